@@ -17,10 +17,12 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -278,6 +280,91 @@ static void test_goes_on(void **state) {
     mem_free(found);
 }
 
+/* ---- killed ---- */
+
+static bool all_written; /* but the file has no name yet */
+
+static bool kill_at(void *user, const char *what, uint64_t done, uint64_t total) {
+    (void)user;
+    if (!strcmp(what, "quantizing")) {
+        all_written = done == total;
+        if (--n_left == 0)
+            kill(getpid(), SIGKILL);
+    }
+    return true;
+}
+
+static bool kill_in_the_end(void *user) {
+    (void)user;
+    if (all_written)
+        kill(getpid(), SIGKILL);
+    return false;
+}
+
+/* In a process of its own that dies at the n-th piece of rows, or (0) before the finished file gets its name:
+ * what it kept in memory is lost. False: it ended. */
+static bool killed_at(const nib_quantize_options *q, int n) {
+    nib_engine_options o = engine_usual();
+    nib_quantize_report r;
+    nib_error err;
+    int status;
+    o.progress = kill_at;
+    o.cancel = n ? NULL : kill_in_the_end;
+    n_left = n;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(make(q, &o, &r, &err) == NIB_OK ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status))
+        assert_int_equal(WEXITSTATUS(status), 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+static void must_equal(const char *expected, size_t n) {
+    size_t m;
+    char *found = must_read(out_path, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(found, expected, n);
+    mem_free(found);
+}
+
+/* Killed at each piece, alone and one after the other, and in the end: the bytes are those of one run. */
+static void test_killed(void **state) {
+    (void)state;
+    const char *const methods[] = {"rtn", "awq", "gptq"};
+    choose_paths();
+    for (int i = 0; i < (lapack_check(NULL) == NIB_OK ? 3 : 2); i++) {
+        const nib_quantize_options q = {.out = out_path, .type = "q4_k_m", .method = methods[i]};
+        nib_quantize_report r;
+        size_t n;
+        int n_run = 0, n_resumed = 0;
+        must_make(&q, &r);
+        char *expected = must_read(out_path, &n);
+        for (int at = 1;; at += i ? 3 : 1) {
+            unlink(out_path);
+            if (!killed_at(&q, at))
+                break;
+            n_run++;
+            assert_false(path_exists(out_path));
+            if (at % 2)
+                (void)killed_at(&q, 1); /* again, at once */
+            must_make(&q, &r);
+            assert_true(r.n_resumed >= n_resumed && r.n_resumed < r.n_tensor);
+            n_resumed = r.n_resumed;
+            must_equal(expected, n);
+        }
+        assert_true(n_run > 5 && n_resumed > 10);
+        unlink(out_path);
+        assert_true(killed_at(&q, 0));
+        assert_false(path_exists(out_path));
+        must_make(&q, &r);
+        assert_int_equal(r.n_resumed, r.n_tensor);
+        must_equal(expected, n);
+        mem_free(expected);
+    }
+}
+
 static nib_status full_disk_step(void *user, nib_error *err) {
     const nib_quantize_options q = {.out = out_path, .type = "q4_0", .imatrix = "none"};
     nib_quantize_report r;
@@ -494,9 +581,9 @@ static void test_importance(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),    cmocka_unit_test(test_refused),  cmocka_unit_test(test_books),
-        cmocka_unit_test(test_outliers),   cmocka_unit_test(test_goes_on),  cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),  cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_share),      cmocka_unit_test(test_head_type)};
+        cmocka_unit_test(test_formats),  cmocka_unit_test(test_refused),    cmocka_unit_test(test_books),
+        cmocka_unit_test(test_outliers), cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_faults),   cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_methods),  cmocka_unit_test(test_share),      cmocka_unit_test(test_head_type)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@ struct file {
     unsigned flags;
     atomic_bool direct; /* switched off for good when the file system refuses a direct read */
     uint64_t size;
+    int64_t changed; /* ns */
     char *path;
 };
 
@@ -68,6 +69,7 @@ nib_status file_open(const char *path, unsigned flags, file **out, nib_error *er
     f->fd = fd;
     f->flags = flags;
     f->size = (uint64_t)info.st_size;
+    f->changed = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
     f->path = copy;
     atomic_init(&f->direct, direct);
     *out = f;
@@ -88,6 +90,10 @@ const char *file_path(const file *f) {
 
 uint64_t file_size(const file *f) {
     return f->size;
+}
+
+int64_t file_changed(const file *f) {
+    return f->changed;
 }
 
 int file_handle(const file *f) {

@@ -12,8 +12,9 @@ enum { FILE_DIRECT = 1 /* round the page cache (O_DIRECT) where the file system 
 nib_status file_open(const char *path, unsigned flags, file **out, nib_error *err);
 void file_close(file *f);
 const char *file_path(const file *f);
-uint64_t file_size(const file *f);  /* when it was opened */
-bool file_is_direct(const file *f); /* offsets, sizes and buffers must then be multiples of FILE_ALIGN */
+uint64_t file_size(const file *f);   /* when it was opened */
+int64_t file_changed(const file *f); /* nanoseconds since 1970 of the last change, when it was opened */
+bool file_is_direct(const file *f);  /* offsets, sizes and buffers must then be multiples of FILE_ALIGN */
 #define FILE_ALIGN 4096u
 int file_handle(const file *f); /* the descriptor, for read_queue.c; stays the file's */
 

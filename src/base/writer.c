@@ -101,10 +101,11 @@ static nib_status open_part(file_writer *w, nib_error *err) {
     w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (w->fd < 0)
         return nib_fail_errno(err, "cannot create", w->temporary, errno);
-    struct stat info;
+    struct stat info, named;
     if (fstat(w->fd, &info) || !S_ISREG(info.st_mode))
         return nib_fail(err, NIB_E_IO, "%s: expected a regular file to write to", w->temporary);
-    if (flock(w->fd, LOCK_EX | LOCK_NB))
+    /* The other process may have given the file its name between open and here. */
+    if (flock(w->fd, LOCK_EX | LOCK_NB) || stat(w->temporary, &named) || named.st_ino != info.st_ino)
         return nib_fail(err, NIB_E_IO, "%s: another process is writing it", w->temporary);
     return NIB_OK;
 }
@@ -207,9 +208,9 @@ static nib_status finish(file_writer *w, nib_error *err) {
     if (w->temporary && fsync(w->fd))
         return nib_fail_errno(err, "cannot write", w->path, errno);
     NIB_TRY(cancel_check(w->cancel, err));
-    int fd = w->fd;
-    w->fd = -1;
-    if (close(fd) && errno != EINTR)
+    const int fd = w->fd;
+    w->fd = w->stays ? fd : -1; /* its lock is held until it has its name */
+    if (!w->stays && close(fd) && errno != EINTR)
         return nib_fail_errno(err, "cannot write", w->path, errno);
     if (w->temporary && rename(w->temporary, w->path))
         return nib_fail_errno(err, "cannot rename the finished file", w->path, errno);

@@ -65,6 +65,7 @@ void cli_signals_init(void) {
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup */
         sigaction(SIGHUP, &act, NULL);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error that we see and report */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that has reached its limit (ulimit -f) */
 }
 
 void cli_signals_drain(void) {
@@ -72,7 +73,7 @@ void cli_signals_drain(void) {
 }
 
 void cli_signals_leave(void) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGPIPE};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGPIPE, SIGXFSZ};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         signal(numbers[i], SIG_DFL);
 }

@@ -143,6 +143,8 @@ static uint64_t hash_encoder(const job *j) {
             hash = XXH3_64bits_withSeed(blocks, n, hash);
     }
     hash ^= (uint64_t)j->method;
+    if (j->prompts.n_prompt)
+        hash = XXH3_64bits_withSeed(j->prompts.hash, strlen(j->prompts.hash), hash);
     for (size_t i = 0; i < j->n_tensor; i++)
         if (j->stats.of && j->stats.of[i])
             hash = XXH3_64bits_withSeed(j->stats.of[i],
@@ -150,10 +152,21 @@ static uint64_t hash_encoder(const job *j) {
     return hash;
 }
 
+/* The content key has samples of the weights. What changed between them has another date or size. */
+static uint64_t hash_files(const container *c, uint64_t hash) {
+    for (int i = 0; i < container_n_file(c); i++) {
+        const file *f = container_file(c, i);
+        const uint64_t is[2] = {file_size(f), (uint64_t)file_changed(f)};
+        hash = XXH3_64bits_withSeed(is, sizeof is, hash);
+    }
+    return hash;
+}
+
 static nib_status job_key(const job *j, uint64_t *key, nib_error *err) {
     char content[CONTENT_KEY];
     NIB_TRY(container_content_key(j->c, content, err));
     *key = XXH3_64bits_withSeed(content, strlen(content), gguf_writer_hash(j->writer) ^ hash_encoder(j));
+    *key = hash_files(j->c, *key);
     return NIB_OK;
 }
 
@@ -189,24 +202,39 @@ static size_t count_good(const job *j, file *f) {
     return n;
 }
 
+/* What is lost of it is said. */
+static nib_status find_good(const job *j, size_t *n, nib_error *err) {
+    const char *out = j->q->out;
+    const size_t size = strlen(out) + sizeof ".part";
+    file *f;
+    if (j->journal.other)
+        log_line(&j->log, "%s.part was made by other settings, another input or another version: begun anew",
+                 out);
+    if (!j->journal.n)
+        return NIB_OK;
+    char *path = mem_alloc(size);
+    if (!path)
+        return nib_fail_nomem(err, size, "a file name");
+    snprintf(path, size, "%s.part", out);
+    if (file_open(path, 0, &f, NULL) == NIB_OK) {
+        *n = count_good(j, f);
+        file_close(f);
+    }
+    mem_free(path);
+    if (*n < j->journal.n)
+        log_line(&j->log,
+                 "%s.part is damaged: of %zu finished tensors the first %zu are as they were written, "
+                 "the others are made again",
+                 out, j->journal.n, *n);
+    return NIB_OK;
+}
+
 static nib_status resume(job *j, nib_error *err) {
     uint64_t key;
     size_t n = 0;
     NIB_TRY(job_key(j, &key, err));
     NIB_TRY(journal_open(&j->journal, j->q->out, key, err));
-    if (j->journal.n) {
-        const size_t size = strlen(j->q->out) + sizeof ".part";
-        char *path = mem_alloc(size);
-        file *f;
-        if (!path)
-            return nib_fail_nomem(err, size, "a file name");
-        snprintf(path, size, "%s.part", j->q->out);
-        if (file_open(path, 0, &f, NULL) == NIB_OK) {
-            n = count_good(j, f);
-            file_close(f);
-        }
-        mem_free(path);
-    }
+    NIB_TRY(find_good(j, &n, err));
     NIB_TRY(journal_keep(&j->journal, n, err));
     for (; j->n_done < n; j->n_done++) {
         const uint64_t bytes = bytes_of(j, j->order[j->n_done]);
@@ -265,6 +293,7 @@ void job_close(job *j) {
     pool_close(j->threads);
     ledger_close(j->ledger);
     stats_close(&j->stats);
+    calibration_clear(&j->prompts);
     mem_free(j->block_types);
     mem_free(j->order);
     mem_free(j->types);

@@ -46,7 +46,8 @@ typedef struct job {
     uint64_t done, total; /* bytes of the file */
     double error, all;
     method method;
-    gram inputs; /* of the block that is being made; AWQ and GPTQ */
+    calibration prompts; /* of AWQ and GPTQ */
+    gram inputs;         /* of the block that is being made; AWQ and GPTQ */
     awq awq;
 } job;
 

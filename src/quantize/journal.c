@@ -32,7 +32,9 @@ static nib_status read_entries(journal *j, uint64_t key, nib_error *err) {
         return NIB_OK;
     NIB_TRY(file_read_all(j->path, MAX_LOG, &text, &n_byte, err));
     nib_status status = NIB_OK;
-    if (n_byte >= ENTRY && memcpy(&found, text, ENTRY) && found == key) {
+    if (n_byte >= ENTRY && memcpy(&found, text, ENTRY) && found != key) {
+        j->other = true;
+    } else if (n_byte >= ENTRY) {
         j->n = n_byte / ENTRY - 1;
         j->sums = mem_array(j->n + 1, ENTRY);
         if (j->sums)

@@ -13,6 +13,7 @@ typedef struct journal {
     int fd;
     uint64_t *sums; /* [n]: found when it was opened */
     size_t n;
+    bool other; /* a log of another key was there */
 } journal;
 
 nib_status journal_open(journal *j, const char *out, uint64_t key, nib_error *err);

@@ -182,7 +182,6 @@ static uint64_t method_bytes(void *user, const engine_parts *e) {
 }
 
 static nib_status make_by_inputs(job *j, nib_error *err) {
-    calibration c;
     const product_watch how = {.begin = begin_inputs,
                                .after = after_block,
                                .end = end_inputs,
@@ -196,10 +195,7 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
         log_line(&j->log, "OpenBLAS is not there, the reference LAPACK takes several times as long; "
                           "libopenblas0-pthread (Debian) has it");
     lapack_use_threads(pool_size(j->threads));
-    NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
-    const nib_status status = measure_product_inputs(j->model, &j->options, &c, &how, err);
-    calibration_clear(&c);
-    return status;
+    return measure_product_inputs(j->model, &j->options, &j->prompts, &how, err);
 }
 
 static bool find_method(const char *name, method *out) {
@@ -223,6 +219,8 @@ static nib_status make(job *j, nib_error *err) {
     NIB_TRY(get_importance(j, err));
     NIB_TRY(keep_importance(j, err));
     NIB_TRY(share(j, err));
+    if (j->method != METHOD_RTN)
+        NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &j->prompts, err));
     NIB_TRY(job_open(j, err));
     j->report->n_tensor = (int)j->n_tensor;
     warn(j);

@@ -1,0 +1,201 @@
+#!/bin/sh
+# nibble quantize that something ends: a file at its limit, a full disk, a kill. The same command goes on and makes
+# the bytes of one run; a work file that is damaged or somebody else's is noticed. NIBBLE names the binary.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=tests/support/check.sh
+. tests/support/check.sh
+nibble=${NIBBLE:-build/nibble}
+model=tests/data/arch-gguf/gemma3.gguf # 93 tensors, 74 KiB as q4_0
+out=$tmp/out.gguf
+NO_COLOR=1
+XDG_CACHE_HOME=$tmp/cache
+export NO_COLOR XDG_CACHE_HOME
+
+made() { # made [OPTION...]: exit code in $code, stderr in a file
+    code=0
+    "$nibble" quantize "$model" -o "$out" --type q4_0 --imatrix none "$@" >"$tmp/said" 2>"$tmp/err" </dev/null ||
+        code=$?
+}
+limited() { # limited BLOCKS: no file gets longer than so many half KiB
+    code=0
+    (
+        ulimit -f "$1"
+        exec "$nibble" quantize "$model" -o "$out" --type q4_0 --imatrix none >/dev/null 2>"$tmp/err" </dev/null
+    ) || code=$?
+}
+says() { grep -q -e "$1" "$tmp/err"; }
+alone() { [ "$(find "$tmp" -maxdepth 1 -name 'out.gguf*')" = "$out" ]; }
+same() { [ "$code" = 0 ] && cmp "$out" "$tmp/expected" && alone; }
+begin() { # what a file at its limit leaves, of half the model
+    rm -f "$out"
+    limited 80
+}
+
+made
+check "one run" [ $code = 0 ]
+mv "$out" "$tmp/expected"
+
+# A file at its limit.
+for blocks in 1 20 60 130; do
+    limited $blocks
+    check "a file that may have $blocks half KiB exits 1" [ $code = 1 ]
+    check "and says why" says "out.gguf: cannot write: File too large"
+    check "and what goes on" says "what was made is in $out.part; the same command goes on from there"
+    check "there is no file yet" [ ! -e "$out" ]
+done
+made
+check "the same command makes the rest" same
+check "and says what was there" says '[1-9][0-9] of 93 tensors were finished before'
+begin
+check "an old file" cp "$tmp/expected" "$out"
+limited 100
+check "stays until the new one is whole" cmp "$out" "$tmp/expected"
+made
+check "then it is" same
+
+# A full disk.
+if unshare -m true 2>/dev/null; then
+    mkdir "$tmp/disk"
+    code=0
+    # shellcheck disable=SC2016 # the inner shell's
+    unshare -m sh -c '
+        mount -t tmpfs -o size=48k none "$1/disk" || exit 77
+        mkdir "$1/disk/x"
+        make="$2 quantize $3 -o $1/disk/x/out.gguf --type q4_0 --imatrix none"
+        $make >/dev/null 2>"$1/err" && exit 1
+        echo $? >"$1/full"
+        ls "$1/disk/x" >"$1/left"
+        mount -o remount,size=1m "$1/disk" || exit 77
+        $make >/dev/null 2>"$1/err.then" || exit 1
+        ls "$1/disk/x" >"$1/then"
+        cp "$1/disk/x/out.gguf" "$1/from-disk"' - "$tmp" "$nibble" "$model" || code=$?
+    if [ $code = 77 ]; then
+        echo "skip a full disk: no file system can be mounted here"
+    else
+        check "a full disk exits 1" [ "$(cat "$tmp/full")" = 1 ]
+        check "and is named" says "out.gguf.*: cannot write: No space left on device"
+        check "its work files stay" [ "$(tr '\n' ' ' <"$tmp/left")" = "out.gguf.part out.gguf.part.log " ]
+        check "with room there is the same file" cmp "$tmp/from-disk" "$tmp/expected"
+        check "and nothing else" [ "$(cat "$tmp/then")" = out.gguf ]
+        check "of which a part was there" grep -q 'tensors were finished before' "$tmp/err.then"
+    fi
+else
+    echo "skip a full disk: no file system can be mounted here"
+fi
+
+# Killed.
+rm -f "$out"
+for after in 0.01 0.02 0.03 0.05 0.08; do
+    timeout -s KILL $after "$nibble" quantize "$model" -o "$out" --type q4_0 --imatrix none -t 1 >/dev/null 2>&1
+done
+made
+check "killed some times, it makes the same file" same
+
+# Ctrl-C, when some tensors are finished.
+interrupted() { # interrupted SIGNAL
+    rm -f "$out"*
+    "$nibble" quantize "$large" -o "$out" --type q4_k_m --imatrix none -t 1 >/dev/null 2>"$tmp/err" </dev/null &
+    turns=0
+    until [ "$(wc -c 2>/dev/null <"$out.part.log" || echo 0)" -gt 200 ] || [ $turns = 600 ]; do
+        sleep 0.05
+        turns=$((turns + 1))
+    done
+    kill -s "$1" $!
+    code=0
+    wait $! || code=$?
+}
+large=$tmp/large.gguf
+if "$nibble" synth smollm2-135m --layers 8 -o "$large" -q >/dev/null 2>"$tmp/err"; then
+    "$nibble" quantize "$large" -o "$tmp/large-expected" --type q4_k_m --imatrix none -q >/dev/null 2>&1
+    for by in INT:130 TERM:143; do
+        interrupted "${by%:*}"
+        check "SIG${by%:*} exits ${by#*:}" [ $code = "${by#*:}" ]
+        check "and says what goes on" says "what was made is in $out.part; the same command goes on from there"
+        check "there is no file yet" [ ! -e "$out" ]
+    done
+    "$nibble" quantize "$large" -o "$out" --type q4_k_m --imatrix none >/dev/null 2>"$tmp/err" </dev/null
+    check "the same command makes the bytes of one run" cmp "$out" "$tmp/large-expected"
+    check "and says what was there" says 'tensors were finished before'
+    interrupted INT
+    printf 'x' | dd of="$large" bs=1 seek=$(($(wc -c <"$large") - 100000)) conv=notrunc 2>/dev/null
+    "$nibble" quantize "$large" -o "$out" --type q4_k_m --imatrix none >/dev/null 2>"$tmp/err" </dev/null
+    check "a byte of the source that changed meanwhile begins anew" says "another input"
+    rm -f "$large" "$out" "$tmp/large-expected"
+else
+    check "a model to interrupt" false
+fi
+
+# Another model of the same shapes in its place: nothing of the first is taken.
+cp "$model" "$tmp/source.gguf"
+first=$model size=$(wc -c <"$model") model=$tmp/source.gguf
+begin
+printf 'another' | dd of="$model" bs=1 seek=$((size - 64)) conv=notrunc 2>/dev/null
+made
+check "a source that changed begins anew" [ $code = 0 ]
+check "and says so" says "another input"
+cp "$out" "$tmp/of-changed"
+rm "$out"
+made
+check "its file has nothing of the first source" cmp "$out" "$tmp/of-changed"
+cp "$first" "$model"
+rm -f "$out"
+begin
+touch -d '2001-01-01' "$model"
+made
+check "so does a source with another date alone" same
+check "and says so, too" says "another input"
+model=$first
+rm -f "$out"*
+
+# Damage.
+begin
+printf 'damage' | dd of="$out.part" bs=1 seek=30000 conv=notrunc 2>/dev/null
+made
+check "changed bytes are made again" same
+check "which is said" says "out.gguf.part is damaged: of [0-9]* finished tensors the first [0-9]* are"
+begin
+truncate -s 20000 "$out.part"
+made
+check "so are missing bytes" same
+check "and said" says "out.gguf.part is damaged"
+begin
+rm "$out.part"
+made
+check "so is a missing file" same
+check "and said, too" says "out.gguf.part is damaged: .* the first 0 are"
+begin
+printf 'damage' | dd of="$out.part.log" bs=1 seek=100 conv=notrunc 2>/dev/null
+made
+check "changed sums are noticed" same
+check "and said as damage" says "out.gguf.part is damaged"
+begin
+truncate -s 203 "$out.part.log"
+made
+check "a log that ends in the middle of an entry counts as far as it goes" same
+check "24 entries" says '24 of 93 tensors were finished before'
+begin
+head -c 400 /dev/urandom >"$out.part.log"
+made
+check "a log of no key begins anew" same
+check "and says so" says "out.gguf.part was made by other settings, another input or another version: begun anew"
+begin
+made --type q8_0
+check "so do other settings" [ $code = 0 ]
+check "with the same words" says "other settings"
+check "and leave nothing" alone
+rm -f "$out"
+
+# Two at once.
+begin
+if command -v flock >/dev/null; then
+    code=0
+    flock "$out.part" "$nibble" quantize "$model" -o "$out" --type q4_0 --imatrix none >/dev/null 2>"$tmp/err" \
+        </dev/null || code=$?
+    check "a file that another process writes exits 1" [ $code = 1 ]
+    check "and is named" says "out.gguf.part: another process is writing it"
+fi
+made
+check "and is none the worse for it" same
+
+exit $failed
