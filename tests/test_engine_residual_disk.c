@@ -7,6 +7,7 @@
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
+#include "support/sanitized.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
@@ -22,14 +23,20 @@
 
 enum { N_TOKEN = 7 };
 static const int32_t tokens[N_TOKEN] = {5, 17, 3, 99, 4, 250, 8};
-static const tiny_shape shape = {TYPE_F32, 4, 256, 2560, 8, 2, 1024, 64, true};
-static char whole[512], coarse[512], folder[512];
-static uint64_t headroom; /* for half of the weights, and what making residuals takes */
+static const tiny_shape large_shape = {TYPE_F32, 4, 256, 2560, 8, 2, 1024, 64, true};
+static const tiny_shape small_shape = {TYPE_F32, 4, 256, 1024, 8, 2, 256, 64, true};
+/* headroom: of a cap, above what the process has, for half of the weights. */
+typedef struct pair {
+    char whole[512], coarse[512];
+    uint64_t headroom;
+} pair;
+static pair large, small; /* small: of what runs hundreds of times */
+static char folder[512];
 
-static nib_engine_options options(int bits, bool on_disk) {
+static nib_engine_options options(const pair *p, int bits, bool on_disk) {
     nib_engine_options o;
     nib_engine_options_init(&o);
-    o.residual = whole;
+    o.residual = p->whole;
     o.residual_bits = bits;
     o.k_chunk = 100;
     o.n_thread = 2;
@@ -37,7 +44,7 @@ static nib_engine_options options(int bits, bool on_disk) {
     o.stream = on_disk;
     o.scratch = on_disk ? folder : NULL;
     o.packed = NIB_PACKED_OFF;
-    o.ram = on_disk ? ledger_look().now + headroom : NIB_AUTO;
+    o.ram = on_disk ? ledger_look().now + p->headroom : NIB_AUTO;
     return o;
 }
 
@@ -51,20 +58,47 @@ static int files_of_scratch(void) {
     return n;
 }
 
-static int make(void **state) {
-    (void)state;
+static void make_pair(pair *p, const char *name, const tiny_shape *of) {
     nib_engine_options o;
     nib_engine_options_init(&o);
-    const nib_quantize_options q = {.out = coarse, .type = "n3g64", .imatrix = "none"};
+    const nib_quantize_options q = {.out = p->coarse, .type = "n3g64", .imatrix = "none"};
     nib_quantize_report report;
     nib_error err;
-    snprintf(whole, sizeof whole, "%s", tiny_model("original.gguf", &shape));
-    snprintf(coarse, sizeof coarse, "%s", temp_path("coarse.gguf"));
-    snprintf(folder, sizeof folder, "%s", temp_path("scratch"));
-    if (nib_quantize(whole, &o, &q, &report, &err) != NIB_OK)
+    char path[64];
+    snprintf(path, sizeof path, "%s.gguf", name);
+    snprintf(p->whole, sizeof p->whole, "%s", tiny_model(path, of));
+    snprintf(path, sizeof path, "%s-3.gguf", name);
+    snprintf(p->coarse, sizeof p->coarse, "%s", temp_path(path));
+    if (nib_quantize(p->whole, &o, &q, &report, &err) != NIB_OK)
         fail_msg("%s", err.message);
-    headroom = tiny_model_half_bytes(coarse);
+    p->headroom = tiny_model_half_bytes(p->coarse);
+}
+
+static int make(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "%s", temp_path("scratch"));
+    make_pair(&large, "large", &large_shape);
+    large.headroom -= 3 << 18; /* residuals of 2 bits have no room either */
+    make_pair(&small, "small", &small_shape);
     return 0;
+}
+
+/* Under a cap that holds half of the weights. Where that is too small, as with a sanitizer's own memory, the
+ * cap grows until it works. */
+static nib_engine *open_on_disk(pair *p, nib_engine_options *o) {
+    const uint64_t step = 1 << 20, enough = p->headroom + (64 << 20);
+    nib_error err = {0};
+    nib_engine *e = NULL;
+    for (; p->headroom < enough; p->headroom += step) {
+        o->ram = ledger_look().now + p->headroom;
+        const nib_status status = nib_engine_open(p->coarse, o, &e, &err);
+        if (status == NIB_OK)
+            return e;
+        if (status != NIB_E_NOFIT)
+            break;
+    }
+    fail_msg("%d bits: %s", o->residual_bits, err.message);
+    return NULL;
 }
 
 /* Rows together, and rows alone, which each thread chooses for itself. */
@@ -73,20 +107,17 @@ static void test_same_bits(void **state) {
     for (int bits = 2; bits <= 16; bits *= 2)
         for (int n_batch = 1; n_batch <= 16; n_batch += 15) {
             nib_memory now;
-            nib_error err;
             nib_engine *e;
-            nib_engine_options o = options(bits, false);
+            nib_engine_options o = options(&large, bits, false);
             o.n_batch = n_batch;
-            e = engine_must_open(coarse, &o, NULL);
+            e = engine_must_open(large.coarse, &o, NULL);
             nib_engine_memory(e, &now);
             assert_int_equal(now.tier[NIB_TIER_DISK].peak, 0);
             logits_rows expected = logits_of(e, tokens, N_TOKEN);
             nib_engine_close(e);
-            o = options(bits, true);
-            o.ram -= bits == 2 ? 3 << 18 : 0; /* else these have room */
+            o = options(&large, bits, true);
             o.n_batch = n_batch;
-            if (nib_engine_open(coarse, &o, &e, &err) != NIB_OK)
-                fail_msg("%d bits: %s", bits, err.message);
+            e = open_on_disk(&large, &o);
             nib_engine_memory(e, &now);
             assert_true(now.tier[NIB_TIER_DISK].peak > 0);
             assert_true(now.tier[NIB_TIER_RAM].peak <= o.ram);
@@ -103,26 +134,34 @@ static void test_same_bits(void **state) {
 /* A cap on the disk holds, and what needs all residuals at hand keeps them in RAM. */
 static void test_refused(void **state) {
     (void)state;
-    nib_engine_options o = options(4, true);
+    nib_engine_options o = options(&large, 4, true);
     nib_engine *e;
     nib_error err;
     o.disk = 1000;
-    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_NOFIT);
+    assert_int_equal(nib_engine_open(large.coarse, &o, &e, &err), NIB_E_NOFIT);
     assert_int_equal(files_of_scratch(), 0);
 }
 
 static nib_status live(void *user, nib_error *err) {
-    nib_engine_options o = options(16, true); /* which are made fastest */
+    nib_engine_options o = options(&small, 16, true); /* which are made fastest */
     nib_result result;
     (void)user;
     o.n_batch = 4;
-    const nib_status status = engine_life(coarse, &o, NULL, 2, &result, err);
+    o.ram += SANITIZED ? 16 << 20 : 0; /* freed memory that the sanitizer keeps */
+    const nib_status status = engine_life(small.coarse, &o, NULL, 2, &result, err);
     nib_result_clear(&result);
     return status;
 }
 
 static void test_faults(void **state) {
     (void)state;
+    nib_engine_options o = options(&small, 16, true);
+    nib_engine *e = open_on_disk(&small, &o);
+    nib_memory now;
+    nib_engine_memory(e, &now);
+    assert_true(now.tier[NIB_TIER_DISK].peak > 0);
+    nib_engine_close(e);
+    small.headroom += 1 << 20;
     fault_sweep(FAULT_ALLOC, 256, live, NULL);
     assert_int_equal(files_of_scratch(), 0);
     fault_sweep(FAULT_READ, 1024, live, NULL);
