@@ -8,18 +8,19 @@
 #   pager        LRU beside the clairvoyant pager at the same cap: bytes, and tokens a second     1
 #   strategies   Padding, Split, Bitwise and the map, as products and from end to end             8
 # The tokens a second of the last two want a quiet machine. TEXT is what perplexity is of, TASKS those of HellaSwag
-# (default: ../shared/data), CHUNKS of 512 tokens of the text (6; layers: 2), THREADS (2), OUT where the tables go
+# (none: no HellaSwag; the pages have 400 of its validation set, six lines each), CHUNKS of 512 tokens of the text
+# (6; layers: 2), THREADS (2), OUT where the tables go
 # (default: build/papers). Measured afresh: nothing of the user's cache is read or written.
 set -eu
 cd "$(dirname "$0")/.."
-TEXT=${TEXT:-../shared/data/wikitext2-valid.txt}
-TASKS=${TASKS:-../shared/data/hellaswag-val-400.txt}
+TEXT=${TEXT:-tests/data/text/wikitext2-valid.txt}
+TASKS=${TASKS:-}
 CHUNKS=${CHUNKS:-6}
 THREADS=${THREADS:-2}
 OUT=${OUT:-build/papers}
 PARTS=${PARTS:-costs layers precision pager strategies}
 [ $# -gt 0 ] || set -- smollm2 gemma3-270m
-for file in "$TEXT" "$TASKS"; do
+for file in "$TEXT" ${TASKS:+"$TASKS"}; do
     [ -s "$file" ] || { echo "papers.sh: no text at $file (TEXT=FILE, TASKS=FILE)" >&2; exit 2; }
 done
 
@@ -42,7 +43,7 @@ for model in "$@"; do
     profile=$(find "$cache/nibble/importance" -name '*.json' ! -name '*-quality.json')
     ! wanted costs || python3 bench/importance_report.py "$profile" "$costs" >"$OUT/$name-correlations.txt"
     ! wanted layers || build/bench/bench_layers "$model" "$TEXT" 2 "$profile" "$costs" >"$OUT/$name-layers.txt"
-    ! wanted precision || python3 bench/precision.py "$model" --text "$TEXT" --hellaswag "$TASKS" --chunks "$CHUNKS" \
+    ! wanted precision || python3 bench/precision.py "$model" --text "$TEXT" ${TASKS:+--hellaswag "$TASKS"} --chunks "$CHUNKS" \
         --profile "$profile" -t "$THREADS" >"$OUT/$name-precision.txt"
     ! wanted pager || build/bench/bench_pager "$model" "$profile" >"$OUT/$name-pager.txt"
     ! wanted strategies || python3 bench/strategies.py "$model" -t "$THREADS" >"$OUT/$name-strategies.txt"
