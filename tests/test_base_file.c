@@ -218,7 +218,7 @@ static void a_writer_asks_before_the_file_appears(void **state) {
     const canceller cancelled = {yes, NULL};
     const char *path = temp_path("asked");
     assert_int_equal(file_writer_open(path, &w, &err), NIB_OK);
-    file_writer_ask(w, &cancelled);
+    file_writer_set_cancel(w, &cancelled);
     assert_int_equal(file_writer_write(w, "text", 4, &err), NIB_OK);
     assert_int_equal(file_writer_commit(w, &err), NIB_E_CANCELLED);
     assert_false(path_exists(path));

@@ -142,14 +142,14 @@ static void the_caller_stays_on_its_core_for_a_while(void **state) {
     pool *p = NULL;
     assert_int_equal(pool_open(n, &p, NULL), NIB_OK);
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    pool_stay(p);
+    pool_pin_caller(p);
     assert_int_equal(sched_getaffinity(0, sizeof within, &within), 0);
     for (int turn = 0; turn < 20; turn++)
         pool_run(p, count_one, cpus);
     for (int i = 0; i < n && CPU_COUNT(&within) == 1; i++)
         for (int j = 0; j < i; j++)
             assert_int_not_equal(cpus[i], cpus[j]);
-    pool_leave(p);
+    pool_unpin_caller(p);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
 
@@ -159,10 +159,10 @@ static void the_caller_stays_on_its_core_for_a_while(void **state) {
     CPU_ZERO(&one);
     CPU_SET(last, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    pool_stay(p);
+    pool_pin_caller(p);
     assert_int_equal(sched_getaffinity(0, sizeof within, &within), 0);
     assert_true(CPU_EQUAL(&one, &within));
-    pool_leave(p);
+    pool_unpin_caller(p);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
     pool_close(p);
     free(cpus);
@@ -171,7 +171,7 @@ static void the_caller_stays_on_its_core_for_a_while(void **state) {
 static void short_turns_keep_the_thread_as_it_was(void **state) {
     (void)state;
     const int policy = sched_getscheduler(0), nice = getpriority(PRIO_PROCESS, 0);
-    thread_short_turns();
+    thread_short_slices();
     assert_int_equal(sched_getscheduler(0), policy);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
 }

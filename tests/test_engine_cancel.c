@@ -86,7 +86,7 @@ static nib_status open_once(void *user, nib_error *err) {
     opening *x = user;
     nib_engine *e = NULL;
     x->o.cancel = ask;
-    x->o.ram = x->headroom == NIB_AUTO ? NIB_AUTO : ledger_look().now + x->headroom;
+    x->o.ram = x->headroom == NIB_AUTO ? NIB_AUTO : ledger_process_usage().now + x->headroom;
     const nib_status status = nib_engine_open(x->path, &x->o, &e, err);
     assert_int_equal(status == NIB_OK, e != NULL);
     nib_engine_close(e);
@@ -184,7 +184,7 @@ static void passes_end(const nib_engine_options *options, bool stream) {
     o.cancel = ask;
     if (stream) {
         o.ram = tiny_model_half_bytes(path);
-        o.ram += ledger_look().now;
+        o.ram += ledger_process_usage().now;
         o.stream = true;
     }
     disarm();
@@ -386,7 +386,7 @@ static void measuring_a_machine_ends(void **state) {
     const canceller clock = {ask_the_clock, &until};
     const hardware_options o = {.folder = folder, .seconds = 1, .cancel = &clock};
     snprintf(folder, sizeof folder, "%s", temp_path("hardware"));
-    machine_look(&m);
+    machine_detect(&m);
     m.ram_free = NUM_MIN(m.ram_free, UINT64_C(512) << 20);
     for (int i = 0; i < 6; i++) {
         nib_error err = {0};

@@ -87,7 +87,7 @@ static void random_map(const char *path, const char *to, const kernel_map_key *k
 static void any_map_gives_the_same_bits(void **state) {
     (void)state;
     machine here;
-    machine_look(&here);
+    machine_detect(&here);
     const kernel_map_key key = {&here, kernels_table(), N_THREAD};
     uint64_t seed = 11;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

@@ -44,7 +44,7 @@ static nib_engine_options options(const pair *p, int bits, bool on_disk) {
     o.stream = on_disk;
     o.scratch = on_disk ? folder : NULL;
     o.packed = NIB_PACKED_OFF;
-    o.ram = on_disk ? ledger_look().now + p->headroom : NIB_AUTO;
+    o.ram = on_disk ? ledger_process_usage().now + p->headroom : NIB_AUTO;
     return o;
 }
 
@@ -90,7 +90,7 @@ static nib_engine *open_on_disk(pair *p, nib_engine_options *o) {
     nib_error err = {0};
     nib_engine *e = NULL;
     for (; p->headroom < enough; p->headroom += step) {
-        o->ram = ledger_look().now + p->headroom;
+        o->ram = ledger_process_usage().now + p->headroom;
         const nib_status status = nib_engine_open(p->coarse, o, &e, &err);
         if (status == NIB_OK)
             return e;

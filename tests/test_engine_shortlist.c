@@ -132,7 +132,7 @@ static bool streams_with(const char *path, int n_best, uint64_t headroom) {
     const int32_t token = 5;
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_look().now + headroom;
+    o.ram = ledger_process_usage().now + headroom;
     if (nib_engine_open(path, &o, &e, &err))
         return false;
     const bool works = !nib_session_open(e, NULL, &s, &err) && !nib_session_sync(s, &token, 1, &err);
@@ -175,7 +175,7 @@ static void on_disk(void **state) {
         o.shortlist = NIB_SHORTLIST_AUTO;
         o.stream = true;
         const uint64_t headroom = streaming_cap(path, n_best);
-        o.ram = ledger_look().now + headroom;
+        o.ram = ledger_process_usage().now + headroom;
         logits_rows there = forward(path, &o, &share, &streamed);
         assert_true(share < 1);
         assert_true(streamed > 0);
@@ -229,7 +229,7 @@ static void rows_that_came_are_not_read_again(void **state) {
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
     o.ram = streaming_cap(path, 1);
-    o.ram += ledger_look().now;
+    o.ram += ledger_process_usage().now;
     assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
     wait_for_reader();
     const int head = model_n_block(engine_parts_of(e).m) - 1, w = weight_of(e, head, OP_SHORTLIST),
@@ -358,7 +358,7 @@ static void by_plan(void **state) {
     assert_int_equal(generate(path, &o, &how, &all, &err), NIB_OK);
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_look().now + ((uint64_t)48 << 20);
+    o.ram = ledger_process_usage().now + ((uint64_t)48 << 20);
     if (nib_plan(path, &o, NULL, &json, &err))
         fail_msg("%s", err.message);
     assert_non_null(strstr(json, "\"n_best\": 1"));
@@ -395,7 +395,7 @@ static nib_status live(void *user, nib_error *err) {
     how.temperature = 0;
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_look().now + l->headroom;
+    o.ram = ledger_process_usage().now + l->headroom;
     const nib_status status = generate(l->path, &o, &how, &r, err);
     nib_result_clear(&r);
     return status;

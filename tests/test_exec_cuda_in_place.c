@@ -194,7 +194,7 @@ static void from_disk_once(void **state) {
     logits_tokens(tokens, N_CTX, N_VOCAB, 3);
     o.n_ctx = 64;
     o.n_session = 1;
-    o.ram = ledger_look().now + tiny_model_half_bytes(path);
+    o.ram = ledger_process_usage().now + tiny_model_half_bytes(path);
     o.stream = true;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     nib_engine *e = engine_must_open(path, &o, NULL);

@@ -348,7 +348,7 @@ static void blocks_come_when_not_all_stay(void **state) {
         int n_fit = 0;
         o.n_ctx = 64;
         if (i == 2) { /* the processor's part is not all in RAM either */
-            o.ram = ledger_look().now + tiny_model_half_bytes(path);
+            o.ram = ledger_process_usage().now + tiny_model_half_bytes(path);
             o.stream = true;
         }
         const logits_rows whole = under_cap(path, o, want, &all);

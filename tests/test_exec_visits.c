@@ -35,7 +35,7 @@ static void open_world(world *w, const char *path, uint64_t headroom) {
     o.n_session = N_SEQUENCE;
     o.stream = headroom != NIB_AUTO;
     if (o.stream)
-        o.ram = ledger_look().now + headroom;
+        o.ram = ledger_process_usage().now + headroom;
     memset(w, 0, sizeof *w);
     w->e = engine_must_open(path, &o, NULL);
     sequence_memory memory;

@@ -95,8 +95,8 @@ static void outliers_by_bits(void **state) {
     x[9] = 6;
     x[300] = -5;
     EACH_OPS(t) {
-        assert_int_equal(act_take_outliers(t, 8, x, K, others, found), 0);
-        assert_int_equal(act_take_outliers(t, 4, x, K, others, found), 2);
+        assert_int_equal(act_extract_outliers(t, 8, x, K, others, found), 0);
+        assert_int_equal(act_extract_outliers(t, 4, x, K, others, found), 2);
         assert_int_equal(found[0].at, 9);
         assert_int_equal(found[1].at, 300);
         assert_true(others[9] == 0 && others[300] == 0 && others[8] == -1);
@@ -104,12 +104,12 @@ static void outliers_by_bits(void **state) {
     for (int i = 0; i < K; i += 30) /* more than are taken: the first ones */
         x[i] = 9;
     EACH_OPS(t) {
-        assert_int_equal(act_take_outliers(t, 4, x, K, others, found), ACT_OUTLIERS);
+        assert_int_equal(act_extract_outliers(t, 4, x, K, others, found), ACT_OUTLIERS);
         assert_int_equal(found[ACT_OUTLIERS - 1].at, 30 * (ACT_OUTLIERS - 1));
     }
     x[40] = 1e6f;
     EACH_OPS(t)
-    assert_true(act_take_outliers(t, 8, x, K, others, found) == 1 && found[0].at == 40);
+    assert_true(act_extract_outliers(t, 8, x, K, others, found) == 1 && found[0].at == 40);
 }
 
 int main(void) {

@@ -45,7 +45,7 @@ typedef struct world {
     use uses[MAX_LIST]; /* the plain model: of the pass, in order */
     int n_use, at;
     const slot *pinned;
-    int n_taken, n_told; /* pages, errors */
+    int n_assigned, n_told; /* pages, errors */
 } world;
 
 static uint64_t random_below(world *w, uint64_t n) {
@@ -181,12 +181,12 @@ static int foreseen(const world *w) {
 static bool take(world *w) {
     const int page = foreseen(w);
     const bool stalled = w->g.stalled;
-    slot *s = page_ring_take(&w->g);
+    slot *s = page_ring_assign(&w->g);
     if (!s) {
         assert_true(stalled || !page_ring_has_free_slot(&w->g));
         return false;
     }
-    w->n_taken++;
+    w->n_assigned++;
     assert_true(!stalled && (page < 0 || s->page == page));
     assert_int_equal(s->state, SLOT_READING);
     s->n_read = 1 + (int)random_below(w, MAX_READ);
@@ -259,17 +259,17 @@ static bool use_next(world *w) {
     const use *u = &w->uses[w->at];
     const int page = w->pages[u->at.i];
     const bool should_fail = w->fails[page];
-    const uint64_t n_turn = w->g.n_turn;
+    const uint64_t n_order = w->g.n_order;
     slot *s;
-    while (!(s = page_ring_want(&w->g, &u->at))) {
+    while (!(s = page_ring_acquire(&w->g, &u->at))) {
         check(w);
         assert_true(something(w)); /* it comes: somebody always has something to do */
     }
-    assert_int_equal(w->g.n_turn, n_turn); /* everything was foreseen when the pass began */
+    assert_int_equal(w->g.n_order, n_order); /* the pass began with the right order */
     if (s->state == SLOT_FAILED) {
         assert_true(should_fail && s->page == page && s->status == NIB_E_IO);
         w->fails[page] = false;
-        page_ring_forget(&w->g, s);
+        page_ring_clear_failed(&w->g, s);
         w->n_told++;
         check(w);
         return false;
@@ -288,7 +288,7 @@ static bool use_next(world *w) {
 
 /* Pages that were read ahead are the first ones of what comes. */
 static void run_pass(world *w, bool undisturbed) {
-    const int before = w->n_taken;
+    const int before = w->n_assigned;
     int reads = 0;
     make_list(w);
     list_uses(w);
@@ -301,7 +301,7 @@ static void run_pass(world *w, bool undisturbed) {
         reads += w->uses[i].read;
     /* never more than the list's own pages, and a ring ahead */
     if (w->at == w->n_use)
-        assert_true(w->n_taken - before <= reads + w->streamed.n_slot);
+        assert_true(w->n_assigned - before <= reads + w->streamed.n_slot);
     page_ring_end(&w->g);
     memset(w->segments, 0xff, sizeof w->segments); /* nobody looks at them any more */
     check(w);
@@ -330,15 +330,15 @@ static void open_world(world *w, uint64_t seed) {
 
 static void any_order_of_events(void **state) {
     static world w;
-    int n_taken = 0;
+    int n_assigned = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= N_WORLD; seed++) {
         open_world(&w, seed);
         for (int i = 0; i < N_PASS; i++)
             run_pass(&w, false);
-        n_taken += w.n_taken;
+        n_assigned += w.n_assigned;
     }
-    assert_true(n_taken > N_WORLD * 100);
+    assert_true(n_assigned > N_WORLD * 100);
 }
 
 static void any_failures(void **state) {
@@ -383,7 +383,7 @@ static void nothing_is_read_twice(void **state) {
             assert_true(use_next(&w));
         page_ring_end(&w.g);
     }
-    assert_int_equal(w.n_taken, 5);
+    assert_int_equal(w.n_assigned, 5);
 }
 
 int main(void) {

@@ -45,7 +45,7 @@ nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err); /*
 nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 /* Asked when everything is written and before the file appears, which may take a while: true, and commit
  * removes it and returns NIB_E_CANCELLED. NULL: never. */
-void file_writer_ask(file_writer *w, const canceller *cancel);
+void file_writer_set_cancel(file_writer *w, const canceller *cancel);
 nib_status file_writer_commit(file_writer *w, nib_error *err); /* frees w in any case */
 void file_writer_abort(file_writer *w);                        /* removes what was written; NULL is fine */
 /* Commits when `status`, of what was written, is NIB_OK, else aborts; gives the first that failed. */

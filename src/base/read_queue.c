@@ -8,7 +8,7 @@
 typedef enum read_state { READ_FREE, READ_TAKEN, READ_STARTED, READ_AT_ONCE, READ_FAULT } read_state;
 
 struct read_queue {
-    const read_carrier *carrier;
+    const read_backend *carrier;
     void *self;
     int depth, n_taken, n_started;
     int taken[MAX_READ_QUEUE]; /* tags, in their order */

@@ -4,20 +4,20 @@
 
 #include "base/read_queue.h"
 
-typedef struct read_carrier {
+typedef struct read_backend {
     void (*close)(void *self); /* nothing is in flight */
     /* Starts the reads what[tags[0]], what[tags[1]] and so on; returns how many, of the first ones. */
     int (*start)(void *self, const int *tags, int n, const read_request *what);
     /* One of those that were started: its tag; *got: bytes, or an errno as a negative number. */
     int (*finish)(void *self, int64_t *got);
     bool (*ready)(void *self); /* finish would not wait */
-} read_carrier;
+} read_backend;
 
 /* NULL: not possible here (no error to tell: the other one is tried). */
 void *read_ring_open(int depth, void *buffer, size_t n_byte);
-extern const read_carrier read_ring;
+extern const read_backend read_ring;
 
 nib_status read_threads_open(int depth, void **out, nib_error *err);
-extern const read_carrier read_threads;
+extern const read_backend read_threads;
 
 #endif

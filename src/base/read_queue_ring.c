@@ -92,4 +92,4 @@ static bool ring_ready(void *self) {
     return io_uring_peek_cqe(&r->io, &e) == 0;
 }
 
-const read_carrier read_ring = {ring_close, ring_start, ring_finish, ring_ready};
+const read_backend read_ring = {ring_close, ring_start, ring_finish, ring_ready};

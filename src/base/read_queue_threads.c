@@ -124,4 +124,4 @@ static bool helpers_ready(void *self) {
     return ready;
 }
 
-const read_carrier read_threads = {helpers_close, helpers_start, helpers_finish, helpers_ready};
+const read_backend read_threads = {helpers_close, helpers_start, helpers_finish, helpers_ready};

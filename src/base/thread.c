@@ -28,7 +28,7 @@ enum { MAX_SPIN = 4000, MIN_SPIN = 60 };
 typedef struct gate {
     alignas(CACHE_LINE) atomic_uint word;
     atomic_int sleepers;
-    atomic_int patience; /* turns of the next wait; 0: sleep at once, always */
+    atomic_int spin_limit; /* turns of the next wait; 0: sleep at once, always */
     pthread_mutex_t mutex;
     pthread_cond_t opened;
 } gate;
@@ -63,7 +63,7 @@ static inline void relax(void) {
 static int gate_init(gate *g) {
     atomic_init(&g->word, 0);
     atomic_init(&g->sleepers, 0);
-    atomic_init(&g->patience, 0);
+    atomic_init(&g->spin_limit, 0);
     if (pthread_mutex_init(&g->mutex, NULL))
         return -1;
     if (pthread_cond_init(&g->opened, NULL)) {
@@ -79,7 +79,7 @@ static void gate_deinit(gate *g) {
 }
 
 static void learn(gate *g, int now) {
-    atomic_store_explicit(&g->patience,
+    atomic_store_explicit(&g->spin_limit,
                           now < MIN_SPIN   ? MIN_SPIN
                           : now > MAX_SPIN ? MAX_SPIN
                                            : now,
@@ -88,7 +88,7 @@ static void learn(gate *g, int now) {
 
 /* Waits until the word is no longer `old`. */
 static void gate_wait(gate *g, unsigned old) {
-    const int spin = atomic_load_explicit(&g->patience, memory_order_relaxed);
+    const int spin = atomic_load_explicit(&g->spin_limit, memory_order_relaxed);
     for (int i = 0; i < spin; i++) {
         if (atomic_load_explicit(&g->word, memory_order_acquire) != old) {
             if (spin < MAX_SPIN)
@@ -212,7 +212,7 @@ static nib_status start_threads(pool *p, nib_error *err) {
     bool pinned = may_pin(p, n_cpu, n_core);
     gate *gates[] = {&p->start, &p->done, &p->barrier};
     for (int i = 0; i < 3; i++)
-        atomic_store(&gates[i]->patience, enough ? MAX_SPIN : 0);
+        atomic_store(&gates[i]->spin_limit, enough ? MAX_SPIN : 0);
     for (int i = 1; i < p->n_thread; i++) {
         worker *w = &p->workers[i - 1];
         w->owner = p;
@@ -293,14 +293,14 @@ void pool_run(pool *p, pool_fn fn, void *arg) {
 }
 
 /* Thread 0 is the caller's: it is free to move again afterwards. */
-void pool_stay(pool *p) {
+void pool_pin_caller(pool *p) {
     p->stays = p->home >= 0 && p->n_thread > 1 && sched_getaffinity(0, sizeof p->before, &p->before) == 0 &&
                CPU_COUNT(&p->before) == (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (p->stays)
         pin(pthread_self(), p->home);
 }
 
-void pool_leave(pool *p) {
+void pool_unpin_caller(pool *p) {
     if (p->stays)
         pthread_setaffinity_np(pthread_self(), sizeof p->before, &p->before);
     p->stays = false;
@@ -328,7 +328,7 @@ void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begi
 }
 
 /* The shortest slice there is: by it the scheduler knows who is to be let in first. */
-void thread_short_turns(void) {
+void thread_short_slices(void) {
 #ifdef SYS_sched_setattr
     enum { SLICE_NS = 100000 };
     struct {

@@ -16,12 +16,12 @@ int pool_size(const pool *p);
 typedef void (*pool_fn)(void *arg, int thread, int n_thread);
 void pool_run(pool *p, pool_fn fn, void *arg);
 
-/* Until pool_leave the calling thread too keeps to a core of its own, where the others do, and where it may
- * run everywhere: for a number of pool_runs, between which and in which it waits for others (the disk). The
- * system wakes a thread where it likes, and leaves two of them on one core for milliseconds while another
- * core has nothing to do. Threads that are made in between would inherit the core. Not nested. */
-void pool_stay(pool *p);
-void pool_leave(pool *p);
+/* Until pool_unpin_caller the calling thread too keeps to a core of its own, where the others do, and where
+ * it may run everywhere: for a number of pool_runs, between which and in which it waits for others (the
+ * disk). The system wakes a thread where it likes, and leaves two of them on one core for milliseconds while
+ * another core has nothing to do. Threads that are made in between would inherit the core. Not nested. */
+void pool_pin_caller(pool *p);
+void pool_unpin_caller(pool *p);
 
 /* Inside a pool_fn: waits until every thread of this pool_run has come here. */
 void pool_barrier(pool *p);
@@ -31,7 +31,7 @@ void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begi
 
 /* The calling thread will do little at a time, and others wait for it: it asks to be let in as soon as it
  * wakes, before those that compute. Linux 6.12 and later know how; elsewhere nothing happens. */
-void thread_short_turns(void);
+void thread_short_slices(void);
 
 int thread_physical_cores(void); /* that this process may run on, at least 1 */
 double time_now(void);           /* seconds, monotonic */

@@ -196,7 +196,7 @@ nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err) {
     return NIB_OK;
 }
 
-void file_writer_ask(file_writer *w, const canceller *cancel) {
+void file_writer_set_cancel(file_writer *w, const canceller *cancel) {
     w->cancel = cancel;
 }
 

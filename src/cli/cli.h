@@ -102,7 +102,7 @@ void cli_note(const cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* not with -q */
 /* Whether to go on after what was measured was kept, or could not be (status): that is said, unless the file
  * was asked for, which is an error. */
-bool cli_goes_on(const cli_args *args, bool asked, nib_status status, const nib_error *err);
+bool cli_keep_going(const cli_args *args, bool asked, nib_status status, const nib_error *err);
 bool cli_colour(FILE *stream); /* a terminal, and NO_COLOR not set */
 /* A standard stream that is closed would be the first file that is opened: something takes its place, from
  * which nothing comes, and which cannot be written but for stderr. To be called first. */

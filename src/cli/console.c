@@ -103,7 +103,7 @@ void cli_note(const cli_args *args, const char *format, ...) {
     write_line("", line);
 }
 
-bool cli_goes_on(const cli_args *args, bool asked, nib_status status, const nib_error *err) {
+bool cli_keep_going(const cli_args *args, bool asked, nib_status status, const nib_error *err) {
     if (status != NIB_OK && !asked)
         cli_note(args, "nibble: what was measured is not kept: %s", err->message);
     return status == NIB_OK || !asked;

@@ -17,7 +17,7 @@ static nib_status load_map(const engine_core *e, policy *map, char **used, nib_e
     const char *named = e->asked.kernels;
     if (e->kind->tier != NIB_TIER_RAM || (named && !strcmp(named, "none")))
         return NIB_OK;
-    machine_look(&here);
+    machine_detect(&here);
     char *path = named ? mem_strdup(named) : kernel_map_path(&key);
     if (!path)
         return named ? nib_fail_nomem(err, strlen(named), "a path") : NIB_OK;

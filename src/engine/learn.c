@@ -75,7 +75,7 @@ void learn_load(const engine_core *e, plan_question *q, learned *out) {
     machine here;
     if (!learns(e))
         return;
-    machine_look(&here);
+    machine_detect(&here);
     mem_free(read_file(e, &here, out));
     q->learned = out->n > 0 ? out : NULL;
 }
@@ -84,7 +84,7 @@ void learn_load(const engine_core *e, plan_question *q, learned *out) {
 static nib_status keep(const engine_core *e, const learned_run *now, nib_error *err) {
     machine here;
     learned l = {0};
-    machine_look(&here);
+    machine_detect(&here);
     char *path = read_file(e, &here, &l);
     if (!path)
         return NIB_OK;

@@ -148,7 +148,7 @@ static nib_status open_grammars(nib_engine *e, nib_error *err) {
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
                        nib_engine **out, nib_error *err) {
     static const engine_want nothing = {0};
-    const uint64_t start = ledger_look().now;
+    const uint64_t start = ledger_process_usage().now;
     nib_engine *e = mem_calloc(1, sizeof *e);
     want = want ? want : &nothing;
     if (!e)

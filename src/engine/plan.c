@@ -71,7 +71,7 @@ nib_status nib_residuals_fit(const char *name, const nib_engine_options *options
     nib_error why;
     *fit = false;
     const nib_status status = make(name, options, how, &p, &why);
-    machine_look(&here);
+    machine_detect(&here);
     if (status == NIB_OK)
         *fit = p.predicted.disk_bytes == 0 &&
                (p.cap[NIB_TIER_RAM] != NIB_AUTO || !here.ram_free ||

@@ -8,7 +8,7 @@ void engine_rates(const engine_core *e, uint64_t page, uint64_t part, plan_rates
     machine here;
     hardware measured;
     nib_error why;
-    machine_look(&here);
+    machine_detect(&here);
     char *path = hardware_path(&here);
     const nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
     if (status != NIB_OK && status != NIB_E_NOTFOUND)

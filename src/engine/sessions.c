@@ -46,7 +46,7 @@ nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64
                         "context: the model has learned %lld positions, and %lld were asked for",
                         (long long)max, (long long)n);
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n, &bytes, err));
-    machine_look(&here);
+    machine_detect(&here);
     if (here.ram_total > 0 && bytes > here.ram_total)
         return nib_fail(err, NIB_E_NOFIT,
                         "context: %lld positions take %s, and the machine has %s of memory: at most %.0f fit",

@@ -176,7 +176,7 @@ static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) 
         return NIB_AUTO;
     const pager_need need = pager_needs(e->layout, e->set.n_thread);
     if (o->cap[NIB_TIER_RAM] == NIB_AUTO) {
-        machine_look(&here);
+        machine_detect(&here);
         left = here.ram_free ? here.ram_free - here.ram_free / MACHINE_SHARE : NIB_AUTO;
     }
     const uint64_t all = need.image + need.tables + rows + SIZES_SLACK;

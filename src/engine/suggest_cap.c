@@ -71,7 +71,7 @@ static nib_status name_more(uint64_t cap, nib_error *err) {
 
 /* Room for looking. A cap below what the process already has is not kept in any case. */
 static uint64_t bytes_under(uint64_t cap, uint64_t start) {
-    const uint64_t now = ledger_look().now, grown = now > start ? now - start : 0;
+    const uint64_t now = ledger_process_usage().now, grown = now > start ? now - start : 0;
     const uint64_t code = LAST_CODE + (CODE > grown ? CODE - grown : 0);
     if (cap <= now)
         return UINT64_MAX;

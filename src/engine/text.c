@@ -33,19 +33,19 @@ nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *er
 }
 
 static void keep(void *user, const char *line) {
-    text_maker *t = user;
+    text_loader *t = user;
     char *copy = t->n < TEXT_LINES ? mem_strdup(line) : NULL;
     if (copy)
         t->lines[t->n++] = copy;
 }
 
-nib_status text_open_beside(void *maker, nib_error *err) {
-    text_maker *t = maker;
+nib_status text_open_async(void *maker, nib_error *err) {
+    text_loader *t = maker;
     const logger kept = {keep, t};
     return text_open(t->of, t->ledger, &kept, err);
 }
 
-void text_log(text_maker *t) {
+void text_log(text_loader *t) {
     for (int i = 0; i < t->n; i++) {
         log_line(t->log, "%s", t->lines[i]);
         mem_free(t->lines[i]);

@@ -18,17 +18,17 @@ typedef struct engine_text {
 /* Makes and charges the tokenizer, and gives the vocabulary's strings back. */
 nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *err);
 
-/* The same on another thread: text_open_beside is pager_options.beside with a text_maker for its user. What
+/* The same on another thread: text_open_async is pager_options.beside with a text_loader for its user. What
  * it has to say is kept until text_log, which the engine's own thread calls in any case. */
 enum { TEXT_LINES = 4 };
-typedef struct text_maker {
+typedef struct text_loader {
     engine_text *of;
     ledger *ledger;
     const logger *log;
     char *lines[TEXT_LINES];
     int n;
-} text_maker;
-nib_status text_open_beside(void *maker, nib_error *err);
-void text_log(text_maker *maker);
+} text_loader;
+nib_status text_open_async(void *maker, nib_error *err);
+void text_log(text_loader *maker);
 
 #endif

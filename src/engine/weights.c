@@ -109,7 +109,7 @@ nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *else
                                nib_error *err) {
     const nib_engine_options *asked = &e->asked;
     char *packed = engine_packed_folder(e);
-    text_maker text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
+    text_loader text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
     placing w = {.e = e, .others = others, .elsewhere = elsewhere};
     const pager_options want = {.threads = e->threads,
                                 .packed = packed,
@@ -118,9 +118,9 @@ nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *else
                                 .cancel = &e->cancel,
                                 .log = &e->log,
                                 .user = asked->user,
-                                .beside = e->text.is_open ? NULL : text_open_beside,
-                                .beside_user = &text,
-                                .beside_bytes = container_heap_bytes(e->container)};
+                                .side_task = e->text.is_open ? NULL : text_open_async,
+                                .side_user = &text,
+                                .side_bytes = container_heap_bytes(e->container)};
     ledger_measure_runtime(e->ledger, true);
     nib_status status = pager_open(e->layout, e->ledger, &want, &w.pager, err);
     if (status == NIB_OK)

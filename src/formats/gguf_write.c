@@ -283,8 +283,8 @@ nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err) {
     return NIB_OK;
 }
 
-void gguf_writer_ask(gguf_writer *w, const canceller *cancel) {
-    file_writer_ask(w->out, cancel);
+void gguf_writer_set_cancel(gguf_writer *w, const canceller *cancel) {
+    file_writer_set_cancel(w->out, cancel);
 }
 
 nib_status gguf_writer_commit(gguf_writer *w, nib_error *err) {

@@ -55,7 +55,7 @@ uint64_t gguf_writer_hash(const gguf_writer *w);
  * what is only planned with. */
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err);
 
-void gguf_writer_ask(gguf_writer *w, const canceller *cancel); /* file_writer_ask */
+void gguf_writer_set_cancel(gguf_writer *w, const canceller *cancel); /* file_writer_set_cancel */
 /* All declared bytes must have come. Frees the writer in any case. */
 nib_status gguf_writer_commit(gguf_writer *w, nib_error *err);
 void gguf_writer_abort(gguf_writer *w); /* NULL is fine */

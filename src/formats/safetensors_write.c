@@ -105,8 +105,8 @@ nib_status safetensors_writer_data(safetensors_writer *w, const void *data, size
     return file_writer_write(w->out, data, n_byte, err);
 }
 
-void safetensors_writer_ask(safetensors_writer *w, const canceller *cancel) {
-    file_writer_ask(w->out, cancel);
+void safetensors_writer_set_cancel(safetensors_writer *w, const canceller *cancel) {
+    file_writer_set_cancel(w->out, cancel);
 }
 
 nib_status safetensors_writer_commit(safetensors_writer *w, nib_error *err) {

@@ -13,7 +13,8 @@ nib_status safetensors_writer_tensor(safetensors_writer *w, const char *name, ty
                                      const int64_t *shape, nib_error *err);
 nib_status safetensors_writer_data(safetensors_writer *w, const void *data, size_t n_byte, nib_error *err);
 
-void safetensors_writer_ask(safetensors_writer *w, const canceller *cancel); /* file_writer_ask */
+void safetensors_writer_set_cancel(safetensors_writer *w,
+                                   const canceller *cancel); /* file_writer_set_cancel */
 /* All declared bytes must have come. Frees the writer in any case. */
 nib_status safetensors_writer_commit(safetensors_writer *w, nib_error *err);
 void safetensors_writer_abort(safetensors_writer *w); /* NULL is fine */

@@ -82,7 +82,7 @@ static inline uint32_t automaton_step(automaton *m, uint32_t from, uint8_t b) {
     return known != AUTOMATON_UNKNOWN ? known : automaton_make(m, from, b);
 }
 /* Some text goes on from it. */
-static inline bool automaton_goes_on(const automaton *m, uint32_t s) {
+static inline bool automaton_can_continue(const automaton *m, uint32_t s) {
     return m->states[s].n > 0;
 }
 

@@ -328,7 +328,7 @@ static constraint_next next_of(const constraint *c) {
     return !s->ends ? CONSTRAINT_TOKENS : s->n ? CONSTRAINT_EITHER : CONSTRAINT_END;
 }
 
-nib_status constraint_look(constraint *c, constraint_next *next, nib_error *err) {
+nib_status constraint_state(constraint *c, constraint_next *next, nib_error *err) {
     nib_status status = NIB_OK;
     pthread_mutex_lock(&c->of->lock);
     if (restore_state(c))

@@ -68,7 +68,7 @@ int32_t constraint_allowed(constraint *c, int32_t token, bool ends);
 /* The answer has one token more, which apply has allowed. */
 nib_status constraint_accept(constraint *c, int32_t token, nib_error *err);
 /* Where the answer stands, as apply says it, whatever tokens there are. */
-nib_status constraint_look(constraint *c, constraint_next *next, nib_error *err);
+nib_status constraint_state(constraint *c, constraint_next *next, nib_error *err);
 /* How many masks were made so far, for tests. */
 uint64_t grammar_n_mask(const grammar *g);
 

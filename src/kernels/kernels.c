@@ -170,8 +170,8 @@ static void put_in_order(outlier *list, int n) {
 }
 
 /* What one outlier hid may be another one. */
-int act_take_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
-                      outlier *out) {
+int act_extract_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
+                         outlier *out) {
     const struct outlier_rule *rule = bits == 4 ? &SPIKES_4 : &SPIKES_8;
     const float share = rule->rms > 0 ? rule->rms * rule->rms / (float)k : rule->share;
     outlier found[ACT_OUTLIERS];

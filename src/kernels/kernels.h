@@ -202,8 +202,8 @@ typedef struct kernel_table {
 /* The outliers of a row of k floats that is to have `bits` bits, in their order: how many, and, when there
  * are any, the row without them at `without`. The row alone decides, so that the answer does not depend on
  * the batch. */
-int act_take_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
-                      outlier *out);
+int act_extract_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
+                         outlier *out);
 
 /* The table for this processor, chosen once (NIBBLE_ISA overrides). */
 const kernel_table *kernels_table(void);

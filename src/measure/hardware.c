@@ -112,7 +112,7 @@ nib_status nib_hardware(const nib_hardware_options *options, char **json, nib_er
     json_t *kept = NULL;
     *json = NULL;
     memset(&h, 0, sizeof h);
-    machine_look(&m);
+    machine_detect(&m);
     NIB_TRY(find(options, &m, &h, err));
     NIB_TRY(hardware_print(&m, &h, &text, err));
     const nib_status status = jsonx_parse(text, strlen(text), &kept, err);

@@ -78,7 +78,7 @@ static void add_planes(bench *b) {
 static nib_status bench_open(bench *b, const char *name, const nib_kernels_options *o, nib_error *err) {
     *b = (bench){
         .options = o, .log = {o->log, o->user}, .cancel = {o->cancel, o->user}, .table = kernels_table()};
-    machine_look(&b->machine);
+    machine_detect(&b->machine);
     b->n_byte = trial_bytes(b->machine.l3, b->machine.ram_free, o->ram);
     if (!b->n_byte)
         return nib_fail(err, NIB_E_NOFIT,

@@ -36,7 +36,7 @@ static void list_features(char *out, size_t size) {
 #undef CPU_X
 }
 
-void machine_look(machine *m) {
+void machine_detect(machine *m) {
     memset(m, 0, sizeof *m);
     m->cpu = cpu_model_name();
     list_features(m->features, sizeof m->features);

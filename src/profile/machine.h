@@ -13,6 +13,6 @@ typedef struct machine {
     uint64_t ram_total, ram_free;
 } machine;
 
-void machine_look(machine *m); /* takes some system calls; nothing is measured */
+void machine_detect(machine *m); /* takes some system calls; nothing is measured */
 
 #endif

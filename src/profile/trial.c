@@ -20,7 +20,7 @@ enum {
     FAR = 12,              /* times the fastest: dropped after the quick look */
     HOPELESS = 3,          /* times the fastest: dropped after the first look */
     SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
-    READ_BYTES = 8 << 20,  /* of one stretch of plain reading and thread */
+    READ_BYTES = 8 << 20,  /* of one chunk of plain reading and thread */
     LOOK_WORDS = 1 << 20,  /* of weights that are made between two looks at whether it is cancelled */
     PANELS_PER_THREAD = 8, /* the least of a slice */
     SCALE_BYTE = 0x1c      /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
@@ -53,9 +53,9 @@ struct trial {
     bool by_clock;  /* trial_by_clock */
     uint64_t *sums; /* [n_thread] keeps the plain reader honest */
     uint64_t at;    /* where the rotation stands, of weights and reading alike: nothing is read again soon */
-    uint64_t stretch;             /* bytes that a thread reads at one place */
-    int n_stretch;                /* of this pass */
-    int pattern;                  /* of reading */
+    uint64_t chunk; /* bytes that a thread reads at one place */
+    int n_chunk;    /* of this pass */
+    int pattern;    /* of reading */
     double read_rate;             /* of the last pass, bytes a second */
     dpr_unit units[DPR_MAX_UNIT]; /* of this machine, measured when it is opened: DPR's set H */
     int n_unit;
@@ -123,23 +123,23 @@ static double time_sample(sample *s, const strategy *by, int64_t n_call) {
 
 static void run_read(void *arg, int thread, int n_thread) {
     trial *t = arg;
-    const uint64_t all = t->stretch * (uint64_t)n_thread, n_place = t->n_byte / all, first = t->at / all;
+    const uint64_t all = t->chunk * (uint64_t)n_thread, n_place = t->n_byte / all, first = t->at / all;
     t->spans[thread] = begin_span();
-    for (uint64_t i = 0; i < (uint64_t)t->n_stretch; i++) {
-        const char *data = t->data + (first + i) % n_place * all + (uint64_t)thread * t->stretch;
-        t->sums[thread] += rate_read(data, t->stretch, t->pattern);
+    for (uint64_t i = 0; i < (uint64_t)t->n_chunk; i++) {
+        const char *data = t->data + (first + i) % n_place * all + (uint64_t)thread * t->chunk;
+        t->sums[thread] += rate_read(data, t->chunk, t->pattern);
     }
     end_span(&t->spans[thread]);
 }
 
-/* Bytes a second of plain reading for about `seconds`, one stretch at least. */
+/* Bytes a second of plain reading for about `seconds`, one chunk at least. */
 static double time_read(trial *t, double seconds) {
-    const uint64_t all = t->stretch * (uint64_t)t->n_thread, n_place = t->n_byte / all;
-    t->n_stretch = (int)NUM_MAX(t->read_rate * seconds / (double)all, 1);
+    const uint64_t all = t->chunk * (uint64_t)t->n_thread, n_place = t->n_byte / all;
+    t->n_chunk = (int)NUM_MAX(t->read_rate * seconds / (double)all, 1);
     t->at = num_div_up(t->at, all) % n_place * all;
     pool_run(t->threads, run_read, t);
-    t->at = (t->at / all + (uint64_t)t->n_stretch) % n_place * all;
-    return t->read_rate = (double)all * t->n_stretch / slowest(t);
+    t->at = (t->at / all + (uint64_t)t->n_chunk) % n_place * all;
+    return t->read_rate = (double)all * t->n_chunk / slowest(t);
 }
 
 static double try_pattern(void *arg, int pattern) {
@@ -218,7 +218,7 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
     t->cancel = cancel;
     t->n_thread = pool_size(threads);
     t->n_byte = n_byte / 4096 * 4096;
-    t->stretch = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
+    t->chunk = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
     t->scratch = mem_calloc((size_t)t->n_thread, sizeof *t->scratch);
     t->spans = mem_calloc((size_t)t->n_thread, sizeof *t->spans);
     t->sums = mem_calloc((size_t)t->n_thread, sizeof *t->sums);
@@ -245,7 +245,7 @@ nib_status trial_open(const kernel_table *table, pool *threads, uint64_t n_byte,
 void trial_use(trial *t, pool *threads) {
     t->threads = threads;
     t->n_thread = pool_size(threads);
-    t->stretch = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
+    t->chunk = NUM_MIN(t->n_byte / (uint64_t)t->n_thread / 4096 * 4096, (uint64_t)READ_BYTES);
     t->at = 0;
     t->read_rate = 0;
 }

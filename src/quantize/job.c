@@ -511,7 +511,7 @@ nib_status job_block(job *j, int last, nib_error *err) {
 }
 
 nib_status job_commit(job *j, nib_error *err) {
-    gguf_writer_ask(j->writer, &j->cancel);
+    gguf_writer_set_cancel(j->writer, &j->cancel);
     const nib_status status = gguf_writer_commit(j->writer, err);
     j->writer = NULL;
     if (status == NIB_OK)

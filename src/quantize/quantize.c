@@ -295,6 +295,6 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
     out->error = j.all > 0 ? j.error / j.all : 0;
     job_close(&j);
     out->seconds = time_now() - start;
-    out->rss_peak = ledger_look().peak;
+    out->rss_peak = ledger_process_usage().peak;
     return status;
 }

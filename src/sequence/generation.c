@@ -239,7 +239,7 @@ static nib_status limit_accept(generation *g, int32_t token, bool *complete, nib
     constraint_next next = CONSTRAINT_TOKENS;
     if (g->limit.of) {
         NIB_TRY(constraint_accept(&g->limit, token, err));
-        NIB_TRY(constraint_look(&g->limit, &next, err));
+        NIB_TRY(constraint_state(&g->limit, &next, err));
     }
     *complete = next == CONSTRAINT_END;
     return NIB_OK;

@@ -27,7 +27,7 @@ nib_status nib_session_logits_save(nib_session *s, const int32_t *tokens, size_t
     if (!status)
         status = safetensors_writer_tensor(job.writer, "logits", TYPE_F32, 2, shape, err);
     if (!status) {
-        safetensors_writer_ask(job.writer, &s->on.step->cancel);
+        safetensors_writer_set_cancel(job.writer, &s->on.step->cancel);
         status = nib_session_forward(s, tokens, n_token, 0, write_row, &job, err);
     }
     if (!status && job.status) {

@@ -193,7 +193,7 @@ static void set_metadata(synth_job *job) {
 
 static nib_status write_file(synth_job *job) {
     const canceller cancel = {job->options->cancel, job->options->user};
-    gguf_writer_ask(job->writer, &cancel);
+    gguf_writer_set_cancel(job->writer, &cancel);
     set_metadata(job);
     if (!job->status)
         synth_each_tensor(job->shape, job->n_layer, declare_tensor, job);

@@ -48,11 +48,11 @@ static ledger_process look_at_system(void) {
 
 static ledger_process (*looker)(void) = look_at_system;
 
-void ledger_look_with(ledger_process (*look)(void)) {
+void ledger_set_process_usage(ledger_process (*look)(void)) {
     looker = look ? look : look_at_system;
 }
 
-ledger_process ledger_look(void) {
+ledger_process ledger_process_usage(void) {
     return looker();
 }
 
@@ -75,7 +75,7 @@ nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error 
     for (int i = 0; i < NIB_N_TIER; i++)
         l->tier[i].cap = caps[i];
     account *ram = &l->tier[NIB_TIER_RAM];
-    uint64_t now = ledger_look().now;
+    uint64_t now = ledger_process_usage().now;
     uint64_t need = now + (ram->cap == NIB_AUTO ? 0 : LEDGER_RUNTIME_MARGIN);
     if (need > ram->cap) {
         char cap[32], have[32];
@@ -156,7 +156,7 @@ void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
 void ledger_measure_runtime(ledger *l, bool grows) {
     if (grows && l->tier[NIB_TIER_RAM].cap != NIB_AUTO)
         malloc_trim(0); /* what is free counts as free */
-    uint64_t now = ledger_look().now;
+    uint64_t now = ledger_process_usage().now;
     pthread_mutex_lock(&l->lock);
     account *a = &l->tier[NIB_TIER_RAM];
     uint64_t others = sum(a->resident) - a->resident[NIB_OWNER_RUNTIME];
@@ -208,5 +208,5 @@ void ledger_report(const ledger *l, nib_memory *out) {
     for (int i = 0; i < NIB_N_OWNER; i++)
         out->owner[i] = l->tier[NIB_TIER_RAM].resident[i];
     pthread_mutex_unlock(lock_of(l));
-    out->rss_peak = ledger_look().peak;
+    out->rss_peak = ledger_process_usage().peak;
 }

@@ -23,8 +23,8 @@ typedef struct ledger_process {
 
 /* Every ledger of this process asks `look`; NULL: the system (VmRSS and VmHWM in /proc), the default. For
  * tests in builds whose own memory is not the engine's. To be called while no ledger is open. */
-void ledger_look_with(ledger_process (*look)(void));
-ledger_process ledger_look(void);
+void ledger_set_process_usage(ledger_process (*look)(void));
+ledger_process ledger_process_usage(void);
 
 /* caps: bytes for each tier, NIB_AUTO for none. The runtime owner starts at what the process already has
  * resident (code, libraries, stacks); under a RAM cap LEDGER_RUNTIME_MARGIN is promised too. */

@@ -113,7 +113,7 @@ static void share(page_ring *g) {
     }
 }
 
-slot *page_ring_take(page_ring *g) {
+slot *page_ring_assign(page_ring *g) {
     if (!g->stalled)
         share(g);
     if (!page_ring_has_free_slot(g))
@@ -125,7 +125,7 @@ slot *page_ring_take(page_ring *g) {
     *s = (slot){.state = SLOT_READING,
                 .page = page_of(g, &g->next),
                 .n_use = 1,
-                .mark = g->n_taken++,
+                .mark = g->n_assigned++,
                 .buffer = g->spare[--g->n_spare]};
     g->pages[s->page].slot = (int8_t)i;
     advance(g);
@@ -153,7 +153,7 @@ void page_ring_finish(page_ring *g, slot *s) {
         return;
     }
     /* what arrived the reader is about to pack, and says so when it needs help */
-    g->news = g->news || s->state != SLOT_ARRIVED;
+    g->changed = g->changed || s->state != SLOT_ARRIVED;
 }
 
 /* ---- who packs ---- */
@@ -196,11 +196,11 @@ static void turn_to(page_ring *g, const page_cursor *at, bool in_pass) {
         if (s->state == SLOT_FAILED)
             drop(g, s);
     }
-    g->n_turn++;
+    g->n_order++;
     g->next = *at;
     g->in_pass = in_pass;
     g->stalled = false;
-    g->news = true;
+    g->changed = true;
     go_on(g);
     share(g);
     for (int i = 0; i < g->streamed->n_slot; i++) {
@@ -230,7 +230,7 @@ static bool is_not_foreseen(page_ring *g, int page) {
            (g->stalled || g->next.ended || page_of(g, &g->next) != page || n_use(g) >= g->streamed->n_slot);
 }
 
-slot *page_ring_want(page_ring *g, const page_cursor *at) {
+slot *page_ring_acquire(page_ring *g, const page_cursor *at) {
     const int page = page_of(g, at);
     if (!g->stalled)
         share(g); /* nobody who reads may have come to it */
@@ -253,9 +253,9 @@ void page_ring_release(page_ring *g, const page_cursor *at) {
     s->state = SLOT_READY;
     if (!stays && --s->n_use <= 0)
         put_back(g, s);
-    g->news = true;
+    g->changed = true;
 }
 
-void page_ring_forget(page_ring *g, slot *s) {
+void page_ring_clear_failed(page_ring *g, slot *s) {
     put_back(g, s);
 }

@@ -71,9 +71,9 @@ typedef struct pager_options {
     void *user;
     /* Done once while the weights are read, by a thread of its own: what needs a processor meanwhile. An
      * error ends the opening. NULL: nothing */
-    nib_status (*beside)(void *user, nib_error *err);
-    void *beside_user;
-    uint64_t beside_bytes; /* that it gives back: so much of what stays is read after it, not at its peak */
+    nib_status (*side_task)(void *user, nib_error *err);
+    void *side_user;
+    uint64_t side_bytes; /* that it gives back: so much of what stays is read after it, not at its peak */
 } pager_options;
 
 /* Opening takes two calls, or three where pages are streamed: pager_open, pager_source, pager_load. The first

@@ -42,7 +42,7 @@ typedef struct load {
     load_runs runs;       /* empty: the packed file is read, or pages for it */
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t went;  /* what is done beside */
-    bool beside;          /* it is being done */
+    bool side_task;       /* it is being done */
     load_spot spot;       /* in runs */
     int block, weight;    /* the next vector */
     uint64_t vector_unit; /* or, from the packed file, the next unit of them */
@@ -171,7 +171,7 @@ static bool next_of_all(load *l, load_job *out) {
 static bool next_job(load_list *list, load_job *out) {
     load *l = list->user;
     pthread_mutex_lock(&l->lock);
-    while (l->beside && !l->stop && l->given >= l->held_from)
+    while (l->side_task && !l->stop && l->given >= l->held_from)
         pthread_cond_wait(&l->went, &l->lock);
     bool found = !l->stop && next_of_all(l, out);
     l->given += found ? pager_job_bytes(out) : 0;
@@ -189,7 +189,8 @@ static bool touch_ahead(load_list *list) {
     load *l = list->user;
     pager *p = l->p;
     pthread_mutex_lock(&l->lock);
-    const uint64_t max = l->beside ? l->held_from : p->map_bytes; /* of a packed file the total is the map */
+    const uint64_t max =
+        l->side_task ? l->held_from : p->map_bytes; /* of a packed file the total is the map */
     const uint64_t at = l->touched, end = NUM_MIN(max, l->reached + AHEAD);
     const bool some = !l->stop && at < end;
     l->touched = some ? at + STEP : at;
@@ -236,12 +237,12 @@ static nib_status finished(load_list *list, const load_job *j, nib_error *err) {
 }
 
 static nib_status do_beside(load *l, nib_error *err) {
-    const pager_options *o = l->request->beside;
+    const pager_options *o = l->request->side_task;
     if (!o)
         return NIB_OK;
-    const nib_status status = *l->request->beside_status = o->beside(o->beside_user, err);
+    const nib_status status = *l->request->side_status = o->side_task(o->side_user, err);
     pthread_mutex_lock(&l->lock);
-    l->beside = false;
+    l->side_task = false;
     l->stop = l->stop || status != NIB_OK;
     pthread_cond_broadcast(&l->went);
     pthread_mutex_unlock(&l->lock);
@@ -267,7 +268,7 @@ static void work(void *arg, int thread, int n_thread) {
     note_failure(l, load_pipe_run(&l->crew->pipes[thread], &l->list, &error), &error);
 }
 
-static void *work_beside(void *arg) {
+static void *run_side_task(void *arg) {
     load *l = arg;
     nib_error error = {NIB_OK, ""};
     note_failure(l, do_beside(l, &error), &error);
@@ -278,9 +279,9 @@ static void *work_beside(void *arg) {
  * pool would leave its share of the reads undone. Where the system gives no thread, it is done first. */
 static void work_with_all(load *l) {
     pthread_t helper;
-    const bool wanted = l->beside, helped = wanted && pthread_create(&helper, NULL, work_beside, l) == 0;
+    const bool wanted = l->side_task, helped = wanted && pthread_create(&helper, NULL, run_side_task, l) == 0;
     if (wanted && !helped)
-        work_beside(l);
+        run_side_task(l);
     pool_run(l->crew->threads, work, l);
     if (helped)
         pthread_join(helper, NULL);
@@ -291,9 +292,9 @@ nib_status load_crew_run(load_crew *crew, pager *p, const load_request *request,
     load l = {.p = p, .crew = crew, .request = request, .caller = pthread_self()};
     *damaged = false;
     l.page = request->pages ? request->first : 0;
-    l.beside = request->beside != NULL;
-    if (l.beside && p->map_bytes > request->beside->beside_bytes + SLACK) {
-        const uint64_t held = p->map_bytes - request->beside->beside_bytes - SLACK;
+    l.side_task = request->side_task != NULL;
+    if (l.side_task && p->map_bytes > request->side_task->side_bytes + SLACK) {
+        const uint64_t held = p->map_bytes - request->side_task->side_bytes - SLACK;
         l.held_from = (uint64_t)((double)held / (double)p->map_bytes * (double)request->total);
     }
     if (!p->packed && !request->pages) /* pages for the packed file are too few to be worth an order */
@@ -387,8 +388,8 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
                             .progress = o->progress,
                             .cancel = o->cancel,
                             .user = o->user,
-                            .beside = o->beside ? o : NULL,
-                            .beside_status = &beside};
+                            .side_task = o->side_task ? o : NULL,
+                            .side_status = &beside};
     NIB_TRY(load_crew_open(&crew, p, o->threads, shape, err));
     request.total = p->packed ? p->map_bytes : resident_file_bytes(p);
     nib_status status = load_crew_run(&crew, p, &request, &damaged, &why);
@@ -397,7 +398,7 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
         log_line(o->log, "the packed file is not used: %s", why.message);
         memset(p->map, 0, p->map_bytes); /* what packing leaves alone is zero */
         request.total = resident_file_bytes(p);
-        request.beside = NULL;
+        request.side_task = NULL;
         status = load_crew_run(&crew, p, &request, &damaged, &why);
     }
     load_crew_close(&crew);

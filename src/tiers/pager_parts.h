@@ -128,9 +128,9 @@ typedef struct load_request {
     nib_progress_fn progress;
     const canceller *cancel; /* NULL: none */
     void *user;
-    uint64_t total;              /* for progress */
-    const pager_options *beside; /* what it asks for is done meanwhile; NULL: nothing */
-    nib_status *beside_status;
+    uint64_t total;                 /* for progress */
+    const pager_options *side_task; /* what it asks for is done meanwhile; NULL: nothing */
+    nib_status *side_status;
 } load_request;
 /* *damaged: the packed file is what is wrong. */
 nib_status load_crew_run(load_crew *crew, pager *p, const load_request *request, bool *damaged,

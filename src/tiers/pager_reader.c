@@ -180,7 +180,7 @@ static turn pack_or_wait(reader *r) {
  * So half of the ring is read while the other half is used. */
 static void *reader_main(void *arg) {
     reader *r = arg;
-    thread_short_turns();
+    thread_short_slices();
     for (turn next = TURN_FILL; next != TURN_STOP;) {
         if (next == TURN_FILL)
             fill(r);

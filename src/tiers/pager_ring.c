@@ -2,9 +2,9 @@
 #include "tiers/pager_ring.h"
 
 void reader_notify(reader *r) {
-    if (r->ring.news)
+    if (r->ring.changed)
         pthread_cond_broadcast(&r->changed);
-    r->ring.news = false;
+    r->ring.changed = false;
 }
 
 void reader_plan(reader *r, slot *s) {
@@ -22,7 +22,7 @@ void reader_plan(reader *r, slot *s) {
 }
 
 slot *reader_take(reader *r) {
-    slot *s = page_ring_take(&r->ring);
+    slot *s = page_ring_assign(&r->ring);
     if (!s)
         return NULL;
     reader_plan(r, s);
@@ -64,7 +64,7 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
     slot *s;
     double begin = time_now();
     pthread_mutex_lock(&r->lock);
-    while (!(s = page_ring_want(&r->ring, at))) {
+    while (!(s = page_ring_acquire(&r->ring, at))) {
         reader_notify(r);
         if (!reader_pack(r, 1))
             pthread_cond_wait(&r->changed, &r->lock);
@@ -75,7 +75,7 @@ nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *
         status = s->status;
         if (err)
             *err = s->error;
-        page_ring_forget(&r->ring, s);
+        page_ring_clear_failed(&r->ring, s);
     }
     pthread_mutex_unlock(&r->lock);
     *wait_s += time_now() - begin;

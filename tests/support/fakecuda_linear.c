@@ -67,7 +67,7 @@ static void product(const view *v, const row_memory *r, bool two, const float *b
     const kernel_table *t = kernels_table_for("ref");
     const act_format f = act_format_for(&v->format, 8);
     outlier outliers[ACT_OUTLIERS];
-    const int n = two ? 0 : act_take_outliers(t, 8, r->x, v->k, r->remaining, outliers);
+    const int n = two ? 0 : act_extract_outliers(t, 8, r->x, v->k, r->remaining, outliers);
     t->act_quantize(f, n ? r->remaining : r->x, v->k, r->codes);
     multiply(t, v, f, r, bias, y);
     if (two) {

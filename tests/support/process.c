@@ -118,7 +118,7 @@ static void begin(ledger_process (*with)(void)) {
     pthread_mutex_lock(&seen.lock);
     seen.peak = 0;
     pthread_mutex_unlock(&seen.lock);
-    ledger_look_with(with);
+    ledger_set_process_usage(with);
 }
 
 void process_counted(void) {

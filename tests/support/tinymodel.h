@@ -25,8 +25,8 @@ const char *tiny_model_with_words(const char *name, const tiny_shape *shape);
  * first. */
 const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_file);
 
-/* What a RAM cap has to add to what the process has (ledger_look) for an engine with two threads to keep
- * about half of the model's weights and stream the rest. Opens and closes an engine. */
+/* What a RAM cap has to add to what the process has (ledger_process_usage) for an engine with two threads to
+ * keep about half of the model's weights and stream the rest. Opens and closes an engine. */
 uint64_t tiny_model_half_bytes(const char *path);
 
 #endif

@@ -85,7 +85,7 @@ static void packed_product(const walk *w, const op *o, const view *v, const floa
     const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
     outlier outliers[ACT_OUTLIERS];
     const int n_outlier =
-        w->act_bits == 16 ? 0 : act_take_outliers(c->ref, f.bits, x, o->k, c->left_over, outliers);
+        w->act_bits == 16 ? 0 : act_extract_outliers(c->ref, f.bits, x, o->k, c->left_over, outliers);
     c->ref->act_quantize(f, n_outlier ? c->left_over : x, o->k, c->codes);
     if (o->adds)
         add_product(w, v, f, y);

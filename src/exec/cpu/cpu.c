@@ -90,12 +90,12 @@ static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
         workspace_rows(&c->ws, layout_model(c->setup.layout), s->row, s->position, s->n_row, s->length,
                        s->tokens);
     }
-    pool_stay(c->setup.threads);
+    pool_pin_caller(c->setup.threads);
     return NIB_OK;
 }
 
 static void cpu_end(backend *b) {
-    pool_leave(cpu_of(b)->setup.threads);
+    pool_unpin_caller(cpu_of(b)->setup.threads);
 }
 
 /* The rows whose logits are wanted stand one after the other in the stream from now on, from the first of

@@ -27,8 +27,8 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     rows->has_residual[row] = w->j->act_bits == 16;
     rows->n_outlier[row] = 0;
     if (!rows->has_residual[row])
-        rows->n_outlier[row] = (uint8_t)act_take_outliers(table, to.format.bits, x, k, beside,
-                                                          rows->outliers + row * ACT_OUTLIERS);
+        rows->n_outlier[row] = (uint8_t)act_extract_outliers(table, to.format.bits, x, k, beside,
+                                                             rows->outliers + row * ACT_OUTLIERS);
     if (rows->n_outlier[row])
         x = beside;
     table->act_quantize(to.format, x, k, rows->codes + at);

@@ -51,7 +51,7 @@ static pack_format block_format(const pack_format *f) {
 /* ---- unpacking ---- */
 
 LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chunk *c) {
-    const __m256i look = dot_look(f);
+    const __m256i table = dot_table(f);
     const uint8_t *codes = c->codes;
     for (int t = 0; t < c->n_tile; t++, codes += 128 * f.bits) {
         LANES_UNROLL
@@ -59,7 +59,7 @@ LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chu
             LANES_UNROLL
             for (int half = 0; half < 2; half++)
                 _mm256_store_si256((void *)(b->lines[(first + t) * 16 + q] + 32 * half),
-                                   dot_codes(f, codes, look, q, half));
+                                   dot_codes(f, codes, table, q, half));
         }
     }
 }
@@ -67,7 +67,7 @@ LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chu
 /* The same with lower and upper halves of codes of 8 bits, or of a table's entries, in lines of their own. */
 LANES_INLINE void unpack_halved(const kind f, block *b, int first, const tile_chunk *c) {
     const __m256i low = _mm256_set1_epi8(15);
-    const __m256i look = _mm256_broadcastsi128_si256(
+    const __m256i table = _mm256_broadcastsi128_si256(
         _mm_loadu_si128((const void *)tile_table(f.table != PACK_TABLE_NONE ? f.table : PACK_TABLE_IQ4NL)));
     const uint8_t *codes = c->codes;
     for (int t = 0; t < c->n_tile; t++, codes += 128 * f.bits) {
@@ -76,7 +76,7 @@ LANES_INLINE void unpack_halved(const kind f, block *b, int first, const tile_ch
             uint8_t *to = b->lines[((first + t) * 16 + i / 2) * 2] + i % 2 * 32;
             __m256i w = tile_half(codes, f.bits, i / 2, i % 2);
             if (f.table != PACK_TABLE_NONE)
-                w = _mm256_shuffle_epi8(look, w);
+                w = _mm256_shuffle_epi8(table, w);
             _mm256_store_si256((void *)to, _mm256_and_si256(w, low));
             _mm256_store_si256((void *)(to + TILE_LINE), _mm256_and_si256(_mm256_srli_epi16(w, 4), low));
         }
@@ -110,7 +110,7 @@ static void unpack_book(block *b, int first, const tile_chunk *c, const pack_for
     const int per = 16 >> f->bits, n = 4 / per; /* rows of a look-up; look-ups */
     const uint8_t *book = tile_book(f, c);
     const __m256i flip = _mm256_set1_epi8((char)(0x80 ^ DOT_FLIP));
-    __m256i look[2][4], at[4];
+    __m256i table[2][4], at[4];
     for (int i = 0; i < n; i++) {
         uint32_t of[8];
         for (int r = 0; r < 8; r++)
@@ -118,7 +118,7 @@ static void unpack_book(block *b, int first, const tile_chunk *c, const pack_for
         at[i] = _mm256_loadu_si256((const void *)of);
         for (int half = 0; half < 2; half++) {
             const uint8_t *entries = book + ((8 * half + per * i) << f->bits);
-            look[half][i] =
+            table[half][i] =
                 _mm256_loadu2_m128i((const void *)(entries + (4 << f->bits)), (const void *)entries);
         }
     }
@@ -127,7 +127,7 @@ static void unpack_book(block *b, int first, const tile_chunk *c, const pack_for
             __m256i *line = (void *)(b->lines[first * 16 + q] + 32 * half), w = flip;
             const __m256i codes = *line;
             for (int i = 0; i < n; i++)
-                w = _mm256_xor_si256(w, _mm256_shuffle_epi8(look[half][i], _mm256_or_si256(codes, at[i])));
+                w = _mm256_xor_si256(w, _mm256_shuffle_epi8(table[half][i], _mm256_or_si256(codes, at[i])));
             *line = w;
         }
 }

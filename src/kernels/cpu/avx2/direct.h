@@ -62,7 +62,7 @@ LANES_INLINE int quarter_lines(const kind f, const scaling c, int64_t step) {
 
 /* A tile of groups of 16 or 32 with one row: two groups at a time. */
 LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job, direct_panel *at,
-                             __m256i look, const char *x, int64_t tile) {
+                             __m256i table, const char *x, int64_t tile) {
     const int per_tile = TILE_K / f.group, quads = f.group / 4;
     const int64_t step = (c.asym ? 2 : 1) * (c.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
     __m256i acc[4][2];
@@ -70,8 +70,8 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
     LANES_UNROLL
     for (int g = 0; g < per_tile / 2; g++) {
         __m256i pair[2][2];
-        dot_pair(f, at->codes, look, g * quads, quads, at->next, quarter_lines(f, c, step), x + tile * TILE_K,
-                 pair);
+        dot_pair(f, at->codes, table, g * quads, quads, at->next, quarter_lines(f, c, step),
+                 x + tile * TILE_K, pair);
         LANES_UNROLL
         for (int i = 0; i < 4; i++)
             acc[g + i / 2 * (per_tile / 2)][i % 2] = pair[i / 2][i % 2];
@@ -86,13 +86,13 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
 
 /* A tile of groups of 16 or 32. What the rows have so far stays in memory. */
 LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
-                               __m256i look, const char *x, int64_t tile) {
+                               __m256i table, const char *x, int64_t tile) {
     const int per_tile = TILE_K / f.group, quads = f.group / 4;
     const int64_t step = tile_scale_step(&job->a->w->format);
     LANES_UNROLL
     for (int g = 0; g < per_tile; g++) {
         __m256i acc[DOT_ROWS][2];
-        dot_packed(f, at->codes, look, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
+        dot_packed(f, at->codes, table, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
         direct_scale(f, c, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, at->y);
         __asm__("" : : : "memory"); /* no sums in registers that the next group needs */
     }
@@ -133,7 +133,7 @@ static inline void direct_chunk(const tile_job *job, direct_panel *at, const uin
 LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const tile_job *job,
                                     direct_panel *at, int64_t m) {
     const int64_t n_tile = tile_count(job->a->w->k), tile_bytes = 128 * f.bits;
-    const __m256i look = dot_look(f);
+    const __m256i table = dot_table(f);
     /* of scales and minima for each tile */
     const bool two_lines = f.group != TILE_K && c.asym && (f.group == 16 || c.scale == PACK_SCALE_F16);
     const char *x = (const char *)job->a->q.data + m * job->x_bytes;
@@ -158,9 +158,9 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
             if (f.group == TILE_K)
                 direct_long(f, c, nt, job, at, x, tile, tile + 1 == n_tile);
             else if (nt == 1)
-                direct_one(f, c, job, at, look, x, tile);
+                direct_one(f, c, job, at, table, x, tile);
             else
-                direct_short(f, c, nt, job, at, look, x, tile);
+                direct_short(f, c, nt, job, at, table, x, tile);
         }
         at->codes += job->chunk_bytes - n * tile_bytes;
     }

@@ -13,7 +13,7 @@
 LANES_INLINE bool dot_signed(const kind f) {
     return f.bits == 8 || f.table == PACK_TABLE_IQ4NL;
 }
-/* Quads that 16 bits can sum. MXFP4's table goes from 4 to 28 (dot_look). */
+/* Quads that 16 bits can sum. MXFP4's table goes from 4 to 28 (dot_table). */
 LANES_INLINE int dot_run(const kind f) {
     return dot_signed(f)                 ? 1
            : f.table == PACK_TABLE_MXFP4 ? 4
@@ -35,17 +35,17 @@ LANES_INLINE bool dot_halved(const kind f) {
     return dot_signed(f) && f.group < TILE_K;
 }
 /* Table entries as they are multiplied: signed, or + 16 where that fits in few bits. */
-LANES_INLINE __m256i dot_look(const kind f) {
+LANES_INLINE __m256i dot_table(const kind f) {
     if (f.table == PACK_TABLE_NONE)
         return _mm256_setzero_si256();
     const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)tile_table(f.table)));
     return _mm256_sub_epi8(entries, _mm256_set1_epi8((char)(dot_signed(f) ? 128 : 128 - 16)));
 }
 /* Half a line as it is multiplied. */
-LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i look, int q, int half) {
+LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i table, int q, int half) {
     const __m256i w = tile_half(tile, f.bits, q, half);
     if (f.table != PACK_TABLE_NONE)
-        return _mm256_shuffle_epi8(look, w);
+        return _mm256_shuffle_epi8(table, w);
     return dot_signed(f) ? _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)) : w;
 }
 
@@ -53,7 +53,7 @@ enum { DOT_ROWS = 4 };
 
 /* A sum that compilers leave as it is: gcc makes trees of chains of additions, which need more registers than
  * there are. */
-LANES_INLINE __m256i dot_kept(__m256i sum) {
+LANES_INLINE __m256i dot_opaque(__m256i sum) {
     __asm__("" : "+x"(sum));
     return sum;
 }
@@ -80,7 +80,7 @@ LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int step, int b
                 LANES_UNROLL
                 for (int h = h0; h < h1; h++) {
                     const __m256i p = _mm256_maddubs_epi16(w[h], xs);
-                    sum[t][h] = dot_kept(i ? _mm256_add_epi16(sum[t][h], p) : p);
+                    sum[t][h] = dot_opaque(i ? _mm256_add_epi16(sum[t][h], p) : p);
                 }
             }
         }
@@ -88,7 +88,7 @@ LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int step, int b
         for (int t = 0; t < nt; t++) {
             LANES_UNROLL
             for (int h = h0; h < h1; h++)
-                acc[t][h] = dot_kept(_mm256_add_epi32(acc[t][h], _mm256_madd_epi16(sum[t][h], each)));
+                acc[t][h] = dot_opaque(_mm256_add_epi32(acc[t][h], _mm256_madd_epi16(sum[t][h], each)));
         }
     }
 }
@@ -111,7 +111,7 @@ LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int n
 /* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
  * lines, which are loaded once. Asks for the part of n_next lines from `next` on that goes with these quads.
  * acc[group][half]. */
-LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads,
+LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i table, int q0, int quads,
                            const uint8_t *next, int n_next, const char *x, __m256i acc[2][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int run = NUM_MIN(dot_run(f), quads);
@@ -126,18 +126,18 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
                 LANES_UNROLL
                 for (int g = 0; g < 2; g++) {
                     const int q = q0 + r + i + 8 * g;
-                    const __m256i w = dot_codes(f, tile, look, q, h), xs = broadcast_int(x + 4 * q);
+                    const __m256i w = dot_codes(f, tile, table, q, h), xs = broadcast_int(x + 4 * q);
                     const __m256i p = dot_signed(f)
                                           ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(xs, w))
                                           : _mm256_maddubs_epi16(w, xs);
-                    sum[g][h] = dot_kept(i ? _mm256_add_epi16(sum[g][h], p) : p);
+                    sum[g][h] = dot_opaque(i ? _mm256_add_epi16(sum[g][h], p) : p);
                 }
             }
         }
         LANES_UNROLL
         for (int i = 0; i < 4; i++) {
             const __m256i s = _mm256_madd_epi16(sum[i / 2][i % 2], ones);
-            acc[i / 2][i % 2] = r ? dot_kept(_mm256_add_epi32(acc[i / 2][i % 2], s)) : s;
+            acc[i / 2][i % 2] = r ? dot_opaque(_mm256_add_epi32(acc[i / 2][i % 2], s)) : s;
         }
     }
 }
@@ -150,7 +150,7 @@ LANES_INLINE __m256i dot_mask(__m256i a, int mask) {
     return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
 LANES_INLINE __m256i dot_widen(__m256i acc, __m256i sum) {
-    return dot_kept(_mm256_add_epi32(acc, _mm256_madd_epi16(sum, _mm256_set1_epi16(1))));
+    return dot_opaque(_mm256_add_epi32(acc, _mm256_madd_epi16(sum, _mm256_set1_epi16(1))));
 }
 
 /* A line, both halves. */
@@ -181,7 +181,7 @@ LANES_INLINE void dot_quad(dot_line *sum, dot_line v, int mask, dot_line bits, i
     for (int h = 0; h < 2; h++) {
         const __m256i upper = dot_mask(v.h[h], mask);
         const __m256i codes = low ? _mm256_or_si256(upper, dot_mask(bits.h[h], low)) : upper;
-        sum->h[h] = dot_kept(_mm256_add_epi16(sum->h[h], _mm256_maddubs_epi16(codes, xs)));
+        sum->h[h] = dot_opaque(_mm256_add_epi16(sum->h[h], _mm256_maddubs_epi16(codes, xs)));
     }
 }
 /* sum += what stands `by` bits too far up. */
@@ -256,7 +256,7 @@ LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *
 }
 
 LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
-                           __m256i look, const char *x, int64_t x_bytes, __m256i (*acc)[2]);
+                           __m256i table, const char *x, int64_t x_bytes, __m256i (*acc)[2]);
 
 /* acc += a packed tile with one row. */
 LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
@@ -312,11 +312,11 @@ LANES_INLINE int dot_short_rows(const kind f) {
 
 /* Half of `step` quads from quad q0 on with nt rows: sums in 16 bits, then added in 32. */
 LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
-                           __m256i look, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
+                           __m256i table, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     __m256i w[2], size[2];
     LANES_UNROLL
     for (int i = 0; i < step; i++) {
-        w[i] = ready ? dot_load(tile, q0 + i, half) : dot_codes(f, tile, look, q0 + i, half);
+        w[i] = ready ? dot_load(tile, q0 + i, half) : dot_codes(f, tile, table, q0 + i, half);
         size[i] = dot_signed(f) ? _mm256_abs_epi8(w[i]) : w[i];
     }
     LANES_UNROLL
@@ -326,7 +326,7 @@ LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, i
         for (int i = 0; i < step; i++) {
             const __m256i xs = broadcast_int(x + t * x_bytes + 4 * (q0 + i));
             const __m256i p = _mm256_maddubs_epi16(size[i], dot_signed(f) ? _mm256_sign_epi8(xs, w[i]) : xs);
-            sum = dot_kept(i ? _mm256_add_epi16(sum, p) : p);
+            sum = dot_opaque(i ? _mm256_add_epi16(sum, p) : p);
         }
         acc[t][half] = dot_widen(acc[t][half], sum);
     }
@@ -334,19 +334,19 @@ LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, i
 
 /* acc[t] += `quads` quads from quad q0 on, as many as 16 bits can sum: 8 of those sums are all the registers
  * that there are. */
-LANES_INLINE void dot_stretch(const kind f, bool ready, int nt, int q0, int quads, const uint8_t *tile,
-                              __m256i look, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
+LANES_INLINE void dot_sum_quads(const kind f, bool ready, int nt, int q0, int quads, const uint8_t *tile,
+                                __m256i table, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     __m256i sum[DOT_ROWS][2];
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
-        const __m256i w0 = ready ? dot_load(tile, q, 0) : dot_codes(f, tile, look, q, 0);
-        const __m256i w1 = ready ? dot_load(tile, q, 1) : dot_codes(f, tile, look, q, 1);
+        const __m256i w0 = ready ? dot_load(tile, q, 0) : dot_codes(f, tile, table, q, 0);
+        const __m256i w1 = ready ? dot_load(tile, q, 1) : dot_codes(f, tile, table, q, 1);
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
             const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
             const __m256i p0 = _mm256_maddubs_epi16(w0, xs), p1 = _mm256_maddubs_epi16(w1, xs);
-            sum[t][0] = dot_kept(q > q0 ? _mm256_add_epi16(sum[t][0], p0) : p0);
-            sum[t][1] = dot_kept(q > q0 ? _mm256_add_epi16(sum[t][1], p1) : p1);
+            sum[t][0] = dot_opaque(q > q0 ? _mm256_add_epi16(sum[t][0], p0) : p0);
+            sum[t][1] = dot_opaque(q > q0 ? _mm256_add_epi16(sum[t][1], p1) : p1);
         }
     }
     LANES_UNROLL
@@ -361,13 +361,13 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
     const int run = dot_run(f);
     if (run > 2 && ready) {
         for (int q = 0; q < 16; q += run, tile += run * TILE_LINE, x += 4 * run)
-            dot_stretch(f, true, nt, 0, run, tile, no, x, x_bytes, acc);
+            dot_sum_quads(f, true, nt, 0, run, tile, no, x, x_bytes, acc);
         return;
     }
     if (run > 2) {
         LANES_UNROLL
         for (int q = 0; q < 16; q += run) {
-            dot_stretch(f, false, nt, q, run, tile, no, x, x_bytes, acc);
+            dot_sum_quads(f, false, nt, q, run, tile, no, x, x_bytes, acc);
             __asm__("" : : : "memory"); /* no sums in registers that the next quads need */
         }
         return;
@@ -394,7 +394,7 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
 }
 
 /* acc[t] = a packed group of `quads` quads from quad q0 on with nt rows. */
-LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, int nt,
+LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i table, int q0, int quads, int nt,
                              const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
     const int run = NUM_MIN(dot_run(f), quads);
     LANES_UNROLL
@@ -403,10 +403,10 @@ LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i look, in
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q += run) {
         if (run > 2) {
-            dot_stretch(f, false, nt, q, run, tile, look, x, x_bytes, acc);
+            dot_sum_quads(f, false, nt, q, run, tile, table, x, x_bytes, acc);
         } else {
-            dot_step(f, false, nt, q, run, 0, tile, look, x, x_bytes, acc);
-            dot_step(f, false, nt, q, run, 1, tile, look, x, x_bytes, acc);
+            dot_step(f, false, nt, q, run, 0, tile, table, x, x_bytes, acc);
+            dot_step(f, false, nt, q, run, 1, tile, table, x, x_bytes, acc);
         }
     }
 }

@@ -19,22 +19,22 @@ LANES_INLINE bool dot_halved(const kind f) {
 LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
     return asym ? 32 : f.table != PACK_TABLE_NONE ? 7 : f.bits - 1;
 }
-LANES_INLINE __m256i dot_look(const kind f) {
+LANES_INLINE __m256i dot_table(const kind f) {
     if (f.table == PACK_TABLE_NONE)
         return _mm256_setzero_si256();
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)tile_table(f.table)));
 }
 /* Half a line as it is multiplied. */
-LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i look, int q, int half) {
+LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i table, int q, int half) {
     const __m256i w = tile_half(tile, f.bits, q, half);
-    return f.table != PACK_TABLE_NONE ? _mm256_shuffle_epi8(look, w) : w;
+    return f.table != PACK_TABLE_NONE ? _mm256_shuffle_epi8(table, w) : w;
 }
 
 enum { DOT_ROWS = 4 };
 
 /* acc[t][h] += `quads` quads from quad q0 on of nt rows (x_bytes apart). ready: the lines are unpacked; else
  * a packed tile. */
-LANES_INLINE void dot_quads(const kind f, bool ready, const uint8_t *tile, __m256i look, int q0, int quads,
+LANES_INLINE void dot_quads(const kind f, bool ready, const uint8_t *tile, __m256i table, int q0, int quads,
                             int nt, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
@@ -42,7 +42,7 @@ LANES_INLINE void dot_quads(const kind f, bool ready, const uint8_t *tile, __m25
         LANES_UNROLL
         for (int h = 0; h < 2; h++)
             w[h] = ready ? _mm256_load_si256((const void *)(tile + q * TILE_LINE + 32 * h))
-                         : dot_codes(f, tile, look, q, h);
+                         : dot_codes(f, tile, table, q, h);
         LANES_UNROLL
         for (int t = 0; t < nt; t++) {
             const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
@@ -58,17 +58,17 @@ LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int n
     dot_quads(f, true, lines, _mm256_setzero_si256(), 0, quads, nt, x, x_bytes, acc);
 }
 /* acc[t] = a packed group of `quads` quads from quad q0 on with nt rows. */
-LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i look, int q0, int quads, int nt,
+LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i table, int q0, int quads, int nt,
                              const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
         acc[t][0] = acc[t][1] = _mm256_setzero_si256();
-    dot_quads(f, false, tile, look, q0, quads, nt, x, x_bytes, acc);
+    dot_quads(f, false, tile, table, q0, quads, nt, x, x_bytes, acc);
 }
 /* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
  * lines, which are loaded once. Asks for the part of n_next lines from `next` on that goes with these quads.
  * acc[group][half]. */
-LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int q0, int quads,
+LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i table, int q0, int quads,
                            const uint8_t *next, int n_next, const char *x, __m256i acc[2][2]) {
     LANES_UNROLL
     for (int i = 0; i < 4; i++)
@@ -80,7 +80,7 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i look, int 
         for (int h = 0; h < 2; h++) {
             LANES_UNROLL
             for (int g = 0; g < 2; g++)
-                acc[g][h] = _mm256_dpbusd_avx_epi32(acc[g][h], dot_codes(f, tile, look, q + 8 * g, h),
+                acc[g][h] = _mm256_dpbusd_avx_epi32(acc[g][h], dot_codes(f, tile, table, q + 8 * g, h),
                                                     broadcast_int(x + 4 * (q + 8 * g)));
         }
     }
@@ -119,7 +119,7 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
 /* acc += a packed tile with one row, in two chains for each half: fields that stay where they are count
  * sixteenfold, so for 4 bits nothing is shifted. */
 LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
-    const __m256i look = _mm256_setzero_si256();
+    const __m256i table = _mm256_setzero_si256();
     __m256i sum[2][2];
     LANES_UNROLL
     for (int i = 0; i < 4; i++)
@@ -135,7 +135,7 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
                 w = _mm256_and_si256(_mm256_loadu_si256((const void *)(tile + q % 8 * TILE_LINE + 32 * h)),
                                      _mm256_set1_epi8((char)(q < 8 ? 15 : 0xf0)));
             else
-                w = dot_codes(f, tile, look, q, h);
+                w = dot_codes(f, tile, table, q, h);
             sum[q / 8][h] = _mm256_dpbusd_avx_epi32(sum[q / 8][h], w, xs);
         }
     }
