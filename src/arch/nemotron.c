@@ -1,5 +1,5 @@
-/* Nemotron 3, 4 and Minitron: LayerNorm that holds w - 1, half of each head rotated, a squared-ReLU
- * feed-forward layer. */
+/* Nemotron 3, 4 and Minitron: LayerNorm whose file weights are w - 1, half of each head rotated, a
+ * squared-ReLU feed-forward layer. */
 #include "model/arch.h"
 
 const arch_desc arch_nemotron = {
