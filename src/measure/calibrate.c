@@ -49,23 +49,57 @@ static nib_status add_prompt(maker *k, const int32_t *tokens, size_t n, bool bos
     return NIB_OK;
 }
 
-static nib_status add_text(maker *k, const char *text, size_t n_byte, nib_error *err) {
-    const tokenizer *t = k->from->tokenizer;
-    const bool bos = tokenizer_adds_bos(t) && tokenizer_bos(t) >= 0;
-    token_list list = {0};
-    nib_status status = tokenizer_encode(t, text, n_byte, 0, &list, err);
+/* In pieces; too short ones are left out. */
+static nib_status add_pieces(maker *k, const int32_t *tokens, size_t n_token, bool bos, nib_error *err) {
     const size_t max = MAX_CALIBRATE - (size_t)bos;
-    k->n_cut += list.n > max;
-    for (size_t at = 0; at < list.n && status == NIB_OK && !k->full; at += max) {
-        const size_t n = NUM_MIN(max, list.n - at);
+    k->n_cut += n_token > max;
+    for (size_t at = 0; at < n_token && !k->full; at += max) {
+        const size_t n = NUM_MIN(max, n_token - at);
         if (n + bos < MIN_CALIBRATE)
             k->n_short += at == 0;
         else if (k->c->n_prompt == CALIBRATE_MAX_PROMPT)
             k->full = true;
         else
-            status = add_prompt(k, list.data + at, n, bos, err);
+            NIB_TRY(add_prompt(k, tokens + at, n, bos, err));
     }
+    return NIB_OK;
+}
+
+static nib_status add_text(maker *k, const char *text, size_t n_byte, nib_error *err) {
+    const tokenizer *t = k->from->tokenizer;
+    token_list list = {0};
+    nib_status status = tokenizer_encode(t, text, n_byte, 0, &list, err);
+    if (status == NIB_OK)
+        status = add_pieces(k, list.data, list.n, tokenizer_adds_bos(t) && tokenizer_bos(t) >= 0, err);
     token_list_clear(&list);
+    return status;
+}
+
+/* A line of ids with commas or spaces between them: for a model that has no tokenizer. */
+static nib_status add_ids(maker *k, const char *text, size_t n_byte, const char *path, nib_error *err) {
+    const int64_t n_vocab = k->from->n_vocab;
+    const size_t most = n_byte / 2 + 1;
+    int32_t *ids = mem_array(most, sizeof *ids);
+    nib_status status = ids ? NIB_OK : nib_fail_nomem(err, most * sizeof *ids, "token ids");
+    size_t n = 0;
+    for (size_t at = 0; at < n_byte && status == NIB_OK;) {
+        int64_t id = 0;
+        size_t end = at;
+        for (; end < n_byte && text[end] >= '0' && text[end] <= '9' && id < n_vocab; end++)
+            id = id * 10 + (text[end] - '0');
+        const bool ends = end == n_byte || strchr(", \t", text[end]);
+        if (end > at && ends && id < n_vocab)
+            ids[n++] = (int32_t)id;
+        else if (end > at || !ends)
+            status =
+                nib_fail(err, NIB_E_USAGE,
+                         "%s: the model has no tokenizer: expected token ids below %lld, found '%.*s'", path,
+                         (long long)n_vocab, (int)NUM_MIN(strcspn(text + at, ", \t\r\n"), 20), text + at);
+        at = end + 1;
+    }
+    if (status == NIB_OK)
+        status = add_pieces(k, ids, n, false, err);
+    mem_free(ids);
     return status;
 }
 
@@ -93,7 +127,8 @@ static nib_status add_file(maker *k, const char *path, nib_error *err) {
         size_t len = end - at;
         len -= len > 0 && text[end - 1] == '\r';
         if (len > 0)
-            status = add_text(k, text + at, len, err);
+            status =
+                k->from->tokenizer ? add_text(k, text + at, len, err) : add_ids(k, text + at, len, path, err);
     }
     mem_free(text);
     if (status == NIB_OK && k->c->n_prompt == 0)
@@ -123,9 +158,9 @@ static void describe(const maker *k, const char *path) {
     const long long n = (long long)c->begin[c->n_prompt];
     int at = snprintf(c->what, sizeof c->what, "%d prompt%s %s, %lld tokens", c->n_prompt,
                       c->n_prompt == 1 ? "" : "s",
-                      !k->from->tokenizer ? "of arbitrary ids (the model has no tokenizer)"
-                      : path              ? "from a file"
-                                          : "of nibble's own",
+                      path                 ? "from a file"
+                      : k->from->tokenizer ? "of nibble's own"
+                                           : "of arbitrary ids (the model has no tokenizer)",
                       n);
     if (k->n_cut)
         at += snprintf(c->what + at, sizeof c->what - (size_t)at, "; %d lines cut into pieces of %d",
@@ -149,9 +184,9 @@ static void hash_tokens(calibration *c) {
 nib_status calibrate(const calibration_source *from, const char *path, calibration *out, nib_error *err) {
     maker k = {.from = from, .c = out};
     memset(out, 0, sizeof *out);
-    nib_status status = !from->tokenizer ? add_arbitrary(&k, err)
-                        : path           ? add_file(&k, path, err)
-                                         : add_own(&k, err);
+    nib_status status = path              ? add_file(&k, path, err)
+                        : from->tokenizer ? add_own(&k, err)
+                                          : add_arbitrary(&k, err);
     if (status == NIB_OK && out->n_prompt == 0)
         status = nib_fail(err, NIB_E_USAGE, "no calibration prompt has %d tokens with this vocabulary",
                           MIN_CALIBRATE);

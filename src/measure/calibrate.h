@@ -30,8 +30,8 @@ typedef struct calibration_source {
 } calibration_source;
 
 /* From a file, one prompt a line (so any text will do, line by line), or, with NULL, nibble's own twelve
- * (profile/prompts.def). A model without a tokenizer gets twelve prompts of arbitrary ids, which says little
- * about real text; `what` tells. */
+ * (profile/prompts.def). Without a tokenizer a file's lines are token ids with commas or spaces between them,
+ * and NULL stands for twelve prompts of arbitrary ids, which say little about real text; `what` tells. */
 nib_status calibrate(const calibration_source *from, const char *path, calibration *out, nib_error *err);
 void calibration_clear(calibration *c); /* zeroed is fine */
 
