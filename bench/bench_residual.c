@@ -1,6 +1,6 @@
-/* bench_residual - QDEC's kernel on a GPU: the same bits whatever the number of blocks and in every run, the
- * rate of its fetches alone and beside products, what it adds to the products of llama-3-8b in 3 bits, one
- * row, in one graph, and what the tuner makes of that. bench_residual [bits | rate | chain | tune] ...
+/* bench_residual - QDEC's kernel on a GPU: the rate of its fetches alone and beside products, what it adds to
+ * the products of llama-3-8b in 3 bits, one row, in one graph, and what the tuner makes of that. That its
+ * bits are always the same is tests/test_kernels_cuda_residual.c's. bench_residual [rate | chain | tune] ...
  * (default: all) */
 #include "base/mem.h"
 #include "base/num.h"
@@ -149,68 +149,6 @@ static double fetched(const group *g, int64_t k_chunk) {
     for (int i = 0; i < g->n_w; i++)
         bytes += (double)salient_count(g->k, k_chunk) * (double)g->host[i].step + (double)g->n[i] * 4;
     return bytes;
-}
-
-/* ---- the same bits ---- */
-
-/* The sums in the kernel's order: four shares of the channels, then the shares. */
-static void by_definition(const group *g, const float *x, int64_t k_chunk, float *out) {
-    int32_t *at = malloc((size_t)g->k * sizeof *at);
-    const int64_t n = salient_pick(kernels_table(), SALIENT_APPROX, x, g->k, k_chunk, at);
-    for (int w = 0; w < g->n_w; out += g->n[w++])
-        for (int64_t o = 0; o < g->n[w]; o++) {
-            float share[4] = {0};
-            for (int64_t i = 0; i < n; i++)
-                share[i % 4] = fmaf(x[at[i]], residual_code(&g->host[w], at[i], o), share[i % 4]);
-            out[o] = (((share[0] + share[1]) + share[2]) + share[3]) * g->host[w].scale[o];
-        }
-    free(at);
-}
-
-static void compare_bits(void) {
-    static const int64_t chunks[] = {1, 8, 33};
-    enum { MOST_BLOCKS = 66, RUNS = 2 * MOST_BLOCKS };
-    const group odd = {.name = "odd", .n_w = 3, .n = {576, 192, 200}, .k = 1536 + 40};
-    const group *all[] = {&shapes[0], &odd};
-    for (size_t s = 0; s < NUM_COUNT(all); s++) {
-        group g = group_open(all[s], NULL, 1);
-        uint64_t seed = 88172645463325252u;
-        for (int w = 0; w < g.n_w; w++)
-            for (int64_t i = 0; i < g.host[w].step * g.k; i += 8) {
-                const uint64_t u = random_bits(&seed);
-                memcpy(g.host[w].rows + i, &u, 8);
-            }
-        float *x = malloc((size_t)g.k * 4), *expected = malloc((size_t)outputs(&g) * 4),
-              *found = malloc((size_t)outputs(&g) * 4);
-        for (int64_t i = 0; i < g.k; i++)
-            x[i] = random_value(&seed);
-        float *dx = device_new((size_t)g.k * 4), *part = device_new((size_t)outputs(&g) * 4);
-        void *scratch = device_new(cuda->residual_scratch(1, g.k, 64));
-        OK(cuda->to_device(dx, x, (size_t)g.k * 4, stream));
-        int n = 0, differ = 0;
-        for (size_t c = 0; c < NUM_COUNT(chunks); c++) {
-            by_definition(&g, x, chunks[c], expected);
-            for (int t = 0; t < RUNS; t++) {
-                const cuda_residual a = ask(&g, dx, chunks[c], t % MOST_BLOCKS + 1, part, scratch);
-                OK(cuda->fill(part, 0xff, (size_t)outputs(&g) * 4, stream));
-                OK(cuda->residual(&a, stream));
-                OK(cuda->to_host(found, part, (size_t)outputs(&g) * 4, stream));
-                OK(cuda->stream_sync(stream));
-                n++;
-                differ += memcmp(found, expected, (size_t)outputs(&g) * 4) != 0;
-            }
-        }
-        printf("%s: %d of %d runs with other bits than the processor's (k_chunk 1, 8, 33; each of 1 to %d "
-               "blocks)\n",
-               g.name, differ, n, MOST_BLOCKS);
-        OK(cuda->release(dx));
-        OK(cuda->release(part));
-        OK(cuda->release(scratch));
-        group_close(&g);
-        free(x);
-        free(expected);
-        free(found);
-    }
 }
 
 /* ---- rates ---- */
@@ -506,8 +444,6 @@ int main(int argc, char **argv) {
         OK(cuda->event_new(events[i]));
     printf("%s, %d multiprocessors\n", info.name, info.n_sm);
     for (int i = all ? 0 : 1; i < (all ? 1 : argc); i++) {
-        if (all || !strcmp(argv[i], "bits"))
-            compare_bits();
         if (all || !strcmp(argv[i], "rate"))
             measure_rates();
         if (all || !strcmp(argv[i], "chain"))
