@@ -14,11 +14,11 @@ INTRO = """# Options
 
 This page lists every option of the command line. `tools/options-page.py` makes it from `--help`,
 and a test compares the two. `nibble COMMAND --help` shows the options of one command with its
-examples; the man page (`man nibble`) has all of them, and the flags of llama.cpp that are taken,
+examples; the man page (`man nibble`) has all of them, and the flags of llama.cpp that are accepted,
 ignored or refused.
 
 An option can be set in the environment, too: `NIBBLE_RAM=2G` is `--ram 2G`. A flag wins. Sizes are
-written `512M`, `2G`, `1.5GiB` or, where it says so, `auto`."""
+written `512M`, `2G`, `1.5GiB` or, where noted, `auto`."""
 SECTIONS = {"General": "Every command", "Model": "The model and where it is computed", "Memory": "Memory",
             "Precision": "Precision", "Text": "Text", "Sampling": "Sampling", "Options": "Options of some commands"}
 OPTION = re.compile(r"  (?:(-\w), |    )(--[a-z0-9-]+)(?: (\S+))? +(.*)")

@@ -357,21 +357,26 @@ static int run(cli_args *args) {
 const cli_command cmd_bench = {
     .name = "bench",
     .usage = "MODEL [-p 512] [-n 128] [-d 0] [-r 5] [-np 1,8,32] | --kernels [MODEL]",
-    .summary = "prompt and generation speed, beside what memory gives",
+    .summary = "prompt and generation speed, and their share of memory bandwidth",
     .details =
-        "pp: tokens a second of a prompt; tg: of generation, with the weight bytes it reads and their share\n"
-        "of what plain reading gives in turns with it (the median over pieces of 50 ms). --trace says where\n"
-        "the time of a pass goes: by kind of op, the processor time of the work and the time that threads\n"
-        "wait for each other (of all threads: with 2 threads a second of the clock is two of it).\n"
-        "On a GPU it times one more prompt and token launch by launch, which makes these slower, and says\n"
-        "what each kind moves; --trace-file FILE writes them for chrome://tracing and Perfetto.\n"
-        "-d N: both behind N tokens that are in the cache already.\n\n"
+        "pp: tokens a second of a prompt. tg: of generation, with the weight bytes that it reads, and their\n"
+        "share of the rate of plain reading in turns with it (the median over pieces of 50 ms). --trace "
+        "shows\n"
+        "where the time of a pass goes: for each kind of op the processor time of the work, and the time "
+        "that\n"
+        "threads wait at barriers (summed over threads: 2 threads have two seconds in one). On a GPU it "
+        "times\n"
+        "one more prompt and token launch by launch, which makes these slower, and shows the bytes that "
+        "each\n"
+        "kind moves; --trace-file FILE writes them for chrome://tracing and Perfetto.\n"
+        "-d N: both start after N tokens in the KV cache.\n\n"
         "  nibble bench smollm2 -t 2\n\n"
-        "-np 1,8,32 times so many sequences decoding together, each with a prompt of -p tokens and an\n"
-        "answer of -n; tok/s are those of all together.\n\n"
+        "-np 1,8,32 times 1, 8 and 32 sequences that decode together, each with a prompt of -p tokens and "
+        "an\n"
+        "answer of -n; tok/s is the rate of all together.\n\n"
         "  nibble bench smollm2 -np 1,8,32 -p 64 -n 64\n\n"
-        "--kernels times every way of computing each product alone, for 1 to 512 rows, and says what the\n"
-        "kernel map, the rule and fixed choices lose against the fastest.\n\n"
+        "--kernels times every strategy of each product alone, for 1 to 512 rows, and shows what the kernel\n"
+        "map, the rule and fixed choices lose against the fastest.\n\n"
         "  nibble bench --kernels smollm2\n",
     .groups =
         CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BENCH | CLI_KERNELS,

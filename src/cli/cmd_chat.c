@@ -188,7 +188,7 @@ const cli_command cmd_chat = {
     .details =
         "The model's own chat template is used. TEXT, -p or -f FILE is the first message. In a terminal,\n"
         "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves; arrows, Ctrl-A, Ctrl-E, Ctrl-R\n"
-        "and the other emacs keys edit the line (~/.editrc changes them). What was typed is remembered in\n"
+        "and the other emacs keys edit the line (~/.editrc changes them). Typed lines are stored in\n"
         "$XDG_STATE_HOME/nibble/history, else ~/.local/state/nibble/history. Without a terminal each line\n"
         "of stdin is a message. With --json the whole conversation is printed at the end. /save writes\n"
         "{\"messages\": [{\"role\": ..., \"content\": ...}, ...]}, and /load reads it.\n\n"

@@ -165,7 +165,7 @@ const cli_command cmd_eval = {
     .summary = "perplexity, KL divergence between distributions, HellaSwag",
     .details =
         "--ppl scores the second half of each chunk of -c tokens (default 512). --kld-base FILE saves the\n"
-        "distributions of all scored tokens when FILE does not exist, and compares with FILE when it does.\n"
+        "distributions of all scored tokens if FILE does not exist, and compares with FILE if it does.\n"
         "--hellaswag counts the tasks whose right ending has the highest probability per token.\n\n"
         "  nibble eval smollm2 --ppl wikitext2-valid.txt --chunks 20\n"
         "  nibble eval model-f16.gguf --ppl text.txt --kld-base base.kld\n"

@@ -55,10 +55,10 @@ static int run(cli_args *args) {
 const cli_command cmd_hw = {
     .name = "hw",
     .usage = "[--json]",
-    .summary = "this machine: cores, instruction sets, memory and what it really reads",
-    .details =
-        "Rates are measured, not looked up: the first time it takes some seconds, then what was measured is\n"
-        "shown. 'nibble profile --hardware' measures again.\n\n  nibble hw\n",
+    .summary = "this machine: cores, instruction sets, memory, and its measured read rate",
+    .details = "Rates are measured: the first call takes some seconds, later calls show the stored result.\n"
+               "'nibble profile --hardware' measures again.\n\n"
+               "  nibble hw\n",
     .groups = 0,
     .run = run,
 };

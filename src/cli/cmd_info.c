@@ -94,8 +94,10 @@ static int run(cli_args *args) {
 const cli_command cmd_info = {
     .name = "info",
     .usage = "MODEL [options]",
-    .summary = "what a model is: architecture, shapes, formats, bytes",
-    .details = "Reads headers only.\n\n  nibble info smollm2\n  nibble info model.gguf --tensors\n",
+    .summary = "architecture, shapes, formats and bytes of a model",
+    .details = "Reads headers only.\n\n"
+               "  nibble info smollm2\n"
+               "  nibble info model.gguf --tensors\n",
     .groups = CLI_MODEL | CLI_INFO,
     .run = run,
 };

@@ -47,7 +47,7 @@ const cli_command cmd_logits = {
     .name = "logits",
     .usage = "MODEL --tokens 1,2,3 -o FILE",
     .summary = "write the logits of every position to a safetensors file",
-    .details = "One pass over the tokens as they are (nothing is added); FILE gets `logits` F32 [n_token, "
+    .details = "One pass over the tokens as they are (no token is added). FILE gets `logits` F32 [n_token, "
                "n_vocab].\n\n"
                "  nibble logits smollm2 --tokens 19556,905 -o logits.safetensors\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_LOGITS,

@@ -223,11 +223,12 @@ static int run(cli_args *args) {
 const cli_command cmd_models = {
     .name = "models",
     .usage = "[list | show NAME | rm NAME | pull NAME]",
-    .summary = "the models on this machine: listed, shown, removed",
+    .summary = "list, show and remove the models on this machine",
     .details =
-        "Lists $NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models, and what the cache of Hugging Face's\n"
-        "programs has ($HF_HOME/hub, else ~/.cache/huggingface/hub); every name in the list can stand for\n"
-        "MODEL. -q: names alone. rm removes a model of the models folder; the cache stays as it is. pull is\n"
+        "Lists the models folder ($NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models) and the cache of "
+        "Hugging\n"
+        "Face's programs ($HF_HOME/hub, else ~/.cache/huggingface/hub). Every listed name can be used as\n"
+        "MODEL. -q prints names only. rm removes a model of the models folder, never of the cache. pull is\n"
         "'nibble pull'.\n\n"
         "  nibble models\n"
         "  nibble models show smollm2\n"

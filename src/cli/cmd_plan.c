@@ -345,10 +345,10 @@ static int run(cli_args *args) {
 const cli_command cmd_plan = {
     .name = "plan",
     .usage = "MODEL [--ram SIZE] [--quality NAME] [--json] [-o FILE]",
-    .summary = "what would be placed where, at which precision, how fast, and which limit binds",
-    .details = "Reads headers and what was measured of this machine and model (nibble profile), no weights.\n"
+    .summary = "tier and precision of each part of a model, the predicted speed, and the bottleneck",
+    .details = "Reads headers and the profiles of this machine and model (nibble profile), no weights.\n"
                "run, chat, bench and eval follow a plan with --plan FILE; its JSON may be edited.\n"
-               "When nothing fits, it exits with 3 and says the smallest budget that works.\n"
+               "If nothing fits, the exit code is 3 and the error names the smallest budget that works.\n"
                "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n\n"
                "  nibble plan smollm2 --ram 64M\n"
                "  nibble plan synth:opt-175b --ram 16G\n"

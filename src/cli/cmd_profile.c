@@ -40,20 +40,24 @@ static int run(cli_args *args) {
 const cli_command cmd_profile = {
     .name = "profile",
     .usage = "MODEL [--costs | --activity | --kernels] [-t N], or --hardware",
-    .summary = "measure once what later runs use: the layers' importance, costs, the fastest kernels",
+    .summary = "measure once for later runs: importance of layers, costs, the fastest kernels",
     .details =
-        "Without more: how much each layer matters (norms of its activations on calibration prompts, read\n"
-        "through about one layer of memory). --costs: what lower precision costs in each block, as\n"
-        "KL divergence at the logits. Both belong to the weights alone: they are kept, found again,\n"
-        "and good on any machine.\n\n"
-        "--activity counts which parts of the layers (attention, groups of neurons) do anything for a token\n"
-        "and which do so together: all of them, always, in most models; not where neurons are exactly zero\n"
-        "(ReLU).\n\n"
-        "--kernels times every way of computing each of the model's products, for 1 to 512 rows, with\n"
-        "weights that are in no cache, and keeps the choice for this machine and number of threads. Runs\n"
-        "pick it up by themselves; the answers stay the same to the bit.\n\n"
-        "--hardware needs no model: memory, the disk (of --scratch, else of the cache folder) and products,\n"
-        "in less than ten seconds; 'nibble plan' counts with it.\n\n"
+        "Without other options: the importance of each layer (norms of its activations on calibration\n"
+        "prompts, with about one layer in memory). --costs: the cost of lower precision in each block, as "
+        "KL\n"
+        "divergence at the logits. Both depend on the weights alone, are stored for later runs, and are "
+        "valid\n"
+        "on any machine.\n\n"
+        "--activity counts which parts of the layers (attention, groups of neurons) are active for a token,\n"
+        "and which are active together: all of them, always, in most models, but not where neurons are\n"
+        "exactly zero (ReLU).\n\n"
+        "--kernels times every strategy of each of the model's products, for 1 to 512 rows, with weights "
+        "that\n"
+        "are in no cache, and stores the choice for this machine and number of threads. Later runs use it;\n"
+        "the answers have the same bits.\n\n"
+        "--hardware needs no model: it measures memory, the disk (of --scratch, else of the cache folder) "
+        "and\n"
+        "products in less than ten seconds, for 'nibble plan'.\n\n"
         "  nibble profile --hardware\n"
         "  nibble profile smollm2 --costs\n"
         "  nibble profile smollm2 --calib prompts.txt   one prompt a line\n"

@@ -490,18 +490,20 @@ static int run(cli_args *args) {
 const cli_command cmd_serve = {
     .name = "serve",
     .usage = "MODEL [options]",
-    .summary = "answer requests over HTTP, as OpenAI's API has them",
+    .summary = "serve OpenAI's API over HTTP",
     .details =
         "POST /v1/chat/completions, /v1/completions and /v1/embeddings; GET /v1/models, /health,\n"
         "/metrics and /memory; POST /tokenize, /detokenize, /apply-template. Anthropic's /v1/messages\n"
-        "and Ollama's /api/chat and /api/generate are there as well (docs/server.md has the rest). At the\n"
-        "address itself is a page to talk to the model.\n"
-        "Requests are computed together, and an answer with a seed is the same whatever else runs. The\n"
-        "address is printed when requests are answered. Only this machine can reach it unless --host says\n"
-        "otherwise; then give an API key as well. Several models (--models) are loaded when a request names\n"
-        "them, and leave when others need their memory. SIGTERM and Ctrl-C let answers end that are begun; "
-        "a\n"
-        "second one stops at once. A Unix socket is its owner's alone.\n\n"
+        "and Ollama's /api/chat and /api/generate work as well (docs/server.md lists all). The address\n"
+        "itself is a page with a chat.\n"
+        "Requests are computed together; an answer with a seed does not depend on the others. The address "
+        "is\n"
+        "printed when the server is ready. Only this machine can reach it unless --host is given; then set "
+        "an\n"
+        "API key as well. A Unix socket is usable by its owner only. Several models (--models) are loaded\n"
+        "when a request names them, and unloaded when others need their memory. On SIGTERM and Ctrl-C "
+        "running\n"
+        "answers are finished first; a second signal stops at once.\n\n"
         "  nibble serve smollm2\n"
         "  nibble serve smollm2 --ram 120M --parallel 2 --port 0\n"
         "  nibble serve --models smollm2,big=models/large.gguf --ram 4G\n"

@@ -31,7 +31,7 @@ static int run(cli_args *args) {
 const cli_command cmd_synth = {
     .name = "synth",
     .usage = "SHAPE -o FILE [--type q4_0] [--layers N]",
-    .summary = "a model with random weights in the true shapes of a known one, for timing",
+    .summary = "write a model with random weights in the shapes of a known one, for timing",
     .details =
         "SHAPE is one of smollm2-135m, llama-3.2-1b, llama-3.2-3b, llama-3-8b, llama-3-70b, llama-2-7b,\n"
         "llama-2-13b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b, phi-3-medium, opt-125m, opt-6.7b, opt-30b,\n"

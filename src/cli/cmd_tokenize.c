@@ -105,13 +105,13 @@ static int run(cli_args *args) {
 const cli_command cmd_tokenize = {
     .name = "tokenize",
     .usage = "MODEL [TEXT | -f FILE] [options]",
-    .summary = "text to token ids, or back",
-    .details =
-        "TEXT comes from the argument, -f FILE or stdin. Prints the ids on one line. With --decode it is\n"
-        "ids, which --tokens gives as well.\n\n"
-        "  nibble tokenize smollm2 \"Hello world\"\n"
-        "  nibble tokenize smollm2 --json -f poem.txt\n"
-        "  nibble tokenize smollm2 --decode --tokens 19556,905\n",
+    .summary = "convert text to token ids, or back",
+    .details = "TEXT comes from the argument, -f FILE or stdin. The ids are printed on one line. With "
+               "--decode TEXT\n"
+               "is ids, which --tokens sets as well.\n\n"
+               "  nibble tokenize smollm2 \"Hello world\"\n"
+               "  nibble tokenize smollm2 --json -f poem.txt\n"
+               "  nibble tokenize smollm2 --decode --tokens 19556,905\n",
     .groups = CLI_MODEL | CLI_PROMPT | CLI_TOKENIZE,
     .n_rest = 1,
     .run = run,
