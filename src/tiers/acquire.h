@@ -1,14 +1,14 @@
 /* acquire.h - the weights of a visit's block, in the memory that a back end computes from.
  *
- * The step loop acquires a block before the visit and releases it after the visit. What is acquired is
- * pinned: it stays where it is until its release.
+ * The step loop acquires a block before the visit and releases it after the visit. An acquired block is
+ * pinned: it does not move until its release.
  *
- * In host memory these are the pager's own views. What is resident never moves. A matrix that is streamed has
- * no data: its pages are fetched and released one after the other (pager_fetch), each pinned in the ring
- * meanwhile, while the reader fills the other slots with what the next visits need, across blocks.
+ * In host memory the weights are the pager's own views. Resident pages never move. A streamed matrix has no
+ * data in its view: its pages are fetched and released one after the other (pager_fetch), each pinned in the
+ * ring, while the reader prefetches the pages of the next visits into the other slots.
  *
- * In the memory of a device they are copies (device_pages.h), there behind a mark in the device's lane for
- * weights. Meanwhile the next visit's block is on its way to a slot of its own. */
+ * In the memory of a device the weights are copies (device_pages.h), valid after a mark in the device's lane
+ * for weights. The next visit's block is copied to another slot meanwhile. */
 #ifndef NIB_TIERS_ACQUIRE_H
 #define NIB_TIERS_ACQUIRE_H
 
@@ -16,16 +16,16 @@
 
 typedef struct acquired {
     const view *views; /* [n_weight] of the block, in its order; data NULL: streamed, or looked up by row */
-    device_mark mark;  /* in the device's lane for weights: past it they are there; host: not set */
+    device_mark mark;  /* in the device's lane for weights: they are valid after it; host: not set */
 } acquired;
 
-/* to: the device's slots; NULL: host memory. rest: the visits behind `at`. One visit at a time. An error of
- * reading or copying leaves nothing acquired; the next call tries again. */
+/* to: the device's slots; NULL: host memory. rest: the visits after `at`. One visit at a time. After an error
+ * of reading or copying nothing is acquired, and the next call tries again. */
 nib_status acquire_block(pager *p, device_pages *to, const visit *at, const visits *rest, acquired *out,
                          nib_error *err);
-/* After acquire_block alone. The visit's kernels have ended, or are in the device's compute lane. */
+/* Only after acquire_block. The visit's kernels have ended, or are queued in the device's compute lane. */
 nib_status acquire_release(pager *p, device_pages *to, const visit *at, const visits *rest, nib_error *err);
-/* The pass is over, or given up, and the compute lane has ended. */
+/* The pass has ended, also early, and the compute lane is empty. */
 void acquire_end(device_pages *to);
 
 #endif

@@ -1,10 +1,10 @@
-/* device_blocks.h - blocks that come to the memory of a device for their visits, while it computes others:
- * the block of the current visit, and those of the next ones, so at least two are in flight. What a block is,
- * and how its weights are copied, is a source's (device_pages.h, exec/cuda/arrivals.c); which slot it gets,
- * when, and what waits for what is decided here.
+/* device_blocks.h - blocks that are streamed to the memory of a device for their visits while it computes
+ * other blocks: the block of the current visit, and those of the next visits, so at least two are in flight.
+ * A source defines the block's contents and copies its weights (device_pages.h, exec/cuda/arrivals.c). This
+ * module decides which slot a block gets, when it is loaded, and which lane waits for which mark.
  *
- * A block is on the device in one of three states: absent; arriving, behind its mark in the source's lane;
- * here. It has one slot then, and a slot has one block:
+ * A block is in one of three states on the device: absent; arriving, after its mark in the source's lane; or
+ * here. A block that is not absent has one slot, and a slot has at most one block:
  *
  *          absent  ---------------->  arriving  ----------------->  here
  *            ^      acquire, of this    |    release: the compute    |
@@ -13,18 +13,17 @@
  *            |      before              v  error                     |
  *            +<-------------------------+                            |
  *            +<------------------------------------------------------+
- *               its slot is taken for a block that is needed before it, or its weights are not resident on
- *               the host and no visit in a row is left (release)
+ *               its slot is reused for a block that is needed earlier, or its weights are not resident on
+ *               the host and it has no further consecutive visit (release)
  *
  * INVARIANTS
- *  1. The slot of a block that is acquired is not written until the compute lane is past the mark of its
- *     release.
- *  2. A slot is not written before what wrote it last has ended.
- *  3. Blocks are loaded in the order of the visits, each once for visits in a row (visits.held).
- *  4. An error belongs to the acquire of the block in which it happened; one that happened ahead of it is
- *     forgotten, and what it was about is tried again.
+ *  1. The slot of an acquired block is not written until the compute lane is past the mark of its release.
+ *  2. A slot is not written before its previous write has ended.
+ *  3. Blocks are loaded in the order of the visits, each once for consecutive visits (visits.held).
+ *  4. The acquire of a block returns the errors of loading it. An error of an earlier prefetch is dropped,
+ * and the load is tried again.
  *
- * One thread, which is the one that fetches from the pager. Nothing is allocated after opening. */
+ * One thread uses it, the one that fetches from the pager. Nothing is allocated after opening. */
 #ifndef NIB_TIERS_DEVICE_BLOCKS_H
 #define NIB_TIERS_DEVICE_BLOCKS_H
 

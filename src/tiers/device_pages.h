@@ -1,9 +1,8 @@
-/* device_pages.h - weights of all blocks in the memory of a device that kernels cannot reach the host's from:
- * a source of device_blocks.h that copies what the pager has, each block for each of its visits.
+/* device_pages.h - streams the weights of all blocks to a device whose kernels cannot read host memory: a
+ * source of device_blocks.h that copies the pager's pages, each block for each of its visits.
  *
- * Host memory that is copied from stays as it is until the lane is past the copy: what is resident always
- * does, and a page of the pager's ring is kept until then. Pages are fetched in the order of the pass's
- * visits. */
+ * The source of a copy must not change until the lane is past the copy. Resident pages never change, and a
+ * page of the pager's ring stays pinned until then. Pages are fetched in the order of the pass's visits. */
 #ifndef NIB_TIERS_DEVICE_PAGES_H
 #define NIB_TIERS_DEVICE_PAGES_H
 

@@ -1,21 +1,20 @@
-/* kv_disk.h - pages of keys and values in a folder, so that a prompt whose beginning was computed once is
- * read instead of computed, by another process too.
+/* kv_disk.h - KV pages in a folder: the common prefix of a prompt is read instead of computed, also by
+ * another process.
  *
  *     FOLDER/<key>-<prefix>.nibkv     a whole page: <prefix> is a hash of all tokens up to its end
  *     FOLDER/<key>-<prefix>t.nibkv    a page that ends in the middle: a hash of the tokens before it
  *
- * <key> is a hash of all that keys and values depend on beside the tokens (kv_disk_options.key). Nothing in a
- * file is believed: the head and the size must be what this program would write, the tokens must be the
- * sequence's, all of them, and the page has a checksum. What is not as it should be is removed, said in the
- * log, and counts as not there. A file appears under its name only when it is whole; several processes may
- * use one folder.
+ * <key> is a hash of everything that keys and values depend on except the tokens (kv_disk_options.key). No
+ * file is trusted: its header and size must be what this program would write, all its tokens must be the
+ * sequence's, and the page has a checksum. A file that fails a check is removed and logged, and counts as
+ * absent. A file appears under its name only when it is whole. Several processes may use one folder.
  *
- * A thread writes, so that passes do not wait for the disk. It copies a page piece by piece from the pool,
- * and gives up one that is needed for something else meanwhile. All files of the folder, whatever their key,
- * stay within `max` bytes, the least recently used ones go first, and a tenth of the file system stays free.
+ * A thread writes the files, so that passes do not wait for the disk. It copies a page from the pool piece by
+ * piece, and drops it if the page is reused meanwhile. All files of the folder, whatever their key, stay
+ * within `max` bytes; the least recently used are removed first, and a tenth of the file system stays free.
  * They are charged to the ledger's disk tier.
  *
- * kv_disk_find and kv_disk_read: one thread at a time; the others any thread. */
+ * kv_disk_find and kv_disk_read: one thread at a time. Other functions: any thread. */
 #ifndef NIB_TIERS_KV_DISK_H
 #define NIB_TIERS_KV_DISK_H
 

@@ -1,4 +1,4 @@
-/* kv_disk_parts.h - what kv_disk.c, kv_disk_write.c and kv_disk_quota.c share. */
+/* kv_disk_parts.h - shared by kv_disk.c, kv_disk_write.c and kv_disk_quota.c only. */
 #ifndef NIB_TIERS_KV_DISK_PARTS_H
 #define NIB_TIERS_KV_DISK_PARTS_H
 

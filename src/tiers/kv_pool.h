@@ -1,20 +1,19 @@
 /* kv_pool.h - an engine's keys and values in pages of KV_BLOCK positions.
  *
- * A page holds the same positions of every layer, so a sequence is one list of pages (kv_table.h) and the
- * length of its context stands in no stride. Pages are counted by reference: sequences with a common prefix
- * share its pages. A page remembers the tokens whose keys and values it holds and which page they follow, so
- * that a prefix is found by its content; what is compared are the tokens themselves. A page that nobody
- * refers to keeps its content until it is needed for something else: pages without content are given out
- * first, then the ones that were dropped longest ago.
+ * A page has the same positions of every layer. So a sequence is one list of pages (kv_table.h), and no
+ * stride depends on the context length. Pages are counted by reference: sequences with a common prefix share
+ * its pages. A page stores the tokens of its positions and its predecessor, so a prefix is found by content;
+ * the tokens themselves are compared. A page without references keeps its content until it is reused: pages
+ * without content are allocated first, then the least recently dropped ones.
  *
- * Memory is reserved before it is used: kv_pool_reserve charges room for so many pages to the ledger, or
- * refuses. References never outnumber what is reserved, so kv_pool_take cannot fail. What a page makes
- * resident is told to the ledger as positions are written.
+ * Memory is reserved before it is used: kv_pool_reserve charges a number of pages to the ledger, or refuses.
+ * References never outnumber the reserved pages, so kv_pool_take cannot fail. The ledger is updated as
+ * written positions become resident.
  *
- * Layers that the host computes for a device have their keys and values in host memory (kv_pool_split): a
- * page is then one piece of memory of each.
+ * Layers that the host computes for a device have their keys and values in host memory (kv_pool_split); a
+ * page then has one piece in each memory.
  *
- * Thread-safe. The pages themselves are read and written by passes, one at a time. */
+ * Thread-safe. Passes read and write the pages themselves, one pass at a time. */
 #ifndef NIB_TIERS_KV_POOL_H
 #define NIB_TIERS_KV_POOL_H
 

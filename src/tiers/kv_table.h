@@ -1,13 +1,13 @@
 /* kv_table.h - one sequence's keys and values: its pages in order, and the views that kernels read.
  *
- * Room for n_ctx positions is reserved when the table opens; pages are taken as positions are written and
- * given back when they are dropped. A page that somebody else refers to as well is copied before it is
- * written (copy on write).
+ * Pages for n_ctx positions are reserved when the table opens, allocated as positions are written, and
+ * returned when positions are dropped. A page with other references is copied before it is written (copy on
+ * write).
  *
- * A sequence goes on at the end of what was written, or at the end of a shorter prefix of it. In f16 and f32
- * any prefix will do; with kv8 and kv4 (kernels.h) the newest positions must still be there in f16, else it
- * goes on at the beginning of that prefix's last block. kv_table_keep says where. Those newest positions are
- * the table's own memory, two pages in f16.
+ * A sequence continues at its end, or at the end of a shorter prefix. In f16 and f32 any prefix works. With
+ * kv8 and kv4 (kernels.h) the newest positions must still have f16 copies; otherwise the sequence continues
+ * at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies of the
+ * newest positions are the table's own memory, two pages in f16.
  *
  * One thread at a time. */
 #ifndef NIB_TIERS_KV_TABLE_H

@@ -1,5 +1,5 @@
-/* load_matrix.h - one matrix of a model's files, in any format, on all threads of a pool: for what is kept
- * beside the model's own weights. */
+/* load_matrix.h - loads one matrix of a model's files in any format, on all threads of a pool: for matrices
+ * beside the model's own weights (sketches, residuals). */
 #ifndef NIB_TIERS_LOAD_MATRIX_H
 #define NIB_TIERS_LOAD_MATRIX_H
 

@@ -1,8 +1,8 @@
-/* load_pipe.h - one thread's part of loading: several reads in flight, and packing of what has arrived.
+/* load_pipe.h - one thread's part of loading: several reads in flight, and packing of the completed ones.
  *
- * A pipe belongs to one thread; several pipes share the work by taking jobs from one list. Reads are as large
- * as its buffer's raw_bytes. Weights that no single read has (transposed, scattered over files) are read
- * and packed in turn. */
+ * A pipe belongs to one thread. Several pipes share the work by taking jobs from one list. Reads are as large
+ * as the buffer's raw_bytes. Weights that do not fit one read (transposed, scattered over files) are read and
+ * packed one piece after the other. */
 #ifndef NIB_TIERS_LOAD_PIPE_H
 #define NIB_TIERS_LOAD_PIPE_H
 

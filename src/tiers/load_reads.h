@@ -1,5 +1,5 @@
-/* load_reads.h - several runs of rows as few reads: what lies beside each other in a file, or nearly so,
- * comes in one. Made for a page (page_layout.h), whose matrices may be anywhere in the model's files. */
+/* load_reads.h - joins several runs of rows to few reads: runs that are adjacent in a file, or nearly, share
+ * one read. For a page (page_layout.h), whose matrices may be anywhere in the model's files. */
 #ifndef NIB_TIERS_LOAD_READS_H
 #define NIB_TIERS_LOAD_READS_H
 

@@ -1,14 +1,13 @@
 /* load_runs.h - the rows of a model's weights in the order in which its files have them, cut into few large
  * reads.
  *
- * What computes wants q, k, v, ... beside each other and small matrices by the dozen; a disk wants a file
- * from its beginning to its end in pieces of a megabyte. A run is rows of one weight that lie behind each
- * other in a file; one read has parts of as many runs as it holds, and each part is packed to its own
- * place.
+ * Kernels need q, k, v, ... adjacent in memory, in the order of their use; a disk is fastest when a file is
+ * read from start to end in pieces of a megabyte. A run is consecutive rows of one weight in a file. One read
+ * contains parts of as many runs as fit, and each part is packed to its own place.
  *
- * Weights that have no such runs (transposed, several pieces that share a panel of rows, vectors in several
- * pieces, vectors that are no floats) are not in the list: they are read by weight (load_pipe.h). A list is
- * read-only once it is open; any thread may ask it. */
+ * Weights without runs (transposed, several pieces that share a panel of rows, vectors in several pieces,
+ * vectors that are not floats) are not in the list; they are read by weight (load_pipe.h). A list is
+ * read-only after opening and may be used by any thread. */
 #ifndef NIB_TIERS_LOAD_RUNS_H
 #define NIB_TIERS_LOAD_RUNS_H
 

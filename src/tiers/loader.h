@@ -1,8 +1,8 @@
 /* loader.h - rows of a weight from the files into packed order, through a small staging buffer.
  *
- * A loader is a set of open files; it is read-only, so several threads may use one, each with its own
- * load_buffer. What it reads was checked against the file's size when the model opened; a file that became
- * shorter since is an error here, never a wild read. */
+ * A loader is a set of open files. It is read-only, so several threads may use it, each with its own
+ * load_buffer. All extents were checked against the file's size when the model opened. A file that has become
+ * shorter gives an error here, never an invalid read. */
 #ifndef NIB_TIERS_LOADER_H
 #define NIB_TIERS_LOADER_H
 

@@ -1,15 +1,15 @@
-/* packed.h - a file that keeps a model's weights in the order in which they are resident, so that they are
- * packed once and later only read.
+/* packed.h - the packed file: a model's weights in the order of the image, so that they are packed once and
+ * later only read.
  *
  *     [head: 4 KiB][image: a multiple of 4 KiB][checksums: 8 bytes for each unit of the image, and one of
  * all][checksums of second slices, likewise]
  *
- * The image ends with second slices (page_layout.h), where there are some: a run without them uses the same
- * file, and never looks at what it has of them.
+ * The image ends with second slices (page_layout.h), if there are any. A run without them uses the same file
+ * and does not read them.
  *
- * Nothing in such a file is believed: the head and the size must be exactly what this program would write for
- * this model now, the table of checksums has one of its own, and each unit is checked when it is read. A file
- * appears under its name only when it is whole. */
+ * The file is not trusted: its header and size must be exactly what this program would write for this model
+ * now, the table of checksums has its own checksum, and each unit is checked when it is read. A file appears
+ * under its name only when it is whole. */
 #ifndef NIB_TIERS_PACKED_H
 #define NIB_TIERS_PACKED_H
 

@@ -1,4 +1,4 @@
-/* pager_parts.h - what the pager's own files share. No other file includes it. */
+/* pager_parts.h - shared by the pager's own files. No other file includes it. */
 #ifndef NIB_TIERS_PAGER_PARTS_H
 #define NIB_TIERS_PAGER_PARTS_H
 
@@ -32,7 +32,7 @@ typedef struct panel_reader {
     uint64_t file_each; /* bytes of a panel in the file */
 } panel_reader;
 
-/* What is fetched now, one thing at a time, and where in the pass that is. */
+/* The page that is fetched now, at most one, and its place in the pass. */
 typedef struct fetched {
     bool pinned;
     visit at;    /* the visit whose block is pinned */
@@ -119,8 +119,8 @@ uint64_t load_crew_bytes(const layout *lay, int n_thread, load_shape shape);
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err);
 void load_crew_close(load_crew *crew); /* zeroed is fine */
 
-/* What a crew is to load: vectors as the image has them, and either the pages that have a resident place or
- * pages [first, first + n) as they follow each other in the image. */
+/* The work of a crew: vectors in the order of the image, and either the pages that have a resident place or
+ * pages [first, first + n) in the order of the image. */
 typedef struct load_request {
     uint8_t *vectors; /* NULL: none */
     uint8_t *pages;   /* NULL: the resident ones */
@@ -129,7 +129,7 @@ typedef struct load_request {
     const canceller *cancel; /* NULL: none */
     void *user;
     uint64_t total;                 /* for progress */
-    const pager_options *side_task; /* what it asks for is done meanwhile; NULL: nothing */
+    const pager_options *side_task; /* whose side task runs meanwhile; NULL: none */
     nib_status *side_status;
 } load_request;
 /* *damaged: the packed file is what is wrong. */
@@ -165,9 +165,9 @@ uint64_t pager_page_file_bytes(const pager *p, int i);
 uint64_t pager_pass_bytes(const pager *p); /* of the files, for a pass with one row */
 
 /* ---- pager_packed.c ---- */
-/* Nothing here is an error of the model: what goes wrong is said in the log, and the model's files are read.
- * Writing gives NIB_E_CANCELLED, and nothing else.
- * Finds the packed file of this model; p->packed stays NULL when there is none. */
+/* A problem with a packed file is not an error: it is logged, and the model's files are read instead. Writing
+ * returns only NIB_E_CANCELLED.
+ * Finds the packed file of this model; p->packed stays NULL without one. */
 void pager_packed_find(pager *p, const pager_options *options, bool streams);
 /* Writes it when that is wanted: from a map of the whole image, or from the model's files (and finds it). */
 nib_status pager_packed_write_map(pager *p, const pager_options *options, nib_error *err);
@@ -178,10 +178,10 @@ void pager_packed_close(pager *p);
 
 /* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the thread that reads ahead ---- */
 enum { READER_DEPTH = MAX_READ_QUEUE }; /* reads in flight, at most */
-/* Pure. More slots keep the disk busier, but their pages are no longer resident: a fortieth of the model, or
- * about 8 pages where it is small, in whole huge pages. There is one buffer more than slots. A buffer holds
- * any page that is streamed as the model's files have it, and packed; where the files have much more of it
- * than the packed bytes are, only a panel of rows, and such pages are read in turn. */
+/* Pure. More slots keep the disk busier but leave less memory for resident pages: the ring has a fortieth of
+ * the model, or about 8 pages of a small one, in whole huge pages. There is one buffer more than slots. A
+ * buffer fits any streamed page in the files' form, and packed. If the files' form is much larger than the
+ * packed one, it fits only a panel of rows, and such pages are read piece by piece. */
 typedef struct ring_shape {
     uint64_t each;  /* bytes of a buffer */
     uint64_t bytes; /* of all buffers, and what is left over of the last huge page */

@@ -1,5 +1,5 @@
-/* pager_ring.h - what the reader thread (pager_reader.c) and those who ask for pages (pager_ring.c) share. No
- * other file includes it. The states of pages and slots are page_ring.h's. */
+/* pager_ring.h - shared by the reader thread (pager_reader.c) and the code that acquires pages (pager_ring.c)
+ * only. page_ring.h has the states of pages and slots. */
 #ifndef NIB_TIERS_PAGER_RING_H
 #define NIB_TIERS_PAGER_RING_H
 

@@ -1,4 +1,4 @@
-/* region.h - memory of a device that is on the ledger: charged, then taken; given back, then released. */
+/* region.h - device memory on the ledger: charged, then allocated; freed, then released. */
 #ifndef NIB_TIERS_REGION_H
 #define NIB_TIERS_REGION_H
 

@@ -1,9 +1,8 @@
-/* visit_pages.h - the pages that a list of visits reads, in order. The ring reads ahead by it, and what a
- * pass reads is counted by it.
+/* visit_pages.h - the pages that a list of visits reads, in order. The ring prefetches by it, and the bytes
+ * of a pass are counted by it.
  *
- * A visit uses every streamed page of its block. Where the next visit is of the same block, the first pages
- * stay in the ring for it: all of them if they fit, else as many as leave a window for the others to pass
- * through. */
+ * A visit uses every streamed page of its block. If the next visit is of the same block, the first pages stay
+ * in the ring: all of them if they fit, else as many as leave a window of slots for the others. */
 #ifndef NIB_TIERS_VISIT_PAGES_H
 #define NIB_TIERS_VISIT_PAGES_H
 
@@ -12,10 +11,11 @@
 #include <stdatomic.h>
 
 typedef struct visit_pages {
-    int *pages;                   /* by block, in the order of use; a page may come twice */
-    int *first;                   /* [n_block + 1]: a block's first one there */
-    int n_slot;                   /* of the ring */
-    const atomic_bool *elsewhere; /* [n_block]: somebody has this block's, and reads none; NULL: nobody has */
+    int *pages; /* by block, in the order of use; a page may come twice */
+    int *first; /* [n_block + 1]: a block's first one there */
+    int n_slot; /* of the ring */
+    const atomic_bool
+        *elsewhere; /* [n_block]: a device has this block's pages, so none is read; NULL: none */
 } visit_pages;
 
 /* Of n pages of a block, how many stay until its next visit. */

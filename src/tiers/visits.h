@@ -1,19 +1,19 @@
 /* visits.h - the order of one pass: which block is visited next, by which rows of the batch.
  *
- * The order exists once, as an iterator. The step loop (exec/step.h) executes it; the pager reads weights
- * ahead of it (visit_pages.h gives the pages); the cost model (plan/cost.c) counts it. Another order is
- * another `visit_next_fn`, and its readers do not change.
+ * The order exists once, as an iterator. The step loop (exec/step.h) executes it, the pager prefetches along
+ * it (visit_pages.h gives the pages), and the cost model (plan/cost.c) counts it. Another order is another
+ * `visit_next_fn`; its readers do not change.
  *
- * A batch is made of segments: rows of one sequence, one after the other. The usual order, visits_by_block,
- * walks the blocks, and inside a block the rows of all segments in groups of n_cell. So weights are used by
- * all rows before the next ones come, and products see as many rows as there are. The last block, the head,
- * sees only the rows whose logits are wanted. Of all other rows the last layer computes keys and values
- * alone, since nothing else of it is ever read (cache_only).
+ * A batch consists of segments: consecutive rows of one sequence. The usual order, visits_by_block, visits
+ * one block after the other, and in a block the rows of all segments in groups of n_cell. So all rows use a
+ * weight before the next one is read, and products have as many rows as possible. The last block, the head,
+ * gets only the rows whose logits are needed. For all other rows the last layer computes only keys and
+ * values, since nothing else of it is read (cache_only).
  *
  * An order visits each row's blocks from `first` up, the rows of a sequence in a block in the order of their
- * positions, and the head after everything else.
+ * positions, and the head last.
  *
- * A list is a value: a copy goes on from the same place. It borrows its segments. */
+ * A list is a value: a copy continues from the same place. It borrows its segments. */
 #ifndef NIB_TIERS_VISITS_H
 #define NIB_TIERS_VISITS_H
 
@@ -33,8 +33,8 @@ typedef struct segment {
 /* A block, and the rows that go through it together. */
 typedef struct visit {
     int block;
-    int64_t row, n_row; /* rows of the pass; of the head: counted among those whose logits are wanted */
-    bool cache_only;    /* of a layer: nothing but their keys and values is wanted */
+    int64_t row, n_row; /* rows of the pass; of the head: counted among those whose logits are needed */
+    bool cache_only;    /* of a layer: only their keys and values are needed */
     bool again;         /* the next visit is of the same block */
 } visit;
 
@@ -52,7 +52,7 @@ struct visits {
     int64_t n_cell, n_head; /* rows of one visit, at most; of one of the head */
     bool whole;             /* every row goes through every op of all layers */
     bool apart;             /* no visit has rows of two segments */
-    bool held;              /* a block's weights are fetched once for visits in a row: a device has them */
+    bool held;              /* a block's weights are fetched once for consecutive visits: a device has them */
     int block;              /* where the next visit begins: the order's own, from 0 */
     int64_t row;
 };
