@@ -1,9 +1,9 @@
-/* probe.h - looks at what flows through the layers while a pass is computed: for profiles of a model.
+/* probe.h - reads the data at points of the layers while a pass is computed, for profiles of a model.
  *
- * A layer's points are found in its program, by what its ops do and not by the family it belongs to: fused
- * projections, parallel residuals and norms after a sub-layer change where a point is, never what it means.
- * While a probe is set, ops are executed one by one (with the same bits), and the calling thread looks
- * between two of them; without one nothing is different. */
+ * A layer's points are found in its program by the function of its ops, not by the model family: fused
+ * projections, parallel residuals and norms after a sub-layer change the place of a point, never its meaning.
+ * While a probe is set, ops are executed one by one (with the same bits), and the calling thread reads the
+ * data between two of them. Without a probe nothing changes. */
 #ifndef NIB_EXEC_PROBE_H
 #define NIB_EXEC_PROBE_H
 
@@ -13,9 +13,8 @@ typedef enum probe_point {
     PROBE_INPUT,  /* the residual stream before the layer [d_model] */
     PROBE_Q,      /* Q x: the query product's output, bias included [n_head * d_head] */
     PROBE_V,      /* V x: the value product's [n_kv_head * d_head] */
-    PROBE_HIDDEN, /* the feed-forward part's neurons: what its last product reads [d_ff] */
-    PROBE_FFN,    /* what the feed-forward part adds to the stream, its post-norm and scale included
-                     [d_model] */
+    PROBE_HIDDEN, /* the feed-forward part's neurons: the input of its last product [d_ff] */
+    PROBE_FFN,    /* the feed-forward part's output, its post-norm and scale included [d_model] */
     PROBE_OUTPUT, /* the residual stream after the layer [d_model] */
     PROBE_N
 } probe_point;
@@ -28,7 +27,7 @@ typedef struct probe_seen {
     int64_t row, n_row; /* rows of the segment */
     const float *x;     /* [n_row, width] */
     int64_t width;
-    float scale; /* what is meant is x times this */
+    float scale; /* the value of the point is x times this */
 } probe_seen;
 
 /* Rows that a product is about to read. Valid during the call. */
@@ -46,18 +45,18 @@ typedef struct probe {
     void *user;
 } probe;
 
-/* Who is given what the output head would read, the final norm included, instead of its logits: what a model
- * makes of a text. The head's product is not computed then. Valid during the call. */
+/* Receives the last hidden states (after the final norm) instead of logits, for embeddings. The head's
+ * product is not computed then. Valid during the call. */
 typedef struct hidden_taker {
-    /* Rows [row, row + n_row) of those of the pass whose logits would be wanted: x [n_row, width]. */
+    /* Rows [row, row + n_row) among the head rows of the pass: x [n_row, width]. */
     void (*take)(void *user, int64_t row, int64_t n_row, const float *x, int64_t width);
     void *user;
 } hidden_taker;
-/* The op of the head's program that reads it: the first one that writes logits. */
+/* The op of the head's program that reads the hidden states: the first one that writes logits. */
 const op *probe_head_product(const program *p);
 
-/* Where a program has the points: after op at[point] of it (-1 for PROBE_INPUT: before the first), in
- * register from[point]. at is -2 for a point that it does not have; blocks that are no layers have none. */
+/* The places of the points in a program: after op at[point] (-1 for PROBE_INPUT: before the first), in
+ * register from[point]. at is -2 for a missing point; blocks that are not layers have none. */
 typedef struct probe_places {
     int at[PROBE_N];
     reg from[PROBE_N];
