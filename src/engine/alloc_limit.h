@@ -1,5 +1,5 @@
-/* alloc_limit.h - a limit on heap memory around code whose memory is not known beforehand: what is free under
- * the cap on RAM. */
+/* alloc_limit.h - limits heap memory around code whose memory use is unknown in advance, to the bytes that
+ * are free under the cap on RAM. */
 #ifndef NIB_ENGINE_ALLOC_LIMIT_H
 #define NIB_ENGINE_ALLOC_LIMIT_H
 

@@ -1,7 +1,6 @@
-/* apply_plan.h - a plan carried out: what becomes of each block because a plan says so, between opening the
- * model's headers and reading its weights (sizes: settings.h). The plan is checked against the model; what
- * does not agree is NIB_E_USAGE and names the block, other weights than the plan was made for are
- * NIB_E_MODEL. */
+/* apply_plan.h - applies a plan to the blocks of a model, after the headers were opened and before weights
+ * are read (sizes: settings.h). The plan is checked against the model. A block that does not agree is
+ * NIB_E_USAGE and is named. A plan for other weights is NIB_E_MODEL. */
 #ifndef NIB_ENGINE_APPLY_PLAN_H
 #define NIB_ENGINE_APPLY_PLAN_H
 

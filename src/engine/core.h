@@ -1,15 +1,15 @@
-/* core.h - what sizes, plans and predictions are computed from: a model and its layout, what was asked for
- * and what was decided, and the ledger. An engine (state.h) is one with weights and a back end; `nibble plan`
- * and a refused engine's search for a cap do with one that has read headers alone (headers.h).
+/* core.h - the inputs of sizes, plans and predictions: a model and its layout, requested and resolved
+ * options, and the ledger. An engine (state.h) is a core with weights and a back end. `nibble plan`, and the
+ * search for the smallest cap of a refused engine, use a core that has read headers only (headers.h).
  *
  * The files of engine/ call each other downwards only:
  *
- *     open        an engine's life: everything below in turn, then weights and back end
- *     suggest_cap which cap would do           plan      nib_plan
- *     headers     a core from headers alone    predict   what an open engine will do
+ *     open        the life of an engine: everything below in turn, then weights and back end
+ *     suggest_cap the smallest cap that works  plan      nib_plan
+ *     headers     a core from headers alone    predict   predictions for an open engine
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
- *     apply_plan  what a plan says of blocks   planning  the question that a plan answers
- *     sizes, head, sessions   rules for what nobody said       weights, residual, kernels, placement, info
+ *     apply_plan  a plan's blocks              planning  the question that a plan answers
+ *     sizes, head, sessions   defaults of unset options        weights, residual, kernels, placement, info
  *     rates                   of the machine
  *     packed, saliency, learn                  files beside the model
  *     core, settings, text, alloc_limit, parts */

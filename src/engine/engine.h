@@ -1,5 +1,5 @@
-/* engine.h - an engine for the modules above: opening one with more than nib.h offers, and the parts of it
- * that sessions and measurements work with. Its fields are seen inside engine/ alone. */
+/* engine.h - an engine for the modules above: opening one with more options than nib.h, and the parts of it
+ * that sessions and measurements use. Only engine/ sees its fields. */
 #ifndef NIB_ENGINE_ENGINE_H
 #define NIB_ENGINE_ENGINE_H
 

@@ -1,4 +1,4 @@
-/* head.h - whether the output head goes in two steps (docs/shortlist.md), and for how many tokens. */
+/* head.h - decides whether the output head uses a shortlist (docs/shortlist.md), and for how many tokens. */
 #ifndef NIB_ENGINE_HEAD_H
 #define NIB_ENGINE_HEAD_H
 

@@ -1,5 +1,5 @@
-/* headers.h - a core from headers alone: container and model without the vocabulary, what that will take, and
- * sizes, in a ledger without a RAM cap. */
+/* headers.h - a core from headers alone: container and model without the vocabulary, its predicted memory,
+ * and sizes, in a ledger without a RAM cap. */
 #ifndef NIB_ENGINE_HEADERS_H
 #define NIB_ENGINE_HEADERS_H
 

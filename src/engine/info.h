@@ -1,4 +1,4 @@
-/* info.h - what nib_engine_info answers. */
+/* info.h - fills the result of nib_engine_info. */
 #ifndef NIB_ENGINE_INFO_H
 #define NIB_ENGINE_INFO_H
 

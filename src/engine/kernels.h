@@ -1,4 +1,4 @@
-/* kernels.h - the back end of an engine, and the kernel map that it computes with. */
+/* kernels.h - opens the back end of an engine, and the kernel map that it uses. */
 #ifndef NIB_ENGINE_KERNELS_H
 #define NIB_ENGINE_KERNELS_H
 

@@ -1,5 +1,5 @@
-/* learn.h - what runs took is kept for the next prediction (profile/learned.h), when nib_engine_options.learn
- * says so. Nothing here fails: a prediction without it is the formula's. */
+/* learn.h - stores the times of runs for later predictions (profile/learned.h), if nib_engine_options.learn
+ * is set. Nothing here fails: without stored times a prediction is the formula's. */
 #ifndef NIB_ENGINE_LEARN_H
 #define NIB_ENGINE_LEARN_H
 

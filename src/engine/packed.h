@@ -1,4 +1,5 @@
-/* packed.h - the file of packed weights (tiers/packed.h): whether there may be one, and where. */
+/* packed.h - the packed file of an engine (tiers/packed.h): whether it may be used or written, and its
+ * folder. */
 #ifndef NIB_ENGINE_PACKED_H
 #define NIB_ENGINE_PACKED_H
 

@@ -1,5 +1,4 @@
-/* parts.h - what engines are asked for and what they are made of, as the modules above and the files below
- * engine.h both see it. */
+/* parts.h - the options and parts of engines that both the modules above and the files below engine.h see. */
 #ifndef NIB_ENGINE_PARTS_H
 #define NIB_ENGINE_PARTS_H
 

@@ -1,4 +1,5 @@
-/* placement.h - what nib_engine_placement answers: where the weights are, by block, format and tier. */
+/* placement.h - fills the result of nib_engine_placement: where the weights are, by block, format and tier.
+ */
 #ifndef NIB_ENGINE_PLACEMENT_H
 #define NIB_ENGINE_PLACEMENT_H
 

@@ -1,4 +1,4 @@
-/* predict.h - what an open engine is expected to do. */
+/* predict.h - predictions for an open engine. */
 #ifndef NIB_ENGINE_PREDICT_H
 #define NIB_ENGINE_PREDICT_H
 

@@ -1,4 +1,5 @@
-/* prefix.h - keys and values on disk (tiers/kv_disk.h): what they depend on beside their tokens. */
+/* prefix.h - KV pages on disk (tiers/kv_disk.h): the key of everything that they depend on except their
+ * tokens. */
 #ifndef NIB_ENGINE_PREFIX_H
 #define NIB_ENGINE_PREFIX_H
 

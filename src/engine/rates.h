@@ -1,4 +1,4 @@
-/* rates.h - what this machine moves and computes, as plans count with it. */
+/* rates.h - the rates of this machine, as the planner uses them. */
 #ifndef NIB_ENGINE_RATES_H
 #define NIB_ENGINE_RATES_H
 

@@ -1,5 +1,5 @@
-/* residual.h - QDEC (docs/paper-qdec.md): every product of a layer gets back, for the channels that are
- * largest in a row, what rounding took from its matrix (exec/residuals.h). */
+/* residual.h - QDEC (docs/paper-qdec.md): adds rounding residuals back in every product of a layer, for the
+ * channels that are largest in a row (exec/residuals.h). */
 #ifndef NIB_ENGINE_RESIDUAL_H
 #define NIB_ENGINE_RESIDUAL_H
 

@@ -1,5 +1,5 @@
-/* residual_by.h - what channels are chosen by beside a row's magnitudes (kernels/salient.h): the length of
- * each channel's residual, or what calibration has found of the original's channels. */
+/* residual_by.h - the factors of channel choice beside a row's magnitudes (kernels/salient.h): the norm of
+ * each channel's residual, or the calibrated statistics of the original's channels. */
 #ifndef NIB_ENGINE_RESIDUAL_BY_H
 #define NIB_ENGINE_RESIDUAL_BY_H
 

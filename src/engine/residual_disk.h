@@ -1,6 +1,6 @@
-/* residual_disk.h - residuals whose codes are in a file under --scratch, where RAM has no room for them
- * beside all weights: their scales stay in RAM, and a row's channels are read when its products are computed
- * (exec/cpu/residual.c). The file has no name once it is whole, so nothing is left of it. */
+/* residual_disk.h - residuals whose codes are in a file under --scratch, used when RAM cannot hold them
+ * beside all weights. Their scales stay in RAM, and the channels of a row are read when its products are
+ * computed (exec/cpu/residual.c). The file is unlinked once it is complete, so nothing is left of it. */
 #ifndef NIB_ENGINE_RESIDUAL_DISK_H
 #define NIB_ENGINE_RESIDUAL_DISK_H
 

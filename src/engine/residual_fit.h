@@ -1,13 +1,14 @@
-/* residual_fit.h - what a base's matrix was multiplied with before it was rounded. AWQ (docs/quantize.md)
- * multiplies input channels by factors and divides what makes them, a norm or the rows of another matrix: its
- * bases are Q(row[i] * W[i, c] * column[c]). A residual is of that product, so the factors have to be known.
+/* residual_fit.h - finds the factors that a quantized matrix (the base) was multiplied with before it was
+ * rounded. AWQ (docs/quantize.md) multiplies input channels by factors and divides the tensor that produces
+ * them, a norm or the rows of another matrix: its bases are Q(row[i] * W[i, c] * column[c]). A residual is of
+ * that product, so the factors must be known.
  *
- * They follow from the base and its original alone, so bases need not say them, and those of other programs
- * have them too. A base whose norms are the original's has none. Where a norm makes the channels, the factors
- * are the original's norm over the base's. Otherwise they are fitted: the scales of a base are those that fit
- * its codes best, so what rounding took away is, summed over many values, at a right angle to what it left,
+ * They follow from the base and its original alone, so bases need not store them, and bases of other programs
+ * have them too. A base whose norms are the original's has no factors. If a norm produces the channels, the
+ * factors are the original's norm over the base's. Otherwise they are fitted: the scales of a base are those
+ * that fit its codes best, so the rounding residual is, summed over many values, orthogonal to the base,
  * sum(Q * (row * W * column - Q)) = 0 for every row and every column. Rounding leaves some thousandths of
- * noise in these; where the factors of rows differ by no more than noise, there are none. */
+ * noise; if the factors of rows differ by no more than noise, there are none. */
 #ifndef NIB_ENGINE_RESIDUAL_FIT_H
 #define NIB_ENGINE_RESIDUAL_FIT_H
 

@@ -1,5 +1,5 @@
-/* residual_kinds.h - the kinds of products that residuals are tuned for (QDEC, paper 4.4): those of one input
- * of a layer are one kind in all layers: q, k and v; o; gate and up; down. */
+/* residual_kinds.h - the kinds of products for which residuals are tuned (QDEC, paper 4.4): the products of
+ * one input of a layer are one kind in all layers: q, k and v; o; gate and up; down. */
 #ifndef NIB_ENGINE_RESIDUAL_KINDS_H
 #define NIB_ENGINE_RESIDUAL_KINDS_H
 

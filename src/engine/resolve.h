@@ -1,5 +1,5 @@
-/* resolve.h - everything that is decided before weights are read: sizes, a plan, the format and activations
- * of each block. */
+/* resolve.h - all decisions before weights are read: sizes, a plan, the format and activations of each block.
+ */
 #ifndef NIB_ENGINE_RESOLVE_H
 #define NIB_ENGINE_RESOLVE_H
 

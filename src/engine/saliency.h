@@ -1,5 +1,5 @@
-/* saliency.h - which products read which input, and what is known of its channels (profile/channel_stats.h).
- */
+/* saliency.h - maps products to their inputs, and inputs to statistics of their channels
+ * (profile/channel_stats.h). */
 #ifndef NIB_ENGINE_SALIENCY_H
 #define NIB_ENGINE_SALIENCY_H
 

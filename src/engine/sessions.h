@@ -1,4 +1,4 @@
-/* sessions.h - what the sessions take that an engine keeps room for. */
+/* sessions.h - the memory of sessions that an engine reserves. */
 #ifndef NIB_ENGINE_SESSIONS_H
 #define NIB_ENGINE_SESSIONS_H
 

@@ -1,5 +1,5 @@
-/* settings.h - what an engine decided: of what was asked for (nib_engine_options, which nobody writes to), of
- * what a plan says, and, where neither does, by the rules of sizes.c and head.c. */
+/* settings.h - the resolved options of an engine: from the request (nib_engine_options, which is never
+ * written to), from a plan, and, for unset options, from the rules of sizes.c and head.c. */
 #ifndef NIB_ENGINE_SETTINGS_H
 #define NIB_ENGINE_SETTINGS_H
 

@@ -1,4 +1,4 @@
-/* sizes.h - how long the context is, and how many rows go through the blocks together, when nobody said. */
+/* sizes.h - defaults for the context and for the rows of a pass. */
 #ifndef NIB_ENGINE_SIZES_H
 #define NIB_ENGINE_SIZES_H
 

@@ -1,4 +1,5 @@
-/* state.h - an open engine: seen by open.c, which makes and ends it, and engine.c, which answers for it. */
+/* state.h - an open engine. Only open.c, which opens and closes it, and engine.c, which answers queries,
+ * include this. */
 #ifndef NIB_ENGINE_STATE_H
 #define NIB_ENGINE_STATE_H
 

@@ -1,4 +1,4 @@
-/* suggest_cap.h - the smallest cap on RAM that works, for an engine that was refused one. */
+/* suggest_cap.h - the smallest cap on RAM that works, for an engine whose cap was refused. */
 #ifndef NIB_ENGINE_SUGGEST_CAP_H
 #define NIB_ENGINE_SUGGEST_CAP_H
 

@@ -1,4 +1,4 @@
-/* text.h - the tokenizer of an engine: made at once, or beside the reading of the weights. */
+/* text.h - the tokenizer of an engine: built at once, or on another thread while weights are read. */
 #ifndef NIB_ENGINE_TEXT_H
 #define NIB_ENGINE_TEXT_H
 

@@ -1,4 +1,5 @@
-/* weights.h - the weights of an engine whose sizes are settled: where each page lives, and the reading. */
+/* weights.h - loads the weights of an engine whose sizes are resolved: the tier of each page, and the
+ * reading. */
 #ifndef NIB_ENGINE_WEIGHTS_H
 #define NIB_ENGINE_WEIGHTS_H
 

@@ -1,6 +1,6 @@
-/* residuals.h - what products get back of what rounding took (QDEC: quant/residual.h, kernels/salient.h), as
- * a back end is told of it: the residuals of a model's matrices, and how a row's channels are chosen. Each
- * row has channels of its own, so that it has the same bits alone and among others. */
+/* residuals.h - rounding residuals of products (QDEC: quant/residual.h, kernels/salient.h) as input of a back
+ * end: the residuals of a model's matrices, and the rule that chooses a row's channels. Each row has channels
+ * of its own, so it has the same bits alone and among others. */
 #ifndef NIB_EXEC_RESIDUALS_H
 #define NIB_EXEC_RESIDUALS_H
 

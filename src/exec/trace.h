@@ -1,9 +1,9 @@
 /* trace.h - where the time of the steps goes: seconds by kind of op, and by weight for products.
  *
- * Off unless asked for, and then an op costs one comparison. On, every thread reads its clocks when it ends
- * an op and around every barrier, into rows of its own; sums are made when somebody asks. Work is processor
- * time, so that a busy machine does not disturb it much; what a thread waits at a barrier passes by the wall
- * clock and is charged, apart, to the op that needed it. The clocks themselves cost about 0.2 us an op. */
+ * Off by default; then an op costs one comparison. When on, every thread reads its clocks at the end of an op
+ * and around every barrier, into rows of its own; they are summed on request. Work is processor time, so that
+ * other load disturbs it little. Waiting at a barrier is wall-clock time and is charged, separately, to the
+ * op that needed the barrier. The clocks cost about 0.2 us an op. */
 #ifndef NIB_EXEC_TRACE_H
 #define NIB_EXEC_TRACE_H
 

@@ -1,13 +1,13 @@
-/* automaton.h - a grammar's program as a deterministic automaton that is made while it is used.
+/* automaton.h - a grammar's program as a deterministic automaton that is built lazily.
  *
- * A state is the set of all places in the program at which the text so far may stand, each with the stack of
- * its calls. Stacks are shared lists (frames) and states are sets of (place, stack), both kept once, so that
- * a state is a number, and what a byte does in a state is found once and looked up from then on. A call that
- * is the last thing of its rule leaves no frame: repetition by recursion takes no stack.
+ * A state is the set of all places in the program that the text so far may be at, each with its call stack.
+ * Stacks are shared lists (frames) and states are sets of (place, stack), both stored once. So a state is a
+ * number, and its transition for a byte is computed once and then looked up. A call at the end of its rule
+ * leaves no frame, so repetition by recursion needs no stack.
  *
- * Everything lives in one region of fixed size. When it is full, automaton_reset forgets all states; numbers
- * of states are good until then (`epoch` says so). Work and ambiguity are bounded: automaton_why says what
- * was too much. One thread at a time. */
+ * Everything is in one region of fixed size. When it is full, automaton_reset drops all states; numbers of
+ * states are valid until then (see `epoch`). Work and ambiguity are bounded: automaton_why names the exceeded
+ * bound. One thread at a time. */
 #ifndef NIB_GRAMMAR_AUTOMATON_H
 #define NIB_GRAMMAR_AUTOMATON_H
 

@@ -1,4 +1,4 @@
-/* expression.h - what the parser of grammars writes and the compiler reads: a tree in one array. */
+/* expression.h - the output of the grammar parser and the input of the compiler: a tree in one array. */
 #ifndef NIB_GRAMMAR_EXPRESSION_H
 #define NIB_GRAMMAR_EXPRESSION_H
 

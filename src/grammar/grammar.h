@@ -1,12 +1,12 @@
-/* grammar.h - which tokens may come next, so that the answer is a text of a grammar.
+/* grammar.h - the tokens that may come next, so that an answer matches a grammar.
  *
- * A *grammar* is one text of GBNF, compiled, with the automaton that is made while it is used and the masks
- * (a bit for each token) of the states that were visited. Several answers, on several threads, share one. A
- * *constraint* is one answer's place in it. A *grammar_store* keeps the grammars of an engine by their texts,
- * also some that nobody uses, since the same schema is sent again and again; and the vocabulary's tree.
+ * A *grammar* is one text of GBNF, compiled, with its lazily built automaton and the masks (a bit for each
+ * token) of visited states. Several answers, on several threads, share one. A *constraint* is the state of
+ * one answer in it. A *grammar_store* has the grammars of an engine by their texts, some unused ones
+ * included, since the same schema is often sent again, and the vocabulary's tree.
  *
- * A mask is found by walking the tree and the automaton together: once for each state; then it is looked up.
- * Masks that are too many for their memory are found again. Everything is charged. */
+ * A mask is computed by walking the tree and the automaton together, once for each state, and cached. Masks
+ * that exceed their memory are computed again. Everything is charged. */
 #ifndef NIB_GRAMMAR_GRAMMAR_H
 #define NIB_GRAMMAR_GRAMMAR_H
 

@@ -1,12 +1,11 @@
 /* pda.h - a grammar as a program over bytes: a nondeterministic automaton with calls, one for each rule.
  *
- * Characters are UTF-8: a class of code points is compiled to the ranges of bytes that write it, so what the
- * program accepts is valid UTF-8. The parser (gbnf.c) writes expressions, compile.c makes the program of
- * them, check.c refuses what would never end. A program is read-only.
+ * Characters are UTF-8: a class of code points is compiled to ranges of bytes, so every accepted text is
+ * valid UTF-8. The parser (gbnf.c) makes expressions, compile.c makes the program, and check.c refuses
+ * programs that would never end. A program is read-only.
  *
- * Hostile grammars: text, rules, instructions and nesting are bounded; a rule that begins with itself (left
- * recursion) is refused, since its automaton would call for ever without reading a byte; so is one that no
- * finite text can complete. */
+ * Hostile grammars: text, rules, instructions and nesting are bounded. Left recursion is refused, since its
+ * automaton would call for ever without reading a byte. So is a grammar that no finite text can complete. */
 #ifndef NIB_GRAMMAR_PDA_H
 #define NIB_GRAMMAR_PDA_H
 

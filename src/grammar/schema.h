@@ -1,10 +1,10 @@
-/* schema.h - a JSON schema as a grammar (GBNF) of the JSON texts that it describes.
+/* schema.h - converts a JSON schema to a grammar (GBNF) of the JSON texts that it describes.
  *
- * The subset is the one that OpenAI's client and the common agents send: docs/server.md lists it. What is
- * outside of it is refused by name, and so is what no grammar can say (uniqueItems); annotations and unknown
- * members mean nothing. Members come in the order in which `properties` has them; an object without
- * `additionalProperties` has no others; oneOf is read as anyOf. White space is bounded, and so are the digits
- * of numbers (16 before and behind the point). */
+ * The subset is the one that OpenAI's client and common agents send (docs/grammar.md). Other keywords are
+ * refused by name, and so is what no grammar can express (uniqueItems); annotations and unknown members are
+ * ignored. Members are in the order of `properties`. An object without `additionalProperties` has no others.
+ * oneOf is read as anyOf. White space is bounded, and so are the digits of numbers (16 before and after the
+ * point). */
 #ifndef NIB_GRAMMAR_SCHEMA_H
 #define NIB_GRAMMAR_SCHEMA_H
 

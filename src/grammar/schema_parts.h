@@ -1,4 +1,4 @@
-/* schema_parts.h - for the files that make a grammar of a schema. */
+/* schema_parts.h - shared by the files that convert a schema to a grammar. */
 #ifndef NIB_GRAMMAR_SCHEMA_PARTS_H
 #define NIB_GRAMMAR_SCHEMA_PARTS_H
 

@@ -1,8 +1,8 @@
-/* trie.h - the vocabulary as a tree of bytes, in one line: a node, then what is below it. So an automaton
- * reads each beginning that tokens share once, and passes over all tokens behind a byte that it cannot read.
+/* trie.h - the vocabulary as a tree of bytes in one array: each node is followed by its descendants. So an
+ * automaton reads each common prefix of tokens once, and skips all tokens after a byte that it cannot read.
  *
- * Tokens are their bytes within a text, as the decoder gives them; control tokens, and ids without a text,
- * are in no tree. Read-only after it was made. */
+ * Tokens are their bytes within a text, as the decoder gives them. Control tokens, and ids without a text,
+ * are not in the tree. Read-only after construction. */
 #ifndef NIB_GRAMMAR_TRIE_H
 #define NIB_GRAMMAR_TRIE_H
 

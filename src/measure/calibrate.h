@@ -1,4 +1,4 @@
-/* calibrate.h - the tokens that a model is measured with. */
+/* calibrate.h - the calibration tokens of measurements. */
 #ifndef NIB_MEASURE_CALIBRATE_H
 #define NIB_MEASURE_CALIBRATE_H
 

@@ -1,9 +1,9 @@
 /* kld_file.h - distributions of a text's tokens on disk, and the KL divergence from them.
  *
  * A row is the log-probabilities of the vocabulary at one scored position, in 16 bits between the row's
- * largest and 16 nats below it; lower ones count as that. The file: "nibkld1\n"; i64 n_ctx, n_vocab, n_token;
- * u64 hash of the tokens; rows of {f32 largest log-probability, u16 code[n_vocab]}, where log p = largest -
- * code * 16 / 65535. */
+ * largest and 16 nats below it; lower ones are stored as 16 nats below. The file: "nibkld1\n"; i64 n_ctx,
+ * n_vocab, n_token; u64 hash of the tokens; rows of {f32 largest log-probability, u16 code[n_vocab]}, where
+ * log p = largest - code * 16 / 65535. */
 #ifndef NIB_MEASURE_KLD_FILE_H
 #define NIB_MEASURE_KLD_FILE_H
 

@@ -1,9 +1,9 @@
-/* measure.h - what is measured once about a model's weights with calibration prompts: how much each layer
- * matters (profile/importance.h) and what lower precision costs, block by block (profile/quality.h).
+/* measure.h - one-time measurements of a model's weights with calibration prompts: the importance of each
+ * layer (profile/importance.h) and the cost of lower precision, block by block (profile/quality.h).
  *
- * All prompts go through a block together, each with its own positions, so that a model is read once a pass
- * however many there are. Activations are 16 bits and cached keys and values f32, whatever runs use: the
- * answers depend on the weights and the prompts alone. */
+ * All prompts go through a block together, each with its own positions, so a pass reads the model once for
+ * any number of prompts. Activations have 16 bits and cached keys and values are f32, whatever runs use, so
+ * results depend on the weights and the prompts alone. */
 #ifndef NIB_MEASURE_MEASURE_H
 #define NIB_MEASURE_MEASURE_H
 

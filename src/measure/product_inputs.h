@@ -1,4 +1,4 @@
-/* product_inputs.h - one pass over the calibration prompts for code that looks at the inputs of products. The
+/* product_inputs.h - one pass over the calibration prompts for code that reads the inputs of products. The
  * model is streamed, so about one layer of it is in memory; all prompts go through a block together. */
 #ifndef NIB_MEASURE_PRODUCT_INPUTS_H
 #define NIB_MEASURE_PRODUCT_INPUTS_H

@@ -1,4 +1,4 @@
-/* requantized.h - one block's matrices in another format, to measure what that format costs. */
+/* requantized.h - one block's matrices in another format, to measure the cost of that format. */
 #ifndef NIB_MEASURE_REQUANTIZED_H
 #define NIB_MEASURE_REQUANTIZED_H
 

@@ -1,6 +1,6 @@
-/* residual_gain.h - what residuals give back, beside what they take: the perplexity of the calibration
- * prompts (profile/prompts.def) with some numbers of channels. The prompts are few, some 460 tokens, but the
- * same for all choices, so differences say more than the values. */
+/* residual_gain.h - the gain of residuals: the perplexity of the calibration prompts (profile/prompts.def)
+ * with different numbers of channels. The prompts are few, some 460 tokens, but the same for all choices, so
+ * differences mean more than the values. */
 #ifndef NIB_MEASURE_RESIDUAL_GAIN_H
 #define NIB_MEASURE_RESIDUAL_GAIN_H
 

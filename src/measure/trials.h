@@ -1,5 +1,5 @@
-/* trials.h - the pass that changes are compared with, kept: the residual stream before every block, and
- * logits. Then trials: the same pass with something changed, from the first block that it touches on. */
+/* trials.h - the base pass of a comparison, stored: the residual stream before every block, and logits. A
+ * trial is the same pass with a change, from the first changed block on. */
 #ifndef NIB_MEASURE_TRIALS_H
 #define NIB_MEASURE_TRIALS_H
 

@@ -1,15 +1,15 @@
-/* arch.h - what a file in src/arch/ says about a family of models. Data only: no functions, no switch
- * elsewhere.
+/* arch.h - the descriptor of a family of models, one file in src/arch/ each. Data only: no functions, and no
+ * switch on the family elsewhere.
  *
- * `const arch_desc arch_NAME` in src/arch/NAME.c (NAME is the file's) is found by the build. It lists which
- * slots the family has and what the tensors are called, which configuration keys differ from the common table
- * (model/config.c), and a few flags. Everything else follows from which tensors exist: a bias that is there
- * is added, an optional norm that is there becomes an op, an output head that is missing is the embedding.
+ * The build finds `const arch_desc arch_NAME` in src/arch/NAME.c. It lists the family's slots and tensor
+ * names, the configuration keys that differ from the common table (model/config.c), and a few flags.
+ * Everything else follows from the tensors of a model: an existing bias is added, an existing optional norm
+ * becomes an op, and a missing output head is the embedding.
  *
  * Lists in strings are separated by '|' and tried in order. A condition is "key=default", the HF
- * configuration's boolean `key` with the value that its configuration class has when the key is left out; '!'
+ * configuration's boolean `key` with the value of its configuration class when the key is missing; '!'
  * negates, '&' joins: "multi_query=true", "!alibi=false&new_decoder_architecture=false". In a GGUF file a
- * condition sees the defaults. */
+ * condition has the defaults. */
 #ifndef NIB_MODEL_ARCH_H
 #define NIB_MODEL_ARCH_H
 

@@ -1,10 +1,10 @@
-/* as_gguf.h - a model that was opened from a folder, as a GGUF file has it: the names and the order of its
- * tensors, its numbers as metadata.
+/* as_gguf.h - a model that was opened from a folder, in GGUF's form: the names and the order of its tensors,
+ * and its configuration as metadata.
  *
- * What differs from the checkpoint follows from the architecture's descriptor: fused projections stand one
- * under the other (q | k | v, gate | up), rows of q and k go from halves to pairs where the family's rotary
- * pairs stand side by side in GGUF, Conv1D is turned, Gemma's norms have their 1, and Llama 3's and
- * LongRoPE's frequency factors are tensors. Vectors are f32. */
+ * The differences from the checkpoint follow from the architecture's descriptor: fused projections are
+ * concatenated (q | k | v, gate | up), rows of q and k are reordered from halves to pairs if GGUF has the
+ * family's rotary pairs adjacent, Conv1D is transposed, Gemma's norms have their 1 added, and the frequency
+ * factors of Llama 3 and LongRoPE are tensors. Vectors are f32. */
 #ifndef NIB_MODEL_AS_GGUF_H
 #define NIB_MODEL_AS_GGUF_H
 

@@ -1,5 +1,5 @@
-/* config.h - the numbers of one model, read from its container through its family's descriptor and checked.
- * Internal to model/. */
+/* config.h - the hyper-parameters of one model, read from its container through its family's descriptor, and
+ * checked. Internal to model/. */
 #ifndef NIB_MODEL_CONFIG_H
 #define NIB_MODEL_CONFIG_H
 

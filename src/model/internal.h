@@ -1,4 +1,4 @@
-/* internal.h - what the files of model/ share. */
+/* internal.h - shared by the files of model/. */
 #ifndef NIB_MODEL_INTERNAL_H
 #define NIB_MODEL_INTERNAL_H
 

@@ -1,10 +1,10 @@
 /* layout.h - how a model is held under one plan: the format of every weight, the slices of every matrix, the
- * layers that are left out, the pages that the weights are cut to, and the programs that follow from them (an
- * op for each second slice, a shortlist as the output head).
+ * layers that are left out, the pages that the weights are cut into, and the resulting programs (an op for
+ * each second slice, a shortlist as the output head).
  *
- * A layout is a value: it is made, read by any thread and freed, and nothing changes one. Planning makes one
- * for each format that it tries. Blocks that are as the model has them are the model's own; only the others
- * take memory. The model outlives its layouts. */
+ * A layout is an immutable value: made, read by any thread, and freed. Planning makes one for each format
+ * that it tries. Unchanged blocks are the model's own; only the others take memory. The model outlives its
+ * layouts. */
 #ifndef NIB_MODEL_LAYOUT_H
 #define NIB_MODEL_LAYOUT_H
 

@@ -1,4 +1,4 @@
-/* layout_parts.h - what layout.c and stack.c share: a layout while it is made. */
+/* layout_parts.h - shared by layout.c and stack.c: a layout under construction. */
 #ifndef NIB_MODEL_LAYOUT_PARTS_H
 #define NIB_MODEL_LAYOUT_PARTS_H
 

@@ -1,9 +1,9 @@
 /* model.h - a container read through its architecture descriptor: blocks of weights and their programs.
  *
  * Opening reads headers only (a fraction of a second for any size) and checks every tensor's name, shape and
- * type against what the configuration asks for. Block 0 is the embedding, blocks 1..n_layer the layers, the
- * last one the output head. Read-only afterwards: blocks are as the file has them, and a plan's formats,
- * left-out layers and derived programs are a layout's (layout.h). */
+ * type against the configuration. Block 0 is the embedding, blocks 1..n_layer are the layers, and the last
+ * one is the output head. Read-only afterwards: blocks are as in the file. A plan's formats, left-out layers
+ * and derived programs belong to a layout (layout.h). */
 #ifndef NIB_MODEL_MODEL_H
 #define NIB_MODEL_MODEL_H
 

@@ -1,13 +1,13 @@
 /* page_layout.h - the weights of a layout in pages: the unit that is kept, read and streamed. A pure function
- * of the model and its formats, the same for every budget, so that a plan can be made before anything is
- * opened and one packed file serves every cap. Every layout has one (layout_pages), made with it.
+ * of the model and its formats, the same for every budget. So a plan can be made before anything is opened,
+ * and one packed file serves every cap. Every layout has one (layout_pages).
  *
- * The image is all packed weights in a row: vectors; then the matrices of each block in the order in which
- * its products use them; then those of the output head; then tables that are only looked up by row; then, in
- * the same order, second slices. So it begins like the image of the model without second slices. Every page
- * begins at a multiple of FILE_ALIGN there, and is either several whole matrices of one block or rows of one
- * matrix. Rows of a matrix are cut where its bytes come to whole FILE_ALIGNs, so in a map of neighbouring
- * pages a matrix is one piece. */
+ * The image is all packed weights one after the other: vectors; the matrices of each block in the order in
+ * which its products use them; those of the output head; tables that are only looked up by row; then, in the
+ * same order, second slices. So it begins like the image of the model without second slices. Every page
+ * begins at a multiple of FILE_ALIGN in the image, and is either several whole matrices of one block or rows
+ * of one matrix. Rows of a matrix are cut where its bytes are a multiple of FILE_ALIGN, so in adjacent pages
+ * a matrix is contiguous. */
 #ifndef NIB_MODEL_PAGE_LAYOUT_H
 #define NIB_MODEL_PAGE_LAYOUT_H
 

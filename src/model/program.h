@@ -1,10 +1,10 @@
 /* program.h - a block as a short program: op records over a few named registers.
  *
- * The architecture descriptor and the configuration turn into these rows (10-25 a block), which back ends
- * walk (exec/backend.h). Nothing after this point knows an architecture. A register holds one row of floats
- * for each token of the batch: [n_row, width]. Which registers a program uses and how wide each is stands in
- * the program, so that scratch is laid out before the first token. Every op declares the bytes and
- * multiply-adds one row costs: planner, trace and benchmark read these. */
+ * The architecture descriptor and the configuration become these rows (10-25 a block), which back ends
+ * execute (exec/backend.h). After this point no code depends on an architecture. A register holds one row of
+ * floats for each row of the batch: [n_row, width]. The program has the registers and their widths, so
+ * scratch is laid out before the first token. Every op declares the bytes and multiply-adds of one row:
+ * planner, trace and benchmark read these. */
 #ifndef NIB_MODEL_PROGRAM_H
 #define NIB_MODEL_PROGRAM_H
 

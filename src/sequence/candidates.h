@@ -1,4 +1,4 @@
-/* candidates.h - how likely a token was, and what would have been likelier. */
+/* candidates.h - the probability of a sampled token, and the most likely tokens in its place. */
 #ifndef NIB_SEQUENCE_CANDIDATES_H
 #define NIB_SEQUENCE_CANDIDATES_H
 

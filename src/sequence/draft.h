@@ -1,12 +1,11 @@
-/* draft.h - speculation: tokens that may come next, taken from where the text had the same ones before
- * (prompt look-up: Saxena 2023; its exact verification: Leviathan et al. 2023, section 2), or said by a
- * smaller model (session/draft_model.h). They are
- * rows of one pass together with the token that is known. The sampler draws after each row as it would
- * without them, and goes on as long as it draws what was proposed: so the tokens are the same ones, and only
- * how many passes they take differs.
+/* draft.h - speculation: proposed next tokens, from an earlier place in the text with the same last tokens
+ * (prompt look-up: Saxena 2023; its exact verification: Leviathan et al. 2023, section 2), or from a draft
+ * model (session/draft_model.h). They are rows of one pass together with the known token. The sampler draws
+ * after each row as it would without them, and continues as long as it draws the proposed token. So the
+ * tokens are the same, and only the number of passes differs.
  *
- * Whether that pays is measured: a pass of more rows takes longer (draft_cost, of all sequences that are
- * computed together), and so many proposals are right (draft, of one sequence). */
+ * The number of proposals follows from measurements: the time of passes by their rows (draft_cost, of all
+ * sequences that are computed together), and the acceptance rate (draft, of one sequence). */
 #ifndef NIB_SEQUENCE_DRAFT_H
 #define NIB_SEQUENCE_DRAFT_H
 

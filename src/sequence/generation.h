@@ -1,5 +1,5 @@
-/* generation.h - one answer as a state machine: logits go in, a token comes out, until there is a reason to
- * stop. Whoever computes the logits, a session or a batch of many sequences, drives it. */
+/* generation.h - one answer as a state machine: it takes logits and gives a token, until there is a reason to
+ * stop. A session, or a batch of many sequences, computes the logits and drives it. */
 #ifndef NIB_SEQUENCE_GENERATION_H
 #define NIB_SEQUENCE_GENERATION_H
 

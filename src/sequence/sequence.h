@@ -1,7 +1,7 @@
-/* sequence.h - tokens of one sequence, and how many of them are computed. What sessions and batches share.
+/* sequence.h - the tokens of one sequence, and how many of them are computed. Shared by sessions and batches.
  *
- * tokens[0..n_token) are known and [0..n) computed: their keys and values are in the table. A sequence that
- * decodes has one token more than is computed, one whose prompt is new has many.
+ * tokens[0..n_token) are known; tokens[0..n) are computed: their keys and values are in the table. A sequence
+ * that decodes has one known token more than computed ones; a sequence with a new prompt has many.
  *
  * One thread at a time. */
 #ifndef NIB_SEQUENCE_SEQUENCE_H

@@ -1,4 +1,4 @@
-/* batch_parts.h - what batch.c, batch_requests.c and batch_step.c share. */
+/* batch_parts.h - shared by batch.c, batch_requests.c, batch_step.c and the other files of the batch. */
 #ifndef NIB_SESSION_BATCH_PARTS_H
 #define NIB_SESSION_BATCH_PARTS_H
 

@@ -1,8 +1,8 @@
 /* fairness.h - fair scheduling among clients by virtual token counters (VTC: Sheng et al. 2024, algorithm 2).
  * Each client has a counter of the tokens that were computed for it, and the client with the lowest counter
- * is served next. The counter of a client that comes starts at the lowest counter of the clients that are
- * there, or, where nobody is, at that of the client that left last, so no client saves up credit. The
- * counters of two clients that always have requests differ by no more than one step adds.
+ * is served next. The counter of a new client starts at the lowest counter of the active clients, or, if
+ * there are none, at that of the client that left last, so no client saves up credit. The counters of two
+ * clients that always have requests differ by no more than one step adds.
  *
  * One thread at a time. */
 #ifndef NIB_SESSION_FAIRNESS_H

@@ -1,4 +1,4 @@
-/* session.h - what session.c and generate.c share. */
+/* session.h - shared by session.c and generate.c. */
 #ifndef NIB_SESSION_SESSION_H
 #define NIB_SESSION_SESSION_H
 

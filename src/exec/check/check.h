@@ -1,10 +1,10 @@
 /* check.h - the smallest back end: the scalar reference, one row after the other, on one thread, in memory of
  * its own.
  *
- * It is there to be compared with. Its answers are those of the processor with NIBBLE_ISA=ref, bit by bit,
- * and it takes none of the other's ways: no joined ops, no shared work, no rows together. Weights come
- * through the device's lane, keys and values are pages of its device (memory.h), and what is read of it is a
- * copy that becomes NaN at the next call. Registers are NaN before a row enters a block. */
+ * It exists for comparisons. Its answers are those of the processor with NIBBLE_ISA=ref, bit by bit, but it
+ * shares no method with it: no fused ops, no shared work, no rows together. Weights are copied through the
+ * device's lane, keys and values are pages of its device (memory.h), and reads return a copy that becomes NaN
+ * at the next call. Registers are NaN before a row enters a block. */
 #ifndef NIB_EXEC_CHECK_CHECK_H
 #define NIB_EXEC_CHECK_CHECK_H
 

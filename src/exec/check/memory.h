@@ -1,8 +1,8 @@
-/* memory.h - the check back end's device: host memory under addresses that nobody can read.
+/* memory.h - the check back end's device: host memory under addresses that no other code can read.
  *
- * An address of this device has a bit set that no address of a process has, so whoever takes it for host
- * memory crashes at once; and the back end refuses an address without the bit, so it never computes with what
- * was not copied in. */
+ * An address of this device has a bit set that no address of a process has, so code that uses it as host
+ * memory crashes at once. The back end refuses an address without the bit, so it never computes with data
+ * that was not copied to it. */
 #ifndef NIB_EXEC_CHECK_MEMORY_H
 #define NIB_EXEC_CHECK_MEMORY_H
 

@@ -1,6 +1,6 @@
-/* choices.h - which strategy computes each of a model's products: the kernel map, settled once at open.
+/* choices.h - the strategy of each of a model's products, from the kernel map, chosen once at open.
  *
- * Matrices of the same shape, format and activations share one choice, so that the few there are stay in the
+ * Matrices of the same shape, format and activations share one choice, so that the few choices stay in the
  * first-level cache. Read-only afterwards. */
 #ifndef NIB_EXEC_CPU_CHOICES_H
 #define NIB_EXEC_CPU_CHOICES_H

@@ -1,4 +1,4 @@
-/* cpu.h - the processor as a back end: what it consists of. For its own files, and tests of them. */
+/* cpu.h - the processor as a back end: its parts. For its own files and their tests. */
 #ifndef NIB_EXEC_CPU_CPU_H
 #define NIB_EXEC_CPU_CPU_H
 

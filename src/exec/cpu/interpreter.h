@@ -1,10 +1,10 @@
 /* interpreter.h - the interpreter of op programs: one cell (a block, some rows) at a time, on all threads of
  * a pool.
  *
- * Rows-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows.
- * Threads wait at a barrier only where an op touches what another thread wrote, which is worked out from the
- * ops' registers; with one row each thread quantizes it for itself instead. How the work is split
- * never changes a bit of the answer (kernels.h promises it). */
+ * Row-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows.
+ * Threads wait at a barrier only where an op uses data that another thread wrote, which is derived from the
+ * ops' registers. With one row each thread quantizes it for itself instead. The split never changes a bit of
+ * the answer (kernels.h guarantees it). */
 #ifndef NIB_EXEC_CPU_INTERPRETER_H
 #define NIB_EXEC_CPU_INTERPRETER_H
 

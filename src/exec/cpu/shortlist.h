@@ -1,5 +1,5 @@
-/* shortlist.h - the sketch of exec/shortlist.h on the processor, and what a search among its estimates notes.
- */
+/* shortlist.h - the sketch of exec/shortlist.h on the processor, and the state of a search among its
+ * estimates. */
 #ifndef NIB_EXEC_CPU_SHORTLIST_H
 #define NIB_EXEC_CPU_SHORTLIST_H
 

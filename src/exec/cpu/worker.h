@@ -1,10 +1,10 @@
-/* worker.h - what the files of the interpreter share: one thread's view of the job, and its barriers.
+/* worker.h - shared by the files of the interpreter: one thread's view of the job, and its barriers.
  *
- * Barriers. Every thread walks the same ops and keeps the same notes: for each resource (a register, the
- * integer activations, the cache) how it was split among threads when it was last written and read since the
- * last barrier. An op that touches a resource with the same split touches only what its own thread wrote; any
- * other split needs a barrier first. All threads come to the same conclusion, since the notes do not depend
- * on the thread. */
+ * Barriers. Every thread executes the same ops and keeps the same notes: for each resource (a register, the
+ * quantized activations, the KV cache), how it was split among threads when it was last written and read
+ * since the last barrier. An op that uses a resource with the same split uses only data of its own thread;
+ * any other split needs a barrier first. All threads decide the same, since the notes do not depend on the
+ * thread. */
 #ifndef NIB_EXEC_CPU_WORKER_H
 #define NIB_EXEC_CPU_WORKER_H
 

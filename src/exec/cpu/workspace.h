@@ -1,8 +1,8 @@
 /* workspace.h - every register, table and scratch buffer of a pass, laid out before the first token.
  *
  * A pass computes up to n_pass rows. The residual stream and the rotary tables hold all of them; the other
- * registers hold the n_cell rows that are computed together inside a block, and the logits n_head rows. So a
- * block that is streamed from disk is read once for a long prompt while the scratch stays small. */
+ * registers hold the n_cell rows that go through a block together, and the logits n_head rows. So a streamed
+ * block is read once for a long prompt while the scratch stays small. */
 #ifndef NIB_EXEC_CPU_WORKSPACE_H
 #define NIB_EXEC_CPU_WORKSPACE_H
 
