@@ -1,4 +1,4 @@
-/* arena.h - a bump allocator for what lives and dies together. Not thread-safe. Freed as a whole. */
+/* arena.h - a bump allocator for objects with a common lifetime. Not thread-safe. Freed as a whole. */
 #ifndef NIB_BASE_ARENA_H
 #define NIB_BASE_ARENA_H
 

@@ -1,5 +1,5 @@
-/* cancel.h - whether what takes long is to end. It is asked between pieces of work of some milliseconds, on
- * any thread; what it answers true to ends with NIB_E_CANCELLED. */
+/* cancel.h - cancellation of long work. A canceller is polled between pieces of work of some milliseconds, on
+ * any thread. When it returns true, the work ends with NIB_E_CANCELLED. */
 #ifndef NIB_BASE_CANCEL_H
 #define NIB_BASE_CANCEL_H
 

@@ -1,10 +1,10 @@
-/* cpu.h - the instruction sets that may be used, found once: what the processor has and the system saves
- * (CPUID and XGETBV), and no more than NIBBLE_CPU names.
+/* cpu.h - the instruction sets that may be used, detected once: those that the processor has and the system
+ * supports (CPUID and XGETBV), limited by NIBBLE_CPU.
  *
- * NIBBLE_CPU=LIST makes this processor act as a lesser one: LIST is names of features with a comma between,
- * each includes what it builds on, and x86-64 is a processor with none of them. Kernels, packers and tests
- * ask here and nowhere else, so what is hidden is hidden from all of them. NIBBLE_ISA chooses among the
- * kernels that remain. */
+ * NIBBLE_CPU=LIST makes this processor act as a smaller one. LIST is names of features, separated by commas.
+ * Each includes the features that it builds on; x86-64 is a processor with none of them. Kernels, packers and
+ * tests ask only here, so a hidden feature is hidden from all of them. NIBBLE_ISA chooses among the remaining
+ * kernels. */
 #ifndef NIB_BASE_CPU_H
 #define NIB_BASE_CPU_H
 

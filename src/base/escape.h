@@ -1,4 +1,4 @@
-/* escape.h - text from files made safe to show on one line of a terminal. */
+/* escape.h - makes text from files safe to print on one line of a terminal. */
 #ifndef NIB_BASE_ESCAPE_H
 #define NIB_BASE_ESCAPE_H
 

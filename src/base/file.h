@@ -1,4 +1,5 @@
-/* file.h - reading files whose content is not trusted, and writing files that are whole or absent.
+/* file.h - reads files whose content is not trusted, and writes files that are whole or absent.
+ *
  * Thread rule: file_read_at may be called from several threads on one file. */
 #ifndef NIB_BASE_FILE_H
 #define NIB_BASE_FILE_H

@@ -1,4 +1,4 @@
-/* interval.h - stretches of time that may overlap. */
+/* interval.h - time intervals that may overlap. */
 #ifndef NIB_BASE_INTERVAL_H
 #define NIB_BASE_INTERVAL_H
 

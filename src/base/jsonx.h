@@ -1,6 +1,6 @@
-/* jsonx.h - JSON from strangers: jansson with caps, and typed look-ups that say what they expected.
- * "Not there" and null are the same: the getter leaves *out as it is and returns NIB_OK, unless `required`.
- */
+/* jsonx.h - untrusted JSON: jansson with caps, and typed look-ups whose errors name the expected type. A
+ * missing member and null are the same: the getter leaves *out unchanged and returns NIB_OK, unless
+ * `required`. */
 #ifndef NIB_BASE_JSONX_H
 #define NIB_BASE_JSONX_H
 

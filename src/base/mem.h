@@ -1,5 +1,6 @@
-/* mem.h - the one door to the heap, so that tests can fail the n-th allocation and a growth can be counted.
- * Ownership: what mem_* gives is freed by mem_free. All functions are thread-safe. */
+/* mem.h - the only access to the heap, so that tests can fail the n-th allocation and memory can be counted.
+ *
+ * Ownership: memory from mem_* is freed by mem_free. All functions are thread-safe. */
 #ifndef NIB_BASE_MEM_H
 #define NIB_BASE_MEM_H
 

@@ -1,4 +1,4 @@
-/* rate.h - what this machine really moves, measured now. */
+/* rate.h - measures this machine's memory bandwidth. */
 #ifndef NIB_BASE_RATE_H
 #define NIB_BASE_RATE_H
 

@@ -1,9 +1,8 @@
 /* read_queue.h - several reads of files in flight at once, so that a disk is never idle between two of them.
  *
- * By io_uring, with the buffer registered when the system allows it; where io_uring is not to be had (old
- * kernels, containers that forbid it), by two threads that call file_read_at. One thread uses a queue at a
- * time. A read that comes back short, or that the ring refuses, is made again by file_read_at, so errors read
- * the same whatever carried the read. */
+ * It uses io_uring, with a registered buffer if the system allows it. Without io_uring (old kernels,
+ * containers that forbid it) two threads call file_read_at. One thread uses a queue at a time. A short read,
+ * or one that the ring refuses, is repeated by file_read_at, so errors are the same for both. */
 #ifndef NIB_BASE_READ_QUEUE_H
 #define NIB_BASE_READ_QUEUE_H
 

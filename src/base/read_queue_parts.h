@@ -1,4 +1,4 @@
-/* read_queue_parts.h - what carries the reads of a queue. For read_queue*.c only. */
+/* read_queue_parts.h - the two implementations of a queue's reads. For read_queue*.c only. */
 #ifndef NIB_BASE_READ_QUEUE_PARTS_H
 #define NIB_BASE_READ_QUEUE_PARTS_H
 

@@ -1,4 +1,4 @@
-/* seed.h - a number that nobody outside knows. */
+/* seed.h - a random number that is unknown outside the process. */
 #ifndef NIB_BASE_SEED_H
 #define NIB_BASE_SEED_H
 

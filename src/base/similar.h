@@ -1,6 +1,7 @@
-/* similar.h - "did you mean ...?": the word of a list that a misspelt one was meant to be.
- * Distance is that of Damerau and Levenshtein in its restricted form (optimal string alignment): letters
- * changed, added, left out, or two neighbours swapped. Letter case is ignored. Plain data, no memory. */
+/* similar.h - "did you mean ...?": the word of a list that is most similar to a misspelt one.
+ *
+ * The distance is that of Damerau and Levenshtein in its restricted form (optimal string alignment): letters
+ * changed, added, omitted, or two neighbours swapped. Case is ignored. Plain data, no memory. */
 #ifndef NIB_BASE_SIMILAR_H
 #define NIB_BASE_SIMILAR_H
 

@@ -1,5 +1,5 @@
-/* status.h - filling a nib_error where the fault is seen.
- * Every fallible function in the tree returns nib_status and takes a last `nib_error *err` (may be NULL). */
+/* status.h - fills a nib_error at the place of the fault. Every fallible function in the tree returns
+ * nib_status and takes a last `nib_error *err` (may be NULL). */
 #ifndef NIB_BASE_STATUS_H
 #define NIB_BASE_STATUS_H
 

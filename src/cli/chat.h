@@ -1,5 +1,5 @@
-/* chat.h - a conversation in the terminal: what its loop (cmd_chat.c), its turns (chat_turn.c) and its
- * commands (chat_commands.c) share. */
+/* chat.h - a conversation in the terminal: shared by its loop (cmd_chat.c), its turns (chat_turn.c) and its
+ * commands (chat_commands.c). */
 #ifndef NIB_CLI_CHAT_H
 #define NIB_CLI_CHAT_H
 

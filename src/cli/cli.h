@@ -1,8 +1,8 @@
-/* cli.h - what the sub-commands share: one table of options, one place for output, one way to open a model.
+/* cli.h - shared by the sub-commands: one table of options, one place for output, one way to open a model.
  *
  * A sub-command is one file, cmd_NAME.c, that defines `const cli_command cmd_NAME`; the build finds it. Its
  * options are groups of rows of options.def, so --help, the man page and the shell completions come from the
- * same table that parses the command line. Answers go to stdout, everything else to stderr. */
+ * table that parses the command line. Answers go to stdout, everything else to stderr. */
 #ifndef NIB_CLI_CLI_H
 #define NIB_CLI_CLI_H
 

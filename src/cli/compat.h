@@ -1,4 +1,4 @@
-/* compat.h - the rows of compat.def as data: flags and commands of other programs (llama.cpp above all). */
+/* compat.h - the rows of compat.def as data: flags and commands of other programs (mainly llama.cpp). */
 #ifndef NIB_CLI_COMPAT_H
 #define NIB_CLI_COMPAT_H
 

@@ -1,7 +1,7 @@
-/* conversation.h - the messages of a conversation, and the tokens that a model gets of them.
+/* conversation.h - the messages of a conversation, and their tokens for a model.
  *
- * What may be refused is done on a copy, which takes the place of the conversation when all went well: so a
- * refusal leaves no trace. A message is never changed once it is there; copies share them. One thread. */
+ * Operations that may be refused work on a copy, which replaces the conversation on success, so a refusal
+ * changes nothing. A message never changes; copies share them. One thread. */
 #ifndef NIB_CLI_CONVERSATION_H
 #define NIB_CLI_CONVERSATION_H
 

@@ -1,5 +1,5 @@
-/* editor.h - a line typed at a terminal with the keys that people know (libedit, emacs keys; ~/.editrc is
- * followed). The terminal is raw only while a line is typed. */
+/* editor.h - line editing at a terminal (libedit, emacs keys; ~/.editrc is read). The terminal is raw only
+ * while a line is typed. */
 #ifndef NIB_CLI_EDITOR_H
 #define NIB_CLI_EDITOR_H
 

@@ -1,4 +1,4 @@
-/* fields.h - fields of the documents that the library makes: what is not there, or null, is NULL or 0. */
+/* fields.h - reads fields of the library's JSON documents: a missing or null field is NULL or 0. */
 #ifndef NIB_CLI_FIELDS_H
 #define NIB_CLI_FIELDS_H
 

@@ -1,4 +1,4 @@
-/* hardware_profile.h - the machine's profile: the one that is kept, or measured now. */
+/* hardware_profile.h - the machine's profile, stored or measured now. */
 #ifndef NIB_CLI_HARDWARE_PROFILE_H
 #define NIB_CLI_HARDWARE_PROFILE_H
 

@@ -1,8 +1,7 @@
-/* history.h - what was typed, kept for the next time: one line of UTF-8 an entry (CR for each line break in
+/* history.h - typed lines, stored for the next time: one line of UTF-8 an entry (CR for each line break in
  * it), oldest first, in $XDG_STATE_HOME/nibble/history (default ~/.local/state/nibble/history), readable by
- * its owner alone. Each line is written when it is entered, so that no way of leaving loses it, and
- * conversations held at the same time share the file. What cannot be read or written is not there: a history
- * is no reason to fail. */
+ * its owner only. Each line is written when it is entered, so that no way of leaving loses it, and
+ * simultaneous conversations share the file. An unreadable or unwritable history is ignored. */
 #ifndef NIB_CLI_HISTORY_H
 #define NIB_CLI_HISTORY_H
 

@@ -1,7 +1,7 @@
 /* http.h - GET over HTTP and HTTPS, by libcurl. The library is loaded when a connection is opened and not
- * linked: with all that it needs itself it would add 6 MB to the memory of every command, and 10 ms to its
- * start. Proxies are taken from the environment, as curl takes them. One thread; Ctrl-C and SIGTERM end a
- * request within a tenth of a second. */
+ * linked: with its own libraries it would add 6 MB to the memory of every command, and 10 ms to its start-up.
+ * Proxies are read from the environment, as in curl. One thread; Ctrl-C and SIGTERM end a request within a
+ * tenth of a second. */
 #ifndef NIB_CLI_HTTP_H
 #define NIB_CLI_HTTP_H
 

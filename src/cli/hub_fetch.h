@@ -1,6 +1,5 @@
-/* hub_fetch.h - one file of the hub onto the disk: it appears under its name whole and with the checksum that
- * the hub names, or not at all. What has come stays beside it in a hidden file, for the next time, also after
- * a kill. */
+/* hub_fetch.h - downloads one file of the hub: it appears under its name only whole and with the hub's
+ * checksum. A partial download stays in a hidden file and is resumed the next time, also after a kill. */
 #ifndef NIB_CLI_HUB_FETCH_H
 #define NIB_CLI_HUB_FETCH_H
 

@@ -1,5 +1,4 @@
-/* hub_pull.h - models of the Hugging Face hub, or of another one that HF_ENDPOINT names, onto this machine.
- */
+/* hub_pull.h - downloads models of the Hugging Face hub, or of the hub that HF_ENDPOINT names. */
 #ifndef NIB_CLI_HUB_PULL_H
 #define NIB_CLI_HUB_PULL_H
 

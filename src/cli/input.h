@@ -1,5 +1,5 @@
-/* input.h - lines from stdin: typed at a terminal, with editing and a history, or as they come from a pipe.
- * One thread. Signals that interrupt (cli.h) end a line that is being typed. */
+/* input.h - lines from stdin: typed at a terminal, with editing and a history, or from a pipe. One thread.
+ * Signals that interrupt (cli.h) end a line that is being typed. */
 #ifndef NIB_CLI_INPUT_H
 #define NIB_CLI_INPUT_H
 

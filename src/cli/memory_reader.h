@@ -1,5 +1,5 @@
-/* memory_reader.h - a process of its own that reads memory when it is asked to, so that what it needs for
- * that (512 MiB) does not count in this one's peak. One thread at a time. */
+/* memory_reader.h - a separate process that reads memory on request, so that its buffer (512 MiB) does not
+ * count in this process's peak. One thread at a time. */
 #ifndef NIB_CLI_MEMORY_READER_H
 #define NIB_CLI_MEMORY_READER_H
 

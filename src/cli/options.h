@@ -1,4 +1,4 @@
-/* options.h - the rows of options.def as data, for those who print them (help, man page, completions). */
+/* options.h - the rows of options.def as data, for help, man page and completions. */
 #ifndef NIB_CLI_OPTIONS_H
 #define NIB_CLI_OPTIONS_H
 

@@ -1,5 +1,5 @@
-/* paste.h - pasted text, between the marks that a terminal puts around it when it is asked to (bracketed
- * paste): its line breaks do not end a line that is being typed. */
+/* paste.h - text pasted in bracketed-paste mode (between the marks that a terminal puts around it): its line
+ * breaks do not end a line that is being typed. */
 #ifndef NIB_CLI_PASTE_H
 #define NIB_CLI_PASTE_H
 

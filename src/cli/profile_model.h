@@ -1,5 +1,5 @@
-/* profile_model.h - the parts of nibble profile that measure a model's weights: how much each layer matters,
- * and what lower precision costs. */
+/* profile_model.h - the parts of nibble profile that measure a model's weights: importance of layers, and the
+ * cost of lower precision. */
 #ifndef NIB_CLI_PROFILE_MODEL_H
 #define NIB_CLI_PROFILE_MODEL_H
 

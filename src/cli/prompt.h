@@ -1,5 +1,5 @@
-/* prompt.h - what the model of 'nibble run' is given: a user's turn as its chat template writes it, a text
- * that it continues, or token ids. */
+/* prompt.h - the prompt of 'nibble run': a user turn rendered by the chat template, a text to continue, or
+ * token ids. */
 #ifndef NIB_CLI_PROMPT_H
 #define NIB_CLI_PROMPT_H
 

@@ -1,4 +1,4 @@
-/* pull.h - a model by its name, fetched when it is not on this machine. */
+/* pull.h - resolves a model by its name, and downloads it if it is not on this machine. */
 #ifndef NIB_CLI_PULL_H
 #define NIB_CLI_PULL_H
 

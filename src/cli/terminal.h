@@ -1,5 +1,5 @@
-/* terminal.h - lines and bars for a person: as wide as the terminal, coloured where that is wanted, in ASCII
- * where other characters cannot be shown. */
+/* terminal.h - lines and bars for a person: as wide as the terminal, coloured if enabled, in ASCII where
+ * other characters cannot be shown. */
 #ifndef NIB_CLI_TERMINAL_H
 #define NIB_CLI_TERMINAL_H
 

@@ -1,9 +1,9 @@
-/* wrap.h - text that arrives piece by piece, written to stdout. At a terminal lines are broken between words,
- * and what would command the terminal is shown as U+FFFD; elsewhere every byte goes through as it is.
+/* wrap.h - streamed text, written to stdout. At a terminal lines are broken between words, and control
+ * characters are shown as U+FFFD; otherwise every byte is written unchanged.
  *
- * A word is shown as it arrives: when it turns out too long for its line, it is taken back and written on the
- * next one. Widths are those of the characters (utf8proc); wide ones, of scripts without spaces, are words of
- * their own, with the punctuation that belongs to them. A word longer than a line is left to the terminal. */
+ * A word is shown as it arrives. When it turns out too long for its line, it is erased and written on the
+ * next one. Widths are those of the characters (utf8proc). Wide characters, of scripts without spaces, are
+ * words of their own, with their punctuation. A word longer than a line is left to the terminal. */
 #ifndef NIB_CLI_WRAP_H
 #define NIB_CLI_WRAP_H
 

@@ -1,4 +1,4 @@
-/* buffer.h - a growing run of bytes for the writers' headers. */
+/* buffer.h - a growing byte buffer for the writers' headers. */
 #ifndef NIB_FORMATS_BUFFER_H
 #define NIB_FORMATS_BUFFER_H
 

@@ -1,4 +1,4 @@
-/* container_impl.h - what is inside a container, for the readers of this folder only. */
+/* container_impl.h - the inside of a container, for the readers of this folder only. */
 #ifndef NIB_FORMATS_CONTAINER_IMPL_H
 #define NIB_FORMATS_CONTAINER_IMPL_H
 

@@ -1,4 +1,4 @@
-/* gguf.h - the numbers of the GGUF format that its reader and its writer share. */
+/* gguf.h - the constants of the GGUF format, shared by its reader and its writer. */
 #ifndef NIB_FORMATS_GGUF_H
 #define NIB_FORMATS_GGUF_H
 

@@ -1,4 +1,4 @@
-/* gguf_copy.h - the metadata of one GGUF file into another, byte for byte. */
+/* gguf_copy.h - copies the metadata of one GGUF file to another, byte for byte. */
 #ifndef NIB_FORMATS_GGUF_COPY_H
 #define NIB_FORMATS_GGUF_COPY_H
 

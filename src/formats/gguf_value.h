@@ -1,4 +1,4 @@
-/* gguf_value.h - one typed value of a GGUF header into a metadata table. */
+/* gguf_value.h - reads one typed value of a GGUF header into a metadata table. */
 #ifndef NIB_FORMATS_GGUF_VALUE_H
 #define NIB_FORMATS_GGUF_VALUE_H
 

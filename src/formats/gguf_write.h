@@ -1,10 +1,10 @@
-/* gguf_write.h - a GGUF file written front to back in little memory.
+/* gguf_write.h - writes a GGUF file front to back with little memory.
  *
- * Set metadata and declare all tensors first; then give the tensors' bytes in the order they were declared,
- * in pieces of any size. The first byte of data ends the declarations; padding is put in by itself. The file
- * appears under its name when gguf_writer_commit succeeds. Misuse (a key twice, data too long, a declaration
- * after the data began) is NIB_E_USAGE; a tensor that the format cannot have is NIB_E_MODEL. One thread.
- * After a failure the writer can only be aborted. */
+ * Set metadata and declare all tensors first. Then give the tensors' bytes in the declared order, in pieces
+ * of any size. The first byte of data ends the declarations. Padding is added automatically. The file appears
+ * under its name when gguf_writer_commit succeeds. Misuse (a duplicate key, too much data, a declaration
+ * after data) is NIB_E_USAGE; a tensor that the format cannot store is NIB_E_MODEL. One thread. After a
+ * failure the writer can only be aborted. */
 #ifndef NIB_FORMATS_GGUF_WRITE_H
 #define NIB_FORMATS_GGUF_WRITE_H
 

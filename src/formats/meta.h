@@ -1,8 +1,8 @@
 /* meta.h - the metadata table behind container_meta: a flat, hashed list of keys with typed values.
  *
- * The table owns every byte of its values. What is small lies in an arena; large arrays (a vocabulary) lie in
- * mappings of their own, so that meta_table_drop_large can give them back to the system. Not thread-safe
- * while it is filled; read-only afterwards. */
+ * The table owns every byte of its values. Small values are in an arena; large arrays (a vocabulary) have
+ * their own mappings, so that meta_table_drop_large can return them to the system. Not thread-safe while it
+ * is filled; read-only afterwards. */
 #ifndef NIB_FORMATS_META_H
 #define NIB_FORMATS_META_H
 

@@ -1,15 +1,14 @@
-/* packed.h - matrices that a checkpoint of the hub holds in a quantized form of its own, under several names:
- * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
- * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
- * and e5m2, with a scale for the tensor, for each row or for blocks of both).
+/* packed.h - matrices that a checkpoint of the hub stores in a quantized form of its own: AWQ (GEMM order),
+ * GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and int-quantized,
+ * float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3 and e5m2, with
+ * a scale for the tensor, for each row or for blocks of both).
  *
- * A container lists such a matrix as one tensor [rows, cols] under the name that it has where nothing is
- * quantized ("....q_proj.weight"), with `packed` set and in no file; what it is made of stays listed with
- * `source` set. Its bytes are made here, row by row, in a type that holds exactly the values that the form
- * stands for: scale * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a
- * larger group; F32 where a scale is no half, or act-order gives neighbours different scales), and of
- * bitsandbytes and fp8 the values rounded to the dtype that they compute with. Read-only, so any thread may.
- */
+ * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
+ * ("....q_proj.weight"), with `packed` set and in no file. Its parts stay listed with `source` set. Its bytes
+ * are made here, row by row, in a type with exactly the values of the form: scale * (code - zero) of integer
+ * forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger group; F32 if a scale is not an f16,
+ * or act-order gives neighbours different scales), and of bitsandbytes and fp8 the values rounded to the
+ * dtype that they compute with. Read-only, for any thread. */
 #ifndef NIB_FORMATS_PACKED_H
 #define NIB_FORMATS_PACKED_H
 

@@ -1,4 +1,4 @@
-/* safetensors_write.h - a safetensors file written front to back: declare every tensor, then give their bytes
+/* safetensors_write.h - writes a safetensors file front to back: declare every tensor, then give their bytes
  * in that order, in pieces of any size. The rules are those of gguf_write.h. */
 #ifndef NIB_FORMATS_SAFETENSORS_WRITE_H
 #define NIB_FORMATS_SAFETENSORS_WRITE_H

@@ -6,7 +6,7 @@
  * leaves no frame, so repetition by recursion needs no stack.
  *
  * Everything is in one region of fixed size. When it is full, automaton_reset drops all states; numbers of
- * states are valid until then (see `epoch`). Work and ambiguity are bounded: automaton_why names the exceeded
+ * states are valid until then (see `epoch`). Work and ambiguity are bounded: `failure` names the exceeded
  * bound. One thread at a time. */
 #ifndef NIB_GRAMMAR_AUTOMATON_H
 #define NIB_GRAMMAR_AUTOMATON_H

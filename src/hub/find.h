@@ -1,4 +1,4 @@
-/* find.h - from what a person types to a path: a file, a folder, or the name of a model that is kept. */
+/* find.h - resolves the MODEL argument to a path: a file, a folder, or the name of a stored model. */
 #ifndef NIB_HUB_FIND_H
 #define NIB_HUB_FIND_H
 

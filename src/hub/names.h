@@ -1,5 +1,5 @@
-/* names.h - models of the Hugging Face hub as data: how they are named, which files of a repository make one,
- * and what the hub says of its files. No network here. */
+/* names.h - models of the Hugging Face hub as data: their names, the files of a repository that form a model,
+ * and the hub's listing of files. No network here. */
 #ifndef NIB_HUB_NAMES_H
 #define NIB_HUB_NAMES_H
 

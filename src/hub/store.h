@@ -1,6 +1,6 @@
-/* store.h - the models that are kept on this machine, and their names: in the models folder, and in the cache
- * of Hugging Face's own programs, of which the main revision counts. Only names are looked at; no model is
- * opened. */
+/* store.h - the models stored on this machine, and their names: in the models folder, and in the cache of
+ * Hugging Face's own programs, of which the main revision is used. Only names are read; no model is opened.
+ */
 #ifndef NIB_HUB_STORE_H
 #define NIB_HUB_STORE_H
 

@@ -1,10 +1,10 @@
-/* bitwise.h - what the Bitwise strategies share: products of bit planes with AND and counting (DPR with all
- * slices of width 1, dpr.h).
+/* bitwise.h - shared by the Bitwise strategies: products of bit planes with AND and population count (DPR
+ * with all slices of width 1, dpr.h).
  *
- * A plane of activations is 64 bits for each tile (64 of K), in the order in which a plane of weights has
- * them (quant/tile.h): two dwords, each ANDed with the dword of a weight row. Weights in groups of 32 are
- * rearranged in registers so that a dword is one group; activations are laid out for that at once. The top
- * plane of the activations is their sign and counts negative. */
+ * A plane of activations is 64 bits for each tile (64 of K), in the order of a plane of weights
+ * (quant/tile.h): two dwords, each ANDed with the dword of a weight row. Weights in groups of 32 are
+ * rearranged in registers so that a dword is one group; activations are laid out for that. The top plane of
+ * the activations is their sign and counts negative. */
 #ifndef NIB_KERNELS_BITWISE_H
 #define NIB_KERNELS_BITWISE_H
 

@@ -1,13 +1,13 @@
-/* residual.h - what rounding took from a matrix, kept so that the part of a few input channels can be
- * fetched: QDEC's residual (paper 4.2).
+/* residual.h - the rounding residual of a matrix, stored so that single input channels can be read: QDEC's
+ * residual (paper 4.2).
  *
- * R = W - Q(W) in symmetric codes of 2, 4 or 8 bits, or in halves, with one scale for each output channel,
- * the best of a grid by squared error. Input channel c is one run of bytes, all outputs side by side, so a
- * channel is one contiguous read; scales stand apart, behind all channels.
+ * R = W - Q(W) in symmetric codes of 2, 4 or 8 bits, or in f16, with one scale for each output channel, the
+ * best of a grid by squared error. Input channel c is one run of bytes with all outputs, so a channel is one
+ * contiguous read. Scales are after all channels.
  *
- * Codes stand above zero: the code `zero` means none. 16 neighbouring bytes have 128 / bits outputs, first
- * those of the lowest bits of each byte, then those of the bits above, so that 16 lanes need no shuffle:
- * with 4 bits byte i of them has output i in its lower half and output 16 + i in its upper one. */
+ * Codes are unsigned: the code `zero` is 0. 16 adjacent bytes have 128 / bits outputs, first those of the
+ * lowest bits of each byte, then those of the bits above, so that 16 lanes need no shuffle: with 4 bits byte
+ * i has output i in its lower half and output 16 + i in its upper half. */
 #ifndef NIB_QUANT_RESIDUAL_H
 #define NIB_QUANT_RESIDUAL_H
 

@@ -1,10 +1,11 @@
-/* awq.h - AWQ (Lin et al. 2023): channels that are met strongly are multiplied before their columns are
- * rounded, and what makes the channel is divided by as much, so the model stays the same.
+/* awq.h - AWQ (Lin et al. 2023): channels with large activations are multiplied by a factor before their
+ * columns are rounded, and the tensor that produces the channel is divided by it, so the model stays the
+ * same.
  *
- * Where the factor goes is found in the block's program: into the weights of the norm in front, into the rows
- * of the `up` product in front of a gate, into those of the value product in front of attention (query heads
- * that share a value head then share factors). An input that something else reads too, or that comes from
- * elsewhere, keeps its scale. Factors are mean magnitudes to a power, which is searched for on some rows. */
+ * The place for the division is found in the block's program: the weights of the preceding norm, the rows of
+ * the `up` product before a gate, or those of the value product before attention (query heads that share a
+ * value head then share factors). An input with other readers, or from elsewhere, keeps its scale. Factors
+ * are mean magnitudes to a power, which is searched for on some rows. */
 #ifndef NIB_QUANTIZE_AWQ_H
 #define NIB_QUANTIZE_AWQ_H
 

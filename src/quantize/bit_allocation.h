@@ -1,6 +1,6 @@
-/* bit_allocation.h - an average number of bits, allocated to a model's blocks so that the sum of what each
- * block costs is least. The cost of a block is the KL divergence of the logits when that block alone is
- * quantized, measured. */
+/* bit_allocation.h - allocates an average number of bits to a model's blocks so that the summed cost is
+ * minimal. The cost of a block is the measured KL divergence of the logits when that block alone is
+ * quantized. */
 #ifndef NIB_QUANTIZE_BIT_ALLOCATION_H
 #define NIB_QUANTIZE_BIT_ALLOCATION_H
 

@@ -1,8 +1,8 @@
-/* gptq.h - GPTQ (Frantar et al. 2022): columns are rounded one after the other, and what each loses is made
- * up for by those that are still to come, as well as X^T X of the inputs allows.
+/* gptq.h - GPTQ (Frantar et al. 2022): columns are rounded one after the other, and later columns compensate
+ * the error of earlier ones, by X^T X of the inputs.
  *
- * Columns go by falling importance (act-order) while every block of a row keeps the scales that suit the row
- * as it was: so blocks are as the file format has them. */
+ * Columns are in the order of falling importance (act-order), while every block of a row keeps the scales of
+ * the original row, so blocks have the file format's layout. */
 #ifndef NIB_QUANTIZE_GPTQ_H
 #define NIB_QUANTIZE_GPTQ_H
 

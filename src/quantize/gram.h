@@ -1,5 +1,5 @@
-/* gram.h - X^T X of what the products of one block read, for methods that weigh how errors in different
- * columns meet. One matrix for each input (products of one input share it), for one block at a time. */
+/* gram.h - X^T X of the inputs of one block's products, for methods that use the correlation of columns. One
+ * matrix for each input (products of one input share it), for one block at a time. */
 #ifndef NIB_QUANTIZE_GRAM_H
 #define NIB_QUANTIZE_GRAM_H
 

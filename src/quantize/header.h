@@ -1,4 +1,4 @@
-/* header.h - the metadata of a file that is made, and the list of its tensors. */
+/* header.h - the metadata and the tensor list of an output file. */
 #ifndef NIB_QUANTIZE_HEADER_H
 #define NIB_QUANTIZE_HEADER_H
 

@@ -1,5 +1,5 @@
-/* imatrix.h - llama.cpp's importance matrices, read and written: the older binary file (.dat) and the GGUF
- * one. Both have, for each tensor by name, sums of the squares of what met its columns, and how many. */
+/* imatrix.h - reads and writes llama.cpp's importance matrices: the older binary file (.dat) and the GGUF
+ * one. Both have, for each tensor by name, sums of the squares of its columns' inputs, and their number. */
 #ifndef NIB_QUANTIZE_IMATRIX_H
 #define NIB_QUANTIZE_IMATRIX_H
 

@@ -1,4 +1,4 @@
-/* job.h - what the files of quantize/ share about one model that is being made. */
+/* job.h - shared by the files of quantize/: one model that is being written. */
 #ifndef NIB_QUANTIZE_JOB_H
 #define NIB_QUANTIZE_JOB_H
 

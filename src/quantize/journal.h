@@ -1,8 +1,8 @@
-/* journal.h - OUT.part.log: what of OUT.part is finished, so that work can go on where it ended.
+/* journal.h - OUT.part.log: the finished part of OUT.part, so that interrupted work can continue.
  *
- * The first 8 bytes are the key of what is made (settings and sources); then, for each finished tensor in
- * order, 8 bytes of checksum. A log of another key, or with half an entry at its end, counts as far as it is
- * good. One thread; the lock on OUT.part keeps other processes away. */
+ * The first 8 bytes are the key of the output (settings and sources); then, for each finished tensor in
+ * order, 8 bytes of checksum. A log with another key counts as empty; half an entry at its end is ignored.
+ * One thread; the lock on OUT.part keeps other processes out. */
 #ifndef NIB_QUANTIZE_JOURNAL_H
 #define NIB_QUANTIZE_JOURNAL_H
 

@@ -1,5 +1,5 @@
-/* lapack.h - the two factorisations that GPTQ needs, by OpenBLAS or LAPACK, loaded when they are first asked
- * for. Column-major, lower triangles, in double. */
+/* lapack.h - the two factorisations that GPTQ needs, by OpenBLAS or LAPACK, loaded on first use.
+ * Column-major, lower triangles, in double. */
 #ifndef NIB_QUANTIZE_LAPACK_H
 #define NIB_QUANTIZE_LAPACK_H
 

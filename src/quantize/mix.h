@@ -1,4 +1,4 @@
-/* mix.h - which number format each tensor of a model gets. */
+/* mix.h - the number format of each tensor of a model. */
 #ifndef NIB_QUANTIZE_MIX_H
 #define NIB_QUANTIZE_MIX_H
 

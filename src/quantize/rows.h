@@ -1,4 +1,4 @@
-/* rows.h - the rows of one tensor from the format that a file has to another one, a few at a time. */
+/* rows.h - converts the rows of one tensor from the file's format to another one, a few at a time. */
 #ifndef NIB_QUANTIZE_ROWS_H
 #define NIB_QUANTIZE_ROWS_H
 

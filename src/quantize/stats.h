@@ -1,4 +1,4 @@
-/* stats.h - how much an error in each column of each tensor matters: the mean square of what meets it. */
+/* stats.h - the importance of each column of each tensor: the mean square of its inputs. */
 #ifndef NIB_QUANTIZE_STATS_H
 #define NIB_QUANTIZE_STATS_H
 

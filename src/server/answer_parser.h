@@ -1,14 +1,13 @@
-/* answer_parser.h - an answer's text, taken apart as it comes: what the model thinks, what it says, and the
- * tools that it calls.
+/* answer_parser.h - parses an answer's text while it is generated: reasoning, text, and tool calls.
  *
- * Models write calls in the ways of their families, which differ in what stands around the JSON:
+ * Models write calls in the form of their family. The forms differ in the text around the JSON:
  *
  *     tagged   <tool_call>{"name": ..., "arguments": {...}}</tool_call>        Hermes, Qwen
  *     listed   [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]            Mistral
- *     bare     {"name": ..., "parameters": {...}}, perhaps behind <|python_tag|>   Llama 3
+ *     bare     {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>    Llama 3
  *
- * A call is given when it is whole. What was held back for one and is none comes as text, so nothing that the
- * model wrote is lost. One thread at a time. */
+ * A call is returned when it is complete. Text that was held back for a call and is none is returned as text,
+ * so nothing that the model wrote is lost. One thread at a time. */
 #ifndef NIB_SERVER_ANSWER_PARSER_H
 #define NIB_SERVER_ANSWER_PARSER_H
 

@@ -1,4 +1,4 @@
-/* buffer.h - bytes that grow, for what is received and what is to be sent. Zeroed is empty. */
+/* buffer.h - a growing byte buffer for received and sent data. Zeroed is empty. */
 #ifndef NIB_SERVER_BUFFER_H
 #define NIB_SERVER_BUFFER_H
 

@@ -1,5 +1,5 @@
-/* call.h - the body of a request for an answer, checked: after call_parse every number is in its range and
- * every text is where its pointer says. Unknown members are left alone, null is the same as not there. */
+/* call.h - the checked body of a request for an answer: after call_parse every number is in its range and
+ * every pointer is valid. Unknown members are ignored, and null is the same as a missing member. */
 #ifndef NIB_SERVER_CALL_H
 #define NIB_SERVER_CALL_H
 

@@ -1,4 +1,4 @@
-/* call_parts.h - for those who read a body: values by a table, messages, stop strings. */
+/* call_parts.h - shared by the readers of bodies: values by a table, messages, stop strings. */
 #ifndef NIB_SERVER_CALL_PARTS_H
 #define NIB_SERVER_CALL_PARTS_H
 

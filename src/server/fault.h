@@ -1,4 +1,4 @@
-/* fault.h - why a request is refused: an HTTP status, and what an error of OpenAI's API says. */
+/* fault.h - the reason for refusing a request: an HTTP status and the members of an error of OpenAI's API. */
 #ifndef NIB_SERVER_FAULT_H
 #define NIB_SERVER_FAULT_H
 

@@ -1,4 +1,4 @@
-/* listen.h - the socket that a server is reached by. */
+/* listen.h - the listening socket of a server. */
 #ifndef NIB_SERVER_LISTEN_H
 #define NIB_SERVER_LISTEN_H
 

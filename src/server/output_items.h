@@ -1,4 +1,4 @@
-/* output_items.h - for dialects: events by name, answers in items (a text, a thought or a call each), and
+/* output_items.h - shared by dialects: named events, answers in items (text, reasoning or a call each), and
  * answers as one message of these parts. */
 #ifndef NIB_SERVER_OUTPUT_ITEMS_H
 #define NIB_SERVER_OUTPUT_ITEMS_H

@@ -1,12 +1,13 @@
-/* parts.h - what a server is made of; for the files of this folder.
+/* parts.h - the parts of a server; for the files of this folder.
  *
- *     exchange   one request and its answer over HTTP. Belongs to its connection, made and freed by the
- * thread of libmicrohttpd. job        what an exchange has computed: one or more answers, each of which is
- * one request to the batch. Referred to by the exchange and, until all answers are there, by the thread that
- *                computes; whoever is last frees it.
+ *     exchange   one request and its answer over HTTP. It belongs to its connection; libmicrohttpd's thread
+ *                makes and frees it.
+ *     job        what is computed for an exchange: one or more answers, each of which is one request to the
+ *                batch. The exchange refers to it and, until all answers are there, so does the computing
+ *                thread; the last reference frees it.
  *     dialect    how answers are written: one table of functions for each API.
  *
- * server.lock guards the list of jobs, everything in jobs that is said to be guarded, and whether a
+ * server.lock guards the list of jobs, every field of jobs that is marked as guarded, and whether a
  * connection is suspended. Order: server.lock, then the batch's own. */
 #ifndef NIB_SERVER_PARTS_H
 #define NIB_SERVER_PARTS_H

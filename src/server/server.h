@@ -1,13 +1,12 @@
 /* server.h - an engine behind HTTP: OpenAI's API, answered by one batch.
  *
- * One thread, that of server_run, computes; one of libmicrohttpd's reads requests and writes answers, and
- * sleeps while there is nothing to send; one more loads a model that is asked for while others answer. A
- * request is checked and made tokens of on the thread that read it, is added to the batch, and its connection
- * is suspended until there is text for it. Nothing here is large: bodies, values and connections are bounded
- * by the options.
+ * The thread of server_run computes. A thread of libmicrohttpd reads requests and writes answers, and sleeps
+ * while there is nothing to send. A third thread loads a requested model while others answer. A request is
+ * checked and tokenized on the thread that read it and added to the batch; its connection is suspended until
+ * there is text for it. Bodies, values and connections are bounded by the options.
  *
- * libmicrohttpd is loaded by server_open and not linked: with all that it needs itself it would add to the
- * memory and the start of every command. */
+ * libmicrohttpd is loaded by server_open and not linked: with its own libraries it would add to the memory
+ * and the start-up time of every command. */
 #ifndef NIB_SERVER_SERVER_H
 #define NIB_SERVER_SERVER_H
 

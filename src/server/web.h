@@ -1,4 +1,4 @@
-/* web.h - libmicrohttpd's functions, found when they are needed. */
+/* web.h - libmicrohttpd's functions, loaded on demand. */
 #ifndef NIB_SERVER_WEB_H
 #define NIB_SERVER_WEB_H
 

@@ -1,4 +1,4 @@
-/* shapes.h - the shapes of known models: the table, and the tensors that a model of a shape has. */
+/* shapes.h - the shapes of known models: the table, and the tensors of a model of a shape. */
 #ifndef NIB_SYNTH_SHAPES_H
 #define NIB_SYNTH_SHAPES_H
 

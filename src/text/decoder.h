@@ -1,5 +1,4 @@
-/* decoder.h - what is done to a token's text on the way back: a list of steps, made when the tokenizer opens.
- */
+/* decoder.h - the steps that convert a token's piece back to text: a list, made when the tokenizer opens. */
 #ifndef NIB_TEXT_DECODER_H
 #define NIB_TEXT_DECODER_H
 

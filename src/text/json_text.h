@@ -1,6 +1,6 @@
-/* json_text.h - reading the large members of a tokenizer.json where they stand: a vocabulary of 262,144
- * entries as jansson values would take a hundred megabytes for a moment. Everything small goes through jsonx.
- * A cursor is at the first byte not yet read; faults are NIB_E_MODEL with the byte's position. */
+/* json_text.h - parses the large members of a tokenizer.json in place: a vocabulary of 262,144 entries as
+ * jansson values would need a hundred megabytes for a moment. Small members go through jsonx. A cursor is at
+ * the first unread byte; faults are NIB_E_MODEL with the byte's position. */
 #ifndef NIB_TEXT_JSON_TEXT_H
 #define NIB_TEXT_JSON_TEXT_H
 

@@ -1,5 +1,5 @@
-/* memory_estimate.h - an upper bound on the memory that a tokenizer takes, computed before its vocabulary is
- * read. For published vocabularies it is little more than what is taken. */
+/* memory_estimate.h - an upper bound on the memory of a tokenizer, computed before its vocabulary is read.
+ * For published vocabularies it is little more than the actual memory. */
 #ifndef NIB_TEXT_MEMORY_ESTIMATE_H
 #define NIB_TEXT_MEMORY_ESTIMATE_H
 

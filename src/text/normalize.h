@@ -1,6 +1,6 @@
-/* normalize.h - what is done to a text before it is cut: Unicode normal forms, replacements, prefixes, the
- * character maps that SentencePiece compiles into a model. A list of steps, made when the tokenizer opens,
- * read-only afterwards. */
+/* normalize.h - the normalizer: Unicode normal forms, replacements, prefixes, the character maps that
+ * SentencePiece compiles into a model. A list of steps, made when the tokenizer opens, read-only afterwards.
+ */
 #ifndef NIB_TEXT_NORMALIZE_H
 #define NIB_TEXT_NORMALIZE_H
 

@@ -1,7 +1,6 @@
-/* regex.h - the regular expressions of tokenizers, in Oniguruma's (Ruby) packing without references
- * to groups, run by PCRE2. What the two read differently is translated: \s \w \d \h \b, classes of characters
- * newer than PCRE2's tables, line anchors. Compiled once and read-only; each thread matches with its own
- * regex_run. */
+/* regex.h - the regular expressions of tokenizers, in Oniguruma's (Ruby) syntax without references to groups,
+ * run by PCRE2. Differences between the two are translated: \s \w \d \h \b, classes of characters newer than
+ * PCRE2's tables, line anchors. Compiled once and read-only; each thread matches with its own regex_run. */
 #ifndef NIB_TEXT_REGEX_H
 #define NIB_TEXT_REGEX_H
 

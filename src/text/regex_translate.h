@@ -1,4 +1,4 @@
-/* regex_translate.h - a pattern in Oniguruma's Ruby packing as one for PCRE2 (UTF, UCP, MULTILINE). */
+/* regex_translate.h - translates a pattern in Oniguruma's Ruby syntax for PCRE2 (UTF, UCP, MULTILINE). */
 #ifndef NIB_TEXT_REGEX_TRANSLATE_H
 #define NIB_TEXT_REGEX_TRANSLATE_H
 

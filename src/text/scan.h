@@ -1,6 +1,6 @@
-/* scan.h - the regular expressions of the common vocabularies, matched by hand. They are lists of a few dozen
- * alternatives ("'s|'t", " ?\p{L}+", "\s+(?!\S)", ...), so a pattern whose alternatives are all known is a
- * list of small matchers, several times faster than a regex engine and never more than linear. */
+/* scan.h - hand-written matchers for the regular expressions of common vocabularies. They are lists of a few
+ * dozen alternatives ("'s|'t", " ?\p{L}+", "\s+(?!\S)", ...), so a pattern whose alternatives are all known
+ * becomes a list of small matchers, several times faster than a regex engine and never more than linear. */
 #ifndef NIB_TEXT_SCAN_H
 #define NIB_TEXT_SCAN_H
 

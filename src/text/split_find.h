@@ -1,4 +1,4 @@
-/* split_find.h - where one step of the pre-tokenizer matches in a text. */
+/* split_find.h - finds the matches of one step of the pre-tokenizer in a text. */
 #ifndef NIB_TEXT_SPLIT_FIND_H
 #define NIB_TEXT_SPLIT_FIND_H
 

@@ -1,9 +1,9 @@
-/* state.h - what a tokenizer is made of, for the files of this module.
+/* state.h - the parts of a tokenizer, for the files of this module.
  *
- * The way of a text: added tokens are found in it (added.h); what is between them is made valid UTF-8
- * (encode.c), normalised (normalize.h), cut again at added tokens that are looked for in normalised text, cut
- * into pieces (split.h), and each piece goes to the model: merges.h (BPE, SentencePiece) or unigram.h.
- * Nothing is collected on the way: each stage hands its pieces to the next. */
+ * The path of a text: added tokens are found in it (added.h). The text between them is made valid UTF-8
+ * (encode.c), normalised (normalize.h), cut again at added tokens that match normalised text, and cut into
+ * pieces (split.h). Each piece goes to the model: merges.h (BPE, SentencePiece) or unigram.h. Nothing is
+ * collected: each stage passes its pieces to the next. */
 #ifndef NIB_TEXT_STATE_H
 #define NIB_TEXT_STATE_H
 

@@ -1,7 +1,8 @@
 /* template.h - the checkpoint's own chat template: a small, bounded Jinja interpreter without side effects.
- * A template can loop and allocate, so steps, output bytes, nesting and memory are capped; what the
- * interpreter does not know is NIB_E_MODEL naming the construct and its line; raise_exception() in the
- * template is NIB_E_USAGE with its message. */
+ *
+ * A template can loop and allocate, so steps, output bytes, nesting and memory are capped. An unsupported
+ * construct is NIB_E_MODEL with its name and line. raise_exception() in the template is NIB_E_USAGE with its
+ * message. */
 #ifndef NIB_TEXT_TEMPLATE_H
 #define NIB_TEXT_TEMPLATE_H
 

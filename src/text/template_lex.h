@@ -1,5 +1,5 @@
-/* template_lex.h - a chat template's source as tokens, with whitespace handled as transformers asks jinja2
- * to: trim_blocks and lstrip_blocks on, the source's last newline dropped. */
+/* template_lex.h - a chat template's source as tokens. Whitespace is handled as transformers configures
+ * jinja2: trim_blocks and lstrip_blocks on, the source's last newline dropped. */
 #ifndef NIB_TEXT_TEMPLATE_LEX_H
 #define NIB_TEXT_TEMPLATE_LEX_H
 

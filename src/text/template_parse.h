@@ -1,4 +1,4 @@
-/* template_parse.h - what the parts of the parser share: operands (template_primary.c), expressions
+/* template_parse.h - shared by the parts of the parser: operands (template_primary.c), expressions
  * (template_expr.c) and statements (template_parse.c). */
 #ifndef NIB_TEXT_TEMPLATE_PARSE_H
 #define NIB_TEXT_TEMPLATE_PARSE_H

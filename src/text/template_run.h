@@ -1,6 +1,5 @@
-/* template_run.h - one render of a chat template: its memory, limits, scopes and output, and what the
- * evaluator's files offer one another. Every function that can fail returns false after filling r->err, once.
- */
+/* template_run.h - one render of a chat template: its memory, limits, scopes and output, and the functions
+ * that the evaluator's files share. Every function that can fail returns false after filling r->err, once. */
 #ifndef NIB_TEXT_TEMPLATE_RUN_H
 #define NIB_TEXT_TEMPLATE_RUN_H
 

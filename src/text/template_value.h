@@ -1,8 +1,8 @@
-/* template_value.h - what a chat template computes with: Python's plain values.
+/* template_value.h - the values of a chat template: Python's plain values.
+ *
  * Values never change once made (the sandbox of the reference refuses append, update and so on), except a
- * namespace, a loop, a cycler and a joiner. Everything lives in the arena of one render, or in the template's
- * own (constants); strings may also point into the caller's JSON. Nothing here is shared between threads but
- * constants. */
+ * namespace, a loop, a cycler and a joiner. All memory belongs to the arena of one render, or to the
+ * template's own (constants); strings may also point into the caller's JSON. Threads share only constants. */
 #ifndef NIB_TEXT_TEMPLATE_VALUE_H
 #define NIB_TEXT_TEMPLATE_VALUE_H
 

@@ -1,5 +1,5 @@
-/* text_key.h - texts with the tokens that they stand for, in an order in which those that begin alike lie
- * side by side: a trie is then a range that is narrowed byte by byte. */
+/* text_key.h - texts with their tokens, sorted so that texts with a common prefix are adjacent: a trie is a
+ * range that is narrowed byte by byte. */
 #ifndef NIB_TEXT_TEXT_KEY_H
 #define NIB_TEXT_TEXT_KEY_H
 

@@ -1,6 +1,6 @@
-/* vocab.h - the tokens' texts, flags and the way from a text to its id, in compact tables: 4 bytes a token
- * for where its text is, 1 for its flags, 6 to 8 for the hash, and the texts once. Built by one thread, then
- * read-only. */
+/* vocab.h - the tokens' texts and flags, and the map from a text to its id, in compact tables: 4 bytes a
+ * token for the place of its text, 1 for its flags, 6 to 8 for the hash, and the texts once. Built by one
+ * thread, then read-only. */
 #ifndef NIB_TEXT_VOCAB_H
 #define NIB_TEXT_VOCAB_H
 

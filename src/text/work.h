@@ -1,8 +1,8 @@
-/* work.h - what a tokenizer may do for one text. Its steps and its vocabulary come from a file, so a stage
- * whose cost is more than a small multiple of the text's length asks before it goes on, and ends with
- * NIB_E_MODEL where a text of that length may cost no more. The bounds are far above what published
- * tokenizers take (the comments say how far), and small enough that a megabyte ends within seconds, whatever
- * the file holds. */
+/* work.h - bounds the work of a tokenizer for one text. Its steps and its vocabulary come from a file, so a
+ * stage whose cost is more than a small multiple of the text's length charges its work first, and ends with
+ * NIB_E_MODEL if it exceeds the bound for a text of that length. The bounds are far above the work of
+ * published tokenizers (the comments say how far), and small enough that a megabyte ends within seconds for
+ * every file. */
 #ifndef NIB_TEXT_WORK_H
 #define NIB_TEXT_WORK_H
 

@@ -1,4 +1,4 @@
-/* write_gguf.h - a tokenizer as a GGUF file has it (tokenizer.ggml.*, the keys of the GGUF specification). */
+/* write_gguf.h - writes a tokenizer in GGUF's form (tokenizer.ggml.*, the keys of the GGUF specification). */
 #ifndef NIB_TEXT_WRITE_GGUF_H
 #define NIB_TEXT_WRITE_GGUF_H
 

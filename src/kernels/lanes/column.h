@@ -1,6 +1,5 @@
-/* column.h - one column of a packed matrix as floats, to the bits of pack_read_row: what a value of the
- * activations that is kept in floats is multiplied with. Lanes are rows. Included after a folder's lanes.h.
- */
+/* column.h - one column of a packed matrix as floats, with the bits of pack_read_row, for the products of
+ * outliers. Lanes are rows. Included after a folder's lanes.h. */
 #ifndef NIB_KERNELS_LANES_COLUMN_H
 #define NIB_KERNELS_LANES_COLUMN_H
 

@@ -1,4 +1,4 @@
-/* kv.h - writing a row into the cache. Included after a folder's lanes.h. */
+/* kv.h - writes a row into the KV cache. Included after a folder's lanes.h. */
 #ifndef NIB_KERNELS_LANES_KV_H
 #define NIB_KERNELS_LANES_KV_H
 

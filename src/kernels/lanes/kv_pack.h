@@ -1,9 +1,9 @@
-/* kv_pack.h - a whole block of the cache from f16 to codes. Included after a folder's lanes.h.
+/* kv_pack.h - quantizes a whole block of the KV cache from f16 to codes. Included after a folder's lanes.h.
  *
- * Each group of 32 spans from its smallest value, which is a half as it is, to its largest; the scale is
- * rounded to a half before codes are found, so that codes make up for it. A group with a NaN or an infinity
- * gets a NaN for its scale: it poisons those who see any position of it. Plain C, in order: the same bits for
- * every instruction set. */
+ * Each group of 32 has its smallest value as minimum (already an f16) and reaches to its largest. The scale
+ * is rounded to f16 before codes are computed, so that codes compensate the rounding. A group with a NaN or
+ * an infinity gets a NaN scale, which reaches every row that attends to one of its positions. Plain C, in
+ * order: the same bits for every instruction set. */
 #ifndef NIB_KERNELS_LANES_KV_PACK_H
 #define NIB_KERNELS_LANES_KV_PACK_H
 

@@ -1,5 +1,5 @@
-/* residual.h - QDEC's two steps over a row: which channels of a chunk are largest, and the part
- * that residuals of such channels have in a product. Included after a folder's lanes.h. */
+/* residual.h - QDEC's two steps over a row: selection of the largest channels of a chunk, and the
+ * contribution of their residuals to a product. Included after a folder's lanes.h. */
 #ifndef NIB_KERNELS_LANES_RESIDUAL_H
 #define NIB_KERNELS_LANES_RESIDUAL_H
 

@@ -1,11 +1,10 @@
 /* groups.h - tiles in groups of 16 to 128: 16 rows x one panel at a time over a block of K.
  *
  * Every group's sums leave the tile unit through memory and become floats, three vector operations for 16 of
- * them. Everything is used a while after it was asked for: the sums of a group are stored when three more are
- * being multiplied, and become floats a group after that, half of them behind the first tile instruction and
- * half behind the last, so that a product, a store and floats of three different groups are under way. The
- * floats stay in registers over the whole block. What that costs and what was tried instead (whole phases,
- * more behind, asking for what comes next in the first-level cache) is in docs/optimisation-log.md. */
+ * them. The loop is pipelined: the sums of a group are stored while the third group after it is multiplied,
+ * and become floats one group later, half of them after the first tile instruction and half after the last.
+ * So a product, a store and floats of three different groups overlap. The floats stay in registers over the
+ * whole block. docs/optimisation-log.md has the costs and the alternatives that were tried. */
 #ifndef NIB_KERNELS_AMX_GROUPS_H
 #define NIB_KERNELS_AMX_GROUPS_H
 

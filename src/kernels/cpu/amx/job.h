@@ -1,10 +1,10 @@
-/* job.h - what the loops over tiles share: the memory of one thread, and the block that is being multiplied.
+/* job.h - shared by the loops over tiles: the memory of one thread, and the block that is being multiplied.
  *
  * A part is up to 256 rows of activations over a span of K; they are copied (copy.h) so that a tile is
- * contiguous. For two panels of weights at a time all of the part's rows pass over blocks of 512 of K, which
+ * contiguous. For two panels of weights at a time all rows of the part pass over blocks of 512 of K, which
  * are unpacked to bytes: a line of a Q-tile is one row of the second operand. Between blocks the outputs of
- * the two panels stand in `sums`, tile by tile. Not in y: its rows are often a power of two apart, so that a
- * column of them falls into a few sets of the caches and is pushed out from one block to the next. */
+ * the two panels are in `sums`, tile by tile. They are not in y, because its rows are often a power of two
+ * apart, so that a column of them would fall into a few cache sets and be evicted between blocks. */
 #ifndef NIB_KERNELS_AMX_JOB_H
 #define NIB_KERNELS_AMX_JOB_H
 

@@ -1,17 +1,17 @@
-/* rows_job.h - products with float weights on the tile unit: the memory of one thread, and one group of
- * tiles over a block of K.
+/* rows_job.h - products with float weights on the tile unit: the memory of one thread, and one group of tiles
+ * over a block of K.
  *
- * Weights are the first operand, so that rows of bf16 are tiles where they lie; sums are [weight row][row of
- * activations] and turned when they are added to y. A group is 2 x 2 tiles of sums, or up to 4 x 1 where
- * there are at most 16 rows of activations. It passes over its block of 512 of K once for each pair of
- * slices (slice.h), the smallest products first, so that what they lose is lost beside small sums; pairs that
- * cannot change a float's last bit but by a rounding are left out. A block's sums start from zero, and blocks
- * are added up in y. That is the definition of the product, whatever the rows are grouped with:
+ * Weights are the first operand, so rows of bf16 are tiles where they are in memory. Sums are [weight
+ * row][row of activations] and are transposed when they are added to y. A group is 2 x 2 tiles of sums, or up
+ * to 4 x 1 with at most 16 rows of activations. It passes over its block of 512 of K once for each pair of
+ * slices (slice.h), the smallest products first, so that their rounding errors are small. Pairs that could
+ * change only the rounding of a float's last bit are omitted. A block's sums start from zero, and blocks are
+ * added up in y. That is the definition of the product, for any grouping of rows:
  *
  *     y[m][n] = sum over blocks of K, in order, of c + bias[n];    c = 0, then for each pair of slices (i, j)
  *     and each 32 of K: c += e + o, e and o being chains of fused multiply-adds over the even and the odd k,
- *     from zero; all in floats rounded to nearest even, in which the unit takes and gives zero for what is
- *     below 2^-126. */
+ *     from zero; all in floats rounded to nearest even. The unit reads and writes zero for values below
+ *     2^-126. */
 #ifndef NIB_KERNELS_AMX_ROWS_JOB_H
 #define NIB_KERNELS_AMX_ROWS_JOB_H
 

@@ -1,13 +1,13 @@
-/* blocked.h - many activation rows. One panel x up to 768 of K is unpacked to one byte a code and floats of
- * scales (the first-level cache holds them), then all rows of a block pass over it, a few at a time. Groups
- * of 16 and 32 keep their floats in registers; longer groups keep integers and floats in memory, where they
- * are touched once for many products, and have the registers for more rows. Meanwhile the next block of
- * weights is fetched. Between blocks of K the sums stand in y. Rows come in blocks, K in spans for which such
- * a block of rows stays in the second-level cache.
+/* blocked.h - many activation rows. One panel x up to 768 of K is unpacked to one byte a code and float
+ * scales (they fit the first-level cache), then all rows of a block pass over it, a few at a time. Groups of
+ * 16 and 32 keep their floats in registers. Longer groups keep integers and floats in memory, where they are
+ * updated once for many products, and use the registers for more rows. The next block of weights is
+ * prefetched meanwhile. Between blocks of K the sums are in y. Rows are in blocks, and K in spans for which a
+ * block of rows stays in the second-level cache.
  *
  * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked, and codes are
- * looked up in their rows' books (PACK_TABLE_BOOK): the result is one group a row of 8-bit integers. Included
- * after a dot.h, which says how integers are multiplied. */
+ * looked up in their rows' codebooks (PACK_TABLE_BOOK): the result is one group a row of 8-bit integers.
+ * Included after a dot.h, which defines the integer products. */
 #ifndef NIB_KERNELS_AVX2_BLOCKED_H
 #define NIB_KERNELS_AVX2_BLOCKED_H
 

@@ -1,8 +1,8 @@
 /* direct.h - up to 8 activation rows, 4 at a time: weights are unpacked in registers and used at once, so
- * that with one row the time is the time to read them, where the processor can unpack as fast. Panel after
- * panel is read, one stream with a prefetch ahead: with one row and short groups line after line in the order
- * of addresses, although scales are used before the codes that they stand behind. Included after a dot.h,
- * which says how integers are multiplied. */
+ * that one row takes the time to read the weights, if the processor can unpack as fast. Panels are read one
+ * after the other, as one stream with a prefetch. With one row and short groups, lines are read in the order
+ * of addresses, although scales are used before the codes that precede them. Included after a dot.h, which
+ * defines the integer products. */
 #ifndef NIB_KERNELS_AVX2_DIRECT_H
 #define NIB_KERNELS_AVX2_DIRECT_H
 

@@ -1,4 +1,5 @@
-/* tile_kernels.h - what the two ways of multiplying share: a job, and how a finished vector is stored. */
+/* tile_kernels.h - shared by the direct and the blocked kernels: a job, and the store of a finished vector.
+ */
 #ifndef NIB_KERNELS_AVX512_TILE_KERNELS_H
 #define NIB_KERNELS_AVX512_TILE_KERNELS_H
 
