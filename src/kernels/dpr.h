@@ -1,12 +1,12 @@
-/* dpr.h - decomposition, partial products, reconstruction (ADAngel, section 4.2), as data.
+/* dpr.h - decomposition, partial products, reconstruction (DPR; ADAngel, section 4.2), as data.
  *
- * A code of b bits is partitioned into slices, the lowest first: code = sum of slice(i) * 2^shift(i),
- * shift(i) the widths below it. Slices are unsigned, except that the top slice of a signed code (two's
- * complement) is signed itself; so signs are exact, and weights stay unsigned: their zero point is taken off
+ * A code of b bits is partitioned into slices, the lowest first: code = sum of slice(i) * 2^shift(i), where
+ * shift(i) is the sum of the widths below it. Slices are unsigned, except that the top slice of a signed code
+ * (two's complement) is signed. So signs are exact, and weights stay unsigned: their zero point is subtracted
  * with the sum of the activations. A product of codes is the sum over pairs of slices of their product *
- * 2^(shift + shift). A scheme says how both operands are partitioned and which unit of the hardware
- * multiplies the slices; each slice is promoted to the unit's width. Padding, Split and Bitwise are schemes;
- * a strategy (strategy.h) is a scheme with the kernel that computes it. */
+ * 2^(shift + shift). A scheme names the partition of both operands and the hardware unit that multiplies the
+ * slices; each slice is promoted to the unit's width. Padding, Split and Bitwise are schemes. A strategy
+ * (strategy.h) is a scheme with the kernel that computes it. */
 #ifndef NIB_KERNELS_DPR_H
 #define NIB_KERNELS_DPR_H
 

@@ -1,16 +1,16 @@
-/* kernels.h - the op table: what the interpreter calls, one row of function pointers for each instruction
- * set.
+/* kernels.h - the op table: the functions that the interpreter calls, one row of function pointers for each
+ * instruction set.
  *
- * kernels_table() is filled with the scalar reference first; then each folder under cpu/ that this processor
- * can run overrides the rows it has, poorest first (NIBBLE_ISA=ref|avx2|avx512|amx stops there). Kernels know
- * views and rows of floats; never files, tiers or architectures. They allocate nothing and take what scratch
- * they need.
+ * kernels_table() is filled with the scalar reference first. Then each folder under cpu/ that this processor
+ * can run overrides the rows that it implements, smallest set first (NIBBLE_ISA=ref|avx2|avx512|amx stops
+ * there). Kernels use views and rows of floats, never files, tiers or architectures. They allocate nothing;
+ * the caller gives them scratch memory.
  *
- * Answers do not depend on how they were computed: for one table, the same bits for any split of rows among
- * threads and for a row computed alone or inside a batch. So integer sums are exact, and every float sum has
- * one order that does not depend on the number of rows.
+ * Answers do not depend on how they were computed. For one table, the bits are the same for any split of rows
+ * among threads, and for a row alone or in a batch. So integer sums are exact, and every float sum has one
+ * order that does not depend on the number of rows.
  *
- * NaN or infinity in a row poisons that row's outputs and no other's. */
+ * A NaN or an infinity in a row affects only that row's outputs. */
 #ifndef NIB_KERNELS_KERNELS_H
 #define NIB_KERNELS_KERNELS_H
 

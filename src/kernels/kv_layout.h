@@ -1,20 +1,23 @@
-/* kv_layout.h - where keys and values lie in a page of a kv_view. Shared by kv.c and the attention kernels.
+/* kv_layout.h - the layout of keys and values in a page of a kv_view. Shared by kv.c and the attention
+ * kernels.
  *
- * A page holds KV_BLOCK positions, and in it the keys and the values of a layer are one run each, head by
- * head (kv_head_bytes).
+ * A page has KV_BLOCK positions. In it the keys and the values of a layer are one run each, head by head
+ * (kv_head_bytes).
  *
- * f16, f32: a head's values are [64][d_head], its keys [4][d_head][16], so that one vector holds one
- * component of 16 neighbouring keys and scores need no sums across lanes.
+ * f16, f32: a head's values are [64][d_head], its keys [4][d_head][16], so one vector has one component of 16
+ * adjacent keys, and scores need no sums across lanes.
  *
  * kv8, kv4: a head's page is one *block* of codes:
- *     keys    [d_pad][64 codes], then scales [2][d_pad] and minima [2][d_pad] in halves: a group is 32
+ *
+ *     keys    [d_pad][64 codes], then scales [2][d_pad] and minima [2][d_pad] in f16: a group is 32
  *             positions of one channel
- *     values  [64][d_pad codes], then scales [64][d_pad / 32] and minima [64][d_pad / 32] in halves: a group
+ *     values  [64][d_pad codes], then scales [64][d_pad / 32] and minima [64][d_pad / 32] in f16: a group
  *             is 32 channels of one position
- * where d_pad is d_head rounded up to 32. x = scale * code + min. Bytes of
- * kv8 are codes in order; of kv4, a key's byte i has position i in its lower half and i + 32 in the upper,
- * and byte i of a value's group of 32 has channel i and i + 16. Blocks of keys and of values are equally
- * large. The newest positions stand in f16 in pages of their own (kv_view.recent). */
+ *
+ * where d_pad is d_head rounded up to 32, and x = scale * code + min. Bytes of kv8 are codes in order. In kv4
+ * a key's byte i has position i in its lower half and i + 32 in the upper, and byte i of a value's group of
+ * 32 has channels i and i + 16. Blocks of keys and of values have equal sizes. The newest positions are in
+ * f16 in pages of their own (kv_view.recent). */
 #ifndef NIB_KERNELS_KV_LAYOUT_H
 #define NIB_KERNELS_KV_LAYOUT_H
 

@@ -1,4 +1,4 @@
-/* logit_change.h - what penalties and a bias make of one logit, written once for the processor and for CUDA:
+/* logit_change.h - applies penalties and a bias to one logit, written once for the processor and for CUDA:
  * the same operations in the same order, so a sampler draws the same token wherever logits are changed.
  *
  * The compilers may not contract a product and a sum (-ffp-contract=off, -fmad=false). */

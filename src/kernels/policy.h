@@ -1,13 +1,12 @@
-/* policy.h - which strategy computes a product of a given shape: the map that was measured on this machine,
- * and the table that a product looks into (ADAngel, section 4.4).
+/* policy.h - the strategy that computes a product of a given shape: the kernel map measured on this machine,
+ * and the table that a product reads (ADAngel, section 4.4).
  *
- * A policy is data with two levels: for each shape (rows, columns, format, bits of the activations) the one
- * packing in which its matrices live, and for each shape in the packing it lives in and each bucket of
- * activation rows a strategy, or none where it has nothing to say. It is read once, when a model is opened;
- * for each of the model's matrices policy_packing says how it is packed, policy_choice then settles every
- * bucket, by the policy or else by the rule, and a product only looks up the bucket of its number of rows
- * (choice_pick). All strategies give
- * the same bits, so a policy changes time and nothing else. Read-only after it is made; no locks. */
+ * A policy is data with two levels: for each shape (rows, columns, format, bits of the activations) the
+ * packing of its matrices; and for each shape in its packing and each bucket of activation rows a strategy,
+ * or none. It is read once, when a model is opened. For each of the model's matrices policy_packing gives the
+ * packing, and policy_choice decides every bucket, by the policy or else by the rule. A product only looks up
+ * the bucket of its number of rows (choice_pick). All strategies give the same bits, so a policy affects only
+ * time. Read-only after construction; no locks. */
 #ifndef NIB_KERNELS_POLICY_H
 #define NIB_KERNELS_POLICY_H
 

@@ -1,9 +1,9 @@
-/* registry.h - how a folder of kernels makes itself known.
+/* registry.h - registration of kernel folders.
  *
- * src/kernels/cpu/NAME/ holds one instruction set and defines `const kernel_isa kernels_NAME` once. The build
- * lists the folders it finds (build/gen/registry.c defines kernel_isas) and compiles each with its own flags
- * (ISA_NAME in the Makefile). Adding an instruction set is adding a folder. The row is plain data, so that
- * nothing compiled for a processor runs before that processor is known to be there. */
+ * src/kernels/cpu/NAME/ has one instruction set and defines `const kernel_isa kernels_NAME` once. The build
+ * lists the folders that it finds (build/gen/registry.c defines kernel_isas) and compiles each with its own
+ * flags (ISA_NAME in the Makefile). To add an instruction set, add a folder. The row is plain data, so no
+ * code that was compiled for a processor runs before that processor is detected. */
 #ifndef NIB_KERNELS_REGISTRY_H
 #define NIB_KERNELS_REGISTRY_H
 

@@ -1,11 +1,11 @@
-/* salient.h - which input channels of a row are largest (QDEC, paper 4.3).
+/* salient.h - selects the largest input channels of a row (QDEC, paper 4.3).
  *
- * A row is cut into chunks of 1,024 channels, and each gives its own k_chunk (of a shorter last chunk as
- * large a part), so chunks can be looked at side by side. The approximate rule sorts magnitudes into 32
- * buckets, 16 evenly wide ones above a boundary near the k-th largest and 16 below it, and takes buckets from
- * the top; of the last one it takes the first channels, so the same row always gives the same channels (the
- * paper takes them at random). The paper calibrates the boundary and the upper end; here both follow from the
- * row itself, its largest magnitude and its root mean square, and no profile is needed. */
+ * A row is cut into chunks of 1,024 channels, and each selects its own k_chunk (a shorter last chunk a
+ * proportional number), so chunks are independent. The approximate rule sorts magnitudes into 32 buckets, 16
+ * evenly wide ones above a boundary near the k-th largest and 16 below it, and takes buckets from the top. Of
+ * the last bucket it takes the first channels, so the same row always selects the same channels (the paper
+ * selects them at random). The paper calibrates the boundary and the upper end; here both follow from the row
+ * itself, its largest magnitude and its root mean square, and no profile is needed. */
 #ifndef NIB_KERNELS_SALIENT_H
 #define NIB_KERNELS_SALIENT_H
 

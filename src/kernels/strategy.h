@@ -1,9 +1,9 @@
-/* strategy.h - the ways of computing a product with packed weights, and which of them does one.
+/* strategy.h - the kernels for a product with packed weights, and the choice of one.
  *
- * A strategy (ADAngel, sections 4 and 5) is a row of data: what it can compute and the function that does it.
- * A folder of kernels lists its rows (registry.h); a table holds those of its instruction set and of all
- * poorer ones. All strategies that can compute a product give the same bits, so which one runs is a matter of
- * time alone: the policy map says it where this machine was measured, a rule does otherwise. */
+ * A strategy (ADAngel, sections 4 and 5) is a row of data: the products that it can compute, and the function
+ * that computes them. A folder of kernels lists its rows (registry.h). A table has the strategies of its
+ * instruction set and of all smaller ones. All strategies that can compute a product give the same bits, so
+ * the choice affects only time: the policy map decides where this machine was measured, otherwise a rule. */
 #ifndef NIB_KERNELS_STRATEGY_H
 #define NIB_KERNELS_STRATEGY_H
 

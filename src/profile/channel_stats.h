@@ -1,5 +1,5 @@
-/* channel_stats.h - how much each input channel of a product matters: the mean square of its activations over
- * the tokens of the calibration prompts (the statistic of llama.cpp's importance matrix and of AWQ; the
+/* channel_stats.h - the importance of each input channel of a product: the mean square of its activations
+ * over the tokens of the calibration prompts (the statistic of llama.cpp's importance matrix and of AWQ; the
  * saliency of MCAP's mode C). It is measured once for a model's weights (measure/measure.h) and guides the
  * rounding of their matrices (pack_from.columns).
  *

@@ -1,10 +1,10 @@
-/* coactivity.h - which parts of a model are active together: pointwise mutual information over tokens, and
- * greedy clusters of it (MCAP, paper 3.3), for parts that are paged as one.
+/* coactivity.h - the parts of a model that are active together: pointwise mutual information over tokens, and
+ * greedy clusters of it (MCAP, paper 3.3), for parts that are paged together.
  *
- * A part is whatever its caller counts as active or not for a token: a sub-layer, a group of a feed-forward
- * layer's neurons, an expert. PMI(a, b) = ln(p(a and b) / (p(a) p(b))). Where every part is active at every
- * token, as in a dense model, it is 0 everywhere: there is nothing to learn, and the order of use, which is
- * known, decides alone (tiers/pager.h). It says something where activity depends on the data. */
+ * The caller defines a part and whether it is active for a token: a sub-layer, a group of a feed-forward
+ * layer's neurons, an expert. PMI(a, b) = ln(p(a and b) / (p(a) p(b))). If every part is active at every
+ * token, as in a dense model, it is 0 everywhere and carries no information; the order of use is known
+ * (tiers/pager.h). It is informative where activity depends on the data. */
 #ifndef NIB_PROFILE_COACTIVITY_H
 #define NIB_PROFILE_COACTIVITY_H
 

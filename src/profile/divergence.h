@@ -1,4 +1,4 @@
-/* divergence.h - how far one row of logits is from another. */
+/* divergence.h - the KL divergence between two rows of logits. */
 #ifndef NIB_PROFILE_DIVERGENCE_H
 #define NIB_PROFILE_DIVERGENCE_H
 

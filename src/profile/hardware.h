@@ -1,8 +1,8 @@
-/* hardware.h - what this machine moves and computes, measured once (a few seconds) and kept as a small JSON
- * under $XDG_CACHE_HOME/nibble/hardware/, one for each processor, number of cores and instruction set.
+/* hardware.h - the rates of this machine, measured once (a few seconds) and stored as a small JSON file under
+ * $XDG_CACHE_HOME/nibble/hardware/, one for each processor, number of cores and instruction set.
  *
- * Each rate comes with its spread: the best pass is what the machine can do, median and worst say how much it
- * was disturbed. What a plan is made of (plan/rates.h). GPUs have their place and are null. */
+ * Each rate has its spread: the best pass is the machine's rate; median and worst show the disturbance. Plans
+ * use these rates (plan/rates.h). GPUs have their place and are null. */
 #ifndef NIB_PROFILE_HARDWARE_H
 #define NIB_PROFILE_HARDWARE_H
 

@@ -1,13 +1,12 @@
-/* importance.h - how much each layer matters (MCAP, paper 3.1): a profile measured once for a model's
- * weights, on any machine, and kept as a small JSON file.
+/* importance.h - the importance of each layer (MCAP, paper 3.1): a profile measured once for a model's
+ * weights, on any machine, and stored as a small JSON file.
  *
  * Algorithm 1 of the paper: s_i = mean over prompts of the mean over tokens of |[Q x; V x]|_2 + |FFN(x)|_2 in
- * layer i, from a real pass with attention and positions; then min-max to 0...1, all 0 when they are flat.
+ * layer i, from a real pass with attention and positions; then min-max to 0...1, all 0 when they are equal.
  * The other signals are those of the paper's comparison (4.8) and cheap alternatives.
  *
- * Nothing here computes a model: measure/measure.h adds up the tokens. The file holds what was found and
- * nothing about the machine or the time it took: the same weights and prompts give the same bytes everywhere.
- */
+ * No model is computed here: measure/measure.h adds up the tokens. The file has the results, and nothing
+ * about the machine or the time: the same weights and prompts give the same bytes everywhere. */
 #ifndef NIB_PROFILE_IMPORTANCE_H
 #define NIB_PROFILE_IMPORTANCE_H
 

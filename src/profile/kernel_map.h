@@ -1,22 +1,22 @@
 /* kernel_map.h - the kernel map as a file: a policy with the machine that it was measured on.
  *
- * A small JSON that a person can read, compare and edit, under $XDG_CACHE_HOME/nibble/kernels/, one for each
- * processor, instruction set, number of threads and set of strategies (they are in its name and in it):
+ * A small JSON file that a person can read, compare and edit, under $XDG_CACHE_HOME/nibble/kernels/, one for
+ * each processor, instruction set, number of threads and set of strategies (they are in its name and in it):
  *
  *     {"nibble_kernel_map": 1,
  *      "machine": {"cpu": "...", "features": "avx2 ...", "cores": 2, "l1d": ..., "l2": ..., "l3": ...},
  *      "isa": "avx512", "threads": 2, "strategies": "0123456789abcdef",
  *      "products": [{"n": 1536, "k": 576, "format": "q4_1", "activation": "a8",
  *                    "rows": {"1": "avx512/padding.direct", "5-8": "avx512/padding.blocked"}},
- *                   {"n": 64, "k": 96, "format": "u2g32", "activation": "a4", "packing": "planes", "rows":
- * {}},
+ *                   {"n": 64, "k": 96, "format": "u2g32", "activation": "a4", "packing": "planes",
+ *                    "rows": {}},
  *                   {"n": 64, "k": 96, "format": "u2g32p", "activation": "a4",
  *                    "rows": {"1": "avx512pop/bitwise"}}]}
  *
- * "packing": matrices of the format are to be packed in planes, and their kernels stand under that name.
+ * "packing": matrices of the format are packed in planes, and their kernels are listed under that name.
  *
- * It is read like any file from a stranger. A map of another machine is no error: it is not used. A choice
- * that names an unknown strategy is left out. What a map says can only cost time (policy.h). */
+ * The file is not trusted. A map of another machine is not an error: it is not used. A choice that names an
+ * unknown strategy is skipped. A wrong map can only cost time (policy.h). */
 #ifndef NIB_PROFILE_KERNEL_MAP_H
 #define NIB_PROFILE_KERNEL_MAP_H
 

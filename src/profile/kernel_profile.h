@@ -1,5 +1,5 @@
-/* kernel_profile.h - the grid of shapes and rows that a kernel map is made from, within a time: first the one
- * packing that a matrix lives in, then the strategy for each number of rows. */
+/* kernel_profile.h - measures the grid of shapes and rows of a kernel map within a time limit: first the
+ * packing of a matrix, then the strategy for each number of rows. */
 #ifndef NIB_PROFILE_KERNEL_PROFILE_H
 #define NIB_PROFILE_KERNEL_PROFILE_H
 

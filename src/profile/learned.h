@@ -1,10 +1,9 @@
-/* learned.h - what generating took on this machine, run by run: a small file beside the hardware profile,
- * from which the next prediction is made (plan/expect.h). It changes what is expected, never what is decided
- * or answered.
+/* learned.h - the times of generation on this machine, run by run: a small file beside the hardware profile,
+ * used by the next prediction (plan/expect.h). It changes predictions, never decisions or answers.
  *
- * $XDG_CACHE_HOME/nibble/learned/<machine>.jsonl: a line that says whose it is (processor, cores, instruction
- * set), then one line a kind of run. Like any file it may come from a stranger: what does not parse is an
- * error, and everything has bounds. */
+ * $XDG_CACHE_HOME/nibble/learned/<machine>.jsonl: a line with the machine (processor, cores, instruction
+ * set), then one line for each kind of run. The file is not trusted: a line that does not parse is an error,
+ * and everything has bounds. */
 #ifndef NIB_PROFILE_LEARNED_H
 #define NIB_PROFILE_LEARNED_H
 

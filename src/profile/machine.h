@@ -1,4 +1,4 @@
-/* machine.h - what this machine is: what profiles are keyed by. Rates are measured by base/rate.h. */
+/* machine.h - the properties of this machine that profiles are keyed by. base/rate.h measures rates. */
 #ifndef NIB_PROFILE_MACHINE_H
 #define NIB_PROFILE_MACHINE_H
 

@@ -1,4 +1,5 @@
-/* profile_file.h - what the JSON files of profile/ share: lists of numbers, and whose they are. */
+/* profile_file.h - shared by the JSON files of profile/: lists of numbers, and the keys of weights and
+ * prompts. */
 #ifndef NIB_PROFILE_PROFILE_FILE_H
 #define NIB_PROFILE_PROFILE_FILE_H
 

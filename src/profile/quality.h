@@ -1,8 +1,8 @@
-/* quality.h - what a lower precision costs in answers, block by block: measured once for a model's weights
- * (measure/measure.h), kept beside the layers' importance, read by the planner.
+/* quality.h - the cost of lower precision, block by block: measured once for a model's weights
+ * (measure/measure.h), stored beside the layers' importance, read by the planner.
  *
  * A cost is the mean Kullback-Leibler divergence at the logits, over calibration tokens, from the model with
- * the file's own weights and 16-bit activations to the model in which this one thing is changed. */
+ * the file's own weights and 16-bit activations to the model with this single change. */
 #ifndef NIB_PROFILE_QUALITY_H
 #define NIB_PROFILE_QUALITY_H
 

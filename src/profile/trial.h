@@ -1,15 +1,14 @@
-/* trial.h - times the strategies of one product against each other: what kernel maps are made of.
+/* trial.h - times the strategies of one product against each other, for kernel maps.
  *
- * Cold: weights with random codes rotate through a buffer that should be several times the last cache, as
- * they do when tokens are generated. Candidates take turns in short samples, so that a neighbour's load meets
- * all of them, and each thread's own processor time is what counts (the slowest thread's): a thread that was
- * put aside loses nothing. The best sample is the time; how far the lower quarter of the samples lies above
- * it is its spread.
+ * Cold: weights with random codes rotate through a buffer of several times the last cache, as in generation.
+ * Strategies take turns in short samples, so that other load affects all of them. The time is the processor
+ * time of the slowest thread, so that a preempted thread loses nothing. The best sample is the time of a
+ * strategy; the distance of the lower quartile of the samples from it is its spread.
  *
- * What share of memory's read rate they reach is another question, which best samples of different moments do
- * not answer: plain reading takes turns with them by the same clock, before and after every round, with up to
- * TRIAL_PAIRED_ROWS rows for as long as a sample; the share is the median over the rounds of what both gave
- * in the same round (rate_share_of). */
+ * The share of memory's read rate is measured separately, because best samples are of different moments:
+ * plain reading takes turns with the strategies by the same clock, before and after every round, with up to
+ * TRIAL_PAIRED_ROWS rows for as long as a sample. The share is the median over the rounds of the ratio within
+ * a round (rate_share_of). */
 #ifndef NIB_PROFILE_TRIAL_H
 #define NIB_PROFILE_TRIAL_H
 

@@ -1,8 +1,7 @@
-/* blocks.h - how the quantized types lie in a file, byte by byte, and the two 16-entry code books.
+/* blocks.h - the layout of the quantized types in a file, byte by byte, and the two 16-entry tables.
  *
- * All members are bytes, so a block may start anywhere in memory and the structs have no padding.
- * Half-precision members are little-endian; read them with block_half(). The layouts are those of the GGUF
- * format. */
+ * All members are bytes, so a block may start anywhere in memory and the structs have no padding. f16 members
+ * are little-endian; read them with block_half(). The layouts are those of the GGUF format. */
 #ifndef NIB_QUANT_BLOCKS_H
 #define NIB_QUANT_BLOCKS_H
 

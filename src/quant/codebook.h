@@ -1,22 +1,22 @@
-/* codebook.h - rows with a code book of their own (C3 and C4), and the book that errs least for a row.
+/* codebook.h - rows with a codebook of their own (C3 and C4), and the codebook with the least error for a
+ * row.
  *
  * This is SqueezeLLM's quantizer (arXiv 2306.07629, section 4.1): the entries are the centres of a weighted
  * k-means of the row's values. The paper weights a value by the diagonal of the Fisher information, the mean
- * square of its gradient. Within one row (one output channel) that is the mean square of what its column
- * meets, times the mean square of the output's gradient as far as the two are independent; the second factor
- * is the same for the whole row and changes nothing. So columns are weighted by their inputs alone, as all
- * quantizers here do it.
+ * square of its gradient. Within one row (one output channel) that is the mean square of its column's input,
+ * times the mean square of the output's gradient if the two are independent; the second factor is constant in
+ * a row and has no effect. So columns are weighted by their inputs alone, as in all quantizers here.
  *
  * The k-means is solved exactly on up to 256 bins of the sorted values, by dynamic programming, and then
- * improved on the values themselves (Lloyd). Entries are signed bytes times one half, so that products stay
- * sums of integers: the centres move by no more than a 254th of the row's largest entry, and values are
- * assigned anew.
+ * improved on the values themselves (Lloyd). Entries are signed bytes times one f16, so that products stay
+ * sums of integers: the centres move by at most a 254th of the row's largest entry, and values are assigned
+ * again.
  *
- * Types with outliers (the paper's dense-and-sparse decomposition, section 4.2) keep what the book leaves
- * over of a share of the row's values as bf16. Which these are and the book take turns: first the largest
- * values times their weights stay out of the k-means, then those that err most with its book; at the end
- * those of the best book. The paper takes the largest of a matrix and the most sensitive; here each row has
- * as many, so that a row has the same size everywhere. */
+ * Types with outliers (the paper's dense-and-sparse decomposition, section 4.2) store the codebook's residual
+ * of a share of the row's values as bf16. The choice of outliers and the codebook alternate: first the values
+ * with the largest weighted magnitude are excluded from the k-means, then those with the largest error of its
+ * codebook; the best codebook and its outliers are used. The paper takes the largest of a matrix and the most
+ * sensitive; here each row has the same number, so that all rows have the same size. */
 #ifndef NIB_QUANT_CODEBOOK_H
 #define NIB_QUANT_CODEBOOK_H
 

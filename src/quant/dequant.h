@@ -1,4 +1,4 @@
-/* dequant.h - the reference functions behind the rows of types.def; reach them through type_get(). */
+/* dequant.h - the reference functions of the rows of types.def; call them through type_get(). */
 #ifndef NIB_QUANT_DEQUANT_H
 #define NIB_QUANT_DEQUANT_H
 

@@ -1,11 +1,11 @@
-/* encode.h - f32 values to the blocks of a file type, with scales that are searched for.
+/* encode.h - encodes f32 values to the blocks of a file type, with searched scales.
  *
- * The quantizers of types.def take the scale that reaches the largest value. Here an error in a value counts
- * by its group's root mean square plus its own magnitude, times how much its column matters (pack_scale.h),
- * and scales, minima and, in the types with blocks of 256, the two levels of scales are chosen to make the
- * sum of squared errors small. The same bytes on every machine.
+ * The quantizers of types.def take the scale that reaches the largest value. Here the error of a value is
+ * weighted by its group's root mean square plus its own magnitude, times the importance of its column
+ * (pack_scale.h). Scales, minima and, in the types with blocks of 256, the two levels of scales are chosen to
+ * make the sum of squared errors small. The same bytes on every machine.
  *
- * A block can also be made in steps, for methods that choose codes themselves (GPTQ): scales first, then a
+ * A block can also be encoded in steps, for methods that choose codes themselves (GPTQ): scales first, then a
  * level for each value, then the bytes. */
 #ifndef NIB_QUANT_ENCODE_H
 #define NIB_QUANT_ENCODE_H

@@ -1,15 +1,18 @@
 /* gtile.h - the G-tile: the order in which a GPU reads a PACK_TILE matrix. It is the Q-tile (tile.h) with the
- * dwords of each part moved within the part, so a panel keeps its size, its scales and its place, and tiers
- * move the same bytes.
+ * dwords of each part permuted within the part, so a panel keeps its size, its scales and its place, and
+ * tiers move the same bytes.
  *
  * A part of width w has L = 2w lines of 16 dwords; dword r of line l is row r's four bytes of K. On a GPU a
  * warp multiplies a tile by the matrix instruction m16n8k32 (16 rows x 32 of K), whose lane 4g + t holds rows
- * g and g + 8 and the quads t and t + 4 of each 32 of K. So lane 4g + t gets, next to each other,
- *     width 8: for each half of the tile's K, 4 dwords: (row g, quad t), (g + 8, t), (g, t + 4), (g + 8, t +
- * 4) width 4: the same 4 dwords once: a byte's two fields are the two halves width 2: 2 dwords: (g, line t),
- * (g + 8, line t); the four fields are the quads t, t + 4, t + 8, t + 12 width 1: 2 dwords: (g, line t % 2),
- * (g + 8, line t % 2), shared by lanes t and t + 2 and a warp's load of a part is one contiguous run of 16 or
- * 8 bytes a lane. */
+ * g and g + 8 and the quads t and t + 4 of each 32 of K. So lane 4g + t gets, adjacent,
+ *
+ *     width 8: for each half of the tile's K, 4 dwords: (row g, quad t), (g + 8, t), (g, t + 4),
+ *              (g + 8, t + 4)
+ *     width 4: the same 4 dwords once: a byte's two fields are the two halves
+ *     width 2: 2 dwords: (g, line t), (g + 8, line t); the four fields are the quads t, t + 4, t + 8, t + 12
+ *     width 1: 2 dwords: (g, line t % 2), (g + 8, line t % 2), shared by lanes t and t + 2
+ *
+ * and a warp's load of a part is one contiguous run of 16 or 8 bytes a lane. */
 #ifndef NIB_QUANT_GTILE_H
 #define NIB_QUANT_GTILE_H
 

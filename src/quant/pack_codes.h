@@ -1,4 +1,4 @@
-/* pack_codes.h - from the blocks of a file to codes and scales, one row and at most 256 of K at a time.
+/* pack_codes.h - extracts codes and scales from the blocks of a file, one row and at most 256 of K at a time.
  * Used by pack.c only. */
 #ifndef NIB_QUANT_PACK_CODES_H
 #define NIB_QUANT_PACK_CODES_H

@@ -1,9 +1,9 @@
-/* pack_isa.h - what an instruction set may do faster when weights are packed.
+/* pack_isa.h - faster packing with an instruction set.
  *
- * src/quant/cpu/NAME/ holds one and defines `const pack_isa packers_NAME` once. The build lists the folders
- * it finds (build/gen/registry.c defines pack_isas) and compiles each with the flags of that name. Every row
- * gives the same bytes, so the packed file of one machine serves another. A row is plain data: nothing that
- * was compiled for a processor runs before that processor is known to be there. */
+ * src/quant/cpu/NAME/ has one and defines `const pack_isa packers_NAME` once. The build lists the folders
+ * that it finds (build/gen/registry.c defines pack_isas) and compiles each with the flags of that name. Every
+ * row gives the same bytes, so the packed file of one machine serves another. A row is plain data: no code
+ * that was compiled for a processor runs before that processor is detected. */
 #ifndef NIB_QUANT_PACK_ISA_H
 #define NIB_QUANT_PACK_ISA_H
 

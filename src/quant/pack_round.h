@@ -1,5 +1,5 @@
-/* pack_round.h - values to the codes of a uniform format, round to nearest. Groups with halves of
- * their own get the best scale of a few (pack_scale.h). Used by pack.c only. */
+/* pack_round.h - rounds values to the codes of a uniform format, to nearest. Groups with f16 scales of their
+ * own get the best scale of a few (pack_scale.h). Used by pack.c only. */
 #ifndef NIB_QUANT_PACK_ROUND_H
 #define NIB_QUANT_PACK_ROUND_H
 

@@ -1,19 +1,21 @@
 /* attend.h - causal attention with a running softmax. Included after a folder's lanes.h.
  *
- * Work is grouped in up to 32 pairs (row, head) that share a kv head: rows of a prompt, or the heads of a
- * group when there is one row. The positions that a pair sees are cut into spans of 256, and each span goes
- * through its KV blocks in order (attend_block.h), with the steps
+ * Work is grouped in up to 32 pairs (row, head) that share a KV head: rows of a prompt, or the heads of a
+ * group when there is one row. The positions of a pair are cut into spans of 256, and each span processes its
+ * KV blocks in order (attend_block.h), with the steps
+ *
  *     s = q . k * scale (softcap, alibi)    lanes are positions, d in order
  *     m' = max(m, s), p = e^(s - m'), l = l * e^(m - m') + sum p
  *     o = o * e^(m - m') + p . v            positions in order
- * Spans are joined in order: both states are scaled to the larger maximum and added. A span can therefore be
- * computed by whoever has time (attend_part) and joined later (attend_join): a row of a long context is not
- * limited to as many threads as it has heads.
  *
- * Spans and blocks stand at multiples of 256 and 64 whatever the row, and a pair's own limits are masked, so
- * the sequence of operations of a pair, hence its bits, does not depend on what it is grouped with or who
- * computes it. Values outside a pair's limits are never read for it, so a NaN there cannot leak. Of a cache
- * in codes, pairs are grouped only with those of the same block. */
+ * Spans are joined in order: both states are scaled to the larger maximum and added. So any thread may
+ * compute a span (attend_part) and join it later (attend_join): a row of a long context can use more threads
+ * than it has heads.
+ *
+ * Spans and blocks are at multiples of 256 and 64 for every row, and a pair's own limits are masked. So the
+ * sequence of operations of a pair, and its bits, do not depend on its group or its thread. Values outside a
+ * pair's limits are never read for it, so a NaN there has no effect. With a quantized cache, pairs are
+ * grouped only with those of the same block. */
 #ifndef NIB_KERNELS_LANES_ATTEND_H
 #define NIB_KERNELS_LANES_ATTEND_H
 

@@ -1,11 +1,11 @@
 /* attend_block.h - one block of 64 positions of attention: scores, weights, values. Included by attend.h.
  *
- * Of a cache in codes the blocks before a pair's own are widened, x = scale * code + min; its own block is
- * read from the recent positions, in f16. Few pairs widen in the registers what they load; many pairs have
- * the block's keys, and then its values, converted to floats once (widening takes the ports of the
- * multiplications), and pass over them in tiles whose accumulators fill the registers.
+ * In a quantized cache the blocks before a pair's own are widened, x = scale * code + min; its own block is
+ * read from the recent positions, in f16. Few pairs widen in registers. For many pairs the block's keys, and
+ * then its values, are converted to floats once (widening uses the ports of the multiplications), and the
+ * pairs pass over them in tiles whose accumulators fill the registers.
  *
- * Few pairs read f16 once and wait for memory where many sequences decode: each has a cache of its own. They
+ * Few pairs read f16 once and wait for memory when many sequences decode, since each has its own cache. They
  * prefetch a block's values while they read its keys, and the next keys while they read the values. */
 #ifndef NIB_KERNELS_LANES_ATTEND_BLOCK_H
 #define NIB_KERNELS_LANES_ATTEND_BLOCK_H

@@ -1,14 +1,17 @@
-/* lanes.h - what a folder of kernels has to give so that the float ops, written once in lanes/, can be
- * compiled for it.
+/* lanes.h - the functions that a folder of kernels defines so that the float ops, written once in lanes/, can
+ * be compiled for it.
  *
- * `vf` is 16 floats, `vm` a mask of 16 lanes; a folder defines them and the functions below in its own
- * lanes.h (static inline), then includes the ops. Because every instruction set has the same 16 lanes and
- * each function is one correctly rounded operation, the float ops give the same bits on all of them.
+ * `vf` is 16 floats, `vm` a mask of 16 lanes. A folder defines them and the functions below in its own
+ * lanes.h (static inline), then includes the ops. Every instruction set has the same 16 lanes and each
+ * function is one correctly rounded operation, so the float ops give the same bits on all of them.
  *
  *   v_zero() v_set(f) v_load(p) v_store(p, v)        memory need not be aligned
- *   v_load_part(p, n) v_store_part(p, v, n)          the first n < 16 lanes; others read as 0, are not
- * written v_add v_sub v_mul v_div                          rounded once v_fma(a, b, c) = a * b + c, v_fnma =
- * c - a * b   rounded once v_min(a, b) = a < b ? a : b, v_max(a, b) = a > b ? a : b    so b when one is NaN
+ *   v_load_part(p, n) v_store_part(p, v, n)          the first n < 16 lanes; others: 0, not written
+ *   v_add v_sub v_mul v_div                          rounded once
+ *   v_fma(a, b, c) = a * b + c                       rounded once
+ *   v_fnma(a, b, c) = c - a * b                      rounded once
+ *   v_min(a, b) = a < b ? a : b                      so b when one is NaN
+ *   v_max(a, b) = a > b ? a : b                      so b when one is NaN
  *   v_round(a)                                       to the nearest integer, ties to even
  *   v_abs(a) v_copysign(magnitude, sign)
  *   v_times_pow2(p, n)                               p * 2^n rounded once, p in 0.5..2, whole n in -152..130;
@@ -20,7 +23,7 @@
  *   v_store_f16(p, v)                                rounded to nearest even
  *   v_load_u8(p) v_load_u4(p, high)                  16 bytes widened; of each, the upper or the lower half
  *   v_sum(a)                                         lanes i and i + 8 first, then 4, 2, 1 apart
- *   max_v(a)                                        v_max over the same tree
+ *   max_v(a)                                         v_max over the same tree
  *
  * and LANES_UNROLL before a loop of constant length that must unroll; ROWS_N, ROWS_M, ROWS_N1 (block of
  * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row),

@@ -1,11 +1,11 @@
-/* slice.h - floats as sums of bf16 numbers, in the order that the tile unit multiplies them.
+/* slice.h - floats as sums of bf16 numbers, in the order in which the tile unit multiplies them.
  *
- * x = x1 + x2 + x3: each slice is what the former left over, rounded to the 8 significand bits of a bf16
- * (ties away from zero, which is one addition to the bits), the last one is what remains. Rounding makes a
- * slice at most 2^-8 of the one before, and 8 + 8 + 8 bits are the 24 of a float: the sum is exact as long as
- * the third slice is a normal number, which it is wherever |x| is at least 2^-102. Weights are cut alike: a
- * bf16 is its own slice, an f16 (11 bits) has two, a float three. A float of 2^127 and more could round to
- * infinity; rows of activations that have one are found here (slice_wild) and computed otherwise.
+ * x = x1 + x2 + x3: each slice is the residual of the former ones, rounded to the 8 significand bits of a
+ * bf16 (ties away from zero, which is one addition to the bits); the last one is the remainder. A slice is at
+ * most 2^-8 of the one before, and 8 + 8 + 8 bits are the 24 of a float: the sum is exact as long as the
+ * third slice is a normal number, which holds wherever |x| is at least 2^-102. Weights are sliced alike: a
+ * bf16 is its own slice, an f16 (11 bits) has two, a float three. A float of 2^127 or more could round to
+ * infinity; rows of activations with such a value are found here (slice_wild) and computed otherwise.
  *
  * The unit's operands are tiles of 16 rows of 32 numbers. The weights' rows are rows of the matrix. The
  * activations' rows are pairs of neighbours in K, a column for each of 16 rows of activations. */
