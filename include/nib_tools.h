@@ -1,13 +1,12 @@
-/* nib_tools.h - what is done with a model or a machine beside running it: a model is described, converted or
- * made, a machine and a model are measured.
+/* nib_tools.h - describes, converts and makes models, and measures models and machines.
  *
- * Rules are those of nib.h: nothing prints, exits or aborts, a call that can fail returns a nib_status and
- * fills the nib_error it is given, and what a call allocates for the caller is freed with nib_free(). MODEL
- * is a .gguf file, a folder with config.json, or a name from the models folder. Every call may be made from
- * any thread; it blocks until it is done, and asks options->cancel meanwhile.
+ * The rules are those of nib.h: nothing prints, exits or aborts, a call that can fail returns a nib_status
+ * and fills the nib_error it is given, and memory for the caller is freed with nib_free(). MODEL is a .gguf
+ * file, a folder with config.json, or a name from the models folder. Every call may be made from any thread.
+ * It blocks until it is done, and polls options->cancel meanwhile.
  *
- * Documents are JSON in UTF-8 (a byte of a file's text that is no UTF-8 is U+FFFD there). Keys may be added
- * in later versions; those that are listed here stay. */
+ * Documents are JSON in UTF-8 (invalid bytes of a file's text become U+FFFD). Later versions may add keys;
+ * the keys that are listed here stay. */
 #ifndef NIB_TOOLS_H
 #define NIB_TOOLS_H
 
@@ -19,7 +18,7 @@ extern "C" {
 
 /* ---- a model ------------------------------------------------------------------------------------ */
 
-/* What a model is, from its headers, as JSON (*json, caller frees): "arch", "name", "container" ("gguf" or
+/* Describes a model from its headers, as JSON (*json, caller frees): "arch", "name", "container" ("gguf" or
  * "safetensors"), "n_layer", "d_model", "n_head", "n_kv_head", "d_head", "d_ff", "n_vocab", "n_ctx_train",
  * "params" (weights), "bytes" (of all tensors as stored), "kv_bytes" (f16 keys and values of one position),
  * "tensors": [{"name", "shape" (outermost first), "format", "bytes"}]. NIB_E_NOTFOUND, NIB_E_MODEL. */
@@ -27,49 +26,50 @@ NIB_API nib_status nib_model_describe(const char *model, char **json, nib_error 
 
 /* Computes tokens[0..n_token) in one sequence, as nib_session_forward, and writes the logits of every
  * position to `path`: a safetensors file with `logits`, F32 [n_token, n_vocab]. The file appears when it is
- * whole; an error leaves what was there. */
+ * whole; after an error an earlier file is unchanged. */
 NIB_API nib_status nib_session_logits_save(nib_session *session, const int32_t *tokens, size_t n_token,
                                            const char *path, nib_error *err);
 
 /* ---- a model in smaller number formats ---------------------------------------------------------- */
 
-/* The file is made tensor by tensor, a few rows at a time: memory does not depend on the model's size. It
- * grows as OUT.part beside OUT.part.log, a checksum for each finished tensor. Whatever ends the work (a
- * signal, a full disk, the power) leaves both, and the same call continues behind the last tensor whose bytes
- * are what the log says. OUT appears when all is written; what it was until then stays. docs/quantize.md has
+/* The file is written tensor by tensor, a few rows at a time, so memory does not depend on the model's size.
+ * It is written as OUT.part, with OUT.part.log, a checksum for each finished tensor. After an interruption (a
+ * signal, a full disk, a power failure) both remain, and the same call continues after the last tensor whose
+ * checksum is right. OUT appears when all is written; an earlier OUT stays until then. docs/quantize.md has
  * the formats and methods. */
 typedef struct nib_quantize_options {
-    const char *out;  /* the GGUF file that is made */
+    const char *out;  /* the GGUF file to write */
     const char *type; /* a number format ("q4_0") or a mix of some ("q4_k_m"); NULL: q4_k_m */
-    double bits;      /* the average bits of a weight, shared out by block among the formats that `type` lists
+    double bits;      /* average bits of a weight, allocated by block among the formats that `type` lists
                          ("c3,c4"; NULL: n2g64, n3g64, q4_0, q5_0, q8_0); 0: `type` for all */
-    double outliers; /* 0.45 or 1: this percentage of each row of c3 and c4 is kept in 16 bits too; 0: none */
-    const char *head_type; /* a number format of embedding and output head, outside `bits`; NULL: as all */
+    double
+        outliers; /* 0.45 or 1: percentage of each row of c3 and c4 stored as 16-bit outliers too; 0: none */
+    const char *head_type; /* number format of embedding and output head, outside `bits`; NULL: as all */
     const char *method;    /* "rtn", "squeezellm", "awq", "gptq"; NULL: rtn */
-    const char *calib;     /* text whose lines the model is measured with; NULL: nibble's own prompts */
-    const char *imatrix; /* importance from this file of llama.cpp instead of measuring; "none": no weights */
-    const char *keep_imatrix; /* writes the importance that is used, for llama.cpp; NULL: not */
+    const char *calib;     /* text whose lines are the calibration prompts; NULL: nibble's own prompts */
+    const char
+        *imatrix; /* llama.cpp's importance matrix, instead of measuring one; "none": all columns equal */
+    const char *keep_imatrix; /* writes the importance matrix for llama.cpp; NULL: no */
 } nib_quantize_options;
 
 typedef struct nib_quantize_report {
     uint64_t bytes_in, bytes_out; /* of the two files' tensors */
     uint64_t n_weight;            /* values in tensors that were quantized */
     double bits;                  /* of one of them, scales included */
-    double error;                 /* sum of their squared errors by sum of their squares, each weighted by its
-                                     column; of this call's tensors */
-    double kl;                    /* expected of `bits`, in nats: the blocks' costs summed; else 0 */
-    int n_tensor;                 /* all */
-    int n_quantized, n_resumed;   /* of them: written in another format; found finished */
-    int n_fallback; /* whose rows the format does not divide: in the next larger one that fits */
-    int n_coarse;   /* that were in a coarse format already */
+    double error;               /* sum of their squared errors over sum of their squares, each weighted by its
+                                   column; of this call's tensors */
+    double kl;                  /* predicted loss with `bits`, in nats: the blocks' costs summed; else 0 */
+    int n_tensor;               /* all */
+    int n_quantized, n_resumed; /* tensors written in another format; found finished */
+    int n_fallback; /* tensors whose rows the format does not divide: in the next larger format that fits */
+    int n_coarse;   /* tensors that were in a coarse format already */
     double seconds;
     uint64_t rss_peak;    /* of the process, in bytes */
-    char importance[256]; /* where it is from, for people */
+    char importance[256]; /* source of the importance matrix, for people */
 } nib_quantize_report;
 
 /* options: as nib_engine_open (threads, RAM cap, progress, log, cancel). NIB_E_USAGE: an unknown type or
- * method, or a model that is no GGUF file. NIB_E_CANCELLED and NIB_E_IO leave what was done for the next
- * call. */
+ * method, or an unsupported model. After NIB_E_CANCELLED and NIB_E_IO the next call continues. */
 NIB_API nib_status nib_quantize(const char *model, const nib_engine_options *options,
                                 const nib_quantize_options *how, nib_quantize_report *out, nib_error *err);
 
@@ -96,14 +96,14 @@ NIB_API nib_status nib_residuals_fit(const char *model, const nib_engine_options
 
 /* ---- a model with random weights ----------------------------------------------------------------- */
 
-/* The true shapes of a known model and weights of a pseudo-random sequence, for timing and for testing
- * budgets. The file has no tokenizer. It is written front to back in a megabyte of memory. */
+/* The shapes of a known model with pseudo-random weights, for timing and for testing budgets. The file has no
+ * tokenizer. It is written front to back in a megabyte of memory. */
 typedef struct nib_synth_options {
     const char *shape;        /* a name of nib_synth_shape, letter case ignored */
     const char *type;         /* of the matrices: "q4_0", "q8_0", "f16"; NULL: q4_0 */
-    int64_t n_layer;          /* at most so many layers; 0: all */
+    int64_t n_layer;          /* maximum number of layers; 0: all */
     uint64_t seed;            /* the same seed gives the same file */
-    bool hollow;              /* the header alone, before zeros that take no room on disk: for planning */
+    bool hollow;              /* the header, followed by a hole that takes no disk space: for planning */
     nib_progress_fn progress; /* NULL: none */
     nib_cancel_fn cancel;     /* NULL: none */
     void *user;               /* for the two above */
@@ -116,8 +116,8 @@ typedef struct nib_synth_report {
 } nib_synth_report;
 
 NIB_API const char *nib_synth_shape(size_t i); /* the shapes' names; NULL after the last */
-/* Writes the GGUF file `path`. NIB_E_USAGE: an unknown shape or type, with those that are known. An error
- * leaves what was there. */
+/* Writes the GGUF file `path`. NIB_E_USAGE: an unknown shape or type; the message lists the known ones. After
+ * an error an earlier file is unchanged. */
 NIB_API nib_status nib_synth(const nib_synth_options *options, const char *path, nib_synth_report *out,
                              nib_error *err);
 
@@ -138,17 +138,17 @@ typedef struct nib_perplexity {
 
 typedef struct nib_perplexity_options {
     int64_t n_ctx;     /* tokens of a chunk, 4 or more; at most the session's context */
-    int64_t max_chunk; /* at most so many chunks; 0: all */
-    /* NULL: none. A file that does not exist gets the distribution of every scored token; one that does exist
-     * is compared with. It must be of the same tokens, n_ctx and vocabulary. */
+    int64_t max_chunk; /* maximum number of chunks; 0: all */
+    /* NULL: none. If the file does not exist, the distribution of every scored token is written to it; if it
+     * exists, distributions are compared with it. It must be of the same tokens, n_ctx and vocabulary. */
     const char *kld_base;
     bool (*on_chunk)(void *user,
                      const nib_perplexity *so_far); /* after each chunk; false: cancel. NULL: none */
     void *user;                                     /* of on_chunk */
 } nib_perplexity_options;
 
-/* *out has what was scored also after an error. NIB_E_USAGE: fewer tokens than a chunk, or another text's
- * kld_base. A file that is written appears when it is whole. */
+/* After an error *out has the partial result. NIB_E_USAGE: fewer tokens than a chunk, or a kld_base of
+ * another text. A written file appears when it is whole. */
 NIB_API nib_status nib_session_perplexity(nib_session *session, const int32_t *tokens, size_t n_token,
                                           const nib_perplexity_options *how, nib_perplexity *out,
                                           nib_error *err);
@@ -168,32 +168,31 @@ typedef struct nib_hellaswag_options {
     void *user;                                               /* of on_task */
 } nib_hellaswag_options;
 
-/* text: six lines a task (context, index of the right ending, four endings); empty lines count as none. *out
- * has what is finished also after an error. NIB_E_USAGE: the text has another form. */
+/* text: six lines a task (context, index of the right ending, four endings); empty lines are skipped. After
+ * an error *out has the partial result. NIB_E_USAGE: the text has another form. */
 NIB_API nib_status nib_session_hellaswag(nib_session *session, const char *text, size_t n_byte,
                                          const nib_hellaswag_options *how, nib_hellaswag *out,
                                          nib_error *err);
 
 /* ---- what is measured about a model --------------------------------------------------------------- */
 
-/* How much each layer matters (MCAP, paper 3.1) and what lower precision costs in answers, block by block.
- * Both belong to the weights and the calibration prompts alone: they are kept, found again, and have the same
- * bytes on every machine. */
+/* The importance of each layer (MCAP, paper 3.1) and the cost of lower precision, block by block. Both depend
+ * on the weights and the calibration prompts alone: they are stored, found again, and have the same bytes on
+ * every machine. */
 typedef struct nib_profile_options {
     const char *calib;   /* text whose lines are the prompts; NULL: nibble's own twelve */
-    bool costs;          /* the costs of lower precision as well */
-    const char *formats; /* whose costs, uniform formats with commas between them ("u4g64a,u2g32a"); NULL:
-                            some from light to harsh */
-    bool again;          /* measured although it was kept */
-    const char *file;    /* where the costs, or without them the importance, are kept; NULL: in
-                            $XDG_CACHE_HOME/nibble/importance, and what cannot be kept there is said in the
-                            log */
+    bool costs;          /* also the costs of lower precision */
+    const char *formats; /* uniform formats whose costs are measured, separated by commas ("u4g64a,u2g32a");
+                            NULL: a default list */
+    bool again;          /* measure even if a stored profile exists */
+    const char *file;    /* file of the costs, or without them of the importance; NULL: in
+                            $XDG_CACHE_HOME/nibble/importance; a failure to store it there is logged only */
 } nib_profile_options;
 
-/* *json (caller frees) is the layers' profile as it is kept: "n_layer", "n_prompt", "n_token", "score"
- * [n_layer] (0 to 1), "mean" and "spread" {signal: [n_layer]}, "half_overlap", "half_overlap_min", "gap",
- * "sigma", "bound" (profile/importance.h has the formulas); and "path" (null: not kept), "found" (it was
- * there), "seconds", "tau" and "a16_layers" (with a score of at least tau), "prompts_are"; when measured,
+/* *json (caller frees) is the layers' profile as stored: "n_layer", "n_prompt", "n_token", "score" [n_layer]
+ * (0 to 1), "mean" and "spread" {signal: [n_layer]}, "half_overlap", "half_overlap_min", "gap", "sigma",
+ * "bound" (profile/importance.h has the formulas); and "path" (null: not stored), "found" (an earlier one was
+ * used), "seconds", "tau" and "a16_layers" (with a score of at least tau), "prompts_are"; when measured,
  * "rss_peak" and "model_bytes". With `costs` also "quality": "n_block", "n_token", "formats" [n_format] and,
  * as mean KL divergence at the logits in nats a token (null: not measured), "kl" [n_block * n_format],
  * "kl_activation" [n_block * 2] (a8, a4), "kl_left_out" [n_block]; and "path", "found", "seconds" of the
@@ -204,10 +203,10 @@ typedef struct nib_profile_options {
 NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options *options,
                                      const nib_profile_options *how, char **json, nib_error *err);
 
-/* Which parts of the layers (attention, groups of neurons) do anything for a token, and which do so together
- * (MCAP, paper 3.3). A neuron does nothing when its value is at most `min` times the root mean square of its
- * row's. *json (caller frees): "prompts_are", "tokens", "layers", "parts", "groups" (of a layer's neurons),
- * "active_neurons" (share), "min_share" and "max_share" (of the tokens at which a part acts),
+/* The parts of the layers (attention, groups of neurons) that are active for a token, and those that are
+ * active together (MCAP, paper 3.3). A neuron is inactive when its value is at most `min` times the root mean
+ * square of its row. *json (caller frees): "prompts_are", "tokens", "layers", "parts", "groups" (of a layer's
+ * neurons), "active_neurons" (share), "min_share" and "max_share" (of the tokens for which a part is active),
  * "information" (nats a pair), "min_pmi" (of a cluster), "clusters", "joined" (parts in one with others),
  * "largest". Nothing is kept. */
 NIB_API nib_status nib_profile_activity(const char *model, const nib_engine_options *options,
@@ -215,17 +214,17 @@ NIB_API nib_status nib_profile_activity(const char *model, const nib_engine_opti
 
 /* ---- a machine ----------------------------------------------------------------------------------- */
 
-/* NIB_E_USAGE where the environment asks for instruction sets that are not here: NIBBLE_ISA, one set of
- * kernels, and NIBBLE_CPU, the features that may be used. Without this check, other kernels are used. */
+/* NIB_E_USAGE if the environment names instruction sets that this machine lacks: NIBBLE_ISA, one set of
+ * kernels, or NIBBLE_CPU, the features that may be used. Without this check, other kernels are used. */
 NIB_API nib_status nib_processor_check(nib_error *err);
 
-/* What this machine is, and what it moves and computes. Rates are measured the first time (some seconds) and
- * kept; plans count with them. */
+/* The properties and the rates of this machine. Rates are measured the first time (some seconds) and stored;
+ * plans use them. */
 typedef struct nib_hardware_options {
-    bool again;         /* measured although it was kept */
-    const char *file;   /* where it is kept; NULL: $XDG_CACHE_HOME/nibble/hardware, and what cannot be kept
-                           there is said in the log */
-    const char *folder; /* whose disk is measured: a file is written there, read and removed; NULL:
+    bool again;         /* measure even if a stored profile exists */
+    const char *file;   /* the profile's file; NULL: in $XDG_CACHE_HOME/nibble/hardware; a failure to store it
+                           there is logged only */
+    const char *folder; /* folder on the disk to measure: a file is written there, read and removed; NULL:
                            $XDG_CACHE_HOME/nibble */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
@@ -234,21 +233,21 @@ typedef struct nib_hardware_options {
 } nib_hardware_options;
 
 /* *json (caller frees): "cpu", "cores" (physical, that the process may use), "cpus" (logical), "features",
- * "kernels" (instruction sets with kernels, poorest first), "isa" (the one in use), "cache" {"l1d", "l2",
+ * "kernels" (instruction sets with kernels, smallest first), "isa" (the one in use), "cache" {"l1d", "l2",
  * "l3"}, "ram" {"total", "available" (bytes), "read_gb_s_1", "read_gb_s"}, "gpus" [{"name", "compute", "sm",
- * "memory" (bytes)}]; and the rates as they are kept, each RATE = {"best", "median", "worst"}: "memory"
+ * "memory" (bytes)}]; and the rates as stored, each RATE = {"best", "median", "worst"}: "memory"
  * [{"threads", "read"}] (bytes a second), "disk" {"folder", "ring", "direct", "rates" [{"depth", "block",
  * "read"}]} (no rates where no file can be written), "threads" and "products" [{"bits" (0: f16), "asym",
  * "one_row", "two_rows" (bytes of weights a second), "many_rows" (multiply-adds a second)}], "pack" (bytes a
  * second of one thread), "barrier_s" (of all threads), "seconds" (that measuring took). */
 NIB_API nib_status nib_hardware(const nib_hardware_options *options, char **json, nib_error *err);
 
-/* The kernel map: which strategy computes which of a model's products fastest on this machine, with weights
- * that are in no cache (docs/paper-adangel.md). It changes no bit of an answer. */
+/* The kernel map: the fastest strategy for each of a model's products on this machine, with weights that are
+ * in no cache (docs/paper-adangel.md). It changes no bit of an answer. */
 typedef struct nib_kernels_options {
-    int n_thread;    /* 0: one a physical core */
-    uint64_t ram;    /* cap on what measuring takes, in bytes; NIB_AUTO: none */
-    double seconds;  /* about how long it may take */
+    int n_thread;    /* 0: one for each physical core */
+    uint64_t ram;    /* cap on the memory of the measurement, in bytes; NIB_AUTO: none */
+    double seconds;  /* approximate duration */
     const char *map; /* the map's file; NULL: this machine's own. nib_kernels_compare: "none" as well */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
@@ -256,20 +255,20 @@ typedef struct nib_kernels_options {
     void *user;               /* for the three above */
 } nib_kernels_options;
 
-/* Measures the model's products and keeps the choices in the map's file, beside what it says of other shapes.
- * *json (caller frees): "map" (null: not kept), "shapes", "choices", "other_than_rule" (of the choices),
- * "planes" (shapes packed so), "seconds", "threads", "rotated_bytes". NIB_E_NOFIT: `ram` is too little;
+/* Measures the model's products and stores the choices in the map's file, beside those of other shapes. *json
+ * (caller frees): "map" (null: not stored), "shapes", "choices", "other_than_rule" (of the choices), "planes"
+ * (shapes packed in planes), "seconds", "threads", "rotated_bytes". NIB_E_NOFIT: `ram` is too small;
  * NIB_E_USAGE: the model has no packed weights. */
 NIB_API nib_status nib_kernels_profile(const char *model, const nib_kernels_options *options, char **json,
                                        nib_error *err);
 
 /* Measures every strategy for each of the model's products (model NULL: a layer of an 8B model in several
- * widths) and what choosing by the map, by the rule, or by one family loses (ADAngel, section 6.4). *json
+ * widths) and the loss of choosing by the map, by the rule, or by one family (ADAngel, section 6.4). *json
  * (caller frees): "cpu", "isa", "threads", "rotated_bytes"; "shapes" [{"n", "k", "format", "activation",
  * "count" (in a token), "map_packing" (absent: the map says nothing), "mix_seconds" (512 rows together and
  * 128 alone), "points" [{"m", "rows", "read_gb_s", "read_spread", "strategies" [{"name", "us", "spread",
  * "gb_s", "peak_share", "peak_share_quarters", "gmac_s"}], "not_timed", "fastest", "rule", "map",
- * "regret"}]}]; "resident" (in the packings that matrices live in) and "ablations" (in both) [{"choosing",
+ * "regret"}]}]; "resident" (in the packings of the matrices) and "ablations" (in both) [{"choosing",
  * "seconds", "regret", "mean", "worst", "able", "points"}]; "units" [{"isa", "name", "w_bits", "a_bits",
  * "rate"}] (products a second and core); "choices" and "choices_not_timed". After NIB_E_CANCELLED *json has
  * the "shapes" that were finished, else it is NULL after an error. */
