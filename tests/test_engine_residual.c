@@ -452,7 +452,7 @@ static void test_gain(void **state) {
     nib_engine_close(e);
 }
 
-/* On the ledger: opening with a cap fails at the residuals where there is no room for them. */
+/* On the ledger: opening with a cap fails at residuals that do not fit. */
 static void test_budget(void **state) {
     (void)state;
     char coarse[512];

@@ -100,7 +100,7 @@ static void nothing_is_wasted(void **state) {
     }
 }
 
-/* Pages that have a tier already keep it, and take no room. */
+/* Pages that have a tier already keep it, and take no capacity. */
 static void decided_pages_stay(void **state) {
     (void)state;
     const pager_page pages[] = {{.block = 0, .bytes = 8192},

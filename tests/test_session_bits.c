@@ -318,7 +318,7 @@ static void keep_room(const nib_plan_options *planning) {
         }
         nib_engine_memory(e, &now);
         assert_true(now.tier[NIB_TIER_RAM].peak <= o.ram && now.tier[NIB_TIER_RAM].planned <= o.ram);
-        nib_session_close(speakers[0].s); /* its room is another one's */
+        nib_session_close(speakers[0].s); /* its memory is another one's */
         speakers[0].s = session_must_open(e);
         for (int i = 0; i < n; i++)
             nib_session_close(speakers[i].s);

@@ -184,7 +184,7 @@ static void nobody_starves(void **state) {
     nib_engine_close(e);
 }
 
-/* ---- room ---- */
+/* ---- optimistic admission ---- */
 
 static void take(nib_batch *b, work *all, bool keep) {
     nib_result r;
@@ -204,7 +204,8 @@ static void take(nib_batch *b, work *all, bool keep) {
     }
 }
 
-/* Room for a context and a half, and sixteen answers that grow: they pause, all end, with the same tokens. */
+/* Pages for a context and a half, and sixteen answers that grow: some are preempted, all end, with the same
+ * tokens. */
 static void they_pause(void **state) {
     (void)state;
     static work all[MAX];

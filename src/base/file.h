@@ -42,7 +42,7 @@ nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, ni
  * NIB_E_IO: another process is writing it. */
 nib_status file_writer_open_part(const char *path, file_writer **out, nib_error *err);
 nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err); /* 0: all is in the file */
-/* n zeros that take no room on disk where the file system can do that. */
+/* n zeros, as a hole that takes no disk space if the file system supports it. */
 nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 /* Asked when everything is written and before the file appears, which may take a while: true, and commit
  * removes it and returns NIB_E_CANCELLED. NULL: never. */

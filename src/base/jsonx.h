@@ -28,7 +28,7 @@ enum {
 };
 
 /* Text of n bytes -> a value (json_decref by the caller). Errors are NIB_E_MODEL with the line and column;
- * NIB_E_NOMEM also where the bound of mem.h does not leave room for what it may cost. Duplicate keys are
+ * NIB_E_NOMEM also if its cost may exceed the bound of mem.h. Duplicate keys are
  * refused. */
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err);
 /* A file of at most `max_bytes`, and JSONX_MAX_TEXT. */

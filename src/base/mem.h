@@ -43,8 +43,7 @@ void mem_bound_set(mem_bound *b, uint64_t max); /* UINT64_MAX: it only counts */
 void mem_bound_end(mem_bound *b);
 /* Counts n bytes that somebody else is about to take for this thread; false: they are past the bound. */
 bool mem_bound_take(uint64_t n_byte);
-/* n bytes that this thread takes next have room elsewhere (they are on a ledger), and do not count here;
- * below 0: they were given back. */
+/* The next n bytes of this thread are charged to a ledger and do not count here; below 0: they were freed. */
 void mem_bound_except(int64_t n_byte);
 
 /* --- fault injection, for tests --- */

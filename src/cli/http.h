@@ -33,7 +33,8 @@ typedef struct http_answer {
  * NIB_E_CANCELLED; or what body gave. */
 nib_status http_get(http *h, const http_request *request, http_answer *answer, nib_error *err);
 
-/* Text as a part of an address: what is not a letter, a digit or one of -._~/ becomes %XX. False: no room. */
+/* Text as a part of an address: what is not a letter, a digit or one of -._~/ becomes %XX. False: `out` is
+ * too small. */
 bool http_escape(const char *text, char *out, size_t size);
 
 #endif

@@ -104,7 +104,7 @@ static bool fill(table *t, const nib_slice *slices, size_t n) {
     return t->small == 0 || add(t, &small, -1);
 }
 
-/* "0-10", "1 3..29" (every second one): runs of one step; what has no room ends in "...". */
+/* "0-10", "1 3..29" (every second one): runs of one step; a list that does not fit ends in "...". */
 static void write_members(const kind *k, char *out, size_t size) {
     size_t n = 0;
     for (size_t i = 0, next; i < k->n; i = next) {

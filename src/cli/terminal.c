@@ -48,7 +48,7 @@ void terminal_line(const terminal *s, const char *format, ...) {
 
 const char *terminal_bar(const terminal *s, char *out, int columns, double share, int colour) {
     columns = NUM_MIN(columns, MAX_BAR);
-    if (columns < 4) { /* no room: no bar */
+    if (columns < 4) { /* too narrow: no bar */
         out[0] = 0;
         return out;
     }

@@ -7,7 +7,8 @@
 #include "tiers/ledger.h"
 
 void engine_alloc_limit_set(const ledger *l, mem_bound *b);
-/* Turns a refusal into NIB_E_NOFIT, which says `what` was too large; gives the status otherwise. */
+/* Converts a refused allocation to NIB_E_NOFIT, which names `what`; otherwise returns the status unchanged.
+ */
 nib_status engine_alloc_limit_end(const ledger *l, mem_bound *b, const char *what, nib_status status,
                                   nib_error *err);
 

@@ -6,9 +6,8 @@
 
 #include "engine/core.h"
 
-/* Formats, layers that are left out, activations (set.act_bits) and what is kept (set.kept), in the layout,
- * before back end and pager are opened. Says once, in the log, that layers are missing and that weights are
- * rounded.
+/* Applies formats, left-out layers, activations (set.act_bits) and resident pages (set.kept) to the layout,
+ * before back end and pager are opened. Logs once that layers are missing and that weights are rounded.
  */
 nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err);
 

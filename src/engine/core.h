@@ -37,7 +37,7 @@ typedef struct engine_core {
     pool *threads;
     const residual_use *residuals; /* NULL: none */
     bool has_sketch;               /* of the output head: it is there, and charged */
-    bool cap_is_named;             /* what refused the engine has said which cap on RAM would do */
+    bool cap_is_named;             /* the refusal named the smallest cap on RAM that works */
 } engine_core;
 
 /* options NULL: the defaults. core_close in any case. */
@@ -46,18 +46,18 @@ void core_close(engine_core *e);
 
 /* Settings and back end's kind; then the model's path. p NULL: no plan. */
 nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err);
-/* What is wrong with a plan is said with the name of its file. */
+/* Prefixes an error of a plan with the name of its file. */
 nib_status core_blame_plan(const nib_engine_options *asked, nib_status status, nib_error *err);
 
 /* Container, and model unless vocab_only; charged. vocabulary NULL: it is read too. */
 nib_status core_open_files(engine_core *e, const container_visitor *vocabulary, nib_error *err);
-/* Threads, and the layout of the model as the file has it. */
+/* Threads, and the layout with the file's own formats. */
 nib_status core_open_layout(engine_core *e, nib_error *err);
-/* Another layout, from now on the core's: charged, and the one before is freed. It is freed when there is no
- * room for it. Before weights are read. */
+/* Replaces the core's layout: the new one is charged, and the old one is freed. If it does not fit, the new
+ * one is freed. Before weights are read. */
 nib_status core_set_layout(engine_core *e, layout *to, nib_error *err);
 
-/* What the back end computes for, on so many threads. The core's own are in it when it has so many. */
+/* The setup of the back end, for n_thread threads. It has the core's thread pool if that has as many. */
 backend_setup core_backend_setup(const engine_core *e, int n_thread);
 /* Without `step`. */
 engine_parts core_parts(const engine_core *e);

@@ -25,12 +25,13 @@ const tokenizer *engine_tokenizer(const nib_engine *e); /* NULL: the checkpoint 
 
 /* The kinds of products that have residuals; NULL: none. Valid until the engine is closed. */
 const residual_kinds *engine_residual_kinds(const nib_engine *e);
-/* What each kind gets from the next pass on. Any thread. */
+/* Sets the number of channels of each kind, from the next pass on. Any thread. */
 void engine_residuals_choose(nib_engine *e, const tune_choice *choice);
-/* The most blocks of a GPU that fetch; 1: the processor computes. And the most channels of each 1,024. */
+/* Maximum number of a GPU's blocks that fetch; 1: the processor computes. And the maximum channels of each
+ * 1,024. */
 int engine_fetch_blocks(const nib_engine *e);
 int64_t engine_max_channels(const nib_engine *e);
-/* Bytes of residuals in RAM, and of them those that a token reads with that choice. */
+/* Bytes of residuals in RAM, and the part of them that a token reads with the current choice. */
 uint64_t engine_residual_bytes(const nib_engine *e);
 uint64_t engine_residual_read(const nib_engine *e, const tune_choice *choice);
 
@@ -38,26 +39,27 @@ uint64_t engine_residual_read(const nib_engine *e, const tune_choice *choice);
 
 /* A nib_kv_type as a number format; false: there is none, or 0. */
 bool engine_kv_type(int kv, type_id *out);
-/* What sequences with that type and answers are made with. The pool of a type is made when it is first asked
- * for. Any thread. */
+/* The setup of sequences with that cache type, and of answers. The pool of a type is made on first use. Any
+ * thread. */
 nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err);
-/* Those keys and values in a folder of at most `max` bytes, for sequences of n_ctx positions; *out NULL,
- * which is said in the log, where they cannot be kept: they depend on the length of their sequence, or are
- * not in RAM. Closed before the engine. */
+/* Opens the folder of at most `max` bytes for these KV pages, for sequences of n_ctx positions. *out is NULL,
+ * which is logged, if the pages cannot be stored: they depend on the length of their sequence, or are not in
+ * RAM. To be closed before the engine. */
 nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,
                                 int64_t n_ctx, kv_disk **out, nib_error *err);
 generation_setup engine_generation_setup(const nib_engine *e);
-/* Around a generation: while others go on at the same time, their times are not one sequence's. Between them
- * what it took, which predictions learn from: it left so many positions. */
+/* Called around a generation: times of simultaneous generations are not used. Between them the measured time,
+ * for predictions, and the number of positions. */
 void engine_generation_begin(nib_engine *e);
 void engine_generation_end(nib_engine *e);
 void engine_generation_took(nib_engine *e, int64_t n_position, const nib_result *r);
 /* Bytes of a session's tokens and logits. */
 uint64_t engine_session_tables(const nib_engine *e, int64_t n_ctx);
-/* Whether a sequence can have so many positions: NIB_E_USAGE where the model has learned fewer, NIB_E_NOFIT
- * where the machine's memory could never hold them. */
+/* Checks a number of positions: NIB_E_USAGE: more than the learned ones; NIB_E_NOFIT: more than the machine's
+ * memory can ever hold. */
 nib_status engine_check_positions(const nib_engine *e, type_id kv_type, int64_t n_ctx, nib_error *err);
-/* Puts before a NIB_E_NOFIT of a session or a batch what the engine keeps room for; returns status. */
+/* Prefixes a NIB_E_NOFIT of a session or a batch with the sessions that the engine reserves; returns status.
+ */
 nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_error *err);
 
 #endif

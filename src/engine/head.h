@@ -4,13 +4,12 @@
 
 #include "engine/core.h"
 
-/* Decides e->set.n_best; the layout's program follows. Called once, after the sizes are decided. p: the plan
- * that has it; NULL: the options and the cap decide. NIB_E_USAGE: the options and the plan disagree. */
+/* Resolves e->set.n_best and sets the layout's program. Called once, after the sizes are resolved. p: the
+ * plan that has it; NULL: the options and the cap decide. NIB_E_USAGE: options and plan disagree. */
 nib_status head_resolve(engine_core *e, const plan *p, nib_error *err);
-/* After the sketch is made: whether the other weights fit beside it and a session of so many bytes. */
+/* After the sketch was made: whether the other weights fit beside it and a session of this size. */
 bool head_fits(const engine_core *e, uint64_t session);
-/* Bytes that will be charged for the sketch and are not charged yet; staging: bytes that making it takes
- * besides. */
+/* Bytes of the sketch that are not charged yet; staging: additional bytes while it is made. */
 uint64_t head_bytes(const engine_core *e, uint64_t *staging);
 
 #endif

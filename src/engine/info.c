@@ -1,4 +1,4 @@
-/* info.c - what nib_engine_info answers, gathered once. */
+/* info.c - collects the result of nib_engine_info once. */
 #include "engine/info.h"
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
-/* kernels.c - what decides how a model's matrices are packed and which strategies multiply them: a
- * kernel map, or the rule. */
+/* kernels.c - the packing of a model's matrices and the strategies that multiply them, from a kernel map or
+ * the rule. */
 #include "engine/kernels.h"
 
 #include "engine/rates.h"

@@ -5,7 +5,7 @@
 #include "engine/core.h"
 
 /* With the options' kernel map, this machine's own, or none: *used (the caller's; NULL: none) is its path.
- * The layout's packings are those of the map from now on. */
+ * Sets the layout's packings from the map. */
 nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_error *err);
 
 #endif

@@ -12,21 +12,21 @@
 /* What generating took so far. */
 typedef struct learning {
     atomic_int n_running; /* generations now */
-    atomic_bool mixed;    /* several were running at once: none of them says what a token takes */
+    atomic_bool mixed;    /* several were running at once: their times are not used */
     int64_t n_token;
     double seconds, positions; /* summed over the tokens */
 } learning;
 
-/* A generation that left so many positions. */
+/* Adds a generation that ended with this many positions. */
 void learn_add(learning *l, const engine_core *e, int64_t n_position, const nib_result *r);
 /* Whether it says something about a run: with how many positions on average. */
 bool learn_positions(const learning *l, const engine_core *e, int64_t *n_position);
 /* To the file: `run` is what was expected of it. */
 void learn_keep(const learning *l, const engine_core *e, learned_run *run);
 
-/* Which disks the engine reads from, into the question: runs from others say nothing about it. */
+/* Adds the engine's disks to the question: runs from other disks are not used. */
 void learn_disks(const engine_core *e, plan_question *q);
-/* What the file has: *out, which is the caller's, and the question's pointer to it. */
+/* Loads the file into *out, which is the caller's, and sets the question's pointer to it. */
 void learn_load(const engine_core *e, plan_question *q, learned *out);
 
 #endif

@@ -5,11 +5,11 @@
 
 #include "engine/core.h"
 
-/* Where packed weights are kept; NULL: nowhere. Caller frees with mem_free. */
+/* The folder of packed files; NULL: none. Caller frees with mem_free. */
 char *engine_packed_folder(const engine_core *e);
-/* One is written when disk may be used, or that is asked for. */
+/* Whether a packed file may be written: disk is allowed, or it was requested. */
 bool engine_packed_may_write(const engine_core *e);
-/* Whether what is streamed would come from a packed file: one that is there, or one that may be written. */
+/* Whether pages would be streamed from a packed file: an existing one, or one that may be written. */
 bool engine_packed_expected(const engine_core *e);
 
 #endif

@@ -5,7 +5,7 @@
 #include "exec/step.h"
 #include "plan/plan.h"
 
-/* What computes. Borrowed from an engine, until it is closed. */
+/* The parts that compute. Borrowed from an engine, until it is closed. */
 typedef struct engine_parts {
     const model *m;
     const layout *layout;
@@ -18,19 +18,19 @@ typedef struct engine_parts {
     void *user;               /* of progress */
 } engine_parts;
 
-/* What is asked of an engine beside the public options. */
+/* Options of an engine beside the public ones. */
 typedef struct engine_want {
     const plan *plan;  /* to be followed; NULL: none. Not needed afterwards */
-    int64_t n_row;     /* rows of a pass, however long the context; 0: the options' n_batch */
-    bool keep_nothing; /* every page of the weights is streamed, whatever there is room for */
+    int64_t n_row;     /* rows of a pass, for any context; 0: the options' n_batch */
+    bool keep_nothing; /* every page of the weights is streamed, even if it would fit */
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`
      * yet. */
     nib_status (*keep_free)(const engine_parts *parts, const void *user, uint64_t *bytes, nib_error *err);
     const void *user; /* of keep_free */
 } engine_want;
 
-/* Rows that go through a block together. More rows mean fewer barriers, and their registers take more memory:
- * where there is a cap, weights are worth more. */
+/* Rows that go through a block together. More rows need fewer barriers, but more memory for registers; under
+ * a cap the memory is better used for weights. */
 enum { ENGINE_CELL_ROWS = 64, ENGINE_CELL_ROWS_FREE = 128 /* without a cap */ };
 enum { ENGINE_MAX_SESSION = 4096 };
 

@@ -1,5 +1,5 @@
-/* placement.c - what nib_engine_placement answers: the pager's decision, gathered once by block, format and
- * tier. */
+/* placement.c - the result of nib_engine_placement: the pager's placement, summed by block, format and tier.
+ */
 #include "engine/placement.h"
 
 #include "base/mem.h"

@@ -14,9 +14,9 @@ typedef struct placement {
 } placement;
 
 uint64_t placement_bytes(const layout *lay); /* that placement_open charges */
-/* Its memory, before it is decided what stays. */
+/* Allocates its memory, before residency is decided. */
 nib_status placement_open(placement *p, const layout *lay, ledger *l, nib_error *err);
-/* What the pager did; n_best: of the head's sketch, 0 when there is none. */
+/* Fills it from the pager; n_best: of the head's sketch, 0: no sketch. */
 void placement_fill(placement *p, const layout *lay, const pager *weights, int32_t n_best);
 void placement_close(placement *p); /* zeroed is fine */
 

@@ -1,5 +1,5 @@
-/* predict.c - what an open engine is expected to do, by the cost model of plan/cost.c and what earlier runs
- * took. Where everything is already known it is taken as it is: what is kept, what is charged. */
+/* predict.c - predictions for an open engine, by the cost model of plan/cost.c and the times of earlier runs.
+ * Facts that are known by now (resident pages, charges) are used as they are. */
 #include "engine/predict.h"
 
 #include "base/mem.h"

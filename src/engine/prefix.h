@@ -5,9 +5,9 @@
 
 #include "engine/core.h"
 
-/* 128 bits over this version, the model's contents and the times of its files, how every weight is held and
- * multiplied, what computes (kernels: as nib_engine_kernels has it), and the type. Two engines with the same
- * key compute the same keys and values for the same tokens. */
+/* A hash of 128 bits of this version, the model's contents and the times of its files, the format and product
+ * of every weight, the back end and its kernels (as in nib_engine_kernels), and the cache type. Two engines
+ * with the same key compute the same keys and values for the same tokens. */
 nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type, uint64_t out[2],
                       nib_error *err);
 

@@ -5,8 +5,8 @@
 #include "engine/core.h"
 #include "plan/planner.h"
 
-/* From the machine's hardware profile, else guessed. page, part: bytes of a read from a packed file, and from
- * the model's. */
+/* From the machine's hardware profile, else default values. page, part: bytes of a read from a packed file,
+ * and from the model's. */
 void engine_rates(const engine_core *e, uint64_t page, uint64_t part, plan_rates *out);
 
 #endif

@@ -12,19 +12,20 @@ typedef struct engine_residuals engine_residuals;
 static inline bool residuals_asked(const engine_core *e) {
     return e->set.k_chunk > 0;
 }
-/* Bytes of those of the layout: of layers alone, since an output head is large and an embedding is not
- * multiplied, and of matrices whose formats have lost something. UINT64_MAX: too many. */
+/* Bytes of the layout's residuals: of layers only, since an output head is large and an embedding is not
+ * multiplied, and only of matrices in a lossy format. UINT64_MAX: too many. */
 uint64_t residuals_bytes(const engine_core *e);
-/* From the original that asked.residual names, which must be the same model in finer formats; in one piece of
- * memory, charged as weights before it is taken. The layout must be the file's. NIB_E_MODEL: it is another
- * model; NIB_E_USAGE: an option is not what it can be. */
+/* Reads the original that asked.residual names, which must be the same model in finer formats. One piece of
+ * memory, charged as weights before it is allocated. The layout must have the file's formats. NIB_E_MODEL:
+ * another model; NIB_E_USAGE: an invalid option. */
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err);
 void residuals_close(engine_residuals *r); /* NULL is fine */
 /* NULL: r is NULL. */
 const residual_kinds *residuals_kinds(const engine_residuals *r);
-/* How much each kind gets from the next pass on, at most set.k_chunk; no pass runs meanwhile. */
+/* Sets the number of channels of each kind from the next pass on, at most set.k_chunk. No pass may run
+ * meanwhile. */
 void residuals_choose(engine_residuals *r, const tune_choice *c);
-/* Bytes of them that a token reads with that choice. */
+/* Bytes of residuals that a token reads with the current choice. */
 uint64_t residuals_read(const engine_residuals *r, const tune_choice *c);
 /* Of the layout as it is now: NIB_E_USAGE when a plan has given a matrix with a residual another format. */
 nib_status residuals_check(const engine_core *e, nib_error *err);

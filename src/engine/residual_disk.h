@@ -18,17 +18,18 @@ typedef struct residual_disk {
     tier_region gather;  /* what threads read channels to */
 } residual_disk;
 
-/* Whether they go there: --scratch is given, and weights, residuals (`all` bytes) and what the process has
- * now are more than seven eighths of --ram. */
+/* Whether residuals go to disk: --scratch is set, and weights, residuals (`all` bytes) and the process's
+ * current memory exceed seven eighths of --ram. */
 bool residual_disk_wanted(const engine_core *e, uint64_t all);
-/* Bytes of RAM for each thread, with so many channels of the widest row. */
+/* Bytes of RAM for each thread, for this many channels of the widest row. */
 uint64_t residual_disk_gather(int64_t n_channel);
 /* Before the first one is made: n_byte is charged to the disk. largest: bytes of one matrix's. */
 nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n_byte, uint64_t largest,
                               nib_error *err);
 /* Writes r's codes, which are in d->staging; r has none after that. *at: where they begin. */
 nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_error *err);
-/* All are written: gives the staging back, opens the file, and the threads' memory for so many channels. */
+/* After all were written: frees the staging, opens the file, and allocates the threads' memory for this many
+ * channels. */
 nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
                                 nib_error *err);
 void residual_disk_close(residual_disk *d); /* zeroed is fine */

@@ -1,5 +1,5 @@
-/* residual_fit.c - see residual_fit.h. Rows are shared out to a fixed number of parts, whose sums are added
- * in order, so that the factors do not depend on the number of threads. */
+/* residual_fit.c - see residual_fit.h. Rows are split into a fixed number of parts, whose sums are added in
+ * order, so that the factors do not depend on the number of threads. */
 #include "engine/residual_fit.h"
 
 #include "base/mem.h"

@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "model/model.h"
 
-/* A matrix of the original, and what it became. */
+/* A matrix of the original, and the quantized one. */
 typedef struct residual_pair {
     const container *fine_files, *coarse_files;
     const weight *fine, *coarse; /* of one shape */
@@ -25,7 +25,7 @@ typedef struct residual_pair {
 nib_status residual_read_rows(const residual_pair *p, int64_t i, uint8_t *raw, float *fine, float *coarse,
                               nib_error *err);
 
-/* Memory for fitting matrices of up to k columns, and what was found of the last one. */
+/* Memory for fitting matrices of up to k columns, and the result of the last fit. */
 typedef struct residual_fit {
     pool *threads;
     int64_t max_k;
@@ -42,8 +42,7 @@ typedef struct residual_fit {
 uint64_t residual_fit_bytes(int n_thread, int64_t max_k);
 nib_status residual_fit_open(residual_fit *f, pool *threads, int64_t max_k, nib_error *err);
 void residual_fit_close(residual_fit *f); /* zeroed is fine */
-/* What op `linear` of a block reads is made by a norm of the block: its vector's index; -1: by something
- * else. */
+/* Index of the norm vector that makes the input of op `linear` of a block; -1: no norm makes it. */
 int residual_norm_of(const block *b, int linear);
 /* Row 0 of a vector's values: [k]. */
 nib_status residual_read_vector(const container *c, const weight *w, uint8_t *raw, float *out,
@@ -53,7 +52,8 @@ void residual_fit_none(residual_fit *f);
 /* The factors of one matrix, the same for any number of threads. norms: [2, k], the original's norm and the
  * base's, which make its input; NULL: something else does. */
 nib_status residual_fit_find(residual_fit *f, const residual_pair *p, const float *norms, nib_error *err);
-/* Multiplies row `fine` of the original with the factors that make it what `coarse` was rounded from. */
+/* Multiplies row `fine` of the original with the factors, so that it becomes the row that `coarse` was
+ * rounded from. */
 void residual_fit_row(const residual_fit *f, float *fine, const float *coarse, int64_t k);
 
 #endif

@@ -19,7 +19,8 @@ typedef struct residual_kinds {
 nib_status residual_kinds_open(residual_kinds *out, const layout *lay, const residual *of, const int *first,
                                nib_error *err);
 void residual_kinds_close(residual_kinds *k); /* zeroed is fine */
-/* What a plan says, by name; kinds that it does not name get none. NIB_E_MODEL: there is no such kind. */
+/* Sets the choice of a plan, by name; kinds that it does not name get no channels. NIB_E_MODEL: unknown kind.
+ */
 nib_status residual_kinds_choose(const residual_kinds *k, const plan_residual *list, int n, tune_choice *out,
                                  nib_error *err);
 

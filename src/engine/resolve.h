@@ -5,9 +5,10 @@
 
 #include "engine/core.h"
 
-/* Formats and activations of the blocks: the same activations for all, unless want->plan has others. */
+/* Resolves formats and activations of the blocks: the same activations for all, unless want->plan has others.
+ */
 nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *err);
-/* All of it: by the plan that is given, or by one that is made now when the options ask for that. Sets
+/* Resolves everything, by the given plan, or by one that is made now if the options request it. Sets
  * e->cap_is_named. */
 nib_status resolve(engine_core *e, const engine_want *want, nib_error *err);
 

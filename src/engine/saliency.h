@@ -7,7 +7,8 @@
 #include "engine/core.h"
 #include "exec/probe.h"
 
-/* The inputs of a model's products, in the order of a pass, whatever a plan leaves out or adds. */
+/* The inputs of a model's products, in the order of a pass, independent of a plan's left-out layers and
+ * stacks. */
 typedef struct saliency_sites {
     int n_site;
     int64_t *k; /* [n_site]: channels */
@@ -19,7 +20,7 @@ nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err
 void saliency_sites_close(saliency_sites *s); /* zeroed is fine */
 int saliency_site(const saliency_sites *s, const layout *lay, int b, int w);
 
-/* Bytes of what is known of all channels. */
+/* Bytes of the statistics of all channels. */
 nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err);
 
 /* Measuring: what `eyes` saw of a pass (the same rows go through all blocks). */
@@ -40,9 +41,9 @@ void saliency_watch_close(saliency_watch *w); /* zeroed is fine */
 /* Of weight i of block b; NULL: no product reads it. */
 const float *saliency_watch_of(const saliency_watch *w, int b, int i);
 
-/* Gives every weight whose format asks for it (u4g64w) its columns, of these prompts ("": the latest), from
- * the profile in the cache; they are charged, and stay until the engine is closed. NIB_E_NOTFOUND,
- * NIB_E_MODEL: there is no such profile, or none that can be used. */
+/* Sets the column weights of every matrix whose format has the suffix w (u4g64w), for these prompts ("": the
+ * latest), from the profile in the cache. They are charged and stay until the engine is closed.
+ * NIB_E_NOTFOUND, NIB_E_MODEL: no such profile, or no usable one. */
 nib_status saliency_attach(engine_core *e, const char *prompts, nib_error *err);
 
 #endif

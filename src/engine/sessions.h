@@ -6,7 +6,7 @@
 
 /* Bytes of one's tokens and logits. */
 uint64_t sessions_tables(const engine_core *e, int64_t n_ctx);
-/* Keys and values of n_session contexts, and what each of n_sequence has of its own beside them. */
+/* Bytes of keys and values of n_session contexts, and of the own memory of each of n_sequence. */
 nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);
 /* The same with the logits and lists of tokens of all. */
@@ -14,7 +14,7 @@ nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, 
                           nib_error *err);
 /* As engine_check_positions. */
 nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64_t n_ctx, nib_error *err);
-/* NIB_E_USAGE: the back end has keys and values in other types. */
+/* NIB_E_USAGE: the back end does not support this cache type. */
 nib_status sessions_check_type(const engine_core *e, type_id type, nib_error *err);
 
 #endif

@@ -15,26 +15,26 @@ typedef struct settings {
     int n_thread;
     int32_t n_session;
     int32_t n_sequence; /* n_session or more */
-    int64_t n_ctx;      /* until is_resolved: what was asked for, 0 or NIB_CTX_WHOLE for a rule */
+    int64_t n_ctx;      /* until is_resolved: the requested value, 0 or NIB_CTX_WHOLE for a default */
     int64_t n_batch;    /* rows of a pass */
     bool free_batch;    /* nobody said how many those are */
     int kv;             /* a nib_kv_type; 0: a rule says it */
     type_id kv_type;    /* when is_resolved */
-    int activation;     /* bits; 0: 8, or what a plan says for each block */
+    int activation;     /* bits; 0: 8, or the plan's bits of each block */
     bool is_resolved;   /* sizes are as they stay */
-    int32_t n_best;     /* logits that the output head gives, in two steps; 0: it gives all */
-    int64_t k_chunk;    /* the most channels of each 1,024 that residuals give back; 0: there are none */
+    int32_t n_best;     /* logits of the shortlist; 0: all logits, no shortlist */
+    int64_t k_chunk;    /* maximum channels of each 1,024 with residuals; 0: no residuals */
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* a plan's */
     int n_residual;                             /* 0: no plan says any */
     uint8_t *act_bits;     /* [n_block] of the activations; NULL until plan and layout are known */
     residency_block *kept; /* [n_block], on which tiers a plan has each block's matrices; NULL: no plan */
 } settings;
 
-/* NIB_E_USAGE: an option is not what it can be. */
+/* NIB_E_USAGE: an invalid option. */
 nib_status settings_make(settings *s, const nib_engine_options *asked, nib_error *err);
-/* Sizes and caps of a plan. Its context and batch are what its bytes were counted with, so they hold, and a
- * longer context is refused; a cap is the smaller of both; threads, the cache's format and activations that
- * were asked for stay. */
+/* Takes sizes and caps from a plan. Its bytes were computed with its context and batch, so these apply, and a
+ * longer context is refused. Of two caps the smaller applies. Requested threads, cache type and activations
+ * stay. */
 nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib_error *err);
 void settings_clear(settings *s); /* zeroed is fine */
 

@@ -4,8 +4,7 @@
 
 #include "engine/core.h"
 
-/* Cache type, context and rows of a pass, into e->set. The first time settles them; a later time finds them
- * as they are. */
+/* Resolves cache type, context and rows of a pass, into e->set. Later calls change nothing. */
 nib_status sizes_resolve(engine_core *e, nib_error *err);
 
 /* Rows of a pass, and of one cell, for a session that takes that many bytes. */
@@ -13,7 +12,7 @@ void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t
 /* The same where weights are streamed under that cap. */
 void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *need, int64_t *n_pass,
                          int64_t *n_cell);
-/* Half as many of the one or the other, where memory does not hold so many; false: they are as few as can be.
+/* Halves one of the two, if memory does not hold them; false: both are minimal.
  */
 bool sizes_rows_halve(int64_t *n_pass, int64_t *n_cell);
 /* Rows that go through a block together, and rows of logits. */
@@ -23,13 +22,13 @@ int64_t sizes_logits_rows(const engine_core *e);
 /* ---- under the cap, for head.c ---- */
 /* Free bytes under the cap on RAM, also where the ledger has no cap because only a plan is made. */
 uint64_t sizes_free_ram(const engine_core *e);
-/* What the activations of such passes are promised. */
+/* Bytes that the activations of such passes are promised. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell);
-/* Whether some weights will be streamed. before: what is charged before the weights are loaded, beside what
- * loading takes; after: what is charged when they are there, and takes its place. */
+/* Whether some weights will be streamed. before: bytes charged before the weights are loaded, beside the
+ * staging of loading; after: bytes charged after loading, when the staging is free. */
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after);
-/* What is charged when nothing but the least of the weights stays, or what a plan keeps; UINT64_MAX: it
- * overflows. */
+/* Charged bytes with the minimum of resident weights, or the plan's resident weights; UINT64_MAX: overflow.
+ */
 uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t session, int64_t n_pass,
                    int64_t n_cell);
 /* Lists that are charged later, and what becomes resident meanwhile; as a plan counts. */

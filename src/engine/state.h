@@ -15,9 +15,8 @@ struct nib_engine {
     backend *backend; /* of core.kind */
     stepper step;
     uint64_t sketch_read;    /* bytes of the files that were read for the output head's sketch */
-    char *kernels;           /* what decides among the strategies, for people */
-    kv_pool *kv[TYPE_COUNT]; /* pages of keys and values, for each type that a session has asked for; under
-                                the stepper's lock */
+    char *kernels;           /* source of the choice of strategies, for people */
+    kv_pool *kv[TYPE_COUNT]; /* KV pools, one for each cache type in use; under the stepper's lock */
     nib_model_info info;
     grammar_store *grammars;     /* NULL: no answers are made */
     engine_residuals *residuals; /* NULL: none */

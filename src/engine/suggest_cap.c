@@ -1,5 +1,5 @@
-/* suggest_cap.c - which cap on RAM would do, for an engine that was refused one: from headers, under that
- * cap. */
+/* suggest_cap.c - the smallest cap on RAM that works, for an engine whose cap was refused: from headers, read
+ * under that cap. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/headers.h"
@@ -69,7 +69,7 @@ static nib_status name_more(uint64_t cap, nib_error *err) {
                     num_format_size(cap, size), num_format_cap(cap + CODE, more));
 }
 
-/* Room for looking. A cap below what the process already has is not kept in any case. */
+/* Memory for the search itself. A cap below what the process already has is not kept in any case. */
 static uint64_t bytes_under(uint64_t cap, uint64_t start) {
     const uint64_t now = ledger_process_usage().now, grown = now > start ? now - start : 0;
     const uint64_t code = LAST_CODE + (CODE > grown ? CODE - grown : 0);

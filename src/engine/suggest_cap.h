@@ -4,8 +4,8 @@
 
 #include "engine/parts.h"
 
-/* NIB_E_NOFIT with the smallest cap on RAM that works, where one is found. *err stays as it was where the cap
- * is not the reason. start: bytes that the process had before the engine was opened; that engine is closed.
+/* NIB_E_NOFIT with the smallest cap on RAM that works, if one is found. *err is unchanged if the cap is not
+ * the reason. start: bytes that the process had before the engine was opened; that engine is closed.
  */
 nib_status engine_suggest_cap(const char *model, const nib_engine_options *options, const engine_want *want,
                               uint64_t start, nib_error *err);

@@ -12,14 +12,14 @@ typedef struct engine_text {
     container *from;      /* whose vocabulary */
     tokenizer *tokenizer; /* NULL: the checkpoint has none */
     bool is_open;         /* so that tokenizer is what it will be */
-    tokenizer_need need;  /* while it is not, and headers are all that was read: what it will take */
+    tokenizer_need need;  /* before it is open, if only headers were read: its predicted memory */
 } engine_text;
 
-/* Makes and charges the tokenizer, and gives the vocabulary's strings back. */
+/* Makes and charges the tokenizer, and frees the vocabulary's strings. */
 nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *err);
 
-/* The same on another thread: text_open_async is pager_options.beside with a text_loader for its user. What
- * it has to say is kept until text_log, which the engine's own thread calls in any case. */
+/* The same on another thread: text_open_async is a pager_options.side_task whose user is a text_loader. Its
+ * log lines are kept until text_log, which the engine's own thread calls in any case. */
 enum { TEXT_LINES = 4 };
 typedef struct text_loader {
     engine_text *of;

@@ -5,8 +5,8 @@
 
 #include "engine/core.h"
 
-/* The pager, with everything loaded that stays under the cap beside `others`, which will be charged; the
- * caller closes it. elsewhere [n_block]: what a back end keeps (backend.keeps), or NULL. Sets
+/* Opens the pager and loads as many pages as fit the cap beside `others`, which will be charged later; the
+ * caller closes it. elsewhere [n_block]: blocks that a back end keeps (backend.keeps), or NULL. Sets
  * e->cap_is_named. */
 nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *elsewhere, pager **out,
                                nib_error *err);

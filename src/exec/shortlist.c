@@ -1,4 +1,4 @@
-/* shortlist.c - see shortlist.h: which sketch a head gets. */
+/* shortlist.c - see shortlist.h: the choice of a head's sketch. */
 #include "exec/shortlist.h"
 
 enum {

@@ -1,4 +1,4 @@
-/* step.c - the step loop, the only one; see step.h. */
+/* step.c - the only step loop; see step.h. */
 #include "exec/step.h"
 
 #include "base/num.h"

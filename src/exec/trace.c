@@ -1,4 +1,4 @@
-/* trace.c - see trace.h. Ops that do the same with the same kind of weight in every layer share a row. */
+/* trace.c - see trace.h. The same op with the same kind of weight shares a row over all layers. */
 #include "exec/trace.h"
 
 #include "base/mem.h"

@@ -51,8 +51,8 @@ uint64_t gguf_writer_offset(const gguf_writer *w, size_t i);
 /* 64 bits over all that was set and declared, in order. */
 uint64_t gguf_writer_hash(const gguf_writer *w);
 
-/* Instead of all data that has not come, from a tensor's beginning on: zeros that take no room on disk, for
- * what is only planned with. */
+/* Replaces all missing data, from a tensor's beginning on, by a hole that takes no disk space, for files that
+ * are only planned with. */
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err);
 
 void gguf_writer_set_cancel(gguf_writer *w, const canceller *cancel); /* file_writer_set_cancel */

@@ -210,7 +210,7 @@ static nib_status read_codes(const rows *r, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- rooms ---- */
+/* ---- buffers ---- */
 
 /* Each column's group; *by_place: neighbours share one, as without it. */
 static nib_status read_order(const rows *r, int32_t *order, bool *by_place, nib_error *err) {

@@ -1,5 +1,5 @@
-/* activity.c - which parts of the layers do anything for a token: attention, and groups of the
- * feed-forward part's neurons. */
+/* activity.c - the parts of the layers that are active for a token: attention, and groups of the feed-forward
+ * part's neurons. */
 #include "measure/measure.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* activity_summary.c - what parts of the layers do anything, and which together; see nib_tools.h. */
+/* activity_summary.c - active parts of the layers, and parts that are active together; see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/jsonx.h"

@@ -1,5 +1,5 @@
-/* importance.c - MCAP's pass: every prompt through one layer before the next layer is read, norms of
- * what the probe shows, added up by prompt and layer. */
+/* importance.c - MCAP's pass: every prompt goes through one layer before the next layer is read; norms of the
+ * probe's data are added up by prompt and layer. */
 #include "measure/measure.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* quality.c - block by block: its matrices rounded to another format, its activations to fewer bits,
- * and without it; what that does to the logits. */
+/* quality.c - the effect on the logits, block by block, of its matrices in another format, of fewer
+ * activation bits, and of leaving it out. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "measure/trials.h"

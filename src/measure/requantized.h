@@ -25,7 +25,7 @@ uint64_t measure_bytes_now(const block *blk);
  */
 bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes);
 
-/* What measure_requantized_open charges: room for the largest block in the largest of the formats. */
+/* Bytes that measure_requantized_open charges: the largest block in the largest of the formats. */
 uint64_t measure_requantized_bytes(const engine_parts *e, const quality_options *q);
 nib_status measure_requantized_open(measure_requantized *c, const engine_parts *e, const quality_options *q,
                                     nib_error *err);

@@ -17,7 +17,7 @@ struct layout {
     const model *m;
     block *blocks;      /* [n_block] */
     layout_arrays *own; /* [n_block]: what blocks[b] points to */
-    bool stacks;        /* blocks that are copied get room for second slices */
+    bool stacks;        /* copied blocks have capacity for second slices */
     page_layout pages;  /* of what blocks are in the end */
 };
 

@@ -39,8 +39,8 @@ typedef struct weight {
     uint64_t bytes; /* resident, pack_bytes */
     const weight_piece *pieces;
     int n_piece;
-    pack_format over; /* bits > 0: the second slice of a stack, what weight first_slice of its block, in this
-                         format, leaves over of the values; an op of its own adds its product */
+    pack_format over; /* bits > 0: the second slice of a stack: the residual of weight first_slice of its
+                         block in this format; an op of its own adds its product */
     int first_slice;
     bool by_column;       /* its rounding takes weights of its columns: */
     const float *columns; /* [k], the engine's; NULL: none (yet) */
@@ -56,8 +56,8 @@ typedef struct weight {
 static inline bool weight_is_second(const weight *w) {
     return w->over.bits > 0;
 }
-/* The matrix has another format than what the file has, packed: the blocks of a file keep their type when
- * they are packed, and floats stay PACK_ROWS. */
+/* Whether the matrix has another format than the packed format of the file's type: packed blocks keep their
+ * type, and floats stay PACK_ROWS. */
 static inline bool weight_is_rounded(const weight *w) {
     return !w->vector && w->format.layout == PACK_TILE && w->format.type == TYPE_F32;
 }

@@ -99,10 +99,10 @@ typedef struct op {
         int n_codes; /* OP_NORM: the next so many ops are products, they alone read `out`, and its floats need
                         not be stored when they take integers; 0: store them */
         int n_join;  /* OP_LINEAR: so many products from here on read the same input; 0: just this one */
-        int n_tail; /* OP_LINEAR: so many ops behind those products go element by element over columns as wide
-                       as each product's: whoever computes some columns does all of it for them */
-        bool feeds_cache; /* what OP_ATTENTION stores depends on it, or it is OP_ATTENTION: the ops of rows of
-                             which nothing else is wanted */
+        int n_tail;  /* OP_LINEAR: number of element-wise ops after those products, with the same columns: the
+                        thread that computes some columns executes all of them for these columns */
+        bool feeds_cache; /* the op feeds the KV cache, or it is OP_ATTENTION: the ops that cache_only rows
+                             need */
     } fuse;
     struct {
         uint64_t weight_bytes; /* read once whatever the number of rows, in the resident format */

@@ -279,7 +279,7 @@ static nib_status measure_kernels(const machine *m, const hardware_options *o, p
     trial *t = NULL;
     out->n_thread = pool_size(threads);
     if (n_byte == 0)
-        return NIB_OK; /* no room: they stay guesses */
+        return NIB_OK; /* the list is full: defaults are used */
     NIB_TRY(pool_open(1, &one, err));
     nib_status status = trial_open(kernels_table(), threads, n_byte, o->cancel, &t, err);
     const int n_width = NUM_COUNT(widths);

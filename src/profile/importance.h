@@ -49,7 +49,7 @@ typedef struct importance {
 
 void importance_clear(importance *p); /* zeroed is fine */
 
-/* Room for the sums, all 0. */
+/* Allocates the sums, all 0. */
 nib_status importance_begin(importance *p, int n_layer, int n_prompt, nib_error *err);
 /* One token's signals in a layer. */
 void importance_add(importance *p, int prompt, int layer, const double signals[IMPORTANCE_N]);

@@ -13,7 +13,7 @@
 enum {
     LEARNED_BITS = 9,    /* widths of weights: 1...8, and 0 for floats */
     LEARNED_SECONDS = 7, /* of the runs of one kind, the last ones are kept */
-    MAX_LEARNED = 192    /* kinds; the one that was seen longest ago makes room */
+    MAX_LEARNED = 192    /* maximum number of kinds; the oldest one is replaced */
 };
 
 /* The work of one generated token: what the cost formula is made of. */

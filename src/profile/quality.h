@@ -31,7 +31,7 @@ typedef struct quality {
 } quality;
 
 void quality_clear(quality *q); /* zeroed is fine */
-/* Room for n_block blocks and these formats, everything "not measured". */
+/* Allocates n_block blocks and these formats, everything "not measured". */
 nib_status quality_begin(quality *q, int n_block, const char *const *formats, int n_format, nib_error *err);
 
 /* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts>-quality.json; caller frees. NULL: no memory. */

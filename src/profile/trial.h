@@ -69,7 +69,7 @@ void trial_use(trial *t, pool *threads);
  * be true by themselves, at the price of noise where others are busy. At first not. */
 void trial_by_clock(trial *t, bool on);
 /* How many bytes to rotate here: several times the last cache, at least 1 GiB, within what is free and
- * within cap (NIB_AUTO: none). 0: there is no room. */
+ * within cap (NIB_AUTO: none). 0: too little memory. */
 uint64_t trial_bytes(uint64_t l3, uint64_t ram_free, uint64_t cap);
 
 /* Prepares the weights of a shape. To be called before trial_rows for it. */

@@ -17,7 +17,7 @@ typedef struct pack_whole {
     uint16_t scale, min; /* halves */
 } pack_whole;
 
-/* Finds it from the whole row (raw, of file_type, k elements). values: room for 256 floats. Formats whose
+/* Finds it from the whole row (raw, of file_type, k elements). values: scratch of 256 floats. Formats whose
  * groups share nothing give zeros. */
 pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_id file_type, const void *row,
                             int64_t k, float *values);

@@ -6,7 +6,7 @@
 #include "base/thread.h"
 #include "model/as_gguf.h"
 
-/* Room for the rows that are worked on; made once, for the longest row. */
+/* Scratch memory for rows; allocated once, for the longest row. */
 typedef struct row_scratch {
     int64_t n_value; /* values that it holds */
     uint8_t *raw;    /* as the file has them */

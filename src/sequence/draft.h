@@ -13,7 +13,7 @@
 
 enum { DRAFT_MAX = 32, DRAFT_ROWS = 96 /* of a pass with proposals, at most */ };
 
-/* Seconds of a pass by its rows. Zeroed: nothing is known. */
+/* Seconds of a pass by its rows. Zeroed: unknown. */
 typedef struct draft_cost {
     double seconds[DRAFT_ROWS + 1]; /* 0: not known */
     int64_t at[DRAFT_ROWS + 1];     /* n_pass when it was measured last */
@@ -21,27 +21,27 @@ typedef struct draft_cost {
 } draft_cost;
 
 void draft_cost_note(draft_cost *c, int64_t n_row, double seconds);
-/* What n_row rows are expected to take; where more rows were never tried, or long ago, little more than
- * fewer: they are tried then. 0: nothing is known. */
+/* Predicted seconds of n_row rows. If more rows were never tried, or long ago, little more than for fewer
+ * rows, so that they are tried. 0: unknown. */
 double draft_cost_of(const draft_cost *c, int64_t n_row);
 
-/* Where proposals come from; how often each is right is counted apart. */
+/* The source of proposals; the acceptance rate is counted for each. */
 typedef enum draft_kind { DRAFT_SHORT, DRAFT_LONG, DRAFT_MODEL, DRAFT_KINDS } draft_kind;
 
 typedef struct draft {
     draft_kind kind;                               /* a short or a long match, or a model's */
     int32_t tokens[DRAFT_MAX];                     /* that are proposed */
     int64_t n;                                     /* of them; those that are computed now */
-    int64_t n_same;                                /* the proposal continues a match of so many tokens */
+    int64_t n_same;                                /* length of the match that the proposal continues */
     double right[DRAFT_KINDS], wrong[DRAFT_KINDS]; /* proposals so far; older ones count less */
     int64_t n_row, n_right;                        /* proposed and drawn since the beginning */
 } draft;
 
 void draft_begin(draft *d);
-/* What followed the longest earlier match of the end of tokens[0..n): at most n_max tokens into d->tokens;
- * d->n becomes their number, 0 where nothing matches. */
+/* Proposes the tokens that followed the longest earlier match of the end of tokens[0..n): at most n_max, into
+ * d->tokens; d->n becomes their number, 0 without a match. */
 void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max);
-/* A pass in which proposals may be: what it has without them. */
+/* A pass that may get proposals: its rows and time without them. */
 typedef struct draft_pass {
     int64_t n_row;
     double n_token; /* that it gives */
@@ -49,10 +49,10 @@ typedef struct draft_pass {
     double each;    /* that each proposal takes before it */
 } draft_pass;
 
-/* How many of the d->n to compute, at least n_min, in such a pass: those that give the most tokens a second.
- * d->n becomes it; returns the tokens that are expected of them. */
+/* Chooses how many of the d->n to compute in such a pass, at least n_min: the number with the most tokens a
+ * second. Sets d->n to it, and returns the expected number of accepted tokens. */
 double draft_choose(draft *d, const draft_cost *c, int64_t n_min, const draft_pass *p);
-/* The pass is done: n_right of the d->n were drawn. d->n becomes 0. */
+/* To be called after the pass: n_right of the d->n were accepted. d->n becomes 0. */
 void draft_note(draft *d, int64_t n_right);
 
 #endif

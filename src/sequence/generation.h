@@ -9,13 +9,13 @@
 #include "text/tokenizer.h"
 #include "tiers/ledger.h"
 
-/* What an answer is made with. All of it is borrowed and outlives the answers. */
+/* The setup of an answer. Everything is borrowed and outlives the answers. */
 typedef struct generation_setup {
     ledger *ledger;
     const tokenizer *tokenizer; /* NULL: ids alone, without text */
     grammar_store *grammars;    /* NULL: no answer is held to one */
     int64_t n_vocab;
-    int32_t n_best; /* logits that there are of each step, the largest; 0: all */
+    int32_t n_best; /* number of the largest logits in each step; 0: all */
 } generation_setup;
 
 typedef struct generation {
@@ -37,10 +37,10 @@ typedef struct generation {
     nib_error failed; /* the grammar cannot go on (NIB_OK: it can); only this answer ends */
 } generation;
 
-/* NIB_E_USAGE for options that mean nothing, or that the engine was not opened for. */
+/* NIB_E_USAGE for invalid options, or options that the engine was not opened for. */
 nib_status generation_check(const generation_setup *with, const nib_generate_options *o, nib_error *err);
 
-/* Everything that generating needs is allocated here. n_ctx: positions of the sequence, its prompt included.
+/* Allocates all memory of the generation. n_ctx: positions of the sequence, its prompt included.
  * options and result stay the caller's until the generation is closed; on failure it is closed. */
 nib_status generation_open(generation *g, const generation_setup *with, const nib_generate_options *o,
                            int64_t n_ctx, nib_result *result, nib_error *err);
@@ -49,14 +49,15 @@ nib_status generation_open(generation *g, const generation_setup *with, const ni
  * computed next. */
 nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
                            int32_t *token, nib_error *err);
-/* How many of the largest logits it looks at; 0: all, or more than max. The same from its opening on.
- * *n_change: how many logits are changed before, at most, when n_past tokens are known. */
+/* Number of the largest logits that it reads; 0: all, or more than max. Constant after opening. *n_change:
+ * maximum number of logits that are changed first, when n_past tokens are known. */
 int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change);
-/* Those changes, of the row of the last of the tokens; how many. how: its `first` and `n` are the caller's.
+/* Writes these changes for the row of the last token and returns their number. how: the caller sets its
+ * `first` and `n`.
  */
 int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past, logit_change *out,
                            logit_row *how);
-/* generation_feed with those alone, changed, as sampler_draw_best takes them. */
+/* generation_feed with only these logits, already changed, as in sampler_draw_best. */
 nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,
                                 nib_error *err);
 /* The result gets the text. Zeroed is fine. */

@@ -1,6 +1,6 @@
-/* sampler.c - see sampler.h. With top-k only the k best are ever kept: most logits are seen by one comparison
- * of a block's largest with the worst of them. Without it candidates stand in a heap, best first, and only as
- * many are ordered as the cuts need. */
+/* sampler.c - see sampler.h. With top-k only the k best are kept: most logits are handled by one comparison
+ * of a block's largest with the smallest kept one. Without it candidates are in a heap, best first, and only
+ * as many are sorted as the cuts need. */
 #include "sequence/sampler.h"
 
 #include "base/mem.h"

@@ -17,7 +17,7 @@ typedef struct candidate {
 typedef struct sampler {
     nib_sampling how;
     int64_t n_vocab;
-    int64_t n_list;  /* candidates that are looked at: top_k or n_vocab; 0: greedy */
+    int64_t n_list;  /* candidates that are considered: top_k or n_vocab; 0: greedy */
     candidate *list; /* [n_list]; NULL when greedy without penalties needs none */
     float *weight;   /* [n_list] of the candidates, scratch */
     int32_t *count;  /* [n_vocab], all zero between calls; NULL without penalties */
@@ -25,7 +25,7 @@ typedef struct sampler {
     uint64_t bytes; /* of all of these */
 } sampler;
 
-/* NIB_E_USAGE for values that mean nothing (top_p above 1, a negative temperature, ...). */
+/* NIB_E_USAGE for invalid values (top_p above 1, a negative temperature, ...). */
 nib_status sampler_check(const nib_sampling *how, nib_error *err);
 uint64_t sampler_bytes(const nib_sampling *how, int64_t n_vocab);
 nib_status sampler_open(sampler *s, const nib_sampling *how, int64_t n_vocab, nib_error *err);
@@ -34,16 +34,16 @@ void sampler_close(sampler *s); /* zeroed is fine */
 /* logits [n_vocab]; past[0..n) the sequence so far, for the penalties. A NaN is never drawn. */
 int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64_t n_past);
 
-/* How many of the largest logits it looks at, penalties and bias included; 0: all, or more than max. */
+/* Number of the largest logits that it reads, penalties and bias included; 0: all, or more than max. */
 int32_t sampler_n_best(const sampler *s, int32_t max);
-/* How many logits the penalties change, of n_past tokens: at most. */
+/* Maximum number of logits that the penalties change after n_past tokens. */
 int64_t sampler_max_changes(const sampler *s, int64_t n_past);
-/* Which logits the penalties and a bias change, for who finds the largest after them: at most n_bias and
- * sampler_max_changes. bias: a token once at most. Returns how many. */
+/* Writes the changes by penalties and bias, for a back end that selects the largest logits after them: at
+ * most n_bias + sampler_max_changes. bias: each token at most once. Returns their number. */
 int64_t sampler_changes(sampler *s, const int32_t *past, int64_t n_past, const nib_logit_bias *bias,
                         int64_t n_bias, logit_change *out);
-/* The same token from those alone [at least sampler_n_best], the largest first, of equal ones the smaller id
- * first; changed already. */
+/* Draws the same token from the largest logits only [at least sampler_n_best], largest first, of equal ones
+ * the smaller id first; already changed. */
 int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits);
 
 #endif

@@ -10,8 +10,8 @@ typedef struct stop_list {
     size_t n;
 } stop_list;
 
-/* The first place in text[from..n) where a stop string begins and ends; SIZE_MAX: none. What lies before
- * `from` is known to begin none. */
+/* The first place in text[from..n) where a stop string begins and ends; SIZE_MAX: none. No stop string begins
+ * before `from`. */
 size_t stop_find(const stop_list *stop, const char *text, size_t from, size_t n);
 
 /* Bytes at the end of text[from..n) that may still become a stop string: they are not to be shown yet. Never

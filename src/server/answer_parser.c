@@ -1,5 +1,5 @@
-/* answer_parser.c - see answer_parser.h. What is not decided yet is held; each turn of the loop decides about
- * the front of it. */
+/* answer_parser.c - see answer_parser.h. Undecided text is held; each turn of the loop decides about the
+ * front of it. */
 #include "server/answer_parser.h"
 
 #include "base/jsonx.h"

@@ -1,4 +1,4 @@
-/* call.c - bodies as OpenAI's API has them. What has a range is a row of a table. */
+/* call.c - parses bodies of OpenAI's API. A field with a range is a row of a table. */
 #include "server/call_parts.h"
 
 #include "base/mem.h"

@@ -20,7 +20,7 @@ typedef struct call {
     const char *schema_name; /* where such an API has a tool's schema; NULL: where chats have it */
     json_t *prompts;         /* CALL_COMPLETION: an array of texts and of arrays of ids */
     nib_sampling sampling;
-    int64_t max_tokens; /* -1: as many as there is room for */
+    int64_t max_tokens; /* -1: as many as fit */
     int64_t seed;
     bool has_seed;
     int32_t n; /* answers to each prompt */

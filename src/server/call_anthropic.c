@@ -1,4 +1,4 @@
-/* call_anthropic.c - bodies as Anthropic's API has them. */
+/* call_anthropic.c - parses bodies of Anthropic's API. */
 #include "server/call_parts.h"
 
 #include "base/num.h"

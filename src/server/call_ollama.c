@@ -1,4 +1,4 @@
-/* call_ollama.c - bodies as Ollama's API has them. */
+/* call_ollama.c - parses bodies of Ollama's API. */
 #include "server/call_parts.h"
 
 #include "base/num.h"

@@ -1,5 +1,5 @@
-/* call_tools.c - tools, and what was called before, in the ways in which the APIs say it. All of them become
- * what chats have, which is what templates know. */
+/* call_tools.c - tools and earlier calls, in the different notations of the APIs. All of them are converted
+ * to the form of chats, which templates expect. */
 #include "server/call_parts.h"
 
 #include <stdio.h>

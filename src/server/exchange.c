@@ -1,11 +1,11 @@
-/* exchange.c - what libmicrohttpd calls: a request comes in piece by piece, an answer goes out.
+/* exchange.c - the callbacks of libmicrohttpd: a request arrives piece by piece, an answer is sent.
  *
  *     first look --> body --> handled --> reply                       (all but answers, and every fault)
  *                                 |-----> suspended --> whole answer
  *                                 '-----> stream: taken from the job, suspended while there is nothing
  *
- * A request that is refused is read to its end before that is said, since many clients look for an answer
- * only then; one that is too long for that is answered at once. */
+ * A refused request is read to its end before the refusal is sent, since many clients read the answer only
+ * then. A body that is too long for that is answered at once. */
 #include "server/parts.h"
 
 #include "base/escape.h"

@@ -1,4 +1,4 @@
-/* logprobs.c - tokens one by one: their text, and how likely they were. */
+/* logprobs.c - the text and the log-probability of each token. */
 #include "server/parts.h"
 
 #include "base/jsonx.h"

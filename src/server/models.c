@@ -1,10 +1,10 @@
-/* models.c - which models are loaded.
+/* models.c - the loaded models.
  *
- *     unloaded --(asked for)--> waited for --(loaded)--> held --(no exchange, no job)--> idle --> unloaded
+ *     unloaded --(requested)--> waited for --(loaded)--> held --(no exchange, no job)--> idle --> unloaded
  *
- * A request names its model on libmicrohttpd's thread. One that is not loaded is waited for: the connection
- * is suspended until load.c has loaded the model. The thread that computes gives a model its engine and takes
- * it away, between two steps. */
+ * A request names its model on libmicrohttpd's thread. If it is not loaded, the connection is suspended until
+ * load.c has loaded it. The computing thread gives a model its engine and takes it away, between two steps.
+ */
 #include "server/parts.h"
 
 #include "base/mem.h"
@@ -89,7 +89,7 @@ static void learn(served *m, const nib_model_info *info) {
     m->arch = arch;
 }
 
-/* 0: all sequences have room at the same time. */
+/* 0: all sequences fit at the same time. */
 static int64_t positions_of(const server *s, const nib_model_info *info) {
     const int64_t n = info->n_session - s->options.n_beside;
     return s->options.n_position ? s->options.n_position : n < s->n_sequence ? n * info->n_ctx : 0;

@@ -1,4 +1,4 @@
-/* ollama.c - answers as Ollama's API writes them: a line of JSON for each piece, and the lists of models. */
+/* ollama.c - writes answers of Ollama's API: a line of JSON for each piece, and the lists of models. */
 #include "server/output_items.h"
 
 #include "base/jsonx.h"

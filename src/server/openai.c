@@ -1,4 +1,4 @@
-/* openai.c - answers as OpenAI's API writes them: chat completions, and completions. */
+/* openai.c - writes answers of OpenAI's API: chat completions, and completions. */
 #include "server/output_items.h"
 
 #include "base/jsonx.h"

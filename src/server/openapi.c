@@ -1,5 +1,5 @@
-/* openapi.c - what the server answers, described for programs. Numbers, texts and truths come from the tables
- * by which bodies are read; what has a shape of its own is written here. */
+/* openapi.c - the server's interface in OpenAPI. Numbers, texts and booleans come from the tables that parse
+ * bodies; structured members are written here. */
 #include "server/parts.h"
 
 #include "base/num.h"

@@ -1,6 +1,4 @@
-/* output_items.c - what dialects share that have an answer in items, and those that give it as a message with
- * parts.
- */
+/* output_items.c - shared by dialects with an answer in items, or as a message with parts. */
 #include "server/output_items.h"
 
 #include "base/jsonx.h"

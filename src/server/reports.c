@@ -1,4 +1,4 @@
-/* reports.c - how the server does: for people, programs and Prometheus. */
+/* reports.c - the state of the server: for people, programs and Prometheus. */
 #include "server/parts.h"
 
 #include "base/num.h"

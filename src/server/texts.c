@@ -1,4 +1,4 @@
-/* texts.c - what the model's tokenizer and its template do, without an answer. */
+/* texts.c - requests to the model's tokenizer and template, without an answer. */
 #include "server/parts.h"
 
 #include "base/jsonx.h"

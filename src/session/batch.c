@@ -1,12 +1,12 @@
-/* batch.c - many generations in one step loop (continuous batching: a place that becomes free is taken by the
- * next request between two steps).
+/* batch.c - many generations in one step loop (continuous batching: the next request takes a free place
+ * between two steps).
  *
- * A slot is a place for one sequence; its page table is there from the beginning. Requests go from the queue
- * to a slot to the list of those that are done. Pages are reserved once, for n_position positions; a request
- * is admitted when the pages that it may need at most fit beside those of the others, so that none is ever
- * missing in the middle of an answer, or, where that was asked for, before (batch_pages.c).
+ * A slot is a place for one sequence; its page table exists from the beginning. Requests move from the queue
+ * to a slot, and then to the list of ended requests. Pages are reserved once, for n_position positions. A
+ * request is admitted when the pages that it may need at most fit beside those of the others, so that no
+ * answer ever lacks a page; with optimistic admission earlier (batch_pages.c).
  *
- * batch_requests.c has requests before and after, batch_slots.c and batch_step.c what happens between. */
+ * batch_requests.c has requests before and after, batch_slots.c and batch_step.c the steps between. */
 #include "session/batch_parts.h"
 
 #include "base/mem.h"
@@ -80,7 +80,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
         NIB_TRY(engine_open_prefixes(b->engine, b->kv_type, o->prefix_cache,
                                      o->prefix_bytes ? o->prefix_bytes : PREFIX_BYTES, b->n_ctx, &b->disk,
                                      err));
-    nib_memory now; /* the engine's own plan has room for one sequence */
+    nib_memory now; /* the engine's own plan reserves one sequence */
     ledger_report(b->on.ledger, &now);
     ledger_plan(b->on.ledger, NIB_TIER_RAM,
                 NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->on.ledger, NIB_TIER_RAM)));

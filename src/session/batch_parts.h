@@ -37,7 +37,7 @@ typedef struct slot {
     double served;  /* of its client, when this step began */
     draft draft;
     int64_t n_fed; /* rows of this step whose logits gave a token */
-    bool follows;  /* the next row of this step goes on with what was drawn */
+    bool follows;  /* the next row of this step is the drawn token */
     bool loads;    /* there may be more of its prompt on disk */
 } slot;
 
@@ -52,13 +52,13 @@ struct nib_batch {
     draft_cost cost;
     draft_model *draft_model; /* NULL: no draft model */
     prefill_budget prefill;
-    double latency_s;             /* that a step with running answers is to take; 0: any */
-    fairness fairness;            /* under the lock */
-    int64_t n_decode;             /* rows of answers in this step */
-    int32_t n_best;               /* of a row's logits, those that this step's answers look at; 0: all */
-    bool optimistic;              /* requests are admitted before all that they may need is free */
-    uint64_t n_paused;            /* answers that had to pause; under the lock */
-    bool decodes;                 /* no prompt has rows in this step */
+    double latency_s;  /* target of a step with running answers; 0: none */
+    fairness fairness; /* under the lock */
+    int64_t n_decode;  /* rows of answers in this step */
+    int32_t n_best;    /* number of a row's largest logits that this step's answers read; 0: all */
+    bool optimistic;   /* optimistic admission: before all pages that a request may need are free */
+    uint64_t n_paused; /* preempted answers; under the lock */
+    bool decodes;      /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
     int64_t n_page, n_page_free;  /* reserved; of those, nobody may need */
     int32_t n_slot;
@@ -76,12 +76,12 @@ void batch_append(request_list *list, request *r);
 request *batch_pop(request_list *list); /* NULL: it is empty */
 void batch_remove(request_list *list, request *r);
 void batch_request_free(request *r); /* NULL is fine */
-/* Positions that the request has at most, the last token is not computed with; and pages. */
+/* Maximum positions of the request (its last token is not computed), and its pages. */
 int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 
 /* ---- batch_pages.c; the lock is held ---- */
-void batch_preempt(nib_batch *b); /* for the next step: pauses answers where pages are short */
+void batch_preempt(nib_batch *b); /* for the next step: preempts answers if pages are short */
 bool batch_resume(nib_batch *b);  /* resumes paused answers; false: some stay paused */
 /* Whether a request can be admitted, and with how many pages */
 bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
@@ -89,7 +89,7 @@ bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t 
 /* ---- batch_slots.c; the lock is held ---- */
 void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how);
 void batch_end_cancelled(nib_batch *b);
-void batch_admit(nib_batch *b); /* those that wait, as far as there is room */
+void batch_admit(nib_batch *b); /* admits waiting requests as far as they fit */
 int32_t batch_count_left(nib_batch *b);
 
 #endif

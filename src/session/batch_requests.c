@@ -1,4 +1,4 @@
-/* batch_requests.c - requests of a batch: added, cancelled, taken when they are done. */
+/* batch_requests.c - requests of a batch: added, cancelled, taken after they ended. */
 #include "session/batch_parts.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* batch_step.c - one step of a batch: whose rows are computed, whose token is drawn. */
+/* batch_step.c - one step of a batch: selects the rows to compute, and samples the tokens. */
 #include "session/batch_parts.h"
 
 #include <string.h>

@@ -18,13 +18,13 @@ nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot
                             draft_model **out, nib_error *err);
 void draft_model_close(draft_model *g); /* NULL is fine */
 
-/* Of n_max tokens behind tokens[0..n), how many its context has room for. */
+/* Of n_max tokens after tokens[0..n), how many fit its context. */
 int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max);
-/* The n_out that it says follow tokens[0..n) into out; draft_model_can allows them. What it has not seen of
- * the text is computed first. */
+/* Proposes n_out tokens after tokens[0..n) into out, as many as draft_model_can allows. New tokens of the
+ * text are computed first. */
 nib_status draft_model_follow(draft_model *g, int32_t slot, const int32_t *tokens, int64_t n, int64_t n_out,
                               int32_t *out, nib_error *err);
-/* Seconds that one more token takes; 0: none was ever made. */
+/* Seconds of one more token; 0: unknown. */
 double draft_model_cost(const draft_model *g);
 
 #endif

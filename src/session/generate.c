@@ -1,4 +1,4 @@
-/* generate.c - prompt to answer in a session: compute, draw, compute the token that was drawn. */
+/* generate.c - prompt to answer in a session: compute, sample, compute the sampled token. */
 #include "session/session.h"
 
 #include "base/mem.h"

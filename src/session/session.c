@@ -1,5 +1,5 @@
-/* session.c - one sequence: what is already computed of a prefix is kept, the rest goes through the step
- * loop (step.h). */
+/* session.c - one sequence: the computed part of a prefix is reused, the rest goes through the step loop
+ * (step.h). */
 #include "session/session.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@ void nib_session_options_init(nib_session_options *options) {
     memset(options, 0, sizeof *options);
 }
 
-/* Logits, then room for the tokens. */
+/* Logits, then the tokens. */
 static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
     const uint64_t bytes = engine_session_tables(s->engine, n_ctx);
     NIB_TRY(tier_region_open(&s->tables, device_host(), s->on.ledger, NIB_OWNER_ACTIVATIONS, bytes, true,

@@ -26,18 +26,18 @@ typedef struct sync_options {
     int64_t *n_computed;      /* may be NULL: tokens that were not reused */
 } sync_options;
 
-/* What a public call returns: NIB_E_CANCELLED answers the cancel. */
+/* The status of a public call; NIB_E_CANCELLED clears a pending cancel. */
 nib_status session_answer(nib_session *s, nib_status status);
 
 /* nib_session_sync and nib_session_forward; leaves the cancel flag as it is. */
 nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, const sync_options *o,
                         nib_error *err);
 
-/* The next token: what sync does with one more token, without looking at the others. */
+/* Appends the next token, like sync with one more token, without comparing the others. */
 nib_status session_append(nib_session *s, int32_t token, nib_error *err);
 
-/* The same, but of its logits the largest n alone come, at most the back end's max_best; the session's own
- * are not valid. */
+/* The same with only the n largest logits, at most the back end's max_best; the session's own logits are
+ * invalid then. */
 typedef struct session_best {
     int32_t n;
     const logit_changer *changer; /* NULL: none */

@@ -1,4 +1,4 @@
-/* text.c - the engine's tokenizer from outside. */
+/* text.c - the public functions of the engine's tokenizer. */
 #include "engine/engine.h"
 #include "grammar/schema.h"
 

@@ -12,7 +12,7 @@ typedef struct merge_word {
     const char *text;
 } merge_word;
 
-/* Room for n symbols and one start more; what was there is gone. */
+/* Reserves n symbols and n + 1 starts; drops the old content. */
 nib_status merge_reserve(merge_scratch *s, size_t n, nib_error *err);
 /* Joins the best pair of the *n symbols until there is none, and says how many are left. NIB_E_MODEL when
  * there are no steps left. */

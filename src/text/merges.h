@@ -34,7 +34,7 @@ typedef struct merges {
 } merges;
 #define MERGE_FREE UINT32_MAX
 
-/* Room for n pairs. */
+/* Reserves n pairs. */
 nib_status merges_init_pairs(merges *m, size_t n, nib_error *err);
 void merges_deinit(merges *m);
 /* Of two equal pairs the later rank stays, as a dictionary would keep it. */

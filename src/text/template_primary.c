@@ -42,7 +42,7 @@ static tpl_node *parse_parens(tpl_parser *p, int line) {
     return n && tpl_expect(p, T_RPAREN) ? n : NULL;
 }
 
-/* Appends more to *all, which has room for *cap bytes of its own. */
+/* Appends more to *all, whose own capacity is *cap bytes. */
 static bool join_string(tpl_parser *p, tpl_str *all, size_t *cap, const tpl_str *more) {
     const size_t n = all->n + more->n;
     char *data = (char *)(uintptr_t)all->data;

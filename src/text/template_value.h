@@ -38,7 +38,8 @@ typedef enum tpl_type {
 #undef TPL_X
 } tpl_type;
 
-/* Room behind a string that one concatenation may take, so that `x = x + piece` in a loop is linear. */
+/* Spare bytes after a string, which one concatenation may use, so that `x = x + piece` in a loop is linear.
+ */
 typedef struct tpl_grow {
     size_t used, cap;
 } tpl_grow;

@@ -113,7 +113,7 @@ static int64_t type_of(const tokenizer *t, int32_t id) {
     return t->merges.kind != MERGES_BYTES && vocab_byte_value(text, n) >= 0 ? 6 : 1;
 }
 
-/* Room of n of each, and of the texts that holes get. */
+/* Allocates n of each, and the texts for missing ids. */
 typedef struct tokens {
     meta_string *text;
     int64_t *type;

@@ -1,4 +1,4 @@
-/* device_host.c - host memory as a device: the pages come from the system, a copy is a copy. */
+/* device_host.c - host memory as a device: the system gives the pages, and a copy is a memcpy. */
 #include "tiers/device.h"
 
 #include "base/mem.h"

@@ -59,7 +59,7 @@ void kv_pool_close(kv_pool *pool); /* NULL is fine; nobody refers to its pages *
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
 
-/* Room for n pages more; NIB_E_NOFIT, NIB_E_NOMEM. */
+/* Reserves n more pages; NIB_E_NOFIT, NIB_E_NOMEM. */
 nib_status kv_pool_reserve(kv_pool *pool, int64_t n, nib_error *err);
 void kv_pool_unreserve(kv_pool *pool, int64_t n);
 

@@ -103,7 +103,7 @@ static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
     return NIB_OK;
 }
 
-/* Starts jobs while there is room and the list has some. */
+/* Starts jobs while reads are free and the list has jobs. */
 static nib_status fill(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
     bool done;

@@ -60,7 +60,7 @@ nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err) {
     return NIB_OK;
 }
 
-/* Staging for loading needs no room of its own: the ring comes after it. */
+/* Staging for loading needs no memory of its own: it is released before the ring is allocated. */
 static nib_status load_some(pager *p, nib_error *err) {
     const pager_options *o = &p->options;
     const int n_thread = pool_size(o->threads);

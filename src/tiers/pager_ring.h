@@ -34,7 +34,7 @@ struct reader {
 
 /* All with the lock. */
 
-/* The next page to an empty slot, and how it is read; NULL: there is none, or no room. */
+/* The next page to an empty slot, and how it is read; NULL: no such page, or no free slot. */
 slot *reader_take(reader *r);
 /* How a slot's page is read now. */
 void reader_plan(reader *r, slot *s);

@@ -41,7 +41,7 @@ static bool goes_first(const pages *p, int a, int b) {
     return x->last < y->last;
 }
 
-/* Room for page `i`, which has come; false: it is the one that does not stay. */
+/* Evicts pages so that page `i` fits; false: `i` itself is not kept. */
 static bool evict(pages *p, int i) {
     while (p->left < p->t->bytes[i]) {
         int victim = -1;

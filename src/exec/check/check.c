@@ -149,8 +149,8 @@ static nib_status check_open(const backend_setup *s, backend **out, nib_error *e
 
 /* ---- weights ---- */
 
-/* Weights that are not the pager's, each for itself. Room for them is made as they come: it is for measuring
- * only. */
+/* Copies of weights that are not the pager's, each on its own. Their memory is allocated on demand: only
+ * measurements use them. */
 static nib_status copy_replaced(check *c, const block *of, nib_error *err) {
     device *d = c->base.device;
     const uint64_t n_byte = bytes_of_views(c->run.weights.views, of->n_weight);

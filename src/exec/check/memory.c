@@ -1,4 +1,4 @@
-/* memory.c - see memory.h. A copy is done when the call returns. */
+/* memory.c - see memory.h. A copy is complete when the call returns. */
 #include "exec/check/memory.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* attend.c - attention: rows join the cache, then heads and rows are shared out. */
+/* attend.c - attention: rows are appended to the KV cache, then heads and rows are split among threads. */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"

@@ -28,7 +28,7 @@ static chosen_for weight_at(const layout *lay, const choices *r, const uint8_t *
     return (chosen_for){&layout_block(lay, b)->weights[at - r->first[b]], NUM_MIN(act_bits[b], 8)};
 }
 
-/* list has room for every weight; pointers into it stay valid. */
+/* list has capacity for every weight, so pointers into it stay valid. */
 static void choose_all(choices *r, const layout *lay, const policy *p, const kernel_table *t,
                        const uint8_t *act_bits, int n_weight) {
     for (int i = 0; i < n_weight; i++) {

@@ -1,5 +1,5 @@
-/* head.c - the output head in two steps (shortlist.h). One row at a time; who computes which
- * columns changes no bit. */
+/* head.c - the output head with a shortlist (shortlist.h). One row at a time; the split of columns among
+ * threads changes no bit. */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"

@@ -1,11 +1,10 @@
 /* interpreter.c - see interpreter.h.
  *
  * A block's program runs in one pool_run, except where the calling thread has to fetch something between two
- * ops: rows of an embedding that is not resident, or a matrix. Matrices that come whole, several in a page
- * perhaps, are ops like the resident ones while their page is there; a matrix that comes in pieces of rows is
- * one op for each piece. What a thread knows about integer activations passes from one pool_run to the next,
- * so that a norm that made them, or a product before, serves all pieces. worker.h says when threads wait for
- * each other. */
+ * ops: rows of an embedding that is not resident, or a matrix. A matrix that is whole in a page is an op like
+ * the resident ones while its page is pinned; a matrix in several pieces of rows is one op for each piece. A
+ * thread's notes about quantized activations persist from one pool_run to the next, so that the output of a
+ * norm, or of an earlier product, serves all pieces. worker.h describes the barriers. */
 #include "exec/cpu/interpreter.h"
 
 #include "exec/cpu/worker.h"

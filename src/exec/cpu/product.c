@@ -1,4 +1,4 @@
-/* product.c - products, and the integer activations that they read. */
+/* product.c - products, and the quantized activations that they read. */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"

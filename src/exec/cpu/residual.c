@@ -1,5 +1,5 @@
-/* residual.c - products that get back what rounding took: the channels of a row are chosen when it becomes
- * integers, by the thread that does that, and every thread adds their part to the columns that it has just
+/* residual.c - products with rounding residuals: the channels of a row are chosen when it is quantized, by
+ * the thread that quantizes it, and every thread adds the residuals' part to the columns that it has just
  * computed. */
 #include "exec/cpu/worker.h"
 

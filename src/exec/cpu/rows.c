@@ -1,4 +1,4 @@
-/* rows.c - ops that go row by row or element by element. */
+/* rows.c - row-wise and element-wise ops. */
 #include "exec/cpu/worker.h"
 
 #include "kernels/kernels.h"

@@ -1,4 +1,4 @@
-/* shortlist.c - see shortlist.h: what it takes, and how it is made. head.c uses it. */
+/* shortlist.c - see shortlist.h: the size of the sketch, and its construction. head.c uses it. */
 #include "exec/cpu/shortlist.h"
 
 #include "base/num.h"

@@ -1,4 +1,4 @@
-/* workspace.c - see workspace.h. One table of sizes gives both the layout and what is charged. */
+/* workspace.c - see workspace.h. One table of sizes gives both the layout and the charged bytes. */
 #include "exec/cpu/workspace.h"
 
 #include "base/mem.h"
