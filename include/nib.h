@@ -272,6 +272,8 @@ typedef struct nib_traffic {
     double wait_s;   /* seconds that computing waited for reads */
     double head_share; /* mean share of the output head's rows that were computed; below 1 with the shortlist
                           (n_best) */
+    uint64_t residual_reads, residual_bytes; /* of residuals that are on disk */
+    double residual_wait_s;                  /* seconds that all threads together waited for them */
 } nib_traffic;
 
 /* Waits until a running pass ends. */

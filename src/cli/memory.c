@@ -69,9 +69,11 @@ void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out)
 json_t *cli_traffic_json(nib_engine *engine) {
     nib_traffic t;
     nib_engine_traffic(engine, &t);
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f}", "loaded", (json_int_t)t.loaded, "streamed",
-                     (json_int_t)t.streamed, "pass", (json_int_t)t.pass, "passes", (json_int_t)t.n_pass,
-                     "wait_s", t.wait_s, "head_share", t.head_share);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f}", "loaded", (json_int_t)t.loaded,
+                     "streamed", (json_int_t)t.streamed, "pass", (json_int_t)t.pass, "passes",
+                     (json_int_t)t.n_pass, "wait_s", t.wait_s, "head_share", t.head_share, "residual_reads",
+                     (json_int_t)t.residual_reads, "residual_bytes", (json_int_t)t.residual_bytes,
+                     "residual_wait_s", t.residual_wait_s);
 }
 
 void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
@@ -83,6 +85,10 @@ void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
     if (t.head_share < 1)
         terminal_line(&s, "  output head    %8.1f %%  of it computed for a token: the rest cannot be drawn",
                       t.head_share * 100);
+    if (t.residual_reads > 0)
+        terminal_line(&s, "  residuals      %10s  in %llu reads, threads waited %.2f s for them",
+                      num_format_size(t.residual_bytes, streamed), (unsigned long long)t.residual_reads,
+                      t.residual_wait_s);
     if (t.streamed == 0 || t.n_pass == 0)
         return;
     terminal_line(&s, "  streamed       %10s  in %llu passes, computing waited %.2f s for it",

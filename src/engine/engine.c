@@ -148,15 +148,20 @@ void nib_engine_memory(const nib_engine *e, nib_memory *out) {
 
 void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
     pager_stats s = {0};
+    residual_read back;
     pthread_mutex_lock(&e->step.lock);
     if (e->pager)
         pager_get_stats(e->pager, &s);
+    residuals_count(e->residuals, &back);
     *out = (nib_traffic){s.bytes_loaded + e->sketch_read,
                          s.bytes_streamed,
                          s.pass_bytes,
                          e->step.n_pass,
                          s.wait_s,
-                         e->core.has_sketch ? e->core.kind->shortlist_share(e->backend) : 1};
+                         e->core.has_sketch ? e->core.kind->shortlist_share(e->backend) : 1,
+                         back.n,
+                         back.n_byte,
+                         back.wait_s};
     pthread_mutex_unlock(&e->step.lock);
 }
 

@@ -71,8 +71,8 @@ uint64_t residuals_bytes(const engine_core *e) {
         return UINT64_MAX;
     if (!residual_disk_wanted(e, all))
         return all;
-    return scales + (uint64_t)e->set.n_thread *
-                        residual_disk_gather(salient_count(longest_row(e->layout), e->set.k_chunk));
+    const int64_t k = longest_row(e->layout);
+    return scales + (uint64_t)e->set.n_thread * residual_reader_bytes(salient_count(k, e->set.k_chunk), k);
 }
 
 nib_status residuals_check(const engine_core *e, nib_error *err) {
@@ -281,9 +281,10 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     mem_free(path);
     NIB_TRY(status);
     status = make(r, original, err);
+    const int64_t k = longest_row(r->e->layout);
     if (status == NIB_OK && r->is_on_disk)
         status = residual_disk_finish(&r->disk, &r->use, pool_size(r->e->threads),
-                                      salient_count(longest_row(r->e->layout), r->use.max_k_chunk), err);
+                                      salient_count(k, r->use.max_k_chunk), k, err);
     if (status == NIB_OK)
         status = residual_kinds_open(&r->kinds, r->e->layout, r->of, r->first, err);
     if (status == NIB_OK)
@@ -390,6 +391,12 @@ uint64_t residuals_read(const engine_residuals *r, const tune_choice *c) {
                    (uint64_t)of->n * sizeof *of->scale;
     }
     return sum;
+}
+
+void residuals_count(const engine_residuals *r, residual_read *out) {
+    memset(out, 0, sizeof *out);
+    for (int i = 0; r && i < r->disk.n_reader; i++)
+        residual_reader_count(r->disk.readers[i], out);
 }
 
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err) {

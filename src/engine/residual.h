@@ -27,6 +27,8 @@ const residual_kinds *residuals_kinds(const engine_residuals *r);
 void residuals_choose(engine_residuals *r, const tune_choice *c);
 /* Bytes of residuals that a token reads with the current choice. */
 uint64_t residuals_read(const engine_residuals *r, const tune_choice *c);
+/* What was read of those on disk since they were opened; r NULL: nothing. No pass runs meanwhile. */
+void residuals_count(const engine_residuals *r, residual_read *out);
 /* Of the layout as it is now: NIB_E_USAGE when a plan has given a matrix with a residual another format. */
 nib_status residuals_check(const engine_core *e, nib_error *err);
 

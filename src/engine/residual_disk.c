@@ -24,10 +24,6 @@ bool residual_disk_wanted(const engine_core *e, uint64_t all) {
     return !num_add_u64(sum, ledger_process_usage().now, &sum) || sum > cap - cap / OTHERS;
 }
 
-uint64_t residual_disk_gather(int64_t n_channel) {
-    return (uint64_t)num_round_up(n_channel * (RESIDUAL_GATHER + (int64_t)sizeof(salient)), RESIDUAL_ALIGN);
-}
-
 static char *own_path(const char *folder) {
     static atomic_int made;
     char name[64];
@@ -58,8 +54,21 @@ nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_er
     return NIB_OK;
 }
 
+static nib_status open_readers(residual_disk *d, int n_thread, int64_t n_channel, int64_t k, nib_error *err) {
+    const uint64_t each = residual_reader_bytes(n_channel, k);
+    d->readers = mem_calloc((size_t)n_thread, sizeof(residual_reader *));
+    if (!d->readers)
+        return nib_fail_nomem(err, (uint64_t)n_thread * sizeof(residual_reader *), "readers of residuals");
+    NIB_TRY(tier_region_open(&d->gather, device_host(), d->ledger, NIB_OWNER_STAGING,
+                             (uint64_t)n_thread * each, false, "channels of residuals", err));
+    for (; d->n_reader < n_thread; d->n_reader++)
+        NIB_TRY(residual_reader_open(d->file, d->gather.at + (uint64_t)d->n_reader * each, n_channel, k,
+                                     &d->readers[d->n_reader], err));
+    return NIB_OK;
+}
+
 nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
-                                nib_error *err) {
+                                int64_t k, nib_error *err) {
     file_writer *out = d->out;
     d->out = NULL;
     tier_region_close(&d->staging);
@@ -67,16 +76,16 @@ nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_threa
     const nib_status status = file_open(d->path, 0, &d->file, err);
     (void)unlink(d->path);
     NIB_TRY(status);
-    use->file = d->file;
-    use->gather_each = residual_disk_gather(n_channel);
-    NIB_TRY(tier_region_open(&d->gather, device_host(), d->ledger, NIB_OWNER_STAGING,
-                             (uint64_t)n_thread * use->gather_each, false, "channels of residuals", err));
-    use->gather = d->gather.at;
+    NIB_TRY(open_readers(d, n_thread, n_channel, k, err));
+    use->readers = d->readers;
     return NIB_OK;
 }
 
 void residual_disk_close(residual_disk *d) {
     file_writer_abort(d->out);
+    for (int i = 0; i < d->n_reader; i++)
+        residual_reader_close(d->readers[i]);
+    mem_free(d->readers);
     if (d->file)
         file_close(d->file);
     tier_region_close(&d->staging);

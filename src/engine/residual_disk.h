@@ -1,6 +1,6 @@
 /* residual_disk.h - residuals whose codes are in a file under --scratch, used when RAM cannot hold them
- * beside all weights. Their scales stay in RAM, and the channels of a row are read when its products are
- * computed (exec/cpu/residual.c). The file is unlinked once it is complete, so nothing is left of it. */
+ * beside all weights. Their scales stay in RAM, and the channels of a row are read while its products are
+ * computed (exec/residual_reader.h). The file is unlinked once it is complete, so nothing is left of it. */
 #ifndef NIB_ENGINE_RESIDUAL_DISK_H
 #define NIB_ENGINE_RESIDUAL_DISK_H
 
@@ -12,26 +12,26 @@ typedef struct residual_disk {
     file_writer *out;
     char *path;
     ledger *ledger;
-    uint64_t charged;    /* bytes of disk */
-    uint64_t written;    /* so far */
-    tier_region staging; /* of one matrix while residuals are made */
-    tier_region gather;  /* what threads read channels to */
+    uint64_t charged;          /* bytes of disk */
+    uint64_t written;          /* so far */
+    tier_region staging;       /* of one matrix while residuals are made */
+    tier_region gather;        /* what threads read channels to */
+    residual_reader **readers; /* [n_reader], NULL: not opened */
+    int n_reader;
 } residual_disk;
 
 /* Whether residuals go to disk: --scratch is set, and weights, residuals (`all` bytes) and the process's
  * current memory exceed seven eighths of --ram. */
 bool residual_disk_wanted(const engine_core *e, uint64_t all);
-/* Bytes of RAM for each thread, for this many channels of the widest row. */
-uint64_t residual_disk_gather(int64_t n_channel);
 /* Before the first one is made: n_byte is charged to the disk. largest: bytes of one matrix's. */
 nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n_byte, uint64_t largest,
                               nib_error *err);
 /* Writes r's codes, which are in d->staging; r has none after that. *at: where they begin. */
 nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_error *err);
-/* After all were written: frees the staging, opens the file, and allocates the threads' memory for this many
- * channels. */
+/* After all were written: frees the staging, opens the file, and opens a reader for each thread
+ * (use->readers), for rows of k channels that choose at most n_channel. */
 nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
-                                nib_error *err);
+                                int64_t k, nib_error *err);
 void residual_disk_close(residual_disk *d); /* zeroed is fine */
 
 #endif

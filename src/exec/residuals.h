@@ -4,11 +4,7 @@
 #ifndef NIB_EXEC_RESIDUALS_H
 #define NIB_EXEC_RESIDUALS_H
 
-#include "base/file.h"
-#include "kernels/salient.h"
-#include "quant/residual.h"
-
-enum { RESIDUAL_GATHER = 256 /* bytes of a channel that are read together */ };
+#include "exec/residual_reader.h"
 
 typedef struct residual_use {
     const residual *of;     /* [first[n_block]]: weight w of block b has first[b] + w; k 0: none */
@@ -22,13 +18,11 @@ typedef struct residual_use {
     const float *const
         *by;      /* as `of`, with SALIENT_WEIGHTED and SALIENT_STATIC: [k], what magnitudes are
                      multiplied with before channels are chosen, or what stands for them; else NULL */
-    void *memory; /* all of them, or with `file` their scales */
+    void *memory; /* all of them, or with readers their scales */
     uint64_t n_byte;
-    file *file;         /* of their codes, `rows` being NULL; NULL: they are in memory */
-    const uint64_t *at; /* as `of`, with `file`: where a weight's begin in it */
-    uint8_t *gather;    /* with `file`: for each thread gather_each bytes, RESIDUAL_GATHER for each channel of
-                           the widest row, and behind them a salient for each */
-    uint64_t gather_each;
+    residual_reader *const *readers; /* of each thread, where their codes are in a file, `rows` being NULL;
+                                        NULL: they are in memory */
+    const uint64_t *at;              /* as `of`, with readers: where a weight's begin in the file */
 } residual_use;
 
 /* NULL: none. r NULL: there are no residuals at all. */

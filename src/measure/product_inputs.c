@@ -70,7 +70,12 @@ nib_status measure_product_inputs(const char *name, const nib_engine_options *op
     o.stream = true;
     o.activation = 16;
     o.learn = false;
-    const engine_want want = {.n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = &p};
+    const engine_want want = {.n_row = n_row,
+                              /* A block is read again for each prompt, where it does not stay: what a cap
+                               * leaves is used. Without one memory should not depend on the model's size. */
+                              .keep_nothing = o.ram == NIB_AUTO,
+                              .keep_free = later_bytes,
+                              .user = &p};
     nib_engine *engine = NULL;
     NIB_TRY(engine_open(name, &o, &want, &engine, err));
     const engine_parts parts = engine_parts_of(engine);

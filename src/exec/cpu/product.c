@@ -201,8 +201,11 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
     const job *j = w->j;
     const kernel_choice *by = j->cell->other_views ? NULL : choices_of(j->e->choices, j->cell->block, o->w);
     const view *v = matrix_of(w, o);
+    const bool gets_back = j->e->residuals && v->format.layout == PACK_TILE && n0 < n1;
+    if (gets_back)
+        residual_ask(w, o, j->part_row + n0, j->part_row + n1);
     product_columns(w, o, v, by, j->part_row, n0, n1);
-    if (j->e->residuals && v->format.layout == PACK_TILE && n0 < n1)
+    if (gets_back)
         residual_columns(w, o, j->part_row + n0, j->part_row + n1,
                          worker_at(w, o->out, 0, o->n) + j->part_row + n0);
 }

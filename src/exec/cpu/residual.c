@@ -39,50 +39,51 @@ static void fail(const job *j, const nib_error *why) {
     atomic_store_explicit(j->dropped, true, memory_order_relaxed);
 }
 
-/* Of weight i of all, those bytes of the row's channels, into the thread's memory. */
-static bool read_channels(const worker *w, int i, const salient *from, int32_t n, int64_t first,
-                          int64_t n_byte, uint8_t *to) {
-    const residual_use *use = w->j->e->residuals;
-    nib_error why;
-    for (int32_t c = 0; c < n; c++) {
-        const uint64_t at = use->at[i] + (uint64_t)(from[c].at * use->of[i].step + first);
-        if (file_read_at(use->file, to + (int64_t)c * RESIDUAL_GATHER, at, (uint64_t)n_byte, &why) !=
-            NIB_OK) {
-            fail(w->j, &why);
-            return false;
-        }
-    }
-    return true;
+static const act_rows *rows_of(const worker *w) {
+    return w->acts.own ? &w->j->e->ws->own[w->thread] : &w->j->e->ws->act;
 }
 
-/* As residual_columns, with codes in a file: so many outputs at a time as RESIDUAL_GATHER bytes have, from a
- * multiple of BLOCK on, which are whole bytes and groups of any width. */
-static void columns_of_file(worker *w, const op *o, const residual *of, const act_rows *rows, int64_t n0,
-                            int64_t n1, float *y) {
-    enum { BLOCK = 64 };
+static residual_rows picked(const worker *w, const op *o, const residual *of) {
     const executor *e = w->j->e;
-    const residual_use *use = e->residuals;
-    const int i = use->first[w->j->cell->block] + o->w;
-    uint8_t *codes = use->gather + (uint64_t)w->thread * use->gather_each;
-    salient *near = (salient *)(void *)(codes + e->ws->n_salient * RESIDUAL_GATHER);
-    for (int64_t n = n0, end; n < n1; n = end) {
-        const int64_t base = n - n % BLOCK, first = base * of->bits / 8;
-        end = NUM_MIN(base + RESIDUAL_GATHER * 8 / of->bits, n1);
-        const int64_t n_byte = NUM_MIN(num_round_up(end - base, BLOCK) * of->bits / 8, of->step - first);
-        for (int64_t r = 0; r < w->j->cell->n_row; r++) {
-            const salient *from = rows->salient + r * e->ws->n_salient;
-            const int32_t n_from = rows->n_salient[r];
-            const residual part = {.bits = of->bits,
-                                   .n = end - base,
-                                   .k = n_from,
-                                   .step = RESIDUAL_GATHER,
-                                   .rows = codes,
-                                   .scale = of->scale + base};
-            if (job_is_dropped(w->j) || !read_channels(w, i, from, n_from, first, n_byte, codes))
-                return;
-            for (int32_t c = 0; c < n_from; c++)
-                near[c] = (salient){c, from[c].x};
-            e->kernels->residual_add(&part, near, n_from, n - base, end - base, y + r * o->n + n - n0);
+    const act_rows *rows = rows_of(w);
+    return (residual_rows){of,
+                           e->residuals->at[e->residuals->first[w->j->cell->block] + o->w],
+                           rows->salient,
+                           rows->n_salient,
+                           e->ws->n_salient,
+                           w->j->cell->n_row};
+}
+
+void residual_ask(worker *w, const op *o, int64_t n0, int64_t n1) {
+    const residual_use *use = w->j->e->residuals;
+    const residual *of = residuals_of(use, w->j->cell->block, o->w);
+    if (!of || !use->readers)
+        return;
+    const residual_rows rows = picked(w, o, of);
+    residual_reader_ask(use->readers[w->thread], &rows, 0, n0, n1);
+}
+
+/* As residual_columns, piece by piece; the first one is on its way. */
+static void columns_of_file(worker *w, const op *o, const residual *of, int64_t n0, int64_t n1, float *y) {
+    const executor *e = w->j->e;
+    const residual_rows rows = picked(w, o, of);
+    residual_reader *reader = e->residuals->readers[w->thread];
+    nib_error why;
+    for (residual_piece p = {.end = n0}; p.end < n1 || p.end_row < rows.n_row;) {
+        if (p.end_row == rows.n_row)
+            residual_reader_ask(reader, &rows, 0, p.end, n1);
+        else if (p.end_row > 0)
+            residual_reader_ask(reader, &rows, p.end_row, p.n0, p.end);
+        const nib_status status = residual_reader_wait(reader, &p, &why);
+        if (status != NIB_OK)
+            fail(w->j, &why);
+        if (status != NIB_OK || job_is_dropped(w->j))
+            return;
+        for (int64_t r = p.row; r < p.end_row; r++) {
+            const int32_t n = rows.n_pick[r];
+            const salient *near = residual_reader_near(reader, rows.picks + r * rows.max_pick, n);
+            e->kernels->residual_add(&p.part, near, n, p.n0 - p.base, p.end - p.base,
+                                     y + r * o->n + p.n0 - n0);
         }
     }
 }
@@ -90,9 +91,9 @@ static void columns_of_file(worker *w, const op *o, const residual *of, const ac
 void residual_columns(worker *w, const op *o, int64_t n0, int64_t n1, float *y) {
     const executor *e = w->j->e;
     const residual *of = residuals_of(e->residuals, w->j->cell->block, o->w);
-    const act_rows *rows = w->acts.own ? &e->ws->own[w->thread] : &e->ws->act;
-    if (of && e->residuals->file) {
-        columns_of_file(w, o, of, rows, n0, n1, y);
+    const act_rows *rows = rows_of(w);
+    if (of && e->residuals->readers) {
+        columns_of_file(w, o, of, n0, n1, y);
         return;
     }
     for (int64_t n = n0, end; of && n < n1; n = end) {

@@ -143,7 +143,9 @@ int run_linear(worker *w, const op *o);
 /* The channels of row r of the cell that products get back, beside its integers; only where the executor has
  * residuals. */
 void residual_choose(worker *w, const float *x, int64_t k, int64_t r, bool own, int matrix);
-/* What they add to columns [n0, n1) of op o's product, y being the first of them. */
+/* Before columns [n0, n1) of op o's product are computed: what has to be read for them is read meanwhile. */
+void residual_ask(worker *w, const op *o, int64_t n0, int64_t n1);
+/* What they add to those columns, y being the first of them; residual_ask was called for the same. */
 void residual_columns(worker *w, const op *o, int64_t n0, int64_t n1, float *y);
 
 /* ---- head.c ---- */
