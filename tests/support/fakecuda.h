@@ -21,10 +21,12 @@ void fake_cuda_fail_in(long n); /* the n-th call from now on, and all behind it,
 void fake_cuda_others(size_t bytes);
 void fake_cuda_driver(size_t bytes); /* what opening it takes; 0 until it is called */
 long fake_cuda_calls(void);
-long fake_cuda_taken(void);        /* products that took the codes which the launch before them had left */
-long fake_cuda_replayed(void);     /* launches that were part of a graph */
-long fake_cuda_fetched(void);      /* rows that residuals were fetched for */
-long fake_cuda_wide(void);         /* rows of products of many */
+long fake_cuda_taken(void);    /* products that took the codes which the launch before them had left */
+long fake_cuda_replayed(void); /* launches that were part of a graph */
+long fake_cuda_fetched(void);  /* rows that residuals were fetched for */
+long fake_cuda_wide(void);     /* rows of products of many */
+enum { FAKE_BY_RULE, FAKE_BY_SPLIT, FAKE_BY_BITS };
+long fake_cuda_by(int way);        /* rows of products of few, by one of these */
 long fake_cuda_sampled(void);      /* rows whose best logits were looked for */
 long fake_cuda_prompt(void);       /* rows of attention of prompts */
 long fake_cuda_moved(void);        /* pages that moved between the host and the device */

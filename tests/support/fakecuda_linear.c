@@ -63,11 +63,11 @@ static void multiply(const kernel_table *t, const view *v, act_format f, const r
     linear_run(t, &a, 0, v->n);
 }
 
-static void product(const view *v, const row_memory *r, bool two, const float *bias, float *y) {
+static void product(const view *v, const row_memory *r, int bits, bool two, const float *bias, float *y) {
     const kernel_table *t = kernels_table_for("ref");
-    const act_format f = act_format_for(&v->format, 8);
+    const act_format f = act_format_for(&v->format, bits);
     outlier outliers[ACT_OUTLIERS];
-    const int n = two ? 0 : act_extract_outliers(t, 8, r->x, v->k, r->remaining, outliers);
+    const int n = two ? 0 : act_extract_outliers(t, bits, r->x, v->k, r->remaining, outliers);
     t->act_quantize(f, n ? r->remaining : r->x, v->k, r->codes);
     multiply(t, v, f, r, bias, y);
     if (two) {
@@ -115,7 +115,7 @@ static void linear_row(const cuda_linear *a, const view *w, const row_memory *r,
         memcpy(r->x, x, (size_t)w->k * sizeof *x);
     for (int i = 0; i < a->n_w; i++) {
         float *y = r->y[a->gated ? i : 0];
-        product(&w[i], r, a->two, real(a->bias[i]), y);
+        product(&w[i], r, a->act_bits == 4 ? 4 : 8, a->two, real(a->bias[i]), y);
         if (a->gated && i == 0)
             continue;
         if (a->gated)
@@ -164,17 +164,87 @@ static int multiply_rows(const cuda_linear *a) {
     return 0;
 }
 
-int fake_linear(const cuda_linear *a, cuda_stream s) {
+/* ---- ways of computing a product ----
+ *
+ * The same bits whichever it is, as on a GPU; by the clock of events Split is the fastest one. Bitwise is
+ * there for one row alone and cannot do rows longer than 64; one is of another device. */
+enum { RULE_US = 200, SPLIT_US = 100, BITS_US = 150, WIDE_US = 400 };
+
+static int by_way(const cuda_linear *a, int way, int (*own)(const cuda_linear *a, cuda_stream s)) {
     CALL();
-    (void)s;
     kept_launch *k = fake_keep();
     if (k) {
-        k->linear = fake_linear;
+        k->linear = own;
         k->u.linear = *a;
         return 0;
     }
+    fake.n_by[way] += a->n_row;
     return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? fake_misuse("a product of no or too many rows")
                                                     : multiply_rows(a);
+}
+static int by_rule(const cuda_linear *a, cuda_stream s) {
+    (void)s;
+    fake.late += fake.recording ? 0 : RULE_US;
+    return by_way(a, FAKE_BY_RULE, by_rule);
+}
+static int by_split(const cuda_linear *a, cuda_stream s) {
+    (void)s;
+    fake.late += fake.recording ? 0 : SPLIT_US;
+    return by_way(a, FAKE_BY_SPLIT, by_split);
+}
+static int by_bits(const cuda_linear *a, cuda_stream s) {
+    (void)s;
+    if (a->w[0].k > 64)
+        return CUDA_UNSUPPORTED;
+    fake.late += fake.recording ? 0 : BITS_US;
+    return by_way(a, FAKE_BY_BITS, by_bits);
+}
+static int by_wide(const cuda_linear *a, cuda_stream s) {
+    fake.late += WIDE_US;
+    return fake_wide(a, s);
+}
+
+static bool can_few(const pack_format *f, int64_t n_row) {
+    return f->packing == PACK_PARTS && n_row <= CUDA_MAX_ROWS;
+}
+static bool can_one(const pack_format *f, int64_t n_row) {
+    return can_few(f, n_row) && n_row == 1;
+}
+static bool can_wide(const pack_format *f, int64_t n_row) {
+    return f->packing == PACK_PARTS && n_row > CUDA_MAX_ROWS;
+}
+
+const cuda_strategy *fake_strategies(int *n) {
+    static const cuda_strategy all[] = {
+        {.row = {.name = "padding", .can = can_few, .rule_from = 1, .rule_rows = CUDA_MAX_ROWS},
+         .launch = by_rule},
+        {.row = {.name = "split", .can = can_few}, .launch = by_split},
+        {.row = {.name = "bitwise", .can = can_one}, .launch = by_bits},
+        {.row = {.name = "bitwise.other", .can = can_few}, .launch = by_bits, .before = 80},
+        {.row = {.name = "padding.wide", .can = can_wide, .rule_from = 1, .rule_rows = STRATEGY_ANY_ROWS},
+         .launch = by_wide},
+    };
+    *n = sizeof all / sizeof *all;
+    return all;
+}
+
+int fake_linear(const cuda_linear *a, cuda_stream s) {
+    const int e = a->by ? a->by->launch(a, s) : CUDA_UNSUPPORTED;
+    return e == CUDA_UNSUPPORTED ? by_way(a, FAKE_BY_RULE, fake_linear) : e;
+}
+
+static int unit_run(int rounds, unsigned *sink, cuda_stream s) {
+    CALL();
+    (void)s;
+    fake.late += rounds;
+    return rounds < 1 || !is_there(sink) ? fake_misuse("a unit does nothing") : 0;
+}
+const cuda_unit *fake_units(int *n) {
+    static const cuda_unit all[] = {{"s8", 8, 8, 75, unit_run, 1 << 20},
+                                    {"b1 and", 1, 1, 80, unit_run, 1 << 23},
+                                    {"of a newer one", 4, 4, 100, unit_run, 1 << 22}};
+    *n = sizeof all / sizeof *all;
+    return all;
 }
 
 /* Many rows, with the bits of few. */

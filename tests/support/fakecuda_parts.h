@@ -46,6 +46,8 @@ extern struct fake_state {
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
     long n_replayed, n_sampled, n_fetched;
+    long n_by[3]; /* rows of products by the rule, Split, Bitwise */
+    long late;    /* microseconds that ways of computing products took beside calls */
     bool replaying;
     enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
 } fake;
@@ -74,6 +76,8 @@ int fake_gtile(const view *w, bool to_gpu, cuda_stream s);
 size_t fake_codes_bytes(int64_t k);
 size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two);
 int fake_linear(const cuda_linear *a, cuda_stream s);
+const cuda_strategy *fake_strategies(int *n);
+const cuda_unit *fake_units(int *n);
 int64_t fake_wide_from(void);
 size_t fake_wide_scratch(int64_t n_row, int64_t k);
 int fake_wide(const cuda_linear *a, cuda_stream s);

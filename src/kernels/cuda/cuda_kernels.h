@@ -27,10 +27,11 @@
 extern "C" {
 #endif
 #include "kernels/logit_change.h"
+#include "kernels/strategy.h"
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 10, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 11, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -54,16 +55,21 @@ typedef struct cuda_codes {
     const float *norm; /* of the product that takes it; not written while the graph runs */
 } cuda_codes;
 
+typedef struct cuda_strategy cuda_strategy;
+
 /* y = x . w^T for 1..CUDA_MAX_ROWS rows, with activations of 8 bits quantized per group as
  * act_format_for(w, 8) says. */
 typedef struct cuda_linear {
-    view w[3]; /* of one format and k; all read the same rows */
+    const cuda_strategy *by; /* a way of computing it; NULL, or one that cannot: by the rule. The bits are the
+                                same */
+    view w[3];               /* of one format and k; all read the same rows */
     int n_w;
     int64_t n_row;
     const float *x; /* [n_row, ldx], 16-byte aligned rows */
     int64_t ldx;
     const float *norm; /* [k], 16-byte aligned: x stands for RMSNorm(x) * norm; NULL: for itself */
     float eps;
+    int act_bits;         /* of the activations: 8 (or 0), or 4, whose codes are -7..7 */
     bool two;             /* 16-bit activations: a second row of 8 bits holds what the first left over */
     bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */
     act_kind act;         /* gated */
@@ -204,6 +210,26 @@ typedef struct cuda_residual_add {
 
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
+/* A way of computing `linear`, or products of many rows (`wide`). `row` says for which formats and numbers of
+ * columns (rows, or twice as many for `two`); it has no run. The first row is the rule: it computes as
+ * `linear` does without a strategy. */
+struct cuda_strategy {
+    strategy row; /* the first member: a kernel_table lists it */
+    int (*launch)(const cuda_linear *a,
+                  cuda_stream s); /* CUDA_UNSUPPORTED: not with this k, or on this device */
+    int since, before; /* compute capability (75, 80, ...): from `since` on, below `before`; 0: all */
+};
+
+/* What multiplies slices of codes on the device (kernels/dpr.h): w_bits by a_bits. */
+typedef struct cuda_unit {
+    const char *name;
+    uint8_t w_bits, a_bits;
+    int since; /* compute capability */
+    /* Queues `rounds` rounds on every multiprocessor; *sink is written only if a sum is odd beyond reason. */
+    int (*run)(int rounds, unsigned *sink, cuda_stream s);
+    int64_t products; /* of slices: of one round, on all multiprocessors; 0 until a device was opened */
+} cuda_unit;
+
 typedef struct cuda_kernels {
     int version; /* CUDA_KERNELS_VERSION */
 
@@ -276,6 +302,11 @@ typedef struct cuda_kernels {
     int (*read_all)(const void *data, size_t bytes, unsigned *sink, cuda_stream s);
     /* Random codes and scales near `scale` for a PACK_TILE matrix with PACK_SCALE_F16. */
     int (*random_matrix)(const view *w, float scale, uint64_t seed, cuda_stream s);
+
+    /* -- ways of computing a product (ADAngel; docs/paper-adangel.md) -- */
+    /* Those of every device, the rule first; `since` and `before` say which are not this one's. */
+    const cuda_strategy *(*strategies)(int *n);
+    const cuda_unit *(*units)(int *n);
 } cuda_kernels;
 
 const cuda_kernels *nib_cuda_kernels(void);

@@ -333,6 +333,17 @@ template <class Kernel> static int prepare(Kernel kernel, size_t shared) {
 /* Defined by the files of their families, gathered in table.cu. */
 int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
 size_t linear_scratch(int64_t n_row, int64_t k, bool two);
+/* By one of its kernels, as strategies are; by the rule: whichever suits the rows and the device. */
+enum linear_kind { LINEAR_BY_RULE, LINEAR_ONE, LINEAR_KEPT, LINEAR_PAIR, LINEAR_CLUSTER, LINEAR_MANY };
+int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);
+/* The same products by slices of both operands (sliced.cuh). */
+size_t sliced_scratch(int64_t k);
+int bitwise_launch(const cuda_linear *a, cuda_stream s);
+int bitwise_xor_launch(const cuda_linear *a, cuda_stream s);
+int split_launch(const cuda_linear *a, cuda_stream s);
+/* strategies.cu */
+const cuda_strategy *device_strategies(int *n);
+const cuda_unit *device_units(int *n);
 int linear_launch(const cuda_linear *a, cuda_stream s);
 size_t codes_bytes(int64_t k);
 int64_t wide_from(void);
@@ -362,5 +373,6 @@ int random_matrix_launch(const view *w, float scale, uint64_t seed, cuda_stream 
 int device_sm_count(void);
 int device_shared_bytes(void);
 int device_major(void);
+int device_capability(void); /* 75, 80, ... */
 
 #endif

@@ -488,7 +488,7 @@ template <int EIGHTS> static linear_kernel many_kernel(int bits, bool halves) {
                        : nullptr;
 }
 
-static int job_make(const cuda_linear *a, linear_job *j) {
+int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = linear_job{};
@@ -546,12 +546,14 @@ static int job_make(const cuda_linear *a, linear_job *j) {
         j->group_shift++;
     if (!one_kernel(f->bits, j->slice == 16))
         return CUDA_UNSUPPORTED;
-    j->top = 127;
+    j->top = a->act_bits == 4 ? 7 : 127;
     j->x = a->x;
     j->norm = a->norm;
     j->eps = a->eps;
     j->two = a->two;
-    j->coded = j->n_col == 1 && j->act_group == 32 && j->slice == 32 ? (const uint8_t *)a->codes : nullptr;
+    j->coded = j->n_col == 1 && j->act_group == 32 && j->slice == 32 && j->top == 127
+                   ? (const uint8_t *)a->codes
+                   : nullptr;
     return 0;
 }
 
@@ -561,7 +563,7 @@ static int job_make(const cuda_linear *a, linear_job *j) {
  * which would leave another multiprocessor without work. So a launch of many panels takes 11/20 of the memory
  * and one of few, which follows it in a model, 9/20: beside a block of the first fits one of the second, and
  * no other. No warp has more stages than chunks to read. */
-static size_t job_shared_bytes(linear_job *j, size_t others, int blocks) {
+size_t linear_shared_bytes(linear_job *j, size_t others, int blocks) {
     enum { OWN = 11776 /* what the driver and static arrays take of a block */, RESERVED = 1024 };
     const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
     const int64_t most =
@@ -589,31 +591,44 @@ size_t codes_bytes(int64_t k) {
 size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
     const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K, n_col = n_row * (two ? 2 : 1);
     const int eights = n_eight((int)(n_col < MAX_CLUSTER_COLUMNS ? n_col : MAX_CLUSTER_COLUMNS));
-    return many_layout(k_pad, two && eights < 4 ? 4 : eights).bytes;
+    const size_t own = many_layout(k_pad, two && eights < 4 ? 4 : eights).bytes, sliced = sliced_scratch(k);
+    return own > sliced ? own : sliced;
 }
 
 static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s) {
     const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
-    const size_t room = job_shared_bytes(j, others, blocks);
+    const size_t room = linear_shared_bytes(j, others, blocks);
     const int e = prepare(kernel, room);
     return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), room, s, *j);
 }
 
-/* The kernel that multiplies several columns, and groups of eight columns that a launch of it takes. */
+/* The kernel that multiplies several columns, and groups of eight columns that a launch of it takes; 0: it
+ * cannot. */
 struct way {
-    enum { ANY, KEPT, PAIR, CLUSTER } kernel;
+    linear_kind kernel;
     int eights;
 };
-static way way_find(linear_job *j, const pack_format *f) {
+static way way_by_rule(linear_job *j, const pack_format *f) {
     int eights =
         j->n_col <= MAX_KEPT_COLUMNS ? kept_eights(j, f, j->n_col) : 0; /* more: clusters are faster */
     if (eights)
-        return {way::KEPT, eights};
+        return {LINEAR_KEPT, eights};
     if (j->n_col <= MAX_COLUMNS && (eights = pair_eights(j, f, j->n_col)) > 0)
-        return {way::PAIR, eights};
+        return {LINEAR_PAIR, eights};
     eights = cluster_eights(j, f, j->n_col);
-    return eights ? way{way::CLUSTER, eights}
-                  : way{way::ANY, n_eight(j->n_col < MAX_COLUMNS ? j->n_col : MAX_COLUMNS)};
+    return eights ? way{LINEAR_CLUSTER, eights}
+                  : way{LINEAR_MANY, n_eight(j->n_col < MAX_COLUMNS ? j->n_col : MAX_COLUMNS)};
+}
+static way way_find(linear_job *j, const pack_format *f, linear_kind kind) {
+    const int most = kind == LINEAR_KEPT ? (int)MAX_KEPT_COLUMNS : (int)MAX_COLUMNS;
+    const int n_col = j->n_col < most ? j->n_col : most;
+    switch (kind) {
+    case LINEAR_KEPT: return {kind, kept_eights(j, f, n_col)};
+    case LINEAR_PAIR: return {kind, pair_eights(j, f, n_col)};
+    case LINEAR_CLUSTER: return {kind, cluster_eights(j, f, j->n_col)};
+    case LINEAR_MANY: return {kind, n_eight(n_col)};
+    default: return way_by_rule(j, f);
+    }
 }
 
 static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) {
@@ -625,19 +640,19 @@ static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) 
     j->meta = (const float4 *)(scratch + at.meta);
     j->factor = (const float *)(scratch + at.factor);
     j->lift = (const float *)(scratch + at.lift);
-    const meta_order order = by.kernel == way::ANY       ? META_SUMS
-                             : by.kernel == way::CLUSTER ? META_PLAIN
-                             : by.kernel == way::PAIR    ? META_PAIRS
-                                                         : kept_order(j->n_col);
+    const meta_order order = by.kernel == LINEAR_MANY      ? META_SUMS
+                             : by.kernel == LINEAR_CLUSTER ? META_PLAIN
+                             : by.kernel == LINEAR_PAIR    ? META_PAIRS
+                                                           : kept_order(j->n_col);
     int e = prepare(quantize, 0);
     if (!e)
         e = launch(quantize, dim3((unsigned)a->n_row, (unsigned)row_pieces(*j)), dim3(THREADS), 0, s, *j,
                    eights, order, a->ldx, scratch);
-    if (e || by.kernel != way::ANY)
-        return e                        ? e
-               : by.kernel == way::KEPT ? kept_launch(j, eights, s)
-               : by.kernel == way::PAIR ? pair_launch(j, eights, s)
-                                        : cluster_launch(j, eights, s);
+    if (e || by.kernel != LINEAR_MANY)
+        return e                          ? e
+               : by.kernel == LINEAR_KEPT ? kept_launch(j, eights, s)
+               : by.kernel == LINEAR_PAIR ? pair_launch(j, eights, s)
+                                          : cluster_launch(j, eights, s);
     const bool halves = j->slice == 16;
     return run((eights == 1 ? many_kernel<1> : many_kernel<2>)(bits, halves), j, many_bytes(halves), s);
 }
@@ -648,32 +663,37 @@ static int run_one(const cuda_linear *a, linear_job *j, cuda_stream s) {
     return run(one_kernel(a->w[0].format.bits, j->slice == 16), j, one_bytes(*j), s);
 }
 
-/* Rows [first, first + n). */
-static int run_rows(const cuda_linear *a, int64_t first, int64_t n, cuda_stream s) {
+/* Rows [first, first + n). One that is left over goes alone. */
+static int run_rows(const cuda_linear *a, linear_kind kind, int64_t first, int64_t n, cuda_stream s) {
     cuda_linear part = *a;
     linear_job j;
     part.n_row = n;
     part.x += first * a->ldx;
     for (int i = 0; i < a->n_w; i++)
         part.y[i] += first * a->ldy[i];
-    const int e = job_make(&part, &j);
+    const int e = linear_job_make(&part, &j);
     if (e)
         return e;
     if (j.n_col == 1)
         return run_one(&part, &j, s);
-    return run_many(&part, &j, way_find(&j, &a->w[0].format), s);
+    const way by = way_find(&j, &a->w[0].format, kind);
+    return by.eights ? run_many(&part, &j, by, s) : run_many(&part, &j, way_by_rule(&j, &a->w[0].format), s);
 }
 
-int linear_launch(const cuda_linear *a, cuda_stream s) {
+int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s) {
     linear_job j;
     if (a->n_row < 1 || a->n_row > CUDA_MAX_ROWS)
         return CUDA_UNSUPPORTED;
     const int each = a->two ? 2 : 1;
-    int e = job_make(a, &j);
+    int e = linear_job_make(a, &j);
     if (e)
         return e;
-    const int64_t most = 8 * way_find(&j, &a->w[0].format).eights / each;
+    if ((kind == LINEAR_ONE && j.n_col > 1) || (kind > LINEAR_ONE && j.n_col == 1))
+        return CUDA_UNSUPPORTED;
+    const int64_t most = 8 * way_find(&j, &a->w[0].format, kind).eights / each;
+    if (most < 1)
+        return CUDA_UNSUPPORTED;
     for (int64_t first = 0; first < a->n_row && !e; first += most)
-        e = run_rows(a, first, a->n_row - first < most ? a->n_row - first : most, s);
+        e = run_rows(a, kind, first, a->n_row - first < most ? a->n_row - first : most, s);
     return e;
 }

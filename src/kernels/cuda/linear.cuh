@@ -540,6 +540,14 @@ __device__ static float row_lift(const linear_job &j, const row_sums *sums, int 
     return __fmul_rn(scale, (float)sum);
 }
 
+/* ---- launching (linear.cu) ---- */
+
+/* What every kernel of these files is told. CUDA_UNSUPPORTED: not such products. */
+int linear_job_make(const cuda_linear *a, linear_job *j);
+/* Shared memory of a block and the rings' depth, which goes into the job; `others` bytes stand behind the
+ * rings. */
+size_t linear_shared_bytes(linear_job *j, size_t others, int blocks);
+
 /* ---- rows in shared memory (linear_kept.cu) ---- */
 
 /* Groups of eight columns that one of its launches takes, of n_col in all; 0: not such matrices, not this

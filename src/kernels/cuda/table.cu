@@ -5,7 +5,7 @@
 #include <mutex>
 
 /* Of this thread's device: asked for once by device_open. */
-static thread_local int sm_count, shared_bytes, major_version;
+static thread_local int sm_count, shared_bytes, major_version, minor_version;
 
 int device_sm_count(void) {
     return sm_count;
@@ -16,6 +16,10 @@ int device_shared_bytes(void) {
 
 int device_major(void) {
     return major_version;
+}
+
+int device_capability(void) {
+    return 10 * major_version + minor_version;
 }
 
 static const char *error_text(int error) {
@@ -54,7 +58,7 @@ static int device_open(int device, cuda_device_info *info) {
     *info = cuda_device_info{};
     snprintf(info->name, sizeof info->name, "%.63s", p.name);
     info->major = major_version = p.major;
-    info->minor = p.minor;
+    info->minor = minor_version = p.minor;
     info->n_sm = sm_count = p.multiProcessorCount;
     info->shared_bytes = shared_bytes = (int)p.sharedMemPerBlockOptin;
     info->memory = p.totalGlobalMem;
@@ -192,6 +196,8 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         sample_launch,
         read_all_launch,
         random_matrix_launch,
+        device_strategies,
+        device_units,
     };
     return &table;
 }

@@ -1,0 +1,395 @@
+/* sliced.cuh - products by slices of both operands (ADAngel's Bitwise and Split; kernels/dpr.h): how the
+ * fragments of their matrix instructions come out of the G-tile and of a row's codes, and the kernel around
+ * them.
+ *
+ * Both read the parts packing as it lies, so no second copy of the weights is resident: Split's operands are
+ * its 4-bit parts themselves, Bitwise's planes are made from the parts in registers, by transposing 4 bits of
+ * 4 tiles. Partial products stay in registers too: they are added with shifts into one dot for each slice (32
+ * of K), which is scaled and summed in the order of linear.cuh. So the bits are those of `linear`.
+ *
+ * Of the instructions' 8 columns, column c holds the chunk's c-th 32 of K and zeros elsewhere, as in the
+ * kernel of one row (linear.cu): one accumulator has the 8 dots of a chunk that are scaled apart. */
+#ifndef NIB_KERNELS_CUDA_SLICED_CUH
+#define NIB_KERNELS_CUDA_SLICED_CUH
+
+#include "kernels/cuda/linear.cuh"
+
+/* ---- fragments ---- */
+
+/* Bit b of nibble n of x[i] becomes bit i of nibble n of x[b]. */
+__device__ __forceinline__ void transpose_nibbles(uint32_t x[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t other = ((x[i] >> 2) ^ x[i + 2]) & 0x33333333u;
+        x[i + 2] ^= other;
+        x[i] ^= other << 2;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t other = ((x[i] >> 1) ^ x[i + 1]) & 0x55555555u;
+        x[i + 1] ^= other;
+        x[i] ^= other << 1;
+    }
+}
+
+/* Bit b of byte n of x[i] becomes bit i of byte n of x[b]. */
+__device__ __forceinline__ void transpose_bytes(uint32_t x[8]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t other = ((x[i] >> 4) ^ x[i + 4]) & 0x0f0f0f0fu;
+        x[i + 4] ^= other;
+        x[i] ^= other << 4;
+    }
+    transpose_nibbles(x);
+    transpose_nibbles(x + 4);
+}
+
+/* The four dwords of a lane (row g, g + 8, and both for the quads t + 4) with a tile's nibbles: bits 0..3 of
+ * byte c are K = 4 quad + c, bits 4..7 are 32 further. Of the upper 4 bits of a code (HIGH), or of what is
+ * below them; codes of up to 4 bits have no upper ones. */
+template <int BITS> __device__ __forceinline__ constexpr int low_bits() {
+    return BITS <= 4 ? BITS : BITS - 4;
+}
+template <int BITS, bool HIGH>
+__device__ __forceinline__ void tile_nibbles(const tile_lane<BITS> &v, uint32_t a[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int up = i / 2 * 2;
+        if (BITS == 8)
+            a[i] = HIGH ? ((v.d[i] >> 4) & 0x0f0f0f0fu) | (v.d[4 + i] & 0xf0f0f0f0u)
+                        : (v.d[i] & 0x0f0f0f0fu) | ((v.d[4 + i] & 0x0f0f0f0fu) << 4);
+        else if (HIGH || BITS == 4)
+            a[i] = v.d[i];
+        else
+            a[i] = (BITS & 2 ? ((v.d2[i % 2] >> up) & 0x33333333u) << (BITS & 1) : 0u) |
+                   (BITS & 1 ? (v.d1[i % 2] >> up) & 0x11111111u : 0u);
+    }
+}
+
+/* Planes of a chunk, the lowest bit first: bit 8c + 4h + i of a lane's dword is K = 4 quad + c of half h of
+ * tile i. */
+template <int BITS>
+__device__ __forceinline__ void chunk_planes(const tile_lane<BITS> v[TILE_CHUNK], uint32_t planes[BITS][4]) {
+    enum { LOW = low_bits<BITS>() };
+    uint32_t a[TILE_CHUNK][4];
+#pragma unroll
+    for (int high = 0; high < (BITS > 4 ? 2 : 1); high++) {
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK; i++)
+            if (high)
+                tile_nibbles<BITS, true>(v[i], a[i]);
+            else
+                tile_nibbles<BITS, false>(v[i], a[i]);
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            uint32_t x[4] = {a[0][r], a[1][r], a[2][r], a[3][r]};
+            transpose_nibbles(x);
+#pragma unroll
+            for (int b = 0; b < (high ? 4 : (int)LOW); b++)
+                planes[high ? LOW + b : b][r] = x[b];
+        }
+    }
+}
+
+/* Where Bitwise has a row's quad of codes, in dwords: of a chunk, lane t's eight quads t of tile i and half h
+ * and its eight quads t + 4 stand so that transposing them in place (bits_arrange) leaves its planes: the
+ * four lower ones, then the four upper ones, of both kinds of quads. */
+__device__ __forceinline__ int bits_quad(int quad) {
+    const int tile = quad / 16 % TILE_CHUNK, half = quad / 8 % 2, second = quad / 4 % 2, t = quad % 4;
+    return quad / 64 * 64 + half * 32 + t * 8 + tile * 2 + second;
+}
+/* Of a row's dwords those of task i, of k_pad / 32. scaled: codes of 4 bits, which become planes 4..7. */
+__device__ __forceinline__ void bits_arrange(uint32_t *row, int i, bool scaled) {
+    uint32_t x[8], *const at = row + i / 8 * 64 + i % 8 / 2 * 8 + i % 2;
+#pragma unroll
+    for (int b = 0; b < 8; b++) {
+        x[b] = at[b / 4 * 32 + b % 4 * 2];
+        x[b] = scaled ? (x[b] << 4) & 0xf0f0f0f0u : x[b];
+    }
+    transpose_bytes(x);
+#pragma unroll
+    for (int b = 0; b < 8; b++)
+        at[b / 4 * 32 + b % 4 * 2] = x[b];
+}
+/* The bits of a plane that belong to slice g of its chunk. */
+__device__ __forceinline__ uint32_t bits_of_slice(int g) {
+    return 0x01010101u << (g / 2 + g % 2 * 4);
+}
+
+/* Four quads' codes as nibbles where tile_nibbles has those of half h: their lower or their upper 4 bits. */
+__device__ __forceinline__ uint32_t quad_nibbles(uint32_t codes, int h, bool high) {
+    const uint32_t at = high ? codes & 0xf0f0f0f0u : (codes & 0x0f0f0f0fu) << 4;
+    return h ? at : at >> 4;
+}
+
+/* ---- the kernels' rows ---- */
+
+/* Columns that one launch of several takes; bytes from one to the next in shared memory: codes, what each
+ * slice needs, and an odd number of 64 bytes, so that four columns' equal places are in all banks. */
+enum { SLICED_COLUMNS = 8 };
+static __host__ __device__ __forceinline__ int column_bytes(int k_pad) {
+    return (k_pad + k_pad / 32 * (int)sizeof(slice_meta) + 127) / 128 * 128 + 64;
+}
+
+template <bool BITWISE> struct sliced_store {
+    uint32_t *where;
+    slice_meta *meta;
+    size_t step; /* bytes to the second row of two */
+    __device__ void codes(int row, int k, uint2 u) {
+        uint32_t *to = (uint32_t *)((uint8_t *)where + row * step);
+        const int quad = k / 4;
+        to[BITWISE ? bits_quad(quad) : code_quad(quad)] = u.x;
+        to[BITWISE ? bits_quad(quad + 1) : code_quad(quad + 1)] = u.y;
+    }
+    __device__ void slice(int row, int i, slice_meta m) {
+        ((slice_meta *)((uint8_t *)meta + row * step))[i] = m;
+    }
+};
+
+struct sliced_facts {
+    const float *factors, *lifts;
+    float of_norm, of_row;
+    bool one;
+    __device__ float factor(int column) const {
+        return one ? of_norm : factors[column];
+    }
+    __device__ float lift(int column) const {
+        return one ? of_row : lifts[column];
+    }
+};
+
+/* What scratch holds: columns as in shared memory, the norm's factors, the rows' lifts. */
+static __host__ __device__ __forceinline__ size_t sliced_factors_at(int k_pad) {
+    return (size_t)column_bytes(k_pad) * SLICED_COLUMNS;
+}
+
+/* Rows quantized to scratch, a block each. */
+template <bool BITWISE, bool TWO>
+__global__ void __launch_bounds__(THREADS)
+    sliced_quantize(const __grid_constant__ linear_job j, int64_t ldx, uint8_t *scratch) {
+    __shared__ row_sums sums;
+    const int each = TWO ? 2 : 1, column = blockIdx.x * each, step = column_bytes(j.k_pad);
+    uint8_t *const to = scratch + (size_t)column * step;
+    float *const factors = (float *)(scratch + sliced_factors_at(j.k_pad));
+    launch_next();
+    launch_wait();
+    quantize_row<TWO>(row_of(j, j.x + blockIdx.x * ldx),
+                      sliced_store<BITWISE>{(uint32_t *)to, (slice_meta *)(to + j.k_pad), (size_t)step},
+                      &sums);
+    if (threadIdx.x < each) {
+        factors[column + threadIdx.x] = row_factor(j, &sums);
+        factors[SLICED_COLUMNS + column + threadIdx.x] = row_lift(j, &sums, threadIdx.x);
+    }
+}
+
+/* ---- one chunk ---- */
+
+/* Scales of the slices 2t and 2t + 1 of rows g and g + 8; in groups with a half each by one load. */
+__device__ __forceinline__ void chunk_scales(const linear_job &j, const uint8_t *scales, int n_tile,
+                                             float2 w[4]) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    int group[4], row[4];
+    if (ring_ahead() && j.scale_kind == SCALE_HALF) {
+        uint32_t both[2];
+        matrices_load(both, shared_address(scales) + (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float2 of = floats_of(both[r]);
+            w[2 * r] = make_float2(of.x, 0.0f);
+            w[2 * r + 1] = make_float2(of.y, 0.0f);
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        group[i] = (2 * t + i % 2) >> j.group_shift;
+        row[i] = i < 2 ? g : g + 8;
+        w[i] = make_float2(0.0f, 0.0f);
+    }
+    if (ring_ahead() || t < n_tile)
+        scales_read<4>(j, scales, group, row, w);
+}
+/* What follows from their dots, as in linear.cu's one_chunk. d: rows g and g + 8, these slices each. */
+__device__ __forceinline__ void chunk_add(const linear_job &j, const float2 w[4], const int d[4],
+                                          const slice_meta m[2], int n_tile, float sum[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float more = slice_add(j, w[r * 2 + i], d[2 * r + i], m[i], sum[r]);
+            sum[r] = (int)(threadIdx.x % 4) < n_tile ? more : sum[r];
+        }
+}
+__device__ __forceinline__ void chunk_metas(const slice_meta *metas, slice_meta m[2]) {
+    *(uint4 *)m = *(const uint4 *)(metas + 2 * (threadIdx.x % 4));
+}
+
+/* A chunk's tiles; of those that are not there whatever stands behind the others, which meets zeros. */
+template <int BITS>
+__device__ __forceinline__ void chunk_load(const uint8_t *stage, int n_tile, tile_lane<BITS> v[TILE_CHUNK]) {
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++) {
+        if (!ring_ahead() && i >= n_tile)
+            v[i] = tile_lane<BITS>{};
+        else
+            tile_load(&v[i], stage + i * BITS * 128, threadIdx.x % 32);
+    }
+}
+
+/* ---- the kernel ----
+ *
+ * Way<BITS>: prepare(), what a chunk's tiles become once; dots(), of one column with that. Split has a way of
+ * its own of taking several columns together (split.cu). */
+
+enum { SLICED_PANELS = 4 /* between two waits of all warps, with several columns */ };
+
+/* The job's rows and all else behind the rings: of one column, of several. */
+static inline size_t sliced_one_bytes(const linear_job &j) {
+    const int blocks = j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
+    const bool ahead = j.adds || j.leaves.norm;
+    const int panels = ahead ? (j.n_unit + blocks - 1) / blocks << j.paired : 0;
+    return (size_t)column_bytes(j.k_pad) +
+           (size_t)(panels < 16 ? panels : 16) * PACK_PANEL * sizeof(output_ahead);
+}
+
+/* Codes of few bits leave room for a block of the launch behind, as in linear.cu. */
+template <int BITS> constexpr int sliced_blocks() {
+    return BITS <= 4 ? 2 : 1;
+}
+
+template <template <int> class Way, int BITS>
+__global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
+    sliced_one(const __grid_constant__ linear_job j) {
+    extern __shared__ __align__(128) uint8_t shared[];
+    enum { PANELS = 16 };
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
+    __shared__ float partial[PANELS][WARPS][PACK_PANEL];
+    __shared__ row_sums sums;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
+    uint8_t *const column = shared + ALL_WARPS * ring_bytes;
+    slice_meta *const meta = (slice_meta *)(column + j.k_pad);
+    output_ahead *const ahead = (output_ahead *)(column + column_bytes(j.k_pad));
+    ring r;
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        feed_put(j, &feed, &r);
+    if (j.leaves.codes)
+        launch_next();
+    launch_wait();
+    outputs_ahead(j, 0, min((int)PANELS, n_panel), ahead);
+    quantize_row<false>(row_of(j, j.x), sliced_store<Way<BITS>::BITWISE>{(uint32_t *)column, meta, 0}, &sums);
+    if (Way<BITS>::BITWISE) {
+        for (int i = threadIdx.x; i < j.k_pad / 32; i += THREADS)
+            bits_arrange((uint32_t *)column, i, j.top < 127);
+        __syncthreads();
+    }
+    for (int q0 = 0; q0 < n_panel; q0 += PANELS) {
+        const int n_here = min((int)PANELS, n_panel - q0);
+        for (int q = team; q < n_here; q += TEAMS) {
+            float sum[2] = {0.0f, 0.0f};
+            for (int c = warp; c < j.n_chunk; c += WARPS) {
+                if (!ring_ahead())
+                    feed_put(j, &feed, &r);
+                const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+                const uint8_t *stage = ring_get(&r);
+                Way<BITS> way;
+                slice_meta m[2];
+                float2 w[4];
+                int d[4];
+                chunk_metas(meta + c * 8, m);
+                chunk_scales(j, stage + n_tile * BITS * 128, n_tile, w);
+                way.prepare(stage, n_tile);
+                __syncwarp();
+                if (ring_ahead())
+                    feed_put(j, &feed, &r);
+                way.dots(column + c * TILE_CHUNK_K, m, j.top < 127, d);
+                chunk_add(j, w, d, m, n_tile, sum);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
+                if (lane % 4 == 0)
+                    partial[q][warp][lane / 4 + 8 * i] = sum[i];
+            }
+        }
+        __syncthreads();
+        const sliced_facts facts = {nullptr, nullptr, j.norm ? row_factor(j, &sums) : 1.0f,
+                                    j.tail && j.asym ? row_lift(j, &sums, 0) : 0.0f, true};
+        outputs_write<1>(j, q0, n_here, partial[0][0], facts, ahead);
+        outputs_ahead(j, q0 + n_here, min((int)PANELS, n_panel - q0 - n_here), ahead);
+        __syncthreads();
+    }
+}
+
+/* Sums of a warp's columns in shared memory: one lane's of rows g and g + 8. */
+typedef float2 sliced_sums[SLICED_COLUMNS][32];
+static inline size_t sliced_many_bytes(const linear_job &j, bool sums) {
+    return (size_t)column_bytes(j.k_pad) * j.n_col + (sums ? ALL_WARPS * sizeof(sliced_sums) : 0);
+}
+
+/* Several columns, which were quantized to scratch; a column at a time, or as the way takes them together. */
+template <template <int> class Way, int BITS>
+__global__ void __launch_bounds__(THREADS, 1) sliced_many(const __grid_constant__ linear_job j) {
+    extern __shared__ __align__(128) uint8_t shared[];
+    enum { COLUMNS = SLICED_COLUMNS };
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
+    __shared__ float partial[SLICED_PANELS][WARPS][PACK_PANEL][COLUMNS];
+    const int warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j), step = column_bytes(j.k_pad);
+    uint8_t *const columns = shared + ALL_WARPS * ring_bytes;
+    ring r;
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        feed_put(j, &feed, &r);
+    launch_wait();
+    for (int i = 16 * threadIdx.x; i < step * j.n_col; i += 16 * THREADS)
+        copy_ahead<16>(columns + i, (const uint8_t *)j.codes + i);
+    copies_end_group();
+    copies_wait<0>();
+    __syncthreads();
+    if (Way<BITS>::BITWISE) {
+        for (int i = threadIdx.x; i < j.k_pad / 32 * j.n_col; i += THREADS)
+            bits_arrange((uint32_t *)(columns + i / (j.k_pad / 32) * step), i % (j.k_pad / 32), j.top < 127);
+        __syncthreads();
+    }
+    typename Way<BITS>::many_sums sums;
+    sums.place(columns + step * j.n_col);
+    for (int q0 = 0; q0 < n_panel; q0 += SLICED_PANELS) {
+        const int n_here = min((int)SLICED_PANELS, n_panel - q0);
+        for (int q = team; q < n_here; q += TEAMS) {
+            sums.clear(j);
+            for (int c = warp; c < j.n_chunk; c += WARPS) {
+                if (!ring_ahead())
+                    feed_put(j, &feed, &r);
+                const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+                const uint8_t *stage = ring_get(&r);
+                sums.chunk(j, stage, n_tile, columns, c);
+                __syncwarp();
+                if (ring_ahead())
+                    feed_put(j, &feed, &r);
+            }
+            sums.give(j, partial[q][warp]);
+        }
+        __syncthreads();
+        const sliced_facts facts = {j.factor, j.lift, 0.0f, 0.0f, false};
+        outputs_write<COLUMNS>(j, q0, n_here, partial[0][0][0], facts, nullptr);
+        __syncthreads();
+    }
+}
+
+/* ---- launching ---- */
+
+typedef void (*sliced_kernel)(const linear_job);
+struct sliced_kernels {
+    sliced_kernel one[9], many[9]; /* by bits; none: not such codes, or `many` does one column too */
+    bool bitwise;
+    bool sums; /* `many` has sums in shared memory */
+};
+/* A launch by them. */
+int sliced_launch(const sliced_kernels &by, const cuda_linear *a, cuda_stream s);
+
+#endif

@@ -1,0 +1,195 @@
+/* split.cu - Split: 8-bit activations as two halves of 4 bits, and weights of more than 4 bits too, by 4-bit
+ * matrix instructions; see sliced.cuh. Compute capabilities 7.5 to 8.9 have them; 9.0 emulates them in about
+ * 190 instructions each, so a measured map turns away from them there.
+ *
+ * A lane's dword of a 4-bit part is its operand as it lies: 4 codes of each of the tile's halves. Which half
+ * a column multiplies is a matter of its own nibbles, the others are zeros. */
+#include "kernels/cuda/sliced.cuh"
+
+/* d += a . b, 16 rows x 64 of K x 8 columns, unsigned by signed or unsigned nibbles. */
+template <bool SIGNED>
+__device__ __forceinline__ void mma_nibbles(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+#define NIB_MMA(type)                                                                                        \
+    asm("mma.sync.aligned.m16n8k64.row.col.s32.u4." type ".s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "      \
+        "{%0,%1,%2,%3};"                                                                                     \
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                     \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+    if (SIGNED)
+        NIB_MMA("s4");
+    else
+        NIB_MMA("u4");
+#undef NIB_MMA
+#else
+#define NIB_MMA(type, c, a_, b_)                                                                             \
+    asm("mma.sync.aligned.m8n8k32.row.col.s32.u4." type ".s32 {%0,%1}, {%2}, {%3}, {%0,%1};"                 \
+        : "+r"(d[c]), "+r"(d[c + 1])                                                                         \
+        : "r"(a_), "r"(b_))
+#define NIB_MMA_ALL(type)                                                                                    \
+    NIB_MMA(type, 0, a[0], b0);                                                                              \
+    NIB_MMA(type, 0, a[2], b1);                                                                              \
+    NIB_MMA(type, 2, a[1], b0);                                                                              \
+    NIB_MMA(type, 2, a[3], b1)
+    if (SIGNED) {
+        NIB_MMA_ALL("s4");
+    } else {
+        NIB_MMA_ALL("u4");
+    }
+#undef NIB_MMA_ALL
+#undef NIB_MMA
+#endif
+}
+
+/* A lane's codes of its column: nibbles of quads t and t + 4, of the half h that the column multiplies. */
+struct split_column {
+    uint32_t low[2], high[2];
+    __device__ __forceinline__ split_column(uint2 codes, int h) {
+        low[0] = quad_nibbles(codes.x, h, false);
+        low[1] = quad_nibbles(codes.y, h, false);
+        high[0] = quad_nibbles(codes.x, h, true);
+        high[1] = quad_nibbles(codes.y, h, true);
+    }
+};
+
+__device__ __forceinline__ void shifted(int d[4], int by) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        d[i] <<= by;
+}
+
+/* d = (a tile's nibbles) . column: N tiles, whose columns are zeros where `here` says so. four: codes of 4
+ * bits, which have no upper half. */
+template <int N>
+__device__ __forceinline__ void nibbles_dot(const uint32_t a[N][4], const split_column &b, const bool here[N],
+                                            bool four, int d[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        d[i] = 0;
+    if (four) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            mma_nibbles<true>(d, a[i], here[i] ? b.low[0] : 0, here[i] ? b.low[1] : 0);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        mma_nibbles<true>(d, a[i], here[i] ? b.high[0] : 0, here[i] ? b.high[1] : 0);
+    shifted(d, 4);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        mma_nibbles<false>(d, a[i], here[i] ? b.low[0] : 0, here[i] ? b.low[1] : 0);
+}
+
+/* Weights of N tiles: what is below their upper 4 bits, and those. */
+template <int BITS, int N> struct split_tiles {
+    uint32_t low[N][4], high[N][4];
+    __device__ __forceinline__ void take(int i, const tile_lane<BITS> &v) {
+        tile_nibbles<BITS, false>(v, low[i]);
+        if (BITS > 4)
+            tile_nibbles<BITS, true>(v, high[i]);
+    }
+    __device__ __forceinline__ void dots(const split_column &b, const bool here[N], bool four,
+                                         int d[4]) const {
+        nibbles_dot<N>(low, b, here, four, d);
+        if (BITS > 4) {
+            int more[4];
+            nibbles_dot<N>(high, b, here, four, more);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                d[i] += more[i] << low_bits<BITS>();
+        }
+    }
+};
+
+template <int BITS> struct split_way {
+    enum { BITWISE = false };
+    split_tiles<BITS, TILE_CHUNK> tiles;
+
+    __device__ void prepare(const uint8_t *stage, int n_tile) {
+        tile_lane<BITS> v[TILE_CHUNK];
+        chunk_load<BITS>(stage, n_tile, v);
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK; i++)
+            tiles.take(i, v[i]);
+    }
+    __device__ void dots(const uint8_t *column, const slice_meta *, bool four, int d[4]) const {
+        const int lane = threadIdx.x % 32, g = lane / 4;
+        const split_column b(((const uint2 *)column)[lane], g % 2);
+        bool here[TILE_CHUNK];
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK; i++)
+            here[i] = g / 2 == i;
+        tiles.dots(b, here, four, d);
+    }
+
+    /* Of several columns an instruction takes both halves of four: so lane t has the dots of column t. */
+    struct many_sums {
+        enum { EACH = 4, GROUPS = SLICED_COLUMNS / EACH };
+        float sum[TILE_CHUNK][GROUPS][2];
+        __device__ void place(uint8_t *) {}
+        __device__ void clear(const linear_job &) {
+#pragma unroll
+            for (int i = 0; i < TILE_CHUNK * GROUPS * 2; i++)
+                ((float *)sum)[i] = 0.0f;
+        }
+        __device__ void chunk(const linear_job &j, const uint8_t *stage, int n_tile, const uint8_t *columns,
+                              int c) {
+            const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, step = column_bytes(j.k_pad);
+            const bool here[1] = {true};
+#pragma unroll
+            for (int i = 0; i < TILE_CHUNK; i++) {
+                if (i >= n_tile)
+                    break;
+                tile_lane<BITS> v;
+                split_tiles<BITS, 1> tile;
+                float2 w[4];
+                const int group[4] = {2 * i >> j.group_shift, (2 * i + 1) >> j.group_shift,
+                                      2 * i >> j.group_shift, (2 * i + 1) >> j.group_shift};
+                const int row[4] = {g, g, g + 8, g + 8};
+                tile_load(&v, stage + i * BITS * 128, lane);
+                tile.take(0, v);
+                scales_read<4>(j, stage + n_tile * BITS * 128, group, row, w);
+#pragma unroll
+                for (int e = 0; e < GROUPS; e++) {
+                    if (e * EACH >= j.n_col)
+                        break;
+                    /* columns that are not there: others' codes, for nobody */
+                    const uint8_t *const from = columns + min(e * EACH + g / 2, j.n_col - 1) * step;
+                    const uint8_t *const own = columns + min(e * EACH + t, j.n_col - 1) * step;
+                    const uint2 codes = ((const uint2 *)from)[c * 32 + (2 * i + g % 2) * 4 + t];
+                    slice_meta m[2];
+                    int d[4];
+                    *(uint4 *)m = *(const uint4 *)(own + j.k_pad + (c * 8 + 2 * i) * sizeof(slice_meta));
+                    tile.dots(split_column(codes, g % 2), here, j.top < 127, d);
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+#pragma unroll
+                        for (int r = 0; r < 2; r++)
+                            sum[i][e][r] = slice_add(j, w[r * 2 + h], d[2 * r + h], m[h], sum[i][e][r]);
+                }
+            }
+        }
+        __device__ void give(const linear_job &, float (*to)[SLICED_COLUMNS]) {
+            const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+            for (int e = 0; e < GROUPS; e++)
+#pragma unroll
+                for (int r = 0; r < 2; r++)
+                    to[g + 8 * r][e * EACH + t] = __fadd_rn(__fadd_rn(sum[0][e][r], sum[1][e][r]),
+                                                            __fadd_rn(sum[2][e][r], sum[3][e][r]));
+        }
+    };
+};
+
+static const sliced_kernels kernels = {
+    {nullptr, nullptr, sliced_one<split_way, 2>, sliced_one<split_way, 3>, sliced_one<split_way, 4>,
+     sliced_one<split_way, 5>, sliced_one<split_way, 6>, sliced_one<split_way, 7>, sliced_one<split_way, 8>},
+    {nullptr, nullptr, sliced_many<split_way, 2>, sliced_many<split_way, 3>, sliced_many<split_way, 4>,
+     sliced_many<split_way, 5>, sliced_many<split_way, 6>, sliced_many<split_way, 7>,
+     sliced_many<split_way, 8>},
+    false,
+    false};
+
+int split_launch(const cuda_linear *a, cuda_stream s) {
+    return sliced_launch(kernels, a, s);
+}
