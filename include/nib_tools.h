@@ -245,10 +245,12 @@ NIB_API nib_status nib_hardware(const nib_hardware_options *options, char **json
 /* The kernel map: the fastest strategy for each of a model's products on this machine, with weights that are
  * in no cache (docs/paper-adangel.md). It changes no bit of an answer. */
 typedef struct nib_kernels_options {
-    int n_thread;    /* 0: one for each physical core */
-    uint64_t ram;    /* cap on the memory of the measurement, in bytes; NIB_AUTO: none */
-    double seconds;  /* approximate duration */
-    const char *map; /* the map's file; NULL: this machine's own. nib_kernels_compare: "none" as well */
+    int n_thread;        /* 0: one for each physical core */
+    uint64_t ram;        /* cap on the memory of the measurement, in bytes; NIB_AUTO: none */
+    double seconds;      /* approximate duration */
+    const char *map;     /* the map's file; NULL: this machine's own. nib_kernels_compare: "none" as well */
+    const char *backend; /* "cuda": the GPU's products, and its map; NULL, "cpu", ...: the processor's */
+    uint64_t vram;       /* cap on the GPU memory of the measurement, in bytes; NIB_AUTO: none */
     nib_progress_fn progress; /* NULL: none */
     nib_log_fn log;           /* NULL: none */
     nib_cancel_fn cancel;     /* NULL: none */
@@ -257,21 +259,22 @@ typedef struct nib_kernels_options {
 
 /* Measures the model's products and stores the choices in the map's file, beside those of other shapes. *json
  * (caller frees): "map" (null: not stored), "shapes", "choices", "other_than_rule" (of the choices), "planes"
- * (shapes packed in planes), "seconds", "threads", "rotated_bytes". NIB_E_NOFIT: `ram` is too small;
- * NIB_E_USAGE: the model has no packed weights. */
+ * (shapes packed in planes), "seconds", "threads" (0: a GPU), "rotated_bytes". NIB_E_NOFIT: `ram` or `vram`
+ * is too small; NIB_E_USAGE: the model has no packed weights; NIB_E_DEVICE: there is no GPU. */
 NIB_API nib_status nib_kernels_profile(const char *model, const nib_kernels_options *options, char **json,
                                        nib_error *err);
 
 /* Measures every strategy for each of the model's products (model NULL: a layer of an 8B model in several
  * widths) and the loss of choosing by the map, by the rule, or by one family (ADAngel, section 6.4). *json
- * (caller frees): "cpu", "isa", "threads", "rotated_bytes"; "shapes" [{"n", "k", "format", "activation",
- * "count" (in a token), "map_packing" (absent: the map says nothing), "mix_seconds" (512 rows together and
- * 128 alone), "points" [{"m", "rows", "read_gb_s", "read_spread", "strategies" [{"name", "us", "spread",
- * "gb_s", "peak_share", "peak_share_quarters", "gmac_s"}], "not_timed", "fastest", "rule", "map",
- * "regret"}]}]; "resident" (in the packings of the matrices) and "ablations" (in both) [{"choosing",
- * "seconds", "regret", "mean", "worst", "able", "points"}]; "units" [{"isa", "name", "w_bits", "a_bits",
- * "rate"}] (products a second and core); "choices" and "choices_not_timed". After NIB_E_CANCELLED *json has
- * the "shapes" that were finished, else it is NULL after an error. */
+ * (caller frees): "cpu" (or the GPU's name), "isa", "threads" (0: a GPU), "rotated_bytes"; "shapes" [{"n",
+ * "k", "format", "activation", "count" (in a token), "map_packing" (absent: the map says nothing),
+ * "mix_seconds" (512 rows together and 128 alone), "points" [{"m", "rows", "read_gb_s", "read_spread",
+ * "strategies"
+ * [{"name", "us", "spread", "gb_s", "peak_share", "peak_share_quarters", "gmac_s"}], "not_timed", "fastest",
+ * "rule", "map", "regret"}]}]; "resident" (in the packings of the matrices) and "ablations" (in both)
+ * [{"choosing", "seconds", "regret", "mean", "worst", "able", "points"}]; "units" [{"isa", "name", "w_bits",
+ * "a_bits", "rate"}] (products a second and core, or multiprocessor); "choices" and "choices_not_timed".
+ * After NIB_E_CANCELLED *json has the "shapes" that were finished, else it is NULL after an error. */
 NIB_API nib_status nib_kernels_compare(const char *model, const nib_kernels_options *options, char **json,
                                        nib_error *err);
 

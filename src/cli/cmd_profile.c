@@ -16,11 +16,13 @@ static int profile_kernels(const cli_args *args) {
     const int code = cli_document(text, &doc);
     if (code || args->json)
         return code ? code : cli_write_json(doc, args);
-    printf(
-        "%lld shapes, %lld of them in planes, %lld choices in %.1f s with %lld threads; in %lld of them the "
-        "map differs from the rule\n",
-        field_int(doc, "shapes"), field_int(doc, "planes"), field_int(doc, "choices"),
-        field_real(doc, "seconds"), field_int(doc, "threads"), field_int(doc, "other_than_rule"));
+    char with[32] = "on the GPU";
+    if (field_int(doc, "threads"))
+        snprintf(with, sizeof with, "with %lld threads", field_int(doc, "threads"));
+    printf("%lld shapes, %lld of them in planes, %lld choices in %.1f s %s; in %lld of them the map differs "
+           "from the rule\n",
+           field_int(doc, "shapes"), field_int(doc, "planes"), field_int(doc, "choices"),
+           field_real(doc, "seconds"), with, field_int(doc, "other_than_rule"));
     if (field_text(doc, "map"))
         printf("kept in %s\n", field_text(doc, "map"));
     json_decref(doc);
@@ -54,14 +56,14 @@ const cli_command cmd_profile = {
         "--kernels times every strategy of each of the model's products, for 1 to 512 rows, with weights "
         "that\n"
         "are in no cache, and stores the choice for this machine and number of threads. Later runs use it;\n"
-        "the answers have the same bits.\n\n"
+        "the answers have the same bits. With --backend cuda it is the GPU's map, for up to 64 rows.\n\n"
         "--hardware needs no model: it measures memory, the disk (of --scratch, else of the cache folder) "
         "and\n"
         "products in less than ten seconds, for 'nibble plan'.\n\n"
         "  nibble profile --hardware\n"
         "  nibble profile smollm2 --costs\n"
         "  nibble profile smollm2 --calib prompts.txt   one prompt a line\n"
-        "  nibble profile smollm2 --kernels\n"
+        "  nibble profile smollm2 --kernels [--backend cuda]\n"
         "  nibble run smollm2 --kernel-map none   the rule instead of the map\n",
     .groups = CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_KERNELS | CLI_PROFILE,
     .run = run,

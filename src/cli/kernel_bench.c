@@ -12,6 +12,8 @@ nib_kernels_options cli_kernels_options(const cli_args *args, const char *map) {
                                  .ram = args->ram,
                                  .seconds = args->seconds,
                                  .map = map,
+                                 .backend = args->backend,
+                                 .vram = args->vram,
                                  .progress = cli_progress,
                                  .log = cli_log,
                                  .cancel = cli_cancel,
@@ -55,16 +57,23 @@ static void print_crossovers(const json_t *points) {
     putchar('\n');
 }
 
+/* Of a GPU there are no threads. */
+static bool is_gpu(const json_t *doc) {
+    return field_int(doc, "threads") == 0;
+}
+
 static void print_shapes(const json_t *doc) {
     const json_t *shape, *point;
+    char who[32] = "the GPU reads";
     size_t i, j;
+    if (!is_gpu(doc))
+        snprintf(who, sizeof who, "%lld threads read", field_int(doc, "threads"));
     json_array_foreach(json_object_get(doc, "shapes"), i, shape) {
         const json_t *points = json_object_get(shape, "points"), *first = json_array_get(points, 0);
-        printf(
-            "%s %lld x %lld, %s, %lld in a token; %lld threads read %.1f GB/s meanwhile (spread %.0f %%)\n",
-            field_text(shape, "format"), field_int(shape, "n"), field_int(shape, "k"),
-            field_text(shape, "activation"), field_int(shape, "count"), field_int(doc, "threads"),
-            field_real(first, "read_gb_s"), field_real(first, "read_spread") * 100);
+        printf("%s %lld x %lld, %s, %lld in a token; %s %.1f GB/s meanwhile (spread %.0f %%)\n",
+               field_text(shape, "format"), field_int(shape, "n"), field_int(shape, "k"),
+               field_text(shape, "activation"), field_int(shape, "count"), who,
+               field_real(first, "read_gb_s"), field_real(first, "read_spread") * 100);
         json_array_foreach(points, j, point) print_point(point);
         print_crossovers(points);
     }
@@ -73,10 +82,10 @@ static void print_shapes(const json_t *doc) {
 static void print_units(const json_t *doc) {
     const json_t *unit;
     size_t i;
-    json_array_foreach(json_object_get(doc, "units"), i, unit)
-        printf("unit %s/%s: %lld-bit weights, %lld-bit activations, %.1f G products a second and core\n",
-               field_text(unit, "isa"), field_text(unit, "name"), field_int(unit, "w_bits"),
-               field_int(unit, "a_bits"), field_real(unit, "rate") * 1e-9);
+    json_array_foreach(json_object_get(doc, "units"), i, unit) printf(
+        "unit %s/%s: %lld-bit weights, %lld-bit activations, %.1f G products a second and %s\n",
+        field_text(unit, "isa"), field_text(unit, "name"), field_int(unit, "w_bits"),
+        field_int(unit, "a_bits"), field_real(unit, "rate") * 1e-9, is_gpu(doc) ? "multiprocessor" : "core");
     printf("%lld of %lld choices were not timed: by their unit's rate they cannot come near\n",
            field_int(doc, "choices_not_timed"), field_int(doc, "choices"));
 }
@@ -107,7 +116,7 @@ static void print_packings(const json_t *shapes) {
     }
 }
 
-static void print_ablations(const cli_args *args, const json_t *list, const char *which) {
+static void print_ablations(const cli_args *args, const json_t *doc, const json_t *list, const char *which) {
     const json_t *a, *last = json_array_get(list, json_array_size(list) - 1);
     bool has_map = false;
     size_t i;
@@ -122,8 +131,8 @@ static void print_ablations(const cli_args *args, const json_t *list, const char
         has_map = has_map || is_named(a, "choosing", "the map");
     }
     if (!has_map)
-        printf("%-36s there is none: nibble profile %s --kernels\n", "the map",
-               args->model ? args->model : "MODEL");
+        printf("%-36s there is none: nibble profile %s --kernels%s\n", "the map",
+               args->model ? args->model : "MODEL", is_gpu(doc) ? " --backend cuda" : "");
 }
 
 static void print_text(const cli_args *args, const json_t *doc) {
@@ -131,9 +140,9 @@ static void print_text(const cli_args *args, const json_t *doc) {
     print_shapes(doc);
     print_units(doc);
     print_packings(json_object_get(doc, "shapes"));
-    print_ablations(args, resident, "in the packings that matrices live in");
+    print_ablations(args, doc, resident, "in the packings that matrices live in");
     if (field_int(json_array_get(both, 0), "points") != field_int(json_array_get(resident, 0), "points"))
-        print_ablations(args, both, "in both packings");
+        print_ablations(args, doc, both, "in both packings");
 }
 
 int kernel_bench_run(const cli_args *args) {

@@ -9,6 +9,7 @@
 #include "kernels/dpr.h"
 #include "profile/kernel_map.h"
 #include "profile/kernel_profile.h"
+#include "profile/trial_cuda.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,9 @@ typedef struct bench {
     canceller cancel;
     machine machine;
     const kernel_table *table;
-    pool *threads;
+    pool *threads;    /* of the processor's trials */
+    gpu_kernels *gpu; /* NULL: the processor's products are timed; and the GPU's trials: */
+    trial_cuda *on_gpu;
     uint64_t n_byte; /* of rotating weights */
     trial_shape shapes[TRIAL_MAX_SHAPES];
     int n_shape;
@@ -35,23 +38,25 @@ static const struct {
     {"u4g128p", 4096, 4096}, {"u5g128", 4096, 4096}, {"u6g128", 4096, 4096},  {"u8g128", 4096, 4096},
 };
 
-static int usual_shapes(trial_shape *out) {
-    int n = 0;
+/* Those that something in the table computes. */
+static void usual_shapes(bench *b, int act_bits) {
     for (size_t i = 0; i < NUM_COUNT(usual); i++) {
         type_id type;
-        trial_shape *s = &out[n];
-        *s = (trial_shape){.n = usual[i].n, .k = usual[i].k, .act_bits = 8, .count = 1};
-        n += pack_from_name(usual[i].format, s->k, &s->format) ||
-             (type_from_name(usual[i].format, &type) && pack_choose(type, s->k, &s->format));
+        trial_shape *s = &b->shapes[b->n_shape];
+        *s = (trial_shape){.n = usual[i].n, .k = usual[i].k, .act_bits = act_bits, .count = 1};
+        if (!pack_from_name(usual[i].format, s->k, &s->format) &&
+            (!type_from_name(usual[i].format, &type) || !pack_choose(type, s->k, &s->format)))
+            continue;
+        b->n_shape += policy_can(policy_rule(b->table, &s->format, 0), &s->format, 0);
     }
-    return n;
 }
 
 static nib_status model_shapes(const char *name, bench *b, nib_error *err) {
     char *path = NULL;
     model *m = NULL;
     NIB_TRY(model_find(name, &path, err));
-    const nib_status status = model_open(path, &b->log, &m, err);
+    const nib_status status =
+        b->gpu ? model_open_headers(path, &b->log, NULL, true, &m, err) : model_open(path, &b->log, &m, err);
     mem_free(path);
     NIB_TRY(status);
     b->n_shape = trial_shapes_of(m, b->shapes);
@@ -75,25 +80,56 @@ static void add_planes(bench *b) {
     }
 }
 
-static nib_status bench_open(bench *b, const char *name, const nib_kernels_options *o, nib_error *err) {
-    *b = (bench){
-        .options = o, .log = {o->log, o->user}, .cancel = {o->cancel, o->user}, .table = kernels_table()};
-    machine_detect(&b->machine);
+static nib_status open_processor(bench *b, nib_error *err) {
+    const nib_kernels_options *o = b->options;
+    b->table = kernels_table();
     b->n_byte = trial_bytes(b->machine.l3, b->machine.ram_free, o->ram);
     if (!b->n_byte)
         return nib_fail(err, NIB_E_NOFIT,
                         "expected room for 64 MiB of weights beside 128 MiB of others under --ram");
     if (b->n_byte < 2 * b->machine.l3)
         log_line(&b->log, "the weights that rotate are no larger than the last cache: times are not cold");
-    if (name)
-        NIB_TRY(model_shapes(name, b, err));
-    else
-        b->n_shape = usual_shapes(b->shapes);
     return pool_open(o->n_thread > 0 ? o->n_thread : thread_physical_cores(), &b->threads, err);
 }
 
+static nib_status open_gpu(bench *b, nib_error *err) {
+    const nib_kernels_options *o = b->options;
+    b->gpu = mem_calloc(1, sizeof *b->gpu);
+    if (!b->gpu)
+        return nib_fail_nomem(err, sizeof *b->gpu, "timing kernels");
+    NIB_TRY(gpu_kernels_look(b->gpu, err));
+    b->table = &b->gpu->table;
+    b->machine = b->gpu->machine;
+    NIB_TRY(trial_cuda_open(b->gpu, o->vram, &b->cancel, &b->on_gpu, err));
+    b->n_byte = trial_cuda_bytes(b->on_gpu);
+    return NIB_OK;
+}
+
+static void bench_close(bench *b) {
+    trial_cuda_close(b->on_gpu);
+    mem_free(b->gpu);
+    pool_close(b->threads);
+}
+
+static nib_status bench_open(bench *b, const char *name, const nib_kernels_options *o, nib_error *err) {
+    const bool gpu = o->backend && !strcmp(o->backend, "cuda");
+    *b = (bench){.options = o, .log = {o->log, o->user}, .cancel = {o->cancel, o->user}};
+    machine_detect(&b->machine);
+    NIB_TRY(gpu ? open_gpu(b, err) : open_processor(b, err));
+    if (name)
+        return model_shapes(name, b, err);
+    usual_shapes(b, 8);
+    if (gpu)
+        usual_shapes(b, 4);
+    return NIB_OK;
+}
+
+static int n_thread(const bench *b) {
+    return b->gpu ? 0 : pool_size(b->threads);
+}
+
 static kernel_map_key key_of(const bench *b) {
-    return (kernel_map_key){&b->machine, b->table, pool_size(b->threads)};
+    return (kernel_map_key){&b->machine, b->table, n_thread(b)};
 }
 
 static nib_status run_trials(const bench *b, policy *packings, kernel_profile_fn fn, void *user,
@@ -106,7 +142,9 @@ static nib_status run_trials(const bench *b, policy *packings, kernel_profile_fn
                                             .packings = packings,
                                             .progress = o->progress,
                                             .user = o->user,
-                                            .cancel = &b->cancel};
+                                            .cancel = &b->cancel,
+                                            .kind = b->gpu ? &trial_cuda_kind : NULL,
+                                            .trial = b->on_gpu};
     return kernel_profile(&options, b->shapes, b->n_shape, fn, user, err);
 }
 
@@ -169,8 +207,7 @@ static nib_status profile(const bench *b, const char *path, policy *map, char **
     return give(json_pack("{s:o, s:i, s:i, s:i, s:i, s:f, s:i, s:I}", "map",
                           kept ? jsonx_string(path, strlen(path)) : json_null(), "shapes", b->n_shape,
                           "choices", b->n_shape * POLICY_BUCKETS, "other_than_rule", other, "planes", planes,
-                          "seconds", seconds, "threads", pool_size(b->threads), "rotated_bytes",
-                          (json_int_t)b->n_byte),
+                          "seconds", seconds, "threads", n_thread(b), "rotated_bytes", (json_int_t)b->n_byte),
                 json, err);
 }
 
@@ -188,7 +225,7 @@ nib_status nib_kernels_profile(const char *name, const nib_kernels_options *opti
         mem_free(path);
     }
     policy_clear(&map);
-    pool_close(b.threads);
+    bench_close(&b);
     return status;
 }
 
@@ -421,10 +458,10 @@ static json_t *shapes_json(const grid *g) {
     return jsonx_whole(shapes, ok);
 }
 
-/* What this processor multiplies with. */
-static json_t *units_json(void) {
+/* What this processor, or the GPU, multiplies with. */
+static json_t *units_json(const bench *b) {
     dpr_unit units[DPR_MAX_UNIT];
-    const int n = dpr_measure(units, DPR_MAX_UNIT);
+    const int n = b->gpu ? trial_cuda_units(b->on_gpu, units) : dpr_measure(units, DPR_MAX_UNIT);
     json_t *list = json_array();
     bool ok = list != NULL;
     for (int i = 0; i < n; i++)
@@ -441,9 +478,9 @@ static json_t *document_of(const grid *g, const bench *b) {
         for (int j = 0; j < g->points[i].result.n; j++, n_all++)
             n_pruned += g->points[i].result.times[j].pruned;
     return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:i, s:i}", "cpu", b->machine.cpu, "isa",
-                     b->table->isa, "threads", pool_size(b->threads), "rotated_bytes", (json_int_t)b->n_byte,
-                     "shapes", shapes_json(g), "resident", ablations_json(g, true), "ablations",
-                     ablations_json(g, false), "units", units_json(), "choices", n_all, "choices_not_timed",
+                     b->table->isa, "threads", n_thread(b), "rotated_bytes", (json_int_t)b->n_byte, "shapes",
+                     shapes_json(g), "resident", ablations_json(g, true), "ablations",
+                     ablations_json(g, false), "units", units_json(b), "choices", n_all, "choices_not_timed",
                      n_pruned);
 }
 
@@ -485,6 +522,6 @@ nib_status nib_kernels_compare(const char *name, const nib_kernels_options *opti
         status = compare(&b, &g, json, err);
     mem_free(g.points);
     policy_clear(&g.map);
-    pool_close(b.threads);
+    bench_close(&b);
     return status;
 }

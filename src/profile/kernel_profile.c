@@ -17,9 +17,18 @@ nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket,
     return NIB_OK;
 }
 
+static nib_status set_own(void *t, const trial_shape *shape, nib_error *err) {
+    return trial_set(t, shape, err);
+}
+static nib_status rows_own(void *t, int64_t n_row, double seconds, trial_result *out, nib_error *err) {
+    return trial_rows(t, n_row, seconds, out, err);
+}
+static const trial_kind own_kind = {set_own, rows_own};
+
 typedef struct grid {
     const kernel_profile_options *options;
-    trial *t;
+    const trial_kind *kind;
+    void *t;       /* of that kind */
     int done, all; /* points */
     double end;
 } grid;
@@ -30,14 +39,14 @@ static nib_status one_point(grid *g, int64_t n_row, trial_result *out, nib_error
     const double left = g->end - time_now();
     if (o->progress && !o->progress(o->user, "timing kernels", (uint64_t)g->done, (uint64_t)g->all))
         return nib_fail(err, NIB_E_CANCELLED, "cancelled");
-    NIB_TRY(trial_rows(g->t, n_row, NUM_MAX(left, 0) / NUM_MAX(g->all - g->done, 1), out, err));
+    NIB_TRY(g->kind->rows(g->t, n_row, NUM_MAX(left, 0) / NUM_MAX(g->all - g->done, 1), out, err));
     g->done++;
     return NIB_OK;
 }
 
 static nib_status one_shape(grid *g, const trial_shape *shape, kernel_profile_fn fn, void *user,
                             nib_error *err) {
-    NIB_TRY(trial_set(g->t, shape, err));
+    NIB_TRY(g->kind->set(g->t, shape, err));
     for (int b = 0; b < POLICY_BUCKETS; b++) {
         trial_result result;
         NIB_TRY(one_point(g, trial_rows_of(b), &result, err));
@@ -56,10 +65,10 @@ double kernel_profile_mix(double one, double many) {
 static nib_status both_packings(grid *g, const trial_shape *in_parts, const trial_shape *in_planes,
                                 int64_t n_row, double *parts, double *planes, nib_error *err) {
     trial_result result;
-    NIB_TRY(trial_set(g->t, in_parts, err));
+    NIB_TRY(g->kind->set(g->t, in_parts, err));
     NIB_TRY(one_point(g, n_row, &result, err));
     *parts = result.times[result.fastest].best;
-    NIB_TRY(trial_set(g->t, in_planes, err));
+    NIB_TRY(g->kind->set(g->t, in_planes, err));
     NIB_TRY(one_point(g, n_row, &result, err));
     *planes = result.times[result.fastest].best;
     return NIB_OK;
@@ -92,11 +101,15 @@ static nib_status choose_packing(grid *g, trial_shape *shape, nib_error *err) {
 
 nib_status kernel_profile(const kernel_profile_options *o, const trial_shape *shapes, int n_shape,
                           kernel_profile_fn fn, void *user, nib_error *err) {
+    trial *own = NULL;
     grid g = {.options = o, .end = time_now() + o->seconds, .all = n_shape * POLICY_BUCKETS};
     nib_status status = NIB_OK;
     for (int i = 0; o->packings && i < n_shape; i++)
         g.all += trial_has_planes(o->table, &shapes[i]) ? PACKING_POINTS : 0;
-    NIB_TRY(trial_open(o->table, o->threads, o->n_byte, o->cancel, &g.t, err));
+    if (!o->kind)
+        NIB_TRY(trial_open(o->table, o->threads, o->n_byte, o->cancel, &own, err));
+    g.kind = o->kind ? o->kind : &own_kind;
+    g.t = o->kind ? o->trial : own;
     for (int i = 0; i < n_shape && status == NIB_OK; i++) {
         trial_shape shape = shapes[i];
         if (o->packings)
@@ -104,6 +117,6 @@ nib_status kernel_profile(const kernel_profile_options *o, const trial_shape *sh
         if (status == NIB_OK)
             status = one_shape(&g, &shape, fn, user, err);
     }
-    trial_close(g.t);
+    trial_close(own);
     return status;
 }

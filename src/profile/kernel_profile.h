@@ -15,6 +15,9 @@ typedef struct kernel_profile_options {
     nib_progress_fn progress; /* NULL: none; false cancels */
     void *user;               /* of progress */
     const canceller *cancel;  /* NULL: none */
+    const trial_kind *kind;   /* of `trial`, which is open: threads and n_byte are not looked at; NULL: one of
+                                 this processor's is opened */
+    void *trial;
 } kernel_profile_options;
 
 /* Called for each point when it is measured: a shape and the rows that stand for a bucket. */

@@ -325,16 +325,15 @@ static nib_status make_rows(const trial *t, int64_t n_row, int64_t n, act_format
     return NIB_OK;
 }
 
-static void list_candidates(const trial *t, int64_t n_row, trial_result *out) {
+void trial_candidates(const kernel_table *t, const pack_format *f, int64_t n_row, trial_result *out) {
     const int bucket = policy_bucket(n_row);
-    const strategy *rule = policy_rule(t->table, &t->shape.format, bucket);
-    for (int i = 0; i < t->table->n_strategy; i++) {
-        if (!policy_can(t->table->strategies[i], &t->shape.format, bucket))
+    const strategy *rule = policy_rule(t, f, bucket);
+    for (int i = 0; i < t->n_strategy; i++) {
+        if (!policy_can(t->strategies[i], f, bucket))
             continue;
-        if (t->table->strategies[i] == rule)
+        if (t->strategies[i] == rule)
             out->rule = out->n;
-        out->times[out->n++] =
-            (trial_time){.strategy = t->table->strategies[i], .isa = t->table->strategy_isa[i]};
+        out->times[out->n++] = (trial_time){.strategy = t->strategies[i], .isa = t->strategy_isa[i]};
     }
 }
 
@@ -400,8 +399,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The best and the spread of n samples, which are sorted. */
-static void judge(double *samples, int n, double *best, double *spread) {
+void trial_judge(double *samples, int n, double *best, double *spread) {
     qsort(samples, (size_t)n, sizeof *samples, by_size);
     *best = samples[0];
     *spread = (samples[n / 4] - samples[0]) / samples[0];
@@ -415,7 +413,7 @@ bool trial_beats(const trial_result *r, int challenger, int holder) {
     return a->best > 0 && b->best > 0 && a->best < b->best * (1 - margin);
 }
 
-static void choose(trial_result *out) {
+void trial_choose(trial_result *out) {
     out->chosen = out->fastest = out->rule;
     for (int i = 0; i < out->n; i++) {
         const trial_time *t = &out->times[i];
@@ -455,11 +453,11 @@ static void judge_times(double (*samples)[MAX_SAMPLES], const int *taken, double
         for (int k = 0; k < taken[i]; k++) /* a candidate that was dropped has the first rounds */
             rates[k] = out->bytes / samples[i][k];
         t->share = rate_share_of(rates, reads, taken[i]);
-        judge(samples[i], taken[i], &t->best, &t->spread);
+        trial_judge(samples[i], taken[i], &t->best, &t->spread);
     }
     for (int k = 0; k <= n; k++)
         reads[k] = 1 / reads[k];
-    judge(reads, n + 1, &out->read, &out->read_spread);
+    trial_judge(reads, n + 1, &out->read, &out->read_spread);
     out->read = 1 / out->read;
 }
 
@@ -504,14 +502,14 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
     const view w = {.data = t->data, .format = t->shape.format, .n = n, .k = t->shape.k};
     sample s = {.t = t, .n = n, .copy_bytes = copy_bytes, .n_copy = (int64_t)(t->n_byte / copy_bytes)};
     s.args = (linear_args){.w = &w, .q = {r.q, n_row, t->shape.k, f}, .y = r.y, .ldy = n, .n_row = n_row};
-    list_candidates(t, n_row, out);
+    trial_candidates(t->table, &t->shape.format, n_row, out);
     double call = first_look(&s, out, keep);
     while (call > SLOW_CALL && s.n >= 4 * PACK_PANEL * t->n_thread) { /* nothing fast can do it: fewer rows */
         s.n = num_round_up(s.n / 2, (int64_t)PACK_PANEL);
         call /= 2;
     }
     take_samples(&s, keep, call, seconds, out);
-    choose(out);
+    trial_choose(out);
     free_rows(&r);
     return cancel_check(t->cancel, err);
 }

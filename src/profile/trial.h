@@ -82,6 +82,19 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
  * high. */
 bool trial_beats(const trial_result *r, int challenger, int holder);
 
+/* Best and spread of n >= 1 samples, which are sorted. */
+void trial_judge(double *samples, int n, double *best, double *spread);
+/* chosen and fastest, from the times and the rule. */
+void trial_choose(trial_result *out);
+/* The strategies of a table that can do n_row's whole bucket, and which of them is the rule's. */
+void trial_candidates(const kernel_table *t, const pack_format *f, int64_t n_row, trial_result *out);
+
+/* What times a grid of shapes: `trial` itself, or a GPU's (trial_cuda.h). */
+typedef struct trial_kind {
+    nib_status (*set)(void *t, const trial_shape *shape, nib_error *err);
+    nib_status (*rows)(void *t, int64_t n_row, double seconds, trial_result *out, nib_error *err);
+} trial_kind;
+
 /* Whether some strategy computes the same product in planes that none computes in parts. */
 bool trial_has_planes(const kernel_table *t, const trial_shape *s);
 

@@ -1,0 +1,30 @@
+/* gpu_kernels.h - the GPU as a kernel map sees it: its ways of computing a product as a table of strategies,
+ * and what the map's key says of the device. */
+#ifndef NIB_PROFILE_GPU_KERNELS_H
+#define NIB_PROFILE_GPU_KERNELS_H
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/dpr.h"
+#include "profile/kernel_map.h"
+
+typedef struct gpu_kernels {
+    const cuda_kernels *cuda;
+    cuda_device_info info;
+    kernel_table table; /* isa "cuda": the device's cuda_strategy rows, which have no run */
+    machine machine;    /* its name, compute capability, multiprocessors and cache */
+} gpu_kernels;
+
+/* Of device 0, which is the calling thread's from now on. *out stays where it is: keys point into it.
+ * NIB_E_DEVICE: there is none. */
+nib_status gpu_kernels_look(gpu_kernels *out, nib_error *err);
+
+static inline kernel_map_key gpu_kernels_key(const gpu_kernels *g) {
+    return (kernel_map_key){&g->machine, &g->table, 0};
+}
+
+/* The strategy of such a table as its launches take it. */
+static inline const cuda_strategy *gpu_strategy(const strategy *s) {
+    return (const cuda_strategy *)(const void *)s;
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* trial_cuda.h - times the strategies of one product against each other on a GPU (trial.h has the questions
+ * and the answers).
+ *
+ * Weights with random codes rotate through device memory several times as large as the cache. A sample is a
+ * graph of launches of one strategy, timed by events; candidates take turns, with a graph that only reads the
+ * same bytes, one launch a matrix. The rows are quantized within a launch, as they are in a model. */
+#ifndef NIB_PROFILE_TRIAL_CUDA_H
+#define NIB_PROFILE_TRIAL_CUDA_H
+
+#include "profile/gpu_kernels.h"
+#include "profile/trial.h"
+
+typedef struct trial_cuda trial_cuda;
+
+/* gpu is borrowed. Measures its units (0.1 s). cap: bytes of device memory that weights may take; NIB_AUTO:
+ * half of what is free. NIB_E_NOFIT: below 64 MiB. cancel NULL: none. */
+nib_status trial_cuda_open(const gpu_kernels *gpu, uint64_t cap, const canceller *cancel, trial_cuda **out,
+                           nib_error *err);
+void trial_cuda_close(trial_cuda *t);
+
+uint64_t trial_cuda_bytes(const trial_cuda *t); /* of rotating weights */
+/* DPR's set H of the device: rates a multiprocessor. */
+int trial_cuda_units(const trial_cuda *t, dpr_unit out[DPR_MAX_UNIT]);
+
+/* A trial_cuda as kernel_profile takes it. */
+extern const trial_kind trial_cuda_kind;
+
+#endif
