@@ -53,4 +53,38 @@ for shape in json.load(open(sys.argv[1]))["shapes"]:
         assert not {s["name"] for s in point["strategies"]} & set(point["not_timed"])
         assert point["rule"] not in point["not_timed"]
 END
+
+# The same of a GPU, which tests/support/fakecuda.c stands for: by its clock Split is the fastest.
+library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
+if [ ! -f "$library" ]; then
+    echo "skip the kernel map of a GPU: $library is not there"
+    exit $failed
+fi
+gpu() { # gpu COMMAND...: on it
+    NIBBLE_CUDA=$library NIBBLE_ISA=ref "$nibble" "$@" --backend cuda
+}
+on_gpu() { # on_gpu FILE OPTION...: the answer, and what is said, in $tmp/err
+    out=$1
+    shift
+    gpu run "$model" --tokens 1,2,3,4,5,6,7,8,9 -n 6 --temp 0 --ignore-eos --kv f16 --json "$@" 2>"$tmp/err" |
+        sed -n 's/.*"tokens":\[\([^]]*\)\].*/\1/p' >"$tmp/$out"
+    test -s "$tmp/$out"
+}
+gpu_map() {
+    gpu profile "$model" --kernels --seconds 0.1 --vram 80M >"$tmp/said" 2>"$tmp/err"
+}
+check "a run on the GPU without a map" on_gpu gpu-before
+check "a map of the GPU is made" gpu_map
+check "beside the processor's" test "$(find "$tmp/cache/nibble/kernels" -name 'cuda-*.json' | wc -l)" = 1
+check "for a GPU, it says" grep -q 'choices in .* on the GPU' "$tmp/said"
+check "a run follows it" on_gpu gpu-with
+check "and says so" grep -q 'by the kernel map, q8_0 .* rows: 1 split' "$tmp/err"
+check "the answer stays" cmp "$tmp/gpu-before" "$tmp/gpu-with"
+check "none is none" on_gpu gpu-none --kernel-map none
+check "which is not said" sh -c "! grep -q 'kernel map' '$tmp/err'"
+check "the comparison on the GPU" sh -c "NIBBLE_CUDA='$library' NIBBLE_ISA=ref '$nibble' bench --kernels '$model' --backend cuda --seconds 0.1 --vram 80M >'$tmp/grid' 2>'$tmp/err'"
+check "has the device's strategies" grep -q 'cuda/split .*fastest  *map' "$tmp/grid"
+check "its units" grep -q '^unit cuda/s8: .*multiprocessor' "$tmp/grid"
+check "the ablations" grep -q '^the map .* 0.0 %' "$tmp/grid"
+check "a GPU that is not there" code 5 env NIBBLE_CUDA=0 "$nibble" profile "$model" --kernels --backend cuda
 exit $failed

@@ -6,24 +6,20 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "profile/kernel_map.h"
+#include "profile/gpu_kernels.h"
 
 #include <string.h>
 
-/* The map's file: the one that was named, else this machine's own, which need not be there. */
-static nib_status load_map(const engine_core *e, policy *map, char **used, nib_error *err) {
-    machine here;
-    const kernel_map_key key = {&here, kernels_table(), e->set.n_thread};
+/* The map's file: the one that was named, else the key's own, which need not be there. */
+static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, policy *map, char **used,
+                             nib_error *err) {
     const char *named = e->asked.kernels;
-    if (e->kind->tier != NIB_TIER_RAM || (named && !strcmp(named, "none")))
-        return NIB_OK;
-    machine_detect(&here);
-    char *path = named ? mem_strdup(named) : kernel_map_path(&key);
+    char *path = named ? mem_strdup(named) : kernel_map_path(key);
     if (!path)
         return named ? nib_fail_nomem(err, strlen(named), "a path") : NIB_OK;
     kernel_map_report report;
     nib_error why = {NIB_OK, ""};
-    nib_status status = kernel_map_load(path, &key, map, &report, &why);
+    nib_status status = kernel_map_load(path, key, map, &report, &why);
     if (status == NIB_OK && !report.other[0])
         *used = path;
     if (status == NIB_OK && report.other[0])
@@ -39,6 +35,34 @@ static nib_status load_map(const engine_core *e, policy *map, char **used, nib_e
     if (err)
         *err = why;
     return status;
+}
+
+/* Of the GPU; without one the back end says what is missing. */
+static nib_status load_gpu_map(const engine_core *e, policy *map, char **used, nib_error *err) {
+    gpu_kernels *gpu = mem_calloc(1, sizeof *gpu);
+    nib_status status = NIB_OK;
+    if (!gpu)
+        return nib_fail_nomem(err, sizeof *gpu, "the kernel map");
+    if (gpu_kernels_look(gpu, NULL) == NIB_OK) {
+        const kernel_map_key key = gpu_kernels_key(gpu);
+        status = load_keyed(e, &key, map, used, err);
+    }
+    mem_free(gpu);
+    return status;
+}
+
+static nib_status load_map(const engine_core *e, policy *map, char **used, nib_error *err) {
+    machine here;
+    const kernel_map_key key = {&here, kernels_table(), e->set.n_thread};
+    const char *named = e->asked.kernels;
+    if (named && !strcmp(named, "none"))
+        return NIB_OK;
+    if (e->kind == &backend_cuda)
+        return load_gpu_map(e, map, used, err);
+    if (e->kind->tier != NIB_TIER_RAM)
+        return NIB_OK;
+    machine_detect(&here);
+    return load_keyed(e, &key, map, used, err);
 }
 
 typedef struct packing_from {

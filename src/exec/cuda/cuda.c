@@ -20,6 +20,7 @@ static void cuda_close(backend *b) {
     moves_close(c);
     gpu_workspace_close(c);
     weights_close(c);
+    choices_drop(c);
     steps_close(c);
     mem_free(c->cos_sin);
     ledger_release(c->setup.ledger, NIB_TIER_VRAM, NIB_OWNER_RUNTIME, c->driver);
@@ -45,7 +46,10 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     NIB_TRY(replay_open(c, err));
     NIB_TRY(fetches_open(c, err));
     NIB_TRY(in_place_open(c, err));
-    return weights_open(c, err);
+    NIB_TRY(weights_open(c, err));
+    NIB_TRY(choices_make(c, err));
+    c->setup.kernels = NULL;
+    return NIB_OK;
 }
 
 static nib_status cuda_open(const backend_setup *s, backend **out, nib_error *err) {

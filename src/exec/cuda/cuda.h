@@ -181,7 +181,8 @@ typedef struct cuda {
     steps *blocks; /* [n_block] */
     step *all;     /* their lists */
 
-    gpu_weight *own; /* of the weights of all blocks, by first_weight */
+    kernel_choice *choice; /* [n_own]: by the kernel map, of packed matrices; NULL: there is no map */
+    gpu_weight *own;       /* of the weights of all blocks, by first_weight */
     int n_own;
     int *first_weight;     /* [n_block] */
     bool *comes;           /* [n_block]: it does not stay */
@@ -257,6 +258,14 @@ nib_status steps_open(cuda *c, nib_error *err);
 void steps_close(cuda *c);
 /* The weights that op o reads on the GPU. */
 bool steps_read_weights(const op *o);
+
+/* ---- choices.c ---- */
+/* After weights_open; the map is not needed afterwards. */
+nib_status choices_make(cuda *c, nib_error *err);
+void choices_drop(cuda *c);
+/* What multiplies weight w of block b with so many columns of activations (rows, or twice as many of 16
+ * bits); NULL: the rule says. Of several products together the first one's counts. */
+const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col);
 
 /* ---- weights.c ---- */
 nib_status weights_open(cuda *c, nib_error *err);

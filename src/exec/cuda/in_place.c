@@ -21,7 +21,9 @@ nib_status in_place_open(cuda *c, nib_error *err) {
     p->rates = *c->setup.rates;
     c->setup.rates = NULL;
     NIB_TRY(device_mapped_open(c->base.device, &c->base.host, err));
-    return backend_cpu.open(&c->setup, &p->host, err);
+    backend_setup setup = c->setup;
+    setup.kernels = NULL; /* the GPU's map */
+    return backend_cpu.open(&setup, &p->host, err);
 }
 
 void in_place_close(cuda *c) {

@@ -201,6 +201,7 @@ static nib_status multiply(const walk *w, const step *s, nib_error *err) {
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.n_w = s->n_w;
     a.n_row = w->g->n_row;
+    a.by = is_wide(w) ? NULL : choices_by(w->c, w->g->block, o->w, a.n_row * (w->g->two ? 2 : 1));
     a.x = at(w, in);
     a.ldx = ld_of(w, in);
     a.norm = s->norm ? vector(w, s->norm->w) : NULL;

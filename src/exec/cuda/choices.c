@@ -1,0 +1,93 @@
+/* choices.c - which strategy computes each product on the GPU: the kernel map, settled when the back end is
+ * opened, and looked up at each launch by the number of columns (kernels/policy.h). */
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "profile/gpu_kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Choices that are not the rule's, as "2-4 bitwise, 5-8 split". */
+static void other_than_rule(const kernel_choice *choice, const kernel_choice *rule, char *out, size_t size) {
+    size_t at = 0;
+    out[0] = 0;
+    for (int b = 0; b < POLICY_BUCKETS && at < size; b++)
+        if (choice->by_bucket[b] != rule->by_bucket[b])
+            at += (size_t)snprintf(out + at, size - at, "%s%s %s", at ? ", " : "", policy_bucket_name(b),
+                                   choice->by_bucket[b]->name);
+}
+
+/* Said once for each shape and format. */
+static void say(const cuda *c, const weight *w, const kernel_choice *choice, const kernel_choice *rule) {
+    char format[PACK_NAME], what[256];
+    other_than_rule(choice, rule, what, sizeof what);
+    pack_name(&w->format, format);
+    if (what[0])
+        log_line(c->setup.log, "by the kernel map, %s %lld x %lld, rows: %s", format, (long long)w->n,
+                 (long long)w->k, what);
+}
+
+static bool same_shape(const weight *a, const weight *b) {
+    return a->n == b->n && a->k == b->k && !memcmp(&a->format, &b->format, sizeof a->format);
+}
+
+/* The own weight before this one with its shape; NULL: this is the first. */
+static const kernel_choice *known_choice(const cuda *c, int b, int w, const weight *of) {
+    for (int i = 0; i <= b; i++) {
+        const block *in = layout_block(c->setup.layout, i);
+        for (int j = 0; j < (i < b ? in->n_weight : w); j++) {
+            const weight *other = &in->weights[j];
+            if (!other->vector && other->format.layout == PACK_TILE && same_shape(other, of))
+                return &c->choice[c->first_weight[i] + j];
+        }
+    }
+    return NULL;
+}
+
+static void choose_all(cuda *c, const kernel_table *t) {
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++) {
+        const block *of = layout_block(c->setup.layout, b);
+        for (int i = 0; i < of->n_weight; i++) {
+            const weight *w = &of->weights[i];
+            kernel_choice rule, *choice = &c->choice[c->first_weight[b] + i];
+            if (w->vector || w->format.layout != PACK_TILE)
+                continue;
+            const kernel_choice *known = known_choice(c, b, i, w);
+            if (known) {
+                *choice = *known;
+                continue;
+            }
+            policy_choice(c->setup.kernels, t, w->n, w->k, &w->format, 8, choice);
+            policy_choice(NULL, t, w->n, w->k, &w->format, 8, &rule);
+            say(c, w, choice, &rule);
+        }
+    }
+}
+
+nib_status choices_make(cuda *c, nib_error *err) {
+    gpu_kernels *gpu;
+    if (!c->setup.kernels || !c->setup.kernels->n_shape)
+        return NIB_OK;
+    gpu = mem_calloc(1, sizeof *gpu);
+    c->choice = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->choice);
+    nib_status status =
+        gpu && c->choice ? gpu_kernels_look(gpu, err)
+                         : nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->choice, "the kernels' choices");
+    if (status == NIB_OK)
+        choose_all(c, &gpu->table);
+    mem_free(gpu);
+    return status;
+}
+
+void choices_drop(cuda *c) {
+    mem_free(c->choice);
+}
+
+const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col) {
+    if (!c->choice || w < 0)
+        return NULL;
+    const kernel_choice *choice = &c->choice[c->first_weight[b] + w];
+    const strategy *s = choice->by_bucket[policy_bucket(n_col)];
+    return s && s->rule_rows == 0 ? gpu_strategy(s) : NULL; /* others are the rule's */
+}
