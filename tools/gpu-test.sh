@@ -103,6 +103,8 @@ sanitized() {
     sanitize memcheck test_exec_cuda plans greedy_tokens in_place
     sanitize memcheck test_kernels_cuda_wide sizes prompts
     sanitize memcheck test_kernels_cuda test_gtile test_poison test_together
+    sanitize memcheck test_kernels_cuda_strategies test_refused test_poison test_all_else
+    sanitize racecheck test_kernels_cuda_strategies test_poison
     sanitize memcheck test_kernels_cuda_rows test_norm test_embed test_sample test_each
     sanitize memcheck test_kernels_cuda_attend test_attend test_store test_move
     sanitize memcheck test_kernels_cuda_codes test_attend_left
@@ -123,6 +125,39 @@ kernel_speed() {
         while IFS='|' read -r what value; do
             row "$(echo "$what" | tr -s ' ')" "$value"
         done
+}
+
+# ADAngel's strategies on a layer of an 8B model (docs/paper-adangel.md): a map is measured, then what it, the rules
+# and one family everywhere lose against the fastest; answers with and without the map.
+strategies() {
+    in_time || return 0
+    say "strategies of a llama-3-8b layer, q4_0"
+    path=$scratch/layer.gguf map=$scratch/map.json
+    "$from/nibble" synth llama-3-8b --type q4_0 --layers 1 --seed 1 -q -o "$path" || return
+    timeout 60 "$from/nibble" profile "$path" --kernels --backend cuda --seconds 15 -o "$map" >"$scratch/map.out" ||
+        failed=$((failed + 1))
+    cat "$scratch/map.out" "$map"
+    row "kernel map of the GPU" "$(sed -n 's/.* choices in \([0-9.]* s\).*in \([0-9]*\) of.*/\1, \2 other than the rule/p' "$scratch/map.out")"
+    for on in "$path" ""; do # the model's; a layer in every width, 8- and 4-bit activations
+        # shellcheck disable=SC2086 # none, or a path without spaces
+        timeout 60 "$from/nibble" bench --kernels $on --backend cuda --kernel-map "$map" --seconds 15 >"$scratch/grid.out" ||
+            failed=$((failed + 1))
+        cat "$scratch/grid.out"
+        sed -n '/^choosing/,$p' "$scratch/grid.out" | grep ' ms ' | cut -c1-75 | while read -r line; do
+            row "${on:+model, }$(echo "$line" | sed 's/   .*//')" "$(echo "$line" | sed 's/.*  *\([0-9.]* ms\) *\(.*\)/\1, regret \2/' | tr -s ' ')"
+        done
+    done
+    for with in none "$map"; do
+        timeout 60 "$from/nibble" run "$path" --tokens 1,2,3,4,5,6,7 -n 32 --temp 0 --ignore-eos -c 128 --backend cuda \
+            --kernel-map "$with" >"$scratch/$(basename "$with").tokens" || failed=$((failed + 1))
+    done
+    if cmp -s "$scratch/none.tokens" "$scratch/map.json.tokens"; then
+        row "greedy tokens with and without the map" "equal"
+    else
+        failed=$((failed + 1))
+        row "greedy tokens with and without the map" "DIFFERENT"
+    fi
+    rm "$path"
 }
 
 residuals() {
@@ -278,6 +313,7 @@ everything() {
         ;;
     esac
     case " ${PARTS:-gpu cpu} " in *" gpu "*)
+        strategies
         residuals
         kernel_speed
         sanitized
