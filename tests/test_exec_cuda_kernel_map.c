@@ -248,7 +248,7 @@ static void another_map_is_not_used(void **state) {
     policy p = {0};
     snprintf(path, sizeof path, "%s", tiny_model("model.gguf", &small));
     snprintf(map, sizeof map, "%s", temp_path("map.json"));
-    machine_look(&here);
+    machine_detect(&here);
     const kernel_map_key key = {&here, kernels_table(), 2};
     assert_int_equal(kernel_map_save(map, &key, &p, NULL), NIB_OK);
     logits_rows got = logits_with(path, map, 0, &used);
