@@ -78,8 +78,9 @@ check "a map of the GPU is made" gpu_map
 check "beside the processor's" test "$(find "$tmp/cache/nibble/kernels" -name 'cuda-*.json' | wc -l)" = 1
 check "for a GPU, it says" grep -q 'choices in .* on the GPU' "$tmp/said"
 check "a run follows it" on_gpu gpu-with
-check "and says so" grep -q 'by the kernel map, q8_0 .* rows: 1 split' "$tmp/err"
+check "and says so" grep -q 'by the kernel map, q8_0 .* rows: 1-64 split' "$tmp/err"
 check "the answer stays" cmp "$tmp/gpu-before" "$tmp/gpu-with"
+check "with -v a run names the map" sh -c "NIBBLE_CUDA='$library' NIBBLE_ISA=ref '$nibble' run '$model' --tokens 1,2 -n 1 --kv f16 --backend cuda -v 2>&1 | grep -q 'kernels  *by the map .*cuda-'"
 check "none is none" on_gpu gpu-none --kernel-map none
 check "which is not said" sh -c "! grep -q 'kernel map' '$tmp/err'"
 check "the comparison on the GPU" sh -c "NIBBLE_CUDA='$library' NIBBLE_ISA=ref '$nibble' bench --kernels '$model' --backend cuda --seconds 0.1 --vram 80M >'$tmp/grid' 2>'$tmp/err'"

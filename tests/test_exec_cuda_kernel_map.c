@@ -1,6 +1,6 @@
-/* Kernel maps of a GPU, without one (support/fakecuda.h): measuring times every way of computing a product
- * that the device has, a map of it is kept, found again and obeyed at each launch, answers keep their bits,
- * and what goes wrong on the way leaves nothing behind. */
+/* Kernel maps of a GPU on the fake CUDA table (support/fakecuda.h): measuring times every strategy of the
+ * device, the map is kept, found again and obeyed at each launch, answers keep their bits, and a failing call
+ * leaks nothing. */
 #include "kernels/cuda_load.h"
 #include "nib_tools.h"
 #include "profile/kernel_profile.h"
@@ -80,7 +80,7 @@ static trial_shape shape_of(const char *format, int64_t n, int64_t k, int act_bi
     return s;
 }
 
-static void every_way_is_timed(void **state) {
+static void every_strategy_is_timed(void **state) {
     (void)state;
     const trial_shape list[] = {shape_of("u4g32", 16, 64, 8), shape_of("u2g128", 16, 96, 4)};
     policy map = {0};
@@ -198,7 +198,7 @@ static void a_map_is_obeyed(void **state) {
         logits_rows got = logits_with(path, map, layers, &used);
         assert_true(used);
         assert_non_null(strstr(said, "by the kernel map, q8_0 "));
-        assert_non_null(strstr(said, "1 split, 2 split"));
+        assert_non_null(strstr(said, "rows: 1-64 split"));
         assert_int_equal(fake_cuda_by(FAKE_BY_RULE), 0);
         assert_true(fake_cuda_by(FAKE_BY_SPLIT) > 0);
         assert_int_equal(logits_bytes(&got), logits_bytes(&want));
@@ -259,7 +259,7 @@ static void another_map_is_not_used(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_way_is_timed),
+        cmocka_unit_test(every_strategy_is_timed),
         cmocka_unit_test(units_are_the_devices),
         cmocka_unit_test(a_failing_call_leaves_nothing),
         cmocka_unit_test(a_map_is_obeyed),

@@ -1,6 +1,6 @@
-/* Every way of computing a product on the device that is there (cuda_kernels.strategies): within a bound of
- * the scalar reference, and with the bits of the rule's way, with activations of 8 and of 4 bits; the units
- * that they multiply with. Skipped without a device. test_kernels_cuda_strategies [PATTERN] */
+/* Every strategy of the device (cuda_kernels.strategies), with activations of 8 and of 4 bits: results are
+ * within a bound of the scalar reference and have the bits of the rule. The probes of its units run. Skipped
+ * without a device. test_kernels_cuda_strategies [PATTERN] */
 #include "support/gpu.h"
 #include "support/tilecase.h"
 
@@ -264,10 +264,10 @@ static void test_all_else(void **state) {
     }
 }
 
-/* A NaN poisons its own row, whichever way it is computed. */
+/* A NaN poisons its own row, by every strategy. */
 static void test_poison(void **state) {
     (void)state;
-    matrix m = matrix_open_uniform("u4g32", 40, 300, MATRIX_RANDOM, 9);
+    matrix m = matrix_open_uniform("u5g32", 40, 300, MATRIX_RANDOM, 9);
     const view w = matrix_there(&m);
     rows r = rows_open(40, 300);
     const float nan = NAN;

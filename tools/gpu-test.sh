@@ -143,7 +143,7 @@ strategies() {
         timeout 60 "$from/nibble" bench --kernels $on --backend cuda --kernel-map "$map" --seconds 15 >"$scratch/grid.out" ||
             failed=$((failed + 1))
         cat "$scratch/grid.out"
-        sed -n '/^choosing/,$p' "$scratch/grid.out" | grep ' ms ' | cut -c1-75 | while read -r line; do
+        sed -n '/^choosing/,$p' "$scratch/grid.out" | grep ' ms ' | cut -c1-79 | while read -r line; do
             row "${on:+model, }$(echo "$line" | sed 's/   .*//')" "$(echo "$line" | sed 's/.*  *\([0-9.]* ms\) *\(.*\)/\1, regret \2/' | tr -s ' ')"
         done
     done

@@ -376,8 +376,8 @@ const cli_command cmd_bench = {
         "answer of -n; tok/s is the rate of all together.\n\n"
         "  nibble bench smollm2 -np 1,8,32 -p 64 -n 64\n\n"
         "--kernels times every strategy of each product alone, for 1 to 512 rows, and shows what the kernel\n"
-        "map, the rule and fixed choices lose against the fastest.\n\n"
-        "  nibble bench --kernels smollm2\n",
+        "map, the rule and fixed choices lose against the fastest. --backend cuda: of the GPU.\n\n"
+        "  nibble bench --kernels smollm2 [--backend cuda]\n",
     .groups =
         CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BENCH | CLI_KERNELS,
     .run = run,

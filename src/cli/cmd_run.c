@@ -193,6 +193,8 @@ static int report(run_job *job) {
                  (long long)r->prompt_n, per_second(r->prompt_n, r->prompt_s), (long long)r->predicted_n,
                  generation_rate(r));
         print_expected(job);
+        if (nib_engine_kernels(job->engine))
+            cli_note(job->args, "kernels      by the map %s", nib_engine_kernels(job->engine));
         cli_print_memory(job->args, job->engine, stderr);
         cli_print_traffic(job->args, job->engine, stderr);
     }

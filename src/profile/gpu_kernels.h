@@ -1,5 +1,5 @@
-/* gpu_kernels.h - the GPU as a kernel map sees it: its ways of computing a product as a table of strategies,
- * and what the map's key says of the device. */
+/* gpu_kernels.h - the GPU of a kernel map: the table of its strategies, and the description of the device
+ * that is part of the map's key. */
 #ifndef NIB_PROFILE_GPU_KERNELS_H
 #define NIB_PROFILE_GPU_KERNELS_H
 

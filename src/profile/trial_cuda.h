@@ -1,9 +1,8 @@
-/* trial_cuda.h - times the strategies of one product against each other on a GPU (trial.h has the questions
- * and the answers).
+/* trial_cuda.h - times the strategies of one product on a GPU; trial.h has the results.
  *
- * Weights with random codes rotate through device memory several times as large as the cache. A sample is a
- * graph of launches of one strategy, timed by events; candidates take turns, with a graph that only reads the
- * same bytes, one launch a matrix. The rows are quantized within a launch, as they are in a model. */
+ * Weights with random codes rotate through device memory that is several times as large as the cache. A
+ * sample is a graph of launches of one strategy, and events time it. Candidates take turns with a graph that
+ * reads the same bytes, one launch for each matrix. A launch quantizes the rows, as in a model. */
 #ifndef NIB_PROFILE_TRIAL_CUDA_H
 #define NIB_PROFILE_TRIAL_CUDA_H
 

@@ -26,7 +26,7 @@ long fake_cuda_replayed(void); /* launches that were part of a graph */
 long fake_cuda_fetched(void);  /* rows that residuals were fetched for */
 long fake_cuda_wide(void);     /* rows of products of many */
 enum { FAKE_BY_RULE, FAKE_BY_SPLIT, FAKE_BY_BITS };
-long fake_cuda_by(int way);        /* rows of products of few, by one of these */
+long fake_cuda_by(int way);        /* rows that one of these multiplied */
 long fake_cuda_sampled(void);      /* rows whose best logits were looked for */
 long fake_cuda_prompt(void);       /* rows of attention of prompts */
 long fake_cuda_moved(void);        /* pages that moved between the host and the device */

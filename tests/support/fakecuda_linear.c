@@ -164,10 +164,10 @@ static int multiply_rows(const cuda_linear *a) {
     return 0;
 }
 
-/* ---- ways of computing a product ----
+/* ---- strategies ----
  *
- * The same bits whichever it is, as on a GPU; by the clock of events Split is the fastest one. Bitwise is
- * there for one row alone and cannot do rows longer than 64; one is of another device. */
+ * All give the same bits, as on a GPU. By the clock of events Split is the fastest. Bitwise computes one row
+ * of at most 64 elements. One strategy is of another device. */
 enum { RULE_US = 200, SPLIT_US = 100, BITS_US = 150, WIDE_US = 400 };
 
 static int by_way(const cuda_linear *a, int way, int (*own)(const cuda_linear *a, cuda_stream s)) {

@@ -47,7 +47,7 @@ extern struct fake_state {
     graph *recording; /* NULL: launches run */
     long n_replayed, n_sampled, n_fetched;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
-    long late;    /* microseconds that ways of computing products took beside calls */
+    long late;    /* microseconds of products of strategies, beside calls */
     bool replaying;
     enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
 } fake;

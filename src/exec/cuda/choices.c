@@ -1,5 +1,5 @@
-/* choices.c - which strategy computes each product on the GPU: the kernel map, settled when the back end is
- * opened, and looked up at each launch by the number of columns (kernels/policy.h). */
+/* choices.c - the strategy of each product on the GPU. The kernel map is applied when the back end is opened;
+ * each launch looks its strategy up by the number of columns (kernels/policy.h). */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -8,17 +8,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Choices that are not the rule's, as "2-4 bitwise, 5-8 split". */
+/* Choices that are not the rule's, as "1 split, 2-8 bitwise". */
 static void other_than_rule(const kernel_choice *choice, const kernel_choice *rule, char *out, size_t size) {
     size_t at = 0;
     out[0] = 0;
-    for (int b = 0; b < POLICY_BUCKETS && at < size; b++)
-        if (choice->by_bucket[b] != rule->by_bucket[b])
-            at += (size_t)snprintf(out + at, size - at, "%s%s %s", at ? ", " : "", policy_bucket_name(b),
-                                   choice->by_bucket[b]->name);
+    for (int b = 0, e; b < POLICY_BUCKETS && at < size; b = e) {
+        const strategy *s = choice->by_bucket[b];
+        char last[32] = "";
+        for (e = b + 1; s != rule->by_bucket[b] && e < POLICY_BUCKETS && choice->by_bucket[e] == s;)
+            e++;
+        if (s == rule->by_bucket[b])
+            continue;
+        if (policy_bucket_last(e - 1) > policy_bucket_first(b))
+            snprintf(last, sizeof last, "-%lld", (long long)policy_bucket_last(e - 1));
+        at += (size_t)snprintf(out + at, size - at, "%s%lld%s %s", at ? ", " : "",
+                               (long long)policy_bucket_first(b), last, s->name);
+    }
 }
 
-/* Said once for each shape and format. */
+/* One line of the log for each shape and format. */
 static void say(const cuda *c, const weight *w, const kernel_choice *choice, const kernel_choice *rule) {
     char format[PACK_NAME], what[256];
     other_than_rule(choice, rule, what, sizeof what);

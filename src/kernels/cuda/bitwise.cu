@@ -1,14 +1,13 @@
 /* bitwise.cu - Bitwise: every bit of the weights with every bit of the activations, by AND and counting (b1
  * matrix instructions); see sliced.cuh.
  *
- * A product of planes i and j counts 2^(i + j), and negatively where j is the sign's. Pairs of the same power
- * share an accumulator, which is doubled from power to power, so a chunk's 4 x bits pairs cost few shifts.
- * Codes of activations go in two halves of four planes: of 8 bits the lower half, then the upper; of 4 bits
- * the upper alone.
+ * The product of planes i and j has the weight 2^(i + j), negative where j is the sign. Pairs of the same
+ * power share an accumulator, which is doubled from power to power, so the pairs of a chunk need few shifts.
+ * Activations have two halves of four planes. Codes of 4 bits have the upper half alone.
  *
  * Compute capability 7.5 has XOR instead of AND: popc(a & b) = (popc(a) + popc(b) - popc(a ^ b)) / 2. Over
- * all pairs the counts of b add up to the slice's sum of codes, which is there, and those of a to the row's
- * sum, which one more product with zeros gives; the signed powers of j add up to -1. */
+ * all pairs the counts of b add up to the slice's sum of codes, which is known. Those of a add up to the
+ * row's sum of codes, which one more product with zeros gives. The signed powers of j add up to -1. */
 #include "kernels/cuda/sliced.cuh"
 
 /* d += the counts of a & b (or a ^ b), 16 rows x 256 of K x 8 columns. */

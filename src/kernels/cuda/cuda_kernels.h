@@ -60,8 +60,8 @@ typedef struct cuda_strategy cuda_strategy;
 /* y = x . w^T for 1..CUDA_MAX_ROWS rows, with activations of 8 bits quantized per group as
  * act_format_for(w, 8) says. */
 typedef struct cuda_linear {
-    const cuda_strategy *by; /* a way of computing it; NULL, or one that cannot: by the rule. The bits are the
-                                same */
+    const cuda_strategy *by; /* the strategy; NULL, or one that cannot compute it: the rule decides. The bits
+                                are the same */
     view w[3];               /* of one format and k; all read the same rows */
     int n_w;
     int64_t n_row;
@@ -210,9 +210,9 @@ typedef struct cuda_residual_add {
 
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
-/* A way of computing `linear`, or products of many rows (`wide`). `row` says for which formats and numbers of
- * columns (rows, or twice as many for `two`); it has no run. The first row is the rule: it computes as
- * `linear` does without a strategy. */
+/* A strategy for `linear`, or for products of many rows (`wide`). `row` says which formats and numbers of
+ * columns it can compute (columns: rows, or twice as many for `two`); row.run is NULL. The first strategy is
+ * the rule: `linear` computes so when no strategy is given. */
 struct cuda_strategy {
     strategy row; /* the first member: a kernel_table lists it */
     int (*launch)(const cuda_linear *a,
@@ -303,7 +303,7 @@ typedef struct cuda_kernels {
     /* Random codes and scales near `scale` for a PACK_TILE matrix with PACK_SCALE_F16. */
     int (*random_matrix)(const view *w, float scale, uint64_t seed, cuda_stream s);
 
-    /* -- ways of computing a product (ADAngel; docs/paper-adangel.md) -- */
+    /* -- strategies (ADAngel; docs/paper-adangel.md) -- */
     /* Those of every device, the rule first; `since` and `before` say which are not this one's. */
     const cuda_strategy *(*strategies)(int *n);
     const cuda_unit *(*units)(int *n);

@@ -1,11 +1,11 @@
-/* sliced.cuh - products by slices of both operands (ADAngel's Bitwise and Split; kernels/dpr.h): how the
- * fragments of their matrix instructions come out of the G-tile and of a row's codes, and the kernel around
- * them.
+/* sliced.cuh - products by slices of both operands (ADAngel's Bitwise and Split; kernels/dpr.h): the
+ * fragments of the matrix instructions are made from the G-tile and from a row's codes; the kernels of one
+ * and of several columns.
  *
- * Both read the parts packing as it lies, so no second copy of the weights is resident: Split's operands are
- * its 4-bit parts themselves, Bitwise's planes are made from the parts in registers, by transposing 4 bits of
- * 4 tiles. Partial products stay in registers too: they are added with shifts into one dot for each slice (32
- * of K), which is scaled and summed in the order of linear.cuh. So the bits are those of `linear`.
+ * Both strategies read the parts packing, so the weights need no second copy. Split's operands are the 4-bit
+ * parts. Bitwise makes planes from the parts in registers: it transposes 4 bits of 4 tiles. Partial products
+ * stay in registers. Shifts and additions make one dot of them for each slice (32 of K), which is scaled and
+ * summed in the order of linear.cuh. So the bits are those of `linear`.
  *
  * Of the instructions' 8 columns, column c holds the chunk's c-th 32 of K and zeros elsewhere, as in the
  * kernel of one row (linear.cu): one accumulator has the 8 dots of a chunk that are scaled apart. */
@@ -238,8 +238,8 @@ __device__ __forceinline__ void chunk_load(const uint8_t *stage, int n_tile, til
 
 /* ---- the kernel ----
  *
- * Way<BITS>: prepare(), what a chunk's tiles become once; dots(), of one column with that. Split has a way of
- * its own of taking several columns together (split.cu). */
+ * Way<BITS> is Bitwise or Split: prepare() makes the operands of a chunk's tiles, dots() multiplies one
+ * column with them, many_sums has the sums of several columns. */
 
 enum { SLICED_PANELS = 4 /* between two waits of all warps, with several columns */ };
 
@@ -330,7 +330,7 @@ static inline size_t sliced_many_bytes(const linear_job &j, bool sums) {
     return (size_t)column_bytes(j.k_pad) * j.n_col + (sums ? ALL_WARPS * sizeof(sliced_sums) : 0);
 }
 
-/* Several columns, which were quantized to scratch; a column at a time, or as the way takes them together. */
+/* Several columns, which sliced_quantize wrote to scratch. */
 template <template <int> class Way, int BITS>
 __global__ void __launch_bounds__(THREADS, 1) sliced_many(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];

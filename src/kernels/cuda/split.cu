@@ -1,9 +1,9 @@
-/* split.cu - Split: 8-bit activations as two halves of 4 bits, and weights of more than 4 bits too, by 4-bit
- * matrix instructions; see sliced.cuh. Compute capabilities 7.5 to 8.9 have them; 9.0 emulates them in about
- * 190 instructions each, so a measured map turns away from them there.
+/* split.cu - Split: 4-bit matrix instructions multiply 8-bit activations as two halves of 4 bits, and weights
+ * of more than 4 bits as two parts; see sliced.cuh. Compute capabilities 7.5 to 8.9 have these instructions.
+ * 9.0 emulates each in about 190 others, so a measured map does not choose Split there.
  *
- * A lane's dword of a 4-bit part is its operand as it lies: 4 codes of each of the tile's halves. Which half
- * a column multiplies is a matter of its own nibbles, the others are zeros. */
+ * A lane's dword of a 4-bit part is an operand: 4 codes of each half of the tile. A column multiplies one
+ * half; its nibbles of the other half are zeros. */
 #include "kernels/cuda/sliced.cuh"
 
 /* d += a . b, 16 rows x 64 of K x 8 columns, unsigned by signed or unsigned nibbles. */

@@ -1,5 +1,5 @@
-/* strategies.cu - the ways of computing a product on a device, as rows of one table, and the units that they
- * multiply with, to be measured. */
+/* strategies.cu - the strategies of a product on a device as rows of one table, and probes that measure the
+ * units of the device. */
 #include "kernels/cuda/device.cuh"
 
 /* ---- what each can do ---- */
