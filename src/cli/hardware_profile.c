@@ -50,6 +50,9 @@ void hardware_profile_print(const json_t *doc) {
     if (json_is_number(json_object_get(doc, "link")))
         printf("%-14s %.2f GB/s from RAM to the GPU\n", "link",
                json_number_value(json_object_get(doc, "link")) / 1e9);
+    if (json_is_number(json_object_get(doc, "gpu_read")))
+        printf("%-14s %.2f GB/s of its memory; %.0f G multiply-adds/s with many rows\n", "GPU",
+               field_real(doc, "gpu_read") / 1e9, field_real(doc, "gpu_macs") / 1e9);
     printf("%-14s %8.2f us for %lld threads\n", "barrier", field_real(doc, "barrier_s") * 1e6,
            field_int(doc, "threads"));
     if (json_array_size(rates))

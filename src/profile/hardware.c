@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "base/read_queue.h"
 #include "base/thread.h"
-#include "profile/link.h"
+#include "profile/gpu.h"
 #include "profile/trial.h"
 
 #include <math.h>
@@ -365,6 +365,7 @@ static nib_status measure_barriers(const hardware_options *o, pool *threads, har
 nib_status hardware_measure(const machine *m, const hardware_options *o, hardware *out, nib_error *err) {
     const double start = time_now(), all = NUM_MAX(o->seconds, 1);
     pool *threads;
+    gpu_rates gpu;
     memset(out, 0, sizeof *out);
     NIB_TRY(tell(o, 0, err));
     NIB_TRY(measure_memory(m, o, 0.12 * all, out, err));
@@ -378,7 +379,12 @@ nib_status hardware_measure(const machine *m, const hardware_options *o, hardwar
     if (status == NIB_OK)
         status = measure_barriers(o, threads, out, err);
     pool_close(threads);
-    out->link = status == NIB_OK ? link_rate() : 0;
+    if (status == NIB_OK) {
+        gpu_rates_measure(&gpu);
+        out->link = gpu.link;
+        out->gpu_read = gpu.read;
+        out->gpu_macs = gpu.macs;
+    }
     if (status == NIB_OK)
         status = tell(o, 100, err);
     out->seconds = time_now() - start;

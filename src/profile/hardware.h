@@ -46,6 +46,8 @@ typedef struct hardware {
     int n_thread;     /* of the kernels */
     rate pack;        /* bytes a second that one thread packs from a file's order */
     double link;      /* bytes a second from RAM to the first GPU; 0: there is none */
+    double gpu_read;  /* bytes a second that it reads of its memory; 0: not known */
+    double gpu_macs;  /* multiply-adds a second of its products, with 512 rows; 0: not known */
     double barrier_s; /* seconds of one barrier of all threads */
     double seconds;   /* that it all took */
 } hardware;

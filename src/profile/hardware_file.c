@@ -52,14 +52,19 @@ static json_t *kernels_json(const hardware *h) {
     return list;
 }
 
+/* 0: not known. */
+static json_t *known_json(double v) {
+    return v > 0 ? json_real(v) : json_null();
+}
+
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err) {
     json_t *key = profile_machine_key(m);
-    json_t *link = h->link > 0 ? json_real(h->link) : json_null();
-    return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:o}",
+    return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:o, s:o, s:o}",
                                   "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
                                   memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "products",
                                   kernels_json(h), "pack", rate_json(&h->pack), "barrier_s", h->barrier_s,
-                                  "gpus", "link", link),
+                                  "gpus", "link", known_json(h->link), "gpu_read", known_json(h->gpu_read),
+                                  "gpu_macs", known_json(h->gpu_macs)),
                         text, err);
 }
 
@@ -160,8 +165,13 @@ static nib_status read_all(const json_t *all, const machine *m, hardware *out, n
     NIB_TRY(profile_read_number(all, "seconds", 0, &out->seconds, err));
     NIB_TRY(profile_read_number(all, "barrier_s", 0, &out->barrier_s, err));
     NIB_TRY(read_rate(all, "pack", &out->pack, err));
-    if (json_is_number(json_object_get(all, "link"))) /* there was a GPU */
-        NIB_TRY(profile_read_number(all, "link", 1, &out->link, err));
+    const struct {
+        const char *key;
+        double *to;
+    } gpu[] = {{"link", &out->link}, {"gpu_read", &out->gpu_read}, {"gpu_macs", &out->gpu_macs}};
+    for (size_t i = 0; i < NUM_COUNT(gpu); i++)
+        if (json_is_number(json_object_get(all, gpu[i].key))) /* there was a GPU */
+            NIB_TRY(profile_read_number(all, gpu[i].key, 1, gpu[i].to, err));
     NIB_TRY(read_memory(all, out, err));
     NIB_TRY(read_disk(all, out, err));
     return read_kernels(all, out, err);
