@@ -198,13 +198,17 @@ NIB_API nib_status nib_plan(const char *model, const nib_engine_options *options
 
 /* Prediction for an open engine and a prompt and answer of these lengths, by the planner's cost model. */
 typedef struct nib_prediction {
-    double ttft_s, tok_s;           /* time to the first token; tokens a second of generation */
-    uint64_t ram_peak;              /* of the process, in bytes */
-    uint64_t ram_bytes, disk_bytes; /* moved for one generated token */
-    double disk_s, compute_s;       /* seconds of each alone for that token */
-    bool guessed;                   /* this machine's rates were never measured */
-    int n_run;                      /* earlier runs that corrected tok_s and ttft_s (options.learn) */
-    char binds[64];                 /* "disk read", "packing", "memory read" or "compute" */
+    double ttft_s, tok_s;            /* time to the first token; tokens a second of generation */
+    uint64_t ram_peak;               /* of the process, in bytes */
+    uint64_t ram_bytes, disk_bytes;  /* moved for one generated token */
+    double disk_s, compute_s;        /* seconds of each alone for that token; compute_s: the processor's */
+    uint64_t vram_bytes, link_bytes; /* with a GPU: read from its memory, and sent to it, for that token */
+    double gpu_s, link_s;
+    uint64_t vram_peak; /* of the device, in bytes; 0: no GPU computes */
+    bool guessed;       /* this machine's rates were never measured */
+    int n_run;          /* earlier runs that corrected tok_s and ttft_s (options.learn) */
+    char binds[64]; /* "disk read", "packing", "memory read" or "compute"; with a GPU also "link", "the GPU"
+                       and "the processor's layers" */
 } nib_prediction;
 NIB_API nib_status nib_engine_predict(const nib_engine *engine, int64_t n_prompt, int64_t n_gen,
                                       nib_prediction *out, nib_error *err);
@@ -289,7 +293,7 @@ typedef struct nib_slice {
     const char
         *format;    /* of the computation: the file's ("q4_1", "f32", ...), or the rounded one ("u4g64") */
     uint64_t bytes; /* packed, on any tier */
-    int tier;       /* NIB_TIER_RAM: resident; NIB_TIER_DISK: streamed */
+    int tier;       /* NIB_TIER_RAM: resident; NIB_TIER_VRAM: on the GPU; NIB_TIER_DISK: streamed */
 } nib_slice;
 
 /* Returns the number of slices; *slices gets the first (owned by the engine, constant). 0 with vocab_only. */

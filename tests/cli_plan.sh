@@ -152,6 +152,52 @@ check "none where RAM has no room for them" sh -c "[ $code = 0 ] && grep -q 'no 
 run plan "$tmp/coarse.gguf" --residual "$tmp/f16.gguf" --slowdown x%
 check "a slowdown that is none exits 2" [ $code = 2 ]
 
+# a GPU that is not there, whose size --vram says; then the fake one of the tests
+gpu() { NIBBLE_CUDA=$1 NIBBLE_ISA=ref; export NIBBLE_CUDA NIBBLE_ISA; shift; run "$@"; unset NIBBLE_CUDA NIBBLE_ISA; }
+gpu 0 plan "$model" -c 128 --backend cuda
+check "without a GPU and without --vram there is no plan for one" sh -c "[ $code = 5 ] && grep -q 'vram SIZE plans' '$tmp/err'"
+gpu 0 plan "$model" -c 128 --backend cuda --vram 624M
+check "with --vram there is" [ $code = 0 ]
+check "a bar for VRAM" grep -q '^  VRAM .* of 624.0 MiB' "$tmp/out"
+check "layers on the GPU" grep -q '^  layer.* VRAM ' "$tmp/out"
+check "layers of the processor" grep -q '^  layer.* RAM .*computed by the processor' "$tmp/out"
+check "layers that come" grep -q '^  layer.* RAM .*comes over the link' "$tmp/out"
+check "how many" grep -q '^GPU  .*of 9 blocks stay; the link brings' "$tmp/out"
+check "where keys and values are" grep -q '^VRAM .*kv .*in RAM.*driver .*(a guess)' "$tmp/out"
+check "the rates of both" grep -q '^speed .*tok/s; the first token of a prompt of .*tok/s)' "$tmp/out"
+check "what each tier gives to a token" grep -q '^a token .*from VRAM, .*from RAM, .*over the link: .*of the GPU' "$tmp/out"
+check "what more VRAM would buy" grep -q '^limit .*of VRAM: +[1-9]' "$tmp/out"
+check "guesses are said to be" grep -q '^note .*there is no GPU here.*guesses' "$tmp/out"
+gpu 0 plan "$model" -c 128 --backend cuda --vram 624M --json
+check "a block computes on the GPU where its slices are" true_that \
+    'all((b["compute"] == "gpu") >= (s["tier"] == "vram") for b in d["blocks"] for s in b["slices"])'
+check "the counts are of the blocks" true_that \
+    'd["gpu"]["in_place"] == sum(b["compute"] == "cpu" for b in d["blocks"][1:]) > 0 < d["gpu"]["come"]'
+check "within the cap" true_that 'd["predicted"]["vram_peak"] <= 624 << 20'
+check "bytes of a token from each tier" true_that 'all(d["predicted"]["bytes_per_token"][t] > 0 for t in ("vram", "ram", "link"))'
+check "what comes is what the link takes" true_that \
+    '0.95 < d["predicted"]["bytes_per_token"]["link"] / sum(s["bytes"] for b in d["blocks"][1:] if b["compute"] == "gpu" for s in b["slices"] if s["tier"] == "ram") <= 1'
+check "a guess" true_that 'd["gpu"]["guessed"] and d["predicted"]["from"] == "guess"'
+gpu 0 plan "$model" -c 128 --backend cuda --vram 590M
+check "what does not fit exits 3 and says what would" sh -c "[ $code = 3 ] && grep -q 'VRAM: .*--vram .* is the smallest that works' '$tmp/err'"
+fake=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
+if [ -f "$fake" ]; then
+    gpu "$fake" plan "$model" -c 128 --backend cuda --vram 34M --json -o "$tmp/plan.json"
+    check "a plan with the device's figures" true_that 'not d["gpu"]["guessed"] and d["gpu"]["in_place"] > 0'
+    gpu "$fake" run "$model" --backend cuda --vram 34M -c 128 --tokens 1,2,3 -n 4 --ignore-eos --temp 0 --json
+    on_gpu=$(json 'd["tokens"]')
+    places=$(json '[s["tier"] for b in d["placement"] for s in b["slices"] if s["format"] != "f32"]')
+    gpu "$fake" run "$model" --plan "$tmp/plan.json" --tokens 1,2,3 -n 4 --ignore-eos --temp 0 --json
+    check "run --plan does as it says" [ "$(json '[s["tier"] for b in d["placement"] for s in b["slices"] if s["format"] != "f32"]')" = "$places" ]
+    check "with the same tokens" [ "$(json 'd["tokens"]')" = "$on_gpu" ]
+    check "and its cap" true_that 'd["memory"]["tiers"]["vram"]["peak"] <= d["memory"]["tiers"]["vram"]["cap"] == 34 << 20'
+    gpu "$fake" run "$model" --plan "$tmp/plan.json" --tokens 1,2,3 -n 1 --ignore-eos --temp 0 -v
+    check "run -v has planned VRAM beside what was taken" sh -c "grep -q '^  planned VRAM ' '$tmp/err' && grep -q '^  taken at most ' '$tmp/err'"
+    check "and the placement" grep -q '^  VRAM .* %' "$tmp/err"
+    gpu "$fake" run "$model" --plan "$tmp/plan.json" --backend cpu --tokens 1,2,3 -n 1
+    check "another back end than the plan's exits 2" [ $code = 2 ]
+fi
+
 # costs as nibble profile --costs keeps them: without layers 5 and 2 together 0.05 nats, without three 0.5
 run plan "$model" -c 128 --json
 mkdir -p "$XDG_CACHE_HOME/nibble/importance"

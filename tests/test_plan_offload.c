@@ -1,6 +1,6 @@
 /* Layers without room on a GPU: memory and link share them so that none of the two waits, and many rows go
  * where products are fast. */
-#include "plan/offload.h"
+#include "plan/planner.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -85,12 +85,117 @@ static void more_activation_bits_take_longer(void **state) {
     assert_true(b.n_come > a.n_come && b.seconds > a.seconds);
 }
 
+/* ---- the whole decision: four layers of 10 MiB (of VRAM 12, with CUDA's pieces), a head of 20 (22) ---- */
+
+enum { N_BLOCK = 6, MIB = 1 << 20, ALWAYS = MIB, BESIDE = 3 * MIB };
+
+static offload_question question(offload_block blocks[N_BLOCK], uint64_t room) {
+    for (int b = 0; b < N_BLOCK; b++)
+        blocks[b] = (offload_block){b == 0             ? 0
+                                    : b == N_BLOCK - 1 ? 20 * MIB
+                                                       : 10 * MIB,
+                                    b % 5 ? 65536 : 0, 5};
+    return (offload_question){.blocks = blocks,
+                              .n_block = N_BLOCK,
+                              .always = ALWAYS,
+                              .each = layer,
+                              .room = room,
+                              .whose = "the cap",
+                              .capped = true,
+                              .driver = 7 * MIB,
+                              .beside = BESIDE,
+                              .n_page = 4,
+                              .page = 4 * 65536,
+                              .max_rows = 64};
+}
+
+static void check_split(uint64_t room, int max_layers, int n_stay, int n_away) {
+    const plan_rates r = usual();
+    offload_block blocks[N_BLOCK];
+    offload_question q = question(blocks, room);
+    offload_split s;
+    nib_error err = {0};
+    q.max_layers = max_layers;
+    if (offload_split_make(&q, &r, &s, &err))
+        fail_msg("%s", err.message);
+    assert_true(s.weights + s.others <= room);
+    assert_int_equal(s.n_away, n_away);
+    int n = 0;
+    uint64_t here = ALWAYS;
+    for (int b = 1; b < N_BLOCK; b++) {
+        n += s.place[b] == OFFLOAD_STAYS;
+        here += s.place[b] == OFFLOAD_STAYS ? offload_block_room(blocks[b].bytes) : 0;
+    }
+    assert_int_equal(n, n_stay);
+    assert_true(s.stay == here);
+    offload_split_clear(&s);
+}
+
+static void as_much_as_fits_stays(void **state) {
+    (void)state;
+    enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB };
+    check_split(ALL, 0, 5, 0); /* no slots: all of it takes less than all but one */
+    check_split(ALL - 1, 0, 3, 2);
+    check_split(ALL, 2, 3, 2);            /* two layers and the head */
+    check_split(ALL - 28 * MIB, 0, 1, 4); /* the head alone */
+    check_split(ALL - 30 * MIB, 0, 0, 5);
+    offload_block blocks[N_BLOCK];
+    const offload_question q = question(blocks, ALL);
+    assert_true(offload_whole(&q) == ALL + q.driver);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+    (void)state;
+    const plan_rates r = usual();
+    offload_block blocks[N_BLOCK];
+    offload_question q = question(blocks, 20 * MIB);
+    offload_split s;
+    nib_error err = {0};
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
+    assert_non_null(strstr(err.message, "is the smallest that works"));
+    q.room = s.weights + s.others; /* what it named, less the driver */
+    offload_split_clear(&s);
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+    offload_split_clear(&s);
+}
+
+static void a_plan_is_followed(void **state) {
+    (void)state;
+    static const offload_place places[N_BLOCK] = {OFFLOAD_STAYS, OFFLOAD_COMES,    OFFLOAD_STAYS,
+                                                  OFFLOAD_STAYS, OFFLOAD_IN_PLACE, OFFLOAD_STAYS};
+    const plan_rates r = usual();
+    offload_block blocks[N_BLOCK];
+    offload_question q = question(blocks, 200 * MIB);
+    offload_split s;
+    nib_error err = {0};
+    q.places = places;
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
+    assert_memory_equal(s.place, places, sizeof places);
+    assert_int_equal(s.n_in_place, 1);
+    assert_true(s.max_rows >= 1 && s.on_host == 65536);
+    offload_split_clear(&s);
+    q.one_cache = true;
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_USAGE);
+    offload_split_clear(&s);
+    q.one_cache = false;
+    q.max_layers = 1;
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_USAGE);
+    offload_split_clear(&s);
+    q.max_layers = 0;
+    q.room = 40 * MIB;
+    assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
+    offload_split_clear(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_work),
         cmocka_unit_test(where_layers_stand),
         cmocka_unit_test(one_of_them),
         cmocka_unit_test(more_activation_bits_take_longer),
+        cmocka_unit_test(as_much_as_fits_stays),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(a_plan_is_followed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

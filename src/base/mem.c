@@ -217,6 +217,11 @@ void *mem_map_sparse(size_t n_byte) {
     return counted_pages(p, size);
 }
 
+void mem_discard(void *p, size_t n_byte) {
+    if (n_byte)
+        madvise(p, n_byte, MADV_DONTNEED);
+}
+
 bool mem_touch(void *p, size_t n_byte) {
 #ifdef MADV_POPULATE_WRITE /* Linux 5.14 */
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;

@@ -15,14 +15,19 @@
 
 /* ---- the table ---- */
 
-enum { MAX_LABEL = 80, MAX_FORMAT = 80 };
+enum { MAX_LABEL = 80, MAX_FORMAT = 80, MAX_WHERE = 160 };
+
+static bool on_gpu(const json_t *block) {
+    const char *compute = field_text(block, "compute");
+    return compute && !strcmp(compute, "gpu");
+}
 
 static bool is_like(const json_t *a, const json_t *b) {
     const json_t *other = json_object_get(b, "slices"), *s;
     const char *precision = field_text(a, "activation"), *theirs = field_text(b, "activation");
     size_t i;
     if (field_is_set(a, "left_out") != field_is_set(b, "left_out") ||
-        strcmp(precision ? precision : "", theirs ? theirs : "") != 0 ||
+        strcmp(precision ? precision : "", theirs ? theirs : "") != 0 || on_gpu(a) != on_gpu(b) ||
         json_array_size(json_object_get(a, "slices")) != json_array_size(other))
         return false;
     json_array_foreach(
@@ -50,13 +55,37 @@ static uint64_t all_bytes_in(const json_t *plan, const char *tier) {
     return sum;
 }
 
-/* "layer.0-7" */
-static void set_label(const char *first, const char *last, char out[MAX_LABEL]) {
-    const char *number = strrchr(last, '.');
-    if (!strcmp(first, last) || !number)
-        snprintf(out, MAX_LABEL, "%s", first);
+static bool is_layer(const json_t *block) {
+    return strchr(field_text(block, "name"), '.') != NULL;
+}
+
+/* "layer.0-7", "layer.1 4 7": all blocks from here on that look like this one. */
+typedef struct group {
+    const json_t *first;
+    uint64_t bytes[NIB_N_TIER];
+    char label[MAX_LABEL];
+} group;
+
+static void gather(const json_t *blocks, size_t begin, group *out) {
+    static const char *const tiers[NIB_N_TIER] = {"ram", "vram", "disk"};
+    enum { MAX_MEMBER = 1024 };
+    int32_t members[MAX_MEMBER];
+    size_t n = 0;
+    char list[MAX_LABEL / 2];
+    *out = (group){.first = json_array_get(blocks, begin)};
+    for (size_t i = begin; i < json_array_size(blocks) && n < MAX_MEMBER; i++) {
+        const json_t *b = json_array_get(blocks, i);
+        if (i > begin && (!is_layer(out->first) || !is_layer(b) || !is_like(out->first, b)))
+            continue;
+        members[n++] = (int32_t)i - 1;
+        for (int t = 0; t < NIB_N_TIER; t++)
+            out->bytes[t] += bytes_in(b, tiers[t]);
+    }
+    cli_write_members(members, n, list, sizeof list);
+    if (is_layer(out->first))
+        snprintf(out->label, sizeof out->label, "layer.%s", list);
     else
-        snprintf(out, MAX_LABEL, "%s-%s", first, number + 1);
+        snprintf(out->label, sizeof out->label, "%s", field_text(out->first, "name"));
 }
 
 /* "u4g64+u4g64": each format of the block's slices once, but for second slices that are not there. */
@@ -73,68 +102,112 @@ static void set_format(const json_t *block, char out[MAX_FORMAT]) {
     }
 }
 
-static void print_group(const terminal *s, const json_t *blocks, size_t begin, size_t end) {
-    const json_t *first = json_array_get(blocks, begin), *last = json_array_get(blocks, end - 1);
-    char label[MAX_LABEL], format[MAX_FORMAT], ram[32], disk[32], where[96] = "left out";
-    uint64_t in_ram = 0, on_disk = 0;
-    for (size_t i = begin; i < end; i++) {
-        in_ram += bytes_in(json_array_get(blocks, i), "ram");
-        on_disk += bytes_in(json_array_get(blocks, i), "disk");
-    }
-    const bool left_out = field_is_set(first, "left_out");
+/* Which of them, and what becomes of it where a GPU computes. */
+static void set_where(const group *g, bool gpu, char out[MAX_WHERE]) {
+    char ram[32], vram[32], disk[32];
+    const uint64_t in_ram = g->bytes[NIB_TIER_RAM], on_disk = g->bytes[NIB_TIER_DISK];
+    const bool on_device = g->bytes[NIB_TIER_VRAM] > 0;
+    const char *note = !gpu || !is_layer(g->first) || on_device ? ""
+                       : on_gpu(g->first)                       ? "  comes over the link"
+                                                                : "  computed by the processor";
     num_format_size(in_ram, ram);
+    num_format_size(g->bytes[NIB_TIER_VRAM], vram);
     num_format_size(on_disk, disk);
-    if (!left_out && in_ram && on_disk)
-        snprintf(where, sizeof where, "RAM %10s  disk %10s", ram, disk);
-    else if (!left_out && (in_ram || on_disk))
-        snprintf(where, sizeof where, in_ram ? "RAM %10s" : "%16sdisk %10s", in_ram ? ram : "", disk);
-    else if (!left_out)
-        snprintf(where, sizeof where, "uses another block's");
-    set_label(field_text(first, "name"), field_text(last, "name"), label);
-    set_format(first, format);
-    const char *precision = left_out ? "-" : field_text(first, "activation");
-    if (s->width < 60)
-        terminal_line(s, "  %s: %s, %s, %s", label, format, precision, where);
+    if (field_is_set(g->first, "left_out"))
+        snprintf(out, MAX_WHERE, "left out");
+    else if (on_device)
+        snprintf(out, MAX_WHERE, "VRAM %9s", vram);
+    else if (in_ram && on_disk)
+        snprintf(out, MAX_WHERE, "RAM %10s  disk %10s%s", ram, disk, note);
+    else if (in_ram)
+        snprintf(out, MAX_WHERE, "RAM %10s%s", ram, note);
+    else if (on_disk)
+        snprintf(out, MAX_WHERE, "%16sdisk %10s%s", "", disk, note);
     else
-        terminal_line(s, "  %-14s %-9s %-4s %s", label, format, precision, where);
+        snprintf(out, MAX_WHERE, "uses another block's%s", gpu && on_gpu(g->first) ? ", from VRAM" : "");
 }
 
-static bool is_layer(const json_t *block) {
-    return strchr(field_text(block, "name"), '.') != NULL;
+static void print_group(const terminal *s, const group *g, bool gpu) {
+    char format[MAX_FORMAT], where[MAX_WHERE];
+    set_where(g, gpu, where);
+    set_format(g->first, format);
+    const char *precision = field_is_set(g->first, "left_out") ? "-" : field_text(g->first, "activation");
+    if (s->width < 60)
+        terminal_line(s, "  %s: %s, %s, %s", g->label, format, precision, where);
+    else
+        terminal_line(s, "  %-14s %-9s %-4s %s", g->label, format, precision, where);
 }
 
-static void print_blocks(const terminal *s, const json_t *blocks) {
-    const size_t n = json_array_size(blocks);
-    for (size_t b = 0, end; b < n; b = end) {
-        const json_t *first = json_array_get(blocks, b);
-        for (end = b + 1; end < n && is_like(first, json_array_get(blocks, end)) && is_layer(first) &&
-                          is_layer(json_array_get(blocks, end));)
-            end++;
-        print_group(s, blocks, b, end);
+/* Each look once, layers together. */
+static void print_blocks(const terminal *s, const json_t *plan) {
+    const json_t *blocks = json_object_get(plan, "blocks");
+    const bool gpu = json_object_get(plan, "gpu") != NULL;
+    for (size_t b = 0; b < json_array_size(blocks); b++) {
+        const json_t *now = json_array_get(blocks, b);
+        bool shown = false;
+        for (size_t i = 0; i < b && is_layer(now); i++)
+            shown = shown || (is_layer(json_array_get(blocks, i)) && is_like(json_array_get(blocks, i), now));
+        if (shown)
+            continue;
+        group g;
+        gather(blocks, b, &g);
+        print_group(s, &g, gpu);
     }
+}
+
+/* Of what a tier takes, and its cap. */
+static void print_bar(const terminal *s, const char *name, uint64_t peak, uint64_t max) {
+    char bar[TERMINAL_BAR], used[32], size[32], cap[48] = "no cap";
+    if (max)
+        snprintf(cap, sizeof cap, "of %s", num_format_size(max, size));
+    terminal_line(s, "  %-4s  %s  %10s %s", name,
+                  terminal_bar(s, bar, NUM_MIN(s->width - 40, 32), max ? (double)peak / (double)max : 1,
+                               TERMINAL_GREEN),
+                  num_format_size(peak, used), cap);
 }
 
 static void print_bars(const terminal *s, const json_t *plan) {
-    char bar[TERMINAL_BAR], used[32], cap[48] = "no cap";
-    const uint64_t max = field_bytes(json_object_get(plan, "budget"), "ram");
-    const uint64_t peak = field_bytes(json_object_get(plan, "predicted"), "ram_peak");
-    const int columns = NUM_MIN(s->width - 40, 32);
-    num_format_size(peak, used);
-    if (max) {
-        char size[32];
-        snprintf(cap, sizeof cap, "of %s", num_format_size(max, size));
-    }
-    terminal_line(s, "  RAM   %s  %10s %s",
-                  terminal_bar(s, bar, columns, max ? (double)peak / (double)max : 1, TERMINAL_GREEN), used,
-                  cap);
+    const json_t *budget = json_object_get(plan, "budget"), *predicted = json_object_get(plan, "predicted");
     const uint64_t on_disk = all_bytes_in(plan, "disk"), in_ram = all_bytes_in(plan, "ram");
+    char bar[TERMINAL_BAR], used[32];
+    print_bar(s, "RAM", field_bytes(predicted, "ram_peak"), field_bytes(budget, "ram"));
+    if (field_bytes(predicted, "vram_peak"))
+        print_bar(s, "VRAM", field_bytes(predicted, "vram_peak"), field_bytes(budget, "vram"));
     if (on_disk) {
         const double part = (double)on_disk / (double)(on_disk + in_ram);
         const bool packed = field_is_set(json_object_get(plan, "schedule"), "packed");
         terminal_line(s, "  disk  %s  %10s of weights%s",
-                      terminal_bar(s, bar, columns, part, TERMINAL_YELLOW), num_format_size(on_disk, used),
-                      packed ? ", from a packed file" : "");
+                      terminal_bar(s, bar, NUM_MIN(s->width - 40, 32), part, TERMINAL_YELLOW),
+                      num_format_size(on_disk, used), packed ? ", from a packed file" : "");
     }
+}
+
+/* How a GPU's memory is shared. */
+static void print_gpu(const terminal *s, const json_t *gpu) {
+    char driver[32], weights[32], kv[32], activations[32], ram[32], also[64] = "";
+    if (!gpu)
+        return;
+    const long long n_here = field_int(gpu, "in_place"), n_come = field_int(gpu, "come"),
+                    n_stay = field_int(gpu, "stay");
+    if (n_here || n_come)
+        terminal_line(s, "GPU          %lld of %lld blocks stay; the link brings %lld for each pass", n_stay,
+                      n_stay + n_come + n_here, n_come);
+    else
+        terminal_line(s, "GPU          all blocks stay");
+    if (n_here)
+        terminal_line(
+            s,
+            "             the processor computes %lld in passes of up to %lld rows; longer ones bring them "
+            "too",
+            n_here, field_int(gpu, "few_rows"));
+    if (field_bytes(gpu, "kv_in_ram"))
+        snprintf(also, sizeof also, " (and %s in RAM)", num_format_size(field_bytes(gpu, "kv_in_ram"), ram));
+    terminal_line(s, "VRAM         weights %s, kv %s%s, activations %s, driver %s%s",
+                  num_format_size(field_bytes(gpu, "weights"), weights),
+                  num_format_size(field_bytes(gpu, "kv"), kv), also,
+                  num_format_size(field_bytes(gpu, "activations"), activations),
+                  num_format_size(field_bytes(gpu, "driver"), driver),
+                  field_is_set(gpu, "guessed") ? " (a guess)" : "");
 }
 
 static void print_owners(const terminal *s, const json_t *owners) {
@@ -148,26 +221,44 @@ static void print_owners(const terminal *s, const json_t *owners) {
     terminal_line(s, "%s", line);
 }
 
+/* What a token moves and what that takes, part by part. */
+static void print_token(const terminal *s, const json_t *predicted) {
+    static const struct {
+        const char *bytes, *from, *seconds, *by;
+    } parts[] = {{"vram", "from VRAM", "gpu", "the GPU"},
+                 {"ram", "from RAM", "compute", "computing"},
+                 {"link", "over the link", "link", "the link"},
+                 {"disk", "from disk", "disk", "the disk"}};
+    const json_t *bytes = json_object_get(predicted, "bytes_per_token"),
+                 *took = json_object_get(predicted, "seconds_per_token");
+    char moved[160] = "", takes[160] = "", size[32];
+    for (size_t i = 0, n = 0, m = 0; i < NUM_COUNT(parts); i++) {
+        const bool is_ram = i == 1;
+        if (field_bytes(bytes, parts[i].bytes) == 0 && !is_ram)
+            continue;
+        n += (size_t)snprintf(moved + n, sizeof moved - n, "%s%s %s", n ? ", " : "",
+                              num_format_size(field_bytes(bytes, parts[i].bytes), size), parts[i].from);
+        m += (size_t)snprintf(takes + m, sizeof takes - m, "%s%s ms of %s", m ? ", " : "",
+                              num_text(1e3 * field_real(took, parts[i].seconds), 3), parts[i].by);
+    }
+    terminal_line(s, "a token      %s: %s", moved, takes);
+}
+
 static void print_speed(const terminal *s, const json_t *plan) {
     const json_t *x = json_object_get(plan, "predicted"), *gain = json_object_get(plan, "one_more_gb");
-    const json_t *bytes = json_object_get(x, "bytes_per_token"),
-                 *took = json_object_get(x, "seconds_per_token");
-    char disk[32], ram[32];
-    terminal_line(s, "speed        %s tok/s; the first token of a prompt of %lld after %s s",
+    const bool gpu = json_object_get(plan, "gpu") != NULL;
+    char vram[48] = "", prompt[48] = "";
+    if (gpu) {
+        snprintf(vram, sizeof vram, ", of VRAM: +%s tok/s", num_text(field_real(gain, "vram"), 3));
+        snprintf(prompt, sizeof prompt, " (%s tok/s)", num_text(field_real(x, "prompt_tok_s"), 4));
+    }
+    terminal_line(s, "speed        %s tok/s; the first token of a prompt of %lld after %s s%s",
                   num_text(field_real(x, "tok_s"), 4),
                   field_int(json_object_get(plan, "schedule"), "n_prompt"),
-                  num_text(field_real(x, "ttft_s"), 3));
-    num_format_size(field_bytes(bytes, "ram"), ram);
-    if (field_bytes(bytes, "disk"))
-        terminal_line(s, "a token      %s from RAM, %s from disk: %s ms of computing, %s ms of the disk", ram,
-                      num_format_size(field_bytes(bytes, "disk"), disk),
-                      num_text(1e3 * field_real(took, "compute"), 3),
-                      num_text(1e3 * field_real(took, "disk"), 3));
-    else
-        terminal_line(s, "a token      %s from RAM: %s ms of computing", ram,
-                      num_text(1e3 * field_real(took, "compute"), 3));
-    terminal_line(s, "limit        %s; one more GB of RAM: +%s tok/s, of disk: +%s tok/s",
-                  field_text(plan, "binds"), num_text(field_real(gain, "ram"), 3),
+                  num_text(field_real(x, "ttft_s"), 3), prompt);
+    print_token(s, x);
+    terminal_line(s, "limit        %s; one more GB of RAM: +%s tok/s%s, of disk: +%s tok/s",
+                  field_text(plan, "binds"), num_text(field_real(gain, "ram"), 3), vram,
                   num_text(field_real(gain, "disk"), 3));
     if (field_real(x, "quality") > 0)
         terminal_line(s, "quality      %s nats a token away from the file's own weights",
@@ -223,12 +314,14 @@ static void print_table(const cli_args *args, const json_t *plan) {
     const json_t *schedule = json_object_get(plan, "schedule");
     const long long threads = field_int(schedule, "threads");
     char size[32];
-    num_format_size(all_bytes_in(plan, "ram") + all_bytes_in(plan, "disk"), size);
+    num_format_size(all_bytes_in(plan, "ram") + all_bytes_in(plan, "vram") + all_bytes_in(plan, "disk"),
+                    size);
     terminal_line(&s, "plan         %s: %s of weights, context %lld, kv %s, %lld thread%s",
                   field_text(plan, "model"), size, field_int(schedule, "n_ctx"), field_text(plan, "kv"),
                   threads, threads == 1 ? "" : "s");
     print_bars(&s, plan);
-    print_blocks(&s, json_object_get(plan, "blocks"));
+    print_blocks(&s, plan);
+    print_gpu(&s, json_object_get(plan, "gpu"));
     print_owners(&s, json_object_get(json_object_get(plan, "predicted"), "owners"));
     print_speed(&s, plan);
     print_residuals(&s, json_object_get(plan, "residuals"));
@@ -346,14 +439,18 @@ const cli_command cmd_plan = {
     .name = "plan",
     .usage = "MODEL [--ram SIZE] [--quality NAME] [--json] [-o FILE]",
     .summary = "tier and precision of each part of a model, the predicted speed, and the bottleneck",
-    .details = "Reads headers and the profiles of this machine and model (nibble profile), no weights.\n"
-               "run, chat, bench and eval follow a plan with --plan FILE; its JSON may be edited.\n"
-               "If nothing fits, the exit code is 3 and the error names the smallest budget that works.\n"
-               "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n\n"
-               "  nibble plan smollm2 --ram 64M\n"
-               "  nibble plan synth:opt-175b --ram 16G\n"
-               "  nibble plan model.gguf --ram 4G --quality balanced -o plan.json\n"
-               "  nibble run model.gguf --plan plan.json \"Why is the sky blue?\" -v\n",
+    .details =
+        "Reads headers and the profiles of this machine and model (nibble profile), no weights.\n"
+        "run, chat, bench and eval follow a plan with --plan FILE; its JSON may be edited.\n"
+        "If nothing fits, the exit code is 3 and the error names the smallest budget that works.\n"
+        "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n"
+        "With --backend cuda the plan also says which layers stay on the GPU, which come over the link and\n"
+        "which the processor computes. --vram SIZE works without a GPU; its rates are then guesses.\n\n"
+        "  nibble plan smollm2 --ram 64M\n"
+        "  nibble plan model.gguf --backend cuda --vram 6G --ram 8G\n"
+        "  nibble plan synth:opt-175b --ram 16G\n"
+        "  nibble plan model.gguf --ram 4G --quality balanced -o plan.json\n"
+        "  nibble run model.gguf --plan plan.json \"Why is the sky blue?\" -v\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLAN,
     .run = run,
 };

@@ -16,11 +16,13 @@ const char *cli_prediction_source(const nib_prediction *p) {
 }
 
 json_t *cli_prediction_json(const nib_prediction *p) {
-    return json_pack("{s:f, s:f, s:s, s:i, s:I, s:{s:I, s:I, s:i}, s:{s:f, s:f}, s:s, s:b}", "ttft_s",
-                     p->ttft_s, "tok_s", p->tok_s, "from", cli_prediction_source(p), "runs", p->n_run,
-                     "ram_peak", (json_int_t)p->ram_peak, "bytes_per_token", "ram", (json_int_t)p->ram_bytes,
-                     "disk", (json_int_t)p->disk_bytes, "link", 0, "seconds_per_token", "disk", p->disk_s,
-                     "compute", p->compute_s, "binds", p->binds, "guessed", p->guessed);
+    return json_pack(
+        "{s:f, s:f, s:s, s:i, s:I, s:I, s:{s:I, s:I, s:I, s:I}, s:{s:f, s:f, s:f, s:f}, s:s, s:b}", "ttft_s",
+        p->ttft_s, "tok_s", p->tok_s, "from", cli_prediction_source(p), "runs", p->n_run, "ram_peak",
+        (json_int_t)p->ram_peak, "vram_peak", (json_int_t)p->vram_peak, "bytes_per_token", "ram",
+        (json_int_t)p->ram_bytes, "disk", (json_int_t)p->disk_bytes, "link", (json_int_t)p->link_bytes,
+        "vram", (json_int_t)p->vram_bytes, "seconds_per_token", "disk", p->disk_s, "compute", p->compute_s,
+        "gpu", p->gpu_s, "link", p->link_s, "binds", p->binds, "guessed", p->guessed);
 }
 
 /* "weights 45.8 MiB  kv 720.0 KiB", broken where the terminal ends. */
@@ -41,6 +43,26 @@ static void print_owners(const terminal *s, const nib_memory *mem) {
     terminal_line(s, "%s", line);
 }
 
+/* What was taken of the GPU's memory is counted by the ledger, what opening it took by the driver's figure.
+ */
+static void print_vram(const terminal *s, const nib_memory *mem) {
+    const uint64_t cap = mem->tier[NIB_TIER_VRAM].cap, planned = mem->tier[NIB_TIER_VRAM].planned;
+    const uint64_t taken = mem->tier[NIB_TIER_VRAM].peak;
+    const uint64_t whole = NUM_MAX(cap != NIB_AUTO ? cap : NUM_MAX(planned, taken), UINT64_C(1));
+    const int columns = NUM_MIN(s->width - 31, 32);
+    char bar[TERMINAL_BAR], size[32];
+    if (!planned)
+        return;
+    terminal_line(s, "  planned VRAM   %10s  %s", num_format_size(planned, size),
+                  terminal_bar(s, bar, columns, (double)planned / (double)whole, TERMINAL_GREEN));
+    terminal_line(s, "  taken at most  %10s  %s", num_format_size(taken, size),
+                  terminal_bar(s, bar, columns, (double)taken / (double)whole,
+                               taken <= cap ? TERMINAL_GREEN : TERMINAL_RED));
+    if (cap != NIB_AUTO)
+        terminal_line(s, "  budget         %10s  %s", num_format_size(cap, size),
+                      taken <= cap ? "kept" : "EXCEEDED");
+}
+
 void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out) {
     nib_memory mem;
     char bar[TERMINAL_BAR], size[32];
@@ -56,6 +78,7 @@ void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out)
         terminal_bar(&s, bar, columns, (double)planned / (double)NUM_MAX(whole, 1), TERMINAL_GREEN));
     if (!mem.rss_peak) {
         terminal_line(&s, "  measured peak     unknown  (no /proc)");
+        print_vram(&s, &mem);
         return;
     }
     terminal_line(&s, "  measured peak  %10s  %s", num_format_size(mem.rss_peak, size),
@@ -64,6 +87,7 @@ void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out)
     if (cap != NIB_AUTO)
         terminal_line(&s, "  budget         %10s  %s", num_format_size(cap, size),
                       kept ? "kept" : "EXCEEDED");
+    print_vram(&s, &mem);
 }
 
 json_t *cli_traffic_json(nib_engine *engine) {

@@ -104,15 +104,14 @@ static bool fill(table *t, const nib_slice *slices, size_t n) {
     return t->small == 0 || add(t, &small, -1);
 }
 
-/* "0-10", "1 3..29" (every second one): runs of one step; a list that does not fit ends in "...". */
-static void write_members(const kind *k, char *out, size_t size) {
+void cli_write_members(const int32_t *members, size_t n_member, char *out, size_t size) {
     size_t n = 0;
-    for (size_t i = 0, next; i < k->n; i = next) {
-        int32_t step = i + 1 < k->n ? k->members[i + 1] - k->members[i] : 0;
-        for (next = i + 1; next < k->n && k->members[next] - k->members[next - 1] == step;)
+    for (size_t i = 0, next; i < n_member; i = next) {
+        int32_t step = i + 1 < n_member ? members[i + 1] - members[i] : 0;
+        for (next = i + 1; next < n_member && members[next] - members[next - 1] == step;)
             next++;
         char run[48];
-        int a = k->members[i], b = k->members[next - 1];
+        int a = members[i], b = members[next - 1];
         if (step == 1)
             snprintf(run, sizeof run, "%s%d-%d", i ? " " : "", a, b);
         else if (next - i >= 4)
@@ -121,7 +120,7 @@ static void write_members(const kind *k, char *out, size_t size) {
             snprintf(run, sizeof run, "%s%d", i ? " " : "", a);
             next = i + 1;
         }
-        bool last = next == k->n;
+        bool last = next == n_member;
         if (n + strlen(run) + (last ? 0 : 4) >= size) {
             snprintf(out + n, size - n, " ...");
             return;
@@ -140,7 +139,7 @@ static void set_label(kind *k, int width) {
         return;
     }
     int columns = width < NARROW ? 24 : NUM_MIN(width - 46, (int)sizeof members);
-    write_members(k, members, (size_t)columns);
+    cli_write_members(k->members, k->n, members, (size_t)columns);
     snprintf(k->label, sizeof k->label, "layer%s %.40s", k->n > 1 ? "s" : "", members);
 }
 
@@ -183,6 +182,7 @@ void cli_print_placement(const cli_args *args, const nib_engine *engine) {
     if (fill(&t, slices, n)) {
         terminal s = terminal_open(args, stderr);
         terminal_line(&s, "placement    %s of weights", num_format_size(t.total, size));
+        print_tier(&s, &t, NIB_TIER_VRAM, "VRAM", "  on the GPU", TERMINAL_GREEN);
         print_tier(&s, &t, NIB_TIER_RAM, "RAM", "  kept", TERMINAL_GREEN);
         print_tier(&s, &t, NIB_TIER_DISK, "disk", "  read while it computes", TERMINAL_YELLOW);
         print_rows(&s, &t);

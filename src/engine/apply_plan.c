@@ -35,10 +35,10 @@ static nib_status check_content(const engine_core *e, const plan *p, nib_error *
 static nib_status check_slices(const plan_block *pb, const block *b, nib_error *err) {
     uint64_t first_on_disk, second_in_ram;
     for (int i = 0; i < pb->n_slice; i++)
-        if (pb->slices[i].tier != NIB_TIER_RAM && pb->slices[i].tier != NIB_TIER_DISK &&
-            pb->slices[i].tier != PLAN_LEFT_OUT)
-            return nib_fail(err, NIB_E_USAGE, "plan: %s: slices are in RAM or on disk, found tier %d",
-                            b->name, pb->slices[i].tier);
+        if (pb->slices[i].tier < 0 || pb->slices[i].tier > PLAN_LEFT_OUT)
+            return nib_fail(err, NIB_E_USAGE,
+                            "plan: %s: slices are in RAM, in VRAM or on disk, found tier %d", b->name,
+                            pb->slices[i].tier);
     if (!plan_block_bytes(pb, false, NIB_TIER_DISK, &first_on_disk) ||
         !plan_block_bytes(pb, true, NIB_TIER_RAM, &second_in_ram) || (first_on_disk && second_in_ram))
         return nib_fail(
@@ -98,7 +98,7 @@ static nib_status check_bytes(const plan_block *pb, const block *b, const char *
 /* Runs of its pages: first slices before second ones, of each the faster tier first. The last one takes what
  * rounding adds to the block's bytes. */
 static void runs_of(const plan_block *pb, residency_block *out) {
-    static const int tiers[] = {NIB_TIER_RAM, NIB_TIER_DISK};
+    static const int tiers[] = {NIB_TIER_VRAM, NIB_TIER_RAM, NIB_TIER_DISK};
     uint64_t bytes;
     *out = (residency_block){0};
     for (int second = 0; second < 2; second++)
@@ -177,6 +177,30 @@ static void apply_parts(engine_core *e, const plan *p) {
     }
 }
 
+/* What of the GPU's memory the plan gives to which block. */
+static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
+    if (!plan_is_of_gpu(p))
+        return NIB_OK;
+    if (!e->kind->share)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan has layers on the GPU, and the %s back end was asked for: --backend cuda",
+                        e->kind->name);
+    e->set.places = mem_calloc((size_t)p->n_block, sizeof *e->set.places);
+    if (!e->set.places)
+        return nib_fail_nomem(err, (size_t)p->n_block * sizeof *e->set.places, "the blocks' places");
+    for (int b = 1; b < p->n_block; b++) {
+        const plan_block *pb = &p->blocks[b];
+        bool stays = pb->left_out;
+        for (int i = 0; i < pb->n_slice; i++)
+            stays = stays || pb->slices[i].tier == NIB_TIER_VRAM;
+        if (stays && !pb->on_gpu && !pb->left_out)
+            return nib_fail(err, NIB_E_USAGE, "plan: %s: the processor computes nothing that is in VRAM",
+                            pb->name);
+        e->set.places[b] = stays ? OFFLOAD_STAYS : pb->on_gpu ? OFFLOAD_COMES : OFFLOAD_IN_PLACE;
+    }
+    return NIB_OK;
+}
+
 /* ---- what the run says ---- */
 
 static bool is_rounded(const block *b) {
@@ -240,6 +264,7 @@ nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err) {
                             : nib_fail_nomem(err, (size_t)n * sizeof *parts, "what the plan keeps");
     mem_free(parts);
     NIB_TRY(status);
+    NIB_TRY(take_places(e, p, err));
     apply_parts(e, p);
     NIB_TRY(keep_first_slices(e, p, err));
     NIB_TRY(saliency_attach(e, p->prompts, err));

@@ -41,11 +41,13 @@ nib_status core_blame_plan(const nib_engine_options *o, nib_status status, nib_e
     return nib_fail_prefix(err, status, o->plan_name);
 }
 
-/* "auto": the GPU's where there is one. */
-static nib_status find_backend(engine_core *e, nib_error *err) {
+/* "auto": the GPU's where there is one; unless somebody says, a plan's. */
+static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     device *gpu = NULL;
     nib_error why;
     const char *name = e->asked.backend;
+    if (!name && p && plan_is_of_gpu(p))
+        name = "cuda";
     if (!name || strcmp(name, "auto") != 0)
         return backend_find(name, &e->kind, err);
     if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
@@ -64,7 +66,7 @@ static void look_at_vram(const engine_core *e) {
 
 nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err) {
     NIB_TRY(settings_make(&e->set, &e->asked, err));
-    NIB_TRY(find_backend(e, err));
+    NIB_TRY(find_backend(e, p, err));
     if (p)
         NIB_TRY(core_blame_plan(&e->asked, settings_take_plan(&e->set, p, &e->log, err), err));
     if (e->set.n_thread == 0)
@@ -129,6 +131,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .a16 = e->set.activation == 16,
                        .fuse = !e->asked.no_fuse,
                        .max_layers = e->asked.gpu_layers,
+                       .places = e->set.places,
                        .sliced = e->asked.bf16_tiles,
                        .kv_type = e->set.kv_type,
                        .k_chunk = e->set.k_chunk,

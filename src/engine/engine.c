@@ -183,7 +183,7 @@ nib_status nib_engine_predict(const nib_engine *e, int64_t n_prompt, int64_t n_g
     if (!e->pager)
         return nib_fail(err, NIB_E_USAGE,
                         "the engine was opened for its vocabulary only: it computes nothing");
-    return predict(&e->core, e->pager, &e->backend->rows, n_prompt, n_gen, out, err);
+    return predict(&e->core, e->pager, e->backend, n_prompt, n_gen, out, err);
 }
 
 /* ---- residuals ---- */

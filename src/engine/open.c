@@ -50,8 +50,25 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
     return NIB_OK;
 }
 
+/* The back end's memory; *later: what sessions of `session` bytes take of each tier. A device has their keys
+ * and values, but for layers that the host computes; tokens and logits are in RAM. */
+static nib_status reserve_rows(nib_engine *e, const engine_want *want, uint64_t session, backend_rows *rows,
+                               uint64_t later[NIB_N_TIER], nib_error *err) {
+    const engine_core *core = &e->core;
+    const bool apart = core->kind->tier != NIB_TIER_RAM && !want->keep_free;
+    rows->n_kept = session;
+    if (apart)
+        NIB_TRY(sessions_cache_bytes(core, core->set.kv_type, core->set.n_ctx, &rows->n_kept, err));
+    NIB_TRY(core->kind->reserve(e->backend, rows, err));
+    memset(later, 0, NIB_N_TIER * sizeof *later);
+    later[NIB_TIER_RAM] = session - rows->n_kept;
+    for (int t = 0; t < NIB_N_TIER; t++)
+        later[t] += e->backend->split ? e->backend->kept[t] : t == core->kind->tier ? rows->n_kept : 0;
+    return NIB_OK;
+}
+
 static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
-    uint64_t session;
+    uint64_t session, later[NIB_N_TIER];
     backend_rows rows = {.n_head = 0};
     if (want->keep_free) {
         const engine_parts parts = core_parts(&e->core);
@@ -70,17 +87,14 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         log_line(&e->core.log,
                  "the output head is computed as a whole: a sketch was asked for, but would not help "
                  "this head, these activations or this sampling");
-    rows.n_kept = session;
-    NIB_TRY(e->core.kind->reserve(e->backend, &rows, err));
+    NIB_TRY(reserve_rows(e, want, session, &rows, later, err));
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
-    NIB_TRY(engine_open_weights(&e->core, session, e->backend->keeps, &e->pager, err));
-    placement_fill(&e->placement, e->core.layout, e->pager, e->core.has_sketch ? e->core.set.n_best : 0);
+    NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], e->backend->keeps, &e->pager, err));
+    placement_fill(&e->placement, e->core.layout, e->pager, e->backend->keeps,
+                   e->core.has_sketch ? e->core.set.n_best : 0);
     ledger_measure_runtime(e->core.ledger, false);
-    for (int t = 0; t < NIB_N_TIER; t++) {
-        const uint64_t kept = t == e->core.kind->tier ? session : 0;
-        ledger_plan(e->core.ledger, t,
-                    ledger_promised(e->core.ledger, t) + (e->backend->on_host ? e->backend->kept[t] : kept));
-    }
+    for (int t = 0; t < NIB_N_TIER; t++)
+        ledger_plan(e->core.ledger, t, ledger_promised(e->core.ledger, t) + later[t]);
     e->step.m = e->core.m;
     e->step.backend = e->backend;
     e->step.pager = e->pager;
@@ -187,7 +201,7 @@ static void keep_what_it_took(const nib_engine *e) {
     int64_t n_position;
     if (!e->pager || e->residuals || !learn_positions(&e->learned, &e->core, &n_position))
         return;
-    if (predict_run(&e->core, e->pager, &e->backend->rows, n_position, &run, &err) == NIB_OK)
+    if (predict_run(&e->core, e->pager, e->backend, n_position, &run, &err) == NIB_OK)
         learn_keep(&e->learned, &e->core, &run);
     else
         log_line(&e->core.log, "what this run took is not kept: %s", err.message);

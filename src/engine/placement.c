@@ -33,7 +33,7 @@ static size_t count_formats(const block *blk) {
 static size_t max_slices(const layout *lay) {
     size_t max = 0;
     for (int b = 0; b < layout_n_block(lay); b++)
-        max += 2 * count_formats(layout_block(lay, b)); /* in RAM and on disk */
+        max += 2 * count_formats(layout_block(lay, b)); /* in RAM and on disk, or in VRAM; vectors in RAM */
     return max + 1;                                     /* the output head's sketch */
 }
 
@@ -114,7 +114,8 @@ static void add_sketch(placement *p, const layout *lay, int32_t n_best) {
                     NIB_TIER_RAM});
 }
 
-void placement_fill(placement *p, const layout *lay, const pager *weights, int32_t n_best) {
+void placement_fill(placement *p, const layout *lay, const pager *weights, const bool *keeps,
+                    int32_t n_best) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const block *blk = layout_block(lay, b);
         size_t first = p->n_slice;
@@ -125,6 +126,11 @@ void placement_fill(placement *p, const layout *lay, const pager *weights, int32
                 continue;
             format = format_name(p, &blk->weights[w]);
             pager_where(weights, b, w, &kept, &on_disk);
+            if (keeps && keeps[b] && !blk->weights[w].vector) {
+                add(p, first,
+                    (nib_slice){blk->name, also, blk->layer, format, kept + on_disk, NIB_TIER_VRAM});
+                continue;
+            }
             add(p, first, (nib_slice){blk->name, also, blk->layer, format, kept, NIB_TIER_RAM});
             add(p, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});
         }

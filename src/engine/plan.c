@@ -11,7 +11,8 @@
 
 enum { FREE_SHARE = 8 /* of the system's free memory so much stays free: an eighth */ };
 
-/* A plan for a device that is not there would be of nothing. */
+/* What opening it takes of RAM is there when the rest is counted. Without one a plan needs a cap to be for.
+ */
 static nib_status look_for_device(const engine_core *e, nib_error *err) {
     device *gpu = NULL;
     nib_error why;
@@ -19,18 +20,10 @@ static nib_status look_for_device(const engine_core *e, nib_error *err) {
         return NIB_OK;
     const nib_status status = device_open(NIB_TIER_VRAM, 0, &gpu, &why);
     device_close(gpu);
-    return status == NIB_OK ? NIB_OK
-                            : nib_fail(err, status == NIB_E_NOMEM ? status : NIB_E_DEVICE, "backend '%s': %s",
-                                       e->kind->name, why.message);
-}
-
-/* What a plan of RAM and disk leaves open. */
-static void say_of_device(const engine_core *e, plan *p) {
-    if (e->kind->tier == NIB_TIER_VRAM && p->n_note < PLAN_MAX_NOTE)
-        snprintf(
-            p->notes[p->n_note++], PLAN_NOTE,
-            "this is of RAM and disk, and the speed that of the processor: which layers stay on the GPU is "
-            "decided when the model is opened ('nibble bench -v' says it)");
+    if (status == NIB_OK || (status != NIB_E_NOMEM && e->set.cap[NIB_TIER_VRAM] != NIB_AUTO))
+        return NIB_OK;
+    return nib_fail(err, status == NIB_E_NOMEM ? status : NIB_E_DEVICE,
+                    "backend '%s': %s; --vram SIZE plans for one of that size", e->kind->name, why.message);
 }
 
 static nib_status make(const char *name, const nib_engine_options *options, const nib_plan_options *how,
@@ -48,8 +41,6 @@ static nib_status make(const char *name, const nib_engine_options *options, cons
         status = planning_make(&e, how ? how : &defaults, p, err);
     if (status == NIB_OK)
         status = cancel_check(&e.cancel, err);
-    if (status == NIB_OK)
-        say_of_device(&e, p);
     core_close(&e);
     return status;
 }

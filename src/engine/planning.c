@@ -24,6 +24,7 @@ void planning_close(planning *f) {
     mem_free(f->blocks);
     mem_free(f->pages);
     learned_clear(&f->learned);
+    planning_forget_share(f);
     memset(f, 0, sizeof *f);
 }
 
@@ -259,6 +260,7 @@ nib_status planning_gather(planning *f, const engine_core *e, const planning_of 
     NIB_TRY(planning_caches(f, e, err));
     engine_rates(e, f->q.need.max_page, f->q.need.part, &f->q.rates);
     NIB_TRY(planning_held(f, e, err));
+    NIB_TRY(planning_share(f, e, e->layout, err));
     learn_disks(e, &f->q);
     f->q.model = f->model;
     f->q.content = f->content;
@@ -366,7 +368,9 @@ static nib_status resolve_pages(planning *f, const engine_core *e, plan *p, nib_
     plan exact;
     layout *lay;
     NIB_TRY(layout_of(e, p, &lay, err));
-    const nib_status status = fix_formats(f, lay, p, err);
+    nib_status status = fix_formats(f, lay, p, err);
+    if (status == NIB_OK)
+        status = planning_share(f, e, lay, err);
     const uint64_t more = layout_heap_bytes(lay) - layout_heap_bytes(e->layout); /* may be less */
     f->q.held[NIB_OWNER_TABLES] += more;
     f->q.touched[NIB_OWNER_TABLES] += more;
@@ -380,8 +384,10 @@ static nib_status resolve_pages(planning *f, const engine_core *e, plan *p, nib_
     for (int b = 0; b < p->n_block; b++) {
         memcpy(p->blocks[b].slices, exact.blocks[b].slices, sizeof p->blocks[b].slices);
         p->blocks[b].n_slice = p->blocks[b].left_out ? 0 : exact.blocks[b].n_slice;
+        p->blocks[b].on_gpu = exact.blocks[b].on_gpu;
     }
     p->predicted = exact.predicted;
+    p->device = exact.device;
     p->packed = exact.packed;
     memcpy(p->binds, exact.binds, sizeof p->binds);
     plan_clear(&exact);

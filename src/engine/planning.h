@@ -7,9 +7,9 @@
 
 /* What is planned for. */
 typedef struct planning_of {
-    const engine_want *want;  /* NULL: nothing */
-    const backend_rows *open; /* of an engine whose weights are there; NULL: they are not */
-    int64_t n_prompt, n_gen;  /* tokens; 0: the defaults */
+    const engine_want *want; /* NULL: nothing */
+    const backend *open;     /* of an engine whose weights are there; NULL: they are not */
+    int64_t n_prompt, n_gen; /* tokens; 0: the defaults */
 } planning_of;
 
 /* Rows of a pass and of a cell. */
@@ -23,6 +23,8 @@ typedef struct planning {
     plan_block_facts *blocks;
     pager_page *pages;
     learned learned;
+    offload_question device; /* where a GPU computes */
+    offload_split split;
     planning_rows base, streamed; /* with everything resident, and where weights are streamed */
     uint64_t workspace;           /* of base */
     uint64_t workspace_touched;   /* of it, by the workload */
@@ -45,5 +47,11 @@ nib_status planning_caches(planning *f, const engine_core *e, nib_error *err);
 void planning_fewer_rows(planning *f, const engine_core *e);
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err);
+
+/* ---- planning_device.c ---- */
+/* What a GPU's memory is shared among, and how, for the model in this layout; nothing for other back ends.
+ * The rows, what RAM holds and the rates are settled. A second time: anew. */
+nib_status planning_share(planning *f, const engine_core *e, const layout *lay, nib_error *err);
+void planning_forget_share(planning *f);
 
 #endif

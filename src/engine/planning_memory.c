@@ -95,7 +95,7 @@ static void add_rows(planning *f, const engine_core *e) {
     f->base = f->streamed = (planning_rows){o->n_batch, sizes_cell_rows(o)};
     f->q.free_batch = e->set.free_batch;
     if (f->of.open)
-        f->base = f->streamed = (planning_rows){f->of.open->n_pass, f->of.open->n_cell};
+        f->base = f->streamed = (planning_rows){f->of.open->rows.n_pass, f->of.open->rows.n_cell};
     else if (has_rows(f))
         f->base = f->streamed =
             (planning_rows){f->of.want->n_row, NUM_MIN(f->of.want->n_row, (int64_t)ENGINE_CELL_ROWS)};

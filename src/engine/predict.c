@@ -46,7 +46,7 @@ static void decide(const engine_core *e, const pager *weights, planning *f, plan
         const double share = all ? (double)kept / (double)all : 1;
         d->choice[b] = 0;
         d->activation[b] = e->set.act_bits[b];
-        d->kept[b] = (uint64_t)(share * (double)c->bytes);
+        d->kept[b] = plan_stays_on_gpu(&f->q, b) ? c->bytes : (uint64_t)(share * (double)c->bytes);
     }
     d->streamed = stats.pass_bytes > 0 || looked_up > 0;
 }
@@ -92,7 +92,12 @@ static void fill(const engine_core *e, planning *f, const plan_decision *d, nib_
                             .disk_bytes = p.disk_bytes,
                             .disk_s = p.disk_s,
                             .compute_s = p.compute_s,
-                            .guessed = f->q.rates.guessed,
+                            .vram_bytes = p.vram_bytes,
+                            .link_bytes = p.link_bytes,
+                            .gpu_s = p.gpu_s,
+                            .link_s = p.link_s,
+                            .vram_peak = p.vram_peak,
+                            .guessed = p.guessed,
                             .n_run = p.n_run};
     snprintf(out->binds, sizeof out->binds, "%s", binds);
 }
@@ -119,14 +124,14 @@ static nib_status look(const engine_core *e, const pager *weights, const plannin
     return status;
 }
 
-nib_status predict(const engine_core *e, const pager *weights, const backend_rows *rows, int64_t n_prompt,
+nib_status predict(const engine_core *e, const pager *weights, const backend *by, int64_t n_prompt,
                    int64_t n_gen, nib_prediction *out, nib_error *err) {
-    const planning_of of = {.open = rows, .n_prompt = n_prompt, .n_gen = n_gen};
+    const planning_of of = {.open = by, .n_prompt = n_prompt, .n_gen = n_gen};
     return look(e, weights, &of, out, NULL, err);
 }
 
-nib_status predict_run(const engine_core *e, const pager *weights, const backend_rows *rows,
-                       int64_t n_position, learned_run *out, nib_error *err) {
-    const planning_of of = {.open = rows, .n_prompt = NUM_MAX(n_position, 1), .n_gen = 1};
+nib_status predict_run(const engine_core *e, const pager *weights, const backend *by, int64_t n_position,
+                       learned_run *out, nib_error *err) {
+    const planning_of of = {.open = by, .n_prompt = NUM_MAX(n_position, 1), .n_gen = 1};
     return look(e, weights, &of, NULL, out, err);
 }

@@ -5,11 +5,11 @@
 #include "engine/core.h"
 #include "profile/learned.h"
 
-/* weights, rows: of the core's engine, which is open. */
-nib_status predict(const engine_core *e, const pager *weights, const backend_rows *rows, int64_t n_prompt,
+/* weights, by: of the core's engine, which is open. */
+nib_status predict(const engine_core *e, const pager *weights, const backend *by, int64_t n_prompt,
                    int64_t n_gen, nib_prediction *out, nib_error *err);
 /* As one run, with its cache filled up to n_position. */
-nib_status predict_run(const engine_core *e, const pager *weights, const backend_rows *rows,
-                       int64_t n_position, learned_run *out, nib_error *err);
+nib_status predict_run(const engine_core *e, const pager *weights, const backend *by, int64_t n_position,
+                       learned_run *out, nib_error *err);
 
 #endif

@@ -41,7 +41,9 @@ nib_status resolve(engine_core *e, const engine_want *want, nib_error *err) {
         status = resolve_blocks(e, &with, err);
     if (with.plan == &own) { /* the pager knows best what fits by then, and keeps it by the same rule */
         mem_free(e->set.kept);
+        mem_free(e->set.places);
         e->set.kept = NULL;
+        e->set.places = NULL;
     }
     plan_clear(&own);
     if (status != NIB_OK)

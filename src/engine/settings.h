@@ -4,6 +4,7 @@
 #define NIB_ENGINE_SETTINGS_H
 
 #include "base/log.h"
+#include "plan/offload.h"
 #include "plan/plan.h"
 #include "plan/residency.h"
 #include "quant/types.h"
@@ -27,6 +28,7 @@ typedef struct settings {
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* a plan's */
     int n_residual;                             /* 0: no plan says any */
     uint8_t *act_bits;     /* [n_block] of the activations; NULL until plan and layout are known */
+    offload_place *places; /* [n_block], of a plan for a GPU; NULL: the back end decides */
     residency_block *kept; /* [n_block], on which tiers a plan has each block's matrices; NULL: no plan */
 } settings;
 

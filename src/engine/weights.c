@@ -76,6 +76,12 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     return NIB_OK;
 }
 
+static void move_from(const placing *w, int from, int to) {
+    for (int i = 0; i < w->n_page; i++)
+        if (w->tier_of[i] == from)
+            w->tier_of[i] = (uint8_t)to;
+}
+
 /* By the plan; else all of them in RAM, or as many as fit. */
 static nib_status place(placing *w, nib_error *err) {
     const engine_core *e = w->e;
@@ -85,10 +91,11 @@ static nib_status place(placing *w, nib_error *err) {
     if (whole == UINT64_MAX)
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
     memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
-    if (e->set.kept) {
+    if (e->set.kept) { /* what a plan has on the GPU comes there through RAM, or once from disk */
         residency_follow(w->pages, w->n_page, e->set.kept, w->tier_of);
         streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
     }
+    move_from(w, NIB_TIER_VRAM, streams ? NIB_TIER_DISK : NIB_TIER_RAM);
     if (!streams)
         return NIB_OK;
     if ((!e->set.stream && !e->set.kept) || left < min)

@@ -44,9 +44,10 @@ typedef struct backend_setup {
     bool a16;                /* some of them are 16 */
     bool fuse;               /* follow the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
-    bool sliced;             /* float weights by slices (linear_args.sliced), if supported */
-    type_id kv_type;         /* of keys and values, with which n_kept was computed */
-    int64_t k_chunk;         /* of residuals; 0: none */
+    const offload_place *places;   /* [n_block], of a plan; NULL: the back end decides */
+    bool sliced;                   /* float weights by slices (linear_args.sliced), if supported */
+    type_id kv_type;               /* of keys and values, with which n_kept was computed */
+    int64_t k_chunk;               /* of residuals; 0: none */
     const residual_use *residuals; /* with k_chunk, unless only sizes are computed; else NULL */
     const policy *kernels;         /* the kernel map; NULL: none */
     const plan_rates *rates; /* of this machine, if the host computes some layers for the device; else NULL */
@@ -111,6 +112,12 @@ typedef struct backend_kind {
     /* Bytes that `reserve` promises to the ledger as activations; *touched (may be NULL): the part of them
      * that a pass of n_row rows makes resident. Pure. */
     uint64_t (*row_bytes)(const backend_setup *s, const backend_rows *rows, int64_t n_row, uint64_t *touched);
+    /* For a device with memory of its own: the facts by which offload_split_make shares that memory, for such
+     * rows and a cap of `cap` bytes (NIB_AUTO: no cap). `reserve` decides by the same facts. Without a device
+     * the sizes are guesses; NIB_E_DEVICE without device and cap, and for a model that the device cannot
+     * compute. NULL: host memory. */
+    nib_status (*share)(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
+                        nib_error *err);
     /* Replaces the memory for rows. */
     nib_status (*reserve)(backend *b, const backend_rows *rows, nib_error *err);
 
@@ -157,11 +164,13 @@ struct backend {
     device *device;      /* for keys and values */
     const bool *on_host; /* [layers with keys and values]: those in `host` instead; NULL: none */
     device *host;
-    const bool *keeps;         /* [n_block]: the back end copies the weights that the block's products read at
-                                  the first visit, and uses only the copies afterwards; NULL: none */
-    uint64_t kept[NIB_N_TIER]; /* with on_host: the part of rows.n_kept on each tier */
-    device_pages *blocks;      /* where weights are acquired; NULL: in host memory */
-    backend_rows rows;         /* as reserved */
+    const bool *keeps; /* [n_block]: the back end copies the weights that the block's products read at
+                          the first visit, and uses only the copies afterwards; NULL: none */
+    const offload_question *share; /* how a device's memory is shared, after `reserve`; NULL: host memory */
+    const offload_split *split;    /* the same, decided */
+    uint64_t kept[NIB_N_TIER];     /* with split: the part of rows.n_kept on each tier */
+    device_pages *blocks;          /* where weights are acquired; NULL: in host memory */
+    backend_rows rows;             /* as reserved */
 };
 
 extern const backend_kind backend_cpu, backend_check, backend_cuda;

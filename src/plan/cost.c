@@ -31,6 +31,8 @@ static double asym_seconds(const plan_rates *r, double bytes) {
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation) {
     const plan_block_facts *f = &q->blocks[b];
     const plan_choice *c = &f->choices[choice];
+    if (q->split && (b == 0 || plan_is_on_gpu(q, b)))
+        return plan_device_block_seconds(q, b, choice);
     const double kernel =
         (double)c->bytes / q->rates.one_row[c->bits] * (c->bits ? slices(q, activation) : 1);
     return NUM_MAX(kernel, (double)c->bytes / q->rates.ram_read) +
@@ -41,6 +43,8 @@ double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int 
     const plan_block_facts *f = &q->blocks[b];
     const plan_choice *c = &f->choices[choice];
     const double one = plan_block_seconds(q, b, choice, activation);
+    if (q->split)
+        return plan_device_prompt_seconds(q, b);
     const double many = (double)q->n_prompt * (double)f->macs / q->rates.many_rows[c->bits] *
                         (c->bits ? slices(q, activation) : 1);
     return f->is_layer ? NUM_MAX(one, many) : one;
@@ -192,7 +196,7 @@ static void predict_memory(const plan_question *q, const plan_decision *d, plan_
         if (d->choice[b] < 0)
             continue;
         const plan_choice *c = &q->blocks[b].choices[d->choice[b]];
-        weights += d->streamed ? d->kept[b] : c->bytes + c->table_bytes;
+        weights += !d->streamed ? c->bytes + c->table_bytes : plan_stays_on_gpu(q, b) ? 0 : d->kept[b];
         image += c->bytes + c->table_bytes;
     }
     memcpy(out->owner, q->touched, sizeof out->owner);
@@ -313,6 +317,12 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
     const plan_rates *r = &q->rates;
     learned_work w;
     memset(out, 0, sizeof *out);
+    out->quality = predict_loss(q, d);
+    predict_memory(q, d, out);
+    if (q->split) {
+        plan_device_predict(q, d, out, binds);
+        return;
+    }
     plan_work_of(q, d, &w);
     const double reading = work_reading(r, &w, d->packed), packing = w.pack_bytes / r->pack;
     out->disk_s = NUM_MAX(reading, packing);
@@ -322,9 +332,7 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
     out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * plan_stolen_share(r, d->packed));
     out->ram_bytes = (uint64_t)work_read(&w);
     out->disk_bytes = (uint64_t)w.disk_bytes;
-    out->quality = predict_loss(q, d);
     out->guessed = r->guessed;
-    predict_memory(q, d, out);
     *binds = out->disk_s > out->compute_s        ? (packing > reading ? "packing" : "disk read")
              : out->ram_s > 0.8 * out->compute_s ? "memory read"
                                                  : "compute";

@@ -60,8 +60,10 @@ double plan_correction(const learned *l, const plan_rates *rates, const learned_
 void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p) {
     learned_run now;
     double times = 1;
-    plan_run_of(q, d, &now);
     p->n_run = 0;
+    if (q->split) /* nothing was learned of a GPU */
+        return;
+    plan_run_of(q, d, &now);
     if (q->learned)
         times = plan_correction(q->learned, &q->rates, &now, &p->n_run);
     p->tok_s = 1 / (now.formula_s * times);

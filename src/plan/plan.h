@@ -30,8 +30,9 @@ typedef struct plan_slice {
     char format[PACK_NAME]; /* "file": exactly what the file has, packed; else what recipe.h
                                calls a uniform format ("u4g64", "u4g64w") that the block's matrices are
                                rounded to when they are loaded */
-    int tier; /* PLAN_LEFT_OUT, or NIB_TIER_RAM: resident; NIB_TIER_DISK: streamed; NIB_TIER_VRAM: none in
-                 this version */
+    int tier; /* PLAN_LEFT_OUT, or NIB_TIER_RAM: resident; NIB_TIER_DISK: streamed; NIB_TIER_VRAM: on the
+                 GPU, all of the block's. Of a block that the GPU computes, what is in RAM or on disk comes
+                 over the link for each pass */
     uint64_t bytes; /* packed */
 } plan_slice;
 
@@ -39,6 +40,7 @@ typedef struct plan_block {
     char name[PLAN_NAME]; /* "embed", "layer.0", ..., "head" */
     bool left_out;        /* modes B and C: the residual stream passes by this layer; it has no slices */
     int activation;       /* bits of what its matrices are multiplied with: 4, 8 or 16 */
+    bool on_gpu;          /* computed there; false: by the processor. With any, the plan is a GPU's */
     double importance; /* MCAP's score in 0...1; negative: not measured. For people: nothing depends on it */
     plan_slice slices[PLAN_MAX_SLICE];
     int n_slice; /* one format for all of them, or a stack's two */
@@ -52,16 +54,23 @@ void plan_block_formats(const plan_block *b, char *out, size_t size);
 /* Summed bytes of first or of second slices on a tier (-1: on all); false: they overflow. */
 bool plan_block_bytes(const plan_block *b, bool second, int tier, uint64_t *bytes);
 
+/* Whether a GPU computes any of its blocks. */
+struct plan;
+bool plan_is_of_gpu(const struct plan *p);
+
 typedef enum plan_kv { PLAN_KV_AUTO, PLAN_KV_F32, PLAN_KV_F16, PLAN_KV_8, PLAN_KV_4 } plan_kv;
 
 /* What is expected of the run. Bytes are of one generated token with a cache of `at` positions. */
 typedef struct plan_prediction {
-    double ttft_s, tok_s;           /* time to the first token of a prompt of n_prompt tokens; generation */
-    uint64_t ram_bytes, disk_bytes; /* moved for one token */
-    uint64_t ram_peak;              /* of the process */
+    double ttft_s, tok_s;            /* time to the first token of a prompt of n_prompt tokens; generation */
+    uint64_t ram_bytes, disk_bytes;  /* moved for one token */
+    uint64_t vram_bytes, link_bytes; /* of a GPU: read there, and sent to it */
+    uint64_t ram_peak;               /* of the process */
     double quality; /* mean KL divergence at the logits against the file's own weights, in nats;
                        negative: not known */
-    double disk_s, ram_s, compute_s; /* what each alone would take for one token */
+    double disk_s, ram_s, compute_s; /* what each alone would take for one token; compute_s: the processor */
+    double gpu_s, link_s;            /* of a GPU: its launches and what they read; the link */
+    uint64_t vram_peak;              /* of the device, the driver's included */
     uint64_t owner[NIB_N_OWNER];     /* ram_peak by owner; all 0: not known */
     uint64_t disk_peak;              /* of what nibble itself writes (the packed file) */
     bool guessed;                    /* the machine was not measured */
@@ -75,6 +84,17 @@ typedef struct plan_alternative {
     double tok_s, quality; /* quality as above */
     uint64_t ram_peak;
 } plan_alternative;
+
+/* How a GPU's memory is shared; nothing depends on it, which blocks are where is said by the blocks. */
+typedef struct plan_device {
+    bool absent;                  /* there was none: driver and activations are guesses */
+    uint64_t driver, weights, kv; /* bytes of VRAM; weights: with the slots for those that come */
+    uint64_t activations;
+    uint64_t kv_in_ram;             /* bytes of keys and values of layers that the processor computes */
+    int n_stay, n_come, n_in_place; /* blocks but the embedding */
+    int64_t few_rows;               /* passes of at most so many rows are computed in place; others come */
+    uint64_t whole;                 /* bytes of VRAM with which all blocks stay */
+} plan_device;
 
 /* What the products of one input get back of what rounding took, in all layers (plan/tune.h). */
 typedef struct plan_residual {
@@ -99,8 +119,9 @@ typedef struct plan {
     int n_best;                              /* of the logits, that the output head gives; 0: all */
     bool packed;                             /* what is streamed comes from a packed file */
     plan_residual residuals[PLAN_MAX_RESIDUAL];
-    int n_residual;  /* 0: not said */
-    double slowdown; /* that was measured with them; for people */
+    int n_residual;     /* 0: not said */
+    double slowdown;    /* that was measured with them; for people */
+    plan_device device; /* where plan_is_of_gpu */
     plan_prediction predicted;
     char binds[PLAN_NAME];          /* the limit that binds: "disk read", "memory read", "compute", ... */
     double one_more_gb[NIB_N_TIER]; /* tok/s gained by one more GB of that tier */

@@ -35,8 +35,6 @@ static nib_status read_slice(const json_t *from, plan_slice *out, nib_error *err
         out->tier++;
     if (out->tier == NIB_N_TIER && strcmp(tier, "none") != 0)
         return nib_fail(err, NIB_E_MODEL, "\"tier\": expected ram, vram, disk or none, found \"%s\"", tier);
-    if (out->tier == NIB_TIER_VRAM)
-        return nib_fail(err, NIB_E_MODEL, "\"tier\": this version has no vram");
     /* 4096: any length of a row for which all uniform formats exist */
     name += recipe_is_second(name);
     if (!recipe_parse(name, 4096, &f) || f.n_slice > 1 || (name > out->format && f.n_slice == 0))
@@ -69,6 +67,20 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
                     found);
 }
 
+/* Of a block all is on the GPU or nothing, and the GPU computes what is there. */
+static nib_status check_vram(const plan_block *b, nib_error *err) {
+    int n = 0;
+    for (int i = 0; i < b->n_slice; i++)
+        n += b->slices[i].tier == NIB_TIER_VRAM;
+    if (n && !b->on_gpu)
+        return nib_fail(err, NIB_E_MODEL, "\"compute\": expected gpu for slices in vram, found cpu");
+    for (int i = 0; n && i < b->n_slice; i++)
+        if (b->slices[i].tier == NIB_TIER_RAM || b->slices[i].tier == NIB_TIER_DISK)
+            return nib_fail(err, NIB_E_MODEL,
+                            "\"tier\": expected all of a block's slices in vram, or none of them");
+    return NIB_OK;
+}
+
 static nib_status read_activation(const json_t *from, plan_block *out, nib_error *err) {
     char text[8] = "";
     NIB_TRY(plan_get_name(from, "activation", !out->left_out, text, sizeof text, err));
@@ -89,8 +101,9 @@ static nib_status read_block(const json_t *from, plan_block *out, nib_error *err
     NIB_TRY(plan_get_name(from, "name", true, out->name, sizeof out->name, err));
     NIB_TRY(jsonx_get_bool(from, "left_out", false, &out->left_out, err));
     NIB_TRY(plan_get_name(from, "compute", false, compute, sizeof compute, err));
-    if (strcmp(compute, "cpu") != 0)
-        return nib_fail(err, NIB_E_MODEL, "\"compute\": expected cpu, found \"%s\"", compute);
+    out->on_gpu = !strcmp(compute, "gpu");
+    if (!out->on_gpu && strcmp(compute, "cpu") != 0)
+        return nib_fail(err, NIB_E_MODEL, "\"compute\": expected cpu or gpu, found \"%s\"", compute);
     NIB_TRY(read_activation(from, out, err));
     out->importance = -1;
     NIB_TRY(plan_get_number(from, "importance", &out->importance, err));
@@ -98,8 +111,10 @@ static nib_status read_block(const json_t *from, plan_block *out, nib_error *err
         return nib_fail(err, NIB_E_MODEL, "\"importance\": expected 0 to 1, found %s",
                         num_text(out->importance, 6));
     const json_t *slices = json_object_get(from, "slices");
-    if (!out->left_out)
-        return read_slices(slices, out, err);
+    if (!out->left_out) {
+        NIB_TRY(read_slices(slices, out, err));
+        return check_vram(out, err);
+    }
     return !slices || json_is_null(slices) || (json_is_array(slices) && json_array_size(slices) == 0)
                ? NIB_OK
                : nib_fail(err, NIB_E_MODEL, "\"slices\": a layer that is left out has none");
@@ -251,6 +266,9 @@ static nib_status check_sums(const plan *p, nib_error *err) {
     if (of[NIB_TIER_RAM] > p->cap[NIB_TIER_RAM])
         return nib_fail(err, NIB_E_MODEL, "\"blocks\": %llu bytes in ram are more than its budget of %llu",
                         (unsigned long long)of[NIB_TIER_RAM], (unsigned long long)p->cap[NIB_TIER_RAM]);
+    if (of[NIB_TIER_VRAM] > p->cap[NIB_TIER_VRAM])
+        return nib_fail(err, NIB_E_MODEL, "\"blocks\": %llu bytes in vram are more than its budget of %llu",
+                        (unsigned long long)of[NIB_TIER_VRAM], (unsigned long long)p->cap[NIB_TIER_VRAM]);
     if (left_out && p->mode == 'a')
         return nib_fail(err, NIB_E_MODEL, "\"mode\": a has all layers; with some left out it is b or c");
     if (rounded && p->mode == 'b')
@@ -259,9 +277,9 @@ static nib_status check_sums(const plan *p, nib_error *err) {
 }
 
 static nib_status read_plan(const json_t *from, plan *out, nib_error *err) {
-    static const char *const known[] = {"model",       "content",      "prompts",  "mode",      "budget",
-                                        "blocks",      "kv",           "schedule", "predicted", "binds",
-                                        "one_more_gb", "alternatives", "notes",    "residuals", NULL};
+    static const char *const known[] = {
+        "model",     "content", "prompts",     "mode",         "budget", "blocks",    "kv",  "schedule",
+        "predicted", "binds",   "one_more_gb", "alternatives", "notes",  "residuals", "gpu", NULL};
     for (int t = 0; t < NIB_N_TIER; t++)
         out->cap[t] = NIB_AUTO;
     NIB_TRY(plan_check_keys(from, "the plan", known, err));

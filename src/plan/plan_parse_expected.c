@@ -9,26 +9,25 @@
 #include <string.h>
 
 static nib_status read_moved(const json_t *from, plan_prediction *out, nib_error *err) {
-    static const char *const known[] = {"ram", "disk", "link", NULL};
-    uint64_t link = 0;
+    static const char *const known[] = {"ram", "disk", "link", "vram", NULL};
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(plan_check_keys(from, "\"bytes_per_token\"", known, err));
     NIB_TRY(plan_get_bytes(from, "ram", false, &out->ram_bytes, err));
     NIB_TRY(plan_get_bytes(from, "disk", false, &out->disk_bytes, err));
-    NIB_TRY(plan_get_bytes(from, "link", false, &link, err));
-    return link ? nib_fail(err, NIB_E_MODEL, "\"link\": this version has no GPU, found %llu bytes",
-                           (unsigned long long)link)
-                : NIB_OK;
+    NIB_TRY(plan_get_bytes(from, "link", false, &out->link_bytes, err));
+    return plan_get_bytes(from, "vram", false, &out->vram_bytes, err);
 }
 
 static nib_status read_seconds(const json_t *from, plan_prediction *out, nib_error *err) {
-    static const char *const known[] = {"disk", "ram", "compute", NULL};
+    static const char *const known[] = {"disk", "ram", "compute", "gpu", "link", NULL};
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(plan_check_keys(from, "\"seconds_per_token\"", known, err));
     NIB_TRY(plan_get_number(from, "disk", &out->disk_s, err));
     NIB_TRY(plan_get_number(from, "ram", &out->ram_s, err));
+    NIB_TRY(plan_get_number(from, "gpu", &out->gpu_s, err));
+    NIB_TRY(plan_get_number(from, "link", &out->link_s, err));
     return plan_get_number(from, "compute", &out->compute_s, err);
 }
 
@@ -50,8 +49,10 @@ static nib_status read_owners(const json_t *from, plan_prediction *out, nib_erro
 
 static nib_status read_predicted(const json_t *from, plan_prediction *out, nib_error *err) {
     static const char *const known[] = {
-        "ttft_s",   "tok_s",     "from",   "runs", "bytes_per_token", "seconds_per_token", "quality",
-        "ram_peak", "disk_peak", "owners", NULL};
+        "ttft_s",  "tok_s",    "from",      "runs",   "bytes_per_token", "seconds_per_token",
+        "quality", "ram_peak", "disk_peak", "owners", "vram_peak",       "prompt_tok_s",
+        NULL};
+    double prompt = 0; /* of ttft_s, for people */
     char source[16] = "";
     int64_t n_run = 0;
     out->quality = -1;
@@ -71,6 +72,8 @@ static nib_status read_predicted(const json_t *from, plan_prediction *out, nib_e
     NIB_TRY(plan_get_number(from, "quality", &out->quality, err));
     NIB_TRY(plan_get_bytes(from, "ram_peak", false, &out->ram_peak, err));
     NIB_TRY(plan_get_bytes(from, "disk_peak", false, &out->disk_peak, err));
+    NIB_TRY(plan_get_bytes(from, "vram_peak", false, &out->vram_peak, err));
+    NIB_TRY(plan_get_number(from, "prompt_tok_s", &prompt, err));
     NIB_TRY(read_moved(json_object_get(from, "bytes_per_token"), out, err));
     NIB_TRY(read_seconds(json_object_get(from, "seconds_per_token"), out, err));
     return read_owners(json_object_get(from, "owners"), out, err);
@@ -107,8 +110,33 @@ static nib_status read_alternatives(const json_t *list, plan *out, nib_error *er
     return NIB_OK;
 }
 
+static nib_status read_device(const json_t *from, plan_device *out, nib_error *err) {
+    static const char *const known[] = {"guessed",     "driver",    "weights", "kv",
+                                        "activations", "kv_in_ram", "stay",    "come",
+                                        "in_place",    "few_rows",  "whole",   NULL};
+    int64_t stay = 0, come = 0, in_place = 0;
+    if (!from || json_is_null(from))
+        return NIB_OK;
+    NIB_TRY(plan_check_keys(from, "\"gpu\"", known, err));
+    NIB_TRY(jsonx_get_bool(from, "guessed", false, &out->absent, err));
+    NIB_TRY(plan_get_bytes(from, "driver", false, &out->driver, err));
+    NIB_TRY(plan_get_bytes(from, "weights", false, &out->weights, err));
+    NIB_TRY(plan_get_bytes(from, "kv", false, &out->kv, err));
+    NIB_TRY(plan_get_bytes(from, "activations", false, &out->activations, err));
+    NIB_TRY(plan_get_bytes(from, "kv_in_ram", false, &out->kv_in_ram, err));
+    NIB_TRY(plan_get_bytes(from, "whole", false, &out->whole, err));
+    NIB_TRY(plan_get_int(from, "stay", 0, INT_MAX, &stay, err));
+    NIB_TRY(plan_get_int(from, "come", 0, INT_MAX, &come, err));
+    NIB_TRY(plan_get_int(from, "in_place", 0, INT_MAX, &in_place, err));
+    out->n_stay = (int)stay;
+    out->n_come = (int)come;
+    out->n_in_place = (int)in_place;
+    return plan_get_int(from, "few_rows", 0, INT_MAX, &out->few_rows, err);
+}
+
 nib_status plan_read_expected(const json_t *from, plan *out, nib_error *err) {
     NIB_TRY(read_predicted(json_object_get(from, "predicted"), &out->predicted, err));
+    NIB_TRY(read_device(json_object_get(from, "gpu"), &out->device, err));
     NIB_TRY(read_gains(json_object_get(from, "one_more_gb"), out, err));
     return read_alternatives(json_object_get(from, "alternatives"), out, err);
 }

@@ -57,7 +57,7 @@ static json_t *block_json(const plan_block *b) {
                        json_string(b->activation == 16  ? "a16"
                                    : b->activation == 4 ? "a4"
                                                         : "a8")) &&
-             jsonx_put(of, "compute", json_string("cpu")) && ok;
+             jsonx_put(of, "compute", json_string(b->on_gpu ? "gpu" : "cpu")) && ok;
     if (b->importance >= 0)
         ok = jsonx_put(of, "importance", json_real(b->importance)) && ok;
     return jsonx_whole(of, ok);
@@ -114,23 +114,45 @@ const char *plan_prediction_source(const plan_prediction *p) {
     return p->n_run ? "runs" : p->guessed ? "guess" : "profile";
 }
 
-static json_t *predicted_json(const plan_prediction *p) {
+static json_t *device_json(const plan_device *d) {
+    json_t *of = json_object();
+    const bool ok =
+        jsonx_put(of, "guessed", json_boolean(d->absent)) && jsonx_put(of, "driver", bytes_json(d->driver)) &&
+        jsonx_put(of, "weights", bytes_json(d->weights)) && jsonx_put(of, "kv", bytes_json(d->kv)) &&
+        jsonx_put(of, "activations", bytes_json(d->activations)) &&
+        jsonx_put(of, "kv_in_ram", bytes_json(d->kv_in_ram)) &&
+        jsonx_put(of, "stay", json_integer(d->n_stay)) && jsonx_put(of, "come", json_integer(d->n_come)) &&
+        jsonx_put(of, "in_place", json_integer(d->n_in_place)) &&
+        jsonx_put(of, "few_rows", json_integer(d->few_rows)) && jsonx_put(of, "whole", bytes_json(d->whole));
+    return jsonx_whole(of, ok);
+}
+
+static json_t *predicted_json(const plan *of_run) {
+    const plan_prediction *p = &of_run->predicted;
     json_t *of = json_object(), *moved = json_object(), *seconds = json_object();
     uint64_t sum = 0;
     for (int i = 0; i < NIB_N_OWNER; i++)
         sum |= p->owner[i];
     bool ok = jsonx_put(moved, "ram", bytes_json(p->ram_bytes)) &&
               jsonx_put(moved, "disk", bytes_json(p->disk_bytes)) &&
-              jsonx_put(moved, "link", json_integer(0));
+              jsonx_put(moved, "link", bytes_json(p->link_bytes)) &&
+              jsonx_put(moved, "vram", bytes_json(p->vram_bytes));
     ok = jsonx_put(seconds, "disk", json_real(p->disk_s)) && jsonx_put(seconds, "ram", json_real(p->ram_s)) &&
          jsonx_put(seconds, "compute", json_real(p->compute_s)) && ok;
+    if (p->vram_peak)
+        ok = jsonx_put(seconds, "gpu", json_real(p->gpu_s)) &&
+             jsonx_put(seconds, "link", json_real(p->link_s)) && ok;
     ok = jsonx_put(of, "ttft_s", json_real(p->ttft_s)) && jsonx_put(of, "tok_s", json_real(p->tok_s)) && ok;
+    if (of_run->n_prompt > 0 && p->ttft_s > 0)
+        ok = jsonx_put(of, "prompt_tok_s", json_real((double)of_run->n_prompt / p->ttft_s)) && ok;
     ok = jsonx_put(of, "from", json_string(plan_prediction_source(p))) &&
          jsonx_put(of, "runs", json_integer(p->n_run)) && ok;
     ok = jsonx_put(of, "bytes_per_token", moved) && ok;
     ok = jsonx_put(of, "seconds_per_token", seconds) && ok;
     ok = jsonx_put(of, "ram_peak", bytes_json(p->ram_peak)) &&
          jsonx_put(of, "disk_peak", bytes_json(p->disk_peak)) && ok;
+    if (p->vram_peak)
+        ok = jsonx_put(of, "vram_peak", bytes_json(p->vram_peak)) && ok;
     if (sum)
         ok = jsonx_put(of, "owners", owners_json(p)) && ok;
     return jsonx_whole(of, jsonx_put(of, "quality", known_json(p->quality)) && ok);
@@ -215,7 +237,9 @@ nib_status plan_print(const plan *p, char **text, nib_error *err) {
     add_value(&out, ",\n \"schedule\": ", schedule_json(p));
     if (p->n_residual)
         add_value(&out, ",\n \"residuals\": ", residuals_json(p));
-    add_value(&out, ",\n \"predicted\": ", predicted_json(&p->predicted));
+    if (plan_is_of_gpu(p))
+        add_value(&out, ",\n \"gpu\": ", device_json(&p->device));
+    add_value(&out, ",\n \"predicted\": ", predicted_json(p));
     add_value(&out, ",\n \"binds\": ", json_string(p->binds));
     add_value(&out, ",\n \"one_more_gb\": ", gains_json(p));
     add_value(&out, ",\n \"alternatives\": ", alternatives_json(p));

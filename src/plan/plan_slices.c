@@ -34,6 +34,13 @@ bool plan_block_recipe(const plan_block *b, char out[PACK_NAME]) {
     return recipe_join(first ? first->format : "file", there ? second->format : "", out);
 }
 
+bool plan_is_of_gpu(const plan *p) {
+    bool any = false;
+    for (int b = 0; b < p->n_block; b++)
+        any = any || p->blocks[b].on_gpu;
+    return any;
+}
+
 void plan_block_formats(const plan_block *b, char *out, size_t size) {
     size_t n = 0;
     out[0] = 0;

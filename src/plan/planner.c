@@ -135,6 +135,28 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
 
 /* ---- more memory, and other answers ---- */
 
+/* The GPU's memory is shared anew. */
+static nib_status look_at_more_vram(const plan_question *q, uint64_t gb, plan_decision *d, plan *out,
+                                    nib_error *err) {
+    plan_question more = *q;
+    offload_question room = *q->device;
+    offload_split split;
+    plan_outcome o = {0};
+    if (room.room > UINT64_MAX - gb)
+        return NIB_OK;
+    room.room += gb;
+    room.places = NULL;
+    more.device = &room;
+    more.split = &split;
+    nib_status status = offload_split_make(&room, &q->rates, &split, err);
+    if (status == NIB_OK)
+        status = plan_decide(&more, d, &o, err);
+    if (status == NIB_OK && o.found)
+        out->one_more_gb[NIB_TIER_VRAM] = NUM_MAX(o.predicted.tok_s - out->predicted.tok_s, 0);
+    offload_split_clear(&split);
+    return status;
+}
+
 static nib_status look_at_more(const plan_question *q, plan_decision *d, plan *out, nib_error *err) {
     static const uint64_t gb = 1000000000;
     for (int t = 0; t < NIB_N_TIER; t++) {
@@ -149,7 +171,7 @@ static nib_status look_at_more(const plan_question *q, plan_decision *d, plan *o
         if (o.found)
             out->one_more_gb[t] = NUM_MAX(o.predicted.tok_s - out->predicted.tok_s, 0);
     }
-    return NIB_OK;
+    return q->split ? look_at_more_vram(q, gb, d, out, err) : NIB_OK;
 }
 
 static nib_status look_at(const plan_question *q, const char *what, plan_decision *d, plan *out,
@@ -185,7 +207,8 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
         other.packed = true;
         NIB_TRY(look_at(&other, "a packed file (--scratch)", d, out, err));
     }
-    for (int i = 1; i < q->n_cache; i++) {
+    /* another cache or other formats leave the GPU another room, which is not asked for here */
+    for (int i = 1; i < q->n_cache && !q->split; i++) {
         other = *q;
         other.caches[0] = q->caches[i];
         snprintf(what, sizeof what, "--kv %s", plan_kv_name(q->caches[i].kv));
@@ -193,7 +216,8 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
     }
     for (size_t i = 0; i < NUM_COUNT(qualities); i++) {
         other = *q;
-        if (q->speed > 0 || q->mode == 'b' || q->blocks[0].n_choice < 2 || qualities[i].loss == q->max_loss)
+        if (q->split || q->speed > 0 || q->mode == 'b' || q->blocks[0].n_choice < 2 ||
+            qualities[i].loss == q->max_loss)
             continue;
         other.may_leave_out = q->mode == 'a' && qualities[i].round;
         other.max_loss = qualities[i].loss;
@@ -236,6 +260,13 @@ static void write_block(const plan_question *q, const plan_decision *d, int i, p
     const size_t n = strcspn(c->format, "+");
     char name[PACK_NAME];
     snprintf(name, sizeof name, "%.*s", (int)n, c->format);
+    b->on_gpu = plan_is_on_gpu(q, i);
+    if (plan_stays_on_gpu(q, i)) {
+        add_slice(b, name, NIB_TIER_VRAM, first);
+        if (c->format[n])
+            add_slice(b, c->format + n, NIB_TIER_VRAM, c->second_bytes);
+        return;
+    }
     add_slices(b, name, NUM_MIN(kept, first), first);
     if (c->format[n])
         add_slices(b, c->format + n, kept - NUM_MIN(kept, first), c->second_bytes);
@@ -261,6 +292,21 @@ static char mode_of(const plan_question *q, const plan *p) {
     return q->mode != 'a' || !fewer ? q->mode : lower ? 'c' : 'b';
 }
 
+static void write_device(const offload_question *q, const offload_split *s, plan_device *out) {
+    const int n_come = s->n_away - s->n_in_place;
+    *out = (plan_device){.absent = q->absent,
+                         .driver = q->driver,
+                         .weights = s->weights,
+                         .kv = s->others - q->beside,
+                         .activations = q->beside,
+                         .kv_in_ram = q->n_page * s->on_host,
+                         .n_stay = q->n_block - 1 - s->n_away,
+                         .n_come = n_come,
+                         .n_in_place = s->n_in_place,
+                         .few_rows = s->n_in_place ? s->max_rows : 0,
+                         .whole = offload_whole(q)};
+}
+
 static nib_status write_down(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out,
                              nib_error *err) {
     out->blocks = mem_calloc((size_t)q->n_block, sizeof *out->blocks);
@@ -283,6 +329,8 @@ static nib_status write_down(const plan_question *q, const plan_decision *d, con
     out->n_thread = q->rates.n_thread;
     out->n_best = q->n_best;
     out->packed = d->packed && d->streamed;
+    if (q->split)
+        write_device(q->device, q->split, &out->device);
     out->predicted = o->predicted;
     plan_expect(q, d, &out->predicted);
     snprintf(out->binds, sizeof out->binds, "%s", o->binds);
@@ -315,6 +363,22 @@ static void write_left_out(const plan_question *q, const plan_decision *d, plan 
              n, change ? "how much they change the residual stream" : "MCAP's score");
 }
 
+static void write_device_notes(const plan_question *q, const plan_decision *d, plan *out) {
+    char size[32], cap[32];
+    if (q->device->absent)
+        note(out,
+             "there is no GPU here: that its driver takes %s, and how fast it is, are guesses; the GPU's own "
+             "figures decide when the plan is followed",
+             num_format_size(q->device->driver, size));
+    else if (q->rates.vram_guessed)
+        note(out, "the GPU's rates are guesses: 'nibble profile --hardware' measures them");
+    if (q->split->n_away && !q->device->max_layers)
+        note(out, "all blocks stay on the GPU with --vram %s", num_format_cap(offload_whole(q->device), cap));
+    if (!d->streamed)
+        note(out, "while weights are loaded RAM holds all of them; those that stay on the GPU leave it when "
+                  "they have been copied");
+}
+
 static void write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
     bool scores = false, costs = false;
     char best[48] = "likeliest token";
@@ -324,6 +388,8 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
         scores |= q->blocks[b].importance >= 0;
         costs |= q->blocks[b].n_choice > 1;
     }
+    if (q->split)
+        write_device_notes(q, d, out);
     if (q->rates.guessed)
         note(out, "this machine's rates are guesses: 'nibble profile --hardware' measures them");
     if (q->n_best)

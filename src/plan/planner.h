@@ -4,6 +4,7 @@
 #ifndef NIB_PLAN_PLANNER_H
 #define NIB_PLAN_PLANNER_H
 
+#include "plan/offload.h"
 #include "plan/plan.h"
 #include "plan/residency.h"
 #include "profile/learned.h"
@@ -28,6 +29,10 @@ typedef struct plan_rates {
         disk_turn; /* seconds that the reader's thread takes for each read, while that read's place is idle */
     double disk_wait;            /* seconds of one small read that nothing overlaps */
     double link;                 /* bytes a second from RAM to a GPU */
+    double vram_read;            /* bytes a second of the GPU's memory */
+    double vram_macs;            /* multiply-adds a second of a GPU, with many rows */
+    double vram_launch;          /* seconds of a launch besides its bytes */
+    bool vram_guessed;           /* none of these four was measured */
     double pack;                 /* bytes a second that one thread packs from the files' order */
     double one_row[PLAN_BITS];   /* by bits of the weights; [0]: floats. Bytes of weights a second in products
                                     with one row */
@@ -95,7 +100,10 @@ typedef struct plan_question {
     pager_need need;             /* for the first choice of each block */
     uint64_t spare;              /* left free under the cap */
     const residency_block *kept; /* [n_block], by a plan that was given; NULL: none was */
-    uint64_t opening;            /* all that is there for a moment before weights are, 0 when that is over */
+    const offload_question
+        *device;                /* what a GPU's memory is shared among; NULL: the processor computes all */
+    const offload_split *split; /* with device: how */
+    uint64_t opening;           /* all that is there for a moment before weights are, 0 when that is over */
     plan_cache caches[PLAN_MAX_CACHE]; /* the one to take first; the others are alternatives only */
     int n_cache;
 
@@ -156,6 +164,19 @@ typedef struct plan_decision {
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation);
 /* Of the prompt's products with a block, in all its rows. */
 double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int activation);
+/* ---- cost_device.c: where a GPU computes (q->split) ---- */
+bool plan_is_on_gpu(const plan_question *q, int b);    /* its products, in passes of few rows */
+bool plan_stays_on_gpu(const plan_question *q, int b); /* and its weights */
+/* As plan_block_seconds and plan_block_prompt_seconds, of a block that the GPU computes, and of the
+ * embedding.
+ */
+double plan_device_block_seconds(const plan_question *q, int b, int choice);
+double plan_device_prompt_seconds(const plan_question *q, int b);
+/* Speed, bytes and seconds of a prediction, and the VRAM that it takes. */
+void plan_device_predict(const plan_question *q, const plan_decision *d, plan_prediction *out,
+                         const char **binds);
+
+/* ---- cost.c ---- */
 /* Seconds of what every token takes besides: attention over the cache, rows looked up. */
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
 /* The tiers that weights can be on, the fastest first, with what their bytes take: RAM with room for so many,

@@ -13,12 +13,17 @@
 #define GUESS_DISK_WAIT 1e-4
 #define DISK_TURN       4e-5 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
 #define GUESS_PACK      1e9
-#define GUESS_LINK      12e9 /* 16 lanes of PCI Express 3 */
-#define GUESS_ROW       6e9  /* bytes of weights a second and thread */
-#define GUESS_MACS      4e10 /* a second and thread */
-#define GUESS_TWO       1.6
-#define GUESS_OP        4e-6
-#define OP_WORK         1e-6 /* of an op that is no product, mean of small models (bench --trace) */
+#define GUESS_LINK      12e9  /* 16 lanes of PCI Express 3 */
+#define GUESS_VRAM      300e9 /* of a laptop's GPU, a little more than half of a desktop's */
+#define GUESS_VRAM_MACS 2e13
+/* Of a launch within a graph besides its bytes, on an H200: 4.0 us of 8b's 161 and 3.9 of 1b's 81
+ * (docs/gpu.md, untraced). Other GPUs are taken to be like it. */
+#define VRAM_LAUNCH 4e-6
+#define GUESS_ROW   6e9  /* bytes of weights a second and thread */
+#define GUESS_MACS  4e10 /* a second and thread */
+#define GUESS_TWO   1.6
+#define GUESS_OP    4e-6
+#define OP_WORK     1e-6 /* of an op that is no product, mean of small models (bench --trace) */
 /* The pager's reader has so many pages in flight: what a disk does with so many reads is what counts. */
 enum { DEPTH = 8 };
 
@@ -33,6 +38,10 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
                         .disk_turn = DISK_TURN,
                         .disk_wait = GUESS_DISK_WAIT,
                         .link = GUESS_LINK,
+                        .vram_read = GUESS_VRAM,
+                        .vram_macs = GUESS_VRAM_MACS,
+                        .vram_launch = VRAM_LAUNCH,
+                        .vram_guessed = true,
                         .pack = GUESS_PACK,
                         .two_slices = GUESS_TWO,
                         .asym = 1,
@@ -143,6 +152,11 @@ void plan_rates_of(const hardware *h, const machine *m, int n_thread, uint64_t p
         kernel_rates(h, out);
     if (h->link > 0)
         out->link = h->link;
+    out->vram_guessed = h->link <= 0 || h->gpu_read <= 0;
+    if (h->gpu_read > 0)
+        out->vram_read = h->gpu_read;
+    if (h->gpu_macs > 0)
+        out->vram_macs = h->gpu_macs;
     if (h->pack.median > 0)
         out->pack = h->pack.median;
     if (h->barrier_s > 0)

@@ -162,7 +162,41 @@ void pager_close(pager *p) {
     mem_free(p);
 }
 
-void *pager_resident(const pager *p, uint64_t *bytes) {
-    *bytes = p->resident.bytes;
-    return p->resident.at;
+/* Of the block's own pages that products read. */
+static bool is_of(const pager *p, int i, int b) {
+    return p->layout.pages[i].block == b && !p->layout.pages[i].table && p->state[i].resident;
+}
+
+bool pager_resident(const pager *p, int b, int *i, void **at, uint64_t *bytes) {
+    while (*i < p->layout.n_page && !is_of(p, *i, b))
+        ++*i;
+    if (*i == p->layout.n_page)
+        return false;
+    uint8_t *first = p->state[*i].resident;
+    for (*bytes = 0; *i < p->layout.n_page && is_of(p, *i, b) && p->state[*i].resident == first + *bytes;
+         ++*i)
+        *bytes += p->layout.pages[*i].bytes;
+    *at = first;
+    return true;
+}
+
+static uint64_t resident_bytes(const pager *p, int b) {
+    uint64_t bytes, sum = 0;
+    void *at;
+    for (int i = 0; pager_resident(p, b, &i, &at, &bytes);)
+        sum += bytes;
+    return sum;
+}
+
+uint64_t pager_leave(pager *p, int b) {
+    uint64_t bytes, sum = 0;
+    void *at;
+    for (int i = 0; pager_resident(p, b, &i, &at, &bytes); sum += bytes)
+        mem_discard(at, (size_t)bytes);
+    tier_region_untouch(&p->resident, sum);
+    return sum;
+}
+
+void pager_come_back(pager *p, int b) {
+    tier_region_touch(&p->resident, p->resident.touched + resident_bytes(p, b));
 }

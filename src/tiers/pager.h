@@ -93,8 +93,14 @@ void pager_close(pager *p);
 void pager_begin(pager *p, const visits *pass);
 void pager_end(pager *p);
 
-/* The memory of all resident weights, which never moves. */
-void *pager_resident(const pager *p, uint64_t *bytes);
+/* The resident pages of a block's matrices, which never move, range by range: *i from 0 on; false: no more.
+ */
+bool pager_resident(const pager *p, int block, int *i, void **at, uint64_t *bytes);
+/* A device has copies of them: they leave RAM, and are not read until pager_come_back, after which the caller
+ * writes them again. Their memory stays promised on the ledger. Returns their bytes. To be called between two
+ * passes, or in the block's visit. */
+uint64_t pager_leave(pager *p, int block);
+void pager_come_back(pager *p, int block);
 /* The block's views, one for each of its weights in order (shared weights too). data is NULL for a matrix
  * that is not wholly resident: products fetch it, and tables are looked up by row (pager_read_row). */
 const view *pager_views(const pager *p, int block);

@@ -32,6 +32,12 @@ void tier_region_close(tier_region *r) {
     memset(r, 0, sizeof *r);
 }
 
+void tier_region_untouch(tier_region *r, uint64_t n_byte) {
+    const uint64_t n = NUM_MIN(n_byte, r->touched);
+    ledger_unreserve(r->ledger, r->device->kind->tier, r->owner, 0, n);
+    r->touched -= n;
+}
+
 void tier_region_touch(tier_region *r, uint64_t n_byte) {
     const uint64_t now = NUM_MIN(n_byte, r->bytes);
     if (now > r->touched) {

@@ -23,4 +23,7 @@ void tier_region_close(tier_region *r); /* zeroed is fine */
 /* So many of its bytes, in all, were or are about to be touched. */
 void tier_region_touch(tier_region *r, uint64_t n_byte);
 
+/* So many of what was touched are resident no longer; they stay promised. */
+void tier_region_untouch(tier_region *r, uint64_t n_byte);
+
 #endif

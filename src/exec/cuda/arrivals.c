@@ -5,10 +5,12 @@
  * A block's copies are in the lane for weights; what puts them in order for the kernels is in a lane of its
  * own behind them, so that the next block's copies do not wait for it. The host waits for neither.
  *
- * What the pager keeps in RAM is page-locked when the first block comes, so that copies are queued and run at
- * the link's rate; where that cannot be, they are slower. What the pager itself streams from disk comes when
- * its block is visited, since its pages have to be fetched in that order. */
+ * What the pager keeps of them in RAM is page-locked when the first block comes, so that copies are queued
+ * and run at the link's rate; where that cannot be, they are slower. What the pager itself streams from disk
+ * comes when its block is visited, since its pages have to be fetched in that order. */
+#include "base/mem.h"
 #include "exec/cuda/cuda.h"
+#include "model/page_layout.h"
 #include "tiers/device_cuda.h"
 
 /* Whether block b comes in this pass: the processor computes others where they are. */
@@ -29,6 +31,11 @@ nib_status arrivals_open(cuda *c, nib_error *err) {
                                .load = load_block};
     if (a->n_block == 0)
         return NIB_OK;
+    /* second slices stand apart from first ones */
+    a->locked = mem_calloc(2 * (size_t)layout_n_block(c->setup.layout), sizeof *a->locked);
+    if (!a->locked)
+        return nib_fail_nomem(err, 2 * (size_t)layout_n_block(c->setup.layout) * sizeof *a->locked,
+                              "the list of locked pages");
     NIB_TRY(device_cuda_lane(c->base.device, DEVICE_LOAD_WEIGHTS, &a->load, err));
     NIB_TRY(device_cuda_lane(c->base.device, DEVICE_ARRANGE_WEIGHTS, &a->arrange, err));
     return device_blocks_open(&a->blocks, &from, a->bytes, c->base.device, c->setup.ledger, NIB_OWNER_STAGING,
@@ -41,8 +48,8 @@ void arrivals_close(cuda *c) {
         c->k->stream_sync(a->load);
     if (a->arrange)
         c->k->stream_sync(a->arrange);
-    if (a->locked)
-        c->k->unpin(a->locked);
+    arrivals_unlock(c, -1);
+    mem_free(a->locked);
     device_blocks_close(&a->blocks);
     *a = (arrivals){.n_block = a->n_block, .bytes = a->bytes};
 }
@@ -59,18 +66,51 @@ uint8_t *arrivals_at(const cuda *c, int b) {
 
 /* ---- on their way ---- */
 
-static void lock_pages(cuda *c) {
+void arrivals_unlock(cuda *c, int b) {
     arrivals *a = &c->arrivals;
+    int n = 0;
+    for (int i = 0; i < a->n_locked; i++)
+        if (a->locked[i].block == b || b < 0)
+            c->k->unpin(a->locked[i].at);
+        else
+            a->locked[n++] = a->locked[i];
+    a->n_locked = n;
+}
+
+/* Of the blocks that own what block b reads, which may be another one (a tied head's is the embedding). */
+static void lock_owner(const cuda *c, int b, int w, void *user) {
+    arrivals *a = user;
+    void *at;
     uint64_t bytes;
-    if (a->asked)
+    bool is_locked = !weights_own(c, b, w)->comes;
+    page_layout_own(c->setup.layout, &b, &w);
+    for (int i = 0; i < a->n_locked; i++)
+        is_locked = is_locked || a->locked[i].block == b;
+    for (int i = 0; !is_locked && !a->refused && pager_resident(c->demotion.pager, b, &i, &at, &bytes);) {
+        a->refused = c->k->pin(at, (size_t)bytes) != 0;
+        if (!a->refused)
+            a->locked[a->n_locked++] = (locked_pages){b, at};
+    }
+}
+
+void arrivals_lock(cuda *c, int b) {
+    arrivals *a = &c->arrivals;
+    if (!a->asked || a->refused)
         return;
-    a->asked = true;
-    void *at = pager_resident(c->run.pager, &bytes);
-    if (bytes > 0 && c->k->pin(at, (size_t)bytes) == 0)
-        a->locked = at;
-    else
-        log_line(c->setup.log,
-                 "the weights in RAM cannot be page-locked, so they come to the GPU more slowly");
+    weights_each_read(c, b, lock_owner, a);
+    if (!a->refused)
+        return;
+    arrivals_unlock(c, -1);
+    log_line(c->setup.log, "the weights in RAM cannot be page-locked, so they come to the GPU more slowly");
+}
+
+static void lock_pages(cuda *c) {
+    if (c->arrivals.asked)
+        return;
+    c->arrivals.asked = true;
+    for (int b = 0; b < layout_n_block(c->setup.layout); b++)
+        if (c->comes[b])
+            arrivals_lock(c, b);
 }
 
 typedef struct sending {

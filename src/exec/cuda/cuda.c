@@ -312,6 +312,7 @@ const backend_kind backend_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .row_bytes = cuda_row_bytes,
+    .share = cuda_share,
     .reserve = cuda_reserve,
     .begin = cuda_begin,
     .run = cuda_run,

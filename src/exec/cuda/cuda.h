@@ -48,30 +48,37 @@ typedef struct gpu_weight {
     int reader;   /* 1 + the one block that reads it; 0: none does, -1: several do */
 } gpu_weight;
 
+/* Page-locked memory with what is resident of a block. */
+typedef struct locked_pages {
+    int block;
+    void *at;
+} locked_pages;
+
 /* Blocks that come for each visit. */
 typedef struct arrivals {
     int n_block;    /* 0: all blocks stay, and nothing else is set */
     uint64_t bytes; /* of a slot */
     device_blocks blocks;
     cuda_stream load, arrange; /* lanes: copies; behind them, what puts matrices in order */
-    bool asked;                /* pages were to be locked */
-    void *locked;              /* host memory of the pager; NULL: none */
+    bool asked;                /* pages were to be locked: */
+    locked_pages *locked;      /* [n_locked], host memory of the pager */
+    int n_locked;
+    bool refused; /* they cannot be */
 } arrivals;
 
 /* Blocks that the processor computes where their weights are, in passes of few rows. */
 enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
 typedef struct in_place {
-    backend *host;         /* the processor's */
-    plan_rates rates;      /* what they are chosen by */
-    bool *block;           /* [n_block] */
-    offload_place *places; /* [n_layer] */
-    bool *on_host;         /* [layers of keys and values]: the host's memory has them */
-    int n;                 /* blocks; 0: none */
-    int first;             /* of the pass's blocks on the GPU, when it computes in place */
-    int64_t max_rows;      /* of such a pass */
-    bool now;              /* this pass is one */
-    int64_t n_row;         /* of this pass */
-    bool has_stream;       /* the residual stream is in the host's registers */
+    backend *host;    /* the processor's */
+    plan_rates rates; /* what they are chosen by */
+    bool *block;      /* [n_block] */
+    bool *on_host;    /* [layers of keys and values]: the host's memory has them */
+    int n;            /* blocks; 0: none */
+    int first;        /* of the pass's blocks on the GPU, when it computes in place */
+    int64_t max_rows; /* of such a pass */
+    bool now;         /* this pass is one */
+    int64_t n_row;    /* of this pass */
+    bool has_stream;  /* the residual stream is in the host's registers */
 } in_place;
 
 /* Keys and values of layers that are in host memory, in passes of many rows. */
@@ -184,10 +191,13 @@ typedef struct cuda {
     kernel_choice *choice; /* [n_own]: by the kernel map, of packed matrices; NULL: there is no map */
     gpu_weight *own;       /* of the weights of all blocks, by first_weight */
     int n_own;
+    offload_question share;
+    offload_split split;   /* of VRAM, as planned; layers leave and return meanwhile */
     int *first_weight;     /* [n_block] */
     bool *comes;           /* [n_block]: it does not stay */
     bool *ready;           /* [n_block]: all of it that stays is there */
     bool *keeps;           /* [n_block]: backend.keeps */
+    bool *alone;           /* [n_block]: the GPU alone has its matrices: they have left RAM */
     uint64_t always_bytes; /* of vectors, and of matrices that several blocks read */
     tier_region always;    /* them */
     uint64_t *block_bytes; /* [n_block]: of the others */
@@ -277,8 +287,9 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err);
 nib_status weights_reserve(cuda *c, nib_error *err);
 /* What of VRAM a block takes that stays, the driver's rounding included. */
 uint64_t weights_of_block(const cuda *c, int b);
-/* Between two passes: block b comes from now on, and its memory is given back. */
-void weights_leave(cuda *c, int b);
+/* Between two passes: block b comes from now on, and its memory is given back. What the GPU alone had goes
+ * back to RAM first. */
+nib_status weights_leave(cuda *c, int b, nib_error *err);
 /* The same back: it stays, and is loaded at its next visit. NIB_E_NOMEM, NIB_E_NOFIT: it comes as before. */
 nib_status weights_return(cuda *c, int b, nib_error *err);
 /* Those of the run's block that stay are there when it returns. */
@@ -296,6 +307,15 @@ gpu_weight *weights_own(const cuda *c, int b, int w);
 typedef void (*weight_fn)(const cuda *c, int b, int w, void *user);
 void weights_each_read(const cuda *c, int b, weight_fn fn, void *user);
 
+/* ---- share.c ---- */
+/* What VRAM is shared among with such rows, of which `cap` is free under the cap. offload_question_clear. */
+nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *out, nib_error *err);
+/* As backend_kind.share. */
+nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
+                      nib_error *err);
+/* Sizes alone, as a GPU of 9.0 would have them. */
+const cuda_kernels *share_sizes(void);
+
 /* ---- arrivals.c ---- */
 nib_status arrivals_open(cuda *c, nib_error *err);
 void arrivals_close(cuda *c); /* may be opened again */
@@ -305,6 +325,9 @@ void arrivals_forget(cuda *c);
 nib_status arrivals_take(cuda *c, nib_error *err);
 /* All that reads it is queued. Also between visits in a row of it. */
 nib_status arrivals_give(cuda *c, nib_error *err);
+/* Between two passes: block b is among them from now on, or no longer. */
+void arrivals_lock(cuda *c, int b);
+void arrivals_unlock(cuda *c, int b);
 void arrivals_end(cuda *c);                 /* the pass is over, and the GPU has ended */
 uint8_t *arrivals_at(const cuda *c, int b); /* its slot; it is there */
 
@@ -314,8 +337,8 @@ void in_place_close(cuda *c);
 /* As backend_kind.row_bytes, of what it takes on the host. Pure. */
 uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                             uint64_t *touched);
-/* n_stay layers fit on the GPU: which those are, and which of the others are computed in place. */
-void in_place_choose(cuda *c, int n_stay);
+/* Layers that are computed in place: the split's. */
+void in_place_follow(cuda *c, const offload_split *split);
 /* After weights_plan: memory for their rows. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
 /* A pass of so many rows; the end also behind an error. */
@@ -328,8 +351,6 @@ nib_status in_place_hand_over(cuda *c, int b, nib_error *err);
 nib_status in_place_run(cuda *c, const backend_run *r, nib_error *err);
 
 /* ---- moves.c ---- */
-/* Of VRAM, for so many pages; stride: of one. */
-uint64_t moves_bytes(uint64_t stride, int64_t n_page);
 nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err);
 void moves_close(cuda *c);
 /* The pass's pages, when it goes through such layers. */

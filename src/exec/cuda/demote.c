@@ -1,12 +1,12 @@
 /* demote.c - layers leave the GPU's memory when another program wants it, and return when it is free again.
  *
  * Between two passes, a few times a second, the driver is asked what is free. Planning left a 64th of the
- * device (weights.c); when less than a 256th is left, somebody else takes memory. Then the first of the
- * layers that stayed leave, as many as make a 128th free: their memory is given back, and they come for every
- * pass like others without room (arrivals.c), which is slower and has the same bits in passes of many rows
- * and of few, since their keys and values stay. When none came before, two slots for those that come are
- * taken of what is given back, so three leave at least. They return one by one, the last one that left first,
- * once there was room for a while.
+ * device (share.c); when less than a 256th is left, somebody else takes memory. Then the first of the layers
+ * that stayed leave, as many as make a 128th free. What of them the GPU alone has goes back to RAM first
+ * (weights.c). Then their memory is given back, and they come for every pass like others without room
+ * (arrivals.c), which is slower and has the same bits in passes of many rows and of few, since their keys and
+ * values stay. When none came before, two slots for those that come are taken of what is given back, so three
+ * leave at least. They return one by one, the last one that left first, once there was room for a while.
  *
  * Nothing of it fails a pass, unless there is no memory for the slots even when all layers have left. */
 #include "base/num.h"
@@ -33,28 +33,33 @@ static uint64_t slot_bytes(const cuda *c) {
     return most;
 }
 
-static bool leave(cuda *c, uint64_t *given) {
+/* *left: one did. */
+static nib_status leave(cuda *c, uint64_t *given, bool *left, nib_error *err) {
     demotion *d = &c->demotion;
     const int b = next_of(c);
-    if (b < 0 || (c->arrivals.blocks.memory.at && c->block_bytes[b] > c->arrivals.bytes))
-        return false;
+    *left = b >= 0 && (!c->arrivals.blocks.memory.at || c->block_bytes[b] <= c->arrivals.bytes);
+    if (!*left)
+        return NIB_OK;
+    NIB_TRY(weights_leave(c, b, err));
     *given += weights_of_block(c, b);
     d->left[d->n++] = b;
-    weights_leave(c, b);
-    return true;
+    return NIB_OK;
 }
 
 /* Slots for those that come; more layers leave when somebody else was faster. */
 static nib_status have_slots(cuda *c, uint64_t *given, nib_error *err) {
     nib_status status = NIB_OK;
-    do {
-        if (c->arrivals.n_block == 0 || c->arrivals.blocks.memory.at)
-            return NIB_OK;
+    bool left = true;
+    while (left && c->arrivals.n_block > 0 && !c->arrivals.blocks.memory.at) {
         c->arrivals.bytes = slot_bytes(c);
         status = arrivals_open(c, err);
-        if (status != NIB_OK)
-            arrivals_close(c);
-    } while (status == NIB_E_NOMEM && leave(c, given));
+        if (status == NIB_OK)
+            break;
+        arrivals_close(c);
+        if (status != NIB_E_NOMEM)
+            break;
+        NIB_TRY(leave(c, given, &left, err));
+    }
     return status;
 }
 
@@ -65,8 +70,8 @@ static nib_status shrink(cuda *c, uint64_t wanted, nib_error *err) {
     if (!c->arrivals.blocks.memory.at)
         wanted += DEVICE_BLOCKS * slot_bytes(c);
     replay_forget(c);
-    while (given < wanted && leave(c, &given)) {
-    }
+    for (bool left = true; left && given < wanted;)
+        NIB_TRY(leave(c, &given, &left, err));
     NIB_TRY(have_slots(c, &given, err));
     if (c->demotion.n > before)
         log_line(c->setup.log, "another program wants the GPU's memory: %d layers leave it, %s",

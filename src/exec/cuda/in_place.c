@@ -15,8 +15,7 @@ nib_status in_place_open(cuda *c, nib_error *err) {
     const size_t n_block = (size_t)layout_n_block(c->setup.layout);
     p->on_host = mem_calloc((size_t)n, sizeof *p->on_host);
     p->block = mem_calloc(n_block, sizeof *p->block);
-    p->places = mem_calloc(n_block, sizeof *p->places);
-    if (!p->on_host || !p->block || !p->places)
+    if (!p->on_host || !p->block)
         return nib_fail_nomem(err, n_block * sizeof *p->block, "the list of layers in RAM");
     p->rates = *c->setup.rates;
     c->setup.rates = NULL;
@@ -33,7 +32,6 @@ void in_place_close(cuda *c) {
     c->base.host = NULL;
     mem_free(c->in_place.on_host);
     mem_free(c->in_place.block);
-    mem_free(c->in_place.places);
     memset(&c->in_place, 0, sizeof c->in_place);
 }
 
@@ -49,40 +47,12 @@ uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, in
     return backend_cpu.row_bytes(s, &host, NUM_MIN(n_row, host.n_pass), touched);
 }
 
-/* A layer's matrices, by its products. */
-static offload_layer layer_of(const cuda *c, int b) {
-    const block *of = layout_block(c->setup.layout, b);
-    offload_layer l = {.two = c->setup.act_bits[b] == 16};
-    for (int i = 0; i < of->program.n_op; i++) {
-        const op *o = &of->program.ops[i];
-        uint64_t bytes = 0;
-        if (o->kind != OP_LINEAR)
-            continue;
-        pack_bytes(&of->weights[o->w].format, o->n, o->k, &bytes);
-        l.bytes += bytes;
-        l.macs += (uint64_t)o->n * (uint64_t)o->k;
-        l.bits = of->weights[o->w].format.bits;
-    }
-    return l;
-}
-
-void in_place_choose(cuda *c, int n_stay) {
+void in_place_follow(cuda *c, const offload_split *split) {
     in_place *p = &c->in_place;
-    const int n_all = layout_n_block(c->setup.layout) - 2, n_layer = n_all - n_stay;
-    offload chosen = {0};
-    /* a sequence has its newest positions beside codes in one place, which is the GPU */
-    if (n_layer > 0 && !kv_is_coded(c->setup.kv_type)) {
-        const offload_layer each = layer_of(c, 1);
-        offload_choose(&p->rates, &each, n_layer, IN_PLACE_MAX_ROWS, &chosen);
-    }
-    p->max_rows = chosen.max_rows;
-    p->n = chosen.max_rows > 0 ? n_layer - chosen.n_come : 0;
-    offload_place_all(n_all, n_stay, n_layer - p->n, p->places);
-    for (int i = 0; i < n_all; i++) {
-        c->comes[1 + i] = p->places[i] != OFFLOAD_STAYS;
-        p->block[1 + i] = p->places[i] == OFFLOAD_IN_PLACE;
-    }
-    p->block[0] = p->block[1]; /* rows that are looked up go where they are needed first */
+    p->n = split->n_in_place;
+    p->max_rows = split->max_rows;
+    for (int b = 0; b < split->n_block; b++)
+        p->block[b] = split->place[b] == OFFLOAD_IN_PLACE;
 }
 
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {

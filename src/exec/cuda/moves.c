@@ -11,9 +11,8 @@
 
 enum { PAGE = DEVICE_CUDA_ALIGN, LIST = 5 /* numbers of a page: in the table, in two pairs */ };
 
-uint64_t moves_bytes(uint64_t stride, int64_t n_page) {
-    return (uint64_t)n_page * (stride + LIST * sizeof(int32_t)) + PAGE;
-}
+_Static_assert(LIST *(int)sizeof(int32_t) == (int)OFFLOAD_MOVE_LIST && (int)PAGE == (int)OFFLOAD_PAGE,
+               "plan/offload.h counts it");
 
 void moves_close(cuda *c) {
     tier_region_close(&c->moves.memory);
@@ -23,12 +22,12 @@ void moves_close(cuda *c) {
 
 nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err) {
     moves *m = &c->moves;
-    if (moves_bytes(m->stride, n_page) <= m->memory.bytes)
+    const uint64_t bytes = offload_moves_room(m->stride, (uint64_t)n_page);
+    if (bytes <= m->memory.bytes)
         return NIB_OK;
     tier_region_close(&m->memory);
-    return tier_region_open(&m->memory, c->base.device, c->setup.ledger, NIB_OWNER_KV,
-                            moves_bytes(m->stride, n_page), false, "keys and values of one layer on the GPU",
-                            err);
+    return tier_region_open(&m->memory, c->base.device, c->setup.ledger, NIB_OWNER_KV, bytes, false,
+                            "keys and values of one layer on the GPU", err);
 }
 
 /* Pages of the pass as the kernels count them: here one behind the other, on the host from the first one of

@@ -2,9 +2,8 @@
  * has them, then put in the order of the kernels.
  *
  * Vectors, and matrices that several blocks read, always stay. Where not all layers have room beside what the
- * back end and its sequences take, as many stay as fit beside two slots for the largest of the others
- * (plan/offload.h says where they stand). Passes of few rows go through those where they are (in_place.c);
- * for passes of many their matrices come (arrivals.c). */
+ * back end and its sequences take, plan/offload.h decides which stay (share.c has the facts). Passes of few
+ * rows go through the others where they are (in_place.c), or their matrices come (arrivals.c). */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -14,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIGN = 256, PAGE = DEVICE_CUDA_ALIGN, NOBODY = 0, SEVERAL = -1 /* gpu_weight.reader */ };
+enum { ALIGN = 256, NOBODY = 0, SEVERAL = -1 /* gpu_weight.reader */ };
 
 gpu_weight *weights_own(const cuda *c, int b, int w) {
     page_layout_own(c->setup.layout, &b, &w);
@@ -78,145 +77,44 @@ static void note_coming(const cuda *c, int b, int w, void *user) {
     g->comes = g->apart && c->comes[b];
 }
 
-/* CUDA takes large memory from the driver in pieces of this size. */
-enum { PIECE = 2 << 20, LARGE = 1 << 20 };
-
-uint64_t weights_of_block(const cuda *c, int b) {
-    const uint64_t bytes = c->block_bytes[b];
-    return bytes < LARGE ? bytes : (bytes + PAGE + PIECE - 1) / PIECE * PIECE;
-}
-
-/* For c->comes as it is: bytes that stay, and of the largest block that comes. */
-static void count_weights(const cuda *c, uint64_t *stay, uint64_t *slot) {
-    *stay = c->always_bytes;
-    *slot = 0;
-    for (int b = 0; b < layout_n_block(c->setup.layout); b++)
-        if (c->comes[b])
-            *slot = NUM_MAX(*slot, c->block_bytes[b]);
-        else
-            *stay += weights_of_block(c, b);
-}
-
-/* What is decided with. */
-typedef struct vram_share {
-    uint64_t left;                  /* VRAM */
-    uint64_t beside;                /* of it, for activations */
-    uint64_t n_page, page, session; /* keys and values of all layers: pages, bytes of one; what is none */
-    uint64_t weights, others;       /* what a choice takes */
-    uint64_t caches, on_host;       /* of a page, on either side */
-    uint64_t layer;                 /* of a page, the most that a layer on the host has */
-} vram_share;
-
-/* Of a page, the part of a block's keys and values. */
-static uint64_t cache_of(const cuda *c, int b) {
-    const program *p = &layout_block(c->setup.layout, b)->program;
-    uint64_t sum = 0, each;
-    for (int i = 0; i < p->n_op; i++)
-        if (p->ops[i].kind == OP_ATTENTION &&
-            kv_page_bytes(c->setup.kv_type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
-            sum += 2 * each;
-    return sum;
-}
-
-/* Weights, keys and values and the rest, for c->comes as it is. */
-static bool fits(cuda *c, vram_share *r) {
-    uint64_t stay, slot;
-    count_weights(c, &stay, &slot);
-    r->on_host = r->layer = 0;
-    for (int b = 0; b < layout_n_block(c->setup.layout); b++) {
-        const uint64_t bytes = c->in_place.block[b] ? cache_of(c, b) : 0;
-        r->on_host += bytes;
-        r->layer = NUM_MAX(r->layer, (bytes + PAGE - 1) / PAGE * PAGE);
-    }
-    r->caches = NUM_MAX(r->page - r->on_host / PAGE * PAGE, NUM_MIN(r->page, (uint64_t)PAGE));
-    r->on_host = (r->on_host + PAGE - 1) / PAGE * PAGE;
-    r->weights = stay + DEVICE_BLOCKS * slot;
-    r->others = r->beside + r->session + r->n_page * r->caches;
-    if (r->layer > 0)
-        r->others += moves_bytes(r->layer, (int64_t)r->n_page);
-    return r->weights <= r->left && r->others <= r->left - r->weights;
-}
-
-/* As many layers as have room, found by halving; what they take is in *r, also where not even none has. */
-static bool keep_what_fits(cuda *c, vram_share *r) {
-    const int n_layer = layout_n_block(c->setup.layout) - 2, asked = c->setup.max_layers;
-    int low = 0, high = asked ? NUM_MIN(asked, n_layer) : n_layer;
-    if (high < 0)
-        return false;
-    while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        in_place_choose(c, middle);
-        if (fits(c, r))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    in_place_choose(c, low);
-    return fits(c, r);
-}
-
-/* Of the cap, or of what the device has, which *whose then names. */
-static uint64_t free_vram(const cuda *c, char whose[64]) {
-    const uint64_t room = ledger_free(c->setup.ledger, NIB_TIER_VRAM);
-    device_info info;
-    c->base.device->kind->info(c->base.device, &info);
-    /* the driver takes some more of it when kernels are loaded */
-    const uint64_t has = info.bytes > 0 ? info.free - NUM_MIN(info.free, info.bytes / 64) : NIB_AUTO;
-    snprintf(whose, 64, "%s", has < room ? info.name : "the cap");
-    return NUM_MIN(room, has);
-}
-
-static nib_status refuse(const vram_share *r, const char *whose, nib_error *err) {
-    char least[32], weights[32], beside[32], have[32];
-    return nib_fail(
-        err, NIB_E_NOFIT,
-        "VRAM: at least %s are needed, %s for weights (what always stays, and two blocks on their "
-        "way) and %s for activations, keys and values; %s has %s free",
-        num_format_size(r->weights + r->others, least), num_format_size(r->weights, weights),
-        num_format_size(r->others, beside), whose, num_format_size(r->left, have));
-}
-
-static nib_status measure_vram(cuda *c, const backend_rows *rows, vram_share *r, char whose[64],
-                               nib_error *err) {
-    r->left = free_vram(c, whose);
-    r->beside = gpu_workspace_device_bytes(c, rows);
-    NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &r->page, err));
-    r->n_page = r->page ? rows->n_kept / r->page : 0;
-    r->session = rows->n_kept - r->n_page * r->page;
-    return NIB_OK;
-}
-
+/* As it was decided. */
 nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
-    char kept[32], whose[64];
-    uint64_t stay;
-    vram_share r = {0};
+    char kept[32];
+    const offload_question *q = &c->share;
+    const offload_split *s = &c->split;
     if (c->always.at)
         return NIB_OK;
-    NIB_TRY(measure_vram(c, rows, &r, whose, err));
-    if (!keep_what_fits(c, &r)) {
-        c->comes[n_block - 1] = true; /* the head too */
-        if (!keep_what_fits(c, &r))
-            return refuse(&r, whose, err);
-    }
-    c->base.kept[NIB_TIER_VRAM] = r.session + r.n_page * r.caches;
-    c->base.kept[NIB_TIER_RAM] = r.n_page * r.on_host;
-    c->moves.stride = r.layer;
-    c->moves.max_page = (int64_t)r.n_page;
-    count_weights(c, &stay, &c->arrivals.bytes);
+    offload_question_clear(&c->share);
+    offload_split_clear(&c->split);
+    NIB_TRY(share_ask(c, rows, ledger_free(c->setup.ledger, NIB_TIER_VRAM), &c->share, err));
+    NIB_TRY(offload_split_make(q, &c->in_place.rates, &c->split, err));
+    c->base.share = q;
+    c->base.split = s;
+    c->base.kept[NIB_TIER_VRAM] = q->session + q->n_page * s->caches;
+    c->base.kept[NIB_TIER_RAM] = q->n_page * s->on_host;
+    c->moves.stride = s->layer;
+    c->moves.max_page = (int64_t)q->n_page;
+    c->arrivals.bytes = s->slot;
+    c->arrivals.n_block = s->n_away;
+    in_place_follow(c, s);
     for (int b = 0; b < n_block; b++) {
-        weights_each_read(c, b, note_coming, NULL);
-        c->arrivals.n_block += c->comes[b];
+        c->comes[b] = b > 0 && s->place[b] != OFFLOAD_STAYS;
         c->keeps[b] = b > 0 && !c->comes[b]; /* the first one is looked up on the host */
+        weights_each_read(c, b, note_coming, NULL);
     }
     c->base.keeps = c->keeps;
-    if (c->arrivals.n_block > 0)
+    if (s->n_away > 0)
         log_line(
             c->setup.log,
             "%s of weights stay on the GPU; of %d blocks that do not, the processor computes %d in passes "
             "of up to %ld rows, and the others come",
-            num_format_size(stay, kept), c->arrivals.n_block, c->in_place.n, (long)c->in_place.max_rows);
+            num_format_size(s->stay, kept), s->n_away, s->n_in_place, (long)s->max_rows);
     return NIB_OK;
+}
+
+uint64_t weights_of_block(const cuda *c, int b) {
+    return offload_block_room(c->block_bytes[b]);
 }
 
 /* ---- opening ---- */
@@ -228,6 +126,7 @@ nib_status weights_open(cuda *c, nib_error *err) {
     c->ready = mem_calloc((size_t)n_block, sizeof *c->ready);
     c->comes = mem_calloc((size_t)n_block, sizeof *c->comes);
     c->keeps = mem_calloc((size_t)n_block, sizeof *c->keeps);
+    c->alone = mem_calloc((size_t)n_block, sizeof *c->alone);
     c->block_bytes = mem_calloc((size_t)n_block, sizeof *c->block_bytes);
     c->stay = mem_calloc((size_t)n_block, sizeof *c->stay);
     c->demotion.left = mem_calloc((size_t)n_block, sizeof *c->demotion.left);
@@ -236,7 +135,7 @@ nib_status weights_open(cuda *c, nib_error *err) {
         c->n_own += layout_block(l, b)->n_weight;
     }
     c->own = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->own);
-    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->block_bytes || !c->stay ||
+    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->alone || !c->block_bytes || !c->stay ||
         !c->demotion.left || !c->own)
         return nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->own, "the list of weights on the GPU");
     for (int b = 0; b < n_block; b++)
@@ -266,6 +165,8 @@ nib_status weights_reserve(cuda *c, nib_error *err) {
 }
 
 void weights_close(cuda *c) {
+    offload_question_clear(&c->share);
+    offload_split_clear(&c->split);
     arrivals_close(c);
     for (int b = 0; b < layout_n_block(c->setup.layout) && c->stay; b++)
         tier_region_close(&c->stay[b]);
@@ -275,6 +176,7 @@ void weights_close(cuda *c) {
     mem_free(c->ready);
     mem_free(c->comes);
     mem_free(c->keeps);
+    mem_free(c->alone);
     mem_free(c->block_bytes);
     mem_free(c->stay);
     mem_free(c->demotion.left);
@@ -282,11 +184,67 @@ void weights_close(cuda *c) {
 
 /* ---- moving out and in ---- */
 
+typedef struct loading {
+    nib_status status;
+    nib_error *err;
+} loading;
+
 static void forget_apart(const cuda *c, int b, int w, void *user) {
     gpu_weight *g = weights_own(c, b, w);
     (void)user;
     if (g->apart)
         g->there = false;
+}
+
+/* ---- RAM, of what the GPU has ---- */
+
+static void note_others(const cuda *c, int b, int w, void *user) {
+    const gpu_weight *g = weights_own(c, b, w);
+    *(bool *)user = *(bool *)user && (g->apart || weight_of(c, b, w)->vector);
+}
+
+/* Whether nobody but block b's products on the GPU reads its matrices: RAM need not have them then. */
+static bool is_its_own(const cuda *c, int b) {
+    const block *of = layout_block(c->setup.layout, b);
+    bool own = true;
+    weights_each_read(c, b, note_others, &own);
+    for (int w = 0; w < of->n_weight; w++) /* of the others nothing is on the GPU */
+        own = own &&
+              (of->weights[w].vector || of->weights[w].shared_block >= 0 || weights_own(c, b, w)->placed);
+    return own;
+}
+
+static void leave_ram(cuda *c, int b) {
+    if (is_its_own(c, b))
+        c->alone[b] = pager_leave(c->run.pager, b) > 0;
+}
+
+/* In the order that the host has, into its memory. */
+static void take_down(const cuda *c, int b, int w, void *user) {
+    loading *x = user;
+    gpu_weight *g = weights_own(c, b, w);
+    const weight *of = weight_of(c, b, w);
+    uint8_t *from = c->stay[b].at;
+    if (x->status != NIB_OK || !g->apart || !g->there)
+        return;
+    const view there = {from + g->at, of->format, of->n, of->k};
+    void *to = (void *)(uintptr_t)pager_views(c->demotion.pager, b)[w].data;
+    int e = c->k->gtile(&there, false, c->stream);
+    e = e ? e : c->k->to_host(to, from + g->at, (size_t)bytes_of(of, of->n), c->stream);
+    x->status = device_cuda_ok(c->base.device, e, "taking weights back", x->err);
+    g->there = false;
+}
+
+static nib_status return_to_ram(cuda *c, int b, nib_error *err) {
+    loading x = {NIB_OK, err};
+    if (!c->alone[b])
+        return NIB_OK;
+    pager_come_back(c->demotion.pager, b);
+    weights_each_read(c, b, take_down, &x);
+    NIB_TRY(x.status);
+    NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "taking weights back", err));
+    c->alone[b] = false;
+    return NIB_OK;
 }
 
 static void set_comes(cuda *c, int b, bool comes) {
@@ -299,13 +257,17 @@ static void set_comes(cuda *c, int b, bool comes) {
         pager_set_elsewhere(c->demotion.pager, b, false);
 }
 
-void weights_leave(cuda *c, int b) {
+nib_status weights_leave(cuda *c, int b, nib_error *err) {
+    NIB_TRY(return_to_ram(c, b, err));
     tier_region_close(&c->stay[b]);
     set_comes(c, b, true);
+    arrivals_lock(c, b);
+    return NIB_OK;
 }
 
 nib_status weights_return(cuda *c, int b, nib_error *err) {
     NIB_TRY(take_block(c, b, err));
+    arrivals_unlock(c, b);
     set_comes(c, b, false);
     return NIB_OK;
 }
@@ -379,11 +341,6 @@ nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s
     return device_cuda_ok(c->base.device, e, "ordering weights", err);
 }
 
-typedef struct loading {
-    nib_status status;
-    nib_error *err;
-} loading;
-
 static void load_one(const cuda *c, int b, int w, void *user) {
     loading *x = user;
     gpu_weight *g = weights_own(c, b, w);
@@ -407,7 +364,9 @@ nib_status weights_load(cuda *c, nib_error *err) {
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "copying weights", err));
     c->ready[b] = true;
     c->demotion.pager = c->run.pager;
-    if (c->keeps[b] && !c->comes[b])
-        pager_set_elsewhere(c->run.pager, b, true);
+    if (!c->keeps[b] || c->comes[b])
+        return NIB_OK;
+    pager_set_elsewhere(c->run.pager, b, true);
+    leave_ram(c, b);
     return NIB_OK;
 }

@@ -1,0 +1,95 @@
+/* planning_device.c - what a plan for a GPU is decided with: the facts that its back end decides with when it
+ * is opened, from the back end itself. */
+#include "engine/planning.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "engine/sessions.h"
+#include "engine/sizes.h"
+
+#include <string.h>
+
+/* What CUDA has resident in RAM, where it is not there to be measured: the whole process with 8b on an H200
+ * and
+ * --ram 2G took 154 MiB (docs/gpu.md). */
+#define GUESS_HOST (UINT64_C(128) << 20)
+
+/* Of an open engine: as it is. */
+static nib_status copy_open(planning *f, nib_error *err) {
+    const backend *by = f->of.open;
+    const size_t n = (size_t)by->share->n_block;
+    f->device = *by->share;
+    f->device.blocks = mem_array(n, sizeof *f->device.blocks);
+    f->split = *by->split;
+    f->split.place = mem_array(n, sizeof *f->split.place);
+    if (!f->device.blocks || !f->split.place)
+        return nib_fail_nomem(err, n * sizeof *f->device.blocks, "planning");
+    memcpy(f->device.blocks, by->share->blocks, n * sizeof *f->device.blocks);
+    memcpy(f->split.place, by->split->place, n * sizeof *f->split.place);
+    return NIB_OK;
+}
+
+/* The rows that the engine will reserve, as sizes_rows has them. */
+static nib_status rows_of(const planning *f, const engine_core *e, backend_rows *out, nib_error *err) {
+    uint64_t session;
+    NIB_TRY(sessions_bytes(e, e->set.kv_type, e->set.n_ctx, &session, err));
+    const bool streams = e->set.stream && sizes_will_stream(e, &f->q.need, f->workspace, session);
+    const planning_rows *rows = streams ? &f->streamed : &f->base;
+    *out = (backend_rows){.n_pass = rows->n_pass, .n_cell = rows->n_cell, .n_head = sizes_logits_rows(e)};
+    return sessions_cache_bytes(e, e->set.kv_type, e->set.n_ctx, &out->n_kept, err);
+}
+
+static nib_status ask(planning *f, const engine_core *e, const layout *lay, nib_error *err) {
+    const size_t n = (size_t)f->q.n_block;
+    backend_rows rows;
+    backend_setup setup = core_backend_setup(e, f->q.rates.n_thread);
+    uint8_t *bits = mem_alloc(n);
+    if (!bits)
+        return nib_fail_nomem(err, n, "planning");
+    memset(bits, e->set.activation ? e->set.activation : 8, n);
+    setup.layout = lay;
+    setup.act_bits = e->set.act_bits ? e->set.act_bits : bits;
+    nib_status status = rows_of(f, e, &rows, err);
+    if (status == NIB_OK)
+        status = e->kind->share(&setup, &rows, e->set.cap[NIB_TIER_VRAM], &f->device, err);
+    if (status == NIB_OK)
+        status = offload_split_make(&f->device, &f->q.rates, &f->split, err);
+    mem_free(bits);
+    return status;
+}
+
+/* Of the cache RAM has what the processor's layers have. */
+static void share_caches(planning *f) {
+    const offload_question *q = &f->device;
+    const double here = q->page ? (double)f->split.on_host / (double)q->page : 0;
+    for (int i = 0; i < f->q.n_cache; i++) {
+        plan_cache *c = &f->q.caches[i];
+        c->bytes = i ? (uint64_t)(here * (double)c->bytes) : q->n_page * f->split.on_host;
+        c->touched = NUM_MIN(c->bytes, (uint64_t)(here * (double)c->touched));
+    }
+}
+
+void planning_forget_share(planning *f) {
+    offload_question_clear(&f->device);
+    offload_split_clear(&f->split);
+    f->q.device = NULL;
+    f->q.split = NULL;
+}
+
+nib_status planning_share(planning *f, const engine_core *e, const layout *lay, nib_error *err) {
+    const bool first = !f->q.split;
+    if (!e->kind->share)
+        return NIB_OK;
+    planning_forget_share(f);
+    f->q.n_cache = 0;
+    NIB_TRY(planning_caches(f, e, err));
+    NIB_TRY(f->of.open ? copy_open(f, err) : ask(f, e, lay, err));
+    f->q.device = &f->device;
+    f->q.split = &f->split;
+    share_caches(f);
+    if (first && f->device.absent) {
+        f->q.held[NIB_OWNER_RUNTIME] += GUESS_HOST;
+        f->q.touched[NIB_OWNER_RUNTIME] += GUESS_HOST;
+    }
+    return NIB_OK;
+}

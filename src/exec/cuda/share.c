@@ -1,0 +1,183 @@
+/* share.c - what the GPU's memory is shared among: the facts that plan/offload.h decides with, for the back
+ * end when it is opened and for a plan before, which may be made where no GPU is. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "kernels/salient.h"
+#include "tiers/device_cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What opening an H200 took with CUDA 13 (524 MiB), and what is kept for kernels and graphs that come later
+ * (device_cuda.c). Other devices and drivers take 0.3 to 0.6 GB. */
+enum { GUESS_DRIVER = (524 + 64) << 20 };
+/* The driver takes some more of the device's memory when kernels are loaded, and so may other programs: a
+ * 64th stays free. */
+enum { LEFT_FREE = 64 };
+
+/* ---- sizes without a device ----
+ *
+ * The kernels' own formulas (docs/gpu.md names the files), for a device that multiplies many rows together:
+ * one that does not takes less. */
+
+static size_t guess_codes(int64_t k) {
+    enum { CHUNK = 256, EACH = 32 + 8 + 4 };
+    return (size_t)num_round_up(k, CHUNK) / 32 * EACH;
+}
+
+static size_t guess_linear(int64_t n_row, int64_t k, bool two) {
+    const size_t k_pad = (size_t)num_round_up(k, 256);
+    const size_t columns = (size_t)num_round_up(NUM_MIN(n_row * (two ? 2 : 1), INT64_C(64)), 8);
+    return k_pad * columns + k_pad / 16 * columns * 8 + 2 * columns * sizeof(float);
+}
+
+static int64_t guess_wide_from(void) {
+    return CUDA_MAX_ROWS + 1;
+}
+
+static size_t guess_wide(int64_t n_row, int64_t k) {
+    enum { ROWS = 64, TILE = 64 };
+    return (size_t)num_round_up(n_row, ROWS) *
+           ((size_t)num_round_up(k, TILE) * sizeof(uint16_t) + sizeof(float));
+}
+
+static size_t guess_attend(int64_t n_row, int64_t n_head, int64_t d_head) {
+    enum { COUNTERS = 1 << 16 };
+    return COUNTERS + (size_t)(n_row * n_head * CUDA_MAX_SPLIT * (d_head + 2)) * sizeof(float);
+}
+
+static size_t guess_residual(int64_t n_row, int64_t k, int64_t k_chunk) {
+    return CUDA_FETCH_HEAD + (size_t)(n_row * salient_count(k, k_chunk)) * 2 * sizeof(float);
+}
+
+static size_t guess_sample(int64_t n_row) {
+    enum { BLOCKS = 64 };
+    return (size_t)num_round_up(n_row * 4, 256) + (size_t)n_row * BLOCKS * CUDA_MAX_TOP * sizeof(uint64_t);
+}
+
+const cuda_kernels *share_sizes(void) {
+    static const cuda_kernels sizes = {.linear_scratch = guess_linear,
+                                       .wide_from = guess_wide_from,
+                                       .wide_scratch = guess_wide,
+                                       .codes_bytes = guess_codes,
+                                       .attend_scratch = guess_attend,
+                                       .residual_scratch = guess_residual,
+                                       .sample_scratch = guess_sample};
+    return &sizes;
+}
+
+/* ---- facts ---- */
+
+/* Of a page of keys and values, the part of a block. */
+static uint64_t cache_of(const cuda *c, int b) {
+    const program *p = &layout_block(c->setup.layout, b)->program;
+    uint64_t sum = 0, each;
+    for (int i = 0; i < p->n_op; i++)
+        if (p->ops[i].kind == OP_ATTENTION &&
+            kv_page_bytes(c->setup.kv_type, p->ops[i].u.attn.n_kv_head, p->ops[i].u.attn.d_head, &each))
+            sum += 2 * each;
+    return sum;
+}
+
+/* A layer's matrices, by its products. */
+static offload_layer layer_of(const cuda *c, int b) {
+    const block *of = layout_block(c->setup.layout, b);
+    offload_layer l = {.two = c->setup.act_bits[b] == 16};
+    for (int i = 0; i < of->program.n_op; i++) {
+        const op *o = &of->program.ops[i];
+        uint64_t bytes = 0;
+        if (o->kind != OP_LINEAR)
+            continue;
+        pack_bytes(&of->weights[o->w].format, o->n, o->k, &bytes);
+        l.bytes += bytes;
+        l.macs += (uint64_t)o->n * (uint64_t)o->k;
+        l.bits = of->weights[o->w].format.bits;
+    }
+    return l;
+}
+
+/* Of the cap, or of what the device has. */
+static void look_at_room(const cuda *c, uint64_t cap, offload_question *q) {
+    device_info info = {.free = 0};
+    if (c->base.device)
+        c->base.device->kind->info(c->base.device, &info);
+    const uint64_t has = info.bytes > 0 ? info.free - NUM_MIN(info.free, info.bytes / LEFT_FREE) : NIB_AUTO;
+    q->capped = cap <= has;
+    q->room = NUM_MIN(cap, has);
+    snprintf(q->whose, sizeof q->whose, "%s", q->capped ? "the cap" : info.name);
+}
+
+nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q, nib_error *err) {
+    const int n_block = layout_n_block(c->setup.layout);
+    *q = (offload_question){.n_block = n_block,
+                            .always = c->always_bytes,
+                            .driver = c->driver,
+                            .max_layers = c->setup.max_layers,
+                            .max_rows = IN_PLACE_MAX_ROWS,
+                            /* a sequence has its newest positions beside codes in one place: the GPU */
+                            .one_cache = kv_is_coded(c->setup.kv_type),
+                            .places = c->setup.places};
+    look_at_room(c, cap, q);
+    q->beside = gpu_workspace_device_bytes(c, rows);
+    NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &q->page, err));
+    q->n_page = q->page ? rows->n_kept / q->page : 0;
+    q->session = rows->n_kept - q->n_page * q->page;
+    q->blocks = mem_calloc((size_t)n_block, sizeof *q->blocks);
+    if (!q->blocks)
+        return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
+    for (int b = 0; b < n_block; b++)
+        q->blocks[b] = (offload_block){c->block_bytes[b], cache_of(c, b), c->blocks[b].n};
+    q->each = n_block > 2 ? layer_of(c, 1) : (offload_layer){0};
+    return NIB_OK;
+}
+
+/* ---- before it is opened ---- */
+
+/* The device, or sizes as it would have them. */
+static nib_status look_at_device(cuda *c, uint64_t cap, nib_error *err) {
+    nib_error why;
+    const nib_status status = device_open(NIB_TIER_VRAM, 0, &c->base.device, &why);
+    if (status == NIB_OK) {
+        c->k = device_cuda_kernels(c->base.device);
+        c->driver = device_cuda_driver(c->base.device);
+        return NIB_OK;
+    }
+    if (status == NIB_E_NOMEM)
+        return nib_fail(err, status, "backend 'cuda': %s", why.message);
+    if (cap == NIB_AUTO)
+        return nib_fail(err, NIB_E_DEVICE, "backend 'cuda': %s; --vram SIZE plans for one of that size",
+                        why.message);
+    c->k = share_sizes();
+    c->driver = GUESS_DRIVER;
+    return NIB_OK;
+}
+
+static nib_status ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *out,
+                      nib_error *err) {
+    char size[32], more[32];
+    NIB_TRY(look_at_device(c, cap, err));
+    if (c->driver > cap)
+        return nib_fail(err, NIB_E_NOFIT, "VRAM: the driver takes %s, the cap is %s",
+                        num_format_size(c->driver, more), num_format_size(cap, size));
+    NIB_TRY(steps_open(c, err));
+    NIB_TRY(weights_open(c, err));
+    NIB_TRY(share_ask(c, rows, cap == NIB_AUTO ? cap : cap - c->driver, out, err));
+    out->absent = !c->base.device;
+    return NIB_OK;
+}
+
+nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
+                      nib_error *err) {
+    cuda *c = mem_calloc(1, sizeof *c);
+    *out = (offload_question){0};
+    if (!c)
+        return nib_fail_nomem(err, sizeof *c, "the GPU");
+    c->setup = *s;
+    const nib_status status = ask(c, rows, cap, out, err);
+    weights_close(c);
+    steps_close(c);
+    device_close(c->base.device);
+    mem_free(c);
+    return status;
+}

@@ -1,0 +1,178 @@
+/* cost_device.c - how long a token takes where a GPU computes: docs/budget.md has the formulas.
+ *
+ * A token passes all blocks in order, so what the GPU and what the processor takes adds up. Weights that come
+ * over the link come meanwhile, for this token or the next. Memory serves the processor and the link. */
+#include "plan/planner.h"
+
+#include "base/num.h"
+
+/* Of the shorter one of computing a prompt and its weights' way over the link, what does not overlap: between
+ * two runs of 8b on an H200 with --vram 3G, a prompt of 512 at 10,100 and at 11,450 tok/s (docs/gpu.md). */
+#define APART 0.5
+/* The products of a layer together reach so much of the rate of one large product (H200, 8b, 512 rows: 565 of
+ * 692 TFLOP/s, docs/gpu.md): some have fewer outputs than the device has room for. */
+#define LAYER_SHARE 0.82
+/* Attention to many rows reaches so much of what products do (H200: docs/gpu.md, the whole layer's rate
+ * against attention's with 2,048 rows). */
+#define ATTENTION_SHARE 0.45
+
+static double launches(const plan_question *q, int b) {
+    return q->device->blocks[b].n_launch * q->rates.vram_launch;
+}
+
+static double bytes_of(const plan_question *q, int b) {
+    return (double)q->device->blocks[b].bytes;
+}
+
+static bool is_away(const plan_question *q, int b) {
+    return b > 0 && q->split->place[b] != OFFLOAD_STAYS;
+}
+
+bool plan_stays_on_gpu(const plan_question *q, int b) {
+    return q->split && b > 0 && q->split->place[b] == OFFLOAD_STAYS;
+}
+
+bool plan_is_on_gpu(const plan_question *q, int b) {
+    return q->split && b > 0 && q->split->place[b] != OFFLOAD_IN_PLACE;
+}
+
+double plan_device_block_seconds(const plan_question *q, int b, int choice) {
+    const double bytes = (double)q->blocks[b].choices[choice].bytes;
+    if (b == 0) /* rows are looked up */
+        return q->blocks[b].n_op * q->rates.op_s;
+    return NUM_MAX(bytes_of(q, b), bytes) / q->rates.vram_read + launches(q, b) +
+           (is_away(q, b) ? bytes / q->rates.link : 0);
+}
+
+double plan_device_prompt_seconds(const plan_question *q, int b) {
+    const double many = (double)q->n_prompt * (double)q->blocks[b].macs / q->rates.vram_macs;
+    return (q->blocks[b].is_layer ? many : 0) + (is_away(q, b) ? bytes_of(q, b) / q->rates.link : 0);
+}
+
+/* ---- a token ---- */
+
+typedef struct device_work {
+    double gpu_s, cpu_s;
+    double vram, ram, link, disk, packed; /* bytes; packed: of disk, in the packed form */
+} device_work;
+
+/* Of a block's pages, what is on disk: packed bytes. */
+static double streamed_bytes(const plan_question *q, const plan_decision *d, int b) {
+    const uint64_t all = q->blocks[b].choices[d->choice[b]].bytes;
+    return d->streamed ? (double)(all - NUM_MIN(d->kept[b], all)) : 0;
+}
+
+/* The block whose pages block b's products read: a tied head's are the embedding's. */
+static int owner_of(const plan_question *q, int b) {
+    return q->blocks[b].choices[0].bytes == 0 && b == q->n_block - 1 ? 0 : b;
+}
+
+static void add_block(const plan_question *q, const plan_decision *d, int b, device_work *w) {
+    const plan_choice *c = &q->blocks[b].choices[d->choice[b]];
+    if (q->split->place[b] == OFFLOAD_IN_PLACE || b == 0) {
+        w->cpu_s += plan_block_seconds(q, b, d->choice[b], d->activation[b]);
+        w->ram += b ? (double)c->bytes : 0;
+    } else {
+        w->gpu_s += bytes_of(q, b) / q->rates.vram_read + launches(q, b);
+        w->vram += bytes_of(q, b);
+        w->link += is_away(q, b) ? bytes_of(q, b) : 0;
+    }
+    const int from = owner_of(q, b);
+    if (!is_away(q, b) || d->choice[from] < 0)
+        return;
+    const plan_choice *own = &q->blocks[from].choices[d->choice[from]];
+    const double part = streamed_bytes(q, d, from);
+    w->packed += part;
+    w->disk += part * (d->packed || !own->bytes ? 1 : (double)own->file_bytes / (double)own->bytes);
+}
+
+static device_work work_of(const plan_question *q, const plan_decision *d) {
+    const double positions = (double)q->n_prompt + (double)q->n_gen / 2;
+    const double cache = (double)d->cache->position * positions;
+    const double here = q->device->page ? (double)q->split->on_host / (double)q->device->page : 0;
+    device_work w = {0};
+    visits token = visits_of_one_row(q->n_block, 0, q->n_block);
+    for (visit v; visits_next(&token, &v);)
+        if (d->choice[v.block] >= 0)
+            add_block(q, d, v.block, &w);
+    w.vram += cache * (1 - here);
+    w.gpu_s += cache * (1 - here) / q->rates.vram_read;
+    w.ram += cache * here + w.link;
+    w.cpu_s += cache * here / q->rates.ram_read;
+    return w;
+}
+
+/* ---- a prompt ---- */
+
+static double seconds_of_pass(const plan_question *q, const plan_decision *d, double rows, double done) {
+    const plan_rates *r = &q->rates;
+    const bool in_place = q->split->n_in_place && rows <= (double)q->split->max_rows;
+    double gpu = 0, cpu = 0, link = 0;
+    for (int b = 1; b < q->n_block; b++) {
+        const plan_block_facts *f = &q->blocks[b];
+        const double macs = f->is_layer ? (double)f->macs : 0;
+        if (d->choice[b] < 0)
+            continue;
+        if (in_place && q->split->place[b] == OFFLOAD_IN_PLACE) {
+            cpu += plan_block_seconds(q, b, d->choice[b], d->activation[b]) +
+                   (rows - 1) * macs / r->many_rows[f->choices[d->choice[b]].bits];
+            continue;
+        }
+        gpu += NUM_MAX(bytes_of(q, b) / r->vram_read, rows * macs / (r->vram_macs * LAYER_SHARE)) +
+               launches(q, b);
+        link += is_away(q, b) ? bytes_of(q, b) / r->link : 0;
+    }
+    gpu += rows * (done + rows / 2) * (double)q->attention_macs / (r->vram_macs * ATTENTION_SHARE);
+    if (in_place)
+        return NUM_MAX(gpu + cpu, link);
+    return NUM_MAX(gpu, link) + APART * NUM_MIN(gpu, link);
+}
+
+static double first_token(const plan_question *q, const plan_decision *d, double disk_s) {
+    const int64_t batch = NUM_MAX(q->n_batch, 1), all = NUM_MAX(q->n_prompt, 1);
+    double total = 0;
+    for (int64_t done = 0; done < all; done += batch)
+        total += NUM_MAX(seconds_of_pass(q, d, (double)NUM_MIN(batch, all - done), (double)done), disk_s);
+    return total;
+}
+
+/* ---- both ---- */
+
+static const char *limit_of(const plan_prediction *p, const device_work *w, bool packs) {
+    const double computing = w->gpu_s + w->cpu_s;
+    const double most = NUM_MAX(NUM_MAX(computing, p->link_s), NUM_MAX(p->ram_s, p->disk_s));
+    if (most <= p->disk_s)
+        return packs ? "packing" : "disk read";
+    if (most <= p->link_s)
+        return "link";
+    if (most <= p->ram_s)
+        return "memory read";
+    return w->cpu_s > w->gpu_s ? "the processor's layers" : "the GPU";
+}
+
+static uint64_t vram_of(const plan_question *q) {
+    return q->device->driver + q->split->weights + q->split->others;
+}
+
+void plan_device_predict(const plan_question *q, const plan_decision *d, plan_prediction *out,
+                         const char **binds) {
+    const plan_rates *r = &q->rates;
+    const device_work w = work_of(q, d);
+    const double reading = w.disk / (d->packed ? r->disk_read : r->disk_file);
+    const double packing = d->packed ? 0 : w.packed / r->pack;
+    out->disk_s = NUM_MAX(reading, packing);
+    out->ram_s = w.ram / r->ram_read;
+    out->link_s = w.link / r->link;
+    out->gpu_s = w.gpu_s;
+    out->compute_s = w.cpu_s;
+    const double longest = NUM_MAX(NUM_MAX(w.gpu_s + w.cpu_s, out->link_s), NUM_MAX(out->ram_s, out->disk_s));
+    out->tok_s = 1 / NUM_MAX(longest, 1e-12);
+    out->ttft_s = first_token(q, d, out->disk_s);
+    out->ram_bytes = (uint64_t)w.ram;
+    out->disk_bytes = (uint64_t)w.disk;
+    out->link_bytes = (uint64_t)w.link;
+    out->vram_bytes = (uint64_t)w.vram;
+    out->vram_peak = vram_of(q);
+    out->guessed = r->guessed || r->vram_guessed;
+    *binds = limit_of(out, &w, packing > reading);
+}
