@@ -12,7 +12,7 @@ typedef struct arena {
 
 void arena_init(arena *a);
 void arena_deinit(arena *a);
-/* What follows, up to n_byte of it, is one piece of the heap. False: out of memory. */
+/* Reserves one piece of the heap for the next n_byte of allocations. False: out of memory. */
 bool arena_reserve(arena *a, size_t n_byte);
 void *arena_alloc(arena *a, size_t n_byte);         /* 16-byte aligned, zeroed; NULL when out of memory */
 void *arena_array(arena *a, size_t n, size_t each); /* checks the product */

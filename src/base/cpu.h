@@ -32,7 +32,7 @@ typedef struct cpu_features {
 
 const cpu_features *cpu_get(void);
 /* The first word of NIBBLE_CPU that is neither a feature nor x86-64, to the end of the list, for an error;
- * NULL when there is none. Such a word allows nothing. */
+ * NULL when there is none. With such a word no feature is allowed. */
 const char *cpu_unknown_name(void);
 /* Whether this processor has every feature of n names, or of as many as come before a NULL; false when there
  * is no such name. */

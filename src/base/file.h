@@ -36,20 +36,19 @@ nib_status file_read_all(const char *path, uint64_t max, char **out, size_t *n_b
 typedef struct file_writer file_writer;
 nib_status file_writer_open(const char *path, file_writer **out, nib_error *err);
 nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, nib_error *err);
-/* The same by steps that outlive the process: what is written goes to PATH.part, which file_writer_abort, a
- * full disk and a killed process leave as it is. It is opened with what is in it; writing begins at its
- * start, and file_writer_skip passes over bytes that are to stay. Commit cuts it where writing ended.
- * NIB_E_IO: another process is writing it. */
+/* The same in steps that outlive the process: the file is PATH.part, which survives file_writer_abort, a full
+ * disk and a killed process. It is opened with its content; writing begins at its start, and file_writer_skip
+ * keeps bytes. Commit truncates it at the end of writing. NIB_E_IO: another process is writing it. */
 nib_status file_writer_open_part(const char *path, file_writer **out, nib_error *err);
 nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err); /* 0: all is in the file */
 /* n zeros, as a hole that takes no disk space if the file system supports it. */
 nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
-/* Asked when everything is written and before the file appears, which may take a while: true, and commit
- * removes it and returns NIB_E_CANCELLED. NULL: never. */
+/* Sets a canceller that commit polls after everything is written and before the file appears (syncing may
+ * take a while): if it returns true, commit removes the file and returns NIB_E_CANCELLED. NULL: none. */
 void file_writer_set_cancel(file_writer *w, const canceller *cancel);
 nib_status file_writer_commit(file_writer *w, nib_error *err); /* frees w in any case */
 void file_writer_abort(file_writer *w);                        /* removes what was written; NULL is fine */
-/* Commits when `status`, of what was written, is NIB_OK, else aborts; gives the first that failed. */
+/* Commits if `status`, of the writing, is NIB_OK, else aborts; returns the first error. */
 nib_status file_writer_end(file_writer *w, nib_status status, nib_error *err);
 /* A whole file at once. */
 nib_status file_write_all(const char *path, const void *data, size_t n_byte, nib_error *err);
@@ -58,7 +57,7 @@ bool path_is_dir(const char *path);
 bool path_exists(const char *path);
 /* Makes the folders on the way to the file `path` that are not there. */
 nib_status path_make_folders(const char *path, nib_error *err);
-/* What may be written there so that the file system keeps a tenth of its size free; 0: it cannot be asked. */
+/* Bytes that may be written there such that a tenth of the file system stays free; 0: unknown. */
 uint64_t path_disk_left(const char *folder);
 char *path_join(const char *folder, const char *name); /* caller frees with mem_free; NULL: no memory */
 /* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble, $XDG_STATE_HOME/nibble with the standard fallbacks; caller

@@ -8,7 +8,7 @@ typedef struct interval {
     double from, to; /* from <= to */
 } interval;
 
-/* How long at least one of them lasts. Sorts them. */
+/* The length of their union. Sorts them. */
 double interval_cover(interval *list, size_t n);
 
 #endif

@@ -8,15 +8,15 @@
 
 #include <jansson.h>
 
-/* What a text may cost is known from one look at its bytes, before jansson sees it; beyond a cap it is
- * NIB_E_MODEL. JSON of three bytes becomes up to two hundred, so the text's size alone bounds little.
+/* The cost of a text is estimated from its bytes before jansson parses it; beyond a cap it is NIB_E_MODEL.
+ * Three bytes of JSON may need two hundred bytes of heap, so the text's size alone is no useful bound.
  *   - text: an index of 150,000 tensors is 14 MB, the header of one safetensors file with 20,000 is 2.5 MB
  *     (the vocabularies of tokenizer.json, up to 33 MB, do not come here: text/json_text.h).
  *   - heap, as estimated from what jansson 2.14 allocates: those two make 45 and 28 MiB.
  *   - depth: published files nest 10 deep; jansson recurses. */
 enum { JSONX_MAX_TEXT = 16 << 20, JSONX_MAX_HEAP = 64 << 20, JSONX_MAX_DEPTH = 64 };
 
-/* What jansson 2.14 allocates with glibc, at the most and rounded up: an object with its first eight buckets,
+/* Upper bounds of what jansson 2.14 allocates with glibc: an object with its first eight buckets,
  * an array with its first eight places, a number, a string or key beside its bytes (a key's share of grown
  * buckets included), and the place that each further member or element takes where its owner has doubled. */
 enum {
@@ -31,7 +31,7 @@ enum {
  * NIB_E_NOMEM also if its cost may exceed the bound of mem.h. Duplicate keys are
  * refused. */
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err);
-/* A file of at most `max_bytes`, and JSONX_MAX_TEXT. */
+/* Parses a file of at most `max_bytes` and JSONX_MAX_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err);
 
 /* json_dumps, but whole or NULL: jansson 2.14 leaves out a character for which it has no memory. Freed by
@@ -41,11 +41,11 @@ char *jsonx_text(const json_t *value, size_t flags);
 /* A string; bytes that are no UTF-8 become U+FFFD. NULL: no memory. */
 json_t *jsonx_string(const char *text, size_t n_byte);
 
-/* A value, whose reference is taken, under a key or at the end of a list. False: it is not there, for want of
- * memory; value NULL counts as that. */
+/* Puts a value under a key or at the end of a list, and takes its reference. False: out of memory, also for
+ * value NULL. */
 bool jsonx_put(json_t *object, const char *key, json_t *value);
 bool jsonx_add(json_t *list, json_t *value);
-/* `value`, or NULL (and its reference is gone) where something of it is not there. */
+/* `value`; NULL, after dropping its reference, if a part of it is missing (out of memory). */
 json_t *jsonx_whole(json_t *value, bool all_there);
 
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err);

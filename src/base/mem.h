@@ -32,9 +32,9 @@ void mem_discard(void *p, size_t n_byte);
 bool mem_touch(void *p, size_t n_byte);
 
 /* --- a bound on what one thread takes --- */
-/* While a bound is set, what would take this thread past it is refused as if the memory were not there, so
- * that work on something of unknown size ends before it has grown. Everything of this file counts, with what
- * the allocator adds; what other threads take does not. A bound set inside another one ends before it. */
+/* While a bound is set, an allocation that takes this thread past it fails as if memory had run out, so that
+ * work on input of unknown size ends before it grows. All allocations through this file count, with the
+ * allocator's overhead; those of other threads do not. A bound set inside another one ends before it. */
 typedef struct mem_bound {
     struct mem_bound *outer;
     int64_t max;       /* bytes more than when it was set */
@@ -43,7 +43,7 @@ typedef struct mem_bound {
 } mem_bound;
 void mem_bound_set(mem_bound *b, uint64_t max); /* UINT64_MAX: it only counts */
 void mem_bound_end(mem_bound *b);
-/* Counts n bytes that somebody else is about to take for this thread; false: they are past the bound. */
+/* Counts n bytes that other code will allocate for this thread; false: they exceed the bound. */
 bool mem_bound_take(uint64_t n_byte);
 /* The next n bytes of this thread are charged to a ledger and do not count here; below 0: they were freed. */
 void mem_bound_except(int64_t n_byte);

@@ -40,13 +40,13 @@ static inline int64_t num_round_up(int64_t a, int64_t to) {
 bool num_parse_size(const char *text, uint64_t *bytes);
 /* 138412032 -> "132.0 MiB"; out holds at least 32 bytes; returns out. */
 const char *num_format_size(uint64_t bytes, char *out);
-/* The same for a cap that will do: what is shown is never less than `bytes` and a little more, since what a
- * process has at its start differs by some hundred KiB from run to run. */
+/* The same for a cap that works: the shown value is `bytes` and a little more, rounded up, since a process's
+ * memory at its start differs by some hundred KiB from run to run. */
 const char *num_format_cap(uint64_t bytes, char *out);
-/* A number for people, with so many significant digits (at most 15) and neither exponent nor zeros at its
- * end: 1180, 0.05, 0.00013. Digits before the point are all there, but for what nobody would write out (from
- * 10^21 on); what is below 10^-9 is 0. The point is a point in every locale. Valid in this thread until
- * eight more were asked for. */
+/* A number for people, with at most this many significant digits (at most 15) and neither exponent nor
+ * trailing zeros: 1180, 0.05, 0.00013. All digits before the point are written (below 10^21); a value below
+ * 10^-9 is 0. The decimal point does not depend on the locale. Valid in this thread until eight further
+ * calls. */
 const char *num_text(double x, int digits);
 
 #endif

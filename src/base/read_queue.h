@@ -26,17 +26,17 @@ typedef struct read_request {
     uint64_t min;            /* of n_byte: fewer is an error, more may be missing at a file's end */
 } read_request;
 
-/* Takes a read under a tag in 0..depth-1 that is not in flight. What goes wrong comes out of the wait. Reads
- * that were taken are started together, by the next _send, _ready or _wait: a virtual disk takes as long to
- * be told of something as to read 100 KiB (docs/optimisation-log.md), and has to be told only once of many.
+/* Queues a read under a tag in 0..depth-1 that is not in flight. read_queue_wait returns its errors. Queued
+ * reads are started together, by the next _send, _ready or _wait: notifying a virtual disk takes as long as
+ * reading 100 KiB (docs/optimisation-log.md), and one notification serves many reads.
  */
 void read_queue_submit(read_queue *q, int tag, const read_request *what);
 void read_queue_send(read_queue *q);
 
-/* Whether read_queue_wait would give a read at once: as far as is known without asking the disk. */
+/* Whether read_queue_wait would return a read at once, as far as is known without a system call. */
 bool read_queue_ready(read_queue *q);
 
-/* Waits for any read and gives its tag, also when it failed; -1 when none is in flight. */
+/* Waits for any read and returns its tag, also if it failed; -1: none is in flight. */
 nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err);
 
 #endif

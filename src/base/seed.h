@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* For hash tables whose keys come from a file: so that it cannot make them collide. Never what an answer
- * depends on. */
+/* For hash tables with keys from a file, so that the file cannot make them collide. Answers never depend on
+ * it. */
 uint64_t seed_secret(void);
 
 #endif

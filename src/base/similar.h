@@ -18,7 +18,7 @@ typedef struct similar {
 size_t similar_distance(const char *a, const char *b);
 
 similar similar_to(const char *typed); /* typed is not copied */
-/* Keeps `word` when it is nearer than what is kept, and near enough: one edit for each three letters that
+/* Keeps `word` if it is closer than the kept one, and close enough: one edit for each three letters that
  * were typed, two of them left as they are; or a longer word that begins with three or more letters typed. */
 void similar_offer(similar *s, const char *word);
 

@@ -21,7 +21,7 @@ nib_status nib_fail_errno(nib_error *err, const char *what, const char *path, in
 nib_status nib_fail_prefix(nib_error *err, nib_status status, const char *prefix);
 
 #ifdef __clang_analyzer__
-/* What the analyser cannot see from outside: these never return NIB_OK when they are given something else. */
+/* Tells the static analyser that these functions never return NIB_OK for another status. */
 #define nib_fail(err, status, ...)         ((void)nib_fail(err, status, __VA_ARGS__), (status))
 #define nib_fail_nomem(err, n_byte, what)  ((void)nib_fail_nomem(err, n_byte, what), NIB_E_NOMEM)
 #define nib_fail_errno(err, what, path, e) ((void)nib_fail_errno(err, what, path, e), NIB_E_IO)

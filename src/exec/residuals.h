@@ -15,10 +15,9 @@ typedef struct residual_use {
     int64_t max_k_chunk;    /* of k_chunk, whatever is chosen later; at least 1 */
     uint64_t choice;        /* another number whenever the two arrays have changed, between passes */
     salient_rule rule;
-    const float *const
-        *by;      /* as `of`, with SALIENT_WEIGHTED and SALIENT_STATIC: [k], what magnitudes are
-                     multiplied with before channels are chosen, or what stands for them; else NULL */
-    void *memory; /* all of them, or with readers their scales */
+    const float *const *by; /* as `of`, with SALIENT_WEIGHTED and SALIENT_STATIC: [k], factors of the
+                                magnitudes, or their replacement, in the choice of channels; else NULL */
+    void *memory;           /* all of them, or with readers their scales */
     uint64_t n_byte;
     residual_reader *const *readers; /* of each thread, where their codes are in a file, `rows` being NULL;
                                         NULL: they are in memory */

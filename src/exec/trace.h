@@ -30,7 +30,7 @@ nib_status trace_open(const layout *lay, int n_thread, bool fuse, op_trace **out
 void trace_close(op_trace *t); /* NULL is fine */
 void trace_clear(op_trace *t);
 
-/* The cell in which `thread` adds up what op op_index of a block costs; stays where it is. */
+/* The cell in which `thread` adds up the cost of op op_index of a block; never moves. */
 trace_cell *trace_at(op_trace *t, int thread, int block_index, int op_index);
 /* n ops from op_index on were done as one for n_row rows (called by one thread): all count for the first's
  * row. */

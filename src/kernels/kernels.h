@@ -21,20 +21,20 @@
 #include "kernels/salient.h"
 
 /* Activations as small integers: symmetric, `bits` 4 or 8, one float scale for each group of 32, 64 or 128 or
- * for the whole row (PACK_GROUP_ROW). 16 bits are two rows of 8: the second holds what the first left over.
+ * for the whole row (PACK_GROUP_ROW). 16 bits are two rows of 8: the second has the residual of the first.
  */
 typedef struct act_format {
     uint8_t bits, group;
 } act_format;
-/* What PACK_TILE weights are multiplied with: groups of 32 for theirs of 16 and 32, else the same groups;
- * whole rows for PACK_SCALE_TWO. bits: 4 or 8. */
+/* The activation format for PACK_TILE weights: groups of 32 for weights in groups of 16 and 32, else the same
+ * groups; whole rows for PACK_SCALE_TWO. bits: 4 or 8. */
 act_format act_format_for(const pack_format *f, int bits);
 static inline bool act_format_equal(act_format a, act_format b) {
     return a.bits == b.bits && a.group == b.group;
 }
 
-/* Rows of such activations with the sums that zero points and minima need, made once and shared by every
- * product that reads them. Laid out as act8.h says. */
+/* Rows of quantized activations with the sums that zero points and minima need, computed once and shared by
+ * every product that reads them. act8.h has the layout. */
 typedef struct act8 {
     const void *data; /* n_row rows, each act_row_bytes(format, k) */
     int64_t n_row, k;
@@ -42,7 +42,7 @@ typedef struct act8 {
 } act8;
 size_t act_row_bytes(act_format f, int64_t k); /* at most as many as in groups of 32 */
 
-/* A value of a row that is far beyond the others: it is kept as a float, and counts as zero among the
+/* An outlier: a value of a row that is far larger than the others. It stays a float, and is zero among the
  * integers. */
 typedef struct outlier {
     int32_t at;
@@ -50,7 +50,7 @@ typedef struct outlier {
 } outlier;
 enum { ACT_OUTLIERS = 16 };
 
-/* What a product does to each finished element, in this order: + bias[n], then stored. */
+/* Applied to each finished element of a product, in this order: + bias[n], then stored. */
 typedef struct kernel_choice kernel_choice; /* policy.h */
 typedef struct linear_args {
     const view *w;
@@ -67,13 +67,13 @@ typedef struct linear_args {
 } linear_args;
 /* For one thread, whatever the shape and the instruction set. sliced: linear_args.sliced may be set. */
 size_t linear_scratch_bytes(bool sliced);
-/* What of it a product of so many rows over k writes to, by the strategy that the rule chooses. */
+/* The part of it that a product of n_row rows over k writes, with the strategy that the rule chooses. */
 size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bool sliced);
 
-/* Cached keys and values of one layer, in pages of KV_BLOCK positions. How positions lie in a page is the
- * kernels' business (kv_layout.h; keys are kept in groups of 16 positions, transposed, so that lanes are
- * positions): a page has kv_page_bytes() for the keys and as many for the values, 64-byte aligned; write with
- * kv_store, read with attend.
+/* Cached keys and values of one layer, in pages of KV_BLOCK positions. The layout within a page is internal
+ * to the kernels (kv_layout.h; keys are in groups of 16 positions, transposed, so that lanes are positions):
+ * a page has kv_page_bytes() for the keys and as many for the values, 64-byte aligned; write with kv_store,
+ * read with attend.
  *
  * f16, f32: position p of a head can be written again at any time (a shorter prefix is kept simply by
  * continuing at its end).
@@ -104,7 +104,7 @@ static inline bool kv_is_coded(type_id type) {
 }
 /* Bytes of one layer's keys, and of its values, in one page; false on overflow. */
 bool kv_page_bytes(type_id type, int64_t n_kv_head, int64_t d_head, uint64_t *bytes);
-/* Of them, those that hold something once the page's first n positions are written, each head's run rounded
+/* The part of them that is resident after the page's first n positions were written, each head's run rounded
  * up to `page`. Not for kv8 and kv4, whose pages are written whole. */
 uint64_t kv_page_touched(type_id type, int64_t n_kv_head, int64_t d_head, int64_t n, uint64_t page);
 /* kv8, kv4: a packed position of one head back to d_head floats; for tests. */
@@ -123,7 +123,7 @@ typedef struct attend_args {
         alibi_max_bias; /* 0: no ALiBi; head h's slope is as published, also when n_head is no power of two */
     float alibi_scale;  /* multiplies the slopes; 0 counts as 1 (Falcon-RW scales them as q.k) */
     void *scratch;      /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
-    const void *next;   /* keys that the caller asks for next, prefetched meanwhile; NULL: none are known */
+    const void *next;   /* keys of the caller's next call, prefetched meanwhile; NULL: unknown */
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
 
@@ -156,9 +156,9 @@ typedef struct kernel_table {
     void (*column)(const view *w, int64_t k, int64_t n0, int64_t n1, float *out);
     /* QDEC (salient.h): `want` channels of a chunk of n, first..., by 32 buckets of magnitude, ascending. */
     void (*salient_of)(const float *x, int n, int want, int32_t first, int32_t *out);
-    /* What residuals add to outputs [n0, n1) of a product, y [n1 - n0]: the sum over the channels in their
-     * order, each step a fused multiply-add, times the output's scale, added with one rounding more. n0 is a
-     * multiple of 16. */
+    /* Adds the residuals' part to outputs [n0, n1) of a product, y [n1 - n0]: the sum over the channels in
+     * their order, each step a fused multiply-add, times the output's scale, added with one rounding more. n0
+     * is a multiple of 16. */
     void (*residual_add)(const residual *r, const salient *from, int64_t n_from, int64_t n0, int64_t n1,
                          float *y);
     /* Rows [n0, n1) of w against all n_row rows of x. n0 and n1 are multiples of 16 (or the end). */
@@ -199,9 +199,9 @@ typedef struct kernel_table {
     int n_strategy;
 } kernel_table;
 
-/* The outliers of a row of k floats that is to have `bits` bits, in their order: how many, and, when there
- * are any, the row without them at `without`. The row alone decides, so that the answer does not depend on
- * the batch. */
+/* Extracts the outliers of a row of k floats that will be quantized to `bits` bits, in ascending order.
+ * Returns their number and, if there are any, writes the row without them to `without`. Depends on the row
+ * alone, so the answer does not depend on the batch. */
 int act_extract_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
                          outlier *out);
 

@@ -46,22 +46,21 @@ const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const cha
 nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int act_bits, policy_shape **out,
                       nib_error *err);
 
-/* The packing in which a matrix of this format (PACK_TILE) is to live: what the policy says, else the
- * format's own. p may be NULL. */
+/* The packing of a matrix of this format (PACK_TILE): the policy's, else the format's own. p may be NULL. */
 pack_kind policy_packing(const policy *p, int64_t n, int64_t k, const pack_format *f, int act_bits);
 
-/* What one matrix's products look into: a strategy for every bucket, never NULL. */
+/* The choice of one matrix: a strategy for every bucket, never NULL. */
 struct kernel_choice {
     const strategy *by_bucket[POLICY_BUCKETS];
 };
 
 /* Whether a strategy computes products of this format for every number of rows in a bucket. */
 bool policy_can(const strategy *s, const pack_format *f, int bucket);
-/* What the rule says for a bucket: at its last row, or else its first, when that strategy can do the whole
+/* The rule's strategy for a bucket: the one of its last row, or else of its first, that can compute the whole
  * bucket. Never NULL. */
 const strategy *policy_rule(const kernel_table *t, const pack_format *f, int bucket);
-/* The whole of a matrix's choice. What the policy says counts where its strategy can do the bucket. p may be
- * NULL: the rule alone. f must be PACK_TILE. */
+/* The choice of a matrix. The policy's strategy is used if it can compute the bucket. p may be NULL: the rule
+ * alone. f must be PACK_TILE. */
 void policy_choice(const policy *p, const kernel_table *t, int64_t n, int64_t k, const pack_format *f,
                    int act_bits, kernel_choice *out);
 

@@ -11,31 +11,31 @@
 
 struct strategy {
     const char *name; /* "padding.direct", ...: unique within an instruction set */
-    /* Whether it computes products of this format with so many rows of activations. What it can do for two
-     * numbers of rows it can do for all between them. */
+    /* Whether it can compute products of this format with this number of activation rows. If it can for two
+     * numbers, it can for all between them. */
     bool (*can)(const pack_format *f, int64_t n_row);
-    /* Rows [n0, n1) of the weights, as linear_args says; n0 a multiple of 16, n1 too or the end. */
+    /* Computes rows [n0, n1) of the weights (linear_args); n0 is a multiple of 16, n1 too or the end. */
     void (*run)(const linear_args *a, int64_t n0, int64_t n1);
     /* The rule takes it for products of rule_from to rule_rows rows; rule_rows 0: never by rule. */
     int64_t rule_from, rule_rows;
-    /* NULL, or for which of these products it does: what is better for one format need not be for another. */
+    /* NULL, or the formats for which the rule takes it. */
     bool (*suits)(const pack_format *f, int64_t n_row);
     size_t scratch; /* bytes of linear_args.scratch that run uses; 0: no more than STRATEGY_SCRATCH */
-    /* Of these, what a product of so many rows over k writes to; NULL: all. */
+    /* The part of the scratch that a product of n_row rows over k writes; NULL: all. */
     size_t (*scratch_of)(int64_t n_row, int64_t k);
 };
 
 enum { STRATEGY_ANY_ROWS = INT32_MAX, STRATEGY_SCRATCH = 64 * 1024 };
 
-/* The rule: the first row of the table that can compute the product and is meant for so many rows. Never
- * NULL, since the reference can compute everything. */
+/* The rule: the first row of the table that can compute the product and is meant for this number of rows.
+ * Never NULL, since the reference can compute everything. */
 const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row);
 
 /* A row of the table by its name, NULL when the table has none. isa: of that folder; NULL: the richest. */
 const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name);
 
-/* What strategies leave out: adds the products of the outliers of rows [n0, n1) (pack_format.sparse). n0 is a
- * multiple of 16. */
+/* Adds the products of the outliers of rows [n0, n1) (pack_format.sparse), which strategies do not compute.
+ * n0 is a multiple of 16. */
 void linear_sparse(const linear_args *a, int64_t n0, int64_t n1);
 
 /* Rows [n0, n1) of a product with packed weights (PACK_TILE or PACK_ROWS), by the strategy that its choice

@@ -40,13 +40,13 @@ void layout_free(layout *l); /* NULL is fine */
 /* Logits that cannot be among the largest are not computed (OP_SHORTLIST), or all are. The output head's
  * matrix is then looked up by row, as an embedding is. Only where layout_head finds one. */
 nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_error *err);
-/* In which packing each matrix is packed (first slices): as many bytes, other kernels. Asked of those that
+/* Sets the packing of each matrix (first slices), which affects only the kernels. Called for matrices that
  * are packed in tiles. */
 typedef pack_kind (*layout_packing_fn)(const void *user, int block, const weight *w);
 nib_status layout_with_packings(const layout *from, layout_packing_fn packing, const void *user, layout **out,
                                 nib_error *err);
-/* Weights of the columns of each matrix whose format takes them (w): k of them, which the caller keeps. Asked
- * of those; NULL: none. */
+/* Sets the column weights of each matrix whose format has the suffix w: [k], owned by the caller. Called for
+ * these matrices; NULL: none. */
 typedef const float *(*layout_columns_fn)(const void *user, int block, int w);
 nib_status layout_with_columns(const layout *from, layout_columns_fn columns, const void *user, layout **out,
                                nib_error *err);

@@ -36,7 +36,7 @@ typedef struct device_block {
     int block; /* -1: none */
     int index; /* of the slot */
     bool acquired;
-    bool streamed;             /* not all of it is resident on the host: the source says so */
+    bool streamed;             /* not wholly resident on the host; set by the source */
     bool was_followed;         /* the compute lane is behind `arrives` */
     bool was_sent, was_used;   /* `arrives`, `used` are set */
     device_mark arrives, used; /* the source's lane and the one for computing */
@@ -45,14 +45,14 @@ typedef struct device_block {
 
 typedef struct block_source {
     void *user;
-    device_lane lane; /* a block is there behind all that was queued in it */
-    int n_block; /* passes follow each other: behind the last visit come blocks [0, n_block); 0: nobody knows
-                  */
-    /* Whether block b comes to a slot at all; NULL: every one does. */
+    device_lane lane; /* a block is valid after all that was queued in it */
+    int n_block;      /* passes repeat: after the last visit follow blocks [0, n_block); 0: unknown
+                       */
+    /* Whether block b needs a slot; NULL: all do. */
     bool (*comes)(const void *user, int b);
-    /* Queues what brings v->block to s->at; rest: the visits behind v. It may be called again for a block
-     * that it failed for; then nothing runs that it had queued. ahead: the visit is a later one, and it may
-     * decline with any error. */
+    /* Queues the copies of v->block to s->at; rest: the visits after v. It may be called again after an
+     * error; then nothing that it queued is running. ahead: a prefetch for a later visit, which may fail with
+     * any error. */
     nib_status (*load)(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
                        nib_error *err);
 } block_source;
@@ -69,18 +69,18 @@ nib_status device_blocks_open(device_blocks *b, const block_source *from, uint64
                               ledger *to, int owner, nib_error *err);
 void device_blocks_close(device_blocks *b); /* zeroed is fine; the lanes are past everything */
 
-/* The block of a visit, and behind it those of the next visits as far as there are slots; rest: the visits
- * behind `at`. It is at (*out)->at behind (*out)->arrives. Until release. */
+/* Acquires the block of a visit, and prefetches those of the next visits into free slots; rest: the visits
+ * after `at`. The block is at (*out)->at, valid after the mark (*out)->arrives, until release. */
 nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits *rest,
                                  const device_block **out, nib_error *err);
-/* The visit's kernels are in the compute lane, behind the mark. Its slot is for the blocks behind the next
- * one. */
+/* The visit's kernels are queued in the compute lane, after the mark. Its slot becomes free for later blocks.
+ */
 nib_status device_blocks_release(device_blocks *b, const visit *at, const visits *rest, nib_error *err);
 
 page_where device_blocks_where(const device_blocks *b, int block_index);
 const device_block *device_blocks_slot(const device_blocks *b, int block_index); /* NULL: it is absent */
-/* The pass is over, or given up, and the compute lane has ended: nothing is acquired, and what came ahead
- * from disk is absent. */
+/* The pass has ended, also early, and the compute lane is empty: nothing is acquired, and blocks prefetched
+ * from disk become absent. */
 void device_blocks_end(device_blocks *b);
 /* All blocks are absent. Between two passes, when the lanes are past everything. */
 void device_blocks_forget(device_blocks *b);

@@ -25,11 +25,11 @@ nib_status device_pages_open(device_pages *b, const layout *l, device *d, ledger
 void device_pages_close(device_pages *b); /* zeroed is fine; the lanes are past everything */
 
 /* device_blocks_acquire from the pager. *views: the block's weights in the device's memory, data NULL: a
- * table that is not resident and is looked up by row (pager_read_row). They are there behind *mark. Until
+ * table that is not resident and is looked up by row (pager_read_row). They are valid after *mark, until
  * release. */
 nib_status device_pages_acquire(device_pages *b, pager *p, const visit *at, const visits *rest,
                                 const view **views, device_mark *mark, nib_error *err);
-/* The visit's kernels are in the compute lane, behind *mark. */
+/* The visit's kernels are queued in the compute lane, after *mark. */
 nib_status device_pages_release(device_pages *b, const visit *at, const visits *rest, nib_error *err);
 
 #endif

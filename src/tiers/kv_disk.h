@@ -33,14 +33,14 @@ typedef struct kv_disk_options {
 
 /* The pool's pages are in the host's memory. NIB_E_IO: the folder cannot be made or read; NIB_E_NOFIT. */
 nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_disk **out, nib_error *err);
-/* Writes first what it was asked to. Before the pool; NULL is fine. */
+/* Completes the queued writes first. To be called before the pool is closed; NULL is fine. */
 void kv_disk_close(kv_disk *d);
 
-/* The first n positions of a sequence, which begins with n_prompt of a prompt, are in the pool: their whole
- * pages shall be written, and, where `tails` says so, those that the prompt and the sequence end in. They are
- * left out when too much is waiting. n <= n_ctx. */
+/* Queues the pages of the first n positions of a sequence for writing: whole pages and, with `tails`, the
+ * partial pages at the end of its prompt (n_prompt positions) and of the sequence. Skipped if too many writes
+ * are queued. n <= n_ctx. */
 void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n, bool tails);
-/* Until all that was asked for is written, or was left out. */
+/* Waits until all queued pages are written or skipped. */
 void kv_disk_wait(kv_disk *d);
 
 /* Whether there is a page that begins at `first` (a multiple of KV_BLOCK) of a sequence tokens[0..n), as far
@@ -51,9 +51,9 @@ bool kv_disk_find(kv_disk *d, const int32_t *tokens, int64_t first, int64_t n, i
 bool kv_disk_read(kv_disk *d, uint8_t *to);
 
 typedef struct kv_disk_counts {
-    uint64_t bytes;               /* of all files of the folder, when it was looked at last */
+    uint64_t bytes;               /* of all files of the folder, at the last listing */
     uint64_t n_read, n_written;   /* pages */
-    uint64_t n_damaged, n_missed; /* files that were not believed; pages that were not written */
+    uint64_t n_damaged, n_missed; /* files that failed a check; pages that were not written */
 } kv_disk_counts;
 void kv_disk_count(kv_disk *d, kv_disk_counts *out);
 

@@ -32,12 +32,12 @@ typedef struct kv_disk_task {
 /* A file of the folder. */
 typedef struct kv_disk_entry kv_disk_entry;
 
-/* The folder, within what it may take. The writing thread's. */
+/* The folder and its limits. Used by the writing thread. */
 typedef struct kv_disk_quota {
     const char *folder; /* borrowed */
     ledger *ledger;
     uint64_t max;
-    uint64_t total;   /* when it was looked at last, and what was written since; charged to the ledger */
+    uint64_t total;   /* at the last listing, plus later writes; charged to the ledger */
     int64_t n_change; /* files written since */
 } kv_disk_quota;
 
@@ -45,8 +45,8 @@ nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err); /* makes the fo
 void kv_disk_quota_close(kv_disk_quota *r);
 /* n_byte more have place: NIB_E_NOFIT, NIB_E_IO. They are charged. */
 nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err);
-/* Page i of a sequence was used; `begun`: when its first one was, in ms since 1970. Of the pages of a
- * sequence those at its end are to go first, so each counts as used a bit before the one before it. */
+/* Page i of a sequence was used; `begun`: when its first one was, in ms since 1970. Pages at the end of a
+ * sequence are removed first, so each page counts as used slightly earlier than its predecessor. */
 void kv_disk_note_use(const char *path, int64_t begun, int64_t i);
 int64_t kv_disk_now(void); /* ms since 1970 */
 

@@ -40,8 +40,7 @@ typedef struct kv_paging {
  * they have left it. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool overlaid, nib_error *err);
 void kv_paging_close(kv_paging *p); /* zeroed is fine */
-/* A page's bytes, and what of them its first n positions make resident, without a layout: nothing is
- * allocated. */
+/* A page's bytes, and the part of them that its first n positions make resident. Allocates nothing. */
 nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err);
 uint64_t kv_page_resident(const layout *lay, type_id type, int64_t n);
 /* Bytes that the first n positions of a page make resident. */
@@ -53,7 +52,7 @@ typedef struct kv_page kv_page;
 /* share: pages are found by their content. */
 nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
                         kv_pool **out, nib_error *err);
-void kv_pool_close(kv_pool *pool); /* NULL is fine; nobody refers to its pages */
+void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references */
 /* Before anything is reserved: layers with on_host [n_layer] have their part of a page in memory of `host`,
  * which the host reads and which is resident as a whole. */
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
@@ -63,13 +62,13 @@ const kv_paging *kv_pool_paging(const kv_pool *pool);
 nib_status kv_pool_reserve(kv_pool *pool, int64_t n, nib_error *err);
 void kv_pool_unreserve(kv_pool *pool, int64_t n);
 
-/* A page without content and with one reference. What it held is forgotten. */
+/* Allocates a page, empty and with one reference. Its old content is dropped. */
 kv_page *kv_pool_take(kv_pool *pool);
 void kv_pool_drop(kv_pool *pool, kv_page *page); /* one reference less */
 uint8_t *kv_page_at(const kv_page *page);
 uint8_t *kv_page_on_host(const kv_page *page); /* NULL: the pool is not split */
-/* The page is about to be written from position n on: whether it is the caller's alone. Then nobody finds
- * more of it than its first n positions. */
+/* To be called before writing from position n on. Returns whether the caller has the only reference; then
+ * kv_pool_find returns only its first n positions. */
 bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n);
 /* Its first n positions are, or are about to be, written. */
 void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
@@ -77,23 +76,23 @@ void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
 /* The first n positions of the page hold the keys and values of these tokens, which follow all of `before`
  * (NULL: they begin the sequence). */
 void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const int32_t *tokens, int64_t n);
-/* The page after `before` whose tokens agree with tokens[0..n) longest, with one reference more; *n_same is
- * how many do. NULL: there is none. */
+/* Finds the page after `before` with the longest common prefix with tokens[0..n), and adds a reference;
+ * *n_same is its length. NULL: none. */
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                       int64_t *n_same);
 
-/* For who reads pages beside the passes, which write others meanwhile: n_byte bytes of a page, from `at` of
- * it on, in the host's memory. It is the page that holds the tokens [first, end) of a sequence that begins
- * with tokens[0..first); first is a multiple of KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or what
- * an earlier call has left there: then it is the same page, and nobody has written to it since. False: there
- * is no such page, or one that is not whole is somebody's, who may write to it. */
+/* Copies n_byte bytes of a page, from `at` on, to host memory, while passes may write other pages. It is the
+ * page with the tokens [first, end) of a sequence that begins with tokens[0..first); first is a multiple of
+ * KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or the value from an earlier call: then the call
+ * succeeds only for the same unchanged page. False: no such page, or a partial page with references, which
+ * may be written. */
 bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
                   size_t n_byte, uint64_t *mark);
 
 typedef struct kv_usage {
     int64_t reserved; /* pages */
-    int64_t used;     /* pages that somebody refers to */
-    int64_t cached;   /* pages that nobody refers to and that still have content */
+    int64_t used;     /* pages with references */
+    int64_t cached;   /* pages without references that still have content */
     uint64_t page_bytes;
 } kv_usage;
 void kv_pool_usage(kv_pool *pool, kv_usage *out);

@@ -33,19 +33,19 @@ typedef struct kv_table {
 
 /* Pages of n positions. */
 int64_t kv_table_pages(type_id type, int64_t n);
-/* What a table of n_ctx positions reserves, its window included. NIB_E_NOFIT: it overflows. */
+/* Bytes that a table of n_ctx positions reserves, its f16 window included. NIB_E_NOFIT: overflow. */
 nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
-/* What of it the first n positions make resident. */
+/* The part of it that the first n positions make resident. */
 nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
 
-/* reserved: pages are taken out of what the caller has reserved in the pool, and keeps account of. */
+/* reserved: pages are taken from the caller's reservation in the pool; the caller counts them. */
 nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
                          bool reserved, nib_error *err);
 void kv_table_close(kv_table *t); /* zeroed is fine */
 
-/* How many of the first n positions stay when the sequence goes on there: n, or fewer than KV_BLOCK less.
- * Pages behind them are dropped. */
+/* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay: n, or
+ * up to KV_BLOCK - 1 fewer. Pages after them are dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
 /* Positions [first, end) are about to be written; end <= n_ctx. Fails where a copy does. */
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);

@@ -22,15 +22,15 @@ typedef struct load_job {
     uint64_t n_unit;
 } load_job;
 
-/* Where jobs come from. Called by several threads at a time. */
+/* The source of jobs. Called by several threads at a time. */
 typedef struct load_list {
     bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or somebody failed */
     /* The job is finished and in its place; an error ends this pipe. */
     nib_status (*finished)(struct load_list *l, const load_job *job, nib_error *err);
     /* Rows in runs, from what a read put to raw, with b's scratch. NULL: the list has no such jobs. */
     void (*pack)(struct load_list *l, const load_job *job, const uint8_t *raw, const load_buffer *b);
-    /* Reads are in flight and none has come: a little else that is useful; false: there is nothing. NULL
-     * likewise. */
+    /* Called while reads are in flight and none is complete: does a little other work; false: none left. May
+     * be NULL. */
     bool (*idle)(struct load_list *l);
     void *user;
 } load_list;
@@ -45,7 +45,7 @@ typedef struct load_pipe {
     load_extent extents[MAX_READ_QUEUE];
 } load_pipe;
 
-/* What an open pipe keeps in memory, to be charged before. */
+/* Memory of an open pipe, to be charged before opening. */
 uint64_t load_pipe_bytes(const layout *lay, uint64_t raw_target, int depth);
 /* depth 0: no queue. raw: as load_buffer_init has it. into[0..n_into): where reads will go, if that is not
  * raw alone; n_into 0: too much to be known to the system beforehand. */

@@ -22,11 +22,11 @@ typedef struct load_reads {
 /* Adds rows [first, first + n_row) of matrix w. False: that takes too many reads, or the matrix is
  * transposed; the list is then of no use. */
 bool load_reads_add(load_reads *r, const weight *w, int64_t first, int64_t n_row);
-/* Gives every read its place, one behind the other; returns the bytes of the buffer that they take. */
+/* Places the reads one after the other in the buffer; returns the bytes needed. */
 uint64_t load_reads_place(load_reads *r);
 /* Read i as it is to be made, into buffer + r->list[i].at; aligned for direct files. */
 load_extent load_reads_extent(const load_reads *r, int i, const loader *ld);
-/* loader_pack from what all of them read to the buffer; the rows were added. */
+/* loader_pack of added rows, from the buffer with all reads. */
 void load_reads_pack(const load_reads *r, const weight *w, int64_t first, int64_t n_row,
                      const load_target *to, const uint8_t *buffer, const load_buffer *b);
 

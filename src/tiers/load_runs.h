@@ -37,22 +37,22 @@ typedef struct load_spot {
     int64_t row;
 } load_spot;
 
-/* Where row `row` of run->w, and *n_row more behind it (at most), go; false: nowhere, they are not wanted. A
- * multiple of 16 rows, or the last ones of the weight; a vector: all. Must not depend on when it is asked. */
+/* The destination of row `row` of run->w, and of at most *n_row rows from it on; false: they are not needed.
+ * A multiple of 16 rows, or the last ones of the weight; a vector: all. Must be constant. */
 typedef bool (*load_place_fn)(void *user, const load_run *run, int64_t row, load_target *to, int64_t *n_row);
 
-/* One read and the wanted rows in it: from `at` on, before `end`. */
+/* One read and the needed rows in it: from `at` on, before `end`. */
 typedef struct load_span {
     load_extent from;
     load_spot at, end;
     uint64_t useful; /* bytes of those rows */
 } load_span;
 
-/* The next read of at most `max` bytes (as much as a load_buffer's raw_bytes) for wanted rows from *at on,
- * which moves behind them. False: there are none. */
+/* The next read of at most `max` bytes (as much as a load_buffer's raw_bytes) for needed rows from *at on,
+ * which moves past them. False: none left. */
 bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, void *user, uint64_t max,
                     load_spot *at, load_span *out);
-/* Packs what it read to raw. Uses b's scratch only. */
+/* Packs the bytes that it read to raw. Uses b's scratch only. */
 void load_runs_pack(const load_runs *r, load_place_fn place, void *user, const load_span *span,
                     const uint8_t *raw, const load_buffer *b);
 

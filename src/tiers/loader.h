@@ -15,8 +15,8 @@ nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err
 void loader_close(loader *ld);         /* NULL is fine */
 bool loader_is_cached(const model *m); /* the page cache has (nearly) all of the model's files */
 
-/* NIB_E_IO when a file's size or time of change is no longer what it was at open: what is in memory and what
- * would be read now may be parts of two different models. */
+/* NIB_E_IO if a file's size or time of change differs from that at open: memory and file may then be parts of
+ * two different models. */
 nib_status loader_check_unchanged(const loader *ld, nib_error *err);
 
 /* 128 bits over the sizes and times of change that loader_check_unchanged compares; false when the system
@@ -39,7 +39,7 @@ uint64_t load_raw_bytes(const layout *lay, uint64_t raw_target);
 /* Bytes that the buffer needs, those of its reads included. */
 uint64_t load_buffer_bytes(const layout *lay, uint64_t raw_target, int depth);
 /* raw: memory for its reads that stays the caller's, page-aligned; NULL: it has its own. Reads are fastest
- * into huge pages, so those who have several buffers do well to put the reads of all beside each other. */
+ * into huge pages, so the read memory of several buffers should be adjacent. */
 nib_status load_buffer_init(load_buffer *b, const layout *lay, uint64_t raw_target, int depth, uint8_t *raw,
                             nib_error *err);
 void load_buffer_deinit(load_buffer *b); /* zeroed is fine */
@@ -81,7 +81,7 @@ typedef struct load_extent {
 } load_extent;
 bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t max,
                    load_extent *out);
-/* Packs what such a read put to raw (a vector: to->dst is its k floats). Uses b's scratch only. */
+/* Packs the bytes of such a read from raw (a vector: to->dst is its k floats). Uses b's scratch only. */
 void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_target *to,
                  const load_extent *from, const uint8_t *raw, const load_buffer *b);
 

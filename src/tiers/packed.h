@@ -21,7 +21,7 @@ typedef struct packed_what {
     uint64_t key[2];    /* contents of the model, and how each weight is packed: the file's name */
     uint64_t source[2]; /* sizes and times of change of the model's files */
     uint64_t image_bytes, n_unit;
-    uint64_t second_key[2]; /* the same of second slices, which stand behind; all 0: without them */
+    uint64_t second_key[2]; /* the same of second slices, at the end; all 0: none */
     uint64_t second_bytes, second_unit;
 } packed_what;
 
@@ -33,16 +33,16 @@ char *packed_path(const char *folder, const packed_what *what);
 /* A file is there that seems to have this, whatever the model's files are now. */
 bool packed_exists(const char *path, const packed_what *what);
 
-/* NIB_E_NOTFOUND: not there. NIB_E_MODEL: it is not what it should be, and why. Reads go round the
- * page cache, but where it has the file already and not while weights are streamed: that would use memory
- * beyond the cap for as long as the run takes. */
+/* NIB_E_NOTFOUND: no such file. NIB_E_MODEL: it does not match, with the reason. Reads bypass the page cache,
+ * unless the file is cached already and no weights are streamed: with streaming the page cache would use
+ * memory beyond the cap for the whole run. */
 nib_status packed_open(const char *path, const packed_what *what, bool streams, packed **out, nib_error *err);
 void packed_close(packed *k); /* NULL is fine */
 file *packed_image(const packed *k, uint64_t *begin);
 const char *packed_name(const packed *k);
 uint64_t packed_heap_bytes(const packed *k);
 uint64_t packed_disk_bytes(const packed *k); /* of the file, second slices that are not used included */
-/* Whether data, the n_byte of unit i, is what was written. Any thread. */
+/* Whether the n_byte of unit i at `data` have the right checksum. Any thread. */
 bool packed_check(const packed *k, uint64_t unit, const void *data, uint64_t n_byte);
 
 /* Writing: every unit once, in order. */

@@ -67,7 +67,7 @@ struct pager {
     char *packed_path;                 /* NULL: no folder for it */
     uint64_t packed_bytes;             /* charged for it to the disk tier */
     uint64_t packed_tables;            /* and to RAM, for its checksums */
-    _Atomic bool packed_lost;          /* it failed while streaming, and that was not told yet */
+    _Atomic bool packed_lost;          /* it failed while streaming, and this was not logged yet */
     uint64_t bytes_loaded, pass_bytes; /* as pager_stats has them */
     _Atomic uint64_t bytes_streamed;
     double wait_s;
@@ -78,9 +78,9 @@ static inline const weight *pager_weight(const pager *p, int b, int w) {
     return &layout_block(p->layout.of, b)->weights[w];
 }
 
-/* ---- pager_place.c: what stays, and where ---- */
-/* Places of the pages in RAM in p->map, behind the vectors; the views; and the order in which the others are
- * visited. */
+/* ---- pager_place.c: residency and places ---- */
+/* Sets the places of resident pages in p->map, after the vectors; the views; and the order of the streamed
+ * pages. */
 void pager_place(pager *p, const uint8_t *tier_of);
 
 /* ---- pager_need.c ---- */
@@ -93,8 +93,8 @@ const weight *pager_looked_up(const layout *lay); /* by a shortlist; NULL: nothi
 uint64_t panel_reader_bytes(const layout *lay); /* to be charged before it is opened; 0: none are looked up */
 nib_status panel_reader_open(panel_reader *r, const layout *lay, nib_error *err);
 void panel_reader_close(panel_reader *r); /* zeroed is fine */
-/* Packs row r of a matrix to `out` if one of the latest reads of panels has it: the token that is drawn
- * is among those whose logits were computed, and is the next one to be embedded, often by the same matrix. */
+/* Packs row r of a matrix to `out` if one of the latest reads of panels has it: the sampled token is among
+ * those whose logits were computed, and is embedded next, often by the same matrix. */
 bool panel_reader_row(const pager *p, const weight *w, int64_t r, uint8_t *out);
 
 /* ---- pager_load.c ---- */
@@ -169,7 +169,7 @@ uint64_t pager_pass_bytes(const pager *p); /* of the files, for a pass with one 
  * returns only NIB_E_CANCELLED.
  * Finds the packed file of this model; p->packed stays NULL without one. */
 void pager_packed_find(pager *p, const pager_options *options, bool streams);
-/* Writes it when that is wanted: from a map of the whole image, or from the model's files (and finds it). */
+/* Writes it if allowed: from the map of a whole image, or from the model's files (and opens it). */
 nib_status pager_packed_write_map(pager *p, const pager_options *options, nib_error *err);
 nib_status pager_packed_write_pages(pager *p, const pager_options *options, load_shape shape, nib_error *err);
 void pager_packed_drop(pager *p, bool remove); /* it is no longer used; remove: so that it is made anew */

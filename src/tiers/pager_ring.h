@@ -38,11 +38,10 @@ struct reader {
 slot *reader_take(reader *r);
 /* How a slot's page is read now. */
 void reader_plan(reader *r, slot *s);
-/* Packs the oldest page that arrived, without the lock meanwhile; false: there is none, or no buffer to pack
- * it to. who: 0 the reader, 1 another thread. */
+/* Packs the oldest arrived page, without holding the lock; false: none, or no free buffer. who: 0 the reader,
+ * 1 another thread. */
 bool reader_pack(reader *r, int who);
-/* Tells those who wait what is new. They may take the processor at once, so the next reads are started
- * before. */
+/* Wakes waiting threads. They may preempt the caller at once, so the next reads are started before. */
 void reader_notify(reader *r);
 
 #endif

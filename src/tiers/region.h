@@ -14,13 +14,14 @@ typedef struct tier_region {
     uint64_t touched; /* of them, resident as far as the ledger knows */
 } tier_region;
 
-/* n_byte to the device's tier and `owner`. sparse: promised now, resident as tier_region_touch says; else all
- * of it is counted as resident at once. NIB_E_NOFIT, NIB_E_NOMEM (named after `what`), and *r is as closed.
+/* Charges n_byte to the device's tier and `owner`, and allocates. sparse: promised now, resident by
+ * tier_region_touch; else all is counted as resident at once. NIB_E_NOFIT, NIB_E_NOMEM (named after `what`),
+ * and *r is as closed.
  */
 nib_status tier_region_open(tier_region *r, device *d, ledger *l, int owner, uint64_t n_byte, bool sparse,
                             const char *what, nib_error *err);
 void tier_region_close(tier_region *r); /* zeroed is fine */
-/* So many of its bytes, in all, were or are about to be touched. */
+/* Reports that n_touched of its bytes, in all, are or will be touched. */
 void tier_region_touch(tier_region *r, uint64_t n_byte);
 
 /* So many of what was touched are resident no longer; they stay promised. */

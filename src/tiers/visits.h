@@ -39,7 +39,7 @@ typedef struct visit {
 } visit;
 
 typedef struct visits visits;
-/* The next visit without `again`; false: there is none. Touches nothing but the list's own place. */
+/* The next visit without `again`; false: there is none. Changes only the list's own position. */
 typedef bool (*visit_next_fn)(visits *v, visit *out);
 
 struct visits {
