@@ -1,12 +1,13 @@
-/* recipe.h - what the values of a matrix are rounded to, by name.
+/* recipe.h - the names of the formats of a matrix in memory.
  *
- *     file          nothing: exactly what the file has
- *     u4g64         a uniform format (pack_from_name)
- *     u4g64w        the same, its scales searched for with a weight for each column (pack_from.columns)
- *     u4g64+u4g64   a stack of two slices: the second is what the first one leaves over, rounded. The first
- *                   alone is a valid matrix of its own precision; both together are their sum. Both have
- *                   groups with scales of their own, and both are w or neither.
- *     +u4g64        the second slice of a stack, where slices are listed one by one
+ *     file          the file's own format, packed without rounding
+ *     u4g64         a uniform format (pack_from_name): 4 bits in groups of 64; a: also a minimum
+ *     u4g64w        weighted: the same format, its scales searched for with an importance matrix
+ *                   (pack_from.columns)
+ *     u4g64+u4g64   a stack of two slices: the second is the rounding residual of the first, rounded. The
+ * first alone is a valid matrix of its own precision; both together are their sum. Both have groups with
+ * scales of their own, and both have the suffix w or neither. +u4g64        the second slice of a stack,
+ * where slices are listed one by one
  */
 #ifndef NIB_QUANT_RECIPE_H
 #define NIB_QUANT_RECIPE_H
@@ -21,9 +22,9 @@ typedef struct recipe {
     bool by_column; /* w */
 } recipe;
 
-/* False: no such name, or not for rows of k. */
+/* False: unknown name, or not possible for rows of k. */
 bool recipe_parse(const char *name, int64_t k, recipe *out);
-/* Slice i as it is listed: its format, w, and + in front of a second one. */
+/* The name of slice i in a list: its format, with the suffix w, and + before a second one. */
 void recipe_slice_name(const pack_format *f, bool by_column, bool second, char out[PACK_NAME]);
 bool recipe_is_second(const char *slice_name);
 /* The recipe of a first and a second slice as listed (second "": none); false: too long. */

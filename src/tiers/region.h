@@ -21,7 +21,7 @@ typedef struct tier_region {
 nib_status tier_region_open(tier_region *r, device *d, ledger *l, int owner, uint64_t n_byte, bool sparse,
                             const char *what, nib_error *err);
 void tier_region_close(tier_region *r); /* zeroed is fine */
-/* Reports that n_touched of its bytes, in all, are or will be touched. */
+/* Reports that n_byte of its bytes, in all, are or will be touched. */
 void tier_region_touch(tier_region *r, uint64_t n_byte);
 
 /* So many of what was touched are resident no longer; they stay promised. */
