@@ -4,10 +4,11 @@
  *     u4g64         a uniform format (pack_from_name): 4 bits in groups of 64; a: also a minimum
  *     u4g64w        weighted: the same format, its scales searched for with an importance matrix
  *                   (pack_from.columns)
- *     u4g64+u4g64   a stack of two slices: the second is the rounding residual of the first, rounded. The
- * first alone is a valid matrix of its own precision; both together are their sum. Both have groups with
- * scales of their own, and both have the suffix w or neither. +u4g64        the second slice of a stack,
- * where slices are listed one by one
+ *     u4g64+u4g64   a stack of two slices: the second is the rounding residual of the first, rounded.
+ *                   The first alone is a valid matrix of its own precision; both together are their
+ *                   sum. Both have groups with scales of their own, and both have the suffix w or
+ *                   neither.
+ *     +u4g64        the second slice of a stack, where slices are listed one by one
  */
 #ifndef NIB_QUANT_RECIPE_H
 #define NIB_QUANT_RECIPE_H
