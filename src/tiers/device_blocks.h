@@ -20,8 +20,8 @@
  *  1. The slot of an acquired block is not written until the compute lane is past the mark of its release.
  *  2. A slot is not written before its previous write has ended.
  *  3. Blocks are loaded in the order of the visits, each once for consecutive visits (visits.held).
- *  4. The acquire of a block returns the errors of loading it. An error of an earlier prefetch is dropped,
- * and the load is tried again.
+ *  4. The acquire of a block returns the errors of loading it. An error of an earlier prefetch is
+ *     dropped, and the load is tried again.
  *
  * One thread uses it, the one that fetches from the pager. Nothing is allocated after opening. */
 #ifndef NIB_TIERS_DEVICE_BLOCKS_H

@@ -36,8 +36,8 @@
  *  4. The predicted uses that are not over are at most as many as slots, and one buffer stays free for
  *     packing or is returned by a packing in progress. The page that is acquired is the first of these uses,
  *     so it arrives or fails.
- *  5. An error belongs to the page in which it happened and is returned to whoever acquires that page. No
- * slot is assigned before that. A new pass tries again. */
+ *  5. An error belongs to the page in which it happened and is returned to the acquire of that page. No slot
+ *     is assigned before that. A new pass tries again. */
 #ifndef NIB_TIERS_PAGE_RING_H
 #define NIB_TIERS_PAGE_RING_H
 
