@@ -547,8 +547,8 @@ typedef struct nib_batch_options {
                          32; chosen by their measured cost. The tokens of answers do not change. 0: none */
     int32_t n_draft_min; /* minimum number of proposed tokens, whatever they cost */
     nib_engine *draft;   /* with n_draft: a draft model, smaller, with the same tokenizer. It proposes tokens
-                            where the   text has no long match. Borrowed until the batch is closed; opened with
-                            the batch's   n_session and n_ctx, and used by nothing else meanwhile. NULL: none */
+                            where the text has no long match. Borrowed until the batch is closed; opened with
+                            the batch's n_session and n_ctx, and used by nothing else meanwhile. NULL: none */
     uint64_t
         prefix_bytes; /* maximum size of prefix_cache; the least recently used files are removed; 0: 4 GiB */
 } nib_batch_options;
