@@ -1,4 +1,4 @@
-/* anthropic.c - answers as Anthropic's API writes them. */
+/* anthropic.c - writes answers of Anthropic's API. */
 #include "server/output_items.h"
 
 #include "base/jsonx.h"
@@ -186,10 +186,7 @@ const dialect anthropic = {.stream_type = "text/event-stream",
 
 void anthropic_ask(exchange *x) {
     call c;
-    if (call_parse_anthropic(x->body.data, x->body.n, true, &c, &x->why))
-        job_begin(x, &c, x->route->how, &x->why);
-    else
-        call_clear(&c);
+    job_begin_parsed(x, &c, call_parse_anthropic(x->body.data, x->body.n, true, &c, &x->why));
 }
 
 void anthropic_count(exchange *x) {

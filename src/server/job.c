@@ -1,4 +1,4 @@
-/* job.c - from a checked call to requests of the batch, and from their results to bytes to send. */
+/* job.c - from a checked call to requests of the batch, and from pieces of answers to bytes to send. */
 #include "server/parts.h"
 
 #include "base/mem.h"
@@ -6,12 +6,10 @@
 #include "base/seed.h"
 #include "base/thread.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { PING_S = 10, WATCHED = 64 };
 #define PIECE_S 0.016 /* between two pieces of a stream: a screen shows no more */
 
 /* ---- one job ---- */
@@ -121,7 +119,7 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
     if (!c->logprobs || bytes <= (double)max)
         return true;
     return fault_field(why, "logprobs",
-                       "they may take %s here, and %s is kept for them: ask for less with max_tokens",
+                       "they may take %s here, and %s is reserved for them: request less with max_tokens",
                        num_format_size((uint64_t)bytes, need), num_format_size(max, have));
 }
 
@@ -210,7 +208,7 @@ static bool add_answers(job *j, size_t index, const call_tokens *p, fault *why) 
 static bool queue_has_place(const server *s, size_t n, fault *why) {
     if (s->n_answer + n <= (size_t)(s->n_sequence + s->options.n_queue))
         return true;
-    fault_set(why, 429, "queue_full", "%zu answers are being computed or wait, and at most %d may: try again",
+    fault_set(why, 429, "queue_full", "%zu answers are running or waiting, the maximum is %d: try again",
               s->n_answer, s->n_sequence + s->options.n_queue);
     why->retry_s = 1;
     return false;
@@ -316,172 +314,19 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
     return good;
 }
 
+void job_begin_parsed(exchange *x, call *c, bool parsed) {
+    if (parsed)
+        job_begin(x, c, x->route->how, &x->why);
+    else
+        call_clear(c);
+}
+
 void job_cancel(job *j) {
     j->at = NULL;
     for (size_t i = 0; i < j->n_answer; i++)
         if (j->answers[i].id && !j->answers[i].done)
             nib_batch_cancel(j->model->batch, j->answers[i].id);
     server_wake(j->s);
-}
-
-/* ---- from the batch ---- */
-
-static void fail(job *j, const nib_error *err) {
-    fault_engine(&j->why, err);
-    for (size_t i = 0; i < j->n_answer; i++)
-        if (!j->answers[i].done)
-            nib_batch_cancel(j->model->batch, j->answers[i].id);
-}
-
-static answer *find(const served *m, int64_t id) {
-    for (job *j = m->s->jobs; j; j = j->next)
-        for (size_t i = 0; i < j->n_answer && j->model == m; i++)
-            if (j->answers[i].id == id)
-                return &j->answers[i];
-    return NULL;
-}
-
-const double server_times[N_TIME - 1] = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30};
-
-static void count_first(server_counts *c, double seconds) {
-    size_t i = 0;
-    while (i < N_TIME - 1 && seconds > server_times[i])
-        i++;
-    c->first_token[i]++;
-}
-
-static void count(server *s, const answer *a) {
-    server_counts *c = &s->counts;
-    const nib_result *r = &a->result;
-    c->n_cancelled += a->how.status == NIB_E_CANCELLED;
-    c->n_failed += a->how.status != NIB_OK && a->how.status != NIB_E_CANCELLED;
-    c->prompt_tokens += (uint64_t)r->prompt_n;
-    c->cached_tokens += r->prompt_n > 0 ? (uint64_t)((int64_t)a->n_prompt - r->prompt_n) : 0;
-    c->prompt_s += r->prompt_s;
-    if (r->n_token > 0)
-        count_first(c, r->prompt_s);
-    c->predicted_tokens += r->n_token;
-    c->predicted_s += r->predicted_s;
-}
-
-/* True: the job has nothing left to compute, and is in the list no more. */
-static bool close_answer(server *s, answer *a) {
-    job *j = a->of;
-    a->done = true;
-    j->n_left--;
-    s->n_answer--;
-    count(s, a);
-    if (a->how.status != NIB_OK && a->how.status != NIB_E_CANCELLED)
-        fail(j, &a->how);
-    if (j->at && (j->n_left == 0 || j->call.stream))
-        exchange_resume(j->at);
-    if (j->n_left > 0)
-        return false;
-    job **at = &s->jobs;
-    while (*at != j)
-        at = &(*at)->next;
-    *at = j->next;
-    return true;
-}
-
-void jobs_take(served *m) {
-    server *s = m->s;
-    int64_t id;
-    nib_result result;
-    nib_error how;
-    while (nib_batch_take(m->batch, &id, &result, &how)) {
-        pthread_mutex_lock(&s->lock);
-        answer *a = find(m, id);
-        a->result = result;
-        a->how = how;
-        job *j = a->of;
-        const bool last = close_answer(s, a);
-        pthread_mutex_unlock(&s->lock);
-        if (last)
-            job_release(j);
-    }
-}
-
-/* The one that has waited longest. */
-static job *next_embedding(server *s) {
-    job *found = NULL;
-    for (job *j = s->jobs; j; j = j->next)
-        if (j->embedding && !j->answers[0].done)
-            found = j;
-    return found;
-}
-
-bool jobs_embed(server *s) {
-    nib_error err = {0};
-    pthread_mutex_lock(&s->lock);
-    job *j = next_embedding(s);
-    const bool wanted = j && j->at;
-    pthread_mutex_unlock(&s->lock);
-    if (!j)
-        return false;
-    err.status = wanted ? embedding_compute(j, &err) : NIB_E_CANCELLED;
-    pthread_mutex_lock(&s->lock);
-    j->answers[0].how = err;
-    close_answer(s, &j->answers[0]);
-    pthread_mutex_unlock(&s->lock);
-    job_release(j);
-    return true;
-}
-
-void jobs_fail(served *m, const nib_error *err) {
-    server *s = m->s;
-    pthread_mutex_lock(&s->lock);
-    for (job *j = s->jobs; j; j = j->next)
-        if (j->model == m && !j->embedding)
-            fail(j, err);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void drop(job *j) {
-    exchange_resume(j->at);
-    job_cancel(j);
-}
-
-void jobs_drop(server *s) {
-    pthread_mutex_lock(&s->lock);
-    for (job *j = s->jobs; j; j = j->next)
-        drop(j);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void watch(struct pollfd *fds, job **jobs, nfds_t n) {
-    const double now = time_now();
-    if (n && poll(fds, n, 0) < 0)
-        return;
-    for (nfds_t i = 0; i < n; i++) {
-        job *j = jobs[i];
-        if (fds[i].revents) { /* nobody is there any more, or reads */
-            drop(j);
-        } else if (j->call.stream && j->how->ping && now - j->written_at > PING_S) {
-            j->how->ping(j, &j->out);
-            j->written_at = now;
-            exchange_resume(j->at);
-        }
-    }
-}
-
-void jobs_watch(server *s) {
-    struct pollfd fds[WATCHED];
-    job *jobs[WATCHED];
-    nfds_t n = 0;
-    pthread_mutex_lock(&s->lock);
-    for (job *j = s->jobs; j; j = j->next) {
-        if (!j->at || !j->at->suspended)
-            continue;
-        fds[n] = (struct pollfd){.fd = j->at->fd, .events = POLLRDHUP};
-        jobs[n++] = j;
-        if (n == WATCHED) {
-            watch(fds, jobs, n);
-            n = 0;
-        }
-    }
-    watch(fds, jobs, n);
-    pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- to be sent ---- */

@@ -285,24 +285,28 @@ void tools_learn(served *m, const nib_engine *e); /* how its family writes calls
 bool tools_resolve(const served *m, call *c, fault *why);
 
 /* ---- job.c ---- */
-/* The call becomes answers of the batch, and the exchange's job. False: *why. The job takes the call over in
- * any case. */
+/* Adds the call's answers to the batch as the exchange's job. False: *why. The job owns the call in any case.
+ */
 bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
+/* The same for a body that was parsed to c with this result, in the dialect of the exchange's route. */
+void job_begin_parsed(exchange *x, call *c, bool parsed);
 void job_release(job *j);
-void job_write(job *j);                          /* guarded: what is new goes to out */
-void job_cancel(job *j);                         /* guarded */
-void jobs_take(served *m);                       /* what its batch has done; the thread that computes */
-void jobs_fail(served *m, const nib_error *err); /* all of its that are not done */
-void jobs_drop(server *s);                       /* nobody waits any more: no connection is left suspended */
-void jobs_watch(server *s); /* clients that are gone, and those that should hear something */
-/* Tokens of the prompts that need not be computed, of all answers that are done. */
+void job_write(job *j);  /* guarded: writes new output to `out` */
+void job_cancel(job *j); /* guarded */
+/* Tokens of the prompts that were reused from the cache, of all answers that have ended. */
 size_t job_cached(const job *j);
 size_t job_predicted(const job *j);
 size_t job_made(const job *j); /* tokens so far; any thread */
 
-/* The embedding, which is taken over in any case, becomes the exchange's job. */
+/* Makes the embedding the exchange's job, which owns it in any case. */
 bool job_begin_embedding(exchange *x, embedding *e, fault *why);
-/* One that waits is computed; false: there is none. The thread that computes. */
+
+/* ---- jobs.c ---- */
+void jobs_take(served *m);                       /* the ended requests of its batch; the computing thread */
+void jobs_fail(served *m, const nib_error *err); /* all of its unfinished jobs */
+void jobs_drop(server *s);                       /* ends all waiting: no connection stays suspended */
+void jobs_watch(server *s); /* cancels jobs of closed connections, and pings waiting clients */
+/* Computes one waiting embedding; false: there is none. The computing thread. */
 bool jobs_embed(server *s);
 
 /* ---- embed.c ---- */

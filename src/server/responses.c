@@ -1,4 +1,4 @@
-/* responses.c - answers as OpenAI's /v1/responses writes them. */
+/* responses.c - writes answers of OpenAI's /v1/responses. */
 #include "server/output_items.h"
 
 #include "base/jsonx.h"
@@ -219,8 +219,5 @@ const dialect openai_responses = {.stream_type = "text/event-stream",
 
 void responses_ask(exchange *x) {
     call c;
-    if (call_parse_responses(x->body.data, x->body.n, &c, &x->why))
-        job_begin(x, &c, x->route->how, &x->why);
-    else
-        call_clear(&c);
+    job_begin_parsed(x, &c, call_parse_responses(x->body.data, x->body.n, &c, &x->why));
 }

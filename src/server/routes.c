@@ -5,10 +5,7 @@
 
 static void answer_call(exchange *x, call_kind kind) {
     call c;
-    if (call_parse(kind, x->body.data, x->body.n, &c, &x->why))
-        job_begin(x, &c, x->route->how, &x->why);
-    else
-        call_clear(&c);
+    job_begin_parsed(x, &c, call_parse(kind, x->body.data, x->body.n, &c, &x->why));
 }
 
 static void chat(exchange *x) {

@@ -1,9 +1,9 @@
-/* kv_disk_quota.c - the folder of pages within what it may take of the disk. */
+/* kv_disk_quota.c - keeps the folder of KV pages within its size, the disk cap and the file system. */
 #include "tiers/kv_disk_parts.h"
 
 #include "base/mem.h"
+#include "tiers/cache_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,10 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A writer's file grows all the time; one that stood still for this long was left by a killed process. */
-#define ABANDONED_S 600
-
-enum { LOOK_EVERY = 64 }; /* files written: other processes may write and remove, too */
+enum { LIST_EVERY = 64 }; /* files written: other processes may write and remove, too */
 
 struct kv_disk_entry {
     struct timespec used;
@@ -30,52 +27,28 @@ typedef struct listing {
     uint64_t total; /* of them and of what is being written */
 } listing;
 
-static bool ends_with(const char *name, const char *end) {
-    const size_t n = strlen(name), e = strlen(end);
-    return n > e && !strcmp(name + n - e, end);
-}
-
-static nib_status add_file(listing *l, const char *name, const struct stat *info, nib_error *err) {
+static nib_status add_file(void *user, const char *name, const struct stat *info, bool unfinished,
+                           nib_error *err) {
+    listing *l = user;
+    if (!unfinished && strlen(name) >= KV_DISK_NAME)
+        return NIB_OK; /* not one of ours */
+    l->total += (uint64_t)info->st_size;
+    if (unfinished)
+        return NIB_OK;
     if (mem_grow((void **)&l->files, &l->cap, l->n + 1, sizeof *l->files))
         return nib_fail_nomem(err, (l->n + 1) * sizeof *l->files, "a list of files");
     kv_disk_entry *e = &l->files[l->n++];
     *e = (kv_disk_entry){.used = info->st_mtim, .bytes = (uint64_t)info->st_size};
     strcpy(e->name, name);
-    l->total += e->bytes;
     return NIB_OK;
-}
-
-/* Also removes what killed writers have left. */
-static nib_status list_files(const char *folder, listing *l, nib_error *err) {
-    DIR *dir = opendir(folder);
-    nib_status status = NIB_OK;
-    if (!dir)
-        return nib_fail_errno(err, "cannot list", folder, errno);
-    for (struct dirent *e; status == NIB_OK && (e = readdir(dir));) {
-        struct stat info;
-        const bool begun = strstr(e->d_name, KV_DISK_SUFFIX ".") && ends_with(e->d_name, ".tmp");
-        if ((!begun && !ends_with(e->d_name, KV_DISK_SUFFIX)) || strlen(e->d_name) >= KV_DISK_NAME ||
-            fstatat(dirfd(dir), e->d_name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISREG(info.st_mode))
-            continue;
-        if (!begun)
-            status = add_file(l, e->d_name, &info, err);
-        else if (time(NULL) - info.st_mtim.tv_sec > ABANDONED_S)
-            (void)unlinkat(dirfd(dir), e->d_name, 0);
-        else
-            l->total += (uint64_t)info.st_size;
-    }
-    closedir(dir);
-    return status;
 }
 
 static int by_use(const void *a, const void *b) {
     const struct timespec x = ((const kv_disk_entry *)a)->used, y = ((const kv_disk_entry *)b)->used;
-    if (x.tv_sec != y.tv_sec)
-        return x.tv_sec < y.tv_sec ? -1 : 1;
-    return (x.tv_nsec > y.tv_nsec) - (x.tv_nsec < y.tv_nsec);
+    return cache_file_before(y, x) - cache_file_before(x, y);
 }
 
-/* The least recently used go until `limit` bytes are left. */
+/* Removes the least recently used files until `limit` bytes are left. */
 static void remove_oldest(const char *folder, listing *l, uint64_t limit) {
     if (l->n > 0)
         qsort(l->files, l->n, sizeof *l->files, by_use);
@@ -87,7 +60,7 @@ static void remove_oldest(const char *folder, listing *l, uint64_t limit) {
         close(at);
 }
 
-/* The ledger has what the folder is known to have, as far as there is room for it. */
+/* Charges the known size of the folder to the ledger, if it fits. */
 static void charge(kv_disk_quota *r, uint64_t total) {
     if (total < r->total)
         ledger_release(r->ledger, NIB_TIER_DISK, NIB_OWNER_KV, r->total - total);
@@ -96,7 +69,7 @@ static void charge(kv_disk_quota *r, uint64_t total) {
     r->total = total;
 }
 
-/* All that the folder may have: by its own limit, by the ledger's cap, and by the file system. */
+/* The maximum size of the folder: by its own limit, the ledger's cap, and the file system. */
 static uint64_t limit_of(const kv_disk_quota *r, uint64_t total) {
     const uint64_t free = ledger_free(r->ledger, NIB_TIER_DISK);
     uint64_t limit = r->max;
@@ -105,11 +78,11 @@ static uint64_t limit_of(const kv_disk_quota *r, uint64_t total) {
     return NUM_MIN(limit, total + path_disk_left(r->folder));
 }
 
-/* Looks at the folder; n_byte more are to have place. When files go, then a tenth of them all, so that they
- * do not go one by one. */
-static nib_status look(kv_disk_quota *r, uint64_t n_byte, nib_error *err) {
+/* Lists the folder and removes files so that n_byte more fit. If it removes any, it removes a tenth of all,
+ * so that this does not happen for every file. */
+static nib_status update(kv_disk_quota *r, uint64_t n_byte, nib_error *err) {
     listing l = {0};
-    const nib_status status = list_files(r->folder, &l, err);
+    const nib_status status = cache_folder_list(r->folder, KV_DISK_SUFFIX, add_file, &l, err);
     const uint64_t limit = limit_of(r, l.total);
     if (status == NIB_OK && (n_byte > limit || l.total > limit - n_byte))
         remove_oldest(r->folder, &l, n_byte > limit ? limit : NUM_MIN(limit - n_byte, limit / 10 * 9));
@@ -127,7 +100,7 @@ nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err) {
         return nib_fail_errno(err, "cannot make the folder", r->folder, errno);
     if (stat(r->folder, &info) || !S_ISDIR(info.st_mode))
         return nib_fail(err, NIB_E_IO, "%s: expected a folder", r->folder);
-    return look(r, 0, err);
+    return update(r, 0, err);
 }
 
 void kv_disk_quota_close(kv_disk_quota *r) {
@@ -137,13 +110,13 @@ void kv_disk_quota_close(kv_disk_quota *r) {
 
 nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err) {
     uint64_t limit = limit_of(r, r->total);
-    if (++r->n_change >= LOOK_EVERY || n_byte > limit || r->total > limit - n_byte) {
-        NIB_TRY(look(r, n_byte, err));
+    if (++r->n_change >= LIST_EVERY || n_byte > limit || r->total > limit - n_byte) {
+        NIB_TRY(update(r, n_byte, err));
         limit = limit_of(r, r->total);
     }
     if (n_byte > limit || r->total > limit - n_byte) {
         char need[32], have[32];
-        return nib_fail(err, NIB_E_NOFIT, "%s: a page takes %s, and there is room for %s", r->folder,
+        return nib_fail(err, NIB_E_NOFIT, "%s: a page takes %s, and %s is free", r->folder,
                         num_format_size(n_byte, need),
                         num_format_size(limit > r->total ? limit - r->total : 0, have));
     }

@@ -1,59 +1,32 @@
-/* packed_quota.c - the folder of packed files within what the user's disk is allowed to hold. */
+/* packed_quota.c - keeps the folder of packed files within the disk cap and the file system. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "tiers/cache_folder.h"
 #include "tiers/packed.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-/* A writer changes its file all the time; one that stood still for this long was killed. If it was only
- * stopped, it finds its file gone and says so. */
-#define ABANDONED_S 600
-
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), e = strlen(end);
-    return n > e && !strcmp(name + n - e, end);
-}
-
 typedef struct folder_state {
-    uint64_t total;   /* of packed files but `keep` */
+    const char *keep; /* name of the file that is kept, and not counted */
+    uint64_t total;   /* bytes of the other packed files */
     char oldest[256]; /* the least recently used one of them; "": none */
     struct timespec used;
 } folder_state;
 
-static bool before(struct timespec a, struct timespec b) {
-    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
-}
-
-static nib_status look(const char *folder, const char *keep, folder_state *s, nib_error *err) {
-    DIR *dir = opendir(folder);
-    if (!dir)
-        return nib_fail_errno(err, "cannot list", folder, errno);
-    memset(s, 0, sizeof *s);
-    for (struct dirent *e; (e = readdir(dir));) {
-        struct stat info;
-        bool left = strstr(e->d_name, ".nibpack.") && ends_with(e->d_name, ".tmp");
-        if ((!left && !ends_with(e->d_name, ".nibpack")) || !strcmp(e->d_name, keep) ||
-            fstatat(dirfd(dir), e->d_name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISREG(info.st_mode))
-            continue;
-        if (left && time(NULL) - info.st_mtim.tv_sec > ABANDONED_S) {
-            (void)unlinkat(dirfd(dir), e->d_name, 0);
-            continue;
-        }
-        s->total += (uint64_t)info.st_size;
-        if (!left && (!s->oldest[0] || before(info.st_mtim, s->used)) &&
-            strlen(e->d_name) < sizeof s->oldest) {
-            strcpy(s->oldest, e->d_name);
-            s->used = info.st_mtim;
-        }
+static nib_status add_file(void *user, const char *name, const struct stat *info, bool unfinished,
+                           nib_error *err) {
+    folder_state *s = user;
+    (void)err;
+    if (!strcmp(name, s->keep))
+        return NIB_OK;
+    s->total += (uint64_t)info->st_size;
+    if (!unfinished && (!s->oldest[0] || cache_file_before(info->st_mtim, s->used)) &&
+        strlen(name) < sizeof s->oldest) {
+        strcpy(s->oldest, name);
+        s->used = info->st_mtim;
     }
-    closedir(dir);
     return NIB_OK;
 }
 
@@ -69,16 +42,16 @@ static nib_status refuse_cap(uint64_t max, uint64_t n_byte, uint64_t others, nib
 static nib_status refuse_disk(const char *folder, uint64_t n_byte, uint64_t left, nib_error *err) {
     char need[32], have[32];
     return nib_fail(err, NIB_E_NOFIT,
-                    "%s: the file takes %s, and the file system has room for %s (a tenth of it stays free)",
+                    "%s: the file takes %s, and the file system has %s available (a tenth of it stays free)",
                     folder, num_format_size(n_byte, need), num_format_size(left, have));
 }
 
-/* The least recently used packed file goes; false: there is none, or it cannot be removed. */
+/* Removes the least recently used packed file; false: there is none, or it cannot be removed. */
 static bool remove_oldest(const char *folder, const folder_state *s, const logger *log) {
     char *path = s->oldest[0] ? path_join(folder, s->oldest) : NULL;
     const bool gone = path && (unlink(path) == 0 || !path_exists(path));
     if (gone)
-        log_line(log, "%s: removed, to make room for another packed file", path);
+        log_line(log, "%s: removed, to free space for another packed file", path);
     mem_free(path);
     return gone;
 }
@@ -92,7 +65,8 @@ nib_status packed_evict(const char *folder, uint64_t max, uint64_t n_byte, const
     const char *name = strrchr(keep, '/');
     name = name ? name + 1 : keep;
     for (;;) {
-        NIB_TRY(look(folder, name, &s, err));
+        s = (folder_state){.keep = name};
+        NIB_TRY(cache_folder_list(folder, ".nibpack", add_file, &s, err));
         const uint64_t left = path_disk_left(folder);
         const bool within = s.total <= max - n_byte;
         if (within && n_byte <= left)
