@@ -71,10 +71,10 @@ check "unless --special" says
 run "$tmp/model" --tokens 257,87,258
 check "--tokens is the whole prompt" says
 run "$tmp/model" --tokens 257,87,258 --system "Be it."
-check "and a system message beside it is said to be left out" grep -q 'left out: --tokens' "$tmp/err"
+check "and a system message beside it is said to be ignored" grep -q 'ignored: --tokens' "$tmp/err"
 run "$tmp/plain" "Why?" -n 4 --json --system "Be it."
 check "a model without a template continues the text" [ "$(n_prompt)" = 4 ]
-check "and says that there is no place for a system message" grep -q 'left out: the model has no chat template' "$tmp/err"
+check "and says that there is no place for a system message" grep -q 'ignored: the model has no chat template' "$tmp/err"
 "$nibble" tokenize "$tmp/model" "<a>" >"$tmp/out"
 "$nibble" tokenize "$tmp/model" --special "<a>" >>"$tmp/out"
 check "tokenize parses special tokens with --special" [ "$(tr '\n' ';' <"$tmp/out")" = "60 97 62;258;" ]

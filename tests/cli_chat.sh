@@ -145,7 +145,7 @@ check "and nothing is said about it" [ ! -s "$tmp/err" ]
 talk 'Hi\n/n 2\n/regen\n/continue\n/n -1\n/continue\n' --json
 check "/n cuts answers, /continue goes on with them, to the end" json 'd["messages"][1]["content"] == open("'"$tmp"'/words").read() and len(d["messages"]) == 2'
 talk 'Hi\n/continue\n'
-check "/continue of a whole answer has nothing to add" grep -q 'nothing more' "$tmp/err"
+check "/continue of a whole answer has nothing to add" grep -q 'answer is complete' "$tmp/err"
 talk '/continue\n/regen\n'
 check "without an answer there is nothing to go on with" grep -q 'no answer yet' "$tmp/err"
 check "or to do again" grep -q 'no message yet' "$tmp/err"

@@ -41,7 +41,7 @@ for blocks in 1 20 60 130; do
     limited $blocks
     check "a file that may have $blocks half KiB exits 1" [ $code = 1 ]
     check "and says why" says "out.gguf: cannot write: File too large"
-    check "and what goes on" says "what was made is in $out.part; the same command goes on from there"
+    check "and what goes on" says "the finished part is in $out.part; the same command continues it"
     check "there is no file yet" [ ! -e "$out" ]
 done
 made
@@ -111,7 +111,7 @@ if "$nibble" synth smollm2-135m --layers 8 -o "$large" -q >/dev/null 2>"$tmp/err
     for by in INT:130 TERM:143; do
         interrupted "${by%:*}"
         check "SIG${by%:*} exits ${by#*:}" [ $code = "${by#*:}" ]
-        check "and says what goes on" says "what was made is in $out.part; the same command goes on from there"
+        check "and says what goes on" says "the finished part is in $out.part; the same command continues it"
         check "there is no file yet" [ ! -e "$out" ]
     done
     "$nibble" quantize "$large" -o "$out" --type q4_k_m --imatrix none >/dev/null 2>"$tmp/err" </dev/null
@@ -178,7 +178,7 @@ begin
 head -c 400 /dev/urandom >"$out.part.log"
 made
 check "a log of no key begins anew" same
-check "and says so" says "out.gguf.part was made by other settings, another input or another version: begun anew"
+check "and says so" says "out.gguf.part was made by other settings, another input or another version: starting again"
 begin
 made --type q8_0
 check "so do other settings" [ $code = 0 ]

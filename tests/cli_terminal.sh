@@ -388,12 +388,12 @@ def _():
     t.expect("> ")
     before = messages(t)
     command(t, "/regen", "last")
-    command(t, "/continue", "nothing more")
+    command(t, "/continue", "answer is complete")
     assert messages(t) == before
     command(t, "/n 3", "at most 3")
-    command(t, "/regen", "/continue goes on, /n allows more")
+    command(t, "/regen", "/continue goes on, /n sets a larger limit")
     assert messages(t)[1]["content"] == "Plain words and"
-    command(t, "/n -1", "as long as")
+    command(t, "/n -1", "no length limit")
     command(t, "/continue", "last")
     shown = t.shown[t.shown.rindex("/continue"):]
     assert re.search(r"[\nK]then averyvery", shown), shown  # the space before it is not shown at the beginning

@@ -155,8 +155,8 @@ static void however_it_is_cut(void **state) {
     clear(all, 24);
 }
 
-/* Room for fewer positions than all need: they wait, none is lost, none is refused in the middle. */
-static void they_wait_for_room(void **state) {
+/* Fewer positions than all need: requests wait, none is lost, none is refused in the middle. */
+static void they_wait_for_pages(void **state) {
     (void)state;
     static work all[MAX];
     nib_engine *e = open_engine(NIB_KV_F16, 2, 64, 0);
@@ -315,7 +315,7 @@ static void a_failed_step_is_taken_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_as_alone),         cmocka_unit_test(however_it_is_cut),
-        cmocka_unit_test(they_wait_for_room),    cmocka_unit_test(a_common_prefix_takes_room_once),
+        cmocka_unit_test(they_wait_for_pages),   cmocka_unit_test(a_common_prefix_takes_room_once),
         cmocka_unit_test(stopped_and_cancelled), cmocka_unit_test(a_failed_step_is_taken_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,7 +156,7 @@ static void written_once_and_found_again(const tiny_shape *shape, bool streamed)
     struct stat info;
     expect(l, expected);
     must_live(l);
-    assert_non_null(strstr(l->log, "are kept"));
+    assert_non_null(strstr(l->log, "are stored"));
     assert_memory_equal(l->logits, expected, sizeof expected);
     assert_int_equal(find(l->scratch, ".nibpack", path), 1);
     assert_int_equal(find(l->scratch, ".tmp", NULL), 0);
@@ -271,7 +271,7 @@ static void another_model_makes_another_file(void **state) {
     assert_int_equal(utimensat(AT_FDCWD, l->path, times, 0), 0);
     must_live(l);
     assert_non_null(strstr(l->log, "not used"));
-    assert_non_null(strstr(l->log, "are kept"));
+    assert_non_null(strstr(l->log, "are stored"));
     assert_int_equal(find(l->scratch, ".nibpack", path), 1);
     /* other weights: another name */
     int fd = open(l->path, O_RDWR);
@@ -303,7 +303,7 @@ static void the_disk_tiers_cap_holds(void **state) {
     l->scratch = scratch;
     l->disk = 10 << 20;
     must_live(l);
-    assert_non_null(strstr(l->log, "to make room"));
+    assert_non_null(strstr(l->log, "to free space"));
     assert_int_equal(find(scratch, ".nibpack", other), 1);
     assert_string_not_equal(path, other);
 }
@@ -321,7 +321,7 @@ static void a_full_disk_leaves_nothing(void **state) {
             fault_arm(FAULT_WRITE, 0);
             assert_memory_equal(l->logits, expected, sizeof expected);
             assert_true(hit);
-            assert_non_null(strstr(l->log, "not kept"));
+            assert_non_null(strstr(l->log, "not stored"));
             assert_int_equal(find(l->scratch, "", NULL), 2); /* . and .. */
         }
     }

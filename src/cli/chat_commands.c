@@ -48,7 +48,7 @@ static int set_n(chat *c, const char *arg) {
     if (*arg)
         c->n_predict = n;
     if (c->n_predict < 0)
-        cli_note(c->args, "answers are as long as they are");
+        cli_note(c->args, "answers have no length limit");
     else
         cli_note(c->args, "answers have at most %lld tokens", (long long)c->n_predict);
     return 0;
@@ -106,7 +106,7 @@ typedef nib_status (*file_fn)(conversation *c, const char *path, nib_error *err)
 static int with_file(chat *c, const char *arg, file_fn fn, const char *done) {
     nib_error err;
     if (!*arg) {
-        cli_note(c->args, "which file? /help shows how commands are written");
+        cli_note(c->args, "which file? see /help");
         return 0;
     }
     char *path = typed_path(arg);
@@ -134,14 +134,14 @@ static int load(chat *c, const char *arg) {
 
 static const chat_row rows[] = {
     {"/help, /?", NULL, "this list", help},
-    {"/system", "[TEXT]", "begin anew with a system message (none: without one)", set_system},
-    {"/clear, /reset", NULL, "begin anew, with the same system message", clear},
+    {"/system", "[TEXT]", "start again with a system message (no TEXT: without one)", set_system},
+    {"/clear, /reset", NULL, "start again with the same system message", clear},
     {"/regen", NULL, "another answer to the last message", again},
-    {"/continue", NULL, "go on with the last answer", go_on},
-    {"/temp", "[T]", "set the temperature, or show it; 0: always the likeliest token", set_temperature},
-    {"/n", "[N]", "set the most tokens of an answer, or show it; -1: no limit", set_n},
-    {"/save", "FILE", "write the conversation into a JSON file", save},
-    {"/load", "FILE", "take up a conversation from such a file", load},
+    {"/continue", NULL, "continue the last answer", go_on},
+    {"/temp", "[T]", "set the temperature, or show it; 0: always the most likely token", set_temperature},
+    {"/n", "[N]", "set the maximum number of tokens of an answer, or show it; -1: no limit", set_n},
+    {"/save", "FILE", "write the conversation to a JSON file", save},
+    {"/load", "FILE", "load a conversation from such a file", load},
     {"/bye, /exit, /quit", NULL, "leave (as Ctrl-D)", leave},
     {NULL, NULL, NULL, NULL},
 };

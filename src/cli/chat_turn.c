@@ -89,12 +89,12 @@ static void print_end(const turn *t, bool stopped) {
     const bool silent = r->n_byte == 0;
     if (stopped)
         cli_note(c->args,
-                 silent ? "[stopped before anything was said: the conversation is as it was]" : "[stopped]");
+                 silent ? "[stopped before the answer began: the conversation is unchanged]" : "[stopped]");
     else if (silent && r->finish == NIB_FINISH_STOP)
-        cli_note(c->args, t->begun ? "[the answer has nothing more]" : "[the model says nothing]");
+        cli_note(c->args, t->begun ? "[the answer is complete]" : "[the model gave no answer]");
     else
         cli_note_cut(c->args, c->engine, t->n_token, c->n_predict, r,
-                     c->terminal ? "/continue goes on, /n allows more" : "-n allows more");
+                     c->terminal ? "/continue goes on, /n sets a larger limit" : "-n allows more");
     if (c->args->verbose)
         cli_note(c->args, "[%zu tokens before, %lld of them computed in %.2f s; %lld generated, %.1f tok/s]",
                  t->n_token, (long long)r->prompt_n, r->prompt_s, (long long)r->predicted_n,
@@ -157,7 +157,7 @@ int chat_again(chat *c) {
     if (conversation_last(&t.trial, "user"))
         return take_turn(&t, NULL, 0);
     conversation_deinit(&t.trial);
-    cli_note(c->args, "there is no message yet that could be answered again");
+    cli_note(c->args, "there is no message yet to answer again");
     return 0;
 }
 
@@ -180,7 +180,7 @@ int chat_continue(chat *c) {
     t.begun = last ? without_cut_character(last) : NULL;
     if (!t.begun) {
         conversation_deinit(&t.trial);
-        cli_note(c->args, "there is no answer yet that could go on");
+        cli_note(c->args, "there is no answer yet to continue");
         return 0;
     }
     conversation_remove_last(&t.trial);

@@ -328,7 +328,7 @@ static int run(cli_args *args) {
     if (!args->model)
         return cli_usage_error("which model? usage: nibble bench MODEL, or nibble bench --kernels");
     if (args->parallel && args->n_depth)
-        return cli_usage_error("-d is for one sequence: give -np a longer -p instead");
+        return cli_usage_error("-d works with one sequence only: with -np use a longer -p");
     if (args->parallel)
         return bench_batch_run(args);
     if (args->n_prompt == 0 && args->n_gen == 0)

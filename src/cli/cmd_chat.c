@@ -117,7 +117,7 @@ static int begin(chat *c) {
         return 0;
     const int code = cli_fail(&err);
     if (status == NIB_E_NOTFOUND)
-        cli_note(c->args, "nibble: it was not made for conversations; 'nibble run' continues a text with it");
+        cli_note(c->args, "nibble: the model has no chat template; 'nibble run' continues a text with it");
     return code;
 }
 

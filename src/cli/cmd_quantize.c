@@ -47,7 +47,7 @@ static void say_what_is_left(const cli_args *args, const char *out) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s.part", out);
     if (n < (int)sizeof path && path_exists(path))
-        cli_note(args, "nibble: what was made is in %s; the same command goes on from there", path);
+        cli_note(args, "nibble: the finished part is in %s; the same command continues it", path);
 }
 
 static int run(cli_args *args) {

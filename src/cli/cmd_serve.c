@@ -384,9 +384,10 @@ static int open_first(serve_job *job, nib_engine **out) {
     atomic_store(&at->loading, false);
     const uint64_t requests = request_bytes_of(job->args);
     if (code == nib_status_exit_code(NIB_E_NOFIT) && requests)
-        cli_note(job->args,
-                 "nibble: these sizes come beside the %s of --ram that a server keeps for requests",
-                 num_format_size(requests, size));
+        cli_note(
+            job->args,
+            "nibble: these sizes are in addition to the %s of --ram that the server reserves for requests",
+            num_format_size(requests, size));
     if (code || nib_engine_info(*out)->has_tokenizer)
         return code;
     nib_engine_close(*out);
@@ -428,8 +429,7 @@ static int print_address(const serve_job *job, const nib_engine *engine) {
                                         (json_int_t)n_ctx),
                               job->args);
     if (job->n_model > 1)
-        cli_note(job->args, "nibble: %zu models, each loaded when it is asked for; Ctrl-C ends",
-                 job->n_model);
+        cli_note(job->args, "nibble: %zu models, each loaded on request; Ctrl-C ends", job->n_model);
     else if (n_ctx > 0 && room < job->n_sequence * n_ctx)
         cli_note(
             job->args,

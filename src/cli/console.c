@@ -105,7 +105,7 @@ void cli_note(const cli_args *args, const char *format, ...) {
 
 bool cli_keep_going(const cli_args *args, bool asked, nib_status status, const nib_error *err) {
     if (status != NIB_OK && !asked)
-        cli_note(args, "nibble: what was measured is not kept: %s", err->message);
+        cli_note(args, "nibble: the measurements were not stored: %s", err->message);
     return status == NIB_OK || !asked;
 }
 

@@ -11,7 +11,7 @@ void cli_print_overview(FILE *out) {
     fprintf(out,
             "\nMODEL is a .gguf file, a folder with config.json and *.safetensors, or a name from 'nibble "
             "models'.\n"
-            "'nibble COMMAND --help' explains one command; 'nibble --version' says which nibble this is.\n\n"
+            "'nibble COMMAND --help' explains one command; 'nibble --version' prints the version.\n\n"
             "  nibble run smollm2 \"Why is the sky blue?\"\n"
             "  nibble run model.gguf \"Why is the sky blue?\" --ram 2G     (never uses more than 2 GiB)\n"
             "  nibble chat smollm2\n");

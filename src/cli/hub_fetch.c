@@ -166,7 +166,7 @@ static nib_status write_piece(download *d, const char *data, size_t n_byte, nib_
             continue;
         if (put < 0)
             return nib_fail(err, NIB_E_IO,
-                            "cannot write %s: %s; what has come is kept, and gone on with the next time",
+                            "cannot write %s: %s; the partial file is kept, and the next download resumes it",
                             d->part, strerror(errno));
         digest_add(&d->sum, data, (size_t)put);
         data += put;

@@ -120,8 +120,8 @@ static nib_status no_repository(const pull_job *job, const http_answer *answer, 
     if (answer->status == 401 || answer->status == 403)
         return nib_fail(
             err, NIB_E_NOTFOUND,
-            "%.*s has no model %s/%s for you: it may be private, or its terms wait for your consent there; "
-            "HF_TOKEN says who you are",
+            "%.*s has no model %s/%s that you may access: it may be private, or you must accept its terms "
+            "there first; set HF_TOKEN to log in",
             job->n_endpoint, job->endpoint, n->user, n->repo);
     return err->status;
 }

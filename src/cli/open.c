@@ -109,7 +109,7 @@ static nib_status read_plan(const char *path, char **text, nib_error *err) {
     const nib_status status = file_read_all(path, PLAN_MAX_BYTES, text, &n_byte, err);
     if (status != NIB_E_NOTFOUND)
         return status;
-    return nib_fail(err, NIB_E_USAGE, "--plan: there is no file %s", path);
+    return nib_fail(err, NIB_E_USAGE, "--plan: no such file: %s", path);
 }
 
 /* By --plan, or by a plan that is made for --quality, --speed or --mode, or by neither. */
@@ -122,8 +122,7 @@ static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine 
         return code;
     const bool targets = args->quality || args->speed > 0 || args->mode;
     if (args->plan && targets)
-        return cli_usage_error(
-            "--plan says what --quality, --speed and --mode would decide: give one of them");
+        return cli_usage_error("--plan cannot be combined with --quality, --speed or --mode");
     if (args->plan && read_plan(args->plan, &text, &err))
         return cli_fail(&err);
     options->plan = text;
@@ -212,7 +211,7 @@ int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *op
         args->slowdown = IDLE_SLOWDOWN;
         return 0;
     }
-    cli_note(args, "nibble: no residuals: beside them RAM has no room for all weights");
+    cli_note(args, "nibble: no residuals: RAM cannot hold them beside all weights");
     args->residual = options->residual = NULL;
     return 0;
 }

@@ -87,7 +87,7 @@ int prompt_read(const cli_args *args, const nib_engine *engine, prompt *out) {
     const nib_model_info *info = nib_engine_info(engine);
     *out = (prompt){.turn = info->has_tokenizer && info->has_chat_template && !args->raw && !args->tokens};
     if (args->system && !out->turn)
-        cli_note(args, "nibble: the system message is left out: %s",
+        cli_note(args, "nibble: the system message is ignored: %s",
                  args->tokens ? "--tokens is the whole prompt"
                  : args->raw  ? "--raw continues the text as it stands"
                               : "the model has no chat template");

@@ -55,7 +55,8 @@ static bool wait_for(pid_t child, int *status) {
 static int run_script(const cli_args *args, const char *name) {
     char script[4608];
     if (!find_script(script, sizeof script))
-        return cli_usage_error("the script that fetches models, fetch-model.sh, is not beside this program");
+        return cli_usage_error(
+            "fetch-model.sh, the script that downloads models, was not found beside this program");
     pid_t child = fork();
     if (child ==
         0) { /* a group of its own, so that an interruption reaches all that the script has started */

@@ -246,7 +246,7 @@ static void warn_of_rounding(const engine_core *e, const plan *p) {
     if (n && !engine_packed_expected(e))
         log_line(&e->log,
                  "slow: %d blocks that the plan rounds are streamed without a packed file, so they are "
-                 "rounded anew for each token; --packed-cache on (or --scratch DIR) beside --plan rounds "
+                 "rounded again for each token; --packed-cache on (or --scratch DIR) with --plan rounds "
                  "them once, into a file",
                  n);
 }

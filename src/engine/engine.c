@@ -1,4 +1,4 @@
-/* engine.c - what an open engine answers: its parts to the modules above, and nib.h's questions. */
+/* engine.c - queries about an open engine: its parts for the modules above, and nib.h's functions. */
 #include "engine/engine.h"
 
 #include "engine/predict.h"
@@ -109,8 +109,8 @@ nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *fold
     *out = NULL;
     e->backend->device->kind->info(e->backend->device, &where);
     if (!where.host_reads || !can_share(e->core.m)) {
-        log_line(&e->core.log, "no prefixes are kept on disk: %s",
-                 where.host_reads ? "this model's keys depend on how long their sequence is"
+        log_line(&e->core.log, "no prefix cache on disk: %s",
+                 where.host_reads ? "this model's keys depend on the sequence length"
                                   : "keys and values are not in RAM");
         return NIB_OK;
     }

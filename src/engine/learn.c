@@ -67,7 +67,7 @@ static char *read_file(const engine_core *e, const machine *here, learned *out) 
     char *path = learned_path(here);
     const nib_status status = path ? learned_load(path, here, out, &why) : NIB_OK;
     if (status != NIB_OK && status != NIB_E_NOTFOUND)
-        log_line(&e->log, "what earlier runs took: %s", why.message);
+        log_line(&e->log, "times of earlier runs: %s", why.message);
     return path;
 }
 
@@ -101,5 +101,5 @@ void learn_keep(const learning *l, const engine_core *e, learned_run *run) {
     run->seconds[0] = l->seconds / (double)l->n_token;
     run->n_seconds = 1;
     if (keep(e, run, &err) != NIB_OK)
-        log_line(&e->log, "what this run took is not kept: %s", err.message);
+        log_line(&e->log, "the times of this run were not stored: %s", err.message);
 }

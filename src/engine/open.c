@@ -1,5 +1,5 @@
-/* open.c - an engine's life. Opening under a budget: what is needed is known and charged before it is
- * allocated. */
+/* open.c - the life of an engine: opening under a budget (all memory is computed and charged before it is
+ * allocated), and closing. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/alloc_limit.h"
@@ -85,7 +85,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     rows.n_head = sizes_logits_rows(&e->core);
     if (e->core.asked.shortlist == NIB_SHORTLIST_ON && e->core.asked.n_best && !e->core.set.n_best)
         log_line(&e->core.log,
-                 "the output head is computed as a whole: a sketch was asked for, but would not help "
+                 "the output head is computed as a whole: --shortlist was requested, but does not help with "
                  "this head, these activations or this sampling");
     NIB_TRY(reserve_rows(e, want, session, &rows, later, err));
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
@@ -204,7 +204,7 @@ static void keep_what_it_took(const nib_engine *e) {
     if (predict_run(&e->core, e->pager, e->backend, n_position, &run, &err) == NIB_OK)
         learn_keep(&e->learned, &e->core, &run);
     else
-        log_line(&e->core.log, "what this run took is not kept: %s", err.message);
+        log_line(&e->core.log, "the times of this run were not stored: %s", err.message);
 }
 
 void nib_engine_close(nib_engine *e) {

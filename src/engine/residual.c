@@ -1,4 +1,4 @@
-/* residual.c - see residual.h: making them from an original. */
+/* residual.c - see residual.h: computes the residuals from an original. */
 #include "engine/residual.h"
 
 #include "base/mem.h"
@@ -349,10 +349,9 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
         log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->asked.residual_bits, size);
         return NIB_OK;
     }
-    log_line(
-        &r->e->log,
-        "residuals in %d bits take %s of disk and %s of RAM, which has no room for them beside the weights",
-        (int)r->e->asked.residual_bits, num_format_size(all - scales, on_disk), size);
+    log_line(&r->e->log,
+             "residuals in %d bits need %s of disk and %s of RAM, which does not fit beside the weights",
+             (int)r->e->asked.residual_bits, num_format_size(all - scales, on_disk), size);
     return residual_disk_open(&r->disk, r->e, all - scales, largest, err);
 }
 

@@ -145,7 +145,7 @@ static nib_status load(engine_core *e, const saliency_sites *s, const char *prom
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     char *path = prompts[0] ? channel_stats_path(content, prompts) : channel_stats_find(content);
     if (!path)
-        return nib_fail(err, NIB_E_NOTFOUND, "there is no profile of these weights");
+        return nib_fail(err, NIB_E_NOTFOUND, "no profile of these weights was found");
     nib_status status = channel_stats_load(path, content, s->k, s->n_site, &e->channels, err);
     mem_free(path);
     return status;

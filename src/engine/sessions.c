@@ -43,13 +43,13 @@ nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64
     uint64_t bytes;
     if (max > 0 && n > max)
         return nib_fail(err, NIB_E_USAGE,
-                        "context: the model has learned %lld positions, and %lld were asked for",
-                        (long long)max, (long long)n);
+                        "context: the model has %lld learned positions, %lld were requested", (long long)max,
+                        (long long)n);
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n, &bytes, err));
     machine_detect(&here);
     if (here.ram_total > 0 && bytes > here.ram_total)
         return nib_fail(err, NIB_E_NOFIT,
-                        "context: %lld positions take %s, and the machine has %s of memory: at most %.0f fit",
+                        "context: %lld positions need %s, the machine has %s of memory: at most %.0f fit",
                         (long long)n, num_format_size(bytes, need), num_format_size(here.ram_total, have),
                         floor((double)n * ((double)here.ram_total / (double)bytes)));
     return NIB_OK;

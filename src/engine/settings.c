@@ -130,7 +130,7 @@ nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib
     NIB_TRY(check_sizes(p, err));
     if (p->n_ctx > 0 && s->n_ctx > p->n_ctx)
         return nib_fail(err, NIB_E_USAGE,
-                        "the plan is for a context of %lld positions, and %lld were asked for: make a plan "
+                        "the plan is for a context of %lld positions, %lld were requested: make a plan "
                         "for those",
                         (long long)p->n_ctx, (long long)s->n_ctx);
     s->n_ctx = p->n_ctx > 0 ? p->n_ctx : s->n_ctx;
@@ -140,10 +140,10 @@ nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib
     }
     s->n_thread = s->n_thread > 0 ? s->n_thread : p->n_thread;
     if (s->kv != 0 && p->kv != PLAN_KV_AUTO && s->kv != kv_option(p->kv))
-        log_line(log, "the cache has the format that was asked for, not the plan's");
+        log_line(log, "the KV cache has the requested format, not the plan's");
     s->kv = s->kv != 0 ? s->kv : kv_option(p->kv);
     if (s->activation != 0)
-        log_line(log, "activations have %d bits, as was asked for, whatever the plan says", s->activation);
+        log_line(log, "activations have the requested %d bits, not the plan's", s->activation);
     for (int t = 0; t < NIB_N_TIER; t++)
         s->cap[t] = NUM_MIN(s->cap[t], p->cap[t]); /* NIB_AUTO is the largest */
     memcpy(s->residuals, p->residuals, sizeof s->residuals);

@@ -1,14 +1,14 @@
-/* sizes.c - how long the context is, and how many rows go through the blocks together, when nobody said.
+/* sizes.c - defaults for the context and for the rows of a pass.
  *
- * The context is what the model was made for within reason. Under a cap that cannot hold the whole model
- * beside it, keys and values take at most a quarter of the cap: the rest keeps weights from being read again
- * for each token.
+ * The default context is the trained one, within reason. Under a cap that cannot hold the whole model beside
+ * it, keys and values take at most a quarter of the cap; the rest saves weights from being read again for
+ * each token.
  *
  * While everything is resident a pass has the default number of rows, in cells of 64, without a cap of 128.
- * What is streamed is read anew for every pass, and, when a block is larger than the
- * pager's ring, for every cell: so there a longer prompt is given more rows at a time, for a small share of
- * the cap. A block that the ring holds needs only the residual stream and the rotary tables of more rows; a
- * larger one needs all registers of more rows in a cell. */
+ * Streamed weights are read again in every pass and, if a block is larger than the pager's ring, in every
+ * cell. So a longer prompt then gets more rows at a time, for a small share of the cap. A block that fits the
+ * ring needs only the residual stream and the rotary tables of more rows; a larger one needs all registers of
+ * more rows in a cell. */
 #include "engine/sizes.h"
 
 #include "base/num.h"
@@ -191,8 +191,8 @@ static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) 
     return streams && !whole ? NUM_MIN(o->cap[NIB_TIER_RAM] / CONTEXT_SHARE, beside) : beside;
 }
 
-/* The context when nobody said: the usual one, or what the cap has room for. Of NIB_CTX_WHOLE all of it, or
- * what there is room for. */
+/* The default context: the usual one, or as much as fits the cap. With NIB_CTX_WHOLE: the trained one, or as
+ * much as fits. */
 static int64_t context(const engine_core *e) {
     const settings *o = &e->set;
     const hparams *hp = model_hparams(e->m);
@@ -207,11 +207,11 @@ static int64_t context(const engine_core *e) {
         return n;
     const int64_t fits = NUM_MIN(n, NUM_MAX(positions(e, n, max), (int64_t)MIN_CONTEXT));
     if (fits < n && whole)
-        log_line(&e->log, "the context has %lld of the model's %lld positions, for which %s has room",
+        log_line(&e->log, "the context has %lld of the model's %lld positions, as many as fit %s",
                  (long long)fits, (long long)n,
                  o->cap[NIB_TIER_RAM] == NIB_AUTO ? "the machine's memory" : "the cap");
     else if (fits < n)
-        log_line(&e->log, "the context has %lld positions, for which the cap has room; -c N asks for more",
+        log_line(&e->log, "the context has %lld positions, which fit the cap; -c N requests more",
                  (long long)fits);
     return fits;
 }
@@ -233,7 +233,7 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
     if (trained > 0 && n > trained)
         log_line(&e->log,
                  "the context of %lld positions is longer than the %lld that the model was trained with: "
-                 "what it says beyond them may be poor",
+                 "answers beyond them may be poor",
                  (long long)n, (long long)trained);
     return NIB_OK;
 }

@@ -1,5 +1,5 @@
-/* weights.c - opening the weights: what is free is known here, so this is where plan/residency.h is asked on
- * which tier each page lives. The pager then does as it is told. */
+/* weights.c - loads the weights. The free bytes are known here, so this file calls plan/residency.h, which
+ * assigns a tier to each page. The pager follows the assignment. */
 #include "engine/weights.h"
 
 #include "base/mem.h"
@@ -47,13 +47,13 @@ static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *e
     char keeps[32], have[32], cap[32];
     if (kept <= free_bytes)
         return NIB_OK;
-    return nib_fail(err, NIB_E_NOFIT, "RAM: the plan keeps %s of weights, the cap of %s leaves room for %s",
+    return nib_fail(err, NIB_E_NOFIT, "RAM: the plan keeps %s of weights, the cap of %s leaves %s for them",
                     num_format_size(kept, keeps),
                     num_format_size(ledger_cap(w->e->ledger, NIB_TIER_RAM), cap),
                     num_format_size(free_bytes, have));
 }
 
-/* Pages that a device copies once need no room: it is for those that are read again and again. */
+/* Pages that a device copies once need not be resident; the memory is for pages that are read repeatedly. */
 static void leave_to_device(const placing *w) {
     for (int i = 0; i < w->n_page; i++)
         if (w->elsewhere && w->elsewhere[w->pages[i].block] && !w->pages[i].table)

@@ -36,7 +36,7 @@ static nib_status not_found(const model_store *s, const char *name, nib_error *e
     if (hub_parse_name(name, &hub))
         return nib_fail(
             err, NIB_E_NOTFOUND,
-            "no model '%s': there is no such file or folder; 'nibble pull %s' fetches it when the Hugging "
+            "no model '%s': there is no such file or folder; 'nibble pull %s' downloads it if the Hugging "
             "Face hub has it",
             name, name);
     return nib_fail(

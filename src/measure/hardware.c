@@ -1,4 +1,4 @@
-/* hardware.c - this machine's profile from its file, or measured and kept there; see nib_tools.h. */
+/* hardware.c - this machine's profile from its file, or measured and stored there; see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/cpu.h"
@@ -33,7 +33,7 @@ static nib_status measure(const nib_hardware_options *o, const char *path, const
         return NIB_OK;
     if (o->file)
         return nib_fail(err, status, "%s", why.message);
-    log_line(&log, "what was measured is not kept: %s", why.message);
+    log_line(&log, "the measurements were not stored: %s", why.message);
     return NIB_OK;
 }
 
@@ -43,7 +43,7 @@ static nib_status find(const nib_hardware_options *o, const machine *m, hardware
     nib_error why;
     nib_status status = o->again || !path ? NIB_E_NOTFOUND : hardware_load(path, m, h, &why);
     if (status != NIB_OK && status != NIB_E_NOTFOUND)
-        log_line(&log, "the profile is measured anew: %s", why.message);
+        log_line(&log, "the profile is measured again: %s", why.message);
     if (status != NIB_OK)
         status = measure(o, path, m, h, err);
     mem_free(path);

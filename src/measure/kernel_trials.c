@@ -1,5 +1,5 @@
-/* kernel_trials.c - a model's products timed on this machine: the kernel map, and what every choice of
- * strategies gives and loses (ADAngel's ablations, section 6.4); see nib_tools.h. */
+/* kernel_trials.c - times a model's products on this machine: the kernel map, and the gain and loss of every
+ * choice of strategies (ADAngel's ablations, section 6.4); see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/jsonx.h"
@@ -86,7 +86,7 @@ static nib_status open_processor(bench *b, nib_error *err) {
     b->n_byte = trial_bytes(b->machine.l3, b->machine.ram_free, o->ram);
     if (!b->n_byte)
         return nib_fail(err, NIB_E_NOFIT,
-                        "expected room for 64 MiB of weights beside 128 MiB of others under --ram");
+                        "expected 64 MiB for weights beside 128 MiB of other memory under --ram");
     if (b->n_byte < 2 * b->machine.l3)
         log_line(&b->log, "the weights that rotate are no larger than the last cache: times are not cold");
     return pool_open(o->n_thread > 0 ? o->n_thread : thread_physical_cores(), &b->threads, err);
@@ -192,7 +192,7 @@ static nib_status save_map(const bench *b, const char *path, const policy *map, 
     if (status != NIB_OK && b->options->map)
         return nib_fail(err, status, "%s", why.message);
     if (status != NIB_OK)
-        log_line(&b->log, "what was measured is not kept: %s", why.message);
+        log_line(&b->log, "the measurements were not stored: %s", why.message);
     return NIB_OK;
 }
 
@@ -221,7 +221,7 @@ nib_status nib_kernels_profile(const char *name, const nib_kernels_options *opti
         const kernel_map_key key = key_of(&b);
         char *path = options->map ? mem_strdup(options->map) : kernel_map_path(&key);
         status = path ? profile(&b, path, &map, json, err)
-                      : nib_fail(err, NIB_E_USAGE, "where is the map to be kept? give -o FILE");
+                      : nib_fail(err, NIB_E_USAGE, "the map has no default place here: give -o FILE");
         mem_free(path);
     }
     policy_clear(&map);

@@ -41,7 +41,7 @@ double log_sum_exp(const float *logits, int64_t n) {
 static nib_status check_header(const kld_header *found, const kld_header *expected, const char *path,
                                nib_error *err) {
     if (memcmp(found->magic, expected->magic, sizeof found->magic))
-        return nib_fail(err, NIB_E_USAGE, "%s exists and holds no saved distributions", path);
+        return nib_fail(err, NIB_E_USAGE, "%s exists and has no saved distributions", path);
     if (found->n_ctx != expected->n_ctx || found->n_vocab != expected->n_vocab ||
         found->n_token != expected->n_token || found->hash != expected->hash)
         return nib_fail(

@@ -1,4 +1,4 @@
-/* profile.c - a model's profile from the files where it is kept, or measured and kept there; nib_tools.h. */
+/* profile.c - a model's profile from its files, or measured and stored there; nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/file.h"
@@ -82,7 +82,7 @@ static nib_status keep(const work *w, kept *at, bool asked, nib_status status, n
     at->lost = status != NIB_OK;
     if (!at->lost || asked)
         return status;
-    log_line(&w->log, "what was measured is not kept: %s", err ? err->message : nib_status_text(status));
+    log_line(&w->log, "the measurements were not stored: %s", err ? err->message : nib_status_text(status));
     return NIB_OK;
 }
 
@@ -95,7 +95,7 @@ static nib_status get_layers(work *w, nib_error *err) {
         const nib_status status = importance_load(w->layers_at.path, w->prompts.content, &w->layers, &why);
         w->layers_at.found = status == NIB_OK && !strcmp(w->layers.prompts, w->prompts.hash);
         if (status != NIB_OK && status != NIB_E_NOTFOUND)
-            log_line(&w->log, "%s: measured anew", why.message);
+            log_line(&w->log, "%s: measured again", why.message);
         if (w->layers_at.found)
             return NIB_OK;
         importance_clear(&w->layers);
@@ -125,7 +125,7 @@ static nib_status get_costs(work *w, nib_error *err) {
         w->costs_at.found = status == NIB_OK && !strcmp(w->costs.prompts, w->prompts.hash) &&
                             has_formats(w) && path_exists(w->channels_path);
         if (status != NIB_OK && status != NIB_E_NOTFOUND)
-            log_line(&w->log, "%s: measured anew", why.message);
+            log_line(&w->log, "%s: measured again", why.message);
         if (w->costs_at.found)
             return NIB_OK;
         quality_clear(&w->costs);

@@ -81,7 +81,7 @@ static nib_status check(const channel_stats *expected, const char *text, size_t 
     memcpy(&sum, text + n_byte - SUM_BYTES, SUM_BYTES);
     if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0)
         return nib_fail(err, NIB_E_MODEL,
-                        "expected what nibble measured of channels, version %d, found another "
+                        "expected nibble's channel statistics, version %d, found another "
                         "file",
                         MAGIC[7]);
     if (XXH3_64bits(text, n_byte - SUM_BYTES) != sum || !is_key(h.content) || !is_key(h.prompts))
@@ -118,7 +118,7 @@ nib_status channel_stats_load(const char *path, const char *content, const int64
     char *text = NULL;
     size_t n_byte = 0;
     if (!path_exists(path))
-        return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such profile", path);
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: no such profile", path);
     NIB_TRY(channel_stats_begin(&c, k, n_site, err));
     const uint64_t max = c.n_byte + sizeof(head) + SUM_BYTES;
     nib_status status = file_read_all(path, max, &text, &n_byte, err);

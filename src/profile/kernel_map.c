@@ -157,7 +157,7 @@ nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *
     size_t n;
     memset(report, 0, sizeof *report);
     if (!path_exists(path))
-        return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such kernel map", path);
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: no such kernel map", path);
     NIB_TRY(file_read_all(path, MAX_BYTES, &text, &n, err));
     const nib_status status = kernel_map_parse(text, n, key, out, report, err);
     mem_free(text);

@@ -69,7 +69,7 @@ nib_status learned_print(const machine *m, const learned *l, char **text, nib_er
     if (ok)
         return NIB_OK;
     mem_free(*text);
-    return nib_fail(err, NIB_E_FAILED, "what runs took cannot be written: no memory, or no number");
+    return nib_fail(err, NIB_E_FAILED, "the times of runs cannot be written: no memory, or not a number");
 }
 
 nib_status learned_save(const char *path, const machine *m, const learned *l, nib_error *err) {

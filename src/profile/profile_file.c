@@ -183,7 +183,7 @@ nib_status profile_write(const char *path, const char *text, nib_error *err) {
 
 nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err) {
     if (!path_exists(path))
-        return nib_fail(err, NIB_E_NOTFOUND, "%s: there is no such profile", path);
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: no such profile", path);
     return file_read_all(path, MAX_BYTES, text, n_byte, err);
 }
 

@@ -68,7 +68,7 @@ static nib_status check_kept(const job *j, nib_error *err) {
         if (of && of->kind != PACKED_NF4 && of->kind != PACKED_FP8 && t->from == TYPE_F32)
             return nib_fail(
                 err, NIB_E_USAGE,
-                "%s: no format of blocks has its values as they are (act-order, scales that are no "
+                "%s: no block format stores its values exactly (act-order, scales that are no "
                 "halves, or groups that 32 does not divide); --type f32 keeps them, another --type "
                 "rounds them anew",
                 t->as.name);
@@ -208,8 +208,8 @@ static nib_status find_good(const job *j, size_t *n, nib_error *err) {
     const size_t size = strlen(out) + sizeof ".part";
     file *f;
     if (j->journal.other)
-        log_line(&j->log, "%s.part was made by other settings, another input or another version: begun anew",
-                 out);
+        log_line(&j->log,
+                 "%s.part was made by other settings, another input or another version: starting again", out);
     if (!j->journal.n)
         return NIB_OK;
     char *path = mem_alloc(size);

@@ -37,7 +37,7 @@ nib_status lapack_check(nib_error *err) {
         return NIB_OK;
     return nib_fail(
         err, NIB_E_USAGE,
-        "gptq needs OpenBLAS or LAPACK, and neither is there: install libopenblas0-pthread (Debian)");
+        "gptq needs OpenBLAS or LAPACK, and neither is installed: install libopenblas0-pthread (Debian)");
 }
 
 bool lapack_is_slow(void) {

@@ -33,7 +33,7 @@ static nib_status get_channels(job *j, const calibration *c, channel_stats *out,
         status = measure_channels(j->model, &j->options, c, out, err);
     nib_error why;
     if (status == NIB_OK && !found && path && channel_stats_save(path, out, &why) != NIB_OK)
-        log_line(&j->log, "the importance of channels is not kept: %s", why.message);
+        log_line(&j->log, "the importance of channels was not stored: %s", why.message);
     snprintf(j->report->importance, sizeof j->report->importance, "%s%s", c->what,
              found ? ", measured before" : "");
     mem_free(path);
@@ -76,7 +76,7 @@ static nib_status keep_importance(job *j, nib_error *err) {
     if (!q->keep_imatrix)
         return NIB_OK;
     if (!j->stats.of)
-        return nib_fail(err, NIB_E_USAGE, "there is no importance to write");
+        return nib_fail(err, NIB_E_USAGE, "no importance was measured that could be written");
     return imatrix_write(q->keep_imatrix, &j->tensors, &j->stats, j->report->importance, err);
 }
 

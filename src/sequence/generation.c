@@ -51,7 +51,7 @@ static nib_status check_grammar(const generation_setup *with, const nib_generate
     if (!o->grammar)
         return NIB_OK;
     if (!with->grammars)
-        return nib_fail(err, NIB_E_USAGE, "this engine holds no answer to a grammar");
+        return nib_fail(err, NIB_E_USAGE, "this engine was opened without support for grammars");
     NIB_TRY(grammar_acquire(with->grammars, o->grammar, strlen(o->grammar), &g, err));
     grammar_release(g);
     return NIB_OK;

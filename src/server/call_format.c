@@ -1,5 +1,5 @@
-/* call_format.c - what an answer is to look like: a JSON schema or a grammar, in the ways in which the APIs
- * say it. All of them become one grammar (GBNF). */
+/* call_format.c - the requested form of an answer: a JSON schema or a grammar, in the different notations of
+ * the APIs. All of them become one grammar (GBNF). */
 #include "server/call_parts.h"
 
 #include "base/jsonx.h"
@@ -9,7 +9,7 @@
 
 /* Several ways to ask at once would have to agree. */
 static bool is_first(const call *c, const char *field, fault *why) {
-    return !c->grammar || fault_field(why, field, "another format of the answer is asked for as well");
+    return !c->grammar || fault_field(why, field, "another format of the answer is requested as well");
 }
 
 bool format_schema(call *c, const char *field, const json_t *schema, fault *why) {

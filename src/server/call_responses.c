@@ -1,5 +1,5 @@
-/* call_responses.c - bodies of OpenAI's /v1/responses. Nothing is kept of an answer, so none can be gone on
- * from. */
+/* call_responses.c - parses bodies of OpenAI's /v1/responses. The server stores no answers, so none can be
+ * continued. */
 #include "server/call_parts.h"
 
 #include "base/num.h"
@@ -132,7 +132,7 @@ static bool read_others(call *c, fault *why) {
         return false;
     if (member_get(c->body, "previous_response_id") || member_get(c->body, "conversation"))
         return fault_field(why, "previous_response_id",
-                           "nothing is kept: give the whole conversation as input");
+                           "the server stores no conversations: give the whole conversation as input");
     if (json_is_true(member_get(c->body, "background")))
         return fault_field(why, "background", "is not supported");
     return true;

@@ -1,9 +1,9 @@
-/* embed.c - /v1/embeddings, and Ollama's /api/embed: the texts of a request, one after the other, each a pass
- * or some of its own.
+/* embed.c - /v1/embeddings, and Ollama's /api/embed: the texts of a request, one after the other, each in one
+ * or more passes.
  *
- * They are computed by the thread that computes answers, which goes on with those between two passes, so that
- * a long text keeps nobody waiting for longer than a prompt does. A session is opened for each request, and
- * its keys and values are given back behind it. */
+ * The computing thread computes them. It runs the batch between two passes, so a long text delays other
+ * requests no longer than a prompt does. A session is opened for each request, and its keys and values are
+ * freed afterwards. */
 #include "server/parts.h"
 
 #include "base/mem.h"
@@ -82,7 +82,7 @@ static bool fits_share(const server *s, embedding *e, fault *why) {
     e->bytes += numbers * (sizeof(float) + (e->base64 ? 2 * sizeof(float) : NUMBER_TEXT));
     return e->bytes <= max ||
            fault_field(why, "input",
-                       "the embeddings may take %s here, and %s is kept for them: ask for fewer",
+                       "the embeddings may take %s here, and %s is reserved for them: request fewer",
                        num_format_size(e->bytes, need), num_format_size(max, have));
 }
 
@@ -152,7 +152,7 @@ static bool on_pass(void *user, const char *what, uint64_t done, uint64_t total)
     return wanted;
 }
 
-/* Under a cap the engine has kept room for it, or not. */
+/* Under a cap this works only if the engine has reserved memory for it. */
 static nib_status open_session(nib_engine *e, nib_session **out, nib_error *err) {
     const nib_status status = nib_session_open(e, NULL, out, err);
     if (status != NIB_E_NOFIT)

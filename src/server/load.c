@@ -1,14 +1,14 @@
-/* load.c - a model is loaded by a thread beside the one that computes, so that others go on answering.
+/* load.c - loads models in a thread beside the computing thread, so that other models continue to answer.
  *
  *     waited for --(load_begin)--> being loaded --(load_end)--> held, or its requests are refused
  *                                    ^      |
- *                                    '------' again, when one that is idle freed its memory
+ *                                    '------' again, after an idle model freed its memory
  *
- * One model is loaded at a time. Memory has one rule: what is resident stays within the caps, so the engine
- * is told what the others may still take, and before it is tried again the one that is idle for longest goes.
- * What others took while it was loaded is counted twice, which refuses too early and never too late. Nobody's
- * answer is given up for a load: where all others are held the request is told to come again. A model that
- * does not fit as a whole is read from disk while it computes only where it is alone. */
+ * One model is loaded at a time. Resident memory stays within the caps: the engine gets the caps less the
+ * memory that the others may still take, and before another try the model that has been idle longest is
+ * unloaded. Memory that others allocate during the load is counted twice, which refuses too early and never
+ * too late. No answer is dropped for a load: if all other models are held, the request is told to try again.
+ * A model that does not fit as a whole is streamed only while it is alone. */
 #include "server/parts.h"
 
 #include "base/thread.h"
@@ -109,8 +109,8 @@ static bool refuse_too_large(served *m, const nib_error *err, fault *why) {
     if (n_loaded(m->s) == 0)
         snprintf(m->too_large_why, sizeof m->too_large_why, "%s", err->message);
     m->too_large = true;
-    return fault_set(why, 507, "out_of_memory", "%.100s does not fit, with nothing beside it: %.300s",
-                     m->name, m->too_large_why);
+    return fault_set(why, 507, "out_of_memory", "%.100s does not fit, even alone: %.300s", m->name,
+                     m->too_large_why);
 }
 
 static void log_result(const served *m, const fault *why) {

@@ -1,10 +1,11 @@
-/* tools.c - tools that a model may call: in which way its family writes calls, and what holds it to them.
+/* tools.c - tools that a model may call: the form in which its family writes calls, and the grammar that
+ * constrains them.
  *
- * The way is read off the model's own template: it writes a conversation in which a tool was called. Where
- * the template knows nothing of tools, the server describes them itself, in a system message, and asks for
- * calls as Hermes has them. A call that is asked for (tool_choice) is begun at the end of the prompt, and a
- * grammar holds the rest to the tools' schemas. With "auto" only tools that are `strict` set a grammar: any
- * text that does not begin a call, or one. */
+ * The form is detected with the model's own template, by rendering a conversation in which a tool was called.
+ * If the template does not support tools, the server describes them in a system message and asks for calls in
+ * Hermes' form. A requested call (tool_choice) is begun at the end of the prompt, and a grammar constrains
+ * the rest to the tools' schemas. With "auto" only `strict` tools set a grammar: any text that does not begin
+ * a call, or a call. */
 #include "server/parts.h"
 
 #include "base/jsonx.h"
@@ -190,7 +191,7 @@ static bool hold_to_tools(const served *m, call *c, fault *why) {
         return true;
     if (c->grammar)
         return !forced ||
-               fault_field(why, "tool_choice", "another format of the answer is asked for as well");
+               fault_field(why, "tool_choice", "another format of the answer is requested as well");
     if (forced)
         buffer_text(&text, "root ::= calls\n");
     else if (m->tools == TOOLS_TAGGED)

@@ -1,4 +1,4 @@
-/* chat.c - a conversation as the text that the model was trained on, by the checkpoint's own template. */
+/* chat.c - renders a conversation as text with the checkpoint's own template. */
 #include "engine/engine.h"
 
 #include "base/jsonx.h"
@@ -87,7 +87,7 @@ static nib_status render(const nib_engine *e, const char *source, size_t n_byte,
     if (status == NIB_OK && memchr(*text, 0, n)) {
         mem_free(*text);
         *text = NULL;
-        status = nib_fail(err, NIB_E_USAGE, "messages: a text holds a NUL, where it would end");
+        status = nib_fail(err, NIB_E_USAGE, "messages: a text contains a NUL");
     }
     return status;
 }

@@ -209,7 +209,7 @@ static nib_status read_unigram(json_reading *r, const json_t *model) {
     int64_t unk = -1;
     if (r->byte_level)
         return nib_fail(r->err, NIB_E_MODEL,
-                        "tokenizer.json: a Unigram model behind a ByteLevel pre-tokenizer");
+                        "tokenizer.json: a Unigram model after a ByteLevel pre-tokenizer");
     NIB_TRY(walk_unigram_vocab(r, false, &size));
     NIB_TRY(vocab_init(&t->vocab, highest_added(r, size.highest) + 1, size.n_byte, r->err));
     t->vocab.n_model = (int32_t)size.highest + 1;

@@ -255,8 +255,7 @@ static nib_status add_pre_tokenizer(json_reading *r, const json_t *section, int 
     if (strcmp(type, "Sequence") == 0)
         return add_pre_tokenizers(r, json_object_get(section, "pretokenizers"), depth);
     if (r->byte_level) /* its output is the byte alphabet, in which other rules would mean other characters */
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a pre-tokenizer '%.80s' behind ByteLevel",
-                        type);
+        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a pre-tokenizer '%.80s' after ByteLevel", type);
     if (strcmp(type, "Split") == 0)
         return add_split(r, section);
     if (strcmp(type, "ByteLevel") == 0)

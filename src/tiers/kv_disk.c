@@ -160,7 +160,7 @@ static nib_status take_memory(kv_disk *d, nib_error *err) {
     bool taken = d->piece && (d->now.tokens = mem_alloc((size_t)tokens));
     for (int i = 0; i < KV_DISK_WAITING && taken; i++)
         taken = (d->waiting[i].tokens = mem_alloc((size_t)tokens)) != NULL;
-    return taken ? NIB_OK : nib_fail_nomem(err, (size_t)bytes, "what is to be written of keys and values");
+    return taken ? NIB_OK : nib_fail_nomem(err, (size_t)bytes, "the keys and values to be written");
 }
 
 static nib_status open_all(kv_disk *d, const kv_disk_options *o, nib_error *err) {

@@ -78,7 +78,7 @@ static void write_page(kv_disk *d, int64_t first, int64_t end, bool tail) {
     } else if (!there) {
         const nib_status status = write_file(d, path, first, end, &gone, &err);
         if (status != NIB_OK && !gone) {
-            log_line(&d->options.log, "keys and values are not kept on disk for the next minute: %s",
+            log_line(&d->options.log, "keys and values are not written to disk for the next minute: %s",
                      err.message);
             d->paused = time_now() + PAUSE_S;
         }

@@ -106,7 +106,7 @@ static nib_status refuse(const account *a, int tier, int owner, uint64_t n_byte,
     if (!num_add_u64(held, n_byte, &need))
         need = UINT64_MAX - 1;
     return nib_fail(err, NIB_E_NOFIT,
-                    "%s: %s asks for %s, but %s is free under the cap of %s; at least %s is needed",
+                    "%s: %s needs %s, but %s is free under the cap of %s; at least %s is needed",
                     tier_names[tier], owner_names[owner], num_format_size(n_byte, asked),
                     num_format_size(a->cap > held ? a->cap - held : 0, left), num_format_size(a->cap, cap),
                     num_format_cap(need, would));

@@ -281,7 +281,7 @@ static nib_status write_all(pager *p, const pager_options *o, const packed_from 
     return status;
 }
 
-/* Whether there is leave and room. */
+/* Whether writing is allowed and fits. */
 static bool may_write(pager *p, const pager_options *o) {
     if (!o->write_packed || !identify(p, o))
         return false;
@@ -289,7 +289,7 @@ static bool may_write(pager *p, const pager_options *o) {
     const nib_status status = packed_evict(o->packed, ledger_cap(p->ledger, NIB_TIER_DISK),
                                            packed_file_bytes(&p->packed_is), p->packed_path, o->log, &err);
     if (status != NIB_OK)
-        log_line(o->log, "the packed weights are not kept: %s", err.message);
+        log_line(o->log, "the packed weights were not stored: %s", err.message);
     return status == NIB_OK;
 }
 
@@ -299,10 +299,10 @@ static nib_status log_written(pager *p, const pager_options *o, nib_status statu
     if (status == NIB_E_CANCELLED)
         return nib_fail(err, NIB_E_CANCELLED, "%s", why->message);
     if (status == NIB_OK)
-        log_line(o->log, "the packed weights are kept: %s, %s", p->packed_path,
+        log_line(o->log, "the packed weights are stored: %s, %s", p->packed_path,
                  num_format_size(packed_file_bytes(&p->packed_is), size));
     else
-        log_line(o->log, "the packed weights are not kept: %s", why->message);
+        log_line(o->log, "the packed weights were not stored: %s", why->message);
     return NIB_OK;
 }
 

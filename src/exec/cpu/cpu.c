@@ -1,4 +1,4 @@
-/* cpu.c - the contract (exec/backend.h) on the processor: what is asked for is done when a call returns. */
+/* cpu.c - the contract (exec/backend.h) on the processor: work is complete when a call returns. */
 #include "exec/cpu/cpu.h"
 
 #include "base/mem.h"
@@ -40,7 +40,7 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
         return status;
     }
     if (s->sliced && !kernels->linear_sliced)
-        log_line(s->log, "bf16 tiles were asked for, but kernels for %s have none: products stay as they are",
+        log_line(s->log, "bf16 tiles were requested, but kernels for %s have none: they are not used",
                  kernels->isa);
     *out = &c->base;
     return NIB_OK;
