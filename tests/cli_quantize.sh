@@ -36,6 +36,23 @@ made
 check "one run" [ $code = 0 ]
 mv "$out" "$tmp/expected"
 
+# The model's own file is never written to, under whatever name.
+cp "$model" "$tmp/own.gguf"
+ln "$tmp/own.gguf" "$tmp/hard.gguf"
+ln -s own.gguf "$tmp/soft.gguf"
+for name in own hard soft; do
+    code=0
+    "$nibble" quantize "$tmp/own.gguf" -o "$tmp/$name.gguf" --type q4_0 --imatrix none >/dev/null 2>"$tmp/err" || code=$?
+    check "$name.gguf, which is the model, is refused" [ $code = 2 ]
+    check "and says why" says "the model that is read has this name"
+    check "and the model is what it was" cmp "$model" "$tmp/own.gguf"
+done
+rm -f "$tmp/own.gguf" "$tmp/hard.gguf" "$tmp/soft.gguf"
+code=0
+"$nibble" quantize "$model" -o "$tmp" --type q4_0 --imatrix none >/dev/null 2>"$tmp/err" || code=$?
+check "a folder's name is refused" [ $code = 2 ]
+check "and says what it is" says "expected a name for the file that is made, found a folder"
+
 # A file at its limit.
 for blocks in 1 20 60 130; do
     limited $blocks

@@ -238,7 +238,8 @@ static void must_be(const logits_rows *expected, const char *path, const nib_eng
     free(found.data);
 }
 
-/* The same bits for any number of threads, op by op, for rows alone and together, and streamed. */
+/* The same bits for any number of threads, op by op, for rows alone and together, and in every run. */
+enum { RUNS = 100 };
 static void test_same_bits(void **state) {
     (void)state;
     char coarse[512];
@@ -257,6 +258,15 @@ static void test_same_bits(void **state) {
         o.no_fuse = false;
         o.n_batch = 1;
         must_be(&expected, coarse, &o, "row by row");
+        o.n_batch = 16;
+        nib_engine *e = engine_must_open(coarse, &o, NULL);
+        for (int run = 0; run < RUNS; run++) {
+            logits_rows found = logits_of(e, tokens, N_TOKEN);
+            if (memcmp(found.data, expected.data, (size_t)(N_TOKEN * found.n_vocab) * sizeof *found.data))
+                fail_msg("run %d of %d: other bits", run, RUNS);
+            free(found.data);
+        }
+        nib_engine_close(e);
         free(expected.data);
     }
 }
@@ -487,6 +497,13 @@ static void test_refused(void **state) {
     nib_engine *e;
     nib_error err;
     nib_engine_options o = options(tiny_model("other.gguf", &larger), 4, 8);
+    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
+    tiny_shape others = shape; /* as many layers of the same shapes, with other values */
+    others.n_layer++;
+    o = options(tiny_model_without("others.gguf", &others, 1), 4, 8);
+    assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "others.gguf") ? strstr(err.message, "another model") : NULL);
+    o = options(coarse, 4, 8); /* nothing that rounding took */
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
     o = options(whole, 5, 8);
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);

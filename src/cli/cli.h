@@ -152,6 +152,8 @@ void cli_made(json_t *part); /* what a failing command has made, an object; take
 void cli_print_failure(int exit_code, const cli_args *args);
 
 /* ---- open.c ---- */
+/* Options of residuals without an original are refused: an exit code. */
+int cli_check_residual(const cli_args *args);
 /* What --quality high makes of --residual alone, before a plan is made: --slowdown, or no residuals where RAM
  * is not idle. An exit code. */
 int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *options,

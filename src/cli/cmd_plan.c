@@ -400,8 +400,9 @@ static int make(cli_args *args, const char *name) {
         return code;
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
-    if (args->slowdown > 0 && !args->residual)
-        return cli_usage_error("--slowdown is of residuals: name the original with --residual");
+    code = cli_check_residual(args);
+    if (code)
+        return code;
     code = cli_idle_residuals(args, name, &options, &how);
     if (code)
         return code;

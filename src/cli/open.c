@@ -197,6 +197,13 @@ int cli_tune_residuals(const cli_args *args, nib_engine *engine, double max_s, c
     return 0;
 }
 
+int cli_check_residual(const cli_args *args) {
+    if (args->residual || (args->slowdown <= 0 && args->k_chunk <= 0))
+        return 0;
+    return cli_usage_error("%s is of residuals: name the original with --residual",
+                           args->slowdown > 0 ? "--slowdown" : "--k-chunk");
+}
+
 int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *options,
                        const nib_plan_options *how) {
     nib_error err;
@@ -217,10 +224,10 @@ int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *op
 }
 
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out) {
-    if (args->slowdown > 0 && !args->residual)
-        return cli_usage_error("--slowdown is of residuals: name the original with --residual");
     nib_plan_options how;
-    int code = cli_named_options(args, options);
+    int code = cli_check_residual(args);
+    if (!code)
+        code = cli_named_options(args, options);
     if (!code)
         code = cli_plan_options(args, &how);
     if (!code && !args->plan)

@@ -62,8 +62,8 @@ static nib_status open_readers(residual_disk *d, int n_thread, int64_t n_channel
     NIB_TRY(tier_region_open(&d->gather, device_host(), d->ledger, NIB_OWNER_STAGING,
                              (uint64_t)n_thread * each, false, "channels of residuals", err));
     for (; d->n_reader < n_thread; d->n_reader++)
-        NIB_TRY(residual_reader_open(d->file, d->gather.at + (uint64_t)d->n_reader * each, n_channel, k,
-                                     &d->readers[d->n_reader], err));
+        NIB_TRY(residual_reader_open(d->file, (uint8_t *)d->gather.at + (uint64_t)d->n_reader * each,
+                                     n_channel, k, &d->readers[d->n_reader], err));
     return NIB_OK;
 }
 

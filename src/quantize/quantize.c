@@ -16,6 +16,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- importance ---- */
 
@@ -82,6 +83,23 @@ static nib_status keep_importance(job *j, nib_error *err) {
 
 /* ---- an average ---- */
 
+/* Known before anything is measured. */
+static nib_status check_average(const job *j, nib_error *err) {
+    allocation_list list;
+    int fewest = 8, most = 0;
+    if (j->q->bits == 0)
+        return NIB_OK;
+    NIB_TRY(allocate_find(j->q->type, &list, err));
+    for (int i = 0; i < list.n; i++) {
+        fewest = NUM_MIN(fewest, list.of[i].bits);
+        most = NUM_MAX(most, list.of[i].bits);
+    }
+    if (j->q->bits < fewest || j->q->bits > most)
+        return nib_fail(err, NIB_E_USAGE, "--bits: expected %d to %d, the bits of %s, found %s", fewest, most,
+                        j->q->type ? j->q->type : "n2g64 to q8_0", num_text(j->q->bits, 4));
+    return NIB_OK;
+}
+
 static nib_status share(job *j, nib_error *err) {
     enum { MIXED_FILE = 1024 /* llama.cpp: the type is what the tensors say */ };
     calibration c;
@@ -103,6 +121,24 @@ static nib_status share(job *j, nib_error *err) {
 
 /* ---- all of it ---- */
 
+/* Known before anything is measured: the file can take OUT's name, and is none of those that are read. */
+static nib_status check_out(const job *j, nib_error *err) {
+    const char *out = j->q->out;
+    struct stat there, own;
+    if (stat(out, &there) != 0)
+        return NIB_OK;
+    if (!S_ISREG(there.st_mode))
+        return nib_fail(err, NIB_E_USAGE, "%s: expected a name for the file that is made, found %s", out,
+                        S_ISDIR(there.st_mode) ? "a folder" : "something that is no file");
+    for (int i = 0; i < container_n_file(j->c); i++)
+        if (fstat(file_handle(container_file(j->c, i)), &own) == 0 && own.st_dev == there.st_dev &&
+            own.st_ino == there.st_ino)
+            return nib_fail(err, NIB_E_USAGE,
+                            "%s: the model that is read has this name, and would be lost: give another one",
+                            out);
+    return NIB_OK;
+}
+
 static nib_status open_model(job *j, nib_error *err) {
     char *path;
     NIB_TRY(model_find(j->model, &path, err));
@@ -110,6 +146,7 @@ static nib_status open_model(job *j, nib_error *err) {
     mem_free(path);
     NIB_TRY(status);
     j->c = model_container(j->m);
+    NIB_TRY(check_out(j, err));
     const char *packed = container_packed_method(j->c);
     if (packed && (j->method != METHOD_RTN || j->q->bits > 0))
         return nib_fail(
@@ -216,6 +253,7 @@ static bool find_method(const char *name, method *out) {
 
 static nib_status make(job *j, nib_error *err) {
     NIB_TRY(open_model(j, err));
+    NIB_TRY(check_average(j, err));
     NIB_TRY(get_importance(j, err));
     NIB_TRY(keep_importance(j, err));
     NIB_TRY(share(j, err));
@@ -259,7 +297,10 @@ static nib_status take_head_type(job *j, nib_error *err) {
     mix of;
     if (!j->q->head_type)
         return NIB_OK;
-    if (!mix_find(j->q->head_type, &of) || of.mixed)
+    if (mix_find(j->q->head_type, &of) && of.mixed)
+        return nib_fail(err, NIB_E_USAGE, "--head-type: expected one format, found '%s', a mix of several",
+                        j->q->head_type);
+    if (!mix_find(j->q->head_type, &of))
         return nib_fail(err, NIB_E_USAGE, "--head-type: expected a format, found '%s'; known: %s",
                         j->q->head_type, mix_names(names));
     j->head_type = of.base;
@@ -281,6 +322,9 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
     const bool books = q->method && !strcmp(q->method, "squeezellm");
     j.narrow = q->type && !strcmp(q->type, "packed");
     const char *type = q->bits > 0 || j.narrow ? NULL : q->type ? q->type : books ? "c4" : NULL;
+    if (type && strchr(type, ',') && !mix_find(type, &j.mix))
+        return nib_fail(err, NIB_E_USAGE,
+                        "'%s': several formats are shared out by an average: give it with --bits", type);
     if (!mix_find(type, &j.mix))
         return nib_fail(err, NIB_E_USAGE, "unknown type '%s'; known: %s", type, mix_names(names));
     if (!find_method(q->method, &j.method))

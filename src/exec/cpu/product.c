@@ -267,7 +267,7 @@ static region region_at(const worker *w, const op *o) {
 /* Panels for this thread, again and again until there are none: half of an even share first and less and
  * less, so that a thread that was held up (by another process, or by its sibling in the same core) keeps
  * nobody waiting. Who computes a column changes no bit of it. Where nothing is shared, or too little, one
- * even part. */
+ * even part; also where residuals are read from a file, since each part has reads of its own. */
 static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_t *end) {
     const job *j = w->j;
     share *from =
@@ -277,7 +277,8 @@ static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_
         min = NUM_MAX((int64_t)MIN_PANELS, r->n_panel / (12 * w->n_thread));
     else if (r->bytes > 0)
         min = NUM_MAX(1, (int64_t)((uint64_t)MIN_BYTES * (uint64_t)r->n_panel / r->bytes));
-    if (!from || w->n_thread == 1 || r->n_panel < 2 * min * w->n_thread) {
+    const bool few = j->e->residuals && j->e->residuals->readers;
+    if (!from || w->n_thread == 1 || few || r->n_panel < 2 * min * w->n_thread) {
         if (*end > 0)
             return false;
         pool_split(r->n_panel, 1, w->thread, w->n_thread, begin, end);
