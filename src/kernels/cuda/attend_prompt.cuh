@@ -90,7 +90,10 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         const float from = top == -INFINITY ? 0.0f : -top * scale;
-        old[r] = f->most[r] == -INFINITY ? 0.0f : power_of_two(__fmaf_rn(f->most[r], scale, from));
+        /* exactly 1 where nothing is larger: a page in which the row sees nothing changes no sum */
+        old[r] = f->most[r] == -INFINITY ? 0.0f
+                 : f->most[r] == top     ? 1.0f
+                                         : power_of_two(__fmaf_rn(f->most[r], scale, from));
         float more = 0.0f;
         f->most[r] = top;
 #pragma unroll
