@@ -5,7 +5,7 @@
  * answer. */
 #include "kernels/cuda/device.cuh"
 
-enum { SLICES = 64, SAMPLE_THREADS = 512, MAX_KEYS = 4096 };
+enum { SLICES = 64, SAMPLE_THREADS = 512, MAX_KEYS = 8192 /* of a slice: 64 KiB of shared memory */ };
 
 struct sample_job {
     cuda_sample a;
@@ -104,8 +104,9 @@ __device__ static void change(const cuda_sample &a, int row, sample_key *keys, i
 }
 
 __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_constant__ sample_job j) {
-    __shared__ sample_key keys[MAX_KEYS];
+    extern __shared__ __align__(16) uint8_t room[]; /* keys_bytes() */
     __shared__ bool is_last;
+    sample_key *const keys = (sample_key *)room;
     const cuda_sample &a = j.a;
     const int row = blockIdx.y, each = (int)((a.n_vocab + SLICES - 1) / SLICES), from = blockIdx.x * each;
     const int n = min(each, (int)a.n_vocab - from);
@@ -156,12 +157,22 @@ size_t sample_scratch(int64_t n_row) {
     return arrived_bytes(n_row) + (size_t)n_row * SLICES * CUDA_MAX_TOP * sizeof(sample_key);
 }
 
+/* Of a slice, or of what all slices have found: sorted in a power of two. */
+static size_t keys_bytes(const cuda_sample *a) {
+    const int64_t each = (a->n_vocab + SLICES - 1) / SLICES, found = (int64_t)SLICES * a->top;
+    size_t n = SAMPLE_THREADS;
+    while ((int64_t)n < (each > found ? each : found))
+        n *= 2;
+    return n * sizeof(sample_key);
+}
+
 int sample_launch(const cuda_sample *a, cuda_stream s) {
     if (a->top < 1 || a->top > CUDA_MAX_TOP || a->n_vocab < 1 || a->n_vocab > SLICES * MAX_KEYS ||
         a->n_row < 1 || a->n_row > 65535)
         return CUDA_UNSUPPORTED;
     sample_job j = {*a, (sample_key *)((uint8_t *)a->scratch + arrived_bytes(a->n_row)),
                     (unsigned *)a->scratch};
-    const int e = prepare(sample_rows, 0);
-    return e ? e : launch(sample_rows, dim3(SLICES, (unsigned)a->n_row), dim3(SAMPLE_THREADS), 0, s, j);
+    const size_t bytes = keys_bytes(a);
+    const int e = prepare(sample_rows, bytes);
+    return e ? e : launch(sample_rows, dim3(SLICES, (unsigned)a->n_row), dim3(SAMPLE_THREADS), bytes, s, j);
 }
