@@ -3,13 +3,24 @@
 # with a part of them; benchmarks of kernels and residuals; tests under compute-sanitizer (small cases); then the
 # processor's side: every test of the kernels on every instruction set, the kernels' speed with one thread and with
 # all, and a synthetic 8B model. Takes under 10 minutes.
-#   gpu-test.sh [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
-# PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine. On the GPU nothing new is
-# begun after GPU_SECONDS (default: 400).
-# The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table.
+#   gpu-test.sh [--results DIR] [--commit NAME] [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
+# PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine; "models" is perplexity and
+# tokens of the real models in the folder MODELS (smollm2.gguf, gemma3-270m.gguf: gpu-models.sh) on the GPU and on the
+# processor. On the GPU nothing new is begun after GPU_SECONDS (default: 400).
+# The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table. The table
+# is also DIR/results.json (default: $OUT): {"commit": NAME, "machine": ..., "rows": [{"what", "value", "unit"}]}.
 # LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
 set -u
 cd "$(dirname "$0")/.." || exit 2
+results=${OUT:-} commit=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --results) results=${2:?a folder} && shift ;;
+    --commit) commit=${2:?a name} && shift ;;
+    *) break ;;
+    esac
+    shift
+done
 from=${1:-build/travel}
 from=$(cd "$from" && pwd) || exit 2
 scratch=$(mktemp -d "${SCRATCH:-/tmp}/nibble-XXXXXX") || exit 2
@@ -21,12 +32,37 @@ trap 'rm -rf "$scratch"' EXIT
 LD_LIBRARY_PATH=$from/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 : >"$table"
+: >"$table.rows"
 
 say() {
     echo "== $* ($(($(date +%s) - started)) s)"
 }
 row() {
     printf '%-60s %s\n' "$1" "$2" >>"$table"
+    printf '%s\t%s\n' "$1" "$2" >>"$table.rows"
+}
+
+# The rows as JSON: a value that begins with a number is that number and a unit, any other is a text.
+write_results() {
+    [ -n "$results" ] || return 0
+    mkdir -p "$results"
+    gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)
+    awk -F '\t' -v commit="$commit" -v gpu="$gpu" -v threads="$threads" \
+        -v processor="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" '
+        function text(s) { gsub(/[\\"]/, "\\\\&", s); gsub(/[[:cntrl:]]/, " ", s); return "\"" s "\"" }
+        BEGIN {
+            printf "{\"commit\": %s, \"machine\": {\"gpu\": %s, \"processor\": %s, \"processors\": %d},\n \"rows\": [", \
+                text(commit), text(gpu), text(processor), threads
+        }
+        {
+            value = text($2); unit = ""
+            if (match($2, /^-?[0-9][0-9,]*(\.[0-9]+)?/)) {
+                value = substr($2, 1, RLENGTH); gsub(/,/, "", value)
+                unit = substr($2, RLENGTH + 1); sub(/^ */, "", unit)
+            }
+            printf "%s\n  {\"what\": %s, \"value\": %s, \"unit\": %s}", (NR > 1 ? "," : ""), text($1), value, text(unit)
+        }
+        END { print "\n]}" }' "$table.rows" >"$results/results.json"
 }
 
 machine() {
@@ -234,6 +270,64 @@ engine() {
     rm "$path"
 }
 
+# ---- the real models ----
+
+# perplexity MODEL ON ACTIVATIONS: of the first chunks of the text; nothing when it fails.
+perplexity() {
+    timeout 120 "$from/nibble" eval "$MODELS/$1.gguf" --ppl tests/data/text/wikitext2-valid.txt --chunks "${CHUNKS:-20}" \
+        -c 512 --kv f16 --activation "$3" --backend "$2" --json 2>"$scratch/eval.err" >"$scratch/eval.json"
+    sed -n 's/.*"ppl": *\([0-9.]*\).*/\1/p' "$scratch/eval.json"
+}
+
+# compare MODEL ACTIVATIONS: both perplexities; those that differ by more than half a percent are a failure.
+compare() {
+    in_time || { row "$1, perplexity, $2" "(no time left)"; return 0; }
+    gpu=$(perplexity "$1" cuda "$2")
+    cat "$scratch/eval.err"
+    cpu=$(perplexity "$1" cpu "$2")
+    if [ -z "$gpu" ] || [ -z "$cpu" ]; then
+        failed=$((failed + 1))
+        row "$1, perplexity, $2" "FAILED"
+        cat "$scratch/eval.err"
+        return 0
+    fi
+    percent=$(awk -v a="$gpu" -v b="$cpu" 'BEGIN { printf "%.3f", 100 * (a - b) / b }')
+    row "$1, perplexity, $2, GPU" "$gpu"
+    row "$1, perplexity, $2, processor" "$cpu"
+    row "$1, perplexity, $2, difference" "$percent %"
+    awk -v p="$percent" 'BEGIN { exit !(p <= 0.5 && p >= -0.5) }' || failed=$((failed + 1))
+}
+
+# Greedy tokens behind a question, on both. Where two are about as likely they part, so it is no failure.
+tokens_of() {
+    in_time || { row "$1, 60 greedy tokens" "(no time left)"; return 0; }
+    for on in cpu cuda; do
+        timeout 100 "$from/nibble" run "$MODELS/$1.gguf" "Why is the sky blue?" -n 60 --temp 0 --ignore-eos -c 512 \
+            --kv f16 --activation a16 --backend $on >"$scratch/$on.text" || failed=$((failed + 1))
+        cat "$scratch/$on.text"
+    done
+    if cmp -s "$scratch/cpu.text" "$scratch/cuda.text"; then
+        row "$1, 60 greedy tokens of both" "equal"
+    else
+        row "$1, 60 greedy tokens of both" "equal up to byte $(cmp "$scratch/cpu.text" "$scratch/cuda.text" | sed -n 's/.*\(byte\|char\) \([0-9]*\).*/\2/p')"
+    fi
+}
+
+models() {
+    for name in smollm2 gemma3-270m; do
+        say "$name"
+        if [ ! -f "${MODELS:-}/$name.gguf" ]; then
+            row "$name" "(not in the folder MODELS)"
+            failed=$((failed + 1))
+            continue
+        fi
+        compare "$name" a16
+        compare "$name" a8
+        tokens_of "$name"
+        on_gpu "$name" "$MODELS/$name.gguf" -p 512 -n 128 -r 3 -c 1024
+    done
+}
+
 # speed PROGRAM ARGUMENTS...: a benchmark, at most 60 s, none when time is short.
 speed() {
     say "$*"
@@ -312,6 +406,7 @@ everything() {
         engine llama-3-8b q4_0 3G
         ;;
     esac
+    case " ${PARTS:-gpu cpu} " in *" models "*) models ;; esac
     case " ${PARTS:-gpu cpu} " in *" gpu "*)
         strategies
         residuals
@@ -321,6 +416,7 @@ everything() {
     esac
     case " ${PARTS:-gpu cpu} " in *" cpu "*) tests; model; kernels ;; esac
     say "done"
+    write_results
     cat "$table"
     [ "$failed" -eq 0 ]
 }
