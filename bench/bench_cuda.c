@@ -109,7 +109,7 @@ typedef struct chain {
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
     int32_t *token, *position, *pages, *first_page;
     void *linear_room, *attend_room, *sample_room;
-    void *x_codes, *a_codes, *h_codes; /* NULL where the next product quantizes */
+    void *x_codes, *a_codes, *h_codes; /* what launches leave */
 } chain;
 
 static void chain_open(chain *c, const shape *s, const char *format, int64_t n_row) {
@@ -148,11 +148,9 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
     c->linear_room = device_new(cuda->linear_scratch(n_row, s->d_ff, false));
     c->attend_room = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
     c->sample_room = device_new(cuda->sample_scratch(n_row));
-    if (c->head.format.group == 32) {
-        c->a_codes = device_new(cuda->codes_bytes(nq));
-        c->x_codes = device_new(cuda->codes_bytes(s->d_model));
-        c->h_codes = device_new(cuda->codes_bytes(s->d_ff));
-    }
+    c->a_codes = device_new(cuda->codes_bytes(nq));
+    c->x_codes = device_new(cuda->codes_bytes(s->d_model));
+    c->h_codes = device_new(cuda->codes_bytes(s->d_ff));
     c->norm = device_new((size_t)s->d_model * 4);
     float *ones = malloc((size_t)s->d_model * 4);
     for (int64_t i = 0; i < s->d_model; i++)
@@ -239,7 +237,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                     .n_rot = s->d_head,
                                     .scale = 0.1f,
                                     .scratch = c->attend_room,
-                                    .leaves = {.data = c->a_codes}};
+                                    .leaves = {.data = c->a_codes, .group = c->head.format.group}};
         if (what & ATTENTION)
             OK(cuda->attend(&attend, stream));
         if (!(what & PRODUCTS))
@@ -253,7 +251,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .adds = true,
                               .y = {c->x},
                               .ldy = {d},
-                              .leaves = {c->x_codes, c->norm}},
+                              .leaves = {c->x_codes, c->norm, c->head.format.group}},
                 n_row);
         product(c,
                 (cuda_linear){.w = {y->gate, y->up},
@@ -266,7 +264,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .codes = c->x_codes,
                               .y = {c->h},
                               .ldy = {s->d_ff},
-                              .leaves = {.data = c->h_codes}},
+                              .leaves = {.data = c->h_codes, .group = c->head.format.group}},
                 n_row);
         product(c,
                 (cuda_linear){.w = {y->down},
@@ -277,7 +275,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .adds = true,
                               .y = {c->x},
                               .ldy = {d},
-                              .leaves = {c->x_codes, c->norm}},
+                              .leaves = {c->x_codes, c->norm, c->head.format.group}},
                 n_row);
     }
     if (what & PRODUCTS)
@@ -400,7 +398,7 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
     cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
     const double reads = reads_seconds(&m), t = products_seconds(&m, a);
     print_product(format, a, &m, t, reads);
-    if (n_row == 1 && m.all[0].format.group == 32) { /* as in a model, where the launch before leaves them */
+    if (n_row == 1) { /* as in a model, where the launch before leaves them */
         a.codes = codes;
         print_product(format, a, &m, products_seconds(&m, a), reads);
     }

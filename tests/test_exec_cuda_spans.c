@@ -115,9 +115,10 @@ static void a_token(void **state) {
     assert_int_equal(head.n, 1);
     assert_true(gate.macs == N_LAYER * 2 * d * ff && head.macs == d * N_VOCAB);
     assert_int_equal(gate.at_least, 0);
-    /* The row is there in codes, and is left in codes beside its floats; the fake's are two floats a value.
-     */
-    assert_true(gate.bytes == N_LAYER * (weight_bytes(2 * small.d_ff, small.d_model) + 8 * d + (4 + 8) * ff));
+    /* The row is there in codes with scales, sums and sums of squares, and is left in codes beside its
+     * floats. */
+    assert_true(gate.bytes == N_LAYER * (weight_bytes(2 * small.d_ff, small.d_model) + d / 32 * 44 + 4 * ff +
+                                         ff / 32 * 40));
     assert_int_equal(attention.n, N_LAYER);
     assert_true(attention.macs == N_LAYER * 2 * 10 * d); /* ten positions */
     assert_true(of(t, "copy embeddings", NIB_LANE_COMPUTE).bytes == d * sizeof(float));

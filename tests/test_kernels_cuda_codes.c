@@ -1,4 +1,4 @@
-/* Codes of a row that one CUDA kernel leaves for the next; skipped without a device.
+/* What one CUDA kernel leaves of a row for the next; skipped without a device.
  *   test_kernels_cuda_codes [PATTERN]: the tests with such names */
 #include "support/gpu.h"
 
@@ -40,13 +40,23 @@ static void check_left(const char *name, const float *x, const void *codes, cons
     matrix_close(&m);
 }
 
-/* A product leaves its outputs' codes: plain, added to something, gated; with a norm, and with a NaN. */
+/* Who takes what is left for such groups. */
+static void check_takers(int64_t group, const float *x, const void *codes, const float *norm, int64_t k) {
+    static const char *const takers[][5] = {{"u4g32", "u8g32a", "u3g32", "u2g32", "u5g32"},
+                                            {"u4g64", "u8g64", "u3g64", "u2g64", "u6g64"},
+                                            {"u4g128", "u8g128a", "u3g128", "u2g128", "u7g128"}};
+    for (size_t i = 0; i < 5; i++)
+        check_left(takers[group == 32 ? 0 : group == 64 ? 1 : 2][i], x, codes, norm, k);
+}
+
+/* A product leaves its outputs: plain, added to something, gated; with a norm, and with a NaN. */
 static void test_left(void **state) {
     (void)state;
-    static const int64_t sizes[] = {32, 96, 1120, 4096, 14336};
+    static const int64_t sizes[] = {32, 96, 1120, 4096, 14336}, groups[] = {32, 64, 128};
     const int64_t k = 320;
-    for (size_t c = 0; c < 5 * sizeof sizes / sizeof *sizes; c++) {
-        const int64_t n = sizes[c / 5];
+    for (size_t all = 0; all < 3 * 5 * sizeof sizes / sizeof *sizes; all++) {
+        const size_t c = all / 3;
+        const int64_t n = sizes[c / 5], group = groups[all % 3];
         const bool gated = c % 5 == 1, adds = c % 5 == 2, nan = c % 5 == 4;
         matrix m[2];
         view w[2];
@@ -71,13 +81,11 @@ static void test_left(void **state) {
                          .adds = adds || nan,
                          .y = {y},
                          .ldy = {n},
-                         .leaves = {codes, norm_there}};
+                         .leaves = {codes, norm_there, group}};
         OK(cuda->linear(&a, stream));
         float *left = malloc((size_t)n * sizeof(float));
         read_back(left, y, (size_t)n * 4);
-        check_left("u4g32", y, codes, norm_there, n);
-        check_left("u8g32a", y, codes, norm_there, n);
-        check_left("u4g128", y, codes, norm_there, n);
+        check_takers(group, y, codes, norm_there, n);
         OK(cuda->to_device(y, before, (size_t)n * 4, stream));
         a.leaves.data = NULL;
         OK(cuda->linear(&a, stream));
@@ -109,7 +117,9 @@ static void test_attend_left(void **state) {
     OK(cuda->fill(values, 0, cache, stream));
     OK(cuda->fill(scratch, 0, scratch_bytes, stream));
     OK(cuda->fill(codes, 0, cuda->codes_bytes(K), stream));
-    for (int32_t at = 5; at < PAGES * CUDA_PAGE; at += 100) {
+    for (int32_t i = 0; i < 9; i++) {
+        const int32_t at = 5 + 100 * (i / 3);
+        const int64_t group = 32 << i % 3;
         int32_t *position = device_copy(&at, sizeof at);
         const cuda_attend a = {
             .kv = {.k = keys, .v = values, .n_kv_head = HEADS, .d_head = D, .page = CUDA_PAGE * K},
@@ -128,9 +138,9 @@ static void test_attend_left(void **state) {
             .first_page = first,
             .scale = 0.125f,
             .scratch = scratch,
-            .leaves = {.data = codes}};
+            .leaves = {.data = codes, .group = group}};
         OK(cuda->attend(&a, stream));
-        check_left("u4g32", out, codes, NULL, K);
+        check_takers(group, out, codes, NULL, K);
         drop(position);
     }
     free(rows);

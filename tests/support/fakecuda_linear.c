@@ -82,10 +82,10 @@ static void product(const view *v, const row_memory *r, int bits, bool two, cons
     }
 }
 
-/* A row that is left is kept as it is, with its norm's weights: whoever takes it must be about to read that
- * row, and the weights must have been there already. */
+/* A row that is left is kept as it is, with its norm's weights and its groups: whoever takes it must be about
+ * to read that row in such groups, and the weights must have been there already. */
 size_t fake_codes_bytes(int64_t k) {
-    return 2 * (size_t)k * sizeof(float);
+    return (2 * (size_t)k + 1) * sizeof(float);
 }
 
 void fake_leave(const cuda_codes *to, const float *row, int64_t k) {
@@ -93,13 +93,19 @@ void fake_leave(const cuda_codes *to, const float *row, int64_t k) {
     memcpy(at, row, (size_t)k * sizeof *at);
     if (to->norm)
         memcpy(at + k, real(to->norm), (size_t)k * sizeof *at);
+    at[2 * k] = (float)to->group;
+}
+
+static bool is_grouped(int64_t group) {
+    return group == 32 || group == 64 || group == 128;
 }
 
 static bool is_left(const cuda_linear *a) {
     const float *at = real(a->codes);
     const int64_t k = a->w[0].k;
     return !memcmp(at, real(a->x), (size_t)k * sizeof *at) &&
-           (!a->norm || !memcmp(at + k, real(a->norm), (size_t)k * sizeof *at));
+           (!a->norm || !memcmp(at + k, real(a->norm), (size_t)k * sizeof *at)) &&
+           at[2 * k] == a->w[0].format.group;
 }
 
 size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
@@ -136,9 +142,10 @@ static int multiply_rows(const cuda_linear *a) {
         return fake_misuse("a product may read a matrix that is still put in order");
     if (!a->scratch)
         return fake_misuse("a product has no scratch");
-    if (a->codes && (a->two || a->n_row > 1 || a->w[0].format.group != 32 || !is_left(a)))
+    if (a->codes && (a->two || a->n_row > 1 || !is_grouped(a->w[0].format.group) || !is_left(a)))
         return fake_misuse("a product takes the codes of another row");
-    if (a->leaves.data && ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two || a->n_row > 1))
+    if (a->leaves.data && (!is_grouped(a->leaves.group) || (a->n_w > 1 && !a->gated) || a->w[0].n % 32 ||
+                           a->two || a->n_row > 1))
         return fake_misuse("a product cannot leave codes");
     fake.n_taken += a->codes != NULL;
     for (int i = 0; i < a->n_w; i++) {

@@ -120,7 +120,7 @@ static nib_status embed(const walk *w, const step *s, nib_error *err) {
 
 /* ---- launches ---- */
 
-/* Where a launch of one row leaves it as codes for the next. A block that was never run has no norm there
+/* Where a launch of one row leaves what the next wants of it. A block that was never run has no norm there
  * yet. */
 static cuda_codes leaves(const walk *w, const step *s) {
     const step *to = s->takes;
@@ -128,7 +128,9 @@ static cuda_codes leaves(const walk *w, const step *s) {
         return (cuda_codes){0};
     if (!to || !w->c->ready[s->takes_block] || w->g->n_row > 1 || w->g->two)
         return (cuda_codes){0};
-    return (cuda_codes){w->c->codes[s->out], to->norm ? vector_of(w->c, s->takes_block, to->norm->w) : NULL};
+    const block *of = layout_block(w->c->setup.layout, s->takes_block);
+    return (cuda_codes){w->c->codes[s->out], to->norm ? vector_of(w->c, s->takes_block, to->norm->w) : NULL,
+                        of->weights[of->program.ops[to->first].w].format.group};
 }
 
 static const void *taken(const walk *w, const step *s) {

@@ -13,13 +13,21 @@ enum { FLOAT = sizeof(float), HALF = sizeof(uint16_t) };
 
 /* ---- products ---- */
 
-/* Of few rows: codes that were left, else the row itself; more rows are put into scratch first. */
+/* What is left of a row of k for groups of so many: of each 32 the sum of squares and codes with their scale
+ * and sum, or the largest size and, where they are not the row itself, floats. */
+static int64_t left_bytes(int64_t k, int64_t group, bool norm) {
+    const int64_t squares = norm ? FLOAT : 0, floats = norm ? 32 * FLOAT : 0;
+    return k / 32 * (squares + (group > 32 ? FLOAT + floats : 32 + 2 * FLOAT));
+}
+
+/* Of few rows: what was left of one, else the row itself; more rows are put into scratch first. */
 static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool wide) {
-    const int64_t k = a->w[0].k, x = a->n_row * k * FLOAT, norm = a->norm ? k * FLOAT : 0;
+    const int64_t k = a->w[0].k, x = a->n_row * k * FLOAT, norm = a->norm ? k * FLOAT : 0,
+                  group = a->w[0].format.group;
     if (wide)
         return x + norm + 2 * (int64_t)c->k->wide_scratch(a->n_row, k);
     if (a->codes)
-        return (int64_t)c->k->codes_bytes(k);
+        return left_bytes(k, group, a->norm) + (group > 32 && !a->norm ? x : 0);
     return x + norm + (a->n_row > 1 || a->two ? 2 * (int64_t)c->k->linear_scratch(a->n_row, k, a->two) : 0);
 }
 
@@ -34,7 +42,9 @@ static void product(const cuda *c, const cuda_linear *a, bool wide, nib_span *ou
             bytes += a->n_row * n * FLOAT * (a->adds ? 2 : 1);
         out->macs += (double)a->n_row * (double)n * (double)a->w[i].k;
     }
-    out->bytes = (double)bytes + (a->leaves.data ? (double)c->k->codes_bytes(a->w[0].n) : 0);
+    const cuda_codes *leaves = &a->leaves;
+    out->bytes =
+        (double)bytes + (leaves->data ? (double)left_bytes(a->w[0].n, leaves->group, leaves->norm) : 0);
     out->at_least = a->n_row > 1;
 }
 

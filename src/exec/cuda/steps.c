@@ -217,7 +217,7 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
 
 /* ---- rows as codes ---- */
 
-/* Whether the step can leave its row in groups of 32. */
+/* Whether the step can leave its row, 32 outputs at a time. */
 static bool can_leave(const block *of, const step *s) {
     const op *first = &of->program.ops[s->first];
     if (s->out == REG_NONE || s->out == REG_LOGITS)
@@ -229,7 +229,7 @@ static bool can_take(const block *of, const step *s) {
     if (s->kind != STEP_LINEAR)
         return false;
     const pack_format *f = &of->weights[of->program.ops[s->first].w].format;
-    return f->group == 32 && f->scale != PACK_SCALE_TWO;
+    return (f->group == 32 || f->group == 64 || f->group == 128) && f->scale != PACK_SCALE_TWO;
 }
 
 /* Each step that leaves codes for the one behind it, in its block or at the beginning of a later one. */

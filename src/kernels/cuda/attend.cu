@@ -23,55 +23,60 @@ __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, flo
 }
 
 /* The queries and, where the block has the newest page, the new key and value, into shared memory: a warp has
- * a head, a lane every 32nd pair of it. Heads and channels that are not there are zeros. */
+ * heads, a lane every 32nd pair of them, a thread a pair of the key. All loads are on their way together.
+ * Heads and channels that are not there are zeros. */
 template <int D>
 __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_new, bool *waited) {
-    enum { PAIRS = D / 64 };
+    enum { PAIRS = D / 64, EACH = HEADS / WARPS };
+    static_assert(D / 2 <= ATTEND_THREADS, "a thread has at most one pair of the key");
     const cuda_attend &a = w.j.a;
-    const int d = (int)a.kv.d_head, half = d / 2, lane = threadIdx.x % 32,
-              n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
-    float2 table[PAIRS]; /* known before */
+    const int d = (int)a.kv.d_head, half = d / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32,
+              mine = threadIdx.x, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
+    const float2 none = make_float2(0.0f, 0.0f), still = make_float2(1.0f, 0.0f);
+    const bool is_new = has_new && mine < half;
+    float2 table[PAIRS], key_table = still; /* known before */
 #pragma unroll
-    for (int n = 0; n < PAIRS; n++) {
-        const int i = 32 * n + lane;
-        table[n] = i < n_turn ? pair_table(a, w.row, w.range.position, i) : make_float2(1.0f, 0.0f);
-    }
+    for (int n = 0; n < PAIRS; n++)
+        table[n] = 32 * n + lane < n_turn ? pair_table(a, w.row, w.range.position, 32 * n + lane) : still;
+    if (is_new && mine < n_turn)
+        key_table = pair_table(a, w.row, w.range.position, mine);
     if (!*waited)
         launch_wait();
     *waited = true;
-    for (int h = threadIdx.x / 32; h < HEADS + has_new; h += WARPS) {
-        /* The new key is the first warp's that has no query, or behind all of them. */
-        const bool is_new = has_new && h == w.n_here, there = h < w.n_here || is_new;
-        const float *const x = is_new ? a.k + w.row * a.ldk + (int64_t)w.kv_head * d
-                                      : a.q + w.row * a.ldq + (int64_t)(w.head0 + h) * d;
-        const float *const v = a.v + w.row * a.ldv + (int64_t)w.kv_head * d;
-        float2 pair[PAIRS], value[PAIRS];
+    float2 pair[EACH][PAIRS], key = none, value = none;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        const int h = warp + e * WARPS;
+        const float *const x = a.q + w.row * a.ldq + (int64_t)(w.head0 + h) * d;
 #pragma unroll
         for (int n = 0; n < PAIRS; n++) {
-            const int i = 32 * n + lane;
-            const int2 at = pair_elements(a, i);
-            pair[n] = value[n] = make_float2(0.0f, 0.0f);
-            if (there && i < half)
-                pair[n] = make_float2(x[at.x], x[at.y]);
-            if (is_new && i < half)
-                value[n] = make_float2(v[at.x], v[at.y]);
+            const int2 at = pair_elements(a, 32 * n + lane);
+            pair[e][n] = h < w.n_here && 32 * n + lane < half ? make_float2(x[at.x], x[at.y]) : none;
         }
+    }
+    const int2 to = pair_elements(a, mine);
+    if (is_new) {
+        const float *const x = a.k + w.row * a.ldk + (int64_t)w.kv_head * d, *const v =
+                                                                                 a.v + w.row * a.ldv +
+                                                                                 (int64_t)w.kv_head * d;
+        key = make_float2(x[to.x], x[to.y]);
+        value = make_float2(v[to.x], v[to.y]);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
 #pragma unroll
         for (int n = 0; n < PAIRS; n++) {
-            const int i = 32 * n + lane;
-            const int2 at = pair_elements(a, i);
-            const float2 y = i < n_turn ? pair_rotate(pair[n], table[n]) : pair[n];
-            if (h < HEADS) {
-                w.shared.query[h][at.x] = is_new ? 0.0f : y.x;
-                w.shared.query[h][at.y] = is_new ? 0.0f : y.y;
-            }
-            if (is_new) {
-                w.shared.fresh[0][at.x] = __float2half_rn(y.x);
-                w.shared.fresh[0][at.y] = __float2half_rn(y.y);
-                w.shared.fresh[1][at.x] = __float2half_rn(value[n].x);
-                w.shared.fresh[1][at.y] = __float2half_rn(value[n].y);
-            }
+            const int2 at = pair_elements(a, 32 * n + lane);
+            const float2 y = 32 * n + lane < n_turn ? pair_rotate(pair[e][n], table[n]) : pair[e][n];
+            w.shared.query[warp + e * WARPS][at.x] = y.x;
+            w.shared.query[warp + e * WARPS][at.y] = y.y;
         }
+    if (has_new && mine < D / 2) {
+        key = mine < n_turn ? pair_rotate(key, key_table) : key;
+        w.shared.fresh[0][to.x] = __float2half_rn(key.x);
+        w.shared.fresh[0][to.y] = __float2half_rn(key.y);
+        w.shared.fresh[1][to.x] = __float2half_rn(value.x);
+        w.shared.fresh[1][to.y] = __float2half_rn(value.y);
     }
     __syncthreads();
 }
@@ -130,7 +135,7 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, const warp_s
 
 /* How much each warp's sums of a head count. */
 template <int D> __device__ __forceinline__ void warps_weigh(attend_shared<D> &shared) {
-    static_assert(HEADS * WARPS == 64, "two warps have a warp of a head each lane");
+    static_assert(HEADS * WARPS <= ATTEND_THREADS, "each thread has a warp of a head");
     if (threadIdx.x >= HEADS * WARPS)
         return;
     const int h = threadIdx.x / WARPS, w = threadIdx.x % WARPS;
@@ -147,6 +152,7 @@ template <int D> __device__ __forceinline__ void warps_weigh(attend_shared<D> &s
     shared.max_of[h][w] = weight;
     shared.most[h] = most;
     shared.sum[h] = sum;
+    shared.inverse[h] = __fdiv_rn(1.0f, sum);
 }
 
 /* The blocks' parts of a row's heads, by the last one: a warp has 32 channels of a head, its lane p weighs
@@ -173,11 +179,12 @@ template <int D> __device__ __forceinline__ void parts_join(const attend_work<D>
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)
             sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+        const float inverse = __fdiv_rn(1.0f, sum);
 #pragma unroll
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             total = __fmaf_rn(out[p], __shfl_sync(~0u, weight, p), total);
         if (c < d)
-            out_put(j, w.row, (w.head0 + h) * d + c, __fdiv_rn(total, sum));
+            out_put(j, w.row, (w.head0 + h) * d + c, __fmul_rn(total, inverse));
     }
 }
 
@@ -206,13 +213,13 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
     warps_weigh(w.shared);
     __syncthreads();
     for (int i = threadIdx.x; i < w.n_here * d; i += ATTEND_THREADS) {
-        const int h = i / d, c = i - h * d;
+        const int h = d == D ? i / D : i / d, c = i - h * d;
         float out = 0.0f;
 #pragma unroll
         for (int n = 0; n < WARPS; n++)
-            out = __fmaf_rn(out_of[((int64_t)n * w.n_here + h) * D + c], w.shared.max_of[h][n], out);
+            out = __fmaf_rn(out_of[(n * w.n_here + h) * D + c], w.shared.max_of[h][n], out);
         if (n_span == 1) {
-            out_put(j, w.row, (w.head0 + h) * d + c, __fdiv_rn(out, w.shared.sum[h]));
+            out_put(j, w.row, (w.head0 + h) * d + c, __fmul_rn(out, w.shared.inverse[h]));
             continue;
         }
         float *part = j.parts + (((int64_t)w.row * j.a.n_head + w.head0 + h) * j.n_span + span) * part_size;

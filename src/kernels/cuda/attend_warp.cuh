@@ -51,7 +51,7 @@ template <int D> struct attend_shared {
     __align__(16) float query[HEADS][LINE];
     __align__(16) __half fresh[2][D];
     float max_of[HEADS][WARPS], sum_of[HEADS][WARPS]; /* then the warps' weights */
-    float most[HEADS], sum[HEADS];
+    float most[HEADS], sum[HEADS], inverse[HEADS] /* of the sum */;
     bool is_last;
 };
 

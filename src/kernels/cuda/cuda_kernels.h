@@ -48,11 +48,13 @@ typedef struct cuda_device_info {
     size_t driver; /* bytes of `memory` that opening it took: its context; 0: not known */
 } cuda_device_info;
 
-/* A row of floats as the product after it quantizes it, in groups of 32. A launch of one row leaves it beside
- * its floats; launches of more rows do not. */
+/* What a launch of one row leaves beside its floats for the product that reads them; launches of more rows do
+ * not. In groups of 32 these are the codes. A wider group has outputs of several blocks, so what is left is
+ * what its codes are made of: the floats times the norm's weights, and the largest size of each 32. */
 typedef struct cuda_codes {
     void *data;        /* codes_bytes(row's length), 256-byte aligned, zeroed once; NULL: none is left */
     const float *norm; /* of the product that takes it; not written while the graph runs */
+    int64_t group;     /* of that product's activations: 32, 64 or 128 */
 } cuda_codes;
 
 typedef struct cuda_strategy cuda_strategy;
@@ -78,8 +80,9 @@ typedef struct cuda_linear {
     float *y[3];          /* [n_row, ldy[i]] */
     int64_t ldy[3];
     void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row and !two */
-    const void *codes; /* what the launch before left of x, for this norm; NULL: x is quantized. The bits are
-                          the same. Only one row and weights in groups of 32 make use of it. */
+    const void *codes; /* what the launch before left of x, for this norm and these groups; NULL: the row is
+                          all that there is. The bits are the same. Only one row and weights in groups of 32,
+                          64 or 128 make use of it. */
     cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
 } cuda_linear;
 

@@ -225,18 +225,30 @@ __host__ __device__ __forceinline__ int code_quad(int quad) {
     return quad / 8 * 8 + quad % 4 * 2 + quad / 4 % 2;
 }
 
-/* The parts of a row of codes (cuda_codes): codes, each group's scale and sum, each group's sum of squares
- * before the norm's weights. */
+/* The parts of what a launch leaves (cuda_codes): codes, the scale and the sum of each 32; of each 32 the sum
+ * of squares before the norm's weights; the largest size of each 32, and floats times these weights. Groups
+ * of 32 have the first two, wider ones the last two. They lie apart, so that what stands behind a row stays
+ * zero whatever is left. */
 struct codes_row {
     uint8_t *codes;
     slice_meta *meta;
     float *squares;
+    uint32_t *most; /* bits of floats */
+    float *floats;
     const float *norm;
+    bool wide;
 };
+enum { LEFT_BYTES = 32 + 8 + 4 + 4 + 128 /* of each 32 */ };
 __host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int64_t k) {
-    const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K;
+    const int64_t n = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * (TILE_CHUNK_K / 32);
     uint8_t *const p = (uint8_t *)c.data;
-    return codes_row{p, (slice_meta *)(p + k_pad), (float *)(p + k_pad + k_pad / 4), c.norm};
+    return codes_row{p,
+                     (slice_meta *)(p + 32 * n),
+                     (float *)(p + 40 * n),
+                     (uint32_t *)(p + 44 * n),
+                     (float *)(p + 48 * n),
+                     c.norm,
+                     c.group > 32};
 }
 
 __device__ __forceinline__ uint32_t max_warp(uint32_t m) {
@@ -258,7 +270,7 @@ __device__ __forceinline__ int warp_sum(int s) {
 #endif
 }
 
-/* Quantizes element i of a row, whose norm's weight is w; a warp has the 32 of a group. */
+/* Leaves element i of a row, whose norm's weight is w; a warp has 32 in a row. */
 __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v, float w) {
     const int group = i / 32, in = i % 32;
     if (to.norm) {
@@ -270,7 +282,15 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
             to.squares[group] = square;
         v = __fmul_rn(v, w);
     }
-    const float2 scales = group_scales(max_warp(__float_as_uint(v) & 0x7fffffffu), 127.0f);
+    const uint32_t most = max_warp(__float_as_uint(v) & 0x7fffffffu);
+    if (to.wide) {
+        if (to.norm)
+            to.floats[i] = v;
+        if (in == 0)
+            to.most[group] = most;
+        return;
+    }
+    const float2 scales = group_scales(most, 127.0f);
     const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
     to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
     if (in == 0)

@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     if (j.leaves
             .codes) /* a product comes next: it may ask for its weights at once; attention had better not */
         launch_next();
-    for (int i = 32 * threadIdx.x; j.norm && !j.coded && i < j.k; i += 32 * THREADS)
+    for (int i = 32 * threadIdx.x; j.norm && !j.coded && !j.left.floats && i < j.k; i += 32 * THREADS)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(j.norm + i));
     launch_wait();
     if (j.coded)
@@ -227,7 +227,11 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     outputs_ahead(j, 0, min(ONE_PANELS, n_panel), ahead);
     if (j.coded)
         coded_end(j, &sums);
-    else
+    else if (j.left.floats) {
+        quantize_left(j, codes, meta);
+        squares_take(j, j.left.squares, &sums);
+        __syncthreads();
+    } else
         quantize_row<false>(row_of(j, j.x), one_store{codes, meta}, &sums);
     for (int q0 = 0; q0 < n_panel; q0 += ONE_PANELS) {
         const int n_here = min(ONE_PANELS, n_panel - q0);
@@ -488,6 +492,10 @@ template <int EIGHTS> static linear_kernel many_kernel(int bits, bool halves) {
                        : nullptr;
 }
 
+static int job_blocks(const linear_job &j) {
+    return j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
+}
+
 int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
@@ -551,9 +559,13 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->norm = a->norm;
     j->eps = a->eps;
     j->two = a->two;
-    j->coded = j->n_col == 1 && j->act_group == 32 && j->slice == 32 && j->top == 127
-                   ? (const uint8_t *)a->codes
-                   : nullptr;
+    const int blocks = job_blocks(*j);
+    j->most = (j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
+    const bool takes = j->n_col == 1 && j->slice == 32 && j->top == 127 && a->codes;
+    if (takes && j->act_group == 32)
+        j->coded = (const uint8_t *)a->codes;
+    if (takes && j->act_group > 32)
+        j->left = codes_of({(void *)a->codes, nullptr, j->act_group}, j->k);
     return 0;
 }
 
@@ -584,8 +596,7 @@ static int n_eight(int n_col) {
 }
 
 size_t codes_bytes(int64_t k) {
-    return (size_t)((k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K / 32) *
-           (32 + sizeof(slice_meta) + sizeof(float));
+    return (size_t)((k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * (TILE_CHUNK_K / 32)) * LEFT_BYTES;
 }
 
 size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
@@ -658,6 +669,9 @@ static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) 
 }
 
 static int run_one(const cuda_linear *a, linear_job *j, cuda_stream s) {
+    const int e = left_launch(j, &a->w[0].format, job_blocks(*j), s);
+    if (e != CUDA_UNSUPPORTED)
+        return e;
     j->pieces = a->w[0].format.bits == 8 && j->scale_kind == SCALE_HALF && j->last_tiles == TILE_CHUNK &&
                 device_major() >= 8;
     return run(one_kernel(a->w[0].format.bits, j->slice == 16), j, one_bytes(*j), s);

@@ -33,6 +33,7 @@ struct linear_job {
     const float *bias[3];
     float *y[3];
     int64_t ldy[3];
+    int most;   /* panels of the block that has most */
     int n_unit; /* of work: a panel, or one of each matrix when gated; twice that when paired */
     int paired; /* 1: a block takes neighbouring panels, since it leaves codes in groups of 32; else 0 */
     bool gated, adds;
@@ -47,6 +48,7 @@ struct linear_job {
     const float *x, *norm;
     float eps;
     const uint8_t *coded; /* or by the launch before */
+    codes_row left;       /* or from what that left of wider groups; no floats: nothing */
     codes_row leaves;     /* of the outputs; no codes: none */
     /* several columns, quantized before */
     const uint4 *codes;
@@ -407,7 +409,7 @@ __device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *share
 
 /* Of a row besides its codes: each warp's sums of squares, and of codes where a row is one group. */
 struct row_sums {
-    float squares[ALL_WARPS];
+    float squares[ALL_WARPS], factor;
     int codes[2][ALL_WARPS];
     uint32_t most[2]; /* of a group as long as the row */
     uint32_t scratch[ALL_WARPS];
@@ -503,22 +505,62 @@ __device__ __forceinline__ void coded_begin(const linear_job &j, uint8_t *to) {
         copy_ahead<16>(to + at, j.coded + at);
     copies_end_group();
 }
+/* The sums of squares of each 32, which the launch before left, as those of the warps. */
+__device__ __forceinline__ void squares_take(const linear_job &j, const float *squares, row_sums *sums) {
+    if (!j.norm || threadIdx.x >= SQUARE_SUMS)
+        return;
+    float s = 0.0f;
+    for (int i = threadIdx.x; i < j.k_pad / 32; i += SQUARE_SUMS)
+        s = __fadd_rn(s, __ldcg(squares + i));
+#pragma unroll
+    for (int o = 1; o < 8; o *= 2)
+        s = __fadd_rn(s, __shfl_xor_sync(~0u, s, o));
+    if (threadIdx.x % 8 == 0)
+        sums->squares[threadIdx.x / 8] = s;
+}
 /* When it returns all of it is there; one group of copies may have begun since. */
 __device__ __forceinline__ void coded_end(const linear_job &j, row_sums *sums) {
-    const int n_group = j.k_pad / 32;
-    const float *squares = (const float *)(j.coded + j.k_pad + j.k_pad / 4);
-    if (j.norm && threadIdx.x < SQUARE_SUMS) {
-        float s = 0.0f;
-        for (int i = threadIdx.x; i < n_group; i += SQUARE_SUMS)
-            s = __fadd_rn(s, __ldcg(squares + i));
-#pragma unroll
-        for (int o = 1; o < 8; o *= 2)
-            s = __fadd_rn(s, __shfl_xor_sync(~0u, s, o));
-        if (threadIdx.x % 8 == 0)
-            sums->squares[threadIdx.x / 8] = s;
-    }
+    squares_take(j, (const float *)(j.coded + j.k_pad + j.k_pad / 4), sums);
     copies_wait<1>();
     __syncthreads();
+}
+
+/* The same from the floats and the largest sizes that the launch before has left: eight codes a thread at a
+ * time. A lane reads the size of its own 32; those of its group are other lanes'. */
+__device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *codes, slice_meta *meta) {
+    enum { AHEAD = 4 };
+    const float *const x = j.norm ? j.left.floats : j.x;
+    for (int first = 8 * threadIdx.x; first < j.k_pad; first += EIGHT_STEP * AHEAD) {
+        float v[AHEAD][8];
+        uint32_t most[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const int at = first + EIGHT_STEP * i;
+            const bool there = at < j.k; /* k is a multiple of 32 */
+            const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            most[i] = there ? __ldcg(j.left.most + at / 32) : 0;
+            *(float4 *)v[i] = there ? __ldcg((const float4 *)(x + at)) : none;
+            *(float4 *)(v[i] + 4) = there ? __ldcg((const float4 *)(x + at) + 1) : none;
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const int at = first + EIGHT_STEP * i;
+            if (at >= j.k_pad)
+                break;
+            slice_meta m;
+            most[i] = max(most[i], __shfl_xor_sync(~0u, most[i], 4));
+            const uint32_t other = __shfl_xor_sync(~0u, most[i], 8);
+            most[i] = max(most[i], j.act_group > 64 ? other : 0);
+            const uint2 u = eight_encode(most[i], 127.0f, v[i], &m.scale);
+            m.sum = __dp4a((int)u.y, 0x01010101, __dp4a((int)u.x, 0x01010101, 0));
+            m.sum += __shfl_xor_sync(~0u, m.sum, 1);
+            m.sum += __shfl_xor_sync(~0u, m.sum, 2);
+            codes[code_quad(at / 4)] = u.x;
+            codes[code_quad(at / 4 + 1)] = u.y;
+            if (threadIdx.x % 4 == 0)
+                meta[at / 32] = m;
+        }
+    }
 }
 
 /* The norm's factor. */
@@ -547,6 +589,11 @@ int linear_job_make(const cuda_linear *a, linear_job *j);
 /* Shared memory of a block and the rings' depth, which goes into the job; `others` bytes stand behind the
  * rings. */
 size_t linear_shared_bytes(linear_job *j, size_t others, int blocks);
+
+/* ---- one row that the launch before has left (linear_left.cu) ---- */
+
+/* CUDA_UNSUPPORTED: not such matrices, not this device, or nothing was left. */
+int left_launch(linear_job *j, const pack_format *f, int blocks, cuda_stream s);
 
 /* ---- rows in shared memory (linear_kept.cu) ---- */
 

@@ -1,0 +1,290 @@
+/* linear_left.cu - products of one row that the launch before has left, with matrices of up to 7 bits whose
+ * groups have a half each, as most are (compute capability 9.0); see linear.cuh. The same bits as
+ * linear.cu's, which does all others.
+ *
+ * Between two launches of a token memory has little to do, so what counts here is how long a launch takes
+ * from the end of the one before to its own: what does not depend on the row is done before, and nothing is
+ * in local memory, which the first-level cache has no room for. */
+#include "kernels/cuda/linear.cuh"
+
+/* Panels whose sums wait in shared memory until all threads finish them; of more than LEFT_PANELS fewer at a
+ * time, so that rings keep their depth. */
+enum { LEFT_PANELS = 16, LEFT_STEP = 12 };
+
+/* An output that a thread finishes: its matrix and row there (-1: none), what it is added to, and the weight
+ * that its codes want. */
+struct left_output {
+    int at;
+    float before, weight;
+};
+enum { MATRIX_BITS = 2 };
+__device__ __forceinline__ float *place_of(const linear_job &j, int at) {
+    return j.y[at & 3] + (at >> MATRIX_BITS);
+}
+
+/* Behind the rings. partial: [panel][row][warp], so that a thread reads its eight by two loads. */
+struct left_room {
+    uint32_t *codes;
+    slice_meta *meta;
+    float *partial;
+    left_output *outputs;
+};
+static __host__ __device__ __forceinline__ int left_panels(const linear_job &j) {
+    return j.most <= LEFT_PANELS ? j.most : LEFT_STEP;
+}
+__device__ __forceinline__ left_room room_of(const linear_job &j, uint8_t *at) {
+    left_room r;
+    r.codes = (uint32_t *)at;
+    r.meta = (slice_meta *)(at + j.k_pad);
+    r.partial = (float *)(at + j.k_pad + j.k_pad / 4);
+    r.outputs = (left_output *)(r.partial + left_panels(j) * PACK_PANEL * WARPS);
+    return r;
+}
+static size_t room_bytes(const linear_job &j) {
+    const size_t panels = (size_t)left_panels(j);
+    return (size_t)(j.k_pad + j.k_pad / 4) + panels * PACK_PANEL * WARPS * sizeof(float) +
+           panels / (j.gated ? 2 : 1) * PACK_PANEL * sizeof(left_output);
+}
+
+/* ---- a chunk ---- */
+
+/* Every lane multiplies the codes of its own column's slice, so of a product that column alone is right which
+ * is the slice's: each lane keeps those of its tile. */
+template <int BITS> struct left_chunk {
+    tile_lane<BITS> v[TILE_CHUNK];
+    uint32_t w[2]; /* of rows g and g + 8: slices 2t and 2t + 1 */
+    uint4 m;       /* their slice_meta */
+    uint2 mine;
+};
+template <int BITS>
+__device__ __forceinline__ void chunk_multiply(const left_chunk<BITS> &c, int n_tile, float sum[2]) {
+    enum { ZERO = 1 << BITS >> 1, MAGIC = 0x4b400000 /* CODE_MAGIC */ };
+    const int t = threadIdx.x % 4;
+    int kept[4]; /* row g: both slices; row g + 8 */
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++) {
+        const bool here = i == 0 || t == i;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int d[4] = {};
+            tile_mma(c.v[i], h, d, c.mine.x, c.mine.y);
+            kept[h] = here ? d[h] : kept[h];
+            kept[2 + h] = here ? d[2 + h] : kept[2 + h];
+        }
+    }
+    const int off[2] = {MAGIC - ZERO * (int)c.m.y, MAGIC - ZERO * (int)c.m.w};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float2 s = floats_of(c.w[r]);
+        const int d0 = kept[2 * r], d1 = kept[2 * r + 1] >> tile_excess<BITS>(1);
+        const float x0 = __fsub_rn(__int_as_float(d0 + off[0]), CODE_MAGIC);
+        const float x1 = __fsub_rn(__int_as_float(d1 + off[1]), CODE_MAGIC);
+        const float one = __fmaf_rn(x0, __fmul_rn(s.x, __uint_as_float(c.m.x)), sum[r]);
+        const float more = __fmaf_rn(x1, __fmul_rn(s.y, __uint_as_float(c.m.z)), one);
+        sum[r] = t < n_tile ? more : sum[r];
+    }
+}
+
+/* A warp's chunks of a panel. */
+template <int BITS>
+__device__ __forceinline__ void left_panel(const linear_job &j, chunk_feed *feed, ring *r,
+                                           const left_room &room, int lane_scale, float sum[2]) {
+    const int lane = threadIdx.x % 32;
+    for (int n = threadIdx.x / 32 % WARPS; n < j.n_chunk; n += WARPS) {
+        const int n_tile = n == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+        left_chunk<BITS> c;
+        c.mine = ((const uint2 *)room.codes)[n * 32 + lane];
+        c.m = *(const uint4 *)(room.meta + n * 8 + 2 * (lane % 4));
+        const uint8_t *stage = ring_get(r);
+        matrices_load(c.w, shared_address(stage) + n_tile * BITS * 128 + lane_scale);
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK; i++)
+            tile_load(&c.v[i], stage + i * BITS * 128, lane);
+        __syncwarp();
+        feed_put(j, feed, r);
+        chunk_multiply(c, n_tile, sum);
+    }
+}
+
+/* ---- outputs ---- */
+
+/* Where the outputs of panels [q0, q0 + n) go, and of their weights what does not depend on the row; each for
+ * the thread that finishes it. */
+__device__ __forceinline__ void outputs_find(const linear_job &j, int q0, int n, left_output *outputs) {
+    const int o = threadIdx.x, step = j.gated ? 2 : 1;
+    if (o >= n / step * PACK_PANEL)
+        return;
+    int matrix;
+    const int row = panel_find(j, q0 + o / PACK_PANEL * step, &matrix) * PACK_PANEL + o % PACK_PANEL;
+    const bool there = row < j.n[matrix];
+    outputs[o].at = there ? row << MATRIX_BITS | matrix : -1;
+    if (there && j.leaves.norm)
+        copy_ahead<4>(&outputs[o].weight, j.leaves.norm + row);
+}
+/* What they are added to. */
+__device__ __forceinline__ void outputs_before(const linear_job &j, int n, left_output *outputs) {
+    const int o = threadIdx.x;
+    if (!j.adds || o >= n / (j.gated ? 2 : 1) * PACK_PANEL)
+        return;
+    if (outputs[o].at >= 0)
+        copy_ahead<4>(&outputs[o].before, place_of(j, outputs[o].at));
+}
+
+/* A panel's row, and its bias. partial: of the panel. */
+__device__ __forceinline__ float left_value(const linear_job &j, int q, int row, const float *partial,
+                                            float factor) {
+    const float4 a = *(const float4 *)(partial + row * WARPS),
+                 b = *(const float4 *)(partial + row * WARPS + 4);
+    float u = __fadd_rn(0.0f, a.x);
+    u = __fadd_rn(u, a.y);
+    u = __fadd_rn(u, a.z);
+    u = __fadd_rn(u, a.w);
+    u = __fadd_rn(u, b.x);
+    u = __fadd_rn(u, b.y);
+    u = __fadd_rn(u, b.z);
+    u = __fadd_rn(u, b.w);
+    if (j.norm)
+        u = __fmul_rn(u, factor);
+    if (j.bias[0] || j.bias[1] || j.bias[2]) {
+        int matrix;
+        const int n = panel_find(j, q, &matrix) * PACK_PANEL + row;
+        if (j.bias[matrix] && n < j.n[matrix])
+            u = __fadd_rn(u, j.bias[matrix][n]);
+    }
+    return u;
+}
+
+__device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int n, const left_room &room,
+                                               const row_sums &sums) {
+    static_assert(LEFT_PANELS * PACK_PANEL <= THREADS, "a thread has one output at most");
+    const int o = threadIdx.x, step = j.gated ? 2 : 1, p = o / PACK_PANEL * step, row = o % PACK_PANEL;
+    if (o >= n / step * PACK_PANEL)
+        return;
+    const left_output out = room.outputs[o];
+    const float *partial = room.partial + p * PACK_PANEL * WARPS;
+    float v = left_value(j, q0 + p, row, partial, sums.factor);
+    if (j.gated)
+        v = __fmul_rn(act_value(j.act, v),
+                      left_value(j, q0 + p + 1, row, partial + PACK_PANEL * WARPS, sums.factor));
+    if (out.at < 0)
+        return;
+    v = j.adds ? __fadd_rn(out.before, v) : v;
+    *place_of(j, out.at) = v;
+    if (j.leaves.codes) /* panels come in pairs: a warp has 32 in a row */
+        group_leave(j.leaves, out.at >> MATRIX_BITS, v, out.weight);
+}
+
+/* ---- the row ---- */
+
+/* Codes into shared memory, in the background; each thread has its part of the sums of squares. */
+__device__ __forceinline__ void row_take(const linear_job &j, const left_room &room, int n_here,
+                                         row_sums *sums) {
+    const float *squares = j.coded ? (const float *)(j.coded + j.k_pad + j.k_pad / 4) : j.left.squares;
+    const bool sums_squares = j.norm && threadIdx.x < SQUARE_SUMS;
+    float square = 0.0f;
+    if (j.coded)
+#pragma unroll 1
+        for (int at = 16 * threadIdx.x; at < j.k_pad + j.k_pad / 4; at += 16 * THREADS)
+            copy_ahead<16>((uint8_t *)room.codes + at, j.coded + at);
+    copies_end_group();
+    if (sums_squares)
+#pragma unroll 1
+        for (int i = threadIdx.x; i < j.k_pad / 32; i += SQUARE_SUMS)
+            square = __fadd_rn(square, __ldcg(squares + i));
+    outputs_before(j, n_here, room.outputs);
+    copies_end_group();
+    if (!j.coded)
+        quantize_left(j, room.codes, room.meta);
+    if (sums_squares) {
+#pragma unroll
+        for (int o = 1; o < 8; o *= 2)
+            square = __fadd_rn(square, __shfl_xor_sync(~0u, square, o));
+        if (threadIdx.x % 8 == 0)
+            sums->squares[threadIdx.x / 8] = square;
+    }
+    copies_wait<1>();
+    __syncthreads();
+}
+
+template <int BITS>
+__global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant__ linear_job j) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
+    __shared__ row_sums sums;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
+    const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
+    const left_room room = room_of(j, shared + ALL_WARPS * ring_bytes);
+    ring r;
+    chunk_feed feed = feed_begin(j, n_panel);
+    /* Bulk copies are faster to where they have the same place among 128 bytes. */
+    const int shift = warp * j.chunk_bytes % 128;
+    ring_init(&r,
+              shared + threadIdx.x / 32 * ring_bytes + (shift <= j.stage_bytes - j.chunk_bytes ? shift : 0),
+              bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; i < j.depth; i++)
+        feed_put(j, &feed, &r);
+    /* A product comes next: it may ask for its weights at once; attention had better not. */
+    if (j.leaves.codes)
+        launch_next();
+    outputs_find(j, 0, min(left_panels(j), n_panel), room.outputs);
+    copies_end_group();
+    launch_wait();
+    row_take(j, room, min(left_panels(j), n_panel), &sums);
+    if (j.norm && threadIdx.x == THREADS - 1) /* of a warp that often has fewer panels than others */
+        sums.factor = row_factor(j, &sums);
+    for (int q0 = 0;;) {
+        const int n_here = min(left_panels(j), n_panel - q0);
+        for (int q = team; q < n_here; q += TEAMS) {
+            float sum[2] = {0.0f, 0.0f};
+            left_panel<BITS>(j, &feed, &r, room, lane_scale, sum);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
+                if (lane % 4 == 0)
+                    room.partial[(q * PACK_PANEL + lane / 4 + 8 * i) * WARPS + warp] = sum[i];
+            }
+        }
+        copies_wait<0>();
+        __syncthreads();
+        outputs_finish(j, q0, n_here, room, sums);
+        q0 += left_panels(j);
+        if (q0 >= n_panel)
+            return;
+        __syncthreads();
+        outputs_find(j, q0, min(left_panels(j), n_panel - q0), room.outputs);
+        outputs_before(j, min(left_panels(j), n_panel - q0), room.outputs);
+    }
+#endif
+}
+
+/* ---- launching ---- */
+
+typedef void (*left_kernel)(const linear_job);
+
+/* The rings' depth; see linear.cu's job_shared_bytes. */
+static size_t left_shared_bytes(linear_job *j) {
+    enum { RESERVED = 1024, OWN = 1408 + RESERVED /* static arrays, and what the driver takes */ };
+    const int64_t others = (int64_t)room_bytes(*j);
+    const int64_t most = (j->most + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
+    const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(j->most > 2 ? 11 : 9) / 20;
+    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
+    int64_t depth = (share - OWN - others) / (ALL_WARPS * j->stage_bytes);
+    depth = depth > MAX_STAGES ? MAX_STAGES : depth < 1 ? 1 : depth;
+    j->depth = (int)(depth < most ? depth : most);
+    const int64_t bytes = ALL_WARPS * j->depth * j->stage_bytes + others;
+    return (size_t)(j->most > 2 && bytes < share - OWN ? share - OWN : bytes); /* never two of one launch */
+}
+
+int left_launch(linear_job *j, const pack_format *f, int blocks, cuda_stream s) {
+    static const left_kernel all[8] = {nullptr,        nullptr,        linear_left<2>, linear_left<3>,
+                                       linear_left<4>, linear_left<5>, linear_left<6>, linear_left<7>};
+    if (device_major() < 9 || !(j->coded || j->left.floats) || j->scale_kind != SCALE_HALF || j->tail ||
+        f->bits > 7)
+        return CUDA_UNSUPPORTED;
+    const size_t room = left_shared_bytes(j);
+    const int e = prepare(all[f->bits], room);
+    return e ? e : launch(all[f->bits], dim3((unsigned)blocks), dim3(THREADS), room, s, *j);
+}
