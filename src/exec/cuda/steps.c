@@ -229,7 +229,8 @@ static bool can_take(const block *of, const step *s) {
     if (s->kind != STEP_LINEAR)
         return false;
     const pack_format *f = &of->weights[of->program.ops[s->first].w].format;
-    return (f->group == 32 || f->group == 64 || f->group == 128) && f->scale != PACK_SCALE_TWO;
+    return (f->group == 32 || ((f->group == 64 || f->group == 128) && f->bits < 8)) &&
+           f->scale != PACK_SCALE_TWO;
 }
 
 /* Each step that leaves codes for the one behind it, in its block or at the beginning of a later one. */

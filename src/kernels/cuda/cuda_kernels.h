@@ -82,7 +82,7 @@ typedef struct cuda_linear {
     void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row and !two */
     const void *codes; /* what the launch before left of x, for this norm and these groups; NULL: the row is
                           all that there is. The bits are the same. Only one row and weights in groups of 32,
-                          64 or 128 make use of it. */
+                          or of up to 7 bits in groups of 64 or 128, make use of it. */
     cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
 } cuda_linear;
 

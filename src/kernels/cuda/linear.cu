@@ -564,7 +564,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     const bool takes = j->n_col == 1 && j->slice == 32 && j->top == 127 && a->codes;
     if (takes && j->act_group == 32)
         j->coded = (const uint8_t *)a->codes;
-    if (takes && j->act_group > 32)
+    if (takes && j->act_group > 32 && f->bits < 8) /* 8 bits: each block makes them of the row as fast */
         j->left = codes_of({(void *)a->codes, nullptr, j->act_group}, j->k);
     return 0;
 }
