@@ -114,6 +114,44 @@ static void test_each(void **state) {
     free(x), free(y);
 }
 
+/* Few rows, then many, with one scratch: the counters of the many are zero. */
+static void test_sample_sizes(void **state) {
+    (void)state;
+    enum { VOCAB = 5000, ROWS = 200, TOP = 40 };
+    static const int rows[] = {3, 64, 65, ROWS, 1, 130};
+    float *logits = random_rows(ROWS * VOCAB, 15, 20);
+    void *there = device_copy(logits, (size_t)(ROWS * VOCAB) * 4);
+    void *scratch = device_new(cuda->sample_scratch(ROWS));
+    int32_t *token = device_new(ROWS * 4), *ids = device_new((size_t)ROWS * TOP * 4), found[ROWS * TOP];
+    OK(cuda->fill(scratch, 0, cuda->sample_scratch(ROWS), stream));
+    float *uniform = device_new(ROWS * 4);
+    OK(cuda->fill(uniform, 0, ROWS * 4, stream));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const cuda_sample a = {.logits = there,
+                               .n_row = rows[i],
+                               .ld = VOCAB,
+                               .n_vocab = VOCAB,
+                               .top = TOP,
+                               .temperature = 1,
+                               .top_p = 1,
+                               .uniform = uniform,
+                               .token = token,
+                               .top_ids = ids,
+                               .scratch = scratch};
+        OK(cuda->sample(&a, stream));
+        read_back(found, ids, (size_t)rows[i] * TOP * 4);
+        for (int r = 0; r < rows[i]; r++) {
+            int best = 0;
+            for (int v = 1; v < VOCAB; v++)
+                best = logits[r * VOCAB + v] > logits[r * VOCAB + best] ? v : best;
+            if (found[r * TOP] != best)
+                fail_msg("row %d of %d: token %d instead of %d", r, rows[i], (int)found[r * TOP], best);
+        }
+    }
+    drop(there), drop(scratch), drop(token), drop(ids), drop(uniform);
+    free(logits);
+}
+
 static void test_sample(void **state) {
     (void)state;
     enum { VOCAB = 262208 /* Gemma 3 from 4B on */, ROWS = 3, TOP = 40 };
@@ -244,8 +282,8 @@ static void test_changes(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),   cmocka_unit_test(test_embed),   cmocka_unit_test(test_each),
-        cmocka_unit_test(test_sample), cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_norm),   cmocka_unit_test(test_embed),        cmocka_unit_test(test_each),
+        cmocka_unit_test(test_sample), cmocka_unit_test(test_sample_sizes), cmocka_unit_test(test_changes),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -150,11 +150,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
     }
 }
 
-static size_t arrived_bytes(int64_t n_row) {
-    return (size_t)(n_row * 4 + 255) / 256 * 256;
-}
+/* Counters stand where launches of any number of rows have them: they must be zero when a launch begins. */
+enum { MAX_ROWS = 1 << 16, ARRIVED_BYTES = MAX_ROWS * (int)sizeof(unsigned) };
 size_t sample_scratch(int64_t n_row) {
-    return arrived_bytes(n_row) + (size_t)n_row * SLICES * CUDA_MAX_TOP * sizeof(sample_key);
+    return ARRIVED_BYTES + (size_t)n_row * SLICES * CUDA_MAX_TOP * sizeof(sample_key);
 }
 
 /* Of a slice, or of what all slices have found: sorted in a power of two. */
@@ -168,10 +167,9 @@ static size_t keys_bytes(const cuda_sample *a) {
 
 int sample_launch(const cuda_sample *a, cuda_stream s) {
     if (a->top < 1 || a->top > CUDA_MAX_TOP || a->n_vocab < 1 || a->n_vocab > SLICES * MAX_KEYS ||
-        a->n_row < 1 || a->n_row > 65535)
+        a->n_row < 1 || a->n_row >= MAX_ROWS)
         return CUDA_UNSUPPORTED;
-    sample_job j = {*a, (sample_key *)((uint8_t *)a->scratch + arrived_bytes(a->n_row)),
-                    (unsigned *)a->scratch};
+    sample_job j = {*a, (sample_key *)((uint8_t *)a->scratch + ARRIVED_BYTES), (unsigned *)a->scratch};
     const size_t bytes = keys_bytes(a);
     const int e = prepare(sample_rows, bytes);
     return e ? e : launch(sample_rows, dim3(SLICES, (unsigned)a->n_row), dim3(SAMPLE_THREADS), bytes, s, j);
