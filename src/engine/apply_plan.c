@@ -32,6 +32,13 @@ static nib_status check_content(const engine_core *e, const plan *p, nib_error *
     return NIB_OK;
 }
 
+static bool has_vram(const plan_block *b) {
+    for (int i = 0; i < b->n_slice; i++)
+        if (b->slices[i].tier == NIB_TIER_VRAM)
+            return true;
+    return false;
+}
+
 static nib_status check_slices(const plan_block *pb, const block *b, nib_error *err) {
     uint64_t first_on_disk, second_in_ram;
     for (int i = 0; i < pb->n_slice; i++)
@@ -39,6 +46,9 @@ static nib_status check_slices(const plan_block *pb, const block *b, nib_error *
             return nib_fail(err, NIB_E_USAGE,
                             "plan: %s: slices are in RAM, in VRAM or on disk, found tier %d", b->name,
                             pb->slices[i].tier);
+    if (has_vram(pb) && !pb->on_gpu)
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: the processor cannot compute weights that are in VRAM",
+                        b->name);
     if (!plan_block_bytes(pb, false, NIB_TIER_DISK, &first_on_disk) ||
         !plan_block_bytes(pb, true, NIB_TIER_RAM, &second_in_ram) || (first_on_disk && second_in_ram))
         return nib_fail(
@@ -190,13 +200,9 @@ static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
         return nib_fail_nomem(err, (size_t)p->n_block * sizeof *e->set.places, "the blocks' places");
     for (int b = 1; b < p->n_block; b++) {
         const plan_block *pb = &p->blocks[b];
-        bool stays = pb->left_out;
-        for (int i = 0; i < pb->n_slice; i++)
-            stays = stays || pb->slices[i].tier == NIB_TIER_VRAM;
-        if (stays && !pb->on_gpu && !pb->left_out)
-            return nib_fail(err, NIB_E_USAGE, "plan: %s: the processor computes nothing that is in VRAM",
-                            pb->name);
-        e->set.places[b] = stays ? OFFLOAD_STAYS : pb->on_gpu ? OFFLOAD_COMES : OFFLOAD_IN_PLACE;
+        e->set.places[b] = pb->left_out || has_vram(pb) ? OFFLOAD_STAYS
+                           : pb->on_gpu                 ? OFFLOAD_COMES
+                                                        : OFFLOAD_IN_PLACE;
     }
     return NIB_OK;
 }

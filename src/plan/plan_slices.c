@@ -36,7 +36,7 @@ bool plan_block_recipe(const plan_block *b, char out[PACK_NAME]) {
 
 bool plan_is_of_gpu(const plan *p) {
     bool any = false;
-    for (int b = 0; b < p->n_block; b++)
+    for (int b = 0; p->blocks && b < p->n_block; b++)
         any = any || p->blocks[b].on_gpu;
     return any;
 }
