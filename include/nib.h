@@ -566,8 +566,9 @@ NIB_API nib_status nib_batch_add(nib_batch *batch, const nib_generate_options *o
                                  nib_error *err);
 /* Ends the request with NIB_E_CANCELLED before the next step. No effect if it has ended already. */
 NIB_API void nib_batch_cancel(nib_batch *batch, int64_t id);
-/* Computes one pass. *n_left: requests that have not ended; 0: nothing to do. After an error, for example
- * because weights cannot be read, no answer is lost: call it again. */
+/* Computes one pass, or one of generated rows and one of prompt rows if the back end has different kernels
+ * for them. *n_left: requests that have not ended; 0: nothing to do. After an error, for example because
+ * weights cannot be read, no answer is lost: call it again. */
 NIB_API nib_status nib_batch_step(nib_batch *batch, int32_t *n_left, nib_error *err);
 /* Takes the next request that has ended: its number, its result (the caller clears it) and its status (*err,
  * NULL is fine). False: none. */

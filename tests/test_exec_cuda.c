@@ -1,16 +1,19 @@
 /* The cuda back end on a real GPU against the processor; skipped without one.
  *   test_exec_cuda [PATTERN]: the tests with such names
  *
- * With activations of 16 bits every logit is within 2e-3 of the largest, and greedy tokens are the same. With
- * 8 bits the processor keeps outliers of a row as floats, and the GPU does not: the difference of all logits
- * is within 6 % of them (root mean squares). A row has the same bits alone and among few others.
+ * Generated rows: with activations of 16 bits every logit is within 2e-3 of the largest, and greedy tokens
+ * are the same. With 8 bits the processor keeps outliers of a row as floats, and the GPU does not: the
+ * difference of all logits is within 6 % of them (root mean squares).
  *
- * Where the device multiplies many rows together (cuda_kernels.wide_from), it takes activations as halves,
- * whatever their bits are elsewhere: such rows have bits of their own, the same in whatever company as large.
- * Beside activations of 16 bits the difference of all logits is within WIDE_ALL of them. */
+ * Where the device has kernels for prompts (cuda_kernels.has_wide), these take activations as halves,
+ * whatever their bits are elsewhere, so rows of prompts have bits of their own. Beside activations of 16 bits
+ * the difference of all logits is within WIDE_ALL of them.
+ *
+ * A row of either kind has the same bits alone and in whatever company. */
 #include "kernels/cuda_load.h"
 #include "support/answers.h"
 #include "support/archs.h"
+#include "support/company.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/skip.h"
@@ -36,7 +39,7 @@ static const tiny_shape small = {TYPE_Q8_0, 2, 256, 384, 4, 2, N_VOCAB, N_CTX, t
 
 /* false: the GPU's kernels do not have what the model needs. */
 static bool logits_by(const char *name, const char *path, nib_engine_options o, const plan *p, int n,
-                      logits_rows *out) {
+                      bool generated, logits_rows *out) {
     nib_engine *e = NULL;
     nib_error err = {0};
     int32_t tokens[N_TOKEN];
@@ -48,7 +51,7 @@ static bool logits_by(const char *name, const char *path, nib_engine_options o, 
     if (status != NIB_OK)
         fail_msg("%s on %s: %s", path, name, err.message);
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
-    *out = logits_of(e, tokens, n);
+    *out = generated ? logits_generated(e, tokens, n, (int)o.n_batch) : logits_of(e, tokens, n);
     nib_engine_close(e);
     return true;
 }
@@ -73,15 +76,15 @@ static distance distance_of(const logits_rows *is, const logits_rows *should) {
     return (distance){worst / largest, sqrt(sum / of)};
 }
 
-static int64_t wide_from; /* 0: the device does not have it */
+static bool has_wide;
 
 static bool compare(const char *path, nib_engine_options o, const plan *p, int n, const char *what) {
     for (int bits = 8; bits <= 16; bits += 8) {
         logits_rows cpu, cuda;
         o.activation = bits;
-        if (!logits_by("cuda", path, o, p, n, &cuda))
+        if (!logits_by("cuda", path, o, p, n, true, &cuda))
             return false;
-        logits_by("cpu", path, o, p, n, &cpu);
+        logits_by("cpu", path, o, p, n, false, &cpu);
         const distance d = distance_of(&cuda, &cpu);
         printf("%s, %s, %d bits: worst %.2e of the largest, all %.2e\n", path, what, bits, d.worst, d.all);
         if (bits == 8 ? !(d.all <= 0.06) : !(d.worst <= 2e-3))
@@ -92,16 +95,16 @@ static bool compare(const char *path, nib_engine_options o, const plan *p, int n
     return true;
 }
 
-/* All n rows together, but for the head's. */
+/* As a prompt. */
 static void compare_wide(const char *path, nib_engine_options o, const plan *p, int n, const char *what) {
     logits_rows cpu, cuda;
-    if (!wide_from || n < wide_from)
+    if (!has_wide)
         return;
     o.n_batch = n;
     o.activation = 16;
-    if (!logits_by("cuda", path, o, p, n, &cuda))
+    if (!logits_by("cuda", path, o, p, n, false, &cuda))
         return;
-    logits_by("cpu", path, o, p, n, &cpu);
+    logits_by("cpu", path, o, p, n, false, &cpu);
     const distance d = distance_of(&cuda, &cpu);
     printf("%s, %s, %d rows: worst %.2e of the largest, all %.2e\n", path, what, n, d.worst, d.all);
     if (!(d.all <= WIDE_ALL))
@@ -193,69 +196,110 @@ static void architectures(void **state) {
     assert_true(n >= 70);
 }
 
-static logits_rows rows_by(const char *path, int n_batch, int bits) {
+static logits_rows rows_by(const char *path, int n_batch, int bits, bool generated) {
     logits_rows out;
     nib_engine_options o = engine_usual();
     o.n_batch = n_batch;
     o.activation = bits;
-    assert_true(logits_by("cuda", path, o, NULL, N_TOKEN, &out));
+    assert_true(logits_by("cuda", path, o, NULL, N_TOKEN, generated, &out));
     return out;
 }
 
-/* A row's bits depend on whether it is among many, and on nothing else of the others. */
+/* In passes of any number of rows, of prompts and of generated ones. */
 static void rows_alone_and_together(void **state) {
     (void)state;
-    static const int few[] = {5, 16}, many[] = {150, 75};
+    static const int rows[] = {1, 5, 16, 64, 65, 100, 150};
     tiny_shape shape = small;
     shape.type = TYPE_Q4_0;
     const char *path = tiny_model("rows.gguf", &shape);
     for (int bits = 8; bits <= 16; bits += 8) {
-        logits_rows alone = rows_by(path, 1, bits), wide = rows_by(path, many[0], bits);
-        for (int i = 0; i < 2; i++) {
-            logits_rows is = rows_by(path, few[i], bits);
-            if (memcmp(is.data, alone.data, logits_bytes(&is)) != 0)
-                fail_msg("%d rows together have other bits than one", few[i]);
-            free(is.data);
+        logits_rows alone[2];
+        for (int generated = 0; generated < 2; generated++) {
+            alone[generated] = rows_by(path, rows[0], bits, generated);
+            for (size_t i = 1; i < sizeof rows / sizeof *rows; i++) {
+                logits_rows is = rows_by(path, rows[i], bits, generated);
+                if (memcmp(is.data, alone[generated].data, logits_bytes(&is)) != 0)
+                    fail_msg("%d %s rows together have other bits than one, %d bits", rows[i],
+                             generated ? "generated" : "prompt's", bits);
+                free(is.data);
+            }
         }
-        logits_rows half = rows_by(path, many[1], bits);
-        if (memcmp(half.data, wide.data, logits_bytes(&half)) != 0)
-            fail_msg("%d rows together have other bits than %d", many[1], many[0]);
-        free(half.data);
-        const distance d = distance_of(&wide, &alone);
-        printf("%d rows beside one, %d bits: worst %.2e of the largest, all %.2e\n", many[0], bits, d.worst,
-               d.all);
-        if (wide_from && !(d.all <= (bits == 8 ? 0.06 : WIDE_ALL)))
-            fail_msg("%d rows together are too far from one, %d bits", many[0], bits);
-        if (!wide_from && memcmp(wide.data, alone.data, logits_bytes(&wide)) != 0)
-            fail_msg("%d rows together have other bits than one", many[0]);
-        free(alone.data);
-        free(wide.data);
+        const distance d = distance_of(&alone[0], &alone[1]);
+        printf("rows of a prompt beside generated ones, %d bits: worst %.2e of the largest, all %.2e\n", bits,
+               d.worst, d.all);
+        if (has_wide && !(d.all <= (bits == 8 ? 0.06 : WIDE_ALL)))
+            fail_msg("rows of a prompt are too far from generated ones, %d bits", bits);
+        if (!has_wide && memcmp(alone[0].data, alone[1].data, logits_bytes(&alone[0])) != 0)
+            fail_msg("rows of a prompt have other bits than generated ones");
+        free(alone[0].data);
+        free(alone[1].data);
     }
 }
 
-/* Layers that keep no weights on the GPU: passes of few rows go through some of them on the processor, passes
- * of many go through all of them on the GPU, with the bits that they have when everything is there. */
+/* An answer's tokens and their probabilities. */
+static nib_engine *company_open(const char *path, nib_kv_type kv, int n_batch) {
+    nib_engine_options o = engine_usual();
+    o.backend = "cuda";
+    o.kv_type = kv;
+    o.n_ctx = COMPANY_CTX;
+    o.n_session = 4;
+    o.n_batch = n_batch;
+    return engine_must_open(path, &o, NULL);
+}
+
+static void in_company(void **state) {
+    (void)state;
+    static const nib_kv_type caches[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
+    static const int pieces[] = {512, 7, 64, 100};
+    static company_answer alone, is;
+    int32_t tokens[COMPANY_PROMPT];
+    tiny_shape shape = small;
+    shape.type = TYPE_Q4_0;
+    shape.n_ctx = COMPANY_CTX;
+    const char *path = tiny_model("company.gguf", &shape);
+    for (int kv = 0; kv < 3; kv++)
+        for (int i = 0; i < (kv ? 2 : 4); i++)
+            for (int how = 0; how < COMPANY_COUNT; how++) {
+                nib_engine *e = company_open(path, caches[kv], pieces[i]);
+                company_prompt(e, N_VOCAB, tokens);
+                nib_engine_close(e);
+                e = company_open(path, caches[kv], pieces[i]);
+                company_ask(e, how, tokens, i || how ? &is : &alone);
+                nib_engine_close(e);
+                if ((i || how) && memcmp(&is, &alone, sizeof is) != 0)
+                    fail_msg("an answer %s has other bits than in a session: passes of %d rows, cache %d",
+                             company_names[how], pieces[i], kv);
+            }
+}
+
+/* Layers that keep no weights on the GPU: generated rows go through some of them on the processor, prompts go
+ * through all of them on the GPU, with the bits that they have when everything is there. */
 static void in_place(void **state) {
     (void)state;
-    static const int rows[] = {1, 16, 100, N_TOKEN};
+    static const int rows[] = {1, 16, 40, N_TOKEN};
     tiny_shape shape = small;
     shape.n_layer = 5;
     const char *path = tiny_model("in-place.gguf", &shape);
     for (int i = 0; i < 4; i++) {
         logits_rows part, all;
         nib_engine_options o = engine_usual();
-        o.gpu_layers = 1 + i;
         o.n_batch = rows[i];
-        if (rows[i] < wide_from || !wide_from)
-            assert_true(compare(path, o, NULL, N_TOKEN, "in place"));
         o.activation = 16;
-        logits_by("cuda", path, o, NULL, N_TOKEN, &part);
+        logits_by("cuda", path, o, NULL, N_TOKEN, false, &all);
+        o.gpu_layers = 1 + i;
+        logits_by("cuda", path, o, NULL, N_TOKEN, false, &part);
+        assert_memory_equal(part.data, all.data, logits_bytes(&all));
+        free(part.data);
+        free(all.data);
+        if (rows[i] > 64)
+            continue;
+        assert_true(compare(path, o, NULL, N_TOKEN, "in place"));
+        o.activation = 16;
+        logits_by("cuda", path, o, NULL, N_TOKEN, true, &part);
         o.gpu_layers = 0;
-        logits_by("cuda", path, o, NULL, N_TOKEN, &all);
+        logits_by("cuda", path, o, NULL, N_TOKEN, true, &all);
         const distance d = distance_of(&part, &all);
         printf("%d of 5 layers on the GPU, %d rows: all %.2e\n", 1 + i, rows[i], d.all);
-        if (wide_from && rows[i] == N_TOKEN)
-            assert_memory_equal(part.data, all.data, logits_bytes(&all));
         assert_true(d.all <= WIDE_ALL);
         free(part.data);
         free(all.data);
@@ -333,7 +377,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(formats),        cmocka_unit_test(embeddings),
         cmocka_unit_test(plans),          cmocka_unit_test(greedy_tokens),
         cmocka_unit_test(changed_logits), cmocka_unit_test(rows_alone_and_together),
-        cmocka_unit_test(in_place),       cmocka_unit_test(architectures),
+        cmocka_unit_test(in_company),     cmocka_unit_test(in_place),
+        cmocka_unit_test(architectures),
     };
     const cuda_kernels *kernels;
     cuda_device_info info;
@@ -343,7 +388,7 @@ int main(int argc, char **argv) {
         return cmocka_run_group_tests(none, NULL, NULL);
     }
     if (!kernels->device_open(0, &info))
-        wide_from = kernels->wide_from();
+        has_wide = kernels->has_wide();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
-/* Layers whose weights have no room on the GPU: passes of few rows go through them on the processor, where
- * their weights are, passes of many on the GPU. On a table of kernels without a GPU (support/fakecuda.h),
- * whose bits are the processor's, so logits do not depend on where a layer is computed. What goes wrong on
- * the way (the residual stream, keys and values that move, caps) changes them. */
+/* Layers whose weights have no room on the GPU: generated rows go through them on the processor, where their
+ * weights are, prompts on the GPU. On a table of kernels without a GPU (support/fakecuda.h), whose bits are
+ * the processor's for generated rows and others for prompts, so logits do not depend on where a layer is
+ * computed. What goes wrong on the way (the residual stream, keys and values that move, caps, a row that
+ * takes the other way) changes them. */
 #include "kernels/cuda_load.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -22,6 +23,7 @@ enum { N_VOCAB = 512, N_CTX = 320, MEMORY = 1 << 28, N_LAYER = 5, N_SESSION = 3 
 static const tiny_shape small = {TYPE_Q8_0, N_LAYER, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
 
 static nib_kv_type kv_type = NIB_KV_F16;
+static int32_t n_sequence = N_SESSION;
 
 static nib_engine_options under(uint64_t vram) {
     nib_engine_options o = engine_usual();
@@ -29,6 +31,7 @@ static nib_engine_options under(uint64_t vram) {
     o.kv_type = kv_type;
     o.n_ctx = N_CTX;
     o.n_session = N_SESSION;
+    o.n_sequence = n_sequence;
     o.n_batch = 110;
     o.vram = vram;
     return o;
@@ -37,6 +40,7 @@ static nib_engine_options under(uint64_t vram) {
 static nib_engine *must_open(const char *path, uint64_t vram) {
     const nib_engine_options o = under(vram);
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    fake_cuda_prompts_differ(true);
     return engine_must_open(path, &o, NULL);
 }
 
@@ -181,6 +185,24 @@ static void a_batch(void **state) {
     }
 }
 
+/* Where more sequences may decode together than the processor serves before the link would, none of the
+ * layers is its own: all come, for one sequence too. */
+static void many_sequences(void **state) {
+    (void)state;
+    const char *path = tiny_model("in-place-many.gguf", &small);
+    static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
+    long moved, replayed;
+    uint64_t all;
+    walk(path, NIB_AUTO, whole[0], &moved, &replayed);
+    n_sequence = 65;
+    const uint64_t least = least_vram(path, &all);
+    walk(path, least, part[0], &moved, &replayed);
+    assert_true(least < all);
+    assert_int_equal(moved, 0);
+    assert_memory_equal(whole, part, sizeof whole);
+    n_sequence = N_SESSION;
+}
+
 /* Under a cap on RAM that the model does not fit: what stays on the GPU comes from disk once. */
 static void from_disk_once(void **state) {
     (void)state;
@@ -273,11 +295,9 @@ static void a_lost_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sequence),
-        cmocka_unit_test(codes_stay),
-        cmocka_unit_test(a_batch),
-        cmocka_unit_test(from_disk_once),
-        cmocka_unit_test(engines_share_the_driver),
+        cmocka_unit_test(a_sequence),     cmocka_unit_test(codes_stay),
+        cmocka_unit_test(a_batch),        cmocka_unit_test(many_sequences),
+        cmocka_unit_test(from_disk_once), cmocka_unit_test(engines_share_the_driver),
         cmocka_unit_test(a_lost_device),
     };
     setenv("NIBBLE_ISA", "ref", 1);

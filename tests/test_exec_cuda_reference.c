@@ -1,7 +1,7 @@
 /* The cuda back end on the scalar reference instead of a GPU (support/fakecuda.h): everything around the
  * kernels is proven here, on every machine. Logits have the bits of the check back end, for the architectures
- * whose ops it has, formats, precisions, passes of any number of rows, batches with common prefixes, weights
- * from disk; what it cannot do is refused and named. */
+ * whose ops it has, formats, precisions, passes of any number of rows of prompts and of generated ones,
+ * batches with common prefixes, weights from disk; what it cannot do is refused and named. */
 #include "base/mem.h"
 #include "kernels/cuda_load.h"
 #include "support/answers.h"
@@ -35,30 +35,34 @@ static void fake_is_at_rest(void) {
 
 /* ---- the same bits ---- */
 
+typedef enum rows_as { PROMPT, GENERATED, WITHOUT_WIDE, N_ROWS_AS } rows_as;
+
 static nib_status logits_by(const char *name, const char *path, nib_engine_options o, const engine_want *want,
-                            int n, logits_rows *out, nib_error *err) {
+                            int n, rows_as as, logits_rows *out, nib_error *err) {
     nib_engine *e = NULL;
     int32_t tokens[N_TOKEN];
     o.backend = name;
     o.kv_type = o.kv_type ? o.kv_type : NIB_KV_F16;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    if (as == WITHOUT_WIDE)
+        fake_cuda_without_wide();
     NIB_TRY(engine_open(path, &o, want, &e, err));
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
-    *out = logits_of(e, tokens, n);
+    *out = as == GENERATED ? logits_generated(e, tokens, n, (int)o.n_batch) : logits_of(e, tokens, n);
     nib_engine_close(e);
     fake_is_at_rest();
     return NIB_OK;
 }
 
 /* false: the cuda back end refuses the model. */
-static bool same(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
-                 const char *what) {
+static bool same_as(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
+                    rows_as as, const char *what) {
     logits_rows check, cuda;
     nib_error err = {0};
-    const nib_status status = logits_by("cuda", path, *o, want, n, &cuda, &err);
+    const nib_status status = logits_by("cuda", path, *o, want, n, as, &cuda, &err);
     if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end cannot do "))
         return false;
-    if (status != NIB_OK || logits_by("check", path, *o, want, n, &check, &err) != NIB_OK)
+    if (status != NIB_OK || logits_by("check", path, *o, want, n, PROMPT, &check, &err) != NIB_OK)
         fail_msg("%s, %s: %s", path, what, err.message);
     assert_int_equal(logits_bytes(&check), logits_bytes(&cuda));
     assert_true(isfinite(cuda.data[0]));
@@ -70,6 +74,15 @@ static bool same(const char *path, const nib_engine_options *o, const engine_wan
     }
     free(check.data);
     free(cuda.data);
+    return true;
+}
+
+/* As a prompt, as generated rows, and on a device without kernels for prompts. */
+static bool same(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
+                 const char *what) {
+    for (int as = 0; as < N_ROWS_AS - SANITIZED; as++)
+        if (!same_as(path, o, want, n, exact, (rows_as)as, what))
+            return false;
     return true;
 }
 
@@ -363,8 +376,8 @@ static void blocks_come_when_not_all_stay(void **state) {
     }
 }
 
-/* Of one row: what each launch leaves is taken by the product behind it, all but the first of a token, and of
- * the first token within a block alone: what the next one needs is not there yet. */
+/* Of one generated row: what each launch leaves is taken by the product behind it, all but the first of a
+ * token, and of the first token within a block alone: what the next one needs is not there yet. */
 static void codes_are_left(void **state) {
     (void)state;
     enum { TOKENS = 3 };
@@ -375,7 +388,7 @@ static void codes_are_left(void **state) {
     o.backend = "cuda";
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     nib_engine *e = engine_must_open(tiny_model("codes.gguf", &shape), &o, NULL);
-    free(logits_of(e, (const int32_t[]){1, 2, 3}, TOKENS).data);
+    free(logits_generated(e, (const int32_t[]){1, 2, 3}, TOKENS, 1).data);
     assert_int_equal(fake_cuda_taken(), TOKENS * 4 * shape.n_layer - shape.n_layer);
     nib_engine_close(e);
     fake_is_at_rest();
@@ -404,7 +417,7 @@ static void tokens_are_replayed(void **state) {
         o.backend = "cuda";
         cuda_load_with(fake_cuda(MEMORY, 0, 0));
         e = engine_must_open(path, &o, NULL);
-        logits_rows replayed = logits_of(e, tokens, TOKENS);
+        logits_rows replayed = logits_generated(e, tokens, TOKENS, 1);
         const long all = fake_cuda_replayed();
         assert_memory_equal(plain.data, replayed.data, logits_bytes(&plain));
         assert_true(all > 0 && all % (TOKENS - 2) == 0 && all / (TOKENS - 2) >= 5 * small.n_layer);
@@ -414,21 +427,28 @@ static void tokens_are_replayed(void **state) {
     }
 }
 
-/* All rows of a prompt go through a block together, and where that is so attention takes them as one. */
+/* All rows of a prompt go through a block together, and attention takes those of a sequence as one, however
+ * few they are; of the last layer only what keys and values need. Generated rows never do. */
 static void prompts_are_wide(void **state) {
     (void)state;
-    nib_engine_options o = engine_usual();
+    static const int rows[] = {100, 7, 1};
     int32_t tokens[N_TOKEN];
-    o.backend = "cuda";
-    o.n_batch = 100;
-    cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    nib_engine *e = engine_must_open(tiny_model("wide.gguf", &small), &o, NULL);
     logits_tokens(tokens, N_TOKEN, N_VOCAB, 3);
-    free(logits_of(e, tokens, N_TOKEN).data);
-    assert_true(fake_cuda_prompt() >= small.n_layer * N_TOKEN);
-    assert_true(fake_cuda_wide() >= 4 * small.n_layer * N_TOKEN);
-    nib_engine_close(e);
-    fake_is_at_rest();
+    for (int i = 0; i < 3; i++) {
+        nib_engine_options o = engine_usual();
+        o.backend = "cuda";
+        o.n_batch = rows[i];
+        cuda_load_with(fake_cuda(MEMORY, 0, 0));
+        nib_engine *e = engine_must_open(tiny_model("wide.gguf", &small), &o, NULL);
+        free(logits_of(e, tokens, N_TOKEN).data);
+        assert_int_equal(fake_cuda_prompt(), small.n_layer * N_TOKEN);
+        assert_int_equal(fake_cuda_wide(), (4 * (small.n_layer - 1) + 1) * N_TOKEN);
+        free(logits_generated(e, tokens, N_TOKEN, rows[i]).data);
+        assert_int_equal(fake_cuda_prompt(), small.n_layer * N_TOKEN);
+        assert_int_equal(fake_cuda_wide(), (4 * (small.n_layer - 1) + 1) * N_TOKEN);
+        nib_engine_close(e);
+        fake_is_at_rest();
+    }
 }
 
 static void auto_finds_it(void **state) {

@@ -275,7 +275,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_format), cmocka_unit_test(sums),
                                        cmocka_unit_test(many_outputs), cmocka_unit_test(sizes),
                                        cmocka_unit_test(prompts)};
-    if (gpu_open(argc, argv) && cuda->wide_from())
+    if (gpu_open(argc, argv) && cuda->has_wide())
         return cmocka_run_group_tests(tests, NULL, NULL);
     return gpu_missing();
 }

@@ -144,6 +144,33 @@ static void as_much_as_fits_stays(void **state) {
     assert_true(offload_whole(&q) == ALL + q.driver);
 }
 
+static int n_in_place(const offload_question *q, int64_t *max_rows) {
+    const plan_rates r = usual();
+    offload_split s;
+    nib_error err = {0};
+    if (offload_split_make(q, &r, &s, &err))
+        fail_msg("%s", err.message);
+    const int n = s.n_in_place;
+    assert_true(s.n_away > 0);
+    *max_rows = s.max_rows;
+    offload_split_clear(&s);
+    return n;
+}
+
+static void many_sequences_leave_no_layer_in_place(void **state) {
+    (void)state;
+    offload_block blocks[N_BLOCK];
+    offload_question q = question(blocks, 60 * MIB);
+    int64_t max, again;
+    const int n = n_in_place(&q, &max);
+    assert_true(n > 0 && max > 1 && max < 64);
+    q.n_sequence = (int)max;
+    assert_int_equal(n_in_place(&q, &again), n);
+    assert_true(again == max);
+    q.n_sequence++;
+    assert_int_equal(n_in_place(&q, &again), 0);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     (void)state;
     const plan_rates r = usual();
@@ -194,6 +221,7 @@ int main(void) {
         cmocka_unit_test(one_of_them),
         cmocka_unit_test(more_activation_bits_take_longer),
         cmocka_unit_test(as_much_as_fits_stays),
+        cmocka_unit_test(many_sequences_leave_no_layer_in_place),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),
     };

@@ -197,8 +197,8 @@ static void print_gpu(const terminal *s, const json_t *gpu) {
     if (n_here)
         terminal_line(
             s,
-            "             the processor computes %lld in passes of up to %lld rows; longer ones bring them "
-            "too",
+            "             the processor computes %lld for generated rows, of up to %lld sequences together; "
+            "for prompts they come too",
             n_here, field_int(gpu, "few_rows"));
     if (field_bytes(gpu, "kv_in_ram"))
         snprintf(also, sizeof also, " (and %s in RAM)", num_format_size(field_bytes(gpu, "kv_in_ram"), ram));

@@ -135,6 +135,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .sliced = e->asked.bf16_tiles,
                        .kv_type = e->set.kv_type,
                        .k_chunk = e->set.k_chunk,
+                       .n_sequence = e->set.n_sequence,
                        .residuals = e->residuals};
     for (int b = 0; e->set.act_bits && b < model_n_block(e->m); b++)
         s.a16 = s.a16 || e->set.act_bits[b] == 16;

@@ -48,6 +48,7 @@ typedef struct backend_setup {
     bool sliced;                   /* float weights by slices (linear_args.sliced), if supported */
     type_id kv_type;               /* of keys and values, with which n_kept was computed */
     int64_t k_chunk;               /* of residuals; 0: none */
+    int n_sequence;                /* maximum number of sequences that decode together; 0: one */
     const residual_use *residuals; /* with k_chunk, unless only sizes are computed; else NULL */
     const policy *kernels;         /* the kernel map; NULL: none */
     const plan_rates *rates; /* of this machine, if the host computes some layers for the device; else NULL */
@@ -73,6 +74,7 @@ typedef struct backend_pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows. Their kv_tables have
                                 pages for the rows, of the back end's device */
     int n_segment;
+    bool generated; /* with backend.by_role: all rows are generated or proposed tokens; else prompt rows */
     int64_t n_head; /* maximum rows of logits of one run */
     float *logits;  /* host memory [n_vocab] for the logits of the only row that has any; NULL: they are read
                        by  read_logits */
@@ -170,7 +172,12 @@ struct backend {
     const offload_split *split;    /* the same, decided */
     uint64_t kept[NIB_N_TIER];     /* with split: the part of rows.n_kept on each tier */
     device_pages *blocks;          /* where weights are acquired; NULL: in host memory */
-    backend_rows rows;             /* as reserved */
+    /* Prompt rows and generated rows (backend_pass.generated) have different kernels. The last bits of a row
+     * depend on which of the two it is, and on no other row. False: all rows have the same bits, and a pass
+     * may have rows of both kinds. Like `split`, decided when memory is first reserved. */
+    bool by_role;
+    int64_t max_generated; /* by_role: maximum rows of a pass of generated rows; 0: as of any pass */
+    backend_rows rows;     /* as reserved */
 };
 
 extern const backend_kind backend_cpu, backend_check, backend_cuda;

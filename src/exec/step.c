@@ -109,6 +109,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
     const backend_pass now = {.segments = p->segments,
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
+                              .generated = p->generated,
                               .logits = p->logits,
                               .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->order &&
                                        !p->apart && p->first_block == 0 && p->end_block == 0,

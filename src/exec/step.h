@@ -34,7 +34,8 @@ typedef struct pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the back end's
                                 n_pass rows together */
     int n_segment;
-    bool apart; /* no visit has rows of two segments, because they share one KV cache */
+    bool generated; /* its rows are generated (backend.by_role); else prompt rows, also in measurements */
+    bool apart;     /* no visit has rows of two segments, because they share one KV cache */
     /* A stage of the model: blocks [first_block, end_block). The input of the first is the residual stream
      * written by enter(), or left by the stage before. end_block 0: to the head. */
     int first_block, end_block;

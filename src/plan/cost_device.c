@@ -106,25 +106,17 @@ static device_work work_of(const plan_question *q, const plan_decision *d) {
 
 static double seconds_of_pass(const plan_question *q, const plan_decision *d, double rows, double done) {
     const plan_rates *r = &q->rates;
-    const bool in_place = q->split->n_in_place && rows <= (double)q->split->max_rows;
-    double gpu = 0, cpu = 0, link = 0;
+    double gpu = 0, link = 0;
     for (int b = 1; b < q->n_block; b++) {
         const plan_block_facts *f = &q->blocks[b];
         const double macs = f->is_layer ? (double)f->macs : 0;
         if (d->choice[b] < 0)
             continue;
-        if (in_place && q->split->place[b] == OFFLOAD_IN_PLACE) {
-            cpu += plan_block_seconds(q, b, d->choice[b], d->activation[b]) +
-                   (rows - 1) * macs / r->many_rows[f->choices[d->choice[b]].bits];
-            continue;
-        }
         gpu += NUM_MAX(bytes_of(q, b) / r->vram_read, rows * macs / (r->vram_macs * LAYER_SHARE)) +
                launches(q, b);
         link += is_away(q, b) ? bytes_of(q, b) / r->link : 0;
     }
     gpu += rows * (done + rows / 2) * (double)q->attention_macs / (r->vram_macs * ATTENTION_SHARE);
-    if (in_place)
-        return NUM_MAX(gpu + cpu, link);
     return NUM_MAX(gpu, link) + APART * NUM_MIN(gpu, link);
 }
 

@@ -121,7 +121,7 @@ static bool try(const offload_question *q, const plan_rates *r, int n_stay, bool
     if (n_layer > 0 && !q->one_cache)
         offload_choose(r, &q->each, n_layer, q->max_rows, &chosen);
     s->max_rows = chosen.max_rows;
-    const int n_here = chosen.max_rows > 0 ? n_layer - chosen.n_come : 0;
+    const int n_here = chosen.max_rows >= NUM_MAX(q->n_sequence, 1) ? n_layer - chosen.n_come : 0;
     offload_place_all(n_all, n_stay, n_layer - n_here, s->place + 1);
     s->place[q->n_block - 1] = head ? OFFLOAD_STAYS : OFFLOAD_COMES;
     place_embedding(s);

@@ -1,8 +1,9 @@
-/* offload.h - what a GPU keeps, and what becomes of layers whose weights have no room there. A pass of few
- * rows is limited by how fast weights are read: some layers are computed by the processor where they are, and
- * meanwhile others come over the link, so that memory and link are both at work. A pass of many rows is
- * limited by products: all of them come. Pure: a plan and the back end ask the same function with the same
- * facts. */
+/* offload.h - what a GPU keeps, and what becomes of layers whose weights have no room there. A pass of
+ * generated rows is limited by how fast weights are read: some layers are computed by the processor where
+ * they are, and meanwhile others come over the link, so that memory and link are both at work. For prompt
+ * rows all of them come, however few rows there are: a row's bits do not depend on the number of others. No
+ * layer is in place where more sequences may decode together than the processor has done with before the link
+ * has brought all layers. Pure: a plan and the back end ask the same function with the same facts. */
 #ifndef NIB_PLAN_OFFLOAD_H
 #define NIB_PLAN_OFFLOAD_H
 
@@ -20,7 +21,7 @@ typedef struct offload_layer {
 
 typedef struct offload {
     int n_come;       /* of the layers, those that come for every pass; the others are computed in place */
-    int64_t max_rows; /* of a pass that computes in place, at most; more: all come. 0: none does */
+    int64_t max_rows; /* that the processor has done with before the link has brought all of them */
     double seconds;   /* of one row through all these layers */
 } offload;
 
@@ -30,12 +31,12 @@ void offload_choose(const struct plan_rates *r, const offload_layer *each, int n
 typedef enum offload_place {
     OFFLOAD_STAYS,   /* on the GPU */
     OFFLOAD_COMES,   /* for every pass */
-    OFFLOAD_IN_PLACE /* computed by the processor in passes of few rows; in others it comes */
+    OFFLOAD_IN_PLACE /* computed by the processor in passes of generated rows; for prompts it comes */
 } offload_place;
 
 /* Each layer's place, into out[n_layer]; n_stay + n_come <= n_layer. Layers that come stand evenly among
  * those that are computed meanwhile; behind each of them, where the GPU has the pass anyway, stands its share
- * of those that stay: so the link has work in passes of many rows too. */
+ * of those that stay: so the link has work in passes of prompts too. */
 void offload_place_all(int n_layer, int n_stay, int n_come, offload_place *out);
 
 /* ---- the whole decision ---- */
@@ -70,6 +71,7 @@ typedef struct offload_question {
     uint64_t session;            /* bytes of sequences beside their pages */
     int max_layers;              /* that keep their weights on the GPU, at most; 0: as many as fit */
     int64_t max_rows;            /* of a pass that the processor has room for */
+    int n_sequence;              /* that may decode together, at most; 0: one */
     bool one_cache;              /* a sequence's keys and values are in one place, so no layer is computed in
                                     place */
     const offload_place *places; /* [n_block], a plan's, which is obeyed; NULL: decide */
@@ -79,7 +81,7 @@ typedef struct offload_split {
     offload_place *place; /* [n_block]; of the embedding: in place where the first layer is */
     int n_block;
     int n_away, n_in_place;   /* blocks that do not stay; layers of them that are computed in place */
-    int64_t max_rows;         /* of a pass that computes in place; 0: none does */
+    int64_t max_rows;         /* sequences that may decode together for layers to be in place; 0: none */
     uint64_t stay, slot;      /* bytes of weights that stay, of one of the slots for the others */
     uint64_t caches;          /* of a page of keys and values, on the GPU */
     uint64_t on_host;         /* of a page, in host memory: of layers that are computed in place */

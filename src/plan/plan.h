@@ -92,7 +92,7 @@ typedef struct plan_device {
     uint64_t activations;
     uint64_t kv_in_ram;             /* bytes of keys and values of layers that the processor computes */
     int n_stay, n_come, n_in_place; /* blocks but the embedding */
-    int64_t few_rows;               /* passes of at most so many rows are computed in place; others come */
+    int64_t few_rows;               /* sequences that may decode together for layers to be in place */
     uint64_t whole;                 /* bytes of VRAM with which all blocks stay */
 } plan_device;
 

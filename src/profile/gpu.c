@@ -101,7 +101,7 @@ static int multiply_once(gpu_job *j, void *user) {
 
 /* Of zeros, which take as long as other numbers. */
 static int multiply(gpu_job *j, double *best) {
-    const bool wide = j->k->wide_from() > 0;
+    const bool wide = j->k->has_wide();
     const int64_t n = (int64_t)OUTPUTS_EACH * NUM_MAX(j->info.n_sm, 1) / PACK_PANEL * PACK_PANEL;
     cuda_linear a = {.n_w = 1, .n_row = wide ? ROWS : CUDA_MAX_ROWS, .ldx = LENGTH, .ldy = {n}};
     uint64_t bytes = 0;

@@ -245,9 +245,9 @@ int trial_cuda_units(const trial_cuda *t, dpr_unit out[DPR_MAX_UNIT]) {
 
 /* Rows for the widest bucket that something can compute. */
 static nib_status take_rows(trial_cuda *t, nib_error *err) {
-    const int64_t most = t->k->wide_from() ? trial_rows_of(POLICY_BUCKETS - 1) : CUDA_MAX_ROWS;
+    const int64_t most = t->k->has_wide() ? trial_rows_of(POLICY_BUCKETS - 1) : CUDA_MAX_ROWS;
     const int64_t k = t->shape.k, n_x = most * k;
-    const size_t wide = t->k->wide_from() ? t->k->wide_scratch(most, k) : 0;
+    const size_t wide = t->k->has_wide() ? t->k->wide_scratch(most, k) : 0;
     float *x = mem_array((size_t)n_x, sizeof *x);
     if (!x)
         return nib_fail_nomem(err, (size_t)n_x * sizeof *x, "timing kernels");

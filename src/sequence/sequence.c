@@ -11,6 +11,7 @@ nib_status sequence_open(sequence *s, const sequence_memory *to, int64_t n_ctx, 
     NIB_TRY(kv_table_open(&s->kv, to->pages, to->layout, to->device, to->ledger, n_ctx, reserved, err));
     s->m = layout_model(to->layout);
     s->n_ctx = n_ctx;
+    s->n_shared = INT64_MAX;
     s->tokens = tokens;
     return NIB_OK;
 }
@@ -53,20 +54,26 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
     memmove(s->tokens + s->n, tokens + s->n, (size_t)(n_token - s->n) * sizeof *tokens);
     s->n_token = n_token;
     truncate_cache(s, extends);
-    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, n_reuse);
+    if (s->n <= s->n_shared)
+        s->n_shared = INT64_MAX;
+    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, NUM_MIN(n_reuse, s->n_shared));
     note_length(s);
 }
 
 void sequence_adopt(sequence *s) {
-    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, s->n_token - 1);
+    s->n = kv_table_adopt(&s->kv, s->tokens, s->n, NUM_MIN(s->n_token - 1, s->n_shared));
     note_length(s);
 }
 
 bool sequence_load(sequence *s, kv_disk *from, int64_t n_page) {
     bool more;
-    s->n = kv_table_load(&s->kv, from, s->tokens, s->n, s->n_token - 1, n_page, &more);
+    s->n = kv_table_load(&s->kv, from, s->tokens, s->n, NUM_MIN(s->n_token - 1, s->n_shared), n_page, &more);
     note_length(s);
     return more;
+}
+
+void sequence_generates(sequence *s, int64_t n) {
+    s->n_shared = NUM_MIN(s->n_shared, n);
 }
 
 void sequence_add(sequence *s, int32_t token) {
@@ -103,6 +110,8 @@ segment sequence_rows(sequence *s, int64_t row, int64_t n_row, int64_t head_row)
 }
 
 void sequence_advance(sequence *s, int64_t n_row) {
-    kv_table_learn(&s->kv, s->tokens, s->n, s->n + n_row);
+    const int64_t end = NUM_MIN(s->n + n_row, s->n_shared);
+    if (end > s->n)
+        kv_table_learn(&s->kv, s->tokens, s->n, end);
     s->n += n_row;
 }

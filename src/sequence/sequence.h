@@ -25,6 +25,10 @@ typedef struct sequence {
     int32_t *tokens; /* [n_ctx], borrowed */
     int64_t n_token, n;
     int64_t longest; /* n_token in the passes that the table comes from, at most */
+    /* Pages are shared with other sequences up to this position. Rows after it are generated, and the back
+     * end has other kernels for them than for prompt rows (backend.by_role): as prompt rows of another
+     * sequence the same tokens have other bits. */
+    int64_t n_shared;
 } sequence;
 
 /* tokens: [n_ctx]. reserved: as kv_table_open has it. */
@@ -42,6 +46,8 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
 void sequence_adopt(sequence *s);
 /* The same from disk, at most n_page pages. True: there may be others. */
 bool sequence_load(sequence *s, kv_disk *from, int64_t n_page);
+/* Rows from position n on are generated ones, of a back end with backend.by_role. */
+void sequence_generates(sequence *s, int64_t n);
 /* Appends one token, which is not computed; n_token < n_ctx. */
 void sequence_add(sequence *s, int32_t token);
 /* The same with n proposed tokens: rows of the next pass, removed after it. n_token + n <= n_ctx. */

@@ -30,11 +30,12 @@ typedef struct request_list {
 typedef struct slot {
     sequence of;
     generation g;
-    request *r;     /* NULL: the slot is free */
-    int64_t n_page; /* that it may refer to */
-    bool paused;    /* it has none, and has to wait for them */
-    int64_t n_row;  /* in the step that is computed */
-    double served;  /* of its client, when this step began */
+    request *r;       /* NULL: the slot is free */
+    int64_t n_page;   /* that it may refer to */
+    bool paused;      /* it has none, and has to wait for them */
+    int64_t n_row;    /* in the step that is computed */
+    int64_t head_row; /* of them, the first one whose logits are wanted */
+    double served;    /* of its client, when this step began */
     draft draft;
     int64_t n_fed; /* rows of this step whose logits gave a token */
     bool follows;  /* the next row of this step is the drawn token */
@@ -52,24 +53,31 @@ struct nib_batch {
     draft_cost cost;
     draft_model *draft_model; /* NULL: no draft model */
     prefill_budget prefill;
-    double latency_s;  /* target of a step with running answers; 0: none */
-    fairness fairness; /* under the lock */
-    int64_t n_decode;  /* rows of answers in this step */
-    int32_t n_best;    /* number of a row's largest logits that this step's answers read; 0: all */
-    bool optimistic;   /* optimistic admission: before all pages that a request may need are free */
-    uint64_t n_paused; /* preempted answers; under the lock */
-    bool decodes;      /* no prompt has rows in this step */
+    double latency_s;    /* target of a step with running answers; 0: none */
+    fairness fairness;   /* under the lock */
+    int64_t n_decode;    /* rows of answers in this step, and last rows of prompts */
+    int64_t n_generated; /* by_role: generated rows of this step */
+    int32_t n_best;      /* number of a row's largest logits that this step's answers read; 0: all */
+    bool optimistic;     /* optimistic admission: before all pages that a request may need are free */
+    uint64_t n_paused;   /* preempted answers; under the lock */
+    bool decodes;        /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
     int64_t n_page, n_page_free;  /* reserved; of those, nobody may need */
     int32_t n_slot;
     slot *slots;          /* [n_slot] */
     slot **order;         /* [n_slot]: those with rows in this step, as their segments are */
-    segment *segments;    /* [n_slot] */
+    segment *segments;    /* [n_slot], as `order` */
+    int first;            /* in both, of the pass that is computed */
     tier_region memory;   /* the slots' tokens */
     pthread_mutex_t lock; /* of the lists, and of which slot has which request */
     request_list queue, done;
     int64_t last_id;
 };
+
+/* Prompts and generated rows are passes of their own (backend.by_role). */
+static inline bool batch_by_role(const nib_batch *b) {
+    return b->on.step->backend->by_role;
+}
 
 /* ---- batch_requests.c ---- */
 void batch_append(request_list *list, request *r);

@@ -62,6 +62,8 @@ static void admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
         return;
     }
     sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
+    if (batch_by_role(b))
+        sequence_generates(&s->of, (int64_t)r->options.n_prompt);
     s->loads = b->disk != NULL;
     draft_begin(&s->draft);
 }

@@ -1,17 +1,41 @@
-/* batch_step.c - one step of a batch: selects the rows to compute, and samples the tokens. */
+/* batch_step.c - one step of a batch: selects the rows to compute, and samples the tokens.
+ *
+ * A step is one pass. If the back end has different kernels for prompt rows and generated rows
+ * (backend.by_role), it is a pass of the generated rows and then a pass of the prompt rows. The position of a
+ * row decides which it is: rows after the request's prompt are generated ones, also when they are computed
+ * again after a pause. */
 #include "session/batch_parts.h"
 
 #include <string.h>
 
 enum { LOAD_PAGES = 16 /* read from disk for one sequence in one step, while others wait for it */ };
 
+static int64_t n_prompt_of(const slot *s) {
+    return (int64_t)s->r->options.n_prompt;
+}
+
+/* Whether its next row is behind its prompt. */
+static bool generates(const slot *s) {
+    return s->of.n >= n_prompt_of(s);
+}
+
+/* Rows that there is room for in a pass like the slot's. */
+static int64_t room_of(const nib_batch *b, const slot *s) {
+    const backend *by = b->on.step->backend;
+    const int64_t max = by->max_generated ? by->max_generated : by->rows.n_pass;
+    return by->by_role && generates(s) ? max - b->n_generated : by->rows.n_pass;
+}
+
 /* Rows of slot s join the step; logits of the last one when it is the sequence's. */
 static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_t n_max) {
-    s->n_row = NUM_MIN(s->of.n_token - s->of.n, n_max);
+    s->n_row = NUM_MIN(s->of.n_token - s->of.n, NUM_MIN(n_max, room_of(b, s)));
+    if (batch_by_role(b) && generates(s))
+        b->n_generated += s->n_row;
+    else if (batch_by_role(b))
+        s->n_row = NUM_MIN(s->n_row, n_prompt_of(s) - s->of.n);
     s->draft.n = s->n_fed = 0;
     s->follows = true;
-    const bool last = s->of.n + s->n_row == s->of.n_token;
-    b->segments[*n_segment] = sequence_rows(&s->of, *row, s->n_row, s->n_row - (last ? 1 : 0));
+    s->head_row = s->n_row - (s->of.n + s->n_row == s->of.n_token ? 1 : 0);
     b->order[(*n_segment)++] = s;
     *row += s->n_row;
     if (s->r->begun == 0)
@@ -24,9 +48,9 @@ static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_
  * it. */
 static bool is_computed_for(const nib_batch *b, const slot *s, int n_segment) {
     const int64_t need = (s->of.n / KV_BLOCK + 1) * KV_BLOCK;
-    for (int i = 0; i < n_segment && need < s->of.n_token; i++) {
+    for (int i = 0; i < n_segment && need < s->of.n_token && need <= s->of.n_shared; i++) {
         const sequence *other = &b->order[i]->of;
-        if (other->n_token > need && other->n < need &&
+        if (other->n_token > need && other->n < need && need <= other->n_shared &&
             !memcmp(other->tokens, s->of.tokens, (size_t)need * sizeof *other->tokens))
             return true;
     }
@@ -43,8 +67,8 @@ static slot *next_prompt(nib_batch *b, int n_segment) {
     slot *next = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
-        if (s->r && !s->paused && s->n_row == 0 && !s->loads && (!next || is_before(s, next)) &&
-            !is_computed_for(b, s, n_segment))
+        if (s->r && !s->paused && s->n_row == 0 && !s->loads && room_of(b, s) > 0 &&
+            (!next || is_before(s, next)) && !is_computed_for(b, s, n_segment))
             next = s;
     }
     return next;
@@ -82,19 +106,20 @@ static nib_status ask_model(nib_batch *b, slot *s, draft_pass *p, nib_error *err
 
 /* Rows of tokens that may follow, for sequences that decode, when there is no prompt to compute. */
 static nib_status add_drafts(nib_batch *b, int n_segment, nib_error *err) {
-    const int64_t n_pass = b->on.step->backend->rows.n_pass;
-    int64_t row = 0;
     draft_pass p = {.n_row = n_segment, .n_token = n_segment};
-    for (int i = 0; i < n_segment; i++, row += b->order[i - 1]->n_row) {
+    for (int i = 0; i < n_segment; i++) {
         slot *s = b->order[i];
         const int64_t end = batch_positions_of(b, &s->r->options);
-        propose(b, s, sequence_can_propose(&s->of, NUM_MIN(b->n_draft, n_pass - p.n_row), end), &p);
+        const int64_t room = NUM_MIN(b->on.step->backend->rows.n_pass - p.n_row, room_of(b, s));
+        if (batch_by_role(b) && !generates(s)) /* the last row of a prompt */
+            continue;
+        propose(b, s, sequence_can_propose(&s->of, NUM_MIN(b->n_draft, room), end), &p);
         p.n_token += draft_choose(&s->draft, &b->cost, b->n_draft_min, &p);
         NIB_TRY(ask_model(b, s, &p, err));
         sequence_propose(&s->of, s->draft.tokens, s->draft.n);
         p.n_row += s->draft.n;
+        b->n_generated += s->draft.n;
         s->n_row = 1 + s->draft.n;
-        b->segments[i] = sequence_rows(&s->of, row, s->n_row, 0);
     }
     return NIB_OK;
 }
@@ -103,6 +128,7 @@ static nib_status add_drafts(nib_batch *b, int n_segment, nib_error *err) {
 static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     int n_segment = 0;
     int64_t row = 0, left = b->n_prompt;
+    b->n_generated = 0;
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
         s->n_row = 0;
@@ -112,7 +138,7 @@ static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
         sequence_adopt(&s->of);
         if (s->loads)
             load(b, s);
-        if (!s->loads && s->of.n_token - s->of.n == 1)
+        if (!s->loads && s->of.n_token - s->of.n == 1 && room_of(b, s) > 0)
             add_rows(b, s, &n_segment, &row, 1);
     }
     const int n_decode = n_segment;
@@ -149,7 +175,7 @@ static nib_status draw(slot *s, const int32_t *ids, const float *logits, nib_err
 static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                               nib_error *err) {
     nib_batch *b = user;
-    slot *s = b->order[segment_index];
+    slot *s = b->order[b->first + segment_index];
     const int64_t n_vocab = model_hparams(b->on.m)->n_vocab;
     (void)row;
     for (int64_t i = 0; i < n_row && s->follows; i++)
@@ -159,19 +185,19 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
 static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
                             const float *logits, nib_error *err) {
     const nib_batch *b = user;
-    slot *s = b->order[segment_index];
+    slot *s = b->order[b->first + segment_index];
     (void)row;
     for (int64_t i = 0; i < n_row && s->follows; i++)
         NIB_TRY(draw(s, ids + i * b->n_best, logits + i * b->n_best, err));
     return NIB_OK;
 }
 
-/* How many of a row's logits the step's answers look at; 0: all. *n_change: how many they change before. */
-static int32_t n_best_of(const nib_batch *b, int n_segment, int64_t *n_change) {
+/* How many of a row's logits the pass's answers look at; 0: all. *n_change: how many they change before. */
+static int32_t n_best_of(const nib_batch *b, int end, int64_t *n_change) {
     const backend_kind *kind = b->on.step->backend->kind;
     int32_t n = 0;
     *n_change = 0;
-    for (int i = 0; i < n_segment; i++) {
+    for (int i = b->first; i < end; i++) {
         const segment *s = &b->segments[i];
         int64_t each;
         const int32_t own = generation_n_best(&b->order[i]->g, kind->max_best, s->position + s->n_row, &each);
@@ -185,7 +211,7 @@ static int32_t n_best_of(const nib_batch *b, int n_segment, int64_t *n_change) {
 
 static int64_t give_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
     nib_batch *b = user;
-    slot *s = b->order[segment_index];
+    slot *s = b->order[b->first + segment_index];
     return generation_changes(&s->g, s->of.tokens, s->of.n + row + 1, out, how);
 }
 
@@ -212,16 +238,64 @@ static void advance(nib_batch *b, slot *s) {
         kv_disk_save(b->disk, s->of.tokens, n_prompt, n_prompt, false);
 }
 
-static int64_t rows_of(const nib_batch *b, int n_segment) {
-    return b->segments[n_segment - 1].row + b->segments[n_segment - 1].n_row;
-}
-
-static void note_time(nib_batch *b, int64_t n_row, double seconds) {
-    if (b->decodes)
+/* What a pass of so many rows took. A prompt's last row alone says nothing of others. */
+static void note_time(nib_batch *b, bool generated, int64_t n_row, double seconds) {
+    if (batch_by_role(b) ? generated : b->decodes)
         draft_cost_note(&b->cost, n_row, seconds);
+    else if (batch_by_role(b))
+        prefill_budget_note(&b->prefill, seconds, 0, n_row > 1 ? n_row : 0);
     else
         prefill_budget_note(&b->prefill, seconds, b->n_decode ? draft_cost_of(&b->cost, b->n_decode) : 0,
                             n_row - b->n_decode);
+}
+
+/* Slots with generated rows come first, each kind in its order. How many have such. */
+static int part(const nib_batch *b, int n_segment) {
+    int n = 0;
+    for (int i = 0; i < n_segment; i++) {
+        slot *s = b->order[i];
+        if (!generates(s))
+            continue;
+        memmove(b->order + n + 1, b->order + n, (size_t)(i - n) * sizeof *b->order);
+        b->order[n++] = s;
+    }
+    return n;
+}
+
+/* Segments [first, end) as one pass. */
+static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib_error *err) {
+    logit_changer changer = {give_changes, b, 0};
+    int64_t row = 0;
+    for (int i = first; i < end; row += b->order[i++]->n_row)
+        b->segments[i] = sequence_rows(&b->order[i]->of, row, b->order[i]->n_row, b->order[i]->head_row);
+    b->first = first;
+    b->n_best = n_best_of(b, end, &changer.n_max);
+    const pass p = {.segments = b->segments + first,
+                    .n_segment = end - first,
+                    .generated = generated,
+                    .n_head = b->on.step->backend->rows.n_head,
+                    .rows = b->n_best ? NULL : take_logits,
+                    .n_best = b->n_best,
+                    .best = take_best,
+                    .changer = b->n_best && changer.n_max > 0 ? &changer : NULL,
+                    .user = b};
+    const double begun = time_now();
+    NIB_TRY(step_pass(b->on.step, &p, err));
+    note_time(b, generated, row, time_now() - begun);
+    return NIB_OK;
+}
+
+/* *n_done: segments whose pass is over. */
+static nib_status run_passes(nib_batch *b, int n_segment, int *n_done, nib_error *err) {
+    const int n_generated = batch_by_role(b) ? part(b, n_segment) : 0;
+    *n_done = 0;
+    if (n_generated > 0)
+        NIB_TRY(run_pass(b, 0, n_generated, true, err));
+    *n_done = n_generated;
+    if (n_generated < n_segment)
+        NIB_TRY(run_pass(b, n_generated, n_segment, false, err));
+    *n_done = n_segment;
+    return NIB_OK;
 }
 
 nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
@@ -230,26 +304,13 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     batch_admit(b);
     *n_left = batch_count_left(b);
     pthread_mutex_unlock(&b->lock);
-    int n_segment;
+    int n_segment, n_done;
     NIB_TRY(compose(b, &n_segment, err));
     if (n_segment == 0)
         return NIB_OK;
-    logit_changer changer = {give_changes, b, 0};
-    b->n_best = n_best_of(b, n_segment, &changer.n_max);
-    const pass p = {.segments = b->segments,
-                    .n_segment = n_segment,
-                    .n_head = b->on.step->backend->rows.n_head,
-                    .rows = b->n_best ? NULL : take_logits,
-                    .n_best = b->n_best,
-                    .best = take_best,
-                    .changer = b->n_best && changer.n_max > 0 ? &changer : NULL,
-                    .user = b};
-    const double begun = time_now();
-    const nib_status status = step_pass(b->on.step, &p, err);
-    if (status == NIB_OK)
-        note_time(b, rows_of(b, n_segment), time_now() - begun);
+    const nib_status status = run_passes(b, n_segment, &n_done, err);
     pthread_mutex_lock(&b->lock);
-    for (int i = 0; i < n_segment && status == NIB_OK; i++)
+    for (int i = 0; i < n_done; i++)
         advance(b, b->order[i]);
     end_done(b, n_segment);
     *n_left = batch_count_left(b);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/step.h"
+#include "sequence/draft.h"
 
 #include <string.h>
 
@@ -121,8 +122,12 @@ static nib_status run_pass(draft_model *g, sequence *of, nib_error *err) {
     const int64_t n_row = NUM_MIN(of->n_token - of->n, rows->n_pass);
     const bool last = of->n + n_row == of->n_token;
     const segment all = sequence_rows(of, 0, n_row, n_row - last);
-    const pass p = {
-        .segments = &all, .n_segment = 1, .n_head = rows->n_head, .rows = take_likeliest, .user = g};
+    const pass p = {.segments = &all,
+                    .n_segment = 1,
+                    .generated = n_row <= DRAFT_MAX + 1, /* what it guesses may have any last bits */
+                    .n_head = rows->n_head,
+                    .rows = take_likeliest,
+                    .user = g};
     const double begun = time_now();
     NIB_TRY(step_pass(g->on.step, &p, err));
     const double took = time_now() - begun;

@@ -121,28 +121,33 @@ static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t 
     return NIB_OK;
 }
 
-static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, const sync_options *o,
-                           nib_error *err) {
+static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, bool generated,
+                           const sync_options *o, nib_error *err) {
     const bool rows = o->first_row >= 0;
     const segment all = sequence_rows(&s->of, 0, n_row, head_row);
     const canceller cancel = canceller_of(s);
     given g = {s, o, s->of.n, n_row};
     const pass p = {.segments = &all,
                     .n_segment = 1,
+                    .generated = generated,
                     .logits = rows ? NULL : s->logits,
                     .n_head = s->on.step->backend->rows.n_head,
                     .rows = rows ? give_rows : NULL,
                     .user = &g,
                     .cancel = &cancel};
+    if (generated && s->on.step->backend->by_role)
+        sequence_generates(&s->of, s->of.n);
     NIB_TRY(step_pass(s->on.step, &p, err));
     sequence_advance(&s->of, n_row);
     return NIB_OK;
 }
 
-/* Computes what the sequence has and is not computed. */
-static nib_status compute(nib_session *s, const sync_options *o, nib_error *err) {
+/* Computes what the sequence has and is not computed. generated: where that is its last token alone, it is
+ * one of an answer. */
+static nib_status compute(nib_session *s, bool generated, const sync_options *o, nib_error *err) {
     sequence *of = &s->of;
     const int64_t start = of->n, n = of->n_token;
+    generated = generated && start == n - 1;
     s->logits_valid = false;
     while (of->n < n) {
         const int64_t n_row = NUM_MIN(s->on.step->backend->rows.n_pass, n - of->n);
@@ -150,7 +155,7 @@ static nib_status compute(nib_session *s, const sync_options *o, nib_error *err)
         int64_t head_row = n_row - (final ? 1 : 0);
         if (o->first_row >= 0)
             head_row = NUM_MIN(NUM_MAX(o->first_row - of->n, 0), head_row);
-        NIB_TRY(run_pass(s, n_row, head_row, o, err));
+        NIB_TRY(run_pass(s, n_row, head_row, generated, o, err));
         if (o->n_computed)
             *o->n_computed = of->n - start;
         if (o->progress &&
@@ -180,8 +185,11 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
         *o->n_computed = 0;
     if (o->first_row < 0 && s->logits_valid && holds(&s->of, tokens, n))
         return NIB_OK;
+    /* whoever draws tokens itself goes on by one each time */
+    const bool follows = o->first_row < 0 && s->of.n > 0 && n == s->of.n + 1 &&
+                         !memcmp(s->of.tokens, tokens, (size_t)s->of.n * sizeof *tokens);
     sequence_set(&s->of, tokens, n, o->first_row < 0 ? n - 1 : o->first_row);
-    return compute(s, o, err);
+    return compute(s, follows, o, err);
 }
 
 static nib_status add_token(nib_session *s, int32_t token, nib_error *err) {
@@ -195,7 +203,17 @@ static nib_status add_token(nib_session *s, int32_t token, nib_error *err) {
 
 nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
     NIB_TRY(add_token(s, token, err));
-    return compute(s, &(sync_options){.first_row = -1}, err);
+    return compute(s, true, &(sync_options){.first_row = -1}, err);
+}
+
+/* All but the last token. */
+static nib_status compute_before(nib_session *s, nib_error *err) {
+    const sync_options o = {.first_row = -1};
+    while (s->of.n < s->of.n_token - 1) {
+        const int64_t n = NUM_MIN(s->on.step->backend->rows.n_pass, s->of.n_token - 1 - s->of.n);
+        NIB_TRY(run_pass(s, n, n, false, &o, err));
+    }
+    return NIB_OK;
 }
 
 static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
@@ -209,10 +227,13 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
 
 nib_status session_append_best(nib_session *s, int32_t token, session_best *best, nib_error *err) {
     NIB_TRY(add_token(s, token, err));
+    if (s->of.n < s->of.n_token - 1) /* rotary frequencies that depend on the length: it begins anew */
+        NIB_TRY(compute_before(s, err));
     const segment all = sequence_rows(&s->of, 0, 1, 0);
     const canceller cancel = canceller_of(s);
     const pass p = {.segments = &all,
                     .n_segment = 1,
+                    .generated = true,
                     .n_head = 1,
                     .n_best = best->n,
                     .best = take_best,
@@ -220,6 +241,8 @@ nib_status session_append_best(nib_session *s, int32_t token, session_best *best
                     .user = best,
                     .cancel = &cancel};
     s->logits_valid = false;
+    if (s->on.step->backend->by_role)
+        sequence_generates(&s->of, s->of.n);
     NIB_TRY(step_pass(s->on.step, &p, err));
     sequence_advance(&s->of, 1);
     return NIB_OK;

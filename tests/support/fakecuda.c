@@ -306,7 +306,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .gtile = fake_gtile,
         .linear_scratch = fake_linear_scratch,
         .linear = fake_linear,
-        .wide_from = fake_wide_from,
+        .has_wide = fake_has_wide,
         .wide_scratch = fake_wide_scratch,
         .wide = fake_wide,
         .codes_bytes = fake_codes_bytes,
@@ -334,6 +334,12 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
     return &table;
 }
 
+void fake_cuda_prompts_differ(bool differ) {
+    fake.prompts_differ = differ;
+}
+void fake_cuda_without_wide(void) {
+    fake.no_wide = true;
+}
 void fake_cuda_driver(size_t bytes) {
     fake.driver = bytes;
 }

@@ -20,6 +20,10 @@ void fake_cuda_fail_in(long n); /* the n-th call from now on, and all behind it,
 /* Another program takes so much of the device's memory, from now on. */
 void fake_cuda_others(size_t bytes);
 void fake_cuda_driver(size_t bytes); /* what opening it takes; 0 until it is called */
+/* From now on the kernels of prompts (`wide`, `attend_prompt`) give results that are a little larger than
+ * those of few rows, so that a row which takes the wrong ones has other bits. */
+void fake_cuda_prompts_differ(bool differ);
+void fake_cuda_without_wide(void); /* the device has none of them, as of compute capability 8 */
 long fake_cuda_calls(void);
 long fake_cuda_taken(void);    /* products that took the codes which the launch before them had left */
 long fake_cuda_replayed(void); /* launches that were part of a graph */

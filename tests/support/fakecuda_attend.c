@@ -226,8 +226,12 @@ int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
             return fake_misuse("a prompt's rows do not stand together");
     if (!a->stored)
         return fake_misuse("a prompt's keys are not stored");
-    for (int64_t row = 0; row < a->n_row; row++)
+    for (int64_t row = 0; row < a->n_row; row++) {
+        float *out = (float *)real(a->out) + row * a->ldo;
         attend_row(a, row, a->kv.code_bits > 0);
+        for (int64_t i = 0; fake.prompts_differ && i < a->n_head * a->kv.d_head; i++)
+            out[i] *= 1.0009765625f;
+    }
     fake.n_prompt += a->n_row;
     return 0;
 }

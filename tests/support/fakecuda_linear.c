@@ -112,7 +112,7 @@ size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
     return (size_t)(n_row * k) * (two ? 4 : 2);
 }
 
-static void linear_row(const cuda_linear *a, const view *w, const row_memory *r, int64_t row) {
+static void linear_row(const cuda_linear *a, const view *w, const row_memory *r, int64_t row, float factor) {
     const kernel_table *t = kernels_table_for("ref");
     const float *x = (const float *)real(a->x) + row * a->ldx;
     if (a->norm)
@@ -122,6 +122,8 @@ static void linear_row(const cuda_linear *a, const view *w, const row_memory *r,
     for (int i = 0; i < a->n_w; i++) {
         float *y = r->y[a->gated ? i : 0];
         product(&w[i], r, a->act_bits == 4 ? 4 : 8, a->two, real(a->bias[i]), y);
+        if (factor != 1)
+            t->scale(y, factor, y, w[i].n);
         if (a->gated && i == 0)
             continue;
         if (a->gated)
@@ -135,7 +137,7 @@ static void linear_row(const cuda_linear *a, const view *w, const row_memory *r,
     }
 }
 
-static int multiply_rows(const cuda_linear *a) {
+static int multiply_rows(const cuda_linear *a, float factor) {
     view w[3];
     int64_t wide = a->w[0].k;
     if (is_put_in_order(a))
@@ -162,7 +164,7 @@ static int multiply_rows(const cuda_linear *a) {
         aligned_alloc(64, (act_row_bytes((act_format){8, ACT8_GROUP}, wide) + 63) / 64 * 64),
         aligned_alloc(64, (linear_scratch_bytes(false) + 63) / 64 * 64)};
     for (int64_t row = 0; row < a->n_row; row++)
-        linear_row(a, w, &r, row);
+        linear_row(a, w, &r, row, factor);
     for (int i = 0; i < a->n_w; i++)
         free((void *)(uintptr_t)w[i].data);
     free(floats), free(r.codes), free(r.scratch);
@@ -187,7 +189,7 @@ static int by_way(const cuda_linear *a, int way, int (*own)(const cuda_linear *a
     }
     fake.n_by[way] += a->n_row;
     return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? fake_misuse("a product of no or too many rows")
-                                                    : multiply_rows(a);
+                                                    : multiply_rows(a, 1);
 }
 static int by_rule(const cuda_linear *a, cuda_stream s) {
     (void)s;
@@ -254,9 +256,10 @@ const cuda_unit *fake_units(int *n) {
     return all;
 }
 
-/* Many rows, with the bits of few. */
-int64_t fake_wide_from(void) {
-    return 20;
+/* Rows of prompts, with the bits of others unless they are to differ: then products are a little larger. */
+#define PROMPT_FACTOR 1.0009765625f
+bool fake_has_wide(void) {
+    return !fake.no_wide;
 }
 size_t fake_wide_scratch(int64_t n_row, int64_t k) {
     return (size_t)(n_row * k) * sizeof(float);
@@ -267,8 +270,8 @@ int fake_wide(const cuda_linear *a, cuda_stream s) {
     if (fake.recording)
         return fake_misuse("a product of many rows is recorded");
     fake.n_wide += a->n_row;
-    if (a->n_row < fake_wide_from() || a->codes || a->leaves.data)
-        return fake_misuse("a product of many rows has few, or codes");
+    if (!fake_has_wide() || a->n_row < 1 || a->codes || a->leaves.data)
+        return fake_misuse("a product of prompts on a device without them, of no rows, or with codes");
     memset(real(a->scratch), 0xff, fake_wide_scratch(a->n_row, a->w[0].k));
-    return multiply_rows(a);
+    return multiply_rows(a, fake.prompts_differ ? PROMPT_FACTOR : 1);
 }

@@ -48,7 +48,7 @@ extern struct fake_state {
     long n_replayed, n_sampled, n_fetched;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
     long late;    /* microseconds of products of strategies, beside calls */
-    bool replaying;
+    bool replaying, prompts_differ, no_wide;
     enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
 } fake;
 
@@ -78,7 +78,7 @@ size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two);
 int fake_linear(const cuda_linear *a, cuda_stream s);
 const cuda_strategy *fake_strategies(int *n);
 const cuda_unit *fake_units(int *n);
-int64_t fake_wide_from(void);
+bool fake_has_wide(void);
 size_t fake_wide_scratch(int64_t n_row, int64_t k);
 int fake_wide(const cuda_linear *a, cuda_stream s);
 /* fakecuda_attend.c */

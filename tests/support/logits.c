@@ -1,5 +1,6 @@
 /* logits.c - see logits.h. */
 #include "support/logits.h"
+#include "exec/step.h"
 #include "support/engine.h"
 
 #include <setjmp.h>
@@ -40,5 +41,52 @@ logits_rows logits_of(nib_engine *e, const int32_t *tokens, int n) {
     nib_session *s = session_must_open(e);
     const logits_rows r = logits_of_session(s, tokens, n, nib_engine_info(e)->n_vocab);
     nib_session_close(s);
+    return r;
+}
+
+typedef struct generated_pass {
+    logits_rows *to;
+    int64_t first; /* position of its first row */
+} generated_pass;
+
+static nib_status take(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
+                       nib_error *err) {
+    const generated_pass *g = user;
+    (void)segment_index, (void)err;
+    for (int64_t r = 0; r < n_row; r++)
+        logits_keep(g->to, g->first + row + r, logits + r * g->to->n_vocab);
+    return NIB_OK;
+}
+
+logits_rows logits_generated(nib_engine *e, const int32_t *tokens, int n, int n_row) {
+    const engine_parts on = engine_parts_of(e);
+    logits_rows r = {calloc((size_t)n * (size_t)nib_engine_info(e)->n_vocab, sizeof *r.data),
+                     nib_engine_info(e)->n_vocab, 0};
+    int32_t *own = calloc((size_t)on.n_ctx, sizeof *own);
+    nib_error err = {0};
+    sequence_memory memory;
+    sequence of;
+    if (!r.data || !own || engine_sequence_memory(e, on.kv_type, &memory, &err) ||
+        sequence_open(&of, &memory, on.n_ctx, own, false, &err))
+        fail_msg("%s", err.message);
+    sequence_set(&of, tokens, n, 0);
+    sequence_generates(&of, 0);
+    while (of.n < n) {
+        const int64_t some = n - of.n < n_row ? n - of.n : n_row;
+        const segment rows = sequence_rows(&of, 0, some, 0);
+        generated_pass g = {&r, of.n};
+        const pass p = {.segments = &rows,
+                        .n_segment = 1,
+                        .generated = true,
+                        .n_head = on.step->backend->rows.n_head,
+                        .rows = take,
+                        .user = &g};
+        if (step_pass(on.step, &p, &err))
+            fail_msg("%s", err.message);
+        sequence_advance(&of, some);
+    }
+    sequence_close(&of);
+    free(own);
+    assert_int_equal(r.next, n);
     return r;
 }

@@ -20,5 +20,7 @@ void logits_tokens(int32_t *tokens, int n, int64_t n_vocab, int seed);
  * are none. */
 logits_rows logits_of_session(nib_session *s, const int32_t *tokens, int n, int64_t n_vocab);
 logits_rows logits_of(nib_engine *e, const int32_t *tokens, int n);
+/* The same of rows that count as generated ones (exec/step.h), up to n_row in a pass. */
+logits_rows logits_generated(nib_engine *e, const int32_t *tokens, int n, int n_row);
 
 #endif

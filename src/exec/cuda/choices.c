@@ -1,5 +1,7 @@
 /* choices.c - the strategy of each product on the GPU. The kernel map is applied when the back end is opened;
- * each launch looks its strategy up by the number of columns (kernels/policy.h). */
+ * each launch of a product of few rows looks its strategy up by the number of columns (kernels/policy.h).
+ * Prompt rows take the kernel for many rows (cuda_kernels.wide), however few they are: the map says nothing
+ * of them. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -97,5 +99,5 @@ const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col) {
         return NULL;
     const kernel_choice *choice = &c->choice[c->first_weight[b] + w];
     const strategy *s = choice->by_bucket[policy_bucket(n_col)];
-    return s && s->rule_rows == 0 ? gpu_strategy(s) : NULL; /* others are the rule's */
+    return s && s->rule_rows == 0 ? gpu_strategy(s) : NULL; /* others are the rule's, or for prompt rows */
 }

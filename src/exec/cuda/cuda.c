@@ -85,6 +85,8 @@ static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *
     NIB_TRY(weights_reserve(cuda_of(b), err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->max_rows, rows->n_pass));
+    b->by_role = c->k->has_wide() || c->in_place.n > 0;
+    b->max_generated = c->in_place.n > 0 ? NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS) : 0;
     return NIB_OK;
 }
 
@@ -117,13 +119,14 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     NIB_TRY(check_caches(c, err));
     NIB_TRY(demote_look(c, err));
     c->origin = gpu_workspace_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
-    c->stored = false;
+    c->wide = c->k->has_wide() && !p->generated;
+    c->stored = c->wide;
     int64_t n_row = 0;
     for (int i = 0; i < p->n_segment; i++) {
         c->stored = c->stored || p->segments[i].n_row > 1;
         n_row += p->segments[i].n_row;
     }
-    c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored;
+    c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored && (p->generated || !b->by_role);
     NIB_TRY(gpu_workspace_tell(c, err));
     NIB_TRY(gpu_workspace_change(c, err));
     replay_begin(c);
@@ -153,8 +156,8 @@ static row_group group_at(const cuda *c, int64_t r) {
     const visit *v = &c->run.visit;
     const bool head = v->block == layout_n_block(c->setup.layout) - 1;
     const int bits = c->run.act_bits ? c->run.act_bits : c->setup.act_bits[v->block];
-    const int64_t left = NUM_MIN(v->n_row - r, c->max_rows);
-    int64_t row = v->row + r, max = left < c->k->wide_from() ? NUM_MIN(left, (int64_t)CUDA_MAX_ROWS) : left;
+    const int64_t max = NUM_MIN(v->n_row - r, c->wide ? c->max_rows : CUDA_MAX_ROWS);
+    int64_t row = v->row + r;
     row_group g = {.block = v->block, .row = row, .n_row = max, .run_row = r, .two = bits == 16};
     if (!head)
         return g;
@@ -166,8 +169,6 @@ static row_group group_at(const cuda *c, int64_t r) {
         if (s->row + row != g.row + g.n_row)
             break;
     }
-    if (g.n_row < c->k->wide_from())
-        g.n_row = NUM_MIN(g.n_row, (int64_t)CUDA_MAX_ROWS);
     return g;
 }
 

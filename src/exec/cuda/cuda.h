@@ -3,10 +3,13 @@
  * Weights that products and norms read are copied to the GPU's memory when their block is run for the first
  * time and stay there; where they do not all fit, some blocks' matrices are copied for each visit. Rows of
  * embeddings are looked up on the host. A block's program becomes a list of steps, each a launch or two of
- * kernels/cuda/: a norm is part of the products behind it, gate and residual of those before. Up to
- * CUDA_MAX_ROWS rows go through a block together, or all of a run where the device multiplies many
- * (cuda_kernels.wide). Everything is queued on the device's one stream, and only what is read waits. Launches
- * of a token are gathered over blocks and replayed as a graph. */
+ * kernels/cuda/: a norm is part of the products behind it, gate and residual of those before. Everything is
+ * queued on the device's one stream, and only what is read waits. Launches of a token are gathered over
+ * blocks and replayed as a graph.
+ *
+ * Generated rows go through a block up to CUDA_MAX_ROWS together. Where the device multiplies many
+ * (cuda_kernels.has_wide), rows of prompts have kernels of their own, however few they are: these give other
+ * last bits, so what a row is decides, and not how many are beside it. */
 #ifndef NIB_EXEC_CUDA_CUDA_H
 #define NIB_EXEC_CUDA_CUDA_H
 
@@ -66,7 +69,7 @@ typedef struct arrivals {
     bool refused; /* they cannot be */
 } arrivals;
 
-/* Blocks that the processor computes where their weights are, in passes of few rows. */
+/* Blocks that the processor computes where their weights are, in passes of generated rows. */
 enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
 typedef struct in_place {
     backend *host;    /* the processor's */
@@ -75,13 +78,12 @@ typedef struct in_place {
     bool *on_host;    /* [layers of keys and values]: the host's memory has them */
     int n;            /* blocks; 0: none */
     int first;        /* of the pass's blocks on the GPU, when it computes in place */
-    int64_t max_rows; /* of such a pass */
     bool now;         /* this pass is one */
     int64_t n_row;    /* of this pass */
     bool has_stream;  /* the residual stream is in the host's registers */
 } in_place;
 
-/* Keys and values of layers that are in host memory, in passes of many rows. */
+/* Keys and values of layers that are in host memory, in passes of prompts. */
 typedef struct moves {
     uint64_t stride;    /* of a page here, of any such layer; 0: there are none */
     int64_t max_page;   /* of all sequences that were planned for */
@@ -143,7 +145,7 @@ typedef struct gpu_graph {
     uint64_t used;
 } gpu_graph;
 
-/* What a plain pass of few rows launches depends on. */
+/* What a plain pass of few generated rows launches depends on. */
 typedef struct replay_key {
     int64_t n_row, n_head;
     int32_t n_best;
@@ -161,7 +163,7 @@ typedef struct replay {
     replay_key key, before_key; /* of this pass; of the one before, when it was one graph: */
     gpu_graph *before;          /* NULL: it was not */
     bool ahead;   /* this pass is the same graph: it is launched as soon as the look-ups are on their way */
-    bool repeats; /* the pass is of few rows: its lists may come again */
+    bool repeats; /* the pass is of few generated rows: its lists may come again */
     gpu_graph graphs[CUDA_MAX_GRAPHS];
     uint64_t clock;
     bool refused; /* recording failed */
@@ -250,6 +252,7 @@ typedef struct cuda {
     const view *views; /* the run's weights on the host, pinned */
     uint8_t *origin;   /* pages are counted from here, in DEVICE_CUDA_ALIGN bytes */
     bool stored;       /* keys and values of rows before may be on their way: attention waits for them */
+    bool wide;         /* the pass's rows take the kernels of prompts */
     const step *coded; /* the product that the last launch left a row for, as codes; NULL: none */
     int64_t coded_row; /* which one of the pass */
     nib_error late;    /* an error that came when nobody could be told */
@@ -273,8 +276,8 @@ bool steps_read_weights(const op *o);
 /* After weights_open; the map is not needed afterwards. */
 nib_status choices_make(cuda *c, nib_error *err);
 void choices_drop(cuda *c);
-/* What multiplies weight w of block b with so many columns of activations (rows, or twice as many of 16
- * bits); NULL: the rule says. Of several products together the first one's counts. */
+/* Of products of few rows: what multiplies weight w of block b with so many columns of activations (rows, or
+ * twice as many of 16 bits); NULL: the rule says. Of several products together the first one's counts. */
 const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col);
 
 /* ---- weights.c ---- */
@@ -341,7 +344,7 @@ uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, in
 void in_place_follow(cuda *c, const offload_split *split);
 /* After weights_plan: memory for their rows. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
-/* A pass of so many rows; the end also behind an error. */
+/* The pass, of so many rows; the end also behind an error. */
 nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err);
 void in_place_end(cuda *c);
 /* Whether this pass goes through block b there. */

@@ -1,7 +1,9 @@
 /* in_place.c - layers whose weights have no room on the GPU, computed where they are: by the processor's back
- * end, which is this one's own. Other layers without room come meanwhile (plan/offload.h). Each device has
- * the keys and values of the layers that it computes (kv_pool_split), and the residual stream is handed from
- * one to the other where the device changes. */
+ * end, which is this one's own, in passes of generated rows. Other layers without room come meanwhile
+ * (plan/offload.h), and all of them for prompts, however few rows they have: a row's bits do not depend on
+ * its company. Where more sequences may decode together than the processor serves faster than the link does,
+ * no layer is computed in place. Each device has the keys and values of the layers that it computes
+ * (kv_pool_split), and the residual stream is handed from one to the other where the device changes. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -50,7 +52,6 @@ uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, in
 void in_place_follow(cuda *c, const offload_split *split) {
     in_place *p = &c->in_place;
     p->n = split->n_in_place;
-    p->max_rows = split->max_rows;
     for (int b = 0; b < split->n_block; b++)
         p->block[b] = split->place[b] == OFFLOAD_IN_PLACE;
 }
@@ -69,7 +70,6 @@ nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
             if (of->ops[i].kind == OP_ATTENTION)
                 p->on_host[of->ops[i].u.attn.layer] = true;
     }
-    p->max_rows = NUM_MIN(p->max_rows, host.n_pass);
     c->base.on_host = p->on_host;
     NIB_TRY(moves_reserve(c, c->moves.max_page, err));
     return p->host->kind->reserve(p->host, &host, err);
@@ -82,7 +82,7 @@ nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err) {
     p->n_row = n_row;
     if (p->n == 0)
         return NIB_OK;
-    if (n_row > p->max_rows)
+    if (!c->pass.generated)
         return moves_begin(c, err);
     pass.n_head = 0;
     pass.n_best = 0;

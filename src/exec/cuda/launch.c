@@ -1,4 +1,8 @@
-/* launch.c - a block's steps for a few rows, as launches. */
+/* launch.c - a block's steps for some rows, as launches.
+ *
+ * Of a prompt, products and attention are those for many rows (c->wide). Of its last layer only rows whose
+ * logits are wanted come behind attention, mostly one: from there on, and in the head, products are those of
+ * few rows, which read weights of one row several times as fast. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "kernels/kv_layout.h"
@@ -7,7 +11,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { FEW_ROWS = 16 /* of a sequence, beyond which they are attended to as a prompt */ };
 enum { MANY_LOOKUPS = 8 /* rows of a table that are worth waking the host's threads */ };
 
 /* A group on its way through a block. */
@@ -29,9 +32,12 @@ static int64_t ld_of(const walk *w, reg r) {
     return w->c->ld[r];
 }
 
-static bool is_wide(const walk *w) {
-    const int64_t from = w->c->k->wide_from();
-    return from > 0 && w->g->n_row >= from;
+/* Whether the step takes the kernels of prompts: by what the rows and the step are, not by their number. */
+static bool is_wide(const walk *w, const step *s) {
+    const int last = layout_n_block(w->c->setup.layout) - 2;
+    if (!w->c->wide || w->g->block > last)
+        return false;
+    return w->g->block < last || s->feeds_cache || s->kind == STEP_ATTEND;
 }
 
 static const float *vector_of(const cuda *c, int b, int index) {
@@ -124,7 +130,7 @@ static nib_status embed(const walk *w, const step *s, nib_error *err) {
  * yet. */
 static cuda_codes leaves(const walk *w, const step *s) {
     const step *to = s->takes;
-    if (fetches_has(w->c, w->g->block, s)) /* what is added comes later */
+    if (fetches_has(w->c, w->g->block, s) || is_wide(w, s)) /* what is added comes later */
         return (cuda_codes){0};
     if (!to || !w->c->ready[s->takes_block] || w->g->n_row > 1 || w->g->two)
         return (cuda_codes){0};
@@ -196,37 +202,46 @@ static nib_status add_fetched(const walk *w, const step *s, int64_t r, int64_t n
     return status;
 }
 
-static nib_status multiply(const walk *w, const step *s, nib_error *err) {
+/* Rows [r, r + n) of the group. */
+static nib_status multiply_rows(const walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
+    const bool wide = is_wide(w, s);
     cuda_linear a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.n_w = s->n_w;
-    a.n_row = w->g->n_row;
-    a.by = is_wide(w) ? NULL : choices_by(w->c, w->g->block, o->w, a.n_row * (w->g->two ? 2 : 1));
-    a.x = at(w, in);
+    a.n_row = n;
+    a.by = wide ? NULL : choices_by(w->c, w->g->block, o->w, n * (w->g->two ? 2 : 1));
     a.ldx = ld_of(w, in);
+    a.x = at(w, in) + r * a.ldx;
     a.norm = s->norm ? vector(w, s->norm->w) : NULL;
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     a.two = w->g->two;
     a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
     a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
-    a.scratch = is_wide(w) ? w->c->wide_scratch : w->c->linear_scratch;
+    a.scratch = wide ? w->c->wide_scratch : w->c->linear_scratch;
     a.codes = taken(w, s);
     a.leaves = leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = output_of(w, s, i);
         weights_view(w->c, w->g->block, o[i].w, &a.w[i]);
         a.bias[i] = vector(w, o[i].b);
-        a.y[i] = at(w, out);
         a.ldy[i] = ld_of(w, out);
+        a.y[i] = at(w, out) + r * a.ldy[i];
     }
     nib_status status;
-    gpu_launch *l = replay_add(w->c, is_wide(w) ? LAUNCH_WIDE : LAUNCH_LINEAR, o, &status, err);
+    gpu_launch *l = replay_add(w->c, wide ? LAUNCH_WIDE : LAUNCH_LINEAR, o, &status, err);
     if (l)
         l->u.linear = a;
     return status;
+}
+
+static nib_status multiply(const walk *w, const step *s, nib_error *err) {
+    const int64_t each = is_wide(w, s) ? w->g->n_row : CUDA_MAX_ROWS;
+    for (int64_t r = 0; r < w->g->n_row; r += each)
+        NIB_TRY(multiply_rows(w, s, r, NUM_MIN(w->g->n_row - r, each), err));
+    return NIB_OK;
 }
 
 /* Few rows' residuals come while the products run; those of many behind them, a few rows at a time. */
@@ -285,26 +300,18 @@ static int64_t rows_of_sequence(const walk *w, int64_t r) {
     return NUM_MIN(s->n_row - row, w->g->n_row - r);
 }
 
-/* Many rows: long stretches of a sequence each by a launch of their own, those between them a few at a time.
- */
-static nib_status attend_parts(const walk *w, const cuda_attend *all, const op *o, nib_error *err) {
-    for (int64_t r = 0; r < all->n_row;) {
+/* Prompts: each sequence's rows by a launch of their own. */
+static nib_status attend_prompts(const walk *w, const cuda_attend *all, const op *o, nib_error *err) {
+    for (int64_t r = 0, n; r < all->n_row; r += n) {
         cuda_attend a = *all;
-        int64_t n = rows_of_sequence(w, r);
-        const bool is_prompt = n > FEW_ROWS && a.stored;
-        if (!is_prompt)
-            while (n < FEW_ROWS && r + n < all->n_row && n + rows_of_sequence(w, r + n) <= FEW_ROWS)
-                n += rows_of_sequence(w, r + n);
+        n = rows_of_sequence(w, r);
         a.n_row = n;
         a.q += r * a.ldq, a.k += r * a.ldk, a.v += r * a.ldv, a.out += r * a.ldo;
         a.position += r, a.first_page += r;
         a.cos_sin = a.cos_sin ? a.cos_sin + r * a.n_rot : NULL;
-        if (a.kv.code_bits && a.stored && !is_prompt)
+        NIB_TRY(add_attend(w, LAUNCH_PROMPT, o, &a, err));
+        if (a.kv.code_bits)
             NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
-        NIB_TRY(add_attend(w, is_prompt ? LAUNCH_PROMPT : LAUNCH_ATTEND, o, &a, err));
-        if (a.kv.code_bits && is_prompt)
-            NIB_TRY(add_attend(w, LAUNCH_STORE, o, &a, err));
-        r += n;
     }
     return NIB_OK;
 }
@@ -325,11 +332,11 @@ static nib_status attend_all(const walk *w, const op *o, const cuda_attend *a, n
     const bool stores = a->stored || w->c->run.visit.cache_only, coded = a->kv.code_bits > 0;
     if (stores && coded)
         NIB_TRY(add_attend(w, LAUNCH_PACK, o, a, err));
-    if (stores && (!coded || !is_wide(w) || w->c->run.visit.cache_only))
+    if (stores && (!coded || !w->c->wide || w->c->run.visit.cache_only))
         NIB_TRY(add_attend(w, LAUNCH_STORE, o, a, err));
     if (w->c->run.visit.cache_only)
         return NIB_OK;
-    return is_wide(w) ? attend_parts(w, a, o, err) : add_attend(w, LAUNCH_ATTEND, o, a, err);
+    return w->c->wide ? attend_prompts(w, a, o, err) : add_attend(w, LAUNCH_ATTEND, o, a, err);
 }
 
 /* Of a layer whose keys and values are in host memory. */

@@ -99,7 +99,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         if (model_reg_width(m, (reg)r) > 0)
             c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
-    if (c->k->wide_from() > 0 && c->max_rows >= c->k->wide_from())
+    if (c->k->has_wide())
         c->wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
     c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
     c->best_token = take(base, &at, rows->n_head, sizeof *c->best_token);
@@ -145,7 +145,7 @@ uint64_t gpu_workspace_host_bytes(const layout *l, const backend_rows *rows) {
 
 static void set_max_rows(cuda *c, const backend_rows *rows) {
     c->max_rows = CUDA_MAX_ROWS;
-    if (c->k->wide_from() > 0)
+    if (c->k->has_wide())
         c->max_rows = NUM_MIN(NUM_MAX(rows->n_pass, CUDA_MAX_ROWS), CUDA_MAX_WIDE);
 }
 

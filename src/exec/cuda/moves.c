@@ -1,4 +1,4 @@
-/* moves.c - keys and values of layers that are in host memory (in_place.c), for passes of many rows, which go
+/* moves.c - keys and values of layers that are in host memory (in_place.c), for passes of prompts, which go
  * through these layers on the GPU. One layer's have room there: before its attention the pages that the rows
  * see come from the host, behind it those that the rows wrote go back. Kernels do both, so a pass queues them
  * as it queues everything else. */

@@ -32,8 +32,8 @@ static size_t guess_linear(int64_t n_row, int64_t k, bool two) {
     return k_pad * columns + k_pad / 16 * columns * 8 + 2 * columns * sizeof(float);
 }
 
-static int64_t guess_wide_from(void) {
-    return CUDA_MAX_ROWS + 1;
+static bool guess_has_wide(void) {
+    return true;
 }
 
 static size_t guess_wide(int64_t n_row, int64_t k) {
@@ -58,7 +58,7 @@ static size_t guess_sample(int64_t n_row) {
 
 const cuda_kernels *share_sizes(void) {
     static const cuda_kernels sizes = {.linear_scratch = guess_linear,
-                                       .wide_from = guess_wide_from,
+                                       .has_wide = guess_has_wide,
                                        .wide_scratch = guess_wide,
                                        .codes_bytes = guess_codes,
                                        .attend_scratch = guess_attend,
@@ -115,6 +115,7 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
                             .driver = c->driver,
                             .max_layers = c->setup.max_layers,
                             .max_rows = IN_PLACE_MAX_ROWS,
+                            .n_sequence = c->setup.n_sequence,
                             /* a sequence has its newest positions beside codes in one place: the GPU */
                             .one_cache = kv_is_coded(c->setup.kv_type),
                             .places = c->setup.places};

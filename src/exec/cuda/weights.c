@@ -105,11 +105,10 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     }
     c->base.keeps = c->keeps;
     if (s->n_away > 0)
-        log_line(
-            c->setup.log,
-            "%s of weights stay on the GPU; of %d blocks that do not, the processor computes %d in passes "
-            "of up to %ld rows, and the others come",
-            num_format_size(s->stay, kept), s->n_away, s->n_in_place, (long)s->max_rows);
+        log_line(c->setup.log,
+                 "%s of weights stay on the GPU; of %d blocks that do not, the processor computes %d for "
+                 "generated rows, and the others come",
+                 num_format_size(s->stay, kept), s->n_away, s->n_in_place);
     return NIB_OK;
 }
 

@@ -31,7 +31,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 11, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 12, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -273,7 +273,7 @@ typedef struct cuda_kernels {
     /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says. Leaves
      * and takes no codes; scratch is wide_scratch() bytes, with the largest k. A row's bits depend on neither
      * the number nor the place of the others, but are not those of `linear`. */
-    int64_t (*wide_from)(void); /* rows from which on it is the faster one; 0: this device does not have it */
+    bool (*has_wide)(void);                           /* this device has it, and `attend_prompt` */
     size_t (*wide_scratch)(int64_t n_row, int64_t k); /* bytes */
     int (*wide)(const cuda_linear *a, cuda_stream s);
     size_t (*codes_bytes)(int64_t k);

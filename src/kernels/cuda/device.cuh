@@ -366,7 +366,7 @@ const cuda_strategy *device_strategies(int *n);
 const cuda_unit *device_units(int *n);
 int linear_launch(const cuda_linear *a, cuda_stream s);
 size_t codes_bytes(int64_t k);
-int64_t wide_from(void);
+bool has_wide(void);
 size_t wide_scratch(int64_t n_row, int64_t k);
 int wide_launch(const cuda_linear *a, cuda_stream s);
 int prompt_launch(const cuda_attend *a, cuda_stream s);

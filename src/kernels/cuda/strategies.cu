@@ -31,12 +31,13 @@ static bool can_slice(const pack_format *f, int64_t n_row) {
 static bool can_xor(const pack_format *f, int64_t n_row) {
     return can_slice(f, n_row) && (f->bits == 2 || f->bits == 4);
 }
+/* Prompt rows take it whatever their number, without a choice. Here it stands for what few rows have not. */
 static bool can_wide(const pack_format *f, int64_t n_row) {
-    return wide_from() && n_row >= wide_from() && is_few(f, 1);
+    return has_wide() && n_row > CUDA_MAX_ROWS && is_few(f, 1);
 }
 
 static bool can_pieces(const pack_format *f, int64_t n_row) {
-    return !wide_from() && n_row > CUDA_MAX_ROWS && is_few(f, 1);
+    return !has_wide() && n_row > CUDA_MAX_ROWS && is_few(f, 1);
 }
 
 /* Many rows where there is no kernel for them. */

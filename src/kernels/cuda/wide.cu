@@ -195,11 +195,8 @@ int wide_job_make(const cuda_linear *a, wide_job *j) {
     return 0;
 }
 
-/* Fewer rows than this are faster 16 at a time. */
-enum { WIDE_FROM = CUDA_MAX_ROWS + 1 };
-
-int64_t wide_from(void) {
-    return wide_mma_is_built() ? WIDE_FROM : 0;
+bool has_wide(void) {
+    return wide_mma_is_built();
 }
 
 template <int KEEP> static int images_launch(const image_job &i, unsigned rows, cuda_stream s) {
@@ -209,7 +206,7 @@ template <int KEEP> static int images_launch(const image_job &i, unsigned rows, 
 
 int wide_launch(const cuda_linear *a, cuda_stream s) {
     wide_job j;
-    int e = wide_from() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
+    int e = has_wide() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
     if (e)
         return e;
     const image_job i = {a->x,

@@ -29,6 +29,7 @@ struct wide_job {
     int n_row;             /* of x */
     int n_tile;            /* of K: images of a row of images */
     int n_across, n_whole; /* blocks with the same panels; blocks that are whole */
+    int n_half;            /* blocks instead of one that is not: 1 where the rows end before the second */
     int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, x_stages, w_stages;
     int64_t panel_bytes, tail_at;
     int scale_kind, scale_start, scale_step, group_shift, zero, act;

@@ -168,7 +168,8 @@ struct place {
  * blocks that have the same panels are neighbours. */
 template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
     const int b = blockIdx.x, behind = b - j.n_whole, panels = j.gated ? WIDE_PANELS / 2 : WIDE_PANELS;
-    const int unit = behind < 0 ? b : j.n_whole + behind / 2, half = behind < 0 ? 0 : behind % 2;
+    const int unit = behind < 0 ? b : j.n_whole + behind / j.n_half,
+              half = behind < 0 ? 0 : behind % j.n_half;
     return {(behind < 0 ? unit % j.n_across : unit % j.n_across * 2 + half) * N, unit / j.n_across * panels};
 }
 /* Which matrix a panel of the block's is of, and its number there. */
@@ -587,7 +588,7 @@ static uint64_t block_cycles(const wide_job *j, unsigned n) {
 }
 
 /* Rows of a block and the number of blocks: fewest cycles in all. They change no bits. A last round of at
- * most half of the multiprocessors is one of blocks of half as many rows. */
+ * most half of the multiprocessors is one of blocks of half as many rows; few rows have such blocks alone. */
 static int rows_of_block(wide_job *j, unsigned *blocks) {
     static const unsigned sizes[] = {256, 128};
     const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS, sm = (unsigned)device_sm_count();
@@ -595,17 +596,22 @@ static int rows_of_block(wide_job *j, unsigned *blocks) {
     int best = 0;
     for (int i = 0; i < 2; i++) {
         const unsigned n = sizes[i], across = ((unsigned)j->n_row + n - 1) / n,
-                       units = across * (((unsigned)j->n_panel + each - 1) / each), last = units % sm,
-                       whole = 2 * last <= sm ? units - last : units;
+                       units = across * (((unsigned)j->n_panel + each - 1) / each), last = units % sm;
+        const bool few = i == 1 && 2 * (unsigned)j->n_row <= n;
+        const unsigned whole = few              ? 0
+                               : 2 * last <= sm ? units - last
+                                                : units,
+                       n_half = few ? 1 : 2, halves = n_half * (units - whole);
         const uint64_t cycles =
-            (whole + sm - 1) / sm * block_cycles(j, n) + (whole < units ? block_cycles(j, n / 2) : 0);
+            (whole + sm - 1) / sm * block_cycles(j, n) + (halves + sm - 1) / sm * block_cycles(j, n / 2);
         if (cycles >= least)
             continue;
         least = cycles;
         best = (int)n;
         j->n_across = (int)across;
         j->n_whole = (int)whole;
-        *blocks = 2 * units - whole;
+        j->n_half = (int)n_half;
+        *blocks = whole + halves;
     }
     return best;
 }

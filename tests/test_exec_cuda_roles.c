@@ -1,0 +1,169 @@
+/* What a row is decides which of the GPU's kernels compute it: of a prompt, or generated. Both kinds have
+ * last bits of their own, so a row that takes the wrong ones is seen: on a table of kernels without a GPU
+ * (support/fakecuda.h) whose results for prompts are a little larger on purpose. test_exec_cuda asks the same
+ * of a real device. */
+#include "kernels/cuda_load.h"
+#include "support/company.h"
+#include "support/engine.h"
+#include "support/fakecuda.h"
+#include "support/logits.h"
+#include "support/sanitized.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_VOCAB = 512, MEMORY = 1 << 28, N_TOKEN = 200, N_MORE = 4 };
+
+static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, COMPANY_CTX, true};
+static const nib_kv_type caches[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
+static const int pieces[] = {512, 100, 65, 64, 16, 7, 1};
+enum { N_PIECE = sizeof pieces / sizeof *pieces };
+
+static nib_engine *opened(const char *path, nib_kv_type kv, int n_batch) {
+    nib_engine_options o = engine_usual();
+    o.backend = "cuda";
+    o.kv_type = kv;
+    o.n_ctx = COMPANY_CTX;
+    o.n_session = 4;
+    o.n_batch = n_batch;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    fake_cuda_prompts_differ(true);
+    return engine_must_open(path, &o, NULL);
+}
+
+static void closed(nib_engine *e) {
+    nib_engine_close(e);
+    if (fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    assert_int_equal(fake_cuda_held(), 0);
+}
+
+/* Logits of the last token of a prompt, and of some that follow it. */
+static void follow(const char *path, nib_kv_type kv, int n_batch, float (*out)[N_VOCAB]) {
+    int32_t tokens[N_TOKEN + N_MORE];
+    nib_error err = {0};
+    nib_engine *e = opened(path, kv, n_batch);
+    nib_session *s = session_must_open(e);
+    logits_tokens(tokens, N_TOKEN + N_MORE, N_VOCAB, 3);
+    for (int i = 0; i <= N_MORE; i++) {
+        if (nib_session_sync(s, tokens, (size_t)(N_TOKEN + i), &err))
+            fail_msg("%s", err.message);
+        memcpy(out[i], nib_session_logits(s), sizeof out[i]);
+    }
+    nib_session_close(s);
+    closed(e);
+}
+
+static logits_rows all_logits(const char *path, nib_kv_type kv, int n_batch) {
+    int32_t tokens[N_TOKEN];
+    nib_engine *e = opened(path, kv, n_batch);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 3);
+    const logits_rows r = logits_of(e, tokens, N_TOKEN);
+    closed(e);
+    return r;
+}
+
+static void a_prompt_in_pieces(void **state) {
+    (void)state;
+    static float whole[N_MORE + 1][N_VOCAB], cut[N_MORE + 1][N_VOCAB];
+    const char *path = tiny_model("pieces.gguf", &small);
+    for (size_t kv = 0; kv < sizeof caches / sizeof *caches; kv++) {
+        follow(path, caches[kv], pieces[0], whole);
+        const logits_rows all = all_logits(path, caches[kv], pieces[0]);
+        assert_memory_equal(all.data + (N_TOKEN - 1) * N_VOCAB, whole[0], sizeof whole[0]);
+        for (int i = 1; i < N_PIECE; i += SANITIZED ? 3 : 1) {
+            follow(path, caches[kv], pieces[i], cut);
+            if (memcmp(whole, cut, sizeof whole) != 0)
+                fail_msg("pieces of %d rows give other logits than one, cache %zu", pieces[i], kv);
+            const logits_rows some = all_logits(path, caches[kv], pieces[i]);
+            if (memcmp(all.data, some.data, logits_bytes(&all)) != 0)
+                fail_msg("pieces of %d rows give other logits of all rows, cache %zu", pieces[i], kv);
+            free(some.data);
+        }
+        free(all.data);
+    }
+}
+
+/* A row of a prompt and the same row as a generated one differ here: else nothing of this is a test. */
+static void roles_differ(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    static float prompt[N_VOCAB], generated[N_VOCAB];
+    nib_error err = {0};
+    const char *path = tiny_model("roles.gguf", &small);
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, 3);
+    for (int i = 0; i < 2; i++) {
+        nib_engine *e = opened(path, NIB_KV_F16, 64);
+        nib_session *s = session_must_open(e);
+        assert_int_equal(nib_session_sync(s, tokens, i ? 69 : 70, &err), NIB_OK);
+        if (i)
+            assert_int_equal(nib_session_sync(s, tokens, 70, &err), NIB_OK);
+        memcpy(i ? generated : prompt, nib_session_logits(s), sizeof prompt);
+        nib_session_close(s);
+        closed(e);
+    }
+    assert_memory_not_equal(prompt, generated, sizeof prompt);
+}
+
+static void an_answer_in_company(void **state) {
+    (void)state;
+    static company_answer alone, is;
+    static const int rows[] = {512, 65, 7};
+    int32_t tokens[COMPANY_PROMPT];
+    const char *path = tiny_model("company.gguf", &small);
+    for (size_t kv = 0; kv < sizeof caches / sizeof *caches; kv++)
+        for (int i = 0; i < (SANITIZED ? 1 : 3); i++)
+            for (int how = 0; how < COMPANY_COUNT; how++) {
+                nib_engine *e = opened(path, caches[kv], rows[i]);
+                company_prompt(e, N_VOCAB, tokens);
+                closed(e);
+                e = opened(path, caches[kv], rows[i]);
+                company_ask(e, how, tokens, i || how ? &is : &alone);
+                closed(e);
+                if ((i || how) && memcmp(&is, &alone, sizeof is) != 0)
+                    fail_msg("an answer %s has other bits than in a session: passes of %d rows, cache %zu",
+                             company_names[how], rows[i], kv);
+            }
+}
+
+/* On a device without kernels for prompts all rows have the same bits, and one pass has both kinds. */
+static void without_wide_products(void **state) {
+    (void)state;
+    static company_answer alone, is;
+    int32_t tokens[COMPANY_PROMPT];
+    const char *path = tiny_model("few.gguf", &small);
+    logits_tokens(tokens, COMPANY_PROMPT, N_VOCAB, 7);
+    for (int how = 0; how < COMPANY_COUNT; how++) {
+        nib_engine_options o = engine_usual();
+        o.backend = "cuda";
+        o.kv_type = NIB_KV_F16;
+        o.n_ctx = COMPANY_CTX;
+        o.n_session = 4;
+        o.n_batch = 100;
+        cuda_load_with(fake_cuda(MEMORY, 0, 0));
+        fake_cuda_without_wide();
+        nib_engine *e = engine_must_open(path, &o, NULL);
+        company_ask(e, how, tokens, how ? &is : &alone);
+        assert_int_equal(fake_cuda_wide() + fake_cuda_prompt(), 0);
+        closed(e);
+        if (how && memcmp(&is, &alone, sizeof is) != 0)
+            fail_msg("an answer %s has other bits than in a session", company_names[how]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(roles_differ),
+        cmocka_unit_test(a_prompt_in_pieces),
+        cmocka_unit_test(an_answer_in_company),
+        cmocka_unit_test(without_wide_products),
+    };
+    setenv("NIBBLE_ISA", "ref", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
