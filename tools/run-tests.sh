@@ -151,6 +151,10 @@ long='/(cli_(signals|real_models|install|errors|kernels|serve)|test_(formats_wor
     grep -Ev "$long" "$list.all"
 } >"$list"
 
+if [ -z "$cpus" ]; then # none of CPUS, which is no failure
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
 xargs -P "${JOBS:-$(nproc)}" -I '{}' sh "$0" --one '{}' "$out" <"$list"
 
 counts() {
