@@ -6,7 +6,10 @@
  * warps of a team chunks. When a team has a panel, each of its threads adds the warps' sums of one output and
  * 16 columns at a time, in their order, and finishes it: with up to 16 columns while the next panel's sums
  * are made, so that no warp waits for a slower one. Two places for these sums take turns; the teams do not
- * wait for each other. */
+ * wait for each other. A warp writes sums of turn n only after all warps of its team have arrived in turn
+ * n - 1, and a warp arrives there behind its reads of turn n - 2, whose place it is: that orders writes
+ * behind reads, though racecheck of compute-sanitizer, which follows no arrival of one lane for its warp,
+ * reports them. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
