@@ -8,8 +8,8 @@
  * are made, so that no warp waits for a slower one. Two places for these sums take turns; the teams do not
  * wait for each other. A warp writes sums of turn n only after all warps of its team have arrived in turn
  * n - 1, and a warp arrives there behind its reads of turn n - 2, whose place it is: that orders writes
- * behind reads, though racecheck of compute-sanitizer, which follows no arrival of one lane for its warp,
- * reports them. */
+ * behind reads. racecheck of compute-sanitizer reports them all the same, probably since it follows no
+ * arrival of one lane for its warp. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
