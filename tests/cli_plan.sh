@@ -162,7 +162,7 @@ check "a bar for VRAM" grep -q '^  VRAM .* of 624.0 MiB' "$tmp/out"
 check "layers on the GPU" grep -q '^  layer.* VRAM ' "$tmp/out"
 check "layers of the processor" grep -q '^  layer.* RAM .*computed by the processor' "$tmp/out"
 check "layers that come" grep -q '^  layer.* RAM .*comes over the link' "$tmp/out"
-check "how many" grep -q '^GPU  .*of 9 blocks stay; the link brings' "$tmp/out"
+check "how many" grep -q '^GPU  .*of 9 blocks are resident; .* are streamed' "$tmp/out"
 check "where keys and values are" grep -q '^VRAM .*kv .*in RAM.*driver .*(a guess)' "$tmp/out"
 check "the rates of both" grep -q '^speed .*tok/s; the first token of a prompt of .*tok/s)' "$tmp/out"
 check "what each tier gives to a token" grep -q '^a token .*from VRAM, .*from RAM, .*over the link: .*of the GPU' "$tmp/out"
@@ -172,7 +172,7 @@ gpu 0 plan "$model" -c 128 --backend cuda --vram 624M --json
 check "a block computes on the GPU where its slices are" true_that \
     'all((b["compute"] == "gpu") >= (s["tier"] == "vram") for b in d["blocks"] for s in b["slices"])'
 check "the counts are of the blocks" true_that \
-    'd["gpu"]["in_place"] == sum(b["compute"] == "cpu" for b in d["blocks"][1:]) > 0 < d["gpu"]["come"]'
+    'd["gpu"]["in_place"] == sum(b["compute"] == "cpu" for b in d["blocks"][1:]) > 0 < d["gpu"]["streamed"]'
 check "within the cap" true_that 'd["predicted"]["vram_peak"] <= 624 << 20'
 check "bytes of a token from each tier" true_that 'all(d["predicted"]["bytes_per_token"][t] > 0 for t in ("vram", "ram", "link"))'
 check "what comes is what the link takes" true_that \

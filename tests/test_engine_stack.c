@@ -81,7 +81,7 @@ static void look_at_input(void *user, const probe_input *in) {
     memcpy(o->x, in->x, (size_t)(in->n_row * in->k) * sizeof *in->x);
 }
 
-static void check_product(oracle *o, const probe_seen *s, const char *name) {
+static void check_product(oracle *o, const probe_data *s, const char *name) {
     const view *first = &o->views[find_weight(o->b, name, false)];
     const view *second = &o->views[find_weight(o->b, name, true)];
     double row[1024];
@@ -101,7 +101,7 @@ static void check_product(oracle *o, const probe_seen *s, const char *name) {
     o->n_seen++;
 }
 
-static void look_at_point(void *user, const probe_seen *s) {
+static void look_at_point(void *user, const probe_data *s) {
     oracle *o = user;
     double row[1024];
     if (s->block != 1)
@@ -154,8 +154,8 @@ static void products_are_of_the_sum(void **state) {
         o.embed = embed;
         o.b = layout_block(engine_parts_of(e).layout, 1);
         o.x = malloc(N_TOKEN * 1024 * sizeof *o.x);
-        const probe eyes = {.look = look_at_point, .product = look_at_input, .user = &o};
-        const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &eyes};
+        const probe observer = {.point = look_at_point, .input = look_at_input, .user = &o};
+        const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &observer};
         assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
         assert_int_equal(o.n_seen, 3);
         free(o.x);

@@ -234,7 +234,7 @@ static void its_memory_cannot_be_read(void **state) {
     void *at = NULL;
     nib_error err = {0};
     int status;
-    assert_int_equal(d->kind->take(d, 4096, false, &at, &err), NIB_OK);
+    assert_int_equal(d->kind->alloc(d, 4096, false, &at, &err), NIB_OK);
     assert_null(check_at(here));
     assert_int_equal(d->kind->copy(d, DEVICE_LOAD, (uint8_t *)at + 100, here, 4, &err), NIB_OK);
     assert_int_equal(d->kind->copy(d, DEVICE_STORE, back, (uint8_t *)at + 100, 4, &err), NIB_OK);
@@ -251,7 +251,7 @@ static void its_memory_cannot_be_read(void **state) {
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    d->kind->give(d, at, 4096);
+    d->kind->free(d, at, 4096);
 }
 
 static nib_engine *open_check(int64_t n_row) {
@@ -311,7 +311,7 @@ static nib_status look_back(void *user, int b, backend *by, nib_error *err) {
     return NIB_OK;
 }
 
-static void keep_seen(void *user, const probe_seen *s) {
+static void keep_seen(void *user, const probe_data *s) {
     kept *k = user;
     assert_true(isfinite(s->x[0]));
     k->seen = s->x;
@@ -329,14 +329,14 @@ static void what_was_read_is_gone_at_the_next_call(void **state) {
     const engine_parts on = engine_parts_of(e);
     assert_int_equal(prompt_rows_open(&rows, &on, &c, 0, 1, &err), NIB_OK);
     float logits[N_VOCAB];
-    const probe eyes = {.look = keep_seen, .user = &k};
+    const probe observer = {.point = keep_seen, .user = &k};
     const pass p = {.segments = rows.segments,
                     .n_segment = 1,
                     .logits = logits,
                     .n_head = 1,
                     .enter = look_back,
                     .user = &k,
-                    .probe = &eyes};
+                    .probe = &observer};
     assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
     assert_int_equal(k.n, model_n_block(engine_parts_of(e).m));
     assert_true(isnan(k.stream[0]));

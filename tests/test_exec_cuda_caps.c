@@ -281,7 +281,7 @@ static void an_edit_counts(void **state) {
     must_close(e);
     o.gpu_layers = 2;
     assert_int_equal(open_under(path, &o, &e, &err), NIB_E_USAGE);
-    assert_non_null(strstr(err.message, "at most 2 were asked for"));
+    assert_non_null(strstr(err.message, "--gpu-layers allows 2"));
     o.gpu_layers = 0;
     o.backend = "cpu";
     assert_int_equal(open_under(path, &o, &e, &err), NIB_E_USAGE);

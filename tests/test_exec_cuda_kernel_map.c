@@ -62,7 +62,7 @@ static nib_status check_point(void *user, const trial_shape *shape, int bucket, 
 static nib_status measure(const trial_shape *list, int n, policy *map, nib_error *err) {
     gpu_kernels gpu;
     trial_cuda *t;
-    NIB_TRY(gpu_kernels_look(&gpu, err));
+    NIB_TRY(gpu_kernels_probe(&gpu, err));
     NIB_TRY(trial_cuda_open(&gpu, VRAM, NULL, &t, err));
     const kernel_profile_options o = {.table = &gpu.table,
                                       .n_byte = trial_cuda_bytes(t),
@@ -109,7 +109,7 @@ static void units_are_the_devices(void **state) {
     trial_cuda *t;
     dpr_unit units[DPR_MAX_UNIT];
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    assert_int_equal(gpu_kernels_look(&gpu, NULL), NIB_OK);
+    assert_int_equal(gpu_kernels_probe(&gpu, NULL), NIB_OK);
     for (int i = 0; i < gpu.table.n_strategy; i++)
         assert_string_not_equal(gpu.table.strategies[i]->name, "bitwise.other");
     assert_int_equal(trial_cuda_open(&gpu, VRAM, NULL, &t, NULL), NIB_OK);
@@ -220,7 +220,7 @@ static void what_cannot_be_done_goes_by_the_rule(void **state) {
     snprintf(map, sizeof map, "%s", temp_path("map.json"));
     logits_rows want = logits_with(path, "none", 0, &used);
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    assert_int_equal(gpu_kernels_look(&gpu, NULL), NIB_OK);
+    assert_int_equal(gpu_kernels_probe(&gpu, NULL), NIB_OK);
     const kernel_map_key key = gpu_kernels_key(&gpu);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 2; j++) {

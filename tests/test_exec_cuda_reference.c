@@ -299,7 +299,7 @@ static void caps_are_obeyed(void **state) {
     nib_memory used;
     nib_error err = {0};
     o.vram = 4096;
-    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_NOFIT, &err, "VRAM: at least");
+    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_NOFIT, &err, "VRAM: needs at least");
     o.vram = NIB_AUTO;
     assert_refused(open_cuda(path, o, 65536, &err), NIB_E_NOFIT, &err, "fake has 63");
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
@@ -347,7 +347,7 @@ static logits_rows under_cap(const char *path, nib_engine_options o, int32_t *gr
 }
 
 /* Under any cap that is not refused: from all of it to two layers and the head. */
-static void blocks_come_when_not_all_stay(void **state) {
+static void blocks_are_streamed_when_not_all_fit(void **state) {
     (void)state;
     for (int i = 0; i < (SANITIZED ? 2 : 3); i++) { /* a sanitizer's own memory does not fit the cap */
         tiny_shape shape = small;
@@ -371,7 +371,7 @@ static void blocks_come_when_not_all_stay(void **state) {
             assert_memory_equal(got, want, sizeof want);
             free(part.data);
         }
-        assert_true(n_fit > 3 && strstr(err.message, "VRAM: at least"));
+        assert_true(n_fit > 3 && strstr(err.message, "VRAM: needs at least"));
         free(whole.data);
     }
 }
@@ -524,7 +524,7 @@ int main(void) {
         cmocka_unit_test(batches),
         cmocka_unit_test(what_it_cannot_do_is_named),
         cmocka_unit_test(caps_are_obeyed),
-        cmocka_unit_test(blocks_come_when_not_all_stay),
+        cmocka_unit_test(blocks_are_streamed_when_not_all_fit),
         cmocka_unit_test(codes_are_left),
         cmocka_unit_test(prompts_are_wide),
         cmocka_unit_test(auto_finds_it),

@@ -54,7 +54,7 @@ static nib_status collect(void *user, int segment_index, int64_t row, int64_t n_
     return NIB_OK;
 }
 
-static void ignore(void *user, const probe_seen *seen) {
+static void ignore(void *user, const probe_data *seen) {
     (void)seen;
     ++*(int *)user;
 }
@@ -64,7 +64,7 @@ static float *together(const char *path, const calibration *c, int n_thread, int
     nib_engine *e = open_engine(path, n_thread, c->begin[c->n_prompt]);
     prompt_rows rows;
     nib_error err = {0};
-    const probe see = {.look = ignore, .user = looks};
+    const probe see = {.point = ignore, .user = looks};
     const engine_parts on = engine_parts_of(e);
     if (prompt_rows_open(&rows, &on, c, 0, 1000, &err))
         fail_msg("%s", err.message);
@@ -242,7 +242,7 @@ typedef struct checking {
     int seen[PROBE_N];
 } checking;
 
-static void check(void *user, const probe_seen *s) {
+static void check(void *user, const probe_data *s) {
     checking *c = user;
     const layer_values *l = &c->layers[s->block - 1];
     const double *want[] = {
@@ -287,7 +287,7 @@ static void the_probe_sees_what_is_computed(void **state) {
     }
     const engine_parts on = engine_parts_of(e);
     assert_int_equal(prompt_rows_open(&rows, &on, &c, 0, 0, &err), NIB_OK);
-    const probe see = {.look = check, .user = &ch};
+    const probe see = {.point = check, .user = &ch};
     const pass p = {.segments = rows.segments, .n_segment = 1, .n_head = 1, .probe = &see};
     assert_int_equal(step_pass(engine_parts_of(e).step, &p, &err), NIB_OK);
     for (int i = 0; i < PROBE_N; i++)

@@ -24,7 +24,7 @@ static void both_work(void **state) {
     const plan_rates r = usual();
     offload o;
     offload_choose(&r, &layer, 16, 64, &o);
-    assert_int_equal(o.n_come, 5);
+    assert_int_equal(o.n_streamed, 5);
     assert_true(fabs(o.seconds - 11e-3) < 1e-6); /* 11 layers of 1 ms; 5 of 2 ms */
     /* 11 (1 + 0.1 (m - 1)) ms are at most the link's 32 ms */
     assert_int_equal(o.max_rows, 20);
@@ -33,12 +33,13 @@ static void both_work(void **state) {
 }
 
 /* S: stays, c: comes, p: in place. */
-static void check_places(int n_stay, int n_come, const char *want) {
-    static const char letters[] = {[OFFLOAD_STAYS] = 'S', [OFFLOAD_COMES] = 'c', [OFFLOAD_IN_PLACE] = 'p'};
+static void check_places(int n_resident, int n_streamed, const char *want) {
+    static const char letters[] = {
+        [OFFLOAD_RESIDENT] = 'S', [OFFLOAD_STREAMED] = 'c', [OFFLOAD_IN_PLACE] = 'p'};
     offload_place places[64];
     char text[64] = "";
     const int n = (int)strlen(want);
-    offload_place_all(n, n_stay, n_come, places);
+    offload_place_all(n, n_resident, n_streamed, places);
     for (int i = 0; i < n; i++)
         text[i] = letters[places[i]];
     assert_string_equal(text, want);
@@ -61,17 +62,17 @@ static void one_of_them(void **state) {
     offload o;
     r.link = 1e9;
     offload_choose(&r, &layer, 16, 64, &o);
-    assert_int_equal(o.n_come, 0);
+    assert_int_equal(o.n_streamed, 0);
     assert_int_equal(o.max_rows, 64);
     r.link = 1e13;
     offload_choose(&r, &layer, 16, 64, &o);
-    assert_true(o.n_come >= 15);
+    assert_true(o.n_streamed >= 15);
     r.one_row[4] = 1e6; /* no processor to speak of */
     offload_choose(&r, &layer, 16, 64, &o);
-    assert_int_equal(o.n_come, 16);
+    assert_int_equal(o.n_streamed, 16);
     assert_int_equal(o.max_rows, 0);
     offload_choose(&r, &layer, 0, 64, &o);
-    assert_int_equal(o.n_come, 0);
+    assert_int_equal(o.n_streamed, 0);
 }
 
 static void more_activation_bits_take_longer(void **state) {
@@ -82,7 +83,7 @@ static void more_activation_bits_take_longer(void **state) {
     two.two = true;
     offload_choose(&r, &layer, 32, 64, &a);
     offload_choose(&r, &two, 32, 64, &b);
-    assert_true(b.n_come > a.n_come && b.seconds > a.seconds);
+    assert_true(b.n_streamed > a.n_streamed && b.seconds > a.seconds);
 }
 
 /* ---- the whole decision: four layers of 10 MiB (of VRAM 12, with CUDA's pieces), a head of 20 (22) ---- */
@@ -97,19 +98,19 @@ static offload_question question(offload_block blocks[N_BLOCK], uint64_t room) {
                                     b % 5 ? 65536 : 0, 5};
     return (offload_question){.blocks = blocks,
                               .n_block = N_BLOCK,
-                              .always = ALWAYS,
-                              .each = layer,
-                              .room = room,
-                              .whose = "the cap",
+                              .fixed = ALWAYS,
+                              .layer = layer,
+                              .capacity = room,
+                              .capacity_of = "the cap",
                               .capped = true,
                               .driver = 7 * MIB,
-                              .beside = BESIDE,
+                              .activations = BESIDE,
                               .n_page = 4,
                               .page = 4 * 65536,
                               .max_rows = 64};
 }
 
-static void check_split(uint64_t room, int max_layers, int n_stay, int n_away) {
+static void check_split(uint64_t room, int max_layers, int n_resident, int n_not_resident) {
     const plan_rates r = usual();
     offload_block blocks[N_BLOCK];
     offload_question q = question(blocks, room);
@@ -119,19 +120,19 @@ static void check_split(uint64_t room, int max_layers, int n_stay, int n_away) {
     if (offload_split_make(&q, &r, &s, &err))
         fail_msg("%s", err.message);
     assert_true(s.weights + s.others <= room);
-    assert_int_equal(s.n_away, n_away);
+    assert_int_equal(s.n_not_resident, n_not_resident);
     int n = 0;
     uint64_t here = ALWAYS;
     for (int b = 1; b < N_BLOCK; b++) {
-        n += s.place[b] == OFFLOAD_STAYS;
-        here += s.place[b] == OFFLOAD_STAYS ? offload_block_room(blocks[b].bytes) : 0;
+        n += s.place[b] == OFFLOAD_RESIDENT;
+        here += s.place[b] == OFFLOAD_RESIDENT ? offload_block_bytes(blocks[b].bytes) : 0;
     }
-    assert_int_equal(n, n_stay);
-    assert_true(s.stay == here);
+    assert_int_equal(n, n_resident);
+    assert_true(s.resident == here);
     offload_split_clear(&s);
 }
 
-static void as_much_as_fits_stays(void **state) {
+static void as_much_as_fits_is_resident(void **state) {
     (void)state;
     enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB };
     check_split(ALL, 0, 5, 0); /* no slots: all of it takes less than all but one */
@@ -141,7 +142,7 @@ static void as_much_as_fits_stays(void **state) {
     check_split(ALL - 30 * MIB, 0, 0, 5);
     offload_block blocks[N_BLOCK];
     const offload_question q = question(blocks, ALL);
-    assert_true(offload_whole(&q) == ALL + q.driver);
+    assert_true(offload_all_resident(&q) == ALL + q.driver);
 }
 
 static int n_in_place(const offload_question *q, int64_t *max_rows) {
@@ -151,7 +152,7 @@ static int n_in_place(const offload_question *q, int64_t *max_rows) {
     if (offload_split_make(q, &r, &s, &err))
         fail_msg("%s", err.message);
     const int n = s.n_in_place;
-    assert_true(s.n_away > 0);
+    assert_true(s.n_not_resident > 0);
     *max_rows = s.max_rows;
     offload_split_clear(&s);
     return n;
@@ -180,7 +181,7 @@ static void what_does_not_fit_is_refused(void **state) {
     nib_error err = {0};
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
     assert_non_null(strstr(err.message, "is the smallest that works"));
-    q.room = s.weights + s.others; /* what it named, less the driver */
+    q.capacity = s.weights + s.others; /* what it named, less the driver */
     offload_split_clear(&s);
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
     offload_split_clear(&s);
@@ -188,8 +189,8 @@ static void what_does_not_fit_is_refused(void **state) {
 
 static void a_plan_is_followed(void **state) {
     (void)state;
-    static const offload_place places[N_BLOCK] = {OFFLOAD_STAYS, OFFLOAD_COMES,    OFFLOAD_STAYS,
-                                                  OFFLOAD_STAYS, OFFLOAD_IN_PLACE, OFFLOAD_STAYS};
+    static const offload_place places[N_BLOCK] = {OFFLOAD_RESIDENT, OFFLOAD_STREAMED, OFFLOAD_RESIDENT,
+                                                  OFFLOAD_RESIDENT, OFFLOAD_IN_PLACE, OFFLOAD_RESIDENT};
     const plan_rates r = usual();
     offload_block blocks[N_BLOCK];
     offload_question q = question(blocks, 200 * MIB);
@@ -199,7 +200,7 @@ static void a_plan_is_followed(void **state) {
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
     assert_memory_equal(s.place, places, sizeof places);
     assert_int_equal(s.n_in_place, 1);
-    assert_true(s.max_rows >= 1 && s.on_host == 65536);
+    assert_true(s.max_rows >= 1 && s.host_page == 65536);
     offload_split_clear(&s);
     q.one_cache = true;
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_USAGE);
@@ -209,7 +210,7 @@ static void a_plan_is_followed(void **state) {
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_USAGE);
     offload_split_clear(&s);
     q.max_layers = 0;
-    q.room = 40 * MIB;
+    q.capacity = 40 * MIB;
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
     offload_split_clear(&s);
 }
@@ -220,7 +221,7 @@ int main(void) {
         cmocka_unit_test(where_layers_stand),
         cmocka_unit_test(one_of_them),
         cmocka_unit_test(more_activation_bits_take_longer),
-        cmocka_unit_test(as_much_as_fits_stays),
+        cmocka_unit_test(as_much_as_fits_is_resident),
         cmocka_unit_test(many_sequences_leave_no_layer_in_place),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),

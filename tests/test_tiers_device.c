@@ -70,7 +70,7 @@ static void check_copies(device *d) {
         host[i] = (uint8_t)(i * 7 + i / 251);
     assert_int_equal(d->kind->pin(d, host, N_BYTE, &err), NIB_OK);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(d->kind->take(d, N_BYTE, i == 1, &at[i], &err), NIB_OK);
+        assert_int_equal(d->kind->alloc(d, N_BYTE, i == 1, &at[i], &err), NIB_OK);
         assert_int_equal((uintptr_t)at[i] % 4096, 0);
     }
     assert_int_equal(d->kind->copy(d, DEVICE_LOAD_WEIGHTS, at[0], host, N_BYTE, &err), NIB_OK);
@@ -87,7 +87,7 @@ static void check_copies(device *d) {
     for (int i = 0; i < N_BYTE; i++)
         assert_int_equal(host[i], (uint8_t)(i * 7 + i / 251));
     for (int i = 0; i < 2; i++)
-        d->kind->give(d, at[i], N_BYTE);
+        d->kind->free(d, at[i], N_BYTE);
     d->kind->unpin(d, host, N_BYTE);
     mem_free(host);
 }

@@ -85,7 +85,7 @@ static nib_status fails(nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status lazy_take(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
+static nib_status lazy_alloc(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
     (void)d;
     (void)sparse;
     (void)err;
@@ -93,7 +93,7 @@ static nib_status lazy_take(device *d, uint64_t n_byte, bool sparse, void **out,
     return NIB_OK;
 }
 
-static void lazy_give(device *d, void *at, uint64_t n_byte) {
+static void lazy_free(device *d, void *at, uint64_t n_byte) {
     (void)d;
     (void)n_byte;
     free(at);
@@ -131,8 +131,8 @@ static nib_status lazy_follow(device *d, device_lane lane, device_mark mark, nib
 
 static const device_kind lazy_kind = {.name = "lazy",
                                       .tier = NIB_TIER_VRAM,
-                                      .take = lazy_take,
-                                      .give = lazy_give,
+                                      .alloc = lazy_alloc,
+                                      .free = lazy_free,
                                       .copy = lazy_copy,
                                       .mark = lazy_mark,
                                       .wait = lazy_wait,
@@ -459,7 +459,7 @@ static nib_status visit_some(some *x, const visit *v, const visits *rest, bool s
     const int next = next_some(x, rest, v->block);
     assert_true(s->block == v->block);
     assert_true(!sound || device_blocks_where(&x->blocks, next) != PAGE_ABSENT);
-    NIB_TRY(lazy_follow(&the_device.base, DEVICE_COMPUTE, s->arrives, err));
+    NIB_TRY(lazy_follow(&the_device.base, DEVICE_COMPUTE, s->loaded, err));
     const view *right = pager_views(x->w->whole, v->block);
     const uint8_t *at = s->at;
     for (int i = 0; i < layout_block(x->w->of.l, v->block)->n_weight; i++) {
@@ -501,7 +501,7 @@ static void pass_after_pass(void **state) {
         const block_source from = {.user = &x,
                                    .lane = DEVICE_ARRANGE_WEIGHTS,
                                    .n_block = n_block,
-                                   .comes = some_come,
+                                   .needs_slot = some_come,
                                    .load = load_some};
         const uint64_t each = device_pages_bytes(w.of.l) / DEVICE_BLOCKS;
         assert_int_equal(

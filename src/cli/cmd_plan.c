@@ -187,19 +187,19 @@ static void print_gpu(const terminal *s, const json_t *gpu) {
     char driver[32], weights[32], kv[32], activations[32], ram[32], also[64] = "";
     if (!gpu)
         return;
-    const long long n_here = field_int(gpu, "in_place"), n_come = field_int(gpu, "come"),
-                    n_stay = field_int(gpu, "stay");
-    if (n_here || n_come)
-        terminal_line(s, "GPU          %lld of %lld blocks stay; the link brings %lld for each pass", n_stay,
-                      n_stay + n_come + n_here, n_come);
+    const long long n_here = field_int(gpu, "in_place"), n_streamed = field_int(gpu, "streamed"),
+                    n_resident = field_int(gpu, "resident");
+    if (n_here || n_streamed)
+        terminal_line(s, "GPU          %lld of %lld blocks are resident; %lld are streamed for each pass",
+                      n_resident, n_resident + n_streamed + n_here, n_streamed);
     else
-        terminal_line(s, "GPU          all blocks stay");
+        terminal_line(s, "GPU          all blocks are resident");
     if (n_here)
-        terminal_line(
-            s,
-            "             the processor computes %lld for generated rows, of up to %lld sequences together; "
-            "for prompts they come too",
-            n_here, field_int(gpu, "few_rows"));
+        terminal_line(s,
+                      "             the processor computes %lld for generated rows of up to %lld sequences; "
+                      "for prompts "
+                      "they are streamed too",
+                      n_here, field_int(gpu, "in_place_sequences"));
     if (field_bytes(gpu, "kv_in_ram"))
         snprintf(also, sizeof also, " (and %s in RAM)", num_format_size(field_bytes(gpu, "kv_in_ram"), ram));
     terminal_line(s, "VRAM         weights %s, kv %s%s, activations %s, driver %s%s",

@@ -200,8 +200,8 @@ static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
         return nib_fail_nomem(err, (size_t)p->n_block * sizeof *e->set.places, "the blocks' places");
     for (int b = 1; b < p->n_block; b++) {
         const plan_block *pb = &p->blocks[b];
-        e->set.places[b] = pb->left_out || has_vram(pb) ? OFFLOAD_STAYS
-                           : pb->on_gpu                 ? OFFLOAD_COMES
+        e->set.places[b] = pb->left_out || has_vram(pb) ? OFFLOAD_RESIDENT
+                           : pb->on_gpu                 ? OFFLOAD_STREAMED
                                                         : OFFLOAD_IN_PLACE;
     }
     return NIB_OK;

@@ -43,7 +43,7 @@ static nib_status load_gpu_map(const engine_core *e, policy *map, char **used, n
     nib_status status = NIB_OK;
     if (!gpu)
         return nib_fail_nomem(err, sizeof *gpu, "the kernel map");
-    if (gpu_kernels_look(gpu, NULL) == NIB_OK) {
+    if (gpu_kernels_probe(gpu, NULL) == NIB_OK) {
         const kernel_map_key key = gpu_kernels_key(gpu);
         status = load_keyed(e, &key, map, used, err);
     }

@@ -89,8 +89,8 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
                  "this head, these activations or this sampling");
     NIB_TRY(reserve_rows(e, want, session, &rows, later, err));
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
-    NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], e->backend->keeps, &e->pager, err));
-    placement_fill(&e->placement, e->core.layout, e->pager, e->backend->keeps,
+    NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], e->backend->has_copies, &e->pager, err));
+    placement_fill(&e->placement, e->core.layout, e->pager, e->backend->has_copies,
                    e->core.has_sketch ? e->core.set.n_best : 0);
     ledger_measure_runtime(e->core.ledger, false);
     for (int t = 0; t < NIB_N_TIER; t++)

@@ -114,7 +114,7 @@ static void add_sketch(placement *p, const layout *lay, int32_t n_best) {
                     NIB_TIER_RAM});
 }
 
-void placement_fill(placement *p, const layout *lay, const pager *weights, const bool *keeps,
+void placement_fill(placement *p, const layout *lay, const pager *weights, const bool *has_copies,
                     int32_t n_best) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const block *blk = layout_block(lay, b);
@@ -126,7 +126,7 @@ void placement_fill(placement *p, const layout *lay, const pager *weights, const
                 continue;
             format = format_name(p, &blk->weights[w]);
             pager_where(weights, b, w, &kept, &on_disk);
-            if (keeps && keeps[b] && !blk->weights[w].vector) {
+            if (has_copies && has_copies[b] && !blk->weights[w].vector) {
                 add(p, first,
                     (nib_slice){blk->name, also, blk->layer, format, kept + on_disk, NIB_TIER_VRAM});
                 continue;

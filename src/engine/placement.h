@@ -16,9 +16,10 @@ typedef struct placement {
 uint64_t placement_bytes(const layout *lay); /* that placement_open charges */
 /* Allocates its memory, before residency is decided. */
 nib_status placement_open(placement *p, const layout *lay, ledger *l, nib_error *err);
-/* Fills it from the pager and from what a back end keeps (backend.keeps; may be NULL); n_best: of the head's
- * sketch, 0: no sketch. */
-void placement_fill(placement *p, const layout *lay, const pager *weights, const bool *keeps, int32_t n_best);
+/* Fills it from the pager and from what a back end keeps (backend.has_copies; may be NULL); n_best: of the
+ * head's sketch, 0: no sketch. */
+void placement_fill(placement *p, const layout *lay, const pager *weights, const bool *has_copies,
+                    int32_t n_best);
 void placement_close(placement *p); /* zeroed is fine */
 
 #endif

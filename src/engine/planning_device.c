@@ -61,10 +61,10 @@ static nib_status ask(planning *f, const engine_core *e, const layout *lay, nib_
 /* Of the cache RAM has what the processor's layers have. */
 static void share_caches(planning *f) {
     const offload_question *q = &f->device;
-    const double here = q->page ? (double)f->split.on_host / (double)q->page : 0;
+    const double here = q->page ? (double)f->split.host_page / (double)q->page : 0;
     for (int i = 0; i < f->q.n_cache; i++) {
         plan_cache *c = &f->q.caches[i];
-        c->bytes = i ? (uint64_t)(here * (double)c->bytes) : q->n_page * f->split.on_host;
+        c->bytes = i ? (uint64_t)(here * (double)c->bytes) : q->n_page * f->split.host_page;
         c->touched = NUM_MIN(c->bytes, (uint64_t)(here * (double)c->touched));
     }
 }

@@ -46,7 +46,7 @@ static void decide(const engine_core *e, const pager *weights, planning *f, plan
         const double share = all ? (double)kept / (double)all : 1;
         d->choice[b] = 0;
         d->activation[b] = e->set.act_bits[b];
-        d->kept[b] = plan_stays_on_gpu(&f->q, b) ? c->bytes : (uint64_t)(share * (double)c->bytes);
+        d->kept[b] = plan_is_resident_on_gpu(&f->q, b) ? c->bytes : (uint64_t)(share * (double)c->bytes);
     }
     d->streamed = stats.pass_bytes > 0 || looked_up > 0;
 }

@@ -96,7 +96,7 @@ nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, 
                                nib_error *err) {
     uint64_t bytes;
     *w = (saliency_watch){
-        .layout = lay, .ledger = l, .sums = sums, .eyes = {.product = see_product, .user = w}};
+        .layout = lay, .ledger = l, .sums = sums, .probe = {.input = see_product, .user = w}};
     NIB_TRY(saliency_bytes(layout_model(lay), &bytes, err));
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     w->charged = bytes;

@@ -23,7 +23,7 @@ int saliency_site(const saliency_sites *s, const layout *lay, int b, int w);
 /* Bytes of the statistics of all channels. */
 nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err);
 
-/* Measuring: what `eyes` saw of a pass (the same rows go through all blocks). */
+/* Measuring: what `probe` saw of a pass (the same rows go through all blocks). */
 typedef struct saliency_watch {
     const layout *layout;
     ledger *ledger;
@@ -31,7 +31,7 @@ typedef struct saliency_watch {
     saliency_sites sites;
     channel_stats *sums; /* the caller's; means after saliency_watch_finish */
     int64_t *n_row;      /* [n_site] */
-    probe eyes;          /* for the pass; belongs to this place in memory */
+    probe probe;         /* for the pass; belongs to this place in memory */
 } saliency_watch;
 /* Charges for *sums, and sets it to zeros; the caller clears it. */
 nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, channel_stats *sums,

@@ -13,7 +13,7 @@ typedef struct placing {
     engine_core *e;
     pager *pager;
     uint64_t others; /* RAM that will be charged when the weights are there */
-    const bool *elsewhere;
+    const bool *copied;
     pager_need need;
     pager_page *pages; /* [n_page] */
     int n_page;
@@ -56,7 +56,7 @@ static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *e
 /* Pages that a device copies once need not be resident; the memory is for pages that are read repeatedly. */
 static void leave_to_device(const placing *w) {
     for (int i = 0; i < w->n_page; i++)
-        if (w->elsewhere && w->elsewhere[w->pages[i].block] && !w->pages[i].table)
+        if (w->copied && w->copied[w->pages[i].block] && !w->pages[i].table)
             w->tier_of[i] = NIB_TIER_DISK;
 }
 
@@ -112,12 +112,12 @@ static nib_status place_and_load(placing *w, nib_error *err) {
     return pager_load(w->pager, w->tier_of, err);
 }
 
-nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *elsewhere, pager **out,
+nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, pager **out,
                                nib_error *err) {
     const nib_engine_options *asked = &e->asked;
     char *packed = engine_packed_folder(e);
     text_loader text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
-    placing w = {.e = e, .others = others, .elsewhere = elsewhere};
+    placing w = {.e = e, .others = others, .copied = copied};
     const pager_options want = {.threads = e->threads,
                                 .packed = packed,
                                 .write_packed = engine_packed_may_write(e),

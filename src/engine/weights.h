@@ -6,9 +6,9 @@
 #include "engine/core.h"
 
 /* Opens the pager and loads as many pages as fit the cap beside `others`, which will be charged later; the
- * caller closes it. elsewhere [n_block]: blocks that a back end keeps (backend.keeps), or NULL. Sets
+ * caller closes it. copied [n_block]: blocks that a back end keeps (backend.has_copies), or NULL. Sets
  * e->cap_is_named. */
-nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *elsewhere, pager **out,
+nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, pager **out,
                                nib_error *err);
 
 #endif

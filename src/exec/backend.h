@@ -61,13 +61,13 @@ typedef struct backend_rows {
 } backend_rows;
 
 /* Changes of logits before the largest ones of a row are selected. */
-typedef struct logit_changer {
+typedef struct logit_processor {
     /* For a row of a segment, from its head_row on: writes the changes to `out` and the row's penalties, and
      * returns the number of changes. Called once for each such row, in their order, when the pass begins. */
     int64_t (*changes)(void *user, int segment, int64_t row, logit_change *out, logit_row *how);
     void *user;
     int64_t n_max; /* of all rows together, at most the back end's max_changes */
-} logit_changer;
+} logit_processor;
 
 /* One pass. Valid until its end. */
 typedef struct backend_pass {
@@ -81,9 +81,9 @@ typedef struct backend_pass {
     const probe *probe; /* NULL: none; else it gets the data at points of the layers */
     bool plain;         /* all blocks in their order, and no read or write of the stream between them */
     int32_t n_best;     /* 0: all logits; else only read_best reads logits, this many of each row */
-    const logit_changer *changer; /* with n_best; NULL: no changes */
-    const hidden_taker *hidden;   /* NULL: none; else no logits are computed */
-    const canceller *cancel;      /* polled while it computes; NULL: never */
+    const logit_processor *processor; /* with n_best; NULL: no changes */
+    const hidden_receiver *hidden;    /* NULL: none; else no logits are computed */
+    const canceller *cancel;          /* polled while it computes; NULL: never */
 } backend_pass;
 
 /* One visit: rows of the pass and a block. Valid during the call, the weights too. */
@@ -166,7 +166,7 @@ struct backend {
     device *device;      /* for keys and values */
     const bool *on_host; /* [layers with keys and values]: those in `host` instead; NULL: none */
     device *host;
-    const bool *keeps; /* [n_block]: the back end copies the weights that the block's products read at
+    const bool *has_copies; /* [n_block]: the back end copies the weights that the block's products read at
                           the first visit, and uses only the copies afterwards; NULL: none */
     const offload_question *share; /* how a device's memory is shared, after `reserve`; NULL: host memory */
     const offload_split *split;    /* the same, decided */

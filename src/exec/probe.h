@@ -20,7 +20,7 @@ typedef enum probe_point {
 } probe_point;
 
 /* Rows that one cell has at a point. Valid during the call. */
-typedef struct probe_seen {
+typedef struct probe_data {
     probe_point point;
     int block;          /* its index in the model */
     int segment;        /* of the pass */
@@ -28,7 +28,7 @@ typedef struct probe_seen {
     const float *x;     /* [n_row, width] */
     int64_t width;
     float scale; /* the value of the point is x times this */
-} probe_seen;
+} probe_data;
 
 /* Rows that a product is about to read. Valid during the call. */
 typedef struct probe_input {
@@ -40,18 +40,18 @@ typedef struct probe_input {
 
 /* Any may be NULL. */
 typedef struct probe {
-    void (*look)(void *user, const probe_seen *seen);
-    void (*product)(void *user, const probe_input *in);
+    void (*point)(void *user, const probe_data *seen);
+    void (*input)(void *user, const probe_input *in);
     void *user;
 } probe;
 
 /* Receives the last hidden states (after the final norm) instead of logits, for embeddings. The head's
  * product is not computed then. Valid during the call. */
-typedef struct hidden_taker {
+typedef struct hidden_receiver {
     /* Rows [row, row + n_row) among the head rows of the pass: x [n_row, width]. */
-    void (*take)(void *user, int64_t row, int64_t n_row, const float *x, int64_t width);
+    void (*receive)(void *user, int64_t row, int64_t n_row, const float *x, int64_t width);
     void *user;
-} hidden_taker;
+} hidden_receiver;
 /* The op of the head's program that reads the hidden states: the first one that writes logits. */
 const op *probe_head_product(const program *p);
 

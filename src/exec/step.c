@@ -114,7 +114,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
                               .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->order &&
                                        !p->apart && p->first_block == 0 && p->end_block == 0,
                               .n_best = p->n_best,
-                              .changer = p->changer,
+                              .processor = p->processor,
                               .probe = p->probe,
                               .hidden = p->hidden,
                               .cancel = &l->cancel};

@@ -49,14 +49,14 @@ typedef struct pass {
     int32_t n_best;
     nib_status (*best)(void *user, int segment, int64_t row, int64_t n_row, const int32_t *ids,
                        const float *logits, nib_error *err);
-    const logit_changer *changer; /* with n_best: changes before the selection; NULL: none */
+    const logit_processor *processor; /* with n_best: changes before the selection; NULL: none */
     /* NULL, or called before a block's first visit: it may read and write the residual stream of all rows. */
     nib_status (*enter)(void *user, int block, backend *by, nib_error *err);
     void *user;         /* of rows, best and enter */
     const probe *probe; /* NULL: none */
     /* NULL, or it gets the hidden states of the head's rows, and no logits are computed. The caller has
      * checked that the back end supports it. */
-    const hidden_taker *hidden;
+    const hidden_receiver *hidden;
     const pass_change *change; /* NULL: none */
     const canceller *cancel;   /* polled beside the stepper's; NULL: none */
 } pass;

@@ -17,7 +17,7 @@ typedef struct watch {
     uint8_t *active; /* [n_row, parts] */
 } watch;
 
-static void look(void *user, const probe_seen *s) {
+static void look(void *user, const probe_data *s) {
     watch *w = user;
     activity *a = w->a;
     const int each = 1 + a->n_group, layer = layout_block(w->e->layout, s->block)->layer;
@@ -55,7 +55,7 @@ static nib_status count(watch *w, const calibration *c, nib_error *err) {
     nib_status status = prompt_rows_open(&rows, w->e, c, 0, 0, err);
     w->row = rows.segments; /* until they are closed, below */
     if (status == NIB_OK) {
-        const probe mine = {.look = look, .user = w};
+        const probe mine = {.point = look, .user = w};
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
                           .apart = true,

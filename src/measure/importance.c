@@ -23,13 +23,13 @@ static double square_sum(const float *x, int64_t n, double scale) {
     return sum * scale * scale;
 }
 
-static void add_squares(double *to, const probe_seen *s) {
+static void add_squares(double *to, const probe_data *s) {
     for (int64_t r = 0; r < s->n_row; r++)
         to[r] += square_sum(s->x + r * s->width, s->width, (double)s->scale);
 }
 
 /* A layer's cell is through: its signals, row by row. */
-static void sum_up(watch *w, const probe_seen *s) {
+static void sum_up(watch *w, const probe_data *s) {
     const int layer = layout_block(w->e->layout, s->block)->layer;
     for (int64_t r = 0; r < s->n_row; r++) {
         const float *in = w->input + r * s->width, *out = s->x + r * s->width;
@@ -53,7 +53,7 @@ static void sum_up(watch *w, const probe_seen *s) {
     }
 }
 
-static void look(void *user, const probe_seen *s) {
+static void look(void *user, const probe_data *s) {
     watch *w = user;
     switch (s->point) {
     case PROBE_INPUT:
@@ -103,7 +103,7 @@ static nib_status run_pass(const engine_parts *e, const calibration *c, importan
         w.attn2 = memory;
         w.ffn2 = memory + n_cell;
         w.input = (float *)(memory + 2 * n_cell);
-        const probe mine = {.look = look, .user = &w};
+        const probe mine = {.point = look, .user = &w};
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
                           .apart = true,

@@ -97,7 +97,7 @@ static nib_status open_gpu(bench *b, nib_error *err) {
     b->gpu = mem_calloc(1, sizeof *b->gpu);
     if (!b->gpu)
         return nib_fail_nomem(err, sizeof *b->gpu, "timing kernels");
-    NIB_TRY(gpu_kernels_look(b->gpu, err));
+    NIB_TRY(gpu_kernels_probe(b->gpu, err));
     b->table = &b->gpu->table;
     b->machine = b->gpu->machine;
     NIB_TRY(trial_cuda_open(b->gpu, o->vram, &b->cancel, &b->on_gpu, err));

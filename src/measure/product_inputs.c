@@ -50,7 +50,7 @@ static nib_status run_pass(passing *p, nib_error *err) {
                           .rows = pass_over,
                           .enter = enter,
                           .user = p,
-                          .probe = p->w->eyes};
+                          .probe = p->w->probe};
         status = step_pass(p->e->step, &all, err);
     }
     if (status == NIB_OK && p->w->after)
@@ -94,13 +94,13 @@ nib_status measure_product_inputs(const char *name, const nib_engine_options *op
 typedef struct channel_watch {
     saliency_watch watch;
     channel_stats *out;
-    probe eyes;
+    probe probe;
 } channel_watch;
 
 static nib_status begin(void *user, const engine_parts *e, nib_error *err) {
     channel_watch *w = user;
     NIB_TRY(saliency_watch_open(&w->watch, e->layout, e->ledger, w->out, err));
-    w->eyes = w->watch.eyes;
+    w->probe = w->watch.probe;
     return NIB_OK;
 }
 
@@ -123,7 +123,7 @@ nib_status measure_channels(const char *name, const nib_engine_options *options,
     const product_watch how = {.begin = begin,
                                .end = end,
                                .bytes = bytes_of,
-                               .eyes = &w.eyes,
+                               .probe = &w.probe,
                                .what = "measuring channels",
                                .user = &w};
     memset(out, 0, sizeof *out);

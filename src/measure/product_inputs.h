@@ -13,7 +13,7 @@ typedef struct product_watch {
     /* All rows went through a block; the next one has not begun. NULL: nothing to do. */
     nib_status (*after)(void *user, int block, nib_error *err);
     void (*end)(void *user); /* after the pass, while e is open, also when it failed; NULL: nothing to do */
-    const probe *eyes;       /* what sees the pass */
+    const probe *probe;      /* what sees the pass */
     uint64_t (*bytes)(void *user, const engine_parts *e); /* to be kept free; NULL: none */
     const char *what;                                     /* for progress */
     void *user;

@@ -163,7 +163,7 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
     if (!s->act_bits || !s->left_out || !s->order)
         return nib_fail_nomem(err, n * sizeof *s->order, "a list of blocks");
     NIB_TRY(saliency_watch_open(&s->channels, s->on.layout, s->on.ledger, channels, err));
-    NIB_TRY(measure_base_open(&s->base, &s->on, w->c, w->q->n_row, w->q->n_score, &s->channels.eyes, err));
+    NIB_TRY(measure_base_open(&s->base, &s->on, w->c, w->q->n_row, w->q->n_score, &s->channels.probe, err));
     saliency_watch_finish(&s->channels);
     return NIB_OK;
 }

@@ -196,7 +196,7 @@ static void predict_memory(const plan_question *q, const plan_decision *d, plan_
         if (d->choice[b] < 0)
             continue;
         const plan_choice *c = &q->blocks[b].choices[d->choice[b]];
-        weights += !d->streamed ? c->bytes + c->table_bytes : plan_stays_on_gpu(q, b) ? 0 : d->kept[b];
+        weights += !d->streamed ? c->bytes + c->table_bytes : plan_is_resident_on_gpu(q, b) ? 0 : d->kept[b];
         image += c->bytes + c->table_bytes;
     }
     memcpy(out->owner, q->touched, sizeof out->owner);

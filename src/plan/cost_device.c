@@ -25,11 +25,11 @@ static double bytes_of(const plan_question *q, int b) {
 }
 
 static bool is_away(const plan_question *q, int b) {
-    return b > 0 && q->split->place[b] != OFFLOAD_STAYS;
+    return b > 0 && q->split->place[b] != OFFLOAD_RESIDENT;
 }
 
-bool plan_stays_on_gpu(const plan_question *q, int b) {
-    return q->split && b > 0 && q->split->place[b] == OFFLOAD_STAYS;
+bool plan_is_resident_on_gpu(const plan_question *q, int b) {
+    return q->split && b > 0 && q->split->place[b] == OFFLOAD_RESIDENT;
 }
 
 bool plan_is_on_gpu(const plan_question *q, int b) {
@@ -89,7 +89,7 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
 static device_work work_of(const plan_question *q, const plan_decision *d) {
     const double positions = (double)q->n_prompt + (double)q->n_gen / 2;
     const double cache = (double)d->cache->position * positions;
-    const double here = q->device->page ? (double)q->split->on_host / (double)q->device->page : 0;
+    const double here = q->device->page ? (double)q->split->host_page / (double)q->device->page : 0;
     device_work w = {0};
     visits token = visits_of_one_row(q->n_block, 0, q->n_block);
     for (visit v; visits_next(&token, &v);)

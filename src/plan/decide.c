@@ -117,11 +117,12 @@ static void add_way(maker *m, int b, int choice, int activation, bool streamed, 
     const plan_choice *c = &m->q->blocks[b].choices[choice];
     const double prompt = m->q->speed > 0 ? 0 : plan_block_prompt_seconds(m->q, b, choice, activation);
     m->means[i] = (meaning){choice, activation};
-    m->ways[i] = (choose_way){
-        plan_block_seconds(m->q, b, choice, activation) + prompt / (double)NUM_MAX(m->q->n_gen, 1),
-        streamed && plan_stays_on_gpu(m->q, b) ? 0
-                                               : (double)c->bytes + (streamed ? 0 : (double)c->table_bytes),
-        loss};
+    m->ways[i] = (choose_way){plan_block_seconds(m->q, b, choice, activation) +
+                                  prompt / (double)NUM_MAX(m->q->n_gen, 1),
+                              streamed && plan_is_resident_on_gpu(m->q, b)
+                                  ? 0
+                                  : (double)c->bytes + (streamed ? 0 : (double)c->table_bytes),
+                              loss};
 }
 
 static void add_activations(maker *m, int b, int choice, bool streamed) {
@@ -175,7 +176,7 @@ static uint64_t bytes_of(const plan_question *q, const plan_decision *d, int b) 
 /* What stays on the GPU is read from disk once. */
 static void keep_on_gpu(const plan_question *q, plan_decision *d) {
     for (int b = 0; b < q->n_block; b++)
-        if (plan_stays_on_gpu(q, b))
+        if (plan_is_resident_on_gpu(q, b))
             d->kept[b] = bytes_of(q, d, b);
 }
 
@@ -184,14 +185,14 @@ static void spread(const maker *m, plan_decision *d, const residency_tier *tiers
     const plan_question *q = m->q;
     if (!knows_pages(q, d)) {
         for (int b = 0; b < q->n_block; b++)
-            m->bytes[b] = plan_stays_on_gpu(q, b) ? 0 : bytes_of(q, d, b);
+            m->bytes[b] = plan_is_resident_on_gpu(q, b) ? 0 : bytes_of(q, d, b);
         residency_share(m->bytes, q->n_block, tiers[0].capacity, d->kept);
         keep_on_gpu(q, d);
         return;
     }
     for (int i = 0; i < q->n_page; i++)
         m->tier_of[i] = d->choice[q->pages[i].block] < 0 ||
-                                (plan_stays_on_gpu(q, q->pages[i].block) && !q->pages[i].table)
+                                (plan_is_resident_on_gpu(q, q->pages[i].block) && !q->pages[i].table)
                             ? NIB_TIER_DISK
                             : RESIDENCY_OPEN;
     residency_spread(q->pages, q->n_page, tiers, n_tier, m->tier_of);

@@ -1,9 +1,13 @@
-/* offload.h - what a GPU keeps, and what becomes of layers whose weights have no room there. A pass of
- * generated rows is limited by how fast weights are read: some layers are computed by the processor where
- * they are, and meanwhile others come over the link, so that memory and link are both at work. For prompt
- * rows all of them come, however few rows there are: a row's bits do not depend on the number of others. No
- * layer is in place where more sequences may decode together than the processor has done with before the link
- * has brought all layers. Pure: a plan and the back end ask the same function with the same facts. */
+/* offload.h - how a GPU's memory is shared when not all weights fit: which blocks are resident there, which
+ * are streamed over the link for every pass, and which the processor computes in place.
+ *
+ * A pass of generated rows is limited by the rate at which weights are read. So the processor computes some
+ * layers where their weights are, while others are streamed: memory and link work at the same time. Prompt
+ * rows stream all of these layers, however few rows there are, because a row's bits may not depend on the
+ * number of other rows. No layer is computed in place if more sequences may decode together than the
+ * processor can serve in the time in which the link brings all layers.
+ *
+ * Pure functions: the planner and the back end call them with the same facts. */
 #ifndef NIB_PLAN_OFFLOAD_H
 #define NIB_PLAN_OFFLOAD_H
 
@@ -11,97 +15,100 @@
 
 struct plan_rates;
 
-/* One of the layers without room; they are taken as alike. */
+/* A layer that is not resident; all of them are taken to be equal. */
 typedef struct offload_layer {
     uint64_t bytes; /* of its matrices */
-    uint64_t macs;  /* of one row */
+    uint64_t macs;  /* multiply-adds of one row */
     int bits;       /* of its weights; 0: floats */
-    bool two;       /* 16-bit activations */
+    bool two;       /* activations have 16 bits */
 } offload_layer;
 
 typedef struct offload {
-    int n_come;       /* of the layers, those that come for every pass; the others are computed in place */
-    int64_t max_rows; /* that the processor has done with before the link has brought all of them */
+    int n_streamed;   /* layers streamed for every pass; the others are computed in place */
+    int64_t max_rows; /* rows for which the processor is ready before the link has brought all layers */
     double seconds;   /* of one row through all these layers */
 } offload;
 
-/* max_rows: what the processor has room for. */
+/* Divides n_layer layers that are not resident. max_rows: limit of out->max_rows. */
 void offload_choose(const struct plan_rates *r, const offload_layer *each, int n_layer, int64_t max_rows,
                     offload *out);
+
 typedef enum offload_place {
-    OFFLOAD_STAYS,   /* on the GPU */
-    OFFLOAD_COMES,   /* for every pass */
-    OFFLOAD_IN_PLACE /* computed by the processor in passes of generated rows; for prompts it comes */
+    OFFLOAD_RESIDENT, /* the weights are in the GPU's memory */
+    OFFLOAD_STREAMED, /* copied over the link for every pass */
+    OFFLOAD_IN_PLACE  /* computed by the processor for generated rows; streamed for prompt rows */
 } offload_place;
 
-/* Each layer's place, into out[n_layer]; n_stay + n_come <= n_layer. Layers that come stand evenly among
- * those that are computed meanwhile; behind each of them, where the GPU has the pass anyway, stands its share
- * of those that stay: so the link has work in passes of prompts too. */
-void offload_place_all(int n_layer, int n_stay, int n_come, offload_place *out);
+/* The place of each layer, into out[n_layer]; n_resident + n_streamed <= n_layer. Streamed layers are spread
+ * evenly among those computed in place, and a share of the resident ones follows each streamed layer: so the
+ * link also works while the GPU computes. */
+void offload_place_all(int n_layer, int n_resident, int n_streamed, offload_place *out);
 
 /* ---- the whole decision ---- */
 
 enum {
-    OFFLOAD_SLOTS = 2,      /* for blocks on their way */
-    OFFLOAD_PAGE = 4096,    /* bytes that memory on the GPU is rounded up to */
-    OFFLOAD_MOVE_LIST = 20, /* bytes of lists, of a page of keys and values that moves (moves.c) */
+    OFFLOAD_SLOTS = 2,      /* for streamed blocks */
+    OFFLOAD_PAGE = 4096,    /* bytes; granularity of memory on the GPU */
+    OFFLOAD_MOVE_LIST = 20, /* bytes of lists for each KV page that moves (exec/cuda/moves.c) */
     OFFLOAD_NAME = 64
 };
 
 typedef struct offload_block {
-    uint64_t bytes; /* of the matrices that this block alone reads on the GPU */
-    uint64_t cache; /* of a page of keys and values, its part */
-    int n_launch;   /* of kernels, with one row */
+    uint64_t bytes; /* of the matrices that only this block reads on the GPU */
+    uint64_t cache; /* its part of a KV page, in bytes */
+    int n_launch;   /* kernel launches with one row */
 } offload_block;
 
-/* What is decided with. */
+/* The facts. */
 typedef struct offload_question {
     offload_block *blocks; /* [n_block]: the embedding, which is looked up on the host; layers; the head.
-                              mem_free */
+                              Freed by offload_question_clear */
     int n_block;
-    uint64_t always; /* bytes of vectors, and of matrices that several blocks read: they stay */
-    offload_layer each;
-    uint64_t room;               /* bytes of VRAM for all that follows */
-    char whose[OFFLOAD_NAME];    /* whose room it is, for messages: "the cap", or the device's name */
-    bool capped;                 /* it is the cap's */
-    uint64_t driver;             /* bytes of VRAM that the driver takes beside it */
-    bool absent;                 /* there is no GPU: driver and activations are guesses */
-    uint64_t beside;             /* bytes of activations */
-    uint64_t n_page, page;       /* of keys and values of all layers: pages, and bytes of one */
-    uint64_t session;            /* bytes of sequences beside their pages */
-    int max_layers;              /* that keep their weights on the GPU, at most; 0: as many as fit */
-    int64_t max_rows;            /* of a pass that the processor has room for */
-    int n_sequence;              /* that may decode together, at most; 0: one */
-    bool one_cache;              /* a sequence's keys and values are in one place, so no layer is computed in
-                                    place */
-    const offload_place *places; /* [n_block], a plan's, which is obeyed; NULL: decide */
+    uint64_t fixed; /* bytes of vectors, and of matrices that several blocks read: always resident */
+    offload_layer layer;
+    uint64_t capacity;              /* bytes of VRAM for all of the following */
+    char capacity_of[OFFLOAD_NAME]; /* for messages: "the cap", or the device's name */
+    bool capped;                    /* the capacity is the cap's */
+    uint64_t driver;                /* bytes of VRAM that the driver takes besides */
+    bool absent;                    /* there is no GPU: driver and activations are guesses */
+    uint64_t activations;           /* bytes */
+    uint64_t n_page, page;          /* KV pages of all layers, and bytes of one */
+    uint64_t session;               /* bytes of sequences besides their pages */
+    int max_layers;                 /* maximum number of resident layers; 0: as many as fit */
+    int64_t max_rows;               /* of a pass in the processor's workspace */
+    int n_sequence;                 /* maximum number of sequences that decode together; 0: one */
+    bool one_cache;                 /* KV pages of a sequence are on one device, so no layer is computed in
+                                       place */
+    const offload_place *places;    /* [n_block], a plan's, which is obeyed; NULL: decide */
 } offload_question;
 
+/* The decision. */
 typedef struct offload_split {
-    offload_place *place; /* [n_block]; of the embedding: in place where the first layer is */
+    offload_place *place; /* [n_block]; the embedding's is in place if the first layer's is */
     int n_block;
-    int n_away, n_in_place;   /* blocks that do not stay; layers of them that are computed in place */
-    int64_t max_rows;         /* sequences that may decode together for layers to be in place; 0: none */
-    uint64_t stay, slot;      /* bytes of weights that stay, of one of the slots for the others */
-    uint64_t caches;          /* of a page of keys and values, on the GPU */
-    uint64_t on_host;         /* of a page, in host memory: of layers that are computed in place */
-    uint64_t layer;           /* of a page, the most that one such layer has; 0: there is none */
-    uint64_t weights, others; /* of VRAM, in all: weights; activations, keys and values */
+    int n_not_resident, n_in_place; /* blocks; the second is part of the first */
+    int64_t max_rows;               /* maximum sequences that decode together with layers in place; 0: none */
+    uint64_t resident, slot;        /* bytes of resident weights, of one slot for streamed blocks */
+    uint64_t device_page;           /* bytes of a KV page on the GPU */
+    uint64_t host_page;             /* bytes of a KV page in host memory, for layers computed in place */
+    uint64_t moved_page;            /* the largest part that one such layer has of a page; 0: no such layer */
+    uint64_t weights, others;       /* total bytes of VRAM: weights; activations, keys and values */
 } offload_split;
 
-/* As many layers stay as have room beside two slots for the largest of the others; where not even none has,
- * the head comes too. NIB_E_NOFIT says what is needed at least. NIB_E_USAGE: q->places are not possible.
- * offload_split_clear in any case. */
+/* Makes as many layers resident as fit beside two slots for the largest of the others; if none fits, the head
+ * is streamed too. NIB_E_NOFIT: the message says how much memory is needed at least. NIB_E_USAGE: q->places
+ * are impossible. The caller clears *out in any case (offload_split_clear). */
 nib_status offload_split_make(const offload_question *q, const struct plan_rates *r, offload_split *out,
                               nib_error *err);
 void offload_split_clear(offload_split *s); /* zeroed is fine */
 void offload_question_clear(offload_question *q);
 
-/* Of VRAM, what a block takes that stays, the driver's rounding included. */
-uint64_t offload_block_room(uint64_t bytes);
-/* Of VRAM, for so many pages of a layer's keys and values that move; stride: bytes of one. */
-uint64_t offload_moves_room(uint64_t stride, uint64_t n_page);
-/* What all blocks need to stay, with the driver. */
-uint64_t offload_whole(const offload_question *q);
+/* Bytes of VRAM that a resident block takes, rounded as the driver rounds. */
+uint64_t offload_block_bytes(uint64_t bytes);
+/* Bytes of VRAM for n_page KV pages of one layer that are moved from and to the host; stride: bytes of one.
+ */
+uint64_t offload_moves_bytes(uint64_t stride, uint64_t n_page);
+/* Bytes of VRAM with which all blocks are resident, driver included. */
+uint64_t offload_all_resident(const offload_question *q);
 
 #endif

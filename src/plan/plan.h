@@ -90,10 +90,10 @@ typedef struct plan_device {
     bool absent;                  /* there was none: driver and activations are guesses */
     uint64_t driver, weights, kv; /* bytes of VRAM; weights: with the slots for those that come */
     uint64_t activations;
-    uint64_t kv_in_ram;             /* bytes of keys and values of layers that the processor computes */
-    int n_stay, n_come, n_in_place; /* blocks but the embedding */
-    int64_t few_rows;               /* sequences that may decode together for layers to be in place */
-    uint64_t whole;                 /* bytes of VRAM with which all blocks stay */
+    uint64_t kv_in_ram; /* bytes of keys and values of layers that the processor computes */
+    int n_resident, n_streamed, n_in_place; /* blocks but the embedding */
+    int64_t in_place_sequences;             /* sequences that may decode together for layers to be in place */
+    uint64_t whole;                         /* bytes of VRAM with which all blocks stay */
 } plan_device;
 
 /* What the products of one input get back of what rounding took, in all layers (plan/tune.h). */

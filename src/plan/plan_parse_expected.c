@@ -111,10 +111,10 @@ static nib_status read_alternatives(const json_t *list, plan *out, nib_error *er
 }
 
 static nib_status read_device(const json_t *from, plan_device *out, nib_error *err) {
-    static const char *const known[] = {"guessed",     "driver",    "weights", "kv",
-                                        "activations", "kv_in_ram", "stay",    "come",
-                                        "in_place",    "few_rows",  "whole",   NULL};
-    int64_t stay = 0, come = 0, in_place = 0;
+    static const char *const known[] = {"guessed",   "driver",   "weights",  "kv",       "activations",
+                                        "kv_in_ram", "resident", "streamed", "in_place", "in_place_sequences",
+                                        "whole",     NULL};
+    int64_t resident = 0, streamed = 0, in_place = 0;
     if (!from || json_is_null(from))
         return NIB_OK;
     NIB_TRY(plan_check_keys(from, "\"gpu\"", known, err));
@@ -125,13 +125,13 @@ static nib_status read_device(const json_t *from, plan_device *out, nib_error *e
     NIB_TRY(plan_get_bytes(from, "activations", false, &out->activations, err));
     NIB_TRY(plan_get_bytes(from, "kv_in_ram", false, &out->kv_in_ram, err));
     NIB_TRY(plan_get_bytes(from, "whole", false, &out->whole, err));
-    NIB_TRY(plan_get_int(from, "stay", 0, INT_MAX, &stay, err));
-    NIB_TRY(plan_get_int(from, "come", 0, INT_MAX, &come, err));
+    NIB_TRY(plan_get_int(from, "resident", 0, INT_MAX, &resident, err));
+    NIB_TRY(plan_get_int(from, "streamed", 0, INT_MAX, &streamed, err));
     NIB_TRY(plan_get_int(from, "in_place", 0, INT_MAX, &in_place, err));
-    out->n_stay = (int)stay;
-    out->n_come = (int)come;
+    out->n_resident = (int)resident;
+    out->n_streamed = (int)streamed;
     out->n_in_place = (int)in_place;
-    return plan_get_int(from, "few_rows", 0, INT_MAX, &out->few_rows, err);
+    return plan_get_int(from, "in_place_sequences", 0, INT_MAX, &out->in_place_sequences, err);
 }
 
 nib_status plan_read_expected(const json_t *from, plan *out, nib_error *err) {

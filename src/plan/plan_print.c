@@ -121,9 +121,11 @@ static json_t *device_json(const plan_device *d) {
         jsonx_put(of, "weights", bytes_json(d->weights)) && jsonx_put(of, "kv", bytes_json(d->kv)) &&
         jsonx_put(of, "activations", bytes_json(d->activations)) &&
         jsonx_put(of, "kv_in_ram", bytes_json(d->kv_in_ram)) &&
-        jsonx_put(of, "stay", json_integer(d->n_stay)) && jsonx_put(of, "come", json_integer(d->n_come)) &&
+        jsonx_put(of, "resident", json_integer(d->n_resident)) &&
+        jsonx_put(of, "streamed", json_integer(d->n_streamed)) &&
         jsonx_put(of, "in_place", json_integer(d->n_in_place)) &&
-        jsonx_put(of, "few_rows", json_integer(d->few_rows)) && jsonx_put(of, "whole", bytes_json(d->whole));
+        jsonx_put(of, "in_place_sequences", json_integer(d->in_place_sequences)) &&
+        jsonx_put(of, "whole", bytes_json(d->whole));
     return jsonx_whole(of, ok);
 }
 

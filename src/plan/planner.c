@@ -136,19 +136,19 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
 /* ---- more memory, and other answers ---- */
 
 /* The GPU's memory is shared anew. */
-static nib_status look_at_more_vram(const plan_question *q, uint64_t gb, plan_decision *d, plan *out,
-                                    nib_error *err) {
+static nib_status try_more_vram(const plan_question *q, uint64_t gb, plan_decision *d, plan *out,
+                                nib_error *err) {
     plan_question more = *q;
-    offload_question room = *q->device;
+    offload_question larger = *q->device;
     offload_split split;
     plan_outcome o = {0};
-    if (room.room > UINT64_MAX - gb)
+    if (larger.capacity > UINT64_MAX - gb)
         return NIB_OK;
-    room.room += gb;
-    room.places = NULL;
-    more.device = &room;
+    larger.capacity += gb;
+    larger.places = NULL;
+    more.device = &larger;
     more.split = &split;
-    nib_status status = offload_split_make(&room, &q->rates, &split, err);
+    nib_status status = offload_split_make(&larger, &q->rates, &split, err);
     if (status == NIB_OK)
         status = plan_decide(&more, d, &o, err);
     if (status == NIB_OK && o.found)
@@ -171,7 +171,7 @@ static nib_status look_at_more(const plan_question *q, plan_decision *d, plan *o
         if (o.found)
             out->one_more_gb[t] = NUM_MAX(o.predicted.tok_s - out->predicted.tok_s, 0);
     }
-    return q->split ? look_at_more_vram(q, gb, d, out, err) : NIB_OK;
+    return q->split ? try_more_vram(q, gb, d, out, err) : NIB_OK;
 }
 
 static nib_status look_at(const plan_question *q, const char *what, plan_decision *d, plan *out,
@@ -261,7 +261,7 @@ static void write_block(const plan_question *q, const plan_decision *d, int i, p
     char name[PACK_NAME];
     snprintf(name, sizeof name, "%.*s", (int)n, c->format);
     b->on_gpu = plan_is_on_gpu(q, i);
-    if (plan_stays_on_gpu(q, i)) {
+    if (plan_is_resident_on_gpu(q, i)) {
         add_slice(b, name, NIB_TIER_VRAM, first);
         if (c->format[n])
             add_slice(b, c->format + n, NIB_TIER_VRAM, c->second_bytes);
@@ -293,18 +293,18 @@ static char mode_of(const plan_question *q, const plan *p) {
 }
 
 static void write_device(const offload_question *q, const offload_split *s, plan_device *out) {
-    const int n_come = s->n_away - s->n_in_place;
+    const int n_streamed = s->n_not_resident - s->n_in_place;
     *out = (plan_device){.absent = q->absent,
                          .driver = q->driver,
                          .weights = s->weights,
-                         .kv = s->others - q->beside,
-                         .activations = q->beside,
-                         .kv_in_ram = q->n_page * s->on_host,
-                         .n_stay = q->n_block - 1 - s->n_away,
-                         .n_come = n_come,
+                         .kv = s->others - q->activations,
+                         .activations = q->activations,
+                         .kv_in_ram = q->n_page * s->host_page,
+                         .n_resident = q->n_block - 1 - s->n_not_resident,
+                         .n_streamed = n_streamed,
                          .n_in_place = s->n_in_place,
-                         .few_rows = s->n_in_place ? s->max_rows : 0,
-                         .whole = offload_whole(q)};
+                         .in_place_sequences = s->n_in_place ? s->max_rows : 0,
+                         .whole = offload_all_resident(q)};
 }
 
 static nib_status write_down(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out,
@@ -372,8 +372,9 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
              num_format_size(q->device->driver, size));
     else if (q->rates.vram_guessed)
         note(out, "the GPU's rates are guesses: 'nibble profile --hardware' measures them");
-    if (q->split->n_away && !q->device->max_layers)
-        note(out, "all blocks stay on the GPU with --vram %s", num_format_cap(offload_whole(q->device), cap));
+    if (q->split->n_not_resident && !q->device->max_layers)
+        note(out, "all blocks stay on the GPU with --vram %s",
+             num_format_cap(offload_all_resident(q->device), cap));
     if (!d->streamed)
         note(out, "while weights are loaded RAM holds all of them; those that stay on the GPU leave it when "
                   "they have been copied");

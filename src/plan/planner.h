@@ -165,8 +165,8 @@ double plan_block_seconds(const plan_question *q, int b, int choice, int activat
 /* Of the prompt's products with a block, in all its rows. */
 double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int activation);
 /* ---- cost_device.c: where a GPU computes (q->split) ---- */
-bool plan_is_on_gpu(const plan_question *q, int b);    /* its products, of generated rows */
-bool plan_stays_on_gpu(const plan_question *q, int b); /* and its weights */
+bool plan_is_on_gpu(const plan_question *q, int b);          /* its products, of generated rows */
+bool plan_is_resident_on_gpu(const plan_question *q, int b); /* and its weights */
 /* As plan_block_seconds and plan_block_prompt_seconds, of a block that the GPU computes, and of the
  * embedding.
  */

@@ -19,7 +19,7 @@ static void list_strategies(gpu_kernels *g) {
     }
 }
 
-nib_status gpu_kernels_look(gpu_kernels *out, nib_error *err) {
+nib_status gpu_kernels_probe(gpu_kernels *out, nib_error *err) {
     memset(out, 0, sizeof *out);
     NIB_TRY(cuda_load(&out->cuda, err));
     const int e = out->cuda->device_open(0, &out->info);

@@ -16,7 +16,7 @@ typedef struct gpu_kernels {
 
 /* Of device 0, which is the calling thread's from now on. *out stays where it is: keys point into it.
  * NIB_E_DEVICE: there is none. */
-nib_status gpu_kernels_look(gpu_kernels *out, nib_error *err);
+nib_status gpu_kernels_probe(gpu_kernels *out, nib_error *err);
 
 static inline kernel_map_key gpu_kernels_key(const gpu_kernels *g) {
     return (kernel_map_key){&g->machine, &g->table, 0};

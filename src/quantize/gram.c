@@ -82,7 +82,7 @@ static void see(void *user, const probe_input *in) {
 }
 
 nib_status gram_open(gram *g, const layout *lay, ledger *l, nib_error *err) {
-    *g = (gram){.layout = lay, .block = -1, .ledger = l, .eyes = {.product = see, .user = g}};
+    *g = (gram){.layout = lay, .block = -1, .ledger = l, .probe = {.input = see, .user = g}};
     return saliency_sites_open(&g->sites, layout_model(lay), err);
 }
 

@@ -24,7 +24,7 @@ typedef struct gram {
     uint64_t charged;
     bool failed; /* no memory */
     nib_error why;
-    probe eyes; /* for a pass; belongs to this place in memory */
+    probe probe; /* for a pass; belongs to this place in memory */
 } gram;
 
 /* Bytes that the largest block's matrices take. */

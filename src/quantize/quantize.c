@@ -223,7 +223,7 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
                                .after = after_block,
                                .end = end_inputs,
                                .bytes = method_bytes,
-                               .eyes = &j->inputs.eyes,
+                               .probe = &j->inputs.probe,
                                .what = "blocks",
                                .user = j};
     if (j->method == METHOD_GPTQ)

@@ -209,7 +209,7 @@ static int32_t n_best_of(const nib_batch *b, int end, int64_t *n_change) {
     return *n_change > kind->max_changes ? 0 : n;
 }
 
-static int64_t give_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
+static int64_t write_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
     nib_batch *b = user;
     slot *s = b->order[b->first + segment_index];
     return generation_changes(&s->g, s->of.tokens, s->of.n + row + 1, out, how);
@@ -264,12 +264,12 @@ static int part(const nib_batch *b, int n_segment) {
 
 /* Segments [first, end) as one pass. */
 static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib_error *err) {
-    logit_changer changer = {give_changes, b, 0};
+    logit_processor processor = {write_changes, b, 0};
     int64_t row = 0;
     for (int i = first; i < end; row += b->order[i++]->n_row)
         b->segments[i] = sequence_rows(&b->order[i]->of, row, b->order[i]->n_row, b->order[i]->head_row);
     b->first = first;
-    b->n_best = n_best_of(b, end, &changer.n_max);
+    b->n_best = n_best_of(b, end, &processor.n_max);
     const pass p = {.segments = b->segments + first,
                     .n_segment = end - first,
                     .generated = generated,
@@ -277,7 +277,7 @@ static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib
                     .rows = b->n_best ? NULL : take_logits,
                     .n_best = b->n_best,
                     .best = take_best,
-                    .changer = b->n_best && changer.n_max > 0 ? &changer : NULL,
+                    .processor = b->n_best && processor.n_max > 0 ? &processor : NULL,
                     .user = b};
     const double begun = time_now();
     NIB_TRY(step_pass(b->on.step, &p, err));

@@ -26,26 +26,26 @@ typedef struct answering {
     generation *g;
 } answering;
 
-static int64_t give_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
+static int64_t write_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
     const answering *a = user;
     (void)segment_index;
     return generation_changes(a->g, a->s->of.tokens, a->s->of.n + row + 1, out, how);
 }
 
 /* What the back end is to find of the next token's logits. */
-static void look_ahead(const answering *a, logit_changer *changer, session_best *best) {
+static void choose_n_best(const answering *a, logit_processor *processor, session_best *best) {
     const backend_kind *kind = a->s->on.step->backend->kind;
     const int32_t max = NUM_MIN(kind->max_best, SESSION_MAX_BEST);
-    best->n = generation_n_best(a->g, max, a->s->of.n + 1, &changer->n_max);
-    best->n = changer->n_max > kind->max_changes ? 0 : best->n;
-    best->changer = changer->n_max > 0 ? changer : NULL;
+    best->n = generation_n_best(a->g, max, a->s->of.n + 1, &processor->n_max);
+    best->n = processor->n_max > kind->max_changes ? 0 : best->n;
+    best->processor = processor->n_max > 0 ? processor : NULL;
 }
 
 /* Where the back end finds the logits that are looked at, only the first token's come as a whole. */
 static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     nib_result *r = g->result;
     answering now = {s, g};
-    logit_changer changer = {give_changes, &now, 0};
+    logit_processor processor = {write_changes, &now, 0};
     session_best best = {.n = 0};
     while (!g->done) {
         int32_t token;
@@ -53,7 +53,7 @@ static nib_status answer(nib_session *s, generation *g, nib_error *err) {
                         : generation_feed_best(g, best.ids, best.logits, &token, err));
         if (g->done)
             break;
-        look_ahead(&now, &changer, &best);
+        choose_n_best(&now, &processor, &best);
         const double start = time_now();
         NIB_TRY(best.n ? session_append_best(s, token, &best, err) : session_append(s, token, err));
         r->token_s += time_now() - start;

@@ -237,7 +237,7 @@ nib_status session_append_best(nib_session *s, int32_t token, session_best *best
                     .n_head = 1,
                     .n_best = best->n,
                     .best = take_best,
-                    .changer = best->changer,
+                    .processor = best->processor,
                     .user = best,
                     .cancel = &cancel};
     s->logits_valid = false;
@@ -271,7 +271,7 @@ static nib_status embed_pass(nib_session *s, pool_rows *to, nib_error *err) {
     const int64_t last = n_row - (n_row == left ? 1 : 0);
     const segment all = sequence_rows(of, 0, n_row, to->last ? last : 0);
     const canceller cancel = canceller_of(s);
-    const hidden_taker taker = {take_hidden, to};
+    const hidden_receiver taker = {take_hidden, to};
     const pass p = {.segments = &all,
                     .n_segment = 1,
                     .n_head = s->on.step->backend->rows.n_head,

@@ -40,7 +40,7 @@ nib_status session_append(nib_session *s, int32_t token, nib_error *err);
  * invalid then. */
 typedef struct session_best {
     int32_t n;
-    const logit_changer *changer; /* NULL: none */
+    const logit_processor *processor; /* NULL: none */
     int32_t ids[SESSION_MAX_BEST];
     float logits[SESSION_MAX_BEST];
 } session_best;

@@ -48,8 +48,8 @@ typedef struct device_kind {
     void (*info)(const device *d, device_info *out);
     /* Allocates n_byte >= 1, zeroed, at least page-aligned. sparse: resident only where it is touched, if the
      * system supports that. NIB_E_NOMEM. */
-    nib_status (*take)(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err);
-    void (*give)(device *d, void *at, uint64_t n_byte);
+    nib_status (*alloc)(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err);
+    void (*free)(device *d, void *at, uint64_t n_byte);
     /* Page-locks host memory, so that the copy engine accesses it directly. The caller charges any memory
      * that this needs. */
     nib_status (*pin)(device *d, void *host, uint64_t n_byte, nib_error *err);

@@ -38,45 +38,45 @@ page_where device_blocks_where(const device_blocks *b, int block_index) {
     return !s ? PAGE_ABSENT : s->was_followed ? PAGE_HERE : PAGE_ARRIVING;
 }
 
-/* The visits to come, each block of them that comes to a slot; then the next pass's. */
-typedef struct coming {
+/* The following visits of blocks that need a slot, then those of the next pass. */
+typedef struct upcoming {
     const device_blocks *b;
     visits rest;
     int wrapped; /* the next pass's next block */
-} coming;
+} upcoming;
 
-static bool next_coming(coming *c, visit *out) {
+static bool next_upcoming(upcoming *c, visit *out) {
     const block_source *from = &c->b->from;
     bool found = visits_next(&c->rest, out);
-    while (found && from->comes && !from->comes(from->user, out->block))
+    while (found && from->needs_slot && !from->needs_slot(from->user, out->block))
         found = visits_next(&c->rest, out);
     while (!found && c->wrapped < from->n_block) {
         *out = (visit){.block = c->wrapped++, .n_row = 1};
-        found = !from->comes || from->comes(from->user, out->block);
+        found = !from->needs_slot || from->needs_slot(from->user, out->block);
     }
     return found;
 }
 
-/* Which of the slots that nobody has acquired is taken: an empty one, else the one whose block is needed last
- * (Belady). NULL: there is none. */
+/* The slot to reuse: an empty one, else that of the block that is needed last (Belady), never an acquired
+ * one. NULL: there is none. */
 static device_block *choose(device_blocks *b, const visits *rest) {
-    bool stays[DEVICE_BLOCKS] = {false};
-    int n_left = 0;
+    bool kept[DEVICE_BLOCKS] = {false};
+    int n_free = 0;
     for (int i = 0; i < DEVICE_BLOCKS; i++) {
-        stays[i] = b->slots[i].acquired;
-        n_left += !stays[i];
+        kept[i] = b->slots[i].acquired;
+        n_free += !kept[i];
         if (b->slots[i].block < 0)
             return &b->slots[i];
     }
-    coming list = {b, *rest, 0};
-    for (visit v; n_left > 1 && next_coming(&list, &v);)
-        for (int i = 0; i < DEVICE_BLOCKS && n_left > 1; i++)
-            if (!stays[i] && b->slots[i].block == v.block) {
-                stays[i] = true;
-                n_left--;
+    upcoming list = {b, *rest, 0};
+    for (visit v; n_free > 1 && next_upcoming(&list, &v);)
+        for (int i = 0; i < DEVICE_BLOCKS && n_free > 1; i++)
+            if (!kept[i] && b->slots[i].block == v.block) {
+                kept[i] = true;
+                n_free--;
             }
     for (int i = 0; i < DEVICE_BLOCKS; i++)
-        if (!stays[i])
+        if (!kept[i])
             return &b->slots[i];
     return NULL;
 }
@@ -87,7 +87,7 @@ static device_block *choose(device_blocks *b, const visits *rest) {
 static nib_status wait_for_slot(const device_blocks *b, const device_block *s, nib_error *err) {
     device *d = b->device;
     if (s->was_sent && b->from.lane != DEVICE_LOAD_WEIGHTS)
-        NIB_TRY(d->kind->follow(d, DEVICE_LOAD_WEIGHTS, s->arrives, err));
+        NIB_TRY(d->kind->follow(d, DEVICE_LOAD_WEIGHTS, s->loaded, err));
     return s->was_used ? d->kind->follow(d, DEVICE_LOAD_WEIGHTS, s->used, err) : NIB_OK;
 }
 
@@ -99,7 +99,7 @@ static nib_status load_block(device_blocks *b, device_block *s, const visit *v, 
     s->streamed = s->was_followed = false;
     NIB_TRY(wait_for_slot(b, s, err));
     NIB_TRY(b->from.load(b->from.user, s, v, rest, ahead, err));
-    NIB_TRY(d->kind->mark(d, b->from.lane, &s->arrives, err));
+    NIB_TRY(d->kind->mark(d, b->from.lane, &s->loaded, err));
     s->was_sent = true;
     s->block = v->block;
     return NIB_OK;
@@ -107,9 +107,9 @@ static nib_status load_block(device_blocks *b, device_block *s, const visit *v, 
 
 /* The blocks behind `now`, each to a slot of its own, at most n of them. */
 static void load_ahead(device_blocks *b, int now, const visits *rest, int n) {
-    coming list = {b, *rest, 0};
+    upcoming list = {b, *rest, 0};
     int before = now;
-    for (visit v; n > 0 && next_coming(&list, &v); before = v.block) {
+    for (visit v; n > 0 && next_upcoming(&list, &v); before = v.block) {
         if (v.block == before || v.block == now)
             continue;
         device_block *s = slot_of(b, v.block) ? NULL : choose(b, rest);

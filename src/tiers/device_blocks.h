@@ -1,6 +1,6 @@
 /* device_blocks.h - blocks that are streamed to the memory of a device for their visits while it computes
  * other blocks: the block of the current visit, and those of the next visits, so at least two are in flight.
- * A source defines the block's contents and copies its weights (device_pages.h, exec/cuda/arrivals.c). This
+ * A source defines the block's contents and copies its weights (device_pages.h, exec/cuda/streamed.c). This
  * module decides which slot a block gets, when it is loaded, and which lane waits for which mark.
  *
  * A block is in one of three states on the device: absent; arriving, after its mark in the source's lane; or
@@ -36,10 +36,10 @@ typedef struct device_block {
     int block; /* -1: none */
     int index; /* of the slot */
     bool acquired;
-    bool streamed;             /* not wholly resident on the host; set by the source */
-    bool was_followed;         /* the compute lane is behind `arrives` */
-    bool was_sent, was_used;   /* `arrives`, `used` are set */
-    device_mark arrives, used; /* the source's lane and the one for computing */
+    bool streamed;            /* not wholly resident on the host; set by the source */
+    bool was_followed;        /* the compute lane is behind `loaded` */
+    bool was_sent, was_used;  /* `loaded`, `used` are set */
+    device_mark loaded, used; /* the source's lane and the one for computing */
     uint8_t *at;
 } device_block;
 
@@ -49,7 +49,7 @@ typedef struct block_source {
     int n_block;      /* passes repeat: after the last visit follow blocks [0, n_block); 0: unknown
                        */
     /* Whether block b needs a slot; NULL: all do. */
-    bool (*comes)(const void *user, int b);
+    bool (*needs_slot)(const void *user, int b);
     /* Queues the copies of v->block to s->at; rest: the visits after v. It may be called again after an
      * error; then nothing that it queued is running. ahead: a prefetch for a later visit, which may fail with
      * any error. */
@@ -70,7 +70,7 @@ nib_status device_blocks_open(device_blocks *b, const block_source *from, uint64
 void device_blocks_close(device_blocks *b); /* zeroed is fine; the lanes are past everything */
 
 /* Acquires the block of a visit, and prefetches those of the next visits into free slots; rest: the visits
- * after `at`. The block is at (*out)->at, valid after the mark (*out)->arrives, until release. */
+ * after `at`. The block is at (*out)->at, valid after the mark (*out)->loaded, until release. */
 nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits *rest,
                                  const device_block **out, nib_error *err);
 /* The visit's kernels are queued in the compute lane, after the mark. Its slot becomes free for later blocks.

@@ -167,7 +167,7 @@ static nib_status take_block(device_cuda *c, uint64_t n_byte, taken *out, nib_er
 }
 
 /* All of it is there at once, sparse or not. */
-static nib_status cuda_take(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
+static nib_status cuda_alloc(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
     taken t = {0};
     (void)sparse;
@@ -184,7 +184,7 @@ static nib_status cuda_take(device *d, uint64_t n_byte, bool sparse, void **out,
     return status;
 }
 
-static void cuda_give(device *d, void *at, uint64_t n_byte) {
+static void cuda_free(device *d, void *at, uint64_t n_byte) {
     device_cuda *c = (device_cuda *)(void *)d;
     (void)n_byte;
     device_cuda_enter(d, NULL);
@@ -295,8 +295,8 @@ const device_kind device_cuda_kind = {
     .open = cuda_open,
     .close = cuda_close,
     .info = cuda_info,
-    .take = cuda_take,
-    .give = cuda_give,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .copy = cuda_copy,

@@ -36,13 +36,13 @@ static void host_info(const device *d, device_info *out) {
     }
 }
 
-static nib_status host_take(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
+static nib_status host_alloc(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
     (void)d;
     *out = n_byte > SIZE_MAX ? NULL : sparse ? mem_map_sparse((size_t)n_byte) : mem_map((size_t)n_byte);
     return *out ? NIB_OK : nib_fail_nomem(err, n_byte, "host memory");
 }
 
-static void host_give(device *d, void *at, uint64_t n_byte) {
+static void host_free(device *d, void *at, uint64_t n_byte) {
     (void)d;
     mem_unmap(at, (size_t)n_byte);
 }
@@ -97,8 +97,8 @@ const device_kind device_host_kind = {
     .open = host_open,
     .close = host_close,
     .info = host_info,
-    .take = host_take,
-    .give = host_give,
+    .alloc = host_alloc,
+    .free = host_free,
     .pin = host_pin,
     .unpin = host_unpin,
     .copy = host_copy,

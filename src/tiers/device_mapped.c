@@ -53,19 +53,19 @@ static nib_status map(device_mapped *m, void *host, uint64_t n_byte, nib_error *
     return NIB_OK;
 }
 
-static nib_status mapped_take(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
+static nib_status mapped_alloc(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
     (void)sparse;
-    NIB_TRY(device_host_kind.take(device_host(), n_byte, false, out, err));
+    NIB_TRY(device_host_kind.alloc(device_host(), n_byte, false, out, err));
     const nib_status status = map(of(d), *out, n_byte, err);
     if (status != NIB_OK)
-        device_host_kind.give(device_host(), *out, n_byte);
+        device_host_kind.free(device_host(), *out, n_byte);
     return status;
 }
 
-static void mapped_give(device *d, void *at, uint64_t n_byte) {
+static void mapped_free(device *d, void *at, uint64_t n_byte) {
     device_cuda_enter(of(d)->gpu, NULL);
     device_cuda_kernels(of(d)->gpu)->unpin(at);
-    device_host_kind.give(device_host(), at, n_byte);
+    device_host_kind.free(device_host(), at, n_byte);
 }
 
 static nib_status mapped_pin(device *d, void *at, uint64_t n_byte, nib_error *err) {
@@ -104,8 +104,8 @@ const device_kind device_mapped_kind = {
     .tier = NIB_TIER_RAM,
     .close = mapped_close,
     .info = mapped_info,
-    .take = mapped_take,
-    .give = mapped_give,
+    .alloc = mapped_alloc,
+    .free = mapped_free,
     .pin = mapped_pin,
     .unpin = mapped_unpin,
     .copy = mapped_copy,

@@ -158,7 +158,7 @@ nib_status device_pages_acquire(device_pages *b, pager *p, const visit *at, cons
     b->from = p;
     NIB_TRY(device_blocks_acquire(&b->blocks, at, rest, &s, err));
     *views = views_of(b, s);
-    *mark = s->arrives;
+    *mark = s->loaded;
     return NIB_OK;
 }
 

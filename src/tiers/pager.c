@@ -117,8 +117,8 @@ static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
     p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
     p->streamed.pages = mem_calloc((size_t)l->first_visit[l->n_block] + 1, sizeof *p->streamed.pages);
     p->streamed.first = mem_calloc((size_t)l->n_block + 1, sizeof *p->streamed.first);
-    p->streamed.elsewhere = p->elsewhere = mem_calloc((size_t)l->n_block, sizeof *p->elsewhere);
-    if (!p->state || !p->views || !p->streamed.pages || !p->streamed.first || !p->elsewhere)
+    p->streamed.copied = p->copied = mem_calloc((size_t)l->n_block, sizeof *p->copied);
+    if (!p->state || !p->views || !p->streamed.pages || !p->streamed.first || !p->copied)
         return nib_fail_nomem(err, p->tables, "the pager's tables");
     return NIB_OK;
 }
@@ -158,7 +158,7 @@ void pager_close(pager *p) {
     mem_free(p->views);
     mem_free(p->streamed.pages);
     mem_free(p->streamed.first);
-    mem_free(p->elsewhere);
+    mem_free(p->copied);
     mem_free(p);
 }
 
@@ -188,7 +188,7 @@ static uint64_t resident_bytes(const pager *p, int b) {
     return sum;
 }
 
-uint64_t pager_leave(pager *p, int b) {
+uint64_t pager_drop_copied(pager *p, int b) {
     uint64_t bytes, sum = 0;
     void *at;
     for (int i = 0; pager_resident(p, b, &i, &at, &bytes); sum += bytes)
@@ -197,6 +197,6 @@ uint64_t pager_leave(pager *p, int b) {
     return sum;
 }
 
-void pager_come_back(pager *p, int b) {
+void pager_restore(pager *p, int b) {
     tier_region_touch(&p->resident, p->resident.touched + resident_bytes(p, b));
 }

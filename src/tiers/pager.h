@@ -96,20 +96,20 @@ void pager_end(pager *p);
 /* The resident pages of a block's matrices, which never move, range by range: *i from 0 on; false: no more.
  */
 bool pager_resident(const pager *p, int block, int *i, void **at, uint64_t *bytes);
-/* A device has copies of them: they leave RAM, and are not read until pager_come_back, after which the caller
- * writes them again. Their memory stays promised on the ledger. Returns their bytes. To be called between two
- * passes, or in the block's visit. */
-uint64_t pager_leave(pager *p, int block);
-void pager_come_back(pager *p, int block);
+/* Frees the RAM of these pages, of which a device has copies. They are not read until pager_restore, after
+ * which the caller writes them again. Their bytes, which are returned, stay charged to the ledger. To be
+ * called between two passes, or in the block's visit. */
+uint64_t pager_drop_copied(pager *p, int block);
+void pager_restore(pager *p, int block);
 /* The block's views, one for each of its weights in order (shared weights too). data is NULL for a matrix
  * that is not wholly resident: products fetch it, and tables are looked up by row (pager_read_row). */
 const view *pager_views(const pager *p, int block);
 /* The views of a visit's block, to fetch from it; rest: the visits after it. One visit at a time. */
 void pager_pin(pager *p, const visit *at, const visits *rest, const view **views);
 void pager_unpin(pager *p);
-/* elsewhere: a device has copies of all streamed pages of the block, so they are not fetched and not
+/* copied: a device has copies of all streamed pages of the block, so they are not fetched and not
  * prefetched. To be called between two passes, or in the block's visit. */
-void pager_set_elsewhere(pager *p, int block, bool elsewhere);
+void pager_set_copied(pager *p, int block, bool copied);
 
 /* A matrix that is not wholly resident, in pieces of rows, which are fetched and released one after the other
  * in order, while its block is pinned. */

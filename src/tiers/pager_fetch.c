@@ -40,8 +40,8 @@ void pager_unpin(pager *p) {
     p->now.pinned = false;
 }
 
-void pager_set_elsewhere(pager *p, int b, bool elsewhere) {
-    atomic_store(&p->elsewhere[b], elsewhere);
+void pager_set_copied(pager *p, int b, bool copied) {
+    atomic_store(&p->copied[b], copied);
 }
 
 /* Pages of the matrix that stay: they are its first ones. */

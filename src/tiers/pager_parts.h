@@ -47,11 +47,11 @@ struct pager {
     ledger *ledger;
     loader *loader;
     const logger *log;
-    page_layout layout;     /* the layout's, borrowed */
-    page_state *state;      /* [n_page] */
-    view *views;            /* [n_weight] */
-    visit_pages streamed;   /* those of layout.visits that are not resident */
-    atomic_bool *elsewhere; /* its */
+    page_layout layout;   /* the layout's, borrowed */
+    page_state *state;    /* [n_page] */
+    view *views;          /* [n_weight] */
+    visit_pages streamed; /* those of layout.visits that are not resident */
+    atomic_bool *copied;  /* its */
     tier_region resident;
     uint8_t *map; /* it: vectors, then the pages that stay; when all do, the image */
     uint64_t map_bytes;

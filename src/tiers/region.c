@@ -11,7 +11,7 @@ nib_status tier_region_open(tier_region *r, device *d, ledger *l, int owner, uin
     memset(r, 0, sizeof *r);
     NIB_TRY(ledger_reserve(l, d->kind->tier, owner, n_byte, err));
     *r = (tier_region){.device = d, .ledger = l, .owner = owner, .bytes = n_byte};
-    const nib_status status = n_byte ? d->kind->take(d, n_byte, sparse, &r->at, &why) : NIB_OK;
+    const nib_status status = n_byte ? d->kind->alloc(d, n_byte, sparse, &r->at, &why) : NIB_OK;
     if (status != NIB_OK) {
         r->at = NULL;
         tier_region_close(r);
@@ -27,7 +27,7 @@ void tier_region_close(tier_region *r) {
     if (!r->ledger)
         return;
     if (r->at)
-        r->device->kind->give(r->device, r->at, r->bytes);
+        r->device->kind->free(r->device, r->at, r->bytes);
     ledger_unreserve(r->ledger, r->device->kind->tier, r->owner, r->bytes, r->touched);
     memset(r, 0, sizeof *r);
 }

@@ -19,7 +19,7 @@ static void next_visit(const visit_pages *p, page_cursor *c) {
         const int n = p->first[c->at.block + 1] - p->first[c->at.block];
         const int n_staying = c->rest.held ? n : visit_pages_staying(n, p->n_slot);
         c->i = p->first[c->at.block] + (again ? n_staying : 0);
-        if (p->elsewhere && atomic_load(&p->elsewhere[c->at.block]))
+        if (p->copied && atomic_load(&p->copied[c->at.block]))
             c->i = p->first[c->at.block + 1];
     } while (c->i == p->first[c->at.block + 1]);
 }

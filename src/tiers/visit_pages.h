@@ -11,11 +11,10 @@
 #include <stdatomic.h>
 
 typedef struct visit_pages {
-    int *pages; /* by block, in the order of use; a page may come twice */
-    int *first; /* [n_block + 1]: a block's first one there */
-    int n_slot; /* of the ring */
-    const atomic_bool
-        *elsewhere; /* [n_block]: a device has this block's pages, so none is read; NULL: none */
+    int *pages;                /* by block, in the order of use; a page may come twice */
+    int *first;                /* [n_block + 1]: a block's first one there */
+    int n_slot;                /* of the ring */
+    const atomic_bool *copied; /* [n_block]: a device has this block's pages, so none is read; NULL: none */
 } visit_pages;
 
 /* Of n pages of a block, how many stay until its next visit. */

@@ -16,7 +16,7 @@ void *check_at(const void *address) {
     return at & DEVICE_BIT ? (void *)(at & ~DEVICE_BIT) : NULL;
 }
 
-static nib_status check_take(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
+static nib_status check_alloc(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
     void *real = n_byte > SIZE_MAX ? NULL : sparse ? mem_map_sparse((size_t)n_byte) : mem_map((size_t)n_byte);
     (void)d;
     if (!real)
@@ -25,7 +25,7 @@ static nib_status check_take(device *d, uint64_t n_byte, bool sparse, void **out
     return NIB_OK;
 }
 
-static void check_give(device *d, void *at, uint64_t n_byte) {
+static void check_free(device *d, void *at, uint64_t n_byte) {
     (void)d;
     mem_unmap(check_at(at), (size_t)n_byte);
 }
@@ -97,8 +97,8 @@ static const device_kind kind = {
     .open = check_open,
     .close = check_close,
     .info = check_info,
-    .take = check_take,
-    .give = check_give,
+    .alloc = check_alloc,
+    .free = check_free,
     .pin = check_pin,
     .unpin = check_unpin,
     .copy = check_copy,

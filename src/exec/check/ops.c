@@ -241,12 +241,12 @@ static void hide(const walk *w, int64_t n) {
 static void tell(const walk *w, const program *p, int i) {
     const check *c = w->c;
     const probe *to = c->pass.probe;
-    for (int point = 0; point < PROBE_N && to && to->look; point++) {
+    for (int point = 0; point < PROBE_N && to && to->point; point++) {
         const reg from = c->places.from[point];
         if (c->places.at[point] != i)
             continue;
         const op *o = i < 0 ? &p->ops[p->n_op - 1] : &p->ops[i];
-        const probe_seen seen = {.point = (probe_point)point,
+        const probe_data seen = {.point = (probe_point)point,
                                  .block = c->run.visit.block,
                                  .segment = c->run.segment,
                                  .row = c->run.segment_row + w->run_row,
@@ -254,18 +254,18 @@ static void tell(const walk *w, const program *p, int i) {
                                  .x = show(w, from, o->n),
                                  .width = o->n,
                                  .scale = point == PROBE_FFN ? o->u.num.value : 1};
-        to->look(to->user, &seen);
+        to->point(to->user, &seen);
         hide(w, o->n);
     }
 }
 
 static void report_input(const walk *w, const op *o) {
     const probe *to = w->c->pass.probe;
-    if (!to || !to->product || o->kind != OP_LINEAR)
+    if (!to || !to->input || o->kind != OP_LINEAR)
         return;
     const probe_input in = {
         .block = w->c->run.visit.block, .w = o->w, .n_row = 1, .x = show(w, o->in, o->k), .k = o->k};
-    to->product(to->user, &in);
+    to->input(to->user, &in);
     hide(w, o->k);
 }
 
@@ -279,10 +279,10 @@ static void forget_registers(const walk *w) {
 
 /* A copy that the taker cannot keep. */
 static void give_hidden(const walk *w, const op *o) {
-    const hidden_taker *to = w->c->pass.hidden;
+    const hidden_receiver *to = w->c->pass.hidden;
     float *copy = w->c->seen;
     memcpy(copy, at(w, o->in), (size_t)o->k * sizeof *copy);
-    to->take(to->user, w->c->run.visit.row + w->run_row, 1, copy, o->k);
+    to->receive(to->user, w->c->run.visit.row + w->run_row, 1, copy, o->k);
     for (int64_t i = 0; i < o->k; i++)
         copy[i] = NAN;
 }

@@ -207,13 +207,13 @@ static nib_status run_all(job *j, int first, int end, nib_error *err) {
 
 static void tell(const exec_cell *c, const workspace *ws, const probe_places *places, int i,
                  const program *p) {
-    for (int point = 0; point < PROBE_N && c->probe->look; point++) {
+    for (int point = 0; point < PROBE_N && c->probe->point; point++) {
         const reg r = places->from[point];
         if (places->at[point] != i)
             continue;
         const bool stream = r == REG_X;
         const op *o = i < 0 ? &p->ops[p->n_op - 1] : &p->ops[i];
-        const probe_seen seen = {.point = (probe_point)point,
+        const probe_data seen = {.point = (probe_point)point,
                                  .block = c->block,
                                  .segment = c->segment,
                                  .row = c->segment_row,
@@ -221,19 +221,19 @@ static void tell(const exec_cell *c, const workspace *ws, const probe_places *pl
                                  .x = ws->reg[r] + (stream ? c->row * o->n : 0),
                                  .width = o->n,
                                  .scale = point == PROBE_FFN ? o->u.num.value : 1};
-        c->probe->look(c->probe->user, &seen);
+        c->probe->point(c->probe->user, &seen);
     }
 }
 
 static void report_input(const exec_cell *c, const workspace *ws, const op *o) {
-    if (o->kind != OP_LINEAR || !c->probe->product)
+    if (o->kind != OP_LINEAR || !c->probe->input)
         return;
     const probe_input in = {.block = c->block,
                             .w = o->w,
                             .n_row = c->n_row,
                             .x = ws->reg[o->in] + (o->in == REG_X ? c->row * o->k : 0),
                             .k = o->k};
-    c->probe->product(c->probe->user, &in);
+    c->probe->input(c->probe->user, &in);
 }
 
 /* Op by op, so that somebody can look at the registers in between. */
@@ -262,7 +262,7 @@ static nib_status run_hidden(job *whole, nib_error *err) {
     NIB_TRY(run_all(whole, 0, (int)(head - p->ops), err));
     const float *x = whole->e->ws->reg[head->in] + (head->in == REG_X ? c->row * head->k : 0);
     if (!job_is_dropped(whole))
-        c->hidden->take(c->hidden->user, c->hidden_row, c->n_row, x, head->k);
+        c->hidden->receive(c->hidden->user, c->hidden_row, c->n_row, x, head->k);
     return NIB_OK;
 }
 

@@ -41,10 +41,10 @@ typedef struct exec_cell {
     int64_t row, n_row;      /* rows of the pass */
     const segment *segments; /* [n_segment], of the pass; a layer's cell has rows of one or several */
     int n_segment;
-    float *logits;              /* [n_row, n_vocab] for the head; NULL: the workspace's */
-    const hidden_taker *hidden; /* of the head, NULL: none; instead of logits */
-    int64_t hidden_row;         /* the cell's first row among those it is told of */
-    const probe *probe;         /* NULL: none; told about these rows: */
+    float *logits;                 /* [n_row, n_vocab] for the head; NULL: the workspace's */
+    const hidden_receiver *hidden; /* of the head, NULL: none; instead of logits */
+    int64_t hidden_row;            /* the cell's first row among those it is told of */
+    const probe *probe;            /* NULL: none; told about these rows: */
     bool cache_only;     /* only ops that the cache needs (op.fuse.feeds_cache); all matrices are resident */
     int segment;         /* of the cell's first row */
     int64_t segment_row; /* that row in it */

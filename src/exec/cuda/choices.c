@@ -82,7 +82,7 @@ nib_status choices_make(cuda *c, nib_error *err) {
     gpu = mem_calloc(1, sizeof *gpu);
     c->choice = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->choice);
     nib_status status =
-        gpu && c->choice ? gpu_kernels_look(gpu, err)
+        gpu && c->choice ? gpu_kernels_probe(gpu, err)
                          : nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->choice, "the kernels' choices");
     if (status == NIB_OK)
         choose_all(c, &gpu->table);

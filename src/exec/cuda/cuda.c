@@ -67,7 +67,7 @@ static nib_status cuda_open(const backend_setup *s, backend **out, nib_error *er
     return NIB_OK;
 }
 
-/* Of the host's, for layers that it computes too; what the GPU has is charged to its own tier. */
+/* Bytes of host memory, also for layers that the processor computes. VRAM is charged to its own tier. */
 static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                                uint64_t *touched) {
     const uint64_t bytes = gpu_workspace_host_bytes(s->layout, rows);
@@ -100,8 +100,9 @@ static nib_status check_caches(const cuda *c, nib_error *err) {
         const type_id type = kv_pool_paging(kv->pool)->type;
         if ((type != TYPE_F16 && !kv_is_coded(type)) ||
             type != kv_pool_paging(c->pass.segments->kv->pool)->type)
-            return nib_fail(err, NIB_E_DEVICE,
-                            "the cuda back end has keys and values in f16, kv8 or kv4, all of a pass alike");
+            return nib_fail(
+                err, NIB_E_DEVICE,
+                "the cuda back end supports keys and values in f16, kv8 or kv4, one type in a pass");
     }
     return NIB_OK;
 }
@@ -109,15 +110,14 @@ static nib_status check_caches(const cuda *c, nib_error *err) {
 static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) {
     cuda *c = cuda_of(b);
     NIB_TRY(device_cuda_enter(b->device, err));
-    if (c->late.status != NIB_OK)
-        return nib_fail(err, c->late.status, "%s", c->late.message);
+    if (c->deferred.status != NIB_OK)
+        return nib_fail(err, c->deferred.status, "%s", c->deferred.message);
     if (p->probe)
-        return nib_fail(
-            err, NIB_E_DEVICE,
-            "the cuda back end does not show what flows through layers: measure on the processor");
+        return nib_fail(err, NIB_E_DEVICE,
+                        "the cuda back end does not support probes: measure with --backend cpu");
     c->pass = *p;
     NIB_TRY(check_caches(c, err));
-    NIB_TRY(demote_look(c, err));
+    NIB_TRY(demote_check(c, err));
     c->origin = gpu_workspace_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
     c->wide = c->k->has_wide() && !p->generated;
     c->stored = c->wide;
@@ -127,13 +127,13 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
         n_row += p->segments[i].n_row;
     }
     c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored && (p->generated || !b->by_role);
-    NIB_TRY(gpu_workspace_tell(c, err));
-    NIB_TRY(gpu_workspace_change(c, err));
+    NIB_TRY(gpu_workspace_send_tables(c, err));
+    NIB_TRY(gpu_workspace_send_changes(c, err));
     replay_begin(c);
     return in_place_begin(c, n_row, err);
 }
 
-static nib_status wait_for_it(const cuda *c, nib_error *err) {
+static nib_status wait_until_done(const cuda *c, nib_error *err) {
     return device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "computing", err);
 }
 
@@ -143,15 +143,15 @@ static void cuda_end(backend *b) {
     in_place_end(c);
     nib_status status = replay_flush(c, &err);
     if (status == NIB_OK)
-        status = wait_for_it(c, &err);
+        status = wait_until_done(c, &err);
     replay_drop(c);
-    arrivals_end(c);
+    streamed_end(c);
     replay_end(c, status == NIB_OK);
     if (status != NIB_OK)
-        c->late = err;
+        c->deferred = err;
 }
 
-/* The next rows of the visit that stand together in the pass, beginning with its row r. */
+/* The next rows of the visit that are adjacent in the pass, from row r of the visit on. */
 static row_group group_at(const cuda *c, int64_t r) {
     const visit *v = &c->run.visit;
     const bool head = v->block == layout_n_block(c->setup.layout) - 1;
@@ -183,48 +183,48 @@ static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, i
     NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < (together ? 1 : n_row); r++)
         NIB_TRY(copy_row(c, to + r * n, from + r * ld, together ? n * n_row : n, err));
-    return wait_for_it(c, err);
+    return wait_until_done(c, err);
 }
 
-/* What the head would read of a group's rows, for who asked for it instead of logits. */
-static nib_status give_hidden(cuda *c, const row_group *g, nib_error *err) {
-    const hidden_taker *to = c->pass.hidden;
+/* Sends the hidden states of a group's rows to their receiver, instead of logits. */
+static nib_status send_hidden(cuda *c, const row_group *g, nib_error *err) {
+    const hidden_receiver *to = c->pass.hidden;
     reg from;
     NIB_TRY(launch_hidden(c, g, &from, err));
     const int64_t width = model_reg_width(cuda_model(c), from), ld = c->ld[from];
     const float *x = c->reg[from] + (from == REG_X ? g->row * ld : 0);
     NIB_TRY(read_rows(c, c->stream_copy, x, ld, width, g->n_row, err));
-    to->take(to->user, c->run.visit.row + g->run_row, g->n_row, c->stream_copy, width);
+    to->receive(to->user, c->run.visit.row + g->run_row, g->n_row, c->stream_copy, width);
     return NIB_OK;
 }
 
 static nib_status run_rows(cuda *c, nib_error *err) {
-    const bool comes = c->comes[c->run.visit.block];
+    const bool streamed = c->is_streamed[c->run.visit.block];
     const bool head = c->run.visit.block == layout_n_block(c->setup.layout) - 1;
     const int first = c->in_place.now ? c->in_place.first : 0;
-    if (!c->ready[c->run.visit.block] || comes)
+    if (!c->is_loaded[c->run.visit.block] || streamed)
         NIB_TRY(replay_flush(c, err));
     NIB_TRY(weights_load(c, err));
-    if (comes) {
-        c->replay.parted = true;
-        NIB_TRY(arrivals_take(c, err));
+    if (streamed) {
+        c->replay.copied = true;
+        NIB_TRY(streamed_acquire(c, err));
     }
     if (c->replay.ahead && c->run.visit.block > first)
         return cancel_check(c->pass.cancel, err);
-    if (c->replay.ahead && first > 0) /* the stream is on its way */
-        return replay_again(c, err);
+    if (c->replay.ahead && first > 0) /* the stream's copy is queued */
+        return replay_launch_ahead(c, err);
     for (int64_t i = 0; i < c->run.visit.n_row;) {
         const row_group g = group_at(c, i);
         NIB_TRY(cancel_check(c->pass.cancel, err));
-        NIB_TRY(head && c->pass.hidden ? give_hidden(c, &g, err) : launch_group(c, &g, err));
+        NIB_TRY(head && c->pass.hidden ? send_hidden(c, &g, err) : launch_group(c, &g, err));
         i += g.n_row;
     }
-    if (comes) {
+    if (streamed) {
         NIB_TRY(replay_flush_once(c, err));
-        return arrivals_give(c, err);
+        return streamed_release(c, err);
     }
     if (c->replay.ahead)
-        return replay_again(c, err);
+        return replay_launch_ahead(c, err);
     return c->replay.repeats ? NIB_OK : replay_flush(c, err);
 }
 
@@ -233,8 +233,9 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
     const bool head = r->visit.block == layout_n_block(c->setup.layout) - 1;
     c->run = *r;
     if (r->replaced || (r->act_bits && r->act_bits < 8))
-        return nib_fail(err, NIB_E_DEVICE,
-                        "the cuda back end computes with the model's own weights: measure on the processor");
+        return nib_fail(
+            err, NIB_E_DEVICE,
+            "the cuda back end cannot replace weights or use 4-bit activations: measure with --backend cpu");
     c->views = r->weights.views;
     NIB_TRY(in_place_hand_over(c, r->visit.block, err));
     if (in_place_has(c, r->visit.block))
@@ -249,12 +250,12 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
         return NIB_OK;
     const int64_t n = model_reg_width(cuda_model(c), REG_LOGITS);
     NIB_TRY(copy_row(c, c->logits, c->reg[REG_LOGITS], n, err));
-    NIB_TRY(wait_for_it(c, err));
+    NIB_TRY(wait_until_done(c, err));
     memcpy(c->pass.logits, c->logits, (size_t)n * sizeof *c->logits);
     return NIB_OK;
 }
 
-/* ---- what is read ---- */
+/* ---- results ---- */
 
 static nib_status cuda_read_stream(backend *b, int64_t row, int64_t n_row, const float **out,
                                    nib_error *err) {
@@ -277,7 +278,7 @@ static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, cons
     NIB_TRY(replay_flush(c, err));
     for (int64_t r = 0; r < n_row; r++)
         NIB_TRY(copy_row(c, c->reg[REG_X] + (row + r) * c->ld[REG_X], x + r * n, n, err));
-    return wait_for_it(c, err);
+    return wait_until_done(c, err);
 }
 
 static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
@@ -295,7 +296,7 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
     *logits = (const float *)(const void *)(c->found + n);
     NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_STORE, c->found, c->best,
                        2 * (uint64_t)n * sizeof *c->found, err));
-    return wait_for_it(c, err);
+    return wait_until_done(c, err);
 }
 
 static nib_status cuda_spans_start(backend *b, size_t max, nib_span_scale *scale, nib_error *err) {

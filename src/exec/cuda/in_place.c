@@ -1,9 +1,9 @@
-/* in_place.c - layers whose weights have no room on the GPU, computed where they are: by the processor's back
- * end, which is this one's own, in passes of generated rows. Other layers without room come meanwhile
- * (plan/offload.h), and all of them for prompts, however few rows they have: a row's bits do not depend on
- * its company. Where more sequences may decode together than the processor serves faster than the link does,
- * no layer is computed in place. Each device has the keys and values of the layers that it computes
- * (kv_pool_split), and the residual stream is handed from one to the other where the device changes. */
+/* in_place.c - layers that are not resident on the GPU and that the processor computes where their weights
+ * are, in passes of generated rows. This back end owns a back end of the processor for them. Meanwhile other
+ * layers are streamed (plan/offload.h). For prompts all of them are streamed, however few rows they have, so
+ * a row's bits do not depend on the number of other rows. No layer is computed in place if more sequences may
+ * decode together than the processor serves faster than the link. Each device has the keys and values of the
+ * layers that it computes (kv_pool_split). The residual stream is copied where the device changes. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -86,7 +86,7 @@ nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err) {
         return moves_begin(c, err);
     pass.n_head = 0;
     pass.n_best = 0;
-    pass.changer = NULL;
+    pass.processor = NULL;
     pass.logits = NULL;
     pass.hidden = NULL;
     NIB_TRY(p->host->kind->begin(p->host, &pass, err));
@@ -105,7 +105,7 @@ bool in_place_has(const cuda *c, int b) {
     return c->in_place.now && c->in_place.block[b];
 }
 
-/* The stream of the pass's rows, which the GPU goes on with. */
+/* Copies the residual stream of the pass's rows to the GPU. */
 static nib_status hand_up(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
     const int64_t n = model_reg_width(cuda_model(c), REG_X), ld = c->ld[REG_X];
@@ -135,7 +135,7 @@ static nib_status hand_down(cuda *c, nib_error *err) {
 nib_status in_place_hand_over(cuda *c, int b, nib_error *err) {
     in_place *p = &c->in_place;
     const bool host = in_place_has(c, b);
-    if (b == 0) /* the look-ups set it */
+    if (b == 0) /* looked-up rows define the stream */
         p->has_stream = host;
     if (host == p->has_stream)
         return NIB_OK;

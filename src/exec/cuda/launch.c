@@ -129,13 +129,14 @@ static nib_status embed(const walk *w, const step *s, nib_error *err) {
 /* Where a launch of one row leaves what the next wants of it. A block that was never run has no norm there
  * yet. */
 static cuda_codes leaves(const walk *w, const step *s) {
-    const step *to = s->takes;
+    const step *to = s->codes_for;
     if (fetches_has(w->c, w->g->block, s) || is_wide(w, s)) /* what is added comes later */
         return (cuda_codes){0};
-    if (!to || !w->c->ready[s->takes_block] || w->g->n_row > 1 || w->g->two)
+    if (!to || !w->c->is_loaded[s->codes_for_block] || w->g->n_row > 1 || w->g->two)
         return (cuda_codes){0};
-    const block *of = layout_block(w->c->setup.layout, s->takes_block);
-    return (cuda_codes){w->c->codes[s->out], to->norm ? vector_of(w->c, s->takes_block, to->norm->w) : NULL,
+    const block *of = layout_block(w->c->setup.layout, s->codes_for_block);
+    return (cuda_codes){w->c->codes[s->out],
+                        to->norm ? vector_of(w->c, s->codes_for_block, to->norm->w) : NULL,
                         of->weights[of->program.ops[to->first].w].format.group};
 }
 
@@ -151,7 +152,7 @@ static nib_status fetch(const walk *w, const step *s, int64_t r, int64_t n, nib_
     const reg in = s->norm ? s->norm->in : o->in;
     cuda_residual a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    fetches_ask(w->c, w->g->block, s, &a);
+    fetches_args(w->c, w->g->block, s, &a);
     a.n_row = n;
     a.ldx = ld_of(w, in);
     a.x = at(w, in) + r * a.ldx;
@@ -437,7 +438,7 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
         if (c->run.visit.cache_only && !s->feeds_cache)
             continue;
         NIB_TRY(launch_step(&w, s, err));
-        c->coded = leaves(&w, s).data && !c->run.visit.cache_only ? s->takes : NULL;
+        c->coded = leaves(&w, s).data && !c->run.visit.cache_only ? s->codes_for : NULL;
         c->coded_row = g->row;
     }
     return NIB_OK;

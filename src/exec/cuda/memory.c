@@ -1,4 +1,4 @@
-/* memory.c - registers, tables and copies: what the back end has besides weights. */
+/* memory.c - the back end's memory besides weights: registers, tables and copies. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -10,18 +10,18 @@
 
 enum { ALIGN = 256, ROW_ALIGN = 64 /* floats */ };
 
-/* A place for n things of `each` bytes behind *at. */
+/* Lays out n elements of `each` bytes at offset *at, which it advances. base NULL: only counts. */
 static void *take(uint8_t *base, uint64_t *at, int64_t n, uint64_t each) {
     uint8_t *p = base ? base + *at : NULL;
     *at += ((uint64_t)n * each + ALIGN - 1) / ALIGN * ALIGN;
     return p;
 }
 
-/* What the ops of a layout take at most. */
+/* Maximum sizes of a layout's ops. */
 typedef struct sizes {
     int64_t k;              /* of a product */
     int64_t n_head, d_head; /* of attention */
-    int64_t embed, rope;    /* widths: of a look-up, of a rotation */
+    int64_t embed, rope;    /* widths of an embedding row, of a rotation */
 } sizes;
 
 static sizes sizes_of(const layout *l) {
@@ -46,26 +46,26 @@ static sizes sizes_of(const layout *l) {
     return s;
 }
 
-/* ---- what the kernels are told of a pass ----
+/* ---- tables of a pass for the kernels ----
  *
- * One piece of memory on the host and one on the device, whose parts depend on the number of rows alone: so a
- * token costs one copy, and launches that come again find everything where it was. The pages of all segments
- * stand at the end; where they are many, in a region of their own. */
+ * One piece of memory on the host and one on the device, with offsets that depend on the number of rows only:
+ * so a token costs one copy, and the addresses of repeated launches stay valid. The pages of all segments are
+ * at the end, or in a region of their own if there are many. */
 
-enum { TOLD_ALIGN = 64, TOLD_PAGES = 4096 };
+enum { TABLE_ALIGN = 64, TABLE_PAGES = 4096 };
 
 static uint64_t part(uint64_t *at, int64_t n) {
     const uint64_t here = *at;
-    *at += ((uint64_t)n * 4 + TOLD_ALIGN - 1) / TOLD_ALIGN * TOLD_ALIGN;
+    *at += ((uint64_t)n * 4 + TABLE_ALIGN - 1) / TABLE_ALIGN * TABLE_ALIGN;
     return here;
 }
 
-/* Bytes into `told` of its parts. */
-typedef struct told_parts {
+/* Byte offsets of the parts of `tables`. */
+typedef struct table_parts {
     uint64_t first_page, position, angles, pages, end;
-} told_parts;
-static told_parts told_of(const model *m, int64_t n_row, int64_t n_page) {
-    told_parts p;
+} table_parts;
+static table_parts table_parts_of(const model *m, int64_t n_row, int64_t n_page) {
+    table_parts p;
     uint64_t at = 0;
     p.first_page = part(&at, n_row);
     p.position = part(&at, n_row);
@@ -77,9 +77,9 @@ static told_parts told_of(const model *m, int64_t n_row, int64_t n_page) {
     return p;
 }
 
-/* Changes of logits: one copy too. Where the list begins depends on the number of rows alone. */
+/* Changes of logits are one copy too. The list's offset depends on the number of rows only. */
 static uint64_t changes_at(int64_t n_row) {
-    return (uint64_t)num_round_up(n_row * (int64_t)sizeof(logit_row), TOLD_ALIGN);
+    return (uint64_t)num_round_up(n_row * (int64_t)sizeof(logit_row), TABLE_ALIGN);
 }
 static uint64_t changes_bytes(int64_t n_row) {
     return changes_at(n_row) + CUDA_MAX_CHANGES * sizeof(logit_change);
@@ -94,7 +94,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         c->ld[r] = num_round_up(model_reg_width(m, (reg)r), ROW_ALIGN);
         c->reg[r] = take(base, &at, n * c->ld[r], sizeof(float));
     }
-    c->told = take(base, &at, 1, told_of(m, rows->n_pass, TOLD_PAGES).end);
+    c->tables = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
     for (int r = 0; r < REG_LOGITS; r++)
         if (model_reg_width(m, (reg)r) > 0)
             c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
@@ -116,7 +116,7 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     return at;
 }
 
-/* Of what the head's product reads. */
+/* Width of the input of the head's product. */
 static int64_t hidden_width(const layout *l) {
     return model_reg_width(layout_model(l),
                            probe_head_product(&layout_block(l, layout_n_block(l) - 1)->program)->in);
@@ -133,8 +133,8 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     c->looked_up = take(base, &at, s.embed, sizeof(float));
     c->inv_freq = take(base, &at, s.rope, sizeof(float));
     c->found = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->found);
-    c->telling = take(base, &at, 1, told_of(m, rows->n_pass, TOLD_PAGES).end);
-    c->changing = take(base, &at, 1, changes_bytes(rows->n_pass));
+    c->tables_host = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
+    c->changes_host = take(base, &at, 1, changes_bytes(rows->n_pass));
     return at;
 }
 
@@ -151,7 +151,7 @@ static void set_max_rows(cuda *c, const backend_rows *rows) {
 
 uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows) {
     set_max_rows(c, rows);
-    /* a page of keys and values has a number in a list, which grows by halves */
+    /* a KV page has a number in a list, which grows by halves */
     return lay_out_rows(c, rows, NULL) + rows->n_kept / DEVICE_CUDA_ALIGN * 2 * sizeof(int32_t) + 4096;
 }
 
@@ -183,8 +183,8 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
                            c->k->fill(c->uniform, 0, (size_t)rows->n_head * sizeof *c->uniform, c->stream),
                            "memory for logits", err));
     lay_out_host(c, l, rows, c->host.at);
-    /* Copies from and to there are then on their way when the call returns: a pass writes no place twice.
-     * Where it cannot be, copies are slower. */
+    /* Copies from and to page-locked memory are asynchronous; a pass writes no place twice. Without
+     * page-locking they are slower. */
     c->pinned = c->k->pin(c->host.at, (size_t)c->host.bytes) == 0;
     return NIB_OK;
 }
@@ -207,7 +207,7 @@ int64_t gpu_workspace_pages_of(const segment *s) {
     return (s->position + s->n_row - 1) / KV_BLOCK + 1;
 }
 
-/* A page as the kernels count it. */
+/* A page's number for the kernels. */
 static nib_status number_of(const cuda *c, const uint8_t *page, int32_t *out, nib_error *err) {
     const intptr_t apart = (intptr_t)((uintptr_t)page - (uintptr_t)c->origin) / DEVICE_CUDA_ALIGN;
     if (apart < INT32_MIN || apart > INT32_MAX)
@@ -220,12 +220,12 @@ bool gpu_workspace_is_coded(const cuda *c) {
     return kv_is_coded(kv_pool_paging(c->pass.segments->kv->pool)->type);
 }
 
-/* Of codes, the newest ones that stand before the others (cuda_kv). */
+/* With codes: number of the newest pages, which are listed before the others (cuda_kv). */
 static int64_t newest_of(const cuda *c) {
     return gpu_workspace_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
 }
 
-/* The pages of all segments. A block that is not whole has no page of codes yet, and nobody asks for it. */
+/* Lists the pages of all segments. An incomplete page has no codes yet, and kernels do not read them. */
 static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
@@ -239,8 +239,8 @@ static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
     return NIB_OK;
 }
 
-/* Many of them: in a region of their own, which grows. */
-static nib_status tell_pages(cuda *c, int64_t n, nib_error *err) {
+/* Many pages are in a region of their own, which grows. */
+static nib_status send_pages(cuda *c, int64_t n, nib_error *err) {
     if (mem_grow((void **)&c->page_list, &c->max_page_list, (size_t)n, sizeof *c->page_list))
         return nib_fail_nomem(err, (size_t)n * sizeof *c->page_list, "a list of pages");
     NIB_TRY(list_pages(c, c->page_list, err));
@@ -296,22 +296,22 @@ static float *fill_angles(const cuda *c, const segment *s, int table, float *out
 static void fill_tables(cuda *c, uint64_t at, int64_t n_row) {
     for (int t = 0; t < model_n_rope(cuda_model(c)); t++) {
         const uint64_t here = part(&at, n_row * model_rope_dim(cuda_model(c), t));
-        float *out = (float *)(void *)(c->telling + here);
-        c->cos_sin[t] = (float *)(void *)(c->told + here);
+        float *out = (float *)(void *)(c->tables_host + here);
+        c->cos_sin[t] = (float *)(void *)(c->tables + here);
         for (int i = 0; i < c->pass.n_segment; i++)
             out = fill_angles(c, &c->pass.segments[i], t, out);
     }
 }
 
-nib_status gpu_workspace_tell(cuda *c, nib_error *err) {
+nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
     for (int i = 0; i < c->pass.n_segment; i++) {
         n_row += c->pass.segments[i].n_row;
         n_page += newest_of(c) + gpu_workspace_pages_of(&c->pass.segments[i]);
     }
-    const told_parts p = told_of(cuda_model(c), n_row, n_page <= TOLD_PAGES ? n_page : 0);
-    int32_t *const first_page = (int32_t *)(void *)(c->telling + p.first_page);
-    int32_t *const position = (int32_t *)(void *)(c->telling + p.position);
+    const table_parts p = table_parts_of(cuda_model(c), n_row, n_page <= TABLE_PAGES ? n_page : 0);
+    int32_t *const first_page = (int32_t *)(void *)(c->tables_host + p.first_page);
+    int32_t *const position = (int32_t *)(void *)(c->tables_host + p.position);
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
         page += newest_of(c);
@@ -322,19 +322,19 @@ nib_status gpu_workspace_tell(cuda *c, nib_error *err) {
         page += gpu_workspace_pages_of(s);
     }
     c->coded = NULL;
-    c->first_page = (int32_t *)(void *)(c->told + p.first_page);
-    c->position = (int32_t *)(void *)(c->told + p.position);
-    c->page_table = (int32_t *)(void *)(c->told + p.pages);
+    c->first_page = (int32_t *)(void *)(c->tables + p.first_page);
+    c->position = (int32_t *)(void *)(c->tables + p.position);
+    c->page_table = (int32_t *)(void *)(c->tables + p.pages);
     fill_tables(c, p.angles, n_row);
-    if (n_page > TOLD_PAGES)
-        NIB_TRY(tell_pages(c, n_page, err));
+    if (n_page > TABLE_PAGES)
+        NIB_TRY(send_pages(c, n_page, err));
     else
-        NIB_TRY(list_pages(c, (int32_t *)(void *)(c->telling + p.pages), err));
-    return send(c, c->told, c->telling, p.end, err);
+        NIB_TRY(list_pages(c, (int32_t *)(void *)(c->tables_host + p.pages), err));
+    return send(c, c->tables, c->tables_host, p.end, err);
 }
 
-nib_status gpu_workspace_change(cuda *c, nib_error *err) {
-    const logit_changer *by = c->pass.changer;
+nib_status gpu_workspace_send_changes(cuda *c, nib_error *err) {
+    const logit_processor *by = c->pass.processor;
     int64_t n_row = 0, n = 0;
     c->change_rows = NULL;
     if (!by)
@@ -342,8 +342,8 @@ nib_status gpu_workspace_change(cuda *c, nib_error *err) {
     for (int i = 0; i < c->pass.n_segment; i++)
         n_row += c->pass.segments[i].n_row - c->pass.segments[i].head_row;
     const uint64_t list_at = changes_at(n_row);
-    logit_row *row = (logit_row *)(void *)c->changing;
-    logit_change *const list = (logit_change *)(void *)(c->changing + list_at);
+    logit_row *row = (logit_row *)(void *)c->changes_host;
+    logit_change *const list = (logit_change *)(void *)(c->changes_host + list_at);
     for (int i = 0; i < c->pass.n_segment; i++)
         for (int64_t r = c->pass.segments[i].head_row; r < c->pass.segments[i].n_row; r++, row++) {
             row->first = (int32_t)n;
@@ -352,5 +352,5 @@ nib_status gpu_workspace_change(cuda *c, nib_error *err) {
         }
     c->change_rows = (logit_row *)(void *)c->changes;
     c->change_list = (logit_change *)(void *)(c->changes + list_at);
-    return send(c, c->changes, c->changing, list_at + (uint64_t)n * sizeof *list, err);
+    return send(c, c->changes, c->changes_host, list_at + (uint64_t)n * sizeof *list, err);
 }

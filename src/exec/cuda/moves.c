@@ -1,7 +1,7 @@
-/* moves.c - keys and values of layers that are in host memory (in_place.c), for passes of prompts, which go
- * through these layers on the GPU. One layer's have room there: before its attention the pages that the rows
- * see come from the host, behind it those that the rows wrote go back. Kernels do both, so a pass queues them
- * as it queues everything else. */
+/* moves.c - keys and values that are in host memory, of layers computed in place (in_place.c), for passes of
+ * prompts, which compute these layers on the GPU. VRAM has memory for the pages of one layer. Before the
+ * layer's attention the pages that the rows see are copied from the host; after it the pages that the rows
+ * wrote are copied back. Kernels do both, so they are queued like all other work. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -22,7 +22,7 @@ void moves_close(cuda *c) {
 
 nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err) {
     moves *m = &c->moves;
-    const uint64_t bytes = offload_moves_room(m->stride, (uint64_t)n_page);
+    const uint64_t bytes = offload_moves_bytes(m->stride, (uint64_t)n_page);
     if (bytes <= m->memory.bytes)
         return NIB_OK;
     tier_region_close(&m->memory);
@@ -30,8 +30,8 @@ nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err) {
                             "keys and values of one layer on the GPU", err);
 }
 
-/* Pages of the pass as the kernels count them: here one behind the other, on the host from the first one of
- * all. */
+/* Numbers the pass's pages for the kernels: consecutive on the GPU; on the host relative to the first page of
+ * the pass. */
 static nib_status list_pages(cuda *c, nib_error *err) {
     moves *m = &c->moves;
     int32_t *up = m->list, *down = up + 2 * m->n_page, *table = down + 2 * m->n_page, page = 0;

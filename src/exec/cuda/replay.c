@@ -1,9 +1,9 @@
-/* replay.c - launches, gathered until something else is queued: a list that comes again and again, as a
- * token's does, becomes a graph, whose launch is one call.
+/* replay.c - collects launches until other work has to be queued. A list of launches that repeats, like a
+ * token's, becomes a CUDA graph, which one call launches.
  *
- * What changes from token to token (positions, pages, angles, the stream) is the device's data, so the list
- * stays the same: the same calls with the same addresses. It is recorded when it comes for the second time.
- */
+ * What changes from token to token (positions, pages, angles, the stream) is data in device memory, so the
+ * list repeats exactly: the same kernels with the same addresses. It is recorded when it is seen for the
+ * second time. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -98,7 +98,7 @@ static nib_status launch_list(const cuda *c, const gpu_launch *list, int n, nib_
     return NIB_OK;
 }
 
-/* The list's graph, recorded now. */
+/* Records the list's graph. */
 static nib_status record(const cuda *c, gpu_graph *g, nib_error *err) {
     NIB_TRY(device_cuda_ok(c->base.device, c->k->graph_begin(c->stream), "recording launches", err));
     const nib_status status = launch_list(c, g->list, g->n, err);
@@ -109,7 +109,8 @@ static nib_status record(const cuda *c, gpu_graph *g, nib_error *err) {
     return device_cuda_ok(c->base.device, e, "recording launches", err);
 }
 
-/* Where a list of n stands, or is to stand instead of the one that was used the longest ago. */
+/* The graph of the collected list of n launches (*known), else the least recently used one, to be replaced.
+ */
 static gpu_graph *find(replay *r, int n, bool *known) {
     gpu_graph *oldest = &r->graphs[0];
     for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
@@ -152,12 +153,13 @@ nib_status replay_flush(cuda *c, nib_error *err) {
     if (!g->graph && !r->refused && record(c, g, &why) != NIB_OK) {
         g->graph = NULL;
         r->refused = true;
-        log_line(c->setup.log, "launches cannot be replayed and go one by one: %s", why.message);
+        log_line(c->setup.log, "launches cannot be recorded as a graph and are queued one by one: %s",
+                 why.message);
     }
     if (!g->graph)
         return launch_list(c, g->list, n, err);
     r->last = g;
-    return device_cuda_ok(c->base.device, c->k->graph_launch(g->graph, c->stream), "launches again", err);
+    return device_cuda_ok(c->base.device, c->k->graph_launch(g->graph, c->stream), "launching a graph", err);
 }
 
 static bool is_same_key(const replay_key *a, const replay_key *b) {
@@ -179,7 +181,7 @@ void replay_begin(cuda *c) {
         r->key.n_row += p->segments[i].n_row;
         r->key.n_head += p->segments[i].n_row - p->segments[i].head_row;
     }
-    r->parted = false;
+    r->copied = false;
     r->n_flush = 0;
     r->last = NULL;
     r->ahead = !c->spans && r->repeats && r->before && p->plain && r->key.n_head == r->key.n_row &&
@@ -189,17 +191,17 @@ void replay_begin(cuda *c) {
 void replay_end(cuda *c, bool well) {
     replay *r = &c->replay;
     if (!r->ahead)
-        r->before = r->repeats && c->pass.plain && !r->parted && r->n_flush == 1 ? r->last : NULL;
+        r->before = r->repeats && c->pass.plain && !r->copied && r->n_flush == 1 ? r->last : NULL;
     if (!well)
         r->before = NULL;
     r->before_key = r->key;
     r->ahead = false;
 }
 
-nib_status replay_again(cuda *c, nib_error *err) {
+nib_status replay_launch_ahead(cuda *c, nib_error *err) {
     replay *r = &c->replay;
     r->n = 0;
     r->before->used = ++r->clock;
-    return device_cuda_ok(c->base.device, c->k->graph_launch(r->before->graph, c->stream), "launches again",
-                          err);
+    return device_cuda_ok(c->base.device, c->k->graph_launch(r->before->graph, c->stream),
+                          "launching a graph", err);
 }

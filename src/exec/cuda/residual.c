@@ -1,6 +1,6 @@
-/* residual.c - QDEC beside a step's products: residuals are fetched by a stream of their own, from host
- * memory, while the products run; what they give back is added when both are done. In a graph the stream is a
- * branch of it. A gate then comes with the addition, since it needs both its inputs whole. */
+/* residual.c - QDEC on the GPU: a second stream fetches residuals from host memory while a step's products
+ * run, and their corrections are added when both are done. In a graph the second stream is a branch. A gate
+ * is then computed by the addition, because it needs both complete inputs. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "plan/tune.h"
@@ -62,8 +62,8 @@ int64_t fetches_widest(const cuda *c) {
     return widest;
 }
 
-/* A weight without a residual has one of no channels: its outputs get nothing. */
-void fetches_ask(const cuda *c, int b, const step *s, cuda_residual *a) {
+/* A weight without a residual gets one with no channels. */
+void fetches_args(const cuda *c, int b, const step *s, cuda_residual *a) {
     const residual_use *r = c->setup.residuals;
     const op *o = &layout_block(c->setup.layout, b)->program.ops[s->first];
     const ptrdiff_t apart = (uint8_t *)c->fetches.there - (uint8_t *)c->fetches.mapped;

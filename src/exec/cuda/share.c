@@ -1,5 +1,5 @@
-/* share.c - what the GPU's memory is shared among: the facts that plan/offload.h decides with, for the back
- * end when it is opened and for a plan before, which may be made where no GPU is. */
+/* share.c - the facts by which plan/offload.h shares the GPU's memory: for the back end when it is opened,
+ * and for a plan that may be made on a machine without a GPU. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What opening an H200 took with CUDA 13 (524 MiB), and what is kept for kernels and graphs that come later
- * (device_cuda.c). Other devices and drivers take 0.3 to 0.6 GB. */
+/* Opening an H200 took 524 MiB with CUDA 13; the rest is reserved for kernels and graphs that are loaded
+ * later (device_cuda.c). Other devices and drivers take 0.3 to 0.6 GB. */
 enum { GUESS_DRIVER = (524 + 64) << 20 };
-/* The driver takes some more of the device's memory when kernels are loaded, and so may other programs: a
- * 64th stays free. */
+/* A 64th of the device stays free: the driver takes more memory when kernels are loaded, and other programs
+ * may. */
 enum { LEFT_FREE = 64 };
 
 /* ---- sizes without a device ----
@@ -69,7 +69,7 @@ const cuda_kernels *share_sizes(void) {
 
 /* ---- facts ---- */
 
-/* Of a page of keys and values, the part of a block. */
+/* Bytes of a block in a KV page. */
 static uint64_t cache_of(const cuda *c, int b) {
     const program *p = &layout_block(c->setup.layout, b)->program;
     uint64_t sum = 0, each;
@@ -80,7 +80,7 @@ static uint64_t cache_of(const cuda *c, int b) {
     return sum;
 }
 
-/* A layer's matrices, by its products. */
+/* A layer's matrices, counted by its products. */
 static offload_layer layer_of(const cuda *c, int b) {
     const block *of = layout_block(c->setup.layout, b);
     offload_layer l = {.two = c->setup.act_bits[b] == 16};
@@ -97,30 +97,30 @@ static offload_layer layer_of(const cuda *c, int b) {
     return l;
 }
 
-/* Of the cap, or of what the device has. */
-static void look_at_room(const cuda *c, uint64_t cap, offload_question *q) {
+/* The smaller of the cap and the device's free memory. */
+static void find_capacity(const cuda *c, uint64_t cap, offload_question *q) {
     device_info info = {.free = 0};
     if (c->base.device)
         c->base.device->kind->info(c->base.device, &info);
     const uint64_t has = info.bytes > 0 ? info.free - NUM_MIN(info.free, info.bytes / LEFT_FREE) : NIB_AUTO;
     q->capped = cap <= has;
-    q->room = NUM_MIN(cap, has);
-    snprintf(q->whose, sizeof q->whose, "%s", q->capped ? "the cap" : info.name);
+    q->capacity = NUM_MIN(cap, has);
+    snprintf(q->capacity_of, sizeof q->capacity_of, "%s", q->capped ? "the cap" : info.name);
 }
 
 nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     *q = (offload_question){.n_block = n_block,
-                            .always = c->always_bytes,
+                            .fixed = c->fixed_bytes,
                             .driver = c->driver,
                             .max_layers = c->setup.max_layers,
                             .max_rows = IN_PLACE_MAX_ROWS,
                             .n_sequence = c->setup.n_sequence,
-                            /* a sequence has its newest positions beside codes in one place: the GPU */
+                            /* the newest positions of a sequence are beside its codes, on the GPU */
                             .one_cache = kv_is_coded(c->setup.kv_type),
                             .places = c->setup.places};
-    look_at_room(c, cap, q);
-    q->beside = gpu_workspace_device_bytes(c, rows);
+    find_capacity(c, cap, q);
+    q->activations = gpu_workspace_device_bytes(c, rows);
     NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &q->page, err));
     q->n_page = q->page ? rows->n_kept / q->page : 0;
     q->session = rows->n_kept - q->n_page * q->page;
@@ -129,14 +129,14 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
         q->blocks[b] = (offload_block){c->block_bytes[b], cache_of(c, b), c->blocks[b].n};
-    q->each = n_block > 2 ? layer_of(c, 1) : (offload_layer){0};
+    q->layer = n_block > 2 ? layer_of(c, 1) : (offload_layer){0};
     return NIB_OK;
 }
 
-/* ---- before it is opened ---- */
+/* ---- before opening ---- */
 
-/* The device, or sizes as it would have them. */
-static nib_status look_at_device(cuda *c, uint64_t cap, nib_error *err) {
+/* The device, or guessed sizes without one. */
+static nib_status find_device(cuda *c, uint64_t cap, nib_error *err) {
     nib_error why;
     const nib_status status = device_open(NIB_TIER_VRAM, 0, &c->base.device, &why);
     if (status == NIB_OK) {
@@ -157,7 +157,7 @@ static nib_status look_at_device(cuda *c, uint64_t cap, nib_error *err) {
 static nib_status ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *out,
                       nib_error *err) {
     char size[32], more[32];
-    NIB_TRY(look_at_device(c, cap, err));
+    NIB_TRY(find_device(c, cap, err));
     if (c->driver > cap)
         return nib_fail(err, NIB_E_NOFIT, "VRAM: the driver takes %s, the cap is %s",
                         num_format_size(c->driver, more), num_format_size(cap, size));

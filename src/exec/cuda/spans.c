@@ -99,7 +99,7 @@ static int read_weights(const cuda *c, int max, uint64_t *bytes, int *n) {
     *bytes = 0;
     *n = 0;
     for (int b = 0; !e && *n < max && b < layout_n_block(c->setup.layout); b++) {
-        const tier_region *r = &c->stay[b];
+        const tier_region *r = &c->resident[b];
         const uint64_t whole = r->at ? r->bytes / 16 * 16 : 0;
         if (whole == 0)
             continue;
@@ -147,7 +147,7 @@ static nib_status measure_scale(const cuda *c, nib_span_scale *out, nib_error *e
 static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
     uint64_t bytes;
     int n, e = 0, left = MAX_AHEAD;
-    if (rate <= 0 || c->arrivals.n_block > 0 || c->in_place.n > 0)
+    if (rate <= 0 || c->streamed.n_block > 0 || c->in_place.n > 0)
         return NIB_OK;
     for (double seconds = 0; !e && left > 0 && seconds < AHEAD_SECONDS; left -= n) {
         e = read_weights(c, left, &bytes, &n);
@@ -218,10 +218,10 @@ nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *er
 /* Weights for the next pass may still be on their way. */
 static int wait_for_all(const cuda *c) {
     int e = c->k->stream_sync(c->stream);
-    if (!e && c->arrivals.load)
-        e = c->k->stream_sync(c->arrivals.load);
-    if (!e && c->arrivals.arrange)
-        e = c->k->stream_sync(c->arrivals.arrange);
+    if (!e && c->streamed.load)
+        e = c->k->stream_sync(c->streamed.load);
+    if (!e && c->streamed.arrange)
+        e = c->k->stream_sync(c->streamed.arrange);
     if (!e && c->fetches.side)
         e = c->k->stream_sync(c->fetches.side);
     return e;

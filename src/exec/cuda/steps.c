@@ -242,8 +242,8 @@ static void join_steps(const cuda *c) {
             step *s = &c->blocks[b].list[i];
             const block *of = layout_block(c->setup.layout, b);
             if (before && before->out == s->in && can_leave(its, before) && can_take(of, s)) {
-                before->takes = s;
-                before->takes_block = b;
+                before->codes_for = s;
+                before->codes_for_block = b;
             }
             before = s;
             its = of;

@@ -1,9 +1,10 @@
-/* weights.c - which weights stay in the GPU's memory, and how those come there: copied from where the pager
- * has them, then put in the order of the kernels.
+/* weights.c - which weights are resident in the GPU's memory, and how they get there: copied from the pager's
+ * memory, then reordered for the kernels.
  *
- * Vectors, and matrices that several blocks read, always stay. Where not all layers have room beside what the
- * back end and its sequences take, plan/offload.h decides which stay (share.c has the facts). Passes of few
- * rows go through the others where they are (in_place.c), or their matrices come (arrivals.c). */
+ * Vectors, and matrices that several blocks read, are always resident. If not all layers fit beside the
+ * memory of the back end and its sequences, plan/offload.h decides which are resident (share.c has the
+ * facts). The others are streamed (streamed.c) or, in passes of generated rows, computed by the processor
+ * (in_place.c). */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -25,7 +26,7 @@ static const weight *weight_of(const cuda *c, int b, int w) {
     return &layout_block(c->setup.layout, b)->weights[w];
 }
 
-/* Of n_row rows; of a vector all its floats. They fitted when the layout was made. */
+/* Bytes of n_row rows, of a vector of all its floats. They did not overflow when the layout was made. */
 static uint64_t bytes_of(const weight *w, int64_t n_row) {
     uint64_t bytes = 0;
     if (w->vector)
@@ -33,11 +34,11 @@ static uint64_t bytes_of(const weight *w, int64_t n_row) {
     return n_row > 0 && pack_bytes(&w->format, n_row, w->k, &bytes) ? bytes : 0;
 }
 
-static uint64_t room_of(const weight *w) {
+static uint64_t padded_bytes(const weight *w) {
     return (bytes_of(w, w->n) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* ---- who reads what ---- */
+/* ---- readers ---- */
 
 void weights_each_read(const cuda *c, int b, weight_fn fn, void *user) {
     const program *p = &layout_block(c->setup.layout, b)->program;
@@ -63,27 +64,27 @@ static void place(const cuda *c, int b, int w, void *user) {
     if (g->placed)
         return;
     g->placed = true;
-    g->apart = !of->vector && g->reader != SEVERAL;
-    uint64_t *end = g->apart ? &c->block_bytes[b] : always;
+    g->exclusive = !of->vector && g->reader != SEVERAL;
+    uint64_t *end = g->exclusive ? &c->block_bytes[b] : always;
     g->at = *end;
-    *end += room_of(of);
+    *end += padded_bytes(of);
 }
 
-/* ---- which blocks stay ---- */
+/* ---- resident blocks ---- */
 
-static void note_coming(const cuda *c, int b, int w, void *user) {
+static void note_streamed(const cuda *c, int b, int w, void *user) {
     gpu_weight *g = weights_own(c, b, w);
     (void)user;
-    g->comes = g->apart && c->comes[b];
+    g->streamed = g->exclusive && c->is_streamed[b];
 }
 
-/* As it was decided. */
+/* Copies the decision into the back end's state. */
 nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     char kept[32];
     const offload_question *q = &c->share;
     const offload_split *s = &c->split;
-    if (c->always.at)
+    if (c->fixed.at)
         return NIB_OK;
     offload_question_clear(&c->share);
     offload_split_clear(&c->split);
@@ -91,29 +92,30 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     NIB_TRY(offload_split_make(q, &c->in_place.rates, &c->split, err));
     c->base.share = q;
     c->base.split = s;
-    c->base.kept[NIB_TIER_VRAM] = q->session + q->n_page * s->caches;
-    c->base.kept[NIB_TIER_RAM] = q->n_page * s->on_host;
-    c->moves.stride = s->layer;
+    c->base.kept[NIB_TIER_VRAM] = q->session + q->n_page * s->device_page;
+    c->base.kept[NIB_TIER_RAM] = q->n_page * s->host_page;
+    c->moves.stride = s->moved_page;
     c->moves.max_page = (int64_t)q->n_page;
-    c->arrivals.bytes = s->slot;
-    c->arrivals.n_block = s->n_away;
+    c->streamed.bytes = s->slot;
+    c->streamed.n_block = s->n_not_resident;
     in_place_follow(c, s);
     for (int b = 0; b < n_block; b++) {
-        c->comes[b] = b > 0 && s->place[b] != OFFLOAD_STAYS;
-        c->keeps[b] = b > 0 && !c->comes[b]; /* the first one is looked up on the host */
-        weights_each_read(c, b, note_coming, NULL);
+        c->is_streamed[b] = b > 0 && s->place[b] != OFFLOAD_RESIDENT;
+        c->has_copies[b] = b > 0 && !c->is_streamed[b]; /* the embedding is looked up on the host */
+        weights_each_read(c, b, note_streamed, NULL);
     }
-    c->base.keeps = c->keeps;
-    if (s->n_away > 0)
-        log_line(c->setup.log,
-                 "%s of weights stay on the GPU; of %d blocks that do not, the processor computes %d for "
-                 "generated rows, and the others come",
-                 num_format_size(s->stay, kept), s->n_away, s->n_in_place);
+    c->base.has_copies = c->has_copies;
+    if (s->n_not_resident > 0)
+        log_line(
+            c->setup.log,
+            "%s of weights are resident on the GPU; of the other %d blocks the processor computes %d for "
+            "generated rows, and the others are streamed",
+            num_format_size(s->resident, kept), s->n_not_resident, s->n_in_place);
     return NIB_OK;
 }
 
 uint64_t weights_of_block(const cuda *c, int b) {
-    return offload_block_room(c->block_bytes[b]);
+    return offload_block_bytes(c->block_bytes[b]);
 }
 
 /* ---- opening ---- */
@@ -122,66 +124,66 @@ nib_status weights_open(cuda *c, nib_error *err) {
     const layout *l = c->setup.layout;
     const int n_block = layout_n_block(l);
     c->first_weight = mem_calloc((size_t)n_block, sizeof *c->first_weight);
-    c->ready = mem_calloc((size_t)n_block, sizeof *c->ready);
-    c->comes = mem_calloc((size_t)n_block, sizeof *c->comes);
-    c->keeps = mem_calloc((size_t)n_block, sizeof *c->keeps);
-    c->alone = mem_calloc((size_t)n_block, sizeof *c->alone);
+    c->is_loaded = mem_calloc((size_t)n_block, sizeof *c->is_loaded);
+    c->is_streamed = mem_calloc((size_t)n_block, sizeof *c->is_streamed);
+    c->has_copies = mem_calloc((size_t)n_block, sizeof *c->has_copies);
+    c->gpu_only = mem_calloc((size_t)n_block, sizeof *c->gpu_only);
     c->block_bytes = mem_calloc((size_t)n_block, sizeof *c->block_bytes);
-    c->stay = mem_calloc((size_t)n_block, sizeof *c->stay);
-    c->demotion.left = mem_calloc((size_t)n_block, sizeof *c->demotion.left);
+    c->resident = mem_calloc((size_t)n_block, sizeof *c->resident);
+    c->demotion.demoted = mem_calloc((size_t)n_block, sizeof *c->demotion.demoted);
     for (int b = 0; b < n_block && c->first_weight; b++) {
         c->first_weight[b] = c->n_own;
         c->n_own += layout_block(l, b)->n_weight;
     }
     c->own = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->own);
-    if (!c->first_weight || !c->ready || !c->comes || !c->keeps || !c->alone || !c->block_bytes || !c->stay ||
-        !c->demotion.left || !c->own)
+    if (!c->first_weight || !c->is_loaded || !c->is_streamed || !c->has_copies || !c->gpu_only ||
+        !c->block_bytes || !c->resident || !c->demotion.demoted || !c->own)
         return nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->own, "the list of weights on the GPU");
     for (int b = 0; b < n_block; b++)
         weights_each_read(c, b, note_reader, NULL);
     for (int b = 0; b < n_block; b++)
-        weights_each_read(c, b, place, &c->always_bytes);
+        weights_each_read(c, b, place, &c->fixed_bytes);
     return NIB_OK;
 }
 
-static nib_status take_block(cuda *c, int b, nib_error *err) {
+static nib_status reserve_block(cuda *c, int b, nib_error *err) {
     if (c->block_bytes[b] == 0)
         return NIB_OK;
-    return tier_region_open(&c->stay[b], c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
+    return tier_region_open(&c->resident[b], c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
                             c->block_bytes[b], false, "weights on the GPU", err);
 }
 
 nib_status weights_reserve(cuda *c, nib_error *err) {
-    c->demotion.has_slots = c->arrivals.n_block > 0;
-    if (c->always.at)
+    c->demotion.had_slots = c->streamed.n_block > 0;
+    if (c->fixed.at)
         return NIB_OK;
     for (int b = 0; b < layout_n_block(c->setup.layout); b++)
-        if (!c->comes[b])
-            NIB_TRY(take_block(c, b, err));
-    NIB_TRY(arrivals_open(c, err));
-    return tier_region_open(&c->always, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
-                            NUM_MAX(c->always_bytes, (uint64_t)ALIGN), false, "vectors on the GPU", err);
+        if (!c->is_streamed[b])
+            NIB_TRY(reserve_block(c, b, err));
+    NIB_TRY(streamed_open(c, err));
+    return tier_region_open(&c->fixed, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
+                            NUM_MAX(c->fixed_bytes, (uint64_t)ALIGN), false, "vectors on the GPU", err);
 }
 
 void weights_close(cuda *c) {
     offload_question_clear(&c->share);
     offload_split_clear(&c->split);
-    arrivals_close(c);
-    for (int b = 0; b < layout_n_block(c->setup.layout) && c->stay; b++)
-        tier_region_close(&c->stay[b]);
-    tier_region_close(&c->always);
+    streamed_close(c);
+    for (int b = 0; b < layout_n_block(c->setup.layout) && c->resident; b++)
+        tier_region_close(&c->resident[b]);
+    tier_region_close(&c->fixed);
     mem_free(c->own);
     mem_free(c->first_weight);
-    mem_free(c->ready);
-    mem_free(c->comes);
-    mem_free(c->keeps);
-    mem_free(c->alone);
+    mem_free(c->is_loaded);
+    mem_free(c->is_streamed);
+    mem_free(c->has_copies);
+    mem_free(c->gpu_only);
     mem_free(c->block_bytes);
-    mem_free(c->stay);
-    mem_free(c->demotion.left);
+    mem_free(c->resident);
+    mem_free(c->demotion.demoted);
 }
 
-/* ---- moving out and in ---- */
+/* ---- demotion ---- */
 
 typedef struct loading {
     nib_status status;
@@ -191,89 +193,89 @@ typedef struct loading {
 static void forget_apart(const cuda *c, int b, int w, void *user) {
     gpu_weight *g = weights_own(c, b, w);
     (void)user;
-    if (g->apart)
-        g->there = false;
+    if (g->exclusive)
+        g->loaded = false;
 }
 
-/* ---- RAM, of what the GPU has ---- */
+/* ---- RAM of weights that the GPU has ---- */
 
 static void note_others(const cuda *c, int b, int w, void *user) {
     const gpu_weight *g = weights_own(c, b, w);
-    *(bool *)user = *(bool *)user && (g->apart || weight_of(c, b, w)->vector);
+    *(bool *)user = *(bool *)user && (g->exclusive || weight_of(c, b, w)->vector);
 }
 
-/* Whether nobody but block b's products on the GPU reads its matrices: RAM need not have them then. */
+/* Whether only block b's products on the GPU read its matrices: RAM does not need them then. */
 static bool is_its_own(const cuda *c, int b) {
     const block *of = layout_block(c->setup.layout, b);
     bool own = true;
     weights_each_read(c, b, note_others, &own);
-    for (int w = 0; w < of->n_weight; w++) /* of the others nothing is on the GPU */
+    for (int w = 0; w < of->n_weight; w++) /* the others are not on the GPU */
         own = own &&
               (of->weights[w].vector || of->weights[w].shared_block >= 0 || weights_own(c, b, w)->placed);
     return own;
 }
 
-static void leave_ram(cuda *c, int b) {
+static void release_ram(cuda *c, int b) {
     if (is_its_own(c, b))
-        c->alone[b] = pager_leave(c->run.pager, b) > 0;
+        c->gpu_only[b] = pager_drop_copied(c->run.pager, b) > 0;
 }
 
-/* In the order that the host has, into its memory. */
-static void take_down(const cuda *c, int b, int w, void *user) {
+/* Copies a weight to host memory, in the host's order. */
+static void copy_back(const cuda *c, int b, int w, void *user) {
     loading *x = user;
     gpu_weight *g = weights_own(c, b, w);
     const weight *of = weight_of(c, b, w);
-    uint8_t *from = c->stay[b].at;
-    if (x->status != NIB_OK || !g->apart || !g->there)
+    uint8_t *from = c->resident[b].at;
+    if (x->status != NIB_OK || !g->exclusive || !g->loaded)
         return;
     const view there = {from + g->at, of->format, of->n, of->k};
     void *to = (void *)(uintptr_t)pager_views(c->demotion.pager, b)[w].data;
     int e = c->k->gtile(&there, false, c->stream);
     e = e ? e : c->k->to_host(to, from + g->at, (size_t)bytes_of(of, of->n), c->stream);
     x->status = device_cuda_ok(c->base.device, e, "taking weights back", x->err);
-    g->there = false;
+    g->loaded = false;
 }
 
 static nib_status return_to_ram(cuda *c, int b, nib_error *err) {
     loading x = {NIB_OK, err};
-    if (!c->alone[b])
+    if (!c->gpu_only[b])
         return NIB_OK;
-    pager_come_back(c->demotion.pager, b);
-    weights_each_read(c, b, take_down, &x);
+    pager_restore(c->demotion.pager, b);
+    weights_each_read(c, b, copy_back, &x);
     NIB_TRY(x.status);
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "taking weights back", err));
-    c->alone[b] = false;
+    c->gpu_only[b] = false;
     return NIB_OK;
 }
 
-static void set_comes(cuda *c, int b, bool comes) {
-    c->comes[b] = comes;
-    c->ready[b] = false;
-    c->arrivals.n_block += comes ? 1 : -1;
-    weights_each_read(c, b, note_coming, NULL);
+static void set_streamed(cuda *c, int b, bool streamed) {
+    c->is_streamed[b] = streamed;
+    c->is_loaded[b] = false;
+    c->streamed.n_block += streamed ? 1 : -1;
+    weights_each_read(c, b, note_streamed, NULL);
     weights_each_read(c, b, forget_apart, NULL);
-    if (c->keeps[b])
-        pager_set_elsewhere(c->demotion.pager, b, false);
+    if (c->has_copies[b])
+        pager_set_copied(c->demotion.pager, b, false);
 }
 
-nib_status weights_leave(cuda *c, int b, nib_error *err) {
+nib_status weights_demote(cuda *c, int b, nib_error *err) {
     NIB_TRY(return_to_ram(c, b, err));
-    tier_region_close(&c->stay[b]);
-    set_comes(c, b, true);
-    arrivals_lock(c, b);
+    tier_region_close(&c->resident[b]);
+    set_streamed(c, b, true);
+    streamed_lock(c, b);
     return NIB_OK;
 }
 
-nib_status weights_return(cuda *c, int b, nib_error *err) {
-    NIB_TRY(take_block(c, b, err));
-    arrivals_unlock(c, b);
-    set_comes(c, b, false);
+nib_status weights_promote(cuda *c, int b, nib_error *err) {
+    NIB_TRY(reserve_block(c, b, err));
+    streamed_unlock(c, b);
+    set_streamed(c, b, false);
     return NIB_OK;
 }
 
-/* Of what stays. */
+/* The memory of a resident weight. */
 static uint8_t *region_of(const cuda *c, int b, const gpu_weight *g) {
-    return g->apart ? c->stay[b].at : c->always.at;
+    return g->exclusive ? c->resident[b].at : c->fixed.at;
 }
 
 void weights_view(const cuda *c, int b, int w, view *out) {
@@ -282,7 +284,7 @@ void weights_view(const cuda *c, int b, int w, view *out) {
         return;
     const weight *of = weight_of(c, b, w);
     const gpu_weight *g = weights_own(c, b, w);
-    out->data = (g->comes ? arrivals_at(c, b) : region_of(c, b, g)) + g->at;
+    out->data = (g->streamed ? streamed_slot(c, b) : region_of(c, b, g)) + g->at;
     memcpy(&out->format, &of->format, sizeof of->format);
     out->n = of->n;
     out->k = of->k;
@@ -303,7 +305,7 @@ static nib_status copy_in(const cuda *c, void *to, const void *from, uint64_t by
     return device_cuda_ok(c->base.device, e, "copying weights", err);
 }
 
-/* Of a matrix that is streamed. */
+/* Copies a matrix that the pager streams from disk. */
 static nib_status copy_pieces(const cuda *c, int w, uint8_t *to, cuda_stream s, nib_error *err) {
     pager *p = c->run.pager;
     const int b = c->run.visit.block, n = pager_n_piece(p, b, w);
@@ -314,7 +316,7 @@ static nib_status copy_pieces(const cuda *c, int w, uint8_t *to, cuda_stream s, 
         NIB_TRY(pager_fetch(p, b, w, i, &piece, err));
         status =
             copy_in(c, to + bytes_of(of, piece.first_row), piece.v.data, bytes_of(of, piece.v.n), s, err);
-        if (status == NIB_OK) /* the slot is filled anew behind it */
+        if (status == NIB_OK) /* before the reader fills the ring's slot again */
             status = device_cuda_ok(c->base.device, c->k->stream_sync(s), "copying weights", err);
         pager_release(p);
     }
@@ -343,29 +345,30 @@ nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s
 static void load_one(const cuda *c, int b, int w, void *user) {
     loading *x = user;
     gpu_weight *g = weights_own(c, b, w);
-    if (x->status != NIB_OK || g->there || g->comes)
+    if (x->status != NIB_OK || g->loaded || g->streamed)
         return;
     uint8_t *to = region_of(c, b, g) + g->at;
     x->status = weights_copy(c, b, w, c->views[w].data, to, c->stream, x->err);
     if (x->status == NIB_OK)
         x->status = weights_order(c, b, w, to, c->stream, x->err);
-    g->there = x->status == NIB_OK;
+    g->loaded = x->status == NIB_OK;
 }
 
-/* Kernels read weights before the launches before them have finished: so these have, when it returns. */
+/* The copies are complete when it returns, because kernels read weights before earlier launches have ended.
+ */
 nib_status weights_load(cuda *c, nib_error *err) {
     const int b = c->run.visit.block;
     loading x = {NIB_OK, err};
-    if (c->ready[b])
+    if (c->is_loaded[b])
         return NIB_OK;
     weights_each_read(c, b, load_one, &x);
     NIB_TRY(x.status);
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "copying weights", err));
-    c->ready[b] = true;
+    c->is_loaded[b] = true;
     c->demotion.pager = c->run.pager;
-    if (!c->keeps[b] || c->comes[b])
+    if (!c->has_copies[b] || c->is_streamed[b])
         return NIB_OK;
-    pager_set_elsewhere(c->run.pager, b, true);
-    leave_ram(c, b);
+    pager_set_copied(c->run.pager, b, true);
+    release_ram(c, b);
     return NIB_OK;
 }
