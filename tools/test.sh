@@ -93,7 +93,13 @@ background=$!
 step "tests; beside them lint and builds for the sanitizers"
 run tests sh tools/run-tests.sh build
 step "tests as on lesser processors"
-run lesser env CPUS="x86-64 avx2" sh tools/run-tests.sh build "$reaches_kernels"
+# As on a processor that has all of this one they ran already.
+lesser=
+for cpu in x86-64 avx2; do
+    [ "$(NIBBLE_CPU=$cpu build/tests/test_base_cpu list)" = "$(build/tests/test_base_cpu list)" ] ||
+        lesser="$lesser $cpu"
+done
+[ -z "$lesser" ] || run lesser env CPUS="$lesser" sh tools/run-tests.sh build "$reaches_kernels"
 run packers env CPUS=avx512 sh tools/run-tests.sh build "$reaches_packers"
 step "lint; clang, no warnings allowed"
 join lint
