@@ -13,13 +13,13 @@ enum { ROWS_N = 4, ROWS_M = 4, ROWS_N1 = 8, ATTEND_TILE = 8, ATTEND_VEC = 2 };
 typedef __m512 vf;
 typedef __mmask16 vm;
 
-static inline __mmask16 mask_first(int n) {
+LANES_UNCHECKED static inline __mmask16 mask_first(int n) {
     return (__mmask16)((1u << n) - 1);
 }
-static inline vf v_zero(void) {
+LANES_UNCHECKED static inline vf v_zero(void) {
     return _mm512_setzero_ps();
 }
-static inline vf v_set(float x) {
+LANES_UNCHECKED static inline vf v_set(float x) {
     return _mm512_set1_ps(x);
 }
 static inline vf v_load(const float *p) {
@@ -34,52 +34,52 @@ static inline void v_store(float *p, vf a) {
 static inline void v_store_part(float *p, vf a, int n) {
     _mm512_mask_storeu_ps(p, mask_first(n), a);
 }
-static inline vf v_add(vf a, vf b) {
+LANES_UNCHECKED static inline vf v_add(vf a, vf b) {
     return _mm512_add_ps(a, b);
 }
-static inline vf v_sub(vf a, vf b) {
+LANES_UNCHECKED static inline vf v_sub(vf a, vf b) {
     return _mm512_sub_ps(a, b);
 }
-static inline vf v_mul(vf a, vf b) {
+LANES_UNCHECKED static inline vf v_mul(vf a, vf b) {
     return _mm512_mul_ps(a, b);
 }
-static inline vf v_div(vf a, vf b) {
+LANES_UNCHECKED static inline vf v_div(vf a, vf b) {
     return _mm512_div_ps(a, b);
 }
-static inline vf v_fma(vf a, vf b, vf c) {
+LANES_UNCHECKED static inline vf v_fma(vf a, vf b, vf c) {
     return _mm512_fmadd_ps(a, b, c);
 }
-static inline vf v_fnma(vf a, vf b, vf c) {
+LANES_UNCHECKED static inline vf v_fnma(vf a, vf b, vf c) {
     return _mm512_fnmadd_ps(a, b, c);
 }
-static inline vf v_min(vf a, vf b) {
+LANES_UNCHECKED static inline vf v_min(vf a, vf b) {
     return _mm512_min_ps(a, b);
 }
-static inline vf v_max(vf a, vf b) {
+LANES_UNCHECKED static inline vf v_max(vf a, vf b) {
     return _mm512_max_ps(a, b);
 }
-static inline vf v_round(vf a) {
+LANES_UNCHECKED static inline vf v_round(vf a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-static inline vf v_abs(vf a) {
+LANES_UNCHECKED static inline vf v_abs(vf a) {
     return _mm512_abs_ps(a);
 }
-static inline vf v_copysign(vf a, vf sign) {
+LANES_UNCHECKED static inline vf v_copysign(vf a, vf sign) {
     const __m512 bit = _mm512_set1_ps(-0.0f);
     return _mm512_or_ps(_mm512_andnot_ps(bit, a), _mm512_and_ps(bit, sign));
 }
-static inline vf v_times_pow2(vf p, vf n) {
+LANES_UNCHECKED static inline vf v_times_pow2(vf p, vf n) {
     return _mm512_scalef_ps(p, n);
 }
-static inline vm v_less(vf a, vf b) {
+LANES_UNCHECKED static inline vm v_less(vf a, vf b) {
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 }
-static inline vm v_between(int lo, int hi) {
+LANES_UNCHECKED static inline vm v_between(int lo, int hi) {
     const uint32_t below = hi >= LANES ? 0xffff : hi <= 0 ? 0 : (1u << hi) - 1;
     const uint32_t before = lo >= LANES ? 0xffff : lo <= 0 ? 0 : (1u << lo) - 1;
     return (__mmask16)(below & ~before);
 }
-static inline vf v_select(vm m, vf a, vf b) {
+LANES_UNCHECKED static inline vf v_select(vm m, vf a, vf b) {
     return _mm512_mask_blend_ps(m, b, a);
 }
 static inline vf v_load_f16(const uint16_t *p) {
@@ -103,13 +103,13 @@ static inline vf v_load_u4(const uint8_t *p, bool high) {
     const __m128i x = _mm_and_si128(high ? _mm_srli_epi16(both, 4) : both, _mm_set1_epi8(15));
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(x));
 }
-static inline float v_sum(vf a) {
+LANES_UNCHECKED static inline float v_sum(vf a) {
     const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-static inline float max_v(vf a) {
+LANES_UNCHECKED static inline float max_v(vf a) {
     const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));

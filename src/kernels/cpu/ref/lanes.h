@@ -13,6 +13,7 @@ enum { ROWS_N = 1, ROWS_M = 1, ROWS_N1 = 1, ATTEND_TILE = 8, ATTEND_VEC = 1 };
 
 /* A call for each operation: inlined, these loops take sanitizer builds minutes to compile. */
 #define LANE_FN static __attribute__((noinline, unused))
+#define LANE_OP LANES_UNCHECKED LANE_FN
 
 typedef struct vf {
     float f[LANES];
@@ -27,10 +28,10 @@ typedef struct vm {
         r.f[i] = (expression);                                                                               \
     return r
 
-LANE_FN vf v_set(float x) {
+LANE_OP vf v_set(float x) {
     LANE_WISE(x);
 }
-LANE_FN vf v_zero(void) {
+LANE_OP vf v_zero(void) {
     return v_set(0);
 }
 LANE_FN vf v_load(const float *p) {
@@ -45,66 +46,66 @@ LANE_FN void v_store_part(float *p, vf a, int n) {
 LANE_FN void v_store(float *p, vf a) {
     v_store_part(p, a, LANES);
 }
-LANE_FN vf v_add(vf a, vf b) {
+LANE_OP vf v_add(vf a, vf b) {
     LANE_WISE(a.f[i] + b.f[i]);
 }
-LANE_FN vf v_sub(vf a, vf b) {
+LANE_OP vf v_sub(vf a, vf b) {
     LANE_WISE(a.f[i] - b.f[i]);
 }
-LANE_FN vf v_mul(vf a, vf b) {
+LANE_OP vf v_mul(vf a, vf b) {
     LANE_WISE(a.f[i] * b.f[i]);
 }
-LANE_FN vf v_div(vf a, vf b) {
+LANE_OP vf v_div(vf a, vf b) {
     LANE_WISE(a.f[i] / b.f[i]);
 }
-LANE_FN vf v_fma(vf a, vf b, vf c) {
+LANE_OP vf v_fma(vf a, vf b, vf c) {
     LANE_WISE(fmaf(a.f[i], b.f[i], c.f[i]));
 }
-LANE_FN vf v_fnma(vf a, vf b, vf c) {
+LANE_OP vf v_fnma(vf a, vf b, vf c) {
     LANE_WISE(fmaf(-a.f[i], b.f[i], c.f[i]));
 }
-LANE_FN vf v_min(vf a, vf b) {
+LANE_OP vf v_min(vf a, vf b) {
     LANE_WISE(a.f[i] < b.f[i] ? a.f[i] : b.f[i]);
 }
-LANE_FN vf v_max(vf a, vf b) {
+LANE_OP vf v_max(vf a, vf b) {
     LANE_WISE(a.f[i] > b.f[i] ? a.f[i] : b.f[i]);
 }
-LANE_FN vf v_round(vf a) {
+LANE_OP vf v_round(vf a) {
     LANE_WISE(rintf(a.f[i]));
 }
-LANE_FN vf v_abs(vf a) {
+LANE_OP vf v_abs(vf a) {
     LANE_WISE(fabsf(a.f[i]));
 }
-LANE_FN vf v_copysign(vf a, vf sign) {
+LANE_OP vf v_copysign(vf a, vf sign) {
     LANE_WISE(copysignf(a.f[i], sign.f[i]));
 }
-LANE_FN float ref_pow2(float n) {
+LANE_OP float ref_pow2(float n) {
     const uint32_t bits = n >= -126 && n <= 127 ? (uint32_t)((int)n + 127) << 23 : 0;
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 /* In two steps, the first of which is exact: 2^n itself may be too large or too small for a float. */
-LANE_FN float ref_times_pow2(float p, float n) {
+LANE_OP float ref_times_pow2(float p, float n) {
     const float half = truncf(n * 0.5f);
     return p * ref_pow2(half) * ref_pow2(n - half);
 }
-LANE_FN vf v_times_pow2(vf p, vf n) {
+LANE_OP vf v_times_pow2(vf p, vf n) {
     LANE_WISE(ref_times_pow2(p.f[i], n.f[i]));
 }
-LANE_FN vm v_less(vf a, vf b) {
+LANE_OP vm v_less(vf a, vf b) {
     vm m;
     for (int i = 0; i < LANES; i++)
         m.b[i] = a.f[i] < b.f[i];
     return m;
 }
-LANE_FN vm v_between(int lo, int hi) {
+LANE_OP vm v_between(int lo, int hi) {
     vm m;
     for (int i = 0; i < LANES; i++)
         m.b[i] = lo <= i && i < hi;
     return m;
 }
-LANE_FN vf v_select(vm m, vf a, vf b) {
+LANE_OP vf v_select(vm m, vf a, vf b) {
     LANE_WISE(m.b[i] ? a.f[i] : b.f[i]);
 }
 LANE_FN vf v_load_f16(const uint16_t *p) {
@@ -126,13 +127,13 @@ LANE_FN vf v_load_u8(const uint8_t *p) {
 LANE_FN vf v_load_u4(const uint8_t *p, bool high) {
     LANE_WISE((float)(high ? p[i] >> 4 : p[i] & 15));
 }
-LANE_FN float v_sum(vf a) {
+LANE_OP float v_sum(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
             a.f[i] += a.f[i + n];
     return a.f[0];
 }
-LANE_FN float max_v(vf a) {
+LANE_OP float max_v(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
             a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
