@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "sequence/draft.h"
 #include "support/engine.h"
+#include "support/sanitized.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -107,7 +108,7 @@ static void the_same_tokens(void **state) {
         run_batch(e, &(nib_batch_options){.n_sequence = 1}, all, true, &counts);
         assert_int_equal(counts.draft_n, 0);
         static const int cuts[][2] = {{1, 1}, {5, 1}, {16, 1}, {32, 3}, {4, 12}};
-        for (size_t c = 0; c < NUM_COUNT(cuts); c++) {
+        for (size_t c = SANITIZED ? k % 2 : 0; c < NUM_COUNT(cuts); c += SANITIZED ? 2 : 1) {
             const nib_batch_options o = {
                 .n_sequence = cuts[c][1], .n_draft = cuts[c][0], .n_draft_min = c < 4 ? cuts[c][0] : 0};
             run_batch(e, &o, all, false, &counts);

@@ -18,11 +18,21 @@ void fault_made(const void *data, size_t n) {
     made = XXH3_128bits(parts, sizeof parts);
 }
 
+/* Calls that fail one by one, and how much wider the steps behind them are. What leaks behind a fault is the
+ * address sanitizer's to find; the other one sees what threads do meanwhile. */
+#if SANITIZED_THREADS
+enum { N_DENSE = 4, WIDER = 8 };
+#elif SANITIZED
+enum { N_DENSE = 16, WIDER = 2 };
+#else
+enum { N_DENSE = 50, WIDER = 1 };
+#endif
+
 int64_t fault_sweep(fault_kind kind, int every, fault_step step, void *user) {
     XXH128_hash_t survivor = {
         0, 0};            /* what the last run that returned NIB_OK made; the final one has no fault */
     int64_t survived = 0; /* its fault */
-    for (int64_t n = 1;; n += n < (SANITIZED ? 16 : 50) ? 1 : every * (SANITIZED ? 2 : 1)) {
+    for (int64_t n = 1;; n += n < N_DENSE ? 1 : every * WIDER) {
         nib_error err = {NIB_OK, ""};
         made = (XXH128_hash_t){0, 0};
         fault_arm(kind, n);
