@@ -1,162 +1,16 @@
 /* cmd_serve.c - nibble serve: models behind OpenAI's API. */
-#include "cli/cli.h"
+#include "cli/serve.h"
 
-#include "base/file.h"
-#include "base/mem.h"
 #include "base/num.h"
 #include "base/status.h"
 #include "nib_tools.h"
-#include "server/server.h"
 
 #include <poll.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum {
-    USUAL_SEQUENCES = 4,
-    MAX_SEQUENCES = 512,
-    MAX_KEYS_TEXT = 1 << 20,
-    MAX_MODELS = 64,
-    REQUEST_SHARE = 12,
-    LAST_WAIT_MS = 1000
-};
+enum { REQUEST_SHARE = 12, LAST_WAIT_MS = 1000 };
 #define MIN_REQUEST_BYTES (UINT64_C(3) << 20)
 #define MAX_REQUEST_BYTES (UINT64_C(64) << 20)
-
-typedef struct serve_job serve_job;
-
-/* What an engine asks back, from any thread. */
-typedef struct opening {
-    const serve_job *job;
-    atomic_bool loading; /* a signal ends that; afterwards it only ends what is not begun */
-} opening;
-
-struct serve_job {
-    cli_args *args;
-    int n_sequence, pooling;
-    char *key_text; /* of the file; keys points into it */
-    cli_strings keys;
-    server_model models[MAX_MODELS];
-    char *names[MAX_MODELS], *archs[MAX_MODELS]; /* theirs */
-    const char *paths[MAX_MODELS];               /* or names from the models folder */
-    opening openings[MAX_MODELS], draft_opening;
-    size_t n_model;
-    char *list;           /* --models; paths point into it */
-    nib_engine *draft;    /* NULL: none */
-    uint64_t draft_bytes; /* bytes that it may still make resident */
-    server *server;
-};
-
-static int read_parallel(serve_job *job) {
-    const char *text = job->args->parallel;
-    char *end;
-    const long n = text ? strtol(text, &end, 10) : USUAL_SEQUENCES;
-    if (text && (end == text || *end || n < 1 || n > MAX_SEQUENCES))
-        return cli_usage_error("--parallel: expected a whole number from 1 to %d, found '%s'", MAX_SEQUENCES,
-                               text);
-    job->n_sequence = (int)n;
-    return 0;
-}
-
-static int read_pooling(serve_job *job) {
-    static const char *const names[] = {[NIB_POOLING_MEAN] = "mean", [NIB_POOLING_LAST] = "last"};
-    const char *text = job->args->pooling;
-    for (int i = NIB_POOLING_MEAN; text && i <= NIB_POOLING_LAST; i++)
-        if (!strcmp(text, names[i]))
-            job->pooling = i;
-    return text && !job->pooling ? cli_usage_error("--pooling: expected mean or last, found '%s'", text) : 0;
-}
-
-/* A key goes into a header, which has no spaces at its ends. */
-static int add_key(serve_job *job, const char *key) {
-    if (!*key)
-        return cli_usage_error("an API key is empty");
-    return cli_strings_add(&job->keys, key) ? 0 : cli_usage_error("out of memory");
-}
-
-static int read_keys(serve_job *job) {
-    size_t n_byte;
-    nib_error err;
-    char *rest = NULL;
-    int code = 0;
-    for (size_t i = 0; i < job->args->api_key.n && !code; i++)
-        code = add_key(job, job->args->api_key.data[i]);
-    if (code || !job->args->api_key_file)
-        return code;
-    if (file_read_all(job->args->api_key_file, MAX_KEYS_TEXT, &job->key_text, &n_byte, &err))
-        return cli_usage_error("--api-key-file: %s", err.message);
-    for (char *line = strtok_r(job->key_text, "\r\n", &rest); line && !code;
-         line = strtok_r(NULL, "\r\n", &rest))
-        code = add_key(job, line);
-    if (!code && job->keys.n == 0)
-        return cli_usage_error("--api-key-file: %s has no key", job->args->api_key_file);
-    return code;
-}
-
-/* "models/smollm2.gguf" is smollm2. */
-static char *name_of(const char *model) {
-    const char *slash = strrchr(model, '/'), *base = slash && slash[1] ? slash + 1 : model;
-    const size_t n = strlen(base), end = n > 5 && !strcmp(base + n - 5, ".gguf") ? n - 5 : n;
-    return mem_strndup(base, end);
-}
-
-static int add_model(serve_job *job, const char *name, const char *model) {
-    const size_t i = job->n_model;
-    if (i == MAX_MODELS)
-        return cli_usage_error("--models: at most %d", MAX_MODELS);
-    job->names[i] = name ? mem_strdup(name) : name_of(model);
-    if (!job->names[i])
-        return cli_usage_error("out of memory");
-    job->paths[i] = model;
-    job->openings[i].job = job;
-    job->models[job->n_model++] = (server_model){.name = job->names[i]};
-    for (size_t k = 0; k < i; k++)
-        if (!strcmp(job->names[k], job->names[i]))
-            return cli_usage_error("two models are called '%s': NAME=MODEL in --models gives another name",
-                                   job->names[i]);
-    return *job->names[i] ? 0 : cli_usage_error("--models: a name is empty");
-}
-
-/* From its headers: what is said of it before it is loaded. */
-static int describe(serve_job *job, size_t i) {
-    server_model *m = &job->models[i];
-    nib_error err;
-    char *text = NULL;
-    if (nib_model_describe(job->paths[i], &text, &err))
-        return cli_fail(&err);
-    json_t *value = json_loads(text, 0, NULL);
-    const char *arch = json_string_value(json_object_get(value, "arch"));
-    m->arch = job->archs[i] = arch ? mem_strdup(arch) : NULL;
-    m->n_param = (uint64_t)json_integer_value(json_object_get(value, "params"));
-    m->n_byte = (uint64_t)json_integer_value(json_object_get(value, "bytes"));
-    m->n_ctx_train = json_integer_value(json_object_get(value, "n_ctx_train"));
-    json_decref(value);
-    nib_free(text);
-    return 0;
-}
-
-/* MODEL, and NAME=MODEL or MODEL, with commas between them. */
-static int read_models(serve_job *job) {
-    const cli_args *args = job->args;
-    char *rest = NULL;
-    int code = args->model ? add_model(job, args->alias, args->model) : 0;
-    if (args->models && args->plan)
-        return cli_usage_error("--plan is of one model, and --models names others");
-    job->list = args->models ? mem_strdup(args->models) : NULL;
-    for (char *one = job->list ? strtok_r(job->list, ",", &rest) : NULL; one && !code;
-         one = strtok_r(NULL, ",", &rest)) {
-        char *equals = strchr(one, '=');
-        if (equals)
-            *equals = '\0';
-        code = add_model(job, equals ? one : NULL, equals ? equals + 1 : one);
-    }
-    if (!code && job->n_model == 0)
-        return cli_usage_error("which model? usage: nibble serve MODEL, or --models NAME,NAME");
-    for (size_t i = 0; i < job->n_model && !code && args->models; i++)
-        code = describe(job, i);
-    return code;
-}
 
 /* What requests may take of the cap; the engine has the rest. */
 static uint64_t request_bytes_of(const cli_args *args) {
@@ -166,17 +20,17 @@ static uint64_t request_bytes_of(const cli_args *args) {
 }
 
 static bool cancels(void *user) {
-    const opening *o = user;
+    const serve_opening *o = user;
     return atomic_load(&o->loading) && cli_interrupted();
 }
 
 static bool progress(void *user, const char *what, uint64_t done, uint64_t total) {
-    const opening *o = user;
+    const serve_opening *o = user;
     return cli_progress(o->job->args, what, done, total);
 }
 
 static void log_line(void *user, const char *line) {
-    const opening *o = user;
+    const serve_opening *o = user;
     cli_log(o->job->args, line);
 }
 
@@ -249,7 +103,7 @@ static uint64_t without(uint64_t cap, uint64_t taken) {
     return cap == NIB_AUTO ? cap : cap - NUM_MIN(cap, taken);
 }
 
-static int engine_options(const serve_job *job, opening *at, nib_engine_options *o) {
+static int engine_options(const serve_job *job, serve_opening *at, nib_engine_options *o) {
     cli_engine_options(job->args, o);
     const uint64_t requests = request_bytes_of(job->args);
     if (o->ram != NIB_AUTO && o->ram <= requests)
@@ -277,7 +131,7 @@ static const nib_plan_options *planning_of(const nib_plan_options *how) {
 static nib_status open_on_demand(void *user, size_t model, const server_reserved *reserved, nib_engine **out,
                                  nib_error *err) {
     serve_job *job = user;
-    opening *at = &job->openings[model];
+    serve_opening *at = &job->openings[model];
     nib_engine_options o;
     nib_plan_options how;
     if (engine_options(job, at, &o) || cli_plan_options(job->args, &how)) /* they were good at the start */
@@ -342,7 +196,7 @@ static int open_draft(serve_job *job) {
         return 0;
     if (args->models)
         return cli_usage_error("--draft-model is for one model, and --models names others");
-    opening *at = &job->draft_opening;
+    serve_opening *at = &job->draft_opening;
     at->job = job;
     const int code = engine_options(job, at, &o);
     if (code)
@@ -370,7 +224,7 @@ static int open_first(serve_job *job, nib_engine **out) {
     nib_engine_options o;
     nib_plan_options how;
     char size[32];
-    opening *at = &job->openings[0];
+    serve_opening *at = &job->openings[0];
     int code = engine_options(job, at, &o);
     *out = NULL;
     if (!code)
@@ -460,13 +314,7 @@ static int serve(serve_job *job, nib_engine *engine) {
 static int run(cli_args *args) {
     serve_job job = {.args = args};
     nib_engine *engine = NULL;
-    int code = read_parallel(&job);
-    if (!code)
-        code = read_pooling(&job);
-    if (!code)
-        code = read_keys(&job);
-    if (!code)
-        code = read_models(&job);
+    int code = serve_read(&job);
     if (!code)
         code = open_server(&job);
     if (!code)
@@ -477,13 +325,7 @@ static int run(cli_args *args) {
         code = serve(&job, engine);
     server_close(job.server);
     nib_engine_close(job.draft);
-    for (size_t i = 0; i < job.n_model; i++) {
-        mem_free(job.names[i]);
-        mem_free(job.archs[i]);
-    }
-    mem_free(job.list);
-    mem_free(job.key_text);
-    free(job.keys.data);
+    serve_forget(&job);
     return code;
 }
 

@@ -1,0 +1,140 @@
+/* serve_options.c - see serve.h. */
+#include "cli/serve.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "nib_tools.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { USUAL_SEQUENCES = 4, MAX_SEQUENCES = 512, MAX_KEYS_TEXT = 1 << 20 };
+
+static int read_parallel(serve_job *job) {
+    const char *text = job->args->parallel;
+    char *end;
+    const long n = text ? strtol(text, &end, 10) : USUAL_SEQUENCES;
+    if (text && (end == text || *end || n < 1 || n > MAX_SEQUENCES))
+        return cli_usage_error("--parallel: expected a whole number from 1 to %d, found '%s'", MAX_SEQUENCES,
+                               text);
+    job->n_sequence = (int)n;
+    return 0;
+}
+
+static int read_pooling(serve_job *job) {
+    static const char *const names[] = {[NIB_POOLING_MEAN] = "mean", [NIB_POOLING_LAST] = "last"};
+    const char *text = job->args->pooling;
+    for (int i = NIB_POOLING_MEAN; text && i <= NIB_POOLING_LAST; i++)
+        if (!strcmp(text, names[i]))
+            job->pooling = i;
+    return text && !job->pooling ? cli_usage_error("--pooling: expected mean or last, found '%s'", text) : 0;
+}
+
+/* A key goes into a header, which has no spaces at its ends. */
+static int add_key(serve_job *job, const char *key) {
+    if (!*key)
+        return cli_usage_error("an API key is empty");
+    return cli_strings_add(&job->keys, key) ? 0 : cli_usage_error("out of memory");
+}
+
+static int read_keys(serve_job *job) {
+    size_t n_byte;
+    nib_error err;
+    char *rest = NULL;
+    int code = 0;
+    for (size_t i = 0; i < job->args->api_key.n && !code; i++)
+        code = add_key(job, job->args->api_key.data[i]);
+    if (code || !job->args->api_key_file)
+        return code;
+    if (file_read_all(job->args->api_key_file, MAX_KEYS_TEXT, &job->key_text, &n_byte, &err))
+        return cli_usage_error("--api-key-file: %s", err.message);
+    for (char *line = strtok_r(job->key_text, "\r\n", &rest); line && !code;
+         line = strtok_r(NULL, "\r\n", &rest))
+        code = add_key(job, line);
+    if (!code && job->keys.n == 0)
+        return cli_usage_error("--api-key-file: %s has no key", job->args->api_key_file);
+    return code;
+}
+
+/* "models/smollm2.gguf" is smollm2. */
+static char *name_of(const char *model) {
+    const char *slash = strrchr(model, '/'), *base = slash && slash[1] ? slash + 1 : model;
+    const size_t n = strlen(base), end = n > 5 && !strcmp(base + n - 5, ".gguf") ? n - 5 : n;
+    return mem_strndup(base, end);
+}
+
+static int add_model(serve_job *job, const char *name, const char *model) {
+    const size_t i = job->n_model;
+    if (i == SERVE_MAX_MODELS)
+        return cli_usage_error("--models: at most %d", SERVE_MAX_MODELS);
+    job->names[i] = name ? mem_strdup(name) : name_of(model);
+    if (!job->names[i])
+        return cli_usage_error("out of memory");
+    job->paths[i] = model;
+    job->openings[i].job = job;
+    job->models[job->n_model++] = (server_model){.name = job->names[i]};
+    for (size_t k = 0; k < i; k++)
+        if (!strcmp(job->names[k], job->names[i]))
+            return cli_usage_error("two models are called '%s': NAME=MODEL in --models gives another name",
+                                   job->names[i]);
+    return *job->names[i] ? 0 : cli_usage_error("--models: a name is empty");
+}
+
+/* From its headers: what is said of it before it is loaded. */
+static int describe(serve_job *job, size_t i) {
+    server_model *m = &job->models[i];
+    nib_error err;
+    char *text = NULL;
+    if (nib_model_describe(job->paths[i], &text, &err))
+        return cli_fail(&err);
+    json_t *value = json_loads(text, 0, NULL);
+    const char *arch = json_string_value(json_object_get(value, "arch"));
+    m->arch = job->archs[i] = arch ? mem_strdup(arch) : NULL;
+    m->n_param = (uint64_t)json_integer_value(json_object_get(value, "params"));
+    m->n_byte = (uint64_t)json_integer_value(json_object_get(value, "bytes"));
+    m->n_ctx_train = json_integer_value(json_object_get(value, "n_ctx_train"));
+    json_decref(value);
+    nib_free(text);
+    return 0;
+}
+
+/* MODEL, and NAME=MODEL or MODEL, with commas between them. */
+static int read_models(serve_job *job) {
+    const cli_args *args = job->args;
+    char *rest = NULL;
+    int code = args->model ? add_model(job, args->alias, args->model) : 0;
+    if (args->models && args->plan)
+        return cli_usage_error("--plan is of one model, and --models names others");
+    job->list = args->models ? mem_strdup(args->models) : NULL;
+    for (char *one = job->list ? strtok_r(job->list, ",", &rest) : NULL; one && !code;
+         one = strtok_r(NULL, ",", &rest)) {
+        char *equals = strchr(one, '=');
+        if (equals)
+            *equals = '\0';
+        code = add_model(job, equals ? one : NULL, equals ? equals + 1 : one);
+    }
+    if (!code && job->n_model == 0)
+        return cli_usage_error("which model? usage: nibble serve MODEL, or --models NAME,NAME");
+    for (size_t i = 0; i < job->n_model && !code && args->models; i++)
+        code = describe(job, i);
+    return code;
+}
+
+int serve_read(serve_job *job) {
+    int code = read_parallel(job);
+    if (!code)
+        code = read_pooling(job);
+    if (!code)
+        code = read_keys(job);
+    return code ? code : read_models(job);
+}
+
+void serve_forget(serve_job *job) {
+    for (size_t i = 0; i < job->n_model; i++) {
+        mem_free(job->names[i]);
+        mem_free(job->archs[i]);
+    }
+    mem_free(job->list);
+    mem_free(job->key_text);
+    free(job->keys.data);
+}
