@@ -1,5 +1,5 @@
 /* kernel_trials.c - times a model's products on this machine: the kernel map, and the gain and loss of every
- * choice of strategies (ADAngel's ablations, section 6.4); see nib_tools.h. */
+ * choice of strategies (kernel_grid.h); see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/jsonx.h"
@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "hub/find.h"
 #include "kernels/dpr.h"
+#include "measure/kernel_grid.h"
 #include "profile/kernel_map.h"
 #include "profile/kernel_profile.h"
 #include "profile/trial_cuda.h"
@@ -229,235 +230,6 @@ nib_status nib_kernels_profile(const char *name, const nib_kernels_options *opti
     return status;
 }
 
-/* ---- the grid ---- */
-
-typedef struct point {
-    trial_shape shape;
-    int bucket, map; /* index of the map's choice; -1: there is no map, or it says nothing here */
-    trial_result result;
-} point;
-
-typedef struct grid {
-    policy map;
-    bool has_map;
-    point *points;
-    int n;
-} grid;
-
-static int index_of(const trial_result *r, const strategy *s) {
-    for (int i = 0; i < r->n; i++)
-        if (r->times[i].strategy == s)
-            return i;
-    return -1;
-}
-
-static nib_status keep_point(void *user, const trial_shape *shape, int bucket, const trial_result *result,
-                             nib_error *err) {
-    grid *g = user;
-    char format[PACK_NAME];
-    (void)err;
-    pack_name(&shape->format, format);
-    const policy_shape *of = policy_find(&g->map, shape->n, shape->k, format, shape->act_bits);
-    point *p = &g->points[g->n++];
-    *p = (point){*shape, bucket, of ? index_of(result, of->by_bucket[bucket]) : -1, *result};
-    g->has_map = g->has_map || p->map >= 0;
-    return NIB_OK;
-}
-
-/* What would run: the map's choice, else the rule's. */
-static int in_use(const point *p) {
-    return p->map >= 0 ? p->map : p->result.rule;
-}
-
-static double seconds_of(const point *p, int i) {
-    const double best = p->result.times[i].best;
-    return best > 0 ? best : p->result.times[p->result.rule].best; /* dropped at the first look: not told */
-}
-
-static double regret_of(const point *p, int i) {
-    return seconds_of(p, i) / seconds_of(p, p->result.fastest) - 1;
-}
-
-/* ---- ablations ---- */
-
-/* The fastest of a family ("padding", "split", "bitwise"); -1: it has none for this point. */
-static int best_of_family(const point *p, const char *family) {
-    int best = -1;
-    const size_t n = strlen(family);
-    for (int i = 0; i < p->result.n; i++) {
-        const trial_time *t = &p->result.times[i];
-        if (strncmp(t->strategy->name, family, n) || (t->strategy->name[n] && t->strategy->name[n] != '.') ||
-            t->best <= 0)
-            continue;
-        if (best < 0 || t->best < p->result.times[best].best)
-            best = i;
-    }
-    return best;
-}
-
-typedef enum { BY_PADDING, BY_SPLIT, BY_BITWISE, BY_PAPER, BY_RULE, BY_MAP, BY_FASTEST, N_ABLATION } ablation;
-static const char *const ablation_names[N_ABLATION] = {"padding everywhere",
-                                                       "split where it can, else padding",
-                                                       "bitwise where it can, else padding",
-                                                       "the paper's rule",
-                                                       "nibble's rule",
-                                                       "the map",
-                                                       "the fastest"};
-
-static int choice_of(const point *p, ablation a) {
-    const int64_t m = policy_bucket_last(p->bucket);
-    int i = -1;
-    switch (a) {
-    case BY_RULE: return p->result.rule;
-    case BY_MAP: return in_use(p);
-    case BY_FASTEST: return p->result.fastest;
-    case BY_SPLIT: i = best_of_family(p, "split"); break;
-    case BY_BITWISE: i = best_of_family(p, "bitwise"); break;
-    case BY_PAPER:
-        i = m <= 8 ? best_of_family(p, "bitwise") : m <= 64 ? best_of_family(p, "split") : -1;
-        break;
-    default: break;
-    }
-    i = i < 0 ? best_of_family(p, "padding") : i;
-    return i < 0 ? p->result.rule : i;
-}
-
-/* Whether the matrices of this shape live in its packing: what the map says for them, or parts. */
-static bool is_resident(const grid *g, const point *p) {
-    pack_format parts = p->shape.format;
-    parts.packing = PACK_PARTS;
-    return p->shape.format.packing ==
-           policy_packing(&g->map, p->shape.n, p->shape.k, &parts, p->shape.act_bits);
-}
-
-typedef struct ablation_result {
-    int n;                       /* points that count */
-    int n_able;                  /* points where the family could do it */
-    double seconds, mean, worst; /* the whole grid; regrets of single points */
-} ablation_result;
-
-/* resident: over the points of resident packings only, those that a map has to do with. */
-static ablation_result ablate(const grid *g, ablation a, bool resident) {
-    ablation_result r = {0};
-    for (int i = 0; i < g->n; i++) {
-        const point *p = &g->points[i];
-        const int c = choice_of(p, a);
-        const double regret = regret_of(p, c);
-        if (resident && !is_resident(g, p))
-            continue;
-        r.n++;
-        r.n_able += (a != BY_SPLIT || best_of_family(p, "split") >= 0) &&
-                    (a != BY_BITWISE || best_of_family(p, "bitwise") >= 0);
-        r.seconds += seconds_of(p, c) * p->shape.count;
-        r.mean += regret;
-        r.worst = NUM_MAX(r.worst, regret);
-    }
-    r.mean /= NUM_MAX(r.n, 1);
-    return r;
-}
-
-/* ---- the document ---- */
-
-static void full_name(const trial_time *t, char *out, size_t size) {
-    snprintf(out, size, "%s/%s", t->isa, t->strategy->name);
-}
-
-static double macs_of(const point *p) {
-    return (double)p->shape.n * (double)p->shape.k * (double)trial_rows_of(p->bucket);
-}
-
-static const char *packing_name(pack_kind f) {
-    return f == PACK_PLANES ? "planes" : "parts";
-}
-
-/* Of the shape whose points begin at `first`, by its fastest strategies. */
-static double mix_of(const grid *g, int first) {
-    const point *one = &g->points[first], *many = &g->points[first + POLICY_BUCKETS - 1];
-    return kernel_profile_mix(seconds_of(one, one->result.fastest), seconds_of(many, many->result.fastest));
-}
-
-static json_t *pruned_json(const trial_result *r) {
-    json_t *list = json_array();
-    bool ok = list != NULL;
-    char name[96];
-    for (int i = 0; i < r->n; i++)
-        if (r->times[i].pruned) {
-            full_name(&r->times[i], name, sizeof name);
-            ok = jsonx_add(list, json_string(name)) && ok;
-        }
-    return jsonx_whole(list, ok);
-}
-
-static json_t *point_json(const point *p) {
-    json_t *list = json_array();
-    bool ok = list != NULL;
-    char name[96];
-    const trial_result *r = &p->result;
-    for (int i = 0; i < r->n; i++) {
-        const trial_time *t = &r->times[i];
-        if (t->best <= 0)
-            continue;
-        full_name(t, name, sizeof name);
-        ok = jsonx_add(list, json_pack("{s:s, s:f, s:f, s:f, s:f, s:[ff], s:f}", "name", name, "us",
-                                       t->best * 1e6, "spread", t->spread, "gb_s", r->bytes / t->best * 1e-9,
-                                       "peak_share", t->share.median, "peak_share_quarters", t->share.low,
-                                       t->share.high, "gmac_s", macs_of(p) / t->best * 1e-9)) &&
-             ok;
-    }
-    json_t *out = json_pack("{s:I, s:s, s:f, s:f, s:o, s:o}", "m", (json_int_t)trial_rows_of(p->bucket),
-                            "rows", policy_bucket_name(p->bucket), "read_gb_s", r->read * 1e-9, "read_spread",
-                            r->read_spread, "strategies", list, "not_timed", pruned_json(r));
-    const struct {
-        const char *key;
-        int at;
-    } names[] = {{"fastest", r->fastest}, {"rule", r->rule}, {"map", p->map}};
-    for (size_t i = 0; i < NUM_COUNT(names); i++) {
-        if (names[i].at >= 0)
-            full_name(&r->times[names[i].at], name, sizeof name);
-        ok = jsonx_put(out, names[i].key, names[i].at >= 0 ? json_string(name) : json_null()) && ok;
-    }
-    return jsonx_whole(out, jsonx_put(out, "regret", json_real(regret_of(p, in_use(p)))) && ok);
-}
-
-static json_t *ablations_json(const grid *g, bool resident) {
-    json_t *list = json_array();
-    bool ok = list != NULL;
-    const double fastest = ablate(g, BY_FASTEST, resident).seconds;
-    for (int a = 0; a < N_ABLATION; a++) {
-        const ablation_result r = ablate(g, (ablation)a, resident);
-        if (a != BY_MAP || g->has_map)
-            ok = jsonx_add(list,
-                           json_pack("{s:s, s:f, s:f, s:f, s:f, s:i, s:i}", "choosing", ablation_names[a],
-                                     "seconds", r.seconds, "regret", r.seconds / fastest - 1, "mean", r.mean,
-                                     "worst", r.worst, "able", r.n_able, "points", r.n)) &&
-                 ok;
-    }
-    return jsonx_whole(list, ok);
-}
-
-/* Those of which every point is measured. */
-static json_t *shapes_json(const grid *g) {
-    json_t *shapes = json_array();
-    bool ok = shapes != NULL;
-    for (int i = 0; i + POLICY_BUCKETS <= g->n; i += POLICY_BUCKETS) {
-        char format[PACK_NAME], activation[8];
-        const trial_shape *s = &g->points[i].shape;
-        json_t *points = json_array();
-        for (int j = 0; j < POLICY_BUCKETS; j++)
-            ok = jsonx_add(points, point_json(&g->points[i + j])) && ok;
-        pack_name(&s->format, format);
-        const policy_shape *of = policy_find(&g->map, s->n, s->k, format, s->act_bits);
-        snprintf(activation, sizeof activation, "a%d", s->act_bits);
-        ok = jsonx_add(shapes,
-                       json_pack("{s:I, s:I, s:s, s:s, s:i, s:s*, s:f, s:o}", "n", (json_int_t)s->n, "k",
-                                 (json_int_t)s->k, "format", format, "activation", activation, "count",
-                                 s->count, "map_packing", of ? packing_name(of->packing) : NULL,
-                                 "mix_seconds", mix_of(g, i), "points", points)) &&
-             ok;
-    }
-    return jsonx_whole(shapes, ok);
-}
-
 /* What this processor, or the GPU, multiplies with. */
 static json_t *units_json(const bench *b) {
     dpr_unit units[DPR_MAX_UNIT];
@@ -472,20 +244,18 @@ static json_t *units_json(const bench *b) {
     return jsonx_whole(list, ok);
 }
 
-static json_t *document_of(const grid *g, const bench *b) {
-    int n_pruned = 0, n_all = 0;
-    for (int i = 0; i < g->n; i++)
-        for (int j = 0; j < g->points[i].result.n; j++, n_all++)
-            n_pruned += g->points[i].result.times[j].pruned;
+static json_t *document_of(const kernel_grid *g, const bench *b) {
+    int n_pruned;
+    const int n_all = kernel_grid_choices(g, &n_pruned);
     return json_pack("{s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:i, s:i}", "cpu", b->machine.cpu, "isa",
                      b->table->isa, "threads", n_thread(b), "rotated_bytes", (json_int_t)b->n_byte, "shapes",
-                     shapes_json(g), "resident", ablations_json(g, true), "ablations",
-                     ablations_json(g, false), "units", units_json(b), "choices", n_all, "choices_not_timed",
-                     n_pruned);
+                     kernel_grid_shapes(g), "resident", kernel_grid_ablations(g, true), "ablations",
+                     kernel_grid_ablations(g, false), "units", units_json(b), "choices", n_all,
+                     "choices_not_timed", n_pruned);
 }
 
 /* The map that a run with these options would use. */
-static nib_status load_map(grid *g, const bench *b, nib_error *err) {
+static nib_status load_map(kernel_grid *g, const bench *b, nib_error *err) {
     const kernel_map_key key = key_of(b);
     const char *named = b->options->map;
     kernel_map_report report;
@@ -499,23 +269,23 @@ static nib_status load_map(grid *g, const bench *b, nib_error *err) {
     return named ? status : NIB_OK;
 }
 
-static nib_status compare(bench *b, grid *g, char **json, nib_error *err) {
+static nib_status compare(bench *b, kernel_grid *g, char **json, nib_error *err) {
     add_planes(b);
     g->points = mem_calloc((size_t)b->n_shape * POLICY_BUCKETS, sizeof *g->points);
     if (!g->points)
         return nib_fail_nomem(err, (size_t)b->n_shape * POLICY_BUCKETS * sizeof *g->points, "the grid");
     NIB_TRY(load_map(g, b, err));
-    const nib_status status = run_trials(b, NULL, keep_point, g, err);
+    const nib_status status = run_trials(b, NULL, kernel_grid_keep, g, err);
     if (status == NIB_OK)
         return give(document_of(g, b), json, err);
-    (void)give(json_pack("{s:o}", "shapes", shapes_json(g)), json, NULL);
+    (void)give(json_pack("{s:o}", "shapes", kernel_grid_shapes(g)), json, NULL);
     return status;
 }
 
 nib_status nib_kernels_compare(const char *name, const nib_kernels_options *options, char **json,
                                nib_error *err) {
     bench b;
-    grid g = {0};
+    kernel_grid g = {0};
     *json = NULL;
     nib_status status = bench_open(&b, name, options, err);
     if (status == NIB_OK)
