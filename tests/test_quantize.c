@@ -343,7 +343,7 @@ static void test_killed(void **state) {
         int n_run = 0, n_resumed = 0;
         must_make(&q, &r);
         char *expected = must_read(out_path, &n);
-        for (int at = 1;; at += SANITIZED ? 3 + 6 * (i > 0) : 1 + 3 * (i > 0)) {
+        for (int at = 1;; at += SANITIZED ? 6 + 3 * (i > 0) : 1 + 3 * (i > 0)) {
             unlink(out_path);
             if (!killed_at(&q, at))
                 break;
