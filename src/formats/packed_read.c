@@ -1,6 +1,6 @@
 /* packed_read.c - see packed.h: rows of such a matrix, as codes less their zeros and one scale for each
  * group. */
-#include "formats/packed.h"
+#include "formats/packed_rows.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -10,21 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows that are read at once. */
-typedef struct rows {
-    const container *c;
-    const container_tensor *t;
-    const packed_matrix *m;
-    int64_t first, n;
-    int16_t *code;  /* [n, k], less its zero */
-    float *scale;   /* [n, n_group] */
-    int16_t *zero;  /* [n, n_group] */
-    int32_t *order; /* [k]: each column's group; NULL: by place */
-    uint8_t *raw;
-} rows;
-
-static nib_status read_part(const rows *r, const container_tensor *t, uint64_t at, void *out, uint64_t n_byte,
-                            nib_error *err) {
+nib_status packed_read_part(const packed_rows *r, const container_tensor *t, uint64_t at, void *out,
+                            uint64_t n_byte, nib_error *err) {
     if (at > t->bytes || n_byte > t->bytes - at)
         return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected more bytes", t->name);
     return file_read_at(container_file(r->c, t->file), out, t->offset + at, n_byte, err);
@@ -48,7 +35,7 @@ static inline int awq_field(int64_t output) {
 
 /* ---- scales ---- */
 
-static float scale_at(type_id type, const uint8_t *raw, int64_t i) {
+float packed_scale_at(type_id type, const uint8_t *raw, int64_t i) {
     float f;
     uint16_t h;
     if (type == TYPE_F32) {
@@ -63,21 +50,21 @@ static bool by_column(const packed_matrix *m) {
     return m->kind == PACKED_AWQ || m->kind == PACKED_GPTQ; /* scales are [n_group, n] */
 }
 
-static nib_status read_scales(const rows *r, nib_error *err) {
+static nib_status read_scales(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     const uint64_t each = (uint64_t)type_get(m->scales.type)->block_bytes;
     if (!by_column(m)) {
-        NIB_TRY(read_part(r, &m->scales, (uint64_t)(r->first * m->n_group) * each, r->raw,
-                          (uint64_t)(r->n * m->n_group) * each, err));
+        NIB_TRY(packed_read_part(r, &m->scales, (uint64_t)(r->first * m->n_group) * each, r->raw,
+                                 (uint64_t)(r->n * m->n_group) * each, err));
         for (int64_t i = 0; i < r->n * m->n_group; i++)
-            r->scale[i] = scale_at(m->scales.type, r->raw, i);
+            r->scale[i] = packed_scale_at(m->scales.type, r->raw, i);
         return NIB_OK;
     }
     for (int64_t g = 0; g < m->n_group; g++) {
-        NIB_TRY(read_part(r, &m->scales, (uint64_t)(g * m->n + r->first) * each, r->raw,
-                          (uint64_t)r->n * each, err));
+        NIB_TRY(packed_read_part(r, &m->scales, (uint64_t)(g * m->n + r->first) * each, r->raw,
+                                 (uint64_t)r->n * each, err));
         for (int64_t i = 0; i < r->n; i++)
-            r->scale[i * m->n_group + g] = scale_at(m->scales.type, r->raw, i);
+            r->scale[i * m->n_group + g] = packed_scale_at(m->scales.type, r->raw, i);
     }
     return NIB_OK;
 }
@@ -86,13 +73,14 @@ static nib_status read_scales(const rows *r, nib_error *err) {
 
 /* Words of row `line` of a tensor of words with so many in a row: those of n values from `first` on, which
  * begins a word. */
-static nib_status read_words(const rows *r, const container_tensor *t, int64_t line, int64_t n_word,
+static nib_status read_words(const packed_rows *r, const container_tensor *t, int64_t line, int64_t n_word,
                              int64_t first, int64_t n, int bits, nib_error *err) {
     const int64_t begin = first * bits / 32, end = num_div_up((first + n) * bits, 32);
-    return read_part(r, t, (uint64_t)(line * n_word + begin) * 4, r->raw, (uint64_t)(end - begin) * 4, err);
+    return packed_read_part(r, t, (uint64_t)(line * n_word + begin) * 4, r->raw, (uint64_t)(end - begin) * 4,
+                            err);
 }
 
-static nib_status zeros_by_column(const rows *r, nib_error *err) {
+static nib_status zeros_by_column(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     const uint32_t *words = (const void *)r->raw;
     const int64_t span = m->kind == PACKED_AWQ ? 8 : 32; /* values between word boundaries */
@@ -113,20 +101,20 @@ static nib_status zeros_by_column(const rows *r, nib_error *err) {
 }
 
 /* compressed-tensors: signed bytes [n, n_group], or words that hold 32 / bits neighbouring rows. */
-static nib_status zeros_by_row(const rows *r, nib_error *err) {
+static nib_status zeros_by_row(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     const int half = 1 << (m->bits - 1), in_word = 32 / m->bits;
     if (m->zeros.type == TYPE_I8) {
-        NIB_TRY(read_part(r, &m->zeros, (uint64_t)(r->first * m->n_group), r->raw,
-                          (uint64_t)(r->n * m->n_group), err));
+        NIB_TRY(packed_read_part(r, &m->zeros, (uint64_t)(r->first * m->n_group), r->raw,
+                                 (uint64_t)(r->n * m->n_group), err));
         for (int64_t i = 0; i < r->n * m->n_group; i++)
             r->zero[i] = (int16_t)((int8_t)r->raw[i] + half);
         return NIB_OK;
     }
     const int64_t begin = r->first / in_word, end = num_div_up(r->first + r->n, in_word);
     const uint32_t *words = (const void *)r->raw;
-    NIB_TRY(read_part(r, &m->zeros, (uint64_t)(begin * m->n_group) * 4, r->raw,
-                      (uint64_t)((end - begin) * m->n_group) * 4, err));
+    NIB_TRY(packed_read_part(r, &m->zeros, (uint64_t)(begin * m->n_group) * 4, r->raw,
+                             (uint64_t)((end - begin) * m->n_group) * 4, err));
     for (int64_t i = 0; i < r->n; i++)
         for (int64_t g = 0; g < m->n_group; g++) {
             const int64_t row = r->first + i;
@@ -136,7 +124,7 @@ static nib_status zeros_by_row(const rows *r, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status read_zeros(const rows *r, nib_error *err) {
+static nib_status read_zeros(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     if (m->zeros.name)
         return by_column(m) ? zeros_by_column(r, err) : zeros_by_row(r, err);
@@ -148,13 +136,13 @@ static nib_status read_zeros(const rows *r, nib_error *err) {
 
 /* ---- codes ---- */
 
-static nib_status codes_awq(const rows *r, nib_error *err) {
+static nib_status codes_awq(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     const uint32_t *words = (const void *)r->raw;
     const int64_t begin = r->first / 8, end = num_div_up(r->first + r->n, 8);
     for (int64_t k = 0; k < m->k; k++) {
-        NIB_TRY(read_part(r, &m->codes, (uint64_t)(k * (m->n / 8) + begin) * 4, r->raw,
-                          (uint64_t)(end - begin) * 4, err));
+        NIB_TRY(packed_read_part(r, &m->codes, (uint64_t)(k * (m->n / 8) + begin) * 4, r->raw,
+                                 (uint64_t)(end - begin) * 4, err));
         for (int64_t i = 0; i < r->n; i++) {
             const int64_t o = r->first + i;
             r->code[i * m->k + k] = (int16_t)(words[o / 8 - begin] >> 4 * awq_field(o) & 15);
@@ -164,14 +152,14 @@ static nib_status codes_awq(const rows *r, nib_error *err) {
 }
 
 /* Words [k * bits / 32, n]: as many lines at a time as hold whole values. */
-static nib_status codes_gptq(const rows *r, nib_error *err) {
+static nib_status codes_gptq(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     const int n_line = m->bits == 3 ? 3 : 1, n_value = n_line * 32 / m->bits;
     uint32_t *words = (void *)r->raw;
     for (int64_t line = 0; line < m->k * m->bits / 32; line += n_line) {
         for (int l = 0; l < n_line; l++)
-            NIB_TRY(read_part(r, &m->codes, (uint64_t)((line + l) * m->n + r->first) * 4, words + l * r->n,
-                              (uint64_t)r->n * 4, err));
+            NIB_TRY(packed_read_part(r, &m->codes, (uint64_t)((line + l) * m->n + r->first) * 4,
+                                     words + l * r->n, (uint64_t)r->n * 4, err));
         const int64_t k = line / n_line * n_value;
         for (int64_t i = 0; i < r->n; i++) {
             uint32_t own[3] = {0};
@@ -184,12 +172,12 @@ static nib_status codes_gptq(const rows *r, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status codes_by_row(const rows *r, nib_error *err) {
+static nib_status codes_by_row(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     const uint64_t each =
         m->kind == PACKED_INT8 ? (uint64_t)m->k : (uint64_t)num_div_up(m->k * m->bits, 32) * 4;
     for (int64_t i = 0; i < r->n; i++) {
-        NIB_TRY(read_part(r, &m->codes, (uint64_t)(r->first + i) * each, r->raw, each, err));
+        NIB_TRY(packed_read_part(r, &m->codes, (uint64_t)(r->first + i) * each, r->raw, each, err));
         for (int64_t k = 0; k < m->k; k++)
             r->code[i * m->k + k] = m->kind == PACKED_INT8
                                         ? (int8_t)r->raw[k]
@@ -198,7 +186,7 @@ static nib_status codes_by_row(const rows *r, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status read_codes(const rows *r, nib_error *err) {
+static nib_status read_codes(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     NIB_TRY(m->kind == PACKED_AWQ    ? codes_awq(r, err)
             : m->kind == PACKED_GPTQ ? codes_gptq(r, err)
@@ -213,13 +201,13 @@ static nib_status read_codes(const rows *r, nib_error *err) {
 /* ---- buffers ---- */
 
 /* Each column's group; *by_place: neighbours share one, as without it. */
-static nib_status read_order(const rows *r, int32_t *order, bool *by_place, nib_error *err) {
+static nib_status read_order(const packed_rows *r, int32_t *order, bool *by_place, nib_error *err) {
     const packed_matrix *m = r->m;
     const int64_t group = m->k / m->n_group;
     *by_place = true;
     if (!m->order.name)
         return NIB_OK;
-    NIB_TRY(read_part(r, &m->order, 0, order, (uint64_t)m->k * 4, err));
+    NIB_TRY(packed_read_part(r, &m->order, 0, order, (uint64_t)m->k * 4, err));
     for (int64_t k = 0; k < m->k; k++) {
         if (order[k] < 0 || order[k] >= m->n_group)
             return nib_fail(err, NIB_E_MODEL,
@@ -230,7 +218,7 @@ static nib_status read_order(const rows *r, int32_t *order, bool *by_place, nib_
     return NIB_OK;
 }
 
-static void rows_close(rows *r) {
+static void rows_close(packed_rows *r) {
     mem_free(r->code);
     mem_free(r->scale);
     mem_free(r->zero);
@@ -238,12 +226,12 @@ static void rows_close(rows *r) {
     mem_free(r->raw);
 }
 
-static nib_status rows_open(rows *r, const container *c, const container_tensor *t, int64_t first, int64_t n,
-                            bool codes, nib_error *err) {
+static nib_status rows_open(packed_rows *r, const container *c, const container_tensor *t, int64_t first,
+                            int64_t n, bool codes, nib_error *err) {
     const packed_matrix *m = t->packed;
     const size_t n_group = (size_t)(n * m->n_group);
     bool by_place = true;
-    *r = (rows){.c = c, .t = t, .m = m, .first = first, .n = n};
+    *r = (packed_rows){.c = c, .t = t, .m = m, .first = first, .n = n};
     r->code = mem_array(codes ? (size_t)(n * m->k) : 1, sizeof *r->code);
     r->scale = mem_array(n_group, sizeof *r->scale);
     r->zero = mem_array(n_group, sizeof *r->zero);
@@ -280,7 +268,7 @@ static bool is_half(float s) {
 }
 
 /* Widens *type until it holds what these rows may have. */
-static void widen(const rows *r, type_id *type) {
+static void widen(const packed_rows *r, type_id *type) {
     const int highest = r->m->kind == PACKED_INT8 ? 127 : (1 << r->m->bits) - 1;
     const int lowest = r->m->kind == PACKED_INT8 ? -128 : 0;
     if (r->order)
@@ -300,7 +288,7 @@ nib_status packed_type(const container *c, const container_tensor *t, type_id *o
     const bool floats = m->kind == PACKED_NF4 || m->kind == PACKED_FP8;
     *out = floats ? m->dtype : m->k / m->n_group % 32 ? TYPE_F32 : TYPE_Q4_0;
     for (int64_t first = 0; first < m->n && !floats; first += AT_ONCE) {
-        rows r;
+        packed_rows r;
         NIB_TRY(rows_open(&r, c, t, first, NUM_MIN((int64_t)AT_ONCE, m->n - first), false, err));
         widen(&r, out);
         rows_close(&r);
@@ -318,7 +306,7 @@ type_id packed_narrow(const packed_matrix *m, type_id usual) {
                                 : usual;
 }
 
-static nib_status put_n4(const rows *r, const int16_t *v, int n, int zero, uint16_t d, block_n4 *b,
+static nib_status put_n4(const packed_rows *r, const int16_t *v, int n, int zero, uint16_t d, block_n4 *b,
                          nib_error *err) {
     memcpy(b->d, &d, sizeof b->d);
     b->zero = (uint8_t)zero;
@@ -360,7 +348,7 @@ static bool is_n4(type_id as) {
 }
 
 /* One block; group: of the scales. */
-static nib_status put_block(const rows *r, type_id as, const int16_t *v, int64_t group, uint8_t *out,
+static nib_status put_block(const packed_rows *r, type_id as, const int16_t *v, int64_t group, uint8_t *out,
                             nib_error *err) {
     const int limit = limit_of(as);
     const float scale = r->scale[group];
@@ -383,7 +371,7 @@ static nib_status put_block(const rows *r, type_id as, const int16_t *v, int64_t
     return NIB_OK;
 }
 
-static nib_status put_rows(const rows *r, type_id as, uint8_t *out, nib_error *err) {
+static nib_status put_rows(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
     const packed_matrix *m = r->m;
     const int64_t group = m->k / m->n_group;
     float *values = (void *)out;
@@ -405,114 +393,16 @@ static nib_status put_rows(const rows *r, type_id as, uint8_t *out, nib_error *e
     return NIB_OK;
 }
 
-/* ---- bitsandbytes ---- */
-
-static nib_status read_absmax(const rows *r, int64_t first, int64_t n, float *out, nib_error *err) {
-    const packed_matrix *m = r->m;
-    if (!m->nested_absmax.name)
-        return read_part(r, &m->scales, (uint64_t)first * 4, out, (uint64_t)n * 4, err);
-    float map[256] = {0};
-    const int64_t begin = first / m->nested_block, end = (first + n - 1) / m->nested_block + 1;
-    float *nested = mem_array((size_t)(end - begin), sizeof *nested);
-    uint8_t *codes = mem_alloc((size_t)n);
-    nib_status status = NIB_OK;
-    if (!nested || !codes)
-        status = nib_fail_nomem(err, (size_t)n, "scales of a packed matrix");
-    if (status == NIB_OK)
-        status = read_part(r, &m->nested_map, 0, map, sizeof map, err);
-    if (status == NIB_OK)
-        status =
-            read_part(r, &m->nested_absmax, (uint64_t)begin * 4, nested, (uint64_t)(end - begin) * 4, err);
-    if (status == NIB_OK)
-        status = read_part(r, &m->scales, (uint64_t)first, codes, (uint64_t)n, err);
-    for (int64_t i = 0; i < n && status == NIB_OK; i++) {
-        const float scaled = map[codes[i]] * nested[(first + i) / m->nested_block - begin];
-        out[i] = scaled + (float)m->nested_offset;
-    }
-    mem_free(nested);
-    mem_free(codes);
-    return status;
-}
-
-static void put_value(type_id as, float v, uint8_t *out, int64_t i) {
-    const uint16_t h = as == TYPE_F16 ? half_from_float(v) : bf16_from_float(v);
-    if (as == TYPE_F32)
-        memcpy(out + 4 * i, &v, sizeof v);
-    else
-        memcpy(out + 2 * i, &h, sizeof h);
-}
-
-/* F32 of another dtype: the values as they are in that dtype. */
-static float in_dtype(type_id dtype, float v) {
-    return dtype == TYPE_F16    ? half_to_float(half_from_float(v))
-           : dtype == TYPE_BF16 ? bf16_to_float(bf16_from_float(v))
-                                : v;
-}
-
-static nib_status read_nf4(const rows *r, type_id as, uint8_t *out, nib_error *err) {
-    const packed_matrix *m = r->m;
-    const int64_t first = r->first * m->k, n = r->n * m->k;
-    const int64_t block = first / m->block, n_block = (first + n - 1) / m->block + 1 - block;
-    const uint64_t begin = (uint64_t)first / 2, end = ((uint64_t)(first + n) + 1) / 2;
-    float map[16] = {0}, *absmax = mem_array((size_t)n_block, sizeof *absmax);
-    uint8_t *codes = mem_alloc((size_t)(end - begin));
-    nib_status status = NIB_OK;
-    if (!absmax || !codes)
-        status = nib_fail_nomem(err, (size_t)(end - begin), "rows of a packed matrix");
-    if (status == NIB_OK)
-        status = read_part(r, &m->map, 0, map, sizeof map, err);
-    if (status == NIB_OK)
-        status = read_absmax(r, block, n_block, absmax, err);
-    if (status == NIB_OK)
-        status = read_part(r, &m->codes, begin, codes, end - begin, err);
-    for (int64_t i = 0; i < n && status == NIB_OK; i++) { /* the high half of a byte comes first */
-        const uint8_t both = codes[(uint64_t)(first + i) / 2 - begin];
-        const float v = map[(first + i) % 2 ? both & 15 : both >> 4] * absmax[(first + i) / m->block - block];
-        put_value(as, in_dtype(m->dtype, v), out, i);
-    }
-    mem_free(absmax);
-    mem_free(codes);
-    return status;
-}
-
-/* ---- fp8 ---- */
-
-static nib_status read_fp8(const rows *r, type_id as, uint8_t *out, nib_error *err) {
-    const packed_matrix *m = r->m;
-    const uint64_t each = (uint64_t)type_get(m->scales.type)->block_bytes * (uint64_t)m->n_group;
-    uint8_t *codes = mem_alloc((size_t)m->k), *scales = mem_alloc((size_t)each);
-    float *x = mem_array((size_t)m->k, sizeof *x);
-    nib_status status = NIB_OK;
-    if (!codes || !scales || !x)
-        status = nib_fail_nomem(err, (size_t)m->k * sizeof *x, "rows of a packed matrix");
-    for (int64_t i = 0; i < r->n && status == NIB_OK; i++) {
-        const int64_t row = r->first + i;
-        status = read_part(r, &m->codes, (uint64_t)(row * m->k), codes, (uint64_t)m->k, err);
-        if (status == NIB_OK)
-            status = read_part(r, &m->scales, (uint64_t)(row / m->block_rows) * each, scales, each, err);
-        if (status != NIB_OK)
-            break;
-        type_get(m->codes.type)->dequantize(codes, x, m->k);
-        for (int64_t k = 0; k < m->k; k++)
-            put_value(as, in_dtype(m->dtype, x[k] * scale_at(m->scales.type, scales, k / m->block)), out,
-                      i * m->k + k);
-    }
-    mem_free(x);
-    mem_free(scales);
-    mem_free(codes);
-    return status;
-}
-
 /* ---- all ---- */
 
 nib_status packed_read(const container *c, const container_tensor *t, int64_t first, int64_t n, type_id as,
                        void *out, nib_error *err) {
     const packed_matrix *m = t->packed;
-    rows r = {.c = c, .t = t, .m = m, .first = first, .n = n};
+    packed_rows r = {.c = c, .t = t, .m = m, .first = first, .n = n};
     if (m->kind == PACKED_NF4)
-        return read_nf4(&r, as, out, err);
+        return packed_read_nf4(&r, as, out, err);
     if (m->kind == PACKED_FP8)
-        return read_fp8(&r, as, out, err);
+        return packed_read_fp8(&r, as, out, err);
     NIB_TRY(rows_open(&r, c, t, first, n, true, err));
     const nib_status status = put_rows(&r, as, out, err);
     rows_close(&r);

@@ -1,0 +1,105 @@
+/* packed_float.c - see packed_rows.h: matrices whose codes stand for floats, NF4 of bitsandbytes and FP8. */
+#include "formats/packed_rows.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* ---- bitsandbytes ---- */
+
+static nib_status read_absmax(const packed_rows *r, int64_t first, int64_t n, float *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    if (!m->nested_absmax.name)
+        return packed_read_part(r, &m->scales, (uint64_t)first * 4, out, (uint64_t)n * 4, err);
+    float map[256] = {0};
+    const int64_t begin = first / m->nested_block, end = (first + n - 1) / m->nested_block + 1;
+    float *nested = mem_array((size_t)(end - begin), sizeof *nested);
+    uint8_t *codes = mem_alloc((size_t)n);
+    nib_status status = NIB_OK;
+    if (!nested || !codes)
+        status = nib_fail_nomem(err, (size_t)n, "scales of a packed matrix");
+    if (status == NIB_OK)
+        status = packed_read_part(r, &m->nested_map, 0, map, sizeof map, err);
+    if (status == NIB_OK)
+        status = packed_read_part(r, &m->nested_absmax, (uint64_t)begin * 4, nested,
+                                  (uint64_t)(end - begin) * 4, err);
+    if (status == NIB_OK)
+        status = packed_read_part(r, &m->scales, (uint64_t)first, codes, (uint64_t)n, err);
+    for (int64_t i = 0; i < n && status == NIB_OK; i++) {
+        const float scaled = map[codes[i]] * nested[(first + i) / m->nested_block - begin];
+        out[i] = scaled + (float)m->nested_offset;
+    }
+    mem_free(nested);
+    mem_free(codes);
+    return status;
+}
+
+static void put_value(type_id as, float v, uint8_t *out, int64_t i) {
+    const uint16_t h = as == TYPE_F16 ? half_from_float(v) : bf16_from_float(v);
+    if (as == TYPE_F32)
+        memcpy(out + 4 * i, &v, sizeof v);
+    else
+        memcpy(out + 2 * i, &h, sizeof h);
+}
+
+/* F32 of another dtype: the values as they are in that dtype. */
+static float in_dtype(type_id dtype, float v) {
+    return dtype == TYPE_F16    ? half_to_float(half_from_float(v))
+           : dtype == TYPE_BF16 ? bf16_to_float(bf16_from_float(v))
+                                : v;
+}
+
+nib_status packed_read_nf4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    const int64_t first = r->first * m->k, n = r->n * m->k;
+    const int64_t block = first / m->block, n_block = (first + n - 1) / m->block + 1 - block;
+    const uint64_t begin = (uint64_t)first / 2, end = ((uint64_t)(first + n) + 1) / 2;
+    float map[16] = {0}, *absmax = mem_array((size_t)n_block, sizeof *absmax);
+    uint8_t *codes = mem_alloc((size_t)(end - begin));
+    nib_status status = NIB_OK;
+    if (!absmax || !codes)
+        status = nib_fail_nomem(err, (size_t)(end - begin), "rows of a packed matrix");
+    if (status == NIB_OK)
+        status = packed_read_part(r, &m->map, 0, map, sizeof map, err);
+    if (status == NIB_OK)
+        status = read_absmax(r, block, n_block, absmax, err);
+    if (status == NIB_OK)
+        status = packed_read_part(r, &m->codes, begin, codes, end - begin, err);
+    for (int64_t i = 0; i < n && status == NIB_OK; i++) { /* the high half of a byte comes first */
+        const uint8_t both = codes[(uint64_t)(first + i) / 2 - begin];
+        const float v = map[(first + i) % 2 ? both & 15 : both >> 4] * absmax[(first + i) / m->block - block];
+        put_value(as, in_dtype(m->dtype, v), out, i);
+    }
+    mem_free(absmax);
+    mem_free(codes);
+    return status;
+}
+
+/* ---- fp8 ---- */
+
+nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    const uint64_t each = (uint64_t)type_get(m->scales.type)->block_bytes * (uint64_t)m->n_group;
+    uint8_t *codes = mem_alloc((size_t)m->k), *scales = mem_alloc((size_t)each);
+    float *x = mem_array((size_t)m->k, sizeof *x);
+    nib_status status = NIB_OK;
+    if (!codes || !scales || !x)
+        status = nib_fail_nomem(err, (size_t)m->k * sizeof *x, "rows of a packed matrix");
+    for (int64_t i = 0; i < r->n && status == NIB_OK; i++) {
+        const int64_t row = r->first + i;
+        status = packed_read_part(r, &m->codes, (uint64_t)(row * m->k), codes, (uint64_t)m->k, err);
+        if (status == NIB_OK)
+            status =
+                packed_read_part(r, &m->scales, (uint64_t)(row / m->block_rows) * each, scales, each, err);
+        if (status != NIB_OK)
+            break;
+        type_get(m->codes.type)->dequantize(codes, x, m->k);
+        for (int64_t k = 0; k < m->k; k++)
+            put_value(as, in_dtype(m->dtype, x[k] * packed_scale_at(m->scales.type, scales, k / m->block)),
+                      out, i * m->k + k);
+    }
+    mem_free(x);
+    mem_free(scales);
+    mem_free(codes);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* packed_rows.h - shared by the files that read a packed matrix (packed.h): some of its rows. */
+#ifndef NIB_FORMATS_PACKED_ROWS_H
+#define NIB_FORMATS_PACKED_ROWS_H
+
+#include "formats/packed.h"
+
+/* Rows that are read at once. */
+typedef struct packed_rows {
+    const container *c;
+    const container_tensor *t;
+    const packed_matrix *m;
+    int64_t first, n;
+    int16_t *code;  /* [n, k], less its zero */
+    float *scale;   /* [n, n_group] */
+    int16_t *zero;  /* [n, n_group] */
+    int32_t *order; /* [k]: each column's group; NULL: by place */
+    uint8_t *raw;
+} packed_rows;
+
+/* n_byte bytes of one of its tensors, from byte `at`; NIB_E_MODEL where it has fewer. */
+nib_status packed_read_part(const packed_rows *r, const container_tensor *t, uint64_t at, void *out,
+                            uint64_t n_byte, nib_error *err);
+/* Scale i of raw scales of this type. */
+float packed_scale_at(type_id type, const uint8_t *raw, int64_t i);
+
+/* The rows in F32, F16 or BF16; of r they need c, t, m, first and n. */
+nib_status packed_read_nf4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
+nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
+
+#endif
