@@ -396,9 +396,14 @@ NIB_API void nib_session_close(nib_session *session);
 NIB_API nib_status nib_session_sync(nib_session *session, const int32_t *tokens, size_t n_token,
                                     nib_error *err);
 
+/* Appends one token and returns the one with the largest logit, the first of equals: a step of greedy
+ * generation. The session is not empty. A back end that finds the largest logit itself returns no others, as
+ * in nib_generate. A full context, or an id outside the vocabulary, is NIB_E_USAGE and changes nothing. */
+NIB_API nib_status nib_session_next(nib_session *session, int32_t token, int32_t *next, nib_error *err);
+
 /* Logits after the last synced token: [n_vocab] f32, valid until the next call on this session. With the
  * engine's n_best some logits outside the n_best largest are -INFINITY. NULL: none, as before the first sync,
- * and after nib_generate on a back end that returns only the largest ones. */
+ * and after nib_session_next and nib_generate on a back end that returns only the largest ones. */
 NIB_API const float *nib_session_logits(const nib_session *session);
 
 /* As nib_session_sync, with the logits of every position from first_row on: row_fn is called once for each,
@@ -417,7 +422,7 @@ NIB_API nib_status nib_session_embed(nib_session *session, const int32_t *tokens
 /* From any thread at any time. The running call of this session, or else the next one, returns
  * NIB_E_CANCELLED, even if it has nothing to compute. The cancel stays pending until a call has returned it,
  * so it is not lost between two calls; a call that fails for another reason leaves it pending too. Calls are
- * nib_session_sync, nib_session_forward, nib_session_embed and nib_generate. */
+ * nib_session_sync, nib_session_forward, nib_session_next, nib_session_embed and nib_generate. */
 NIB_API void nib_session_cancel(nib_session *session);
 /* Removes a pending cancel. */
 NIB_API void nib_session_cancel_clear(nib_session *session);

@@ -72,8 +72,9 @@ static void set_tokens(bench_job *job, int64_t repeat) {
 static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_error *err) {
     const int64_t first = *i;
     const double start = time_now();
+    int32_t next; /* not taken: the tokens are given */
     do {
-        NIB_TRY(nib_session_sync(job->session, job->tokens, (size_t)*i + 1, err));
+        NIB_TRY(nib_session_next(job->session, job->tokens[*i], &next, err));
         ++*i;
         *seconds = time_now() - start;
     } while (*i <= job->args->n_depth + job->args->n_gen && *seconds < PIECE_SECONDS);
@@ -152,7 +153,9 @@ static nib_status one_traced(bench_job *job, bool prompt, bench_row *row, nib_er
                 ? nib_session_sync(job->session, &other, 1, err)
                 : nib_session_sync(job->session, job->tokens, (size_t)(prompt ? depth : n - 1), err));
     NIB_TRY(bench_spans_begin(&row->spans, job->engine, err));
-    const nib_status status = nib_session_sync(job->session, job->tokens, (size_t)n, err);
+    int32_t next;
+    const nib_status status = prompt ? nib_session_sync(job->session, job->tokens, (size_t)n, err)
+                                     : nib_session_next(job->session, job->tokens[n - 1], &next, err);
     const nib_status ended = bench_spans_end(&row->spans, job->engine, status ? &why : err);
     row->spans.untraced_s = (double)(prompt ? job->args->n_prompt : 1) / row->tok_s;
     return status ? status : ended;

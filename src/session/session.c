@@ -248,6 +248,34 @@ nib_status session_append_best(nib_session *s, int32_t token, session_best *best
     return NIB_OK;
 }
 
+static int32_t largest(const float *logits, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return (int32_t)best;
+}
+
+static nib_status append_next(nib_session *s, int32_t token, int32_t *next, nib_error *err) {
+    const canceller cancel = canceller_of(s);
+    session_best best = {.n = 1};
+    NIB_TRY(sequence_check(&s->of, &token, 1, err));
+    if (s->of.n < 1)
+        return nib_fail(err, NIB_E_USAGE, "expected a session that holds tokens, found none");
+    NIB_TRY(cancel_check(&cancel, err));
+    if (s->on.step->backend->kind->max_best < 1) {
+        NIB_TRY(session_append(s, token, err));
+        *next = largest(s->logits, model_hparams(s->on.m)->n_vocab);
+        return NIB_OK;
+    }
+    NIB_TRY(session_append_best(s, token, &best, err));
+    *next = best.ids[0];
+    return NIB_OK;
+}
+
+nib_status nib_session_next(nib_session *s, int32_t token, int32_t *next, nib_error *err) {
+    return session_answer(s, append_next(s, token, next, err));
+}
+
 /* ---- embeddings ---- */
 
 typedef struct pool_rows { /* the rows of all passes, in their order */
