@@ -194,11 +194,13 @@ static void chain_positions(const chain *c, int32_t position, int64_t n_row) {
 /* Which kernels of a token are recorded. */
 enum { PRODUCTS = 1, ATTENTION = 2, ENDS = 4, EVERYTHING = 7 };
 
-static void product(const chain *c, cuda_linear a, int64_t n_row) {
+/* Whether what it leaves are whole codes. */
+static bool product(const chain *c, cuda_linear a, int64_t n_row) {
     a.n_row = n_row;
     a.eps = 1e-5f;
     a.scratch = c->linear_room;
     OK(cuda->linear(&a, stream));
+    return cuda->leaves_whole(&a);
 }
 
 static void record_token(const chain *c, int what, int64_t n_row) {
@@ -253,25 +255,27 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .ldy = {d},
                               .leaves = {c->x_codes, c->norm, c->head.format.group}},
                 n_row);
-        product(c,
-                (cuda_linear){.w = {y->gate, y->up},
-                              .n_w = 2,
-                              .x = c->x,
-                              .ldx = d,
-                              .norm = c->norm,
-                              .gated = true,
-                              .act = ACT_SILU,
-                              .codes = c->x_codes,
-                              .y = {c->h},
-                              .ldy = {s->d_ff},
-                              .leaves = {.data = c->h_codes, .group = c->head.format.group}},
-                n_row);
+        const bool whole =
+            product(c,
+                    (cuda_linear){.w = {y->gate, y->up},
+                                  .n_w = 2,
+                                  .x = c->x,
+                                  .ldx = d,
+                                  .norm = c->norm,
+                                  .gated = true,
+                                  .act = ACT_SILU,
+                                  .codes = c->x_codes,
+                                  .y = {c->h},
+                                  .ldy = {s->d_ff},
+                                  .leaves = {.data = c->h_codes, .group = c->head.format.group}},
+                    n_row);
         product(c,
                 (cuda_linear){.w = {y->down},
                               .n_w = 1,
                               .x = c->h,
                               .ldx = s->d_ff,
                               .codes = c->h_codes,
+                              .codes_whole = whole,
                               .adds = true,
                               .y = {c->x},
                               .ldy = {d},
@@ -379,8 +383,11 @@ static void print_product(const char *format, cuda_linear a, const turns *m, dou
     const double bytes = (double)m->bytes / m->count;
     printf("%-7s %6d x %5d, %2d rows%s: %7.2f us %6.0f GB/s, share of reading %.3f, of such reads %.3f "
            "(%.2f us)\n",
-           format, (int)m->all[0].n, (int)m->all[0].k, (int)a.n_row, a.codes ? ", codes left" : "", t * 1e6,
-           bytes / t / 1e9, bytes / t / read_rate, reads / t, reads * 1e6);
+           format, (int)m->all[0].n, (int)m->all[0].k, (int)a.n_row,
+           a.codes_whole ? ", codes left whole"
+           : a.codes     ? ", codes left"
+                         : "",
+           t * 1e6, bytes / t / 1e9, bytes / t / read_rate, reads / t, reads * 1e6);
 }
 
 static double time_product(const char *format, int64_t n, int64_t k, int64_t n_row) {
@@ -401,6 +408,9 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
     if (n_row == 1) { /* as in a model, where the launch before leaves them */
         a.codes = codes;
         print_product(format, a, &m, products_seconds(&m, a), reads);
+        a.codes_whole = true;
+        if (m.all[0].format.group > 32)
+            print_product(format, a, &m, products_seconds(&m, a), reads);
     }
     for (int i = 0; i < m.count; i++)
         OK(cuda->release((void *)(uintptr_t)m.all[i].data));

@@ -13,7 +13,8 @@
 #include <cmocka.h>
 
 /* A launch of one row of k floats, with or without what another left of them, has the same bits. */
-static void check_left(const char *name, const float *x, const void *codes, const float *norm, int64_t k) {
+static void check_left(const char *name, const float *x, const void *codes, bool whole, const float *norm,
+                       int64_t k) {
     enum { N = 40 };
     matrix m = matrix_open_uniform(name, N, k, MATRIX_RANDOM, 31);
     const view w = matrix_there(&m);
@@ -29,6 +30,7 @@ static void check_left(const char *name, const float *x, const void *codes, cons
                                .norm = norm,
                                .eps = 1e-5f,
                                .codes = i ? codes : NULL,
+                               .codes_whole = i && whole,
                                .y = {y},
                                .ldy = {N}};
         OK(cuda->linear(&a, stream));
@@ -41,12 +43,13 @@ static void check_left(const char *name, const float *x, const void *codes, cons
 }
 
 /* Who takes what is left for such groups. */
-static void check_takers(int64_t group, const float *x, const void *codes, const float *norm, int64_t k) {
+static void check_takers(int64_t group, const float *x, const void *codes, bool whole, const float *norm,
+                         int64_t k) {
     static const char *const takers[][5] = {{"u4g32", "u8g32a", "u3g32", "u2g32", "u5g32"},
                                             {"u4g64", "u8g64", "u3g64", "u2g64", "u6g64"},
                                             {"u4g128", "u8g128a", "u3g128", "u2g128", "u7g128"}};
     for (size_t i = 0; i < 5; i++)
-        check_left(takers[group == 32 ? 0 : group == 64 ? 1 : 2][i], x, codes, norm, k);
+        check_left(takers[group == 32 ? 0 : group == 64 ? 1 : 2][i], x, codes, whole, norm, k);
 }
 
 /* A product leaves its outputs: plain, added to something, gated; with a norm, and with a NaN. */
@@ -85,7 +88,7 @@ static void test_left(void **state) {
         OK(cuda->linear(&a, stream));
         float *left = malloc((size_t)n * sizeof(float));
         read_back(left, y, (size_t)n * 4);
-        check_takers(group, y, codes, norm_there, n);
+        check_takers(group, y, codes, false, norm_there, n);
         OK(cuda->to_device(y, before, (size_t)n * 4, stream));
         a.leaves.data = NULL;
         OK(cuda->linear(&a, stream));
@@ -99,6 +102,66 @@ static void test_left(void **state) {
             drop(w[i].data);
             matrix_close(&m[i]);
         }
+    }
+}
+
+/* A gated product whose row was left too leaves whole groups, where blocks have them: the same outputs, and
+ * the codes of them. Sizes are of groups for all multiprocessors, some, one, and half a turn more. */
+static void test_whole(void **state) {
+    (void)state;
+    cuda_device_info device;
+    OK(cuda->device_open(0, &device));
+    const int64_t k = 256, n_sm = device.n_sm, groups_of[] = {n_sm, n_sm - 20, 1, n_sm + n_sm / 2};
+    for (int c = 0; c < 8; c++) {
+        const int64_t group = c % 2 ? 64 : 128, n = groups_of[c / 2] * group;
+        const char *const format = c % 2 ? "u4g64" : "u4g128";
+        matrix first = matrix_open_uniform(format, k, k, MATRIX_RANDOM, 50), m[2];
+        view w[3] = {matrix_there(&first)};
+        for (int i = 0; i < 2; i++) {
+            m[i] = matrix_open_uniform(format, n, k, MATRIX_RANDOM, 51 + (uint64_t)i);
+            w[i + 1] = matrix_there(&m[i]);
+        }
+        float *x = random_rows(k, 4, 3), *x_there = device_copy(x, (size_t)k * 4);
+        float *mid = device_new((size_t)k * 4), *y = device_new((size_t)n * 4);
+        void *codes[2] = {device_new(cuda->codes_bytes(k)), device_new(cuda->codes_bytes(n))};
+        OK(cuda->fill(codes[0], 0, cuda->codes_bytes(k), stream));
+        OK(cuda->fill(codes[1], 0, cuda->codes_bytes(n), stream));
+        const cuda_linear one = {.w = {w[0]},
+                                 .n_w = 1,
+                                 .n_row = 1,
+                                 .x = x_there,
+                                 .ldx = k,
+                                 .y = {mid},
+                                 .ldy = {k},
+                                 .leaves = {codes[0], NULL, group}};
+        cuda_linear two = {.w = {w[1], w[2]},
+                           .n_w = 2,
+                           .n_row = 1,
+                           .x = mid,
+                           .ldx = k,
+                           .gated = true,
+                           .codes = codes[0],
+                           .y = {y},
+                           .ldy = {n},
+                           .leaves = {codes[1], NULL, group}};
+        OK(cuda->linear(&one, stream));
+        OK(cuda->linear(&two, stream));
+        const bool whole = cuda->leaves_whole(&two);
+        if (c < 2 && device.major >= 9)
+            assert_true(whole);
+        float *left = malloc((size_t)n * sizeof(float)), *plain = malloc((size_t)n * sizeof(float));
+        read_back(left, y, (size_t)n * 4);
+        check_takers(group, y, codes[1], whole, NULL, n);
+        two.codes = NULL;
+        two.leaves.data = NULL;
+        OK(cuda->linear(&two, stream));
+        read_back(plain, y, (size_t)n * 4);
+        assert_memory_equal(plain, left, (size_t)n * 4);
+        free(x), free(left), free(plain);
+        drop(x_there), drop(mid), drop(y), drop(codes[0]), drop(codes[1]);
+        for (int i = 0; i < 3; i++)
+            drop(w[i].data);
+        matrix_close(&first), matrix_close(&m[0]), matrix_close(&m[1]);
     }
 }
 
@@ -140,7 +203,7 @@ static void test_attend_left(void **state) {
             .scratch = scratch,
             .leaves = {.data = codes, .group = group}};
         OK(cuda->attend(&a, stream));
-        check_takers(group, out, codes, NULL, K);
+        check_takers(group, out, codes, false, NULL, K);
         drop(position);
     }
     free(rows);
@@ -150,6 +213,7 @@ static void test_attend_left(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_left),
+        cmocka_unit_test(test_whole),
         cmocka_unit_test(test_attend_left),
     };
     if (gpu_open(argc, argv))

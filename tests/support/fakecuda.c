@@ -306,6 +306,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .gtile = fake_gtile,
         .linear_scratch = fake_linear_scratch,
         .linear = fake_linear,
+        .leaves_whole = fake_leaves_whole,
         .has_wide = fake_has_wide,
         .wide_scratch = fake_wide_scratch,
         .wide = fake_wide,

@@ -213,7 +213,7 @@ int fake_attend(const cuda_attend *a, cuda_stream s) {
     if (a->leaves.data && (a->n_row > 1 || a->kv.d_head % 32))
         return fake_misuse("attention cannot leave codes");
     if (a->leaves.data)
-        fake_leave(&a->leaves, real(a->out), a->n_head * a->kv.d_head);
+        fake_leave(&a->leaves, real(a->out), a->n_head * a->kv.d_head, false);
     return 0;
 }
 

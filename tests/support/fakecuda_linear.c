@@ -85,15 +85,21 @@ static void product(const view *v, const row_memory *r, int bits, bool two, cons
 /* A row that is left is kept as it is, with its norm's weights and its groups: whoever takes it must be about
  * to read that row in such groups, and the weights must have been there already. */
 size_t fake_codes_bytes(int64_t k) {
-    return (2 * (size_t)k + 1) * sizeof(float);
+    return (2 * (size_t)k + 2) * sizeof(float);
 }
 
-void fake_leave(const cuda_codes *to, const float *row, int64_t k) {
+void fake_leave(const cuda_codes *to, const float *row, int64_t k, bool whole) {
     float *at = real(to->data);
     memcpy(at, row, (size_t)k * sizeof *at);
     if (to->norm)
         memcpy(at + k, real(to->norm), (size_t)k * sizeof *at);
     at[2 * k] = (float)to->group;
+    at[2 * k + 1] = whole;
+}
+
+/* Where a device may; who takes them must know. */
+bool fake_leaves_whole(const cuda_linear *a) {
+    return a->gated && a->codes && a->leaves.data && a->leaves.group > 32 && a->w[0].n % a->leaves.group == 0;
 }
 
 static bool is_grouped(int64_t group) {
@@ -105,7 +111,7 @@ static bool is_left(const cuda_linear *a) {
     const int64_t k = a->w[0].k;
     return !memcmp(at, real(a->x), (size_t)k * sizeof *at) &&
            (!a->norm || !memcmp(at + k, real(a->norm), (size_t)k * sizeof *at)) &&
-           at[2 * k] == a->w[0].format.group;
+           at[2 * k] == a->w[0].format.group && (at[2 * k + 1] != 0) == a->codes_whole;
 }
 
 size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
@@ -169,7 +175,7 @@ static int multiply_rows(const cuda_linear *a, float factor) {
         free((void *)(uintptr_t)w[i].data);
     free(floats), free(r.codes), free(r.scratch);
     if (a->leaves.data)
-        fake_leave(&a->leaves, real(a->y[0]), a->w[0].n);
+        fake_leave(&a->leaves, real(a->y[0]), a->w[0].n, fake_leaves_whole(a));
     return 0;
 }
 

@@ -257,6 +257,7 @@ typedef struct cuda {
     bool wide;          /* the pass's rows use the kernels for prompts */
     const step *coded;  /* the product for which the last launch wrote a row of codes; NULL: none */
     int64_t coded_row;  /* that row's index in the pass */
+    bool coded_whole;   /* its codes of wider groups are whole (cuda_kernels.leaves_whole) */
     nib_error deferred; /* an error of a call that cannot return one; the next pass returns it */
 } cuda;
 

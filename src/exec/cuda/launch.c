@@ -223,6 +223,7 @@ static nib_status multiply_rows(const walk *w, const step *s, int64_t r, int64_t
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
     a.scratch = wide ? w->c->wide_scratch : w->c->linear_scratch;
     a.codes = taken(w, s);
+    a.codes_whole = a.codes && w->c->coded_whole;
     a.leaves = leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = output_of(w, s, i);
@@ -231,6 +232,7 @@ static nib_status multiply_rows(const walk *w, const step *s, int64_t r, int64_t
         a.ldy[i] = ld_of(w, out);
         a.y[i] = at(w, out) + r * a.ldy[i];
     }
+    w->c->coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
     nib_status status;
     gpu_launch *l = replay_add(w->c, wide ? LAUNCH_WIDE : LAUNCH_LINEAR, o, &status, err);
     if (l)
@@ -392,6 +394,7 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
     a.softcap = o->u.attn.softcap;
     a.scratch = c->attend_scratch;
     a.leaves = leaves(w, s);
+    c->coded_whole = false;
     return c->in_place.on_host[o->u.attn.layer] ? attend_moved(w, o, kv, &a, err) : attend_all(w, o, &a, err);
 }
 

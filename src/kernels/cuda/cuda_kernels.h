@@ -31,7 +31,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 12, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 13, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -49,8 +49,9 @@ typedef struct cuda_device_info {
 } cuda_device_info;
 
 /* What a launch of one row leaves beside its floats for the product that reads them; launches of more rows do
- * not. In groups of 32 these are the codes. A wider group has outputs of several blocks, so what is left is
- * what its codes are made of: the floats times the norm's weights, and the largest size of each 32. */
+ * not. In groups of 32 these are the codes. A wider group mostly has outputs of several blocks, so what is
+ * left is what its codes are made of: the floats times the norm's weights, and the largest size of each 32.
+ * Where each block has whole groups (`leaves_whole`), codes are left of these too. */
 typedef struct cuda_codes {
     void *data;        /* codes_bytes(row's length), 256-byte aligned, zeroed once; NULL: none is left */
     const float *norm; /* of the product that takes it; not written while the graph runs */
@@ -84,6 +85,7 @@ typedef struct cuda_linear {
                           all that there is. The bits are the same. Only one row and weights in groups of 32,
                           or of up to 7 bits in groups of 64 or 128, make use of it. */
     cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
+    bool codes_whole;  /* `codes` has the codes of wider groups: leaves_whole() of the launch before */
 } cuda_linear;
 
 /* Keys and values of one layer in pages of CUDA_PAGE positions; those of page i begin at k + i * page and
@@ -270,6 +272,7 @@ typedef struct cuda_kernels {
     int (*gtile)(const view *w, bool to_gpu, cuda_stream s);
     size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
     int (*linear)(const cuda_linear *a, cuda_stream s);
+    bool (*leaves_whole)(const cuda_linear *a); /* `linear` leaves codes of groups of 64 or 128 */
     /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says. Leaves
      * and takes no codes; scratch is wide_scratch() bytes, with the largest k. A row's bits depend on neither
      * the number nor the place of the others, but are not those of `linear`. */

@@ -270,6 +270,15 @@ __device__ __forceinline__ int warp_sum(int s) {
 #endif
 }
 
+/* The codes of 32 elements of a row by the largest of their group; a lane has element i. */
+__device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v, uint32_t most) {
+    const float2 scales = group_scales(most, 127.0f);
+    const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
+    to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
+    if (i % 32 == 0)
+        to.meta[i / 32] = slice_meta{scales.x, sum};
+}
+
 /* Leaves element i of a row, whose norm's weight is w; a warp has 32 in a row. */
 __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v, float w) {
     const int group = i / 32, in = i % 32;
@@ -290,11 +299,7 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
             to.most[group] = most;
         return;
     }
-    const float2 scales = group_scales(most, 127.0f);
-    const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
-    to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
-    if (in == 0)
-        to.meta[group] = slice_meta{scales.x, sum};
+    codes_leave(to, i, v, most);
 }
 
 /* A launch that may start before the one before it has finished; `together` blocks along z are a cluster. */
@@ -365,6 +370,7 @@ int split_launch(const cuda_linear *a, cuda_stream s);
 const cuda_strategy *device_strategies(int *n);
 const cuda_unit *device_units(int *n);
 int linear_launch(const cuda_linear *a, cuda_stream s);
+bool linear_leaves_whole(const cuda_linear *a);
 size_t codes_bytes(int64_t k);
 bool has_wide(void);
 size_t wide_scratch(int64_t n_row, int64_t k);

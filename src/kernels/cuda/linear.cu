@@ -521,6 +521,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
         if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32)
             return CUDA_UNSUPPORTED;
         j->leaves = codes_of(a->leaves, a->w[0].n);
+        j->leaves_group = (int)a->leaves.group;
         j->paired = 1;
         j->n_unit /= 2;
     }
@@ -561,10 +562,12 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->two = a->two;
     const int blocks = job_blocks(*j);
     j->most = (j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
+    int n_strategy;
+    j->by_rule = !a->by || a->by == device_strategies(&n_strategy);
     const bool takes = j->n_col == 1 && j->slice == 32 && j->top == 127 && a->codes;
-    if (takes && j->act_group == 32)
+    if (takes && (j->act_group == 32 || (j->act_group > 32 && a->codes_whole)))
         j->coded = (const uint8_t *)a->codes;
-    if (takes && j->act_group > 32 && f->bits < 8) /* 8 bits: each block makes them of the row as fast */
+    else if (takes && j->act_group > 32 && f->bits < 8) /* 8 bits: each block makes them of the row as fast */
         j->left = codes_of({(void *)a->codes, nullptr, j->act_group}, j->k);
     return 0;
 }
@@ -669,12 +672,18 @@ static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) 
 }
 
 static int run_one(const cuda_linear *a, linear_job *j, cuda_stream s) {
-    const int e = left_launch(j, &a->w[0].format, job_blocks(*j), s);
+    const int e = left_launch(j, &a->w[0].format, s);
     if (e != CUDA_UNSUPPORTED)
         return e;
     j->pieces = a->w[0].format.bits == 8 && j->scale_kind == SCALE_HALF && j->last_tiles == TILE_CHUNK &&
                 device_major() >= 8;
     return run(one_kernel(a->w[0].format.bits, j->slice == 16), j, one_bytes(*j), s);
+}
+
+bool linear_leaves_whole(const cuda_linear *a) {
+    linear_job j;
+    return a->n_row == 1 && linear_job_make(a, &j) == 0 && j.n_col == 1 &&
+           left_leaves_whole(&j, &a->w[0].format);
 }
 
 /* Rows [first, first + n). One that is left over goes alone. */

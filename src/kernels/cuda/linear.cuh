@@ -35,7 +35,8 @@ struct linear_job {
     int64_t ldy[3];
     int most;   /* panels of the block that has most */
     int n_unit; /* of work: a panel, or one of each matrix when gated; twice that when paired */
-    int paired; /* 1: a block takes neighbouring panels, since it leaves codes in groups of 32; else 0 */
+    int paired; /* a block takes 2^paired neighbouring panels, since it leaves codes: 1 in groups of 32; else
+                   0 */
     bool gated, adds;
     int act;
     int k, k_pad; /* to 256 */
@@ -57,6 +58,11 @@ struct linear_job {
     const float *lift;
     int n_col, two;
     int group_shift; /* slices of a group, log 2 */
+    /* linear_left.cu */
+    int leaves_group;
+    int whole;    /* warps of a wider group whose codes are left, 2 or 4; 0: of none */
+    bool by_rule; /* no other strategy was asked for */
+    bool early;   /* the next launch may start at once though no codes are left */
 };
 
 /* ---- weights ---- */
@@ -181,7 +187,7 @@ __device__ __forceinline__ float slice_add(const linear_job &j, float2 w, int do
 /* Panel number q of this block: which matrix, and which of its panels. */
 __device__ __forceinline__ int panel_find(const linear_job &j, int q, int *matrix) {
     const int p = j.gated ? q / 2 : q;
-    const int panel = ((blockIdx.x + (p >> j.paired) * gridDim.x) << j.paired) + (p & j.paired);
+    const int panel = ((blockIdx.x + (p >> j.paired) * gridDim.x) << j.paired) + (p & ((1 << j.paired) - 1));
     if (j.gated) {
         *matrix = q % 2;
         return panel;
@@ -593,7 +599,9 @@ size_t linear_shared_bytes(linear_job *j, size_t others, int blocks);
 /* ---- one row that the launch before has left (linear_left.cu) ---- */
 
 /* CUDA_UNSUPPORTED: not such matrices, not this device, or nothing was left. */
-int left_launch(linear_job *j, const pack_format *f, int blocks, cuda_stream s);
+int left_launch(linear_job *j, const pack_format *f, cuda_stream s);
+/* Whether left_launch leaves codes of groups of 64 or 128. */
+bool left_leaves_whole(const linear_job *j, const pack_format *f);
 
 /* ---- rows in shared memory (linear_kept.cu) ---- */
 

@@ -5,6 +5,7 @@
  * Between two launches of a token memory has little to do, so what counts here is how long a launch takes
  * from the end of the one before to its own: what does not depend on the row is done before, and nothing is
  * in local memory, which the first-level cache has no room for. */
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/linear.cuh"
 
 /* Panels whose sums wait in shared memory until all threads finish them; of more than LEFT_PANELS fewer at a
@@ -111,11 +112,11 @@ __device__ __forceinline__ void left_panel(const linear_job &j, chunk_feed *feed
 /* Where the outputs of panels [q0, q0 + n) go, and of their weights what does not depend on the row; each for
  * the thread that finishes it. */
 __device__ __forceinline__ void outputs_find(const linear_job &j, int q0, int n, left_output *outputs) {
-    const int o = threadIdx.x, step = j.gated ? 2 : 1;
-    if (o >= n / step * PACK_PANEL)
+    const int o = threadIdx.x;
+    if (o >= (n >> j.gated) * PACK_PANEL) /* a shift: a division takes as long as all sums of an output */
         return;
     int matrix;
-    const int row = panel_find(j, q0 + o / PACK_PANEL * step, &matrix) * PACK_PANEL + o % PACK_PANEL;
+    const int row = panel_find(j, q0 + (o / PACK_PANEL << j.gated), &matrix) * PACK_PANEL + o % PACK_PANEL;
     const bool there = row < j.n[matrix];
     outputs[o].at = there ? row << MATRIX_BITS | matrix : -1;
     if (there && j.leaves.norm)
@@ -124,7 +125,7 @@ __device__ __forceinline__ void outputs_find(const linear_job &j, int q0, int n,
 /* What they are added to. */
 __device__ __forceinline__ void outputs_before(const linear_job &j, int n, left_output *outputs) {
     const int o = threadIdx.x;
-    if (!j.adds || o >= n / (j.gated ? 2 : 1) * PACK_PANEL)
+    if (!j.adds || o >= (n >> j.gated) * PACK_PANEL)
         return;
     if (outputs[o].at >= 0)
         copy_ahead<4>(&outputs[o].before, place_of(j, outputs[o].at));
@@ -154,11 +155,25 @@ __device__ __forceinline__ float left_value(const linear_job &j, int q, int row,
     return u;
 }
 
+/* Leaves an output's code where the block has whole groups, of which j.whole warps have 32 each; by the
+ * block's first n_warp warps. */
+__device__ __forceinline__ void whole_leave(const linear_job &j, int i, float v, int n_warp,
+                                            uint32_t *most_of) {
+    const int warp = threadIdx.x / 32, first = warp / j.whole * j.whole;
+    most_of[warp] = max_warp(__float_as_uint(v) & 0x7fffffffu);
+    warps_barrier(1, n_warp);
+    uint32_t most = most_of[first];
+    for (int n = 1; n < j.whole; n++)
+        most = max(most, most_of[first + n]);
+    codes_leave(j.leaves, i, v, most);
+}
+
 __device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int n, const left_room &room,
-                                               const row_sums &sums) {
+                                               const row_sums &sums, uint32_t *most_of) {
     static_assert(LEFT_PANELS * PACK_PANEL <= THREADS, "a thread has one output at most");
-    const int o = threadIdx.x, step = j.gated ? 2 : 1, p = o / PACK_PANEL * step, row = o % PACK_PANEL;
-    if (o >= n / step * PACK_PANEL)
+    const int o = threadIdx.x, p = o / PACK_PANEL << j.gated, row = o % PACK_PANEL;
+    const int n_out = (n >> j.gated) * PACK_PANEL;
+    if (o >= n_out)
         return;
     const left_output out = room.outputs[o];
     const float *partial = room.partial + p * PACK_PANEL * WARPS;
@@ -170,7 +185,9 @@ __device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int 
         return;
     v = j.adds ? __fadd_rn(out.before, v) : v;
     *place_of(j, out.at) = v;
-    if (j.leaves.codes) /* panels come in pairs: a warp has 32 in a row */
+    if (j.whole)
+        whole_leave(j, out.at >> MATRIX_BITS, v, n_out / 32, most_of);
+    else if (j.leaves.codes) /* panels come in pairs: a warp has 32 in a row */
         group_leave(j.leaves, out.at >> MATRIX_BITS, v, out.weight);
 }
 
@@ -206,6 +223,16 @@ __device__ __forceinline__ void row_take(const linear_job &j, const left_room &r
     __syncthreads();
 }
 
+/* A block without outputs. It keeps its multiprocessor's memory for a while, so that blocks of the next
+ * launch come one to each multiprocessor, and no two of them here. */
+__device__ __forceinline__ void place_keep() {
+    enum { CYCLES = 4000 /* 2,000 to 20,000 give the same times on an H200, none 50 us a token more */ };
+    launch_next();
+    launch_wait();
+    for (const long long begin = clock64(); clock64() - begin < CYCLES;)
+        __nanosleep(200);
+}
+
 template <int BITS>
 __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant__ linear_job j) {
 #if __CUDA_ARCH__ >= 900
@@ -216,6 +243,10 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     const left_room room = room_of(j, shared + ALL_WARPS * ring_bytes);
+    if (n_panel == 0) {
+        place_keep();
+        return;
+    }
     ring r;
     chunk_feed feed = feed_begin(j, n_panel);
     /* Bulk copies are faster to where they have the same place among 128 bytes. */
@@ -225,8 +256,8 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
               bars[threadIdx.x / 32], j.depth, j.stage_bytes);
     for (int i = 0; i < j.depth; i++)
         feed_put(j, &feed, &r);
-    /* A product comes next: it may ask for its weights at once; attention had better not. */
-    if (j.leaves.codes)
+    /* A product comes next: it may ask for its weights at once; attention, if it finds a place. */
+    if (j.leaves.codes || j.early)
         launch_next();
     outputs_find(j, 0, min(left_panels(j), n_panel), room.outputs);
     copies_end_group();
@@ -249,7 +280,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
         }
         copies_wait<0>();
         __syncthreads();
-        outputs_finish(j, q0, n_here, room, sums);
+        outputs_finish(j, q0, n_here, room, sums, sums.scratch);
         q0 += left_panels(j);
         if (q0 >= n_panel)
             return;
@@ -278,12 +309,48 @@ static size_t left_shared_bytes(linear_job *j) {
     return (size_t)(j->most > 2 && bytes < share - OWN ? share - OWN : bytes); /* never two of one launch */
 }
 
-int left_launch(linear_job *j, const pack_format *f, int blocks, cuda_stream s) {
+static bool left_can(const linear_job &j, const pack_format *f) {
+    return device_major() >= 9 && (j.coded || j.left.floats) && j.scale_kind == SCALE_HALF && !j.tail &&
+           f->bits <= 7;
+}
+
+/* Whole groups are given to blocks where none then has more panels than without, and all fit one round. */
+bool left_leaves_whole(const linear_job *j, const pack_format *f) {
+    const int group = (int)j->leaves_group, outputs = j->n[0];
+    if (!left_can(*j, f) || !j->by_rule || !j->gated || !j->leaves.wide || j->leaves.norm || outputs % group)
+        return false;
+    const int sm = device_sm_count(), panels = (outputs / group + sm - 1) / sm * 2 * group / PACK_PANEL;
+    return panels <= j->most && panels <= LEFT_PANELS;
+}
+
+/* Blocks for the job. A team takes every second panel, so an odd number of panels takes a block as long as
+ * the next even one. Where codes are left for no product, attention comes next, whose blocks need a
+ * multiprocessor each: fewer blocks leave some free, and it starts before this launch has ended. */
+static int left_blocks(linear_job *j, const pack_format *f) {
+    enum { FEW = 8 /* panels */ };
+    const int sm = device_sm_count(), blocks = j->n_unit < sm ? j->n_unit : sm;
+    if (left_leaves_whole(j, f)) {
+        const int panels = (int)j->leaves_group / PACK_PANEL;
+        j->whole = (int)j->leaves_group / 32;
+        j->n_unit = j->n[0] / (int)j->leaves_group;
+        j->paired = panels == 8 ? 3 : 2;
+        j->most = (j->n_unit + sm - 1) / sm * 2 * panels;
+        return sm;
+    }
+    if (j->leaves.codes || j->gated || j->most < 2 || j->most > FEW)
+        return blocks;
+    j->most += j->most % 2;
+    const int fewer = (j->n_unit + j->most - 1) / j->most;
+    j->early = fewer <= sm * 7 / 8;
+    return fewer;
+}
+
+int left_launch(linear_job *j, const pack_format *f, cuda_stream s) {
     static const left_kernel all[8] = {nullptr,        nullptr,        linear_left<2>, linear_left<3>,
                                        linear_left<4>, linear_left<5>, linear_left<6>, linear_left<7>};
-    if (device_major() < 9 || !(j->coded || j->left.floats) || j->scale_kind != SCALE_HALF || j->tail ||
-        f->bits > 7)
+    if (!left_can(*j, f))
         return CUDA_UNSUPPORTED;
+    const int blocks = left_blocks(j, f);
     const size_t room = left_shared_bytes(j);
     const int e = prepare(all[f->bits], room);
     return e ? e : launch(all[f->bits], dim3((unsigned)blocks), dim3(THREADS), room, s, *j);

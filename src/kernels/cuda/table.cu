@@ -176,6 +176,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         gtile_launch,
         linear_scratch,
         linear_launch,
+        linear_leaves_whole,
         has_wide,
         wide_scratch,
         wide_launch,
