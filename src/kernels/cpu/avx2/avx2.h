@@ -6,7 +6,7 @@
 
 void avx2_act_quantize(act_format f, const float *x, int64_t k, void *out);
 
-extern const strategy avx2_direct, avx2_blocked, avx2_split, avx2_bitwise;
+extern const strategy avx2_direct, avx2_signs, avx2_blocked, avx2_split, avx2_bitwise;
 extern const dpr_probe avx2_probes[];
 
 #endif

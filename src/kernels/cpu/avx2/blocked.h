@@ -13,12 +13,12 @@
 
 #include "kernels/bitwise.h"
 
-enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 3, MAX_ROWS = 132 };
+enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 4, MAX_ROWS = 132 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
 /* What is unpacked of one panel: 12 + 3 + 3 KiB, half of the scales in groups of 32, twice the lines where
- * codes are cut in two (dot_halved); of the rows that are being multiplied the integers of the open group and
- * the sums so far. */
+ * codes of 8 bits have two (dot_two_lines); of the rows that are being multiplied the integers of the open
+ * group and the sums so far. */
 typedef struct block {
     uint8_t lines[BLOCK_TILES * 16 * 2][TILE_LINE];
     float scale[BLOCK_GROUPS][PACK_PANEL], min[BLOCK_GROUPS][PACK_PANEL];
@@ -64,9 +64,10 @@ LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chu
     }
 }
 
-/* The same with lower and upper halves of codes of 8 bits, or of a table's entries, in lines of their own. */
-LANES_INLINE void unpack_halved(const kind f, block *b, int first, const tile_chunk *c) {
-    const __m256i low = _mm256_set1_epi8(15);
+/* The same for codes of 8 bits, or a table's entries, as two lines: their lower and upper halves, or their
+ * sizes and the signed codes. */
+LANES_INLINE void unpack_two_lines(const kind f, bool halved, block *b, int first, const tile_chunk *c) {
+    const __m256i low = _mm256_set1_epi8(15), flip = _mm256_set1_epi8((char)0x80);
     const __m256i table = _mm256_broadcastsi128_si256(
         _mm_loadu_si128((const void *)tile_table(f.table != PACK_TABLE_NONE ? f.table : PACK_TABLE_IQ4NL)));
     const uint8_t *codes = c->codes;
@@ -77,8 +78,10 @@ LANES_INLINE void unpack_halved(const kind f, block *b, int first, const tile_ch
             __m256i w = tile_half(codes, f.bits, i / 2, i % 2);
             if (f.table != PACK_TABLE_NONE)
                 w = _mm256_shuffle_epi8(table, w);
-            _mm256_store_si256((void *)to, _mm256_and_si256(w, low));
-            _mm256_store_si256((void *)(to + TILE_LINE), _mm256_and_si256(_mm256_srli_epi16(w, 4), low));
+            const __m256i code = _mm256_xor_si256(w, flip);
+            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w, 4), low);
+            _mm256_store_si256((void *)to, halved ? _mm256_and_si256(w, low) : _mm256_abs_epi8(code));
+            _mm256_store_si256((void *)(to + TILE_LINE), halved ? high : code);
         }
     }
 }
@@ -150,7 +153,7 @@ static void unpack_scales(block *b, int64_t first, const tile_chunk *c, const pa
 static void unpack(const block_job *j, int64_t c0, int64_t c1) {
     const view *w = j->job->a->w;
     const pack_format *f = &w->format, whole = block_format(f);
-    const bool halved = dot_halved(tile_kind(&whole));
+    const bool halved = dot_halved(tile_kind(&whole)), two_lines = dot_two_lines(tile_kind(&whole));
     const void *panel = (const uint8_t *)w->data + j->panel * j->job->panel_bytes;
     for (int64_t i = c0; i < c1; i++) {
         uint8_t parts[TILE_CHUNK_K * PACK_PANEL];
@@ -158,7 +161,7 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         const int first = (int)(i - c0) * TILE_CHUNK;
 #define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
 #define UNPACK_8(bits, table)                                                                                \
-    halved ? unpack_halved((kind){bits, table, 0}, j->b, first, &c) : UNPACK(bits, table)
+    two_lines ? unpack_two_lines((kind){bits, table, 0}, halved, j->b, first, &c) : UNPACK(bits, table)
         switch (f->table == PACK_TABLE_NONE || f->table == PACK_TABLE_BOOK ? f->bits : -f->table) {
         case 2: UNPACK(2, PACK_TABLE_NONE); break;
         case 3: UNPACK(3, PACK_TABLE_NONE); break;
@@ -209,7 +212,7 @@ LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, cons
 LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_job *j, int64_t m) {
     const tile_job *job = j->job;
     const int per_tile = TILE_K / f.group, n_group = j->n_tile * per_tile;
-    const int step = f.group / 4 * TILE_LINE * (dot_halved(f) ? 2 : 1);
+    const int step = f.group / 4 * TILE_LINE * (dot_two_lines(f) ? 2 : 1);
     const bool made_signed = dot_signed(f) && !dot_halved(f);
     const int64_t bytes = job->x_bytes, g0 = j->tile0 * per_tile;
     const char *x = (const char *)job->a->q.data + m * bytes, *codes = x + j->tile0 * TILE_K;
@@ -294,12 +297,15 @@ typedef void (*multiply_fn)(const block_job *j, int64_t m);
 
 #define DEFINE_SHORT(name, nt, bits, table, asym, group)                                                     \
     static void name##_##nt(const block_job *j, int64_t m) {                                                 \
-        multiply_short((kind){bits, PACK_TABLE_##table, group}, asym, nt, j, m);                             \
+        const kind f = {bits, PACK_TABLE_##table, group};                                                    \
+        if (nt <= dot_short_rows(f)) /* else never called */                                                 \
+            multiply_short(f, asym, nt, j, m);                                                               \
     }
 #define DEFINE_SHORTS(name, bits, table, asym, group)                                                        \
     DEFINE_SHORT(name, 1, bits, table, asym, group)                                                          \
     DEFINE_SHORT(name, 2, bits, table, asym, group)                                                          \
-    DEFINE_SHORT(name, 3, bits, table, asym, group)
+    DEFINE_SHORT(name, 3, bits, table, asym, group)                                                          \
+    DEFINE_SHORT(name, 4, bits, table, asym, group)
 #define DEFINE_LONG(nt, name, bits)                                                                          \
     static void name##_##nt(const block_job *j, int64_t m) {                                                 \
         multiply_long((kind){bits, PACK_TABLE_NONE, TILE_K}, nt, j, m);                                      \
@@ -309,7 +315,7 @@ DOT_SHORT_KINDS(DEFINE_SHORTS)
 DOT_LONG_KINDS(DEFINE_LONGS)
 
 #define ROW_SHORT(name, bits, table, asym, group)                                                            \
-    {{bits, PACK_TABLE_##table, group}, asym, {name##_1, name##_2, name##_3}},
+    {{bits, PACK_TABLE_##table, group}, asym, {name##_1, name##_2, name##_3, name##_4}},
 #define NAME_LONG(nt, name, bits) name##_##nt,
 #define ROW_LONG(name, bits)      {{bits, PACK_TABLE_NONE, TILE_K}, -1, {DOT_EACH_ROWS(NAME_LONG, name, bits)}},
 typedef struct blocked_kernel {

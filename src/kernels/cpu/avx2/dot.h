@@ -3,9 +3,16 @@
  *
  * Pairs are summed in 16 bits for as many quads as cannot overflow: with codes up to c, 2 * c * 127 times the
  * number of quads stays below 2^15 (8 quads at 4 bits, 4 at 5, 2 at 6). Codes of 8 bits do not fit even once:
- * they are made signed (the zero point is gone then) and their sign moves to the activation. */
+ * they are made signed (the zero point is gone then) and their sign moves to the activation.
+ *
+ * DOT_SIGNS, defined as 1 before, makes blocks (blocked.h) of codes of 8 bits, and of nothing else, with
+ * moved signs instead of codes cut in two. */
 #ifndef NIB_KERNELS_AVX2_DOT_H
 #define NIB_KERNELS_AVX2_DOT_H
+
+#ifndef DOT_SIGNS
+#define DOT_SIGNS 0
+#endif
 
 #include "kernels/cpu/avx2/tile.h"
 
@@ -28,11 +35,14 @@ LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
         return asym ? 7 : 32;
     return asym ? 32 : f.table == PACK_TABLE_MXFP4 ? 4 : f.bits - 1;
 }
-/* Whether a block has codes of 8 bits as two lines, of their lower and their upper 4 bits (blocked.h): 16
- * bits sum 8 quads of each, so nothing has a sign that must be moved, and few sums are widened. In longer
- * groups codes stay as they are. */
-LANES_INLINE bool dot_halved(const kind f) {
+/* Whether a block has codes of 8 bits as two lines (blocked.h). In longer groups codes stay as they are. */
+LANES_INLINE bool dot_two_lines(const kind f) {
     return dot_signed(f) && f.group < TILE_K;
+}
+/* Whether these are the lower and the upper 4 bits: 16 bits sum 8 quads of each, so nothing has a sign that
+ * must be moved, and few sums are widened. Otherwise they are the codes' sizes and the signed codes. */
+LANES_INLINE bool dot_halved(const kind f) {
+    return dot_two_lines(f) && !DOT_SIGNS;
 }
 /* Table entries as they are multiplied: signed, or + 16 where that fits in few bits. */
 LANES_INLINE __m256i dot_table(const kind f) {
@@ -93,6 +103,27 @@ LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int step, int b
     }
 }
 
+/* acc += a group of codes of 8 bits that is unpacked to sizes and signed codes. */
+LANES_INLINE void dot_signs(const uint8_t *lines, int quads, int nt, const char *x, int64_t x_bytes,
+                            __m256i acc[DOT_ROWS][2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    LANES_UNROLL
+    for (int q = 0; q < quads; q++) {
+        const __m256i *at = (const void *)(lines + 2 * q * TILE_LINE);
+        const __m256i size[2] = {_mm256_load_si256(at), _mm256_load_si256(at + 1)};
+        LANES_UNROLL
+        for (int t = 0; t < nt; t++) {
+            const __m256i xs = broadcast_int(x + t * x_bytes + 4 * q);
+            LANES_UNROLL
+            for (int h = 0; h < 2; h++) {
+                const __m256i moved = _mm256_sign_epi8(xs, _mm256_load_si256(at + 2 + h));
+                const __m256i sum = _mm256_madd_epi16(_mm256_maddubs_epi16(size[h], moved), ones);
+                acc[t][h] = dot_opaque(_mm256_add_epi32(acc[t][h], sum));
+            }
+        }
+    }
+}
+
 /* Both halves beside each other, if there are registers for that. */
 LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
                             int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
@@ -101,6 +132,8 @@ LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int n
         dot_halves(half, lines + TILE_LINE, 2, 16, quads, nt, x, x_bytes, 0, 2, acc);
         __asm__("" : : : "memory"); /* no activation in a register that the lower halves need */
         dot_halves(half, lines, 2, 1, quads, nt, x, x_bytes, 0, 2, acc);
+    } else if (dot_two_lines(f)) {
+        dot_signs(lines, quads, nt, x, x_bytes, acc);
     } else if (nt <= 2 || dot_run(f) >= quads) {
         dot_halves(f, lines, 1, 1, quads, nt, x, x_bytes, 0, 2, acc);
     } else {
@@ -282,7 +315,15 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
 /* Rows that dot_lines takes at once, and what its kernels are compiled for: name, bits. */
 enum { DOT_BLOCK_ROWS = 4 };
 #define DOT_EACH_ROWS(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
-#define DOT_LONG_KINDS(X)     X(b4, 4) X(b5, 5) X(b6, 6) X(b7, 7) X(b8, 8)
+#if DOT_SIGNS
+#define DOT_LONG_KINDS(X)
+#define DOT_SHORT_KINDS(X)                                                                                   \
+    X(s8g16, 8, NONE, 0, 16)                                                                                 \
+    X(a8g16, 8, NONE, 1, 16)                                                                                 \
+    X(s8g32, 8, NONE, 0, 32)                                                                                 \
+    X(a8g32, 8, NONE, 1, 32)
+#else
+#define DOT_LONG_KINDS(X) X(b4, 4) X(b5, 5) X(b6, 6) X(b7, 7) X(b8, 8)
 /* The same for groups of 16 and 32: name, bits, table, asym, group. */
 #define DOT_SHORT_KINDS(X)                                                                                   \
     X(s4g16, 4, NONE, 0, 16)                                                                                 \
@@ -300,14 +341,15 @@ enum { DOT_BLOCK_ROWS = 4 };
     X(a5g32, 5, NONE, 1, 32)                                                                                 \
     X(a7g32, 7, NONE, 1, 32)                                                                                 \
     X(a8g32, 8, NONE, 1, 32)
+#endif
 /* From an 8-bit number to the byte that is multiplied. */
 #define DOT_FLIP 0
 
 /* How many rows a block's kernel for groups of 16 and 32 takes at once so that all its sums stay in
- * registers.
+ * registers. With moved signs the floats are in memory, touched once a group.
  */
 LANES_INLINE int dot_short_rows(const kind f) {
-    return dot_halved(f) || dot_run(f) * 4 >= f.group ? 3 : 2;
+    return DOT_SIGNS ? DOT_ROWS : dot_halved(f) || dot_run(f) * 4 >= f.group ? 3 : 2;
 }
 
 /* Half of `step` quads from quad q0 on with nt rows: sums in 16 bits, then added in 32. */

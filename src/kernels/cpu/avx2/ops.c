@@ -10,7 +10,8 @@ static void install(kernel_table *t) {
     t->act_quantize = avx2_act_quantize;
 }
 
-static const strategy *const strategies[] = {&avx2_direct, &avx2_blocked, &avx2_split, &avx2_bitwise, NULL};
+static const strategy *const strategies[] = {&avx2_direct, &avx2_signs,   &avx2_blocked,
+                                             &avx2_split,  &avx2_bitwise, NULL};
 
 const kernel_isa kernels_avx2 = {.name = "avx2",
                                  .rank = 10,

@@ -10,6 +10,11 @@ LANES_INLINE bool dot_signed(const kind f) {
     (void)f;
     return false;
 }
+/* Nor does a block have them as two lines. */
+LANES_INLINE bool dot_two_lines(const kind f) {
+    (void)f;
+    return false;
+}
 /* Nor are they cut in two. */
 LANES_INLINE bool dot_halved(const kind f) {
     (void)f;
