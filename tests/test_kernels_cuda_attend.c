@@ -61,6 +61,15 @@ static const float *plain_get(const attend_case *c, const plain_cache *p, int is
     return (coded ? p->codes : p->halves)[is_value] + (n * c->n_kv + head) * c->d;
 }
 
+/* ALiBi's slope of a head, times 0.5 (gpu_attend.c). */
+static double slope_of(const attend_case *c, int64_t head) {
+    int64_t n = 1;
+    while (2 * n <= c->n_head)
+        n *= 2;
+    const double step = head < n ? (double)(head + 1) : (double)(2 * (head - n) + 1) / 2;
+    return c->alibi > 0 ? 0.5 * exp2(-(double)c->alibi * step / (double)n) : 0;
+}
+
 /* Of one head in doubles. */
 static void expect(const attend_case *c, const plain_cache *p, const float *q, int64_t head, int at,
                    double *out) {
@@ -76,6 +85,7 @@ static void expect(const attend_case *c, const plain_cache *p, const float *q, i
         score[n] *= scale;
         if (c->softcap > 0)
             score[n] = (double)c->softcap * tanh(score[n] / (double)c->softcap);
+        score[n] += slope_of(c, head) * (n - at);
         largest = fmax(largest, score[n]);
     }
     memset(out, 0, (size_t)c->d * sizeof *out);
@@ -141,12 +151,14 @@ static void check_attention(attend_case c, const int *lengths) {
 }
 
 static void check_all(int code_bits) {
-    check_attention((attend_case){32, 8, 128, 128, 0, ROPE_HALF, 0, code_bits}, (const int[]){300, 66});
-    check_attention((attend_case){9, 3, 64, 64, 0, ROPE_INTERLEAVED, 0, code_bits}, (const int[]){130, 1});
-    check_attention((attend_case){8, 1, 256, 256, 70, ROPE_HALF, 0, code_bits}, (const int[]){200, 64});
-    check_attention((attend_case){4, 4, 80, 20, 0, ROPE_HALF, 30, code_bits}, (const int[]){70, 65});
-    check_attention((attend_case){12, 2, 96, 0, 33, ROPE_HALF, 0, code_bits}, (const int[]){140, 129});
-    check_attention((attend_case){20, 2, 64, 64, 0, ROPE_HALF, 0, code_bits}, (const int[]){700, 400});
+    check_attention((attend_case){32, 8, 128, 128, 0, ROPE_HALF, 0, code_bits, 0}, (const int[]){300, 66});
+    check_attention((attend_case){9, 3, 64, 64, 0, ROPE_INTERLEAVED, 0, code_bits, 0}, (const int[]){130, 1});
+    check_attention((attend_case){8, 1, 256, 256, 70, ROPE_HALF, 0, code_bits, 0}, (const int[]){200, 64});
+    check_attention((attend_case){4, 4, 80, 20, 0, ROPE_HALF, 30, code_bits, 0}, (const int[]){70, 65});
+    check_attention((attend_case){12, 2, 96, 0, 33, ROPE_HALF, 0, code_bits, 0}, (const int[]){140, 129});
+    check_attention((attend_case){20, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0}, (const int[]){700, 400});
+    check_attention((attend_case){12, 3, 64, 0, 0, ROPE_HALF, 0, code_bits, 8}, (const int[]){330, 65});
+    check_attention((attend_case){4, 4, 16, 0, 50, ROPE_HALF, 20, code_bits, 4}, (const int[]){140, 70});
 }
 static void test_attend(void **state) {
     (void)state;
@@ -162,7 +174,7 @@ static void test_codes(void **state) {
  * one row after the other gives, bit by bit. */
 static void check_store(int code_bits) {
     enum { ROWS = 16, PAGES = 5, ALL = PAGES * CUDA_PAGE };
-    const attend_case c = {4, 2, 64, 64, 0, ROPE_HALF, 0, code_bits};
+    const attend_case c = {4, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0};
     gpu_attention g[2] = {gpu_attention_open(&c, ALL, false, PAGES),
                           gpu_attention_open(&c, ALL, false, PAGES)};
     const size_t bytes = sizeof(float) * (size_t)(ALL * g[0].nq);

@@ -183,6 +183,8 @@ static void attend_row(const cuda_attend *a, int64_t row, bool by_rows) {
                               .window = a->window,
                               .scale = a->scale,
                               .softcap = a->softcap,
+                              .alibi_max_bias = a->alibi_max_bias,
+                              .alibi_scale = a->alibi_scale,
                               .scratch = scratch};
     kernels_table_for("ref")->attend(&args, 0, a->n_head, 0, 1);
     reference_close(&r);

@@ -77,6 +77,8 @@ gpu_attention gpu_attention_open(const attend_case *c, int64_t n_row, bool apart
     a->window = c->window;
     a->scale = 1.0f / sqrtf((float)c->d);
     a->softcap = c->softcap;
+    a->alibi_max_bias = c->alibi;
+    a->alibi_scale = c->alibi > 0 ? 0.5f : 0;
     a->scratch = filled(0, scratch);
     return g;
 }

@@ -9,6 +9,7 @@ typedef struct attend_case {
     rope_style style;
     float softcap;
     int code_bits;
+    float alibi; /* its largest bias; 0: there is none */
 } attend_case;
 
 /* Rows of one sequence, at the positions 0.., or each of a sequence of its own. Caches are full of NaNs:

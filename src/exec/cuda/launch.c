@@ -392,6 +392,8 @@ static nib_status attend(const walk *w, const step *s, nib_error *err) {
     a.window = o->u.attn.window;
     a.scale = o->u.attn.scale;
     a.softcap = o->u.attn.softcap;
+    a.alibi_max_bias = o->u.attn.alibi_max_bias;
+    a.alibi_scale = o->u.attn.alibi_scale;
     a.scratch = c->attend_scratch;
     a.leaves = leaves(w, s);
     c->coded_whole = false;

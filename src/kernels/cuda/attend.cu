@@ -305,6 +305,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_one(const __grid_con
                               row,
                               (int)threadIdx.x % 32 / 4,
                               (int)threadIdx.x % 4};
+    if (j.a.alibi_max_bias > 0 && threadIdx.x < HEADS) /* seen by all behind the barrier of the queries */
+        shared.slope[threadIdx.x] = alibi_slope(j.a, w.head0 + (int)threadIdx.x);
     for (int span = blockIdx.y; span < w.range.n_span; span += gridDim.y) {
         if (span >= (int)gridDim.y)
             __syncthreads(); /* all have read what the span before left */

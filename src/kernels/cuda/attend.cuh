@@ -29,6 +29,16 @@ __device__ __forceinline__ float2 key_pair(const cuda_attend &a, int row, int po
     return i < (a.cos_sin ? (int)a.n_rot / 2 : 0) ? pair_rotate(x, pair_table(a, row, position, i)) : x;
 }
 
+/* ALiBi's slope of a head, as the processor has it (kernels/lanes/attend.h); 0: there is none. */
+__device__ __forceinline__ float alibi_slope(const cuda_attend &a, int head) {
+    if (!(a.alibi_max_bias > 0))
+        return 0.0f;
+    const int n = 1 << (31 - __clz((int)a.n_head)); /* the largest power of two among its heads' numbers */
+    const float scale = a.alibi_scale != 0 ? a.alibi_scale : 1.0f;
+    const float steps = head < n ? (float)(head + 1) : (float)(2 * (head - n) + 1) * 0.5f;
+    return __fmul_rn(scale, exp2f(-a.alibi_max_bias * steps / (float)n));
+}
+
 __device__ __forceinline__ uint32_t as_halves(float a, float b) {
     const __half2 h = __floats2half2_rn(a, b);
     return *(const uint32_t *)&h;

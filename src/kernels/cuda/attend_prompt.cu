@@ -238,6 +238,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
     __syncthreads();
     warp_queries<D> q;
     q.begin(queries + (in + lane % 16) * LINE + lane / 16 * 8);
+    const float slope = alibi_slope(a, r.head);
     float out[D / 2], old[2];
     row_sums f = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
 #pragma unroll
@@ -252,7 +253,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
         __syncthreads();
         float score[32];
         page_score<D>(q, keys + slot, score);
-        page_weigh(a, page, r.position0 + in, score, &f, old);
+        page_weigh(a, page, r.position0 + in, slope, score, &f, old);
 #pragma unroll
         for (int i = 0; i < D / 2; i++)
             out[i] = __fmul_rn(out[i], old[i % 4 / 2]);

@@ -62,18 +62,24 @@ struct row_sums {
 };
 
 /* A page's scores become its weights: score[4 i + c] is of position 8 i + 2 t + c % 2 of the page and of row
- * c / 2. `first`: the position of the warp's first row. What was summed before is worth `old` times as much.
- */
-__device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int first, float (&score)[32],
-                                           row_sums *f, float (&old)[2]) {
+ * c / 2. `first`: the position of the warp's first row. slope: alibi_slope. What was summed before is worth
+ * `old` times as much. */
+__device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int first, float slope,
+                                           float (&score)[32], row_sums *f, float (&old)[2]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, base = page * CUDA_PAGE + 2 * t;
-    const float scale = a.softcap > 0 ? LOG2_E : __fmul_rn(a.scale, LOG2_E);
+    const float scale = a.softcap > 0 || a.alibi_max_bias > 0 ? LOG2_E : __fmul_rn(a.scale, LOG2_E);
     const bool cut = page * CUDA_PAGE + CUDA_PAGE - 1 > first ||
                      (a.window > 0 && page * CUDA_PAGE + a.window <= first + 15);
     if (a.softcap > 0)
 #pragma unroll
         for (int i = 0; i < 32; i++)
             score[i] = a.softcap * tanhf(score[i] * a.scale / a.softcap);
+    if (a.alibi_max_bias > 0)
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int behind = base + i / 4 * 8 + i % 2 - (first + g + i % 4 / 2 * 8);
+            score[i] = __fmaf_rn((float)behind, slope, a.softcap > 0 ? score[i] : score[i] * a.scale);
+        }
     if (cut)
 #pragma unroll
         for (int i = 0; i < 32; i++) {

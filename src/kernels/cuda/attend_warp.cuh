@@ -52,6 +52,7 @@ template <int D> struct attend_shared {
     __align__(16) __half fresh[2][D];
     float max_of[HEADS][WARPS], sum_of[HEADS][WARPS]; /* then the warps' weights */
     float most[HEADS], sum[HEADS], inverse[HEADS] /* of the sum */;
+    float slope[HEADS]; /* ALiBi's; set where there is one */
     bool is_last;
 };
 
@@ -112,6 +113,8 @@ template <int D> __device__ __forceinline__ float score_of(const attend_work<D> 
     x = __fmul_rn(x, a.scale);
     if (a.softcap > 0)
         x = a.softcap * tanhf(x / a.softcap);
+    if (a.alibi_max_bias > 0)
+        x = __fmaf_rn((float)(position - w.range.position), w.shared.slope[w.g], x);
     return position >= w.range.low && position <= w.range.position ? __fmul_rn(x, LOG2_E) : -INFINITY;
 }
 

@@ -141,6 +141,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
                                             const uint32_t (&q)[D / 16][4], uint32_t room, uint64_t *full,
                                             uint64_t *empty) {
     const int warp = threadIdx.x % GROUP_THREADS / 32, position = t.position0 + warp * 16;
+    const float slope = alibi_slope(a, t.head);
     float score[32], out[D / 2], old[2];
     uint32_t p[4][4];
     row_sums f = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
@@ -162,7 +163,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
         scores_add<D>(score, q, now);
         wgmma_wait<0>();
         wgmma_read(score);
-        page_weigh(a, t.first, position, score, &f, old);
+        page_weigh(a, t.first, position, slope, score, &f, old);
         weights_pack(score, p);
         for (int page = t.first; page < t.last; page++) {
             const uint32_t next = there(page + 1);
@@ -170,7 +171,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
             values_add<D>(out, p, now);
             wgmma_wait<1>();
             wgmma_read(score);
-            page_weigh(a, page + 1, position, score, &f, old);
+            page_weigh(a, page + 1, position, slope, score, &f, old);
             if (f.sum[0] + f.sum[1] < 0) /* never: but so the wait comes behind the weights */
                 asm volatile("nanosleep.u32 32;");
             wgmma_wait<0>();

@@ -12,8 +12,9 @@
  * than the one that attends to it, unless `attend` wrote it itself. The first launch of a graph waits.
  *
  * Matrices are `view`s whose data is in the G-tile order (quant/gtile.h), 64-byte aligned; `gtile` makes it
- * from the Q-tile and undoes it. File formats with a table (IQ4_NL, IQ4_XS, MXFP4), the planes packing and
- * float rows are refused by `linear` with CUDA_UNSUPPORTED; `embed` takes float rows.
+ * from the Q-tile and undoes it. Matrices of floats (PACK_ROWS) lie row by row, as on the host. The planes
+ * packing, outliers of weights (pack_format.sparse) and integer zeros (PACK_SCALE_ZERO) are refused by
+ * `linear` with CUDA_UNSUPPORTED; `embed` has no tables either.
  *
  * Answers: integer parts are those of kernels/cpu/ref. Floats are summed in one order that depends on the
  * format and k alone: a row has the same bits alone and among others, and in every run; only `wide` and
@@ -61,7 +62,9 @@ typedef struct cuda_codes {
 typedef struct cuda_strategy cuda_strategy;
 
 /* y = x . w^T for 1..CUDA_MAX_ROWS rows, with activations of 8 bits quantized per group as
- * act_format_for(w, 8) says. */
+ * act_format_for(w, 8) says. With matrices of floats activations are floats, whatever act_bits and two say,
+ * and nothing is taken or left: sums differ from exact ones by less than 2e-6 of the magnitudes that are
+ * summed (linear_float.cu). */
 typedef struct cuda_linear {
     const cuda_strategy *by; /* the strategy; NULL, or one that cannot compute it: the rule decides. The bits
                                 are the same */
@@ -80,7 +83,8 @@ typedef struct cuda_linear {
     const float *bias[3]; /* [w[i].n] or NULL */
     float *y[3];          /* [n_row, ldy[i]] */
     int64_t ldy[3];
-    void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row and !two */
+    void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row of integers
+                      and !two */
     const void *codes; /* what the launch before left of x, for this norm and these groups; NULL: the row is
                           all that there is. The bits are the same. Only one row and weights in groups of 32,
                           or of up to 7 bits in groups of 64 or 128, make use of it. */
@@ -128,6 +132,8 @@ typedef struct cuda_attend {
     int64_t n_rot;
     int64_t window; /* 0: all */
     float scale, softcap;
+    float alibi_max_bias; /* 0: no ALiBi */
+    float alibi_scale;    /* multiplies the slopes; 0 counts as 1 (attend_args, kernels/kernels.h) */
     void *scratch; /* attend_scratch() bytes, zeroed once before the first use; smaller launches may use it */
     cuda_codes leaves; /* of out; d_head a multiple of 32 */
 } cuda_attend;
@@ -273,7 +279,8 @@ typedef struct cuda_kernels {
     size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
     int (*linear)(const cuda_linear *a, cuda_stream s);
     bool (*leaves_whole)(const cuda_linear *a); /* `linear` leaves codes of groups of 64 or 128 */
-    /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says. Leaves
+    /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says; with
+     * matrices of floats as `linear` does. Leaves
      * and takes no codes; scratch is wide_scratch() bytes, with the largest k. A row's bits depend on neither
      * the number nor the place of the others, but are not those of `linear`. */
     bool (*has_wide)(void);                           /* this device has it, and `attend_prompt` */
