@@ -115,10 +115,11 @@ static void compare_wide(const char *path, nib_engine_options o, const plan *p, 
 
 static void formats(void **state) {
     (void)state;
-    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0};
-    for (int t = 0; t < 4; t++) {
-        static const int rows[] = {1, 7, 16, 13};
-        static const char *const names[] = {"Q4_0", "Q4_1", "Q5_0", "Q8_0"};
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0,
+                                    TYPE_F16,  TYPE_BF16, TYPE_F32};
+    for (int t = 0; t < 7; t++) {
+        static const int rows[] = {1, 7, 16, 13, 1, 9, 20};
+        static const char *const names[] = {"Q4_0", "Q4_1", "Q5_0", "Q8_0", "F16", "BF16", "F32"};
         tiny_shape shape = small;
         nib_engine_options o = engine_usual();
         shape.type = types[t];
@@ -126,6 +127,22 @@ static void formats(void **state) {
         o.n_batch = rows[t];
         assert_true(compare(tiny_model("formats.gguf", &shape), o, NULL, N_TOKEN, names[t]));
         compare_wide(tiny_model("formats.gguf", &shape), o, NULL, N_TOKEN, names[t]);
+    }
+}
+
+/* Codes that stand for table entries. */
+static void tables(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C4, TYPE_C3};
+    for (int t = 0; t < 5; t++) {
+        tiny_shape shape = small;
+        nib_engine_options o = engine_usual();
+        shape.type = types[t];
+        shape.d_ff = 512;
+        o.n_batch = 1 + 6 * t;
+        const char *path = tiny_model("tables.gguf", &shape), *name = type_get(types[t])->name;
+        assert_true(compare(path, o, NULL, N_TOKEN, name));
+        compare_wide(path, o, NULL, N_TOKEN, name);
     }
 }
 
@@ -186,6 +203,9 @@ static void compare_arch(void *user, const char *path, const char *name) {
     *(int *)user += compare(path, o, &h.p, 24, "u8g32");
     o.n_ctx = 80;
     compare_wide(path, o, &h.p, 70, "u8g32");
+    o.n_ctx = 32;
+    if (compare(path, o, NULL, 24, "floats"))
+        compare_wide(path, o, NULL, 24, "floats");
 }
 
 static void architectures(void **state) {
@@ -374,10 +394,15 @@ static void without_a_device(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest none[] = {cmocka_unit_test(without_a_device)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats),        cmocka_unit_test(embeddings),
-        cmocka_unit_test(plans),          cmocka_unit_test(greedy_tokens),
-        cmocka_unit_test(changed_logits), cmocka_unit_test(rows_alone_and_together),
-        cmocka_unit_test(in_company),     cmocka_unit_test(in_place),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(embeddings),
+        cmocka_unit_test(plans),
+        cmocka_unit_test(greedy_tokens),
+        cmocka_unit_test(changed_logits),
+        cmocka_unit_test(rows_alone_and_together),
+        cmocka_unit_test(in_company),
+        cmocka_unit_test(in_place),
         cmocka_unit_test(architectures),
     };
     const cuda_kernels *kernels;

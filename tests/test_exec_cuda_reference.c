@@ -93,7 +93,7 @@ typedef struct archs {
     char known[8192]; /* names of those that are the same */
 } archs;
 
-/* In whole numbers, since float matrices are refused. */
+/* In whole numbers, and in floats as the files have them. */
 static void compare_arch(void *user, const char *path, const char *name) {
     static const char *const recipes[] = {"u8g32"};
     archs *a = user;
@@ -105,6 +105,8 @@ static void compare_arch(void *user, const char *path, const char *name) {
         a->n_refused++;
         return;
     }
+    if (!SANITIZED && !same_as(path, &o, NULL, 24, true, PROMPT, "floats"))
+        fail_msg("%s: floats are refused", path);
     const size_t n = strlen(a->known);
     snprintf(a->known + n, sizeof a->known - n, "%s ", name);
     a->n_same++;
@@ -154,8 +156,9 @@ static void embeddings(void **state) {
 
 static void every_precision(void **state) {
     (void)state;
-    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0};
-    for (int t = 0; t < 4; t++) {
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q8_0,
+                                    TYPE_F16,  TYPE_BF16, TYPE_F32};
+    for (int t = 0; t < 7; t++) {
         tiny_shape shape = small;
         shape.type = types[t];
         shape.tied = t % 2;
@@ -168,6 +171,22 @@ static void every_precision(void **state) {
             o.n_logits = i < 2 ? 0 : 5;
             assert_true(same(path, &o, NULL, N_TOKEN, true, "a precision"));
         }
+    }
+}
+
+/* Codes that stand for table entries. */
+static void tables(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_IQ4_NL, TYPE_MXFP4, TYPE_C4, TYPE_C3, TYPE_IQ4_XS};
+    for (int t = 0; t < 5; t++) {
+        tiny_shape shape = small;
+        nib_engine_options o = engine_usual();
+        shape.type = types[t];
+        shape.d_model = types[t] == TYPE_IQ4_XS ? 256 : 64;
+        shape.d_ff = types[t] == TYPE_IQ4_XS ? 256 : 128;
+        o.n_batch = 20;
+        assert_true(same_as(tiny_model("tables.gguf", &shape), &o, NULL, 40, true, GENERATED, "tables"));
+        assert_true(same_as(tiny_model("tables.gguf", &shape), &o, NULL, 40, true, PROMPT, "tables"));
     }
 }
 
@@ -281,12 +300,12 @@ static void assert_refused(nib_status status, nib_status expected, const nib_err
 static void what_it_cannot_do_is_named(void **state) {
     (void)state;
     const char *path = tiny_model("refused.gguf", &small);
-    tiny_shape floats = small;
-    floats.type = TYPE_F16;
+    tiny_shape outliers = small;
+    outliers.type = TYPE_C4O45;
     nib_engine_options o = engine_usual();
     nib_error err = {0};
-    assert_refused(open_cuda(tiny_model("floats.gguf", &floats), o, MEMORY, &err), NIB_E_DEVICE, &err,
-                   "layer.0: the cuda back end cannot do linear q: its kernels have no f16");
+    assert_refused(open_cuda(tiny_model("outliers.gguf", &outliers), o, MEMORY, &err), NIB_E_DEVICE, &err,
+                   "layer.0: the cuda back end cannot do linear q: its kernels have no c4o45");
     o.activation = 4;
     assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_DEVICE, &err, "no activations of 4 bits");
     o = engine_usual();
@@ -519,6 +538,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embeddings),
         cmocka_unit_test(every_precision),
+        cmocka_unit_test(tables),
         cmocka_unit_test(keys_in_codes),
         cmocka_unit_test(other_formats),
         cmocka_unit_test(architectures),

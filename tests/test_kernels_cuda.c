@@ -64,13 +64,42 @@ static float *run_linear(const matrix *m, int n_w, const view *w, const float *x
     return host;
 }
 
-/* Exact products of the codes: y in double, and the sum of sizes that bounds its rounding. */
+/* y in double of what is multiplied, and the sum of sizes that bounds its rounding. a: the row, as: sizes. */
+static void multiply_exactly(const matrix *m, const double *a, const double *as, double *y, double *size) {
+    float *w = malloc((size_t)m->k * sizeof *w);
+    for (int64_t n = 0; n < m->n; n++) {
+        pack_read_row(&m->view, n, w);
+        y[n] = size[n] = 0;
+        for (int64_t i = 0; i < m->k; i++) {
+            y[n] += a[i] * (double)w[i];
+            size[n] += as[i] * fabs((double)w[i]);
+        }
+    }
+    free(w);
+}
+
+/* The row as it is, for matrices of floats. */
+static void reference_floats(const matrix *m, const float *x, double *y, double *size) {
+    double *a = calloc((size_t)m->k, sizeof *a), *as = calloc((size_t)m->k, sizeof *as);
+    for (int64_t i = 0; i < m->k; i++) {
+        a[i] = (double)x[i];
+        as[i] = fabs(a[i]);
+    }
+    multiply_exactly(m, a, as, y, size);
+    free(a), free(as);
+}
+
+/* Exact products of the codes. */
 static void reference(const matrix *m, const float *x, bool two, double *y, double *size) {
+    if (m->view.format.layout == PACK_ROWS) {
+        reference_floats(m, x, y, size);
+        return;
+    }
     const kernel_table *t = kernels_table_for("ref");
     const act_format f = act_format_for(&m->view.format, 8);
     const int64_t k = m->k, group = f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
     char *row = aligned_alloc(64, act_row_bytes(f, k));
-    float *left = malloc((size_t)k * sizeof(float)), *w = malloc((size_t)k * sizeof(float));
+    float *left = malloc((size_t)k * sizeof(float));
     double *a = calloc((size_t)k, sizeof(double)), *as = calloc((size_t)k, sizeof(double));
     memcpy(left, x, (size_t)k * sizeof(float));
     for (int turn = 0; turn < (two ? 2 : 1); turn++) {
@@ -83,15 +112,8 @@ static void reference(const matrix *m, const float *x, bool two, double *y, doub
             left[i] -= scale[i / group] * (float)(int8_t)row[i];
         }
     }
-    for (int64_t n = 0; n < m->n; n++) {
-        pack_read_row(&m->view, n, w);
-        y[n] = size[n] = 0;
-        for (int64_t i = 0; i < k; i++) {
-            y[n] += a[i] * (double)w[i];
-            size[n] += as[i] * fabs((double)w[i]);
-        }
-    }
-    free(row), free(left), free(w), free(a), free(as);
+    multiply_exactly(m, a, as, y, size);
+    free(row), free(left), free(a), free(as);
 }
 
 /* A wrong code or sum is one unit of the smallest scale: far above 2e-6 of the terms of the rows here, which
@@ -216,9 +238,39 @@ static void test_file_types(void **state) {
         }
 }
 
+/* Codes that stand for table entries, with all codes and scales of their types. */
+static void test_tables(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C4, TYPE_C3};
+    static const int64_t sizes[][2] = {{16, 256}, {37, 2304}, {300, 4352}};
+    for (size_t i = 0; i < 3 * sizeof types / sizeof *types; i++) {
+        matrix m = matrix_open(types[i / 3], sizes[i % 3][0], sizes[i % 3][1], MATRIX_RANDOM, 31 + i);
+        check_matrix(&m, type_get(types[i / 3])->name);
+    }
+    static const int64_t short_rows[][2] = {{17, 32}, {48, 96}, {15, 1056}};
+    for (size_t i = 0; i < 6; i++) {
+        matrix m = matrix_open(i % 2 ? TYPE_IQ4_NL : TYPE_MXFP4, short_rows[i / 2][0], short_rows[i / 2][1],
+                               MATRIX_RANDOM, 51 + i);
+        check_matrix(&m, i % 2 ? "iq4_nl" : "mxfp4");
+    }
+}
+
+/* Matrices of floats: rows of any length, of less than a chunk and than a warp's share, and so many outputs
+ * that units of 32 are used. */
+static void test_floats(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
+    static const int64_t sizes[][2] = {{1, 4},    {15, 36},    {17, 64},  {33, 100},
+                                       {40, 576}, {100, 4500}, {8500, 72}};
+    for (size_t i = 0; i < 7 * sizeof types / sizeof *types; i++) {
+        matrix m = matrix_open(types[i / 7], sizes[i % 7][0], sizes[i % 7][1], MATRIX_RANDOM, 71 + i);
+        check_counts(&m, type_get(types[i / 7])->name, (const int[]){2, 3, 8, 9, 16, 17, 33, 64, 0});
+    }
+}
+
 static void test_refused(void **state) {
     (void)state;
-    matrix m = matrix_open(TYPE_IQ4_NL, 16, 64, MATRIX_RANDOM, 1);
+    matrix m = matrix_open_planes(TYPE_Q4_0, 16, 64, MATRIX_RANDOM, 1);
     cuda_linear a = {.w = {m.view}, .n_w = 1, .n_row = 1};
     assert_int_equal(cuda->linear(&a, stream), CUDA_UNSUPPORTED);
     a.n_row = CUDA_MAX_ROWS + 1;
@@ -226,13 +278,14 @@ static void test_refused(void **state) {
     matrix_close(&m);
 }
 
-/* Gate and up of one launch against two plain ones; three matrices of one launch; a norm in front. counts: of
- * rows, up to 40; 0 ends. */
-static void check_together(int64_t n, int64_t k, const int *counts) {
+/* Gate and up of one launch against two plain ones; three matrices of one launch; a norm in front. type:
+ * TYPE_COUNT: u4g32. counts: of rows, up to 40; 0 ends. */
+static void check_together(type_id type, int64_t n, int64_t k, const int *counts) {
     matrix m[3];
     view w[3];
     for (int i = 0; i < 3; i++) {
-        m[i] = matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, (uint64_t)(20 + i));
+        m[i] = type == TYPE_COUNT ? matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, (uint64_t)(20 + i))
+                                  : matrix_open(type, n, k, MATRIX_RANDOM, (uint64_t)(20 + i));
         w[i] = matrix_there(&m[i]);
     }
     float *x = random_rows(40 * k, 6, 3), *norm = random_rows(k, 7, 2),
@@ -281,14 +334,17 @@ static void check_together(int64_t n, int64_t k, const int *counts) {
 
 static void test_together(void **state) {
     (void)state;
-    check_together(100, 1100, (const int[]){1, 3, 16, 20, 40, 0});
-    check_together(40, 9000, (const int[]){10, 0}); /* does not fit one block */
+    check_together(TYPE_COUNT, 100, 1100, (const int[]){1, 3, 16, 20, 40, 0});
+    check_together(TYPE_COUNT, 40, 9000, (const int[]){10, 0}); /* does not fit one block */
+    check_together(TYPE_IQ4_NL, 60, 1088, (const int[]){1, 3, 20, 0});
+    check_together(TYPE_F16, 100, 1100, (const int[]){1, 3, 16, 20, 40, 0});
+    check_together(TYPE_F16, 4600, 160, (const int[]){1, 9, 40, 0}); /* units of 32 */
+    check_together(TYPE_BF16, 40, 1100, (const int[]){1, 20, 0});
+    check_together(TYPE_F32, 40, 1100, (const int[]){1, 20, 0});
 }
 
 /* A NaN or an infinity poisons its own row. */
-static void test_poison(void **state) {
-    (void)state;
-    matrix m = matrix_open_uniform("u4g32", 40, 300, MATRIX_RANDOM, 9);
+static void check_poison(matrix m) {
     const view w = matrix_there(&m);
     float *x = random_rows(4 * 300, 8, 1);
     x[300 + 17] = NAN;
@@ -302,6 +358,35 @@ static void test_poison(void **state) {
     free(x), free(y), free(one);
     drop(w.data);
     matrix_close(&m);
+}
+static void test_poison(void **state) {
+    (void)state;
+    check_poison(matrix_open_uniform("u4g32", 40, 300, MATRIX_RANDOM, 9));
+    check_poison(matrix_open(TYPE_F16, 40, 300, MATRIX_RANDOM, 9));
+    check_poison(matrix_open(TYPE_BF16, 40, 300, MATRIX_RANDOM, 9));
+}
+
+/* Rows of any size have results of that size: what a power of two multiplies it multiplies in the sums. */
+static void test_sizes(void **state) {
+    (void)state;
+    enum { N = 40, K = 300, ROWS = 60 };
+    static const type_id types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
+    for (int t = 0; t < 3; t++) {
+        matrix m = matrix_open(types[t], N, K, MATRIX_RANDOM, 30);
+        const view w = matrix_there(&m);
+        float *x = random_rows(ROWS * K, 6, 3), *scaled = malloc(ROWS * K * sizeof *scaled);
+        float *is = run_linear(&m, 1, &w, x, K, NULL, NULL, (product){.n_row = ROWS}, NULL);
+        for (int i = 0; i < ROWS * K; i++)
+            scaled[i] = i < K ? 0 : ldexpf(x[i], i / K * 3 / 2 - 40);
+        float *found = run_linear(&m, 1, &w, scaled, K, NULL, NULL, (product){.n_row = ROWS}, NULL);
+        for (int i = 0; i < ROWS * N; i++)
+            if (found[i] != (i < N ? 0 : ldexpf(is[i], i / N * 3 / 2 - 40)))
+                fail_msg("row %d: %g instead of %g * 2^%d", i / N, (double)found[i], (double)is[i],
+                         i / N * 3 / 2 - 40);
+        drop(w.data);
+        matrix_close(&m);
+        free(x), free(scaled), free(is), free(found);
+    }
 }
 
 /* ---- the order of matrices ---- */
@@ -329,7 +414,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gtile),     cmocka_unit_test(test_uniform), cmocka_unit_test(test_file_types),
         cmocka_unit_test(test_many_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_together),
-        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_poison),    cmocka_unit_test(test_tables),  cmocka_unit_test(test_floats),
+        cmocka_unit_test(test_sizes),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

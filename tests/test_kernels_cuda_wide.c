@@ -113,6 +113,18 @@ static void every_format(void **state) {
     }
 }
 
+/* Tables and floats. */
+static void other_formats(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F16,    TYPE_BF16,  TYPE_F32, TYPE_IQ4_NL,
+                                    TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C3,  TYPE_C4};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int big = 0; big < 2; big++) {
+            matrix m = matrix_open(types[i], big ? 300 : 37, big ? 512 : 256, MATRIX_RANDOM, 41 + i);
+            check_each(&m, type_get(types[i])->name);
+        }
+}
+
 static void check_sums(const char *what, double found, double expected, double size) {
     if (!(fabs(found - expected) <= 6e-4 * size + 1e-6))
         fail_msg("%s: %g, expected %g +- %g", what, found, expected, 6e-4 * size);
@@ -260,10 +272,12 @@ static void check_attention(const attend_case *c) {
 static void prompts(void **state) {
     (void)state;
     static const attend_case all[] = {
-        {4, 2, 64, 32, 0, ROPE_HALF, 0, 0},   {6, 2, 128, 64, 0, ROPE_HALF, 0, 0},
-        {2, 1, 256, 128, 0, ROPE_HALF, 0, 0}, {2, 2, 80, 40, 0, ROPE_HALF, 0, 0},
-        {2, 1, 96, 0, 70, ROPE_HALF, 0, 0},   {4, 1, 128, 64, 100, ROPE_HALF, 20, 0},
-        {2, 1, 40, 20, 0, ROPE_HALF, 0, 0},   {2, 1, 64, 32, 1, ROPE_HALF, 0, 0}};
+        {4, 2, 64, 32, 0, ROPE_HALF, 0, 0, 0},   {6, 2, 128, 64, 0, ROPE_HALF, 0, 0, 0},
+        {2, 1, 256, 128, 0, ROPE_HALF, 0, 0, 0}, {2, 2, 80, 40, 0, ROPE_HALF, 0, 0, 0},
+        {2, 1, 96, 0, 70, ROPE_HALF, 0, 0, 0},   {4, 1, 128, 64, 100, ROPE_HALF, 20, 0, 0},
+        {2, 1, 40, 20, 0, ROPE_HALF, 0, 0, 0},   {2, 1, 64, 32, 1, ROPE_HALF, 0, 0, 0},
+        {6, 3, 64, 0, 0, ROPE_HALF, 0, 0, 8},    {3, 1, 128, 0, 90, ROPE_HALF, 0, 0, 8},
+        {4, 4, 16, 0, 0, ROPE_HALF, 20, 0, 4}};
     for (size_t i = 0; i < 3 * sizeof all / sizeof *all; i++) {
         attend_case c = all[i / 3];
         c.code_bits = i % 3 == 0 ? 0 : i % 3 == 1 ? 8 : 4;
@@ -272,9 +286,9 @@ static void prompts(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_format), cmocka_unit_test(sums),
-                                       cmocka_unit_test(many_outputs), cmocka_unit_test(sizes),
-                                       cmocka_unit_test(prompts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_format), cmocka_unit_test(other_formats),
+                                       cmocka_unit_test(sums),         cmocka_unit_test(many_outputs),
+                                       cmocka_unit_test(sizes),        cmocka_unit_test(prompts)};
     if (gpu_open(argc, argv) && cuda->has_wide())
         return cmocka_run_group_tests(tests, NULL, NULL);
     return gpu_missing();

@@ -15,7 +15,7 @@ struct model {
     int n_block;
     int64_t width[REG_COUNT];
     uint64_t n_param;
-    bool wide; /* no code books: pack_widen */
+    bool wide; /* no integer zeros: pack_widen */
 };
 
 enum { BLOCK_MAX_WEIGHT = 40 };

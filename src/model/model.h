@@ -77,8 +77,8 @@ typedef struct model model;
 /* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the
  * tensor or key with what was expected and found; an unknown architecture lists the known ones. */
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
-/* The same without the vocabulary (container_open_headers). wide: matrices with code books are to be held as
- * what these name (pack_widen). */
+/* The same without the vocabulary (container_open_headers). wide: matrices with integer zeros are to be
+ * held without them (pack_widen). */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
                               bool wide, model **out, nib_error *err);
 /* The same, of matrices too that the checkpoint packs in a form of its own (formats/packed.h): for those who

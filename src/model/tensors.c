@@ -150,7 +150,7 @@ static nib_status finish_matrix(binder *b, weight *w, const container_tensor *t,
     if (!pack_choose(t->type, k, &w->format))
         return nib_fail(err, NIB_E_MODEL, "tensor %s: %s cannot be computed with", t->name,
                         type_get(t->type)->name);
-    if (b->m->wide)
+    if (b->m->wide && w->format.scale == PACK_SCALE_ZERO)
         pack_widen(&w->format);
     if (!pack_bytes(&w->format, n, k, &w->bytes))
         return nib_fail(err, NIB_E_MODEL, "tensor %s: [%lld, %lld] is too large", t->name, (long long)n,

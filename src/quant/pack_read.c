@@ -1,22 +1,13 @@
 /* pack_read.c - packed matrices back to codes, scales and floats: the plain meaning of the layout. */
 #include "quant/tile.h"
+#include "quant/tile_table.h"
 
 #include "quant/blocks.h"
 
 #include <string.h>
 
-#define SHIFTED(v) (uint8_t)((v) + 128)
-static const uint8_t tables[4][16] = {
-    {0},
-    {SHIFTED(-127), SHIFTED(-104), SHIFTED(-83), SHIFTED(-65), SHIFTED(-49), SHIFTED(-35), SHIFTED(-22),
-     SHIFTED(-10), SHIFTED(1), SHIFTED(13), SHIFTED(25), SHIFTED(38), SHIFTED(53), SHIFTED(69), SHIFTED(89),
-     SHIFTED(113)},
-    {SHIFTED(0), SHIFTED(1), SHIFTED(2), SHIFTED(3), SHIFTED(4), SHIFTED(6), SHIFTED(8), SHIFTED(12),
-     SHIFTED(0), SHIFTED(-1), SHIFTED(-2), SHIFTED(-3), SHIFTED(-4), SHIFTED(-6), SHIFTED(-8), SHIFTED(-12)},
-};
-
 const uint8_t *tile_table(int table) {
-    return tables[table];
+    return TILE_TABLES[table];
 }
 
 void tile_read_scale(const pack_format *f, const void *scales, int g, int row, float *scale, float *min) {
@@ -49,7 +40,7 @@ float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r) 
 }
 
 void tile_read_row_codes(const pack_format *f, const void *tile, const uint8_t *book, int row, uint8_t *out) {
-    const uint8_t *part = tile, *look = book ? book + ((size_t)row << f->bits) : tables[f->table];
+    const uint8_t *part = tile, *look = book ? book + ((size_t)row << f->bits) : TILE_TABLES[f->table];
     uint32_t quads[TILE_K / 4] = {0}; /* of codes */
     int low = f->bits;
     for (const uint8_t *w = tile_parts(f); low > 0; w++) {

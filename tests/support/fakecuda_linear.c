@@ -37,7 +37,7 @@ static view as_qtile(const view *w) {
     pack_bytes(&w->format, w->n, w->k, &bytes);
     uint8_t *copy = aligned_alloc(64, bytes);
     memcpy(copy, real(w->data), bytes);
-    for (int64_t n = 0; n < w->n; n += PACK_PANEL) {
+    for (int64_t n = 0; w->format.layout == PACK_TILE && n < w->n; n += PACK_PANEL) {
         uint8_t *panel = copy + n / PACK_PANEL * tile_panel_bytes(&w->format, w->k);
         gtile_to_qtile(&w->format, w->k, panel, panel);
     }
@@ -63,8 +63,18 @@ static void multiply(const kernel_table *t, const view *v, act_format f, const r
     linear_run(t, &a, 0, v->n);
 }
 
+/* Floats with floats. */
+static void product_rows(const view *v, const row_memory *r, const float *bias, float *y) {
+    const linear_args a = {.w = v, .x = r->x, .ldx = v->k, .bias = bias, .y = y, .ldy = v->n, .n_row = 1};
+    kernels_table_for("ref")->linear_rows(&a, 0, v->n);
+}
+
 static void product(const view *v, const row_memory *r, int bits, bool two, const float *bias, float *y) {
     const kernel_table *t = kernels_table_for("ref");
+    if (v->format.layout == PACK_ROWS) {
+        product_rows(v, r, bias, y);
+        return;
+    }
     const act_format f = act_format_for(&v->format, bits);
     outlier outliers[ACT_OUTLIERS];
     const int n = two ? 0 : act_extract_outliers(t, bits, r->x, v->k, r->remaining, outliers);
@@ -150,6 +160,8 @@ static int multiply_rows(const cuda_linear *a, float factor) {
         return fake_misuse("a product may read a matrix that is still put in order");
     if (!a->scratch)
         return fake_misuse("a product has no scratch");
+    if (a->w[0].format.layout == PACK_ROWS && (a->codes || a->leaves.data))
+        return fake_misuse("a product with floats takes or leaves codes");
     if (a->codes && (a->two || a->n_row > 1 || !is_grouped(a->w[0].format.group) || !is_left(a)))
         return fake_misuse("a product takes the codes of another row");
     if (a->leaves.data && (!is_grouped(a->leaves.group) || (a->n_w > 1 && !a->gated) || a->w[0].n % 32 ||

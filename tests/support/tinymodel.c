@@ -74,9 +74,22 @@ static void set(gguf_writer *w, const char *key, int64_t value) {
     assert_int_equal(gguf_writer_set_int(w, key, GGUF_U32, value, NULL), NIB_OK);
 }
 
+/* Of types that nothing is rounded to: random blocks. */
+static void write_blocks(gguf_writer *w, const tensor *t, uint64_t *seed) {
+    matrix m = matrix_open(t->type, t->n, t->k, MATRIX_RANDOM, random_next(seed));
+    for (int64_t r = 0; r < t->n; r++)
+        assert_int_equal(gguf_writer_data(w, m.raw + (size_t)r * m.raw_row_bytes, m.raw_row_bytes, NULL),
+                         NIB_OK);
+    matrix_close(&m);
+}
+
 static void write_data(gguf_writer *w, const tensor *t, uint64_t *seed) {
     uint64_t bytes = 0;
     int64_t rows = t->n ? t->n : 1;
+    if (!type_get(t->type)->quantize) {
+        write_blocks(w, t, seed);
+        return;
+    }
     assert_true(type_row_bytes(t->type, t->k, &bytes));
     float *row = mem_array((size_t)t->k, sizeof *row);
     void *out = mem_alloc(bytes);

@@ -42,13 +42,13 @@ static nib_status check_format(const builder *b, const op *o) {
     const pack_format *f = &w->format;
     char name[PACK_NAME], why[96 + PACK_NAME];
     const bool halves = f->group == 16;
-    if (f->layout == PACK_TILE && f->table == PACK_TABLE_NONE && f->packing == PACK_PARTS && !f->sparse &&
-        f->bits >= 2 && f->bits <= 8 && w->k <= MAX_PACK_ROW &&
-        (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
+    if (f->layout == PACK_ROWS)
+        return NIB_OK;
+    if (f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO && !f->sparse && f->bits >= 2 &&
+        f->bits <= 8 && w->k <= MAX_PACK_ROW && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
         return NIB_OK;
     pack_name(f, name);
-    snprintf(why, sizeof why, "its kernels have no %s%s", name,
-             f->layout == PACK_TILE ? "" : "; a plan can round floats to integers");
+    snprintf(why, sizeof why, "its kernels have no %s", name);
     return refuse(b, o, why);
 }
 
@@ -144,8 +144,6 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     s->n = s->rope ? 3 : 1;
     o = &b->ops[i + s->n - 1];
     s->out = o->out;
-    if (o->u.attn.alibi_max_bias != 0)
-        return refuse(b, o, "it has no ALiBi");
     if (o->u.attn.d_head % 8 || o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
         return refuse(b, o, "heads must be as wide as a multiple of 8, up to 256");
     return NIB_OK;
@@ -217,9 +215,11 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
 
 /* ---- rows as codes ---- */
 
-/* Whether the step can leave its row, 32 outputs at a time. */
+/* Whether the step can leave its row, 32 outputs at a time. Products with floats leave none. */
 static bool can_leave(const block *of, const step *s) {
     const op *first = &of->program.ops[s->first];
+    if (s->kind == STEP_LINEAR && of->weights[first->w].format.layout == PACK_ROWS)
+        return false;
     if (s->out == REG_NONE || s->out == REG_LOGITS)
         return false;
     return s->kind == STEP_ATTEND ? first[s->n - 1].u.attn.d_head % 32 == 0 : first->n % 32 == 0;
@@ -229,7 +229,8 @@ static bool can_take(const block *of, const step *s) {
     if (s->kind != STEP_LINEAR)
         return false;
     const pack_format *f = &of->weights[of->program.ops[s->first].w].format;
-    return (f->group == 32 || ((f->group == 64 || f->group == 128) && f->bits < 8)) &&
+    return f->layout == PACK_TILE &&
+           (f->group == 32 || ((f->group == 64 || f->group == 128) && f->bits < 8)) &&
            f->scale != PACK_SCALE_TWO;
 }
 

@@ -358,6 +358,9 @@ template <class Kernel> static int prepare(Kernel kernel, size_t shared) {
 /* Defined by the files of their families, gathered in table.cu. */
 int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
 size_t linear_scratch(int64_t n_row, int64_t k, bool two);
+/* With matrices of floats (linear_float.cu), any number of rows; scratch is float_scratch() bytes. */
+size_t float_scratch(int64_t n_row, int64_t k);
+int float_launch(const cuda_linear *a, cuda_stream s);
 /* By one of its kernels, as strategies are; by the rule: whichever suits the rows and the device. */
 enum linear_kind { LINEAR_BY_RULE, LINEAR_ONE, LINEAR_KEPT, LINEAR_PAIR, LINEAR_CLUSTER, LINEAR_MANY };
 int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);

@@ -1,6 +1,6 @@
 /* linear.cu - products of 1 to 16 columns at a time with G-tile matrices, and the choice of the kernel; see
  * linear.cuh. */
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/tables.cuh"
 
 /* ---- one row ----
  *
@@ -36,11 +36,17 @@ struct one_facts {
  */
 enum { ONE_PANELS = 16 };
 
+/* Panel q's code books. */
+template <int TABLE> __device__ __forceinline__ const uint8_t *book_at(const linear_job &j, int q) {
+    return TABLE == TABLE_BOOK ? panel_at(j, q) + j.tail_at + TILE_LINE : nullptr;
+}
+
 /* Of a chunk what one lane adds to the sums of its two rows: tile t's slices. */
-template <int BITS, bool HALVES>
+template <int BITS, bool HALVES, int TABLE>
 __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *stage, uint2 mine,
-                                          const slice_meta *metas, int n_tile, float sum[2]) {
-    enum { SLICES = HALVES ? 4 : 2 /* of a tile */ };
+                                          const slice_meta *metas, int n_tile,
+                                          const lane_tables<TABLE> &tables, float sum[2]) {
+    enum { SLICES = HALVES ? 4 : 2 /* of a tile */, CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     int group[2 * SLICES], row[2 * SLICES]; /* of row g, then of row g + 8 */
     slice_meta m[SLICES];
@@ -61,8 +67,8 @@ __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *st
     for (int i = 0; i < TILE_CHUNK; i++) {
         if (!ring_ahead() && i >= n_tile)
             break;
-        tile_lane<BITS> v;
-        tile_load(&v, stage + i * BITS * 128, lane);
+        tile_lane<CODE> v;
+        tile_take<BITS, TABLE>(&v, stage + i * BITS * 128, lane, tables);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool here = g == 2 * i + h;
@@ -78,7 +84,7 @@ __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *st
         for (int r = 0; r < 2; r++) { /* columns 2t and 2t + 1 are the tile's halves */
             const int half = HALVES ? i / 2 : i, in = HALVES ? i % 2 : 0;
             const float more = slice_add(j, w[r * SLICES + i],
-                                         d[half][in][2 * r + half] >> tile_excess<BITS>(half), m[i], sum[r]);
+                                         d[half][in][2 * r + half] >> tile_excess<CODE>(half), m[i], sum[r]);
             sum[r] = t < n_tile ? more : sum[r];
         }
 }
@@ -194,7 +200,7 @@ static size_t one_bytes(const linear_job &j) {
            (size_t)(panels < ONE_PANELS ? panels : ONE_PANELS) * PACK_PANEL * sizeof(output_ahead);
 }
 
-template <int BITS, bool HALVES>
+template <int BITS, bool HALVES, int TABLE = TABLE_NONE>
 __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
@@ -206,7 +212,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     uint32_t *const codes = (uint32_t *)(shared + ALL_WARPS * ring_bytes);
     slice_meta *const meta = (slice_meta *)(codes + j.k_pad / 4);
     output_ahead *const ahead = (output_ahead *)(meta + j.k_pad / j.slice);
-    const bool plain = ring_ahead() && !HALVES && j.scale_kind == SCALE_HALF;
+    const bool plain = ring_ahead() && !HALVES && TABLE == TABLE_NONE && j.scale_kind == SCALE_HALF;
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     ring r;
     chunk_feed feed = feed_begin(j, n_panel);
@@ -237,6 +243,8 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
         const int n_here = min(ONE_PANELS, n_panel - q0);
         for (int q = team; q < n_here; q += TEAMS) {
             float sum[2] = {0.0f, 0.0f};
+            lane_tables<TABLE> tables;
+            tables_load<BITS>(&tables, j.table, book_at<TABLE>(j, q0 + q));
             if (BITS == 8 && j.pieces)
                 plain_panel_pieces(j, &feed, &r, (const uint2 *)codes, meta, lane_scale, sum);
             else if (plain)
@@ -246,7 +254,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
                     feed_put(j, &feed, &r);
                 const uint8_t *stage = ring_get(&r);
                 one_chunk<BITS, HALVES>(j, stage, ((const uint2 *)codes)[c * 32 + lane], meta + c * SLICES,
-                                        c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, sum);
+                                        c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, tables, sum);
                 __syncwarp();
                 if (ring_ahead())
                     feed_put(j, &feed, &r);
@@ -366,11 +374,12 @@ static constexpr size_t many_bytes(bool halves) {
            MANY_PANELS * WARPS * PACK_PANEL * 8 * sizeof(float);
 }
 
-template <int BITS, int EIGHTS, bool HALVES>
+template <int BITS, int EIGHTS, bool HALVES, int TABLE = TABLE_NONE>
 __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     enum { COLUMNS = 8 * EIGHTS, SLICES = HALVES ? 16 : 8 /* of a chunk */, PANELS = MANY_PANELS / EIGHTS };
+    enum { CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int g = lane / 4, t = lane % 4, ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     auto *const weights =
@@ -387,6 +396,8 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
         const int n_here = min((int)PANELS, n_panel - q0);
         for (int q = team; q < n_here; q += TEAMS) {
             float sum[TILE_CHUNK][EIGHTS][4];
+            lane_tables<TABLE> tables;
+            tables_load<BITS>(&tables, j.table, book_at<TABLE>(j, q0 + q));
 #pragma unroll
             for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
                 ((float *)sum)[i] = 0.0f;
@@ -417,8 +428,8 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
                 for (int i = 0; i < TILE_CHUNK; i++) {
                     if (!ring_ahead() && i >= n_tile)
                         break;
-                    tile_lane<BITS> v;
-                    tile_load(&v, stage + i * BITS * 128, lane);
+                    tile_lane<CODE> v;
+                    tile_take<BITS, TABLE>(&v, stage + i * BITS * 128, lane, tables);
 #pragma unroll
                     for (int h = 0; h < 2; h++)
 #pragma unroll
@@ -430,7 +441,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
                                 const uint32_t b0 = h ? b[i][e].z : b[i][e].x, b1 = h ? b[i][e].w : b[i][e].y;
                                 int d[4] = {0, 0, 0, 0};
                                 tile_mma(v, h, d, HALVES && half ? 0 : b0, HALVES && !half ? 0 : b1);
-                                four_add(j, w0, w1, d, tile_excess<BITS>(h), meta[s * (COLUMNS / 2) + e * 4],
+                                four_add(j, w0, w1, d, tile_excess<CODE>(h), meta[s * (COLUMNS / 2) + e * 4],
                                          sum[i][e]);
                             }
                         }
@@ -456,8 +467,10 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
 
 typedef void (*linear_kernel)(const linear_job);
 
-/* Groups of 16 are what Q2_K, Q3_K and Q6_K have. */
-static linear_kernel one_kernel(int bits, bool halves) {
+/* Groups of 16 are what Q2_K, Q3_K and Q6_K have. NULL: there is no such kernel. */
+static linear_kernel one_kernel(const pack_format *f) {
+    const int bits = f->bits;
+    const bool halves = f->group == 16;
     static const linear_kernel all[9] = {nullptr,
                                          nullptr,
                                          linear_one<2, false>,
@@ -467,6 +480,12 @@ static linear_kernel one_kernel(int bits, bool halves) {
                                          linear_one<6, false>,
                                          linear_one<7, false>,
                                          linear_one<8, false>};
+    if (table_kind_of(f) == TABLE_SHARED)
+        return bits == 4 && !halves ? linear_one<4, false, TABLE_SHARED> : nullptr;
+    if (table_kind_of(f) == TABLE_BOOK)
+        return bits == 4   ? linear_one<4, false, TABLE_BOOK>
+               : bits == 3 ? linear_one<3, false, TABLE_BOOK>
+                           : nullptr;
     if (!halves)
         return all[bits];
     return bits == 2   ? linear_one<2, true>
@@ -474,7 +493,9 @@ static linear_kernel one_kernel(int bits, bool halves) {
            : bits == 6 ? linear_one<6, true>
                        : nullptr;
 }
-template <int EIGHTS> static linear_kernel many_kernel(int bits, bool halves) {
+template <int EIGHTS> static linear_kernel many_kernel(const pack_format *f) {
+    const int bits = f->bits;
+    const bool halves = f->group == 16;
     static const linear_kernel all[9] = {nullptr,
                                          nullptr,
                                          linear_many<2, EIGHTS, false>,
@@ -484,6 +505,11 @@ template <int EIGHTS> static linear_kernel many_kernel(int bits, bool halves) {
                                          linear_many<6, EIGHTS, false>,
                                          linear_many<7, EIGHTS, false>,
                                          linear_many<8, EIGHTS, false>};
+    if (table_kind_of(f) == TABLE_SHARED)
+        return linear_many<4, EIGHTS, false, TABLE_SHARED>;
+    if (table_kind_of(f) == TABLE_BOOK)
+        return bits == 4 ? linear_many<4, EIGHTS, false, TABLE_BOOK>
+                         : linear_many<3, EIGHTS, false, TABLE_BOOK>;
     if (!halves)
         return all[bits];
     return bits == 2   ? linear_many<2, EIGHTS, true>
@@ -500,8 +526,8 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = linear_job{};
-    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
-        f->table != PACK_TABLE_NONE || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW)
+    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE || f->sparse ||
+        f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW)
         return CUDA_UNSUPPORTED;
     const int64_t tiles = tile_count(w->k);
     j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
@@ -543,7 +569,8 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     else if (f->scale == PACK_SCALE_SUPER)
         j->scale_kind = f->asym ? SCALE_SUPER_MIN : SCALE_SUPER;
     else
-        j->scale_kind = SCALE_BYTE; /* E8M0 comes with a table only */
+        j->scale_kind = f->scale == PACK_SCALE_E8M0 ? SCALE_E8M0 : SCALE_BYTE;
+    j->table = table_shared(f);
     j->asym = f->asym;
     j->zero = tile_zero(f);
     j->scale_start = (int)tile_scale_start(f);
@@ -553,7 +580,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->slice = j->group == 16 ? 16 : 32;
     for (int g = j->group; g > j->slice; g /= 2)
         j->group_shift++;
-    if (!one_kernel(f->bits, j->slice == 16))
+    if (f->scale == PACK_SCALE_ZERO || !one_kernel(f))
         return CUDA_UNSUPPORTED;
     j->top = a->act_bits == 4 ? 7 : 127;
     j->x = a->x;
@@ -606,7 +633,8 @@ size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
     const int64_t k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K, n_col = n_row * (two ? 2 : 1);
     const int eights = n_eight((int)(n_col < MAX_CLUSTER_COLUMNS ? n_col : MAX_CLUSTER_COLUMNS));
     const size_t own = many_layout(k_pad, two && eights < 4 ? 4 : eights).bytes, sliced = sliced_scratch(k);
-    return own > sliced ? own : sliced;
+    const size_t integers = own > sliced ? own : sliced, floats = float_scratch(n_row, k);
+    return integers > floats ? integers : floats;
 }
 
 static int run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s) {
@@ -646,7 +674,7 @@ static way way_find(linear_job *j, const pack_format *f, linear_kind kind) {
 }
 
 static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) {
-    const int bits = a->w[0].format.bits, eights = by.eights;
+    const int eights = by.eights;
     uint8_t *scratch = (uint8_t *)a->scratch;
     const many_scratch at = many_layout(j->k_pad, eights);
     auto *const quantize = a->two ? quantize_many<true> : quantize_many<false>;
@@ -668,16 +696,17 @@ static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) 
                : by.kernel == LINEAR_PAIR ? pair_launch(j, eights, s)
                                           : cluster_launch(j, eights, s);
     const bool halves = j->slice == 16;
-    return run((eights == 1 ? many_kernel<1> : many_kernel<2>)(bits, halves), j, many_bytes(halves), s);
+    return run((eights == 1 ? many_kernel<1> : many_kernel<2>)(&a->w[0].format), j, many_bytes(halves), s);
 }
 
 static int run_one(const cuda_linear *a, linear_job *j, cuda_stream s) {
-    const int e = left_launch(j, &a->w[0].format, s);
+    const pack_format *f = &a->w[0].format;
+    const int e = left_launch(j, f, s);
     if (e != CUDA_UNSUPPORTED)
         return e;
-    j->pieces = a->w[0].format.bits == 8 && j->scale_kind == SCALE_HALF && j->last_tiles == TILE_CHUNK &&
+    j->pieces = f->bits == 8 && j->scale_kind == SCALE_HALF && j->last_tiles == TILE_CHUNK &&
                 device_major() >= 8;
-    return run(one_kernel(a->w[0].format.bits, j->slice == 16), j, one_bytes(*j), s);
+    return run(one_kernel(f), j, one_bytes(*j), s);
 }
 
 bool linear_leaves_whole(const cuda_linear *a) {

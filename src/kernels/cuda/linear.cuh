@@ -23,7 +23,7 @@ enum {
 };
 
 /* How a chunk keeps its groups' scales; none when the whole row has one. */
-enum scale_kind { SCALE_NONE, SCALE_HALF, SCALE_HALF_MIN, SCALE_SUPER, SCALE_SUPER_MIN, SCALE_BYTE };
+enum scale_kind { SCALE_NONE, SCALE_HALF, SCALE_HALF_MIN, SCALE_SUPER, SCALE_SUPER_MIN, SCALE_BYTE, SCALE_E8M0 };
 
 /* What the launcher works out once. */
 struct linear_job {
@@ -45,6 +45,7 @@ struct linear_job {
     int scale_kind, asym, zero, group, act_group /* 0: the whole row */, slice, scale_start, scale_step, top;
     bool pieces; /* chunks of 8 bits are asked for in two pieces, of CHUNK_PIECE bytes and of the others */
     bool tail;   /* the row has a factor of its own behind its chunks */
+    uint4 table; /* of all rows (tables.cuh) */
     /* one row, quantized by every block */
     const float *x, *norm;
     float eps;
@@ -141,6 +142,11 @@ __device__ __forceinline__ float half_at(const uint8_t *p) {
     return __half2float(*(const __half *)p);
 }
 
+/* PACK_SCALE_E8M0: 2^(byte - 128). */
+__device__ __forceinline__ float power_scale(uint32_t byte) {
+    return __uint_as_float(byte < 2 ? 0x00200000u << byte : (byte - 1) << 23);
+}
+
 /* Scales (x) and minima (y) of N of a chunk's groups for N of its rows. The kind of scale is looked at once,
  * so that all loads are on their way together. */
 template <int N>
@@ -173,6 +179,10 @@ __device__ __forceinline__ void scales_read(const linear_job &j, const uint8_t *
 #pragma unroll
         for (int i = 0; i < N; i++)
             w[i].x = (float)*at[i];
+    } else if (j.scale_kind == SCALE_E8M0) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            w[i].x = power_scale(*at[i]);
     }
 }
 

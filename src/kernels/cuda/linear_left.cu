@@ -311,7 +311,7 @@ static size_t left_shared_bytes(linear_job *j) {
 
 static bool left_can(const linear_job &j, const pack_format *f) {
     return device_major() >= 9 && (j.coded || j.left.floats) && j.scale_kind == SCALE_HALF && !j.tail &&
-           f->bits <= 7;
+           f->bits <= 7 && !f->table;
 }
 
 /* Whole groups are given to blocks where none then has more panels than without, and all fit one round. */

@@ -5,8 +5,8 @@
 /* ---- what each can do ---- */
 
 static bool is_few(const pack_format *f, int64_t n_row) {
-    return f->layout == PACK_TILE && f->table == PACK_TABLE_NONE && f->packing == PACK_PARTS &&
-           f->scale != PACK_SCALE_ZERO && n_row <= CUDA_MAX_ROWS;
+    return f->layout == PACK_TILE && !f->sparse && f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO &&
+           n_row <= CUDA_MAX_ROWS;
 }
 static bool can_one(const pack_format *f, int64_t n_row) {
     return is_few(f, n_row) && n_row == 1;
@@ -16,8 +16,8 @@ static bool can_several(const pack_format *f, int64_t n_row) {
 }
 /* Kernels for 4 bits with a half for each group. */
 static bool can_nibbles(const pack_format *f, int64_t n_row) {
-    return can_several(f, n_row) && f->bits == 4 && !f->asym && f->scale == PACK_SCALE_F16 &&
-           f->group >= 32 && f->group != PACK_GROUP_ROW;
+    return can_several(f, n_row) && f->bits == 4 && f->table == PACK_TABLE_NONE && !f->asym &&
+           f->scale == PACK_SCALE_F16 && f->group >= 32 && f->group != PACK_GROUP_ROW;
 }
 static bool can_pair(const pack_format *f, int64_t n_row) {
     return can_nibbles(f, n_row) && n_row <= 16;
@@ -26,7 +26,7 @@ static bool can_cluster(const pack_format *f, int64_t n_row) {
     return can_nibbles(f, n_row) && n_row > 16;
 }
 static bool can_slice(const pack_format *f, int64_t n_row) {
-    return is_few(f, n_row) && f->group >= 32;
+    return is_few(f, n_row) && f->table == PACK_TABLE_NONE && f->group >= 32;
 }
 static bool can_xor(const pack_format *f, int64_t n_row) {
     return can_slice(f, n_row) && (f->bits == 2 || f->bits == 4);
@@ -82,6 +82,8 @@ const cuda_strategy *device_strategies(int *n) {
 }
 
 int linear_launch(const cuda_linear *a, cuda_stream s) {
+    if (a->w[0].format.layout == PACK_ROWS)
+        return a->n_row > CUDA_MAX_ROWS ? (int)CUDA_UNSUPPORTED : float_launch(a, s);
     const int e = a->by ? a->by->launch(a, s) : CUDA_UNSUPPORTED;
     return e == CUDA_UNSUPPORTED ? linear_launch_as(a, LINEAR_BY_RULE, s) : e;
 }

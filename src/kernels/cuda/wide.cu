@@ -140,15 +140,18 @@ static int64_t row_images(int64_t n_row) {
 }
 
 size_t wide_scratch(int64_t n_row, int64_t k) {
-    return (size_t)row_images(n_row) * ((size_t)tile_count(k) * WIDE_IMAGE + WIDE_ROWS * sizeof(float));
+    const size_t images =
+        (size_t)row_images(n_row) * ((size_t)tile_count(k) * WIDE_IMAGE + WIDE_ROWS * sizeof(float));
+    const size_t floats = float_scratch(n_row, k);
+    return images > floats ? images : floats;
 }
 
 int wide_job_make(const cuda_linear *a, wide_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = wide_job{};
-    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
-        f->table != PACK_TABLE_NONE || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW ||
+    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE || f->sparse ||
+        f->scale == PACK_SCALE_ZERO || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW ||
         a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || f->bits < 2)
         return CUDA_UNSUPPORTED;
     j->first[1] = j->first[2] = INT32_MAX;
@@ -183,7 +186,8 @@ int wide_job_make(const cuda_linear *a, wide_job *j) {
     else if (f->scale == PACK_SCALE_SUPER)
         j->scale_kind = f->asym ? SCALE_SUPER_MIN : SCALE_SUPER;
     else
-        j->scale_kind = SCALE_BYTE;
+        j->scale_kind = f->scale == PACK_SCALE_E8M0 ? SCALE_E8M0 : SCALE_BYTE;
+    j->table = table_shared(f);
     j->asym = f->asym;
     j->zero = tile_zero(f);
     j->scale_start = (int)tile_scale_start(f);
@@ -206,6 +210,8 @@ template <int KEEP> static int images_launch(const image_job &i, unsigned rows, 
 
 int wide_launch(const cuda_linear *a, cuda_stream s) {
     wide_job j;
+    if (a->w[0].format.layout == PACK_ROWS)
+        return has_wide() && a->n_row <= CUDA_MAX_WIDE ? float_launch(a, s) : (int)CUDA_UNSUPPORTED;
     int e = has_wide() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
     if (e)
         return e;
@@ -225,5 +231,5 @@ int wide_launch(const cuda_linear *a, cuda_stream s) {
         : each <= 8  ? images_launch<8>(i, rows, s)
         : each <= 16 ? images_launch<16>(i, rows, s)
                      : images_launch<0>(i, rows, s);
-    return e ? e : wide_mma_launch(&j, a->w[0].format.bits, a->w[0].format.group == 16, s);
+    return e ? e : wide_mma_launch(&j, &a->w[0].format, s);
 }

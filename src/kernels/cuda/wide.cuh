@@ -10,7 +10,7 @@
 #ifndef NIB_KERNELS_CUDA_WIDE_CUH
 #define NIB_KERNELS_CUDA_WIDE_CUH
 
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/tables.cuh"
 
 enum {
     WIDE_ROWS = 64 /* of an image */,
@@ -34,6 +34,7 @@ struct wide_job {
     int64_t panel_bytes, tail_at;
     int scale_kind, scale_start, scale_step, group_shift, zero, act;
     bool asym, tail, gated, adds;
+    uint4 table;         /* of all rows (tables.cuh) */
     const uint8_t *x;    /* images */
     const float *factor; /* [n_row], of results */
 };
@@ -42,6 +43,6 @@ struct wide_job {
 int wide_job_make(const cuda_linear *a, wide_job *j);
 /* Defined by wide_mma.cu. */
 bool wide_mma_is_built(void);
-int wide_mma_launch(wide_job *j, int bits, bool halves, cuda_stream s);
+int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s);
 
 #endif

@@ -86,6 +86,7 @@ __device__ __forceinline__ scale_two scale_of(const wide_job &j, const uint8_t *
         whole.scale = __float2half2_rn(__fmul_rn(half_at(scales + 2 * row), (float)(int8_t)*at));
         break;
     case SCALE_BYTE: whole.scale = __float2half2_rn((float)*at); break;
+    case SCALE_E8M0: whole.scale = __float2half2_rn(power_scale(*at)); break;
     default: break;
     }
     return whole;
@@ -135,14 +136,15 @@ __device__ __forceinline__ void four_weights(const wide_job &j, const tile_lane<
 }
 
 /* A tile of the warp's panel as operands of four instructions. */
-template <int BITS, bool HALVES, int KIND>
+template <int BITS, bool HALVES, int KIND, int TABLE>
 __device__ __forceinline__ void tile_halves(const wide_job &j, const uint8_t *stage, int tile, int n_tile,
                                             const code_zero &zero, const scale_two whole[2],
-                                            uint32_t (&a)[4][4]) {
+                                            const lane_tables<TABLE> &tables, uint32_t (&a)[4][4]) {
+    enum { CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, g = lane / 4;
     const uint8_t *scales = stage + n_tile * BITS * 128;
-    tile_lane<BITS> v;
-    tile_load(&v, stage + tile * BITS * 128, lane);
+    tile_lane<CODE> v;
+    tile_take<BITS, TABLE>(&v, stage + tile * BITS * 128, lane, tables);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         scale_two s[2];
@@ -154,8 +156,8 @@ __device__ __forceinline__ void tile_halves(const wide_job &j, const uint8_t *st
                 s[1] = scale_of<KIND>(j, scales, group, g + 8, whole[1]);
             }
             uint32_t *to = a[2 * h + half];
-            four_weights<BITS, KIND>(j, v, h, 2 * half, zero, s[0], to, to + 2);
-            four_weights<BITS, KIND>(j, v, h, 2 * half + 1, zero, s[1], to + 1, to + 3);
+            four_weights<CODE, KIND>(j, v, h, 2 * half, zero, s[0], to, to + 2);
+            four_weights<CODE, KIND>(j, v, h, 2 * half + 1, zero, s[1], to + 1, to + 3);
         }
     }
 }
@@ -399,12 +401,13 @@ __device__ __forceinline__ void results_gate(const wide_job &j, const place &in,
 }
 
 /* Where a warp is in the block's rings. */
-template <int BITS, bool HALVES, int N, int KIND> struct walk {
+template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
     const wide_job &j;
     rings r;
     int warp, lane;
     code_zero zero;
     scale_two whole[2];
+    lane_tables<TABLE> tables;
     turn wt, xt;
     int tile, n_tile, chunk; /* the next tile of its chunk, the chunk's tiles, its number */
 
@@ -412,8 +415,8 @@ template <int BITS, bool HALVES, int N, int KIND> struct walk {
     __device__ __forceinline__ void take(uint32_t (&a)[4][4]) {
         if (tile == 0)
             bar_wait<false>(r.w_full + wt.slot, wt.phase);
-        tile_halves<BITS, HALVES, KIND>(j, r.w + (wt.slot * WIDE_PANELS + warp) * j.stage_bytes, tile, n_tile,
-                                        zero, whole, a);
+        tile_halves<BITS, HALVES, KIND, TABLE>(j, r.w + (wt.slot * WIDE_PANELS + warp) * j.stage_bytes, tile,
+                                               n_tile, zero, whole, tables, a);
         if (++tile < n_tile)
             return;
         bar_arrive(r.w_empty + wt.slot);
@@ -435,21 +438,23 @@ template <int BITS, bool HALVES, int N, int KIND> struct walk {
 };
 
 /* All of K, in d. */
-template <int BITS, bool HALVES, int N, int KIND>
+template <int BITS, bool HALVES, int N, int KIND, int TABLE>
 __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at, const rings &r,
                                              float (&d)[N / 2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
-    walk<BITS, HALVES, N, KIND> on = {
+    walk<BITS, HALVES, N, KIND, TABLE> on = {
         j,
         r,
         warp,
         lane,
         {__float2half2_rn((float)(1024 + j.zero)), __float2half2_rn(-(float)(64 + j.zero))}};
     on.n_tile = j.n_chunk == 1 ? j.last_tiles : TILE_CHUNK;
+    tables_load<BITS>(&on.tables, j.table, nullptr);
     if (KIND == ANY_SCALE && j.scale_kind == SCALE_NONE && wide_is_there(j, at, warp)) {
         int matrix;
         const int panel = wide_panel(j, at, warp, &matrix);
         const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at + 2 * g;
+        tables_load<BITS>(&on.tables, j.table, tail - 2 * g + TILE_LINE);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             on.whole[i].scale = __half2half2(*(const __half *)(tail + 16 * i));
@@ -484,7 +489,7 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
 }
 
 /* What a block does. */
-template <int BITS, bool HALVES, int N, int KIND>
+template <int BITS, bool HALVES, int N, int KIND, int TABLE>
 __device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
     const place at = place_of<N>(j);
     if (at.row >= j.n_row)
@@ -496,7 +501,7 @@ __device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
     } else {
         registers_take<240>();
         float d[N / 2];
-        multiply_all<BITS, HALVES, N, KIND>(j, at, r, d);
+        multiply_all<BITS, HALVES, N, KIND, TABLE>(j, at, r, d);
         warps_barrier(1, MMA_WARPS + 1); /* all have read the rings, and factors are there */
         results_leave<N>(d, (float *)r.x);
         launch_wait();
@@ -510,7 +515,7 @@ __device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
     }
 }
 
-template <int BITS, bool HALVES, int N, int KIND>
+template <int BITS, bool HALVES, int N, int KIND, int TABLE = TABLE_NONE>
 __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant__ wide_job j) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(128) uint8_t raw[];
@@ -534,9 +539,9 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
     __syncthreads();
     launch_next();
     if ((int)blockIdx.x < j.n_whole)
-        block_run<BITS, HALVES, N, KIND>(j, r);
+        block_run<BITS, HALVES, N, KIND, TABLE>(j, r);
     else
-        block_run<BITS, HALVES, N / 2, KIND>(j, r);
+        block_run<BITS, HALVES, N / 2, KIND, TABLE>(j, r);
 #endif
 }
 
@@ -544,7 +549,9 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
 
 typedef void (*wide_kernel)(const wide_job);
 
-template <int N> static wide_kernel kernel_of(const wide_job *j, int bits, bool halves) {
+template <int N> static wide_kernel kernel_of(const wide_job *j, const pack_format *f) {
+    const int bits = f->bits;
+    const bool halves = f->group == 16;
     static const wide_kernel all[9] = {nullptr,
                                        nullptr,
                                        wide_mma<2, false, N, ANY_SCALE>,
@@ -554,6 +561,11 @@ template <int N> static wide_kernel kernel_of(const wide_job *j, int bits, bool 
                                        wide_mma<6, false, N, ANY_SCALE>,
                                        wide_mma<7, false, N, ANY_SCALE>,
                                        wide_mma<8, false, N, ANY_SCALE>};
+    if (table_kind_of(f) == TABLE_SHARED)
+        return wide_mma<4, false, N, ANY_SCALE, TABLE_SHARED>;
+    if (table_kind_of(f) == TABLE_BOOK)
+        return bits == 4 ? wide_mma<4, false, N, ANY_SCALE, TABLE_BOOK>
+                         : wide_mma<3, false, N, ANY_SCALE, TABLE_BOOK>;
     if (bits == 4 && j->scale_kind == SCALE_HALF)
         return wide_mma<4, false, N, SCALE_HALF>;
     if (!halves)
@@ -616,10 +628,10 @@ static int rows_of_block(wide_job *j, unsigned *blocks) {
     return best;
 }
 
-int wide_mma_launch(wide_job *j, int bits, bool halves, cuda_stream s) {
+int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s) {
     unsigned blocks = 0;
     const int n = rows_of_block(j, &blocks);
-    const wide_kernel kernel = n == 128 ? kernel_of<128>(j, bits, halves) : kernel_of<256>(j, bits, halves);
+    const wide_kernel kernel = n == 128 ? kernel_of<128>(j, f) : kernel_of<256>(j, f);
     const size_t room = job_shared_bytes(j, n);
     if (!kernel || !room || (j->scale_kind == SCALE_BYTE && j->asym))
         return CUDA_UNSUPPORTED;

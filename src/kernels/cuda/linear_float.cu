@@ -1,0 +1,470 @@
+/* linear_float.cu - products of rows with matrices of floats (PACK_ROWS: f16, bf16, f32), row-major as files
+ * have them.
+ *
+ * The matrix instruction multiplies (m16n8k16, sums in floats). Its operands are as wide as the weights, so a
+ * kernel before splits each row into parts whose sum is the row, and each part is multiplied:
+ *     f16   two halves of a row that a power of two has scaled to below 2^15: 22 bits of its largest value
+ *     bf16  three parts of 8 bits: all 24 bits of a float, over the range of floats
+ *     f32   the same, and weights in three parts too; products of parts below 2^-24 are left out
+ * So weights are exact, and a result differs from the sum of exact products by less than FLOAT_ERROR of the
+ * sum of their magnitudes.
+ *
+ * A block has 8 warps, which share K: warp w takes chunks w, w + 8, ... of 64. The sums of a chunk begin at
+ * zero, and the sums of chunks are added in the order of K, then those of the warps. A row is a column of the
+ * instruction. So a row has the same bits alone and among others. Each lane copies what it multiplies into
+ * places of its own in shared memory, some chunks ahead, so no warp waits for another before its sums are
+ * whole. */
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/mma_float.cuh"
+
+enum { FLOAT_CHUNK = 64, FLOAT_THREADS = 32 * WARPS, SPLIT_THREADS = 1024 };
+
+struct float_job {
+    const uint8_t *w[3];
+    int first[3]; /* units before this matrix; beyond all of them when it is not there */
+    int n[3];     /* its rows */
+    const float *bias[3];
+    float *y[3];
+    int64_t ldy[3];
+    int n_unit; /* of 16 or 32 outputs; half of that of each matrix when gated */
+    int stride; /* elements from one row to the next */
+    int n_chunk, n_row, k, depth, act;
+    bool gated, adds;
+    /* the rows, and what they are split to: [32 of K][part][row][4] of 8 elements; [row] factors of results
+     */
+    const float *x, *norm;
+    int64_t ldx;
+    float eps;
+    uint4 *parts;
+    float *factor;
+};
+
+/* ---- rows into parts ---- */
+
+/* Of a row: the sum of squares and the largest magnitude, by all threads of a block. */
+struct split_facts {
+    float sum, largest;
+};
+__device__ static split_facts split_join(split_facts f, split_facts *shared) {
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
+        f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
+    }
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = f;
+    __syncthreads();
+    f = shared[threadIdx.x % 32];
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
+        f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
+    }
+    return f;
+}
+
+/* Eight values from i on as they are multiplied, but for their common factor. */
+__device__ __forceinline__ void split_load(const float_job &j, const float *x, int i, float v[8]) {
+    float w[8];
+    eight_load(x + i, j.k - i, v);
+    if (!j.norm)
+        return;
+    eight_load(j.norm + i, j.k - i, w);
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        v[c] = __fmul_rn(v[c], w[c]);
+}
+
+/* Eight values into parts. */
+template <int TYPE>
+__device__ __forceinline__ void split_store(const float_job &j, int row, int i, float v[8], float scale) {
+    enum { PARTS = float_parts<TYPE>::X };
+    uint4 *const to = j.parts + ((int64_t)(i / 32 * PARTS) * j.n_row + row) * 4 + i / 8 % 4;
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+        to[(int64_t)p * j.n_row * 4] = eight_split<TYPE>(v, p == 0 ? scale : 1.0f);
+}
+
+__device__ __forceinline__ void split_look(const float v[8], bool squares, split_facts *f) {
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        if (squares)
+            f->sum = __fmaf_rn(v[c], v[c], f->sum);
+        else
+            f->largest = fmaxf(f->largest, fabsf(v[c]));
+}
+
+/* A block has a row. A thread keeps the first of its values in registers. */
+template <int TYPE>
+__global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constant__ float_job j) {
+    enum { STEP = 8 * SPLIT_THREADS, KEEP = 2 };
+    __shared__ split_facts shared[SPLIT_THREADS / 32];
+    const int row = blockIdx.x, begin = 8 * threadIdx.x, end = j.n_chunk * FLOAT_CHUNK;
+    const float *const x = j.x + row * j.ldx;
+    float kept[KEEP][8], weight[KEEP][8];
+    split_facts f = {0.0f, 0.0f};
+    launch_next();
+#pragma unroll
+    for (int m = 0; m < KEEP; m++) /* norms are not written by launches */
+        if (j.norm)
+            eight_load(j.norm + begin + m * STEP, j.k - begin - m * STEP, weight[m]);
+    launch_wait();
+#pragma unroll
+    for (int m = 0; m < KEEP; m++)
+        eight_load(x + begin + m * STEP, j.k - begin - m * STEP, kept[m]);
+#pragma unroll
+    for (int m = 0; m < KEEP; m++) {
+        split_look(kept[m], true, &f);
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            kept[m][c] = j.norm ? __fmul_rn(kept[m][c], weight[m][c]) : kept[m][c];
+        split_look(kept[m], false, &f);
+    }
+    for (int i = begin + KEEP * STEP; i < j.k; i += STEP) {
+        float v[8];
+        eight_load(x + i, j.k - i, v);
+        split_look(v, true, &f);
+        split_load(j, x, i, v);
+        split_look(v, false, &f);
+    }
+    f = split_join(f, shared);
+    float factor = 1.0f, scale = 1.0f;
+    if (j.norm)
+        factor = f.sum < __uint_as_float(0x7f800000u)
+                     ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(f.sum, (float)j.k), j.eps)))
+                     : __uint_as_float(0x7fc00000u);
+    if (TYPE == TYPE_F16) { /* the largest to 2^14 at least; the exponent's inverse is finite */
+        const uint32_t e = max(__float_as_uint(f.largest) >> 23 & 255, 27);
+        scale = __uint_as_float((2 * 127 + 14 - e) << 23);
+        factor = __fmul_rn(factor, __uint_as_float((e - 14) << 23));
+    }
+    if (threadIdx.x == 0)
+        j.factor[row] = factor;
+#pragma unroll
+    for (int m = 0; m < KEEP; m++)
+        if (begin + m * STEP < end)
+            split_store<TYPE>(j, row, begin + m * STEP, kept[m], scale);
+    for (int i = begin + KEEP * STEP; i < end; i += STEP) {
+        float v[8];
+        split_load(j, x, i, v);
+        split_store<TYPE>(j, row, i, v, scale);
+    }
+}
+
+/* ---- products ---- */
+
+/* Rows of weights that a lane reads of a unit: g, g + 8, .. of its 16 or 32. Of gated products every other
+ * eight are of the second matrix. Those beyond the end are the last one. */
+template <int TILES>
+__device__ __forceinline__ void rows_find(const float_job &j, int unit, int size,
+                                          const uint8_t *row[2 * TILES]) {
+    const int g = threadIdx.x % 32 / 4, m = j.gated ? 0 : (unit >= j.first[1]) + (unit >= j.first[2]);
+#pragma unroll
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int matrix = j.gated ? i % 2 : m;
+        const int at =
+            j.gated ? (unit * TILES + i / 2) * 8 + g : (unit - j.first[m]) * 16 * TILES + 8 * i + g;
+        row[i] = j.w[matrix] + (int64_t)min(at, j.n[matrix] - 1) * j.stride * size;
+    }
+}
+
+/* A lane's chunks in the order in which it multiplies them: [32 of K][row][16 bytes]. */
+template <int TYPE, int TILES> struct float_feed {
+    enum { SIZE = float_parts<TYPE>::SIZE, PIECES = 4 * TILES * SIZE / 2, STAGE = 32 * PIECES /* uint4 */ };
+    const uint8_t *row[2 * TILES];
+    uint4 *to; /* the lane's first place */
+    int unit, chunk, put, get;
+
+    __device__ __forceinline__ void begin(const float_job &j, uint4 *shared) {
+        const int warp = threadIdx.x / 32;
+        to = shared + warp * j.depth * STAGE + threadIdx.x % 32;
+        unit = warp < j.n_chunk ? (int)blockIdx.x : j.n_unit;
+        chunk = warp;
+        put = get = 0;
+        if (unit < j.n_unit)
+            rows_find<TILES>(j, unit, SIZE, row);
+    }
+    /* Asks for the next chunk; an empty group of copies when there is none. */
+    __device__ __forceinline__ void ask(const float_job &j) {
+        if (unit < j.n_unit) {
+            uint4 *const stage = to + put * STAGE;
+            put = put + 1 == j.depth ? 0 : put + 1;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int k = chunk * FLOAT_CHUNK + 32 * half + 8 * (threadIdx.x % 4);
+#pragma unroll
+                for (int i = 0; i < 2 * TILES; i++)
+#pragma unroll
+                    for (int s = 0; s < SIZE / 2; s++)
+                        copy_or_zeros(stage + ((half * 2 * TILES + i) * (SIZE / 2) + s) * 32,
+                                      row[i] + (int64_t)(k < j.stride ? k : 0) * SIZE + 16 * s, k < j.stride);
+            }
+            chunk += WARPS;
+            if (chunk >= j.n_chunk) {
+                chunk = threadIdx.x / 32;
+                unit += gridDim.x;
+                if (unit < j.n_unit)
+                    rows_find<TILES>(j, unit, SIZE, row);
+                else
+                    launch_next();
+            }
+        }
+        copies_end_group();
+    }
+    /* Pieces of the oldest chunk, once they are there. */
+    template <int DEPTH> __device__ __forceinline__ const uint4 *take(const float_job &j) {
+        if (j.depth == DEPTH)
+            copies_wait<DEPTH - 1>();
+        else
+            copies_wait<0>();
+        const uint4 *const stage = to + get * STAGE;
+        get = get + 1 == j.depth ? 0 : get + 1;
+        return stage;
+    }
+};
+
+/* Stages of a warp: two blocks of these fit a multiprocessor of sm_90. Devices with less memory have fewer.
+ */
+template <int TYPE, int EIGHTS, int TILES> __host__ __device__ constexpr int float_depth() {
+    return float_parts<TYPE>::SIZE * TILES == 2 ? 5 : TILES == 1 || EIGHTS == 1 ? 3 : 2;
+}
+
+/* What a lane multiplies of eight rows from row 8 e on: [32 of K][part]; zeros of rows that are not there. */
+template <int PARTS>
+__device__ __forceinline__ void parts_load(const float_job &j, int chunk, int e, uint4 (&b)[2][PARTS]) {
+    const int lane = threadIdx.x % 32, row = 8 * e + lane / 4;
+    const uint4 *const from = j.parts + ((int64_t)(chunk * 2 * PARTS) * j.n_row + row) * 4 + lane % 4;
+#pragma unroll
+    for (int i = 0; i < 2 * PARTS; i++)
+        b[i / PARTS][i % PARTS] =
+            row < j.n_row ? __ldcg(from + (int64_t)i * j.n_row * 4) : make_uint4(0, 0, 0, 0);
+}
+
+/* The next chunk times the rows: total[tile][eight of rows] += its sums. Rows are on their way while the
+ * chunk is waited for, and while the eight before are multiplied. */
+template <int TYPE, int EIGHTS, int TILES>
+__device__ __forceinline__ void chunk_add(const float_job &j, float_feed<TYPE, TILES> *feed, int chunk,
+                                          float (&total)[TILES][EIGHTS][4]) {
+    enum { SIZE = float_parts<TYPE>::SIZE, PARTS = float_parts<TYPE>::X };
+    float_weights<TYPE> a[2][2 * TILES];
+    uint4 b[EIGHTS > 1 ? 2 : 1][2][PARTS];
+    parts_load<PARTS>(j, chunk, 0, b[0]);
+    const uint4 *const stage = feed->template take<float_depth<TYPE, EIGHTS, TILES>()>(j);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < 2 * TILES; i++)
+            a[half][i].set(stage + (half * 2 * TILES + i) * (SIZE / 2) * 32);
+#pragma unroll
+    for (int e = 0; e < EIGHTS; e++) {
+        if (EIGHTS > 1 && 8 * e >= j.n_row)
+            break;
+        if (e + 1 < EIGHTS && 8 * e + 8 < j.n_row)
+            parts_load<PARTS>(j, chunk, e + 1, b[(e + 1) % (EIGHTS > 1 ? 2 : 1)]);
+        float d[TILES][4] = {};
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+                float_mma<TYPE>(d[i], a[half][2 * i], a[half][2 * i + 1], b[e % 2][half]);
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                total[i][e][c] = __fadd_rn(total[i][e][c], d[i][c]);
+    }
+}
+
+/* The warps' sums of 8 or 16 rows: [warp][column][output], in other banks for each lane. */
+template <int TILES, int COLUMNS> struct float_sums {
+    enum { LINE = 16 * TILES + 4 };
+    float of[WARPS][COLUMNS][LINE];
+};
+template <int TILES, int COLUMNS>
+__device__ __forceinline__ float sums_join(const float_sums<TILES, COLUMNS> &sums, int column, int output) {
+    float v = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++)
+        v = __fadd_rn(v, sums.of[w][column][output]);
+    return v;
+}
+
+/* Results of a unit's rows from `row0` on, by all threads of the block. */
+template <int TILES, int COLUMNS>
+__device__ __forceinline__ void float_write(const float_job &j, int unit, int row0,
+                                            const float_sums<TILES, COLUMNS> &sums) {
+    const int each = j.gated ? 8 * TILES : 16 * TILES, n = min(COLUMNS, j.n_row - row0);
+    const int m = j.gated ? 0 : (unit >= j.first[1]) + (unit >= j.first[2]);
+    for (int o = threadIdx.x; o < each * n; o += FLOAT_THREADS) {
+        const int output = o % each, column = o / each, row = row0 + column;
+        const int at = (unit - (j.gated ? 0 : j.first[m])) * each + output;
+        if (at >= j.n[m])
+            continue;
+        const float factor = __ldcg(j.factor + row);
+        auto value = [&](int line, int matrix) {
+            const float v = __fmul_rn(sums_join(sums, column, line), factor);
+            return j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][at]) : v;
+        };
+        float v = value(j.gated ? output / 8 * 16 + output % 8 : output, m);
+        if (j.gated)
+            v = __fmul_rn(act_value(j.act, v), value(output / 8 * 16 + output % 8 + 8, 1));
+        float *const y = j.y[m] + row * j.ldy[m] + at;
+        *y = j.adds ? __fadd_rn(*y, v) : v;
+    }
+}
+
+template <int TYPE, int EIGHTS, int TILES>
+__global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_constant__ float_job j) {
+    enum {
+        DEPTH = float_depth<TYPE, EIGHTS, TILES>(),
+        GROUP = EIGHTS < 2 ? EIGHTS : 2 /* eights that are joined at once */
+    };
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ float_sums<TILES, 8 * GROUP> sums;
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float_feed<TYPE, TILES> feed;
+    feed.begin(j, (uint4 *)shared);
+    for (int i = 0; i < j.depth && ring_ahead(); i++)
+        feed.ask(j);
+    launch_wait();
+    for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x) {
+        float total[TILES][EIGHTS][4];
+#pragma unroll
+        for (int i = 0; i < TILES * EIGHTS * 4; i++)
+            ((float *)total)[i] = 0.0f;
+        for (int chunk = warp; chunk < j.n_chunk; chunk += WARPS) {
+            if (!ring_ahead())
+                feed.ask(j);
+            chunk_add<TYPE, EIGHTS, TILES>(j, &feed, chunk, total);
+            if (ring_ahead())
+                feed.ask(j);
+        }
+#pragma unroll
+        for (int e0 = 0; e0 < EIGHTS; e0 += GROUP) {
+            if (e0 * 8 >= j.n_row)
+                break;
+#pragma unroll
+            for (int e = e0; e < e0 + GROUP; e++)
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+#pragma unroll
+                    for (int c = 0; c < 4; c++)
+                        sums.of[warp][(e - e0) * 8 + 2 * t + c % 2][16 * i + g + c / 2 * 8] = total[i][e][c];
+            __syncthreads();
+            float_write(j, unit, 8 * e0, sums);
+            __syncthreads();
+        }
+    }
+}
+
+/* ---- launching ---- */
+
+typedef void (*float_kernel)(const float_job);
+
+static int64_t float_pad(int64_t k) {
+    return (k + FLOAT_CHUNK - 1) / FLOAT_CHUNK * FLOAT_CHUNK;
+}
+size_t float_scratch(int64_t n_row, int64_t k) {
+    enum { MOST_PARTS = 3 };
+    return (size_t)(n_row < CUDA_MAX_ROWS ? n_row : CUDA_MAX_ROWS) *
+           ((size_t)float_pad(k) * MOST_PARTS * sizeof(uint16_t) + sizeof(float));
+}
+
+/* Blocks that the device has at once. With up to eight rows one a multiprocessor: so a block of the next
+ * launch fits beside it and fills its ring meanwhile. More rows need more warps. */
+static int float_blocks(int type, int n_row) {
+    return device_sm_count() * (n_row <= 8 && type != TYPE_F32 ? 1 : 2);
+}
+
+template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cuda_stream s) {
+    const int most = float_blocks(TYPE, j->n_row), blocks = j->n_unit < most ? j->n_unit : most;
+    enum {
+        STAGE = WARPS * float_feed<TYPE, TILES>::STAGE * (int)sizeof(uint4),
+        DEPTH = float_depth<TYPE, EIGHTS, TILES>()
+    };
+    using sums = float_sums<TILES, EIGHTS == 1 ? 8 : 16>;
+    const int fit = (device_shared_bytes() - (int)sizeof(sums)) / STAGE;
+    j->depth = device_major() < 8 ? 1 : fit < DEPTH ? fit : (int)DEPTH;
+    int e = prepare(split_rows<TYPE>, 0);
+    e = e ? e : prepare(linear_float<TYPE, EIGHTS, TILES>, (size_t)j->depth * STAGE);
+    e = e ? e : launch(split_rows<TYPE>, dim3((unsigned)j->n_row), dim3(SPLIT_THREADS), 0, s, *j);
+    return e ? e
+             : launch(linear_float<TYPE, EIGHTS, TILES>, dim3((unsigned)blocks), dim3(FLOAT_THREADS),
+                      (size_t)j->depth * STAGE, s, *j);
+}
+
+/* Units of `tiles` times 16 outputs. Returns what the block with most units reads, weights and rows, for each
+ * element of K. */
+static int64_t float_units(const cuda_linear *a, int tiles, float_job *j) {
+    const int64_t each = (a->gated ? 8 : 16) * tiles;
+    const int type = a->w[0].format.type, blocks = float_blocks(type, j->n_row);
+    j->n_unit = 0;
+    j->first[0] = 0;
+    j->first[1] = j->first[2] = INT32_MAX;
+    for (int i = 0; i < (a->gated ? 1 : a->n_w); i++) {
+        j->first[i] = j->n_unit;
+        j->n_unit += (int)((a->w[i].n + each - 1) / each);
+    }
+    return (int64_t)(j->n_unit + blocks - 1) / blocks * (32 * tiles + (type == TYPE_F16 ? 4 : 6) * j->n_row);
+}
+
+template <int TYPE> static int float_rows(const cuda_linear *a, float_job *j, cuda_stream s) {
+    /* Units of 32 outputs read the rows half as often. */
+    constexpr int TALL = TYPE == TYPE_F32 ? 1 : 2;
+    const int64_t low = float_units(a, 1, j);
+    const bool tall = TALL > 1 && float_units(a, TALL, j) < low;
+    if (!tall)
+        float_units(a, 1, j);
+    if (j->n_row <= 8)
+        return tall ? float_run<TYPE, 1, TALL>(j, s) : float_run<TYPE, 1, 1>(j, s);
+    if (j->n_row <= 16)
+        return tall ? float_run<TYPE, 2, TALL>(j, s) : float_run<TYPE, 2, 1>(j, s);
+    return tall ? float_run<TYPE, 8, TALL>(j, s) : float_run<TYPE, 8, 1>(j, s);
+}
+
+static int float_job_make(const cuda_linear *a, float_job *j) {
+    const view *w = &a->w[0];
+    *j = float_job{};
+    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || w->format.layout != PACK_ROWS || w->k < 1 ||
+        w->k > INT32_MAX / 2 || a->n_row < 1 || a->codes || a->leaves.data)
+        return CUDA_UNSUPPORTED;
+    for (int i = 0; i < a->n_w; i++) {
+        if (a->w[i].format.layout != PACK_ROWS || a->w[i].format.type != w->format.type || a->w[i].k != w->k)
+            return CUDA_UNSUPPORTED;
+        j->w[i] = (const uint8_t *)a->w[i].data;
+        j->n[i] = (int)a->w[i].n;
+        j->bias[i] = a->bias[i];
+        j->ldy[i] = a->ldy[i];
+    }
+    j->stride = (int)rows_stride(w->k);
+    j->k = (int)w->k;
+    j->n_chunk = (int)(float_pad(w->k) / FLOAT_CHUNK);
+    j->act = a->act;
+    j->gated = a->gated;
+    j->adds = a->adds;
+    j->norm = a->norm;
+    j->eps = a->eps;
+    j->ldx = a->ldx;
+    return 0;
+}
+
+int float_launch(const cuda_linear *a, cuda_stream s) {
+    float_job j;
+    int e = float_job_make(a, &j);
+    for (int64_t first = 0; first < a->n_row && !e; first += CUDA_MAX_ROWS) {
+        j.n_row = (int)(a->n_row - first < CUDA_MAX_ROWS ? a->n_row - first : (int64_t)CUDA_MAX_ROWS);
+        j.x = a->x + first * a->ldx;
+        for (int i = 0; i < a->n_w; i++)
+            j.y[i] = a->y[i] + first * a->ldy[i];
+        j.parts = (uint4 *)a->scratch;
+        j.factor = (float *)((uint8_t *)a->scratch +
+                             (size_t)j.n_row * float_pad(j.k) * 3 * sizeof(uint16_t)); /* float_scratch */
+        switch (a->w[0].format.type) {
+        case TYPE_F16: e = float_rows<TYPE_F16>(a, &j, s); break;
+        case TYPE_BF16: e = float_rows<TYPE_BF16>(a, &j, s); break;
+        case TYPE_F32: e = float_rows<TYPE_F32>(a, &j, s); break;
+        default: e = CUDA_UNSUPPORTED;
+        }
+    }
+    return e;
+}

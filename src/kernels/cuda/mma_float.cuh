@@ -1,0 +1,138 @@
+/* mma_float.cuh - weights and rows in floats as operands of the matrix instruction m16n8k16: how many parts
+ * of 16 bits each has, how they are split, and how parts are multiplied (linear_float.cu).
+ *
+ * A lane (g, t) holds eight successive elements of K from 8 t on, of 32: those of its rows g and g + 8 of
+ * weights and of its column g. The first four are of the first instruction, the others of the second: the
+ * order of K within an instruction is free as long as both operands agree. */
+#ifndef NIB_KERNELS_CUDA_MMA_FLOAT_CUH
+#define NIB_KERNELS_CUDA_MMA_FLOAT_CUH
+
+#include "kernels/cuda/attend.cuh"
+
+#include <cuda_bf16.h>
+
+/* Parts of rows (X) and of weights (W), bytes of a weight. */
+template <int TYPE> struct float_parts;
+template <> struct float_parts<TYPE_F16> {
+    enum { X = 2, W = 1, SIZE = 2 };
+};
+template <> struct float_parts<TYPE_BF16> {
+    enum { X = 3, W = 1, SIZE = 2 };
+};
+template <> struct float_parts<TYPE_F32> {
+    enum { X = 3, W = 3, SIZE = 4 };
+};
+
+/* d += a . b of bf16, 16 rows x 16 of K x 8 columns. sm_75 has no such instruction: lanes give each other
+ * their elements. */
+__device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int from = 0; from < 4; from++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) /* of the instruction's K */
+#pragma unroll
+            for (int column = 0; column < 2; column++) {
+                const uint32_t x = __shfl_sync(~0u, half ? b1 : b0, (2 * t + column) * 4 + from);
+#pragma unroll
+                for (int row = 0; row < 2; row++) {
+                    const uint32_t w = __shfl_sync(~0u, a[2 * half + row], g * 4 + from);
+                    float *const to = d + 2 * row + column;
+                    *to = __fmaf_rn(__uint_as_float(w << 16), __uint_as_float(x << 16), *to);
+                    *to = __fmaf_rn(__uint_as_float(w & 0xffff0000u), __uint_as_float(x & 0xffff0000u), *to);
+                }
+            }
+#endif
+}
+template <int TYPE>
+__device__ __forceinline__ void mma_of(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+    if (TYPE == TYPE_F16)
+        mma_halves(d, a, b0, b1);
+    else
+        mma_bf16(d, a, b0, b1);
+}
+
+/* Two floats to the nearest of 16 bits; they become what is left over. */
+template <int TYPE> __device__ __forceinline__ uint32_t two_split(float *a, float *b) {
+    uint32_t u;
+    float2 f;
+    if (TYPE == TYPE_F16) {
+        const __half2 h = __floats2half2_rn(*a, *b);
+        f = __half22float2(h);
+        u = *(const uint32_t *)&h;
+    } else {
+        const __nv_bfloat162 h = __floats2bfloat162_rn(*a, *b);
+        u = *(const uint32_t *)&h;
+        f = make_float2(__uint_as_float(u << 16), __uint_as_float(u & 0xffff0000u));
+    }
+    *a = __fsub_rn(*a, f.x);
+    *b = __fsub_rn(*b, f.y);
+    return u;
+}
+/* The next part of eight elements, times `scale`. */
+template <int TYPE> __device__ __forceinline__ uint4 eight_split(float v[8], float scale) {
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] = TYPE == TYPE_F16 ? __fmul_rn(v[i], scale) : v[i];
+    uint4 u;
+    u.x = two_split<TYPE>(v, v + 1);
+    u.y = two_split<TYPE>(v + 2, v + 3);
+    u.z = two_split<TYPE>(v + 4, v + 5);
+    u.w = two_split<TYPE>(v + 6, v + 7);
+    return u;
+}
+
+/* A lane's eight weights of a row. `from`: their 16 bytes, those of the next 16 bytes 32 places behind. */
+template <int TYPE> struct float_weights {
+    uint4 part[float_parts<TYPE>::W];
+    __device__ __forceinline__ void set(const uint4 *from) {
+        part[0] = from[0];
+        if constexpr (TYPE == TYPE_F32) {
+            const uint4 next = from[32];
+            float v[8] = {__uint_as_float(part[0].x), __uint_as_float(part[0].y), __uint_as_float(part[0].z),
+                          __uint_as_float(part[0].w), __uint_as_float(next.x),    __uint_as_float(next.y),
+                          __uint_as_float(next.z),    __uint_as_float(next.w)};
+#pragma unroll
+            for (int p = 0; p < 3; p++)
+                part[p] = eight_split<TYPE>(v, 1.0f);
+        }
+    }
+};
+
+/* d += the rows' 32 of K times a column's. The order is fixed: K, then parts. */
+template <int TYPE>
+__device__ __forceinline__ void float_mma(float d[4], const float_weights<TYPE> &low,
+                                          const float_weights<TYPE> &high,
+                                          const uint4 b[float_parts<TYPE>::X]) {
+    enum { X = float_parts<TYPE>::X, W = float_parts<TYPE>::W };
+#pragma unroll
+    for (int step = 0; step < 2; step++)
+#pragma unroll
+        for (int sum = 0; sum < X; sum++) /* parts x and w with x + w = sum: each 2^-8 of the one before */
+#pragma unroll
+            for (int w = 0; w < W && w <= sum; w++) {
+                const uint4 l = low.part[w], h = high.part[w], c = b[sum - w];
+                const uint32_t a[4] = {step ? l.z : l.x, step ? h.z : h.x, step ? l.w : l.y,
+                                       step ? h.w : h.y};
+                mma_of<TYPE>(d, a, step ? c.z : c.x, step ? c.w : c.y);
+            }
+}
+
+/* 16 bytes into shared memory in the background, or zeros. */
+__device__ __forceinline__ void copy_or_zeros(void *to, const void *from, bool there) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+#else
+    *(uint4 *)to = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+#endif
+}
+
+#endif
