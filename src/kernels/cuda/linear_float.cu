@@ -370,14 +370,14 @@ size_t float_scratch(int64_t n_row, int64_t k) {
            ((size_t)float_pad(k) * MOST_PARTS * sizeof(uint16_t) + sizeof(float));
 }
 
-/* Blocks that the device has at once. With up to eight rows one a multiprocessor: so a block of the next
- * launch fits beside it and fills its ring meanwhile. More rows need more warps. */
-static int float_blocks(int type, int n_row) {
-    return device_sm_count() * (n_row <= 8 && type != TYPE_F32 ? 1 : 2);
+/* Blocks that the device has at once: two a multiprocessor are faster than one with which the next launch's
+ * block would have room. */
+static int float_blocks() {
+    return 2 * device_sm_count();
 }
 
 template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cuda_stream s) {
-    const int most = float_blocks(TYPE, j->n_row), blocks = j->n_unit < most ? j->n_unit : most;
+    const int most = float_blocks(), blocks = j->n_unit < most ? j->n_unit : most;
     enum {
         STAGE = WARPS * float_feed<TYPE, TILES>::STAGE * (int)sizeof(uint4),
         DEPTH = float_depth<TYPE, EIGHTS, TILES>()
@@ -397,7 +397,7 @@ template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cu
  * element of K. */
 static int64_t float_units(const cuda_linear *a, int tiles, float_job *j) {
     const int64_t each = (a->gated ? 8 : 16) * tiles;
-    const int type = a->w[0].format.type, blocks = float_blocks(type, j->n_row);
+    const int type = a->w[0].format.type, blocks = float_blocks();
     j->n_unit = 0;
     j->first[0] = 0;
     j->first[1] = j->first[2] = INT32_MAX;
