@@ -25,10 +25,10 @@ __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, flo
 /* The queries and, where the block has the newest page, the new key and value, into shared memory: a warp has
  * heads, a lane every 32nd pair of them, a thread a pair of the key. All loads are on their way together.
  * Heads and channels that are not there are zeros. */
-template <int D>
+template <int D, int HERE>
 __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_new, bool *waited) {
-    enum { PAIRS = D / 64, EACH = HEADS / WARPS };
-    static_assert(D / 2 <= ATTEND_THREADS, "a thread has at most one pair of the key");
+    enum { PAIRS = D / 64, EACH = HEADS / HERE };
+    static_assert(D / 2 <= 32 * HERE, "a thread has at most one pair of the key");
     const cuda_attend &a = w.j.a;
     const int d = (int)a.kv.d_head, half = d / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32,
               mine = threadIdx.x, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
@@ -46,7 +46,7 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
     float2 pair[EACH][PAIRS], key = none, value = none;
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        const int h = warp + e * WARPS;
+        const int h = warp + e * HERE;
         const float *const x = a.q + w.row * a.ldq + (int64_t)(w.head0 + h) * d;
 #pragma unroll
         for (int n = 0; n < PAIRS; n++) {
@@ -68,8 +68,8 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
         for (int n = 0; n < PAIRS; n++) {
             const int2 at = pair_elements(a, 32 * n + lane);
             const float2 y = 32 * n + lane < n_turn ? pair_rotate(pair[e][n], table[n]) : pair[e][n];
-            w.shared.query[warp + e * WARPS][at.x] = y.x;
-            w.shared.query[warp + e * WARPS][at.y] = y.y;
+            w.shared.query[warp + e * HERE][at.x] = y.x;
+            w.shared.query[warp + e * HERE][at.y] = y.y;
         }
     if (has_new && mine < D / 2) {
         key = mine < n_turn ? pair_rotate(key, key_table) : key;
@@ -87,7 +87,7 @@ template <int D, int BITS> __device__ __forceinline__ void fresh_store(const att
     const int d = (int)a.kv.d_head, position = w.range.position, page = position / CUDA_PAGE;
     __half *k = (__half *)recent_at(a, false, w.range.pages, page, w.kv_head),
            *v = (__half *)recent_at(a, true, w.range.pages, page, w.kv_head);
-    for (int i = threadIdx.x; i < d; i += ATTEND_THREADS) {
+    for (int i = threadIdx.x; i < d; i += blockDim.x) {
         k[position % CUDA_PAGE * d + i] = w.shared.fresh[0][i];
         v[position % CUDA_PAGE * d + i] = w.shared.fresh[1][i];
     }
@@ -100,9 +100,8 @@ template <int D, int BITS> __device__ __forceinline__ void fresh_store(const att
 
 /* A warp's sums as floats: out_of [warp][n_here][D], and beside. */
 template <int D, int BITS>
-__device__ __forceinline__ void sums_write(const attend_work<D> &w, const warp_sums<D, BITS> &s,
+__device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, const warp_sums<D, BITS> &s,
                                            float *out_of) {
-    const int warp = threadIdx.x / 32;
     float sum = __fadd_rn(s.sum, __shfl_xor_sync(~0u, s.sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
     float minima[BITS == 16 ? 1 : D / 32];
@@ -135,7 +134,7 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, const warp_s
 
 /* How much each warp's sums of a head count. */
 template <int D> __device__ __forceinline__ void warps_weigh(attend_shared<D> &shared) {
-    static_assert(HEADS * WARPS <= ATTEND_THREADS, "each thread has a warp of a head");
+    static_assert(HEADS * WARPS <= 32 * FEWER, "each thread has a warp of a head");
     if (threadIdx.x >= HEADS * WARPS)
         return;
     const int h = threadIdx.x / WARPS, w = threadIdx.x % WARPS;
@@ -162,7 +161,7 @@ template <int D> __device__ __forceinline__ void parts_join(const attend_work<D>
     const int d = (int)j.a.kv.d_head, lane = threadIdx.x % 32, n_span = w.range.n_span;
     const int64_t part_size = d + 2;
     const int n_piece = (d + 31) / 32;
-    for (int i = threadIdx.x / 32; i < w.n_here * n_piece; i += WARPS) {
+    for (int i = threadIdx.x / 32; i < w.n_here * n_piece; i += (int)blockDim.x / 32) {
         const int h = i / n_piece, c = i % n_piece * 32 + lane;
         const float *part = j.parts + ((int64_t)w.row * j.a.n_head + w.head0 + h) * j.n_span * part_size;
         float out[CUDA_MAX_SPLIT], total = 0.0f;
@@ -212,7 +211,7 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
     __syncthreads();
     warps_weigh(w.shared);
     __syncthreads();
-    for (int i = threadIdx.x; i < w.n_here * d; i += ATTEND_THREADS) {
+    for (int i = threadIdx.x; i < w.n_here * d; i += (int)blockDim.x) {
         const int h = d == D ? i / D : i / d, c = i - h * d;
         float out = 0.0f;
 #pragma unroll
@@ -234,7 +233,7 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
 }
 
 /* Span `span` of head block y of a row, by all threads of a block. */
-template <int D, int BITS>
+template <int D, int BITS, int HERE>
 __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, int y, float *out_of,
                                             bool *waited) {
     const attend_range &r = w.range;
@@ -247,46 +246,53 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
             BITS == 16 ? r.page0 + span + i / (CUDA_PAGE / PIECE) * r.n_span : r.position / CUDA_PAGE;
         return page * CUDA_PAGE + i % (CUDA_PAGE / PIECE) * PIECE;
     };
-    warp_sums<D, BITS> s = {-INFINITY};
     half_piece<D> p;
     if (warp < n_half) {
         keys_load(w, half_at(warp), &p);
         values_load(w, half_at(warp), &p);
     }
-    queries_take(w, has_new, waited);
+    queries_take<D, HERE>(w, has_new, waited);
     if (has_new && w.head0 % w.j.n_group == 0 && !w.j.a.stored)
         fresh_store<D, BITS>(w);
-    for (int i = warp; i < n_half; i += WARPS) {
-        const int base = half_at(i);
-        float x[2][2];
-        fresh_take(w, base, &p);
-        keys_score(w, base, p, &s, x);
-        if (i + WARPS < n_half)
-            keys_load(w, half_at(i + WARPS), &p);
-        values_sum(p, x, &s);
-        if (i + WARPS < n_half)
-            values_load(w, half_at(i + WARPS), &p);
-    }
-    if constexpr (BITS != 16) {
-        const int n_code = (n_mine - has_new) * (CUDA_PAGE / CODES);
-        for (int i = warp; i < n_code; i += WARPS) {
-            const int base = (r.page0 + span + i / 2 * r.n_span) * CUDA_PAGE + i % 2 * CODES;
-            code_keys<D, BITS> keys;
-            code_values<D, BITS> values;
-            float x[4][2];
-            keys_load(w, base, &keys);
-            values_load(w, base, &values);
-            keys_score(w, base, keys, &s, x);
-            value_scales_load(w, base, &values);
-            values_sum(values, x, &s);
+#pragma unroll 1
+    for (int v = warp; v < WARPS; v += HERE) { /* as warp v of WARPS */
+        warp_sums<D, BITS> s = {-INFINITY};
+        if (v > warp && v < n_half) {
+            keys_load(w, half_at(v), &p);
+            values_load(w, half_at(v), &p);
         }
+        for (int i = v; i < n_half; i += WARPS) {
+            const int base = half_at(i);
+            float x[2][2];
+            fresh_take(w, base, &p);
+            keys_score(w, base, p, &s, x);
+            if (i + WARPS < n_half)
+                keys_load(w, half_at(i + WARPS), &p);
+            values_sum(p, x, &s);
+            if (i + WARPS < n_half)
+                values_load(w, half_at(i + WARPS), &p);
+        }
+        if constexpr (BITS != 16) {
+            const int n_code = (n_mine - has_new) * (CUDA_PAGE / CODES);
+            for (int i = v; i < n_code; i += WARPS) {
+                const int base = (r.page0 + span + i / 2 * r.n_span) * CUDA_PAGE + i % 2 * CODES;
+                code_keys<D, BITS> keys;
+                code_values<D, BITS> values;
+                float x[4][2];
+                keys_load(w, base, &keys);
+                values_load(w, base, &values);
+                keys_score(w, base, keys, &s, x);
+                value_scales_load(w, base, &values);
+                values_sum(values, x, &s);
+            }
+        }
+        sums_write(w, v, s, out_of);
     }
-    sums_write(w, s, out_of);
     warps_join(w, span, y, out_of);
 }
 
-template <int D, int BITS>
-__global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_one(const __grid_constant__ attend_job j) {
+template <int D, int BITS, int HERE>
+__global__ void __launch_bounds__(32 * HERE, WARPS / HERE) attend_one(const __grid_constant__ attend_job j) {
     extern __shared__ __align__(16) float out_of[];
     __shared__ attend_shared<D> shared;
     launch_next();
@@ -310,7 +316,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1) attend_one(const __grid_con
     for (int span = blockIdx.y; span < w.range.n_span; span += gridDim.y) {
         if (span >= (int)gridDim.y)
             __syncthreads(); /* all have read what the span before left */
-        attend_span<D, BITS>(w, span, y, out_of, &waited);
+        attend_span<D, BITS, HERE>(w, span, y, out_of, &waited);
     }
 }
 
@@ -354,8 +360,14 @@ template <int D, int BITS> static int run(const attend_job &j, cuda_stream s) {
                                : parts > j.n_span ? j.n_span
                                                   : parts),
                     (unsigned)a.n_row);
-    const int e = prepare(attend_one<D, BITS>, bytes);
-    return e ? e : launch(attend_one<D, BITS>, grid, dim3(ATTEND_THREADS), bytes, s, j);
+    if (BITS == 16 && (int64_t)grid.x * grid.y * grid.z > enough) {
+        const int e = prepare(attend_one<D, BITS, BITS == 16 ? (int)FEWER : (int)WARPS>, bytes);
+        return e ? e
+                 : launch(attend_one<D, BITS, BITS == 16 ? (int)FEWER : (int)WARPS>, grid, dim3(32 * FEWER),
+                          bytes, s, j);
+    }
+    const int e = prepare(attend_one<D, BITS, WARPS>, bytes);
+    return e ? e : launch(attend_one<D, BITS, WARPS>, grid, dim3(32 * WARPS), bytes, s, j);
 }
 template <int BITS> static int run_wide(const attend_job &j, cuda_stream s) {
     const int64_t d = j.a.kv.d_head;
