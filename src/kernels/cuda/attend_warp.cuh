@@ -6,8 +6,8 @@
 #include "kernels/cuda/attend.cuh"
 
 enum { WARPS = 8, HEADS = 8 };
-/* A block has WARPS warps, or FEWER where there are blocks enough for two on a multiprocessor: then a warp does
- * one after the other what two would do, so that bits stay the same. */
+/* A block has WARPS warps, or FEWER where there are blocks enough for two on a multiprocessor: then a warp
+ * does one after the other what two would do, so that bits stay the same. */
 enum { FEWER = WARPS / 2 };
 /* Up to so many pages one block has all; beyond that blocks have two at least, since joining costs more than
  * reading. */

@@ -362,7 +362,15 @@ size_t linear_scratch(int64_t n_row, int64_t k, bool two);
 size_t float_scratch(int64_t n_row, int64_t k);
 int float_launch(const cuda_linear *a, cuda_stream s);
 /* By one of its kernels, as strategies are; by the rule: whichever suits the rows and the device. */
-enum linear_kind { LINEAR_BY_RULE, LINEAR_ONE, LINEAR_KEPT, LINEAR_PAIR, LINEAR_CLUSTER, LINEAR_MANY };
+enum linear_kind {
+    LINEAR_BY_RULE,
+    LINEAR_ONE,
+    LINEAR_KEPT,
+    LINEAR_PAIR,
+    LINEAR_STREAM,
+    LINEAR_CLUSTER,
+    LINEAR_MANY
+};
 int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);
 /* The same products by slices of both operands (sliced.cuh). */
 size_t sliced_scratch(int64_t k);

@@ -288,8 +288,9 @@ struct many_store {
     meta_order order;
     __device__ void codes(int row, int k, uint2 u) {
         const int quad = k / 4 % 8, col = column + row, lanes = order == META_FOUR ? 16 : 32;
-        uint32_t *to =
-            where + ((k / 64 * n_eight + col / 8) * lanes + col % 8 * 4) * 4 + k / 32 % 2 * 2 + quad / 4;
+        const int apart = order == META_RECORDS ? k / TILE_CHUNK_K * 64 * n_eight : 0;
+        uint32_t *to = where + apart + ((k / 64 * n_eight + col / 8) * lanes + col % 8 * 4) * 4 +
+                       k / 32 % 2 * 2 + quad / 4;
         to[quad % 4 * 4] = u.x;
         to[quad % 4 * 4 + 4] = u.y;
     }
@@ -297,10 +298,13 @@ struct many_store {
         const int col = column + row, at = i * 8 * n_eight + col, pairs = order == META_FOUR ? 2 : 4;
         if (order == META_SUMS)
             ((float2 *)meta)[at] = make_float2(m.scale, __int_as_float(m.sum));
-        else /* over 16: nibbles.cuh */
-            ((float *)meta)[order == META_PLAIN ? at
-                                                : ((i / 2 * n_eight + col / 8) * pairs + col % 8 / 2) * 4 +
-                                                      i % 2 * 2 + col % 2] = __fmul_rn(m.scale, 0.0625f);
+        else {                                                                   /* over 16: nibbles.cuh */
+            const int apart = order == META_RECORDS ? i / 8 * 512 * n_eight : 0; /* codes of the chunks */
+            ((float *)
+                 meta)[order == META_PLAIN ? at
+                                           : apart + ((i / 2 * n_eight + col / 8) * pairs + col % 8 / 2) * 4 +
+                                                 i % 2 * 2 + col % 2] = __fmul_rn(m.scale, 0.0625f);
+        }
     }
 };
 
@@ -349,7 +353,10 @@ __global__ void __launch_bounds__(THREADS) quantize_many(const __grid_constant__
     launch_next();
     launch_wait();
     quantize_row<TWO>(row_piece(j, j.x + blockIdx.x * ldx),
-                      many_store{(uint32_t *)scratch, scratch + at.meta, n_eight, column, order}, &sums);
+                      many_store{(uint32_t *)scratch,
+                                 scratch + (order == META_RECORDS ? TILE_CHUNK_K * 8 * n_eight : at.meta),
+                                 n_eight, column, order},
+                      &sums);
     if (gridDim.y == 1 && threadIdx.x < each) {
         ((float *)(scratch + at.factor))[column + threadIdx.x] = row_factor(j, &sums);
         ((float *)(scratch + at.lift))[column + threadIdx.x] = row_lift(j, &sums, threadIdx.x);
@@ -657,6 +664,8 @@ static way way_by_rule(linear_job *j, const pack_format *f) {
         return {LINEAR_KEPT, eights};
     if (j->n_col <= MAX_COLUMNS && (eights = pair_eights(j, f, j->n_col)) > 0)
         return {LINEAR_PAIR, eights};
+    if ((eights = stream_eights(j, f, j->n_col)) > 0)
+        return {LINEAR_STREAM, eights};
     eights = cluster_eights(j, f, j->n_col);
     return eights ? way{LINEAR_CLUSTER, eights}
                   : way{LINEAR_MANY, n_eight(j->n_col < MAX_COLUMNS ? j->n_col : MAX_COLUMNS)};
@@ -667,6 +676,7 @@ static way way_find(linear_job *j, const pack_format *f, linear_kind kind) {
     switch (kind) {
     case LINEAR_KEPT: return {kind, kept_eights(j, f, n_col)};
     case LINEAR_PAIR: return {kind, pair_eights(j, f, n_col)};
+    case LINEAR_STREAM: return {kind, stream_eights(j, f, j->n_col)};
     case LINEAR_CLUSTER: return {kind, cluster_eights(j, f, j->n_col)};
     case LINEAR_MANY: return {kind, n_eight(n_col)};
     default: return way_by_rule(j, f);
@@ -683,6 +693,7 @@ static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) 
     j->factor = (const float *)(scratch + at.factor);
     j->lift = (const float *)(scratch + at.lift);
     const meta_order order = by.kernel == LINEAR_MANY      ? META_SUMS
+                             : by.kernel == LINEAR_STREAM  ? META_RECORDS
                              : by.kernel == LINEAR_CLUSTER ? META_PLAIN
                              : by.kernel == LINEAR_PAIR    ? META_PAIRS
                                                            : kept_order(j->n_col);
@@ -691,10 +702,11 @@ static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) 
         e = launch(quantize, dim3((unsigned)a->n_row, (unsigned)row_pieces(*j)), dim3(THREADS), 0, s, *j,
                    eights, order, a->ldx, scratch);
     if (e || by.kernel != LINEAR_MANY)
-        return e                          ? e
-               : by.kernel == LINEAR_KEPT ? kept_launch(j, eights, s)
-               : by.kernel == LINEAR_PAIR ? pair_launch(j, eights, s)
-                                          : cluster_launch(j, eights, s);
+        return e                            ? e
+               : by.kernel == LINEAR_KEPT   ? kept_launch(j, eights, s)
+               : by.kernel == LINEAR_PAIR   ? pair_launch(j, eights, s)
+               : by.kernel == LINEAR_STREAM ? stream_launch(j, eights, s)
+                                            : cluster_launch(j, eights, s);
     const bool halves = j->slice == 16;
     return run((eights == 1 ? many_kernel<1> : many_kernel<2>)(&a->w[0].format), j, many_bytes(halves), s);
 }

@@ -623,8 +623,9 @@ int kept_launch(linear_job *j, int eights, cuda_stream s);
 
 /* How quantized columns' scales lie: with sums of codes; alone, of each slice all columns; alone, of each
  * tile and pair of columns those of both slices, so that a lane has its four by one load. FOUR: there are at
- * most four columns, and codes too have no room for more. */
-enum meta_order { META_SUMS, META_PLAIN, META_PAIRS, META_FOUR };
+ * most four columns, and codes too have no room for more. RECORDS: as pairs, but each chunk's codes and
+ * scales lie together. */
+enum meta_order { META_SUMS, META_PLAIN, META_PAIRS, META_FOUR, META_RECORDS };
 __host__ __device__ __forceinline__ meta_order kept_order(int n_col) {
     return n_col <= 4 ? META_FOUR : n_col <= 16 ? META_PAIRS : META_PLAIN;
 }
@@ -640,5 +641,11 @@ int pair_launch(linear_job *j, int eights, cuda_stream s);
 /* The same. */
 int cluster_eights(linear_job *j, const pack_format *f, int n_col);
 int cluster_launch(linear_job *j, int eights, cuda_stream s);
+
+/* ---- weights and columns both streamed (linear_stream.cu), 17 to 64 columns ---- */
+
+int stream_eights(const linear_job *j, const pack_format *f, int n_col);
+/* Several columns, quantized, as META_RECORDS. */
+int stream_launch(linear_job *j, int eights, cuda_stream s);
 
 #endif

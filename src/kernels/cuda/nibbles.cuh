@@ -36,18 +36,23 @@ __device__ __forceinline__ uint32_t nibbles_signed(uint32_t u, const nibble_base
     return v;
 }
 
-/* d = CODE_MAGIC + a . b, 16 rows x 32 of K x 8 columns, signed bytes both: whole numbers below 2^22 in the
- * bits of floats, which takes no conversion. */
-__device__ __forceinline__ void mma_signed(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
-                                           const nibble_base &base) {
-    int sum[4] = {0, 0, 0, 0};
+/* d = CODE_MAGIC + a . b in the bits of floats, 16 rows x 32 of K x 8 columns, signed bytes both: whole
+ * numbers below 2^22, which take no conversion. */
+__device__ __forceinline__ void mma_signed_bits(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
+                                                const nibble_base &base) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%10,%11,%12,%13};"
-        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(base.magic[0]),
           "r"(base.magic[1]), "r"(base.magic[2]), "r"(base.magic[3]));
 #endif
+}
+/* d = a . b. */
+__device__ __forceinline__ void mma_signed(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
+                                           const nibble_base &base) {
+    int sum[4] = {0, 0, 0, 0};
+    mma_signed_bits(sum, a, b0, b1, base);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         d[i] = __fsub_rn(__int_as_float(sum[i]), CODE_MAGIC);
