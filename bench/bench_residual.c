@@ -1,7 +1,12 @@
 /* bench_residual - QDEC's kernel on a GPU: the rate of its fetches alone and beside products, what it adds to
  * the products of llama-3-8b in 3 bits, one row, in one graph, and what the tuner makes of that. That its
- * bits are always the same is tests/test_kernels_cuda_residual.c's. bench_residual [rate | chain | tune] ...
- * (default: all) */
+ * bits are always the same is tests/test_kernels_cuda_residual.c's. bench_residual [rate | chain | tune |
+ * knee | tune-slow] ... (default: the first three)
+ *
+ * knee and tune-slow emulate GPUs with other ratios of memory to link. A slower link: every fetch has `link`
+ * times as many channels, so `link` times as many bytes, which count as one time as many. A slower memory:
+ * every product is computed `memory` times, with weights of other layers, which the cache does not hold.
+ * Launches, choosing channels and barriers take what they take on this GPU. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
@@ -283,6 +288,15 @@ typedef struct chain {
     void *room, *scratch;
 } chain;
 
+static struct { int link, memory; /* times as slow */ } emulated = {1, 1};
+
+/* Its products, `memory` times: those behind the first are of other layers. */
+static void multiply_slowly(const chain *c, int l, int s, bool adds, bool gated) {
+    for (int i = 0; i < emulated.memory; i++)
+        multiply(&c->groups[(l + i * N_LAYER / emulated.memory) % N_LAYER][s], c->x[s], c->y, adds, gated,
+                 c->room);
+}
+
 /* k_chunk[i] 0: the product alone, as without residuals; negative: not even that. */
 static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n_tb) {
     enum { TIMES = 9 };
@@ -295,10 +309,10 @@ static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n
             if (k_chunk[s] < 0)
                 continue;
             if (k_chunk[s] == 0) {
-                multiply(p, c->x[s], c->y, p->n_w == 1, p->gated, c->room);
+                multiply_slowly(c, l, s, p->n_w == 1, p->gated);
                 continue;
             }
-            const cuda_residual a = ask(p, c->x[s], k_chunk[s], n_tb[s], c->part, c->scratch);
+            const cuda_residual a = ask(p, c->x[s], k_chunk[s] * emulated.link, n_tb[s], c->part, c->scratch);
             cuda_residual_add add = {.part = c->part,
                                      .ldp = outputs(p),
                                      .n_w = p->n_w,
@@ -314,7 +328,7 @@ static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n
             OK(cuda->stream_wait(side, fork_event));
             OK(cuda->residual(&a, side));
             OK(cuda->event_record(join_event, side));
-            multiply(p, c->x[s], c->y, p->n_w == 1, false, c->room);
+            multiply_slowly(c, l, s, p->n_w == 1, false);
             OK(cuda->stream_wait(stream, join_event));
             OK(cuda->residual_add(&add, stream));
         }
@@ -344,7 +358,7 @@ static uint64_t chain_open(chain *c) {
     c->y = device_new(3 * 28672 * 4);
     c->part = device_new(28672 * 4);
     c->room = device_new(cuda->linear_scratch(1, 14336, true));
-    c->scratch = device_new(cuda->residual_scratch(1, 14336, 128));
+    c->scratch = device_new(cuda->residual_scratch(1, 14336, 1024));
     return weights;
 }
 
@@ -392,7 +406,7 @@ static void measure_chain(void) {
 
 /* ---- the tuner ---- */
 
-enum { TUNE_K = 64, TUNE_BLOCKS = 66 };
+enum { TUNE_K = 128, TUNE_BLOCKS = 66 };
 
 static nib_status time_of_chain(void *user, const tune_choice *choice, double *seconds, nib_error *err) {
     (void)err;
@@ -400,15 +414,12 @@ static nib_status time_of_chain(void *user, const tune_choice *choice, double *s
     return NIB_OK;
 }
 
-static void measure_tuner(void) {
-    static const double targets[] = {0.025, 0.05, 0.1, 0.2, 0.5, 1};
-    chain *c = &all_layers;
+static void tune_chain(chain *c, const double *targets, size_t n_target) {
     tune_kind kinds[N_GROUP];
     nib_error err;
-    chain_open(c);
     for (int s = 0; s < N_GROUP; s++)
         kinds[s] = (tune_kind){shapes[s].name, shapes[s].k, outputs(&shapes[s])};
-    for (size_t i = 0; i < NUM_COUNT(targets); i++) {
+    for (size_t i = 0; i < n_target; i++) {
         const tune_ask ask = {kinds, N_GROUP, TUNE_BLOCKS, TUNE_K, targets[i], time_of_chain, NULL, c};
         const double start = time_now();
         tuned t;
@@ -425,7 +436,68 @@ static void measure_tuner(void) {
                took);
         fflush(stdout);
     }
-    chain_close(c);
+}
+
+static void measure_tuner(void) {
+    static const double targets[] = {0.025, 0.05, 0.1, 0.2, 0.5, 1};
+    chain_open(&all_layers);
+    tune_chain(&all_layers, targets, NUM_COUNT(targets));
+    chain_close(&all_layers);
+}
+
+/* ---- other ratios of memory to link ---- */
+
+/* One kind of product by k_chunk, with the best of some numbers of blocks, until it is far behind the knee.
+ */
+static void print_knee(const chain *c, int s) {
+    static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+    static const int blocks[] = {8, 16, 32};
+    int64_t k_chunk[N_GROUP] = {-1, -1, -1, -1};
+    int n_tb[N_GROUP] = {1, 1, 1, 1};
+    k_chunk[s] = 0;
+    const double base = chain_seconds(c, k_chunk, n_tb);
+    double best = 0;
+    printf("%s, link 1/%d, memory 1/%d: %.2f us a product; k_chunk: times as long (blocks):", shapes[s].name,
+           emulated.link, emulated.memory, base / N_LAYER * 1e6);
+    for (size_t i = 0; i < NUM_COUNT(chunks) && best < 1.6 && chunks[i] * emulated.link <= 1024; i++) {
+        int of = 0;
+        k_chunk[s] = chunks[i];
+        best = INFINITY;
+        for (size_t b = 0; b < NUM_COUNT(blocks); b++) {
+            n_tb[s] = blocks[b];
+            const double t = chain_seconds(c, k_chunk, n_tb) / base;
+            of = t < best ? blocks[b] : of;
+            best = t < best ? t : best;
+        }
+        printf("  %d: %.3f (%d)", (int)chunks[i], best, of);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void measure_knee(void) {
+    static const int slower[][2] = {{1, 1}, {2, 1}, {4, 1}, {1, 3}, {1, 7}};
+    chain_open(&all_layers);
+    for (size_t i = 0; i < NUM_COUNT(slower); i++) {
+        emulated.link = slower[i][0];
+        emulated.memory = slower[i][1];
+        for (int s = 0; s < N_GROUP; s++)
+            print_knee(&all_layers, s);
+    }
+    emulated.link = emulated.memory = 1;
+    chain_close(&all_layers);
+}
+
+static void tune_slow(void) {
+    static const double targets[] = {0.025, 0.05, 0.1, 0.2};
+    chain_open(&all_layers);
+    for (int memory = 3; memory <= 7; memory += 4) {
+        printf("memory 1/%d\n", memory);
+        emulated.memory = memory;
+        tune_chain(&all_layers, targets, NUM_COUNT(targets));
+    }
+    emulated.memory = 1;
+    chain_close(&all_layers);
 }
 
 int main(int argc, char **argv) {
@@ -450,6 +522,10 @@ int main(int argc, char **argv) {
             measure_chain();
         if (all || !strcmp(argv[i], "tune"))
             measure_tuner();
+        if (!all && !strcmp(argv[i], "knee"))
+            measure_knee();
+        if (!all && !strcmp(argv[i], "tune-slow"))
+            tune_slow();
     }
     return 0;
 }

@@ -46,7 +46,7 @@ typedef struct probe {
 } probe;
 
 /* Receives the last hidden states (after the final norm) instead of logits, for embeddings. The head's
- * product is not computed then. Valid during the call. */
+ * product is not computed then; a probe sees its input all the same. Valid during the call. */
 typedef struct hidden_receiver {
     /* Rows [row, row + n_row) among the head rows of the pass: x [n_row, width]. */
     void (*receive)(void *user, int64_t row, int64_t n_row, const float *x, int64_t width);

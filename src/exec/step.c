@@ -38,13 +38,18 @@ static nib_status give_logits(const loop *l, const visit *v, nib_error *err) {
     return NIB_OK;
 }
 
+static device_pages *slots_of(const loop *l) {
+    return l->p->layer ? l->p->layer : l->s->backend->blocks;
+}
+
 /* With the model's own weights, released also where the run fails. */
 static nib_status run_acquired(const loop *l, backend_run *now, nib_error *err) {
     backend *by = l->s->backend;
-    NIB_TRY(acquire_block(now->pager, by->blocks, &now->visit, now->rest, &now->weights, err));
+    device_pages *to = slots_of(l);
+    NIB_TRY(acquire_block(now->pager, to, &now->visit, now->rest, &now->weights, err));
     const nib_status status = by->kind->run(by, now, err);
     const nib_status released =
-        acquire_release(now->pager, by->blocks, &now->visit, now->rest, status == NIB_OK ? err : NULL);
+        acquire_release(now->pager, to, &now->visit, now->rest, status == NIB_OK ? err : NULL);
     return status == NIB_OK ? released : status;
 }
 
@@ -96,7 +101,7 @@ static visits visits_of(const stepper *s, const pass *p) {
                     /* streamed pages come for all rows of a block, as often for each block */
                     .whole = looked_at || pager_streams(s->pager),
                     .apart = looked_at || p->apart,
-                    .held = s->backend->device != device_host()};
+                    .held = p->layer || s->backend->device != device_host()};
 }
 
 static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
@@ -123,7 +128,7 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
     const nib_status status = steps(l, *list, err);
     pager_end(l->s->pager);
     by->kind->end(by);
-    acquire_end(by->blocks);
+    acquire_end(slots_of(l));
     return status;
 }
 

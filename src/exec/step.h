@@ -36,6 +36,9 @@ typedef struct pass {
     int n_segment;
     bool generated; /* its rows are generated (backend.by_role); else prompt rows, also in measurements */
     bool apart;     /* no visit has rows of two segments, because they share one KV cache */
+    /* A slot for a layer's weights in host memory (device_pages_open_layer), so that each layer is read once
+     * for all its visits; NULL: none. Only for back ends that compute in host memory. */
+    device_pages *layer;
     /* A stage of the model: blocks [first_block, end_block). The input of the first is the residual stream
      * written by enter(), or left by the stage before. end_block 0: to the head. */
     int first_block, end_block;

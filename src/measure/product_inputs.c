@@ -1,4 +1,9 @@
-/* product_inputs.c - see product_inputs.h. */
+/* product_inputs.c - see product_inputs.h.
+ *
+ * All prompts go through a block before the next one, so between two blocks only the residual stream of all
+ * rows is kept. Prompts share the KV cache of one layer, so each is a visit of its own. A layer that the ring
+ * does not hold is copied to a slot, which all of its visits read: each weight is read and packed once. Of
+ * the head only the input is of interest, so its product is not computed. */
 #include "measure/product_inputs.h"
 
 #include "base/num.h"
@@ -8,18 +13,30 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LAYER_SHARE = 4 /* of the cap: a larger layer gets no slot */ };
+
 typedef struct passing {
     const engine_parts *e;
     const calibration *c;
     const product_watch *w;
+    uint64_t cap; /* of RAM */
+    int n_thread;
     int at; /* the block that rows go through; -1: none yet */
 } passing;
+
+/* Bytes of a slot for a layer; 0: there is none, because the ring holds a layer or the cap is too small. */
+static uint64_t slot_bytes(const passing *p, const engine_parts *e) {
+    const uint64_t bytes = device_pages_layer_bytes(e->layout);
+    const bool fits = p->cap == NIB_AUTO || bytes <= p->cap / LAYER_SHARE;
+    return fits && !pager_needs(e->layout, p->n_thread).block_in_ring ? bytes : 0;
+}
 
 static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {
     const passing *p = user;
     int64_t longest;
     prompt_rows_count(p->c, 0, &longest);
     NIB_TRY(kv_table_bytes(e->layout, TYPE_F32, true, longest, bytes, err));
+    *bytes += slot_bytes(p, e);
     *bytes += p->w->bytes ? p->w->bytes(p->w->user, e) : 0;
     return NIB_OK;
 }
@@ -39,13 +56,25 @@ static nib_status pass_over(void *user, int segment_index, int64_t row, int64_t 
     return NIB_OK;
 }
 
+static void leave_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {
+    (void)user, (void)row, (void)n_row, (void)x, (void)width;
+}
+
 static nib_status run_pass(passing *p, nib_error *err) {
+    const hidden_taker no_logits = {.take = leave_hidden};
+    const bool on_host = p->e->step->backend->device == device_host();
+    const bool has_slot = on_host && pager_streams(p->e->step->pager) && slot_bytes(p, p->e) > 0;
     prompt_rows rows = {0};
+    device_pages layer = {0};
     nib_status status = prompt_rows_open(&rows, p->e, p->c, 0, PRODUCTS_SCORED, err);
+    if (status == NIB_OK && has_slot)
+        status = device_pages_open_layer(&layer, p->e->layout, p->e->ledger, NIB_OWNER_STAGING, err);
     if (status == NIB_OK) {
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
                           .apart = true,
+                          .layer = has_slot ? &layer : NULL,
+                          .hidden = on_host ? &no_logits : NULL,
                           .n_head = p->e->step->backend->rows.n_head,
                           .rows = pass_over,
                           .enter = enter,
@@ -55,14 +84,19 @@ static nib_status run_pass(passing *p, nib_error *err) {
     }
     if (status == NIB_OK && p->w->after)
         status = p->w->after(p->w->user, p->at, err);
+    device_pages_close(&layer);
     prompt_rows_close(&rows);
     return status;
 }
 
 nib_status measure_product_inputs(const char *name, const nib_engine_options *options, const calibration *c,
                                   const product_watch *w, nib_error *err) {
-    passing p = {.c = c, .w = w, .at = -1};
     nib_engine_options o = *options;
+    passing p = {.c = c,
+                 .w = w,
+                 .cap = o.ram,
+                 .n_thread = o.n_thread ? o.n_thread : thread_physical_cores(),
+                 .at = -1};
     int64_t longest;
     const int64_t n_row = prompt_rows_count(c, 0, &longest);
     o.n_ctx = longest;
@@ -71,8 +105,7 @@ nib_status measure_product_inputs(const char *name, const nib_engine_options *op
     o.activation = 16;
     o.learn = false;
     const engine_want want = {.n_row = n_row,
-                              /* A block is read again for each prompt, where it does not stay: what a cap
-                               * leaves is used. Without one memory should not depend on the model's size. */
+                              /* Without a cap memory should not depend on the number of layers. */
                               .keep_nothing = o.ram == NIB_AUTO,
                               .keep_free = later_bytes,
                               .user = &p};

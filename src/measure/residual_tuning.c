@@ -15,9 +15,9 @@
 
 enum {
     PREFIX = 16,   /* positions that the cache holds before a step is timed */
-    MIN_STEP = 5,  /* steps of one time, at least, */
+    MIN_STEP = 5,  /* steps (or pairs of them) of one time, at least, */
     MAX_STEP = 24, /* and at most */
-    POSITIONS = PREFIX + MAX_STEP + 8,
+    POSITIONS = PREFIX + 2 * MAX_STEP + 8,
     KEPT_STEPS = 64,
     SCORED_STEPS = 12 /* of them, spread evenly, those whose perplexity is measured */
 };
@@ -36,6 +36,7 @@ typedef struct tuning {
     const residual_kinds *kinds;
     kept_step steps[KEPT_STEPS]; /* the last ones */
     int n_step;
+    double base_s;               /* of a token without residuals, on the processor; 0: not measured */
     double max_s, without, with; /* perplexities; NAN: not measured */
     residual_gain gain;
 } tuning;
@@ -45,24 +46,73 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of one generated token: the lower quartile of some, since others use the machine too. */
-static nib_status time_steps(void *user, const tune_choice *choice, double *seconds, nib_error *err) {
-    tuning *t = user;
-    double took[MAX_STEP], sum = 0;
-    int n = 0;
+/* The first passes warm up: a GPU records the second pass of a kind. */
+static nib_status begin_steps(tuning *t, const tune_choice *choice, nib_error *err) {
     engine_residuals_choose(t->e, choice);
     NIB_TRY(nib_session_sync(t->session, t->tokens, PREFIX, err));
-    NIB_TRY(nib_session_sync(t->session, t->tokens, PREFIX + 1, err)); /* these two warm up: a GPU records */
-    NIB_TRY(nib_session_sync(t->session, t->tokens, PREFIX + 2, err)); /* the second pass of a kind */
-    for (; n < MAX_STEP && (n < MIN_STEP || sum < ENOUGH_S); n++) {
-        const double start = time_now();
-        NIB_TRY(nib_session_sync(t->session, t->tokens, (size_t)(PREFIX + 3 + n), err));
-        took[n] = time_now() - start;
-        sum += took[n];
-    }
+    NIB_TRY(nib_session_sync(t->session, t->tokens, PREFIX + 1, err));
+    return nib_session_sync(t->session, t->tokens, PREFIX + 2, err);
+}
+
+/* The i-th step after begin_steps. */
+static nib_status time_step(tuning *t, int i, double *seconds, nib_error *err) {
+    const double start = time_now();
+    NIB_TRY(nib_session_sync(t->session, t->tokens, (size_t)(PREFIX + 3 + i), err));
+    *seconds = time_now() - start;
+    return NIB_OK;
+}
+
+/* Of one generated token: the lower quartile of some, since others use the machine too. */
+static nib_status time_alone(tuning *t, const tune_choice *choice, double *seconds, nib_error *err) {
+    double took[MAX_STEP], sum = 0;
+    int n = 0;
+    NIB_TRY(begin_steps(t, choice, err));
+    for (; n < MAX_STEP && (n < MIN_STEP || sum < ENOUGH_S); sum += took[n++])
+        NIB_TRY(time_step(t, n, &took[n], err));
     qsort(took, (size_t)n, sizeof *took, by_value);
     *seconds = took[n / 4];
     return NIB_OK;
+}
+
+static bool is_nothing(const tuning *t, const tune_choice *c) {
+    for (int i = 0; i < t->kinds->n; i++)
+        if (c->k_chunk[i] > 0)
+            return false;
+    return true;
+}
+
+/* A processor's speed drifts by more than the slowdowns that are looked for. So a choice is timed in turns
+ * with no residuals, token by token, and what counts is the median of the pairs' ratios. */
+static nib_status time_in_turns(tuning *t, const tune_choice *choice, double *seconds, nib_error *err) {
+    const tune_choice none = {{0}, {0}};
+    double ratio[MAX_STEP], sum = 0;
+    int n = 0;
+    if (t->base_s == 0)
+        NIB_TRY(time_alone(t, &none, &t->base_s, err));
+    *seconds = t->base_s;
+    if (is_nothing(t, choice))
+        return NIB_OK;
+    NIB_TRY(begin_steps(t, choice, err));
+    for (; n < MAX_STEP && (n < MIN_STEP || sum < 2 * ENOUGH_S); n++) {
+        double took[2]; /* without, with */
+        for (int i = 0; i < 2; i++) {
+            const int with = (n + i) % 2;
+            engine_residuals_choose(t->e, with ? choice : &none);
+            NIB_TRY(time_step(t, 2 * n + i, &took[with], err));
+        }
+        ratio[n] = took[1] / took[0];
+        sum += took[0] + took[1];
+    }
+    qsort(ratio, (size_t)n, sizeof *ratio, by_value);
+    *seconds *= ratio[n / 2];
+    return NIB_OK;
+}
+
+/* A GPU records its launches anew for another choice, so its tokens are not timed in turns. */
+static nib_status time_steps(void *user, const tune_choice *choice, double *seconds, nib_error *err) {
+    tuning *t = user;
+    return engine_fetch_blocks(t->e) > 1 ? time_alone(t, choice, seconds, err)
+                                         : time_in_turns(t, choice, seconds, err);
 }
 
 static json_t *kinds_json(const tuning *t, const tune_choice *c) {

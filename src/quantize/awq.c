@@ -172,7 +172,7 @@ static void fill_means(const awq_site *s, const gram_site *in, float *mean, floa
     for (int64_t i = 0; i < s->n_made; i++)
         magnitude[i] = 0;
     for (int64_t c = 0; c < s->k; c++) {
-        mean[c] = in->sum[c * s->k + c] / (float)NUM_MAX(in->n_row, 1);
+        mean[c] = gram_mean_square(in, c);
         magnitude[maker_of(&s->source, c)] += mean[c] / (float)s->source.n_share;
     }
     for (int64_t i = 0; i < s->n_made; i++)

@@ -68,7 +68,7 @@ nib_status gptq_open(gptq *g, const encode_shape *s, const gram_site *in, int n_
         return nib_fail_nomem(err, (size_t)g->n_byte, "gptq");
     for (int64_t i = 0; i < k; i++) {
         g->order[i] = (int32_t)i;
-        g->columns[i] = in->sum[i * k + i] / (float)NUM_MAX(in->n_row, 1);
+        g->columns[i] = gram_mean_square(in, i);
     }
     qsort_r(g->order, (size_t)k, sizeof *g->order, by_importance, g->columns);
     return factorise(g, in, err);

@@ -7,18 +7,18 @@
 
 #include <string.h>
 
-static uint64_t matrix_bytes(int64_t k) {
-    return (uint64_t)k * (uint64_t)k * sizeof(float);
+static uint64_t sum_bytes(int64_t k, bool diagonal) {
+    return (uint64_t)k * (diagonal ? 1 : (uint64_t)k) * sizeof(float);
 }
 
 /* Inputs of one block: each op that reads something new. */
-static uint64_t block_bytes(const block *b) {
+static uint64_t block_bytes(const block *b, bool diagonal) {
     uint64_t bytes = 0;
     reg at = REG_NONE;
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
         if (o->kind == OP_LINEAR && o->in != at)
-            bytes += matrix_bytes(o->k);
+            bytes += sum_bytes(o->k, diagonal);
         if (o->kind == OP_LINEAR)
             at = o->in;
         if (o->out == at)
@@ -27,23 +27,23 @@ static uint64_t block_bytes(const block *b) {
     return bytes;
 }
 
-uint64_t gram_bytes(const model *m) {
+uint64_t gram_bytes(const model *m, bool diagonal) {
     uint64_t bytes = 0;
     for (int b = 0; b < model_n_block(m); b++)
-        bytes = NUM_MAX(bytes, block_bytes(model_block(m, b)));
+        bytes = NUM_MAX(bytes, block_bytes(model_block(m, b), diagonal));
     return bytes;
 }
 
 static gram_site *begin_site(gram *g, int site, int w, int64_t k) {
     gram_site *s = &g->of[g->n];
-    const uint64_t bytes = matrix_bytes(k);
+    const uint64_t bytes = sum_bytes(k, g->diagonal);
     if (g->n == GRAM_SITES || (g->ledger && ledger_charge(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS,
                                                           bytes, &g->why) != NIB_OK)) {
         g->failed = true;
         return NULL;
     }
     g->charged += bytes;
-    *s = (gram_site){site, w, k, 0, mem_map((size_t)bytes)};
+    *s = (gram_site){.site = site, .w = w, .k = k, .diagonal = g->diagonal, .sum = mem_map((size_t)bytes)};
     if (!s->sum) {
         nib_fail_nomem(&g->why, (size_t)bytes, "products of channels");
         g->failed = true;
@@ -51,6 +51,12 @@ static gram_site *begin_site(gram *g, int site, int w, int64_t k) {
     }
     g->n++;
     return s;
+}
+
+static void add_squares(float *sum, const float *x, int64_t k, int64_t n_row) {
+    for (int64_t r = 0; r < n_row; r++)
+        for (int64_t i = 0; i < k; i++)
+            sum[i] += x[r * k + i] * x[r * k + i];
 }
 
 static void add_plainly(float *sum, const float *x, int64_t k, int64_t n_row) {
@@ -76,19 +82,25 @@ static void see(void *user, const probe_input *in) {
         return;
     if (!s && !(s = begin_site(g, site, in->w, in->k)))
         return;
-    if (!lapack_add_squares(s->sum, in->x, (int)in->k, (int)in->n_row))
+    if (s->diagonal)
+        add_squares(s->sum, in->x, in->k, in->n_row);
+    else if (!lapack_add_squares(s->sum, in->x, (int)in->k, (int)in->n_row))
         add_plainly(s->sum, in->x, in->k, in->n_row);
     s->n_row += in->n_row;
 }
 
-nib_status gram_open(gram *g, const layout *lay, ledger *l, nib_error *err) {
-    *g = (gram){.layout = lay, .block = -1, .ledger = l, .probe = {.input = see, .user = g}};
+nib_status gram_open(gram *g, const layout *lay, bool diagonal, ledger *l, nib_error *err) {
+    *g = (gram){.layout = lay,
+                .diagonal = diagonal,
+                .block = -1,
+                .ledger = l,
+                .probe = {.input = see, .user = g}};
     return saliency_sites_open(&g->sites, layout_model(lay), err);
 }
 
 void gram_clear(gram *g) {
     for (int i = 0; i < g->n; i++)
-        mem_unmap(g->of[i].sum, (size_t)matrix_bytes(g->of[i].k));
+        mem_unmap(g->of[i].sum, (size_t)sum_bytes(g->of[i].k, g->diagonal));
     if (g->ledger)
         ledger_release(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     g->charged = 0;

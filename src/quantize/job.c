@@ -392,7 +392,7 @@ static nib_status multiply(const job *j, scaling *s, int w, const gguf_tensor *t
         return nib_fail_nomem(err, (size_t)k * sizeof *s->times, "factors");
     for (int64_t c = 0; c < k; c++) {
         const float f = factor ? factor[c] : 1;
-        s->columns[c] = in->sum[c * k + c] / (float)NUM_MAX(in->n_row, 1) / (f * f);
+        s->columns[c] = gram_mean_square(in, c) / (f * f);
         if (factor)
             s->times[c] = f;
     }

@@ -186,7 +186,7 @@ static void warn(const job *j) {
 
 static nib_status begin_inputs(void *user, const engine_parts *e, nib_error *err) {
     job *j = user;
-    return gram_open(&j->inputs, e->layout, e->ledger, err);
+    return gram_open(&j->inputs, e->layout, j->method == METHOD_AWQ, e->ledger, err);
 }
 
 static nib_status after_block(void *user, int b, nib_error *err) {
@@ -215,7 +215,7 @@ static uint64_t method_bytes(void *user, const engine_parts *e) {
         if (j->uses[i].block > 0 && j->uses[i].product)
             largest =
                 NUM_MAX(largest, gptq_bytes(s, tensor_columns(&j->tensors.all[i].as), pool_size(j->threads)));
-    return gram_bytes(e->m) + largest + j->scratch.n_byte;
+    return gram_bytes(e->m, j->method == METHOD_AWQ) + largest + j->scratch.n_byte;
 }
 
 static nib_status make_by_inputs(job *j, nib_error *err) {

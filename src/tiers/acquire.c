@@ -4,14 +4,14 @@
 nib_status acquire_block(pager *p, device_pages *to, const visit *at, const visits *rest, acquired *out,
                          nib_error *err) {
     *out = (acquired){0};
-    if (to)
+    if (to && device_pages_has(to, at->block))
         return device_pages_acquire(to, p, at, rest, &out->views, &out->mark, err);
     pager_pin(p, at, rest, &out->views);
     return NIB_OK;
 }
 
 nib_status acquire_release(pager *p, device_pages *to, const visit *at, const visits *rest, nib_error *err) {
-    if (to)
+    if (to && device_pages_has(to, at->block))
         return device_pages_release(to, at, rest, err);
     pager_unpin(p);
     return NIB_OK;

@@ -5,10 +5,11 @@
 
 nib_status device_blocks_open(device_blocks *b, const block_source *from, uint64_t each, device *d,
                               ledger *to, int owner, nib_error *err) {
-    *b = (device_blocks){.from = *from, .device = d};
-    NIB_TRY(tier_region_open(&b->memory, d, to, owner, DEVICE_BLOCKS * each, false, "weights on the device",
-                             err));
-    for (int i = 0; i < DEVICE_BLOCKS; i++)
+    const int n_slot = from->n_slot ? from->n_slot : DEVICE_BLOCKS;
+    *b = (device_blocks){.from = *from, .device = d, .n_slot = n_slot};
+    NIB_TRY(tier_region_open(&b->memory, d, to, owner, (uint64_t)n_slot * each, false,
+                             "weights on the device", err));
+    for (int i = 0; i < n_slot; i++)
         b->slots[i] =
             (device_block){.block = -1, .index = i, .at = (uint8_t *)b->memory.at + (uint64_t)i * each};
     return NIB_OK;
@@ -22,7 +23,7 @@ void device_blocks_close(device_blocks *b) {
 /* ---- slots ---- */
 
 const device_block *device_blocks_slot(const device_blocks *b, int block_index) {
-    for (int i = 0; i < DEVICE_BLOCKS; i++)
+    for (int i = 0; i < b->n_slot; i++)
         if (b->slots[i].block == block_index)
             return &b->slots[i];
     return NULL;
@@ -62,7 +63,7 @@ static bool next_upcoming(upcoming *c, visit *out) {
 static device_block *choose(device_blocks *b, const visits *rest) {
     bool kept[DEVICE_BLOCKS] = {false};
     int n_free = 0;
-    for (int i = 0; i < DEVICE_BLOCKS; i++) {
+    for (int i = 0; i < b->n_slot; i++) {
         kept[i] = b->slots[i].acquired;
         n_free += !kept[i];
         if (b->slots[i].block < 0)
@@ -70,12 +71,12 @@ static device_block *choose(device_blocks *b, const visits *rest) {
     }
     upcoming list = {b, *rest, 0};
     for (visit v; n_free > 1 && next_upcoming(&list, &v);)
-        for (int i = 0; i < DEVICE_BLOCKS && n_free > 1; i++)
+        for (int i = 0; i < b->n_slot && n_free > 1; i++)
             if (!kept[i] && b->slots[i].block == v.block) {
                 kept[i] = true;
                 n_free--;
             }
-    for (int i = 0; i < DEVICE_BLOCKS; i++)
+    for (int i = 0; i < b->n_slot; i++)
         if (!kept[i])
             return &b->slots[i];
     return NULL;
@@ -128,7 +129,7 @@ nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits
     }
     s->acquired = true;
     *out = s;
-    load_ahead(b, at->block, rest, DEVICE_BLOCKS - 1);
+    load_ahead(b, at->block, rest, b->n_slot - 1);
     return NIB_OK;
 }
 
@@ -140,13 +141,13 @@ nib_status device_blocks_release(device_blocks *b, const visit *at, const visits
     if (s->streamed && !at->again)
         s->block = -1; /* the host foresees its pages again */
     NIB_TRY(d->kind->mark(d, DEVICE_COMPUTE, &s->used, err));
-    if (!at->again)
-        load_ahead(b, at->block, rest, DEVICE_BLOCKS);
+    if (!at->again && b->n_slot > 1)
+        load_ahead(b, at->block, rest, b->n_slot);
     return NIB_OK;
 }
 
 void device_blocks_end(device_blocks *b) {
-    for (int i = 0; i < DEVICE_BLOCKS; i++) {
+    for (int i = 0; i < b->n_slot; i++) {
         b->slots[i].acquired = false;
         if (b->slots[i].streamed)
             b->slots[i].block = -1;
@@ -154,6 +155,6 @@ void device_blocks_end(device_blocks *b) {
 }
 
 void device_blocks_forget(device_blocks *b) {
-    for (int i = 0; i < DEVICE_BLOCKS; i++)
+    for (int i = 0; i < b->n_slot; i++)
         b->slots[i].block = -1;
 }

@@ -30,7 +30,7 @@
 #include "tiers/pager.h"
 #include "tiers/region.h"
 
-enum { DEVICE_BLOCKS = 2 }; /* slots */
+enum { DEVICE_BLOCKS = 2 }; /* slots, at most */
 
 typedef struct device_block {
     int block; /* -1: none */
@@ -48,6 +48,7 @@ typedef struct block_source {
     device_lane lane; /* a block is valid after all that was queued in it */
     int n_block;      /* passes repeat: after the last visit follow blocks [0, n_block); 0: unknown
                        */
+    int n_slot;       /* 1: blocks are not prefetched; 0: DEVICE_BLOCKS */
     /* Whether block b needs a slot; NULL: all do. */
     bool (*needs_slot)(const void *user, int b);
     /* Queues the copies of v->block to s->at; rest: the visits after v. It may be called again after an
@@ -61,7 +62,8 @@ typedef struct device_blocks {
     block_source from;
     device *device;
     tier_region memory;
-    device_block slots[DEVICE_BLOCKS];
+    int n_slot;
+    device_block slots[DEVICE_BLOCKS]; /* [n_slot] */
 } device_blocks;
 
 /* Slots of `each` bytes, charged to the device's tier and `owner`. */

@@ -16,10 +16,11 @@ static uint64_t bytes_of(const view *v) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static uint64_t largest_block(const layout *l, int *n_weight) {
+static uint64_t largest_block(const layout *l, bool layers_only, int *n_weight) {
+    const int skipped = layers_only;
     uint64_t max = ALIGN;
     *n_weight = 1;
-    for (int b = 0; b < layout_n_block(l); b++) {
+    for (int b = skipped; b < layout_n_block(l) - skipped; b++) {
         const block *of = layout_block(l, b);
         uint64_t sum = 0;
         for (int i = 0; i < of->n_weight; i++)
@@ -32,18 +33,28 @@ static uint64_t largest_block(const layout *l, int *n_weight) {
 
 uint64_t device_pages_bytes(const layout *l) {
     int n_weight;
-    return DEVICE_BLOCKS * largest_block(l, &n_weight);
+    return DEVICE_BLOCKS * largest_block(l, false, &n_weight);
+}
+
+uint64_t device_pages_layer_bytes(const layout *l) {
+    int n_weight;
+    return largest_block(l, true, &n_weight);
+}
+
+bool device_pages_has(const device_pages *b, int block_index) {
+    return !b->layers_only || (block_index > 0 && block_index < layout_n_block(b->layout) - 1);
 }
 
 static nib_status load_block(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
                              nib_error *err);
 
-nib_status device_pages_open(device_pages *b, const layout *l, device *d, ledger *to, int owner,
-                             nib_error *err) {
-    const block_source from = {.user = b, .lane = DEVICE_LOAD_WEIGHTS, .load = load_block};
+static nib_status open_slots(device_pages *b, const layout *l, bool layers_only, device *d, ledger *to,
+                             int owner, nib_error *err) {
+    const block_source from = {
+        .user = b, .lane = DEVICE_LOAD_WEIGHTS, .n_slot = layers_only ? 1 : 0, .load = load_block};
     int n_weight;
-    const uint64_t each = largest_block(l, &n_weight);
-    *b = (device_pages){.layout = l, .n_weight = n_weight};
+    const uint64_t each = largest_block(l, layers_only, &n_weight);
+    *b = (device_pages){.layout = l, .layers_only = layers_only, .n_weight = n_weight};
     b->views = mem_calloc(DEVICE_BLOCKS * (size_t)n_weight, sizeof *b->views);
     if (!b->views)
         return nib_fail_nomem(err, DEVICE_BLOCKS * (size_t)n_weight * sizeof *b->views, "views of weights");
@@ -51,6 +62,15 @@ nib_status device_pages_open(device_pages *b, const layout *l, device *d, ledger
     if (status != NIB_OK)
         device_pages_close(b);
     return status;
+}
+
+nib_status device_pages_open(device_pages *b, const layout *l, device *d, ledger *to, int owner,
+                             nib_error *err) {
+    return open_slots(b, l, false, d, to, owner, err);
+}
+
+nib_status device_pages_open_layer(device_pages *b, const layout *l, ledger *to, int owner, nib_error *err) {
+    return open_slots(b, l, true, device_host(), to, owner, err);
 }
 
 void device_pages_close(device_pages *b) {

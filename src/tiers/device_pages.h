@@ -11,6 +11,7 @@
 
 typedef struct device_pages {
     const layout *layout;
+    bool layers_only; /* the first and the last block have no slot */
     device_blocks blocks;
     pager *from;
     view *views;  /* [DEVICE_BLOCKS, n_weight] */
@@ -22,6 +23,13 @@ uint64_t device_pages_bytes(const layout *l);
 /* Charged to the device's tier and `owner`. */
 nib_status device_pages_open(device_pages *b, const layout *l, device *d, ledger *to, int owner,
                              nib_error *err);
+/* One slot of host memory for a layer. The layer is read once for consecutive visits, also where the pager's
+ * ring holds only a part of it. For passes whose visits are not merged, because they share one KV cache
+ * (exec/step.h). */
+uint64_t device_pages_layer_bytes(const layout *l); /* pure */
+nib_status device_pages_open_layer(device_pages *b, const layout *l, ledger *to, int owner, nib_error *err);
+/* Whether the block has a slot for its visits. */
+bool device_pages_has(const device_pages *b, int block);
 void device_pages_close(device_pages *b); /* zeroed is fine; the lanes are past everything */
 
 /* device_blocks_acquire from the pager. *views: the block's weights in the device's memory, data NULL: a

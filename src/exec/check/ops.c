@@ -303,11 +303,11 @@ nib_status check_row(check *c, int64_t r, nib_error *err) {
         if (v->cache_only && !p->ops[i].fuse.feeds_cache)
             continue;
         NIB_TRY(cancel_check(c->pass.cancel, err));
+        report_input(&w, &p->ops[i]);
         if (c->pass.hidden && head && p->ops[i].out == REG_LOGITS) {
             give_hidden(&w, &p->ops[i]);
             break;
         }
-        report_input(&w, &p->ops[i]);
         NIB_TRY(run_op(&w, &p->ops[i], err));
         tell(&w, p, i);
     }

@@ -226,7 +226,7 @@ static void tell(const exec_cell *c, const workspace *ws, const probe_places *pl
 }
 
 static void report_input(const exec_cell *c, const workspace *ws, const op *o) {
-    if (o->kind != OP_LINEAR || !c->probe->input)
+    if (o->kind != OP_LINEAR || !c->probe || !c->probe->input)
         return;
     const probe_input in = {.block = c->block,
                             .w = o->w,
@@ -259,7 +259,11 @@ static nib_status run_hidden(job *whole, nib_error *err) {
     const program *p = &layout_block(whole->e->layout, c->block)->program;
     const op *head = probe_head_product(p);
     whole->fuse = false;
-    NIB_TRY(run_all(whole, 0, (int)(head - p->ops), err));
+    for (int i = 0; i < head - p->ops && !job_is_dropped(whole); i++) {
+        report_input(c, whole->e->ws, &p->ops[i]);
+        NIB_TRY(run_all(whole, i, i + 1, err));
+    }
+    report_input(c, whole->e->ws, head);
     const float *x = whole->e->ws->reg[head->in] + (head->in == REG_X ? c->row * head->k : 0);
     if (!job_is_dropped(whole))
         c->hidden->receive(c->hidden->user, c->hidden_row, c->n_row, x, head->k);
