@@ -183,9 +183,19 @@ static nib_status choose_channels(const search *s, nib_error *err) {
 
 /* ---- the promise ---- */
 
+/* By a sixteenth. Kinds with one channel are the last to go, one at a time, the smallest matrix first. */
 static void shrink(const search *s, tune_choice *c) {
+    int smallest = -1;
+    for (int i = 0; i < s->ask->n_kind; i++) {
+        const tune_kind *k = &s->ask->kinds[i], *other = smallest < 0 ? NULL : &s->ask->kinds[smallest];
+        if (c->k_chunk[i] > 0 && (!other || k->n * k->k < other->n * other->k))
+            smallest = i;
+    }
+    if (height(s, c) == 1)
+        c->k_chunk[smallest] = 0;
     for (int i = 0; i < s->ask->n_kind; i++)
-        c->k_chunk[i] -= (c->k_chunk[i] + 15) / 16;
+        if (c->k_chunk[i] > 1)
+            c->k_chunk[i] -= (c->k_chunk[i] + 15) / 16;
 }
 
 static void sort(double *x) {

@@ -1,6 +1,7 @@
 /* device_blocks.c - see device_blocks.h. */
 #include "tiers/device_blocks.h"
 
+#include <assert.h>
 #include <string.h>
 
 nib_status device_blocks_open(device_blocks *b, const block_source *from, uint64_t each, device *d,
@@ -30,8 +31,10 @@ const device_block *device_blocks_slot(const device_blocks *b, int block_index) 
 }
 
 static device_block *slot_of(device_blocks *b, int block_index) {
-    const device_block *s = device_blocks_slot(b, block_index);
-    return s ? &b->slots[s->index] : NULL;
+    for (int i = 0; i < b->n_slot; i++)
+        if (b->slots[i].block == block_index)
+            return &b->slots[i];
+    return NULL;
 }
 
 page_where device_blocks_where(const device_blocks *b, int block_index) {
@@ -125,6 +128,7 @@ nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits
     device_block *s = slot_of(b, at->block);
     if (!s) {
         s = choose(b, rest);
+        assert(s); /* one visit at a time, so a slot is free */
         NIB_TRY(load_block(b, s, at, rest, false, err));
     }
     s->acquired = true;
