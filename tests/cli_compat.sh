@@ -93,7 +93,7 @@ for flag in "-ngl 99" "--gpu-layers -1" "--n-gpu-layers all"; do
     # shellcheck disable=SC2086 # a flag and its value
     answer $flag
     check "$flag without a GPU changes nothing" [ "$code $(cat "$tmp/out")" = "0 $plain" ]
-    check "and it is said once" says 'the processor computes everything: no GPU can be used'
+    check "and it is said once" says 'using --backend cpu: no GPU can be used'
     check "in one line" one_line
 done
 answer -ngl 0

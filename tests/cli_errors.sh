@@ -42,7 +42,7 @@ run profile "$model" -o "$tmp/file/x.json"
 check "a file that was asked for is an error" [ $code = 1 ]
 run quantize "$model" -o "$tmp/nowhere/out.gguf"
 check "quantize looks for the folder first" [ $code = 2 ]
-check "and says that it is not there" says "nowhere/out.gguf: no file can be made there: No such file or directory"
+check "and says that it is not there" says "cannot write .*nowhere/out.gguf: No such file or directory"
 check "not that something was made" silent 'the finished part'
 head -c 5000 "$model" >"$tmp/short.gguf"
 run info "$tmp/short.gguf"

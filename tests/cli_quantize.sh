@@ -44,7 +44,7 @@ for name in own hard soft; do
     code=0
     "$nibble" quantize "$tmp/own.gguf" -o "$tmp/$name.gguf" --type q4_0 --imatrix none >/dev/null 2>"$tmp/err" || code=$?
     check "$name.gguf, which is the model, is refused" [ $code = 2 ]
-    check "and says why" says "the model that is read has this name"
+    check "and says why" says "this is the model that is read"
     check "and the model is what it was" cmp "$model" "$tmp/own.gguf"
 done
 rm -f "$tmp/own.gguf" "$tmp/hard.gguf" "$tmp/soft.gguf"

@@ -374,7 +374,7 @@ static void by_plan(void **state) {
     how.temperature = 0.8f; /* more than the plan gives */
     o.n_best = 40;
     assert_int_equal(generate(path, &o, &how, &best, &err), NIB_E_USAGE);
-    assert_non_null(strstr(err.message, "the plan is for the best 1 tokens"));
+    assert_non_null(strstr(err.message, "the plan's shortlist gives the best 1 tokens"));
     nib_result_clear(&all);
     nib_free(json);
 }

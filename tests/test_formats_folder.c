@@ -242,7 +242,7 @@ static void test_shards(void **state) {
     put_text(folder, index, "{\"weight_map\": {\"w\": \"s1.safetensors\", \"v\": \"s2.safetensors\"}}");
     refuse(folder, "s2.safetensors: not found");
     put_safetensors(folder, "s2.safetensors", weights, 16);
-    refuse(folder, "'w' is there twice");
+    refuse(folder, "'w' occurs twice");
     put_safetensors(folder, "s2.safetensors", other, 6);
     container *c = open_ok(folder);
     assert_true(container_n_file(c) == 2 && container_n_tensor(c) == 2);

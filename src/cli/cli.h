@@ -14,7 +14,7 @@
 enum {                        /* groups of options that a command takes */
        CLI_COMMON = 1 << 0,   /* every command */
        CLI_MODEL = 1 << 1,    /* which model, how many threads */
-       CLI_MEMORY = 1 << 2,   /* budgets and the context they pay for */
+       CLI_MEMORY = 1 << 2,   /* budgets, and the context that they must hold */
        CLI_PROMPT = 1 << 3,   /* text from an argument, a file or stdin */
        CLI_SAMPLING = 1 << 4, /* how tokens are chosen, and when to stop */
        CLI_TOKENIZE = 1 << 5,
@@ -27,27 +27,27 @@ enum {                        /* groups of options that a command takes */
        CLI_KERNELS = 1 << 12, /* timing the strategies of products */
        CLI_PROFILE = 1 << 13,
        CLI_MODEL_OPTIONAL = 1 << 14, /* no option's group: the model may be left out */
-       CLI_TARGETS = 1 << 15,        /* how a plan is chosen */
-       CLI_PLANNED = 1 << 16,        /* a plan that is given */
-       CLI_PLAN = 1 << 17,           /* what a plan is made for */
-       CLI_RUN = 1 << 18,            /* one prompt, and what follows it */
+       CLI_TARGETS = 1 << 15,        /* targets of a plan */
+       CLI_PLANNED = 1 << 16,        /* a given plan */
+       CLI_PLAN = 1 << 17,           /* the workload of a plan */
+       CLI_RUN = 1 << 18,            /* one prompt and its answer */
        CLI_TURN = 1 << 19,           /* a user's turn by the model's chat template */
        CLI_FETCH = 1 << 20,          /* how a model is fetched */
-       CLI_SERVE = 1 << 21,          /* who may ask a server, and how much */
-       CLI_QUANTIZE = 1 << 22        /* what a model's weights become */
+       CLI_SERVE = 1 << 21,          /* access to a server, and its limits */
+       CLI_QUANTIZE = 1 << 22        /* formats of a converted model */
 };
 
 enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */
 enum { CLI_K_CHUNK_UNSET = -1 };
 enum { CLI_CTX_UNSET = -1 };   /* -c is not given */
-enum { CLI_LOGITS_ROWS = 16 }; /* of logits computed together where all are wanted, also under a cap */
+enum { CLI_LOGITS_ROWS = 16 }; /* rows of logits computed together if all are needed, also under a cap */
 
 typedef struct cli_strings {
     const char **data;
     size_t n;
 } cli_strings;
 
-/* One field a row of options.def, named as its long flag with - as _. */
+/* One field for each row of options.def, named as its long flag with _ for -. */
 typedef struct cli_args {
 #define OPT_FLAG(field, letter, groups, help)                           bool field;
 #define OPT_INT(field, letter, groups, arg, fallback, min, max, help)   int64_t field;
@@ -62,8 +62,8 @@ typedef struct cli_args {
 #undef OPT_SIZE
 #undef OPT_TEXT
 #undef OPT_LIST
-    cli_strings rest;  /* arguments that are no options, the model's name taken out */
-    cli_strings owned; /* copies that stand in for arguments; freed with them */
+    cli_strings rest;  /* arguments that are not options, without the model's name */
+    cli_strings owned; /* copies that replace arguments; freed by cli_args_clear */
 } cli_args;
 
 typedef struct cli_command {
@@ -71,23 +71,24 @@ typedef struct cli_command {
     const char *usage;   /* "MODEL [options]" */
     const char *summary; /* one line */
     const char *details; /* some lines and examples, shown by --help */
-    const char *words;   /* that the first argument may be, for completions; NULL: the model, or anything */
-    int n_rest;          /* arguments that it takes beside MODEL and options */
-    unsigned groups;     /* of options; CLI_MODEL: the first argument is the model when -m is not given */
+    const char *words;   /* possible first arguments, for completions; NULL: the model, or anything */
+    int n_rest;          /* maximum number of arguments besides MODEL and options */
+    unsigned groups;     /* of options; CLI_MODEL: the first argument is the model unless -m is given */
     int (*run)(cli_args *args); /* returns an exit code */
 } cli_command;
 
 extern const cli_command *const cli_registry[]; /* by name, NULL after the last; made by the build */
 
 /* ---- options.c ---- */
-/* Environment, then flags, into *args. On a mistake it says what was wrong on stderr and returns false. */
+/* Reads the environment, then the flags, into *args. False: a mistake, which is printed on stderr. */
 bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args);
 void cli_args_clear(cli_args *args);
 bool cli_strings_add(cli_strings *list, const char *text); /* false: no memory */
 
 /* ---- escape.c ---- */
-/* \n, \t and others in the texts of the command line (prompt, system message, stop strings) become what they
- * stand for, unless --no-escape. An exit code. */
+/* Replaces escapes (\n, \t, ...) in the texts of the command line (prompt, system message, stop strings),
+ * unless
+ * --no-escape. Returns an exit code. */
 int cli_unescape(cli_args *args);
 
 /* ---- help.c ---- */
@@ -95,96 +96,89 @@ void cli_print_overview(FILE *out);
 void cli_print_help(const cli_command *command, FILE *out);
 
 /* ---- console.c ---- */
-/* Says an error on stderr and returns the exit code that belongs to it. Quiet about interruption. */
+/* Prints an error on stderr and returns its exit code. Does not print an interruption. */
 int cli_fail(const nib_error *err);
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* not with -q */
-/* Whether to go on after what was measured was kept, or could not be (status): that is said, unless the file
- * was asked for, which is an error. */
+/* Whether to continue after measurements were stored, or not (status != NIB_OK). A failure is an error if the
+ * caller requested the file (asked), else a note. */
 bool cli_keep_going(const cli_args *args, bool asked, nib_status status, const nib_error *err);
 bool cli_colour(FILE *stream); /* a terminal, and NO_COLOR not set */
-/* A standard stream that is closed would be the first file that is opened: something takes its place, from
- * which nothing comes, and which cannot be written but for stderr. To be called first. */
+/* Opens a placeholder for each closed standard stream, so that no file gets its number. It reads as empty and
+ * cannot be written, except stderr's, which discards. To be called first. */
 void cli_hold_closed(void);
-bool cli_stdin_closed(void);         /* it was when the program began */
-bool cli_log_open(const char *path); /* --log; NULL: none. False, and said, when it cannot be written. */
-/* Writes to stdout; false when that is no longer possible (closed pipe, full disk). cli_finish reports it. */
+bool cli_stdin_closed(void);         /* stdin was closed when the program began */
+bool cli_log_open(const char *path); /* --log; NULL: none. False: it cannot be written, which is printed. */
+/* Writes to stdout; false: no longer possible (closed pipe, full disk), which cli_finish reports. */
 bool cli_write(const char *data, size_t n_byte);
-/* A document that the library has made: *out is json_decref'd, text is freed. An exit code. */
+/* Parses a document of the library and frees text. The caller frees *out with json_decref. Returns an exit
+ * code. */
 int cli_document(char *text, json_t **out);
-/* The same of a call that may fail with a part made: that part goes with the error. text may be NULL then. */
+/* The same for a call that may fail after a part of the document was made, which is printed with the error.
+ * text may be NULL then. */
 int cli_document_of(nib_status status, char *text, const nib_error *err, json_t **out);
-int cli_write_json(json_t *document, const cli_args *args); /* takes the reference; an exit code */
-bool cli_wrote_json(void);                                  /* the document is on stdout */
-int cli_finish(int exit_code); /* flushes stdout; the exit code, or 1 when the output was lost */
-/* A progress line on stderr when it is a terminal; nib_progress_fn, user is the cli_args. */
+int cli_write_json(json_t *document, const cli_args *args); /* takes the reference; returns an exit code */
+bool cli_wrote_json(void);                                  /* the document was written to stdout */
+int cli_finish(int exit_code); /* flushes stdout; returns the exit code, or 1 if output was lost */
+/* Shows a progress line if stderr is a terminal; a nib_progress_fn, user: the cli_args. */
 bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total);
-void cli_progress_line(const cli_args *args, const char *line); /* the same, with any words */
-void cli_log(void *user, const char *line);                     /* nib_log_fn, user is the cli_args */
+void cli_progress_line(const cli_args *args, const char *line); /* the same with any text */
+void cli_log(void *user, const char *line);                     /* a nib_log_fn, user: the cli_args */
 
 /* ---- signals.c ---- */
-/* Ctrl-C stops what is going on; SIGTERM and SIGHUP end the program, which then exits with 128 and the
- * signal's number. Both interrupt; either of them a second time leaves at once, and so does what has not
- * ended some seconds later. */
+/* Ctrl-C cancels the current work; SIGTERM and SIGHUP also end the program, with exit code 128 plus the
+ * signal's number. A second signal ends the program at once, and so does work that continues for some
+ * seconds. */
 void cli_signals_init(void);
-/* From now on what goes on is finished after the first signal, however long it takes; the second one still
- * leaves at once. */
+/* From now on the current work is finished after the first signal, however long it takes; the second signal
+ * still ends the program at once. */
 void cli_signals_drain(void);
-void cli_signals_leave(void); /* in a child: signals do again what they do to any process */
+void cli_signals_leave(void); /* in a child process: restores the default actions */
 bool cli_interrupted(void);
-bool cli_cancel(void *user);        /* the same, a nib_cancel_fn: whatever takes long asks it */
-bool cli_ending(void);              /* SIGTERM or SIGHUP came */
-void cli_interrupt_clear(void);     /* Ctrl-C has been dealt with; the others stay */
-int cli_signal_code(int exit_code); /* of what was cancelled: by SIGTERM and SIGHUP 128 and their number */
-/* Until fd can be read; false: interrupted, cli_wake was called, or max_ms (-1: none) went by. */
+bool cli_cancel(void *user);        /* the same as a nib_cancel_fn */
+bool cli_ending(void);              /* SIGTERM or SIGHUP was received */
+void cli_interrupt_clear(void);     /* clears Ctrl-C; the other signals stay set */
+int cli_signal_code(int exit_code); /* of cancelled work: with SIGTERM and SIGHUP 128 plus their number */
+/* Waits until fd is readable; false: interrupted, woken by cli_wake, or max_ms (-1: no limit) passed. */
 bool cli_wait_input(int fd, int max_ms);
-void cli_wake(void);          /* ends cli_wait_input; for signal handlers */
-void cli_save_terminal(void); /* as stdin's terminal is now, it is left when a signal ends the program */
-/* A sequence (static; NULL: none) that puts the terminal at stderr back when a signal ends the program at
+void cli_wake(void); /* ends cli_wait_input; for signal handlers */
+void cli_save_terminal(
+    void); /* saves the state of stdin's terminal, which is restored if a signal ends the program */
+/* Sets a static sequence (NULL: none) that restores the terminal at stderr if a signal ends the program at
  * once. */
 void cli_undo_terminal(const char *sequence);
 
 /* ---- failure.c ---- */
-/* With --json a command that fails prints {"error":{"status","message"}} and what was made until then. */
-void cli_failed(nib_status status, const char *message); /* cli_fail and cli_usage_error tell it */
-void cli_made(json_t *part); /* what a failing command has made, an object; takes the reference */
+/* With --json a failing command prints {"error": {"status", "message"}} and the part of the document that was
+ * made. */
+void cli_failed(nib_status status, const char *message); /* called by cli_fail and cli_usage_error */
+void cli_made(json_t *part);                             /* sets that part, an object; takes the reference */
 void cli_print_failure(int exit_code, const cli_args *args);
 
 /* ---- open.c ---- */
-/* Options of residuals without an original are refused: an exit code. */
-int cli_check_residual(const cli_args *args);
-/* What --quality high makes of --residual alone, before a plan is made: --slowdown, or no residuals where RAM
- * is not idle. An exit code. */
-int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *options,
-                       const nib_plan_options *how);
 int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **out); /* an exit code */
-/* --slowdown of an engine with residuals, said in notes, max_s as nib_residuals_tune; json NULL, or what that
- * gives (caller frees with mem_free). An exit code. */
-int cli_tune_residuals(const cli_args *args, nib_engine *engine, double max_s, char **json);
-#define CLI_SCORING_S 60.0 /* in which steps of residuals get a perplexity */
-/* A step of what that gives, as a line of a table; NULL: the table's head. */
-void cli_residual_step(const json_t *step, char *out, size_t size);
-/* The options that are names, checked; how a plan is chosen. Exit codes. */
+/* Check options that are names, and set them; set the targets of a plan. Return exit codes. */
 int cli_named_options(const cli_args *args, nib_engine_options *options);
 int cli_plan_options(const cli_args *args, nib_plan_options *how);
 void cli_engine_options(const cli_args *args, nib_engine_options *options);
-/* -p, -f, the arguments or stdin, in that order: *text is freed with free(). An exit code. engine: whose
- * context is to hold the text; NULL: nobody's. Under a cap on RAM no more is read than could be held, since
- * nothing else bounds what a text takes until its tokens are counted. */
+/* Reads the text from -p, -f, the arguments or stdin, in that order; the caller frees *text with free().
+ * Returns an exit code. engine: its context must hold the text; NULL: no limit. Under a cap on RAM a text
+ * that is too long for the context is refused while it is read. */
 int cli_read_text(const cli_args *args, const nib_engine *engine, size_t first_rest, char **text,
                   size_t *n_byte);
-/* What cli_read_text would find wrong before it reads: two texts, or a stdin that is closed. An exit code. */
+/* Checks the arguments of cli_read_text without reading: two texts, or a closed stdin. Returns an exit code.
+ */
 int cli_check_text(const cli_args *args, size_t first_rest);
-/* "1,2 3" -> ids, freed with free(). An exit code. */
+/* Parses "1,2 3" to ids; the caller frees them with free(). Returns an exit code. */
 int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 /* ---- cmd_run.c ---- */
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
-/* How many of the largest logits that sampling looks at; 0: all. */
+/* Number of the largest logits that sampling uses; 0: all. */
 int32_t cli_n_best(const cli_args *args);
-/* The grammar that the answer is to be a text of (caller frees with nib_free); NULL: none. An exit code. */
+/* The grammar for the answer (caller frees with nib_free); NULL: none. Returns an exit code. */
 int cli_grammar(const cli_args *args, char **grammar);
-/* What an engine needs for it; after n_best was set. */
+/* Sets an engine's options for a grammar; after n_best was set. */
 void cli_grammar_options(const cli_args *args, nib_engine_options *options);
 /* Says when an answer to a prompt of n_prompt tokens did not end by itself; `more` says what allows a longer
  * one than the n_predict tokens that it may have (-1: no such limit). */

@@ -349,7 +349,7 @@ static int run(cli_args *args) {
         memory_reader_close(&job.memory);
     job.spans = !code && args->trace && is_on_gpu(job.engine);
     if (!code && args->trace_file && !job.spans)
-        code = cli_usage_error("--trace-file is of a GPU: add --backend cuda");
+        code = cli_usage_error("--trace-file needs a GPU: add --backend cuda");
     if (!code)
         code = bench_engine(&job);
     nib_engine_close(job.engine);
@@ -362,24 +362,20 @@ const cli_command cmd_bench = {
     .usage = "MODEL [-p 512] [-n 128] [-d 0] [-r 5] [-np 1,8,32] | --kernels [MODEL]",
     .summary = "prompt and generation speed, and their share of memory bandwidth",
     .details =
-        "pp: tokens a second of a prompt. tg: of generation, with the weight bytes that it reads, and their\n"
-        "share of the rate of plain reading in turns with it (the median over pieces of 50 ms). --trace "
-        "shows\n"
-        "where the time of a pass goes: for each kind of op the processor time of the work, and the time "
-        "that\n"
-        "threads wait at barriers (summed over threads: 2 threads have two seconds in one). On a GPU it "
-        "times\n"
-        "one more prompt and token launch by launch, which makes these slower, and shows the bytes that "
-        "each\n"
-        "kind moves; --trace-file FILE writes them for chrome://tracing and Perfetto.\n"
-        "-d N: both start after N tokens in the KV cache.\n\n"
+        "pp is the speed of a prompt in tokens a second, tg that of generation. tg also has the weight\n"
+        "bytes read per second and their share of the plain read rate, which is measured in alternation\n"
+        "(medians over pieces of 50 ms). -d N: both start with N tokens in the KV cache.\n\n"
+        "--trace shows where the time of a pass goes: for each kind of op the processor time of the work\n"
+        "and the time that threads wait at barriers, summed over threads. On a GPU it times each launch of\n"
+        "one more prompt and token, which makes these slower, and shows the bytes that each kind moves.\n"
+        "--trace-file FILE writes the launches for chrome://tracing and Perfetto.\n\n"
         "  nibble bench smollm2 -t 2\n\n"
         "-np 1,8,32 times 1, 8 and 32 sequences that decode together, each with a prompt of -p tokens and "
         "an\n"
         "answer of -n; tok/s is the rate of all together.\n\n"
         "  nibble bench smollm2 -np 1,8,32 -p 64 -n 64\n\n"
-        "--kernels times every strategy of each product alone, for 1 to 512 rows, and shows what the kernel\n"
-        "map, the rule and fixed choices lose against the fastest. --backend cuda: of the GPU.\n\n"
+        "--kernels times every strategy of each product alone, for 1 to 512 rows, and shows how much slower\n"
+        "the kernel map, the rule and fixed choices are than the fastest. --backend cuda times the GPU's.\n\n"
         "  nibble bench --kernels smollm2 [--backend cuda]\n",
     .groups =
         CLI_MODEL | CLI_MODEL_OPTIONAL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BENCH | CLI_KERNELS,

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/fields.h"
+#include "cli/residuals.h"
 #include "cli/terminal.h"
 #include "nib_tools.h"
 
@@ -400,7 +401,7 @@ static int make(cli_args *args, const char *name) {
         return code;
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
-    code = cli_check_residual(args);
+    code = cli_check_residuals(args);
     if (code)
         return code;
     code = cli_idle_residuals(args, name, &options, &how);
@@ -445,8 +446,9 @@ const cli_command cmd_plan = {
         "run, chat, bench and eval follow a plan with --plan FILE; its JSON may be edited.\n"
         "If nothing fits, the exit code is 3 and the error names the smallest budget that works.\n"
         "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n"
-        "With --backend cuda the plan also says which layers stay on the GPU, which come over the link and\n"
-        "which the processor computes. --vram SIZE works without a GPU; its rates are then guesses.\n\n"
+        "With --backend cuda the plan also says which layers are resident on the GPU, which are streamed to\n"
+        "it and which the processor computes. --vram SIZE works without a GPU; its rates are then "
+        "guesses.\n\n"
         "  nibble plan smollm2 --ram 64M\n"
         "  nibble plan model.gguf --backend cuda --vram 6G --ram 8G\n"
         "  nibble plan synth:opt-175b --ram 16G\n"

@@ -56,9 +56,9 @@ static int run(cli_args *args) {
     nib_quantize_report r;
     nib_error err;
     if (!out || (args->output && args->rest.n))
-        return cli_usage_error("which file is to be made? give -o FILE");
+        return cli_usage_error("quantize needs -o FILE: the file to write");
     if (!has_folder(out))
-        return cli_usage_error("%s: no file can be made there: %s", out, strerror(errno));
+        return cli_usage_error("cannot write %s: %s", out, strerror(errno));
     cli_engine_options(args, &options);
     const nib_quantize_options q = {.out = out,
                                     .type = args->type,

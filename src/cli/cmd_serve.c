@@ -195,7 +195,7 @@ static int open_draft(serve_job *job) {
     if (!args->draft_model)
         return 0;
     if (args->models)
-        return cli_usage_error("--draft-model is for one model, and --models names others");
+        return cli_usage_error("--draft-model is for one model and cannot be combined with --models");
     serve_opening *at = &job->draft_opening;
     at->job = job;
     const int code = engine_options(job, at, &o);

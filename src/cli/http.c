@@ -231,7 +231,7 @@ nib_status http_get(http *h, const http_request *request, http_answer *answer, n
 nib_status http_open(const char *token, http **out, nib_error *err) {
     if (!load_library())
         return nib_fail(err, NIB_E_FAILED,
-                        "fetching needs the library libcurl, which is not here (Debian: libcurl4)");
+                        "downloading needs the library libcurl, which is not installed (Debian: libcurl4)");
     http *h = mem_calloc(1, sizeof *h);
     if (!h)
         return nib_fail_nomem(err, sizeof *h, "a connection");

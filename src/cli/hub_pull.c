@@ -178,8 +178,8 @@ static nib_status choose(pull_job *job, nib_error *err) {
         return no_such_file(job, err);
     job->first = l->files[chosen].path;
     if (!whole)
-        return nib_fail(err, NIB_E_MODEL, "%s/%s has not all shards of %s", job->name->user, job->name->repo,
-                        job->first);
+        return nib_fail(err, NIB_E_MODEL, "%s/%s does not have all shards of %s", job->name->user,
+                        job->name->repo, job->first);
     for (size_t i = 0; i < l->n; i++)
         if (hub_belongs(job->first, l->files[i].path))
             job->total += l->files[i].bytes;

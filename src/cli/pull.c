@@ -56,7 +56,7 @@ static int run_script(const cli_args *args, const char *name) {
     char script[4608];
     if (!find_script(script, sizeof script))
         return cli_usage_error(
-            "fetch-model.sh, the script that downloads models, was not found beside this program");
+            "fetch-model.sh, the script that downloads models, is not beside this program");
     pid_t child = fork();
     if (child ==
         0) { /* a group of its own, so that an interruption reaches all that the script has started */

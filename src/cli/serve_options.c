@@ -104,7 +104,7 @@ static int read_models(serve_job *job) {
     char *rest = NULL;
     int code = args->model ? add_model(job, args->alias, args->model) : 0;
     if (args->models && args->plan)
-        return cli_usage_error("--plan is of one model, and --models names others");
+        return cli_usage_error("--plan is for one model and cannot be combined with --models");
     job->list = args->models ? mem_strdup(args->models) : NULL;
     for (char *one = job->list ? strtok_r(job->list, ",", &rest) : NULL; one && !code;
          one = strtok_r(NULL, ",", &rest)) {

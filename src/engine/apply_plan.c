@@ -193,7 +193,7 @@ static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
         return NIB_OK;
     if (!e->kind->share)
         return nib_fail(err, NIB_E_USAGE,
-                        "the plan has layers on the GPU, and the %s back end was asked for: --backend cuda",
+                        "the plan has layers on the GPU, but the back end is %s: use --backend cuda",
                         e->kind->name);
     e->set.places = mem_calloc((size_t)p->n_block, sizeof *e->set.places);
     if (!e->set.places)

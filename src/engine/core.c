@@ -51,7 +51,7 @@ static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     if (!name || strcmp(name, "auto") != 0)
         return backend_find(name, &e->kind, err);
     if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
-        log_line(&e->log, "the processor computes everything: %s", why.message);
+        log_line(&e->log, "using --backend cpu: %s", why.message);
     NIB_TRY(backend_find(gpu ? "cuda" : NULL, &e->kind, err));
     device_close(gpu);
     return NIB_OK;
@@ -60,8 +60,7 @@ static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
 /* A cap on what nothing uses changes nothing. */
 static void look_at_vram(const engine_core *e) {
     if (e->set.cap[NIB_TIER_VRAM] != NIB_AUTO && e->kind->tier != NIB_TIER_VRAM)
-        log_line(&e->log,
-                 "--vram has no effect, the processor computes everything: --backend cuda is for the GPU");
+        log_line(&e->log, "--vram has no effect without --backend cuda");
 }
 
 nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err) {

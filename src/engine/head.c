@@ -63,14 +63,13 @@ static nib_status resolve_by_plan(engine_core *e, const plan *p, nib_error *err)
         return NIB_OK;
     if (e->asked.shortlist == NIB_SHORTLIST_OFF)
         return nib_fail(err, NIB_E_USAGE,
-                        "the plan has the output head in two steps, and the shortlist is off: make a plan "
-                        "without it");
+                        "the plan uses a shortlist for the output head, but the shortlist is off: make a "
+                        "plan without it");
     if (e->asked.n_best == 0 || e->asked.n_best > p->n_best)
-        return nib_fail(
-            err, NIB_E_USAGE,
-            "the plan is for the best %d tokens of each step (top-k), and %s asked for: make a plan "
-            "for those",
-            p->n_best, e->asked.n_best ? "more were" : "all were");
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan's shortlist gives the best %d tokens (top-k), but %s requested: make a "
+                        "plan for this sampling",
+                        p->n_best, e->asked.n_best ? "more were" : "all were");
     e->set.n_best = p->n_best;
     return NIB_OK;
 }
@@ -89,7 +88,7 @@ nib_status head_resolve(engine_core *e, const plan *p, nib_error *err) {
                      e->kind->shortlist_bytes(e->layout, e->set.n_thread, e->set.n_best, &bytes, &staging);
     if (p && !can)
         return nib_fail(err, NIB_E_USAGE,
-                        "the plan has the output head in two steps, which this one cannot have");
+                        "the plan uses a shortlist, which this output head does not support");
     if (!can || (!p && e->asked.shortlist == NIB_SHORTLIST_AUTO && !helps(e, bytes, staging)))
         e->set.n_best = 0;
     if (!e->set.n_best)

@@ -267,12 +267,13 @@ static nib_status make_all(engine_residuals *r, const model *original, filling *
     NIB_TRY(compare_norms(f, original, err));
     if (f->scaled)
         log_line(&r->e->log,
-                 "the base's channels were scaled before they were rounded: so are its residuals");
+                 "the model's channels were scaled before rounding, so its residuals are scaled too");
     for (int b = 0; b < n_block; b++)
         NIB_TRY(make_block(r, original, b, f, &at, err));
     return f->some ? NIB_OK
                    : nib_fail(err, NIB_E_MODEL,
-                              "expected finer values than the base's, found the same: nothing to give back");
+                              "expected finer values in the original than in the model, found the same: "
+                              "there is nothing to restore");
 }
 
 /* With the rows that threads work on, which are charged and go again. */
@@ -342,13 +343,14 @@ static nib_status check_options(const engine_core *e, salient_rule *rule, nib_er
                         "expected approx, exact, random, static or weighted channels, found '%s'",
                         o->residual_rule);
     if (!residual_bits_known(o->residual_bits))
-        return nib_fail(err, NIB_E_USAGE, "expected residuals of 2, 4, 8 or 16 bits, found %d",
+        return nib_fail(err, NIB_E_USAGE, "residual bits: expected 2, 4, 8 or 16, found %d",
                         o->residual_bits);
     if (e->kind == &backend_check)
-        return nib_fail(err, NIB_E_USAGE, "residuals are computed by --backend cpu and cuda alone");
+        return nib_fail(err, NIB_E_USAGE, "residuals: expected --backend cpu or cuda");
     if (e->kind == &backend_cuda && (o->residual_bits != 4 || *rule != SALIENT_APPROX))
-        return nib_fail(err, NIB_E_USAGE,
-                        "--backend cuda has residuals in 4 bits and approximate channels alone");
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "residuals with --backend cuda: expected --residual-bits 4 and --residual-rule approx");
     return NIB_OK;
 }
 
@@ -378,7 +380,7 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
     r->use.max_k_chunk = r->e->set.k_chunk;
     if (bytes == 0)
         return nib_fail(err, NIB_E_MODEL,
-                        "residuals are of rounded matrices: no layer of this model has one");
+                        "residuals need rounded matrices, and no layer of this model has one");
     NIB_TRY(tier_region_open(&r->memory, device_host(), r->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
                              "residuals", err));
     r->use.memory = r->memory.at;

@@ -83,7 +83,7 @@ nib_status meta_table_add(meta_table *t, const char *key, size_t n_key, const me
         return nib_fail_nomem(err, n_key, "metadata key");
     const size_t slot = slot_of(t, copy, n_key);
     if (t->index[slot] != NO_ENTRY)
-        return nib_fail(err, NIB_E_MODEL, "metadata key '%s' is there twice", copy);
+        return nib_fail(err, NIB_E_MODEL, "metadata key '%s' occurs twice", copy);
     t->entries[t->n] = (meta_entry){copy, *value, large};
     t->index[slot] = (uint32_t)t->n++;
     return NIB_OK;

@@ -110,7 +110,7 @@ nib_status tensor_table_add(tensor_table *t, const char *name, size_t n_name, co
     NIB_TRY(measure(added, err));
     const size_t slot = slot_of(t, added->name, n_name);
     if (t->index[slot] != NO_TENSOR)
-        return nib_fail(err, NIB_E_MODEL, "tensor '%s' is there twice", added->name);
+        return nib_fail(err, NIB_E_MODEL, "tensor '%s' occurs twice", added->name);
     t->index[slot] = (uint32_t)t->n++;
     return NIB_OK;
 }

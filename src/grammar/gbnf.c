@@ -146,7 +146,7 @@ static nib_status hex_char(parser *p, int n, uint32_t *out) {
         *out = *out << 4 | (uint32_t)digit;
     }
     if (*out > MAX_CHAR || (*out >= 0xd800 && *out <= 0xdfff))
-        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: U+%04lX is no character", p->line,
+        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: U+%04lX is not a character", p->line,
                         (unsigned long)*out);
     return NIB_OK;
 }
@@ -183,7 +183,7 @@ static nib_status one_char(parser *p, uint32_t *out) {
     }
     if (!good || c > MAX_CHAR || (c >= 0xd800 && c <= 0xdfff) || (n == 3 && c < 0x800) ||
         (n == 4 && c < 0x10000))
-        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: this is no UTF-8", p->line);
+        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: expected valid UTF-8", p->line);
     p->line += c == '\n';
     p->at += n;
     *out = c;
@@ -428,7 +428,7 @@ static nib_status read_rule(parser *p) {
     NIB_TRY(rule_of(p, p->at, n, &number));
     assert(p->e->rules);
     if (p->e->rules[number].body != NODE_NONE)
-        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: the rule '%.40s' is there twice", p->line,
+        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: the rule '%.40s' is defined twice", p->line,
                         p->e->rules[number].name);
     p->at += n;
     skip(p, false);

@@ -176,7 +176,7 @@ static grammar *find(grammar_store *s, const char *text, size_t n_byte) {
 nib_status grammar_acquire(grammar_store *s, const char *text, size_t n_byte, grammar **out, nib_error *err) {
     nib_status status = NIB_OK;
     if (!s->tokenizer)
-        return nib_fail(err, NIB_E_USAGE, "the model has no tokenizer: an answer can be held to no grammar");
+        return nib_fail(err, NIB_E_USAGE, "a grammar needs a tokenizer, and the model has none");
     pthread_mutex_lock(&s->lock);
     grammar *g = find(s, text, n_byte);
     if (!g && (status = make(s, text, n_byte, &g, err)) == NIB_OK) {

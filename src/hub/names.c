@@ -187,7 +187,7 @@ static nib_status read_file(const json_t *object, hub_listing *out, nib_error *e
     const bool known = json_is_object(lfs) ? copy_hex(sum, file.sha256, sizeof file.sha256)
                                            : copy_hex(blob, file.blob, sizeof file.blob);
     if (bytes < 0 || !known)
-        return nib_fail(err, NIB_E_MODEL, "the hub tells no size or no checksum of '%.200s'", path);
+        return nib_fail(err, NIB_E_MODEL, "the hub gives no size or no checksum for '%.200s'", path);
     if (mem_grow((void **)&out->files, &out->cap, out->n + 1, sizeof file) || !(file.path = mem_strdup(path)))
         return nib_fail_nomem(err, sizeof file, "the list of a repository's files");
     out->files[out->n++] = file;

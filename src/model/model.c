@@ -211,11 +211,10 @@ static nib_status refuse_packed(const model *m, nib_error *err) {
     const char *method = container_packed_method(m->c);
     if (method == NULL)
         return NIB_OK;
-    return nib_fail(
-        err, NIB_E_MODEL,
-        "its weights are packed as %s does it; 'nibble quantize %s -o FILE.gguf' writes the same values "
-        "to a file that can be run",
-        method, container_path(m->c));
+    return nib_fail(err, NIB_E_MODEL,
+                    "its weights are packed by %s; 'nibble quantize %s -o FILE.gguf' writes the same values "
+                    "to a file that can be run",
+                    method, container_path(m->c));
 }
 
 static nib_status open_any(const char *path, const logger *log, const container_visitor *vocabulary,

@@ -55,7 +55,7 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
         NIB_TRY(read_slice(value, s, err));
         for (int j = 0; j < (int)i; j++)
             if (out->slices[j].tier == s->tier && !strcmp(out->slices[j].format, s->format))
-                return nib_fail(err, NIB_E_MODEL, "\"slices\": %s in one tier is there twice", s->format);
+                return nib_fail(err, NIB_E_MODEL, "\"slices\": %s in one tier occurs twice", s->format);
     }
     char all[PACK_NAME], found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
     recipe r;

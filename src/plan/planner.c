@@ -111,7 +111,7 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
         if (fastest.found)
             return nib_fail(err, NIB_E_NOFIT,
                             "no plan makes %s tokens a second within these caps and a loss of %s nats a "
-                            "token; %s is the most, as far as costs are measured",
+                            "token; the fastest makes %s, as far as costs are measured",
                             num_text(q->speed, 3), num_text(q->max_loss, 3),
                             num_text(fastest.predicted.tok_s, 3));
     }

@@ -133,9 +133,7 @@ static nib_status check_out(const job *j, nib_error *err) {
     for (int i = 0; i < container_n_file(j->c); i++)
         if (fstat(file_handle(container_file(j->c, i)), &own) == 0 && own.st_dev == there.st_dev &&
             own.st_ino == there.st_ino)
-            return nib_fail(err, NIB_E_USAGE,
-                            "%s: the model that is read has this name, and would be lost: give another one",
-                            out);
+            return nib_fail(err, NIB_E_USAGE, "%s: this is the model that is read: give another name", out);
     return NIB_OK;
 }
 
@@ -149,11 +147,10 @@ static nib_status open_model(job *j, nib_error *err) {
     NIB_TRY(check_out(j, err));
     const char *packed = container_packed_method(j->c);
     if (packed && (j->method != METHOD_RTN || j->q->bits > 0))
-        return nib_fail(
-            err, NIB_E_USAGE,
-            "the weights are packed as %s does it, and cannot be measured: write them to a file first "
-            "(without --method and --bits)",
-            packed);
+        return nib_fail(err, NIB_E_USAGE,
+                        "the weights are packed by %s and cannot be measured: write them to a file first "
+                        "(without --method and --bits)",
+                        packed);
     j->keeps = packed && (!j->q->type || j->narrow);
     if (j->keeps && j->q->head_type)
         return nib_fail(err, NIB_E_USAGE,

@@ -17,10 +17,9 @@ static nib_status check_best(const generation_setup *with, const nib_sampling *s
     const int32_t n = nib_sampling_n_best(s);
     if (with->n_best == 0 || (n > 0 && n <= with->n_best))
         return NIB_OK;
-    return nib_fail(
-        err, NIB_E_USAGE,
-        "the engine was opened for the best %ld tokens of each step, and this sampling looks at %s",
-        (long)with->n_best, n ? "more" : "all");
+    return nib_fail(err, NIB_E_USAGE,
+                    "the engine was opened for the best %ld tokens of each step, and this sampling needs %s",
+                    (long)with->n_best, n ? "more" : "all");
 }
 
 static nib_status check_bias(const generation_setup *with, const nib_generate_options *o, nib_error *err) {

@@ -6,8 +6,8 @@
  *     listed   [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]            Mistral
  *     bare     {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>    Llama 3
  *
- * A call is returned when it is complete. Text that was held back for a call and is none is returned as text,
- * so nothing that the model wrote is lost. One thread at a time. */
+ * A call is returned when it is complete. Text that was held back as a possible call and turns out to be none
+ * is returned as text, so no output of the model is lost. One thread at a time. */
 #ifndef NIB_SERVER_ANSWER_PARSER_H
 #define NIB_SERVER_ANSWER_PARSER_H
 
@@ -19,28 +19,29 @@ enum { ANSWER_MAX_CALLS = 128 };
 
 typedef struct answer_part {
     enum { PART_TEXT, PART_THOUGHT, PART_CALL } kind;
-    const char *text; /* [n_byte]; of a call its arguments, a JSON object */
+    const char *text; /* [n_byte], not terminated; for a call its arguments, a JSON object */
     size_t n_byte;
-    const char *name; /* of a call */
-    int index;        /* of a call, from 0 */
+    const char *name; /* PART_CALL: the tool's name */
+    int index;        /* PART_CALL: number of the call, from 0 */
 } answer_part;
+/* The part is valid during the call. */
 typedef void (*answer_part_fn)(void *user, const answer_part *part);
 
 typedef struct answer_parser {
     tool_style tools;
-    bool thinks; /* now */
-    bool calls;  /* now: the text is a call's */
-    bool begun;  /* something was said, so no thought follows */
-    bool spaces; /* white space is not to be said: a tag was before it */
-    int n_call;  /* so far */
-    buffer held; /* that may still become something else */
+    bool thinks; /* the current text is reasoning */
+    bool calls;  /* the current text is a call */
+    bool begun;  /* some text was returned, so no reasoning follows */
+    bool spaces; /* white space is skipped, because it follows a tag */
+    int n_call;  /* calls so far */
+    buffer held; /* text whose kind is not known yet */
 } answer_parser;
 
-/* thinks, calls: the prompt has ended with the tag that begins the one or the other. */
+/* thinks, calls: the prompt ends with the tag that begins reasoning or a call. */
 void answer_parser_init(answer_parser *s, tool_style tools, bool thinks, bool calls);
 void answer_parser_clear(answer_parser *s);
-/* The next piece; `last`: there is no more. Parts go to `out`, which may be called several times. False: no
- * memory. */
+/* Parses the next piece of text; last: it is the final one. Calls `out` for each part, possibly several
+ * times. False: out of memory. */
 bool answer_parser_feed(answer_parser *s, const char *text, size_t n_byte, bool last, answer_part_fn out,
                         void *user);
 

@@ -9,17 +9,20 @@
 typedef struct buffer {
     char *data;
     size_t n, cap;
-    size_t taken;   /* of data, by buffer_take */
-    bool no_memory; /* something is missing: what is there must not be sent */
+    size_t taken;   /* bytes of data that buffer_take has returned */
+    bool no_memory; /* some data is missing: the rest must not be sent */
 } buffer;
 
+/* Frees the data; the buffer is empty again. */
 void buffer_clear(buffer *b);
+/* Add bytes, or a terminated string. Out of memory sets no_memory. */
 void buffer_add(buffer *b, const void *data, size_t n);
 void buffer_text(buffer *b, const char *text);
-/* The value's text; takes the reference. NULL (no memory while it was made) counts as missing. */
+/* Adds the value's JSON text; takes the reference. NULL (out of memory) sets no_memory. */
 void buffer_json(buffer *b, json_t *value);
+/* Bytes that buffer_take has not returned yet. */
 size_t buffer_left(const buffer *b);
-/* Moves up to n bytes to out; the number. What was taken is given up. */
+/* Moves up to n bytes to out and returns their number. */
 size_t buffer_take(buffer *b, char *out, size_t n);
 
 #endif

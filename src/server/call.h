@@ -13,52 +13,55 @@ typedef enum tool_choice { TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED } tool_choice
 
 typedef struct call {
     call_kind kind;
-    json_t *body;     /* what the pointers below point into */
-    json_t *messages; /* CALL_CHAT: role and a text as content; an array */
-    json_t *tools; /* CALL_CHAT: an array for the template, as chats have it; NULL: none. The body's, or: */
-    json_t *made;  /* tools that another API has otherwise; NULL: they are not */
-    const char *schema_name; /* where such an API has a tool's schema; NULL: where chats have it */
+    json_t *body;     /* owner of the memory that the pointers below point to */
+    json_t *messages; /* CALL_CHAT: an array of objects with a role and a text as content */
+    json_t *tools;    /* CALL_CHAT: an array in the form of OpenAI's chats, for the template; NULL: none. It
+                         belongs    to the body, or is: */
+    json_t *made;     /* tools converted from another API's form; NULL: not converted */
+    const char *schema_name; /* that API's member with a tool's schema; NULL: as in OpenAI's chats */
     json_t *prompts;         /* CALL_COMPLETION: an array of texts and of arrays of ids */
     nib_sampling sampling;
     int64_t max_tokens; /* -1: as many as fit */
     int64_t seed;
     bool has_seed;
-    int32_t n; /* answers to each prompt */
+    int32_t n; /* answers for each prompt */
     bool stream, usage, ignore_eos, echo;
     bool logprobs;
-    int32_t n_top; /* with logprobs */
+    int32_t n_top; /* with logprobs: alternatives for each token */
     nib_logit_bias *bias;
     size_t n_bias;
     const char *stop[CALL_MAX_STOPS];
     size_t n_stop;
-    char *grammar; /* of the answer (GBNF); NULL: any text */
+    char *grammar; /* constrains the answer (GBNF); NULL: any text */
     tool_choice choice;
-    const char *tool_name; /* of TOOLS_NAMED: one of the tools */
+    const char *tool_name; /* TOOLS_NAMED: the tool to call */
     bool one_call;         /* parallel_tool_calls is false */
-    bool whole_speech;     /* reasoning_format none: what is thought is not split off */
-    const char *prefill; /* what the answer begins with, at the end of the prompt; NULL: nothing (tools.c) */
+    bool whole_speech;     /* reasoning_format none: reasoning stays part of the text */
+    const char *prefill;   /* the answer's beginning, which is appended to the prompt; NULL: none (tools.c) */
 } call;
 
-/* False: *why says what was expected and what was found. The call is to be cleared in any case. */
+/* Parses the body text [n_byte]. False: *why says what was expected and what was found. The caller clears
+ * *out in any case. */
 bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
 void call_clear(call *c);
 
-/* The same from the bodies of other APIs, which become calls for chats: of Ollama's /api/chat and
- * /api/generate (with "raw" a text to be continued; without messages or prompt both are NULL: the model is to
- * be loaded, no more), and of Anthropic's /v1/messages. */
+/* The same for the bodies of other APIs, which are converted to chat calls: Ollama's /api/chat and
+ * /api/generate (with "raw": a completion; without messages or prompt, both members are NULL and the request
+ * only loads the model), and Anthropic's /v1/messages. */
 bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why);
 bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why);
 bool call_parse_responses(const char *text, size_t n_byte, call *out,
                           fault *why); /* OpenAI's /v1/responses */
-/* `answers`: whether max_tokens has to be there, as where an answer is asked for. */
+/* answers: the request generates an answer, so max_tokens is required. */
 bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why);
 
-/* Numbers, texts and truths of a body by a table; other modules of the server parse their own with it. */
+/* Reads numbers, texts and booleans of an object by a table; other files of the server use it too. False:
+ * *why names the wrong member. */
 typedef enum member_kind { MEMBER_BOOL, MEMBER_FLOAT, MEMBER_I32, MEMBER_I64, MEMBER_TEXT } member_kind;
 typedef struct member {
     const char *name;
     member_kind kind;
-    size_t offset; /* of a bool, float, int32_t, int64_t or const char * */
+    size_t offset; /* in *out, of a bool, float, int32_t, int64_t or const char * */
     double min, max;
 } member;
 typedef struct member_table {
@@ -66,11 +69,11 @@ typedef struct member_table {
     size_t n;
 } member_table;
 bool members_read(const json_t *object, const member_table *table, void *out, fault *why);
-/* What the bodies of each API have; openapi.c describes them from the same rows. */
+/* The members of each API's bodies; openapi.c describes them from the same rows. */
 extern const member_table openai_members, openai_chat_members, openai_completion_members,
     openai_stream_members, ollama_members, ollama_options, ollama_generate_members, anthropic_members,
     responses_members, tokenize_members;
-/* The body as an object; NULL: *why says what it is instead. */
+/* Parses the body, an object; the caller frees it with json_decref. NULL: *why says what was found. */
 json_t *body_parse(const char *text, size_t n_byte, fault *why);
 
 #endif

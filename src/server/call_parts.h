@@ -8,43 +8,42 @@
 #define MAX_MEMBER_NO 1e300
 
 const char *json_type_name(const json_t *v); /* "an object"; NULL: "nothing" */
-/* NULL where it is null, too. */
+/* A member (borrowed); NULL: it is missing or null. */
 json_t *member_get(const json_t *object, const char *name);
 
-int32_t json_id(const json_t *v); /* a token's; -1: it is none */
-/* A token's id at least, and nothing else. */
+int32_t json_id(const json_t *v); /* a token id; -1: it is none */
+/* Whether v is an array of at least one token id and nothing else. */
 bool json_is_ids(const json_t *v);
 
-/* The defaults, and the body. False: *why. */
+/* Sets the defaults and parses the body into out->body. False: *why. */
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
-/* After the numbers of object `from` were read. */
+/* Computes the members that depend on others, after the numbers of object `from` were read. */
 void call_resolve(call *c, const json_t *from);
-/* A text or an array of them; NULL: none. `field` is its name. */
+/* Reads stop strings: a text or an array of texts; stop NULL: none. field: its name, for *why. */
 bool stop_read(call *c, const char *field, const json_t *stop, fault *why);
-/* Adds the messages to the call's, each with a text as content; parts become one text. */
+/* Adds messages to the call, each with one text as content; content parts are joined. */
 bool messages_read(call *c, const json_t *messages, fault *why);
-/* The grammar of the answer: "response_format", "json_schema" and "grammar" as OpenAI's API and llama-server
- * have them; a format {"type", "schema"}; Ollama's "format"; a schema. */
+/* Set the grammar of the answer from: "response_format", "json_schema" and "grammar" of OpenAI's API and
+ * llama-server; a format {"type", "schema"}; Ollama's "format"; a schema. */
 bool format_read(call *c, fault *why);
 bool format_typed(call *c, const char *field, const json_t *format, fault *why);
 bool format_ollama(call *c, const json_t *format, fault *why);
 bool format_schema(call *c, const char *field, const json_t *schema, fault *why);
-/* The call's tools: an array of objects, or none. */
+/* Checks the call's tools: an array of objects, or none. */
 bool tools_read(call *c, fault *why);
-/* The same of an API that has functions without a "function" around them: those whose type is `type` or not
- * said, with their schema under that name. Others are refused by their place. */
+/* The same for an API whose functions have no object "function" around them: converts tools of this type, or
+ * without a type, whose schema is in member schema_name. *why names the index of any other. */
 bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why);
-/* One has to be called: any, or the one of that name (NULL: "" is no name). */
+/* Require a call: of any tool, or of the named one (NULL counts as "", which is not a name). */
 bool tools_require(call *c, fault *why);
 bool tools_require_one(call *c, const char *name, fault *why);
-/* {"role", ...} with "tool_calls" of what was called before: a call is added to the last message, when that
- * is the assistant's, or to a new one. Takes the reference to arguments, a text or an object. False: no
- * memory. */
+/* Appends an earlier call to "tool_calls" of the last message if that is the assistant's, else of a new one.
+ * Takes the reference to arguments, a text or an object. False: out of memory. */
 bool tool_call_append(json_t *messages, const char *id, const char *name, json_t *arguments);
-/* What a tool has answered, a text or parts of text; false: *why. */
+/* Appends a tool's answer, a text or parts of text; false: *why. */
 bool tool_result_append(json_t *messages, const char *id, const json_t *content, const char *field,
                         fault *why);
-/* The text of parts {"type": "text", "text"}; a new reference. NULL: *why names `field`. */
+/* Joins parts {"type": "text", "text"} to one text; a new reference. NULL: *why names `field`. */
 json_t *parts_join(const json_t *parts, const char *field, fault *why);
 
 #endif

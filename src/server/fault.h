@@ -7,23 +7,24 @@
 #include <jansson.h>
 
 typedef struct fault {
-    int status;       /* of HTTP; 0: none */
+    int status;       /* HTTP status; 0: no fault */
     const char *code; /* "context_length_exceeded"; NULL: none */
-    char param[64];   /* the field that is wrong; "": none */
+    char param[64];   /* the wrong field; "": none */
     char message[512];
     int retry_s; /* Retry-After; 0: none */
 } fault;
 
-/* Fills it and returns false, so that `return fault_set(...)` is one line. The first fault stays. */
+/* Fills *f and returns false, so that `return fault_set(...)` is one line. A second fault is ignored. */
 bool fault_set(fault *f, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* A field that is wrong: 400, "FIELD: ...". */
+/* The same for a wrong field: status 400, message "FIELD: ...". */
 bool fault_field(fault *f, const char *field, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* What the engine says: what means nothing is the caller's fault, the rest is not. */
+/* The same for an error of the engine: a usage error is the client's fault (4xx), others the server's (5xx).
+ */
 bool fault_engine(fault *f, const nib_error *err);
 
 #ifdef __clang_analyzer__
-/* What the analyser cannot see from outside. */
+/* The analyser does not see that these return false. */
 #define fault_set(...)    ((void)fault_set(__VA_ARGS__), false)
 #define fault_field(...)  ((void)fault_field(__VA_ARGS__), false)
 #define fault_engine(...) ((void)fault_engine(__VA_ARGS__), false)

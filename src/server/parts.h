@@ -2,9 +2,9 @@
  *
  *     exchange   one request and its answer over HTTP. It belongs to its connection; libmicrohttpd's thread
  *                makes and frees it.
- *     job        what is computed for an exchange: one or more answers, each of which is one request to the
- *                batch. The exchange refers to it and, until all answers are there, so does the computing
- *                thread; the last reference frees it.
+ *     job        the work for an exchange: one or more answers, each one request to the batch. The exchange
+ *                refers to it and, until all answers are complete, the computing thread; the last reference
+ *                frees it.
  *     dialect    how answers are written: one table of functions for each API.
  *
  * server.lock guards the list of jobs, every field of jobs that is marked as guarded, and whether a
@@ -26,85 +26,85 @@ typedef struct job job;
 typedef struct exchange exchange;
 typedef struct server server;
 
-/* A model that can be asked for. It is loaded while `engine` is there, which the thread that computes sets
- * and takes away, the latter only while nobody holds it: who does may use what is not guarded. */
+/* A model that requests may name. It is loaded while `engine` is set. The computing thread sets and clears
+ * it, and clears it only while no reference is held; a holder may use the fields that are not guarded. */
 typedef struct served {
     server *s;
-    char *name, *arch; /* for those who ask; its family */
+    char *name, *arch; /* in requests and answers; its family */
     uint64_t n_param, n_byte;
     int64_t n_ctx_train;
     nib_engine *engine;
     nib_batch *batch;
-    tool_style tools;     /* how its family writes calls of tools */
-    bool describes_tools; /* its template does not */
-    int n_failed;         /* steps, one after the other; the thread's that computes */
+    tool_style tools;     /* its family's form of tool calls */
+    bool describes_tools; /* the server describes tools, because the template does not */
+    int n_failed;         /* consecutive failed steps; computing thread only */
 
     /* guarded: */
-    int n_hold;    /* exchanges and jobs */
+    int n_hold;    /* references of exchanges and jobs */
     bool wanted;   /* exchanges wait for it */
-    double used;   /* when it was last held */
-    double keep_s; /* so long it stays after that, unless its memory is needed; INFINITY */
-    double load_s; /* what loading took the last time */
-    /* the thread's that computes: */
-    bool too_large; /* for the caps, with nothing beside it: */
+    double used;   /* time at which it was last held */
+    double keep_s; /* seconds for which it stays loaded after that, unless its memory is needed; INFINITY */
+    double load_s; /* seconds that the last load took */
+    /* computing thread only: */
+    bool too_large; /* for the caps, even with no other model: */
     char too_large_why[512];
 } served;
 
-/* The model that is being loaded. The thread that loads it has `reserved`, `engine`, `batch` and `err` until
- * `done`; the rest is the thread's that computes. */
+/* The model that is being loaded. The loading thread owns `reserved`, `engine`, `batch` and `err` until
+ * `done`; the other fields are the computing thread's. */
 typedef struct load {
-    served *m; /* NULL: none is */
+    served *m; /* NULL: none */
     pthread_t thread;
     bool has_thread;
     double begun;
-    server_reserved reserved; /* what others take of the caps */
-    nib_engine *engine;       /* NULL: err says why */
+    server_reserved reserved; /* memory of other models */
+    nib_engine *engine;       /* NULL: err has the reason */
     nib_batch *batch;
     nib_error err;
     atomic_bool done;
 } load;
 
-typedef struct answer { /* one of a job's */
+typedef struct answer { /* one of a job's answers */
     job *of;
     size_t index;
     int64_t id; /* in the batch */
     size_t n_prompt;
     atomic_size_t n_made; /* tokens so far */
     /* guarded: */
-    buffer text;           /* that is not written yet */
-    nib_candidate *likely; /* [n_likely, 1 + call.n_top]: each token, and what was likelier */
+    buffer text;           /* not written yet */
+    nib_candidate *likely; /* [n_likely, 1 + call.n_top]: each token and its most likely alternatives */
     size_t n_likely, cap_likely, n_likely_written;
-    answer_parser *parser; /* what takes the text apart; NULL: it is given as it comes */
+    answer_parser *parser; /* splits the text into parts; NULL: the text is not split */
     bool no_memory;
-    bool done;   /* result and how are there */
-    bool closed; /* its end is written */
+    bool done;   /* result and how are set */
+    bool closed; /* the end is written */
     nib_result result;
     nib_error how;
 } answer;
 
 typedef struct dialect {
-    const char *stream_type; /* of HTTP, for answers that come in pieces */
-    bool keep_alive;         /* its bodies say how long a model is to stay */
-    /* Each adds to out, where it may be NULL: nothing. What comes before all pieces, a piece of one answer's
-     * text, the end of one, the end of all; what is sent when nothing else is known (a comment). */
+    const char *stream_type; /* content type of streamed answers */
+    bool keep_alive;         /* bodies may say how long the model stays loaded */
+    /* Each adds to out; NULL: adds nothing. In order: the beginning of the stream, a piece of an answer's
+     * text, the end of an answer, the end of the stream; and a comment that keeps the connection alive. */
     void (*begin)(job *j, buffer *out);
     void (*piece)(job *j, const answer *a, const char *text, size_t n_byte, buffer *out);
     void (*close)(job *j, const answer *a, buffer *out);
     void (*end)(job *j, buffer *out);
     void (*ping)(job *j, buffer *out);
-    void (*fail)(job *j, const fault *why, buffer *out); /* after some pieces */
-    void (*whole)(job *j, buffer *out);                  /* the answer in one piece */
-    json_t *(*fault)(const fault *why);                  /* the answer is refused */
+    void (*fail)(job *j, const fault *why, buffer *out); /* an error after some pieces */
+    void (*whole)(job *j, buffer *out);                  /* the answer without streaming */
+    json_t *(*fault)(const fault *why);                  /* the body of a refusal */
 } dialect;
 
-/* What /v1/embeddings asks for, until it is answered. */
+/* A request for /v1/embeddings, until it is answered. */
 typedef struct embedding {
     struct call_tokens *texts; /* [n] */
     size_t n, n_token;         /* of all */
     int64_t width;
     float *vectors; /* [n, width] */
     bool base64;
-    uint64_t bytes; /* that it may take in the end */
+    uint64_t bytes; /* maximum size of the answer */
 } embedding;
 
 enum { NO_ITEM = -1 };
@@ -132,43 +132,43 @@ struct job {
     int n_event; /* written, where a dialect counts them */
     /* where a dialect has an answer in items, a text, a thought or a call each: */
     json_t *items;     /* those that are whole; NULL: none yet */
-    buffer said;       /* of the one that is open */
-    int open;          /* its answer_part kind; NO_ITEM */
-    double written_at; /* when something was last written */
-    bool has_text;     /* some text was */
-    bool held;         /* there is text that waits a moment */
+    buffer said;       /* text of the open item */
+    int open;          /* kind of the open item (answer_part.kind); NO_ITEM */
+    double written_at; /* time of the last write */
+    bool has_text;     /* some text was written */
+    bool held;         /* some text is held back for a moment */
 };
 
 typedef enum route_kind {
-    ROUTE_OPEN,  /* for those without a key too, at any time */
-    ROUTE_LOOK,  /* once models can be asked for */
-    ROUTE_MODEL, /* with the model that the body names */
-    ROUTE_ANSWER /* the same, and not when the server ends */
+    ROUTE_OPEN,  /* needs no key, at any time */
+    ROUTE_LOOK,  /* a report, after server_begin */
+    ROUTE_MODEL, /* uses the model that the body names */
+    ROUTE_ANSWER /* the same, and refused while the server ends */
 } route_kind;
 
 typedef struct route {
     const char *method, *path; /* "{model}" at its end: a name */
     route_kind kind;
-    const dialect *how;          /* of ROUTE_ANSWER, and of the faults of others; NULL: OpenAI's */
+    const dialect *how;          /* for answers and faults; NULL: OpenAI's */
     void (*handle)(exchange *x); /* on libmicrohttpd's thread: fills reply, or begins a job */
 } route;
 
 struct exchange {
     server *s;
     served *model;  /* held; NULL: none is needed */
-    served *wanted; /* is to be loaded first */
-    served *gone;   /* was to be unloaded, and is not loaded: the reply says so */
-    exchange *next; /* guarded: of those that wait for a model */
-    double keep_s;  /* of the model; NAN: not said */
+    served *wanted; /* must be loaded first */
+    served *gone;   /* a model to unload that is not loaded: the reply says so */
+    exchange *next; /* guarded: in the list that waits for models */
+    double keep_s;  /* seconds for which the model stays loaded; NAN: not given */
     struct MHD_Connection *connection;
     int fd;
-    const route *route; /* NULL: there is none */
-    fault why;          /* the reply when it is set */
-    char named[128];    /* in its path */
+    const route *route; /* NULL: unknown path */
+    fault why;          /* if set, the reply */
+    char named[128];    /* the model's name in the path */
     char what[96];      /* "POST /v1/completions", for the log */
     double begun;
-    uint64_t client;   /* who asks: a key, or where the connection comes from */
-    const char *allow; /* of a 405; NULL: none */
+    uint64_t client;   /* identifies the client by its key or address, for fairness */
+    const char *allow; /* header of a 405; NULL: none */
     buffer body, reply;
     uint64_t n_body; /* charged to the server */
     const char *type;
@@ -179,14 +179,15 @@ struct exchange {
 };
 
 enum { N_TIME = 12 };
-extern const double server_times[N_TIME - 1]; /* seconds that divide times until first tokens into classes */
+extern const double
+    server_times[N_TIME - 1]; /* seconds; bounds of the histogram of times to the first token */
 
-/* The parts of options.request_bytes: bodies that are received, the values, text and tokens of the one that
- * is read, connections, and what the probabilities of one request's tokens take. */
+/* Divisors of options.request_bytes: received bodies, the probabilities of one request's tokens, connections;
+ * the values, text and tokens of the body that is parsed have 3/8. */
 enum { SHARE_BODIES = 4, SHARE_LOGPROBS = 4, SHARE_CONNECTIONS = 8 };
 #define VALUES_SHARE(bytes) ((bytes) / 8 * 3)
 
-typedef struct server_counts { /* since the server was opened; guarded */
+typedef struct server_counts { /* since server_open; guarded */
     uint64_t n_request, n_refused, n_cancelled, n_failed;
     uint64_t prompt_tokens, cached_tokens, predicted_tokens;
     double prompt_s, predicted_s;
@@ -201,21 +202,21 @@ struct server {
     size_t n_model;
     listener listener;
     struct MHD_Daemon *daemon;
-    int wake; /* an eventfd: there is something to do */
+    int wake; /* an eventfd that wakes the computing thread */
     time_t opened;
-    served *newest; /* guarded: loaded last; NULL: that one is gone */
+    served *newest; /* guarded: loaded last; NULL: it was unloaded */
     load load;
     int n_sequence;
-    nib_engine *draft; /* of the first model; NULL: none */
+    nib_engine *draft; /* the first model's draft model; NULL: none */
     atomic_bool ready, ending;
-    atomic_int n_exchange; /* whose request has come as a whole */
+    atomic_int n_exchange; /* exchanges whose request is complete */
     pthread_mutex_t lock;
     job *jobs;             /* guarded: not done */
     size_t n_answer;       /* guarded: not done */
     exchange *waiting;     /* guarded: for models */
-    nib_batch_counts past; /* guarded: of models that were unloaded */
-    uint64_t n_body;       /* bytes of bodies; libmicrohttpd's thread's */
-    uint64_t n_embedding;  /* guarded: bytes of embeddings that are not answered */
+    nib_batch_counts past; /* guarded: counts of unloaded models */
+    uint64_t n_body;       /* bytes of bodies; libmicrohttpd's thread only */
+    uint64_t n_embedding;  /* guarded: bytes of unanswered embeddings */
     server_counts counts;
     const server_host *runs; /* while it computes */
 };
@@ -225,63 +226,65 @@ extern const size_t server_n_route;
 extern const dialect openai_chat, openai_completion, openai_embedding, ollama_embedding, ollama_chat,
     ollama_generate, anthropic, openai_responses;
 
-void server_wake(server *s);
+void server_wake(server *s); /* wakes the computing thread; any thread */
 
 /* ---- prompts.c ---- */
 typedef struct call_tokens {
     int32_t *tokens; /* freed by nib_free */
     size_t n;
-    bool thinks; /* the answer begins in the middle of a thought */
+    bool thinks; /* the answer begins with reasoning */
 } call_tokens;
-/* The messages as the model's template has them; the caller frees *text with nib_free. */
+/* Renders the messages with the model's template; the caller frees *text with nib_free. False: *why. */
 bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why);
-/* Their tokens. */
+/* Counts their tokens. False: *why. */
 bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why);
 size_t prompts_count(const call *c);
-/* The index-th prompt; *out is to be freed in any case. It has tokens, and no more than the context. */
+/* Makes prompt `index`, with at least one token and at most the context. False: *why. The caller frees
+ * out->tokens in any case. */
 bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why);
 
-/* A text or ids on their own; *out is to be freed in any case, and has as many tokens. */
+/* Tokens of a text or an array of ids. False: *why names `field`. The caller frees out->tokens in any case.
+ */
 bool prompt_one(const nib_engine *e, const json_t *given, const char *field, call_tokens *out, fault *why);
 
 /* ---- models.c ---- */
-bool models_open(server *s); /* the options' models, none of them loaded; false: no memory */
+bool models_open(server *s); /* lists the options' models, without loading any; false: out of memory */
 void models_close(server *s);
-/* All that the model needs beside its engine, which is closed where that fails; any thread. */
+/* Makes what a model needs besides its engine. After an error the engine is closed. Any thread. */
 nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_error *err);
-void model_begin(served *m, nib_engine *engine, nib_batch *batch); /* it can be asked from now on */
-void model_unload(served *m); /* that nobody holds; the thread that computes, or when it does no longer */
+void model_begin(served *m, nib_engine *engine, nib_batch *batch); /* requests can use it from now on */
+void model_unload(served *m); /* without references; computing thread, or after it */
 typedef enum model_taken {
-    MODEL_TAKEN,   /* it is the exchange's */
-    MODEL_REFUSED, /* x->why says why */
-    MODEL_AWAITED  /* the exchange is suspended until it is loaded, and another thread's until then */
+    MODEL_TAKEN,   /* the exchange holds it */
+    MODEL_REFUSED, /* x->why has the reason */
+    MODEL_AWAITED  /* the exchange is suspended until the model is loaded; do not touch it until then */
 } model_taken;
-/* The model that the body names. */
+/* Takes a reference to the model that the body names. */
 model_taken model_take(exchange *x);
 served *model_by_name(server *s, const char *name, fault *why); /* NULL: *why */
-/* The one that a body means; NULL: *why. */
+/* The model that a body names, or the first; NULL: *why. */
 served *model_named(server *s, const json_t *body, fault *why);
-/* The one that was loaded last, or another; NULL: none is. Guarded, or by the thread that computes. */
+/* The model that was loaded last, or another loaded one; NULL: none. Guarded, or on the computing thread. */
 served *model_loaded(const server *s);
-void model_hold(served *m); /* which is held already */
+void model_hold(served *m); /* adds a reference to a held model */
 void model_release(served *m);
-void model_resume_waiting(served *m,
-                          const fault *why); /* guarded: with the model, or where why is set without */
-/* The thread that computes: has loaded what is waited for, unloads what was kept for long enough. True: a
+void model_resume_waiting(
+    served *m, const fault *why); /* guarded: resumes exchanges that wait for it; why: refuses them instead */
+/* Computing thread: starts and ends loads of awaited models, and unloads models whose time is over. True: a
  * load has ended. */
 bool models_tend(server *s);
-/* Until models_tend has something to do; at most max_ms. */
+/* Milliseconds until models_tend has work, at most max_ms. */
 int models_wait_ms(server *s, int max_ms);
-void models_drop_waiting(server *s); /* nobody waits any more */
+void models_drop_waiting(server *s); /* refuses all waiting exchanges */
 
-/* ---- load.c; the thread that computes ---- */
-void load_begin(served *m); /* while none is being loaded */
-bool load_end(server *s);   /* what was loaded meanwhile can be asked; false: nothing has ended */
-void load_drop(server *s);  /* what is being loaded is waited for, and closed */
+/* ---- load.c; computing thread ---- */
+void load_begin(served *m); /* starts a load; no other may be running */
+bool load_end(server *s);   /* if a load has ended, begins to use its model; false: none has */
+void load_drop(server *s);  /* waits for a running load, and closes its engine */
 
 /* ---- tools.c ---- */
-void tools_learn(served *m, const nib_engine *e); /* how its family writes calls; before it is asked */
-/* The call's tools: described where the template does not, and the grammar that holds the answer to them. */
+void tools_learn(served *m, const nib_engine *e); /* finds the form of its calls; before requests use it */
+/* Adds a description of the tools if the template does not, and the grammar for their calls. False: *why. */
 bool tools_resolve(const served *m, call *c, fault *why);
 
 /* ---- job.c ---- */
@@ -293,20 +296,20 @@ void job_begin_parsed(exchange *x, call *c, bool parsed);
 void job_release(job *j);
 void job_write(job *j);  /* guarded: writes new output to `out` */
 void job_cancel(job *j); /* guarded */
-/* Tokens of the prompts that were reused from the cache, of all answers that have ended. */
+/* Tokens of all ended answers: of prompts, reused from the cache; generated. */
 size_t job_cached(const job *j);
 size_t job_predicted(const job *j);
 size_t job_made(const job *j); /* tokens so far; any thread */
 
-/* Makes the embedding the exchange's job, which owns it in any case. */
+/* Begins a job for the embedding, which the job owns in any case. False: *why. */
 bool job_begin_embedding(exchange *x, embedding *e, fault *why);
 
 /* ---- jobs.c ---- */
-void jobs_take(served *m);                       /* the ended requests of its batch; the computing thread */
-void jobs_fail(served *m, const nib_error *err); /* all of its unfinished jobs */
-void jobs_drop(server *s);                       /* ends all waiting: no connection stays suspended */
+void jobs_take(served *m);                       /* collects ended requests of its batch; computing thread */
+void jobs_fail(served *m, const nib_error *err); /* fails all its unfinished jobs */
+void jobs_drop(server *s);                       /* ends all jobs, so that no connection stays suspended */
 void jobs_watch(server *s); /* cancels jobs of closed connections, and pings waiting clients */
-/* Computes one waiting embedding; false: there is none. The computing thread. */
+/* Computes one waiting embedding; false: there is none. Computing thread. */
 bool jobs_embed(server *s);
 
 /* ---- embed.c ---- */
@@ -315,21 +318,21 @@ void embedding_free(embedding *e);                    /* NULL is fine */
 nib_status embedding_compute(job *j, nib_error *err); /* steps the batch in between */
 
 /* ---- server.c ---- */
-/* One step of the batch, and what comes of it. True: something is left to compute. */
+/* Executes one step of the batch and distributes its results. True: there is more to compute. */
 bool server_turn(server *s);
 
-/* The id of a tool that is called: nine letters and digits are what every template takes. */
+/* The id of a tool call: nine letters and digits, which every template accepts. */
 void job_call_id(const answer *a, const answer_part *p, char out[16]);
 
 /* ---- logprobs.c ---- */
-/* A token's own bytes (the caller frees *text with mem_free), none where the tokenizer has no such token;
- * false: no memory. */
+/* A token's bytes [n_byte] (the caller frees *text with mem_free); none if the tokenizer has no such token.
+ * False: out of memory. */
 bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte);
-/* "logprobs" of the answer's tokens from `from` on, as chat completions and completions have them; null where
- * they were not asked for. NULL: no memory. */
+/* "logprobs" of the answer's tokens from `from` on, in the form of the call's API; null unless requested.
+ * NULL: out of memory. */
 json_t *tokens_logprobs(const answer *a, size_t from);
 
-/* ---- texts.c, reports.c: a reply each ---- */
+/* ---- texts.c, reports.c: each fills x->reply, or x->why ---- */
 void texts_tokenize(exchange *x);
 void texts_detokenize(exchange *x);
 void texts_apply_template(exchange *x);
@@ -351,10 +354,10 @@ void ollama_ask_generate(exchange *x);
 void ollama_tags(exchange *x);
 void ollama_ps(exchange *x);
 void ollama_show(exchange *x);
-json_t *ollama_refusal(const fault *why); /* its faults */
-/* "5m", 300, -1: seconds, INFINITY for ever; NAN where it is not said. False: *why. */
+json_t *ollama_refusal(const fault *why); /* the body of a refusal; NULL: out of memory */
+/* keep_alive ("5m", 300, -1) in seconds; INFINITY: for ever; NAN: not given. False: *why. */
 bool ollama_keep_alive(const json_t *body, double *out, fault *why);
-/* Whether nothing is asked of the model but that it is there. */
+/* Whether the request only loads the model. */
 bool ollama_asks_nothing(const json_t *body);
 void ollama_version(exchange *x);
 void anthropic_ask(exchange *x);
@@ -362,10 +365,10 @@ void anthropic_count(exchange *x);
 void responses_ask(exchange *x);
 
 /* ---- exchange.c ---- */
-enum { EXCHANGE_CONNECTION_BYTES = 16 << 10 }; /* of each: headers, and what is sent at a time */
+enum { EXCHANGE_CONNECTION_BYTES = 16 << 10 }; /* of each connection: headers, and one piece of output */
 struct MHD_Daemon *exchange_listen(server *s);
 void exchange_suspend(exchange *x);             /* guarded */
 void exchange_resume(exchange *x);              /* guarded */
-void exchange_json(exchange *x, json_t *value); /* the reply; takes the reference */
+void exchange_json(exchange *x, json_t *value); /* sets the reply; takes the reference */
 
 #endif

@@ -27,6 +27,6 @@ nib_status web_load(nib_error *err) {
     }
     return loaded ? NIB_OK
                   : nib_fail(err, NIB_E_FAILED,
-                             "serving needs the library libmicrohttpd, which is not here (Debian: "
+                             "serving needs the library libmicrohttpd, which is not installed (Debian: "
                              "libmicrohttpd12)");
 }

@@ -20,7 +20,7 @@
     X(lookup_connection_value)                                                                               \
     X(get_connection_info)
 
-/* By their names without MHD_. */
+/* The functions, named without MHD_. */
 typedef struct web_calls {
 #define X(name) __typeof__(&MHD_##name) name;
     WEB_CALLS(X)
@@ -29,7 +29,7 @@ typedef struct web_calls {
 
 extern web_calls web;
 
-/* Once for the process; any thread before the first server. NIB_E_FAILED: it is not here. */
+/* Loads the library, once for the process, before the first server. NIB_E_FAILED: it is not installed. */
 nib_status web_load(nib_error *err);
 
 #endif

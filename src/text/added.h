@@ -8,7 +8,7 @@
 #include "text/work.h"
 
 typedef struct added_set {
-    text_keys keys;  /* what is looked for: the tokens' texts, normalised where they say so; owned */
+    text_keys keys;  /* the tokens' texts, normalised if the token requires it; owned */
     uint32_t *by_id; /* [keys.n] places in keys, ascending by id; owned */
 } added_set;
 
@@ -17,11 +17,10 @@ nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id,
 nib_status added_sort(added_set *s, nib_error *err);
 void added_deinit(added_set *s);
 size_t added_heap_bytes(const added_set *s);
-uint64_t added_bytes(uint64_t n,
-                     uint64_t text_bytes); /* of n tokens in all, at the most, while they are put */
+uint64_t added_bytes(uint64_t n, uint64_t text_bytes); /* peak memory while n tokens are added */
 
 typedef struct added_match {
-    size_t begin, end; /* white space that the token strips included */
+    size_t begin, end; /* with the white space that the token strips */
     int32_t id;
 } added_match;
 
@@ -32,12 +31,12 @@ typedef struct added_search {
     text_work *work;
 } added_search;
 
-/* The first match in text[from, n); *found false: none. What lies before `from` is looked at only to know
- * whether a word goes on. NIB_E_MODEL when there are no steps left. */
+/* Finds the first match in text[from, n); *found false: none. The text before `from` only decides whether a
+ * word continues at `from`. NIB_E_MODEL: the bound on work is reached (work.h). */
 nib_status added_find(const added_search *search, const char *text, size_t n, size_t from, bool *found,
                       added_match *out, nib_error *err);
 
-/* What that token is looked for as; NULL: it is not in the set. */
+/* The key of that token (borrowed); NULL: it is not in the set. */
 const text_key *added_of(const added_set *s, int32_t id);
 
 #endif

@@ -9,12 +9,12 @@
 
 typedef struct charsmap charsmap;
 
-/* Copies the data. */
+/* Copies the data, of any content; the caller closes *out. NIB_E_MODEL: it is too short for its trie. */
 nib_status charsmap_open(const void *data, size_t n_byte, charsmap **out, nib_error *err);
 void charsmap_close(charsmap *m);
 
-/* The replacement of the longest (or shortest) entry that text[0..n_byte) begins with: bytes of text that it
- * covers, 0 when there is none. */
+/* Finds the longest (or shortest) entry that is a prefix of text [n_byte]. Returns its length in bytes, 0:
+ * none. *to [n_to]: the replacement, owned by the map. */
 size_t charsmap_find(const charsmap *m, const char *text, size_t n_byte, bool longest, const char **to,
                      size_t *n_to);
 

@@ -33,9 +33,10 @@ typedef struct decoder {
     decode_step step[DECODE_STEPS];
     size_t n_step;
     bool join_with_spaces; /* no decoder at all: tokens are words */
-    bool raw_added;        /* added tokens are text already: no step changes them */
+    bool raw_added;        /* steps do not change added tokens */
 } decoder;
 
+/* Appends a step, zeroed except its kind; the caller sets its fields. NIB_E_MODEL: too many steps. */
 nib_status decoder_add(decoder *d, decode_kind kind, decode_step **out, nib_error *err);
 nib_status decoder_add_replace(decoder *d, const char *from, const char *to, nib_error *err);
 void decoder_deinit(decoder *d);

@@ -186,7 +186,7 @@ static nib_status find_member(json_text j, const char *key, json_text *out, nib_
         if (status != NIB_OK || name.n != strlen(key) || memcmp(name.data, key, name.n) != 0)
             continue;
         if (out->begin)
-            status = nib_fail(err, NIB_E_MODEL, "JSON: '%s' is there twice", key);
+            status = nib_fail(err, NIB_E_MODEL, "JSON: '%s' occurs twice", key);
         *out = (json_text){value, value, j.p};
     }
     text_buffer_clear(&name);

@@ -5,10 +5,10 @@
 
 #include "formats/container.h"
 
-/* What a GGUF file's vocabulary is made of. Zero it first. */
+/* Counts of a GGUF file's vocabulary. Zero it first. */
 typedef struct vocabulary_sizes {
     uint64_t n_token, n_text, longest; /* bytes of the tokens' texts, and of the longest */
-    uint64_t n_added;                  /* tokens that are looked for in a text */
+    uint64_t n_added;                  /* added tokens */
     uint64_t n_merge, n_score, n_charsmap;
 } vocabulary_sizes;
 
@@ -21,7 +21,7 @@ typedef struct tokenizer_need {
 } tokenizer_need;
 
 /* s: of c, which was opened by container_open_headers. The tokenizer.json of a folder is read through a small
- * buffer. Zeros where there is no tokenizer. */
+ * buffer. Without a tokenizer *out is zero. */
 nib_status tokenizer_estimate(const container *c, const vocabulary_sizes *s, tokenizer_need *out,
                               nib_error *err);
 

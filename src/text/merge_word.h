@@ -14,8 +14,8 @@ typedef struct merge_word {
 
 /* Reserves n symbols and n + 1 starts; drops the old content. */
 nib_status merge_reserve(merge_scratch *s, size_t n, nib_error *err);
-/* Joins the best pair of the *n symbols until there is none, and says how many are left. NIB_E_MODEL when
- * there are no steps left. */
+/* Joins the best pair of the *n symbols until there is none, and sets *n to the number of symbols that
+ * remain. NIB_E_MODEL: the bound on work is reached. */
 nib_status merge_symbols(const merge_word *w, size_t *n, nib_error *err);
 
 #endif

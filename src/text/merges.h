@@ -24,11 +24,11 @@ typedef struct merges {
     uint32_t n_slot;
     uint64_t seed;        /* of the hash */
     float *score;         /* [n_vocab], MERGES_SCORES */
-    int32_t byte_id[256]; /* what a byte becomes that no character is made of; -1: the vocabulary has none */
-    bool byte_fallback;   /* unknown characters become their bytes' tokens, where all of them are there */
+    int32_t byte_id[256]; /* token of a byte that is not part of a character; -1: none */
+    bool byte_fallback;   /* unknown characters become the tokens of their bytes, if all exist */
     bool fuse_unk;
-    bool keeps_unknown; /* MERGES_BYTES: a byte that is no token still keeps its neighbours apart */
-    bool whole_first;   /* a piece that is a token is that token, whatever the merges say (ignore_merges) */
+    bool keeps_unknown; /* MERGES_BYTES: a byte without a token still separates its neighbours */
+    bool whole_first;   /* a piece that is a token is not merged (ignore_merges) */
     int32_t unk;        /* -1: none */
     uint8_t no_cut[32]; /* MERGES_SCORES: bits of last bytes before U+2581 inside some token */
 } merges;
@@ -39,7 +39,7 @@ nib_status merges_init_pairs(merges *m, size_t n, nib_error *err);
 void merges_deinit(merges *m);
 /* Of two equal pairs the later rank stays, as a dictionary would keep it. */
 void merges_put(merges *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t joined);
-/* MERGES_SCORES: finds out at which spaces a text may be cut without changing its tokens. */
+/* MERGES_SCORES: computes at which spaces a text may be cut without changing its tokens. */
 void merges_find_cuts(merges *m, const vocab *v);
 size_t merges_heap_bytes(const merges *m);
 uint64_t merges_bytes(uint64_t n); /* of such a table */

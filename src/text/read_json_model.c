@@ -39,8 +39,7 @@ static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
         if (!fill)
             continue;
         if (vocab_find(&r->t->vocab, token.data, token.n) >= 0)
-            status =
-                nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: '%.80s' is there twice", token.data);
+            status = nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: '%.80s' occurs twice", token.data);
         else
             status = vocab_set(&r->t->vocab, (int32_t)id, token.data, token.n, r->err);
     }

@@ -26,7 +26,7 @@ typedef enum split_kind {
 #undef SPLIT_X
 } split_kind;
 
-/* What becomes of the matches, as the `tokenizers` library names it. */
+/* What is done with the matches, named as in the `tokenizers` library. */
 typedef enum split_behavior {
     SPLIT_REMOVED,
     SPLIT_ISOLATED,
@@ -58,12 +58,13 @@ typedef struct splitter {
     size_t n_step;
 } splitter;
 
-/* A new step at the end, zeroed but for its kind and ISOLATED. */
+/* Appends a step, zeroed except its kind and SPLIT_ISOLATED. NIB_E_MODEL: too many steps. */
 nib_status splitter_add(splitter *z, split_kind kind, split_step **out, nib_error *err);
-/* A step for a regular expression: a scan rule where its shape is known, else PCRE2. */
+/* Appends a step for a regular expression: a scan rule if its shape is known, else PCRE2. NIB_E_MODEL: the
+ * pattern is not supported. */
 nib_status splitter_add_regex(splitter *z, const char *pattern, size_t n_byte, split_behavior behavior,
                               bool invert, nib_error *err);
-/* The steps of a vocabulary that tokenizer.ggml.pre names; false: unknown. */
+/* Appends the steps that tokenizer.ggml.pre names; *known false: an unknown name. */
 nib_status splitter_add_named(splitter *z, const char *name, bool *known, nib_error *err);
 /* True when no step needs valid UTF-8. */
 bool splitter_takes_bytes(const splitter *z);
@@ -79,8 +80,8 @@ void split_scratch_init(split_scratch *s, text_work *work);
 void split_scratch_deinit(split_scratch *s);
 
 /* Calls take(user, piece) for each piece in order, none of them empty. `first`: the text begins where the
- * whole input begins. NIB_E_MODEL names the step that makes the text grow beyond its bounds, or takes too
- * long. */
+ * whole input begins. NIB_E_MODEL names the step that exceeds the bounds on growth or work (work.h).
+ */
 typedef nib_status (*split_take)(void *user, const char *piece, size_t n_byte, nib_error *err);
 nib_status splitter_run(const splitter *z, split_scratch *s, const char *text, size_t n_byte, bool first,
                         split_take take, void *user, nib_error *err);

@@ -12,11 +12,12 @@ typedef struct split_span {
 typedef struct split_search { /* of one step in one text: text and n are set, the rest is zero */
     const char *text;
     size_t n;
-    size_t digits; /* SPLIT_THREES: left behind the last match */
+    size_t digits; /* SPLIT_THREES: digits that remain after the last match */
 } split_search;
 
-/* The next match at or behind `from`, which is 0 or the last match's end, and then `last` too. In all, the
- * calls on one text take time in proportion to it, but for SPLIT_REGEX, which takes steps of run->work. */
+/* Finds the next match at or after `from`, which is 0 or the end of the last match; `last` is the latter,
+ * too. All calls for one text take linear time together, except SPLIT_REGEX, which is bounded by run->work.
+ */
 nib_status split_find(const split_step *step, regex_run *run, split_search *s, size_t from, size_t last,
                       split_span *out, nib_error *err);
 

@@ -9,8 +9,8 @@
 
 typedef struct tokenizer tokenizer;
 
-/* NIB_E_NOTFOUND when the checkpoint has no tokenizer; NIB_E_MODEL when it is damaged or of an unknown kind
- * (the message names it). */
+/* The caller closes *out. NIB_E_NOTFOUND: the checkpoint has no tokenizer; NIB_E_MODEL: it is damaged or of
+ * an unknown kind, which the message names. */
 nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out, nib_error *err);
 /* From one tokenizer.json's text, for tests and fuzzing; config may be NULL (tokenizer_config.json's text).
  */
@@ -26,34 +26,36 @@ typedef struct token_list { /* caller's storage; zero it first; data freed by to
 } token_list;
 void token_list_clear(token_list *l);
 
-/* Appends to *out. Invalid UTF-8 becomes what llama.cpp makes of it: byte tokens where the vocabulary has
- * them beside its characters, else U+FFFD. Linear time in n_byte (n log n at worst), also without a space.
- * With TOKENIZE_BOS a BOS is not doubled when the text itself begins with one that was parsed as special. */
+/* Appends the tokens of text [n_byte] to *out. Invalid UTF-8 is treated as by llama.cpp: byte tokens if the
+ * vocabulary has them beside its characters, else U+FFFD. Linear time in n_byte (n log n at worst), also
+ * without a space. With TOKENIZE_BOS a BOS is not doubled when the text itself begins with one that was
+ * parsed as special. */
 nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
                             token_list *out, nib_error *err);
 
-/* Streaming decode: state holds bytes of an unfinished character and whether a leading space is to go. */
+/* State of streaming decoding: bytes of an unfinished character, and whether a leading space is still to be
+ * dropped. Zero it first. */
 typedef struct decode_state {
     char pending[8];
     int n_pending;
     bool started;
 } decode_state;
 
-/* Appends the text of one token to out (a growing buffer), only whole UTF-8 characters (bytes that can never
- * become one come out as U+FFFD); special tokens give nothing unless `special`. flush = true ends the text:
- * what is pending comes out as U+FFFD. */
 typedef struct text_buffer {
     char *data; /* NUL-terminated after each append; freed by text_buffer_clear */
     size_t n, cap;
-    size_t *left; /* bytes that all who share this may still append, or NULL: any number */
+    size_t *left; /* bytes that may still be appended, shared by several buffers; NULL: no limit */
 } text_buffer;
 void text_buffer_clear(text_buffer *b);
+/* Appends the text of one token to *out, complete UTF-8 characters only; bytes that cannot become one give
+ * U+FFFD. Special tokens give nothing unless `special`. */
 nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,
                             text_buffer *out, nib_error *err);
+/* Ends the text: an unfinished character gives U+FFFD. */
 nib_status tokenizer_decode_end(const tokenizer *t, decode_state *state, text_buffer *out, nib_error *err);
 
-/* Appends what the token is within a text, byte for byte: a character may be begun or ended by it. Special
- * and unknown tokens are nothing. */
+/* Appends the token's bytes within a text, which may be a part of a character. Special and unknown tokens
+ * give nothing. */
 nib_status tokenizer_bytes(const tokenizer *t, int32_t token, text_buffer *out, nib_error *err);
 
 int32_t tokenizer_n_vocab(const tokenizer *t);
@@ -63,8 +65,8 @@ int32_t tokenizer_eos(const tokenizer *t);
 bool tokenizer_adds_bos(const tokenizer *t);
 bool tokenizer_adds_eos(const tokenizer *t);
 bool tokenizer_is_special(const tokenizer *t, int32_t token);
-/* End of text, of a turn or of a message: eos, eot, generation_config's eos list, and the well-known names
- * (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...) where they are special tokens. */
+/* Whether the token ends a text, a turn or a message: eos, eot, generation_config's eos list, and the
+ * well-known names (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...) if they are special tokens. */
 bool tokenizer_is_end(const tokenizer *t, int32_t token);
 uint64_t tokenizer_heap_bytes(const tokenizer *t); /* for the ledger */
 

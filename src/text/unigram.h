@@ -17,11 +17,12 @@ typedef struct unigram {
     bool byte_fallback, fuse_unk;
 } unigram;
 
-/* score, unk and the flags are set; finds everything else. The vocabulary's texts must not move any more. */
+/* Computes all other fields from score, unk and the flags, which the caller has set. The vocabulary's texts
+ * must not move afterwards. */
 nib_status unigram_init(unigram *u, const vocab *v, nib_error *err);
 void unigram_deinit(unigram *u);
 size_t unigram_heap_bytes(const unigram *u, const vocab *v);
-/* Of n tokens: as long as it is there, and while it is made. */
+/* Bytes of memory for n tokens: while open, and at most while it is built. */
 uint64_t unigram_bytes(uint64_t n);
 uint64_t max_unigram_bytes(uint64_t n);
 
@@ -32,7 +33,8 @@ typedef struct unigram_scratch { /* set work, zero the rest */
 } unigram_scratch;
 void unigram_scratch_deinit(unigram_scratch *s);
 
-/* Appends the tokens of one piece of UTF-8, in its shape. NIB_E_MODEL when there are no steps left. */
+/* Appends the tokens of one piece, which has the shape of UTF-8 (utf8_check_shape). NIB_E_MODEL: an unknown
+ * character without an unknown token, or the bound on work is reached. */
 nib_status unigram_encode(const unigram *u, unigram_scratch *s, const char *text, size_t n_byte,
                           token_list *out, nib_error *err);
 

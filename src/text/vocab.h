@@ -9,14 +9,14 @@
 #define MAX_VOCAB (1 << 20) /* ids have 22 bits in the hash; the largest published vocabulary has 19 */
 
 enum {
-    VOCAB_CONTROL = 1, /* special: text only when asked, parsed only when asked */
-    VOCAB_ADDED = 2,   /* found in the text before anything else is done to it (user-defined, or special) */
+    VOCAB_CONTROL = 1, /* special: printed and parsed only on request */
+    VOCAB_ADDED = 2,   /* found in the text before any other step (user-defined or special) */
     VOCAB_UNKNOWN = 4,
     VOCAB_BYTE = 8,    /* "<0x41>" */
-    VOCAB_LSTRIP = 16, /* takes the white space before it, behind it */
+    VOCAB_LSTRIP = 16, /* strips the white space before it, after it */
     VOCAB_RSTRIP = 32,
-    VOCAB_WORD = 64,       /* only where it is no part of a longer word */
-    VOCAB_NORMALIZED = 128 /* looked for in the normalised text */
+    VOCAB_WORD = 64,       /* only if it is not part of a longer word */
+    VOCAB_NORMALIZED = 128 /* found in the normalised text */
 };
 
 typedef struct vocab {
@@ -36,8 +36,8 @@ typedef struct vocab {
 /* n tokens, all holes. text_bytes: a guess of the length of all texts. */
 nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err);
 void vocab_deinit(vocab *v);
-/* Gives id its text, and makes the text findable; of two ids with one text the later is found. id < n and a
- * hole, else NIB_E_MODEL. */
+/* Sets the text of a token; of two ids with the same text vocab_find returns the later one. NIB_E_MODEL: id
+ * >= n, or it has a text. */
 nib_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_byte, nib_error *err);
 int32_t vocab_find(const vocab *v, const char *text, size_t n_byte); /* -1: none */
 /* As vocab_find, among the model's own tokens. */

@@ -37,18 +37,18 @@ static inline size_t work_growth(size_t n_byte) {
     return n_byte * WORK_GROWTH + WORK_GROWTH_FREE;
 }
 
-/* Takes steps; false when there are not as many left. */
+/* Charges steps; false: fewer are left. */
 static inline bool work_take(text_work *w, uint64_t steps) {
     const bool enough = steps <= w->left;
     w->left = enough ? w->left - steps : 0;
     return enough;
 }
 
-/* The error of one that has no steps left. */
+/* Fills the error of a stage whose steps are used up. */
 nib_status work_over(const text_work *w, const char *who, nib_error *err);
 
-/* Says which step of the file's failed, counted from 1: "normalizer 2 (Replace)". Only NIB_E_MODEL is the
- * file's fault. */
+/* Prefixes an error with the file's step that failed, counted from 1: "normalizer 2 (Replace)". Only for
+ * NIB_E_MODEL, which is the file's fault. */
 nib_status work_fail_in(nib_status status, const char *what, size_t i, const char *name, nib_error *err);
 
 #endif

@@ -5,14 +5,13 @@
 #include "formats/gguf_write.h"
 #include "text/tokenizer.h"
 
-/* n_vocab: rows of the embedding; ids that have no token get one that no text has, tokens behind
- * are left out. Byte-level BPE goes by the
- * name of the pre-tokenizer that cuts a sample text alike; BPE over characters becomes SentencePiece with the
- * merges' ranks as scores. NIB_E_MODEL: it is of another kind, or cut in a way that no name says.
- * Normalisation is not among the things that such a file says. */
+/* n_vocab: rows of the embedding. Ids without a token get one that no text contains; tokens beyond n_vocab
+ * are left out. Byte-level BPE is written under the name of the pre-tokenizer that splits a sample text in
+ * the same way; BPE over characters becomes SentencePiece with the merges' ranks as scores. The form cannot
+ * express a normalizer. NIB_E_MODEL: a tokenizer of another kind, or a pre-tokenizer without a name. */
 nib_status tokenizer_write_gguf(const tokenizer *t, int64_t n_vocab, gguf_writer *w, nib_error *err);
 
-/* Whether two tokenizers make the same tokens of a sample text, in which vocabularies differ. */
+/* Whether two tokenizers give the same tokens for a sample text in which vocabularies differ. */
 nib_status tokenizer_check_same(const tokenizer *a, const tokenizer *b, bool *same, nib_error *err);
 
 #endif

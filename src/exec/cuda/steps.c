@@ -31,7 +31,7 @@ static bool is_read_later(const builder *b, int i, reg r) {
 
 static nib_status refuse(const builder *b, const op *o, const char *why) {
     const char *name = o->w >= 0 ? b->of->weights[o->w].name : "";
-    return nib_fail(b->err, NIB_E_DEVICE, "%s: the cuda back end cannot do %s%s%s: %s", b->of->name,
+    return nib_fail(b->err, NIB_E_DEVICE, "%s: the cuda back end does not support %s%s%s: %s", b->of->name,
                     op_name(o->kind), name[0] ? " " : "", name, why);
 }
 
@@ -200,8 +200,8 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
     b.n_op = b.of->program.n_op;
     s->list = to;
     if (c->setup.act_bits[i] == 4)
-        return nib_fail(err, NIB_E_DEVICE, "%s: the cuda back end has no activations of 4 bits, but 8 and 16",
-                        b.of->name);
+        return nib_fail(err, NIB_E_DEVICE,
+                        "%s: the cuda back end supports activations of 8 and 16 bits, not of 4", b.of->name);
     for (int at = 0; at < b.n_op;) {
         step *now = &s->list[s->n];
         NIB_TRY(take(&b, at, now));
