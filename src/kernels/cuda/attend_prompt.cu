@@ -267,7 +267,8 @@ template <int D, bool CODED> static int run_as(const cuda_attend *a, cuda_stream
     const int64_t tiles = (a->n_row + PROMPT_ROWS - 1) / PROMPT_ROWS + CODED; /* they may begin in a page */
     const dim3 grid((unsigned)a->n_head, (unsigned)tiles);
     const int e = prepare(attend_prompt<D, CODED>, prompt_shared<D>::BYTES);
-    return e ? e : launch(attend_prompt<D, CODED>, grid, dim3(PROMPT_THREADS), prompt_shared<D>::BYTES, s, *a);
+    return e ? e
+             : launch(attend_prompt<D, CODED>, grid, dim3(PROMPT_THREADS), prompt_shared<D>::BYTES, s, *a);
 }
 template <int D> static int run(const cuda_attend *a, cuda_stream s) {
     return a->kv.code_bits ? run_as<D, true>(a, s) : run_as<D, false>(a, s);

@@ -23,7 +23,15 @@ enum {
 };
 
 /* How a chunk keeps its groups' scales; none when the whole row has one. */
-enum scale_kind { SCALE_NONE, SCALE_HALF, SCALE_HALF_MIN, SCALE_SUPER, SCALE_SUPER_MIN, SCALE_BYTE, SCALE_E8M0 };
+enum scale_kind {
+    SCALE_NONE,
+    SCALE_HALF,
+    SCALE_HALF_MIN,
+    SCALE_SUPER,
+    SCALE_SUPER_MIN,
+    SCALE_BYTE,
+    SCALE_E8M0
+};
 
 /* What the launcher works out once. */
 struct linear_job {

@@ -11,7 +11,8 @@ enum { CODE_TILE = 512 /* bytes of a tile's codes */ };
 
 /* Whether a job's matrices are such. */
 static inline bool nibbles_are(const linear_job &j, const pack_format *f) {
-    return f->bits == 4 && f->table == PACK_TABLE_NONE && j.scale_kind == SCALE_HALF && j.slice == 32 && !j.tail;
+    return f->bits == 4 && f->table == PACK_TABLE_NONE && j.scale_kind == SCALE_HALF && j.slice == 32 &&
+           !j.tail;
 }
 
 /* Constants in registers: opaque, so that a mask and what follows it are one instruction, and the addend of
