@@ -17,9 +17,9 @@ enum { N_VOCAB = 512, N_CTX = 24, N_PROMPT = 4, MEMORY = 1 << 28 };
 
 static const tiny_shape small = {TYPE_Q8_0, 3, 64, 96, 4, 2, N_VOCAB, N_CTX, false};
 
-static nib_engine *opened(const char *backend) {
+static nib_engine *opened(const char *which) {
     nib_engine_options o = engine_usual();
-    o.backend = backend;
+    o.backend = which;
     o.n_ctx = N_CTX;
     return engine_must_open(tiny_model("next.gguf", &small), &o, NULL);
 }
