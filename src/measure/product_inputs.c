@@ -56,12 +56,12 @@ static nib_status pass_over(void *user, int segment_index, int64_t row, int64_t 
     return NIB_OK;
 }
 
-static void leave_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {
+static void ignore_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {
     (void)user, (void)row, (void)n_row, (void)x, (void)width;
 }
 
 static nib_status run_pass(passing *p, nib_error *err) {
-    const hidden_taker no_logits = {.take = leave_hidden};
+    const hidden_receiver no_logits = {.receive = ignore_hidden};
     const bool on_host = p->e->step->backend->device == device_host();
     const bool has_slot = on_host && pager_streams(p->e->step->pager) && slot_bytes(p, p->e) > 0;
     prompt_rows rows = {0};
