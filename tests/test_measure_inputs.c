@@ -25,7 +25,7 @@ typedef struct seen {
     uint64_t ring;
     bool streams, block_in_ring;
     int n_block, n_head_row; /* rows that the head's product reads */
-    probe eyes;
+    probe probe;
 } seen;
 
 static void look(void *user, const probe_input *in) {
@@ -43,7 +43,7 @@ static nib_status begin(void *user, const engine_parts *e, nib_error *err) {
     s->block_in_ring = need.block_in_ring;
     s->ring = need.ring;
     s->n_block = layout_n_block(e->layout);
-    s->eyes = (probe){.product = look, .user = s};
+    s->probe = (probe){.input = look, .user = s};
     return NIB_OK;
 }
 
@@ -57,7 +57,7 @@ static seen watch(uint64_t ram, const calibration *c) {
     nib_engine_options o = engine_usual();
     nib_error err;
     memset(&s, 0, sizeof s);
-    const product_watch how = {.begin = begin, .end = end, .eyes = &s.eyes, .what = "inputs", .user = &s};
+    const product_watch how = {.begin = begin, .end = end, .probe = &s.probe, .what = "inputs", .user = &s};
     o.ram = ram;
     o.n_thread = 2;
     if (measure_product_inputs(path, &o, c, &how, &err) != NIB_OK)
