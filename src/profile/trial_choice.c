@@ -1,5 +1,5 @@
-/* trial_choice.c - what is timed and what is chosen, without the clock: how many weights rotate, the shapes of
- * a model, the candidates of a product, and which of them the times favour; see trial.h. */
+/* trial_choice.c - what is timed and what is chosen, without the clock: how many weights rotate, the shapes
+ * of a model, the candidates of a product, and which of them the times favour; see trial.h. */
 #include "base/num.h"
 #include "profile/trial.h"
 

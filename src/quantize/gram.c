@@ -90,11 +90,8 @@ static void see(void *user, const probe_input *in) {
 }
 
 nib_status gram_open(gram *g, const layout *lay, bool diagonal, ledger *l, nib_error *err) {
-    *g = (gram){.layout = lay,
-                .diagonal = diagonal,
-                .block = -1,
-                .ledger = l,
-                .probe = {.input = see, .user = g}};
+    *g = (gram){
+        .layout = lay, .diagonal = diagonal, .block = -1, .ledger = l, .probe = {.input = see, .user = g}};
     return saliency_sites_open(&g->sites, layout_model(lay), err);
 }
 

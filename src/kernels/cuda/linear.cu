@@ -716,8 +716,8 @@ static int run_one(const cuda_linear *a, linear_job *j, cuda_stream s) {
     const int e = left_launch(j, f, s);
     if (e != CUDA_UNSUPPORTED)
         return e;
-    j->pieces = f->bits == 8 && j->scale_kind == SCALE_HALF && j->last_tiles == TILE_CHUNK &&
-                device_major() >= 8;
+    j->pieces =
+        f->bits == 8 && j->scale_kind == SCALE_HALF && j->last_tiles == TILE_CHUNK && device_major() >= 8;
     return run(one_kernel(f), j, one_bytes(*j), s);
 }
 

@@ -21,7 +21,7 @@ struct pair_layout {
     int scales, exchange, rings, bytes, places;
 };
 static __host__ __device__ __forceinline__ pair_layout layout_of(const linear_job &j, int eights, int rounds,
-                                                             int ring_bytes) {
+                                                                 int ring_bytes) {
     const int k = (j.n_chunk + WARPS - 1) / WARPS * HERE * TILE_CHUNK_K;
     pair_layout r;
     r.places = rounds * (j.gated ? 2 : 1) > 1 ? 2 : 1;

@@ -1,5 +1,5 @@
-/* move.cu - keys and values of a layer between the host's pages and the GPU's: pages of CUDA_PAGE positions in
- * halves, values alike, keys in another order. The host has a head's keys as [CUDA_PAGE / 16][d_head][16]
+/* move.cu - keys and values of a layer between the host's pages and the GPU's: pages of CUDA_PAGE positions
+ * in halves, values alike, keys in another order. The host has a head's keys as [CUDA_PAGE / 16][d_head][16]
  * (kernels/kv_layout.h), the GPU as [CUDA_PAGE][d_head].
  *
  * A block moves a head's keys or values of one page; the host's memory is read and written where it is, 16

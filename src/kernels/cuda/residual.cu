@@ -1,5 +1,6 @@
-/* residual.cu - QDEC's fused kernel (paper 4.3): the channels of a row's largest activations are chosen; after a
- * barrier of all blocks their residuals are fetched from host memory that the device sees (zero-copy) and multiplied.
+/* residual.cu - QDEC's fused kernel (paper 4.3): the channels of a row's largest activations are chosen;
+ * after a barrier of all blocks their residuals are fetched from host memory that the device sees (zero-copy)
+ * and multiplied.
  *
  * Choosing is that of kernels/lanes/residual.h, bit by bit: a chunk of 1,024 channels is one block's.
  * Fetching goes by segments of 256 outputs: with 4 bits a warp reads 128 neighbouring bytes at once. Four

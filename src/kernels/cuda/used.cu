@@ -1,5 +1,6 @@
-/* used.cu - how much of a device's memory is taken, by everybody, before this process has opened it. The runtime
- * says so of an open device alone; the driver's management library says it of any, where it is installed. */
+/* used.cu - how much of a device's memory is taken, by everybody, before this process has opened it. The
+ * runtime says so of an open device alone; the driver's management library says it of any, where it is
+ * installed. */
 #include "kernels/cuda/device.cuh"
 
 #include <dlfcn.h>
@@ -17,7 +18,8 @@ size_t device_used(int device) {
     nvml_memory now = {};
     if (!library)
         return 0;
-    const init_fn init = (init_fn)dlsym(library, "nvmlInit_v2"), end = (init_fn)dlsym(library, "nvmlShutdown");
+    const init_fn init = (init_fn)dlsym(library, "nvmlInit_v2"),
+                  end = (init_fn)dlsym(library, "nvmlShutdown");
     const find_fn find = (find_fn)dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
     const memory_fn memory = (memory_fn)dlsym(library, "nvmlDeviceGetMemoryInfo");
     if (init && end && find && memory && init() == 0) {
