@@ -1,8 +1,8 @@
 /* choose.h - one of several ways for each block, so that together they are fastest within a loss, or lose
  * least within a time: a multiple-choice knapsack.
  *
- * The fastest tier has room for tiers[0].capacity bytes; what is beyond tiers[t].capacity comes over the link
- * of tier t: over_t = max(0, bytes - tiers[t].capacity). Links and computing work at the same time, so a
+ * The fastest tier holds tiers[0].capacity bytes; what is beyond tiers[t].capacity comes over the link of
+ * tier t: over_t = max(0, bytes - tiers[t].capacity). Links and computing work at the same time, so a
  * token takes T = max(max_t link_s_t * over_t, time + fixed_s + sum_t busy_s_t * over_t) seconds, where time
  * is the sum of the chosen ways' times.
  *

@@ -10,7 +10,7 @@
  * two runs of 8b on an H200 with --vram 3G, a prompt of 512 at 10,100 and at 11,450 tok/s (docs/gpu.md). */
 #define APART 0.5
 /* The products of a layer together reach so much of the rate of one large product (H200, 8b, 512 rows: 565 of
- * 692 TFLOP/s, docs/gpu.md): some have fewer outputs than the device has room for. */
+ * 692 TFLOP/s, docs/gpu.md): some have too few outputs to occupy the device. */
 #define LAYER_SHARE 0.82
 /* Attention to many rows reaches so much of what products do (H200: docs/gpu.md, the whole layer's rate
  * against attention's with 2,048 rows). */

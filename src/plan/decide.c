@@ -293,7 +293,7 @@ static nib_status try_case(maker *m, which w, plan_decision *trial, plan_decisio
     NIB_TRY(solve(m, &w, trial, &r, err));
     if (r.found)
         plan_predict(m->q, trial, &now.predicted, &now.binds);
-    /* the packed file is too large for its tier, or its checksums leave no room for the ring */
+    /* the packed file is too large for its tier, or its checksums leave too little memory for the ring */
     if (w.packed && (!r.found || now.predicted.disk_peak > m->q->cap[NIB_TIER_DISK])) {
         w.packed = false;
         return try_case(m, w, trial, best, out, err);

@@ -207,7 +207,7 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
         other.packed = true;
         NIB_TRY(look_at(&other, "a packed file (--scratch)", d, out, err));
     }
-    /* another cache or other formats leave the GPU another room, which is not asked for here */
+    /* another cache or other formats change the GPU's free memory; the split is not computed anew here */
     for (int i = 1; i < q->n_cache && !q->split; i++) {
         other = *q;
         other.caches[0] = q->caches[i];

@@ -179,8 +179,9 @@ void plan_device_predict(const plan_question *q, const plan_decision *d, plan_pr
 /* ---- cost.c ---- */
 /* Seconds of what every token takes besides: attention over the cache, rows looked up. */
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
-/* The tiers that weights can be on, the fastest first, with what their bytes take: RAM with room for so many,
- * and the disk where weights may be streamed. A tier more is a row more: all that decides reads this list. */
+/* The tiers that weights can be on, the fastest first, with the cost of a byte on each: RAM with `capacity`
+ * bytes, and the disk where weights may be streamed. Another tier is another row: all that decides reads this
+ * list. */
 enum { PLAN_MAX_TIER = NIB_N_TIER };
 int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
                residency_tier out[PLAN_MAX_TIER]);

@@ -1,6 +1,6 @@
 /* residency.h - on which tier each page of the weights lives. Nothing else decides it: planning asks with the
- * room that there will be, the run with the room that there is (engine/weights.c) or with a plan's runs of
- * pages, and the pager does as it is told. Pure.
+ * capacity that is expected, the run with the free memory that there is (engine/weights.c) or with a plan's
+ * runs of pages, and the pager follows the answer. Pure.
  *
  * Of every block the first pages are on the fastest tier, so that what is resident of a matrix is one piece.
  * A dense model visits its pages in a fixed cycle, so no choice of which ones to keep reads fewer bytes than
@@ -15,7 +15,7 @@
  * behind it comes over the links of all tiers between. */
 typedef struct residency_tier {
     int tier;          /* NIB_TIER_* */
-    uint64_t capacity; /* bytes of pages that it has room for */
+    uint64_t capacity; /* bytes of pages that it holds */
     double read_s;     /* seconds a byte takes that is read where it is */
     double latency_s;  /* of one small read that nothing overlaps */
     double link_s;     /* seconds a byte takes on its way to the tier before; of the first one 0 */
@@ -39,7 +39,7 @@ typedef struct residency_block {
 enum { RESIDENCY_OPEN = UINT8_MAX }; /* not decided */
 
 /* A tier for each page of tier_of [n_page] that is RESIDENCY_OPEN; the others stay. tiers [n_tier]: from the
- * fastest on; the last one takes what the others have no room for. */
+ * fastest on; the last one takes what is beyond the others' capacity. */
 void residency_spread(const pager_page *pages, int n_page, const residency_tier *tiers, int n_tier,
                       uint8_t *tier_of);
 /* As a plan says it, [n_block]: each page has the tier of the first of its block's runs that all of it, and
