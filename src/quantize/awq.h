@@ -1,50 +1,59 @@
-/* awq.h - AWQ (Lin et al. 2023): channels with large activations are multiplied by a factor before their
- * columns are rounded, and the tensor that produces the channel is divided by it, so the model stays the
- * same.
+/* awq.h - AWQ (Lin et al. 2023, arXiv 2306.00978): channels with large activations are multiplied by a factor
+ * before their columns are rounded, and the tensor that produces the channel is divided by it, so the model
+ * stays the same.
  *
  * The place for the division is found in the block's program: the weights of the preceding norm, the rows of
  * the `up` product before a gate, or those of the value product before attention (query heads that share a
  * value head then share factors). An input with other readers, or from elsewhere, keeps its scale. Factors
- * are mean magnitudes to a power, which is searched for on some rows. */
+ * are mean magnitudes to a power between 0 and 1, which is searched for on some rows (the paper's section
+ * 3.2).
+ *
+ * One thread calls; awq_open uses the pool. Results are for one block and die with awq_close. */
 #ifndef NIB_QUANTIZE_AWQ_H
 #define NIB_QUANTIZE_AWQ_H
 
 #include "base/thread.h"
 #include "quantize/gram.h"
 
-/* Who makes an input, and may be divided. */
+/* The tensor that produces an input, and that can be divided by the factors. */
 typedef struct awq_source {
-    int w, b;               /* a norm's or a product's weights of the block; b -1: no bias */
+    int w, b;               /* weight and bias of a norm or a product, indices in the block; b -1: no bias */
     bool rows;              /* a product: factors are for its rows; a norm: for its elements */
     int64_t n_share, width; /* channel c is made by element c / (n_share * width) * width + c % width */
 } awq_source;
-/* False: the input of weight w cannot be scaled. */
+/* Finds the source of the input of weight w. False: it has none that can be divided, so the input of w cannot
+ * be scaled. */
 bool awq_find_source(const block *b, int w, awq_source *out);
 
+/* One scaled input of the block. */
 typedef struct awq_site {
-    int site;
+    int site; /* as in saliency_site */
     awq_source source;
     int64_t k, n_made; /* channels; elements of the source that make them */
-    float *factor;     /* [k]: columns times it */
-    float *made;       /* [n_made]: elements of the source divided by it */
-    double power;      /* that was found; 0: nothing is gained */
+    float *factor;     /* [k]: columns are multiplied by it; owned */
+    float *made;       /* [n_made]: elements of the source are divided by it; owned */
+    double power;      /* the best one found; 0: nothing is gained, and nothing is scaled */
 } awq_site;
 
 typedef struct awq {
-    const model *m;
-    const gram *inputs;
+    const model *m;     /* borrowed */
+    const gram *inputs; /* borrowed; still needed by awq_times */
     int block;
     awq_site of[GRAM_SITES];
     int n;
 } awq;
 
-/* Finds factors for a block whose inputs were seen. types: [n_tensor], what each becomes. */
+/* Finds the factors of the block whose inputs `inputs` has. types: [number of tensors in the container], the
+ * format that each becomes. Reads some rows of the block's matrices. Blocks outside layers get no factors.
+ * NIB_E_NOMEM; NIB_E_IO: a row cannot be read. Call awq_close after an error too. */
 nib_status awq_open(awq *a, const model *m, const gram *inputs, const type_id *types, pool *threads,
                     nib_error *err);
 void awq_close(awq *a); /* zeroed is fine */
-/* What becomes of weight w of the block, NULL: nothing: its columns times this, [k]; its rows (a vector's
- * elements) over this. */
+/* The factors [k] that the columns of weight w of the block are multiplied by. NULL: none. Valid until
+ * awq_close. */
 const float *awq_times(const awq *a, int w);
+/* The factors [n_made] that the rows of weight w (of a vector: its elements) are divided by. NULL: none.
+ * Valid until awq_close. */
 const float *awq_over(const awq *a, int w);
 
 #endif

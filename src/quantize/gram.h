@@ -1,6 +1,9 @@
 /* gram.h - X^T X of the inputs of one block's products, or its diagonal alone. GPTQ needs the correlation of
  * columns; AWQ needs their squares only, and k floats instead of k * k. One sum for each input (products of
- * one input share it), for one block at a time. */
+ * one input share it), for one block at a time.
+ *
+ * The probe of a pass adds rows; when it sees another block, it drops the sums of the one before. A probe
+ * cannot return an error, so a failure is kept in `failed` and `why`. One thread. */
 #ifndef NIB_QUANTIZE_GRAM_H
 #define NIB_QUANTIZE_GRAM_H
 
@@ -8,13 +11,13 @@
 #include "tiers/ledger.h"
 
 typedef struct gram_site {
-    int site, w; /* the input, and the first weight that reads it */
-    int64_t k, n_row;
+    int site, w;      /* the input (saliency_site), and the first weight of the block that reads it */
+    int64_t k, n_row; /* channels; rows that were added */
     bool diagonal;
     float *sum; /* diagonal: [k]; else [k, k], its lower triangle in column-major order */
 } gram_site;
 
-/* The mean square of input channel c. */
+/* The mean square of input channel c over the rows. */
 static inline float gram_mean_square(const gram_site *s, int64_t c) {
     return s->sum[s->diagonal ? c : c * s->k + c] / (float)(s->n_row > 1 ? s->n_row : 1);
 }
@@ -22,26 +25,28 @@ static inline float gram_mean_square(const gram_site *s, int64_t c) {
 enum { GRAM_SITES = 16 /* inputs of one block, at most */ };
 
 typedef struct gram {
-    const layout *layout;
+    const layout *layout; /* borrowed */
     saliency_sites sites;
     bool diagonal;
-    int block; /* -1: none */
+    int block; /* whose inputs were seen; -1: none */
     gram_site of[GRAM_SITES];
     int n;
-    ledger *ledger; /* NULL: nothing is charged */
+    ledger *ledger; /* borrowed; charged for the sums. NULL: nothing is charged */
     uint64_t charged;
-    bool failed; /* no memory */
-    nib_error why;
-    probe probe; /* for a pass; belongs to this place in memory */
+    bool failed;   /* the memory or the cap did not suffice, and the sums are incomplete */
+    nib_error why; /* with failed */
+    probe probe;   /* for a pass; it points to this struct, which must not move */
 } gram;
 
-/* Bytes that the sums of the largest block take. */
+/* Bytes of the sums of the block that needs most. */
 uint64_t gram_bytes(const model *m, bool diagonal);
+/* Allocates no sums yet. NIB_E_NOMEM. */
 nib_status gram_open(gram *g, const layout *lay, bool diagonal, ledger *l, nib_error *err);
-/* Before another block: what was summed is dropped. */
+/* Drops and frees the sums of the block that was seen. */
 void gram_clear(gram *g);
 void gram_close(gram *g); /* zeroed is fine */
-/* What weight w of the block reads; NULL: nothing was seen. */
+/* The input of weight w of the block that was seen; NULL: nothing was seen. Valid until gram_clear, or until
+ * a pass enters another block. */
 const gram_site *gram_of(const gram *g, int w);
 
 #endif

@@ -4,13 +4,16 @@
 
 #include "quantize/job.h"
 
-/* Of a GGUF file: its own keys, byte for byte. Of a folder: what its configuration and its tokenizer say
- * (model/as_gguf.h, text/write_gguf.h), with its chat template. Needs types and order. */
+/* Writes the keys and the list of tensors. A GGUF input's keys are copied byte for byte. A folder's come from
+ * its configuration and its tokenizer (model/as_gguf.h, text/write_gguf.h), with its chat template. Needs
+ * j->types and j->order. NIB_E_MODEL: a tensor has no type number in GGUF, or the folder says something that
+ * GGUF cannot; NIB_E_IO; NIB_E_NOMEM. */
 nib_status header_write(const job *j, gguf_writer *w, nib_error *err);
 
-/* Of a folder: such a file without data (OUT.check, which takes no room and is removed) is opened and
- * compared with the folder, before the work begins. NIB_E_MODEL: it would compute something else. Where it
- * would cut a text to other tokens, a line in the log says so. */
+/* Checks a folder's header before the work begins; a GGUF input is not checked. Writes a file without data
+ * (OUT.check, which takes no disk space and is removed), opens it and compares it with the folder.
+ * NIB_E_MODEL: the file would compute something else; NIB_E_IO; NIB_E_NOMEM. Where it would tokenize a text
+ * otherwise, a line in the log says so. */
 nib_status header_check(const job *j, nib_error *err);
 
 #endif

@@ -6,13 +6,14 @@
 #include "base/log.h"
 #include "quantize/stats.h"
 
-/* For the tensors of a file; *out is cleared by stats_close, also after an error. Entries of other names are
- * passed over, with a line in the log; NIB_E_MODEL: the file is damaged, a known name has another width, or
- * no name is known. */
+/* Reads either format. out->of has a row for each tensor of c. Entries of other names are skipped, with a
+ * line in the log. NIB_E_MODEL: the file is damaged, a known name has another width, or no name is known;
+ * NIB_E_IO; NIB_E_NOMEM. The caller calls stats_close, also after an error. */
 nib_status imatrix_read(const char *path, const gguf_tensors *c, const logger *log, stats *out,
                         nib_error *err);
 
-/* The GGUF file, as llama-imatrix writes it. dataset: what was measured with, for people. */
+/* Writes the GGUF format of llama-imatrix; tensors without importance are left out. dataset: a description of
+ * the calibration text, for people. The file is whole or absent. NIB_E_IO; NIB_E_NOMEM. */
 nib_status imatrix_write(const char *path, const gguf_tensors *c, const stats *s, const char *dataset,
                          nib_error *err);
 

@@ -9,17 +9,21 @@
 #include "base/status.h"
 
 typedef struct journal {
-    char *path; /* mem_free */
+    char *path; /* owned */
     int fd;
-    uint64_t *sums; /* [n]: found when it was opened */
+    uint64_t *sums; /* [n]: checksums that the log had when it was opened; owned */
     size_t n;
     bool other; /* a log of another key was there */
 } journal;
 
+/* Reads OUT.part.log, or creates it with this key. out: the path of OUT. NIB_E_IO; NIB_E_NOMEM. Call
+ * journal_close after an error too. */
 nib_status journal_open(journal *j, const char *out, uint64_t key, nib_error *err);
-/* Only the first n entries count; called once, before the first journal_add. */
+/* Drops all entries but the first n; called once, before the first journal_add. NIB_E_IO. */
 nib_status journal_keep(journal *j, size_t n, nib_error *err);
+/* Adds the checksum of one more tensor, whose data is in OUT.part. NIB_E_IO: the disk is full, say. */
 nib_status journal_add(journal *j, uint64_t sum, nib_error *err);
-void journal_close(journal *j, bool finished); /* finished: the log is removed. Zeroed with fd -1 is fine */
+/* finished: OUT is complete, and the log is removed. Zeroed with fd -1 is fine. */
+void journal_close(journal *j, bool finished);
 
 #endif
