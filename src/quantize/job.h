@@ -1,4 +1,8 @@
-/* job.h - shared by the files of quantize/: one model that is being written. */
+/* job.h - one model that is being written; shared by the files of quantize/.
+ *
+ * The caller fills the options, model, types and importance; job_open begins OUT.part or continues it;
+ * tensors are then written in a fixed order, by job_next, or by job_block while a pass gives the inputs of
+ * block after block; job_commit renames the file to OUT. One thread calls; the pool rounds. */
 #ifndef NIB_QUANTIZE_JOB_H
 #define NIB_QUANTIZE_JOB_H
 
@@ -22,42 +26,47 @@ typedef struct job {
     nib_quantize_report *report;
     logger log;
     canceller cancel;
-    model *m; /* headers alone */
-    const container *c;
-    gguf_tensors tensors; /* that are written, in the order of the model's file, or block by block */
+    model *m;             /* headers alone; owned */
+    const container *c;   /* m's */
+    gguf_tensors tensors; /* the output's, in the order of the model's file, or of a folder block by block */
     size_t n_tensor;
-    bool keeps;       /* every tensor stays in its type: of a packed checkpoint, unless a type is given */
-    bool narrow;      /* --type packed: in fewer bits than formats that others know */
+    bool keeps;       /* every tensor keeps its values: a packed checkpoint, unless --type names a format */
+    bool narrow;      /* --type packed: nibble's own formats, with fewer bits than those that others know */
     tensor_use *uses; /* [n_tensor] */
-    type_id *types;   /* [n_tensor]: what each becomes */
-    size_t *order;    /* [n_tensor]: as they are written, block by block */
+    type_id *types;   /* [n_tensor]: the format that each becomes */
+    size_t *order;    /* [n_tensor]: indices in the order of writing, block by block */
     stats stats;
     mix mix;
-    type_id head_type;    /* of matrices outside layers, where q->head_type is given */
-    int outliers;         /* of 10,000 columns of rows with code books */
-    type_id *block_types; /* [n_block]: instead of the mix, of all matrices of a block; NULL: the mix */
+    type_id head_type;    /* of matrices outside layers, if q->head_type is given */
+    int outliers;         /* outliers of a row with a code book, in 10,000ths of its columns */
+    type_id *block_types; /* [n_block]: the format of all matrices of a block, with --bits; NULL: the mix */
     ledger *ledger;
     uint64_t charged;
     pool *threads;
     row_scratch scratch;
     gguf_writer *writer;
     journal journal;
-    size_t n_done;        /* of order */
-    uint64_t done, total; /* bytes of the file */
-    double error, all;
+    size_t n_done;        /* tensors that are finished, in this order */
+    uint64_t done, total; /* bytes of the file's data */
+    double error, all;    /* row_task's sums over all tensors */
     method method;
-    calibration prompts; /* of AWQ and GPTQ */
-    gram inputs;         /* of the block that is being made; AWQ and GPTQ */
-    awq awq;
+    calibration prompts; /* AWQ and GPTQ */
+    gram inputs;         /* AWQ and GPTQ: of the block that is being written */
+    awq awq;             /* AWQ: factors of that block */
 } job;
 
-/* Opens the model, decides what each tensor becomes, and begins the file. */
+/* Decides the format of each tensor, checks and writes the header, allocates the scratch memory, and skips
+ * the tensors that an earlier run has finished (n_done). NIB_E_USAGE: a packed matrix has no exact block
+ * format; NIB_E_MODEL: GGUF cannot say what the model says; NIB_E_NOFIT: the cap of RAM is too small;
+ * NIB_E_IO; NIB_E_NOMEM. Call job_close after an error too. */
 nib_status job_open(job *j, nib_error *err);
 void job_close(job *j); /* zeroed, with journal.fd -1, is fine; keeps what is not finished */
-/* What is left of the file, or of a block and those before it, whose inputs j->inputs has. */
+/* Writes the remaining tensors of blocks up to `last`, whose inputs j->inputs has. The errors of job_next. */
 nib_status job_block(job *j, int last, nib_error *err);
-/* The next tensor in order. */
+/* Converts and writes the next tensor in order, syncs the data and enters it in the journal. NIB_E_MODEL: a
+ * value is not finite; NIB_E_IO; NIB_E_CANCELLED; NIB_E_NOMEM. */
 nib_status job_next(job *j, nib_error *err);
+/* All tensors are written: OUT.part becomes OUT, and the journal is removed. NIB_E_IO; NIB_E_CANCELLED. */
 nib_status job_commit(job *j, nib_error *err);
 
 #endif

@@ -6,34 +6,35 @@
 #include "model/as_gguf.h"
 
 /* What a name stands for: a format for all matrices, or a mix, in which the matrices that lose most have more
- * bits. */
+ * bits. Names and rules are llama.cpp's (llama_tensor_get_type), so that files compare. */
 typedef struct mix {
-    type_id base, other, more, head; /* all; value, down and output projections; the first two of some layers;
-                                        the output head */
+    type_id base, other, more, head; /* all matrices but these: value, down and output projections; value and
+                                        down projections of the sensitive layers; the output head */
     int file_type;                   /* llama.cpp's number for such a file */
-    bool mixed, few;                 /* few: `more` in the first sixteenth of the layers alone */
+    bool mixed, few;                 /* few: only the first sixteenth of the layers is sensitive */
 } mix;
 
-/* NULL: q4_k_m. False: no such name. */
+/* The mix of that name; NULL: q4_k_m. False: unknown, and *out stays. */
 bool mix_find(const char *name, mix *out);
-/* Rows with code books and so many outliers of 10,000 columns instead of none; *type stays where there is no
- * such type, which is false. */
+/* Replaces a type with code books by the same type with outliers in of_10000 of 10,000 columns. False: there
+ * is no such type, and *type stays. */
 bool mix_outliers(type_id *type, int of_10000);
-/* All names with commas between them; out holds at least 512 bytes. */
+/* Writes all names with commas between them to out, at least 512 bytes; returns out. */
 const char *mix_names(char *out);
 
-/* Where a tensor of the model's files is used: by weight w of block b first. */
+/* Where a tensor is used first: as weight w of a block. */
 typedef struct tensor_use {
     int block, w; /* -1: nowhere */
-    bool product; /* multiplied with; else looked up or added */
-    bool head;    /* makes the logits */
+    bool product; /* a product reads it; else its rows are looked up or added */
+    bool head;    /* its product gives the logits */
 } tensor_use;
 
-/* Of each tensor of a file: uses[tensors->n]. */
+/* Fills uses [tensors->n]. A tensor that several blocks share has the first block, and product and head of
+ * all of them. */
 void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses);
 
-/* The format of tensor t; its own where it is not quantized (vectors, tables that are added). *fallback: its
- * rows are no multiple of the wanted one's blocks. */
+/* The format that tensor t becomes; its own where it is not quantized (vectors, tables that are added).
+ * *fallback: the wanted format's blocks do not divide its rows, and it gets one in blocks of 32 or f16. */
 type_id mix_type(const mix *x, const model *m, const container_tensor *t, const tensor_use *use,
                  bool *fallback);
 

@@ -1,4 +1,5 @@
-/* rows.h - converts the rows of one tensor from the file's format to another one, a few at a time. */
+/* rows.h - converts the rows of one tensor from the file's format to another one, a few at a time, so that
+ * memory does not grow with the tensor. The caller's thread reads and writes; the pool's threads round. */
 #ifndef NIB_QUANTIZE_ROWS_H
 #define NIB_QUANTIZE_ROWS_H
 
@@ -6,54 +7,62 @@
 #include "base/thread.h"
 #include "model/as_gguf.h"
 
-/* Scratch memory for rows; allocated once, for the longest row. */
+/* Scratch memory for rows; allocated once, for the longest row, and reused for each tensor. It owns
+ * its arrays. */
 typedef struct row_scratch {
-    int64_t n_value; /* values that it holds */
-    uint8_t *raw;    /* as the file has them */
-    uint8_t *spare;  /* as many, while they are put in order; NULL: files have all in order */
-    float *x;        /* the values */
-    uint8_t *out;    /* what becomes of them */
-    float *back;     /* [n_thread, longest]: a row as it can be read again */
-    int64_t longest;
-    double *error, *all; /* [n_thread] */
-    uint64_t n_byte;     /* of everything */
+    int64_t n_value;     /* capacity in values: whole rows, 2^18 values or one row if that is longer */
+    uint8_t *raw;        /* [n_value], up to 8 bytes each: values as the file has them */
+    uint8_t *spare;      /* the same size, to reorder rows; NULL: no tensor needs it */
+    float *x;            /* [n_value] */
+    uint8_t *out;        /* [n_value], up to 4 bytes each: values as they are written */
+    float *back;         /* [n_thread, longest]: a row dequantized again, to measure its error */
+    int64_t longest;     /* values of the longest row */
+    double *error, *all; /* [n_thread]: partial sums of row_task's */
+    uint64_t n_byte;     /* row_scratch_bytes */
 } row_scratch;
 
-/* turned: for tensors that are transposed or whose rows move, too. */
+/* Bytes of a scratch. turned: also for tensors that are transposed or whose rows change their order. */
 uint64_t row_scratch_bytes(int64_t longest, bool turned, int n_thread);
+/* NIB_E_NOMEM; nothing is to be closed then. */
 nib_status row_scratch_open(row_scratch *r, int64_t longest, bool turned, int n_thread, nib_error *err);
 void row_scratch_close(row_scratch *r); /* zeroed is fine */
 
-/* What one tensor becomes. */
+/* The conversion of one tensor. Everything that it points to is borrowed. */
 typedef struct row_task {
     const container *c;
     const gguf_tensor *tensor;
     type_id to;
-    const float *columns; /* [k], how much each matters; NULL: all the same */
-    const float *times;   /* [k]: values are first multiplied by it; NULL: not */
-    const float *over;    /* [rows]: rows are first divided by it; NULL: not. Not of rows that move */
-    /* Rounds a row; x may be changed. NULL: encode_row. Threads call it at the same time. */
+    const float *columns; /* [k]: importance of each column, 0 or more; NULL: all the same */
+    const float *times;   /* [k]: columns are multiplied by it before rounding; NULL: not */
+    const float
+        *over; /* [rows]: rows are divided by it before rounding, where rows keep their order; NULL: not */
+    /* Rounds the row x [k] to `out`; x may be changed. NULL: encode_row. Threads call it at the same time,
+     * each with its number; `by` is its context. */
     void (*round)(const void *by, int thread, float *x, void *out);
     const void *by;
     pool *threads;
     const canceller *cancel;
-    /* Gets the rows in order, n_byte bytes at a time. */
+    /* Receives the converted rows in order, on the caller's thread. An error ends the conversion. */
     nib_status (*put)(void *user, const void *rows, size_t n_byte, nib_error *err);
     void *user;
-    double error, all; /* sums of weighted squares are added: of the differences, and of the values */
+    double error, all; /* the conversion adds sums of squares, weighted by `columns`: of the rounding errors,
+                          and of the values */
 } row_task;
 
-/* NIB_E_MODEL: a value that is not finite; NIB_E_CANCELLED. */
+/* Converts the tensor; blocks until it is done. NIB_E_MODEL: a value is not finite, or the rows are no whole
+ * blocks; NIB_E_IO; NIB_E_CANCELLED; and the errors of `put`. */
 nib_status row_task_run(row_task *t, row_scratch *scratch, nib_error *err);
 
-/* Rows and columns of a tensor: everything but the innermost dimension counts as rows. */
+/* Columns (the innermost dimension) and rows (the product of all others) of a tensor. A vector is one row. */
 int64_t tensor_columns(const container_tensor *t);
 int64_t tensor_rows(const container_tensor *t);
-/* Rows [first, first + n) of what is written, in the type that the files have; at most as many as the scratch
- * holds. A vector is one row. */
+/* Reads rows [first, first + n) of an output tensor, in the input's type (t->from), joined from the pieces
+ * that the files have and reordered. n: at most as many rows as the scratch holds. NIB_E_IO; NIB_E_MODEL: the
+ * pieces do not have such a row. */
 nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t first, int64_t n,
                             const row_scratch *scratch, uint8_t *out, nib_error *err);
-/* Rows [first, first + n) of a file's tensor as floats; raw: memory for them as the file has them. */
+/* Reads rows [first, first + n) of a tensor of the files to out [n, k] in f32. raw: memory for these rows in
+ * the file's type. NIB_E_IO. */
 nib_status tensor_read(const container *c, const container_tensor *t, int64_t first, int64_t n, void *raw,
                        float *out, nib_error *err);
 

@@ -7,22 +7,25 @@
 #include "profile/channel_stats.h"
 
 typedef struct stats {
-    const float **of;       /* [n_tensor that are written]: k means, or NULL: not known */
-    channel_stats channels; /* whose means they are, when they were measured */
-    float *own;             /* when they come from a file */
-    char key[40];           /* of what they were measured with; "": none */
-    int64_t n_token;
+    const float **of; /* [number of tensors written]: [k] mean squares, borrowed from `channels` or `own`;
+                         NULL: not known */
+    channel_stats channels; /* owns the means when they were measured */
+    float *own;             /* owns the means when they come from a file */
+    char key[40];           /* hash of the prompts that they were measured with; "": none */
+    int64_t n_token;        /* tokens of those prompts */
 } stats;
 
-/* The inputs of its products, as profiles of channels have them. */
+/* The widths of a model's product inputs, in the order of channel_stats. */
 typedef struct stats_sites {
-    int64_t *k; /* [n] */
+    int64_t *k; /* [n]; owned */
     int n;
 } stats_sites;
+/* NIB_E_NOMEM. The caller calls stats_widths_clear. */
 nib_status stats_widths(stats_sites *s, const model *m, nib_error *err);
 void stats_widths_clear(stats_sites *s); /* zeroed is fine */
 
-/* Of a model whose channels were measured. Takes *channels. */
+/* Importance from measured channels, for each tensor that a product reads. Takes ownership of *channels, also
+ * on an error. *s is zeroed before. NIB_E_NOMEM. Call stats_close after an error too. */
 nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, channel_stats *channels,
                              nib_error *err);
 void stats_close(stats *s); /* zeroed is fine */
