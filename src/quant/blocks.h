@@ -7,6 +7,7 @@
 
 #include "quant/types.h"
 
+/* A little-endian u16 at any address, and an f16 as a float. */
 static inline uint16_t block_u16(const uint8_t *p) {
     return (uint16_t)(p[0] | p[1] << 8);
 }
@@ -50,6 +51,7 @@ typedef struct block_n4 {
     uint8_t d[2], zero, qs[];
 } block_n4;
 enum { N4_ZERO_MAX = 16 };
+/* The block's zero point; a larger one, in a damaged file, counts as N4_ZERO_MAX. */
 static inline uint8_t block_n4_zero(const block_n4 *b) {
     return b->zero < N4_ZERO_MAX ? b->zero : N4_ZERO_MAX;
 }
@@ -62,8 +64,8 @@ typedef struct block_c3 {
 typedef struct block_c4 {
     uint8_t qs[16];
 } block_c4;
-/* Behind the blocks of a row with outliers: what is added to the value of a column, a bf16. One beyond the
- * row counts for nothing. */
+/* After the blocks of a row with outliers: a bf16 that is added to the value of a column. An outlier whose
+ * column is beyond the row is ignored. */
 typedef struct block_outlier {
     uint8_t column[2], value[2];
 } block_outlier;
@@ -93,11 +95,11 @@ typedef struct block_iq4_xs {
 extern const int8_t iq4_values[16];   /* IQ4_NL, IQ4_XS */
 extern const int8_t mxfp4_values[16]; /* e2m1, doubled */
 
-/* The eight 6-bit scales and minima of Q4_K and Q5_K. */
+/* Unpacks the eight 6-bit scales and minima of Q4_K and Q5_K, each 0...63. */
 void block_k_scales(const uint8_t packed[12], uint8_t scale[8], uint8_t min[8]);
-/* The sixteen 6-bit scales of Q3_K, -32..31. */
+/* Unpacks the sixteen 6-bit scales of Q3_K, -32...31. */
 void block_q3_k_scales(const uint8_t packed[12], int8_t scale[16]);
-/* The eight 6-bit scales of IQ4_XS, -32..31. */
+/* Unpacks the eight 6-bit scales of IQ4_XS, -32...31. */
 void block_iq4_xs_scales(const block_iq4_xs *b, int8_t scale[8]);
 /* MXFP4's scale for the doubled code book: 2^(e - 128), exact down to the subnormal ones. */
 float block_mxfp4_scale(uint8_t e);

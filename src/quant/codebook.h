@@ -22,11 +22,14 @@
 
 #include "quant/types.h"
 
+/* Whether rows of this type begin with a codebook. */
 static inline bool codebook_has(type_id type) {
     return type_get(type)->row_bytes > 0;
 }
-/* A row of n values, a multiple of the type's block. weight: [n], 0 or more, how much an error in each column
- * matters; NULL: all the same. Values that are not finite count as 0. The same bytes on every machine. */
+/* Encodes one row x [n] of a type with codebooks to `row`, type_row_bytes(type, n) bytes. n: a multiple of
+ * the type's block; a longer row than 65,536 gets no outliers. weight: [n], 0 or more, the importance of each
+ * column; NULL: all the same. Values that are not finite count as 0. Pure: threads may encode rows at the
+ * same time, and every machine gives the same bytes. */
 void codebook_encode(type_id type, const float *x, const float *weight, int64_t n, void *row);
 
 #endif

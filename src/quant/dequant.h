@@ -4,7 +4,9 @@
 
 #include <stdint.h>
 
+/* blocks -> out [n] in f32; n is a multiple of the type's block, or a whole row of a type with codebooks. */
 typedef void dequantize_fn(const void *blocks, float *out, int64_t n);
+/* in [n] -> blocks, each value rounded to nearest; n is a multiple of the type's block. */
 typedef void quantize_fn(const float *in, void *blocks, int64_t n);
 
 dequantize_fn dequantize_f32, dequantize_f16, dequantize_bf16, dequantize_f8_e4m3, dequantize_f8_e5m2,

@@ -6,7 +6,7 @@
  * make the sum of squared errors small. The same bytes on every machine.
  *
  * A block can also be encoded in steps, for methods that choose codes themselves (GPTQ): scales first, then a
- * level for each value, then the bytes. */
+ * level for each value, then the bytes. All functions are pure; threads may call them at the same time. */
 #ifndef NIB_QUANT_ENCODE_H
 #define NIB_QUANT_ENCODE_H
 
@@ -14,12 +14,12 @@
 
 enum { ENCODE_MAX = 256 /* values of a block */, ENCODE_GROUPS = 16 /* of a block */ };
 
-/* What a block type is, as far as rounding goes. A value is scale * v + min, where v is the level itself or,
- * with a table, the entry that the level names. */
+/* The properties of a block type that rounding needs. A value is scale * v + min, where v is the level itself
+ * or, with a table, the entry that the level names. */
 typedef struct encode_shape {
     type_id type;
-    int elems, group;     /* of a block; of a group */
-    int low, high;        /* levels */
+    int elems, group;     /* values of a block; values of a group */
+    int low, high;        /* the smallest and the largest level */
     bool asym;            /* a minimum: scale >= 0, and min <= 0 where sub_max is not 0 */
     int sub_low, sub_max; /* a group's scale is d times an integer of this range; sub_max 0: d itself */
     int sub_min_max;      /* a group's minimum is -dmin times 0...this */
@@ -27,30 +27,33 @@ typedef struct encode_shape {
     bool zero;            /* asym: the minimum is -scale times an integer of 0...high */
 } encode_shape;
 
+/* A block that is being encoded. */
 typedef struct encode_block {
-    uint16_t d, dmin; /* halves, as in the file; of blocks with one group and a minimum dmin is that, with an
-                         integer zero that integer */
+    uint16_t d, dmin; /* halves, as in the file; of blocks with one group and a minimum, dmin is that minimum,
+                         or the zero point where the type has one */
     int8_t sub[ENCODE_GROUPS];
     uint8_t sub_min[ENCODE_GROUPS];
-    float scale[ENCODE_GROUPS], min[ENCODE_GROUPS]; /* of each group, as the type's dequantizer has them */
+    float scale[ENCODE_GROUPS], min[ENCODE_GROUPS]; /* of each group, as the dequantizer computes them */
     int8_t level[ENCODE_MAX];
 } encode_block;
 
-/* NULL: the type has no blocks, or none that can be made here. */
+/* The shape of a type; NULL: it has no blocks, or they cannot be encoded in steps. */
 const encode_shape *encode_shape_of(type_id type);
 
-/* Finds the scales of one block and rounds to them. weight: [elems], how much an error in each column
- * matters, 0 or more; NULL: all the same. Values that are not finite count as 0. */
+/* Finds the scales of one block x [elems], and the nearest level of each value. weight: [elems], 0 or more,
+ * the importance of each column; NULL: all the same. Values that are not finite count as 0. */
 void encode_scales(const encode_shape *s, const float *x, const float *weight, encode_block *out);
 /* The nearest level to a value of group g. */
 int encode_nearest(const encode_shape *s, const encode_block *b, int g, float x);
+/* The value that a level of group g stands for. */
 float encode_value(const encode_shape *s, const encode_block *b, int g, int level);
-/* The block's bytes. */
+/* Writes the block's bytes, type_info.block_bytes of them. */
 void encode_put(const encode_shape *s, const encode_block *b, void *block);
 
-/* n values (a multiple of the type's block) to blocks, of any type with a shape, a code book (n is then a
- * whole row) or a quantizer in types.def; false: it has none. weight: [n] or NULL. */
+/* Whether encode_row can write a type: it has a shape, a codebook or a quantizer in types.def. */
 bool encode_can(type_id type);
+/* Encodes x [n] to blocks. n: a multiple of the type's block; of a type with codebooks a whole row. weight:
+ * [n], as above, or NULL. False: encode_can is false, and nothing is written. */
 bool encode_row(type_id type, const float *x, const float *weight, int64_t n, void *blocks);
 
 #endif

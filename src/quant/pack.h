@@ -13,7 +13,8 @@
  * A PACK_TILE format comes from a file type (pack_choose; nothing is rounded on the way: pack_read_row gives
  * the bits that the file type's own dequantizer gives) or is uniform, u<bits>g<group> (pack_uniform): then
  * the values of whatever the file holds are rounded to the nearest code. Packing works on 16 rows at a time,
- * so that a loader needs staging for one panel only. */
+ * so that a loader needs staging for one panel only. No call allocates; threads may pack different panels at
+ * the same time. */
 #ifndef NIB_QUANT_PACK_H
 #define NIB_QUANT_PACK_H
 
@@ -22,7 +23,7 @@
 
 typedef enum pack_layout { PACK_ROWS, PACK_TILE } pack_layout;
 
-/* How a group's scale (and minimum, when asym) is kept. */
+/* How a group's scale (and minimum, when asym) is stored. */
 typedef enum pack_scale {
     PACK_SCALE_F16,   /* one half for each group */
     PACK_SCALE_SUPER, /* one half for 256 of K times a signed byte for each group: the K-quants, exactly */
@@ -60,42 +61,45 @@ enum {
     MAX_PACK_ROW = 65536, /* the longest row that may be summed in 32 bits: 255 * 127 * 65536 < 2^31 */
 };
 
-/* The resident format for a matrix of this file type with rows of k. Matrices in floats stay PACK_ROWS (f8
- * becomes bf16, f64 f32). False: the type cannot be computed with. */
+/* The format in memory of a matrix of this file type with rows of k. Matrices in floats are PACK_ROWS (f8
+ * becomes bf16, f64 f32). False: no kernel computes with the type, its blocks do not divide k, or the row is
+ * one group and longer than MAX_PACK_ROW. */
 bool pack_choose(type_id file_type, int64_t k, pack_format *out);
-/* For kernels that look nothing up and know no integer zeros: a format with code books becomes the one that
- * holds what they name, 8 bits a weight, and PACK_SCALE_ZERO codes of 5 bits less their zeros. The same
- * values; others stay. */
+/* Changes a format for kernels without codebooks and zero points; the values stay the same. A format with
+ * codebooks becomes 8 bits a weight, the entries themselves. PACK_SCALE_ZERO becomes symmetric codes of one
+ * bit more, with the zero point subtracted. Other formats stay. */
 void pack_widen(pack_format *f);
 
 /* The uniform format of that many bits (2..8) in groups of `group` (16, 32, 64, 128, PACK_GROUP_ROW), with a
  * half for each group's scale; two: with PACK_SCALE_TWO instead (symmetric, 2..7 bits, groups of 32, 64 or
- * 128). False: there is none, or rows of k are longer than MAX_PACK_ROW and would be summed as one. */
+ * 128). False: there is no such format, or the row is one group and k is above MAX_PACK_ROW. */
 bool pack_uniform(int bits, int group, bool asym, bool two, int64_t k, pack_format *out);
-/* The same from a name: u<bits>g<group or row>, then a: asymmetric, t: two-level, p: planes; "u4g128a". */
+/* The same from a name: u<bits>g<group or row>, then a: asymmetric, t: two-level, p: planes; "u4g128a".
+ * False: also a name of another form. */
 bool pack_from_name(const char *name, int64_t k, pack_format *out);
 enum { PACK_NAME = 24 };
-/* The name of a uniform format; of another one its file type's, with ".planes" in that packing. */
+/* Writes the name of a uniform format; of another format the file type's, with ".planes" in that packing. */
 void pack_name(const pack_format *f, char out[PACK_NAME]);
 
 /* Bytes of an [n, k] matrix in this format, 64-byte aligned; false on overflow. */
 bool pack_bytes(const pack_format *f, int64_t n, int64_t k, uint64_t *bytes);
 
-/* A packed matrix: what kernels read. Pinned by the tier that owns the bytes. data is 64-byte aligned. */
+/* A packed matrix, as kernels read it. Borrowed: the tier that owns the bytes pins them while the view is
+ * used. data is 64-byte aligned. */
 typedef struct view {
     const void *data;
     pack_format format;
     int64_t n, k; /* rows (outputs), columns (inputs) */
 } view;
 
-/* What rows are packed from, and what guides their rounding to a uniform format. */
+/* The input of packing, and what guides its rounding to a uniform format. */
 typedef struct pack_from {
     type_id type;         /* of the raw rows */
-    const float *columns; /* [k]: how much an error in each column matters, 0 or more; for groups with scales
-                             of their own; NULL: all the same */
+    const float *columns; /* [k]: importance of each column, 0 or more; used where groups have scales of their
+                             own; NULL: all the same */
     bool plain;       /* rounded to a uniform format: scales reach the largest value, none is searched for */
-    pack_format over; /* bits > 0: not the values, but what they leave over when they are rounded to this
-                         uniform format, whose groups have scales of their own */
+    pack_format over; /* bits > 0: the rounding residuals of this uniform format are packed instead of the
+                         values; its groups have scales of their own */
 } pack_from;
 
 /* Packs rows [first, first + n_row) of the matrix, n_row <= 16 and first a multiple of 16, from `rows`: n_row
@@ -103,12 +107,13 @@ typedef struct pack_from {
  * scratch: pack_scratch_bytes(f, k). */
 void pack_panel_from(const pack_format *f, const pack_from *from, int64_t k, int64_t first, int n_row,
                      const void *const *rows, void *dst, void *scratch);
-/* The same of plain values. */
+/* The same with a plain pack_from of this file type. */
 void pack_panel(const pack_format *f, type_id file_type, int64_t n, int64_t k, int64_t first, int n_row,
                 const void *const *rows, void *dst, void *scratch);
+/* Bytes of scratch that packing rows of k takes. */
 size_t pack_scratch_bytes(const pack_format *f, int64_t k);
 
-/* Row r back to k floats: the embedding look-up, and the test oracle. */
+/* Dequantizes row r to out [k]: the embedding look-up, and the tests' reference. */
 void pack_read_row(const view *w, int64_t r, float *out);
 
 #endif

@@ -11,7 +11,7 @@ typedef struct pack_sink {
     uint16_t *wide;  /* F16: the first group's scale; SUPER: d, then d_min 16 after it */
     uint8_t *narrow; /* E8M0, SUPER: the first group's byte */
     int step;
-    const uint8_t *head; /* what the row begins with (type_info.row_bytes); to look codes up in */
+    const uint8_t *head; /* the bytes in front of the row's blocks (type_info.row_bytes): its codebook */
 } pack_sink;
 
 typedef struct pack_reader {
@@ -22,8 +22,9 @@ typedef struct pack_reader {
     void (*read)(const void *blocks, int n, uint8_t *codes, const pack_sink *sink);
 } pack_reader;
 
-const pack_reader *pack_reader_for(type_id file_type); /* NULL: not a block type */
-/* The reader that makes this format of its file type's blocks: code books may be kept or looked up. */
+/* The reader of a file type's blocks, static; NULL: it has no blocks. */
+const pack_reader *pack_reader_for(type_id file_type);
+/* The reader that gives this format from the blocks of f->type: it keeps codebooks or looks codes up. */
 const pack_reader *pack_reader_of(const pack_format *f);
 
 #endif

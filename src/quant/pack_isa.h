@@ -14,9 +14,9 @@
 
 enum { PACK_CHUNK = 256 };
 
-/* One chunk of a panel with all its 16 rows, in parts: n_block blocks of the type (up to 256 elements) that
- * begin `at` bytes into each row, to its tiles (those that a block begins in, whole) and to its scales, of
- * which what no group fills is left alone. Reads nothing beyond the blocks. */
+/* Packs one chunk of a panel with all its 16 rows, in the parts packing. Input: n_block blocks of the type
+ * (up to 256 elements) that begin `at` bytes into each row. Output: the whole tiles that a block begins in,
+ * and the scales; padding between scales stays as it is. Reads nothing beyond the blocks. */
 typedef void (*pack_chunk_fn)(const uint8_t *const rows[PACK_PANEL], size_t at, int n_block, uint8_t *tiles,
                               uint8_t *scales);
 
@@ -28,9 +28,9 @@ typedef struct pack_range {
 /* The loops of rounding values to uniform formats. */
 typedef struct pack_rounder {
     void (*f16_values)(const void *raw, float *out, int64_t n);
-    /* n values more into *r; it begins as {INFINITY, -INFINITY, false}. */
+    /* Adds n values to the range *r, which begins as {INFINITY, -INFINITY, false}. */
     void (*ends)(const float *x, int n, pack_range *r);
-    /* pack_scale.h */
+    /* pack_scale_search and pack_scale_search_line of pack_scale.h */
     uint16_t (*search)(const pack_values *v, int zero, float peak, uint16_t plain);
     void (*search_line)(const pack_values *v, int max, float low, float high, uint16_t *scale, uint16_t *min);
     /* The nearest code to (x - min) / step, in 0...max; step 0 or NaN gives the zero point. */
@@ -41,18 +41,19 @@ typedef struct pack_isa {
     const char *name;      /* as NIBBLE_ISA spells it */
     int rank;              /* poorest first; ref is 0 */
     const char *needs[4];  /* names of cpu.h's features, NULL-terminated: all must be there */
-    const char *beyond[4]; /* what NIBBLE_ISA may also be that has less than this; NULL-terminated */
+    const char *beyond[4]; /* values of NIBBLE_ISA that allow less than this; NULL-terminated */
     /* One tile from codes, one a byte, 16 rows PACK_CHUNK apart; NULL: as poorer folders do it. */
     void (*fold)(const pack_format *f, const uint8_t *codes, uint8_t *tile);
     const pack_rounder *round;       /* NULL: as poorer folders do it */
     pack_chunk_fn chunk[TYPE_COUNT]; /* by file type, in the format that pack_choose gives; NULL likewise */
 } pack_isa;
 
-/* The folders that can run here, poorest first, complete; NULL after the last. */
+/* The i-th folder that this processor can run, poorest first, with the rows it lacks taken from poorer ones.
+ * NULL after the last. */
 const pack_isa *pack_isa_at(int i);
-/* The richest one, or what NIBBLE_ISA leaves of it. Chosen once. */
+/* The richest folder that the processor and NIBBLE_ISA allow. Chosen once; never NULL. */
 const pack_isa *pack_isa_best(void);
-/* pack_panel_from by that one. */
+/* pack_panel_from with a given folder. */
 void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *from, int64_t k, int64_t first,
                    int n_row, const void *const *rows, void *dst, void *scratch);
 

@@ -1,4 +1,5 @@
-/* pack_scale.h - the scale, and the minimum, of a group of a uniform format. The same on every machine. */
+/* pack_scale.h - the scale, and the minimum, of a group of a uniform format. Pure, and the same on every
+ * machine. */
 #ifndef NIB_QUANT_PACK_SCALE_H
 #define NIB_QUANT_PACK_SCALE_H
 
@@ -6,19 +7,20 @@
 
 enum { MAX_PACK_SCALE = 128 }; /* values of a group, at most */
 
-/* n finite values of a group. An error in one counts by the group's root mean square plus its own magnitude,
- * times how much its column matters. */
+/* n finite values of a group. The squared error of a value is weighted by the group's root mean square plus
+ * the value's own magnitude, times the importance of its column. */
 typedef struct pack_values {
-    const float *x, *column; /* [n]; column NULL: all matter the same */
+    const float *x, *column; /* [n]; column: importance, 0 or more; NULL: all the same */
     int n;
 } pack_values;
 
-/* A half that gives the values a small error when they are rounded to codes -zero...zero - 1 times it: the
- * best of a few, `plain` among them, so never worse than that. peak: the value of the largest magnitude. */
+/* The scale, a half, with the smallest error of a few candidates, when values are rounded to -zero...zero - 1
+ * times it. `plain` (a half) is one of the candidates, so the result is never worse. peak: the value of the
+ * largest magnitude. */
 uint16_t pack_scale_search(const pack_values *v, int zero, float peak, uint16_t plain);
 
-/* The same for codes 0...max times a scale, plus a minimum: *scale and *min, halves which reach from the
- * smallest value (low) to the largest, become what errs less, if that is found. */
+/* The same for codes 0...max times a scale, plus a minimum. In: *scale and *min, halves that cover the values
+ * from low to high. Out: the pair with the smallest error of those tried, the given one included. */
 void pack_scale_search_line(const pack_values *v, int max, float low, float high, uint16_t *scale,
                             uint16_t *min);
 

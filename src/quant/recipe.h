@@ -23,12 +23,13 @@ typedef struct recipe {
     bool by_column; /* w */
 } recipe;
 
-/* False: unknown name, or not possible for rows of k. */
+/* Parses a name. False: the name is unknown, or rows of k cannot have the format. */
 bool recipe_parse(const char *name, int64_t k, recipe *out);
-/* The name of slice i in a list: its format, with the suffix w, and + before a second one. */
+/* Writes the name of a slice in a list: its format, with the suffix w, and + before a second slice. */
 void recipe_slice_name(const pack_format *f, bool by_column, bool second, char out[PACK_NAME]);
+/* Whether a slice in a list is a second one (+). */
 bool recipe_is_second(const char *slice_name);
-/* The recipe of a first and a second slice as listed (second "": none); false: too long. */
+/* Writes the recipe of a first and a second slice as listed (second "": none). False: it is too long. */
 bool recipe_join(const char *first, const char *second, char out[PACK_NAME]);
 
 #endif

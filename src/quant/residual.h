@@ -18,28 +18,31 @@
 
 typedef struct residual {
     int bits;      /* 2, 4, 8 or 16 */
-    int64_t n, k;  /* outputs, input channels; k 0: there is none */
+    int64_t n, k;  /* output channels, input channels; k 0: there is no residual */
     int64_t step;  /* bytes of a channel: a multiple of 32, from 1,024 on of 128 */
-    uint8_t *rows; /* [k, step] */
-    float *scale;  /* [n] */
+    uint8_t *rows; /* [k, step]: the codes of each input channel; borrowed, as scale is */
+    float *scale;  /* [n]; 1 with 16 bits */
 } residual;
 
 enum { RESIDUAL_ALIGN = 128 /* of a residual in memory, and its size is a multiple */ };
 
+/* Whether there is a residual of so many bits: 2, 4, 8 or 16. */
 bool residual_bits_known(int bits);
+/* The code that stands for 0. */
 static inline int residual_zero(int bits) {
     return bits == 16 ? 0 : 1 << (bits - 1);
 }
-/* false: too many. */
+/* Bytes of a residual of an [n, k] matrix, scales included. False: n or k is below 1 or above 2^28. */
 bool residual_bytes(int bits, int64_t n, int64_t k, uint64_t *bytes);
-/* One in `memory`, residual_bytes of it, RESIDUAL_ALIGN aligned, borrowed. */
+/* A residual in `memory`: residual_bytes, aligned to RESIDUAL_ALIGN, which the caller owns and keeps. */
 residual residual_in(void *memory, int bits, int64_t n, int64_t k);
-/* Output channels [i, i + 16) or up to the end, i a multiple of 16: values [16, k], what is left over there.
- * Threads may do so side by side where i / 64 differs. */
+/* Rounds and stores output channels [i, i + 16), or those up to n; i is a multiple of 16. values: [16, k], R
+ * of these outputs. Threads may call it at the same time if their i / 64 differ, since up to 64
+ * outputs share bytes. */
 void residual_set(residual *r, int64_t i, const float *values);
-/* The sum of the squares of channel c over all outputs, scales included. */
+/* The sum over all outputs of the squared residuals of input channel c, scales included. */
 float residual_energy(const residual *r, int64_t c);
-/* Output i of channel c, for tests and references. */
+/* The code of output i of input channel c less the zero, not scaled; for tests and reference code. */
 float residual_code(const residual *r, int64_t c, int64_t i);
 
 #endif

@@ -20,7 +20,7 @@ typedef enum type_id {
 
 typedef struct type_info {
     const char *name;
-    int block_elems;
+    int block_elems; /* values of a block; 1: plain numbers */
     int block_bytes;
     int gguf;       /* number in GGUF, -1: none */
     const char *st; /* name in safetensors, NULL: none */
@@ -28,24 +28,26 @@ typedef struct type_info {
     void (*dequantize)(const void *blocks, float *out, int64_t n);
     /* f32 -> blocks, round to nearest as the PyPI package gguf does; NULL: none. */
     void (*quantize)(const float *in, void *blocks, int64_t n);
-    int row_bytes; /* in front of the blocks of each row; not 0: dequantize takes one whole row */
-    int sparse;    /* of 10,000 columns, how many have an outlier behind the blocks of each row */
-    type_id dense; /* with sparse: what the rest of the row is */
+    int row_bytes; /* bytes before the blocks of each row; if not 0, dequantize takes one whole row */
+    int sparse;    /* outliers of each row in 10,000ths of its columns; they are after the row's blocks */
+    type_id dense; /* with sparse: the type of the row without outliers */
 } type_info;
 
 const type_info *type_get(type_id id); /* never NULL for id < TYPE_COUNT */
+/* The type with that number in GGUF, that name in safetensors, or that name in types.def. False: none, and
+ * *out stays. */
 bool type_from_gguf(uint32_t number, type_id *out);
 bool type_from_safetensors(const char *name, type_id *out);
 bool type_from_name(const char *name, type_id *out);
-/* Bytes of n elements in a row of this type; false when n is not a multiple of the block or it overflows. */
+/* Bytes of a row of n elements. False: n is not a multiple of the block, or the number overflows. */
 bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes);
-/* Outliers of a row of k: `sparse` 10,000ths of k, rounded up. Each is a u16 column and a bf16 that is added
- * to the value there. */
+/* Number of outliers of a row of k: `sparse` 10,000ths of k, rounded up. Each is a u16 column and a bf16 that
+ * is added to the value there. */
 static inline int64_t outliers_of_row(int sparse, int64_t k) {
     return k / 10000 * sparse + (k % 10000 * sparse + 9999) / 10000;
 }
 int64_t type_outliers(type_id id, int64_t k);
-/* Elements [at, at + n) of a row of k to f32, both multiples of the block, by the type's dequantizer. */
+/* Dequantizes elements [at, at + n) of a row of k to out [n]; at and n are multiples of the block. */
 void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n);
 
 /* IEEE half and bfloat16, scalar; the vector ones live with the kernels. */
