@@ -1,14 +1,14 @@
-/* tile.h - where things lie in a PACK_TILE matrix. Shared by the packer and the kernels; nobody else looks
- * inside.
+/* tile.h - the memory layout of a PACK_TILE matrix. Only the packer and the kernels use it. Sizes and offsets
+ * are in bytes, k in elements; all functions are pure.
  *
  * A matrix is a row of panels, one for every 16 output rows. A panel is a row of chunks, one for every 256 of
  * K, and contiguous: to multiply with it is to read it from one end to the other. A chunk is
  *     codes:  up to 4 tiles (fewer in the last chunk) of 128 * bits bytes
  *     scales: of the groups that begin in these tiles, padded to 64 bytes; none when the row is one group
- * and behind the last chunk stands, padded to 64 bytes, what belongs to whole rows: the one group's scale, or
- * the first level of PACK_SCALE_TWO; then the 16 rows' code books (PACK_TABLE_BOOK), 2^bits bytes each: entry
- * + 128 for each code; then the rows' outliers (pack_format.sparse): for each of a row's 16 u16 columns and
- * 16 bf16 values, ascending columns.
+ * After the last chunk is the tail, padded to 64 bytes, with the data of whole rows: the one group's scale,
+ * or the first level of PACK_SCALE_TWO; then the 16 rows' codebooks (PACK_TABLE_BOOK) of 2^bits bytes, for
+ * each code its entry plus 128; then the rows' outliers (pack_format.sparse): for each of a row's, 16 u16
+ * columns and 16 bf16 values, ascending columns.
  *
  * A tile is 16 rows x 64 of K. `bits` is a sum of parts, the widest first, which hold the code's bits from
  * the top: 8=[8] 7=[4,2,1] 6=[4,2] 5=[4,1] 4=[4] 3=[2,1] 2=[2]; in the planes packing all parts are 1. A part
@@ -48,7 +48,7 @@ static inline int64_t tile_count(int64_t k) {
 static inline int64_t tile_code_bytes(const pack_format *f) {
     return (int64_t)TILE_K * PACK_PANEL / 8 * f->bits;
 }
-/* Elements of a group, those beyond the end of a row included. */
+/* Elements of a group, with the padding of the row's last group. */
 static inline int64_t tile_group(const pack_format *f, int64_t k) {
     return f->group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f->group;
 }
@@ -59,7 +59,7 @@ static inline int64_t tile_scale_step(const pack_format *f) {
         return 3 * PACK_PANEL;
     return (f->asym ? 2 : 1) * (f->scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
 }
-/* Where the first group's scales stand in a chunk's scales. */
+/* Offset of the first group's scales in a chunk's scales. */
 static inline int64_t tile_scale_start(const pack_format *f) {
     return f->scale == PACK_SCALE_SUPER ? (f->asym ? 4 : 2) * PACK_PANEL : 0;
 }
@@ -71,7 +71,7 @@ static inline int64_t tile_chunk_bytes(const pack_format *f, int64_t n_tile) {
     const int64_t scales = tile_scale_start(f) + tile_chunk_groups(f, n_tile) * tile_scale_step(f);
     return n_tile * tile_code_bytes(f) + (scales + TILE_LINE - 1) / TILE_LINE * TILE_LINE;
 }
-/* All chunks of a panel: where what belongs to whole rows stands. */
+/* Bytes of all chunks of a panel: the offset of the tail. */
 static inline int64_t tile_tail_at(const pack_format *f, int64_t k) {
     const int64_t n = tile_count(k), rest = n % TILE_CHUNK;
     return n / TILE_CHUNK * tile_chunk_bytes(f, TILE_CHUNK) + (rest ? tile_chunk_bytes(f, rest) : 0);
@@ -80,7 +80,7 @@ static inline int64_t tile_tail_at(const pack_format *f, int64_t k) {
 static inline int64_t tile_outliers(const pack_format *f, int64_t k) {
     return outliers_of_row(f->sparse, k);
 }
-/* Of a panel's code books; 0: there are none. */
+/* Bytes of a panel's codebooks; 0: the format has none. */
 static inline int64_t tile_book_bytes(const pack_format *f) {
     return f->table == PACK_TABLE_BOOK ? (int64_t)PACK_PANEL << f->bits : 0;
 }
@@ -89,8 +89,8 @@ static inline int64_t tile_panel_bytes(const pack_format *f, int64_t k) {
            tile_book_bytes(f) + tile_outliers(f, k) * TILE_LINE;
 }
 
-/* One chunk of a panel. scales: of its groups; when the row is one group, that group's, and code books stand
- * behind them. */
+/* One chunk of a panel. scales: its groups'; if the row is one group, that group's, with the codebooks after
+ * them. Points into the panel. */
 typedef struct tile_chunk {
     const uint8_t *codes, *scales;
     int n_tile;
@@ -113,25 +113,25 @@ static inline const uint16_t *tile_outliers_at(const pack_format *f, const void 
     return (const uint16_t *)(const void *)((const uint8_t *)panel + tile_panel_bytes(f, k) -
                                             tile_outliers(f, k) * TILE_LINE);
 }
-/* What is taken from a code (or from its table entry) before it is scaled. */
+/* The zero that is subtracted from a code (or from its table entry) before it is scaled. */
 static inline int tile_zero(const pack_format *f) {
     return f->asym ? 0 : f->table != PACK_TABLE_NONE ? 128 : 1 << f->bits >> 1;
 }
 /* Table entries, +128, for each 4-bit code; not for PACK_TABLE_BOOK. */
 const uint8_t *tile_table(int table);
 
-/* Groups within a tile, one float step for each: what file types have. */
+/* Whether a tile has several groups, each with its own scale, as file types have them. */
 static inline bool tile_short_groups(const pack_format *f) {
     return f->group <= TILE_K / 2 && f->scale != PACK_SCALE_TWO;
 }
-/* Scales and minima of a chunk's group g, for the 16 rows; of TWO the second level. */
+/* Reads scales [16] and minima [16] of a chunk's group g; of PACK_SCALE_TWO the second level. Minima
+ * are 0 where the format has none; E8M0 and TWO leave min alone. */
 void tile_read_scales(const pack_format *f, const void *scales, int g, float *scale, float *min);
-/* The same for one of them; *min stays where there is none. */
+/* The same for one row. */
 void tile_read_scale(const pack_format *f, const void *scales, int g, int row, float *scale, float *min);
 /* PACK_SCALE_TWO: row r's first level. */
 float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r);
-/* A tile of the planes packing as one of the parts packing; out is as large. For kernels that unpack anyway.
- */
+/* Converts a tile of the planes packing to the parts packing; out has the same size and does not overlap. */
 void tile_to_parts(const pack_format *f, const void *tile, void *out);
 /* The same for a chunk: c as it is when it has parts, else with its codes in `codes`. */
 static inline tile_chunk tile_chunk_parts(const pack_format *f, tile_chunk c,
@@ -143,7 +143,8 @@ static inline tile_chunk tile_chunk_parts(const pack_format *f, tile_chunk c,
     c.codes = codes;
     return c;
 }
-/* One row of a tile's codes as they are multiplied (tables looked up): TILE_K of them. book: tile_book. */
+/* One row of a tile's codes as they are multiplied, after the table look-up, to out [TILE_K]; book is
+ * tile_book's. */
 void tile_read_row_codes(const pack_format *f, const void *tile, const uint8_t *book, int row, uint8_t *out);
 
 /* PACK_ROWS: elements from one row to the next. */
