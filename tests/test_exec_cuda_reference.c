@@ -307,7 +307,8 @@ static void what_it_cannot_do_is_named(void **state) {
     assert_refused(open_cuda(tiny_model("outliers.gguf", &outliers), o, MEMORY, &err), NIB_E_DEVICE, &err,
                    "layer.0: the cuda back end does not support linear q: its kernels have no c4o45");
     o.activation = 4;
-    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_DEVICE, &err, "no activations of 4 bits");
+    assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_DEVICE, &err,
+                   "supports activations of 8 and 16 bits, not of 4");
     o = engine_usual();
     o.kv_type = NIB_KV_F32;
     assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_USAGE, &err, "not in f32");

@@ -123,6 +123,29 @@ static void test_methods(void **state) {
     }
 }
 
+/* A folder's tensors are not in the order of the file that is made: AWQ weighs each row in the format that
+ * this row becomes, so it chooses the same factors as from a GGUF file of the folder. */
+static void test_awq_of_both(void **state) {
+    (void)state;
+    static const char *const folders[] = {"tests/data/arch-extra/qwen2-untied", "tests/data/arch/qwen3"};
+    for (size_t i = 0; i < NUM_COUNT(folders); i++) {
+        char whole[600], from_folder[600];
+        nib_error err;
+        snprintf(whole, sizeof whole, "%s.whole", out_path);
+        snprintf(from_folder, sizeof from_folder, "%s.folder", out_path);
+        assert_int_equal(make(folders[i], "f32", NULL, &err), NIB_OK);
+        assert_int_equal(rename(out_path, whole), 0);
+        assert_int_equal(make(folders[i], "q4_0", "awq", &err), NIB_OK);
+        assert_int_equal(rename(out_path, from_folder), 0);
+        assert_int_equal(make(whole, "q4_0", "awq", &err), NIB_OK);
+        const double far = distance(from_folder, out_path);
+        if (!(far < 1e-5))
+            fail_msg("%s: AWQ from the folder is %g off AWQ from its GGUF file", folders[i], far);
+        unlink(whole);
+        unlink(from_folder);
+    }
+}
+
 /* ---- tokenizers ---- */
 
 static tokenizer *open_json(const char *name) {
@@ -247,11 +270,10 @@ static void test_faults(void **state) {
 int main(void) {
     snprintf(out_path, sizeof out_path, "%s", temp_path("made.gguf"));
     setenv("XDG_CACHE_HOME", temp_path("cache"), 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_model),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_methods),
-                                       cmocka_unit_test(test_tokenizers),
-                                       cmocka_unit_test(test_refused_tokenizers),
-                                       cmocka_unit_test(test_faults)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_model), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_methods),    cmocka_unit_test(test_awq_of_both),
+        cmocka_unit_test(test_tokenizers), cmocka_unit_test(test_refused_tokenizers),
+        cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void test_refused(void **state) {
     assert_int_equal(make("tests/data/packed/gptq-act", NULL, NULL, &err), NIB_E_USAGE);
     assert_non_null(strstr(err.message, "act-order"));
     assert_int_equal(make("tests/data/packed/awq", "q4_0", "awq", &err), NIB_E_USAGE);
-    assert_non_null(strstr(err.message, "packed as awq"));
+    assert_non_null(strstr(err.message, "packed by awq"));
     assert_int_equal(make("tests/data/packed/awq", "q4_0", NULL, &err), NIB_OK);
 }
 

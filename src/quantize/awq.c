@@ -144,9 +144,21 @@ static void try_powers(void *arg, int thread, int n_thread) {
 
 /* ---- one input ---- */
 
+/* The format that the piece's rows become. */
+static type_id format_of(const awq *a, const weight_piece *piece) {
+    for (size_t i = 0; i < a->tensors->n; i++) {
+        const gguf_tensor *t = &a->tensors->all[i];
+        for (int p = 0; p < t->n_piece; p++)
+            if (t->pieces[p].tensor == piece->tensor && piece->first_row >= t->pieces[p].first_row &&
+                piece->first_row < t->pieces[p].first_row + t->pieces[p].n_row)
+                return a->types[i];
+    }
+    return piece->tensor->type; /* of no output: unchanged */
+}
+
 /* Rows of matrices that read the input, evenly spaced. */
-static nib_status sample(const awq *a, const gram_site *in, const type_id *types, float *rows, type_id *type,
-                         int64_t *n_row, int64_t max, void *raw, nib_error *err) {
+static nib_status sample(const awq *a, const gram_site *in, float *rows, type_id *type, int64_t *n_row,
+                         int64_t max, void *raw, nib_error *err) {
     const container *c = model_container(a->m);
     const block *b = model_block(a->m, a->block);
     *n_row = 0;
@@ -156,7 +168,7 @@ static nib_status sample(const awq *a, const gram_site *in, const type_id *types
             continue;
         for (int p = 0; p < of->n_piece; p++) {
             const weight_piece *piece = &of->pieces[p];
-            const type_id to = types[piece->tensor - container_tensor_at(c, 0)];
+            const type_id to = format_of(a, piece);
             const int64_t step = NUM_MAX(piece->n_row * of->n_piece / SAMPLE_ROWS, (int64_t)1);
             for (int64_t r = 0; r < piece->n_row && *n_row < max; r += step) {
                 NIB_TRY(
@@ -179,8 +191,7 @@ static void fill_means(const awq_site *s, const gram_site *in, float *mean, floa
         magnitude[i] = sqrtf(magnitude[i]);
 }
 
-static nib_status search(awq *a, awq_site *s, const gram_site *in, const type_id *types, pool *threads,
-                         nib_error *err) {
+static nib_status search(awq *a, awq_site *s, const gram_site *in, pool *threads, nib_error *err) {
     const int64_t k = in->k, max = 8 * SAMPLE_ROWS;
     const size_t n_scratch = (size_t)(4 * k * pool_size(threads)), n_rows = (size_t)(max * k);
     float *memory = mem_array(n_scratch + n_rows + 2 * (size_t)k + 2 * (size_t)k, sizeof *memory);
@@ -199,7 +210,7 @@ static nib_status search(awq *a, awq_site *s, const gram_site *in, const type_id
                          .mean = mean,
                          .k = k,
                          .scratch = memory};
-        status = sample(a, in, types, rows, type, &now.n_row, max, memory, err);
+        status = sample(a, in, rows, type, &now.n_row, max, memory, err);
         fill_means(s, in, mean, magnitude);
         if (status == NIB_OK)
             pool_run(threads, try_powers, &now);
@@ -229,9 +240,9 @@ static bool has_source_alone(const block *b, const gram *inputs, int i, awq_sour
     return true;
 }
 
-nib_status awq_open(awq *a, const model *m, const gram *inputs, const type_id *types, pool *threads,
-                    nib_error *err) {
-    *a = (awq){.m = m, .inputs = inputs, .block = inputs->block};
+nib_status awq_open(awq *a, const model *m, const gram *inputs, const gguf_tensors *tensors,
+                    const type_id *types, pool *threads, nib_error *err) {
+    *a = (awq){.m = m, .inputs = inputs, .tensors = tensors, .types = types, .block = inputs->block};
     if (a->block < 0 || model_block(m, a->block)->layer < 0) /* a head's input may be tied to the embedding */
         return NIB_OK;
     for (int i = 0; i < inputs->n; i++) {
@@ -243,7 +254,7 @@ nib_status awq_open(awq *a, const model *m, const gram *inputs, const type_id *t
             continue;
         *s = (awq_site){.site = in->site, .source = source, .k = in->k, .n_made = in->k / source.n_share};
         a->n++;
-        NIB_TRY(search(a, s, in, types, threads, err));
+        NIB_TRY(search(a, s, in, threads, err));
     }
     return NIB_OK;
 }

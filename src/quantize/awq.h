@@ -13,6 +13,7 @@
 #define NIB_QUANTIZE_AWQ_H
 
 #include "base/thread.h"
+#include "model/as_gguf.h"
 #include "quantize/gram.h"
 
 /* The tensor that produces an input, and that can be divided by the factors. */
@@ -36,18 +37,21 @@ typedef struct awq_site {
 } awq_site;
 
 typedef struct awq {
-    const model *m;     /* borrowed */
-    const gram *inputs; /* borrowed; still needed by awq_times */
+    const model *m;              /* borrowed */
+    const gram *inputs;          /* borrowed; still needed by awq_times */
+    const gguf_tensors *tensors; /* borrowed */
+    const type_id *types;        /* borrowed: [tensors->n] */
     int block;
     awq_site of[GRAM_SITES];
     int n;
 } awq;
 
-/* Finds the factors of the block whose inputs `inputs` has. types: [number of tensors in the container], the
- * format that each becomes. Reads some rows of the block's matrices. Blocks outside layers get no factors.
- * NIB_E_NOMEM; NIB_E_IO: a row cannot be read. Call awq_close after an error too. */
-nib_status awq_open(awq *a, const model *m, const gram *inputs, const type_id *types, pool *threads,
-                    nib_error *err);
+/* Finds the factors of the block whose inputs `inputs` has. types: [tensors->n], the format that
+ * each of `tensors` becomes. Both are borrowed until awq_close. Reads some rows of the block's matrices.
+ * Blocks outside layers get no factors. NIB_E_NOMEM; NIB_E_IO: a row cannot be read. Call awq_close after an
+ * error too. */
+nib_status awq_open(awq *a, const model *m, const gram *inputs, const gguf_tensors *tensors,
+                    const type_id *types, pool *threads, nib_error *err);
 void awq_close(awq *a); /* zeroed is fine */
 /* The factors [k] that the columns of weight w of the block are multiplied by. NULL: none. Valid until
  * awq_close. */

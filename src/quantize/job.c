@@ -499,7 +499,7 @@ nib_status job_block(job *j, int last, nib_error *err) {
     if (next < 0 || next > last)
         return NIB_OK;
     if (j->method == METHOD_AWQ)
-        status = awq_open(&j->awq, j->m, &j->inputs, j->types, j->threads, err);
+        status = awq_open(&j->awq, j->m, &j->inputs, &j->tensors, j->types, j->threads, err);
     while (status == NIB_OK && j->n_done < j->n_tensor) {
         const int at = j->uses[j->order[j->n_done]].block;
         if (at < 0 || at > last)
