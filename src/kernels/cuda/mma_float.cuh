@@ -23,16 +23,12 @@ template <> struct float_parts<TYPE_F32> {
     enum { X = 3, W = 3, SIZE = 4 };
 };
 
-/* d += a . b of bf16, 16 rows x 16 of K x 8 columns. sm_75 has no such instruction: lanes give each other
- * their elements. */
-__device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
+/* mma_bf16 without the instruction (sm_75): lanes give each other their elements. A call: inlined into each
+ * kernel it takes the assembler many minutes. */
+__device__ static __noinline__ float4 mma_bf16_by_lanes(float4 d, uint4 a, uint32_t b0, uint32_t b1) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const uint32_t weights[4] = {a.x, a.y, a.z, a.w};
+    float sums[4] = {d.x, d.y, d.z, d.w};
 #pragma unroll
     for (int from = 0; from < 4; from++)
 #pragma unroll
@@ -42,12 +38,28 @@ __device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], uint32
                 const uint32_t x = __shfl_sync(~0u, half ? b1 : b0, (2 * t + column) * 4 + from);
 #pragma unroll
                 for (int row = 0; row < 2; row++) {
-                    const uint32_t w = __shfl_sync(~0u, a[2 * half + row], g * 4 + from);
-                    float *const to = d + 2 * row + column;
+                    const uint32_t w = __shfl_sync(~0u, weights[2 * half + row], g * 4 + from);
+                    float *const to = sums + 2 * row + column;
                     *to = __fmaf_rn(__uint_as_float(w << 16), __uint_as_float(x << 16), *to);
                     *to = __fmaf_rn(__uint_as_float(w & 0xffff0000u), __uint_as_float(x & 0xffff0000u), *to);
                 }
             }
+    return make_float4(sums[0], sums[1], sums[2], sums[3]);
+}
+/* d += a . b of bf16, 16 rows x 16 of K x 8 columns. */
+__device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    const float4 sums =
+        mma_bf16_by_lanes(make_float4(d[0], d[1], d[2], d[3]), make_uint4(a[0], a[1], a[2], a[3]), b0, b1);
+    d[0] = sums.x;
+    d[1] = sums.y;
+    d[2] = sums.z;
+    d[3] = sums.w;
 #endif
 }
 template <int TYPE>
