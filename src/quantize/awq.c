@@ -9,7 +9,16 @@
 #include <math.h>
 #include <string.h>
 
-enum { N_POWER = 20, SAMPLE_ROWS = 48 /* of each matrix that reads the input */ };
+enum {
+    N_POWER = 20,
+    SAMPLE_ROWS = 48,           /* of each matrix that reads the input */
+    MAX_ROWS = 8 * SAMPLE_ROWS, /* of all of them */
+};
+
+uint64_t awq_bytes(int64_t k, int n_thread) {
+    const int64_t search = MAX_ROWS + 4 * n_thread + 4, factors = 2 * GRAM_SITES;
+    return (uint64_t)(k * (search + factors)) * sizeof(float) + MAX_ROWS * sizeof(type_id);
+}
 
 /* ---- where factors go ---- */
 
@@ -192,7 +201,7 @@ static void fill_means(const awq_site *s, const gram_site *in, float *mean, floa
 }
 
 static nib_status search(awq *a, awq_site *s, const gram_site *in, pool *threads, nib_error *err) {
-    const int64_t k = in->k, max = 8 * SAMPLE_ROWS;
+    const int64_t k = in->k, max = MAX_ROWS;
     const size_t n_scratch = (size_t)(4 * k * pool_size(threads)), n_rows = (size_t)(max * k);
     float *memory = mem_array(n_scratch + n_rows + 2 * (size_t)k + 2 * (size_t)k, sizeof *memory);
     type_id *type = mem_array((size_t)max, sizeof *type);

@@ -46,6 +46,8 @@ typedef struct awq {
     int n;
 } awq;
 
+/* Bytes that an awq takes for inputs of at most k channels, those of awq_open included. */
+uint64_t awq_bytes(int64_t k, int n_thread);
 /* Finds the factors of the block whose inputs `inputs` has. types: [tensors->n], the format that
  * each of `tensors` becomes. Both are borrowed until awq_close. Reads some rows of the block's matrices.
  * Blocks outside layers get no factors. NIB_E_NOMEM; NIB_E_IO: a row cannot be read. Call awq_close after an

@@ -59,13 +59,6 @@ static void add_squares(float *sum, const float *x, int64_t k, int64_t n_row) {
             sum[i] += x[r * k + i] * x[r * k + i];
 }
 
-static void add_plainly(float *sum, const float *x, int64_t k, int64_t n_row) {
-    for (int64_t r = 0; r < n_row; r++)
-        for (int64_t i = 0; i < k; i++)
-            for (int64_t j = i; j < k; j++)
-                sum[i * k + j] += x[r * k + i] * x[r * k + j];
-}
-
 static void see(void *user, const probe_input *in) {
     gram *g = user;
     const int site = saliency_site(&g->sites, g->layout, in->block, in->w);
@@ -84,15 +77,35 @@ static void see(void *user, const probe_input *in) {
         return;
     if (s->diagonal)
         add_squares(s->sum, in->x, in->k, in->n_row);
-    else if (!lapack_add_squares(s->sum, in->x, (int)in->k, (int)in->n_row))
-        add_plainly(s->sum, in->x, in->k, in->n_row);
+    else
+        lapack_add_squares(s->sum, in->x, in->k, in->n_row, g->threads);
     s->n_row += in->n_row;
 }
 
-nib_status gram_open(gram *g, const layout *lay, bool diagonal, ledger *l, nib_error *err) {
-    *g = (gram){
-        .layout = lay, .diagonal = diagonal, .block = -1, .ledger = l, .probe = {.input = see, .user = g}};
+nib_status gram_open(gram *g, const layout *lay, bool diagonal, pool *threads, ledger *l, nib_error *err) {
+    *g = (gram){.layout = lay,
+                .diagonal = diagonal,
+                .block = -1,
+                .threads = threads,
+                .ledger = l,
+                .probe = {.input = see, .user = g}};
     return saliency_sites_open(&g->sites, layout_model(lay), err);
+}
+
+/* In squares of a few cache lines, so that neither side loses a line before it is used up. */
+static void mirror_rows(void *arg, int thread, int n_thread) {
+    enum { SIDE = 64 };
+    const gram_site *s = arg;
+    for (int64_t at = (int64_t)thread * SIDE; at < s->k; at += (int64_t)n_thread * SIDE)
+        for (int64_t from = 0; from <= at; from += SIDE)
+            for (int64_t i = at; i < NUM_MIN(at + SIDE, s->k); i++)
+                for (int64_t j = from; j < NUM_MIN(from + SIDE, i); j++)
+                    s->sum[i * s->k + j] = s->sum[j * s->k + i];
+}
+
+void gram_complete(gram *g) {
+    for (int i = 0; i < g->n && !g->diagonal; i++)
+        pool_run(g->threads, mirror_rows, &g->of[i]);
 }
 
 void gram_clear(gram *g) {

@@ -3,10 +3,11 @@
  * one input share it), for one block at a time.
  *
  * The probe of a pass adds rows; when it sees another block, it drops the sums of the one before. A probe
- * cannot return an error, so a failure is kept in `failed` and `why`. One thread. */
+ * cannot return an error, so a failure is kept in `failed` and `why`. One thread calls. */
 #ifndef NIB_QUANTIZE_GRAM_H
 #define NIB_QUANTIZE_GRAM_H
 
+#include "base/thread.h"
 #include "engine/saliency.h"
 #include "tiers/ledger.h"
 
@@ -14,7 +15,8 @@ typedef struct gram_site {
     int site, w;      /* the input (saliency_site), and the first weight of the block that reads it */
     int64_t k, n_row; /* channels; rows that were added */
     bool diagonal;
-    float *sum; /* diagonal: [k]; else [k, k], its lower triangle in column-major order */
+    float *sum; /* diagonal: [k]; else [k, k], its lower triangle in column-major order, and the other one
+                   after gram_complete */
 } gram_site;
 
 /* The mean square of input channel c over the rows. */
@@ -31,6 +33,7 @@ typedef struct gram {
     int block; /* whose inputs were seen; -1: none */
     gram_site of[GRAM_SITES];
     int n;
+    pool *threads;  /* borrowed; idle while the probe is called */
     ledger *ledger; /* borrowed; charged for the sums. NULL: nothing is charged */
     uint64_t charged;
     bool failed;   /* the memory or the cap did not suffice, and the sums are incomplete */
@@ -40,8 +43,10 @@ typedef struct gram {
 
 /* Bytes of the sums of the block that needs most. */
 uint64_t gram_bytes(const model *m, bool diagonal);
-/* Allocates no sums yet. NIB_E_NOMEM. */
-nib_status gram_open(gram *g, const layout *lay, bool diagonal, ledger *l, nib_error *err);
+/* Allocates no sums yet. X^T X needs lapack_check. NIB_E_NOMEM. */
+nib_status gram_open(gram *g, const layout *lay, bool diagonal, pool *threads, ledger *l, nib_error *err);
+/* All rows of the block were added: the other triangle of each sum is filled too. */
+void gram_complete(gram *g);
 /* Drops and frees the sums of the block that was seen. */
 void gram_clear(gram *g);
 void gram_close(gram *g); /* zeroed is fine */

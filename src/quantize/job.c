@@ -261,13 +261,26 @@ static bool moves_rows(const job *j) {
     return false;
 }
 
+int64_t job_longest_product(const job *j) {
+    int64_t k = 0;
+    for (size_t i = 0; i < j->n_tensor; i++)
+        if (j->uses[i].block > 0 && j->uses[i].product)
+            k = NUM_MAX(k, tensor_columns(&j->tensors.all[i].as));
+    return k;
+}
+
 static nib_status take_scratch(job *j, nib_error *err) {
-    const bool turned = moves_rows(j);
-    const uint64_t bytes = row_scratch_bytes(longest_row(j), turned, pool_size(j->threads));
+    const int n_thread = pool_size(j->threads);
+    const int64_t n_row = j->method == METHOD_GPTQ ? (int64_t)GPTQ_ROWS * n_thread : 1;
+    const row_needs needs = {.longest = longest_row(j),
+                             .n_value = n_row * job_longest_product(j),
+                             .turned = moves_rows(j),
+                             .n_thread = n_thread};
+    const uint64_t bytes = row_scratch_bytes(&needs);
     ledger_measure_runtime(j->ledger, false);
     NIB_TRY(ledger_charge(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, bytes, err));
     j->charged = bytes;
-    return row_scratch_open(&j->scratch, longest_row(j), turned, pool_size(j->threads), err);
+    return row_scratch_open(&j->scratch, &needs, err);
 }
 
 nib_status job_open(job *j, nib_error *err) {
@@ -432,18 +445,18 @@ static const gram_site *gptq_input(const job *j, size_t i) {
     return gram_of(&j->inputs, use->w);
 }
 
+/* Matrices of one input are written one after the other, and share its factor. */
 static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib_error *err) {
-    gptq g = {0};
-    nib_status status = gptq_open(&g, encode_shape_of(task->to), in, pool_size(j->threads), err);
+    if (j->gptq.inputs != in) {
+        gptq_close(&j->gptq);
+        NIB_TRY(gptq_open(&j->gptq, in, j->threads, j->inputs.ledger, err));
+    }
+    gptq_set_shape(&j->gptq, encode_shape_of(task->to));
     task->round = gptq_round;
-    task->by = &g;
-    task->columns = g.columns;
-    if (status == NIB_OK)
-        status = row_task_run(task, &j->scratch, err);
-    task->by = NULL;
-    task->columns = NULL;
-    gptq_close(&g);
-    return status;
+    task->n_together = GPTQ_ROWS;
+    task->by = &j->gptq;
+    task->columns = j->gptq.columns;
+    return row_task_run(task, &j->scratch, err);
 }
 
 static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_error *err) {
@@ -498,6 +511,8 @@ nib_status job_block(job *j, int last, nib_error *err) {
     const int next = j->uses[j->order[j->n_done]].block;
     if (next < 0 || next > last)
         return NIB_OK;
+    if (j->method == METHOD_GPTQ)
+        gram_complete(&j->inputs);
     if (j->method == METHOD_AWQ)
         status = awq_open(&j->awq, j->m, &j->inputs, &j->tensors, j->types, j->threads, err);
     while (status == NIB_OK && j->n_done < j->n_tensor) {
@@ -507,6 +522,7 @@ nib_status job_block(job *j, int last, nib_error *err) {
         status = job_next(j, err);
     }
     awq_close(&j->awq);
+    gptq_close(&j->gptq);
     return status;
 }
 

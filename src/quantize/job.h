@@ -53,6 +53,7 @@ typedef struct job {
     calibration prompts; /* AWQ and GPTQ */
     gram inputs;         /* AWQ and GPTQ: of the block that is being written */
     awq awq;             /* AWQ: factors of that block */
+    gptq gptq;           /* GPTQ: the factor of the input of the matrix that was written last */
 } job;
 
 /* Decides the format of each tensor, checks and writes the header, allocates the scratch memory, and skips
@@ -60,6 +61,8 @@ typedef struct job {
  * format; NIB_E_MODEL: GGUF cannot say what the model says; NIB_E_NOFIT: the cap of RAM is too small;
  * NIB_E_IO; NIB_E_NOMEM. Call job_close after an error too. */
 nib_status job_open(job *j, nib_error *err);
+/* Columns of the longest matrix that reads inputs; 0: there is none. After job_open. */
+int64_t job_longest_product(const job *j);
 void job_close(job *j); /* zeroed, with journal.fd -1, is fine; keeps what is not finished */
 /* Writes the remaining tensors of blocks up to `last`, whose inputs j->inputs has. The errors of job_next. */
 nib_status job_block(job *j, int last, nib_error *err);

@@ -1,39 +1,62 @@
-/* lapack.c - see lapack.h. */
+/* lapack.c - see lapack.h.
+ *
+ * Cholesky, right-looking: a block of columns is factorised at its diagonal, solved below it, and its product
+ * is subtracted from the triangle that is left, tile by tile. */
 #include "quantize/lapack.h"
 
 #include "base/num.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
+
+enum { TILE = 256 /* columns and rows: half a MiB of doubles, as much as a core's cache holds */ };
 
 /* Fortran's calling convention: all by reference; the lengths of texts come last, and nobody looks at them.
  */
-typedef void factor_fn(const char *uplo, const int *n, double *a, const int *lda, int *info, size_t n_uplo);
-typedef void syrk_fn(const char *uplo, const char *trans, const int *n, const int *k, const float *alpha,
-                     const float *a, const int *lda, const float *beta, float *c, const int *ldc,
-                     size_t n_uplo, size_t n_trans);
+typedef void potrf_fn(const char *uplo, const int *n, double *a, const int *lda, int *info, size_t n_uplo);
+typedef void trsm_fn(const char *side, const char *uplo, const char *trans, const char *diag, const int *m,
+                     const int *n, const double *alpha, const double *a, const int *lda, double *b,
+                     const int *ldb, size_t n_side, size_t n_uplo, size_t n_trans, size_t n_diag);
+typedef void dgemm_fn(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k,
+                      const double *alpha, const double *a, const int *lda, const double *b, const int *ldb,
+                      const double *beta, double *c, const int *ldc, size_t n_trans_a, size_t n_trans_b);
+typedef void sgemm_fn(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k,
+                      const float *alpha, const float *a, const int *lda, const float *b, const int *ldb,
+                      const float *beta, float *c, const int *ldc, size_t n_trans_a, size_t n_trans_b);
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static factor_fn *potrf, *potri;
-static syrk_fn *syrk;
-static void (*set_threads)(int n);
+static potrf_fn *potrf;
+static trsm_fn *trsm;
+static dgemm_fn *dgemm;
+static sgemm_fn *sgemm;
+static bool is_openblas;
+
+static bool has_all(void) {
+    return potrf && trsm && dgemm && sgemm;
+}
 
 static void find(void) {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so", "liblapack.so.3"};
-    for (size_t i = 0; i < NUM_COUNT(names) && !(potrf && potri); i++) {
+    for (size_t i = 0; i < NUM_COUNT(names) && !has_all(); i++) {
+        void (*set_threads)(int) = NULL;
         void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
         if (!library)
             continue;
         *(void **)&potrf = dlsym(library, "dpotrf_");
-        *(void **)&potri = dlsym(library, "dpotri_");
-        *(void **)&syrk = dlsym(library, "ssyrk_");
+        *(void **)&trsm = dlsym(library, "dtrsm_");
+        *(void **)&dgemm = dlsym(library, "dgemm_");
+        *(void **)&sgemm = dlsym(library, "sgemm_");
         *(void **)&set_threads = dlsym(library, "openblas_set_num_threads");
+        is_openblas = set_threads != NULL;
+        if (set_threads)
+            set_threads(1);
     }
 }
 
 nib_status lapack_check(nib_error *err) {
     pthread_once(&once, find);
-    if (potrf && potri)
+    if (has_all())
         return NIB_OK;
     return nib_fail(
         err, NIB_E_USAGE,
@@ -41,28 +64,119 @@ nib_status lapack_check(nib_error *err) {
 }
 
 bool lapack_is_slow(void) {
-    return !set_threads;
+    return !is_openblas;
 }
 
-void lapack_use_threads(int n) {
-    if (set_threads)
-        set_threads(n);
+/* ---- tiles ---- */
+
+typedef struct tiling {
+    void (*compute)(void *of, int64_t i);
+    void *of;
+    int64_t n;
+    atomic_llong next;
+} tiling;
+
+static void take_tiles(void *arg, int thread, int n_thread) {
+    tiling *t = arg;
+    (void)thread, (void)n_thread;
+    for (long long i; (i = atomic_fetch_add(&t->next, 1)) < t->n;)
+        t->compute(t->of, i);
 }
 
-bool lapack_inverse_factor(double *a, int n) {
+static void run_tiles(pool *threads, int64_t n, void (*compute)(void *of, int64_t i), void *of) {
+    tiling t = {.compute = compute, .of = of, .n = n};
+    pool_run(threads, take_tiles, &t);
+}
+
+/* Tile number i of those on and below the diagonal of a square of n x n tiles, column after column. */
+static void tile_at(int64_t i, int64_t n, int64_t *row, int64_t *column) {
+    int64_t c = 0;
+    for (; i >= n - c; c++)
+        i -= n - c;
+    *row = c + i;
+    *column = c;
+}
+
+static int part_of(int64_t n, int64_t at) {
+    return (int)NUM_MIN(n - at, (int64_t)TILE);
+}
+
+/* ---- Cholesky ---- */
+
+typedef struct factoring {
+    double *a;
+    int64_t n, at; /* the block of columns that is factorised */
+} factoring;
+
+static bool factor_diagonal(const factoring *f) {
+    const int n = part_of(f->n, f->at), stride = (int)f->n;
     int info = 0;
-    potrf("L", &n, a, &n, &info, 1);
-    if (info == 0)
-        potri("L", &n, a, &n, &info, 1);
-    if (info == 0)
-        potrf("L", &n, a, &n, &info, 1);
+    potrf("L", &n, f->a + f->at * f->n + f->at, &stride, &info, 1);
     return info == 0;
 }
 
-bool lapack_add_squares(float *c, const float *x, int n, int rows) {
-    const float one = 1;
-    if (!syrk)
-        return false;
-    syrk("L", "N", &n, &rows, &one, x, &n, &one, c, &n, 1, 1);
+static void solve(void *of, int64_t i) {
+    const factoring *f = of;
+    const int64_t row = f->at + (i + 1) * TILE;
+    const int m = part_of(f->n, row), n = part_of(f->n, f->at), stride = (int)f->n;
+    const double one = 1;
+    double *columns = f->a + f->at * f->n;
+    trsm("R", "L", "T", "N", &m, &n, &one, columns + f->at, &stride, columns + row, &stride, 1, 1, 1, 1);
+}
+
+static void subtract(void *of, int64_t i) {
+    const factoring *f = of;
+    int64_t row, column;
+    tile_at(i, num_div_up(f->n - f->at, TILE) - 1, &row, &column);
+    row = f->at + (row + 1) * TILE;
+    column = f->at + (column + 1) * TILE;
+    const int m = part_of(f->n, row), n = part_of(f->n, column), k = TILE, stride = (int)f->n;
+    const double one = 1, minus_one = -1, *columns = f->a + f->at * f->n;
+    dgemm("N", "T", &m, &n, &k, &minus_one, columns + row, &stride, columns + column, &stride, &one,
+          f->a + column * f->n + row, &stride, 1, 1);
+}
+
+bool lapack_cholesky(double *a, int64_t n, pool *threads) {
+    factoring f = {.a = a, .n = n};
+    for (; f.at < n; f.at += TILE) {
+        const int64_t n_left = num_div_up(n - f.at, TILE) - 1;
+        if (!factor_diagonal(&f))
+            return false;
+        run_tiles(threads, n_left, solve, &f);
+        run_tiles(threads, n_left * (n_left + 1) / 2, subtract, &f);
+    }
     return true;
+}
+
+/* ---- products ---- */
+
+typedef struct squaring {
+    float *c;
+    const float *x;
+    int64_t n, n_row;
+} squaring;
+
+static void add_tile(void *of, int64_t i) {
+    const squaring *s = of;
+    int64_t row, column;
+    tile_at(i, num_div_up(s->n, TILE), &row, &column);
+    row *= TILE;
+    column *= TILE;
+    const int m = part_of(s->n, row), n = part_of(s->n, column), k = (int)s->n_row, stride = (int)s->n;
+    const float one = 1;
+    sgemm("N", "T", &m, &n, &k, &one, s->x + row, &stride, s->x + column, &stride, &one,
+          s->c + column * s->n + row, &stride, 1, 1);
+}
+
+void lapack_add_squares(float *c, const float *x, int64_t n, int64_t n_row, pool *threads) {
+    squaring s = {.c = c, .x = x, .n = n, .n_row = n_row};
+    const int64_t n_tile = num_div_up(n, TILE);
+    run_tiles(threads, n_tile * (n_tile + 1) / 2, add_tile, &s);
+}
+
+void lapack_dots(float *out, int64_t n_out, const float *x, int64_t n_x, const float *y, int64_t n_y,
+                 int64_t k, int64_t stride) {
+    const int m = (int)n_x, n = (int)n_y, depth = (int)k, from = (int)stride, to = (int)n_out;
+    const float one = 1, zero = 0;
+    sgemm("T", "N", &m, &n, &depth, &one, x, &from, y, &from, &zero, out, &to, 1, 1);
 }

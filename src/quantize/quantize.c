@@ -183,7 +183,7 @@ static void warn(const job *j) {
 
 static nib_status begin_inputs(void *user, const engine_parts *e, nib_error *err) {
     job *j = user;
-    return gram_open(&j->inputs, e->layout, j->method == METHOD_AWQ, e->ledger, err);
+    return gram_open(&j->inputs, e->layout, j->method == METHOD_AWQ, j->threads, e->ledger, err);
 }
 
 static nib_status after_block(void *user, int b, nib_error *err) {
@@ -206,13 +206,11 @@ static void end_inputs(void *user) {
 /* Inputs of a block, and what a method takes for one of its tensors. */
 static uint64_t method_bytes(void *user, const engine_parts *e) {
     const job *j = user;
-    const encode_shape *s = encode_shape_of(TYPE_Q4_0);
-    uint64_t largest = 0;
-    for (size_t i = 0; i < j->n_tensor; i++)
-        if (j->uses[i].block > 0 && j->uses[i].product)
-            largest =
-                NUM_MAX(largest, gptq_bytes(s, tensor_columns(&j->tensors.all[i].as), pool_size(j->threads)));
-    return gram_bytes(e->m, j->method == METHOD_AWQ) + largest + j->scratch.n_byte;
+    const bool squares = j->method == METHOD_AWQ;
+    const int64_t k = job_longest_product(j);
+    const int n_thread = pool_size(j->threads);
+    return gram_bytes(e->m, squares) + (squares ? awq_bytes(k, n_thread) : gptq_bytes(k, n_thread)) +
+           j->scratch.n_byte;
 }
 
 static nib_status make_by_inputs(job *j, nib_error *err) {
@@ -228,7 +226,6 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
     if (j->method == METHOD_GPTQ && lapack_is_slow())
         log_line(&j->log, "OpenBLAS is not there, the reference LAPACK takes several times as long; "
                           "libopenblas0-pthread (Debian) has it");
-    lapack_use_threads(pool_size(j->threads));
     return measure_product_inputs(j->model, &j->options, &j->prompts, &how, err);
 }
 

@@ -14,27 +14,27 @@ enum { ROOM = 1 << 18 /* values: some megabytes, in which threads have enough to
 
 /* ---- scratch ---- */
 
-static int64_t scratch_values(int64_t longest) {
-    return NUM_MAX(longest, (int64_t)ROOM);
+static int64_t scratch_values(const row_needs *n) {
+    return NUM_MAX(NUM_MAX(n->longest, n->n_value), (int64_t)ROOM);
 }
 
 /* A value takes up to 8 bytes in a file, 4 as a float, up to 4 when it is written. */
-uint64_t row_scratch_bytes(int64_t longest, bool turned, int n_thread) {
-    return (uint64_t)scratch_values(longest) * ((turned ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
-           (uint64_t)n_thread * (2 * sizeof(double) + (uint64_t)longest * sizeof(float));
+uint64_t row_scratch_bytes(const row_needs *n) {
+    return (uint64_t)scratch_values(n) * ((n->turned ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
+           (uint64_t)n->n_thread * (2 * sizeof(double) + (uint64_t)n->longest * sizeof(float));
 }
 
-nib_status row_scratch_open(row_scratch *r, int64_t longest, bool turned, int n_thread, nib_error *err) {
-    const size_t n = (size_t)scratch_values(longest);
-    *r = (row_scratch){
-        .n_value = (int64_t)n, .longest = longest, .n_byte = row_scratch_bytes(longest, turned, n_thread)};
+nib_status row_scratch_open(row_scratch *r, const row_needs *needs, nib_error *err) {
+    const size_t n = (size_t)scratch_values(needs), n_thread = (size_t)needs->n_thread;
+    const bool turned = needs->turned;
+    *r = (row_scratch){.n_value = (int64_t)n, .longest = needs->longest, .n_byte = row_scratch_bytes(needs)};
     r->raw = mem_array(n, MAX_BYTES);
     r->spare = turned ? mem_array(n, MAX_BYTES) : NULL;
     r->x = mem_array(n, sizeof *r->x);
     r->out = mem_array(n, sizeof(float));
-    r->error = mem_array((size_t)n_thread, sizeof *r->error);
-    r->all = mem_array((size_t)n_thread, sizeof *r->all);
-    r->back = mem_array((size_t)n_thread * (size_t)longest, sizeof *r->back);
+    r->error = mem_array(n_thread, sizeof *r->error);
+    r->all = mem_array(n_thread, sizeof *r->all);
+    r->back = mem_array(n_thread * (size_t)needs->longest, sizeof *r->back);
     if (r->raw && (r->spare || !turned) && r->x && r->out && r->error && r->all && r->back)
         return NIB_OK;
     const uint64_t bytes = r->n_byte;
@@ -218,6 +218,17 @@ typedef struct part {
     atomic_bool strange;           /* a value is not finite */
 } part;
 
+static int64_t rows_together(const row_task *t) {
+    return t->round ? t->n_together : 1;
+}
+
+/* Rows of k values that are converted at once: as many for each thread, if there is memory for that. */
+static int64_t rows_at_once(const row_task *t, const row_scratch *scratch, int64_t k) {
+    const int64_t n = scratch->n_value / k, together = rows_together(t);
+    const int64_t unit = n < together * pool_size(t->threads) ? together : together * pool_size(t->threads);
+    return NUM_MAX(n / unit, (int64_t)1) * unit;
+}
+
 static void scale_row(const row_task *t, int64_t row, int64_t k, float *x) {
     for (int64_t i = 0; t->times && i < k; i++)
         x[i] *= t->times[i];
@@ -237,33 +248,41 @@ static void add_error(const part *p, int thread, const float *x, const float *y)
     p->scratch->all[thread] += all;
 }
 
+/* Row r of the part as floats. */
+static void prepare_row(part *p, int64_t r) {
+    const row_task *t = p->task;
+    float *x = p->scratch->x + r * p->k, sum = 0;
+    type_get(t->tensor->from)->dequantize(p->scratch->raw + (uint64_t)r * p->from_bytes, x, p->k);
+    for (int64_t i = 0; t->tensor->add != 0 && i < p->k; i++)
+        x[i] += t->tensor->add;
+    scale_row(t, p->first + r, p->k, x);
+    for (int64_t i = 0; i < p->k; i++)
+        sum += x[i] * 0; /* NaN when one is not finite */
+    if (sum != 0 || isnan(sum))
+        atomic_store(&p->strange, true);
+}
+
 static void round_part(void *arg, int thread, int n_thread) {
     part *p = arg;
     const row_task *t = p->task;
+    const int64_t together = rows_together(t);
+    float *back = p->scratch->back + thread * p->scratch->longest;
     int64_t begin, end;
-    pool_split(p->n, 1, thread, n_thread, &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
-        float *x = p->scratch->x + r * p->k;
-        uint8_t *raw = p->scratch->raw + (uint64_t)r * p->from_bytes,
-                *out = p->scratch->out + (uint64_t)r * p->to_bytes;
-        type_get(t->tensor->from)->dequantize(raw, x, p->k);
-        for (int64_t i = 0; t->tensor->add != 0 && i < p->k; i++)
-            x[i] += t->tensor->add;
-        scale_row(t, p->first + r, p->k, x);
-        float sum = 0;
-        for (int64_t i = 0; i < p->k; i++)
-            sum += x[i] * 0; /* NaN when one is not finite */
-        if (sum != 0 || isnan(sum))
-            atomic_store(&p->strange, true);
-        float *back = p->scratch->back + thread * p->scratch->longest;
-        if (t->round) {
-            memcpy(back, x, (size_t)p->k * sizeof *x);
-            t->round(t->by, thread, back, out);
-        } else {
+    pool_split(p->n, together, thread, n_thread, &begin, &end);
+    for (int64_t at = begin; at < end; at += together) {
+        const int64_t n = NUM_MIN(together, end - at);
+        float *x = p->scratch->x + at * p->k;
+        uint8_t *out = p->scratch->out + (uint64_t)at * p->to_bytes;
+        for (int64_t r = 0; r < n; r++)
+            prepare_row(p, at + r);
+        if (t->round)
+            t->round(t->by, thread, x, n, out);
+        else
             encode_row(t->to, x, t->columns, p->k, out);
+        for (int64_t r = 0; r < n; r++) {
+            type_get(t->to)->dequantize(out + (uint64_t)r * p->to_bytes, back, p->k);
+            add_error(p, thread, x + r * p->k, back);
         }
-        type_get(t->to)->dequantize(out, back, p->k);
-        add_error(p, thread, x, back);
     }
 }
 
@@ -287,7 +306,7 @@ nib_status row_task_run(row_task *t, row_scratch *scratch, nib_error *err) {
                         t->tensor->as.name, (long long)k);
     memset(scratch->error, 0, (size_t)n_thread * sizeof *scratch->error);
     memset(scratch->all, 0, (size_t)n_thread * sizeof *scratch->all);
-    const int64_t at_once = k ? NUM_MAX(scratch->n_value / k, (int64_t)1) : rows;
+    const int64_t at_once = k ? rows_at_once(t, scratch, k) : rows;
     for (p.first = 0; p.first < rows && k; p.first += p.n) {
         p.n = NUM_MIN(at_once, rows - p.first);
         NIB_TRY(run_part(t, &p, err));

@@ -10,7 +10,7 @@
 /* Scratch memory for rows; allocated once, for the longest row, and reused for each tensor. It owns
  * its arrays. */
 typedef struct row_scratch {
-    int64_t n_value;     /* capacity in values: whole rows, 2^18 values or one row if that is longer */
+    int64_t n_value;     /* capacity in values */
     uint8_t *raw;        /* [n_value], up to 8 bytes each: values as the file has them */
     uint8_t *spare;      /* the same size, to reorder rows; NULL: no tensor needs it */
     float *x;            /* [n_value] */
@@ -21,10 +21,18 @@ typedef struct row_scratch {
     uint64_t n_byte;     /* row_scratch_bytes */
 } row_scratch;
 
-/* Bytes of a scratch. turned: also for tensors that are transposed or whose rows change their order. */
-uint64_t row_scratch_bytes(int64_t longest, bool turned, int n_thread);
+/* What a scratch is made for. */
+typedef struct row_needs {
+    int64_t longest; /* values of the longest row */
+    int64_t
+        n_value; /* values that are converted together at least; else 2^18, or one row if that is longer */
+    bool turned; /* some tensors are transposed, or their rows change their order */
+    int n_thread;
+} row_needs;
+
+uint64_t row_scratch_bytes(const row_needs *n);
 /* NIB_E_NOMEM; nothing is to be closed then. */
-nib_status row_scratch_open(row_scratch *r, int64_t longest, bool turned, int n_thread, nib_error *err);
+nib_status row_scratch_open(row_scratch *r, const row_needs *n, nib_error *err);
 void row_scratch_close(row_scratch *r); /* zeroed is fine */
 
 /* The conversion of one tensor. Everything that it points to is borrowed. */
@@ -36,10 +44,12 @@ typedef struct row_task {
     const float *times;   /* [k]: columns are multiplied by it before rounding; NULL: not */
     const float
         *over; /* [rows]: rows are divided by it before rounding, where rows keep their order; NULL: not */
-    /* Rounds the row x [k] to `out`; x may be changed. NULL: encode_row. Threads call it at the same time,
+    /* Rounds rows x [n, k] to `out`, n <= n_together. NULL: encode_row. Threads call it at the same time,
      * each with its number; `by` is its context. */
-    void (*round)(const void *by, int thread, float *x, void *out);
+    void (*round)(const void *by, int thread, const float *x, int64_t n, void *out);
     const void *by;
+    int n_together; /* of `round`: the first rows of a call are multiples of it, and n is less at the end of
+                       the tensor alone. The scratch holds so many rows */
     pool *threads;
     const canceller *cancel;
     /* Receives the converted rows in order, on the caller's thread. An error ends the conversion. */
