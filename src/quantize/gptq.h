@@ -18,7 +18,7 @@
 #include "quant/encode.h"
 #include "quantize/gram.h"
 
-enum { GPTQ_ROWS = 32 /* that are rounded together: a product reads the factor once for all of them */ };
+enum { GPTQ_ROWS = 64 /* that are rounded together: a product reads the factor once for all of them */ };
 
 typedef struct gptq {
     const gram_site *inputs; /* borrowed; NULL: closed */

@@ -54,8 +54,34 @@ static nib_status measure(job *j, nib_error *err) {
     return status;
 }
 
+static bool shares_weights(const model *m) {
+    for (int b = 0; b < model_n_block(m); b++)
+        for (int w = 0; w < model_block(m, b)->n_weight; w++)
+            if (model_block(m, b)->weights[w].shared_block >= 0)
+                return true;
+    return false;
+}
+
+/* AWQ and GPTQ see the inputs of every block before they write it, so their pass alone is enough. Not so for
+ * a matrix that a later block reads too (tied embeddings), and for formats that GPTQ rounds plainly. */
+static bool sees_inputs(const job *j) {
+    const nib_quantize_options *q = j->q;
+    const type_id types[] = {j->mix.base, j->mix.other, j->mix.more, j->mix.head,
+                             q->head_type ? j->head_type : j->mix.head};
+    if (j->method == METHOD_RTN || q->imatrix || q->keep_imatrix || q->bits > 0 || shares_weights(j->m))
+        return false;
+    for (size_t i = 0; i < NUM_COUNT(types) && j->method == METHOD_GPTQ; i++)
+        if (!encode_shape_of(types[i]))
+            return false;
+    return true;
+}
+
 static nib_status get_importance(job *j, nib_error *err) {
     const nib_quantize_options *q = j->q;
+    if (sees_inputs(j)) {
+        snprintf(j->report->importance, sizeof j->report->importance, "%s", j->prompts.what);
+        return NIB_OK;
+    }
     if (!q->imatrix && container_packed_method(j->c)) {
         snprintf(j->report->importance, sizeof j->report->importance,
                  "none, a packed checkpoint is not measured");
@@ -248,11 +274,11 @@ static bool find_method(const char *name, method *out) {
 static nib_status make(job *j, nib_error *err) {
     NIB_TRY(open_model(j, err));
     NIB_TRY(check_average(j, err));
+    if (j->method != METHOD_RTN)
+        NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &j->prompts, err));
     NIB_TRY(get_importance(j, err));
     NIB_TRY(keep_importance(j, err));
     NIB_TRY(share(j, err));
-    if (j->method != METHOD_RTN)
-        NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &j->prompts, err));
     NIB_TRY(job_open(j, err));
     j->report->n_tensor = (int)j->n_tensor;
     warn(j);
