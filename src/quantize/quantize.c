@@ -250,7 +250,7 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
     if (j->method == METHOD_GPTQ)
         NIB_TRY(lapack_check(err));
     if (j->method == METHOD_GPTQ && lapack_is_slow())
-        log_line(&j->log, "OpenBLAS is not there, the reference LAPACK takes several times as long; "
+        log_line(&j->log, "OpenBLAS is not there, the reference LAPACK takes many times as long; "
                           "libopenblas0-pthread (Debian) has it");
     return measure_product_inputs(j->model, &j->options, &j->prompts, &how, err);
 }
