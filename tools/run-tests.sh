@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests of a build folder: BUILD/tests/test_*, the corpus replays BUILD/tests/fuzz_* and the scripts
-# tests/cli_*.sh. One line for each with its time, then the totals over all of them; exit 0 only when something
-# ran and nothing failed.
+# tests/cli_*.sh. One line for each with its time and its processor time, then the totals over all of them; exit 0 only
+# when something ran and nothing failed.
 #   run-tests.sh BUILD [PATTERN]     PATTERN: an extended regular expression for the names
 # A test gets its own empty TMPDIR and TEST_TIMEOUT seconds (120). JOBS tests run at a time (the CPUs).
 # CPUS: processors to act as, values of NIBBLE_CPU (src/base/cpu.h) with a space between; "native", the default,
@@ -58,6 +58,9 @@ one() {
     esac
     code=$?
     ms=$((($(date +%s%N) - start) / 1000000))
+    times >"$out/$name.times" # of what this shell waited for: not through a pipe, whose shell has waited for nothing
+    cpu_s=$(awk 'END { for (i = 1; i <= 2; i++) { split($i, t, "m"); s += t[1] * 60 + t[2] } printf "%.2f", s }' \
+        "$out/$name.times")
     rm -rf "$TMPDIR"
     case $name in
     test_*) counts=$(count_cmocka "$log") ;;
@@ -79,8 +82,8 @@ one() {
     [ "$passed" -eq 0 ] && [ "$skipped" -gt 0 ] && word=skipped
     [ "$failed" -gt 0 ] && word=FAILED
     [ "$code" -eq 124 ] && word="FAILED (over $TEST_TIMEOUT s)"
-    echo "$passed $failed $skipped" >"$out/$name.count"
-    text=$(printf '%-36s %3d.%03d s  %4d passed' "$name" $((ms / 1000)) $((ms % 1000)) "$passed")
+    echo "$passed $failed $skipped $cpu_s" >"$out/$name.count"
+    text=$(printf '%-36s %3d.%03d s %6s s cpu  %4d passed' "$name" $((ms / 1000)) $((ms % 1000)) "$cpu_s" "$passed")
     [ "$failed" -gt 0 ] && text="$text, $failed failed"
     [ "$skipped" -gt 0 ] && text="$text, $skipped skipped ($(reasons "$log"))"
     [ "$cpu" = native ] || text="$text  $cpu"
@@ -107,6 +110,10 @@ NIBBLE=$BUILD/nibble
 ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_stack_use_after_return=1}
 UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TEST_TIMEOUT BUILD NIBBLE ASAN_OPTIONS UBSAN_OPTIONS
+# Scripts start python3 some hundred times: the program itself, not a version manager's script, which takes three times
+# as long.
+python=$(python3 -c 'import sys; print(sys.executable)' 2>/dev/null) && [ -x "$python" ] &&
+    PATH=$(dirname "$python"):$PATH
 out=$BUILD/test-logs
 rm -rf "$out"
 mkdir -p "$out"
@@ -169,7 +176,8 @@ counts() {
 }
 missing=$(($(wc -l <"$list") - $(find "$out" -name '*.count' ! -name all.count | wc -l)))
 # shellcheck disable=SC2046
-set -- $(counts | awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
+set -- $(counts | awk '{ p += $1; f += $2; s += $3; c += $4 } END { print p + 0, f + 0, s + 0, int(c) }')
 failed=$(($2 + missing))
+echo "$4 s of processor time"
 echo "$1 passed, $failed failed, $3 skipped"
 [ "$failed" -eq 0 ] && [ "$1" -gt 0 ]
