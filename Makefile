@@ -58,20 +58,34 @@ CUDA_ARCH ?= 75 80 90
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 CUDA_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.cu)))
+# CUDA_FEW=1 instantiates the largest kernels for a few formats (kernels/cuda/few.cuh). Where no GPU runs them this shows
+# that they compile, and takes a quarter of the time.
+CUDA_FEW ?=
+ifneq ($(CUDA_FEW),)
+CUDA_OBJ := $(CUDA_OBJ:%/wide_mma.o=%/wide_mma.few.o)
+endif
 CUDA_LIB := $(if $(filter 1,$(CUDA)),$(BUILD)/libnibble-cuda.so)
 # What uses instructions that 9.0a alone has is compiled for it, and leaves them out elsewhere.
 comma := ,
-$(addprefix $(BUILD)/src/kernels/cuda/,wide_mma.o attend_wgmma.o linear_stream.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
+$(addprefix $(BUILD)/src/kernels/cuda/,wide_mma.o wide_mma.few.o attend_wgmma.o linear_stream.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
 	$(subst compute_90$(comma)code=sm_90,compute_90a$(comma)code=sm_90a,$(CUDA_CODE))
 
 all: $(BUILD)/nibble $(BUILD)/libnibble.a $(CUDA_LIB) ## the nibble command and the library (default)
 
-$(BUILD)/libnibble-cuda.so: $(CUDA_OBJ)
-	$(NVCC) -shared -cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --no-undefined -o $@ $^
+$(BUILD)/libnibble-cuda.so: $(CUDA_OBJ) $(BUILD)/gen/cuda-objects
+	$(NVCC) -shared -cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --no-undefined -o $@ $(CUDA_OBJ)
+# Which objects were linked: another list links again, also when its objects are older.
+$(BUILD)/gen/cuda-objects: FORCE
+	@mkdir -p $(@D)
+	@echo $(CUDA_OBJ) | cmp -s - $@ || echo $(CUDA_OBJ) > $@
+NVCC_COMPILE = $(NVCC) -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
+	-MMD -MP -MF $(@:.o=.d) -c -o $@
 $(BUILD)/%.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -fmad=false $(CUDA_CODE) -Iinclude -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
-		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(NVCC_COMPILE) $<
+$(BUILD)/%.few.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC_COMPILE) -DNIB_CUDA_FEW $<
 
 # Everything with all its symbols: for the command and for tests, which look inside.
 $(BUILD)/libinternal.a: $(LIB_OBJ)

@@ -12,6 +12,7 @@
 #include "kernels/cuda/wide.cuh"
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/few.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 enum { MMA_GROUPS = 2, MMA_WARPS = 4 * MMA_GROUPS, MMA_THREADS = 32 * MMA_WARPS + 128, MMA_STAGES = 8 };
@@ -555,24 +556,24 @@ template <int N> static wide_kernel kernel_of(const wide_job *j, const pack_form
     static const wide_kernel all[9] = {nullptr,
                                        nullptr,
                                        wide_mma<2, false, N, ANY_SCALE>,
-                                       wide_mma<3, false, N, ANY_SCALE>,
+                                       UNLESS_FEW(wide_mma<3, false, N, ANY_SCALE>),
                                        wide_mma<4, false, N, ANY_SCALE>,
-                                       wide_mma<5, false, N, ANY_SCALE>,
-                                       wide_mma<6, false, N, ANY_SCALE>,
-                                       wide_mma<7, false, N, ANY_SCALE>,
-                                       wide_mma<8, false, N, ANY_SCALE>};
+                                       UNLESS_FEW(wide_mma<5, false, N, ANY_SCALE>),
+                                       UNLESS_FEW(wide_mma<6, false, N, ANY_SCALE>),
+                                       UNLESS_FEW(wide_mma<7, false, N, ANY_SCALE>),
+                                       UNLESS_FEW(wide_mma<8, false, N, ANY_SCALE>)};
     if (table_kind_of(f) == TABLE_SHARED)
         return wide_mma<4, false, N, ANY_SCALE, TABLE_SHARED>;
     if (table_kind_of(f) == TABLE_BOOK)
-        return bits == 4 ? wide_mma<4, false, N, ANY_SCALE, TABLE_BOOK>
-                         : wide_mma<3, false, N, ANY_SCALE, TABLE_BOOK>;
+        return bits == 3 ? wide_mma<3, false, N, ANY_SCALE, TABLE_BOOK>
+                         : UNLESS_FEW(wide_mma<4, false, N, ANY_SCALE, TABLE_BOOK>);
     if (bits == 4 && j->scale_kind == SCALE_HALF)
         return wide_mma<4, false, N, SCALE_HALF>;
     if (!halves)
         return all[bits];
-    return bits == 2   ? wide_mma<2, true, N, ANY_SCALE>
-           : bits == 3 ? wide_mma<3, true, N, ANY_SCALE>
-           : bits == 6 ? wide_mma<6, true, N, ANY_SCALE>
+    return bits == 3   ? wide_mma<3, true, N, ANY_SCALE>
+           : bits == 2 ? UNLESS_FEW(wide_mma<2, true, N, ANY_SCALE>)
+           : bits == 6 ? UNLESS_FEW(wide_mma<6, true, N, ANY_SCALE>)
                        : nullptr;
 }
 
@@ -631,7 +632,7 @@ static int rows_of_block(wide_job *j, unsigned *blocks) {
 int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s) {
     unsigned blocks = 0;
     const int n = rows_of_block(j, &blocks);
-    const wide_kernel kernel = n == 128 ? kernel_of<128>(j, f) : kernel_of<256>(j, f);
+    const wide_kernel kernel = n == 128 ? kernel_of<128>(j, f) : UNLESS_FEW(kernel_of<256>(j, f));
     const size_t room = job_shared_bytes(j, n);
     if (!kernel || !room || (j->scale_kind == SCALE_BYTE && j->asym))
         return CUDA_UNSUPPORTED;
