@@ -126,7 +126,7 @@ static nib_status keep_first_slices(engine_core *e, const plan *p, nib_error *er
     int n_page;
     NIB_TRY(pager_pages(e->layout, &pages, &n_page, err));
     for (int b = 0; b < p->n_block; b++) {
-        residency_run *first = &e->set.kept[b].runs[0];
+        residency_run *first = &e->resolved.kept[b].runs[0];
         uint64_t first_on_disk, second;
         plan_block_bytes(&p->blocks[b], false, NIB_TIER_DISK, &first_on_disk);
         plan_block_bytes(&p->blocks[b], true, NIB_TIER_DISK, &second);
@@ -181,9 +181,9 @@ static void apply_parts(engine_core *e, const plan *p) {
         const plan_block *pb = &p->blocks[b];
         if (pb->left_out)
             continue;
-        if (e->set.activation == 0)
-            e->set.act_bits[b] = (uint8_t)pb->activation;
-        runs_of(pb, &e->set.kept[b]);
+        if (e->resolved.activation == 0)
+            e->resolved.act_bits[b] = (uint8_t)pb->activation;
+        runs_of(pb, &e->resolved.kept[b]);
     }
 }
 
@@ -195,14 +195,14 @@ static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE,
                         "the plan has layers on the GPU, but the back end is %s: use --backend cuda",
                         e->kind->name);
-    e->set.places = mem_calloc((size_t)p->n_block, sizeof *e->set.places);
-    if (!e->set.places)
-        return nib_fail_nomem(err, (size_t)p->n_block * sizeof *e->set.places, "the blocks' places");
+    e->resolved.places = mem_calloc((size_t)p->n_block, sizeof *e->resolved.places);
+    if (!e->resolved.places)
+        return nib_fail_nomem(err, (size_t)p->n_block * sizeof *e->resolved.places, "the blocks' places");
     for (int b = 1; b < p->n_block; b++) {
         const plan_block *pb = &p->blocks[b];
-        e->set.places[b] = pb->left_out || has_vram(pb) ? OFFLOAD_RESIDENT
-                           : pb->on_gpu                 ? OFFLOAD_STREAMED
-                                                        : OFFLOAD_IN_PLACE;
+        e->resolved.places[b] = pb->left_out || has_vram(pb) ? OFFLOAD_RESIDENT
+                                : pb->on_gpu                 ? OFFLOAD_STREAMED
+                                                             : OFFLOAD_IN_PLACE;
     }
     return NIB_OK;
 }
@@ -264,8 +264,8 @@ nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "plan: expected %d blocks (embed, %d layers, head), found %d", n,
                         n - 2, p->n_block);
     layout_part *parts = mem_calloc((size_t)n, sizeof *parts);
-    e->set.kept = mem_calloc((size_t)n, sizeof *e->set.kept);
-    nib_status status = parts && e->set.kept
+    e->resolved.kept = mem_calloc((size_t)n, sizeof *e->resolved.kept);
+    nib_status status = parts && e->resolved.kept
                             ? make_layout(e, p, parts, err)
                             : nib_fail_nomem(err, (size_t)n * sizeof *parts, "what the plan keeps");
     mem_free(parts);

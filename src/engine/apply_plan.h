@@ -6,8 +6,9 @@
 
 #include "engine/core.h"
 
-/* Applies formats, left-out layers, activations (set.act_bits) and resident pages (set.kept) to the layout,
- * before back end and pager are opened. Logs once that layers are missing and that weights are rounded.
+/* Applies formats, left-out layers, activations (resolved.act_bits) and resident pages (resolved.kept) to the
+ * layout, before back end and pager are opened. Logs once that layers are missing and that weights are
+ * rounded.
  */
 nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err);
 

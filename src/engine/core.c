@@ -11,15 +11,15 @@
 
 void core_init(engine_core *e, const nib_engine_options *options) {
     memset(e, 0, sizeof *e);
-    nib_engine_options_init(&e->asked);
+    nib_engine_options_init(&e->requested);
     if (options)
-        e->asked = *options;
-    e->log = (logger){e->asked.log, e->asked.user};
-    e->cancel = (canceller){e->asked.cancel, e->asked.user};
+        e->requested = *options;
+    e->log = (logger){e->requested.log, e->requested.user};
+    e->cancel = (canceller){e->requested.cancel, e->requested.user};
 }
 
 void core_close(engine_core *e) {
-    settings_clear(&e->set);
+    settings_clear(&e->resolved);
     pool_close(e->threads);
     tokenizer_close(e->text.tokenizer);
     layout_free(e->layout);
@@ -45,7 +45,7 @@ nib_status core_blame_plan(const nib_engine_options *o, nib_status status, nib_e
 static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     device *gpu = NULL;
     nib_error why;
-    const char *name = e->asked.backend;
+    const char *name = e->requested.backend;
     if (!name && p && plan_is_of_gpu(p))
         name = "cuda";
     if (!name || strcmp(name, "auto") != 0)
@@ -59,24 +59,24 @@ static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
 
 /* A cap on what nothing uses changes nothing. */
 static void look_at_vram(const engine_core *e) {
-    if (e->set.cap[NIB_TIER_VRAM] != NIB_AUTO && e->kind->tier != NIB_TIER_VRAM)
+    if (e->resolved.cap[NIB_TIER_VRAM] != NIB_AUTO && e->kind->tier != NIB_TIER_VRAM)
         log_line(&e->log, "--vram has no effect without --backend cuda");
 }
 
 nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err) {
-    NIB_TRY(settings_make(&e->set, &e->asked, err));
+    NIB_TRY(settings_make(&e->resolved, &e->requested, err));
     NIB_TRY(find_backend(e, p, err));
     if (p)
-        NIB_TRY(core_blame_plan(&e->asked, settings_take_plan(&e->set, p, &e->log, err), err));
-    if (e->set.n_thread == 0)
-        e->set.n_thread = thread_physical_cores();
+        NIB_TRY(core_blame_plan(&e->requested, settings_take_plan(&e->resolved, p, &e->log, err), err));
+    if (e->resolved.n_thread == 0)
+        e->resolved.n_thread = thread_physical_cores();
     return model_find(name, &e->path, err);
 }
 
 /* ---- files ---- */
 
 static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
-    if (e->asked.vocab_only)
+    if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
     const bool wide = e->kind->tier == NIB_TIER_VRAM; /* its kernels know no integer zeros */
     NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, wide, &e->m, err));
@@ -117,7 +117,7 @@ nib_status core_open_layout(engine_core *e, nib_error *err) {
     const nib_status status = layout_make(e->m, &(layout_choice){0}, &plain, err);
     NIB_TRY(engine_alloc_limit_end(e->ledger, &b, "the lists of weights and pages", status, err));
     NIB_TRY(core_set_layout(e, plain, err));
-    return pool_open(e->set.n_thread, &e->threads, err);
+    return pool_open(e->resolved.n_thread, &e->threads, err);
 }
 
 backend_setup core_backend_setup(const engine_core *e, int n_thread) {
@@ -126,18 +126,18 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .threads = e->threads && pool_size(e->threads) == n_thread ? e->threads : NULL,
                        .ledger = e->ledger,
                        .log = &e->log,
-                       .act_bits = e->set.act_bits,
-                       .a16 = e->set.activation == 16,
-                       .fuse = !e->asked.no_fuse,
-                       .max_layers = e->asked.gpu_layers,
-                       .places = e->set.places,
-                       .sliced = e->asked.bf16_tiles,
-                       .kv_type = e->set.kv_type,
-                       .k_chunk = e->set.k_chunk,
-                       .n_sequence = e->set.n_sequence,
+                       .act_bits = e->resolved.act_bits,
+                       .a16 = e->resolved.activation == 16,
+                       .fuse = !e->requested.no_fuse,
+                       .max_layers = e->requested.gpu_layers,
+                       .places = e->resolved.places,
+                       .sliced = e->requested.bf16_tiles,
+                       .kv_type = e->resolved.kv_type,
+                       .k_chunk = e->resolved.k_chunk,
+                       .n_sequence = e->resolved.n_sequence,
                        .residuals = e->residuals};
-    for (int b = 0; e->set.act_bits && b < model_n_block(e->m); b++)
-        s.a16 = s.a16 || e->set.act_bits[b] == 16;
+    for (int b = 0; e->resolved.act_bits && b < model_n_block(e->m); b++)
+        s.a16 = s.a16 || e->resolved.act_bits[b] == 16;
     return s;
 }
 
@@ -146,8 +146,8 @@ engine_parts core_parts(const engine_core *e) {
                           .layout = e->layout,
                           .ledger = e->ledger,
                           .threads = e->threads,
-                          .kv_type = e->set.kv_type,
-                          .n_ctx = e->set.n_ctx,
-                          .progress = e->asked.progress,
-                          .user = e->asked.user};
+                          .kv_type = e->resolved.kv_type,
+                          .n_ctx = e->resolved.n_ctx,
+                          .progress = e->requested.progress,
+                          .user = e->requested.user};
 }

@@ -22,8 +22,8 @@
 #include "profile/channel_stats.h"
 
 typedef struct engine_core {
-    nib_engine_options asked; /* by the user, or the defaults: never written to */
-    settings set;             /* what was decided */
+    nib_engine_options requested; /* by the caller, or the defaults: never written to */
+    settings resolved;            /* what is in force (settings.h) */
     logger log;
     canceller cancel;
     ledger *ledger;

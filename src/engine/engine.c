@@ -53,11 +53,11 @@ nib_status engine_check_positions(const nib_engine *e, type_id kv_type, int64_t 
 
 nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_error *err) {
     char prefix[128];
-    const int n = e->core.set.n_session;
-    if (status != NIB_E_NOFIT || e->core.set.cap[NIB_TIER_RAM] == NIB_AUTO)
+    const int n = e->core.resolved.n_session;
+    if (status != NIB_E_NOFIT || e->core.resolved.cap[NIB_TIER_RAM] == NIB_AUTO)
         return status;
     snprintf(prefix, sizeof prefix, "the engine was opened for %d session%s of %lld positions (n_session)", n,
-             n == 1 ? "" : "s", (long long)e->core.set.n_ctx);
+             n == 1 ? "" : "s", (long long)e->core.resolved.n_ctx);
     return nib_fail_prefix(err, status, prefix);
 }
 
@@ -124,7 +124,7 @@ generation_setup engine_generation_setup(const nib_engine *e) {
                               .tokenizer = e->core.text.tokenizer,
                               .grammars = e->grammars,
                               .n_vocab = model_hparams(e->core.m)->n_vocab,
-                              .n_best = e->core.set.n_best};
+                              .n_best = e->core.resolved.n_best};
 }
 
 void engine_generation_begin(nib_engine *e) {

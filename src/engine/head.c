@@ -11,39 +11,39 @@
 uint64_t head_bytes(const engine_core *e, uint64_t *staging) {
     uint64_t bytes = 0;
     *staging = 0;
-    if (e->set.n_best && !e->has_sketch)
-        e->kind->shortlist_bytes(e->layout, e->set.n_thread, e->set.n_best, &bytes, staging);
+    if (e->resolved.n_best && !e->has_sketch)
+        e->kind->shortlist_bytes(e->layout, e->resolved.n_thread, e->resolved.n_best, &bytes, staging);
     return bytes;
 }
 
 bool head_fits(const engine_core *e, uint64_t session) {
-    const int64_t n_pass = NUM_MIN(e->set.n_batch, e->set.n_ctx);
+    const int64_t n_pass = NUM_MIN(e->resolved.n_batch, e->resolved.n_ctx);
     const int64_t n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
-    if (e->set.cap[NIB_TIER_RAM] == NIB_AUTO)
+    if (e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO)
         return true;
-    const pager_need need = pager_needs(e->layout, e->set.n_thread);
+    const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
     return !sizes_will_stream(e, &need, rows, session) ||
-           (e->set.stream && sizes_min(e, &need, session, n_pass, n_cell) <= sizes_free_ram(e));
+           (e->resolved.stream && sizes_min(e, &need, session, n_pass, n_cell) <= sizes_free_ram(e));
 }
 
 /* Under a cap: where the model and the sketch fit it together, or where the model does not fit and the sketch
  * does, so that the head need not be streamed. */
 static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
-    const settings *o = &e->set;
+    const settings *o = &e->resolved;
     const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     uint64_t session;
     if (o->cap[NIB_TIER_RAM] == NIB_AUTO ||
-        sessions_bytes(e, e->set.kv_type, o->n_ctx, &session, NULL) != NIB_OK)
+        sessions_bytes(e, e->resolved.kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
-    const pager_need need = pager_needs(e->layout, e->set.n_thread);
+    const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
     if (!sizes_will_stream(e, &need, rows + sketch, session))
         return true;
     /* where more than a few are wanted, the rows on disk of a small head cost more than the head */
     const weight *head = NULL;
     layout_head(e->layout, &head);
-    if (e->set.n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
+    if (e->resolved.n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
         return false;
     const uint64_t running = sizes_min(e, &need, session, n_pass, n_cell), loading = staging + SIZES_SLACK;
     return sizes_will_stream(e, &need, rows, session) && o->stream && running < UINT64_MAX / 2 &&
@@ -52,8 +52,8 @@ static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
 
 /* What asks for no more than the file's own weights; a plan that rounds them decides for itself. */
 static bool is_plain(const engine_core *e) {
-    const nib_plan_options *how = e->asked.planning;
-    return e->set.activation != 4 &&
+    const nib_plan_options *how = e->requested.planning;
+    return e->resolved.activation != 4 &&
            (!how || ((!how->quality || !strcmp(how->quality, "lossless")) && how->speed <= 0 &&
                      (how->mode | 32) != 'b' && (how->mode | 32) != 'c'));
 }
@@ -61,37 +61,38 @@ static bool is_plain(const engine_core *e) {
 static nib_status resolve_by_plan(engine_core *e, const plan *p, nib_error *err) {
     if (p->n_best == 0)
         return NIB_OK;
-    if (e->asked.shortlist == NIB_SHORTLIST_OFF)
+    if (e->requested.shortlist == NIB_SHORTLIST_OFF)
         return nib_fail(err, NIB_E_USAGE,
                         "the plan uses a shortlist for the output head, but the shortlist is off: make a "
                         "plan without it");
-    if (e->asked.n_best == 0 || e->asked.n_best > p->n_best)
+    if (e->requested.n_best == 0 || e->requested.n_best > p->n_best)
         return nib_fail(err, NIB_E_USAGE,
                         "the plan's shortlist gives the best %d tokens (top-k), but %s requested: make a "
                         "plan for this sampling",
-                        p->n_best, e->asked.n_best ? "more were" : "all were");
-    e->set.n_best = p->n_best;
+                        p->n_best, e->requested.n_best ? "more were" : "all were");
+    e->resolved.n_best = p->n_best;
     return NIB_OK;
 }
 
 nib_status head_resolve(engine_core *e, const plan *p, nib_error *err) {
     uint64_t bytes, staging;
-    if (e->set.n_best)
+    if (e->resolved.n_best)
         return NIB_OK;
     if (p)
         NIB_TRY(resolve_by_plan(e, p, err));
-    else if (e->asked.shortlist != NIB_SHORTLIST_OFF && is_plain(e))
-        e->set.n_best = e->asked.n_best;
-    if (!e->set.n_best)
+    else if (e->requested.shortlist != NIB_SHORTLIST_OFF && is_plain(e))
+        e->resolved.n_best = e->requested.n_best;
+    if (!e->resolved.n_best)
         return NIB_OK;
-    const bool can = e->kind->shortlist_bytes &&
-                     e->kind->shortlist_bytes(e->layout, e->set.n_thread, e->set.n_best, &bytes, &staging);
+    const bool can =
+        e->kind->shortlist_bytes &&
+        e->kind->shortlist_bytes(e->layout, e->resolved.n_thread, e->resolved.n_best, &bytes, &staging);
     if (p && !can)
         return nib_fail(err, NIB_E_USAGE,
                         "the plan uses a shortlist, which this output head does not support");
-    if (!can || (!p && e->asked.shortlist == NIB_SHORTLIST_AUTO && !helps(e, bytes, staging)))
-        e->set.n_best = 0;
-    if (!e->set.n_best)
+    if (!can || (!p && e->requested.shortlist == NIB_SHORTLIST_AUTO && !helps(e, bytes, staging)))
+        e->resolved.n_best = 0;
+    if (!e->resolved.n_best)
         return NIB_OK;
     layout *with;
     NIB_TRY(layout_with_shortlist(e->layout, true, &with, err));

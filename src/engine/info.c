@@ -96,8 +96,8 @@ void engine_fill_info(const engine_core *e, nib_model_info *info) {
         info->d_ff = h->d_ff;
         info->n_vocab = h->n_vocab;
         info->n_ctx_train = h->n_ctx_train;
-        info->n_ctx = e->set.n_ctx;
-        info->n_session = e->set.n_session;
+        info->n_ctx = e->resolved.n_ctx;
+        info->n_session = e->resolved.n_session;
         info->params = model_n_param(e->m);
         const block *head = layout_block(e->layout, layout_n_block(e->layout) - 1);
         info->d_embed = probe_head_product(&head->program)->k;

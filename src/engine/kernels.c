@@ -13,7 +13,7 @@
 /* The map's file: the one that was named, else the key's own, which need not be there. */
 static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, policy *map, char **used,
                              nib_error *err) {
-    const char *named = e->asked.kernels;
+    const char *named = e->requested.kernels;
     char *path = named ? mem_strdup(named) : kernel_map_path(key);
     if (!path)
         return named ? nib_fail_nomem(err, strlen(named), "a path") : NIB_OK;
@@ -53,8 +53,8 @@ static nib_status load_gpu_map(const engine_core *e, policy *map, char **used, n
 
 static nib_status load_map(const engine_core *e, policy *map, char **used, nib_error *err) {
     machine here;
-    const kernel_map_key key = {&here, kernels_table(), e->set.n_thread};
-    const char *named = e->asked.kernels;
+    const kernel_map_key key = {&here, kernels_table(), e->resolved.n_thread};
+    const char *named = e->requested.kernels;
     if (named && !strcmp(named, "none"))
         return NIB_OK;
     if (e->kind == &backend_cuda)
@@ -77,7 +77,7 @@ static pack_kind packing_of(const void *user, int b, const weight *w) {
 
 /* Every matrix in the one packing that the map has for it. */
 static nib_status set_packings(engine_core *e, const policy *map, nib_error *err) {
-    const packing_from f = {map, e->set.act_bits};
+    const packing_from f = {map, e->resolved.act_bits};
     layout *with;
     NIB_TRY(layout_with_packings(e->layout, packing_of, &f, &with, err));
     return core_set_layout(e, with, err);
@@ -92,7 +92,7 @@ nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_e
     if (status == NIB_OK)
         status = set_packings(e, &map, err);
     if (status == NIB_OK) {
-        backend_setup setup = core_backend_setup(e, e->set.n_thread);
+        backend_setup setup = core_backend_setup(e, e->resolved.n_thread);
         setup.kernels = &map;
         setup.rates = &rates;
         status = e->kind->open(&setup, out, err);

@@ -15,7 +15,7 @@ enum { MIN_TOKENS = 8 };
 
 /* Rates and predictions are of the processor: what another back end took says nothing about it. */
 static bool learns(const engine_core *e) {
-    return e->asked.learn && e->kind == &backend_cpu;
+    return e->requested.learn && e->kind == &backend_cpu;
 }
 
 void learn_add(learning *l, const engine_core *e, int64_t n_position, const nib_result *r) {

@@ -25,28 +25,28 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
     char best[32] = "";
     uint64_t bytes;
     int bits;
-    if (!e->core.set.n_best)
+    if (!e->core.resolved.n_best)
         return NIB_OK;
-    shortlist_of(e->core.layout, e->core.set.n_best, &bytes, &bits);
-    NIB_TRY(
-        e->core.kind->shortlist_open(e->backend, e->core.set.n_best, &e->core.cancel, &e->sketch_read, err));
+    shortlist_of(e->core.layout, e->core.resolved.n_best, &bytes, &bits);
+    NIB_TRY(e->core.kind->shortlist_open(e->backend, e->core.resolved.n_best, &e->core.cancel,
+                                         &e->sketch_read, err));
     e->core.has_sketch = true;
     ledger_measure_runtime(e->core.ledger, true);
-    if (!want->plan && e->core.asked.shortlist == NIB_SHORTLIST_AUTO && !head_fits(&e->core, session)) {
+    if (!want->plan && e->core.requested.shortlist == NIB_SHORTLIST_AUTO && !head_fits(&e->core, session)) {
         layout *whole;
         NIB_TRY(layout_with_shortlist(e->core.layout, false, &whole, err));
         e->core.kind->shortlist_close(e->backend, whole);
         e->core.has_sketch = false;
-        e->core.set.n_best = 0;
+        e->core.resolved.n_best = 0;
         return core_set_layout(&e->core, whole, err);
     }
-    if (e->core.set.n_best > 1)
-        snprintf(best, sizeof best, "%ld ", (long)e->core.set.n_best);
+    if (e->core.resolved.n_best > 1)
+        snprintf(best, sizeof best, "%ld ", (long)e->core.resolved.n_best);
     log_line(
         &e->core.log,
         "the output head is computed only where the %slikeliest token%s can be, which a sketch in %d bits "
         "tells: the answers are the same",
-        best, e->core.set.n_best > 1 ? "s" : "", bits);
+        best, e->core.resolved.n_best > 1 ? "s" : "", bits);
     return NIB_OK;
 }
 
@@ -58,7 +58,7 @@ static nib_status reserve_rows(nib_engine *e, const engine_want *want, uint64_t 
     const bool apart = core->kind->tier != NIB_TIER_RAM && !want->keep_free;
     rows->n_kept = session;
     if (apart)
-        NIB_TRY(sessions_cache_bytes(core, core->set.kv_type, core->set.n_ctx, &rows->n_kept, err));
+        NIB_TRY(sessions_cache_bytes(core, core->resolved.kv_type, core->resolved.n_ctx, &rows->n_kept, err));
     NIB_TRY(core->kind->reserve(e->backend, rows, err));
     memset(later, 0, NIB_N_TIER * sizeof *later);
     later[NIB_TIER_RAM] = session - rows->n_kept;
@@ -74,7 +74,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         const engine_parts parts = core_parts(&e->core);
         NIB_TRY(want->keep_free(&parts, want->user, &session, err));
     } else
-        NIB_TRY(sessions_bytes(&e->core, e->core.set.kv_type, e->core.set.n_ctx, &session, err));
+        NIB_TRY(sessions_bytes(&e->core, e->core.resolved.kv_type, e->core.resolved.n_ctx, &session, err));
     ledger_measure_runtime(e->core.ledger, true);
     NIB_TRY(open_shortlist(e, want, session, err));
     sizes_rows(&e->core, session, &rows.n_pass, &rows.n_cell);
@@ -83,7 +83,8 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         rows.n_cell = NUM_MIN(want->n_row, (int64_t)ENGINE_CELL_ROWS);
     }
     rows.n_head = sizes_logits_rows(&e->core);
-    if (e->core.asked.shortlist == NIB_SHORTLIST_ON && e->core.asked.n_best && !e->core.set.n_best)
+    if (e->core.requested.shortlist == NIB_SHORTLIST_ON && e->core.requested.n_best &&
+        !e->core.resolved.n_best)
         log_line(&e->core.log,
                  "the output head is computed as a whole: --shortlist was requested, but does not help with "
                  "this head, these activations or this sampling");
@@ -91,7 +92,7 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
     NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], e->backend->has_copies, &e->pager, err));
     placement_fill(&e->placement, e->core.layout, e->pager, e->backend->has_copies,
-                   e->core.has_sketch ? e->core.set.n_best : 0);
+                   e->core.has_sketch ? e->core.resolved.n_best : 0);
     ledger_measure_runtime(e->core.ledger, false);
     for (int t = 0; t < NIB_N_TIER; t++)
         ledger_plan(e->core.ledger, t, ledger_promised(e->core.ledger, t) + later[t]);
@@ -125,14 +126,14 @@ static nib_status open_files(engine_core *e, nib_error *err) {
 /* The tokenizer can be made while the weights are read: nothing asks for it before, and no cap says what may
  * be in memory at the same time. */
 static bool may_wait(const engine_core *e, const engine_want *want) {
-    return e->m && e->set.cap[NIB_TIER_RAM] == NIB_AUTO && !e->asked.planning && !want->plan &&
+    return e->m && e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO && !e->requested.planning && !want->plan &&
            !want->keep_free;
 }
 
 static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
     engine_core *core = &e->core;
     NIB_TRY(core_begin(core, name, want->plan, err));
-    NIB_TRY(ledger_open(core->set.cap, &core->ledger, err));
+    NIB_TRY(ledger_open(core->resolved.cap, &core->ledger, err));
     NIB_TRY(open_files(core, err));
     if (!may_wait(core, want))
         NIB_TRY(text_open(&core->text, core->ledger, &core->log, err));

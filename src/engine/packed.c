@@ -5,8 +5,8 @@
 #include "base/mem.h"
 
 char *engine_packed_folder(const engine_core *e) {
-    const char *scratch = e->asked.scratch;
-    if (e->set.packed == NIB_PACKED_OFF)
+    const char *scratch = e->requested.scratch;
+    if (e->resolved.packed == NIB_PACKED_OFF)
         return NULL;
     char *cache = scratch ? NULL : path_cache_dir();
     const char *base = scratch ? scratch : cache;
@@ -16,8 +16,9 @@ char *engine_packed_folder(const engine_core *e) {
 }
 
 bool engine_packed_may_write(const engine_core *e) {
-    return e->set.packed == NIB_PACKED_ON ||
-           (e->set.packed == NIB_PACKED_AUTO && (e->asked.scratch || e->set.cap[NIB_TIER_DISK] != NIB_AUTO));
+    return e->resolved.packed == NIB_PACKED_ON ||
+           (e->resolved.packed == NIB_PACKED_AUTO &&
+            (e->requested.scratch || e->resolved.cap[NIB_TIER_DISK] != NIB_AUTO));
 }
 
 bool engine_packed_expected(const engine_core *e) {

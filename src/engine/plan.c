@@ -20,7 +20,7 @@ static nib_status look_for_device(const engine_core *e, nib_error *err) {
         return NIB_OK;
     const nib_status status = device_open(NIB_TIER_VRAM, 0, &gpu, &why);
     device_close(gpu);
-    if (status == NIB_OK || (status != NIB_E_NOMEM && e->set.cap[NIB_TIER_VRAM] != NIB_AUTO))
+    if (status == NIB_OK || (status != NIB_E_NOMEM && e->resolved.cap[NIB_TIER_VRAM] != NIB_AUTO))
         return NIB_OK;
     return nib_fail(err, status == NIB_E_NOMEM ? status : NIB_E_DEVICE,
                     "backend '%s': %s; --vram SIZE plans for one of that size", e->kind->name, why.message);

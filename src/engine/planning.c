@@ -236,12 +236,12 @@ static nib_status add_profiles(planning *f, const engine_core *e, nib_error *err
 
 static void resolve_workload(planning *f, const engine_core *e) {
     const int64_t n_prompt = f->of.n_prompt, n_gen = f->of.n_gen;
-    f->q.n_ctx = e->set.n_ctx;
-    f->q.n_batch = e->set.n_batch;
-    f->q.n_best = e->set.n_best;
-    f->q.best_waits = shortlist_of(e->layout, e->set.n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
+    f->q.n_ctx = e->resolved.n_ctx;
+    f->q.n_batch = e->resolved.n_batch;
+    f->q.n_best = e->resolved.n_best;
+    f->q.best_waits = shortlist_of(e->layout, e->resolved.n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
     /* of a tied head a token's own row came when its logit was computed */
-    f->q.row_waits = e->set.n_best && model_hparams(e->m)->tied_head ? 0 : 1;
+    f->q.row_waits = e->resolved.n_best && model_hparams(e->m)->tied_head ? 0 : 1;
     f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
     /* the last token is not computed with */
     f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen + 1);
@@ -249,14 +249,14 @@ static void resolve_workload(planning *f, const engine_core *e) {
 }
 
 nib_status planning_gather(planning *f, const engine_core *e, const planning_of *of, nib_error *err) {
-    const settings *o = &e->set;
+    const settings *o = &e->resolved;
     memset(f, 0, sizeof *f);
     f->of = *of;
     resolve_workload(f, e);
     snprintf(f->model, sizeof f->model, "%s", model_name(e->m) ? model_name(e->m) : "");
     NIB_TRY(container_content_key(e->container, f->content, err));
     NIB_TRY(list_blocks(f, e->layout, err));
-    f->q.need = pager_needs(e->layout, e->set.n_thread);
+    f->q.need = pager_needs(e->layout, e->resolved.n_thread);
     NIB_TRY(planning_caches(f, e, err));
     engine_rates(e, f->q.need.max_page, f->q.need.part, &f->q.rates);
     NIB_TRY(planning_held(f, e, err));

@@ -32,11 +32,11 @@ static nib_status copy_open(planning *f, nib_error *err) {
 /* The rows that the engine will reserve, as sizes_rows has them. */
 static nib_status rows_of(const planning *f, const engine_core *e, backend_rows *out, nib_error *err) {
     uint64_t session;
-    NIB_TRY(sessions_bytes(e, e->set.kv_type, e->set.n_ctx, &session, err));
-    const bool streams = e->set.stream && sizes_will_stream(e, &f->q.need, f->workspace, session);
+    NIB_TRY(sessions_bytes(e, e->resolved.kv_type, e->resolved.n_ctx, &session, err));
+    const bool streams = e->resolved.stream && sizes_will_stream(e, &f->q.need, f->workspace, session);
     const planning_rows *rows = streams ? &f->streamed : &f->base;
     *out = (backend_rows){.n_pass = rows->n_pass, .n_cell = rows->n_cell, .n_head = sizes_logits_rows(e)};
-    return sessions_cache_bytes(e, e->set.kv_type, e->set.n_ctx, &out->n_kept, err);
+    return sessions_cache_bytes(e, e->resolved.kv_type, e->resolved.n_ctx, &out->n_kept, err);
 }
 
 static nib_status ask(planning *f, const engine_core *e, const layout *lay, nib_error *err) {
@@ -46,12 +46,12 @@ static nib_status ask(planning *f, const engine_core *e, const layout *lay, nib_
     uint8_t *bits = mem_alloc(n);
     if (!bits)
         return nib_fail_nomem(err, n, "planning");
-    memset(bits, e->set.activation ? e->set.activation : 8, n);
+    memset(bits, e->resolved.activation ? e->resolved.activation : 8, n);
     setup.layout = lay;
-    setup.act_bits = e->set.act_bits ? e->set.act_bits : bits;
+    setup.act_bits = e->resolved.act_bits ? e->resolved.act_bits : bits;
     nib_status status = rows_of(f, e, &rows, err);
     if (status == NIB_OK)
-        status = e->kind->share(&setup, &rows, e->set.cap[NIB_TIER_VRAM], &f->device, err);
+        status = e->kind->share(&setup, &rows, e->resolved.cap[NIB_TIER_VRAM], &f->device, err);
     if (status == NIB_OK)
         status = offload_split_make(&f->device, &f->q.rates, &f->split, err);
     mem_free(bits);

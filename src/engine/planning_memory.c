@@ -45,7 +45,7 @@ nib_status planning_caches(planning *f, const engine_core *e, nib_error *err) {
     for (int own = 1; own >= 0; own--)
         for (size_t i = 0; i < NUM_COUNT(all); i++) {
             type_id type;
-            if (settings_kv_type(all[i].type, &type) && (type == e->set.kv_type) == own)
+            if (settings_kv_type(all[i].type, &type) && (type == e->resolved.kv_type) == own)
                 NIB_TRY(add_cache(f, e, all[i].kv, type, err));
         }
     return NIB_OK;
@@ -76,9 +76,10 @@ static bool has_rows(const planning *f) {
 }
 
 void planning_fewer_rows(planning *f, const engine_core *e) {
-    const settings *o = &e->set;
+    const settings *o = &e->resolved;
     planning_rows *few = &f->base, *many = &f->streamed;
-    if (f->of.open || !e->set.free_batch || has_rows(f) || !o->stream || o->cap[NIB_TIER_RAM] == NIB_AUTO)
+    if (f->of.open || !e->resolved.free_batch || has_rows(f) || !o->stream ||
+        o->cap[NIB_TIER_RAM] == NIB_AUTO)
         return;
     bool all;
     const uint64_t kept = plan_kept_bytes(&f->q, &all);
@@ -91,9 +92,9 @@ void planning_fewer_rows(planning *f, const engine_core *e) {
 
 /* What an open engine has; else what one will have. */
 static void add_rows(planning *f, const engine_core *e) {
-    const settings *o = &e->set;
+    const settings *o = &e->resolved;
     f->base = f->streamed = (planning_rows){o->n_batch, sizes_cell_rows(o)};
-    f->q.free_batch = e->set.free_batch;
+    f->q.free_batch = e->resolved.free_batch;
     if (f->of.open)
         f->base = f->streamed = (planning_rows){f->of.open->rows.n_pass, f->of.open->rows.n_cell};
     else if (has_rows(f))
@@ -107,7 +108,7 @@ static void add_rows(planning *f, const engine_core *e) {
 
 /* What the ledger has now, and what the engine will promise before it opens the pager. */
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
-    const settings *o = &e->set;
+    const settings *o = &e->resolved;
     nib_memory now;
     if (!f->of.open)
         ledger_measure_runtime(e->ledger, true);
@@ -122,7 +123,7 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += f->of.open ? RUNTIME_REST : RUNTIME_GROWTH;
-    f->q.kept = f->of.want ? e->set.kept : NULL;
+    f->q.kept = f->of.want ? e->resolved.kept : NULL;
     uint64_t held = 0, staging;
     const uint64_t sketch = head_bytes(e, &staging);
     for (int i = 0; i < NIB_N_OWNER; i++)

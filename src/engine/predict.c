@@ -24,7 +24,7 @@ static void decide(const engine_core *e, const pager *weights, planning *f, plan
     uint64_t looked_up = 0; /* on disk, and in no pass */
     pager_get_stats(weights, &stats);
     const weight *head = NULL;
-    if (e->set.n_best)
+    if (e->resolved.n_best)
         layout_head(e->layout, &head);
     d->packed = stats.packed;
     d->cache = &f->q.caches[0];
@@ -45,7 +45,7 @@ static void decide(const engine_core *e, const pager *weights, planning *f, plan
         const plan_choice *c = &f->blocks[b].choices[0];
         const double share = all ? (double)kept / (double)all : 1;
         d->choice[b] = 0;
-        d->activation[b] = e->set.act_bits[b];
+        d->activation[b] = e->resolved.act_bits[b];
         d->kept[b] = plan_is_resident_on_gpu(&f->q, b) ? c->bytes : (uint64_t)(share * (double)c->bytes);
     }
     d->streamed = stats.pass_bytes > 0 || looked_up > 0;

@@ -34,7 +34,7 @@ static nib_status add_files(XXH3_state_t *h, const engine_core *e, nib_error *er
 static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
     const block *blk = layout_block(e->layout, b);
     const int64_t numbers[] = {b, layout_is_left_out(e->layout, b), blk->n_weight,
-                               e->set.act_bits ? e->set.act_bits[b] : e->set.activation};
+                               e->resolved.act_bits ? e->resolved.act_bits[b] : e->resolved.activation};
     add(h, numbers, sizeof numbers);
     for (int i = 0; i < blk->n_weight; i++) {
         const weight *w = &blk->weights[i];
@@ -48,8 +48,8 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
 
 nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type, uint64_t out[2],
                       nib_error *err) {
-    const nib_engine_options *asked = &e->asked;
-    const int64_t numbers[] = {kv_type, asked->bf16_tiles, asked->residual_bits, e->set.k_chunk};
+    const nib_engine_options *asked = &e->requested;
+    const int64_t numbers[] = {kv_type, asked->bf16_tiles, asked->residual_bits, e->resolved.k_chunk};
     const residual_use *given = e->residuals;
     XXH3_state_t h;
     XXH3_128bits_reset(&h);

@@ -13,6 +13,6 @@ void engine_rates(const engine_core *e, uint64_t page, uint64_t part, plan_rates
     const nib_status status = path ? hardware_load(path, &here, &measured, &why) : NIB_E_NOTFOUND;
     if (status != NIB_OK && status != NIB_E_NOTFOUND)
         log_line(&e->log, "hardware profile: %s", why.message);
-    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, e->set.n_thread, page, part, out);
+    plan_rates_of(status == NIB_OK ? &measured : NULL, &here, e->resolved.n_thread, page, part, out);
     mem_free(path);
 }

@@ -55,7 +55,7 @@ static bool count_bytes(const engine_core *e, uint64_t *all, uint64_t *scales, u
         for (int w = 0; w < of->n_weight; w++) {
             if (!has_one(of, &of->weights[w]))
                 continue;
-            if (!residual_bytes(e->asked.residual_bits, of->weights[w].n, of->weights[w].k, &bytes) ||
+            if (!residual_bytes(e->requested.residual_bits, of->weights[w].n, of->weights[w].k, &bytes) ||
                 !num_add_u64(*all, bytes, all))
                 return false;
             *scales += (uint64_t)of->weights[w].n * sizeof(float); /* a part of `bytes` */
@@ -72,7 +72,8 @@ uint64_t residuals_bytes(const engine_core *e) {
     if (!residual_disk_wanted(e, all))
         return all;
     const int64_t k = longest_row(e->layout);
-    return scales + (uint64_t)e->set.n_thread * residual_reader_bytes(salient_count(k, e->set.k_chunk), k);
+    return scales +
+           (uint64_t)e->resolved.n_thread * residual_reader_bytes(salient_count(k, e->resolved.k_chunk), k);
 }
 
 nib_status residuals_check(const engine_core *e, nib_error *err) {
@@ -243,8 +244,9 @@ static nib_status make_block(engine_residuals *r, const model *original, int b, 
         uint8_t *codes = r->is_on_disk ? r->disk.staging.at : *at;
         f->pair.fine = &fine->weights[w];
         f->pair.coarse = of;
-        *f->r = residual_in(codes, r->e->asked.residual_bits, of->n, of->k);
-        residual_bytes(r->e->asked.residual_bits, of->n, of->k, &bytes); /* all together were not too many */
+        *f->r = residual_in(codes, r->e->requested.residual_bits, of->n, of->k);
+        residual_bytes(r->e->requested.residual_bits, of->n, of->k,
+                       &bytes); /* all together were not too many */
         NIB_TRY(find_factors(f, original, b, w, err));
         NIB_TRY(fill(f, b, err));
         if (r->is_on_disk) {
@@ -311,7 +313,7 @@ static nib_status make(engine_residuals *r, const model *original, nib_error *er
 static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     char *path;
     model *original;
-    NIB_TRY(model_find(r->e->asked.residual, &path, err));
+    NIB_TRY(model_find(r->e->requested.residual, &path, err));
     nib_status status = model_open_headers(path, &r->e->log, NULL, false, &original, err);
     if (status != NIB_OK) {
         mem_free(path);
@@ -337,7 +339,7 @@ static nib_status make_from_original(engine_residuals *r, nib_error *err) {
 /* ---- opening ---- */
 
 static nib_status check_options(const engine_core *e, salient_rule *rule, nib_error *err) {
-    const nib_engine_options *o = &e->asked;
+    const nib_engine_options *o = &e->requested;
     if (!salient_rule_from_name(o->residual_rule ? o->residual_rule : "approx", rule))
         return nib_fail(err, NIB_E_USAGE,
                         "expected approx, exact, random, static or weighted channels, found '%s'",
@@ -377,7 +379,7 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
     r->use.k_chunk = r->k_chunk;
     r->use.n_tb = r->n_tb;
     r->use.at = r->at;
-    r->use.max_k_chunk = r->e->set.k_chunk;
+    r->use.max_k_chunk = r->e->resolved.k_chunk;
     if (bytes == 0)
         return nib_fail(err, NIB_E_MODEL,
                         "residuals need rounded matrices, and no layer of this model has one");
@@ -387,18 +389,18 @@ static nib_status open_memory(engine_residuals *r, nib_error *err) {
     r->use.n_byte = bytes;
     num_format_size(bytes, size);
     if (!r->is_on_disk) {
-        log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->asked.residual_bits, size);
+        log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->requested.residual_bits, size);
         return NIB_OK;
     }
     log_line(&r->e->log,
              "residuals in %d bits need %s of disk and %s of RAM, which does not fit beside the weights",
-             (int)r->e->asked.residual_bits, num_format_size(all - scales, on_disk), size);
+             (int)r->e->requested.residual_bits, num_format_size(all - scales, on_disk), size);
     return residual_disk_open(&r->disk, r->e, all - scales, largest, err);
 }
 
 /* All kinds alike, or as a plan says. */
 static nib_status choose_first(engine_residuals *r, nib_error *err) {
-    const settings *set = &r->e->set;
+    const settings *set = &r->e->resolved;
     tune_choice c = {{0}, {0}};
     for (int i = 0; i < r->kinds.n; i++)
         c.k_chunk[i] = r->use.max_k_chunk;

@@ -10,19 +10,19 @@ typedef struct engine_residuals engine_residuals;
 
 /* Whether residuals are asked for. */
 static inline bool residuals_asked(const engine_core *e) {
-    return e->set.k_chunk > 0;
+    return e->resolved.k_chunk > 0;
 }
 /* Bytes of the layout's residuals: of layers only, since an output head is large and an embedding is not
  * multiplied, and only of matrices in a lossy format. UINT64_MAX: too many. */
 uint64_t residuals_bytes(const engine_core *e);
-/* Reads the original that asked.residual names, which must be the same model in finer formats. One piece of
- * memory, charged as weights before it is allocated. The layout must have the file's formats. NIB_E_MODEL:
+/* Reads the original that requested.residual names, which must be the same model in finer formats. One piece
+ * of memory, charged as weights before it is allocated. The layout must have the file's formats. NIB_E_MODEL:
  * another model; NIB_E_USAGE: an invalid option. */
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err);
 void residuals_close(engine_residuals *r); /* NULL is fine */
 /* NULL: r is NULL. */
 const residual_kinds *residuals_kinds(const engine_residuals *r);
-/* Sets the number of channels of each kind from the next pass on, at most set.k_chunk. No pass may run
+/* Sets the number of channels of each kind from the next pass on, at most resolved.k_chunk. No pass may run
  * meanwhile. */
 void residuals_choose(engine_residuals *r, const tune_choice *c);
 /* Bytes of residuals that a token reads with the current choice. */

@@ -11,10 +11,10 @@
 enum { OTHERS = 8 /* of the cap so much is for keys, values and rows, which are not known yet: an eighth */ };
 
 bool residual_disk_wanted(const engine_core *e, uint64_t all) {
-    const uint64_t cap = e->set.cap[NIB_TIER_RAM];
-    const char *rule = e->asked.residual_rule;
+    const uint64_t cap = e->resolved.cap[NIB_TIER_RAM];
+    const char *rule = e->requested.residual_rule;
     uint64_t sum = all;
-    if (!e->asked.scratch || cap == NIB_AUTO || e->kind->tier != NIB_TIER_RAM ||
+    if (!e->requested.scratch || cap == NIB_AUTO || e->kind->tier != NIB_TIER_RAM ||
         (rule && !strcmp(rule, "weighted")))
         return false;
     for (int b = 0; b < layout_n_block(e->layout); b++)
@@ -36,7 +36,7 @@ nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, n_byte, err));
     d->ledger = e->ledger;
     d->charged = n_byte;
-    d->path = own_path(e->asked.scratch);
+    d->path = own_path(e->requested.scratch);
     if (!d->path)
         return nib_fail_nomem(err, 64, "a file of residuals");
     NIB_TRY(tier_region_open(&d->staging, device_host(), e->ledger, NIB_OWNER_STAGING, largest, false,

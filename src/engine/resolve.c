@@ -13,16 +13,16 @@
 nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *err) {
     const plan *p = want->plan;
     const size_t n = (size_t)model_n_block(e->m);
-    e->set.act_bits = mem_alloc(n);
-    if (!e->set.act_bits)
+    e->resolved.act_bits = mem_alloc(n);
+    if (!e->resolved.act_bits)
         return nib_fail_nomem(err, n, "the blocks' activations");
-    memset(e->set.act_bits, e->set.activation ? e->set.activation : 8, n);
+    memset(e->resolved.act_bits, e->resolved.activation ? e->resolved.activation : 8, n);
     if (p)
-        return core_blame_plan(&e->asked, apply_blocks(e, p, err), err);
+        return core_blame_plan(&e->requested, apply_blocks(e, p, err), err);
     if (!want->keep_nothing)
         return NIB_OK;
-    e->set.kept = mem_calloc(n, sizeof *e->set.kept);
-    return e->set.kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->set.kept, "what stays");
+    e->resolved.kept = mem_calloc(n, sizeof *e->resolved.kept);
+    return e->resolved.kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->resolved.kept, "what stays");
 }
 
 /* By the plan that is given, or by one that is made now when that is asked for. */
@@ -30,25 +30,25 @@ nib_status resolve(engine_core *e, const engine_want *want, nib_error *err) {
     plan own = {0};
     engine_want with = *want;
     nib_status status = NIB_OK;
-    if (!want->plan && e->asked.planning) {
+    if (!want->plan && e->requested.planning) {
         NIB_TRY(sizes_resolve(e, err));
         NIB_TRY(head_resolve(e, NULL, err));
-        status = planning_make(e, e->asked.planning, &own, err);
+        status = planning_make(e, e->requested.planning, &own, err);
         e->cap_is_named = status == NIB_E_NOFIT;
         with.plan = &own;
     }
     if (status == NIB_OK)
         status = resolve_blocks(e, &with, err);
     if (with.plan == &own) { /* the pager knows best what fits by then, and keeps it by the same rule */
-        mem_free(e->set.kept);
-        mem_free(e->set.places);
-        e->set.kept = NULL;
-        e->set.places = NULL;
+        mem_free(e->resolved.kept);
+        mem_free(e->resolved.places);
+        e->resolved.kept = NULL;
+        e->resolved.places = NULL;
     }
     plan_clear(&own);
     if (status != NIB_OK)
         return status;
     NIB_TRY(sizes_resolve(e, err));
     status = head_resolve(e, want->plan, err);
-    return want->plan ? core_blame_plan(&e->asked, status, err) : status;
+    return want->plan ? core_blame_plan(&e->requested, status, err) : status;
 }

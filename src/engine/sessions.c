@@ -13,25 +13,26 @@ uint64_t sessions_tables(const engine_core *e, int64_t n_ctx) {
 
 nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err) {
-    const uint64_t more = (uint64_t)(e->set.n_sequence - e->set.n_session);
+    const uint64_t more = (uint64_t)(e->resolved.n_sequence - e->resolved.n_session);
     uint64_t window; /* without a position */
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n_ctx, bytes, err));
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, 0, &window, err));
-    if (!num_mul_u64(*bytes, (uint64_t)e->set.n_session, bytes) || !num_add_u64(*bytes, more * window, bytes))
+    if (!num_mul_u64(*bytes, (uint64_t)e->resolved.n_session, bytes) ||
+        !num_add_u64(*bytes, more * window, bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %d times %lld positions overflow 64 bits",
-                        (int)e->set.n_session, (long long)n_ctx);
+                        (int)e->resolved.n_session, (long long)n_ctx);
     return NIB_OK;
 }
 
 nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
-    const uint64_t n = (uint64_t)e->set.n_sequence, n_vocab = (uint64_t)model_hparams(e->m)->n_vocab;
+    const uint64_t n = (uint64_t)e->resolved.n_sequence, n_vocab = (uint64_t)model_hparams(e->m)->n_vocab;
     NIB_TRY(sessions_cache_bytes(e, kv_type, n_ctx, bytes, err));
     if (!num_add_u64(*bytes, n * sessions_tables(e, n_ctx), bytes))
         return nib_fail(err, NIB_E_NOFIT, "%d sequences of %lld positions overflow 64 bits", (int)n,
                         (long long)n_ctx);
-    if (e->asked.grammar) /* the answers' one grammar, and the logits that it leaves */
-        *bytes += grammar_bytes(e->set.cap[NIB_TIER_RAM], model_hparams(e->m)->n_vocab) +
+    if (e->requested.grammar) /* the answers' one grammar, and the logits that it leaves */
+        *bytes += grammar_bytes(e->resolved.cap[NIB_TIER_RAM], model_hparams(e->m)->n_vocab) +
                   n * n_vocab * sizeof(float);
     return NIB_OK;
 }

@@ -38,10 +38,12 @@ enum {
 /* Generation computes one row of logits at a time, in the session's own memory. Where memory is scarce
  * nothing is set aside for evaluation unless it was asked for. */
 int64_t sizes_logits_rows(const engine_core *e) {
-    const settings *o = &e->set;
-    if (e->set.n_best) /* a shortlist is made row by row */
+    const settings *o = &e->resolved;
+    if (e->resolved.n_best) /* a shortlist is made row by row */
         return 1;
-    int64_t n = e->asked.n_logits > 0 ? e->asked.n_logits : o->cap[NIB_TIER_RAM] == NIB_AUTO ? HEAD_ROWS : 1;
+    int64_t n = e->requested.n_logits > 0          ? e->requested.n_logits
+                : o->cap[NIB_TIER_RAM] == NIB_AUTO ? HEAD_ROWS
+                                                   : 1;
     return NUM_MIN(n, o->n_batch);
 }
 
@@ -52,7 +54,7 @@ int64_t sizes_cell_rows(const settings *s) {
 
 /* What is left under the cap, also where the ledger has none because only a plan is made. */
 uint64_t sizes_free_ram(const engine_core *e) {
-    const uint64_t cap = e->set.cap[NIB_TIER_RAM], held = ledger_promised(e->ledger, NIB_TIER_RAM);
+    const uint64_t cap = e->resolved.cap[NIB_TIER_RAM], held = ledger_promised(e->ledger, NIB_TIER_RAM);
     if (cap == NIB_AUTO || ledger_cap(e->ledger, NIB_TIER_RAM) != NIB_AUTO)
         return ledger_free(e->ledger, NIB_TIER_RAM);
     return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
@@ -60,14 +62,14 @@ uint64_t sizes_free_ram(const engine_core *e) {
 
 /* What the activations of such passes are promised. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) {
-    const backend_setup setup = core_backend_setup(e, e->set.n_thread);
+    const backend_setup setup = core_backend_setup(e, e->resolved.n_thread);
     return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, sizes_logits_rows(e), 0}, 0, NULL);
 }
 
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after) {
     const uint64_t left = sizes_free_ram(e);
     uint64_t whole;
-    if (e->set.kept)
+    if (e->resolved.kept)
         return true;
     return left != NIB_AUTO &&
            (!num_add_u64(residency_whole(need, after), need->tables + SIZES_SLACK, &whole) ||
@@ -76,10 +78,10 @@ bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t be
 
 void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *need, int64_t *n_pass,
                          int64_t *n_cell) {
-    const int64_t n_batch = e->set.n_batch, n_ctx = e->set.n_ctx;
+    const int64_t n_batch = e->resolved.n_batch, n_ctx = e->resolved.n_ctx;
     *n_pass = n_batch;
-    *n_cell = sizes_cell_rows(&e->set);
-    if (!e->set.free_batch || cap == NIB_AUTO)
+    *n_cell = sizes_cell_rows(&e->resolved);
+    if (!e->resolved.free_batch || cap == NIB_AUTO)
         return;
     const uint64_t base = sizes_pass_bytes(e, *n_pass, *n_cell);
     if (need->block_in_ring) {
@@ -94,8 +96,9 @@ void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *n
 /* What a plan keeps, of all blocks. */
 static uint64_t kept_bytes(const engine_core *e) {
     uint64_t sum = 0;
-    for (int b = 0; e->set.kept && b < model_n_block(e->m); b++)
-        sum += NUM_MIN(residency_run_bytes(&e->set.kept[b], NIB_TIER_RAM), layout_block(e->layout, b)->bytes);
+    for (int b = 0; e->resolved.kept && b < model_n_block(e->m); b++)
+        sum += NUM_MIN(residency_run_bytes(&e->resolved.kept[b], NIB_TIER_RAM),
+                       layout_block(e->layout, b)->bytes);
     return sum;
 }
 
@@ -126,16 +129,16 @@ bool sizes_rows_halve(int64_t *n_pass, int64_t *n_cell) {
 
 void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t *n_cell) {
     const uint64_t cap = ledger_cap(e->ledger, NIB_TIER_RAM);
-    *n_pass = e->set.n_batch;
-    *n_cell = sizes_cell_rows(&e->set);
-    if (cap == NIB_AUTO || !e->set.stream)
+    *n_pass = e->resolved.n_batch;
+    *n_cell = sizes_cell_rows(&e->resolved);
+    if (cap == NIB_AUTO || !e->resolved.stream)
         return;
     const uint64_t base = sizes_pass_bytes(e, *n_pass, *n_cell);
-    const pager_need need = pager_needs(e->layout, e->set.n_thread);
+    const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
     if (!sizes_will_stream(e, &need, base, session))
         return;
     sizes_rows_streamed(e, cap, &need, n_pass, n_cell);
-    while (e->set.free_batch && sizes_min(e, &need, session, *n_pass, *n_cell) > sizes_free_ram(e) &&
+    while (e->resolved.free_batch && sizes_min(e, &need, session, *n_pass, *n_cell) > sizes_free_ram(e) &&
            sizes_rows_halve(n_pass, n_cell))
         ;
 }
@@ -154,7 +157,7 @@ static int64_t usual_context(const model *m) {
 static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
     while (max > CONTEXT_STEP) {
         uint64_t bytes;
-        const bool counted = sessions_bytes(e, e->set.kv_type, max, &bytes, NULL) == NIB_OK;
+        const bool counted = sessions_bytes(e, e->resolved.kv_type, max, &bytes, NULL) == NIB_OK;
         if (counted && bytes <= n_byte)
             break;
         const double share = counted ? (double)n_byte / (double)bytes : 0.5;
@@ -167,20 +170,20 @@ static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
 /* What the sessions may take beside the weights and the rows of a pass; NIB_AUTO: nothing is scarce. Without
  * a cap only the whole of a long context can be. */
 static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) {
-    const settings *o = &e->set;
+    const settings *o = &e->resolved;
     const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
     uint64_t session, left = sizes_free_ram(e);
     machine here;
     if (o->cap[NIB_TIER_RAM] == NIB_AUTO && !whole)
         return NIB_AUTO;
-    const pager_need need = pager_needs(e->layout, e->set.n_thread);
+    const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
     if (o->cap[NIB_TIER_RAM] == NIB_AUTO) {
         machine_detect(&here);
         left = here.ram_free ? here.ram_free - here.ram_free / MACHINE_SHARE : NIB_AUTO;
     }
     const uint64_t all = need.image + need.tables + rows + SIZES_SLACK;
-    const bool counted = sessions_bytes(e, e->set.kv_type, n, &session, NULL) == NIB_OK;
+    const bool counted = sessions_bytes(e, e->resolved.kv_type, n, &session, NULL) == NIB_OK;
     if (left == NIB_AUTO || (!counted && !whole) ||
         (counted && !sizes_will_stream(e, &need, rows, session) && o->cap[NIB_TIER_RAM] != NIB_AUTO))
         return NIB_AUTO;
@@ -194,14 +197,14 @@ static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) 
 /* The default context: the usual one, or as much as fits the cap. With NIB_CTX_WHOLE: the trained one, or as
  * much as fits. */
 static int64_t context(const engine_core *e) {
-    const settings *o = &e->set;
+    const settings *o = &e->resolved;
     const hparams *hp = model_hparams(e->m);
     const bool whole = o->n_ctx == NIB_CTX_WHOLE;
     int64_t n = usual_context(e->m);
     if (whole && hp->n_ctx_train > 0)
         n = hp->n_ctx_max > 0 ? NUM_MIN(hp->n_ctx_max, hp->n_ctx_train) : hp->n_ctx_train;
-    if (!whole && e->asked.max_n_ctx > 0)
-        n = NUM_MIN(n, num_round_up(e->asked.max_n_ctx, CONTEXT_STEP));
+    if (!whole && e->requested.max_n_ctx > 0)
+        n = NUM_MIN(n, num_round_up(e->requested.max_n_ctx, CONTEXT_STEP));
     const uint64_t max = session_bytes_left(e, n, whole);
     if (max == NIB_AUTO)
         return n;
@@ -228,8 +231,8 @@ static bool small_cache(const engine_core *e) {
 
 /* A context that was asked for. */
 static nib_status check_context(const engine_core *e, nib_error *err) {
-    const int64_t n = e->set.n_ctx, trained = model_hparams(e->m)->n_ctx_train;
-    NIB_TRY(sessions_check_positions(e, e->set.kv_type, n, err));
+    const int64_t n = e->resolved.n_ctx, trained = model_hparams(e->m)->n_ctx_train;
+    NIB_TRY(sessions_check_positions(e, e->resolved.kv_type, n, err));
     if (trained > 0 && n > trained)
         log_line(&e->log,
                  "the context of %lld positions is longer than the %lld that the model was trained with: "
@@ -239,7 +242,7 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
 }
 
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
-    settings *s = &e->set;
+    settings *s = &e->resolved;
     if (!settings_kv_type(s->kv, &s->kv_type))
         s->kv_type = small_cache(e) && e->kind->tier == NIB_TIER_RAM ? TYPE_F32 : TYPE_F16;
     NIB_TRY(sessions_check_type(e, s->kv_type, err));

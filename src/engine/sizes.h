@@ -4,7 +4,7 @@
 
 #include "engine/core.h"
 
-/* Resolves cache type, context and rows of a pass, into e->set. Later calls change nothing. */
+/* Resolves cache type, context and rows of a pass, into e->resolved. Later calls change nothing. */
 nib_status sizes_resolve(engine_core *e, nib_error *err);
 
 /* Rows of a pass, and of one cell, for a session that takes that many bytes. */

@@ -18,8 +18,8 @@
 static nib_status check_cap(const engine_core *e, const engine_want *want, nib_error *err) {
     planning f;
     plan p = {0};
-    if (e->asked.planning && !want->plan) {
-        const nib_status status = planning_make(e, e->asked.planning, &p, err);
+    if (e->requested.planning && !want->plan) {
+        const nib_status status = planning_make(e, e->requested.planning, &p, err);
         plan_clear(&p);
         return status;
     }
@@ -35,11 +35,11 @@ static nib_status check_vocabulary(const engine_core *e, nib_error *err) {
     char cap[32], min[32];
     const uint64_t need =
         ledger_promised(e->ledger, NIB_TIER_RAM) + LEDGER_RUNTIME_MARGIN + e->text.need.peak;
-    if (need <= e->set.cap[NIB_TIER_RAM])
+    if (need <= e->resolved.cap[NIB_TIER_RAM])
         return NIB_OK;
     return nib_fail(err, NIB_E_NOFIT,
                     "RAM: the cap of %s is too small; %s is the smallest that holds the vocabulary",
-                    num_format_size(e->set.cap[NIB_TIER_RAM], cap), num_format_cap(need, min));
+                    num_format_size(e->resolved.cap[NIB_TIER_RAM], cap), num_format_cap(need, min));
 }
 
 static uint64_t cap_of(const nib_engine_options *o, const plan *p) {

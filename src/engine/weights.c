@@ -27,11 +27,11 @@ static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_err
     num_format_size(ledger_cap(e->ledger, NIB_TIER_RAM), cap);
     num_format_cap(held + whole, all);
     num_format_cap(held + min, small);
-    e->cap_is_named = !e->set.kept;
+    e->cap_is_named = !e->resolved.kept;
     if (whole <= min)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
                         cap, all);
-    if (e->set.stream)
+    if (e->resolved.stream)
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the "
                         "whole model",
@@ -68,7 +68,7 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const uint64_t free_bytes = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
     const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = free_bytes},
                                     {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-    if (w->e->set.kept)
+    if (w->e->resolved.kept)
         return check_plan(w, free_bytes, err);
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
     leave_to_device(w);
@@ -91,14 +91,14 @@ static nib_status place(placing *w, nib_error *err) {
     if (whole == UINT64_MAX)
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
     memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
-    if (e->set.kept) { /* what a plan has on the GPU comes there through RAM, or once from disk */
-        residency_follow(w->pages, w->n_page, e->set.kept, w->tier_of);
+    if (e->resolved.kept) { /* what a plan has on the GPU comes there through RAM, or once from disk */
+        residency_follow(w->pages, w->n_page, e->resolved.kept, w->tier_of);
         streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
     }
     move_from(w, NIB_TIER_VRAM, streams ? NIB_TIER_DISK : NIB_TIER_RAM);
     if (!streams)
         return NIB_OK;
-    if ((!e->set.stream && !e->set.kept) || left < min)
+    if ((!e->resolved.stream && !e->resolved.kept) || left < min)
         return refuse(w, whole, min, err);
     return place_some(w, min, err);
 }
@@ -114,7 +114,7 @@ static nib_status place_and_load(placing *w, nib_error *err) {
 
 nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, pager **out,
                                nib_error *err) {
-    const nib_engine_options *asked = &e->asked;
+    const nib_engine_options *asked = &e->requested;
     char *packed = engine_packed_folder(e);
     text_loader text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
     placing w = {.e = e, .others = others, .copied = copied};
