@@ -273,9 +273,9 @@ static int print_address(const serve_job *job, const nib_engine *engine) {
     const char *address = server_address(job->server);
     const nib_model_info *info = engine ? nib_engine_info(engine) : NULL;
     const int64_t n_ctx = info ? info->n_ctx : 0;
-    const int64_t room = job->args->cache_size ? job->args->cache_size
-                         : info                ? (info->n_session - sessions_beside(job)) * n_ctx
-                                               : 0;
+    const int64_t capacity = job->args->cache_size ? job->args->cache_size
+                             : info                ? (info->n_session - sessions_beside(job)) * n_ctx
+                                                   : 0;
     if (job->args->json)
         return cli_write_json(json_pack("{s:s, s:i, s:s, s:o, s:i, s:I}", "address", address, "port",
                                         server_port(job->server), "model", job->names[0], "models",
@@ -284,12 +284,12 @@ static int print_address(const serve_job *job, const nib_engine *engine) {
                               job->args);
     if (job->n_model > 1)
         cli_note(job->args, "nibble: %zu models, each loaded on request; Ctrl-C ends", job->n_model);
-    else if (n_ctx > 0 && room < job->n_sequence * n_ctx)
+    else if (n_ctx > 0 && capacity < job->n_sequence * n_ctx)
         cli_note(
             job->args,
             "nibble: %s, %d answers at a time with at most %lld tokens of context each and %lld together "
             "(--cache-size N); Ctrl-C ends",
-            job->names[0], job->n_sequence, (long long)n_ctx, (long long)room);
+            job->names[0], job->n_sequence, (long long)n_ctx, (long long)capacity);
     else if (n_ctx > 0)
         cli_note(job->args, "nibble: %s, %d answers at a time with %lld tokens of context each; Ctrl-C ends",
                  job->names[0], job->n_sequence, (long long)n_ctx);

@@ -93,13 +93,14 @@ void residual_reader_close(residual_reader *r) {
 
 /* ---- what a piece has ---- */
 
-/* Marks a row's channels if there are at most `most` with them; whether there are. */
-static bool add_row(residual_reader *r, const residual_rows *rows, int64_t row, int64_t most, int64_t *n) {
+/* Marks a row's channels if there are at most `max_channels` with them; whether there are. */
+static bool add_row(residual_reader *r, const residual_rows *rows, int64_t row, int64_t max_channels,
+                    int64_t *n) {
     const salient *picks = rows->picks + row * rows->max_pick;
     int64_t fresh = 0;
     for (int32_t i = 0; i < rows->n_pick[row]; i++)
         fresh += !(r->words[picks[i].at / WORD] >> picks[i].at % WORD & 1);
-    if (*n > 0 && *n + fresh > most)
+    if (*n > 0 && *n + fresh > max_channels)
         return false;
     *n += fresh;
     for (int32_t i = 0; i < rows->n_pick[row]; i++)
@@ -174,13 +175,14 @@ static void read_on(residual_reader *r, bool all) {
 
 void residual_reader_ask(residual_reader *r, const residual_rows *rows, int64_t row, int64_t n0, int64_t n1) {
     const residual *of = rows->of;
-    const int64_t each = bytes_each(r, rows, row), most = (int64_t)(r->n_buffer / (uint64_t)(each + GAP));
+    const int64_t each = bytes_each(r, rows, row),
+                  max_channels = (int64_t)(r->n_buffer / (uint64_t)(each + GAP));
     const int64_t base = n0 - n0 % BLOCK, first = base * of->bits / 8;
     residual_piece *p = &r->now;
     int64_t n = 0;
     memset(r->words, 0, (size_t)r->n_word * sizeof *r->words);
     *p = (residual_piece){row, row, n0, NUM_MIN(base + each * 8 / of->bits, n1), base, {0}};
-    while (p->end_row < rows->n_row && add_row(r, rows, p->end_row, most, &n))
+    while (p->end_row < rows->n_row && add_row(r, rows, p->end_row, max_channels, &n))
         p->end_row++;
     r->n_byte =
         (uint64_t)NUM_MIN(num_round_up(p->end - base, (int64_t)BLOCK) * of->bits / 8, of->step - first);

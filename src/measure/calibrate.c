@@ -78,9 +78,9 @@ static nib_status add_text(maker *k, const char *text, size_t n_byte, nib_error 
 /* A line of ids with commas or spaces between them: for a model that has no tokenizer. */
 static nib_status add_ids(maker *k, const char *text, size_t n_byte, const char *path, nib_error *err) {
     const int64_t n_vocab = k->from->n_vocab;
-    const size_t most = n_byte / 2 + 1;
-    int32_t *ids = mem_array(most, sizeof *ids);
-    nib_status status = ids ? NIB_OK : nib_fail_nomem(err, most * sizeof *ids, "token ids");
+    const size_t max_ids = n_byte / 2 + 1;
+    int32_t *ids = mem_array(max_ids, sizeof *ids);
+    nib_status status = ids ? NIB_OK : nib_fail_nomem(err, max_ids * sizeof *ids, "token ids");
     size_t n = 0;
     for (size_t at = 0; at < n_byte && status == NIB_OK;) {
         int64_t id = 0;

@@ -132,12 +132,12 @@ static double first_token(const plan_question *q, const plan_decision *d, double
 
 static const char *limit_of(const plan_prediction *p, const device_work *w, bool packs) {
     const double computing = w->gpu_s + w->cpu_s;
-    const double most = NUM_MAX(NUM_MAX(computing, p->link_s), NUM_MAX(p->ram_s, p->disk_s));
-    if (most <= p->disk_s)
+    const double slowest = NUM_MAX(NUM_MAX(computing, p->link_s), NUM_MAX(p->ram_s, p->disk_s));
+    if (slowest <= p->disk_s)
         return packs ? "packing" : "disk read";
-    if (most <= p->link_s)
+    if (slowest <= p->link_s)
         return "link";
-    if (most <= p->ram_s)
+    if (slowest <= p->ram_s)
         return "memory read";
     return w->cpu_s > w->gpu_s ? "the processor's layers" : "the GPU";
 }

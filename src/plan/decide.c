@@ -220,10 +220,10 @@ static void read_back(const maker *m, plan_decision *d) {
 }
 
 static uint64_t capacity_of(const plan_question *q, const which *w) {
-    const uint64_t beside = plan_ram_beside(q, &q->caches[0], w->streamed, w->packed, 0);
+    const uint64_t others = plan_ram_beside(q, &q->caches[0], w->streamed, w->packed, 0);
     if (q->cap[NIB_TIER_RAM] == NIB_AUTO)
         return UINT64_MAX / 4;
-    return q->cap[NIB_TIER_RAM] > beside ? q->cap[NIB_TIER_RAM] - beside : 0;
+    return q->cap[NIB_TIER_RAM] > others ? q->cap[NIB_TIER_RAM] - others : 0;
 }
 
 static nib_status solve(maker *m, const which *w, plan_decision *d, choose_result *r, nib_error *err) {

@@ -245,9 +245,9 @@ int trial_cuda_units(const trial_cuda *t, dpr_unit out[DPR_MAX_UNIT]) {
 
 /* Rows for the widest bucket that something can compute. */
 static nib_status take_rows(trial_cuda *t, nib_error *err) {
-    const int64_t most = t->k->has_wide() ? trial_rows_of(POLICY_BUCKETS - 1) : CUDA_MAX_ROWS;
-    const int64_t k = t->shape.k, n_x = most * k;
-    const size_t wide = t->k->has_wide() ? t->k->wide_scratch(most, k) : 0;
+    const int64_t max_rows = t->k->has_wide() ? trial_rows_of(POLICY_BUCKETS - 1) : CUDA_MAX_ROWS;
+    const int64_t k = t->shape.k, n_x = max_rows * k;
+    const size_t wide = t->k->has_wide() ? t->k->wide_scratch(max_rows, k) : 0;
     float *x = mem_array((size_t)n_x, sizeof *x);
     if (!x)
         return nib_fail_nomem(err, (size_t)n_x * sizeof *x, "timing kernels");
@@ -255,7 +255,7 @@ static nib_status take_rows(trial_cuda *t, nib_error *err) {
         x[i] = (float)((i * 37 + i / k * 101 + i % 509 * (i % 509) * 11) % 255 - 127);
     nib_status status = take(t, (uint64_t)n_x * sizeof *x, &t->x, err);
     if (status == NIB_OK)
-        status = take(t, (uint64_t)(most * t->shape.n) * sizeof(float), &t->y, err);
+        status = take(t, (uint64_t)(max_rows * t->shape.n) * sizeof(float), &t->y, err);
     if (status == NIB_OK)
         status = take(t, NUM_MAX(wide, t->k->linear_scratch(CUDA_MAX_ROWS, k, false)), &t->scratch, err);
     if (status == NIB_OK)

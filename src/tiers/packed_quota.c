@@ -31,12 +31,12 @@ static nib_status add_file(void *user, const char *name, const struct stat *info
 }
 
 static nib_status refuse_cap(uint64_t max, uint64_t n_byte, uint64_t others, nib_error *err) {
-    char cap[32], need[32], taken[32], beside[64] = "";
+    char cap[32], need[32], taken[32], kept[64] = "";
     if (others)
-        snprintf(beside, sizeof beside, ", and %s are there that cannot be removed",
+        snprintf(kept, sizeof kept, ", and %s are there that cannot be removed",
                  num_format_size(others, taken));
     return nib_fail(err, NIB_E_NOFIT, "disk: the cap of %s (--disk) is too small: the file takes %s%s",
-                    num_format_size(max, cap), num_format_size(n_byte, need), beside);
+                    num_format_size(max, cap), num_format_size(n_byte, need), kept);
 }
 
 static nib_status refuse_disk(const char *folder, uint64_t n_byte, uint64_t left, nib_error *err) {

@@ -383,17 +383,17 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
     load_crew crew;
     bool damaged;
     nib_error why = {NIB_OK, ""};
-    nib_status beside = NIB_OK;
+    nib_status side_status = NIB_OK;
     load_request request = {.vectors = p->map,
                             .progress = o->progress,
                             .cancel = o->cancel,
                             .user = o->user,
                             .side_task = o->side_task ? o : NULL,
-                            .side_status = &beside};
+                            .side_status = &side_status};
     NIB_TRY(load_crew_open(&crew, p, o->threads, shape, err));
     request.total = p->packed ? p->map_bytes : resident_file_bytes(p);
     nib_status status = load_crew_run(&crew, p, &request, &damaged, &why);
-    if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED && beside == NIB_OK) {
+    if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED && side_status == NIB_OK) {
         pager_packed_drop(p, damaged);
         log_line(o->log, "the packed file is not used: %s", why.message);
         memset(p->map, 0, p->map_bytes); /* what packing leaves alone is zero */

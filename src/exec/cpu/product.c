@@ -21,21 +21,21 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     const act_rows *rows = to.own ? &w->j->e->ws->own[w->thread] : &w->j->e->ws->act;
     const int64_t row = to.own ? 0 : r;
     const size_t at = (size_t)row * act_row_bytes(to.format, k);
-    float *beside = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
+    float *work = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
     if (w->j->e->residuals)
         residual_choose(w, x, k, r, to.own, matrix);
     rows->has_residual[row] = w->j->act_bits == 16;
     rows->n_outlier[row] = 0;
     if (!rows->has_residual[row])
-        rows->n_outlier[row] = (uint8_t)act_extract_outliers(table, to.format.bits, x, k, beside,
+        rows->n_outlier[row] = (uint8_t)act_extract_outliers(table, to.format.bits, x, k, work,
                                                              rows->outliers + row * ACT_OUTLIERS);
     if (rows->n_outlier[row])
-        x = beside;
+        x = work;
     table->act_quantize(to.format, x, k, rows->codes + at);
     if (!rows->has_residual[row])
         return;
-    act_residual(to.format, (const char *)rows->codes + at, x, k, beside);
-    table->act_quantize(to.format, beside, k, residual_of(rows, to.format, k, r));
+    act_residual(to.format, (const char *)rows->codes + at, x, k, work);
+    table->act_quantize(to.format, work, k, residual_of(rows, to.format, k, r));
 }
 
 /* With one row every thread quantizes it for itself: that is sooner done than waited for. */

@@ -174,9 +174,9 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
 static size_t scratch_of(int64_t n_row, int64_t k) {
     const size_t rows = (size_t)NUM_MIN(num_round_up(n_row, TILE_ROWS), (int64_t)MAX_ROWS);
     const size_t codes = NUM_MIN(rows * (size_t)num_round_up(k, TILE_CHUNK_K), (size_t)CODE_BYTES);
-    const size_t beside = codes / ACT8_GROUP * sizeof(float) + codes / ACT8_SUM * sizeof(float);
+    const size_t factors = codes / ACT8_GROUP * sizeof(float) + codes / ACT8_SUM * sizeof(float);
     return sizeof(weights_block) + RING * sizeof(tile_sums) + rows / TILE_ROWS * 2 * sizeof(tile_floats) +
-           codes + beside;
+           codes + factors;
 }
 
 const strategy amx_blocked = {.name = "padding.tiles",
