@@ -3,7 +3,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifndef PACK_INLINE /* a build with sanitizers inlines nothing */
 #define PACK_INLINE static inline __attribute__((always_inline))
+#endif
 enum { VEC_ROWS = 8 };
 typedef uint32_t vec __attribute__((vector_size(32), may_alias));
 
