@@ -250,7 +250,7 @@ static void test_goes_on(void **state) {
     char *expected = must_read(out_path, &n);
     o.progress = count_down;
     int n_run = 0;
-    for (int stop = 1;; stop += 3) {
+    for (int stop = 1;; stop += SANITIZED ? 9 : 3) {
         unlink(out_path);
         n_left = stop;
         const nib_status status = make(&q, &o, &r, &err);
@@ -259,14 +259,14 @@ static void test_goes_on(void **state) {
         assert_int_equal(status, NIB_E_CANCELLED);
         assert_false(path_exists(out_path));
         assert_true(path_exists(part_path));
-        if (n_run++ == 3) { /* bytes that are not what the log says are made again */
+        if (n_run++ == (SANITIZED ? 1 : 3)) { /* bytes that are not what the log says are made again */
             FILE *f = fopen(part_path, "r+b");
             fseek(f, -200, SEEK_END);
             fputs("damage", f);
             fclose(f);
         }
     }
-    assert_true(n_run > 3 && r.n_resumed > 0);
+    assert_true(n_run > (SANITIZED ? 1 : 3) && r.n_resumed > 0);
     char *found = must_read(out_path, &m);
     assert_int_equal(n, m);
     assert_memory_equal(found, expected, n);
@@ -331,19 +331,21 @@ static void must_equal(const char *expected, size_t n) {
 }
 
 /* Killed at each piece, alone and one after the other, and in the end: the bytes are those of one run. The
- * methods differ before the pieces: they are killed at some. */
+ * methods differ before the pieces: they are killed at some. A sanitizer sees nothing of who is killed: one
+ * method shows it those who go on. */
 static void test_killed(void **state) {
     (void)state;
     const char *const methods[] = {"rtn", "awq", "gptq"};
     choose_paths();
-    for (int i = 0; i < (lapack_check(NULL) == NIB_OK ? 3 : 2); i++) {
+    const int n_method = SANITIZED ? 1 : lapack_check(NULL) == NIB_OK ? 3 : 2;
+    for (int i = 0; i < n_method; i++) {
         const nib_quantize_options q = {.out = out_path, .type = "q4_k_m", .method = methods[i]};
         nib_quantize_report r;
         size_t n;
         int n_run = 0, n_resumed = 0;
         must_make(&q, &r);
         char *expected = must_read(out_path, &n);
-        for (int at = 1;; at += SANITIZED ? 6 + 3 * (i > 0) : 1 + 3 * (i > 0)) {
+        for (int at = 1;; at += SANITIZED ? 6 : 1 + 3 * (i > 0)) {
             unlink(out_path);
             if (!killed_at(&q, at))
                 break;
