@@ -126,7 +126,7 @@ $(BUILD)/src/quant/cpu/%.o: CPPFLAGS += -DPACK_INLINE="static inline"
 endif
 PLAIN := arch cli engine hub model profile server
 # Less than a test's own time is spent in these.
-PLAIN += $(if $(SAN),grammar measure plan sequence session)
+PLAIN += $(if $(SAN),grammar measure plan session)
 $(foreach folder,$(PLAIN),$(BUILD)/src/$(folder)/%.o): CFLAGS += $(PLAIN_OPT)
 # An open model and its layouts are read-only: what reads them casts no const away.
 $(BUILD)/src/model/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/sequence/%.o \
