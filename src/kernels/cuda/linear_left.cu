@@ -47,62 +47,271 @@ static size_t room_bytes(const linear_job &j) {
            panels / (j.gated ? 2 : 1) * PACK_PANEL * sizeof(left_output);
 }
 
+/* ---- the ring ---- */
+
+/* An address in shared memory that stays in a register. */
+__device__ __forceinline__ uint32_t address_kept(const void *p) {
+    uint32_t at;
+    asm volatile("mov.u32 %0, %1;" : "=r"(at) : "r"(shared_address(p)));
+    return at;
+}
+
+/* A warp's ring of stages and the chunks that fill it, in the order in which the warp takes them. All stages
+ * are filled before a chunk is taken, so the next chunk always comes to the stage that was left last. What
+ * all lanes share is computed from left_warp(): then it is in uniform registers, where a bulk copy needs its
+ * operands. */
+struct left_ring {
+    uint32_t data, bars; /* in shared memory: the first stage, its barrier */
+    int slot;            /* the stage that is taken next, or was left last */
+    uint32_t phase;      /* of its barrier */
+    uint64_t policy;     /* of the second-level cache: weights are not kept */
+    const uint8_t *at;   /* the chunk that is asked for next */
+    int q, chunk;        /* its panel among the block's, and its number */
+    int warp, n_panel;
+};
+/* The warp's number among the block's, in a register that all lanes share. */
+__device__ __forceinline__ int left_warp() {
+    return __shfl_sync(~0u, threadIdx.x / 32, 0);
+}
+
+/* Asks for the next chunk. All lanes call it; the stage's readers are done. */
+__device__ __forceinline__ void left_put(const linear_job &j, left_ring *r) {
+#if __CUDA_ARCH__ >= 900
+    if (r->q >= r->n_panel)
+        return;
+    const int bytes = r->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes;
+    const uint32_t to = r->data + r->slot * j.stage_bytes, bar = r->bars + 8 * r->slot;
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                     "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                     "l"(r->at), "r"(bytes), "r"(bar), "l"(r->policy)
+                     : "memory");
+    }
+    __syncwarp();
+    r->at += WARPS * j.chunk_bytes;
+    r->chunk += WARPS;
+    if (r->chunk < j.n_chunk)
+        return;
+    r->chunk = r->warp;
+    r->q += TEAMS;
+    if (r->q < r->n_panel)
+        r->at = panel_at(j, r->q) + r->chunk * j.chunk_bytes;
+    else
+        launch_next();
+#endif
+}
+
+/* Goes on to the next stage. */
+__device__ __forceinline__ void left_next(const linear_job &j, left_ring *r) {
+    if (++r->slot == j.depth) {
+        r->slot = 0;
+        r->phase ^= 1;
+    }
+}
+
+/* Asks for the first chunks of the block's warp `of_all`. */
+__device__ __forceinline__ void left_begin(const linear_job &j, left_ring *r, int n_panel, uint8_t *data,
+                                           uint64_t *bars, int of_all) {
+    const int warp = of_all % WARPS, team = of_all / WARPS;
+    const int q = warp < j.n_chunk && team < n_panel ? team : n_panel;
+    *r = left_ring{address_kept(data), address_kept(bars), 0, 0, 0, nullptr, q, warp, warp, n_panel};
+    if (q < n_panel)
+        r->at = panel_at(j, q) + warp * j.chunk_bytes;
+#if __CUDA_ARCH__ >= 900
+    for (int i = threadIdx.x % 32; i < j.depth; i += 32)
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(bars + i)) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(r->policy));
+    __syncwarp();
+#endif
+    for (int i = 0; i < j.depth; i++) {
+        left_put(j, r);
+        left_next(j, r);
+    }
+    r->phase = 0;
+}
+
+/* Until the chunk of this stage is there. */
+__device__ __forceinline__ void left_wait(const left_ring &r) {
+#if __CUDA_ARCH__ >= 900
+    uint32_t done;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(r.bars + 8 * r.slot), "r"(r.phase)
+                     : "memory");
+    } while (!done);
+#endif
+}
+
 /* ---- a chunk ---- */
 
-/* Every lane multiplies the codes of its own column's slice, so of a product that column alone is right which
- * is the slice's: each lane keeps those of its tile. */
+/* From shared memory by an address: of a pointer the compiler would make it anew for each chunk. */
+__device__ __forceinline__ uint2 shared_two(uint32_t at) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+__device__ __forceinline__ uint4 shared_four(uint32_t at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+
+/* tile_load from an address. */
+template <int BITS> __device__ __forceinline__ void left_tile(tile_lane<BITS> *v, uint32_t tile, int lane) {
+    if (BITS & 4) {
+        *(uint4 *)v->d = shared_four(tile + 16 * lane);
+        tile += 512;
+    }
+    if (BITS & 2) {
+        *(uint2 *)v->d2 = shared_two(tile + 8 * lane);
+        tile += 256;
+    }
+    if (BITS & 1) {
+        const uint2 u = shared_two(tile + 8 * (lane / 4 * 2 + lane % 2));
+        v->d1[0] = u.x >> (lane % 4 / 2);
+        v->d1[1] = u.y >> (lane % 4 / 2);
+    }
+}
+
+/* d = c + a . b, 16 rows x 32 of K x 8 columns, unsigned times signed bytes. */
+__device__ __forceinline__ void mma_from(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
+                                         const int c[4]) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%10,%11,%12,%13};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]), "r"(c[2]),
+          "r"(c[3]));
+#endif
+}
+
+/* What left_mma's sums of half h are too large by, log 2: fields are shifted as little as possible. */
+template <int BITS> __device__ __forceinline__ constexpr int left_excess(int h) {
+    return BITS == 3 ? 1 + 4 * h : BITS <= 4 ? 4 * h : 0;
+}
+
+/* The two upper bits of each four of a, the two lower ones of b; the compiler would make two instructions. */
+__device__ __forceinline__ uint32_t upper_of(uint32_t a, uint32_t b) {
+    uint32_t v;
+    asm("lop3.b32 %0, %1, %2, 0xcccccccc, 0xe4;" : "=r"(v) : "r"(a), "r"(b));
+    return v;
+}
+/* A tile's codes of 3 bits, from bits 1 (half 0) and 5 (half 1) of each byte on: both parts together, so that
+ * they are multiplied once. What else a byte has is masked later. */
+__device__ __forceinline__ void three_join(const tile_lane<3> &v, uint32_t joined[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        joined[i] = upper_of(v.d2[i] << 2, v.d1[i] << 1);
+        joined[2 + i] = upper_of(v.d2[i], v.d1[i] >> 1);
+    }
+}
+
+/* d = c + the tile's half h times b; the parts of a code one by one. joined: three_join's. */
+template <int BITS>
+__device__ __forceinline__ void left_mma(const tile_lane<BITS> &v, const uint32_t joined[4], int h, int d[4],
+                                         uint32_t b0, uint32_t b1, const int *c) {
+    uint32_t a[4];
+    if (BITS == 3) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = joined[i] & (h ? 0xe0e0e0e0u : 0x0e0e0e0eu);
+        mma_from(d, a, b0, b1, c);
+        return;
+    }
+    if (BITS & 4) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = field(v.d[i], 4 * h, 4, (BITS & 3) + left_excess<BITS>(h));
+        mma_from(d, a, b0, b1, c);
+        c = d;
+    }
+    if (BITS & 2) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = field(v.d2[i % 2], 4 * h + i / 2 * 2, 2, (BITS & 1) + left_excess<BITS>(h));
+        mma_from(d, a, b0, b1, c);
+        c = d;
+    }
+    if (BITS & 1) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = field(v.d1[i % 2], 4 * h + i / 2 * 2, 1, left_excess<BITS>(h));
+        mma_from(d, a, b0, b1, c);
+    }
+}
+
+/* The whole number that a sum stands for: CODE_MAGIC + 2^excess times it, in the bits of a float. Exact. */
+template <int EXCESS> __device__ __forceinline__ float left_whole(int bits) {
+    const float up = (float)(1 << EXCESS);
+    return EXCESS ? __fmaf_rn(__int_as_float(bits), 1.0f / up, -CODE_MAGIC / up)
+                  : __fsub_rn(__int_as_float(bits), CODE_MAGIC);
+}
+
+/* What a lane has of a chunk. */
 template <int BITS> struct left_chunk {
     tile_lane<BITS> v[TILE_CHUNK];
     uint32_t w[2]; /* of rows g and g + 8: slices 2t and 2t + 1 */
     uint4 m;       /* their slice_meta */
-    uint2 mine;
+    uint2 mine;    /* codes of slice g, column g of the instruction */
 };
 template <int BITS>
 __device__ __forceinline__ void chunk_multiply(const left_chunk<BITS> &c, int n_tile, float sum[2]) {
     enum { ZERO = 1 << BITS >> 1, MAGIC = 0x4b400000 /* CODE_MAGIC */ };
-    const int t = threadIdx.x % 4;
-    int kept[4]; /* row g: both slices; row g + 8 */
+    enum { EXCESS0 = left_excess<BITS>(0), EXCESS1 = left_excess<BITS>(1) };
+    const int lane = threadIdx.x % 32, t = lane % 4;
+    const int off0 = MAGIC - (ZERO << EXCESS0) * (int)c.m.y, off1 = MAGIC - (ZERO << EXCESS1) * (int)c.m.w;
+    const int off[4] = {off0, off1, off0, off1};
+    /* A tile meets the codes of its own two columns, zeros in the others, so all tiles share two sums. Of
+     * that of half h column 2t + h is a slice. */
+    int d[2][4];
 #pragma unroll
     for (int i = 0; i < TILE_CHUNK; i++) {
-        const bool here = i == 0 || t == i;
+        const bool here = lane / 8 == i;
+        const uint32_t b0 = here ? c.mine.x : 0, b1 = here ? c.mine.y : 0;
+        uint32_t joined[4];
+        if constexpr (BITS == 3)
+            three_join(c.v[i], joined);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int d[4] = {};
-            tile_mma(c.v[i], h, d, c.mine.x, c.mine.y);
-            kept[h] = here ? d[h] : kept[h];
-            kept[2 + h] = here ? d[2 + h] : kept[2 + h];
-        }
+        for (int h = 0; h < 2; h++)
+            left_mma(c.v[i], joined, h, d[h], b0, b1, i ? d[h] : off);
     }
-    const int off[2] = {MAGIC - ZERO * (int)c.m.y, MAGIC - ZERO * (int)c.m.w};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float2 s = floats_of(c.w[r]);
-        const int d0 = kept[2 * r], d1 = kept[2 * r + 1] >> tile_excess<BITS>(1);
-        const float x0 = __fsub_rn(__int_as_float(d0 + off[0]), CODE_MAGIC);
-        const float x1 = __fsub_rn(__int_as_float(d1 + off[1]), CODE_MAGIC);
+        const float x0 = left_whole<EXCESS0>(d[0][2 * r]), x1 = left_whole<EXCESS1>(d[1][2 * r + 1]);
         const float one = __fmaf_rn(x0, __fmul_rn(s.x, __uint_as_float(c.m.x)), sum[r]);
         const float more = __fmaf_rn(x1, __fmul_rn(s.y, __uint_as_float(c.m.z)), one);
         sum[r] = t < n_tile ? more : sum[r];
     }
 }
 
-/* A warp's chunks of a panel. */
+/* A warp's chunks of a panel. codes, meta: this lane's of the warp's first chunk. */
 template <int BITS>
-__device__ __forceinline__ void left_panel(const linear_job &j, chunk_feed *feed, ring *r,
-                                           const left_room &room, int lane_scale, float sum[2]) {
+__device__ __forceinline__ void left_panel(const linear_job &j, left_ring *r, uint32_t codes, uint32_t meta,
+                                           int lane_scale, float sum[2]) {
     const int lane = threadIdx.x % 32;
-    for (int n = threadIdx.x / 32 % WARPS; n < j.n_chunk; n += WARPS) {
+    for (int n = r->warp; n < j.n_chunk; n += WARPS, codes += 256 * WARPS, meta += 64 * WARPS) {
         const int n_tile = n == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
         left_chunk<BITS> c;
-        c.mine = ((const uint2 *)room.codes)[n * 32 + lane];
-        c.m = *(const uint4 *)(room.meta + n * 8 + 2 * (lane % 4));
-        const uint8_t *stage = ring_get(r);
-        matrices_load(c.w, shared_address(stage) + n_tile * BITS * 128 + lane_scale);
+        c.mine = shared_two(codes);
+        c.m = shared_four(meta);
+        left_wait(*r);
+        const uint32_t stage = r->data + r->slot * j.stage_bytes;
+        matrices_load(c.w, stage + n_tile * BITS * 128 + lane_scale);
 #pragma unroll
         for (int i = 0; i < TILE_CHUNK; i++)
-            tile_load(&c.v[i], stage + i * BITS * 128, lane);
+            left_tile(&c.v[i], stage + i * BITS * 128, lane);
         __syncwarp();
-        feed_put(j, feed, r);
+        left_put(j, r);
+        left_next(j, r);
         chunk_multiply(c, n_tile, sum);
     }
 }
@@ -239,7 +448,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     __shared__ row_sums sums;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int of_all = left_warp(), lane = threadIdx.x % 32, warp = of_all % WARPS, team = of_all / WARPS;
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     const left_room room = room_of(j, shared + ALL_WARPS * ring_bytes);
@@ -247,21 +456,20 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
         place_keep();
         return;
     }
-    ring r;
-    chunk_feed feed = feed_begin(j, n_panel);
+    left_ring r;
     /* Bulk copies are faster to where they have the same place among 128 bytes. */
     const int shift = warp * j.chunk_bytes % 128;
-    ring_init(&r,
-              shared + threadIdx.x / 32 * ring_bytes + (shift <= j.stage_bytes - j.chunk_bytes ? shift : 0),
-              bars[threadIdx.x / 32], j.depth, j.stage_bytes);
-    for (int i = 0; i < j.depth; i++)
-        feed_put(j, &feed, &r);
+    uint8_t *const stages =
+        shared + of_all * ring_bytes + (shift <= j.stage_bytes - j.chunk_bytes ? shift : 0);
+    left_begin(j, &r, n_panel, stages, bars[of_all], of_all);
     /* A product comes next: it may ask for its weights at once; attention, if it finds a place. */
     if (j.leaves.codes || j.early)
         launch_next();
     outputs_find(j, 0, min(left_panels(j), n_panel), room.outputs);
     copies_end_group();
     launch_wait();
+    const uint32_t codes = address_kept(room.codes) + (warp * 32 + lane) * 8,
+                   meta = address_kept(room.meta) + warp * 64 + lane % 4 * 16;
     row_take(j, room, min(left_panels(j), n_panel), &sums);
     if (j.norm && threadIdx.x == THREADS - 1) /* of a warp that often has fewer panels than others */
         sums.factor = row_factor(j, &sums);
@@ -269,7 +477,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
         const int n_here = min(left_panels(j), n_panel - q0);
         for (int q = team; q < n_here; q += TEAMS) {
             float sum[2] = {0.0f, 0.0f};
-            left_panel<BITS>(j, &feed, &r, room, lane_scale, sum);
+            left_panel<BITS>(j, &r, codes, meta, lane_scale, sum);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
