@@ -1,7 +1,7 @@
 /* bench_cuda - one generated token after the other on a GPU: every kernel of a llama-shaped model in one
  * graph, with random weights made there, beside a kernel that only reads. bench_cuda [chain | products |
- * rows] ...    (default: all) Weights of a model are larger than any cache; products alone go round through 2
- * GiB of matrices.
+ * rows | wide] ...    (default: all) Weights of a model are larger than any cache; products alone go round
+ * through 2 GiB of matrices.
  *
  * There are two yardsticks: one long read (share of reading), and for products alone a kernel that reads the
  * same matrices, one launch each, in the same graph with the same early starts (share of such reads). */
@@ -449,11 +449,78 @@ static void rows(void) {
         }
 }
 
+/* ---- products of many rows ---- */
+
+/* Random floats of 16 bits, or packed weights (matrix_new). */
+static view floats_new(const char *format, int64_t n, int64_t k, uint64_t *bytes) {
+    const bool half = !strcmp(format, "f16");
+    view w = {.n = n, .k = k, .format = {.layout = PACK_ROWS, .type = half ? TYPE_F16 : TYPE_BF16}};
+    const size_t count = (size_t)(n * k);
+    uint16_t *host = malloc(count * 2);
+    uint64_t state = 88172645463325252u + *bytes;
+    if (!half && strcmp(format, "bf16")) {
+        free(host);
+        return matrix_new(format, n, k, bytes);
+    }
+    for (size_t i = 0; i < count; i++) { /* magnitudes of 2^-9 to 2^-5, either sign */
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        host[i] = half ? (uint16_t)((state & 0x83ff) | (uint16_t)((6 + (state >> 20) % 4) << 10))
+                       : (uint16_t)((state & 0x807f) | (uint16_t)((118 + (state >> 20) % 4) << 7));
+    }
+    w.data = device_new(count * 2);
+    OK(cuda->to_device((void *)(uintptr_t)w.data, host, count * 2, stream));
+    OK(cuda->stream_sync(stream));
+    free(host);
+    *bytes += count * 2;
+    return w;
+}
+
+static void time_wide(const char *format, int64_t n, int64_t k, int64_t n_row) {
+    static turns m;
+    m.bytes = 0;
+    m.count = 0;
+    while (m.count < MAX_MATRICES && m.bytes < (uint64_t)200 << 20)
+        m.all[m.count++] = floats_new(format, n, k, &m.bytes);
+    float *x = device_new((size_t)(n_row * k) * 4), *y = device_new((size_t)(n_row * n) * 4);
+    float *host = malloc((size_t)(n_row * k) * 4);
+    for (int64_t i = 0; i < n_row * k; i++)
+        host[i] = (float)(i * 7919 % 1000) / 500 - 1;
+    OK(cuda->to_device(x, host, (size_t)(n_row * k) * 4, stream));
+    void *room = device_new(cuda->wide_scratch(n_row, k));
+    cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
+    OK(cuda->graph_begin(stream));
+    for (int i = 0; i < m.count; i++) {
+        a.w[0] = m.all[i];
+        OK(cuda->wide(&a, stream));
+    }
+    cuda_graph g = recorded();
+    const double t = graph_seconds(g, 15, 1) / m.count;
+    printf("%-7s %6d x %5d, %4d rows: %8.2f us %6.0f TFLOP/s\n", format, (int)n, (int)k, (int)n_row, t * 1e6,
+           2e-12 * (double)(n * k * n_row) / t);
+    OK(cuda->graph_free(g));
+    for (int i = 0; i < m.count; i++)
+        OK(cuda->release((void *)(uintptr_t)m.all[i].data));
+    OK(cuda->release(x));
+    OK(cuda->release(y));
+    OK(cuda->release(room));
+    free(host);
+}
+
+static void many_rows(void) {
+    static const char *const formats[] = {"f16", "bf16", "u4g32"};
+    static const int64_t sizes[][2] = {{14336, 4096}, {4096, 14336}, {4096, 4096}},
+                         rows_of[] = {128, 512, 2048};
+    for (size_t f = 0; f < 3; f++)
+        for (size_t i = 0; i < 3; i++)
+            for (size_t r = 0; r < 3; r++)
+                time_wide(formats[f], sizes[i][0], sizes[i][1], rows_of[r]);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"products", products}, {"rows", rows}, {"chain", chains}};
+    } parts[] = {{"products", products}, {"rows", rows}, {"wide", many_rows}, {"chain", chains}};
     cuda_device_info info;
     nib_error err;
     if (cuda_load(&cuda, &err) != NIB_OK) {

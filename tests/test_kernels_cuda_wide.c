@@ -133,15 +133,21 @@ static void check_sums(const char *what, double found, double expected, double s
 /* What rounding of sums of floats may change, of the sizes that are summed. */
 #define ROUNDING 1e-5
 
+/* One of each kernel: packed weights, halves, bf16. */
+enum { KINDS = 3 };
+static matrix matrix_of(int kind, int64_t n, int64_t k, uint64_t seed) {
+    return kind == 0 ? matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, seed)
+                     : matrix_open(kind == 1 ? TYPE_F16 : TYPE_BF16, n, k, MATRIX_RANDOM, seed);
+}
+
 /* Sums of long rows: plain, with a bias, added; with a norm; three matrices; gated. */
-static void sums(void **state) {
-    (void)state;
+static void check_kind(int kind) {
     enum { N = 140, K = 2300, MOST = 300, SOME = 40 };
     const kernel_table *t = kernels_table_for("ref");
     matrix m[3];
     view w[3];
     for (int i = 0; i < 3; i++) {
-        m[i] = matrix_open_uniform("u4g32", N, K, MATRIX_RANDOM, (uint64_t)(20 + i));
+        m[i] = matrix_of(kind, N, K, (uint64_t)(20 + i));
         w[i] = matrix_there(&m[i]);
     }
     float *x = random_rows(MOST * K, 6, 3), *norm = random_rows(K, 7, 2), *bias = random_rows(N, 8, 1),
@@ -192,17 +198,22 @@ static void sums(void **state) {
     free(x), free(norm), free(bias), free(before), free(row), free(plain);
 }
 
-/* Rows and outputs of many blocks, the last ones of half of the rows. */
-static void many_outputs(void **state) {
+static void sums(void **state) {
     (void)state;
-    enum { N = 3100, K = 2100, ROWS = 270 };
-    matrix m = matrix_open_uniform("u4g32", N, K, MATRIX_RANDOM, 40);
+    for (int kind = 0; kind < KINDS; kind++)
+        check_kind(kind);
+}
+
+/* Rows and outputs of many blocks, the last ones of half of the rows. */
+static void check_many(int kind, int rows) {
+    enum { N = 3100, K = 2100, ROWS = 600 };
+    matrix m = matrix_of(kind, N, K, 40);
     const view w = matrix_there(&m);
     float *x = random_rows(ROWS * K, 6, 3), *row = malloc(K * sizeof *row);
-    float *y = multiply((cuda_linear){.n_row = ROWS}, &w, 1, x, NULL, NULL, NULL);
+    float *y = multiply((cuda_linear){.n_row = rows}, &w, 1, x, NULL, NULL, NULL);
     for (int o = 0; o < N; o += 103) {
         pack_read_row(&m.view, o, row);
-        for (int r = 0; r < ROWS; r += 67) {
+        for (int r = 0; r < rows; r += 67) {
             double sum = 0, size = 0;
             for (int k = 0; k < K; k++) {
                 sum += (double)row[k] * (double)x[r * K + k];
@@ -218,11 +229,18 @@ static void many_outputs(void **state) {
     free(x), free(row), free(y), free(fewer);
 }
 
-/* Rows of any size: what a power of two multiplies it multiplies in the sums, bit by bit; zeros stay. */
-static void sizes(void **state) {
+static void many_outputs(void **state) {
     (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        check_many(kind, 270);
+        check_many(kind, 600);
+    }
+}
+
+/* Rows of any size: what a power of two multiplies it multiplies in the sums, bit by bit; zeros stay. */
+static void check_sizes(int kind) {
     enum { N = 40, K = 300, ROWS = 70 };
-    matrix m = matrix_open_uniform("u4g32", N, K, MATRIX_RANDOM, 30);
+    matrix m = matrix_of(kind, N, K, 30);
     const view w = matrix_there(&m);
     float *x = random_rows(ROWS * K, 6, 3), *scaled = malloc(ROWS * K * sizeof *scaled);
     float *is = multiply((cuda_linear){.n_row = ROWS}, &w, 1, x, NULL, NULL, NULL);
@@ -237,6 +255,50 @@ static void sizes(void **state) {
     drop(w.data);
     matrix_close(&m);
     free(x), free(scaled), free(is), free(found);
+}
+
+static void sizes(void **state) {
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++)
+        check_sizes(kind);
+}
+
+static uint16_t bf16_of(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return (uint16_t)(u >> 16);
+}
+
+/* Weights of bf16 beyond the range of halves: output o has one of 2^(5 o - 30), where rows are zero (the sums
+ * then need the small ones beside it) or not. Those of a warp of the kernel (16) are near each other. */
+static void large_weights(void **state) {
+    (void)state;
+    enum { BLOCKS = 18, N = 16 * BLOCKS, K = 448, ROWS = 33, AT = 200 };
+    uint16_t *weights = calloc(N * K, sizeof *weights);
+    float *x = random_rows(ROWS * K, 6, 3), *w = random_rows(N * K, 7, 1);
+    for (int r = 0; r < ROWS; r += 2)
+        x[r * K + AT] = 0;
+    for (int i = 0; i < N * K; i++) {
+        const int o = i / K, large = 5 * (o / 16) - 30;
+        weights[i] = bf16_of(i % K == AT ? ldexpf(1, large) : w[i]);
+        const uint32_t back = (uint32_t)weights[i] << 16;
+        memcpy(&w[i], &back, sizeof back);
+    }
+    view there = {.n = N, .k = K, .format = {.layout = PACK_ROWS, .type = TYPE_BF16}};
+    there.data = device_copy(weights, N * K * sizeof *weights);
+    float *y = multiply((cuda_linear){.n_row = ROWS}, &there, 1, x, NULL, NULL, NULL);
+    for (int o = 0; o < N; o++)
+        for (int r = 0; r < ROWS; r++) {
+            double sum = 0, size = 0;
+            for (int k = 0; k < K; k++) {
+                sum += (double)w[o * K + k] * (double)x[r * K + k];
+                size += fabs((double)w[o * K + k] * (double)x[r * K + k]);
+            }
+            if (o / 16 <= 10 || r % 2) /* up to 2^20 beside 1 */
+                check_sums("large", y[r * N + o], sum, size);
+        }
+    drop(there.data);
+    free(weights), free(x), free(w), free(y);
 }
 
 /* ---- attention ---- */
@@ -288,7 +350,8 @@ static void prompts(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_format), cmocka_unit_test(other_formats),
                                        cmocka_unit_test(sums),         cmocka_unit_test(many_outputs),
-                                       cmocka_unit_test(sizes),        cmocka_unit_test(prompts)};
+                                       cmocka_unit_test(sizes),        cmocka_unit_test(large_weights),
+                                       cmocka_unit_test(prompts)};
     if (gpu_open(argc, argv) && cuda->has_wide())
         return cmocka_run_group_tests(tests, NULL, NULL);
     return gpu_missing();

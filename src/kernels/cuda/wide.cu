@@ -10,6 +10,7 @@ struct image_job {
     float eps;
     uint8_t *out;
     float *factor; /* [rows of the images] */
+    bool plain;    /* K in its plain order */
 };
 
 /* Of a row: the sum of squares, in a fixed order, and the largest magnitude of what is multiplied. */
@@ -68,11 +69,18 @@ __device__ __forceinline__ float largest_of(float4 v, float most) {
 }
 
 /* Four values from i on of row `in` of the image row at `images`. */
-__device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float4 v, float factor) {
-    const uint32_t even = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.z, factor)),
-                   odd = two_halves(__fmul_rn(v.y, factor), __fmul_rn(v.w, factor));
+__device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float4 v, float factor,
+                                           bool plain) {
     const int t = i / 4 % 4, piece = i % TILE_K / 16 * 2;
     uint8_t *const line = images + (int64_t)(i / TILE_K) * WIDE_IMAGE + in * 128;
+    if (plain) {
+        *(uint2 *)(line + (((piece + t / 2) ^ (in & 7)) * 16) + t % 2 * 8) =
+            make_uint2(two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor)),
+                       two_halves(__fmul_rn(v.z, factor), __fmul_rn(v.w, factor)));
+        return;
+    }
+    const uint32_t even = two_halves(__fmul_rn(v.x, factor), __fmul_rn(v.z, factor)),
+                   odd = two_halves(__fmul_rn(v.y, factor), __fmul_rn(v.w, factor));
     *(uint32_t *)(line + ((piece ^ (in & 7)) * 16) + 4 * t) = even;
     *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
 }
@@ -94,7 +102,7 @@ __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_consta
     launch_wait();
     if (row >= j.n_row) {
         for (int i = begin; i < end; i += STEP)
-            four_store(images, in, i, none, 1.0f);
+            four_store(images, in, i, none, 1.0f, j.plain);
         return;
     }
     if (KEEP) {
@@ -129,10 +137,10 @@ __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_consta
 #pragma unroll
         for (int m = 0; m < KEEP; m++)
             if (begin + m * STEP < end)
-                four_store(images, in, begin + m * STEP, kept[m], factor);
+                four_store(images, in, begin + m * STEP, kept[m], factor, j.plain);
     } else
         for (int i = begin; i < end; i += STEP)
-            four_store(images, in, i, four_values(j, x, i), factor);
+            four_store(images, in, i, four_values(j, x, i), factor, j.plain);
 }
 
 static int64_t row_images(int64_t n_row) {
@@ -144,6 +152,11 @@ size_t wide_scratch(int64_t n_row, int64_t k) {
         (size_t)row_images(n_row) * ((size_t)tile_count(k) * WIDE_IMAGE + WIDE_ROWS * sizeof(float));
     const size_t floats = float_scratch(n_row, k);
     return images > floats ? images : floats;
+}
+
+const float *wide_factors(const cuda_linear *a) {
+    return (const float *)((const uint8_t *)a->scratch +
+                           row_images(a->n_row) * tile_count(a->w[0].k) * WIDE_IMAGE);
 }
 
 int wide_job_make(const cuda_linear *a, wide_job *j) {
@@ -195,7 +208,7 @@ int wide_job_make(const cuda_linear *a, wide_job *j) {
     for (int g = f->group == PACK_GROUP_ROW ? 0 : f->group; g > (f->group == 16 ? 16 : 32); g /= 2)
         j->group_shift++;
     j->x = (const uint8_t *)a->scratch;
-    j->factor = (const float *)(j->x + row_images(a->n_row) * tiles * WIDE_IMAGE);
+    j->factor = wide_factors(a);
     return 0;
 }
 
@@ -208,28 +221,35 @@ template <int KEEP> static int images_launch(const image_job &i, unsigned rows, 
     return e ? e : launch(images_make<KEEP>, dim3(rows), dim3(IMAGE_THREADS), 0, s, i);
 }
 
-int wide_launch(const cuda_linear *a, cuda_stream s) {
-    wide_job j;
-    if (a->w[0].format.layout == PACK_ROWS)
-        return has_wide() && a->n_row <= CUDA_MAX_WIDE ? float_launch(a, s) : (int)CUDA_UNSUPPORTED;
-    int e = has_wide() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
-    if (e)
-        return e;
+int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s) {
     const image_job i = {a->x,
                          a->norm,
                          a->ldx,
                          (int)a->w[0].k,
-                         j.n_tile,
-                         j.n_row,
+                         (int)tile_count(a->w[0].k),
+                         (int)a->n_row,
                          a->eps,
                          (uint8_t *)a->scratch,
-                         (float *)(uintptr_t)j.factor};
+                         (float *)(uintptr_t)wide_factors(a),
+                         plain};
     const unsigned rows = (unsigned)(row_images(a->n_row) * WIDE_ROWS);
-    const int64_t each = ((int64_t)j.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
-    e = each <= 2    ? images_launch<2>(i, rows, s)
-        : each <= 4  ? images_launch<4>(i, rows, s)
-        : each <= 8  ? images_launch<8>(i, rows, s)
-        : each <= 16 ? images_launch<16>(i, rows, s)
-                     : images_launch<0>(i, rows, s);
+    const int64_t each = ((int64_t)i.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
+    return each <= 2    ? images_launch<2>(i, rows, s)
+           : each <= 4  ? images_launch<4>(i, rows, s)
+           : each <= 8  ? images_launch<8>(i, rows, s)
+           : each <= 16 ? images_launch<16>(i, rows, s)
+                        : images_launch<0>(i, rows, s);
+}
+
+int wide_launch(const cuda_linear *a, cuda_stream s) {
+    wide_job j;
+    if (a->w[0].format.layout == PACK_ROWS) {
+        if (!has_wide() || a->n_row > CUDA_MAX_WIDE)
+            return CUDA_UNSUPPORTED;
+        const int e = wide_float_launch(a, s);
+        return e == CUDA_UNSUPPORTED ? float_launch(a, s) : e;
+    }
+    int e = has_wide() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;
+    e = e ? e : wide_images_launch(a, false, s);
     return e ? e : wide_mma_launch(&j, &a->w[0].format, s);
 }

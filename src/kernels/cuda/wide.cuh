@@ -6,7 +6,8 @@
  * along K.
  * Row r of an image is 128 bytes, whose 16-byte pieces stand at their number xor r % 8. Within 16 of K the
  * elements 4t..4t+3 stand at 2t, 2t + 8, 2t + 1, 2t + 9: so a lane's four weights of a G-tile dword are what
- * it holds of the other operand, and weights go from their packed codes to the instruction in registers. */
+ * it holds of the other operand, and weights go from their packed codes to the instruction in registers.
+ * For matrices of floats (wide_float.cu) K has its plain order. */
 #ifndef NIB_KERNELS_CUDA_WIDE_CUH
 #define NIB_KERNELS_CUDA_WIDE_CUH
 
@@ -41,6 +42,13 @@ struct wide_job {
 
 /* Fills what follows from the arguments. CUDA_UNSUPPORTED: not these. */
 int wide_job_make(const cuda_linear *a, wide_job *j);
+/* Writes the rows as images to the scratch, K in its plain order or as above, and their factors behind. */
+int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s);
+/* Where these are: [n_row], what sums of a row are multiplied with. */
+const float *wide_factors(const cuda_linear *a);
+/* Defined by wide_float.cu: F16 and BF16. CUDA_UNSUPPORTED: not these, or not on this device; nothing was
+ * launched then. */
+int wide_float_launch(const cuda_linear *a, cuda_stream s);
 /* Defined by wide_mma.cu. */
 bool wide_mma_is_built(void);
 int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s);

@@ -1,0 +1,558 @@
+/* wide_float.cu - products of many rows with matrices of halves and bf16 (PACK_ROWS) on sm_90a.
+ *
+ * Rows are images (wide.cuh) in the plain order of K: halves, scaled by a power of two for each row. Weights
+ * become the registers of the matrix instruction: halves as they are; bf16 as halves, times a power of two
+ * that a warp keeps for its 16 rows of weights. It begins at 2^BF16_SHIFT. Where a weight would be too large,
+ * the power becomes smaller and the sums so far are multiplied by the same, which changes no bit of them. So
+ * weights are exact, but for those of bf16 below 2^-(BF16_SHIFT + 17), which are rounded to multiples of
+ * 2^-(BF16_SHIFT + 24), or with larger weights beside them to 2^-40 of the largest.
+ *
+ * Two blocks are a cluster. Each has 128 outputs of the same N rows of x, so each asks for half of the
+ * images, which arrive in both. A block has two groups of 4 warps that multiply, a warp 16 outputs, and a
+ * group of which two warps are feeders: one asks for weights (64 of K of 128 rows, by tensor copies, which
+ * exchange 16-byte pieces as images have them), one for images, each through a ring of its own. Of gated
+ * products a warp has 8 outputs of gate and the same 8 of up, so a lane has both. Clusters go through units
+ * of work in turn, and feeders go on to the next while results are written.
+ *
+ * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
+#include "kernels/cuda/wide.cuh"
+
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+#include <cuda.h>
+
+enum {
+    UNIT_WARPS = 8 /* that multiply */,
+    UNIT_THREADS = 32 * UNIT_WARPS + 128,
+    TOGETHER = 2,
+    UNIT_OUTPUTS = 128 /* rows of weights of a block's unit; of both matrices when gated */,
+    BOX_ROWS = 64 /* of weights, of a tensor copy */,
+    BOX = BOX_ROWS * TILE_K * 2 /* bytes */,
+    W_STAGE = UNIT_OUTPUTS * TILE_K * 2,
+    UNIT_STAGES = 8 /* at most */,
+    BF16_SHIFT = 8
+};
+
+struct unit_job {
+    CUtensorMap map[3];
+    int first[3]; /* blocks of outputs before this matrix; beyond all of them when it is not there */
+    int n[3];     /* its rows */
+    const float *bias[3];
+    float *y[3];
+    int64_t ldy[3];
+    int n_row, n_tile;    /* of x; of K */
+    int n_unit, n_whole;  /* of a cluster; those with N rows, behind them are those with half */
+    int n_across, n_half; /* units with the same outputs; units instead of a whole one */
+    const uint8_t *x;     /* images */
+    const float *factor;  /* [n_row], of results */
+    int act;
+    bool gated, adds;
+};
+
+#ifdef NIB_SM90A
+static bool is_built() {
+    return device_major() == 9;
+}
+#else
+static bool is_built() {
+    return false;
+}
+#endif
+
+template <int N> __device__ __forceinline__ void registers_keep() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+template <int N> __device__ __forceinline__ void registers_take() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
+/* A box of a matrix, from element k of row `row` on, whose bytes `bar` counts; zeros beyond the ends. */
+__device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int k, int row, uint64_t *bar) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%3, %4}], [%2];" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(bar)), "r"(k), "r"(row)
+        : "memory");
+#endif
+}
+/* Bytes from memory to the same place in both blocks of the cluster, which their barriers count. */
+__device__ __forceinline__ void image_copy(void *to, const void *from, uint64_t *bar) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+                 "l"(from), "r"((int)WIDE_IMAGE), "r"(shared_address(bar)), "h"((uint16_t)3)
+                 : "memory");
+#endif
+}
+/* Four 8 x 8 matrices of 16 bits: lane 8i + r gives the address of row r of matrix i, lane 4g + t gets
+ * elements 2t and 2t + 1 of row g of each. */
+__device__ __forceinline__ void fragment_load(uint32_t (&a)[4], uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/* A place in a ring. */
+struct unit_turn {
+    int slot;
+    uint32_t phase;
+    __device__ __forceinline__ void next(int n) {
+        if (++slot == n) {
+            slot = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* The block's rings: images of N rows, and weights; their barriers. */
+template <int N> struct unit_rings {
+    enum { X_STAGES = N == 256 ? 4 : N == 128 ? 6 : 8, W_STAGES = N == 256 ? 6 : 8, X_STAGE = N * 128 };
+    enum { BYTES = X_STAGES * X_STAGE + W_STAGES * W_STAGE };
+    uint8_t *x, *w;
+    uint64_t *x_full, *x_empty, *w_full, *w_empty;
+};
+
+/* What a block computes of a unit: from row `row` on, block `tile` of outputs. */
+struct unit_place {
+    int row, tile;
+};
+template <int N> __device__ __forceinline__ unit_place place_of(const unit_job &j, int unit) {
+    const int behind = unit - j.n_whole, rank = blockIdx.z;
+    const int u = behind < 0 ? unit : j.n_whole + behind / j.n_half,
+              half = behind < 0 ? 0 : behind % j.n_half;
+    return {behind < 0 ? u % j.n_across * N : (u % j.n_across * 2 + half) * (N / 2),
+            u / j.n_across * TOGETHER + rank};
+}
+
+/* ---- feeders: one thread each ---- */
+
+template <int N> __device__ __forceinline__ void weights_feed(const unit_job &j, const unit_rings<N> &r) {
+    unit_turn turn = {0, 1};
+    for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x) {
+        const unit_place at = place_of<N>(j, unit);
+        const int tile = at.tile;
+        if (at.row >= j.n_row)
+            continue;
+        const int m = j.gated ? 0 : (tile >= j.first[1]) + (tile >= j.first[2]);
+        const int row = j.gated ? tile * BOX_ROWS : (tile - j.first[m]) * UNIT_OUTPUTS;
+        for (int i = 0; i < j.n_tile; i++) {
+            uint8_t *const to = r.w + turn.slot * W_STAGE;
+            uint64_t *const bar = r.w_full + turn.slot;
+            bar_wait<false>(r.w_empty + turn.slot, turn.phase);
+            bar_expect(bar, W_STAGE);
+            box_copy(to, j.map + m, i * TILE_K, row, bar);
+            box_copy(to + BOX, j.map + (j.gated ? 1 : m), i * TILE_K, j.gated ? row : row + BOX_ROWS, bar);
+            turn.next(unit_rings<N>::W_STAGES);
+        }
+    }
+}
+
+template <int N> __device__ __forceinline__ void images_feed(const unit_job &j, const unit_rings<N> &r) {
+    unit_turn turn = {0, 1};
+    const int all = (j.n_row + WIDE_ROWS - 1) / WIDE_ROWS, rank = blockIdx.z;
+    for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x) {
+        const int first = place_of<N>(j, unit).row / WIDE_ROWS,
+                  n = min((unit < j.n_whole ? N : N / 2) / WIDE_ROWS, all - first);
+        if (n <= 0)
+            continue;
+        const uint8_t *from = j.x + (int64_t)first * j.n_tile * WIDE_IMAGE;
+        for (int i = 0; i < j.n_tile; i++, from += WIDE_IMAGE) {
+            uint64_t *const bar = r.x_full + turn.slot;
+            bar_wait<true>(r.x_empty + turn.slot, turn.phase);
+            bar_expect(bar, n * WIDE_IMAGE);
+            for (int c = rank; c < n; c += TOGETHER)
+                image_copy(r.x + turn.slot * unit_rings<N>::X_STAGE + c * WIDE_IMAGE,
+                           from + (int64_t)c * j.n_tile * WIDE_IMAGE, bar);
+            turn.next(unit_rings<N>::X_STAGES);
+        }
+    }
+}
+
+/* ---- products ---- */
+
+/* Two weights as halves, times `scale`. */
+template <int TYPE> __device__ __forceinline__ uint32_t two_as_halves(uint32_t u, float scale) {
+    if (TYPE == TYPE_F16)
+        return u;
+    const __half2 h = __floats2half2_rn(__fmul_rn(__uint_as_float(u << 16), scale),
+                                        __fmul_rn(__uint_as_float(u & 0xffff0000u), scale));
+    return *(const uint32_t *)&h;
+}
+
+/* Where a warp is in the block's rings; what its weights are multiplied with. */
+template <int TYPE, int N> struct unit_walk {
+    unit_rings<N> r;
+    unit_turn wt, xt;
+    uint32_t line; /* of weights, that the lane gives the address of: bytes */
+    int lane;
+    float scale;
+    uint32_t limit; /* bits of the smallest bf16 that is too large */
+
+    __device__ __forceinline__ void begin(bool gated) {
+        const int warp = threadIdx.x / 32, high = lane / 8 % 2;
+        line = 128 * (lane % 8 + (gated ? BOX_ROWS * high + 8 * warp : 8 * high + 16 * warp));
+    }
+    __device__ __forceinline__ void scale_begin() {
+        scale = (float)(1 << BF16_SHIFT);
+        limit = (127 + 16 - BF16_SHIFT) << 7;
+    }
+    /* A smaller scale, by which weights of this size are below 2^16; sums so far by the same. */
+    template <int M> __device__ __forceinline__ void scale_change(float (&d)[M], uint32_t most) {
+        const int e = (int)(most >> 7);
+        const float next = __uint_as_float((uint32_t)(127 + 142 - e) << 23), by = __fdiv_rn(next, scale);
+        wgmma_wait<0>();
+        wgmma_read(d);
+#pragma unroll
+        for (int i = 0; i < M; i++)
+            d[i] = __fmul_rn(d[i], by);
+        scale = next;
+        limit = (uint32_t)(e + 1) << 7;
+    }
+    /* The next tile of weights as operands of four instructions. */
+    template <int M> __device__ __forceinline__ void take(uint32_t (&a)[4][4], float (&d)[M]) {
+        const uint32_t at = shared_address(r.w) + wt.slot * W_STAGE + line, piece = lane / 16, in = lane % 8;
+        bar_wait<false>(r.w_full + wt.slot, wt.phase);
+#pragma unroll
+        for (int s = 0; s < 4; s++)
+            fragment_load(a[s], at + ((2 * s + piece) ^ in) * 16);
+        __syncwarp();
+        if (lane == 0)
+            bar_arrive(r.w_empty + wt.slot);
+        wt.next(unit_rings<N>::W_STAGES);
+        if (TYPE == TYPE_F16)
+            return;
+        uint32_t most = 0;
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            most = __vmaxu2(most, a[i / 4][i % 4] & 0x7fff7fffu);
+        most = max_warp(max(most & 0xffff, most >> 16));
+        if (most >= limit)
+            scale_change(d, most);
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            a[i / 4][i % 4] = two_as_halves<TYPE>(a[i / 4][i % 4], scale);
+    }
+    /* Multiplies one of weights with the next of x, in the background. */
+    template <int ROWS>
+    __device__ __forceinline__ void multiply(float (&d)[ROWS / 2], const uint32_t (&a)[4][4]) {
+        bar_wait<false>(r.x_full + xt.slot, xt.phase);
+        const uint64_t b = wgmma_operand(shared_address(r.x + xt.slot * unit_rings<N>::X_STAGE));
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < 4; s++)
+            wgmma<ROWS>::add(d, a[s], b + 2 * s);
+        wgmma_end_group();
+        xt.next(unit_rings<N>::X_STAGES);
+    }
+    /* This warp has read the images at `slot`: both blocks' feeders may fill it. */
+    __device__ __forceinline__ void give(int slot) {
+        if (lane < TOGETHER)
+            cluster_arrive(r.x_empty + slot, lane);
+    }
+    /* All of K, in d. */
+    template <int ROWS> __device__ __forceinline__ void run(const unit_job &j, float (&d)[ROWS / 2]) {
+        uint32_t a[2][4][4];
+        int before = 0;
+        scale_begin();
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; i++)
+            d[i] = 0.0f;
+        take(a[0], d);
+        for (int i = 0; i < j.n_tile; i += 2) {
+#pragma unroll
+            for (int odd = 0; odd < 2; odd++) {
+                if (i + odd >= j.n_tile)
+                    break;
+                const int slot = xt.slot;
+                multiply<ROWS>(d, a[odd]);
+                if (i + odd > 0) {
+                    wgmma_wait<1>();
+                    give(before);
+                }
+                before = slot;
+                if (i + odd + 1 < j.n_tile)
+                    take(a[1 - odd], d);
+            }
+        }
+        wgmma_wait<0>();
+        give(before);
+        wgmma_read(d);
+    }
+};
+
+/* ---- results ---- */
+
+/* What a gate does, where it is x / (1 + e^-(linear x + cubic x^3)), to some units in the last place. */
+struct gate_curve {
+    float linear, cubic;
+    int act;
+};
+__device__ __forceinline__ gate_curve gate_of(int act) {
+    return {act == ACT_GELU_TANH    ? 1.5957691216057308f
+            : act == ACT_GELU_QUICK ? 1.702f
+                                    : 1.0f,
+            act == ACT_GELU_TANH ? 1.5957691216057308f * 0.044715f : 0.0f, act};
+}
+__device__ __forceinline__ float gate_value(const gate_curve &c, float x) {
+    if (c.act == ACT_RELU || c.act == ACT_RELU2)
+        return fmaxf(x, 0.0f) * (c.act == ACT_RELU ? 1.0f : x);
+    if (c.act == ACT_GELU)
+        return act_value(ACT_GELU, x);
+    return __fdividef(x, 1.0f + __expf(-__fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), c.cubic, c.linear))));
+}
+
+/* A lane's outputs: two of a row, or one of gate and up. */
+struct unit_outputs {
+    float bias[2], scale; /* scale: what sums are multiplied with beside the row's factor */
+    float *y;
+    int64_t ld;
+    bool there[2];
+};
+__device__ __forceinline__ unit_outputs outputs_of(const unit_job &j, int tile, float scale) {
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
+    const int m = j.gated ? 0 : (tile >= j.first[1]) + (tile >= j.first[2]);
+    const int at =
+        j.gated ? tile * BOX_ROWS + 8 * warp + g : (tile - j.first[m]) * UNIT_OUTPUTS + 16 * warp + g;
+    unit_outputs o = {{0.0f, 0.0f}, __fdiv_rn(1.0f, scale), j.y[m] + at, j.ldy[m], {false, false}};
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int matrix = j.gated ? i : m, number = j.gated ? at : at + 8 * i;
+        o.there[i] = number < j.n[matrix];
+        if (o.there[i] && j.bias[matrix])
+            o.bias[i] = j.bias[matrix][number];
+    }
+    return o;
+}
+
+template <int TYPE>
+__device__ __forceinline__ float output_value(float d, float factor, const unit_outputs &o, int i) {
+    const float v = __fmul_rn(d, factor);
+    return __fadd_rn(TYPE == TYPE_BF16 ? __fmul_rn(v, o.scale) : v, o.bias[i]);
+}
+
+/* A lane has columns 2t and 2t + 1 of each eight rows of x, and rows g and g + 8 of the warp's 16 of weights.
+ * What several need is on its way together. */
+template <int TYPE, int ROWS>
+__device__ __forceinline__ void results_write(const unit_job &j, const unit_place &at, float scale,
+                                              const float (&d)[ROWS / 2]) {
+    enum { BATCH = 4, EIGHTS = ROWS / 8 };
+    const int t = threadIdx.x % 4;
+    const unit_outputs o = outputs_of(j, at.tile, scale);
+    const gate_curve curve = gate_of(j.act);
+#pragma unroll
+    for (int e0 = 0; e0 < EIGHTS; e0 += BATCH) {
+        float factor[BATCH][2], before[BATCH][2][2];
+#pragma unroll
+        for (int b = 0; b < 2 * BATCH; b++) {
+            const int row = at.row + 8 * (e0 + b / 2) + 2 * t + b % 2;
+            factor[b / 2][b % 2] = row < j.n_row ? __ldcg(j.factor + row) : 0.0f;
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                before[b / 2][b % 2][i] =
+                    j.adds && row < j.n_row && o.there[i] && !(j.gated && i) ? o.y[row * o.ld + 8 * i] : 0.0f;
+        }
+#pragma unroll
+        for (int b = 0; b < 2 * BATCH; b++) {
+            const int e = e0 + b / 2, c = b % 2, row = at.row + 8 * e + 2 * t + c;
+            float v = output_value<TYPE>(d[4 * e + c], factor[b / 2][c], o, 0),
+                  u = output_value<TYPE>(d[4 * e + c + 2], factor[b / 2][c], o, 1);
+            if (row >= j.n_row)
+                continue;
+            if (j.gated)
+                v = __fmul_rn(gate_value(curve, v), u);
+            if (o.there[0])
+                o.y[row * o.ld] = j.adds ? __fadd_rn(before[b / 2][c][0], v) : v;
+            if (!j.gated && o.there[1])
+                o.y[row * o.ld + 8] = j.adds ? __fadd_rn(before[b / 2][c][1], u) : u;
+        }
+    }
+}
+
+template <int TYPE, int N, int ROWS>
+__device__ __forceinline__ void unit_run(const unit_job &j, unit_walk<TYPE, N> *on, int unit) {
+    const unit_place at = place_of<N>(j, unit);
+    float d[ROWS / 2];
+    if (at.row >= j.n_row)
+        return;
+    on->template run<ROWS>(j, d);
+    launch_wait();
+    results_write<TYPE, ROWS>(j, at, on->scale, d);
+}
+
+template <int TYPE, int N>
+__global__ void __launch_bounds__(UNIT_THREADS, 1) wide_float(const __grid_constant__ unit_job j) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(128) uint8_t raw[];
+    __shared__ uint64_t bars[4 * UNIT_STAGES];
+    uint8_t *const x = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    const unit_rings<N> r = {x,
+                             x + unit_rings<N>::X_STAGES * unit_rings<N>::X_STAGE,
+                             bars,
+                             bars + UNIT_STAGES,
+                             bars + 2 * UNIT_STAGES,
+                             bars + 3 * UNIT_STAGES};
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < UNIT_STAGES; i++) {
+            bar_init(r.x_full + i, 1), bar_init(r.w_full + i, 1);
+            bar_init(r.x_empty + i, TOGETHER * UNIT_WARPS), bar_init(r.w_empty + i, UNIT_WARPS);
+        }
+        async_fence();
+    }
+    __syncthreads();
+    cluster_barrier();
+    launch_next();
+    if (warp >= UNIT_WARPS) {
+        registers_keep<40>();
+        if (warp == UNIT_WARPS && lane == 0)
+            weights_feed<N>(j, r);
+        if (warp == UNIT_WARPS + 1 && lane == 0) {
+            launch_wait();
+            images_feed<N>(j, r);
+        }
+        __syncwarp();
+    } else {
+        registers_take<232>();
+        unit_walk<TYPE, N> on = {r, {0, 0}, {0, 0}, 0, lane, 0.0f, 0};
+        on.begin(j.gated);
+        for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x)
+            if (unit < j.n_whole)
+                unit_run<TYPE, N, N>(j, &on, unit);
+            else
+                unit_run<TYPE, N, N / 2>(j, &on, unit);
+    }
+    cluster_barrier(); /* the other block sends to this one until then */
+#endif
+}
+
+/* ---- launching ---- */
+
+/* The driver's function that describes a matrix to tensor copies; null: an old driver. */
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                              const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                              CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                              CUtensorMapFloatOOBfill);
+static encode_fn encode_find() {
+    void *found = nullptr;
+    cudaDriverEntryPointQueryResult how;
+    const cudaError_t e =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &how);
+    return e == cudaSuccess && how == cudaDriverEntryPointSuccess ? (encode_fn)found : nullptr;
+}
+
+static bool map_make(const view *w, CUtensorMap *map) {
+    static const encode_fn encode = encode_find();
+    const cuuint64_t size[] = {(cuuint64_t)w->k, (cuuint64_t)w->n},
+                     step[] = {(cuuint64_t)rows_stride(w->k) * 2};
+    const cuuint32_t box[] = {TILE_K, BOX_ROWS}, each[] = {1, 1};
+    return encode &&
+           encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, (void *)(uintptr_t)w->data, size, step, box, each,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+static bool job_make(const cuda_linear *a, unit_job *j, int *blocks) {
+    const view *w = &a->w[0];
+    const type_id type = (type_id)w->format.type;
+    *j = unit_job{};
+    if (!is_built() || a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) ||
+        w->format.layout != PACK_ROWS || (type != TYPE_F16 && type != TYPE_BF16) || w->k < 1 ||
+        w->k > MAX_PACK_ROW || a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || a->codes || a->leaves.data)
+        return false;
+    j->first[1] = j->first[2] = INT32_MAX;
+    *blocks = 0;
+    for (int i = 0; i < a->n_w; i++) {
+        const view *v = &a->w[i];
+        const int each = a->gated ? BOX_ROWS : UNIT_OUTPUTS;
+        if (v->format.layout != PACK_ROWS || v->format.type != w->format.type || v->k != w->k ||
+            !map_make(v, &j->map[i]))
+            return false;
+        j->n[i] = (int)v->n;
+        j->bias[i] = a->bias[i];
+        j->y[i] = a->y[i];
+        j->ldy[i] = a->ldy[i];
+        j->first[i] = *blocks;
+        if (!a->gated || i == 0)
+            *blocks += (int)((v->n + each - 1) / each);
+    }
+    if (a->gated)
+        j->first[1] = INT32_MAX;
+    j->n_row = (int)a->n_row;
+    j->n_tile = (int)tile_count(w->k);
+    j->act = a->act;
+    j->gated = a->gated;
+    j->adds = a->adds;
+    j->x = (const uint8_t *)a->scratch;
+    j->factor = wide_factors(a);
+    return true;
+}
+
+/* Cycles of a unit of n rows: the matrix instruction's, or what bringing its operands takes. */
+static uint64_t unit_cycles(const unit_job *j, unsigned n) {
+    enum { BEGIN_AND_END = 5000, ROW = 4 /* of a tile */, RATE = 34 /* bytes a cycle */ };
+    const unsigned bytes = W_STAGE + n * 128 / TOGETHER,
+                   tile = ROW * n > bytes / RATE ? ROW * n : bytes / RATE;
+    return (uint64_t)j->n_tile * tile + BEGIN_AND_END;
+}
+
+/* Rows of a unit and the number of units, for so many clusters at once: fewest cycles in all. They change no
+ * bits. A last round of at most half of the clusters is one of units of half as many rows; few rows have such
+ * units alone. */
+static int rows_of_unit(unit_job *j, int blocks, unsigned clusters) {
+    static const unsigned sizes[] = {256, 128};
+    const unsigned pairs = ((unsigned)blocks + TOGETHER - 1) / TOGETHER;
+    uint64_t least = UINT64_MAX;
+    int best = 0;
+    for (int i = 0; i < 2; i++) {
+        const unsigned n = sizes[i], across = ((unsigned)j->n_row + n - 1) / n, units = across * pairs,
+                       last = units % clusters;
+        const bool few = i == 1 && 2 * (unsigned)j->n_row <= n;
+        const unsigned whole = few                    ? 0
+                               : 2 * last <= clusters ? units - last
+                                                      : units,
+                       n_half = few ? 1 : 2, halves = n_half * (units - whole);
+        const uint64_t cycles = (whole + clusters - 1) / clusters * unit_cycles(j, n) +
+                                (halves + clusters - 1) / clusters * unit_cycles(j, n / 2);
+        if (cycles >= least)
+            continue;
+        least = cycles;
+        best = (int)n;
+        j->n_across = (int)across;
+        j->n_whole = (int)whole;
+        j->n_half = (int)n_half;
+        j->n_unit = (int)(whole + halves);
+    }
+    return best;
+}
+
+template <int TYPE, int N> static int unit_launch(const unit_job &j, unsigned clusters, cuda_stream s) {
+    const size_t room = unit_rings<N>::BYTES + 1024;
+    const unsigned n = (unsigned)j.n_unit < clusters ? (unsigned)j.n_unit : clusters;
+    const int e = prepare(wide_float<TYPE, N>, room);
+    return e ? e
+             : launch_cluster(wide_float<TYPE, N>, dim3(n, 1, TOGETHER), dim3(UNIT_THREADS), TOGETHER, room,
+                              s, j);
+}
+
+int wide_float_launch(const cuda_linear *a, cuda_stream s) {
+    unit_job j;
+    int blocks;
+    const unsigned clusters = (unsigned)device_sm_count() / TOGETHER;
+    if (!job_make(a, &j, &blocks))
+        return CUDA_UNSUPPORTED;
+    const int n = rows_of_unit(&j, blocks, clusters), e = wide_images_launch(a, true, s);
+    if (e)
+        return e;
+    if (a->w[0].format.type == TYPE_F16)
+        return n == 256 ? unit_launch<TYPE_F16, 256>(j, clusters, s)
+                        : unit_launch<TYPE_F16, 128>(j, clusters, s);
+    return n == 256 ? unit_launch<TYPE_BF16, 256>(j, clusters, s)
+                    : unit_launch<TYPE_BF16, 128>(j, clusters, s);
+}
