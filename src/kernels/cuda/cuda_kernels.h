@@ -279,10 +279,11 @@ typedef struct cuda_kernels {
     size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
     int (*linear)(const cuda_linear *a, cuda_stream s);
     bool (*leaves_whole)(const cuda_linear *a); /* `linear` leaves codes of groups of 64 or 128 */
-    /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says; with
-     * matrices of floats as `linear` does. Leaves and takes no codes; scratch is wide_scratch() bytes, with
-     * the largest k. A row's bits depend on neither the number nor the place of the others, but are not those
-     * of `linear`. */
+    /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says. Rows
+     * are scaled by powers of two and rounded to halves. F16 and BF16 weights are exact (wide_float.cu says
+     * from which size on); with matrices of f32 rows stay floats, as `linear` has them. Leaves and takes no
+     * codes; scratch is wide_scratch() bytes, with the largest k. A row's bits depend on neither the number
+     * nor the place of the others, but are not those of `linear`. */
     bool (*has_wide)(void);                           /* this device has it, and `attend_prompt` */
     size_t (*wide_scratch)(int64_t n_row, int64_t k); /* bytes */
     int (*wide)(const cuda_linear *a, cuda_stream s);

@@ -7,12 +7,16 @@
  * weights are exact, but for those of bf16 below 2^-(BF16_SHIFT + 17), which are rounded to multiples of
  * 2^-(BF16_SHIFT + 24), or with larger weights beside them to 2^-40 of the largest.
  *
- * Two blocks are a cluster. Each has 128 outputs of the same N rows of x, so each asks for half of the
- * images, which arrive in both. A block has two groups of 4 warps that multiply, a warp 16 outputs, and a
- * group of which two warps are feeders: one asks for weights (64 of K of 128 rows, by tensor copies, which
- * exchange 16-byte pieces as images have them), one for images, each through a ring of its own. Of gated
- * products a warp has 8 outputs of gate and the same 8 of up, so a lane has both. Clusters go through units
- * of work in turn, and feeders go on to the next while results are written.
+ * Two blocks are a cluster. Each has 128 outputs of the same N rows of x. So each asks for half of the images,
+ * which arrive in both. A block has two groups of 4 warps that multiply, a warp 16 outputs, and a group of
+ * which two warps are feeders, each with a ring of its own: one asks for weights (64 of K of 128 rows, by
+ * tensor copies, which exchange 16-byte pieces as images have them), one for images. Of gated products a warp
+ * has 8 outputs of gate and the same 8 of up. Clusters go through units of work in turn, and feeders go on to
+ * the next unit while results are written.
+ *
+ * Two arrivals matter. A place of weights is given back once the instruction that multiplies them has been
+ * queued, for only then are they in registers: an arrival does not wait for loads from shared memory. A place
+ * of images is given back to both blocks by an arrival without a fence.
  *
  * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
 #include "kernels/cuda/wide.cuh"
@@ -90,6 +94,12 @@ __device__ __forceinline__ void image_copy(void *to, const void *from, uint64_t 
                  : "memory");
 #endif
 }
+/* An arrival in block `rank`, behind reads: nothing that was written need be seen there. */
+__device__ __forceinline__ void read_arrive(uint64_t *bar, int rank) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(bar, rank)) : "memory");
+#endif
+}
 /* Four 8 x 8 matrices of 16 bits: lane 8i + r gives the address of row r of matrix i, lane 4g + t gets
  * elements 2t and 2t + 1 of row g of each. */
 __device__ __forceinline__ void fragment_load(uint32_t (&a)[4], uint32_t at) {
@@ -111,10 +121,13 @@ struct unit_turn {
     }
 };
 
-/* The block's rings: images of N rows, and weights; their barriers. */
+/* Results of a warp on their way to memory: [RESULT_ROWS of x][16 outputs], in other banks for each lane. */
+enum { RESULT_ROWS = 32, RESULT_LINE = 20, RESULT_WARP = RESULT_ROWS * RESULT_LINE };
+
+/* The block's rings: images of N rows, and weights; their barriers. Behind them is room for results. */
 template <int N> struct unit_rings {
-    enum { X_STAGES = N == 256 ? 4 : N == 128 ? 6 : 8, W_STAGES = N == 256 ? 6 : 8, X_STAGE = N * 128 };
-    enum { BYTES = X_STAGES * X_STAGE + W_STAGES * W_STAGE };
+    enum { X_STAGES = N == 256 ? 4 : 6, W_STAGES = N == 256 ? 4 : 6, X_STAGE = N * 128 };
+    enum { BYTES = X_STAGES * X_STAGE + W_STAGES * W_STAGE + UNIT_WARPS * RESULT_WARP * 4 };
     uint8_t *x, *w;
     uint64_t *x_full, *x_empty, *w_full, *w_empty;
 };
@@ -165,7 +178,7 @@ template <int N> __device__ __forceinline__ void images_feed(const unit_job &j, 
         const uint8_t *from = j.x + (int64_t)first * j.n_tile * WIDE_IMAGE;
         for (int i = 0; i < j.n_tile; i++, from += WIDE_IMAGE) {
             uint64_t *const bar = r.x_full + turn.slot;
-            bar_wait<true>(r.x_empty + turn.slot, turn.phase);
+            bar_wait<false>(r.x_empty + turn.slot, turn.phase);
             bar_expect(bar, n * WIDE_IMAGE);
             for (int c = rank; c < n; c += TOGETHER)
                 image_copy(r.x + turn.slot * unit_rings<N>::X_STAGE + c * WIDE_IMAGE,
@@ -194,13 +207,14 @@ template <int TYPE, int N> struct unit_walk {
     int lane;
     float scale;
     uint32_t limit; /* bits of the smallest bf16 that is too large */
+    int w_read;     /* the place of weights that are multiplied next */
 
     __device__ __forceinline__ void begin(bool gated) {
         const int warp = threadIdx.x / 32, high = lane / 8 % 2;
         line = 128 * (lane % 8 + (gated ? BOX_ROWS * high + 8 * warp : 8 * high + 16 * warp));
     }
     __device__ __forceinline__ void scale_begin() {
-        scale = (float)(1 << BF16_SHIFT);
+        scale = TYPE == TYPE_BF16 ? (float)(1 << BF16_SHIFT) : 1.0f;
         limit = (127 + 16 - BF16_SHIFT) << 7;
     }
     /* A smaller scale, by which weights of this size are below 2^16; sums so far by the same. */
@@ -222,9 +236,6 @@ template <int TYPE, int N> struct unit_walk {
 #pragma unroll
         for (int s = 0; s < 4; s++)
             fragment_load(a[s], at + ((2 * s + piece) ^ in) * 16);
-        __syncwarp();
-        if (lane == 0)
-            bar_arrive(r.w_empty + wt.slot);
         wt.next(unit_rings<N>::W_STAGES);
         if (TYPE == TYPE_F16)
             return;
@@ -239,7 +250,8 @@ template <int TYPE, int N> struct unit_walk {
         for (int i = 0; i < 16; i++)
             a[i / 4][i % 4] = two_as_halves<TYPE>(a[i / 4][i % 4], scale);
     }
-    /* Multiplies one of weights with the next of x, in the background. */
+    /* Multiplies one of weights with the next of x, in the background. The registers are there then, so the
+     * weights' place is free. */
     template <int ROWS>
     __device__ __forceinline__ void multiply(float (&d)[ROWS / 2], const uint32_t (&a)[4][4]) {
         bar_wait<false>(r.x_full + xt.slot, xt.phase);
@@ -250,11 +262,14 @@ template <int TYPE, int N> struct unit_walk {
             wgmma<ROWS>::add(d, a[s], b + 2 * s);
         wgmma_end_group();
         xt.next(unit_rings<N>::X_STAGES);
+        if (lane == 0)
+            bar_arrive(r.w_empty + w_read);
+        w_read = w_read + 1 == unit_rings<N>::W_STAGES ? 0 : w_read + 1;
     }
     /* This warp has read the images at `slot`: both blocks' feeders may fill it. */
     __device__ __forceinline__ void give(int slot) {
         if (lane < TOGETHER)
-            cluster_arrive(r.x_empty + slot, lane);
+            read_arrive(r.x_empty + slot, lane);
     }
     /* All of K, in d. */
     template <int ROWS> __device__ __forceinline__ void run(const unit_job &j, float (&d)[ROWS / 2]) {
@@ -289,101 +304,116 @@ template <int TYPE, int N> struct unit_walk {
 
 /* ---- results ---- */
 
-/* What a gate does, where it is x / (1 + e^-(linear x + cubic x^3)), to some units in the last place. */
-struct gate_curve {
-    float linear, cubic;
-    int act;
-};
-__device__ __forceinline__ gate_curve gate_of(int act) {
-    return {act == ACT_GELU_TANH    ? 1.5957691216057308f
-            : act == ACT_GELU_QUICK ? 1.702f
-                                    : 1.0f,
-            act == ACT_GELU_TANH ? 1.5957691216057308f * 0.044715f : 0.0f, act};
-}
-__device__ __forceinline__ float gate_value(const gate_curve &c, float x) {
-    if (c.act == ACT_RELU || c.act == ACT_RELU2)
-        return fmaxf(x, 0.0f) * (c.act == ACT_RELU ? 1.0f : x);
-    if (c.act == ACT_GELU)
-        return act_value(ACT_GELU, x);
-    return __fdividef(x, 1.0f + __expf(-__fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), c.cubic, c.linear))));
+/* x / (1 + e^-x), to some units in the last place. */
+__device__ __forceinline__ float silu_near(float x) {
+    return __fdividef(x, 1.0f + __expf(-x));
 }
 
-/* A lane's outputs: two of a row, or one of gate and up. */
-struct unit_outputs {
-    float bias[2], scale; /* scale: what sums are multiplied with beside the row's factor */
+/* Four outputs of a lane, of which n are there. */
+struct four_of {
+    float bias[4];
     float *y;
     int64_t ld;
-    bool there[2];
+    int n;
+    bool whole; /* all are there, and aligned in every row */
 };
-__device__ __forceinline__ unit_outputs outputs_of(const unit_job &j, int tile, float scale) {
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
-    const int m = j.gated ? 0 : (tile >= j.first[1]) + (tile >= j.first[2]);
-    const int at =
-        j.gated ? tile * BOX_ROWS + 8 * warp + g : (tile - j.first[m]) * UNIT_OUTPUTS + 16 * warp + g;
-    unit_outputs o = {{0.0f, 0.0f}, __fdiv_rn(1.0f, scale), j.y[m] + at, j.ldy[m], {false, false}};
+__device__ __forceinline__ four_of four_at(const unit_job &j, int matrix, int at) {
+    four_of f = {
+        {0.0f, 0.0f, 0.0f, 0.0f}, j.y[matrix] + at, j.ldy[matrix], max(0, min(4, j.n[matrix] - at)), false};
+    f.whole = f.n == 4 && (uintptr_t)f.y % sizeof(float4) == 0 && f.ld % 4 == 0;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int matrix = j.gated ? i : m, number = j.gated ? at : at + 8 * i;
-        o.there[i] = number < j.n[matrix];
-        if (o.there[i] && j.bias[matrix])
-            o.bias[i] = j.bias[matrix][number];
+    for (int i = 0; i < 4; i++)
+        if (j.bias[matrix] && i < f.n)
+            f.bias[i] = j.bias[matrix][at + i];
+    return f;
+}
+/* Sums of a row as outputs. */
+__device__ __forceinline__ void four_scale(float v[4], float factor, float scale, const four_of &f) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = __fadd_rn(__fmul_rn(__fmul_rn(v[i], factor), scale), f.bias[i]);
+}
+__device__ __forceinline__ void four_write(const four_of &f, int64_t row, const float v[4], bool adds) {
+    float *const to = f.y + row * f.ld;
+    if (f.whole) {
+        float4 u = make_float4(v[0], v[1], v[2], v[3]);
+        if (adds) {
+            const float4 w = *(const float4 *)to;
+            u = make_float4(__fadd_rn(w.x, u.x), __fadd_rn(w.y, u.y), __fadd_rn(w.z, u.z),
+                            __fadd_rn(w.w, u.w));
+        }
+        *(float4 *)to = u;
+        return;
     }
-    return o;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < f.n)
+            to[i] = adds ? __fadd_rn(to[i], v[i]) : v[i];
+}
+__device__ __forceinline__ void four_load(float v[4], const float *from) {
+    const float4 u = *(const float4 *)from;
+    v[0] = u.x, v[1] = u.y, v[2] = u.z, v[3] = u.w;
 }
 
-template <int TYPE>
-__device__ __forceinline__ float output_value(float d, float factor, const unit_outputs &o, int i) {
-    const float v = __fmul_rn(d, factor);
-    return __fadd_rn(TYPE == TYPE_BF16 ? __fmul_rn(v, o.scale) : v, o.bias[i]);
+/* RESULT_ROWS rows from row0 on, of a warp's outputs. Gated: outputs 0..7 are gate's, 8..15 up's. */
+__device__ __forceinline__ void results_write(const unit_job &j, const four_of &f, const four_of &up,
+                                              int row0, float scale, const float *room) {
+    const int lane = threadIdx.x % 32, across = j.gated ? 2 : 4, o = lane % across * 4, step = 32 / across;
+#pragma unroll 2
+    for (int in = lane / across; in < RESULT_ROWS; in += step) {
+        const int row = row0 + in;
+        if (row >= j.n_row)
+            break;
+        const float factor = __ldcg(j.factor + row);
+        float v[4], u[4];
+        four_load(v, room + in * RESULT_LINE + o);
+        four_scale(v, factor, scale, f);
+        if (j.gated) {
+            four_load(u, room + in * RESULT_LINE + 8 + o);
+            four_scale(u, factor, scale, up);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = __fmul_rn(j.act == ACT_SILU ? silu_near(v[i]) : act_value(j.act, v[i]), u[i]);
+        }
+        four_write(f, row, v, j.adds);
+    }
 }
 
-/* A lane has columns 2t and 2t + 1 of each eight rows of x, and rows g and g + 8 of the warp's 16 of weights.
- * What several need is on its way together. */
-template <int TYPE, int ROWS>
-__device__ __forceinline__ void results_write(const unit_job &j, const unit_place &at, float scale,
-                                              const float (&d)[ROWS / 2]) {
-    enum { BATCH = 4, EIGHTS = ROWS / 8 };
-    const int t = threadIdx.x % 4;
-    const unit_outputs o = outputs_of(j, at.tile, scale);
-    const gate_curve curve = gate_of(j.act);
+/* All of a warp's results, in a loop whose code is short: rows g and g + 8 of its 16 of weights and columns
+ * 2t and 2t + 1 of each eight rows of x are a lane's. */
+template <int ROWS>
+__device__ __forceinline__ void results_leave(const unit_job &j, const unit_place &at, float scale,
+                                              float *room, const float (&d)[ROWS / 2]) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int m = j.gated ? 0 : (at.tile >= j.first[1]) + (at.tile >= j.first[2]);
+    const int o = j.gated ? at.tile * BOX_ROWS + 8 * warp + lane % 2 * 4
+                          : (at.tile - j.first[m]) * UNIT_OUTPUTS + 16 * warp + lane % 4 * 4;
+    const four_of f = four_at(j, m, o), up = four_at(j, j.gated ? 1 : m, o);
+    float *const to = room + lane % 4 * 2 * RESULT_LINE + lane / 4;
+#pragma unroll 1
+    for (int p = 0; p < ROWS / RESULT_ROWS && at.row + p * RESULT_ROWS < j.n_row; p++) {
 #pragma unroll
-    for (int e0 = 0; e0 < EIGHTS; e0 += BATCH) {
-        float factor[BATCH][2], before[BATCH][2][2];
+        for (int c = 0; c < ROWS / RESULT_ROWS; c++)
+            if (c == p) {
 #pragma unroll
-        for (int b = 0; b < 2 * BATCH; b++) {
-            const int row = at.row + 8 * (e0 + b / 2) + 2 * t + b % 2;
-            factor[b / 2][b % 2] = row < j.n_row ? __ldcg(j.factor + row) : 0.0f;
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                before[b / 2][b % 2][i] =
-                    j.adds && row < j.n_row && o.there[i] && !(j.gated && i) ? o.y[row * o.ld + 8 * i] : 0.0f;
-        }
-#pragma unroll
-        for (int b = 0; b < 2 * BATCH; b++) {
-            const int e = e0 + b / 2, c = b % 2, row = at.row + 8 * e + 2 * t + c;
-            float v = output_value<TYPE>(d[4 * e + c], factor[b / 2][c], o, 0),
-                  u = output_value<TYPE>(d[4 * e + c + 2], factor[b / 2][c], o, 1);
-            if (row >= j.n_row)
-                continue;
-            if (j.gated)
-                v = __fmul_rn(gate_value(curve, v), u);
-            if (o.there[0])
-                o.y[row * o.ld] = j.adds ? __fadd_rn(before[b / 2][c][0], v) : v;
-            if (!j.gated && o.there[1])
-                o.y[row * o.ld + 8] = j.adds ? __fadd_rn(before[b / 2][c][1], u) : u;
-        }
+                for (int i = 0; i < RESULT_ROWS / 2; i++)
+                    to[(i / 4 * 8 + i % 2) * RESULT_LINE + i / 2 % 2 * 8] = d[c * (RESULT_ROWS / 2) + i];
+            }
+        __syncwarp();
+        results_write(j, f, up, at.row + p * RESULT_ROWS, 1.0f / scale, room);
+        __syncwarp();
     }
 }
 
 template <int TYPE, int N, int ROWS>
-__device__ __forceinline__ void unit_run(const unit_job &j, unit_walk<TYPE, N> *on, int unit) {
+__device__ __forceinline__ void unit_run(const unit_job &j, unit_walk<TYPE, N> *on, int unit, float *room) {
     const unit_place at = place_of<N>(j, unit);
     float d[ROWS / 2];
     if (at.row >= j.n_row)
         return;
     on->template run<ROWS>(j, d);
     launch_wait();
-    results_write<TYPE, ROWS>(j, at, on->scale, d);
+    results_leave<ROWS>(j, at, on->scale, room, d);
 }
 
 template <int TYPE, int N>
@@ -420,13 +450,14 @@ __global__ void __launch_bounds__(UNIT_THREADS, 1) wide_float(const __grid_const
         __syncwarp();
     } else {
         registers_take<232>();
-        unit_walk<TYPE, N> on = {r, {0, 0}, {0, 0}, 0, lane, 0.0f, 0};
+        unit_walk<TYPE, N> on = {r, {0, 0}, {0, 0}, 0, lane, 0.0f, 0, 0};
+        float *const room = (float *)(r.w + unit_rings<N>::W_STAGES * W_STAGE) + warp * RESULT_WARP;
         on.begin(j.gated);
         for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x)
             if (unit < j.n_whole)
-                unit_run<TYPE, N, N>(j, &on, unit);
+                unit_run<TYPE, N, N>(j, &on, unit, room);
             else
-                unit_run<TYPE, N, N / 2>(j, &on, unit);
+                unit_run<TYPE, N, N / 2>(j, &on, unit, room);
     }
     cluster_barrier(); /* the other block sends to this one until then */
 #endif
@@ -496,7 +527,7 @@ static bool job_make(const cuda_linear *a, unit_job *j, int *blocks) {
 
 /* Cycles of a unit of n rows: the matrix instruction's, or what bringing its operands takes. */
 static uint64_t unit_cycles(const unit_job *j, unsigned n) {
-    enum { BEGIN_AND_END = 5000, ROW = 4 /* of a tile */, RATE = 34 /* bytes a cycle */ };
+    enum { BEGIN_AND_END = 5000, ROW = 4 /* of a tile */, RATE = 40 /* bytes a cycle */ };
     const unsigned bytes = W_STAGE + n * 128 / TOGETHER,
                    tile = ROW * n > bytes / RATE ? ROW * n : bytes / RATE;
     return (uint64_t)j->n_tile * tile + BEGIN_AND_END;
