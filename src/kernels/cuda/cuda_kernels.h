@@ -17,8 +17,8 @@
  * `linear` with CUDA_UNSUPPORTED; `embed` has no tables either.
  *
  * Answers: integer parts are those of kernels/cpu/ref. Floats are summed in one order that depends on the
- * format and k alone: a row has the same bits alone and among others, and in every run; only `wide` and
- * `attend_prompt`, for many rows, have bits of their own. No float atomics. */
+ * format and k alone: a row has the same bits alone and among others, and in every run; only `wide`,
+ * `batch` and `attend_prompt`, for many rows, have bits of their own. No float atomics. */
 #ifndef NIB_KERNELS_CUDA_CUDA_KERNELS_H
 #define NIB_KERNELS_CUDA_CUDA_KERNELS_H
 
@@ -32,7 +32,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 13, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 14, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -287,6 +287,12 @@ typedef struct cuda_kernels {
     bool (*has_wide)(void);                           /* this device has it, and `attend_prompt` */
     size_t (*wide_scratch)(int64_t n_row, int64_t k); /* bytes */
     int (*wide)(const cuda_linear *a, cuda_stream s);
+    /* `linear` for the rows of many sequences that decode together: in halves with sums in floats, as `wide`,
+     * for up to CUDA_MAX_ROWS rows, which take nearly the time of one. Leaves and takes no codes; scratch is
+     * wide_scratch() bytes. A row's bits depend on neither the number nor the place of the others, but are
+     * those of neither `linear` nor `wide`. With matrices of floats as `linear` does. */
+    bool (*has_batch)(void);
+    int (*batch)(const cuda_linear *a, cuda_stream s);
     size_t (*codes_bytes)(int64_t k);
     size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
     int (*attend)(const cuda_attend *a, cuda_stream s);

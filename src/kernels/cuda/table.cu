@@ -180,6 +180,8 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         has_wide,
         wide_scratch,
         wide_launch,
+        has_batch,
+        batch_launch,
         codes_bytes,
         attend_scratch,
         attend_launch,
