@@ -36,12 +36,15 @@ typedef struct caps {
 } caps;
 
 static char scratch[512];
+enum { MANY = 16 /* with the kernels for many sequences */ };
+static int n_sequence = 1;
 
 static nib_engine_options under(const caps *c) {
     nib_engine_options o = engine_usual();
     o.backend = "cuda";
     o.kv_type = NIB_KV_F16;
     o.n_ctx = N_CTX;
+    o.n_sequence = n_sequence;
     o.stream = true;
     o.vram = c->vram;
     o.ram = c->ram;
@@ -146,7 +149,8 @@ static uint64_t whole(const char *path, int tier) {
 }
 
 static void every_combination(void **state) {
-    (void)state;
+    n_sequence = *(const int *)*state;
+    const bool some = SANITIZED || n_sequence > 1;
     static float all[N_STEP][N_VOCAB], now[N_STEP][N_VOCAB];
     const char *path = tiny_model("caps.gguf", &shape);
     const uint64_t vram = whole(path, NIB_TIER_VRAM), ram = whole(path, NIB_TIER_RAM);
@@ -158,23 +162,24 @@ static void every_combination(void **state) {
     nib_engine *e = must_open(path, &none, &n_refused);
     walk(e, all[0]);
     must_close(e);
-    for (size_t i = 0; i < NUM_COUNT(vrams) * NUM_COUNT(rams) * 2; i += SANITIZED ? 3 : 1, n++) {
+    for (size_t i = 0; i < NUM_COUNT(vrams) * NUM_COUNT(rams) * 2; i += some ? 3 : 1, n++) {
         caps c = {vrams[i % 4], rams[i / 4 % 4], i / 16 % 2 ? 2 : 0, (i + i / 4) % 2 != 0};
         e = must_open(path, &c, &n_refused);
         walk(e, now[0]);
         check_tiers(e, &c);
+        assert_int_equal(fake_cuda_batch() > 0, n_sequence == MANY);
         must_close(e);
         if (memcmp(all, now, sizeof all) != 0)
             fail_msg("other logits under combination %zu", i);
     }
-    assert_int_equal(n, SANITIZED ? 11 : 32);
+    assert_int_equal(n, some ? 11 : 32);
     /* a quarter of the caps on VRAM is too small, and of those on RAM */
-    assert_true(n_refused >= (SANITIZED ? 4 : 14));
+    assert_true(n_refused >= (some ? 4 : 14));
 }
 
 /* What stays on the GPU leaves RAM. */
 static void one_copy(void **state) {
-    (void)state;
+    n_sequence = *(const int *)*state;
     static float logits[N_STEP][N_VOCAB];
     const char *path = tiny_model("one-copy.gguf", &shape);
     caps none = {NIB_AUTO, NIB_AUTO, 0, false};
@@ -223,7 +228,7 @@ static void check_places(const nib_engine *e, const json_t *made) {
 }
 
 static void a_plan_is_followed(void **state) {
-    (void)state;
+    n_sequence = *(const int *)*state;
     static float all[N_STEP][N_VOCAB], now[N_STEP][N_VOCAB];
     const char *path = tiny_model("planned.gguf", &shape);
     const uint64_t vram = whole(path, NIB_TIER_VRAM), ram = whole(path, NIB_TIER_RAM);
@@ -239,9 +244,14 @@ static void a_plan_is_followed(void **state) {
         json_t *made = plan_under(path, &o, &text);
         const json_t *predicted = json_object_get(made, "predicted");
         nib_memory m;
-        assert_true((uint64_t)json_integer_value(json_object_get(predicted, "vram_peak")) <= c.vram);
+        const uint64_t peak = (uint64_t)json_integer_value(json_object_get(predicted, "vram_peak"));
+        assert_true(peak <= c.vram);
+        assert_int_equal(json_is_true(json_object_get(json_object_get(made, "gpu"), "many_sequences")),
+                         n_sequence == MANY);
         e = must_open(path, &c, &n);
         check_places(e, made); /* the same function decided */
+        nib_engine_memory(e, &m);
+        assert_true(m.tier[NIB_TIER_VRAM].planned <= peak);
         walk(e, all[0]);
         must_close(e);
         nib_engine_options by = under(&(caps){NIB_AUTO, NIB_AUTO, 0, false});
@@ -264,7 +274,7 @@ static void a_plan_is_followed(void **state) {
 
 /* A hand edit counts: another layer leaves the GPU. */
 static void an_edit_counts(void **state) {
-    (void)state;
+    n_sequence = *(const int *)*state;
     const char *path = tiny_model("edited.gguf", &shape);
     nib_engine_options o = under(&(caps){NIB_AUTO, NIB_AUTO, 0, false});
     char *text = NULL, *edited;
@@ -294,11 +304,14 @@ static void an_edit_counts(void **state) {
 }
 
 int main(void) {
+    static int one = 1, many = MANY;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_combination),
-        cmocka_unit_test(one_copy),
-        cmocka_unit_test(a_plan_is_followed),
-        cmocka_unit_test(an_edit_counts),
+        cmocka_unit_test_prestate(every_combination, &one),
+        cmocka_unit_test_prestate(every_combination, &many),
+        cmocka_unit_test_prestate(one_copy, &one),
+        cmocka_unit_test_prestate(a_plan_is_followed, &one),
+        cmocka_unit_test_prestate(a_plan_is_followed, &many),
+        cmocka_unit_test_prestate(an_edit_counts, &one),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     ledger_set_process_usage(constant);

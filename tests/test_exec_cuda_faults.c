@@ -20,6 +20,7 @@ static const tiny_shape small = {TYPE_Q4_0, 2, 64, 96, 4, 2, 300, 96, false};
 
 static uint64_t vram = NIB_AUTO;
 static nib_kv_type kv_type = NIB_KV_F16;
+static int n_sequence = 1;
 
 static nib_status live(const char *path, long fail_at, int error, nib_error *err) {
     nib_engine_options o = engine_usual();
@@ -28,6 +29,7 @@ static nib_status live(const char *path, long fail_at, int error, nib_error *err
     o.n_ctx = 96;
     o.vram = vram;
     o.kv_type = kv_type;
+    o.n_sequence = n_sequence;
     cuda_load_with(fake_cuda(MEMORY, fail_at, error));
     const nib_status status = engine_life(path, &o, NULL, 6, &result, err);
     nib_result_clear(&result);
@@ -87,6 +89,15 @@ static void keys_in_codes(void **state) {
     kv_type = NIB_KV_F16;
 }
 
+/* With the kernels for many sequences. */
+static void many_sequences(void **state) {
+    (void)state;
+    n_sequence = 16;
+    sweep(FAKE_CUDA_LOST, NIB_E_DEVICE, NIB_E_DEVICE);
+    assert_true(fake_cuda_batch() > 0);
+    n_sequence = 1;
+}
+
 /* The exit code of the command, and words that say what is lost. */
 static void it_is_said(void **state) {
     (void)state;
@@ -99,8 +110,8 @@ static void it_is_said(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lost_device), cmocka_unit_test(no_memory),  cmocka_unit_test(blocks_that_come),
-        cmocka_unit_test(keys_in_codes), cmocka_unit_test(it_is_said),
+        cmocka_unit_test(a_lost_device), cmocka_unit_test(no_memory),      cmocka_unit_test(blocks_that_come),
+        cmocka_unit_test(keys_in_codes), cmocka_unit_test(many_sequences), cmocka_unit_test(it_is_said),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,8 +193,8 @@ static void many_sequences(void **state) {
     static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
     long moved, replayed;
     uint64_t all;
+    n_sequence = 65; /* with the kernels for many sequences, resident or streamed */
     walk(path, NIB_AUTO, whole[0], &moved, &replayed);
-    n_sequence = 65;
     const uint64_t least = least_vram(path, &all);
     walk(path, least, part[0], &moved, &replayed);
     assert_true(least < all);

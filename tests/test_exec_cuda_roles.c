@@ -1,7 +1,7 @@
-/* What a row is decides which of the GPU's kernels compute it: of a prompt, or generated. Both kinds have
- * last bits of their own, so a row that takes the wrong ones is seen: on a table of kernels without a GPU
- * (support/fakecuda.h) whose results for prompts are a little larger on purpose. test_exec_cuda asks the same
- * of a real device. */
+/* What a row is decides which of the GPU's kernels compute it: of a prompt, or generated. An engine for many
+ * sequences has kernels of its own for generated rows. All kinds have last bits of their own, so a row that
+ * takes the wrong ones is seen: on a table of kernels without a GPU (support/fakecuda.h) whose results differ
+ * a little on purpose. test_exec_cuda asks the same of a real device. */
 #include "kernels/cuda_load.h"
 #include "support/company.h"
 #include "support/engine.h"
@@ -25,13 +25,20 @@ static const nib_kv_type caches[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
 static const int pieces[] = {512, 100, 65, 64, 16, 7, 1};
 enum { N_PIECE = sizeof pieces / sizeof *pieces };
 
+/* Sequences that may decode together: MANY_FROM or more take the kernels for many. */
+enum { FEW = 4, MANY_FROM = 8, MANY = 16 };
+static int n_sequence = FEW;
+static uint64_t vram = NIB_AUTO;
+
 static nib_engine *opened(const char *path, nib_kv_type kv, int n_batch) {
     nib_engine_options o = engine_usual();
     o.backend = "cuda";
     o.kv_type = kv;
     o.n_ctx = COMPANY_CTX;
     o.n_session = 4;
+    o.n_sequence = n_sequence;
     o.n_batch = n_batch;
+    o.vram = vram;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     fake_cuda_prompts_differ(true);
     return engine_must_open(path, &o, NULL);
@@ -70,7 +77,7 @@ static logits_rows all_logits(const char *path, nib_kv_type kv, int n_batch) {
 }
 
 static void a_prompt_in_pieces(void **state) {
-    (void)state;
+    n_sequence = *(const int *)*state;
     static float whole[N_MORE + 1][N_VOCAB], cut[N_MORE + 1][N_VOCAB];
     const char *path = tiny_model("pieces.gguf", &small);
     for (size_t kv = 0; kv < sizeof caches / sizeof *caches; kv++) {
@@ -112,7 +119,7 @@ static void roles_differ(void **state) {
 }
 
 static void an_answer_in_company(void **state) {
-    (void)state;
+    n_sequence = *(const int *)*state;
     static company_answer alone, is;
     static const int rows[] = {512, 65, 7};
     int32_t tokens[COMPANY_PROMPT];
@@ -125,11 +132,63 @@ static void an_answer_in_company(void **state) {
                 closed(e);
                 e = opened(path, caches[kv], rows[i]);
                 company_ask(e, how, tokens, i || how ? &is : &alone);
+                assert_int_equal(fake_cuda_batch() > 0, n_sequence == MANY);
+                assert_int_equal(fake_cuda_by(FAKE_BY_RULE) > 0, n_sequence != MANY);
                 closed(e);
                 if ((i || how) && memcmp(&is, &alone, sizeof is) != 0)
                     fail_msg("an answer %s has other bits than in a session: passes of %d rows, cache %zu",
                              company_names[how], rows[i], kv);
             }
+}
+
+/* The number of sequences that may decode together decides for all rows of an engine, also for one alone. */
+static void many_from(void **state) {
+    (void)state;
+    static float few[N_MORE + 1][N_VOCAB], other[N_MORE + 1][N_VOCAB], many[N_MORE + 1][N_VOCAB];
+    const char *path = tiny_model("many.gguf", &small);
+    n_sequence = FEW;
+    follow(path, NIB_KV_F16, 64, few);
+    n_sequence = MANY_FROM - 1;
+    follow(path, NIB_KV_F16, 64, other);
+    assert_memory_equal(few, other, sizeof few);
+    assert_int_equal(fake_cuda_batch(), 0);
+    assert_true(fake_cuda_by(FAKE_BY_RULE) > 0 && fake_cuda_taken() > 0);
+    n_sequence = MANY_FROM;
+    follow(path, NIB_KV_F16, 64, other);
+    assert_true(fake_cuda_batch() > 0 && fake_cuda_replayed() > 0);
+    assert_int_equal(fake_cuda_by(FAKE_BY_RULE), 0);
+    assert_int_equal(fake_cuda_taken(), 0);
+    n_sequence = MANY;
+    follow(path, NIB_KV_F16, 64, many);
+    assert_memory_equal(other, many, sizeof many);
+    for (int i = 0; i <= N_MORE; i++)
+        assert_memory_not_equal(few[i], many[i], sizeof few[i]);
+    n_sequence = FEW;
+}
+
+/* The smallest cap that works: most layers are streamed. */
+static void many_with_streamed_layers(void **state) {
+    (void)state;
+    static company_answer alone, is;
+    int32_t tokens[COMPANY_PROMPT];
+    const tiny_shape deeper = {TYPE_Q8_0, 5, 64, 96, 4, 2, N_VOCAB, COMPANY_CTX, true};
+    const char *path = tiny_model("streamed.gguf", &deeper);
+    n_sequence = MANY;
+    logits_tokens(tokens, COMPANY_PROMPT, N_VOCAB, 7);
+    nib_engine *e = opened(path, NIB_KV_F16, 64);
+    company_ask(e, COMPANY_BATCH, tokens, &alone);
+    nib_memory m;
+    nib_engine_memory(e, &m);
+    closed(e);
+    vram = m.tier[NIB_TIER_VRAM].planned - m.tier[NIB_TIER_VRAM].planned / 50;
+    e = opened(path, NIB_KV_F16, 64);
+    company_ask(e, COMPANY_ANSWERS, tokens, &is);
+    nib_engine_memory(e, &m);
+    assert_true(m.tier[NIB_TIER_VRAM].peak <= vram);
+    closed(e);
+    vram = NIB_AUTO;
+    n_sequence = FEW;
+    assert_memory_equal(&is, &alone, sizeof is);
 }
 
 /* On a device without kernels for prompts all rows have the same bits, and one pass has both kinds. */
@@ -158,10 +217,15 @@ static void without_wide_products(void **state) {
 }
 
 int main(void) {
+    static int few = FEW, many = MANY;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roles_differ),
-        cmocka_unit_test(a_prompt_in_pieces),
-        cmocka_unit_test(an_answer_in_company),
+        cmocka_unit_test(many_from),
+        cmocka_unit_test_prestate(a_prompt_in_pieces, &few),
+        cmocka_unit_test_prestate(a_prompt_in_pieces, &many),
+        cmocka_unit_test_prestate(an_answer_in_company, &few),
+        cmocka_unit_test_prestate(an_answer_in_company, &many),
+        cmocka_unit_test(many_with_streamed_layers),
         cmocka_unit_test(without_wide_products),
     };
     setenv("NIBBLE_ISA", "ref", 1);

@@ -201,6 +201,8 @@ static void print_gpu(const terminal *s, const json_t *gpu) {
                       "for prompts "
                       "they are streamed too",
                       n_here, field_int(gpu, "in_place_sequences"));
+    if (field_is_set(gpu, "many_sequences"))
+        terminal_line(s, "             generated rows use the kernels for many sequences");
     if (field_bytes(gpu, "kv_in_ram"))
         snprintf(also, sizeof also, " (and %s in RAM)", num_format_size(field_bytes(gpu, "kv_in_ram"), ram));
     terminal_line(s, "VRAM         weights %s, kv %s%s, activations %s, driver %s%s",

@@ -68,6 +68,10 @@ void offload_place_all(int n_layer, int n_resident, int n_streamed, offload_plac
 /* CUDA allocates large memory in pieces of this size. */
 enum { PIECE = 2 << 20, LARGE = 1 << 20 };
 
+bool offload_is_for_many(const offload_question *q) {
+    return q->many_from > 0 && q->n_sequence >= q->many_from;
+}
+
 uint64_t offload_block_bytes(uint64_t bytes) {
     return bytes < LARGE ? bytes : (bytes + OFFLOAD_PAGE + PIECE - 1) / PIECE * PIECE;
 }

@@ -77,6 +77,8 @@ typedef struct offload_question {
     int max_layers;                 /* maximum number of resident layers; 0: as many as fit */
     int64_t max_rows;               /* of a pass in the processor's workspace */
     int n_sequence;                 /* maximum number of sequences that decode together; 0: one */
+    int many_from;                  /* n_sequence from which on generated rows have other kernels, which are
+                                       faster for many sequences and slower for one; 0: never */
     bool one_cache;                 /* KV pages of a sequence are on one device, so no layer is computed in
                                        place */
     const offload_place *places;    /* [n_block], a plan's, which is obeyed; NULL: decide */
@@ -102,6 +104,9 @@ nib_status offload_split_make(const offload_question *q, const struct plan_rates
                               nib_error *err);
 void offload_split_clear(offload_split *s); /* zeroed is fine */
 void offload_question_clear(offload_question *q);
+
+/* Whether generated rows have the kernels for many sequences. */
+bool offload_is_for_many(const offload_question *q);
 
 /* Bytes of VRAM that a resident block takes, rounded as the driver rounds. */
 uint64_t offload_block_bytes(uint64_t bytes);

@@ -93,6 +93,7 @@ typedef struct plan_device {
     uint64_t kv_in_ram; /* bytes of keys and values of layers that the processor computes */
     int n_resident, n_streamed, n_in_place; /* blocks but the embedding */
     int64_t in_place_sequences;             /* sequences that may decode together for layers to be in place */
+    bool many_sequences;                    /* generated rows have the kernels for many sequences */
     uint64_t whole;                         /* bytes of VRAM with which all blocks stay */
 } plan_device;
 

@@ -111,9 +111,10 @@ static nib_status read_alternatives(const json_t *list, plan *out, nib_error *er
 }
 
 static nib_status read_device(const json_t *from, plan_device *out, nib_error *err) {
-    static const char *const known[] = {"guessed",   "driver",   "weights",  "kv",       "activations",
-                                        "kv_in_ram", "resident", "streamed", "in_place", "in_place_sequences",
-                                        "whole",     NULL};
+    static const char *const known[] = {
+        "guessed",        "driver",   "weights",  "kv",       "activations",
+        "kv_in_ram",      "resident", "streamed", "in_place", "in_place_sequences",
+        "many_sequences", "whole",    NULL};
     int64_t resident = 0, streamed = 0, in_place = 0;
     if (!from || json_is_null(from))
         return NIB_OK;
@@ -125,6 +126,7 @@ static nib_status read_device(const json_t *from, plan_device *out, nib_error *e
     NIB_TRY(plan_get_bytes(from, "activations", false, &out->activations, err));
     NIB_TRY(plan_get_bytes(from, "kv_in_ram", false, &out->kv_in_ram, err));
     NIB_TRY(plan_get_bytes(from, "whole", false, &out->whole, err));
+    NIB_TRY(jsonx_get_bool(from, "many_sequences", false, &out->many_sequences, err));
     NIB_TRY(plan_get_int(from, "resident", 0, INT_MAX, &resident, err));
     NIB_TRY(plan_get_int(from, "streamed", 0, INT_MAX, &streamed, err));
     NIB_TRY(plan_get_int(from, "in_place", 0, INT_MAX, &in_place, err));

@@ -125,6 +125,7 @@ static json_t *device_json(const plan_device *d) {
         jsonx_put(of, "streamed", json_integer(d->n_streamed)) &&
         jsonx_put(of, "in_place", json_integer(d->n_in_place)) &&
         jsonx_put(of, "in_place_sequences", json_integer(d->in_place_sequences)) &&
+        jsonx_put(of, "many_sequences", json_boolean(d->many_sequences)) &&
         jsonx_put(of, "whole", bytes_json(d->whole));
     return jsonx_whole(of, ok);
 }

@@ -304,6 +304,7 @@ static void write_device(const offload_question *q, const offload_split *s, plan
                          .n_streamed = n_streamed,
                          .n_in_place = s->n_in_place,
                          .in_place_sequences = s->n_in_place ? s->max_rows : 0,
+                         .many_sequences = offload_is_for_many(q),
                          .whole = offload_all_resident(q)};
 }
 

@@ -310,6 +310,8 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .has_wide = fake_has_wide,
         .wide_scratch = fake_wide_scratch,
         .wide = fake_wide,
+        .has_batch = fake_has_batch,
+        .batch = fake_batch,
         .codes_bytes = fake_codes_bytes,
         .attend_scratch = fake_attend_scratch,
         .attend = fake_attend,
@@ -373,6 +375,9 @@ long fake_cuda_taken(void) {
 }
 long fake_cuda_wide(void) {
     return fake.n_wide;
+}
+long fake_cuda_batch(void) {
+    return fake.n_batch;
 }
 long fake_cuda_sampled(void) {
     return fake.n_sampled;

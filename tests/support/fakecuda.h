@@ -21,7 +21,8 @@ void fake_cuda_fail_in(long n); /* the n-th call from now on, and all behind it,
 void fake_cuda_others(size_t bytes);
 void fake_cuda_driver(size_t bytes); /* what opening it takes; 0 until it is called */
 /* From now on the kernels of prompts (`wide`, `attend_prompt`) give results that are a little larger than
- * those of few rows, so that a row which takes the wrong ones has other bits. */
+ * those of few rows, and products of many sequences (`batch`) a little smaller ones, so that a row which
+ * takes the wrong ones has other bits. */
 void fake_cuda_prompts_differ(bool differ);
 void fake_cuda_without_wide(void); /* the device has none of them, as of compute capability 8 */
 long fake_cuda_calls(void);
@@ -29,6 +30,7 @@ long fake_cuda_taken(void);    /* products that took the codes which the launch 
 long fake_cuda_replayed(void); /* launches that were part of a graph */
 long fake_cuda_fetched(void);  /* rows that residuals were fetched for */
 long fake_cuda_wide(void);     /* rows of products of many */
+long fake_cuda_batch(void);    /* rows of products of many sequences */
 enum { FAKE_BY_RULE, FAKE_BY_SPLIT, FAKE_BY_BITS };
 long fake_cuda_by(int way);        /* rows that one of these multiplied */
 long fake_cuda_sampled(void);      /* rows whose best logits were looked for */

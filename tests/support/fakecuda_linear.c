@@ -274,13 +274,34 @@ const cuda_unit *fake_units(int *n) {
     return all;
 }
 
-/* Rows of prompts, with the bits of others unless they are to differ: then products are a little larger. */
+/* Rows of prompts and of many sequences, with the bits of others unless they are to differ: then products of
+ * the first are a little larger, of the others a little smaller. */
 #define PROMPT_FACTOR 1.0009765625f
+#define BATCH_FACTOR  0.9990234375f
 bool fake_has_wide(void) {
     return !fake.no_wide;
 }
 size_t fake_wide_scratch(int64_t n_row, int64_t k) {
     return (size_t)(n_row * k) * sizeof(float);
+}
+bool fake_has_batch(void) {
+    return !fake.no_wide;
+}
+int fake_batch(const cuda_linear *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->linear = fake_batch;
+        k->u.linear = *a;
+        return 0;
+    }
+    fake.n_batch += a->n_row;
+    if (!fake_has_batch() || a->n_row < 1 || a->n_row > CUDA_MAX_ROWS || a->codes || a->leaves.data || a->by)
+        return fake_misuse("a product of many sequences on a device without them, of no or too many rows, "
+                           "with codes, or by a strategy");
+    memset(real(a->scratch), 0xff, fake_wide_scratch(a->n_row, a->w[0].k));
+    return multiply_rows(a, fake.prompts_differ ? BATCH_FACTOR : 1);
 }
 int fake_wide(const cuda_linear *a, cuda_stream s) {
     CALL();

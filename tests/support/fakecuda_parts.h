@@ -37,7 +37,7 @@ typedef struct graph {
 
 extern struct fake_state {
     size_t memory, used, others, driver, peak, held;
-    long calls, fail_at, n_taken, n_wide, n_prompt, n_moved;
+    long calls, fail_at, n_taken, n_wide, n_batch, n_prompt, n_moved;
     int error;
     const char *wrong;
     const void *reordered[MAX_REORDERED]; /* matrices, since the host waited */
@@ -82,6 +82,8 @@ const cuda_unit *fake_units(int *n);
 bool fake_has_wide(void);
 size_t fake_wide_scratch(int64_t n_row, int64_t k);
 int fake_wide(const cuda_linear *a, cuda_stream s);
+bool fake_has_batch(void);
+int fake_batch(const cuda_linear *a, cuda_stream s);
 /* fakecuda_attend.c */
 size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int fake_store(const cuda_attend *a, cuda_stream s);

@@ -1,7 +1,7 @@
 /* choices.c - the strategy of each product on the GPU. The kernel map is applied when the back end is opened;
  * each launch of a product of few rows looks its strategy up by the number of columns (kernels/policy.h).
- * Prompt rows take the kernel for many rows (cuda_kernels.wide), however few they are: the map says nothing
- * of them. */
+ * The map says nothing of `wide` and `batch`. So prompt rows do not ask it, however few they are, and where
+ * many sequences may decode together (cuda.batched) no row does. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -77,7 +77,7 @@ static void choose_all(cuda *c, const kernel_table *t) {
 
 nib_status choices_make(cuda *c, nib_error *err) {
     gpu_kernels *gpu;
-    if (!c->setup.kernels || !c->setup.kernels->n_shape)
+    if (!c->setup.kernels || !c->setup.kernels->n_shape || c->batched)
         return NIB_OK;
     gpu = mem_calloc(1, sizeof *gpu);
     c->choice = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->choice);

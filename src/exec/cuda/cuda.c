@@ -37,7 +37,12 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     const uint64_t driver = device_cuda_driver(c->base.device);
     NIB_TRY(ledger_charge(c->setup.ledger, NIB_TIER_VRAM, NIB_OWNER_RUNTIME, driver, err));
     c->driver = driver;
-    c->k = device_cuda_kernels(c->base.device);
+    share_kernels(c, device_cuda_kernels(c->base.device));
+    if (c->batched)
+        log_line(c->setup.log,
+                 "up to %d sequences may decode together: generated rows use the kernels for "
+                 "many sequences",
+                 c->setup.n_sequence);
     c->stream = device_cuda_stream(c->base.device);
     c->cos_sin = mem_calloc((size_t)NUM_MAX(n_rope, 1), sizeof *c->cos_sin);
     if (!c->cos_sin)

@@ -10,7 +10,9 @@
  *
  * Generated rows go through a block up to CUDA_MAX_ROWS at a time. If the device has kernels for many rows
  * (cuda_kernels.has_wide), prompt rows use these, however few rows there are. They give other last bits, so a
- * row's bits depend on its role and not on the number of rows beside it. */
+ * row's bits depend on its role and not on the number of rows beside it. Products of generated rows have two
+ * arithmetics, too: `linear`, the fastest for few sequences, and `batch` for many. Which one is decided when
+ * the back end is opened, for all passes. */
 #ifndef NIB_EXEC_CUDA_CUDA_H
 #define NIB_EXEC_CUDA_CUDA_H
 
@@ -101,6 +103,7 @@ typedef struct moves {
 typedef enum launch_kind {
     LAUNCH_LINEAR,
     LAUNCH_WIDE,
+    LAUNCH_BATCH,
     LAUNCH_STORE,
     LAUNCH_PACK,
     LAUNCH_MOVE,
@@ -136,6 +139,10 @@ typedef struct fetches {
 } fetches;
 
 enum { CUDA_MAX_CHANGES = 16384 /* logits of a pass that penalties and biases change */ };
+
+/* Number of sequences that may decode together from which on products of generated rows are `batch`, if the
+ * device has it. One sequence is slower then, so fewer sequences keep `linear`. */
+enum { CUDA_MIN_BATCH = 8 };
 
 enum { CUDA_MAX_GRAPHS = 16, CUDA_MIN_GRAPH = 4 /* launches */ };
 
@@ -189,6 +196,7 @@ typedef struct cuda {
     const cuda_kernels *k;
     uint64_t driver; /* bytes of VRAM, charged */
     cuda_stream stream;
+    bool batched;  /* products that are not for prompts are `batch`, not `linear` */
     steps *blocks; /* [n_block] */
     step *all;     /* their lists */
 
@@ -321,6 +329,8 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
 /* backend_kind.share. */
 nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
                       nib_error *err);
+/* Sets the table of kernels, and by it whether products of generated rows are `batch`. */
+void share_kernels(cuda *c, const cuda_kernels *k);
 /* A table with the functions for sizes only, as on a GPU of compute capability 9.0. */
 const cuda_kernels *share_sizes(void);
 

@@ -2,7 +2,7 @@
  *
  * Of a prompt, products and attention are those for many rows (c->wide). Of its last layer only rows whose
  * logits are wanted come behind attention, mostly one: from there on, and in the head, products are those of
- * few rows, which read weights of one row several times as fast. */
+ * generated rows, which read weights of one row several times as fast. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "kernels/kv_layout.h"
@@ -38,6 +38,10 @@ static bool is_wide(const walk *w, const step *s) {
     if (!w->c->wide || w->g->block > last)
         return false;
     return w->g->block < last || s->feeds_cache || s->kind == STEP_ATTEND;
+}
+
+static launch_kind product_kind(const walk *w, const step *s) {
+    return is_wide(w, s) ? LAUNCH_WIDE : w->c->batched ? LAUNCH_BATCH : LAUNCH_LINEAR;
 }
 
 static const float *vector_of(const cuda *c, int b, int index) {
@@ -126,11 +130,13 @@ static nib_status embed(const walk *w, const step *s, nib_error *err) {
 
 /* ---- launches ---- */
 
-/* Where a launch of one row leaves what the next wants of it. A block that was never run has no norm there
- * yet. */
+/* Where a launch of one row leaves what the next wants of it: `linear` alone reads codes. A block that was
+ * never run has no norm there yet. */
 static cuda_codes leaves(const walk *w, const step *s) {
     const step *to = s->codes_for;
-    if (fetches_has(w->c, w->g->block, s) || is_wide(w, s)) /* what is added comes later */
+    if (w->c->batched || is_wide(w, s))
+        return (cuda_codes){0};
+    if (fetches_has(w->c, w->g->block, s)) /* what is added comes later */
         return (cuda_codes){0};
     if (!to || !w->c->is_loaded[s->codes_for_block] || w->g->n_row > 1 || w->g->two)
         return (cuda_codes){0};
@@ -207,12 +213,13 @@ static nib_status add_fetched(const walk *w, const step *s, int64_t r, int64_t n
 static nib_status multiply_rows(const walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
-    const bool wide = is_wide(w, s);
+    const launch_kind kind = product_kind(w, s);
+    const bool few = kind == LAUNCH_LINEAR;
     cuda_linear a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.n_w = s->n_w;
     a.n_row = n;
-    a.by = wide ? NULL : choices_by(w->c, w->g->block, o->w, n * (w->g->two ? 2 : 1));
+    a.by = few ? choices_by(w->c, w->g->block, o->w, n * (w->g->two ? 2 : 1)) : NULL;
     a.ldx = ld_of(w, in);
     a.x = at(w, in) + r * a.ldx;
     a.norm = s->norm ? vector(w, s->norm->w) : NULL;
@@ -221,7 +228,7 @@ static nib_status multiply_rows(const walk *w, const step *s, int64_t r, int64_t
     a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
     a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
-    a.scratch = wide ? w->c->wide_scratch : w->c->linear_scratch;
+    a.scratch = few ? w->c->linear_scratch : w->c->wide_scratch;
     a.codes = taken(w, s);
     a.codes_whole = a.codes && w->c->coded_whole;
     a.leaves = leaves(w, s);
@@ -234,7 +241,7 @@ static nib_status multiply_rows(const walk *w, const step *s, int64_t r, int64_t
     }
     w->c->coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
     nib_status status;
-    gpu_launch *l = replay_add(w->c, wide ? LAUNCH_WIDE : LAUNCH_LINEAR, o, &status, err);
+    gpu_launch *l = replay_add(w->c, kind, o, &status, err);
     if (l)
         l->u.linear = a;
     return status;

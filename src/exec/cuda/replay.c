@@ -69,6 +69,7 @@ static int launch_one(const cuda *c, const gpu_launch *l) {
     switch (l->kind) {
     case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, c->stream);
     case LAUNCH_WIDE: return c->k->wide(&l->u.linear, c->stream);
+    case LAUNCH_BATCH: return c->k->batch(&l->u.linear, c->stream);
     case LAUNCH_STORE: return c->k->store(&l->u.attend, c->stream);
     case LAUNCH_PACK: return c->k->pack(&l->u.attend, c->stream);
     case LAUNCH_MOVE: return c->k->move(&l->u.move, c->stream);

@@ -32,7 +32,7 @@ static size_t guess_linear(int64_t n_row, int64_t k, bool two) {
     return k_pad * columns + k_pad / 16 * columns * 8 + 2 * columns * sizeof(float);
 }
 
-static bool guess_has_wide(void) {
+static bool guess_has(void) {
     return true;
 }
 
@@ -58,8 +58,9 @@ static size_t guess_sample(int64_t n_row) {
 
 const cuda_kernels *share_sizes(void) {
     static const cuda_kernels sizes = {.linear_scratch = guess_linear,
-                                       .has_wide = guess_has_wide,
+                                       .has_wide = guess_has,
                                        .wide_scratch = guess_wide,
+                                       .has_batch = guess_has,
                                        .codes_bytes = guess_codes,
                                        .attend_scratch = guess_attend,
                                        .residual_scratch = guess_residual,
@@ -116,6 +117,7 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
                             .max_layers = c->setup.max_layers,
                             .max_rows = IN_PLACE_MAX_ROWS,
                             .n_sequence = c->setup.n_sequence,
+                            .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
                             /* the newest positions of a sequence are beside its codes, on the GPU */
                             .one_cache = kv_is_coded(c->setup.kv_type),
                             .places = c->setup.places};
@@ -133,6 +135,11 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
     return NIB_OK;
 }
 
+void share_kernels(cuda *c, const cuda_kernels *k) {
+    c->k = k;
+    c->batched = k->has_batch() && c->setup.n_sequence >= CUDA_MIN_BATCH;
+}
+
 /* ---- before opening ---- */
 
 /* The device, or guessed sizes without one. */
@@ -140,7 +147,7 @@ static nib_status find_device(cuda *c, uint64_t cap, nib_error *err) {
     nib_error why;
     const nib_status status = device_open(NIB_TIER_VRAM, 0, &c->base.device, &why);
     if (status == NIB_OK) {
-        c->k = device_cuda_kernels(c->base.device);
+        share_kernels(c, device_cuda_kernels(c->base.device));
         c->driver = device_cuda_driver(c->base.device);
         return NIB_OK;
     }
@@ -149,7 +156,7 @@ static nib_status find_device(cuda *c, uint64_t cap, nib_error *err) {
     if (cap == NIB_AUTO)
         return nib_fail(err, NIB_E_DEVICE, "backend 'cuda': %s; --vram SIZE plans for one of that size",
                         why.message);
-    c->k = share_sizes();
+    share_kernels(c, share_sizes());
     c->driver = GUESS_DRIVER;
     return NIB_OK;
 }

@@ -21,18 +21,18 @@ static int64_t left_bytes(int64_t k, int64_t group, bool norm) {
 }
 
 /* Of few rows: what was left of one, else the row itself; more rows are put into scratch first. */
-static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool wide) {
+static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool halves) {
     const int64_t k = a->w[0].k, x = a->n_row * k * FLOAT, norm = a->norm ? k * FLOAT : 0,
                   group = a->w[0].format.group;
-    if (wide)
+    if (halves)
         return x + norm + 2 * (int64_t)c->k->wide_scratch(a->n_row, k);
     if (a->codes)
         return left_bytes(k, group, a->norm) + (group > 32 && !a->norm ? x : 0);
     return x + norm + (a->n_row > 1 || a->two ? 2 * (int64_t)c->k->linear_scratch(a->n_row, k, a->two) : 0);
 }
 
-static void product(const cuda *c, const cuda_linear *a, bool wide, nib_span *out) {
-    int64_t bytes = input_bytes(c, a, wide);
+static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *out) {
+    int64_t bytes = input_bytes(c, a, halves);
     for (int i = 0; i < a->n_w; i++) {
         const int64_t n = a->w[i].n;
         uint64_t of = 0;
@@ -115,7 +115,8 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     const cuda_residual_add *add = &l->u.add;
     switch (l->kind) {
     case LAUNCH_LINEAR:
-    case LAUNCH_WIDE: product(c, &l->u.linear, l->kind == LAUNCH_WIDE, out); return;
+    case LAUNCH_WIDE:
+    case LAUNCH_BATCH: product(c, &l->u.linear, l->kind != LAUNCH_LINEAR, out); return;
     case LAUNCH_ATTEND:
     case LAUNCH_PROMPT: attention(c, &l->u.attend, l->kind == LAUNCH_PROMPT, out); return;
     case LAUNCH_STORE: store(&l->u.attend, out); return;
@@ -145,7 +146,7 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_ADD] = "add residuals",
                                         [LAUNCH_BEST] = "sampling"};
     const block *b = layout_block(c->setup.layout, l->block);
-    const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE;
+    const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE || l->kind == LAUNCH_BATCH;
     if (!is_product && l->kind != LAUNCH_NORM && l->kind != LAUNCH_EACH) {
         snprintf(out, size, "%s", names[l->kind]);
         return;
