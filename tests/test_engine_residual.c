@@ -285,6 +285,7 @@ static void generate_replayed(const char *coarse, const nib_engine_options *o) {
     assert_int_equal(fake_cuda_held(), 0);
     assert_true(fake_cuda_replayed() > 0);
     assert_true(fake_cuda_fetched() > 0);
+    assert_int_equal(fake_cuda_batch() > 0, o->n_sequence > 1);
 }
 
 /* The GPU's back end with the fake's kernels: what the processor computes but for the last bits, prompts of
@@ -297,9 +298,11 @@ static void test_gpu(void **state) {
     o.activation = none.activation = 16;
     o.kv_type = none.kv_type = NIB_KV_F16;
     logits_rows by_cpu = logits_with(coarse, &o), base = logits_with(coarse, &none);
-    for (int n_batch = 1; n_batch <= 16; n_batch += 15) {
+    for (int i = 0; i < 4; i++) {
+        const int n_batch = i % 2 ? 16 : 1;
         o.backend = "cuda";
         o.n_batch = n_batch;
+        o.n_sequence = i < 2 ? 1 : 16; /* with the kernels for many sequences */
         cuda_load_with(fake_cuda(1 << 28, 0, 0));
         logits_rows found = logits_with(coarse, &o);
         if (!(distance(by_cpu, found) < 0.02 * distance(by_cpu, base)))
@@ -309,8 +312,8 @@ static void test_gpu(void **state) {
         assert_int_equal(fake_cuda_held(), 0);
         assert_int_equal(fake_cuda_fetched(), N_TOKEN * shape.n_layer * 4);
         free(found.data);
+        generate_replayed(coarse, &o);
     }
-    generate_replayed(coarse, &o);
     cuda_load_with(NULL);
     free(by_cpu.data);
     free(base.data);

@@ -35,7 +35,7 @@ static void fake_is_at_rest(void) {
 
 /* ---- the same bits ---- */
 
-typedef enum rows_as { PROMPT, GENERATED, WITHOUT_WIDE, N_ROWS_AS } rows_as;
+typedef enum rows_as { PROMPT, GENERATED, WITHOUT_WIDE, OF_MANY, N_ROWS_AS } rows_as;
 
 static nib_status logits_by(const char *name, const char *path, nib_engine_options o, const engine_want *want,
                             int n, rows_as as, logits_rows *out, nib_error *err) {
@@ -43,14 +43,17 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     int32_t tokens[N_TOKEN];
     o.backend = name;
     o.kv_type = o.kv_type ? o.kv_type : NIB_KV_F16;
+    o.n_sequence = as == OF_MANY ? 16 : 1;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     if (as == WITHOUT_WIDE)
         fake_cuda_without_wide();
     NIB_TRY(engine_open(path, &o, want, &e, err));
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
-    *out = as == GENERATED ? logits_generated(e, tokens, n, (int)o.n_batch) : logits_of(e, tokens, n);
+    *out = as == GENERATED || as == OF_MANY ? logits_generated(e, tokens, n, (int)o.n_batch)
+                                            : logits_of(e, tokens, n);
     nib_engine_close(e);
     fake_is_at_rest();
+    assert_int_equal(fake_cuda_batch() > 0, as == OF_MANY && !strcmp(name, "cuda"));
     return NIB_OK;
 }
 
@@ -77,8 +80,8 @@ static bool same_as(const char *path, const nib_engine_options *o, const engine_
     return true;
 }
 
-/* As a prompt, as generated rows, and on a device without kernels for prompts. Under a sanitizer these take
- * turns. */
+/* As a prompt, as generated rows of few and of many sequences, and on a device without kernels for prompts.
+ * Under a sanitizer these take turns. */
 static bool same(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
                  const char *what) {
     static int turn;
