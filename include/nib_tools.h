@@ -94,6 +94,14 @@ NIB_API nib_status nib_residuals_tune(nib_engine *engine, double slowdown, doubl
 NIB_API nib_status nib_residuals_fit(const char *model, const nib_engine_options *options,
                                      const nib_plan_options *how, bool *fit, nib_error *err);
 
+/* ---- many sequences ------------------------------------------------------------------------------ */
+
+/* A GPU's back end may have two kinds of kernels for generated rows: the fastest for few sequences, and those
+ * for many, which are slower for one. An engine has one kind for its life (docs/gpu.md). Returns the
+ * n_sequence (nib_engine_options) from which on an engine of this model and back end has the second kind; 0:
+ * there is one kind. */
+NIB_API int32_t nib_engine_many_from(const nib_engine *engine);
+
 /* ---- a model with random weights ----------------------------------------------------------------- */
 
 /* The shapes of a known model with pseudo-random weights, for timing and for testing budgets. The file has no

@@ -1,9 +1,14 @@
 /* bench_batch.c - see bench_batch.h. Prompts are all different. Generation is counted from the step after
- * which the last of them is computed. */
+ * which the last of them is computed.
+ *
+ * One engine, opened for the largest number, times all numbers. Where an engine for many sequences has other
+ * kernels than one for few (nib_engine_many_from), smaller numbers are timed in a second engine, so each has
+ * the kernels that a run with so many sequences has. */
 #include "cli/bench_batch.h"
 
 #include "base/num.h"
 #include "base/thread.h"
+#include "nib_tools.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,6 +19,7 @@ enum { MAX_WIDTHS = 16, MAX_SEQUENCES = 512 };
 
 typedef struct batch_row {
     int n_seq;
+    bool many; /* with the kernels for many sequences */
     int64_t n_repeat;
     double prompt_tok_s; /* of all sequences together, the mean over the repeats */
     double tok_s, min, max;
@@ -22,6 +28,9 @@ typedef struct batch_row {
 typedef struct batch_bench {
     cli_args *args;
     nib_engine *engine;
+    int many_from;     /* nib_engine_many_from */
+    nib_memory memory; /* of the first engine, after its runs; and as JSON, NULL: not yet */
+    json_t *memory_json;
     int widths[MAX_WIDTHS], n_width;
     batch_row rows[MAX_WIDTHS];
     int32_t *prompt;
@@ -104,12 +113,16 @@ static nib_status run_once(batch_bench *b, nib_batch *batch, int n_seq, uint64_t
     return NIB_OK;
 }
 
+static bool is_many(const batch_bench *b, int n_seq) {
+    return b->many_from > 0 && n_seq >= b->many_from;
+}
+
 static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error *err) {
     const nib_batch_options o = {.n_sequence = n_seq, .n_ctx = b->args->n_prompt + b->args->n_gen + 1};
     const int64_t n = b->args->repetitions;
     nib_batch *batch;
     NIB_TRY(nib_batch_open(b->engine, &o, &batch, err));
-    *row = (batch_row){.n_seq = n_seq, .min = 1e300};
+    *row = (batch_row){.n_seq = n_seq, .many = is_many(b, n_seq), .min = 1e300};
     nib_status status = NIB_OK;
     for (int64_t r = -1; r < n && status == NIB_OK; r++) { /* the first one warms up */
         batch_times t;
@@ -136,14 +149,14 @@ static json_t *rows_json(const batch_bench *b) {
         char test[32];
         snprintf(test, sizeof test, "tg%lld", (long long)b->args->n_gen);
         if (r->n_repeat)
-            json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:I}", "test", test,
-                                                  "n_seq", r->n_seq, "tok_s", r->tok_s, "min", r->min, "max",
-                                                  r->max, "prompt_tok_s", r->prompt_tok_s, "repeats",
-                                                  (json_int_t)r->n_repeat));
+            json_array_append_new(list, json_pack("{s:s, s:i, s:b, s:f, s:f, s:f, s:f, s:I}", "test", test,
+                                                  "n_seq", r->n_seq, "many_sequences", r->many, "tok_s",
+                                                  r->tok_s, "min", r->min, "max", r->max, "prompt_tok_s",
+                                                  r->prompt_tok_s, "repeats", (json_int_t)r->n_repeat));
     }
     return json_pack("{s:o, s:i, s:o}", "rows", list, "threads",
                      b->args->threads ? (int)b->args->threads : thread_physical_cores(), "memory",
-                     cli_memory_json(b->engine));
+                     b->memory_json ? json_incref(b->memory_json) : cli_memory_json(b->engine));
 }
 
 static int report(const batch_bench *b) {
@@ -155,42 +168,76 @@ static int report(const batch_bench *b) {
         printf("%10d %12.1f %10.1f %10.1f %10.1f %12.1f\n", r->n_seq, r->tok_s, r->min, r->max,
                r->tok_s / r->n_seq, r->prompt_tok_s);
     }
-    cli_print_memory(b->args, b->engine, stdout);
+    for (int i = 0, said = 0; i < b->n_width && !said; i++)
+        if (b->rows[i].many)
+            said = printf("%d sequences and more: with the kernels for many sequences\n", b->many_from);
+    cli_print_used_memory(b->args, &b->memory, stdout);
     return 0;
 }
 
-static int measure(batch_bench *b) {
-    nib_error err;
-    b->prompt = malloc((size_t)b->args->n_prompt * sizeof *b->prompt);
-    if (!b->prompt)
-        return cli_usage_error("out of memory");
+/* The largest number of sequences of either kind; 0: there is none. */
+static int largest(const batch_bench *b, bool many) {
+    int max = 0;
     for (int i = 0; i < b->n_width; i++)
-        if (run_width(b, b->widths[i], &b->rows[i], &err)) {
+        if (is_many(b, b->widths[i]) == many)
+            max = NUM_MAX(max, b->widths[i]);
+    return max;
+}
+
+static int open_for(batch_bench *b, int n_seq) {
+    nib_engine_options options;
+    cli_args *args = b->args;
+    cli_engine_options(args, &options);
+    options.n_ctx = args->n_prompt + args->n_gen + 1;
+    options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, n_seq);
+    options.n_logits = n_seq;
+    options.n_session = n_seq;
+    return cli_open_engine(args, &options, &b->engine);
+}
+
+static int measure(batch_bench *b, bool many) {
+    nib_error err;
+    for (int i = 0; i < b->n_width; i++)
+        if (is_many(b, b->widths[i]) == many && run_width(b, b->widths[i], &b->rows[i], &err)) {
             cli_made(rows_json(b));
             return cli_fail(&err);
         }
-    return report(b);
+    if (!b->memory_json) {
+        nib_engine_memory(b->engine, &b->memory);
+        b->memory_json = cli_memory_json(b->engine);
+    }
+    return 0;
+}
+
+static int measure_all(batch_bench *b) {
+    const int max = largest(b, false);
+    int code = open_for(b, max);
+    if (code)
+        return code;
+    b->many_from = nib_engine_many_from(b->engine);
+    const bool many = is_many(b, max);
+    code = measure(b, many);
+    if (code || !many || !largest(b, false))
+        return code;
+    nib_engine_close(b->engine);
+    b->engine = NULL;
+    code = open_for(b, largest(b, false));
+    return code ? code : measure(b, false);
 }
 
 int bench_batch_run(cli_args *args) {
     batch_bench b = {.args = args};
-    nib_engine_options options;
-    int code = parse_widths(&b), max = 1;
+    int code = parse_widths(&b);
     if (code)
         return code;
     if (args->n_prompt < 1 || args->n_gen < 2)
         return cli_usage_error("--parallel: expected -p of 1 or more and -n of 2 or more");
-    for (int i = 0; i < b.n_width; i++)
-        max = NUM_MAX(max, b.widths[i]);
-    cli_engine_options(args, &options);
-    options.n_ctx = args->n_prompt + args->n_gen + 1;
-    options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, max);
-    options.n_logits = max;
-    options.n_session = max;
-    code = cli_open_engine(args, &options, &b.engine);
+    b.prompt = malloc((size_t)args->n_prompt * sizeof *b.prompt);
+    code = b.prompt ? measure_all(&b) : cli_usage_error("out of memory");
     if (!code)
-        code = measure(&b);
+        code = report(&b);
     free(b.prompt);
+    json_decref(b.memory_json);
     nib_engine_close(b.engine);
     return code;
 }

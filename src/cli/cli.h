@@ -191,6 +191,7 @@ json_t *cli_prediction_json(const nib_prediction *p);
 const char *cli_prediction_source(const nib_prediction *p); /* "runs", "profile" or "guess" */
 json_t *cli_memory_json(const nib_engine *engine);
 void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out);
+void cli_print_used_memory(const cli_args *args, const nib_memory *used, FILE *out);
 json_t *cli_traffic_json(nib_engine *engine); /* bytes read from disk, planned and actual */
 void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out);
 json_t *cli_placement_json(const nib_engine *engine);

@@ -65,9 +65,14 @@ static void print_vram(const terminal *s, const nib_memory *mem) {
 
 void cli_print_memory(const cli_args *args, const nib_engine *engine, FILE *out) {
     nib_memory mem;
+    nib_engine_memory(engine, &mem);
+    cli_print_used_memory(args, &mem, out);
+}
+
+void cli_print_used_memory(const cli_args *args, const nib_memory *used, FILE *out) {
+    const nib_memory mem = *used;
     char bar[TERMINAL_BAR], size[32];
     terminal s = terminal_open(args, out);
-    nib_engine_memory(engine, &mem);
     uint64_t cap = mem.tier[NIB_TIER_RAM].cap, planned = mem.tier[NIB_TIER_RAM].planned;
     uint64_t whole = cap != NIB_AUTO ? cap : NUM_MAX(planned, mem.rss_peak);
     int columns = NUM_MIN(s.width - 31, 32);

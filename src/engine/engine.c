@@ -6,6 +6,8 @@
 #include "engine/sessions.h"
 #include "engine/state.h"
 
+#include "nib_tools.h"
+
 #include <stdio.h>
 
 nib_status nib_backend_check(const char *name, nib_error *err) {
@@ -171,6 +173,10 @@ const nib_model_info *nib_engine_info(const nib_engine *e) {
 
 const char *nib_engine_kernels(const nib_engine *e) {
     return e->kernels;
+}
+
+int32_t nib_engine_many_from(const nib_engine *e) {
+    return e->backend && e->backend->share ? e->backend->share->many_from : 0;
 }
 
 size_t nib_engine_placement(const nib_engine *e, const nib_slice **slices) {

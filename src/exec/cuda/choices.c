@@ -77,8 +77,12 @@ static void choose_all(cuda *c, const kernel_table *t) {
 
 nib_status choices_make(cuda *c, nib_error *err) {
     gpu_kernels *gpu;
-    if (!c->setup.kernels || !c->setup.kernels->n_shape || c->batched)
+    if (!c->setup.kernels || !c->setup.kernels->n_shape)
         return NIB_OK;
+    if (c->batched) {
+        log_line(c->setup.log, "the kernel map has no kernels for many sequences and is not used");
+        return NIB_OK;
+    }
     gpu = mem_calloc(1, sizeof *gpu);
     c->choice = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->choice);
     nib_status status =
