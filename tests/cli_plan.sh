@@ -184,6 +184,14 @@ fake=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
 if [ -f "$fake" ]; then
     gpu "$fake" plan "$model" -c 128 --backend cuda --vram 34M --json -o "$tmp/plan.json"
     check "a plan with the device's figures" true_that 'not d["gpu"]["guessed"] and d["gpu"]["in_place"] > 0'
+    gpu "$fake" plan "$model" -c 128 --backend cuda --json
+    one=$(json 'd["gpu"]["kv"]')
+    check "of one sequence" true_that 'not d["gpu"]["many_sequences"] and not any("decode together" in n for n in d["notes"])'
+    gpu "$fake" plan "$model" -c 128 --backend cuda --parallel 16 --json
+    check "a plan for many sequences says so" true_that 'd["gpu"]["many_sequences"] and any("16 sequences" in n for n in d["notes"])'
+    check "with their keys and values" true_that "d['gpu']['kv'] == 16 * $one"
+    gpu "$fake" plan "$model" -c 128 --backend cuda --parallel 16
+    check "and in its table" grep -q 'generated rows use the kernels for many sequences' "$tmp/out"
     gpu "$fake" run "$model" --backend cuda --vram 34M -c 128 --tokens 1,2,3 -n 4 --ignore-eos --temp 0 --json
     on_gpu=$(json 'd["tokens"]')
     places=$(json '[s["tier"] for b in d["placement"] for s in b["slices"] if s["format"] != "f32"]')
@@ -223,6 +231,8 @@ run plan "$model" --quality small --mode a -c 128 --json
 check "none with --mode a" true_that 'not any(b.get("left_out") for b in d["blocks"]) and d["mode"] == "a"'
 run plan "$model" --speed 1 -c 128
 check "--speed alone says what it may lose" grep -q 'up to 1 nat a token' "$tmp/out"
+run plan "$model" --parallel 1,2
+check "several numbers of sequences exit 2" [ $code = 2 ]
 run plan "$model" --mode d
 check "an unknown mode exits 2" [ $code = 2 ]
 run run "$model" --quality lossless --ram 28M -c 128 --tokens 1,2,3 -n 8 --ignore-eos --temp 0 --json

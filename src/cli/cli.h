@@ -161,6 +161,8 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
 /* Check options that are names, and set them; set the targets of a plan. Return exit codes. */
 int cli_named_options(const cli_args *args, nib_engine_options *options);
 int cli_plan_options(const cli_args *args, nib_plan_options *how);
+/* --parallel as one number; `usual` if it is not given. */
+int cli_parallel(const cli_args *args, int usual, int *out);
 void cli_engine_options(const cli_args *args, nib_engine_options *options);
 /* Reads the text from -p, -f, the arguments or stdin, in that order; the caller frees *text with free().
  * Returns an exit code. engine: its context must hold the text; NULL: no limit. Under a cap on RAM a text

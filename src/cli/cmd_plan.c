@@ -393,14 +393,19 @@ static int make(cli_args *args, const char *name) {
     nib_error err;
     char *text;
     nib_sampling usual;
+    int n_sequence = 1;
     nib_sampling_init(&usual);
     cli_engine_options(args, &options);
     options.n_best = nib_sampling_n_best(&usual); /* as 'run' draws */
     int code = cli_named_options(args, &options);
     if (!code)
         code = cli_plan_options(args, &how);
+    if (!code)
+        code = cli_parallel(args, 1, &n_sequence);
     if (code)
         return code;
+    options.n_session = n_sequence;
+    options.n_logits = n_sequence > 1 ? n_sequence : options.n_logits; /* as 'serve' */
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
     code = cli_check_residuals(args);
@@ -441,7 +446,7 @@ static int run(cli_args *args) {
 
 const cli_command cmd_plan = {
     .name = "plan",
-    .usage = "MODEL [--ram SIZE] [--quality NAME] [--json] [-o FILE]",
+    .usage = "MODEL [--ram SIZE] [--parallel N] [--quality NAME] [--json] [-o FILE]",
     .summary = "tier and precision of each part of a model, the predicted speed, and the bottleneck",
     .details =
         "Reads headers and the profiles of this machine and model (nibble profile), no weights.\n"
@@ -450,7 +455,7 @@ const cli_command cmd_plan = {
         "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n"
         "With --backend cuda the plan also says which layers are resident on the GPU, which are streamed to\n"
         "it and which the processor computes. --vram SIZE works without a GPU; its rates are then "
-        "guesses.\n\n"
+        "guesses.\n--parallel N plans for N contexts, whose sequences decode together.\n\n"
         "  nibble plan smollm2 --ram 64M\n"
         "  nibble plan model.gguf --backend cuda --vram 6G --ram 8G\n"
         "  nibble plan synth:opt-175b --ram 16G\n"

@@ -84,6 +84,17 @@ int cli_named_options(const cli_args *args, nib_engine_options *options) {
     return 0;
 }
 
+int cli_parallel(const cli_args *args, int usual, int *out) {
+    enum { MAX = 512 };
+    const char *text = args->parallel;
+    char *end;
+    const long n = text ? strtol(text, &end, 10) : usual;
+    if (text && (end == text || *end || n < 1 || n > MAX))
+        return cli_usage_error("--parallel: expected a whole number from 1 to %d, found '%s'", MAX, text);
+    *out = (int)n;
+    return 0;
+}
+
 int cli_plan_options(const cli_args *args, nib_plan_options *how) {
     *how = (nib_plan_options){.quality = args->quality, .speed = args->speed};
     if (args->mode && (args->mode[0] < 'a' || args->mode[0] > 'c' || args->mode[1]))

@@ -8,18 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_SEQUENCES = 4, MAX_SEQUENCES = 512, MAX_KEYS_TEXT = 1 << 20 };
-
-static int read_parallel(serve_job *job) {
-    const char *text = job->args->parallel;
-    char *end;
-    const long n = text ? strtol(text, &end, 10) : USUAL_SEQUENCES;
-    if (text && (end == text || *end || n < 1 || n > MAX_SEQUENCES))
-        return cli_usage_error("--parallel: expected a whole number from 1 to %d, found '%s'", MAX_SEQUENCES,
-                               text);
-    job->n_sequence = (int)n;
-    return 0;
-}
+enum { USUAL_SEQUENCES = 4, MAX_KEYS_TEXT = 1 << 20 };
 
 static int read_pooling(serve_job *job) {
     static const char *const names[] = {[NIB_POOLING_MEAN] = "mean", [NIB_POOLING_LAST] = "last"};
@@ -121,7 +110,7 @@ static int read_models(serve_job *job) {
 }
 
 int serve_read(serve_job *job) {
-    int code = read_parallel(job);
+    int code = cli_parallel(job->args, USUAL_SEQUENCES, &job->n_sequence);
     if (!code)
         code = read_pooling(job);
     if (!code)

@@ -238,6 +238,7 @@ static void resolve_workload(planning *f, const engine_core *e) {
     const int64_t n_prompt = f->of.n_prompt, n_gen = f->of.n_gen;
     f->q.n_ctx = e->resolved.n_ctx;
     f->q.n_batch = e->resolved.n_batch;
+    f->q.n_sequence = e->resolved.n_sequence;
     f->q.n_best = e->resolved.n_best;
     f->q.best_waits = shortlist_of(e->layout, e->resolved.n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
     /* of a tied head a token's own row came when its logit was computed */

@@ -390,6 +390,11 @@ static void write_notes(const plan_question *q, const plan_decision *d, const pl
         scores |= q->blocks[b].importance >= 0;
         costs |= q->blocks[b].n_choice > 1;
     }
+    if (q->n_sequence > 1)
+        note(out, "%d sequences may decode together; the speed is that of one alone%s", q->n_sequence,
+             q->split && offload_is_for_many(q->device)
+                 ? ", with the kernels for few: those for many are slower for one"
+                 : "");
     if (q->split)
         write_device_notes(q, d, out);
     if (q->rates.guessed)

@@ -118,6 +118,7 @@ typedef struct plan_question {
     int64_t n_batch_streamed;        /* rows of a pass where weights are streamed; 0: as many as n_batch */
     int64_t n_cell, n_cell_streamed; /* rows of a visit, likewise; 0: all of a pass */
     visit_next_fn order;             /* of a prompt's passes; NULL: visits_by_block */
+    int n_sequence;                  /* that may decode together; the speed is of one alone; 0: one */
     int n_best;                      /* of the logits, that the output head gives by its sketch; 0: all */
     uint64_t sketch_bytes;           /* read for each token beside the blocks' weights; held has them */
     int sketch_bits;
