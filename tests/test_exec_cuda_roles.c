@@ -3,6 +3,7 @@
  * takes the wrong ones is seen: on a table of kernels without a GPU (support/fakecuda.h) whose results differ
  * a little on purpose. test_exec_cuda asks the same of a real device. */
 #include "kernels/cuda_load.h"
+#include "nib_tools.h"
 #include "support/company.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -25,8 +26,8 @@ static const nib_kv_type caches[] = {NIB_KV_F16, NIB_KV_8, NIB_KV_4};
 static const int pieces[] = {512, 100, 65, 64, 16, 7, 1};
 enum { N_PIECE = sizeof pieces / sizeof *pieces };
 
-/* Sequences that may decode together: MANY_FROM or more take the kernels for many. */
-enum { FEW = 4, MANY_FROM = 8, MANY = 16 };
+/* Sequences that may decode together: with the kernels for few, and for many. */
+enum { FEW = 4, MANY = 16 };
 static int n_sequence = FEW;
 static uint64_t vram = NIB_AUTO;
 
@@ -147,13 +148,17 @@ static void many_from(void **state) {
     static float few[N_MORE + 1][N_VOCAB], other[N_MORE + 1][N_VOCAB], many[N_MORE + 1][N_VOCAB];
     const char *path = tiny_model("many.gguf", &small);
     n_sequence = FEW;
+    nib_engine *e = opened(path, NIB_KV_F16, 64);
+    const int from = nib_engine_many_from(e);
+    closed(e);
+    assert_in_range(from, FEW + 2, MANY);
     follow(path, NIB_KV_F16, 64, few);
-    n_sequence = MANY_FROM - 1;
+    n_sequence = from - 1;
     follow(path, NIB_KV_F16, 64, other);
     assert_memory_equal(few, other, sizeof few);
     assert_int_equal(fake_cuda_batch(), 0);
     assert_true(fake_cuda_by(FAKE_BY_RULE) > 0 && fake_cuda_taken() > 0);
-    n_sequence = MANY_FROM;
+    n_sequence = from;
     follow(path, NIB_KV_F16, 64, other);
     assert_true(fake_cuda_batch() > 0 && fake_cuda_replayed() > 0);
     assert_int_equal(fake_cuda_by(FAKE_BY_RULE), 0);

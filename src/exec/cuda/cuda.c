@@ -1,5 +1,5 @@
 /* cuda.c - the contract (exec/backend.h) on a GPU; see cuda.h. */
-#include "exec/cuda/cuda.h"
+#include "exec/cuda/launch.h"
 
 #include "base/mem.h"
 #include "base/num.h"

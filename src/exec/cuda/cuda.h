@@ -17,6 +17,7 @@
 #define NIB_EXEC_CUDA_CUDA_H
 
 #include "exec/backend.h"
+#include "exec/cuda/replay.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "plan/offload.h"
 #include "tiers/device_blocks.h"
@@ -99,38 +100,6 @@ typedef struct moves {
     size_t max_list;
 } moves;
 
-/* A recorded launch. */
-typedef enum launch_kind {
-    LAUNCH_LINEAR,
-    LAUNCH_WIDE,
-    LAUNCH_BATCH,
-    LAUNCH_STORE,
-    LAUNCH_PACK,
-    LAUNCH_MOVE,
-    LAUNCH_ATTEND,
-    LAUNCH_PROMPT,
-    LAUNCH_NORM,
-    LAUNCH_EACH,
-    LAUNCH_FETCH,
-    LAUNCH_ADD,
-    LAUNCH_BEST
-} launch_kind;
-typedef struct gpu_launch {
-    launch_kind kind;
-    int block;    /* its block, */
-    const op *of; /* and its first op: for names */
-    union {
-        cuda_linear linear;
-        cuda_attend attend;
-        cuda_move move;
-        cuda_norm norm;
-        cuda_each each;
-        cuda_residual fetch;
-        cuda_residual_add add;
-        cuda_sample best;
-    } u;
-} gpu_launch;
-
 /* Residuals are fetched in a second stream, which is forked from the first and joined to it. */
 typedef struct fetches {
     void *mapped, *there; /* the residuals' memory: host address, device address */
@@ -144,40 +113,6 @@ enum { CUDA_MAX_CHANGES = 16384 /* logits of a pass that penalties and biases ch
  * device has it. One sequence is slower then, so fewer sequences keep `linear`. */
 enum { CUDA_MIN_BATCH = 8 };
 
-enum { CUDA_MAX_GRAPHS = 16, CUDA_MIN_GRAPH = 4 /* launches */ };
-
-/* A list of launches, and its graph after the list was seen twice. */
-typedef struct gpu_graph {
-    gpu_launch *list;
-    int n;
-    cuda_graph graph; /* NULL: none yet */
-    uint64_t used;    /* replay.clock at its last use */
-} gpu_graph;
-
-/* All that the launches of a plain pass of few generated rows depend on. */
-typedef struct replay_key {
-    int64_t n_row, n_head;
-    int32_t n_best;
-    bool logits, changes;
-    const void *page_table, *origin;
-    uint64_t choice; /* of residuals */
-} replay_key;
-
-typedef struct replay {
-    gpu_launch *list; /* gathered */
-    int n, max;
-    bool copied;                /* a block was streamed for this pass, so it is not one list */
-    int n_flush;                /* number of lists of this pass that were not empty */
-    gpu_graph *last;            /* launched by the last flush; NULL: none */
-    replay_key key, before_key; /* of this pass; of the previous one, if that was one graph: */
-    gpu_graph *before;          /* NULL: it was not */
-    bool ahead;                 /* this pass is the same graph, launched as soon as the look-ups are queued */
-    bool repeats;               /* a pass of few generated rows: its lists may repeat */
-    gpu_graph graphs[CUDA_MAX_GRAPHS];
-    uint64_t clock;
-    bool refused; /* recording failed */
-} replay;
-
 /* Layers that were moved out of the GPU's memory because another program needs it. */
 typedef struct demotion {
     pager *pager;      /* source of the weights; NULL: none were loaded yet */
@@ -190,7 +125,7 @@ typedef struct demotion {
 /* The timeline of a pass, while it is recorded (spans.c). */
 typedef struct spans spans;
 
-typedef struct cuda {
+struct cuda {
     backend base;
     backend_setup setup;
     const cuda_kernels *k;
@@ -267,7 +202,7 @@ typedef struct cuda {
     int64_t coded_row;  /* that row's index in the pass */
     bool coded_whole;   /* its codes of wider groups are whole (cuda_kernels.leaves_whole) */
     nib_error deferred; /* an error of a call that cannot return one; the next pass returns it */
-} cuda;
+};
 
 static inline cuda *cuda_of(backend *b) {
     return (cuda *)(void *)b;
@@ -392,23 +327,6 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err);
 /* Sends the changes of the pass's logits. */
 nib_status gpu_workspace_send_changes(cuda *c, nib_error *err);
 
-/* ---- replay.c ---- */
-nib_status replay_open(cuda *c, nib_error *err);
-void replay_close(cuda *c);
-/* Adds a launch, which the caller fills in. NULL: an error, in *status. */
-gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err);
-/* Queues the collected launches. To be called before any other work is queued. */
-nib_status replay_flush(cuda *c, nib_error *err);
-nib_status replay_flush_once(cuda *c, nib_error *err); /* the list will not repeat: no graph is made of it */
-void replay_drop(cuda *c);                             /* forgets the collected launches */
-/* Forgets all graphs, because weights get other addresses. */
-void replay_forget(cuda *c);
-/* Begin and end of a pass; well: without an error. */
-void replay_begin(cuda *c);
-void replay_end(cuda *c, bool well);
-/* With replay.ahead: launches the previous pass's graph instead of the collected launches. */
-nib_status replay_launch_ahead(cuda *c, nib_error *err);
-
 /* ---- residual.c ---- */
 nib_status fetches_open(cuda *c, nib_error *err); /* does nothing without residuals */
 void fetches_close(cuda *c);
@@ -441,21 +359,5 @@ nib_span span_of(const cuda *c, const gpu_launch *l);
 /* Between two passes: demotes layers if other programs leave the device too little free memory, and promotes
  * them again after enough was free for a while. */
 nib_status demote_check(cuda *c, nib_error *err);
-
-/* ---- launch.c ---- */
-/* Rows that go through a block together. */
-typedef struct row_group {
-    int block;
-    int64_t row, n_row; /* in the pass */
-    int64_t run_row;    /* the first row's index in the run */
-    bool two;           /* activations have 16 bits */
-} row_group;
-/* Queues the block's steps for a group. */
-nib_status launch_group(cuda *c, const row_group *g, nib_error *err);
-/* Queues the head's steps up to its product. *out: the register that the product would read, rows of the pass
- * if it is REG_X, else rows of the group. */
-nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err);
-/* Queues the selection of the pass's n_best largest logits for the first n_row rows. */
-nib_status launch_best(cuda *c, int64_t n_row, nib_error *err);
 
 #endif

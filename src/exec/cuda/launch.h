@@ -1,0 +1,49 @@
+/* launch.h - a block's steps for some rows become launches (launch.c; launch_attend.c, launch_embed.c). They
+ * are added to the replay's list (replay.h). */
+#ifndef NIB_EXEC_CUDA_LAUNCH_H
+#define NIB_EXEC_CUDA_LAUNCH_H
+
+#include "exec/cuda/cuda.h"
+
+/* Rows that go through a block together. */
+typedef struct row_group {
+    int block;
+    int64_t row, n_row; /* in the pass */
+    int64_t run_row;    /* the first row's index in the run */
+    bool two;           /* activations have 16 bits */
+} row_group;
+/* Queues the block's steps for a group. */
+nib_status launch_group(cuda *c, const row_group *g, nib_error *err);
+/* Queues the head's steps up to its product. *out: the register that the product would read, rows of the pass
+ * if it is REG_X, else rows of the group. */
+nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err);
+/* Queues the selection of the pass's n_best largest logits for the first n_row rows. */
+nib_status launch_best(cuda *c, int64_t n_row, nib_error *err);
+
+/* ---- for the files of launch ---- */
+
+/* A group on its way through a block. */
+typedef struct launch_walk {
+    cuda *c;
+    const row_group *g;
+    const op *ops;
+    bool is_head;
+} launch_walk;
+
+/* The group's first row in a register, and the distance of two rows, in floats. */
+static inline float *launch_at(const launch_walk *w, reg r) {
+    const cuda *c = w->c;
+    if (r == REG_X)
+        return c->reg[r] + w->g->row * c->ld[r];
+    return c->reg[r] + (r == REG_LOGITS && w->is_head ? w->g->run_row * c->ld[r] : 0);
+}
+static inline int64_t launch_ld(const launch_walk *w, reg r) {
+    return w->c->ld[r];
+}
+
+/* Where a launch of one row leaves what the next product wants of it. */
+cuda_codes launch_leaves(const launch_walk *w, const step *s);
+nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
+nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);
+
+#endif

@@ -1,0 +1,78 @@
+/* launch_embed.c - rows of embeddings, which the host looks up and copies to the GPU. */
+#include "exec/cuda/launch.h"
+
+#include <stdatomic.h>
+
+enum { MANY_LOOKUPS = 8 /* rows of a table that are worth waking the host's threads */ };
+
+/* The number of the row in op o's table for row r of the group. */
+static int64_t table_row(const launch_walk *w, const op *o, int64_t r) {
+    int64_t row = w->g->row + r;
+    const segment *s = visits_segment(w->c->pass.segments, w->c->pass.n_segment, false, &row);
+    return o->kind == OP_EMBED ? s->tokens[row] : s->position + row + o->u.num.offset;
+}
+
+static nib_status embed_row(const launch_walk *w, const step *s, int64_t r, nib_error *err) {
+    const kernel_table *host = kernels_table();
+    const cuda *c = w->c;
+    const int64_t n = w->ops[s->first].n;
+    float *out = c->embed + (w->g->row + r) * n;
+    for (int i = 0; i < s->n; i++) {
+        const op *o = &w->ops[s->first + i];
+        NIB_TRY(pager_read_row(c->run.pager, w->g->block, o->w, table_row(w, o, r), c->looked_up, err));
+        if (o->kind == OP_EMBED && !o->adds)
+            host->scale(c->looked_up, o->u.num.value, out, n);
+        else
+            host->add(out, c->looked_up, o->kind == OP_EMBED ? o->u.num.value : 1, out, n);
+    }
+    return NIB_OK;
+}
+
+/* Many rows of one table, by all threads: a row is spread over as many lines of memory as a panel has. */
+typedef struct embed_job {
+    const launch_walk *w;
+    const op *o;
+    atomic_bool missing; /* some row is not resident */
+} embed_job;
+
+static void embed_part(void *arg, int thread, int n_thread) {
+    embed_job *j = arg;
+    const cuda *c = j->w->c;
+    int64_t begin, end;
+    pool_split(j->w->g->n_row, 1, thread, n_thread, &begin, &end);
+    for (int64_t r = begin; r < end; r++) {
+        float *out = c->embed + (j->w->g->row + r) * j->o->n;
+        if (pager_read_resident_row(c->run.pager, j->w->g->block, j->o->w, table_row(j->w, j->o, r), out))
+            kernels_table()->scale(out, j->o->u.num.value, out, j->o->n);
+        else
+            atomic_store(&j->missing, true);
+    }
+}
+
+static nib_status embed_rows(const launch_walk *w, const step *s, nib_error *err) {
+    embed_job j = {.w = w, .o = &w->ops[s->first]};
+    if (s->n == 1 && j.o->kind == OP_EMBED && w->g->n_row >= MANY_LOOKUPS) {
+        pool_run(w->c->setup.threads, embed_part, &j);
+        if (!atomic_load(&j.missing))
+            return NIB_OK;
+    }
+    for (int64_t r = 0; r < w->g->n_row; r++)
+        NIB_TRY(embed_row(w, s, r, err));
+    return NIB_OK;
+}
+
+static nib_status send_rows(const launch_walk *w, float *to, const float *from, int64_t n, nib_error *err) {
+    return spans_copy(w->c, "copy embeddings", DEVICE_LOAD, to, from, (uint64_t)n * sizeof *from, err);
+}
+
+nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    const int64_t ld = launch_ld(w, o->out);
+    NIB_TRY(replay_flush(w->c, err));
+    NIB_TRY(embed_rows(w, s, err));
+    if (ld == o->n)
+        return send_rows(w, launch_at(w, o->out), w->c->embed + w->g->row * ld, w->g->n_row * ld, err);
+    for (int64_t r = 0; r < w->g->n_row; r++)
+        NIB_TRY(send_rows(w, launch_at(w, o->out) + r * ld, w->c->embed + (w->g->row + r) * o->n, o->n, err));
+    return NIB_OK;
+}

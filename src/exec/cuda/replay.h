@@ -1,0 +1,94 @@
+/* replay.h - launches are collected over the blocks of a pass, and replayed as a CUDA graph when a list of
+ * them repeats (replay.c). */
+#ifndef NIB_EXEC_CUDA_REPLAY_H
+#define NIB_EXEC_CUDA_REPLAY_H
+
+#include "base/status.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "model/program.h"
+
+typedef struct cuda cuda;
+
+/* A recorded launch. */
+typedef enum launch_kind {
+    LAUNCH_LINEAR,
+    LAUNCH_WIDE,
+    LAUNCH_BATCH,
+    LAUNCH_STORE,
+    LAUNCH_PACK,
+    LAUNCH_MOVE,
+    LAUNCH_ATTEND,
+    LAUNCH_PROMPT,
+    LAUNCH_NORM,
+    LAUNCH_EACH,
+    LAUNCH_FETCH,
+    LAUNCH_ADD,
+    LAUNCH_BEST
+} launch_kind;
+typedef struct gpu_launch {
+    launch_kind kind;
+    int block;    /* its block, */
+    const op *of; /* and its first op: for names */
+    union {
+        cuda_linear linear;
+        cuda_attend attend;
+        cuda_move move;
+        cuda_norm norm;
+        cuda_each each;
+        cuda_residual fetch;
+        cuda_residual_add add;
+        cuda_sample best;
+    } u;
+} gpu_launch;
+
+enum { CUDA_MAX_GRAPHS = 16, CUDA_MIN_GRAPH = 4 /* launches */ };
+
+/* A list of launches, and its graph after the list was seen twice. */
+typedef struct gpu_graph {
+    gpu_launch *list;
+    int n;
+    cuda_graph graph; /* NULL: none yet */
+    uint64_t used;    /* replay.clock at its last use */
+} gpu_graph;
+
+/* All that the launches of a plain pass of few generated rows depend on. */
+typedef struct replay_key {
+    int64_t n_row, n_head;
+    int32_t n_best;
+    bool logits, changes;
+    const void *page_table, *origin;
+    uint64_t choice; /* of residuals */
+} replay_key;
+
+typedef struct replay {
+    gpu_launch *list; /* gathered */
+    int n, max;
+    bool copied;                /* a block was streamed for this pass, so it is not one list */
+    int n_flush;                /* number of lists of this pass that were not empty */
+    gpu_graph *last;            /* launched by the last flush; NULL: none */
+    replay_key key, before_key; /* of this pass; of the previous one, if that was one graph: */
+    gpu_graph *before;          /* NULL: it was not */
+    bool ahead;                 /* this pass is the same graph, launched as soon as the look-ups are queued */
+    bool repeats;               /* a pass of few generated rows: its lists may repeat */
+    gpu_graph graphs[CUDA_MAX_GRAPHS];
+    uint64_t clock;
+    bool refused; /* recording failed */
+} replay;
+
+nib_status replay_open(cuda *c, nib_error *err);
+void replay_close(cuda *c);
+/* Adds a launch, which the caller fills in. NULL: an error, in *status. */
+gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err);
+/* Queues the collected launches. To be called before any other work is queued. */
+nib_status replay_flush(cuda *c, nib_error *err);
+nib_status replay_flush_once(cuda *c, nib_error *err); /* the list will not repeat: no graph is made of it */
+void replay_drop(cuda *c);                             /* forgets the collected launches */
+/* Forgets all graphs, because weights get other addresses. */
+void replay_forget(cuda *c);
+/* Begin and end of a pass; well: without an error. */
+void replay_begin(cuda *c);
+void replay_end(cuda *c, bool well);
+/* With replay.ahead: launches the previous pass's graph instead of the collected launches. */
+nib_status replay_launch_ahead(cuda *c, nib_error *err);
+
+#endif
