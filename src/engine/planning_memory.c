@@ -31,7 +31,7 @@ static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_
     /* the last token is not computed with; each context has the workload */
     NIB_TRY(kv_table_touched(e->layout, type, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
                              &c->touched, err));
-    c->touched *= (uint64_t)e->set.n_session; /* no more than bytes, which are counted */
+    c->touched *= (uint64_t)e->resolved.n_session; /* no more than bytes, which are counted */
     f->q.n_cache++;
     return NIB_OK;
 }
