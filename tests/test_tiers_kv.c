@@ -1,6 +1,7 @@
 /* Pages of keys and values: sequences that share prefixes, grow, are cut back and closed in any order, held
  * against a plain copy of what each of them wrote; what is reserved is enough, what is shared takes no room
  * twice, what nobody refers to is found again until its page is needed. */
+#include "base/mem.h"
 #include "base/num.h"
 #include "support/slow.h"
 #include "support/tinylayout.h"
@@ -12,6 +13,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -256,6 +258,47 @@ static void refused_when_reserved(void **state) {
     setting_close(&set);
 }
 
+/* Resident bytes of n_byte from `at` on, as the system counts them. */
+static uint64_t resident_of(void *at, uint64_t n_byte) {
+    const uint64_t page = 4096, n = num_div_up((int64_t)n_byte, (int64_t)page);
+    unsigned char *seen = malloc(n);
+    uint64_t sum = 0;
+    assert_non_null(seen);
+    assert_int_equal(mincore(at, n_byte, seen), 0);
+    for (uint64_t i = 0; i < n; i++)
+        sum += (seen[i] & 1) * page;
+    free(seen);
+    return sum;
+}
+
+/* Huge pages become resident as a whole: the ledger counts no byte less than the system, and all of them in
+ * the end. */
+static void huge_pages_are_counted(void **state) {
+    (void)state;
+    setting set = setting_open(TYPE_F16, NIB_AUTO);
+    const uint64_t each = kv_pool_paging(set.pages)->page_bytes, n = 24 * (uint64_t)MEM_HUGE_PAGE / each + 3;
+    kv_page **pages = malloc(n * sizeof *pages);
+    nib_memory now;
+    assert_non_null(pages);
+    assert_int_equal(kv_pool_reserve(set.pages, (int64_t)n, true, NULL), NIB_OK);
+    for (uint64_t i = 0; i < n; i++)
+        pages[i] = kv_pool_take(set.pages);
+    for (uint64_t i = 0; i < n; i++) { /* no page after its neighbour */
+        kv_page *page = pages[i * 7 % n];
+        kv_pool_touch(set.pages, page, 1);
+        kv_page_at(page)[0] = 1;
+        ledger_report(set.l, &now);
+        if (i % 64 == 0)
+            assert_true(now.owner[NIB_OWNER_KV] >= resident_of(kv_page_at(pages[0]), n * each));
+    }
+    assert_int_equal(now.owner[NIB_OWNER_KV], n * each);
+    for (uint64_t i = 0; i < n; i++)
+        kv_pool_drop(set.pages, pages[i]);
+    kv_pool_unreserve(set.pages, (int64_t)n);
+    free(pages);
+    setting_close(&set);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order),
@@ -263,6 +306,7 @@ int main(void) {
         cmocka_unit_test(codes_are_shared_whole),
         cmocka_unit_test(found_again_until_needed),
         cmocka_unit_test(refused_when_reserved),
+        cmocka_unit_test(huge_pages_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

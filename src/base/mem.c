@@ -12,7 +12,7 @@
 
 /* A region of at least one huge page lies on a huge page's boundary. Its size is not rounded up: its end,
  * when it does not fill a huge page, has small ones, so a region never takes more than was asked for. */
-#define HUGE_PAGE ((size_t)2 << 20)
+#define HUGE_PAGE ((size_t)MEM_HUGE_PAGE)
 
 static struct { _Atomic int64_t count, target; } faults[FAULT_N];
 
@@ -215,6 +215,11 @@ void *mem_map_sparse(size_t n_byte) {
     if (p)
         madvise(p, size, MADV_NOHUGEPAGE); /* where the system gives huge pages to everything */
     return counted_pages(p, size);
+}
+
+void mem_prefer_huge(void *p, size_t n_byte) {
+    if (n_byte)
+        madvise(p, page_round(n_byte), MADV_HUGEPAGE);
 }
 
 void mem_discard(void *p, size_t n_byte) {

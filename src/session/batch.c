@@ -70,7 +70,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     sequence_memory memory;
     NIB_TRY(set_options(b, o, err));
     NIB_TRY(engine_sequence_memory(b->engine, b->kv_type, &memory, err));
-    NIB_TRY(kv_pool_reserve(memory.pages, b->n_page, err));
+    NIB_TRY(kv_pool_reserve(memory.pages, b->n_page, true, err));
     b->pages = memory.pages;
     b->n_page_free = b->n_page;
     NIB_TRY(open_slots(b, &memory, err));

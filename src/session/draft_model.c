@@ -48,7 +48,7 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
         return nib_fail_nomem(err, (size_t)g->n_slot * sizeof *g->of, "the draft model's sequences");
     NIB_TRY(engine_sequence_memory(with, g->on.kv_type, &memory, err));
     const int64_t n_page = kv_table_pages(g->on.kv_type, g->n_ctx) * g->n_slot;
-    NIB_TRY(kv_pool_reserve(memory.pages, n_page, err));
+    NIB_TRY(kv_pool_reserve(memory.pages, n_page, true, err));
     g->pages = memory.pages;
     g->n_page = n_page;
     NIB_TRY(tier_region_open(&g->memory, device_host(), g->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,

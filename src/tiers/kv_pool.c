@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { SYSTEM_PAGE = 4096, N_BUCKET = 1024 };
+enum { SYSTEM_PAGE = 4096, N_BUCKET = 1024, MIN_HUGE = 8 /* huge pages of a chunk */ };
 
 typedef struct kv_chunk kv_chunk;
 
@@ -32,6 +32,7 @@ struct kv_chunk {
     kv_chunk *next;
     tier_region memory, host;
     uint64_t touched;
+    bool *huge_touched; /* of each huge page that overlaps the memory; NULL: it is in small pages */
     int64_t n_page, n_used;
     kv_page pages[];
 };
@@ -195,7 +196,44 @@ static nib_status chunk_take(const kv_pool *pool, kv_chunk *c, uint64_t bytes, u
     return status;
 }
 
-static nib_status chunk_open(kv_pool *pool, int64_t n, nib_error *err) {
+static uint64_t huge_index(const void *at) {
+    return (uint64_t)(uintptr_t)at / MEM_HUGE_PAGE;
+}
+
+/* The first touches of such memory make whole huge pages resident. */
+static nib_status chunk_prefer_huge(const kv_pool *pool, kv_chunk *c, nib_error *err) {
+    const uint8_t *at = c->memory.at;
+    if (pool->device != device_host() || c->memory.bytes < (uint64_t)MIN_HUGE * MEM_HUGE_PAGE)
+        return NIB_OK;
+    const uint64_t n = huge_index(at + c->memory.bytes - 1) - huge_index(at) + 1;
+    c->huge_touched = mem_calloc(n, sizeof *c->huge_touched);
+    if (!c->huge_touched)
+        return nib_fail_nomem(err, n, "the list of huge pages");
+    mem_prefer_huge(c->memory.at, c->memory.bytes);
+    return NIB_OK;
+}
+
+/* Bytes that become resident when a page is touched. */
+static uint64_t chunk_touch_huge(kv_chunk *c, const kv_page *page, uint64_t page_bytes) {
+    const uint64_t base = (uint64_t)(uintptr_t)c->memory.at, end = base + c->memory.bytes;
+    uint64_t touched = 0;
+    for (uint64_t i = huge_index(page->at); i <= huge_index(page->at + page_bytes - 1); i++) {
+        bool *seen = &c->huge_touched[i - huge_index(c->memory.at)];
+        if (!*seen)
+            touched += NUM_MIN(end, (i + 1) * MEM_HUGE_PAGE) - NUM_MAX(base, i * MEM_HUGE_PAGE);
+        *seen = true;
+    }
+    return touched;
+}
+
+static void chunk_free(kv_chunk *c) {
+    tier_region_close(&c->memory);
+    tier_region_close(&c->host);
+    mem_free(c->huge_touched);
+    mem_free(c);
+}
+
+static nib_status chunk_open(kv_pool *pool, int64_t n, bool huge, nib_error *err) {
     uint64_t bytes, on_host, heap;
     if (!num_mul_u64((uint64_t)n, pool->paging.page_bytes, &bytes) || bytes > INT64_MAX ||
         !num_mul_u64((uint64_t)n, pool->paging.host_bytes, &on_host) || on_host > INT64_MAX ||
@@ -204,9 +242,11 @@ static nib_status chunk_open(kv_pool *pool, int64_t n, nib_error *err) {
     kv_chunk *c = mem_calloc(1, sizeof *c + (size_t)heap);
     if (!c)
         return nib_fail_nomem(err, (size_t)heap, "the list of pages");
-    const nib_status status = chunk_take(pool, c, bytes, on_host, err);
+    nib_status status = chunk_take(pool, c, bytes, on_host, err);
+    if (status == NIB_OK && huge)
+        status = chunk_prefer_huge(pool, c, err);
     if (status != NIB_OK) {
-        mem_free(c);
+        chunk_free(c);
         return status;
     }
     c->n_page = n;
@@ -229,9 +269,7 @@ static void chunk_close(kv_pool *pool, kv_chunk *c) {
         list_remove(pool, &c->pages[i]);
     }
     pool->capacity -= c->n_page;
-    tier_region_close(&c->memory);
-    tier_region_close(&c->host);
-    mem_free(c);
+    chunk_free(c);
 }
 
 /* Chunks that hold nothing anybody refers to, as long as what is left is enough. */
@@ -293,13 +331,13 @@ const kv_paging *kv_pool_paging(const kv_pool *pool) {
     return &pool->paging;
 }
 
-nib_status kv_pool_reserve(kv_pool *pool, int64_t n, nib_error *err) {
+nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err) {
     nib_status status = NIB_OK;
     pthread_mutex_lock(&pool->lock);
     if (n > INT64_MAX - pool->reserved)
         status = nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
     else if (pool->reserved + n > pool->capacity)
-        status = chunk_open(pool, pool->reserved + n - pool->capacity, err);
+        status = chunk_open(pool, pool->reserved + n - pool->capacity, huge, err);
     if (status == NIB_OK)
         pool->reserved += n;
     pthread_mutex_unlock(&pool->lock);
@@ -364,7 +402,9 @@ void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n) {
     pthread_mutex_lock(&pool->lock);
     if (n > page->n_touched) {
         kv_chunk *c = page->chunk;
-        c->touched += kv_paging_touched(&pool->paging, n) - kv_paging_touched(&pool->paging, page->n_touched);
+        c->touched += c->huge_touched ? chunk_touch_huge(c, page, pool->paging.page_bytes)
+                                      : kv_paging_touched(&pool->paging, n) -
+                                            kv_paging_touched(&pool->paging, page->n_touched);
         page->n_touched = n;
         tier_region_touch(&c->memory, c->touched);
     }

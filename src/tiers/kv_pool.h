@@ -10,6 +10,10 @@
  * References never outnumber the reserved pages, so kv_pool_take cannot fail. The ledger is updated as
  * written positions become resident.
  *
+ * The keys and values of many sequences are more small pages of the system than the processor's TLB has
+ * entries for, and every step reads all of them. Memory for many sequences is therefore in huge pages, each
+ * of which becomes resident as a whole.
+ *
  * Layers that the host computes for a device have their keys and values in host memory (kv_pool_split); a
  * page then has one piece in each memory.
  *
@@ -58,8 +62,8 @@ void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
 
-/* Reserves n more pages; NIB_E_NOFIT, NIB_E_NOMEM. */
-nib_status kv_pool_reserve(kv_pool *pool, int64_t n, nib_error *err);
+/* Reserves n more pages; huge: host memory for them is in huge pages. NIB_E_NOFIT, NIB_E_NOMEM. */
+nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err);
 void kv_pool_unreserve(kv_pool *pool, int64_t n);
 
 /* Allocates a page, empty and with one reference. Its old content is dropped. */

@@ -70,7 +70,7 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
     const int64_t n = kv_table_pages(p->type, n_ctx);
     memset(t, 0, sizeof *t);
     if (!reserved)
-        NIB_TRY(kv_pool_reserve(pool, n, err));
+        NIB_TRY(kv_pool_reserve(pool, n, false, err));
     t->reserved = reserved;
     t->pool = pool;
     t->device = d;
