@@ -52,6 +52,19 @@ enum { ACT_OUTLIERS = 16 };
 
 /* Applied to each finished element of a product, in this order: + bias[n], then stored. */
 typedef struct kernel_choice kernel_choice; /* policy.h */
+/* Memory that is read soon after a product. Kernels of many rows prefetch it meanwhile, some lines at each of
+ * their steps, where their own weights leave the memory idle; others leave it alone. */
+enum { MAX_SOON = 512, SOON_BYTES = 4 << 20 };
+typedef struct soon_list {
+    int n_run, run; /* how many, and the one that is being prefetched */
+    int64_t done;   /* bytes of that one */
+    struct {
+        const uint8_t *at;
+        int64_t bytes;
+    } runs[MAX_SOON];
+    int64_t bytes; /* of all runs, at most SOON_BYTES: what a cache holds until it is read */
+} soon_list;
+
 typedef struct linear_args {
     const view *w;
     const kernel_choice *choice; /* which strategy, by the number of rows (PACK_TILE); NULL: by the rule */
@@ -62,8 +75,9 @@ typedef struct linear_args {
     float *y;          /* [n_row, ldy] */
     int64_t ldy;
     int64_t n_row;
-    bool sliced;   /* PACK_ROWS: by the table's linear_sliced where that is faster */
-    void *scratch; /* this thread's, 64-byte aligned; linear_scratch_bytes() */
+    bool sliced;     /* PACK_ROWS: by the table's linear_sliced where that is faster */
+    void *scratch;   /* this thread's, 64-byte aligned; linear_scratch_bytes() */
+    soon_list *soon; /* this thread's; NULL: none */
 } linear_args;
 /* For one thread, whatever the shape and the instruction set. sliced: linear_args.sliced may be set. */
 size_t linear_scratch_bytes(bool sliced);

@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "kernels/kv_layout.h"
 
+enum { MIN_SOON = 4 };   /* sequences whose keys and values are prefetched during products */
 enum { MAX_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
 
 /* Rows of one sequence in a cell, next to each other. */
@@ -232,6 +233,45 @@ static void attend_rows(worker *w, const op *o, stride rows) {
     }
 }
 
+/* ---- the next layer's keys and values ---- */
+
+/* A head's keys or values of a page, whose first n positions are read. */
+static void read_soon(soon_list *s, const kv_view *kv, bool is_value, int64_t head, int64_t page, int64_t n) {
+    const int64_t held = is_value ? n : num_round_up(n, KV_POSITIONS);
+    const int64_t bytes = held * kv->d_head * (int64_t)sizeof(uint16_t);
+    if (s->n_run == MAX_SOON || s->bytes + bytes > SOON_BYTES)
+        return;
+    s->runs[s->n_run].at = kv_block_at(kv, is_value, head, page);
+    s->runs[s->n_run++].bytes = bytes;
+    s->bytes += bytes;
+}
+
+/* Rows of many sequences read their keys and values from memory, which the products before leave mostly idle.
+ * So they prefetch what this thread reads in the next layer, in the order of attend_items; after the last
+ * layer that of the next step's first. */
+static void list_soon(worker *w, const op *o) {
+    const exec_cell *c = w->j->cell;
+    const int n_layer = model_n_kv_layer(layout_model(w->j->e->layout));
+    soon_list *s = &w->j->e->ws->soon[w->thread];
+    s->n_run = s->run = 0;
+    s->done = s->bytes = 0;
+    if (c->n_segment < MIN_SOON || o->u.attn.window > 0)
+        return;
+    int64_t item = 0;
+    for (int i = 0; i < c->n_segment; i++) {
+        const segment *g = &c->segments[i];
+        const kv_view *kv = &g->kv->layers[(o->u.attn.layer + 1) % n_layer];
+        const int64_t n = g->position + g->n_row;
+        if (g->n_row > 2 || kv->type != TYPE_F16)
+            continue;
+        for (int64_t h = 0; h < kv->n_kv_head; h++, item++)
+            for (int64_t at = 0; at < n && item % w->n_thread == w->thread; at += KV_BLOCK) {
+                read_soon(s, kv, false, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
+                read_soon(s, kv, true, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
+            }
+    }
+}
+
 static bool any_coded(const exec_cell *c, const op *o) {
     part p;
     for (int i = 0; next_part(c, o, &i, 0, c->n_row, &p);)
@@ -255,4 +295,5 @@ void run_attention(worker *w, const op *o) {
         if (!c->cache_only)
             attend_rows(w, o, rows);
     }
+    list_soon(w, o);
 }

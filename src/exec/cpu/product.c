@@ -179,7 +179,8 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
                      .ldy = o->n,
                      .n_row = j->cell->n_row,
                      .sliced = j->e->sliced,
-                     .scratch = w->scratch};
+                     .scratch = w->scratch,
+                     .soon = &j->e->ws->soon[w->thread]};
     if (v->format.layout == PACK_TILE && w->acts.own && rows->has_residual[0]) {
         multiply_with_residual(w, &a, o->adds, n0, n1);
         return;

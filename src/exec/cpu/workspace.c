@@ -125,6 +125,7 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
                     (uint64_t)ws->n_salient * sizeof(salient);
     const uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
+    ws->soon = (soon_list *)(void *)take(base, &at, n_thread, sizeof *ws->soon);
     for (int t = 0; t < n_thread; t++) {
         act_rows own = {.codes = take(base, &at, 2, act), .has_residual = take(base, &at, 1, 1)};
         own.n_outlier = take(base, &at, 1, 1);

@@ -37,6 +37,7 @@ typedef struct workspace {
     float *reg[REG_COUNT];
     act_rows act;            /* n_cell rows of one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
+    soon_list *soon;         /* [n_thread]: what products prefetch */
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each
                                 thread */
     int64_t residual_width;

@@ -2,8 +2,8 @@
  * scales (they fit the first-level cache), then all rows of a block pass over it, a few at a time. Groups of
  * 16 and 32 keep their floats in registers. Longer groups keep integers and floats in memory, where they are
  * updated once for many products, and use the registers for more rows. The next block of weights is
- * prefetched meanwhile. Between blocks of K the sums are in y. Rows are in blocks, and K in spans for which a
- * block of rows stays in the second-level cache.
+ * prefetched meanwhile, and some of soon_list. Between blocks of K the sums are in y. Rows are in blocks, and
+ * K in spans for which a block of rows stays in the second-level cache.
  *
  * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked, and codes are
  * looked up in their rows' codebooks (PACK_TABLE_BOOK): the result is one group a row of 8-bit integers.
@@ -33,6 +33,8 @@ typedef struct block_job {
     int64_t panel, tile0; /* the block's panel and first tile */
     int n_tile;
     bool is_first, is_last; /* block of K */
+    const char *soon; /* prefetched among the products: a line for each group, or tile if that is less */
+    int64_t soon_step;
 } block_job;
 
 /* What the codes are once they are unpacked. */
@@ -223,8 +225,10 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
         y[t] = j->is_first ? v_zero() : tile_load(job, j->panel, m + t);
-    for (int g = 0; g < n_group; g++, codes += f.group, lines += step) {
+    const char *soon = j->soon;
+    for (int g = 0; g < n_group; g++, codes += f.group, lines += step, soon += j->soon_step) {
         __m256i acc[DOT_ROWS][2];
+        _mm_prefetch(soon, _MM_HINT_T1);
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
@@ -278,6 +282,7 @@ LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_
     block *b = j->b;
     load_sums(nt, whole, j, m);
     for (int i = 0, g = 0; i < j->n_tile; i++) {
+        _mm_prefetch(j->soon + i * j->soon_step, _MM_HINT_T1);
         const int64_t tile = j->tile0 + i, group = tile / job->group_tiles;
         dot_tile(f, true, nt, b->lines[i * 16], x + tile * TILE_K, bytes, b->open);
         if ((tile + 1) % job->group_tiles && tile + 1 < n_tile)
@@ -349,8 +354,24 @@ static bool blocked_suits(const pack_format *f, int64_t n_row) {
     return n_row > 8 || !bitwise_can(f);
 }
 
+/* The next n lines of what is read after the product; after its end a line that is near anyway. */
+static const char *take_soon(block_job *j, int n) {
+    soon_list *s = j->job->a->soon;
+    j->soon_step = 0;
+    if (!s || s->run >= s->n_run)
+        return (const char *)j->b->lines;
+    const char *at = (const char *)s->runs[s->run].at + s->done;
+    s->done += n * TILE_LINE;
+    if (s->done >= s->runs[s->run].bytes) {
+        s->run++;
+        s->done = 0;
+    }
+    j->soon_step = TILE_LINE;
+    return at;
+}
+
 /* Rows [m0, m1) over a block, and the `ahead` bytes at next fetched between the steps. */
-static void multiply_rows(const block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1,
+static void multiply_rows(block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1,
                           const uint8_t *next, int64_t ahead) {
     const int64_t max = kernel->f.group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
     const int64_t share = num_round_up(num_div_up(ahead * max, m1 - m0), TILE_LINE);
@@ -360,6 +381,7 @@ static void multiply_rows(const block_job *j, const blocked_kernel *kernel, int6
         for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE)
             _mm_prefetch((const char *)next + fetched, _MM_HINT_T1);
         const int64_t n = left >= 2 * max || left <= max ? NUM_MIN(left, max) : (left + 1) / 2;
+        j->soon = take_soon(j, j->n_tile * TILE_K / kernel->f.group);
         kernel->fn[n - 1](j, m);
         m += n;
     }
