@@ -216,12 +216,12 @@ bool has_wide(void) {
     return wide_mma_is_built();
 }
 
-template <int KEEP> static int images_launch(const image_job &i, unsigned rows, cuda_stream s) {
+template <int KEEP> static int images_of(const image_job &i, unsigned rows, cuda_stream s) {
     const int e = prepare(images_make<KEEP>, 0);
     return e ? e : launch(images_make<KEEP>, dim3(rows), dim3(IMAGE_THREADS), 0, s, i);
 }
 
-int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s) {
+int images_launch(const cuda_linear *a, bool plain, unsigned rows, cuda_stream s) {
     const image_job i = {a->x,
                          a->norm,
                          a->ldx,
@@ -232,13 +232,16 @@ int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s) {
                          (uint8_t *)a->scratch,
                          (float *)(uintptr_t)wide_factors(a),
                          plain};
-    const unsigned rows = (unsigned)(row_images(a->n_row) * WIDE_ROWS);
     const int64_t each = ((int64_t)i.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
-    return each <= 2    ? images_launch<2>(i, rows, s)
-           : each <= 4  ? images_launch<4>(i, rows, s)
-           : each <= 8  ? images_launch<8>(i, rows, s)
-           : each <= 16 ? images_launch<16>(i, rows, s)
-                        : images_launch<0>(i, rows, s);
+    return each <= 2    ? images_of<2>(i, rows, s)
+           : each <= 4  ? images_of<4>(i, rows, s)
+           : each <= 8  ? images_of<8>(i, rows, s)
+           : each <= 16 ? images_of<16>(i, rows, s)
+                        : images_of<0>(i, rows, s);
+}
+
+int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s) {
+    return images_launch(a, plain, (unsigned)(row_images(a->n_row) * WIDE_ROWS), s);
 }
 
 int wide_launch(const cuda_linear *a, cuda_stream s) {

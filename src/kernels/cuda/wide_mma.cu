@@ -9,14 +9,13 @@
  * tile. Gate and up are the two groups'.
  *
  * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
-#include "kernels/cuda/wide.cuh"
-
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/wide_outputs.cuh"
+#include "kernels/cuda/wide_weights.cuh"
 
 enum { MMA_GROUPS = 2, MMA_WARPS = 4 * MMA_GROUPS, MMA_THREADS = 32 * MMA_WARPS + 128, MMA_STAGES = 8 };
-enum { ANY_SCALE = -1 /* the job says which */ };
 
 #ifdef NIB_SM90A
 bool wide_mma_is_built(void) {
@@ -40,133 +39,6 @@ template <int N> __device__ __forceinline__ void registers_take() {
 #endif
 }
 
-/* A place in a ring. */
-struct turn {
-    int slot;
-    uint32_t phase;
-    __device__ void next(int n) {
-        if (++slot == n) {
-            slot = 0;
-            phase ^= 1;
-        }
-    }
-};
-
-/* Codes of dword i of the tile's half h, in bytes. */
-template <int BITS> __device__ __forceinline__ uint32_t four_codes(const tile_lane<BITS> &v, int h, int i) {
-    if (BITS == 8)
-        return v.d[4 * h + i];
-    uint32_t u = 0;
-    if (BITS & 4)
-        u |= field(v.d[i], 4 * h, 4, BITS & 3);
-    if (BITS & 2)
-        u |= field(v.d2[i % 2], 4 * h + i / 2 * 2, 2, BITS & 1);
-    if (BITS & 1)
-        u |= field(v.d1[i % 2], 4 * h + i / 2 * 2, 1, 0);
-    return u;
-}
-
-/* Scale and minimum of a row's group, twice each. */
-struct scale_two {
-    __half2 scale, min;
-};
-template <int KIND>
-__device__ __forceinline__ scale_two scale_of(const wide_job &j, const uint8_t *scales, int group, int row,
-                                              scale_two whole) {
-    const uint8_t *at = scales + j.scale_start + group * j.scale_step + row;
-    switch (KIND == ANY_SCALE ? j.scale_kind : KIND) {
-    case SCALE_HALF: whole.scale = __half2half2(*(const __half *)(at + row)); break;
-    case SCALE_HALF_MIN:
-        whole.scale = __half2half2(*(const __half *)(at + row));
-        whole.min = __half2half2(*(const __half *)(at + row + 32));
-        break;
-    case SCALE_SUPER_MIN:
-        whole.min = __float2half2_rn(
-            __fmul_rn(half_at(scales + 32 + 2 * row), (float)(int8_t)at[16])); /* fall through */
-    case SCALE_SUPER:
-        whole.scale = __float2half2_rn(__fmul_rn(half_at(scales + 2 * row), (float)(int8_t)*at));
-        break;
-    case SCALE_BYTE: whole.scale = __float2half2_rn((float)*at); break;
-    case SCALE_E8M0: whole.scale = __float2half2_rn(power_scale(*at)); break;
-    default: break;
-    }
-    return whole;
-}
-
-__device__ __forceinline__ __half2 as_halves(uint32_t u) {
-    return *(const __half2 *)&u;
-}
-
-/* Two codes, exact in halves, by their scale and minimum. */
-template <int KIND>
-__device__ __forceinline__ uint32_t two_weights(const wide_job &j, __half2 codes, const scale_two &s) {
-    const __half2 w = KIND == ANY_SCALE && j.asym ? __hfma2(codes, s.scale, s.min) : __hmul2(codes, s.scale);
-    return *(const uint32_t *)&w;
-}
-
-/* The number of a warp's codes of 0, and its parts. */
-struct code_zero {
-    __half2 low /* 1024 + zero */, high /* -(64 + zero) */;
-};
-
-/* The four weights of dword i of the tile's half h: those of K 0, 2 and of 1, 3. A code in the low bits of
- * the half 1024 is 1024 + code; one that lies 4 bits higher is 1024 + 16 code. */
-template <int BITS, int KIND>
-__device__ __forceinline__ void four_weights(const wide_job &j, const tile_lane<BITS> &v, int h, int i,
-                                             const code_zero &zero, const scale_two &s, uint32_t *even,
-                                             uint32_t *odd) {
-    const uint32_t one = 0x64006400u;
-    __half2 x, y;
-    if (BITS == 4) {
-        const uint32_t low = v.d[i], next = v.d[i] >> 8;
-        const __half2 part = __float2half2_rn(1.0f / 16);
-        if (h == 0) {
-            x = __hsub2(as_halves((low & 0x000f000fu) | one), zero.low);
-            y = __hsub2(as_halves((next & 0x000f000fu) | one), zero.low);
-        } else {
-            x = __hfma2(as_halves((low & 0x00f000f0u) | one), part, zero.high);
-            y = __hfma2(as_halves((next & 0x00f000f0u) | one), part, zero.high);
-        }
-    } else {
-        const uint32_t codes = four_codes(v, h, i);
-        x = __hsub2(as_halves(__byte_perm(codes, 0x64646464u, 0x4240)), zero.low);
-        y = __hsub2(as_halves(__byte_perm(codes, 0x64646464u, 0x4341)), zero.low);
-    }
-    *even = two_weights<KIND>(j, x, s);
-    *odd = two_weights<KIND>(j, y, s);
-}
-
-/* A tile of the warp's panel as operands of four instructions. */
-template <int BITS, bool HALVES, int KIND, int TABLE>
-__device__ __forceinline__ void tile_halves(const wide_job &j, const uint8_t *stage, int tile, int n_tile,
-                                            const code_zero &zero, const scale_two whole[2],
-                                            const lane_tables<TABLE> &tables, uint32_t (&a)[4][4]) {
-    enum { CODE = code_bits<BITS, TABLE>() };
-    const int lane = threadIdx.x % 32, g = lane / 4;
-    const uint8_t *scales = stage + n_tile * BITS * 128;
-    tile_lane<CODE> v;
-    tile_take<BITS, TABLE>(&v, stage + tile * BITS * 128, lane, tables);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        scale_two s[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if (half == 0 || HALVES) {
-                const int group = (HALVES ? 4 * tile + 2 * h + half : 2 * tile + h) >> j.group_shift;
-                s[0] = scale_of<KIND>(j, scales, group, g, whole[0]);
-                s[1] = scale_of<KIND>(j, scales, group, g + 8, whole[1]);
-            }
-            uint32_t *to = a[2 * h + half];
-            four_weights<CODE, KIND>(j, v, h, 2 * half, zero, s[0], to, to + 2);
-            four_weights<CODE, KIND>(j, v, h, 2 * half + 1, zero, s[1], to + 1, to + 3);
-        }
-    }
-}
-
-/* A block's rows and panels begin there; gated panels are counted once. */
-struct place {
-    int row, panel;
-};
 /* Blocks [0, n_whole) have N rows; those behind have half as many, so that the last round is a short one. The
  * blocks that have the same panels are neighbours. */
 template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
@@ -175,20 +47,6 @@ template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
               half = behind < 0 ? 0 : behind % j.n_half;
     return {(behind < 0 ? unit % j.n_across : unit % j.n_across * 2 + half) * N, unit / j.n_across * panels};
 }
-/* Which matrix a panel of the block's is of, and its number there. */
-__device__ __forceinline__ int wide_panel(const wide_job &j, const place &at, int i, int *matrix) {
-    if (j.gated) {
-        *matrix = i / (WIDE_PANELS / 2);
-        return at.panel + i % (WIDE_PANELS / 2);
-    }
-    const int p = at.panel + i;
-    *matrix = (p >= j.first[1]) + (p >= j.first[2]);
-    return p - j.first[*matrix];
-}
-__device__ __forceinline__ bool wide_is_there(const wide_job &j, const place &at, int i) {
-    return at.panel + (j.gated ? i % (WIDE_PANELS / 2) : i) < j.n_panel;
-}
-
 /* The block's rings: [stages] of images [N][128 bytes], of chunks of WIDE_PANELS panels; their barriers. */
 struct rings {
     uint8_t *x, *w;
@@ -208,10 +66,10 @@ template <int N> __device__ __forceinline__ feed feed_of(const wide_job &j, cons
     const int n_image = min(N / WIDE_ROWS, (j.n_row + WIDE_ROWS - 1) / WIDE_ROWS - image0);
     feed f = {nullptr, 0, max(n_image, 0) * WIDE_IMAGE, {0, 1}, {0, 1}};
     for (int p = 0; p < WIDE_PANELS; p++)
-        f.w_bytes += wide_is_there(j, at, p);
-    if (lane < WIDE_PANELS && wide_is_there(j, at, lane)) {
+        f.w_bytes += wide_is_there<WIDE_PANELS>(j, at, p);
+    if (lane < WIDE_PANELS && wide_is_there<WIDE_PANELS>(j, at, lane)) {
         int matrix;
-        const int p = wide_panel(j, at, lane, &matrix);
+        const int p = wide_panel<WIDE_PANELS>(j, at, lane, &matrix);
         f.from = j.w[matrix] + p * j.panel_bytes;
     } else if (i >= 0 && i < n_image)
         f.from = j.x + (int64_t)(image0 + i) * j.n_tile * WIDE_IMAGE;
@@ -278,80 +136,13 @@ template <int N> __device__ __forceinline__ void results_leave(const float (&d)[
             to[(8 * e + i % 2) * RESULT_LINE + i / 2 * 8] = d[4 * e + i];
 }
 
-/* Four outputs of a panel, of which `n` are there: what they are multiplied with and what is added. */
-struct four_outputs {
-    float4 scale, bias;
-    float *y;
-    int64_t ld;
-    int n;
-    bool whole; /* all are there, and aligned in every row */
-};
-__device__ __forceinline__ four_outputs outputs_of(const wide_job &j, const place &in, int o) {
-    int matrix;
-    const int panel = wide_panel(j, in, o / PACK_PANEL, &matrix), at = panel * PACK_PANEL + o % PACK_PANEL;
-    const bool there = wide_is_there(j, in, o / PACK_PANEL);
-    four_outputs f = {make_float4(1.0f, 1.0f, 1.0f, 1.0f),
-                      make_float4(0.0f, 0.0f, 0.0f, 0.0f),
-                      j.y[matrix] + at,
-                      j.ldy[matrix],
-                      there ? max(0, min(4, j.n[matrix] - at)) : 0,
-                      false};
-    f.whole = f.n == 4 && (uintptr_t)f.y % sizeof(float4) == 0 && f.ld % 4 == 0;
-    const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at + 2 * (o % PACK_PANEL);
-    const float *bias = j.bias[matrix];
-    if (there && j.tail && j.scale_kind != SCALE_NONE)
-        f.scale = make_float4(half_at(tail), half_at(tail + 2), half_at(tail + 4), half_at(tail + 6));
-    if (bias)
-        f.bias = make_float4(f.n > 0 ? bias[at] : 0.0f, f.n > 1 ? bias[at + 1] : 0.0f,
-                             f.n > 2 ? bias[at + 2] : 0.0f, f.n > 3 ? bias[at + 3] : 0.0f);
-    return f;
-}
-
-/* Those of a row: the sums times their factors. */
-__device__ __forceinline__ float4 outputs_value(float4 v, float factor, const four_outputs &f) {
-    v.x = __fadd_rn(__fmul_rn(__fmul_rn(v.x, factor), f.scale.x), f.bias.x);
-    v.y = __fadd_rn(__fmul_rn(__fmul_rn(v.y, factor), f.scale.y), f.bias.y);
-    v.z = __fadd_rn(__fmul_rn(__fmul_rn(v.z, factor), f.scale.z), f.bias.z);
-    v.w = __fadd_rn(__fmul_rn(__fmul_rn(v.w, factor), f.scale.w), f.bias.w);
-    return v;
-}
-__device__ __forceinline__ float4 four_add(float4 v, float4 u) {
-    return make_float4(__fadd_rn(v.x, u.x), __fadd_rn(v.y, u.y), __fadd_rn(v.z, u.z), __fadd_rn(v.w, u.w));
-}
-
-/* Four outputs of row `row`, of which f.n are there. `before`: what is there, when it is added to. */
-__device__ __forceinline__ float4 outputs_before(const four_outputs &f, int64_t row, bool adds) {
-    const float *from = f.y + row * f.ld;
-    if (!adds)
-        return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (f.whole)
-        return *(const float4 *)from;
-    return make_float4(f.n > 0 ? from[0] : 0.0f, f.n > 1 ? from[1] : 0.0f, f.n > 2 ? from[2] : 0.0f,
-                       f.n > 3 ? from[3] : 0.0f);
-}
-__device__ __forceinline__ void outputs_write(const four_outputs &f, int64_t row, float4 v, bool adds,
-                                              float4 before) {
-    float *to = f.y + row * f.ld;
-    if (adds)
-        v = four_add(before, v);
-    if (f.whole) {
-        *(float4 *)to = v;
-        return;
-    }
-    const float all[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (i < f.n)
-            to[i] = all[i];
-}
-
 /* Results of the block, to memory: a thread has four outputs of a row. What several rows need is on its way
  * together. */
 template <int N>
 __device__ __forceinline__ void results_write(const wide_job &j, const place &in, const rings &r) {
     enum { BATCH = N / 16, ACROSS = WIDE_OUTPUTS / 4, STEP = 32 * MMA_WARPS / ACROSS };
     const int o = threadIdx.x % ACROSS * 4, n = min(N, j.n_row - in.row);
-    const four_outputs f = outputs_of(j, in, o);
+    const four_outputs f = outputs_of<WIDE_PANELS>(j, in, o);
     for (int first = threadIdx.x / ACROSS; first < n; first += BATCH * STEP) {
         float4 before[BATCH];
 #pragma unroll
@@ -367,22 +158,13 @@ __device__ __forceinline__ void results_write(const wide_job &j, const place &in
     }
 }
 
-/* x / (1 + e^-x), to some units in the last place. */
-__device__ __forceinline__ float silu_fast(float x) {
-    return __fdividef(x, 1.0f + __expf(-x));
-}
-template <bool SILU> __device__ __forceinline__ float4 four_gate(int act, float4 v, float4 u) {
-    return make_float4(__fmul_rn(SILU ? silu_fast(v.x) : act_value(act, v.x), u.x),
-                       __fmul_rn(SILU ? silu_fast(v.y) : act_value(act, v.y), u.y),
-                       __fmul_rn(SILU ? silu_fast(v.z) : act_value(act, v.z), u.z),
-                       __fmul_rn(SILU ? silu_fast(v.w) : act_value(act, v.w), u.w));
-}
 /* The same of gated products: half of the outputs. */
 template <int N, bool SILU>
 __device__ __forceinline__ void results_gate(const wide_job &j, const place &in, const rings &r) {
     enum { BATCH = !SILU ? 1 : N / 32, ACROSS = WIDE_OUTPUTS / 8, STEP = 32 * MMA_WARPS / ACROSS };
     const int o = threadIdx.x % ACROSS * 4, n = min(N, j.n_row - in.row);
-    const four_outputs f = outputs_of(j, in, o), up = outputs_of(j, in, WIDE_OUTPUTS / 2 + o);
+    const four_outputs f = outputs_of<WIDE_PANELS>(j, in, o),
+                       up = outputs_of<WIDE_PANELS>(j, in, WIDE_OUTPUTS / 2 + o);
     for (int first = threadIdx.x / ACROSS; first < n; first += BATCH * STEP) {
         float4 v[BATCH];
 #pragma unroll
@@ -451,9 +233,9 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
         {__float2half2_rn((float)(1024 + j.zero)), __float2half2_rn(-(float)(64 + j.zero))}};
     on.n_tile = j.n_chunk == 1 ? j.last_tiles : TILE_CHUNK;
     tables_load<BITS>(&on.tables, j.table, nullptr);
-    if (KIND == ANY_SCALE && j.scale_kind == SCALE_NONE && wide_is_there(j, at, warp)) {
+    if (KIND == ANY_SCALE && j.scale_kind == SCALE_NONE && wide_is_there<WIDE_PANELS>(j, at, warp)) {
         int matrix;
-        const int panel = wide_panel(j, at, warp, &matrix);
+        const int panel = wide_panel<WIDE_PANELS>(j, at, warp, &matrix);
         const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at + 2 * g;
         tables_load<BITS>(&on.tables, j.table, tail - 2 * g + TILE_LINE);
 #pragma unroll

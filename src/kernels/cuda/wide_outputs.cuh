@@ -1,0 +1,108 @@
+/* wide_outputs.cuh - outputs of the products of many rows: which panel of which matrix a block's outputs are
+ * of, and what is done to sums before they are written. A thread has four outputs of a row. */
+#ifndef NIB_KERNELS_CUDA_WIDE_OUTPUTS_CUH
+#define NIB_KERNELS_CUDA_WIDE_OUTPUTS_CUH
+
+#include "kernels/cuda/wide.cuh"
+
+/* A block's rows and panels begin there; gated panels are counted once. */
+struct place {
+    int row, panel;
+};
+/* Which matrix panel i of the block's PANELS is of, and its number there. */
+template <int PANELS>
+__device__ __forceinline__ int wide_panel(const wide_job &j, const place &at, int i, int *matrix) {
+    if (j.gated) {
+        *matrix = i / (PANELS / 2);
+        return at.panel + i % (PANELS / 2);
+    }
+    const int p = at.panel + i;
+    *matrix = (p >= j.first[1]) + (p >= j.first[2]);
+    return p - j.first[*matrix];
+}
+template <int PANELS>
+__device__ __forceinline__ bool wide_is_there(const wide_job &j, const place &at, int i) {
+    return at.panel + (j.gated ? i % (PANELS / 2) : i) < j.n_panel;
+}
+
+/* Four outputs of a panel, of which `n` are there: what they are multiplied with and what is added. */
+struct four_outputs {
+    float4 scale, bias;
+    float *y;
+    int64_t ld;
+    int n;
+    bool whole; /* all are there, and aligned in every row */
+};
+template <int PANELS>
+__device__ __forceinline__ four_outputs outputs_of(const wide_job &j, const place &in, int o) {
+    int matrix;
+    const int panel = wide_panel<PANELS>(j, in, o / PACK_PANEL, &matrix),
+              at = panel * PACK_PANEL + o % PACK_PANEL;
+    const bool there = wide_is_there<PANELS>(j, in, o / PACK_PANEL);
+    four_outputs f = {make_float4(1.0f, 1.0f, 1.0f, 1.0f),
+                      make_float4(0.0f, 0.0f, 0.0f, 0.0f),
+                      j.y[matrix] + at,
+                      j.ldy[matrix],
+                      there ? max(0, min(4, j.n[matrix] - at)) : 0,
+                      false};
+    f.whole = f.n == 4 && (uintptr_t)f.y % sizeof(float4) == 0 && f.ld % 4 == 0;
+    const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at + 2 * (o % PACK_PANEL);
+    const float *bias = j.bias[matrix];
+    if (there && j.tail && j.scale_kind != SCALE_NONE)
+        f.scale = make_float4(half_at(tail), half_at(tail + 2), half_at(tail + 4), half_at(tail + 6));
+    if (bias)
+        f.bias = make_float4(f.n > 0 ? bias[at] : 0.0f, f.n > 1 ? bias[at + 1] : 0.0f,
+                             f.n > 2 ? bias[at + 2] : 0.0f, f.n > 3 ? bias[at + 3] : 0.0f);
+    return f;
+}
+
+/* Those of a row: the sums times their factors. */
+__device__ __forceinline__ float4 outputs_value(float4 v, float factor, const four_outputs &f) {
+    v.x = __fadd_rn(__fmul_rn(__fmul_rn(v.x, factor), f.scale.x), f.bias.x);
+    v.y = __fadd_rn(__fmul_rn(__fmul_rn(v.y, factor), f.scale.y), f.bias.y);
+    v.z = __fadd_rn(__fmul_rn(__fmul_rn(v.z, factor), f.scale.z), f.bias.z);
+    v.w = __fadd_rn(__fmul_rn(__fmul_rn(v.w, factor), f.scale.w), f.bias.w);
+    return v;
+}
+__device__ __forceinline__ float4 four_add(float4 v, float4 u) {
+    return make_float4(__fadd_rn(v.x, u.x), __fadd_rn(v.y, u.y), __fadd_rn(v.z, u.z), __fadd_rn(v.w, u.w));
+}
+
+/* Four outputs of row `row`, of which f.n are there. `before`: what is there, when it is added to. */
+__device__ __forceinline__ float4 outputs_before(const four_outputs &f, int64_t row, bool adds) {
+    const float *from = f.y + row * f.ld;
+    if (!adds)
+        return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (f.whole)
+        return *(const float4 *)from;
+    return make_float4(f.n > 0 ? from[0] : 0.0f, f.n > 1 ? from[1] : 0.0f, f.n > 2 ? from[2] : 0.0f,
+                       f.n > 3 ? from[3] : 0.0f);
+}
+__device__ __forceinline__ void outputs_write(const four_outputs &f, int64_t row, float4 v, bool adds,
+                                              float4 before) {
+    float *to = f.y + row * f.ld;
+    if (adds)
+        v = four_add(before, v);
+    if (f.whole) {
+        *(float4 *)to = v;
+        return;
+    }
+    const float all[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < f.n)
+            to[i] = all[i];
+}
+
+/* x / (1 + e^-x), to some units in the last place. */
+__device__ __forceinline__ float silu_fast(float x) {
+    return __fdividef(x, 1.0f + __expf(-x));
+}
+template <bool SILU> __device__ __forceinline__ float4 four_gate(int act, float4 v, float4 u) {
+    return make_float4(__fmul_rn(SILU ? silu_fast(v.x) : act_value(act, v.x), u.x),
+                       __fmul_rn(SILU ? silu_fast(v.y) : act_value(act, v.y), u.y),
+                       __fmul_rn(SILU ? silu_fast(v.z) : act_value(act, v.z), u.z),
+                       __fmul_rn(SILU ? silu_fast(v.w) : act_value(act, v.w), u.w));
+}
+
+#endif
