@@ -17,7 +17,26 @@
 
 #include <cmocka.h>
 
-/* One launch; its outputs, poisoned before or as `before` has them: [n_w][n_row, n]. */
+/* `wide` for all rows at once, or `batch` for pieces of them, which are of every size in turn. */
+static const struct by { bool batch; } by_wide = {false}, by_batch = {true};
+static const struct by *by = &by_wide;
+
+static void launch(cuda_linear a) {
+    const int64_t n_row = a.n_row;
+    if (!by->batch)
+        OK(cuda->wide(&a, stream));
+    for (int64_t first = 0, piece = 1; by->batch && first < n_row;
+         first += piece, piece = piece % CUDA_MAX_ROWS + 1) {
+        cuda_linear b = a;
+        b.n_row = piece = n_row - first < piece ? n_row - first : piece;
+        b.x += first * a.ldx;
+        for (int i = 0; i < a.n_w; i++)
+            b.y[i] = a.y[i] ? a.y[i] + first * a.ldy[i] : NULL;
+        OK(cuda->batch(&b, stream));
+    }
+}
+
+/* One product; its outputs, poisoned before or as `before` has them: [n_w][n_row, n]. */
 static float *multiply(cuda_linear a, const view *w, int n_w, const float *x, const float *norm,
                        const float *bias, const float *before) {
     const int64_t n = w[0].n, k = w[0].k, ldx = (k + 3) / 4 * 4;
@@ -48,7 +67,7 @@ static float *multiply(cuda_linear a, const view *w, int n_w, const float *x, co
         a.y[i] = y + i * a.n_row * n;
         a.ldy[i] = n;
     }
-    OK(cuda->wide(&a, stream));
+    launch(a);
     OK(cuda->stream_sync(stream));
     OK(cuda->to_host(host, y, (size_t)n_w * y_bytes, stream));
     OK(cuda->stream_sync(stream));
@@ -87,7 +106,7 @@ static void check_each(matrix *m, const char *what) {
 }
 
 static void every_format(void **state) {
-    (void)state;
+    by = *state;
     static const int64_t shapes[][2] = {{17, 32}, {48, 64}, {130, 576}, {300, 320}, {33, 1000}};
     static const char *const ends[] = {"g32",  "g32a",  "g64",  "g128",  "g128a",
                                        "grow", "growa", "g32t", "g128t", "g16"};
@@ -115,7 +134,7 @@ static void every_format(void **state) {
 
 /* Tables and floats. */
 static void other_formats(void **state) {
-    (void)state;
+    by = *state;
     static const type_id types[] = {TYPE_F16,    TYPE_BF16,  TYPE_F32, TYPE_IQ4_NL,
                                     TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C3,  TYPE_C4};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -199,8 +218,8 @@ static void check_kind(int kind) {
 }
 
 static void sums(void **state) {
-    (void)state;
-    for (int kind = 0; kind < KINDS; kind++)
+    by = *state;
+    for (int kind = 0; kind < (by->batch ? 1 : KINDS); kind++)
         check_kind(kind);
 }
 
@@ -230,8 +249,8 @@ static void check_many(int kind, int rows) {
 }
 
 static void many_outputs(void **state) {
-    (void)state;
-    for (int kind = 0; kind < KINDS; kind++) {
+    by = *state;
+    for (int kind = 0; kind < (by->batch ? 1 : KINDS); kind++) {
         check_many(kind, 270);
         check_many(kind, 600);
     }
@@ -258,8 +277,8 @@ static void check_sizes(int kind) {
 }
 
 static void sizes(void **state) {
-    (void)state;
-    for (int kind = 0; kind < KINDS; kind++)
+    by = *state;
+    for (int kind = 0; kind < (by->batch ? 1 : KINDS); kind++)
         check_sizes(kind);
 }
 
@@ -272,7 +291,7 @@ static uint16_t bf16_of(float x) {
 /* Weights of bf16 beyond the range of halves: output o has one of 2^(5 o - 30), where rows are zero (the sums
  * then need the small ones beside it) or not. Those of a warp of the kernel (16) are near each other. */
 static void large_weights(void **state) {
-    (void)state;
+    by = *state;
     enum { BLOCKS = 18, N = 16 * BLOCKS, K = 448, ROWS = 33, AT = 200 };
     uint16_t *weights = calloc(N * K, sizeof *weights);
     float *x = random_rows(ROWS * K, 6, 3), *w = random_rows(N * K, 7, 1);
@@ -299,6 +318,54 @@ static void large_weights(void **state) {
         }
     drop(there.data);
     free(weights), free(x), free(w), free(y);
+}
+
+/* `batch`: the bits of a row do not depend on how many there are, on its place, or on the run; with K in one
+ * share, and in several. */
+static void alone(void **state) {
+    (void)state;
+    by = &by_batch;
+    static const int64_t shapes[][2] = {{300, 1100}, {4096, 1024}, {34000, 256}, {70, 192}};
+    for (int i = 0; i < 4; i++) {
+        const int64_t n = shapes[i][0], k = shapes[i][1];
+        matrix m = matrix_open_uniform(i % 2 ? "u4g128" : "u4g32", n, k, MATRIX_RANDOM, (uint64_t)(50 + i));
+        const view w = matrix_there(&m);
+        float *x = random_rows(CUDA_MAX_ROWS * k, 6, 3),
+              *y = device_new(sizeof(float) * (size_t)(CUDA_MAX_ROWS * n)),
+              *x_there = device_copy(x, sizeof(float) * (size_t)(CUDA_MAX_ROWS * k)),
+              *all = malloc(sizeof(float) * (size_t)(CUDA_MAX_ROWS * n)),
+              *some = malloc(sizeof(float) * (size_t)(CUDA_MAX_ROWS * n));
+        void *scratch = device_new(cuda->wide_scratch(CUDA_MAX_ROWS, k));
+        for (int rows = CUDA_MAX_ROWS; rows >= 1; rows--) {
+            const int first = rows == CUDA_MAX_ROWS ? 0 : rows * 7 % (CUDA_MAX_ROWS - rows);
+            OK(cuda->batch(&(cuda_linear){.w = {w},
+                                          .n_w = 1,
+                                          .n_row = rows,
+                                          .x = x_there + first * k,
+                                          .ldx = k,
+                                          .y = {y},
+                                          .ldy = {n},
+                                          .scratch = scratch},
+                           stream));
+            read_back(rows == CUDA_MAX_ROWS ? all : some, y, sizeof(float) * (size_t)(rows * n));
+            if (rows < CUDA_MAX_ROWS)
+                assert_memory_equal(some, all + first * n, sizeof(float) * (size_t)(rows * n));
+        }
+        OK(cuda->batch(&(cuda_linear){.w = {w},
+                                      .n_w = 1,
+                                      .n_row = CUDA_MAX_ROWS,
+                                      .x = x_there,
+                                      .ldx = k,
+                                      .y = {y},
+                                      .ldy = {n},
+                                      .scratch = scratch},
+                       stream));
+        read_back(some, y, sizeof(float) * (size_t)(CUDA_MAX_ROWS * n));
+        assert_memory_equal(some, all, sizeof(float) * (size_t)(CUDA_MAX_ROWS * n));
+        drop(w.data), drop(y), drop(x_there), drop(scratch);
+        matrix_close(&m);
+        free(x), free(all), free(some);
+    }
 }
 
 /* ---- attention ---- */
@@ -347,12 +414,19 @@ static void prompts(void **state) {
     }
 }
 
+#define BY_BATCH(f)                                                                                          \
+    { "batch_" #f, f, NULL, NULL, (void *)(uintptr_t)&by_batch }
+#define BY_WIDE(f)                                                                                           \
+    { #f, f, NULL, NULL, (void *)(uintptr_t)&by_wide }
+
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_format), cmocka_unit_test(other_formats),
-                                       cmocka_unit_test(sums),         cmocka_unit_test(many_outputs),
-                                       cmocka_unit_test(sizes),        cmocka_unit_test(large_weights),
-                                       cmocka_unit_test(prompts)};
-    if (gpu_open(argc, argv) && cuda->has_wide())
+    const struct CMUnitTest tests[] = {
+        BY_WIDE(every_format),    BY_BATCH(every_format),  BY_WIDE(other_formats),
+        BY_BATCH(other_formats),  BY_WIDE(sums),           BY_BATCH(sums),
+        BY_WIDE(many_outputs),    BY_BATCH(many_outputs),  BY_WIDE(sizes),
+        BY_BATCH(sizes),          cmocka_unit_test(alone), BY_WIDE(large_weights),
+        cmocka_unit_test(prompts)};
+    if (gpu_open(argc, argv) && cuda->has_wide() && cuda->has_batch())
         return cmocka_run_group_tests(tests, NULL, NULL);
     return gpu_missing();
 }

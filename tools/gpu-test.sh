@@ -137,7 +137,7 @@ cuda() {
 sanitized() {
     say "compute-sanitizer"
     sanitize memcheck test_exec_cuda plans greedy_tokens in_place
-    sanitize memcheck test_kernels_cuda_wide sizes prompts
+    sanitize memcheck test_kernels_cuda_wide sizes batch_sizes prompts
     sanitize memcheck test_kernels_cuda test_gtile test_poison test_together
     sanitize memcheck test_kernels_cuda_strategies test_refused test_poison test_all_else
     sanitize racecheck test_kernels_cuda_strategies test_poison

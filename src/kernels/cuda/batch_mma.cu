@@ -1,11 +1,526 @@
-/* batch_mma.cu - products of the rows of many sequences that decode together (cuda_kernels.batch). */
-#include "kernels/cuda/wide.cuh"
+/* batch_mma.cu - products of the rows of many sequences that decode together, on sm_90a: the multiplication
+ * of wide_mma.cu for up to 64 rows, where reading the weights is most of the work.
+ *
+ * A block has 16 panels (256 outputs) and all rows. Its feeder warp asks for stages: a chunk (256 of K) of
+ * each panel and the images of the rows (wide.cuh) beside it. Weights of the first stages are asked for
+ * before the launch before has finished. Four groups of 4 warps have 4 panels each, a warp one: it converts a
+ * tile of its panel to halves in registers, and the group multiplies it with the image in the background.
+ *
+ * A cluster of blocks has the same outputs, each block a share of K. Blocks leave their sums in shared
+ * memory. Then each block adds the sums of a share of the rows, in the order of the blocks, and finishes
+ * them. How K is shared follows from the matrices and the device alone, and the matrix instruction keeps
+ * columns apart: so a row's bits depend on neither the rows beside it nor their number. */
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/nibbles.cuh"
+#include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/wide_outputs.cuh"
+#include "kernels/cuda/wide_weights.cuh"
 
+enum {
+    BATCH_PANELS = 16,
+    BATCH_WARPS = BATCH_PANELS,
+    BATCH_THREADS = 32 * (BATCH_WARPS + 1),
+    BATCH_BOUND = 640 /* threads: leaves registers to a block of the kernel that makes images */,
+    BATCH_OUTPUTS = BATCH_PANELS * PACK_PANEL,
+    BATCH_LINE = BATCH_OUTPUTS + 4 /* of sums: what a warp writes lies in different banks */,
+    BATCH_STAGES = 8,
+    BATCH_OWN = 3072 /* bytes: barriers, factors, and a block of the kernel that makes images */,
+    MAX_SPLIT = 8 /* blocks of a cluster */
+};
+
+struct batch_job {
+    wide_job of;
+    int n_stage, x_bytes, each_bytes; /* stages; bytes of one's images, and of all of it */
+    int image_bytes;                  /* of an image, which has the rows that are there */
+    int split;                        /* blocks of a cluster */
+};
+
+/* A block's part of the work. */
+struct batch_place {
+    place at;
+    int rank, first, end; /* of the cluster; chunks */
+};
+__device__ __forceinline__ batch_place batch_place_of(const batch_job &j) {
+    const int rank = (int)blockIdx.z, n = j.of.n_chunk;
+    return {{0, (int)blockIdx.x * (j.of.gated ? BATCH_PANELS / 2 : BATCH_PANELS)},
+            rank,
+            n * rank / j.split,
+            n * (rank + 1) / j.split};
+}
+
+struct batch_ring {
+    uint8_t *data; /* stages: images of a chunk's tiles, then chunks of the panels */
+    uint64_t *full, *empty;
+    float *factors; /* [rows] */
+};
+
+/* Lane i asks for panel i's chunk, the four behind for images. */
+struct batch_feed {
+    const uint8_t *from; /* the lane's next */
+    int n_there;         /* panels */
+    turn put;
+};
+__device__ __forceinline__ batch_feed batch_feed_of(const batch_job &j, const batch_place &in) {
+    const int lane = threadIdx.x % 32, tile = lane - BATCH_PANELS;
+    batch_feed f = {nullptr, 0, {0, 1}};
+    for (int p = 0; p < BATCH_PANELS; p++)
+        f.n_there += wide_is_there<BATCH_PANELS>(j.of, in.at, p);
+    if (lane < BATCH_PANELS && wide_is_there<BATCH_PANELS>(j.of, in.at, lane)) {
+        int matrix;
+        const int p = wide_panel<BATCH_PANELS>(j.of, in.at, lane, &matrix);
+        f.from = j.of.w[matrix] + p * j.of.panel_bytes + (int64_t)in.first * j.of.chunk_bytes;
+    } else if (tile >= 0 && tile < TILE_CHUNK)
+        f.from = j.of.x + (int64_t)(in.first * TILE_CHUNK + tile) * WIDE_IMAGE;
+    return f;
+}
+__device__ __forceinline__ int tiles_of(const batch_job &j, int chunk) {
+    return chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
+}
+/* A stage's weights; what the stage is to have is said here. */
+__device__ __forceinline__ void feed_weights(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
+                                             int chunk) {
+    const int lane = threadIdx.x % 32, bytes = chunk == j.of.n_chunk - 1 ? j.of.last_bytes : j.of.chunk_bytes;
+    if (lane == 0)
+        bar_expect(r.full + slot, f->n_there * bytes + tiles_of(j, chunk) * j.image_bytes);
+    __syncwarp();
+    if (lane < BATCH_PANELS && f->from) {
+        bulk_copy<true>(r.data + slot * j.each_bytes + j.x_bytes + lane * j.of.stage_bytes, f->from, bytes,
+                        r.full + slot);
+        f->from += j.of.chunk_bytes;
+    }
+}
+template <int N>
+__device__ __forceinline__ void feed_images(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
+                                            int chunk) {
+    const int tile = (int)threadIdx.x % 32 - BATCH_PANELS;
+    if (tile >= 0 && tile < tiles_of(j, chunk)) {
+        bulk_copy<false>(r.data + slot * j.each_bytes + tile * (N * 128), f->from, j.image_bytes,
+                         r.full + slot);
+        f->from += (int64_t)TILE_CHUNK * WIDE_IMAGE;
+    }
+}
+template <int N>
+__device__ __forceinline__ void feed_all(const batch_job &j, const batch_place &in, const batch_ring &r) {
+    batch_feed f = batch_feed_of(j, in);
+    const int ahead = min(j.n_stage, in.end - in.first);
+    for (int i = 0; i < ahead; i++)
+        feed_weights(j, r, &f, i, in.first + i);
+    launch_wait();
+    for (int i = 0; i < ahead; i++)
+        feed_images<N>(j, r, &f, i, in.first + i);
+    for (int i = threadIdx.x % 32; i < j.of.n_row; i += 32)
+        r.factors[i] = j.of.factor[i];
+    f.put.phase = 0;
+    for (int chunk = in.first + ahead; chunk < in.end; chunk++) {
+        bar_wait<false>(r.empty + f.put.slot, f.put.phase);
+        feed_weights(j, r, &f, f.put.slot, chunk);
+        feed_images<N>(j, r, &f, f.put.slot, chunk);
+        f.put.next(j.n_stage);
+    }
+}
+
+/* A warp's panel on its way to halves. Of any format: a tile by a tile, as wide_mma.cu does it. */
+template <int BITS, bool HALVES, int KIND, int TABLE> struct panel_halves {
+    const batch_job &j;
+    const uint8_t *stages; /* the warp's first */
+    const uint8_t *stage;
+    code_zero zero;
+    scale_two whole[2];
+    lane_tables<TABLE> tables;
+
+    __device__ __forceinline__ panel_halves(const batch_job &job, const place &at, const batch_ring &r)
+        : j(job), stages(r.data + job.x_bytes + (int)threadIdx.x / 32 * job.of.stage_bytes) {
+        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
+        zero = {__float2half2_rn((float)(1024 + j.of.zero)), __float2half2_rn(-(float)(64 + j.of.zero))};
+        tables_load<BITS>(&tables, j.of.table, nullptr);
+        if (j.of.scale_kind != SCALE_NONE || !wide_is_there<BATCH_PANELS>(j.of, at, warp))
+            return;
+        int matrix;
+        const int panel = wide_panel<BATCH_PANELS>(j.of, at, warp, &matrix);
+        const uint8_t *tail = j.of.w[matrix] + panel * j.of.panel_bytes + j.of.tail_at;
+        tables_load<BITS>(&tables, j.of.table, tail + TILE_LINE);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            whole[i].scale = __half2half2(*(const __half *)(tail + 2 * g + 16 * i));
+            if (j.of.asym)
+                whole[i].min = __half2half2(*(const __half *)(tail + 2 * g + 16 * i + 32));
+        }
+    }
+    __device__ __forceinline__ void chunk(int slot) {
+        stage = stages + slot * j.each_bytes;
+    }
+    __device__ __forceinline__ void tile(int i, int n_tile, uint32_t (&a)[4][4]) {
+        tile_halves<BITS, HALVES, KIND, TABLE>(j.of, stage, i, n_tile, zero, whole, tables, a);
+    }
+};
+
+/* A register whose value the compiler does not know: it neither makes it anew nor folds it. */
+__device__ __forceinline__ uint32_t opaque(uint32_t u) {
+    uint32_t v;
+    asm volatile("mov.b32 %0, %1;" : "=r"(v) : "r"(u));
+    return v;
+}
+/* Fields of both halves of u, in the low bits of the halves 1024. */
+template <uint32_t MASK> __device__ __forceinline__ __half2 codes_of(uint32_t u, uint32_t magic) {
+    uint32_t v;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(u), "n"(MASK), "r"(magic));
+    return as_halves(v);
+}
+__device__ __forceinline__ uint32_t two_scaled(__half2 codes, __half2 scale) {
+    const __half2 w = __hmul2(codes, scale);
+    return *(const uint32_t *)&w;
+}
+
+/* Of 4-bit codes with a scale in halves: the same weights by fewer instructions. A chunk's scales come by two
+ * loads; lane 4g + t gets those of rows g and g + 8. */
+template <> struct panel_halves<4, false, SCALE_HALF, TABLE_NONE> {
+    uint32_t stages, each, codes, magic;
+    int lane_scale[2], n_shift;
+    uint32_t scales[4];
+    code_zero zero;
+
+    __device__ __forceinline__ panel_halves(const batch_job &j, const place &, const batch_ring &r) {
+        stages = opaque(shared_address(r.data) + j.x_bytes + threadIdx.x / 32 * j.of.stage_bytes +
+                        threadIdx.x % 32 * 16);
+        each = (uint32_t)j.each_bytes;
+        magic = opaque(0x64006400u);
+        chunk_lane_scales(j.of.group_shift, lane_scale);
+#pragma unroll
+        for (int p = 0; p < 2; p++)
+            lane_scale[p] = (int)opaque((uint32_t)(lane_scale[p] - (int)threadIdx.x % 32 * 16));
+        zero = {__float2half2_rn((float)(1024 + j.of.zero)), __float2half2_rn(-(float)(64 + j.of.zero))};
+    }
+    __device__ __forceinline__ void chunk(int slot) {
+        codes = stages + slot * each;
+    }
+    /* Those of a chunk in turn. */
+    __device__ __forceinline__ void tile(int i, int n_tile, uint32_t (&a)[4][4]) {
+        const __half2 part = __float2half2_rn(1.0f / 16);
+        uint32_t v[4];
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                     : "r"(codes + i * CODE_TILE));
+        if (i % 2 == 0)
+            matrices_load_four(scales, codes + n_tile * CODE_TILE + lane_scale[i / 2]);
+#pragma unroll
+        for (int q = 0; q < 4; q++) {
+            const int row = q % 2, half = q / 2;
+            const __half2 scale = as_halves(scales[i % 2 * 2 + row]), low = __low2half2(scale),
+                          high = __high2half2(scale);
+            const uint32_t next = v[q] >> 8;
+            a[half][row] = two_scaled(__hsub2(codes_of<0x000f000fu>(v[q], magic), zero.low), low);
+            a[half][row + 2] = two_scaled(__hsub2(codes_of<0x000f000fu>(next, magic), zero.low), low);
+            a[2 + half][row] = two_scaled(__hfma2(codes_of<0x00f000f0u>(v[q], magic), part, zero.high), high);
+            a[2 + half][row + 2] =
+                two_scaled(__hfma2(codes_of<0x00f000f0u>(next, magic), part, zero.high), high);
+        }
+    }
+};
+
+/* Multiplies a tile with its image, in the background. */
+template <int N>
+__device__ __forceinline__ void tile_multiply(float (&d)[N / 2], const uint32_t (&a)[4][4], uint32_t image) {
+    const uint64_t operand = wgmma_operand(0);
+    const uint32_t low = (uint32_t)operand | image >> 4;
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < 4; s++)
+        wgmma<N>::add(d, a[s], (operand >> 32 << 32) | (low + 2 * s));
+    wgmma_end_group();
+}
+
+/* The warp's share of K, in d. A tile is made while the one before is multiplied. A stage is free again when
+ * the first tile behind it is multiplied. */
+template <int BITS, bool HALVES, int N, int KIND, int TABLE>
+__device__ __forceinline__ void multiply_all(const batch_job &j, const batch_place &in, const batch_ring &r,
+                                             float (&d)[N / 2]) {
+    const int n_whole = min(in.end, j.of.n_tile / TILE_CHUNK);
+    const uint32_t full = opaque(shared_address(r.full)), empty = opaque(shared_address(r.empty)),
+                   data = opaque(shared_address(r.data)), first_lane = opaque(threadIdx.x % 32 == 0);
+    panel_halves<BITS, HALVES, KIND, TABLE> panel(j, in.at, r);
+    uint32_t a[2][4][4], before = 0;
+    turn t = {0, 0};
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        d[i] = 0.0f;
+    for (int chunk = in.first; chunk < n_whole; chunk++) {
+        const uint32_t image = data + t.slot * j.each_bytes;
+        bar_wait_at(full + 8 * t.slot, t.phase);
+        panel.chunk(t.slot);
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK; i++) {
+            panel.tile(i, TILE_CHUNK, a[i % 2]);
+            tile_multiply<N>(d, a[i % 2], image + i * (N * 128));
+            wgmma_wait<1>();
+            if (i == 0 && chunk > in.first && first_lane)
+                bar_arrive_at(before);
+        }
+        before = empty + 8 * t.slot;
+        t.next(j.n_stage);
+    }
+    wgmma_wait<0>();
+    if (n_whole < in.end) { /* K ends within a chunk */
+        bar_wait_at(full + 8 * t.slot, t.phase);
+        panel.chunk(t.slot);
+#pragma unroll
+        for (int i = 0; i < TILE_CHUNK - 1; i++)
+            if (i < j.of.last_tiles) {
+                panel.tile(i, j.of.last_tiles, a[0]);
+                tile_multiply<N>(d, a[0], data + t.slot * j.each_bytes + i * (N * 128));
+                wgmma_wait<0>();
+            }
+    }
+    wgmma_read(d);
+}
+
+/* Sums of the block: [N rows][BATCH_LINE]. */
+template <int N> __device__ __forceinline__ void sums_leave(const float (&d)[N / 2], float *room) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float *const to = room + 2 * t * BATCH_LINE + threadIdx.x / 32 * PACK_PANEL + g;
+#pragma unroll
+    for (int e = 0; e < N / 8; e++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to[(8 * e + i % 2) * BATCH_LINE + i / 2 * 8] = d[4 * e + i];
+}
+
+__device__ __forceinline__ float4 cluster_four(const float *at, int rank) {
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(cluster_address(at, rank)));
+#endif
+    return v;
+}
+/* Four sums of all blocks, added in their order. */
+__device__ __forceinline__ float4 sums_add(const float *at, int split) {
+    float4 part[MAX_SPLIT], v;
+    if (split == 1)
+        return *(const float4 *)at;
+#pragma unroll
+    for (int i = 0; i < MAX_SPLIT; i++)
+        if (i < split)
+            part[i] = cluster_four(at, i);
+    v = part[0];
+#pragma unroll
+    for (int i = 1; i < MAX_SPLIT; i++)
+        if (i < split)
+            v = four_add(v, part[i]);
+    return v;
+}
+
+/* A block's share of the outputs: of some rows all. A thread has four outputs, the same of each of its rows.
+ */
+struct batch_share {
+    four_outputs f, up;
+    int o, row, end;
+};
+enum { SHARE_ROWS = 4 /* on their way together */ };
+__device__ __forceinline__ batch_share share_of(const batch_job &j, const batch_place &in) {
+    const int across = BATCH_OUTPUTS / 4 / (j.of.gated ? 2 : 1), n = j.of.n_row;
+    batch_share s;
+    s.o = (int)threadIdx.x % across * 4;
+    s.row = n * in.rank / j.split + (int)threadIdx.x / across;
+    s.end = n * (in.rank + 1) / j.split;
+    s.f = outputs_of<BATCH_PANELS>(j.of, in.at, s.o);
+    if (j.of.gated)
+        s.up = outputs_of<BATCH_PANELS>(j.of, in.at, BATCH_OUTPUTS / 2 + s.o);
+    return s;
+}
+__device__ __forceinline__ void share_before(const batch_job &j, const batch_share &s, int row,
+                                             float4 (&before)[SHARE_ROWS]) {
+    const int step = 32 * BATCH_WARPS / (BATCH_OUTPUTS / 4) * (j.of.gated ? 2 : 1);
+#pragma unroll
+    for (int i = 0; i < SHARE_ROWS; i++)
+        before[i] = outputs_before(s.f, row + i * step, j.of.adds && row + i * step < s.end);
+}
+/* To memory. `before`: of the first rows, asked for before the cluster met. */
+__device__ __forceinline__ void share_write(const batch_job &j, const batch_ring &r, const batch_share &s,
+                                            float4 (&before)[SHARE_ROWS]) {
+    const int step = 32 * BATCH_WARPS / (BATCH_OUTPUTS / 4) * (j.of.gated ? 2 : 1);
+    for (int first = s.row; first < s.end; first += SHARE_ROWS * step) {
+        if (first > s.row)
+            share_before(j, s, first, before);
+#pragma unroll
+        for (int i = 0; i < SHARE_ROWS; i++) {
+            const int row = first + i * step;
+            if (row >= s.end)
+                break;
+            const float *const at = (const float *)r.data + row * BATCH_LINE + s.o;
+            float4 v = outputs_value(sums_add(at, j.split), r.factors[row], s.f);
+            if (j.of.gated) {
+                const float4 u =
+                    outputs_value(sums_add(at + BATCH_OUTPUTS / 2, j.split), r.factors[row], s.up);
+                v = j.of.act == ACT_SILU ? four_gate<true>(j.of.act, v, u) : four_gate<false>(j.of.act, v, u);
+            }
+            outputs_write(s.f, row, v, j.of.adds, before[i]);
+        }
+    }
+}
+
+/* Every block of the cluster, or the block. */
+__device__ __forceinline__ void together(const batch_job &j) {
+    if (j.split > 1)
+        cluster_barrier();
+    else
+        __syncthreads();
+}
+
+template <int BITS, bool HALVES, int N, int KIND, int TABLE = TABLE_NONE>
+__global__ void __launch_bounds__(BATCH_BOUND, 1) batch_mma(const __grid_constant__ batch_job j) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ uint64_t bars[2 * BATCH_STAGES];
+    __shared__ float factors[CUDA_MAX_ROWS];
+    uint8_t *const raw = block_memory();
+    const batch_ring r = {raw + (1024 - shared_address(raw) % 1024) % 1024, bars, bars + BATCH_STAGES,
+                          factors};
+    const batch_place in = batch_place_of(j);
+    const bool feeds = threadIdx.x / 32 == BATCH_WARPS;
+    float d[N / 2];
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < j.n_stage; i++)
+            bar_init(r.full + i, 1), bar_init(r.empty + i, BATCH_WARPS);
+        async_fence();
+    }
+    __syncthreads();
+    launch_next();
+    if (feeds)
+        feed_all<N>(j, in, r);
+    else
+        multiply_all<BITS, HALVES, N, KIND, TABLE>(j, in, r, d);
+    __syncthreads(); /* all have read the ring */
+    batch_share share;
+    float4 before[SHARE_ROWS];
+    if (!feeds) {
+        sums_leave<N>(d, (float *)r.data);
+        launch_wait();
+        share = share_of(j, in);
+        share_before(j, share, share.row, before);
+    }
+    together(j);
+    if (!feeds)
+        share_write(j, r, share, before);
+    if (j.split > 1)
+        cluster_barrier(); /* a block's memory is read until here */
+#endif
+}
+
+/* ---- launching ---- */
+
+typedef void (*batch_kernel)(const batch_job);
+
+/* The kernel, and the columns that it multiplies: 16 and 32 save the matrix instruction's time for the format
+ * that is common; what others read takes longer than that. */
+static batch_kernel kernel_of(const wide_job *j, const pack_format *f, int *n) {
+    enum { N = CUDA_MAX_ROWS };
+    static const batch_kernel all[9] = {nullptr,
+                                        nullptr,
+                                        batch_mma<2, false, N, ANY_SCALE>,
+                                        batch_mma<3, false, N, ANY_SCALE>,
+                                        batch_mma<4, false, N, ANY_SCALE>,
+                                        batch_mma<5, false, N, ANY_SCALE>,
+                                        batch_mma<6, false, N, ANY_SCALE>,
+                                        batch_mma<7, false, N, ANY_SCALE>,
+                                        batch_mma<8, false, N, ANY_SCALE>};
+    const int bits = f->bits, rows = j->n_row;
+    *n = N;
+    if (table_kind_of(f) == TABLE_SHARED)
+        return batch_mma<4, false, N, ANY_SCALE, TABLE_SHARED>;
+    if (table_kind_of(f) == TABLE_BOOK)
+        return bits == 4 ? batch_mma<4, false, N, ANY_SCALE, TABLE_BOOK>
+                         : batch_mma<3, false, N, ANY_SCALE, TABLE_BOOK>;
+    if (bits == 4 && j->scale_kind == SCALE_HALF) {
+        *n = rows <= 16 ? 16 : rows <= 32 ? 32 : N;
+        return rows <= 16   ? batch_mma<4, false, 16, SCALE_HALF>
+               : rows <= 32 ? batch_mma<4, false, 32, SCALE_HALF>
+                            : batch_mma<4, false, N, SCALE_HALF>;
+    }
+    if (f->group != 16)
+        return all[bits];
+    return bits == 2   ? batch_mma<2, true, N, ANY_SCALE>
+           : bits == 3 ? batch_mma<3, true, N, ANY_SCALE>
+           : bits == 6 ? batch_mma<6, true, N, ANY_SCALE>
+                       : nullptr;
+}
+
+/* Clusters of so many blocks that the device has at once: fewer than the multiprocessors would do for, since
+ * a cluster stays in a part of them. */
+static int clusters_of(int blocks) {
+    static int known[MAX_SPLIT + 1];
+    if (blocks == 1)
+        return device_sm_count();
+    if (!known[blocks]) {
+        auto *const kernel = batch_mma<4, false, CUDA_MAX_ROWS, SCALE_HALF>;
+        const size_t room = (size_t)device_shared_bytes() - BATCH_OWN;
+        int most = device_sm_count() / blocks;
+        if (prepare(kernel, room) || clusters_max(kernel, BATCH_THREADS, (unsigned)blocks, room, &most))
+            most = 1;
+        known[blocks] = most;
+    }
+    return known[blocks];
+}
+
+/* Blocks that share K: fewest rounds of chunks. It follows from the matrices and the device alone. */
+static int split_of(const wide_job *j, int blocks) {
+    enum { END = 1, END_TOGETHER = 2 /* as so many chunks */ };
+    int best = 1;
+    int64_t least = INT64_MAX;
+    for (int s = 1; s <= MAX_SPLIT && s <= j->n_chunk; s++) {
+        const int at_once = clusters_of(s), rounds = (blocks + at_once - 1) / at_once;
+        const int64_t cost = (int64_t)rounds * ((j->n_chunk + s - 1) / s + (s > 1 ? END_TOGETHER : END));
+        if (cost < least) {
+            least = cost;
+            best = s;
+        }
+    }
+    return best;
+}
+
+/* Shared memory of a block with room for n rows. 0: there is not enough. */
+static size_t batch_shared_bytes(batch_job *j, int n) {
+    enum { ALIGN = 1024 };
+    const int all = device_shared_bytes() - BATCH_OWN - ALIGN;
+    const int sums = n * BATCH_LINE * (int)sizeof(float);
+    j->x_bytes = TILE_CHUNK * n * 128;
+    j->each_bytes = (j->x_bytes + BATCH_PANELS * j->of.stage_bytes + 1023) / 1024 * 1024;
+    j->image_bytes = (j->of.n_row + 7) / 8 * 8 * 128;
+    j->n_stage = all / j->each_bytes;
+    j->n_stage = j->n_stage > BATCH_STAGES ? BATCH_STAGES : j->n_stage;
+    if (j->n_stage < 2 || sums > all)
+        return 0;
+    const int ring = j->n_stage * j->each_bytes;
+    return (size_t)((ring > sums ? ring : sums) + ALIGN);
+}
+
+#ifdef NIB_SM90A
+bool has_batch(void) {
+    return device_major() == 9;
+}
+#else
 bool has_batch(void) {
     return false;
 }
+#endif
 
 int batch_launch(const cuda_linear *a, cuda_stream s) {
-    (void)a, (void)s;
-    return CUDA_UNSUPPORTED;
+    batch_job j = {};
+    if (!has_batch() || a->n_row > CUDA_MAX_ROWS)
+        return CUDA_UNSUPPORTED;
+    if (a->w[0].format.layout == PACK_ROWS)
+        return float_launch(a, s);
+    int n = 0, e = wide_job_make(a, &j.of);
+    if (e)
+        return e;
+    const batch_kernel kernel = kernel_of(&j.of, &a->w[0].format, &n);
+    const int each = j.of.gated ? BATCH_PANELS / 2 : BATCH_PANELS, blocks = (j.of.n_panel + each - 1) / each;
+    const size_t room = kernel ? batch_shared_bytes(&j, n) : 0;
+    if (!room || (j.of.scale_kind == SCALE_BYTE && j.of.asym))
+        return CUDA_UNSUPPORTED;
+    j.split = split_of(&j.of, blocks);
+    e = images_launch(a, false, (unsigned)j.of.n_row, s);
+    e = e ? e : prepare(kernel, room);
+    return e ? e
+             : launch_cluster(kernel, dim3((unsigned)blocks, 1, (unsigned)j.split), dim3(BATCH_THREADS),
+                              (unsigned)j.split, room, s, j);
 }

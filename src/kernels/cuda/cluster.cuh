@@ -38,9 +38,26 @@ __device__ __forceinline__ void bar_expect(uint64_t *bar, int bytes) {
                  : "memory");
 #endif
 }
-__device__ __forceinline__ void bar_arrive(uint64_t *bar) {
+__device__ __forceinline__ void bar_arrive_at(uint32_t address) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
+#endif
+}
+__device__ __forceinline__ void bar_arrive(uint64_t *bar) {
+    bar_arrive_at(shared_address(bar));
+}
+/* Until the phase with this parity is over, of the barrier at this address. */
+__device__ __forceinline__ void bar_wait_at(uint32_t address, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    uint32_t done;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(address), "r"(parity)
+                     : "memory");
+    } while (!done);
 #endif
 }
 /* Until the phase with this parity is over. CLUSTER: what other blocks did before they arrived is there. */

@@ -8,6 +8,27 @@
 /* d = a . b, plus d when `keep`. ACROSS: b lies [K][N rows]. */
 template <int N, int ACROSS = 0> struct wgmma;
 /* clang-format off */
+template <int ACROSS> struct wgmma<16, ACROSS> {
+    static __device__ __forceinline__ void add(float (&d)[8], const uint32_t a[4], uint64_t b, int keep = 1) {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7}, "
+                     "{%8, %9, %10, %11}, %12, p, 1, 1, %14;\n}"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(ACROSS));
+    }
+};
+template <int ACROSS> struct wgmma<32, ACROSS> {
+    static __device__ __forceinline__ void add(float (&d)[16], const uint32_t a[4], uint64_t b, int keep = 1) {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+                     "{%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                       "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(ACROSS));
+    }
+};
 template <int ACROSS> struct wgmma<64, ACROSS> {
     static __device__ __forceinline__ void add(float (&d)[32], const uint32_t a[4], uint64_t b, int keep = 1) {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
