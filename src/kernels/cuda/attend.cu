@@ -240,7 +240,8 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
     const int warp = threadIdx.x / 32, n_mine = (r.n_page - span + r.n_span - 1) / r.n_span;
     const bool has_new = (r.n_page - 1) % r.n_span == span;
     /* Pieces in halves: of all the block's pages, or of the newest one. */
-    const int n_half = BITS == 16 ? n_mine * (CUDA_PAGE / PIECE) : has_new * (CUDA_PAGE / PIECE);
+    const int n_new = r.position % CUDA_PAGE / PIECE + 1; /* of the newest page: the others are empty */
+    const int n_half = (BITS == 16 ? (n_mine - has_new) * (CUDA_PAGE / PIECE) : 0) + (has_new ? n_new : 0);
     auto half_at = [&](int i) {
         const int page =
             BITS == 16 ? r.page0 + span + i / (CUDA_PAGE / PIECE) * r.n_span : r.position / CUDA_PAGE;
