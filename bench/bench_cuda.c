@@ -1,7 +1,7 @@
 /* bench_cuda - one generated token after the other on a GPU: every kernel of a llama-shaped model in one
  * graph, with random weights made there, beside a kernel that only reads. bench_cuda [chain | products |
- * rows | wide] ...    (default: all) Weights of a model are larger than any cache; products alone go round
- * through 2 GiB of matrices.
+ * rows | wide | batch] ...    (default: all) Weights of a model are larger than any cache; products alone go
+ * round through 2 GiB of matrices.
  *
  * There are two yardsticks: one long read (share of reading), and for products alone a kernel that reads the
  * same matrices, one launch each, in the same graph with the same early starts (share of such reads). */
@@ -145,7 +145,9 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
     c->position = device_new((size_t)n_row * 4);
     c->pages = device_new((size_t)(n_row * PAGES) * 4);
     c->first_page = device_new((size_t)n_row * 4);
-    c->linear_room = device_new(cuda->linear_scratch(n_row, s->d_ff, false));
+    const size_t room = cuda->linear_scratch(n_row, s->d_ff, false),
+                 more = cuda->wide_scratch(n_row, s->d_ff);
+    c->linear_room = device_new(room > more ? room : more);
     c->attend_room = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
     c->sample_room = device_new(cuda->sample_scratch(n_row));
     c->a_codes = device_new(cuda->codes_bytes(nq));
@@ -192,20 +194,23 @@ static void chain_positions(const chain *c, int32_t position, int64_t n_row) {
 }
 
 /* Which kernels of a token are recorded. */
-enum { PRODUCTS = 1, ATTENTION = 2, ENDS = 4, EVERYTHING = 7 };
+enum { PRODUCTS = 1, ATTENTION = 2, ENDS = 4, EVERYTHING = 7, BATCH = 8 /* products by `batch` */ };
 
 /* Whether what it leaves are whole codes. */
-static bool product(const chain *c, cuda_linear a, int64_t n_row) {
+static bool product(const chain *c, cuda_linear a, int64_t n_row, bool batch) {
     a.n_row = n_row;
     a.eps = 1e-5f;
     a.scratch = c->linear_room;
-    OK(cuda->linear(&a, stream));
-    return cuda->leaves_whole(&a);
+    if (batch)
+        a.codes = a.leaves.data = NULL;
+    OK((batch ? cuda->batch : cuda->linear)(&a, stream));
+    return !batch && cuda->leaves_whole(&a);
 }
 
 static void record_token(const chain *c, int what, int64_t n_row) {
     const shape *s = &c->s;
     const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head, ld = nq + 2 * nk, d = s->d_model;
+    const bool batch = what & BATCH;
     if (what & ENDS)
         OK(cuda->embed(&c->embed, c->token, 1.0f, c->x, n_row, stream));
     for (int64_t l = 0; l < s->n_layer; l++) {
@@ -220,7 +225,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                   .codes = l > 0 ? c->x_codes : NULL,
                                   .y = {c->qkv, c->qkv + nq, c->qkv + nq + nk},
                                   .ldy = {ld, ld, ld}},
-                    n_row);
+                    n_row, batch);
         const cuda_attend attend = {.kv = y->kv,
                                     .q = c->qkv,
                                     .k = c->qkv + nq,
@@ -254,7 +259,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .y = {c->x},
                               .ldy = {d},
                               .leaves = {c->x_codes, c->norm, c->head.format.group}},
-                n_row);
+                n_row, batch);
         const bool whole =
             product(c,
                     (cuda_linear){.w = {y->gate, y->up},
@@ -268,7 +273,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                   .y = {c->h},
                                   .ldy = {s->d_ff},
                                   .leaves = {.data = c->h_codes, .group = c->head.format.group}},
-                    n_row);
+                    n_row, batch);
         product(c,
                 (cuda_linear){.w = {y->down},
                               .n_w = 1,
@@ -280,7 +285,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .y = {c->x},
                               .ldy = {d},
                               .leaves = {c->x_codes, c->norm, c->head.format.group}},
-                n_row);
+                n_row, batch);
     }
     if (what & PRODUCTS)
         product(c,
@@ -292,7 +297,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .codes = c->x_codes,
                               .y = {c->logits},
                               .ldy = {s->n_vocab}},
-                n_row);
+                n_row, batch);
     const cuda_sample sample = {.logits = c->logits,
                                 .n_row = n_row,
                                 .ld = s->n_vocab,
@@ -315,9 +320,11 @@ static void time_chain(const chain *c, const char *format, int what, int32_t pos
                                         [ATTENTION] = "attention",
                                         [PRODUCTS | ATTENTION] = "products, attention",
                                         [EVERYTHING] = "token"};
+    char name[40];
+    snprintf(name, sizeof name, "%s%s", names[what % BATCH], what & BATCH ? " by batch" : "");
     printf(
         "%-13s %-7s %-20s rows %2d position %4d+: %8.1f us %7.1f tok/s %6.0f GB/s, share of reading %.3f\n",
-        c->s.name, format, names[what], (int)n_row, (int)position, t * 1e6, (double)n_row / t,
+        c->s.name, format, name, (int)n_row, (int)position, t * 1e6, (double)n_row / t,
         (double)c->bytes / t / 1e9, (double)c->bytes / t / read_rate);
     OK(cuda->graph_free(g));
 }
@@ -367,11 +374,11 @@ static double reads_seconds(const turns *m) {
     return t;
 }
 
-static double products_seconds(const turns *m, cuda_linear a) {
+static double products_seconds(const turns *m, cuda_linear a, bool batch) {
     OK(cuda->graph_begin(stream));
     for (int i = 0; i < m->count; i++) {
         a.w[0] = m->all[i];
-        OK(cuda->linear(&a, stream));
+        OK((batch ? cuda->batch : cuda->linear)(&a, stream));
     }
     cuda_graph g = recorded();
     const double t = graph_seconds(g, 15, 1) / m->count;
@@ -379,18 +386,20 @@ static double products_seconds(const turns *m, cuda_linear a) {
     return t;
 }
 
-static void print_product(const char *format, cuda_linear a, const turns *m, double t, double reads) {
+static void print_product(const char *format, cuda_linear a, bool batch, const turns *m, double t,
+                          double reads) {
     const double bytes = (double)m->bytes / m->count;
     printf("%-7s %6d x %5d, %2d rows%s: %7.2f us %6.0f GB/s, share of reading %.3f, of such reads %.3f "
            "(%.2f us)\n",
            format, (int)m->all[0].n, (int)m->all[0].k, (int)a.n_row,
-           a.codes_whole ? ", codes left whole"
-           : a.codes     ? ", codes left"
-                         : "",
+           batch           ? ", batch"
+           : a.codes_whole ? ", codes left whole"
+           : a.codes       ? ", codes left"
+                           : "",
            t * 1e6, bytes / t / 1e9, bytes / t / read_rate, reads / t, reads * 1e6);
 }
 
-static double time_product(const char *format, int64_t n, int64_t k, int64_t n_row) {
+static double time_product(const char *format, int64_t n, int64_t k, int64_t n_row, bool batch) {
     static turns m;
     m.bytes = 0;
     m.count = 0;
@@ -401,16 +410,17 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
     for (int64_t i = 0; i < n_row * k; i++)
         host[i] = (float)(i * 7919 % 1000) / 500 - 1;
     OK(cuda->to_device(x, host, (size_t)(n_row * k) * 4, stream));
-    void *room = device_new(cuda->linear_scratch(n_row, k, false)), *codes = device_new(cuda->codes_bytes(k));
+    void *room = device_new(batch ? cuda->wide_scratch(n_row, k) : cuda->linear_scratch(n_row, k, false)),
+         *codes = device_new(cuda->codes_bytes(k));
     cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
-    const double reads = reads_seconds(&m), t = products_seconds(&m, a);
-    print_product(format, a, &m, t, reads);
-    if (n_row == 1) { /* as in a model, where the launch before leaves them */
+    const double reads = reads_seconds(&m), t = products_seconds(&m, a, batch);
+    print_product(format, a, batch, &m, t, reads);
+    if (n_row == 1 && !batch) { /* as in a model, where the launch before leaves them */
         a.codes = codes;
-        print_product(format, a, &m, products_seconds(&m, a), reads);
+        print_product(format, a, false, &m, products_seconds(&m, a, false), reads);
         a.codes_whole = true;
         if (m.all[0].format.group > 32)
-            print_product(format, a, &m, products_seconds(&m, a), reads);
+            print_product(format, a, false, &m, products_seconds(&m, a, false), reads);
     }
     for (int i = 0; i < m.count; i++)
         OK(cuda->release((void *)(uintptr_t)m.all[i].data));
@@ -426,12 +436,12 @@ static void products(void) {
     static const char *const formats[] = {"u2g128", "u3g128", "u4g128", "u4g32", "u5g128",
                                           "u6g128", "u8g128", "u2g32",  "u8g32"};
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
-        time_product(formats[f], 14336, 4096, 1);
-        time_product(formats[f], 4096, 14336, 1);
+        time_product(formats[f], 14336, 4096, 1, false);
+        time_product(formats[f], 4096, 14336, 1, false);
     }
     static const int64_t more[][2] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {128256, 4096}};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-        time_product("u4g32", more[i][0], more[i][1], 1);
+        time_product("u4g32", more[i][0], more[i][1], 1, false);
 }
 
 static void rows(void) {
@@ -441,7 +451,7 @@ static void rows(void) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             double one = 0;
             for (int64_t n_row = 1; n_row <= CUDA_MAX_ROWS; n_row *= 2) {
-                const double t = time_product(formats[f], sizes[i][0], sizes[i][1], n_row);
+                const double t = time_product(formats[f], sizes[i][0], sizes[i][1], n_row, false);
                 one = n_row == 1 ? t : one;
                 if (n_row > 1)
                     printf("    t(%d) / t(1) = %.2f\n", (int)n_row, t / one);
@@ -516,11 +526,36 @@ static void many_rows(void) {
                 time_wide(formats[f], sizes[i][0], sizes[i][1], rows_of[r]);
 }
 
+/* Many decoding sequences: `batch` beside `linear`. */
+static void batches(void) {
+    static const char *const format = "u4g32";
+    static const int64_t sizes[][2] = {{14336, 4096}, {4096, 14336}, {6144, 4096},
+                                       {4096, 4096},  {28672, 4096}, {128256, 4096}};
+    if (!cuda->has_batch())
+        return;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int64_t n_row = 1; n_row <= CUDA_MAX_ROWS; n_row *= n_row == 1 ? 4 : 2)
+            for (int batch = 0; batch < 2; batch++)
+                time_product(format, sizes[i][0], sizes[i][1], n_row, batch);
+    chain *c = malloc(sizeof *c);
+    chain_open(c, &shapes[0], format, CUDA_MAX_ROWS);
+    for (int64_t n_row = 8; n_row <= CUDA_MAX_ROWS; n_row *= 2) {
+        time_chain(c, format, PRODUCTS, 64, n_row);
+        time_chain(c, format, PRODUCTS | BATCH, 64, n_row);
+        time_chain(c, format, ATTENTION, 64, n_row);
+        time_chain(c, format, EVERYTHING, 64, n_row);
+        time_chain(c, format, EVERYTHING | BATCH, 64, n_row);
+    }
+    chain_close(c);
+    free(c);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"products", products}, {"rows", rows}, {"wide", many_rows}, {"chain", chains}};
+    } parts[] = {
+        {"products", products}, {"rows", rows}, {"wide", many_rows}, {"batch", batches}, {"chain", chains}};
     cuda_device_info info;
     nib_error err;
     if (cuda_load(&cuda, &err) != NIB_OK) {
