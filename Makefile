@@ -63,12 +63,12 @@ CUDA_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.cu
 # that they compile, and takes a quarter of the time.
 CUDA_FEW ?=
 ifneq ($(CUDA_FEW),)
-CUDA_OBJ := $(CUDA_OBJ:%/wide_mma.o=%/wide_mma.few.o)
+CUDA_OBJ := $(patsubst %/batch_mma.o,%/batch_mma.few.o,$(CUDA_OBJ:%/wide_mma.o=%/wide_mma.few.o))
 endif
 CUDA_LIB := $(if $(filter 1,$(CUDA)),$(BUILD)/libnibble-cuda.so)
 # What uses instructions that 9.0a alone has is compiled for it, and leaves them out elsewhere.
 comma := ,
-$(addprefix $(BUILD)/src/kernels/cuda/,wide_mma.o wide_mma.few.o wide_float.o batch_mma.o attend_wgmma.o linear_stream.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
+$(addprefix $(BUILD)/src/kernels/cuda/,wide_mma.o wide_mma.few.o wide_float.o batch_mma.o batch_mma.few.o attend_wgmma.o linear_stream.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
 	$(subst compute_90$(comma)code=sm_90,compute_90a$(comma)code=sm_90a,$(CUDA_CODE))
 
 all: $(BUILD)/nibble $(BUILD)/libnibble.a $(CUDA_LIB) ## the nibble command and the library (default)

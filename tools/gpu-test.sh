@@ -148,7 +148,7 @@ sanitized() {
     sanitize racecheck test_kernels_cuda_rows test_sample
     sanitize racecheck test_kernels_cuda_codes test_attend_left
     sanitize memcheck test_kernels_cuda_wide every_format sums many_outputs
-    sanitize racecheck test_kernels_cuda_wide sizes prompts sums
+    sanitize racecheck test_kernels_cuda_wide sizes prompts sums batch_sizes
 }
 
 kernel_speed() {
@@ -157,7 +157,7 @@ kernel_speed() {
     timeout 200 "$from/bench_cuda" >"$scratch/bench_cuda.out" || failed=$((failed + 1))
     cat "$scratch/bench_cuda.out"
     sed -n -e 's/^\(reading[^:]*\): \(.*\)/\1|\2/p' \
-        -e 's/^\(llama.*token.*+\): *\(.*\)/\1|\2/p' -e 's/^\(u.*rows\): *\(.*\)/\1|\2/p' "$scratch/bench_cuda.out" |
+        -e 's/^\(llama.*token.*+\): *\(.*\)/\1|\2/p' -e 's/^\(u.*rows\(, batch\)*\): *\(.*\)/\1|\3/p' "$scratch/bench_cuda.out" |
         while IFS='|' read -r what value; do
             row "$(echo "$what" | tr -s ' ')" "$value"
         done
@@ -237,6 +237,15 @@ on_gpu() {
     done
 }
 
+# A model in floats: a prompt, and one sequence.
+floats() {
+    in_time || { row "$1 $2" "(no time left)"; return 0; }
+    say "$1 $2, --backend cuda"
+    "$from/nibble" synth "$1" --type "$2" --seed 1 -q -o "$scratch/floats.gguf" || return
+    on_gpu "$1 $2" "$scratch/floats.gguf" -p 512 -n 64 -r 3 -c 1024
+    rm "$scratch/floats.gguf"
+}
+
 # held MIB MODEL OPTION...: the GPU's memory while a benchmark runs under that cap, by the driver's figure.
 held() {
     cap=$1 path=$2
@@ -262,7 +271,7 @@ engine() {
     shift 2
     on_gpu "$name" "$path" -p 512 -n 128 -r 3 -c 1024
     on_gpu "$name" "$path" -p 2048 -n 0 -r 3 -c 2560
-    on_gpu "$name" "$path" -np 1,8,16,32,64 -p 32 -n 64 -r 1
+    on_gpu "$name" "$path" -np 1,8,16,32,64 -p 32 -n 64 -r 3
     for cap in "$@"; do
         on_gpu "$name, --vram $cap" "$path" -p 512 -n 16 -r 2 -c 1024 --vram "$cap"
     done
@@ -404,6 +413,7 @@ everything() {
         backend
         engine llama-3.2-1b q4_0
         engine llama-3-8b q4_0 3G
+        floats llama-3.2-1b f16
         ;;
     esac
     case " ${PARTS:-gpu cpu} " in *" models "*) models ;; esac

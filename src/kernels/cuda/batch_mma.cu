@@ -11,6 +11,7 @@
  * them. How K is shared follows from the matrices and the device alone, and the matrix instruction keeps
  * columns apart: so a row's bits depend on neither the rows beside it nor their number. */
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/few.cuh"
 #include "kernels/cuda/nibbles.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/cuda/wide_outputs.cuh"
@@ -417,30 +418,30 @@ static batch_kernel kernel_of(const wide_job *j, const pack_format *f, int *n) {
     static const batch_kernel all[9] = {nullptr,
                                         nullptr,
                                         batch_mma<2, false, N, ANY_SCALE>,
-                                        batch_mma<3, false, N, ANY_SCALE>,
+                                        UNLESS_FEW(batch_mma<3, false, N, ANY_SCALE>),
                                         batch_mma<4, false, N, ANY_SCALE>,
-                                        batch_mma<5, false, N, ANY_SCALE>,
-                                        batch_mma<6, false, N, ANY_SCALE>,
-                                        batch_mma<7, false, N, ANY_SCALE>,
-                                        batch_mma<8, false, N, ANY_SCALE>};
+                                        UNLESS_FEW(batch_mma<5, false, N, ANY_SCALE>),
+                                        UNLESS_FEW(batch_mma<6, false, N, ANY_SCALE>),
+                                        UNLESS_FEW(batch_mma<7, false, N, ANY_SCALE>),
+                                        UNLESS_FEW(batch_mma<8, false, N, ANY_SCALE>)};
     const int bits = f->bits, rows = j->n_row;
     *n = N;
     if (table_kind_of(f) == TABLE_SHARED)
         return batch_mma<4, false, N, ANY_SCALE, TABLE_SHARED>;
     if (table_kind_of(f) == TABLE_BOOK)
         return bits == 4 ? batch_mma<4, false, N, ANY_SCALE, TABLE_BOOK>
-                         : batch_mma<3, false, N, ANY_SCALE, TABLE_BOOK>;
+                         : UNLESS_FEW(batch_mma<3, false, N, ANY_SCALE, TABLE_BOOK>);
     if (bits == 4 && j->scale_kind == SCALE_HALF) {
         *n = rows <= 16 ? 16 : rows <= 32 ? 32 : N;
-        return rows <= 16   ? batch_mma<4, false, 16, SCALE_HALF>
-               : rows <= 32 ? batch_mma<4, false, 32, SCALE_HALF>
+        return rows <= 16   ? UNLESS_FEW(batch_mma<4, false, 16, SCALE_HALF>)
+               : rows <= 32 ? UNLESS_FEW(batch_mma<4, false, 32, SCALE_HALF>)
                             : batch_mma<4, false, N, SCALE_HALF>;
     }
     if (f->group != 16)
         return all[bits];
-    return bits == 2   ? batch_mma<2, true, N, ANY_SCALE>
+    return bits == 2   ? UNLESS_FEW(batch_mma<2, true, N, ANY_SCALE>)
            : bits == 3 ? batch_mma<3, true, N, ANY_SCALE>
-           : bits == 6 ? batch_mma<6, true, N, ANY_SCALE>
+           : bits == 6 ? UNLESS_FEW(batch_mma<6, true, N, ANY_SCALE>)
                        : nullptr;
 }
 
