@@ -1,12 +1,12 @@
 #!/bin/sh
 # A machine without network that has a GPU: the CUDA kernels' tests; the engine on the GPU, with all weights there and
-# with a part of them; benchmarks of kernels and residuals; tests under compute-sanitizer (small cases); then the
+# with a part of them; tests under compute-sanitizer (small cases); benchmarks of kernels and residuals; then the
 # processor's side: every test of the kernels on every instruction set, the kernels' speed with one thread and with
 # all, and a synthetic 8B model. Takes under 10 minutes.
 #   gpu-test.sh [--results DIR] [--commit NAME] [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
 # PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine; "models" is perplexity and
 # tokens of the real models in the folder MODELS (smollm2.gguf, gemma3-270m.gguf: gpu-models.sh) on the GPU and on the
-# processor. On the GPU nothing new is begun after GPU_SECONDS (default: 400).
+# processor; NAMES chooses among them. On the GPU nothing new is begun after GPU_SECONDS (default: 400).
 # The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table. The table
 # is also DIR/results.json (default: $OUT): {"commit": NAME, "machine": ..., "rows": [{"what", "value", "unit"}]}.
 # LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
@@ -323,7 +323,7 @@ tokens_of() {
 }
 
 models() {
-    for name in smollm2 gemma3-270m; do
+    for name in ${NAMES:-smollm2 gemma3-270m}; do
         say "$name"
         if [ ! -f "${MODELS:-}/$name.gguf" ]; then
             row "$name" "(not in the folder MODELS)"
@@ -419,9 +419,9 @@ everything() {
     case " ${PARTS:-gpu cpu} " in *" models "*) models ;; esac
     case " ${PARTS:-gpu cpu} " in *" gpu "*)
         strategies
-        residuals
-        kernel_speed
         sanitized
+        kernel_speed
+        residuals
         ;;
     esac
     case " ${PARTS:-gpu cpu} " in *" cpu "*) tests; model; kernels ;; esac
