@@ -187,10 +187,10 @@ if [ -f "$fake" ]; then
     gpu "$fake" plan "$model" -c 128 --backend cuda --json
     one=$(json 'd["gpu"]["kv"]')
     check "of one sequence" true_that 'not d["gpu"]["many_sequences"] and not any("decode together" in n for n in d["notes"])'
-    gpu "$fake" plan "$model" -c 128 --backend cuda --parallel 16 --json
-    check "a plan for many sequences says so" true_that 'd["gpu"]["many_sequences"] and any("16 sequences" in n for n in d["notes"])'
-    check "with their keys and values" true_that "d['gpu']['kv'] == 16 * $one"
-    gpu "$fake" plan "$model" -c 128 --backend cuda --parallel 16
+    gpu "$fake" plan "$model" -c 128 --backend cuda --parallel 20 --json
+    check "a plan for many sequences says so" true_that 'd["gpu"]["many_sequences"] and any("20 sequences" in n for n in d["notes"])'
+    check "with their keys and values" true_that "d['gpu']['kv'] == 20 * $one"
+    gpu "$fake" plan "$model" -c 128 --backend cuda --parallel 20
     check "and in its table" grep -q 'generated rows use the kernels for many sequences' "$tmp/out"
     gpu "$fake" run "$model" --backend cuda --vram 34M -c 128 --tokens 1,2,3 -n 4 --ignore-eos --temp 0 --json
     on_gpu=$(json 'd["tokens"]')

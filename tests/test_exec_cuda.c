@@ -80,7 +80,7 @@ static distance distance_of(const logits_rows *is, const logits_rows *should) {
 }
 
 static bool has_wide, has_batch;
-enum { MANY = 16 /* sequences that may decode together: with the kernels for many */ };
+enum { MANY = 20 /* sequences that may decode together: with the kernels for many */ };
 
 static bool compare(const char *path, nib_engine_options o, const plan *p, int n, const char *what) {
     for (int bits = 8; bits <= 16; bits += 8) {

@@ -36,7 +36,7 @@ typedef struct caps {
 } caps;
 
 static char scratch[512];
-enum { MANY = 16 /* with the kernels for many sequences */ };
+enum { MANY = 20 /* with the kernels for many sequences */ };
 static int n_sequence = 1;
 
 static nib_engine_options under(const caps *c) {

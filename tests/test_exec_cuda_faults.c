@@ -92,7 +92,7 @@ static void keys_in_codes(void **state) {
 /* With the kernels for many sequences. */
 static void many_sequences(void **state) {
     (void)state;
-    n_sequence = 16;
+    n_sequence = 20;
     sweep(FAKE_CUDA_LOST, NIB_E_DEVICE, NIB_E_DEVICE);
     assert_true(fake_cuda_batch() > 0);
     n_sequence = 1;

@@ -43,7 +43,7 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     int32_t tokens[N_TOKEN];
     o.backend = name;
     o.kv_type = o.kv_type ? o.kv_type : NIB_KV_F16;
-    o.n_sequence = as == OF_MANY ? 16 : 1;
+    o.n_sequence = as == OF_MANY ? 20 : 1;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     if (as == WITHOUT_WIDE)
         fake_cuda_without_wide();

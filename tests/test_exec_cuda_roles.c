@@ -27,7 +27,7 @@ static const int pieces[] = {512, 100, 65, 64, 16, 7, 1};
 enum { N_PIECE = sizeof pieces / sizeof *pieces };
 
 /* Sequences that may decode together: with the kernels for few, and for many. */
-enum { FEW = 4, MANY = 16 };
+enum { FEW = 4, MANY = 20 };
 static int n_sequence = FEW;
 static uint64_t vram = NIB_AUTO;
 

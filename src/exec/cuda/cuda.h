@@ -110,9 +110,9 @@ typedef struct fetches {
 enum { CUDA_MAX_CHANGES = 16384 /* logits of a pass that penalties and biases change */ };
 
 /* Number of sequences that may decode together from which on products of generated rows are `batch`, if the
- * device has it. Below, `linear` is faster: a token of 8b takes 2.15 ms for 8 rows and 2.61 for 16, where
- * `batch` takes 2.48 and 2.58 (H200). */
-enum { CUDA_MIN_BATCH = 16 };
+ * device has it. `linear` is faster up to 16 rows: a step of 8b takes 2.16 ms for 8 rows, 2.62 for 16 and
+ * 4.73 for 32, where `batch` takes 2.58, 2.70 and 3.11 (H200). */
+enum { CUDA_MIN_BATCH = 17 };
 
 /* Layers that were moved out of the GPU's memory because another program needs it. */
 typedef struct demotion {
