@@ -4,7 +4,6 @@
 #include "base/num.h"
 #include "kernels/kv_layout.h"
 
-enum { MIN_SOON = 4 };   /* sequences whose keys and values are prefetched during products */
 enum { MAX_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
 
 /* Rows of one sequence in a cell, next to each other. */

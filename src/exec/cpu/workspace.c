@@ -125,7 +125,6 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
                     (uint64_t)ws->n_salient * sizeof(salient);
     const uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
-    ws->soon = (soon_list *)(void *)take(base, &at, n_thread, sizeof *ws->soon);
     for (int t = 0; t < n_thread; t++) {
         act_rows own = {.codes = take(base, &at, 2, act), .has_residual = take(base, &at, 1, 1)};
         own.n_outlier = take(base, &at, 1, 1);
@@ -143,6 +142,7 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     ws->salient_row = (float *)take(base, &at, n_thread, (uint64_t)ws->salient_k * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->fixed = at - rows_end;
+    ws->soon = (soon_list *)(void *)take(base, &at, n_thread, sizeof *ws->soon);
     ws->n_thread = n_thread;
     ws->layout = lay;
     ws->scratch_beside = scratch_beside_products(lay, widest_k);
@@ -155,7 +155,8 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
 static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
     const size_t products = scratch_of_products(ws->layout, n_cell, ws->use.sliced);
     const size_t scratch = NUM_MIN(NUM_MAX(products, ws->scratch_beside), ws->scratch_each);
-    return ws->fixed + (uint64_t)ws->n_thread * scratch + (uint64_t)n_pass * ws->pass_row +
+    const size_t soon = n_pass < MIN_SOON ? 0 : sizeof *ws->soon;
+    return ws->fixed + (uint64_t)ws->n_thread * (scratch + soon) + (uint64_t)n_pass * ws->pass_row +
            (uint64_t)n_cell * ws->cell_row + (uint64_t)n_head * ws->head_row;
 }
 

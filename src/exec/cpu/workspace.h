@@ -10,7 +10,10 @@
 #include "model/layout.h"
 #include "tiers/region.h"
 
-enum { WORKSPACE_ROPE_MAX = 8 };
+enum {
+    WORKSPACE_ROPE_MAX = 8,
+    MIN_SOON = 4 /* sequences of a pass whose keys and values are prefetched during products */
+};
 
 /* Rows as integers. With 16 bits a row has a second one for what the first left over: in `residual`, or
  * behind the only row in `codes` where `residual` is NULL; with fewer it may have outliers (product.c). */
@@ -37,7 +40,7 @@ typedef struct workspace {
     float *reg[REG_COUNT];
     act_rows act;            /* n_cell rows of one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
-    soon_list *soon;         /* [n_thread]: what products prefetch */
+    soon_list *soon;         /* [n_thread]: what products prefetch; unused below MIN_SOON sequences */
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each
                                 thread */
     int64_t residual_width;
