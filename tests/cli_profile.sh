@@ -6,6 +6,10 @@ cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
 . tests/support/check.sh
 nibble=${NIBBLE:-build/nibble}
+if nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; then
+    echo "skip profiles: test_measure_probe and others run this code under a sanitizer"
+    exit 0
+fi
 model=tests/data/arch-gguf/gpt2-q8_0.gguf
 XDG_CACHE_HOME=$tmp/cache
 export XDG_CACHE_HOME

@@ -12,8 +12,7 @@ if [ ! -f "$library" ]; then
     exit 0
 fi
 unset NIBBLE_TRACE NIBBLE_TRACE_FILE NIBBLE_JSON 2>/dev/null
-model=$tmp/model.gguf
-"$nibble" synth smollm2-135m --layers 2 -q -o "$model" || exit 1
+model=tests/data/arch-gguf/gemma3.gguf
 
 run() { # exit code in $code, stdout and stderr in files
     code=0
@@ -70,8 +69,8 @@ check "the processor's trace is by op" \
     sh -c "python3 -c 'import json; assert isinstance(json.load(open(\"$tmp/out\"))[\"rows\"][0][\"trace\"], list)'"
 
 # Many sequences.
-NIBBLE_CUDA=$library NIBBLE_ISA=ref "$nibble" bench "$model" --backend cuda -np 1,16,2 -p 2 -n 3 -r 1 --json >"$tmp/out" 2>"$tmp/err" </dev/null
+NIBBLE_CUDA=$library NIBBLE_ISA=ref "$nibble" bench "$model" --backend cuda -np 1,20,2 -p 2 -n 3 -r 1 --json >"$tmp/out" 2>"$tmp/err" </dev/null
 check "one sequence is timed with the kernels for few" [ "$(python3 -c 'import json, sys
-print([(r["n_seq"], r["many_sequences"]) for r in json.load(open(sys.argv[1]))["rows"]])' "$tmp/out")" = "[(1, False), (16, True), (2, False)]" ]
+print([(r["n_seq"], r["many_sequences"]) for r in json.load(open(sys.argv[1]))["rows"]])' "$tmp/out")" = "[(1, False), (20, True), (2, False)]" ]
 check "in an engine of its own" [ "$(grep -c 'kernels for many sequences' "$tmp/err")" = 1 ]
 exit $failed

@@ -14,6 +14,7 @@
 #include "support/isas.h"
 #include "support/logits.h"
 #include "support/matrix.h"
+#include "support/sanitized.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 
@@ -239,7 +240,7 @@ static void must_be(const logits_rows *expected, const char *path, const nib_eng
 }
 
 /* The same bits for any number of threads, op by op, for rows alone and together, and in every run. */
-enum { RUNS = 100 };
+enum { RUNS = SANITIZED ? 10 : 100 };
 static void test_same_bits(void **state) {
     (void)state;
     char coarse[512];
@@ -302,7 +303,7 @@ static void test_gpu(void **state) {
         const int n_batch = i % 2 ? 16 : 1;
         o.backend = "cuda";
         o.n_batch = n_batch;
-        o.n_sequence = i < 2 ? 1 : 16; /* with the kernels for many sequences */
+        o.n_sequence = i < 2 ? 1 : 20; /* with the kernels for many sequences */
         cuda_load_with(fake_cuda(1 << 28, 0, 0));
         logits_rows found = logits_with(coarse, &o);
         if (!(distance(by_cpu, found) < 0.02 * distance(by_cpu, base)))

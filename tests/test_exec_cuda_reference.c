@@ -57,27 +57,35 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     return NIB_OK;
 }
 
-/* false: the cuda back end refuses the model. */
-static bool same_as(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
-                    rows_as as, const char *what) {
-    logits_rows check, cuda;
+/* false: the cuda back end refuses the model. `check`: the reference's logits, computed when it has none. */
+static bool same_as_check(const char *path, const nib_engine_options *o, const engine_want *want, int n,
+                          bool exact, rows_as as, logits_rows *check, const char *what) {
+    logits_rows cuda;
     nib_error err = {0};
     const nib_status status = logits_by("cuda", path, *o, want, n, as, &cuda, &err);
     if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end does not support "))
         return false;
-    if (status != NIB_OK || logits_by("check", path, *o, want, n, PROMPT, &check, &err) != NIB_OK)
+    if (status != NIB_OK ||
+        (!check->data && logits_by("check", path, *o, want, n, PROMPT, check, &err) != NIB_OK))
         fail_msg("%s, %s: %s", path, what, err.message);
-    assert_int_equal(logits_bytes(&check), logits_bytes(&cuda));
+    assert_int_equal(logits_bytes(check), logits_bytes(&cuda));
     assert_true(isfinite(cuda.data[0]));
-    for (size_t i = 0; i < logits_bytes(&check) / sizeof(float); i++) {
-        const float is = cuda.data[i], should = check.data[i];
+    for (size_t i = 0; i < logits_bytes(check) / sizeof(float); i++) {
+        const float is = cuda.data[i], should = check->data[i];
         if (exact ? memcmp(&is, &should, sizeof is) != 0 : !(fabsf(is - should) <= 1e-4f))
             fail_msg("%s, %s: logit %zu of %zu is %g, not %g", path, what, i % N_VOCAB, i / N_VOCAB,
                      (double)is, (double)should);
     }
-    free(check.data);
     free(cuda.data);
     return true;
+}
+
+static bool same_as(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
+                    rows_as as, const char *what) {
+    logits_rows check = {0};
+    const bool is = same_as_check(path, o, want, n, exact, as, &check, what);
+    free(check.data);
+    return is;
 }
 
 /* As a prompt, as generated rows of few and of many sequences, and on a device without kernels for prompts.
@@ -85,14 +93,16 @@ static bool same_as(const char *path, const nib_engine_options *o, const engine_
 static bool same(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
                  const char *what) {
     static int turn;
-    for (int as = SANITIZED ? turn++ % N_ROWS_AS : 0; as < N_ROWS_AS; as += SANITIZED ? N_ROWS_AS : 1)
-        if (!same_as(path, o, want, n, exact, (rows_as)as, what))
-            return false;
-    return true;
+    logits_rows check = {0};
+    bool is = true;
+    for (int as = SANITIZED ? turn++ % N_ROWS_AS : 0; is && as < N_ROWS_AS; as += SANITIZED ? N_ROWS_AS : 1)
+        is = same_as_check(path, o, want, n, exact, (rows_as)as, &check, what);
+    free(check.data);
+    return is;
 }
 
 typedef struct archs {
-    int n_same, n_refused;
+    int n_seen, n_same, n_refused;
     char known[8192]; /* names of those that are the same */
 } archs;
 
@@ -100,6 +110,8 @@ typedef struct archs {
 static void compare_arch(void *user, const char *path, const char *name) {
     static const char *const recipes[] = {"u8g32"};
     archs *a = user;
+    if (SANITIZED && a->n_seen++ % 3) /* the others run without one */
+        return;
     tiny_plan h;
     nib_engine_options o = engine_usual();
     o.n_ctx = 32;
@@ -122,10 +134,10 @@ static void architectures(void **state) {
     archs_each("tests/data/arch", compare_arch, &a);
     archs_each("tests/data/arch-extra", compare_arch, &a);
     printf("%d the same, %d refused; the same: %s\n", a.n_same, a.n_refused, a.known);
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+    for (size_t i = 0; !SANITIZED && i < sizeof needed / sizeof *needed; i++)
         if (!strstr(a.known, needed[i]))
             fail_msg("%s is refused", needed[i]);
-    assert_true(a.n_same >= 70);
+    assert_true(a.n_same >= (SANITIZED ? 20 : 70));
 }
 
 static void embed_by(const char *name, const char *path, int pooling, float *out) {

@@ -15,7 +15,7 @@ passed=0 failed=0 skipped=0
 JOBS=$((jobs + 1))
 export JOBS
 # Names of tests that the processor makes a difference to: not those that compute by the scalar reference anyway.
-reaches_kernels='^test_(base_cpu|kernels|quant_|arch_fixtures|engine_(shortlist|stack|workspace|residual)|session_(bits|batch|kv))|^cli_(kernels|processor)$'
+reaches_kernels='^test_(base_cpu|kernels|quant_|arch_fixtures|engine_workspace|session_bits)|^cli_(kernels|processor)$'
 
 step() {
     echo "== $* ($(($(date +%s) - started)) s)"
