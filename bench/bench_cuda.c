@@ -207,6 +207,43 @@ static bool product(const chain *c, cuda_linear a, int64_t n_row, bool batch) {
     return !batch && cuda->leaves_whole(&a);
 }
 
+static void record_attention(const chain *c, const layer *y, int64_t n_row) {
+    const shape *s = &c->s;
+    const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head, ld = nq + 2 * nk;
+    const cuda_attend attend = {.kv = y->kv,
+                                .q = c->qkv,
+                                .k = c->qkv + nq,
+                                .v = c->qkv + nq + nk,
+                                .ldq = ld,
+                                .ldk = ld,
+                                .ldv = ld,
+                                .out = c->a,
+                                .ldo = nq,
+                                .n_row = n_row,
+                                .n_head = s->n_head,
+                                .position = c->position,
+                                .pages = c->pages,
+                                .first_page = c->first_page,
+                                .cos_sin = c->rope,
+                                .n_rot = s->d_head,
+                                .scale = 0.1f,
+                                .scratch = c->attend_room,
+                                .leaves = {.data = c->a_codes, .group = c->head.format.group}};
+    OK(cuda->attend(&attend, stream));
+}
+
+static void record_sample(const chain *c, int64_t n_row) {
+    const cuda_sample sample = {.logits = c->logits,
+                                .n_row = n_row,
+                                .ld = c->s.n_vocab,
+                                .n_vocab = c->s.n_vocab,
+                                .top = 1,
+                                .token = c->token,
+                                .position = c->position,
+                                .scratch = c->sample_room};
+    OK(cuda->sample(&sample, stream));
+}
+
 static void record_token(const chain *c, int what, int64_t n_row) {
     const shape *s = &c->s;
     const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head, ld = nq + 2 * nk, d = s->d_model;
@@ -226,27 +263,8 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                   .y = {c->qkv, c->qkv + nq, c->qkv + nq + nk},
                                   .ldy = {ld, ld, ld}},
                     n_row, batch);
-        const cuda_attend attend = {.kv = y->kv,
-                                    .q = c->qkv,
-                                    .k = c->qkv + nq,
-                                    .v = c->qkv + nq + nk,
-                                    .ldq = ld,
-                                    .ldk = ld,
-                                    .ldv = ld,
-                                    .out = c->a,
-                                    .ldo = nq,
-                                    .n_row = n_row,
-                                    .n_head = s->n_head,
-                                    .position = c->position,
-                                    .pages = c->pages,
-                                    .first_page = c->first_page,
-                                    .cos_sin = c->rope,
-                                    .n_rot = s->d_head,
-                                    .scale = 0.1f,
-                                    .scratch = c->attend_room,
-                                    .leaves = {.data = c->a_codes, .group = c->head.format.group}};
         if (what & ATTENTION)
-            OK(cuda->attend(&attend, stream));
+            record_attention(c, y, n_row);
         if (!(what & PRODUCTS))
             continue;
         product(c,
@@ -298,16 +316,8 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                               .y = {c->logits},
                               .ldy = {s->n_vocab}},
                 n_row, batch);
-    const cuda_sample sample = {.logits = c->logits,
-                                .n_row = n_row,
-                                .ld = s->n_vocab,
-                                .n_vocab = s->n_vocab,
-                                .top = 1,
-                                .token = c->token,
-                                .position = c->position,
-                                .scratch = c->sample_room};
     if (what & ENDS)
-        OK(cuda->sample(&sample, stream));
+        record_sample(c, n_row);
 }
 
 static void time_chain(const chain *c, const char *format, int what, int32_t position, int64_t n_row) {

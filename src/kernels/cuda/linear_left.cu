@@ -134,17 +134,7 @@ __device__ __forceinline__ void left_begin(const linear_job &j, left_ring *r, in
 
 /* Until the chunk of this stage is there. */
 __device__ __forceinline__ void left_wait(const left_ring &r) {
-#if __CUDA_ARCH__ >= 900
-    uint32_t done;
-    do {
-        asm volatile("{\n.reg .pred p;\n"
-                     "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done)
-                     : "r"(r.bars + 8 * r.slot), "r"(r.phase)
-                     : "memory");
-    } while (!done);
-#endif
+    bar_wait_at(r.bars + 8 * r.slot, r.phase);
 }
 
 /* ---- a chunk ---- */

@@ -121,4 +121,16 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t at, uint32_t next = 1
            (uint64_t)1 << 62;
 }
 
+/* Of the group's threads from here on; what one group gives the others may take. */
+template <int N> __device__ __forceinline__ void registers_keep() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+template <int N> __device__ __forceinline__ void registers_take() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
 #endif

@@ -7,12 +7,12 @@
  * weights are exact, but for those of bf16 below 2^-(BF16_SHIFT + 17), which are rounded to multiples of
  * 2^-(BF16_SHIFT + 24), or with larger weights beside them to 2^-40 of the largest.
  *
- * Two blocks are a cluster. Each has 128 outputs of the same N rows of x. So each asks for half of the images,
- * which arrive in both. A block has two groups of 4 warps that multiply, a warp 16 outputs, and a group of
- * which two warps are feeders, each with a ring of its own: one asks for weights (64 of K of 128 rows, by
- * tensor copies, which exchange 16-byte pieces as images have them), one for images. Of gated products a warp
- * has 8 outputs of gate and the same 8 of up. Clusters go through units of work in turn, and feeders go on to
- * the next unit while results are written.
+ * Two blocks are a cluster. Each has 128 outputs of the same N rows of x. So each asks for half of the
+ * images, which arrive in both. A block has two groups of 4 warps that multiply, a warp 16 outputs, and a
+ * group of which two warps are feeders, each with a ring of its own: one asks for weights (64 of K of 128
+ * rows, by tensor copies, which exchange 16-byte pieces as images have them), one for images. Of gated
+ * products a warp has 8 outputs of gate and the same 8 of up. Clusters go through units of work in turn, and
+ * feeders go on to the next unit while results are written.
  *
  * Two arrivals matter. A place of weights is given back once the instruction that multiplies them has been
  * queued, for only then are they in registers: an arrival does not wait for loads from shared memory. A place
@@ -53,27 +53,6 @@ struct unit_job {
     int act;
     bool gated, adds;
 };
-
-#ifdef NIB_SM90A
-static bool is_built() {
-    return device_major() == 9;
-}
-#else
-static bool is_built() {
-    return false;
-}
-#endif
-
-template <int N> __device__ __forceinline__ void registers_keep() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-#endif
-}
-template <int N> __device__ __forceinline__ void registers_take() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-#endif
-}
 
 /* A box of a matrix, from element k of row `row` on, whose bytes `bar` counts; zeros beyond the ends. */
 __device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int k, int row, uint64_t *bar) {
@@ -493,7 +472,7 @@ static bool job_make(const cuda_linear *a, unit_job *j, int *blocks) {
     const view *w = &a->w[0];
     const type_id type = (type_id)w->format.type;
     *j = unit_job{};
-    if (!is_built() || a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) ||
+    if (!wide_mma_is_built() || a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) ||
         w->format.layout != PACK_ROWS || (type != TYPE_F16 && type != TYPE_BF16) || w->k < 1 ||
         w->k > MAX_PACK_ROW || a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || a->codes || a->leaves.data)
         return false;

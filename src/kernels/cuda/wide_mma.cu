@@ -27,18 +27,6 @@ bool wide_mma_is_built(void) {
 }
 #endif
 
-/* Of the group's threads from here on; what one group gives the others may take. */
-template <int N> __device__ __forceinline__ void registers_keep() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-#endif
-}
-template <int N> __device__ __forceinline__ void registers_take() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-#endif
-}
-
 /* Blocks [0, n_whole) have N rows; those behind have half as many, so that the last round is a short one. The
  * blocks that have the same panels are neighbours. */
 template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
