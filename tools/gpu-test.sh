@@ -6,7 +6,8 @@
 #   gpu-test.sh [--results DIR] [--commit NAME] [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
 # PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine; "models" is perplexity and
 # tokens of the real models in the folder MODELS (smollm2.gguf, gemma3-270m.gguf: gpu-models.sh) on the GPU and on the
-# processor; NAMES chooses among them. On the GPU nothing new is begun after GPU_SECONDS (default: 400).
+# processor; NAMES chooses among them. Nothing new is begun on the GPU after GPU_SECONDS (default: 400), and no benchmark
+# of the processor after CPU_SECONDS (default: 450).
 # The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table. The table
 # is also DIR/results.json (default: $OUT): {"commit": NAME, "machine": ..., "rows": [{"what", "value", "unit"}]}.
 # LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
@@ -149,6 +150,27 @@ sanitized() {
     sanitize racecheck test_kernels_cuda_codes test_attend_left
     sanitize memcheck test_kernels_cuda_wide every_format sums many_outputs
     sanitize racecheck test_kernels_cuda_wide sizes prompts sums batch_sizes
+}
+
+# The sanitizer's cases on the GPU, and beside them the processor's tests, when they are asked for: neither is timed.
+sanitized_beside_tests() {
+    case " ${PARTS:-gpu cpu} " in
+    *" cpu "*)
+        (
+            failed=0 table=$scratch/beside
+            : >"$table.rows"
+            tests
+            exit "$failed"
+        ) >"$scratch/beside.out" 2>&1 &
+        beside=$!
+        sanitized
+        wait "$beside" || failed=$((failed + $?))
+        cat "$scratch/beside.out"
+        cat "$scratch/beside" >>"$table"
+        cat "$scratch/beside.rows" >>"$table.rows"
+        ;;
+    *) sanitized ;;
+    esac
 }
 
 kernel_speed() {
@@ -340,7 +362,7 @@ models() {
 # speed PROGRAM ARGUMENTS...: a benchmark, at most 60 s, none when time is short.
 speed() {
     say "$*"
-    if [ $(($(date +%s) - started)) -gt 400 ]; then
+    if [ $(($(date +%s) - started)) -gt "${CPU_SECONDS:-450}" ]; then
         echo "(no time left)"
         return
     fi
@@ -419,12 +441,13 @@ everything() {
     case " ${PARTS:-gpu cpu} " in *" models "*) models ;; esac
     case " ${PARTS:-gpu cpu} " in *" gpu "*)
         strategies
-        sanitized
+        sanitized_beside_tests
         kernel_speed
         residuals
         ;;
+    *" cpu "*) tests ;;
     esac
-    case " ${PARTS:-gpu cpu} " in *" cpu "*) tests; model; kernels ;; esac
+    case " ${PARTS:-gpu cpu} " in *" cpu "*) model; kernels ;; esac
     say "done"
     write_results
     cat "$table"
