@@ -2,6 +2,7 @@
 #ifndef NIB_GRAMMAR_EXPRESSION_H
 #define NIB_GRAMMAR_EXPRESSION_H
 
+#include "grammar/char_ranges.h"
 #include "grammar/pda.h"
 
 #include <stdbool.h>
@@ -25,10 +26,6 @@ typedef struct node {
     uint32_t at, n;  /* CLASS: ranges; TEXT: bytes; RULE: at is its number */
     uint32_t min, max;
 } node;
-
-typedef struct char_range {
-    uint32_t lo, hi;
-} char_range;
 
 typedef struct rule {
     char *name; /* NULL: one of the compiler's */

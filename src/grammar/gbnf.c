@@ -3,13 +3,14 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "text/unicode.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CHAR = 0x10ffff, MAX_REPEAT = 1 << 16 };
+enum { MAX_REPEAT = 1 << 16 };
 
 typedef struct parser {
     const char *at, *end;
@@ -145,7 +146,7 @@ static nib_status hex_char(parser *p, int n, uint32_t *out) {
             return wrong(p, "a hexadecimal digit");
         *out = *out << 4 | (uint32_t)digit;
     }
-    if (*out > MAX_CHAR || (*out >= 0xd800 && *out <= 0xdfff))
+    if (*out > CHAR_LAST || (*out >= 0xd800 && *out <= 0xdfff))
         return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: U+%04lX is not a character", p->line,
                         (unsigned long)*out);
     return NIB_OK;
@@ -168,38 +169,15 @@ static nib_status escaped_char(parser *p, uint32_t *out) {
 
 /* One character of UTF-8, or an escape. */
 static nib_status one_char(parser *p, uint32_t *out) {
-    const unsigned char *s = (const unsigned char *)p->at;
-    const size_t left = (size_t)(p->end - p->at);
-    const size_t n = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
     if (*p->at == '\\') {
         p->at++;
         return escaped_char(p, out);
     }
-    bool good = n <= left && (n == 1 || (s[0] >= 0xc2 && s[0] <= 0xf4));
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
-    for (size_t i = 1; good && i < n; i++) {
-        good = (s[i] & 0xc0) == 0x80;
-        c = c << 6 | (s[i] & 0x3f);
-    }
-    if (!good || c > MAX_CHAR || (c >= 0xd800 && c <= 0xdfff) || (n == 3 && c < 0x800) ||
-        (n == 4 && c < 0x10000))
+    if (!utf8_check(p->at, (size_t)(p->end - p->at)))
         return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: expected valid UTF-8", p->line);
-    p->line += c == '\n';
-    p->at += n;
-    *out = c;
+    *out = utf8_next(&p->at);
+    p->line += *out == '\n';
     return NIB_OK;
-}
-
-static size_t utf8_of(uint32_t c, char *out) {
-    if (c < 0x80)
-        return out[0] = (char)c, 1;
-    if (c < 0x800)
-        return out[0] = (char)(0xc0 | c >> 6), out[1] = (char)(0x80 | (c & 0x3f)), 2;
-    if (c < 0x10000)
-        return out[0] = (char)(0xe0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 0x3f)),
-               out[2] = (char)(0x80 | (c & 0x3f)), 3;
-    return out[0] = (char)(0xf0 | c >> 18), out[1] = (char)(0x80 | (c >> 12 & 0x3f)),
-           out[2] = (char)(0x80 | (c >> 6 & 0x3f)), out[3] = (char)(0x80 | (c & 0x3f)), 4;
 }
 
 static nib_status text(parser *p, uint32_t *out) {
@@ -212,7 +190,7 @@ static nib_status text(parser *p, uint32_t *out) {
         NIB_TRY(one_char(p, &c));
         if (mem_grow((void **)&e->bytes, &e->cap_byte, e->n_byte + 4, 1))
             return no_memory(p);
-        e->n_byte += utf8_of(c, e->bytes + e->n_byte);
+        e->n_byte += utf8_put(c, e->bytes + e->n_byte);
     }
     if (!more(p))
         return wrong(p, "'\"'");
@@ -224,41 +202,15 @@ static nib_status text(parser *p, uint32_t *out) {
 
 /* ---- classes ---- */
 
-static int by_start(const void *a, const void *b) {
-    const char_range *x = a, *y = b;
-    return x->lo < y->lo ? -1 : x->lo > y->lo;
-}
-
-/* The ranges from `from` on in order, none touching another. */
-static void merge(expression *e, size_t from) {
-    size_t n = e->n_range - from, kept = 0;
-    if (n == 0)
-        return;
-    char_range *r = e->ranges + from;
-    qsort(r, n, sizeof *r, by_start);
-    for (size_t i = 1; i < n; i++) {
-        if (r[i].lo <= r[kept].hi + 1)
-            r[kept].hi = NUM_MAX(r[kept].hi, r[i].hi);
-        else
-            r[++kept] = r[i];
-    }
-    e->n_range = from + kept + 1;
-}
-
-/* What the ranges from `from` on leave out takes their place. */
+/* The merged ranges from `from` on are replaced by what they leave out. */
 static nib_status complement(parser *p, size_t from) {
-    const size_t n = p->e->n_range;
-    uint32_t lo = 0;
-    for (size_t i = from; i < n; i++) {
-        const char_range r = p->e->ranges[i];
-        if (r.lo > lo)
-            NIB_TRY(add_range(p, lo, r.lo - 1));
-        lo = r.hi + 1;
-    }
-    if (lo <= MAX_CHAR)
-        NIB_TRY(add_range(p, lo, MAX_CHAR));
-    memmove(p->e->ranges + from, p->e->ranges + n, (p->e->n_range - n) * sizeof *p->e->ranges);
-    p->e->n_range -= n - from;
+    expression *e = p->e;
+    const size_t n = e->n_range - from;
+    if (mem_grow((void **)&e->ranges, &e->cap_range, e->n_range + n + 1, sizeof *e->ranges))
+        return no_memory(p);
+    const size_t n_gap = char_ranges_gaps(e->ranges + from, n, e->ranges + e->n_range);
+    memmove(e->ranges + from, e->ranges + e->n_range, n_gap * sizeof *e->ranges);
+    e->n_range = from + n_gap;
     return NIB_OK;
 }
 
@@ -289,8 +241,8 @@ static nib_status class_of(parser *p, uint32_t *out) {
     const bool inverted = !any && next_is(p, '^');
     NIB_TRY(new_node(p, NODE_CLASS, out));
     p->at += inverted;
-    NIB_TRY(any ? add_range(p, 0, MAX_CHAR) : members(p));
-    merge(p->e, from);
+    NIB_TRY(any ? add_range(p, 0, CHAR_LAST) : members(p));
+    p->e->n_range = from + char_ranges_merge(p->e->ranges + from, p->e->n_range - from);
     if (inverted)
         NIB_TRY(complement(p, from));
     p->e->nodes[*out].at = (uint32_t)from;

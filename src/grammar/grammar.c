@@ -1,35 +1,14 @@
-/* grammar.c - see grammar.h. */
-#include "grammar/grammar.h"
-#include "grammar/automaton.h"
+/* grammar.c - the grammars of an engine, and the masks of their states. See grammar.h. */
+#include "grammar/grammar_parts.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Bytes for a grammar's states, and for its masks: 1,000 masks of 128,000 tokens. Under a cap a sixty-fourth
  * of it, at most. */
 enum { USUAL_BYTES = 8 << 20, USUAL_MASK_BYTES = 16 << 20, CAP_SHARE = 64, MIN_MASKS = 8 };
-
-struct grammar {
-    grammar_store *store;
-    grammar *next;
-    int refs; /* store->lock */
-    char *text;
-    size_t n_byte;
-    pda pda;
-    uint64_t charged, n_state_byte, n_mask_byte;
-    pthread_mutex_t lock; /* of what follows */
-    automaton automaton;
-    uint64_t *masks;    /* [n_slot, n_word] */
-    uint32_t *mask_of;  /* [n_slot]: the state that has it */
-    bool *used;         /* [n_slot]: since the hand came by */
-    uint64_t *of_epoch; /* [n_slot] */
-    uint32_t n_slot, n_word, hand;
-    uint32_t *path; /* [max_depth + 1]: states on the way down the tree */
-    uint64_t n_made;
-};
 
 /* ---- the store ---- */
 
@@ -246,7 +225,7 @@ static uint32_t free_slot(grammar *g) {
     return at;
 }
 
-static const uint64_t *mask_of(grammar *g, uint32_t s) {
+const uint64_t *grammar_mask(grammar *g, uint32_t s) {
     if (g->automaton.states[s].mask < 0) {
         const uint32_t at = free_slot(g);
         g->of_epoch[at] = 0;
@@ -260,220 +239,4 @@ static const uint64_t *mask_of(grammar *g, uint32_t s) {
     const uint32_t at = (uint32_t)g->automaton.states[s].mask;
     g->used[at] = true;
     return g->masks + (size_t)at * g->n_word;
-}
-
-/* ---- one answer ---- */
-
-static nib_status failed(const grammar *g, nib_error *err) {
-    static const char *const why[] = {
-        [AUTOMATON_FINE] = "has no way to begin",
-        [AUTOMATON_FULL] = "takes more memory for its states than there is for a grammar",
-        [AUTOMATON_AMBIGUOUS] = "is too ambiguous: the answer could be read in too many ways",
-        [AUTOMATON_SLOW] = "is too ambiguous: what may come next takes too long to find"};
-    return nib_fail(err, NIB_E_USAGE, "the grammar %s", why[g->automaton.failure]);
-}
-
-static void allow_work(automaton *m) {
-    m->failure = AUTOMATON_FINE;
-    m->work_left = AUTOMATON_WORK;
-}
-
-/* The state behind all bytes that were read, in an automaton that has forgotten it. */
-static bool find_again(constraint *c) {
-    automaton *m = &c->of->automaton;
-    c->epoch = m->epoch;
-    c->state = m->start;
-    for (size_t i = 0; i < c->n && c->state != AUTOMATON_FAILED; i++) {
-        m->work_left = AUTOMATON_WORK;
-        c->state = automaton_step(m, c->state, c->read[i]);
-    }
-    return c->state != AUTOMATON_FAILED;
-}
-
-/* Before anything is asked of the state. */
-static bool restore_state(constraint *c) {
-    automaton *m = &c->of->automaton;
-    allow_work(m);
-    if (c->epoch == m->epoch)
-        return true;
-    if (find_again(c))
-        return true;
-    if (m->failure != AUTOMATON_FULL)
-        return false;
-    automaton_reset(m); /* others' states filled it */
-    return find_again(c);
-}
-
-/* Forgets all states, once, where that is what is wrong. */
-static bool retry(constraint *c) {
-    if (c->of->automaton.failure != AUTOMATON_FULL)
-        return false;
-    automaton_reset(&c->of->automaton);
-    return restore_state(c);
-}
-
-nib_status constraint_open(constraint *c, grammar_store *s, const char *text, nib_error *err) {
-    memset(c, 0, sizeof *c);
-    return grammar_acquire(s, text, strlen(text), &c->of, err);
-}
-
-void constraint_close(constraint *c) {
-    grammar_release(c->of);
-    mem_free(c->read);
-    memset(c, 0, sizeof *c);
-}
-
-static constraint_next next_of(const constraint *c) {
-    const pda_state *s = &c->of->automaton.states[c->state];
-    return !s->ends ? CONSTRAINT_TOKENS : s->n ? CONSTRAINT_EITHER : CONSTRAINT_END;
-}
-
-nib_status constraint_state(constraint *c, constraint_next *next, nib_error *err) {
-    nib_status status = NIB_OK;
-    pthread_mutex_lock(&c->of->lock);
-    if (restore_state(c))
-        *next = next_of(c);
-    else
-        status = failed(c->of, err);
-    pthread_mutex_unlock(&c->of->lock);
-    return status;
-}
-
-typedef uint32_t four __attribute__((vector_size(16)));
-
-/* What four bits leave of four logits: a table instead of shifts, which not every processor has for lanes. */
-static void keep_four(float *x, uint64_t bits) {
-#define LANES(b)                                                                                             \
-    { (b) & 1 ? UINT32_MAX : 0, (b)&2 ? UINT32_MAX : 0, (b)&4 ? UINT32_MAX : 0, (b)&8 ? UINT32_MAX : 0 }
-    static const four lanes[16] = {LANES(0),  LANES(1),  LANES(2),  LANES(3), LANES(4),  LANES(5),
-                                   LANES(6),  LANES(7),  LANES(8),  LANES(9), LANES(10), LANES(11),
-                                   LANES(12), LANES(13), LANES(14), LANES(15)};
-#undef LANES
-    static const uint32_t minus_infinity = 0xff800000;
-    const four left = lanes[bits & 15];
-    four v;
-    memcpy(&v, x, sizeof v);
-    v = (v & left) | (minus_infinity & ~left);
-    memcpy(x, &v, sizeof v);
-}
-
-/* What the mask leaves of 64 logits or fewer. */
-static void keep(float *x, int64_t n, uint64_t bits) {
-    if (bits == UINT64_MAX)
-        return;
-    if (n == 64) {
-        for (int i = 0; i < 64; i += 4)
-            keep_four(x + i, bits >> i);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        x[i] = num_either(bits >> i & 1, x[i], -INFINITY);
-}
-
-static bool is_empty(const grammar *g, const uint64_t *mask) {
-    uint32_t w = 0;
-    while (w < g->n_word && !mask[w])
-        w++;
-    return w == g->n_word;
-}
-
-static void leave_allowed(const grammar *g, const uint64_t *mask, bool may_end, float *logits) {
-    const grammar_store *s = g->store;
-    float ends[GRAMMAR_ENDS];
-    for (int i = 0; i < s->n_end; i++)
-        ends[i] = logits[s->ends[i]];
-    for (uint32_t w = 0; w < g->n_word; w++)
-        keep(logits + (size_t)w * 64, NUM_MIN(s->n_vocab - (int64_t)w * 64, 64), mask[w]);
-    for (int i = 0; i < s->n_end && may_end; i++)
-        logits[s->ends[i]] = ends[i];
-}
-
-/* The mask of the answer's place; NULL: *err. The lock is held. */
-static const uint64_t *mask_here(constraint *c, nib_error *err) {
-    const uint64_t *mask = restore_state(c) ? mask_of(c->of, c->state) : NULL;
-    if (!mask && retry(c))
-        mask = mask_of(c->of, c->state);
-    if (!mask)
-        failed(c->of, err);
-    return mask;
-}
-
-static nib_status apply(constraint *c, float *logits, bool ends, constraint_next *next, nib_error *err) {
-    nib_error why;
-    const uint64_t *mask = mask_here(c, &why);
-    if (!mask) {
-        if (err)
-            *err = why;
-        return why.status;
-    }
-    *next = next_of(c);
-    if (is_empty(c->of, mask)) {
-        if (*next == CONSTRAINT_TOKENS)
-            return nib_fail(
-                err, NIB_E_USAGE,
-                "the grammar asks for text that no token of the model begins, or for calls of rules "
-                "deeper than %d",
-                AUTOMATON_DEPTH);
-        *next = CONSTRAINT_END;
-    }
-    leave_allowed(c->of, mask, ends && *next != CONSTRAINT_TOKENS, logits);
-    return NIB_OK;
-}
-
-nib_status constraint_apply(constraint *c, float *logits, bool ends, constraint_next *next, nib_error *err) {
-    pthread_mutex_lock(&c->of->lock);
-    const nib_status status = apply(c, logits, ends, next, err);
-    pthread_mutex_unlock(&c->of->lock);
-    return status;
-}
-
-static bool is_end(const grammar_store *s, int32_t token) {
-    for (int i = 0; i < s->n_end; i++)
-        if (s->ends[i] == token)
-            return true;
-    return false;
-}
-
-int32_t constraint_allowed(constraint *c, int32_t token, bool ends) {
-    grammar *g = c->of;
-    pthread_mutex_lock(&g->lock);
-    const uint64_t *mask = mask_here(c, NULL);
-    const bool may_end = ends && g->automaton.states[c->state].ends;
-    if (mask && !(mask[token / 64] >> token % 64 & 1) && !(may_end && is_end(g->store, token))) {
-        uint32_t w = 0;
-        while (w < g->n_word && !mask[w])
-            w++;
-        if (w < g->n_word)
-            token = (int32_t)(w * 64) + __builtin_ctzll(mask[w]);
-    }
-    pthread_mutex_unlock(&g->lock);
-    return token;
-}
-
-/* The state behind the token's bytes. False: the automaton failed. */
-static bool read_on(constraint *c, const uint8_t *bytes, uint32_t n) {
-    uint32_t s = c->state;
-    for (uint32_t i = 0; i < n && s != AUTOMATON_FAILED; i++)
-        s = automaton_step(&c->of->automaton, s, bytes[i]);
-    if (s == AUTOMATON_FAILED)
-        return false;
-    c->state = s;
-    return true;
-}
-
-nib_status constraint_accept(constraint *c, int32_t token, nib_error *err) {
-    uint8_t bytes[TRIE_MAX_TOKEN];
-    const uint32_t n = trie_token(&c->of->store->trie, token, bytes);
-    nib_status status = NIB_OK;
-    if (mem_grow((void **)&c->read, &c->cap, c->n + n + 1, 1))
-        return nib_fail_nomem(err, c->n + n, "the answer's bytes");
-    pthread_mutex_lock(&c->of->lock);
-    if (restore_state(c) && (read_on(c, bytes, n) || (retry(c) && read_on(c, bytes, n)))) {
-        memcpy(c->read + c->n, bytes, n);
-        c->n += n;
-    } else {
-        status = failed(c->of, err);
-    }
-    pthread_mutex_unlock(&c->of->lock);
-    return status;
 }

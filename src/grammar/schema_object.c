@@ -2,10 +2,11 @@
  *
  * Members come in their order. Of each member two rules say what may follow before it: one where no member
  * was written yet, one behind a comma; so the grammar grows with the number of members alone. */
-#include "grammar/schema_parts.h"
+#include "grammar/schema_class.h"
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "text/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,17 +96,10 @@ static int by_text(const void *a, const void *b) {
 }
 
 uint32_t schema_char_at(const char *s, size_t *n_byte) {
-    const unsigned char *u = (const unsigned char *)s; /* valid UTF-8: jansson has looked */
-    const size_t n = u[0] < 0x80 ? 1 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : 4;
-    uint32_t c = n == 1 ? u[0] : u[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++)
-        c = c << 6 | (u[i] & 0x3f);
-    *n_byte = n;
+    const char *at = s;
+    const uint32_t c = utf8_next(&at); /* valid UTF-8: jansson has checked it */
+    *n_byte = (size_t)(at - s);
     return c;
-}
-
-static bool is_plain(uint32_t c) {
-    return c >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
 }
 
 enum { MAX_KEY = 200 /* characters that are told apart: the recursion's depth */ };
@@ -128,7 +122,7 @@ static nib_status other_keys(schema_maker *m, const key_list *keys, int depth, u
             keys->keys[end] += n_byte;
         if (depth == MAX_KEY)
             status = schema_refuse(m, "a property's name has more than %d characters", MAX_KEY);
-        if (!is_plain(c) || status != NIB_OK)
+        if (!char_is_plain(c) || status != NIB_OK)
             continue;
         status = other_keys(m, &(key_list){keys->keys + i, end - i}, depth + 1, &inner);
         writer_class_char(&class, c);

@@ -6,32 +6,15 @@
  * anywhere, as JSON Schema has it. Quotation marks, backslashes and control characters of a match are written
  * as JSON escapes them; of all ways to write a character that needs no escape only the plain one is allowed.
  */
-#include "grammar/schema_parts.h"
+#include "grammar/schema_class.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum {
-    MAX_DEPTH = 64,   /* groups in groups */
-    MAX_RANGES = 512, /* of one class */
-    LAST_CHAR = 0x10ffff,
-    FIRST_SURROGATE = 0xd800,
-    LAST_SURROGATE = 0xdfff
-};
-
-typedef struct range {
-    uint32_t lo, hi;
-} range;
-
-typedef struct char_class {
-    range of[MAX_RANGES];
-    size_t n;
-    bool full;
-} char_class;
+enum { MAX_DEPTH = 64 /* groups in groups */ };
 
 typedef struct pattern {
     schema_maker *m;
@@ -47,147 +30,13 @@ static void refuse(pattern *p, const char *what) {
         p->status = schema_refuse(p->m, "'pattern': %s, at '%.20s'", what, p->at);
 }
 
-/* ---- classes ---- */
-
-static void add(char_class *c, uint32_t lo, uint32_t hi) {
-    if (c->n == MAX_RANGES)
-        c->full = true;
-    else if (lo <= hi)
-        c->of[c->n++] = (range){lo, hi};
-}
-
-static int by_first(const void *a, const void *b) {
-    const range *x = a, *y = b;
-    return x->lo < y->lo ? -1 : x->lo > y->lo;
-}
-
-/* Sorted, without what overlaps. */
-static void tidy(char_class *c) {
-    size_t n = 0;
-    qsort(c->of, c->n, sizeof *c->of, by_first);
-    for (size_t i = 0; i < c->n; i++)
-        if (n > 0 && c->of[i].lo <= c->of[n - 1].hi + 1)
-            c->of[n - 1].hi = NUM_MAX(c->of[n - 1].hi, c->of[i].hi);
-        else
-            c->of[n++] = c->of[i];
-    c->n = n;
-}
-
-static void complement(char_class *c) {
-    uint32_t next = 0;
-    size_t n = 0;
-    range out[MAX_RANGES + 1];
-    tidy(c);
-    for (size_t i = 0; i < c->n; i++) {
-        if (c->of[i].lo > next)
-            out[n++] = (range){next, c->of[i].lo - 1};
-        next = c->of[i].hi + 1;
-    }
-    if (next <= LAST_CHAR)
-        out[n++] = (range){next, LAST_CHAR};
-    c->n = 0;
-    for (size_t i = 0; i < n; i++)
-        add(c, out[i].lo, out[i].hi);
-}
-
-static bool has(const char_class *c, uint32_t x) {
-    for (size_t i = 0; i < c->n; i++)
-        if (x >= c->of[i].lo && x <= c->of[i].hi)
-            return true;
-    return false;
-}
-
-/* \d \w \s and what they leave out. False: it is none of them. */
-static bool add_named(char_class *to, char name) {
-    static const range digits[] = {{'0', '9'}}, words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-                       spaces[] = {{9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
-                                   {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
-                                   {0x3000, 0x3000}, {0xfeff, 0xfeff}};
-    const char kind = (char)(name | 0x20);
-    const range *from = kind == 'd' ? digits : kind == 'w' ? words : spaces;
-    const size_t n = kind == 'd' ? NUM_COUNT(digits) : kind == 'w' ? NUM_COUNT(words) : NUM_COUNT(spaces);
-    if (kind != 'd' && kind != 'w' && kind != 's')
-        return false;
-    if (name == kind) {
-        for (size_t i = 0; i < n; i++)
-            add(to, from[i].lo, from[i].hi);
-        return true;
-    }
-    uint32_t next = 0;
-    for (size_t i = 0; i < n; next = from[i++].hi + 1)
-        add(to, next, from[i].lo - 1);
-    add(to, next, LAST_CHAR);
-    return true;
-}
-
-/* ---- writing ---- */
-
-static bool is_plain(uint32_t c) {
-    return c >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
-}
-
-/* One that JSON escapes. */
-static void put_escaped(writer *w, uint32_t c) {
-    static const char named[][2] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
-                                    {'\n', 'n'}, {'\r', 'r'},  {'\t', 't'}};
-    char text[8];
-    snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
-    for (size_t i = 0; i < NUM_COUNT(named); i++)
-        if ((uint32_t)named[i][0] == c)
-            snprintf(text, sizeof text, "\\%c", named[i][1]);
-    writer_literal(w, text, strlen(text));
-}
-
-/* Ranges without what JSON escapes, and without halves of characters. */
-static bool put_plain(writer *w, const char_class *c) {
-    static const range not_plain[] = {
-        {0, 0x1f}, {'"', '"'}, {'\\', '\\'}, {0x7f, 0x7f}, {FIRST_SURROGATE, LAST_SURROGATE}};
-    bool some = false;
-    for (size_t i = 0; i < c->n; i++) {
-        uint32_t lo = c->of[i].lo;
-        const uint32_t hi = NUM_MIN(c->of[i].hi, (uint32_t)LAST_CHAR);
-        for (size_t k = 0; k <= NUM_COUNT(not_plain) && lo <= hi; k++) {
-            const range gap = k < NUM_COUNT(not_plain) ? not_plain[k] : (range){LAST_CHAR + 1, LAST_CHAR + 1};
-            const uint32_t end = NUM_MIN(hi, gap.lo ? gap.lo - 1 : 0);
-            if (gap.lo > lo) {
-                writer_put(w, some ? "" : "[");
-                writer_class_char(w, lo);
-                writer_put(w, "-");
-                writer_class_char(w, end);
-                some = true;
-            }
-            lo = gap.lo <= hi ? NUM_MAX(lo, gap.hi + 1) : lo;
-            if (gap.lo > hi)
-                break;
-        }
-    }
-    writer_put(w, some ? "]" : "");
-    return some;
-}
-
-/* The class that was read, as one expression in brackets. Of control characters without a name of their own
- * those alone are written that a class without plain ones has. */
 static void put_class(pattern *p) {
-    char_class *c = p->class;
-    writer_put(p->out, "(");
-    tidy(c);
-    bool some = put_plain(p->out, c);
-    const bool all = !some;
-    for (uint32_t x = 0; x <= 0x7f; x++) {
-        if (is_plain(x) || !has(c, x) || (!all && !strchr("\"\\\n\r\t", (int)x)) || (!all && x == 0))
-            continue;
-        writer_put(p->out, some ? " | " : "");
-        put_escaped(p->out, x);
-        some = true;
-    }
-    writer_put(p->out, ")");
-    if (c->full)
+    const bool some = char_class_put(p->out, p->class);
+    if (p->class->full)
         refuse(p, "a class has too many ranges");
     else if (!some)
         refuse(p, "a class has no characters");
 }
-
-/* ---- reading ---- */
 
 static bool read_hex(pattern *p, int n, uint32_t *out) {
     uint32_t x = 0;
@@ -213,20 +62,20 @@ static bool read_code(pattern *p, uint32_t *out) {
         const char *end = strchr(p->at, '}');
         const int n = end ? (int)NUM_MIN(end - p->at - 1, 9) : 0;
         p->at++;
-        if (n < 1 || n > 6 || !read_hex(p, n, out) || *out > LAST_CHAR)
+        if (n < 1 || n > 6 || !read_hex(p, n, out) || *out > CHAR_LAST)
             return false;
         p->at++;
         return true;
     }
     if (!read_hex(p, 4, out))
         return false;
-    if (*out >= FIRST_SURROGATE && *out < 0xdc00 && p->at[0] == '\\' && p->at[1] == 'u') {
+    if (*out >= CHAR_FIRST_SURROGATE && *out < 0xdc00 && p->at[0] == '\\' && p->at[1] == 'u') {
         p->at += 2;
-        if (!read_hex(p, 4, &low) || low < 0xdc00 || low > LAST_SURROGATE)
+        if (!read_hex(p, 4, &low) || low < 0xdc00 || low > CHAR_LAST_SURROGATE)
             return false;
-        *out = 0x10000 + ((*out - FIRST_SURROGATE) << 10) + (low - 0xdc00);
+        *out = 0x10000 + ((*out - CHAR_FIRST_SURROGATE) << 10) + (low - 0xdc00);
     }
-    return *out < FIRST_SURROGATE || *out > LAST_SURROGATE;
+    return *out < CHAR_FIRST_SURROGATE || *out > CHAR_LAST_SURROGATE;
 }
 
 /* Behind a backslash: one character, or what the class gets; false: neither. */
@@ -234,7 +83,7 @@ static bool read_escape(pattern *p, bool in_class, uint32_t *out, bool *named) {
     static const char letters[] = "nrtfv0", meant[] = "\n\r\t\f\v";
     const char c = *p->at;
     const char *letter = c ? strchr(letters, c) : NULL;
-    *named = add_named(p->class, c);
+    *named = char_class_add_named(p->class, c);
     if (*named) {
         p->at++;
         return true;
@@ -297,7 +146,7 @@ static void read_class(pattern *p) {
                 refuse(p, "a range of a class has no order");
         }
         if (!named)
-            add(p->class, lo, hi);
+            char_class_add(p->class, lo, hi);
     }
     if (*p->at != ']') {
         refuse(p, "a class has no end");
@@ -305,18 +154,8 @@ static void read_class(pattern *p) {
     }
     p->at++;
     if (out_of)
-        complement(p->class);
+        char_class_invert(p->class);
     put_class(p);
-}
-
-static void put_char(pattern *p, uint32_t c) {
-    if (!is_plain(c)) {
-        put_escaped(p->out, c);
-        return;
-    }
-    writer_put(p->out, "[");
-    writer_class_char(p->out, c);
-    writer_put(p->out, "]");
 }
 
 static void read_alternatives(pattern *p);
@@ -400,10 +239,10 @@ static void read_atom(pattern *p) {
     case '.':
         p->at++;
         p->class->n = 0;
-        add(p->class, '\n', '\n');
-        add(p->class, '\r', '\r');
-        add(p->class, 0x2028, 0x2029);
-        complement(p->class);
+        char_class_add(p->class, '\n', '\n');
+        char_class_add(p->class, '\r', '\r');
+        char_class_add(p->class, 0x2028, 0x2029);
+        char_class_invert(p->class);
         put_class(p);
         return;
     case '*':
@@ -417,12 +256,12 @@ static void read_atom(pattern *p) {
         if (read_escape(p, false, &c, &named) && named)
             put_class(p);
         else if (p->status == NIB_OK)
-            put_char(p, c);
+            char_put(p->out, c);
         return;
     default:
         c = schema_char_at(p->at, &n);
         p->at += n;
-        put_char(p, c);
+        char_put(p->out, c);
     }
 }
 

@@ -224,4 +224,11 @@ uint64_t plan_kept_bytes(const plan_question *q, bool *all);
 void plan_needs(const plan_question *q, plan_outcome *out);
 nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *out, nib_error *err);
 
+/* ---- write_down.c ---- */
+
+/* Fills a zeroed plan from a decision, all but alternatives and notes; plan_clear after an error too. */
+nib_status plan_write_down(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out,
+                           nib_error *err);
+void plan_write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out);
+
 #endif

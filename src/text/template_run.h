@@ -155,8 +155,8 @@ bool tpl_filter(tpl_run *r, const tpl_str *name, const tpl_value *self, const tp
 bool tpl_test(tpl_run *r, const tpl_str *name, const tpl_value *self, const tpl_args *args, bool *out);
 bool tpl_tojson(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out); /* template_tojson.c */
 bool tpl_percent(tpl_run *r, const tpl_str *format, const tpl_value *args,
-                 tpl_value *out); /* template_format.c */
-bool tpl_str_format(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out);
+                 tpl_value *out);                                                    /* template_percent.c */
+bool tpl_str_format(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out); /* template_brace.c */
 
 /* text helpers of template_str.c that filters use as well */
 typedef enum tpl_case { TPL_LOWER, TPL_UPPER, TPL_CAPITAL, TPL_SWAP } tpl_case;

@@ -22,33 +22,8 @@
 #define NIB_TIERS_KV_POOL_H
 
 #include "kernels/kernels.h"
-#include "model/layout.h"
+#include "tiers/kv_paging.h"
 #include "tiers/region.h"
-
-/* Where the layers' keys and values are in a page; a layer without attention has n_kv_head 0. */
-typedef struct kv_layer {
-    int64_t key_at, value_at; /* bytes from the page's beginning */
-    int64_t n_kv_head, d_head;
-    bool on_host; /* in the host's part of the page */
-} kv_layer;
-
-typedef struct kv_paging {
-    type_id type;
-    int n_layer;
-    kv_layer *layers;    /* [n_layer] */
-    uint64_t page_bytes; /* of all layers but those of the host's part; a multiple of the system's page */
-    uint64_t host_bytes; /* of the host's part, likewise; 0: there is none */
-} kv_paging;
-
-/* overlaid: all layers at one place, for passes that begin at position 0 and need nothing of a layer once
- * they have left it. NIB_E_NOFIT: a page overflows. */
-nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool overlaid, nib_error *err);
-void kv_paging_close(kv_paging *p); /* zeroed is fine */
-/* A page's bytes, and the part of them that its first n positions make resident. Allocates nothing. */
-nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err);
-uint64_t kv_page_resident(const layout *lay, type_id type, int64_t n);
-/* Bytes that the first n positions of a page make resident. */
-uint64_t kv_paging_touched(const kv_paging *p, int64_t n);
 
 typedef struct kv_pool kv_pool;
 typedef struct kv_page kv_page;

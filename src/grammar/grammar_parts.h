@@ -1,0 +1,32 @@
+/* grammar_parts.h - a compiled grammar, for grammar.c (its memory and its masks) and constraint.c (answers).
+ */
+#ifndef NIB_GRAMMAR_GRAMMAR_PARTS_H
+#define NIB_GRAMMAR_GRAMMAR_PARTS_H
+
+#include "grammar/automaton.h"
+#include "grammar/grammar.h"
+
+struct grammar {
+    grammar_store *store;
+    grammar *next;
+    int refs; /* store->lock */
+    char *text;
+    size_t n_byte;
+    pda pda;
+    uint64_t charged, n_state_byte, n_mask_byte;
+    pthread_mutex_t lock; /* of what follows */
+    automaton automaton;
+    uint64_t *masks;    /* [n_slot, n_word] */
+    uint32_t *mask_of;  /* [n_slot]: the state that has it */
+    bool *used;         /* [n_slot]: since the hand came by */
+    uint64_t *of_epoch; /* [n_slot] */
+    uint32_t n_slot, n_word, hand;
+    uint32_t *path; /* [max_depth + 1]: states on the way down the tree */
+    uint64_t n_made;
+};
+
+/* The mask of a state: a bit for each token that may come next, those that end a text excluded. Computed now
+ * if it is not cached. The lock is held; valid until it is released. NULL: the automaton failed. */
+const uint64_t *grammar_mask(grammar *g, uint32_t state);
+
+#endif

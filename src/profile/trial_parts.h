@@ -1,0 +1,53 @@
+/* trial_parts.h - shared by trial.c and trial_rows.c only. */
+#ifndef NIB_PROFILE_TRIAL_PARTS_H
+#define NIB_PROFILE_TRIAL_PARTS_H
+
+#include "kernels/dpr.h"
+#include "profile/trial.h"
+
+#define SAMPLE_SECONDS 0.002 /* of one sample, at least: longer than the clock's and the pool's own noise */
+
+/* What one thread did of a sample. */
+typedef struct trial_span {
+    double busy;       /* seconds of processor time */
+    double begin, end; /* by the clock */
+} trial_span;
+
+struct trial {
+    const kernel_table *table;
+    pool *threads;
+    const canceller *cancel;
+    int n_thread;
+    char *data; /* rotating weights */
+    uint64_t n_byte;
+    trial_shape shape;
+    void **scratch;    /* [n_thread] */
+    trial_span *spans; /* [n_thread] */
+    bool by_clock;     /* trial_by_clock */
+    uint64_t *sums;    /* [n_thread] keeps the plain reader honest */
+    uint64_t at;    /* where the rotation stands, of weights and reading alike: nothing is read again soon */
+    uint64_t chunk; /* bytes that a thread reads at one place */
+    int n_chunk;    /* of this pass */
+    int pattern;    /* of reading */
+    double read_rate;             /* of the last pass, bytes a second */
+    dpr_unit units[DPR_MAX_UNIT]; /* of this machine, measured when it is opened: DPR's set H */
+    int n_unit;
+    int64_t filled[5]; /* where fill_scales has put scales; zeros: nowhere */
+};
+
+/* One product that is timed. */
+typedef struct trial_sample {
+    trial *t;
+    const strategy *strategy;
+    linear_args args;
+    int64_t n; /* rows of the weights: all, or a slice */
+    int64_t n_copy, first_copy, n_call;
+    uint64_t copy_bytes;
+} trial_sample;
+
+/* Seconds of one product (of the slice, scaled to the whole), as a mean over n_call calls. */
+double trial_time_sample(trial_sample *s, const strategy *by, int64_t n_call);
+/* Bytes a second of plain reading for about `seconds`, one chunk at least. */
+double trial_time_read(trial *t, double seconds);
+
+#endif

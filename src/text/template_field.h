@@ -1,0 +1,27 @@
+/* template_field.h - one value in a formatted text: a number or a text with a fill, an alignment, a width and
+ * a precision, as Python writes it. Both ways of formatting use it: template_percent.c and template_brace.c.
+ */
+#ifndef NIB_TEXT_TEMPLATE_FIELD_H
+#define NIB_TEXT_TEMPLATE_FIELD_H
+
+#include "text/template_run.h"
+
+typedef struct tpl_field {
+    tpl_str fill;
+    char align; /* '<' '>' '=' '^', 0: by type */
+    char sign;  /* '+', ' ' or 0 */
+    bool alternate, comma;
+    int64_t width, precision; /* -1: none */
+    char type;                /* 0: by value */
+} tpl_field;
+
+extern const tpl_str tpl_blank, tpl_zero; /* fills: " " and "0" */
+
+/* Reads a decimal number and moves *at behind it; 0 without digits. Digits after the ninth are ignored. */
+int64_t tpl_field_number(const char **at, const char *end);
+void tpl_field_int(tpl_builder *b, const tpl_field *f, int64_t value);
+/* False: the precision is too large. */
+bool tpl_field_float(tpl_builder *b, const tpl_field *f, double value);
+void tpl_field_text(tpl_builder *b, const tpl_field *f, const tpl_str *s);
+
+#endif
