@@ -101,10 +101,7 @@ int cli_fail(const nib_error *err);
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* not with -q */
-/* Whether to continue after measurements were stored, or not (status != NIB_OK). A failure is an error if the
- * caller requested the file (asked), else a note. */
-bool cli_keep_going(const cli_args *args, bool asked, nib_status status, const nib_error *err);
-bool cli_colour(FILE *stream); /* a terminal, and NO_COLOR not set */
+bool cli_colour(FILE *stream);             /* a terminal, and NO_COLOR not set */
 /* Opens a placeholder for each closed standard stream, so that no file gets its number. It reads as empty and
  * cannot be written, except stderr's, which discards. To be called first. */
 void cli_hold_closed(void);

@@ -103,12 +103,6 @@ void cli_note(const cli_args *args, const char *format, ...) {
     write_line("", line);
 }
 
-bool cli_keep_going(const cli_args *args, bool asked, nib_status status, const nib_error *err) {
-    if (status != NIB_OK && !asked)
-        cli_note(args, "nibble: the measurements were not stored: %s", err->message);
-    return status == NIB_OK || !asked;
-}
-
 void cli_log(void *user, const char *line) {
     cli_note(user, "nibble: %s", line);
 }

@@ -2,7 +2,6 @@
 #include "engine/core.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 #include "engine/alloc_limit.h"
 #include "hub/find.h"
 #include "tiers/device.h"
@@ -34,14 +33,14 @@ void core_close(engine_core *e) {
 
 /* ---- what computes, and with which sizes ---- */
 
-/* What is wrong with a plan is said with the name of its file. */
+/* Errors of a plan name its file. */
 nib_status core_blame_plan(const nib_engine_options *o, nib_status status, nib_error *err) {
     if (status == NIB_OK || !o || !o->plan_name || status == NIB_E_NOMEM || status == NIB_E_NOFIT)
         return status;
     return nib_fail_prefix(err, status, o->plan_name);
 }
 
-/* "auto": the GPU's where there is one; unless somebody says, a plan's. */
+/* "auto": the GPU's if there is one. Without a request: the plan's. */
 static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     device *gpu = NULL;
     nib_error why;

@@ -1,9 +1,7 @@
 /* learn.c - see learn.h. */
 #include "engine/learn.h"
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "engine/packed.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
 /* plan.c - nib_plan: a plan from headers and profiles, without an engine. */
-#include "base/mem.h"
 #include "engine/headers.h"
 #include "engine/planning.h"
 #include "tiers/device.h"
@@ -11,8 +10,8 @@
 
 enum { FREE_SHARE = 8 /* of the system's free memory so much stays free: an eighth */ };
 
-/* What opening it takes of RAM is there when the rest is counted. Without one a plan needs a cap to be for.
- */
+/* Opening the device makes its RAM resident before the rest is counted. Without a device a plan needs a
+ * cap. */
 static nib_status look_for_device(const engine_core *e, nib_error *err) {
     device *gpu = NULL;
     nib_error why;

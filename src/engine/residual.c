@@ -1,28 +1,23 @@
 /* residual.c - see residual.h: the residuals of an open engine, their memory, and the choice of channels. */
-#include "engine/residual_parts.h"
+#include "engine/residual.h"
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/residual_by.h"
+#include "engine/residual_make.h"
 #include "hub/find.h"
 
-#include <math.h>
+struct engine_residuals {
+    residual_store made;
+    residual_use use;        /* the back end's input; owns its arrays */
+    int32_t *k_chunk, *n_tb; /* [first[n_block]] */
+    residual_kinds kinds;
+    residual_by by;
+};
 
 /* ---- which matrices ---- */
 
-bool residual_is_of(const block *b, const weight *w) {
-    return b->layer >= 0 && !w->vector && w->shared_block < 0 && w->n_piece > 0 &&
-           w->format.layout == PACK_TILE && !weight_is_second(w);
-}
-
-int64_t residual_longest_row(const layout *lay) {
-    int64_t k = 1;
-    for (int b = 0; b < layout_n_block(lay); b++)
-        for (int w = 0; w < layout_block(lay, b)->n_weight; w++)
-            k = NUM_MAX(k, layout_block(lay, b)->weights[w].k);
-    return k;
-}
-
-/* Bytes: of all, of them the scales, and of the largest matrix. false: too many. */
+/* Bytes of all residuals, of their scales, and of the largest matrix's. False: too many. */
 static bool count_bytes(const engine_core *e, uint64_t *all, uint64_t *scales, uint64_t *largest) {
     uint64_t bytes;
     *all = *scales = *largest = 0;
@@ -68,24 +63,24 @@ nib_status residuals_check(const engine_core *e, nib_error *err) {
 static nib_status make_from_original(engine_residuals *r, nib_error *err) {
     char *path;
     model *original;
-    NIB_TRY(model_find(r->e->requested.residual, &path, err));
-    nib_status status = model_open_headers(path, &r->e->log, NULL, false, &original, err);
+    NIB_TRY(model_find(r->made.e->requested.residual, &path, err));
+    nib_status status = model_open_headers(path, &r->made.e->log, NULL, false, &original, err);
     if (status != NIB_OK) {
         mem_free(path);
         return status;
     }
-    status = residual_make(r, original, err);
+    status = residual_make(&r->made, original, err);
     if (status == NIB_E_MODEL)
         status = nib_fail_prefix(err, status, path);
     mem_free(path);
-    const int64_t k = residual_longest_row(r->e->layout);
-    if (status == NIB_OK && r->is_on_disk)
-        status = residual_disk_finish(&r->disk, &r->use, pool_size(r->e->threads),
+    const int64_t k = residual_longest_row(r->made.e->layout);
+    if (status == NIB_OK && r->made.is_on_disk)
+        status = residual_disk_finish(&r->made.disk, &r->use, pool_size(r->made.e->threads),
                                       salient_count(k, r->use.max_k_chunk), k, err);
     if (status == NIB_OK)
-        status = residual_kinds_open(&r->kinds, r->e->layout, r->of, r->first, err);
+        status = residual_kinds_open(&r->kinds, r->made.e->layout, r->made.of, r->made.first, err);
     if (status == NIB_OK)
-        status = residual_by_open(&r->by, r->e, &r->use, &r->kinds, original, err);
+        status = residual_by_open(&r->by, r->made.e, &r->use, &r->kinds, original, err);
     r->use.by = r->by.of;
     model_close(original);
     return status;
@@ -112,50 +107,51 @@ static nib_status check_options(const engine_core *e, salient_rule *rule, nib_er
 }
 
 static nib_status open_memory(engine_residuals *r, nib_error *err) {
-    const int n_block = layout_n_block(r->e->layout);
+    const int n_block = layout_n_block(r->made.e->layout);
     uint64_t all, scales, largest;
     char size[32], on_disk[32];
-    if (!count_bytes(r->e, &all, &scales, &largest))
+    if (!count_bytes(r->made.e, &all, &scales, &largest))
         all = scales = UINT64_MAX;
-    r->is_on_disk = residual_disk_wanted(r->e, all);
-    const uint64_t bytes = r->is_on_disk ? scales : all;
-    r->first = mem_calloc((size_t)n_block + 1, sizeof *r->first);
-    for (int b = 0; r->first && b < n_block; b++)
-        r->first[b + 1] = r->first[b] + layout_block(r->e->layout, b)->n_weight;
-    const size_t n_weight = r->first ? (size_t)r->first[n_block] + 1 : 0;
-    r->of = n_weight ? mem_calloc(n_weight, sizeof *r->of) : NULL;
+    r->made.is_on_disk = residual_disk_wanted(r->made.e, all);
+    const uint64_t bytes = r->made.is_on_disk ? scales : all;
+    r->made.first = mem_calloc((size_t)n_block + 1, sizeof *r->made.first);
+    for (int b = 0; r->made.first && b < n_block; b++)
+        r->made.first[b + 1] = r->made.first[b] + layout_block(r->made.e->layout, b)->n_weight;
+    const size_t n_weight = r->made.first ? (size_t)r->made.first[n_block] + 1 : 0;
+    r->made.of = n_weight ? mem_calloc(n_weight, sizeof *r->made.of) : NULL;
     r->k_chunk = n_weight ? mem_calloc(n_weight, sizeof *r->k_chunk) : NULL;
     r->n_tb = n_weight ? mem_calloc(n_weight, sizeof *r->n_tb) : NULL;
-    r->at = n_weight ? mem_calloc(n_weight, sizeof *r->at) : NULL;
-    if (!r->at || !r->of || !r->k_chunk || !r->n_tb)
+    r->made.at = n_weight ? mem_calloc(n_weight, sizeof *r->made.at) : NULL;
+    if (!r->made.at || !r->made.of || !r->k_chunk || !r->n_tb)
         return nib_fail_nomem(err, 64, "residuals");
-    r->use.of = r->of;
-    r->use.first = r->first;
+    r->use.of = r->made.of;
+    r->use.first = r->made.first;
     r->use.k_chunk = r->k_chunk;
     r->use.n_tb = r->n_tb;
-    r->use.at = r->at;
-    r->use.max_k_chunk = r->e->resolved.k_chunk;
+    r->use.at = r->made.at;
+    r->use.max_k_chunk = r->made.e->resolved.k_chunk;
     if (bytes == 0)
         return nib_fail(err, NIB_E_MODEL,
                         "residuals need rounded matrices, and no layer of this model has one");
-    NIB_TRY(tier_region_open(&r->memory, device_host(), r->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
-                             "residuals", err));
-    r->use.memory = r->memory.at;
+    NIB_TRY(tier_region_open(&r->made.memory, device_host(), r->made.e->ledger, NIB_OWNER_WEIGHTS, bytes,
+                             false, "residuals", err));
+    r->use.memory = r->made.memory.at;
     r->use.n_byte = bytes;
     num_format_size(bytes, size);
-    if (!r->is_on_disk) {
-        log_line(&r->e->log, "residuals in %d bits take %s of RAM", (int)r->e->requested.residual_bits, size);
+    if (!r->made.is_on_disk) {
+        log_line(&r->made.e->log, "residuals in %d bits take %s of RAM",
+                 (int)r->made.e->requested.residual_bits, size);
         return NIB_OK;
     }
-    log_line(&r->e->log,
+    log_line(&r->made.e->log,
              "residuals in %d bits need %s of disk and %s of RAM, which does not fit beside the weights",
-             (int)r->e->requested.residual_bits, num_format_size(all - scales, on_disk), size);
-    return residual_disk_open(&r->disk, r->e, all - scales, largest, err);
+             (int)r->made.e->requested.residual_bits, num_format_size(all - scales, on_disk), size);
+    return residual_disk_open(&r->made.disk, r->made.e, all - scales, largest, err);
 }
 
 /* All kinds alike, or as a plan says. */
 static nib_status choose_first(engine_residuals *r, nib_error *err) {
-    const settings *set = &r->e->resolved;
+    const settings *set = &r->made.e->resolved;
     tune_choice c = {{0}, {0}};
     for (int i = 0; i < r->kinds.n; i++)
         c.k_chunk[i] = r->use.max_k_chunk;
@@ -170,7 +166,7 @@ const residual_kinds *residuals_kinds(const engine_residuals *r) {
 }
 
 void residuals_choose(engine_residuals *r, const tune_choice *c) {
-    for (int i = 0; i < r->first[layout_n_block(r->e->layout)]; i++) {
+    for (int i = 0; i < r->made.first[layout_n_block(r->made.e->layout)]; i++) {
         const int kind = r->kinds.of[i];
         r->k_chunk[i] = kind < 0 ? 0 : (int32_t)NUM_MIN(c->k_chunk[kind], r->use.max_k_chunk);
         r->n_tb[i] = kind < 0 ? 0 : c->n_tb[kind];
@@ -180,8 +176,8 @@ void residuals_choose(engine_residuals *r, const tune_choice *c) {
 
 uint64_t residuals_read(const engine_residuals *r, const tune_choice *c) {
     uint64_t sum = 0;
-    for (int i = 0; i < r->first[layout_n_block(r->e->layout)]; i++) {
-        const residual *of = &r->of[i];
+    for (int i = 0; i < r->made.first[layout_n_block(r->made.e->layout)]; i++) {
+        const residual *of = &r->made.of[i];
         const int kind = r->kinds.of[i];
         if (kind >= 0 && c->k_chunk[kind] > 0)
             sum += (uint64_t)(salient_count(of->k, c->k_chunk[kind]) * of->step) +
@@ -192,15 +188,15 @@ uint64_t residuals_read(const engine_residuals *r, const tune_choice *c) {
 
 void residuals_count(const engine_residuals *r, residual_read *out) {
     memset(out, 0, sizeof *out);
-    for (int i = 0; r && i < r->disk.n_reader; i++)
-        residual_reader_count(r->disk.readers[i], out);
+    for (int i = 0; r && i < r->made.disk.n_reader; i++)
+        residual_reader_count(r->made.disk.readers[i], out);
 }
 
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err) {
     engine_residuals *r = mem_calloc(1, sizeof *r);
     if (!r)
         return nib_fail_nomem(err, sizeof *r, "residuals");
-    r->e = e;
+    r->made.e = e;
     nib_status status = check_options(e, &r->use.rule, err);
     if (status == NIB_OK)
         status = open_memory(r, err);
@@ -220,15 +216,15 @@ nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err
 void residuals_close(engine_residuals *r) {
     if (!r)
         return;
-    r->e->residuals = NULL;
-    tier_region_close(&r->memory);
+    r->made.e->residuals = NULL;
+    tier_region_close(&r->made.memory);
     residual_kinds_close(&r->kinds);
-    residual_by_close(&r->by, r->e);
-    residual_disk_close(&r->disk);
-    mem_free(r->at);
+    residual_by_close(&r->by, r->made.e);
+    residual_disk_close(&r->made.disk);
+    mem_free(r->made.at);
     mem_free(r->k_chunk);
     mem_free(r->n_tb);
-    mem_free(r->of);
-    mem_free(r->first);
+    mem_free(r->made.of);
+    mem_free(r->made.first);
     mem_free(r);
 }

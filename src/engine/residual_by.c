@@ -2,7 +2,6 @@
 #include "engine/residual_by.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 #include "engine/saliency.h"
 
 #include <math.h>
@@ -28,7 +27,7 @@ static void add_lengths(void *arg, int thread, int n_thread) {
     }
 }
 
-/* Of the original's channels, in the order of its own blocks. */
+/* Statistics of the original's channels, in the order of its own blocks. */
 typedef struct calibrated {
     saliency_sites sites;
     channel_stats stats;

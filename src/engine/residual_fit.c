@@ -3,7 +3,6 @@
 #include "engine/residual_fit.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 
 #include <inttypes.h>
 #include <math.h>

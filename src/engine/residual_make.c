@@ -1,5 +1,5 @@
 /* residual_make.c - computes rounding residuals from a model and its original, matrix by matrix. */
-#include "engine/residual_parts.h"
+#include "engine/residual_make.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -13,6 +13,19 @@ enum {
     TOGETHER = 16 /* of them that residual_set takes */
 };
 
+bool residual_is_of(const block *b, const weight *w) {
+    return b->layer >= 0 && !w->vector && w->shared_block < 0 && w->n_piece > 0 &&
+           w->format.layout == PACK_TILE && !weight_is_second(w);
+}
+
+int64_t residual_longest_row(const layout *lay) {
+    int64_t k = 1;
+    for (int b = 0; b < layout_n_block(lay); b++)
+        for (int w = 0; w < layout_block(lay, b)->n_weight; w++)
+            k = NUM_MAX(k, layout_block(lay, b)->weights[w].k);
+    return k;
+}
+
 /* One matrix, by all threads: each takes its share of units. */
 typedef struct filling {
     const engine_core *e;
@@ -21,8 +34,8 @@ typedef struct filling {
     bool scaled;      /* the base's norms are not the original's */
     residual_fit fit; /* of the pair */
     float *norms;     /* [2, longest row]: those that make a product's input, the original's and the base's */
-    double *whole, *taken; /* [n_thread] sums of squares: the matrix, and what rounding took */
-    bool some;             /* it took anything of the model */
+    double *whole, *taken; /* [n_thread] sums of squares: of the matrix, and of its residual */
+    bool some;             /* some residual of the model is not zero */
     float *values;         /* [n_thread, TOGETHER + 1, k] */
     uint8_t *raw;          /* [n_thread, 8 k]: a row as a file has it */
     nib_status *status;
@@ -62,8 +75,8 @@ static void fill_share(void *arg, int thread, int n_thread) {
             fill_some(f, thread, i, NUM_MIN((int64_t)TOGETHER, end - i), values, raw, &f->err[thread]);
 }
 
-/* Rounding SmolLM2 to 2 bits takes 0.14 of its squared values; another model's matrix has all of them wrong.
- */
+/* The residuals of SmolLM2 in 2 bits have 0.14 of its squared values; the difference to another model's
+ * matrix has more than all of them. */
 #define MOST_TAKEN 0.6
 
 static nib_status check_values(filling *f, int b, nib_error *err) {
@@ -108,7 +121,7 @@ static nib_status check_weight(const weight *fine, const weight *coarse, int b, 
                     fine->transposed || coarse->transposed ? ", transposed" : "");
 }
 
-/* The norms that make what op i of block b reads. *found: there are any, of as many channels. */
+/* Reads the norms that make the input of op i of block b. *found: both exist, with as many channels. */
 static nib_status read_norms(filling *f, const model *original, int b, int i, bool *found, nib_error *err) {
     const block *coarse = layout_block(f->e->layout, b), *fine = model_block(original, b);
     const op *o = &coarse->program.ops[i];
@@ -135,7 +148,7 @@ static nib_status compare_norms(filling *f, const model *original, nib_error *er
     return NIB_OK;
 }
 
-/* Of weight w of block b, whose pair is set. */
+/* The factors of weight w of block b, whose pair is set. */
 static nib_status find_factors(filling *f, const model *original, int b, int w, nib_error *err) {
     const program *p = &layout_block(f->e->layout, b)->program;
     bool found = false;
@@ -150,7 +163,7 @@ static nib_status find_factors(filling *f, const model *original, int b, int w, 
     return residual_fit_find(&f->fit, &f->pair, found ? f->norms : NULL, err);
 }
 
-static nib_status make_block(engine_residuals *r, const model *original, int b, filling *f, uint8_t **at,
+static nib_status make_block(residual_store *r, const model *original, int b, filling *f, uint8_t **at,
                              nib_error *err) {
     const block *coarse = layout_block(r->e->layout, b), *fine = model_block(original, b);
     if (coarse->n_weight != fine->n_weight)
@@ -182,7 +195,7 @@ static nib_status make_block(engine_residuals *r, const model *original, int b, 
     return NIB_OK;
 }
 
-static nib_status make_all(engine_residuals *r, const model *original, filling *f, nib_error *err) {
+static nib_status make_all(residual_store *r, const model *original, filling *f, nib_error *err) {
     uint8_t *at = r->memory.at;
     const int n_block = layout_n_block(r->e->layout);
     if (model_n_block(original) != n_block)
@@ -200,7 +213,7 @@ static nib_status make_all(engine_residuals *r, const model *original, filling *
                               "there is nothing to restore");
 }
 
-nib_status residual_make(engine_residuals *r, const model *original, nib_error *err) {
+nib_status residual_make(residual_store *r, const model *original, nib_error *err) {
     const engine_core *e = r->e;
     const int n_thread = pool_size(e->threads);
     const size_t k = (size_t)residual_longest_row(e->layout), n_value = (size_t)n_thread * (TOGETHER + 1) * k;

@@ -2,7 +2,6 @@
 #include "formats/container_impl.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 #include "formats/gguf.h"
 
 #include <limits.h>

@@ -42,13 +42,9 @@ typedef struct expression {
     size_t cap_node, cap_range, cap_byte, cap_rule;
 } expression;
 
-void expression_clear(expression *e);
-/* The tree of a grammar; rules that are used and not defined have no body. *e is to be cleared in any
- * case. */
-nib_status expression_parse(const char *text, size_t n_byte, expression *e, nib_error *err);
-/* The program of it. compile.c adds rules for what is repeated. */
+/* Makes the program of an expression (gbnf.c). Adds rules for repetitions. */
 nib_status expression_compile(expression *e, pda *out, nib_error *err);
-/* NIB_E_USAGE: a rule begins with itself, or no text can complete the root. */
+/* NIB_E_USAGE: a rule begins with itself, or no text completes the root. */
 nib_status pda_check(const pda *p, const expression *names, nib_error *err);
 
 #endif

@@ -314,7 +314,7 @@ static nib_status bounds(parser *p, node *r) {
     return NIB_OK;
 }
 
-/* What stands behind an item. */
+/* The repetition after an item. */
 static nib_status repeats(parser *p, uint32_t *item) {
     for (int n = 0; next_in(p, "*+?{"); n++) {
         if (n == GRAMMAR_MAX_NESTING)
@@ -410,7 +410,8 @@ static nib_status read_all(parser *p) {
     return NIB_OK;
 }
 
-nib_status expression_parse(const char *given, size_t n_byte, expression *e, nib_error *err) {
+/* Rules that are used and not defined have no body. The caller clears *e in any case. */
+static nib_status expression_parse(const char *given, size_t n_byte, expression *e, nib_error *err) {
     parser p = {
         .at = given, .end = given + n_byte, .line = 1, .e = e, .n_slot = 2 * GRAMMAR_MAX_RULES, .err = err};
     memset(e, 0, sizeof *e);
@@ -423,7 +424,7 @@ nib_status expression_parse(const char *given, size_t n_byte, expression *e, nib
     return status;
 }
 
-void expression_clear(expression *e) {
+static void expression_clear(expression *e) {
     for (size_t i = 0; i < e->n_rule; i++)
         mem_free(e->rules[i].name);
     mem_free(e->nodes);

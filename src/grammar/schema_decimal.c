@@ -5,8 +5,6 @@
  * any. */
 #include "grammar/schema_parts.h"
 
-#include "base/num.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,7 +125,7 @@ static int compare(const bound *a, const bound *b) {
     return a->whole < b->whole ? -1 : a->whole > b->whole ? 1 : strcmp(a->rest, b->rest);
 }
 
-/* Of two bounds without signs; false: nothing is between them. */
+/* For two bounds without signs; false: no number is between them. */
 static bool put_range(writer *body, const bound *lo, const bound *hi) {
     const int order = compare(lo, hi);
     if (order > 0 || (order == 0 && (lo->excluded || hi->excluded)))
@@ -196,7 +194,7 @@ static nib_status read_limit(schema_maker *m, const json_t *schema, const char *
     return NIB_OK;
 }
 
-/* What is between two limits of one sign, without it. */
+/* The numbers between two limits of one sign, without the sign. */
 static nib_status put_side(schema_maker *m, limit lo, limit hi, const char *sign, bool *some, writer *body) {
     bound a = {.excluded = lo.excluded}, b = {.excluded = hi.excluded};
     const size_t before = body->n;

@@ -5,7 +5,6 @@
  * that has itself among its parts does not end; merges are counted. */
 #include "grammar/schema_parts.h"
 
-#include "base/mem.h"
 #include "base/num.h"
 
 #include <string.h>
@@ -181,7 +180,7 @@ static nib_status check_closed(schema_maker *m, const json_t *closed, const json
     return NIB_OK;
 }
 
-/* Into `into`. */
+/* Merges into `into`. */
 static nib_status merge_two(schema_maker *m, json_t *into, const json_t *from) {
     const char *key;
     json_t *value;

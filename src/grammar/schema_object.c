@@ -1,11 +1,10 @@
 /* schema_object.c - objects and arrays of a schema.
  *
- * Members come in their order. Of each member two rules say what may follow before it: one where no member
- * was written yet, one behind a comma; so the grammar grows with the number of members alone. */
+ * Members are in the order of the schema. Each member has two rules for itself and the following ones: as the
+ * first member, and after others (with a comma). So the grammar grows linearly with the number of members. */
 #include "grammar/schema_class.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 #include "text/unicode.h"
 
 #include <stdio.h>
@@ -102,7 +101,7 @@ uint32_t schema_char_at(const char *s, size_t *n_byte) {
     return c;
 }
 
-enum { MAX_KEY = 200 /* characters that are told apart: the recursion's depth */ };
+enum { MAX_KEY = 200 /* characters that are compared: the recursion's depth */ };
 
 /* A rule of what follows in a key, up to its closing quote, where those of the list are not meant. Within
  * what is shared with one of them nothing is escaped. */
@@ -166,7 +165,7 @@ static void put_end(const schema_maker *m, const object *o, int first, writer *b
         writer_put(body, "(\",\" %s-ws %s)*", r, one);
 }
 
-/* What may stand from member i on. */
+/* The rule for the members from i on. */
 static void put_from(const schema_maker *m, const object *o, size_t i, int first, writer *body) {
     if (i < o->n)
         writer_put(body, "%s-%lu", m->root, (unsigned long)o->members[i].after[first]);

@@ -4,7 +4,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "hub/names.h"
 
 #include <dirent.h>
@@ -92,7 +91,7 @@ static nib_status add_kept(model_store *s, nib_error *err) {
     return status;
 }
 
-/* What is whole of a snapshot: its .gguf files, else itself. */
+/* The complete models of a snapshot: its .gguf files, or the folder itself. */
 static nib_status add_snapshot(model_store *s, const char *snapshot, const char *repo, nib_error *err) {
     paths p = {0};
     nib_status status = walk(snapshot, "", 2, &p, err);

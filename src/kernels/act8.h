@@ -1,4 +1,5 @@
-/* act8.h - how a row of quantized activations lies in memory. Shared by the quantizers and the tile kernels.
+/* act8.h - the memory layout of a row of quantized activations. Shared by the quantizers and the tile
+ * kernels.
  *
  *     codes   int8  [k_pad]      k_pad = k rounded up to 64; in the order of K, so that a quad is one dword
  *     scale   float [n]          n groups; one scale for each
@@ -9,8 +10,7 @@
  *     minus16 int32 [k_pad / 16]
  * scale = max |x| / most over the group, code = x / scale rounded to nearest even, with most = 127 for 8 bits
  * and 7 for 4 (codes are bytes in both). A group whose max is below ACT8_TINY counts as zeros (its reciprocal
- * would overflow). A group with a NaN or an infinity has scale NaN.
- */
+ * would overflow). A group with a NaN or an infinity has scale NaN. */
 #ifndef NIB_KERNELS_ACT8_H
 #define NIB_KERNELS_ACT8_H
 
@@ -30,7 +30,7 @@ static inline int64_t act_group(act_format f, int64_t k) {
     return f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
 }
 
-/* Byte offsets in a row; the codes stand first. */
+/* Byte offsets in a row; the codes are first. */
 typedef struct act8_layout {
     int64_t scale, lift, minus, lift16, minus16, bytes;
 } act8_layout;
@@ -45,10 +45,6 @@ static inline act8_layout act_layout_of(act_format f, int64_t k) {
     l.minus16 = l.lift16 + halves;
     l.bytes = (l.minus16 + halves + 63) / 64 * 64;
     return l;
-}
-/* In groups of 32. */
-static inline act8_layout act8_layout_of(int64_t k) {
-    return act_layout_of((act_format){8, ACT8_GROUP}, k);
 }
 
 /* A group's scale and everything derived from its sum, in the one way that all quantizers share. */
@@ -81,7 +77,7 @@ static inline void act_each_group(act_format f, const float *x, int64_t k, void 
              at / group);
 }
 
-/* out[i] = x[i] - what the row's codes stand for: the part that they left over. */
+/* out[i] = x[i] minus the value of its code: the residual of the quantization. */
 static inline void act_residual(act_format f, const char *row, const float *x, int64_t k, float *out) {
     const act8_layout l = act_layout_of(f, k);
     const float *scale = (const float *)(const void *)(row + l.scale);

@@ -32,8 +32,7 @@ typedef struct dpr_scheme {
     const dpr_unit *unit;
 } dpr_scheme;
 
-int dpr_bits(const dpr_partition *p);         /* of the whole code */
-int dpr_shift(const dpr_partition *p, int i); /* of slice i */
+int dpr_bits(const dpr_partition *p); /* of the whole code */
 /* Slice i of a code. is_signed: the code is two's complement. */
 int32_t dpr_slice(const dpr_partition *p, bool is_signed, int32_t code, int i);
 /* partial[s * a.n + t]: (slice s of w) . (slice t of a), summed over K. Exact while the result fits. */

@@ -5,7 +5,6 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "kernels/act8.h"
-#include "kernels/kv_layout.h"
 #include "kernels/policy.h"
 #include "kernels/registry.h"
 
@@ -158,7 +157,7 @@ static const struct outlier_rule {
     float share; /* of the sum of squares, that a value has more than */
     float rms;   /* times the root mean square, instead */
     int max;
-} SPIKES_8 = {.share = 0.3f, .max = 8}, SPIKES_4 = {.rms = 4, .max = ACT_OUTLIERS};
+} OUTLIERS_8 = {.share = 0.3f, .max = 8}, OUTLIERS_4 = {.rms = 4, .max = ACT_OUTLIERS};
 
 static void put_in_order(outlier *list, int n) {
     for (int i = 1; i < n; i++)
@@ -169,10 +168,10 @@ static void put_in_order(outlier *list, int n) {
         }
 }
 
-/* What one outlier hid may be another one. */
+/* A large outlier may hide another one, so the test is repeated. */
 int act_extract_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
                          outlier *out) {
-    const struct outlier_rule *rule = bits == 4 ? &SPIKES_4 : &SPIKES_8;
+    const struct outlier_rule *rule = bits == 4 ? &OUTLIERS_4 : &OUTLIERS_8;
     const float share = rule->rms > 0 ? rule->rms * rule->rms / (float)k : rule->share;
     outlier found[ACT_OUTLIERS];
     int n_found = t->outliers(x, k, share, found), all = 0;

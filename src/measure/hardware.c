@@ -4,7 +4,6 @@
 #include "base/cpu.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
-#include "base/num.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "profile/hardware.h"

@@ -1,7 +1,6 @@
 /* trials.c - see trials.h. */
 #include "measure/trials.h"
 
-#include "base/mem.h"
 #include "base/num.h"
 #include "profile/divergence.h"
 

@@ -16,7 +16,8 @@ static bool in_list(const char *list, const char *name) {
     return false;
 }
 
-const char *model_known_arch(int i) {
+/* NULL after the last. */
+static const char *known_arch(int i) {
     return i >= 0 && arch_registry[i] != NULL ? arch_registry[i]->name : NULL;
 }
 
@@ -24,8 +25,8 @@ static nib_status unknown_arch(const char *what, const char *name, nib_error *er
     char known[320];
     size_t n = 0;
     known[0] = '\0';
-    for (int i = 0; model_known_arch(i) != NULL && n < sizeof known - 32; i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", model_known_arch(i));
+    for (int i = 0; known_arch(i) != NULL && n < sizeof known - 32; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", known_arch(i));
     return nib_fail(err, NIB_E_MODEL, "%s \"%.60s\" is not a known architecture (%s)", what, name, known);
 }
 

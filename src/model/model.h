@@ -77,12 +77,12 @@ typedef struct model model;
 /* path: a .gguf file or a folder (names from the models folder are resolved above). NIB_E_MODEL names the
  * tensor or key with what was expected and found; an unknown architecture lists the known ones. */
 nib_status model_open(const char *path, const logger *log, model **out, nib_error *err);
-/* The same without the vocabulary (container_open_headers). wide: matrices with integer zeros are to be
- * held without them (pack_widen). */
+/* The same without the vocabulary (container_open_headers). wide: matrices with integer zeros are held
+ * without them (pack_widen). */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
                               bool wide, model **out, nib_error *err);
-/* The same, of matrices too that the checkpoint packs in a form of its own (formats/packed.h): for those who
- * make another file of them. The others refuse such a folder and name the command that makes one. */
+/* The same, but also accepts matrices that the checkpoint packs in a form of its own (formats/packed.h), for
+ * conversion to another file. The other calls refuse such a folder and name the command that converts it. */
 nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err);
 void model_close(model *m);
 
@@ -106,13 +106,9 @@ int model_n_rope(const model *m);
 int64_t model_rope_dim(const model *m, int table); /* n_rot */
 void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq, float *factor);
 /* Whether keys cached while the sequence was at most `longest` positions long may serve one of `length`
- * positions, which extends what is cached or replaces its end. As HF transformers does it: longrope's keys
- * are computed anew when the sequence grows past the switch of its factors, dynamic NTK's stay as they were.
- */
+ * positions, which extends what is cached or replaces its end. As in HF transformers: longrope's keys are
+ * computed again when the sequence exceeds the original context; dynamic NTK's stay as they were. */
 bool model_rope_keeps(const model *m, int64_t longest, int64_t length, bool extends);
 bool model_rope_varies(const model *m, int table); /* frequencies depend on length */
-
-/* Known architectures, for messages and `nibble info`: NULL after the last. */
-const char *model_known_arch(int i);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-/* Of the shorter one of reading and computing, what does not overlap: the ring is 5 to 15 pages, and long
- * stretches of resident pages or of streamed ones use it up; the reader needs a core too. Fitted to the runs
- * of a sweep (docs/budget.md). */
+/* The share of the shorter time, of reading and of computing, that does not overlap with the longer one: the
+ * ring has 5 to 15 pages, and long runs of resident or of streamed pages exhaust it; the reader needs a core
+ * too. Fitted to the runs of a sweep (docs/budget.md). */
 #define APART 0.5
 /* How much longer reading takes than with a new read for each that has come, as the profile measures it: the
  * pager reads by halves of its ring (pager_reader.c), while products read from memory. Fitted to runs of
@@ -63,7 +63,8 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
            (streamed ? (q->row_waits + q->best_waits) * r->disk_wait : 0);
 }
 
-/* Of one byte, the reader's share of a read: it is told, packs or hands on, and asks for the next. */
+/* Seconds of the reader's own work for each byte of a read: waking, packing or passing on, and the next
+ * request. */
 static double turn_seconds(const plan_question *q, bool packed) {
     const uint64_t size = packed ? q->need.max_page : q->need.part;
     return size ? q->rates.disk_turn / (double)size : 0;
@@ -75,7 +76,8 @@ double plan_disk_seconds(const plan_question *q, bool packed) {
                   : NUM_MAX(1 / r->disk_file + turn_seconds(q, false), 1 / r->pack);
 }
 
-double plan_stolen_share(const plan_rates *r, bool packed) {
+/* Seconds that packing a byte takes from the computing threads. */
+static double stolen_share(const plan_rates *r, bool packed) {
     /* the reader's thread packs: where every core computes it takes its share of them */
     return packed || r->n_thread < r->n_core ? 0 : 1 / r->pack / r->n_core;
 }
@@ -91,13 +93,13 @@ int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool pa
                               .read_s = plan_disk_seconds(q, packed),
                               .latency_s = r->disk_wait,
                               .link_s = plan_disk_seconds(q, packed),
-                              .busy_s = plan_stolen_share(r, packed)};
+                              .busy_s = stolen_share(r, packed)};
     return 2;
 }
 
 /* ---- passes of a prompt ---- */
 
-/* What one pass computes and reads. */
+/* The work of one pass. */
 typedef struct pass_cost {
     double compute_s, bytes; /* bytes: packed, of those that are streamed */
 } pass_cost;
@@ -134,7 +136,7 @@ static double streamed_bytes(const plan_question *q, const plan_decision *d, int
     return d->streamed ? (double)(all - NUM_MIN(d->kept[b], all)) : 0;
 }
 
-/* Of them, what a visit of the same block as the one before reads once more. */
+/* The part of them that a consecutive visit of the same block reads again. */
 static double bytes_again(const plan_question *q, double bytes) {
     const double page = (double)q->need.max_page;
     const int n = page > 0 ? (int)NUM_MIN(bytes / page + 1, 1e9) : 0;
@@ -257,7 +259,7 @@ static double work_compute(const plan_rates *r, const learned_work *w, bool pack
             const double slices = sixteen && bits ? r->two_slices : 1;
             s += w->bytes[sixteen][bits] * NUM_MAX(slices / r->one_row[bits], 1 / r->ram_read);
         }
-    return s + w->n_wait * r->disk_wait + w->pack_bytes * plan_stolen_share(r, packed);
+    return s + w->n_wait * r->disk_wait + w->pack_bytes * stolen_share(r, packed);
 }
 
 static double work_reading(const plan_rates *r, const learned_work *w, bool packed) {
@@ -276,8 +278,8 @@ double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed
     return NUM_MAX(disk, compute) + APART * NUM_MIN(disk, compute);
 }
 
-/* What the layers that are left out cost: as it was measured of all of them together, which are the first in
- * that order; else one by one, added up. Negative: not known. */
+/* The loss of the left-out layers: the joint loss if they are the first of the measured order, else the sum
+ * of single losses. Negative: unknown. */
 static double left_out_loss(const plan_question *q, const plan_decision *d) {
     double together = 0, alone = 0;
     int n = 0, end = 0;
@@ -295,7 +297,7 @@ static double left_out_loss(const plan_question *q, const plan_decision *d) {
     return n && n == end ? together : alone;
 }
 
-/* What the blocks lose together; negative: not known. */
+/* The summed loss of the blocks; negative: unknown. */
 static double predict_loss(const plan_question *q, const plan_decision *d) {
     double loss = left_out_loss(q, d);
     for (int b = 0; b < q->n_block && loss >= 0; b++) {
@@ -329,7 +331,7 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
     out->ram_s = work_read(&w) / r->ram_read;
     out->compute_s = work_compute(r, &w, d->packed);
     out->tok_s = 1 / NUM_MAX(NUM_MAX(out->disk_s, out->compute_s), 1e-12);
-    out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * plan_stolen_share(r, d->packed));
+    out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * stolen_share(r, d->packed));
     out->ram_bytes = (uint64_t)work_read(&w);
     out->disk_bytes = (uint64_t)w.disk_bytes;
     out->guessed = r->guessed;

@@ -2,7 +2,6 @@
  * against the list of its keys first: a misspelt key would otherwise be a decision without effect. */
 #include "plan/plan.h"
 
-#include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -13,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_BYTES = 8 << 20, MAX_BLOCK = 16384 };
+enum { MAX_BLOCK = 16384 };
 
 void plan_clear(plan *p) {
     mem_free(p->blocks);
@@ -67,7 +66,7 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
                     found);
 }
 
-/* Of a block all is on the GPU or nothing, and the GPU computes what is there. */
+/* A block is on the GPU as a whole or not at all, and the GPU computes its blocks. */
 static nib_status check_vram(const plan_block *b, nib_error *err) {
     int n = 0;
     for (int i = 0; i < b->n_slice; i++)
@@ -250,7 +249,7 @@ static nib_status read_notes(const json_t *list, plan *out, nib_error *err) {
     return NIB_OK;
 }
 
-/* What the parts say together. */
+/* Checks the parts together. */
 static nib_status check_sums(const plan *p, nib_error *err) {
     uint64_t of[NIB_N_TIER] = {0};
     bool left_out = false, rounded = false;
@@ -313,13 +312,4 @@ nib_status plan_parse(const char *text, size_t n_byte, plan *out, nib_error *err
     }
     *out = p;
     return NIB_OK;
-}
-
-nib_status plan_load(const char *path, plan *out, nib_error *err) {
-    char *text;
-    size_t n;
-    NIB_TRY(file_read_all(path, MAX_BYTES, &text, &n, err));
-    nib_status status = plan_parse(text, n, out, err);
-    mem_free(text);
-    return status == NIB_OK ? NIB_OK : nib_fail_prefix(err, status, path);
 }

@@ -2,7 +2,6 @@
  * for people and for scripts, and worked out again when it is read. */
 #include "profile/importance.h"
 
-#include "base/mem.h"
 #include "profile/profile_file.h"
 
 #include <math.h>

@@ -8,7 +8,6 @@
 
 #include "base/num.h"
 #include "quant/dequant.h"
-#include "quant/pack_codes.h"
 #include "quant/pack_scale.h"
 #include "quant/tile.h"
 

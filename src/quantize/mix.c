@@ -2,7 +2,6 @@
 #include "quantize/mix.h"
 
 #include "base/num.h"
-#include "quant/encode.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -133,7 +132,7 @@ static bool is_sensitive(int layer, int n_layer, bool few) {
     return layer < n_layer / 8 || layer >= 7 * n_layer / 8 || (layer - n_layer / 8) % 3 == 2;
 }
 
-/* Of types in blocks of 256 for rows that these do not divide: about as many bits in blocks of 32. */
+/* For rows that are no multiple of 256: the type in blocks of 32 with about as many bits. */
 static type_id in_blocks_of_32(type_id type) {
     switch (type) {
     case TYPE_Q2_K:

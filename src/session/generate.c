@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "exec/step.h"
 
 #include <string.h>
 
@@ -32,7 +31,7 @@ static int64_t write_changes(void *user, int segment_index, int64_t row, logit_c
     return generation_changes(a->g, a->s->of.tokens, a->s->of.n + row + 1, out, how);
 }
 
-/* What the back end is to find of the next token's logits. */
+/* The logits that the back end computes for the next token. */
 static void choose_n_best(const answering *a, logit_processor *processor, session_best *best) {
     const backend_kind *kind = a->s->on.step->backend->kind;
     const int32_t max = NUM_MIN(kind->max_best, SESSION_MAX_BEST);

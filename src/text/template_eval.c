@@ -169,19 +169,7 @@ static bool eval_args(tpl_run *r, const tpl_node *n, tpl_args *args) {
     return true;
 }
 
-bool tpl_call_node(tpl_run *r, const tpl_node *call, const tpl_value *caller, tpl_value *out) {
-    static const tpl_str caller_name = {.data = "caller", .n = 6, .n_char = 6};
-    tpl_value callee, name = tpl_of_str(&caller_name);
-    tpl_args args;
-    if (!tpl_eval(r, call->a, &callee) || !eval_args(r, call, &args))
-        return false;
-    if (caller && !add_named(r, &args, &name, caller))
-        return false;
-    r->line = call->line;
-    return tpl_invoke(r, &callee, &args, out);
-}
-
-bool tpl_invoke(tpl_run *r, const tpl_value *callee, const tpl_args *args, tpl_value *out) {
+static bool invoke(tpl_run *r, const tpl_value *callee, const tpl_args *args, tpl_value *out) {
     static const tpl_value nothing = {.type = TPL_NONE, .u = {.i = 0}};
     switch (callee->type) {
     case TPL_FUNC: return tpl_call_row(r, callee->u.func, &nothing, args, out);
@@ -195,6 +183,18 @@ bool tpl_invoke(tpl_run *r, const tpl_value *callee, const tpl_args *args, tpl_v
     case TPL_UNDEF: return tpl_need_defined(r, callee);
     default: return tpl_fail(r, "'%s' object cannot be called", tpl_type_name(callee->type));
     }
+}
+
+bool tpl_call_node(tpl_run *r, const tpl_node *call, const tpl_value *caller, tpl_value *out) {
+    static const tpl_str caller_name = {.data = "caller", .n = 6, .n_char = 6};
+    tpl_value callee, name = tpl_of_str(&caller_name);
+    tpl_args args;
+    if (!tpl_eval(r, call->a, &callee) || !eval_args(r, call, &args))
+        return false;
+    if (caller && !add_named(r, &args, &name, caller))
+        return false;
+    r->line = call->line;
+    return invoke(r, &callee, &args, out);
 }
 
 static bool eval_filter(tpl_run *r, const tpl_node *n, tpl_value *out) {

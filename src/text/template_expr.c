@@ -1,5 +1,5 @@
 /* template_expr.c - the parser's expressions, with jinja2's precedence (not Python's: unary minus binds
- * closer than power, `~` lies between + and *). Binary operators are parsed by one routine over a table of
+ * closer than power, `~` is between + and *). Binary operators are parsed by one routine over a table of
  * levels. */
 #include "text/template_parse.h"
 
@@ -191,7 +191,7 @@ static tpl_node *parse_arg(tpl_parser *p) {
     return arg->a ? arg : NULL;
 }
 
-bool tpl_parse_args(tpl_parser *p, tpl_node *call) {
+static bool parse_args(tpl_parser *p, tpl_node *call) {
     bool named = false;
     if (!tpl_expect(p, T_LPAREN))
         return false;
@@ -211,7 +211,7 @@ bool tpl_parse_args(tpl_parser *p, tpl_node *call) {
     return tpl_advance(p);
 }
 
-/* What stands in the brackets of a[...]: an index, a slice, or a tuple. */
+/* The content of the brackets of a[...]: an index, a slice, or a tuple. */
 static tpl_node *parse_subscript(tpl_parser *p, tpl_node *of, int line) {
     tpl_node *n = tpl_node_new(p, N_ITEM, line);
     if (!n)
@@ -273,10 +273,10 @@ static tpl_node *parse_call(tpl_parser *p, tpl_node *callee) {
     if (!n)
         return NULL;
     n->a = callee;
-    return tpl_parse_args(p, n) ? n : NULL;
+    return parse_args(p, n) ? n : NULL;
 }
 
-tpl_node *tpl_parse_postfix(tpl_parser *p, tpl_node *n) {
+static tpl_node *parse_postfix(tpl_parser *p, tpl_node *n) {
     while (n) {
         int line = p->tok.line;
         if (p->tok.kind == T_DOT)
@@ -308,7 +308,7 @@ tpl_node *tpl_parse_filters(tpl_parser *p, tpl_node *inner, bool first) {
         if (!n || !parse_dotted(p, &n->name))
             return NULL;
         n->a = inner;
-        if (p->tok.kind == T_LPAREN && !tpl_parse_args(p, n))
+        if (p->tok.kind == T_LPAREN && !parse_args(p, n))
             return NULL;
         inner = n;
     }
@@ -329,7 +329,7 @@ static bool parse_bare_arg(tpl_parser *p, tpl_node *n) {
         return false;
     arg->a = tpl_parse_primary(p);
     if (arg->a)
-        arg->a = tpl_parse_postfix(p, arg->a);
+        arg->a = parse_postfix(p, arg->a);
     return arg->a && tpl_add_kid(p, n, arg);
 }
 
@@ -346,7 +346,7 @@ static tpl_node *parse_test(tpl_parser *p, tpl_node *of) {
     n->a = of;
     if (!parse_dotted(p, &n->name))
         return NULL;
-    if (p->tok.kind == T_LPAREN ? !tpl_parse_args(p, n) : !parse_bare_arg(p, n))
+    if (p->tok.kind == T_LPAREN ? !parse_args(p, n) : !parse_bare_arg(p, n))
         return NULL;
     if (!negated)
         return n;
@@ -371,7 +371,7 @@ static tpl_node *parse_unary(tpl_parser *p, bool with_filters) {
         n = tpl_parse_primary(p);
     }
     p->depth--;
-    n = n ? tpl_parse_postfix(p, n) : NULL;
+    n = n ? parse_postfix(p, n) : NULL;
     while (n && with_filters) {
         if (p->tok.kind == T_PIPE)
             n = tpl_parse_filters(p, n, false);

@@ -1,5 +1,5 @@
-/* template_ops.c - arithmetic, comparison, truth, membership and iteration with Python's rules.
- * Integers are 64-bit: where Python would go on with a longer one, this says so and stops. */
+/* template_ops.c - arithmetic, comparison, truth, membership and iteration with Python's rules. Integers are
+ * 64-bit: where Python would continue with a longer one, this is an error. */
 #include "text/template_run.h"
 
 #include "text/template_lex.h"
@@ -118,7 +118,7 @@ bool tpl_order(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, in
     return true;
 }
 
-bool tpl_contains(tpl_run *r, const tpl_value *in, const tpl_value *what, bool *out) {
+static bool contains(tpl_run *r, const tpl_value *in, const tpl_value *what, bool *out) {
     *out = false;
     if (in->type == TPL_STR) {
         if (what->type != TPL_STR)
@@ -358,7 +358,7 @@ bool tpl_binary(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, tpl_
 
 bool tpl_compare(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, bool *out) {
     if (op == T_IN || op == T_NOT_IN) {
-        if (!tpl_contains(r, b, a, out))
+        if (!contains(r, b, a, out))
             return false;
         *out = *out == (op == T_IN);
         return true;

@@ -48,7 +48,7 @@ bool tpl_expect(tpl_parser *p, tpl_token_kind kind) {
                           has_text ? p->tok.text.data : tpl_token_name(p->tok.kind));
 }
 
-bool tpl_accept(tpl_parser *p, tpl_token_kind kind, bool *hit) {
+static bool accept_token(tpl_parser *p, tpl_token_kind kind, bool *hit) {
     *hit = p->tok.kind == kind;
     return !*hit || tpl_advance(p);
 }
@@ -115,7 +115,7 @@ static tpl_node *parse_target(tpl_parser *p, bool with_ns);
 static tpl_node *parse_one_target(tpl_parser *p, bool with_ns) {
     tpl_node *n = tpl_node_new(p, N_NAME, p->tok.line);
     bool hit;
-    if (!n || !tpl_accept(p, T_LPAREN, &hit))
+    if (!n || !accept_token(p, T_LPAREN, &hit))
         return NULL;
     if (hit) {
         if (!tpl_enter(p))
@@ -244,7 +244,7 @@ static bool parse_function_body(tpl_parser *p, tpl_node *n, const char *end) {
 static bool parse_set(tpl_parser *p, tpl_node *n) {
     bool is_value;
     n->a = parse_target(p, true);
-    if (!n->a || !tpl_accept(p, T_ASSIGN, &is_value))
+    if (!n->a || !accept_token(p, T_ASSIGN, &is_value))
         return false;
     if (is_value) {
         n->b = tpl_parse_tuple(p, true);
@@ -267,7 +267,7 @@ static bool parse_signature(tpl_parser *p, tpl_node *n) {
             return false;
         arg->name = p->tok.text;
         bool hit;
-        if (!tpl_expect(p, T_NAME) || !tpl_accept(p, T_ASSIGN, &hit))
+        if (!tpl_expect(p, T_NAME) || !accept_token(p, T_ASSIGN, &hit))
             return false;
         if (hit)
             arg->a = tpl_parse_expression(p, true);

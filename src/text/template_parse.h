@@ -22,7 +22,6 @@ bool tpl_advance(tpl_parser *p);
 bool tpl_peek(tpl_parser *p, tpl_token *out); /* the token after the current one */
 bool tpl_is_word(const tpl_parser *p, const char *word);
 bool tpl_expect(tpl_parser *p, tpl_token_kind kind);
-bool tpl_accept(tpl_parser *p, tpl_token_kind kind, bool *hit);
 bool tpl_parse_fail(tpl_parser *p, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 tpl_node *tpl_node_new(tpl_parser *p, tpl_kind kind, int line);
 bool tpl_add_kid(tpl_parser *p, tpl_node *parent, tpl_node *kid);
@@ -34,8 +33,6 @@ tpl_node *tpl_parse_expression(tpl_parser *p, bool with_cond);
 tpl_node *tpl_parse_tuple(tpl_parser *p, bool with_cond);
 /* at '|', or with first = true at a filter's name: filters over `inner` (which may be NULL) */
 tpl_node *tpl_parse_filters(tpl_parser *p, tpl_node *inner, bool first);
-bool tpl_parse_args(tpl_parser *p, tpl_node *call); /* at '(' */
-tpl_node *tpl_parse_postfix(tpl_parser *p, tpl_node *n);
 tpl_node *tpl_parse_primary(tpl_parser *p);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* Whatever takes time in proportion to a value is charged for it. */
+/* Work in proportion to a value's size is charged. */
 typedef struct tpl_limits {
     uint64_t
         steps;     /* nodes evaluated, plus bytes moved over 64, characters looked at over 16, items over 4 */
@@ -68,7 +68,7 @@ bool tpl_dict_get(tpl_run *r, const tpl_dict *d, const tpl_value *key,
 bool tpl_dict_get_str(tpl_run *r, const tpl_dict *d, const tpl_str *key, tpl_value **val);
 bool tpl_from_json(tpl_run *r, const json_t *json, int depth, tpl_value *out); /* strings stay in the JSON */
 
-/* A string being built. Failure sticks; look at it once, in tpl_built. */
+/* A string under construction. Failure sticks and is checked once, in tpl_built. */
 typedef struct tpl_builder {
     tpl_run *r;
     char *data;
@@ -101,7 +101,6 @@ bool tpl_truth(const tpl_value *v);
 bool tpl_equal(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, bool *out);
 bool tpl_order(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth,
                int *out); /* 2: neither (NaN) */
-bool tpl_contains(tpl_run *r, const tpl_value *in, const tpl_value *what, bool *out);
 bool tpl_binary(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, tpl_value *out);
 bool tpl_compare(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, bool *out);
 bool tpl_list_from(tpl_run *r, const tpl_value *v, const tpl_list **out); /* what a for loop would walk */
@@ -172,7 +171,6 @@ bool tpl_all_case(tpl_run *r, const tpl_str *s, bool upper, tpl_value *out); /* 
 
 /* --- template_eval.c and template_exec.c --- */
 bool tpl_eval(tpl_run *r, const tpl_node *n, tpl_value *out);
-bool tpl_invoke(tpl_run *r, const tpl_value *callee, const tpl_args *args, tpl_value *out);
 bool tpl_call_node(tpl_run *r, const tpl_node *call, const tpl_value *caller, tpl_value *out);
 
 typedef enum tpl_flow { TPL_NEXT, TPL_BROKE, TPL_CONTINUED, TPL_FAILED } tpl_flow;

@@ -28,7 +28,8 @@ const uint8_t unicode_class_ascii[128] = {
 #undef S
 #undef W
 
-int unicode_category(uint32_t c) {
+/* The general category as utf8proc numbers it, newer characters included. */
+static int unicode_category(uint32_t c) {
     int category = (int)utf8proc_category((utf8proc_int32_t)c);
     if (category != UTF8PROC_CATEGORY_CN)
         return category;

@@ -18,8 +18,6 @@ enum {
     UNI_WORD = 128   /* \w: letters, marks, decimal digits, letter numbers, connectors, circled letters */
 };
 
-/* Two letters of the general category as utf8proc numbers them, newer characters included. */
-int unicode_category(uint32_t c);
 unsigned unicode_class_wide(uint32_t c); /* any character */
 extern const uint8_t unicode_class_ascii[128];
 static inline unsigned unicode_class(uint32_t c) {

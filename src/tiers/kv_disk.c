@@ -235,13 +235,6 @@ void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n
     pthread_mutex_unlock(&d->lock);
 }
 
-void kv_disk_wait(kv_disk *d) {
-    pthread_mutex_lock(&d->lock);
-    while (d->n_waiting > 0 || d->busy)
-        pthread_cond_wait(&d->changed, &d->lock);
-    pthread_mutex_unlock(&d->lock);
-}
-
 void kv_disk_count(kv_disk *d, kv_disk_counts *out) {
     pthread_mutex_lock(&d->lock);
     *out = d->counts;

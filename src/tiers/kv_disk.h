@@ -40,8 +40,6 @@ void kv_disk_close(kv_disk *d);
  * partial pages at the end of its prompt (n_prompt positions) and of the sequence. Skipped if too many writes
  * are queued. n <= n_ctx. */
 void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n, bool tails);
-/* Waits until all queued pages are written or skipped. */
-void kv_disk_wait(kv_disk *d);
 
 /* Whether there is a page that begins at `first` (a multiple of KV_BLOCK) of a sequence tokens[0..n), as far
  * as its tokens tell, with more than n_min positions of it. *n_same: how many. kv_disk_read follows. */

@@ -6,8 +6,8 @@
  * order of the pass's visits (visits.h), which is the order of the step loop itself. A block may be visited
  * several times in a row: then its pages stay in the ring until the last visit, or, when the block is larger
  * than the ring, as many of its first pages as leave a window for the rest to pass through. Behind the last
- * visit the reader goes on with the next pass, which is taken to be one row through the same blocks; when it
- * begins and is another, the pages that agree with it stay and the others are dropped. Vectors are always
+ * visit the reader continues with the next pass, which is taken to be one row through the same blocks; when
+ * it begins and is another, the pages that agree with it stay and the others are dropped. Vectors are always
  * resident; tables are read by row.
  *
  * Which page is where, and what becomes of a slot, is decided by page_ring.h, which has the diagram of its
@@ -20,11 +20,11 @@
  *     them is allocated; nothing is allocated by fetch, release or read_row. Mapping and ring are memory of a
  *     device (device.h).
  *  4. One visit and at most one page are pinned at a time.
- *  5. The ring's state changes under the reader's lock only. Reads in flight and packing go on without it. */
+ *  5. The ring's state changes under the reader's lock only. Reads in flight and packing continue without
+ * it. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 
 #include <assert.h>
 #include <string.h>
@@ -162,7 +162,7 @@ void pager_close(pager *p) {
     mem_free(p);
 }
 
-/* Of the block's own pages that products read. */
+/* For the block's own pages that products read. */
 static bool is_of(const pager *p, int i, int b) {
     return p->layout.pages[i].block == b && !p->layout.pages[i].table && p->state[i].resident;
 }

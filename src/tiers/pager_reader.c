@@ -4,12 +4,11 @@
  * each whole where the model's files or the packed file have it in one piece. A page from the packed file is
  * checked the first time it comes. What comes from the model's files is packed by this thread when no read
  * has come, and meanwhile by the thread that waits for a page, when more than one is there to be packed. The
- * reader knows where a pass ends and goes on with the next one: the first pages of a token are read while the
- * last one's head is computed and sampled. */
+ * reader knows where a pass ends and continues with the next one: the first pages of a token are read while
+ * the last one's head is computed and sampled. */
 #include "tiers/pager_ring.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 #include "base/thread.h"
 
 #include <string.h>

@@ -1,0 +1,26 @@
+/* residual_make.h - computes the rounding residuals of a model's matrices from its original. */
+#ifndef NIB_ENGINE_RESIDUAL_MAKE_H
+#define NIB_ENGINE_RESIDUAL_MAKE_H
+
+#include "engine/residual_disk.h"
+
+/* The residuals of a layout and their memory. */
+typedef struct residual_store {
+    engine_core *e;
+    residual *of; /* [first[n_block]] */
+    int *first;   /* [n_block + 1]: weight w of block b has first[b] + w */
+    tier_region memory;
+    bool is_on_disk;
+    residual_disk disk;
+    uint64_t *at; /* [first[n_block]] with is_on_disk: offset of each one's codes in the file */
+} residual_store;
+
+/* Whether weight w of block b has a residual. */
+bool residual_is_of(const block *b, const weight *w);
+/* Columns of the longest matrix. */
+int64_t residual_longest_row(const layout *lay);
+/* Computes all residuals into r->memory, or, with is_on_disk, their codes into the file. Memory for the rows
+ * in work is charged meanwhile. NIB_E_MODEL: `original` is another model, or has the same values. */
+nib_status residual_make(residual_store *r, const model *original, nib_error *err);
+
+#endif
