@@ -19,7 +19,7 @@ const arch_desc arch_gpt_neox = {
                             {SLOT_UP, "gpt_neox.layers.%d.mlp.dense_h_to_4h", T_BIAS},
                             {SLOT_DOWN, "gpt_neox.layers.%d.mlp.dense_4h_to_h", T_BIAS},
                             {SLOT_OUT_NORM, "gpt_neox.final_layer_norm", T_BIAS}, {SLOT_HEAD, "embed_out"}),
-    /* num_key_value_heads may stand in the file; the model has none of its own. */
+    /* The file may have num_key_value_heads, but the model does not use it. */
     .keys = ARCH_KEYS(
         {HP_n_kv_head, .hf = "", .gguf = ""},
         {HP_parallel, .hf = "use_parallel_residual", .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1},

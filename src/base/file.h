@@ -55,9 +55,9 @@ nib_status file_write_all(const char *path, const void *data, size_t n_byte, nib
 
 bool path_is_dir(const char *path);
 bool path_exists(const char *path);
-/* Makes the folders on the way to the file `path` that are not there. */
+/* Makes the missing folders of the path to a file. */
 nib_status path_make_folders(const char *path, nib_error *err);
-/* Bytes that may be written there such that a tenth of the file system stays free; 0: unknown. */
+/* Bytes that may be written there while a tenth of the file system stays free; 0: unknown. */
 uint64_t path_disk_left(const char *folder);
 char *path_join(const char *folder, const char *name); /* caller frees with mem_free; NULL: no memory */
 /* $XDG_CACHE_HOME/nibble, $XDG_DATA_HOME/nibble, $XDG_STATE_HOME/nibble with the standard fallbacks; caller

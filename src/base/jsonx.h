@@ -34,8 +34,7 @@ nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error 
 /* Parses a file of at most `max_bytes` and JSONX_MAX_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err);
 
-/* json_dumps, but whole or NULL: jansson 2.14 leaves out a character for which it has no memory. Freed by
- * mem_free. */
+/* json_dumps, but complete or NULL: without memory jansson 2.14 leaves characters out. Freed by mem_free. */
 char *jsonx_text(const json_t *value, size_t flags);
 
 /* A string; bytes that are no UTF-8 become U+FFFD. NULL: no memory. */

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A region of at least one huge page lies on a huge page's boundary. Its size is not rounded up: its end,
+/* A region of at least one huge page begins at a huge page's boundary. Its size is not rounded up: its end,
  * when it does not fill a huge page, has small ones, so a region never takes more than was asked for. */
 #define HUGE_PAGE ((size_t)MEM_HUGE_PAGE)
 

@@ -26,13 +26,13 @@ int mem_grow(void **array, size_t *cap, size_t n, size_t each);
 void *mem_map(size_t n_byte);
 void *mem_map_sparse(size_t n_byte); /* the same without huge pages: touched, and resident, bit by bit */
 void mem_unmap(void *p, size_t n_byte);
-/* The system may give such a region, also a sparse one, huge pages where it is touched from now on: each that
- * lies inside is resident at once. */
+/* The system may give such a region, also a sparse one, huge pages where it is touched from now on: each huge
+ * page inside is resident at once. */
 enum { MEM_HUGE_PAGE = 2 << 20 };
 void mem_prefer_huge(void *p, size_t n_byte);
-/* Whole pages of such a region are resident no longer, and zero when they are touched again. */
+/* Returns whole pages of such a region to the system; they are zero when they are touched again. */
 void mem_discard(void *p, size_t n_byte);
-/* Makes pages of such a region resident before they are touched, as they are; false: the system cannot. */
+/* Makes pages of such a region resident before they are touched; false: the system cannot. */
 bool mem_touch(void *p, size_t n_byte);
 
 /* --- a bound on what one thread takes --- */

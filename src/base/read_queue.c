@@ -77,7 +77,7 @@ static bool worth_again(const read_request *what, int64_t got) {
            got == -EOPNOTSUPP || got == -ENOMEM;
 }
 
-/* A read that was never started, and waits to be told of; -1: none. */
+/* A read that was never started, and is to be returned; -1: none. */
 static int not_started(const read_queue *q) {
     for (int i = 0; i < q->depth; i++)
         if (q->state[i] == READ_AT_ONCE || q->state[i] == READ_FAULT)

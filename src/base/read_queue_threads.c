@@ -1,4 +1,4 @@
-/* read_queue_threads.c - reads by two threads, where io_uring is not to be had. Two keep a disk busy while
+/* read_queue_threads.c - reads by two threads, where io_uring is not available. Two keep a disk busy while
  * each of them is between two reads. */
 #include "base/mem.h"
 #include "base/read_queue_parts.h"

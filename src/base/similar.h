@@ -18,8 +18,8 @@ typedef struct similar {
 size_t similar_distance(const char *a, const char *b);
 
 similar similar_to(const char *typed); /* typed is not copied */
-/* Keeps `word` if it is closer than the kept one, and close enough: one edit for each three letters that
- * were typed, two of them left as they are; or a longer word that begins with three or more letters typed. */
+/* Keeps `word` if it is closer than the kept one and close enough: at most one edit for each three typed
+ * letters, with two letters unchanged; or a longer word that begins with the three or more typed letters. */
 void similar_offer(similar *s, const char *word);
 
 #endif

@@ -1,10 +1,10 @@
 /* thread.c - see thread.h.
  *
- * All waiting goes through a gate: a word that only changes when somebody may go on. A waiter spins for some
- * microseconds, because the next piece of work usually comes at once, then sleeps on a condition variable.
- * How long it spins is learnt, for each gate: a wait that ended in sleep halves it (somebody else has the
- * processor, and spinning takes it from the thread that is waited for; or the caller waits for the disk
- * before it has work again), a wait that did not lengthens it again. */
+ * All waiting goes through a gate: a word that only changes when a waiter may continue. A waiter spins for
+ * some microseconds, because the next piece of work usually comes at once, then sleeps on a condition
+ * variable. How long it spins is learnt, for each gate: a wait that ended in sleep halves it (somebody else
+ * has the processor, and spinning takes it from the thread that is waited for; or the caller waits for the
+ * disk before it has work again), a wait that did not lengthens it again. */
 #include "base/thread.h"
 #include "base/mem.h"
 
@@ -47,7 +47,7 @@ struct pool {
     void *arg;
     int n_thread, n_started;
     worker *workers;  /* [n_thread - 1] */
-    int home;         /* the caller's core; -1: nobody is pinned */
+    int home;         /* the caller's core; -1: no thread is pinned */
     bool stays;       /* it is there */
     cpu_set_t before; /* where it may run otherwise */
 };

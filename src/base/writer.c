@@ -127,7 +127,7 @@ nib_status file_writer_open_part(const char *path, file_writer **out, nib_error 
     return NIB_OK;
 }
 
-/* Errors of the disk are told here, and only once; what the system cannot do is done by fsync. */
+/* Errors of the disk are returned here, and only once; what the system cannot do is done by fsync. */
 static nib_status write_behind(file_writer *w, nib_error *err) {
     const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     for (; w->temporary && w->at - w->sent >= BEHIND; w->sent += BEHIND) {

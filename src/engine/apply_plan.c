@@ -141,7 +141,7 @@ static nib_status keep_first_slices(engine_core *e, const plan *p, nib_error *er
     return NIB_OK;
 }
 
-/* What becomes of a block. */
+/* The layout of one block. */
 static nib_status choose_part(const plan *p, const plan_block *pb, const block *b, layout_part *part,
                               nib_error *err) {
     char found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
@@ -187,7 +187,7 @@ static void apply_parts(engine_core *e, const plan *p) {
     }
 }
 
-/* What of the GPU's memory the plan gives to which block. */
+/* The places of the blocks on the GPU by the plan. */
 static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
     if (!plan_is_of_gpu(p))
         return NIB_OK;

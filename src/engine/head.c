@@ -50,7 +50,7 @@ static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
            NUM_MAX(running, loading) + sketch <= sizes_free_ram(e);
 }
 
-/* What asks for no more than the file's own weights; a plan that rounds them decides for itself. */
+/* Whether the request uses the file's own weights only; a plan that rounds them decides by itself. */
 static bool is_plain(const engine_core *e) {
     const nib_plan_options *how = e->requested.planning;
     return e->resolved.activation != 4 &&

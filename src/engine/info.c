@@ -22,7 +22,7 @@ static void count_tensors(const container *c, uint64_t *bytes, uint64_t *params)
     }
 }
 
-/* What one generated token costs: every product once, and one row of what is looked up. */
+/* The weights that one generated token reads: every product once, and one row of each table. */
 static void count_token(const layout *lay, nib_model_info *info) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const program *p = &layout_block(lay, b)->program;

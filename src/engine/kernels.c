@@ -37,7 +37,7 @@ static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, po
     return status;
 }
 
-/* Of the GPU; without one the back end says what is missing. */
+/* The GPU's map; without a GPU the back end returns the error. */
 static nib_status load_gpu_map(const engine_core *e, policy *map, char **used, nib_error *err) {
     gpu_kernels *gpu = mem_calloc(1, sizeof *gpu);
     nib_status status = NIB_OK;

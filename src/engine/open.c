@@ -195,7 +195,7 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
     return status;
 }
 
-/* What generating took, beside what was expected of it, for later predictions. */
+/* Stores the time of generation beside its prediction, for later predictions. */
 static void keep_what_it_took(const nib_engine *e) {
     learned_run run;
     nib_error err;

@@ -85,7 +85,7 @@ static const char *format_name(placement *p, const weight *w) {
     return kept_name(p, name);
 }
 
-/* To the slice of the same format and tier among slices[first..n), or as a new one. */
+/* Adds to the slice of the same format and tier among slices[first..n), or as a new one. */
 static void add(placement *p, size_t first, nib_slice what) {
     size_t i = first;
     if (what.bytes == 0)

@@ -59,7 +59,7 @@ static void look_at_matrices(const block *b, int *bits, double *file_share) {
     *file_share = packed ? (double)in_file / (double)packed : 1;
 }
 
-/* Of a block's matrix bytes, those in formats with minima. */
+/* Bytes of a block's matrices in formats with minima. */
 static double asym_share(const block *b) {
     uint64_t all = 0, asym = 0;
     for (int i = 0; i < b->n_weight; i++) {
@@ -146,7 +146,7 @@ static void add_scores(planning *f, const importance *p) {
         }
 }
 
-/* What format j would be for every block, as its last choice. */
+/* Adds format j to every block, as its last choice. */
 static nib_status add_format(planning *f, const layout *lay, const quality *q, int j, nib_error *err) {
     int c = 0;
     for (int b = 0; b < f->q.n_block; b++)
@@ -209,7 +209,7 @@ static nib_status add_costs(planning *f, const engine_core *e, const quality *q,
     return NIB_OK;
 }
 
-/* A profile that cannot be read is said and left aside. */
+/* A profile that cannot be read is logged and ignored. */
 static nib_status add_profiles(planning *f, const engine_core *e, nib_error *err) {
     importance scores = {0};
     quality costs = {0};
@@ -363,8 +363,8 @@ static nib_status fix_formats(planning *f, const layout *lay, const plan *p, nib
     return NIB_OK;
 }
 
-/* What the pager reads and keeps depends a little on the formats that were chosen (how large pages are): the
- * residency is decided once more, with the pages as they will be. */
+/* Page sizes depend a little on the chosen formats, so the residency is decided once more, with the final
+ * pages. */
 static nib_status resolve_pages(planning *f, const engine_core *e, plan *p, nib_error *err) {
     plan exact;
     layout *lay;

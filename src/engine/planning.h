@@ -45,12 +45,12 @@ nib_status planning_caches(planning *f, const engine_core *e, nib_error *err);
 /* Fewer rows where the cap does not hold more (in which case it holds no whole model either), once what else
  * is held is known. */
 void planning_fewer_rows(planning *f, const engine_core *e);
-/* What the ledger has now, and what the engine will promise before it opens the pager. */
+/* The ledger's bytes now, and the bytes that the engine will promise before it opens the pager. */
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err);
 
 /* ---- planning_device.c ---- */
 /* What a GPU's memory is shared among, and how, for the model in this layout; nothing for other back ends.
- * The rows, what RAM holds and the rates are settled. A second time: anew. */
+ * The rows, the bytes in RAM and the rates are final. A second call computes it again. */
 nib_status planning_share(planning *f, const engine_core *e, const layout *lay, nib_error *err);
 void planning_forget_share(planning *f);
 

@@ -9,12 +9,11 @@
 
 #include <string.h>
 
-/* What CUDA has resident in RAM, where it is not there to be measured: the whole process with 8b on an H200
- * and
+/* CUDA's resident bytes in RAM, if there is no CUDA to measure: the whole process with 8b on an H200 and
  * --ram 2G took 154 MiB (docs/gpu.md). */
 #define GUESS_HOST (UINT64_C(128) << 20)
 
-/* Of an open engine: as it is. */
+/* For an open engine: its current state. */
 static nib_status copy_open(planning *f, nib_error *err) {
     const backend *by = f->of.open;
     const size_t n = (size_t)by->share->n_block;
@@ -58,7 +57,7 @@ static nib_status ask(planning *f, const engine_core *e, const layout *lay, nib_
     return status;
 }
 
-/* Of the cache RAM has what the processor's layers have. */
+/* RAM has the part of the KV cache of the processor's layers. */
 static void share_caches(planning *f) {
     const offload_question *q = &f->device;
     const double here = q->page ? (double)f->split.host_page / (double)q->page : 0;

@@ -11,11 +11,11 @@
 
 #include <string.h>
 
-/* What becomes resident after a plan was made and before weights are: the kernel map, code that is first run
- * then. */
+/* Bytes that become resident after planning and before the weights are loaded: the kernel map, and code that
+ * first runs then. */
 #define SPARE (UINT64_C(1) << 20)
-/* Of LEDGER_RUNTIME_MARGIN, what becomes resident while a model runs: the median of the runs of a sweep, from
- * which it differs by up to 0.5 MiB (docs/budget.md). */
+/* The part of LEDGER_RUNTIME_MARGIN that becomes resident while a model runs: the median of a sweep, whose
+ * runs differ by up to 0.5 MiB from it (docs/budget.md). */
 #define RUNTIME_GROWTH (UINT64_C(672) << 10)
 #define RUNTIME_REST   (UINT64_C(288) << 10) /* of it, after the weights were opened */
 
@@ -91,7 +91,7 @@ void planning_fewer_rows(planning *f, const engine_core *e) {
     }
 }
 
-/* What an open engine has; else what one will have. */
+/* The memory of an open engine, or of the engine that will be opened. */
 static void add_rows(planning *f, const engine_core *e) {
     const settings *o = &e->resolved;
     f->base = f->streamed = (planning_rows){o->n_batch, sizes_cell_rows(o)};
@@ -107,7 +107,7 @@ static void add_rows(planning *f, const engine_core *e) {
     planning_fewer_rows(f, e);
 }
 
-/* What the ledger has now, and what the engine will promise before it opens the pager. */
+/* The ledger's bytes now, and the bytes that the engine will promise before it opens the pager. */
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     const settings *o = &e->resolved;
     nib_memory now;

@@ -18,7 +18,7 @@ static double asked_share(int64_t n_row, double kept) {
     return 1 - log1p(kept * (double)n_row) / log1p((double)n_row);
 }
 
-/* What the pager did, as a decision. */
+/* The pager's residency as a decision. */
 static void decide(const engine_core *e, const pager *weights, planning *f, plan_decision *d) {
     pager_stats stats;
     uint64_t looked_up = 0; /* on disk, and in no pass */
@@ -102,7 +102,7 @@ static void fill(const engine_core *e, planning *f, const plan_decision *d, nib_
     snprintf(out->binds, sizeof out->binds, "%s", binds);
 }
 
-/* What both want of an engine: out, or run. */
+/* The shared part of both calls; fills out, or run. */
 static nib_status look(const engine_core *e, const pager *weights, const planning_of *of, nib_prediction *out,
                        learned_run *run, nib_error *err) {
     planning f;

@@ -25,7 +25,7 @@ nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *er
     return e->resolved.kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->resolved.kept, "what stays");
 }
 
-/* By the plan that is given, or by one that is made now when that is asked for. */
+/* By the given plan, or by one that is made now if the options request it. */
 nib_status resolve(engine_core *e, const engine_want *want, nib_error *err) {
     plan own = {0};
     engine_want with = *want;

@@ -18,7 +18,7 @@ typedef struct settings {
     int32_t n_sequence; /* n_session or more */
     int64_t n_ctx;      /* until is_resolved: the requested value, 0 or NIB_CTX_WHOLE for a default */
     int64_t n_batch;    /* rows of a pass */
-    bool free_batch;    /* nobody said how many those are */
+    bool free_batch;    /* their number was not requested */
     int kv;             /* a nib_kv_type; 0: a rule says it */
     type_id kv_type;    /* when is_resolved */
     int activation;     /* bits; 0: 8, or the plan's bits of each block */

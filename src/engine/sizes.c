@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum {
-    SMALL_KV = 2 << 20, /* bytes of a cache that is kept in f32 when nothing else is asked for */
+    SMALL_KV = 2 << 20, /* bytes up to which a KV cache is f32 by default */
     HEAD_ROWS =
         16, /* rows of logits computed together for evaluation: 16 MiB with the largest vocabularies */
     USUAL_CONTEXT = 4096,
@@ -52,7 +52,7 @@ int64_t sizes_cell_rows(const settings *s) {
                    (int64_t)(s->cap[NIB_TIER_RAM] == NIB_AUTO ? ENGINE_CELL_ROWS_FREE : ENGINE_CELL_ROWS));
 }
 
-/* What is left under the cap, also where the ledger has none because only a plan is made. */
+/* Free bytes under the cap, also if the ledger has no cap because only a plan is made. */
 uint64_t sizes_free_ram(const engine_core *e) {
     const uint64_t cap = e->resolved.cap[NIB_TIER_RAM], held = ledger_promised(e->ledger, NIB_TIER_RAM);
     if (cap == NIB_AUTO || ledger_cap(e->ledger, NIB_TIER_RAM) != NIB_AUTO)
@@ -60,7 +60,7 @@ uint64_t sizes_free_ram(const engine_core *e) {
     return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
 }
 
-/* What the activations of such passes are promised. */
+/* Promised bytes of the activations of such passes. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) {
     const backend_setup setup = core_backend_setup(e, e->resolved.n_thread);
     return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, sizes_logits_rows(e), 0}, 0, NULL);
@@ -93,7 +93,7 @@ void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *n
     }
 }
 
-/* What a plan keeps, of all blocks. */
+/* Resident bytes of a plan, of all blocks. */
 static uint64_t kept_bytes(const engine_core *e) {
     uint64_t sum = 0;
     for (int b = 0; e->resolved.kept && b < model_n_block(e->m); b++)
@@ -102,8 +102,7 @@ static uint64_t kept_bytes(const engine_core *e) {
     return sum;
 }
 
-/* What is charged when nothing but the least of the weights stays, or what a plan keeps; UINT64_MAX: it
- * overflows. */
+/* Charged bytes with the minimum of resident weights, or with the plan's; UINT64_MAX: overflow. */
 uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t session, int64_t n_pass,
                    int64_t n_cell) {
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
@@ -145,8 +144,7 @@ void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t
 
 /* ---- the context ---- */
 
-/* What a model of this kind is used with within reason: the context when nobody said and nothing is scarce.
- */
+/* The default context if memory is not scarce. */
 static int64_t usual_context(const model *m) {
     const int64_t trained = model_hparams(m)->n_ctx_train;
     return trained > 0 ? NUM_MIN(trained, (int64_t)USUAL_CONTEXT) : USUAL_CONTEXT;
@@ -167,8 +165,8 @@ static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
     return NUM_MAX(max, (int64_t)CONTEXT_STEP);
 }
 
-/* What the sessions may take beside the weights and the rows of a pass; NIB_AUTO: nothing is scarce. Without
- * a cap only the whole of a long context can be. */
+/* Bytes that sessions may take beside the weights and the rows of a pass; NIB_AUTO: memory is not scarce.
+ * Without a cap only a long context as a whole can be too large. */
 static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) {
     const settings *o = &e->resolved;
     const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);

@@ -9,8 +9,7 @@
 #include <malloc.h>
 #include <string.h>
 
-/* Of what is left under the cap, for code that is first run on the way to an answer: all of it, and what is
- * first run here. */
+/* A reserve under the cap for code that first runs before the answer, and for code that first runs here. */
 #define CODE      (UINT64_C(3) << 19)
 #define LAST_CODE (UINT64_C(384) << 10)
 
@@ -52,7 +51,7 @@ static nib_status look(const char *name, const nib_engine_options *options, cons
     engine_core e;
     nib_engine_options_init(&o);
     o = options ? *options : o;
-    o.log = NULL; /* it was all said before */
+    o.log = NULL; /* the same lines were logged before */
     nib_status status = headers_open(&e, name, &o, want->plan, err);
     if (status == NIB_OK)
         status = e.m ? check_cap(&e, want, err) : check_vocabulary(&e, err);

@@ -143,7 +143,7 @@ static int64_t next_channel(const residual_reader *r, int64_t from) {
     return word ? i * WORD + __builtin_ctzll(word) : -1;
 }
 
-/* Of the channels from r->next on those that stand near each other. */
+/* The channels from r->next on that are close to each other. */
 static void read_neighbours(residual_reader *r, int64_t c) {
     const uint64_t begin = r->at + (uint64_t)c * r->step;
     uint64_t end = begin;

@@ -1,9 +1,9 @@
-/* residual_reader.h - the channels that rows have chosen, of residuals whose codes are in a file
- * (exec/residuals.h): one thread's reads, all of a piece in flight together.
+/* residual_reader.h - reads the chosen channels of residuals whose codes are in a file (exec/residuals.h):
+ * one thread's reads, all reads of a piece in flight together.
  *
- * A piece is some outputs of the channels that some rows have chosen. Rows of a piece share what they have
- * chosen alike; channels that stand near each other in the file are one read. What is asked for is read while
- * the thread computes something else, and is there after the wait. */
+ * A piece is some outputs of the channels that some rows have chosen. Rows of a piece share the channels that
+ * they have in common. Channels that are close to each other in the file are one read. A requested piece is
+ * read while the thread computes something else, and is complete after the wait. */
 #ifndef NIB_EXEC_RESIDUAL_READER_H
 #define NIB_EXEC_RESIDUAL_READER_H
 
@@ -13,7 +13,7 @@
 
 typedef struct residual_reader residual_reader;
 
-/* Memory of one, when a row of k channels chooses at most n_channel. */
+/* Memory of one reader, if a row of k channels chooses at most n_channel. */
 uint64_t residual_reader_bytes(int64_t n_channel, int64_t k);
 /* memory: so many bytes, 64-byte aligned, borrowed. */
 nib_status residual_reader_open(file *f, void *memory, int64_t n_channel, int64_t k, residual_reader **out,
@@ -29,8 +29,8 @@ typedef struct residual_rows {
     int64_t max_pick, n_row;
 } residual_rows;
 
-/* Asks for a piece: of the outputs [n0, n1) and the rows from `row` on as many as one piece takes, at least
- * one of both. No other piece is on its way. */
+/* Requests a piece: as many of the outputs [n0, n1) and of the rows from `row` on as fit, at least one of
+ * each. No other piece is in flight. */
 void residual_reader_ask(residual_reader *r, const residual_rows *rows, int64_t row, int64_t n0, int64_t n1);
 
 /* What was asked for. */
@@ -40,7 +40,7 @@ typedef struct residual_piece {
     residual part;                 /* its channels' numbers are those that _near gives */
 } residual_piece;
 
-/* Waits for all of it. *out is valid until the next piece is asked for; it is set after an error too. */
+/* Waits for the whole piece. *out is valid until the next request; it is set after an error too. */
 nib_status residual_reader_wait(residual_reader *r, residual_piece *out, nib_error *err);
 /* The channels of one of the piece's rows as numbers in its part; valid until the next call. */
 const salient *residual_reader_near(residual_reader *r, const salient *picks, int32_t n);

@@ -18,7 +18,7 @@ static bool is_head(const loop *l, int b) {
     return b == model_n_block(l->s->m) - 1;
 }
 
-/* What a visit of the head gives, segment by segment. */
+/* Reads the results of a visit of the head, segment by segment. */
 static nib_status give_logits(const loop *l, const visit *v, nib_error *err) {
     const pass *p = l->p;
     backend *by = l->s->backend;

@@ -11,7 +11,7 @@ enum { MAX_ROWS = 64, PAD_ROWS = 2 /* threads' cells do not share cache lines */
 struct op_trace {
     const layout *layout;
     int n_thread, n_row;
-    trace_row rows[MAX_ROWS]; /* what an op is; its times stand in cells */
+    trace_row rows[MAX_ROWS]; /* what an op is; its times are in cells */
     trace_cell *cells;        /* [n_thread][MAX_ROWS + PAD_ROWS] */
     uint8_t *row_of;          /* [n_block][widest]: the row of each op */
     int widest;

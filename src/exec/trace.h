@@ -32,8 +32,8 @@ void trace_clear(op_trace *t);
 
 /* The cell in which `thread` adds up the cost of op op_index of a block; never moves. */
 trace_cell *trace_at(op_trace *t, int thread, int block_index, int op_index);
-/* n ops from op_index on were done as one for n_row rows (called by one thread): all count for the first's
- * row. */
+/* n ops from op_index on were executed together for n_row rows (called by one thread): all count for the
+ * first. */
 void trace_count(op_trace *t, int block_index, int op_index, int n, int64_t n_row);
 
 int trace_n_row(const op_trace *t);

@@ -1,21 +1,20 @@
 /* container.h - a model file as named tensors and metadata, whatever the format.
  *
- * A container is opened from a .gguf file (the first shard of a split one pulls in the rest), a folder with
- * config.json and *.safetensors, or one .safetensors file (tensors without metadata). Only headers are read;
- * tensor bytes are located, never loaded here. Every count, length, extent, type and nesting depth is checked
- * before use; a lying header is NIB_E_MODEL with the file, what was expected and what was found. Read-only
- * after opening, so any thread may look things up. Strings and arrays handed out live as long as the
+ * A container is opened from a .gguf file (of a split one the first shard, which opens the others), a folder
+ * with config.json and *.safetensors, or one .safetensors file (tensors without metadata). Only headers are
+ * read; tensor bytes are located, never loaded here. Every count, length, extent, type and nesting depth is
+ * checked before use; a wrong header is NIB_E_MODEL with the file, what was expected and what was found.
+ * Read-only after opening, so any thread may use it. Returned strings and arrays live as long as the
  * container.
  *
- * Metadata is one flat table for both formats. GGUF keys stand as in the file ("llama.block_count"). A
- * folder's config.json is flattened with dots ("rope_parameters.rope_theta", "rope_scaling.short_factor");
- * scalars keep their type, arrays of scalars become arrays, null means absent. When config.json wraps a text
- * model
- * ("text_config": {...}) its members are also found without that prefix. generation_config.json's entries are
- * under "generation.", tokenizer_config.json's under "tokenizer_config." (without added_tokens_decoder, which
- * tokenizer.json repeats; a list of chat templates becomes "tokenizer_config.chat_template" and
- * "tokenizer_config.chat_template.NAME"; chat_template.jinja stands for the former). Where config.json and
- * its text_config differ, text_config is right. GGUF arrays of arrays are left out. */
+ * Metadata is one flat table for both formats. GGUF keys are as in the file ("llama.block_count"). A folder's
+ * config.json is flattened with dots ("rope_parameters.rope_theta", "rope_scaling.short_factor"); scalars
+ * keep their type, arrays of scalars become arrays, null means absent. If config.json wraps a text model
+ * ("text_config": {...}), its members are also found without that prefix. generation_config.json's entries
+ * are under "generation.", tokenizer_config.json's under "tokenizer_config." (without added_tokens_decoder,
+ * which tokenizer.json repeats; a list of chat templates becomes "tokenizer_config.chat_template" and
+ * "tokenizer_config.chat_template.NAME"; chat_template.jinja replaces the former). If config.json and its
+ * text_config differ, text_config applies. GGUF arrays of arrays are left out. */
 #ifndef NIB_FORMATS_CONTAINER_H
 #define NIB_FORMATS_CONTAINER_H
 
@@ -64,9 +63,9 @@ typedef struct meta_value {
 typedef struct container container;
 
 nib_status container_open(const char *path, const logger *log, container **out, nib_error *err);
-/* The same without the vocabulary: of the arrays of a GGUF file whose keys begin with "tokenizer." each
- * element is told and none is kept. So it costs little memory to learn how much they need.
- * number: a string's length in bytes, an integer's value, 0 for a float. */
+/* The same without the vocabulary: each element of a GGUF file's arrays under "tokenizer." is reported to
+ * `vocabulary` and not kept. So their size is known at little cost in memory. number: a string's length in
+ * bytes, an integer's value, 0 for a float. */
 typedef struct container_visitor {
     void (*element)(void *user, const char *key, meta_type elem, int64_t number);
     void *user;
@@ -86,34 +85,34 @@ file *container_file(const container *c, int i);
 const meta_value *container_meta(const container *c, const char *key); /* NULL: not there */
 size_t container_n_meta(const container *c);
 const meta_value *container_meta_at(const container *c, size_t i, const char **key);
-/* Typed look-ups: false when the key is not there or has another type (an int is accepted as float, an
- * integral float as int). */
+/* Typed look-ups: false if the key is missing or has another type (an int is accepted as float, an integral
+ * float as int). */
 bool container_meta_i64(const container *c, const char *key, int64_t *out);
 bool container_meta_f64(const container *c, const char *key, double *out);
 bool container_meta_bool(const container *c, const char *key, bool *out);
 const char *container_meta_str(const container *c, const char *key); /* NULL: not there or no string */
-/* The key is there with the value null, which every look-up above treats as absent. A configuration switches
- * an option off that way, while a key that is left out means the family's default ("sliding_window": null).
- */
+/* Whether the key exists with the value null, which the look-ups above treat as absent. With null a
+ * configuration disables an option ("sliding_window": null), while a missing key means the family's
+ * default. */
 bool container_meta_is_null(const container *c, const char *key);
 
 /* Drops the metadata's large arrays (64 KiB and more: the vocabulary with its scores and merges), once the
- * tokenizer has taken what it needs; container_meta on them then gives NULL, and meta_value pointers got
- * earlier are void. Gives the memory back to the system. */
+ * tokenizer has read them. container_meta then returns NULL for them, and earlier meta_value pointers are
+ * invalid. Returns the memory to the system. */
 void container_drop_vocab(container *c);
 
-/* A key for what is measured with this model: 128 bits over each tensor's name, type, shape and contents and
- * over the configuration, whatever the path, the order in the file and the sharding. Of a tensor's contents
- * the beginning, the middle and the end are read (CONTENT_SAMPLE bytes each, all of it when it is small), so
- * it costs milliseconds; a change that keeps to the bytes between is not seen. The vocabulary,
- * "tokenizer...", "generation." and "split." keys do not count. */
+/* A key for measurements of this model: a hash of 128 bits of each tensor's name, type, shape and contents,
+ * and of the configuration. Path, order in the file and sharding do not count. Of a tensor's contents the
+ * beginning, the middle and the end are read (CONTENT_SAMPLE bytes each; a small tensor is read whole), so it
+ * takes milliseconds, and changes of other bytes are not noticed. The vocabulary and the keys "tokenizer...",
+ * "generation." and "split." do not count. */
 enum { CONTENT_SAMPLE = 4096, CONTENT_KEY = 40 };
 nib_status container_content_hash(const container *c, uint64_t out[2], nib_error *err);
 /* The same as text, for profiles and plans: 32 hexadecimal digits and a NUL. */
 nib_status container_content_key(const container *c, char out[CONTENT_KEY], nib_error *err);
 
 uint64_t container_heap_bytes(const container *c); /* for the ledger */
-/* What container_open_headers left out would add to it, at the most. */
+/* Upper bound of the memory for the parts that container_open_headers left out. */
 uint64_t container_left_out_bytes(const container *c);
 
 #endif

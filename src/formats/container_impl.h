@@ -21,8 +21,8 @@ struct container {
 };
 
 /* The headers of all files together: the largest published vocabulary makes a header of about 16 MB, 150,000
- * tensors in many shards 20 MB. With META_MAX_ELEMENTS and MAX_TENSORS it bounds what a hostile container
- * costs in time and memory. */
+ * tensors in many shards 20 MB. With META_MAX_ELEMENTS and MAX_TENSORS this bounds time and memory for a
+ * hostile container. */
 #define CONTAINER_MAX_HEADER (UINT64_C(64) << 20)
 
 /* Opens one more file of the container; *index is its number. */
@@ -41,7 +41,7 @@ nib_status safetensors_read(container *c, int file_index, nib_error *err);
 nib_status packed_bind(container *c, nib_error *err);
 
 /* Flattens the members of a JSON object into the metadata under prefix ("", "generation."), as container.h
- * says. `wrapped`: a member "text_config" is a configuration whose members stand without that prefix too. */
+ * says. `wrapped`: the members of a member "text_config" are added without that prefix too. */
 nib_status config_flatten(container *c, const json_t *object, const char *prefix, bool wrapped,
                           nib_error *err);
 

@@ -82,13 +82,13 @@ static size_t samples_of(const container_tensor *t, uint64_t from[3]) {
     return t->bytes <= 3 * CONTENT_SAMPLE ? 0 : 3;
 }
 
-/* Bytes of one file that the system will be told about. */
+/* Bytes of one file for which the system gets advice. */
 typedef struct wanted {
     file *f;
     uint64_t begin, end;
 } wanted;
 
-/* What lies this near is asked for in one: a disk has 4 KiB no sooner than 36. */
+/* Ranges that are this close are one request: a disk delivers 4 KiB no sooner than 36. */
 #define NEAR ((uint64_t)32 << 10)
 
 static void want(wanted *so_far, file *f, uint64_t begin, uint64_t n_byte) {
@@ -101,15 +101,15 @@ static void want(wanted *so_far, file *f, uint64_t begin, uint64_t n_byte) {
     *so_far = (wanted){f, begin, begin + n_byte};
 }
 
-/* The system is told about all samples before the first is read: a cold disk then answers in milliseconds
- * what it would answer in a hundred one after the other. Neighbours are told of together: where one tensor
+/* The system gets advice about all samples before the first is read: a cold disk then answers in milliseconds
+ * what it would answer in a hundred one after the other. Neighbouring ranges are one advice: where one tensor
  * ends, the next begins. */
 static void advise_samples(const container *c) {
     wanted so_far = {0};
     for (size_t i = 0; i < c->tensors.n; i++) {
         const container_tensor *t = &c->tensors.all[i];
         file *f = container_file(c, t->file);
-        if (!f) /* made of others, which are told */
+        if (!f) /* computed from other tensors, which get advice themselves */
             continue;
         uint64_t from[3];
         size_t n = samples_of(t, from);

@@ -1,5 +1,5 @@
-/* cursor.h - reading a file's header front to back through one large buffer, never past a stated limit.
- * Errors name the file offset and what was to be read. One thread. */
+/* cursor.h - reads a file's header front to back through one large buffer, never past a limit. Errors name
+ * the file offset and the item. One thread. */
 #ifndef NIB_FORMATS_CURSOR_H
 #define NIB_FORMATS_CURSOR_H
 
@@ -27,7 +27,7 @@ static inline uint64_t cursor_left(const cursor *c) {
     return c->limit - cursor_at(c);
 }
 
-/* Fails when fewer than n bytes are left before the limit. */
+/* Fails if fewer than n bytes are left before the limit. */
 nib_status cursor_need(const cursor *c, uint64_t n_byte, nib_error *err);
 nib_status cursor_take_slow(cursor *c, void *out, size_t n_byte, nib_error *err);
 

@@ -85,7 +85,7 @@ static nib_status read_shard(container *c, const char *name, int *index, nib_err
     return status == NIB_OK ? safetensors_read(c, *index, err) : status;
 }
 
-/* A shard lies beside its index: no path that leads elsewhere. */
+/* A shard is in the folder of its index: a path to another folder is refused. */
 static bool plain_name(const char *name) {
     const char end[] = ".safetensors";
     const size_t n = strlen(name);
@@ -138,7 +138,7 @@ static nib_status read_index(container *c, const char *path, nib_error *err) {
     return status == NIB_E_MODEL ? nib_fail_prefix(err, status, path) : status;
 }
 
-/* What else lies in the folder: the first name in order for each ending, and how many there are. */
+/* The other files of the folder: for each ending the first name in order, and their number. */
 enum { FOUND_SAFETENSORS, FOUND_GGUF, FOUND_BIN, FOUND_OTHER, FOUND_N };
 typedef struct found {
     char name[256];

@@ -42,7 +42,7 @@ static nib_status copy_string(copying *c, nib_error *err) {
 
 static nib_status copy_value(copying *c, uint32_t type, int depth, nib_error *err);
 
-/* Behind the type of its elements, which was read. */
+/* Reads from after the type of its elements. */
 static nib_status copy_array(copying *c, uint32_t elem, int depth, nib_error *err) {
     uint64_t n, n_byte;
     if (c->w)

@@ -4,8 +4,8 @@
 
 #include "formats/gguf_write.h"
 
-/* Sets every key of f for which keep() says so, with the type and the bytes that f has; arrays of arrays are
- * left out. Nothing in f is trusted: NIB_E_MODEL. `max`: bytes of header that are read at most. */
+/* Copies every key of f for which keep() returns true, with its type and bytes; arrays of arrays are left
+ * out. f is not trusted: NIB_E_MODEL. max: maximum bytes of header that are read. */
 nib_status gguf_copy_keys(file *f, uint64_t max, bool (*keep)(void *user, const char *key), void *user,
                           gguf_writer *w, nib_error *err);
 

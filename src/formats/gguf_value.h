@@ -6,8 +6,8 @@
 #include "formats/gguf.h"
 #include "formats/meta.h"
 
-/* Reads the type and the value that follow `key` (which is for messages). *keep is false for an array of
- * arrays, which nothing needs: it is checked and passed over. The value's storage belongs to the table. */
+/* Reads the type and the value after `key` (which is for messages). *keep is false for an array of arrays,
+ * which is checked and skipped. The value's storage belongs to the table. */
 nib_status gguf_value_read(cursor *at, const char *key, meta_table *table, meta_value *out, bool *large,
                            bool *keep, nib_error *err);
 

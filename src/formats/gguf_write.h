@@ -15,7 +15,7 @@ typedef struct gguf_writer gguf_writer;
 
 nib_status gguf_writer_open(const char *path, gguf_writer **out, nib_error *err);
 
-/* The same to PATH.part, by steps that outlive the process (file_writer_open_part). */
+/* The same to PATH.part, which survives the process (file_writer_open_part). */
 nib_status gguf_writer_open_part(const char *path, gguf_writer **out, nib_error *err);
 
 /* type: one of the integer types or GGUF_BOOL (the value must fit), GGUF_F32 or GGUF_F64. */
@@ -32,8 +32,8 @@ nib_status gguf_writer_set_floats(gguf_writer *w, const char *key, gguf_value ty
 nib_status gguf_writer_set_strings(gguf_writer *w, const char *key, const meta_string *values, size_t n,
                                    nib_error *err);
 
-/* A key with its value as a file has it, type and all; `value` in pieces, by further calls of
- * gguf_writer_raw. Nothing checks that the pieces are such a value: for gguf_copy.h. */
+/* A key with the raw bytes of its value, which further calls of gguf_writer_raw continue. The bytes are not
+ * checked: for gguf_copy.h. */
 nib_status gguf_writer_set_raw(gguf_writer *w, const char *key, gguf_value type, nib_error *err);
 nib_status gguf_writer_raw(gguf_writer *w, const void *value, size_t n_byte, nib_error *err);
 
@@ -42,9 +42,9 @@ nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, in
                               nib_error *err);
 nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib_error *err);
 
-/* Instead of the next bytes of data: those that the part file has already. */
+/* Skips the next bytes of data, which the part file has already. */
 nib_status gguf_writer_skip(gguf_writer *w, uint64_t n_byte, nib_error *err);
-/* What came so far is in the file, though perhaps not on the disk. */
+/* All data so far is in the file, though perhaps not on the disk. */
 nib_status gguf_writer_sync(gguf_writer *w, nib_error *err);
 /* Once all tensors are declared: where tensor i's bytes are in the file. */
 uint64_t gguf_writer_offset(const gguf_writer *w, size_t i);
@@ -56,7 +56,7 @@ uint64_t gguf_writer_hash(const gguf_writer *w);
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err);
 
 void gguf_writer_set_cancel(gguf_writer *w, const canceller *cancel); /* file_writer_set_cancel */
-/* All declared bytes must have come. Frees the writer in any case. */
+/* All declared bytes must have been given. Frees the writer in any case. */
 nib_status gguf_writer_commit(gguf_writer *w, nib_error *err);
 void gguf_writer_abort(gguf_writer *w); /* NULL is fine */
 

@@ -17,7 +17,7 @@ enum { META_MAX_KEYS = 1 << 16, META_MAX_ELEMENTS = 1 << 22 };
 typedef struct meta_entry {
     const char *key;
     meta_value value;
-    bool large; /* the value lies in a mapping */
+    bool large; /* the value is in a mapping of its own */
 } meta_entry;
 
 typedef struct meta_region {
@@ -37,29 +37,31 @@ typedef struct meta_table {
     size_t n_region, cap_region;
     char *text; /* what is left of the newest mapping for text */
     size_t n_text;
-    const container_visitor *vocabulary; /* told of the arrays that are left out; NULL: none is */
-    uint64_t left_out;                   /* bytes that they would take, large or small */
+    const container_visitor
+        *vocabulary;   /* gets the elements of left-out arrays; NULL: no array is left out */
+    uint64_t left_out; /* bytes that they would take, large or small */
     bool left_out_large;
 } meta_table;
 
 void meta_table_init(meta_table *t);
 void meta_table_deinit(meta_table *t);
 
-/* Copies the key; the value's strings and arrays must come from the two functions below. A key that is there
- * already, or holds a NUL, is NIB_E_MODEL. */
+/* Copies the key; the value's strings and arrays must come from the two functions below. A duplicate key, or
+ * one with a NUL, is NIB_E_MODEL. */
 nib_status meta_table_add(meta_table *t, const char *key, size_t n_key, const meta_value *value, bool large,
                           nib_error *err);
 const meta_entry *meta_table_find(const meta_table *t, const char *key); /* NULL: not there */
 
-/* Storage for n elements of an array; *large says whether it became a mapping. More than META_MAX_ELEMENTS
- * in all arrays together is NIB_E_MODEL. */
+/* Storage for n elements of an array; *large: it is a mapping of its own. More than META_MAX_ELEMENTS in all
+ * arrays together is NIB_E_MODEL. */
 nib_status meta_table_array(meta_table *t, size_t n, size_t each, void **out, bool *large, nib_error *err);
-/* Whether an array of that key is left out and told to t->vocabulary; its n elements count then. */
+/* Whether an array of this key is left out and reported to t->vocabulary; its n elements are counted then. */
 bool meta_table_leaves_out(meta_table *t, const char *key, size_t n, size_t each);
 /* One element of it; n_text: bytes of its text and a NUL. */
 void meta_table_report(meta_table *t, const char *key, meta_type elem, int64_t number, size_t n_text);
 uint64_t meta_table_left_out(const meta_table *t);
-/* Storage for n bytes of text and a NUL, which is set; `large` as its array said. NULL: out of memory. */
+/* Storage for n bytes of text and a NUL, which is set; large: as the array's storage returned it. NULL: out
+ * of memory. */
 char *meta_table_text(meta_table *t, size_t n_byte, bool large);
 
 void meta_table_drop_large(meta_table *t);

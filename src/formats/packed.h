@@ -4,11 +4,11 @@
  * a scale for the tensor, for each row or for blocks of both).
  *
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
- * ("....q_proj.weight"), with `packed` set and in no file. Its parts stay listed with `source` set. Its bytes
- * are made here, row by row, in a type with exactly the values of the form: scale * (code - zero) of integer
- * forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger group; F32 if a scale is not an f16,
- * or act-order gives neighbours different scales), and of bitsandbytes and fp8 the values rounded to the
- * dtype that they compute with. Read-only, for any thread. */
+ * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
+ * `source` set. Its bytes are computed here, row by row, in a type with exactly the same values: scale *
+ * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger group; F32 if
+ * a scale is not an f16, or act-order gives neighbours different scales), and for bitsandbytes and fp8 the
+ * values rounded to the dtype that they compute with. Read-only, for any thread. */
 #ifndef NIB_FORMATS_PACKED_H
 #define NIB_FORMATS_PACKED_H
 
@@ -40,13 +40,13 @@ typedef struct packed_matrix {
 
 /* The smallest type that holds its values exactly; reads scales and zeros. */
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err);
-/* The type of nibble's own that holds the same in fewer bits: n4g32, n4g64 or n4g128, for integers of up to 4
- * bits that are in the type `usual` of packed_type; `usual` where there is none. */
+/* nibble's own type with the same values in fewer bits: n4g32, n4g64 or n4g128, for integers of up to 4 bits.
+ * usual: the type of packed_type, which is returned if there is no such type. */
 type_id packed_narrow(const packed_matrix *m, type_id usual);
 /* Rows [first, first + n) in one of these types, or as F32. NIB_E_MODEL: they are not exact in it. */
 nib_status packed_read(const container *c, const container_tensor *t, int64_t first, int64_t n, type_id as,
                        void *out, nib_error *err);
-/* What such a checkpoint calls its form ("awq"); NULL: the container has none. */
+/* The name of the form in the checkpoint ("awq"); NULL: nothing is packed. */
 const char *container_packed_method(const container *c);
 
 #endif

@@ -216,7 +216,7 @@ static int64_t config_size(const binding *b, const char *key, size_t i, int64_t 
     return there ? v->v.ints[i] : fallback;
 }
 
-/* What a folder computes with, which is what its values are rounded to. */
+/* The dtype that a folder computes with, to which its values are rounded. */
 static type_id computing_type(const binding *b) {
     const char *name = container_meta_str(b->c, "torch_dtype");
     name = name ? name : container_meta_str(b->c, "dtype");
@@ -333,7 +333,7 @@ static nib_status bind_nf4(binding *b, const container_tensor *state, nib_error 
 
 /* ---- all ---- */
 
-/* What tells that a matrix is packed: the end of a part's name. */
+/* The end of a part's name that marks a packed matrix. */
 static const struct {
     const char *method, *end;
     nib_status (*bind)(binding *b, nib_error *err); /* NULL: bitsandbytes */

@@ -1,4 +1,4 @@
-/* packed_float.c - see packed_rows.h: matrices whose codes stand for floats, NF4 of bitsandbytes and FP8. */
+/* packed_float.c - see packed_rows.h: matrices whose codes are floats, NF4 of bitsandbytes and FP8. */
 #include "formats/packed_rows.h"
 
 #include "base/mem.h"

@@ -17,13 +17,13 @@ typedef struct packed_rows {
     uint8_t *raw;
 } packed_rows;
 
-/* n_byte bytes of one of its tensors, from byte `at`; NIB_E_MODEL where it has fewer. */
+/* Reads n_byte bytes of one of its tensors, from byte `at`; NIB_E_MODEL: it has fewer. */
 nib_status packed_read_part(const packed_rows *r, const container_tensor *t, uint64_t at, void *out,
                             uint64_t n_byte, nib_error *err);
 /* Scale i of raw scales of this type. */
 float packed_scale_at(type_id type, const uint8_t *raw, int64_t i);
 
-/* The rows in F32, F16 or BF16; of r they need c, t, m, first and n. */
+/* Computes the rows in F32, F16 or BF16; reads c, t, m, first and n of r. */
 nib_status packed_read_nf4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
 nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_error *err);
 

@@ -15,7 +15,7 @@ nib_status safetensors_writer_data(safetensors_writer *w, const void *data, size
 
 void safetensors_writer_set_cancel(safetensors_writer *w,
                                    const canceller *cancel); /* file_writer_set_cancel */
-/* All declared bytes must have come. Frees the writer in any case. */
+/* All declared bytes must have been given. Frees the writer in any case. */
 nib_status safetensors_writer_commit(safetensors_writer *w, nib_error *err);
 void safetensors_writer_abort(safetensors_writer *w); /* NULL is fine */
 

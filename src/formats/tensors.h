@@ -24,13 +24,13 @@ typedef struct tensor_table {
 void tensor_table_init(tensor_table *t);
 void tensor_table_deinit(tensor_table *t);
 
-/* Adds one tensor: copies the name and works out its bytes (name and bytes of *tensor are not read); the
- * offset still counts from wherever the format says. An unusable shape, or a name that is empty, holds a NUL
- * or stands there already, is NIB_E_MODEL. */
+/* Adds one tensor: copies the name and computes its bytes (name and bytes of *tensor are not read). The
+ * offset is still relative, as in the format. NIB_E_MODEL: an unusable shape, or a name that is empty, has a
+ * NUL or is a duplicate. */
 nib_status tensor_table_add(tensor_table *t, const char *name, size_t n_name, const container_tensor *tensor,
                             nib_error *err);
-/* Makes the offsets of the tensors from `first` on absolute: they counted from data_begin. An extent that is
- * not over at data_end is NIB_E_MODEL. */
+/* Makes the offsets of the tensors from `first` on absolute: adds data_begin. An extent beyond data_end is
+ * NIB_E_MODEL. */
 nib_status tensor_table_place(tensor_table *t, size_t first, uint64_t data_begin, uint64_t data_end,
                               nib_error *err);
 const container_tensor *tensor_table_find(const tensor_table *t, const char *name); /* NULL: not there */

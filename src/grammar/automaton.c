@@ -74,7 +74,7 @@ static uint32_t fail(automaton *m, automaton_failure why) {
     return AUTOMATON_FAILED;
 }
 
-/* AUTOMATON_FAILED: no memory (said), or too deep. */
+/* AUTOMATON_FAILED: no memory (then m->failure is set), or too deep. */
 static uint32_t frame_of(automaton *m, uint32_t at, uint32_t below) {
     uint32_t *head = &m->frame_heads[mix(mix(1, at), below) % m->n_head];
     for (uint32_t f = *head; f; f = m->frames[f].same_hash)
@@ -129,7 +129,7 @@ static void begin_step(automaton *m) {
     m->when++;
 }
 
-/* To be looked at, unless it was. False: too much. */
+/* Adds it to the work list, unless it was there. False: too much. */
 static bool push(automaton *m, uint32_t at, uint32_t stack) {
     uint32_t slot = mix(mix(3, at), stack) % (2 * AUTOMATON_SEEN);
     for (; m->seen_when[slot] == m->when; slot = (slot + 1) % (2 * AUTOMATON_SEEN))

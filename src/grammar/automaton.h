@@ -16,9 +16,8 @@
 #include <stdbool.h>
 
 enum {
-    AUTOMATON_DEPTH = 512, /* calls within calls: about 128 arrays within arrays. What is deeper is no text of
-                            the grammar */
-    AUTOMATON_READINGS = 1024, /* places in one state: ways to read a text that an ambiguous grammar allows */
+    AUTOMATON_DEPTH = 512,     /* nested calls: about 128 nested arrays. Deeper texts do not match */
+    AUTOMATON_READINGS = 1024, /* places in one state: parses of one text in an ambiguous grammar */
     AUTOMATON_SEEN = 1 << 13,  /* places passed on the way to one pda_state */
     AUTOMATON_WORK = 1 << 22,  /* places passed for one mask: about 40 ms */
     AUTOMATON_MIN_BYTES = 1 << 20
@@ -39,7 +38,7 @@ typedef struct pda_place { /* before an PDA_BYTE */
     uint32_t at, frame;
 } pda_place;
 
-typedef struct pda_frame { /* a call: where it goes on */
+typedef struct pda_frame { /* a call: where to continue after it */
     uint32_t at, below, depth, same_hash;
 } pda_frame;
 
@@ -70,18 +69,19 @@ typedef struct automaton {
     uint32_t start; /* the state of the empty text; AUTOMATON_FAILED */
 } automaton;
 
-/* Of so many bytes, at least AUTOMATON_MIN_BYTES; the caller has charged them. p outlives it. */
+/* n_byte: its memory, at least AUTOMATON_MIN_BYTES, which the caller has charged. p outlives it. */
 nib_status automaton_open(automaton *m, const pda *p, uint64_t n_byte, nib_error *err);
 void automaton_close(automaton *m); /* zeroed is fine */
 void automaton_reset(automaton *m);
 
-/* The state behind byte b; AUTOMATON_DEAD: no text goes on so. AUTOMATON_FAILED: m->failure says why. */
+/* The state after byte b. AUTOMATON_DEAD: no text continues with it. AUTOMATON_FAILED: m->failure has the
+ * reason. */
 uint32_t automaton_make(automaton *m, uint32_t from, uint8_t b);
 static inline uint32_t automaton_step(automaton *m, uint32_t from, uint8_t b) {
     const uint32_t known = m->rows[(size_t)from * m->p->n_class + m->p->class_of[b]];
     return known != AUTOMATON_UNKNOWN ? known : automaton_make(m, from, b);
 }
-/* Some text goes on from it. */
+/* Whether some text continues from this state. */
 static inline bool automaton_can_continue(const automaton *m, uint32_t s) {
     return m->states[s].n > 0;
 }

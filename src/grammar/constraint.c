@@ -21,7 +21,7 @@ static void allow_work(automaton *m) {
     m->work_left = AUTOMATON_WORK;
 }
 
-/* The state behind all bytes that were read, in an automaton that has forgotten it. */
+/* Finds the state after all bytes of the answer again, in an automaton that was reset. */
 static bool find_again(constraint *c) {
     automaton *m = &c->of->automaton;
     c->epoch = m->epoch;
@@ -33,7 +33,7 @@ static bool find_again(constraint *c) {
     return c->state != AUTOMATON_FAILED;
 }
 
-/* Before anything is asked of the state. */
+/* To be called before the state is used. */
 static bool restore_state(constraint *c) {
     automaton *m = &c->of->automaton;
     allow_work(m);
@@ -47,7 +47,7 @@ static bool restore_state(constraint *c) {
     return find_again(c);
 }
 
-/* Forgets all states, once, where that is what is wrong. */
+/* If the states' memory is full: resets the automaton, once. */
 static bool retry(constraint *c) {
     if (c->of->automaton.failure != AUTOMATON_FULL)
         return false;
@@ -84,7 +84,8 @@ nib_status constraint_state(constraint *c, constraint_next *next, nib_error *err
 
 typedef uint32_t four __attribute__((vector_size(16)));
 
-/* What four bits leave of four logits: a table instead of shifts, which not every processor has for lanes. */
+/* Applies four bits of a mask to four logits. A table replaces shifts of lanes, which not every processor
+ * has. */
 static void keep_four(float *x, uint64_t bits) {
 #define LANES(b)                                                                                             \
     { (b) & 1 ? UINT32_MAX : 0, (b)&2 ? UINT32_MAX : 0, (b)&4 ? UINT32_MAX : 0, (b)&8 ? UINT32_MAX : 0 }
@@ -100,7 +101,7 @@ static void keep_four(float *x, uint64_t bits) {
     memcpy(x, &v, sizeof v);
 }
 
-/* What the mask leaves of 64 logits or fewer. */
+/* Applies the mask to 64 logits or fewer. */
 static void keep(float *x, int64_t n, uint64_t bits) {
     if (bits == UINT64_MAX)
         return;
@@ -131,7 +132,7 @@ static void leave_allowed(const grammar *g, const uint64_t *mask, bool may_end, 
         logits[s->ends[i]] = ends[i];
 }
 
-/* The mask of the answer's place; NULL: *err. The lock is held. */
+/* The mask of the answer's state; NULL: *err is set. The lock is held. */
 static const uint64_t *mask_here(constraint *c, nib_error *err) {
     const uint64_t *mask = restore_state(c) ? grammar_mask(c->of, c->state) : NULL;
     if (!mask && retry(c))
@@ -193,7 +194,7 @@ int32_t constraint_allowed(constraint *c, int32_t token, bool ends) {
     return token;
 }
 
-/* The state behind the token's bytes. False: the automaton failed. */
+/* Advances the state by the token's bytes. False: the automaton failed. */
 static bool read_on(constraint *c, const uint8_t *bytes, uint32_t n) {
     uint32_t s = c->state;
     for (uint32_t i = 0; i < n && s != AUTOMATON_FAILED; i++)

@@ -57,7 +57,7 @@ static void grammar_free(grammar *g) {
     mem_free(g);
 }
 
-/* Those that nobody uses, but the first `kept` of them. */
+/* Frees the unused grammars, except the first `kept` of them. */
 static void drop_idle(grammar_store *s, int kept) {
     for (grammar **at = &s->first; *at;) {
         grammar *g = *at;
@@ -187,8 +187,8 @@ uint64_t grammar_n_mask(const grammar *g) {
 
 /* ---- masks ---- */
 
-/* All tokens that some text of the grammar has next, but those that end a text. False: the automaton failed.
- */
+/* Computes a mask: all tokens that can come next, except those that end a text. False: the automaton
+ * failed. */
 static bool walk(grammar *g, uint32_t from, uint64_t *mask) {
     const trie *t = &g->store->trie;
     automaton *m = &g->automaton;

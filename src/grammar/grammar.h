@@ -2,8 +2,8 @@
  *
  * A *grammar* is one text of GBNF, compiled, with its lazily built automaton and the masks (a bit for each
  * token) of visited states. Several answers, on several threads, share one. A *constraint* is the state of
- * one answer in it. A *grammar_store* has the grammars of an engine by their texts, some unused ones
- * included, since the same schema is often sent again, and the vocabulary's tree.
+ * one answer in a grammar. A *grammar_store* has the grammars of an engine by their texts, and the
+ * vocabulary's tree. It keeps some unused grammars, because the same schema is often sent again.
  *
  * A mask is computed by walking the tree and the automaton together, once for each state, and cached. Masks
  * that exceed their memory are computed again. Everything is charged. */
@@ -17,7 +17,7 @@
 typedef struct grammar grammar;
 
 enum {
-    GRAMMAR_IDLE = 4, /* grammars that are kept though nobody uses them */
+    GRAMMAR_IDLE = 4, /* unused grammars that are kept */
     GRAMMAR_ENDS = 64 /* tokens that end a text; published models have up to eight */
 };
 
@@ -34,12 +34,12 @@ typedef struct grammar_store {
 } grammar_store;
 
 void grammar_store_open(grammar_store *s, ledger *l, const tokenizer *t, int64_t n_vocab);
-void grammar_store_close(grammar_store *s); /* nobody uses a grammar any more; zeroed is fine */
-/* What a first grammar takes, under that cap on RAM (NIB_AUTO: none). */
+void grammar_store_close(grammar_store *s); /* no grammar is in use; zeroed is fine */
+/* Memory of a first grammar under this cap on RAM (NIB_AUTO: none). */
 uint64_t grammar_bytes(uint64_t cap, int64_t n_vocab);
 
-/* The grammar of that text (GBNF; see pda.h), to be released. NIB_E_USAGE says what is wrong with it;
- * NIB_E_NOFIT: there is no memory for it. Any thread. */
+/* The grammar of this text (GBNF; see pda.h); the caller releases it. NIB_E_USAGE: the text is no grammar;
+ * the message says why. NIB_E_NOFIT: it exceeds the memory. Any thread. */
 nib_status grammar_acquire(grammar_store *s, const char *text, size_t n_byte, grammar **out, nib_error *err);
 void grammar_release(grammar *g); /* NULL is fine */
 
@@ -55,21 +55,22 @@ nib_status constraint_open(constraint *c, grammar_store *s, const char *text, ni
 void constraint_close(constraint *c); /* zeroed is fine */
 
 typedef enum constraint_next {
-    CONSTRAINT_TOKENS, /* the answer is to go on */
-    CONSTRAINT_EITHER, /* it may go on, or end */
+    CONSTRAINT_TOKENS, /* the answer must continue */
+    CONSTRAINT_EITHER, /* it may continue or end */
     CONSTRAINT_END     /* it is complete, and nothing can follow */
 } constraint_next;
-/* Logits [n_vocab] of tokens that may not come next become minus infinity; so do those of tokens that end a
- * text, unless `ends` and the answer may end here. NIB_E_USAGE: nothing can follow and the answer is not
- * complete, or the grammar is too ambiguous. */
+/* Sets the logits [n_vocab] of tokens that cannot come next to minus infinity, and those of tokens that end a
+ * text, unless `ends` is set and the answer may end here. NIB_E_USAGE: no token can follow and the answer is
+ * not complete, or the grammar is too ambiguous. */
 nib_status constraint_apply(constraint *c, float *logits, bool ends, constraint_next *next, nib_error *err);
-/* `token`, or where it may not come next (all that may had a logit of minus infinity) the first that may. */
+/* `token` if it can come next, else the first token that can. The latter happens if all allowed logits are
+ * minus infinity. */
 int32_t constraint_allowed(constraint *c, int32_t token, bool ends);
-/* The answer has one token more, which apply has allowed. */
+/* Appends one token to the answer, which constraint_apply has allowed. */
 nib_status constraint_accept(constraint *c, int32_t token, nib_error *err);
-/* Where the answer stands, as apply says it, whatever tokens there are. */
+/* Sets *next as constraint_apply does, regardless of the vocabulary. */
 nib_status constraint_state(constraint *c, constraint_next *next, nib_error *err);
-/* How many masks were made so far, for tests. */
+/* Number of masks that were computed so far, for tests. */
 uint64_t grammar_n_mask(const grammar *g);
 
 #endif

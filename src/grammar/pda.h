@@ -4,8 +4,9 @@
  * valid UTF-8. The parser (gbnf.c) makes expressions, compile.c makes the program, and check.c refuses
  * programs that would never end. A program is read-only.
  *
- * Hostile grammars: text, rules, instructions and nesting are bounded. Left recursion is refused, since its
- * automaton would call for ever without reading a byte. So is a grammar that no finite text can complete. */
+ * Hostile grammars: text, rules, instructions and nesting are bounded. Left recursion is refused, because its
+ * automaton would call for ever without reading a byte. A grammar that no finite text can complete is refused
+ * too. */
 #ifndef NIB_GRAMMAR_PDA_H
 #define NIB_GRAMMAR_PDA_H
 
@@ -41,8 +42,8 @@ typedef struct pda {
 } pda;
 
 /* GBNF, as llama.cpp has it: rules `name ::= ...`, "text", [a-z], [^...], ., (groups), |, *, +, ?, {m,n}, and
- * # comments. NIB_E_USAGE with the line: what was expected and found, a rule that is not there, no `root`,
- * left recursion, too large. */
+ * # comments. NIB_E_USAGE with the line: a syntax error, an undefined rule, no `root`, left recursion, or a
+ * grammar that is too large. */
 nib_status pda_parse(const char *text, size_t n_byte, pda *out, nib_error *err);
 void pda_clear(pda *p); /* zeroed is fine */
 uint64_t pda_bytes(const pda *p);

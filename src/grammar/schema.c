@@ -112,7 +112,7 @@ static nib_status check_keywords(schema_maker *m, const json_t *schema) {
     return NIB_OK;
 }
 
-/* Beside what decides alone nothing may stand that restricts the value further. */
+/* A keyword that decides the value alone must not be combined with further restrictions. */
 static nib_status check_alone(schema_maker *m, const json_t *schema, const char *what) {
     static const char *const others[] = {"$ref",      "anyOf",      "oneOf",    "allOf",   "enum",
                                          "const",     "properties", "required", "items",   "prefixItems",
@@ -254,7 +254,7 @@ static nib_status of_types(schema_maker *m, const json_t *schema, const json_t *
 
 static nib_status describe(schema_maker *m, const json_t *schema, writer *body);
 
-/* Whether nothing but annotations stands beside a keyword. */
+/* Whether a keyword has only annotations beside it. */
 static bool is_alone(const json_t *schema, const char *keyword) {
     static const char *const notes[] = {"title", "description", "default", "examples", "$comment", "$defs"};
     size_t n = json_object_size(schema) - 1;
@@ -324,7 +324,7 @@ nib_status schema_rule(schema_maker *m, const json_t *schema, const char *member
 
 /* ---- the whole ---- */
 
-/* What all schemas use. White space is bounded: a model must not be able to write it for ever. */
+/* The rules that all schemas use. White space is bounded, so that a model cannot write it for ever. */
 static void write_common(schema_maker *m) {
     static const char *const rules[] = {
         "ws ::= \" \"? | \"\\n\" [ \\t]{0,20}",

@@ -1,10 +1,10 @@
 /* schema.h - converts a JSON schema to a grammar (GBNF) of the JSON texts that it describes.
  *
  * The subset is the one that OpenAI's client and common agents send (docs/grammar.md). Other keywords are
- * refused by name, and so is what no grammar can express (uniqueItems); annotations and unknown members are
+ * refused by name, also those that no grammar can express (uniqueItems). Annotations and unknown members are
  * ignored. Members are in the order of `properties`. An object without `additionalProperties` has no others.
- * oneOf is read as anyOf. White space is bounded, and so are the digits of numbers (16 before and after the
- * point). */
+ * oneOf is read as anyOf. White space and the digits of numbers (16 before and after the point) are
+ * bounded. */
 #ifndef NIB_GRAMMAR_SCHEMA_H
 #define NIB_GRAMMAR_SCHEMA_H
 

@@ -5,7 +5,7 @@
 #include "base/jsonx.h"
 #include "grammar/pda.h"
 
-typedef struct writer { /* text that grows; `full`: some of it is missing */
+typedef struct writer { /* growing text; `full`: some of it is missing */
     char *data;
     size_t n, cap;
     bool full;
@@ -30,36 +30,36 @@ typedef struct schema_maker {
     const char *root;
     writer out;
     uint32_t n_rule;
-    reference *refs; /* those from `n_ref_done` on are still to be written */
+    reference *refs; /* those from n_ref_done on are not written yet */
     size_t n_ref, cap_ref, n_ref_done;
     char path[200]; /* of the schema that is read */
-    json_t *made;   /* schemas that are no part of the whole: an array; NULL: none */
+    json_t *made;   /* an array of schemas that are not in `whole`; NULL: none */
     int n_merge;
     nib_error *err;
 } schema_maker;
 
-/* The rule of a sub-schema, which is written. */
+/* Writes a sub-schema as a rule. */
 nib_status schema_rule(schema_maker *m, const json_t *schema, const char *member, uint32_t *rule);
-/* The schema with all that `allOf` and references say, as one; the maker's. */
+/* Merges the schema with its `allOf` and references; the maker owns *out. */
 nib_status schema_merge(schema_maker *m, const json_t *schema, const json_t **out);
-/* What a `$ref` means; NULL: it is not in the schema. */
+/* The target of a `$ref`; NULL: it is not in the schema. */
 const json_t *schema_resolve(const schema_maker *m, const json_t *ref);
 nib_status schema_refuse(schema_maker *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A rule ROOT-n with that body, which is freed. */
+/* Writes rule ROOT-n with this body, which is freed. */
 nib_status schema_emit(schema_maker *m, uint32_t rule, writer *body);
-/* A whole number of 0 or more below a million; *out stays where there is none. */
+/* Reads a whole number from 0 to 999,999; a missing one leaves *out unchanged. */
 nib_status schema_count(schema_maker *m, const json_t *schema, const char *keyword, int64_t *out);
 
-/* The first character of UTF-8 text that is not empty, and how many bytes it has. */
+/* The first character of valid UTF-8 that is not empty, and its bytes. */
 uint32_t schema_char_at(const char *text, size_t *n_byte);
 
-/* What each writes is one expression. */
+/* Each of these writes one expression. */
 nib_status schema_object(schema_maker *m, const json_t *schema, writer *body);
 nib_status schema_array(schema_maker *m, const json_t *schema, writer *body);
 nib_status schema_string(schema_maker *m, const json_t *schema, writer *body);
 /* A string that the regular expression matches. */
 nib_status schema_pattern(schema_maker *m, const json_t *value, writer *body);
-/* Of numbers with bounds, as decimals. */
+/* Numbers with bounds, as decimals. */
 nib_status schema_decimal(schema_maker *m, const json_t *schema, writer *body);
 /* Whole numbers lo..hi, of 0 and more. */
 void schema_put_range(writer *body, int64_t lo, int64_t hi);

@@ -78,7 +78,7 @@ static bool read_code(pattern *p, uint32_t *out) {
     return *out < CHAR_FIRST_SURROGATE || *out > CHAR_LAST_SURROGATE;
 }
 
-/* Behind a backslash: one character, or what the class gets; false: neither. */
+/* Reads after a backslash: one character, or a named class, which is added to the class; false: neither. */
 static bool read_escape(pattern *p, bool in_class, uint32_t *out, bool *named) {
     static const char letters[] = "nrtfv0", meant[] = "\n\r\t\f\v";
     const char c = *p->at;
@@ -127,7 +127,7 @@ static bool read_member(pattern *p, uint32_t *out, bool *named) {
     return true;
 }
 
-/* Behind "[". */
+/* Reads after "[". */
 static void read_class(pattern *p) {
     const bool out_of = *p->at == '^';
     p->class->n = 0;
@@ -160,7 +160,7 @@ static void read_class(pattern *p) {
 
 static void read_alternatives(pattern *p);
 
-/* Behind "(". */
+/* Reads after "(". */
 static void read_group(pattern *p) {
     if (p->at[0] == '?' && p->at[1] == ':') {
         p->at += 2;
@@ -182,7 +182,7 @@ static void read_group(pattern *p) {
         p->at++;
 }
 
-/* {m}, {m,} or {m,n}; false: it is no such thing, and stands for itself. */
+/* {m}, {m,} or {m,n}; false: it is none of these, and is plain text. */
 static bool read_count(pattern *p, char out[32]) {
     char *end;
     const char *from = p->at + 1;

@@ -29,7 +29,7 @@ enum { TRIE_MAX_TOKEN = 1024 /* bytes; longer ones are in no tree */ };
 /* Of the ids below n_vocab. */
 nib_status trie_open(trie *t, const tokenizer *of, int64_t n_vocab, ledger *l, nib_error *err);
 void trie_close(trie *t); /* zeroed is fine */
-/* What it takes while it is made, as far as the size of the vocabulary tells. */
+/* Memory while it is made, estimated from the size of the vocabulary. */
 uint64_t trie_bytes(int64_t n_vocab);
 /* The token's bytes; 0: it has none here. out holds TRIE_MAX_TOKEN. */
 uint32_t trie_token(const trie *t, int32_t token, uint8_t *out);

@@ -45,8 +45,7 @@ static nib_status not_found(const model_store *s, const char *name, nib_error *e
         s->folder);
 }
 
-/* What is kept by that name: of the store, or a file or folder that is no model (opening it says what is
- * wrong). */
+/* The stored model of that name, or a file or folder that is no model (opening it gives the error). */
 static nib_status find_kept(const model_store *s, const char *name, char **path, nib_error *err) {
     const stored *found = model_store_find(s, name);
     char *plain = path_join(s->folder, name);

@@ -4,8 +4,8 @@
 
 #include "base/status.h"
 
-/* `name` as a path when there is such a file or folder, else what the store (hub/store.h) has by that name.
- * *path: caller frees with mem_free. NIB_E_NOTFOUND says where it looked, and which name may be meant. */
+/* `name` as a path if that file or folder exists, else the stored model of that name (hub/store.h). *path:
+ * caller frees with mem_free. NIB_E_NOTFOUND lists the searched places and a similar name. */
 nib_status model_find(const char *name, char **path, nib_error *err);
 
 #endif

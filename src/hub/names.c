@@ -72,7 +72,8 @@ static size_t shard_stem(const char *path, int *number, int *of) {
     return n - n_tail;
 }
 
-/* Whether `word` stands in `name` between marks: Q4_K in model-Q4_K.gguf, but not in model-Q4_K_M.gguf. */
+/* Whether `word` is a part of `name` between separators: Q4_K in model-Q4_K.gguf, but not in
+ * model-Q4_K_M.gguf. */
 static bool has_word(const char *name, const char *word) {
     const size_t n = strlen(word);
     for (const char *at = name; (at = strcasestr(at, word)); at++) {

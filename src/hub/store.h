@@ -20,12 +20,12 @@ typedef struct model_store {
     size_t n, cap;
 } model_store;
 
-/* Folders that are not there hold nothing. The caller closes *out in any case; NIB_E_NOMEM only. */
+/* Missing folders are empty. The caller closes *out in any case. The only error is NIB_E_NOMEM. */
 nib_status model_store_open(model_store *out, nib_error *err);
 void model_store_close(model_store *s);
 
-/* The model that a name means, letter case and .gguf aside: a whole name, its last part, or user/repo[:QUANT]
- * (hub/names.h). NULL: none, or no memory to look. */
+/* The model with this name, ignoring letter case and .gguf: a whole name, its last part, or user/repo[:QUANT]
+ * (hub/names.h). NULL: none, or no memory. */
 const stored *model_store_find(const model_store *s, const char *name);
 
 char *model_folder(void); /* as above; the caller frees with mem_free; NULL: out of memory */

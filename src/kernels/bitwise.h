@@ -25,7 +25,7 @@ typedef struct bit_job {
     int64_t m0, m1, tile0, tile1;
 } bit_job;
 
-/* Where element k of a tile stands in its 64 bits. */
+/* The bit of element k of a tile. */
 static inline int bitwise_place(bool by_32, int k) {
     const int quad = k / 4, c = k % 4;
     if (by_32)
@@ -62,7 +62,7 @@ static inline const uint8_t *bitwise_scales(const bit_job *j, const uint8_t *pan
 
 /* Runs `panels` over rows [n0, n1) with the planes of as many activation rows and as much of K as fit the
  * scratch. build: 64 codes to a_bits words. panels: one or two panels, all rows and tiles of the job; sums
- * stand in y between spans of K. */
+ * are kept in y between spans of K. */
 static inline void bitwise_run(const linear_args *a, int64_t n0, int64_t n1,
                                void (*build)(const int8_t *codes, bool by_32, int a_bits, uint64_t *out),
                                void (*panels)(const bit_job *j, const int64_t *panel, int np)) {

@@ -2,9 +2,9 @@
  * instruction set.
  *
  * kernels_table() is filled with the scalar reference first. Then each folder under cpu/ that this processor
- * can run overrides the rows that it implements, smallest set first (NIBBLE_ISA=ref|avx2|avx512|amx stops
- * there). Kernels use views and rows of floats, never files, tiers or architectures. They allocate nothing;
- * the caller gives them scratch memory.
+ * can run overrides the rows that it implements, smallest set first (NIBBLE_ISA=NAME stops at that folder).
+ * Kernels use views and rows of floats, never files, tiers or architectures. They allocate nothing; the
+ * caller gives them scratch memory.
  *
  * Answers do not depend on how they were computed. For one table, the bits are the same for any split of rows
  * among threads, and for a row alone or in a batch. So integer sums are exact, and every float sum has one
@@ -97,11 +97,11 @@ size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bo
  * cut in blocks of KV_BLOCK. A row at position p sees its own block in f16 and all blocks before it in their
  * 8 or 4 bits, whenever and with whatever other rows it is computed, so its bits do not depend on that. In
  * f16 there are the block of the position written last and the one before it; so
- *   - rows that are stored before a call of attend stand in at most two blocks (KV_BLOCK rows always do),
+ *   - rows that are stored before a call of attend are in at most two blocks (KV_BLOCK rows always do),
  *   - once a block's last position is stored, kv_pack turns it into codes before the next block's first row
  *     is computed,
- *   - continuing at the end of a shorter prefix is possible at a multiple of KV_BLOCK, or within those two.
- */
+ *   - continuing at the end of a shorter prefix is possible at a multiple of KV_BLOCK, or within those
+ * two. */
 typedef struct kv_view {
     uint8_t *const *pages;    /* [blocks]: page i holds positions [64 i, 64 i + 64) of every layer */
     int64_t key_at, value_at; /* bytes into a page: where this layer's keys and values begin */
@@ -129,7 +129,7 @@ typedef struct attend_args {
     const float *q; /* [n_row, n_head * d_head] */
     float *out;     /* the same shape */
     int64_t n_row;
-    int64_t first_position; /* row i stands at first_position + i and sees positions 0..first_position + i */
+    int64_t first_position; /* row i is at first_position + i and sees positions 0..first_position + i */
     int64_t n_head;
     int64_t window;
     float scale, softcap;

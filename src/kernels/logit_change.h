@@ -18,7 +18,7 @@
 /* One token of a row. A row has one change of a token at most. */
 typedef struct logit_change {
     int32_t token;
-    int32_t count; /* how often it stands among the tokens that the penalties look back at */
+    int32_t count; /* its number of occurrences among the tokens that the penalties consider */
     float bias;    /* added before anything else */
 } logit_change;
 

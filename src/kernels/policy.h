@@ -31,7 +31,7 @@ typedef struct policy_shape {
     char format[PACK_NAME]; /* pack_name of the weights */
     int act_bits;           /* of the activations */
     pack_kind packing;      /* of a format in parts: the one its matrices are to be packed in */
-    const strategy *by_bucket[POLICY_BUCKETS]; /* NULL: nothing is said */
+    const strategy *by_bucket[POLICY_BUCKETS]; /* NULL: no choice */
 } policy_shape;
 
 typedef struct policy {

@@ -18,7 +18,7 @@ bool salient_rule_from_name(const char *name, salient_rule *out) {
     return false;
 }
 
-/* Of a chunk of n channels, ascending. */
+/* Selects channels of a chunk of n, ascending. */
 typedef struct chunk {
     const float *x;
     int n, want, first; /* first: number of its first channel */

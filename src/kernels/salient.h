@@ -23,15 +23,14 @@ typedef struct salient {
 
 typedef enum salient_rule {
     SALIENT_APPROX,
-    SALIENT_EXACT,  /* the largest; of equals the first */
-    SALIENT_RANDOM, /* a fixed pseudo-random choice for each row's content: for comparing */
-    SALIENT_STATIC, /* the same channels for every row, those that calibration found largest: for comparing */
-    SALIENT_WEIGHTED /* approximately, by what they are multiplied with: magnitude times the length of the
-                        channel's residual (its root of the sum of squares over outputs) */
+    SALIENT_EXACT,   /* the largest; of equals the first */
+    SALIENT_RANDOM,  /* a fixed pseudo-random choice by the row's content: for comparison */
+    SALIENT_STATIC,  /* the same channels for every row, the largest in the calibration: for comparison */
+    SALIENT_WEIGHTED /* approximate, by magnitude times the norm of the channel's residual over all outputs */
 } salient_rule;
 bool salient_rule_from_name(const char *name, salient_rule *out); /* as above, in small letters */
 
-/* Of a chunk of n channels, so many are taken; of a whole row of k. */
+/* Number of channels that a chunk of n selects, and that a whole row of k selects. */
 static inline int salient_of_chunk(int n, int64_t k_chunk) {
     const int64_t want = (k_chunk * n + SALIENT_CHUNK - 1) / SALIENT_CHUNK;
     return (int)(want < n ? want : n);
@@ -40,8 +39,8 @@ static inline int64_t salient_count(int64_t k, int64_t k_chunk) {
     return k / SALIENT_CHUNK * salient_of_chunk(SALIENT_CHUNK, k_chunk) +
            salient_of_chunk((int)(k % SALIENT_CHUNK), k_chunk);
 }
-/* About the want-th largest of n magnitudes whose root mean square is 1, were they normally distributed: the
- * upper tail's quantile, by Hastings' approximation (Abramowitz and Stegun 26.2.23). */
+/* About the want-th largest of n magnitudes with a root mean square of 1, if they are normally distributed:
+ * the upper tail's quantile, by Hastings' approximation (Abramowitz and Stegun 26.2.23). */
 static inline float salient_reach(int n, int want) {
     const double p = fmin(0.5 * want / n, 0.4999), t = sqrt(-2 * log(p));
     const double top = 2.515517 + t * (0.802853 + t * 0.010328);
@@ -50,8 +49,8 @@ static inline float salient_reach(int n, int want) {
 }
 
 struct kernel_table;
-/* Channels of x [k], ascending, into out [salient_count]; how many. Values that are not finite are never
- * taken before finite ones by the approximate rule's buckets: they fall into the first. */
+/* Writes the selected channels of x [k], ascending, to out [salient_count] and returns their number. The
+ * approximate rule puts values that are not finite into the lowest bucket. */
 int64_t salient_pick(const struct kernel_table *t, salient_rule rule, const float *x, int64_t k,
                      int64_t k_chunk, int32_t *out);
 

@@ -118,7 +118,7 @@ static nib_status add_file(maker *k, const char *path, nib_error *err) {
     char *text;
     size_t n, end;
     nib_status status = file_read_all(path, MAX_TEXT, &text, &n, err);
-    if (status == NIB_E_NOTFOUND) /* which is said of models */
+    if (status == NIB_E_NOTFOUND) /* its message is about models */
         return nib_fail(err, NIB_E_IO, "%s: no such file of prompts", path);
     NIB_TRY(status);
     for (size_t at = 0; at < n && status == NIB_OK && !k->full; at = end + 1) {

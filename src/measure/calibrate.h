@@ -6,15 +6,14 @@
 #include "text/tokenizer.h"
 
 enum {
-    MIN_CALIBRATE = 8,          /* tokens of a prompt, at least: shorter lines of a file are left out */
+    MIN_CALIBRATE = 8,          /* minimum tokens of a prompt: shorter lines of a file are left out */
     MAX_CALIBRATE = 64,         /* longer lines are cut into pieces of so many */
     CALIBRATE_MAX_PROMPT = 1024 /* what comes after those is left out */
 };
 
 typedef struct calibration {
-    int32_t
-        *tokens; /* of all prompts, one after the other; each begins with BOS where the model asks for it */
-    int64_t *begin; /* [n_prompt + 1]: prompt i is tokens[begin[i]..begin[i + 1]) */
+    int32_t *tokens; /* of all prompts, one after the other; each begins with BOS if the model requires it */
+    int64_t *begin;  /* [n_prompt + 1]: prompt i is tokens[begin[i]..begin[i + 1]) */
     int n_prompt;
     char hash[40];    /* of the tokens */
     char content[40]; /* the model's content key */
@@ -29,9 +28,10 @@ typedef struct calibration_source {
     int64_t n_vocab;            /* without a tokenizer: ids are below it */
 } calibration_source;
 
-/* From a file, one prompt a line (so any text will do, line by line), or, with NULL, nibble's own twelve
- * (profile/prompts.def). Without a tokenizer a file's lines are token ids with commas or spaces between them,
- * and NULL stands for twelve prompts of arbitrary ids, which say little about real text; `what` tells. */
+/* Reads the prompts from a file, one a line (so any text works), or, with NULL, takes nibble's own twelve
+ * (profile/prompts.def). Without a tokenizer the lines are token ids with commas or spaces between them, and
+ * NULL gives twelve prompts of arbitrary ids, which say little about real text; `what` describes the
+ * source. */
 nib_status calibrate(const calibration_source *from, const char *path, calibration *out, nib_error *err);
 void calibration_clear(calibration *c); /* zeroed is fine */
 

@@ -76,7 +76,7 @@ static nib_status tell(void *user, int b, backend *by, nib_error *err) {
     return measure_progress(w->e, "measuring layers", (uint64_t)b, (uint64_t)model_n_block(w->e->m) - 1, err);
 }
 
-/* What run_pass charges for a cell. */
+/* Bytes that run_pass charges for a cell. */
 static uint64_t cell_bytes(const model *m, int64_t n_cell) {
     return (uint64_t)n_cell * ((uint64_t)model_hparams(m)->d_model * sizeof(float) + 2 * sizeof(double));
 }

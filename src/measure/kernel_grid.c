@@ -28,14 +28,14 @@ nib_status kernel_grid_keep(void *user, const trial_shape *shape, int bucket, co
     return NIB_OK;
 }
 
-/* What would run: the map's choice, else the rule's. */
+/* The strategy that would run: the map's choice, else the rule's. */
 static int in_use(const kernel_point *p) {
     return p->map >= 0 ? p->map : p->result.rule;
 }
 
 static double seconds_of(const kernel_point *p, int i) {
     const double best = p->result.times[i].best;
-    return best > 0 ? best : p->result.times[p->result.rule].best; /* dropped at the first look: not told */
+    return best > 0 ? best : p->result.times[p->result.rule].best; /* dropped at the first look: unknown */
 }
 
 static double regret_of(const kernel_point *p, int i) {
@@ -134,7 +134,7 @@ static const char *packing_name(pack_kind f) {
     return f == PACK_PLANES ? "planes" : "parts";
 }
 
-/* Of the shape whose points begin at `first`, by its fastest strategies. */
+/* For the shape whose points begin at `first`, by its fastest strategies. */
 static double mix_of(const kernel_grid *g, int first) {
     const kernel_point *one = &g->points[first], *many = &g->points[first + POLICY_BUCKETS - 1];
     return kernel_profile_mix(seconds_of(one, one->result.fastest), seconds_of(many, many->result.fastest));
@@ -199,7 +199,7 @@ json_t *kernel_grid_ablations(const kernel_grid *g, bool resident) {
     return jsonx_whole(list, ok);
 }
 
-/* Those of which every point is measured. */
+/* The shapes whose points are all measured. */
 json_t *kernel_grid_shapes(const kernel_grid *g) {
     json_t *shapes = json_array();
     bool ok = shapes != NULL;

@@ -39,7 +39,7 @@ static const struct {
     {"u4g128p", 4096, 4096}, {"u5g128", 4096, 4096}, {"u6g128", 4096, 4096},  {"u8g128", 4096, 4096},
 };
 
-/* Those that something in the table computes. */
+/* The shapes that a strategy of the table computes. */
 static void usual_shapes(bench *b, int act_bits) {
     for (size_t i = 0; i < NUM_COUNT(usual); i++) {
         type_id type;
@@ -67,7 +67,7 @@ static nib_status model_shapes(const char *name, bench *b, nib_error *err) {
                                  "%s has no packed weights: its products are computed in one way only", name);
 }
 
-/* Beside each shape the same in planes, where some strategy computes those only. */
+/* Adds each shape in planes, if some strategy computes only those. */
 static void add_planes(bench *b) {
     for (int i = 0, n = b->n_shape; i < n && b->n_shape < TRIAL_MAX_SHAPES; i++) {
         trial_shape s = b->shapes[i];
@@ -157,7 +157,7 @@ static nib_status give(json_t *doc, char **json, nib_error *err) {
 
 /* ---- the map ---- */
 
-/* What the map says about the model's shapes: choices other than the rule's, shapes packed in planes. */
+/* Counts of the map for the model's shapes: choices other than the rule's, shapes packed in planes. */
 static void count_choices(const policy *map, const bench *b, int *n_other, int *n_planes) {
     *n_other = *n_planes = 0;
     for (int i = 0; i < b->n_shape; i++) {
@@ -175,7 +175,7 @@ static void count_choices(const policy *map, const bench *b, int *n_other, int *
     }
 }
 
-/* What an older map of this machine says about other models' shapes is kept. */
+/* Choices of an older map of this machine for other models' shapes are kept. */
 static nib_status measure_map(const bench *b, const char *path, policy *map, nib_error *err) {
     const kernel_map_key key = key_of(b);
     kernel_map_report before;
@@ -230,7 +230,7 @@ nib_status nib_kernels_profile(const char *name, const nib_kernels_options *opti
     return status;
 }
 
-/* What this processor, or the GPU, multiplies with. */
+/* The units of this processor, or of the GPU. */
 static json_t *units_json(const bench *b) {
     dpr_unit units[DPR_MAX_UNIT];
     const int n = b->gpu ? trial_cuda_units(b->on_gpu, units) : dpr_measure(units, DPR_MAX_UNIT);

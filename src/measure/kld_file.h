@@ -18,7 +18,7 @@ typedef struct kld_stats {
     double base_ppl;
 } kld_stats;
 
-/* Opens `path` to compare with when it exists (*saving = false), else to save. NIB_E_USAGE: it is of other
+/* Opens `path` for comparison if it exists (*saving = false), else for saving. NIB_E_USAGE: it is of other
  * tokens or settings. */
 nib_status kld_open(const char *path, const int32_t *tokens, int64_t n_token, int64_t n_ctx, int64_t n_vocab,
                     bool *saving, kld_file **out, nib_error *err);

@@ -19,31 +19,31 @@ nib_status measure_prompts(const char *name, const nib_engine_options *options, 
                            calibration *out, nib_error *err);
 
 /* Opens the model, streams it once through the ring (about one layer of it is in memory) and closes it.
- * Progress is told to options->progress. *out is cleared by the caller. */
+ * Progress goes to options->progress. *out is cleared by the caller. */
 nib_status measure_importance(const char *name, const nib_engine_options *options, const calibration *c,
                               importance *out, nib_error *err);
 
 typedef struct quality_options {
     const char *const *formats; /* [n_format] recipes (quant/recipe.h) */
     int n_format;
-    const double *change; /* [n_layer], how much each changes the residual stream (IMPORTANCE_COSINE): layers
-                             are also left out together, those with the least first; NULL: not */
-    int64_t n_row;        /* tokens of each prompt that are used: the first ones; 0: QUALITY_ROWS */
-    int64_t n_score;      /* of those, the last ones whose logits are compared; 0: QUALITY_SCORED */
+    const double
+        *change; /* [n_layer], the change of the residual stream by each layer (IMPORTANCE_COSINE): layers are
+                    also left out together, the smallest change first; NULL: they are not */
+    int64_t n_row;   /* number of tokens of each prompt, from the first; 0: QUALITY_ROWS */
+    int64_t n_score; /* number of the last of these, whose logits are compared; 0: QUALITY_SCORED */
 } quality_options;
 enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
 
-/* Opens the model with what fits resident. Charged to the ledger beside it: the residual stream before every
- * block, logits of the compared tokens, what is found of channels, and the largest block in its largest
- * format. *channels (cleared by the caller, also after an error) is what formats ending in w were rounded by.
- */
+/* Opens the model with as many resident pages as fit. It also charges the residual stream before every block,
+ * the logits of the compared tokens, the statistics of channels, and the largest block in its largest format.
+ * *channels (cleared by the caller, also after an error): the statistics for formats with the suffix w. */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
                            const quality_options *q, quality *out, channel_stats *channels, nib_error *err);
 
-/* Which parts do anything for a token (MCAP, paper 3.3): each layer's attention, and its feed-forward part's
- * neurons in n_group groups of neighbours. A neuron does nothing when its value is at most `min` times the
- * root mean square of its row's: 0 means exactly nothing, and the rows of weights behind it need not be read.
- */
+/* Finds the parts that are active for a token (MCAP, paper 3.3): each layer's attention, and the neurons of
+ * its feed-forward part in n_group groups of neighbours. A neuron is inactive if its value is at most `min`
+ * times the root mean square of its row. With min 0 an inactive neuron is zero, so the weights that it
+ * multiplies need not be read. */
 enum { ACTIVITY_GROUPS = 16, ACTIVITY_PARTS = 1024 };
 typedef struct activity {
     coactivity parts; /* of layer l: part l * (1 + n_group) its attention, then its groups */
@@ -55,7 +55,7 @@ typedef struct activity {
 nib_status measure_activity(const char *name, const nib_engine_options *options, const calibration *c,
                             double min, activity *out, nib_error *err);
 
-/* Some formats from light to harsh, for quality_options. */
+/* The default formats of quality_options, from more bits to fewer. */
 extern const char *const measure_formats[];
 extern const int measure_n_format;
 

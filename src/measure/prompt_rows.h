@@ -22,7 +22,7 @@ void prompt_rows_close(prompt_rows *r); /* zeroed is fine; before the engine */
 /* Without an engine: rows of all prompts, and of the longest. */
 int64_t prompt_rows_count(const calibration *c, int64_t max, int64_t *longest);
 
-/* The options' progress; NIB_E_CANCELLED when it says so. */
+/* Calls the options' progress; NIB_E_CANCELLED if it returns false. */
 nib_status measure_progress(const engine_parts *e, const char *what, uint64_t done, uint64_t all,
                             nib_error *err);
 

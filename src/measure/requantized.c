@@ -43,7 +43,7 @@ uint64_t measure_bytes_now(const block *blk) {
     return bytes;
 }
 
-/* What a trial multiplies with: one matrix. Of a stack that is the slices' sum, in floats. */
+/* The matrix of a trial: one matrix, for a stack the sum of its slices in floats. */
 static bool tried_as(const recipe *f, int64_t n, int64_t k, pack_format *as, uint64_t *bytes) {
     *as = f->n_slice > 1 ? (pack_format){.layout = PACK_ROWS, .type = TYPE_F32} : f->slice[0];
     return pack_bytes(as, n, k, bytes);

@@ -14,15 +14,14 @@ typedef struct measure_requantized {
     uint64_t charged;
     uint8_t *data;
     uint64_t n_byte;
-    view *views;           /* [n_weight of all blocks]: what the changed blocks' cells get */
+    view *views;           /* [n_weight of all blocks]: the weights for visits of changed blocks */
     const view **by_block; /* [n_block] into views, or NULL */
     int *first;            /* [n_block] in views */
 } measure_requantized;
 
 /* Bytes of a block's own matrices as they are. */
 uint64_t measure_bytes_now(const block *blk);
-/* A format that takes no fewer bytes than the file's own has no use, and is not tried. *bytes: what it takes.
- */
+/* Whether a format has fewer bytes than the file's own; others are not tried. *bytes: its bytes. */
 bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes);
 
 /* Bytes that measure_requantized_open charges: the largest block in the largest of the formats. */
@@ -30,8 +29,8 @@ uint64_t measure_requantized_bytes(const engine_parts *e, const quality_options 
 nib_status measure_requantized_open(measure_requantized *c, const engine_parts *e, const quality_options *q,
                                     nib_error *err);
 void measure_requantized_close(measure_requantized *c); /* zeroed is fine */
-/* Rounds block b by the recipe: c->by_block is then what a pass is to compute with. A stack is tried as the
- * sum of its slices, in floats. channels: for formats ending in w. */
+/* Rounds block b by the recipe; a pass then computes with c->by_block. A stack is tried as the sum of its
+ * slices, in floats. channels: for formats with the suffix w. */
 nib_status measure_requantize(measure_requantized *c, const saliency_watch *channels, int b,
                               const char *format, nib_error *err);
 

@@ -23,8 +23,8 @@ nib_status residual_gain_open(residual_gain *g, nib_engine *e, nib_error *err);
 void residual_gain_close(residual_gain *g); /* zeroed is fine */
 /* Positions that the session needs. */
 int64_t residual_gain_positions(const residual_gain *g);
-/* With what has been chosen (engine_residuals_choose). *out NAN: the engine gives the largest logits alone.
- */
+/* Perplexity with the current choice (engine_residuals_choose). *out NAN: the engine computes only the
+ * largest logits. */
 nib_status residual_gain_perplexity(residual_gain *g, double *out, nib_error *err);
 
 #endif

@@ -62,7 +62,7 @@ static nib_status time_step(tuning *t, int i, double *seconds, nib_error *err) {
     return NIB_OK;
 }
 
-/* Of one generated token: the lower quartile of some, since others use the machine too. */
+/* Seconds of one generated token: the lower quartile of some, because other work uses the machine too. */
 static nib_status time_alone(tuning *t, const tune_choice *choice, double *seconds, nib_error *err) {
     double took[MAX_STEP], sum = 0;
     int n = 0;
@@ -108,7 +108,7 @@ static nib_status time_in_turns(tuning *t, const tune_choice *choice, double *se
     return NIB_OK;
 }
 
-/* A GPU records its launches anew for another choice, so its tokens are not timed in turns. */
+/* A GPU records its launches again for another choice, so its tokens are not timed in turns. */
 static nib_status time_steps(void *user, const tune_choice *choice, double *seconds, nib_error *err) {
     tuning *t = user;
     return engine_fetch_blocks(t->e) > 1 ? time_alone(t, choice, seconds, err)

@@ -18,7 +18,7 @@ typedef struct measure_base {
 /* Bytes that measure_base_open charges, the cache included. */
 nib_status measure_base_bytes(const engine_parts *e, const calibration *c, int64_t max, int64_t n_score,
                               uint64_t *bytes, nib_error *err);
-/* Runs the base pass. most, n_score: as prompt_rows_open. watch: sees it; NULL: none. */
+/* Runs the base pass. most, n_score: as prompt_rows_open. watch: its probe; NULL: none. */
 nib_status measure_base_open(measure_base *b, const engine_parts *e, const calibration *c, int64_t max,
                              int64_t n_score, const probe *watch, nib_error *err);
 void measure_base_close(measure_base *b); /* zeroed is fine */

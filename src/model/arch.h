@@ -87,9 +87,9 @@ enum {
     K_CONST = 4         /* always `value`; no key is looked at */
 };
 
-/* Where one field comes from, when it is not as in the common table. The first row for a field whose
- * condition holds counts; a name that is NULL is the common table's, "" is none. Values are as the key has
- * them (before form). A boolean key read into a number field gives 0 or 1. */
+/* The source of one field if it differs from the common table. The first row of a field whose condition holds
+ * applies; the name NULL means the common table's, "" no key. Values are those of the key (before form). A
+ * boolean key read into a number field gives 0 or 1. */
 typedef struct arch_key {
     hp_id field;
     const char *hf;
@@ -101,8 +101,8 @@ typedef struct arch_key {
 } arch_key;
 #define ARCH_KEYS(...) ((const arch_key[]){__VA_ARGS__, {.field = HP_COUNT}})
 
-/* HF keys that change the maths and of which we know only some values: any other value is an error.
- * Values as text: "true", "0", "gelu"; "a|b". A missing key or null passes. */
+/* HF keys that change the computation, with their supported values: any other value is an error. Values as
+ * text: "true", "0", "gelu"; "a|b". A missing key or null passes. */
 typedef struct arch_only {
     const char *key;
     const char *values;
@@ -120,17 +120,16 @@ enum {
 };
 
 typedef struct arch_desc {
-    const char *name; /* as in messages and `nibble info`; the file's name */
-    const char *gguf; /* general.architecture; NULL: not in GGUF under a name of its own */
-    const char *hf;   /* model_type */
-    const char
-        *hf_class;       /* entries of `architectures`, looked at when model_type is not known; may be NULL */
-    const char *hf_base; /* prefix of tensor names that checkpoints of the bare model leave out: "model." */
+    const char *name;     /* as in messages and `nibble info`; the file's name */
+    const char *gguf;     /* general.architecture; NULL: not in GGUF under a name of its own */
+    const char *hf;       /* model_type */
+    const char *hf_class; /* entries of `architectures`, used if model_type is unknown; may be NULL */
+    const char *hf_base;  /* prefix of tensor names that checkpoints of the bare model leave out: "model." */
     norm_kind norm;
     act_kind act;       /* when the configuration does not name one */
     const char *hf_act; /* key that names it; NULL: the usual ones, "": none (always `act`) */
     rope_style rope_hf;
-    rope_style rope_gguf; /* Llama's converter permutes q and k so that pairs lie side by side */
+    rope_style rope_gguf; /* Llama's converter permutes q and k so that pairs are adjacent */
     unsigned flags;       /* A_* */
     int64_t
         scale_width_layers; /* GGUF: with this many layers attn_scale is 1/sqrt(d_model / n_head); 0: never */

@@ -14,14 +14,14 @@
 
 /* One tensor of such a file, and what it is made of. */
 typedef struct gguf_tensor {
-    container_tensor as; /* name, type, shape and bytes in that file; nowhere yet (file -1) unless it is a
-                            tensor of the model's own file as it stands */
+    container_tensor as; /* name, type, shape and bytes in that file; file -1: it has no place yet. A tensor
+                            that is copied as it is has its place in the model's own file */
     int block, w;        /* the first weight that is made of it; -1: none */
     type_id from;        /* the type of the pieces; `as.type` otherwise only for vectors */
     const weight_piece *pieces; /* rows, one under the other; a vector's elements */
     int n_piece;
     bool transposed;   /* the pieces' tensors have [k, n]: pieces give columns */
-    int64_t n_turn;    /* heads whose rows go from halves to pairs; 0: rows stay where they are */
+    int64_t n_turn;    /* heads whose rows are reordered from halves to pairs; 0: rows keep their order */
     float add;         /* to every element of a vector */
     const float *data; /* instead of pieces: the values of a vector */
 } gguf_tensor;
@@ -32,20 +32,20 @@ typedef struct gguf_tensors {
     arena mem; /* what they point to */
 } gguf_tensors;
 
-/* All tensors that the model's weights are made of, block by block. Of a model from a GGUF file: all of the
- * file's, as they are, in its order. NIB_E_MODEL: GGUF cannot say it. The model outlives them. */
+/* Lists all tensors of the model's weights, block by block. For a model from a GGUF file: all tensors of the
+ * file, unchanged, in its order. NIB_E_MODEL: GGUF cannot express the model. The model outlives them. */
 nib_status gguf_tensors_open(const model *m, gguf_tensors *out, nib_error *err);
-/* Matrices that the checkpoint packs get the type of nibble's own that holds them in fewer bits, where there
- * is one (packed_narrow); how many. */
+/* Gives matrices that the checkpoint packs nibble's own type with fewer bits, if there is one
+ * (packed_narrow). Returns their number. */
 size_t gguf_tensors_narrow(gguf_tensors *t);
 void gguf_tensors_close(gguf_tensors *t); /* zeroed is fine */
 
-/* The model's numbers, as metadata; not the vocabulary. NIB_E_MODEL: a GGUF file of this family cannot say
- * one of them. */
+/* Writes the configuration as metadata, without the vocabulary. NIB_E_MODEL: a GGUF file of this family
+ * cannot express one of its values. */
 nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err);
 
-/* NIB_E_MODEL names what differs between the two: numbers, rotary frequencies, shapes. For what was written
- * against what was read. */
+/* Compares a written model with its source: configuration, rotary frequencies, shapes. NIB_E_MODEL names the
+ * difference. */
 nib_status gguf_check_config(const model *m, const model *written, nib_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* The numbers that shape a model, from GGUF metadata or config.json.
  *
- * One table says where each field of hparams usually stands in both formats; a family's rows (arch.h) replace
- * what differs. Then everything that can be left out is derived, and everything is checked, because shapes,
- * loops and allocations follow from it. */
+ * One table has the usual key of each field of hparams in both formats; a family's rows (arch.h) replace what
+ * differs. Then everything that can be left out is derived, and everything is checked, because shapes, loops
+ * and allocations follow from it. */
 #include "model/config.h"
 
 #include "base/num.h"
@@ -27,7 +27,7 @@ static const field_info fields[HP_COUNT] = {
 #undef HP_B
 };
 
-/* Where most families keep a field. value: when nobody says (0: derived below, or none). */
+/* The key of a field in most families. value: its default (0: derived below, or none). */
 static const struct {
     hp_id field;
     const char *hf, *gguf;

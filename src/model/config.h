@@ -50,10 +50,10 @@ nib_status config_read(const config_source *s, config *out, nib_error *err);
 
 /* --- parts --- */
 
-/* A number under the first of the names ('|' between) that is there; booleans are 0 or 1, an array counts
- * when all its elements are the same. *found: 1 there, 0 not, -1 null. */
+/* The number under the first existing key of the list ('|' between names). Booleans are 0 or 1; an array of
+ * equal elements counts as one number. *found: 1: found, 0: missing, -1: null. */
 nib_status config_number(const config_source *s, const char *names, double *out, int *found, nib_error *err);
-/* The string under the first of the names that is there; NULL: none. */
+/* The string under the first existing key of the list; NULL: none. */
 const char *config_string(const config_source *s, const char *names);
 bool config_condition(const config_source *s, const char *when); /* arch.h's conditions; NULL holds */
 
@@ -62,17 +62,16 @@ nib_status config_read_layers(const config_source *s, config *out, nib_error *er
 /* Options that change the maths and that we cannot do. */
 nib_status config_check_supported(const config_source *s, nib_error *err);
 
-/* What a GGUF file of the family says of a field, the other way round: the key's name after
- * "<architecture>." and its value, as config_read would read it. kind: i, f or b. False: it has no key, or
- * need not be said. */
+/* The inverse of config_read for a GGUF file of the family: the key's name after "<architecture>.", and its
+ * value. kind: i, f or b. False: the field has no key, or needs none. */
 bool config_gguf_key(const arch_desc *arch, hp_id field, const hparams *hp, const char **name, char *kind,
                      double *value);
 
-/* Every which layer is full in a GGUF file of the family that does not say it; 0: none. */
+/* The period of layers with full attention that a GGUF file of the family implies; 0: none. */
 int64_t config_gguf_pattern(const arch_desc *arch);
 
-/* The next of a '|' list: copies it to name[size] and moves *list on; false at the end. A longer one is cut,
- * and then found nowhere. */
+/* Copies the next name of a '|' list to name[size] and advances *list; false at the end. A longer name is
+ * cut, and so matches nothing. */
 bool list_next(const char **list, char *name, size_t size);
 
 /* Inverse frequencies [n_rot / 2] and the factor for cos and sin for a pass of `length` positions. */

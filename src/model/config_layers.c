@@ -1,4 +1,4 @@
-/* What differs from layer to layer (a window, no rotary embedding), and options that we refuse. */
+/* Options that differ between layers (a window, no rotary embedding), and options that are refused. */
 #include "model/config.h"
 
 #include "base/num.h"

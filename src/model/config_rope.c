@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where one table's options may stand in config.json, in order. */
+/* Where one table's options may be in config.json, in order. */
 typedef struct places {
     const char *prefix[3];
     int n;

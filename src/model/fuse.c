@@ -66,8 +66,8 @@ static int count_tail(const fuser *f, int at, int n) {
     return tail;
 }
 
-/* Neighbouring products of one input are one region, and so are the ops that go on with their columns: one
- * sharing among the threads and no barrier inside. */
+/* Neighbouring products of one input are one region, together with the ops that continue with their columns:
+ * one sharing among the threads and no barrier inside. */
 static void join_products(fuser *f, int at) {
     op *o = &f->ops[at];
     int n = count_products(f, at, o->in);

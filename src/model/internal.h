@@ -20,12 +20,12 @@ struct model {
 
 enum { BLOCK_MAX_WEIGHT = 40 };
 
-/* The weights of one block while it is being made: where each slot's weight and bias went. */
+/* The weights of one block under construction: the index of each slot's weight and bias. */
 typedef struct bound {
     weight weights[BLOCK_MAX_WEIGHT];
     int n;
     struct {
-        bool there;     /* the slot counts: it has a weight, or is a norm without one */
+        bool there;     /* the slot is in use: it has a weight, or is a norm without one */
         bool whole_row; /* T_ROW_NORM */
         bool per_entry; /* a head-by-head norm whose weight has an entry for the whole row */
         bool shared;    /* FFN_NORM: the same tensor as ATTN_NORM */
@@ -39,20 +39,19 @@ typedef enum block_part { PART_EMBED, PART_LAYER, PART_HEAD } block_part;
  * head). */
 nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out, nib_error *err);
 
-/* Adds the tensors that no weight uses to the complaint: in a layer they are an error, elsewhere a log line.
- */
+/* Reports the tensors that no weight uses: in a layer they are an error, elsewhere a log line. */
 nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err);
 
 /* Turns the bound weights into ops, at most PROGRAM_MAX_OP; returns how many. */
 int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
 
-/* Writes into the ops what they read of their weights (cost.c); anew where a layout gives these other
- * formats. blocks: all of them, for weights that another block owns. */
+/* Sets the bytes that the ops read of their weights (cost.c), again if a layout gives these other formats.
+ * blocks: all blocks, for weights that another block owns. */
 void cost_program(const block *blocks, const weight *weights, op *ops, int n);
-/* block.bytes from its weights; NIB_E_MODEL when they are too large. */
+/* Computes block.bytes from its weights; NIB_E_MODEL: they are too large. */
 nib_status block_sum(block *b, nib_error *err);
 
-/* Notes in the ops which of them may be done as one (fuse.c). */
+/* Marks the ops that may be executed together (fuse.c). */
 void fuse_program(op *ops, int n);
 
 const char *slot_name(slot_id id);

@@ -47,7 +47,7 @@ static bool is_copied(const model *m, const layout_choice *c, int b) {
     return copied;
 }
 
-/* What a layout takes besides itself, in one piece: many are made and freed while a plan is made. */
+/* The memory of a layout, in one piece: planning makes and frees many layouts. */
 static size_t copied_bytes(const layout *l, const layout_choice *c) {
     enum { ALIGN = 64 };
     const model *m = l->m;
@@ -111,7 +111,8 @@ nib_status layout_own(layout *l, int which, nib_error *err) {
     return NIB_OK;
 }
 
-/* What follows from the weights. Every block's: a tied head's ops read what its owner has. */
+/* Updates what depends on the weights, in every block, because the ops of a tied head read its owner's
+ * weights. */
 static nib_status finish(layout *l, nib_error *err) {
     for (int i = 0; i < l->m->n_block; i++) {
         block *b = &l->blocks[i];
@@ -123,7 +124,7 @@ static nib_status finish(layout *l, nib_error *err) {
     return NIB_OK;
 }
 
-/* pages: of a layout with weights of the same sizes; NULL: they are cut anew. */
+/* pages: of a layout with weights of the same sizes; NULL: new pages are cut. */
 static nib_status hand_out(layout *l, nib_status status, const page_layout *pages, layout **out,
                            nib_error *err) {
     if (status == NIB_OK)
@@ -147,7 +148,7 @@ void layout_free(layout *l) {
 
 /* ---- formats ---- */
 
-/* What w becomes, without its place. */
+/* Weight w in its new format, without its place. */
 static nib_status choose(const block *b, const weight *w, const char *format, weight *out, nib_error *err) {
     recipe r;
     uint64_t second;

@@ -23,7 +23,7 @@ struct layout {
 
 /* Before a block's weights or ops are written: they are copied, unless they were before. */
 nib_status layout_own(layout *l, int block, nib_error *err);
-/* Notes anew which ops of a block, whose program has changed, may be done as one. */
+/* Marks the ops of a changed program that may be executed together. */
 void layout_fuse(layout *l, int block);
 
 /* ---- page_layout.c ---- */
@@ -34,7 +34,7 @@ nib_status page_layout_copy(page_layout *l, const page_layout *from, const layou
 void page_layout_close(page_layout *l); /* zeroed is fine */
 
 /* ---- stack.c ---- */
-/* How many weights and ops second slices add to a block. */
+/* The number of weights and ops that second slices add to a block. */
 void stack_counts(const block *b, int *more_weight, int *more_op);
 /* Gives all matrices of block `owner`, wherever they are used, a second slice in this format. */
 nib_status stack_add(layout *l, int owner, const pack_format *second, nib_error *err);

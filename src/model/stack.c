@@ -1,6 +1,6 @@
 /* stack.c - second slices: what the first one leaves over, as a weight and a product of its own.
  *
- * The weight stands behind the block's plain ones, so these keep their numbers. The op stands behind the
+ * The weight comes after the block's first slices, so these keep their numbers. The op comes after the
  * products that read the same input, so that first slices come together, in the order of their pages, and
  * then second ones; it adds to what they made. Whoever shares a matrix (a tied head) shares both slices. */
 #include "model/layout_parts.h"
@@ -43,7 +43,7 @@ static void insert_op(block *b, op *ops, int at, op what) {
     b->program.n_op++;
 }
 
-/* Behind every run of ops, those of the second slices that are not there yet. */
+/* Adds the ops of missing second slices after each run of ops. */
 static void add_ops(block *b, op *ops, const bool *fresh) {
     for (int i = 0, n; i < b->program.n_op; i += n) {
         int more = 0;

@@ -22,7 +22,7 @@ const char *slot_gguf_name(slot_id id) {
     return slots[id].gguf;
 }
 
-/* What one call works on. */
+/* The state of one call. */
 typedef struct binder {
     const model *m;
     const config_source src;

@@ -1,7 +1,7 @@
 /* Tensors that no weight uses. In a layer that we compute, one is most likely a part of the maths that we do
  * not know (a bias, a norm), and leaving it out would be silently wrong: an error. Buffers that old
  * checkpoints carry along are known and passed over; whatever else is there (a vision tower, prediction
- * layers) is said once. */
+ * layers) is logged once. */
 #include "base/mem.h"
 #include "model/internal.h"
 

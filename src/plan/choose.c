@@ -84,7 +84,7 @@ static void offer(search *s, const choose_way *sum, const int *choice) {
 
 /* ---- the relaxation ---- */
 
-/* What bytes cost in computing, as far as the tier that is looked at: `per_byte` of each, less `less`. */
+/* The computing time of bytes up to the current tier: `per_byte` of each, minus `less`. */
 static void busy_of(const search *s, double *per_byte, double *less) {
     *per_byte = *less = 0;
     for (int t = 0; t < s->p->n_tier && t <= s->tier; t++) {

@@ -6,8 +6,9 @@
 
 #include "base/num.h"
 
-/* Of the shorter one of computing a prompt and its weights' way over the link, what does not overlap: between
- * two runs of 8b on an H200 with --vram 3G, a prompt of 512 at 10,100 and at 11,450 tok/s (docs/gpu.md). */
+/* The share of the shorter time, of computing a prompt and of the link, that does not overlap with the longer
+ * one: between two runs of 8b on an H200 with --vram 3G, a prompt of 512 at 10,100 and at 11,450 tok/s
+ * (docs/gpu.md). */
 #define APART 0.5
 /* The products of a layer together reach so much of the rate of one large product (H200, 8b, 512 rows: 565 of
  * 692 TFLOP/s, docs/gpu.md): some have too few outputs to occupy the device. */
@@ -56,7 +57,7 @@ typedef struct device_work {
     double vram, ram, link, disk, packed; /* bytes; packed: of disk, in the packed form */
 } device_work;
 
-/* Of a block's pages, what is on disk: packed bytes. */
+/* Packed bytes of a block's pages on disk. */
 static double streamed_bytes(const plan_question *q, const plan_decision *d, int b) {
     const uint64_t all = q->blocks[b].choices[d->choice[b]].bytes;
     return d->streamed ? (double)(all - NUM_MIN(d->kept[b], all)) : 0;

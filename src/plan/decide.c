@@ -173,14 +173,14 @@ static uint64_t bytes_of(const plan_question *q, const plan_decision *d, int b) 
     return d->choice[b] < 0 ? 0 : q->blocks[b].choices[d->choice[b]].bytes;
 }
 
-/* What stays on the GPU is read from disk once. */
+/* Blocks that stay on the GPU are read from disk once. */
 static void keep_on_gpu(const plan_question *q, plan_decision *d) {
     for (int b = 0; b < q->n_block; b++)
         if (plan_is_resident_on_gpu(q, b))
             d->kept[b] = bytes_of(q, d, b);
 }
 
-/* Of what products read, as much as fits. */
+/* Makes as many bytes resident as fit, of those that products read. */
 static void spread(const maker *m, plan_decision *d, const residency_tier *tiers, int n_tier) {
     const plan_question *q = m->q;
     if (!knows_pages(q, d)) {
@@ -263,7 +263,7 @@ static nib_status solve(maker *m, const which *w, plan_decision *d, choose_resul
 
 /* ---- all cases ---- */
 
-/* Less loss where speed is asked for; else less time, and where that is the same, less loss. */
+/* If a speed is requested: less loss. Else less time, and of equal times less loss. */
 static bool better(const plan_question *q, const plan_outcome *a, const plan_outcome *b) {
     if (!b->found)
         return true;
@@ -356,7 +356,7 @@ void plan_needs(const plan_question *q, plan_outcome *out) {
         out->min_ram = NUM_MIN(out->min_ram, out->streamed_ram);
 }
 
-/* What it costs to leave out the first n layers; negative: not measured. */
+/* The loss without the first n layers; negative: not measured. */
 static double lost_without(const maker *m, int n) {
     double sum = 0;
     const plan_block_facts *last = &m->q->blocks[m->order[n - 1]];
@@ -369,8 +369,8 @@ static double lost_without(const maker *m, int n) {
     return sum;
 }
 
-/* Where nothing is known of what layers cost, and nobody said what may be lost: as many go as must, so that
- * the others stay (MCAP's configuration B). */
+/* If costs of layers are not measured and no loss was requested: as many layers are left out as necessary, so
+ * that the others stay (MCAP's configuration B). */
 static nib_status leave_out_blindly(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                                     nib_error *err) {
     for (int i = 0; i < m->n_layer; i++) {

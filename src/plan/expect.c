@@ -29,8 +29,8 @@ void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *ou
     out->formula_s = plan_work_seconds(&q->rates, &out->work, out->packed);
 }
 
-/* What the formula said of a run. With the same threads it can be asked again, with the rates of now: then it
- * does not matter that the machine was measured anew in between. */
+/* The formula's time of a run. With the same threads it is computed again with the current rates, so a new
+ * measurement of the machine does not matter. */
 static double formula_of(const learned_run *r, const plan_rates *rates) {
     return r->n_thread == rates->n_thread ? plan_work_seconds(rates, &r->work, r->packed) : r->formula_s;
 }

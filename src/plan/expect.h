@@ -1,22 +1,22 @@
-/* expect.h - how fast a decision will be: what the cost formula says, corrected by what runs of this machine
- * took. Decisions are made with the formula alone (decide.c), so what was learned changes what is expected
- * and never what is done: docs/budget.md. */
+/* expect.h - predicts the speed of a decision: the cost formula, corrected by the measured times of earlier
+ * runs on this machine. Decisions use the formula alone (decide.c), so earlier runs change predictions and
+ * never decisions (docs/budget.md). */
 #ifndef NIB_PLAN_EXPECT_H
 #define NIB_PLAN_EXPECT_H
 
 #include "plan/planner.h"
 
-/* The run that the decision is, without seconds. */
+/* The decision as a run, without measured seconds. */
 void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *out);
 
-/* How many times longer than the formula says such a run takes, by what was learned: the mean of the ratios
- * of the kinds of runs (in logarithms), each weighted by how near it is and how new. 1, and *n_run 0, when
- * nothing near was learned; else *n_run is the number of runs that count. Within 1/4 and 4: beyond that the
- * hardware profile is believed (within 1/32 and 32 where there is none). */
+/* The factor from the formula's time to the expected time of such a run: the mean (in logarithms) of the
+ * ratios of measured to formula over the kinds of runs, each weighted by its similarity and its age. *n_run
+ * is the number of runs that count. Without similar runs it is 0, and the factor is 1. The factor stays
+ * between 1/4 and 4, or between 1/32 and 32 without a hardware profile. */
 double plan_correction(const learned *l, const plan_rates *r, const learned_run *now, int *n_run);
 
-/* Of what plan_predict said, tok_s becomes what is expected, with what does not overlap and what was learned;
- * ttft_s is corrected too where the disk binds; n_run is set. */
+/* Corrects the prediction of plan_predict: tok_s counts the time that does not overlap and is multiplied with
+ * the learned factor; ttft_s is multiplied too if the disk is the bottleneck; n_run is set. */
 void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* plan_names.h - names that the JSON of a plan has in both directions. */
+/* plan_names.h - names of tiers and owners in a plan's JSON, for reading and writing. */
 #ifndef NIB_PLAN_NAMES_H
 #define NIB_PLAN_NAMES_H
 

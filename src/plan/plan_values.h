@@ -1,6 +1,5 @@
-/* plan_values.h - the values of a plan's JSON, which may come from a stranger: what all that parse it share.
- * Every function gives NIB_E_MODEL with the key and what was expected; a key that is not there, or is null,
- * leaves *out as it is unless it is required. */
+/* plan_values.h - typed values of a plan's JSON, which is not trusted. Every error is NIB_E_MODEL with the
+ * key and what was expected. A missing or null key leaves *out unchanged, unless it is required. */
 #ifndef NIB_PLAN_PLAN_VALUES_H
 #define NIB_PLAN_PLAN_VALUES_H
 

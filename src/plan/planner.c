@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What may be lost, as mean KL divergence at the logits in nats a token. d nats more cross entropy multiply
- * the perplexity by e^d, so these are about 0.5, 2 and 10 % of it at the most. "lossless" keeps the file's
- * own weights; its allowance is for 8-bit activations where their cost was measured, and is within the noise
- * of comparing two runs (0.1 %). */
+/* Bounds on the loss: mean KL divergence at the logits, in nats a token. d nats more cross entropy multiply
+ * the perplexity by e^d, so these are at most about 0.5, 2 and 10 % of it. "lossless" keeps the file's own
+ * weights; its bound is for 8-bit activations with measured costs, and is within the noise of comparing two
+ * runs (0.1 %). */
 static const struct {
     const char *name;
     double loss;
@@ -123,7 +123,7 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
 
 /* ---- more memory, and other answers ---- */
 
-/* The GPU's memory is shared anew. */
+/* Shares the GPU's memory again, with more of it. */
 static nib_status try_more_vram(const plan_question *q, uint64_t gb, plan_decision *d, plan *out,
                                 nib_error *err) {
     plan_question more = *q;
@@ -169,7 +169,7 @@ static nib_status look_at(const plan_question *q, const char *what, plan_decisio
         return NIB_OK;
     NIB_TRY(plan_decide(q, d, &o, err));
     if (!o.found && q->cap[NIB_TIER_RAM] >= o.min_ram)
-        return NIB_OK; /* it is not memory that is missing */
+        return NIB_OK; /* memory is not the reason */
     if (o.found)
         plan_expect(q, d, &o.predicted);
     plan_alternative *a = &out->alternatives[out->n_alternative++];
@@ -195,7 +195,7 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
         other.packed = true;
         NIB_TRY(look_at(&other, "a packed file (--scratch)", d, out, err));
     }
-    /* another cache or other formats change the GPU's free memory; the split is not computed anew here */
+    /* another cache or other formats change the GPU's free memory; the split is not computed again here */
     for (int i = 1; i < q->n_cache && !q->split; i++) {
         other = *q;
         other.caches[0] = q->caches[i];

@@ -16,8 +16,8 @@
 #define GUESS_LINK      12e9  /* 16 lanes of PCI Express 3 */
 #define GUESS_VRAM      300e9 /* of a laptop's GPU, a little more than half of a desktop's */
 #define GUESS_VRAM_MACS 2e13
-/* Of a launch within a graph besides its bytes, on an H200: 4.0 us of 8b's 161 and 3.9 of 1b's 81
- * (docs/gpu.md, untraced). Other GPUs are taken to be like it. */
+/* Time of a launch within a graph besides its bytes, on an H200: 4.0 us for 8b's 161 and 3.9 for 1b's 81
+ * launches (docs/gpu.md, untraced). Other GPUs are assumed to be equal. */
 #define VRAM_LAUNCH 4e-6
 #define GUESS_ROW   6e9  /* bytes of weights a second and thread */
 #define GUESS_MACS  4e10 /* a second and thread */
@@ -59,8 +59,8 @@ static void memory_rate(const hardware *h, plan_rates *out) {
             out->ram_read = h->memory[i].read.best;
 }
 
-/* What the disk does with as many reads as the pager has in flight, by their size. With fewer reads where so
- * many were not measured. */
+/* The disk's rates by the size of a read, with as many reads in flight as the pager has, or with the most
+ * that were measured. */
 static void disk_rates(const hardware *h, plan_rates *out) {
     int depth = 0;
     for (int i = 0; i < h->n_disk; i++)

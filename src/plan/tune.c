@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { CHUNK = 1024, CHECKS = 5 /* times that the choice is measured anew, and no residuals beside it */ };
+enum { CHUNK = 1024, CHECKS = 5 /* times that the choice and no residuals are measured again, in turns */ };
 
 /* Parts of the target: the rest is left to the noise of times, and to runs that are not like the one
  * measured. */

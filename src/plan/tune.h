@@ -1,16 +1,15 @@
-/* tune.h - how many channels residuals give back, and with how many blocks they are fetched, for a slowdown
- * that is asked for (QDEC, paper 4.4 and appendix A). Pure but for the times, which somebody measures.
+/* tune.h - finds how many channels residuals restore, and with how many blocks of a GPU they are fetched, for
+ * a requested slowdown (QDEC, paper 4.4 and appendix A). Pure, except for the caller's measurements.
  *
  * Every candidate is measured as a whole: all products of a token with their fetches, in the order in which a
- * token has them. Times of single products do not add up, since the fetch of one product delays the next.
+ * token has them. Times of single products do not add up, because the fetch of one product delays the next.
  *
- * First the number of blocks: for each upper limit, up to half of the multiprocessors, every kind of product
- * takes its largest viable number, and all kinds get as many channels (of each 1,024) as stay within the
- * target; the limit that gets furthest stays. Where none gets anywhere, the kind with the smallest matrix
- * goes without, and the search begins anew. Then the channels: kinds get more in steps that become smaller,
- * those first whose step costs least, as long as all together stay within the target. At the end the choice
- * and the time without residuals are measured anew, one after the other; while the choice is too slow, it is
- * made smaller. */
+ * First it chooses the number of blocks. For each upper limit, up to half of the multiprocessors, every kind
+ * of product takes its largest viable number of blocks, and all kinds get as many channels (of each 1,024) as
+ * the target allows. The limit with the most channels is used. If no limit allows a channel, the kind with
+ * the smallest matrix gets none, and the search begins again. Then it raises the channels of single kinds, in
+ * steps that become smaller, the cheapest step first, while the whole stays within the target. Finally it
+ * measures the choice and no residuals in turns, and makes the choice smaller while it is too slow. */
 #ifndef NIB_PLAN_TUNE_H
 #define NIB_PLAN_TUNE_H
 
@@ -27,8 +26,8 @@ typedef struct tune_kind {
     int64_t k, n; /* input channels; outputs of all its matrices */
 } tune_kind;
 
-/* Whether n_tb blocks are all of use: in choosing (a chunk of 1,024 each) or in fetching, where no fewer of
- * them would have as much to do each. */
+/* Whether n_tb blocks all have work: in selecting channels (a chunk of 1,024 each), or in fetching, where
+ * fewer blocks would each have more to do. */
 bool tune_is_viable(const tune_kind *kind, int n_tb);
 /* The largest viable number up to `max`, at least 1. */
 int tune_blocks(const tune_kind *kind, int max);
@@ -42,12 +41,14 @@ typedef struct tune_choice {
 typedef struct tune_ask {
     const tune_kind *kinds; /* [n_kind] */
     int n_kind;
-    int max_blocks; /* half of the multiprocessors, at most TUNE_MAX_BLOCKS; 1: blocks mean nothing here */
+    int max_blocks; /* half of the multiprocessors, at most TUNE_MAX_BLOCKS; 1: there are no blocks to choose
+                     */
     int64_t max_k;  /* of k_chunk */
     double target;  /* 0.05: at most 5 % slower */
     /* Seconds of all products of a token. */
     nib_status (*time)(void *user, const tune_choice *choice, double *seconds, nib_error *err);
-    /* A choice within the target, better than those before; seconds beside `base`. NULL: not told. */
+    /* Called for each choice within the target that is better than all before; base: seconds without
+     * residuals. NULL: none. */
     void (*step)(void *user, const tune_choice *choice, double seconds, double base);
     void *user;
 } tune_ask;
@@ -55,11 +56,11 @@ typedef struct tune_ask {
 typedef struct tuned {
     tune_choice choice;
     int max_blocks;       /* the limit that was chosen */
-    double base, seconds; /* without, and with what was chosen: seconds <= base * (1 + target) */
-    int n_timed;          /* how often `time` was asked */
+    double base, seconds; /* without residuals, and with the choice: seconds <= base * (1 + target) */
+    int n_timed;          /* number of calls of `time` */
 } tuned;
 
-/* NIB_E_USAGE: what is asked is out of range; or what `time` returns. */
+/* NIB_E_USAGE: a value is out of range; and the errors of `time`. */
 nib_status tune(const tune_ask *ask, tuned *out, nib_error *err);
 
 #endif

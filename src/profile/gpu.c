@@ -59,7 +59,7 @@ static int copy_all(gpu_job *j, double *best) {
     return e;
 }
 
-/* What is queued by `fn` does `work` in the time between two events. */
+/* The rate of `work` that `fn` queues, by the time between two events. */
 static int time_it(gpu_job *j, int (*fn)(gpu_job *j, void *user), void *user, double work, double *best) {
     int e = fn(j, user); /* warms up */
     for (int i = 0; i < TIMES && !e; i++) {
@@ -99,7 +99,7 @@ static int multiply_once(gpu_job *j, void *user) {
     return a->n_row > CUDA_MAX_ROWS ? j->k->wide(a, j->stream) : j->k->linear(a, j->stream);
 }
 
-/* Of zeros, which take as long as other numbers. */
+/* Uses zeros, which take as long as other numbers. */
 static int multiply(gpu_job *j, double *best) {
     const bool wide = j->k->has_wide();
     const int64_t n = (int64_t)OUTPUTS_EACH * NUM_MAX(j->info.n_sm, 1) / PACK_PANEL * PACK_PANEL;

@@ -1,4 +1,4 @@
-/* gpu.h - what the first GPU moves and computes. */
+/* gpu.h - the rates of the first GPU. */
 #ifndef NIB_PROFILE_GPU_H
 #define NIB_PROFILE_GPU_H
 
@@ -9,7 +9,7 @@ typedef struct gpu_rates {
     double macs; /* multiply-adds of a product of many rows with weights of 4 bits */
 } gpu_rates;
 
-/* Some tens of milliseconds. All 0: there is no GPU, or it cannot. */
+/* Takes some tens of milliseconds. All 0: there is no GPU, or the measurement failed. */
 void gpu_rates_measure(gpu_rates *out);
 
 #endif

@@ -2,7 +2,7 @@
  * $XDG_CACHE_HOME/nibble/hardware/, one for each processor, number of cores and instruction set.
  *
  * Each rate has its spread: the best pass is the machine's rate; median and worst show the disturbance. Plans
- * use these rates (plan/rates.h). GPUs have their place and are null. */
+ * use these rates (plan/rates.h). */
 #ifndef NIB_PROFILE_HARDWARE_H
 #define NIB_PROFILE_HARDWARE_H
 
@@ -23,12 +23,14 @@ typedef struct hardware_disk {
     rate read; /* bytes a second */
 } hardware_disk;
 
-/* Products of weights of `bits` (0: f16) with 8-bit activations, by one thread a core but for one_thread. */
+/* Products of weights of `bits` (0: f16) with 8-bit activations, by one thread for each core, except
+ * one_thread. */
 typedef struct hardware_kernel {
     int bits;
     bool asym;       /* with a minimum beside each group's scale */
     rate one_row;    /* bytes of weights a second, with one row of activations */
-    rate one_thread; /* the same by one thread: more than its share where memory is the limit; 0: unknown */
+    rate one_thread; /* the same by one thread: more than its share of one_row if memory is the limit; 0:
+                        unknown */
     rate two_rows;   /* the same with two rows: what 16-bit activations take */
     rate many_rows;  /* multiply-adds a second, with 512 rows */
 } hardware_kernel;
@@ -38,7 +40,7 @@ typedef struct hardware {
     int n_memory;
     hardware_disk disk[HARDWARE_DISK];
     int n_disk;       /* 0: no file could be written */
-    char folder[256]; /* whose file system the disk's rates are of */
+    char folder[256]; /* folder on the measured disk */
     bool ring;        /* by io_uring */
     bool direct;      /* round the page cache */
     hardware_kernel kernels[HARDWARE_KERNELS];
@@ -46,24 +48,24 @@ typedef struct hardware {
     int n_thread;     /* of the kernels */
     rate pack;        /* bytes a second that one thread packs from a file's order */
     double link;      /* bytes a second from RAM to the first GPU; 0: there is none */
-    double gpu_read;  /* bytes a second that it reads of its memory; 0: not known */
-    double gpu_macs;  /* multiply-adds a second of its products, with 512 rows; 0: not known */
+    double gpu_read;  /* bytes a second that the GPU reads of its memory; 0: unknown */
+    double gpu_macs;  /* multiply-adds a second of the GPU's products with 512 rows; 0: unknown */
     double barrier_s; /* seconds of one barrier of all threads */
-    double seconds;   /* that it all took */
+    double seconds;   /* duration of the measurement */
 } hardware;
 
 typedef struct hardware_options {
     const char *folder; /* a file is written there, read and removed; NULL: $XDG_CACHE_HOME/nibble, where that
                            is possible */
     const char *file;   /* read this file instead; NULL: none */
-    double seconds;     /* about how long it may take, at least 1 */
+    double seconds;     /* approximate duration, at least 1 */
     nib_progress_fn progress; /* NULL: none */
     void *user;
     const canceller *cancel; /* NULL: none */
     const logger *log;       /* NULL: silent */
 } hardware_options;
 
-/* NIB_E_CANCELLED, NIB_E_NOMEM, or what the disk says. */
+/* NIB_E_CANCELLED, NIB_E_NOMEM, and the errors of the disk. */
 nib_status hardware_measure(const machine *m, const hardware_options *o, hardware *out, nib_error *err);
 
 char *hardware_path(const machine *m); /* caller frees with mem_free; NULL: no memory, or no cache folder */

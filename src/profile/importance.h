@@ -38,13 +38,14 @@ typedef struct importance {
     double *raw[IMPORTANCE_N];    /* [n_layer] each: means over prompts */
     double *spread[IMPORTANCE_N]; /* [n_layer] each: standard deviations over prompts */
     double *score;                /* [n_layer]: IMPORTANCE_MCAP in 0...1 */
-    double half_overlap;     /* of the k = ceil(n_layer / 4) first layers by the two halves of the prompts,
-                                mean over random halves; negative: fewer than two prompts */
-    double half_overlap_min; /* the same, the worst of them */
-    double sigma, gap;       /* the largest spread of a layer; from the first score to the second, both raw */
+    double half_overlap;     /* overlap of the k = ceil(n_layer / 4) first layers by the two halves of the
+                                prompts, mean over random halves; negative: fewer than two prompts */
+    double half_overlap_min; /* the smallest of these overlaps */
+    double sigma, gap;       /* largest spread of a layer; difference of the two largest raw scores */
     double bound; /* the paper's bound on the failure of top-1 recovery (3.1.1); 1 and more: vacuous */
-    uint64_t rss_peak, model_bytes; /* while measuring, 0 in a loaded one; and of the weights in the files */
-    double seconds;                 /* the same */
+    uint64_t rss_peak,
+        model_bytes; /* peak of the measurement (0 in a loaded profile); bytes of the weights in the files */
+    double seconds;  /* the same */
 } importance;
 
 void importance_clear(importance *p); /* zeroed is fine */
@@ -53,15 +54,16 @@ void importance_clear(importance *p); /* zeroed is fine */
 nib_status importance_begin(importance *p, int n_layer, int n_prompt, nib_error *err);
 /* One token's signals in a layer. */
 void importance_add(importance *p, int prompt, int layer, const double signals[IMPORTANCE_N]);
-/* n_token [n_prompt]: from sums to everything else. */
+/* Computes all other members from the sums. n_token: [n_prompt]. */
 nib_status importance_finish(importance *p, const int64_t *n_token, nib_error *err);
 
-/* ---- the parts of it, each on its own ---- */
-/* To 0...1; all 0 when the largest and the smallest are closer than a billionth of the largest. */
+/* ---- the steps, each on its own ---- */
+/* Scales to 0...1; all are 0 if the largest and the smallest differ by less than a billionth of the
+ * largest. */
 void importance_normalise(const double *raw, int n, double *score);
 /* Layers from the most important on; equal ones in their order. */
 void importance_rank(const double *scores, int n, int *order);
-/* How much of the k first layers of two lists of scores is the same: 0...1. */
+/* The share of the k first layers that two lists of scores have in common: 0...1. */
 double importance_overlap(const double *a, const double *b, int n, int k, int *scratch /* [2 * n] */);
 /* Proposition of section 3.1.1: the probability that the k first of n_layer layers are not the true ones is
  * at most 2 k (n_layer - k) exp(-n_prompt gap^2 / (8 sigma^2)). */
@@ -73,7 +75,7 @@ char *importance_path(const char *content, const char *prompts);
 /* The latest profile of these weights in that folder, whatever its prompts; NULL: none. Caller frees. */
 char *importance_find(const char *content);
 nib_status importance_print(const importance *p, char **text, nib_error *err); /* caller frees: mem_free */
-/* NIB_E_MODEL says where the text is not what it should be. */
+/* NIB_E_MODEL names the wrong place in the text. */
 nib_status importance_parse(const char *text, size_t n_byte, importance *out, nib_error *err);
 /* content: of the model; a profile of another one is NIB_E_MODEL. NULL: any. NIB_E_NOTFOUND: no such file. */
 nib_status importance_load(const char *path, const char *content, importance *out, nib_error *err);

@@ -29,7 +29,7 @@ static json_t *machine_json(const machine *m) {
                      m->n_core, "l1d", (json_int_t)m->l1d, "l2", (json_int_t)m->l2, "l3", (json_int_t)m->l3);
 }
 
-/* Everything a map belongs to, as it stands in the file. */
+/* The key of a map, as the file has it. */
 static json_t *key_json(const kernel_map_key *key) {
     char hash[17];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)kernel_map_strategies(key->table));

@@ -24,33 +24,33 @@
 #include "kernels/policy.h"
 #include "profile/machine.h"
 
-/* What a map belongs to. */
+/* The machine and the strategies that a map is for. */
 typedef struct kernel_map_key {
     const machine *machine;
     const kernel_table *table;
     int n_thread;
 } kernel_map_key;
 
-/* Which strategies there are, as a number: maps made before one was added or removed do not count. */
+/* A hash of the table's strategies: a map that was made with other strategies is not used. */
 uint64_t kernel_map_strategies(const kernel_table *t);
 
-/* Where this key's map is kept; made by mem_*, NULL: no memory, or no cache folder is known. */
+/* The path of this key's map; caller frees with mem_free. NULL: no memory, or no cache folder. */
 char *kernel_map_path(const kernel_map_key *key);
 
 typedef struct kernel_map_report {
     int n_shape, n_choice; /* taken */
-    int n_left_out;        /* choices and shapes that were not understood */
-    char other[160];       /* what differs when the map belongs to another machine; "": it is this one's */
+    int n_left_out;        /* unknown shapes and choices, which are skipped */
+    char other[160];       /* what differs if the map is another machine's; "": it is this machine's */
 } kernel_map_report;
 
-/* Adds what the text says to *out (which may hold shapes already; they are replaced). NIB_E_MODEL when it is
- * no kernel map. Another machine's map gives NIB_OK, adds nothing and fills report->other. */
+/* Adds the shapes of the text to *out, and replaces those that it has already. NIB_E_MODEL: it is no kernel
+ * map. Another machine's map gives NIB_OK, adds nothing and fills report->other. */
 nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, policy *out,
                             kernel_map_report *report, nib_error *err);
-/* The same from a file; NIB_E_NOTFOUND when there is none. */
+/* The same from a file; NIB_E_NOTFOUND: there is none. */
 nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *out,
                            kernel_map_report *report, nib_error *err);
-/* Writes the file whole or not at all; makes the folders on the way. */
+/* The file is whole or absent. Makes its folders. */
 nib_status kernel_map_save(const char *path, const kernel_map_key *key, const policy *p, nib_error *err);
 
 #endif

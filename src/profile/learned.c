@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* What a difference counts. Fitted to the runs of a sweep (docs/budget.md): what runs of another share on
- * disk say fades within half of it, of other threads or another model they say little. */
+/* The distance that each difference between two runs adds, fitted to a sweep (docs/budget.md): runs with
+ * other threads or another model say little about each other. */
 #define OF_CONTENT 0.9
 #define OF_THREADS 0.6
 #define OF_DISK    0.7 /* another disk, or packed against the model's own file */

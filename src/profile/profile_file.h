@@ -6,11 +6,11 @@
 #include "base/jsonx.h"
 #include "profile/machine.h"
 
-/* $XDG_CACHE_HOME/nibble/<folder>/<beginning><hash of the key><ending>, which the caller frees with mem_free;
- * takes the key. NULL: no memory (or key is NULL), or no cache folder. */
+/* $XDG_CACHE_HOME/nibble/<folder>/<beginning><hash of the key><ending>; caller frees with mem_free. Takes the
+ * key's reference. NULL: no memory (or key is NULL), or no cache folder. */
 char *profile_keyed_path(json_t *key, const char *folder, const char *beginning, const char *ending);
-/* What files about this machine belong to: its processor, cores and the instruction set that is used; and
- * that path with this key. */
+/* The key of files about this machine (its processor, its cores and the instruction set in use), and the path
+ * with this key. */
 json_t *profile_machine_key(const machine *m);
 char *profile_machine_path(const machine *m, const char *folder, const char *ending);
 
@@ -20,10 +20,10 @@ char *profile_path(const char *content, const char *prompts, const char *ending)
 /* The latest such file of these weights, whatever the prompts; NULL: none, or no memory. Caller frees. */
 char *profile_find(const char *content, const char *ending);
 
-/* n numbers; a negative one is null, "not measured", where `holes`. NULL: no memory, or one that is not
- * finite. */
+/* An array of n numbers. holes: a negative number (not measured) becomes null. NULL: no memory, or a number
+ * that is not finite. */
 json_t *profile_numbers(const double *x, size_t n, bool holes);
-/* The member `key`, an array of exactly n numbers, 0 or more, finite; null is -1 where `holes`. */
+/* Reads the member `key`: an array of exactly n finite numbers of 0 or more. holes: null becomes -1. */
 nib_status profile_read_numbers(const json_t *object, const char *key, size_t n, bool holes, double *out,
                                 nib_error *err);
 /* A member that is one finite number of at least `min`. */
@@ -37,21 +37,22 @@ nib_status profile_read_keys(const json_t *object, char content[40], char prompt
 /* Whether `found`, a profile's content key, is the model's (NULL: any is). */
 nib_status profile_check_content(const char *content, const char *found, nib_error *err);
 
-/* Takes the document: one line a member, numbers to 9 digits. Caller frees with mem_free. */
+/* Writes the document, whose reference it takes: one line a member, numbers with 9 digits. Caller frees with
+ * mem_free. */
 nib_status profile_text(json_t *document, char **text, nib_error *err);
 /* Makes the folders; the file is whole or absent. */
 nib_status profile_write(const char *path, const char *text, nib_error *err);
-/* NIB_E_NOTFOUND when there is none. Caller frees. */
+/* NIB_E_NOTFOUND: there is none. Caller frees. */
 nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err);
 
-/* What makes a profile of its document; what it has of *out when it fails is the caller's to clear. */
+/* Converts a document to a profile. The caller clears *out, also after an error. */
 typedef nib_status profile_reader(const json_t *document, void *out, nib_error *err);
 nib_status profile_parse(const char *text, size_t n_byte, profile_reader *read, void *out, nib_error *err);
-/* The same from a file, for the model with this content key (NULL: any); found: where in *out its key is.
- * Errors name the file. */
+/* The same from a file, for the model with this content key (NULL: any). found: the key in *out. Errors name
+ * the file. */
 nib_status profile_load(const char *path, const char *content, profile_reader *read, void *out,
                         const char *found, nib_error *err);
-/* Writes a text that was printed with `status`, and frees it. */
+/* Frees the text, and writes it if its printing returned NIB_OK (status). */
 nib_status profile_save(const char *path, nib_status status, char *text, nib_error *err);
 
 #endif

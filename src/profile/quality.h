@@ -8,26 +8,26 @@
 
 #include "base/status.h"
 
-/* What lowering one block's matrices alone does to the model's answers. A negative number: not measured. */
+/* The loss of the model's answers when one block alone is changed. A negative number: not measured. */
 enum { QUALITY_FORMATS = 12, QUALITY_NAME = 24 };
 typedef struct quality {
     char content[40], prompts[40];
     int n_block, n_format;
-    int64_t n_token;                            /* whose logits were compared */
+    int64_t n_token;                            /* tokens whose logits were compared */
     char format[QUALITY_FORMATS][QUALITY_NAME]; /* uniform formats: "u8g128", "u6g64", ..., "u3g32" */
-    double *kl; /* [n_block * n_format]: mean KL(file's weights || these) at the logits, nats a token. Of the
-                   matrices that the block owns, wherever they are used: a tied head counts with the
-                   embedding. Not measured where the format takes no fewer bytes than what the file has,
-                   and 0 for a block without matrices of its own */
+    double *kl; /* [n_block * n_format]: mean KL(file's weights || this format) at the logits, nats a token.
+                   The matrices that the block owns are changed wherever they are used: a tied head counts
+                   with the embedding. Not measured if the format has no fewer bytes than the file's; 0 for a
+                   block without matrices of its own */
     double *error;            /* [n_block * n_format]: relative RMS error of the block's output */
     double *kl_activation;    /* [n_block * 2]: the same with a8 and with a4 activations, against a16 */
     double *error_activation; /* [n_block * 2] */
-    double *kl_left_out;      /* [n_block]: without this layer; not measured for what is no layer */
-    double *place; /* [n_block]: where the layer stands in the order in which layers were left out together,
-                      from 0, those that change the residual stream least first. Negative: no layer, or
-                      not measured (so are all of a file of the time when the order was another) */
-    double *kl_fewer; /* [n_block]: without the first i layers of that order together, [0] is 0; costs of
-                         layers left out do not add up. Not measured from i = number of layers on */
+    double *kl_left_out;      /* [n_block]: without this layer; not measured for other blocks */
+    double *place;    /* [n_block]: the layer's place, from 0, in the order in which layers were left out
+                         together: the smallest change of the residual stream first. Negative: no layer, or not
+                         measured, as in files of older versions with another order */
+    double *kl_fewer; /* [n_block]: without the first i layers of that order together; [0] is 0. Costs of
+                         single layers do not add up. Not measured for i from the number of layers on */
 } quality;
 
 void quality_clear(quality *q); /* zeroed is fine */

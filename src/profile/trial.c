@@ -127,7 +127,7 @@ static void fill_scales(void *arg, int thread, int n_thread) {
     }
 }
 
-/* Formats whose scales stand at the same places (a format in parts and in planes) need them only once. */
+/* Formats whose scales are at the same places (a format in parts and in planes) need them only once. */
 static void set_scales(trial *t) {
     const pack_format *f = &t->shape.format;
     const int64_t k = t->shape.k, places[] = {tile_count(k), tile_panel_bytes(f, k), tile_tail_at(f, k),

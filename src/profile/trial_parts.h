@@ -24,11 +24,12 @@ struct trial {
     void **scratch;    /* [n_thread] */
     trial_span *spans; /* [n_thread] */
     bool by_clock;     /* trial_by_clock */
-    uint64_t *sums;    /* [n_thread] keeps the plain reader honest */
-    uint64_t at;    /* where the rotation stands, of weights and reading alike: nothing is read again soon */
-    uint64_t chunk; /* bytes that a thread reads at one place */
-    int n_chunk;    /* of this pass */
-    int pattern;    /* of reading */
+    uint64_t *sums;    /* [n_thread]: results of plain reading, so that the compiler keeps the reads */
+    uint64_t
+        at; /* position of the rotation, shared by products and reading, so that no byte is read again soon */
+    uint64_t chunk;               /* bytes that a thread reads at one place */
+    int n_chunk;                  /* of this pass */
+    int pattern;                  /* of reading */
     double read_rate;             /* of the last pass, bytes a second */
     dpr_unit units[DPR_MAX_UNIT]; /* of this machine, measured when it is opened: DPR's set H */
     int n_unit;

@@ -82,7 +82,7 @@ static void fill_bins(fit *f, float peak) {
 
 /* ---- the best intervals ---- */
 
-/* What one entry for bins [begin, end) errs. */
+/* The error of one entry for bins [begin, end). */
 static double cost_of(const fit *f, int begin, int end) {
     const moments *a = &f->upto[begin], *b = &f->upto[end];
     const double w = b->w - a->w, wx = b->wx - a->wx, wxx = b->wxx - a->wxx;
@@ -251,7 +251,7 @@ static book best_book(fit *f) {
 
 /* ---- outliers ---- */
 
-/* Those that are found so far, what each gains, the least in front (a heap); then by column. */
+/* The outliers so far with their gains, a heap with the smallest first; finally by column. */
 typedef struct outliers {
     int64_t n, max;
     double gain[MAX_COLUMN / 100 + 1];

@@ -1,5 +1,5 @@
 /* dequant_256.c - the types with blocks of 256 to f32: groups of 16 or 32 whose scales are quantized too.
- * Products and sums stand in the order the PyPI package gguf has them (see dequant_32.c). */
+ * Products and sums have the order of the PyPI package gguf (see dequant_32.c). */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 

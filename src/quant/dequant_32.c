@@ -1,6 +1,5 @@
-/* dequant_32.c - the types with blocks of 32 to f32.
- * Every product and sum stands in the order the PyPI package gguf has it, so that results are equal bit by
- * bit; the build's -ffp-contract=off keeps them apart. */
+/* dequant_32.c - the types with blocks of 32 to f32. Every product and sum has the order of the PyPI package
+ * gguf, so that results are equal bit by bit; the build's -ffp-contract=off keeps them apart. */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 #include "quant/types.h"
@@ -119,7 +118,7 @@ void dequantize_n3g64(const void *blocks, float *out, int64_t n) {
     }
 }
 
-/* A group's scale times a code and times its zero are exact, and so is their sum. */
+/* A group's scale times a code, and times its zero, are exact, and their sum is exact too. */
 static void dequantize_n4(const void *blocks, float *out, int64_t n, int group) {
     const uint8_t *at = blocks;
     for (int64_t i = 0; i < n; i += group, at += offsetof(block_n4, qs) + (size_t)group / 2) {

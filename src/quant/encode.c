@@ -55,7 +55,7 @@ const encode_shape *encode_shape_of(type_id type) {
 
 /* ---- one value ---- */
 
-/* Of a value in steps of the scale; NaN gives the lowest. */
+/* The level of a value in steps of the scale; NaN gives the lowest. */
 static inline int round_to(float v, int low, int high) {
     if (!(v > (float)low))
         return low;

@@ -45,7 +45,7 @@ const encode_shape *encode_shape_of(type_id type);
 void encode_scales(const encode_shape *s, const float *x, const float *weight, encode_block *out);
 /* The nearest level to a value of group g. */
 int encode_nearest(const encode_shape *s, const encode_block *b, int g, float x);
-/* The value that a level of group g stands for. */
+/* The value of a level of group g. */
 float encode_value(const encode_shape *s, const encode_block *b, int g, int level);
 /* Writes the block's bytes, type_info.block_bytes of them. */
 void encode_put(const encode_shape *s, const encode_block *b, void *block);

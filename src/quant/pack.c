@@ -108,7 +108,7 @@ static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
                        .step = f->asym ? 2 * PACK_PANEL : PACK_PANEL};
 }
 
-/* What the rows of a panel are packed from. */
+/* The input of packing a panel. */
 typedef struct source {
     const pack_reader *reader; /* NULL: values are rounded to a uniform format */
     pack_chunk_fn chunk;       /* does it all; NULL: by codes */

@@ -34,8 +34,8 @@ typedef enum pack_scale {
                       the row is 8-bit integers with one scale, and groups are summed as integers (QServe) */
 } pack_scale;
 
-/* What a code stands for when it is not a number. IQ4NL, MXFP4: 4 bits, the same 16 values for all rows.
- * BOOK: 3 or 4 bits, each row has 8 or 16 signed bytes of its own. */
+/* The values of codes that are not numbers. IQ4NL, MXFP4: 4 bits, the same 16 values for all rows. BOOK: 3 or
+ * 4 bits, each row has 8 or 16 signed bytes of its own. */
 typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4, PACK_TABLE_BOOK } pack_table;
 
 /* How the bits of PACK_TILE's codes lie: as few parts as the width allows (read by Padding and Split), or one

@@ -169,7 +169,7 @@ static void chunk_mxfp4(row_list rows, size_t at, int n_block, uint8_t *tiles, u
 
 /* ---- types with blocks of 256: a chunk is one block of each row ---- */
 
-/* Four groups' bytes to where they stand, `step` bytes from group to group. */
+/* Writes four groups' bytes to their places, `step` bytes from group to group. */
 PACK_INLINE void put_groups(uint8_t *at, int step, vec v) {
     for (int i = 0; i < 4; i++)
         put_bytes(at + i * step, v >> 8 * i);

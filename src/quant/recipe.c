@@ -16,7 +16,7 @@ static bool parse_slice(const char *name, size_t n, int64_t k, pack_format *out,
     return pack_from_name(plain, k, out);
 }
 
-/* What is left over can be found group by group. */
+/* Whether the residual can be computed group by group. */
 static bool has_own_scales(const pack_format *f) {
     return f->scale == PACK_SCALE_F16 && f->group != PACK_GROUP_ROW;
 }

@@ -28,7 +28,7 @@ enum { RESIDUAL_ALIGN = 128 /* of a residual in memory, and its size is a multip
 
 /* Whether there is a residual of so many bits: 2, 4, 8 or 16. */
 bool residual_bits_known(int bits);
-/* The code that stands for 0. */
+/* The code of 0. */
 static inline int residual_zero(int bits) {
     return bits == 16 ? 0 : 1 << (bits - 1);
 }

@@ -12,8 +12,8 @@ nib_status header_write(const job *j, gguf_writer *w, nib_error *err);
 
 /* Checks a folder's header before the work begins; a GGUF input is not checked. Writes a file without data
  * (OUT.check, which takes no disk space and is removed), opens it and compares it with the folder.
- * NIB_E_MODEL: the file would compute something else; NIB_E_IO; NIB_E_NOMEM. Where it would tokenize a text
- * otherwise, a line in the log says so. */
+ * NIB_E_MODEL: the file would compute something else; NIB_E_IO; NIB_E_NOMEM. If the file would tokenize a
+ * text differently, a line is logged. */
 nib_status header_check(const job *j, nib_error *err);
 
 #endif

@@ -20,7 +20,7 @@ static bool is_coarse(type_id type) {
     return type_get(type)->block_elems > 1;
 }
 
-/* Of a tensor that changes: its format, and what the report says about it. */
+/* Chooses a tensor's format, and counts it in the report. */
 static void choose_type(job *j, size_t i) {
     const container_tensor *t = &j->tensors.all[i].as;
     if (j->keeps) {
@@ -49,10 +49,10 @@ static int by_place(const void *a, const void *b, void *user) {
     const tensor_use *uses = j->uses;
     const size_t i = *(const size_t *)a, k = *(const size_t *)b;
     const bool made = j->tensors.all[i].data, other_made = j->tensors.all[k].data;
-    if (made != other_made) /* values of a configuration come first */
+    if (made != other_made) /* tensors that are made from the configuration come first */
         return made ? -1 : 1;
     const int at = uses[i].block, other = uses[k].block;
-    if ((at < 0) != (other < 0)) /* what nothing uses comes last */
+    if ((at < 0) != (other < 0)) /* unused tensors come last */
         return at < 0 ? 1 : -1;
     if (at != other)
         return at < other ? -1 : 1;
@@ -61,7 +61,7 @@ static int by_place(const void *a, const void *b, void *user) {
     return i < k ? -1 : i > k;
 }
 
-/* A packed matrix that no blocks hold would grow to eight times its size: that is to be asked for. */
+/* A packed matrix that no block type holds would grow to eight times its size, so that must be requested. */
 static nib_status check_kept(const job *j, nib_error *err) {
     for (size_t i = 0; i < j->n_tensor; i++) {
         const gguf_tensor *t = &j->tensors.all[i];
@@ -95,7 +95,7 @@ static nib_status decide(job *j, nib_error *err) {
     return NIB_OK;
 }
 
-/* Bytes that the files have of it. */
+/* Bytes of the tensor in the model's files. */
 static uint64_t source_bytes(const gguf_tensor *t) {
     uint64_t row = 0;
     type_row_bytes(t->from, tensor_columns(&t->as), &row);
@@ -125,9 +125,9 @@ static void count_weights(job *j) {
         r->bits /= (double)r->n_weight;
 }
 
-/* ---- going on where it ended ---- */
+/* ---- continuing an interrupted run ---- */
 
-/* What the encoder makes of a small sample: another encoder makes another file. */
+/* A hash of the encoder's output for a small sample: another encoder makes another file. */
 static uint64_t hash_encoder(const job *j) {
     enum { SAMPLE = 256 };
     float x[SAMPLE];
@@ -153,7 +153,7 @@ static uint64_t hash_encoder(const job *j) {
     return hash;
 }
 
-/* The content key has samples of the weights. What changed between them has another date or size. */
+/* The content key has samples of the weights only. Other changes show in the files' dates or sizes. */
 static uint64_t hash_files(const container *c, uint64_t hash) {
     for (int i = 0; i < container_n_file(c); i++) {
         const file *f = container_file(c, i);
@@ -190,7 +190,7 @@ static nib_status hash_part(const job *j, file *f, uint64_t offset, uint64_t n_b
     return status;
 }
 
-/* How many tensors, from the first, the part file has as the log says. */
+/* Number of tensors, from the first, whose bytes in the part file agree with the log. */
 static size_t count_good(const job *j, file *f) {
     size_t n = 0;
     for (; n < j->journal.n && n < j->n_tensor; n++) {
@@ -203,7 +203,7 @@ static size_t count_good(const job *j, file *f) {
     return n;
 }
 
-/* What is lost of it is said. */
+/* Logs the tensors that are lost. */
 static nib_status find_good(const job *j, size_t *n, nib_error *err) {
     const char *out = j->q->out;
     const size_t size = strlen(out) + sizeof ".part";

@@ -25,7 +25,7 @@ static nib_status put(void *user, const void *rows, size_t n_byte, nib_error *er
     return NIB_OK;
 }
 
-/* As the files have it. */
+/* Copies the tensor as it is. */
 static nib_status copy(putting *p, const gguf_tensor *t, nib_error *err) {
     job *j = p->j;
     const int64_t rows = tensor_rows(&t->as), k = tensor_columns(&t->as);
@@ -43,7 +43,7 @@ static nib_status copy(putting *p, const gguf_tensor *t, nib_error *err) {
 
 /* ---- AWQ: factors of columns and rows ---- */
 
-/* What AWQ changes in a tensor, for row_task. */
+/* AWQ's factors of a tensor, for row_task. */
 typedef struct scaling {
     float *columns, *times, *over; /* NULL: nothing */
 } scaling;
@@ -62,7 +62,8 @@ static float *ones(int64_t n) {
     return x;
 }
 
-/* A vector's elements, or a matrix's rows, over `by` [rows of weight `of`], as far as they are made of it. */
+/* Divides a vector's elements, or a matrix's rows, by `by` [rows of weight `of`], as far as they are rows of
+ * that weight. */
 static nib_status divide(scaling *s, const gguf_tensor *t, const weight *of, const float *by,
                          nib_error *err) {
     const bool vector = t->as.n_dim < 2;
@@ -130,7 +131,7 @@ static nib_status find_scaling(const job *j, size_t i, scaling *s, nib_error *er
 
 /* ---- GPTQ ---- */
 
-/* The input that GPTQ needs of tensor i; NULL: the tensor is rounded plainly. */
+/* The input that GPTQ needs for tensor i; NULL: the tensor is rounded to nearest. */
 static const gram_site *gptq_input(const job *j, size_t i) {
     const tensor_use *use = &j->uses[i];
     if (j->method != METHOD_GPTQ || use->block < 0 || use->block != j->inputs.block ||

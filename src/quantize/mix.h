@@ -5,7 +5,7 @@
 #include "formats/container.h"
 #include "model/as_gguf.h"
 
-/* What a name stands for: a format for all matrices, or a mix, in which the matrices that lose most have more
+/* The meaning of a name: a format for all matrices, or a mix, in which the most sensitive matrices have more
  * bits. Names and rules are llama.cpp's (llama_tensor_get_type), so that files compare. */
 typedef struct mix {
     type_id base, other, more, head; /* all matrices but these: value, down and output projections; value and

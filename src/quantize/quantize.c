@@ -20,7 +20,7 @@
 
 /* ---- importance ---- */
 
-/* From the cache, or measured and then kept there. */
+/* Reads it from the cache, or measures and stores it. */
 static nib_status get_channels(job *j, const calibration *c, channel_stats *out, nib_error *err) {
     stats_sites widths;
     nib_status status = NIB_E_NOTFOUND;

@@ -118,7 +118,7 @@ static nib_status read_rows(const container *c, const gguf_tensor *t, const weig
                         (uint64_t)n * each, err);
 }
 
-/* Rows as they stand in the pieces. */
+/* Rows in the order of the pieces. */
 static nib_status read_runs(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
                             uint8_t *out, nib_error *err) {
     const uint64_t each = bytes_of(t->from, k);

@@ -82,7 +82,8 @@ void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max) {
     d->kind = d->n_same >= LONG_SAME ? DRAFT_LONG : DRAFT_SHORT;
     if (d->n_same < MIN_SAME)
         return;
-    /* A text that repeats itself has its end before the proposal's: it goes on with what is proposed. */
+    /* If the text ends within the proposal, because it repeats itself, the proposal continues with its own
+     * tokens. */
     d->n = NUM_MIN(n_max, (int64_t)DRAFT_MAX);
     for (int64_t i = 0; i < d->n; i++)
         d->tokens[i] = best + i < n ? tokens[best + i] : d->tokens[best + i - n];

@@ -129,7 +129,7 @@ nib_status generation_open(generation *g, const generation_setup *with, const ni
                       .result = result,
                       .stop = {o->stop, o->n_stop},
                       .n_max = o->n_predict < 0 ? n_free : NUM_MIN(o->n_predict, n_free)};
-    g->decode.started = true; /* the answer goes on from the prompt: its leading space belongs to it */
+    g->decode.started = true; /* the answer continues the prompt: its leading space belongs to it */
     result->finish = NIB_FINISH_LENGTH;
     g->done = g->n_max == 0;
     const nib_status status = take_memory(g, err);
@@ -165,7 +165,7 @@ static void show(generation *g, size_t until) {
         stop_here(g);
 }
 
-/* New text stands at text[before..]; shows what is final and ends at a stop string. */
+/* New text is at text[before..]. Shows its final part, and ends at a stop string. */
 static void look_at_text(generation *g) {
     const size_t at = stop_find(&g->stop, g->text.data, g->shown, g->text.n);
     if (at != SIZE_MAX) {
@@ -252,7 +252,7 @@ static void report_candidates(const generation *g, const float *logits, int32_t 
     o->on_candidates(o->user, drawn, top, n_top);
 }
 
-/* The grammar cannot go on: that is this answer's fault alone. */
+/* The grammar cannot continue: only this answer fails. */
 static nib_status give_up(generation *g, const nib_error *why) {
     if (why->status == NIB_E_NOMEM)
         return NIB_E_NOMEM;

@@ -34,7 +34,7 @@ typedef struct generation {
     size_t shown;     /* bytes given to on_text */
     int64_t n_max;    /* tokens that may be generated */
     bool done;        /* no token follows; result->finish says why, or: */
-    nib_error failed; /* the grammar cannot go on (NIB_OK: it can); only this answer ends */
+    nib_error failed; /* the grammar cannot continue (NIB_OK: it can); only this answer ends */
 } generation;
 
 /* NIB_E_USAGE for invalid options, or options that the engine was not opened for. */

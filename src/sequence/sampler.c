@@ -126,7 +126,7 @@ void sampler_close(sampler *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* What the penalties make of one logit. */
+/* Applies the penalties to one logit. */
 static float penalised(const sampler *s, const float *logits, int32_t id) {
     return logit_penalised(logits[id], s->count ? s->count[id] : 0, s->how.repeat_penalty,
                            s->how.frequency_penalty, s->how.presence_penalty);
@@ -153,7 +153,7 @@ static float largest(const float *x, int64_t n) {
     return max[0];
 }
 
-/* What greedy gives where nothing is penalised: the first of the largest, infinity counting as FLT_MAX. */
+/* The greedy token without penalties: the first of the largest logits; infinity counts as FLT_MAX. */
 static int32_t first_largest(const float *logits, int64_t n) {
     const float best = NUM_MIN(largest(logits, n), FLT_MAX);
     for (int64_t i = 0; i < n && best > -INFINITY; i++)
@@ -249,8 +249,8 @@ static void select_best(sampler *s, const float *logits) {
 
 /* ---- the cuts ---- */
 
-/* How many of the best `max` candidates make up the nucleus; they stand at the end of the list, sorted.
- * Their probabilities are those of the `max` that are left. */
+/* How many of the best `max` candidates make up the nucleus; they are at the end of the list, sorted. Their
+ * probabilities are those of the `max` that are left. */
 static int64_t cut_nucleus(const sampler *s, int64_t max, float best) {
     const int64_t n = s->n_list;
     double total = 0, sum = 0;
@@ -309,7 +309,7 @@ static int32_t draw(sampler *s, int64_t kept) {
     return s->list[last].id; /* rounding left a crumb: the last that weighs anything */
 }
 
-/* From the n_list best, which are sorted, the best last. */
+/* Draws from the n_list best, which are sorted, the best last. */
 static int32_t draw_from_list(sampler *s) {
     int64_t kept = s->n_list;
     float best = s->list[kept - 1].logit;
@@ -400,7 +400,7 @@ int64_t sampler_changes(sampler *s, const int32_t *past, int64_t n_past, const n
 
 int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits) {
     if (s->how.temperature <= 0)
-        return logits[0] > -INFINITY ? ids[0] : 0; /* nor is a NaN */
+        return logits[0] > -INFINITY ? ids[0] : 0; /* a NaN is never drawn */
     for (int64_t i = 0; i < s->n_list; i++) {
         const float x = isnan(logits[i]) ? -INFINITY : fminf(logits[i], FLT_MAX);
         s->list[s->n_list - 1 - i] = (candidate){x, ids[i]};

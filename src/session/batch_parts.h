@@ -62,7 +62,7 @@ struct nib_batch {
     uint64_t n_paused;   /* preempted answers; under the lock */
     bool decodes;        /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
-    int64_t n_page, n_page_free;  /* reserved; of those, nobody may need */
+    int64_t n_page, n_page_free;  /* reserved; the part that no request may need */
     int32_t n_slot;
     slot *slots;          /* [n_slot] */
     slot **order;         /* [n_slot]: those with rows in this step, as their segments are */

@@ -68,7 +68,7 @@ static void admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
     draft_begin(&s->draft);
 }
 
-/* The first request of the client that has had least. NULL: nobody waits. */
+/* The first request of the client with the lowest counter. NULL: no request waits. */
 static request *next_of(const nib_batch *b) {
     request *next = NULL;
     for (request *r = b->queue.first; r; r = r->next)

@@ -61,8 +61,8 @@ static bool is_before(const slot *a, const slot *b) {
     return a->served != b->served ? a->served < b->served : a->r->id < b->r->id;
 }
 
-/* Of the prompts that have no rows in this step yet that of the client who has had least, of those the one
- * that came first; NULL: there is none. */
+/* The next prompt without rows in this step: of the client with the lowest counter, the first request; NULL:
+ * none. */
 static slot *next_prompt(nib_batch *b, int n_segment) {
     slot *next = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {
@@ -74,14 +74,14 @@ static slot *next_prompt(nib_batch *b, int n_segment) {
     return next;
 }
 
-/* What the disk has of its prompt, some pages in each step. */
+/* Reads pages of its prompt from disk, some in each step. */
 static void load(nib_batch *b, slot *s) {
     if (s->r->begun == 0)
         s->r->begun = time_now();
     s->loads = sequence_load(&s->of, b->disk, LOAD_PAGES);
 }
 
-/* What may follow in a slot: n_max tokens at most. A long match of the text itself needs no model. */
+/* Proposes at most n_max next tokens of a slot. A long match in the text needs no draft model. */
 static void propose(nib_batch *b, slot *s, int64_t n_max, draft_pass *p) {
     draft *d = &s->draft;
     draft_propose(d, s->of.tokens, s->of.n_token, n_max);
@@ -238,7 +238,7 @@ static void advance(nib_batch *b, slot *s) {
         kv_disk_save(b->disk, s->of.tokens, n_prompt, n_prompt, false);
 }
 
-/* What a pass of so many rows took. A prompt's last row alone says nothing of others. */
+/* Learns the time of a pass by its rows. A prompt's last row alone does not count. */
 static void note_time(nib_batch *b, bool generated, int64_t n_row, double seconds) {
     if (batch_by_role(b) ? generated : b->decodes)
         draft_cost_note(&b->cost, n_row, seconds);

@@ -3,7 +3,7 @@
 
 #include "base/num.h"
 
-/* Of those with something to do; where there is none, of the one that was the last of them. */
+/* The lowest counter of active clients, or, without any, the counter of the last active one. */
 static double min_served(const fairness *s) {
     double min = -1;
     for (int i = 0; i < s->n; i++)

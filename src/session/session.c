@@ -185,7 +185,7 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
         *o->n_computed = 0;
     if (o->first_row < 0 && s->logits_valid && holds(&s->of, tokens, n))
         return NIB_OK;
-    /* whoever draws tokens itself goes on by one each time */
+    /* a caller that draws tokens itself appends one each time */
     const bool follows = o->first_row < 0 && s->of.n > 0 && n == s->of.n + 1 &&
                          !memcmp(s->of.tokens, tokens, (size_t)s->of.n * sizeof *tokens);
     sequence_set(&s->of, tokens, n, o->first_row < 0 ? n - 1 : o->first_row);
@@ -227,7 +227,7 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
 
 nib_status session_append_best(nib_session *s, int32_t token, session_best *best, nib_error *err) {
     NIB_TRY(add_token(s, token, err));
-    if (s->of.n < s->of.n_token - 1) /* rotary frequencies that depend on the length: it begins anew */
+    if (s->of.n < s->of.n_token - 1) /* rotary frequencies depend on the length: all is computed again */
         NIB_TRY(compute_before(s, err));
     const segment all = sequence_rows(&s->of, 0, 1, 0);
     const canceller cancel = canceller_of(s);

@@ -173,7 +173,7 @@ static void set_metadata(synth_job *job) {
     snprintf(name, sizeof name, "%s, random weights", s->name);
     set_text(job, "general.architecture", arch);
     set_text(job, "general.name", name);
-    set_text(job, "tokenizer.ggml.model", "no_vocab"); /* said, so that other engines open it too */
+    set_text(job, "tokenizer.ggml.model", "no_vocab"); /* set, so that other programs open the file too */
     set_text(job, "general.description", "random weights made by nibble synth; no tokenizer");
     set_int(job, arch, "block_count", job->n_layer);
     set_int(job, arch, "context_length", s->n_ctx);

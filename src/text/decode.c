@@ -149,7 +149,7 @@ static void byte_fallback(token_text *t, char *byte) {
     t->n = 1;
 }
 
-/* Behind a fuse only the text's front is stripped, which is the first token that gives any text. */
+/* After a fuse only the front of the text is stripped: that of the first token with any text. */
 static nib_status run_step(const decode_step *step, token_text *t, bool started, bool *fused, char *byte,
                            nib_error *err) {
     switch (step->kind) {

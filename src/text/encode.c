@@ -92,7 +92,7 @@ static nib_status repair(const char *text, size_t n, text_buffer *out, nib_error
     return NIB_OK;
 }
 
-/* What lies between two added tokens. */
+/* The text between two added tokens. */
 static nib_status encode_section(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
     if (e->t->takes_bytes || utf8_valid_prefix(text, n) == n)
         return encode_whole(e, text, n, first, err);

@@ -46,7 +46,7 @@ static bool hex4(const json_text *j, uint32_t *out) {
     return true;
 }
 
-/* Behind "\u". */
+/* After "\u". */
 static nib_status unicode_escape(json_text *j, text_buffer *out, nib_error *err) {
     uint32_t c, low;
     char utf8[4];

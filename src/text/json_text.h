@@ -14,16 +14,16 @@ typedef struct json_text {
 char json_text_peek(json_text *j);
 /* Consumes c (behind white space). */
 nib_status json_text_expect(json_text *j, char c, nib_error *err);
-/* A string's content replaces *out (UTF-8; a lone surrogate is an error, and so is more than 1 MiB). */
+/* Replaces *out by a string's content (UTF-8). A lone surrogate, or more than 1 MiB, is an error. */
 nib_status json_text_string(json_text *j, text_buffer *out, nib_error *err);
 nib_status json_text_number(json_text *j, double *out, nib_error *err);
 /* Skips one value of any kind, nested at most 64 deep. */
 nib_status json_text_skip(json_text *j, nib_error *err);
-/* Inside an object or array: `open` was consumed. True and behind the comma when there is another element;
- * false and behind `close` when not. *first is set to true before the first call. */
+/* Inside an object or array: `open` was consumed. True: another element follows, and the cursor is after the
+ * comma. False: the cursor is after `close`. *first is set to true before the first call. */
 nib_status json_text_next(json_text *j, char close, bool *first, bool *more, nib_error *err);
 
-/* The value of root.outer.inner, as a range; begin is NULL when it is not there. Twice is NIB_E_MODEL. */
+/* The value of root.outer.inner, as a range; begin is NULL if it is missing. A duplicate is NIB_E_MODEL. */
 nib_status json_text_find(const char *text, size_t n_byte, const char *outer, const char *inner,
                           json_text *out, nib_error *err);
 

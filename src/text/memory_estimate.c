@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* Of everything that does not grow with a vocabulary: regular expressions with their machine code, steps. */
+/* Bytes that do not grow with the vocabulary: regular expressions with their machine code, steps. */
 #define FIXED (UINT64_C(256) << 10)
 
 /* ---- GGUF ---- */
@@ -144,7 +144,7 @@ static nib_status count_file(const char *folder, const char *name, json_count *s
     return status;
 }
 
-/* What jansson takes for what is outside the two large values, as jsonx.c foresees it; its text is copied
+/* Bytes of jansson for the JSON outside the two large values, as jsonx.c estimates them; the text is copied
  * into a buffer that doubles. */
 static uint64_t tree_bytes(const json_count *s) {
     return s->n_string[REST] * (JSONX_COST_STRING + 2) + s->n_text[REST] +

@@ -37,7 +37,7 @@ typedef struct merges {
 /* Reserves n pairs. */
 nib_status merges_init_pairs(merges *m, size_t n, nib_error *err);
 void merges_deinit(merges *m);
-/* Of two equal pairs the later rank stays, as a dictionary would keep it. */
+/* Of two equal pairs the later rank applies, as in a dictionary. */
 void merges_put(merges *m, uint32_t left, uint32_t right, uint32_t rank, uint32_t joined);
 /* MERGES_SCORES: computes at which spaces a text may be cut without changing its tokens. */
 void merges_find_cuts(merges *m, const vocab *v);

@@ -45,7 +45,7 @@ typedef struct normalizer {
     size_t n_step;
 } normalizer;
 
-/* A new step at the end, zeroed but for its kind; NIB_E_MODEL when there are too many. */
+/* Appends a step, zeroed except its kind. NIB_E_MODEL: too many steps. */
 nib_status normalizer_add(normalizer *z, normal_kind kind, normal_step **out, nib_error *err);
 void normalizer_deinit(normalizer *z);
 

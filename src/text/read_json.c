@@ -1,6 +1,6 @@
 /* read_json.c - a tokenizer from the text of tokenizer.json, the format of HF's `tokenizers` library. The
- * vocabulary and the merges are read where they stand; the rest is small and goes through jansson with null
- * in their place. */
+ * vocabulary and the merges are read in place; the rest is small and goes through jansson with null in their
+ * place. */
 #include "text/read_json.h"
 
 #include "base/mem.h"

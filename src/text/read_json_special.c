@@ -1,4 +1,4 @@
-/* read_json_special.c - added tokens, and what stands before and behind a text: "added_tokens",
+/* read_json_special.c - added tokens, and the tokens before and after a text: "added_tokens",
  * "post_processor" and tokenizer_config.json. */
 #include "text/read_json.h"
 
@@ -139,7 +139,7 @@ static int32_t config_token(const json_reading *r, const char *key) {
                : -1;
 }
 
-/* What the configuration says of BOS or EOS counts more than the post-processor, where it says anything. */
+/* The configuration's BOS and EOS, if it has any, override the post-processor's. */
 static void configure(const json_reading *r, const char *key, int32_t token, int32_t *list, int *n) {
     const json_t *value = json_object_get(r->config, key);
     if (!json_is_boolean(value))

@@ -16,8 +16,8 @@
 
 /* A callout takes as long as a dozen characters do. */
 #define CALLOUT_STEPS 16
-/* What a pattern remembers to go back to. The compiled code has a stack of its own; where that is too small
- * the interpreter takes over, with memory from the heap. */
+/* Memory for backtracking. The compiled code has a stack of its own; if that is too small the interpreter
+ * takes over, with memory from the heap. */
 #define JIT_STACK_FIRST ((size_t)32 << 10)
 #define MAX_JIT_STACK   ((size_t)1 << 20)
 #define HEAP_LIMIT_KIB  65536u

@@ -195,7 +195,7 @@ static nib_status escape(translation *t, bool in_class) {
     return text_append(t->out, t->p - 1, 1, t->err);
 }
 
-/* From behind '[' to behind ']'. */
+/* From after '[' to after ']'. */
 static nib_status class(translation *t) {
     NIB_TRY(put(t, "["));
     if (t->p < t->end && *t->p == '^') {
@@ -229,8 +229,8 @@ static bool starts_with(const translation *t, const char *text) {
     return (size_t)(t->end - t->p) >= n && memcmp(t->p, text, n) == 0;
 }
 
-/* From behind "(?": a kind of group, or inline options, where Ruby's m is PCRE2's s. Nothing can refer to a
- * group, so none has a name. */
+/* From after "(?": a kind of group, or inline options (Ruby's m is PCRE2's s). Names of groups are dropped,
+ * because nothing can refer to them. */
 static nib_status group(translation *t) {
     static const char *const kinds[] = {":", "=", "!", ">", "<=", "<!", "#"};
     for (size_t i = 0; i < NUM_COUNT(kinds); i++)
@@ -247,7 +247,7 @@ static nib_status group(translation *t) {
     return NIB_OK;
 }
 
-/* From behind '('. */
+/* From after '('. */
 static nib_status parenthesis(translation *t) {
     if (starts_with(t, "*"))
         return nib_fail(t->err, NIB_E_MODEL, "tokenizer: (* in a regular expression");

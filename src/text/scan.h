@@ -16,7 +16,7 @@ typedef struct scan_rule {
 
 bool scan_compile(const char *pattern, size_t n_byte, scan_rule *out); /* false: not of a known shape */
 
-/* A run of spaces that was looked at: what it says of its first space it says of those behind it too. */
+/* A run of spaces that was scanned: the result for its first space holds for the following ones too. */
 typedef struct scan_spaces {
     const char *stop;    /* its end */
     const char *newline; /* the end of the last newline in it, or NULL */
@@ -24,7 +24,7 @@ typedef struct scan_spaces {
 } scan_spaces;
 
 /* The length of the match at p (valid UTF-8 up to end, p < end); 0: none there. Nothing before p matters.
- * *seen, zeroed first, goes along from one place in a text to a later one. */
+ * *seen is zeroed first, and kept between calls at increasing positions of one text. */
 size_t scan_match(const scan_rule *rule, const char *p, const char *end, scan_spaces *seen);
 
 #endif

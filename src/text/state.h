@@ -32,7 +32,7 @@ struct tokenizer {
     decoder decoder;
     int32_t bos, eos, unk; /* -1: none */
     int32_t prefix[TOKENIZER_AROUND],
-        suffix[TOKENIZER_AROUND]; /* stand around a text: mostly BOS, or nothing */
+        suffix[TOKENIZER_AROUND]; /* added before and after a text: mostly BOS, or nothing */
     int n_prefix, n_suffix;
     bool takes_bytes; /* the steps and the model work on bytes, so a text need not be UTF-8 */
     bool fix_types;   /* the file's token types are not to be trusted where a name says more */

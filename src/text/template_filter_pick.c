@@ -35,7 +35,7 @@ static bool attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *att
     }
 }
 
-/* What an item is sorted, grouped or compared by: its attribute, in lower case unless case counts. */
+/* The key of an item for sorting, grouping and comparing: its attribute, in lower case unless case counts. */
 static bool key_of(tpl_run *r, const tpl_value *item, const tpl_value *attribute, bool case_sensitive,
                    tpl_value *out) {
     if (!attribute_of(r, item, attribute, out))
@@ -54,7 +54,7 @@ static bool keys_of(tpl_run *r, const tpl_list *l, const tpl_value *attribute, b
     return keys != NULL;
 }
 
-/* What map and select walk over: as in jinja2, anything that is false counts as empty. */
+/* The items of map and select; as in jinja2, a false value counts as empty. */
 static bool walked(tpl_run *r, const tpl_value *v, const tpl_list **out) {
     static const tpl_list nothing = {.v = NULL, .n = 0};
     *out = &nothing;

@@ -63,7 +63,7 @@ static const char *skip_space(const tpl_lexer *x, const char *p) {
     return p;
 }
 
-/* When a tag's end stands at p: where the text goes on after it, else NULL. mark: '%', '#' or '}'. */
+/* If a tag's end is at p: where the text continues after it, else NULL. mark: '%', '#' or '}'. */
 static const char *tag_end(const tpl_lexer *x, const char *p, char mark) {
     char close[4] = {'-', mark, '}', 0};
     if (at(x, p, close))
@@ -117,7 +117,7 @@ static const char *raw_word(const tpl_lexer *x, const char *p, const char *word)
     return skip_space(x, p + strlen(word));
 }
 
-/* The inside of a raw block, after its opening: *data is yielded, the lexer stands after {% endraw %}. */
+/* The inside of a raw block, after its opening: *data is yielded, and the lexer is after {% endraw %}. */
 static nib_status lex_raw(tpl_lexer *x, tpl_token *out, nib_error *err) {
     const char *from = x->p;
     for (const char *p = from; p < x->end; p++) {

@@ -63,7 +63,7 @@ typedef struct tpl_token {
 } tpl_token;
 
 /* DESIGN: a pull lexer. In text it yields DATA up to the next tag and the tag's opening; inside a tag it
- * yields one token a call. What a tag's end says about whitespace is applied at once, by moving past it. */
+ * yields one token a call. The whitespace rule of a tag's end is applied at once, by skipping it. */
 typedef struct tpl_lexer {
     arena *mem;
     const char *src, *end, *p;

@@ -81,7 +81,7 @@ static bool str_made(tpl_run *r, tpl_str s, tpl_value *out) {
 }
 
 bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out) {
-    data = data ? data : ""; /* nobody has to look out for NULL */
+    data = data ? data : ""; /* no caller has to check for NULL */
     return tpl_charge(r, n / 64) &&
            str_made(r, (tpl_str){.data = data, .n = n, .n_char = tpl_utf8_count(data, n)}, out);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Python's optional start and end of find(), count(), startswith(): bytes [*from, *to) of s. *valid is false
- * when the start lies behind the end, where nothing is found. */
+ * if the start is after the end: nothing is found then. */
 static bool window(tpl_run *r, const tpl_str *s, const tpl_call *c, size_t *from, size_t *to, size_t *first,
                    bool *valid) {
     int64_t n = (int64_t)s->n_char, start = 0, end = n;

@@ -1,4 +1,4 @@
-/* template_test.c - what may stand after `is`, and the look-up of filters and tests by name. */
+/* template_test.c - the tests after `is`, and the look-up of filters and tests by name. */
 #include "text/template_run.h"
 
 #include "text/template_lex.h"

@@ -10,7 +10,7 @@
 typedef struct writer {
     tpl_builder b;
     bool ascii, sorted, lines;
-    tpl_str indent, item, colon; /* one level's indent; what stands after an item and after a key */
+    tpl_str indent, item, colon; /* one level's indent; the separators after an item and after a key */
 } writer;
 
 static void put_unit(tpl_builder *b, uint32_t unit) {

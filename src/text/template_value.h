@@ -112,8 +112,7 @@ typedef struct tpl_cycle {
 
 const char *tpl_type_name(tpl_type t);
 
-/* UTF-8 as bytes from a stranger: the code point at *p (a bad byte gives U+FFFD), moves *p past it. p < end.
- */
+/* The code point at *p of untrusted UTF-8 (a bad byte gives U+FFFD); moves *p past it. p < end. */
 uint32_t tpl_utf8_next(const char **p, const char *end);
 size_t tpl_utf8_put(char *out, uint32_t code); /* at most 4 bytes; returns how many */
 size_t tpl_utf8_count(const char *s, size_t n);

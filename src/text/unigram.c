@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* What an unknown character costs more than the least likely token (sentencepiece, kUnkPenalty). */
+/* Penalty of an unknown character, below the score of the least likely token (sentencepiece, kUnkPenalty). */
 #define UNK_PENALTY 10.0
 #define NOWHERE     UINT32_MAX
 

@@ -11,14 +11,14 @@
 
 enum { OUT_OF_MEMORY = 2 /* cudaErrorMemoryAllocation */, LATER = 64 << 20 /* docs/gpu.md */ };
 
-/* What was taken: `at` is given out, `base` is CUDA's. */
+/* An allocation: `at` is the caller's address, `base` is CUDA's. */
 typedef struct taken {
     uint8_t *at;
     void *base;
     uint64_t bytes;
 } taken;
 
-/* A stream and the marks that were set last: an older one stands for a later place, which is behind it. */
+/* A stream and the marks that were set last: an older mark is replaced by a later one, which is after it. */
 enum { N_MARK = 8 };
 typedef struct gpu_lane {
     cuda_stream stream; /* NULL: DEVICE_COMPUTE's */
@@ -54,7 +54,7 @@ cuda_stream device_cuda_stream(const device *d) {
     return of(d)->stream;
 }
 
-/* Bit i: an open device was told what the driver takes of GPU i. */
+/* Bit i: an open device has reported the driver's bytes of GPU i. */
 static _Atomic uint64_t driver_told;
 
 static uint64_t bit_of(const device_cuda *c) {
@@ -277,7 +277,7 @@ static nib_status cuda_wait(device *d, device_mark mark, nib_error *err) {
     return device_cuda_ok(d, of(d)->kernels->stream_sync(stream_of(of(d), mark.lane)), "waiting", err);
 }
 
-/* Of lanes that are one stream there is nothing to wait for. */
+/* Lanes that are one stream need no wait. */
 static nib_status cuda_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
     const device_cuda *c = of(d);
     const bool one = !c->lanes[lane].stream && !c->lanes[mark.lane].stream;

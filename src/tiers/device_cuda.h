@@ -1,9 +1,9 @@
 /* device_cuda.h - a GPU's memory as a device (tiers/device.h), and what a back end needs to compute there:
- * the table of kernels (kernels/cuda/cuda_kernels.h) and streams. The lanes for weights are streams of
- * their own from when they are first asked for (device_cuda_lane), all others are one stream.
+ * the table of kernels (kernels/cuda/cuda_kernels.h) and streams. Each lane for weights becomes a stream of
+ * its own when it is first requested (device_cuda_lane); all other lanes are one stream.
  *
- * CUDA's errors are NIB_E_DEVICE, memory that is not there NIB_E_NOMEM. A lost device fails every later call,
- * and giving memory back and closing work all the same. */
+ * CUDA's errors are NIB_E_DEVICE, missing memory is NIB_E_NOMEM. After a device was lost every call fails,
+ * except freeing memory and closing. */
 #ifndef NIB_TIERS_DEVICE_CUDA_H
 #define NIB_TIERS_DEVICE_CUDA_H
 
@@ -12,7 +12,7 @@
 
 enum { DEVICE_CUDA_ALIGN = 4096 }; /* of what is taken */
 
-/* device_mapped_kind: host memory that a GPU reads and writes where it is. */
+/* device_mapped_kind: host memory that a GPU reads and writes in place. */
 extern const device_kind device_cuda_kind, device_mapped_kind;
 
 /* For a device of that kind: */
@@ -20,18 +20,18 @@ const cuda_kernels *device_cuda_kernels(const device *d);
 cuda_stream device_cuda_stream(const device *d);
 /* The stream of a lane, made if it is one for weights that has none; it is the device's. */
 nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err);
-/* What the driver takes of its memory beside what is taken here: its context, and room for kernels and graphs
- * that come later. A process has it once: 0 where another open device of the process was told, or where it is
- * not known. The next that asks is told when that one is closed. */
+/* Bytes of its memory that the driver takes: its context, and a reserve for kernels and graphs that are
+ * loaded later. A process has them once: 0 if another open device of the process has reported them, or if
+ * they are unknown. After that device is closed, the next caller gets them. */
 uint64_t device_cuda_driver(device *d);
-/* The calling thread computes on it from now on. Before any other call of the table. */
+/* Makes it the device of the calling thread. To be called before any other call of the table. */
 nib_status device_cuda_enter(const device *d, nib_error *err);
-/* What a call of the table returned, as a status; `what` it was about. */
+/* Converts the result of a call of the table to a status; what: for the message. */
 nib_status device_cuda_ok(const device *d, int error, const char *what, nib_error *err);
 
-/* Host memory for that GPU, which is borrowed; NIB_E_DEVICE when it cannot see it. */
+/* Host memory for that GPU, which is borrowed; NIB_E_DEVICE: the GPU cannot access it. */
 nib_status device_mapped_open(const device *gpu, device **out, nib_error *err);
-/* Where the GPU sees an address of memory that was taken there. */
+/* The GPU's address of memory that was allocated there. */
 void *device_mapped_there(const device *d, void *host);
 
 #endif

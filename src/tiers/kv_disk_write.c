@@ -57,8 +57,8 @@ static void count(kv_disk *d, bool written) {
     pthread_mutex_unlock(&d->lock);
 }
 
-/* What the disk has is not written again, but a tail, which another one may have the place of; nor is what
- * somebody has put there that is no file. */
+/* Whether the path must not be written: a whole page exists, or something that is no file. A tail is written
+ * again, because the existing one may be another sequence's. */
 static bool is_there(const char *path, bool tail) {
     struct stat info;
     return lstat(path, &info) == 0 && !(tail && S_ISREG(info.st_mode));

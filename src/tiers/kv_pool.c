@@ -1,9 +1,9 @@
 /* kv_pool.c - see kv_pool.h.
  *
- * Memory comes in chunks, one for each reservation that finds too little. Pages that nobody refers to stand
- * in one list: at its front those without content, at its end the one that was dropped last. Pages with
- * content are also in a hash table, by the serial number of the page before. A page that gets another content
- * gets another serial number, so what followed the old one can no longer be found. */
+ * Memory comes in chunks, one for each reservation that finds too little. Pages without references are in one
+ * list: those without content at its front, the last dropped one at its end. Pages with content are also in a
+ * hash table, by the serial number of the page before. A page that gets another content gets another serial
+ * number, so what followed the old one can no longer be found. */
 #include "tiers/kv_pool.h"
 
 #include "base/mem.h"

@@ -221,7 +221,7 @@ static kv_page *better_page(kv_table *t, const int32_t *tokens, int64_t i, int64
     return NULL;
 }
 
-/* From now on page i is this one, which holds the sequence up to n_held; what was behind it goes. */
+/* Sets page i to this page, which holds the sequence up to n_held, and drops the pages after it. */
 static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
     drop_from(t, i);
     put(t, i, page);

@@ -47,14 +47,15 @@ void kv_table_close(kv_table *t); /* zeroed is fine */
 /* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay: n, or
  * up to KV_BLOCK - 1 fewer. Pages after them are dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
-/* Positions [first, end) are about to be written; end <= n_ctx. Fails where a copy does. */
+/* Positions [first, end) are about to be written; end <= n_ctx. May copy pages, and returns the errors of
+ * that. */
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
 /* Positions [first, end) were written, those of tokens[first..end). */
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
 /* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
- * from where they do. Returns how many positions it holds now, n_held or more. */
+ * from there on. Returns how many positions it holds now, n_held or more. */
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
-/* The same from disk, at most n_page pages of it. *more: there may be others. */
+/* The same from disk, at most n_page pages. *more: there may be more pages. */
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more);
 

@@ -132,7 +132,7 @@ static nib_status turn(load_pipe *p, load_list *l, bool *some, nib_error *err) {
     const int n = arrived(p, tags, &status, err);
     *some = n > 0;
     if (status == NIB_OK)
-        status = fill(p, l, err); /* the disk goes on while these are packed */
+        status = fill(p, l, err); /* the disk continues while these are packed */
     for (int i = 0; i < n; i++) {
         if (status == NIB_OK)
             status = use(p, l, tags[i], err);

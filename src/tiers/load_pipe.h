@@ -18,19 +18,19 @@ typedef struct load_job {
     bool in_runs;
     load_span span;
     load_extent bytes; /* as they are: to.dst, page-aligned, takes bytes.n_byte */
-    uint64_t unit;     /* and the list's own number for them, and of how many units they are */
+    uint64_t unit;     /* and the list's number and count of these units */
     uint64_t n_unit;
 } load_job;
 
 /* The source of jobs. Called by several threads at a time. */
 typedef struct load_list {
-    bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or somebody failed */
+    bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or a pipe failed */
     /* The job is finished and in its place; an error ends this pipe. */
     nib_status (*finished)(struct load_list *l, const load_job *job, nib_error *err);
-    /* Rows in runs, from what a read put to raw, with b's scratch. NULL: the list has no such jobs. */
+    /* Packs rows in runs from the bytes at raw, with b's scratch. NULL: the list has no such jobs. */
     void (*pack)(struct load_list *l, const load_job *job, const uint8_t *raw, const load_buffer *b);
-    /* Called while reads are in flight and none is complete: does a little other work; false: none left. May
-     * be NULL. */
+    /* Called while reads are in flight and none is complete, to do a little other work; false: none is left.
+     * May be NULL. */
     bool (*idle)(struct load_list *l);
     void *user;
 } load_list;
@@ -47,8 +47,8 @@ typedef struct load_pipe {
 
 /* Memory of an open pipe, to be charged before opening. */
 uint64_t load_pipe_bytes(const layout *lay, uint64_t raw_target, int depth);
-/* depth 0: no queue. raw: as load_buffer_init has it. into[0..n_into): where reads will go, if that is not
- * raw alone; n_into 0: too much to be known to the system beforehand. */
+/* depth 0: no queue. raw: as load_buffer_init has it. into[0..n_into): memory that reads go to, if not only
+ * raw; n_into 0: too large to be registered with the system. */
 nib_status load_pipe_open(load_pipe *p, const loader *ld, const layout *lay, uint64_t raw_target, int depth,
                           uint8_t *raw, void *into, uint64_t n_into, nib_error *err);
 void load_pipe_close(load_pipe *p); /* zeroed is fine */

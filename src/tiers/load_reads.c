@@ -13,7 +13,7 @@ static bool joins(const load_read *a, const load_read *b) {
     return a->file == b->file && a->begin <= b->end + GAP && b->begin <= a->end + GAP;
 }
 
-/* Into read i, which it joins; that may now join others. */
+/* Joins it to read i, which may then be joined to others. */
 static void extend(load_reads *r, int i, load_read with) {
     for (int j = i; j < r->n;) {
         if (!joins(&r->list[j], &with)) {

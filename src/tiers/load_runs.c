@@ -27,7 +27,7 @@ bool load_runs_has(const weight *w) {
     return row == n_rows(w);
 }
 
-/* Of all weights that have them; only counted while out is NULL. */
+/* Lists the runs of all weights; with out NULL only counts them. */
 static int list(const layout *lay, load_run *out) {
     int n = 0;
     for (int b = 0; b < layout_n_block(lay); b++)

@@ -296,8 +296,8 @@ static nib_status read_scattered(const loader *ld, const weight *w, int64_t firs
 }
 
 /* The same for a matrix that the file holds as [k, columns]: row r of w is column r of the piece. Read as k
- * short segments, left in the buffer as [k, n_row]; through the page cache, where what lies between them
- * waits for the next columns. */
+ * short segments, left in the buffer as [k, n_row]; through the page cache, where the bytes between them wait
+ * for the next columns. */
 static nib_status read_columns(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                                load_buffer *b, nib_error *err) {
     uint64_t elem = loader_row_bytes(w) / (uint64_t)w->k;

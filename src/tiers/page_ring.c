@@ -14,7 +14,7 @@ static int page_of(const page_ring *g, const page_cursor *at) {
     return g->streamed->pages[at->i];
 }
 
-/* Behind the pass, and behind what comes after it, that once more. */
+/* After the pass, and after each predicted pass, the predicted pass again. */
 static void go_on(page_ring *g) {
     if (!g->next.ended)
         return;
@@ -152,7 +152,7 @@ void page_ring_finish(page_ring *g, slot *s) {
     } else {
         return;
     }
-    /* what arrived the reader is about to pack, and says so when it needs help */
+    /* the reader packs arrived pages itself, and signals when it needs help */
     g->changed = g->changed || s->state != SLOT_ARRIVED;
 }
 
@@ -178,7 +178,7 @@ void page_ring_packed(page_ring *g, slot *s) {
 
 /* ---- passes ---- */
 
-/* What is in a slot is not wanted any more. */
+/* Discards the content of a slot. */
 static void drop(page_ring *g, slot *s) {
     const bool busy = s->state == SLOT_PACKING || (s->state == SLOT_READING && s->n_flight > 0);
     if (busy)
@@ -224,7 +224,8 @@ void page_ring_end(page_ring *g) {
 
 /* ---- who asks for pages ---- */
 
-/* It will not be taken: the next one is another, or slots are full of what nobody comes back to. */
+/* The page does not come by itself: the order has another page next, or all slots hold pages that are not
+ * used again. */
 static bool is_not_foreseen(page_ring *g, int page) {
     return g->pages[page].slot < 0 &&
            (g->stalled || g->next.ended || page_of(g, &g->next) != page || n_use(g) >= g->streamed->n_slot);
@@ -233,7 +234,7 @@ static bool is_not_foreseen(page_ring *g, int page) {
 slot *page_ring_acquire(page_ring *g, const page_cursor *at) {
     const int page = page_of(g, at);
     if (!g->stalled)
-        share(g); /* nobody who reads may have come to it */
+        share(g); /* the reader may not have reached it */
     if (is_not_foreseen(g, page))
         turn_to(g, at, true);
     slot *s = slot_of(g, page);

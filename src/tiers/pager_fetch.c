@@ -123,7 +123,7 @@ void pager_release(pager *p) {
     p->now.use = -1;
 }
 
-/* To p->row_packed. */
+/* Reads a row to p->row_packed. */
 static nib_status read_row(pager *p, const weight *w, int64_t r, nib_error *err) {
     const load_target to = {p->row_packed, 1, 0};
     const load_job job = {.w = w, .n_row = 1};

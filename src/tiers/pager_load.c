@@ -37,7 +37,7 @@ typedef struct load {
     pager *p;
     load_crew *crew;
     const load_request *request;
-    pthread_t caller;     /* progress is told by this thread only */
+    pthread_t caller;     /* only this thread reports progress */
     uint64_t held_from;   /* of request->total: not given before what is done beside has ended */
     load_runs runs;       /* empty: the packed file is read, or pages for it */
     pthread_mutex_t lock; /* everything below */
@@ -50,7 +50,8 @@ typedef struct load {
     page_jobs in_page;    /* its jobs, when in_page.dst */
     uint64_t given;       /* of request->total */
     uint64_t reached;     /* in the map, by the units that were given */
-    uint64_t touched;     /* in the map: resident from here on down, or somebody is about to make it so */
+    uint64_t
+        touched; /* in the map: bytes before it are resident, or another thread is making them resident */
     uint64_t done;
     bool stop, damaged;
     nib_status status;
@@ -275,8 +276,9 @@ static void *run_side_task(void *arg) {
     return NULL;
 }
 
-/* What is done beside has a thread of its own, as loading leaves much of the processor free: a thread of the
- * pool would leave its share of the reads undone. Where the system gives no thread, it is done first. */
+/* The side task has a thread of its own, because loading leaves much of the processor idle; on a thread of
+ * the pool that thread's share of the reads would wait. If no thread can be created, the side task runs
+ * first. */
 static void work_with_all(load *l) {
     pthread_t helper;
     const bool wanted = l->side_task, helped = wanted && pthread_create(&helper, NULL, run_side_task, l) == 0;
@@ -362,7 +364,7 @@ void load_crew_close(load_crew *crew) {
 
 /* ---- everything resident ---- */
 
-/* What the model's files hold of what stays. */
+/* Bytes of the model's files that are resident. */
 static uint64_t resident_file_bytes(const pager *p) {
     const page_layout *l = &p->layout;
     uint64_t total = 0;

@@ -44,9 +44,9 @@ static uint64_t whole_huge_pages(uint64_t bytes, uint64_t each) {
     return whole / each < FEW_BUFFERS ? whole + HUGE_PAGE : whole;
 }
 
-/* What the model's files have of a page takes at most so much of a buffer; UINT64_MAX: it has to be read in
- * turn. Pages of a matrix that is one piece of a tensor all take about as much as its first one, and are not
- * looked at. */
+/* Upper bound of a buffer for a page's bytes in the model's files; UINT64_MAX: the page must be read in turn.
+ * All pages of a matrix that is one piece of a tensor are about as large as its first one, and are not
+ * examined. */
 static uint64_t raw_bytes(const page_layout *l, int i) {
     const pager p = {.layout = *l};
     const weight_page *page = &l->pages[i];

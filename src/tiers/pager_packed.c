@@ -2,9 +2,9 @@
  *
  * The key is made of everything the packed bytes depend on: the model's contents, which rows of which tensors
  * make up each weight, each weight's format and place, and what the packer of this program makes of a small
- * matrix of every kind - so a packer that changes cannot meet what an older one wrote, and nobody has to
- * remember a version. The times of change of the model's files stand in the head: the key looks at samples of
- * the contents only. */
+ * matrix of every kind - so a packer that changes cannot meet what an older one wrote, and no version has to
+ * be maintained. The times of change of the model's files are in the head: the key looks at samples of the
+ * contents only. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -80,7 +80,7 @@ static bool seen_before(const pager *p, int b, int i) {
     return false;
 }
 
-/* Of the first slices (and vectors), or of the second ones. */
+/* For the first slices (and vectors), or for the second ones. */
 static bool make_key(const pager *p, const uint64_t content[2], bool second, uint64_t out[2]) {
     XXH3_state_t h;
     XXH3_128bits_reset(&h);
@@ -126,7 +126,7 @@ static bool make_keys(const pager *p, packed_what *out, nib_error *err) {
     return true;
 }
 
-/* What the file is called and has to be; false (said) when that cannot be known. */
+/* The file's name and required content; false (logged): they are unknown. */
 static bool identify(pager *p, const pager_options *o) {
     nib_error err = {NIB_OK, ""};
     if (!o->packed)

@@ -27,7 +27,7 @@ enum {
     GAP = 16 << 10   /* that are read rather than left out: as long as another read takes */
 };
 
-/* What one read, one panel of it and one packed panel take; false: nothing is looked up. */
+/* Bytes of one read, of one panel in it, and of one packed panel; false: nothing is looked up. */
 static bool sizes(const layout *lay, panel_reader *out) {
     const weight *w = pager_looked_up(lay);
     uint64_t row = 0;
@@ -84,7 +84,7 @@ bool pager_panel(const pager *p, int b, int w, int32_t panel, view *out) {
     return true;
 }
 
-/* A read of panels list[first, first + n), and what lies between them: its rows are panel_reader.came's. */
+/* A read of panels list[first, first + n), and the bytes between them: its rows are panel_reader.came's. */
 typedef struct flight {
     int first, n;
 } flight;
@@ -160,7 +160,7 @@ static nib_status start(trip *t, nib_error *err) {
     return NIB_OK;
 }
 
-/* Waits for a read and hands on what it read; dead: somebody failed, nothing is handed on. */
+/* Waits for a read and passes its panels on; dead: after a failure, nothing is passed on. */
 static nib_status land(trip *t, bool dead, nib_error *err) {
     panel_reader *r = &t->p->panels;
     int tag;

@@ -172,8 +172,9 @@ void pager_packed_find(pager *p, const pager_options *options, bool streams);
 /* Writes it if allowed: from the map of a whole image, or from the model's files (and opens it). */
 nib_status pager_packed_write_map(pager *p, const pager_options *options, nib_error *err);
 nib_status pager_packed_write_pages(pager *p, const pager_options *options, load_shape shape, nib_error *err);
-void pager_packed_drop(pager *p, bool remove); /* it is no longer used; remove: so that it is made anew */
-void pager_packed_shut(pager *p);              /* everything in it is resident; it stays charged */
+void pager_packed_drop(
+    pager *p, bool remove);       /* it is no longer used; remove: it is deleted, so that it is made again */
+void pager_packed_shut(pager *p); /* everything in it is resident; it stays charged */
 void pager_packed_close(pager *p);
 
 /* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the thread that reads ahead ---- */

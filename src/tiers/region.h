@@ -24,7 +24,7 @@ void tier_region_close(tier_region *r); /* zeroed is fine */
 /* Reports that n_byte of its bytes, in all, are or will be touched. */
 void tier_region_touch(tier_region *r, uint64_t n_byte);
 
-/* So many of what was touched are resident no longer; they stay promised. */
+/* Reports that n_byte of the touched bytes are no longer resident; they stay promised. */
 void tier_region_untouch(tier_region *r, uint64_t n_byte);
 
 #endif

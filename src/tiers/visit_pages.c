@@ -7,7 +7,7 @@ int visit_pages_staying(int n, int n_slot) {
     return n <= n_slot ? n : NUM_MAX(n_slot - WINDOW, 0);
 }
 
-/* To the first page that the visits behind `at` read. */
+/* Moves to the first page that the visits after `at` read. */
 static void next_visit(const visit_pages *p, page_cursor *c) {
     do {
         const visit before = c->at;

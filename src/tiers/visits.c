@@ -44,7 +44,7 @@ static int64_t alike(const visits *v, int64_t row, int64_t max, bool *wanted) {
     return NUM_MIN(n, max);
 }
 
-/* What is left of the block's rows from the list's place on goes into *out; false: nothing. */
+/* Puts the block's remaining rows, from the list's position on, into *out; false: none. */
 static bool rest_of_block(const visits *v, visit *out) {
     const bool head = v->block == v->n_block - 1, last_layer = v->block == v->n_block - 2 && v->block > 0;
     int64_t row = v->row, left = 0;

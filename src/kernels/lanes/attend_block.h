@@ -59,8 +59,8 @@ LANES_INLINE int attend_width(int np) {
     return np == ATTEND_TILE ? ATTEND_VEC : 4;
 }
 
-/* Where the query of pair i begins; its next component stands ATTEND_STRIDE floats on. Pairs of one tile only
- * are computed together. */
+/* Where the query of pair i begins; its next component is ATTEND_STRIDE floats further. Pairs of one tile
+ * only are computed together. */
 LANES_INLINE float *query_at(const attend_group *g, int i) {
     return g->q + i / ATTEND_TILE * g->a->kv.d_head * ATTEND_STRIDE + i % ATTEND_TILE;
 }
@@ -101,7 +101,7 @@ LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int6
     return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
-/* The lines that stand in `ahead` where nv vectors of halves are read, from element `at` on. */
+/* The lines of `ahead` to prefetch while nv vectors of halves are read, from element `at` on. */
 LANES_INLINE void prefetch_ahead(const attend_group *g, kv_kind kind, int64_t at, int nv) {
     if (kind != KV_IN_F16)
         return;

@@ -32,7 +32,7 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
         return v_mul(x, v_sigmoid(u));
     }
     case ACT_GELU_QUICK: return v_mul(x, v_sigmoid(v_mul(x, v_set(1.702f))));
-    case ACT_RELU: return v_max(v_zero(), x); /* NaN stands second and passes */
+    case ACT_RELU: return v_max(v_zero(), x); /* NaN is the second operand and passes */
     case ACT_RELU2: {
         const vf y = v_max(v_zero(), x);
         return v_mul(y, y);
@@ -41,7 +41,7 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
     return x;
 }
 
-/* The switch stands outside the loops. */
+/* The switch is outside the loops. */
 #define FOR_ACT(kind, statement)                                                                             \
     switch (kind) {                                                                                          \
     case ACT_SILU: statement(ACT_SILU); break;                                                               \

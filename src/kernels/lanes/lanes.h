@@ -34,11 +34,10 @@
 enum { LANES = 16 };
 
 /* LANES_PLAIN: lanes that are an array of 16 floats. Unrolled and inlined they make functions that a compiler
- * needs minutes for; under a sanitizer so do the real ones. The order of operations is the same either way.
+ * needs minutes for; under a sanitizer the real ones do too. The order of operations is the same either way.
  *
  * LANES_UNCHECKED: a function that reads and writes nothing but its arguments and its result. Under a
- * sanitizer each is a call, and checks of it would find nothing; they would take most of a kernel's time.
- */
+ * sanitizer each is a call, and checks of it would find nothing; they would take most of a kernel's time. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define LANES_SANITIZED

@@ -10,7 +10,7 @@
 /* e^x = 2^n * e^r with |r| <= ln2 / 2. Results go to infinity and through the subnormal numbers to zero by
  * themselves. Beyond the limits nothing changes any more. */
 LANES_INLINE vf v_exp(vf x) {
-    x = v_min(v_set(90.0f), v_max(v_set(-105.0f), x)); /* NaN passes: it stands second */
+    x = v_min(v_set(90.0f), v_max(v_set(-105.0f), x)); /* NaN passes, as the second operand */
     const vf n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
     vf r = v_fnma(n, v_set(0x1.62e4p-1f), x); /* ln2, its upper bits: n times it is exact */
     r = v_fnma(n, v_set(0x1.7f7d1cp-20f), r);
