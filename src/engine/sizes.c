@@ -106,7 +106,7 @@ static uint64_t kept_bytes(const engine_core *e) {
 uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t session, int64_t n_pass,
                    int64_t n_cell) {
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
-    const uint64_t parts[] = {need->tables, min_residency(need, session), kept_bytes(e), rows};
+    const uint64_t parts[] = {need->tables, residency_min(need, session), kept_bytes(e), rows};
     uint64_t all = SIZES_SLACK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!num_add_u64(all, parts[i], &all))

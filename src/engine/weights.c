@@ -86,7 +86,7 @@ static void move_from(const placing *w, int from, int to) {
 static nib_status place(placing *w, nib_error *err) {
     const engine_core *e = w->e;
     const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
-    const uint64_t whole = residency_whole(&w->need, w->others), min = min_residency(&w->need, w->others);
+    const uint64_t whole = residency_whole(&w->need, w->others), min = residency_min(&w->need, w->others);
     bool streams = left != NIB_AUTO && whole > left;
     if (whole == UINT64_MAX)
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");

@@ -188,7 +188,7 @@ uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool s
     uint64_t total = q->need.tables + q->spare;
     for (int i = 0; i < NIB_N_OWNER; i++)
         total += q->held[i];
-    return streamed ? total + q->more_rows + min_residency(&q->need, session) + (packed ? q->need.sums : 0)
+    return streamed ? total + q->more_rows + residency_min(&q->need, session) + (packed ? q->need.sums : 0)
                     : total + residency_whole(&whole, session);
 }
 

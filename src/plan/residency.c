@@ -145,7 +145,7 @@ uint64_t residency_whole(const pager_need *need, uint64_t others) {
 }
 
 /* Staging for loading needs no memory of its own: the ring is allocated after it. */
-uint64_t min_residency(const pager_need *need, uint64_t others) {
+uint64_t residency_min(const pager_need *need, uint64_t others) {
     const uint64_t running = max_sum_or(need->ring + need->row, others);
     return max_sum_or(need->vectors, NUM_MAX(running, need->stream_staging));
 }

@@ -59,6 +59,6 @@ uint64_t residency_bytes(const pager_page *pages, int n_page, const uint8_t *tie
 /* RAM that the pager needs beside its tables if every page is resident, and if none is; `others`: bytes that
  * are charged when it is open. UINT64_MAX: overflow. */
 uint64_t residency_whole(const pager_need *need, uint64_t others);
-uint64_t min_residency(const pager_need *need, uint64_t others);
+uint64_t residency_min(const pager_need *need, uint64_t others);
 
 #endif
