@@ -63,10 +63,10 @@ static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib
     if (o->min_ram >= o->whole_ram || q->kept)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works%s",
                         cap, small, q->kept ? " for this plan" : "");
-    return nib_fail(err, NIB_E_NOFIT,
-                    "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the whole "
-                    "model",
-                    cap, small, whole);
+    return nib_fail(
+        err, NIB_E_NOFIT,
+        "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the whole model", cap,
+        small, whole);
 }
 
 nib_status plan_check_cap(const plan_question *q, nib_error *err) {
@@ -78,12 +78,12 @@ nib_status plan_check_cap(const plan_question *q, nib_error *err) {
 static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, nib_error *err) {
     if (o->min_loss < 0)
         return nib_fail(err, NIB_E_USAGE,
-                        "mode %c leaves layers out, and what that costs this model is not measured: "
-                        "'nibble profile MODEL --costs' measures it",
+                        "mode %c leaves layers out, and their cost is not measured: 'nibble profile MODEL "
+                        "--costs' measures it",
                         q->mode);
     return nib_fail(err, NIB_E_NOFIT,
-                    "mode %c: leaving out the least important layer costs %s nats a token (perplexity "
-                    "times %s), and %s are allowed (--quality small allows 0.1)",
+                    "mode %c: leaving out the least important layer costs %s nats a token (perplexity times "
+                    "%s), and %s are allowed (--quality small allows 0.1)",
                     q->mode, num_text(o->min_loss, 3), num_text(exp(o->min_loss), 3),
                     num_text(q->max_loss, 3));
 }

@@ -140,8 +140,8 @@ static void write_left_out(const plan_question *q, const plan_decision *d, plan 
     }
     if (n && n == end)
         note(out,
-             "%d layers are left out, those that change the residual stream least; what they cost was "
-             "measured together",
+             "%d layers are left out, those that change the residual stream least; their joint cost is "
+             "measured",
              n);
     else if (n && out->predicted.quality >= 0)
         note(out,
@@ -149,9 +149,8 @@ static void write_left_out(const plan_question *q, const plan_decision *d, plan 
              n);
     else if (n)
         note(out,
-             "%d layers are left out by %s alone, so that the others fit: what that costs is not measured, "
-             "and "
-             "it may be ruinous ('nibble profile MODEL --costs')",
+             "%d layers are left out by %s alone, so that the others fit: the cost is not measured and may "
+             "be ruinous ('nibble profile MODEL --costs')",
              n, change ? "how much they change the residual stream" : "MCAP's score");
 }
 
@@ -159,8 +158,8 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
     char size[32], cap[32];
     if (q->device->absent)
         note(out,
-             "there is no GPU here: that its driver takes %s, and how fast it is, are guesses; the GPU's own "
-             "figures decide when the plan is followed",
+             "there is no GPU here: %s for its driver, and its rates, are guesses; the GPU's own figures "
+             "apply when the plan is followed",
              num_format_size(q->device->driver, size));
     else if (q->rates.vram_guessed)
         note(out, "the GPU's rates are guesses: 'nibble profile --hardware' measures them");
@@ -168,8 +167,8 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
         note(out, "all blocks stay on the GPU with --vram %s",
              num_format_cap(offload_all_resident(q->device), cap));
     if (!d->streamed)
-        note(out, "while weights are loaded RAM holds all of them; those that stay on the GPU leave it when "
-                  "they have been copied");
+        note(out, "while weights are loaded RAM holds all of them; those of the GPU are freed once they are "
+                  "copied");
 }
 
 void plan_write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
@@ -192,8 +191,8 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
         note(out, "this machine's rates are guesses: 'nibble profile --hardware' measures them");
     if (q->n_best)
         note(out,
-             "the output head is computed only where the %s can be, which a sketch of %.1f MiB in RAM tells: "
-             "the answers are the same; %s (--shortlist off: as a whole)",
+             "the output head is computed only for the %s, which a sketch of %.1f MiB in RAM finds: the "
+             "answers are the same; %s (--shortlist off: as a whole)",
              best, (double)q->sketch_bytes / (1 << 20),
              d->streamed ? "its rows are looked up on disk" : "the head itself is in RAM too");
     if (q->speed > 0 && q->max_loss >= PLAN_SPEED_LOSS)
@@ -204,19 +203,15 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");
     if (!costs && q->may_round)
-        note(out,
-             "what lower formats cost this model is not measured ('nibble profile MODEL --costs'): only the "
-             "file's own are allowed");
+        note(out, "the costs of lower formats are not measured ('nibble profile MODEL --costs'): only the "
+                  "file's own are allowed");
     if (costs && q->may_round && d->streamed && !d->packed)
-        note(out,
-             "without a packed file (--packed-cache on, or --disk) streamed weights keep the file's formats: "
-             "they would be rounded anew for each token");
+        note(out, "without a packed file (--packed-cache on, or --disk) streamed weights keep the file's "
+                  "formats: they would be rounded again for each token");
     write_left_out(q, d, out);
     if (out->prompts[0])
         note(out, "formats with an importance matrix (u4g64w) are rounded by how much the calibration "
-                  "prompts use each input "
-                  "channel of their "
-                  "products");
+                  "prompts use each input channel of their products");
     if (!o->proved)
         note(out, "the search ended early: at most %.2f %% faster is possible",
              100 * (o->bound / o->predicted.tok_s - 1));

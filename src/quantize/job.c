@@ -69,9 +69,8 @@ static nib_status check_kept(const job *j, nib_error *err) {
         if (of && of->kind != PACKED_NF4 && of->kind != PACKED_FP8 && t->from == TYPE_F32)
             return nib_fail(
                 err, NIB_E_USAGE,
-                "%s: no block format stores its values exactly (act-order, scales that are no "
-                "halves, or groups that 32 does not divide); --type f32 keeps them, another --type "
-                "rounds them anew",
+                "%s: no block format stores its values exactly (act-order, scales that are no halves, or "
+                "groups that 32 does not divide); --type f32 keeps them, another --type rounds them again",
                 t->as.name);
     }
     return NIB_OK;
@@ -224,8 +223,8 @@ static nib_status find_good(const job *j, size_t *n, nib_error *err) {
     mem_free(path);
     if (*n < j->journal.n)
         log_line(&j->log,
-                 "%s.part is damaged: of %zu finished tensors the first %zu are as they were written, "
-                 "the others are made again",
+                 "%s.part is damaged: of %zu finished tensors the first %zu are as they were written, the "
+                 "others are made again",
                  out, j->journal.n, *n);
     return NIB_OK;
 }

@@ -195,7 +195,7 @@ static void warn(const job *j) {
     const nib_quantize_report *r = j->report;
     if (r->n_coarse)
         log_line(&j->log,
-                 "%d tensors are in a coarse format already: what that lost stays lost, a file with f16 or "
+                 "%d tensors are in a coarse format already: their loss remains, and a file with f16 or "
                  "bf16 weights gives a better one",
                  r->n_coarse);
     if (r->n_fallback)
