@@ -242,7 +242,8 @@ static nib_status class_of(parser *p, uint32_t *out) {
     NIB_TRY(new_node(p, NODE_CLASS, out));
     p->at += inverted;
     NIB_TRY(any ? add_range(p, 0, CHAR_LAST) : members(p));
-    p->e->n_range = from + char_ranges_merge(p->e->ranges + from, p->e->n_range - from);
+    if (p->e->n_range > from)
+        p->e->n_range = from + char_ranges_merge(p->e->ranges + from, p->e->n_range - from);
     if (inverted)
         NIB_TRY(complement(p, from));
     p->e->nodes[*out].at = (uint32_t)from;
