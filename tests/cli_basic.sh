@@ -139,6 +139,9 @@ check "every repeat computes its whole prompt" [ "$(prompt_macs 192)" -gt $(($(p
 
 run bench "$model" -p 8 -n 4 -d 70 -r 1 --json
 check "bench at a depth names it" [ "$(json '[r["test"] for r in d["rows"]]')" = "['pp8 @ d70', 'tg4 @ d70']" ]
+run bench "$model" -p 8 -n 4 -r 1 -np 1,2 --json
+check "bench -np: the weight bytes of each row" [ "$(json '[(r["n_seq"], r["gb_s"] > 0, "peak_share" in r) for r in d["rows"]]')" = \
+    "[(1, True, True), (2, True, True)]" ]
 run bench "$model" -p 8 -n 4 -d 70 -np 1,2
 check "of several sequences it is refused" [ $code = 2 ]
 

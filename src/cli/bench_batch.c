@@ -5,6 +5,7 @@
  * kernels than one for few (nib_engine_many_from), smaller numbers are timed in a second engine, so each has
  * the kernels that a run with so many sequences has. */
 #include "cli/bench_batch.h"
+#include "cli/bench_rate.h"
 
 #include "base/num.h"
 #include "base/thread.h"
@@ -23,6 +24,8 @@ typedef struct batch_row {
     int64_t n_repeat;
     double prompt_tok_s; /* of all sequences together, the mean over the repeats */
     double tok_s, min, max;
+    double gb_s;      /* weight bytes read a second: every step reads all weights once */
+    rate_share share; /* of the read rate, paired; zero: not known */
 } batch_row;
 
 typedef struct batch_bench {
@@ -35,6 +38,9 @@ typedef struct batch_bench {
     batch_row rows[MAX_WIDTHS];
     int32_t *prompt;
     int64_t n_token; /* generated so far, by all sequences of a run */
+    int n_thread;
+    rate read; /* what memory gives to as many threads, during the last row; zero: not known */
+    bench_rate rate;
 } batch_bench;
 
 static int parse_widths(batch_bench *b) {
@@ -83,33 +89,56 @@ static nib_status add_all(batch_bench *b, nib_batch *batch, int n_seq, uint64_t 
     return NIB_OK;
 }
 
-/* Seconds until every sequence has its first token, of the rest, and the tokens of the rest. */
+/* Seconds until every sequence has its first token, of the rest, and the tokens and steps of the rest. */
 typedef struct batch_times {
     double prompt_s, gen_s;
-    int64_t n_gen;
+    int64_t n_gen, n_step;
 } batch_times;
+
+/* Steps until all decode: the last of them generates a token of every sequence. */
+static nib_status run_prompts(batch_bench *b, nib_batch *batch, int n_seq, int32_t *n_left, nib_error *err) {
+    int64_t before;
+    do {
+        before = b->n_token;
+        NIB_TRY(nib_batch_step(batch, n_left, err));
+    } while (*n_left > 0 && b->n_token - before != n_seq);
+    return NIB_OK;
+}
+
+/* In pieces; the seconds of reading between them do not count. */
+static nib_status run_steps(batch_bench *b, nib_batch *batch, int32_t *n_left, batch_times *t,
+                            nib_error *err) {
+    while (*n_left > 0) {
+        const int64_t first = t->n_step;
+        const double start = time_now();
+        double seconds;
+        do {
+            NIB_TRY(nib_batch_step(batch, n_left, err));
+            t->n_step++;
+            seconds = time_now() - start;
+        } while (*n_left > 0 && seconds < BENCH_PIECE_SECONDS);
+        t->gen_s += seconds;
+        bench_rate_piece(&b->rate, (double)(t->n_step - first) / seconds);
+    }
+    return NIB_OK;
+}
 
 static nib_status run_once(batch_bench *b, nib_batch *batch, int n_seq, uint64_t run, batch_times *out,
                            nib_error *err) {
     int32_t n_left = 1;
-    int64_t at_prompts = -1, id;
+    int64_t id;
     nib_result result;
-    double prompts_done = 0;
+    *out = (batch_times){0};
     b->n_token = 0;
     NIB_TRY(add_all(b, batch, n_seq, run, err));
     const double start = time_now();
-    while (n_left > 0) {
-        const int64_t before = b->n_token;
-        NIB_TRY(nib_batch_step(batch, &n_left, err));
-        if (at_prompts < 0 && b->n_token - before == n_seq) { /* a step in which all decoded */
-            at_prompts = b->n_token;
-            prompts_done = time_now();
-        }
-    }
-    const double end = time_now();
+    NIB_TRY(run_prompts(b, batch, n_seq, &n_left, err));
+    out->prompt_s = time_now() - start;
+    const int64_t at_prompts = b->n_token;
+    NIB_TRY(run_steps(b, batch, &n_left, out, err));
+    out->n_gen = b->n_token - at_prompts;
     while (nib_batch_take(batch, &id, &result, NULL))
         nib_result_clear(&result);
-    *out = (batch_times){prompts_done - start, end - prompts_done, b->n_token - at_prompts};
     return NIB_OK;
 }
 
@@ -121,11 +150,14 @@ static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error
     const nib_batch_options o = {.n_sequence = n_seq, .n_ctx = b->args->n_prompt + b->args->n_gen + 1};
     const int64_t n = b->args->repetitions;
     nib_batch *batch;
+    const double step_bytes = (double)nib_engine_info(b->engine)->token_bytes;
     NIB_TRY(nib_batch_open(b->engine, &o, &batch, err));
     *row = (batch_row){.n_seq = n_seq, .many = is_many(b, n_seq), .min = 1e300};
     nib_status status = NIB_OK;
     for (int64_t r = -1; r < n && status == NIB_OK; r++) { /* the first one warms up */
         batch_times t;
+        if (r <= 0)
+            bench_rate_begin(&b->rate);
         status = run_once(b, batch, n_seq, (uint64_t)(r + 2), &t, err);
         if (status != NIB_OK || r < 0)
             continue;
@@ -136,37 +168,50 @@ static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error
         row->prompt_tok_s += (prompt_tok_s - row->prompt_tok_s) / (double)row->n_repeat;
         row->min = NUM_MIN(row->min, tok_s);
         row->max = NUM_MAX(row->max, tok_s);
+        row->gb_s += (step_bytes / 1e9 * (double)t.n_step / t.gen_s - row->gb_s) / (double)row->n_repeat;
         cli_progress(b->args, "sequences together", (uint64_t)r + 1, (uint64_t)n);
     }
+    bench_rate_share(&b->rate, step_bytes, &row->share, &b->read);
     nib_batch_close(batch);
     return status;
 }
 
+static json_t *row_json(const batch_bench *b, const batch_row *r) {
+    char test[32];
+    snprintf(test, sizeof test, "tg%lld", (long long)b->args->n_gen);
+    json_t *o =
+        json_pack("{s:s, s:i, s:b, s:f, s:f, s:f, s:o, s:o, s:f, s:I}", "test", test, "n_seq", r->n_seq,
+                  "many_sequences", r->many, "tok_s", r->tok_s, "min", r->min, "max", r->max, "gb_s",
+                  bench_rate_json(r->gb_s), "peak_share", bench_rate_json(r->share.median), "prompt_tok_s",
+                  r->prompt_tok_s, "repeats", (json_int_t)r->n_repeat);
+    if (r->share.median > 0)
+        json_object_set_new(o, "peak_share_quarters", json_pack("[ff]", r->share.low, r->share.high));
+    return o;
+}
+
 static json_t *rows_json(const batch_bench *b) {
     json_t *list = json_array();
-    for (int i = 0; i < b->n_width; i++) {
-        const batch_row *r = &b->rows[i];
-        char test[32];
-        snprintf(test, sizeof test, "tg%lld", (long long)b->args->n_gen);
-        if (r->n_repeat)
-            json_array_append_new(list, json_pack("{s:s, s:i, s:b, s:f, s:f, s:f, s:f, s:I}", "test", test,
-                                                  "n_seq", r->n_seq, "many_sequences", r->many, "tok_s",
-                                                  r->tok_s, "min", r->min, "max", r->max, "prompt_tok_s",
-                                                  r->prompt_tok_s, "repeats", (json_int_t)r->n_repeat));
-    }
-    return json_pack("{s:o, s:i, s:o}", "rows", list, "threads",
-                     b->args->threads ? (int)b->args->threads : thread_physical_cores(), "memory",
+    for (int i = 0; i < b->n_width; i++)
+        if (b->rows[i].n_repeat)
+            json_array_append_new(list, row_json(b, &b->rows[i]));
+    return json_pack("{s:o, s:o, s:o, s:i, s:o}", "rows", list, "read_gb_s",
+                     bench_rate_json(b->read.best / 1e9), "read_gb_s_median",
+                     bench_rate_json(b->read.median / 1e9), "threads", b->n_thread, "memory",
                      b->memory_json ? json_incref(b->memory_json) : cli_memory_json(b->engine));
 }
 
 static int report(const batch_bench *b) {
     if (b->args->json)
         return cli_write_json(rows_json(b), b->args);
-    printf("%10s %12s %10s %10s %10s %12s\n", "sequences", "tok/s in all", "min", "max", "each", "prompts");
+    printf("%10s %12s %10s %10s %10s %12s %8s %8s\n", "sequences", "tok/s in all", "min", "max", "each",
+           "prompts", "GB/s", "of reads");
     for (int i = 0; i < b->n_width; i++) {
         const batch_row *r = &b->rows[i];
-        printf("%10d %12.1f %10.1f %10.1f %10.1f %12.1f\n", r->n_seq, r->tok_s, r->min, r->max,
-               r->tok_s / r->n_seq, r->prompt_tok_s);
+        printf("%10d %12.1f %10.1f %10.1f %10.1f %12.1f %8.2f", r->n_seq, r->tok_s, r->min, r->max,
+               r->tok_s / r->n_seq, r->prompt_tok_s, r->gb_s);
+        if (r->share.median > 0)
+            printf(" %6.0f %%", r->share.median * 100);
+        putchar('\n');
     }
     for (int i = 0, said = 0; i < b->n_width && !said; i++)
         if (b->rows[i].many)
@@ -192,7 +237,10 @@ static int open_for(batch_bench *b, int n_seq) {
     options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, n_seq);
     options.n_logits = n_seq;
     options.n_session = n_seq;
-    return cli_open_engine(args, &options, &b->engine);
+    const int code = cli_open_engine(args, &options, &b->engine);
+    if (!code)
+        bench_rate_is_on_gpu(&b->rate, b->engine);
+    return code;
 }
 
 static int measure(batch_bench *b, bool many) {
@@ -226,12 +274,15 @@ static int measure_all(batch_bench *b) {
 }
 
 int bench_batch_run(cli_args *args) {
-    batch_bench b = {.args = args};
+    static batch_bench b; /* large */
+    b.args = args;
+    b.n_thread = args->threads ? (int)args->threads : thread_physical_cores();
     int code = parse_widths(&b);
     if (code)
         return code;
     if (args->n_prompt < 1 || args->n_gen < 2)
         return cli_usage_error("--parallel: expected -p of 1 or more and -n of 2 or more");
+    bench_rate_open(&b.rate, args, b.n_thread);
     b.prompt = malloc((size_t)args->n_prompt * sizeof *b.prompt);
     code = b.prompt ? measure_all(&b) : cli_usage_error("out of memory");
     if (!code)
@@ -239,5 +290,6 @@ int bench_batch_run(cli_args *args) {
     free(b.prompt);
     json_decref(b.memory_json);
     nib_engine_close(b.engine);
+    bench_rate_close(&b.rate);
     return code;
 }

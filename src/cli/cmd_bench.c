@@ -1,24 +1,19 @@
 /* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes moved and the share of what memory
  * gives, measured in the same run. */
 #include "cli/bench_batch.h"
+#include "cli/bench_rate.h"
 #include "cli/bench_spans.h"
 #include "cli/cli.h"
 #include "cli/kernel_bench.h"
-#include "cli/memory_reader.h"
 
 #include "base/num.h"
-#include "base/rate.h"
 #include "base/status.h"
 #include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Generation is cut in pieces of about PIECE_SECONDS, with a pass of plain reading before and after each:
- * what memory gives moves within seconds, and a share is of what it gave just then. */
-enum { MAX_PIECES = 4096, MAX_TRACE = 64 };
-#define PIECE_SECONDS 0.05
-#define READ_SECONDS  0.01
+enum { MAX_TRACE = 64 };
 
 typedef struct bench_job {
     cli_args *args;
@@ -27,13 +22,10 @@ typedef struct bench_job {
     int32_t *
         tokens; /* [n_token], others at every repeat: keys and values of the same ones would be found again */
     int64_t n_token;
-    memory_reader memory;
+    bench_rate rate;
     bool spans; /* a GPU is traced */
     rate read;  /* what memory gives to as many threads; zero: not known */
     int n_thread;
-    int n_piece;
-    double pieces[MAX_PIECES];    /* tokens a second */
-    double reads[MAX_PIECES + 1]; /* bytes a second, before and after each piece; zero: not known */
 } bench_job;
 
 typedef struct bench_row {
@@ -77,11 +69,8 @@ static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_err
         NIB_TRY(nib_session_next(job->session, job->tokens[*i], &next, err));
         ++*i;
         *seconds = time_now() - start;
-    } while (*i <= job->args->n_depth + job->args->n_gen && *seconds < PIECE_SECONDS);
-    if (job->n_piece < MAX_PIECES) {
-        job->pieces[job->n_piece++] = (double)(*i - first) / *seconds;
-        job->reads[job->n_piece] = memory_reader_pass(&job->memory, READ_SECONDS);
-    }
+    } while (*i <= job->args->n_depth + job->args->n_gen && *seconds < BENCH_PIECE_SECONDS);
+    bench_rate_piece(&job->rate, (double)(*i - first) / *seconds);
     return NIB_OK;
 }
 
@@ -97,37 +86,14 @@ static nib_status one_generation(bench_job *job, double *seconds, nib_error *err
     return NIB_OK;
 }
 
-/* What the pieces had of the reader's rate, if it was there all along. */
-static void pair_pieces(bench_job *job, double token_bytes, bench_row *row) {
-    const int n = job->n_piece;
-    row->gb_s = row->tok_s * token_bytes / 1e9;
-    if (n == 0 || job->reads[n] <= 0)
-        return;
-    for (int i = 0; i < n; i++)
-        job->pieces[i] *= token_bytes;
-    row->share = rate_share_of(job->pieces, job->reads, n);
-    job->read = rate_of(job->reads, n + 1);
-}
-
-/* Without generation: some passes alone. */
-static void read_alone(bench_job *job) {
-    enum { PASSES = 30 };
-    for (int i = 0; i < PASSES; i++)
-        job->reads[i] = memory_reader_pass(&job->memory, READ_SECONDS);
-    if (job->reads[PASSES - 1] > 0)
-        job->read = rate_of(job->reads, PASSES);
-}
-
 /* The first time warms up. */
 static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
     const int64_t n = prompt ? job->args->n_prompt : job->args->n_gen;
     for (int64_t r = -1; r < job->args->repetitions; r++) {
         double seconds;
         set_tokens(job, r);
-        if (r <= 0) {
-            job->n_piece = 0;
-            job->reads[0] = memory_reader_pass(&job->memory, READ_SECONDS);
-        }
+        if (r <= 0)
+            bench_rate_begin(&job->rate);
         if (r == 0 && job->args->trace && !job->spans)
             NIB_TRY(nib_engine_trace_begin(job->engine, err));
         NIB_TRY(prompt ? one_prompt(job, &seconds, err) : one_generation(job, &seconds, err));
@@ -175,8 +141,11 @@ static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_erro
         status = one_traced(job, prompt, row, err);
     row->n_trace =
         NUM_MIN(nib_engine_trace_read(job->engine, row->trace, MAX_TRACE, &row->pass_s), MAX_TRACE);
-    if (!prompt)
-        pair_pieces(job, (double)nib_engine_info(job->engine)->token_bytes, row);
+    if (!prompt) {
+        const double token_bytes = (double)nib_engine_info(job->engine)->token_bytes;
+        row->gb_s = row->tok_s * token_bytes / 1e9;
+        bench_rate_share(&job->rate, token_bytes, &row->share, &job->read);
+    }
     return status;
 }
 
@@ -192,11 +161,9 @@ static json_t *trace_json(const bench_row *row) {
 }
 
 static json_t *row_json(const bench_row *row, const cli_args *args) {
-    json_t *o =
-        json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s, "min",
-                  row->min, "max", row->max, "gb_s", row->gb_s > 0 ? json_real(row->gb_s) : json_null(),
-                  "peak_share", row->share.median > 0 ? json_real(row->share.median) : json_null(), "repeats",
-                  (json_int_t)row->n_repeat);
+    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s,
+                          "min", row->min, "max", row->max, "gb_s", bench_rate_json(row->gb_s), "peak_share",
+                          bench_rate_json(row->share.median), "repeats", (json_int_t)row->n_repeat);
     if (row->share.median > 0)
         json_object_set_new(o, "peak_share_quarters", json_pack("[ff]", row->share.low, row->share.high));
     if (args->trace && row->n_trace)
@@ -238,10 +205,9 @@ static json_t *rows_json(const bench_job *job, const bench_row *rows, int n_row)
         if (rows[i].n_repeat)
             json_array_append_new(list, row_json(&rows[i], job->args));
     return json_pack("{s:o, s:o, s:o, s:i, s:o, s:o}", "rows", list, "read_gb_s",
-                     job->read.best > 0 ? json_real(job->read.best / 1e9) : json_null(), "read_gb_s_median",
-                     job->read.best > 0 ? json_real(job->read.median / 1e9) : json_null(), "threads",
-                     job->n_thread, "memory", cli_memory_json(job->engine), "traffic",
-                     cli_traffic_json(job->engine));
+                     bench_rate_json(job->read.best / 1e9), "read_gb_s_median",
+                     bench_rate_json(job->read.median / 1e9), "threads", job->n_thread, "memory",
+                     cli_memory_json(job->engine), "traffic", cli_traffic_json(job->engine));
 }
 
 static int report(const bench_job *job, const bench_row *rows, int n_row) {
@@ -288,7 +254,7 @@ static int measure(bench_job *job) {
     if (!status && job->args->n_gen > 0)
         status = run_test(job, false, &rows[n_row++], &err);
     if (!status && job->args->n_gen == 0)
-        read_alone(job);
+        bench_rate_alone(&job->rate, &job->read);
     if (!status && cli_interrupted()) /* while memory was read: what it gives is not known */
         status = err.status = NIB_E_CANCELLED;
     int code = status ? 0 : write_spans(job, rows, n_row);
@@ -299,12 +265,6 @@ static int measure(bench_job *job) {
     bench_spans_free(&rows[0].spans);
     bench_spans_free(&rows[1].spans);
     return status ? cli_fail(&err) : code;
-}
-
-static bool is_on_gpu(const nib_engine *engine) {
-    nib_memory now;
-    nib_engine_memory(engine, &now);
-    return now.tier[NIB_TIER_VRAM].planned > 0;
 }
 
 static int bench_engine(bench_job *job) {
@@ -342,18 +302,16 @@ static int run(cli_args *args) {
         options.n_ctx = args->n_depth + NUM_MAX(args->n_prompt, args->n_gen) + 2;
     job.args = args;
     job.n_thread = args->threads ? (int)args->threads : thread_physical_cores();
-    if (args->ram == NIB_AUTO) /* a cap on RAM is a promise for everything that is started here */
-        memory_reader_open(&job.memory, job.n_thread);
+    bench_rate_open(&job.rate, args, job.n_thread);
     int code = cli_open_engine(args, &options, &job.engine);
-    if (!code && is_on_gpu(job.engine)) /* what RAM gives is no limit there */
-        memory_reader_close(&job.memory);
-    job.spans = !code && args->trace && is_on_gpu(job.engine);
+    const bool on_gpu = !code && bench_rate_is_on_gpu(&job.rate, job.engine);
+    job.spans = args->trace && on_gpu;
     if (!code && args->trace_file && !job.spans)
         code = cli_usage_error("--trace-file needs a GPU: add --backend cuda");
     if (!code)
         code = bench_engine(&job);
     nib_engine_close(job.engine);
-    memory_reader_close(&job.memory);
+    bench_rate_close(&job.rate);
     return code;
 }
 
@@ -372,7 +330,7 @@ const cli_command cmd_bench = {
         "  nibble bench smollm2 -t 2\n\n"
         "-np 1,8,32 times 1, 8 and 32 sequences that decode together, each with a prompt of -p tokens and "
         "an\n"
-        "answer of -n; tok/s is the rate of all together.\n\n"
+        "answer of -n; tok/s is the rate of all together, and GB/s counts the weights once for each step.\n\n"
         "  nibble bench smollm2 -np 1,8,32 -p 64 -n 64\n\n"
         "--kernels times every strategy of each product alone, for 1 to 512 rows, and shows how much slower\n"
         "the kernel map, the rule and fixed choices are than the fastest. --backend cuda times the GPU's.\n\n"
