@@ -219,4 +219,18 @@ fi
 made
 check "and is none the worse for it" same
 
+# The names of uniform formats.
+alike() { # alike TYPE TYPE [OPTION...]: both names make the same file
+    one=$1 two=$2
+    shift 2
+    made --type "$one" "$@"
+    [ $code = 0 ] && mv "$out" "$tmp/one.gguf" && made --type "$two" "$@" && [ $code = 0 ] && cmp "$out" "$tmp/one.gguf"
+}
+check "u4g64 is n4g64" alike u4g64 n4g64
+check "u4g32 is q4_0, and u8g32 q8_0 for the head" alike u4g32 q4_0 --head-type u8g32
+check "lists of --bits have them" alike u3g64,u4g32 n3g64,q4_0 --bits 3.5
+made --type u6g64
+check "a uniform format that no file type holds exits 2" [ $code = 2 ]
+check "and the others are named" says "unknown type 'u6g64'; known: .*, u4g64, "
+
 exit $failed

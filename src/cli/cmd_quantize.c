@@ -87,7 +87,7 @@ const cli_command cmd_quantize = {
         "or a mix, which gives more bits to the matrices that lose most: q5_k_m, q4_k_m (the default),\n"
         "q3_k_m, q2_k_m. Rows that blocks of 256 do not divide get a format in blocks of 32. llama.cpp "
         "loads\n"
-        "the file.\n\n"
+        "the file. Uniform formats have their names in plans too: u4g64 is n4g64, u4g32 is q4_0.\n\n"
         "MODEL is a GGUF file or a folder with config.json, safetensors and tokenizer.json, best in f16,\n"
         "bf16 or f32. A folder's model that GGUF cannot express is refused before the work begins.\n"
         "A folder with packed weights (AWQ, GPTQ, compressed-tensors, bitsandbytes nf4) keeps its exact\n"

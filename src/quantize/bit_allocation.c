@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/choose.h"
+#include "quantize/mix.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,9 +15,11 @@ static const allocation_format known[] = {{TYPE_N2G64, 2, "u2g64aw"}, {TYPE_N3G6
                                           {TYPE_C4, 4, "u4g32w"}};
 
 static nib_status add_format(allocation_list *l, const char *name, size_t n_name, nib_error *err) {
+    const char *plain = mix_plain_name(name, n_name);
+    const size_t n_plain = plain ? strlen(plain) : n_name;
     for (size_t i = 0; i < NUM_COUNT(known) && l->n < ALLOCATION_FORMATS; i++) {
         const char *of = type_get(known[i].type)->name;
-        if (strlen(of) == n_name && !memcmp(of, name, n_name)) {
+        if (strlen(of) == n_plain && !memcmp(of, plain ? plain : name, n_plain)) {
             l->of[l->n++] = known[i];
             return NIB_OK;
         }

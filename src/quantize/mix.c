@@ -58,7 +58,27 @@ static const mix_row rows[] = {
     MIXED("q5_k_m", Q5_K, Q5_K, Q6_K, Q6_K, 17, false),
 };
 
+/* The names that plans give uniform formats (quant/recipe.h), and the file type that holds each. The n types
+ * have a minimum or a zero point, so they hold the symmetric formats too. */
+static const struct {
+    const char *name;
+    type_id type;
+} uniform[] = {{"u2g64", TYPE_N2G64},   {"u2g64a", TYPE_N2G64},   {"u3g64", TYPE_N3G64},
+               {"u3g64a", TYPE_N3G64},  {"u4g64", TYPE_N4G64},    {"u4g64a", TYPE_N4G64},
+               {"u4g128", TYPE_N4G128}, {"u4g128a", TYPE_N4G128}, {"u4g32", TYPE_Q4_0},
+               {"u4g32a", TYPE_Q4_1},   {"u5g32", TYPE_Q5_0},     {"u5g32a", TYPE_Q5_1},
+               {"u8g32", TYPE_Q8_0}};
+
+const char *mix_plain_name(const char *name, size_t n_name) {
+    for (size_t i = 0; i < NUM_COUNT(uniform); i++)
+        if (strlen(uniform[i].name) == n_name && !memcmp(uniform[i].name, name, n_name))
+            return type_get(uniform[i].type)->name;
+    return NULL;
+}
+
 bool mix_find(const char *name, mix *out) {
+    const char *plain = name ? mix_plain_name(name, strlen(name)) : NULL;
+    name = plain ? plain : name;
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
         if (!name || !strcmp(name, rows[i].name)) {
             *out = rows[i].is;
@@ -80,6 +100,8 @@ const char *mix_names(char *out) {
     int at = 0;
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
         at += snprintf(out + at, 512 - (size_t)at, "%s%s", i ? ", " : "", rows[i].name);
+    for (size_t i = 0; i < NUM_COUNT(uniform); i++)
+        at += snprintf(out + at, 512 - (size_t)at, ", %s", uniform[i].name);
     return out;
 }
 

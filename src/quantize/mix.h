@@ -14,7 +14,10 @@ typedef struct mix {
     bool mixed, few;                 /* few: only the first sixteenth of the layers is sensitive */
 } mix;
 
-/* The mix of that name; NULL: q4_k_m. False: unknown, and *out stays. */
+/* The name of the file type that holds the uniform format of that name [n_name] (quant/recipe.h): "n4g64" for
+ * "u4g64". NULL: it is not the name of one, or no file type holds it. */
+const char *mix_plain_name(const char *name, size_t n_name);
+/* The mix of that name, which may be a uniform format's; NULL: q4_k_m. False: unknown, and *out stays. */
 bool mix_find(const char *name, mix *out);
 /* Replaces a type with code books by the same type with outliers in of_10000 of 10,000 columns. False: there
  * is no such type, and *type stays. */
