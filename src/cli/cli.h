@@ -34,7 +34,8 @@ enum {                        /* groups of options that a command takes */
        CLI_TURN = 1 << 19,           /* a user's turn by the model's chat template */
        CLI_FETCH = 1 << 20,          /* how a model is fetched */
        CLI_SERVE = 1 << 21,          /* access to a server, and its limits */
-       CLI_QUANTIZE = 1 << 22        /* formats of a converted model */
+       CLI_QUANTIZE = 1 << 22,       /* formats of a converted model */
+       CLI_BATCH = 1 << 23           /* requests from a file */
 };
 
 enum { CLI_PREDICT_UNSET = -2 }; /* -n is not given */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_SEQUENCES = 4, MAX_KEYS_TEXT = 1 << 20 };
+enum { MAX_KEYS_TEXT = 1 << 20 };
 
 static int read_pooling(serve_job *job) {
     static const char *const names[] = {[NIB_POOLING_MEAN] = "mean", [NIB_POOLING_LAST] = "last"};
@@ -109,8 +109,8 @@ static int read_models(serve_job *job) {
     return code;
 }
 
-int serve_read(serve_job *job) {
-    int code = cli_parallel(job->args, USUAL_SEQUENCES, &job->n_sequence);
+int serve_read(serve_job *job, int usual) {
+    int code = cli_parallel(job->args, usual, &job->n_sequence);
     if (!code)
         code = read_pooling(job);
     if (!code)

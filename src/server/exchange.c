@@ -130,7 +130,7 @@ static bool is_path(exchange *x, const route *r, const char *url, size_t n) {
     return true;
 }
 
-static void find_route(exchange *x, const char *url, const char *method) {
+void exchange_route(exchange *x, const char *url, const char *method) {
     const bool head = !strcmp(method, MHD_HTTP_METHOD_HEAD);
     size_t n = strlen(url);
     while (n > 1 && url[n - 1] == '/')
@@ -155,7 +155,7 @@ static void first_look(exchange *x, const char *url, const char *method) {
     server *s = x->s;
     if (strlen(url) > MAX_HEADER)
         fault_set(&x->why, 414, NULL, "the address is too long");
-    find_route(x, url, method);
+    exchange_route(x, url, method);
     if (comes_from_elsewhere(x))
         fault_set(&x->why, 403, NULL, "requests of other places' pages are not answered");
     else if (!(x->route && x->route->kind == ROUTE_OPEN) && !has_key(x)) {
@@ -226,7 +226,7 @@ static enum MHD_Result queue(exchange *x, int status, const char *type, struct M
     return done;
 }
 
-static void write_fault(exchange *x) {
+void exchange_write_fault(exchange *x) {
     const dialect *how = x->route ? x->route->how : NULL;
     json_t *value = how && how->fault ? how->fault(&x->why) : fault_json(&x->why);
     buffer_clear(&x->reply);
@@ -238,7 +238,7 @@ static void write_fault(exchange *x) {
 
 static enum MHD_Result send_reply(exchange *x) {
     if (x->why.status)
-        write_fault(x);
+        exchange_write_fault(x);
     if (x->reply.no_memory)
         return MHD_NO;
     const int status = x->why.status ? x->why.status : 200;
@@ -294,8 +294,7 @@ static void count(exchange *x) {
     x->counted = true;
 }
 
-/* False: it waits for its model. */
-static bool handle(exchange *x) {
+bool exchange_handle(exchange *x) {
     mem_bound b;
     count(x);
     mem_bound_set(&b, VALUES_SHARE(x->s->options.request_bytes));
@@ -373,21 +372,16 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         *n_byte = 0;
         return MHD_YES;
     }
-    if (!x->handled && !handle(x))
+    if (!x->handled && !exchange_handle(x))
         return MHD_YES;
     if (!x->job)
         return send_reply(x);
     return x->job->call.stream ? send_stream(x) : send_whole(x);
 }
 
-static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_RequestTerminationCode code) {
-    server *s = user;
-    exchange *x = *state;
-    (void)c;
-    if (!x)
-        return;
+void exchange_free(exchange *x) {
+    server *s = x->s;
     drop_body(x);
-    note(x, code);
     if (x->job) {
         pthread_mutex_lock(&s->lock);
         job_cancel(x->job);
@@ -399,7 +393,18 @@ static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_
     if (x->counted)
         atomic_fetch_sub(&s->n_exchange, 1);
     buffer_clear(&x->reply);
+    mem_free(x->tag);
     mem_free(x);
+}
+
+static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_RequestTerminationCode code) {
+    server *s = user;
+    exchange *x = *state;
+    (void)c;
+    if (!x)
+        return;
+    note(x, code);
+    exchange_free(x);
     *state = NULL;
     server_wake(s);
 }

@@ -1,7 +1,8 @@
 /* parts.h - the parts of a server; for the files of this folder.
  *
- *     exchange   one request and its answer over HTTP. It belongs to its connection; libmicrohttpd's thread
- *                makes and frees it.
+ *     exchange   one request and its answer. Over HTTP it belongs to its connection; libmicrohttpd's thread
+ *                makes and frees it. Without HTTP (local.c) it has no connection and is never suspended, and
+ *                the thread that computes makes and frees it.
  *     job        the work for an exchange: one or more answers, each one request to the batch. The exchange
  *                refers to it and, until all answers are complete, the computing thread; the last reference
  *                frees it.
@@ -158,9 +159,10 @@ struct exchange {
     served *model;  /* held; NULL: none is needed */
     served *wanted; /* must be loaded first */
     served *gone;   /* a model to unload that is not loaded: the reply says so */
-    exchange *next; /* guarded: in the list that waits for models */
+    exchange *next; /* guarded: in the list that waits for models; of server_ask: in its list */
     double keep_s;  /* seconds for which the model stays loaded; NAN: not given */
-    struct MHD_Connection *connection;
+    struct MHD_Connection *connection; /* NULL: the request came by server_ask: */
+    char *tag;                         /* of its reply */
     int fd;
     const route *route; /* NULL: unknown path */
     fault why;          /* if set, the reply */
@@ -201,8 +203,9 @@ struct server {
     served *models; /* [n_model] */
     size_t n_model;
     listener listener;
-    struct MHD_Daemon *daemon;
-    int wake; /* an eventfd that wakes the computing thread */
+    struct MHD_Daemon *daemon; /* NULL: no HTTP */
+    exchange *asked;           /* by server_ask, whose reply is not taken; in order */
+    int wake;                  /* an eventfd that wakes the computing thread */
     time_t opened;
     served *newest; /* guarded: loaded last; NULL: it was unloaded */
     load load;
@@ -215,7 +218,7 @@ struct server {
     size_t n_answer;       /* guarded: not done */
     exchange *waiting;     /* guarded: for models */
     nib_batch_counts past; /* guarded: counts of unloaded models */
-    uint64_t n_body;       /* bytes of bodies; libmicrohttpd's thread only */
+    uint64_t n_body;       /* bytes of bodies; only the thread that makes exchanges */
     uint64_t n_embedding;  /* guarded: bytes of unanswered embeddings */
     server_counts counts;
     const server_host *runs; /* while it computes */
@@ -364,7 +367,16 @@ void anthropic_ask(exchange *x);
 void anthropic_count(exchange *x);
 void responses_ask(exchange *x);
 
+/* ---- local.c ---- */
+void local_drop(server *s); /* drops all requests of server_ask */
+
 /* ---- exchange.c ---- */
+/* Finds the route of a method and an address; *x->why says if there is none. */
+void exchange_route(exchange *x, const char *url, const char *method);
+/* Begins to answer: x->reply, x->why or x->job is set. False: it waits for its model. */
+bool exchange_handle(exchange *x);
+void exchange_write_fault(exchange *x);        /* sets the reply to x->why in the route's dialect */
+void exchange_free(exchange *x);               /* cancels its job, if that is not done */
 enum { EXCHANGE_CONNECTION_BYTES = 16 << 10 }; /* of each connection: headers, and one piece of output */
 struct MHD_Daemon *exchange_listen(server *s);
 void exchange_suspend(exchange *x);             /* guarded */

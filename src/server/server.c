@@ -68,7 +68,7 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
     nib_status status = copy_texts(s) ? NIB_OK : nib_fail_nomem(err, sizeof *s, "a server");
     if (status == NIB_OK && s->wake < 0)
         status = nib_fail(err, NIB_E_FAILED, "no eventfd");
-    if (status == NIB_OK)
+    if (status == NIB_OK && !s->options.local)
         status = listen_now(s, err);
     if (status == NIB_OK)
         *out = s;
@@ -79,6 +79,7 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
 
 static void stop_serving(server *s) {
     load_drop(s);
+    local_drop(s);
     jobs_drop(s);
     models_drop_waiting(s);
     if (s->daemon)
@@ -153,7 +154,7 @@ static bool step(served *m) {
 
 bool server_turn(server *s) {
     bool left = false;
-    if (!atomic_load(&s->ending) && s->runs->ending(s->runs->user))
+    if (s->daemon && !atomic_load(&s->ending) && s->runs->ending(s->runs->user))
         stop_listening(s);
     drain_wake(s);
     jobs_watch(s);

@@ -1,4 +1,4 @@
-/* server.h - an engine behind HTTP: OpenAI's API, answered by one batch.
+/* server.h - an engine behind HTTP: OpenAI's API, answered by one batch. Or without HTTP (server_ask).
  *
  * The thread of server_run computes. A thread of libmicrohttpd reads requests and writes answers, and sleeps
  * while there is nothing to send. A third thread loads a requested model while others answer. A request is
@@ -37,7 +37,8 @@ typedef struct server_options {
      * unloaded. */
     nib_status (*open)(void *user, size_t model, const server_reserved *reserved, nib_engine **out,
                        nib_error *err);
-    void *opener;            /* its user */
+    void *opener; /* its user */
+    bool local;   /* without HTTP: requests come by server_ask, for the one model that server_begin gets */
     uint64_t ram_cap;        /* of the process, for reports; NIB_AUTO: none */
     const char *host;        /* a name or number of this machine; "/PATH": a Unix socket. NULL: 127.0.0.1 */
     int port;                /* 0: any free port */
@@ -90,5 +91,35 @@ nib_status server_begin(server *s, nib_engine *engine, int n_sequence, nib_error
 const nib_engine *server_engine(const server *s);
 /* Computes until host->ending returns true; afterwards no request is answered. Blocks. */
 void server_run(server *s, const server_host *host);
+
+/* ---- without HTTP (options.local) ----
+ * Requests and replies as they would be over HTTP, from and to the caller. One thread calls all of it, and
+ * server_close. */
+
+/* Adds a request: the body [n_byte] for an address of OpenAI's API that generates (/v1/...). What is wrong
+ * with it is in its reply. tag: identifies the reply; copied. False: other replies must be taken first, since
+ * the queue or the memory for requests is full; with no other request, memory has run out. */
+bool server_ask(server *s, const char *method, const char *url, const char *body, size_t n_byte,
+                const char *tag);
+/* Answers that run or wait. */
+size_t server_n_answer(const server *s);
+/* Computes one step. A step that fails is tried again twice. host: wait is used between the tries; ending is
+ * not. False: there was nothing to compute. */
+bool server_compute(server *s, const server_host *host);
+
+typedef struct server_reply {
+    char *tag;
+    int status; /* HTTP status */
+    char *body; /* JSON in one line [n_byte] */
+    size_t n_byte;
+    uint64_t n_prompt, n_predicted; /* tokens */
+    bool lost;                      /* computing failed, which the same request may survive another time: */
+    char why[512];                  /* the reason */
+} server_reply;
+
+/* Takes a reply that is complete, in the order of the requests as far as they are complete. False: there is
+ * none. The caller clears *out. */
+bool server_take(server *s, server_reply *out);
+void server_reply_clear(server_reply *r);
 
 #endif

@@ -1,0 +1,495 @@
+/* cmd_batch.c - nibble batch: the requests of a file, computed together, and their answers in another file.
+ *
+ *     line --> answered before: skipped
+ *          --> no request: a line with an error
+ *          --> server_ask --> server_compute, with others --> server_take --> a line with a response
+ *
+ * A line is written whole, after its answer is complete, so a run that ends in any way is continued by the
+ * next one: requests whose custom_id has an answer are skipped. */
+#include "cli/batch_output.h"
+#include "cli/line_reader.h"
+#include "cli/serve.h"
+
+#include "base/file.h"
+#include "base/jsonx.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    USUAL_SEQUENCES = 16,
+    MAX_ID = 1024,             /* bytes of a custom_id */
+    ENVELOPE_BYTES = 64 << 10, /* of a line, around its body */
+    USUAL_BODY = 1 << 20,
+    BODY_SHARE = 8,        /* of the bytes for requests, for one body; as the server has it */
+    ALL_QUEUE = 100000,    /* ask_more limits the requests that wait */
+    KEYS_UNDER_CAP = 49152 /* of an input whose lines cannot be counted */
+};
+#define USUAL_REQUEST_BYTES (UINT64_C(256) << 20)
+#define SHOW_S              0.2
+
+/* A line that is a request. */
+typedef struct request {
+    json_t *line;
+    const char *custom_id, *method, *url; /* in line */
+    size_t n_custom_id;
+    char *tag, *body; /* the custom_id as JSON; NULL: there is no request */
+} request;
+
+typedef struct batch_run {
+    cli_args *args;
+    serve_job serve;
+    line_reader in;
+    batch_output out;
+    key_set keys;
+    request next; /* read, and not asked yet */
+    bool ended;   /* there are no more lines, or they cannot be read: */
+    nib_error unread;
+    bool waits;      /* for a line from a pipe */
+    uint64_t values; /* maximum bytes of a line's values */
+    int64_t n_line;  /* of the input; 0: not known */
+    int64_t n_answered, n_refused, n_wrong,
+        n_skipped;                  /* lines; n_refused: with a response that is an error */
+    uint64_t n_prompt, n_predicted; /* tokens */
+    double begun, shown;
+} batch_run;
+
+/* ---- one line ---- */
+
+static void request_clear(request *q) {
+    json_decref(q->line);
+    mem_free(q->tag);
+    mem_free(q->body);
+    *q = (request){0};
+}
+
+/* Reads the members. False: *code and why [n_why] say what is wrong. */
+static bool read_members(request *q, const char **code, char *why, size_t n_why) {
+    const json_t *id = json_object_get(q->line, "custom_id"), *method = json_object_get(q->line, "method");
+    const json_t *url = json_object_get(q->line, "url");
+    json_t *body = json_object_get(q->line, "body");
+    const char *wrong = NULL;
+    *code = "invalid_request";
+    q->custom_id = json_string_value(id);
+    q->n_custom_id = json_string_length(id);
+    q->method = method ? json_string_value(method) : "POST";
+    q->url = json_string_value(url);
+    if (!json_is_object(q->line))
+        wrong = "expected an object";
+    else if (!q->custom_id || q->n_custom_id == 0 || q->n_custom_id > MAX_ID)
+        wrong = "custom_id: expected a string of 1 to 1024 bytes";
+    else if (!q->method)
+        wrong = "method: expected a string";
+    else if (!q->url)
+        wrong = "url: expected a string";
+    else if (!json_is_object(body))
+        wrong = "body: expected an object";
+    if (!wrong) {
+        q->tag = jsonx_text(id, JSON_COMPACT | JSON_ENCODE_ANY);
+        q->body = jsonx_text(body, JSON_COMPACT);
+        wrong = q->tag && q->body ? NULL : "it has more values than one request may have";
+    }
+    if (wrong)
+        snprintf(why, n_why, "%s", wrong);
+    return !wrong;
+}
+
+static bool parse_line(const batch_run *b, const char *text, size_t n, request *q, const char **code,
+                       char *why, size_t n_why) {
+    mem_bound bound;
+    nib_error err;
+    mem_bound_set(&bound, b->values);
+    const nib_status status = jsonx_parse(text, n, &q->line, &err);
+    const bool good = status == NIB_OK && read_members(q, code, why, n_why);
+    mem_bound_end(&bound);
+    if (status != NIB_OK) {
+        q->line = NULL;
+        *code = "invalid_json_line";
+        snprintf(why, n_why, "%s",
+                 status == NIB_E_NOMEM ? "it has more values than one request may have" : err.message);
+    }
+    return good;
+}
+
+/* No more lines are read; the requests that run are answered before the run ends with this error. */
+static nib_status stop_reading(batch_run *b) {
+    b->ended = true;
+    return NIB_OK;
+}
+
+static nib_status stop_without_keys(batch_run *b) {
+    if (b->keys.fixed && b->n_line == 0)
+        nib_fail(&b->unread, NIB_E_NOFIT,
+                 "under --ram at most %d lines are read from a pipe, since their ids are kept: give a file "
+                 "with -i",
+                 KEYS_UNDER_CAP);
+    else
+        nib_fail_nomem(&b->unread, key_set_bytes(b->keys.n), "the ids of lines");
+    return stop_reading(b);
+}
+
+static nib_status refuse_line(batch_run *b, const char *custom_id, const char *code, const char *why,
+                              nib_error *err) {
+    NIB_TRY(batch_output_error(&b->out, custom_id, b->in.number, code, why, err));
+    b->n_wrong++;
+    return NIB_OK;
+}
+
+/* Makes the line the next request, or says what is wrong with it, or skips it. */
+static nib_status take_line(batch_run *b, const char *text, size_t n, bool cut, nib_error *err) {
+    request *q = &b->next;
+    const char *code = "line_too_long";
+    char why[512], number[24];
+    size_t blank = 0;
+    while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
+        blank++;
+    if (blank == n)
+        return NIB_OK;
+    snprintf(number, sizeof number, "%lld", (long long)b->in.number);
+    if (key_set_flags(&b->keys, KEY_LINE, number, strlen(number)) & KEY_DONE) {
+        b->n_skipped++;
+        return NIB_OK;
+    }
+    snprintf(why, sizeof why, "the line is longer than %zu bytes (--max-body)", b->in.max);
+    const bool good = !cut && parse_line(b, text, n, q, &code, why, sizeof why);
+    const unsigned flags = good ? key_set_flags(&b->keys, KEY_ID, q->custom_id, q->n_custom_id) : 0;
+    nib_status status = NIB_OK;
+    if (!good) {
+        char *id = q->custom_id && q->n_custom_id <= MAX_ID
+                       ? jsonx_text(json_object_get(q->line, "custom_id"), JSON_COMPACT | JSON_ENCODE_ANY)
+                       : NULL;
+        status = refuse_line(b, id, code, why, err);
+        mem_free(id);
+    } else if (flags & KEY_SEEN) {
+        status = refuse_line(b, q->tag, "duplicate_custom_id", "an earlier line has this custom_id", err);
+    } else if (!key_set_add(&b->keys, KEY_ID, q->custom_id, q->n_custom_id, KEY_SEEN)) {
+        status = stop_without_keys(b);
+    } else if (!(flags & KEY_DONE)) {
+        return NIB_OK;
+    } else {
+        b->n_skipped++;
+    }
+    request_clear(q);
+    return status;
+}
+
+static nib_status read_line(batch_run *b, nib_error *err) {
+    const char *text;
+    size_t n;
+    const line_result got = line_next(&b->in, &text, &n);
+    b->waits = got == LINE_WAIT;
+    b->ended = got == LINE_END;
+    if (got == LINE_FAILED)
+        nib_fail_errno(&b->unread, "cannot read", b->args->input, errno);
+    if (got == LINE_NO_MEMORY)
+        nib_fail_nomem(&b->unread, b->in.max, "a line");
+    if (b->unread.status)
+        return stop_reading(b);
+    return got == LINE_WHOLE || got == LINE_CUT ? take_line(b, text, n, got == LINE_CUT, err) : NIB_OK;
+}
+
+/* ---- all lines ---- */
+
+static void show(batch_run *b) {
+    char line[160], of[32] = "";
+    const double now = time_now();
+    const int64_t n = b->n_answered + b->n_refused + b->n_wrong + b->n_skipped;
+    if (now - b->shown < SHOW_S)
+        return;
+    b->shown = now;
+    if (b->n_line)
+        snprintf(of, sizeof of, " of %lld", (long long)b->n_line);
+    snprintf(line, sizeof line, "%lld%s lines, %.1f tok/s", (long long)n, of,
+             (double)b->n_predicted / (now - b->begun));
+    cli_progress_line(b->args, line);
+}
+
+static nib_status write_replies(batch_run *b, nib_error *err) {
+    server_reply r;
+    nib_status status = NIB_OK;
+    while (status == NIB_OK && server_take(b->serve.server, &r)) {
+        if (r.lost || !r.body) {
+            status = nib_fail(err, NIB_E_FAILED, "%s", r.lost ? r.why : "out of memory");
+        } else {
+            status = batch_output_answer(&b->out, r.tag, r.status, r.body, r.n_byte, err);
+        }
+        if (status == NIB_OK) {
+            b->n_answered += r.status == 200;
+            b->n_refused += r.status != 200;
+            b->n_prompt += r.n_prompt;
+            b->n_predicted += r.n_predicted;
+        }
+        server_reply_clear(&r);
+    }
+    show(b);
+    return status;
+}
+
+/* So many that a place which becomes free has a request at once. */
+static nib_status ask_more(batch_run *b, nib_error *err) {
+    server *s = b->serve.server;
+    b->waits = false;
+    while (!b->ended && !b->waits && !cli_interrupted() &&
+           server_n_answer(s) < 2 * (size_t)b->serve.n_sequence) {
+        const request *q = &b->next;
+        if (!q->body) {
+            NIB_TRY(read_line(b, err));
+        } else if (server_ask(s, q->method, q->url, q->body, strlen(q->body), q->tag)) {
+            request_clear(&b->next);
+            NIB_TRY(write_replies(b, err)); /* what is refused is answered at once */
+        } else {
+            return server_n_answer(s) ? NIB_OK : nib_fail_nomem(err, strlen(q->body), "a request");
+        }
+    }
+    return NIB_OK;
+}
+
+static void wait_for(void *user, int fd, int max_ms) {
+    (void)user;
+    cli_wait_input(fd, max_ms);
+}
+
+static nib_status answer_all(batch_run *b, nib_error *err) {
+    const server_host host = {.wait = wait_for};
+    server *s = b->serve.server;
+    while (!cli_interrupted()) {
+        NIB_TRY(ask_more(b, err));
+        if (server_n_answer(s) > 0)
+            server_compute(s, &host);
+        else if (b->ended)
+            break;
+        else if (b->waits)
+            cli_wait_input(b->in.fd, -1);
+        NIB_TRY(write_replies(b, err));
+    }
+    if (cli_interrupted())
+        return nib_fail(err, NIB_E_CANCELLED, "interrupted");
+    *err = b->unread;
+    return err->status;
+}
+
+/* ---- the files ---- */
+
+/* Lines of the input; 0: not known, since it cannot be read twice. */
+static nib_status count_lines(batch_run *b, nib_error *err) {
+    enum { BLOCK = 64 << 10 };
+    struct stat of;
+    ssize_t got = 0;
+    char *block = mem_alloc(BLOCK), last = '\n';
+    if (!block)
+        return nib_fail_nomem(err, BLOCK, "counting lines");
+    if (!fstat(b->in.fd, &of) && S_ISREG(of.st_mode)) {
+        while (!cli_interrupted() && (got = read(b->in.fd, block, BLOCK)) > 0) {
+            for (const char *at = block; (at = memchr(at, '\n', (size_t)(block + got - at))); at++)
+                b->n_line++;
+            last = block[got - 1];
+        }
+        b->n_line += last != '\n';
+        got = got < 0 || lseek(b->in.fd, 0, SEEK_SET) < 0 ? -1 : 0;
+    }
+    mem_free(block);
+    if (got < 0)
+        return nib_fail_errno(err, "cannot read", b->args->input, errno);
+    return cli_interrupted() ? nib_fail(err, NIB_E_CANCELLED, "interrupted") : NIB_OK;
+}
+
+/* An output that is the input would be read as requests. */
+static bool is_same_file(int one, int two) {
+    struct stat a, b;
+    return one >= 0 && two >= 0 && !fstat(one, &a) && !fstat(two, &b) && S_ISREG(a.st_mode) &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static int open_input(batch_run *b) {
+    const char *path = b->args->input;
+    if (!strcmp(path, "-"))
+        return cli_stdin_closed() ? cli_usage_error("-i -: stdin is closed") : 0;
+    if (path_is_dir(path))
+        return cli_usage_error("-i: expected a file, found the folder %s", path);
+    b->in.fd = open(path, O_RDONLY | O_CLOEXEC);
+    return b->in.fd < 0 ? cli_usage_error("-i: cannot read %s: %s", path, strerror(errno)) : 0;
+}
+
+/* Room for the keys of all lines is reserved, if their number is known. */
+static nib_status open_keys(batch_run *b, nib_error *err) {
+    const bool capped = b->args->ram != NIB_AUTO;
+    uint64_t n_out;
+    NIB_TRY(count_lines(b, err));
+    NIB_TRY(batch_output_count(&b->out, &n_out, err));
+    const uint64_t n = n_out + (b->n_line || !capped ? (uint64_t)b->n_line : KEYS_UNDER_CAP);
+    if (!key_set_open(&b->keys, n, capped))
+        return nib_fail_nomem(err, key_set_bytes(n), "the ids of lines");
+    b->serve.kept_bytes = key_set_bytes(n);
+    return batch_output_load(&b->out, &b->keys, err);
+}
+
+static int open_files(batch_run *b) {
+    const cli_args *args = b->args;
+    nib_error err;
+    if (!args->input || !args->output)
+        return cli_usage_error("which files? usage: nibble batch MODEL -i IN.jsonl -o OUT.jsonl");
+    if (args->json && !strcmp(args->output, "-"))
+        return cli_usage_error("--json prints on stdout: give a file with -o");
+    const int code = open_input(b);
+    if (code)
+        return code;
+    /* before a torn line is cut off */
+    b->out.fd = strcmp(args->output, "-") ? open(args->output, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    const bool same = is_same_file(b->in.fd, b->out.fd);
+    if (b->out.fd >= 0)
+        close(b->out.fd);
+    b->out.fd = -1;
+    if (same)
+        return cli_usage_error("-o: expected another file than -i, found the same one");
+    if (batch_output_open(&b->out, args->output, &err) || open_keys(b, &err))
+        return cli_fail(&err);
+    return 0;
+}
+
+/* ---- a run ---- */
+
+static int open_server(batch_run *b) {
+    serve_job *job = &b->serve;
+    const cli_args *args = b->args;
+    const uint64_t capped = serve_request_bytes(args), requests = capped ? capped : USUAL_REQUEST_BYTES;
+    const uint64_t body = args->max_body == NIB_AUTO ? USUAL_BODY : args->max_body;
+    const server_options o = {.local = true,
+                              .models = job->models,
+                              .n_model = job->n_model,
+                              .open = serve_open_on_demand,
+                              .opener = job,
+                              .ram_cap = args->ram,
+                              .n_queue = ALL_QUEUE,
+                              .max_body = NUM_MIN(body, requests / BODY_SHARE),
+                              .request_bytes = requests,
+                              .prefix_cache = args->prefix_cache,
+                              .prefix_bytes =
+                                  args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
+                              .n_beside = serve_sessions_beside(job),
+                              .n_position = args->cache_size,
+                              .n_draft = (int)serve_draft_max(args),
+                              .n_draft_min = (int)args->draft_min,
+                              .pooling = job->pooling,
+                              .log = cli_log,
+                              .user = job->args};
+    nib_error err;
+    b->in.max = o.max_body + ENVELOPE_BYTES;
+    b->values = requests / 8 * 3;
+    job->kept_bytes += 2 * b->in.max; /* a line as it was read, and its body */
+    return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
+}
+
+static json_t *summary_json(const batch_run *b, double seconds) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "answered", (json_int_t)b->n_answered,
+                     "refused", (json_int_t)b->n_refused, "invalid", (json_int_t)b->n_wrong, "skipped",
+                     (json_int_t)b->n_skipped, "prompt_tokens", (json_int_t)b->n_prompt, "completion_tokens",
+                     (json_int_t)b->n_predicted, "seconds", seconds, "tok_s",
+                     seconds > 0 ? (double)b->n_predicted / seconds : 0.0);
+}
+
+static void say_summary(const batch_run *b, double seconds, bool whole) {
+    char more[160] = "";
+    size_t n = 0;
+    const struct {
+        int64_t n;
+        const char *what;
+    } parts[] = {{b->n_refused, "refused (the response says why)"},
+                 {b->n_wrong, "no requests (the error says why)"},
+                 {b->n_skipped, "answered before"}};
+    for (size_t i = 0; i < NUM_COUNT(parts); i++)
+        if (parts[i].n)
+            n += (size_t)snprintf(more + n, sizeof more - n, ", %lld %s", (long long)parts[i].n,
+                                  parts[i].what);
+    cli_note(b->args, "nibble: %lld lines answered%s; %llu + %llu tokens in %.1f s, %.1f tok/s%s",
+             (long long)b->n_answered, more, (unsigned long long)b->n_prompt,
+             (unsigned long long)b->n_predicted, seconds,
+             seconds > 0 ? (double)b->n_predicted / seconds : 0.0,
+             whole            ? ""
+             : b->out.regular ? "; the same command continues after them"
+                              : "");
+}
+
+static int finish(batch_run *b, nib_status status, nib_error *err) {
+    const double seconds = time_now() - b->begun;
+    const nib_engine *engine = server_engine(b->serve.server);
+    nib_error closing;
+    if (batch_output_close(&b->out, &closing) && status == NIB_OK) {
+        *err = closing;
+        status = closing.status;
+    }
+    say_summary(b, seconds, status == NIB_OK);
+    if (b->args->verbose && engine)
+        cli_print_memory(b->args, engine, stderr);
+    json_t *summary = b->args->json ? summary_json(b, seconds) : NULL;
+    if (summary && engine)
+        json_object_set_new(summary, "memory", cli_memory_json(engine));
+    if (status == NIB_OK)
+        return summary ? cli_write_json(summary, b->args) : 0;
+    cli_made(summary);
+    return cli_fail(err);
+}
+
+static int answer(batch_run *b, nib_engine *engine) {
+    nib_error err;
+    if (server_begin(b->serve.server, engine, b->serve.n_sequence, &err))
+        return cli_fail(&err);
+    b->begun = time_now();
+    return finish(b, answer_all(b, &err), &err);
+}
+
+static int run(cli_args *args) {
+    batch_run b = {.args = args, .serve = {.args = args}, .out = {.fd = -1}};
+    nib_engine *engine = NULL;
+    int code = serve_read(&b.serve, USUAL_SEQUENCES);
+    if (!code)
+        code = open_files(&b);
+    if (!code)
+        code = open_server(&b);
+    if (!code)
+        code = serve_open_draft(&b.serve);
+    if (!code)
+        code = serve_open_first(&b.serve, &engine);
+    if (!code)
+        code = answer(&b, engine);
+    server_close(b.serve.server);
+    nib_engine_close(b.serve.draft);
+    serve_forget(&b.serve);
+    request_clear(&b.next);
+    line_reader_clear(&b.in);
+    key_set_close(&b.keys);
+    batch_output_close(&b.out, NULL);
+    if (b.in.fd > 0)
+        close(b.in.fd);
+    return code;
+}
+
+const cli_command cmd_batch = {
+    .name = "batch",
+    .usage = "MODEL -i IN.jsonl -o OUT.jsonl",
+    .summary = "answer a file of requests, many together",
+    .details =
+        "Each line of IN is a request in OpenAI's batch format:\n\n"
+        "  {\"custom_id\": \"a\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",\n"
+        "   \"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}}\n\n"
+        "The url is /v1/chat/completions, /v1/completions, /v1/responses or /v1/embeddings, and the body is\n"
+        "what 'nibble serve' accepts there, without stream. Each line of OUT is an answer, in the order in\n"
+        "which they end: \"response\" has the status code and the body, also if the request was refused. A "
+        "line\n"
+        "that is no request, or repeats a custom_id, has \"error\" with its number instead; the others go "
+        "on.\n\n"
+        "If OUT exists, requests with an answer in it are skipped, and a last line that is not whole is cut\n"
+        "off: after an interruption, a full disk or a crash the same command continues. -i - and -o - are\n"
+        "stdin and stdout. Memory does not depend on the size of the files, but for at most 43 bytes a line\n"
+        "for its custom_id. The exit code is 0 when every line has an answer.\n\n"
+        "  nibble batch smollm2 -i requests.jsonl -o answers.jsonl\n"
+        "  nibble batch smollm2 -i requests.jsonl -o answers.jsonl --ram 400M --parallel 32\n",
+    .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BATCH,
+    .run = run,
+};

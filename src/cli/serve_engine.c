@@ -1,0 +1,216 @@
+/* serve_engine.c - see serve.h: the engines of nibble serve and nibble batch. */
+#include "cli/serve.h"
+
+#include "base/num.h"
+#include "base/status.h"
+#include "nib_tools.h"
+
+#include <string.h>
+
+enum { REQUEST_SHARE = 12 };
+#define MIN_REQUEST_BYTES (UINT64_C(3) << 20)
+#define MAX_REQUEST_BYTES (UINT64_C(64) << 20)
+
+/* What requests may take of the cap; the engine has the rest. */
+uint64_t serve_request_bytes(const cli_args *args) {
+    return args->ram == NIB_AUTO
+               ? 0
+               : NUM_MIN(NUM_MAX(args->ram / REQUEST_SHARE, MIN_REQUEST_BYTES), MAX_REQUEST_BYTES);
+}
+
+static bool cancels(void *user) {
+    const serve_opening *o = user;
+    return atomic_load(&o->loading) && cli_interrupted();
+}
+
+static bool progress(void *user, const char *what, uint64_t done, uint64_t total) {
+    const serve_opening *o = user;
+    return cli_progress(o->job->args, what, done, total);
+}
+
+static void log_line(void *user, const char *line) {
+    const serve_opening *o = user;
+    cli_log(o->job->args, line);
+}
+
+/* Contexts that keys and values are kept for: --cache-size may be less than all. */
+static int sessions_of(const serve_job *job) {
+    const int64_t n_ctx = job->args->ctx_size, n = job->args->cache_size;
+    if (n == 0 || n_ctx <= 0)
+        return job->n_sequence;
+    return (int)NUM_MIN(NUM_MAX(num_div_up(n, n_ctx), 1), (int64_t)job->n_sequence);
+}
+
+/* Sessions that are not for answers. */
+int serve_sessions_beside(const serve_job *job) {
+    return job->args->embeddings ? 1 : 0;
+}
+
+/* The context that a model gets when nothing says one. */
+static int64_t usual_context(const serve_job *job, const char *model, const nib_engine_options *o) {
+    nib_engine_options one = *o;
+    json_t *plan = NULL;
+    char *text = NULL;
+    nib_error err;
+    one.n_session = 1 + serve_sessions_beside(job);
+    one.progress = NULL;
+    one.log = NULL;
+    if (!nib_plan(model, &one, o->planning, &text, &err))
+        plan = json_loads(text, 0, NULL);
+    const json_int_t n = json_integer_value(json_object_get(json_object_get(plan, "schedule"), "n_ctx"));
+    json_decref(plan);
+    nib_free(text);
+    return n;
+}
+
+/* Where nothing says how many keys and values there are: as many contexts as leave the weights in memory, at
+ * least one. An answer that waits for pages costs less than weights that are read for every token. */
+static void fit_sessions(const serve_job *job, const char *model, nib_engine_options *o) {
+    const cli_args *args = job->args;
+    nib_status status = NIB_E_NOFIT;
+    if (o->ram == NIB_AUTO || args->parallel || args->cache_size || args->plan)
+        return;
+    if (o->n_ctx == 0)
+        o->n_ctx = usual_context(job, model, o);
+    nib_engine_options resident = *o;
+    resident.stream = false;
+    resident.progress = NULL;
+    resident.log = NULL;
+    for (; status == NIB_E_NOFIT && resident.n_session > serve_sessions_beside(job); resident.n_session--) {
+        char *text = NULL;
+        nib_error err;
+        status = nib_plan(model, &resident, o->planning, &text, &err);
+        nib_free(text);
+        o->n_session = resident.n_session;
+    }
+}
+
+/* A draft model that is given is wanted. */
+int64_t serve_draft_max(const cli_args *args) {
+    enum { USUAL = 8 };
+    return args->draft_max || !args->draft_model ? args->draft_max : USUAL;
+}
+
+/* Rows of logits together: one for each answer, and those of what is proposed for some of them. */
+static int64_t logits_rows(const serve_job *job) {
+    enum { ENOUGH = 32 };
+    const int64_t all = job->n_sequence * (1 + serve_draft_max(job->args));
+    return NUM_MIN(all, NUM_MAX(job->n_sequence, ENOUGH));
+}
+
+static uint64_t without(uint64_t cap, uint64_t taken) {
+    return cap == NIB_AUTO ? cap : cap - NUM_MIN(cap, taken);
+}
+
+static int engine_options(const serve_job *job, serve_opening *at, nib_engine_options *o) {
+    cli_engine_options(job->args, o);
+    const uint64_t requests = serve_request_bytes(job->args);
+    char size[32];
+    if (o->ram != NIB_AUTO && o->ram <= requests + job->kept_bytes)
+        return cli_usage_error("--ram: expected more than the %s that requests alone take",
+                               num_format_size(requests + job->kept_bytes, size));
+    o->ram = without(o->ram, requests + job->draft_bytes + job->kept_bytes);
+    o->n_session = sessions_of(job) + serve_sessions_beside(job);
+    o->n_sequence = job->n_sequence + serve_sessions_beside(job);
+    o->n_logits = logits_rows(job);
+    o->grammar = true;
+    if (o->n_batch && o->n_batch < job->n_sequence)
+        return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);
+    o->cancel = cancels;
+    o->progress = progress;
+    o->log = log_line;
+    o->user = at;
+    return cli_named_options(job->args, o);
+}
+
+/* NULL: nothing asks for a plan. */
+static const nib_plan_options *planning_of(const nib_plan_options *how) {
+    return how->quality || how->speed > 0 || how->mode ? how : NULL;
+}
+
+/* For the server, while it serves; not the thread of anything else here. */
+nib_status serve_open_on_demand(void *user, size_t model, const server_reserved *reserved, nib_engine **out,
+                                nib_error *err) {
+    serve_job *job = user;
+    serve_opening *at = &job->openings[model];
+    nib_engine_options o;
+    nib_plan_options how;
+    if (engine_options(job, at, &o) || cli_plan_options(job->args, &how)) /* they were good at the start */
+        return nib_fail(err, NIB_E_USAGE, "the options are wrong");
+    o.ram = without(o.ram, reserved->ram);
+    o.vram = without(o.vram, reserved->vram);
+    o.stream = o.stream && reserved->alone;
+    o.progress = NULL;
+    o.planning = planning_of(&how);
+    fit_sessions(job, job->paths[model], &o);
+    atomic_store(&at->loading, true);
+    const nib_status status = nib_engine_open(job->paths[model], &o, out, err);
+    atomic_store(&at->loading, false);
+    if (status != NIB_OK || nib_engine_info(*out)->has_tokenizer)
+        return status;
+    nib_engine_close(*out);
+    return nib_fail(err, NIB_E_MODEL, "it has no tokenizer: there is nothing to serve");
+}
+
+/* First of all: what it has is a part of the process when the model that answers is planned. Its own formats,
+ * and all of it in memory: one that is read from disk for every token proposes nothing in time. */
+int serve_open_draft(serve_job *job) {
+    const cli_args *args = job->args;
+    nib_engine_options o;
+    nib_error err;
+    nib_memory mem;
+    uint64_t resident = 0;
+    if (!args->draft_model)
+        return 0;
+    if (args->models)
+        return cli_usage_error("--draft-model is for one model and cannot be combined with --models");
+    serve_opening *at = &job->draft_opening;
+    at->job = job;
+    const int code = engine_options(job, at, &o);
+    if (code)
+        return code;
+    o.n_session = job->n_sequence;
+    o.n_logits = 0;
+    o.grammar = o.stream = false;
+    o.residual = NULL;
+    atomic_store(&at->loading, true);
+    const nib_status status = nib_engine_open(args->draft_model, &o, &job->draft, &err);
+    atomic_store(&at->loading, false);
+    if (status != NIB_OK)
+        return cli_fail(&err);
+    nib_engine_memory(job->draft, &mem);
+    for (int i = 0; i < NIB_N_OWNER; i++)
+        resident += mem.owner[i];
+    const uint64_t planned = mem.tier[NIB_TIER_RAM].planned;
+    job->draft_bytes = planned > resident ? planned - resident : 0;
+    server_draft(job->server, job->draft);
+    return 0;
+}
+
+/* The model that is loaded from the start. *out NULL: there is none. */
+int serve_open_first(serve_job *job, nib_engine **out) {
+    nib_engine_options o;
+    nib_plan_options how;
+    char size[32];
+    serve_opening *at = &job->openings[0];
+    int code = engine_options(job, at, &o);
+    *out = NULL;
+    if (!code)
+        code = cli_plan_options(job->args, &how);
+    if (code || !job->args->model)
+        return code;
+    o.planning = planning_of(&how);
+    fit_sessions(job, job->args->model, &o);
+    atomic_store(&at->loading, true);
+    code = cli_open_engine(job->args, &o, out);
+    atomic_store(&at->loading, false);
+    const uint64_t requests = serve_request_bytes(job->args);
+    if (code == nib_status_exit_code(NIB_E_NOFIT) && requests)
+        cli_note(job->args,
+                 "nibble: these sizes are in addition to the %s of --ram that are reserved for requests",
+                 num_format_size(requests, size));
+    if (code || nib_engine_info(*out)->has_tokenizer)
+        return code;
+    nib_engine_close(*out);
+    return cli_usage_error("%s has no tokenizer: there is nothing to serve", job->args->model);
+}

@@ -1,0 +1,265 @@
+"""Checks of nibble batch, for tests/cli_batch.sh.
+   python3 batch-checks.py NIBBLE MODEL plain|sanitized"""
+import fcntl
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+from server import check
+
+nibble, model, build = sys.argv[1:]
+TEXT, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
+WAITS_S = 300  # for what a busy machine takes long for
+
+
+def request(custom_id, body, url=TEXT, **more):
+    return dict({"custom_id": custom_id, "method": "POST", "url": url, "body": body}, **more)
+
+
+def text(i, n=8):
+    return {"prompt": f"n{i}", "max_tokens": n, "temperature": 0, "ignore_eos": True}
+
+
+def write(name, lines):
+    with open(name, "w", encoding="utf-8") as file:
+        file.writelines((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+
+
+def read(name):
+    with open(name, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def start(given, out, *options, **how):
+    return subprocess.Popen([nibble, "batch", model, "-i", given, "-o", out, *options], stdin=how.pop("stdin", subprocess.DEVNULL),
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+
+
+def run(given, out, *options, **how):
+    """(exit code, stdout, stderr)"""
+    child = start(given, out, *options, **how)
+    said, err = child.communicate(timeout=WAITS_S)
+    return child.returncode, said, err
+
+
+def summary(given, out, *options):
+    code, said, err = run(given, out, "--json", *options)
+    assert code == 0, (code, err)
+    return json.loads(said)
+
+
+def by_id(lines):
+    return {line["custom_id"]: line for line in lines}
+
+
+def said(line):
+    return [choice["text"] for choice in line["response"]["body"]["choices"]]
+
+
+def texts(lines):
+    return {line["custom_id"]: said(line) for line in lines}
+
+
+def bytes_of(name):
+    with open(name, "rb") as file:
+        return file.read()
+
+
+def check_answers():
+    requests = [request("text", text(1)), request("two", {**text(2), "prompt": ["a", "b"]}),
+                request("chat", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, CHAT),
+                request("vector", {"input": "abc"}, EMBED), request("é\n\"", text(3)),
+                request("other", {"input": "abc", "max_output_tokens": 4}, "/v1/responses")]
+    write("in", requests)
+    code, out, err = run("in", "out")
+    lines = by_id(read("out"))
+    check("a request a line, and a line an answer", code == 0 and out == "" and set(lines) == {r["custom_id"] for r in requests}, (code, err, lines))
+    check("in OpenAI's form", all(set(line) == {"id", "custom_id", "response", "error"} and line["error"] is None and
+                                  set(line["response"]) == {"status_code", "request_id", "body"} and
+                                  line["response"]["status_code"] == 200 for line in lines.values()), lines)
+    check("each with an id of its own", len({line["id"] for line in lines.values()}) == len(lines))
+    alone = subprocess.run([nibble, "run", model, "--raw", "-p", "n1", "-n", "8", "--temp", "0", "--ignore-eos", "--json", "--special"],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    check("the answer is that of nibble run", said(lines["text"]) == [json.loads(alone.stdout)["text"]], (lines["text"], alone.stdout))
+    check("a request with two prompts has two answers", len(said(lines["two"])) == 2)
+    check("chats, embeddings and responses too", lines["chat"]["response"]["body"]["object"] == "chat.completion" and
+          len(lines["vector"]["response"]["body"]["data"]) == 1 and lines["other"]["response"]["body"]["object"] == "response", lines)
+    check("the summary counts them", "6 lines answered;" in err, err)
+    before = bytes_of("out")
+    s = summary("in", "out")
+    check("a second run has nothing to do", (s["answered"], s["skipped"]) == (0, 6) and bytes_of("out") == before, s)
+
+
+def check_bad_lines():
+    write("in", ["\ufeff" + json.dumps(request("a", text(1))), "", "nonsense", "[1]", request("a", text(2)), request(7, text(3)), "{\"custom_id\": \"b\"",
+                 {"custom_id": "c", "url": TEXT}, request("get", text(4), method="GET"), request("where", {}, "/v1/elsewhere"),
+                 request("local", {}, "/health"), request("stream", {**text(5), "stream": True}), request("hot", {**text(6), "temperature": 9}),
+                 request("large", {**text(7), "prompt": "x" * 2000}), request("larger", {"prompt": "x" * 200000}), request("z", text(8))])
+    code, _, err = run("in", "bad", "--max-body", "1K")
+    lines = read("bad")
+    wrong = {line["error"]["line"]: line["error"]["code"] for line in lines if line["error"]}
+    status = {line["custom_id"]: line["response"]["status_code"] for line in lines if line["response"]}
+    check("bad lines do not end a run", code == 0 and len(lines) == 15, (code, err, lines))
+    check("lines that are no requests have their numbers", wrong == {3: "invalid_json_line", 4: "invalid_request", 5: "duplicate_custom_id",
+          6: "invalid_request", 7: "invalid_json_line", 8: "invalid_request", 15: "line_too_long"}, wrong)
+    check("refused requests have a response", status == {"a": 200, "get": 405, "where": 404, "local": 405, "stream": 400, "hot": 400,
+                                                         "large": 413, "z": 200}, status)
+    check("the summary tells them apart", "2 lines answered, 6 refused (the response says why), 7 no requests" in err, err)
+    before = bytes_of("bad")
+    s = summary("in", "bad", "--max-body", "1K")
+    check("none is answered twice", s["skipped"] == 15 and bytes_of("bad") == before, s)
+
+
+def check_files():
+    write("in", [request(f"{i}", text(i)) for i in range(4)])
+    code, _, err = run("nowhere", "out")
+    check("an input that is not there exits 2", code == 2 and "nowhere" in err, (code, err))
+    code, _, err = run(".", "out")
+    check("so does a folder", code == 2 and "found the folder" in err, (code, err))
+    code, _, err = run("in", "in")
+    check("and an output that is the input", code == 2 and "found the same one" in err and len(read("in")) == 4, (code, err))
+    code, _, err = run("/proc/self/mem", "new")
+    check("an input that cannot be read exits 1", code == 1 and "/proc/self/mem: cannot read" in err, (code, err))
+    code, _, err = run("in", "no/such/folder")
+    check("an output that cannot be made exits 1", code == 1 and "no/such/folder" in err, (code, err))
+    for name, content in (("mine", "hello"), ("lines", "hello\n")):
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(content)
+        code, _, err = run("in", name)
+        check(f"another file is not continued ({name})", code == 2 and "give another file" in err and bytes_of(name).decode() == content, (code, err))
+    code, _, err = run("in", "/dev/full")
+    check("a full disk exits 1", code == 1 and "0 lines answered" in err and "/dev/full: cannot write: No space left" in err, (code, err))
+    write("locked", [])
+    with open("locked", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        code, _, err = run("in", "locked")
+    check("an output that another process writes exits 1", code == 1 and "another process" in err, (code, err))
+    code, _, err = run("in", "-", "--json")
+    check("--json and -o - exit 2", code == 2, (code, err))
+    code, _, err = run("in", "out", "--parallel", "none")
+    check("no number of sequences exits 2", code == 2, (code, err))
+
+
+def check_limit():
+    """A file that may not get longer."""
+    write("in", [request(f"{i}", text(i)) for i in range(12)])
+    whole = summary("in", "whole")
+    size = len(bytes_of("whole"))
+    code, _, err = run("in", "limited", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)))
+    some = read("limited")
+    check("a file at its limit exits 1 and has whole lines", code == 1 and 0 < len(some) < 12 and "limited: cannot write" in err, (code, err, some))
+    check("and says what is next", "the same command continues" in err, err)
+    s = summary("in", "limited")
+    check("the same command continues", s["answered"] + s["skipped"] == 12 and s["skipped"] == len(some) and
+          texts(read("limited")) == texts(read("whole")), (s, whole))
+
+
+def check_torn():
+    before = bytes_of("whole")
+    for n in (1, 20, len(before.splitlines()[-1])):
+        with open("torn", "wb") as file:
+            file.write(before[:-1] if n > 20 else before + before[:n])
+        s = summary("in", "torn")
+        check(f"a torn last line of {n} bytes is cut off", texts(read("torn")) == texts(read("whole")) and s["answered"] == (n > 20), s)
+
+
+def check_kills():
+    n = 60
+    write("in", [request(f"{i}", text(i, 20 + 97 * i % 80)) for i in range(n)] + ["nonsense", request("3", text(3))])
+    summary("in", "kill-none")
+    expected = texts(line for line in read("kill-none") if line["response"])
+    kills = done = 0
+    while done < n and kills < 200:
+        child = start("in", "killed", "--parallel", "4")
+        begun = os.path.getsize("killed") if os.path.exists("killed") else 0
+        last = time.time() + WAITS_S
+        while child.poll() is None and time.time() < last and (not os.path.exists("killed") or os.path.getsize("killed") <= begun):
+            time.sleep(0.002)
+        child.kill()
+        child.communicate()
+        kills += 1
+        done = bytes_of("killed").count(b"\n")
+    s = summary("in", "killed")
+    lines = read("killed")
+    seen = texts(line for line in lines if line["response"])
+    check("killed runs continue to the same answers", seen == expected and len(lines) == n + 2, ([(i, seen.get(i), expected[i]) for i in expected if seen.get(i) != expected[i]], s))
+    check("of several runs", kills > 2, kills)
+    check("and the same errors", sorted(line["error"]["line"] for line in lines if line["error"]) == [n + 1, n + 2], lines[-2:])
+
+
+def check_signals():
+    write("long", [request(f"{i}", text(i, 20 if i < 3 else 12000)) for i in range(6)])
+    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        name = f"ended-{number}"
+        child = start("long", name)
+        last = time.time() + WAITS_S
+        while time.time() < last and (not os.path.exists(name) or bytes_of(name).count(b"\n") < 3):
+            time.sleep(0.01)
+        child.send_signal(number)
+        _, err = child.communicate(timeout=WAITS_S)
+        check(f"signal {number} ends a run with whole lines", child.returncode == expected and len(read(name)) == 3 and
+              "3 lines answered" in err and "the same command continues" in err, (child.returncode, err))
+
+
+def check_pipes():
+    child = start("-", "-", stdin=subprocess.PIPE)
+    seen = []
+    for i in range(3):  # the input stays open: an answer does not wait for the next request
+        child.stdin.write(json.dumps(request(f"{i}", text(i))) + "\n")
+        child.stdin.flush()
+        seen.append(json.loads(child.stdout.readline())["custom_id"])
+    rest, err = child.communicate(json.dumps(request("last", text(9))), timeout=WAITS_S)  # without a newline
+    check("stdin and stdout", child.returncode == 0 and seen == ["0", "1", "2"] and json.loads(rest)["custom_id"] == "last", (seen, rest, err))
+    child = start("-", "many", stdin=subprocess.PIPE)
+    _, err = child.communicate("".join("x\n" for _ in range(3000)), timeout=WAITS_S)
+    check("more lines than there was room for", child.returncode == 0 and len(read("many")) == 3000, err)
+    child = start("in", "-", )
+    child.stdout.readline()
+    child.stdout.close()
+    err = child.stderr.read()
+    check("a closed pipe exits 1", child.wait(WAITS_S) == 1, err)
+
+
+def check_cap():
+    """Many lines under a cap: none is kept in memory."""
+    n = 100000
+    answered = '"response":{"status_code":200,"request_id":"r","body":{"x":"' + "y" * 300 + '"}},"error":null}'
+    write("large", (request(f"request-{i}", text(i)) for i in range(n)))
+    write("large-out", ('{"id":"batch_req_%024x","custom_id":"request-%d",%s' % (i, i, answered) for i in range(n - 5)))
+    s = summary("large", "large-out", "--ram", "48M")
+    check("many lines are skipped", (s["answered"], s["skipped"]) == (5, n - 5), s)
+    check("within --ram", s["memory"]["rss_peak"] <= 48 << 20, s["memory"])
+    child = start("-", "new", "--ram", "48M", stdin=subprocess.PIPE)
+    try:
+        child.stdin.writelines(f"{i}\n" for i in range(60000))
+        child.stdin.close()
+    except BrokenPipeError:
+        pass
+    child.stdin = None
+    _, err = child.communicate(timeout=WAITS_S)
+    check("numbers alone are no requests", child.returncode == 0 and len(read("new")) == 60000, err)
+    child = start("-", "ids", "--ram", "48M", stdin=subprocess.PIPE)
+    try:
+        child.stdin.writelines(json.dumps(request(f"{i}", {})) + "\n" for i in range(60000))
+        child.stdin.close()
+    except BrokenPipeError:
+        pass
+    child.stdin = None
+    _, err = child.communicate(timeout=WAITS_S)
+    check("from a pipe only so many ids under --ram", child.returncode == 3 and "give a file with -i" in err and len(read("ids")) == 49152, (child.returncode, err))
+
+
+check_answers()
+check_bad_lines()
+check_files()
+check_limit()
+check_torn()
+check_kills()
+check_signals()
+check_pipes()
+if build == "plain":
+    check_cap()
