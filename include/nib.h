@@ -151,7 +151,8 @@ typedef struct nib_engine_options {
                         products: faster, as exact, other bits than with few rows (docs/kernels.md) */
     /* QDEC (docs/paper-qdec.md): the original of this quantized model, a file or a name. In each product of
      * a layer, the k_chunk largest input channels of each 1,024 get their rounding residuals added back. The
-     * residuals are kept in RAM, as weights, with residual_bits a weight. NULL: none. */
+     * residuals are kept in RAM, as weights, with residual_bits a weight. Instead of the original, a file of
+     * residuals that nib_quantize has written for this model. NULL: none. */
     const char *residual;
     const char *residual_rule; /* how channels are chosen: approx (NULL), exact, random, static, weighted */
     int32_t residual_bits;     /* 2, 4, 8 or 16 */

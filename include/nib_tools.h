@@ -50,6 +50,8 @@ typedef struct nib_quantize_options {
     const char
         *imatrix; /* llama.cpp's importance matrix, instead of measuring one; "none": all columns equal */
     const char *keep_imatrix; /* writes the importance matrix for llama.cpp; NULL: no */
+    const char *residual;     /* writes what rounding took, in residual_bits of the engine's options, to this
+                                 file,     which nib_engine_options.residual accepts as the original; NULL: no */
 } nib_quantize_options;
 
 typedef struct nib_quantize_report {

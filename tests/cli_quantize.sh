@@ -233,4 +233,48 @@ made --type u6g64
 check "a uniform format that no file type holds exits 2" [ $code = 2 ]
 check "and the others are named" says "unknown type 'u6g64'; known: .*, u4g64, "
 
+# What rounding took, beside the file, stands for the original.
+logits() { # logits NAME ORIGINAL [OPTION...]: the base's with residuals
+    name=$1 original=$2
+    shift 2
+    code=0
+    "$nibble" logits "$out" --tokens 1,2,3,4,5 -o "$tmp/$name" --residual "$original" --k-chunk 512 "$@" >/dev/null \
+        2>"$tmp/err" </dev/null || code=$?
+}
+rm -f "$out"
+made --type u4g32 --residual
+check "residuals beside the file" [ $code = 0 ]
+check "and are named" grep -q "residuals: $out.residual" "$tmp/said"
+logits by-original "$model"
+check "the original" [ $code = 0 ]
+logits by-file "$out.residual"
+check "its residuals give the same bits" cmp "$tmp/by-original" "$tmp/by-file"
+logits by-weight "$model" --residual-rule weighted
+logits by-file "$out.residual" --residual-rule weighted
+check "by another rule too" cmp "$tmp/by-weight" "$tmp/by-file"
+"$nibble" logits "$out" --tokens 1,2,3,4,5 -o "$tmp/plain" >/dev/null 2>&1 </dev/null
+check "which are not those of the base" sh -c "! cmp -s '$tmp/plain' '$tmp/by-original'"
+logits by-file "$out.residual" --residual-rule static
+check "channels by the original's calibration exit 2" [ $code = 2 ]
+logits by-file "$out.residual" --residual-bits 8
+check "other bits exit 2" [ $code = 2 ]
+check "and are named" says "expected --residual-bits 4, found 8"
+cp "$out.residual" "$tmp/kept"
+truncate -s -128 "$tmp/kept"
+logits by-file "$tmp/kept"
+check "a short file exits 4" [ $code = 4 ]
+cp "$out.residual" "$tmp/kept"
+head -c 256 /dev/zero | tr '\000' '\377' |
+    dd of="$tmp/kept" bs=1 seek=$(($(wc -c <"$tmp/kept") - 256)) conv=notrunc 2>/dev/null
+logits by-file "$tmp/kept"
+check "scales that are no numbers exit 4" [ $code = 4 ]
+check "and are named" says "expected finite scales"
+made --type u4g32a
+logits by-file "$out.residual"
+check "the residuals of another base exit 4" [ $code = 4 ]
+check "and say so" says "these are the residuals of another model"
+made --type f32 --keep-residual
+check "a base that lost nothing has none" [ $code = 4 ]
+check "and is kept" says "the model is written, its residuals are not"
+
 exit $failed

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static int report(const cli_args *args, const char *out, const nib_quantize_report *r) {
+/* residual: the file of residuals; NULL: none. */
+static int report(const cli_args *args, const char *out, const char *residual, const nib_quantize_report *r) {
     char in_size[32], out_size[32], peak[32];
     if (args->json)
         return cli_write_json(
@@ -30,6 +31,8 @@ static int report(const cli_args *args, const char *out, const nib_quantize_repo
         printf("the values of all %d tensors as they are\n", r->n_tensor);
     printf("importance: %s; %.1f s, peak memory %s\n", r->importance, r->seconds,
            num_format_size(r->rss_peak, peak));
+    if (residual)
+        printf("residuals: %s\n", residual);
     return 0;
 }
 
@@ -50,6 +53,15 @@ static void say_what_is_left(const cli_args *args, const char *out) {
         cli_note(args, "nibble: the finished part is in %s; the same command continues it", path);
 }
 
+/* "OUT.residual"; freed by mem_free. */
+static char *residual_path(const char *out) {
+    const size_t n = strlen(out);
+    char *path = mem_alloc(n + sizeof ".residual");
+    if (path)
+        snprintf(path, n + sizeof ".residual", "%s.residual", out);
+    return path;
+}
+
 static int run(cli_args *args) {
     const char *out = args->output ? args->output : args->rest.n ? args->rest.data[0] : NULL;
     nib_engine_options options;
@@ -60,6 +72,9 @@ static int run(cli_args *args) {
     if (!has_folder(out))
         return cli_usage_error("cannot write %s: %s", out, strerror(errno));
     cli_engine_options(args, &options);
+    char *residual = args->keep_residual ? residual_path(out) : NULL;
+    if (args->keep_residual && !residual)
+        return cli_usage_error("out of memory");
     const nib_quantize_options q = {.out = out,
                                     .type = args->type,
                                     .bits = args->bits,
@@ -68,10 +83,13 @@ static int run(cli_args *args) {
                                     .method = args->method,
                                     .calib = args->calib,
                                     .imatrix = args->imatrix,
-                                    .keep_imatrix = args->keep_imatrix};
+                                    .keep_imatrix = args->keep_imatrix,
+                                    .residual = residual};
     const nib_status status = nib_quantize(args->model, &options, &q, &r, &err);
+    const int code = status == NIB_OK ? report(args, out, residual, &r) : 0;
+    mem_free(residual);
     if (status == NIB_OK)
-        return report(args, out, &r);
+        return code;
     if (status == NIB_E_CANCELLED || status == NIB_E_IO)
         say_what_is_left(args, out);
     return cli_fail(&err);
@@ -104,6 +122,9 @@ const cli_command cmd_quantize = {
         "--type c3 and c4 give each row its own 8 or 16 values, the centres of a k-means weighted by the\n"
         "importance matrix (SqueezeLLM; --method squeezellm selects c4).\n"
         "--outliers 0.45 stores 0.45 % of each row, those with the largest error, in 16 bits beside them.\n\n"
+        "--keep-residual (or --residual) also writes OUT.gguf.residual: what rounding took, in\n"
+        "--residual-bits (4) a weight. 'nibble run OUT.gguf --residual OUT.gguf.residual' then restores the\n"
+        "strongest channels without the original (docs/paper-qdec.md).\n\n"
         "--method awq multiplies channels with large activations before rounding, and divides the tensor "
         "that\n"
         "produces them; gptq lets columns that are not yet rounded compensate for those that are. Both use\n"
@@ -115,7 +136,8 @@ const cli_command cmd_quantize = {
         "  nibble quantize folder/ -o q4.gguf\n"
         "  nibble quantize f16.gguf -o q3.gguf --type q3_k_m --calib text.txt\n"
         "  nibble quantize f16.gguf -o q4.gguf --method gptq --calib text.txt\n"
-        "  nibble quantize f16.gguf -o q4.gguf --imatrix imatrix.gguf\n",
+        "  nibble quantize f16.gguf -o q4.gguf --imatrix imatrix.gguf\n"
+        "  nibble quantize f16.gguf -o q3.gguf --type u3g64 --keep-residual\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_QUANTIZE,
     .n_rest = 1,
     .run = run,

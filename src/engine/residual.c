@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/residual_by.h"
-#include "engine/residual_make.h"
+#include "engine/residual_file.h"
 #include "hub/find.h"
 
 struct engine_residuals {
@@ -60,30 +60,47 @@ nib_status residuals_check(const engine_core *e, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status make_from_original(engine_residuals *r, nib_error *err) {
-    char *path;
+static nib_status open_original(const engine_core *e, const char *path, model **out, nib_error *err) {
+    return model_open_headers(path, &e->log, NULL, false, out, err);
+}
+
+/* original NULL: there is none. */
+static nib_status complete(engine_residuals *r, const model *original, nib_error *err) {
+    NIB_TRY(residual_kinds_open(&r->kinds, r->made.e->layout, r->made.of, r->made.first, err));
+    const nib_status status = residual_by_open(&r->by, r->made.e, &r->use, &r->kinds, original, err);
+    r->use.by = r->by.of;
+    return status;
+}
+
+static nib_status make_from_original(engine_residuals *r, const char *path, nib_error *err) {
     model *original;
-    NIB_TRY(model_find(r->made.e->requested.residual, &path, err));
-    nib_status status = model_open_headers(path, &r->made.e->log, NULL, false, &original, err);
-    if (status != NIB_OK) {
-        mem_free(path);
-        return status;
-    }
-    status = residual_make(&r->made, original, err);
+    const int64_t k = residual_longest_row(r->made.e->layout);
+    NIB_TRY(open_original(r->made.e, path, &original, err));
+    nib_status status = residual_make(&r->made, original, err);
     if (status == NIB_E_MODEL)
         status = nib_fail_prefix(err, status, path);
-    mem_free(path);
-    const int64_t k = residual_longest_row(r->made.e->layout);
     if (status == NIB_OK && r->made.is_on_disk)
         status = residual_disk_finish(&r->made.disk, &r->use, pool_size(r->made.e->threads),
                                       salient_count(k, r->use.max_k_chunk), k, err);
     if (status == NIB_OK)
-        status = residual_kinds_open(&r->kinds, r->made.e->layout, r->made.of, r->made.first, err);
-    if (status == NIB_OK)
-        status = residual_by_open(&r->by, r->made.e, &r->use, &r->kinds, original, err);
-    r->use.by = r->by.of;
+        status = complete(r, original, err);
     model_close(original);
     return status;
+}
+
+static nib_status load_from_file(engine_residuals *r, const char *path, uint64_t all, nib_error *err) {
+    const engine_core *e = r->made.e;
+    const int64_t k = residual_longest_row(e->layout);
+    file *codes;
+    if (r->use.rule == SALIENT_STATIC)
+        return nib_fail(err, NIB_E_USAGE,
+                        "--residual-rule static: expected the original, found the file of residuals %s",
+                        path);
+    NIB_TRY(residual_file_load(&r->made, path, all, &codes, err));
+    if (codes)
+        NIB_TRY(residual_disk_read(&r->made.disk, codes, e->ledger, &r->use, pool_size(e->threads),
+                                   salient_count(k, r->use.max_k_chunk), k, err));
+    return complete(r, NULL, err);
 }
 
 /* ---- opening ---- */
@@ -106,47 +123,68 @@ static nib_status check_options(const engine_core *e, salient_rule *rule, nib_er
     return NIB_OK;
 }
 
-static nib_status open_memory(engine_residuals *r, nib_error *err) {
-    const int n_block = layout_n_block(r->made.e->layout);
-    uint64_t all, scales, largest;
-    char size[32], on_disk[32];
-    if (!count_bytes(r->made.e, &all, &scales, &largest))
-        all = scales = UINT64_MAX;
-    r->made.is_on_disk = residual_disk_wanted(r->made.e, all);
-    const uint64_t bytes = r->made.is_on_disk ? scales : all;
-    r->made.first = mem_calloc((size_t)n_block + 1, sizeof *r->made.first);
-    for (int b = 0; r->made.first && b < n_block; b++)
-        r->made.first[b + 1] = r->made.first[b] + layout_block(r->made.e->layout, b)->n_weight;
-    const size_t n_weight = r->made.first ? (size_t)r->made.first[n_block] + 1 : 0;
-    r->made.of = n_weight ? mem_calloc(n_weight, sizeof *r->made.of) : NULL;
+static nib_status open_lists(engine_residuals *r, nib_error *err) {
+    residual_store *made = &r->made;
+    const int n_block = layout_n_block(made->e->layout);
+    made->first = mem_calloc((size_t)n_block + 1, sizeof *made->first);
+    for (int b = 0; made->first && b < n_block; b++)
+        made->first[b + 1] = made->first[b] + layout_block(made->e->layout, b)->n_weight;
+    const size_t n_weight = made->first ? (size_t)made->first[n_block] + 1 : 0;
+    made->of = n_weight ? mem_calloc(n_weight, sizeof *made->of) : NULL;
     r->k_chunk = n_weight ? mem_calloc(n_weight, sizeof *r->k_chunk) : NULL;
     r->n_tb = n_weight ? mem_calloc(n_weight, sizeof *r->n_tb) : NULL;
-    r->made.at = n_weight ? mem_calloc(n_weight, sizeof *r->made.at) : NULL;
-    if (!r->made.at || !r->made.of || !r->k_chunk || !r->n_tb)
+    made->at = n_weight ? mem_calloc(n_weight, sizeof *made->at) : NULL;
+    if (!made->at || !made->of || !r->k_chunk || !r->n_tb)
         return nib_fail_nomem(err, 64, "residuals");
-    r->use.of = r->made.of;
-    r->use.first = r->made.first;
+    r->use.of = made->of;
+    r->use.first = made->first;
     r->use.k_chunk = r->k_chunk;
     r->use.n_tb = r->n_tb;
-    r->use.at = r->made.at;
-    r->use.max_k_chunk = r->made.e->resolved.k_chunk;
-    if (bytes == 0)
+    r->use.at = made->at;
+    r->use.max_k_chunk = made->e->resolved.k_chunk;
+    return NIB_OK;
+}
+
+/* Sets bytes as count_bytes does, and opens the lists. */
+static nib_status begin(engine_residuals *r, uint64_t *all, uint64_t *scales, uint64_t *largest,
+                        nib_error *err) {
+    if (!count_bytes(r->made.e, all, scales, largest))
+        *all = *scales = UINT64_MAX;
+    if (*all == 0)
         return nib_fail(err, NIB_E_MODEL,
                         "residuals need rounded matrices, and no layer of this model has one");
-    NIB_TRY(tier_region_open(&r->made.memory, device_host(), r->made.e->ledger, NIB_OWNER_WEIGHTS, bytes,
-                             false, "residuals", err));
-    r->use.memory = r->made.memory.at;
+    return open_lists(r, err);
+}
+
+static void log_sizes(const engine_residuals *r, uint64_t all, uint64_t scales) {
+    const engine_core *e = r->made.e;
+    const int bits = (int)e->requested.residual_bits;
+    char size[32], on_disk[32];
+    if (!r->made.is_on_disk)
+        log_line(&e->log, "residuals in %d bits take %s of RAM", bits, num_format_size(all, size));
+    else
+        log_line(&e->log,
+                 "residuals in %d bits need %s of disk and %s of RAM, which does not fit beside the weights",
+                 bits, num_format_size(all - scales, on_disk), num_format_size(scales, size));
+}
+
+/* path: of the original, or of a file of residuals. */
+static nib_status open_from(engine_residuals *r, const char *path, nib_error *err) {
+    residual_store *made = &r->made;
+    uint64_t all, scales, largest;
+    NIB_TRY(begin(r, &all, &scales, &largest, err));
+    made->is_on_disk = residual_disk_wanted(made->e, all);
+    const uint64_t bytes = made->is_on_disk ? scales : all;
+    NIB_TRY(tier_region_open(&made->memory, device_host(), made->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
+                             "residuals", err));
+    r->use.memory = made->memory.at;
     r->use.n_byte = bytes;
-    num_format_size(bytes, size);
-    if (!r->made.is_on_disk) {
-        log_line(&r->made.e->log, "residuals in %d bits take %s of RAM",
-                 (int)r->made.e->requested.residual_bits, size);
-        return NIB_OK;
-    }
-    log_line(&r->made.e->log,
-             "residuals in %d bits need %s of disk and %s of RAM, which does not fit beside the weights",
-             (int)r->made.e->requested.residual_bits, num_format_size(all - scales, on_disk), size);
-    return residual_disk_open(&r->made.disk, r->made.e, all - scales, largest, err);
+    log_sizes(r, all, scales);
+    if (residual_file_is(path))
+        return load_from_file(r, path, all, err);
+    if (made->is_on_disk)
+        NIB_TRY(residual_disk_open(&made->disk, made->e, all - scales, largest, err));
+    return make_from_original(r, path, err);
 }
 
 /* All kinds alike, or as a plan says. */
@@ -198,10 +236,12 @@ nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err
         return nib_fail_nomem(err, sizeof *r, "residuals");
     r->made.e = e;
     nib_status status = check_options(e, &r->use.rule, err);
+    char *path = NULL;
     if (status == NIB_OK)
-        status = open_memory(r, err);
+        status = model_find(e->requested.residual, &path, err);
     if (status == NIB_OK)
-        status = make_from_original(r, err);
+        status = open_from(r, path, err);
+    mem_free(path);
     if (status == NIB_OK)
         status = choose_first(r, err);
     if (status != NIB_OK) {
@@ -211,6 +251,39 @@ nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err
     e->residuals = &r->use;
     *out = r;
     return NIB_OK;
+}
+
+static nib_status write_all(engine_residuals *r, const char *original, const char *path, nib_error *err) {
+    residual_store *made = &r->made;
+    uint64_t all, scales, largest;
+    model *m;
+    char *found;
+    NIB_TRY(begin(r, &all, &scales, &largest, err));
+    NIB_TRY(tier_region_open(&made->disk.staging, device_host(), made->e->ledger, NIB_OWNER_STAGING, largest,
+                             false, "residuals of one matrix", err));
+    NIB_TRY(model_find(original, &found, err));
+    nib_status status = open_original(made->e, found, &m, err);
+    mem_free(found);
+    NIB_TRY(status);
+    status = residual_file_begin(made->e, path, all, &made->keep, err);
+    if (status == NIB_OK)
+        status = file_writer_end(made->keep, residual_make(made, m, err), err);
+    model_close(m);
+    return status;
+}
+
+nib_status residuals_write(engine_core *e, const char *original, const char *path, nib_error *err) {
+    engine_residuals *r = mem_calloc(1, sizeof *r);
+    if (!r)
+        return nib_fail_nomem(err, sizeof *r, "residuals");
+    r->made.e = e;
+    const nib_status status =
+        residual_bits_known(e->requested.residual_bits)
+            ? write_all(r, original, path, err)
+            : nib_fail(err, NIB_E_USAGE, "residual bits: expected 2, 4, 8 or 16, found %d",
+                       (int)e->requested.residual_bits);
+    residuals_close(r);
+    return status;
 }
 
 void residuals_close(engine_residuals *r) {

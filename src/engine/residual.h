@@ -15,10 +15,14 @@ static inline bool residuals_asked(const engine_core *e) {
 /* Bytes of the layout's residuals: of layers only, since an output head is large and an embedding is not
  * multiplied, and only of matrices in a lossy format. UINT64_MAX: too many. */
 uint64_t residuals_bytes(const engine_core *e);
-/* Reads the original that requested.residual names, which must be the same model in finer formats. One piece
- * of memory, charged as weights before it is allocated. The layout must have the file's formats. NIB_E_MODEL:
- * another model; NIB_E_USAGE: an invalid option. */
+/* Reads the original that requested.residual names, which must be the same model in finer formats, or the
+ * file of residuals (residual_file.h), which must be the model's own. One piece of memory, charged as weights
+ * before it is allocated. The layout must have the file's formats. NIB_E_MODEL: another model; NIB_E_USAGE:
+ * an invalid option. */
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err);
+/* Writes the residuals of the layout's matrices, from an original, to a file of residuals. Takes memory for
+ * one matrix at a time. A core of headers alone is enough. Errors as residuals_open. */
+nib_status residuals_write(engine_core *e, const char *original, const char *path, nib_error *err);
 void residuals_close(engine_residuals *r); /* NULL is fine */
 /* NULL: r is NULL. */
 const residual_kinds *residuals_kinds(const engine_residuals *r);

@@ -81,6 +81,15 @@ nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_threa
     return NIB_OK;
 }
 
+nib_status residual_disk_read(residual_disk *d, file *f, ledger *l, residual_use *use, int n_thread,
+                              int64_t n_channel, int64_t k, nib_error *err) {
+    d->ledger = l;
+    d->file = f;
+    NIB_TRY(open_readers(d, n_thread, n_channel, k, err));
+    use->readers = d->readers;
+    return NIB_OK;
+}
+
 void residual_disk_close(residual_disk *d) {
     file_writer_abort(d->out);
     for (int i = 0; i < d->n_reader; i++)

@@ -32,6 +32,10 @@ nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_er
  * (use->readers), for rows of k channels that choose at most n_channel. */
 nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
                                 int64_t k, nib_error *err);
+/* The same for codes in a file that is there and stays (residual_file.h); it owns the file from now on, also
+ * after an error. */
+nib_status residual_disk_read(residual_disk *d, file *f, ledger *l, residual_use *use, int n_thread,
+                              int64_t n_channel, int64_t k, nib_error *err);
 void residual_disk_close(residual_disk *d); /* zeroed is fine */
 
 #endif

@@ -176,7 +176,7 @@ static nib_status make_block(residual_store *r, const model *original, int b, fi
             continue;
         NIB_TRY(check_weight(&fine->weights[w], of, b, err));
         f->r = &r->of[r->first[b] + w];
-        uint8_t *codes = r->is_on_disk ? r->disk.staging.at : *at;
+        uint8_t *codes = r->is_on_disk || r->keep ? r->disk.staging.at : *at;
         f->pair.fine = &fine->weights[w];
         f->pair.coarse = of;
         *f->r = residual_in(codes, r->e->requested.residual_bits, of->n, of->k);
@@ -184,7 +184,10 @@ static nib_status make_block(residual_store *r, const model *original, int b, fi
                        &bytes); /* all together were not too many */
         NIB_TRY(find_factors(f, original, b, w, err));
         NIB_TRY(fill(f, b, err));
-        if (r->is_on_disk) {
+        if (r->keep) {
+            NIB_TRY(file_writer_write(r->keep, codes, (size_t)bytes, err));
+            bytes = 0;
+        } else if (r->is_on_disk) {
             bytes = (uint64_t)of->n * sizeof *f->r->scale;
             memcpy(*at, f->r->scale, (size_t)bytes);
             f->r->scale = (float *)(void *)*at;

@@ -12,14 +12,16 @@ typedef struct residual_store {
     tier_region memory;
     bool is_on_disk;
     residual_disk disk;
-    uint64_t *at; /* [first[n_block]] with is_on_disk: offset of each one's codes in the file */
+    uint64_t *at;      /* [first[n_block]] with is_on_disk: offset of each one's codes in the file */
+    file_writer *keep; /* a file of residuals to write (residual_file.h); NULL: none */
 } residual_store;
 
 /* Whether weight w of block b has a residual. */
 bool residual_is_of(const block *b, const weight *w);
 /* Columns of the longest matrix. */
 int64_t residual_longest_row(const layout *lay);
-/* Computes all residuals into r->memory, or, with is_on_disk, their codes into the file. Memory for the rows
+/* Computes all residuals into r->memory, or, with is_on_disk, their codes into the file, or, with keep, into
+ * that file (by r->disk.staging, of the largest matrix's bytes). Memory for the rows
  * in work is charged meanwhile. NIB_E_MODEL: `original` is another model, or has the same values. */
 nib_status residual_make(residual_store *r, const model *original, nib_error *err);
 

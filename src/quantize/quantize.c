@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/headers.h"
+#include "engine/residual.h"
 #include "formats/packed.h"
 #include "measure/measure.h"
 #include "measure/product_inputs.h"
@@ -327,6 +329,24 @@ static nib_status take_head_type(job *j, nib_error *err) {
     return NIB_OK;
 }
 
+/* Of the file that is whole now. */
+static nib_status write_residual(const job *j, nib_error *err) {
+    nib_engine_options o = j->options;
+    engine_core e;
+    if (!j->q->residual)
+        return NIB_OK;
+    o.residual = NULL;
+    o.plan = NULL;
+    o.planning = NULL;
+    nib_status status = headers_open(&e, j->q->out, &o, NULL, err);
+    if (status == NIB_OK)
+        status = residuals_write(&e, j->model, j->q->residual, err);
+    core_close(&e);
+    return status == NIB_OK || status == NIB_E_CANCELLED
+               ? status
+               : nib_fail_prefix(err, status, "the model is written, its residuals are not");
+}
+
 nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
                         nib_quantize_report *out, nib_error *err) {
     const double start = time_now();
@@ -355,7 +375,9 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
                         "squeezellm makes rows with code books: expected type c3 or c4, found %s", type);
     NIB_TRY(take_head_type(&j, err));
     NIB_TRY(take_outliers(&j, type, err));
-    const nib_status status = make(&j, err);
+    nib_status status = make(&j, err);
+    if (status == NIB_OK)
+        status = write_residual(&j, err);
     out->error = j.all > 0 ? j.error / j.all : 0;
     job_close(&j);
     out->seconds = time_now() - start;
