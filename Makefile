@@ -124,6 +124,10 @@ ifneq ($(SAN),)
 $(INSTANTIATED): CFLAGS += -fno-inline $(NO_FAKE_FRAMES)
 $(BUILD)/src/quant/cpu/%.o: CPPFLAGS += -DPACK_INLINE="static inline"
 endif
+# The scalar reference compiles quickly, and is most of the time of the tests that compare with it.
+ifneq ($(SAN),)
+$(BUILD)/src/kernels/cpu/ref/%.o: CFLAGS += -O2 -finline-functions
+endif
 PLAIN := arch cli engine hub model profile server
 # Less than a test's own time is spent in these.
 PLAIN += $(if $(SAN),grammar measure plan session)
@@ -157,6 +161,8 @@ $(BUILD)/tests/%.o: CPPFLAGS += -Itests
 # What tests compute themselves takes as long with -O1, and compiles in half the time; the emulated AMX is a kernel.
 $(BUILD)/tests/%.o: CFLAGS += $(TEST_OPT)
 $(BUILD)/tests/support/%.o: CFLAGS += -O1
+# The fake GPU computes. It is a test's code: a sanitizer checks what addresses it gets, not its arithmetic.
+$(BUILD)/tests/support/fakecuda%.o: CFLAGS += -O2 $(if $(SAN),-fno-sanitize=undefined)
 # The AMX kernels over tiles in plain C: they still need AVX-512 for the rest.
 $(BUILD)/tests/support/amx_emulated.o $(BUILD)/tests/support/amx_emulated_rows.o: CFLAGS += -g1 $(OPT) $(ISA_avx512)
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_SUPPORT) $(BUILD)/libserver.a $(BUILD)/libinternal.a

@@ -36,8 +36,11 @@ enum { LANES = 16 };
 /* LANES_PLAIN: lanes that are an array of 16 floats. Unrolled and inlined they make functions that a compiler
  * needs minutes for; under a sanitizer the real ones do too. The order of operations is the same either way.
  *
- * LANES_UNCHECKED: a function that reads and writes nothing but its arguments and its result. Under a
- * sanitizer each is a call, and checks of it would find nothing; they would take most of a kernel's time. */
+ * Under a sanitizer:
+ * LANES_UNCHECKED: a function that reads and writes nothing but its arguments and its result. Checks of it
+ * would find nothing, and would take most of a kernel's time. LANES_SHORT: a function of a few instructions,
+ * which is inlined. The arguments and the result of a call would be copies in memory, and each copy would be
+ * checked. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define LANES_SANITIZED
@@ -48,8 +51,10 @@ enum { LANES = 16 };
 #ifdef LANES_SANITIZED
 #define LANES_PLAIN
 #define LANES_UNCHECKED __attribute__((no_sanitize("address", "undefined", "thread")))
+#define LANES_SHORT     __attribute__((always_inline))
 #else
 #define LANES_UNCHECKED
+#define LANES_SHORT
 #endif
 #ifdef LANES_PLAIN
 #define LANES_UNROLL
