@@ -76,8 +76,9 @@ static void write_positions(sequence *s, int64_t first, int64_t end) {
     assert_int_equal(kv_table_reach(&s->kv, first, end, &err), NIB_OK);
     for (int layer = 0; layer < 2; layer++)
         for (int64_t p = first; p < end; p++) {
+            const float value = value_of(s->tokens, p);
             for (int i = 0; i < 64; i++)
-                row[i] = value_of(s->tokens, p);
+                row[i] = value;
             k->kv_store(&s->kv.layers[layer], false, p, row);
             k->kv_store(&s->kv.layers[layer], true, p, row);
         }

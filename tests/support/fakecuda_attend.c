@@ -47,9 +47,13 @@ static void store_row(const cuda_attend *a, int64_t row) {
     float *k = malloc((size_t)n * sizeof *k);
     memcpy(k, (const float *)real(a->k) + row * a->ldk, (size_t)n * sizeof *k);
     rotate(a, row, k, a->kv.n_kv_head);
-    for (int64_t i = 0; i < n; i++) {
-        cached(a, false, row, i / d, position_of(a, row))[i % d] = half_from_float(k[i]);
-        cached(a, true, row, i / d, position_of(a, row))[i % d] = half_from_float(v[i]);
+    for (int64_t at = 0; at < n; at += d) {
+        uint16_t *to_k = cached(a, false, row, at / d, position_of(a, row)),
+                 *to_v = cached(a, true, row, at / d, position_of(a, row));
+        for (int64_t i = 0; i < d; i++) {
+            to_k[i] = half_from_float(k[at + i]);
+            to_v[i] = half_from_float(v[at + i]);
+        }
     }
     if (fake.n_fresh < MAX_FRESH)
         fake.fresh[fake.n_fresh++] = cached(a, false, row, 0, position_of(a, row));
@@ -76,10 +80,12 @@ int fake_store(const cuda_attend *a, cuda_stream s) {
 /* Whether a launch that may still run writes what the row attends to. */
 static bool may_be_early(const cuda_attend *a, int64_t row) {
     const int32_t end = position_of(a, row);
-    for (int32_t p = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0; p < end; p++)
+    for (int32_t p = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0; fake.n_fresh && p < end; p++) {
+        const uint16_t *key = cached(a, false, row, 0, p);
         for (size_t i = 0; i < fake.n_fresh; i++)
-            if (fake.fresh[i] == cached(a, false, row, 0, p))
+            if (fake.fresh[i] == key)
                 return true;
+    }
     return false;
 }
 
@@ -129,15 +135,19 @@ static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_vie
     for (int64_t p = a->kv.code_bits ? end / KV_BLOCK * KV_BLOCK : 0; p <= end; p++)
         for (int is_value = 0; is_value < 2; is_value++) {
             const int64_t from = row - (end - p);
-            if (by_rows && is_sibling(a, row, from))
+            const bool of_row = by_rows && is_sibling(a, row, from);
+            if (of_row)
                 memcpy(floats,
                        is_value ? (const float *)real(a->v) + from * a->ldv
                                 : (const float *)real(a->k) + from * a->ldk,
                        (size_t)n * sizeof *floats);
-            if (by_rows && is_sibling(a, row, from) && !is_value)
+            if (of_row && !is_value)
                 rotate(a, from, floats, a->kv.n_kv_head);
-            for (int64_t i = 0; i < n && !(by_rows && is_sibling(a, row, from)); i++)
-                floats[i] = half_to_float(cached(a, is_value, row, i / d, p)[i % d]);
+            for (int64_t at = 0; at < n && !of_row; at += d) {
+                const uint16_t *halves = cached(a, is_value, row, at / d, p);
+                for (int64_t i = 0; i < d; i++)
+                    floats[at + i] = half_to_float(halves[i]);
+            }
             t->kv_store(to, is_value, p, floats);
         }
     free(floats);
@@ -166,15 +176,13 @@ int fake_pack(const cuda_attend *a, cuda_stream s) {
     return 0;
 }
 
-static void attend_row(const cuda_attend *a, int64_t row, bool by_rows) {
+static void attend_row(const cuda_attend *a, int64_t row, const kv_view *kv) {
     const int64_t d = a->kv.d_head, nq = a->n_head * d;
-    reference r = reference_open(a, row);
     void *scratch = aligned_alloc(64, (attend_scratch_bytes(d) + 63) / 64 * 64);
     float *q = malloc((size_t)nq * sizeof *q);
-    gather(a, row, by_rows, &r.kv);
     memcpy(q, (const float *)real(a->q) + row * a->ldq, (size_t)nq * sizeof *q);
     rotate(a, row, q, a->n_head);
-    const attend_args args = {.kv = r.kv,
+    const attend_args args = {.kv = *kv,
                               .q = q,
                               .out = (float *)real(a->out) + row * a->ldo,
                               .n_row = 1,
@@ -187,8 +195,22 @@ static void attend_row(const cuda_attend *a, int64_t row, bool by_rows) {
                               .alibi_scale = a->alibi_scale,
                               .scratch = scratch};
     kernels_table_for("ref")->attend(&args, 0, a->n_head, 0, 1);
-    reference_close(&r);
     free(scratch), free(q);
+}
+
+/* Rows of a sequence that stand together are answered from the cache of the last of them, unless blocks of
+ * codes begin in it. */
+static void attend_rows(const cuda_attend *a, bool by_rows) {
+    for (int64_t row = 0, end; row < a->n_row; row = end) {
+        for (end = row + 1; !a->kv.code_bits && is_sibling(a, row, end) &&
+                            position_of(a, end) == position_of(a, end - 1) + 1;)
+            end++;
+        reference r = reference_open(a, end - 1);
+        gather(a, end - 1, by_rows, &r.kv);
+        for (int64_t i = row; i < end; i++)
+            attend_row(a, i, &r.kv);
+        reference_close(&r);
+    }
 }
 
 int fake_attend(const cuda_attend *a, cuda_stream s) {
@@ -207,8 +229,7 @@ int fake_attend(const cuda_attend *a, cuda_stream s) {
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         if (may_be_early(a, row))
             return fake_misuse("attention may read keys before they are written");
-    for (int64_t row = 0; row < a->n_row; row++)
-        attend_row(a, row, false);
+    attend_rows(a, false);
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         if (ends_block(a, row))
             pack_row(a, row, false);
@@ -228,9 +249,9 @@ int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
             return fake_misuse("a prompt's rows do not stand together");
     if (!a->stored)
         return fake_misuse("a prompt's keys are not stored");
+    attend_rows(a, a->kv.code_bits > 0);
     for (int64_t row = 0; row < a->n_row; row++) {
         float *out = (float *)real(a->out) + row * a->ldo;
-        attend_row(a, row, a->kv.code_bits > 0);
         for (int64_t i = 0; fake.prompts_differ && i < a->n_head * a->kv.d_head; i++)
             out[i] *= 1.0009765625f;
     }

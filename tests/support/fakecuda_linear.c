@@ -1,4 +1,4 @@
-/* fakecuda_linear.c - the fake table's products, by the scalar reference, row by row. */
+/* fakecuda_linear.c - the fake table's products, by the scalar reference. */
 #include "support/fakecuda_parts.h"
 
 #include "kernels/act8.h"
@@ -45,27 +45,50 @@ static view as_qtile(const view *w) {
     return v;
 }
 
-/* Memory for one row of a product. */
+/* Memory for the rows of a product, `wide` floats each. */
 typedef struct row_memory {
+    int64_t n_row, wide;
     float *x, *remaining, *part, *y[2];
-    void *codes, *scratch;
+    outlier (*outliers)[ACT_OUTLIERS];
+    int *n_outlier;
+    char *codes;
+    void *scratch;
 } row_memory;
+static row_memory rows_open(int64_t n_row, int64_t wide) {
+    const size_t row = (size_t)wide * sizeof(float), all = (size_t)n_row * row;
+    const size_t codes = act_row_bytes((act_format){8, ACT8_GROUP}, wide);
+    row_memory r = {.n_row = n_row,
+                    .wide = wide,
+                    .x = aligned_alloc(64, all),
+                    .remaining = aligned_alloc(64, row),
+                    .part = aligned_alloc(64, all),
+                    .y = {aligned_alloc(64, all), aligned_alloc(64, all)},
+                    .outliers = malloc((size_t)n_row * sizeof *r.outliers),
+                    .n_outlier = malloc((size_t)n_row * sizeof *r.n_outlier),
+                    .codes = aligned_alloc(64, ((size_t)n_row * codes + 63) / 64 * 64),
+                    .scratch = aligned_alloc(64, (linear_scratch_bytes(false) + 63) / 64 * 64)};
+    return r;
+}
+static void rows_close(row_memory *r) {
+    free(r->x), free(r->remaining), free(r->part), free(r->y[0]), free(r->y[1]);
+    free(r->outliers), free(r->n_outlier), free(r->codes), free(r->scratch);
+}
 
-static void multiply(const kernel_table *t, const view *v, act_format f, const row_memory *r,
-                     const float *bias, float *y) {
+static void multiply(const view *v, act_format f, const row_memory *r, const float *bias, float *y) {
     const linear_args a = {.w = v,
-                           .q = {r->codes, 1, v->k, f},
+                           .q = {r->codes, r->n_row, v->k, f},
                            .bias = bias,
                            .y = y,
-                           .ldy = v->n,
-                           .n_row = 1,
+                           .ldy = r->wide,
+                           .n_row = r->n_row,
                            .scratch = r->scratch};
-    linear_run(t, &a, 0, v->n);
+    linear_run(kernels_table_for("ref"), &a, 0, v->n);
 }
 
 /* Floats with floats. */
 static void product_rows(const view *v, const row_memory *r, const float *bias, float *y) {
-    const linear_args a = {.w = v, .x = r->x, .ldx = v->k, .bias = bias, .y = y, .ldy = v->n, .n_row = 1};
+    const linear_args a = {
+        .w = v, .x = r->x, .ldx = r->wide, .bias = bias, .y = y, .ldy = r->wide, .n_row = r->n_row};
     kernels_table_for("ref")->linear_rows(&a, 0, v->n);
 }
 
@@ -76,19 +99,28 @@ static void product(const view *v, const row_memory *r, int bits, bool two, cons
         return;
     }
     const act_format f = act_format_for(&v->format, bits);
-    outlier outliers[ACT_OUTLIERS];
-    const int n = two ? 0 : act_extract_outliers(t, bits, r->x, v->k, r->remaining, outliers);
-    t->act_quantize(f, n ? r->remaining : r->x, v->k, r->codes);
-    multiply(t, v, f, r, bias, y);
-    if (two) {
-        act_residual(f, r->codes, r->x, v->k, r->remaining);
-        t->act_quantize(f, r->remaining, v->k, r->codes);
-        multiply(t, v, f, r, NULL, r->part);
-        t->add(y, r->part, 1, y, v->n);
+    const size_t bytes = act_row_bytes(f, v->k);
+    for (int64_t m = 0; m < r->n_row; m++) {
+        const float *x = r->x + m * r->wide;
+        const int n = two ? 0 : act_extract_outliers(t, bits, x, v->k, r->remaining, r->outliers[m]);
+        t->act_quantize(f, n ? r->remaining : x, v->k, r->codes + (size_t)m * bytes);
+        r->n_outlier[m] = n;
     }
-    for (int i = 0; i < n; i++) {
-        t->column(v, outliers[i].at, 0, v->n, r->part);
-        t->add(y, r->part, outliers[i].value, y, v->n);
+    multiply(v, f, r, bias, y);
+    for (int64_t m = 0; two && m < r->n_row; m++) {
+        char *codes = r->codes + (size_t)m * bytes;
+        act_residual(f, codes, r->x + m * r->wide, v->k, r->remaining);
+        t->act_quantize(f, r->remaining, v->k, codes);
+    }
+    if (two)
+        multiply(v, f, r, NULL, r->part);
+    for (int64_t m = 0; m < r->n_row; m++) {
+        if (two)
+            t->add(y + m * r->wide, r->part + m * r->wide, 1, y + m * r->wide, v->n);
+        for (int i = 0; i < r->n_outlier[m]; i++) {
+            t->column(v, r->outliers[m][i].at, 0, v->n, r->part);
+            t->add(y + m * r->wide, r->part, r->outliers[m][i].value, y + m * r->wide, v->n);
+        }
     }
 }
 
@@ -128,28 +160,38 @@ size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
     return (size_t)(n_row * k) * (two ? 4 : 2);
 }
 
-static void linear_row(const cuda_linear *a, const view *w, const row_memory *r, int64_t row, float factor) {
+/* Row m of matrix i's product goes where it belongs. */
+static void put_row(const cuda_linear *a, const view *w, const row_memory *r, int i, int64_t m,
+                    float factor) {
     const kernel_table *t = kernels_table_for("ref");
-    const float *x = (const float *)real(a->x) + row * a->ldx;
-    if (a->norm)
-        t->norm(NORM_RMS, x, real(a->norm), NULL, r->x, w->k, 1, false, a->eps);
+    float *y = r->y[a->gated ? i : 0] + m * r->wide;
+    if (factor != 1)
+        t->scale(y, factor, y, w->n);
+    if (a->gated && i == 0)
+        return;
+    if (a->gated)
+        t->gate(a->act, r->y[0] + m * r->wide, r->y[1] + m * r->wide, y, w->n);
+    const int to = a->gated ? 0 : i;
+    float *out = (float *)real(a->y[to]) + m * a->ldy[to];
+    if (a->adds)
+        t->add(out, y, 1, out, w->n);
     else
-        memcpy(r->x, x, (size_t)w->k * sizeof *x);
-    for (int i = 0; i < a->n_w; i++) {
-        float *y = r->y[a->gated ? i : 0];
-        product(&w[i], r, a->act_bits == 4 ? 4 : 8, a->two, real(a->bias[i]), y);
-        if (factor != 1)
-            t->scale(y, factor, y, w[i].n);
-        if (a->gated && i == 0)
-            continue;
-        if (a->gated)
-            t->gate(a->act, r->y[0], r->y[1], y, w->n);
-        const int to = a->gated ? 0 : i;
-        float *out = (float *)real(a->y[to]) + row * a->ldy[to];
-        if (a->adds)
-            t->add(out, y, 1, out, w[i].n);
+        memcpy(out, y, (size_t)w->n * sizeof *y);
+}
+
+static void linear_rows(const cuda_linear *a, const view *w, const row_memory *r, float factor) {
+    const kernel_table *t = kernels_table_for("ref");
+    for (int64_t m = 0; m < r->n_row; m++) {
+        const float *x = (const float *)real(a->x) + m * a->ldx;
+        if (a->norm)
+            t->norm(NORM_RMS, x, real(a->norm), NULL, r->x + m * r->wide, w->k, 1, false, a->eps);
         else
-            memcpy(out, y, (size_t)w[i].n * sizeof *y);
+            memcpy(r->x + m * r->wide, x, (size_t)w->k * sizeof *x);
+    }
+    for (int i = 0; i < a->n_w; i++) {
+        product(&w[i], r, a->act_bits == 4 ? 4 : 8, a->two, real(a->bias[i]), r->y[a->gated ? i : 0]);
+        for (int64_t m = 0; m < r->n_row; m++)
+            put_row(a, &w[i], r, i, m, factor);
     }
 }
 
@@ -173,19 +215,11 @@ static int multiply_rows(const cuda_linear *a, float factor) {
         wide = w[i].n > wide ? w[i].n : wide;
     }
     wide = (wide + 63) / 64 * 64;
-    float *floats = aligned_alloc(64, (size_t)(5 * wide) * sizeof *floats);
-    const row_memory r = {
-        floats,
-        floats + wide,
-        floats + 2 * wide,
-        {floats + 3 * wide, floats + 4 * wide},
-        aligned_alloc(64, (act_row_bytes((act_format){8, ACT8_GROUP}, wide) + 63) / 64 * 64),
-        aligned_alloc(64, (linear_scratch_bytes(false) + 63) / 64 * 64)};
-    for (int64_t row = 0; row < a->n_row; row++)
-        linear_row(a, w, &r, row, factor);
+    row_memory r = rows_open(a->n_row, wide);
+    linear_rows(a, w, &r, factor);
+    rows_close(&r);
     for (int i = 0; i < a->n_w; i++)
         free((void *)(uintptr_t)w[i].data);
-    free(floats), free(r.codes), free(r.scratch);
     if (a->leaves.data)
         fake_leave(&a->leaves, real(a->y[0]), a->w[0].n, fake_leaves_whole(a));
     return 0;
