@@ -427,6 +427,90 @@ static void test_few_rows_of_planes_are_counted(void **state) {
     }
 }
 
+/* ---- estimates ---- */
+
+/* y and the errors by the table's estimates of w, with activations of 8 bits. */
+static void estimate(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, guarded *y,
+                     guarded *error) {
+    const act_format f = act_format_for(&w->view.format, 8);
+    const size_t each = act_row_bytes(f, w->k);
+    guarded q = guard_open(each * (size_t)n_row), scratch = guard_open(linear_scratch_bytes(false));
+    *y = guard_open((size_t)(n_row * w->n) * sizeof(float));
+    *error = guard_open((size_t)num_round_up(w->n, PACK_PANEL) * sizeof(float));
+    for (int64_t m = 0; m < n_row; m++)
+        t->act_quantize(f, x + m * w->k, w->k, (char *)q.data + (size_t)m * each);
+    guard_read_only(&q);
+    const linear_args a = {.w = &w->view,
+                           .q = {q.data, n_row, w->k, f},
+                           .y = y->data,
+                           .ldy = w->n,
+                           .n_row = n_row,
+                           .scratch = scratch.data};
+    t->estimate(&a, 0, w->n, error->data);
+    guard_close(&scratch);
+    guard_close(&q);
+}
+
+/* How far estimates are off the products, in units of the errors that they come with times |x|: no more than
+ * a bound of rounding, and about 1 in the mean. */
+static void check_estimates(const kernel_table *t, int64_t n, int64_t k, int64_t n_row) {
+    matrix w = matrix_open(TYPE_Q8_0, n, k, MATRIX_RANDOM, (uint64_t)(n + k + n_row));
+    float *x = case_rows(n_row, k, (uint64_t)(n * k + n_row));
+    guarded exact = case_linear(t, &w, x, n_row, NULL, 0), y, error;
+    double squares = 0;
+    assert_true(t->estimate_can(&w.view.format, n_row));
+    estimate(t, &w, x, n_row, &y, &error);
+    for (int64_t m = 0; m < n_row; m++) {
+        double length = 0;
+        for (int64_t i = 0; i < k; i++)
+            length += (double)x[m * k + i] * (double)x[m * k + i];
+        length = sqrt(length);
+        for (int64_t i = 0; i < n; i++) {
+            const double off =
+                (double)((float *)y.data)[m * n + i] - (double)((float *)exact.data)[m * n + i];
+            const double unit = (double)((float *)error.data)[i] * length;
+            if (!(fabs(off) <= 6 * unit))
+                fail_msg("%s %dx%d: estimate (%d, %d) is off by %g, its error is %g", t->isa, (int)n, (int)k,
+                         (int)m, (int)i, off, unit);
+            squares += off * off / (unit * unit);
+        }
+    }
+    const double mean = sqrt(squares / (double)(n * n_row));
+    if (!(mean > 0.6 && mean < 1.4))
+        fail_msg("%s %dx%d, %d rows: estimates are off by %.2f of their errors", t->isa, (int)n, (int)k,
+                 (int)n_row, mean);
+    guard_close(&y);
+    guard_close(&error);
+    guard_close(&exact);
+    free(x);
+    matrix_close(&w);
+}
+
+static void test_estimates(void **state) {
+    (void)state;
+    static const int64_t shapes[][3] = {{512, 576, 32}, {512, 576, 7},  {328, 64, 12},
+                                        {256, 1536, 5}, {100, 352, 33}, {64, 2048, 140}};
+    EACH_ISA(t) {
+        for (size_t i = 0; t->estimate && i < NUM_COUNT(shapes); i++)
+            check_estimates(t, shapes[i][0], shapes[i][1], shapes[i][2]);
+        float y[64], error[64], upper[4];
+        uint64_t s = 7;
+        for (int i = 0; i < 64; i++) {
+            y[i] = random_float(&s);
+            error[i] = fabsf(random_float(&s));
+        }
+        t->upper_bounds(y, error, 0.5f, 64, upper);
+        for (int i = 0; i < 64; i++)
+            assert_true(upper[i / 16] >= fmaf(error[i], 0.5f, y[i]));
+        for (int p = 0; p < 4; p++) {
+            bool found = false;
+            for (int i = 16 * p; i < 16 * p + 16; i++)
+                found = found || upper[p] == fmaf(error[i], 0.5f, y[i]);
+            assert_true(found);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables),
@@ -439,6 +523,7 @@ int main(void) {
         cmocka_unit_test(test_uniform),
         cmocka_unit_test(test_uniform_extremes),
         cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_estimates),
         cmocka_unit_test(test_no_shape_is_left_to_ref),
         cmocka_unit_test(test_few_rows_of_planes_are_counted),
     };

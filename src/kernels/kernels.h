@@ -159,6 +159,14 @@ typedef struct kernel_table {
     bool (*sliced_suits)(type_id type, int64_t n_row);
     size_t sliced_scratch; /* bytes of linear_args.scratch that it uses */
 
+    /* Estimates of rows [n0, n1) of a product, from the upper half of each code (PACK_TILE, 8 bits). error
+     * [n1 - n0, rounded up to 16]: the standard deviation of an estimate's error for activations of length 1.
+     * NULL: not in this table, since it would be no faster than the product. */
+    void (*estimate)(const linear_args *a, int64_t n0, int64_t n1, float *error);
+    bool (*estimate_can)(const pack_format *f, int64_t n_row);
+    /* Of each 16 of n y's (n is a multiple of 16) the largest y + reach * error. */
+    void (*upper_bounds)(const float *y, const float *error, float reach, int64_t n, float *out);
+
     /* One row of k floats -> act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);
     /* The values of a row that have more than `share` of the sum of their squares each, in their order;

@@ -69,6 +69,12 @@ static void op_add(const float *x, const float *y, float scale, float *out, int6
     LANES_EACH(n, STORE(out, v_add(LOAD(x), v_mul(LOAD(y), s))));
 }
 
+static void op_upper_bounds(const float *y, const float *error, float reach, int64_t n, float *out) {
+    const vf times = v_set(reach);
+    for (int64_t i = 0; i < n; i += LANES)
+        out[i / LANES] = max_v(v_fma(v_load(error + i), times, v_load(y + i)));
+}
+
 static void op_scale(const float *x, float scale, float *out, int64_t n) {
     const vf s = v_set(scale);
     LANES_EACH(n, STORE(out, v_mul(LOAD(x), s)));

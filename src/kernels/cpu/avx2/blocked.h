@@ -14,6 +14,7 @@
 #include "kernels/bitwise.h"
 
 enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 4, MAX_ROWS = 132 };
+enum { UPPER_BITS = 0 /* no format has it */ };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
 /* What is unpacked of one panel: 12 + 3 + 3 KiB, half of the scales in groups of 32, twice the lines where
@@ -33,6 +34,7 @@ typedef struct block_job {
     int64_t panel, tile0; /* the block's panel and first tile */
     int n_tile;
     bool is_first, is_last; /* block of K */
+    bool upper;             /* codes of 8 bits become their upper 4, rounded (unpack_upper) */
     const char *soon; /* prefetched among the products: a line for each group, or tile if that is less */
     int64_t soon_step;
 } block_job;
@@ -88,6 +90,17 @@ LANES_INLINE void unpack_two_lines(const kind f, bool halved, block *b, int firs
     }
 }
 
+/* Of codes of 8 bits the upper 4, rounded: (code + 8) / 16, which is 0 to 16 with a zero point of 8. 16 bits
+ * sum 8 quads of these as well. */
+static void unpack_upper(block *b, int first, const tile_chunk *c) {
+    const __m256i low = _mm256_set1_epi8(31), zero = _mm256_setzero_si256();
+    for (int i = 0; i < c->n_tile * 32; i++) {
+        const __m256i code = _mm256_loadu_si256((const void *)(c->codes + 32 * i));
+        const __m256i twice = _mm256_and_si256(_mm256_srli_epi16(code, 3), low);
+        _mm256_store_si256((void *)(b->lines[first * 16] + 32 * i), _mm256_avg_epu8(twice, zero));
+    }
+}
+
 /* Unpacked codes of a chunk become (code - zero) * u, which is at most 127: only the low bytes of products
  * matter, so 16-bit multiplications do even and odd bytes. `flip` then makes them what dot.h multiplies. */
 static void unpack_two(block *b, int first, const tile_chunk *c, const pack_format *f) {
@@ -137,15 +150,15 @@ static void unpack_book(block *b, int first, const tile_chunk *c, const pack_for
         }
 }
 
-/* Groups that begin in the chunk, to place `first` on; the row's one group to place 0. */
-static void unpack_scales(block *b, int64_t first, const tile_chunk *c, const pack_format *f) {
+/* Groups that begin in the chunk, to place `first` on; the row's one group to place 0. unit: of the codes. */
+static void unpack_scales(block *b, int64_t first, float unit, const tile_chunk *c, const pack_format *f) {
     const int64_t n = NUM_MAX(tile_chunk_groups(f, c->n_tile), 1);
     const bool super = f->scale == PACK_SCALE_SUPER;
     const uint8_t *at = c->scales + tile_scale_start(f);
     const vf d = super ? v_load_f16((const void *)c->scales) : v_zero();
     const vf d_min = super && f->asym ? v_load_f16((const void *)(c->scales + 2 * PACK_PANEL)) : v_zero();
     for (int64_t g = first; g < first + n; g++, at += tile_scale_step(f)) {
-        v_store(b->scale[g], tile_scale(at, f->scale, &d));
+        v_store(b->scale[g], v_mul(tile_scale(at, f->scale, &d), v_set(unit)));
         if (f->asym)
             v_store(b->min[g], tile_min(at, f->scale, &d_min));
     }
@@ -164,7 +177,10 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
 #define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
 #define UNPACK_8(bits, table)                                                                                \
     two_lines ? unpack_two_lines((kind){bits, table, 0}, halved, j->b, first, &c) : UNPACK(bits, table)
-        switch (f->table == PACK_TABLE_NONE || f->table == PACK_TABLE_BOOK ? f->bits : -f->table) {
+        switch (j->upper                                                     ? UPPER_BITS
+                : f->table == PACK_TABLE_NONE || f->table == PACK_TABLE_BOOK ? f->bits
+                                                                             : -f->table) {
+        case UPPER_BITS: unpack_upper(j->b, first, &c); break;
         case 2: UNPACK(2, PACK_TABLE_NONE); break;
         case 3: UNPACK(3, PACK_TABLE_NONE); break;
         case 4: UNPACK(4, PACK_TABLE_NONE); break;
@@ -182,7 +198,8 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         if (f->scale == PACK_SCALE_TWO)
             unpack_two(j->b, first, &c, f);
         else
-            unpack_scales(j->b, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, &c, f);
+            unpack_scales(j->b, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, j->upper ? 16 : 1,
+                          &c, f);
     }
     if (f->scale == PACK_SCALE_TWO)
         v_store(j->b->scale[0], v_load_f16((const void *)((const uint8_t *)panel + j->job->tail)));
@@ -392,12 +409,12 @@ typedef struct part {
     int64_t m0, m1, b0, b1, n_block;
 } part;
 
-static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, int64_t panel,
+static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, bool upper, int64_t panel,
                              const part *at) {
     const view *w = job->a->w;
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t chunk_bytes = tile_chunk_bytes(&w->format, TILE_CHUNK);
-    block_job j = {.job = job, .b = job->a->scratch, .panel = panel};
+    block_job j = {.job = job, .b = job->a->scratch, .panel = panel, .upper = upper};
     int64_t c = n_chunk * at->b0 / at->n_block;
     for (int64_t b = at->b0, end; b < at->b1; b++, c = end) {
         const int64_t next = b + 1 < at->b1 ? panel : panel + 1, first = b + 1 < at->b1 ? b + 1 : at->b0;
@@ -414,8 +431,11 @@ static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, 
     }
 }
 
-static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
-    const pack_format f = block_format(&a->w->format);
+/* upper: only the upper half of each code. */
+LANES_INLINE void run_blocks(const linear_args *a, bool upper, int64_t n0, int64_t n1) {
+    pack_format f = block_format(&a->w->format);
+    if (upper)
+        f.bits = 4;
     const int64_t n_tile = tile_count(a->w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t n_block = num_div_up(n_chunk, BLOCK_CHUNKS);
     const kind of = tile_kind(&f);
@@ -433,9 +453,13 @@ static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
         for (at.b0 = 0; at.b0 < n_block; at.b0 = at.b1) {
             at.b1 = NUM_MIN(n_block, at.b0 + NUM_MAX(near, 1));
             for (int64_t p = n0 / PACK_PANEL; p < p1; p++)
-                panel_times_rows(&job, kernel, p, &at);
+                panel_times_rows(&job, kernel, upper, p, &at);
         }
     }
+}
+
+static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
+    run_blocks(a, false, n0, n1);
 }
 
 #endif

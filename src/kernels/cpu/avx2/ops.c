@@ -8,6 +8,8 @@
 static void install(kernel_table *t) {
     lanes_install(t);
     t->act_quantize = avx2_act_quantize;
+    t->estimate = avx2_estimate;
+    t->estimate_can = avx2_estimate_can;
 }
 
 static const strategy *const strategies[] = {&avx2_direct, &avx2_signs,   &avx2_blocked,
