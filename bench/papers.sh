@@ -34,13 +34,15 @@ for model in "$@"; do
     name=$(basename "$model" .gguf)
     cache=$OUT/$name
     export XDG_CACHE_HOME="$cache"
-    if wanted costs || [ ! -d "$cache/nibble/importance" ]; then
+    mkdir -p "$cache"
+    # Strategies alone need no costs, which take minutes.
+    if wanted costs || { [ "$PARTS" != strategies ] && [ ! -d "$cache/nibble/importance" ]; }; then
         rm -rf "$cache"
         mkdir -p "$cache"
         build/nibble profile "$model" --costs -t "$THREADS" >"$OUT/$name-costs.txt"
     fi
     costs=$(find "$cache" -name '*-quality.json')
-    profile=$(find "$cache/nibble/importance" -name '*.json' ! -name '*-quality.json')
+    profile=$(find "$cache" -path '*/importance/*' -name '*.json' ! -name '*-quality.json')
     ! wanted costs || python3 bench/importance_report.py "$profile" "$costs" >"$OUT/$name-correlations.txt"
     ! wanted layers || build/bench/bench_layers "$model" "$TEXT" 2 "$profile" "$costs" >"$OUT/$name-layers.txt"
     ! wanted precision || python3 bench/precision.py "$model" --text "$TEXT" ${TASKS:+--hellaswag "$TASKS"} --chunks "$CHUNKS" \
