@@ -275,8 +275,8 @@ typedef struct nib_traffic {
                         to compare with streamed / n_pass */
     uint64_t n_pass; /* passes so far */
     double wait_s;   /* seconds that computing waited for reads */
-    double head_share; /* mean share of the output head's rows that were computed; below 1 with the shortlist
-                          (n_best) */
+    double head_share; /* mean share of the output head's rows that were computed exactly; below 1 with the
+                          shortlist (n_best), and for many greedy sequences together */
     uint64_t residual_reads, residual_bytes; /* of residuals that are on disk */
     double residual_wait_s;                  /* seconds that all threads together waited for them */
 } nib_traffic;

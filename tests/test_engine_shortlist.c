@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "nib.h"
 #include "engine/engine.h"
-#include "exec/cpu/shortlist.h"
+#include "exec/cpu/best.h"
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
@@ -304,6 +304,98 @@ static void same_tokens(void **state) {
     }
 }
 
+/* ---- many greedy sequences together ---- */
+
+enum { N_SEQ = 40, N_NEW = 6 };
+
+typedef struct answers {
+    int32_t tokens[N_SEQ][N_NEW];
+    int n[N_SEQ];
+} answers;
+
+typedef struct answer_of {
+    answers *all;
+    int i;
+} answer_of;
+
+static bool keep_token(void *user, int32_t token) {
+    const answer_of *of = user;
+    assert_true(of->all->n[of->i] < N_NEW);
+    of->all->tokens[of->i][of->all->n[of->i]++] = token;
+    return true;
+}
+
+/* penalised: the last sequence's logits are changed before the best is found. Returns the share of the head
+ * that was computed. */
+static double answer_all(const char *path, const nib_engine_options *o, int n_seq, bool penalised,
+                         answers *out) {
+    nib_error err = {0};
+    nib_engine *e = NULL;
+    nib_batch *b = NULL;
+    answer_of of[N_SEQ];
+    int32_t n_left = 1;
+    nib_traffic t;
+    memset(out, 0, sizeof *out);
+    if (nib_engine_open(path, o, &e, &err) ||
+        nib_batch_open(e, &(nib_batch_options){.n_sequence = n_seq, .n_ctx = 32}, &b, &err))
+        fail_msg("%s", err.message);
+    for (int i = 0; i < n_seq; i++) {
+        nib_generate_options g;
+        int32_t prompt[9];
+        int64_t id;
+        nib_generate_options_init(&g);
+        for (int k = 0; k < 9; k++)
+            prompt[k] = (k * 7919 + i * 104729 + 13) % 8000;
+        of[i] = (answer_of){out, i};
+        g.sampling.temperature = 0;
+        g.sampling.presence_penalty = penalised && i == n_seq - 1 ? 1 : 0;
+        g.ignore_eos = true;
+        g.n_predict = N_NEW;
+        g.prompt = prompt;
+        g.n_prompt = (size_t)(4 + i % 6);
+        g.on_token = keep_token;
+        g.user = &of[i];
+        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+    }
+    while (n_left > 0)
+        if (nib_batch_step(b, &n_left, &err))
+            fail_msg("%s", err.message);
+    nib_engine_traffic(e, &t);
+    nib_batch_close(b);
+    nib_engine_close(e);
+    return t.head_share;
+}
+
+/* The tokens are those of the whole head, and where the kernels can estimate little of it is computed. */
+static void many_greedy_sequences(void **state) {
+    (void)state;
+    static const struct {
+        int n_seq, n_thread, activation;
+        bool no_fuse, penalised;
+    } cases[] = {{N_SEQ, 2, 8, false, false},  {N_SEQ, 1, 8, true, false}, {9, 3, 8, false, false},
+                 {N_SEQ, 2, 16, false, false}, {12, 2, 8, false, true},    {3, 2, 8, false, false}};
+    const bool estimates = kernels_table()->estimate != NULL;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i += (size_t)slow_step(2)) {
+        const char *path = i % 2 ? tiny_model("tied.gguf", &tied) : tiny_model("untied.gguf", &untied);
+        const size_t c = i / 2;
+        nib_engine_options o = options(cases[c].n_thread, 0);
+        answers whole, found;
+        o.n_batch = 64;
+        o.n_logits = o.n_session = cases[c].n_seq;
+        o.activation = cases[c].activation;
+        o.no_fuse = cases[c].no_fuse;
+        assert_true(answer_all(path, &o, cases[c].n_seq, cases[c].penalised, &whole) == 1);
+        o.shortlist = NIB_SHORTLIST_AUTO;
+        const double share = answer_all(path, &o, cases[c].n_seq, cases[c].penalised, &found);
+        assert_memory_equal(&found, &whole, sizeof whole);
+        const bool possible = estimates && cases[c].n_seq >= BEST_MIN_ROWS && cases[c].activation == 8;
+        if (possible && !cases[c].penalised)
+            assert_true(share < 0.5 && share > 0);
+        else if (!possible)
+            assert_true(share == 1);
+    }
+}
+
 static void how_many_are_looked_at(void **state) {
     (void)state;
     nib_sampling s;
@@ -418,6 +510,7 @@ int main(void) {
         cmocka_unit_test(on_disk),
         cmocka_unit_test(rows_that_came_are_not_read_again),
         cmocka_unit_test(same_tokens),
+        cmocka_unit_test(many_greedy_sequences),
         cmocka_unit_test(refusals),
         cmocka_unit_test(by_plan),
         cmocka_unit_test(faults),

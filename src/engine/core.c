@@ -131,6 +131,7 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .max_layers = e->requested.gpu_layers,
                        .places = e->resolved.places,
                        .sliced = e->requested.bf16_tiles,
+                       .whole_head = e->requested.shortlist == NIB_SHORTLIST_OFF,
                        .kv_type = e->resolved.kv_type,
                        .k_chunk = e->resolved.k_chunk,
                        .n_sequence = e->resolved.n_sequence,

@@ -160,7 +160,7 @@ void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
                          s.pass_bytes,
                          e->step.n_pass,
                          s.wait_s,
-                         e->core.has_sketch ? e->core.kind->shortlist_share(e->backend) : 1,
+                         e->core.kind->head_share ? e->core.kind->head_share(e->backend) : 1,
                          back.n,
                          back.n_byte,
                          back.wait_s};

@@ -50,6 +50,7 @@ typedef struct backend_setup {
     int64_t k_chunk;               /* of residuals; 0: none */
     int n_sequence;                /* maximum number of sequences that decode together; 0: one */
     const residual_use *residuals; /* with k_chunk, unless only sizes are computed; else NULL */
+    bool whole_head;               /* logits are not estimated to find the best ones */
     const policy *kernels;         /* the kernel map; NULL: none */
     const plan_rates *rates; /* of this machine, if the host computes some layers for the device; else NULL */
 } backend_setup;
@@ -140,6 +141,7 @@ typedef struct backend_kind {
     nib_status (*read_best)(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
                             nib_error *err);
     int32_t max_best;    /* maximum n_best of a pass; 0: not supported, and read_best is NULL */
+    int64_t best_from;   /* rows of logits in a pass from which it pays; with fewer, callers ask for all */
     int64_t max_changes; /* maximum changes of logits in a pass */
 
     /* Starts tracing ops; *out is the back end's. NULL: not supported. */
@@ -157,7 +159,9 @@ typedef struct backend_kind {
     /* Removes the shortlist: the head is computed as a whole, by the layout `whole`, which replaces the
      * setup's and differs from it only there. Before `reserve`. */
     void (*shortlist_close)(backend *b, const layout *whole);
-    double (*shortlist_share)(const backend *b); /* share of the head's rows that were computed exactly */
+    /* Of the head's rows those that were computed exactly, in the mean of the rows of logits that had a
+     * shortlist or n_best; 1: none had. NULL: always 1. */
+    double (*head_share)(const backend *b);
 } backend_kind;
 
 /* The first member of every kind's own struct. */

@@ -195,6 +195,7 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
 /* How many of a row's logits the pass's answers look at; 0: all. *n_change: how many they change before. */
 static int32_t n_best_of(const nib_batch *b, int end, int64_t *n_change) {
     const backend_kind *kind = b->on.step->backend->kind;
+    int64_t n_logits = 0;
     int32_t n = 0;
     *n_change = 0;
     for (int i = b->first; i < end; i++) {
@@ -205,8 +206,9 @@ static int32_t n_best_of(const nib_batch *b, int end, int64_t *n_change) {
             return 0;
         n = NUM_MAX(n, own);
         *n_change += each * (s->n_row - s->head_row);
+        n_logits += s->n_row - s->head_row;
     }
-    return *n_change > kind->max_changes ? 0 : n;
+    return *n_change > kind->max_changes || n_logits < kind->best_from ? 0 : n;
 }
 
 static int64_t write_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {

@@ -34,7 +34,7 @@ static int64_t write_changes(void *user, int segment_index, int64_t row, logit_c
 /* The logits that the back end computes for the next token. */
 static void choose_n_best(const answering *a, logit_processor *processor, session_best *best) {
     const backend_kind *kind = a->s->on.step->backend->kind;
-    const int32_t max = NUM_MIN(kind->max_best, SESSION_MAX_BEST);
+    const int32_t max = kind->best_from > 1 ? 0 : NUM_MIN(kind->max_best, SESSION_MAX_BEST);
     best->n = generation_n_best(a->g, max, a->s->of.n + 1, &processor->n_max);
     best->n = processor->n_max > kind->max_changes ? 0 : best->n;
     best->processor = processor->n_max > 0 ? processor : NULL;

@@ -262,7 +262,8 @@ static nib_status append_next(nib_session *s, int32_t token, int32_t *next, nib_
     if (s->of.n < 1)
         return nib_fail(err, NIB_E_USAGE, "expected a session that holds tokens, found none");
     NIB_TRY(cancel_check(&cancel, err));
-    if (s->on.step->backend->kind->max_best < 1) {
+    const backend_kind *kind = s->on.step->backend->kind;
+    if (kind->max_best < 1 || kind->best_from > 1) {
         NIB_TRY(session_append(s, token, err));
         *next = largest(s->logits, model_hparams(s->on.m)->n_vocab);
         return NIB_OK;

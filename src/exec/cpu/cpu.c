@@ -1,9 +1,11 @@
 /* cpu.c - the contract (exec/backend.h) on the processor: work is complete when a call returns. */
+#include "exec/cpu/best.h"
 #include "exec/cpu/cpu.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- opening ---- */
@@ -131,22 +133,23 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
     if (head && c->head_row < 0)
         c->head_row = gather_wanted(c);
     c->exec.pager = r->pager;
-    const exec_cell now = {.block = v->block,
-                           .views = r->weights.views,
-                           .other_views = r->replaced,
-                           .act_bits = r->act_bits,
-                           .cache_only = v->cache_only,
-                           .row = head ? c->head_row + v->row : v->row,
-                           .n_row = v->n_row,
-                           .segments = c->pass.segments,
-                           .n_segment = c->pass.n_segment,
-                           .segment = r->segment,
-                           .segment_row = r->segment_row,
-                           .hidden = head ? c->pass.hidden : NULL,
-                           .hidden_row = v->row,
-                           .probe = c->pass.probe,
-                           .logits = c->pass.logits,
-                           .cancel = c->pass.cancel};
+    exec_cell now = {.block = v->block,
+                     .views = r->weights.views,
+                     .other_views = r->replaced,
+                     .act_bits = r->act_bits,
+                     .cache_only = v->cache_only,
+                     .row = head ? c->head_row + v->row : v->row,
+                     .n_row = v->n_row,
+                     .segments = c->pass.segments,
+                     .n_segment = c->pass.n_segment,
+                     .segment = r->segment,
+                     .segment_row = r->segment_row,
+                     .hidden = head ? c->pass.hidden : NULL,
+                     .hidden_row = v->row,
+                     .probe = c->pass.probe,
+                     .logits = c->pass.logits,
+                     .cancel = c->pass.cancel};
+    c->has_best = now.best = head && c->pass.n_best == 1 && !c->setup.whole_head && best_can(&c->exec, &now);
     return exec_cell_run(&c->exec, &now, err);
 }
 
@@ -178,6 +181,41 @@ static nib_status cpu_read_logits(backend *b, int64_t n_row, const float **out, 
     return NIB_OK;
 }
 
+/* The first of the largest. In 16 lanes, and then from the beginning. */
+static void find_best(const float *logits, int64_t n, int32_t *id, float *logit) {
+    enum { LANES = 16 };
+    float max[LANES], best = -INFINITY;
+    for (int l = 0; l < LANES; l++)
+        max[l] = -INFINITY;
+    for (int64_t i = 0; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            max[l] = logits[i + l] > max[l] ? logits[i + l] : max[l];
+    for (int64_t i = n / LANES * LANES; i < n; i++)
+        best = logits[i] > best ? logits[i] : best;
+    for (int l = 0; l < LANES; l++)
+        best = max[l] > best ? max[l] : best;
+    *logit = best;
+    *id = 0;
+    while (best > -INFINITY && logits[*id] != best)
+        ++*id;
+}
+
+static nib_status cpu_read_best(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
+                                nib_error *err) {
+    cpu *c = cpu_of(b);
+    const int64_t n_vocab = model_hparams(layout_model(c->setup.layout))->n_vocab;
+    (void)err;
+    if (c->has_best) {
+        c->n_best_panel += best_collect(&c->exec, n_row, c->ws.best_ids, c->ws.best_logits);
+        c->n_best_row += (uint64_t)n_row;
+    }
+    for (int64_t r = 0; r < n_row && !c->has_best; r++)
+        find_best(c->ws.reg[REG_LOGITS] + r * n_vocab, n_vocab, &c->ws.best_ids[r], &c->ws.best_logits[r]);
+    *ids = c->ws.best_ids;
+    *logits = c->ws.best_logits;
+    return NIB_OK;
+}
+
 static nib_status cpu_trace(backend *b, op_trace **out, nib_error *err) {
     cpu *c = cpu_of(b);
     if (c->exec.trace)
@@ -203,8 +241,11 @@ static void cpu_shortlist_close(backend *b, const layout *whole) {
     c->setup.layout = c->exec.layout = whole;
 }
 
-static double cpu_shortlist_share(const backend *b) {
-    return shortlist_share(&((const cpu *)(const void *)b)->best);
+static double cpu_head_share(const backend *b) {
+    const cpu *c = (const cpu *)(const void *)b;
+    const double each = (double)num_div_up(model_hparams(layout_model(c->setup.layout))->n_vocab, PACK_PANEL);
+    const double all = (double)(c->best.n_row + c->n_best_row) * each;
+    return all > 0 ? (double)(c->best.n_exact + c->n_best_panel) / all : 1;
 }
 
 const backend_kind backend_cpu = {
@@ -219,9 +260,12 @@ const backend_kind backend_cpu = {
     .read_stream = cpu_read_stream,
     .write_stream = cpu_write_stream,
     .read_logits = cpu_read_logits,
+    .read_best = cpu_read_best,
+    .max_best = 1,
+    .best_from = BEST_MIN_ROWS,
     .trace = cpu_trace,
     .shortlist_bytes = shortlist_bytes,
     .shortlist_open = cpu_shortlist_open,
     .shortlist_close = cpu_shortlist_close,
-    .shortlist_share = cpu_shortlist_share,
+    .head_share = cpu_head_share,
 };

@@ -15,7 +15,10 @@ typedef struct cpu {
     /* of the pass that is computed */
     backend_pass pass;
     int64_t
-        head_row; /* rows of the stream whose logits are wanted begin there; -1: they are where they were */
+        head_row;  /* rows of the stream whose logits are wanted begin there; -1: they are where they were */
+    bool has_best; /* the last run of the head gave the best of each row, and no logits */
+    uint64_t n_best_row,
+        n_best_panel; /* rows of logits that were found so, panels computed exactly for them */
 } cpu;
 
 static inline cpu *cpu_of(backend *b) {

@@ -45,6 +45,7 @@ typedef struct exec_cell {
     const hidden_receiver *hidden; /* of the head, NULL: none; instead of logits */
     int64_t hidden_row;            /* the cell's first row among those it is told of */
     const probe *probe;            /* NULL: none; told about these rows: */
+    bool best;           /* of logits only the largest one of each row (best.h), which must be possible */
     bool cache_only;     /* only ops that the cache needs (op.fuse.feeds_cache); all matrices are resident */
     int segment;         /* of the cell's first row */
     int64_t segment_row; /* that row in it */

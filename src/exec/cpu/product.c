@@ -197,6 +197,46 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
         add_outliers(w, rows, &a, n0, n1);
 }
 
+void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error) {
+    const job *j = w->j;
+    const act_rows *rows = &j->e->ws->act;
+    view part = *matrix_of(w, o);
+    uint64_t panel;
+    pack_bytes(&part.format, PACK_PANEL, part.k, &panel);
+    part.data = (const uint8_t *)part.data + (uint64_t)(n0 / PACK_PANEL) * panel;
+    part.n = n1 - n0;
+    const linear_args a = {.w = &part,
+                           .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},
+                           .y = y,
+                           .ldy = ldy,
+                           .n_row = j->cell->n_row,
+                           .scratch = w->scratch,
+                           .soon = &j->e->ws->soon[w->thread]};
+    j->e->kernels->estimate(&a, 0, part.n, error);
+    add_outliers(w, rows, &a, 0, part.n);
+}
+
+void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y) {
+    const job *j = w->j;
+    const act_rows *all = &j->e->ws->act;
+    const act_rows row = {.n_outlier = all->n_outlier + r, .outliers = all->outliers + r * ACT_OUTLIERS};
+    view part = *matrix_of(w, o);
+    uint64_t bytes;
+    pack_bytes(&part.format, PACK_PANEL, part.k, &bytes);
+    part.data = (const uint8_t *)part.data + (uint64_t)panel * bytes;
+    part.n = NUM_MIN(part.n - panel * PACK_PANEL, (int64_t)PACK_PANEL);
+    const linear_args a = {
+        .w = &part,
+        .choice = choices_of(j->e->choices, j->cell->block, o->w),
+        .q = {all->codes + (size_t)r * act_row_bytes(w->acts.format, o->k), 1, o->k, w->acts.format},
+        .y = y,
+        .ldy = PACK_PANEL,
+        .n_row = 1,
+        .scratch = w->scratch};
+    linear_run(j->e->kernels, &a, 0, part.n);
+    add_outliers(w, &row, &a, 0, part.n);
+}
+
 /* Columns [n0, n1) of one product, whose input is ready. */
 static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
     const job *j = w->j;
@@ -353,6 +393,10 @@ int run_linear(worker *w, const op *o) {
     if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))
         quantize(w, o, f);
     enter_region(w, &r, tile);
+    if (w->j->cell->best && o->out == REG_LOGITS) {
+        run_best(w, o);
+        return 1;
+    }
     const int64_t max = panels_of_a_look(w, &r);
     while (take_panels(w, &r, &begin, &end))
         for (int64_t at = begin; at < end && !job_is_dropped(w->j); at += max) {

@@ -119,11 +119,6 @@ nib_status shortlist_open(shortlist *s, const layout *lay, pool *threads, ledger
     return status;
 }
 
-double shortlist_share(const shortlist *s) {
-    const double all = (double)s->n_row * (double)num_div_up(s->sketch.n, PACK_PANEL);
-    return all > 0 ? (double)s->n_exact / all : 1;
-}
-
 void shortlist_close(shortlist *s) {
     tier_region_close(&s->memory);
     memset(s, 0, sizeof *s);

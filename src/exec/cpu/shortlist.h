@@ -32,8 +32,6 @@ bool shortlist_bytes(const layout *lay, int n_thread, int n_best, uint64_t *byte
  * OP_SHORTLIST by then (layout_with_shortlist). *n_read: bytes of the model's files. */
 nib_status shortlist_open(shortlist *s, const layout *lay, pool *threads, ledger *l, int n_best,
                           const canceller *cancel, uint64_t *n_read, nib_error *err);
-/* Of the matrix's rows, those that were computed exactly for a row of logits, in the mean. */
-double shortlist_share(const shortlist *s);
 void shortlist_close(shortlist *s); /* zeroed is fine */
 
 #endif

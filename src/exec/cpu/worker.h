@@ -136,6 +136,11 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
  * says are there; to o's output from column first_row on. by NULL: by the rule. */
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
                      int64_t n0, int64_t n1);
+/* Estimates (kernel_table.estimate) of columns [n0, n1) of o's product, outliers included: y [n_row, ldy]
+ * from column n0 on. w->acts says that all rows' integers are there. */
+void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error);
+/* The columns of one panel of it for row r alone, at most PACK_PANEL. */
+void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y);
 /* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
 int run_linear(worker *w, const op *o);
 
@@ -151,6 +156,10 @@ void residual_columns(worker *w, const op *o, int64_t n0, int64_t n1, float *y);
 /* ---- head.c ---- */
 /* Op i of the cell's program, which is OP_SHORTLIST, by all threads, and by this one what has to be read. */
 nib_status run_shortlist(job *j, int i, nib_error *err);
+
+/* ---- best.c ---- */
+/* The head's product in a cell that wants the best alone, when its rows' integers are there. */
+void run_best(worker *w, const op *o);
 
 /* ---- attend.c ---- */
 void run_attention(worker *w, const op *o);

@@ -141,6 +141,8 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     ws->salient_k = ws->n_salient ? widest_k : 0;
     ws->salient_row = (float *)take(base, &at, n_thread, (uint64_t)ws->salient_k * sizeof(float));
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
+    ws->best_ids = (int32_t *)(void *)take(base, &at, ws->n_head, sizeof *ws->best_ids);
+    ws->best_logits = (float *)take(base, &at, ws->n_head, sizeof *ws->best_logits);
     ws->fixed = at - rows_end;
     ws->soon = (soon_list *)(void *)take(base, &at, n_thread, sizeof *ws->soon);
     ws->n_thread = n_thread;

@@ -50,6 +50,8 @@ typedef struct workspace {
     float *salient_row;                 /* salient_k for each thread */
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
+    int32_t *best_ids;  /* [n_head]: read_best's */
+    float *best_logits; /* [n_head] */
     int32_t *tokens;    /* [n_pass] */
     int64_t *positions; /* [n_pass], in the rows' own sequences */
     uint8_t *scratch;   /* n_thread times scratch_each */

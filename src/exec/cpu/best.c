@@ -1,0 +1,248 @@
+/* best.c - see best.h. */
+#include "exec/cpu/best.h"
+
+#include "base/num.h"
+#include "exec/cpu/worker.h"
+#include "exec/probe.h"
+#include "kernels/act8.h"
+
+#include <math.h>
+
+enum {
+    STEP = 32 * PACK_PANEL, /* columns that are estimated at a time: their weights stay in the cache */
+    LD = STEP + PACK_PANEL, /* floats between rows of estimates: another set of the cache */
+    MIN_LIST = 1024         /* places of a thread's list; when it is full, logits are computed at once */
+};
+
+/* A panel that may have the best token of a row: its largest estimate, and what its logits may be at the
+ * most. */
+typedef struct candidate {
+    int32_t panel, row;
+    float upper;
+} candidate;
+
+/* A row, as a thread has seen it. */
+typedef struct seen_row {
+    float reach;     /* times an error: how far off an estimate may be; no number: all logits are NaN */
+    float lower;     /* the best logit is not below it */
+    candidate first; /* the panel with the largest estimate */
+    float estimate;  /* that one */
+    int32_t id;      /* the best that was computed, and its logit; -infinity: none yet */
+    float logit;
+    int32_t n_exact; /* panels that were computed */
+} seen_row;
+
+/* A thread's part of the logits' memory. */
+typedef struct area {
+    seen_row *rows; /* [n_row] */
+    float *error;   /* [STEP] */
+    float *upper;   /* [STEP / PACK_PANEL] */
+    float *y;       /* [n_row, LD] */
+    candidate *list;
+    int64_t max, n; /* places in the list, used ones */
+} area;
+
+static uint64_t area_bytes(const workspace *ws, int64_t n_row, int64_t n_vocab) {
+    return (uint64_t)n_row * (uint64_t)n_vocab * sizeof(float) / (uint64_t)ws->n_thread / 64 * 64;
+}
+
+static uint64_t fixed_bytes(int64_t n_row) {
+    return (uint64_t)n_row * (sizeof(seen_row) + LD * sizeof(float)) +
+           (STEP + STEP / PACK_PANEL) * sizeof(float);
+}
+
+static area area_of(const workspace *ws, int thread, int64_t n_row, int64_t n_vocab) {
+    const uint64_t bytes = area_bytes(ws, n_row, n_vocab);
+    uint8_t *at = (uint8_t *)ws->reg[REG_LOGITS] + (uint64_t)thread * bytes;
+    area a = {.max = (int64_t)((bytes - fixed_bytes(n_row)) / sizeof(candidate))};
+    a.error = (float *)(void *)at;
+    a.upper = a.error + STEP;
+    a.y = a.upper + STEP / PACK_PANEL;
+    a.rows = (seen_row *)(void *)(a.y + n_row * LD);
+    a.list = (candidate *)(void *)(a.rows + n_row);
+    return a;
+}
+
+bool best_can(const executor *e, const exec_cell *c) {
+    const program *p = &layout_block(e->layout, c->block)->program;
+    const op *o = probe_head_product(p);
+    const workspace *ws = e->ws;
+    if (o != &p->ops[p->n_op - 1] || o->kind != OP_LINEAR || o->b >= 0 || o->adds || c->other_views ||
+        c->probe || c->hidden || c->logits || e->residuals || c->n_row < BEST_MIN_ROWS)
+        return false;
+    const view *v = &c->views[o->w];
+    return (c->act_bits ? c->act_bits : e->act_bits[c->block]) == 8 && v->data && e->kernels->estimate &&
+           e->kernels->estimate_can(&v->format, c->n_row) &&
+           area_bytes(ws, c->n_row, o->n) >= fixed_bytes(c->n_row) + MIN_LIST * sizeof(candidate);
+}
+
+/* ---- the rows ---- */
+
+/* The length of a row's integers. */
+static float norm_of(const worker *w, const op *o, int64_t r) {
+    const act_rows *rows = &w->j->e->ws->act;
+    const act8_layout l = act_layout_of(w->acts.format, o->k);
+    const int64_t group = act_group(w->acts.format, o->k);
+    const int8_t *codes = (const int8_t *)rows->codes + r * l.bytes;
+    const float *scale = (const float *)(const void *)(codes + l.scale);
+    double squares = 0;
+    for (int64_t g = 0; g * group < o->k; g++) {
+        int32_t sum = 0;
+        for (int64_t i = g * group; i < NUM_MIN((g + 1) * group, l.scale); i++)
+            sum += codes[i] * codes[i];
+        squares += (double)sum * (double)scale[g] * (double)scale[g];
+    }
+    return (float)sqrt(squares);
+}
+
+static void open_rows(const worker *w, const op *o, const area *a) {
+    for (int64_t r = 0; r < w->j->cell->n_row; r++)
+        a->rows[r] = (seen_row){.reach = 1.02f * SHORTLIST_REACH * norm_of(w, o, r), /* sums round, too */
+                                .lower = -INFINITY,
+                                .first.panel = -1,
+                                .estimate = -INFINITY,
+                                .logit = -INFINITY};
+}
+
+/* ---- the second step: a panel's logits ---- */
+
+static void compute(worker *w, const op *o, const area *a, const candidate *c) {
+    seen_row *row = &a->rows[c->row];
+    const int64_t first = (int64_t)c->panel * PACK_PANEL, n = NUM_MIN(o->n - first, (int64_t)PACK_PANEL);
+    float y[PACK_PANEL];
+    product_panel(w, o, c->panel, c->row, y);
+    row->n_exact++;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t id = (int32_t)(first + i);
+        if (y[i] > row->logit || (y[i] == row->logit && id < row->id && y[i] > -INFINITY)) {
+            row->logit = y[i];
+            row->id = id;
+        }
+    }
+}
+
+static bool can_be_best(const area *a, const candidate *c) {
+    const seen_row *row = &a->rows[c->row];
+    return !(c->upper < row->lower) && !(c->upper < row->logit);
+}
+
+/* ---- the first step: estimates ---- */
+
+static void add_candidate(worker *w, const op *o, area *a, const candidate *c) {
+    if (a->n < a->max)
+        a->list[a->n++] = *c;
+    else
+        compute(w, o, a, c);
+}
+
+/* A panel whose upper bound says that it may have a row's best token. */
+static void look_at(worker *w, const op *o, area *a, const candidate *c, const float *y, const float *error) {
+    seen_row *row = &a->rows[c->row];
+    float max = -INFINITY;
+    for (int l = 0; l < PACK_PANEL; l++) {
+        const float lower = y[l] - row->reach * error[l];
+        row->lower = lower > row->lower ? lower : row->lower;
+        max = y[l] > max ? y[l] : max;
+    }
+    if (max > row->estimate) {
+        const candidate before = row->first;
+        row->first = *c;
+        row->estimate = max;
+        if (before.panel >= 0 && can_be_best(a, &before))
+            add_candidate(w, o, a, &before);
+    } else {
+        add_candidate(w, o, a, c);
+    }
+}
+
+/* Weights with a scale that is no number say nothing about their logits: these count as 0, and the error as
+ * infinite. The tokens behind the last one are never the best. */
+static void mend(const worker *w, const area *a, int64_t n, int64_t whole) {
+    for (int64_t i = 0; i < whole; i++) {
+        if (i < n && isfinite(a->error[i]))
+            continue;
+        a->error[i] = i < n ? INFINITY : 0;
+        for (int64_t r = 0; r < w->j->cell->n_row; r++)
+            a->y[r * LD + i] = i < n ? 0 : -INFINITY;
+    }
+}
+
+/* Columns [n0, n1), at most STEP. */
+static void estimate(worker *w, const op *o, area *a, int64_t n0, int64_t n1) {
+    const int64_t n = n1 - n0, whole = num_round_up(n, PACK_PANEL);
+    product_estimates(w, o, n0, n1, a->y, LD, a->error);
+    mend(w, a, n, whole);
+    for (int64_t r = 0; r < w->j->cell->n_row; r++) {
+        const float *y = a->y + r * LD, reach = a->rows[r].reach;
+        if (!isfinite(reach))
+            continue;
+        w->j->e->kernels->upper_bounds(y, a->error, reach, whole, a->upper);
+        for (int64_t i = 0; i < whole; i += PACK_PANEL) {
+            const candidate c = {(int32_t)((n0 + i) / PACK_PANEL), (int32_t)r, a->upper[i / PACK_PANEL]};
+            if (can_be_best(a, &c))
+                look_at(w, o, a, &c, y + i, a->error + i);
+        }
+    }
+}
+
+/* The next columns of this thread: threads take turns, or each has an even part. */
+static bool take_columns(const worker *w, const op *o, int64_t *begin, int64_t *end) {
+    const job *j = w->j;
+    int64_t p0, p1;
+    if (j->shares && w->n_thread > 1) {
+        share *from = &j->shares[o - layout_block(j->e->layout, j->cell->block)->program.ops];
+        *begin = atomic_fetch_add_explicit(&from->next, STEP, memory_order_relaxed);
+        *end = NUM_MIN(*begin + STEP, o->n);
+        return *begin < o->n;
+    }
+    pool_split(num_div_up(o->n, PACK_PANEL), 1, w->thread, w->n_thread, &p0, &p1);
+    *begin = NUM_MAX(*end, p0 * PACK_PANEL);
+    *end = NUM_MIN(NUM_MIN(*begin + STEP, p1 * PACK_PANEL), o->n);
+    return *begin < *end;
+}
+
+/* No row's best logit is below what any thread has found. */
+static void join_bounds(const worker *w, const op *o, const area *a) {
+    const int64_t n_row = w->j->cell->n_row;
+    for (int t = 0; t < w->n_thread; t++) {
+        const area other = area_of(w->j->e->ws, t, n_row, o->n);
+        for (int64_t r = 0; r < n_row && t != w->thread; r++)
+            a->rows[r].lower = NUM_MAX(a->rows[r].lower, other.rows[r].lower);
+    }
+}
+
+void run_best(worker *w, const op *o) {
+    const int64_t n_row = w->j->cell->n_row;
+    area a = area_of(w->j->e->ws, w->thread, n_row, o->n);
+    int64_t begin = 0, end = 0;
+    open_rows(w, o, &a);
+    while (take_columns(w, o, &begin, &end) && !job_is_dropped(w->j))
+        estimate(w, o, &a, begin, end);
+    worker_enter(w, (access[]){{o->out, SPLIT_OTHER, false}}, 1); /* all threads have their bounds */
+    join_bounds(w, o, &a);
+    for (int64_t r = 0; r < n_row; r++)
+        if (a.rows[r].first.panel >= 0 && can_be_best(&a, &a.rows[r].first))
+            compute(w, o, &a, &a.rows[r].first);
+    for (int64_t i = 0; i < a.n && !job_is_dropped(w->j); i++)
+        if (can_be_best(&a, &a.list[i]))
+            compute(w, o, &a, &a.list[i]);
+}
+
+uint64_t best_collect(const executor *e, int64_t n_row, int32_t *ids, float *logits) {
+    const int64_t n_vocab = model_hparams(layout_model(e->layout))->n_vocab;
+    uint64_t n_exact = 0;
+    for (int64_t r = 0; r < n_row; r++) {
+        ids[r] = 0;
+        logits[r] = -INFINITY;
+        for (int t = 0; t < e->ws->n_thread; t++) {
+            const area a = area_of(e->ws, t, n_row, n_vocab);
+            const seen_row *row = &a.rows[r];
+            n_exact += (uint64_t)row->n_exact;
+            if (row->logit > logits[r] || (row->logit == logits[r] && row->id < ids[r])) {
+                ids[r] = row->id;
+                logits[r] = row->logit;
+            }
+        }
+    }
+    return n_exact;
+}
