@@ -196,39 +196,47 @@ static void chain_positions(const chain *c, int32_t position, int64_t n_row) {
 /* Which kernels of a token are recorded. */
 enum { PRODUCTS = 1, ATTENTION = 2, ENDS = 4, EVERYTHING = 7, BATCH = 8 /* products by `batch` */ };
 
+/* Whether products of a model's matrices take and leave codes of so many rows. */
+static bool has_codes(const chain *c, int64_t n_row) {
+    const layer *y = c->layers;
+    return n_row <= cuda->left_rows(&y->o) && n_row <= cuda->left_rows(&y->down);
+}
+
 /* Whether what it leaves are whole codes. */
 static bool product(const chain *c, cuda_linear a, int64_t n_row, bool batch) {
     a.n_row = n_row;
     a.eps = 1e-5f;
     a.scratch = c->linear_room;
-    if (batch)
+    if (batch || !has_codes(c, n_row))
         a.codes = a.leaves.data = NULL;
     OK((batch ? cuda->batch : cuda->linear)(&a, stream));
     return !batch && cuda->leaves_whole(&a);
 }
 
-static void record_attention(const chain *c, const layer *y, int64_t n_row) {
+static void record_attention(const chain *c, const layer *y, int64_t n_row, bool leaves) {
     const shape *s = &c->s;
     const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head, ld = nq + 2 * nk;
-    const cuda_attend attend = {.kv = y->kv,
-                                .q = c->qkv,
-                                .k = c->qkv + nq,
-                                .v = c->qkv + nq + nk,
-                                .ldq = ld,
-                                .ldk = ld,
-                                .ldv = ld,
-                                .out = c->a,
-                                .ldo = nq,
-                                .n_row = n_row,
-                                .n_head = s->n_head,
-                                .position = c->position,
-                                .pages = c->pages,
-                                .first_page = c->first_page,
-                                .cos_sin = c->rope,
-                                .n_rot = s->d_head,
-                                .scale = 0.1f,
-                                .scratch = c->attend_room,
-                                .leaves = {.data = c->a_codes, .group = c->head.format.group}};
+    cuda_attend attend = {.kv = y->kv,
+                          .q = c->qkv,
+                          .k = c->qkv + nq,
+                          .v = c->qkv + nq + nk,
+                          .ldq = ld,
+                          .ldk = ld,
+                          .ldv = ld,
+                          .out = c->a,
+                          .ldo = nq,
+                          .n_row = n_row,
+                          .n_head = s->n_head,
+                          .position = c->position,
+                          .pages = c->pages,
+                          .first_page = c->first_page,
+                          .cos_sin = c->rope,
+                          .n_rot = s->d_head,
+                          .scale = 0.1f,
+                          .scratch = c->attend_room,
+                          .leaves = {.data = c->a_codes, .group = c->head.format.group}};
+    if (!leaves)
+        attend.leaves.data = NULL;
     OK(cuda->attend(&attend, stream));
 }
 
@@ -264,7 +272,7 @@ static void record_token(const chain *c, int what, int64_t n_row) {
                                   .ldy = {ld, ld, ld}},
                     n_row, batch);
         if (what & ATTENTION)
-            record_attention(c, y, n_row);
+            record_attention(c, y, n_row, !batch && has_codes(c, n_row));
         if (!(what & PRODUCTS))
             continue;
         product(c,
@@ -425,11 +433,12 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
     cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
     const double reads = reads_seconds(&m), t = products_seconds(&m, a, batch);
     print_product(format, a, batch, &m, t, reads);
-    if (n_row == 1 && !batch) { /* as in a model, where the launch before leaves them */
+    if (n_row <= cuda->left_rows(&m.all[0]) &&
+        !batch) { /* as in a model, where the launch before leaves them */
         a.codes = codes;
         print_product(format, a, false, &m, products_seconds(&m, a, false), reads);
         a.codes_whole = true;
-        if (m.all[0].format.group > 32)
+        if (n_row == 1 && m.all[0].format.group > 32)
             print_product(format, a, false, &m, products_seconds(&m, a, false), reads);
     }
     for (int i = 0; i < m.count; i++)

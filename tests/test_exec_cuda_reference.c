@@ -431,6 +431,35 @@ static void codes_are_left(void **state) {
     fake_is_at_rest();
 }
 
+/* The same of the rows of a pass, as many as both products can; with the bits of one row at a time. */
+static void codes_of_rows_are_left(void **state) {
+    (void)state;
+    enum { TOKENS = 24 };
+    static const int rows[] = {1, 2, 3, 16};
+    int32_t tokens[TOKENS];
+    tiny_shape shape = small;
+    nib_engine_options o = engine_usual();
+    logits_rows got[4];
+    shape.n_head = shape.n_kv_head = 2; /* heads of 32 */
+    o.n_batch = 16;
+    o.backend = "cuda";
+    const char *path = tiny_model("codes.gguf", &shape);
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (i * 7 + 1) % N_VOCAB;
+    for (int i = 0; i < 4; i++) {
+        const int passes = (TOKENS + rows[i] - 1) / rows[i];
+        cuda_load_with(fake_cuda(MEMORY, 0, 0));
+        nib_engine *e = engine_must_open(path, &o, NULL);
+        got[i] = logits_generated(e, tokens, TOKENS, rows[i]);
+        assert_int_equal(fake_cuda_taken(), passes * 4 * shape.n_layer - shape.n_layer);
+        assert_memory_equal(got[i].data, got[0].data, logits_bytes(&got[0]));
+        nib_engine_close(e);
+        fake_is_at_rest();
+    }
+    for (int i = 0; i < 4; i++)
+        free(got[i].data);
+}
+
 /* Token after token: the first one's launches differ (what the next block needs is not there), the second
  * one's are seen for the first time, the third one's recorded; from then on all launches are in graphs. */
 static void tokens_are_replayed(void **state) {
@@ -564,6 +593,7 @@ int main(void) {
         cmocka_unit_test(caps_are_obeyed),
         cmocka_unit_test(blocks_are_streamed_when_not_all_fit),
         cmocka_unit_test(codes_are_left),
+        cmocka_unit_test(codes_of_rows_are_left),
         cmocka_unit_test(prompts_are_wide),
         cmocka_unit_test(auto_finds_it),
         cmocka_unit_test(the_best_come),

@@ -1,8 +1,10 @@
-/* What one CUDA kernel leaves of a row for the next; skipped without a device.
+/* What one CUDA kernel leaves of its rows for the next; skipped without a device.
  *   test_kernels_cuda_codes [PATTERN]: the tests with such names */
 #include "support/gpu.h"
 
 #include "kernels/kernels.h"
+#include "quant/pack.h"
+#include "support/skip.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -210,11 +212,181 @@ static void test_attend_left(void **state) {
     drop(there), drop(keys), drop(values), drop(scratch), drop(codes), drop(out), drop(pages), drop(first);
 }
 
+/* ---- several rows ---- */
+
+enum { MOST = 16, TAKEN = 40 /* outputs of the product that takes codes */ };
+static const int64_t left_rows[] = {2, 4, 5, 8, 11, MOST};
+
+/* A launch of several rows of k floats has the same bits with what another left of them, without, and row by
+ * row; and it takes what was left. */
+static void check_rows(const view *w, const float *x, const void *codes, const float *norm, int64_t n_row) {
+    enum { N = TAKEN };
+    const int64_t k = w->k;
+    const size_t bytes = (size_t)n_row * N * sizeof(float);
+    uint32_t found[3][MOST][N]; /* bits of floats */
+    float *y = device_new(bytes);
+    void *scratch = device_new(cuda->linear_scratch(n_row, k, false));
+    for (int i = 0; i < 3; i++) {
+        OK(cuda->fill(y, 0xff, bytes, stream));
+        cuda_linear a = {.w = {*w},
+                         .n_w = 1,
+                         .n_row = i < 2 ? n_row : 1,
+                         .x = x,
+                         .ldx = k,
+                         .norm = norm,
+                         .eps = 1e-5f,
+                         .codes = i == 1 ? codes : NULL,
+                         .y = {y},
+                         .ldy = {N},
+                         .scratch = scratch};
+        for (int64_t row = 0; row < n_row; row += a.n_row, a.x += a.n_row * k, a.y[0] += a.n_row * N)
+            OK(cuda->linear(&a, stream));
+        read_back(found[i], y, bytes);
+    }
+    for (int i = 1; i < 3; i++)
+        if (memcmp(found[0], found[i], bytes) != 0)
+            fail_msg("%d rows of %d: %s", (int)n_row, (int)k,
+                     i == 1 ? "codes that were left give other bits" : "one row has other bits");
+    drop(y), drop(scratch);
+}
+
+/* A product leaves n outputs of each row: plain, gated, added to something, with a norm, and with a NaN. */
+static void check_rows_left(const view w[2], const view *taker, int64_t n_row, int how) {
+    const bool gated = how == 1, adds = how == 2, nan = how == 4;
+    const int64_t n = w[0].n, k = w[0].k;
+    const size_t bytes = (size_t)(n_row * n) * sizeof(float);
+    float *x = random_rows(n_row * k, 9, 3), *norm = random_rows(n, 7, 2),
+          *before = random_rows(n_row * n, 8, 3), *plain = malloc(bytes), *left = malloc(bytes);
+    if (nan)
+        before[n + n / 2] = NAN;
+    float *x_there = device_copy(x, (size_t)(n_row * k) * 4), *y = device_copy(before, bytes);
+    float *norm_there = how > 1 ? device_copy(norm, (size_t)n * 4) : NULL;
+    void *codes = device_new(cuda->codes_bytes(n)),
+         *scratch = device_new(cuda->linear_scratch(n_row, k, false));
+    OK(cuda->fill(codes, 0, cuda->codes_bytes(n), stream));
+    cuda_linear a = {.w = {w[0], w[1]},
+                     .n_w = gated ? 2 : 1,
+                     .n_row = n_row,
+                     .x = x_there,
+                     .ldx = k,
+                     .gated = gated,
+                     .adds = adds || nan,
+                     .y = {y},
+                     .ldy = {n},
+                     .scratch = scratch,
+                     .leaves = {codes, norm_there, 32}};
+    OK(cuda->linear(&a, stream));
+    read_back(left, y, bytes);
+    check_rows(taker, y, codes, norm_there, n_row);
+    OK(cuda->to_device(y, before, bytes, stream));
+    a.leaves.data = NULL;
+    OK(cuda->linear(&a, stream));
+    read_back(plain, y, bytes);
+    assert_memory_equal(plain, left, bytes);
+    free(x), free(norm), free(before), free(plain), free(left);
+    drop(x_there), drop(y), drop(codes), drop(scratch);
+    if (norm_there)
+        drop(norm_there);
+}
+
+/* Rows that fit a block's shared memory, and those that only a pair of blocks holds. */
+static void test_rows_left(void **state) {
+    (void)state;
+    static const int64_t shapes[][2] = {{256, 256}, {512, 1024}, {256, 14336}, {14336, 512}, {512, 4096}};
+    view w = {.n = 256, .k = 256};
+    assert_true(pack_from_name("u4g32", w.k, &w.format));
+    if (cuda->left_rows(&w) == 1)
+        skip_because("several rows leave nothing on this device");
+    assert_int_equal(cuda->left_rows(&w), MOST);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t k = shapes[i][0], n = shapes[i][1];
+        matrix m[3] = {matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, 40),
+                       matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, 41),
+                       matrix_open_uniform("u4g32", TAKEN, n, MATRIX_RANDOM, 31)};
+        const view w_there[3] = {matrix_there(&m[0]), matrix_there(&m[1]), matrix_there(&m[2])};
+        for (size_t r = 0; r < sizeof left_rows / sizeof *left_rows; r++)
+            for (int how = 0; how < 5; how++)
+                check_rows_left(w_there, &w_there[2], left_rows[r], how);
+        for (int e = 0; e < 3; e++) {
+            drop(w_there[e].data);
+            matrix_close(&m[e]);
+        }
+    }
+}
+
+/* Nothing is left of other groups, of a width that is no multiple of 256, or of more rows. */
+static void test_rows_not_left(void **state) {
+    (void)state;
+    static const char *const others[] = {"u4g64", "u4g128", "u8g32", "u3g32", "u4g32a"};
+    view w = {.n = 256, .k = 256};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_true(pack_from_name(others[i], w.k, &w.format));
+        assert_int_equal(cuda->left_rows(&w), 1);
+    }
+    w.k = 320;
+    assert_true(pack_from_name("u4g32", w.k, &w.format));
+    assert_int_equal(cuda->left_rows(&w), 1);
+}
+
+/* Attention of several sequences leaves their rows. */
+static void test_attend_rows_left(void **state) {
+    (void)state;
+    enum { HEADS = 4, D = 64, K = HEADS * D, PAGES = 4 };
+    const size_t cache = (size_t)MOST * PAGES * CUDA_PAGE * K * 2,
+                 scratch_bytes = cuda->attend_scratch(MOST, HEADS, D);
+    float *rows = random_rows(3 * MOST * K, 5, 1), *there = device_copy(rows, sizeof(float) * 3 * MOST * K);
+    void *keys = device_new(cache), *values = device_new(cache), *scratch = device_new(scratch_bytes),
+         *codes = device_new(cuda->codes_bytes(K));
+    float *out = device_new(sizeof(float) * MOST * K);
+    int32_t page[MOST * PAGES], first_of[MOST];
+    for (int32_t i = 0; i < MOST * PAGES; i++)
+        page[i] = i;
+    for (int32_t i = 0; i < MOST; i++)
+        first_of[i] = i * PAGES;
+    int32_t *pages = device_copy(page, sizeof page), *first = device_copy(first_of, sizeof first_of);
+    matrix m = matrix_open_uniform("u4g32", TAKEN, K, MATRIX_RANDOM, 31);
+    const view w = matrix_there(&m);
+    OK(cuda->fill(keys, 0, cache, stream));
+    OK(cuda->fill(values, 0, cache, stream));
+    OK(cuda->fill(scratch, 0, scratch_bytes, stream));
+    for (size_t r = 0; cuda->left_rows(&w) == MOST && r < 3 * (sizeof left_rows / sizeof *left_rows); r++) {
+        int32_t at[MOST];
+        for (int32_t i = 0; i < MOST; i++)
+            at[i] = 5 + 100 * (int32_t)(r % 3) + i % 3;
+        int32_t *position = device_copy(at, sizeof at);
+        const cuda_attend a = {
+            .kv = {.k = keys, .v = values, .n_kv_head = HEADS, .d_head = D, .page = CUDA_PAGE * K},
+            .q = there,
+            .k = there + MOST * K,
+            .v = there + 2 * MOST * K,
+            .ldq = K,
+            .ldk = K,
+            .ldv = K,
+            .out = out,
+            .ldo = K,
+            .n_row = left_rows[r / 3],
+            .n_head = HEADS,
+            .position = position,
+            .pages = pages,
+            .first_page = first,
+            .scale = 0.125f,
+            .scratch = scratch,
+            .leaves = {.data = codes, .group = 32}};
+        OK(cuda->attend(&a, stream));
+        check_rows(&w, out, codes, NULL, a.n_row);
+        drop(position);
+    }
+    drop(w.data);
+    matrix_close(&m);
+    free(rows);
+    drop(there), drop(keys), drop(values), drop(scratch), drop(codes), drop(out), drop(pages), drop(first);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_left),
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_attend_left),
+        cmocka_unit_test(test_left),          cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_attend_left),   cmocka_unit_test(test_rows_left),
+        cmocka_unit_test(test_rows_not_left), cmocka_unit_test(test_attend_rows_left),
     };
     if (gpu_open(argc, argv))
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -233,10 +233,11 @@ int fake_attend(const cuda_attend *a, cuda_stream s) {
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         if (ends_block(a, row))
             pack_row(a, row, false);
-    if (a->leaves.data && (a->n_row > 1 || a->kv.d_head % 32))
+    if (a->leaves.data &&
+        (a->n_row > FAKE_LEFT_ROWS || (a->n_row > 1 && a->leaves.group != 32) || a->kv.d_head % 32))
         return fake_misuse("attention cannot leave codes");
     if (a->leaves.data)
-        fake_leave(&a->leaves, real(a->out), a->n_head * a->kv.d_head, false);
+        fake_leave(&a->leaves, real(a->out), a->ldo, a->n_row, a->n_head * a->kv.d_head, false);
     return 0;
 }
 

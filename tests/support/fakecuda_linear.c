@@ -124,19 +124,28 @@ static void product(const view *v, const row_memory *r, int bits, bool two, cons
     }
 }
 
-/* A row that is left is kept as it is, with its norm's weights and its groups: whoever takes it must be about
- * to read that row in such groups, and the weights must have been there already. */
+/* Rows that are left are kept as they are, behind their groups, their number and the norm's weights: whoever
+ * takes them must be about to read these rows in such groups, and the weights must have been there already.
+ */
+enum { LEFT_GROUP, LEFT_WHOLE, LEFT_ROWS, LEFT_HEAD };
 size_t fake_codes_bytes(int64_t k) {
-    return (2 * (size_t)k + 2) * sizeof(float);
+    return (LEFT_HEAD + (1 + FAKE_LEFT_ROWS) * (size_t)k) * sizeof(float);
 }
 
-void fake_leave(const cuda_codes *to, const float *row, int64_t k, bool whole) {
-    float *at = real(to->data);
-    memcpy(at, row, (size_t)k * sizeof *at);
+void fake_leave(const cuda_codes *to, const float *row, int64_t ld, int64_t n_row, int64_t k, bool whole) {
+    float *const at = real(to->data), *const norm = at + LEFT_HEAD;
+    at[LEFT_GROUP] = (float)to->group;
+    at[LEFT_WHOLE] = whole;
+    at[LEFT_ROWS] = (float)n_row;
     if (to->norm)
-        memcpy(at + k, real(to->norm), (size_t)k * sizeof *at);
-    at[2 * k] = (float)to->group;
-    at[2 * k + 1] = whole;
+        memcpy(norm, real(to->norm), (size_t)k * sizeof *at);
+    for (int64_t i = 0; i < n_row; i++)
+        memcpy(norm + (1 + i) * k, row + i * ld, (size_t)k * sizeof *at);
+}
+
+/* Several rows in groups of 32, of any width, so that small models do it. */
+int64_t fake_left_rows(const view *w) {
+    return w->format.layout == PACK_TILE && w->format.group == 32 ? FAKE_LEFT_ROWS : 1;
 }
 
 /* Where a device may; who takes them must know. */
@@ -149,11 +158,19 @@ static bool is_grouped(int64_t group) {
 }
 
 static bool is_left(const cuda_linear *a) {
-    const float *at = real(a->codes);
+    const float *const at = real(a->codes), *const norm = at + LEFT_HEAD, *const x = real(a->x);
     const int64_t k = a->w[0].k;
-    return !memcmp(at, real(a->x), (size_t)k * sizeof *at) &&
-           (!a->norm || !memcmp(at + k, real(a->norm), (size_t)k * sizeof *at)) &&
-           at[2 * k] == a->w[0].format.group && (at[2 * k + 1] != 0) == a->codes_whole;
+    const size_t bytes = (size_t)k * sizeof *at;
+    for (int64_t i = 0; i < a->n_row; i++)
+        if (memcmp(norm + (1 + i) * k, x + i * a->ldx, bytes) != 0)
+            return false;
+    return (!a->norm || !memcmp(norm, real(a->norm), bytes)) && at[LEFT_ROWS] == (float)a->n_row &&
+           at[LEFT_GROUP] == a->w[0].format.group && (at[LEFT_WHOLE] != 0) == a->codes_whole;
+}
+
+/* Several rows are taken and left by the rule alone. */
+static bool are_rows_left(const cuda_linear *a, const view *w) {
+    return a->n_row == 1 || (!a->by && a->n_row <= fake_left_rows(w));
 }
 
 size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
@@ -204,10 +221,11 @@ static int multiply_rows(const cuda_linear *a, float factor) {
         return fake_misuse("a product has no scratch");
     if (a->w[0].format.layout == PACK_ROWS && (a->codes || a->leaves.data))
         return fake_misuse("a product with floats takes or leaves codes");
-    if (a->codes && (a->two || a->n_row > 1 || !is_grouped(a->w[0].format.group) || !is_left(a)))
+    if (a->codes &&
+        (a->two || !are_rows_left(a, &a->w[0]) || !is_grouped(a->w[0].format.group) || !is_left(a)))
         return fake_misuse("a product takes the codes of another row");
     if (a->leaves.data && (!is_grouped(a->leaves.group) || (a->n_w > 1 && !a->gated) || a->w[0].n % 32 ||
-                           a->two || a->n_row > 1))
+                           a->two || !are_rows_left(a, &a->w[0]) || (a->n_row > 1 && a->leaves.group != 32)))
         return fake_misuse("a product cannot leave codes");
     fake.n_taken += a->codes != NULL;
     for (int i = 0; i < a->n_w; i++) {
@@ -221,7 +239,7 @@ static int multiply_rows(const cuda_linear *a, float factor) {
     for (int i = 0; i < a->n_w; i++)
         free((void *)(uintptr_t)w[i].data);
     if (a->leaves.data)
-        fake_leave(&a->leaves, real(a->y[0]), a->w[0].n, fake_leaves_whole(a));
+        fake_leave(&a->leaves, real(a->y[0]), a->ldy[0], a->n_row, a->w[0].n, fake_leaves_whole(a));
     return 0;
 }
 

@@ -69,8 +69,10 @@ bool is_there(const void *p); /* an address of the device */
 void *real(const void *p);    /* the memory under it; NULL of NULL; ends the test for the host's addresses */
 
 /* A row that is left, with its norm's weights, for the launch after. */
-void fake_leave(const cuda_codes *to, const float *row, int64_t k, bool whole);
+void fake_leave(const cuda_codes *to, const float *row, int64_t ld, int64_t n_row, int64_t k, bool whole);
 bool fake_leaves_whole(const cuda_linear *a);
+int64_t fake_left_rows(const view *w);
+enum { FAKE_LEFT_ROWS = 16 };
 
 /* Rows of the table. fakecuda_linear.c */
 int fake_gtile(const view *w, bool to_gpu, cuda_stream s);

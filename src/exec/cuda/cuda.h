@@ -164,7 +164,7 @@ struct cuda {
     int32_t *position, *first_page; /* [rows of the pass] */
     float **cos_sin;                /* [n_rope][rows of the pass, n_rot] */
     int32_t *page_table;            /* of all segments; in `tables`, or in `pages` */
-    void *codes[REG_COUNT];         /* activation codes of one row; NULL: the register has none */
+    void *codes[REG_COUNT];         /* activation codes of few rows; NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
@@ -199,8 +199,9 @@ struct cuda {
     uint8_t *origin;    /* KV pages are numbered from here, in units of DEVICE_CUDA_ALIGN bytes */
     bool stored;        /* the pass stores keys and values that attention must wait for */
     bool wide;          /* the pass's rows use the kernels for prompts */
-    const step *coded;  /* the product for which the last launch wrote a row of codes; NULL: none */
-    int64_t coded_row;  /* that row's index in the pass */
+    const step *coded;  /* the product for which the last launch wrote rows of codes; NULL: none */
+    int64_t coded_row;  /* the first row's index in the pass */
+    int64_t n_coded;    /* how many */
     bool coded_whole;   /* its codes of wider groups are whole (cuda_kernels.leaves_whole) */
     nib_error deferred; /* an error of a call that cannot return one; the next pass returns it */
 };

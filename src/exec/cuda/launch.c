@@ -30,6 +30,22 @@ static const float *vector(const launch_walk *w, int index) {
     return vector_of(w->c, w->g->block, index);
 }
 
+/* Whether products with a step's first matrix take and leave codes of so many rows. */
+static bool has_left_rows(const cuda *c, int b, const step *s, int64_t n_row) {
+    const block *of = layout_block(c->setup.layout, b);
+    const int index = of->program.ops[s->first].w;
+    const weight *w = &of->weights[index];
+    const view v = {.n = w->n, .k = w->k, .format = w->format};
+    return !choices_by(c, b, index, n_row) && n_row <= c->k->left_rows(&v);
+}
+
+/* Of one row all launches leave codes that can. */
+static bool leaves_rows(const launch_walk *w, const step *s) {
+    const int64_t n_row = w->g->n_row;
+    return n_row == 1 || (has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row) &&
+                          (s->kind != STEP_LINEAR || has_left_rows(w->c, w->g->block, s, n_row)));
+}
+
 /* `linear` alone reads codes. A block that was never run has no norm there yet. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s) {
     const step *to = s->codes_for;
@@ -37,7 +53,7 @@ cuda_codes launch_leaves(const launch_walk *w, const step *s) {
         return (cuda_codes){0};
     if (fetches_has(w->c, w->g->block, s)) /* what is added comes later */
         return (cuda_codes){0};
-    if (!to || !w->c->is_loaded[s->codes_for_block] || w->g->n_row > 1 || w->g->two)
+    if (!to || !w->c->is_loaded[s->codes_for_block] || w->g->two || !leaves_rows(w, s))
         return (cuda_codes){0};
     const block *of = layout_block(w->c->setup.layout, s->codes_for_block);
     return (cuda_codes){w->c->codes[s->out],
@@ -47,7 +63,7 @@ cuda_codes launch_leaves(const launch_walk *w, const step *s) {
 
 static const void *taken(const launch_walk *w, const step *s) {
     const cuda *c = w->c;
-    const bool left = c->coded == s && c->coded_row == w->g->row && w->g->n_row == 1 && !w->g->two;
+    const bool left = c->coded == s && c->coded_row == w->g->row && c->n_coded == w->g->n_row && !w->g->two;
     return left ? c->codes[s->in] : NULL;
 }
 
@@ -238,6 +254,7 @@ nib_status launch_group(cuda *c, const row_group *g, nib_error *err) {
         NIB_TRY(launch_step(&w, s, err));
         c->coded = launch_leaves(&w, s).data && !c->run.visit.cache_only ? s->codes_for : NULL;
         c->coded_row = g->row;
+        c->n_coded = g->n_row;
     }
     return NIB_OK;
 }

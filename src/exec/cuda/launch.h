@@ -41,7 +41,7 @@ static inline int64_t launch_ld(const launch_walk *w, reg r) {
     return w->c->ld[r];
 }
 
-/* Where a launch of one row leaves what the next product wants of it. */
+/* Where a launch leaves what the next product wants of its rows. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s);
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);

@@ -22,7 +22,7 @@ enum { LEFT_FREE = 64 };
  * one that does not takes less. */
 
 static size_t guess_codes(int64_t k) {
-    enum { CHUNK = 256, EACH = 32 + 8 + 4 };
+    enum { CHUNK = 256, ROWS = 16, EACH = ROWS * (32 + 4 + 4) };
     return (size_t)num_round_up(k, CHUNK) / 32 * EACH;
 }
 

@@ -20,14 +20,14 @@ static int64_t left_bytes(int64_t k, int64_t group, bool norm) {
     return k / 32 * (squares + (group > 32 ? FLOAT + floats : 32 + 2 * FLOAT));
 }
 
-/* Of few rows: what was left of one, else the row itself; more rows are put into scratch first. */
+/* Of few rows: what was left of them, else one row itself; more rows are put into scratch first. */
 static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool halves) {
     const int64_t k = a->w[0].k, x = a->n_row * k * FLOAT, norm = a->norm ? k * FLOAT : 0,
                   group = a->w[0].format.group;
     if (halves)
         return x + norm + 2 * (int64_t)c->k->wide_scratch(a->n_row, k);
     if (a->codes)
-        return left_bytes(k, group, a->norm) + (group > 32 && !a->norm ? x : 0);
+        return a->n_row * left_bytes(k, group, a->norm) + (group > 32 && !a->norm ? x : 0);
     return x + norm + (a->n_row > 1 || a->two ? 2 * (int64_t)c->k->linear_scratch(a->n_row, k, a->two) : 0);
 }
 
@@ -43,8 +43,8 @@ static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *
         out->macs += (double)a->n_row * (double)n * (double)a->w[i].k;
     }
     const cuda_codes *leaves = &a->leaves;
-    out->bytes =
-        (double)bytes + (leaves->data ? (double)left_bytes(a->w[0].n, leaves->group, leaves->norm) : 0);
+    out->bytes = (double)bytes +
+                 (leaves->data ? (double)(a->n_row * left_bytes(a->w[0].n, leaves->group, leaves->norm)) : 0);
     out->at_least = a->n_row > 1;
 }
 

@@ -18,7 +18,9 @@
 /* An element of the answer; a warp has 32 in a row where codes are left. */
 __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, float v) {
     j.a.out[row * j.a.ldo + i] = v;
-    if (j.leaves.codes)
+    if (j.leaves_rows.codes)
+        group_leave_among(j.leaves_rows, row, i, v, j.leaves_rows.norm ? j.leaves_rows.norm[i] : 1.0f);
+    else if (j.leaves.codes)
         group_leave(j.leaves, i, v, j.leaves.norm ? j.leaves.norm[i] : 1.0f);
 }
 
@@ -331,10 +333,14 @@ static inline int attend_make(const cuda_attend *a, attend_job *j) {
     if (d < 8 || d > 256 || d % 8 || a->n_rot > d || a->n_row < 1 || a->n_row > 65535 ||
         a->n_head % a->kv.n_kv_head || a->n_row * a->n_head > COUNTERS)
         return CUDA_UNSUPPORTED;
-    if (a->leaves.data && a->n_row == 1) {
-        if (d % 32)
+    if (a->leaves.data) {
+        if (d % 32 || (a->n_row > 1 &&
+                       (a->n_row > MAX_LEFT_ROWS || a->n_head * d % TILE_CHUNK_K || a->leaves.group != 32)))
             return CUDA_UNSUPPORTED;
-        j->leaves = codes_of(a->leaves, a->n_head * d);
+        if (a->n_row > 1)
+            j->leaves_rows = codes_rows_of(a->leaves.data, a->leaves.norm, a->n_head * d, a->n_row);
+        else
+            j->leaves = codes_of(a->leaves, a->n_head * d);
     }
     j->n_group = (int)(a->n_head / a->kv.n_kv_head);
     j->n_together = j->n_group < HEADS ? j->n_group : HEADS;

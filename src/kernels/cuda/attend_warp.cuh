@@ -27,6 +27,7 @@ struct attend_job {
     float *parts;
     unsigned *arrived;
     codes_row leaves;
+    codes_rows leaves_rows; /* the same of several rows */
 };
 
 /* What of a row's positions is attended to, and by how many blocks. */

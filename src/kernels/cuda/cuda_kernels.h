@@ -32,7 +32,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 14, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 15, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -49,12 +49,13 @@ typedef struct cuda_device_info {
     size_t driver; /* bytes of `memory` that opening it took: its context; 0: not known */
 } cuda_device_info;
 
-/* What a launch of one row leaves beside its floats for the product that reads them; launches of more rows do
- * not. In groups of 32 these are the codes. A wider group mostly has outputs of several blocks, so what is
- * left is what its codes are made of: the floats times the norm's weights, and the largest size of each 32.
- * Where each block has whole groups (`leaves_whole`), codes are left of these too. */
+/* What a launch leaves beside its floats for the product that reads them: of one row, and of as many as
+ * `left_rows` says of both products' matrices. In groups of 32 these are the codes. A wider group mostly has
+ * outputs of several blocks, so what is left is what its codes are made of: the floats times the norm's
+ * weights, and the largest size of each 32. Where each block has whole groups (`leaves_whole`), codes are
+ * left of these too. */
 typedef struct cuda_codes {
-    void *data;        /* codes_bytes(row's length), 256-byte aligned, zeroed once; NULL: none is left */
+    void *data;        /* codes_bytes(length of a row), 256-byte aligned, zeroed once; NULL: none is left */
     const float *norm; /* of the product that takes it; not written while the graph runs */
     int64_t group;     /* of that product's activations: 32, 64 or 128 */
 } cuda_codes;
@@ -85,10 +86,11 @@ typedef struct cuda_linear {
     int64_t ldy[3];
     void *scratch; /* linear_scratch() bytes, 256-byte aligned; not read or written with one row of integers
                       and !two */
-    const void *codes; /* what the launch before left of x, for this norm and these groups; NULL: the row is
-                          all that there is. The bits are the same. Only one row and weights in groups of 32,
-                          or of up to 7 bits in groups of 64 or 128, make use of it. */
-    cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32 */
+    const void *codes; /* what the launch before left of x, as many rows, for this norm and these groups;
+                          NULL: the rows are all that there is. The bits are the same. Of one row weights in
+                          groups of 32, or of up to 7 bits in groups of 64 or 128, make use of it; of several
+                          those that left_rows() names, by the rule. */
+    cuda_codes leaves; /* of y[0], when n_w = 1 or gated; n a multiple of 32; of several rows by the rule */
     bool codes_whole;  /* `codes` has the codes of wider groups: leaves_whole() of the launch before */
 } cuda_linear;
 
@@ -135,7 +137,7 @@ typedef struct cuda_attend {
     float alibi_max_bias; /* 0: no ALiBi */
     float alibi_scale;    /* multiplies the slopes; 0 counts as 1 (attend_args, kernels/kernels.h) */
     void *scratch; /* attend_scratch() bytes, zeroed once before the first use; smaller launches may use it */
-    cuda_codes leaves; /* of out; d_head a multiple of 32 */
+    cuda_codes leaves; /* of out; d_head a multiple of 32; of as many rows as left_rows says of the product */
 } cuda_attend;
 
 /* Pages of one layer's keys and values between the device's memory and the host's, where the host's kernels
@@ -279,6 +281,8 @@ typedef struct cuda_kernels {
     size_t (*linear_scratch)(int64_t n_row, int64_t k, bool two); /* bytes */
     int (*linear)(const cuda_linear *a, cuda_stream s);
     bool (*leaves_whole)(const cuda_linear *a); /* `linear` leaves codes of groups of 64 or 128 */
+    int64_t (*left_rows)(const view *w); /* rows whose codes `linear` takes with such a matrix, and leaves: 1
+                                            or more */
     /* `linear` for many rows, up to CUDA_MAX_WIDE: in halves with sums in floats, whatever `two` says. Rows
      * are scaled by powers of two and rounded to halves. F16 and BF16 weights are exact (wide_float.cu says
      * from which size on); with matrices of f32 rows stay floats, as `linear` has them. Leaves and takes no

@@ -238,7 +238,6 @@ struct codes_row {
     const float *norm;
     bool wide;
 };
-enum { LEFT_BYTES = 32 + 8 + 4 + 4 + 128 /* of each 32 */ };
 __host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int64_t k) {
     const int64_t n = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * (TILE_CHUNK_K / 32);
     uint8_t *const p = (uint8_t *)c.data;
@@ -249,6 +248,47 @@ __host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int6
                      (float *)(p + 48 * n),
                      c.norm,
                      c.group > 32};
+}
+
+/* The same of several rows of k, a multiple of 256, in groups of 32: codes and scales in the order in which
+ * linear_kept.cu and linear_pair.cu copy them, with room for so many columns, and each row's sums of squares.
+ */
+struct codes_rows {
+    uint8_t *codes;
+    float *scales, *squares; /* squares: [column][n_32] */
+    const float *norm;
+    int columns, n_32;
+};
+enum { MAX_LEFT_ROWS = 16 };
+enum {
+    LEFT_ONE = 32 + 8 + 4 + 4 + 128 /* bytes of each 32 of a row alone */,
+    LEFT_EACH = 32 + 4 + 4 /* of several */,
+    LEFT_BYTES = LEFT_ONE > MAX_LEFT_ROWS *LEFT_EACH ? (int)LEFT_ONE : (int)MAX_LEFT_ROWS *(int)LEFT_EACH
+};
+__host__ __device__ __forceinline__ int left_columns(int64_t n_row) {
+    return n_row <= 4 ? 4 : n_row <= 8 ? 8 : 16;
+}
+__host__ __device__ __forceinline__ codes_rows codes_rows_of(void *data, const float *norm, int64_t k,
+                                                             int64_t n_row) {
+    const int columns = left_columns(n_row), n_32 = (int)(k / 32);
+    uint8_t *const p = (uint8_t *)data;
+    float *const scales = (float *)(p + k * columns);
+    return codes_rows{p, scales, scales + (int64_t)n_32 * columns, norm, columns, n_32};
+}
+
+/* Where a column's element lies, in bytes, and its slice's scale, in floats, with room for so many columns.
+ * Of each tile and eight columns 16 bytes a lane, of each tile and pair of columns the scales of both slices.
+ * With room for four columns there are half of the lanes and pairs. */
+__host__ __device__ __forceinline__ int code_place(int columns, int column, int i) {
+    const int eights = columns > 8 ? 2 : 1, lanes = columns < 8 ? 16 : 32, quad = i / 4 % 8;
+    return (((i / 64 * eights + column / 8) * lanes + column % 8 * 4 + quad % 4) * 4 + i / 32 % 2 * 2 +
+            quad / 4) *
+               4 +
+           i % 4;
+}
+__host__ __device__ __forceinline__ int scale_place(int columns, int column, int slice) {
+    const int eights = columns > 8 ? 2 : 1, pairs = columns < 8 ? 2 : 4;
+    return ((slice / 2 * eights + column / 8) * pairs + column % 8 / 2) * 4 + slice % 2 * 2 + column % 2;
 }
 
 __device__ __forceinline__ uint32_t max_warp(uint32_t m) {
@@ -277,6 +317,32 @@ __device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v,
     to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
     if (i % 32 == 0)
         to.meta[i / 32] = slice_meta{scales.x, sum};
+}
+
+/* Element i of a row among several, v times the norm's weight, by the largest of its 32. */
+__device__ __forceinline__ void code_leave(const codes_rows &to, int row, int i, float v, uint32_t most) {
+    const float2 scales = group_scales(most, 127.0f);
+    to.codes[code_place(to.columns, row, i)] = (uint8_t)__float_as_uint(code_float(v, scales.y));
+    if (i % 32 == 0) /* over 16: nibbles.cuh */
+        to.scales[scale_place(to.columns, row, i / 32)] = __fmul_rn(scales.x, 0.0625f);
+}
+/* The sum over the first `lanes` lanes, each with its neighbour, then those of the pairs, and so on. */
+__device__ __forceinline__ float pairs_sum(float v, int lanes) {
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2)
+        if (o < lanes)
+            v = __fadd_rn(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+/* Leaves element i of a row among several, whose norm's weight is w; a warp has 32 in a row. */
+__device__ __forceinline__ void group_leave_among(const codes_rows &to, int row, int i, float v, float w) {
+    if (to.norm) {
+        const float square = pairs_sum(__fmul_rn(v, v), 32);
+        if (i % 32 == 0)
+            to.squares[row * to.n_32 + i / 32] = square;
+        v = __fmul_rn(v, w);
+    }
+    code_leave(to, row, i, v, max_warp(__float_as_uint(v) & 0x7fffffffu));
 }
 
 /* Leaves element i of a row, whose norm's weight is w; a warp has 32 in a row. */
@@ -382,6 +448,7 @@ const cuda_strategy *device_strategies(int *n);
 const cuda_unit *device_units(int *n);
 int linear_launch(const cuda_linear *a, cuda_stream s);
 bool linear_leaves_whole(const cuda_linear *a);
+int64_t linear_left_rows(const view *w);
 size_t codes_bytes(int64_t k);
 bool has_wide(void);
 size_t wide_scratch(int64_t n_row, int64_t k);

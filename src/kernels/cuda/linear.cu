@@ -130,8 +130,8 @@ __device__ __forceinline__ void plain_add(const plain_chunk<BITS> &c, const int 
         const int d0 = d[0][2 * r], d1 = d[1][2 * r + 1] >> tile_excess<BITS>(1);
         const float x0 = __fsub_rn(__int_as_float(d0 + off[0]), CODE_MAGIC);
         const float x1 = __fsub_rn(__int_as_float(d1 + off[1]), CODE_MAGIC);
-        const float one = __fmaf_rn(x0, __fmul_rn(s.x, __uint_as_float(c.m.x)), sum[r]);
-        const float more = __fmaf_rn(x1, __fmul_rn(s.y, __uint_as_float(c.m.z)), one);
+        const float one = __fmaf_rn(__fmul_rn(x0, s.x), __uint_as_float(c.m.x), sum[r]);
+        const float more = __fmaf_rn(__fmul_rn(x1, s.y), __uint_as_float(c.m.z), one);
         sum[r] = there ? more : sum[r];
     }
 }
@@ -550,10 +550,15 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
         if (!a->gated || i == 0)
             j->n_unit += (int)((a->w[i].n + PACK_PANEL - 1) / PACK_PANEL);
     }
-    if (a->leaves.data && j->n_col == 1) {
-        if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32)
+    if (a->leaves.data) {
+        if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two)
             return CUDA_UNSUPPORTED;
-        j->leaves = codes_of(a->leaves, a->w[0].n);
+        if (a->n_row > 1 && (a->n_row > MAX_LEFT_ROWS || a->w[0].n % TILE_CHUNK_K || a->leaves.group != 32))
+            return CUDA_UNSUPPORTED;
+        if (a->n_row > 1)
+            j->leaves_rows = codes_rows_of(a->leaves.data, a->leaves.norm, a->w[0].n, a->n_row);
+        else
+            j->leaves = codes_of(a->leaves, a->w[0].n);
         j->leaves_group = (int)a->leaves.group;
         j->paired = 1;
         j->n_unit /= 2;
@@ -598,6 +603,8 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->most = (j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
     int n_strategy;
     j->by_rule = !a->by || a->by == device_strategies(&n_strategy);
+    if (a->n_row > 1 && a->codes && !a->two && j->top == 127)
+        j->coded = (const uint8_t *)a->codes;
     const bool takes = j->n_col == 1 && j->slice == 32 && j->top == 127 && a->codes;
     if (takes && (j->act_group == 32 || (j->act_group > 32 && a->codes_whole)))
         j->coded = (const uint8_t *)a->codes;
@@ -683,8 +690,42 @@ static way way_find(linear_job *j, const pack_format *f, linear_kind kind) {
     }
 }
 
+/* Whether the launch before can have left the columns, or this one can leave its own, by such a way. */
+static bool way_takes(const linear_job &j, way by) {
+    return j.n_col <= MAX_LEFT_ROWS && j.act_group == 32 && j.k % TILE_CHUNK_K == 0 && !j.two &&
+           (by.kernel == LINEAR_KEPT || (by.kernel == LINEAR_PAIR && kept_order(j.n_col) == META_PAIRS));
+}
+
+/* Columns as the launch before has left them. */
+static int run_left(linear_job *j, way by, cuda_stream s) {
+    const codes_rows at = codes_rows_of((void *)j->coded, nullptr, j->k, j->n_col);
+    j->codes = (const uint4 *)at.codes;
+    j->meta = (const float4 *)at.scales;
+    j->squares = at.squares;
+    return by.kernel == LINEAR_KEPT ? kept_launch(j, by.eights, s) : pair_launch(j, by.eights, s);
+}
+
+int64_t linear_left_rows(const view *w) {
+    int64_t rows = 1;
+    for (int64_t n = 2; n <= MAX_LEFT_ROWS; n = n < 4 ? 4 : 2 * n) {
+        cuda_linear a = {};
+        linear_job j;
+        a.n_w = 1;
+        a.w[0] = *w;
+        a.n_row = n;
+        if (linear_job_make(&a, &j) || !way_takes(j, way_by_rule(&j, &w->format)))
+            break;
+        rows = n;
+    }
+    return rows;
+}
+
 static int run_many(const cuda_linear *a, linear_job *j, way by, cuda_stream s) {
     const int eights = by.eights;
+    if ((j->coded || j->leaves_rows.codes) && !way_takes(*j, by))
+        return CUDA_UNSUPPORTED;
+    if (j->coded)
+        return run_left(j, by, s);
     uint8_t *scratch = (uint8_t *)a->scratch;
     const many_scratch at = many_layout(j->k_pad, eights);
     auto *const quantize = a->two ? quantize_many<true> : quantize_many<false>;

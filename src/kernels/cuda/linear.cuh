@@ -57,14 +57,16 @@ struct linear_job {
     /* one row, quantized by every block */
     const float *x, *norm;
     float eps;
-    const uint8_t *coded; /* or by the launch before */
-    codes_row left;       /* or from what that left of wider groups; no floats: nothing */
-    codes_row leaves;     /* of the outputs; no codes: none */
+    const uint8_t *coded;   /* or by the launch before */
+    codes_row left;         /* or from what that left of wider groups; no floats: nothing */
+    codes_row leaves;       /* of the outputs; no codes: none */
+    codes_rows leaves_rows; /* the same of several rows */
     /* several columns, quantized before */
     const uint4 *codes;
     const float4 *meta;
     const float *factor; /* [column]: of the norm; lift: [column] */
     const float *lift;
+    const float *squares; /* or the sums of squares that the launch before has left, [column][k / 32] */
     int n_col, two;
     int group_shift; /* slices of a group, log 2 */
     /* linear_left.cu */
@@ -194,9 +196,10 @@ __device__ __forceinline__ void scales_read(const linear_job &j, const uint8_t *
     }
 }
 
-/* sum += what a slice's dot of codes stands for. */
+/* sum += what a slice's dot of codes stands for. The dot is scaled by the weights' scale first: where that is
+ * a half, nibbles.cuh does it in the instruction that makes the dot a float. */
 __device__ __forceinline__ float slice_add(const linear_job &j, float2 w, int dot, slice_meta a, float sum) {
-    sum = __fmaf_rn((float)(dot - j.zero * a.sum), __fmul_rn(w.x, a.scale), sum);
+    sum = __fmaf_rn(__fmul_rn((float)(dot - j.zero * a.sum), w.x), a.scale, sum);
     return j.asym ? __fmaf_rn(w.y, __fmul_rn(a.scale, (float)a.sum), sum) : sum;
 }
 
@@ -587,15 +590,45 @@ __device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *cod
     }
 }
 
-/* The norm's factor. */
-__device__ static float row_factor(const linear_job &j, const row_sums *sums) {
-    float sum = 0.0f;
-    for (int i = 0; i < ALL_WARPS; i++)
-        sum = __fadd_rn(sum, sums->squares[i]);
+/* The norm's factor, by the row's sum of squares. */
+__device__ __forceinline__ float factor_of(const linear_job &j, float sum) {
     return sum < __uint_as_float(0x7f800000u)
                ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)j.k), j.eps)))
                : __uint_as_float(0x7fc00000u);
 }
+__device__ static float row_factor(const linear_job &j, const row_sums *sums) {
+    float sum = 0.0f;
+    for (int i = 0; i < ALL_WARPS; i++)
+        sum = __fadd_rn(sum, sums->squares[i]);
+    return factor_of(j, sum);
+}
+/* The factors of columns whose sums of squares the launch before has left, a column by each warp of a block.
+ * The order of sums is that of squares_take and row_factor. */
+__device__ __forceinline__ void factors_take(const linear_job &j, float factors[MAX_LEFT_ROWS]) {
+    enum { EACH = SQUARE_SUMS / 32 };
+    static_assert((int)ALL_WARPS == (int)MAX_LEFT_ROWS, "a warp has a column");
+    const int lane = threadIdx.x % 32, column = threadIdx.x / 32, n = j.k / 32;
+    if (column >= j.n_col)
+        return;
+    float part[EACH], sum = 0.0f;
+#pragma unroll
+    for (int q = 0; q < EACH; q++) {
+        part[q] = 0.0f;
+        for (int i = lane + 32 * q; i < n; i += SQUARE_SUMS)
+            part[q] = __fadd_rn(part[q], __ldcg(j.squares + column * n + i));
+    }
+#pragma unroll
+    for (int q = 0; q < EACH; q++)
+        part[q] = pairs_sum(part[q], 8);
+#pragma unroll
+    for (int q = 0; q < EACH; q++)
+#pragma unroll
+        for (int from = 0; from < 32; from += 8)
+            sum = __fadd_rn(sum, __shfl_sync(~0u, part[q], from));
+    if (lane == 0)
+        factors[column] = factor_of(j, sum);
+}
+
 /* Of a group as long as the row: its scale times the sum of its codes. */
 __device__ static float row_lift(const linear_job &j, const row_sums *sums, int row) {
     float none[8] = {}, scale;
@@ -604,6 +637,43 @@ __device__ static float row_lift(const linear_job &j, const row_sums *sums, int 
         sum += sums->codes[row][i];
     eight_encode(sums->most[row], (float)j.top, none, &scale);
     return __fmul_rn(scale, (float)sum);
+}
+
+/* ---- what several rows leave ---- */
+
+/* Of 16 outputs of a panel and one column, what those of the panel beside it want. */
+struct half_left {
+    float square;
+    uint32_t most;
+};
+/* An output whose code waits for the panel beside its own. n < 0: none does. */
+struct half_output {
+    int n, m;
+    float v;
+    half_left of;
+};
+/* Output n of column m, by threads of which each 16 have a panel's; of: for the panel beside it. there: the
+ * output exists. w: the norm's weight. */
+__device__ __forceinline__ half_output half_leave(const codes_rows &to, int n, int m, float v, float w,
+                                                  bool there, half_left *of) {
+    float square = 0.0f;
+    if (to.norm) {
+        square = pairs_sum(__fmul_rn(v, v), 16);
+        v = __fmul_rn(v, w);
+    }
+    const half_left mine = {square, max_lanes(__float_as_uint(v) & 0x7fffffffu, 16)};
+    if (there && n % PACK_PANEL == 0)
+        *of = mine;
+    return half_output{there ? n : -1, m, v, mine};
+}
+/* Its code, when the other panel's is there. */
+__device__ __forceinline__ void half_finish(const codes_rows &to, const half_output &out,
+                                            const half_left *other) {
+    if (out.n < 0)
+        return;
+    code_leave(to, out.m, out.n, out.v, max(out.of.most, other->most));
+    if (to.norm && out.n % 32 == 0)
+        to.squares[out.m * to.n_32 + out.n / 32] = __fadd_rn(out.of.square, other->square);
 }
 
 /* ---- launching (linear.cu) ---- */

@@ -9,7 +9,10 @@
  * wait for each other. A warp writes sums of turn n only after all warps of its team have arrived in turn
  * n - 1, and a warp arrives there behind its reads of turn n - 2, whose place it is: that orders writes
  * behind reads. Every lane arrives: one arrival for a warp is as correct, but racecheck of compute-sanitizer
- * reports it, and it is not faster. */
+ * reports it, and it is not faster.
+ *
+ * Where codes are left for the next launch (linear_job.leaves_rows), the teams have neighbouring panels,
+ * which are a group. Each says its largest magnitudes and sums of squares; codes are made a panel later. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
@@ -39,27 +42,40 @@ static __host__ __device__ __forceinline__ kept_layout layout_of(int k_pad, int 
 
 /* A warp's chunks in the order in which it takes them. unit: of the block, a panel or a gate and its up. */
 struct kept_feed {
-    const uint8_t *panel;
-    int unit, part, chunk;
+    const uint8_t *at; /* the chunk that is asked for next */
+    int unit, part, chunk, warp, n_unit;
 };
 __device__ __forceinline__ int kept_panel(const linear_job &j, int unit, int part) {
     return j.gated ? 2 * unit + part : unit;
 }
-__device__ __forceinline__ void kept_put(const linear_job &j, kept_feed *f, int n_unit, ring *r) {
-    if (f->unit >= n_unit)
+__device__ __forceinline__ void kept_put(const linear_job &j, kept_feed *f, const warp_ring &r) {
+    if (f->unit >= f->n_unit)
         return;
-    ring_put(r, f->panel + f->chunk * j.chunk_bytes,
-             f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    warp_ring_ask(j, r, f->at, f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    f->at += WARPS * j.chunk_bytes;
     f->chunk += WARPS;
     if (f->chunk < j.n_chunk)
         return;
-    f->chunk = threadIdx.x / 32 % WARPS;
+    f->chunk = f->warp;
     f->part = j.gated && !f->part;
     f->unit += f->part ? 0 : TEAMS;
-    if (f->unit < n_unit)
-        f->panel = panel_at(j, kept_panel(j, f->unit, f->part));
+    if (f->unit < f->n_unit)
+        f->at = panel_at(j, kept_panel(j, f->unit, f->part)) + f->chunk * j.chunk_bytes;
     else
         launch_next();
+}
+/* Asks for the first chunks. */
+__device__ __forceinline__ kept_feed kept_begin(const linear_job &j, warp_ring *r, int n_unit, int of_all) {
+    const int warp = of_all % WARPS, team = of_all / WARPS;
+    kept_feed f = {nullptr, warp < j.n_chunk ? team : n_unit, 0, warp, warp, n_unit};
+    if (f.unit < n_unit)
+        f.at = panel_at(j, kept_panel(j, f.unit, 0)) + warp * j.chunk_bytes;
+    for (int i = 0; i < j.depth; i++) {
+        kept_put(j, &f, *r);
+        warp_ring_next(j, r);
+    }
+    r->phase = 0;
+    return f;
 }
 
 /* The warps' sums of one output: row `row` of the panel, of column `at` of those exchanged. */
@@ -78,40 +94,46 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     enum { STEPS = EIGHTS > 2 ? EIGHTS / 2 : 1, EACH = EIGHTS < 2 ? EIGHTS : 2 /* eights of a step */ };
     enum { COLUMNS = FOUR ? 4 : 8 * EIGHTS, STEP = step_columns(EIGHTS), EXCHANGE = exchange_floats(EIGHTS) };
     enum { LATER = EIGHTS <= 2 /* registers */ };
-    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS], met[TEAMS];
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS][2], met[TEAMS], half_met;
+    __shared__ float factors[MAX_LEFT_ROWS];
+    __shared__ half_left halves[2][TEAMS][MAX_LEFT_ROWS];
     uint8_t *const shared = block_memory();
     const kept_layout at = layout_of(j.k_pad, COLUMNS, j.depth * j.stage_bytes);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
+    const int of_all = warp_number(), lane = threadIdx.x % 32, warp = of_all % WARPS, team = of_all / WARPS;
     const int g = lane / 4, t = lane % 4, n_unit = panel_count(j) >> (j.gated ? 1 : 0);
     float *const exchange = (float *)(shared + at.exchange) + team * 2 * EXCHANGE;
-    kept_feed feed = {nullptr, warp < j.n_chunk ? team : n_unit, 0, warp};
-    ring r;
-    ring_init(&r, shared + at.rings + threadIdx.x / 32 * j.depth * j.stage_bytes, bars[threadIdx.x / 32],
-              j.depth, j.stage_bytes);
-    if (feed.unit < n_unit)
-        feed.panel = panel_at(j, kept_panel(j, feed.unit, 0));
-    for (int i = 0; i < j.depth; i++)
-        kept_put(j, &feed, n_unit, &r);
+    warp_ring r = warp_ring_make(shared + at.rings + of_all * j.depth * j.stage_bytes, bars[of_all], j.depth);
+    kept_feed feed = kept_begin(j, &r, n_unit, of_all);
     if (team == 0 && lane == 0) {
-        bar_init(rows_there + warp, 1);
+        bar_init(rows_there[warp], 1);
+        bar_init(rows_there[warp] + 1, 1);
         if (warp < TEAMS)
             bar_init(met + warp, 32 * WARPS);
+        if (warp == TEAMS)
+            bar_init(&half_met, THREADS);
         async_fence();
     }
     __syncthreads();
     launch_wait();
     if (team == 0 && lane == 0 && warp < j.n_chunk) { /* what the warps of this number read */
         const int codes = TILE_CHUNK_K * COLUMNS, scales = 8 * COLUMNS * (int)sizeof(float);
-        bar_expect(rows_there + warp, (j.n_chunk - warp + WARPS - 1) / WARPS * (codes + scales));
+        const int more = (j.n_chunk - warp - 1) / WARPS; /* chunks behind the first */
+        bar_expect(rows_there[warp], codes + scales);
+        if (more)
+            bar_expect(rows_there[warp] + 1, more * (codes + scales));
         for (int c = warp; c < j.n_chunk; c += WARPS) {
-            bulk_copy<false>(shared + c * codes, (const uint8_t *)j.codes + (int64_t)c * codes, codes,
-                             rows_there + warp);
+            uint64_t *const bar = rows_there[warp] + (c > warp);
+            bulk_copy<false>(shared + c * codes, (const uint8_t *)j.codes + (int64_t)c * codes, codes, bar);
             bulk_copy<false>(shared + at.scales + c * scales, (const uint8_t *)j.meta + (int64_t)c * scales,
-                             scales, rows_there + warp);
+                             scales, bar);
         }
     }
+    if (j.norm && j.squares) {
+        factors_take(j, factors);
+        __syncthreads();
+    }
     if (warp < j.n_chunk)
-        bar_wait<false>(rows_there + warp, 0);
+        bar_wait<false>(rows_there[warp], 0);
     /* Of a step each thread has an output: its row and its place among the step's. */
     const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL, place = threadIdx.x / PACK_PANEL % 16;
     const int outs = EACH * 8 / each /* of a step */, n_out = j.n_col / each;
@@ -121,39 +143,62 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int column = (s * outs + place) * each + (i < each ? i : 0);
-            factor[s][i] = j.norm && column < j.n_col ? __ldcg(j.factor + column) : 1.0f;
+            factor[s][i] = !j.norm || column >= j.n_col ? 1.0f
+                           : j.squares                  ? factors[column % MAX_LEFT_ROWS]
+                                                        : __ldcg(j.factor + column);
         }
     const nibble_base base = nibble_base_make();
+    enum { CHUNK_CODES = TILE_CHUNK_K * COLUMNS, CHUNK_SCALES = 8 * COLUMNS * (int)sizeof(float) };
+    uint32_t first_codes = address_kept(shared) + warp * CHUNK_CODES + lane % (4 * COLUMNS) * 16,
+             first_scales = address_kept(shared + at.scales) + warp * CHUNK_SCALES + t % (COLUMNS / 2) * 16;
     int lane_scale[2];
     chunk_lane_scales(j.group_shift, lane_scale);
     float gate[STEPS];
+    half_output left = {-1, 0, 0.0f, {0.0f, 0}}; /* its code waits for the other team */
+    int n_left = 0;
+    auto finish_left = [&]() {
+        if (n_left == 0)
+            return;
+        bar_wait<false>(&half_met, (n_left - 1) & 1);
+        half_finish(j.leaves_rows, left, halves[(n_left - 1) % 2][!team] + place);
+    };
     /* An output of step s of a panel, when all warps' sums are there. */
-    auto finish = [&](int unit, int part, int s, const float *from, float before) {
+    auto finish = [&](int unit, int part, int s, const float *from, float before, float weight) {
         int matrix;
         const int n = panel_find(j, kept_panel(j, unit, part), &matrix) * PACK_PANEL + in;
         const int m = s * outs + place;
-        if (place >= outs || n >= j.n[matrix] || m >= n_out)
-            return;
-        float v = kept_sum<STEP>(from, place * each, in, factor[s][0]);
-        if (j.two)
-            v = __fadd_rn(v, kept_sum<STEP>(from, place * each + 1, in, factor[s][1]));
-        v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+        const bool there = place < outs && n < j.n[matrix] && m < n_out;
+        float v = 0.0f;
+        if (there) {
+            v = kept_sum<STEP>(from, place * each, in, factor[s][0]);
+            if (j.two)
+                v = __fadd_rn(v, kept_sum<STEP>(from, place * each + 1, in, factor[s][1]));
+            v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+        }
         if (j.gated && !part) {
             gate[s] = v;
             return;
         }
-        v = j.gated ? __fmul_rn(act_value(j.act, gate[s]), v) : v;
-        float *const y = j.y[j.gated ? 0 : matrix] + m * j.ldy[j.gated ? 0 : matrix] + n;
-        *y = j.adds ? __fadd_rn(before, v) : v;
+        if (there) {
+            v = j.gated ? __fmul_rn(act_value(j.act, gate[s]), v) : v;
+            v = j.adds ? __fadd_rn(before, v) : v;
+            j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] = v;
+        }
+        if (LATER && j.leaves_rows.codes) { /* the teams have neighbouring panels */
+            finish_left();
+            left = half_leave(j.leaves_rows, n, m, v, weight, there, halves[n_left % 2][team] + place);
+            bar_arrive(&half_met);
+            n_left++;
+        }
     };
     int turn = 0; /* barriers so far */
     struct {
         int unit, part;
-        float before;
-    } last = {0, 0, 0.0f}; /* what is to be finished */
+        float before, weight;
+    } last = {0, 0, 0.0f, 1.0f}; /* what is to be finished */
     for (int unit = team; unit < n_unit; unit += TEAMS)
         for (int part = 0; part < (j.gated ? 2 : 1); part++) {
-            float before[STEPS];
+            float before[STEPS], weight = 1.0f;
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 int matrix;
@@ -162,25 +207,42 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
                 const bool mine = place < outs && m < n_out && n < j.n[matrix] && (!j.gated || part);
                 before[s] =
                     j.adds && mine ? j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] : 0.0f;
+                if (LATER && j.leaves_rows.norm && mine)
+                    weight = j.leaves_rows.norm[n];
             }
             float sum[TILE_CHUNK][EIGHTS][4];
 #pragma unroll
             for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
                 ((float *)sum)[i] = 0.0f;
+            uint32_t codes = first_codes, scales = first_scales;
             for (int c = warp; c < j.n_chunk; c += WARPS) {
-                const uint8_t *stage = ring_get(&r);
-                chunk_times<EIGHTS, FOUR>(stage, c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK,
-                                          j.group_shift, (const uint4 *)shared + c * TILE_CHUNK * COLUMNS * 4,
-                                          (const float *)(shared + at.scales) + c * 8 * COLUMNS, lane_scale,
-                                          base, sum);
+                const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
+                warp_ring_wait(r);
+                if (turn == 0 && c == warp + WARPS) { /* the rest of the rows */
+                    bar_wait<false>(rows_there[warp] + 1, 0);
+                    asm volatile("" : "+r"(codes), "+r"(scales) : : "memory"); /* no load moves before it */
+                }
+                if constexpr (EIGHTS > 2)
+                    chunk_times_plain<EIGHTS>(
+                        shared + at.rings + (of_all * j.depth + r.slot) * j.stage_bytes, n_tile,
+                        j.group_shift, (const uint4 *)shared + c * TILE_CHUNK * COLUMNS * 4,
+                        (const float *)(shared + at.scales) + c * 8 * COLUMNS, base, sum);
+                else
+                    chunk_times<EIGHTS, FOUR>(warp_ring_stage(j, r), n_tile, codes, scales, lane_scale, base,
+                                              sum);
                 __syncwarp();
-                kept_put(j, &feed, n_unit, &r);
+                kept_put(j, &feed, r);
+                warp_ring_next(j, &r);
+                codes += WARPS * CHUNK_CODES;
+                scales += WARPS * CHUNK_SCALES;
             }
+            asm volatile("" : "+r"(first_codes), "+r"(first_scales) : : "memory"); /* as above */
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 if (LATER && turn > 0) {
                     bar_wait<false>(met + team, (turn - 1) & 1);
-                    finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before);
+                    finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before,
+                           last.weight);
                 }
                 float *const to = exchange + turn % 2 * EXCHANGE;
 #pragma unroll
@@ -193,16 +255,17 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
                     }
                 bar_arrive(met + team);
                 turn++;
-                last = {unit, part, before[0]};
+                last = {unit, part, before[0], weight};
                 if (LATER)
                     continue;
                 bar_wait<false>(met + team, (turn - 1) & 1);
-                finish(unit, part, s, to, before[s]);
+                finish(unit, part, s, to, before[s], weight);
             }
         }
     if (LATER && turn > 0) {
         bar_wait<false>(met + team, (turn - 1) & 1);
-        finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before);
+        finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before, last.weight);
+        finish_left();
     }
 }
 
@@ -215,7 +278,7 @@ static int columns_of(const linear_job *j, int eights) {
 static bool depth_find(linear_job *j, int eights) {
     enum { OWN = 3072 /* static arrays, and what the driver takes */ };
     const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
-    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1);
+    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
     const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
     const int64_t room = layout_of(j->k_pad, columns_of(j, eights), 0).bytes,

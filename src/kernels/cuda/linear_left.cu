@@ -5,8 +5,7 @@
  * Between two launches of a token memory has little to do, so what counts here is how long a launch takes
  * from the end of the one before to its own: what does not depend on the row is done before, and nothing is
  * in local memory, which the first-level cache has no room for. */
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_ring.cuh"
 
 /* Panels whose sums wait in shared memory until all threads finish them; of more than LEFT_PANELS fewer at a
  * time, so that rings keep their depth. */
@@ -47,112 +46,47 @@ static size_t room_bytes(const linear_job &j) {
            panels / (j.gated ? 2 : 1) * PACK_PANEL * sizeof(left_output);
 }
 
-/* ---- the ring ---- */
+/* ---- what fills the ring ---- */
 
-/* An address in shared memory that stays in a register. */
-__device__ __forceinline__ uint32_t address_kept(const void *p) {
-    uint32_t at;
-    asm volatile("mov.u32 %0, %1;" : "=r"(at) : "r"(shared_address(p)));
-    return at;
-}
-
-/* A warp's ring of stages and the chunks that fill it, in the order in which the warp takes them. All stages
- * are filled before a chunk is taken, so the next chunk always comes to the stage that was left last. What
- * all lanes share is computed from left_warp(): then it is in uniform registers, where a bulk copy needs its
- * operands. */
-struct left_ring {
-    uint32_t data, bars; /* in shared memory: the first stage, its barrier */
-    int slot;            /* the stage that is taken next, or was left last */
-    uint32_t phase;      /* of its barrier */
-    uint64_t policy;     /* of the second-level cache: weights are not kept */
-    const uint8_t *at;   /* the chunk that is asked for next */
-    int q, chunk;        /* its panel among the block's, and its number */
+/* A warp's chunks in the order in which it takes them. */
+struct left_feed {
+    const uint8_t *at; /* the chunk that is asked for next */
+    int q, chunk;      /* its panel among the block's, and its number */
     int warp, n_panel;
 };
-/* The warp's number among the block's, in a register that all lanes share. */
-__device__ __forceinline__ int left_warp() {
-    return __shfl_sync(~0u, threadIdx.x / 32, 0);
-}
 
 /* Asks for the next chunk. All lanes call it; the stage's readers are done. */
-__device__ __forceinline__ void left_put(const linear_job &j, left_ring *r) {
-#if __CUDA_ARCH__ >= 900
-    if (r->q >= r->n_panel)
+__device__ __forceinline__ void left_put(const linear_job &j, left_feed *f, const warp_ring &r) {
+    if (f->q >= f->n_panel)
         return;
-    const int bytes = r->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes;
-    const uint32_t to = r->data + r->slot * j.stage_bytes, bar = r->bars + 8 * r->slot;
-    if (threadIdx.x % 32 == 0) {
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                     "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-                     "l"(r->at), "r"(bytes), "r"(bar), "l"(r->policy)
-                     : "memory");
-    }
-    __syncwarp();
-    r->at += WARPS * j.chunk_bytes;
-    r->chunk += WARPS;
-    if (r->chunk < j.n_chunk)
+    warp_ring_ask(j, r, f->at, f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    f->at += WARPS * j.chunk_bytes;
+    f->chunk += WARPS;
+    if (f->chunk < j.n_chunk)
         return;
-    r->chunk = r->warp;
-    r->q += TEAMS;
-    if (r->q < r->n_panel)
-        r->at = panel_at(j, r->q) + r->chunk * j.chunk_bytes;
+    f->chunk = f->warp;
+    f->q += TEAMS;
+    if (f->q < f->n_panel)
+        f->at = panel_at(j, f->q) + f->chunk * j.chunk_bytes;
     else
         launch_next();
-#endif
-}
-
-/* Goes on to the next stage. */
-__device__ __forceinline__ void left_next(const linear_job &j, left_ring *r) {
-    if (++r->slot == j.depth) {
-        r->slot = 0;
-        r->phase ^= 1;
-    }
 }
 
 /* Asks for the first chunks of the block's warp `of_all`. */
-__device__ __forceinline__ void left_begin(const linear_job &j, left_ring *r, int n_panel, uint8_t *data,
-                                           uint64_t *bars, int of_all) {
+__device__ __forceinline__ left_feed left_begin(const linear_job &j, warp_ring *r, int n_panel, int of_all) {
     const int warp = of_all % WARPS, team = of_all / WARPS;
-    const int q = warp < j.n_chunk && team < n_panel ? team : n_panel;
-    *r = left_ring{address_kept(data), address_kept(bars), 0, 0, 0, nullptr, q, warp, warp, n_panel};
-    if (q < n_panel)
-        r->at = panel_at(j, q) + warp * j.chunk_bytes;
-#if __CUDA_ARCH__ >= 900
-    for (int i = threadIdx.x % 32; i < j.depth; i += 32)
-        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(bars + i)) : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(r->policy));
-    __syncwarp();
-#endif
+    left_feed f = {nullptr, warp < j.n_chunk && team < n_panel ? team : n_panel, warp, warp, n_panel};
+    if (f.q < n_panel)
+        f.at = panel_at(j, f.q) + warp * j.chunk_bytes;
     for (int i = 0; i < j.depth; i++) {
-        left_put(j, r);
-        left_next(j, r);
+        left_put(j, &f, *r);
+        warp_ring_next(j, r);
     }
     r->phase = 0;
-}
-
-/* Until the chunk of this stage is there. */
-__device__ __forceinline__ void left_wait(const left_ring &r) {
-    bar_wait_at(r.bars + 8 * r.slot, r.phase);
+    return f;
 }
 
 /* ---- a chunk ---- */
-
-/* From shared memory by an address: of a pointer the compiler would make it anew for each chunk. */
-__device__ __forceinline__ uint2 shared_two(uint32_t at) {
-    uint2 v;
-    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
-    return v;
-}
-__device__ __forceinline__ uint4 shared_four(uint32_t at) {
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at)
-                 : "memory");
-    return v;
-}
 
 /* tile_load from an address. */
 template <int BITS> __device__ __forceinline__ void left_tile(tile_lane<BITS> *v, uint32_t tile, int lane) {
@@ -277,31 +211,31 @@ __device__ __forceinline__ void chunk_multiply(const left_chunk<BITS> &c, int n_
     for (int r = 0; r < 2; r++) {
         const float2 s = floats_of(c.w[r]);
         const float x0 = left_whole<EXCESS0>(d[0][2 * r]), x1 = left_whole<EXCESS1>(d[1][2 * r + 1]);
-        const float one = __fmaf_rn(x0, __fmul_rn(s.x, __uint_as_float(c.m.x)), sum[r]);
-        const float more = __fmaf_rn(x1, __fmul_rn(s.y, __uint_as_float(c.m.z)), one);
+        const float one = __fmaf_rn(__fmul_rn(x0, s.x), __uint_as_float(c.m.x), sum[r]);
+        const float more = __fmaf_rn(__fmul_rn(x1, s.y), __uint_as_float(c.m.z), one);
         sum[r] = t < n_tile ? more : sum[r];
     }
 }
 
 /* A warp's chunks of a panel. codes, meta: this lane's of the warp's first chunk. */
 template <int BITS>
-__device__ __forceinline__ void left_panel(const linear_job &j, left_ring *r, uint32_t codes, uint32_t meta,
-                                           int lane_scale, float sum[2]) {
+__device__ __forceinline__ void left_panel(const linear_job &j, left_feed *f, warp_ring *r, uint32_t codes,
+                                           uint32_t meta, int lane_scale, float sum[2]) {
     const int lane = threadIdx.x % 32;
-    for (int n = r->warp; n < j.n_chunk; n += WARPS, codes += 256 * WARPS, meta += 64 * WARPS) {
+    for (int n = f->warp; n < j.n_chunk; n += WARPS, codes += 256 * WARPS, meta += 64 * WARPS) {
         const int n_tile = n == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
         left_chunk<BITS> c;
         c.mine = shared_two(codes);
         c.m = shared_four(meta);
-        left_wait(*r);
-        const uint32_t stage = r->data + r->slot * j.stage_bytes;
+        warp_ring_wait(*r);
+        const uint32_t stage = warp_ring_stage(j, *r);
         matrices_load(c.w, stage + n_tile * BITS * 128 + lane_scale);
 #pragma unroll
         for (int i = 0; i < TILE_CHUNK; i++)
             left_tile(&c.v[i], stage + i * BITS * 128, lane);
         __syncwarp();
-        left_put(j, r);
-        left_next(j, r);
+        left_put(j, f, *r);
+        warp_ring_next(j, r);
         chunk_multiply(c, n_tile, sum);
     }
 }
@@ -438,7 +372,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     __shared__ row_sums sums;
-    const int of_all = left_warp(), lane = threadIdx.x % 32, warp = of_all % WARPS, team = of_all / WARPS;
+    const int of_all = warp_number(), lane = threadIdx.x % 32, warp = of_all % WARPS, team = of_all / WARPS;
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     const left_room room = room_of(j, shared + ALL_WARPS * ring_bytes);
@@ -446,12 +380,12 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
         place_keep();
         return;
     }
-    left_ring r;
     /* Bulk copies are faster to where they have the same place among 128 bytes. */
     const int shift = warp * j.chunk_bytes % 128;
     uint8_t *const stages =
         shared + of_all * ring_bytes + (shift <= j.stage_bytes - j.chunk_bytes ? shift : 0);
-    left_begin(j, &r, n_panel, stages, bars[of_all], of_all);
+    warp_ring r = warp_ring_make(stages, bars[of_all], j.depth);
+    left_feed feed = left_begin(j, &r, n_panel, of_all);
     /* A product comes next: it may ask for its weights at once; attention, if it finds a place. */
     if (j.leaves.codes || j.early)
         launch_next();
@@ -467,7 +401,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
         const int n_here = min(left_panels(j), n_panel - q0);
         for (int q = team; q < n_here; q += TEAMS) {
             float sum[2] = {0.0f, 0.0f};
-            left_panel<BITS>(j, &r, codes, meta, lane_scale, sum);
+            left_panel<BITS>(j, &feed, &r, codes, meta, lane_scale, sum);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));

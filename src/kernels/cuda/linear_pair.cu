@@ -5,7 +5,8 @@
  * chunks whose number's lowest three bits begin with `rank`, and keeps what they meet of all columns. A block
  * has four teams of four warps; a team and the one with its number in the other block take panels in turn.
  * When they have one, each block gets the sums of its half of the columns from all eight warps, adds them in
- * their order and finishes them. All teams of both blocks have one barrier a round. */
+ * their order and finishes them. All teams of both blocks have one barrier a round. Where codes are left for
+ * the next launch, two teams of a block have neighbouring panels, which are a group. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
@@ -32,43 +33,59 @@ static __host__ __device__ __forceinline__ pair_layout layout_of(const linear_jo
     return r;
 }
 static __host__ __device__ __forceinline__ int rounds_of(const linear_job &j, int clusters) {
-    return (j.n_unit + clusters * PAIR_TEAMS - 1) / (clusters * PAIR_TEAMS);
+    const int each = clusters * (PAIR_TEAMS >> j.paired);
+    return (j.n_unit + each - 1) / each;
 }
 
-__device__ __forceinline__ int pair_panel(const linear_job &j, int unit, int part, int *matrix) {
+/* A team's panel of a unit: where codes are left, a unit is two panels of neighbouring teams. */
+__device__ __forceinline__ int pair_panel(const linear_job &j, int unit, int team, int part, int *matrix) {
+    const int panel = (unit << j.paired) + (team & ((1 << j.paired) - 1));
     if (j.gated) {
         *matrix = part;
-        return unit;
+        return panel;
     }
-    *matrix = (unit >= j.first[1]) + (unit >= j.first[2]);
-    return unit - j.first[*matrix];
+    *matrix = (panel >= j.first[1]) + (panel >= j.first[2]);
+    return panel - j.first[*matrix];
 }
-__device__ __forceinline__ const uint8_t *pair_weights(const linear_job &j, int unit, int part) {
+__device__ __forceinline__ const uint8_t *pair_weights(const linear_job &j, int unit, int team, int part) {
     int matrix;
-    const int panel = pair_panel(j, unit, part, &matrix);
+    const int panel = pair_panel(j, unit, team, part, &matrix);
     return j.w[matrix] + panel * j.panel_bytes;
 }
 
-/* A warp's chunks in the order in which it takes them; first: of a panel. */
+/* A warp's chunks in the order in which it takes them. */
 struct pair_feed {
-    const uint8_t *panel;
-    int unit, part, chunk, first;
+    const uint8_t *at; /* the chunk that is asked for next */
+    int unit, team, part, chunk, first /* of a panel */, step /* units */;
 };
-__device__ __forceinline__ void pair_put(const linear_job &j, pair_feed *f, ring *r) {
+__device__ __forceinline__ void pair_put(const linear_job &j, pair_feed *f, const warp_ring &r) {
     if (f->unit >= j.n_unit)
         return;
-    ring_put(r, f->panel + f->chunk * j.chunk_bytes,
-             f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    warp_ring_ask(j, r, f->at, f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    f->at += WARPS * j.chunk_bytes;
     f->chunk += WARPS;
     if (f->chunk < j.n_chunk)
         return;
     f->chunk = f->first;
     f->part = j.gated && !f->part;
-    f->unit += f->part ? 0 : (int)gridDim.x * PAIR_TEAMS;
+    f->unit += f->part ? 0 : f->step;
     if (f->unit < j.n_unit)
-        f->panel = pair_weights(j, f->unit, f->part);
+        f->at = pair_weights(j, f->unit, f->team, f->part) + f->chunk * j.chunk_bytes;
     else
         launch_next();
+}
+/* Asks for the first chunks. */
+__device__ __forceinline__ pair_feed pair_begin(const linear_job &j, warp_ring *r, int unit, int team,
+                                                int step, int number) {
+    pair_feed f = {nullptr, number < j.n_chunk ? unit : j.n_unit, team, 0, number, number, step};
+    if (f.unit < j.n_unit)
+        f.at = pair_weights(j, f.unit, team, 0) + number * j.chunk_bytes;
+    for (int i = 0; i < j.depth; i++) {
+        pair_put(j, &f, *r);
+        warp_ring_next(j, r);
+    }
+    r->phase = 0;
+    return f;
 }
 
 /* What the block keeps of the columns: asked for by the first team's lanes 0, each for its warp's number. */
@@ -100,20 +117,18 @@ template <int EIGHTS>
 __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant__ linear_job j) {
     enum { COLUMNS = 8 * EIGHTS, HALF = COLUMNS / 2 };
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[HERE];
+    __shared__ float factors[MAX_LEFT_ROWS];
+    __shared__ half_left halves[PAIR_TEAMS][MAX_LEFT_ROWS / RANKS];
     uint8_t *const shared = block_memory();
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % HERE, team = threadIdx.x / 32 / HERE;
+    const int of_all = warp_number(), lane = threadIdx.x % 32, warp = of_all % HERE, team = of_all / HERE;
     const int g = lane / 4, t = lane % 4, rank = blockIdx.z, number = rank * HERE + warp;
-    const int rounds = rounds_of(j, (int)gridDim.x), start = (int)blockIdx.x + (int)gridDim.x * team;
+    const int rounds = rounds_of(j, (int)gridDim.x),
+              start = (int)blockIdx.x + (int)gridDim.x * (team >> j.paired);
+    const int step = (int)gridDim.x * (PAIR_TEAMS >> j.paired);
     const pair_layout at = layout_of(j, EIGHTS, rounds, j.depth * j.stage_bytes);
     float *const exchange = (float *)(shared + at.exchange) + team * at.places * exchange_floats(EIGHTS);
-    pair_feed feed = {nullptr, number < j.n_chunk ? start : j.n_unit, 0, number, number};
-    ring r;
-    ring_init(&r, shared + at.rings + threadIdx.x / 32 * j.depth * j.stage_bytes, bars[threadIdx.x / 32],
-              j.depth, j.stage_bytes);
-    if (feed.unit < j.n_unit)
-        feed.panel = pair_weights(j, feed.unit, 0);
-    for (int i = 0; i < j.depth; i++)
-        pair_put(j, &feed, &r);
+    warp_ring r = warp_ring_make(shared + at.rings + of_all * j.depth * j.stage_bytes, bars[of_all], j.depth);
+    pair_feed feed = pair_begin(j, &r, start, team, step, number);
     if (team == 0 && lane == 0) {
         bar_init(rows_there + warp, 1);
         async_fence();
@@ -122,7 +137,9 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
     launch_wait();
     if (team == 0 && lane == 0)
         pair_rows<EIGHTS>(j, shared, shared + at.scales, number, rows_there + warp);
-    cluster_barrier(); /* the other block runs: it may be sent to */
+    if (j.norm && j.squares)
+        factors_take(j, factors);
+    cluster_barrier(); /* the other block runs: it may be sent to; factors are there */
     if (number < j.n_chunk)
         bar_wait<false>(rows_there + warp, 0);
     /* Each of a team's threads has an output: its row, and its place among the block's columns. */
@@ -132,28 +149,39 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
     const bool has = place < HALF / each && m < j.n_col / each;
     float factor[2] = {1.0f, 1.0f};
     if (j.norm && has) {
-        factor[0] = __ldcg(j.factor + m * each);
-        factor[1] = __ldcg(j.factor + m * each + each - 1);
+        factor[0] = j.squares ? factors[m] : __ldcg(j.factor + m * each);
+        factor[1] = j.squares ? factors[m] : __ldcg(j.factor + m * each + each - 1);
     }
     const nibble_base base = nibble_base_make();
+    enum { CHUNK_CODES = TILE_CHUNK_K * COLUMNS, CHUNK_SCALES = 8 * COLUMNS * (int)sizeof(float) };
+    const uint32_t first_codes = address_kept(shared) + warp * CHUNK_CODES + lane * 16,
+                   first_scales = address_kept(shared + at.scales) + warp * CHUNK_SCALES + t * 16;
     int lane_scale[2], turn = 0;
     chunk_lane_scales(j.group_shift, lane_scale);
-    for (int round = 0, unit = start; round < rounds; round++, unit += (int)gridDim.x * PAIR_TEAMS) {
+    for (int round = 0, unit = start; round < rounds; round++, unit += step) {
         float gate = 0.0f;
         for (int part = 0; part < (j.gated ? 2 : 1); part++) {
+            int matrix;
+            const int n = pair_panel(j, unit, team, part, &matrix) * PACK_PANEL + in;
+            const bool there = has && unit < j.n_unit && n < j.n[matrix], ends = there && (!j.gated || part);
+            const float weight = ends && j.leaves_rows.norm ? j.leaves_rows.norm[n] : 1.0f;
+            const float before =
+                ends && j.adds ? j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] : 0.0f;
             float sum[TILE_CHUNK][EIGHTS][4];
 #pragma unroll
             for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
                 ((float *)sum)[i] = 0.0f;
+            uint32_t codes = first_codes, scales = first_scales;
             for (int c = number; unit < j.n_unit && c < j.n_chunk; c += WARPS) {
-                const int kept = c / WARPS * HERE + warp;
-                const uint8_t *stage = ring_get(&r);
-                chunk_times<EIGHTS, false>(
-                    stage, c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, j.group_shift,
-                    (const uint4 *)shared + kept * TILE_CHUNK * COLUMNS * 4,
-                    (const float *)(shared + at.scales) + kept * 8 * COLUMNS, lane_scale, base, sum);
+                warp_ring_wait(r);
+                chunk_times<EIGHTS, false>(warp_ring_stage(j, r),
+                                           c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, codes, scales,
+                                           lane_scale, base, sum);
                 __syncwarp();
-                pair_put(j, &feed, &r);
+                pair_put(j, &feed, r);
+                warp_ring_next(j, &r);
+                codes += HERE * CHUNK_CODES;
+                scales += HERE * CHUNK_SCALES;
             }
             float *const to = exchange + (turn++ % at.places) * exchange_floats(EIGHTS);
 #pragma unroll
@@ -167,23 +195,30 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
                 }
             __syncwarp();
             cluster_barrier();
-            if (!has || unit >= j.n_unit)
+            if (unit >= j.n_unit)
                 continue;
-            int matrix;
-            const int n = pair_panel(j, unit, part, &matrix) * PACK_PANEL + in;
-            if (n >= j.n[matrix])
-                continue;
-            float v = pair_sum<EIGHTS>(to, place * each, in, factor[0]);
-            if (j.two)
-                v = __fadd_rn(v, pair_sum<EIGHTS>(to, place * each + 1, in, factor[1]));
-            v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+            float v = 0.0f;
+            if (there) {
+                v = pair_sum<EIGHTS>(to, place * each, in, factor[0]);
+                if (j.two)
+                    v = __fadd_rn(v, pair_sum<EIGHTS>(to, place * each + 1, in, factor[1]));
+                v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+            }
             if (j.gated && part == 0) {
                 gate = v;
                 continue;
             }
-            v = j.gated ? __fmul_rn(act_value(j.act, gate), v) : v;
-            float *const y = j.y[j.gated ? 0 : matrix] + m * j.ldy[j.gated ? 0 : matrix] + n;
-            *y = j.adds ? __fadd_rn(*y, v) : v;
+            if (there) {
+                v = j.gated ? __fmul_rn(act_value(j.act, gate), v) : v;
+                v = j.adds ? __fadd_rn(before, v) : v;
+                j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] = v;
+            }
+            if (!j.leaves_rows.codes)
+                continue;
+            const half_output left =
+                half_leave(j.leaves_rows, n, m, v, weight, there, halves[team] + place % HALF);
+            warps_barrier(1 + team / 2, 2 * HERE); /* two teams have neighbouring panels */
+            half_finish(j.leaves_rows, left, halves[team ^ 1] + place % HALF);
         }
     }
 }

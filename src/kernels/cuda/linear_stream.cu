@@ -267,8 +267,7 @@ __device__ __forceinline__ void eight_add(const float2 w[2][2], const float4 &s,
             for (int i = 0; i < 4; i++) {
                 const float of_row = h ? w[p][i / 2].y : w[p][i / 2].x;
                 const float of_column = i % 2 ? (h ? s.w : s.y) : (h ? s.z : s.x);
-                sum[p][e][i] = __fmaf_rn(__fsub_rn(__int_as_float(d[p][h][i]), CODE_MAGIC),
-                                         __fmul_rn(of_row, of_column), sum[p][e][i]);
+                sum[p][e][i] = scaled_add(d[p][h][i], of_row, scale_magic(of_row), of_column, sum[p][e][i]);
             }
 }
 

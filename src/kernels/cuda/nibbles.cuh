@@ -1,11 +1,11 @@
 /* nibbles.cuh - products of 4-bit codes with groups of one half each, on devices of compute capability 8.0
  * and later: codes are multiplied as signed bytes, 16 (code - 8), by scales over 16. These are the products
- * of linear.cuh, bit by bit, except where those of two scales are below 2^-122, and no sums of the row's
+ * of linear.cuh, bit by bit, except where a scale of the row is below 2^-122, and no sums of the row's
  * codes are needed. */
 #ifndef NIB_KERNELS_CUDA_NIBBLES_CUH
 #define NIB_KERNELS_CUDA_NIBBLES_CUH
 
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_ring.cuh"
 
 enum { CODE_TILE = 512 /* bytes of a tile's codes */ };
 
@@ -49,14 +49,21 @@ __device__ __forceinline__ void mma_signed_bits(int d[4], const uint32_t a[4], u
           "r"(base.magic[1]), "r"(base.magic[2]), "r"(base.magic[3]));
 #endif
 }
-/* d = a . b. */
-__device__ __forceinline__ void mma_signed(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
-                                           const nibble_base &base) {
-    int sum[4] = {0, 0, 0, 0};
-    mma_signed_bits(sum, a, b0, b1, base);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        d[i] = __fsub_rn(__int_as_float(sum[i]), CODE_MAGIC);
+/* A sum and what such bits stand for, times the scales of the weights, w, and of the column, s. Times w it is
+ * one instruction, since scale_magic(w) is exact of a half. */
+__device__ __forceinline__ float scale_magic(float w) {
+    return __fmul_rn(w, -CODE_MAGIC);
+}
+__device__ __forceinline__ float scaled_add(int bits, float w, float magic, float s, float sum) {
+    return __fmaf_rn(__fmaf_rn(__int_as_float(bits), w, magic), s, sum);
+}
+
+/* From shared memory that does not change while the kernel uses it, so that the compiler may move the load;
+ * at comes from address_kept() behind the wait for what is there. */
+__device__ __forceinline__ uint4 kept_four(uint32_t at) {
+    uint4 v;
+    asm("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
 }
 
 /* Scales of the tile's halves, for rows g and g + 8. of: those of row g in the chunk's first group.
@@ -71,10 +78,10 @@ __device__ __forceinline__ void tile_scales(const uint8_t *of, int tile, int gro
 }
 
 /* A tile times EIGHTS groups of eight columns whose scales are in pairs (META_PAIRS): four of a lane by one
- * load. weight: of rows g and g + 8, halves of both slices. */
+ * load. weight: of rows g and g + 8, halves of both slices. codes, scales: addresses of the lane's first. */
 template <int EIGHTS>
-__device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t weight[2], const uint4 *codes,
-                                                 const float4 *scales, const nibble_base &base,
+__device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t weight[2], uint32_t codes,
+                                                 uint32_t scales, const nibble_base &base,
                                                  float sum[EIGHTS][4]) {
     const uint32_t u[4] = {w.x, w.y, w.z, w.w};
     const float2 low = floats_of(weight[0]), high = floats_of(weight[1]);
@@ -86,18 +93,18 @@ __device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t 
     }
 #pragma unroll
     for (int e = 0; e < EIGHTS; e++) {
-        const uint4 b = codes[e * 32];
-        const float4 s = scales[e * 4];
+        const uint4 b = kept_four(codes + e * 512), m = kept_four(scales + e * 64);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const float w0 = h ? low.y : low.x, w1 = h ? high.y : high.x;
-            const float s0 = h ? s.z : s.x, s1 = h ? s.w : s.y;
-            float d[4];
-            mma_signed(d, a[h], h ? b.z : b.x, h ? b.w : b.y, base);
-            sum[e][0] = __fmaf_rn(d[0], __fmul_rn(w0, s0), sum[e][0]);
-            sum[e][1] = __fmaf_rn(d[1], __fmul_rn(w0, s1), sum[e][1]);
-            sum[e][2] = __fmaf_rn(d[2], __fmul_rn(w1, s0), sum[e][2]);
-            sum[e][3] = __fmaf_rn(d[3], __fmul_rn(w1, s1), sum[e][3]);
+            const float s0 = __uint_as_float(h ? m.z : m.x), s1 = __uint_as_float(h ? m.w : m.y);
+            const float c0 = scale_magic(w0), c1 = scale_magic(w1);
+            int d[4];
+            mma_signed_bits(d, a[h], h ? b.z : b.x, h ? b.w : b.y, base);
+            sum[e][0] = scaled_add(d[0], w0, c0, s0, sum[e][0]);
+            sum[e][1] = scaled_add(d[1], w0, c0, s1, sum[e][1]);
+            sum[e][2] = scaled_add(d[2], w1, c1, s0, sum[e][2]);
+            sum[e][3] = scaled_add(d[3], w1, c1, s1, sum[e][3]);
         }
     }
 }
@@ -120,12 +127,13 @@ __device__ __forceinline__ void tile_times(const uint4 &w, const float scale[2][
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const float2 s = scales[h * 4 * EIGHTS + e * 4];
-            float d[4];
-            mma_signed(d, a[h], h ? b.z : b.x, h ? b.w : b.y, base);
-            sum[e][0] = __fmaf_rn(d[0], __fmul_rn(scale[h][0], s.x), sum[e][0]);
-            sum[e][1] = __fmaf_rn(d[1], __fmul_rn(scale[h][0], s.y), sum[e][1]);
-            sum[e][2] = __fmaf_rn(d[2], __fmul_rn(scale[h][1], s.x), sum[e][2]);
-            sum[e][3] = __fmaf_rn(d[3], __fmul_rn(scale[h][1], s.y), sum[e][3]);
+            const float c0 = scale_magic(scale[h][0]), c1 = scale_magic(scale[h][1]);
+            int d[4];
+            mma_signed_bits(d, a[h], h ? b.z : b.x, h ? b.w : b.y, base);
+            sum[e][0] = scaled_add(d[0], scale[h][0], c0, s.x, sum[e][0]);
+            sum[e][1] = scaled_add(d[1], scale[h][0], c0, s.y, sum[e][1]);
+            sum[e][2] = scaled_add(d[2], scale[h][1], c1, s.x, sum[e][2]);
+            sum[e][3] = scaled_add(d[3], scale[h][1], c1, s.y, sum[e][3]);
         }
     }
 }
@@ -139,35 +147,48 @@ __device__ __forceinline__ void chunk_lane_scales(int group_shift, int lane_scal
         lane_scale[p] = ((4 * p + lane / 16 * 2 + lane % 2) >> group_shift) * 32 + lane / 8 % 2 * 16;
 }
 
-/* A chunk times all columns. codes, scales: of the chunk; lane_scale: matrices_load_four's, from its scales
- * on.
- */
+/* A chunk times all columns, 8 or 16. stage: its address; codes, scales: the lane's, of the chunk's first
+ * tile; lane_scale: matrices_load_four's, from the chunk's scales on. */
 template <int EIGHTS, bool FOUR>
-__device__ __forceinline__ void chunk_times(const uint8_t *stage, int n_tile, int group_shift,
-                                            const uint4 *codes, const float *scales, const int lane_scale[2],
-                                            const nibble_base &base, float sum[TILE_CHUNK][EIGHTS][4]) {
+__device__ __forceinline__ void chunk_times(uint32_t stage, int n_tile, uint32_t codes, uint32_t scales,
+                                            const int lane_scale[2], const nibble_base &base,
+                                            float sum[TILE_CHUNK][EIGHTS][4]) {
     enum { COLUMNS = FOUR ? 4 : 8 * EIGHTS };
+    const uint32_t of = stage + n_tile * CODE_TILE;
+    uint32_t weight[TILE_CHUNK / 2][4];
+#pragma unroll
+    for (int p = 0; p < TILE_CHUNK / 2; p++)
+        matrices_load_four(weight[p], of + lane_scale[p]);
+    /* Of a short last chunk all tiles are multiplied: what is not there meets codes and scales that are 0. */
+    if (n_tile < TILE_CHUNK)
+#pragma unroll
+        for (int i = 1; i < TILE_CHUNK; i++)
+            if (i >= n_tile)
+                weight[i / 2][i % 2 * 2] = weight[i / 2][i % 2 * 2 + 1] = 0;
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++)
+        tile_times_pairs<EIGHTS>(shared_four(stage + i * CODE_TILE + 16 * (threadIdx.x % 32)),
+                                 weight[i / 2] + i % 2 * 2, codes + i * COLUMNS * 64,
+                                 scales + i * COLUMNS * 8, base, sum[i]);
+}
+
+/* The same with 32 columns, whose scales are not in pairs (META_PLAIN). */
+template <int EIGHTS>
+__device__ __forceinline__ void chunk_times_plain(const uint8_t *stage, int n_tile, int group_shift,
+                                                  const uint4 *codes, const float *scales,
+                                                  const nibble_base &base, float sum[TILE_CHUNK][EIGHTS][4]) {
+    enum { COLUMNS = 8 * EIGHTS };
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const uint8_t *const of = stage + n_tile * CODE_TILE;
-    uint32_t weight[4];
-    codes += lane % (4 * COLUMNS);
 #pragma unroll
     for (int i = 0; i < TILE_CHUNK; i++) {
+        float scale[2][2];
         if (i >= n_tile)
             break;
-        const uint4 &w = *(const uint4 *)(stage + i * CODE_TILE + 16 * lane);
-        if (EIGHTS > 2) {
-            float scale[2][2];
-            tile_scales(of + 2 * g, i, group_shift, scale);
-            tile_times<EIGHTS, EIGHTS>(w, scale, codes + i * COLUMNS * 4,
-                                       (const float2 *)scales + i * COLUMNS + t, base, sum[i]);
-            asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
-            continue;
-        }
-        if (i % 2 == 0)
-            matrices_load_four(weight, shared_address(of) + lane_scale[i / 2]);
-        tile_times_pairs<EIGHTS>(w, weight + i % 2 * 2, codes + i * COLUMNS * 4,
-                                 (const float4 *)scales + i * COLUMNS / 2 + t % (COLUMNS / 2), base, sum[i]);
+        tile_scales(stage + n_tile * CODE_TILE + 2 * g, i, group_shift, scale);
+        tile_times<EIGHTS, EIGHTS>(*(const uint4 *)(stage + i * CODE_TILE + 16 * lane), scale,
+                                   codes + i * COLUMNS * 4 + lane, (const float2 *)scales + i * COLUMNS + t,
+                                   base, sum[i]);
+        asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
     }
 }
 
