@@ -144,11 +144,12 @@ static void formats(void **state) {
     }
 }
 
-/* Codes that stand for table entries. */
+/* Codes that stand for table entries, also with outliers beside them. */
 static void tables(void **state) {
     (void)state;
-    static const type_id types[] = {TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C4, TYPE_C3};
-    for (int t = 0; t < 5; t++) {
+    static const type_id types[] = {TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C4,
+                                    TYPE_C3,     TYPE_C4O45,  TYPE_C3O100};
+    for (int t = 0; t < 7; t++) {
         tiny_shape shape = small;
         nib_engine_options o = engine_usual();
         shape.type = types[t];

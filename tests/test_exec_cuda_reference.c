@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192, N_GREEDY = 6, MEMORY = 1 << 28 };
+enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192, N_GREEDY = 6, N_OUTLIER_TOKENS = 30, MEMORY = 1 << 28 };
 
 static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
 
@@ -205,6 +205,66 @@ static void tables(void **state) {
     }
 }
 
+static void greedy_by(const char *name, const char *path, nib_engine_options o, nib_result *out) {
+    const nib_sampling greedy = {.temperature = 0, .top_p = 1, .repeat_penalty = 1};
+    nib_error err;
+    o.backend = name;
+    o.kv_type = NIB_KV_F16;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    if (engine_life(path, &o, &greedy, N_OUTLIER_TOKENS, out, &err))
+        fail_msg("%s: %s", name, err.message);
+    assert_int_equal(fake_cuda_sparse() > 0, !strcmp(name, "cuda"));
+    assert_int_equal(out->n_token, N_OUTLIER_TOKENS);
+    fake_is_at_rest();
+}
+
+/* Within a share of the largest of them, as rows of every kind. */
+static void logits_are_near(const char *path, nib_engine_options o, float share) {
+    logits_rows check;
+    nib_error err;
+    if (logits_by("check", path, o, NULL, 40, PROMPT, &check, &err))
+        fail_msg("%s", err.message);
+    const size_t n = logits_bytes(&check) / sizeof(float);
+    float largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = fmaxf(largest, fabsf(check.data[i]));
+    for (int as = 0; as < N_ROWS_AS; as++) {
+        logits_rows cuda;
+        if (logits_by("cuda", path, o, NULL, 40, (rows_as)as, &cuda, &err))
+            fail_msg("%s", err.message);
+        for (size_t i = 0; i < n; i++)
+            if (!(fabsf(cuda.data[i] - check.data[i]) <= share * largest))
+                fail_msg("logit %zu of %zu is %g, not %g; the largest is %g", i % N_VOCAB, i / N_VOCAB,
+                         (double)cuda.data[i], (double)check.data[i], (double)largest);
+        free(cuda.data);
+    }
+    free(check.data);
+}
+
+/* Weights with outliers: these multiply a row's floats, not its codes. With 16 bits the difference is small
+ * and the greedy tokens are the same. */
+static void outliers_of_weights(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_C3O45, TYPE_C4O45, TYPE_C3O100, TYPE_C4O100};
+    for (int t = SANITIZED ? 3 : 0; t < 4; t++) {
+        nib_result check, cuda;
+        tiny_shape shape = small;
+        nib_engine_options o = engine_usual();
+        shape.type = types[t];
+        shape.d_model = 256;
+        shape.d_ff = 384;
+        shape.tied = t % 2;
+        const char *path = tiny_model("outliers.gguf", &shape);
+        o.n_batch = 20;
+        o.activation = 16;
+        logits_are_near(path, o, 1e-3f);
+        greedy_by("check", path, o, &check);
+        greedy_by("cuda", path, o, &cuda);
+        assert_memory_equal(check.tokens, cuda.tokens, N_OUTLIER_TOKENS * sizeof(int32_t));
+        nib_result_clear(&check), nib_result_clear(&cuda);
+    }
+}
+
 /* Blocks of codes: by tokens alone, by few rows and by many, which end several at once. */
 static void keys_in_codes(void **state) {
     (void)state;
@@ -315,12 +375,16 @@ static void assert_refused(nib_status status, nib_status expected, const nib_err
 static void what_it_cannot_do_is_named(void **state) {
     (void)state;
     const char *path = tiny_model("refused.gguf", &small);
-    tiny_shape outliers = small;
-    outliers.type = TYPE_C4O45;
+    static const char *const planes[] = {"u4g32p"};
+    tiny_plan h;
     nib_engine_options o = engine_usual();
+    nib_engine *e = NULL;
     nib_error err = {0};
-    assert_refused(open_cuda(tiny_model("outliers.gguf", &outliers), o, MEMORY, &err), NIB_E_DEVICE, &err,
-                   "layer.0: the cuda back end does not support linear q: its kernels have no c4o45");
+    tiny_plan_make(&h, path, planes, 1, NIB_TIER_RAM, NIB_TIER_RAM);
+    o.backend = "cuda";
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    assert_refused(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_DEVICE, &err,
+                   "layer.0: the cuda back end does not support linear q: its kernels have no u4g32p");
     o.activation = 4;
     assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_DEVICE, &err,
                    "supports activations of 8 and 16 bits, not of 4");
@@ -584,6 +648,7 @@ int main(void) {
         cmocka_unit_test(embeddings),
         cmocka_unit_test(every_precision),
         cmocka_unit_test(tables),
+        cmocka_unit_test(outliers_of_weights),
         cmocka_unit_test(keys_in_codes),
         cmocka_unit_test(other_formats),
         cmocka_unit_test(architectures),

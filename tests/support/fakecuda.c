@@ -259,6 +259,7 @@ static int graph_launch(cuda_graph g, cuda_stream s) {
         fake.calls--; /* one launch */
         fake.replaying = true;
         const int e = k->linear   ? k->linear(&k->u.linear, s)
+                      : k->sparse ? k->sparse(&k->u.sparse, s)
                       : k->attend ? k->attend(&k->u.attend, s)
                       : k->norm   ? k->norm(&k->u.norm, s)
                       : k->fetch  ? k->fetch(&k->u.fetch, s)
@@ -313,6 +314,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .wide = fake_wide,
         .has_batch = fake_has_batch,
         .batch = fake_batch,
+        .sparse = fake_sparse,
         .codes_bytes = fake_codes_bytes,
         .attend_scratch = fake_attend_scratch,
         .attend = fake_attend,
@@ -379,6 +381,9 @@ long fake_cuda_wide(void) {
 }
 long fake_cuda_batch(void) {
     return fake.n_batch;
+}
+long fake_cuda_sparse(void) {
+    return fake.n_sparse;
 }
 long fake_cuda_sampled(void) {
     return fake.n_sampled;

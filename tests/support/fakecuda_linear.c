@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_put_in_order(const cuda_linear *a) {
-    for (int i = 0; i < a->n_w; i++)
+bool fake_is_put_in_order(const view *w, int n_w) {
+    for (int i = 0; i < n_w; i++)
         for (size_t j = 0; j < fake.n_reordered; j++)
-            if (fake.reordered[j] == a->w[i].data)
+            if (fake.reordered[j] == w[i].data)
                 return true;
     return false;
 }
@@ -30,16 +30,20 @@ int fake_gtile(const view *w, bool to_gpu, cuda_stream s) {
     return 0;
 }
 
-/* A copy of the matrix in the processor's order. */
+/* A copy of the matrix in the processor's order, without outliers: these end a panel. */
 static view as_qtile(const view *w) {
     uint64_t bytes = 0;
     view v = *w;
-    pack_bytes(&w->format, w->n, w->k, &bytes);
+    v.format.sparse = 0;
+    pack_bytes(&v.format, w->n, w->k, &bytes);
     uint8_t *copy = aligned_alloc(64, bytes);
-    memcpy(copy, real(w->data), bytes);
+    if (w->format.layout == PACK_ROWS)
+        memcpy(copy, real(w->data), bytes);
     for (int64_t n = 0; w->format.layout == PACK_TILE && n < w->n; n += PACK_PANEL) {
-        uint8_t *panel = copy + n / PACK_PANEL * tile_panel_bytes(&w->format, w->k);
-        gtile_to_qtile(&w->format, w->k, panel, panel);
+        const int64_t i = n / PACK_PANEL;
+        gtile_to_qtile(&v.format, w->k,
+                       (const uint8_t *)real(w->data) + i * tile_panel_bytes(&w->format, w->k),
+                       copy + i * tile_panel_bytes(&v.format, w->k));
     }
     v.data = copy;
     return v;
@@ -215,7 +219,7 @@ static void linear_rows(const cuda_linear *a, const view *w, const row_memory *r
 static int multiply_rows(const cuda_linear *a, float factor) {
     view w[3];
     int64_t wide = a->w[0].k;
-    if (is_put_in_order(a))
+    if (fake_is_put_in_order(a->w, a->n_w))
         return fake_misuse("a product may read a matrix that is still put in order");
     if (!a->scratch)
         return fake_misuse("a product has no scratch");

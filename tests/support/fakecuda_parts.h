@@ -14,6 +14,7 @@ enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096, MAX_REOR
 /* A launch that was recorded. */
 typedef struct kept_launch {
     int (*linear)(const cuda_linear *a, cuda_stream s);
+    int (*sparse)(const cuda_sparse *a, cuda_stream s);
     int (*attend)(const cuda_attend *a, cuda_stream s);
     int (*norm)(const cuda_norm *a, cuda_stream s);
     int (*each)(const cuda_each *a, cuda_stream s);
@@ -22,6 +23,7 @@ typedef struct kept_launch {
     int (*best)(const cuda_sample *a, cuda_stream s);
     union {
         cuda_linear linear;
+        cuda_sparse sparse;
         cuda_attend attend;
         cuda_norm norm;
         cuda_each each;
@@ -37,7 +39,7 @@ typedef struct graph {
 
 extern struct fake_state {
     size_t memory, used, others, driver, peak, held;
-    long calls, fail_at, n_taken, n_wide, n_batch, n_prompt, n_moved;
+    long calls, fail_at, n_taken, n_wide, n_batch, n_sparse, n_prompt, n_moved;
     int error;
     const char *wrong;
     const void *reordered[MAX_REORDERED]; /* matrices, since the host waited */
@@ -74,6 +76,9 @@ bool fake_leaves_whole(const cuda_linear *a);
 int64_t fake_left_rows(const view *w);
 enum { FAKE_LEFT_ROWS = 16 };
 
+/* Whether one of these matrices may still be on its way to another order. */
+bool fake_is_put_in_order(const view *w, int n_w);
+
 /* Rows of the table. fakecuda_linear.c */
 int fake_gtile(const view *w, bool to_gpu, cuda_stream s);
 size_t fake_codes_bytes(int64_t k);
@@ -86,6 +91,8 @@ size_t fake_wide_scratch(int64_t n_row, int64_t k);
 int fake_wide(const cuda_linear *a, cuda_stream s);
 bool fake_has_batch(void);
 int fake_batch(const cuda_linear *a, cuda_stream s);
+/* fakecuda_sparse.c */
+int fake_sparse(const cuda_sparse *a, cuda_stream s);
 /* fakecuda_attend.c */
 size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
 int fake_store(const cuda_attend *a, cuda_stream s);

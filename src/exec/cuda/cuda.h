@@ -218,6 +218,8 @@ static inline const model *cuda_model(const cuda *c) {
  */
 nib_status steps_open(cuda *c, nib_error *err);
 void steps_close(cuda *c);
+/* Whether the step's products leave outliers of their weights out, which a launch behind them adds. */
+bool steps_has_outliers(const cuda *c, int b, const step *s);
 /* Whether the GPU reads the weights of op o. */
 bool steps_read_weights(const op *o);
 

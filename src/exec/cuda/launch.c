@@ -51,8 +51,8 @@ cuda_codes launch_leaves(const launch_walk *w, const step *s) {
     const step *to = s->codes_for;
     if (w->c->batched || is_wide(w, s))
         return (cuda_codes){0};
-    if (fetches_has(w->c, w->g->block, s)) /* what is added comes later */
-        return (cuda_codes){0};
+    if (fetches_has(w->c, w->g->block, s) || steps_has_outliers(w->c, w->g->block, s))
+        return (cuda_codes){0}; /* what is added comes later */
     if (!to || !w->c->is_loaded[s->codes_for_block] || w->g->two || !leaves_rows(w, s))
         return (cuda_codes){0};
     const block *of = layout_block(w->c->setup.layout, s->codes_for_block);
@@ -90,10 +90,46 @@ static bool is_gated(const step *s) {
     return s->tail && s->tail->kind == OP_GATE;
 }
 
-/* Where product i of the step leaves its rows, when a gate comes later. */
+/* Whether the products compute the step's gate. What is added to both of its inputs comes before it. */
+static bool gates_at_once(const launch_walk *w, const step *s) {
+    return is_gated(s) && !fetches_has(w->c, w->g->block, s) && !steps_has_outliers(w->c, w->g->block, s);
+}
+
+/* Where product i of the step leaves its rows. */
 static reg output_of(const launch_walk *w, const step *s, int i) {
-    return s->tail && !(is_gated(s) && fetches_has(w->c, w->g->block, s)) ? s->tail->out
-                                                                          : w->ops[s->first + i].out;
+    return s->tail && (!is_gated(s) || gates_at_once(w, s)) ? s->tail->out : w->ops[s->first + i].out;
+}
+
+/* The outliers of the step's weights are added for all rows; the gate is computed if nothing else is added.
+ */
+static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    const reg in = s->norm ? s->norm->in : o->in;
+    cuda_sparse a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.n_w = s->n_w;
+    a.n_row = w->g->n_row;
+    a.ldx = launch_ld(w, in);
+    a.x = launch_at(w, in);
+    a.norm = s->norm ? vector(w, s->norm->w) : NULL;
+    a.eps = s->norm ? s->norm->u.norm.eps : 0;
+    a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
+    for (int i = 0; i < s->n_w; i++) {
+        const reg out = output_of(w, s, i);
+        weights_view(w->c, w->g->block, o[i].w, &a.w[i]);
+        a.ldy[i] = launch_ld(w, out);
+        a.y[i] = launch_at(w, out);
+    }
+    if (a.gated) {
+        a.act = s->tail->u.act.kind;
+        a.ldo = launch_ld(w, s->tail->out);
+        a.out = launch_at(w, s->tail->out);
+    }
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, LAUNCH_SPARSE, o, &status, err);
+    if (l)
+        l->u.sparse = a;
+    return status;
 }
 
 /* They are added, and the gate is computed. */
@@ -140,7 +176,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     a.norm = s->norm ? vector(w, s->norm->w) : NULL;
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     a.two = w->g->two;
-    a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
+    a.gated = gates_at_once(w, s);
     a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
     a.scratch = few ? w->c->linear_scratch : w->c->wide_scratch;
@@ -166,7 +202,7 @@ static nib_status multiply(const launch_walk *w, const step *s, nib_error *err) 
     const int64_t each = is_wide(w, s) ? w->g->n_row : CUDA_MAX_ROWS;
     for (int64_t r = 0; r < w->g->n_row; r += each)
         NIB_TRY(multiply_rows(w, s, r, NUM_MIN(w->g->n_row - r, each), err));
-    return NIB_OK;
+    return steps_has_outliers(w->c, w->g->block, s) ? add_outliers(w, s, err) : NIB_OK;
 }
 
 /* Few rows' residuals come while the products run; those of many behind them, a few rows at a time. */

@@ -16,9 +16,9 @@ nib_status replay_open(cuda *c, nib_error *err) {
     int n = 0;
     for (int b = 0; b < layout_n_block(c->setup.layout); b++)
         n += c->blocks[b].n;
-    r->max = 2 * NUM_MAX(n, 1) + 1; /* attention may be two launches, */
+    r->max = 2 * NUM_MAX(n, 1) + 1; /* attention may be two launches, and products with outliers; */
     if (c->setup.residuals)
-        r->max *= 2; /* products three */
+        r->max *= 2; /* with residuals these are four */
     for (int i = 0; i <= CUDA_MAX_GRAPHS; i++) {
         gpu_launch **list = i < CUDA_MAX_GRAPHS ? &r->graphs[i].list : &r->list;
         *list = mem_calloc((size_t)r->max, sizeof **list);
@@ -70,6 +70,7 @@ static int launch_one(const cuda *c, const gpu_launch *l) {
     case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, c->stream);
     case LAUNCH_WIDE: return c->k->wide(&l->u.linear, c->stream);
     case LAUNCH_BATCH: return c->k->batch(&l->u.linear, c->stream);
+    case LAUNCH_SPARSE: return c->k->sparse(&l->u.sparse, c->stream);
     case LAUNCH_STORE: return c->k->store(&l->u.attend, c->stream);
     case LAUNCH_PACK: return c->k->pack(&l->u.attend, c->stream);
     case LAUNCH_MOVE: return c->k->move(&l->u.move, c->stream);

@@ -14,6 +14,7 @@ typedef enum launch_kind {
     LAUNCH_LINEAR,
     LAUNCH_WIDE,
     LAUNCH_BATCH,
+    LAUNCH_SPARSE,
     LAUNCH_STORE,
     LAUNCH_PACK,
     LAUNCH_MOVE,
@@ -31,6 +32,7 @@ typedef struct gpu_launch {
     const op *of; /* and its first op: for names */
     union {
         cuda_linear linear;
+        cuda_sparse sparse;
         cuda_attend attend;
         cuda_move move;
         cuda_norm norm;

@@ -98,6 +98,14 @@ static offload_layer layer_of(const cuda *c, int b) {
     return l;
 }
 
+/* Launches of a generated row. */
+static int launches_of(const cuda *c, int b) {
+    int n = c->blocks[b].n;
+    for (int i = 0; i < c->blocks[b].n; i++)
+        n += steps_has_outliers(c, b, &c->blocks[b].list[i]);
+    return n;
+}
+
 /* The smaller of the cap and the device's free memory. */
 static void find_capacity(const cuda *c, uint64_t cap, offload_question *q) {
     device_info info = {.free = 0};
@@ -130,7 +138,7 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
     if (!q->blocks)
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
-        q->blocks[b] = (offload_block){c->block_bytes[b], cache_of(c, b), c->blocks[b].n};
+        q->blocks[b] = (offload_block){c->block_bytes[b], cache_of(c, b), launches_of(c, b)};
     q->layer = n_block > 2 ? layer_of(c, 1) : (offload_layer){0};
     return NIB_OK;
 }

@@ -6,6 +6,7 @@
 #include "exec/cuda/cuda.h"
 #include "kernels/kv_layout.h"
 #include "kernels/salient.h"
+#include "quant/tile.h"
 
 #include <stdio.h>
 
@@ -31,13 +32,18 @@ static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool halves) {
     return x + norm + (a->n_row > 1 || a->two ? 2 * (int64_t)c->k->linear_scratch(a->n_row, k, a->two) : 0);
 }
 
+/* Bytes of a matrix's outliers. */
+static int64_t sparse_bytes(const view *w) {
+    return num_round_up(w->n, PACK_PANEL) / PACK_PANEL * tile_outliers(&w->format, w->k) * TILE_LINE;
+}
+
 static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *out) {
     int64_t bytes = input_bytes(c, a, halves);
     for (int i = 0; i < a->n_w; i++) {
         const int64_t n = a->w[i].n;
         uint64_t of = 0;
         pack_bytes(&a->w[i].format, n, a->w[i].k, &of);
-        bytes += (int64_t)of + (a->bias[i] ? n * FLOAT : 0);
+        bytes += (int64_t)of - sparse_bytes(&a->w[i]) + (a->bias[i] ? n * FLOAT : 0);
         if (i == 0 || !a->gated)
             bytes += a->n_row * n * FLOAT * (a->adds ? 2 : 1);
         out->macs += (double)a->n_row * (double)n * (double)a->w[i].k;
@@ -46,6 +52,19 @@ static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *
     out->bytes = (double)bytes +
                  (leaves->data ? (double)(a->n_row * left_bytes(a->w[0].n, leaves->group, leaves->norm)) : 0);
     out->at_least = a->n_row > 1;
+}
+
+/* Outliers, the rows, and the outputs before and after. */
+static void sparse(const cuda_sparse *a, nib_span *out) {
+    const int64_t k = a->w[0].k;
+    int64_t bytes = a->n_row * k * FLOAT + (a->norm ? k * FLOAT : 0);
+    for (int i = 0; i < a->n_w; i++) {
+        const int64_t n = a->w[i].n;
+        bytes += sparse_bytes(&a->w[i]) + a->n_row * n * FLOAT * (a->gated && i > 0 ? 1 : 2);
+        out->macs += (double)(a->n_row * n * tile_outliers(&a->w[i].format, k));
+    }
+    out->bytes = (double)bytes;
+    out->at_least = true;
 }
 
 /* ---- keys and values ---- */
@@ -117,6 +136,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_LINEAR:
     case LAUNCH_WIDE:
     case LAUNCH_BATCH: product(c, &l->u.linear, l->kind != LAUNCH_LINEAR, out); return;
+    case LAUNCH_SPARSE: sparse(&l->u.sparse, out); return;
     case LAUNCH_ATTEND:
     case LAUNCH_PROMPT: attention(c, &l->u.attend, l->kind == LAUNCH_PROMPT, out); return;
     case LAUNCH_STORE: store(&l->u.attend, out); return;
@@ -137,7 +157,8 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
 
 /* Launches of one name are one row of a table, so the layer is not part of it. */
 static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
-    static const char *const names[] = {[LAUNCH_STORE] = "rope, store keys and values",
+    static const char *const names[] = {[LAUNCH_SPARSE] = "add outliers of weights",
+                                        [LAUNCH_STORE] = "rope, store keys and values",
                                         [LAUNCH_PACK] = "keys and values to codes",
                                         [LAUNCH_MOVE] = "move keys and values",
                                         [LAUNCH_ATTEND] = "rope, attention",

@@ -44,8 +44,8 @@ static nib_status check_format(const builder *b, const op *o) {
     const bool halves = f->group == 16;
     if (f->layout == PACK_ROWS)
         return NIB_OK;
-    if (f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO && !f->sparse && f->bits >= 2 &&
-        f->bits <= 8 && w->k <= MAX_PACK_ROW && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
+    if (f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO && f->bits >= 2 && f->bits <= 8 &&
+        w->k <= MAX_PACK_ROW && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
         return NIB_OK;
     pack_name(f, name);
     snprintf(why, sizeof why, "its kernels have no %s", name);
@@ -54,7 +54,8 @@ static nib_status check_format(const builder *b, const op *o) {
 
 static bool is_same_format(const pack_format *a, const pack_format *b) {
     return a->layout == b->layout && a->packing == b->packing && a->bits == b->bits && a->asym == b->asym &&
-           a->scale == b->scale && a->group == b->group && a->table == b->table && a->type == b->type;
+           a->scale == b->scale && a->group == b->group && a->table == b->table && a->type == b->type &&
+           a->sparse == b->sparse;
 }
 
 /* Whether op i's norm can be part of the products behind it. */
@@ -272,6 +273,11 @@ nib_status steps_open(cuda *c, nib_error *err) {
 void steps_close(cuda *c) {
     mem_free(c->all);
     mem_free(c->blocks);
+}
+
+bool steps_has_outliers(const cuda *c, int b, const step *s) {
+    const block *of = layout_block(c->setup.layout, b);
+    return s->kind == STEP_LINEAR && of->weights[of->program.ops[s->first].w].format.sparse;
 }
 
 bool steps_read_weights(const op *o) {

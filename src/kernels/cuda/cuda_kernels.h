@@ -13,8 +13,8 @@
  *
  * Matrices are `view`s whose data is in the G-tile order (quant/gtile.h), 64-byte aligned; `gtile` makes it
  * from the Q-tile and undoes it. Matrices of floats (PACK_ROWS) lie row by row, as on the host. The planes
- * packing, outliers of weights (pack_format.sparse) and integer zeros (PACK_SCALE_ZERO) are refused by
- * `linear` with CUDA_UNSUPPORTED; `embed` has no tables either.
+ * packing and integer zeros (PACK_SCALE_ZERO) are refused by `linear` with CUDA_UNSUPPORTED; `embed` has no
+ * tables either. Products leave the outliers of weights (pack_format.sparse) out: `sparse` adds them.
  *
  * Answers: integer parts are those of kernels/cpu/ref. Floats are summed in one order that depends on the
  * format and k alone: a row has the same bits alone and among others, and in every run; only `wide`,
@@ -221,6 +221,25 @@ typedef struct cuda_residual_add {
     int64_t ldo;
 } cuda_residual_add;
 
+/* What the outliers of up to three matrices (pack_format.sparse) add to their products of the same rows, once
+ * these are there: y[i] += outliers of w[i] . x; gated: out = act(y[0] + ...) * (y[1] + ...). Rows are floats
+ * whatever the products make of them. A row's bits depend neither on the other rows nor on their number. */
+typedef struct cuda_sparse {
+    view w[3]; /* of one format and k, which is a multiple of 4 */
+    int n_w;
+    int64_t n_row;  /* at most CUDA_MAX_WIDE */
+    const float *x; /* [n_row, ldx], 16-byte aligned rows */
+    int64_t ldx;
+    const float *norm; /* [k], 16-byte aligned: x stands for RMSNorm(x) * norm; NULL: for itself */
+    float eps;
+    float *y[3]; /* [n_row, ldy[i]] */
+    int64_t ldy[3];
+    bool gated; /* n_w = 2 */
+    act_kind act;
+    float *out; /* [n_row, ldo], gated: may be y[0] or y[1] */
+    int64_t ldo;
+} cuda_sparse;
+
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
 /* A strategy for `linear`, or for products of many rows (`wide`). `row` says which formats and numbers of
@@ -297,6 +316,7 @@ typedef struct cuda_kernels {
      * those of neither `linear` nor `wide`. With matrices of floats as `linear` does. */
     bool (*has_batch)(void);
     int (*batch)(const cuda_linear *a, cuda_stream s);
+    int (*sparse)(const cuda_sparse *a, cuda_stream s);
     size_t (*codes_bytes)(int64_t k);
     size_t (*attend_scratch)(int64_t n_row, int64_t n_head, int64_t d_head); /* bytes */
     int (*attend)(const cuda_attend *a, cuda_stream s);

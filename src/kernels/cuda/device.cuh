@@ -455,6 +455,7 @@ size_t wide_scratch(int64_t n_row, int64_t k);
 int wide_launch(const cuda_linear *a, cuda_stream s);
 bool has_batch(void);
 int batch_launch(const cuda_linear *a, cuda_stream s);
+int sparse_launch(const cuda_sparse *a, cuda_stream s);
 int prompt_launch(const cuda_attend *a, cuda_stream s);
 /* CUDA_UNSUPPORTED: not on this device, or not such heads. */
 int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s);

@@ -533,7 +533,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = linear_job{};
-    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE || f->sparse ||
+    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
         f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW)
         return CUDA_UNSUPPORTED;
     const int64_t tiles = tile_count(w->k);

@@ -5,7 +5,7 @@
 /* ---- what each can do ---- */
 
 static bool is_few(const pack_format *f, int64_t n_row) {
-    return f->layout == PACK_TILE && !f->sparse && f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO &&
+    return f->layout == PACK_TILE && f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO &&
            n_row <= CUDA_MAX_ROWS;
 }
 static bool can_one(const pack_format *f, int64_t n_row) {

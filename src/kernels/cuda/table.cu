@@ -183,6 +183,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         wide_launch,
         has_batch,
         batch_launch,
+        sparse_launch,
         codes_bytes,
         attend_scratch,
         attend_launch,

@@ -163,7 +163,7 @@ int wide_job_make(const cuda_linear *a, wide_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = wide_job{};
-    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE || f->sparse ||
+    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
         f->scale == PACK_SCALE_ZERO || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW ||
         a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || f->bits < 2)
         return CUDA_UNSUPPORTED;
