@@ -4,11 +4,15 @@
  * is subtracted from the triangle that is left, tile by tile. */
 #include "quantize/lapack.h"
 
+#include "base/cpu.h"
 #include "base/num.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { TILE = 256 /* columns and rows: half a MiB of doubles, as much as a core's cache holds */ };
 
@@ -31,16 +35,49 @@ static trsm_fn *trsm;
 static dgemm_fn *dgemm;
 static sgemm_fn *sgemm;
 static bool is_openblas;
+static char note[96];
 
 static bool has_all(void) {
     return potrf && trsm && dgemm && sgemm;
+}
+
+/* OpenBLAS chooses its kernels by the processor's model when it is loaded. For a model that its list lacks it
+ * takes those of a processor with SSE3, whatever the features are. Returns what to name instead, in its
+ * words; NULL: it chose well, or there is no better choice. */
+static const char *better_core(void *library) {
+    static const char *const old[] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem"};
+    char *(*core)(void) = NULL;
+    *(void **)&core = dlsym(library, "openblas_get_corename");
+    const char *now = core ? core() : "";
+    const char *better = cpu_get()->avx512 ? "SkylakeX" : cpu_get()->avx2 ? "Haswell" : NULL;
+    for (size_t i = 0; better && i < NUM_COUNT(old); i++)
+        if (!strcmp(now, old[i])) {
+            snprintf(note, sizeof note, "OpenBLAS does not know this processor: kernels of %s, not of %s",
+                     better, old[i]);
+            return better;
+        }
+    return NULL;
+}
+
+/* The choice is made again where the library is loaded again. A choice of the user's stays. */
+static void *load(const char *name) {
+    static const char variable[] = "OPENBLAS_CORETYPE";
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *better = library && !getenv(variable) ? better_core(library) : NULL;
+    if (!better)
+        return library;
+    dlclose(library);
+    setenv(variable, better, 0);
+    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    unsetenv(variable);
+    return library;
 }
 
 static void find(void) {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so", "liblapack.so.3"};
     for (size_t i = 0; i < NUM_COUNT(names) && !has_all(); i++) {
         void (*set_threads)(int) = NULL;
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        void *library = load(names[i]);
         if (!library)
             continue;
         *(void **)&potrf = dlsym(library, "dpotrf_");
@@ -61,6 +98,10 @@ nib_status lapack_check(nib_error *err) {
     return nib_fail(
         err, NIB_E_USAGE,
         "gptq needs OpenBLAS or LAPACK, and neither is installed: install libopenblas0-pthread (Debian)");
+}
+
+const char *lapack_note(void) {
+    return note;
 }
 
 bool lapack_is_slow(void) {

@@ -10,9 +10,12 @@
 #include "base/status.h"
 #include "base/thread.h"
 
-/* Loads the library, once for the process. NIB_E_USAGE: neither is installed; the message names a package. */
+/* Loads the library, once for the process. NIB_E_USAGE: neither is installed; the message names a package.
+ * If OpenBLAS does not know the processor's model, it is loaded with other kernels than it would choose; the
+ * environment has OPENBLAS_CORETYPE meanwhile. */
 nib_status lapack_check(nib_error *err);
-bool lapack_is_slow(void); /* the library is the reference LAPACK, whose kernels are plain loops */
+const char *lapack_note(void); /* says so, for the log; "": it was not so */
+bool lapack_is_slow(void);     /* the library is the reference LAPACK, whose kernels are plain loops */
 
 /* Cholesky in double. a [n, n]: in, a symmetric positive definite matrix, of which the lower triangle in
  * column-major order is read; out, in its place, L with a = L L^T. The other triangle is overwritten. False:

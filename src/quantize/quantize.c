@@ -251,6 +251,8 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
                                .user = j};
     if (j->method == METHOD_GPTQ)
         NIB_TRY(lapack_check(err));
+    if (j->method == METHOD_GPTQ && lapack_note()[0])
+        log_line(&j->log, "%s", lapack_note());
     if (j->method == METHOD_GPTQ && lapack_is_slow())
         log_line(&j->log, "OpenBLAS is not there, the reference LAPACK takes many times as long; "
                           "libopenblas0-pthread (Debian) has it");
