@@ -114,18 +114,24 @@ __device__ static void take_rows(const sparse_job &j, int64_t row, float *tile, 
 
 /* ---- sums ---- */
 
-/* Of a lane: rows with all of an output's outliers, or with every other one. */
+/* Of a lane: rows, with both strands of an output's outliers or with one. */
 template <int ROWS> struct lane_of {
     static constexpr int EACH = ROWS < 4 ? ROWS : 4;
     static constexpr bool BOTH = ROWS == MAX_ROWS;
 };
 
+/* An outlier of a lane's output: the column in the lower half, the value in the upper one. */
+__device__ __forceinline__ uint32_t outlier_of(const uint16_t *lines, int i) {
+    const uint16_t *line = lines + i * LINE + (int)threadIdx.x % 32 / 2;
+    return (uint32_t)__ldg(line + PACK_PANEL) << 16 | __ldg(line);
+}
+
 template <int ROWS, bool STAGED>
 __device__ __forceinline__ void add_outlier(float *sum, const sparse_job &j, int64_t row, const float *tile,
-                                            const uint16_t *line) {
+                                            uint32_t outlier) {
     constexpr int EACH = lane_of<ROWS>::EACH;
-    const int column = __ldg(line);
-    const float value = __uint_as_float((uint32_t)__ldg(line + PACK_PANEL) << 16);
+    const int column = outlier & 0xffff;
+    const float value = __uint_as_float(outlier & 0xffff0000u);
     float x[EACH];
     if constexpr (!STAGED) {
         const float v = j.a.x[row * j.a.ldx + column];
@@ -143,77 +149,129 @@ __device__ __forceinline__ void add_outlier(float *sum, const sparse_job &j, int
         sum[r] = __fmaf_rn(value, x[r], sum[r]);
 }
 
-/* The sums of a lane's rows for its output of a panel. Both lanes of an output have the same rows, unless
- * each has all outliers. */
-template <int ROWS, bool STAGED>
-__device__ static void panel_sums(const sparse_job &j, int64_t row, const float *tile, const uint16_t *lines,
-                                  float *out) {
-    constexpr int EACH = lane_of<ROWS>::EACH;
-    constexpr bool BOTH = lane_of<ROWS>::BOTH;
-    const int lane = threadIdx.x % 32, n = j.n_outlier;
-    const uint16_t *line = lines + lane / 2;
-    float sum[2][EACH] = {};
-    if constexpr (BOTH) {
-        int i = 0;
-#pragma unroll 4
-        for (; i + 1 < n; i += 2) {
-            add_outlier<ROWS, STAGED>(sum[0], j, row, tile, line + i * LINE);
-            add_outlier<ROWS, STAGED>(sum[1], j, row, tile, line + (i + 1) * LINE);
-        }
-        if (i < n)
-            add_outlier<ROWS, STAGED>(sum[0], j, row, tile, line + i * LINE);
-    } else {
-#pragma unroll 8
-        for (int i = lane % 2; i < n; i += 2)
-            add_outlier<ROWS, STAGED>(sum[0], j, row, tile, line + i * LINE);
+/* With eight rows reads of the tile take the time, so outliers are asked for while others are added: `first`
+ * is a batch that was asked for before, and behind the last batch comes the first one of the panel whose
+ * lines `next` are. */
+struct batch {
+    uint32_t of[8];
+};
+
+/* Those from the i-th on; beyond the last one it comes again. */
+__device__ __forceinline__ void ask(batch *to, const uint16_t *lines, int i, int n) {
 #pragma unroll
-        for (int r = 0; r < EACH; r++)
-            sum[1][r] = __shfl_xor_sync(~0u, sum[0][r], 1);
+    for (int b = 0; b < 8; b++)
+        to->of[b] = outlier_of(lines, min(i + b, n - 1));
+}
+
+/* The sums of a lane's four rows for its output of a panel. */
+__device__ __forceinline__ void sum_eight(const sparse_job &j, const float *tile, const uint16_t *lines,
+                                          const uint16_t *next, batch *first, float *out) {
+    const int n = j.n_outlier;
+    float sum[2][4] = {};
+    for (int i = 0; i < n; i += 8) {
+        const batch now = *first;
+        const bool last = i + 8 >= n;
+        ask(first, last ? next : lines, last ? 0 : i + 8, n);
+#pragma unroll
+        for (int b = 0; b < 8; b++)
+            if (i + b < n)
+                add_outlier<MAX_ROWS, true>(sum[b % 2], j, 0, tile, now.of[b]);
     }
 #pragma unroll
-    for (int r = 0; r < EACH; r++)
+    for (int r = 0; r < 4; r++)
         out[r] = __fadd_rn(sum[0][r], sum[1][r]);
 }
 
-/* What a lane adds to an output of its r-th row. */
-__device__ __forceinline__ void put(const cuda_sparse &a, int matrix, int64_t row, int n, float v, float up) {
-    float *y = a.y[matrix] + row * a.ldy[matrix] + n;
-    v = __fadd_rn(*y, v);
-    if (a.gated)
-        a.out[row * a.ldo + n] = __fmul_rn(act_value(a.act, v), __fadd_rn(a.y[1][row * a.ldy[1] + n], up));
-    else
-        *y = v;
+/* The sums of fewer rows, which both lanes of the output have. */
+template <int ROWS, bool STAGED>
+__device__ __forceinline__ void sum_few(const sparse_job &j, int64_t row, const float *tile,
+                                        const uint16_t *lines, float *out) {
+    constexpr int EACH = lane_of<ROWS>::EACH;
+    float sum[EACH] = {};
+#pragma unroll 8
+    for (int i = threadIdx.x % 2; i < j.n_outlier; i += 2)
+        add_outlier<ROWS, STAGED>(sum, j, row, tile, outlier_of(lines, i));
+#pragma unroll
+    for (int r = 0; r < EACH; r++)
+        out[r] = __fadd_rn(sum[r], __shfl_xor_sync(~0u, sum[r], 1));
 }
 
 template <int ROWS, bool STAGED>
-__device__ static void add_panel(const sparse_job &j, int64_t row, const float *tile, const float *factor,
-                                 int p) {
-    constexpr int EACH = lane_of<ROWS>::EACH;
-    constexpr bool BOTH = lane_of<ROWS>::BOTH;
-    const int lane = threadIdx.x % 32, half = lane % 2;
-    const panel_at at = find_panel(j, p);
-    float v[EACH], up[EACH] = {};
-    panel_sums<ROWS, STAGED>(j, row, tile, lines_of(j, at.matrix, at.panel), v);
-    if (j.a.gated)
-        panel_sums<ROWS, STAGED>(j, row, tile, lines_of(j, 1, at.panel), up);
-    const int n = at.panel * PACK_PANEL + lane / 2;
-    if (n >= j.a.w[at.matrix].n)
-        return;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int r = BOTH ? 4 * half + i : i;
-        if ((BOTH || i % 2 == half) && row + r < j.a.n_row)
-            put(j.a, at.matrix, row + r, n, __fmul_rn(v[i], factor[r]), __fmul_rn(up[i], factor[r]));
-    }
+__device__ __forceinline__ void panel_sums(const sparse_job &j, int64_t row, const float *tile,
+                                           const uint16_t *lines, const uint16_t *next, batch *first,
+                                           float *out) {
+    if constexpr (lane_of<ROWS>::BOTH)
+        sum_eight(j, tile, lines, next, first, out);
+    else
+        sum_few<ROWS, STAGED>(j, row, tile, lines, out);
 }
 
-/* Asks for the outliers of a warp's first panel. */
-__device__ static void ask_first(const sparse_job &j, int p) {
-    if (p >= j.n_panel)
-        return;
+/* A lane's output of a panel, for its rows. */
+template <int ROWS> struct lane_outputs {
+    static constexpr int EACH = lane_of<ROWS>::EACH;
+    float y[EACH], up[EACH];
+    int64_t row; /* the first one */
+    int matrix, n;
+
+    /* Whether the lane writes row i. */
+    __device__ __forceinline__ bool has(const cuda_sparse &a, int i) const {
+        return n < a.w[matrix].n && row + i < a.n_row &&
+               (lane_of<ROWS>::BOTH || i % 2 == (int)threadIdx.x % 2);
+    }
+    __device__ __forceinline__ void ask(const cuda_sparse &a) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (has(a, i)) {
+                y[i] = a.y[matrix][(row + i) * a.ldy[matrix] + n];
+                up[i] = a.gated ? a.y[1][(row + i) * a.ldy[1] + n] : 0.0f;
+            }
+    }
+    __device__ __forceinline__ void write(const cuda_sparse &a, int i, float v, float v_up) const {
+        v = __fadd_rn(y[i], v);
+        if (a.gated)
+            a.out[(row + i) * a.ldo + n] = __fmul_rn(act_value(a.act, v), __fadd_rn(up[i], v_up));
+        else
+            a.y[matrix][(row + i) * a.ldy[matrix] + n] = v;
+    }
+};
+
+/* Adds panel p; `next` is the lines of the warp's next one. */
+template <int ROWS, bool STAGED>
+__device__ static void add_panel(const sparse_job &j, int64_t row, const float *tile, const float *factor,
+                                 int p, const uint16_t *next, batch *first) {
+    constexpr int EACH = lane_of<ROWS>::EACH;
+    const int lane = threadIdx.x % 32, begin = lane_of<ROWS>::BOTH ? 4 * (lane % 2) : 0;
     const panel_at at = find_panel(j, p);
+    const uint16_t *lines = lines_of(j, at.matrix, at.panel);
+    lane_outputs<ROWS> to;
+    float v[EACH], up[EACH] = {};
+    to.row = row + begin;
+    to.matrix = at.matrix;
+    to.n = at.panel * PACK_PANEL + lane / 2;
+    to.ask(j.a);
+    if (j.a.gated) {
+        const uint16_t *second = lines_of(j, 1, at.panel);
+        panel_sums<ROWS, STAGED>(j, row, tile, lines, second, first, v);
+        panel_sums<ROWS, STAGED>(j, row, tile, second, next, first, up);
+    } else
+        panel_sums<ROWS, STAGED>(j, row, tile, lines, next, first, v);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (to.has(j.a, i))
+            to.write(j.a, i, __fmul_rn(v[i], factor[begin + i]), __fmul_rn(up[i], factor[begin + i]));
+}
+
+/* The lines of panel p, or of the last one. */
+__device__ __forceinline__ const uint16_t *lines_at(const sparse_job &j, int p) {
+    const panel_at at = find_panel(j, min(p, j.n_panel - 1));
+    return lines_of(j, at.matrix, at.panel);
+}
+
+/* Panel p's outliers on their way to the second-level cache. */
+__device__ static void ask_panel(const sparse_job &j, int p) {
+    const uint8_t *lines = (const uint8_t *)lines_at(j, p);
     for (int i = threadIdx.x % 32 * 128; i < j.n_outlier * TILE_LINE; i += 32 * 128)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"((const uint8_t *)lines_of(j, at.matrix, at.panel) + i));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(lines + i));
 }
 
 template <int ROWS, bool STAGED>
@@ -221,13 +279,18 @@ __global__ void __launch_bounds__(SPARSE_THREADS) sparse_add(const __grid_consta
     extern __shared__ __align__(16) float tile[];
     __shared__ float squares[ROWS * STRETCHES], factor[ROWS];
     const int64_t row = (int64_t)blockIdx.y * ROWS;
-    const int begin = (int)blockIdx.x + (int)(threadIdx.x / 32 * gridDim.x);
-    ask_first(j, begin);
+    const int step = (int)gridDim.x * WARPS;
+    int p = (int)blockIdx.x + (int)(threadIdx.x / 32 * gridDim.x);
+    batch first;
+    if constexpr (lane_of<ROWS>::BOTH)
+        ask(&first, lines_at(j, p), 0, j.n_outlier);
+    else
+        ask_panel(j, p);
     launch_next();
     launch_wait();
     take_rows<ROWS, STAGED>(j, row, tile, squares, factor);
-    for (int p = begin; p < j.n_panel; p += (int)gridDim.x * WARPS)
-        add_panel<ROWS, STAGED>(j, row, tile, factor, p);
+    for (; p < j.n_panel; p += step)
+        add_panel<ROWS, STAGED>(j, row, tile, factor, p, lines_at(j, p + step), &first);
 }
 
 /* ---- launches ---- */
