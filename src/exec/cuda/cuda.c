@@ -255,6 +255,7 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
         return NIB_OK;
     const int64_t n = model_reg_width(cuda_model(c), REG_LOGITS);
     NIB_TRY(copy_row(c, c->logits, c->reg[REG_LOGITS], n, err));
+    angles_ahead(c);
     NIB_TRY(wait_until_done(c, err));
     memcpy(c->pass.logits, c->logits, (size_t)n * sizeof *c->logits);
     return NIB_OK;
@@ -288,6 +289,7 @@ static nib_status cuda_write_stream(backend *b, int64_t row, int64_t n_row, cons
 
 static nib_status cuda_read_logits(backend *b, int64_t n_row, const float **out, nib_error *err) {
     cuda *c = cuda_of(b);
+    angles_ahead(c);
     *out = c->logits;
     return read_rows(c, c->logits, c->reg[REG_LOGITS], c->ld[REG_LOGITS],
                      model_reg_width(cuda_model(c), REG_LOGITS), n_row, err);
@@ -297,6 +299,7 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
                                  nib_error *err) {
     cuda *c = cuda_of(b);
     const int64_t n = n_row * c->pass.n_best;
+    angles_ahead(c);
     *ids = c->found;
     *logits = (const float *)(const void *)(c->found + n);
     NIB_TRY(spans_copy(c, "copy the largest logits", DEVICE_STORE, c->found, c->best,

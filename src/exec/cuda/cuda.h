@@ -123,6 +123,14 @@ typedef struct demotion {
     int n_calm;        /* consecutive checks that found enough free memory */
 } demotion;
 
+/* Rotary angles in host memory (angles.c). Tables whose frequencies depend on the length are not kept. */
+typedef struct angles {
+    int64_t width;                   /* of the widest table: 2 floats a frequency */
+    float *inv_freq, *factor;        /* [n_rope, width], [n_rope] */
+    float *ahead;                    /* [n_rope][CUDA_MAX_ROWS, width]: of row r of the next pass, */
+    int64_t position[CUDA_MAX_ROWS]; /* if it has this position; -1: none */
+} angles;
+
 /* The timeline of a pass, while it is recorded (spans.c). */
 typedef struct spans spans;
 
@@ -185,7 +193,7 @@ struct cuda {
     uint8_t *changes_host;    /* of `changes` */
     bool pinned;              /* all of it is page-locked: copies are asynchronous */
     float *embed, *looked_up; /* [n_pass, d_model], one row */
-    float *inv_freq;          /* [n_rot] */
+    angles angles;
     int32_t *page_list;
     size_t max_page_list;
 
@@ -330,6 +338,14 @@ bool gpu_workspace_is_coded(const cuda *c);       /* the pass's keys and values 
 nib_status gpu_workspace_send_tables(cuda *c, nib_error *err);
 /* Sends the changes of the pass's logits. */
 nib_status gpu_workspace_send_changes(cuda *c, nib_error *err);
+
+/* ---- angles.c ---- */
+void angles_open(cuda *c); /* after the memory is laid out */
+/* Those of the pass's rows: [rows, n_rot of the table]. */
+void angles_fill(const cuda *c, int table, float *out);
+/* Those of the positions behind the rows, if each row is one of another sequence. For the time in which the
+ * GPU computes the pass. */
+void angles_ahead(cuda *c);
 
 /* ---- residual.c ---- */
 nib_status fetches_open(cuda *c, nib_error *err); /* does nothing without residuals */

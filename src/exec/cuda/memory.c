@@ -4,7 +4,6 @@
 #include "exec/cuda/cuda.h"
 #include "tiers/device_cuda.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -131,7 +130,11 @@ static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows,
     c->logits = take(base, &at, rows->n_head * model_reg_width(m, REG_LOGITS), sizeof(float));
     c->embed = take(base, &at, rows->n_pass * s.embed, sizeof(float));
     c->looked_up = take(base, &at, s.embed, sizeof(float));
-    c->inv_freq = take(base, &at, s.rope, sizeof(float));
+    const int64_t n_rope = model_n_rope(m);
+    c->angles.width = s.rope;
+    c->angles.inv_freq = take(base, &at, n_rope * s.rope, sizeof(float));
+    c->angles.factor = take(base, &at, n_rope, sizeof(float));
+    c->angles.ahead = take(base, &at, n_rope * CUDA_MAX_ROWS * s.rope, sizeof(float));
     c->found = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->found);
     c->tables_host = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
     c->changes_host = take(base, &at, 1, changes_bytes(rows->n_pass));
@@ -183,6 +186,7 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
                            c->k->fill(c->uniform, 0, (size_t)rows->n_head * sizeof *c->uniform, c->stream),
                            "memory for logits", err));
     lay_out_host(c, l, rows, c->host.at);
+    angles_open(c);
     /* Copies from and to page-locked memory are asynchronous; a pass writes no place twice. Without
      * page-locking they are slower. */
     c->pinned = c->k->pin(c->host.at, (size_t)c->host.bytes) == 0;
@@ -254,52 +258,11 @@ static nib_status send_pages(cuda *c, int64_t n, nib_error *err) {
     return send(c, c->pages.at, c->page_list, (uint64_t)n * sizeof(int32_t), err);
 }
 
-/* Angles of a segment's rows, in single precision, as the reference implementations do it; those of many rows
- * by all threads. */
-enum { MANY_ANGLES = 4096 };
-typedef struct angles_job {
-    const float *inv_freq;
-    float factor;
-    int64_t half, position, n_row;
-    float *out; /* [n_row, 2 half] */
-} angles_job;
-
-static void angles_part(void *arg, int thread, int n_thread) {
-    const angles_job *j = arg;
-    int64_t begin, end;
-    pool_split(j->n_row, 1, thread, n_thread, &begin, &end);
-    for (int64_t r = begin; r < end; r++) {
-        float *out = j->out + r * 2 * j->half;
-        for (int64_t i = 0; i < j->half; i++) {
-            const float angle = (float)(j->position + r) * j->inv_freq[i];
-            out[i] = cosf(angle) * j->factor;
-            out[j->half + i] = sinf(angle) * j->factor;
-        }
-    }
-}
-
-static float *fill_angles(const cuda *c, const segment *s, int table, float *out) {
-    angles_job j = {.inv_freq = c->inv_freq,
-                    .factor = 1,
-                    .half = model_rope_dim(cuda_model(c), table) / 2,
-                    .position = s->position,
-                    .n_row = s->n_row,
-                    .out = out};
-    model_rope_freqs(cuda_model(c), table, s->length, c->inv_freq, &j.factor);
-    if (j.n_row * j.half >= MANY_ANGLES)
-        pool_run(c->setup.threads, angles_part, &j);
-    else
-        angles_part(&j, 0, 1);
-    return out + j.n_row * 2 * j.half;
-}
-
 static void fill_tables(cuda *c, uint64_t at, int64_t n_row) {
     for (int t = 0; t < model_n_rope(cuda_model(c)); t++) {
         const uint64_t here = part(&at, n_row * model_rope_dim(cuda_model(c), t));
-        float *out = (float *)(void *)(c->tables_host + here);
         c->cos_sin[t] = (float *)(void *)(c->tables + here);
-        for (int i = 0; i < c->pass.n_segment; i++)
-            out = fill_angles(c, &c->pass.segments[i], t, out);
+        angles_fill(c, t, (float *)(void *)(c->tables_host + here));
     }
 }
 
