@@ -1,8 +1,8 @@
 /* angles.c - cosines and sines of the positions of a pass's rows, in host memory.
  *
- * They are computed in single precision, as the reference implementations do it. Frequencies that do not depend
- * on a sequence's length are computed once. While the GPU computes a pass with one row of each sequence, the
- * host computes the angles of the positions behind these rows: the next pass finds them. */
+ * They are computed in single precision, as the reference implementations do it. Frequencies that do not
+ * depend on a sequence's length are computed once. While the GPU computes a pass with one row of each
+ * sequence, the host computes the angles of the positions behind these rows: the next pass finds them. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 

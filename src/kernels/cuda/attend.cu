@@ -368,10 +368,9 @@ template <int D, int BITS> static int run(const attend_job &j, cuda_stream s) {
                                                   : parts),
                     (unsigned)a.n_row);
     if (BITS == 16 && (int64_t)grid.x * grid.y * grid.z > enough) {
-        const int e = prepare(attend_one < D, BITS, BITS == 16 ? (int)FEWER : (int)WARPS >, bytes);
-        return e ? e
-                 : launch(attend_one < D, BITS, BITS == 16 ? (int)FEWER : (int)WARPS >, grid,
-                          dim3(32 * FEWER), bytes, s, j);
+        enum { HERE = BITS != 16 ? (int)WARPS : D > 128 ? 2 * FEWER : (int)FEWER };
+        const int e = prepare(attend_one<D, BITS, HERE>, bytes);
+        return e ? e : launch(attend_one<D, BITS, HERE>, grid, dim3(32 * HERE), bytes, s, j);
     }
     const int e = prepare(attend_one<D, BITS, WARPS>, bytes);
     return e ? e : launch(attend_one<D, BITS, WARPS>, grid, dim3(32 * WARPS), bytes, s, j);

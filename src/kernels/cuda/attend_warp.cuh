@@ -6,9 +6,10 @@
 #include "kernels/cuda/attend.cuh"
 
 enum { WARPS = 8, HEADS = 8 };
-/* A block has WARPS warps, or FEWER where there are blocks enough for two on a multiprocessor: then a warp
- * does one after the other what two would do, so that bits stay the same. */
-enum { FEWER = WARPS / 2 };
+/* A block has WARPS warps, or FEWER (twice as many for heads of more than 128 channels) where there are
+ * blocks enough for several on a multiprocessor: then a warp does one after the other what four would do, so
+ * that bits stay the same. */
+enum { FEWER = WARPS / 4 };
 /* Up to so many pages one block has all; beyond that blocks have two at least, since joining costs more than
  * reading. */
 enum { TOGETHER_PAGES = 4 };
