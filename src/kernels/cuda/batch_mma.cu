@@ -21,7 +21,6 @@ enum {
     BATCH_PANELS = 16,
     BATCH_WARPS = BATCH_PANELS,
     BATCH_THREADS = 32 * (BATCH_WARPS + 1),
-    BATCH_BOUND = 640 /* threads: leaves registers to a block of the kernel that makes images */,
     BATCH_OUTPUTS = BATCH_PANELS * PACK_PANEL,
     BATCH_LINE = BATCH_OUTPUTS + 4 /* of sums: what a warp writes lies in different banks */,
     BATCH_STAGES = 8,
@@ -317,7 +316,7 @@ struct batch_share {
     four_outputs f, up;
     int o, row, end;
 };
-enum { SHARE_ROWS = 4 /* on their way together */ };
+enum { SHARE_ROWS = 2 /* on their way together */ };
 __device__ __forceinline__ batch_share share_of(const batch_job &j, const batch_place &in) {
     const int across = BATCH_OUTPUTS / 4 / (j.of.gated ? 2 : 1), n = j.of.n_row;
     batch_share s;
@@ -336,27 +335,30 @@ __device__ __forceinline__ void share_before(const batch_job &j, const batch_sha
     for (int i = 0; i < SHARE_ROWS; i++)
         before[i] = outputs_before(s.f, row + i * step, j.of.adds && row + i * step < s.end);
 }
-/* To memory. `before`: of the first rows, asked for before the cluster met. */
+/* A row to memory. `before`: what it is added to. */
+__device__ __forceinline__ void row_write(const batch_job &j, const batch_ring &r, const batch_share &s,
+                                          int row, float4 before) {
+    const float *const at = (const float *)r.data + row * BATCH_LINE + s.o;
+    float4 v = outputs_value(sums_add(at, j.split), r.factors[row], s.f);
+    if (j.of.gated) {
+        const float4 u = outputs_value(sums_add(at + BATCH_OUTPUTS / 2, j.split), r.factors[row], s.up);
+        v = j.of.act == ACT_SILU ? four_gate<true>(j.of.act, v, u) : four_gate<false>(j.of.act, v, u);
+    }
+    outputs_write(s.f, row, v, j.of.adds, before);
+}
+/* To memory. `before`: of the first rows, asked for before the cluster met. The code is short, since fetching
+ * it is most of its time. */
 __device__ __forceinline__ void share_write(const batch_job &j, const batch_ring &r, const batch_share &s,
                                             float4 (&before)[SHARE_ROWS]) {
     const int step = 32 * BATCH_WARPS / (BATCH_OUTPUTS / 4) * (j.of.gated ? 2 : 1);
-    for (int first = s.row; first < s.end; first += SHARE_ROWS * step) {
-        if (first > s.row)
-            share_before(j, s, first, before);
+#pragma unroll 1
+    for (int row = s.row; row < s.end; row += step) {
+        row_write(j, r, s, row, before[0]);
 #pragma unroll
-        for (int i = 0; i < SHARE_ROWS; i++) {
-            const int row = first + i * step;
-            if (row >= s.end)
-                break;
-            const float *const at = (const float *)r.data + row * BATCH_LINE + s.o;
-            float4 v = outputs_value(sums_add(at, j.split), r.factors[row], s.f);
-            if (j.of.gated) {
-                const float4 u =
-                    outputs_value(sums_add(at + BATCH_OUTPUTS / 2, j.split), r.factors[row], s.up);
-                v = j.of.act == ACT_SILU ? four_gate<true>(j.of.act, v, u) : four_gate<false>(j.of.act, v, u);
-            }
-            outputs_write(s.f, row, v, j.of.adds, before[i]);
-        }
+        for (int i = 1; i < SHARE_ROWS; i++)
+            before[i - 1] = before[i];
+        before[SHARE_ROWS - 1] =
+            outputs_before(s.f, row + SHARE_ROWS * step, j.of.adds && row + SHARE_ROWS * step < s.end);
     }
 }
 
@@ -369,7 +371,7 @@ __device__ __forceinline__ void together(const batch_job &j) {
 }
 
 template <int BITS, bool HALVES, int N, int KIND, int TABLE = TABLE_NONE>
-__global__ void __launch_bounds__(BATCH_BOUND, 1) batch_mma(const __grid_constant__ batch_job j) {
+__global__ void __launch_bounds__(BATCH_THREADS, 1) batch_mma(const __grid_constant__ batch_job j) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     __shared__ uint64_t bars[2 * BATCH_STAGES];
     __shared__ float factors[CUDA_MAX_ROWS];
@@ -519,7 +521,7 @@ int batch_launch(const cuda_linear *a, cuda_stream s) {
     if (!room || (j.of.scale_kind == SCALE_BYTE && j.of.asym))
         return CUDA_UNSUPPORTED;
     j.split = split_of(&j.of, blocks);
-    e = images_launch(a, false, (unsigned)j.of.n_row, s);
+    e = images_launch(a, false, true, (unsigned)j.of.n_row, s);
     e = e ? e : prepare(kernel, room);
     return e ? e
              : launch_cluster(kernel, dim3((unsigned)blocks, 1, (unsigned)j.split), dim3(BATCH_THREADS),

@@ -1,12 +1,13 @@
 /* wide.cu - products of many rows: rows into images (wide.cuh), and the choice of the kernel. */
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/wide.cuh"
 
-enum { IMAGE_THREADS = 256 };
+enum { IMAGE_THREADS = 256 /* of a row */, ROW_WARPS = IMAGE_THREADS / 32 };
 
 struct image_job {
     const float *x, *norm;
     int64_t ldx;
-    int k, n_tile, n_row;
+    int k, n_tile, n_row, rows; /* rows: of the images */
     float eps;
     uint8_t *out;
     float *factor; /* [rows of the images] */
@@ -17,18 +18,19 @@ struct image_job {
 struct row_facts {
     float sum, largest;
 };
-__device__ static row_facts of_block(row_facts f, row_facts *shared) {
+/* By the eight warps of the row, which meet at this barrier. */
+__device__ static row_facts of_row(row_facts f, row_facts *shared, int barrier) {
 #pragma unroll
     for (int o = 1; o < 32; o *= 2) {
         f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
         f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
     }
     if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = f;
-    __syncthreads();
+        shared[threadIdx.x / 32 % ROW_WARPS] = f;
+    warps_barrier(barrier, ROW_WARPS);
     f = {0.0f, 0.0f};
 #pragma unroll
-    for (int i = 0; i < IMAGE_THREADS / 32; i++) {
+    for (int i = 0; i < ROW_WARPS; i++) {
         f.sum = __fadd_rn(f.sum, shared[i].sum);
         f.largest = fmaxf(f.largest, shared[i].largest);
     }
@@ -85,14 +87,15 @@ __device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float
     *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
 }
 
-/* A block has one row; those behind the last are zeros. A thread takes four of K at a time, and keeps them
+/* A block has ROWS rows; those behind the last are zeros. A thread takes four of K at a time, and keeps them
  * when they are KEEP or fewer times as many. A power of two scales the row's largest to 2^14 at least and
  * below 2^15, far from both ends of the range of halves. */
-template <int KEEP>
-__global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_constant__ image_job j) {
+template <int KEEP, int ROWS>
+__global__ void __launch_bounds__(IMAGE_THREADS *ROWS) images_make(const __grid_constant__ image_job j) {
     enum { STEP = 4 * IMAGE_THREADS };
-    __shared__ row_facts shared[IMAGE_THREADS / 32];
-    const int row = blockIdx.x, in = row % WIDE_ROWS, begin = 4 * threadIdx.x, end = j.n_tile * TILE_K;
+    __shared__ row_facts shared[ROWS][ROW_WARPS];
+    const int own = (int)threadIdx.x / IMAGE_THREADS, row = (int)blockIdx.x * ROWS + own,
+              in = row % WIDE_ROWS, begin = 4 * ((int)threadIdx.x % IMAGE_THREADS), end = j.n_tile * TILE_K;
     const float *x = j.x + row * j.ldx;
     uint8_t *const images = j.out + (int64_t)(row / WIDE_ROWS) * j.n_tile * WIDE_IMAGE;
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -101,6 +104,8 @@ __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_consta
     launch_next();
     launch_wait();
     if (row >= j.n_row) {
+        if (row >= j.rows)
+            return;
         for (int i = begin; i < end; i += STEP)
             four_store(images, in, i, none, 1.0f, j.plain);
         return;
@@ -123,7 +128,7 @@ __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_consta
             f.sum = square_add(four_load(x + i, j.k - i), f.sum);
             f.largest = largest_of(four_values(j, x, i), f.largest);
         }
-    f = of_block(f, shared);
+    f = of_row(f, shared[own], 1 + own);
     float factor = 1.0f;
     if (j.norm)
         factor = f.sum < __uint_as_float(0x7f800000u)
@@ -131,7 +136,7 @@ __global__ void __launch_bounds__(IMAGE_THREADS) images_make(const __grid_consta
                      : __uint_as_float(0x7fc00000u);
     const uint32_t e = exponent_of(__fmul_rn(f.largest, factor));
     factor = __fmul_rn(factor, __uint_as_float((2 * 127 + 14 - e) << 23));
-    if (threadIdx.x == 0)
+    if (threadIdx.x % IMAGE_THREADS == 0)
         j.factor[row] = __uint_as_float((e - 14) << 23);
     if (KEEP) {
 #pragma unroll
@@ -216,32 +221,30 @@ bool has_wide(void) {
     return wide_mma_is_built();
 }
 
-template <int KEEP> static int images_of(const image_job &i, unsigned rows, cuda_stream s) {
-    const int e = prepare(images_make<KEEP>, 0);
-    return e ? e : launch(images_make<KEEP>, dim3(rows), dim3(IMAGE_THREADS), 0, s, i);
+template <int KEEP, int ROWS> static int images_of(const image_job &i, cuda_stream s) {
+    const int e = prepare(images_make<KEEP, ROWS>, 0);
+    return e ? e
+             : launch(images_make<KEEP, ROWS>, dim3((unsigned)(i.rows + ROWS - 1) / ROWS),
+                      dim3(IMAGE_THREADS * ROWS), 0, s, i);
 }
 
-int images_launch(const cuda_linear *a, bool plain, unsigned rows, cuda_stream s) {
-    const image_job i = {a->x,
-                         a->norm,
-                         a->ldx,
-                         (int)a->w[0].k,
-                         (int)tile_count(a->w[0].k),
-                         (int)a->n_row,
-                         a->eps,
-                         (uint8_t *)a->scratch,
-                         (float *)(uintptr_t)wide_factors(a),
-                         plain};
+int images_launch(const cuda_linear *a, bool plain, bool few, unsigned rows, cuda_stream s) {
+    const image_job i = {
+        a->x,          a->norm,   a->ldx, (int)a->w[0].k,        (int)tile_count(a->w[0].k),
+        (int)a->n_row, (int)rows, a->eps, (uint8_t *)a->scratch, (float *)(uintptr_t)wide_factors(a),
+        plain};
     const int64_t each = ((int64_t)i.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
-    return each <= 2    ? images_of<2>(i, rows, s)
-           : each <= 4  ? images_of<4>(i, rows, s)
-           : each <= 8  ? images_of<8>(i, rows, s)
-           : each <= 16 ? images_of<16>(i, rows, s)
-                        : images_of<0>(i, rows, s);
+    if (few && (each == 3 || each == 4))
+        return images_of<4, 4>(i, s);
+    return each <= 2    ? images_of<2, 1>(i, s)
+           : each <= 4  ? images_of<4, 1>(i, s)
+           : each <= 8  ? images_of<8, 1>(i, s)
+           : each <= 16 ? images_of<16, 1>(i, s)
+                        : images_of<0, 1>(i, s);
 }
 
 int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s) {
-    return images_launch(a, plain, (unsigned)(row_images(a->n_row) * WIDE_ROWS), s);
+    return images_launch(a, plain, false, (unsigned)(row_images(a->n_row) * WIDE_ROWS), s);
 }
 
 int wide_launch(const cuda_linear *a, cuda_stream s) {

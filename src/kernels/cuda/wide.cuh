@@ -45,8 +45,8 @@ int wide_job_make(const cuda_linear *a, wide_job *j);
 /* Writes the rows as images to the scratch, K in its plain order or as above, and their factors behind. */
 int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s);
 /* The same for the first `rows` rows: as many as there are, or zeros behind them. Other rows of the images
- * stay as they were. */
-int images_launch(const cuda_linear *a, bool plain, unsigned rows, cuda_stream s);
+ * stay as they were. FEW: by a few large blocks, which leave most multiprocessors to the product behind. */
+int images_launch(const cuda_linear *a, bool plain, bool few, unsigned rows, cuda_stream s);
 /* Where these are: [n_row], what sums of a row are multiplied with. */
 const float *wide_factors(const cuda_linear *a);
 /* Defined by wide_float.cu: F16 and BF16. CUDA_UNSUPPORTED: not these, or not on this device; nothing was
