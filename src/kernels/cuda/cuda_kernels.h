@@ -32,7 +32,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 15, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 16, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
