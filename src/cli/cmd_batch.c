@@ -477,19 +477,18 @@ const cli_command cmd_batch = {
     .details =
         "Each line of IN is a request in OpenAI's batch format:\n\n"
         "  {\"custom_id\": \"a\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",\n"
-        "   \"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Why is the sky blue?\"}]}}\n\n"
+        "   \"body\": {\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}]}}\n\n"
         "The url is /v1/chat/completions, /v1/completions, /v1/responses or /v1/embeddings, and the body is\n"
         "what 'nibble serve' accepts there, without stream. Each line of OUT is an answer, in the order in\n"
-        "which they end: \"response\" has the status code and the body, also if the request was refused. A "
-        "line\n"
-        "that is no request, or repeats a custom_id, has \"error\" with its number instead; the others go "
-        "on.\n\n"
+        "which they end: \"response\" has the status code and the body, also if the request was refused.\n"
+        "A line that is no request, or that repeats a custom_id, gets an \"error\" with its number instead,\n"
+        "and the other lines are answered.\n\n"
         "If OUT exists, requests with an answer in it are skipped, and a last line that is not whole is cut\n"
         "off: after an interruption, a full disk or a crash the same command continues. -i - and -o - are\n"
         "stdin and stdout. Memory does not depend on the size of the files, but for at most 43 bytes a line\n"
         "for its custom_id. The exit code is 0 when every line has an answer.\n\n"
-        "  nibble batch smollm2 -i requests.jsonl -o answers.jsonl\n"
-        "  nibble batch smollm2 -i requests.jsonl -o answers.jsonl --ram 400M --parallel 32\n",
+        "  nibble batch smollm2 -i in.jsonl -o out.jsonl\n"
+        "  nibble batch smollm2 -i in.jsonl -o out.jsonl --ram 400M -np 32\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BATCH,
     .run = run,
 };

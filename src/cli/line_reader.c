@@ -14,7 +14,7 @@ enum { READ_BYTES = 64 << 10 };
 /* LINE_WHOLE: something was read, or the end was. */
 static line_result fill(line_reader *r) {
     struct pollfd one = {.fd = r->fd, .events = POLLIN};
-    if (r->at > 0) {
+    if (r->data && r->at > 0) {
         memmove(r->data, r->data + r->at, r->n - r->at);
         r->n -= r->at;
         r->at = 0;
@@ -33,7 +33,7 @@ static line_result fill(line_reader *r) {
 
 static line_result give(line_reader *r, size_t n_byte, const char **text, size_t *out) {
     static const char mark[] = "\xEF\xBB\xBF";
-    const size_t skip = r->number == 0 && n_byte >= 3 && !memcmp(r->data + r->at, mark, 3) ? 3 : 0;
+    const size_t skip = r->number == 0 && r->data && n_byte >= 3 && !memcmp(r->data + r->at, mark, 3) ? 3 : 0;
     *text = r->data + r->at + skip;
     *out = n_byte - skip;
     r->number++;
