@@ -97,7 +97,7 @@ static void unpack_upper(block *b, int first, const tile_chunk *c) {
     for (int i = 0; i < c->n_tile * 32; i++) {
         const __m256i code = _mm256_loadu_si256((const void *)(c->codes + 32 * i));
         const __m256i twice = _mm256_and_si256(_mm256_srli_epi16(code, 3), low);
-        _mm256_store_si256((void *)(b->lines[first * 16] + 32 * i), _mm256_avg_epu8(twice, zero));
+        _mm256_store_si256((void *)(b->lines[first * 16 + i / 2] + i % 2 * 32), _mm256_avg_epu8(twice, zero));
     }
 }
 
