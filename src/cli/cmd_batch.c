@@ -401,7 +401,7 @@ static void say_summary(const batch_run *b, double seconds, bool whole) {
         int64_t n;
         const char *what;
     } parts[] = {{b->n_refused, "refused (the response says why)"},
-                 {b->n_wrong, "no requests (the error says why)"},
+                 {b->n_wrong, "not requests (the error says why)"},
                  {b->n_skipped, "answered before"}};
     for (size_t i = 0; i < NUM_COUNT(parts); i++)
         if (parts[i].n)

@@ -108,7 +108,7 @@ def check_bad_lines():
           6: "invalid_request", 7: "invalid_json_line", 8: "invalid_request", 15: "line_too_long"}, wrong)
     check("refused requests have a response", status == {"a": 200, "get": 405, "where": 404, "local": 405, "stream": 400, "hot": 400,
                                                          "large": 413, "z": 200}, status)
-    check("the summary tells them apart", "2 lines answered, 6 refused (the response says why), 7 no requests" in err, err)
+    check("the summary tells them apart", "2 lines answered, 6 refused (the response says why), 7 not requests" in err, err)
     before = bytes_of("bad")
     s = summary("in", "bad", "--max-body", "1K")
     check("none is answered twice", s["skipped"] == 15 and bytes_of("bad") == before, s)
