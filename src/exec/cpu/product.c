@@ -53,16 +53,24 @@ static void quantize(worker *w, const op *o, act_format f) {
     w->acts = to;
 }
 
+/* Columns [n0, n1) of a matrix in memory; n0 begins a panel. */
+static view columns_view(const view *whole, int64_t n0, int64_t n1) {
+    view part = *whole;
+    uint64_t bytes;
+    pack_bytes(&part.format, PACK_PANEL, part.k, &bytes); /* the whole was not too large, so this is not */
+    part.data = (const uint8_t *)part.data + (uint64_t)(n0 / PACK_PANEL) * bytes;
+    part.n = n1 - n0;
+    return part;
+}
+
 /* The product of one row and its residual, which stands behind it: some columns of both at a time, so that
  * the weights are read once. */
 static void multiply_with_residual(worker *w, const linear_args *whole, bool adds, int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
     const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / 2 / PACK_PANEL * PACK_PANEL);
-    uint64_t panel;
-    view part = *whole->w;
+    view part;
     linear_args a = *whole;
-    pack_bytes(&part.format, PACK_PANEL, part.k, &panel); /* the whole was not too large, so this is not */
     a.w = &part;
     a.bias = NULL;
     a.y =
@@ -71,8 +79,7 @@ static void multiply_with_residual(worker *w, const linear_args *whole, bool add
     a.n_row = a.q.n_row = 2;
     for (int64_t n = n0; n < n1; n += some) {
         float *y = whole->y + n;
-        part.data = (const uint8_t *)whole->w->data + (uint64_t)(n / PACK_PANEL) * panel;
-        part.n = NUM_MIN(some, n1 - n);
+        part = columns_view(whole->w, n, NUM_MIN(n + some, n1));
         linear_run(table, &a, 0, part.n);
         if (whole->bias)
             table->add(a.y, whole->bias + n, 1, a.y, part.n);
@@ -110,17 +117,15 @@ static void add_product(worker *w, const act_rows *rows, bool residuals, const l
                         int64_t n1) {
     const workspace *ws = w->j->e->ws;
     const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / PACK_PANEL * PACK_PANEL);
-    uint64_t panel;
-    view part = *done->w;
+    view part;
     linear_args a = *done;
-    pack_bytes(&part.format, PACK_PANEL, part.k, &panel); /* the whole was not too large, so this is not */
     a.w = &part;
     a.bias = NULL;
     a.y =
         ws->residual_product + w->thread * ws->residual_width; /* another thread may be in another product */
     for (int64_t n = n0; n < n1; n += some) {
-        part.data = (const uint8_t *)done->w->data + (uint64_t)(n / PACK_PANEL) * panel;
-        part.n = a.ldy = NUM_MIN(some, n1 - n);
+        part = columns_view(done->w, n, NUM_MIN(n + some, n1));
+        a.ldy = part.n;
         add_rows(w, rows, residuals, &a, done, done->y + n);
     }
 }
@@ -200,11 +205,7 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
 void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error) {
     const job *j = w->j;
     const act_rows *rows = &j->e->ws->act;
-    view part = *matrix_of(w, o);
-    uint64_t panel;
-    pack_bytes(&part.format, PACK_PANEL, part.k, &panel);
-    part.data = (const uint8_t *)part.data + (uint64_t)(n0 / PACK_PANEL) * panel;
-    part.n = n1 - n0;
+    const view part = columns_view(matrix_of(w, o), n0, n1);
     const linear_args a = {.w = &part,
                            .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},
                            .y = y,
@@ -220,11 +221,9 @@ void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y) {
     const job *j = w->j;
     const act_rows *all = &j->e->ws->act;
     const act_rows row = {.n_outlier = all->n_outlier + r, .outliers = all->outliers + r * ACT_OUTLIERS};
-    view part = *matrix_of(w, o);
-    uint64_t bytes;
-    pack_bytes(&part.format, PACK_PANEL, part.k, &bytes);
-    part.data = (const uint8_t *)part.data + (uint64_t)panel * bytes;
-    part.n = NUM_MIN(part.n - panel * PACK_PANEL, (int64_t)PACK_PANEL);
+    const view *whole = matrix_of(w, o);
+    const int64_t n0 = panel * PACK_PANEL;
+    const view part = columns_view(whole, n0, NUM_MIN(n0 + PACK_PANEL, whole->n));
     const linear_args a = {
         .w = &part,
         .choice = choices_of(j->e->choices, j->cell->block, o->w),
