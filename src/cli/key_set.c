@@ -5,6 +5,8 @@
 #include "base/num.h"
 #include "base/seed.h"
 
+#include <xxhash.h>
+
 enum { FLAGS = 3, MIN_SLOTS = 1024 };
 
 /* At most three quarters are in use. */
@@ -20,7 +22,7 @@ uint64_t key_set_bytes(uint64_t n) {
 }
 
 bool key_set_open(key_set *s, uint64_t n, bool fixed) {
-    *s = (key_set){.cap = slots_for(n), .seeds = {seed_secret(), seed_secret()}, .fixed = fixed};
+    *s = (key_set){.cap = slots_for(n), .seed = seed_secret(), .fixed = fixed};
     s->slots = mem_calloc(s->cap, sizeof *s->slots);
     return s->slots != NULL;
 }
@@ -30,23 +32,11 @@ void key_set_close(key_set *s) {
     *s = (key_set){0};
 }
 
-/* The last step of MurmurHash3: every bit of the result depends on all of x. */
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
-    x = (x ^ x >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
-    return x ^ x >> 33;
-}
-
-/* FNV-1a in one lane; the other mixes after every byte, the kind's included, so that keys which differ in a
- * few bits of a few bytes differ in both. Not zero. */
+/* Not zero. */
 static void hash(const key_set *s, char kind, const char *text, size_t n_byte, uint64_t out[2]) {
-    uint64_t a = mix(s->seeds[0] ^ (unsigned char)kind), b = mix(s->seeds[1] + (unsigned char)kind);
-    for (size_t i = 0; i < n_byte; i++) {
-        a = (a ^ (unsigned char)text[i]) * UINT64_C(0x00000100000001b3);
-        b = mix(b + (unsigned char)text[i] + 1);
-    }
-    out[0] = mix(a + n_byte) & ~(uint64_t)FLAGS;
-    out[1] = mix(b ^ n_byte) | 1;
+    const XXH128_hash_t h = XXH3_128bits_withSeed(text, n_byte, s->seed + (unsigned char)kind);
+    out[0] = h.high64 & ~(uint64_t)FLAGS;
+    out[1] = h.low64 | 1;
 }
 
 /* The key's slot, or the free one where it belongs. */

@@ -10,7 +10,7 @@ enum { KEY_DONE = 1 /* its answer is in the output */, KEY_SEEN = 2 /* the input
 typedef struct key_set {
     uint64_t (*slots)[2]; /* [cap]; zero: free. The flags are in the low bits */
     size_t cap, n;
-    uint64_t seeds[2];
+    uint64_t seed;
     bool fixed; /* it does not grow */
 } key_set;
 
