@@ -83,6 +83,8 @@ void angles_ahead(cuda *c) {
             return;
     for (int i = 0; i < NUM_MIN(p->n_segment, CUDA_MAX_ROWS); i++) {
         const segment next = {.position = p->segments[i].position + 1, .n_row = 1};
+        if (c->angles.position[i] == next.position) /* logits and the largest of them are both read */
+            continue;
         for (int t = 0; t < model_n_rope(cuda_model(c)); t++)
             if (!model_rope_varies(cuda_model(c), t))
                 fill(c, &next, t, ahead_of(c, t, i));
