@@ -529,6 +529,22 @@ static int job_blocks(const linear_job &j) {
     return j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
 }
 
+/* The launch leaves codes of its outputs: two panels are a unit then. */
+static bool job_leaves(const cuda_linear *a, linear_job *j) {
+    if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two)
+        return false;
+    if (a->n_row > 1 && (a->n_row > MAX_LEFT_ROWS || a->w[0].n % TILE_CHUNK_K || a->leaves.group != 32))
+        return false;
+    if (a->n_row > 1)
+        j->leaves_rows = codes_rows_of(a->leaves.data, a->leaves.norm, a->w[0].n, a->n_row);
+    else
+        j->leaves = codes_of(a->leaves, a->w[0].n);
+    j->leaves_group = (int)a->leaves.group;
+    j->paired = 1;
+    j->n_unit /= 2;
+    return true;
+}
+
 int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
@@ -550,19 +566,8 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
         if (!a->gated || i == 0)
             j->n_unit += (int)((a->w[i].n + PACK_PANEL - 1) / PACK_PANEL);
     }
-    if (a->leaves.data) {
-        if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two)
-            return CUDA_UNSUPPORTED;
-        if (a->n_row > 1 && (a->n_row > MAX_LEFT_ROWS || a->w[0].n % TILE_CHUNK_K || a->leaves.group != 32))
-            return CUDA_UNSUPPORTED;
-        if (a->n_row > 1)
-            j->leaves_rows = codes_rows_of(a->leaves.data, a->leaves.norm, a->w[0].n, a->n_row);
-        else
-            j->leaves = codes_of(a->leaves, a->w[0].n);
-        j->leaves_group = (int)a->leaves.group;
-        j->paired = 1;
-        j->n_unit /= 2;
-    }
+    if (a->leaves.data && !job_leaves(a, j))
+        return CUDA_UNSUPPORTED;
     j->act = a->act;
     j->adds = a->adds;
     j->k = (int)w->k;
