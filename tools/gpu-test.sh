@@ -253,6 +253,8 @@ on_gpu() {
     timeout 100 "$from/nibble" bench "$path" "$@" --backend cuda >"$scratch/bench.out" 2>"$scratch/bench.err" ||
         failed=$((failed + 1))
     cat "$scratch/bench.err" "$scratch/bench.out"
+    places=$(sed -n 's/^nibble: .* resident on the GPU; //p' "$scratch/bench.err" | head -1) # with -v
+    [ -z "$places" ] || row "$what" "$places"
     grep -E '^ *([0-9]+|pp[0-9]+|tg[0-9]+) +[0-9.]+' "$scratch/bench.out" | while read -r name rate rest; do
         case $name in [0-9]*) name="$name sequences" ;; esac
         row "$what, $name" "$rate tok/s"
@@ -295,7 +297,7 @@ engine() {
     on_gpu "$name" "$path" -p 2048 -n 0 -r 3 -c 2560
     on_gpu "$name" "$path" -np 1,8,16,32,64 -p 32 -n 64 -r 3
     for cap in "$@"; do
-        on_gpu "$name, --vram $cap" "$path" -p 512 -n 16 -r 2 -c 1024 --vram "$cap"
+        on_gpu "$name, --vram $cap" "$path" -p 512 -n 16 -r 2 -c 1024 --vram "$cap" -v
     done
     held 3072 "$path" -p 512 -n 32 -r 2 -c 1024
     rm "$path"
