@@ -1,6 +1,6 @@
 /* Attention on every instruction set against double precision: grouped heads, windows, soft caps, ALiBi, odd
- * head sizes, f16 and f32 caches; equal bits for any split of heads and rows; a NaN stays with those who see
- * it. */
+ * head sizes, sinks, f16 and f32 caches; equal bits for any split of heads and rows; a NaN stays with those
+ * who see it. */
 #include "support/guard.h"
 #include "support/isas.h"
 #include "support/matrix.h"
@@ -20,12 +20,16 @@
 typedef struct attend_case {
     int64_t n_head, n_kv, d, n_row, past, window;
     float softcap, alibi, alibi_scale; /* alibi_scale 0: as 1 */
+    float sink;                        /* heads' sinks are this times sink_sizes; 0: there are none */
     type_id type;
 } attend_case;
+
+static const float sink_sizes[] = {0.25f, -1, 1};
 
 typedef struct problem {
     attend_case c;
     float *q, *k, *v; /* [rows, heads * d]; keys and values for past + n_row positions */
+    float *sinks;     /* [heads] */
     paged_kv kv;
     attend_args args;
 } problem;
@@ -36,6 +40,9 @@ static problem problem_open(const kernel_table *t, const attend_case *c) {
     p.q = random_rows(c->n_row * c->n_head * c->d, 1, 3);
     p.k = random_rows(n * width, 2, 2);
     p.v = random_rows(n * width, 3, 1);
+    p.sinks = malloc((size_t)c->n_head * sizeof *p.sinks);
+    for (int64_t h = 0; h < c->n_head; h++)
+        p.sinks[h] = c->sink * sink_sizes[h % 3];
     p.kv = paged_kv_open(c->type, n, c->n_kv, c->d); /* NaN: what was not stored must not be used */
     p.args = (attend_args){.kv = p.kv.view,
                            .q = p.q,
@@ -46,7 +53,8 @@ static problem problem_open(const kernel_table *t, const attend_case *c) {
                            .scale = 1 / sqrtf((float)c->d),
                            .softcap = c->softcap,
                            .alibi_max_bias = c->alibi,
-                           .alibi_scale = c->alibi_scale};
+                           .alibi_scale = c->alibi_scale,
+                           .sinks = c->sink > 0 ? p.sinks : NULL};
     for (int64_t i = n - 1; i >= 0; i--) {
         t->kv_store(&p.args.kv, false, i, p.k + i * width);
         t->kv_store(&p.args.kv, true, i, p.v + i * width);
@@ -58,6 +66,7 @@ static void problem_close(problem *p) {
     free(p->q);
     free(p->k);
     free(p->v);
+    free(p->sinks);
     paged_kv_close(&p->kv);
 }
 
@@ -134,6 +143,10 @@ static void check_row(const kernel_table *t, const problem *p, const float *out,
             s[j] = (double)c->softcap * tanh(s[j] / (double)c->softcap);
         s[j] += slope_of(c, h) * (double)(j - pos);
         max = fmax(max, s[j]);
+    }
+    if (c->sink > 0) {
+        max = fmax(max, (double)p->sinks[h]);
+        sum = exp((double)p->sinks[h] - max);
     }
     for (int64_t j = lo; j <= pos; j++)
         sum += s[j] = exp(s[j] - max);
@@ -227,9 +240,52 @@ static void test_cases(void **state) {
          .alibi = 8,
          .type = TYPE_F16},
         {.n_head = 1, .n_kv = 1, .d = 48, .n_row = 200, .past = 0, .window = 100, .type = TYPE_F32},
+        {.n_head = 9, .n_kv = 3, .d = 64, .n_row = 70, .past = 0, .sink = 4, .type = TYPE_F16},
+        {.n_head = 3, .n_kv = 1, .d = 17, .n_row = 5, .past = 700, .sink = 8, .type = TYPE_F32},
+        {.n_head = 4,
+         .n_kv = 2,
+         .d = 32,
+         .n_row = 40,
+         .past = 230,
+         .window = 60,
+         .sink = 300,
+         .type = TYPE_F16},
+        {.n_head = 6,
+         .n_kv = 2,
+         .d = 12,
+         .n_row = 3,
+         .past = 300,
+         .softcap = 5,
+         .alibi = 8,
+         .sink = 3,
+         .type = TYPE_F16},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_case(&cases[i]);
+}
+
+/* A sink of -infinity changes no bit; one far above all scores takes everything. */
+static void test_sink_limits(void **state) {
+    (void)state;
+    attend_case c = {.n_head = 4, .n_kv = 2, .d = 20, .n_row = 7, .past = 520, .type = TYPE_F16};
+    EACH_OPS(t) {
+        problem p = problem_open(t, &c);
+        guarded without = attend_by(t, &p, c.n_head, c.n_row);
+        p.args.sinks = p.sinks;
+        p.sinks[0] = p.sinks[1] = -INFINITY;
+        p.sinks[2] = 1e30f;
+        p.sinks[3] = -1e30f;
+        guarded with = attend_by(t, &p, c.n_head, c.n_row);
+        for (int64_t r = 0; r < c.n_row; r++)
+            for (int64_t i = 0; i < c.n_head * c.d; i++) {
+                const float found = ((float *)with.data)[r * c.n_head * c.d + i],
+                            other = ((float *)without.data)[r * c.n_head * c.d + i];
+                assert_true(found == (i / c.d == 2 ? 0 : other));
+            }
+        guard_close(&without);
+        guard_close(&with);
+        problem_close(&p);
+    }
 }
 
 static void test_nan(void **state) {
@@ -294,6 +350,7 @@ static void test_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_cases),
-                                       cmocka_unit_test(test_nan), cmocka_unit_test(test_rewrite)};
+                                       cmocka_unit_test(test_sink_limits), cmocka_unit_test(test_nan),
+                                       cmocka_unit_test(test_rewrite)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,6 +88,11 @@ static void expect(const attend_case *c, const plain_cache *p, const float *q, i
         score[n] += slope_of(c, head) * (n - at);
         largest = fmax(largest, score[n]);
     }
+    if (c->sink > 0) {
+        const double sink = (double)(c->sink * gpu_sink_size(head));
+        largest = fmax(largest, sink);
+        sum = exp(sink - largest);
+    }
     memset(out, 0, (size_t)c->d * sizeof *out);
     for (int n = low; n <= at; n++) {
         const double e = exp(score[n] - largest);
@@ -151,14 +156,18 @@ static void check_attention(attend_case c, const int *lengths) {
 }
 
 static void check_all(int code_bits) {
-    check_attention((attend_case){32, 8, 128, 128, 0, ROPE_HALF, 0, code_bits, 0}, (const int[]){300, 66});
-    check_attention((attend_case){9, 3, 64, 64, 0, ROPE_INTERLEAVED, 0, code_bits, 0}, (const int[]){130, 1});
-    check_attention((attend_case){8, 1, 256, 256, 70, ROPE_HALF, 0, code_bits, 0}, (const int[]){200, 64});
-    check_attention((attend_case){4, 4, 80, 20, 0, ROPE_HALF, 30, code_bits, 0}, (const int[]){70, 65});
-    check_attention((attend_case){12, 2, 96, 0, 33, ROPE_HALF, 0, code_bits, 0}, (const int[]){140, 129});
-    check_attention((attend_case){20, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0}, (const int[]){700, 400});
-    check_attention((attend_case){12, 3, 64, 0, 0, ROPE_HALF, 0, code_bits, 8}, (const int[]){330, 65});
-    check_attention((attend_case){4, 4, 16, 0, 50, ROPE_HALF, 20, code_bits, 4}, (const int[]){140, 70});
+    check_attention((attend_case){32, 8, 128, 128, 0, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){300, 66});
+    check_attention((attend_case){9, 3, 64, 64, 0, ROPE_INTERLEAVED, 0, code_bits, 0, 0},
+                    (const int[]){130, 1});
+    check_attention((attend_case){8, 1, 256, 256, 70, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){200, 64});
+    check_attention((attend_case){4, 4, 80, 20, 0, ROPE_HALF, 30, code_bits, 0, 0}, (const int[]){70, 65});
+    check_attention((attend_case){12, 2, 96, 0, 33, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){140, 129});
+    check_attention((attend_case){20, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0, 0}, (const int[]){700, 400});
+    check_attention((attend_case){12, 3, 64, 0, 0, ROPE_HALF, 0, code_bits, 8, 0}, (const int[]){330, 65});
+    check_attention((attend_case){4, 4, 16, 0, 50, ROPE_HALF, 20, code_bits, 4, 0}, (const int[]){140, 70});
+    check_attention((attend_case){15, 3, 64, 64, 0, ROPE_HALF, 0, code_bits, 0, 4}, (const int[]){130, 66});
+    check_attention((attend_case){20, 2, 128, 0, 0, ROPE_HALF, 0, code_bits, 0, 5}, (const int[]){520, 300});
+    check_attention((attend_case){5, 5, 80, 20, 70, ROPE_HALF, 20, code_bits, 8, 3}, (const int[]){140, 65});
 }
 static void test_attend(void **state) {
     (void)state;
@@ -174,7 +183,7 @@ static void test_codes(void **state) {
  * one row after the other gives, bit by bit. */
 static void check_store(int code_bits) {
     enum { ROWS = 16, PAGES = 5, ALL = PAGES * CUDA_PAGE };
-    const attend_case c = {4, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0};
+    const attend_case c = {4, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0, 3};
     gpu_attention g[2] = {gpu_attention_open(&c, ALL, false, PAGES),
                           gpu_attention_open(&c, ALL, false, PAGES)};
     const size_t bytes = sizeof(float) * (size_t)(ALL * g[0].nq);

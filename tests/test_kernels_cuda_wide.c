@@ -401,12 +401,13 @@ static void check_attention(const attend_case *c) {
 static void prompts(void **state) {
     (void)state;
     static const attend_case all[] = {
-        {4, 2, 64, 32, 0, ROPE_HALF, 0, 0, 0},   {6, 2, 128, 64, 0, ROPE_HALF, 0, 0, 0},
-        {2, 1, 256, 128, 0, ROPE_HALF, 0, 0, 0}, {2, 2, 80, 40, 0, ROPE_HALF, 0, 0, 0},
-        {2, 1, 96, 0, 70, ROPE_HALF, 0, 0, 0},   {4, 1, 128, 64, 100, ROPE_HALF, 20, 0, 0},
-        {2, 1, 40, 20, 0, ROPE_HALF, 0, 0, 0},   {2, 1, 64, 32, 1, ROPE_HALF, 0, 0, 0},
-        {6, 3, 64, 0, 0, ROPE_HALF, 0, 0, 8},    {3, 1, 128, 0, 90, ROPE_HALF, 0, 0, 8},
-        {4, 4, 16, 0, 0, ROPE_HALF, 20, 0, 4}};
+        {4, 2, 64, 32, 0, ROPE_HALF, 0, 0, 0, 0},   {6, 2, 128, 64, 0, ROPE_HALF, 0, 0, 0, 0},
+        {2, 1, 256, 128, 0, ROPE_HALF, 0, 0, 0, 0}, {2, 2, 80, 40, 0, ROPE_HALF, 0, 0, 0, 0},
+        {2, 1, 96, 0, 70, ROPE_HALF, 0, 0, 0, 0},   {4, 1, 128, 64, 100, ROPE_HALF, 20, 0, 0, 0},
+        {2, 1, 40, 20, 0, ROPE_HALF, 0, 0, 0, 0},   {2, 1, 64, 32, 1, ROPE_HALF, 0, 0, 0, 0},
+        {6, 3, 64, 0, 0, ROPE_HALF, 0, 0, 8, 0},    {3, 1, 128, 0, 90, ROPE_HALF, 0, 0, 8, 0},
+        {4, 4, 16, 0, 0, ROPE_HALF, 20, 0, 4, 0},   {10, 5, 64, 32, 0, ROPE_HALF, 0, 0, 0, 4},
+        {5, 5, 128, 64, 90, ROPE_HALF, 0, 0, 0, 5}, {5, 1, 80, 0, 0, ROPE_HALF, 20, 0, 8, 3}};
     for (size_t i = 0; i < 3 * sizeof all / sizeof *all; i++) {
         attend_case c = all[i / 3];
         c.code_bits = i % 3 == 0 ? 0 : i % 3 == 1 ? 8 : 4;

@@ -20,13 +20,14 @@
 
 typedef struct coded_case {
     int64_t n_head, n_kv, d, n, window; /* n positions, each a row */
-    float softcap, alibi;
+    float softcap, alibi, sink;         /* sink: head h's is this times h; 0: there are none */
     type_id type;
 } coded_case;
 
 typedef struct cache {
     coded_case c;
     float *q, *k, *v, *out; /* [n, heads * d] */
+    float *sinks;           /* [heads] */
     guarded scratch;
     paged_kv paged;
     kv_view kv;
@@ -38,6 +39,9 @@ static cache cache_open(const coded_case *c) {
     x.k = random_rows(c->n * c->n_kv * c->d, 2, 2);
     x.v = random_rows(c->n * c->n_kv * c->d, 3, 1);
     x.out = calloc((size_t)(c->n * c->n_head * c->d), sizeof *x.out);
+    x.sinks = malloc((size_t)c->n_head * sizeof *x.sinks);
+    for (int64_t h = 0; h < c->n_head; h++)
+        x.sinks[h] = c->sink * (float)h;
     for (int64_t i = 0; i < c->n * c->n_kv;
          i++) /* channels with a size and a place of their own, as keys have */
         for (int64_t d = 0; d < c->d; d++)
@@ -53,6 +57,7 @@ static void cache_close(cache *x) {
     free(x->k);
     free(x->v);
     free(x->out);
+    free(x->sinks);
     paged_kv_close(&x->paged);
     guard_close(&x->scratch);
 }
@@ -79,6 +84,7 @@ static void step(const kernel_table *t, cache *x, int64_t first, int64_t n, int6
                            .scale = 1 / sqrtf((float)c->d),
                            .softcap = c->softcap,
                            .alibi_max_bias = c->alibi,
+                           .sinks = c->sink > 0 ? x->sinks : NULL,
                            .scratch = x->scratch.data};
     for (int64_t h = 0; h < c->n_head; h += by_head)
         t->attend(&a, h, NUM_MIN(h + by_head, c->n_head), 0, n);
@@ -157,6 +163,10 @@ static void check_row(const kernel_table *t, const cache *x, int64_t r, int64_t 
             s[j] += pow(2, -(double)c->alibi * (double)(h + 1) / (double)c->n_head) * (double)(j - r);
         max = fmax(max, s[j]);
     }
+    if (c->sink > 0) {
+        max = fmax(max, (double)x->sinks[h]);
+        sum = exp((double)x->sinks[h] - max);
+    }
     for (int64_t j = lo; j <= r; j++)
         sum += s[j] = exp(s[j] - max);
     for (int64_t j = lo; j <= r; j++) {
@@ -209,6 +219,7 @@ static void test_cases(void **state) {
         {.n_head = 3, .n_kv = 1, .d = 1, .n = 129},
         {.n_head = 2, .n_kv = 2, .d = 96, .n = 64},
         {.n_head = 2, .n_kv = 1, .d = 48, .n = 63, .window = 1},
+        {.n_head = 6, .n_kv = 2, .d = 64, .n = 150, .window = 100, .sink = 4},
     };
     for (size_t i = 0; i < NUM_COUNT(cases); i++)
         for (int bits = 0; bits < 2; bits++) {

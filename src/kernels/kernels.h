@@ -136,8 +136,11 @@ typedef struct attend_args {
     float
         alibi_max_bias; /* 0: no ALiBi; head h's slope is as published, also when n_head is no power of two */
     float alibi_scale;  /* multiplies the slopes; 0 counts as 1 (Falcon-RW scales them as q.k) */
-    void *scratch;      /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
-    const void *next;   /* keys of the caller's next call, prefetched meanwhile; NULL: unknown */
+    /* [n_head]: a logit of each head that takes part in the softmax as it is, without a position and without
+     * a value: weights are e^s / (sum of e^s + e^sink). NULL: there are none */
+    const float *sinks;
+    void *scratch;    /* this thread's, 64-byte aligned; attend_scratch_bytes(d_head) */
+    const void *next; /* keys of the caller's next call, prefetched meanwhile; NULL: unknown */
 } attend_args;
 size_t attend_scratch_bytes(int64_t d_head);
 

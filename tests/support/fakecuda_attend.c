@@ -193,6 +193,7 @@ static void attend_row(const cuda_attend *a, int64_t row, const kv_view *kv) {
                               .softcap = a->softcap,
                               .alibi_max_bias = a->alibi_max_bias,
                               .alibi_scale = a->alibi_scale,
+                              .sinks = a->sinks ? real(a->sinks) : NULL,
                               .scratch = scratch};
     kernels_table_for("ref")->attend(&args, 0, a->n_head, 0, 1);
     free(scratch), free(q);

@@ -79,6 +79,13 @@ gpu_attention gpu_attention_open(const attend_case *c, int64_t n_row, bool apart
     a->softcap = c->softcap;
     a->alibi_max_bias = c->alibi;
     a->alibi_scale = c->alibi > 0 ? 0.5f : 0;
+    if (c->sink > 0) {
+        float *sinks = malloc((size_t)c->n_head * sizeof *sinks);
+        for (int64_t h = 0; h < c->n_head; h++)
+            sinks[h] = c->sink * gpu_sink_size(h);
+        a->sinks = device_copy(sinks, (size_t)c->n_head * sizeof *sinks);
+        free(sinks);
+    }
     a->scratch = filled(0, scratch);
     return g;
 }
@@ -89,6 +96,8 @@ void gpu_attention_close(gpu_attention *g) {
     drop(a->position), drop(a->pages), drop(a->first_page), drop(a->scratch);
     if (a->cos_sin)
         drop(a->cos_sin);
+    if (a->sinks)
+        drop(a->sinks);
     free(g->table);
 }
 

@@ -10,7 +10,14 @@ typedef struct attend_case {
     float softcap;
     int code_bits;
     float alibi; /* its largest bias; 0: there is none */
+    float sink;  /* head h's is this times gpu_sink_size(h); 0: there are none */
 } attend_case;
+
+/* From far below all scores to far above them. */
+static inline float gpu_sink_size(int64_t head) {
+    static const float sizes[] = {1, -40, 0, 40, -1};
+    return sizes[head % 5];
+}
 
 /* Rows of one sequence, at the positions 0.., or each of a sequence of its own. Caches are full of NaNs:
  * nothing that was not written may count. */

@@ -134,8 +134,15 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, co
         }
 }
 
+/* What the results of the block's head h are multiplied by. */
+template <int D>
+__device__ __forceinline__ float inverse_of(const attend_work<D> &w, int h, float most, float sum) {
+    return w.j.a.sinks ? sink_inverse(most, sum, w.shared.sink[h], WEIGHT_UP) : __fdiv_rn(1.0f, sum);
+}
+
 /* How much each warp's sums of a head count. */
-template <int D> __device__ __forceinline__ void warps_weigh(attend_shared<D> &shared) {
+template <int D> __device__ __forceinline__ void warps_weigh(const attend_work<D> &of) {
+    attend_shared<D> &shared = of.shared;
     static_assert(HEADS * WARPS <= 32 * FEWER, "each thread has a warp of a head");
     if (threadIdx.x >= HEADS * WARPS)
         return;
@@ -153,7 +160,7 @@ template <int D> __device__ __forceinline__ void warps_weigh(attend_shared<D> &s
     shared.max_of[h][w] = weight;
     shared.most[h] = most;
     shared.sum[h] = sum;
-    shared.inverse[h] = __fdiv_rn(1.0f, sum);
+    shared.inverse[h] = inverse_of(of, h, most, sum);
 }
 
 /* The blocks' parts of a row's heads, by the last one: a warp has 32 channels of a head, its lane p weighs
@@ -180,7 +187,7 @@ template <int D> __device__ __forceinline__ void parts_join(const attend_work<D>
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)
             sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
-        const float inverse = __fdiv_rn(1.0f, sum);
+        const float inverse = inverse_of(w, h, most, sum);
 #pragma unroll
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             total = __fmaf_rn(out[p], __shfl_sync(~0u, weight, p), total);
@@ -211,7 +218,7 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
     const int d = (int)j.a.kv.d_head, n_span = w.range.n_span;
     const int64_t part_size = d + 2;
     __syncthreads();
-    warps_weigh(w.shared);
+    warps_weigh(w);
     __syncthreads();
     for (int i = threadIdx.x; i < w.n_here * d; i += (int)blockDim.x) {
         const int h = d == D ? i / D : i / d, c = i - h * d;
@@ -316,6 +323,8 @@ __global__ void __launch_bounds__(32 * HERE, WARPS / HERE) attend_one(const __gr
                               (int)threadIdx.x % 4};
     if (j.a.alibi_max_bias > 0 && threadIdx.x < HEADS) /* seen by all behind the barrier of the queries */
         shared.slope[threadIdx.x] = alibi_slope(j.a, w.head0 + (int)threadIdx.x);
+    if (j.a.sinks && (int)threadIdx.x < w.n_here)
+        shared.sink[threadIdx.x] = sink_of(j.a, w.head0 + (int)threadIdx.x);
     for (int span = blockIdx.y; span < w.range.n_span; span += gridDim.y) {
         if (span >= (int)gridDim.y)
             __syncthreads(); /* all have read what the span before left */

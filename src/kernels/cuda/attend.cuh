@@ -39,6 +39,17 @@ __device__ __forceinline__ float alibi_slope(const cuda_attend &a, int head) {
     return __fmul_rn(scale, exp2f(-a.alibi_max_bias * steps / (float)n));
 }
 
+/* The sink of a head as scores are kept, in units of log 2. */
+__device__ __forceinline__ float sink_of(const cuda_attend &a, int head) {
+    return __fmul_rn(a.sinks[head], LOG2_E);
+}
+/* What a row's results are multiplied by when its head has a sink: the sum of weights was taken at `most`, and
+ * weights are 2^up times as large. The larger of `most` and the sink is the maximum, so nothing overflows. */
+__device__ __forceinline__ float sink_inverse(float most, float sum, float sink, float up) {
+    const float top = fmaxf(most, sink), old = exp2f(__fsub_rn(most, top));
+    return __fdiv_rn(old, __fmaf_rn(sum, old, exp2f(__fadd_rn(__fsub_rn(sink, top), up))));
+}
+
 __device__ __forceinline__ uint32_t as_halves(float a, float b) {
     const __half2 h = __floats2half2_rn(a, b);
     return *(const uint32_t *)&h;

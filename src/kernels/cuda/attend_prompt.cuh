@@ -61,13 +61,18 @@ struct row_sums {
     float most[2], sum[2];
 };
 
+/* Scores, of any kind, in units of log 2. */
+__device__ __forceinline__ float score_scale(const cuda_attend &a) {
+    return a.softcap > 0 || a.alibi_max_bias > 0 ? LOG2_E : __fmul_rn(a.scale, LOG2_E);
+}
+
 /* A page's scores become its weights: score[4 i + c] is of position 8 i + 2 t + c % 2 of the page and of row
  * c / 2. `first`: the position of the warp's first row. slope: alibi_slope. What was summed before is worth
  * `old` times as much. */
 __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int first, float slope,
                                            float (&score)[32], row_sums *f, float (&old)[2]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, base = page * CUDA_PAGE + 2 * t;
-    const float scale = a.softcap > 0 || a.alibi_max_bias > 0 ? LOG2_E : __fmul_rn(a.scale, LOG2_E);
+    const float scale = score_scale(a);
     const bool cut = page * CUDA_PAGE + CUDA_PAGE - 1 > first ||
                      (a.window > 0 && page * CUDA_PAGE + a.window <= first + 15);
     if (a.softcap > 0)
@@ -123,7 +128,9 @@ __device__ __forceinline__ void rows_write(const cuda_attend &a, const row_sums 
         sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
         const int row = g + 8 * r;
         float *to = a.out + (row0 + row) * a.ldo + (int64_t)head * d + 2 * t;
-        const float factor = __fdiv_rn(1.0f, sum);
+        const float factor =
+            a.sinks ? sink_inverse(__fmul_rn(f.most[r], score_scale(a)), sum, sink_of(a, head), 0.0f)
+                    : __fdiv_rn(1.0f, sum);
 #pragma unroll
         for (int i = 0; i < D / 8; i++)
             if (row < n && 8 * i < d)

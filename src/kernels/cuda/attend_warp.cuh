@@ -58,6 +58,7 @@ template <int D> struct attend_shared {
     float max_of[HEADS][WARPS], sum_of[HEADS][WARPS]; /* then the warps' weights */
     float most[HEADS], sum[HEADS], inverse[HEADS] /* of the sum */;
     float slope[HEADS]; /* ALiBi's; set where there is one */
+    float sink[HEADS];  /* set where there are sinks */
     bool is_last;
 };
 

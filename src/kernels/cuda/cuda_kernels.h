@@ -32,7 +32,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 16, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 17, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions */,
     CUDA_MAX_ROWS = 64,
@@ -136,6 +136,7 @@ typedef struct cuda_attend {
     float scale, softcap;
     float alibi_max_bias; /* 0: no ALiBi */
     float alibi_scale;    /* multiplies the slopes; 0 counts as 1 (attend_args, kernels/kernels.h) */
+    const float *sinks;   /* [n_head] (attend_args), not written while the graph runs; NULL: none */
     void *scratch; /* attend_scratch() bytes, zeroed once before the first use; smaller launches may use it */
     cuda_codes leaves; /* of out; d_head a multiple of 32; of as many rows as left_rows says of the product */
 } cuda_attend;

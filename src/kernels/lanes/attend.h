@@ -8,9 +8,9 @@
  *     m' = max(m, s), p = e^(s - m'), l = l * e^(m - m') + sum p
  *     o = o * e^(m - m') + p . v            positions in order
  *
- * Spans are joined in order: both states are scaled to the larger maximum and added. So any thread may
- * compute a span (attend_part) and join it later (attend_join): a row of a long context can use more threads
- * than it has heads.
+ * Spans are joined in order: both states are scaled to the larger maximum and added. A head's sink, where
+ * there are sinks, joins the same way behind the last span. So any thread may compute a span (attend_part)
+ * and join it later (attend_join): a row of a long context can use more threads than it has heads.
  *
  * Spans and blocks are at multiples of 256 and 64 for every row, and a pair's own limits are masked. So the
  * sequence of operations of a pair, and its bits, do not depend on its group or its thread. Values outside a
@@ -63,11 +63,21 @@ static void join_span(bool is_first, float *max_total, float *total_sum, float *
         v_store(total + d, v_fma(v_load(out + d), now, v_mul(v_load(total + d), before)));
 }
 
-/* out[d_head] = total / sum */
-static void finish(const float *total, float sum, int64_t d_head, float *out) {
-    const vf by = v_set(sum);
+/* out[d_head] = total / sum of a head, taken at the largest score max. A sink is one span more, whose sum is
+ * 1 and whose values are zeros. */
+static void finish(const attend_args *a, int64_t head, float max, float sum, const float *total, float *out) {
+    const int64_t d_head = a->kv.d_head;
+    vf by = v_set(sum), times = v_set(1);
+    if (a->sinks) {
+        const float sink = a->sinks[head], top = sink > max ? sink : max;
+        times = v_exp(v_set(max - top));
+        by = v_fma(by, times, v_exp(v_set(sink - top)));
+    }
     for (int64_t d = 0; d < d_head; d += LANES) {
-        const vf y = v_div(v_load(total + d), by);
+        vf y = v_load(total + d);
+        if (a->sinks)
+            y = v_mul(y, times);
+        y = v_div(y, by);
         if (d + LANES <= d_head)
             v_store(out + d, y);
         else
@@ -113,7 +123,6 @@ static void begin_group(attend_group *g, int64_t *lo, int64_t *hi) {
 
 static void attend_run(attend_group *g) {
     const attend_args *a = g->a;
-    const int64_t d_head = a->kv.d_head;
     int64_t lo, hi;
     begin_group(g, &lo, &hi);
     for (int64_t s0 = lo / ATTEND_SPAN * ATTEND_SPAN; s0 < hi; s0 += ATTEND_SPAN) {
@@ -128,8 +137,8 @@ static void attend_run(attend_group *g) {
         }
     }
     for (int i = 0; i < g->n_pair; i++)
-        finish(g->total + i * g->d_pad, g->pair[i].total_sum, d_head,
-               a->out + (g->pair[i].row * a->n_head + g->pair[i].head) * d_head);
+        finish(a, g->pair[i].head, g->pair[i].max_total, g->pair[i].total_sum, g->total + i * g->d_pad,
+               a->out + (g->pair[i].row * a->n_head + g->pair[i].head) * a->kv.d_head);
 }
 
 static attend_group group_of(const attend_args *a) {
@@ -202,7 +211,7 @@ static void op_attend_join(const attend_args *a, int64_t head, int64_t row, cons
     const int64_t d_head = a->kv.d_head, d_pad = num_round_up(d_head, LANES);
     join_span(is_first, &total[0], &total[1], total + LANES, part[0], part[1], part + LANES, d_pad);
     if (is_last)
-        finish(total + LANES, total[1], d_head, a->out + (row * a->n_head + head) * d_head);
+        finish(a, head, total[0], total[1], total + LANES, a->out + (row * a->n_head + head) * d_head);
 }
 
 #endif
