@@ -307,11 +307,13 @@ static void tensors_of_another_shape(void **state) {
     (void)state;
     change_each("arch/llama", reshape_it);
     change_each("arch/gpt_neox", reshape_it);
+    change_each("arch-extra/llama-sinks", reshape_it);
 }
 
 static void tensors_of_another_type(void **state) {
     (void)state;
     change_each("arch/llama", retype_it);
+    change_each("arch-extra/llama-sinks", retype_it);
 }
 
 /* A bias in one layer only is a damaged checkpoint; an unknown tensor in a layer would be maths left out. */
@@ -336,6 +338,12 @@ static void uneven_layers(void **state) {
     assert_int_equal(open_with_header("arch/stablelm", &t, header, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "extra_norm.weight has no place"));
     json_decref(header);
+    json_decref(t.header);
+    mem_free(t.bytes);
+    tensors_load("arch-extra/llama-sinks", &t);
+    json_object_del(t.header, "model.layers.1.self_attn.sinks");
+    assert_int_equal(open_with_header("arch-extra/llama-sinks", &t, t.header, &err), NIB_E_MODEL);
+    assert_non_null(strstr(err.message, "layer 1 has no sinks"));
     json_decref(t.header);
     mem_free(t.bytes);
 }

@@ -85,6 +85,9 @@ static void the_programs(void **state) {
          "norm:ffn_norm linear:up act linear:down add"},
         {"arch-extra/bloom", 0, "embed:embed norm:embed_norm+bias"},
         {"arch-extra/olmo", -1, "norm linear:head"},
+        {"arch-extra/llama-sinks", 1,
+         "norm:attn_norm linear:q linear:k linear:v rope rope attention:sinks linear:o add "
+         "norm:ffn_norm linear:gate linear:up gate linear:down add"},
         {"arch-extra/granite", -1, "norm:out_norm linear:head scale"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

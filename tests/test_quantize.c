@@ -9,6 +9,7 @@
 #include "nib_tools.h"
 #include "quantize/bit_allocation.h"
 #include "support/engine.h"
+#include "support/expected.h"
 #include "support/faults.h"
 #include "support/logits.h"
 #include "support/made.h"
@@ -583,11 +584,40 @@ static void test_importance(void **state) {
     mem_free(third);
 }
 
+/* A folder's sinks become a tensor of single precision, and count. */
+static void test_sinks(void **state) {
+    (void)state;
+    static const char folder[] = "tests/data/arch-extra/llama-sinks";
+    const nib_quantize_options q = {.out = out_path, .type = "f16", .imatrix = "none"};
+    const nib_engine_options o = engine_usual();
+    nib_quantize_report r;
+    expected x;
+    container *made;
+    choose_paths();
+    snprintf(model_path, sizeof model_path, "%s", folder);
+    must_make(&q, &r);
+    assert_int_equal(container_open(out_path, NULL, &made, NULL), NIB_OK);
+    const container_tensor *sinks = container_find(made, "blk.1.attn_sinks.weight");
+    assert_non_null(sinks);
+    assert_int_equal(sinks->type, TYPE_F32);
+    assert_int_equal(sinks->n_dim, 1);
+    assert_int_equal(sinks->shape[0], 6);
+    container_close(made);
+    expected_load("tests/data/arch-extra/llama-sinks/expected.safetensors", &x);
+    nib_engine *e = engine_must_open(out_path, &o, NULL);
+    logits_rows rows = logits_of(e, x.input_ids, x.n_input);
+    assert_true(relative_rms(rows.data, x.logits, x.n_input * x.n_vocab) < 3e-3);
+    free(rows.data);
+    nib_engine_close(e);
+    expected_free(&x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formats),  cmocka_unit_test(test_refused),    cmocka_unit_test(test_books),
         cmocka_unit_test(test_outliers), cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_killed),
         cmocka_unit_test(test_faults),   cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_methods),  cmocka_unit_test(test_share),      cmocka_unit_test(test_head_type)};
+        cmocka_unit_test(test_methods),  cmocka_unit_test(test_share),      cmocka_unit_test(test_head_type),
+        cmocka_unit_test(test_sinks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

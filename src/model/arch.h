@@ -155,6 +155,8 @@ extern const arch_desc *const arch_registry[];
         {SLOT_V, "model.layers.%d.self_attn.v_proj"}, {                                                      \
         SLOT_O, "model.layers.%d.self_attn.o_proj"                                                           \
     }
+#define ARCH_SINKS                                                                                           \
+    { SLOT_SINKS, "model.layers.%d.self_attn.sinks", T_OPTIONAL }
 #define ARCH_LLAMA_MLP                                                                                       \
     {SLOT_GATE, "model.layers.%d.mlp.gate_proj"}, {SLOT_UP, "model.layers.%d.mlp.up_proj"}, {                \
         SLOT_DOWN, "model.layers.%d.mlp.down_proj"                                                           \

@@ -85,6 +85,7 @@ static void attend(builder *p, int layer, bool slides) {
     op *o = put(p, OP_ATTENTION, REG_A, REG_Q, q, q);
     o->in2 = REG_K;
     o->in3 = REG_V;
+    o->w = p->b->slot[SLOT_SINKS].w;
     o->u.attn.layer = layer;
     o->u.attn.n_head = hp->n_head;
     o->u.attn.n_kv_head = hp->n_kv_head;

@@ -63,7 +63,7 @@ typedef enum rope_style {
 typedef struct op {
     op_kind kind;
     reg out, in, in2, in3; /* REG_NONE where not used */
-    int w, b;              /* indices into the block's weights; -1: none */
+    int w, b;              /* indices into the block's weights; -1: none. OP_ATTENTION: w are its sinks */
     bool adds;             /* OP_LINEAR, OP_EMBED: to what out has, instead of replacing it (second slices) */
     int64_t n;             /* width of out */
     int64_t k;             /* width of in */

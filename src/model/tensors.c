@@ -353,6 +353,17 @@ static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slo
     return named->flags & T_OPTIONAL ? NIB_OK : missing(b, named, ".weight", err);
 }
 
+/* One logit a head (attend_args.sinks). HF checkpoints have it as a parameter, without ".weight". */
+static nib_status bind_sinks(binder *b, nib_error *err) {
+    const char *suffix = b->m->gguf_arch != NULL ? ".weight" : "";
+    const arch_tensor *row = row_of(b, SLOT_SINKS);
+    const container_tensor *t = find(b, row, 0, suffix);
+    if (t == NULL)
+        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : missing(b, row, suffix, err);
+    b->out->slot[SLOT_SINKS].there = true;
+    return bind_vector(b, slots[SLOT_SINKS].name, t, b->m->cfg.hp.n_head, &b->out->slot[SLOT_SINKS].w, err);
+}
+
 static nib_status bind_attention(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head, d = hp->d_model;
@@ -362,6 +373,7 @@ static nib_status bind_attention(binder *b, nib_error *err) {
     NIB_TRY(bind_linear(b, SLOT_V, kv, d, SLOT_QKV, q + 2 * kv, err));
     NIB_TRY(bind_norm(b, SLOT_Q_NORM, q, hp->n_head, err));
     NIB_TRY(bind_norm(b, SLOT_K_NORM, kv, hp->n_kv_head, err));
+    NIB_TRY(bind_sinks(b, err));
     NIB_TRY(bind_linear(b, SLOT_O, d, q, SLOT_COUNT, 0, err));
     return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
 }

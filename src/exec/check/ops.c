@@ -192,6 +192,7 @@ static nib_status attend(const walk *w, const op *o, nib_error *err) {
                            .softcap = o->u.attn.softcap,
                            .alibi_max_bias = o->u.attn.alibi_max_bias,
                            .alibi_scale = o->u.attn.alibi_scale,
+                           .sinks = vector(w, o->w),
                            .scratch = c->scratch};
     c->ref->attend(&a, 0, a.n_head, 0, 1);
     return NIB_OK;

@@ -161,6 +161,7 @@ static attend_args args_of(const worker *w, const op *o, const part *p) {
                          .softcap = o->u.attn.softcap,
                          .alibi_max_bias = o->u.attn.alibi_max_bias,
                          .alibi_scale = o->u.attn.alibi_scale,
+                         .sinks = worker_vector(w, o->w),
                          .scratch = w->scratch};
 }
 

@@ -79,7 +79,9 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     const kv_view *kv = &c->pass.segments->kv->layers[o->u.attn.layer]; /* in a page, as in every other */
     const rope_style style = s->rope ? s->rope->u.rope.style : ROPE_HALF;
     const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
+    view sinks;
     cuda_attend a;
+    weights_view(c, w->g->block, o->w, &sinks);
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.kv.k = c->origin + kv->key_at;
     a.kv.v = c->origin + kv->value_at;
@@ -114,6 +116,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.softcap = o->u.attn.softcap;
     a.alibi_max_bias = o->u.attn.alibi_max_bias;
     a.alibi_scale = o->u.attn.alibi_scale;
+    a.sinks = sinks.data;
     a.scratch = c->attend_scratch;
     a.leaves = launch_leaves(w, s);
     c->coded_whole = false;

@@ -281,5 +281,5 @@ bool steps_has_outliers(const cuda *c, int b, const step *s) {
 }
 
 bool steps_read_weights(const op *o) {
-    return o->kind == OP_LINEAR || o->kind == OP_NORM;
+    return o->kind == OP_LINEAR || o->kind == OP_NORM || o->kind == OP_ATTENTION;
 }
