@@ -94,7 +94,8 @@ static void attention(const cuda *c, const cuda_attend *a, bool prompt, nib_span
     for (int64_t r = 0; r < a->n_row; r++)
         seen += seen_by(c, a, r);
     const double read = prompt ? seen_by(c, a, a->n_row - 1) : seen;
-    out->bytes = page_bytes(&a->kv) / CUDA_PAGE * read + (double)(2 * a->n_row * FLOAT) * width;
+    out->bytes = page_bytes(&a->kv) / CUDA_PAGE * read + (double)(2 * a->n_row * FLOAT) * width +
+                 (double)(a->sinks ? a->n_head * FLOAT : 0);
     out->at_least = true;
     out->macs = 2 * seen * width;
 }
