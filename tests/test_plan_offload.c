@@ -145,6 +145,35 @@ static void as_much_as_fits_is_resident(void **state) {
     assert_true(offload_all_resident(&q) == ALL + q.driver);
 }
 
+/* The head's sketch: where all blocks stay beside it; where it is needed, layers leave for it; a streamed
+ * head has none. */
+static void a_sketch_beside_them(void **state) {
+    (void)state;
+    enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB, SKETCH = 9 * MIB, TAKES = 10 * MIB };
+    static const struct {
+        uint64_t room;
+        bool needed, has;
+        int n_not_resident;
+    } cases[] = {{ALL + TAKES, false, true, 0}, {ALL + TAKES - 1, false, false, 0},
+                 {ALL, true, true, 3},          {ALL + TAKES, true, true, 0},
+                 {ALL - 1, false, false, 2},    {40 * MIB, true, false, 5}};
+    const plan_rates r = usual();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        offload_block blocks[N_BLOCK];
+        offload_question q = question(blocks, cases[i].room);
+        offload_split s;
+        nib_error err = {0};
+        q.sketch = SKETCH;
+        q.needs_sketch = cases[i].needed;
+        if (offload_split_make(&q, &r, &s, &err))
+            fail_msg("case %zu: %s", i, err.message);
+        assert_true(s.weights + s.others <= cases[i].room);
+        assert_int_equal(s.has_sketch, cases[i].has);
+        assert_int_equal(s.n_not_resident, cases[i].n_not_resident);
+        offload_split_clear(&s);
+    }
+}
+
 static int n_in_place(const offload_question *q, int64_t *max_rows) {
     const plan_rates r = usual();
     offload_split s;
@@ -222,6 +251,7 @@ int main(void) {
         cmocka_unit_test(one_of_them),
         cmocka_unit_test(more_activation_bits_take_longer),
         cmocka_unit_test(as_much_as_fits_is_resident),
+        cmocka_unit_test(a_sketch_beside_them),
         cmocka_unit_test(many_sequences_leave_no_layer_in_place),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),

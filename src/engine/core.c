@@ -132,6 +132,8 @@ backend_setup core_backend_setup(const engine_core *e, int n_thread) {
                        .places = e->resolved.places,
                        .sliced = e->requested.bf16_tiles,
                        .whole_head = e->requested.shortlist == NIB_SHORTLIST_OFF,
+                       .sketch = e->requested.shortlist == NIB_SHORTLIST_ON,
+                       .n_best = e->requested.n_best,
                        .kv_type = e->resolved.kv_type,
                        .k_chunk = e->resolved.k_chunk,
                        .n_sequence = e->resolved.n_sequence,

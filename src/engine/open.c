@@ -67,6 +67,16 @@ static nib_status reserve_rows(nib_engine *e, const engine_want *want, uint64_t 
     return NIB_OK;
 }
 
+/* A shortlist that was requested and is not used. */
+static void say_if_whole(const nib_engine *e) {
+    const offload_split *split = e->backend->split;
+    if (e->core.requested.shortlist == NIB_SHORTLIST_ON && e->core.requested.n_best &&
+        !e->core.resolved.n_best && !(split && split->has_sketch))
+        log_line(&e->core.log,
+                 "the output head is computed as a whole: --shortlist was requested, but does not help with "
+                 "this head, these activations or this sampling");
+}
+
 static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
     uint64_t session, later[NIB_N_TIER];
     backend_rows rows = {.n_head = 0};
@@ -83,16 +93,13 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
         rows.n_cell = NUM_MIN(want->n_row, (int64_t)ENGINE_CELL_ROWS);
     }
     rows.n_head = sizes_logits_rows(&e->core);
-    if (e->core.requested.shortlist == NIB_SHORTLIST_ON && e->core.requested.n_best &&
-        !e->core.resolved.n_best)
-        log_line(&e->core.log,
-                 "the output head is computed as a whole: --shortlist was requested, but does not help with "
-                 "this head, these activations or this sampling");
     NIB_TRY(reserve_rows(e, want, session, &rows, later, err));
+    say_if_whole(e);
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
     NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], e->backend->has_copies, &e->pager, err));
     placement_fill(&e->placement, e->core.layout, e->pager, e->backend->has_copies,
-                   e->core.has_sketch ? e->core.resolved.n_best : 0);
+                   e->core.has_sketch ? e->core.resolved.n_best : 0,
+                   e->backend->split && e->backend->split->has_sketch);
     ledger_measure_runtime(e->core.ledger, false);
     for (int t = 0; t < NIB_N_TIER; t++)
         ledger_plan(e->core.ledger, t, ledger_promised(e->core.ledger, t) + later[t]);

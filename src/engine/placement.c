@@ -101,21 +101,22 @@ static void add(placement *p, size_t first, nib_slice what) {
         p->slices[i].also = what.also;
 }
 
-static void add_sketch(placement *p, const layout *lay, int32_t n_best) {
+static void add_sketch(placement *p, const layout *lay, int32_t n_best, bool on_device) {
     char name[PACK_NAME];
     const weight *head;
     uint64_t bytes;
     view sketch;
-    if (!n_best || !shortlist_sketch(lay, n_best, &head, &sketch, &bytes))
+    if (on_device ? !shortlist_device_sketch(lay, n_best, true, &head, &sketch, &bytes)
+                  : !n_best || !shortlist_sketch(lay, n_best, &head, &sketch, &bytes))
         return;
     pack_name(&sketch.format, name);
     add(p, p->n_slice,
         (nib_slice){layout_block(lay, layout_n_block(lay) - 1)->name, NULL, -1, kept_name(p, name), bytes,
-                    NIB_TIER_RAM});
+                    on_device ? NIB_TIER_VRAM : NIB_TIER_RAM});
 }
 
 void placement_fill(placement *p, const layout *lay, const pager *weights, const bool *has_copies,
-                    int32_t n_best) {
+                    int32_t n_best, bool on_device) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const block *blk = layout_block(lay, b);
         size_t first = p->n_slice;
@@ -135,5 +136,5 @@ void placement_fill(placement *p, const layout *lay, const pager *weights, const
             add(p, first, (nib_slice){blk->name, also, blk->layer, format, on_disk, NIB_TIER_DISK});
         }
     }
-    add_sketch(p, lay, n_best);
+    add_sketch(p, lay, n_best, on_device);
 }

@@ -51,6 +51,9 @@ typedef struct backend_setup {
     int n_sequence;                /* maximum number of sequences that decode together; 0: one */
     const residual_use *residuals; /* with k_chunk, unless only sizes are computed; else NULL */
     bool whole_head;               /* logits are not estimated to find the best ones */
+    bool sketch;                   /* a device makes a sketch of the head wherever it can, not only where it
+                                      is worth the memory (exec/shortlist.h) */
+    int32_t n_best;                /* maximum number of the largest logits that sampling reads; 0: all */
     const policy *kernels;         /* the kernel map; NULL: none */
     const plan_rates *rates; /* of this machine, if the host computes some layers for the device; else NULL */
 } backend_setup;
@@ -152,7 +155,8 @@ typedef struct backend_kind {
     nib_status (*spans_start)(backend *b, size_t max, nib_span_scale *scale, nib_error *err);
     nib_status (*spans_stop)(backend *b, nib_span *out, size_t *n, size_t *n_dropped, nib_error *err);
 
-    /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes NULL: not supported, heads are computed as a whole. */
+    /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes NULL: not supported: heads are computed as a whole, or
+     * by a sketch that is the back end's own decision (offload_split.has_sketch). */
     bool (*shortlist_bytes)(const layout *lay, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
     nib_status (*shortlist_open)(backend *b, int n_best, const canceller *cancel, uint64_t *n_read,
                                  nib_error *err);

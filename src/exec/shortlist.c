@@ -31,6 +31,19 @@ bool shortlist_sketch(const layout *lay, int n_best, const weight **of, view *sk
            (double)*bytes <= WORTH * (double)head->bytes;
 }
 
+bool shortlist_device_sketch(const layout *lay, int n_best, bool asked, const weight **of, view *sketch,
+                             uint64_t *bytes) {
+    const weight *head;
+    if (!layout_head(lay, &head) || (!asked && (n_best < 1 || n_best > SHORTLIST_FEW)))
+        return false;
+    *of = head;
+    *sketch = (view){.n = head->n, .k = head->k};
+    return pack_from_name("u4g32", head->k, &sketch->format) &&
+           pack_bytes(&sketch->format, head->n, head->k, bytes) &&
+           (double)*bytes <= WORTH * (double)head->bytes &&
+           (asked || head->bytes - *bytes >= SHORTLIST_WORTH);
+}
+
 double shortlist_of(const layout *lay, int n_best, uint64_t *bytes, int *bits) {
     const weight *head;
     view sketch;

@@ -22,11 +22,19 @@
 #include "model/layout.h"
 
 #define SHORTLIST_REACH 6 /* standard deviations */
+enum {
+    SHORTLIST_WORTH = 64 << 20 /* bytes that a device must not read: the second step takes the time of about
+                                  40 MB (docs/gpu.md) */
+};
 enum { SHORTLIST_FEW = 8 /* n_best up to which few rows remain */ };
 enum { MAX_SHORTLIST = 128 /* maximum n_best: the lists of more are too long */ };
 
 /* The sketch of a model's head, without data, its bytes, and the matrix; false: a sketch would not help. */
 bool shortlist_sketch(const layout *lay, int n_best, const weight **of, view *sketch, uint64_t *bytes);
+/* The same of a device that has the whole head: `asked`, wherever its kernels can; else where a token reads
+ * enough fewer bytes, and sampling reads few logits. *sketch is u4g32. */
+bool shortlist_device_sketch(const layout *lay, int n_best, bool asked, const weight **of, view *sketch,
+                             uint64_t *bytes);
 /* The bytes of the sketch, which each token reads, and its bits. Returns the predicted number of small reads
  * that a token waits for if the matrix is on disk. n_best 0: nothing. */
 double shortlist_of(const layout *lay, int n_best, uint64_t *bytes, int *bits);

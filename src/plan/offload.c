@@ -84,6 +84,13 @@ static uint64_t whole_pages(uint64_t bytes) {
     return (bytes + OFFLOAD_PAGE - 1) / OFFLOAD_PAGE * OFFLOAD_PAGE;
 }
 
+static void add_sketch(const offload_question *q, offload_split *s) {
+    const uint64_t bytes = offload_block_bytes(q->sketch);
+    s->has_sketch = true;
+    s->resident += bytes;
+    s->weights += bytes;
+}
+
 /* Sums the weights for the places in s. */
 static void count_weights(const offload_question *q, offload_split *s) {
     s->resident = q->fixed;
@@ -97,6 +104,9 @@ static void count_weights(const offload_question *q, offload_split *s) {
         s->slot = not_resident ? NUM_MAX(s->slot, q->blocks[b].bytes) : s->slot;
     }
     s->weights = s->resident + OFFLOAD_SLOTS * s->slot;
+    s->has_sketch = false;
+    if (q->sketch && q->needs_sketch && s->place[q->n_block - 1] == OFFLOAD_RESIDENT)
+        add_sketch(q, s);
 }
 
 static bool fits(const offload_question *q, offload_split *s) {
@@ -114,6 +124,14 @@ static bool fits(const offload_question *q, offload_split *s) {
     if (s->moved_page > 0)
         s->others += offload_moves_bytes(s->moved_page, q->n_page);
     return s->weights <= q->capacity && s->others <= q->capacity - s->weights;
+}
+
+/* Where all blocks stay and there is room, the sketch is made too. */
+static void add_wanted_sketch(const offload_question *q, offload_split *s) {
+    const uint64_t taken = s->weights + s->others;
+    if (q->sketch && !s->has_sketch && s->n_not_resident == 0 &&
+        offload_block_bytes(q->sketch) <= q->capacity - taken)
+        add_sketch(q, s);
 }
 
 static void place_embedding(offload_split *s) {
@@ -221,10 +239,15 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
     s->place = mem_calloc((size_t)q->n_block, sizeof *s->place);
     if (!s->place)
         return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->place, "the blocks' places");
-    if (q->places)
-        return follow(q, r, s, err);
-    if (fit_layers(q, r, true, s) || fit_layers(q, r, false, s))
+    if (q->places) {
+        NIB_TRY(follow(q, r, s, err));
+        add_wanted_sketch(q, s);
         return NIB_OK;
+    }
+    if (fit_layers(q, r, true, s) || fit_layers(q, r, false, s)) {
+        add_wanted_sketch(q, s);
+        return NIB_OK;
+    }
     take_smallest(q, r, s);
     return refuse(q, s, err);
 }

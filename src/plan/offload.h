@@ -64,7 +64,9 @@ typedef struct offload_question {
     offload_block *blocks; /* [n_block]: the embedding, which is looked up on the host; layers; the head.
                               Freed by offload_question_clear */
     int n_block;
-    uint64_t fixed; /* bytes of vectors, and of matrices that several blocks read: always resident */
+    uint64_t fixed;    /* bytes of vectors, and of matrices that several blocks read: always resident */
+    uint64_t sketch;   /* bytes of the head's sketch (exec/shortlist.h); 0: it has none */
+    bool needs_sketch; /* it is made even if layers leave for it; else where all blocks stay beside it */
     offload_layer layer;
     uint64_t capacity;              /* bytes of VRAM for all of the following */
     char capacity_of[OFFLOAD_NAME]; /* for messages: "the cap", or the device's name */
@@ -94,6 +96,7 @@ typedef struct offload_split {
     uint64_t device_page;           /* bytes of a KV page on the GPU */
     uint64_t host_page;             /* bytes of a KV page in host memory, for layers computed in place */
     uint64_t moved_page;            /* the largest part that one such layer has of a page; 0: no such layer */
+    bool has_sketch;                /* with a resident head only */
     uint64_t weights, others;       /* total bytes of VRAM: weights; activations, keys and values */
 } offload_split;
 

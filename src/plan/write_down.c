@@ -166,6 +166,11 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
     if (q->split->n_not_resident && !q->device->max_layers)
         note(out, "all blocks stay on the GPU with --vram %s",
              num_format_cap(offload_all_resident(q->device), cap));
+    if (q->split->has_sketch)
+        note(out,
+             "the output head is computed only for the likeliest tokens, which a sketch of %s in VRAM finds: "
+             "the answers are the same (--shortlist off: as a whole)",
+             num_format_size(q->device->sketch, size));
     if (!d->streamed)
         note(out, "while weights are loaded RAM holds all of them; those of the GPU are freed once they are "
                   "copied");

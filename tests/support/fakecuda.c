@@ -258,14 +258,15 @@ static int graph_launch(cuda_graph g, cuda_stream s) {
         const kept_launch *k = &made->list[i];
         fake.calls--; /* one launch */
         fake.replaying = true;
-        const int e = k->linear   ? k->linear(&k->u.linear, s)
-                      : k->sparse ? k->sparse(&k->u.sparse, s)
-                      : k->attend ? k->attend(&k->u.attend, s)
-                      : k->norm   ? k->norm(&k->u.norm, s)
-                      : k->fetch  ? k->fetch(&k->u.fetch, s)
-                      : k->add    ? k->add(&k->u.add, s)
-                      : k->best   ? k->best(&k->u.best, s)
-                                  : k->each(&k->u.each, s);
+        const int e = k->linear      ? k->linear(&k->u.linear, s)
+                      : k->sparse    ? k->sparse(&k->u.sparse, s)
+                      : k->attend    ? k->attend(&k->u.attend, s)
+                      : k->norm      ? k->norm(&k->u.norm, s)
+                      : k->fetch     ? k->fetch(&k->u.fetch, s)
+                      : k->add       ? k->add(&k->u.add, s)
+                      : k->shortlist ? k->shortlist(&k->u.shortlist, s)
+                      : k->best      ? k->best(&k->u.best, s)
+                                     : k->each(&k->u.each, s);
         fake.replaying = false;
         if (e)
             return e;
@@ -329,6 +330,10 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .residual_add = fake_residual_add,
         .sample_scratch = fake_sample_scratch,
         .sample = fake_sample,
+        .sketch_takes = fake_sketch_takes,
+        .sketch = fake_sketch,
+        .shortlist_scratch = fake_shortlist_scratch,
+        .shortlist = fake_shortlist,
         .read_all = read_all,
         .strategies = fake_strategies,
         .units = fake_units,
@@ -387,6 +392,9 @@ long fake_cuda_sparse(void) {
 }
 long fake_cuda_sampled(void) {
     return fake.n_sampled;
+}
+long fake_cuda_short(void) {
+    return fake.n_short;
 }
 long fake_cuda_prompt(void) {
     return fake.n_prompt;

@@ -30,8 +30,7 @@ int fake_gtile(const view *w, bool to_gpu, cuda_stream s) {
     return 0;
 }
 
-/* A copy of the matrix in the processor's order, without outliers: these end a panel. */
-static view as_qtile(const view *w) {
+view fake_as_qtile(const view *w) {
     uint64_t bytes = 0;
     view v = *w;
     v.format.sparse = 0;
@@ -216,7 +215,7 @@ static void linear_rows(const cuda_linear *a, const view *w, const row_memory *r
     }
 }
 
-static int multiply_rows(const cuda_linear *a, float factor) {
+static int multiply_all(const cuda_linear *a, float factor) {
     view w[3];
     int64_t wide = a->w[0].k;
     if (fake_is_put_in_order(a->w, a->n_w))
@@ -233,7 +232,7 @@ static int multiply_rows(const cuda_linear *a, float factor) {
         return fake_misuse("a product cannot leave codes");
     fake.n_taken += a->codes != NULL;
     for (int i = 0; i < a->n_w; i++) {
-        w[i] = as_qtile(&a->w[i]);
+        w[i] = fake_as_qtile(&a->w[i]);
         wide = w[i].n > wide ? w[i].n : wide;
     }
     wide = (wide + 63) / 64 * 64;
@@ -245,6 +244,10 @@ static int multiply_rows(const cuda_linear *a, float factor) {
     if (a->leaves.data)
         fake_leave(&a->leaves, real(a->y[0]), a->ldy[0], a->n_row, a->w[0].n, fake_leaves_whole(a));
     return 0;
+}
+
+int fake_multiply(const cuda_linear *a) {
+    return multiply_all(a, 1);
 }
 
 /* ---- strategies ----
@@ -263,7 +266,7 @@ static int by_way(const cuda_linear *a, int way, int (*own)(const cuda_linear *a
     }
     fake.n_by[way] += a->n_row;
     return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? fake_misuse("a product of no or too many rows")
-                                                    : multiply_rows(a, 1);
+                                                    : multiply_all(a, 1);
 }
 static int by_rule(const cuda_linear *a, cuda_stream s) {
     (void)s;
@@ -357,7 +360,7 @@ int fake_batch(const cuda_linear *a, cuda_stream s) {
         return fake_misuse("a product of many sequences on a device without them, of no or too many rows, "
                            "with codes, or by a strategy");
     memset(real(a->scratch), 0xff, fake_wide_scratch(a->n_row, a->w[0].k));
-    return multiply_rows(a, fake.prompts_differ ? BATCH_FACTOR : 1);
+    return multiply_all(a, fake.prompts_differ ? BATCH_FACTOR : 1);
 }
 int fake_wide(const cuda_linear *a, cuda_stream s) {
     CALL();
@@ -368,5 +371,5 @@ int fake_wide(const cuda_linear *a, cuda_stream s) {
     if (!fake_has_wide() || a->n_row < 1 || a->codes || a->leaves.data)
         return fake_misuse("a product of prompts on a device without them, of no rows, or with codes");
     memset(real(a->scratch), 0xff, fake_wide_scratch(a->n_row, a->w[0].k));
-    return multiply_rows(a, fake.prompts_differ ? PROMPT_FACTOR : 1);
+    return multiply_all(a, fake.prompts_differ ? PROMPT_FACTOR : 1);
 }

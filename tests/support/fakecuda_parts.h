@@ -20,6 +20,7 @@ typedef struct kept_launch {
     int (*each)(const cuda_each *a, cuda_stream s);
     int (*fetch)(const cuda_residual *a, cuda_stream s);
     int (*add)(const cuda_residual_add *a, cuda_stream s);
+    int (*shortlist)(const cuda_shortlist *a, cuda_stream s);
     int (*best)(const cuda_sample *a, cuda_stream s);
     union {
         cuda_linear linear;
@@ -29,6 +30,7 @@ typedef struct kept_launch {
         cuda_each each;
         cuda_residual fetch;
         cuda_residual_add add;
+        cuda_shortlist shortlist;
         cuda_sample best;
     } u;
 } kept_launch;
@@ -47,7 +49,7 @@ extern struct fake_state {
     const void *fresh[MAX_FRESH];         /* keys that launches wrote since a copy came between */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
-    long n_replayed, n_sampled, n_fetched;
+    long n_replayed, n_sampled, n_fetched, n_short;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
     long late;    /* microseconds of products of strategies, beside calls */
     bool replaying, prompts_differ, no_wide;
@@ -79,6 +81,10 @@ enum { FAKE_LEFT_ROWS = 16 };
 /* Whether one of these matrices may still be on its way to another order. */
 bool fake_is_put_in_order(const view *w, int n_w);
 
+/* A copy of the matrix in the processor's order, without outliers: these end a panel. free(data). */
+view fake_as_qtile(const view *w);
+int fake_multiply(const cuda_linear *a); /* a launch's rows */
+
 /* Rows of the table. fakecuda_linear.c */
 int fake_gtile(const view *w, bool to_gpu, cuda_stream s);
 size_t fake_codes_bytes(int64_t k);
@@ -108,5 +114,10 @@ int fake_residual(const cuda_residual *a, cuda_stream s);
 int fake_residual_add(const cuda_residual_add *a, cuda_stream s);
 size_t fake_sample_scratch(int64_t n_row);
 int fake_sample(const cuda_sample *a, cuda_stream s);
+/* fakecuda_shortlist.c */
+bool fake_sketch_takes(const view *head);
+int fake_sketch(const view *head, const view *sketch, float *step, cuda_stream s);
+size_t fake_shortlist_scratch(void);
+int fake_shortlist(const cuda_shortlist *a, cuda_stream s);
 
 #endif

@@ -213,7 +213,8 @@ static nib_status run_rows(cuda *c, nib_error *err) {
     if (streamed) {
         c->replay.copied = true;
         NIB_TRY(streamed_acquire(c, err));
-    }
+    } else if (head)
+        NIB_TRY(estimates_make(c, err));
     if (c->replay.ahead && c->run.visit.block > first)
         return cancel_check(c->pass.cancel, err);
     if (c->replay.ahead && first > 0) /* the stream's copy is queued */
@@ -307,6 +308,10 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
     return wait_until_done(c, err);
 }
 
+static double cuda_head_share(const backend *b) {
+    return estimates_share((cuda *)(uintptr_t)b);
+}
+
 static nib_status cuda_spans_start(backend *b, size_t max, nib_span_scale *scale, nib_error *err) {
     return spans_start(cuda_of(b), max, scale, err);
 }
@@ -335,4 +340,5 @@ const backend_kind backend_cuda = {
     .max_changes = CUDA_MAX_CHANGES,
     .spans_start = cuda_spans_start,
     .spans_stop = cuda_spans_stop,
+    .head_share = cuda_head_share,
 };

@@ -114,6 +114,14 @@ enum { CUDA_MAX_CHANGES = 16384 /* logits of a pass that penalties and biases ch
  * 4.73 for 32, where `batch` takes 2.58, 2.70 and 3.11 (H200). */
 enum { CUDA_MIN_BATCH = 17 };
 
+/* The head's sketch (estimates.c). */
+typedef struct estimates {
+    view sketch; /* 4 bits; data NULL: the head is computed as a whole */
+    float *step; /* behind the sketch: of each row of the head, for cuda_shortlist */
+    bool made;   /* from the head, which was loaded */
+    tier_region memory;
+} estimates;
+
 /* Layers that were moved out of the GPU's memory because another program needs it. */
 typedef struct demotion {
     pager *pager;      /* source of the weights; NULL: none were loaded yet */
@@ -159,6 +167,7 @@ struct cuda {
     uint64_t *block_bytes; /* [n_block]: of its exclusive matrices */
     tier_region *resident; /* [n_block]: their memory, if the block is resident */
     demotion demotion;
+    estimates estimates;
     streamed_blocks streamed;
     in_place in_place;
     moves moves;
@@ -180,7 +189,7 @@ struct cuda {
     uint8_t *changes;           /* changes of the pass's logits; it contains: */
     logit_row *change_rows;     /* [rows with logits]; NULL: no changes */
     logit_change *change_list;
-    void *best_scratch;
+    void *best_scratch, *short_scratch;
     float *part;       /* corrections of a step's products by residuals, for few rows */
     tier_region pages; /* of page_table, if there are many pages */
 
@@ -280,6 +289,18 @@ nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t
 void share_kernels(cuda *c, const cuda_kernels *k);
 /* A table with the functions for sizes only, as on a GPU of compute capability 9.0. */
 const cuda_kernels *share_sizes(void);
+
+/* ---- estimates.c ---- */
+/* Bytes of the head's sketch; 0: it has none, with these activations, kernels or sampling. */
+uint64_t estimates_bytes(const cuda *c);
+/* Allocates it, as planned. */
+nib_status estimates_reserve(cuda *c, nib_error *err);
+void estimates_close(cuda *c);
+/* Makes it at the first visit of the head, whose weights are loaded. */
+nib_status estimates_make(cuda *c, nib_error *err);
+/* Whether the launch `a`, the head's product, is done in two steps. */
+bool estimates_serve(const cuda *c, const cuda_linear *a);
+double estimates_share(cuda *c); /* backend_kind.head_share */
 
 /* ---- streamed.c ---- */
 nib_status streamed_open(cuda *c, nib_error *err);

@@ -160,6 +160,30 @@ static nib_status add_fetched(const launch_walk *w, const step *s, int64_t r, in
     return status;
 }
 
+/* The head's product of the group's rows from r on: estimates of all logits, then the exact ones that may be
+ * among the best. */
+static nib_status two_steps(const launch_walk *w, const op *o, int64_t r, const cuda_linear *a,
+                            nib_error *err) {
+    cuda *c = w->c;
+    nib_status status;
+    gpu_launch *l = replay_add(c, LAUNCH_LINEAR, o, &status, err);
+    if (!l)
+        return status;
+    l->u.linear = *a;
+    l->u.linear.w[0] = c->estimates.sketch;
+    l->u.linear.by = NULL;
+    l = replay_add(c, LAUNCH_SHORTLIST, o, &status, err);
+    if (!l)
+        return status;
+    l->u.shortlist.head = *a;
+    l->u.shortlist.step = c->estimates.step;
+    l->u.shortlist.top = c->pass.n_best;
+    l->u.shortlist.rows = c->change_rows ? c->change_rows + c->run.visit.row + w->g->run_row + r : NULL;
+    l->u.shortlist.changes = c->change_rows ? c->change_list : NULL;
+    l->u.shortlist.scratch = c->short_scratch;
+    return NIB_OK;
+}
+
 /* Rows [r, r + n) of the group. */
 static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
     const op *o = &w->ops[s->first];
@@ -191,6 +215,8 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
         a.y[i] = launch_at(w, out) + r * a.ldy[i];
     }
     w->c->coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
+    if (w->is_head && few && estimates_serve(w->c, &a))
+        return two_steps(w, o, r, &a, err);
     nib_status status;
     gpu_launch *l = replay_add(w->c, kind, o, &status, err);
     if (l)

@@ -105,6 +105,8 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->uniform = take(base, &at, rows->n_head, sizeof *c->uniform);
     c->changes = take(base, &at, 1, changes_bytes(rows->n_pass));
     c->best_scratch = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
+    if (estimates_bytes(c) > 0)
+        c->short_scratch = take(base, &at, 1, c->k->shortlist_scratch());
     const int64_t widest = fetches_widest(c);
     if (widest > 0) {
         const uint64_t each = c->k->residual_scratch(CUDA_MAX_FETCH, s.k, c->setup.residuals->max_k_chunk);
@@ -182,6 +184,9 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
     NIB_TRY(device_cuda_ok(
         c->base.device, c->k->fill(c->best_scratch, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
         "memory for logits", err));
+    if (c->short_scratch)
+        NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->short_scratch, 0, CUDA_SHORT_HEAD, c->stream),
+                               "memory for logits", err));
     NIB_TRY(device_cuda_ok(c->base.device,
                            c->k->fill(c->uniform, 0, (size_t)rows->n_head * sizeof *c->uniform, c->stream),
                            "memory for logits", err));

@@ -16,7 +16,7 @@ nib_status replay_open(cuda *c, nib_error *err) {
     int n = 0;
     for (int b = 0; b < layout_n_block(c->setup.layout); b++)
         n += c->blocks[b].n;
-    r->max = 2 * NUM_MAX(n, 1) + 1; /* attention may be two launches, and products with outliers; */
+    r->max = 2 * NUM_MAX(n, 1) + 1; /* attention may be two launches, products with outliers, the head; */
     if (c->setup.residuals)
         r->max *= 2; /* with residuals these are four */
     for (int i = 0; i <= CUDA_MAX_GRAPHS; i++) {
@@ -80,6 +80,7 @@ static int launch_one(const cuda *c, const gpu_launch *l) {
     case LAUNCH_EACH: return c->k->each(&l->u.each, c->stream);
     case LAUNCH_FETCH: return fetches_launch(c, &l->u.fetch);
     case LAUNCH_ADD: return fetches_add(c, &l->u.add);
+    case LAUNCH_SHORTLIST: return c->k->shortlist(&l->u.shortlist, c->stream);
     case LAUNCH_BEST: return c->k->sample(&l->u.best, c->stream);
     }
     return CUDA_UNSUPPORTED;

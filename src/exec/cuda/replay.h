@@ -24,6 +24,7 @@ typedef enum launch_kind {
     LAUNCH_EACH,
     LAUNCH_FETCH,
     LAUNCH_ADD,
+    LAUNCH_SHORTLIST,
     LAUNCH_BEST
 } launch_kind;
 typedef struct gpu_launch {
@@ -39,6 +40,7 @@ typedef struct gpu_launch {
         cuda_each each;
         cuda_residual fetch;
         cuda_residual_add add;
+        cuda_shortlist shortlist;
         cuda_sample best;
     } u;
 } gpu_launch;

@@ -51,6 +51,16 @@ static size_t guess_residual(int64_t n_row, int64_t k, int64_t k_chunk) {
     return CUDA_FETCH_HEAD + (size_t)(n_row * salient_count(k, k_chunk)) * 2 * sizeof(float);
 }
 
+static size_t guess_shortlist(void) {
+    enum { MULTIPROCESSORS = 132, WARPS = 16 };
+    return CUDA_SHORT_HEAD + MULTIPROCESSORS * WARPS * sizeof(float);
+}
+
+/* Of the formats that a layout offers. */
+static bool guess_takes(const view *head) {
+    return head->format.bits >= 6;
+}
+
 static size_t guess_sample(int64_t n_row) {
     enum { BLOCKS = 64 };
     return (size_t)num_round_up(n_row * 4, 256) + (size_t)n_row * BLOCKS * CUDA_MAX_TOP * sizeof(uint64_t);
@@ -64,7 +74,9 @@ const cuda_kernels *share_sizes(void) {
                                        .codes_bytes = guess_codes,
                                        .attend_scratch = guess_attend,
                                        .residual_scratch = guess_residual,
-                                       .sample_scratch = guess_sample};
+                                       .sample_scratch = guess_sample,
+                                       .sketch_takes = guess_takes,
+                                       .shortlist_scratch = guess_shortlist};
     return &sizes;
 }
 
@@ -121,6 +133,8 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
     const int n_block = layout_n_block(c->setup.layout);
     *q = (offload_question){.n_block = n_block,
                             .fixed = c->fixed_bytes,
+                            .sketch = estimates_bytes(c),
+                            .needs_sketch = c->setup.sketch,
                             .driver = c->driver,
                             .max_layers = c->setup.max_layers,
                             .max_rows = IN_PLACE_MAX_ROWS,

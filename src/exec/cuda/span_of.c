@@ -149,6 +149,10 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */
         out->bytes = (double)(add->n_row * add->ldp * FLOAT) * (add->gated ? 2.5 : 3);
         return;
+    case LAUNCH_SHORTLIST: /* estimates and what they may be off by; logits */
+        out->bytes = (double)(3 * l->u.shortlist.head.n_row * l->u.shortlist.head.w[0].n * FLOAT);
+        out->at_least = true;
+        return;
     case LAUNCH_BEST:
         out->bytes = (double)(l->u.best.n_row * l->u.best.n_vocab * FLOAT);
         out->at_least = true;
@@ -166,6 +170,7 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_PROMPT] = "rope, attention",
                                         [LAUNCH_FETCH] = "fetch residuals",
                                         [LAUNCH_ADD] = "add residuals",
+                                        [LAUNCH_SHORTLIST] = "exact logits of the head",
                                         [LAUNCH_BEST] = "sampling"};
     const block *b = layout_block(c->setup.layout, l->block);
     const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE || l->kind == LAUNCH_BATCH;

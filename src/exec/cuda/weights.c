@@ -161,6 +161,7 @@ nib_status weights_reserve(cuda *c, nib_error *err) {
         if (!c->is_streamed[b])
             NIB_TRY(reserve_block(c, b, err));
     NIB_TRY(streamed_open(c, err));
+    NIB_TRY(estimates_reserve(c, err));
     return tier_region_open(&c->fixed, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS,
                             NUM_MAX(c->fixed_bytes, (uint64_t)ALIGN), false, "vectors on the GPU", err);
 }
@@ -169,6 +170,7 @@ void weights_close(cuda *c) {
     offload_question_clear(&c->share);
     offload_split_clear(&c->split);
     streamed_close(c);
+    estimates_close(c);
     for (int b = 0; b < layout_n_block(c->setup.layout) && c->resident; b++)
         tier_region_close(&c->resident[b]);
     tier_region_close(&c->fixed);

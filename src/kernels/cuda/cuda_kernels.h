@@ -41,6 +41,10 @@ enum {
 };
 enum { CUDA_FETCH_HEAD = 256 /* bytes of a residual's scratch that are zeroed once */ };
 enum { CUDA_MAX_SPLIT = 16, CUDA_MAX_TOP = 64 };
+enum {
+    CUDA_MAX_SHORT = 8 /* rows of a head in two steps */,
+    CUDA_SHORT_HEAD = 256 /* bytes: cuda_shortlist */
+};
 
 typedef struct cuda_device_info {
     char name[64];
@@ -187,6 +191,22 @@ typedef struct cuda_sample {
     float *top_logits;           /* the same shape, or NULL */
     void *scratch;               /* sample_scratch() bytes, zeroed once before the first use */
 } cuda_sample;
+
+/* The second step of an output head in two (exec/shortlist.h): y[0] has the rows' products with the sketch,
+ * estimates, and gets the head's own logits where one of the `top` largest may be, else -infinity. A panel of
+ * 16 logits is computed if one of them is changed later, or if its estimate reaches the top-th largest of
+ * what others have at least. The bits are those of `linear` with all of the head. */
+typedef struct cuda_shortlist {
+    cuda_linear head;  /* n_w 1, one matrix that sketch_takes; up to CUDA_MAX_SHORT rows, !two, adds nothing
+                          and leaves nothing. `codes` of one row: in groups of 32 */
+    const float *step; /* [rows of the head, rounded up to panels]: the standard deviation of an estimate's
+                          error by a row of length 1 */
+    int top;           /* 1..CUDA_MAX_TOP */
+    const logit_row *rows;       /* [n_row]; NULL: nothing is changed */
+    const logit_change *changes; /* those of all rows */
+    void *scratch; /* shortlist_scratch() bytes, 256-byte aligned; its first CUDA_SHORT_HEAD zeroed once. Of
+                      them bytes 8 to 24 count (uint64_t): rows, panels that were computed for them */
+} cuda_shortlist;
 
 /* QDEC: what residuals of 4 bits (quant/residual.h) give back of up to three matrices that read the same
  * rows. rows and scale are host memory as the device sees it (`map`): only what the chosen channels have is
@@ -341,6 +361,13 @@ typedef struct cuda_kernels {
     int (*residual_add)(const cuda_residual_add *a, cuda_stream s);
     size_t (*sample_scratch)(int64_t n_row); /* bytes */
     int (*sample)(const cuda_sample *a, cuda_stream s);
+
+    /* Of a head that sketch_takes: the same weights in 4 bits, rounded to the nearest code of each 32 (u4g32,
+     * in the G-tile order), and each row's `step`. */
+    bool (*sketch_takes)(const view *head);
+    int (*sketch)(const view *head, const view *sketch, float *step, cuda_stream s);
+    size_t (*shortlist_scratch)(void); /* bytes */
+    int (*shortlist)(const cuda_shortlist *a, cuda_stream s);
 
     /* -- for benchmarks -- */
     /* Reads bytes (a multiple of 16) once; *sink is written only if they are all alike. */

@@ -474,6 +474,10 @@ int residual_launch(const cuda_residual *a, cuda_stream s);
 int residual_add_launch(const cuda_residual_add *a, cuda_stream s);
 size_t sample_scratch(int64_t n_row);
 int sample_launch(const cuda_sample *a, cuda_stream s);
+bool sketch_takes(const view *head);
+int sketch_launch(const view *head, const view *sketch, float *step, cuda_stream s);
+size_t shortlist_scratch(void);
+int shortlist_launch(const cuda_shortlist *a, cuda_stream s);
 int read_all_launch(const void *data, size_t bytes, unsigned *sink, cuda_stream s);
 int random_matrix_launch(const view *w, float scale, uint64_t seed, cuda_stream s);
 /* Of this thread's device; asked for once. */

@@ -7,7 +7,7 @@
  * warps have a segment, each every fourth channel, CHANNELS of them in flight; their sums are added in the
  * warps' order. So a sum does not depend on the number of blocks. Blocks are launched together
  * (cooperatively) and small enough to stand beside one of a product. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/grid.cuh"
 #include "kernels/salient.h"
 
 enum {
@@ -20,36 +20,11 @@ enum {
     CHUNK = SALIENT_CHUNK
 };
 
-/* In the scratch, in front of the channels: how many blocks have come to the barrier, and how often it was
- * passed. */
-struct grid_state {
-    unsigned arrived, passed;
-};
-
 struct residual_job {
     cuda_residual a;
     int n_pick, want, last_want; /* of a row, of a whole chunk, of a shorter last one */
     float reach, last_reach;     /* salient_reach */
 };
-
-__device__ static void grid_barrier(grid_state *m, unsigned n_block) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        volatile unsigned *passed = &m->passed;
-        const unsigned before = *passed;
-        __threadfence();
-        if (atomicAdd(&m->arrived, 1) == n_block - 1) {
-            m->arrived = 0;
-            __threadfence();
-            atomicAdd(&m->passed, 1);
-        } else {
-            while (*passed == before)
-                ;
-        }
-        __threadfence();
-    }
-    __syncthreads();
-}
 
 /* ---- choosing ---- */
 

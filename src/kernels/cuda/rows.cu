@@ -1,7 +1,5 @@
 /* rows.cu - what happens to whole rows: norms, the embedding look-up, the order of matrices. */
-#include "kernels/cuda/device.cuh"
-#include "quant/gtile.h"
-#include "quant/tile.h"
+#include "kernels/cuda/tile_value.cuh"
 
 enum { ROW_THREADS = 256 };
 
@@ -100,67 +98,11 @@ int each_launch(const cuda_each *a, cuda_stream s) {
 struct embed_job {
     const uint8_t *data;
     int type, rows; /* float rows: their type and stride in bytes */
-    int bits, asym, scale, zero, group, scale_start, scale_step, planes;
-    int64_t panel_bytes, tail_at, chunk_bytes;
+    tile_source tiles;
     int64_t n, k;
-    bool tail;
     const int32_t *token;
     float factor, *out;
 };
-
-__device__ static float half_of(const uint8_t *p) {
-    return __half2float(*(const __half *)p);
-}
-
-/* One code of a tile, without its table. */
-__device__ static int tile_code(const uint8_t *part, int bits, bool planes, int row, int k) {
-    int code = 0, low = bits;
-    for (int w = 8; low > 0;) {
-        if (planes)
-            w = 1;
-        else
-            while (!(bits & w))
-                w /= 2;
-        const int n_line = 2 * w, quad = k / 4, line = quad % n_line, at = quad / n_line * w;
-        low -= w;
-        code |= (part[4 * gtile_dword(n_line, line, row) + k % 4] >> at & ((1 << w) - 1)) << low;
-        part += n_line * TILE_LINE;
-        w /= 2;
-    }
-    return code;
-}
-
-__device__ static float tile_value(const embed_job &j, int64_t r, int at) {
-    const uint8_t *panel = j.data + r / PACK_PANEL * j.panel_bytes;
-    const int row = (int)(r % PACK_PANEL), chunk = at / TILE_CHUNK_K, in = at % TILE_CHUNK_K;
-    const int64_t left = (j.k + TILE_K - 1) / TILE_K - (int64_t)chunk * TILE_CHUNK;
-    const int n_tile = left < TILE_CHUNK ? (int)left : TILE_CHUNK, tile_bytes = 128 * j.bits;
-    const uint8_t *codes = panel + chunk * j.chunk_bytes, *scales = codes + n_tile * tile_bytes;
-    const int code = tile_code(codes + in / TILE_K * tile_bytes, j.bits, j.planes, row, in % TILE_K) - j.zero;
-    float scale, min = 0.0f;
-    if (!j.group) {
-        scale = half_of(panel + j.tail_at + 2 * row);
-        min = j.asym ? half_of(panel + j.tail_at + 32 + 2 * row) : 0.0f;
-    } else {
-        const uint8_t *g = scales + j.scale_start + in / j.group * j.scale_step;
-        switch (j.scale) {
-        case PACK_SCALE_F16:
-            scale = half_of(g + 2 * row);
-            min = j.asym ? half_of(g + 32 + 2 * row) : 0.0f;
-            break;
-        case PACK_SCALE_E8M0:
-            scale = __uint_as_float(g[row] < 2 ? 0x00200000u << g[row] : (uint32_t)(g[row] - 1) << 23);
-            break;
-        case PACK_SCALE_TWO: scale = (float)g[row]; break;
-        default:
-            scale = __fmul_rn(half_of(scales + 2 * row), (float)(int8_t)g[row]);
-            min = j.asym ? __fmul_rn(half_of(scales + 32 + 2 * row), (float)(int8_t)g[row + 16]) : 0.0f;
-        }
-    }
-    float v = __fmul_rn(scale, (float)code);
-    v = j.asym ? __fadd_rn(v, min) : v;
-    return j.scale == PACK_SCALE_TWO ? __fmul_rn(v, half_of(panel + j.tail_at + 2 * row)) : v;
-}
 
 __global__ void __launch_bounds__(ROW_THREADS) embed_rows(const __grid_constant__ embed_job j) {
     launch_next();
@@ -175,7 +117,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(const __grid_constant_
     case TYPE_F32: v = ((const float *)row)[at]; break;
     case TYPE_F16: v = half_of(row + 2 * at); break;
     case TYPE_BF16: v = __uint_as_float((uint32_t)((const uint16_t *)row)[at] << 16); break;
-    default: v = tile_value(j, token, at);
+    default: v = tile_value(j.tiles, token, at);
     }
     j.out[blockIdx.y * j.k + at] = __fmul_rn(v, j.factor);
 }
@@ -191,21 +133,10 @@ int embed_launch(const view *w, const int32_t *token, float scale, float *out, i
     j.factor = scale;
     j.out = out;
     j.type = f->layout == PACK_ROWS ? f->type : TYPE_COUNT;
-    if (f->layout == PACK_ROWS) {
+    if (f->layout == PACK_ROWS)
         j.rows = (int)(rows_stride(w->k) * (f->type == TYPE_F32 ? 4 : 2));
-    } else {
-        j.bits = f->bits;
-        j.asym = f->asym;
-        j.scale = f->scale;
-        j.zero = tile_zero(f);
-        j.group = f->group == PACK_GROUP_ROW ? 0 : f->group;
-        j.scale_start = (int)tile_scale_start(f);
-        j.scale_step = (int)tile_scale_step(f);
-        j.planes = f->packing == PACK_PLANES;
-        j.panel_bytes = tile_panel_bytes(f, w->k);
-        j.tail_at = tile_tail_at(f, w->k);
-        j.chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
-    }
+    else
+        j.tiles = tile_source_of(w);
     const int e = prepare(embed_rows, 0);
     return e ? e
              : launch(embed_rows, dim3((unsigned)((w->k + ROW_THREADS - 1) / ROW_THREADS), (unsigned)n_row),

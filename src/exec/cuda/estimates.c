@@ -1,0 +1,109 @@
+/* estimates.c - the output head in two steps (exec/shortlist.h): its sketch, made on the device from the head
+ * itself, and the passes that use it.
+ *
+ * The head stays as a whole beside the sketch, so each pass may do either: the bits are the same. Two steps
+ * serve passes whose largest logits alone are read, of a few generated rows. */
+#include "base/num.h"
+#include "exec/cuda/cuda.h"
+#include "exec/shortlist.h"
+#include "tiers/device_cuda.h"
+
+#include <string.h>
+
+enum { ALIGN = 256 };
+
+static int head_block(const cuda *c) {
+    return layout_n_block(c->setup.layout) - 1;
+}
+
+/* Whether the head's product ends its block, as one launch of `linear` to which nothing is added. */
+static bool is_plain(const cuda *c) {
+    const int b = head_block(c);
+    const steps *all = &c->blocks[b];
+    const step *last = all->n > 0 ? &all->list[all->n - 1] : NULL;
+    return last && last->kind == STEP_LINEAR && last->n_w == 1 && !last->tail && last->out == REG_LOGITS &&
+           !layout_block(c->setup.layout, b)->program.ops[last->first].adds && !fetches_has(c, b, last) &&
+           !c->batched && !c->setup.a16;
+}
+
+/* The sketch without data, and its bytes in memory; *step_at: where the rows' steps begin. */
+static bool find(const cuda *c, view *sketch, uint64_t *step_at, uint64_t *bytes) {
+    const weight *head;
+    if (c->setup.whole_head || !is_plain(c) ||
+        !shortlist_device_sketch(c->setup.layout, c->setup.n_best, c->setup.sketch, &head, sketch, bytes))
+        return false;
+    const view of = {NULL, head->format, head->n, head->k};
+    if (!c->k->sketch_takes(&of))
+        return false;
+    *step_at = (*bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *bytes = *step_at + (uint64_t)num_round_up(head->n, PACK_PANEL) * sizeof(float);
+    return true;
+}
+
+uint64_t estimates_bytes(const cuda *c) {
+    view sketch;
+    uint64_t step_at, bytes;
+    return find(c, &sketch, &step_at, &bytes) ? bytes : 0;
+}
+
+nib_status estimates_reserve(cuda *c, nib_error *err) {
+    estimates *e = &c->estimates;
+    view sketch;
+    uint64_t step_at, bytes;
+    char size[32];
+    if (!c->split.has_sketch || e->memory.at || !find(c, &sketch, &step_at, &bytes))
+        return NIB_OK;
+    NIB_TRY(tier_region_open(&e->memory, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS, bytes, false,
+                             "the output head's sketch", err));
+    memset(&e->sketch, 0, sizeof e->sketch); /* its padding too: launches are compared byte by byte */
+    e->sketch.data = e->memory.at;
+    memcpy(&e->sketch.format, &sketch.format, sizeof sketch.format);
+    e->sketch.n = sketch.n;
+    e->sketch.k = sketch.k;
+    e->step = (float *)(void *)((uint8_t *)e->memory.at + step_at);
+    log_line(c->setup.log,
+             "the output head is computed only where the likeliest tokens can be, for up to %d rows, which a "
+             "sketch in 4 bits (%s of VRAM) tells: the answers are the same",
+             (int)CUDA_MAX_SHORT, num_format_size(bytes, size));
+    return NIB_OK;
+}
+
+void estimates_close(cuda *c) {
+    tier_region_close(&c->estimates.memory);
+    memset(&c->estimates, 0, sizeof c->estimates);
+}
+
+/* It is complete when it returns, because kernels read weights before earlier launches have ended. */
+nib_status estimates_make(cuda *c, nib_error *err) {
+    estimates *e = &c->estimates;
+    const int b = head_block(c);
+    const device *d = c->base.device;
+    view head;
+    if (!e->sketch.data || e->made)
+        return NIB_OK;
+    const steps *all = &c->blocks[b];
+    const op *ops = layout_block(c->setup.layout, b)->program.ops;
+    weights_view(c, b, ops[all->list[all->n - 1].first].w, &head);
+    NIB_TRY(replay_flush(c, err));
+    NIB_TRY(device_cuda_ok(d, c->k->sketch(&head, &e->sketch, e->step, c->stream), "the head's sketch", err));
+    NIB_TRY(device_cuda_ok(d, c->k->stream_sync(c->stream), "the head's sketch", err));
+    e->made = true;
+    return NIB_OK;
+}
+
+bool estimates_serve(const cuda *c, const cuda_linear *a) {
+    return c->estimates.made && !c->is_streamed[head_block(c)] && c->pass.n_best > 0 && !c->pass.hidden &&
+           a->n_row <= CUDA_MAX_SHORT && a->n_w == 1 && !a->two && !a->adds;
+}
+
+double estimates_share(cuda *c) {
+    const estimates *e = &c->estimates;
+    uint64_t counted[2] = {0, 0}; /* cuda_shortlist.scratch */
+    nib_error none;
+    if (!e->made || device_cuda_enter(c->base.device, &none) != NIB_OK ||
+        c->k->to_host(counted, (uint8_t *)c->short_scratch + sizeof(uint64_t), sizeof counted, c->stream) ||
+        c->k->stream_sync(c->stream) || counted[0] == 0)
+        return 1;
+    const double panels = (double)num_div_up(e->sketch.n, PACK_PANEL);
+    return (double)counted[1] / (double)counted[0] / panels;
+}

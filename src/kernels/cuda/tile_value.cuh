@@ -1,0 +1,89 @@
+/* tile_value.cuh - single elements of a G-tile matrix as floats, for what reads few of them or reads them
+ * once. Tables (pack_format.table) and outliers are not looked at. */
+#ifndef NIB_KERNELS_CUDA_TILE_VALUE_CUH
+#define NIB_KERNELS_CUDA_TILE_VALUE_CUH
+
+#include "kernels/cuda/device.cuh"
+#include "quant/gtile.h"
+#include "quant/tile.h"
+
+/* What the launcher works out once. */
+struct tile_source {
+    const uint8_t *data;
+    int bits, asym, scale, zero, group, scale_start, scale_step, planes;
+    int64_t panel_bytes, tail_at, chunk_bytes, k;
+};
+static inline tile_source tile_source_of(const view *w) {
+    const pack_format *f = &w->format;
+    tile_source s = {(const uint8_t *)w->data};
+    s.bits = f->bits;
+    s.asym = f->asym;
+    s.scale = f->scale;
+    s.zero = tile_zero(f);
+    s.group = f->group == PACK_GROUP_ROW ? 0 : f->group;
+    s.scale_start = (int)tile_scale_start(f);
+    s.scale_step = (int)tile_scale_step(f);
+    s.planes = f->packing == PACK_PLANES;
+    s.panel_bytes = tile_panel_bytes(f, w->k);
+    s.tail_at = tile_tail_at(f, w->k);
+    s.chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
+    s.k = w->k;
+    return s;
+}
+
+__device__ static float half_of(const uint8_t *p) {
+    return __half2float(*(const __half *)p);
+}
+
+/* One code of a tile, without its table. */
+__device__ static int tile_code(const uint8_t *part, int bits, bool planes, int row, int k) {
+    int code = 0, low = bits;
+    for (int w = 8; low > 0;) {
+        if (planes)
+            w = 1;
+        else
+            while (!(bits & w))
+                w /= 2;
+        const int n_line = 2 * w, quad = k / 4, line = quad % n_line, at = quad / n_line * w;
+        low -= w;
+        code |= (part[4 * gtile_dword(n_line, line, row) + k % 4] >> at & ((1 << w) - 1)) << low;
+        part += n_line * TILE_LINE;
+        w /= 2;
+    }
+    return code;
+}
+
+/* Row r, column `at`. */
+__device__ static float tile_value(const tile_source &j, int64_t r, int at) {
+    const uint8_t *panel = j.data + r / PACK_PANEL * j.panel_bytes;
+    const int row = (int)(r % PACK_PANEL), chunk = at / TILE_CHUNK_K, in = at % TILE_CHUNK_K;
+    const int64_t left = (j.k + TILE_K - 1) / TILE_K - (int64_t)chunk * TILE_CHUNK;
+    const int n_tile = left < TILE_CHUNK ? (int)left : TILE_CHUNK, tile_bytes = 128 * j.bits;
+    const uint8_t *codes = panel + chunk * j.chunk_bytes, *scales = codes + n_tile * tile_bytes;
+    const int code = tile_code(codes + in / TILE_K * tile_bytes, j.bits, j.planes, row, in % TILE_K) - j.zero;
+    float scale, min = 0.0f;
+    if (!j.group) {
+        scale = half_of(panel + j.tail_at + 2 * row);
+        min = j.asym ? half_of(panel + j.tail_at + 32 + 2 * row) : 0.0f;
+    } else {
+        const uint8_t *g = scales + j.scale_start + in / j.group * j.scale_step;
+        switch (j.scale) {
+        case PACK_SCALE_F16:
+            scale = half_of(g + 2 * row);
+            min = j.asym ? half_of(g + 32 + 2 * row) : 0.0f;
+            break;
+        case PACK_SCALE_E8M0:
+            scale = __uint_as_float(g[row] < 2 ? 0x00200000u << g[row] : (uint32_t)(g[row] - 1) << 23);
+            break;
+        case PACK_SCALE_TWO: scale = (float)g[row]; break;
+        default:
+            scale = __fmul_rn(half_of(scales + 2 * row), (float)(int8_t)g[row]);
+            min = j.asym ? __fmul_rn(half_of(scales + 32 + 2 * row), (float)(int8_t)g[row + 16]) : 0.0f;
+        }
+    }
+    float v = __fmul_rn(scale, (float)code);
+    v = j.asym ? __fadd_rn(v, min) : v;
+    return j.scale == PACK_SCALE_TWO ? __fmul_rn(v, half_of(panel + j.tail_at + 2 * row)) : v;
+}
+
+#endif

@@ -1,0 +1,227 @@
+/* The output head in two steps on the cuda back end, on the scalar reference instead of a GPU
+ * (support/fakecuda.h, which also checks every estimate against its bound): the tokens and the bits of the
+ * whole head, for greedy and other sampling, penalties, several rows, caps and calls that fail; and where it
+ * is not used. */
+#include "kernels/cuda_load.h"
+#include "support/answers.h"
+#include "support/engine.h"
+#include "support/fakecuda.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_VOCAB = 1000, N_CTX = 192, MEMORY = 1 << 28 };
+
+static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
+
+static nib_engine_options options(int shortlist) {
+    nib_engine_options o = engine_usual();
+    o.backend = "cuda";
+    o.kv_type = NIB_KV_F16;
+    o.shortlist = shortlist;
+    o.n_best = 1;
+    return o;
+}
+
+static nib_engine *open_one(const char *path, const nib_engine_options *o) {
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    return engine_must_open(path, o, NULL);
+}
+
+static void close_one(nib_engine *e) {
+    nib_engine_close(e);
+    if (fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    assert_int_equal(fake_cuda_held(), 0);
+}
+
+/* Tokens of one session; the rows that two steps computed. */
+static long tokens_of(const char *path, nib_engine_options o, const nib_sampling *how, nib_result *out) {
+    nib_error err;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    if (engine_life(path, &o, how, 40, out, &err))
+        fail_msg("%s", err.message);
+    if (fake_cuda_wrong())
+        fail_msg("%s", fake_cuda_wrong());
+    assert_int_equal(fake_cuda_held(), 0);
+    return fake_cuda_short();
+}
+
+/* ---- the same answers ---- */
+
+static void tokens(void **state) {
+    (void)state;
+    static const nib_sampling how[] = {
+        {.temperature = 0, .top_p = 1, .repeat_penalty = 1},
+        {.temperature = 0, .top_p = 1, .repeat_penalty = 1.3f, .penalty_window = 64},
+        {.temperature = 1, .top_k = 12, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1, .seed = 5},
+        {.temperature = 1, .top_k = 64, .top_p = 1, .repeat_penalty = 1.1f, .penalty_window = 64, .seed = 6}};
+    for (int tied = 0; tied < 2; tied++) {
+        tiny_shape shape = small;
+        shape.tied = tied;
+        const char *path = tiny_model("tokens.gguf", &shape);
+        for (size_t c = 0; c < sizeof how / sizeof *how; c++) {
+            nib_result with, without;
+            assert_int_equal(tokens_of(path, options(NIB_SHORTLIST_ON), &how[c], &with), 39);
+            assert_int_equal(tokens_of(path, options(NIB_SHORTLIST_OFF), &how[c], &without), 0);
+            assert_int_equal(with.n_token, 40);
+            assert_int_equal(without.n_token, 40);
+            assert_memory_equal(with.tokens, without.tokens, 40 * sizeof(int32_t));
+            nib_result_clear(&with), nib_result_clear(&without);
+        }
+    }
+}
+
+/* Penalties and biases, alone and in a batch of eight; where all logits are asked for they all come. */
+static void answers(void **state) {
+    (void)state;
+    const char *path = tiny_model("answers.gguf", &small);
+    for (int together = 0; together < 2; together++) {
+        int32_t whole[ANSWERS][ANSWER_TOKENS], with[ANSWERS][ANSWER_TOKENS];
+        for (int i = 0; i < 3; i++) {
+            const nib_engine_options o = options(i ? NIB_SHORTLIST_ON : NIB_SHORTLIST_OFF);
+            nib_engine *e = open_one(path, &o);
+            answers_of(e, together, i == 2, i ? with : whole);
+            nib_traffic t;
+            nib_engine_traffic(e, &t);
+            assert_int_equal(fake_cuda_short() > 0, i == 1);
+            assert_int_equal(t.head_share < 1, i == 1);
+            close_one(e);
+            assert_memory_equal(whole, i ? with : whole, sizeof whole);
+        }
+    }
+}
+
+/* A graph is made of tokens in two steps, too. */
+static void replayed(void **state) {
+    (void)state;
+    nib_result r;
+    assert_int_equal(tokens_of(tiny_model("replay.gguf", &small), options(NIB_SHORTLIST_ON), NULL, &r) > 0,
+                     true);
+    assert_true(fake_cuda_replayed() > 30 * 5 * small.n_layer);
+    nib_result_clear(&r);
+}
+
+/* ---- where it is used ---- */
+
+static char said[8192];
+static void hear(void *user, const char *line) {
+    const size_t n = strlen(said);
+    (void)user;
+    snprintf(said + n, sizeof said - n, "%s\n", line);
+}
+
+static long with_words(const char *path, nib_engine_options o, const char *words) {
+    nib_result r;
+    said[0] = 0;
+    o.log = hear;
+    const long n = tokens_of(path, o, &(nib_sampling){.top_p = 1, .repeat_penalty = 1}, &r);
+    nib_result_clear(&r);
+    if (words && !strstr(said, words))
+        fail_msg("'%s' is not said, but: %s", words, said);
+    return n;
+}
+
+static void not_everywhere(void **state) {
+    (void)state;
+    static const char whole[] = "the output head is computed as a whole: --shortlist was requested";
+    tiny_shape four = small;
+    four.type = TYPE_Q4_0;
+    const char *path = tiny_model("where.gguf", &small), *path4 = tiny_model("where4.gguf", &four);
+    nib_engine_options o = options(NIB_SHORTLIST_ON);
+    assert_true(with_words(path, o, "a sketch in 4 bits") > 0);
+    assert_int_equal(with_words(path4, o, whole), 0); /* it has 4 bits itself */
+    o.activation = 16;
+    assert_int_equal(with_words(path, o, whole), 0);
+    o = options(NIB_SHORTLIST_ON);
+    o.n_sequence = 20;
+    assert_int_equal(with_words(path, o, whole), 0);
+    o = options(NIB_SHORTLIST_AUTO); /* a small head is not worth a sketch */
+    assert_int_equal(with_words(path, o, NULL), 0);
+    assert_null(strstr(said, "the output head"));
+}
+
+/* ---- under a cap ---- */
+
+static nib_status fits(const char *path, nib_engine_options o, uint64_t vram) {
+    nib_engine *e = NULL;
+    nib_error err;
+    o.vram = vram;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    const nib_status status = nib_engine_open(path, &o, &e, &err);
+    nib_engine_close(e);
+    return status;
+}
+
+/* Every cap in turn: the same tokens, and never more memory. The sketch is there with the largest, and not
+ * where the head is streamed. */
+static void caps(void **state) {
+    (void)state;
+    const char *path = tiny_model("caps.gguf", &small);
+    nib_engine_options o = options(NIB_SHORTLIST_ON);
+    nib_result first;
+    bool seen[2] = {false, false};
+    o.n_ctx = 96;
+    tokens_of(path, options(NIB_SHORTLIST_OFF), NULL, &first);
+    o.n_ctx = N_CTX;
+    uint64_t vram = 4 << 20;
+    for (; fits(path, o, vram) == NIB_OK; vram -= vram / 24) {
+        nib_result r;
+        o.vram = vram;
+        const long n = tokens_of(path, o, NULL, &r);
+        seen[n > 0] = true;
+        assert_true(fake_cuda_peak() <= vram);
+        assert_int_equal(r.n_token, first.n_token);
+        assert_memory_equal(r.tokens, first.tokens, first.n_token * sizeof(int32_t));
+        nib_result_clear(&r);
+    }
+    assert_true(seen[0] && seen[1]);
+    nib_result_clear(&first);
+}
+
+/* ---- calls that fail ---- */
+
+static void faults(void **state) {
+    (void)state;
+    enum { OUT_OF_MEMORY = 2 };
+    const char *path = tiny_model("faults.gguf", &small);
+    const nib_engine_options o = options(NIB_SHORTLIST_ON);
+    nib_error err;
+    nib_result r;
+    for (int way = 0; way < 2; way++) {
+        cuda_load_with(fake_cuda(MEMORY, 0, 0));
+        assert_int_equal(engine_life(path, &o, NULL, 6, &r, &err), NIB_OK);
+        nib_result_clear(&r);
+        const long n = fake_cuda_calls();
+        assert_true(fake_cuda_short() > 0);
+        for (long i = 1; i <= n; i++) {
+            err = (nib_error){0};
+            cuda_load_with(fake_cuda(MEMORY, i, way ? OUT_OF_MEMORY : FAKE_CUDA_LOST));
+            const nib_status status = engine_life(path, &o, NULL, 6, &r, &err);
+            nib_result_clear(&r);
+            if (fake_cuda_wrong() || fake_cuda_held())
+                fail_msg("call %ld: %s, %zu are left", i, fake_cuda_wrong() ? fake_cuda_wrong() : "",
+                         fake_cuda_held());
+            if (status == NIB_OK && i > n - 24) /* nothing can be told any more */
+                continue;
+            if (status != NIB_E_DEVICE && !(way && status == NIB_E_NOMEM))
+                fail_msg("call %ld of %ld: status %d, '%s'", i, n, status, err.message);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens),         cmocka_unit_test(answers), cmocka_unit_test(replayed),
+        cmocka_unit_test(not_everywhere), cmocka_unit_test(caps),    cmocka_unit_test(faults),
+    };
+    setenv("NIBBLE_ISA", "ref", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
