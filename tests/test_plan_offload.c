@@ -156,7 +156,7 @@ static void a_sketch_beside_them(void **state) {
         int n_not_resident;
     } cases[] = {{ALL + TAKES, false, true, 0}, {ALL + TAKES - 1, false, false, 0},
                  {ALL, true, true, 3},          {ALL + TAKES, true, true, 0},
-                 {ALL - 1, false, false, 2},    {40 * MIB, true, false, 5}};
+                 {ALL - 1, false, false, 2},    {45 * MIB, true, false, 5}};
     const plan_rates r = usual();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         offload_block blocks[N_BLOCK];
