@@ -2,6 +2,7 @@
  * (support/fakecuda.h, which also checks every estimate against its bound): the tokens and the bits of the
  * whole head, for greedy and other sampling, penalties, several rows, caps and calls that fail; and where it
  * is not used. */
+#include "base/jsonx.h"
 #include "kernels/cuda_load.h"
 #include "support/answers.h"
 #include "support/engine.h"
@@ -184,6 +185,47 @@ static void caps(void **state) {
     nib_result_clear(&first);
 }
 
+/* A plan under a cap, as text. */
+static char *plan_of(const char *path, const nib_engine_options *o) {
+    char *text = NULL;
+    nib_error err;
+    cuda_load_with(fake_cuda(MEMORY, 0, 0));
+    if (nib_plan(path, o, NULL, &text, &err))
+        fail_msg("%s", err.message);
+    return text;
+}
+
+/* A plan says what the sketch takes, and a run takes no more than planned. */
+static void planned(void **state) {
+    (void)state;
+    static const char words[] = "the output head is computed only for the likeliest tokens";
+    const char *path = tiny_model("planned.gguf", &small);
+    nib_engine_options o = options(NIB_SHORTLIST_ON);
+    uint64_t peak[2];
+    o.vram = 4 << 20;
+    for (int on = 0; on < 2; on++) {
+        nib_error err;
+        json_t *made = NULL;
+        nib_memory m;
+        o.shortlist = on ? NIB_SHORTLIST_ON : NIB_SHORTLIST_OFF;
+        char *text = plan_of(path, &o);
+        assert_int_equal(strstr(text, words) != NULL, on);
+        if (jsonx_parse(text, strlen(text), &made, &err))
+            fail_msg("%s", err.message);
+        peak[on] =
+            (uint64_t)json_integer_value(json_object_get(json_object_get(made, "predicted"), "vram_peak"));
+        nib_engine *e = open_one(path, &o);
+        nib_engine_memory(e, &m);
+        assert_true(m.tier[NIB_TIER_VRAM].planned <= peak[on]);
+        const nib_slice *slices;
+        const size_t n = nib_engine_placement(e, &slices);
+        assert_int_equal(!strcmp(slices[n - 1].format, "u4g32"), on);
+        close_one(e);
+        json_decref(made), nib_free(text);
+    }
+    assert_true(peak[1] - peak[0] >= N_VOCAB * 64 / 2 && peak[1] - peak[0] < N_VOCAB * 64);
+}
+
 /* ---- calls that fail ---- */
 
 static void faults(void **state) {
@@ -218,7 +260,8 @@ static void faults(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens),         cmocka_unit_test(answers), cmocka_unit_test(replayed),
-        cmocka_unit_test(not_everywhere), cmocka_unit_test(caps),    cmocka_unit_test(faults),
+        cmocka_unit_test(not_everywhere), cmocka_unit_test(caps),    cmocka_unit_test(planned),
+        cmocka_unit_test(faults),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
