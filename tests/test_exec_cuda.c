@@ -404,6 +404,30 @@ static void changed_logits(void **state) {
     }
 }
 
+/* A head in two steps, alone and with eight sequences: the tokens of the whole head, also of its graph. */
+static void head_in_two_steps(void **state) {
+    (void)state;
+    int32_t tokens[2][ANSWERS][ANSWER_TOKENS];
+    tiny_shape shape = small;
+    shape.n_vocab = 30000;
+    const char *path = tiny_model("two_steps.gguf", &shape);
+    for (int together = 0; together < 2; together++) {
+        for (int i = 0; i < 2; i++) {
+            nib_engine_options o = engine_usual();
+            nib_traffic t;
+            o.kv_type = NIB_KV_F16;
+            o.backend = "cuda";
+            o.shortlist = i ? NIB_SHORTLIST_ON : NIB_SHORTLIST_OFF;
+            nib_engine *e = engine_must_open(path, &o, NULL);
+            answers_of(e, together, false, tokens[i]);
+            nib_engine_traffic(e, &t);
+            assert_true(i ? t.head_share < 0.5 : t.head_share == 1);
+            nib_engine_close(e);
+        }
+        assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+    }
+}
+
 static char missing[sizeof((nib_error *)0)->message];
 
 static void without_a_device(void **state) {
@@ -421,6 +445,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(plans),
         cmocka_unit_test(greedy_tokens),
         cmocka_unit_test(changed_logits),
+        cmocka_unit_test(head_in_two_steps),
         cmocka_unit_test_prestate(rows_alone_and_together, &one),
         cmocka_unit_test_prestate(rows_alone_and_together, &many),
         cmocka_unit_test_prestate(in_company, &one),

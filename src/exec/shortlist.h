@@ -24,7 +24,7 @@
 #define SHORTLIST_REACH 6 /* standard deviations */
 enum {
     SHORTLIST_WORTH = 64 << 20 /* bytes that a device must not read: the second step takes the time of about
-                                  40 MB (docs/gpu.md) */
+                                  30 MB (docs/shortlist.md) */
 };
 enum { SHORTLIST_FEW = 8 /* n_best up to which few rows remain */ };
 enum { MAX_SHORTLIST = 128 /* maximum n_best: the lists of more are too long */ };
