@@ -7,6 +7,7 @@
 #include "support/answers.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
+#include "support/sanitized.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -226,6 +227,32 @@ static void planned(void **state) {
     assert_true(peak[1] - peak[0] >= N_VOCAB * 64 / 2 && peak[1] - peak[0] < N_VOCAB * 64);
 }
 
+/* By itself: a head that saves 64 MiB, a few logits, and memory that is left. Only the header is read. */
+static void large_heads(void **state) {
+    (void)state;
+    static const char words[] = "the output head is computed only for the likeliest tokens";
+    static const struct {
+        int n_best, shortlist;
+        uint64_t vram;
+        bool has;
+    } cases[] = {{1, NIB_SHORTLIST_AUTO, 2048, true},  {8, NIB_SHORTLIST_AUTO, 2048, true},
+                 {9, NIB_SHORTLIST_AUTO, 2048, false}, {0, NIB_SHORTLIST_AUTO, 2048, false},
+                 {0, NIB_SHORTLIST_ON, 2048, true},    {1, NIB_SHORTLIST_OFF, 2048, false},
+                 {1, NIB_SHORTLIST_AUTO, 200, false}};
+    const tiny_shape large = {TYPE_Q8_0, 1, 1024, 32, 4, 2, SANITIZED ? 64 : 140000, N_CTX, true};
+    const char *path = tiny_model("large.gguf", &large);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !SANITIZED; i++) {
+        nib_engine_options o = options(cases[i].shortlist);
+        o.n_best = cases[i].n_best;
+        o.n_logits = 1;
+        o.vram = cases[i].vram << 20;
+        char *text = plan_of(path, &o);
+        if ((strstr(text, words) != NULL) != cases[i].has)
+            fail_msg("case %zu: %s", i, text);
+        nib_free(text);
+    }
+}
+
 /* ---- calls that fail ---- */
 
 static void faults(void **state) {
@@ -261,7 +288,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens),         cmocka_unit_test(answers), cmocka_unit_test(replayed),
         cmocka_unit_test(not_everywhere), cmocka_unit_test(caps),    cmocka_unit_test(planned),
-        cmocka_unit_test(faults),
+        cmocka_unit_test(large_heads),    cmocka_unit_test(faults),
     };
     setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
