@@ -1,19 +1,21 @@
-/* tile_blocked.c - many activation rows. Two panels x 512 of K are unpacked to one byte a code and floats of
- * scales (the first-level cache holds them), then all rows of a block pass over them, 6 at a time: 12 integer
- * and 12 float accumulators. Meanwhile the next block of weights is fetched. Between blocks of K the sums
- * stand in y (those of a group as long as the row as the integers that they still are). Rows come in blocks
- * of up to 258, K in spans for which such a block of rows stays in the second-level cache: the weights are
- * unpacked few times and the rows are read from near. Two-level scales are multiplied into the codes when
- * they are unpacked: what is left is one group a row of 8-bit integers. */
+/* tile_blocked.c - many activation rows. Two panels x 512 of K, or all of K up to 768, are unpacked to one
+ * byte a code and floats of scales (the first-level cache holds them), then all rows of a block pass over
+ * them, 6 at a time: 12 integer and 12 float accumulators. Meanwhile the next block of weights is fetched.
+ * Between blocks of K the sums stand in y (those of a group as long as the row as the integers that they
+ * still are). Rows come in blocks of up to 258, K in spans for which such a block of rows stays in the
+ * second-level cache: the weights are unpacked few times and the rows are read from near. Two-level scales
+ * are multiplied into the codes when they are unpacked: what is left is one group a row of 8-bit integers. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
 #include "kernels/cpu/avx512/unpack.h"
 
-enum { BLOCK_CHUNKS = 2, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MAX_ROWS = 258 };
+enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MAX_ROWS = 258 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 448 * 1024 };
+enum { PART_CHUNKS = 2 }; /* of a block, where K needs several: first-level caches may have 32 KiB */
 
-/* What is unpacked: 16 + 4 + 4 KiB. The panels stand beside each other. */
+/* What is unpacked: 24 + 6 + 6 KiB, half of the scales in groups of 32. The panels stand beside each other.
+ */
 typedef struct block {
     uint8_t lines[BLOCK_TILES * 16][2][TILE_LINE];
     float scale[BLOCK_GROUPS][2][PACK_PANEL], min[BLOCK_GROUPS][2][PACK_PANEL];
@@ -235,6 +237,7 @@ static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0,
 /* A part of the work: rows [m0, m1), chunks [c0, c1) of K. */
 typedef struct part {
     int64_t m0, m1, c0, c1;
+    int64_t step; /* chunks of a block */
 } part;
 
 static void panels_times_rows(const tile_job *job, int64_t panel, int np, const part *at) {
@@ -246,8 +249,8 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
     const int64_t chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK);
     block_job j = {.job = job, .b = b, .panel = panel};
-    for (int64_t c = at->c0; c < at->c1; c += BLOCK_CHUNKS) {
-        const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
+    for (int64_t c = at->c0, end; c < at->c1; c = end) {
+        end = NUM_MIN(at->c1, c + at->step);
         const uint8_t *next[2] = {w->data, w->data};
         for (int p = 0; p < np; p++) {
             const uint8_t *weights = (const uint8_t *)w->data + (panel + p) * job->panel_bytes;
@@ -258,10 +261,11 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
         if (np == 1)
             next[1] = next[0];
         j.tile0 = c * TILE_CHUNK;
-        j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_TILES);
+        j.n_tile = (int)NUM_MIN(n_tile - j.tile0, (end - c) * TILE_CHUNK);
         j.is_first = c == 0;
-        j.is_last = c + BLOCK_CHUNKS >= n_chunk;
-        multiply_rows(&j, (*of)[np - 1], at->m0, at->m1, next, BLOCK_CHUNKS * chunk_bytes);
+        j.is_last = end == n_chunk;
+        multiply_rows(&j, (*of)[np - 1], at->m0, at->m1, next,
+                      NUM_MIN(at->step * chunk_bytes, job->panel_bytes));
     }
 }
 
@@ -281,9 +285,10 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const int64_t n_row = job->a->n_row, n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
     const int64_t even = num_div_up(n_row, num_div_up(n_row, MAX_ROWS));
     const int64_t rows = num_round_up(even, ROWS_AT_ONCE);
-    const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / BLOCK_CHUNKS * BLOCK_CHUNKS;
-    const int64_t chunks = NUM_MAX(fit, BLOCK_CHUNKS);
-    part at;
+    const int64_t step = n_chunk <= BLOCK_CHUNKS ? n_chunk : PART_CHUNKS;
+    const int64_t fit = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / step * step;
+    const int64_t chunks = NUM_MAX(fit, step);
+    part at = {.step = step};
     for (at.m0 = 0; at.m0 < n_row; at.m0 = at.m1) {
         at.m1 = NUM_MIN(n_row, at.m0 + rows);
         for (at.c0 = 0; at.c0 < n_chunk; at.c0 = at.c1) {
