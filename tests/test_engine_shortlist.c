@@ -366,6 +366,52 @@ static double answer_all(const char *path, const nib_engine_options *o, int n_se
     return t.head_share;
 }
 
+/* Whether an engine for so many sequences opens under `headroom`, and rows of its head are on disk. */
+static bool has_head_on_disk(const char *path, nib_engine_options o, int n_seq, uint64_t headroom) {
+    nib_engine *e = NULL;
+    nib_batch *b = NULL;
+    nib_error err;
+    const nib_slice *slices;
+    bool found = false;
+    o.ram = ledger_process_usage().now + headroom;
+    if (nib_engine_open(path, &o, &e, &err))
+        return false;
+    const size_t n = nib_engine_placement(e, &slices);
+    for (size_t i = 0; i < n; i++)
+        found = found ||
+                (slices[i].tier == NIB_TIER_DISK && (strcmp(slices[i].block, "head") == 0 || slices[i].also));
+    found = found && !nib_batch_open(e, &(nib_batch_options){.n_sequence = n_seq, .n_ctx = 32}, &b, &err);
+    nib_batch_close(b);
+    nib_engine_close(e);
+    return found;
+}
+
+/* The same tokens from a head that arrives page by page. */
+static void many_greedy_sequences_on_disk(void **state) {
+    (void)state;
+    if (SANITIZED)
+        skip_because("a sanitizer's own memory does not fit the caps here");
+    for (int i = 0; i < 4; i++) {
+        const char *path = i % 2 ? tiny_model("tied.gguf", &tied) : tiny_model("untied.gguf", &untied);
+        const int n_seq = i < 2 ? N_SEQ : 9;
+        nib_engine_options o = options(1 + i % 3, 0);
+        answers whole, found;
+        uint64_t headroom = 4 << 20;
+        o.n_batch = 64;
+        o.n_logits = o.n_session = n_seq;
+        assert_true(answer_all(path, &o, n_seq, false, &whole) == 1);
+        o.shortlist = NIB_SHORTLIST_AUTO;
+        o.stream = true;
+        while (headroom < (uint64_t)64 << 20 && !has_head_on_disk(path, o, n_seq, headroom))
+            headroom += (uint64_t)slow_step(2) << 18;
+        assert_true(headroom < (uint64_t)64 << 20);
+        o.ram = ledger_process_usage().now + headroom + (1 << 19);
+        const double share = answer_all(path, &o, n_seq, false, &found);
+        assert_memory_equal(&found, &whole, sizeof whole);
+        assert_true(kernels_table()->estimate ? share < 0.7 && share > 0 : share == 1);
+    }
+}
+
 /* The tokens are those of the whole head, and where the kernels can estimate little of it is computed. */
 static void many_greedy_sequences(void **state) {
     (void)state;
@@ -511,6 +557,7 @@ int main(void) {
         cmocka_unit_test(rows_that_came_are_not_read_again),
         cmocka_unit_test(same_tokens),
         cmocka_unit_test(many_greedy_sequences),
+        cmocka_unit_test(many_greedy_sequences_on_disk),
         cmocka_unit_test(refusals),
         cmocka_unit_test(by_plan),
         cmocka_unit_test(faults),

@@ -9,13 +9,14 @@
 #include <math.h>
 
 enum {
-    STEP = 32 * PACK_PANEL, /* columns that are estimated at a time: their weights stay in the cache */
-    LD = STEP + PACK_PANEL, /* floats between rows of estimates: another set of the cache */
+    STEP = 32 * PACK_PANEL, /* columns at a time: their weights and results stay in the cache */
+    LD = STEP + PACK_PANEL, /* floats between rows of results: another set of the cache */
+    LANES = 16,             /* of the search for a maximum */
     MIN_LIST = 1024         /* places of a thread's list; when it is full, logits are computed at once */
 };
 
-/* A panel that may have the best token of a row: its largest estimate, and what its logits may be at the
- * most. */
+/* A panel, of those in memory, that may have the best token of a row, and what its logits may be at the most.
+ */
 typedef struct candidate {
     int32_t panel, row;
     float upper;
@@ -37,7 +38,7 @@ typedef struct area {
     seen_row *rows; /* [n_row] */
     float *error;   /* [STEP] */
     float *upper;   /* [STEP / PACK_PANEL] */
-    float *y;       /* [n_row, LD] */
+    float *y;       /* [n_row, LD]: estimates, or logits */
     candidate *list;
     int64_t max, n; /* places in the list, used ones */
 } area;
@@ -70,10 +71,23 @@ bool best_can(const executor *e, const exec_cell *c) {
     if (o != &p->ops[p->n_op - 1] || o->kind != OP_LINEAR || o->b >= 0 || o->adds || c->other_views ||
         c->probe || c->hidden || c->logits || e->residuals || c->n_row < BEST_MIN_ROWS)
         return false;
-    const view *v = &c->views[o->w];
-    return (c->act_bits ? c->act_bits : e->act_bits[c->block]) == 8 && v->data && e->kernels->estimate &&
-           e->kernels->estimate_can(&v->format, c->n_row) &&
+    return (c->act_bits ? c->act_bits : e->act_bits[c->block]) == 8 &&
+           c->views[o->w].format.layout == PACK_TILE &&
            area_bytes(ws, c->n_row, o->n) >= fixed_bytes(c->n_row) + MIN_LIST * sizeof(candidate);
+}
+
+static bool can_estimate(const worker *w, const op *o) {
+    const kernel_table *k = w->j->e->kernels;
+    return k->estimate && k->estimate_can(&w->j->cell->views[o->w].format, w->j->cell->n_row);
+}
+
+/* The matrix comes whole, or in pieces, in the order of its rows: how many columns of the product this job
+ * has, and the first one's token. */
+static int64_t n_column(const worker *w, const op *o) {
+    return w->j->part ? w->j->part->n : o->n;
+}
+static int64_t first_token(const worker *w) {
+    return w->j->part ? w->j->part_row : 0;
 }
 
 /* ---- the rows ---- */
@@ -95,29 +109,61 @@ static float norm_of(const worker *w, const op *o, int64_t r) {
     return (float)sqrt(squares);
 }
 
-static void open_rows(const worker *w, const op *o, const area *a) {
+static void open_rows(const worker *w, const op *o, const area *a, bool estimates) {
     for (int64_t r = 0; r < w->j->cell->n_row; r++)
-        a->rows[r] = (seen_row){.reach = 1.02f * SHORTLIST_REACH * norm_of(w, o, r), /* sums round, too */
+        a->rows[r] = (seen_row){/* sums round, too */
+                                .reach = estimates ? 1.02f * SHORTLIST_REACH * norm_of(w, o, r) : 0,
                                 .lower = -INFINITY,
-                                .first.panel = -1,
-                                .estimate = -INFINITY,
                                 .logit = -INFINITY};
 }
 
-/* ---- the second step: a panel's logits ---- */
+/* ---- logits ---- */
 
+static float largest(const float *y, int64_t n) {
+    float max[LANES], best = -INFINITY;
+    for (int l = 0; l < LANES; l++)
+        max[l] = -INFINITY;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            max[l] = y[i + l] > max[l] ? y[i + l] : max[l];
+    for (; i < n; i++)
+        best = y[i] > best ? y[i] : best;
+    for (int l = 0; l < LANES; l++)
+        best = max[l] > best ? max[l] : best;
+    return best;
+}
+
+/* n logits of a row, whose first token is `first`. */
+static void take_logits(seen_row *row, const float *y, int64_t n, int64_t first) {
+    const float max = largest(y, n);
+    if (max < row->logit || !(max > -INFINITY))
+        return;
+    int64_t id = first;
+    for (const float *at = y; *at != max; at++)
+        id++;
+    if (max > row->logit || id < row->id) {
+        row->logit = max;
+        row->id = (int32_t)id;
+    }
+}
+
+/* A panel's logits of one row. */
 static void compute(worker *w, const op *o, const area *a, const candidate *c) {
-    seen_row *row = &a->rows[c->row];
-    const int64_t first = (int64_t)c->panel * PACK_PANEL, n = NUM_MIN(o->n - first, (int64_t)PACK_PANEL);
+    const int64_t first = (int64_t)c->panel * PACK_PANEL;
     float y[PACK_PANEL];
     product_panel(w, o, c->panel, c->row, y);
-    row->n_exact++;
-    for (int64_t i = 0; i < n; i++) {
-        const int32_t id = (int32_t)(first + i);
-        if (y[i] > row->logit || (y[i] == row->logit && id < row->id && y[i] > -INFINITY)) {
-            row->logit = y[i];
-            row->id = id;
-        }
+    a->rows[c->row].n_exact++;
+    take_logits(&a->rows[c->row], y, NUM_MIN(n_column(w, o) - first, (int64_t)PACK_PANEL),
+                first_token(w) + first);
+}
+
+/* Columns [n0, n1) of all rows, at most STEP. */
+static void compute_all(worker *w, const op *o, const area *a, int64_t n0, int64_t n1) {
+    product_logits(w, o, n0, n1, a->y, LD);
+    for (int64_t r = 0; r < w->j->cell->n_row; r++) {
+        a->rows[r].n_exact += (int32_t)num_div_up(n1 - n0, PACK_PANEL);
+        take_logits(&a->rows[r], a->y + r * LD, n1 - n0, first_token(w) + n0);
     }
 }
 
@@ -126,7 +172,7 @@ static bool can_be_best(const area *a, const candidate *c) {
     return !(c->upper < row->lower) && !(c->upper < row->logit);
 }
 
-/* ---- the first step: estimates ---- */
+/* ---- estimates ---- */
 
 static void add_candidate(worker *w, const op *o, area *a, const candidate *c) {
     if (a->n < a->max)
@@ -188,16 +234,17 @@ static void estimate(worker *w, const op *o, area *a, int64_t n0, int64_t n1) {
 /* The next columns of this thread: threads take turns, or each has an even part. */
 static bool take_columns(const worker *w, const op *o, int64_t *begin, int64_t *end) {
     const job *j = w->j;
+    const int64_t n = n_column(w, o);
     int64_t p0, p1;
     if (j->shares && w->n_thread > 1) {
         share *from = &j->shares[o - layout_block(j->e->layout, j->cell->block)->program.ops];
         *begin = atomic_fetch_add_explicit(&from->next, STEP, memory_order_relaxed);
-        *end = NUM_MIN(*begin + STEP, o->n);
-        return *begin < o->n;
+        *end = NUM_MIN(*begin + STEP, n);
+        return *begin < n;
     }
-    pool_split(num_div_up(o->n, PACK_PANEL), 1, w->thread, w->n_thread, &p0, &p1);
+    pool_split(num_div_up(n, PACK_PANEL), 1, w->thread, w->n_thread, &p0, &p1);
     *begin = NUM_MAX(*end, p0 * PACK_PANEL);
-    *end = NUM_MIN(NUM_MIN(*begin + STEP, p1 * PACK_PANEL), o->n);
+    *end = NUM_MIN(NUM_MIN(*begin + STEP, p1 * PACK_PANEL), n);
     return *begin < *end;
 }
 
@@ -211,21 +258,36 @@ static void join_bounds(const worker *w, const op *o, const area *a) {
     }
 }
 
-void run_best(worker *w, const op *o) {
+/* What was found in an earlier piece stays, but for its candidates, whose weights are gone. */
+static void run_estimates(worker *w, const op *o, area *a) {
     const int64_t n_row = w->j->cell->n_row;
-    area a = area_of(w->j->e->ws, w->thread, n_row, o->n);
     int64_t begin = 0, end = 0;
-    open_rows(w, o, &a);
+    for (int64_t r = 0; r < n_row; r++) {
+        a->rows[r].first.panel = -1;
+        a->rows[r].estimate = -INFINITY;
+    }
     while (take_columns(w, o, &begin, &end) && !job_is_dropped(w->j))
-        estimate(w, o, &a, begin, end);
+        estimate(w, o, a, begin, end);
     worker_enter(w, (access[]){{o->out, SPLIT_OTHER, false}}, 1); /* all threads have their bounds */
-    join_bounds(w, o, &a);
+    join_bounds(w, o, a);
     for (int64_t r = 0; r < n_row; r++)
-        if (a.rows[r].first.panel >= 0 && can_be_best(&a, &a.rows[r].first))
-            compute(w, o, &a, &a.rows[r].first);
-    for (int64_t i = 0; i < a.n && !job_is_dropped(w->j); i++)
-        if (can_be_best(&a, &a.list[i]))
-            compute(w, o, &a, &a.list[i]);
+        if (a->rows[r].first.panel >= 0 && can_be_best(a, &a->rows[r].first))
+            compute(w, o, a, &a->rows[r].first);
+    for (int64_t i = 0; i < a->n && !job_is_dropped(w->j); i++)
+        if (can_be_best(a, &a->list[i]))
+            compute(w, o, a, &a->list[i]);
+}
+
+void run_best(worker *w, const op *o) {
+    const bool estimates = can_estimate(w, o);
+    area a = area_of(w->j->e->ws, w->thread, w->j->cell->n_row, o->n);
+    int64_t begin = 0, end = 0;
+    if (first_token(w) == 0)
+        open_rows(w, o, &a, estimates);
+    if (estimates)
+        run_estimates(w, o, &a);
+    while (!estimates && take_columns(w, o, &begin, &end) && !job_is_dropped(w->j))
+        compute_all(w, o, &a, begin, end);
 }
 
 uint64_t best_collect(const executor *e, int64_t n_row, int32_t *ids, float *logits) {

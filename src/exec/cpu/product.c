@@ -217,6 +217,22 @@ void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y,
     add_outliers(w, rows, &a, 0, part.n);
 }
 
+void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy) {
+    const job *j = w->j;
+    const act_rows *rows = &j->e->ws->act;
+    const view part = columns_view(matrix_of(w, o), n0, n1);
+    const linear_args a = {.w = &part,
+                           .choice = choices_of(j->e->choices, j->cell->block, o->w),
+                           .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},
+                           .y = y,
+                           .ldy = ldy,
+                           .n_row = j->cell->n_row,
+                           .scratch = w->scratch,
+                           .soon = &j->e->ws->soon[w->thread]};
+    linear_run(j->e->kernels, &a, 0, part.n);
+    add_outliers(w, rows, &a, 0, part.n);
+}
+
 void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y) {
     const job *j = w->j;
     const act_rows *all = &j->e->ws->act;

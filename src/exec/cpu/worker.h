@@ -139,6 +139,8 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
 /* Estimates (kernel_table.estimate) of columns [n0, n1) of o's product, outliers included: y [n_row, ldy]
  * from column n0 on. w->acts says that all rows' integers are there. */
 void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error);
+/* The same columns computed. */
+void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy);
 /* The columns of one panel of it for row r alone, at most PACK_PANEL. */
 void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y);
 /* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
