@@ -11,6 +11,7 @@
 enum {
     STEP = 32 * PACK_PANEL, /* columns at a time: their weights and results stay in the cache */
     LD = STEP + PACK_PANEL, /* floats between rows of results: another set of the cache */
+    TURNS = 2,              /* of each thread, at least, in a piece with so many columns */
     LANES = 16,             /* of the search for a maximum */
     MIN_LIST = 1024         /* places of a thread's list; when it is full, logits are computed at once */
 };
@@ -231,15 +232,17 @@ static void estimate(worker *w, const op *o, area *a, int64_t n0, int64_t n1) {
     }
 }
 
-/* The next columns of this thread: threads take turns, or each has an even part. */
+/* The next columns of this thread: threads take turns, a pair of panels or more, or each has an even part. */
 static bool take_columns(const worker *w, const op *o, int64_t *begin, int64_t *end) {
     const job *j = w->j;
     const int64_t n = n_column(w, o);
+    const int64_t turn = num_round_up(num_div_up(n, (int64_t)TURNS * w->n_thread), 2 * PACK_PANEL);
+    const int64_t step = NUM_MIN(turn, (int64_t)STEP);
     int64_t p0, p1;
     if (j->shares && w->n_thread > 1) {
         share *from = &j->shares[o - layout_block(j->e->layout, j->cell->block)->program.ops];
-        *begin = atomic_fetch_add_explicit(&from->next, STEP, memory_order_relaxed);
-        *end = NUM_MIN(*begin + STEP, n);
+        *begin = atomic_fetch_add_explicit(&from->next, step, memory_order_relaxed);
+        *end = NUM_MIN(*begin + step, n);
         return *begin < n;
     }
     pool_split(num_div_up(n, PACK_PANEL), 1, w->thread, w->n_thread, &p0, &p1);
