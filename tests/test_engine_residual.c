@@ -184,11 +184,23 @@ static double distance(logits_rows a, logits_rows b) {
 
 static const tiny_shape shape = {TYPE_F32, 2, 256, 320, 4, 2, 384, 64, false};
 
-/* An original, and beside it the same model in 2 bits. */
-static const char *original_and_made(char coarse[512], const char *method) {
+/* How the base is made. */
+typedef struct base_kind {
+    const char *type, *method;
+    double outliers;
+} base_kind;
+static const base_kind by_rtn = {"n2g64", "rtn", 0}, by_awq = {"n2g64", "awq", 0},
+                       with_outliers = {"c3", "squeezellm", 1};
+
+/* An original, and beside it the same model in few bits. */
+static const char *original_and_made(char coarse[512], const base_kind *kind) {
     static char whole[512];
     const nib_engine_options o = engine_usual();
-    const nib_quantize_options q = {.out = coarse, .type = "n2g64", .method = method, .imatrix = "none"};
+    const nib_quantize_options q = {.out = coarse,
+                                    .type = kind->type,
+                                    .method = kind->method,
+                                    .outliers = kind->outliers,
+                                    .imatrix = "none"};
     nib_quantize_report report;
     nib_error err;
     snprintf(whole, sizeof whole, "%s", tiny_model("original.gguf", &shape));
@@ -199,13 +211,13 @@ static const char *original_and_made(char coarse[512], const char *method) {
 }
 
 static const char *original_and_coarse(char coarse[512]) {
-    return original_and_made(coarse, "rtn");
+    return original_and_made(coarse, &by_rtn);
 }
 
 /* How far it is from the original with all channels in halves. */
-static double check_model(const char *method) {
+static double check_model(const base_kind *kind) {
     char coarse[512];
-    const char *whole = original_and_made(coarse, method);
+    const char *whole = original_and_made(coarse, kind);
     const nib_engine_options none = options(NULL, 4, 0), quarter = options(whole, 4, 256),
                              most = options(whole, 16, 1024);
     logits_rows of_whole = logits_with(whole, &none), base = logits_with(coarse, &none),
@@ -214,7 +226,7 @@ static double check_model(const char *method) {
                  nearest = distance(of_whole, all);
     /* the embedding and the head stay coarse, layers are whole again */
     if (!(nearer < far && nearest < nearer))
-        fail_msg("%s: %g, with a quarter of the channels %g, with all in halves %g", method, far, nearer,
+        fail_msg("%s: %g, with a quarter of the channels %g, with all in halves %g", kind->method, far, nearer,
                  nearest);
     free(of_whole.data);
     free(base.data);
@@ -226,9 +238,10 @@ static double check_model(const char *method) {
 /* AWQ multiplies a base's channels: what is given back is of the same scale. */
 static void test_model(void **state) {
     (void)state;
-    const double plain = check_model("rtn"), scaled = check_model("awq");
+    const double plain = check_model(&by_rtn), scaled = check_model(&by_awq);
     if (!(scaled < 1.2 * plain))
         fail_msg("all channels of AWQ's base leave %g, of a plain one %g", scaled, plain);
+    check_model(&with_outliers);
 }
 
 static void must_be(const logits_rows *expected, const char *path, const nib_engine_options *o,
@@ -241,10 +254,9 @@ static void must_be(const logits_rows *expected, const char *path, const nib_eng
 
 /* The same bits for any number of threads, op by op, for rows alone and together, and in every run. */
 enum { RUNS = SANITIZED ? 2 : 100 };
-static void test_same_bits(void **state) {
-    (void)state;
+static void check_same_bits(const base_kind *kind) {
     char coarse[512];
-    const char *whole = original_and_coarse(coarse);
+    const char *whole = original_and_made(coarse, kind);
     for (int bits = 8; bits <= 16; bits += 8) {
         nib_engine_options o = options(whole, 4, 100);
         o.activation = bits;
@@ -272,6 +284,12 @@ static void test_same_bits(void **state) {
     }
 }
 
+static void test_same_bits(void **state) {
+    (void)state;
+    check_same_bits(&by_rtn);
+    check_same_bits(&with_outliers);
+}
+
 /* Generated tokens, unlike rows of a prompt, are replayed as a graph, their fetches too. */
 static void generate_replayed(const char *coarse, const nib_engine_options *o) {
     enum { N = 6 };
@@ -291,10 +309,9 @@ static void generate_replayed(const char *coarse, const nib_engine_options *o) {
 
 /* The GPU's back end with the fake's kernels: what the processor computes but for the last bits, prompts of
  * few and many rows and one token after the other, which is replayed. */
-static void test_gpu(void **state) {
-    (void)state;
+static void check_gpu(const base_kind *kind) {
     char coarse[512];
-    const char *whole = original_and_coarse(coarse);
+    const char *whole = original_and_made(coarse, kind);
     nib_engine_options o = options(whole, 4, 100), none = options(NULL, 4, 0);
     o.activation = none.activation = 16;
     o.kv_type = none.kv_type = NIB_KV_F16;
@@ -307,8 +324,8 @@ static void test_gpu(void **state) {
         cuda_load_with(fake_cuda(1 << 28, 0, 0));
         logits_rows found = logits_with(coarse, &o);
         if (!(distance(by_cpu, found) < 0.02 * distance(by_cpu, base)))
-            fail_msg("%d rows: %g off, without residuals %g", n_batch, distance(by_cpu, found),
-                     distance(by_cpu, base));
+            fail_msg("%s, %d rows: %g off, without residuals %g", kind->type, n_batch,
+                     distance(by_cpu, found), distance(by_cpu, base));
         assert_null(fake_cuda_wrong());
         assert_int_equal(fake_cuda_held(), 0);
         assert_int_equal(fake_cuda_fetched(), N_TOKEN * shape.n_layer * 4);
@@ -318,6 +335,12 @@ static void test_gpu(void **state) {
     cuda_load_with(NULL);
     free(by_cpu.data);
     free(base.data);
+}
+
+static void test_gpu(void **state) {
+    (void)state;
+    check_gpu(&by_rtn);
+    check_gpu(&with_outliers);
 }
 
 /* A trace has the fetches beside the products, with what they bring over the link. */
