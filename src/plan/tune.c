@@ -5,11 +5,15 @@
 
 #include <string.h>
 
-enum { CHUNK = 1024, CHECKS = 5 /* times that the choice and no residuals are measured again, in turns */ };
+enum {
+    CHUNK = 1024,
+    CHECKS = 5, /* times that the choice and no residuals are measured again, in turns */
+    FILLS = 12  /* larger choices that are checked so, at most */
+};
 
 /* Parts of the target: the rest is left to the noise of times, and to runs that are not like the one
  * measured. */
-static const double SEARCHED = 0.86, CHECKED = 0.93;
+static const double SEARCHED = 0.86, CHECKED = 0.93, FILLED = 0.9 /* enough */;
 
 bool tune_is_viable(const tune_kind *kind, int n_tb) {
     const int64_t segments = num_div_up(kind->n, TUNE_SEGMENT), n = n_tb;
@@ -207,28 +211,98 @@ static void sort(double *x) {
         }
 }
 
-/* The choice beside no residuals, in turns; smaller until the slowest of its times is within the target: a
- * graph may take one of two times, by how its kernels happen to meet. */
+/* A choice beside no residuals, in turns: the median without, and the slowest with them, because a graph may
+ * take one of two times, by how its kernels happen to meet. */
+static nib_status time_in_turns(const search *s, const tune_choice *c, double *base, double *seconds,
+                                nib_error *err) {
+    double without[CHECKS], with[CHECKS];
+    tune_choice none = *c;
+    memset(none.k_chunk, 0, sizeof none.k_chunk);
+    for (int i = 0; i < CHECKS; i++) {
+        NIB_TRY(time_of(s, &none, &without[i], err));
+        NIB_TRY(time_of(s, c, &with[i], err));
+    }
+    sort(without);
+    sort(with);
+    *base = without[CHECKS / 2];
+    *seconds = with[CHECKS - 1];
+    return NIB_OK;
+}
+
+static double share_of_target(const search *s, double base, double seconds) {
+    return s->ask->target > 0 ? (seconds / base - 1) / s->ask->target : 1;
+}
+
+/* Makes the choice smaller until the slowest of its times is within the target. */
 static nib_status check(const search *s, nib_error *err) {
     tuned *t = s->out;
-    tune_choice none = t->choice;
-    memset(none.k_chunk, 0, sizeof none.k_chunk);
     while (height(s, &t->choice) > 0) {
-        double without[CHECKS], with[CHECKS];
-        for (int i = 0; i < CHECKS; i++) {
-            NIB_TRY(time_of(s, &none, &without[i], err));
-            NIB_TRY(time_of(s, &t->choice, &with[i], err));
-        }
-        sort(without);
-        sort(with);
-        t->base = without[CHECKS / 2];
-        t->seconds = with[CHECKS - 1];
+        NIB_TRY(time_in_turns(s, &t->choice, &t->base, &t->seconds, err));
         if (t->seconds <= t->base * (1 + CHECKED * s->ask->target))
             return NIB_OK;
         shrink(s, &t->choice);
     }
     t->seconds = t->base;
     return NIB_OK;
+}
+
+/* The kinds that have channels, that with the fewest bytes a channel first. */
+static int smallest_first(const search *s, int *order) {
+    int n = 0;
+    for (int i = 0; i < s->ask->n_kind; i++) {
+        if (s->out->choice.k_chunk[i] == 0)
+            continue;
+        int at = n++;
+        for (; at > 0 && s->ask->kinds[order[at - 1]].n * s->ask->kinds[order[at - 1]].k >
+                             s->ask->kinds[i].n * s->ask->kinds[i].k;
+             at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    return n;
+}
+
+/* Raises single kinds by `step` channels where the check allows it. *taken: whether it raised any. */
+static nib_status fill_by(const search *s, int64_t step, int *left, bool *taken, nib_error *err) {
+    tuned *t = s->out;
+    int order[TUNE_MAX_KIND];
+    const int n = smallest_first(s, order);
+    *taken = false;
+    for (int i = 0; i<n && * left> 0 && share_of_target(s, t->base, t->seconds) < FILLED; i++) {
+        tune_choice next = t->choice;
+        double base, seconds;
+        next.k_chunk[order[i]] += step;
+        if (next.k_chunk[order[i]] > s->ask->max_k)
+            continue;
+        NIB_TRY(time_of(s, &next, &seconds, err));
+        if (seconds > t->base * (1 + CHECKED * s->ask->target))
+            continue; /* most are too slow already once */
+        --*left;
+        NIB_TRY(time_in_turns(s, &next, &base, &seconds, err));
+        if (seconds > base * (1 + CHECKED * s->ask->target))
+            continue;
+        t->choice = next;
+        t->base = base;
+        t->seconds = seconds;
+        *taken = true;
+        tell(s, &next, seconds);
+    }
+    return NIB_OK;
+}
+
+/* What the search and the check have left of the target, as far as it is more than a tenth. A choice that was
+ * raised is checked again: of several measurements it may have had the luckiest. */
+static nib_status fill(const search *s, nib_error *err) {
+    int left = FILLS;
+    bool any = false, taken;
+    int64_t step = NUM_MAX(height(s, &s->out->choice) / 8, (int64_t)1);
+    while (step > 0 && left > 0 && height(s, &s->out->choice) > 0 &&
+           share_of_target(s, s->out->base, s->out->seconds) < FILLED) {
+        NIB_TRY(fill_by(s, step, &left, &taken, err));
+        any |= taken;
+        step = taken ? step : step / 2;
+    }
+    return any ? check(s, err) : NIB_OK;
 }
 
 nib_status tune(const tune_ask *a, tuned *out, nib_error *err) {
@@ -247,5 +321,6 @@ nib_status tune(const tune_ask *a, tuned *out, nib_error *err) {
     s.limit = out->base * (1 + SEARCHED * a->target);
     NIB_TRY(choose_blocks(&s, err));
     NIB_TRY(choose_channels(&s, err));
-    return check(&s, err);
+    NIB_TRY(check(&s, err));
+    return fill(&s, err);
 }

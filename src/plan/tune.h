@@ -9,7 +9,8 @@
  * the target allows. The limit with the most channels is used. If no limit allows a channel, the kind with
  * the smallest matrix gets none, and the search begins again. Then it raises the channels of single kinds, in
  * steps that become smaller, the cheapest step first, while the whole stays within the target. Finally it
- * measures the choice and no residuals in turns, and makes the choice smaller while it is too slow. */
+ * measures the choice and no residuals in turns, makes the choice smaller while it is too slow, and then
+ * raises single kinds again while more than a tenth of the target is left. */
 #ifndef NIB_PLAN_TUNE_H
 #define NIB_PLAN_TUNE_H
 
