@@ -57,21 +57,27 @@ NVCC ?= nvcc
 CUDA ?= $(if $(SAN),0,$(if $(shell command -v $(NVCC) 2>/dev/null),1,0))
 CUDA_ARCH ?= 75 80 90
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
-CUDA_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.cu)))
-# CUDA_FEW=1 instantiates the largest kernels for a few formats (kernels/cuda/few.cuh). Where no GPU runs them this shows
-# that they compile, and takes a quarter of the time.
+	$(if $(CUDA_FEW),,-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)))
+# Those that take longest first, so that no processor waits for the last one.
+CUDA_LONG := wide_mma batch_mma linear attend linear_float wide_float split bitwise attend_prompt
+CUDA_ALL := $(patsubst src/kernels/cuda/%.cu,%,$(sort $(wildcard src/kernels/cuda/*.cu)))
+CUDA_OBJ := $(patsubst %,$(BUILD)/src/kernels/cuda/%.o,$(CUDA_LONG) $(filter-out $(CUDA_LONG),$(CUDA_ALL)))
+# CUDA_FEW=1 shows that the kernels compile, where no GPU runs them: the largest for a few formats (kernels/cuda/few.cuh),
+# all of them with the compiler's fewest optimisations (where nvcc knows -Ofc) and without PTX for later devices. Its
+# objects have names of their own.
 CUDA_FEW ?=
 ifneq ($(CUDA_FEW),)
-CUDA_OBJ := $(patsubst %/batch_mma.o,%/batch_mma.few.o,$(CUDA_OBJ:%/wide_mma.o=%/wide_mma.few.o))
+CUDA_OBJ := $(CUDA_OBJ:.o=.few.o)
+CUDA_QUICK := $(shell $(NVCC) -Ofc max --version >/dev/null 2>&1 && echo -Ofc max)
 endif
 CUDA_LIB := $(if $(filter 1,$(CUDA)),$(BUILD)/libnibble-cuda.so)
 # What uses instructions that 9.0a alone has is compiled for it, and leaves them out elsewhere.
 comma := ,
-$(addprefix $(BUILD)/src/kernels/cuda/,wide_mma.o wide_mma.few.o wide_float.o batch_mma.o batch_mma.few.o attend_wgmma.o linear_stream.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
+SM90A := $(foreach n,wide_mma wide_float batch_mma attend_wgmma linear_stream,$(BUILD)/src/kernels/cuda/$n.o)
+$(SM90A) $(SM90A:.o=.few.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
 	$(subst compute_90$(comma)code=sm_90,compute_90a$(comma)code=sm_90a,$(CUDA_CODE))
 
-all: $(BUILD)/nibble $(BUILD)/libnibble.a $(CUDA_LIB) ## the nibble command and the library (default)
+all: $(CUDA_LIB) $(BUILD)/nibble $(BUILD)/libnibble.a ## the nibble command and the library (default)
 
 $(BUILD)/libnibble-cuda.so: $(CUDA_OBJ) $(BUILD)/gen/cuda-objects
 	$(NVCC) -shared -cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --no-undefined -o $@ $(CUDA_OBJ)
@@ -86,7 +92,7 @@ $(BUILD)/%.o: %.cu
 	$(NVCC_COMPILE) $<
 $(BUILD)/%.few.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC_COMPILE) -DNIB_CUDA_FEW $<
+	$(NVCC_COMPILE) $(CUDA_QUICK) -DNIB_CUDA_FEW $<
 
 # Everything with all its symbols: for the command and for tests, which look inside.
 $(BUILD)/libinternal.a: $(LIB_OBJ)
