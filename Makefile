@@ -161,8 +161,8 @@ FORCE:
 
 # There are 150 programs to link, each with everything: by the fastest linker that is here.
 TEST_LINK := $(firstword $(foreach l,lld gold,$(if $(shell command -v ld.$l 2>/dev/null),-fuse-ld=$l)))
-# tests/support/process.c notes the regions of memory that come and go.
-TEST_LIBS := -Wl,--wrap=mem_map,--wrap=mem_map_sparse,--wrap=mem_unmap -lcmocka
+# tests/support/process.c notes the regions of memory that come and go; memory_equal.c compares fast.
+TEST_LIBS := -Wl,--wrap=mem_map,--wrap=mem_map_sparse,--wrap=mem_unmap,--wrap=_assert_memory_equal -lcmocka
 $(BUILD)/tests/%.o: CPPFLAGS += -Itests
 # What tests compute themselves takes as long with -O1, and compiles in half the time; the emulated AMX is a kernel.
 $(BUILD)/tests/%.o: CFLAGS += $(TEST_OPT)

@@ -136,7 +136,7 @@ static void a_cold_file(void **state) {
 
 /* ---- every cap, thread count and batch ---- */
 
-enum { N_VOCAB = 2048, N_LONG = 100 };
+enum { N_VOCAB = 2048, N_LONG = SANITIZED ? 40 : 100 };
 
 typedef struct way {
     uint64_t headroom; /* of the cap headroom what the process has; NIB_AUTO: none */

@@ -6,6 +6,7 @@
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "support/slow.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -162,7 +163,7 @@ static void as_usual(world *w) {
 static void check_all(world *w) {
     static const visit_next_fn orders[] = {zig_zag, one_by_one};
     for (int i = 0; i < 2; i++)
-        for (int stages = 1; stages <= 4; stages++) {
+        for (int stages = 1; stages <= 4; stages += slow_step(3)) {
             begin_prompts(w);
             for (int s = 0; s < stages; s++)
                 run(w, (pass){.first_block = N_BLOCK * s / stages,
@@ -211,7 +212,7 @@ static uint64_t read_by(world *w, visit_next_fn order, int n) {
 /* The pager follows the order: a zig-zag reads each page once for all micro-batches, and one micro-batch
  * after the other reads the layers for each. */
 static void reads_by_the_order(void **state) {
-    enum { N = 8 };
+    enum { N = SANITIZED ? 3 : 8 };
     world w;
     pager_need need;
     (void)state;

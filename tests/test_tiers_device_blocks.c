@@ -323,6 +323,15 @@ static const tiny_shape shapes[] = {{TYPE_Q8_0, 6, 128, 256, 4, 2, 2048, 128, tr
                                     {TYPE_Q4_1, 3, 512, 1536, 8, 4, 2048, 128, false},
                                     {TYPE_Q4_0, 10, 64, 96, 4, 2, 512, 64, false}};
 
+/* Made once for all worlds. */
+static const char *model_of(uint64_t i) {
+    static const char *const names[] = {"blocks0.gguf", "blocks1.gguf", "blocks2.gguf"};
+    static const char *made[3];
+    if (!made[i])
+        made[i] = tiny_model(names[i], &shapes[i]);
+    return made[i];
+}
+
 /* The host reads each page once for all visits in a row of its block. */
 static void each_page_once(void **state) {
     enum { N = 10 };
@@ -333,7 +342,7 @@ static void each_page_once(void **state) {
     (void)state;
     for (int s = 0; s < 3; s++) {
         open_lazy(7);
-        open_world(&w, tiny_model("blocks.gguf", &shapes[s]), true);
+        open_world(&w, model_of((uint64_t)s), true);
         need = pager_needs(w.of.l, 2);
         pager_get_stats(w.p, &before);
         for (int i = 0; i < N; i++) {
@@ -362,7 +371,7 @@ static void any_order(void **state) {
         static world w;
         nib_error err = {0};
         open_lazy(seed);
-        open_world(&w, tiny_model("blocks.gguf", &shapes[seed % 3]), false);
+        open_world(&w, model_of(seed % 3), false);
         for (int i = 0; i < N_PASS; i++)
             if (run_pass(&w, true, &err))
                 fail_msg("%s", err.message);
@@ -381,7 +390,7 @@ static void any_failure(void **state) {
         static world w;
         nib_error err = {0};
         open_lazy(seed + 100);
-        open_world(&w, tiny_model("blocks.gguf", &shapes[seed % 3]), false);
+        open_world(&w, model_of(seed % 3), false);
         for (int i = 0; i < N_PASS; i++) {
             the_device.fail_in = chance(2) ? 1 + (int)random_below(60) : 0;
             fault_arm(FAULT_READ, chance(2) ? 1 + (int64_t)random_below(30) : 0);
@@ -493,7 +502,7 @@ static void pass_after_pass(void **state) {
         static some x;
         nib_error err = {0};
         open_lazy(seed + 200);
-        open_world(&w, tiny_model("blocks.gguf", &shapes[seed % 3]), false);
+        open_world(&w, model_of(seed % 3), false);
         const int n_block = layout_n_block(w.of.l);
         x = (some){.w = &w};
         for (int b = 0; b < n_block; b++)
