@@ -62,9 +62,9 @@ CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 CUDA_LONG := wide_mma batch_mma linear attend linear_float wide_float split bitwise attend_prompt
 CUDA_ALL := $(patsubst src/kernels/cuda/%.cu,%,$(sort $(wildcard src/kernels/cuda/*.cu)))
 CUDA_OBJ := $(patsubst %,$(BUILD)/src/kernels/cuda/%.o,$(CUDA_LONG) $(filter-out $(CUDA_LONG),$(CUDA_ALL)))
-# CUDA_FEW=1 shows that the kernels compile, where no GPU runs them: the largest for a few formats (kernels/cuda/few.cuh),
-# all of them with the compiler's fewest optimisations (where nvcc knows -Ofc) and without PTX for later devices. Its
-# objects have names of their own.
+# CUDA_FEW=1 shows that the kernels compile, where no GPU runs them: the largest for a few formats
+# (kernels/cuda/few.cuh), all of them with the compiler's fewest optimisations (where nvcc knows -Ofc) and without PTX
+# for later devices. Its objects have names of their own.
 CUDA_FEW ?=
 ifneq ($(CUDA_FEW),)
 CUDA_OBJ := $(CUDA_OBJ:.o=.few.o)
@@ -223,11 +223,11 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libserver.a $(BUILD)/libintern
 
 lint: ## formatting, static analysis, the order of the modules; SINCE=main: only of what differs from main
 	+@BUILD=$(BUILD) CLANG_FORMAT=$(CLANG_FORMAT) SINCE=$(SINCE) sh tools/lint.sh
-# A file is looked at again when it was compiled again.
+# A file is looked at again when it was compiled again, and what was compiled has other contents (tools/lint.sh).
 TIDY ?= $(LIB_SRC) $(SERVER_SRC) $(CLI_SRC)
 tidy: $(TIDY:%.c=$(BUILD)/%.tidy)
 $(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy
-	@sh tools/lint.sh --tidy $< -- $(isa_flags) && touch $@
+	@sh tools/lint.sh --tidy $< $@ -- $(isa_flags)
 
 check: all tests ## build, run every test, lint: what is worth doing before each commit
 	@sh tools/run-tests.sh $(BUILD)
