@@ -33,7 +33,7 @@ run --backend cuda --trace
 check "a table of launches" [ $code = 0 ]
 check "of a prompt" grep -q '^pp70, one prompt .*calls .*of reads' "$tmp/out"
 check "of a token" grep -q '^tg4, one token' "$tmp/out"
-for row in 'linear gate+up' 'linear head' 'rope, attention' 'copy embeddings'; do
+for row in 'linear gate+up' 'linear head' 'rope, attention' 'look up embeddings'; do
     check "with a row: $row" grep -q "^  $row  *[1-9]" "$tmp/out"
 done
 for total in 'sum of these' 'nothing computes' 'the pass, from its first to its last'; do

@@ -177,7 +177,7 @@ static void every_combination(void **state) {
     assert_true(n_refused >= (step == 5 ? 2 : step == 3 ? 4 : 14));
 }
 
-/* What stays on the GPU leaves RAM. */
+/* What stays on the GPU leaves RAM, the embedding too. */
 static void one_copy(void **state) {
     n_sequence = *(const int *)*state;
     static float logits[N_STEP][N_VOCAB];
@@ -187,16 +187,47 @@ static void one_copy(void **state) {
     nib_engine *e = must_open(path, &none, &n);
     const nib_slice *slices;
     nib_memory before, after;
-    uint64_t there = 0;
+    uint64_t there = 0, embedding = 0;
     const size_t n_slice = nib_engine_placement(e, &slices);
-    for (size_t i = 0; i < n_slice; i++)
+    for (size_t i = 0; i < n_slice; i++) {
         there += slices[i].tier == NIB_TIER_VRAM ? slices[i].bytes : 0;
+        embedding += strcmp(slices[i].block, "embed") ? 0 : slices[i].bytes;
+    }
     nib_engine_memory(e, &before);
     walk(e, logits[0]);
     nib_engine_memory(e, &after);
-    assert_true(there > 0);
-    assert_true(before.owner[NIB_OWNER_WEIGHTS] - after.owner[NIB_OWNER_WEIGHTS] >= there);
+    assert_true(there > 0 && embedding > 0);
+    assert_true(before.owner[NIB_OWNER_WEIGHTS] - after.owner[NIB_OWNER_WEIGHTS] >= there + embedding);
     must_close(e);
+}
+
+/* Rows that the GPU looked up in a walk of one model: all or none. */
+static bool gpu_looks_up(const char *path, uint64_t vram, uint64_t ram) {
+    static float logits[N_STEP][N_VOCAB];
+    caps c = {vram, ram, 0, false};
+    int n = 0;
+    nib_engine *e = must_open(path, &c, &n);
+    walk(e, logits[0]);
+    const long rows = fake_cuda_embedded();
+    must_close(e);
+    assert_true(rows == 0 || rows == N_PROMPT + N_STEP - 1);
+    return rows > 0;
+}
+
+/* A tied table is on the GPU with the head; another one if all layers are and there is memory left. A table
+ * on disk is looked up on the host, and so is one in a format that the GPU's kernel lacks. */
+static void who_looks_up(void **state) {
+    n_sequence = *(const int *)*state;
+    tiny_shape tied = shape, codes = shape;
+    const char *path = tiny_model("looks-up.gguf", &shape);
+    const uint64_t vram = whole(path, NIB_TIER_VRAM), ram = whole(path, NIB_TIER_RAM);
+    tied.tied = true;
+    codes.type = TYPE_IQ4_NL;
+    assert_true(gpu_looks_up(path, vram + vram / 16, NIB_AUTO));
+    assert_false(gpu_looks_up(path, vram / 2, NIB_AUTO));
+    assert_false(gpu_looks_up(path, NIB_AUTO, ram / 8));
+    assert_true(gpu_looks_up(tiny_model("looks-up-tied.gguf", &tied), NIB_AUTO, NIB_AUTO));
+    assert_false(gpu_looks_up(tiny_model("looks-up-codes.gguf", &codes), NIB_AUTO, NIB_AUTO));
 }
 
 /* ---- plans ---- */
@@ -309,6 +340,7 @@ int main(void) {
         cmocka_unit_test_prestate(every_combination, &one),
         cmocka_unit_test_prestate(every_combination, &many),
         cmocka_unit_test_prestate(one_copy, &one),
+        cmocka_unit_test_prestate(who_looks_up, &one),
         cmocka_unit_test_prestate(a_plan_is_followed, &one),
         cmocka_unit_test_prestate(a_plan_is_followed, &many),
         cmocka_unit_test_prestate(an_edit_counts, &one),

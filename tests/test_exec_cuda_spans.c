@@ -122,7 +122,10 @@ static void a_token(void **state) {
                                          ff / 32 * 40));
     assert_int_equal(attention.n, N_LAYER);
     assert_true(attention.macs == N_LAYER * 2 * 10 * d); /* ten positions */
-    assert_true(of(t, "copy embeddings", NIB_LANE_COMPUTE).bytes == d * sizeof(float));
+    assert_int_equal(of(t, "look up embeddings", NIB_LANE_COMPUTE).n, 1);
+    assert_true(of(t, "look up embeddings", NIB_LANE_COMPUTE).bytes ==
+                weight_bytes(16, d) / 16 + d * sizeof(float));
+    assert_int_equal(of(t, "copy embeddings", NIB_LANE_COMPUTE).n, 0);
     assert_true(of(t, "copy rows", NIB_LANE_COMPUTE).bytes == N_VOCAB * sizeof(float));
     /* A span is its launch and the event behind it, between two is the event before. */
     is_about(gate.seconds, N_LAYER * 2e-6);

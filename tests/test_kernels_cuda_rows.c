@@ -3,6 +3,7 @@
  *   test_kernels_cuda_rows [PATTERN]: the tests with such names */
 #include "support/gpu.h"
 
+#include "base/num.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -51,27 +52,41 @@ static void test_norm(void **state) {
     }
 }
 
+/* Rows look up others, some of them at an offset, into rows that are further apart; then the sum. */
 static void test_embed(void **state) {
     (void)state;
-    static const char *const names[] = {"u4g32", "u6g128a", "u3grow", "u5g32t"};
-    static const type_id types[] = {TYPE_Q4_K, TYPE_Q6_K, TYPE_F16, TYPE_BF16, TYPE_F32, TYPE_Q8_0};
-    for (size_t i = 0; i < 10; i++) {
-        matrix m = i < 4 ? matrix_open_uniform(names[i], 50, 512, MATRIX_RANDOM, i + 1)
-                         : matrix_open(types[i - 4], 50, 512, MATRIX_RANDOM, i + 1);
-        const int32_t tokens[3] = {0, 49, 17};
-        float expected[512], found[3 * 512];
+    enum { N = 50, K = 512, LD = K + 64, N_ROW = 3, OFFSET = 5 };
+    static const char *const names[] = {"u4g32", "u6g128a", "u3grow", "u5g32t", "u2g16"};
+    static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K,
+                                    TYPE_F16,  TYPE_BF16, TYPE_F32,  TYPE_Q8_0, TYPE_Q2_K, TYPE_Q3_K};
+    for (size_t i = 0; i < NUM_COUNT(names) + NUM_COUNT(types); i++) {
+        matrix m = i < NUM_COUNT(names)
+                       ? matrix_open_uniform(names[i], N, K, MATRIX_RANDOM, i + 1)
+                       : matrix_open(types[i - NUM_COUNT(names)], N, K, MATRIX_RANDOM, i + 1);
+        const int32_t rows[N_ROW] = {-OFFSET, N - 1 - OFFSET, 17};
+        static float expected[N_ROW * LD], found[N_ROW * LD];
         const view w = matrix_there(&m);
-        int32_t *there = device_copy(tokens, sizeof tokens);
-        float *out = device_new(sizeof found);
-        OK(cuda->embed(&w, there, 2.0f, out, 3, stream));
-        read_back(found, out, sizeof found);
-        for (int r = 0; r < 3; r++) {
-            pack_read_row(&m.view, tokens[r], expected);
-            for (int c = 0; c < 512; c++)
-                if (found[r * 512 + c] != expected[c] * 2.0f)
-                    fail_msg("embedding %d, row %d column %d: %a, expected %a", (int)i, r, c,
-                             (double)found[r * 512 + c], (double)expected[c] * 2);
+        int32_t *there = device_copy(rows, sizeof rows);
+        float *out = device_new(sizeof found), row[K];
+        const kernel_table *t = kernels_table_for("ref");
+        memset(expected, 0, sizeof expected);
+        OK(cuda->fill(out, 0, sizeof found, stream));
+        for (int adds = 0; adds < 2; adds++) {
+            const cuda_embed a = {w, there, OFFSET, adds ? 0.3f : 1.7f, adds, out, LD, N_ROW};
+            OK(cuda->embed(&a, stream));
+            for (int r = 0; r < N_ROW; r++) {
+                pack_read_row(&m.view, rows[r] + OFFSET, row);
+                if (adds)
+                    t->add(expected + r * LD, row, a.factor, expected + r * LD, K);
+                else
+                    t->scale(row, a.factor, expected + r * LD, K);
+            }
         }
+        read_back(found, out, sizeof found);
+        for (int c = 0; c < N_ROW * LD; c++)
+            if (found[c] != expected[c])
+                fail_msg("embedding %d, row %d column %d: %a, expected %a", (int)i, c / LD, c % LD,
+                         (double)found[c], (double)expected[c]);
         drop(w.data), drop(there), drop(out);
         matrix_close(&m);
     }

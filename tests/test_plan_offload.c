@@ -1,5 +1,6 @@
 /* Layers without room on a GPU: memory and link share them so that none of the two waits, and many rows go
  * where products are fast. */
+#include "base/num.h"
 #include "plan/planner.h"
 
 #include <math.h>
@@ -174,6 +175,35 @@ static void a_sketch_beside_them(void **state) {
     }
 }
 
+/* Only what all blocks and everything else leave is the tables'. */
+static void tables_come_last(void **state) {
+    (void)state;
+    enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB, TABLES = 6 * MIB };
+    const struct {
+        uint64_t room;
+        int max_layers;
+        bool there;
+    } cases[] = {
+        {ALL + TABLES, 0, true}, {ALL + TABLES - 1, 0, false}, {ALL - 1, 0, false}, {2 * ALL, 2, false}};
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        const plan_rates r = usual();
+        offload_block blocks[N_BLOCK];
+        offload_question q = question(blocks, cases[i].room);
+        offload_split with, without;
+        nib_error err = {0};
+        q.max_layers = cases[i].max_layers;
+        assert_int_equal(offload_split_make(&q, &r, &without, &err), NIB_OK);
+        blocks[0].bytes = 5 * MIB;
+        assert_int_equal(offload_split_make(&q, &r, &with, &err), NIB_OK);
+        assert_int_equal(with.tables, cases[i].there);
+        assert_true(with.weights == without.weights + (cases[i].there ? TABLES : 0));
+        assert_true(with.resident == without.resident + (cases[i].there ? TABLES : 0));
+        assert_int_equal(with.n_not_resident, without.n_not_resident);
+        offload_split_clear(&with);
+        offload_split_clear(&without);
+    }
+}
+
 static int n_in_place(const offload_question *q, int64_t *max_rows) {
     const plan_rates r = usual();
     offload_split s;
@@ -252,6 +282,7 @@ int main(void) {
         cmocka_unit_test(more_activation_bits_take_longer),
         cmocka_unit_test(as_much_as_fits_is_resident),
         cmocka_unit_test(a_sketch_beside_them),
+        cmocka_unit_test(tables_come_last),
         cmocka_unit_test(many_sequences_leave_no_layer_in_place),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(a_plan_is_followed),

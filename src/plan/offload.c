@@ -231,6 +231,23 @@ static nib_status follow(const offload_question *q, const plan_rates *r, offload
     return NIB_OK;
 }
 
+/* The embedding's tables take what nothing else needs: a pass reads a few rows of them. */
+static void place_tables(const offload_question *q, offload_split *s) {
+    const uint64_t bytes = offload_block_bytes(q->blocks[0].bytes);
+    s->tables = bytes > 0 && s->n_not_resident == 0 && bytes <= q->capacity - s->weights - s->others;
+    s->resident += s->tables ? bytes : 0;
+    s->weights += s->tables ? bytes : 0;
+}
+
+static nib_status split(const offload_question *q, const plan_rates *r, offload_split *s, nib_error *err) {
+    if (q->places)
+        return follow(q, r, s, err);
+    if (fit_layers(q, r, true, s) || fit_layers(q, r, false, s))
+        return NIB_OK;
+    take_smallest(q, r, s);
+    return refuse(q, s, err);
+}
+
 nib_status offload_split_make(const offload_question *q, const plan_rates *r, offload_split *s,
                               nib_error *err) {
     *s = (offload_split){.n_block = q->n_block};
@@ -239,17 +256,10 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
     s->place = mem_calloc((size_t)q->n_block, sizeof *s->place);
     if (!s->place)
         return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->place, "the blocks' places");
-    if (q->places) {
-        NIB_TRY(follow(q, r, s, err));
-        add_wanted_sketch(q, s);
-        return NIB_OK;
-    }
-    if (fit_layers(q, r, true, s) || fit_layers(q, r, false, s)) {
-        add_wanted_sketch(q, s);
-        return NIB_OK;
-    }
-    take_smallest(q, r, s);
-    return refuse(q, s, err);
+    NIB_TRY(split(q, r, s, err));
+    add_wanted_sketch(q, s);
+    place_tables(q, s);
+    return NIB_OK;
 }
 
 void offload_split_clear(offload_split *s) {

@@ -54,15 +54,15 @@ enum {
 };
 
 typedef struct offload_block {
-    uint64_t bytes; /* of the matrices that only this block reads on the GPU */
+    uint64_t bytes; /* of the matrices that only this block reads on the GPU; of the embedding's block: of the
+                       tables that the GPU can look up */
     uint64_t cache; /* its part of a KV page, in bytes */
     int n_launch;   /* kernel launches with one row */
 } offload_block;
 
 /* The facts. */
 typedef struct offload_question {
-    offload_block *blocks; /* [n_block]: the embedding, which is looked up on the host; layers; the head.
-                              Freed by offload_question_clear */
+    offload_block *blocks; /* [n_block]: the embedding, layers, the head. Freed by offload_question_clear */
     int n_block;
     uint64_t fixed;    /* bytes of vectors, and of matrices that several blocks read: always resident */
     uint64_t sketch;   /* bytes of the head's sketch (exec/shortlist.h); 0: it has none */
@@ -90,7 +90,8 @@ typedef struct offload_question {
 typedef struct offload_split {
     offload_place *place; /* [n_block]; the embedding's is in place if the first layer's is */
     int n_block;
-    int n_not_resident, n_in_place; /* blocks; the second is part of the first */
+    bool tables; /* the embedding's tables are resident: all blocks are, and there is memory left */
+    int n_not_resident, n_in_place; /* blocks, without the embedding's; the second is part of the first */
     int64_t max_rows;               /* maximum sequences that decode together with layers in place; 0: none */
     uint64_t resident, slot;        /* bytes of resident weights, of one slot for streamed blocks */
     uint64_t device_page;           /* bytes of a KV page on the GPU */

@@ -162,28 +162,32 @@ void pager_close(pager *p) {
     mem_free(p);
 }
 
-/* For the block's own pages that products read. */
-static bool is_of(const pager *p, int i, int b) {
-    return p->layout.pages[i].block == b && !p->layout.pages[i].table && p->state[i].resident;
+/* Whether it is the block's own page that products read, or, with `tables`, any page of the block's own. */
+static bool is_of(const pager *p, int i, int b, bool tables) {
+    return p->layout.pages[i].block == b && (tables || !p->layout.pages[i].table) && p->state[i].resident;
 }
 
-bool pager_resident(const pager *p, int b, int *i, void **at, uint64_t *bytes) {
-    while (*i < p->layout.n_page && !is_of(p, *i, b))
+static bool next_range(const pager *p, int b, bool tables, int *i, void **at, uint64_t *bytes) {
+    while (*i < p->layout.n_page && !is_of(p, *i, b, tables))
         ++*i;
     if (*i == p->layout.n_page)
         return false;
     uint8_t *first = p->state[*i].resident;
-    for (*bytes = 0; *i < p->layout.n_page && is_of(p, *i, b) && p->state[*i].resident == first + *bytes;
-         ++*i)
+    for (*bytes = 0;
+         *i < p->layout.n_page && is_of(p, *i, b, tables) && p->state[*i].resident == first + *bytes; ++*i)
         *bytes += p->layout.pages[*i].bytes;
     *at = first;
     return true;
 }
 
+bool pager_resident(const pager *p, int b, int *i, void **at, uint64_t *bytes) {
+    return next_range(p, b, false, i, at, bytes);
+}
+
 static uint64_t resident_bytes(const pager *p, int b) {
     uint64_t bytes, sum = 0;
     void *at;
-    for (int i = 0; pager_resident(p, b, &i, &at, &bytes);)
+    for (int i = 0; next_range(p, b, true, &i, &at, &bytes);)
         sum += bytes;
     return sum;
 }
@@ -191,7 +195,7 @@ static uint64_t resident_bytes(const pager *p, int b) {
 uint64_t pager_drop_copied(pager *p, int b) {
     uint64_t bytes, sum = 0;
     void *at;
-    for (int i = 0; pager_resident(p, b, &i, &at, &bytes); sum += bytes)
+    for (int i = 0; next_range(p, b, true, &i, &at, &bytes); sum += bytes)
         mem_discard(at, (size_t)bytes);
     tier_region_untouch(&p->resident, sum);
     return sum;

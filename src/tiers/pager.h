@@ -96,9 +96,9 @@ void pager_end(pager *p);
 /* The resident pages of a block's matrices, which never move, range by range: *i from 0 on; false: no more.
  */
 bool pager_resident(const pager *p, int block, int *i, void **at, uint64_t *bytes);
-/* Frees the RAM of these pages, of which a device has copies. They are not read until pager_restore, after
- * which the caller writes them again. Their bytes, which are returned, stay charged to the ledger. To be
- * called between two passes, or in the block's visit. */
+/* Frees the RAM of these pages and of the block's tables, of which a device has copies. They are not read
+ * until pager_restore, after which the caller writes them again. Their bytes, which are returned, stay
+ * charged to the ledger. To be called between two passes, or in the block's visit. */
 uint64_t pager_drop_copied(pager *p, int block);
 void pager_restore(pager *p, int block);
 /* The block's views, one for each of its weights in order (shared weights too). data is NULL for a matrix

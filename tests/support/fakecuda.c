@@ -258,7 +258,8 @@ static int graph_launch(cuda_graph g, cuda_stream s) {
         const kept_launch *k = &made->list[i];
         fake.calls--; /* one launch */
         fake.replaying = true;
-        const int e = k->linear      ? k->linear(&k->u.linear, s)
+        const int e = k->embed       ? k->embed(&k->u.embed, s)
+                      : k->linear    ? k->linear(&k->u.linear, s)
                       : k->sparse    ? k->sparse(&k->u.sparse, s)
                       : k->attend    ? k->attend(&k->u.attend, s)
                       : k->norm      ? k->norm(&k->u.norm, s)
@@ -325,6 +326,7 @@ const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error) {
         .move = fake_move,
         .norm = fake_norm,
         .each = fake_each,
+        .embed = fake_embed,
         .residual_scratch = fake_residual_scratch,
         .residual = fake_residual,
         .residual_add = fake_residual_add,
@@ -389,6 +391,9 @@ long fake_cuda_batch(void) {
 }
 long fake_cuda_sparse(void) {
     return fake.n_sparse;
+}
+long fake_cuda_embedded(void) {
+    return fake.n_embedded;
 }
 long fake_cuda_sampled(void) {
     return fake.n_sampled;

@@ -33,11 +33,12 @@ long fake_cuda_wide(void);     /* rows of products of many */
 long fake_cuda_batch(void);    /* rows of products of many sequences */
 long fake_cuda_sparse(void);   /* rows to which outliers of weights were added */
 enum { FAKE_BY_RULE, FAKE_BY_SPLIT, FAKE_BY_BITS };
-long fake_cuda_by(int way);   /* rows that one of these multiplied */
-long fake_cuda_sampled(void); /* rows whose best logits were looked for */
-long fake_cuda_short(void);   /* rows whose head was computed in two steps */
-long fake_cuda_prompt(void);  /* rows of attention of prompts */
-long fake_cuda_moved(void);   /* pages that moved between the host and the device */
+long fake_cuda_by(int way);    /* rows that one of these multiplied */
+long fake_cuda_embedded(void); /* rows that were looked up */
+long fake_cuda_sampled(void);  /* rows whose best logits were looked for */
+long fake_cuda_short(void);    /* rows whose head was computed in two steps */
+long fake_cuda_prompt(void);   /* rows of attention of prompts */
+long fake_cuda_moved(void);    /* pages that moved between the host and the device */
 /* out [w->n] = outliers of w . x, where x is a row of floats, in the order of kernels/cuda/sparse.cu: the
  * even ones of a row, the odd ones, then the two sums. w: in the processor's order or in the GPU's. */
 void fake_cuda_outliers(const view *w, const float *x, float *out);

@@ -13,6 +13,7 @@ enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096, MAX_REOR
 
 /* A launch that was recorded. */
 typedef struct kept_launch {
+    int (*embed)(const cuda_embed *a, cuda_stream s);
     int (*linear)(const cuda_linear *a, cuda_stream s);
     int (*sparse)(const cuda_sparse *a, cuda_stream s);
     int (*attend)(const cuda_attend *a, cuda_stream s);
@@ -23,6 +24,7 @@ typedef struct kept_launch {
     int (*shortlist)(const cuda_shortlist *a, cuda_stream s);
     int (*best)(const cuda_sample *a, cuda_stream s);
     union {
+        cuda_embed embed;
         cuda_linear linear;
         cuda_sparse sparse;
         cuda_attend attend;
@@ -49,7 +51,7 @@ extern struct fake_state {
     const void *fresh[MAX_FRESH];         /* keys that launches wrote since a copy came between */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
-    long n_replayed, n_sampled, n_fetched, n_short;
+    long n_replayed, n_sampled, n_fetched, n_short, n_embedded;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
     long late;    /* microseconds of products of strategies, beside calls */
     bool replaying, prompts_differ, no_wide;
@@ -80,7 +82,6 @@ enum { FAKE_LEFT_ROWS = 16 };
 
 /* Whether one of these matrices may still be on its way to another order. */
 bool fake_is_put_in_order(const view *w, int n_w);
-
 /* A copy of the matrix in the processor's order, without outliers: these end a panel. free(data). */
 view fake_as_qtile(const view *w);
 int fake_multiply(const cuda_linear *a); /* a launch's rows */
@@ -109,6 +110,7 @@ int fake_move(const cuda_move *a, cuda_stream s);
 /* fakecuda_rows.c */
 int fake_norm(const cuda_norm *a, cuda_stream s);
 int fake_each(const cuda_each *a, cuda_stream s);
+int fake_embed(const cuda_embed *a, cuda_stream s);
 size_t fake_residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk);
 int fake_residual(const cuda_residual *a, cuda_stream s);
 int fake_residual_add(const cuda_residual_add *a, cuda_stream s);

@@ -1,4 +1,5 @@
-/* fakecuda_rows.c - the fake table's norms, elementwise operations, residuals and largest logits. */
+/* fakecuda_rows.c - the fake table's look-ups, norms, elementwise operations, residuals and largest logits.
+ */
 #include "support/fakecuda_parts.h"
 
 #include <math.h>
@@ -45,6 +46,37 @@ int fake_each(const cuda_each *a, cuda_stream s) {
         default: return fake_misuse("that is not done element by element");
         }
     }
+    return 0;
+}
+
+/* As the host looks up. */
+int fake_embed(const cuda_embed *a, cuda_stream s) {
+    CALL();
+    (void)s;
+    if (fake_is_put_in_order(&a->w, 1) || !cuda_embeds(&a->w.format))
+        return fake_misuse("a table is looked up that is not there, or not in a format of the kernel");
+    kept_launch *k = fake_keep();
+    if (k) {
+        k->embed = fake_embed;
+        k->u.embed = *a;
+        return 0;
+    }
+    const kernel_table *t = kernels_table_for("ref");
+    const view w = fake_as_qtile(&a->w);
+    float *row = malloc((size_t)a->w.k * sizeof *row);
+    for (int64_t r = 0; r < a->n_row; r++) {
+        const int64_t at = ((const int32_t *)real(a->row))[r] + a->offset;
+        float *out = (float *)real(a->out) + r * a->ldo;
+        if (at < 0 || at >= w.n)
+            return fake_misuse("a row is looked up that a table does not have");
+        pack_read_row(&w, at, row);
+        if (a->adds)
+            t->add(out, row, a->factor, out, w.k);
+        else
+            t->scale(row, a->factor, out, w.k);
+    }
+    free(row), free((void *)(uintptr_t)w.data);
+    fake.n_embedded += a->n_row;
     return 0;
 }
 

@@ -2,11 +2,11 @@
  *
  * The weights that products and norms read are copied to the GPU at the first visit of their block, and stay
  * resident there. If not all fit, the matrices of some blocks are streamed for each visit (streamed.c) or
- * computed by the processor (in_place.c). Rows of embeddings are looked up on the host. A block's program
- * becomes a list of steps (steps.c), each one or two launches of kernels/cuda/: a norm is computed with the
- * products that follow it, a gate or a residual addition with the products before it. All work is queued in
- * one stream, and the host waits only for results that it reads. The launches of a token are collected over
- * the blocks and replayed as one CUDA graph (replay.c).
+ * computed by the processor (in_place.c). Rows of embeddings are looked up on the GPU if it has the table,
+ * else on the host. A block's program becomes a list of steps (steps.c), each one or two launches of
+ * kernels/cuda/: a norm is computed with the products that follow it, a gate or a residual addition with the
+ * products before it. All work is queued in one stream, and the host waits only for results that it reads.
+ * The launches of a token are collected over the blocks and replayed as one CUDA graph (replay.c).
  *
  * Generated rows go through a block up to CUDA_MAX_ROWS at a time. If the device has kernels for many rows
  * (cuda_kernels.has_wide), prompt rows use these, however few rows there are. They give other last bits, so a
@@ -178,10 +178,10 @@ struct cuda {
     int64_t ld[REG_COUNT]; /* distance of two rows in floats */
     int64_t max_rows;      /* maximum rows that go through a block together */
     uint8_t *tables;       /* data of a pass for the kernels, copied at once; it contains: */
-    int32_t *position, *first_page; /* [rows of the pass] */
-    float **cos_sin;                /* [n_rope][rows of the pass, n_rot] */
-    int32_t *page_table;            /* of all segments; in `tables`, or in `pages` */
-    void *codes[REG_COUNT];         /* activation codes of few rows; NULL: the register has none */
+    int32_t *position, *first_page, *token; /* [rows of the pass] */
+    float **cos_sin;                        /* [n_rope][rows of the pass, n_rot] */
+    int32_t *page_table;                    /* of all segments; in `tables`, or in `pages` */
+    void *codes[REG_COUNT];                 /* activation codes of few rows; NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
@@ -278,6 +278,12 @@ gpu_weight *weights_own(const cuda *c, int b, int w);
 typedef void (*weight_fn)(const cuda *c, int b, int w, void *user);
 void weights_each_read(const cuda *c, int b, weight_fn fn, void *user);
 
+/* ---- tables.c ---- */
+/* Calls fn for each matrix that block b looks up, if the GPU has a kernel for all of them. */
+void tables_each(const cuda *c, int b, weight_fn fn, void *user);
+/* Whether they are in the GPU's memory: then they are looked up there. */
+bool tables_there(const cuda *c, int b);
+
 /* ---- share.c ---- */
 /* The facts for sharing VRAM with such rows, of which `cap` bytes are free under the cap. The caller clears
  * them (offload_question_clear). */
@@ -355,7 +361,7 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
 void gpu_workspace_close(cuda *c);
 int64_t gpu_workspace_pages_of(const segment *s); /* number of KV pages after its rows are written */
 bool gpu_workspace_is_coded(const cuda *c);       /* the pass's keys and values are codes (kv8, kv4) */
-/* Sends positions, pages and angles of the pass's rows to the GPU. */
+/* Sends positions, tokens, pages and angles of the pass's rows to the GPU. */
 nib_status gpu_workspace_send_tables(cuda *c, nib_error *err);
 /* Sends the changes of the pass's logits. */
 nib_status gpu_workspace_send_changes(cuda *c, nib_error *err);

@@ -1,7 +1,9 @@
-/* launch_embed.c - rows of embeddings, which the host looks up and copies to the GPU. */
+/* launch_embed.c - rows of embeddings. The GPU looks them up if it has the tables (tables.c). Else the host
+ * does, and copies the rows to the GPU. */
 #include "exec/cuda/launch.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 enum { MANY_LOOKUPS = 8 /* rows of a table that are worth waking the host's threads */ };
 
@@ -65,9 +67,34 @@ static nib_status send_rows(const launch_walk *w, float *to, const float *from, 
     return spans_copy(w->c, "copy embeddings", DEVICE_LOAD, to, from, (uint64_t)n * sizeof *from, err);
 }
 
+/* On the GPU. */
+static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
+    const bool by_token = o->kind == OP_EMBED;
+    cuda_embed a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    weights_view(w->c, w->g->block, o->w, &a.w);
+    a.row = (by_token ? w->c->token : w->c->position) + w->g->row;
+    a.offset = by_token ? 0 : o->u.num.offset;
+    a.factor = by_token ? o->u.num.value : 1;
+    a.adds = !by_token || o->adds;
+    a.out = launch_at(w, o->out);
+    a.ldo = launch_ld(w, o->out);
+    a.n_row = w->g->n_row;
+    nib_status status;
+    gpu_launch *l = replay_add(w->c, LAUNCH_EMBED, o, &status, err);
+    if (l)
+        l->u.embed = a;
+    return status;
+}
+
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     const int64_t ld = launch_ld(w, o->out);
+    if (tables_there(w->c, w->g->block)) {
+        for (int i = 0; i < s->n; i++)
+            NIB_TRY(look_up(w, o + i, err));
+        return NIB_OK;
+    }
     NIB_TRY(replay_flush(w->c, err));
     NIB_TRY(embed_rows(w, s, err));
     if (ld == o->n)

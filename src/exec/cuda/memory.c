@@ -61,13 +61,14 @@ static uint64_t part(uint64_t *at, int64_t n) {
 
 /* Byte offsets of the parts of `tables`. */
 typedef struct table_parts {
-    uint64_t first_page, position, angles, pages, end;
+    uint64_t first_page, position, token, angles, pages, end;
 } table_parts;
 static table_parts table_parts_of(const model *m, int64_t n_row, int64_t n_page) {
     table_parts p;
     uint64_t at = 0;
     p.first_page = part(&at, n_row);
     p.position = part(&at, n_row);
+    p.token = part(&at, n_row);
     p.angles = at;
     for (int t = 0; t < model_n_rope(m); t++)
         part(&at, n_row * model_rope_dim(m, t));
@@ -280,18 +281,21 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     const table_parts p = table_parts_of(cuda_model(c), n_row, n_page <= TABLE_PAGES ? n_page : 0);
     int32_t *const first_page = (int32_t *)(void *)(c->tables_host + p.first_page);
     int32_t *const position = (int32_t *)(void *)(c->tables_host + p.position);
+    int32_t *const token = (int32_t *)(void *)(c->tables_host + p.token);
     for (int i = 0; i < c->pass.n_segment; i++) {
         const segment *s = &c->pass.segments[i];
         page += newest_of(c);
         for (int64_t r = 0; r < s->n_row; r++, row++) {
             first_page[row] = (int32_t)page;
             position[row] = (int32_t)(s->position + r);
+            token[row] = s->tokens ? s->tokens[r] : -1;
         }
         page += gpu_workspace_pages_of(s);
     }
     c->coded = NULL;
     c->first_page = (int32_t *)(void *)(c->tables + p.first_page);
     c->position = (int32_t *)(void *)(c->tables + p.position);
+    c->token = (int32_t *)(void *)(c->tables + p.token);
     c->page_table = (int32_t *)(void *)(c->tables + p.pages);
     fill_tables(c, p.angles, n_row);
     if (n_page > TABLE_PAGES)

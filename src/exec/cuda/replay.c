@@ -67,6 +67,7 @@ gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *stat
 
 static int launch_one(const cuda *c, const gpu_launch *l) {
     switch (l->kind) {
+    case LAUNCH_EMBED: return c->k->embed(&l->u.embed, c->stream);
     case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, c->stream);
     case LAUNCH_WIDE: return c->k->wide(&l->u.linear, c->stream);
     case LAUNCH_BATCH: return c->k->batch(&l->u.linear, c->stream);
@@ -167,8 +168,8 @@ nib_status replay_flush(cuda *c, nib_error *err) {
 
 static bool is_same_key(const replay_key *a, const replay_key *b) {
     return a->n_row == b->n_row && a->n_head == b->n_head && a->n_best == b->n_best &&
-           a->logits == b->logits && a->changes == b->changes && a->page_table == b->page_table &&
-           a->origin == b->origin && a->choice == b->choice;
+           a->logits == b->logits && a->changes == b->changes && a->looks_up == b->looks_up &&
+           a->page_table == b->page_table && a->origin == b->origin && a->choice == b->choice;
 }
 
 void replay_begin(cuda *c) {
@@ -177,6 +178,7 @@ void replay_begin(cuda *c) {
     r->key = (replay_key){.n_best = p->n_best,
                           .logits = p->logits != NULL,
                           .changes = c->change_rows != NULL,
+                          .looks_up = tables_there(c, 0),
                           .page_table = c->page_table,
                           .origin = c->origin,
                           .choice = c->setup.residuals ? c->setup.residuals->choice : 0};

@@ -11,6 +11,7 @@ typedef struct cuda cuda;
 
 /* A recorded launch. */
 typedef enum launch_kind {
+    LAUNCH_EMBED,
     LAUNCH_LINEAR,
     LAUNCH_WIDE,
     LAUNCH_BATCH,
@@ -32,6 +33,7 @@ typedef struct gpu_launch {
     int block;    /* its block, */
     const op *of; /* and its first op: for names */
     union {
+        cuda_embed embed;
         cuda_linear linear;
         cuda_sparse sparse;
         cuda_attend attend;
@@ -59,7 +61,7 @@ typedef struct gpu_graph {
 typedef struct replay_key {
     int64_t n_row, n_head;
     int32_t n_best;
-    bool logits, changes;
+    bool logits, changes, looks_up;
     const void *page_table, *origin;
     uint64_t choice; /* of residuals */
 } replay_key;
@@ -72,7 +74,7 @@ typedef struct replay {
     gpu_graph *last;            /* launched by the last flush; NULL: none */
     replay_key key, before_key; /* of this pass; of the previous one, if that was one graph: */
     gpu_graph *before;          /* NULL: it was not */
-    bool ahead;                 /* this pass is the same graph, launched as soon as the look-ups are queued */
+    bool ahead;                 /* this pass is the same graph, launched as soon as the tables are queued */
     bool repeats;               /* a pass of few generated rows: its lists may repeat */
     gpu_graph graphs[CUDA_MAX_GRAPHS];
     uint64_t clock;

@@ -12,6 +12,17 @@
 
 enum { FLOAT = sizeof(float), HALF = sizeof(uint16_t) };
 
+/* ---- embeddings ---- */
+
+/* The rows, as they lie there, and what they become. */
+static void look_up(const cuda_embed *a, nib_span *out) {
+    uint64_t panel = 0;
+    pack_bytes(&a->w.format, PACK_PANEL, a->w.k, &panel);
+    out->bytes =
+        (double)a->n_row * ((double)panel / PACK_PANEL + (double)(a->w.k * FLOAT) * (a->adds ? 2 : 1));
+    out->at_least = true; /* a row shares its lines of memory with 15 others */
+}
+
 /* ---- products ---- */
 
 /* What is left of a row of k for groups of so many: of each 32 the sum of squares and codes with their scale
@@ -134,6 +145,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     const cuda_each *each = &l->u.each;
     const cuda_residual_add *add = &l->u.add;
     switch (l->kind) {
+    case LAUNCH_EMBED: look_up(&l->u.embed, out); return;
     case LAUNCH_LINEAR:
     case LAUNCH_WIDE:
     case LAUNCH_BATCH: product(c, &l->u.linear, l->kind != LAUNCH_LINEAR, out); return;
@@ -162,7 +174,8 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
 
 /* Launches of one name are one row of a table, so the layer is not part of it. */
 static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
-    static const char *const names[] = {[LAUNCH_SPARSE] = "add outliers of weights",
+    static const char *const names[] = {[LAUNCH_EMBED] = "look up embeddings",
+                                        [LAUNCH_SPARSE] = "add outliers of weights",
                                         [LAUNCH_STORE] = "rope, store keys and values",
                                         [LAUNCH_PACK] = "keys and values to codes",
                                         [LAUNCH_MOVE] = "move keys and values",

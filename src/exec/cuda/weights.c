@@ -1,7 +1,8 @@
 /* weights.c - which weights are resident in the GPU's memory, and how they get there: copied from the pager's
  * memory, then reordered for the kernels.
  *
- * Vectors, and matrices that several blocks read, are always resident. If not all layers fit beside the
+ * Vectors, and matrices that several blocks read, are always resident. The tables that the embedding's block
+ * looks up are resident if there is memory left (tables.c). If not all layers fit beside the
  * memory of the back end and its sequences, plan/offload.h decides which are resident (share.c has the
  * facts). The others are streamed (streamed.c) or, in passes of generated rows, computed by the processor
  * (in_place.c). */
@@ -57,6 +58,14 @@ static void note_reader(const cuda *c, int b, int w, void *user) {
     g->reader = g->reader == NOBODY || g->reader == b + 1 ? b + 1 : SEVERAL;
 }
 
+/* A table that no product reads. */
+static void note_table(const cuda *c, int b, int w, void *user) {
+    gpu_weight *g = weights_own(c, b, w);
+    (void)user;
+    if (g->reader == NOBODY)
+        g->reader = b + 1;
+}
+
 static void place(const cuda *c, int b, int w, void *user) {
     uint64_t *always = user; /* bytes so far */
     gpu_weight *g = weights_own(c, b, w);
@@ -101,7 +110,7 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     in_place_follow(c, s);
     for (int b = 0; b < n_block; b++) {
         c->is_streamed[b] = b > 0 && s->place[b] != OFFLOAD_RESIDENT;
-        c->has_copies[b] = b > 0 && !c->is_streamed[b]; /* the embedding is looked up on the host */
+        c->has_copies[b] = b > 0 && !c->is_streamed[b]; /* the embedding is not read in each pass */
         weights_each_read(c, b, note_streamed, NULL);
     }
     c->base.has_copies = c->has_copies;
@@ -143,6 +152,8 @@ nib_status weights_open(cuda *c, nib_error *err) {
         weights_each_read(c, b, note_reader, NULL);
     for (int b = 0; b < n_block; b++)
         weights_each_read(c, b, place, &c->fixed_bytes);
+    tables_each(c, 0, note_table, NULL);
+    tables_each(c, 0, place, &c->fixed_bytes);
     return NIB_OK;
 }
 
@@ -158,7 +169,7 @@ nib_status weights_reserve(cuda *c, nib_error *err) {
     if (c->fixed.at)
         return NIB_OK;
     for (int b = 0; b < layout_n_block(c->setup.layout); b++)
-        if (!c->is_streamed[b])
+        if (b == 0 ? c->split.tables : !c->is_streamed[b])
             NIB_TRY(reserve_block(c, b, err));
     NIB_TRY(streamed_open(c, err));
     NIB_TRY(estimates_reserve(c, err));
@@ -276,8 +287,8 @@ nib_status weights_promote(cuda *c, int b, nib_error *err) {
 }
 
 /* The memory of a resident weight. */
-static uint8_t *region_of(const cuda *c, int b, const gpu_weight *g) {
-    return g->exclusive ? c->resident[b].at : c->fixed.at;
+static uint8_t *region_of(const cuda *c, const gpu_weight *g) {
+    return g->exclusive ? c->resident[g->reader - 1].at : c->fixed.at;
 }
 
 void weights_view(const cuda *c, int b, int w, view *out) {
@@ -286,7 +297,7 @@ void weights_view(const cuda *c, int b, int w, view *out) {
         return;
     const weight *of = weight_of(c, b, w);
     const gpu_weight *g = weights_own(c, b, w);
-    out->data = (g->streamed ? streamed_slot(c, b) : region_of(c, b, g)) + g->at;
+    out->data = (g->streamed ? streamed_slot(c, b) : region_of(c, g)) + g->at;
     memcpy(&out->format, &of->format, sizeof of->format);
     out->n = of->n;
     out->k = of->k;
@@ -344,16 +355,43 @@ nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s
     return device_cuda_ok(c->base.device, e, "ordering weights", err);
 }
 
-static void load_one(const cuda *c, int b, int w, void *user) {
-    loading *x = user;
+static void load(const cuda *c, int b, int w, uint8_t *to, loading *x) {
     gpu_weight *g = weights_own(c, b, w);
-    if (x->status != NIB_OK || g->loaded || g->streamed)
+    if (x->status != NIB_OK || g->loaded)
         return;
-    uint8_t *to = region_of(c, b, g) + g->at;
     x->status = weights_copy(c, b, w, c->views[w].data, to, c->stream, x->err);
     if (x->status == NIB_OK)
         x->status = weights_order(c, b, w, to, c->stream, x->err);
     g->loaded = x->status == NIB_OK;
+}
+
+static void load_one(const cuda *c, int b, int w, void *user) {
+    const gpu_weight *g = weights_own(c, b, w);
+    if (!g->streamed)
+        load(c, b, w, region_of(c, g) + g->at, user);
+}
+
+/* After the tables were loaded, or were not because they are on disk. */
+static void settle_tables(cuda *c) {
+    const block *of = layout_block(c->setup.layout, 0);
+    bool all = c->in_place.n == 0; /* else the processor looks up, too */
+    if (!tables_there(c, 0)) {
+        tables_each(c, 0, forget_apart, NULL);
+        tier_region_close(&c->resident[0]);
+        return;
+    }
+    for (int w = 0; w < of->n_weight; w++)
+        all = all && (of->weights[w].vector || of->weights[w].shared_block >= 0 ||
+                      (weights_own(c, 0, w)->loaded && !weights_own(c, 0, w)->streamed));
+    if (all)
+        pager_drop_copied(c->run.pager, 0);
+}
+
+/* A table whose memory is there; not one that the pager reads from disk row by row. */
+static void load_table(const cuda *c, int b, int w, void *user) {
+    const gpu_weight *g = weights_own(c, b, w);
+    if (c->views[w].data && !g->streamed && region_of(c, g))
+        load(c, b, w, region_of(c, g) + g->at, user);
 }
 
 /* The copies are complete when it returns, because kernels read weights before earlier launches have ended.
@@ -364,10 +402,14 @@ nib_status weights_load(cuda *c, nib_error *err) {
     if (c->is_loaded[b])
         return NIB_OK;
     weights_each_read(c, b, load_one, &x);
+    if (b == 0)
+        tables_each(c, b, load_table, &x);
     NIB_TRY(x.status);
     NIB_TRY(device_cuda_ok(c->base.device, c->k->stream_sync(c->stream), "copying weights", err));
     c->is_loaded[b] = true;
     c->demotion.pager = c->run.pager;
+    if (b == 0)
+        settle_tables(c);
     if (!c->has_copies[b] || c->is_streamed[b])
         return NIB_OK;
     pager_set_copied(c->run.pager, b, true);

@@ -13,8 +13,9 @@
  *
  * Matrices are `view`s whose data is in the G-tile order (quant/gtile.h), 64-byte aligned; `gtile` makes it
  * from the Q-tile and undoes it. Matrices of floats (PACK_ROWS) lie row by row, as on the host. The planes
- * packing and integer zeros (PACK_SCALE_ZERO) are refused by `linear` with CUDA_UNSUPPORTED; `embed` has no
- * tables either. Products leave the outliers of weights (pack_format.sparse) out: `sparse` adds them.
+ * packing and integer zeros (PACK_SCALE_ZERO) are refused by `linear` with CUDA_UNSUPPORTED; `embed` has the
+ * formats of cuda_embeds. Products leave the outliers of weights (pack_format.sparse) out: `sparse` adds
+ * them.
  *
  * Answers: integer parts are those of kernels/cpu/ref. Floats are summed in one order that depends on the
  * format and k alone: a row has the same bits alone and among others, and in every run; only `wide`,
@@ -174,6 +175,25 @@ typedef struct cuda_each {
     float *out; /* may be x or y */
     int64_t n_row, n, ldx, ldy, ldo;
 } cuda_each;
+
+/* Rows of a matrix that are looked up: out = row (row[i] + offset) of w, times factor; adds: out += that. The
+ * bits are those of the host: pack_read_row, then a product, then a sum. A row that w does not have is left
+ * out. */
+typedef struct cuda_embed {
+    view w; /* cuda_embeds */
+    const int32_t *row;
+    int64_t offset;
+    float factor;
+    bool adds;
+    float *out; /* [n_row, ldo]: w.k of each */
+    int64_t ldo, n_row;
+} cuda_embed;
+/* Whether `embed` has the format. */
+static inline bool cuda_embeds(const pack_format *f) {
+    if (f->layout == PACK_ROWS)
+        return f->type == TYPE_F32 || f->type == TYPE_F16 || f->type == TYPE_BF16;
+    return f->table == PACK_TABLE_NONE && f->scale != PACK_SCALE_ZERO && !f->sparse;
+}
 
 /* The k largest logits of each row, after its changes, and one of them drawn. The logits stay as they are. */
 typedef struct cuda_sample {
@@ -354,8 +374,7 @@ typedef struct cuda_kernels {
     int (*move)(const cuda_move *a, cuda_stream s); /* what the host wrote before is there */
     int (*norm)(const cuda_norm *a, cuda_stream s);
     int (*each)(const cuda_each *a, cuda_stream s);
-    /* out [n_row, w->k] = row token[i] of w, times scale. */
-    int (*embed)(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s);
+    int (*embed)(const cuda_embed *a, cuda_stream s);
     size_t (*residual_scratch)(int64_t n_row, int64_t k, int64_t k_chunk); /* bytes */
     int (*residual)(const cuda_residual *a, cuda_stream s);
     int (*residual_add)(const cuda_residual_add *a, cuda_stream s);

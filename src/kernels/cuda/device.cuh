@@ -468,7 +468,7 @@ int move_launch(const cuda_move *a, cuda_stream s);
 size_t device_used(int device);
 int each_launch(const cuda_each *a, cuda_stream s);
 int norm_launch(const cuda_norm *a, cuda_stream s);
-int embed_launch(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s);
+int embed_launch(const cuda_embed *a, cuda_stream s);
 size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk);
 int residual_launch(const cuda_residual *a, cuda_stream s);
 int residual_add_launch(const cuda_residual_add *a, cuda_stream s);

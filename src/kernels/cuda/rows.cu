@@ -99,8 +99,9 @@ struct embed_job {
     const uint8_t *data;
     int type, rows; /* float rows: their type and stride in bytes */
     tile_source tiles;
-    int64_t n, k;
-    const int32_t *token;
+    int64_t n, k, offset, ldo;
+    bool adds;
+    const int32_t *row;
     float factor, *out;
 };
 
@@ -108,30 +109,36 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(const __grid_constant_
     launch_next();
     launch_wait();
     const int at = blockIdx.x * ROW_THREADS + threadIdx.x;
-    const int64_t token = j.token[blockIdx.y];
-    if (at >= j.k || token < 0 || token >= j.n)
+    const int64_t r = j.row[blockIdx.y] + j.offset;
+    if (at >= j.k || r < 0 || r >= j.n)
         return;
-    const uint8_t *row = j.data + token * j.rows;
+    const uint8_t *row = j.data + r * j.rows;
     float v;
     switch (j.type) {
     case TYPE_F32: v = ((const float *)row)[at]; break;
     case TYPE_F16: v = half_of(row + 2 * at); break;
     case TYPE_BF16: v = __uint_as_float((uint32_t)((const uint16_t *)row)[at] << 16); break;
-    default: v = tile_value(j.tiles, token, at);
+    default: v = tile_value(j.tiles, r, at);
     }
-    j.out[blockIdx.y * j.k + at] = __fmul_rn(v, j.factor);
+    float *const out = j.out + blockIdx.y * j.ldo + at;
+    v = __fmul_rn(v, j.factor);
+    *out = j.adds ? __fadd_rn(*out, v) : v;
 }
 
-int embed_launch(const view *w, const int32_t *token, float scale, float *out, int64_t n_row, cuda_stream s) {
+int embed_launch(const cuda_embed *a, cuda_stream s) {
+    const view *w = &a->w;
     const pack_format *f = &w->format;
     embed_job j = {(const uint8_t *)w->data};
-    if (n_row < 1 || n_row > 65535 || w->k < 1 || (f->layout == PACK_TILE && f->table != PACK_TABLE_NONE))
+    if (a->n_row < 1 || a->n_row > 65535 || w->k < 1 || !cuda_embeds(f))
         return CUDA_UNSUPPORTED;
     j.n = w->n;
     j.k = w->k;
-    j.token = token;
-    j.factor = scale;
-    j.out = out;
+    j.row = a->row;
+    j.offset = a->offset;
+    j.factor = a->factor;
+    j.adds = a->adds;
+    j.out = a->out;
+    j.ldo = a->ldo;
     j.type = f->layout == PACK_ROWS ? f->type : TYPE_COUNT;
     if (f->layout == PACK_ROWS)
         j.rows = (int)(rows_stride(w->k) * (f->type == TYPE_F32 ? 4 : 2));
@@ -139,7 +146,7 @@ int embed_launch(const view *w, const int32_t *token, float scale, float *out, i
         j.tiles = tile_source_of(w);
     const int e = prepare(embed_rows, 0);
     return e ? e
-             : launch(embed_rows, dim3((unsigned)((w->k + ROW_THREADS - 1) / ROW_THREADS), (unsigned)n_row),
+             : launch(embed_rows, dim3((unsigned)((w->k + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row),
                       dim3(ROW_THREADS), 0, s, j);
 }
 
