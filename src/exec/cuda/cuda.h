@@ -116,9 +116,10 @@ enum { CUDA_MIN_BATCH = 17 };
 
 /* The head's sketch (estimates.c). */
 typedef struct estimates {
-    view sketch; /* 4 bits; data NULL: the head is computed as a whole */
-    float *step; /* behind the sketch: of each row of the head, for cuda_shortlist */
-    bool made;   /* from the head, which was loaded */
+    view sketch;      /* 4 bits; data NULL: the head is computed as a whole */
+    float *step;      /* behind the sketch: of each row of the head, for cuda_shortlist */
+    bool made;        /* from the head, which was loaded */
+    int64_t max_rows; /* of a pass that uses it */
     tier_region memory;
 } estimates;
 

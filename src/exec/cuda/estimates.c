@@ -10,7 +10,11 @@
 
 #include <string.h>
 
-enum { ALIGN = 256 };
+enum {
+    ALIGN = 256,
+    ROW_COST = 24 << 20 /* bytes that are read in the time of the second step of a row: one took 8 us, eight
+                           49 (H100, 151,936 x 896) */
+};
 
 static int head_block(const cuda *c) {
     return layout_n_block(c->setup.layout) - 1;
@@ -24,6 +28,12 @@ static bool is_plain(const cuda *c) {
     return last && last->kind == STEP_LINEAR && last->n_w == 1 && !last->tail && last->out == REG_LOGITS &&
            !layout_block(c->setup.layout, b)->program.ops[last->first].adds && !fetches_has(c, b, last) &&
            !c->batched && !c->setup.a16;
+}
+
+/* Rows for which it pays to read so many bytes less. Where a sketch was asked for it serves all it can. */
+static int64_t rows_worth(const cuda *c, uint64_t saved) {
+    const int64_t n = c->setup.sketch ? CUDA_MAX_SHORT : (int64_t)(saved / ROW_COST);
+    return NUM_MIN(NUM_MAX(n, 1), (int64_t)CUDA_MAX_SHORT);
 }
 
 /* The sketch without data, and its bytes in memory; *step_at: where the rows' steps begin. */
@@ -50,6 +60,7 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
     estimates *e = &c->estimates;
     view sketch;
     uint64_t step_at, bytes;
+    const weight *head;
     char size[32];
     if (!c->split.has_sketch || e->memory.at || !find(c, &sketch, &step_at, &bytes))
         return NIB_OK;
@@ -60,11 +71,13 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
     memcpy(&e->sketch.format, &sketch.format, sizeof sketch.format);
     e->sketch.n = sketch.n;
     e->sketch.k = sketch.k;
+    layout_head(c->setup.layout, &head);
+    e->max_rows = rows_worth(c, head->bytes - step_at);
     e->step = (float *)(void *)((uint8_t *)e->memory.at + step_at);
     log_line(c->setup.log,
-             "the output head is computed only where the likeliest tokens can be, for up to %d rows, which a "
-             "sketch in 4 bits (%s of VRAM) tells: the answers are the same",
-             (int)CUDA_MAX_SHORT, num_format_size(bytes, size));
+             "the output head is computed only where the likeliest tokens can be, for up to %d sequences "
+             "together, which a sketch in 4 bits (%s of VRAM) tells: the answers are the same",
+             (int)e->max_rows, num_format_size(bytes, size));
     return NIB_OK;
 }
 
@@ -93,7 +106,7 @@ nib_status estimates_make(cuda *c, nib_error *err) {
 
 bool estimates_serve(const cuda *c, const cuda_linear *a) {
     return c->estimates.made && !c->is_streamed[head_block(c)] && c->pass.n_best > 0 && !c->pass.hidden &&
-           a->n_row <= CUDA_MAX_SHORT && a->n_w == 1 && !a->two && !a->adds;
+           a->n_row <= c->estimates.max_rows && a->n_w == 1 && !a->two && !a->adds;
 }
 
 double estimates_share(cuda *c) {
