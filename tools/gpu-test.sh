@@ -143,9 +143,11 @@ sanitized() {
     sanitize memcheck test_kernels_cuda_strategies test_refused test_poison test_all_else
     sanitize racecheck test_kernels_cuda_strategies test_poison
     sanitize memcheck test_kernels_cuda_rows test_norm test_embed test_sample test_each
+    sanitize memcheck test_kernels_cuda_shortlist codes refused
     sanitize memcheck test_kernels_cuda_attend test_attend test_store test_move
     sanitize memcheck test_kernels_cuda_codes test_attend_left
     sanitize racecheck test_kernels_cuda test_together test_poison
+    sanitize racecheck test_kernels_cuda_shortlist codes
     sanitize racecheck test_kernels_cuda_rows test_sample
     sanitize racecheck test_kernels_cuda_codes test_attend_left
     sanitize memcheck test_kernels_cuda_wide every_format sums many_outputs

@@ -1,5 +1,6 @@
 /* grid.cuh - a barrier of all blocks of a launch. All of them must be on the device together: at most one for
- * each multiprocessor, none of which waits for another launch. */
+ * each multiprocessor, none of which waits for another launch. Launches of several streams meet this as long
+ * as their blocks fit a multiprocessor together, or if they are cooperative. */
 #ifndef NIB_KERNELS_CUDA_GRID_CUH
 #define NIB_KERNELS_CUDA_GRID_CUH
 
