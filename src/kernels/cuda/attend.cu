@@ -137,7 +137,8 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, co
 /* What the results of the block's head h are multiplied by. */
 template <int D>
 __device__ __forceinline__ float inverse_of(const attend_work<D> &w, int h, float most, float sum) {
-    return w.j.a.sinks ? sink_inverse(most, sum, w.shared.sink[h], WEIGHT_UP) : __fdiv_rn(1.0f, sum);
+    const bool has_sink = w.j.a.sinks != nullptr;
+    return inverse_with(has_sink, most, sum, has_sink ? w.shared.sink[h] : 0.0f, WEIGHT_UP);
 }
 
 /* How much each warp's sums of a head count. */

@@ -43,11 +43,17 @@ __device__ __forceinline__ float alibi_slope(const cuda_attend &a, int head) {
 __device__ __forceinline__ float sink_of(const cuda_attend &a, int head) {
     return __fmul_rn(a.sinks[head], LOG2_E);
 }
-/* What a row's results are multiplied by when its head has a sink: the sum of weights was taken at `most`, and
- * weights are 2^up times as large. The larger of `most` and the sink is the maximum, so nothing overflows. */
-__device__ __forceinline__ float sink_inverse(float most, float sum, float sink, float up) {
-    const float top = fmaxf(most, sink), old = exp2f(__fsub_rn(most, top));
-    return __fdiv_rn(old, __fmaf_rn(sum, old, exp2f(__fadd_rn(__fsub_rn(sink, top), up))));
+/* What a row's results are multiplied by: 1 / sum, or, where its head has a sink, the same with the sink in
+ * the sum. The sum of weights was taken at `most`, and weights are 2^up times as large. The larger of `most`
+ * and the sink is the maximum, so nothing overflows. One division for both keeps the code short. */
+__device__ __forceinline__ float inverse_with(bool has_sink, float most, float sum, float sink, float up) {
+    float old = 1.0f;
+    if (has_sink) {
+        const float top = fmaxf(most, sink);
+        old = exp2f(__fsub_rn(most, top));
+        sum = __fmaf_rn(sum, old, exp2f(__fadd_rn(__fsub_rn(sink, top), up)));
+    }
+    return __fdiv_rn(old, sum);
 }
 
 __device__ __forceinline__ uint32_t as_halves(float a, float b) {

@@ -260,7 +260,10 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
         page_add<D>(score, values + slot, out);
         __syncthreads();
     }
-    rows_write<D>(a, f, out, r.row0 + in, r.n - in, r.head);
+    if (a.sinks)
+        rows_write<D, true>(a, f, out, r.row0 + in, r.n - in, r.head);
+    else
+        rows_write<D, false>(a, f, out, r.row0 + in, r.n - in, r.head);
 }
 
 template <int D, bool CODED> static int run_as(const cuda_attend *a, cuda_stream s) {

@@ -117,8 +117,8 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
     }
 }
 
-/* The warp's results of one head, [4 i + c] of element 8 i + 2 t + c % 2, to the n rows from row0 on. */
-template <int D>
+/* SINKS: a.sinks is there. The warp's results of one head, [4 i + c] of element 8 i + 2 t + c % 2, to the n rows from row0 on. */
+template <int D, bool SINKS>
 __device__ __forceinline__ void rows_write(const cuda_attend &a, const row_sums &f, const float (&out)[D / 2],
                                            int row0, int n, int head) {
     const int d = (int)a.kv.d_head, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -128,9 +128,8 @@ __device__ __forceinline__ void rows_write(const cuda_attend &a, const row_sums 
         sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
         const int row = g + 8 * r;
         float *to = a.out + (row0 + row) * a.ldo + (int64_t)head * d + 2 * t;
-        const float factor =
-            a.sinks ? sink_inverse(__fmul_rn(f.most[r], score_scale(a)), sum, sink_of(a, head), 0.0f)
-                    : __fdiv_rn(1.0f, sum);
+        const float factor = inverse_with(SINKS, SINKS ? __fmul_rn(f.most[r], score_scale(a)) : 0.0f, sum,
+                                          SINKS ? sink_of(a, head) : 0.0f, 0.0f);
 #pragma unroll
         for (int i = 0; i < D / 8; i++)
             if (row < n && 8 * i < d)

@@ -136,7 +136,7 @@ __device__ __forceinline__ void give(uint64_t *empty) {
 }
 
 /* A warp's 16 rows of tile t through all pages of the block, [first, last]. */
-template <int D>
+template <int D, bool SINKS>
 __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_rows &t, int first, int last,
                                             const uint32_t (&q)[D / 16][4], uint32_t room, uint64_t *full,
                                             uint64_t *empty) {
@@ -194,10 +194,11 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
         there(page);
         give(empty + (page - first) % STAGES);
     }
-    rows_write<D>(a, f, out, t.row0 + warp * 16, t.n - warp * 16, t.head);
+    rows_write<D, SINKS>(a, f, out, t.row0 + warp * 16, t.n - warp * 16, t.head);
 }
 
-template <int D>
+/* With sinks it is a kernel of its own: the registers for them would slow down the loop of the other. */
+template <int D, bool SINKS>
 __global__ void __launch_bounds__(ATTEND_THREADS, 1)
     attend_wgmma(const __grid_constant__ cuda_attend a, bool heads) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -232,17 +233,22 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1)
 #pragma unroll
         for (int s = 0; s < D / 16; s++)
             load_four(q[s], shared_address(mine + lane % 16 * LINE + lane / 16 * 8 + s * 16));
-        rows_attend<D>(a, t, first, last, q, shared_address(room), full, empty);
+        rows_attend<D, SINKS>(a, t, first, last, q, shared_address(room), full, empty);
     }
 #endif
 }
 
-template <int D> static int run(const cuda_attend *a, cuda_stream s) {
+template <int D, bool SINKS> static int run_as(const cuda_attend *a, cuda_stream s) {
     const bool heads = a->n_head / a->kv.n_kv_head % 2 == 0;
     const unsigned tiles = ((unsigned)a->n_row + TILE_ROWS - 1) / TILE_ROWS, n_head = (unsigned)a->n_head;
     const dim3 grid(heads ? n_head / 2 : n_head, heads ? tiles : (tiles + 1) / 2);
-    const int e = prepare(attend_wgmma<D>, wgmma_shared<D>::BYTES);
-    return e ? e : launch(attend_wgmma<D>, grid, dim3(ATTEND_THREADS), wgmma_shared<D>::BYTES, s, *a, heads);
+    const int e = prepare(attend_wgmma<D, SINKS>, wgmma_shared<D>::BYTES);
+    return e ? e
+             : launch(attend_wgmma<D, SINKS>, grid, dim3(ATTEND_THREADS), wgmma_shared<D>::BYTES, s, *a,
+                      heads);
+}
+template <int D> static int run(const cuda_attend *a, cuda_stream s) {
+    return a->sinks ? run_as<D, true>(a, s) : run_as<D, false>(a, s);
 }
 
 int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s) {
