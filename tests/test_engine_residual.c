@@ -226,8 +226,8 @@ static double check_model(const base_kind *kind) {
                  nearest = distance(of_whole, all);
     /* the embedding and the head stay coarse, layers are whole again */
     if (!(nearer < far && nearest < nearer))
-        fail_msg("%s: %g, with a quarter of the channels %g, with all in halves %g", kind->method, far, nearer,
-                 nearest);
+        fail_msg("%s: %g, with a quarter of the channels %g, with all in halves %g", kind->method, far,
+                 nearer, nearest);
     free(of_whole.data);
     free(base.data);
     free(some.data);
