@@ -100,6 +100,13 @@ static reg output_of(const launch_walk *w, const step *s, int i) {
     return s->tail && (!is_gated(s) || gates_at_once(w, s)) ? s->tail->out : w->ops[s->first + i].out;
 }
 
+/* The gate behind sums, for rows from r of the group on. */
+static float *gate_of(const launch_walk *w, const step *s, int64_t r, act_kind *act, int64_t *ldo) {
+    *act = s->tail->u.act.kind;
+    *ldo = launch_ld(w, s->tail->out);
+    return launch_at(w, s->tail->out) + r * *ldo;
+}
+
 /* The outliers of the step's weights are added for all rows; the gate is computed if nothing else is added.
  */
 static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *err) {
@@ -120,11 +127,8 @@ static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *e
         a.ldy[i] = launch_ld(w, out);
         a.y[i] = launch_at(w, out);
     }
-    if (a.gated) {
-        a.act = s->tail->u.act.kind;
-        a.ldo = launch_ld(w, s->tail->out);
-        a.out = launch_at(w, s->tail->out);
-    }
+    if (a.gated)
+        a.out = gate_of(w, s, 0, &a.act, &a.ldo);
     nib_status status;
     gpu_launch *l = replay_add(w->c, LAUNCH_SPARSE, o, &status, err);
     if (l)
@@ -148,11 +152,8 @@ static nib_status add_fetched(const launch_walk *w, const step *s, int64_t r, in
         a.ldy[i] = launch_ld(w, out);
         a.y[i] = launch_at(w, out) + r * a.ldy[i];
     }
-    if (a.gated) {
-        a.act = s->tail->u.act.kind;
-        a.ldo = launch_ld(w, s->tail->out);
-        a.out = launch_at(w, s->tail->out) + r * a.ldo;
-    }
+    if (a.gated)
+        a.out = gate_of(w, s, r, &a.act, &a.ldo);
     nib_status status;
     gpu_launch *l = replay_add(w->c, LAUNCH_ADD, o, &status, err);
     if (l)

@@ -105,24 +105,38 @@ struct embed_job {
     float factor, *out;
 };
 
+/* Values at to at + 3 of a row of floats, as far as it goes. */
+__device__ static float4 float_values(const embed_job &j, const uint8_t *row, int at) {
+    float v[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (at + i >= j.k)
+            break;
+        switch (j.type) {
+        case TYPE_F32: v[i] = ((const float *)row)[at + i]; break;
+        case TYPE_F16: v[i] = half_of(row + 2 * (at + i)); break;
+        default: v[i] = __uint_as_float((uint32_t)((const uint16_t *)row)[at + i] << 16);
+        }
+    }
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) embed_rows(const __grid_constant__ embed_job j) {
     launch_next();
     launch_wait();
-    const int at = blockIdx.x * ROW_THREADS + threadIdx.x;
+    const int at = 4 * (blockIdx.x * ROW_THREADS + threadIdx.x);
     const int64_t r = j.row[blockIdx.y] + j.offset;
     if (at >= j.k || r < 0 || r >= j.n)
         return;
-    const uint8_t *row = j.data + r * j.rows;
-    float v;
-    switch (j.type) {
-    case TYPE_F32: v = ((const float *)row)[at]; break;
-    case TYPE_F16: v = half_of(row + 2 * at); break;
-    case TYPE_BF16: v = __uint_as_float((uint32_t)((const uint16_t *)row)[at] << 16); break;
-    default: v = tile_value(j.tiles, r, at);
-    }
+    const float4 four = j.type == TYPE_COUNT ? tile_values(j.tiles, r, at) : float_values(j, j.data + r * j.rows, at);
+    const float v[4] = {four.x, four.y, four.z, four.w};
     float *const out = j.out + blockIdx.y * j.ldo + at;
-    v = __fmul_rn(v, j.factor);
-    *out = j.adds ? __fadd_rn(*out, v) : v;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float x = __fmul_rn(v[i], j.factor);
+        if (at + i < j.k)
+            out[i] = j.adds ? __fadd_rn(out[i], x) : x;
+    }
 }
 
 int embed_launch(const cuda_embed *a, cuda_stream s) {
@@ -146,7 +160,7 @@ int embed_launch(const cuda_embed *a, cuda_stream s) {
         j.tiles = tile_source_of(w);
     const int e = prepare(embed_rows, 0);
     return e ? e
-             : launch(embed_rows, dim3((unsigned)((w->k + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row),
+             : launch(embed_rows, dim3((unsigned)((w->k + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS)), (unsigned)a->n_row),
                       dim3(ROW_THREADS), 0, s, j);
 }
 

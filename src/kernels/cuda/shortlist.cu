@@ -54,9 +54,10 @@ __global__ void __launch_bounds__(SKETCH_THREADS) sketch_panel(const __grid_cons
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int at = tile * TILE_K + h * 32 + 2 * c;
-            float v[2];
-            for (int i = 0; i < 2; i++)
-                v[i] = n < j.n && at + i < j.from.k ? tile_value(j.from, n, at + i) : 0.0f;
+            float4 four = {};
+            if (n < j.n && at < j.from.k)
+                four = tile_values(j.from, n, at & ~3);
+            const float v[2] = {c % 2 ? four.z : four.x, at + 1 < j.from.k ? c % 2 ? four.w : four.y : 0.0f};
             const float most = row_max(fmaxf(fabsf(v[0]), fabsf(v[1])));
             const __half scale = __float2half_ru(most / 7.5f);
             const float s = __half2float(scale);

@@ -1,4 +1,4 @@
-/* tile_value.cuh - single elements of a G-tile matrix as floats, for what reads few of them or reads them
+/* tile_value.cuh - a few elements of a G-tile matrix as floats, for what reads few of them or reads them
  * once. Tables (pack_format.table) and outliers are not looked at. */
 #ifndef NIB_KERNELS_CUDA_TILE_VALUE_CUH
 #define NIB_KERNELS_CUDA_TILE_VALUE_CUH
@@ -35,9 +35,10 @@ __device__ static float half_of(const uint8_t *p) {
     return __half2float(*(const __half *)p);
 }
 
-/* One code of a tile, without its table. */
-__device__ static int tile_code(const uint8_t *part, int bits, bool planes, int row, int k) {
-    int code = 0, low = bits;
+/* Codes k to k + 3 of a tile, in bytes, without its table; k: a multiple of 4. */
+__device__ static uint32_t tile_codes(const uint8_t *part, int bits, bool planes, int row, int k) {
+    uint32_t codes = 0;
+    int low = bits;
     for (int w = 8; low > 0;) {
         if (planes)
             w = 1;
@@ -46,21 +47,22 @@ __device__ static int tile_code(const uint8_t *part, int bits, bool planes, int 
                 w /= 2;
         const int n_line = 2 * w, quad = k / 4, line = quad % n_line, at = quad / n_line * w;
         low -= w;
-        code |= (part[4 * gtile_dword(n_line, line, row) + k % 4] >> at & ((1 << w) - 1)) << low;
+        codes |= (((const uint32_t *)part)[gtile_dword(n_line, line, row)] >> at & ((1u << w) - 1) * 0x01010101u)
+                 << low;
         part += n_line * TILE_LINE;
         w /= 2;
     }
-    return code;
+    return codes;
 }
 
-/* Row r, column `at`. */
-__device__ static float tile_value(const tile_source &j, int64_t r, int at) {
+/* Values at to at + 3 of row r, which are of one group. */
+__device__ static float4 tile_values(const tile_source &j, int64_t r, int at) {
     const uint8_t *panel = j.data + r / PACK_PANEL * j.panel_bytes;
     const int row = (int)(r % PACK_PANEL), chunk = at / TILE_CHUNK_K, in = at % TILE_CHUNK_K;
     const int64_t left = (j.k + TILE_K - 1) / TILE_K - (int64_t)chunk * TILE_CHUNK;
     const int n_tile = left < TILE_CHUNK ? (int)left : TILE_CHUNK, tile_bytes = 128 * j.bits;
     const uint8_t *codes = panel + chunk * j.chunk_bytes, *scales = codes + n_tile * tile_bytes;
-    const int code = tile_code(codes + in / TILE_K * tile_bytes, j.bits, j.planes, row, in % TILE_K) - j.zero;
+    const uint32_t four = tile_codes(codes + in / TILE_K * tile_bytes, j.bits, j.planes, row, in % TILE_K);
     float scale, min = 0.0f;
     if (!j.group) {
         scale = half_of(panel + j.tail_at + 2 * row);
@@ -81,9 +83,15 @@ __device__ static float tile_value(const tile_source &j, int64_t r, int at) {
             min = j.asym ? __fmul_rn(half_of(scales + 32 + 2 * row), (float)(int8_t)g[row + 16]) : 0.0f;
         }
     }
-    float v = __fmul_rn(scale, (float)code);
-    v = j.asym ? __fadd_rn(v, min) : v;
-    return j.scale == PACK_SCALE_TWO ? __fmul_rn(v, half_of(panel + j.tail_at + 2 * row)) : v;
+    const float all = j.scale == PACK_SCALE_TWO ? half_of(panel + j.tail_at + 2 * row) : 1.0f;
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v[i] = __fmul_rn(scale, (float)((int)(four >> 8 * i & 255) - j.zero));
+        v[i] = j.asym ? __fadd_rn(v[i], min) : v[i];
+        v[i] = __fmul_rn(v[i], all);
+    }
+    return make_float4(v[0], v[1], v[2], v[3]);
 }
 
 #endif
