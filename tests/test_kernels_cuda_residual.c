@@ -4,6 +4,7 @@
 #include "support/gpu.h"
 
 #include "base/num.h"
+#include "kernels/cuda/residual_order.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
 #include "quant/residual.h"
@@ -63,16 +64,20 @@ static void open_residuals(fetch_case *c, uint64_t *seed) {
     c->to_device = (uint8_t *)device - c->memory;
 }
 
-/* The sums in the kernel's order: four shares of the channels, then the shares. */
+/* The sums in the kernel's order: shares of the channels, then the shares. */
 static void by_definition(const fetch_case *c, const float *x, float *out) {
     int32_t *at = malloc((size_t)c->k * sizeof *at);
+    const int n_share = cuda_residual_shares(c->n, c->n_w);
     const int64_t n = salient_pick(kernels_table(), SALIENT_APPROX, x, c->k, c->k_chunk, at);
     for (int w = 0; w < c->n_w; out += c->n[w++])
         for (int64_t o = 0; o < c->n[w]; o++) {
-            float share[4] = {0};
+            float share[2 * CUDA_RESIDUAL_FEWEST_SHARES] = {0}, sum;
             for (int64_t i = 0; i < n; i++)
-                share[i % 4] = fmaf(x[at[i]], residual_code(&c->host[w], at[i], o), share[i % 4]);
-            out[o] = (((share[0] + share[1]) + share[2]) + share[3]) * c->host[w].scale[o];
+                share[i % n_share] = fmaf(x[at[i]], residual_code(&c->host[w], at[i], o), share[i % n_share]);
+            sum = share[0];
+            for (int i = 1; i < n_share; i++)
+                sum += share[i];
+            out[o] = sum * c->host[w].scale[o];
         }
     free(at);
 }
@@ -137,7 +142,9 @@ static void must_be_same(const fetch_case *c, int n_tb, int run) {
 static const fetch_case shapes[] = {
     {.name = "q, k, v", .n_w = 3, .n = {4096, 1024, 1024}, .k = 4096, .n_row = 1},
     {.name = "down", .n_w = 1, .n = {1024}, .k = 14336, .n_row = 1},
-    {.name = "odd", .n_w = 3, .n = {576, 192, 200}, .k = 1536 + 40, .n_row = 1}};
+    {.name = "gate, up", .n_w = 2, .n = {4608, 4608}, .k = 1024, .n_row = 1},
+    {.name = "odd", .n_w = 3, .n = {576, 192, 200}, .k = 1536 + 40, .n_row = 1},
+    {.name = "many chunks", .n_w = 1, .n = {300}, .k = 17408, .n_row = 1}};
 
 static void test_blocks(void **state) {
     (void)state;
@@ -160,7 +167,7 @@ static void test_blocks(void **state) {
 static void test_rows(void **state) {
     (void)state;
     for (int64_t n_row = 2; n_row <= CUDA_MAX_FETCH; n_row += n_row < 8 ? 1 : 8) {
-        fetch_case shape = shapes[n_row % 2 ? 0 : 2];
+        fetch_case shape = shapes[n_row % 2 ? 0 : 3];
         shape.n_row = n_row;
         shape.k_chunk = 9;
         fetch_case c = case_open(&shape, (uint64_t)n_row);

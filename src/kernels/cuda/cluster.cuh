@@ -131,6 +131,28 @@ __device__ __forceinline__ void cluster_store(float *to, int rank, float v) {
 #endif
 }
 
+/* Eight bytes to `to` of block `rank`; seen there after cluster_wait_all. */
+__device__ __forceinline__ void cluster_store_pair(void *to, int rank, uint32_t low, uint32_t high) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(cluster_address(to, rank)), "r"(low),
+                 "r"(high)
+                 : "memory");
+#endif
+}
+
+/* A barrier of all threads of all blocks in two halves: what was written before the first is seen after the
+ * second. */
+__device__ __forceinline__ void cluster_arrive_all() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait_all() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
 /* Bytes from memory, a multiple of 16, that this block's `bar` counts; one thread. ONCE: the second-level
  * cache need not keep them. */
 template <bool ONCE>
