@@ -1,7 +1,7 @@
 /* bench_residual - QDEC's kernel on a GPU: the rate of its fetches alone and beside products, what it adds to
  * the products of llama-3-8b in 3 bits, one row, in one graph, and what the tuner makes of that. That its
  * bits are always the same is tests/test_kernels_cuda_residual.c's. bench_residual [rate | chain | tune |
- * knee | tune-slow] ... (default: the first three)
+ * knee | tune-slow[=3 | =7]] ... (default: the first three)
  *
  * knee and tune-slow emulate GPUs with other ratios of memory to link. A slower link: every fetch has `link`
  * times as many channels, so `link` times as many bytes, which count as one time as many. A slower memory:
@@ -488,10 +488,13 @@ static void measure_knee(void) {
     chain_close(&all_layers);
 }
 
-static void tune_slow(void) {
+/* With memory as slow as one of the paper's GPUs has it; 0: as all of them have it. */
+static void tune_slow(int only) {
     static const double targets[] = {0.025, 0.05, 0.1, 0.2};
     chain_open(&all_layers);
     for (int memory = 3; memory <= 7; memory += 4) {
+        if (only && only != memory)
+            continue;
         printf("memory 1/%d\n", memory);
         emulated.memory = memory;
         tune_chain(&all_layers, targets, NUM_COUNT(targets));
@@ -524,8 +527,8 @@ int main(int argc, char **argv) {
             measure_tuner();
         if (!all && !strcmp(argv[i], "knee"))
             measure_knee();
-        if (!all && !strcmp(argv[i], "tune-slow"))
-            tune_slow();
+        if (!all && !strncmp(argv[i], "tune-slow", 9))
+            tune_slow(argv[i][9] ? (int)strtol(argv[i] + 10, NULL, 10) : 0);
     }
     return 0;
 }
