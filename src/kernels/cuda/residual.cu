@@ -2,8 +2,8 @@
  * after a barrier their residuals are fetched from host memory that the device sees (zero-copy) and
  * multiplied.
  *
- * Choosing is that of kernels/lanes/residual.h, bit by bit: a block has one chunk of 1,024 channels at a time,
- * or two where a cluster has more chunks than blocks.
+ * Choosing is that of kernels/lanes/residual.h, bit by bit: a block has one chunk of 1,024 channels at a
+ * time, or two where a cluster has more chunks than blocks.
  * Fetching goes by segments of 256 outputs: with 4 bits a warp reads 128 neighbouring bytes at once. Four
  * warps share a segment, or eight where segments are few (cuda_residual_shares). Each has every fourth or
  * eighth channel, CHANNELS of them in flight; their sums are added in the warps' order. So a sum does not
