@@ -268,7 +268,7 @@ static nib_status fill_by(const search *s, int64_t step, int *left, bool *taken,
     int order[TUNE_MAX_KIND];
     const int n = smallest_first(s, order);
     *taken = false;
-    for (int i = 0; i<n && * left> 0 && share_of_target(s, t->base, t->seconds) < FILLED; i++) {
+    for (int i = 0; i < n && share_of_target(s, t->base, t->seconds) < FILLED && *left > 0; i++) {
         tune_choice next = t->choice;
         double base, seconds;
         next.k_chunk[order[i]] += step;
