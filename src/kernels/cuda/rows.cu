@@ -158,10 +158,10 @@ int embed_launch(const cuda_embed *a, cuda_stream s) {
         j.rows = (int)(rows_stride(w->k) * (f->type == TYPE_F32 ? 4 : 2));
     else
         j.tiles = tile_source_of(w);
+    enum { BLOCK = 4 * ROW_THREADS /* values */ };
+    const dim3 grid((unsigned)((w->k + BLOCK - 1) / BLOCK), (unsigned)a->n_row);
     const int e = prepare(embed_rows, 0);
-    return e ? e
-             : launch(embed_rows, dim3((unsigned)((w->k + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS)), (unsigned)a->n_row),
-                      dim3(ROW_THREADS), 0, s, j);
+    return e ? e : launch(embed_rows, grid, dim3(ROW_THREADS), 0, s, j);
 }
 
 /* ---- the order of matrices ---- */
