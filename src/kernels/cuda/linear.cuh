@@ -683,6 +683,14 @@ int linear_job_make(const cuda_linear *a, linear_job *j);
 /* Shared memory of a block and the rings' depth, which goes into the job; `others` bytes stand behind the
  * rings. */
 size_t linear_shared_bytes(linear_job *j, size_t others, int blocks);
+/* Launches a kernel with that memory, one block a multiprocessor at most. */
+typedef void (*linear_kernel)(const linear_job);
+int linear_run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s);
+
+/* ---- one row (linear_one.cu) ---- */
+
+bool one_has(const pack_format *f);
+int one_launch(linear_job *j, const pack_format *f, cuda_stream s);
 
 /* ---- one row that the launch before has left (linear_left.cu) ---- */
 
@@ -707,6 +715,14 @@ enum meta_order { META_SUMS, META_PLAIN, META_PAIRS, META_FOUR, META_RECORDS };
 __host__ __device__ __forceinline__ meta_order kept_order(int n_col) {
     return n_col <= 4 ? META_FOUR : n_col <= 16 ? META_PAIRS : META_PLAIN;
 }
+
+/* ---- several columns (linear_many.cu) ---- */
+
+size_t many_scratch_bytes(int64_t k_pad, int n_eight);
+/* Quantizes the columns into a->scratch for the kernels of several columns, and points the job there. */
+int many_quantize(const cuda_linear *a, linear_job *j, int eights, meta_order order, cuda_stream s);
+/* Up to 16 columns, quantized, as META_SUMS. */
+int many_launch(linear_job *j, const pack_format *f, int eights, cuda_stream s);
 
 /* ---- the same on pairs of blocks that have half of K each (linear_pair.cu), up to 16 columns ---- */
 

@@ -1,6 +1,6 @@
 /* linear_left.cu - products of one row that the launch before has left, with matrices of up to 7 bits whose
  * groups have a half each, as most are (compute capability 9.0); see linear.cuh. The same bits as
- * linear.cu's, which does all others.
+ * linear_one.cu's, which does all others.
  *
  * Between two launches of a token memory has little to do, so what counts here is how long a launch takes
  * from the end of the one before to its own: what does not depend on the row is done before, and nothing is
@@ -427,7 +427,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
 
 typedef void (*left_kernel)(const linear_job);
 
-/* The rings' depth; see linear.cu's job_shared_bytes. */
+/* The rings' depth; see linear_shared_bytes. */
 static size_t left_shared_bytes(linear_job *j) {
     enum { RESERVED = 1024, OWN = 1408 + RESERVED /* static arrays, and what the driver takes */ };
     const int64_t others = (int64_t)room_bytes(*j);

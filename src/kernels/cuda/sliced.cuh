@@ -8,7 +8,7 @@
  * summed in the order of linear.cuh. So the bits are those of `linear`.
  *
  * Of the instructions' 8 columns, column c holds the chunk's c-th 32 of K and zeros elsewhere, as in the
- * kernel of one row (linear.cu): one accumulator has the 8 dots of a chunk that are scaled apart. */
+ * kernel of one row (linear_one.cu): one accumulator has the 8 dots of a chunk that are scaled apart. */
 #ifndef NIB_KERNELS_CUDA_SLICED_CUH
 #define NIB_KERNELS_CUDA_SLICED_CUH
 
@@ -209,7 +209,7 @@ __device__ __forceinline__ void chunk_scales(const linear_job &j, const uint8_t 
     if (ring_ahead() || t < n_tile)
         scales_read<4>(j, scales, group, row, w);
 }
-/* What follows from their dots, as in linear.cu's one_chunk. d: rows g and g + 8, these slices each. */
+/* What follows from their dots, as in linear_one.cu's one_chunk. d: rows g and g + 8, these slices each. */
 __device__ __forceinline__ void chunk_add(const linear_job &j, const float2 w[4], const int d[4],
                                           const slice_meta m[2], int n_tile, float sum[2]) {
 #pragma unroll

@@ -50,6 +50,11 @@ __device__ __forceinline__ void tables_load(lane_tables<TABLE> *to, const uint4 
         }
 }
 
+/* Panel q's code books. */
+template <int TABLE> __device__ __forceinline__ const uint8_t *book_at(const linear_job &j, int q) {
+    return TABLE == TABLE_BOOK ? panel_at(j, q) + j.tail_at + TILE_LINE : nullptr;
+}
+
 /* Eight 4-bit codes of a dword: the entries of its bytes' lower halves, and of the upper ones. */
 __device__ __forceinline__ uint2 eight_entries(uint32_t u, const uint4 &table) {
     const uint32_t in = u & 0x77777777u, upper = (u >> 1 & 0x44444444u) | 0x32103210u;
