@@ -59,7 +59,7 @@ CUDA_ARCH ?= 75 80 90
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(CUDA_FEW),,-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)))
 # Those that take longest first, so that no processor waits for the last one.
-CUDA_LONG := wide_mma batch_mma linear attend linear_float wide_float split bitwise attend_prompt
+CUDA_LONG := wide_mma batch_mma attend linear_many linear_one linear_float wide_float split bitwise attend_prompt
 CUDA_ALL := $(patsubst src/kernels/cuda/%.cu,%,$(sort $(wildcard src/kernels/cuda/*.cu)))
 CUDA_OBJ := $(patsubst %,$(BUILD)/src/kernels/cuda/%.o,$(CUDA_LONG) $(filter-out $(CUDA_LONG),$(CUDA_ALL)))
 # CUDA_FEW=1 shows that the kernels compile, where no GPU runs them: the largest for a few formats

@@ -248,7 +248,7 @@ static void test_goes_on(void **state) {
     choose_paths();
     must_make(&q, &r);
     assert_int_equal(r.n_resumed, 0);
-    char *expected = must_read(out_path, &n);
+    char *wanted = must_read(out_path, &n);
     o.progress = count_down;
     int n_run = 0;
     for (int stop = 1;; stop += SANITIZED ? 9 : 3) {
@@ -270,7 +270,7 @@ static void test_goes_on(void **state) {
     assert_true(n_run > (SANITIZED ? 1 : 3) && r.n_resumed > 0);
     char *found = must_read(out_path, &m);
     assert_int_equal(n, m);
-    assert_memory_equal(found, expected, n);
+    assert_memory_equal(found, wanted, n);
     /* what belongs to other settings is no beginning of this */
     n_left = 9;
     unlink(out_path);
@@ -278,7 +278,7 @@ static void test_goes_on(void **state) {
     const nib_quantize_options other = {.out = out_path, .type = "q8_0", .imatrix = "none"};
     must_make(&other, &r);
     assert_int_equal(r.n_resumed, 0);
-    mem_free(expected);
+    mem_free(wanted);
     mem_free(found);
 }
 
@@ -323,11 +323,11 @@ static bool killed_at(const nib_quantize_options *q, int n) {
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
-static void must_equal(const char *expected, size_t n) {
+static void must_equal(const char *wanted, size_t n) {
     size_t m;
     char *found = must_read(out_path, &m);
     assert_int_equal(n, m);
-    assert_memory_equal(found, expected, n);
+    assert_memory_equal(found, wanted, n);
     mem_free(found);
 }
 
@@ -345,7 +345,7 @@ static void test_killed(void **state) {
         size_t n;
         int n_run = 0, n_resumed = 0;
         must_make(&q, &r);
-        char *expected = must_read(out_path, &n);
+        char *wanted = must_read(out_path, &n);
         for (int at = 1;; at += SANITIZED ? 6 : 1 + 3 * (i > 0)) {
             unlink(out_path);
             if (!killed_at(&q, at))
@@ -357,7 +357,7 @@ static void test_killed(void **state) {
             must_make(&q, &r);
             assert_true(r.n_resumed >= n_resumed && r.n_resumed < r.n_tensor);
             n_resumed = r.n_resumed;
-            must_equal(expected, n);
+            must_equal(wanted, n);
         }
         assert_true(n_run > (SANITIZED ? 2 : 4) && n_resumed > 10);
         unlink(out_path);
@@ -365,8 +365,8 @@ static void test_killed(void **state) {
         assert_false(path_exists(out_path));
         must_make(&q, &r);
         assert_int_equal(r.n_resumed, r.n_tensor);
-        must_equal(expected, n);
-        mem_free(expected);
+        must_equal(wanted, n);
+        mem_free(wanted);
     }
 }
 
@@ -437,11 +437,11 @@ static void last_logits(const char *path, float *out, int n) {
 static void test_methods(void **state) {
     (void)state;
     enum { N_VOCAB = 384 };
-    float expected[N_VOCAB], found[N_VOCAB];
+    float wanted[N_VOCAB], found[N_VOCAB];
     const char *const methods[] = {"rtn", "awq", "gptq"};
     double plain = 0;
     choose_paths();
-    last_logits(model_path, expected, N_VOCAB);
+    last_logits(model_path, wanted, N_VOCAB);
     for (int i = 0; i < (lapack_check(NULL) == NIB_OK ? 3 : 2); i++) {
         const nib_quantize_options q = {.out = out_path, .type = "q8_0", .method = methods[i]};
         nib_quantize_report r;
@@ -450,8 +450,8 @@ static void test_methods(void **state) {
         must_make(&q, &r);
         last_logits(out_path, found, N_VOCAB);
         for (int j = 0; j < N_VOCAB; j++) {
-            all += (double)expected[j] * (double)expected[j];
-            off += ((double)expected[j] - (double)found[j]) * ((double)expected[j] - (double)found[j]);
+            all += (double)wanted[j] * (double)wanted[j];
+            off += ((double)wanted[j] - (double)found[j]) * ((double)wanted[j] - (double)found[j]);
         }
         const double far = sqrt(off / all);
         plain = i ? plain : far;

@@ -4,7 +4,7 @@
  * after a barrier of all blocks each of them knows a limit that at least `top` logits reach: the top-th
  * largest of the warps' bounds. Warps may hide some of the largest behind a larger one of their own, so the
  * limit can be lower than the best one, and a few more panels are computed. Then a block computes those of
- * its panels that may reach the limit, with the sums of linear.cu in their order. Which panels these are
+ * its panels that may reach the limit, with the sums of linear_one.cu in their order. Which panels these are
  * depends on the number of multiprocessors; the largest logits and their bits do not. */
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/linear_one.cuh"

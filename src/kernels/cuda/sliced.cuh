@@ -252,7 +252,7 @@ static inline size_t sliced_one_bytes(const linear_job &j) {
            (size_t)(panels < 16 ? panels : 16) * PACK_PANEL * sizeof(output_ahead);
 }
 
-/* Codes of few bits leave room for a block of the launch behind, as in linear.cu. */
+/* Codes of few bits leave room for a block of the launch behind, as in linear_one.cu. */
 template <int BITS> constexpr int sliced_blocks() {
     return BITS <= 4 ? 2 : 1;
 }
