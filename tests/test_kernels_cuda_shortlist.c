@@ -31,7 +31,7 @@ typedef struct short_case {
 
 static short_case case_open(matrix m, int64_t n, int64_t k) {
     short_case c = {.n = n, .k = k, .m = m};
-    uint64_t bytes;
+    uint64_t bytes = 0;
     c.head = matrix_there(&c.m);
     c.sketch = (view){.n = n, .k = k};
     assert_true(pack_from_name("u4g32", k, &c.sketch.format) && pack_bytes(&c.sketch.format, n, k, &bytes));
