@@ -1,10 +1,11 @@
 /* batch_mma.cu - products of the rows of many sequences that decode together, on sm_90a: the multiplication
  * of wide_mma.cu for up to 64 rows, where reading the weights is most of the work.
  *
- * A block has 16 panels (256 outputs) and all rows. Its feeder warp asks for stages: a chunk (256 of K) of
- * each panel and the images of the rows (wide.cuh) beside it. Weights of the first stages are asked for
- * before the launch before has finished. Four groups of 4 warps have 4 panels each, a warp one: it converts a
- * tile of its panel to halves in registers, and the group multiplies it with the image in the background.
+ * A block has 16 panels (256 outputs) and all rows. Its feeder warps ask for stages: a chunk (256 of K) of
+ * each panel and the images of the rows (wide.cuh) beside it. They are four, since a warp issues its copies
+ * one after the other. Weights of the first stages are asked for before the launch before has finished.
+ * Four groups of 4 warps have 4 panels each, a warp one: it converts a tile of its panel to halves in
+ * registers, and the group multiplies it with the image in the background.
  *
  * A cluster of blocks has the same outputs, each block a share of K. Blocks leave their sums in shared
  * memory. Then each block adds the sums of a share of the rows, in the order of the blocks, and finishes
@@ -20,7 +21,9 @@
 enum {
     BATCH_PANELS = 16,
     BATCH_WARPS = BATCH_PANELS,
-    BATCH_THREADS = 32 * (BATCH_WARPS + 1),
+    BATCH_FEEDERS = TILE_CHUNK /* warps that ask for stages: each for a tile of images and some panels */,
+    BATCH_FED = BATCH_PANELS / BATCH_FEEDERS,
+    BATCH_THREADS = 32 * (BATCH_WARPS + BATCH_FEEDERS),
     BATCH_OUTPUTS = BATCH_PANELS * PACK_PANEL,
     BATCH_LINE = BATCH_OUTPUTS + 4 /* of sums: what a warp writes lies in different banks */,
     BATCH_STAGES = 8,
@@ -54,47 +57,50 @@ struct batch_ring {
     float *factors; /* [rows] */
 };
 
-/* Lane i asks for panel i's chunk, the four behind for images. */
+/* Lane i of a feeder asks for a chunk of its panel i, the lane behind for the images of a tile. */
 struct batch_feed {
     const uint8_t *from; /* the lane's next */
-    int n_there;         /* panels */
+    int n_there;         /* panels of the warp */
     turn put;
 };
+__device__ __forceinline__ int feeder(void) {
+    return (int)threadIdx.x / 32 - BATCH_WARPS;
+}
 __device__ __forceinline__ batch_feed batch_feed_of(const batch_job &j, const batch_place &in) {
-    const int lane = threadIdx.x % 32, tile = lane - BATCH_PANELS;
+    const int lane = threadIdx.x % 32, first = feeder() * BATCH_FED;
     batch_feed f = {nullptr, 0, {0, 1}};
-    for (int p = 0; p < BATCH_PANELS; p++)
-        f.n_there += wide_is_there<BATCH_PANELS>(j.of, in.at, p);
-    if (lane < BATCH_PANELS && wide_is_there<BATCH_PANELS>(j.of, in.at, lane)) {
+    for (int p = 0; p < BATCH_FED; p++)
+        f.n_there += wide_is_there<BATCH_PANELS>(j.of, in.at, first + p);
+    if (lane < BATCH_FED && wide_is_there<BATCH_PANELS>(j.of, in.at, first + lane)) {
         int matrix;
-        const int p = wide_panel<BATCH_PANELS>(j.of, in.at, lane, &matrix);
+        const int p = wide_panel<BATCH_PANELS>(j.of, in.at, first + lane, &matrix);
         f.from = j.of.w[matrix] + p * j.of.panel_bytes + (int64_t)in.first * j.of.chunk_bytes;
-    } else if (tile >= 0 && tile < TILE_CHUNK)
-        f.from = j.of.x + (int64_t)(in.first * TILE_CHUNK + tile) * WIDE_IMAGE;
+    } else if (lane == BATCH_FED)
+        f.from = j.of.x + (int64_t)(in.first * TILE_CHUNK + feeder()) * WIDE_IMAGE;
     return f;
 }
 __device__ __forceinline__ int tiles_of(const batch_job &j, int chunk) {
     return chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
 }
-/* A stage's weights; what the stage is to have is said here. */
+/* A stage's weights; what the warp adds to the stage is said here. */
 __device__ __forceinline__ void feed_weights(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
                                              int chunk) {
     const int lane = threadIdx.x % 32, bytes = chunk == j.of.n_chunk - 1 ? j.of.last_bytes : j.of.chunk_bytes;
     if (lane == 0)
-        bar_expect(r.full + slot, f->n_there * bytes + tiles_of(j, chunk) * j.image_bytes);
+        bar_expect(r.full + slot, f->n_there * bytes + (feeder() < tiles_of(j, chunk)) * j.image_bytes);
     __syncwarp();
-    if (lane < BATCH_PANELS && f->from) {
-        bulk_copy<true>(r.data + slot * j.each_bytes + j.x_bytes + lane * j.of.stage_bytes, f->from, bytes,
-                        r.full + slot);
+    if (lane < BATCH_FED && f->from) {
+        bulk_copy<true>(r.data + slot * j.each_bytes + j.x_bytes +
+                            (feeder() * BATCH_FED + lane) * j.of.stage_bytes,
+                        f->from, bytes, r.full + slot);
         f->from += j.of.chunk_bytes;
     }
 }
 template <int N>
 __device__ __forceinline__ void feed_images(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
                                             int chunk) {
-    const int tile = (int)threadIdx.x % 32 - BATCH_PANELS;
-    if (tile >= 0 && tile < tiles_of(j, chunk)) {
-        bulk_copy<false>(r.data + slot * j.each_bytes + tile * (N * 128), f->from, j.image_bytes,
+    if (threadIdx.x % 32 == BATCH_FED && feeder() < tiles_of(j, chunk)) {
+        bulk_copy<false>(r.data + slot * j.each_bytes + feeder() * (N * 128), f->from, j.image_bytes,
                          r.full + slot);
         f->from += (int64_t)TILE_CHUNK * WIDE_IMAGE;
     }
@@ -108,7 +114,7 @@ __device__ __forceinline__ void feed_all(const batch_job &j, const batch_place &
     launch_wait();
     for (int i = 0; i < ahead; i++)
         feed_images<N>(j, r, &f, i, in.first + i);
-    for (int i = threadIdx.x % 32; i < j.of.n_row; i += 32)
+    for (int i = (int)threadIdx.x - 32 * BATCH_WARPS; i < j.of.n_row; i += 32 * BATCH_FEEDERS)
         r.factors[i] = j.of.factor[i];
     f.put.phase = 0;
     for (int chunk = in.first + ahead; chunk < in.end; chunk++) {
@@ -379,11 +385,11 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) batch_mma(const __grid_const
     const batch_ring r = {raw + (1024 - shared_address(raw) % 1024) % 1024, bars, bars + BATCH_STAGES,
                           factors};
     const batch_place in = batch_place_of(j);
-    const bool feeds = threadIdx.x / 32 == BATCH_WARPS;
+    const bool feeds = threadIdx.x / 32 >= BATCH_WARPS;
     float d[N / 2];
     if (threadIdx.x == 0) {
         for (int i = 0; i < j.n_stage; i++)
-            bar_init(r.full + i, 1), bar_init(r.empty + i, BATCH_WARPS);
+            bar_init(r.full + i, BATCH_FEEDERS), bar_init(r.empty + i, BATCH_WARPS);
         async_fence();
     }
     __syncthreads();
