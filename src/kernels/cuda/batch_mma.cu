@@ -2,10 +2,10 @@
  * of wide_mma.cu for up to 64 rows, where reading the weights is most of the work.
  *
  * A block has 16 panels (256 outputs) and all rows. Its feeder warps ask for stages: a chunk (256 of K) of
- * each panel and the images of the rows (wide.cuh) beside it. They are four, since a warp issues its copies
- * one after the other. Weights of the first stages are asked for before the launch before has finished.
- * Four groups of 4 warps have 4 panels each, a warp one: it converts a tile of its panel to halves in
- * registers, and the group multiplies it with the image in the background.
+ * each panel and the images of the rows (wide.cuh) beside it. They are four (one for images), since a warp
+ * issues its copies one after the other. Weights of the first stages are asked for before the launch before
+ * has finished. Four groups of 4 warps have 4 panels each, a warp one: it converts a tile of its panel to
+ * halves in registers, and the group multiplies it with the image in the background.
  *
  * A cluster of blocks has the same outputs, each block a share of K. Blocks leave their sums in shared
  * memory. Then each block adds the sums of a share of the rows, in the order of the blocks, and finishes
@@ -21,8 +21,7 @@
 enum {
     BATCH_PANELS = 16,
     BATCH_WARPS = BATCH_PANELS,
-    BATCH_FEEDERS = TILE_CHUNK /* warps that ask for stages: each for a tile of images and some panels */,
-    BATCH_FED = BATCH_PANELS / BATCH_FEEDERS,
+    BATCH_FEEDERS = 4 /* warps that ask for stages: the first for images, the others for panels */,
     BATCH_THREADS = 32 * (BATCH_WARPS + BATCH_FEEDERS),
     BATCH_OUTPUTS = BATCH_PANELS * PACK_PANEL,
     BATCH_LINE = BATCH_OUTPUTS + 4 /* of sums: what a warp writes lies in different banks */,
@@ -57,71 +56,79 @@ struct batch_ring {
     float *factors; /* [rows] */
 };
 
-/* Lane i of a feeder asks for a chunk of its panel i, the lane behind for the images of a tile. */
+/* Of the feeder for images, lane i asks for tile i. Of the others, feeder f has panels f - 1, f + 2, ... */
 struct batch_feed {
     const uint8_t *from; /* the lane's next */
     int n_there;         /* panels of the warp */
-    turn put;
+    int panel;           /* the lane's, or beyond */
 };
 __device__ __forceinline__ int feeder(void) {
     return (int)threadIdx.x / 32 - BATCH_WARPS;
 }
-__device__ __forceinline__ batch_feed batch_feed_of(const batch_job &j, const batch_place &in) {
-    const int lane = threadIdx.x % 32, first = feeder() * BATCH_FED;
-    batch_feed f = {nullptr, 0, {0, 1}};
-    for (int p = 0; p < BATCH_FED; p++)
-        f.n_there += wide_is_there<BATCH_PANELS>(j.of, in.at, first + p);
-    if (lane < BATCH_FED && wide_is_there<BATCH_PANELS>(j.of, in.at, first + lane)) {
-        int matrix;
-        const int p = wide_panel<BATCH_PANELS>(j.of, in.at, first + lane, &matrix);
-        f.from = j.of.w[matrix] + p * j.of.panel_bytes + (int64_t)in.first * j.of.chunk_bytes;
-    } else if (lane == BATCH_FED)
-        f.from = j.of.x + (int64_t)(in.first * TILE_CHUNK + feeder()) * WIDE_IMAGE;
-    return f;
-}
 __device__ __forceinline__ int tiles_of(const batch_job &j, int chunk) {
     return chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
 }
-/* A stage's weights; what the warp adds to the stage is said here. */
-__device__ __forceinline__ void feed_weights(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
-                                             int chunk) {
-    const int lane = threadIdx.x % 32, bytes = chunk == j.of.n_chunk - 1 ? j.of.last_bytes : j.of.chunk_bytes;
-    if (lane == 0)
-        bar_expect(r.full + slot, f->n_there * bytes + (feeder() < tiles_of(j, chunk)) * j.image_bytes);
+__device__ __forceinline__ batch_feed panels_feed_of(const batch_job &j, const batch_place &in) {
+    enum { STEP = BATCH_FEEDERS - 1 };
+    const int first = feeder() - 1;
+    batch_feed f = {nullptr, 0, first + STEP * ((int)threadIdx.x % 32)};
+    for (int p = first; p < BATCH_PANELS; p += STEP)
+        f.n_there += wide_is_there<BATCH_PANELS>(j.of, in.at, p);
+    if (f.panel < BATCH_PANELS && wide_is_there<BATCH_PANELS>(j.of, in.at, f.panel)) {
+        int matrix;
+        const int p = wide_panel<BATCH_PANELS>(j.of, in.at, f.panel, &matrix);
+        f.from = j.of.w[matrix] + p * j.of.panel_bytes + (int64_t)in.first * j.of.chunk_bytes;
+    }
+    return f;
+}
+/* What the warp adds to a stage: it says so, and asks for it. */
+__device__ __forceinline__ void feed_panels(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
+                                            int chunk) {
+    const int bytes = chunk == j.of.n_chunk - 1 ? j.of.last_bytes : j.of.chunk_bytes;
+    if (threadIdx.x % 32 == 0)
+        bar_expect(r.full + slot, f->n_there * bytes);
     __syncwarp();
-    if (lane < BATCH_FED && f->from) {
-        bulk_copy<true>(r.data + slot * j.each_bytes + j.x_bytes +
-                            (feeder() * BATCH_FED + lane) * j.of.stage_bytes,
-                        f->from, bytes, r.full + slot);
+    if (f->from) {
+        bulk_copy<true>(r.data + slot * j.each_bytes + j.x_bytes + f->panel * j.of.stage_bytes, f->from,
+                        bytes, r.full + slot);
         f->from += j.of.chunk_bytes;
     }
 }
 template <int N>
-__device__ __forceinline__ void feed_images(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
-                                            int chunk) {
-    if (threadIdx.x % 32 == BATCH_FED && feeder() < tiles_of(j, chunk)) {
-        bulk_copy<false>(r.data + slot * j.each_bytes + feeder() * (N * 128), f->from, j.image_bytes,
+__device__ __forceinline__ void feed_images(const batch_job &j, const batch_ring &r, int slot, int chunk) {
+    const int tile = threadIdx.x % 32, n = tiles_of(j, chunk);
+    if (tile == 0)
+        bar_expect(r.full + slot, n * j.image_bytes);
+    __syncwarp();
+    if (tile < n)
+        bulk_copy<false>(r.data + slot * j.each_bytes + tile * (N * 128),
+                         j.of.x + ((int64_t)chunk * TILE_CHUNK + tile) * WIDE_IMAGE, j.image_bytes,
                          r.full + slot);
-        f->from += (int64_t)TILE_CHUNK * WIDE_IMAGE;
-    }
 }
 template <int N>
 __device__ __forceinline__ void feed_all(const batch_job &j, const batch_place &in, const batch_ring &r) {
-    batch_feed f = batch_feed_of(j, in);
     const int ahead = min(j.n_stage, in.end - in.first);
+    turn put = {0, 0};
+    if (feeder() == 0) {
+        launch_wait();
+        for (int i = 0; i < ahead; i++)
+            feed_images<N>(j, r, i, in.first + i);
+        for (int i = threadIdx.x % 32; i < j.of.n_row; i += 32)
+            r.factors[i] = j.of.factor[i];
+        for (int chunk = in.first + ahead; chunk < in.end; chunk++) {
+            bar_wait<false>(r.empty + put.slot, put.phase);
+            feed_images<N>(j, r, put.slot, chunk);
+            put.next(j.n_stage);
+        }
+        return;
+    }
+    batch_feed f = panels_feed_of(j, in);
     for (int i = 0; i < ahead; i++)
-        feed_weights(j, r, &f, i, in.first + i);
-    launch_wait();
-    for (int i = 0; i < ahead; i++)
-        feed_images<N>(j, r, &f, i, in.first + i);
-    for (int i = (int)threadIdx.x - 32 * BATCH_WARPS; i < j.of.n_row; i += 32 * BATCH_FEEDERS)
-        r.factors[i] = j.of.factor[i];
-    f.put.phase = 0;
+        feed_panels(j, r, &f, i, in.first + i);
     for (int chunk = in.first + ahead; chunk < in.end; chunk++) {
-        bar_wait<false>(r.empty + f.put.slot, f.put.phase);
-        feed_weights(j, r, &f, f.put.slot, chunk);
-        feed_images<N>(j, r, &f, f.put.slot, chunk);
-        f.put.next(j.n_stage);
+        bar_wait<false>(r.empty + put.slot, put.phase);
+        feed_panels(j, r, &f, put.slot, chunk);
+        put.next(j.n_stage);
     }
 }
 
