@@ -1,7 +1,7 @@
 /* bench_residual - QDEC's kernel on a GPU: the rate of its fetches alone and beside products, what it adds to
  * the products of llama-3-8b in 3 bits, one row, in one graph, and what the tuner makes of that. That its
  * bits are always the same is tests/test_kernels_cuda_residual.c's. bench_residual [rate | chain | tune |
- * knee | tune-slow[=3 | =7]] ... (default: the first three)
+ * orders | knee | tune-slow[=3 | =7]] ... (default: the first three)
  *
  * knee and tune-slow emulate GPUs with other ratios of memory to link. A slower link: every fetch has `link`
  * times as many channels, so `link` times as many bytes, which count as one time as many. A slower memory:
@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
+#include "kernels/cuda/residual_first.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
@@ -178,7 +179,8 @@ static float *random_row(int64_t k, uint64_t seed) {
     return d;
 }
 
-static void multiply(const group *g, const float *x, float *y, bool adds, bool gated, void *room) {
+static void multiply(const group *g, const float *x, float *y, bool adds, bool gated, void *room,
+                     cuda_stream on) {
     cuda_linear a = {
         .n_w = g->n_w, .n_row = 1, .x = x, .ldx = g->k, .adds = adds, .gated = gated, .scratch = room};
     for (int i = 0; i < g->n_w; i++) {
@@ -186,7 +188,7 @@ static void multiply(const group *g, const float *x, float *y, bool adds, bool g
         a.y[i] = y + (i > 0 ? g->n[0] : 0) + (i > 1 ? g->n[1] : 0);
         a.ldy[i] = g->n[i];
     }
-    OK(cuda->linear(&a, stream));
+    OK(cuda->linear(&a, on));
 }
 
 /* A graph of enough products to run beside all fetches of a sample. */
@@ -194,7 +196,7 @@ static cuda_graph background(const group *g, const float *x, float *y, void *roo
     cuda_graph made = NULL;
     OK(cuda->graph_begin(stream));
     for (int i = 0; i < n; i++)
-        multiply(g, x, y, false, false, room);
+        multiply(g, x, y, false, false, room, stream);
     OK(cuda->graph_end(stream, &made));
     return made;
 }
@@ -291,10 +293,25 @@ typedef struct chain {
 static struct { int link, memory; /* times as slow */ } emulated = {1, 1};
 
 /* Its products, `memory` times: those behind the first are of other layers. */
-static void multiply_slowly(const chain *c, int l, int s, bool adds, bool gated) {
+static void multiply_slowly(const chain *c, int l, int s, bool adds, bool gated, cuda_stream on) {
     for (int i = 0; i < emulated.memory; i++)
         multiply(&c->groups[(l + i * N_LAYER / emulated.memory) % N_LAYER][s], c->x[s], c->y, adds, gated,
-                 c->room);
+                 c->room, on);
+}
+
+static enum { BY_RULE, PRODUCT_FIRST, FETCH_FIRST } order; /* which of them stays in the first stream */
+
+/* A fetch, its products and the addition, as exec/cuda/residual.c has them. */
+static void fetch_and_multiply(const chain *c, int l, int s, const cuda_residual *a,
+                               const cuda_residual_add *add) {
+    const bool first = order == BY_RULE ? cuda_residual_first(a) : order == FETCH_FIRST;
+    OK(cuda->event_record(fork_event, stream));
+    OK(cuda->stream_wait(side, fork_event));
+    OK(cuda->residual(a, first ? stream : side));
+    multiply_slowly(c, l, s, a->n_w == 1, false, first ? side : stream);
+    OK(cuda->event_record(join_event, side));
+    OK(cuda->stream_wait(stream, join_event));
+    OK(cuda->residual_add(add, stream));
 }
 
 /* k_chunk[i] 0: the product alone, as without residuals; negative: not even that. */
@@ -309,7 +326,7 @@ static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n
             if (k_chunk[s] < 0)
                 continue;
             if (k_chunk[s] == 0) {
-                multiply_slowly(c, l, s, p->n_w == 1, p->gated);
+                multiply_slowly(c, l, s, p->n_w == 1, p->gated, stream);
                 continue;
             }
             const cuda_residual a = ask(p, c->x[s], k_chunk[s] * emulated.link, n_tb[s], c->part, c->scratch);
@@ -324,13 +341,7 @@ static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n
                 add.y[i] = c->y + (i > 0 ? p->n[0] : 0) + (i > 1 ? p->n[1] : 0);
                 add.n[i] = add.ldy[i] = p->n[i];
             }
-            OK(cuda->event_record(fork_event, stream));
-            OK(cuda->stream_wait(side, fork_event));
-            OK(cuda->residual(&a, side));
-            OK(cuda->event_record(join_event, side));
-            multiply_slowly(c, l, s, p->n_w == 1, false);
-            OK(cuda->stream_wait(stream, join_event));
-            OK(cuda->residual_add(&add, stream));
+            fetch_and_multiply(c, l, s, &a, &add);
         }
     OK(cuda->graph_end(stream, &g));
     for (int t = -2; t < TIMES; t++) {
@@ -401,6 +412,36 @@ static void measure_chain(void) {
         printf("\n");
         fflush(stdout);
     }
+    chain_close(c);
+}
+
+/* Both orders in turns; of one kind of product, then of all. */
+static void measure_orders(void) {
+    static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64};
+    chain *c = &all_layers;
+    chain_open(c);
+    const double base = chain_seconds(c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1});
+    for (int s = 0; s <= N_GROUP; s++) {
+        printf("%s, 16 blocks; k_chunk: us more a product, product first, fetch first, by the rule:",
+               s < N_GROUP ? shapes[s].name : "all");
+        for (size_t k = 0; k < NUM_COUNT(chunks); k++) {
+            int64_t of[N_GROUP] = {0};
+            for (int i = 0; i < N_GROUP; i++)
+                of[i] = s == N_GROUP || s == i ? chunks[k] : 0;
+            printf("  %d:", (int)chunks[k]);
+            for (int o = 0; o < 3; o++) {
+                order = (const int[]){PRODUCT_FIRST, FETCH_FIRST, BY_RULE}[o];
+                const double t = chain_seconds(c, of, (int[]){16, 16, 16, 16});
+                if (s < N_GROUP)
+                    printf(" %.1f", (t - base) / N_LAYER * 1e6);
+                else
+                    printf(" %.3f", t / base);
+            }
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    order = BY_RULE;
     chain_close(c);
 }
 
@@ -525,6 +566,8 @@ int main(int argc, char **argv) {
             measure_chain();
         if (all || !strcmp(argv[i], "tune"))
             measure_tuner();
+        if (!all && !strcmp(argv[i], "orders"))
+            measure_orders();
         if (!all && !strcmp(argv[i], "knee"))
             measure_knee();
         if (!all && !strncmp(argv[i], "tune-slow", 9))

@@ -337,6 +337,42 @@ static void check_gpu(const base_kind *kind) {
     free(base.data);
 }
 
+/* Of products with a long input a small fetch is in the second stream, a large one is not; of the others the
+ * products are. A prompt of 5 rows fetches for all of them at once. */
+static void test_order(void **state) {
+    (void)state;
+    static const tiny_shape with_long = {TYPE_F32, 1, 64, 8448, 2, 1, 96, 64, false};
+    static const struct {
+        int64_t k_chunk;
+        int n_first; /* of four fetches */
+    } cases[] = {{4, 3}, {1024, 4}};
+    enum { N = 5 };
+    char whole[512], coarse[512];
+    const nib_engine_options how = engine_usual();
+    const nib_quantize_options q = {.out = coarse, .type = "n2g64", .method = "rtn", .imatrix = "none"};
+    nib_quantize_report report;
+    nib_error err;
+    snprintf(whole, sizeof whole, "%s", tiny_model("long.gguf", &with_long));
+    snprintf(coarse, sizeof coarse, "%s", temp_path("long-coarse.gguf"));
+    if (nib_quantize(whole, &how, &q, &report, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+        nib_engine_options o = options(whole, 4, (int)cases[i].k_chunk);
+        o.activation = 16;
+        o.backend = "cuda";
+        cuda_load_with(fake_cuda(1 << 28, 0, 0));
+        nib_engine *e = engine_must_open(coarse, &o, NULL);
+        logits_rows found = logits_of(e, tokens, N);
+        nib_engine_close(e);
+        free(found.data);
+        assert_null(fake_cuda_wrong());
+        assert_int_equal(fake_cuda_fetched(), 4 * N);
+        assert_int_equal(fake_cuda_fetched_first(), cases[i].n_first * N);
+        generate_replayed(coarse, &o);
+    }
+    cuda_load_with(NULL);
+}
+
 static void test_gpu(void **state) {
     (void)state;
     check_gpu(&by_rtn);
@@ -647,6 +683,7 @@ int main(void) {
         cmocka_unit_test(test_pick),      cmocka_unit_test(test_residual), cmocka_unit_test(test_model),
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_budget),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_gpu),       cmocka_unit_test(test_spans),    cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_choices),   cmocka_unit_test(test_tuned),    cmocka_unit_test(test_gain)};
+        cmocka_unit_test(test_choices),   cmocka_unit_test(test_tuned),    cmocka_unit_test(test_gain),
+        cmocka_unit_test(test_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

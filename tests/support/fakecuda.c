@@ -162,6 +162,8 @@ static int stream_new(cuda_stream *s) {
     return *s ? 0 : OUT_OF_MEMORY;
 }
 static int stream_free(cuda_stream s) {
+    if (s == fake.fork_to)
+        fake.fork_to = NULL;
     fake.held--;
     free(s);
     return 0;
@@ -174,10 +176,9 @@ static int stream_sync(cuda_stream s) {
     return 0;
 }
 
-/* An event is when it was recorded last, in calls and what products took besides. */
 static int event_new(cuda_event *e) {
     CALL();
-    *e = calloc(1, sizeof(long));
+    *e = calloc(1, sizeof(fake_event));
     fake.held += *e != NULL;
     return *e ? 0 : OUT_OF_MEMORY;
 }
@@ -188,15 +189,15 @@ static int event_free(cuda_event e) {
 }
 static int event_record(cuda_event e, cuda_stream s) {
     CALL();
-    (void)s;
-    *(long *)e = fake.calls + fake.late;
+    *(fake_event *)e = (fake_event){fake.calls + fake.late, s, fake.n_aside};
     fake.n_recorded = fake.n_reordered;
     return 0;
 }
 /* Every call takes a microsecond at least. */
 static int event_ms(float *ms, cuda_event from, cuda_event to) {
     CALL();
-    const long begin = from ? *(const long *)from : 0, end = to ? *(const long *)to : 0;
+    const long begin = from ? ((const fake_event *)from)->when : 0,
+               end = to ? ((const fake_event *)to)->when : 0;
     if (begin == 0 || end == 0)
         return fake_misuse("the time of an event that was not recorded");
     *ms = (float)(end - begin) * 1e-3f;
@@ -209,13 +210,34 @@ static int read_all(const void *data, size_t bytes, unsigned *sink, cuda_stream 
         return fake_misuse("what is read is not the device's");
     return 0;
 }
-/* The one who fetches waits first, then the one who adds. */
+/* The second stream waits for the first, then the first for all of the second. */
 static int stream_wait(cuda_stream s, cuda_event e) {
     CALL();
-    (void)e;
-    (void)s;
+    const fake_event *of = e;
     order_ends(fake.n_recorded);
-    fake.side = fake.side == FETCHED ? JOINED : FORKED;
+    if (fake.side == FETCHED) {
+        if (s != fake.fork_from || of->of != fake.fork_to || of->n_aside != fake.n_aside)
+            return fake_misuse("residuals are not joined behind all that is beside them");
+        fake.side = JOINED;
+        return 0;
+    }
+    fake.side = FORKED;
+    fake.fork_from = of->of;
+    fake.fork_to = s;
+    fake.n_aside = 0;
+    return 0;
+}
+
+int fake_launch(cuda_stream s) {
+    CALL();
+    if (fake.replaying)
+        return 0;
+    const bool aside = fake.fork_to && s == fake.fork_to;
+    if (aside && fake.side != FORKED && fake.side != FETCHED)
+        return fake_misuse("a launch in the second stream may start before what is behind it in the first");
+    if (!aside && fake.side == FETCHED && fake.fetched_first)
+        return fake_misuse("a launch may start before what the second stream has is there");
+    fake.n_aside += aside;
     return 0;
 }
 
@@ -376,6 +398,9 @@ const char *fake_cuda_wrong(void) {
 }
 long fake_cuda_replayed(void) {
     return fake.n_replayed;
+}
+long fake_cuda_fetched_first(void) {
+    return fake.n_fetched_first;
 }
 long fake_cuda_fetched(void) {
     return fake.n_fetched;

@@ -28,10 +28,12 @@ void fake_cuda_without_wide(void); /* the device has none of them, as of compute
 long fake_cuda_calls(void);
 long fake_cuda_taken(void);    /* products that took the codes which the launch before them had left */
 long fake_cuda_replayed(void); /* launches that were part of a graph */
-long fake_cuda_fetched(void);  /* rows that residuals were fetched for */
-long fake_cuda_wide(void);     /* rows of products of many */
-long fake_cuda_batch(void);    /* rows of products of many sequences */
-long fake_cuda_sparse(void);   /* rows to which outliers of weights were added */
+long fake_cuda_fetched(void);  /* rows that residuals were fetched for, */
+long fake_cuda_fetched_first(
+    void);                   /* of them those whose products were in the second stream; none of a graph */
+long fake_cuda_wide(void);   /* rows of products of many */
+long fake_cuda_batch(void);  /* rows of products of many sequences */
+long fake_cuda_sparse(void); /* rows to which outliers of weights were added */
 enum { FAKE_BY_RULE, FAKE_BY_SPLIT, FAKE_BY_BITS };
 long fake_cuda_by(int way);    /* rows that one of these multiplied */
 long fake_cuda_embedded(void); /* rows that were looked up */

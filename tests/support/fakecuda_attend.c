@@ -61,8 +61,7 @@ static void store_row(const cuda_attend *a, int64_t row) {
 }
 
 int fake_store(const cuda_attend *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     kept_launch *k = fake_keep();
     if (k) {
         k->attend = fake_store;
@@ -166,8 +165,7 @@ static bool ends_block(const cuda_attend *a, int64_t row) {
 }
 
 int fake_pack(const cuda_attend *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     if (!a->kv.code_bits || fake.recording)
         return fake_misuse("there is nothing to pack, or it is recorded");
     for (int64_t row = 0; row < a->n_row; row++)
@@ -215,8 +213,7 @@ static void attend_rows(const cuda_attend *a, bool by_rows) {
 }
 
 int fake_attend(const cuda_attend *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     kept_launch *k = fake_keep();
     if (k) {
         k->attend = fake_attend;
@@ -243,8 +240,7 @@ int fake_attend(const cuda_attend *a, cuda_stream s) {
 }
 
 int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     for (int64_t row = 1; row < a->n_row; row++)
         if (((const int32_t *)real(a->first_page))[row] != *(const int32_t *)real(a->first_page) ||
             position_of(a, row) != position_of(a, row - 1) + 1)
@@ -265,8 +261,7 @@ int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
 
 int fake_move(const cuda_move *a, cuda_stream s) {
     const int64_t d = a->here.d_head, run = CUDA_PAGE * d;
-    CALL();
-    (void)s;
+    LAUNCH(s);
     if (fake.recording)
         return fake_misuse("pages that move are recorded");
     fake.n_fresh = 0;

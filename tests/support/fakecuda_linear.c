@@ -256,8 +256,9 @@ int fake_multiply(const cuda_linear *a) {
  * of at most 64 elements. One strategy is of another device. */
 enum { RULE_US = 200, SPLIT_US = 100, BITS_US = 150, WIDE_US = 400 };
 
-static int by_way(const cuda_linear *a, int way, int (*own)(const cuda_linear *a, cuda_stream s)) {
-    CALL();
+static int by_way(const cuda_linear *a, cuda_stream s, int way,
+                  int (*own)(const cuda_linear *a, cuda_stream s)) {
+    LAUNCH(s);
     kept_launch *k = fake_keep();
     if (k) {
         k->linear = own;
@@ -269,21 +270,18 @@ static int by_way(const cuda_linear *a, int way, int (*own)(const cuda_linear *a
                                                     : multiply_all(a, 1);
 }
 static int by_rule(const cuda_linear *a, cuda_stream s) {
-    (void)s;
     fake.late += fake.recording ? 0 : RULE_US;
-    return by_way(a, FAKE_BY_RULE, by_rule);
+    return by_way(a, s, FAKE_BY_RULE, by_rule);
 }
 static int by_split(const cuda_linear *a, cuda_stream s) {
-    (void)s;
     fake.late += fake.recording ? 0 : SPLIT_US;
-    return by_way(a, FAKE_BY_SPLIT, by_split);
+    return by_way(a, s, FAKE_BY_SPLIT, by_split);
 }
 static int by_bits(const cuda_linear *a, cuda_stream s) {
-    (void)s;
     if (a->w[0].k > 64)
         return CUDA_UNSUPPORTED;
     fake.late += fake.recording ? 0 : BITS_US;
-    return by_way(a, FAKE_BY_BITS, by_bits);
+    return by_way(a, s, FAKE_BY_BITS, by_bits);
 }
 static int by_wide(const cuda_linear *a, cuda_stream s) {
     fake.late += WIDE_US;
@@ -316,7 +314,7 @@ const cuda_strategy *fake_strategies(int *n) {
 
 int fake_linear(const cuda_linear *a, cuda_stream s) {
     const int e = a->by ? a->by->launch(a, s) : CUDA_UNSUPPORTED;
-    return e == CUDA_UNSUPPORTED ? by_way(a, FAKE_BY_RULE, fake_linear) : e;
+    return e == CUDA_UNSUPPORTED ? by_way(a, s, FAKE_BY_RULE, fake_linear) : e;
 }
 
 static int unit_run(int rounds, unsigned *sink, cuda_stream s) {
@@ -347,8 +345,7 @@ bool fake_has_batch(void) {
     return !fake.no_wide;
 }
 int fake_batch(const cuda_linear *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     kept_launch *k = fake_keep();
     if (k) {
         k->linear = fake_batch;
@@ -363,8 +360,7 @@ int fake_batch(const cuda_linear *a, cuda_stream s) {
     return multiply_all(a, fake.prompts_differ ? BATCH_FACTOR : 1);
 }
 int fake_wide(const cuda_linear *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     if (fake.recording)
         return fake_misuse("a product of many rows is recorded");
     fake.n_wide += a->n_row;

@@ -51,12 +51,21 @@ extern struct fake_state {
     const void *fresh[MAX_FRESH];         /* keys that launches wrote since a copy came between */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
-    long n_replayed, n_sampled, n_fetched, n_short, n_embedded;
+    long n_replayed, n_sampled, n_fetched, n_fetched_first, n_short, n_embedded;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
     long late;    /* microseconds of products of strategies, beside calls */
     bool replaying, prompts_differ, no_wide;
-    enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to */
+    enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to: */
+    cuda_stream fork_from, fork_to;              /* it waited for an event of the first */
+    bool fetched_first;                          /* the fetch is in the first */
+    long n_aside;                                /* launches in the second since then */
 } fake;
+
+typedef struct fake_event {
+    long when;      /* in calls and what products took besides; 0: never */
+    cuda_stream of; /* it was recorded in, */
+    long n_aside;   /* behind so many launches of the second */
+} fake_event;
 
 /* The first misuse is the one that fake_cuda_wrong gives. */
 int fake_misuse(const char *what);
@@ -67,6 +76,15 @@ int fake_call(void);
 #define CALL()                                                                                               \
     do {                                                                                                     \
         const int e_ = fake_call();                                                                          \
+        if (e_)                                                                                              \
+            return e_;                                                                                       \
+    } while (0)
+
+/* What a launch does first that neither fetches nor adds residuals: its stream is checked too. */
+int fake_launch(cuda_stream s);
+#define LAUNCH(s)                                                                                            \
+    do {                                                                                                     \
+        const int e_ = fake_launch(s);                                                                       \
         if (e_)                                                                                              \
             return e_;                                                                                       \
     } while (0)

@@ -7,8 +7,7 @@
 #include <string.h>
 
 int fake_norm(const cuda_norm *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     kept_launch *k = fake_keep();
     if (k) {
         k->norm = fake_norm;
@@ -23,8 +22,7 @@ int fake_norm(const cuda_norm *a, cuda_stream s) {
 }
 
 int fake_each(const cuda_each *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     kept_launch *k = fake_keep();
     if (k) {
         k->each = fake_each;
@@ -51,8 +49,7 @@ int fake_each(const cuda_each *a, cuda_stream s) {
 
 /* As the host looks up. */
 int fake_embed(const cuda_embed *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     if (fake_is_put_in_order(&a->w, 1) || !cuda_embeds(&a->w.format))
         return fake_misuse("a table is looked up that is not there, or not in a format of the kernel");
     kept_launch *k = fake_keep();
@@ -127,10 +124,11 @@ static void fetch_row(const cuda_residual *a, const float *x, float *part) {
 
 int fake_residual(const cuda_residual *a, cuda_stream s) {
     CALL();
-    (void)s;
-    if (!fake.replaying && fake.side != FORKED)
+    if (!fake.replaying && (fake.side != FORKED || (s != fake.fork_from && s != fake.fork_to)))
         return fake_misuse("residuals are fetched before their rows are there");
     fake.side = FETCHED;
+    fake.fetched_first = s == fake.fork_from;
+    fake.n_aside += !fake.fetched_first;
     kept_launch *k = fake_keep();
     if (k) {
         k->fetch = fake_residual;
@@ -138,6 +136,7 @@ int fake_residual(const cuda_residual *a, cuda_stream s) {
         return 0;
     }
     fake.n_fetched += a->n_row;
+    fake.n_fetched_first += fake.fetched_first && !fake.replaying ? a->n_row : 0;
     for (int64_t r = 0; r < a->n_row; r++)
         fetch_row(a, (const float *)real(a->x) + r * a->ldx, (float *)real(a->part) + r * a->ldp);
     return 0;
@@ -146,9 +145,10 @@ int fake_residual(const cuda_residual *a, cuda_stream s) {
 int fake_residual_add(const cuda_residual_add *a, cuda_stream s) {
     const kernel_table *t = kernels_table_for("ref");
     CALL();
-    (void)s;
-    if (!fake.replaying && fake.side != JOINED)
+    if (!fake.replaying && (fake.side != JOINED || s != fake.fork_from))
         return fake_misuse("residuals are added before they are there");
+    if (!fake.replaying && fake.n_aside == 0)
+        return fake_misuse("nothing runs beside a fetch");
     fake.side = IDLE;
     kept_launch *k = fake_keep();
     if (k) {
@@ -194,8 +194,7 @@ static float *changed_row(const cuda_sample *a, int64_t r) {
 }
 
 int fake_sample(const cuda_sample *a, cuda_stream s) {
-    CALL();
-    (void)s;
+    LAUNCH(s);
     kept_launch *k = fake_keep();
     if (k) {
         k->best = fake_sample;

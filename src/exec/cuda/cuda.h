@@ -100,11 +100,13 @@ typedef struct moves {
     size_t max_list;
 } moves;
 
-/* Residuals are fetched in a second stream, which is forked from the first and joined to it. */
+/* Residuals are fetched beside the step's products: one of them is in a second stream, which is forked from
+ * the first and joined to it. */
 typedef struct fetches {
     void *mapped, *there; /* the residuals' memory: host address, device address */
     cuda_stream side;
     cuda_event fork, join;
+    bool aside; /* launches that are added belong to the second stream */
 } fetches;
 
 enum { CUDA_MAX_CHANGES = 16384 /* logits of a pass that penalties and biases change */ };
@@ -382,8 +384,9 @@ bool fetches_has(const cuda *c, int b, const step *s);
 int64_t fetches_widest(const cuda *c); /* maximum number of outputs of a step's products; 0: no residuals */
 /* The arguments for fetching the step's residuals; the caller sets the rows. */
 void fetches_args(const cuda *c, int b, const step *s, cuda_residual *a);
-int fetches_launch(const cuda *c, const cuda_residual *a);  /* in the second stream; CUDA's error */
-int fetches_add(const cuda *c, const cuda_residual_add *a); /* after the fetch; CUDA's error */
+/* Forks the second stream, and fetches in one of the two. CUDA's error. */
+int fetches_launch(const cuda *c, const cuda_residual *a, cuda_stream on);
+int fetches_add(const cuda *c, const cuda_residual_add *a); /* joins the second stream; CUDA's error */
 
 /* ---- spans.c ---- */
 /* Begin and end of a span around work that is queued in a stream; no effect unless a timeline is recorded.

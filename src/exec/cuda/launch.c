@@ -5,6 +5,7 @@
  * generated rows, which read weights of one row several times as fast. */
 #include "base/num.h"
 #include "exec/cuda/launch.h"
+#include "kernels/cuda/residual_first.h"
 
 #include <string.h>
 
@@ -67,8 +68,10 @@ static const void *taken(const launch_walk *w, const step *s) {
     return left ? c->codes[s->in] : NULL;
 }
 
-/* Rows [r, r + n) of the group: their residuals on their way. */
-static nib_status fetch(const launch_walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
+/* Rows [r, r + n) of the group: their residuals on their way. first: NULL if products are not to come behind;
+ * *first: these belong to the second stream. */
+static nib_status fetch(const launch_walk *w, const step *s, int64_t r, int64_t n, bool *first,
+                        nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
     cuda_residual a;
@@ -81,8 +84,12 @@ static nib_status fetch(const launch_walk *w, const step *s, int64_t r, int64_t 
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     nib_status status;
     gpu_launch *l = replay_add(w->c, LAUNCH_FETCH, o, &status, err);
-    if (l)
+    if (first)
+        *first = cuda_residual_first(&a);
+    if (l) {
+        l->aside = !first || !*first;
         l->u.fetch = a;
+    }
     return status;
 }
 
@@ -236,15 +243,19 @@ static nib_status multiply(const launch_walk *w, const step *s, nib_error *err) 
 static nib_status products(const launch_walk *w, const step *s, nib_error *err) {
     const int64_t n_row = w->g->n_row;
     const bool many = n_row > CUDA_MAX_FETCH;
+    bool first = false;
     if (!fetches_has(w->c, w->g->block, s))
         return multiply(w, s, err);
     if (!many)
-        NIB_TRY(fetch(w, s, 0, n_row, err));
-    NIB_TRY(multiply(w, s, err));
+        NIB_TRY(fetch(w, s, 0, n_row, &first, err));
+    w->c->fetches.aside = first;
+    const nib_status status = multiply(w, s, err);
+    w->c->fetches.aside = false;
+    NIB_TRY(status);
     for (int64_t r = 0; r < n_row; r += CUDA_MAX_FETCH) {
         const int64_t n = NUM_MIN(n_row - r, (int64_t)CUDA_MAX_FETCH);
         if (many)
-            NIB_TRY(fetch(w, s, r, n, err));
+            NIB_TRY(fetch(w, s, r, n, NULL, err));
         NIB_TRY(add_fetched(w, s, r, n, err));
     }
     return NIB_OK;

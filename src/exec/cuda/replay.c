@@ -62,41 +62,48 @@ gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *stat
     l->kind = kind;
     l->of = of;
     l->block = c->run.visit.block;
+    l->aside = c->fetches.aside;
     return l;
 }
 
-static int launch_one(const cuda *c, const gpu_launch *l) {
+static cuda_stream stream_of(const cuda *c, const gpu_launch *l) {
+    return l->aside ? c->fetches.side : c->stream;
+}
+
+static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     switch (l->kind) {
-    case LAUNCH_EMBED: return c->k->embed(&l->u.embed, c->stream);
-    case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, c->stream);
-    case LAUNCH_WIDE: return c->k->wide(&l->u.linear, c->stream);
-    case LAUNCH_BATCH: return c->k->batch(&l->u.linear, c->stream);
-    case LAUNCH_SPARSE: return c->k->sparse(&l->u.sparse, c->stream);
-    case LAUNCH_STORE: return c->k->store(&l->u.attend, c->stream);
-    case LAUNCH_PACK: return c->k->pack(&l->u.attend, c->stream);
-    case LAUNCH_MOVE: return c->k->move(&l->u.move, c->stream);
-    case LAUNCH_ATTEND: return c->k->attend(&l->u.attend, c->stream);
-    case LAUNCH_PROMPT: return c->k->attend_prompt(&l->u.attend, c->stream);
-    case LAUNCH_NORM: return c->k->norm(&l->u.norm, c->stream);
-    case LAUNCH_EACH: return c->k->each(&l->u.each, c->stream);
-    case LAUNCH_FETCH: return fetches_launch(c, &l->u.fetch);
+    case LAUNCH_EMBED: return c->k->embed(&l->u.embed, on);
+    case LAUNCH_LINEAR: return c->k->linear(&l->u.linear, on);
+    case LAUNCH_WIDE: return c->k->wide(&l->u.linear, on);
+    case LAUNCH_BATCH: return c->k->batch(&l->u.linear, on);
+    case LAUNCH_SPARSE: return c->k->sparse(&l->u.sparse, on);
+    case LAUNCH_STORE: return c->k->store(&l->u.attend, on);
+    case LAUNCH_PACK: return c->k->pack(&l->u.attend, on);
+    case LAUNCH_MOVE: return c->k->move(&l->u.move, on);
+    case LAUNCH_ATTEND: return c->k->attend(&l->u.attend, on);
+    case LAUNCH_PROMPT: return c->k->attend_prompt(&l->u.attend, on);
+    case LAUNCH_NORM: return c->k->norm(&l->u.norm, on);
+    case LAUNCH_EACH: return c->k->each(&l->u.each, on);
+    case LAUNCH_FETCH: return fetches_launch(c, &l->u.fetch, on);
     case LAUNCH_ADD: return fetches_add(c, &l->u.add);
-    case LAUNCH_SHORTLIST: return c->k->shortlist(&l->u.shortlist, c->stream);
-    case LAUNCH_BEST: return c->k->sample(&l->u.best, c->stream);
+    case LAUNCH_SHORTLIST: return c->k->shortlist(&l->u.shortlist, on);
+    case LAUNCH_BEST: return c->k->sample(&l->u.best, on);
     }
     return CUDA_UNSUPPORTED;
 }
 
+/* The time of a fetch begins where the second stream forks. */
 static int launch_timed(const cuda *c, const gpu_launch *l) {
     const nib_span span = span_of(c, l);
-    int e = spans_open(c, &span, c->stream);
-    e = e ? e : launch_one(c, l);
-    return e ? e : spans_close(c, l->kind == LAUNCH_FETCH ? c->fetches.side : c->stream);
+    const cuda_stream on = stream_of(c, l);
+    int e = spans_open(c, &span, l->kind == LAUNCH_FETCH ? c->stream : on);
+    e = e ? e : launch_one(c, l, on);
+    return e ? e : spans_close(c, on);
 }
 
 static nib_status launch_list(const cuda *c, const gpu_launch *list, int n, nib_error *err) {
     for (int i = 0; i < n; i++) {
-        const int e = c->spans ? launch_timed(c, &list[i]) : launch_one(c, &list[i]);
+        const int e = c->spans ? launch_timed(c, &list[i]) : launch_one(c, &list[i], stream_of(c, &list[i]));
         NIB_TRY(device_cuda_ok(c->base.device, e, op_name(list[i].of->kind), err));
     }
     return NIB_OK;

@@ -32,6 +32,7 @@ typedef struct gpu_launch {
     launch_kind kind;
     int block;    /* its block, */
     const op *of; /* and its first op: for names */
+    bool aside;   /* in the second stream (residual.c) */
     union {
         cuda_embed embed;
         cuda_linear linear;

@@ -1,6 +1,7 @@
-/* residual.c - QDEC on the GPU: a second stream fetches residuals from host memory while a step's products
- * run, and their corrections are added when both are done. In a graph the second stream is a branch. A gate
- * is then computed by the addition, because it needs both complete inputs. */
+/* residual.c - QDEC on the GPU: residuals are fetched from host memory while a step's products run, and their
+ * corrections are added when both are done. One of the two is in a second stream, in a graph a branch:
+ * mostly the products, so that the fetch is launched early (kernels/cuda/residual_first.h). A gate is then
+ * computed by the addition, because it needs both complete inputs. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "plan/tune.h"
@@ -90,15 +91,16 @@ void fetches_args(const cuda *c, int b, const step *s, cuda_residual *a) {
         a->n_tb = tune_blocks(&(tune_kind){.k = a->k, .n = a->ldp}, MAX_BLOCKS);
 }
 
-int fetches_launch(const cuda *c, const cuda_residual *a) {
+int fetches_launch(const cuda *c, const cuda_residual *a, cuda_stream on) {
     const fetches *f = &c->fetches;
     int e = c->k->event_record(f->fork, c->stream);
     e = e ? e : c->k->stream_wait(f->side, f->fork);
-    e = e ? e : c->k->residual(a, f->side);
-    return e ? e : c->k->event_record(f->join, f->side);
+    return e ? e : c->k->residual(a, on);
 }
 
 int fetches_add(const cuda *c, const cuda_residual_add *a) {
-    const int e = c->k->stream_wait(c->stream, c->fetches.join);
+    const fetches *f = &c->fetches;
+    int e = c->k->event_record(f->join, f->side);
+    e = e ? e : c->k->stream_wait(c->stream, f->join);
     return e ? e : c->k->residual_add(a, c->stream);
 }

@@ -245,6 +245,7 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     void *const behind = shared + picks_bytes(a.n_row, j.n_pick);
     const own_segments own = segments_of(j, blockIdx.x * RANKS + blockIdx.z);
     cluster_arrive_all();
+    launch_wait();
     float factor = a.norm ? norm_factor(a.x, a.k, a.eps, partial) : 1.0f;
     const auto put_at = [&](int64_t at) { return put_in_cluster{picks + at}; };
     const auto meanwhile = [&] {
@@ -286,21 +287,12 @@ static bool takes_clusters(const residual_job &j) {
            picks_bytes(j.a.n_row, j.n_pick) <= MOST_BYTES;
 }
 
+/* It may start before the launch before it has ended. */
 static int launch_clusters(const residual_job &j, cudaStream_t s) {
     const size_t shared = shared_of(j.a.n_row, j.n_pick);
-    cudaLaunchAttribute with;
-    with.id = cudaLaunchAttributeClusterDimension;
-    with.val.clusterDim.x = with.val.clusterDim.y = 1;
-    with.val.clusterDim.z = RANKS;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)((j.a.n_tb + RANKS - 1) / RANKS), 1, RANKS);
-    c.blockDim = dim3(RESIDUAL_THREADS);
-    c.dynamicSmemBytes = shared;
-    c.stream = s;
-    c.attrs = &with;
-    c.numAttrs = 1;
+    const dim3 grid((unsigned)((j.a.n_tb + RANKS - 1) / RANKS), 1, RANKS);
     const int e = prepare(residual_clustered, shared);
-    return e ? e : (int)cudaLaunchKernelEx(&c, residual_clustered, j);
+    return e ? e : launch_cluster(residual_clustered, grid, dim3(RESIDUAL_THREADS), RANKS, shared, s, j);
 }
 
 static int launch_together(const residual_job &j, cudaStream_t s) {
