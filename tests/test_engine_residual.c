@@ -337,27 +337,20 @@ static void check_gpu(const base_kind *kind) {
     free(base.data);
 }
 
-/* Of products with a long input a small fetch is in the second stream, a large one is not; of the others the
- * products are. A prompt of 5 rows fetches for all of them at once. */
+/* Products are in the second stream if their rows have many channels, else the fetch is. A prompt of N rows
+ * fetches for all of them at once. */
 static void test_order(void **state) {
     (void)state;
-    static const tiny_shape with_long = {TYPE_F32, 1, 64, 8448, 2, 1, 96, 64, false};
-    static const struct {
-        int64_t k_chunk;
-        int n_first; /* of four fetches */
-    } cases[] = {{4, 3}, {1024, 4}};
     enum { N = 5 };
-    char whole[512], coarse[512];
-    const nib_engine_options how = engine_usual();
-    const nib_quantize_options q = {.out = coarse, .type = "n2g64", .method = "rtn", .imatrix = "none"};
-    nib_quantize_report report;
-    nib_error err;
-    snprintf(whole, sizeof whole, "%s", tiny_model("long.gguf", &with_long));
-    snprintf(coarse, sizeof coarse, "%s", temp_path("long-coarse.gguf"));
-    if (nib_quantize(whole, &how, &q, &report, &err) != NIB_OK)
-        fail_msg("%s", err.message);
+    static const struct {
+        int k_chunk;
+        bool first;
+    } cases[] = {{3, false}, {4, true}};
+    char coarse[512];
+    const char *whole = original_and_coarse(coarse);
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
-        nib_engine_options o = options(whole, 4, (int)cases[i].k_chunk);
+        nib_engine_options o = options(whole, 4, cases[i].k_chunk);
+        const int64_t n = N * 4 * shape.n_layer;
         o.activation = 16;
         o.backend = "cuda";
         cuda_load_with(fake_cuda(1 << 28, 0, 0));
@@ -366,8 +359,8 @@ static void test_order(void **state) {
         nib_engine_close(e);
         free(found.data);
         assert_null(fake_cuda_wrong());
-        assert_int_equal(fake_cuda_fetched(), 4 * N);
-        assert_int_equal(fake_cuda_fetched_first(), cases[i].n_first * N);
+        assert_int_equal(fake_cuda_fetched(), n);
+        assert_int_equal(fake_cuda_fetched_first(), cases[i].first ? n : 0);
         generate_replayed(coarse, &o);
     }
     cuda_load_with(NULL);

@@ -1,7 +1,7 @@
 /* residual.c - QDEC on the GPU: residuals are fetched from host memory while a step's products run, and their
  * corrections are added when both are done. One of the two is in a second stream, in a graph a branch:
- * mostly the products, so that the fetch is launched early (kernels/cuda/residual_first.h). A gate is then
- * computed by the addition, because it needs both complete inputs. */
+ * the products if there is much to fetch (kernels/cuda/residual_first.h). A gate is then computed by the
+ * addition, because it needs both complete inputs. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "plan/tune.h"
