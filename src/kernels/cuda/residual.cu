@@ -16,6 +16,7 @@
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/residual_choose.cuh"
+#include "kernels/cuda/residual_first.h"
 #include "kernels/cuda/residual_order.h"
 #include "kernels/salient.h"
 
@@ -287,12 +288,24 @@ static bool takes_clusters(const residual_job &j) {
            picks_bytes(j.a.n_row, j.n_pick) <= MOST_BYTES;
 }
 
-/* It may start before the launch before it has ended. */
+/* The fetch that comes first may start before the launch before it has ended. */
 static int launch_clusters(const residual_job &j, cudaStream_t s) {
     const size_t shared = shared_of(j.a.n_row, j.n_pick);
-    const dim3 grid((unsigned)((j.a.n_tb + RANKS - 1) / RANKS), 1, RANKS);
+    cudaLaunchAttribute with[2];
+    with[0].id = cudaLaunchAttributeClusterDimension;
+    with[0].val.clusterDim.x = with[0].val.clusterDim.y = 1;
+    with[0].val.clusterDim.z = RANKS;
+    with[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    with[1].val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3((unsigned)((j.a.n_tb + RANKS - 1) / RANKS), 1, RANKS);
+    c.blockDim = dim3(RESIDUAL_THREADS);
+    c.dynamicSmemBytes = shared;
+    c.stream = s;
+    c.attrs = with;
+    c.numAttrs = cuda_residual_first(&j.a) ? 2 : 1;
     const int e = prepare(residual_clustered, shared);
-    return e ? e : launch_cluster(residual_clustered, grid, dim3(RESIDUAL_THREADS), RANKS, shared, s, j);
+    return e ? e : (int)cudaLaunchKernelEx(&c, residual_clustered, j);
 }
 
 static int launch_together(const residual_job &j, cudaStream_t s) {

@@ -1,5 +1,5 @@
 /* residual_first.h - which of a fetch and its products stays in the stream of the launch before them; the
- * other one forks. What stays is launched early. */
+ * other one forks. What stays may start early, but a fetch that forks does not. */
 #ifndef NIB_KERNELS_CUDA_RESIDUAL_FIRST_H
 #define NIB_KERNELS_CUDA_RESIDUAL_FIRST_H
 
