@@ -116,6 +116,8 @@ static uint64_t floor_bytes(void) {
 }
 
 enum { N_CAP = 12, NAMED_FROM = 3 }; /* MiB above the floor: headers fit, so a cap is named */
+/* What a refusal needs; how much of the libraries is resident varies by some 200 KiB. */
+#define REFUSAL (768 * KIB)
 
 static void try_model(const char *path, const char *const *more, uint64_t *state) {
     char model[1024]; /* a temporary path lasts for eight others */
@@ -130,7 +132,7 @@ static void try_model(const char *path, const char *const *more, uint64_t *state
     const uint64_t max = o.code == 3 ? min + 4 * MIB : start + 16 * MIB;
     for (int i = 0; i < N_CAP; i++) {
         *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        const uint64_t cap = start + 384 * KIB + (*state >> 33) % (max - start);
+        const uint64_t cap = start + REFUSAL + (*state >> 33) % (max - start);
         o = run_capped(model, cap, more);
         n_refused += o.code == 3;
         if (o.code == 3 && cap >= start + NAMED_FROM * MIB)
