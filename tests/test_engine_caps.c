@@ -116,8 +116,8 @@ static uint64_t floor_bytes(void) {
 }
 
 enum { N_CAP = 12, NAMED_FROM = 3 }; /* MiB above the floor: headers fit, so a cap is named */
-/* What a refusal needs; how much of the libraries is resident varies by some 200 KiB. */
-#define REFUSAL (768 * KIB)
+/* How far the resident memory of a refused run varies: by some 500 KiB with many threads. */
+#define VARIES (768 * KIB)
 
 static void try_model(const char *path, const char *const *more, uint64_t *state) {
     char model[1024]; /* a temporary path lasts for eight others */
@@ -130,9 +130,10 @@ static void try_model(const char *path, const char *const *more, uint64_t *state
     if (o.code == 3)
         check_refusal(model, &o, more, &min);
     const uint64_t max = o.code == 3 ? min + 4 * MIB : start + 16 * MIB;
+    const uint64_t least = (o.code == 3 ? NUM_MAX(start, o.peak) : start) + VARIES; /* can be kept */
     for (int i = 0; i < N_CAP; i++) {
         *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        const uint64_t cap = start + REFUSAL + (*state >> 33) % (max - start);
+        const uint64_t cap = least + (*state >> 33) % (max - least);
         o = run_capped(model, cap, more);
         n_refused += o.code == 3;
         if (o.code == 3 && cap >= start + NAMED_FROM * MIB)
