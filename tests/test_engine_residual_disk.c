@@ -71,7 +71,9 @@ static void make_pair(pair *p, const char *name, const tiny_shape *of) {
     snprintf(p->coarse, sizeof p->coarse, "%s", temp_path(path));
     if (nib_quantize(p->whole, &o, &q, &report, &err) != NIB_OK)
         fail_msg("%s", err.message);
-    p->headroom = tiny_model_half_bytes(p->coarse);
+    o.n_thread = 2;
+    o.n_batch = 16; /* the most of these tests; memory for longer passes would hold residuals */
+    p->headroom = tiny_model_half_bytes_with(p->coarse, &o);
 }
 
 static int make(void **state) {
@@ -86,7 +88,7 @@ static int make(void **state) {
 /* Under a cap that holds half of the weights. Where that is too small, as with a sanitizer's own memory, the
  * cap grows until it works. */
 static nib_engine *open_on_disk(pair *p, nib_engine_options *o) {
-    const uint64_t step = 1 << 20, enough = p->headroom + (64 << 20);
+    const uint64_t step = SANITIZED ? 1 << 20 : 1 << 17, enough = p->headroom + (64 << 20);
     nib_error err = {0};
     nib_engine *e = NULL;
     for (; p->headroom < enough; p->headroom += step) {

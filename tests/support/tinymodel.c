@@ -215,11 +215,15 @@ const char *tiny_model_split(const char *name, const tiny_shape *s, int n_file) 
  * process has. Half of the weights must hold the ring too, so what stays resident is less. */
 uint64_t tiny_model_half_bytes(const char *path) {
     nib_engine_options o;
-    nib_engine *e = NULL;
-    nib_memory m;
     nib_engine_options_init(&o);
     o.n_thread = 2;
-    assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
+    return tiny_model_half_bytes_with(path, &o);
+}
+
+uint64_t tiny_model_half_bytes_with(const char *path, const nib_engine_options *o) {
+    nib_engine *e = NULL;
+    nib_memory m;
+    assert_int_equal(nib_engine_open(path, o, &e, NULL), NIB_OK);
     nib_engine_memory(e, &m);
     nib_engine_close(e);
     return LEDGER_RUNTIME_MARGIN + m.tier[NIB_TIER_RAM].planned - m.owner[NIB_OWNER_RUNTIME] -

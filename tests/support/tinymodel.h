@@ -2,6 +2,7 @@
 #ifndef NIB_TESTS_TINYMODEL_H
 #define NIB_TESTS_TINYMODEL_H
 
+#include "nib.h"
 #include "quant/types.h"
 
 #include <stdint.h>
@@ -28,5 +29,8 @@ const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_fi
 /* What a RAM cap has to add to what the process has (ledger_process_usage) for an engine with two threads to
  * keep about half of the model's weights and stream the rest. Opens and closes an engine. */
 uint64_t tiny_model_half_bytes(const char *path);
+
+/* The same for an engine that is opened with other options, n_batch for example, which memory depends on. */
+uint64_t tiny_model_half_bytes_with(const char *path, const nib_engine_options *o);
 
 #endif
