@@ -1,6 +1,5 @@
-/* grid.cuh - a barrier of all blocks of a launch. All of them must be on the device together: at most one for
- * each multiprocessor, none of which waits for another launch. Launches of several streams meet this as long
- * as their blocks fit a multiprocessor together, or if they are cooperative. */
+/* grid.cuh - a barrier of all blocks of a launch. They must all be on the device together, so the launch is
+ * cooperative: the device starts all of its blocks or none, whatever other streams run. */
 #ifndef NIB_KERNELS_CUDA_GRID_CUH
 #define NIB_KERNELS_CUDA_GRID_CUH
 
@@ -29,6 +28,23 @@ __device__ static void grid_barrier(grid_state *m, unsigned n_block) {
         __threadfence();
     }
     __syncthreads();
+}
+
+/* A cooperative launch of at most one block for each multiprocessor. */
+template <class... Parameters, class... Arguments>
+static int launch_together(void (*kernel)(Parameters...), unsigned n_block, unsigned threads, size_t shared,
+                           cudaStream_t stream, Arguments... arguments) {
+    cudaLaunchAttribute together;
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3(n_block);
+    c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = shared;
+    c.stream = stream;
+    c.attrs = &together;
+    c.numAttrs = 1;
+    return (int)cudaLaunchKernelEx(&c, kernel, Parameters(arguments)...);
 }
 
 #endif

@@ -308,22 +308,12 @@ static int launch_clusters(const residual_job &j, cudaStream_t s) {
     return e ? e : (int)cudaLaunchKernelEx(&c, residual_clustered, j);
 }
 
-static int launch_together(const residual_job &j, cudaStream_t s) {
+static int launch_fused(const residual_job &j, cudaStream_t s) {
     const size_t shared = shared_of(1, j.n_pick);
     if (shared > (size_t)device_shared_bytes())
         return CUDA_UNSUPPORTED;
-    cudaLaunchAttribute together;
-    together.id = cudaLaunchAttributeCooperative;
-    together.val.cooperative = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)j.a.n_tb);
-    c.blockDim = dim3(RESIDUAL_THREADS);
-    c.dynamicSmemBytes = shared;
-    c.stream = s;
-    c.attrs = &together;
-    c.numAttrs = 1;
     const int e = prepare(residual_fused, shared);
-    return e ? e : (int)cudaLaunchKernelEx(&c, residual_fused, j);
+    return e ? e : launch_together(residual_fused, (unsigned)j.a.n_tb, RESIDUAL_THREADS, shared, s, j);
 }
 
 int residual_launch(const cuda_residual *a, cuda_stream s) {
@@ -341,7 +331,7 @@ int residual_launch(const cuda_residual *a, cuda_stream s) {
     j.last_reach = last ? salient_reach(last, j.last_want) : 0.0f;
     j.n_chunk = (int)((a->k + CHUNK - 1) / CHUNK);
     j.share = cuda_residual_shares(a->n, a->n_w);
-    return takes_clusters(j) ? launch_clusters(j, (cudaStream_t)s) : launch_together(j, (cudaStream_t)s);
+    return takes_clusters(j) ? launch_clusters(j, (cudaStream_t)s) : launch_fused(j, (cudaStream_t)s);
 }
 
 /* ---- the second pass ---- */

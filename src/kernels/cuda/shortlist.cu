@@ -372,6 +372,7 @@ int shortlist_launch(const cuda_shortlist *a, cuda_stream s) {
     if (room > (size_t)device_shared_bytes() - (16 << 10))
         return CUDA_UNSUPPORTED;
     auto *const kernel = short_kernel(&one.w[0].format);
+    const unsigned n_block = (unsigned)(job.each * job.n_row);
     e = prepare(kernel, room);
-    return e ? e : launch(kernel, dim3((unsigned)(job.each * job.n_row)), dim3(THREADS), room, s, job);
+    return e ? e : launch_together(kernel, n_block, THREADS, room, (cudaStream_t)s, job);
 }
