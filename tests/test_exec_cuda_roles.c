@@ -31,7 +31,8 @@ enum { FEW = 4, MANY = 20 };
 static int n_sequence = FEW;
 static uint64_t vram = NIB_AUTO;
 
-static nib_engine *opened(const char *path, nib_kv_type kv, int n_batch) {
+/* On the device that is there. */
+static nib_engine *opened_beside(const char *path, nib_kv_type kv, int n_batch) {
     nib_engine_options o = engine_usual();
     o.backend = "cuda";
     o.kv_type = kv;
@@ -40,9 +41,13 @@ static nib_engine *opened(const char *path, nib_kv_type kv, int n_batch) {
     o.n_sequence = n_sequence;
     o.n_batch = n_batch;
     o.vram = vram;
+    return engine_must_open(path, &o, NULL);
+}
+
+static nib_engine *opened(const char *path, nib_kv_type kv, int n_batch) {
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     fake_cuda_prompts_differ(true);
-    return engine_must_open(path, &o, NULL);
+    return opened_beside(path, kv, n_batch);
 }
 
 static void closed(nib_engine *e) {
@@ -198,6 +203,38 @@ static void many_with_streamed_layers(void **state) {
     assert_memory_equal(&is, &alone, sizeof is);
 }
 
+/* The rows of an answer that a draft model computes are generated rows. Prompts of its engine do not share
+ * their pages. */
+static void a_draft_model_shares_no_answers(void **state) {
+    (void)state;
+    static company_answer alone, is;
+    int32_t tokens[COMPANY_PROMPT], left = 1;
+    nib_error err = {0};
+    nib_generate_options g;
+    nib_batch *b = NULL;
+    int64_t id;
+    const char *path = tiny_model("drafts.gguf", &small);
+    nib_engine *target = opened(path, NIB_KV_F16, 64), *drafts = opened_beside(path, NIB_KV_F16, 64);
+    const nib_batch_options o = {.n_sequence = 1, .draft = drafts, .n_draft = 6, .n_draft_min = 6};
+    company_prompt(target, N_VOCAB, tokens);
+    company_ask(target, COMPANY_SESSION, tokens, &alone);
+    assert_int_equal(nib_batch_open(target, &o, &b, &err), NIB_OK);
+    nib_generate_options_init(&g);
+    g.prompt = tokens;
+    g.n_prompt = COMPANY_PROMPT / 2;
+    g.n_predict = COMPANY_TOKENS;
+    g.ignore_eos = true;
+    g.sampling.temperature = 0;
+    assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+    while (left > 0)
+        assert_int_equal(nib_batch_step(b, &left, &err), NIB_OK);
+    company_ask(drafts, COMPANY_SESSION, tokens, &is); /* the draft model's pages are still in the pool */
+    nib_batch_close(b);
+    nib_engine_close(target);
+    closed(drafts);
+    assert_memory_equal(&is, &alone, sizeof is);
+}
+
 /* On a device without kernels for prompts all rows have the same bits, and one pass has both kinds. */
 static void without_wide_products(void **state) {
     (void)state;
@@ -233,6 +270,7 @@ int main(void) {
         cmocka_unit_test_prestate(an_answer_in_company, &few),
         cmocka_unit_test_prestate(an_answer_in_company, &many),
         cmocka_unit_test(many_with_streamed_layers),
+        cmocka_unit_test(a_draft_model_shares_no_answers),
         cmocka_unit_test(without_wide_products),
     };
     setenv("NIBBLE_ISA", "ref", 1);
