@@ -540,7 +540,7 @@ typedef struct nib_batch_options {
     int32_t n_sequence; /* maximum number of sequences computed together; 0: 8 */
     int64_t n_ctx;      /* maximum positions of a sequence; 0: the engine's */
     int64_t n_position; /* positions of all sequences together, whose KV pages are reserved when the batch
-                           opens; 0: n_sequence times n_ctx */
+                           opens; a full page of several sequences counts once; 0: n_sequence times n_ctx */
     int kv_type;        /* 0: the engine's */
     int64_t n_prompt;   /* maximum prompt rows in one step; 0: as many as a pass has */
     const char *prefix_cache; /* folder for KV pages of prompts and answers: later requests with a common

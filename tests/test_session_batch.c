@@ -22,7 +22,7 @@ enum { N_VOCAB = 300, N_CTX = 192, MAX = 64 };
 static const tiny_shape packed = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, 256, true};
 
 typedef struct work {
-    int32_t prompt[N_CTX];
+    int32_t prompt[512];
     nib_generate_options o;
     nib_result want; /* alone */
 } work;
@@ -235,6 +235,55 @@ static void a_common_prefix_takes_room_once(void **state) {
     nib_engine_close(e);
 }
 
+/* The KV pages that are reserved for 32 sequences with 400 tokens in common are those of one and one page for
+ * each: all decode together, and their answers are those without the others. */
+static void a_common_prefix_is_reserved_once(void **state) {
+    (void)state;
+    enum { N = 32, PREFIX = 400, OWN = 5, ANSWER = 20, PAGES = 7 + N };
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_8};
+    static work all[N];
+    for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
+        nib_engine_options eo = engine_usual();
+        nib_error err = {0};
+        eo.n_ctx = 512;
+        eo.n_batch = 512;
+        eo.kv_type = kinds[k];
+        nib_engine *e = engine_must_open(tiny_model("batch.gguf", &packed), &eo, NULL);
+        for (int i = 0; i < N; i++) {
+            nib_generate_options_init(&all[i].o);
+            for (int t = 0; t < PREFIX + OWN; t++)
+                all[i].prompt[t] = t < PREFIX ? (t * 7 + 1) % N_VOCAB : (t * 31 + i * 17) % N_VOCAB;
+            all[i].o.sampling.temperature = 0;
+            all[i].o.n_predict = ANSWER;
+            all[i].o.ignore_eos = true;
+            all[i].o.prompt = all[i].prompt;
+            all[i].o.n_prompt = PREFIX + OWN;
+            nib_session *s = session_must_open(e);
+            assert_int_equal(nib_generate(s, &all[i].o, &all[i].want, &err), NIB_OK);
+            nib_session_close(s);
+        }
+        for (int optimistic = 0; optimistic < 2; optimistic++) {
+            const nib_batch_options o = {
+                .n_sequence = N, .n_position = PAGES * KV_BLOCK, .optimistic = optimistic};
+            nib_batch *b = open_batch(e, &o);
+            nib_batch_counts counts;
+            int32_t n_left = 1;
+            int n_step = 0;
+            for (int i = 0; i < N; i++)
+                add(b, &all[i]);
+            for (; n_left > 0; n_step++)
+                assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+            nib_batch_count(b, &counts);
+            compare_done(b, all, N, 1);
+            assert_true(n_step < 2 * ANSWER); /* not one after the other */
+            assert_int_equal(counts.paused, 0);
+            nib_batch_close(b);
+        }
+        clear(all, N);
+        nib_engine_close(e);
+    }
+}
+
 static bool stop_after_three(void *user, int32_t token) {
     (void)token;
     return ++*(int *)user < 3;
@@ -316,9 +365,13 @@ static void a_failed_step_is_taken_again(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_alone),         cmocka_unit_test(however_it_is_cut),
-        cmocka_unit_test(they_wait_for_pages),   cmocka_unit_test(a_common_prefix_takes_room_once),
-        cmocka_unit_test(stopped_and_cancelled), cmocka_unit_test(a_failed_step_is_taken_again),
+        cmocka_unit_test(same_as_alone),
+        cmocka_unit_test(however_it_is_cut),
+        cmocka_unit_test(they_wait_for_pages),
+        cmocka_unit_test(a_common_prefix_takes_room_once),
+        cmocka_unit_test(a_common_prefix_is_reserved_once),
+        cmocka_unit_test(stopped_and_cancelled),
+        cmocka_unit_test(a_failed_step_is_taken_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

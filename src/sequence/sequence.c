@@ -60,6 +60,31 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
     note_length(s);
 }
 
+void sequence_clear(sequence *s) {
+    s->n = kv_table_keep(&s->kv, 0);
+    s->n_token = 0;
+    s->n_shared = INT64_MAX;
+}
+
+int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t n) {
+    const int64_t max = NUM_MIN(n, NUM_MIN(from->n, from->n_shared));
+    int64_t same = 0;
+    while (same < max && from->tokens[same] == tokens[same])
+        same++;
+    return kv_pool_shares(from->kv.pool) ? same / KV_BLOCK : 0;
+}
+
+void sequence_share(sequence *s, const sequence *from, int64_t n_page) {
+    kv_table_share(&s->kv, &from->kv, n_page);
+    s->n = n_page * KV_BLOCK;
+    memcpy(s->tokens, from->tokens, (size_t)s->n * sizeof *s->tokens);
+    note_length(s);
+}
+
+int64_t sequence_common(const sequence *a, const sequence *b) {
+    return kv_table_common(&a->kv, &b->kv, NUM_MIN(a->n, b->n) / KV_BLOCK);
+}
+
 void sequence_adopt(sequence *s) {
     s->n = kv_table_adopt(&s->kv, s->tokens, s->n, NUM_MIN(s->n_token - 1, s->n_shared));
     note_length(s);

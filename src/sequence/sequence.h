@@ -41,6 +41,14 @@ nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n_tok
 /* Sets the sequence to tokens[0..n_token), which were checked. Computed tokens are reused: its own prefix,
  * and pages of other sequences with a longer one. At most the first n_reuse tokens count as computed. */
 void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n_reuse);
+/* Drops all pages and tokens. */
+void sequence_clear(sequence *s);
+/* How many full pages of `from` begin tokens[0..n) and may be shared. */
+int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t n);
+/* A sequence without pages gets that many of them, and their tokens: they are computed. Same pool. */
+void sequence_share(sequence *s, const sequence *from, int64_t n_page);
+/* How many full pages both have, from the first one on. They stay until a sequence is cleared. */
+int64_t sequence_common(const sequence *a, const sequence *b);
 /* Shares pages of other sequences with a longer prefix than the computed one, at most all but the last token.
  */
 void sequence_adopt(sequence *s);

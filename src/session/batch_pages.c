@@ -1,11 +1,14 @@
 /* batch_pages.c - KV pages of running answers. Requests are admitted before all pages that they may need are
  * free; this file runs between two steps, under the lock.
  *
- * Each slot has an account, n_page: the pages that its sequence may refer to in the next step. The sum of all
- * accounts never exceeds the reserved pages. An account grows with its sequence. When no page is left, the
- * answer that was admitted last is paused (preempted): it gives its pages back, and keeps its tokens and the
- * state of its sampler. It resumes when there are pages for what it had; what is no longer in the pool or on
- * disk is computed again. The oldest answer is never paused for another one, and alone it fits
+ * Each slot has an account, n_page: the pages that its sequence may refer to in the next step. A full page of
+ * several sequences is in several accounts and counts once, so sequences with a common prefix need the pages
+ * of that prefix once. Full pages are never written, so a page leaves an account only together with the rest
+ * of it, and what is free never decreases when a sequence ends. The sum of all accounts, without what is
+ * counted again, never exceeds the reserved pages. An account grows with its sequence. When no page is left,
+ * the answer that was admitted last is paused (preempted): it gives its pages back, and keeps its tokens and
+ * the state of its sampler. It resumes when there are pages for what it had; what is no longer in the pool or
+ * on disk is computed again. The oldest answer is never paused for another one, and alone it fits
  * (batch_requests.c), so every answer ends. */
 #include "session/batch_parts.h"
 
@@ -16,6 +19,44 @@ enum { SPARE_PAGES = 1 };
 static int64_t pages_now(const nib_batch *b, const slot *s) {
     const int64_t max = batch_positions_of(b, &s->r->options);
     return kv_table_pages(b->kv_type, NUM_MIN(s->of.n_token + b->n_draft, max));
+}
+
+/* Pages that are in several accounts, beyond once. At least: of each slot those of one other are counted. */
+static int64_t counted_again(const nib_batch *b) {
+    int64_t sum = 0;
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        int64_t max = 0;
+        for (int32_t k = 0; k < i; k++)
+            max = NUM_MAX(max, sequence_common(&b->slots[i].of, &b->slots[k].of));
+        sum += max;
+    }
+    return sum;
+}
+
+/* Whether n more pages are free. */
+static bool are_free(const nib_batch *b, int64_t n) {
+    return n <= b->n_page_free || n <= b->n_page_free + counted_again(b);
+}
+
+/* The answer with the most full pages that begin these tokens; NULL: none has any. */
+static const slot *find_shareable(const nib_batch *b, const int32_t *tokens, int64_t n, int64_t *n_page) {
+    const slot *found = NULL;
+    *n_page = 0;
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        const int64_t each = sequence_shareable(&b->slots[i].of, tokens, n);
+        if (each > *n_page) {
+            *n_page = each;
+            found = &b->slots[i];
+        }
+    }
+    return found;
+}
+
+void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n) {
+    int64_t n_page;
+    const slot *from = find_shareable(b, tokens, n, &n_page);
+    if (from)
+        sequence_share(&s->of, &from->of, n_page);
 }
 
 static void pause_slot(nib_batch *b, slot *s) {
@@ -61,7 +102,7 @@ void batch_preempt(nib_batch *b) {
     for (slot *s; (s = next_running(b, id));) {
         const int64_t need = pages_now(b, s);
         id = s->r->id;
-        while (!s->paused && need - s->n_page > b->n_page_free)
+        while (!s->paused && need > s->n_page && !are_free(b, need - s->n_page))
             pause_slot(b, find(b, false));
         if (!s->paused && need > s->n_page)
             grow(b, s, need);
@@ -71,9 +112,13 @@ void batch_preempt(nib_batch *b) {
 bool batch_resume(nib_batch *b) {
     for (slot *s; (s = find(b, true));) {
         const int64_t max = batch_pages_of(b, &s->r->options), need = pages_now(b, s);
-        if (NUM_MIN(need + SPARE_PAGES, max) > b->n_page_free)
+        const int64_t n = NUM_MIN(s->of.n_token - 1, s->of.n_shared);
+        int64_t n_page;
+        find_shareable(b, s->of.tokens, n, &n_page);
+        if (!are_free(b, NUM_MIN(need + SPARE_PAGES, max) - n_page))
             return false;
         s->paused = false;
+        batch_share(b, s, s->of.tokens, n);
         s->loads = b->disk != NULL;
         grow(b, s, need);
     }
@@ -83,6 +128,8 @@ bool batch_resume(nib_batch *b) {
 bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page) {
     const int64_t max = batch_pages_of(b, o);
     const int64_t begin = kv_table_pages(b->kv_type, (int64_t)o->n_prompt);
+    int64_t n_shared;
+    find_shareable(b, o->prompt, (int64_t)o->n_prompt - 1, &n_shared);
     *n_page = b->optimistic ? NUM_MIN(begin, max) : max;
-    return NUM_MIN(*n_page + (b->optimistic ? SPARE_PAGES : 0), max) <= b->n_page_free;
+    return are_free(b, NUM_MIN(*n_page + (b->optimistic ? SPARE_PAGES : 0), max) - n_shared);
 }

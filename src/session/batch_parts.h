@@ -31,7 +31,7 @@ typedef struct slot {
     sequence of;
     generation g;
     request *r;       /* NULL: the slot is free */
-    int64_t n_page;   /* that it may refer to */
+    int64_t n_page;   /* that it may refer to (batch_pages.c) */
     bool paused;      /* it has none, and has to wait for them */
     int64_t n_row;    /* in the step that is computed */
     int64_t head_row; /* of them, the first one whose logits are wanted */
@@ -62,7 +62,7 @@ struct nib_batch {
     uint64_t n_paused;   /* preempted answers; under the lock */
     bool decodes;        /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
-    int64_t n_page, n_page_free;  /* reserved; the part that no request may need */
+    int64_t n_page, n_page_free;  /* reserved; the part of no slot's account, below 0 by pages in several */
     int32_t n_slot;
     slot *slots;          /* [n_slot] */
     slot **order;         /* [n_slot]: those with rows in this step, as their segments are */
@@ -91,8 +91,10 @@ int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 /* ---- batch_pages.c; the lock is held ---- */
 void batch_preempt(nib_batch *b); /* for the next step: preempts answers if pages are short */
 bool batch_resume(nib_batch *b);  /* resumes paused answers; false: some stay paused */
-/* Whether a request can be admitted, and with how many pages */
+/* Whether a request can be admitted, and with how many pages. */
 bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
+/* A slot without pages shares those of a running answer that hold tokens[0..n) of its own. */
+void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n);
 
 /* ---- batch_slots.c; the lock is held ---- */
 void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how);

@@ -25,10 +25,9 @@ void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *
     s->r = NULL;
     b->n_page_free += s->n_page;
     const int64_t n = s->of.n;
-    s->of.n = kv_table_keep(&s->of.kv, 0); /* its pages can still be found by their content */
+    sequence_clear(&s->of); /* its pages can still be found by their content */
     if (b->disk && n > 0 && r->first > 0)
         kv_disk_save(b->disk, s->of.tokens, (int64_t)r->options.n_prompt, n, true);
-    s->of.n_token = 0;
     finish(b, r, status, how);
 }
 
@@ -61,6 +60,7 @@ static void admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
         batch_free_slot(b, s, status, status == NIB_OK ? NULL : &how);
         return;
     }
+    batch_share(b, s, r->options.prompt, (int64_t)r->options.n_prompt - 1);
     sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
     if (batch_by_role(b))
         sequence_generates(&s->of, (int64_t)r->options.n_prompt);
@@ -82,10 +82,13 @@ static request *next_of(const nib_batch *b) {
 void batch_admit(nib_batch *b) {
     request *r;
     int64_t n_page;
-    const bool all_run = batch_resume(b);
-    for (int32_t i = 0; i < b->n_slot && all_run; i++)
-        while (!b->slots[i].r && (r = next_of(b)) && batch_can_admit(b, &r->options, &n_page))
-            admit(b, &b->slots[i], r, n_page);
+    bool fits = batch_resume(b);
+    for (int32_t i = 0; i < b->n_slot && fits; i++)
+        while (fits && !b->slots[i].r && (r = next_of(b))) {
+            fits = batch_can_admit(b, &r->options, &n_page);
+            if (fits)
+                admit(b, &b->slots[i], r, n_page);
+        }
     if (b->optimistic)
         batch_preempt(b);
     for (int32_t i = 0; i < b->n_slot; i++)

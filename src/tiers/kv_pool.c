@@ -238,6 +238,10 @@ const kv_paging *kv_pool_paging(const kv_pool *pool) {
     return &pool->paging;
 }
 
+bool kv_pool_shares(const kv_pool *pool) {
+    return pool->share;
+}
+
 nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err) {
     nib_status status = NIB_OK;
     pthread_mutex_lock(&pool->lock);
@@ -266,6 +270,12 @@ kv_page *kv_pool_take(kv_pool *pool) {
     refer(pool, page);
     pthread_mutex_unlock(&pool->lock);
     return page;
+}
+
+void kv_pool_refer(kv_pool *pool, kv_page *page) {
+    pthread_mutex_lock(&pool->lock);
+    refer(pool, page);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void kv_pool_drop(kv_pool *pool, kv_page *page) {

@@ -36,6 +36,7 @@ void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references
  * which the host reads and which is resident as a whole. */
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
+bool kv_pool_shares(const kv_pool *pool); /* as opened */
 
 /* Reserves n more pages; huge: host memory for them is in huge pages. NIB_E_NOFIT, NIB_E_NOMEM. */
 nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err);
@@ -43,7 +44,8 @@ void kv_pool_unreserve(kv_pool *pool, int64_t n);
 
 /* Allocates a page, empty and with one reference. Its old content is dropped. */
 kv_page *kv_pool_take(kv_pool *pool);
-void kv_pool_drop(kv_pool *pool, kv_page *page); /* one reference less */
+void kv_pool_refer(kv_pool *pool, kv_page *page); /* one reference more, of a page that has some */
+void kv_pool_drop(kv_pool *pool, kv_page *page);  /* one reference less */
 uint8_t *kv_page_at(const kv_page *page);
 uint8_t *kv_page_on_host(const kv_page *page); /* NULL: the pool is not split */
 /* To be called before writing from position n on. Returns whether the caller has the only reference; then

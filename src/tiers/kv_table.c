@@ -241,6 +241,21 @@ int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64
     return n_held;
 }
 
+void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page) {
+    for (int64_t i = 0; i < n_page; i++) {
+        kv_pool_refer(t->pool, from->pages[i]);
+        replace(t, i, from->pages[i], (i + 1) * KV_BLOCK);
+    }
+}
+
+int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max) {
+    const int64_t max = NUM_MIN(n_max, NUM_MIN(a->n_page, b->n_page));
+    int64_t n = 0;
+    while (n < max && a->pages[n] == b->pages[n])
+        n++;
+    return n;
+}
+
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more) {
     *more = true;

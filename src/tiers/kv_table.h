@@ -55,6 +55,11 @@ void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t e
 /* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
  * from there on. Returns how many positions it holds now, n_held or more. */
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
+/* An empty table gets the first n_page pages of another one of the same pool. They are full of positions that
+ * are the same in both sequences, and are not written again. */
+void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page);
+/* The number of pages that both have, from the first one on, among their first n_max. */
+int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max);
 /* The same from disk, at most n_page pages. *more: there may be more pages. */
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more);
