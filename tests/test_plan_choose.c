@@ -36,6 +36,7 @@ typedef struct instance {
 /* like: all blocks have the same ways but for their losses, as the layers of a model do. */
 static void make(instance *x, bool like) {
     const int n = 1 + random_to(MAX_BLOCK), n_way = 1 + random_to(MAX_WAY);
+    const bool with_before = random_to(2);
     double bytes = 0;
     for (int b = 0; b < n; b++) {
         x->first[b] = b * n_way;
@@ -43,7 +44,7 @@ static void make(instance *x, bool like) {
             choose_way *to = &x->ways[b * n_way + w];
             const double size = like ? 8 - w : 1 + 7 * random_unit();
             *to = (choose_way){like ? size + (w == 2 ? 4 : 0) : size * (0.5 + random_unit()), size,
-                               w ? random_unit() * w : 0};
+                               w ? random_unit() * w : 0, with_before ? random_unit() * 8 : 0};
             bytes += to->bytes / n_way;
         }
     }
@@ -53,6 +54,7 @@ static void make(instance *x, bool like) {
                             .n_block = n,
                             .n_tier = random_to(CHOOSE_MAX_TIER + 1),
                             .fixed_s = random_to(2) ? random_unit() * 5 : 0,
+                            .before_reads = with_before ? 2 * random_unit() : 0,
                             .max_bytes = random_to(3) ? INFINITY : bytes * (0.6 + random_unit()),
                             .max_loss = random_to(5) ? random_unit() * n * n_way / 3 : 0,
                             .max_time = random_to(3) ? INFINITY : 8 * n * random_unit(),
@@ -72,7 +74,7 @@ typedef struct best {
 static void try_all(const instance *x, int b, choose_way sum, best *out) {
     const choose_problem *p = &x->p;
     if (b == p->n_block) {
-        const double t = choose_time(p, sum.time, sum.bytes);
+        const double t = choose_time(p, &sum);
         if (sum.bytes > p->max_bytes || sum.loss > p->max_loss || t > p->max_time)
             return;
         const double v = isfinite(p->max_time) ? sum.loss : t;
@@ -83,7 +85,7 @@ static void try_all(const instance *x, int b, choose_way sum, best *out) {
     for (int i = x->first[b]; i < x->first[b + 1]; i++)
         try_all(x, b + 1,
                 (choose_way){sum.time + x->ways[i].time, sum.bytes + x->ways[i].bytes,
-                             sum.loss + x->ways[i].loss},
+                             sum.loss + x->ways[i].loss, sum.before + x->ways[i].before},
                 out);
 }
 
@@ -96,19 +98,20 @@ static void against_brute_force(void **unused) {
         choose_result r;
         best want = {INFINITY, INFINITY};
         make(&x, round % 2);
-        try_all(&x, 0, (choose_way){0, 0, 0}, &want);
+        try_all(&x, 0, (choose_way){0}, &want);
         assert_int_equal(choose(&x.p, choice, &r, NULL), NIB_OK);
         assert_int_equal(r.found, isfinite(want.value));
         if (!r.found)
             continue;
         n_found++;
-        choose_way sum = {0, 0, 0};
+        choose_way sum = {0};
         for (int b = 0; b < x.p.n_block; b++) {
             const choose_way *w = &x.ways[x.first[b] + choice[b]];
             assert_in_range(choice[b], 0, x.first[b + 1] - x.first[b] - 1);
-            sum = (choose_way){sum.time + w->time, sum.bytes + w->bytes, sum.loss + w->loss};
+            sum = (choose_way){sum.time + w->time, sum.bytes + w->bytes, sum.loss + w->loss,
+                               sum.before + w->before};
         }
-        const double time = choose_time(&x.p, sum.time, sum.bytes);
+        const double time = choose_time(&x.p, &sum);
         const double value = isfinite(x.p.max_time) ? sum.loss : time;
         if (!r.proved || fabs(value - want.value) > 1e-9 * (1 + want.value) || fabs(time - r.time) > 1e-9)
             fail_msg("round %d: %.12g instead of %.12g", round, value, want.value);
@@ -127,7 +130,7 @@ static void large(void **unused) {
         first[b] = b * W;
         for (int w = 0; w < W; w++)
             ways[b * W + w] = (choose_way){1e-3 * (9 - w) + (w == 4 ? 1e-3 : 0), 1e8 * (9 - w),
-                                           w ? 1e-5 * (0.5 + random_unit()) * exp2(1.5 * w) : 0};
+                                           w ? 1e-5 * (0.5 + random_unit()) * exp2(1.5 * w) : 0, 0};
     }
     first[N] = N * W;
     const choose_problem p = {.ways = ways,
@@ -155,8 +158,8 @@ static void slow_links_decide(void **unused) {
     for (int b = 0; b <= N; b++)
         first[b] = 2 * b;
     for (int b = 0; b < N; b++) {
-        ways[2 * b] = (choose_way){1, 10, 0};
-        ways[2 * b + 1] = (choose_way){1, 5, 1};
+        ways[2 * b] = (choose_way){1, 10, 0, 0};
+        ways[2 * b + 1] = (choose_way){1, 5, 1, 0};
     }
     const choose_problem p = {.ways = ways,
                               .first = first,

@@ -275,24 +275,34 @@ static void runs_decide_nothing(void **state) {
     assert_true(n_corrected > 10);
 }
 
-/* What 8 bits cost is a reason of its own: a plan without a request has them anyway. */
-static void eight_bits_may_cost_too_much(void **state) {
+/* What 8 or 4 bits cost is a reason of its own: a plan without a request has 8 anyway. */
+static void few_bits_may_cost_too_much(void **state) {
     (void)state;
     facts f;
     plan p;
     nib_error err;
     facts_make(&f);
-    for (int b = 0; b < FACTS_N; b++)
+    for (int b = 0; b < FACTS_N; b++) {
         f.blocks[b].kl_a8 = 0.001;
+        f.blocks[b].kl_a4 = 0.02;
+    }
     f.q.cap[NIB_TIER_RAM] = 100 * MIB;
-    f.q.activation = 8;
-    f.q.max_loss = 0.001;
-    assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
-    assert_non_null(strstr(err.message, "8 bits"));
-    f.q.max_loss = PLAN_ANY_LOSS;
-    assert_int_equal(plan_make(&f.q, &p, &err), NIB_OK);
-    assert_float_equal(p.predicted.quality, 0.006, 1e-9);
-    plan_clear(&p);
+    for (int bits = 4; bits <= 8; bits += 4) {
+        f.q.activation = bits;
+        f.q.may_round = f.q.may_leave_out = true;
+        for (int b = 1; b < FACTS_N - 1; b++) {
+            f.blocks[b].place = b - 1;
+            f.blocks[b].kl_fewer = 3;
+        }
+        f.q.max_loss = bits == 4 ? 0.1 : 0.001;
+        assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
+        assert_non_null(strstr(err.message, bits == 4 ? "of 4 bits cost this model 0.12 nats" : "of 8 bits"));
+        f.q.max_loss = PLAN_ANY_LOSS;
+        f.q.may_leave_out = false;
+        assert_int_equal(plan_make(&f.q, &p, &err), NIB_OK);
+        assert_float_equal(p.predicted.quality, bits == 4 ? 0.12 : 0.006, 1e-9);
+        plan_clear(&p);
+    }
     f.q.activation = 0;
     f.q.max_loss = 0.001;
     assert_int_equal(plan_make(&f.q, &p, &err), NIB_OK);
@@ -527,7 +537,7 @@ int main(void) {
         cmocka_unit_test(pages_stay_whole),
         cmocka_unit_test(stacks_and_minima_cost),
         cmocka_unit_test(runs_decide_nothing),
-        cmocka_unit_test(eight_bits_may_cost_too_much),
+        cmocka_unit_test(few_bits_may_cost_too_much),
         cmocka_unit_test(refusals),
         cmocka_unit_test(disk_cap),
         cmocka_unit_test(the_prompt_counts),

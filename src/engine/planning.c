@@ -126,7 +126,7 @@ static nib_status list_blocks(planning *f, const layout *lay, nib_error *err) {
         plan_block_facts *x = &f->blocks[b];
         snprintf(x->name, sizeof x->name, "%s", layout_block(lay, b)->name);
         x->is_layer = layout_block(lay, b)->layer >= 0;
-        x->importance = x->kl_a8 = x->kl_left_out = x->change = x->kl_fewer = -1;
+        x->importance = x->kl_a8 = x->kl_a4 = x->kl_left_out = x->change = x->kl_fewer = -1;
         x->place = -1;
         x->n_choice = 1;
         snprintf(x->choices[0].format, sizeof x->choices[0].format, "file");
@@ -189,6 +189,7 @@ static nib_status add_costs(planning *f, const engine_core *e, const quality *q,
     f->q.prompts = f->prompts;
     for (int b = 0; b < f->q.n_block; b++) {
         f->blocks[b].kl_a8 = q->kl_activation[2 * b];
+        f->blocks[b].kl_a4 = q->kl_activation[2 * b + 1];
         f->blocks[b].kl_left_out = q->kl_left_out[b];
         f->blocks[b].place = (int)q->place[b];
         if (q->place[b] >= 0 && q->place[b] + 1 < q->n_block)

@@ -31,28 +31,35 @@ typedef struct search {
     double best, best_time; /* its objective, infinite when there is none; and T */
     choose_way best_sum;
     int tier;                /* whose link is looked at */
+    double before_share;     /* of that link against computing, in the phase before */
+    double best_x, best_y;   /* with that tier, of the best bound found */
     bound bounds[MAX_BOUND]; /* PER_TIER of each */
     int n_bound, best_bound;
     double tier_dual, dual; /* the best bound found: with that tier, and of all */
     int64_t nodes;
 } search;
 
-double choose_time(const choose_problem *p, double time, double bytes) {
-    double links = 0, computing = time + p->fixed_s;
+static double phase_time(const choose_problem *p, double computing, double bytes, double n_read) {
+    double links = 0;
     for (int t = 0; t < p->n_tier; t++) {
-        const double over = NUM_MAX(bytes - p->tiers[t].capacity, 0);
+        const double over = n_read * NUM_MAX(bytes - p->tiers[t].capacity, 0);
         links = NUM_MAX(links, p->tiers[t].link_s * over);
         computing += p->tiers[t].busy_s * over;
     }
     return NUM_MAX(links, computing);
 }
 
+double choose_time(const choose_problem *p, const choose_way *sum) {
+    return phase_time(p, sum->time + p->fixed_s, sum->bytes, 1) +
+           phase_time(p, sum->before, sum->bytes, p->before_reads);
+}
+
 static double weigh(const choose_way *w, const choose_way *by) {
-    return w->time * by->time + w->bytes * by->bytes + w->loss * by->loss;
+    return w->time * by->time + w->bytes * by->bytes + w->loss * by->loss + w->before * by->before;
 }
 
 static choose_way add(choose_way a, const choose_way *b) {
-    return (choose_way){a.time + b->time, a.bytes + b->bytes, a.loss + b->loss};
+    return (choose_way){a.time + b->time, a.bytes + b->bytes, a.loss + b->loss, a.before + b->before};
 }
 
 static bool within(double value, double max) {
@@ -62,7 +69,7 @@ static bool within(double value, double max) {
 /* The objective of whole sums; infinite: against a limit. */
 static double judge(const search *s, const choose_way *sum, double *time) {
     const choose_problem *p = s->p;
-    *time = choose_time(p, sum->time, sum->bytes);
+    *time = choose_time(p, sum);
     if (!within(sum->bytes, p->max_bytes) || !within(sum->loss, p->max_loss) || !within(*time, p->max_time))
         return INFINITY;
     return s->for_loss ? sum->loss : *time;
@@ -93,6 +100,39 @@ static void busy_of(const search *s, double *per_byte, double *less) {
     }
 }
 
+/* Adds `price` times the phase before, with its share of the link. Its computing is the tiers' `busy`, as in
+ * busy_of, and the ways' own. */
+static void add_before(const search *s, double price, double busy, double busy_less, bound *b) {
+    const choose_problem *p = s->p;
+    const choose_tier at = s->tier < p->n_tier ? p->tiers[s->tier] : (choose_tier){0};
+    const double share = price * s->before_share, rest = price - share;
+    b->w.before += rest;
+    b->w.bytes += p->before_reads * (share * at.link_s + rest * busy);
+    b->rest -= p->before_reads * (share * at.link_s * at.capacity + rest * busy_less);
+}
+
+/* Minimising the loss: the prices of computing and of bytes. Bytes are limited by the link, which has
+ * max_time, or by max_bytes. */
+static bound bound_of_loss(const search *s, double px, double py) {
+    const choose_problem *p = s->p;
+    const choose_tier at = s->tier < p->n_tier ? p->tiers[s->tier] : (choose_tier){0};
+    double busy, busy_less;
+    busy_of(s, &busy, &busy_less);
+    const double time = px * s->scale_loss / s->scale_time, bytes = py * s->scale_loss / s->scale_bytes;
+    const bool by_link = at.link_s > 0 && at.capacity + p->max_time / at.link_s <= p->max_bytes;
+    const double link = by_link ? bytes / at.link_s : 0;
+    bound b = {{time, time * busy, 1, 0}, -time * (p->max_time - p->fixed_s + busy_less)};
+    if (by_link) {
+        b.w.bytes += bytes;
+        b.rest -= link * p->max_time + bytes * at.capacity;
+    } else if (isfinite(p->max_bytes)) {
+        b.w.bytes += bytes;
+        b.rest -= bytes * p->max_bytes;
+    }
+    add_before(s, time + link, busy, busy_less, &b);
+    return b;
+}
+
 /* Multipliers from two numbers in 0...1: in speed, the share of the link against computing (or, where nothing
  * may be streamed, the price of bytes) and the price of loss; in loss, the prices of time and of bytes. */
 static bound bound_of(const search *s, double x, double y) {
@@ -101,26 +141,16 @@ static bound bound_of(const search *s, double x, double y) {
     double busy, busy_less;
     busy_of(s, &busy, &busy_less);
     const double px = x / (1 - NUM_MIN(x, 0.999999)), py = y / (1 - NUM_MIN(y, 0.999999));
-    bound b = {{0, 0, 0}, 0};
-    if (s->for_loss) {
-        const double time = px * s->scale_loss / s->scale_time, bytes = py * s->scale_loss / s->scale_bytes;
-        const double max = at.link_s > 0 ? at.capacity + p->max_time / at.link_s : INFINITY;
-        const double limit = NUM_MIN(max, p->max_bytes);
-        b.w = (choose_way){time, time * busy, 1};
-        b.rest = -time * (p->max_time - p->fixed_s + busy_less);
-        if (isfinite(limit)) {
-            b.w.bytes += bytes;
-            b.rest -= bytes * limit;
-        }
-        return b;
-    }
+    if (s->for_loss)
+        return bound_of_loss(s, px, py);
     const double loss = py * s->scale_time / s->scale_loss;
     const bool hard = isfinite(p->max_bytes);
     const double share = hard ? 0 : x, bytes = hard ? px * s->scale_time / s->scale_bytes : 0;
-    b.w = (choose_way){1 - share, share * at.link_s + (1 - share) * busy + bytes, loss};
+    bound b = {{1 - share, share * at.link_s + (1 - share) * busy + bytes, loss, 0}, 0};
     b.rest = (1 - share) * (p->fixed_s - busy_less) - share * at.link_s * at.capacity - loss * p->max_loss;
     if (hard)
         b.rest -= bytes * p->max_bytes;
+    add_before(s, 1, busy, busy_less, &b);
     return b;
 }
 
@@ -128,7 +158,7 @@ static bound bound_of(const search *s, double x, double y) {
 static double relax(search *s, const bound *by, int *choice) {
     const choose_problem *p = s->p;
     double total = by->rest;
-    choose_way sum = {0, 0, 0};
+    choose_way sum = {0};
     for (int b = 0; b < p->n_block; b++) {
         double min = INFINITY;
         for (int i = p->first[b]; i < p->first[b + 1]; i++) {
@@ -173,13 +203,14 @@ static void keep_if_better(search *s, double x, double v, double y) {
     if (v <= s->tier_dual)
         return;
     s->tier_dual = v;
+    s->best_x = x;
+    s->best_y = y;
     s->bounds[PER_TIER * s->tier] = bound_of(s, x, y);
 }
 
-/* With the link of one tier. */
+/* With the link of one tier, and its share in the phase before. */
 static void find_multipliers(search *s, int *choice) {
     double low = 0, high = 1, a = 1 - GOLDEN, c = GOLDEN, ya, yc, y0;
-    s->tier_dual = -INFINITY;
     double va = best_y(s, a, choice, &ya), vc = best_y(s, c, choice, &yc);
     for (int i = 0; i < OUTER_SECTIONS; i++) {
         keep_if_better(s, a, va, ya);
@@ -203,10 +234,41 @@ static void find_multipliers(search *s, int *choice) {
     }
 }
 
+static double try_share(search *s, double share, int *choice) {
+    s->before_share = share;
+    const bound b = bound_of(s, s->best_x, s->best_y);
+    return relax(s, &b, choice);
+}
+
+/* The best share of the link in the phase before, with the other multipliers as they are. */
+static double best_share(search *s, int *choice) {
+    double low = 0, high = 1, a = 1 - GOLDEN, c = GOLDEN;
+    double va = try_share(s, a, choice), vc = try_share(s, c, choice);
+    for (int i = 0; i < SECTIONS; i++) {
+        if (va >= vc) {
+            high = c, c = a, vc = va;
+            a = high - GOLDEN * (high - low);
+            va = try_share(s, a, choice);
+        } else {
+            low = a, a = c, va = vc;
+            c = low + GOLDEN * (high - low);
+            vc = try_share(s, c, choice);
+        }
+    }
+    const double v0 = try_share(s, 0, choice), v1 = try_share(s, 1, choice), v = NUM_MAX(va, vc);
+    return v0 >= NUM_MAX(v, v1) ? 0 : v1 >= v ? 1 : va >= vc ? a : c;
+}
+
 static void find_bounds(search *s) {
     s->dual = -INFINITY;
     for (s->tier = 0; s->tier == 0 || s->tier < s->p->n_tier; s->tier++) {
+        s->tier_dual = -INFINITY;
+        s->before_share = 0;
         find_multipliers(s, s->at);
+        if (s->p->before_reads > 0 && s->p->n_tier > 0) {
+            s->before_share = best_share(s, s->at);
+            find_multipliers(s, s->at);
+        }
         s->n_bound += PER_TIER;
         if (s->tier_dual > s->dual) {
             s->dual = s->tier_dual;
@@ -261,7 +323,7 @@ static bool hopeless(const search *s, const choose_way *sum, int b) {
 static bool branch(search *s) {
     const choose_problem *p = s->p;
     int b = 0;
-    s->sum[0] = (choose_way){0, 0, 0};
+    s->sum[0] = (choose_way){0};
     s->at[0] = -1;
     while (b >= 0) {
         if (++s->at[b] == p->first[b + 1] - p->first[b]) {
@@ -283,7 +345,7 @@ static bool branch(search *s) {
 static void set_scales(search *s) {
     const choose_problem *p = s->p;
     for (int i = 0; i < p->first[p->n_block]; i++) {
-        s->scale_time += p->ways[i].time;
+        s->scale_time += p->ways[i].time + p->ways[i].before;
         s->scale_bytes += p->ways[i].bytes;
         s->scale_loss += p->ways[i].loss;
     }
@@ -297,7 +359,7 @@ static void set_scales(search *s) {
 
 /* Every block has one way. */
 static void take_only(search *s) {
-    choose_way sum = {0, 0, 0};
+    choose_way sum = {0};
     memset(s->at, 0, (size_t)s->p->n_block * sizeof *s->at);
     for (int b = 0; b < s->p->n_block; b++)
         sum = add(sum, &s->p->ways[b]);

@@ -4,14 +4,16 @@
  * The fastest tier holds tiers[0].capacity bytes; bytes beyond tiers[t].capacity come over the link of tier
  * t: over_t = max(0, bytes - tiers[t].capacity). Links and computing work at the same time, so a token takes
  * T = max(max_t link_s_t * over_t, time + fixed_s + sum_t busy_s_t * over_t) seconds, where time is the sum
- * of the chosen ways' times.
+ * of the chosen ways' times. Before the token there may be another phase of the same kind, a prompt: the
+ * bytes beyond each tier come `before_reads` times, and computing takes the sum of the ways' `before`. The
+ * two phases do not overlap, so T is their sum. Times of the prompt are shares of one token.
  *
  * Method: Lagrangian relaxation of both limits (max(a, b) >= w a + (1 - w) b for any w in 0...1, for each
- * link beside computing) gives a lower bound that is a sum of minima over the blocks. With one link it is as
- * strong as the linear program's. Its multipliers are found by golden sections, because the bound is concave
- * in them. Branch and bound with these bounds finds the best choice and proves it. If that takes more than
- * max_node steps, the best choice so far is returned with the bound; the gap between the two limits its
- * distance from the optimum. */
+ * link beside computing, in each phase) gives a lower bound that is a sum of minima over the blocks. With one
+ * link and one phase it is as strong as the linear program's. Its multipliers are found by golden sections,
+ * because the bound is concave in them. Branch and bound with these bounds finds the best choice and proves
+ * it. If that takes more than max_node steps, the best choice so far is returned with the bound; the gap
+ * between the two limits its distance from the optimum. */
 #ifndef NIB_PLAN_CHOOSE_H
 #define NIB_PLAN_CHOOSE_H
 
@@ -20,6 +22,7 @@
 /* What one way adds to the sums. All are finite and 0 or more. */
 typedef struct choose_way {
     double time, bytes, loss;
+    double before; /* computing time of the phase before */
 } choose_way;
 
 enum { CHOOSE_MAX_TIER = 3 };
@@ -38,7 +41,8 @@ typedef struct choose_problem {
     choose_tier tiers[CHOOSE_MAX_TIER];
     int n_tier; /* 0: everything is on the fastest one */
     double fixed_s;
-    double max_bytes; /* INFINITY: no such limit */
+    double before_reads; /* how often bytes beyond a tier come over its link in the phase before */
+    double max_bytes;    /* INFINITY: no such limit */
     double max_loss;
     double max_time; /* INFINITY: minimize T within max_loss; else minimize the loss where T is at most this,
                         then T */
@@ -60,6 +64,6 @@ typedef struct choose_result {
 nib_status choose(const choose_problem *p, int *choice, choose_result *out, nib_error *err);
 
 /* T of given sums. */
-double choose_time(const choose_problem *p, double time, double bytes);
+double choose_time(const choose_problem *p, const choose_way *sum);
 
 #endif

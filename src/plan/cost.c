@@ -39,17 +39,6 @@ double plan_block_seconds(const plan_question *q, int b, int choice, int activat
            asym_seconds(&q->rates, (double)c->asym_bytes) + (f->n_op + c->more_op) * q->rates.op_s;
 }
 
-double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int activation) {
-    const plan_block_facts *f = &q->blocks[b];
-    const plan_choice *c = &f->choices[choice];
-    const double one = plan_block_seconds(q, b, choice, activation);
-    if (q->split)
-        return plan_device_prompt_seconds(q, b);
-    const double many = (double)q->n_prompt * (double)f->macs / q->rates.many_rows[c->bits] *
-                        (c->bits ? slices(q, activation) : 1);
-    return f->is_layer ? NUM_MAX(one, many) : one;
-}
-
 static double attention_seconds(const plan_question *q, const plan_cache *cache, double n_position) {
     const double moved = (double)cache->position * n_position / q->rates.ram_read;
     return NUM_MAX(moved, (double)q->attention_macs * n_position / q->rates.many_rows[0]);
@@ -104,6 +93,13 @@ typedef struct pass_cost {
     double compute_s, bytes; /* bytes: packed, of those that are streamed */
 } pass_cost;
 
+/* A pass of a prompt, which stands for `times` passes. */
+typedef struct prompt_pass {
+    int64_t n_row, n_logits;
+    double done; /* positions that are in the cache before */
+    double times;
+} prompt_pass;
+
 /* Rows of one sequence, some of the last ones with logits, in the order of the step loop. */
 static visits prompt_visits(const plan_question *q, const plan_decision *d, const segment *rows) {
     const int64_t n_cell = d->streamed ? q->n_cell_streamed : q->n_cell;
@@ -143,40 +139,71 @@ static double bytes_again(const plan_question *q, double bytes) {
     return n ? bytes * (n - visit_pages_staying(n, q->need.n_slot)) / n : 0;
 }
 
-static pass_cost cost_of_pass(const plan_question *q, const plan_decision *d, int64_t n_row, int64_t n_logits,
-                              double done) {
-    const segment rows = {.n_row = n_row, .head_row = n_row - n_logits};
+/* seconds (NULL: not wanted): [n_block], gets the computing of each block added, `times` times. */
+static pass_cost cost_of_pass(const plan_question *q, const plan_decision *d, const prompt_pass *pass,
+                              double *seconds) {
+    const segment rows = {.n_row = pass->n_row, .head_row = pass->n_row - pass->n_logits};
     visits list = prompt_visits(q, d, &rows);
     pass_cost sum = {0};
     bool again = false;
     for (visit v; visits_next(&list, &v); again = v.again) {
         if (d->choice[v.block] < 0 || (again && !q->blocks[v.block].is_layer))
             continue;
-        const double bytes = streamed_bytes(q, d, v.block);
-        sum.compute_s += visit_seconds(q, d, &v, done);
+        const double bytes = streamed_bytes(q, d, v.block), computing = visit_seconds(q, d, &v, pass->done);
+        sum.compute_s += computing;
         sum.bytes += again ? bytes_again(q, bytes) : bytes;
+        if (seconds)
+            seconds[v.block] += computing * pass->times;
     }
+    return sum;
+}
+
+enum { TRIED = 64 }; /* more passes are alike but for the attention */
+
+/* Pass i of those that are looked at. False: there are no more. */
+static bool prompt_pass_at(const plan_question *q, const plan_decision *d, int64_t i, prompt_pass *out) {
+    const int64_t rows = d->streamed && q->n_batch_streamed ? q->n_batch_streamed : q->n_batch;
+    const int64_t batch = NUM_MAX(rows, 1), all = NUM_MAX(q->n_prompt, 1), n_more = (all - 1) / batch,
+                  n_tried = NUM_MIN(n_more, (int64_t)TRIED);
+    const bool last = i == n_tried; /* it gives logits */
+    const double times = last ? 1 : (double)n_more / (double)n_tried;
+    *out = (prompt_pass){last ? all - n_more * batch : batch, last,
+                         (double)(last ? n_more : i) * times * (double)batch, times};
+    return i <= n_tried;
+}
+
+static double all_streamed_bytes(const plan_question *q, const plan_decision *d) {
+    double sum = 0;
+    for (int b = 0; b < q->n_block; b++)
+        sum += d->choice[b] < 0 ? 0 : streamed_bytes(q, d, b);
     return sum;
 }
 
 /* disk_s, stolen_s: of a pass that reads each page once. */
 static double first_token(const plan_question *q, const plan_decision *d, double disk_s, double stolen_s) {
-    enum { TRIED = 64 }; /* more passes are alike but for the attention */
-    const int64_t rows = d->streamed && q->n_batch_streamed ? q->n_batch_streamed : q->n_batch;
-    const int64_t batch = NUM_MAX(rows, 1), all = NUM_MAX(q->n_prompt, 1), n_more = (all - 1) / batch,
-                  n_tried = NUM_MIN(n_more, (int64_t)TRIED);
-    double once = 0, total = 0;
-    for (int b = 0; b < q->n_block; b++)
-        once += d->choice[b] < 0 ? 0 : streamed_bytes(q, d, b);
-    for (int64_t i = 0; i <= n_tried; i++) { /* the last one gives logits */
-        const bool last = i == n_tried;
-        const double times = last ? 1 : (double)n_more / (double)n_tried;
-        const double done = (double)(last ? n_more : i) * times * (double)batch;
-        const pass_cost c = cost_of_pass(q, d, last ? all - n_more * batch : batch, last, done);
+    const double once = all_streamed_bytes(q, d);
+    double total = 0;
+    prompt_pass pass;
+    for (int64_t i = 0; prompt_pass_at(q, d, i, &pass); i++) {
+        const pass_cost c = cost_of_pass(q, d, &pass, NULL);
         const double reads = once > 0 ? c.bytes / once : 0;
-        total += NUM_MAX(c.compute_s + reads * stolen_s, reads * disk_s) * times;
+        total += NUM_MAX(c.compute_s + reads * stolen_s, reads * disk_s) * pass.times;
     }
     return total;
+}
+
+double plan_prompt_seconds(const plan_question *q, const plan_decision *d, double *seconds) {
+    const double once = all_streamed_bytes(q, d);
+    double reads = 0;
+    prompt_pass pass;
+    memset(seconds, 0, (size_t)q->n_block * sizeof *seconds);
+    for (int64_t i = 0; prompt_pass_at(q, d, i, &pass); i++) {
+        const pass_cost c = cost_of_pass(q, d, &pass, q->split ? NULL : seconds);
+        reads += once > 0 ? c.bytes / once * pass.times : 0;
+    }
+    for (int b = 0; q->split && b < q->n_block; b++)
+        seconds[b] = plan_device_prompt_seconds(q, b);
+    return reads;
 }
 
 /* ---- memory ---- */
@@ -297,6 +324,10 @@ static double left_out_loss(const plan_question *q, const plan_decision *d) {
     return n && n == end ? together : alone;
 }
 
+double plan_activation_loss(const plan_block_facts *f, int activation) {
+    return activation == 8 ? NUM_MAX(f->kl_a8, 0) : activation == 4 ? NUM_MAX(f->kl_a4, 0) : 0;
+}
+
 /* The summed loss of the blocks; negative: unknown. */
 static double predict_loss(const plan_question *q, const plan_decision *d) {
     double loss = left_out_loss(q, d);
@@ -305,8 +336,8 @@ static double predict_loss(const plan_question *q, const plan_decision *d) {
         const bool left_out = d->choice[b] < 0;
         const double kl = left_out ? 0 : f->choices[d->choice[b]].kl;
         loss = kl < 0 ? -1 : loss + kl;
-        if (loss >= 0 && !left_out && d->activation[b] == 8 && f->kl_a8 > 0)
-            loss += f->kl_a8;
+        if (loss >= 0 && !left_out)
+            loss += plan_activation_loss(f, d->activation[b]);
     }
     return loss;
 }

@@ -36,6 +36,8 @@ typedef struct maker {
     int n_layer;
     uint8_t *tier_of; /* [n_page] */
     uint64_t *bytes;  /* [n_block] */
+    double *seconds;  /* [n_block] */
+    double *prompt; /* [n_block][PLAN_MAX_CHOICE][2]: seconds of the prompt, with 8- and 16-bit activations */
 } maker;
 
 static void maker_close(maker *m) {
@@ -47,47 +49,8 @@ static void maker_close(maker *m) {
     mem_free(m->order);
     mem_free(m->tier_of);
     mem_free(m->bytes);
-}
-
-/* The order in which layers are left out: the one in which that was measured; else by how much a layer
- * changes the residual stream, which says best what it costs (docs/paper-mcap.md); else by what leaving it
- * out alone costs; else by MCAP's score. Of these the first that every layer has. */
-typedef double (*signal_fn)(const plan_block_facts *f);
-
-static double by_sweep(const plan_block_facts *f) {
-    return f->place;
-}
-static double by_change(const plan_block_facts *f) {
-    return f->change;
-}
-static double by_cost(const plan_block_facts *f) {
-    return f->kl_left_out;
-}
-static double by_score(const plan_block_facts *f) {
-    return f->importance;
-}
-
-static bool every_layer_has(const plan_question *q, signal_fn signal) {
-    bool all = true;
-    for (int b = 0; b < q->n_block; b++)
-        all = all && (!q->blocks[b].is_layer || signal(&q->blocks[b]) >= 0);
-    return all;
-}
-
-static void rank_layers(maker *m) {
-    static const signal_fn signals[] = {by_sweep, by_change, by_cost};
-    signal_fn rank_of = by_score;
-    for (size_t i = NUM_COUNT(signals); i-- > 0;)
-        rank_of = every_layer_has(m->q, signals[i]) ? signals[i] : rank_of;
-    for (int b = 0; b < m->q->n_block; b++) {
-        if (!m->q->blocks[b].is_layer)
-            continue;
-        int i = m->n_layer++;
-        const double r = rank_of(&m->q->blocks[b]);
-        for (; i > 0 && rank_of(&m->q->blocks[m->order[i - 1]]) > r; i--)
-            m->order[i] = m->order[i - 1];
-        m->order[i] = b;
-    }
+    mem_free(m->seconds);
+    mem_free(m->prompt);
 }
 
 static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
@@ -101,28 +64,59 @@ static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
     m->order = mem_array(n, sizeof *m->order);
     m->tier_of = mem_array((size_t)q->n_page + 1, sizeof *m->tier_of);
     m->bytes = mem_array(n, sizeof *m->bytes);
+    m->seconds = mem_array(n, sizeof *m->seconds);
+    m->prompt = mem_calloc(max, sizeof *m->prompt);
     if (!m->ways || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->tier_of ||
-        !m->bytes) {
+        !m->bytes || !m->seconds || !m->prompt) {
         maker_close(m);
         return nib_fail_nomem(err, max * sizeof *m->ways, "planning");
     }
-    rank_layers(m);
+    m->n_layer = plan_layer_order(q, m->order);
     return NIB_OK;
 }
 
 /* ---- the ways of a block ---- */
 
+static double *prompt_of(const maker *m, int b, int choice, int activation) {
+    return &m->prompt[(b * PLAN_MAX_CHOICE + choice) * 2 + (activation == 16)];
+}
+
+/* The prompt's seconds in each way. Returns how often the prompt reads a streamed page. `any` is overwritten.
+ */
+static double time_prompt(maker *m, plan_decision *any) {
+    const plan_question *q = m->q;
+    double reads = 0;
+    for (int i = 0; i < 2 * PLAN_MAX_CHOICE; i++) {
+        const int c = i / 2, activation = i % 2 ? 16 : 8;
+        bool all_have = false;
+        for (int b = 0; b < q->n_block; b++) {
+            const int n = q->blocks[b].n_choice;
+            any->choice[b] = m->left_out[b] || q->blocks[b].gone ? -1 : NUM_MIN(c, n - 1);
+            any->activation[b] = activation;
+            any->kept[b] = 0;
+            all_have = all_have || c < n;
+        }
+        if (!all_have)
+            break;
+        const double n_read = plan_prompt_seconds(q, any, m->seconds);
+        reads = i ? reads : n_read;
+        for (int b = 0; b < q->n_block; b++)
+            *prompt_of(m, b, c, activation) = m->seconds[b];
+    }
+    return reads;
+}
+
 static void add_way(maker *m, int b, int choice, int activation, bool streamed, double loss) {
+    const plan_question *q = m->q;
     const int i = m->first[b + 1]++;
-    const plan_choice *c = &m->q->blocks[b].choices[choice];
-    const double prompt = m->q->speed > 0 ? 0 : plan_block_prompt_seconds(m->q, b, choice, activation);
+    const plan_choice *c = &q->blocks[b].choices[choice];
+    const bool apart = streamed && plan_is_resident_on_gpu(q, b);
+    const double prompt = q->speed > 0 ? 0 : *prompt_of(m, b, choice, activation);
     m->means[i] = (meaning){choice, activation};
-    m->ways[i] = (choose_way){plan_block_seconds(m->q, b, choice, activation) +
-                                  prompt / (double)NUM_MAX(m->q->n_gen, 1),
-                              streamed && plan_is_resident_on_gpu(m->q, b)
-                                  ? 0
-                                  : (double)c->bytes + (streamed ? 0 : (double)c->table_bytes),
-                              loss};
+    m->ways[i] = (choose_way){.time = plan_block_seconds(q, b, choice, activation),
+                              .bytes = apart ? 0 : (double)c->bytes + (streamed ? 0 : (double)c->table_bytes),
+                              .loss = loss,
+                              .before = prompt / (double)NUM_MAX(q->n_gen, 1)};
 }
 
 static void add_activations(maker *m, int b, int choice, bool streamed) {
@@ -130,8 +124,7 @@ static void add_activations(maker *m, int b, int choice, bool streamed) {
     const double kl = f->choices[choice].kl;
     const int asked = f->activation ? f->activation : m->q->activation;
     if (asked) {
-        const bool eight = asked == 8 && f->kl_a8 > 0;
-        add_way(m, b, choice, asked, streamed, kl + (eight ? f->kl_a8 : 0));
+        add_way(m, b, choice, asked, streamed, kl + plan_activation_loss(f, asked));
     } else if (f->kl_a8 >= 0) {
         add_way(m, b, choice, 8, streamed, kl + f->kl_a8);
         add_way(m, b, choice, 16, streamed, kl);
@@ -150,7 +143,7 @@ static void list_ways(maker *m, bool streamed, bool packed) {
         m->first[b + 1] = m->first[b];
         if (m->left_out[b] || q->blocks[b].gone) {
             m->means[m->first[b + 1]] = (meaning){-1, 8};
-            m->ways[m->first[b + 1]++] = (choose_way){0, 0, 0};
+            m->ways[m->first[b + 1]++] = (choose_way){0};
             continue;
         }
         for (int c = 0; c < q->blocks[b].n_choice; c++)
@@ -226,39 +219,33 @@ static uint64_t capacity_of(const plan_question *q, const which *w) {
     return q->cap[NIB_TIER_RAM] > others ? q->cap[NIB_TIER_RAM] - others : 0;
 }
 
-static nib_status solve(maker *m, const which *w, plan_decision *d, choose_result *r, nib_error *err) {
+static choose_problem problem_of(maker *m, const which *w, double before_reads, residency_tier *tiers,
+                                 int *n_tier) {
     const plan_question *q = m->q;
     const uint64_t capacity = capacity_of(q, w);
-    residency_tier tiers[PLAN_MAX_TIER];
-    const int n_tier = plan_tiers(q, capacity, w->streamed, w->packed, tiers);
-    list_ways(m, w->streamed, w->packed);
+    *n_tier = plan_tiers(q, capacity, w->streamed, w->packed, tiers);
     choose_problem p = {.ways = m->ways,
                         .first = m->first,
                         .n_block = q->n_block,
                         .fixed_s = plan_fixed_seconds(q, &q->caches[0], w->streamed),
+                        .before_reads = before_reads / (double)NUM_MAX(q->n_gen, 1),
                         .max_bytes = w->streamed ? INFINITY : (double)capacity,
                         .max_loss = q->max_loss - w->lost,
                         .max_time = q->speed > 0 ? 1 / q->speed : INFINITY,
                         .max_node = MAX_NODE};
     uint64_t before = 0;
-    for (int t = 1; t < n_tier; t++) {
+    for (int t = 1; t < *n_tier; t++) {
         before += tiers[t - 1].capacity;
         p.tiers[p.n_tier++] = (choose_tier){(double)before, tiers[t].link_s, tiers[t].busy_s};
     }
-    memset(r, 0, sizeof *r);
-    /* streaming needs its ring, even when nothing is kept */
-    if (w->streamed && q->cap[NIB_TIER_RAM] < plan_ram_beside(q, &q->caches[0], true, w->packed, 0))
-        return NIB_OK;
-    NIB_TRY(choose(&p, m->picked, r, err));
-    if (!r->found)
-        return NIB_OK;
-    d->streamed = w->streamed;
-    d->packed = w->packed;
-    d->cache = &q->caches[0];
+    return p;
+}
+
+static void make_decision(maker *m, const which *w, const residency_tier *tiers, int n_tier,
+                          plan_decision *d) {
     read_back(m, d);
     if (w->streamed)
         spread(m, d, tiers, n_tier);
-    return NIB_OK;
 }
 
 /* ---- all cases ---- */
@@ -286,30 +273,67 @@ static void copy_decision(plan_decision *to, const plan_decision *from, int n) {
     to->cache = from->cache;
 }
 
-static nib_status try_case(maker *m, which w, plan_decision *trial, plan_decision *best, plan_outcome *out,
-                           nib_error *err) {
-    choose_result r;
+/* What choose() found becomes the best, if it is. */
+static bool offer(maker *m, const plan_decision *trial, const choose_result *r, plan_decision *best,
+                  plan_outcome *out) {
     plan_outcome now = {.found = true};
-    NIB_TRY(solve(m, &w, trial, &r, err));
-    if (r.found)
-        plan_predict(m->q, trial, &now.predicted, &now.binds);
-    /* the packed file is too large for its tier, or its checksums leave too little memory for the ring */
-    if (w.packed && (!r.found || now.predicted.disk_peak > m->q->cap[NIB_TIER_DISK])) {
-        w.packed = false;
-        return try_case(m, w, trial, best, out, err);
-    }
-    if (!r.found)
-        return NIB_OK;
+    plan_predict(m->q, trial, &now.predicted, &now.binds);
+    if (trial->packed && now.predicted.disk_peak > m->q->cap[NIB_TIER_DISK])
+        return false; /* the packed file is too large for its tier */
     if (!better(m->q, &now, out))
-        return NIB_OK;
-    now.proved = r.proved;
-    now.bound = now.predicted.tok_s * (m->q->speed > 0 || r.bound <= 0 ? 1 : r.time / r.bound);
+        return true;
+    now.proved = r->proved;
+    now.bound = now.predicted.tok_s * (m->q->speed > 0 || r->bound <= 0 ? 1 : r->time / r->bound);
     now.min_ram = out->min_ram;
     now.whole_ram = out->whole_ram;
     now.min_loss = out->min_loss;
     *out = now;
     copy_decision(best, trial, m->q->n_block);
+    return true;
+}
+
+/* The fastest decision; then, of those that take as long, the one with the least loss. *fits: there is one.
+ */
+static nib_status solve(maker *m, const which *w, plan_decision *trial, plan_decision *best,
+                        plan_outcome *out, bool *fits, nib_error *err) {
+    const plan_question *q = m->q;
+    residency_tier tiers[PLAN_MAX_TIER];
+    int n_tier;
+    *fits = false;
+    /* streaming needs its ring, even when nothing is kept */
+    if (w->streamed && q->cap[NIB_TIER_RAM] < plan_ram_beside(q, &q->caches[0], true, w->packed, 0))
+        return NIB_OK;
+    trial->streamed = w->streamed;
+    trial->packed = w->packed;
+    trial->cache = &q->caches[0];
+    const double reads = q->speed > 0 ? 0 : time_prompt(m, trial);
+    list_ways(m, w->streamed, w->packed);
+    choose_problem p = problem_of(m, w, reads, tiers, &n_tier);
+    choose_result r, less;
+    NIB_TRY(choose(&p, m->picked, &r, err));
+    if (!r.found)
+        return NIB_OK;
+    make_decision(m, w, tiers, n_tier, trial);
+    *fits = offer(m, trial, &r, best, out);
+    p.max_time = r.time * (1 + SAME_TIME / 2);
+    if (q->speed > 0 || r.loss <= 0)
+        return NIB_OK;
+    NIB_TRY(choose(&p, m->picked, &less, err));
+    if (!less.found || !(less.loss < r.loss))
+        return NIB_OK;
+    make_decision(m, w, tiers, n_tier, trial);
+    *fits = offer(m, trial, &r, best, out) || *fits;
     return NIB_OK;
+}
+
+static nib_status try_case(maker *m, which w, plan_decision *trial, plan_decision *best, plan_outcome *out,
+                           nib_error *err) {
+    bool fits;
+    NIB_TRY(solve(m, &w, trial, best, out, &fits, err));
+    if (fits || !w.packed)
+        return NIB_OK;
+    w.packed = false; /* the file does not fit, or its checksums leave too little memory for the ring */
+    return solve(m, &w, trial, best, out, &fits, err);
 }
 
 static nib_status try_both(maker *m, double lost, plan_decision *trial, plan_decision *best,
@@ -320,53 +344,20 @@ static nib_status try_both(maker *m, double lost, plan_decision *trial, plan_dec
     return NIB_OK;
 }
 
-uint64_t plan_kept_bytes(const plan_question *q, bool *all) {
-    uint64_t sum = 0;
-    *all = true;
-    for (int b = 0; q->kept && b < q->n_block; b++) {
-        const uint64_t own = q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
-        const uint64_t kept = residency_run_bytes(&q->kept[b], NIB_TIER_RAM);
-        *all = *all && kept >= own;
-        sum += NUM_MIN(kept, own);
-    }
-    return sum;
-}
-
-/* Caps that would do, whatever the caps are. */
-void plan_needs(const plan_question *q, plan_outcome *out) {
-    bool all;
-    const uint64_t kept = plan_kept_bytes(q, &all);
-    uint64_t whole = 0, small = 0;
-    for (int b = 0; b < q->n_block; b++) {
-        uint64_t min = UINT64_MAX;
-        for (int c = 0; c < q->blocks[b].n_choice; c++) {
-            const plan_choice *x = &q->blocks[b].choices[c];
-            if (c == 0 || (q->may_round && x->kl >= 0))
-                min = NUM_MIN(min, x->bytes + x->table_bytes);
-        }
-        whole += q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
-        small += min;
-    }
-    out->whole_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, whole));
-    out->min_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, small));
-    out->streamed_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], true, false, 0) + kept);
-    if (q->kept)
-        out->min_ram = all ? out->whole_ram : out->streamed_ram;
-    else if (q->stream)
-        out->min_ram = NUM_MIN(out->min_ram, out->streamed_ram);
-}
-
-/* The loss without the first n layers; negative: not measured. */
-static double lost_without(const maker *m, int n) {
-    double sum = 0;
-    const plan_block_facts *last = &m->q->blocks[m->order[n - 1]];
-    if (last->place == n - 1)
-        return last->kl_fewer;
-    for (int i = 0; i < n && sum >= 0; i++) {
-        const double kl = m->q->blocks[m->order[i]].kl_left_out;
-        sum = kl < 0 ? -1 : sum + kl;
-    }
-    return sum;
+/* Other formats, and the file's own ones alone: for these the pages are known, so their time is exact, and
+ * the plan must not lose against them. */
+static nib_status try_formats(maker *m, double lost, plan_decision *trial, plan_decision *best,
+                              plan_outcome *out, nib_error *err) {
+    const plan_question *q = m->q;
+    plan_question own = *q;
+    NIB_TRY(try_both(m, lost, trial, best, out, err));
+    if (!q->may_round || q->mode == 'b')
+        return NIB_OK;
+    own.may_round = false;
+    m->q = &own;
+    const nib_status status = try_both(m, lost, trial, best, out, err);
+    m->q = q;
+    return status;
 }
 
 /* If costs of layers are not measured and no loss was requested: as many layers are left out as necessary, so
@@ -385,11 +376,11 @@ static nib_status leave_out_blindly(maker *m, plan_decision *trial, plan_decisio
 /* One layer more each time while the loss allows it. */
 static nib_status leave_out(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                             nib_error *err) {
-    if (m->n_layer && lost_without(m, 1) < 0 && m->q->max_loss >= PLAN_ANY_LOSS &&
-        every_layer_has(m->q, by_score))
+    if (m->n_layer && plan_loss_without(m->q, m->order, 1) < 0 && m->q->max_loss >= PLAN_ANY_LOSS &&
+        plan_has_scores(m->q))
         return leave_out_blindly(m, trial, best, out, err);
     for (int i = 0; i < m->n_layer; i++) {
-        const double lost = lost_without(m, i + 1);
+        const double lost = plan_loss_without(m->q, m->order, i + 1);
         if (lost < 0)
             break;
         if (i == 0)
@@ -397,26 +388,16 @@ static nib_status leave_out(maker *m, plan_decision *trial, plan_decision *best,
         if (lost > m->q->max_loss)
             break;
         m->left_out[m->order[i]] = true;
-        NIB_TRY(try_both(m, lost, trial, best, out, err));
+        NIB_TRY(try_formats(m, lost, trial, best, out, err));
     }
     return NIB_OK;
 }
 
-/* All layers; then the file's own formats alone, against which the model of time must not lose; then fewer
- * layers, where it is allowed and was measured. */
+/* All layers; then fewer, where it is allowed and was measured. */
 static nib_status try_all_layers(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                                  nib_error *err) {
-    const plan_question *q = m->q;
-    plan_question own = *q;
-    NIB_TRY(try_both(m, 0, trial, best, out, err));
-    if (q->may_round) {
-        own.may_round = false;
-        m->q = &own;
-        const nib_status status = try_both(m, 0, trial, best, out, err);
-        m->q = q;
-        NIB_TRY(status);
-    }
-    return q->may_leave_out && every_layer_has(q, by_sweep) ? leave_out(m, trial, best, out, err) : NIB_OK;
+    NIB_TRY(try_formats(m, 0, trial, best, out, err));
+    return m->q->may_leave_out && plan_has_sweep(m->q) ? leave_out(m, trial, best, out, err) : NIB_OK;
 }
 
 nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *out, nib_error *err) {

@@ -109,6 +109,7 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
     plan_outcome any;
     dear.speed = 0;
     dear.max_loss = PLAN_ANY_LOSS;
+    dear.may_round = dear.may_leave_out = false; /* what the activations cost alone */
     if (!q->activation)
         return refuse_caps(q, o, err);
     NIB_TRY(plan_decide(&dear, d, &any, err));

@@ -61,7 +61,7 @@ typedef struct plan_block_facts {
     double importance;                    /* MCAP's score; negative: not measured */
     plan_choice choices[PLAN_MAX_CHOICE]; /* the file's own format first, without loss */
     int n_choice;
-    double kl_a8, kl_left_out; /* negative: not measured */
+    double kl_a8, kl_a4, kl_left_out; /* negative: not measured */
     double change;   /* relative change of the residual stream by the layer; negative: not measured */
     int place;       /* in the measured order of leaving layers out together, from 0; -1: not measured */
     double kl_fewer; /* joint loss without this layer and all before it in that order; meaningless if place is
@@ -162,14 +162,14 @@ typedef struct plan_decision {
     const plan_cache *cache;
 } plan_decision;
 
+/* The loss by activations of so many bits in a block; not measured counts as 0. */
+double plan_activation_loss(const plan_block_facts *f, int activation);
 /* Seconds of a block's ops for one token, with its weights in RAM. */
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation);
-/* Seconds of a block's products for all rows of the prompt. */
-double plan_block_prompt_seconds(const plan_question *q, int b, int choice, int activation);
 /* ---- cost_device.c: where a GPU computes (q->split) ---- */
 bool plan_is_on_gpu(const plan_question *q, int b); /* it computes the block's products of generated rows */
 bool plan_is_resident_on_gpu(const plan_question *q, int b); /* and the block's weights are there */
-/* As plan_block_seconds and plan_block_prompt_seconds, for a block that the GPU computes, and for the
+/* Seconds of a block for one token and for the whole prompt, of a block that the GPU computes, and of the
  * embedding. */
 double plan_device_block_seconds(const plan_question *q, int b, int choice);
 double plan_device_prompt_seconds(const plan_question *q, int b);
@@ -178,6 +178,9 @@ void plan_device_predict(const plan_question *q, const plan_decision *d, plan_pr
                          const char **binds);
 
 /* ---- cost.c ---- */
+/* seconds[n_block] gets the seconds of computing of each block, for all passes of the prompt. Returns how
+ * often these passes read a streamed page, on average; 0: nothing is streamed. */
+double plan_prompt_seconds(const plan_question *q, const plan_decision *d, double *seconds);
 /* Seconds of a token besides the blocks' ops: attention over the cache, looked-up rows. */
 double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool streamed);
 /* The tiers that weights can be on, the fastest first, with the cost of a byte on each: RAM with `capacity`
@@ -214,10 +217,21 @@ typedef struct plan_outcome {
     uint64_t whole_ram;    /* the smallest cap with everything resident, in the file's own formats */
 } plan_outcome;
 
+/* ---- layer_order.c: layers that are left out ---- */
+/* order[n_layer]: blocks of the layers, the first to go first. Returns n_layer. */
+int plan_layer_order(const plan_question *q, int *order);
+double plan_loss_without(const plan_question *q, const int *order,
+                         int n);              /* its first n; negative: unknown */
+bool plan_has_sweep(const plan_question *q);  /* leaving layers out together was measured */
+bool plan_has_scores(const plan_question *q); /* MCAP's score of every layer is known */
+
+/* ---- caps.c: the caps that would do, whatever the question's caps are ---- */
 /* Resident bytes of the given plan (q->kept); *all: nothing is streamed. */
 uint64_t plan_kept_bytes(const plan_question *q, bool *all);
 /* Fills only the caps of an outcome. */
 void plan_needs(const plan_question *q, plan_outcome *out);
+
+/* ---- decide.c ---- */
 /* Makes the decision. d's arrays are the caller's, [n_block] each. */
 nib_status plan_decide(const plan_question *q, plan_decision *d, plan_outcome *out, nib_error *err);
 

@@ -16,7 +16,7 @@ void facts_make(facts *f) {
         plan_block_facts *x = &f->blocks[b];
         snprintf(x->name, sizeof x->name, "%s", names[b]);
         x->is_layer = b > 0 && b < FACTS_N - 1;
-        x->importance = x->kl_a8 = x->kl_left_out = x->change = x->kl_fewer = -1;
+        x->importance = x->kl_a8 = x->kl_a4 = x->kl_left_out = x->change = x->kl_fewer = -1;
         x->place = -1;
         x->macs = 50000000;
         x->cache_macs = 10000000;
