@@ -30,6 +30,7 @@ wanted() {
 
 make -s all build/bench/bench_layers build/bench/bench_pager build/bench/bench_dpr
 mkdir -p "$OUT"
+OUT=$(cd "$OUT" && pwd) # a relative XDG_CACHE_HOME counts as not set
 for model in "$@"; do
     name=$(basename "$model" .gguf)
     cache=$OUT/$name
