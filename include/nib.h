@@ -491,7 +491,7 @@ typedef struct nib_generate_options {
     nib_candidates_fn on_candidates; /* NULL: none */
     nib_text_fn on_text;             /* NULL: none */
     nib_token_fn on_token;           /* NULL: none */
-    nib_progress_fn on_prompt;       /* NULL: none */
+    nib_progress_fn on_prompt;       /* after each pass of the prompt; NULL: none */
     void *user;
 } nib_generate_options;
 
@@ -532,8 +532,8 @@ NIB_API nib_status nib_schema_grammar(const char *schema, size_t n_byte, const c
  * once for all. Requests wait in the order in which they were added until a place and KV pages are free. An
  * answer does not depend on the other requests: its tokens are those of nib_generate.
  *
- * nib_batch_add, nib_batch_cancel and nib_batch_take may be called from any thread at any time. One thread at
- * a time calls nib_batch_step, which makes all callbacks. */
+ * All calls but opening and closing may come from any thread at any time, also from a callback. One thread at
+ * a time computes a step and makes all callbacks; another nib_batch_step meanwhile returns NIB_E_USAGE. */
 typedef struct nib_batch nib_batch;
 
 typedef struct nib_batch_options {

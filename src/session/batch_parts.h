@@ -69,6 +69,7 @@ struct nib_batch {
     segment *segments;    /* [n_slot], as `order` */
     int first;            /* in both, of the pass that is computed */
     tier_region memory;   /* the slots' tokens */
+    atomic_bool stepping; /* a step is being computed */
     pthread_mutex_t lock; /* of the lists, and of which slot has which request */
     request_list queue, done;
     int64_t last_id;

@@ -153,10 +153,37 @@ static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     return b->decodes && b->n_draft > 0 ? add_drafts(b, n_segment, err) : NIB_OK;
 }
 
+/* Tells how many rows of the prompt are computed, until its first token comes. False: the request is to end.
+ */
+static bool tell_prompt(const slot *s, int64_t n_computed) {
+    const nib_generate_options *o = &s->r->options;
+    const int64_t all = s->r->result.prompt_n;
+    if (!o->on_prompt || s->r->first > 0)
+        return true;
+    const int64_t done = NUM_MAX(all - (n_prompt_of(s) - n_computed), 0);
+    if (o->on_prompt(o->user, "prompt", (uint64_t)done, (uint64_t)all))
+        return true;
+    atomic_store(&s->r->cancelled, true);
+    return false;
+}
+
+/* Parts of prompts: of a prompt's end it was told before the first token. */
+static void tell_prompts(nib_batch *b, int n_segment) {
+    for (int i = 0; i < n_segment; i++) {
+        const slot *s = b->order[i];
+        if (s->of.n + s->n_row < n_prompt_of(s))
+            tell_prompt(s, s->of.n + s->n_row);
+    }
+}
+
 /* A sequence's logits: its next token. ids: of those that are looked at; NULL: logits are of all tokens. */
 static nib_status draw(slot *s, const int32_t *ids, const float *logits, nib_error *err) {
     const int64_t n = s->of.n_token;
     int32_t token;
+    if (!tell_prompt(s, n_prompt_of(s))) {
+        s->follows = false;
+        return NIB_OK;
+    }
     if (s->r->first == 0) {
         s->r->first = time_now();
         s->r->result.prompt_s = s->r->first - s->r->begun;
@@ -300,7 +327,7 @@ static nib_status run_passes(nib_batch *b, int n_segment, int *n_done, nib_error
     return NIB_OK;
 }
 
-nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
+static nib_status take_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     pthread_mutex_lock(&b->lock);
     batch_end_cancelled(b);
     batch_admit(b);
@@ -311,11 +338,22 @@ nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     if (n_segment == 0)
         return NIB_OK;
     const nib_status status = run_passes(b, n_segment, &n_done, err);
+    tell_prompts(b, n_done); /* without the lock: a callback may add and cancel */
     pthread_mutex_lock(&b->lock);
     for (int i = 0; i < n_done; i++)
         advance(b, b->order[i]);
     end_done(b, n_segment);
     *n_left = batch_count_left(b);
     pthread_mutex_unlock(&b->lock);
+    return status;
+}
+
+nib_status nib_batch_step(nib_batch *b, int32_t *n_left, nib_error *err) {
+    if (atomic_exchange(&b->stepping, true))
+        return nib_fail(err, NIB_E_USAGE,
+                        "a step of this batch is being computed, by another thread or by the "
+                        "caller of this callback");
+    const nib_status status = take_step(b, n_left, err);
+    atomic_store(&b->stepping, false);
     return status;
 }
