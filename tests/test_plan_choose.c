@@ -54,6 +54,7 @@ static void make(instance *x, bool like) {
                             .n_block = n,
                             .n_tier = random_to(CHOOSE_MAX_TIER + 1),
                             .fixed_s = random_to(2) ? random_unit() * 5 : 0,
+                            .apart = random_to(2) ? random_unit() : 0,
                             .before_reads = with_before ? 2 * random_unit() : 0,
                             .max_bytes = random_to(3) ? INFINITY : bytes * (0.6 + random_unit()),
                             .max_loss = random_to(5) ? random_unit() * n * n_way / 3 : 0,

@@ -10,9 +10,14 @@
 
 #include <cmocka.h>
 
-/* Tokens a second as decisions count them: reading and computing overlap wholly. */
+/* Seconds of a token, of which reading and computing take a part each. */
+static double token_seconds(double disk_s, double compute_s) {
+    disk_s *= PLAN_BY_HALVES;
+    return NUM_MAX(disk_s, compute_s) + PLAN_APART * NUM_MIN(disk_s, compute_s);
+}
+
 static double speed_of(const plan *p) {
-    return 1 / NUM_MAX(p->predicted.disk_s, p->predicted.compute_s);
+    return 1 / token_seconds(p->predicted.disk_s, p->predicted.compute_s);
 }
 
 /* Every choice of formats for the four layers and the head; residency as the planner does it (bytes that fit
@@ -36,7 +41,7 @@ static double brute_force(const plan_question *q, double *min_loss) {
         const double capacity =
             (double)q->cap[NIB_TIER_RAM] - (double)plan_ram_beside(q, &q->caches[0], true, true, 0);
         const double over = NUM_MAX(bytes - capacity, 0);
-        double t = NUM_MAX(over * plan_disk_seconds(q, true), compute[1]);
+        double t = token_seconds(over * plan_disk_seconds(q, true), compute[1]);
         if (whole <= (double)q->cap[NIB_TIER_RAM])
             t = compute[0];
         if (loss <= q->max_loss && (q->speed <= 0 || 1 / t >= q->speed)) {

@@ -39,19 +39,20 @@ typedef struct search {
     int64_t nodes;
 } search;
 
-static double phase_time(const choose_problem *p, double computing, double bytes, double n_read) {
+static double phase_time(const choose_problem *p, double computing, double bytes, double n_read,
+                         double apart) {
     double links = 0;
     for (int t = 0; t < p->n_tier; t++) {
         const double over = n_read * NUM_MAX(bytes - p->tiers[t].capacity, 0);
         links = NUM_MAX(links, p->tiers[t].link_s * over);
         computing += p->tiers[t].busy_s * over;
     }
-    return NUM_MAX(links, computing);
+    return NUM_MAX(links, computing) + apart * NUM_MIN(links, computing);
 }
 
 double choose_time(const choose_problem *p, const choose_way *sum) {
-    return phase_time(p, sum->time + p->fixed_s, sum->bytes, 1) +
-           phase_time(p, sum->before, sum->bytes, p->before_reads);
+    return phase_time(p, sum->time + p->fixed_s, sum->bytes, 1, p->apart) +
+           phase_time(p, sum->before, sum->bytes, p->before_reads, 0);
 }
 
 static double weigh(const choose_way *w, const choose_way *by) {
@@ -100,15 +101,27 @@ static void busy_of(const search *s, double *per_byte, double *less) {
     }
 }
 
-/* Adds `price` times the phase before, with its share of the link. Its computing is the tiers' `busy`, as in
- * busy_of, and the ways' own. */
-static void add_before(const search *s, double price, double busy, double busy_less, bound *b) {
+/* Adds a lower bound of a phase: `computing` times what it computes, and `link` times what the link takes. */
+static void add_phase(const search *s, double computing, double link, double n_read, double fixed_s,
+                      bound *b) {
     const choose_problem *p = s->p;
     const choose_tier at = s->tier < p->n_tier ? p->tiers[s->tier] : (choose_tier){0};
-    const double share = price * s->before_share, rest = price - share;
-    b->w.before += rest;
-    b->w.bytes += p->before_reads * (share * at.link_s + rest * busy);
-    b->rest -= p->before_reads * (share * at.link_s * at.capacity + rest * busy_less);
+    double busy, busy_less;
+    busy_of(s, &busy, &busy_less);
+    b->w.bytes += n_read * (link * at.link_s + computing * busy);
+    b->rest += computing * fixed_s - n_read * (link * at.link_s * at.capacity + computing * busy_less);
+}
+
+/* Of T, by the token's share of the link against computing: `of_link` + `of_computing` times T in all, since
+ * max(l, c) + apart * min(l, c) is at least l + apart * c, and c + apart * l. */
+static void add_time(const search *s, double of_link, double of_computing, bound *b) {
+    const choose_problem *p = s->p;
+    const double price = of_link + of_computing, link = price * s->before_share;
+    const double computing = of_computing + p->apart * of_link;
+    b->w.time += computing;
+    add_phase(s, computing, of_link + p->apart * of_computing, 1, p->fixed_s, b);
+    b->w.before += price - link;
+    add_phase(s, price - link, link, p->before_reads, 0, b);
 }
 
 /* Minimising the loss: the prices of computing and of bytes. Bytes are limited by the link, which has
@@ -116,20 +129,15 @@ static void add_before(const search *s, double price, double busy, double busy_l
 static bound bound_of_loss(const search *s, double px, double py) {
     const choose_problem *p = s->p;
     const choose_tier at = s->tier < p->n_tier ? p->tiers[s->tier] : (choose_tier){0};
-    double busy, busy_less;
-    busy_of(s, &busy, &busy_less);
     const double time = px * s->scale_loss / s->scale_time, bytes = py * s->scale_loss / s->scale_bytes;
     const bool by_link = at.link_s > 0 && at.capacity + p->max_time / at.link_s <= p->max_bytes;
     const double link = by_link ? bytes / at.link_s : 0;
-    bound b = {{time, time * busy, 1, 0}, -time * (p->max_time - p->fixed_s + busy_less)};
-    if (by_link) {
-        b.w.bytes += bytes;
-        b.rest -= link * p->max_time + bytes * at.capacity;
-    } else if (isfinite(p->max_bytes)) {
+    bound b = {{0, 0, 1, 0}, -(time + link) * p->max_time};
+    if (!by_link && isfinite(p->max_bytes)) {
         b.w.bytes += bytes;
         b.rest -= bytes * p->max_bytes;
     }
-    add_before(s, time + link, busy, busy_less, &b);
+    add_time(s, link, time, &b);
     return b;
 }
 
@@ -137,20 +145,16 @@ static bound bound_of_loss(const search *s, double px, double py) {
  * may be streamed, the price of bytes) and the price of loss; in loss, the prices of time and of bytes. */
 static bound bound_of(const search *s, double x, double y) {
     const choose_problem *p = s->p;
-    const choose_tier at = s->tier < p->n_tier ? p->tiers[s->tier] : (choose_tier){0};
-    double busy, busy_less;
-    busy_of(s, &busy, &busy_less);
     const double px = x / (1 - NUM_MIN(x, 0.999999)), py = y / (1 - NUM_MIN(y, 0.999999));
     if (s->for_loss)
         return bound_of_loss(s, px, py);
     const double loss = py * s->scale_time / s->scale_loss;
     const bool hard = isfinite(p->max_bytes);
     const double share = hard ? 0 : x, bytes = hard ? px * s->scale_time / s->scale_bytes : 0;
-    bound b = {{1 - share, share * at.link_s + (1 - share) * busy + bytes, loss, 0}, 0};
-    b.rest = (1 - share) * (p->fixed_s - busy_less) - share * at.link_s * at.capacity - loss * p->max_loss;
+    bound b = {{0, bytes, loss, 0}, -loss * p->max_loss};
     if (hard)
         b.rest -= bytes * p->max_bytes;
-    add_before(s, 1, busy, busy_less, &b);
+    add_time(s, share, 1 - share, &b);
     return b;
 }
 

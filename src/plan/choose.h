@@ -2,11 +2,12 @@
  * choice with the least loss within a time. This is a multiple-choice knapsack.
  *
  * The fastest tier holds tiers[0].capacity bytes; bytes beyond tiers[t].capacity come over the link of tier
- * t: over_t = max(0, bytes - tiers[t].capacity). Links and computing work at the same time, so a token takes
- * T = max(max_t link_s_t * over_t, time + fixed_s + sum_t busy_s_t * over_t) seconds, where time is the sum
- * of the chosen ways' times. Before the token there may be another phase of the same kind, a prompt: the
- * bytes beyond each tier come `before_reads` times, and computing takes the sum of the ways' `before`. The
- * two phases do not overlap, so T is their sum. Times of the prompt are shares of one token.
+ * t: over_t = max(0, bytes - tiers[t].capacity). Links take l = max_t link_s_t * over_t seconds, and
+ * computing c = time + fixed_s + sum_t busy_s_t * over_t, where time is the sum of the chosen ways' times.
+ * They work at the same time, but for a share `apart` of the shorter one: T = max(l, c) + apart * min(l, c).
+ * Before the token there may be another phase of the same kind, a prompt: the bytes beyond each tier come
+ * `before_reads` times, and computing takes the sum of the ways' `before`; there all overlaps. The two phases
+ * do not overlap, so T is their sum. Times of the prompt are shares of one token.
  *
  * Method: Lagrangian relaxation of both limits (max(a, b) >= w a + (1 - w) b for any w in 0...1, for each
  * link beside computing, in each phase) gives a lower bound that is a sum of minima over the blocks. With one
@@ -41,6 +42,7 @@ typedef struct choose_problem {
     choose_tier tiers[CHOOSE_MAX_TIER];
     int n_tier; /* 0: everything is on the fastest one */
     double fixed_s;
+    double apart;        /* 0...1 */
     double before_reads; /* how often bytes beyond a tier come over its link in the phase before */
     double max_bytes;    /* INFINITY: no such limit */
     double max_loss;

@@ -8,15 +8,6 @@
 
 #include <string.h>
 
-/* The share of the shorter time, of reading and of computing, that does not overlap with the longer one: the
- * ring has 5 to 15 pages, and long runs of resident or of streamed pages exhaust it; the reader needs a core
- * too. Fitted to the runs of a sweep (docs/budget.md). */
-#define APART 0.5
-/* How much longer reading takes than with a new read for each that has come, as the profile measures it: the
- * pager reads by halves of its ring (pager_reader.c), while products read from memory. Fitted to runs of
- * three models under seven caps. */
-#define BY_HALVES 1.1
-
 /* ---- time ---- */
 
 static double slices(const plan_question *q, int activation) {
@@ -300,9 +291,9 @@ static double work_reading(const plan_rates *r, const learned_work *w, bool pack
 
 /* Reads fly while pages that have come are packed. */
 double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed) {
-    const double disk = BY_HALVES * NUM_MAX(work_reading(r, w, packed), w->pack_bytes / r->pack),
+    const double disk = PLAN_BY_HALVES * NUM_MAX(work_reading(r, w, packed), w->pack_bytes / r->pack),
                  compute = work_compute(r, w, packed);
-    return NUM_MAX(disk, compute) + APART * NUM_MIN(disk, compute);
+    return NUM_MAX(disk, compute) + PLAN_APART * NUM_MIN(disk, compute);
 }
 
 /* The loss of the left-out layers: the joint loss if they are the first of the measured order, else the sum
@@ -361,7 +352,7 @@ void plan_predict(const plan_question *q, const plan_decision *d, plan_predictio
     out->disk_s = NUM_MAX(reading, packing);
     out->ram_s = work_read(&w) / r->ram_read;
     out->compute_s = work_compute(r, &w, d->packed);
-    out->tok_s = 1 / NUM_MAX(NUM_MAX(out->disk_s, out->compute_s), 1e-12);
+    out->tok_s = 1 / NUM_MAX(plan_work_seconds(r, &w, d->packed), 1e-12);
     out->ttft_s = first_token(q, d, out->disk_s, w.pack_bytes * stolen_share(r, d->packed));
     out->ram_bytes = (uint64_t)work_read(&w);
     out->disk_bytes = (uint64_t)w.disk_bytes;

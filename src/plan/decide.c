@@ -223,12 +223,14 @@ static choose_problem problem_of(maker *m, const which *w, double before_reads, 
                                  int *n_tier) {
     const plan_question *q = m->q;
     const uint64_t capacity = capacity_of(q, w);
+    const double halves = q->split ? 1 : PLAN_BY_HALVES; /* of tokens alone */
     *n_tier = plan_tiers(q, capacity, w->streamed, w->packed, tiers);
     choose_problem p = {.ways = m->ways,
                         .first = m->first,
                         .n_block = q->n_block,
                         .fixed_s = plan_fixed_seconds(q, &q->caches[0], w->streamed),
-                        .before_reads = before_reads / (double)NUM_MAX(q->n_gen, 1),
+                        .apart = q->split ? 0 : PLAN_APART,
+                        .before_reads = before_reads / halves / (double)NUM_MAX(q->n_gen, 1),
                         .max_bytes = w->streamed ? INFINITY : (double)capacity,
                         .max_loss = q->max_loss - w->lost,
                         .max_time = q->speed > 0 ? 1 / q->speed : INFINITY,
@@ -236,7 +238,7 @@ static choose_problem problem_of(maker *m, const which *w, double before_reads, 
     uint64_t before = 0;
     for (int t = 1; t < *n_tier; t++) {
         before += tiers[t - 1].capacity;
-        p.tiers[p.n_tier++] = (choose_tier){(double)before, tiers[t].link_s, tiers[t].busy_s};
+        p.tiers[p.n_tier++] = (choose_tier){(double)before, halves * tiers[t].link_s, tiers[t].busy_s};
     }
     return p;
 }

@@ -15,8 +15,8 @@ void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *ou
  * between 1/4 and 4, or between 1/32 and 32 without a hardware profile. */
 double plan_correction(const learned *l, const plan_rates *r, const learned_run *now, int *n_run);
 
-/* Corrects the prediction of plan_predict: tok_s counts the time that does not overlap and is multiplied with
- * the learned factor; ttft_s is multiplied too if the disk is the bottleneck; n_run is set. */
+/* Corrects the prediction of plan_predict: tok_s by the learned factor, ttft_s too if the disk is the
+ * bottleneck; n_run is set. */
 void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction *p);
 
 #endif

@@ -10,6 +10,15 @@
 #include "profile/learned.h"
 #include "tiers/pager.h"
 
+/* The share of the shorter time of a token, of reading and of computing, that does not overlap with the
+ * longer one: the ring has 5 to 15 pages, and long runs of resident or of streamed pages exhaust it; the
+ * reader needs a core too. Fitted to the runs of a sweep (docs/budget.md). */
+#define PLAN_APART 0.5
+/* How much longer reading takes than with a new read for each that has come, as the profile measures it: the
+ * pager reads by halves of its ring (pager_reader.c), while products read from memory. Fitted to runs of
+ * three models under seven caps. */
+#define PLAN_BY_HALVES 1.1
+
 #define PLAN_ANY_LOSS   1e9
 #define PLAN_SPEED_LOSS 1.0 /* nats: bound on the loss of --speed without --quality */
 enum { PLAN_BITS = 9, PLAN_MAX_CHOICE = 13, PLAN_MAX_CACHE = 4, PLAN_DISK = 8 };
@@ -197,8 +206,7 @@ uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool s
  * computing that does not overlap. */
 void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *out);
 double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed);
-/* The prediction that decisions use: reading and computing overlap completely, and earlier runs are ignored
- * (expect.h). */
+/* The prediction that decisions use: earlier runs are ignored (expect.h). */
 void plan_predict(const plan_question *q, const plan_decision *d, plan_prediction *out, const char **binds);
 /* Seconds of the whole workload: the prompt and all tokens after it. */
 double plan_run_seconds(const plan_question *q, const plan_prediction *p);
