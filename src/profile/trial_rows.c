@@ -20,7 +20,8 @@ enum {
     SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
     PANELS_PER_THREAD = 8  /* the least of a slice */
 };
-#define SLOW_CALL 0.01
+#define SLOW_CALL    0.01
+#define SHORT_SAMPLE 0.0003 /* seconds: the shortest sample */
 /* Candidates further behind the fastest get no more samples, after FEW_SAMPLES and so many. */
 static const struct {
     int after;
@@ -159,13 +160,21 @@ static void judge_times(double (*samples)[MAX_SAMPLES], const int *taken, double
     out->read = 1 / out->read;
 }
 
+/* Seconds of one sample: less than SAMPLE_SECONDS where the first rounds would take more than `seconds`. */
+static double sample_seconds(const trial_result *out, const bool *keep, double seconds) {
+    int n = 1; /* a pass of reading */
+    for (int i = 0; i < out->n; i++)
+        n += keep[i];
+    return NUM_MIN(SAMPLE_SECONDS, NUM_MAX(seconds / (FEW_SAMPLES * n), SHORT_SAMPLE));
+}
+
 /* Rounds of samples until the time is used up: one of each candidate, in turning order so that each is as
  * near to the passes of reading that stand between the rounds. */
 static void take_samples(trial_sample *s, bool keep[KERNELS_MAX_STRATEGY], double call, double seconds,
                          trial_result *out) {
     double samples[KERNELS_MAX_STRATEGY][MAX_SAMPLES], reads[MAX_SAMPLES + 1];
     int taken[KERNELS_MAX_STRATEGY] = {0};
-    const int64_t n_call = NUM_MAX((int64_t)(SAMPLE_SECONDS / call), 1);
+    const int64_t n_call = NUM_MAX((int64_t)(sample_seconds(out, keep, seconds) / call), 1);
     const double read_for = s->args.n_row <= TRIAL_PAIRED_ROWS ? call * (double)n_call : 0;
     const double start = time_now();
     int n = 0;
