@@ -58,11 +58,20 @@ LANE_OP vf v_mul(vf a, vf b) {
 LANE_OP vf v_div(vf a, vf b) {
     LANE_WISE(a.f[i] / b.f[i]);
 }
+/* The processor has the instruction, which rounds as fmaf does. fmaf is a call for each lane. */
+static bool ref_has_fma;
+LANE_OP __attribute__((target("fma"))) vf ref_fma_unit(vf a, vf b, vf c) {
+    LANE_WISE(__builtin_fmaf(a.f[i], b.f[i], c.f[i]));
+}
 LANE_OP vf v_fma(vf a, vf b, vf c) {
+    if (ref_has_fma)
+        return ref_fma_unit(a, b, c);
     LANE_WISE(fmaf(a.f[i], b.f[i], c.f[i]));
 }
 LANE_OP vf v_fnma(vf a, vf b, vf c) {
-    LANE_WISE(fmaf(-a.f[i], b.f[i], c.f[i]));
+    for (int i = 0; i < LANES; i++)
+        a.f[i] = -a.f[i];
+    return v_fma(a, b, c);
 }
 LANE_OP vf v_min(vf a, vf b) {
     LANE_WISE(a.f[i] < b.f[i] ? a.f[i] : b.f[i]);
