@@ -48,13 +48,15 @@ static uint32_t as_bits(float x) {
 static float flushed(float x) {
     return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
 }
-/* Slice i of n of a number. */
-static float slice(float x, int i, int n) {
-    for (int s = 0;; s++) {
-        const float part = as_float((as_bits(x) + (s < n - 1 ? 0x8000 : 0)) & 0xffff0000);
-        if (s == i)
-            return flushed(part);
-        x -= part;
+/* The n slices of each of `count` numbers: slice i of number k is out[i * count + k]. */
+static void make_slices(const float *x, int64_t count, int n, float *out) {
+    for (int64_t k = 0; k < count; k++) {
+        float rest = x[k];
+        for (int i = 0; i < n; i++) {
+            const float part = as_float((as_bits(rest) + (i < n - 1 ? 0x8000 : 0)) & 0xffff0000);
+            out[i * count + k] = flushed(part);
+            rest -= part;
+        }
     }
 }
 
@@ -65,19 +67,20 @@ static const struct {
                      {2, 5, {{1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}}},
                      {3, 6, {{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}}}};
 
+/* x, w: slices of a row, n apart. */
 static float defined(int order, const float *x, const float *w, int64_t n, const float *bias) {
     float y = 0;
     for (int64_t b = 0; b < n; b += BLOCK) {
         float c = 0;
-        for (int p = 0; p < orders[order].n; p++)
+        for (int p = 0; p < orders[order].n; p++) {
+            const float *a = x + orders[order].pairs[p][0] * n, *v = w + orders[order].pairs[p][1] * n;
             for (int64_t at = b; at < b + BLOCK && at < n; at += 32) {
                 float chains[2] = {0, 0};
                 for (int64_t i = at; i < at + 32 && i < n; i++)
-                    chains[i & 1] = flushed(fmaf(slice(x[i], orders[order].pairs[p][0], 3),
-                                                 slice(w[i], orders[order].pairs[p][1], orders[order].slices),
-                                                 chains[i & 1]));
+                    chains[i & 1] = flushed(fmaf(a[i], v[i], chains[i & 1]));
                 c = flushed(c + flushed(chains[0] + chains[1]));
             }
+        }
         y = b ? y + c : c;
     }
     return bias ? y + *bias : y;
@@ -98,12 +101,16 @@ static void check_with(matrix w, int order, const float *x, int64_t n_row) {
     const kernel_table *ref = kernels_table_for("ref");
     const strategy s = emulation(), real = {.name = "unit", .can = any, .run = unit, .scratch = s.scratch};
     float *bias = case_rows(1, w.n, 3), *right = malloc((size_t)(w.n * n_row) * sizeof *right);
-    float *row = malloc((size_t)w.k * sizeof *row);
+    float *row = malloc((size_t)w.k * sizeof *row), *of_w = malloc((size_t)(3 * w.k) * sizeof *of_w);
+    float *of_x = malloc((size_t)(n_row * 3 * w.k) * sizeof *of_x);
     const float *b = n_row % 2 ? bias : NULL;
+    for (int64_t m = 0; m < n_row; m++)
+        make_slices(x + m * w.k, w.k, 3, of_x + m * 3 * w.k);
     for (int64_t n = 0; n < w.n; n++) {
         matrix_row(&w, n, row);
+        make_slices(row, w.k, orders[order].slices, of_w);
         for (int64_t m = 0; m < n_row; m++)
-            right[m * w.n + n] = defined(order, x + m * w.k, row, w.k, b ? b + n : NULL);
+            right[m * w.n + n] = defined(order, of_x + m * 3 * w.k, of_w, w.k, b ? b + n : NULL);
     }
     for (int turn = 0; turn < 4; turn++) {
         const strategy *by = turn < 2 ? &s : &real;
@@ -119,6 +126,8 @@ static void check_with(matrix w, int order, const float *x, int64_t n_row) {
         }
     }
     assert_int_equal(amx_emulated_faults, 0);
+    free(of_x);
+    free(of_w);
     free(row);
     free(right);
     free(bias);

@@ -57,6 +57,14 @@ typedef struct row_memory {
     char *codes;
     void *scratch;
 } row_memory;
+/* Launches come one after the other: one scratch is enough. It is large, and a sanitizer maps and marks each
+ * large block anew. */
+static void *scratch_once(void) {
+    static void *scratch;
+    if (!scratch)
+        scratch = aligned_alloc(64, (linear_scratch_bytes(false) + 63) / 64 * 64);
+    return scratch;
+}
 static row_memory rows_open(int64_t n_row, int64_t wide) {
     const size_t row = (size_t)wide * sizeof(float), all = (size_t)n_row * row;
     const size_t codes = act_row_bytes((act_format){8, ACT8_GROUP}, wide);
@@ -69,12 +77,12 @@ static row_memory rows_open(int64_t n_row, int64_t wide) {
                     .outliers = malloc((size_t)n_row * sizeof *r.outliers),
                     .n_outlier = malloc((size_t)n_row * sizeof *r.n_outlier),
                     .codes = aligned_alloc(64, ((size_t)n_row * codes + 63) / 64 * 64),
-                    .scratch = aligned_alloc(64, (linear_scratch_bytes(false) + 63) / 64 * 64)};
+                    .scratch = scratch_once()};
     return r;
 }
 static void rows_close(row_memory *r) {
     free(r->x), free(r->remaining), free(r->part), free(r->y[0]), free(r->y[1]);
-    free(r->outliers), free(r->n_outlier), free(r->codes), free(r->scratch);
+    free(r->outliers), free(r->n_outlier), free(r->codes);
 }
 
 static void multiply(const view *v, act_format f, const row_memory *r, const float *bias, float *y) {
