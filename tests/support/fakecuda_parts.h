@@ -104,40 +104,27 @@ bool fake_is_put_in_order(const view *w, int n_w);
 view fake_as_qtile(const view *w);
 int fake_multiply(const cuda_linear *a); /* a launch's rows */
 
-/* Rows of the table. fakecuda_linear.c */
+/* Rows of the table: those of its launches, */
+#define FAKE(name, arguments) int fake_##name(const arguments *a, cuda_stream s);
+CUDA_LAUNCHES(FAKE)
+#undef FAKE
+/* and others. fakecuda_linear.c */
 int fake_gtile(const view *w, bool to_gpu, cuda_stream s);
 size_t fake_codes_bytes(int64_t k);
 size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two);
-int fake_linear(const cuda_linear *a, cuda_stream s);
 const cuda_strategy *fake_strategies(int *n);
 const cuda_unit *fake_units(int *n);
 bool fake_has_wide(void);
 size_t fake_wide_scratch(int64_t n_row, int64_t k);
-int fake_wide(const cuda_linear *a, cuda_stream s);
 bool fake_has_batch(void);
-int fake_batch(const cuda_linear *a, cuda_stream s);
-/* fakecuda_sparse.c */
-int fake_sparse(const cuda_sparse *a, cuda_stream s);
 /* fakecuda_attend.c */
 size_t fake_attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
-int fake_store(const cuda_attend *a, cuda_stream s);
-int fake_pack(const cuda_attend *a, cuda_stream s);
-int fake_attend(const cuda_attend *a, cuda_stream s);
-int fake_attend_prompt(const cuda_attend *a, cuda_stream s);
-int fake_move(const cuda_move *a, cuda_stream s);
 /* fakecuda_rows.c */
-int fake_norm(const cuda_norm *a, cuda_stream s);
-int fake_each(const cuda_each *a, cuda_stream s);
-int fake_embed(const cuda_embed *a, cuda_stream s);
 size_t fake_residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk);
-int fake_residual(const cuda_residual *a, cuda_stream s);
-int fake_residual_add(const cuda_residual_add *a, cuda_stream s);
 size_t fake_sample_scratch(int64_t n_row);
-int fake_sample(const cuda_sample *a, cuda_stream s);
 /* fakecuda_shortlist.c */
 bool fake_sketch_takes(const view *head);
 int fake_sketch(const view *head, const view *sketch, float *step, cuda_stream s);
 size_t fake_shortlist_scratch(void);
-int fake_shortlist(const cuda_shortlist *a, cuda_stream s);
 
 #endif

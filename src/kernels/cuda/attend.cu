@@ -14,6 +14,8 @@
  * Warps are joined at the end, and the last of a sequence's blocks joins theirs, both in order. The first
  * pages are read before the launch before this one has finished: it does not write them. */
 #include "kernels/cuda/attend_warp.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 
 /* An element of the answer; a warp has 32 in a row where codes are left. */
 __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, float v) {

@@ -3,7 +3,9 @@
 #ifndef NIB_KERNELS_CUDA_ATTEND_CUH
 #define NIB_KERNELS_CUDA_ATTEND_CUH
 
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/mma.cuh"
 
 #define LOG2_E 1.4426950408889634f
 

@@ -9,6 +9,8 @@
  * Where pages are codes they become halves on their way into shared memory. A block then has rows of one
  * page, whose own keys and values come from the launch's rows, and older ones from the newest page. */
 #include "kernels/cuda/attend_prompt.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 
 enum { PROMPT_WARPS = 4, PROMPT_THREADS = 32 * PROMPT_WARPS, PROMPT_ROWS = 16 * PROMPT_WARPS };
 
@@ -277,7 +279,7 @@ template <int D> static int run(const cuda_attend *a, cuda_stream s) {
     return a->kv.code_bits ? run_as<D, true>(a, s) : run_as<D, false>(a, s);
 }
 
-int prompt_launch(const cuda_attend *a, cuda_stream s) {
+int attend_prompt_launch(const cuda_attend *a, cuda_stream s) {
     const int64_t d = a->kv.d_head;
     if (device_major() < 8 || d < 8 || d > 256 || d % 8 || a->n_rot > d || a->n_row < 1 ||
         a->n_row > CUDA_MAX_WIDE || a->n_head % a->kv.n_kv_head || a->ldo % 2)

@@ -1,5 +1,7 @@
 /* attend_store.cu - keys and values of many rows into their pages: halves, and whole blocks of codes. */
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 
 enum { STORE_THREADS = 128, PACK_THREADS = 256, MAX_HEAD = 256 };
 

@@ -10,6 +10,8 @@
  * of its block. */
 #include "kernels/cuda/attend_prompt.cuh"
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/wgmma.cuh"
 
 enum {

@@ -13,6 +13,8 @@
  * columns apart: so a row's bits depend on neither the rows beside it nor their number. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/few.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/nibbles.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/cuda/wide_outputs.cuh"

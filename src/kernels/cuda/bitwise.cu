@@ -8,33 +8,18 @@
  * Compute capability 7.5 has XOR instead of AND: popc(a & b) = (popc(a) + popc(b) - popc(a ^ b)) / 2. Over
  * all pairs the counts of b add up to the slice's sum of codes, which is known. Those of a add up to the
  * row's sum of codes, which one more product with zeros gives. The signed powers of j add up to -1. */
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/sliced.cuh"
 
 /* d += the counts of a & b (or a ^ b), 16 rows x 256 of K x 8 columns. */
 template <bool XOR>
 __device__ __forceinline__ void mma_bits(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    if (XOR)
-        asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-            "{%8,%9}, {%0,%1,%2,%3};"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-            "{%8,%9}, {%0,%1,%2,%3};"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-#define NIB_MMA(c, a_, b_)                                                                                   \
-    asm("mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc {%0,%1}, {%2}, {%3}, {%0,%1};"             \
-        : "+r"(d[c]), "+r"(d[c + 1])                                                                         \
-        : "r"(a_), "r"(b_))
-    NIB_MMA(0, a[0], b0);
-    NIB_MMA(0, a[2], b1);
-    NIB_MMA(2, a[1], b0);
-    NIB_MMA(2, a[3], b1);
-#undef NIB_MMA
-#endif
+    if constexpr (XOR)
+        MMA("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+            "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.xor.popc", d, a, b0, b1);
+    else /* never on 7.5 (is_xor) */
+        MMA("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc",
+            "mma.sync.aligned.m8n8k128.row.col.s32.b1.b1.s32.and.popc", d, a, b0, b1);
 }
 
 __device__ __forceinline__ void doubled(int d[4]) {

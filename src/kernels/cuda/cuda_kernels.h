@@ -400,6 +400,26 @@ typedef struct cuda_kernels {
     const cuda_unit *(*units)(int *n);
 } cuda_kernels;
 
+/* Those of its members that take arguments of their own type and a stream: X(member, type of its arguments).
+ */
+#define CUDA_LAUNCHES(X)                                                                                     \
+    X(linear, cuda_linear)                                                                                   \
+    X(wide, cuda_linear)                                                                                     \
+    X(batch, cuda_linear)                                                                                    \
+    X(sparse, cuda_sparse)                                                                                   \
+    X(attend, cuda_attend)                                                                                   \
+    X(attend_prompt, cuda_attend)                                                                            \
+    X(store, cuda_attend)                                                                                    \
+    X(pack, cuda_attend)                                                                                     \
+    X(move, cuda_move)                                                                                       \
+    X(norm, cuda_norm)                                                                                       \
+    X(each, cuda_each)                                                                                       \
+    X(embed, cuda_embed)                                                                                     \
+    X(residual, cuda_residual)                                                                               \
+    X(residual_add, cuda_residual_add)                                                                       \
+    X(sample, cuda_sample)                                                                                   \
+    X(shortlist, cuda_shortlist)
+
 const cuda_kernels *nib_cuda_kernels(void);
 
 #ifdef __cplusplus

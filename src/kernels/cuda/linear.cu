@@ -1,5 +1,8 @@
 /* linear.cu - products of integers of up to 16 columns at a time: the arguments of their kernels, and the choice
  * of the kernel; see linear.cuh. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tables.cuh"
 
 static int job_blocks(const linear_job &j) {
@@ -26,49 +29,19 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = linear_job{};
-    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
-        f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW)
+    if (!matrices_are(a) || f->layout != PACK_TILE || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW)
         return CUDA_UNSUPPORTED;
-    const int64_t tiles = tile_count(w->k);
     j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
     j->gated = a->gated;
-    j->first[1] = j->first[2] = INT32_MAX;
-    for (int i = 0; i < a->n_w; i++) {
-        j->w[i] = (const uint8_t *)a->w[i].data;
-        j->n[i] = (int)a->w[i].n;
-        j->bias[i] = a->bias[i];
-        j->y[i] = a->y[i];
-        j->ldy[i] = a->ldy[i];
-        j->first[i] = j->n_unit;
-        if (!a->gated || i == 0)
-            j->n_unit += (int)((a->w[i].n + PACK_PANEL - 1) / PACK_PANEL);
-    }
+    j->n_unit = matrices_set(a, PACK_PANEL, j);
     if (a->leaves.data && !job_leaves(a, j))
         return CUDA_UNSUPPORTED;
     j->act = a->act;
     j->adds = a->adds;
     j->k = (int)w->k;
-    j->n_chunk = (int)((tiles + TILE_CHUNK - 1) / TILE_CHUNK);
+    tiles_set(w, j);
     j->k_pad = j->n_chunk * TILE_CHUNK_K;
-    j->last_tiles = (int)(tiles - (int64_t)(j->n_chunk - 1) * TILE_CHUNK);
-    j->chunk_bytes = (int)tile_chunk_bytes(f, TILE_CHUNK);
-    j->last_bytes = (int)tile_chunk_bytes(f, j->last_tiles);
-    j->panel_bytes = tile_panel_bytes(f, w->k);
-    j->tail_at = tile_tail_at(f, w->k);
-    j->tail = j->panel_bytes > j->tail_at;
-    if (f->group == PACK_GROUP_ROW)
-        j->scale_kind = SCALE_NONE;
-    else if (f->scale == PACK_SCALE_F16)
-        j->scale_kind = f->asym ? SCALE_HALF_MIN : SCALE_HALF;
-    else if (f->scale == PACK_SCALE_SUPER)
-        j->scale_kind = f->asym ? SCALE_SUPER_MIN : SCALE_SUPER;
-    else
-        j->scale_kind = f->scale == PACK_SCALE_E8M0 ? SCALE_E8M0 : SCALE_BYTE;
     j->table = table_shared(f);
-    j->asym = f->asym;
-    j->zero = tile_zero(f);
-    j->scale_start = (int)tile_scale_start(f);
-    j->scale_step = (int)tile_scale_step(f);
     j->group = f->group == PACK_GROUP_ROW ? 0 : f->group;
     j->act_group = f->scale == PACK_SCALE_TWO ? 0 : j->group == 16 ? ACT8_GROUP : j->group;
     j->slice = j->group == 16 ? 16 : 32;

@@ -10,7 +10,8 @@
  *
  * A lane's sums have the order of linear.cuh: tile t of every chunk apart, then the tiles, then the ranks. So
  * a row has the bits that the kernel of one row gives it. */
-#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
 enum { RANKS = WARPS };

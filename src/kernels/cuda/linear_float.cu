@@ -14,18 +14,16 @@
  * instruction. So a row has the same bits alone and among others. Each lane copies what it multiplies into
  * places of its own in shared memory, some chunks ahead, so no warp waits for another before its sums are
  * whole. */
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/linear_job.cuh"
 #include "kernels/cuda/mma_float.cuh"
+#include "kernels/cuda/ring.cuh"
+#include "kernels/cuda/row_math.cuh"
 
 enum { FLOAT_CHUNK = 64, FLOAT_THREADS = 32 * WARPS, SPLIT_THREADS = 1024 };
 
-struct float_job {
-    const uint8_t *w[3];
-    int first[3]; /* units before this matrix; beyond all of them when it is not there */
-    int n[3];     /* its rows */
-    const float *bias[3];
-    float *y[3];
-    int64_t ldy[3];
+struct float_job : job_matrices {
     int n_unit; /* of 16 or 32 outputs; half of that of each matrix when gated */
     int stride; /* elements from one row to the next */
     int n_chunk, n_row, k, depth, act;
@@ -130,9 +128,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constan
     f = split_join(f, shared);
     float factor = 1.0f, scale = 1.0f;
     if (j.norm)
-        factor = f.sum < __uint_as_float(0x7f800000u)
-                     ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(f.sum, (float)j.k), j.eps)))
-                     : __uint_as_float(0x7fc00000u);
+        factor = norm_factor_of(f.sum, (float)j.k, j.eps);
     if (TYPE == TYPE_F16) { /* the largest to 2^14 at least; the exponent's inverse is finite */
         const uint32_t e = max(__float_as_uint(f.largest) >> 23 & 255, 27);
         scale = __uint_as_float((2 * 127 + 14 - e) << 23);
@@ -396,15 +392,8 @@ template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cu
 /* Units of `tiles` times 16 outputs. Returns what the block with most units reads, weights and rows, for each
  * element of K. */
 static int64_t float_units(const cuda_linear *a, int tiles, float_job *j) {
-    const int64_t each = (a->gated ? 8 : 16) * tiles;
     const int type = a->w[0].format.type, blocks = float_blocks();
-    j->n_unit = 0;
-    j->first[0] = 0;
-    j->first[1] = j->first[2] = INT32_MAX;
-    for (int i = 0; i < (a->gated ? 1 : a->n_w); i++) {
-        j->first[i] = j->n_unit;
-        j->n_unit += (int)((a->w[i].n + each - 1) / each);
-    }
+    j->n_unit = units_set(a, (a->gated ? 8 : 16) * tiles, j);
     return (int64_t)(j->n_unit + blocks - 1) / blocks * (32 * tiles + (type == TYPE_F16 ? 4 : 6) * j->n_row);
 }
 
@@ -425,17 +414,13 @@ template <int TYPE> static int float_rows(const cuda_linear *a, float_job *j, cu
 static int float_job_make(const cuda_linear *a, float_job *j) {
     const view *w = &a->w[0];
     *j = float_job{};
-    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || w->format.layout != PACK_ROWS || w->k < 1 ||
-        w->k > INT32_MAX / 2 || a->n_row < 1 || a->codes || a->leaves.data)
+    if (!matrices_are(a) || w->format.layout != PACK_ROWS || w->k < 1 || w->k > INT32_MAX / 2 ||
+        a->n_row < 1 || a->codes || a->leaves.data)
         return CUDA_UNSUPPORTED;
-    for (int i = 0; i < a->n_w; i++) {
+    for (int i = 0; i < a->n_w; i++)
         if (a->w[i].format.layout != PACK_ROWS || a->w[i].format.type != w->format.type || a->w[i].k != w->k)
             return CUDA_UNSUPPORTED;
-        j->w[i] = (const uint8_t *)a->w[i].data;
-        j->n[i] = (int)a->w[i].n;
-        j->bias[i] = a->bias[i];
-        j->ldy[i] = a->ldy[i];
-    }
+    matrices_set(a, 1, j); /* float_units has the units */
     j->stride = (int)rows_stride(w->k);
     j->k = (int)w->k;
     j->n_chunk = (int)(float_pad(w->k) / FLOAT_CHUNK);

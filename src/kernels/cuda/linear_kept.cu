@@ -13,7 +13,9 @@
  *
  * Where codes are left for the next launch (linear_job.leaves_rows), the teams have neighbouring panels,
  * which are a group. Each says its largest magnitudes and sums of squares; codes are made a panel later. */
-#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
 /* Columns whose sums are exchanged together, and floats from one to the next: a warp's stores meet no bank

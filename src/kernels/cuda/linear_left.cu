@@ -5,7 +5,10 @@
  * Between two launches of a token memory has little to do, so what counts here is how long a launch takes
  * from the end of the one before to its own: what does not depend on the row is done before, and nothing is
  * in local memory, which the first-level cache has no room for. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_ring.cuh"
+#include "kernels/cuda/linear_rows.cuh"
 
 /* Panels whose sums wait in shared memory until all threads finish them; of more than LEFT_PANELS fewer at a
  * time, so that rings keep their depth. */

@@ -2,6 +2,10 @@
  *
  * A column is a row of x, or one of the two rows of codes that stand for it. They are quantized by a kernel
  * before, in the order in which lanes want them: for each tile and each 8 columns, 16 bytes a lane. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_panels.cuh"
+#include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/tables.cuh"
 
 struct many_store {

@@ -5,6 +5,8 @@
  * column c holds the chunk's c-th 32 of K and zeros elsewhere: so all products of a chunk may go to one
  * accumulator, and its columns are the 8 sums that groups need apart. There are two, for the halves of tiles,
  * because an instruction waits for the one before it. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_one.cuh"
 
 /* Panels whose sums wait in shared memory until all threads finish them: no warp waits for another between.

@@ -3,6 +3,8 @@
 #ifndef NIB_KERNELS_CUDA_LINEAR_ONE_CUH
 #define NIB_KERNELS_CUDA_LINEAR_ONE_CUH
 
+#include "kernels/cuda/linear_panels.cuh"
+#include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/tables.cuh"
 
 struct one_store {

@@ -7,7 +7,9 @@
  * When they have one, each block gets the sums of its half of the columns from all eight warps, adds them in
  * their order and finishes them. All teams of both blocks have one barrier a round. Where codes are left for
  * the next launch, two teams of a block have neighbouring panels, which are a group. */
-#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
 enum { RANKS = 2, HERE = WARPS / RANKS /* warps of a team in a block */, PAIR_TEAMS = ALL_WARPS / HERE };

@@ -6,7 +6,7 @@
 #define NIB_KERNELS_CUDA_LINEAR_RING_CUH
 
 #include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_panels.cuh"
 
 /* An address in shared memory that stays in a register. */
 __device__ __forceinline__ uint32_t address_kept(const void *p) {

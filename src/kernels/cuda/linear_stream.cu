@@ -11,7 +11,9 @@
  * of the columns, and groups that take classes in turn: fewer pairs have more groups. A step is one chunk of
  * each group. A ninth warp requests weights and columns of coming steps. Two blocks are a cluster and go
  * through the same steps: each requests half of the columns, which arrive in both. */
-#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
 enum {

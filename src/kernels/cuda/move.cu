@@ -6,6 +6,8 @@
  * bytes a thread. Keys change their order in shared memory, 16 positions at a time.
  */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 
 enum { MOVE_THREADS = 256, TOGETHER = 16 /* positions of keys that lie together on the host */, EIGHT = 8 };
 

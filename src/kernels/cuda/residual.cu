@@ -15,9 +15,12 @@
  * cooperatively. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/residual_choose.cuh"
 #include "kernels/cuda/residual_first.h"
 #include "kernels/cuda/residual_order.h"
+#include "kernels/cuda/row_math.cuh"
 #include "kernels/salient.h"
 
 enum {
@@ -56,15 +59,7 @@ __device__ static float norm_factor(const float *x, int64_t k, float eps, float 
     float sum = 0.0f;
     for (int64_t i = threadIdx.x; i < k; i += RESIDUAL_THREADS)
         sum = __fmaf_rn(x[i], x[i], sum);
-    for (int o = 1; o < 32; o *= 2)
-        sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = sum;
-    __syncthreads();
-    sum = 0.0f;
-    for (int i = 0; i < WARPS; i++)
-        sum = __fadd_rn(sum, shared[i]);
+    sum = block_sum<WARPS>(sum, shared);
     return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)k), eps)));
 }
 

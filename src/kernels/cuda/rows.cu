@@ -1,23 +1,12 @@
 /* rows.cu - what happens to whole rows: norms, the embedding look-up, the order of matrices. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/tile_value.cuh"
 
 enum { ROW_THREADS = 256 };
 
 /* ---- norms ---- */
-
-/* The block's sum in a fixed order. */
-__device__ static float block_sum(float x, float *shared) {
-    for (int o = 1; o < 32; o *= 2)
-        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = 0.0f;
-    for (int i = 0; i < ROW_THREADS / 32; i++)
-        x = __fadd_rn(x, shared[i]);
-    return x;
-}
 
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(const __grid_constant__ cuda_norm a) {
     __shared__ float shared[ROW_THREADS / 32];
@@ -35,17 +24,15 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(const __grid_constant__
     if (a.kind == NORM_LAYER) {
         for (int i = threadIdx.x; i < d; i += ROW_THREADS)
             sum = __fadd_rn(sum, x[i]);
-        centre = __fdiv_rn(block_sum(sum, shared), (float)d);
+        centre = __fdiv_rn(block_sum<ROW_THREADS / 32>(sum, shared), (float)d);
         sum = 0.0f;
     }
     for (int i = threadIdx.x; i < d; i += ROW_THREADS) {
         const float t = __fsub_rn(x[i], centre);
         sum = __fmaf_rn(t, t, sum);
     }
-    sum = block_sum(sum, shared);
-    const float factor = sum < __uint_as_float(0x7f800000u)
-                             ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)d), a.eps)))
-                             : __uint_as_float(0x7fc00000u);
+    sum = block_sum<ROW_THREADS / 32>(sum, shared);
+    const float factor = norm_factor_of(sum, (float)d, a.eps);
     for (int i = threadIdx.x; i < d; i += ROW_THREADS) {
         float y = __fmul_rn(__fsub_rn(x[i], centre), factor);
         y = w ? __fmul_rn(y, w[i]) : y;

@@ -4,6 +4,8 @@
  * logit and its index are one 64-bit key, so that no two are equal and any order of comparing gives the same
  * answer. */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 
 enum { SLICES = 64, SAMPLE_THREADS = 512, MAX_KEYS = 8192 /* of a slice: 64 KiB of shared memory */ };
 

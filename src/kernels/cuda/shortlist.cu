@@ -7,6 +7,9 @@
  * its panels that may reach the limit, with the sums of linear_one.cu in their order. Which panels these are
  * depends on the number of multiprocessors; the largest logits and their bits do not. */
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_one.cuh"
 #include "kernels/cuda/tile_value.cuh"
 

@@ -1,4 +1,6 @@
 /* sliced.cu - launches of products by slices; see sliced.cuh. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/sliced.cuh"
 
 /* Columns that fit a block's shared memory beside rings of one stage: at most SLICED_COLUMNS. */

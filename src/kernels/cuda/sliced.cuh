@@ -13,6 +13,8 @@
 #define NIB_KERNELS_CUDA_SLICED_CUH
 
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_panels.cuh"
+#include "kernels/cuda/linear_rows.cuh"
 
 /* ---- fragments ---- */
 

@@ -6,6 +6,9 @@
  * sum has one order for any number of rows and blocks: each strand from the first outlier on, then the two
  * strands. A row that is too long for shared memory is read where it lies. */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/row_math.cuh"
 #include "quant/tile.h"
 
 enum {

@@ -4,40 +4,18 @@
  *
  * A lane's dword of a 4-bit part is an operand: 4 codes of each half of the tile. A column multiplies one
  * half; its nibbles of the other half are zeros. */
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/sliced.cuh"
 
 /* d += a . b, 16 rows x 64 of K x 8 columns, unsigned by signed or unsigned nibbles. */
 template <bool SIGNED>
 __device__ __forceinline__ void mma_nibbles(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-#define NIB_MMA(type)                                                                                        \
-    asm("mma.sync.aligned.m16n8k64.row.col.s32.u4." type ".s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "      \
-        "{%0,%1,%2,%3};"                                                                                     \
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                     \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
     if (SIGNED)
-        NIB_MMA("s4");
+        MMA("mma.sync.aligned.m16n8k64.row.col.s32.u4.s4.s32",
+            "mma.sync.aligned.m8n8k32.row.col.s32.u4.s4.s32", d, a, b0, b1);
     else
-        NIB_MMA("u4");
-#undef NIB_MMA
-#else
-#define NIB_MMA(type, c, a_, b_)                                                                             \
-    asm("mma.sync.aligned.m8n8k32.row.col.s32.u4." type ".s32 {%0,%1}, {%2}, {%3}, {%0,%1};"                 \
-        : "+r"(d[c]), "+r"(d[c + 1])                                                                         \
-        : "r"(a_), "r"(b_))
-#define NIB_MMA_ALL(type)                                                                                    \
-    NIB_MMA(type, 0, a[0], b0);                                                                              \
-    NIB_MMA(type, 0, a[2], b1);                                                                              \
-    NIB_MMA(type, 2, a[1], b0);                                                                              \
-    NIB_MMA(type, 2, a[3], b1)
-    if (SIGNED) {
-        NIB_MMA_ALL("s4");
-    } else {
-        NIB_MMA_ALL("u4");
-    }
-#undef NIB_MMA_ALL
-#undef NIB_MMA
-#endif
+        MMA("mma.sync.aligned.m16n8k64.row.col.s32.u4.u4.s32",
+            "mma.sync.aligned.m8n8k32.row.col.s32.u4.u4.s32", d, a, b0, b1);
 }
 
 /* A lane's codes of its column: nibbles of quads t and t + 4, of the half h that the column multiplies. */

@@ -1,6 +1,8 @@
 /* strategies.cu - the strategies of a product on a device as rows of one table, and probes that measure the
  * units of the device. */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 
 /* ---- what each can do ---- */
 

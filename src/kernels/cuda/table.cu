@@ -1,5 +1,6 @@
 /* table.cu - the table of launches and the calls of the runtime behind it. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
 
 #include <cstdio>
 #include <mutex>
@@ -187,7 +188,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         codes_bytes,
         attend_scratch,
         attend_launch,
-        prompt_launch,
+        attend_prompt_launch,
         store_launch,
         pack_launch,
         move_launch,

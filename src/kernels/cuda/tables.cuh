@@ -11,7 +11,7 @@
 #ifndef NIB_KERNELS_CUDA_TABLES_CUH
 #define NIB_KERNELS_CUDA_TABLES_CUH
 
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_panels.cuh"
 
 /* Codes are numbers; entries of one table (IQ4_NL, MXFP4); entries of each row's own (code books). */
 enum table_kind { TABLE_NONE, TABLE_SHARED, TABLE_BOOK };

@@ -1,7 +1,7 @@
 /* used.cu - how much of a device's memory is taken, by everybody, before this process has opened it. The
  * runtime says so of an open device alone; the driver's management library says it of any, where it is
  * installed. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launches.h"
 
 #include <dlfcn.h>
 

@@ -1,5 +1,8 @@
 /* wide.cu - products of many rows: rows into images (wide.cuh), and the choice of the kernel. */
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/wide.cuh"
 
 enum { IMAGE_THREADS = 256 /* of a row */, ROW_WARPS = IMAGE_THREADS / 32 };
@@ -131,9 +134,7 @@ __global__ void __launch_bounds__(IMAGE_THREADS *ROWS) images_make(const __grid_
     f = of_row(f, shared[own], 1 + own);
     float factor = 1.0f;
     if (j.norm)
-        factor = f.sum < __uint_as_float(0x7f800000u)
-                     ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(f.sum, (float)j.k), j.eps)))
-                     : __uint_as_float(0x7fc00000u);
+        factor = norm_factor_of(f.sum, (float)j.k, j.eps);
     const uint32_t e = exponent_of(__fmul_rn(f.largest, factor));
     factor = __fmul_rn(factor, __uint_as_float((2 * 127 + 14 - e) << 23));
     if (threadIdx.x % IMAGE_THREADS == 0)
@@ -168,48 +169,19 @@ int wide_job_make(const cuda_linear *a, wide_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = wide_job{};
-    if (a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) || f->layout != PACK_TILE ||
-        f->scale == PACK_SCALE_ZERO || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW ||
-        a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || f->bits < 2)
+    if (!matrices_are(a) || f->layout != PACK_TILE || f->scale == PACK_SCALE_ZERO ||
+        f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW || a->n_row < 1 ||
+        a->n_row > CUDA_MAX_WIDE || f->bits < 2)
         return CUDA_UNSUPPORTED;
-    j->first[1] = j->first[2] = INT32_MAX;
-    for (int i = 0; i < a->n_w; i++) {
-        j->w[i] = (const uint8_t *)a->w[i].data;
-        j->n[i] = (int)a->w[i].n;
-        j->bias[i] = a->bias[i];
-        j->y[i] = a->y[i];
-        j->ldy[i] = a->ldy[i];
-        j->first[i] = j->n_panel;
-        if (!a->gated || i == 0)
-            j->n_panel += (int)((a->w[i].n + PACK_PANEL - 1) / PACK_PANEL);
-    }
-    const int64_t tiles = tile_count(w->k);
+    j->n_panel = matrices_set(a, PACK_PANEL, j);
     j->n_row = (int)a->n_row;
-    j->n_tile = (int)tiles;
+    j->n_tile = (int)tile_count(w->k);
     j->gated = a->gated;
     j->adds = a->adds;
     j->act = a->act;
-    j->n_chunk = (int)((tiles + TILE_CHUNK - 1) / TILE_CHUNK);
-    j->last_tiles = (int)(tiles - (int64_t)(j->n_chunk - 1) * TILE_CHUNK);
-    j->chunk_bytes = (int)tile_chunk_bytes(f, TILE_CHUNK);
-    j->last_bytes = (int)tile_chunk_bytes(f, j->last_tiles);
+    tiles_set(w, j);
     j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    j->panel_bytes = tile_panel_bytes(f, w->k);
-    j->tail_at = tile_tail_at(f, w->k);
-    j->tail = j->panel_bytes > j->tail_at;
-    if (f->group == PACK_GROUP_ROW)
-        j->scale_kind = SCALE_NONE;
-    else if (f->scale == PACK_SCALE_F16)
-        j->scale_kind = f->asym ? SCALE_HALF_MIN : SCALE_HALF;
-    else if (f->scale == PACK_SCALE_SUPER)
-        j->scale_kind = f->asym ? SCALE_SUPER_MIN : SCALE_SUPER;
-    else
-        j->scale_kind = f->scale == PACK_SCALE_E8M0 ? SCALE_E8M0 : SCALE_BYTE;
     j->table = table_shared(f);
-    j->asym = f->asym;
-    j->zero = tile_zero(f);
-    j->scale_start = (int)tile_scale_start(f);
-    j->scale_step = (int)tile_scale_step(f);
     for (int g = f->group == PACK_GROUP_ROW ? 0 : f->group; g > (f->group == 16 ? 16 : 32); g /= 2)
         j->group_shift++;
     j->x = (const uint8_t *)a->scratch;

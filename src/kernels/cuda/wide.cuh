@@ -19,13 +19,7 @@ enum {
     WIDE_PANELS = 8 /* of a block: 4 of each of its two groups of 4 warps */
 };
 
-struct wide_job {
-    const uint8_t *w[3];
-    int first[3]; /* panels before this matrix; beyond all of them when it is not there */
-    int n[3];     /* its rows */
-    const float *bias[3];
-    float *y[3];
-    int64_t ldy[3];
+struct wide_job : job_matrices {
     int n_panel;           /* in all; of one matrix when gated */
     int n_row;             /* of x */
     int n_tile;            /* of K: images of a row of images */

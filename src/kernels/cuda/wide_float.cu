@@ -19,10 +19,12 @@
  * of images is given back to both blocks by an arrival without a fence.
  *
  * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/row_math.cuh"
+#include "kernels/cuda/wgmma.cuh"
 #include "kernels/cuda/wide.cuh"
 
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/wgmma.cuh"
 
 #include <cuda.h>
 

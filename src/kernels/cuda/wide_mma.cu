@@ -11,6 +11,7 @@
  * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/few.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/cuda/wide_outputs.cuh"
 #include "kernels/cuda/wide_weights.cuh"

@@ -3,6 +3,7 @@
 #ifndef NIB_KERNELS_CUDA_WIDE_OUTPUTS_CUH
 #define NIB_KERNELS_CUDA_WIDE_OUTPUTS_CUH
 
+#include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/wide.cuh"
 
 /* A block's rows and panels begin there; gated panels are counted once. */

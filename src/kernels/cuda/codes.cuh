@@ -1,0 +1,189 @@
+/* codes.cuh - activations as codes of 8 bits: how a group is rounded, and what a launch leaves of its outputs
+ * for the next one, of one row and of several. */
+#ifndef NIB_KERNELS_CUDA_CODES_CUH
+#define NIB_KERNELS_CUDA_CODES_CUH
+
+#include "kernels/act8.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device.cuh"
+
+/* A slice of activations: its group's scale, and the sum of its codes. */
+struct __align__(8) slice_meta {
+    float scale;
+    int sum;
+};
+
+/* A group's scale and its reciprocal, from the bits of the largest of its sizes: they compare as the sizes
+ * do, and NaN is the largest. */
+__device__ __forceinline__ float2 group_scales(uint32_t most, float top) {
+    const float largest = __uint_as_float(most);
+    const bool some = most < 0x7f800000u && largest >= ACT8_TINY;
+    return make_float2(most >= 0x7f800000u ? __uint_as_float(0x7fc00000u)
+                       : some              ? __fdiv_rn(largest, top)
+                                           : 0.0f,
+                       some ? __fdiv_rn(top, largest) : 0.0f);
+}
+/* A code in the lowest byte of a float's bits: adding the magic number rounds to the nearest whole, to even.
+ */
+#define CODE_MAGIC 12582912.0f
+__device__ __forceinline__ float code_float(float v, float inverse) {
+    return __fadd_rn(__fmul_rn(v, inverse), CODE_MAGIC);
+}
+
+/* Where a row's quad of codes lies, counted in dwords: lane t of the matrix instruction takes the quads t and
+ * t + 4 of each 32 of K, next to each other. */
+__host__ __device__ __forceinline__ int code_quad(int quad) {
+    return quad / 8 * 8 + quad % 4 * 2 + quad / 4 % 2;
+}
+
+/* The parts of what a launch leaves (cuda_codes): codes, the scale and the sum of each 32; of each 32 the sum
+ * of squares before the norm's weights; the largest size of each 32, and floats times these weights. Groups
+ * of 32 have the first two, wider ones the last two. They lie apart, so that what stands behind a row stays
+ * zero whatever is left. */
+struct codes_row {
+    uint8_t *codes;
+    slice_meta *meta;
+    float *squares;
+    uint32_t *most; /* bits of floats */
+    float *floats;
+    const float *norm;
+    bool wide;
+};
+__host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int64_t k) {
+    const int64_t n = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * (TILE_CHUNK_K / 32);
+    uint8_t *const p = (uint8_t *)c.data;
+    return codes_row{p,
+                     (slice_meta *)(p + 32 * n),
+                     (float *)(p + 40 * n),
+                     (uint32_t *)(p + 44 * n),
+                     (float *)(p + 48 * n),
+                     c.norm,
+                     c.group > 32};
+}
+
+/* The same of several rows of k, a multiple of 256, in groups of 32: codes and scales in the order in which
+ * linear_kept.cu and linear_pair.cu copy them, with room for so many columns, and each row's sums of squares.
+ */
+struct codes_rows {
+    uint8_t *codes;
+    float *scales, *squares; /* squares: [column][n_32] */
+    const float *norm;
+    int columns, n_32;
+};
+enum { MAX_LEFT_ROWS = 16 };
+enum {
+    LEFT_ONE = 32 + 8 + 4 + 4 + 128 /* bytes of each 32 of a row alone */,
+    LEFT_EACH = 32 + 4 + 4 /* of several */,
+    LEFT_BYTES = LEFT_ONE > MAX_LEFT_ROWS *LEFT_EACH ? (int)LEFT_ONE : (int)MAX_LEFT_ROWS *(int)LEFT_EACH
+};
+__host__ __device__ __forceinline__ int left_columns(int64_t n_row) {
+    return n_row <= 4 ? 4 : n_row <= 8 ? 8 : 16;
+}
+__host__ __device__ __forceinline__ codes_rows codes_rows_of(void *data, const float *norm, int64_t k,
+                                                             int64_t n_row) {
+    const int columns = left_columns(n_row), n_32 = (int)(k / 32);
+    uint8_t *const p = (uint8_t *)data;
+    float *const scales = (float *)(p + k * columns);
+    return codes_rows{p, scales, scales + (int64_t)n_32 * columns, norm, columns, n_32};
+}
+
+/* Where a column's element lies, in bytes, and its slice's scale, in floats, with room for so many columns.
+ * Of each tile and eight columns 16 bytes a lane, of each tile and pair of columns the scales of both slices.
+ * With room for four columns there are half of the lanes and pairs. */
+__host__ __device__ __forceinline__ int code_place(int columns, int column, int i) {
+    const int eights = columns > 8 ? 2 : 1, lanes = columns < 8 ? 16 : 32, quad = i / 4 % 8;
+    return (((i / 64 * eights + column / 8) * lanes + column % 8 * 4 + quad % 4) * 4 + i / 32 % 2 * 2 +
+            quad / 4) *
+               4 +
+           i % 4;
+}
+__host__ __device__ __forceinline__ int scale_place(int columns, int column, int slice) {
+    const int eights = columns > 8 ? 2 : 1, pairs = columns < 8 ? 2 : 4;
+    return ((slice / 2 * eights + column / 8) * pairs + column % 8 / 2) * 4 + slice % 2 * 2 + column % 2;
+}
+
+/* The codes of 32 elements of a row by the largest of their group; a lane has element i. */
+__device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v, uint32_t most) {
+    const float2 scales = group_scales(most, 127.0f);
+    const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
+    to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
+    if (i % 32 == 0)
+        to.meta[i / 32] = slice_meta{scales.x, sum};
+}
+
+/* Element i of a row among several, v times the norm's weight, by the largest of its 32. */
+__device__ __forceinline__ void code_leave(const codes_rows &to, int row, int i, float v, uint32_t most) {
+    const float2 scales = group_scales(most, 127.0f);
+    to.codes[code_place(to.columns, row, i)] = (uint8_t)__float_as_uint(code_float(v, scales.y));
+    if (i % 32 == 0) /* over 16: nibbles.cuh */
+        to.scales[scale_place(to.columns, row, i / 32)] = __fmul_rn(scales.x, 0.0625f);
+}
+/* Leaves element i of a row among several, whose norm's weight is w; a warp has 32 in a row. */
+__device__ __forceinline__ void group_leave_among(const codes_rows &to, int row, int i, float v, float w) {
+    if (to.norm) {
+        const float square = pairs_sum(__fmul_rn(v, v), 32);
+        if (i % 32 == 0)
+            to.squares[row * to.n_32 + i / 32] = square;
+        v = __fmul_rn(v, w);
+    }
+    code_leave(to, row, i, v, max_warp(__float_as_uint(v) & 0x7fffffffu));
+}
+
+/* Leaves element i of a row, whose norm's weight is w; a warp has 32 in a row. */
+__device__ __forceinline__ void group_leave(const codes_row &to, int i, float v, float w) {
+    const int group = i / 32, in = i % 32;
+    if (to.norm) {
+        const float square = pairs_sum(__fmul_rn(v, v), 32);
+        if (in == 0)
+            to.squares[group] = square;
+        v = __fmul_rn(v, w);
+    }
+    const uint32_t most = max_warp(__float_as_uint(v) & 0x7fffffffu);
+    if (to.wide) {
+        if (to.norm)
+            to.floats[i] = v;
+        if (in == 0)
+            to.most[group] = most;
+        return;
+    }
+    codes_leave(to, i, v, most);
+}
+
+/* ---- what several rows leave ---- */
+
+/* Of 16 outputs of a panel and one column, what those of the panel beside it want. */
+struct half_left {
+    float square;
+    uint32_t most;
+};
+/* An output whose code waits for the panel beside its own. n < 0: none does. */
+struct half_output {
+    int n, m;
+    float v;
+    half_left of;
+};
+/* Output n of column m, by threads of which each 16 have a panel's; of: for the panel beside it. there: the
+ * output exists. w: the norm's weight. */
+__device__ __forceinline__ half_output half_leave(const codes_rows &to, int n, int m, float v, float w,
+                                                  bool there, half_left *of) {
+    float square = 0.0f;
+    if (to.norm) {
+        square = pairs_sum(__fmul_rn(v, v), 16);
+        v = __fmul_rn(v, w);
+    }
+    const half_left mine = {square, max_lanes(__float_as_uint(v) & 0x7fffffffu, 16)};
+    if (there && n % PACK_PANEL == 0)
+        *of = mine;
+    return half_output{there ? n : -1, m, v, mine};
+}
+/* Its code, when the other panel's is there. */
+__device__ __forceinline__ void half_finish(const codes_rows &to, const half_output &out,
+                                            const half_left *other) {
+    if (out.n < 0)
+        return;
+    code_leave(to, out.m, out.n, out.v, max(out.of.most, other->most));
+    if (to.norm && out.n % 32 == 0)
+        to.squares[out.m * to.n_32 + out.n / 32] = __fadd_rn(out.of.square, other->square);
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* launch.cuh - how kernels are launched, and on what. */
+#ifndef NIB_KERNELS_CUDA_LAUNCH_CUH
+#define NIB_KERNELS_CUDA_LAUNCH_CUH
+
+#include "kernels/cuda/cuda_kernels.h"
+
+#include <cuda_runtime.h>
+
+/* A launch that may start before the one before it has finished; `together` blocks along z are a cluster. */
+template <class... Parameters, class... Arguments>
+static int launch_cluster(void (*kernel)(Parameters...), dim3 grid, dim3 block, unsigned together,
+                          size_t shared, cuda_stream stream, Arguments... arguments) {
+    cudaLaunchAttribute with[2];
+    with[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    with[0].val.programmaticStreamSerializationAllowed = 1;
+    with[1].id = cudaLaunchAttributeClusterDimension;
+    with[1].val.clusterDim.x = with[1].val.clusterDim.y = 1;
+    with[1].val.clusterDim.z = together;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = block;
+    c.dynamicSmemBytes = shared;
+    c.stream = (cudaStream_t)stream;
+    c.attrs = with;
+    c.numAttrs = together > 1 ? 2 : 1;
+    return (int)cudaLaunchKernelEx(&c, kernel, Parameters(arguments)...);
+}
+template <class... Parameters, class... Arguments>
+static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cuda_stream stream,
+                  Arguments... arguments) {
+    return launch_cluster(kernel, grid, block, 1, shared, stream, arguments...);
+}
+
+/* *most becomes at most so many clusters of `together` blocks, which the device has at once. */
+template <class Kernel>
+static int clusters_max(Kernel kernel, unsigned threads, unsigned together, size_t shared, int *most) {
+    cudaLaunchAttribute with = {};
+    with.id = cudaLaunchAttributeClusterDimension;
+    with.val.clusterDim.x = with.val.clusterDim.y = 1;
+    with.val.clusterDim.z = together;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3(1, 1, together);
+    c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = shared;
+    c.attrs = &with;
+    c.numAttrs = 1;
+    int n = 0;
+    const cudaError_t e = cudaOccupancyMaxActiveClusters(&n, kernel, &c);
+    *most = n > 0 && n < *most ? n : *most;
+    return (int)e;
+}
+
+/* Every kernel asks for the same split of a multiprocessor's memory, all of it shared: blocks of two launches
+ * can be there together only then. */
+template <class Kernel> static int prepare(Kernel kernel, size_t shared) {
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (e == cudaSuccess && shared)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    return (int)e;
+}
+
+/* Of this thread's device; asked for once. */
+int device_sm_count(void);
+int device_shared_bytes(void);
+int device_major(void);
+int device_capability(void); /* 75, 80, ... */
+
+#endif

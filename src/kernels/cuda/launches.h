@@ -1,0 +1,55 @@
+/* launches.h - the launches of this folder, each defined by the file of its family and gathered in table.cu.
+ * What they take and give: cuda_kernels.h. */
+#ifndef NIB_KERNELS_CUDA_LAUNCHES_H
+#define NIB_KERNELS_CUDA_LAUNCHES_H
+
+#include "kernels/cuda/cuda_kernels.h"
+
+#define LAUNCH(name, arguments) int name##_launch(const arguments *a, cuda_stream s);
+CUDA_LAUNCHES(LAUNCH)
+#undef LAUNCH
+
+int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
+size_t linear_scratch(int64_t n_row, int64_t k, bool two);
+/* With matrices of floats (linear_float.cu), any number of rows; scratch is float_scratch() bytes. */
+size_t float_scratch(int64_t n_row, int64_t k);
+int float_launch(const cuda_linear *a, cuda_stream s);
+/* By one of its kernels, as strategies are; by the rule: whichever suits the rows and the device. */
+enum linear_kind {
+    LINEAR_BY_RULE,
+    LINEAR_ONE,
+    LINEAR_KEPT,
+    LINEAR_PAIR,
+    LINEAR_STREAM,
+    LINEAR_CLUSTER,
+    LINEAR_MANY
+};
+int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);
+/* The same products by slices of both operands (sliced.cuh). */
+size_t sliced_scratch(int64_t k);
+int bitwise_launch(const cuda_linear *a, cuda_stream s);
+int bitwise_xor_launch(const cuda_linear *a, cuda_stream s);
+int split_launch(const cuda_linear *a, cuda_stream s);
+/* strategies.cu */
+const cuda_strategy *device_strategies(int *n);
+const cuda_unit *device_units(int *n);
+bool linear_leaves_whole(const cuda_linear *a);
+int64_t linear_left_rows(const view *w);
+size_t codes_bytes(int64_t k);
+bool has_wide(void);
+size_t wide_scratch(int64_t n_row, int64_t k);
+bool has_batch(void);
+/* attend_prompt on sm_90a. CUDA_UNSUPPORTED: not on this device, or not such heads. */
+int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s);
+size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
+/* Bytes that are taken of a device, by everybody; 0: not known. */
+size_t device_used(int device);
+size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk);
+size_t sample_scratch(int64_t n_row);
+bool sketch_takes(const view *head);
+int sketch_launch(const view *head, const view *sketch, float *step, cuda_stream s);
+size_t shortlist_scratch(void);
+int read_all_launch(const void *data, size_t bytes, unsigned *sink, cuda_stream s);
+int random_matrix_launch(const view *w, float scale, uint64_t seed, cuda_stream s);
+
+#endif

@@ -1,0 +1,50 @@
+/* mma.cuh - matrix instructions of integers, and loads of their operands. */
+#ifndef NIB_KERNELS_CUDA_MMA_CUH
+#define NIB_KERNELS_CUDA_MMA_CUH
+
+#include "kernels/cuda/device.cuh"
+
+/* An instruction of 16 rows and 8 columns of integers: d += a . b. NAME is that of compute capability 8.0; on
+ * 7.5, which has such of 8 rows and half of K alone, four of SMALL stand for it. */
+#if __CUDA_ARCH__ >= 800
+#define MMA(name, small, d, a, b0, b1)                                                                       \
+    asm(name " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                        \
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                     \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+#else
+#define MMA_SMALL(small, d0, d1, a, b)                                                                       \
+    asm(small " {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(d0), "+r"(d1) : "r"(a), "r"(b))
+#define MMA(name, small, d, a, b0, b1)                                                                       \
+    do {                                                                                                     \
+        MMA_SMALL(small, d[0], d[1], a[0], b0);                                                              \
+        MMA_SMALL(small, d[0], d[1], a[2], b1);                                                              \
+        MMA_SMALL(small, d[2], d[3], a[1], b0);                                                              \
+        MMA_SMALL(small, d[2], d[3], a[3], b1);                                                              \
+    } while (0)
+#endif
+
+/* d += a . b, 16 rows x 32 of K x 8 columns, unsigned times signed bytes. */
+__device__ __forceinline__ void mma(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+    MMA("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32", "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32",
+        d, a, b0, b1);
+}
+
+/* N 8 x 8 matrices of halves, transposed: lane 8i + r gives the address of row r of matrix i (shared memory,
+ * 16 bytes); lane 4g + t gets the halves at column g of rows 2t and 2t + 1. From 7.5 on. */
+__device__ __forceinline__ void matrices_load(uint32_t d[2], uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(d[0]), "=r"(d[1])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ __forceinline__ void matrices_load_four(uint32_t d[4], uint32_t at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ __forceinline__ float2 floats_of(uint32_t halves) {
+    return __half22float2(*(const __half2 *)&halves);
+}
+
+#endif
