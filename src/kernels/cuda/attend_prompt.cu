@@ -14,12 +14,6 @@
 
 enum { PROMPT_WARPS = 4, PROMPT_THREADS = 32 * PROMPT_WARPS, PROMPT_ROWS = 16 * PROMPT_WARPS };
 
-__device__ __forceinline__ void load_four_across(uint32_t to[4], uint32_t at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(at)
-                 : "memory");
-}
 /* Halves from row to row in shared memory: eight rows have their 16 bytes in different banks. */
 template <int D> struct prompt_shared {
     enum { LINE = D + 8, PAGE = CUDA_PAGE * LINE, BYTES = 5 * PAGE * 2 };
@@ -210,7 +204,7 @@ __device__ __forceinline__ void page_add(const float (&score)[32], const __half 
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
             uint32_t b[4];
-            load_four_across(b, at + (s * 16 * LINE + i * 16) * 2);
+            matrices_load_four(b, at + (s * 16 * LINE + i * 16) * 2);
             mma_halves(out + 8 * i, p, b[0], b[1]);
             mma_halves(out + 8 * i + 4, p, b[2], b[3]);
         }

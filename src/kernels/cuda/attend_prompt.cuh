@@ -117,7 +117,8 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
     }
 }
 
-/* SINKS: a.sinks is there. The warp's results of one head, [4 i + c] of element 8 i + 2 t + c % 2, to the n rows from row0 on. */
+/* SINKS: a.sinks is there. The warp's results of one head, [4 i + c] of element 8 i + 2 t + c % 2, to the n
+ * rows from row0 on. */
 template <int D, bool SINKS>
 __device__ __forceinline__ void rows_write(const cuda_attend &a, const row_sums &f, const float (&out)[D / 2],
                                            int row0, int n, int head) {

@@ -11,6 +11,18 @@ __device__ __forceinline__ uint8_t *block_memory() {
     return shared;
 }
 
+/* A place in a ring of stages, and the phase of its barrier. */
+struct turn {
+    int slot;
+    uint32_t phase;
+    __device__ __forceinline__ void next(int n) {
+        if (++slot == n) {
+            slot = 0;
+            phase ^= 1;
+        }
+    }
+};
+
 /* All threads of all blocks. What barriers were made before is there behind it. */
 __device__ __forceinline__ void cluster_barrier() {
 #if __CUDA_ARCH__ >= 900
@@ -98,6 +110,12 @@ __device__ __forceinline__ void cluster_arrive(uint64_t *bar, int rank) {
         : "memory");
 #endif
 }
+/* An arrival in block `rank`, behind reads: nothing that was written need be seen there. */
+__device__ __forceinline__ void read_arrive(uint64_t *bar, int rank) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(bar, rank)) : "memory");
+#endif
+}
 /* N floats to `to` of block `rank`, whose bytes its `bar` counts. */
 template <int N>
 __device__ __forceinline__ void cluster_send(float *to, uint64_t *bar, int rank, const float *v) {
@@ -172,6 +190,17 @@ __device__ __forceinline__ void bulk_copy(void *to, const void *from, int bytes,
             shared_address(to)),
         "l"(from), "r"(bytes), "r"(shared_address(bar))
         : "memory");
+#endif
+}
+
+/* Bulk copy whose bytes arrive at the same place in both blocks of a cluster of two, which their barriers
+ * count. */
+__device__ __forceinline__ void bulk_copy_both(void *to, const void *from, int bytes, uint64_t *bar) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(bar)), "h"((uint16_t)3)
+                 : "memory");
 #endif
 }
 

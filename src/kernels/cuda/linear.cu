@@ -1,13 +1,9 @@
-/* linear.cu - products of integers of up to 16 columns at a time: the arguments of their kernels, and the choice
- * of the kernel; see linear.cuh. */
+/* linear.cu - products of integers of up to 16 columns at a time: the arguments of their kernels, and the
+ * choice of the kernel; see linear.cuh. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tables.cuh"
-
-static int job_blocks(const linear_job &j) {
-    return j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
-}
 
 /* The launch leaves codes of its outputs: two panels are a unit then. */
 static bool job_leaves(const cuda_linear *a, linear_job *j) {
@@ -29,7 +25,8 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     const view *w = &a->w[0];
     const pack_format *f = &w->format;
     *j = linear_job{};
-    if (!matrices_are(a) || f->layout != PACK_TILE || f->packing != PACK_PARTS || w->k < 1 || w->k > MAX_PACK_ROW)
+    if (!matrices_are(a) || f->layout != PACK_TILE || f->packing != PACK_PARTS || w->k < 1 ||
+        w->k > MAX_PACK_ROW)
         return CUDA_UNSUPPORTED;
     j->n_col = (int)(a->n_row * (a->two ? 2 : 1));
     j->gated = a->gated;
@@ -54,8 +51,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->norm = a->norm;
     j->eps = a->eps;
     j->two = a->two;
-    const int blocks = job_blocks(*j);
-    j->most = (j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
+    j->most = job_panels(*j, job_blocks(*j));
     int n_strategy;
     j->by_rule = !a->by || a->by == device_strategies(&n_strategy);
     if (a->n_row > 1 && a->codes && !a->two && j->top == 127)
@@ -76,14 +72,10 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
  * no other. No warp has more stages than chunks to read. */
 size_t linear_shared_bytes(linear_job *j, size_t others, int blocks) {
     enum { OWN = 11776 /* what the driver and static arrays take of a block */, RESERVED = 1024 };
-    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
-    const int64_t most =
-        (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS) * (j->pieces ? 2 : 1);
+    const int panels = job_panels(*j, blocks);
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(panels > 2 ? 11 : 9) / 20;
-    j->stage_bytes = (j->chunk_bytes - (j->pieces ? CHUNK_PIECE : 0) + 127) / 128 * 128;
-    int64_t depth = (share - OWN - (int64_t)others) / (ALL_WARPS * j->stage_bytes);
-    depth = depth > MAX_STAGES ? MAX_STAGES : depth < 1 ? 1 : depth;
-    j->depth = (int)(depth < most ? depth : most);
+    j->stage_bytes = stage_bytes_of(j->chunk_bytes - (j->pieces ? CHUNK_PIECE : 0));
+    j->depth = stages_of(*j, share - OWN - (int64_t)others, 1, warp_chunks(*j, panels) * (j->pieces ? 2 : 1));
     return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
 }
 

@@ -11,12 +11,34 @@
 #ifndef NIB_KERNELS_CUDA_LINEAR_CUH
 #define NIB_KERNELS_CUDA_LINEAR_CUH
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_job.cuh"
 
 /* ---- launching (linear.cu) ---- */
 
 /* What every kernel of these files is told. CUDA_UNSUPPORTED: not such products. */
 int linear_job_make(const cuda_linear *a, linear_job *j);
+/* Blocks of a launch, one a multiprocessor at most; panels of the one that has most. */
+static inline int job_blocks(const linear_job &j) {
+    return j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
+}
+static inline int job_panels(const linear_job &j, int blocks) {
+    return (j.n_unit + blocks - 1) / blocks * (j.gated ? 2 : 1) << j.paired;
+}
+/* Bytes of a stage that has so many; stages of rings that have so many bytes together: `least` or more, and
+ * no more than `most`, which is what a warp reads. */
+static inline int stage_bytes_of(int bytes) {
+    return (bytes + 127) / 128 * 128;
+}
+static inline int stages_of(const linear_job &j, int64_t bytes, int64_t least, int64_t most) {
+    int64_t n = bytes < 0 ? 0 : bytes / (ALL_WARPS * j.stage_bytes);
+    n = n > MAX_STAGES ? (int64_t)MAX_STAGES : n < least ? least : n;
+    return (int)(n < most ? n : most);
+}
+/* Chunks that a warp reads of so many panels of a block. */
+static inline int64_t warp_chunks(const linear_job &j, int64_t panels) {
+    return (panels + TEAMS - 1) / TEAMS * ((j.n_chunk + WARPS - 1) / WARPS);
+}
 /* Shared memory of a block and the rings' depth, which goes into the job; `others` bytes stand behind the
  * rings. */
 size_t linear_shared_bytes(linear_job *j, size_t others, int blocks);

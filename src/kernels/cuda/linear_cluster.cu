@@ -50,7 +50,7 @@ __device__ __forceinline__ int team_panel(const linear_job &j, int unit, int par
         *matrix = part;
         return unit;
     }
-    *matrix = (unit >= j.first[1]) + (unit >= j.first[2]);
+    *matrix = matrix_of(j, unit);
     return unit - j.first[*matrix];
 }
 __device__ __forceinline__ const uint8_t *team_weights(const linear_job &j, int unit, int part) {
@@ -178,8 +178,7 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
             float mine[MINE * 4];
 #pragma unroll
             for (int i = 0; i < MINE * 4; i++)
-                mine[i] = __fadd_rn(__fadd_rn(sum[0][i / 4][i % 4], sum[1][i / 4][i % 4]),
-                                    __fadd_rn(sum[2][i / 4][i % 4], sum[3][i / 4][i % 4]));
+                mine[i] = tiles_sum(sum, i / 4, i % 4);
             if (turn > 0)
                 bar_wait<true>(empty + warp, (turn - 1) & 1);
 #pragma unroll
@@ -241,7 +240,7 @@ template <int EIGHTS> static int depth_find(linear_job *j) {
     const int64_t all = device_shared_bytes(), rounds = j->n_unit / (device_sm_count() / RANKS * stages);
     const int64_t share = EIGHTS > 2 ? all : (all + RESERVED) * (rounds > 1 ? 11 : 9) / 20 - OWN;
     const int64_t most = (int64_t)(rounds + 1) * (j->gated ? 2 : 1) * ((j->n_chunk + RANKS - 1) / RANKS);
-    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
+    j->stage_bytes = stage_bytes_of(j->chunk_bytes);
     int64_t depth = (share - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes);
     if (depth < 1) /* beside another launch's block it does not fit */
         depth = (all - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes) > 0;

@@ -16,136 +16,8 @@
  * whole. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
-#include "kernels/cuda/linear_job.cuh"
-#include "kernels/cuda/mma_float.cuh"
+#include "kernels/cuda/linear_float.cuh"
 #include "kernels/cuda/ring.cuh"
-#include "kernels/cuda/row_math.cuh"
-
-enum { FLOAT_CHUNK = 64, FLOAT_THREADS = 32 * WARPS, SPLIT_THREADS = 1024 };
-
-struct float_job : job_matrices {
-    int n_unit; /* of 16 or 32 outputs; half of that of each matrix when gated */
-    int stride; /* elements from one row to the next */
-    int n_chunk, n_row, k, depth, act;
-    bool gated, adds;
-    /* the rows, and what they are split to: [32 of K][part][row][4] of 8 elements; [row] factors of results
-     */
-    const float *x, *norm;
-    int64_t ldx;
-    float eps;
-    uint4 *parts;
-    float *factor;
-};
-
-/* ---- rows into parts ---- */
-
-/* Of a row: the sum of squares and the largest magnitude, by all threads of a block. */
-struct split_facts {
-    float sum, largest;
-};
-__device__ static split_facts split_join(split_facts f, split_facts *shared) {
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
-        f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
-    }
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = f;
-    __syncthreads();
-    f = shared[threadIdx.x % 32];
-#pragma unroll
-    for (int o = 1; o < 32; o *= 2) {
-        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(~0u, f.sum, o));
-        f.largest = fmaxf(f.largest, __shfl_xor_sync(~0u, f.largest, o));
-    }
-    return f;
-}
-
-/* Eight values from i on as they are multiplied, but for their common factor. */
-__device__ __forceinline__ void split_load(const float_job &j, const float *x, int i, float v[8]) {
-    float w[8];
-    eight_load(x + i, j.k - i, v);
-    if (!j.norm)
-        return;
-    eight_load(j.norm + i, j.k - i, w);
-#pragma unroll
-    for (int c = 0; c < 8; c++)
-        v[c] = __fmul_rn(v[c], w[c]);
-}
-
-/* Eight values into parts. */
-template <int TYPE>
-__device__ __forceinline__ void split_store(const float_job &j, int row, int i, float v[8], float scale) {
-    enum { PARTS = float_parts<TYPE>::X };
-    uint4 *const to = j.parts + ((int64_t)(i / 32 * PARTS) * j.n_row + row) * 4 + i / 8 % 4;
-#pragma unroll
-    for (int p = 0; p < PARTS; p++)
-        to[(int64_t)p * j.n_row * 4] = eight_split<TYPE>(v, p == 0 ? scale : 1.0f);
-}
-
-__device__ __forceinline__ void split_look(const float v[8], bool squares, split_facts *f) {
-#pragma unroll
-    for (int c = 0; c < 8; c++)
-        if (squares)
-            f->sum = __fmaf_rn(v[c], v[c], f->sum);
-        else
-            f->largest = fmaxf(f->largest, fabsf(v[c]));
-}
-
-/* A block has a row. A thread keeps the first of its values in registers. */
-template <int TYPE>
-__global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constant__ float_job j) {
-    enum { STEP = 8 * SPLIT_THREADS, KEEP = 2 };
-    __shared__ split_facts shared[SPLIT_THREADS / 32];
-    const int row = blockIdx.x, begin = 8 * threadIdx.x, end = j.n_chunk * FLOAT_CHUNK;
-    const float *const x = j.x + row * j.ldx;
-    float kept[KEEP][8], weight[KEEP][8];
-    split_facts f = {0.0f, 0.0f};
-    launch_next();
-#pragma unroll
-    for (int m = 0; m < KEEP; m++) /* norms are not written by launches */
-        if (j.norm)
-            eight_load(j.norm + begin + m * STEP, j.k - begin - m * STEP, weight[m]);
-    launch_wait();
-#pragma unroll
-    for (int m = 0; m < KEEP; m++)
-        eight_load(x + begin + m * STEP, j.k - begin - m * STEP, kept[m]);
-#pragma unroll
-    for (int m = 0; m < KEEP; m++) {
-        split_look(kept[m], true, &f);
-#pragma unroll
-        for (int c = 0; c < 8; c++)
-            kept[m][c] = j.norm ? __fmul_rn(kept[m][c], weight[m][c]) : kept[m][c];
-        split_look(kept[m], false, &f);
-    }
-    for (int i = begin + KEEP * STEP; i < j.k; i += STEP) {
-        float v[8];
-        eight_load(x + i, j.k - i, v);
-        split_look(v, true, &f);
-        split_load(j, x, i, v);
-        split_look(v, false, &f);
-    }
-    f = split_join(f, shared);
-    float factor = 1.0f, scale = 1.0f;
-    if (j.norm)
-        factor = norm_factor_of(f.sum, (float)j.k, j.eps);
-    if (TYPE == TYPE_F16) { /* the largest to 2^14 at least; the exponent's inverse is finite */
-        const uint32_t e = max(__float_as_uint(f.largest) >> 23 & 255, 27);
-        scale = __uint_as_float((2 * 127 + 14 - e) << 23);
-        factor = __fmul_rn(factor, __uint_as_float((e - 14) << 23));
-    }
-    if (threadIdx.x == 0)
-        j.factor[row] = factor;
-#pragma unroll
-    for (int m = 0; m < KEEP; m++)
-        if (begin + m * STEP < end)
-            split_store<TYPE>(j, row, begin + m * STEP, kept[m], scale);
-    for (int i = begin + KEEP * STEP; i < end; i += STEP) {
-        float v[8];
-        split_load(j, x, i, v);
-        split_store<TYPE>(j, row, i, v, scale);
-    }
-}
 
 /* ---- products ---- */
 
@@ -154,7 +26,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constan
 template <int TILES>
 __device__ __forceinline__ void rows_find(const float_job &j, int unit, int size,
                                           const uint8_t *row[2 * TILES]) {
-    const int g = threadIdx.x % 32 / 4, m = j.gated ? 0 : (unit >= j.first[1]) + (unit >= j.first[2]);
+    const int g = threadIdx.x % 32 / 4, m = j.gated ? 0 : matrix_of(j, unit);
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
         const int matrix = j.gated ? i % 2 : m;
@@ -290,7 +162,7 @@ template <int TILES, int COLUMNS>
 __device__ __forceinline__ void float_write(const float_job &j, int unit, int row0,
                                             const float_sums<TILES, COLUMNS> &sums) {
     const int each = j.gated ? 8 * TILES : 16 * TILES, n = min(COLUMNS, j.n_row - row0);
-    const int m = j.gated ? 0 : (unit >= j.first[1]) + (unit >= j.first[2]);
+    const int m = j.gated ? 0 : matrix_of(j, unit);
     for (int o = threadIdx.x; o < each * n; o += FLOAT_THREADS) {
         const int output = o % each, column = o / each, row = row0 + column;
         const int at = (unit - (j.gated ? 0 : j.first[m])) * each + output;

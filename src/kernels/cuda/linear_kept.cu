@@ -18,14 +18,9 @@
 #include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
-/* Columns whose sums are exchanged together, and floats from one to the next: a warp's stores meet no bank
- * twice. */
-enum { COLUMN_LINE = PACK_PANEL + 4 };
+/* Columns whose sums are exchanged together. */
 static __host__ __device__ __forceinline__ constexpr int step_columns(int eights) {
     return eights < 2 ? 8 : 16;
-}
-static __host__ __device__ __forceinline__ constexpr int exchange_floats(int eights) {
-    return WARPS * step_columns(eights) * COLUMN_LINE;
 }
 
 /* Where things are in a block's shared memory, in bytes. */
@@ -37,64 +32,34 @@ static __host__ __device__ __forceinline__ kept_layout layout_of(int k_pad, int 
     kept_layout r;
     r.scales = k_pad * columns;
     r.exchange = r.scales + k_pad / 32 * columns * (int)sizeof(float);
-    r.rings = r.exchange + TEAMS * 2 * exchange_floats(columns / 8) * (int)sizeof(float);
+    r.rings = r.exchange + TEAMS * 2 * exchange_floats(step_columns(columns / 8)) * (int)sizeof(float);
     r.bytes = r.rings + ALL_WARPS * ring_bytes;
     return r;
 }
 
-/* A warp's chunks in the order in which it takes them. unit: of the block, a panel or a gate and its up. */
-struct kept_feed {
-    const uint8_t *at; /* the chunk that is asked for next */
-    int unit, part, chunk, warp, n_unit;
-};
+/* A team's panels of the block. unit: of the block, a panel or a gate and its up. */
 __device__ __forceinline__ int kept_panel(const linear_job &j, int unit, int part) {
     return j.gated ? 2 * unit + part : unit;
 }
-__device__ __forceinline__ void kept_put(const linear_job &j, kept_feed *f, const warp_ring &r) {
-    if (f->unit >= f->n_unit)
-        return;
-    warp_ring_ask(j, r, f->at, f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
-    f->at += WARPS * j.chunk_bytes;
-    f->chunk += WARPS;
-    if (f->chunk < j.n_chunk)
-        return;
-    f->chunk = f->warp;
-    f->part = j.gated && !f->part;
-    f->unit += f->part ? 0 : TEAMS;
-    if (f->unit < f->n_unit)
-        f->at = panel_at(j, kept_panel(j, f->unit, f->part)) + f->chunk * j.chunk_bytes;
-    else
-        launch_next();
-}
-/* Asks for the first chunks. */
-__device__ __forceinline__ kept_feed kept_begin(const linear_job &j, warp_ring *r, int n_unit, int of_all) {
-    const int warp = of_all % WARPS, team = of_all / WARPS;
-    kept_feed f = {nullptr, warp < j.n_chunk ? team : n_unit, 0, warp, warp, n_unit};
-    if (f.unit < n_unit)
-        f.at = panel_at(j, kept_panel(j, f.unit, 0)) + warp * j.chunk_bytes;
-    for (int i = 0; i < j.depth; i++) {
-        kept_put(j, &f, *r);
-        warp_ring_next(j, r);
+struct kept_walk {
+    int unit, part, n_unit;
+    __device__ __forceinline__ bool there(const linear_job &) const {
+        return unit < n_unit;
     }
-    r->phase = 0;
-    return f;
-}
-
-/* The warps' sums of one output: row `row` of the panel, of column `at` of those exchanged. */
-template <int STEP_COLUMNS>
-__device__ __forceinline__ float kept_sum(const float *exchange, int at, int row, float factor) {
-    float u = 0.0f;
-#pragma unroll
-    for (int i = 0; i < WARPS; i++)
-        u = __fadd_rn(u, exchange[(i * STEP_COLUMNS + at) * COLUMN_LINE + row]);
-    return __fmul_rn(u, factor);
-}
+    __device__ __forceinline__ const uint8_t *weights(const linear_job &j) const {
+        return panel_at(j, kept_panel(j, unit, part));
+    }
+    __device__ __forceinline__ void next(const linear_job &j) {
+        part = j.gated && !part;
+        unit += part ? 0 : TEAMS;
+    }
+};
 
 /* FOUR: at most four columns; lanes of the others multiply the same ones for nobody. */
 template <int EIGHTS, bool FOUR>
 __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant__ linear_job j) {
     enum { STEPS = EIGHTS > 2 ? EIGHTS / 2 : 1, EACH = EIGHTS < 2 ? EIGHTS : 2 /* eights of a step */ };
-    enum { COLUMNS = FOUR ? 4 : 8 * EIGHTS, STEP = step_columns(EIGHTS), EXCHANGE = exchange_floats(EIGHTS) };
+    enum { COLUMNS = FOUR ? 4 : 8 * EIGHTS, STEP = step_columns(EIGHTS), EXCHANGE = exchange_floats(STEP) };
     enum { LATER = EIGHTS <= 2 /* registers */ };
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS][2], met[TEAMS], half_met;
     __shared__ float factors[MAX_LEFT_ROWS];
@@ -105,7 +70,8 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     const int g = lane / 4, t = lane % 4, n_unit = panel_count(j) >> (j.gated ? 1 : 0);
     float *const exchange = (float *)(shared + at.exchange) + team * 2 * EXCHANGE;
     warp_ring r = warp_ring_make(shared + at.rings + of_all * j.depth * j.stage_bytes, bars[of_all], j.depth);
-    kept_feed feed = kept_begin(j, &r, n_unit, of_all);
+    ring_feed<kept_walk> feed =
+        ring_feed_begin(j, &r, kept_walk{warp < j.n_chunk ? team : n_unit, 0, n_unit}, warp);
     if (team == 0 && lane == 0) {
         bar_init(rows_there[warp], 1);
         bar_init(rows_there[warp] + 1, 1);
@@ -171,21 +137,14 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
         const int m = s * outs + place;
         const bool there = place < outs && n < j.n[matrix] && m < n_out;
         float v = 0.0f;
-        if (there) {
-            v = kept_sum<STEP>(from, place * each, in, factor[s][0]);
-            if (j.two)
-                v = __fadd_rn(v, kept_sum<STEP>(from, place * each + 1, in, factor[s][1]));
-            v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
-        }
+        if (there)
+            v = exchanged_value<STEP>(j, from, place * each, in, factor[s], matrix, n);
         if (j.gated && !part) {
             gate[s] = v;
             return;
         }
-        if (there) {
-            v = j.gated ? __fmul_rn(act_value(j.act, gate[s]), v) : v;
-            v = j.adds ? __fadd_rn(before, v) : v;
-            j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] = v;
-        }
+        if (there)
+            v = output_put(j, matrix, m, n, gate[s], v, before);
         if (LATER && j.leaves_rows.codes) { /* the teams have neighbouring panels */
             finish_left();
             left = half_leave(j.leaves_rows, n, m, v, weight, there, halves[n_left % 2][team] + place);
@@ -207,8 +166,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
                 const int n = panel_find(j, kept_panel(j, unit, part), &matrix) * PACK_PANEL + in;
                 const int m = s * outs + place;
                 const bool mine = place < outs && m < n_out && n < j.n[matrix] && (!j.gated || part);
-                before[s] =
-                    j.adds && mine ? j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] : 0.0f;
+                before[s] = j.adds && mine ? *output_place(j, matrix, m, n) : 0.0f;
                 if (LATER && j.leaves_rows.norm && mine)
                     weight = j.leaves_rows.norm[n];
             }
@@ -233,7 +191,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
                     chunk_times<EIGHTS, FOUR>(warp_ring_stage(j, r), n_tile, codes, scales, lane_scale, base,
                                               sum);
                 __syncwarp();
-                kept_put(j, &feed, r);
+                ring_feed_put(j, &feed, r);
                 warp_ring_next(j, &r);
                 codes += WARPS * CHUNK_CODES;
                 scales += WARPS * CHUNK_SCALES;
@@ -252,8 +210,8 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         const int of = s * EACH + e;
-                        to[(warp * STEP + e * 8 + 2 * t + i % 2) * COLUMN_LINE + g + i / 2 * 8] = __fadd_rn(
-                            __fadd_rn(sum[0][of][i], sum[1][of][i]), __fadd_rn(sum[2][of][i], sum[3][of][i]));
+                        to[(warp * STEP + e * 8 + 2 * t + i % 2) * COLUMN_LINE + g + i / 2 * 8] =
+                            tiles_sum(sum, of, i);
                     }
                 bar_arrive(met + team);
                 turn++;
@@ -273,21 +231,13 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
 
 /* ---- launching ---- */
 
-/* The job's rings beside its rows; false: they do not fit. */
 static int columns_of(const linear_job *j, int eights) {
     return kept_order(j->n_col) == META_FOUR ? 4 : 8 * eights;
 }
+/* The job's rings beside its rows; false: they do not fit. */
 static bool depth_find(linear_job *j, int eights) {
-    enum { OWN = 3072 /* static arrays, and what the driver takes */ };
-    const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
-    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
-    const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
-    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    const int64_t room = layout_of(j->k_pad, columns_of(j, eights), 0).bytes,
-                  left = device_shared_bytes() - OWN - room;
-    const int64_t depth = left < 0 ? 0 : left / (ALL_WARPS * j->stage_bytes);
-    j->depth = (int)(depth > MAX_STAGES ? MAX_STAGES : depth < most ? depth : most);
-    return j->depth > 0;
+    return ring_depth_find(j, layout_of(j->k_pad, columns_of(j, eights), 0).bytes,
+                           warp_chunks(*j, job_panels(*j, job_blocks(*j))));
 }
 
 int kept_eights(linear_job *j, const pack_format *f, int n_col) {
@@ -298,9 +248,8 @@ int kept_eights(linear_job *j, const pack_format *f, int n_col) {
 template <int EIGHTS, bool FOUR> static int run_kept(linear_job *j, cuda_stream s) {
     auto *const kernel = linear_kept<EIGHTS, FOUR>;
     const size_t room = (size_t)layout_of(j->k_pad, columns_of(j, EIGHTS), j->depth * j->stage_bytes).bytes;
-    const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
     const int e = prepare(kernel, room);
-    return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(THREADS), room, s, *j);
+    return e ? e : launch(kernel, dim3((unsigned)job_blocks(*j)), dim3(THREADS), room, s, *j);
 }
 
 int kept_launch(linear_job *j, int eights, cuda_stream s) {

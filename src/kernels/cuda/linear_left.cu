@@ -6,6 +6,7 @@
  * from the end of the one before to its own: what does not depend on the row is done before, and nothing is
  * in local memory, which the first-level cache has no room for. */
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/left_chunk.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_ring.cuh"
 #include "kernels/cuda/linear_rows.cuh"
@@ -49,183 +50,27 @@ static size_t room_bytes(const linear_job &j) {
            panels / (j.gated ? 2 : 1) * PACK_PANEL * sizeof(left_output);
 }
 
-/* ---- what fills the ring ---- */
-
-/* A warp's chunks in the order in which it takes them. */
-struct left_feed {
-    const uint8_t *at; /* the chunk that is asked for next */
-    int q, chunk;      /* its panel among the block's, and its number */
-    int warp, n_panel;
+/* A team's panels of the block, one after the other. */
+struct left_walk {
+    int q, n_panel;
+    __device__ __forceinline__ bool there(const linear_job &) const {
+        return q < n_panel;
+    }
+    __device__ __forceinline__ const uint8_t *weights(const linear_job &j) const {
+        return panel_at(j, q);
+    }
+    __device__ __forceinline__ void next(const linear_job &) {
+        q += TEAMS;
+    }
 };
-
-/* Asks for the next chunk. All lanes call it; the stage's readers are done. */
-__device__ __forceinline__ void left_put(const linear_job &j, left_feed *f, const warp_ring &r) {
-    if (f->q >= f->n_panel)
-        return;
-    warp_ring_ask(j, r, f->at, f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
-    f->at += WARPS * j.chunk_bytes;
-    f->chunk += WARPS;
-    if (f->chunk < j.n_chunk)
-        return;
-    f->chunk = f->warp;
-    f->q += TEAMS;
-    if (f->q < f->n_panel)
-        f->at = panel_at(j, f->q) + f->chunk * j.chunk_bytes;
-    else
-        launch_next();
-}
-
-/* Asks for the first chunks of the block's warp `of_all`. */
-__device__ __forceinline__ left_feed left_begin(const linear_job &j, warp_ring *r, int n_panel, int of_all) {
-    const int warp = of_all % WARPS, team = of_all / WARPS;
-    left_feed f = {nullptr, warp < j.n_chunk && team < n_panel ? team : n_panel, warp, warp, n_panel};
-    if (f.q < n_panel)
-        f.at = panel_at(j, f.q) + warp * j.chunk_bytes;
-    for (int i = 0; i < j.depth; i++) {
-        left_put(j, &f, *r);
-        warp_ring_next(j, r);
-    }
-    r->phase = 0;
-    return f;
-}
-
-/* ---- a chunk ---- */
-
-/* tile_load from an address. */
-template <int BITS> __device__ __forceinline__ void left_tile(tile_lane<BITS> *v, uint32_t tile, int lane) {
-    if (BITS & 4) {
-        *(uint4 *)v->d = shared_four(tile + 16 * lane);
-        tile += 512;
-    }
-    if (BITS & 2) {
-        *(uint2 *)v->d2 = shared_two(tile + 8 * lane);
-        tile += 256;
-    }
-    if (BITS & 1) {
-        const uint2 u = shared_two(tile + 8 * (lane / 4 * 2 + lane % 2));
-        v->d1[0] = u.x >> (lane % 4 / 2);
-        v->d1[1] = u.y >> (lane % 4 / 2);
-    }
-}
-
-/* d = c + a . b, 16 rows x 32 of K x 8 columns, unsigned times signed bytes. */
-__device__ __forceinline__ void mma_from(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
-                                         const int c[4]) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%10,%11,%12,%13};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]), "r"(c[2]),
-          "r"(c[3]));
-#endif
-}
-
-/* What left_mma's sums of half h are too large by, log 2: fields are shifted as little as possible. */
-template <int BITS> __device__ __forceinline__ constexpr int left_excess(int h) {
-    return BITS == 3 ? 1 + 4 * h : BITS <= 4 ? 4 * h : 0;
-}
-
-/* The two upper bits of each four of a, the two lower ones of b; the compiler would make two instructions. */
-__device__ __forceinline__ uint32_t upper_of(uint32_t a, uint32_t b) {
-    uint32_t v;
-    asm("lop3.b32 %0, %1, %2, 0xcccccccc, 0xe4;" : "=r"(v) : "r"(a), "r"(b));
-    return v;
-}
-/* A tile's codes of 3 bits, from bits 1 (half 0) and 5 (half 1) of each byte on: both parts together, so that
- * they are multiplied once. What else a byte has is masked later. */
-__device__ __forceinline__ void three_join(const tile_lane<3> &v, uint32_t joined[4]) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        joined[i] = upper_of(v.d2[i] << 2, v.d1[i] << 1);
-        joined[2 + i] = upper_of(v.d2[i], v.d1[i] >> 1);
-    }
-}
-
-/* d = c + the tile's half h times b; the parts of a code one by one. joined: three_join's. */
-template <int BITS>
-__device__ __forceinline__ void left_mma(const tile_lane<BITS> &v, const uint32_t joined[4], int h, int d[4],
-                                         uint32_t b0, uint32_t b1, const int *c) {
-    uint32_t a[4];
-    if (BITS == 3) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[i] = joined[i] & (h ? 0xe0e0e0e0u : 0x0e0e0e0eu);
-        mma_from(d, a, b0, b1, c);
-        return;
-    }
-    if (BITS & 4) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[i] = field(v.d[i], 4 * h, 4, (BITS & 3) + left_excess<BITS>(h));
-        mma_from(d, a, b0, b1, c);
-        c = d;
-    }
-    if (BITS & 2) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[i] = field(v.d2[i % 2], 4 * h + i / 2 * 2, 2, (BITS & 1) + left_excess<BITS>(h));
-        mma_from(d, a, b0, b1, c);
-        c = d;
-    }
-    if (BITS & 1) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[i] = field(v.d1[i % 2], 4 * h + i / 2 * 2, 1, left_excess<BITS>(h));
-        mma_from(d, a, b0, b1, c);
-    }
-}
-
-/* The whole number that a sum stands for: CODE_MAGIC + 2^excess times it, in the bits of a float. Exact. */
-template <int EXCESS> __device__ __forceinline__ float left_whole(int bits) {
-    const float up = (float)(1 << EXCESS);
-    return EXCESS ? __fmaf_rn(__int_as_float(bits), 1.0f / up, -CODE_MAGIC / up)
-                  : __fsub_rn(__int_as_float(bits), CODE_MAGIC);
-}
-
-/* What a lane has of a chunk. */
-template <int BITS> struct left_chunk {
-    tile_lane<BITS> v[TILE_CHUNK];
-    uint32_t w[2]; /* of rows g and g + 8: slices 2t and 2t + 1 */
-    uint4 m;       /* their slice_meta */
-    uint2 mine;    /* codes of slice g, column g of the instruction */
-};
-template <int BITS>
-__device__ __forceinline__ void chunk_multiply(const left_chunk<BITS> &c, int n_tile, float sum[2]) {
-    enum { ZERO = 1 << BITS >> 1, MAGIC = 0x4b400000 /* CODE_MAGIC */ };
-    enum { EXCESS0 = left_excess<BITS>(0), EXCESS1 = left_excess<BITS>(1) };
-    const int lane = threadIdx.x % 32, t = lane % 4;
-    const int off0 = MAGIC - (ZERO << EXCESS0) * (int)c.m.y, off1 = MAGIC - (ZERO << EXCESS1) * (int)c.m.w;
-    const int off[4] = {off0, off1, off0, off1};
-    /* A tile meets the codes of its own two columns, zeros in the others, so all tiles share two sums. Of
-     * that of half h column 2t + h is a slice. */
-    int d[2][4];
-#pragma unroll
-    for (int i = 0; i < TILE_CHUNK; i++) {
-        const bool here = lane / 8 == i;
-        const uint32_t b0 = here ? c.mine.x : 0, b1 = here ? c.mine.y : 0;
-        uint32_t joined[4];
-        if constexpr (BITS == 3)
-            three_join(c.v[i], joined);
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            left_mma(c.v[i], joined, h, d[h], b0, b1, i ? d[h] : off);
-    }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const float2 s = floats_of(c.w[r]);
-        const float x0 = left_whole<EXCESS0>(d[0][2 * r]), x1 = left_whole<EXCESS1>(d[1][2 * r + 1]);
-        const float one = __fmaf_rn(__fmul_rn(x0, s.x), __uint_as_float(c.m.x), sum[r]);
-        const float more = __fmaf_rn(__fmul_rn(x1, s.y), __uint_as_float(c.m.z), one);
-        sum[r] = t < n_tile ? more : sum[r];
-    }
-}
+typedef ring_feed<left_walk> left_feed;
 
 /* A warp's chunks of a panel. codes, meta: this lane's of the warp's first chunk. */
 template <int BITS>
 __device__ __forceinline__ void left_panel(const linear_job &j, left_feed *f, warp_ring *r, uint32_t codes,
                                            uint32_t meta, int lane_scale, float sum[2]) {
     const int lane = threadIdx.x % 32;
-    for (int n = f->warp; n < j.n_chunk; n += WARPS, codes += 256 * WARPS, meta += 64 * WARPS) {
+    for (int n = f->first; n < j.n_chunk; n += WARPS, codes += 256 * WARPS, meta += 64 * WARPS) {
         const int n_tile = n == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
         left_chunk<BITS> c;
         c.mine = shared_two(codes);
@@ -237,7 +82,7 @@ __device__ __forceinline__ void left_panel(const linear_job &j, left_feed *f, wa
         for (int i = 0; i < TILE_CHUNK; i++)
             left_tile(&c.v[i], stage + i * BITS * 128, lane);
         __syncwarp();
-        left_put(j, f, *r);
+        ring_feed_put(j, f, *r);
         warp_ring_next(j, r);
         chunk_multiply(c, n_tile, sum);
     }
@@ -349,9 +194,7 @@ __device__ __forceinline__ void row_take(const linear_job &j, const left_room &r
     if (!j.coded)
         quantize_left(j, room.codes, room.meta);
     if (sums_squares) {
-#pragma unroll
-        for (int o = 1; o < 8; o *= 2)
-            square = __fadd_rn(square, __shfl_xor_sync(~0u, square, o));
+        square = pairs_sum(square, 8);
         if (threadIdx.x % 8 == 0)
             sums->squares[threadIdx.x / 8] = square;
     }
@@ -388,7 +231,8 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
     uint8_t *const stages =
         shared + of_all * ring_bytes + (shift <= j.stage_bytes - j.chunk_bytes ? shift : 0);
     warp_ring r = warp_ring_make(stages, bars[of_all], j.depth);
-    left_feed feed = left_begin(j, &r, n_panel, of_all);
+    left_feed feed =
+        ring_feed_begin(j, &r, left_walk{warp < j.n_chunk && team < n_panel ? team : n_panel, n_panel}, warp);
     /* A product comes next: it may ask for its weights at once; attention, if it finds a place. */
     if (j.leaves.codes || j.early)
         launch_next();
@@ -407,8 +251,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
             left_panel<BITS>(j, &feed, &r, codes, meta, lane_scale, sum);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
-                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
+                sum[i] = pairs_sum(sum[i], 4);
                 if (lane % 4 == 0)
                     room.partial[(q * PACK_PANEL + lane / 4 + 8 * i) * WARPS + warp] = sum[i];
             }
@@ -434,12 +277,9 @@ typedef void (*left_kernel)(const linear_job);
 static size_t left_shared_bytes(linear_job *j) {
     enum { RESERVED = 1024, OWN = 1408 + RESERVED /* static arrays, and what the driver takes */ };
     const int64_t others = (int64_t)room_bytes(*j);
-    const int64_t most = (j->most + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(j->most > 2 ? 11 : 9) / 20;
-    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    int64_t depth = (share - OWN - others) / (ALL_WARPS * j->stage_bytes);
-    depth = depth > MAX_STAGES ? MAX_STAGES : depth < 1 ? 1 : depth;
-    j->depth = (int)(depth < most ? depth : most);
+    j->stage_bytes = stage_bytes_of(j->chunk_bytes);
+    j->depth = stages_of(*j, share - OWN - others, 1, warp_chunks(*j, j->most));
     const int64_t bytes = ALL_WARPS * j->depth * j->stage_bytes + others;
     return (size_t)(j->most > 2 && bytes < share - OWN ? share - OWN : bytes); /* never two of one launch */
 }
@@ -463,7 +303,7 @@ bool left_leaves_whole(const linear_job *j, const pack_format *f) {
  * multiprocessor each: fewer blocks leave some free, and it starts before this launch has ended. */
 static int left_blocks(linear_job *j, const pack_format *f) {
     enum { FEW = 8 /* panels */ };
-    const int sm = device_sm_count(), blocks = j->n_unit < sm ? j->n_unit : sm;
+    const int sm = device_sm_count(), blocks = job_blocks(*j);
     if (left_leaves_whole(j, f)) {
         const int panels = (int)j->leaves_group / PACK_PANEL;
         j->whole = (int)j->leaves_group / 32;

@@ -121,10 +121,8 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
     auto *const partial = (float(*)[WARPS][PACK_PANEL][COLUMNS])(
         shared + ALL_WARPS * ring_bytes + ALL_WARPS * SLICES * PACK_PANEL * sizeof(float2));
     ring r;
-    chunk_feed feed = feed_begin(j, n_panel);
-    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
-    for (int i = 0; ring_ahead() && i < j.depth; i++)
-        feed_put(j, &feed, &r);
+    chunk_feed feed;
+    rings_begin(j, shared, bars, n_panel, &r, &feed);
     launch_wait();
     for (int q0 = 0; q0 < n_panel; q0 += PANELS) {
         const int n_here = min((int)PANELS, n_panel - q0);
@@ -188,8 +186,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
             for (int e = 0; e < EIGHTS; e++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    partial[q][warp][g + i / 2 * 8][e * 8 + 2 * t + i % 2] = __fadd_rn(
-                        __fadd_rn(sum[0][e][i], sum[1][e][i]), __fadd_rn(sum[2][e][i], sum[3][e][i]));
+                    partial[q][warp][g + i / 2 * 8][e * 8 + 2 * t + i % 2] = tiles_sum(sum, e, i);
         }
         __syncthreads();
         outputs_write<COLUMNS>(j, q0, n_here, partial[0][0][0], many_facts{j.factor, j.lift}, nullptr);
@@ -236,8 +233,8 @@ int many_quantize(const cuda_linear *a, linear_job *j, int eights, meta_order or
     j->lift = (const float *)(scratch + at.lift);
     const int e = prepare(quantize, 0);
     return e ? e
-             : launch(quantize, dim3((unsigned)a->n_row, (unsigned)row_pieces(*j)), dim3(THREADS), 0, s, *j, eights,
-                      order, a->ldx, scratch);
+             : launch(quantize, dim3((unsigned)a->n_row, (unsigned)row_pieces(*j)), dim3(THREADS), 0, s, *j,
+                      eights, order, a->ldx, scratch);
 }
 
 int many_launch(linear_job *j, const pack_format *f, int eights, cuda_stream s) {

@@ -117,11 +117,8 @@ __device__ __forceinline__ void plain_panel_pieces(const linear_job &j, chunk_fe
 
 /* What stands behind the rings: the row, and what outputs want. */
 static size_t one_bytes(const linear_job &j) {
-    const int blocks = j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
-    const bool ahead = j.adds || j.leaves.norm;
-    const int panels = ahead ? (j.n_unit + blocks - 1) / blocks << j.paired : 0; /* of outputs */
     return (size_t)j.k_pad + (size_t)(j.k_pad / j.slice) * sizeof(slice_meta) +
-           (size_t)(panels < ONE_PANELS ? panels : ONE_PANELS) * PACK_PANEL * sizeof(output_ahead);
+           outputs_ahead_bytes(j, ONE_PANELS);
 }
 
 template <int BITS, bool HALVES, int TABLE = TABLE_NONE>
@@ -139,15 +136,10 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     const bool plain = ring_ahead() && !HALVES && TABLE == TABLE_NONE && j.scale_kind == SCALE_HALF;
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     ring r;
-    chunk_feed feed = feed_begin(j, n_panel);
-    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
-    for (int i = 0; ring_ahead() && i < j.depth; i++)
-        if (BITS == 8 && j.pieces)
-            feed_put<true>(j, &feed, &r);
-        else
-            feed_put(j, &feed, &r);
-    if (j.leaves
-            .codes) /* a product comes next: it may ask for its weights at once; attention had better not */
+    chunk_feed feed;
+    rings_begin<BITS == 8>(j, shared, bars, n_panel, &r, &feed);
+    /* A product comes next: it may ask for its weights at once; attention had better not. */
+    if (j.leaves.codes)
         launch_next();
     for (int i = 32 * threadIdx.x; j.norm && !j.coded && !j.left.floats && i < j.k; i += 32 * THREADS)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(j.norm + i));
@@ -184,13 +176,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
                 if (ring_ahead())
                     feed_put(j, &feed, &r);
             }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
-                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
-                if (lane % 4 == 0)
-                    partial[q][warp][lane / 4 + 8 * i] = sum[i];
-            }
+            sums_leave(sum, partial[q][warp]);
         }
         __syncthreads();
         const one_facts facts = {j.norm ? row_factor(j, &sums) : 1.0f,

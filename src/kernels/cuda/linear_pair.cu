@@ -13,12 +13,6 @@
 #include "kernels/cuda/nibbles.cuh"
 
 enum { RANKS = 2, HERE = WARPS / RANKS /* warps of a team in a block */, PAIR_TEAMS = ALL_WARPS / HERE };
-enum { LINE = PACK_PANEL + 4 /* floats from one column's sums to the next: stores meet no bank twice */ };
-
-static __host__ __device__ __forceinline__ constexpr int exchange_floats(int eights) {
-    return WARPS * 4 * eights * LINE;
-}
-
 /* Where things are in a block's shared memory, in bytes. Places for sums: one where they are needed once. */
 struct pair_layout {
     int scales, exchange, rings, bytes, places;
@@ -30,7 +24,7 @@ static __host__ __device__ __forceinline__ pair_layout layout_of(const linear_jo
     r.places = rounds * (j.gated ? 2 : 1) > 1 ? 2 : 1;
     r.scales = k * 8 * eights;
     r.exchange = r.scales + k / 32 * 8 * eights * (int)sizeof(float);
-    r.rings = r.exchange + PAIR_TEAMS * r.places * exchange_floats(eights) * (int)sizeof(float);
+    r.rings = r.exchange + PAIR_TEAMS * r.places * exchange_floats(4 * eights) * (int)sizeof(float);
     r.bytes = r.rings + ALL_WARPS * ring_bytes;
     return r;
 }
@@ -46,49 +40,26 @@ __device__ __forceinline__ int pair_panel(const linear_job &j, int unit, int tea
         *matrix = part;
         return panel;
     }
-    *matrix = (panel >= j.first[1]) + (panel >= j.first[2]);
+    *matrix = matrix_of(j, panel);
     return panel - j.first[*matrix];
 }
-__device__ __forceinline__ const uint8_t *pair_weights(const linear_job &j, int unit, int team, int part) {
-    int matrix;
-    const int panel = pair_panel(j, unit, team, part, &matrix);
-    return j.w[matrix] + panel * j.panel_bytes;
-}
 
-/* A warp's chunks in the order in which it takes them. */
-struct pair_feed {
-    const uint8_t *at; /* the chunk that is asked for next */
-    int unit, team, part, chunk, first /* of a panel */, step /* units */;
-};
-__device__ __forceinline__ void pair_put(const linear_job &j, pair_feed *f, const warp_ring &r) {
-    if (f->unit >= j.n_unit)
-        return;
-    warp_ring_ask(j, r, f->at, f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
-    f->at += WARPS * j.chunk_bytes;
-    f->chunk += WARPS;
-    if (f->chunk < j.n_chunk)
-        return;
-    f->chunk = f->first;
-    f->part = j.gated && !f->part;
-    f->unit += f->part ? 0 : f->step;
-    if (f->unit < j.n_unit)
-        f->at = pair_weights(j, f->unit, f->team, f->part) + f->chunk * j.chunk_bytes;
-    else
-        launch_next();
-}
-/* Asks for the first chunks. */
-__device__ __forceinline__ pair_feed pair_begin(const linear_job &j, warp_ring *r, int unit, int team,
-                                                int step, int number) {
-    pair_feed f = {nullptr, number < j.n_chunk ? unit : j.n_unit, team, 0, number, number, step};
-    if (f.unit < j.n_unit)
-        f.at = pair_weights(j, f.unit, team, 0) + number * j.chunk_bytes;
-    for (int i = 0; i < j.depth; i++) {
-        pair_put(j, &f, *r);
-        warp_ring_next(j, r);
+/* A team's panels. */
+struct pair_walk {
+    int unit, team, part, step /* units */;
+    __device__ __forceinline__ bool there(const linear_job &j) const {
+        return unit < j.n_unit;
     }
-    r->phase = 0;
-    return f;
-}
+    __device__ __forceinline__ const uint8_t *weights(const linear_job &j) const {
+        int matrix;
+        const int panel = pair_panel(j, unit, team, part, &matrix);
+        return j.w[matrix] + panel * j.panel_bytes;
+    }
+    __device__ __forceinline__ void next(const linear_job &j) {
+        part = j.gated && !part;
+        unit += part ? 0 : step;
+    }
+};
 
 /* What the block keeps of the columns: asked for by the first team's lanes 0, each for its warp's number. */
 template <int EIGHTS>
@@ -105,19 +76,9 @@ __device__ __forceinline__ void pair_rows(const linear_job &j, uint8_t *codes, u
     }
 }
 
-/* The eight warps' sums of one output. */
-template <int EIGHTS>
-__device__ __forceinline__ float pair_sum(const float *exchange, int column, int row, float factor) {
-    float u = 0.0f;
-#pragma unroll
-    for (int i = 0; i < WARPS; i++)
-        u = __fadd_rn(u, exchange[(i * 4 * EIGHTS + column) * LINE + row]);
-    return __fmul_rn(u, factor);
-}
-
 template <int EIGHTS>
 __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant__ linear_job j) {
-    enum { COLUMNS = 8 * EIGHTS, HALF = COLUMNS / 2 };
+    enum { COLUMNS = 8 * EIGHTS, HALF = COLUMNS / 2, EXCHANGE = exchange_floats(HALF) };
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[HERE];
     __shared__ float factors[MAX_LEFT_ROWS];
     __shared__ half_left halves[PAIR_TEAMS][MAX_LEFT_ROWS / RANKS];
@@ -128,9 +89,10 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
               start = (int)blockIdx.x + (int)gridDim.x * (team >> j.paired);
     const int step = (int)gridDim.x * (PAIR_TEAMS >> j.paired);
     const pair_layout at = layout_of(j, EIGHTS, rounds, j.depth * j.stage_bytes);
-    float *const exchange = (float *)(shared + at.exchange) + team * at.places * exchange_floats(EIGHTS);
+    float *const exchange = (float *)(shared + at.exchange) + team * at.places * EXCHANGE;
     warp_ring r = warp_ring_make(shared + at.rings + of_all * j.depth * j.stage_bytes, bars[of_all], j.depth);
-    pair_feed feed = pair_begin(j, &r, start, team, step, number);
+    ring_feed<pair_walk> feed =
+        ring_feed_begin(j, &r, pair_walk{number < j.n_chunk ? start : j.n_unit, team, 0, step}, number);
     if (team == 0 && lane == 0) {
         bar_init(rows_there + warp, 1);
         async_fence();
@@ -167,8 +129,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
             const int n = pair_panel(j, unit, team, part, &matrix) * PACK_PANEL + in;
             const bool there = has && unit < j.n_unit && n < j.n[matrix], ends = there && (!j.gated || part);
             const float weight = ends && j.leaves_rows.norm ? j.leaves_rows.norm[n] : 1.0f;
-            const float before =
-                ends && j.adds ? j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] : 0.0f;
+            const float before = ends && j.adds ? *output_place(j, matrix, m, n) : 0.0f;
             float sum[TILE_CHUNK][EIGHTS][4];
 #pragma unroll
             for (int i = 0; i < TILE_CHUNK * EIGHTS * 4; i++)
@@ -180,41 +141,33 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
                                            c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, codes, scales,
                                            lane_scale, base, sum);
                 __syncwarp();
-                pair_put(j, &feed, r);
+                ring_feed_put(j, &feed, r);
                 warp_ring_next(j, &r);
                 codes += HERE * CHUNK_CODES;
                 scales += HERE * CHUNK_SCALES;
             }
-            float *const to = exchange + (turn++ % at.places) * exchange_floats(EIGHTS);
+            float *const to = exchange + (turn++ % at.places) * EXCHANGE;
 #pragma unroll
             for (int e = 0; e < EIGHTS; e++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int column = e * 8 + 2 * t + i % 2;
-                    cluster_store(to + (number * HALF + column % HALF) * LINE + g + i / 2 * 8, column / HALF,
-                                  __fadd_rn(__fadd_rn(sum[0][e][i], sum[1][e][i]),
-                                            __fadd_rn(sum[2][e][i], sum[3][e][i])));
+                    cluster_store(to + (number * HALF + column % HALF) * COLUMN_LINE + g + i / 2 * 8,
+                                  column / HALF, tiles_sum(sum, e, i));
                 }
             __syncwarp();
             cluster_barrier();
             if (unit >= j.n_unit)
                 continue;
             float v = 0.0f;
-            if (there) {
-                v = pair_sum<EIGHTS>(to, place * each, in, factor[0]);
-                if (j.two)
-                    v = __fadd_rn(v, pair_sum<EIGHTS>(to, place * each + 1, in, factor[1]));
-                v = j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
-            }
+            if (there)
+                v = exchanged_value<HALF>(j, to, place * each, in, factor, matrix, n);
             if (j.gated && part == 0) {
                 gate = v;
                 continue;
             }
-            if (there) {
-                v = j.gated ? __fmul_rn(act_value(j.act, gate), v) : v;
-                v = j.adds ? __fadd_rn(before, v) : v;
-                j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n] = v;
-            }
+            if (there)
+                v = output_put(j, matrix, m, n, gate, v, before);
             if (!j.leaves_rows.codes)
                 continue;
             const half_output left =
@@ -234,14 +187,9 @@ static int clusters_of(const linear_job *j) {
 
 /* The job's rings beside its rows, on so many clusters; false: they do not fit. */
 static bool depth_find(linear_job *j, int eights, int clusters) {
-    enum { OWN = 3072 /* static arrays, and what the driver takes */ };
     const int rounds = rounds_of(*j, clusters);
-    const int64_t most = (int64_t)rounds * (j->gated ? 2 : 1) * ((j->n_chunk + WARPS - 1) / WARPS);
-    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    const int64_t left = device_shared_bytes() - OWN - layout_of(*j, eights, rounds, 0).bytes;
-    const int64_t depth = left < 0 ? 0 : left / (ALL_WARPS * j->stage_bytes);
-    j->depth = (int)(depth > MAX_STAGES ? MAX_STAGES : depth < most ? depth : most);
-    return j->depth > 0;
+    return ring_depth_find(j, layout_of(*j, eights, rounds, 0).bytes,
+                           (int64_t)rounds * (j->gated ? 2 : 1) * ((j->n_chunk + WARPS - 1) / WARPS));
 }
 
 int pair_eights(linear_job *j, const pack_format *f, int n_col) {

@@ -3,6 +3,7 @@
 #ifndef NIB_KERNELS_CUDA_LINEAR_PANELS_CUH
 #define NIB_KERNELS_CUDA_LINEAR_PANELS_CUH
 
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_weights.cuh"
 #include "kernels/cuda/ring.cuh"
 #include "kernels/cuda/row_math.cuh"
@@ -17,7 +18,7 @@ __device__ __forceinline__ int panel_find(const linear_job &j, int q, int *matri
         *matrix = q % 2;
         return panel;
     }
-    *matrix = (panel >= j.first[1]) + (panel >= j.first[2]);
+    *matrix = matrix_of(j, panel);
     return panel - j.first[*matrix];
 }
 __device__ __forceinline__ const uint8_t *panel_at(const linear_job &j, int q) {
@@ -65,7 +66,34 @@ __device__ __forceinline__ void feed_put(const linear_job &j, chunk_feed *f, rin
         launch_next();
 }
 
+/* The warp's ring in the block's memory, with its first chunks on their way. bars: [ALL_WARPS][MAX_STAGES].
+ */
+template <bool PIECES = false>
+__device__ __forceinline__ void rings_begin(const linear_job &j, uint8_t *shared,
+                                            uint64_t (*bars)[MAX_STAGES], int n_panel, ring *r,
+                                            chunk_feed *feed) {
+    const int bytes = j.depth * j.stage_bytes;
+    *feed = feed_begin(j, n_panel);
+    ring_init(r, shared + threadIdx.x / 32 * bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        if (PIECES && j.pieces)
+            feed_put<true>(j, feed, r);
+        else
+            feed_put(j, feed, r);
+}
+
 /* ---- results ---- */
+
+/* A warp's sums of rows g and g + 8 of a panel. */
+__device__ __forceinline__ void sums_leave(float sum[2], float to[PACK_PANEL]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        sum[i] = pairs_sum(sum[i], 4);
+        if (lane % 4 == 0)
+            to[lane / 4 + 8 * i] = sum[i];
+    }
+}
 
 /* A finished output of panel q: its warps' sums in order, what belongs to the whole row, the norm, the bias.
  * Of an output in two, both columns. partial: [WARPS][PACK_PANEL][COLUMNS]. */
@@ -117,6 +145,13 @@ __device__ __forceinline__ void outputs_ahead(const linear_job &j, int q0, int n
             copy_ahead<4>(&ahead[o].weight, j.leaves.norm + (y - j.y[0]));
     }
     copies_end_group();
+}
+
+/* Bytes of what a block has ahead, of so many panels at most. */
+static inline size_t outputs_ahead_bytes(const linear_job &j, int most) {
+    const int blocks = job_blocks(j);
+    const int panels = j.adds || j.leaves.norm ? (j.n_unit + blocks - 1) / blocks << j.paired : 0;
+    return (size_t)(panels < most ? panels : most) * PACK_PANEL * sizeof(output_ahead);
 }
 
 /* Outputs of panels [q0, q0 + n), by all threads of a block. With one column each thread has its own ahead.

@@ -6,6 +6,7 @@
 #define NIB_KERNELS_CUDA_LINEAR_RING_CUH
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_panels.cuh"
 
 /* An address in shared memory that stays in a register. */
@@ -80,6 +81,96 @@ __device__ __forceinline__ void warp_ring_next(const linear_job &j, warp_ring *r
 /* Until the chunk of this stage is there. */
 __device__ __forceinline__ void warp_ring_wait(const warp_ring &r) {
     bar_wait_at(r.bars + 8 * r.slot, r.phase);
+}
+
+/* A warp's chunks in the order in which it takes them, panel by panel. Panels says which these are: there(),
+ * whether one is left; weights(), where it lies; next() goes on. */
+template <class Panels> struct ring_feed {
+    const uint8_t *at; /* the chunk that is asked for next */
+    Panels panels;
+    int chunk, first; /* its number, and that of a panel's first one */
+};
+/* Asks for the next chunk. All lanes call it; the stage's readers are done. */
+template <class Panels>
+__device__ __forceinline__ void ring_feed_put(const linear_job &j, ring_feed<Panels> *f, const warp_ring &r) {
+    if (!f->panels.there(j))
+        return;
+    warp_ring_ask(j, r, f->at, f->chunk == j.n_chunk - 1 ? j.last_bytes : j.chunk_bytes);
+    f->at += WARPS * j.chunk_bytes;
+    f->chunk += WARPS;
+    if (f->chunk < j.n_chunk)
+        return;
+    f->chunk = f->first;
+    f->panels.next(j);
+    if (f->panels.there(j))
+        f->at = f->panels.weights(j) + f->chunk * j.chunk_bytes;
+    else
+        launch_next();
+}
+/* Asks for the first chunks; a panel's first one is `first`. */
+template <class Panels>
+__device__ __forceinline__ ring_feed<Panels> ring_feed_begin(const linear_job &j, warp_ring *r, Panels panels,
+                                                             int first) {
+    ring_feed<Panels> f = {nullptr, panels, first, first};
+    if (panels.there(j))
+        f.at = panels.weights(j) + first * j.chunk_bytes;
+    for (int i = 0; i < j.depth; i++) {
+        ring_feed_put(j, &f, *r);
+        warp_ring_next(j, r);
+    }
+    r->phase = 0;
+    return f;
+}
+
+/* ---- several columns ----
+ *
+ * Warps exchange their sums of a panel's outputs: [warp][column][row], COLUMN_LINE floats from a column to
+ * the next, so that a warp's stores meet no bank twice. */
+enum { COLUMN_LINE = PACK_PANEL + 4 };
+static __host__ __device__ __forceinline__ constexpr int exchange_floats(int columns) {
+    return WARPS * columns * COLUMN_LINE;
+}
+
+/* The warps' sums of one output: row `row` of the panel, of column `at` of those exchanged. */
+template <int COLUMNS>
+__device__ __forceinline__ float exchanged_sum(const float *exchange, int at, int row, float factor) {
+    float u = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        u = __fadd_rn(u, exchange[(i * COLUMNS + at) * COLUMN_LINE + row]);
+    return __fmul_rn(u, factor);
+}
+/* Output n of a matrix, from column `at` on: of one in two, both columns; its bias. */
+template <int COLUMNS>
+__device__ __forceinline__ float exchanged_value(const linear_job &j, const float *exchange, int at, int row,
+                                                 const float factor[2], int matrix, int n) {
+    float v = exchanged_sum<COLUMNS>(exchange, at, row, factor[0]);
+    if (j.two)
+        v = __fadd_rn(v, exchanged_sum<COLUMNS>(exchange, at + 1, row, factor[1]));
+    return j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
+}
+/* Where output n of a matrix and row m goes. */
+__device__ __forceinline__ float *output_place(const linear_job &j, int matrix, int m, int n) {
+    return &j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n];
+}
+/* Writes it there. before: what it is added to. */
+__device__ __forceinline__ float output_put(const linear_job &j, int matrix, int m, int n, float gate,
+                                            float v, float before) {
+    v = j.gated ? __fmul_rn(act_value(j.act, gate), v) : v;
+    v = j.adds ? __fadd_rn(before, v) : v;
+    *output_place(j, matrix, m, n) = v;
+    return v;
+}
+
+/* ---- launching ---- */
+
+/* The depth of rings that have what the `others` bytes of a block leave, where a warp reads `most` chunks.
+ * false: they do not fit. */
+static inline bool ring_depth_find(linear_job *j, int64_t others, int64_t most) {
+    enum { OWN = 3072 /* static arrays, and what the driver takes */ };
+    j->stage_bytes = stage_bytes_of(j->chunk_bytes);
+    j->depth = stages_of(*j, device_shared_bytes() - OWN - others, 0, most);
+    return j->depth > 0;
 }
 
 #endif

@@ -133,4 +133,10 @@ __device__ __forceinline__ float slice_add(const linear_job &j, float2 w, int do
     return j.asym ? __fmaf_rn(w.y, __fmul_rn(a.scale, (float)a.sum), sum) : sum;
 }
 
+/* Sum i of a chunk's tiles and of eight columns e, in their order. */
+template <int EIGHTS>
+__device__ __forceinline__ float tiles_sum(const float (&sum)[TILE_CHUNK][EIGHTS][4], int e, int i) {
+    return __fadd_rn(__fadd_rn(sum[0][e][i], sum[1][e][i]), __fadd_rn(sum[2][e][i], sum[3][e][i]));
+}
+
 #endif

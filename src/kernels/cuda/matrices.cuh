@@ -7,21 +7,18 @@
 
 #include <cuda_runtime.h>
 
-struct job_weights {
-    const uint8_t *w[3];
-};
 /* Matrices are cut into units of as many outputs, one behind the other. */
-struct job_outputs {
+struct job_matrices {
+    const uint8_t *w[3];
     int first[3]; /* units before this matrix; beyond all of them when it is not there */
     int n[3];     /* its rows */
     const float *bias[3];
     float *y[3];
     int64_t ldy[3];
 };
-struct job_matrices : job_weights, job_outputs {};
 
 /* Which matrix a unit of all is of; not of gated products. */
-__device__ __forceinline__ int matrix_of(const job_outputs &j, int unit) {
+template <class Job> __device__ __forceinline__ int matrix_of(const Job &j, int unit) {
     return (unit >= j.first[1]) + (unit >= j.first[2]);
 }
 
@@ -30,7 +27,7 @@ static inline bool matrices_are(const cuda_linear *a) {
     return a->n_w >= 1 && a->n_w <= 3 && (!a->gated || a->n_w == 2);
 }
 /* The job's units of `each` outputs. Returns how many, of one matrix when gated. */
-static inline int units_set(const cuda_linear *a, int each, job_outputs *j) {
+template <class Job> static int units_set(const cuda_linear *a, int each, Job *j) {
     int n_unit = 0;
     j->first[1] = j->first[2] = INT32_MAX;
     for (int i = 0; i < a->n_w; i++) {
@@ -41,7 +38,7 @@ static inline int units_set(const cuda_linear *a, int each, job_outputs *j) {
     return n_unit;
 }
 /* Its outputs too, */
-static inline int outputs_set(const cuda_linear *a, int each, job_outputs *j) {
+template <class Job> static int outputs_set(const cuda_linear *a, int each, Job *j) {
     for (int i = 0; i < a->n_w; i++) {
         j->n[i] = (int)a->w[i].n;
         j->bias[i] = a->bias[i];

@@ -37,6 +37,16 @@ __device__ __forceinline__ uint32_t nibbles_signed(uint32_t u, const nibble_base
     return v;
 }
 
+/* A lane's codes of a tile as operands of its halves. */
+__device__ __forceinline__ void nibbles_unpack(const uint4 &w, const nibble_base &base, uint32_t a[2][4]) {
+    const uint32_t u[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        a[0][i] = nibbles_signed(u[i] << 4, base);
+        a[1][i] = nibbles_signed(u[i], base);
+    }
+}
+
 /* d = CODE_MAGIC + a . b in the bits of floats, 16 rows x 32 of K x 8 columns, signed bytes both: whole
  * numbers below 2^22, which take no conversion. */
 __device__ __forceinline__ void mma_signed_bits(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
@@ -77,20 +87,28 @@ __device__ __forceinline__ void tile_scales(const uint8_t *of, int tile, int gro
     }
 }
 
+/* Half h of a tile times eight columns b: their sums, by the scales of rows g and g + 8 and of columns 2t and
+ * 2t + 1. */
+__device__ __forceinline__ void half_times(const uint32_t a[4], int h, const uint4 &b, float w0, float w1,
+                                           float s0, float s1, const nibble_base &base, float sum[4]) {
+    const float c0 = scale_magic(w0), c1 = scale_magic(w1);
+    int d[4];
+    mma_signed_bits(d, a, h ? b.z : b.x, h ? b.w : b.y, base);
+    sum[0] = scaled_add(d[0], w0, c0, s0, sum[0]);
+    sum[1] = scaled_add(d[1], w0, c0, s1, sum[1]);
+    sum[2] = scaled_add(d[2], w1, c1, s0, sum[2]);
+    sum[3] = scaled_add(d[3], w1, c1, s1, sum[3]);
+}
+
 /* A tile times EIGHTS groups of eight columns whose scales are in pairs (META_PAIRS): four of a lane by one
  * load. weight: of rows g and g + 8, halves of both slices. codes, scales: addresses of the lane's first. */
 template <int EIGHTS>
 __device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t weight[2], uint32_t codes,
                                                  uint32_t scales, const nibble_base &base,
                                                  float sum[EIGHTS][4]) {
-    const uint32_t u[4] = {w.x, w.y, w.z, w.w};
     const float2 low = floats_of(weight[0]), high = floats_of(weight[1]);
     uint32_t a[2][4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        a[0][i] = nibbles_signed(u[i] << 4, base);
-        a[1][i] = nibbles_signed(u[i], base);
-    }
+    nibbles_unpack(w, base, a);
 #pragma unroll
     for (int e = 0; e < EIGHTS; e++) {
         const uint4 b = kept_four(codes + e * 512), m = kept_four(scales + e * 64);
@@ -98,13 +116,7 @@ __device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t 
         for (int h = 0; h < 2; h++) {
             const float w0 = h ? low.y : low.x, w1 = h ? high.y : high.x;
             const float s0 = __uint_as_float(h ? m.z : m.x), s1 = __uint_as_float(h ? m.w : m.y);
-            const float c0 = scale_magic(w0), c1 = scale_magic(w1);
-            int d[4];
-            mma_signed_bits(d, a[h], h ? b.z : b.x, h ? b.w : b.y, base);
-            sum[e][0] = scaled_add(d[0], w0, c0, s0, sum[e][0]);
-            sum[e][1] = scaled_add(d[1], w0, c0, s1, sum[e][1]);
-            sum[e][2] = scaled_add(d[2], w1, c1, s0, sum[e][2]);
-            sum[e][3] = scaled_add(d[3], w1, c1, s1, sum[e][3]);
+            half_times(a[h], h, b, w0, w1, s0, s1, base, sum[e]);
         }
     }
 }
@@ -114,26 +126,15 @@ template <int EIGHTS, int MINE>
 __device__ __forceinline__ void tile_times(const uint4 &w, const float scale[2][2], const uint4 *codes,
                                            const float2 *scales, const nibble_base &base,
                                            float sum[MINE][4]) {
-    const uint32_t u[4] = {w.x, w.y, w.z, w.w};
     uint32_t a[2][4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        a[0][i] = nibbles_signed(u[i] << 4, base);
-        a[1][i] = nibbles_signed(u[i], base);
-    }
+    nibbles_unpack(w, base, a);
 #pragma unroll
     for (int e = 0; e < MINE; e++) {
         const uint4 b = codes[e * 32];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const float2 s = scales[h * 4 * EIGHTS + e * 4];
-            const float c0 = scale_magic(scale[h][0]), c1 = scale_magic(scale[h][1]);
-            int d[4];
-            mma_signed_bits(d, a[h], h ? b.z : b.x, h ? b.w : b.y, base);
-            sum[e][0] = scaled_add(d[0], scale[h][0], c0, s.x, sum[e][0]);
-            sum[e][1] = scaled_add(d[1], scale[h][0], c0, s.y, sum[e][1]);
-            sum[e][2] = scaled_add(d[2], scale[h][1], c1, s.x, sum[e][2]);
-            sum[e][3] = scaled_add(d[3], scale[h][1], c1, s.y, sum[e][3]);
+            half_times(a[h], h, b, scale[h][0], scale[h][1], s.x, s.y, base, sum[e]);
         }
     }
 }

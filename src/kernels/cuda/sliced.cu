@@ -8,7 +8,7 @@ static int columns_fit(const linear_job &j, bool sums) {
     enum { OWN = 20480 /* static arrays, and what the driver takes */ };
     linear_job one = j;
     one.n_col = 1;
-    const int64_t stage = (j.chunk_bytes + 127) / 128 * 128, each = column_bytes(j.k_pad);
+    const int64_t stage = stage_bytes_of(j.chunk_bytes), each = column_bytes(j.k_pad);
     const int64_t left =
         device_shared_bytes() - OWN - ALL_WARPS * stage - ((int64_t)sliced_many_bytes(one, sums) - each);
     const int64_t n = left / each;
@@ -18,12 +18,9 @@ static int columns_fit(const linear_job &j, bool sums) {
 /* The rings' depth beside `others` bytes, where a block is alone on its multiprocessor. */
 static size_t room_of(linear_job *j, size_t others, int blocks) {
     enum { OWN = 20480 };
-    const int64_t panels = (int64_t)(j->n_unit + blocks - 1) / blocks * (j->gated ? 2 : 1) << j->paired;
-    const int64_t most = (panels + TEAMS - 1) / TEAMS * ((j->n_chunk + WARPS - 1) / WARPS);
-    j->stage_bytes = (j->chunk_bytes + 127) / 128 * 128;
-    int64_t depth = (device_shared_bytes() - OWN - (int64_t)others) / (ALL_WARPS * j->stage_bytes);
-    depth = depth > MAX_STAGES ? MAX_STAGES : depth < 1 ? 1 : depth;
-    j->depth = (int)(depth < most ? depth : most);
+    j->stage_bytes = stage_bytes_of(j->chunk_bytes);
+    j->depth = stages_of(*j, device_shared_bytes() - OWN - (int64_t)others, 1,
+                         warp_chunks(*j, job_panels(*j, blocks)));
     return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
 }
 
@@ -33,7 +30,7 @@ size_t sliced_scratch(int64_t k) {
 }
 
 static int run(sliced_kernel kernel, linear_job *j, size_t others, bool alone, cuda_stream s) {
-    const int blocks = j->n_unit < device_sm_count() ? j->n_unit : device_sm_count();
+    const int blocks = job_blocks(*j);
     const size_t room = alone ? room_of(j, others, blocks) : linear_shared_bytes(j, others, blocks);
     const int e = prepare(kernel, room);
     return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(THREADS), room, s, *j);

@@ -243,15 +243,12 @@ __device__ __forceinline__ void chunk_load(const uint8_t *stage, int n_tile, til
  * Way<BITS> is Bitwise or Split: prepare() makes the operands of a chunk's tiles, dots() multiplies one
  * column with them, many_sums has the sums of several columns. */
 
-enum { SLICED_PANELS = 4 /* between two waits of all warps, with several columns */ };
+/* Panels between two waits of all warps, with several columns and with one. */
+enum { SLICED_PANELS = 4, SLICED_ONE_PANELS = 16 };
 
 /* The job's rows and all else behind the rings: of one column, of several. */
 static inline size_t sliced_one_bytes(const linear_job &j) {
-    const int blocks = j.n_unit < device_sm_count() ? j.n_unit : device_sm_count();
-    const bool ahead = j.adds || j.leaves.norm;
-    const int panels = ahead ? (j.n_unit + blocks - 1) / blocks << j.paired : 0;
-    return (size_t)column_bytes(j.k_pad) +
-           (size_t)(panels < 16 ? panels : 16) * PACK_PANEL * sizeof(output_ahead);
+    return (size_t)column_bytes(j.k_pad) + outputs_ahead_bytes(j, SLICED_ONE_PANELS);
 }
 
 /* Codes of few bits leave room for a block of the launch behind, as in linear_one.cu. */
@@ -263,7 +260,7 @@ template <template <int> class Way, int BITS>
 __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
     sliced_one(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
-    enum { PANELS = 16 };
+    enum { PANELS = SLICED_ONE_PANELS };
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     __shared__ float partial[PANELS][WARPS][PACK_PANEL];
     __shared__ row_sums sums;
@@ -273,10 +270,8 @@ __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
     slice_meta *const meta = (slice_meta *)(column + j.k_pad);
     output_ahead *const ahead = (output_ahead *)(column + column_bytes(j.k_pad));
     ring r;
-    chunk_feed feed = feed_begin(j, n_panel);
-    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
-    for (int i = 0; ring_ahead() && i < j.depth; i++)
-        feed_put(j, &feed, &r);
+    chunk_feed feed;
+    rings_begin(j, shared, bars, n_panel, &r, &feed);
     if (j.leaves.codes)
         launch_next();
     launch_wait();
@@ -309,13 +304,7 @@ __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
                 way.dots(column + c * TILE_CHUNK_K, m, j.top < 127, d);
                 chunk_add(j, w, d, m, n_tile, sum);
             }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
-                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
-                if (lane % 4 == 0)
-                    partial[q][warp][lane / 4 + 8 * i] = sum[i];
-            }
+            sums_leave(sum, partial[q][warp]);
         }
         __syncthreads();
         const sliced_facts facts = {nullptr, nullptr, j.norm ? row_factor(j, &sums) : 1.0f,
@@ -343,10 +332,8 @@ __global__ void __launch_bounds__(THREADS, 1) sliced_many(const __grid_constant_
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j), step = column_bytes(j.k_pad);
     uint8_t *const columns = shared + ALL_WARPS * ring_bytes;
     ring r;
-    chunk_feed feed = feed_begin(j, n_panel);
-    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
-    for (int i = 0; ring_ahead() && i < j.depth; i++)
-        feed_put(j, &feed, &r);
+    chunk_feed feed;
+    rings_begin(j, shared, bars, n_panel, &r, &feed);
     launch_wait();
     for (int i = 16 * threadIdx.x; i < step * j.n_col; i += 16 * THREADS)
         copy_ahead<16>(columns + i, (const uint8_t *)j.codes + i);

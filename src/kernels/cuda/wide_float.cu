@@ -19,68 +19,14 @@
  * of images is given back to both blocks by an arrival without a fence.
  *
  * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
-#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/wgmma.cuh"
-#include "kernels/cuda/wide.cuh"
+#include "kernels/cuda/wide_float.cuh"
+#include "kernels/cuda/wide_rounds.cuh"
 
+/* ---- products ---- */
 
-#include <cuda.h>
-
-enum {
-    UNIT_WARPS = 8 /* that multiply */,
-    UNIT_THREADS = 32 * UNIT_WARPS + 128,
-    TOGETHER = 2,
-    UNIT_OUTPUTS = 128 /* rows of weights of a block's unit; of both matrices when gated */,
-    BOX_ROWS = 64 /* of weights, of a tensor copy */,
-    BOX = BOX_ROWS * TILE_K * 2 /* bytes */,
-    W_STAGE = UNIT_OUTPUTS * TILE_K * 2,
-    UNIT_STAGES = 8 /* at most */,
-    BF16_SHIFT = 8
-};
-
-struct unit_job {
-    CUtensorMap map[3];
-    int first[3]; /* blocks of outputs before this matrix; beyond all of them when it is not there */
-    int n[3];     /* its rows */
-    const float *bias[3];
-    float *y[3];
-    int64_t ldy[3];
-    int n_row, n_tile;    /* of x; of K */
-    int n_unit, n_whole;  /* of a cluster; those with N rows, behind them are those with half */
-    int n_across, n_half; /* units with the same outputs; units instead of a whole one */
-    const uint8_t *x;     /* images */
-    const float *factor;  /* [n_row], of results */
-    int act;
-    bool gated, adds;
-};
-
-/* A box of a matrix, from element k of row `row` on, whose bytes `bar` counts; zeros beyond the ends. */
-__device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int k, int row, uint64_t *bar) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
-        "{%3, %4}], [%2];" ::"r"(shared_address(to)),
-        "l"(map), "r"(shared_address(bar)), "r"(k), "r"(row)
-        : "memory");
-#endif
-}
-/* Bytes from memory to the same place in both blocks of the cluster, which their barriers count. */
-__device__ __forceinline__ void image_copy(void *to, const void *from, uint64_t *bar) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-                 "[%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-                 "l"(from), "r"((int)WIDE_IMAGE), "r"(shared_address(bar)), "h"((uint16_t)3)
-                 : "memory");
-#endif
-}
-/* An arrival in block `rank`, behind reads: nothing that was written need be seen there. */
-__device__ __forceinline__ void read_arrive(uint64_t *bar, int rank) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(bar, rank)) : "memory");
-#endif
-}
 /* Four 8 x 8 matrices of 16 bits: lane 8i + r gives the address of row r of matrix i, lane 4g + t gets
  * elements 2t and 2t + 1 of row g of each. */
 __device__ __forceinline__ void fragment_load(uint32_t (&a)[4], uint32_t at) {
@@ -89,87 +35,6 @@ __device__ __forceinline__ void fragment_load(uint32_t (&a)[4], uint32_t at) {
                  : "r"(at)
                  : "memory");
 }
-
-/* A place in a ring. */
-struct unit_turn {
-    int slot;
-    uint32_t phase;
-    __device__ __forceinline__ void next(int n) {
-        if (++slot == n) {
-            slot = 0;
-            phase ^= 1;
-        }
-    }
-};
-
-/* Results of a warp on their way to memory: [RESULT_ROWS of x][16 outputs], in other banks for each lane. */
-enum { RESULT_ROWS = 32, RESULT_LINE = 20, RESULT_WARP = RESULT_ROWS * RESULT_LINE };
-
-/* The block's rings: images of N rows, and weights; their barriers. Behind them is room for results. */
-template <int N> struct unit_rings {
-    enum { X_STAGES = N == 256 ? 4 : 6, W_STAGES = N == 256 ? 4 : 6, X_STAGE = N * 128 };
-    enum { BYTES = X_STAGES * X_STAGE + W_STAGES * W_STAGE + UNIT_WARPS * RESULT_WARP * 4 };
-    uint8_t *x, *w;
-    uint64_t *x_full, *x_empty, *w_full, *w_empty;
-};
-
-/* What a block computes of a unit: from row `row` on, block `tile` of outputs. */
-struct unit_place {
-    int row, tile;
-};
-template <int N> __device__ __forceinline__ unit_place place_of(const unit_job &j, int unit) {
-    const int behind = unit - j.n_whole, rank = blockIdx.z;
-    const int u = behind < 0 ? unit : j.n_whole + behind / j.n_half,
-              half = behind < 0 ? 0 : behind % j.n_half;
-    return {behind < 0 ? u % j.n_across * N : (u % j.n_across * 2 + half) * (N / 2),
-            u / j.n_across * TOGETHER + rank};
-}
-
-/* ---- feeders: one thread each ---- */
-
-template <int N> __device__ __forceinline__ void weights_feed(const unit_job &j, const unit_rings<N> &r) {
-    unit_turn turn = {0, 1};
-    for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x) {
-        const unit_place at = place_of<N>(j, unit);
-        const int tile = at.tile;
-        if (at.row >= j.n_row)
-            continue;
-        const int m = j.gated ? 0 : (tile >= j.first[1]) + (tile >= j.first[2]);
-        const int row = j.gated ? tile * BOX_ROWS : (tile - j.first[m]) * UNIT_OUTPUTS;
-        for (int i = 0; i < j.n_tile; i++) {
-            uint8_t *const to = r.w + turn.slot * W_STAGE;
-            uint64_t *const bar = r.w_full + turn.slot;
-            bar_wait<false>(r.w_empty + turn.slot, turn.phase);
-            bar_expect(bar, W_STAGE);
-            box_copy(to, j.map + m, i * TILE_K, row, bar);
-            box_copy(to + BOX, j.map + (j.gated ? 1 : m), i * TILE_K, j.gated ? row : row + BOX_ROWS, bar);
-            turn.next(unit_rings<N>::W_STAGES);
-        }
-    }
-}
-
-template <int N> __device__ __forceinline__ void images_feed(const unit_job &j, const unit_rings<N> &r) {
-    unit_turn turn = {0, 1};
-    const int all = (j.n_row + WIDE_ROWS - 1) / WIDE_ROWS, rank = blockIdx.z;
-    for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x) {
-        const int first = place_of<N>(j, unit).row / WIDE_ROWS,
-                  n = min((unit < j.n_whole ? N : N / 2) / WIDE_ROWS, all - first);
-        if (n <= 0)
-            continue;
-        const uint8_t *from = j.x + (int64_t)first * j.n_tile * WIDE_IMAGE;
-        for (int i = 0; i < j.n_tile; i++, from += WIDE_IMAGE) {
-            uint64_t *const bar = r.x_full + turn.slot;
-            bar_wait<false>(r.x_empty + turn.slot, turn.phase);
-            bar_expect(bar, n * WIDE_IMAGE);
-            for (int c = rank; c < n; c += TOGETHER)
-                image_copy(r.x + turn.slot * unit_rings<N>::X_STAGE + c * WIDE_IMAGE,
-                           from + (int64_t)c * j.n_tile * WIDE_IMAGE, bar);
-            turn.next(unit_rings<N>::X_STAGES);
-        }
-    }
-}
-
-/* ---- products ---- */
 
 /* Two weights as halves, times `scale`. */
 template <int TYPE> __device__ __forceinline__ uint32_t two_as_halves(uint32_t u, float scale) {
@@ -183,7 +48,7 @@ template <int TYPE> __device__ __forceinline__ uint32_t two_as_halves(uint32_t u
 /* Where a warp is in the block's rings; what its weights are multiplied with. */
 template <int TYPE, int N> struct unit_walk {
     unit_rings<N> r;
-    unit_turn wt, xt;
+    turn wt, xt;
     uint32_t line; /* of weights, that the lane gives the address of: bytes */
     int lane;
     float scale;
@@ -285,11 +150,6 @@ template <int TYPE, int N> struct unit_walk {
 
 /* ---- results ---- */
 
-/* x / (1 + e^-x), to some units in the last place. */
-__device__ __forceinline__ float silu_near(float x) {
-    return __fdividef(x, 1.0f + __expf(-x));
-}
-
 /* Four outputs of a lane, of which n are there. */
 struct four_of {
     float bias[4];
@@ -354,7 +214,7 @@ __device__ __forceinline__ void results_write(const unit_job &j, const four_of &
             four_scale(u, factor, scale, up);
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                v[i] = __fmul_rn(j.act == ACT_SILU ? silu_near(v[i]) : act_value(j.act, v[i]), u[i]);
+                v[i] = __fmul_rn(j.act == ACT_SILU ? silu_fast(v[i]) : act_value(j.act, v[i]), u[i]);
         }
         four_write(f, row, v, j.adds);
     }
@@ -366,7 +226,7 @@ template <int ROWS>
 __device__ __forceinline__ void results_leave(const unit_job &j, const unit_place &at, float scale,
                                               float *room, const float (&d)[ROWS / 2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int m = j.gated ? 0 : (at.tile >= j.first[1]) + (at.tile >= j.first[2]);
+    const int m = j.gated ? 0 : matrix_of(j, at.tile);
     const int o = j.gated ? at.tile * BOX_ROWS + 8 * warp + lane % 2 * 4
                           : (at.tile - j.first[m]) * UNIT_OUTPUTS + 16 * warp + lane % 4 * 4;
     const four_of f = four_at(j, m, o), up = four_at(j, j.gated ? 1 : m, o);
@@ -474,28 +334,17 @@ static bool job_make(const cuda_linear *a, unit_job *j, int *blocks) {
     const view *w = &a->w[0];
     const type_id type = (type_id)w->format.type;
     *j = unit_job{};
-    if (!wide_mma_is_built() || a->n_w < 1 || a->n_w > 3 || (a->gated && a->n_w != 2) ||
-        w->format.layout != PACK_ROWS || (type != TYPE_F16 && type != TYPE_BF16) || w->k < 1 ||
-        w->k > MAX_PACK_ROW || a->n_row < 1 || a->n_row > CUDA_MAX_WIDE || a->codes || a->leaves.data)
+    if (!wide_mma_is_built() || !matrices_are(a) || w->format.layout != PACK_ROWS ||
+        (type != TYPE_F16 && type != TYPE_BF16) || w->k < 1 || w->k > MAX_PACK_ROW || a->n_row < 1 ||
+        a->n_row > CUDA_MAX_WIDE || a->codes || a->leaves.data)
         return false;
-    j->first[1] = j->first[2] = INT32_MAX;
-    *blocks = 0;
     for (int i = 0; i < a->n_w; i++) {
         const view *v = &a->w[i];
-        const int each = a->gated ? BOX_ROWS : UNIT_OUTPUTS;
         if (v->format.layout != PACK_ROWS || v->format.type != w->format.type || v->k != w->k ||
             !map_make(v, &j->map[i]))
             return false;
-        j->n[i] = (int)v->n;
-        j->bias[i] = a->bias[i];
-        j->y[i] = a->y[i];
-        j->ldy[i] = a->ldy[i];
-        j->first[i] = *blocks;
-        if (!a->gated || i == 0)
-            *blocks += (int)((v->n + each - 1) / each);
     }
-    if (a->gated)
-        j->first[1] = INT32_MAX;
+    *blocks = outputs_set(a, a->gated ? BOX_ROWS : UNIT_OUTPUTS, j);
     j->n_row = (int)a->n_row;
     j->n_tile = (int)tile_count(w->k);
     j->act = a->act;
@@ -514,36 +363,6 @@ static uint64_t unit_cycles(const unit_job *j, unsigned n) {
     return (uint64_t)j->n_tile * tile + BEGIN_AND_END;
 }
 
-/* Rows of a unit and the number of units, for so many clusters at once: fewest cycles in all. They change no
- * bits. A last round of at most half of the clusters is one of units of half as many rows; few rows have such
- * units alone. */
-static int rows_of_unit(unit_job *j, int blocks, unsigned clusters) {
-    static const unsigned sizes[] = {256, 128};
-    const unsigned pairs = ((unsigned)blocks + TOGETHER - 1) / TOGETHER;
-    uint64_t least = UINT64_MAX;
-    int best = 0;
-    for (int i = 0; i < 2; i++) {
-        const unsigned n = sizes[i], across = ((unsigned)j->n_row + n - 1) / n, units = across * pairs,
-                       last = units % clusters;
-        const bool few = i == 1 && 2 * (unsigned)j->n_row <= n;
-        const unsigned whole = few                    ? 0
-                               : 2 * last <= clusters ? units - last
-                                                      : units,
-                       n_half = few ? 1 : 2, halves = n_half * (units - whole);
-        const uint64_t cycles = (whole + clusters - 1) / clusters * unit_cycles(j, n) +
-                                (halves + clusters - 1) / clusters * unit_cycles(j, n / 2);
-        if (cycles >= least)
-            continue;
-        least = cycles;
-        best = (int)n;
-        j->n_across = (int)across;
-        j->n_whole = (int)whole;
-        j->n_half = (int)n_half;
-        j->n_unit = (int)(whole + halves);
-    }
-    return best;
-}
-
 template <int TYPE, int N> static int unit_launch(const unit_job &j, unsigned clusters, cuda_stream s) {
     const size_t room = unit_rings<N>::BYTES + 1024;
     const unsigned n = (unsigned)j.n_unit < clusters ? (unsigned)j.n_unit : clusters;
@@ -559,7 +378,13 @@ int wide_float_launch(const cuda_linear *a, cuda_stream s) {
     const unsigned clusters = (unsigned)device_sm_count() / TOGETHER;
     if (!job_make(a, &j, &blocks))
         return CUDA_UNSUPPORTED;
-    const int n = rows_of_unit(&j, blocks, clusters), e = wide_images_launch(a, true, s);
+    const wide_rounds by = wide_rounds_of((unsigned)j.n_row, ((unsigned)blocks + TOGETHER - 1) / TOGETHER,
+                                          clusters, [&](unsigned n) { return unit_cycles(&j, n); });
+    j.n_across = by.n_across;
+    j.n_whole = by.n_whole;
+    j.n_half = by.n_half;
+    j.n_unit = by.n_unit;
+    const int n = by.rows, e = wide_images_launch(a, true, s);
     if (e)
         return e;
     if (a->w[0].format.type == TYPE_F16)

@@ -14,6 +14,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/cuda/wide_outputs.cuh"
+#include "kernels/cuda/wide_rounds.cuh"
 #include "kernels/cuda/wide_weights.cuh"
 
 enum { MMA_GROUPS = 2, MMA_WARPS = 4 * MMA_GROUPS, MMA_THREADS = 32 * MMA_WARPS + 128, MMA_STAGES = 8 };
@@ -371,42 +372,19 @@ static uint64_t block_cycles(const wide_job *j, unsigned n) {
     return (uint64_t)j->n_tile * tile + BEGIN_AND_END;
 }
 
-/* Rows of a block and the number of blocks: fewest cycles in all. They change no bits. A last round of at
- * most half of the multiprocessors is one of blocks of half as many rows; few rows have such blocks alone. */
-static int rows_of_block(wide_job *j, unsigned *blocks) {
-    static const unsigned sizes[] = {256, 128};
-    const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS, sm = (unsigned)device_sm_count();
-    uint64_t least = UINT64_MAX;
-    int best = 0;
-    for (int i = 0; i < 2; i++) {
-        const unsigned n = sizes[i], across = ((unsigned)j->n_row + n - 1) / n,
-                       units = across * (((unsigned)j->n_panel + each - 1) / each), last = units % sm;
-        const bool few = i == 1 && 2 * (unsigned)j->n_row <= n;
-        const unsigned whole = few              ? 0
-                               : 2 * last <= sm ? units - last
-                                                : units,
-                       n_half = few ? 1 : 2, halves = n_half * (units - whole);
-        const uint64_t cycles =
-            (whole + sm - 1) / sm * block_cycles(j, n) + (halves + sm - 1) / sm * block_cycles(j, n / 2);
-        if (cycles >= least)
-            continue;
-        least = cycles;
-        best = (int)n;
-        j->n_across = (int)across;
-        j->n_whole = (int)whole;
-        j->n_half = (int)n_half;
-        *blocks = whole + halves;
-    }
-    return best;
-}
-
 int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s) {
-    unsigned blocks = 0;
-    const int n = rows_of_block(j, &blocks);
+    const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS;
+    const wide_rounds by =
+        wide_rounds_of((unsigned)j->n_row, ((unsigned)j->n_panel + each - 1) / each,
+                       (unsigned)device_sm_count(), [&](unsigned n) { return block_cycles(j, n); });
+    const int n = by.rows;
+    j->n_across = by.n_across;
+    j->n_whole = by.n_whole;
+    j->n_half = by.n_half;
     const wide_kernel kernel = n == 128 ? kernel_of<128>(j, f) : UNLESS_FEW(kernel_of<256>(j, f));
     const size_t room = job_shared_bytes(j, n);
     if (!kernel || !room || (j->scale_kind == SCALE_BYTE && j->asym))
         return CUDA_UNSUPPORTED;
     const int e = prepare(kernel, room);
-    return e ? e : launch(kernel, dim3(blocks), dim3(MMA_THREADS), room, s, *j);
+    return e ? e : launch(kernel, dim3((unsigned)by.n_unit), dim3(MMA_THREADS), room, s, *j);
 }

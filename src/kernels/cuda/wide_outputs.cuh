@@ -18,7 +18,7 @@ __device__ __forceinline__ int wide_panel(const wide_job &j, const place &at, in
         return at.panel + i % (PANELS / 2);
     }
     const int p = at.panel + i;
-    *matrix = (p >= j.first[1]) + (p >= j.first[2]);
+    *matrix = matrix_of(j, p);
     return p - j.first[*matrix];
 }
 template <int PANELS>
@@ -95,10 +95,6 @@ __device__ __forceinline__ void outputs_write(const four_outputs &f, int64_t row
             to[i] = all[i];
 }
 
-/* x / (1 + e^-x), to some units in the last place. */
-__device__ __forceinline__ float silu_fast(float x) {
-    return __fdividef(x, 1.0f + __expf(-x));
-}
 template <bool SILU> __device__ __forceinline__ float4 four_gate(int act, float4 v, float4 u) {
     return make_float4(__fmul_rn(SILU ? silu_fast(v.x) : act_value(act, v.x), u.x),
                        __fmul_rn(SILU ? silu_fast(v.y) : act_value(act, v.y), u.y),

@@ -7,18 +7,6 @@
 
 enum { ANY_SCALE = -1 /* the job says which */ };
 
-/* A place in a ring. */
-struct turn {
-    int slot;
-    uint32_t phase;
-    __device__ void next(int n) {
-        if (++slot == n) {
-            slot = 0;
-            phase ^= 1;
-        }
-    }
-};
-
 /* Codes of dword i of the tile's half h, in bytes. */
 template <int BITS> __device__ __forceinline__ uint32_t four_codes(const tile_lane<BITS> &v, int h, int i) {
     if (BITS == 8)

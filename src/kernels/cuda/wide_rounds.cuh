@@ -1,0 +1,41 @@
+/* wide_rounds.cuh - how the rows of a product of many are divided among units of work: blocks of wide_mma.cu,
+ * clusters of wide_float.cu. Units of one column of the product are neighbours. */
+#ifndef NIB_KERNELS_CUDA_WIDE_ROUNDS_CUH
+#define NIB_KERNELS_CUDA_WIDE_ROUNDS_CUH
+
+#include "kernels/cuda/wide.cuh"
+
+struct wide_rounds {
+    int rows;     /* of a whole unit */
+    int n_across; /* whole units with the same outputs */
+    int n_unit;   /* in all */
+    int n_whole;  /* with `rows` rows; those behind have half as many */
+    int n_half;   /* units instead of one that is not whole: 1 where the rows end before the second */
+};
+/* Fewest cycles in all, where the device has `at_once` units at once, of `outputs` different outputs, and
+ * cycles(n) says what one of n rows takes. They change no bits. A last round of at most half of what the
+ * device has is one of units of half as many rows; few rows have such units alone. */
+template <class Cycles>
+static wide_rounds wide_rounds_of(unsigned n_row, unsigned outputs, unsigned at_once, const Cycles &cycles) {
+    static const unsigned sizes[] = {256, 128};
+    uint64_t least = UINT64_MAX;
+    wide_rounds best = {};
+    for (int i = 0; i < 2; i++) {
+        const unsigned n = sizes[i], across = (n_row + n - 1) / n, units = across * outputs,
+                       last = units % at_once;
+        const bool few = i == 1 && 2 * n_row <= n;
+        const unsigned whole = few                   ? 0
+                               : 2 * last <= at_once ? units - last
+                                                     : units,
+                       n_half = few ? 1 : 2, halves = n_half * (units - whole);
+        const uint64_t all =
+            (whole + at_once - 1) / at_once * cycles(n) + (halves + at_once - 1) / at_once * cycles(n / 2);
+        if (all >= least)
+            continue;
+        least = all;
+        best = {(int)n, (int)across, (int)(whole + halves), (int)whole, (int)n_half};
+    }
+    return best;
+}
+
+#endif
