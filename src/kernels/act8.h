@@ -3,14 +3,15 @@
  *
  *     codes   int8  [k_pad]      k_pad = k rounded up to 64; in the order of K, so that a quad is one dword
  *     scale   float [n]          n groups; one scale for each
- *     lift    float [n]          scale * (sum of the group's codes): what a minimum is multiplied with
- *     minus   int32 [n]          - (sum of the group's codes): what a zero point is multiplied with
- * and in groups of 32 only, for weights in groups of 16:
- *     lift16  float [k_pad / 16] the same two for each half of a group
- *     minus16 int32 [k_pad / 16]
- * scale = max |x| / most over the group, code = x / scale rounded to nearest even, with most = 127 for 8 bits
- * and 7 for 4 (codes are bytes in both). A group whose max is below ACT8_TINY counts as zeros (its reciprocal
- * would overflow). A group with a NaN or an infinity has scale NaN. */
+ *     lift    float [n]          scale * (sum of the group's codes): the factor of the weights' minimum
+ *     minus   int32 [n]          - (sum of the group's codes): the factor of the weights' zero point
+ * In groups of 32 there are two more arrays, for weights in groups of 16:
+ *     lift16  float [k_pad / 16] lift of each half of a group
+ *     minus16 int32 [k_pad / 16] minus of each half of a group
+ *
+ * scale = max |x| over the group / max_act(format), and code = x / scale rounded to nearest even. Codes are
+ * bytes with 4 bits too. A group whose max |x| is below ACT8_TINY counts as zeros, because its reciprocal
+ * would overflow. A group with a NaN or an infinity has scale NaN. */
 #ifndef NIB_KERNELS_ACT8_H
 #define NIB_KERNELS_ACT8_H
 
@@ -21,11 +22,11 @@
 enum { ACT8_GROUP = 32, ACT8_SUM = 16 };
 #define ACT8_TINY 1e-35f
 
-/* The largest code. */
+/* The largest code: 127 with 8 bits, 7 with 4. */
 static inline int max_act(act_format f) {
     return (1 << (f.bits - 1)) - 1;
 }
-/* Elements of a group, those beyond the end of a row included. */
+/* Elements of a group. The last group counts in full, also where the row ends inside it. */
 static inline int64_t act_group(act_format f, int64_t k) {
     return f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
 }
@@ -47,13 +48,14 @@ static inline act8_layout act_layout_of(act_format f, int64_t k) {
     return l;
 }
 
-/* A group's scale and everything derived from its sum, in the one way that all quantizers share. */
+/* Writes a group's scale and the values derived from it and from the sum of the codes. All quantizers use
+ * it. */
 static inline void act_put(char *row, const act8_layout *l, int64_t group, float scale, int32_t sum) {
     ((float *)(void *)(row + l->scale))[group] = scale;
     ((float *)(void *)(row + l->lift))[group] = scale * (float)sum;
     ((int32_t *)(void *)(row + l->minus))[group] = -sum;
 }
-/* The same in groups of 32, from the sums of both halves. */
+/* act_put for a group of 32, from the sums of its two halves. */
 static inline void act8_put(char *row, const act8_layout *l, int64_t group, float scale, int32_t sum0,
                             int32_t sum1) {
     float *lift16 = (float *)(void *)(row + l->lift16) + 2 * group;
@@ -65,8 +67,8 @@ static inline void act8_put(char *row, const act8_layout *l, int64_t group, floa
     minus16[1] = -sum1;
 }
 
-/* Quantizes a row group by group: `each` does one group of `size` codes that begins at `at` of the
- * row, of which n exist (0 or less: none). */
+/* Quantizes one group: `size` codes from element `at` of the row on. The row has n of these elements (0 or
+ * less: none). */
 typedef void act_group_fn(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
                           int64_t at, int64_t group);
 static inline void act_each_group(act_format f, const float *x, int64_t k, void *out, act_group_fn *each) {

@@ -4,7 +4,7 @@
  * A plane of activations is 64 bits for each tile (64 of K), in the order of a plane of weights
  * (quant/tile.h): two dwords, each ANDed with the dword of a weight row. Weights in groups of 32 are
  * rearranged in registers so that a dword is one group; activations are laid out for that. The top plane of
- * the activations is their sign and counts negative. */
+ * the activations is their sign, so its counts are subtracted. */
 #ifndef NIB_KERNELS_BITWISE_H
 #define NIB_KERNELS_BITWISE_H
 
@@ -25,7 +25,7 @@ typedef struct bit_job {
     int64_t m0, m1, tile0, tile1;
 } bit_job;
 
-/* The bit of element k of a tile. */
+/* The position of element k of a tile among the 64 bits of a plane. */
 static inline int bitwise_place(bool by_32, int k) {
     const int quad = k / 4, c = k % 4;
     if (by_32)
@@ -51,7 +51,7 @@ static inline bool bitwise_ends(const bit_job *j, int64_t tile, int u) {
            ((tile + 1) * TILE_K % tile_group(&w->format, w->k) == 0 || tile + 1 == tile_count(w->k));
 }
 
-/* The group that element `at` (in tile at / 64 of a panel) belongs to: its scales' place in its chunk. */
+/* The scales of the group that has element `at` of K (in tile at / 64 of the panel), within its chunk. */
 static inline const uint8_t *bitwise_scales(const bit_job *j, const uint8_t *panel, int64_t at) {
     const view *w = j->a->w;
     const pack_format *f = &w->format;
@@ -60,9 +60,9 @@ static inline const uint8_t *bitwise_scales(const bit_job *j, const uint8_t *pan
     return c.scales + tile_scale_start(f) + g * tile_scale_step(f);
 }
 
-/* Runs `panels` over rows [n0, n1) with the planes of as many activation rows and as much of K as fit the
- * scratch. build: 64 codes to a_bits words. panels: one or two panels, all rows and tiles of the job; sums
- * are kept in y between spans of K. */
+/* Computes rows [n0, n1) of the weights. It cuts the activation rows and K so that the planes of a part fit
+ * the scratch, and calls `panels` for each part. build: makes a_bits words of 64 codes. panels: multiplies
+ * one or two panels with all rows and tiles of the job; sums are in y between two spans of K. */
 static inline void bitwise_run(const linear_args *a, int64_t n0, int64_t n1,
                                void (*build)(const int8_t *codes, bool by_32, int a_bits, uint64_t *out),
                                void (*panels)(const bit_job *j, const int64_t *panel, int np)) {

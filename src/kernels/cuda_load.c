@@ -15,7 +15,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const cuda_kernels *found, *instead;
 static char missing[256];
 
-/* named: a file, or NULL. */
+/* Opens the file `named`, or looks for the library if it is NULL. */
 static void *open_library(const char *named) {
     static const char *const places[] = {"/" LIBRARY, "/../" LIBRARY, "/../lib/" LIBRARY};
     char path[PATH_MAX + sizeof "/../lib/" LIBRARY];

@@ -9,11 +9,12 @@
 #include "base/status.h"
 #include "kernels/cuda/cuda_kernels.h"
 
-/* The table, with at least one device to use. NIB_E_DEVICE: there is none, and the message says what is
- * missing. Found once; safe from any thread. */
+/* Gives the table of CUDA kernels, if there is at least one device to use. NIB_E_DEVICE: there is none, and
+ * the message says what is missing. The library is looked for once. Safe from any thread. */
 nib_status cuda_load(const cuda_kernels **out, nib_error *err);
 
-/* Every later cuda_load gives this table; NULL: what is there. For tests, while no device is open. */
+/* Makes every later cuda_load give this table; NULL: the table of the library again. For tests, while no
+ * device is open. */
 void cuda_load_with(const cuda_kernels *kernels);
 
 #endif

@@ -34,7 +34,7 @@ int64_t dpr_reconstruct(const dpr_scheme *s, const int64_t *partial) {
     return sum;
 }
 
-/* ---- which schemes there are ---- */
+/* ---- schemes ---- */
 
 /* Partition number `cuts` of b bits: bit i of cuts ends a slice after i + 1 bits. */
 static dpr_partition partition_of(int b, unsigned cuts) {
@@ -68,7 +68,8 @@ static const dpr_unit *promote(const dpr_partition *w, const dpr_partition *a, c
     return best;
 }
 
-/* As few slices as `max` bits each allow, as even as possible, the wider ones below. */
+/* Whether a partition has as few slices as `max` bits each allow, as even as possible, the wider ones
+ * lowest. */
 static bool is_lean(const dpr_partition *p, int max) {
     const int bits = dpr_bits(p), n = (bits + max - 1) / max;
     for (int i = 0; i < p->n; i++)
@@ -103,7 +104,7 @@ const char *dpr_family(const dpr_scheme *s) {
     return s->w.n == 1 && s->a.n == 1 ? "padding" : "split";
 }
 
-/* ---- what the hardware really has ---- */
+/* ---- the units of this machine ---- */
 
 static double cpu_now(void) {
     struct timespec t;
@@ -126,7 +127,7 @@ static double rate_of(const dpr_probe *p) {
         best = NUM_MAX(best, (double)n / NUM_MAX(s, 1e-9));
         good++;
     }
-    return best + (sink == 1 ? 1e-9 : 0); /* the work cannot be left out */
+    return best + (sink == 1 ? 1e-9 : 0); /* uses the result, so that the compiler keeps the work */
 }
 
 int dpr_measure(dpr_unit *out, int max) {

@@ -19,8 +19,8 @@ typedef struct dpr_partition {
     uint8_t width[DPR_MAX_BITS]; /* the lowest slice first */
 } dpr_partition;
 
-/* Something that multiplies: unsigned weights of up to w_bits with signed activations of up to a_bits, summed
- * exactly. */
+/* A hardware unit. It multiplies unsigned weights of up to w_bits with signed activations of up to a_bits and
+ * sums the products exactly. */
 typedef struct dpr_unit {
     uint8_t w_bits, a_bits;
     const char *isa, *name;
@@ -32,34 +32,35 @@ typedef struct dpr_scheme {
     const dpr_unit *unit;
 } dpr_scheme;
 
-int dpr_bits(const dpr_partition *p); /* of the whole code */
+int dpr_bits(const dpr_partition *p); /* bits of the whole code */
 /* Slice i of a code. is_signed: the code is two's complement. */
 int32_t dpr_slice(const dpr_partition *p, bool is_signed, int32_t code, int i);
 /* partial[s * a.n + t]: (slice s of w) . (slice t of a), summed over K. Exact while the result fits. */
 int64_t dpr_reconstruct(const dpr_scheme *s, const int64_t *partial);
 
-/* Schemes for weights of w bits and activations of a bits on these units: every partition of both is promoted
- * to the unit with the narrowest slices that holds them, and dropped when fewer slices would do on that unit
- * (some slice is promoted beyond its width without need) or when an evener partition has as many. So one is
- * left for each unit that any partition leads to. Returns how many; at most `max` are written to out. */
+/* Finds the schemes for weights of w bits and activations of a bits on these units. Every partition of both
+ * is promoted to the narrowest unit that holds its slices. A partition is dropped if fewer slices would do on
+ * that unit, or if a more even partition has as many slices. So each unit that any partition is promoted to
+ * has one scheme. Returns the number of schemes; at most `max` are written to out. */
 int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out, int max);
 /* "padding", "split" or "bitwise". */
 const char *dpr_family(const dpr_scheme *s);
 
-/* What the folders of kernels offer to be measured: each runs `rounds` rounds of one instruction sequence on
- * registers and returns how many products of slices that were. A list ends with a row without run. */
+/* A unit that a folder of kernels offers for measurement. `run` executes `rounds` rounds of one instruction
+ * sequence on registers and returns the number of products of slices. A list ends with a row without
+ * `run`. */
 typedef struct dpr_probe {
     const char *name;
     uint8_t w_bits, a_bits;
     int64_t (*run)(int64_t rounds, int32_t *sink);
 } dpr_probe;
-/* The units of this machine and their rates, measured (a few ms each, processor time of the calling thread).
- * Returns how many; at most `max`. Units of folders that cannot run here are left out. */
+/* Measures the units of this machine, a few ms of processor time each on the calling thread. Writes at most
+ * `max` units with their rates and returns how many. Units of folders that cannot run here are left out. */
 int dpr_measure(dpr_unit *out, int max);
 
-/* Seconds of one multiply-add with w x a bits on one core, at the least: of the schemes of that family
- * ("padding", "split", "bitwise") on the units of one folder, the one with the fewest products of slices for
- * its unit's rate. 0: none of the folder's measured units leads to the family, so nothing is known. */
+/* A lower bound of the seconds that one multiply-add of w x a bits takes on one core: the smallest ratio of
+ * products of slices to the unit's rate, among the schemes of a family ("padding", "split", "bitwise") on the
+ * units of one folder. 0: no measured unit of the folder has a scheme of that family, so nothing is known. */
 double dpr_floor(const dpr_unit *units, int n_unit, const char *isa, const char *family, int w, int a);
 
 #endif

@@ -1,4 +1,4 @@
-/* kernels.c - filling the op table for this processor, and what the ops' memory needs. */
+/* kernels.c - fills the op table for this processor, and computes how much memory ops need. */
 #include "kernels/kernels.h"
 #include "nib_tools.h"
 
@@ -16,13 +16,13 @@
 enum { MAX_ISA = 16 };
 
 static struct {
-    const kernel_isa *rows[MAX_ISA]; /* those that can run here, by rank */
+    const kernel_isa *rows[MAX_ISA]; /* the folders that can run here, by rank */
     kernel_table tables[MAX_ISA];
     int n, chosen;
 } known;
 static pthread_once_t known_once = PTHREAD_ONCE_INIT;
 
-/* In front of what poorer folders have. */
+/* Inserts the folder's strategies before those of smaller instruction sets. */
 static void add_strategies(kernel_table *t, const kernel_isa *isa) {
     int n = 0;
     while (isa->strategies && isa->strategies[n])
@@ -144,18 +144,19 @@ act_format act_format_for(const pack_format *f, int bits) {
 
 /* ---- outliers ---- */
 
-/* A massive activation (a value far beyond the others of its row: the first token and some separators have
- * them, and every later token attends to those rows) costs too much in 8 bits: its neighbours in the group
- * vanish, and its own error is as large as they are. Such an outlier counts as zero among the row's integers,
- * and its product, a column of the weights times a float, is added to what they give.
+/* A massive activation is a value that is far larger than the others of its row. The first token and some
+ * separators have them, and every later token attends to those rows. In 8 bits such a value costs too much:
+ * its neighbours in the group become zero, and its own error is as large as they are. So this outlier counts
+ * as zero among the row's integers. Its product, a column of the weights times a float, is added to the
+ * integer result.
  *
- * In 4 bits a value of a few times the others does the same to its group of 32. SmolLM2, perplexity of 6
- * chunks of WikiText-2 with 4 bits everywhere (16 bits: 14.96): 24.0 with the values that 8 bits leave
- * out; 18.2, 17.1 and 16.8 with up to 16 that are beyond 6, 5 and 4 times the root mean square; 17.0 with up
- * to 32. */
+ * In 4 bits a value of a few times the others has the same effect on its group of 32. SmolLM2, perplexity of
+ * 6 chunks of WikiText-2 with 4 bits everywhere (16 bits: 14.96): 24.0 with the values that 8 bits leave out;
+ * 18.2, 17.1 and 16.8 with up to 16 that are beyond 6, 5 and 4 times the root mean square; 17.0 with up to
+ * 32. */
 static const struct outlier_rule {
-    float share; /* of the sum of squares, that a value has more than */
-    float rms;   /* times the root mean square, instead */
+    float share; /* 8 bits: an outlier has more than this share of the sum of squares */
+    float rms;   /* 4 bits: an outlier is beyond this multiple of the root mean square */
     int max;
 } OUTLIERS_8 = {.share = 0.3f, .max = 8}, OUTLIERS_4 = {.rms = 4, .max = ACT_OUTLIERS};
 

@@ -1,4 +1,4 @@
-/* kv.c - the sizes of a cache, and its codes read back. */
+/* kv.c - the sizes of a KV cache, and decoding of its codes. */
 #include "base/num.h"
 #include "kernels/kernels.h"
 #include "kernels/kv_layout.h"
@@ -19,7 +19,7 @@ int64_t attend_part_floats(int64_t d_head) {
 }
 
 bool kv_page_bytes(type_id type, int64_t n_kv_head, int64_t d_head, uint64_t *bytes) {
-    const int64_t max_d = INT64_MAX / 4096; /* a head takes fewer than 64 * 9 times as many bytes */
+    const int64_t max_d = INT64_MAX / 4096; /* a head takes fewer than 64 * 9 * d_head bytes */
     if (n_kv_head < 0 || d_head < 0 || d_head > max_d)
         return false;
     return num_mul_u64((uint64_t)n_kv_head, (uint64_t)kv_head_bytes(type, d_head), bytes) &&

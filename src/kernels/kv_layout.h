@@ -1,11 +1,11 @@
 /* kv_layout.h - the layout of keys and values in a page of a kv_view. Shared by kv.c and the attention
  * kernels.
  *
- * A page has KV_BLOCK positions. In it the keys and the values of a layer are one run each, head by head
- * (kv_head_bytes).
+ * A page has KV_BLOCK positions. In it, the keys of a layer are contiguous, head by head (kv_head_bytes). Its
+ * values are stored likewise.
  *
- * f16, f32: a head's values are [64][d_head], its keys [4][d_head][16], so one vector has one component of 16
- * adjacent keys, and scores need no sums across lanes.
+ * f16, f32: a head's values are [64][d_head] and its keys [4][d_head][16]. So one vector has one component of
+ * 16 adjacent keys, and scores need no sums across lanes.
  *
  * kv8, kv4: a head's page is one *block* of codes:
  *
@@ -14,10 +14,10 @@
  *     values  [64][d_pad codes], then scales [64][d_pad / 32] and minima [64][d_pad / 32] in f16: a group
  *             is 32 channels of one position
  *
- * where d_pad is d_head rounded up to 32, and x = scale * code + min. Bytes of kv8 are codes in order. In kv4
- * a key's byte i has position i in its lower half and i + 32 in the upper, and byte i of a value's group of
- * 32 has channels i and i + 16. Blocks of keys and of values have equal sizes. The newest positions are in
- * f16 in pages of their own (kv_view.recent). */
+ * d_pad is d_head rounded up to 32, and x = scale * code + min. The bytes of kv8 are the codes in order. In
+ * kv4 byte i of a key channel has position i in its lower 4 bits and i + 32 in its upper 4. Byte i of a
+ * value's group of 32 has channels i and i + 16. Blocks of keys and of values have equal sizes. The newest
+ * positions are in f16 in pages of their own (kv_view.recent). */
 #ifndef NIB_KERNELS_KV_LAYOUT_H
 #define NIB_KERNELS_KV_LAYOUT_H
 
@@ -25,7 +25,7 @@
 
 enum { KV_LANES = KV_POSITIONS };
 
-/* Elements from the beginning of a head's keys, or values, in a page of f16 or f32. */
+/* f16, f32: the index of an element among a head's keys, or values, in a page. */
 static inline int64_t kv_key_at(int64_t d_head, int64_t position, int64_t d) {
     return (position % KV_BLOCK / KV_LANES * d_head + d) * KV_LANES + position % KV_LANES;
 }
@@ -33,9 +33,9 @@ static inline int64_t kv_value_at(int64_t d_head, int64_t position, int64_t d) {
     return position % KV_BLOCK * d_head + d;
 }
 
-/* Attention walks KV in blocks of 64 positions, at multiples of 64, for groups of up to 32 (row, head) pairs.
- * Tiles of 6 or 8 of them are computed together; ATTEND_QUERIES is room for their queries with a stride of 8.
- * From 8 pairs on a block is widened to floats once for all of them. */
+/* Attention goes through KV in blocks of 64 positions, at multiples of 64, for groups of up to 32 (row, head)
+ * pairs. Tiles of 6 or 8 pairs are computed together. ATTEND_QUERIES is the number of queries that the tiles
+ * hold, with a stride of 8. From 8 pairs on, a block is widened to floats once for all of them. */
 enum { ATTEND_KV = KV_BLOCK, ATTEND_PAIRS = 32, ATTEND_MANY = 8, ATTEND_STRIDE = 8, ATTEND_QUERIES = 48 };
 
 /* ---- kv8 and kv4 ---- */
@@ -48,7 +48,8 @@ static inline int64_t kv_d_pad(int64_t d_head) {
 static inline int kv_code_bits(type_id type) {
     return type == TYPE_KV8 ? 8 : 4;
 }
-/* Bytes of a block's codes, and of one of its two arrays of halves. */
+/* Bytes of a block's codes (kv_code_bytes), entries of each of its two arrays of halves (kv_scale_count), and
+ * bytes of a whole block (kv_block_bytes). */
 static inline int64_t kv_code_bytes(type_id type, int64_t d_head) {
     return kv_d_pad(d_head) * KV_BLOCK * kv_code_bits(type) / 8;
 }
@@ -67,14 +68,15 @@ static inline uint8_t *kv_block_at(const kv_view *kv, bool is_value, int64_t hea
     return kv->pages[page] + (is_value ? kv->value_at : kv->key_at) +
            head * kv_head_bytes(kv->type, kv->d_head);
 }
-/* The keys of a head that a row at `position` reads first, for attend_args.next; NULL where nothing is
- * prefetched: few rows read f16 at memory's speed, codes and floats are not worth it. */
+/* The keys of a head that a row at `position` reads first, for attend_args.next. NULL: nothing is prefetched,
+ * because that only pays with f16, which few rows read at memory's speed. */
 static inline const uint8_t *kv_first_keys(const kv_view *kv, int64_t window, int64_t head,
                                            int64_t position) {
     const int64_t first = window > 0 && position + 1 > window ? position + 1 - window : 0;
     return kv->type == TYPE_F16 ? kv_block_at(kv, false, head, first / KV_BLOCK) : NULL;
 }
-/* The newest positions as a cache of its own in f16; block b of the sequence is block kv_recent_block(b). */
+/* A view of the newest positions as an f16 cache. Block b of the sequence is block kv_recent_block(b) in
+ * it. */
 static inline kv_view kv_recent(const kv_view *kv) {
     return (kv_view){.pages = kv->recent,
                      .key_at = kv->recent_key_at,

@@ -3,10 +3,10 @@
  *
  * A policy is data with two levels: for each shape (rows, columns, format, bits of the activations) the
  * packing of its matrices; and for each shape in its packing and each bucket of activation rows a strategy,
- * or none. It is read once, when a model is opened. For each of the model's matrices policy_packing gives the
- * packing, and policy_choice decides every bucket, by the policy or else by the rule. A product only looks up
- * the bucket of its number of rows (choice_pick). All strategies give the same bits, so a policy affects only
- * time. Read-only after construction; no locks. */
+ * or none. It is read once, when an engine is opened. For each of the model's matrices policy_packing gives
+ * the packing, and policy_choice decides every bucket, by the policy or else by the rule. A product only
+ * looks up the bucket of its number of rows (choice_pick). All strategies give the same bits, so a policy
+ * affects only time. Read-only after construction; no locks. */
 #ifndef NIB_KERNELS_POLICY_H
 #define NIB_KERNELS_POLICY_H
 
@@ -30,7 +30,7 @@ typedef struct policy_shape {
     int64_t n, k;
     char format[PACK_NAME]; /* pack_name of the weights */
     int act_bits;           /* of the activations */
-    pack_kind packing;      /* of a format in parts: the one its matrices are to be packed in */
+    pack_kind packing;      /* the packing of its matrices, for a format that has parts and planes */
     const strategy *by_bucket[POLICY_BUCKETS]; /* NULL: no choice */
 } policy_shape;
 
@@ -38,9 +38,11 @@ typedef struct policy {
     policy_shape *shapes;
     int n_shape;
     size_t cap;
-} policy; /* zeroed is empty */
+} policy; /* zeroed: no shapes */
 
+/* Frees the shapes and leaves the policy empty. */
 void policy_clear(policy *p);
+/* The shape's entry; NULL: there is none. */
 const policy_shape *policy_find(const policy *p, int64_t n, int64_t k, const char *format, int act_bits);
 /* The shape's entry, added when it is not there. NIB_E_USAGE beyond POLICY_MAX_SHAPES. */
 nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int act_bits, policy_shape **out,

@@ -11,16 +11,15 @@
 
 typedef struct kernel_isa {
     const char *name;                 /* as NIBBLE_ISA spells it */
-    int rank;                         /* poorest first; ref is 0 */
+    int rank;                         /* smallest instruction set first; ref is 0 */
     const char *needs[4];             /* names of cpu.h's features, NULL-terminated: all must be there */
     void (*install)(kernel_table *t); /* overrides the rows it has */
-    /* Its ways of computing products, the one that the rule should try first in front; NULL after the last.
-     */
+    /* Its strategies, in the order in which the rule tries them; NULL after the last. */
     const strategy *const *strategies;
-    const dpr_probe *probes; /* its units, to be measured; NULL: none that poorer folders lack */
+    const dpr_probe *probes; /* its units, to be measured; NULL: it adds none to those of smaller sets */
 } kernel_isa;
 
-/* The folders that can run here, poorest first; NULL after the last. */
+/* The folders that can run here, smallest instruction set first; NULL after the last. */
 const kernel_isa *kernels_folder_at(int i);
 
 extern const kernel_isa *const kernel_isas[]; /* in any order, NULL after the last */

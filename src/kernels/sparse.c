@@ -1,8 +1,8 @@
-/* sparse.c - the outliers of weights (pack_format.sparse): a few columns of each row, once more.
+/* sparse.c - products of the outliers of weights (pack_format.sparse): a few columns of each row.
  *
- * For output (m, n): sum = 0; in the order of the row's outliers sum = sum + value * activation code; then y
- * = y + sum * scale_a. A value has 8 bits of precision and a code too, so products are exact, and a fused
- * operation would give the same bits. */
+ * For output (m, n), sum starts at 0. For each outlier of the row in order, sum = sum + value * activation
+ * code. Then y = y + sum * scale_a. Values and codes have 8 bits of precision each, so products are exact,
+ * and a fused operation would give the same bits. */
 #include "base/num.h"
 #include "kernels/act8.h"
 #include "kernels/strategy.h"

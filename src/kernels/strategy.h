@@ -12,11 +12,11 @@
 struct strategy {
     const char *name; /* "padding.direct", ...: unique within an instruction set */
     /* Whether it can compute products of this format with this number of activation rows. If it can for two
-     * numbers, it can for all between them. */
+     * numbers of rows, it can for all between them. */
     bool (*can)(const pack_format *f, int64_t n_row);
     /* Computes rows [n0, n1) of the weights (linear_args); n0 is a multiple of 16, n1 too or the end. */
     void (*run)(const linear_args *a, int64_t n0, int64_t n1);
-    /* The rule takes it for products of rule_from to rule_rows rows; rule_rows 0: never by rule. */
+    /* The rule takes it for products of rule_from to rule_rows rows. rule_rows 0: the rule never takes it. */
     int64_t rule_from, rule_rows;
     /* NULL, or the formats for which the rule takes it. */
     bool (*suits)(const pack_format *f, int64_t n_row);
@@ -31,15 +31,16 @@ enum { STRATEGY_ANY_ROWS = INT32_MAX, STRATEGY_SCRATCH = 64 * 1024 };
  * Never NULL, since the reference can compute everything. */
 const strategy *strategy_by_rule(const kernel_table *t, const pack_format *f, int64_t n_row);
 
-/* A row of the table by its name, NULL when the table has none. isa: of that folder; NULL: the richest. */
+/* Finds a strategy of the table by its name; NULL: there is none. isa: the folder that it must belong to;
+ * NULL: the largest instruction set that has it. */
 const strategy *strategy_find(const kernel_table *t, const char *isa, const char *name);
 
 /* Adds the products of the outliers of rows [n0, n1) (pack_format.sparse), which strategies do not compute.
  * n0 is a multiple of 16. */
 void linear_sparse(const linear_args *a, int64_t n0, int64_t n1);
 
-/* Rows [n0, n1) of a product with packed weights (PACK_TILE or PACK_ROWS), by the strategy that its choice
- * names, else by the rule; then their outliers. */
+/* Computes rows [n0, n1) of a product with packed weights (PACK_TILE or PACK_ROWS), by the strategy that its
+ * choice names, otherwise by the rule. Then adds the products of their outliers. */
 void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t n1);
 
 #endif
