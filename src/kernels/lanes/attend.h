@@ -8,21 +8,21 @@
  *     m' = max(m, s), p = e^(s - m'), l = l * e^(m - m') + sum p
  *     o = o * e^(m - m') + p . v            positions in order
  *
- * Spans are joined in order: both states are scaled to the larger maximum and added. A head's sink, where
- * there are sinks, joins the same way behind the last span. So any thread may compute a span (attend_part)
- * and join it later (attend_join): a row of a long context can use more threads than it has heads.
+ * Spans are joined in order: both states are scaled to the larger maximum and added. A head's sink, if there
+ * is one, is joined in the same way after the last span. Any thread may compute a span (attend_part), and the
+ * spans are joined later (attend_join). So a row of a long context can use more threads than it has heads.
  *
- * Spans and blocks are at multiples of 256 and 64 for every row, and a pair's own limits are masked. So the
- * sequence of operations of a pair, and its bits, do not depend on its group or its thread. Values outside a
- * pair's limits are never read for it, so a NaN there has no effect. With a quantized cache, pairs are
- * grouped only with those of the same block. */
+ * Spans and blocks are at multiples of 256 and 64 for every row, and positions outside a pair's limits are
+ * masked. So the operations of a pair, and its bits, do not depend on its group or its thread. Values outside
+ * a pair's limits are never read for it, so a NaN there has no effect. With a quantized cache, the pairs of a
+ * group are in the same block. */
 #ifndef NIB_KERNELS_LANES_ATTEND_H
 #define NIB_KERNELS_LANES_ATTEND_H
 
 #include "kernels/lanes/attend_block.h"
 
-/* Positions [lo, hi) of one span; own: where the pairs' own block begins. Of a cache in codes whole blocks
- * are in codes, the pairs' own in f16. */
+/* Computes positions [lo, hi) of one span. own: the first position of the pairs' own block. In a quantized
+ * cache the pairs' own block is read in f16, and the blocks before it as codes. */
 static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
     g->kv = g->a->kv;
     g->is_recent = false;
@@ -43,7 +43,7 @@ static void attend_span(attend_group *g, int64_t lo, int64_t hi, int64_t own) {
     attend_blocks_f16(g, NUM_MAX(lo, own), hi);
 }
 
-/* total = total and one span more, d_pad floats each. is_first: there is nothing in total yet. */
+/* Joins the result of one span, `out`, to `total`; each has d_pad floats. is_first: total is still empty. */
 static void join_span(bool is_first, float *max_total, float *total_sum, float *total, float max, float sum,
                       const float *out, int64_t d_pad) {
     if (is_first) {
@@ -63,7 +63,7 @@ static void join_span(bool is_first, float *max_total, float *total_sum, float *
         v_store(total + d, v_fma(v_load(out + d), now, v_mul(v_load(total + d), before)));
 }
 
-/* out[d_head] = total / sum of a head, taken at the largest score max. A sink is one span more, whose sum is
+/* out[d_head] = total / sum of a head; max is the largest score. A sink counts as one more span, whose sum is
  * 1 and whose values are zeros. */
 static void finish(const attend_args *a, int64_t head, float max, float sum, const float *total, float *out) {
     const int64_t d_head = a->kv.d_head;
@@ -100,7 +100,7 @@ static float attend_slope(const attend_args *a, int64_t head) {
     return scale * exp2f(-a->alibi_max_bias / 2 * (float)(2 * (head - n) + 1) / (float)n);
 }
 
-/* The group's queries and limits; *lo and *hi: what any of its pairs sees. */
+/* Sets the group's queries and limits. [*lo, *hi) are the positions that at least one of its pairs sees. */
 static void begin_group(attend_group *g, int64_t *lo, int64_t *hi) {
     const attend_args *a = g->a;
     const int64_t d_head = a->kv.d_head;
@@ -182,7 +182,7 @@ static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, 
     }
 }
 
-/* A part is {most, sum, 14 more, d_pad floats}. */
+/* A part is {largest score, sum, 14 unused floats, d_pad floats}. */
 static void op_attend_part(const attend_args *a, int64_t h0, int64_t h1, int64_t row, int64_t span,
                            float *parts) {
     attend_group g = group_of(a);

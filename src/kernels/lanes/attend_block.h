@@ -1,12 +1,13 @@
-/* attend_block.h - one block of 64 positions of attention: scores, weights, values. Included by attend.h.
+/* attend_block.h - attention over one block of 64 positions: scores, weights, values. Included by attend.h.
  *
  * In a quantized cache the blocks before a pair's own are widened, x = scale * code + min; its own block is
- * read from the recent positions, in f16. Few pairs widen in registers. For many pairs the block's keys, and
- * then its values, are converted to floats once (widening uses the ports of the multiplications), and the
- * pairs pass over them in tiles whose accumulators fill the registers.
+ * read from the recent positions, in f16. With few pairs, widening is done in registers. With many pairs, the
+ * block's keys, and then its values, are converted to floats once, because widening uses the execution ports
+ * of the multiplications. The pairs then pass over them in tiles whose accumulators fill the registers.
  *
- * Few pairs read f16 once and wait for memory when many sequences decode, since each has its own cache. They
- * prefetch a block's values while they read its keys, and the next keys while they read the values. */
+ * When many sequences decode, each has its own cache, so a group has few pairs, reads f16 once and waits for
+ * memory. So a block's values are prefetched while its keys are read, and the next keys while the values are
+ * read. */
 #ifndef NIB_KERNELS_LANES_ATTEND_BLOCK_H
 #define NIB_KERNELS_LANES_ATTEND_BLOCK_H
 
@@ -23,7 +24,7 @@ typedef enum kv_kind { KV_IN_F32, KV_IN_F16, KV_IN_8, KV_IN_4 } kv_kind;
 
 typedef struct attend_group {
     const attend_args *a;
-    kv_view kv; /* where blocks are read: the cache, or its recent positions */
+    kv_view kv; /* where blocks are read from: the cache, or its recent positions */
     bool is_recent;
     int64_t kv_head;
     int n_pair;
@@ -32,35 +33,35 @@ typedef struct attend_group {
         int64_t row, head;
         int64_t lo, hi; /* sees positions lo <= p < hi */
         float slope;
-        float max, sum;             /* of the span so far: the largest score, the sum of weights */
-        float max_total, total_sum; /* of the spans before it */
-        bool is_first;              /* there were none */
+        float max, sum;             /* of the current span: the largest score, the sum of weights */
+        float max_total, total_sum; /* of the earlier spans */
+        bool is_first;              /* there is no earlier span */
     } pair[ATTEND_PAIRS];
-    float *q;      /* [tiles][d_head][8]: a tile's broadcast operands beside each other */
+    float *q;      /* [tiles][d_head][8]: the queries of a tile, interleaved, as broadcast operands */
     float *scores; /* [pairs][64] */
-    float *out;    /* [pairs][d_pad], of the span */
-    float *total;  /* [pairs][d_pad], of the spans before it */
-    float *wide;   /* the block's keys or values as floats, where there are ATTEND_MANY pairs */
+    float *out;    /* [pairs][d_pad], of the current span */
+    float *total;  /* [pairs][d_pad], of the earlier spans */
+    float *wide;   /* the block's keys or values as floats, for ATTEND_MANY pairs and more */
 
-    const void *keys, *values; /* of the current block, when it is in f16 or f32 */
-    const char *ahead;         /* f16: what is prefetched, at the offsets of what is read */
-    const void *next;          /* keys that are read after the group's last block; NULL: none are known */
-    /* of the current block, when it is in codes */
+    const void *keys, *values; /* of the current block, if it is in f16 or f32 */
+    const char *ahead; /* f16: base of the data to prefetch, at the same offsets as the data that is read */
+    const void *next;  /* keys that are read after the group's last block; NULL: unknown */
+    /* of the current block, if it is in codes */
     const uint8_t *key_codes, *value_codes;
-    float *key_scales, *value_scales; /* scales, then minima, as the block has them */
+    float *key_scales, *value_scales; /* scales, then minima, in the block's order */
 } attend_group;
 
-/* Vectors beside each other for np pairs: each is a chain of dependent additions, and it takes eight or more
- * of them to keep the multipliers busy; np times this many accumulators (and what is loaded) fit the
- * registers. */
+/* Number of vectors that are computed at once for np pairs. Each vector of a pair is a chain of dependent
+ * additions, and eight or more chains keep the multipliers busy. All np times this many accumulators, and the
+ * loaded operands, fit the registers. */
 LANES_INLINE int attend_width(int np) {
     if (ATTEND_VEC == 1)
         return np == 1 ? 4 : np == 2 ? 2 : 1;
     return np == ATTEND_TILE ? ATTEND_VEC : 4;
 }
 
-/* Where the query of pair i begins; its next component is ATTEND_STRIDE floats further. Pairs of one tile
- * only are computed together. */
+/* The first component of pair i's query; the next one is ATTEND_STRIDE floats further. Only pairs of the same
+ * tile are computed together. */
 LANES_INLINE float *query_at(const attend_group *g, int i) {
     return g->q + i / ATTEND_TILE * g->a->kv.d_head * ATTEND_STRIDE + i % ATTEND_TILE;
 }
@@ -73,8 +74,8 @@ LANES_INLINE vf kv_load_part(kv_kind kind, const void *base, int64_t at, int n) 
                              : v_load_part((const float *)base + at, n);
 }
 
-/* Component d of the keys of 16 positions, vector v0 + v of the block, whose vector v0 begins at element
- * `base` of the block's keys; v0 is even or v is 0. */
+/* Component d of the keys of 16 positions: vector v0 + v of the block. Vector v0 begins at element `base` of
+ * the block's keys. v0 is even or v is 0. */
 LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int64_t d, int v0, int v) {
     const int64_t d_head = g->kv.d_head;
     if (kind == KV_IN_F16 || kind == KV_IN_F32)
@@ -86,8 +87,8 @@ LANES_INLINE vf key_load(const attend_group *g, kv_kind kind, int64_t base, int6
     return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
-/* Components d0 + 16 * v... of the values of position j of the block, which begin at element `at` of its
- * values; d0 is a multiple of 32 or v is 0. */
+/* 16 components of the values of position j of the block, from d0 + 16 * v on. Component d0 is element `at`
+ * of the block's values. d0 is a multiple of 32 or v is 0. */
 LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int64_t j, int64_t d0, int v,
                            int part) {
     const int64_t d_head = g->kv.d_head, d_pad = kv_d_pad(d_head), d = d0 + v * LANES;
@@ -101,7 +102,7 @@ LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int6
     return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
-/* The lines of `ahead` to prefetch while nv vectors of halves are read, from element `at` on. */
+/* Prefetches the lines of `ahead` that correspond to the nv vectors of halves from element `at` on. */
 LANES_INLINE void prefetch_ahead(const attend_group *g, kv_kind kind, int64_t at, int nv) {
     if (kind != KV_IN_F16)
         return;
@@ -211,7 +212,8 @@ VALUE_ONE(value_one_f16, KV_IN_F16)
 VALUE_ONE(value_one_8, KV_IN_8)
 VALUE_ONE(value_one_4, KV_IN_4)
 
-/* np pairs over one block: what all of them see together, before and after that each on its own. */
+/* np pairs over one block. The positions that all of them see are computed together; the others for each pair
+ * on its own. */
 LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, int np, int64_t p0) {
     int64_t lo = 0, hi = ATTEND_KV, lows[ATTEND_TILE], highs[ATTEND_TILE];
     for (int i = 0; i < np; i++) {
@@ -235,15 +237,16 @@ LANES_INLINE void value_pairs(const attend_group *g, kv_kind kind, int first, in
             one(g, first + i, hi, highs[i]);
 }
 
-/* Positions of the block that pair i sees: [*lo, *hi) from its first one; false: none. */
+/* Gives the positions of the block that pair i sees, [*lo, *hi), counted from the block's first; false:
+ * none. */
 static inline bool seen_by(const attend_group *g, int i, int64_t p0, int *lo, int *hi) {
     *lo = (int)NUM_MAX(g->pair[i].lo - p0, 0);
     *hi = (int)NUM_MIN(g->pair[i].hi - p0, ATTEND_KV);
     return *lo < *hi;
 }
 
-/* A pair's scores, scaled and with -inf where it does not see, which is outside [lo, hi); the largest of
- * them. plain: no soft cap and no slope; plain and whole are constants. */
+/* Scales a pair's scores, sets those outside [lo, hi), which it does not see, to -inf, and returns the
+ * largest. plain: no soft cap and no slope. whole: the pair sees all of the block. Both are constants. */
 LANES_INLINE float scale_vectors(const attend_group *g, int i, int64_t p0, bool plain, bool whole, int lo,
                                  int hi) {
     static const float ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -266,7 +269,7 @@ LANES_INLINE float scale_vectors(const attend_group *g, int i, int64_t p0, bool 
         max = v_max(max, x);
         v_store(row, x);
     }
-    return max_v(max);
+    return v_largest(max);
 }
 
 static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int hi) {
@@ -276,9 +279,9 @@ static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int 
                                 : scale_vectors(g, i, p0, true, false, lo, hi);
 }
 
-/* Scores to weights for one pair, 0 where it does not see; the sum of them. whole is a constant: such a pair
- * sees all of the block. What is not seen is kept from v_exp, where e^-inf would underflow, which takes a
- * processor several times as long. */
+/* Turns the scores of one pair into weights, 0 where it does not see, and returns their sum. whole is a
+ * constant: the pair sees all of the block. Positions that are not seen bypass v_exp: e^-inf would underflow,
+ * which takes a processor several times as long. */
 LANES_INLINE float weigh_vectors(float *row, float max, bool whole, int lo, int hi) {
     const vf top = v_set(max);
     vf p[ATTEND_VECTORS];
@@ -301,10 +304,10 @@ static float weigh(float *row, float max, int lo, int hi) {
                                 : weigh_vectors(row, max, false, lo, hi);
 }
 
-/* Scores to weights, and what new maxima do to the sums: first all maxima, then all weights, so that the
- * chain of one pair's operations waits beside the next one's. */
+/* Turns scores into weights and rescales the sums to the new maxima. All maxima are computed first, then all
+ * weights, so that the dependent operations of several pairs overlap. */
 static void soften(attend_group *g, int64_t p0) {
-    float shrink[ATTEND_PAIRS]; /* e^(what the maximum was - what it is now) */
+    float shrink[ATTEND_PAIRS]; /* e^(old maximum - new maximum) */
     int lo, hi;
     for (int i = 0; i < g->n_pair; i++) {
         shrink[i] = 0;
@@ -350,7 +353,7 @@ static void enter_block(attend_group *g, int64_t block) {
     widen_scales(g->value_scales, g->value_codes + codes, n);
 }
 
-/* Pairs by tiles and by 4, 3, 2, 1: constants for the loops above. */
+/* Calls a loop above with n as a constant: a tile, or 4, 3, 2 or 1 pairs. */
 #define ATTEND_BY_COUNT(n, call)                                                                             \
     do {                                                                                                     \
         int first = 0;                                                                                       \
@@ -386,8 +389,8 @@ static void values_wide(const attend_group *g, int64_t p0) {
     add_values(g, KV_IN_F32, p0);
 }
 
-/* The first n positions of the block, as a page in f32 has them. A value is written beyond its end where the
- * next one comes; there is room behind the last one. */
+/* Widens the first n positions of the block to the layout of an f32 page. A row of values may be written
+ * beyond its end, where the next row follows; the buffer has padding after the last one. */
 LANES_INLINE void widen_keys(const attend_group *g, kv_kind kind, int64_t n) {
     const int64_t d_head = g->kv.d_head;
     float *to = g->wide;
@@ -418,7 +421,7 @@ LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t
     values_wide(&wide, p0);
 }
 
-/* Keys that are read after the block at p0; its values where none are known. */
+/* The keys that are read after the block at p0. If they are unknown, the block's own values. */
 static const char *keys_ahead(const attend_group *g, int64_t p0) {
     const int64_t p = p0 + ATTEND_KV;
     if (p < g->pair[g->n_pair - 1].hi && !g->is_recent)
@@ -436,7 +439,7 @@ LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64
         g->ahead = g->values;
         score_pairs(g, kind, p0);
         soften(g, p0);
-        if (kind == KV_IN_F16) /* a cache in codes has no page there for what is recent */
+        if (kind == KV_IN_F16) /* a quantized cache has no page of recent positions there */
             g->ahead = keys_ahead(g, p0);
         add_values(g, kind, p0);
     }

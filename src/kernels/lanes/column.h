@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-/* Codes of one column of a tile, less the zero point. q: its quad, c: its byte in the quad. */
+/* The codes of one column of a tile, minus the zero point. q: its quad; c: its byte in the quad. */
 static void column_codes(const pack_format *f, const uint8_t *tile, const uint8_t *book, int q, int c,
                          float out[LANES]) {
     const uint8_t *part = tile, *table = book ? book : f->table ? tile_table(f->table) : NULL;
-    const uint32_t own = book ? 1u << f->bits : 0; /* entries of a row's own */
+    const uint32_t own = book ? 1u << f->bits : 0; /* entries of a row's own book */
     uint32_t code[LANES] = {0}, line[LANES];
     int low = f->bits;
     for (const uint8_t *w = tile_parts(f); low > 0; w++) {
@@ -56,7 +56,7 @@ static void column_scales(const pack_format *f, const uint8_t *base, int g, vf *
     }
 }
 
-/* Of the rows that have one in column k. */
+/* Adds the outlier of column k to `value` in the rows that have one there. */
 static vf column_outliers(const pack_format *f, const uint8_t *panel, int64_t n_column, int64_t k, vf value) {
     const uint16_t *at = tile_outliers_at(f, panel, n_column);
     float out[LANES];

@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-/* Runs a statement for whole vectors, then for the rest: LOAD and STORE do the right thing in each. */
+/* Runs a statement for whole vectors, then for the remaining lanes. LOAD and STORE are defined for each
+ * case. */
 #define LANES_EACH(count, ...)                                                                               \
     do {                                                                                                     \
         int64_t i = 0;                                                                                       \
@@ -32,7 +33,7 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
         return v_mul(x, v_sigmoid(u));
     }
     case ACT_GELU_QUICK: return v_mul(x, v_sigmoid(v_mul(x, v_set(1.702f))));
-    case ACT_RELU: return v_max(v_zero(), x); /* NaN is the second operand and passes */
+    case ACT_RELU: return v_max(v_zero(), x); /* NaN is the second operand, so it is the result */
     case ACT_RELU2: {
         const vf y = v_max(v_zero(), x);
         return v_mul(y, y);
@@ -41,7 +42,7 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
     return x;
 }
 
-/* The switch is outside the loops. */
+/* Runs a loop with `kind` as a constant, so that the switch is outside the loop. */
 #define FOR_ACT(kind, statement)                                                                             \
     switch (kind) {                                                                                          \
     case ACT_SILU: statement(ACT_SILU); break;                                                               \
@@ -72,7 +73,7 @@ static void op_add(const float *x, const float *y, float scale, float *out, int6
 static void op_upper_bounds(const float *y, const float *error, float reach, int64_t n, float *out) {
     const vf times = v_set(reach);
     for (int64_t i = 0; i < n; i += LANES)
-        out[i / LANES] = max_v(v_fma(v_load(error + i), times, v_load(y + i)));
+        out[i / LANES] = v_largest(v_fma(v_load(error + i), times, v_load(y + i)));
 }
 
 static void op_scale(const float *x, float scale, float *out, int64_t n) {
@@ -90,8 +91,8 @@ static void op_softcap(const float *x, float cap, float *out, int64_t n) {
     LANES_EACH(n, STORE(out, v_mul(v_tanh(v_div(LOAD(x), c)), c)));
 }
 
-/* One group: the centre (0 for rms) and the factor. Sums that are not finite make the factor NaN, so that one
- * bad element poisons the whole group and does not become a row of zeros. */
+/* The centre (0 for rms) and the factor of one group. If a sum is not finite, the factor is NaN. So one bad
+ * element makes the whole group NaN; the group does not become zeros. */
 static void norm_stats(norm_kind kind, const float *x, int64_t d, float eps, float *centre, float *factor) {
     vf sum = v_zero();
     float mean = 0;
@@ -138,9 +139,9 @@ static void op_norm(norm_kind kind, const float *x, const float *w, const float 
     }
 }
 
-/* Squares instead of roots. What is left of the row after whole vectors belongs to the first lane, and lanes
- * are added from the first to the last: the comparison falls the same way in every folder. A NaN is not
- * larger than anything, so that such a row has no outliers. */
+/* Compares squares instead of roots. The elements after the last whole vector are added to the first lane,
+ * and lanes are added from the first to the last, so every folder decides alike. No comparison with a NaN is
+ * true, so a row with a NaN has no outliers. */
 static int op_outliers(const float *x, int64_t k, float share, outlier *out) {
     vf max = v_zero(), sum = v_zero();
     int64_t i = 0;

@@ -1,4 +1,4 @@
-/* install.h - all float ops of this folder into the table. Included after a folder's lanes.h. */
+/* install.h - puts all float ops of this folder into the table. Included after a folder's lanes.h. */
 #ifndef NIB_KERNELS_LANES_INSTALL_H
 #define NIB_KERNELS_LANES_INSTALL_H
 

@@ -5,7 +5,8 @@
 #include "kernels/kv_layout.h"
 #include "kernels/lanes/lanes.h"
 
-/* `to`: where the head's values of the page begin; `at`: the position's first element from there. */
+/* Stores one head's values of a position. to: the head's values in the page; at: the index of the position's
+ * first element in them. */
 static void kv_store_value(const kv_view *kv, uint8_t *to, int64_t at, const float *row) {
     if (kv->type == TYPE_F32) {
         memcpy((float *)(void *)to + at, row, (size_t)kv->d_head * sizeof *row);

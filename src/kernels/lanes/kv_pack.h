@@ -1,9 +1,9 @@
 /* kv_pack.h - quantizes a whole block of the KV cache from f16 to codes. Included after a folder's lanes.h.
  *
- * Each group of 32 has its smallest value as minimum (already an f16) and reaches to its largest. The scale
- * is rounded to f16 before codes are computed, so that codes compensate the rounding. A group with a NaN or
- * an infinity gets a NaN scale, which reaches every row that attends to one of its positions. Plain C, in
- * order: the same bits for every instruction set. */
+ * The minimum of a group of 32 is its smallest value, which is already an f16, and the largest code stands
+ * for its largest value. The scale is rounded to f16 before codes are computed, so that codes compensate the
+ * rounding. A group with a NaN or an infinity gets a NaN scale, which reaches every row that attends to one
+ * of its positions. Plain C, in order: the same bits for every instruction set. */
 #ifndef NIB_KERNELS_LANES_KV_PACK_H
 #define NIB_KERNELS_LANES_KV_PACK_H
 
@@ -17,7 +17,7 @@ typedef struct kv_group {
     uint16_t scale, min; /* halves */
 } kv_group;
 
-/* 32 values to one code a byte. */
+/* Quantizes 32 values to codes of one byte each. */
 static kv_group kv_pack_group(const float *x, int max, uint8_t *codes) {
     float low = x[0], high = x[0], bad = 0;
     for (int i = 0; i < KV_GROUP; i++) {
@@ -37,7 +37,7 @@ static kv_group kv_pack_group(const float *x, int max, uint8_t *codes) {
     return g;
 }
 
-/* One channel of a key's block. */
+/* Packs one channel of a block of keys. */
 static void kv_pack_channel(const kv_view *kv, const uint16_t *from, int64_t d, uint8_t *block) {
     const int bits = kv_code_bits(kv->type);
     const int64_t d_pad = kv_d_pad(kv->d_head), n = kv_scale_count(kv->d_head);
@@ -55,7 +55,7 @@ static void kv_pack_channel(const kv_view *kv, const uint16_t *from, int64_t d, 
         out[i] = bits == 8 ? codes[i] : (uint8_t)(codes[i] | codes[i + KV_BLOCK / 2] << 4);
 }
 
-/* One group of one position of a value's block; n < 32 channels at the end of a head. */
+/* Packs one group of one position of a block of values. The last group of a head may have n < 32 channels. */
 static void kv_pack_channels(const kv_view *kv, const uint16_t *from, int64_t position, int64_t group, int n,
                              uint8_t *block) {
     const int bits = kv_code_bits(kv->type), bytes = KV_GROUP * bits / 8;
@@ -65,7 +65,7 @@ static void kv_pack_channels(const kv_view *kv, const uint16_t *from, int64_t po
     float x[KV_GROUP] = {0};
     for (int v = 0; v < n; v += KV_LANES)
         v_store(x + v, v_load_f16_part(from + v, NUM_MIN(n - v, KV_LANES)));
-    for (int i = n; i < KV_GROUP; i++) /* what is beyond the head has no say in the range */
+    for (int i = n; i < KV_GROUP; i++) /* padding does not affect the range */
         x[i] = x[0];
     const kv_group g = kv_pack_group(x, (1 << bits) - 1, codes);
     scales[at] = g.scale;

@@ -10,20 +10,20 @@
  *   v_add v_sub v_mul v_div                          rounded once
  *   v_fma(a, b, c) = a * b + c                       rounded once
  *   v_fnma(a, b, c) = c - a * b                      rounded once
- *   v_min(a, b) = a < b ? a : b                      so b when one is NaN
- *   v_max(a, b) = a > b ? a : b                      so b when one is NaN
+ *   v_min(a, b) = a < b ? a : b                      so b if either is NaN
+ *   v_max(a, b) = a > b ? a : b                      so b if either is NaN
  *   v_round(a)                                       to the nearest integer, ties to even
  *   v_abs(a) v_copysign(magnitude, sign)
  *   v_times_pow2(p, n)                               p * 2^n rounded once, p in 0.5..2, whole n in -152..130;
- *                                                    NaN when both are
+ *                                                    NaN if both are NaN
  *   v_less(a, b)                                     mask, false for NaN
  *   v_between(lo, hi)                                mask of the lanes lo <= i < hi (any ints)
  *   v_select(m, a, b)                                a where m, else b
  *   v_load_f16(p) v_load_f16_part(p, n) v_load_bf16(p)  16 halves widened
  *   v_store_f16(p, v)                                rounded to nearest even
- *   v_load_u8(p) v_load_u4(p, high)                  16 bytes widened; of each, the upper or the lower half
+ *   v_load_u8(p) v_load_u4(p, high)                  16 bytes, or the upper or lower 4 bits of each, widened
  *   v_sum(a)                                         lanes i and i + 8 first, then 4, 2, 1 apart
- *   max_v(a)                                         v_max over the same tree
+ *   v_largest(a)                                     v_max over the same tree
  *
  * and LANES_UNROLL before a loop of constant length that must unroll; ROWS_N, ROWS_M, ROWS_N1 (block of
  * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row),
@@ -33,8 +33,9 @@
 
 enum { LANES = 16 };
 
-/* LANES_PLAIN: lanes that are an array of 16 floats. Unrolled and inlined they make functions that a compiler
- * needs minutes for; under a sanitizer the real ones do too. The order of operations is the same either way.
+/* LANES_PLAIN: lanes are an array of 16 floats. Unrolled and inlined, they make functions that take a
+ * compiler minutes, so loops are not unrolled. Under a sanitizer the vector lanes do so too. The order of
+ * operations is the same either way.
  *
  * Under a sanitizer:
  * LANES_UNCHECKED: a function that reads and writes nothing but its arguments and its result. Checks of it

@@ -7,12 +7,12 @@
 
 #include "kernels/lanes/lanes.h"
 
-/* e^x = 2^n * e^r with |r| <= ln2 / 2. Results go to infinity and through the subnormal numbers to zero by
- * themselves. Beyond the limits nothing changes any more. */
+/* e^x = 2^n * e^r with |r| <= ln2 / 2. v_times_pow2 gives infinity, subnormal numbers and zero without a
+ * special case. Beyond the limits the result is infinity or zero, so x is clamped. */
 LANES_INLINE vf v_exp(vf x) {
-    x = v_min(v_set(90.0f), v_max(v_set(-105.0f), x)); /* NaN passes, as the second operand */
+    x = v_min(v_set(90.0f), v_max(v_set(-105.0f), x)); /* NaN is the second operand, so it is the result */
     const vf n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
-    vf r = v_fnma(n, v_set(0x1.62e4p-1f), x); /* ln2, its upper bits: n times it is exact */
+    vf r = v_fnma(n, v_set(0x1.62e4p-1f), x); /* the upper bits of ln2: n times them is exact */
     r = v_fnma(n, v_set(0x1.7f7d1cp-20f), r);
     vf p = v_fma(v_set(0.0013814489357173443f), r, v_set(0.00836873333901167f));
     p = v_fma(p, r, v_set(0.04166838899254799f));
@@ -39,9 +39,9 @@ LANES_INLINE vf v_tanh(vf x) {
     return v_select(v_less(a, v_set(0.625f)), near, v_copysign(far, x));
 }
 
-/* x times the normal distribution's share below x: the exact gelu. With a = |x|, the share below -a is
- * e^(-a^2/2) * f(a) / 2 where f(a) = erfcx(a / sqrt 2) is smooth: t * polynomial(t), t = 2 / (2 + a / sqrt
- * 2). What a^2/2 loses by rounding is put back, so that the far tail keeps its relative precision. */
+/* The exact gelu: x times Phi(x), the normal distribution's probability below x. With a = |x|, Phi(-a) is
+ * e^(-a^2/2) * f(a) / 2, and f(a) = erfcx(a / sqrt 2) is smooth: t * polynomial(t), t = 2 / (2 + a / sqrt 2).
+ * The rounding error of a^2/2 is added back, so that the far tail keeps its relative precision. */
 LANES_INLINE vf v_gelu_erf(vf x) {
     const vf a = v_abs(x);
     const vf t = v_div(v_set(2.0f), v_fma(a, v_set(0.70710678118654752f), v_set(2.0f)));

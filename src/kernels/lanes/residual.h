@@ -11,9 +11,9 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- which channels ---- */
+/* ---- selection of channels ---- */
 
-/* How many of n_vec vectors of buckets are `from` or above. */
+/* How many values of n_vec vectors of bucket numbers are `from` or above. */
 static int count_from(const float *bucket, int n_vec, float from) {
     vf sum = v_zero();
     const vf t = v_set(from), one = v_set(1.0f);
@@ -22,15 +22,16 @@ static int count_from(const float *bucket, int n_vec, float from) {
     return (int)v_sum(sum);
 }
 
-/* Each value's place among the buckets, as a float in 0..31; behind the n-th zeros. 31: the strongest. */
-static int place(const float *x, int n, int want, float *bucket) {
+/* Writes the bucket of each value as a float in 0..31, and zeros after the n-th. 31 has the largest
+ * magnitudes. */
+static int bucket_values(const float *x, int n, int want, float *bucket) {
     vf sum = v_zero(), peak = v_zero();
     LANES_EACH(n, {
         const vf v = LOAD(x);
         sum = v_fma(v, v, sum);
         peak = v_max(peak, v_abs(v));
     });
-    const float max = max_v(peak);
+    const float max = v_largest(peak);
     float boundary = salient_reach(n, want) * sqrtf(v_sum(sum) / (float)n);
     if (!(boundary < max))
         boundary = 0.5f * max;
@@ -47,9 +48,9 @@ static int place(const float *x, int n, int want, float *bucket) {
 
 static void op_salient(const float *x, int n, int want, int32_t first, int32_t *out) {
     float bucket[SALIENT_CHUNK + LANES];
-    const int n_vec = place(x, n, want, bucket);
+    const int n_vec = bucket_values(x, n, want, bucket);
     int last = 0, end = SALIENT_BUCKETS, taken = 0, n_out = 0;
-    while (end - last > 1) { /* the last bucket from which on there are enough */
+    while (end - last > 1) { /* finds the highest bucket such that it and those above it have enough values */
         const int middle = (last + end) / 2, n_from = count_from(bucket, n_vec, (float)middle);
         if (n_from >= want) {
             last = middle;
@@ -64,11 +65,11 @@ static void op_salient(const float *x, int n, int want, int32_t first, int32_t *
             out[n_out++] = first + i;
 }
 
-/* ---- their part of a product ---- */
+/* ---- contribution to a product ---- */
 
-enum { RESIDUAL_TILE = 512 /* outputs: their sums stay in the first-level cache */ };
+enum { RESIDUAL_TILE = 512 /* outputs whose sums stay in the first-level cache */ };
 
-/* Codes of outputs [16 g, 16 g + 16). */
+/* The codes of outputs [16 g, 16 g + 16) as floats. */
 LANES_INLINE vf residual_codes(const uint8_t *row, int bits, int64_t g) {
     if (bits == 16)
         return v_load_f16((const uint16_t *)(const void *)row + g * LANES);

@@ -1,7 +1,7 @@
 /* rows.h - products with float weights kept row by row. Included after a folder's lanes.h.
  *
- * Lanes run along K: output (m, n) is the sum over 16 lanes of fused multiply-adds in the order of K, folded
- * by v_sum at the end. Blocks of rows only share loads; each output has this one order whatever the block. */
+ * Lanes run along K: output (m, n) is the sum over 16 lanes of fused multiply-adds in the order of K, reduced
+ * by v_sum at the end. A block of rows only shares loads: each output has this order in every block. */
 #ifndef NIB_KERNELS_LANES_ROWS_H
 #define NIB_KERNELS_LANES_ROWS_H
 
@@ -66,7 +66,7 @@ LANES_INLINE void rows_block(const linear_args *a, int type, int rn, int rm, int
     }
 }
 
-/* rn rows of weights with all rows of a block, so that weights come from memory once. rn and type are
+/* rn rows of weights with all rows of a block, so that weights are read from memory once. rn and type are
  * constants. */
 LANES_INLINE void rows_columns(const linear_args *a, int type, int rn, int64_t n, int64_t m0, int64_t m1) {
     int64_t m = m0;
@@ -85,7 +85,8 @@ LANES_INLINE void rows_all(const linear_args *a, int type, int64_t n0, int64_t n
         const int64_t m1 = NUM_MIN(a->n_row, m0 + ROWS_BLOCK);
         int64_t n = n0;
         for (; n + ROWS_N1 <= n1 && m1 - m0 <= 2; n += ROWS_N1) {
-            for (int64_t m = m0; m < m1; m++) /* the second finds the weights in the first-level cache */
+            /* After the first row, the weights are in the first-level cache. */
+            for (int64_t m = m0; m < m1; m++)
                 rows_block(a, type, ROWS_N1, 1, n, m);
         }
         for (; n + ROWS_N <= n1 && m1 - m0 > 1; n += ROWS_N)

@@ -1,4 +1,4 @@
-/* lanes.h - 16 lanes are two registers. */
+/* lanes.h - 16 lanes in two registers. */
 #ifndef NIB_KERNELS_AVX2_LANES_H
 #define NIB_KERNELS_AVX2_LANES_H
 
@@ -13,7 +13,7 @@ enum { ROWS_N = 2, ROWS_M = 3, ROWS_N1 = 4, ATTEND_TILE = 6, ATTEND_VEC = 1 };
 typedef struct vf {
     __m256 a, b;
 } vf;
-typedef vf vm; /* all bits of a lane set or none */
+typedef vf vm; /* a lane has all bits set, or none */
 
 #define BOTH(call_a, call_b)                                                                                 \
     (vf) {                                                                                                   \
@@ -33,7 +33,7 @@ LANES_SHORT static inline void v_store(float *p, vf x) {
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);
 }
-/* Lanes first + i with lo <= first + i < hi. */
+/* Mask of the lanes i with lo <= first + i < hi. */
 LANES_SHORT static inline __m256 mask_between(int first, int lo, int hi) {
     const __m256i i = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     const __m256i from = _mm256_cmpgt_epi32(_mm256_set1_epi32(lo), i),
@@ -90,8 +90,8 @@ LANES_SHORT static inline vf v_copysign(vf x, vf y) {
     return BOTH(_mm256_or_ps(_mm256_andnot_ps(sign, x.a), _mm256_and_ps(sign, y.a)),
                 _mm256_or_ps(_mm256_andnot_ps(sign, x.b), _mm256_and_ps(sign, y.b)));
 }
-/* Half of n goes straight to the exponent, since p times that is a normal number; the other half is
- * multiplied, which rounds. Both are multiples of 512, so nothing, for NaN. */
+/* Half of n is added to the exponent bits of p, because the result is a normal number. Then 2 to the other
+ * half is multiplied, which rounds. For NaN both halves are multiples of 512, so their bits add nothing. */
 LANES_SHORT static inline __m256 times_pow2_8(__m256 p, __m256 n) {
     const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
     const __m256i rest = _mm256_add_epi32(_mm256_sub_epi32(whole, half), _mm256_set1_epi32(127));
@@ -144,7 +144,7 @@ LANES_SHORT static inline float v_sum(vf x) {
     z = _mm_add_ps(z, _mm_movehl_ps(z, z));
     return _mm_cvtss_f32(_mm_add_ss(z, _mm_movehdup_ps(z)));
 }
-LANES_SHORT static inline float max_v(vf x) {
+LANES_SHORT static inline float v_largest(vf x) {
     const __m256 y = _mm256_max_ps(x.a, x.b);
     __m128 z = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
     z = _mm_max_ps(z, _mm_movehl_ps(z, z));

@@ -1,4 +1,4 @@
-/* lanes.h - 16 lanes are one register. */
+/* lanes.h - 16 lanes in one register. */
 #ifndef NIB_KERNELS_AVX512_LANES_H
 #define NIB_KERNELS_AVX512_LANES_H
 
@@ -109,7 +109,7 @@ LANES_SHORT static inline float v_sum(vf a) {
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-LANES_SHORT static inline float max_v(vf a) {
+LANES_SHORT static inline float v_largest(vf a) {
     const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));

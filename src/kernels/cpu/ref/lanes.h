@@ -1,4 +1,4 @@
-/* lanes.h - 16 lanes as a plain array: what lanes/lanes.h asks for, in C. */
+/* lanes.h - 16 lanes as a plain array: the functions of lanes/lanes.h in C. */
 #ifndef NIB_KERNELS_REF_LANES_H
 #define NIB_KERNELS_REF_LANES_H
 
@@ -94,7 +94,8 @@ LANE_OP float ref_pow2(float n) {
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-/* In two steps, the first of which is exact: 2^n itself may be too large or too small for a float. */
+/* Multiplies in two steps, because 2^n itself may be too large or too small for a float. The first step is
+ * exact. */
 LANE_OP float ref_times_pow2(float p, float n) {
     const float half = truncf(n * 0.5f);
     return p * ref_pow2(half) * ref_pow2(n - half);
@@ -142,7 +143,7 @@ LANE_OP float v_sum(vf a) {
             a.f[i] += a.f[i + n];
     return a.f[0];
 }
-LANE_OP float max_v(vf a) {
+LANE_OP float v_largest(vf a) {
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
             a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
