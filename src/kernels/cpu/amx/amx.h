@@ -7,9 +7,9 @@
 
 extern const strategy amx_blocked;
 
-/* As kernel_table has them; any number of rows, and each row alone or among others with the same bits. What
- * is below 2^-126 in size, slices and products alike, counts as zero. A row with an infinity, a NaN or a
- * value of 2^127 and more gets the bits of the AVX-512 kernel. */
+/* Functions of kernel_table, for any number of rows. A row has the same bits alone and among others. Slices
+ * and products with a magnitude below 2^-126 count as zero. A row with an infinity, a NaN or a value of 2^127
+ * and more gets the bits of the AVX-512 kernel. */
 void amx_linear_sliced(const linear_args *a, int64_t n0, int64_t n1);
 bool amx_sliced_suits(type_id type, int64_t n_row);
 size_t amx_sliced_scratch(void); /* bytes of linear_args.scratch */

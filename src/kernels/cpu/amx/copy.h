@@ -1,5 +1,5 @@
-/* copy.h - the activations of a part, copied so that a tile of 16 rows is contiguous, with their scales row
- * beside row. */
+/* copy.h - copies the activations of a part so that a tile of 16 rows is contiguous, and their scales so that
+ * those of 16 rows are. */
 #ifndef NIB_KERNELS_AMX_COPY_H
 #define NIB_KERNELS_AMX_COPY_H
 
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Codes of a row that one tile instruction multiplies. */
+/* Number of codes of a row that one tile instruction multiplies. */
 static inline int tile_codes(const pack_format *f) {
     return NUM_MIN(f->group, TILE_K);
 }
@@ -15,7 +15,7 @@ static inline int act_group_of(const pack_format *f) {
     return NUM_MAX(f->group, ACT8_GROUP);
 }
 
-/* 16 rows from m0 on (those from m1 on are zeros), tiles [t0, t1) of K. */
+/* Copies tiles [t0, t1) of K of the 16 rows from m0 on. Rows from m1 on become zeros. */
 static void copy_rows(const tile_job *job, const pack_format *f, int64_t m0, int64_t m1, int64_t t0,
                       int64_t t1, int8_t *codes, float *scale, float *lift) {
     const int each = tile_codes(f), of_act = act_group_of(f);

@@ -1,21 +1,24 @@
-/* groups.h - tiles in groups of 16 to 128: 16 rows x one panel at a time over a block of K.
+/* groups.h - tile products with weights in groups of 16 to 128: 16 rows x one panel at a time over a block of
+ * K.
  *
- * Every group's sums leave the tile unit through memory and become floats, three vector operations for 16 of
- * them. The loop is pipelined: the sums of a group are stored while the third group after it is multiplied,
- * and become floats one group later, half of them after the first tile instruction and half after the last.
- * So a product, a store and floats of three different groups overlap. The floats stay in registers over the
- * whole block. docs/optimisation-log.md has the costs and the alternatives that were tried. */
+ * Every group's sums leave the tile unit through memory and are scaled to floats, by three vector operations
+ * for 16 sums. The loop is pipelined. The sums of a group are stored while the third group after it is
+ * multiplied. They are scaled one group later, half of them after the first tile instruction and half after
+ * the last. So the product, the store and the scaling of three different groups overlap. The floats stay in
+ * registers over the whole block. docs/optimisation-log.md has the costs and the alternatives that were
+ * tried. */
 #ifndef NIB_KERNELS_AMX_GROUPS_H
 #define NIB_KERNELS_AMX_GROUPS_H
 
 #include "kernels/cpu/amx/job.h"
 
-/* How many groups later the sums of one are stored, and become floats. There are 4 registers of sums. */
+/* How many groups later the sums of a group are stored, and scaled to floats. There are 4 tile registers of
+ * sums. */
 enum { STORED_BEHIND = 3, FLOATS_BEHIND = 4 };
 _Static_assert((int)RING >= (int)FLOATS_BEHIND, "a group's sums are read before they are overwritten");
 
-/* Tile instruction k of a group, to the register of sums S with the operands' A and B; before the first one
- * the sums are zero. */
+/* FIRST and MORE: the first and any later tile instruction of a group (number k), with sums in register S and
+ * operands in A and B. FIRST sets the sums to zero before. */
 #define MORE(DOT, S, A, B)                                                                                   \
     do {                                                                                                     \
         TILES_LOAD(A, d->a + k * a_step, each);                                                              \
@@ -35,12 +38,12 @@ _Static_assert((int)RING >= (int)FLOATS_BEHIND, "a group's sums are read before 
     default: EACH(DOT, 3, 5, 7);                                                                             \
     }
 
-/* Row i of tiles, panel p, group g of the block. */
+/* A position in the block: tile i of the rows, panel p, group g. */
 typedef struct group_place {
     int64_t i;
     int p, g;
 } group_place;
-/* The next one; whether it begins a tile of outputs. */
+/* Moves to the next group. true: it begins a tile of outputs. */
 LANES_INLINE bool group_next(group_place *at, int np, int n_group) {
     if (++at->g < n_group)
         return false;
@@ -50,10 +53,10 @@ LANES_INLINE bool group_next(group_place *at, int np, int n_group) {
     return true;
 }
 
-/* Where the tile instructions are. */
+/* The position of the tile instructions. */
 typedef struct dots_at {
     group_place at;
-    const int8_t *a;  /* rows of codes */
+    const int8_t *a;  /* codes of the activations */
     const uint8_t *b; /* lines of weights */
 } dots_at;
 
@@ -64,7 +67,7 @@ LANES_INLINE void first_dot(int asym, int each, int64_t e, const dots_at *d) {
     else
         BY_REGISTER(FIRST, TILES_DOT_SIGNED)
 }
-/* The others of a group of n. */
+/* The tile instructions after the first, of a group of n. */
 LANES_INLINE void more_dots(int asym, int each, int64_t e, const dots_at *d, int n) {
     const int64_t a_step = TILE_ROWS * each, b_step = each / 4 * TILE_LINE;
     for (int k = 1; k < n; k++) {
@@ -94,13 +97,13 @@ LANES_INLINE void store_floats(tile_floats *to, const __m512 *y) {
         _mm512_store_ps((*to)[t], y[t]);
 }
 
-/* Where the floats are; the pointers are those of the group. */
+/* The position of the scaling; the pointers are those of the group. */
 typedef struct floats_at {
     group_place at;
     const float *w_scale, *w_min, *x_scale, *x_lift;
 } floats_at;
 
-/* Half of the rows of a group. half is a constant. */
+/* Scales half of the rows of a group. half is a constant. */
 LANES_INLINE void scale_half(int asym, int half, const tile_sums *sums, const floats_at *f, __m512 *y) {
     const int t = half * (TILE_ROWS / 2);
     scale_group(asym, TILE_ROWS / 2, *sums + t, f->w_scale, f->w_min, f->x_scale + t, f->x_lift + t, y + t);
@@ -119,9 +122,9 @@ LANES_INLINE void begin_floats(const block_job *j, int group, floats_at *f, __m5
     load_floats(j->is_first, &j->s->sums[f->at.i][f->at.p], y);
 }
 
-/* The block, all rows of the part: one stream of groups, so that what is under way does not end with a tile
- * of outputs. each: codes of a row in one tile instruction, 16, 32, or 64 for all longer groups. asym and
- * each are constants. */
+/* Multiplies the block with all rows of the part, as one stream of groups, so that the pipeline does not
+ * drain at the end of a tile of outputs. each: number of codes of a row in one tile instruction: 16, 32, or
+ * 64 for all longer groups. asym and each are constants. */
 LANES_INLINE void multiply_groups(block_job *j, int asym, int each) {
     scratch *s = j->s;
     const int n_whole = each < TILE_K ? 1 : (int)j->job->group_tiles, group = n_whole * each;
@@ -132,7 +135,7 @@ LANES_INLINE void multiply_groups(block_job *j, int asym, int each) {
     floats_at f = {0};
     __m512 y[TILE_ROWS];
     for (int64_t e = 0; e < n + FLOATS_BEHIND; e++) {
-        const tile_sums *sums = &s->ring[e % RING]; /* those of FLOATS_BEHIND groups ago */
+        const tile_sums *sums = &s->ring[e % RING]; /* the sums of FLOATS_BEHIND groups ago */
         if (e < n) {
             if (d.at.g == 0)
                 begin_dots(j, group, &d);
@@ -151,7 +154,7 @@ LANES_INLINE void multiply_groups(block_job *j, int asym, int each) {
         }
         if (e >= STORED_BEHIND && e < n + STORED_BEHIND)
             store_group(e - STORED_BEHIND, &s->ring[(e - STORED_BEHIND) % RING]);
-        fetch_next(j);
+        prefetch_next(j);
         if (e < FLOATS_BEHIND)
             continue;
         scale_half(asym, 1, sums, &f, y);
@@ -177,7 +180,7 @@ EACH_GROUP(DEFINE, 1)
 /* [asym][groups of 16, 32, longer] */
 static const groups_fn by_groups[2][3] = {{EACH_GROUP(NAME, 0)}, {EACH_GROUP(NAME, 1)}};
 
-/* Steps of the loop over a block, at which what comes next is fetched. */
+/* Number of steps of the loop over a block, each of which prefetches some lines. */
 static int64_t groups_steps(const block_job *j) {
     const int n_group = num_div_up(j->n_tile * TILE_K, (int)j->job->a->w->format.group);
     return num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) * j->np * n_group + FLOATS_BEHIND;

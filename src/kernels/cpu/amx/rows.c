@@ -1,17 +1,17 @@
-/* rows.c - products with float weights (PACK_ROWS) on the tile unit: rows of activations in parts, K in spans
- * whose slices fit in half of a second-level cache, blocks of 512 within them. rows_job.h has the order of
- * the sums, slice.h the slices. */
+/* rows.c - products with float weights (PACK_ROWS) on the tile unit: rows of activations are cut into parts,
+ * K into spans whose slices fit in half of a second-level cache, and spans into blocks of 512. rows_job.h has
+ * the order of the sums, slice.h the slices. */
 #include "kernels/cpu/amx/amx.h"
 #include "kernels/cpu/amx/rows_job.h"
 #include "kernels/lanes/rows.h"
 
 enum {
-    DIRECT_ROWS = 32, /* of activations at most where bf16 is multiplied where it lies; more would fetch rows
-                         that lie a power of two apart again and again */
-    FIRST_LINES = 256 /* of the first weights, asked for while the activations are sliced */
+    DIRECT_ROWS = 32, /* at most so many rows of activations multiply bf16 weights in place; more would read
+                         rows that are a power of two apart again and again */
+    FIRST_LINES = 256 /* lines of the first weights that are prefetched while the activations are sliced */
 };
 
-/* Steps [s0, s1) of rows [m0, m_end). */
+/* Steps [s0, s1) of K for rows [m0, m_end). */
 typedef struct rows_span {
     int64_t m0, s0, s1;
 } rows_span;
@@ -20,14 +20,15 @@ static int64_t row_bytes(const rows_job *j) {
     return rows_stride(j->a->w->k) * weight_bytes(j->type);
 }
 
-/* Tiles of activations of a span: [tile][slice][step]. */
+/* The tiles of activations of a span from row m and `step` on: [tile][slice][step]. */
 static operand x_at(const rows_job *j, const rows_span *at, int64_t m, int64_t step) {
     const int64_t slice = (at->s1 - at->s0) * TILE_BYTES;
     return (operand){j->s->x + (m - at->m0) / TILE_ROWS * MAX_SLICES * slice + (step - at->s0) * TILE_BYTES,
                      LANES * 4, TILE_BYTES, MAX_SLICES * slice, slice};
 }
 
-/* wild gets the rows that are to be computed otherwise, a bit each. */
+/* Slices the activations of a span. wild: sets the bits of rows that the tile unit cannot compute
+ * (slice_wild). */
 static void slice_span(const rows_job *j, const rows_span *at, uint16_t *wild) {
     const linear_args *a = j->a;
     const int64_t k0 = at->s0 * STEP_K, k = NUM_MIN(at->s1 * STEP_K, a->w->k) - k0;
@@ -39,7 +40,7 @@ static void slice_span(const rows_job *j, const rows_span *at, uint16_t *wild) {
     }
 }
 
-/* nn tiles of weights from row n on, a block from `step` on: where they lie, or cut into slices first. */
+/* nn tiles of weights from row n on, a block from `step` on: in place, or cut into slices in the scratch. */
 static operand w_at(const rows_job *j, int64_t n, int nn, int64_t step, int n_step) {
     const view *w = j->a->w;
     const int64_t each = row_bytes(j), k0 = step * STEP_K;
@@ -54,24 +55,25 @@ static operand w_at(const rows_job *j, int64_t n, int nn, int64_t step, int n_st
     return (operand){j->s->w, STEP_K * 2, TILE_BYTES, W_TILE, slice};
 }
 
-/* Weights of rows from n on (none from n1 on), a block from `step` on. */
-static ahead ahead_of(const rows_job *j, int64_t n, int64_t n1, int nn, int64_t step, int64_t end) {
+/* The prefetches for nn tiles of weights from row n on (none from n1 on), a block from `step` on. */
+static prefetch_rows prefetch_of(const rows_job *j, int64_t n, int64_t n1, int nn, int64_t step,
+                                 int64_t end) {
     const int bytes = weight_bytes(j->type);
     const int n_step = (int)NUM_MIN(end - step, BLOCK_STEPS);
-    return (ahead){.at = (const char *)j->a->w->data + n * row_bytes(j) + step * STEP_K * bytes,
-                   .row_bytes = row_bytes(j),
-                   .n_line = n_step * STEP_K * bytes / 64,
-                   .n_row = (int)NUM_MAX(NUM_MIN(n1 - n, nn * TILE_ROWS), 0)};
+    return (prefetch_rows){.at = (const char *)j->a->w->data + n * row_bytes(j) + step * STEP_K * bytes,
+                           .row_bytes = row_bytes(j),
+                           .n_line = n_step * STEP_K * bytes / 64,
+                           .n_row = (int)NUM_MAX(NUM_MIN(n1 - n, nn * TILE_ROWS), 0)};
 }
 
-/* nn tiles of weights from row n on, all of a span. */
+/* Multiplies nn tiles of weights from row n on with all rows of the part, over a span. */
 static void weights_times_rows(rows_job *j, const rows_span *at, int64_t n, int64_t n1, int nn) {
     const int64_t n_tile = num_div_up(j->m_end - at->m0, TILE_ROWS);
     for (int64_t s = at->s0; s < at->s1; s += BLOCK_STEPS) {
         const int n_step = (int)NUM_MIN(at->s1 - s, BLOCK_STEPS);
         const operand w = w_at(j, n, nn, s, n_step);
-        j->next = s + n_step < at->s1 ? ahead_of(j, n, n1, nn, s + n_step, at->s1)
-                                      : ahead_of(j, n + nn * TILE_ROWS, n1, nn, at->s0, at->s1);
+        j->next = s + n_step < at->s1 ? prefetch_of(j, n, n1, nn, s + n_step, at->s1)
+                                      : prefetch_of(j, n + nn * TILE_ROWS, n1, nn, at->s0, at->s1);
         j->next.each = (int)num_div_up((int64_t)j->next.n_row * j->next.n_line,
                                        (n_tile + 1) / 2 * passes[weight_slices(j->type) - 1].n * n_step);
         for (int64_t i = 0; i < n_tile; i += 2) {
@@ -88,7 +90,7 @@ static void weights_times_rows(rows_job *j, const rows_span *at, int64_t n, int6
     }
 }
 
-/* Rows [m0, m_end) of the activations. */
+/* Multiplies rows [m0, m_end) of the activations with rows [n0, n1) of the weights. */
 static void multiply_part(rows_job *j, int64_t m0, int64_t n0, int64_t n1) {
     const int64_t n_tile = num_div_up(j->m_end - m0, TILE_ROWS);
     const int64_t of_step = n_tile * MAX_SLICES * TILE_BYTES;
@@ -98,9 +100,9 @@ static void multiply_part(rows_job *j, int64_t m0, int64_t n0, int64_t n1) {
     rows_span at = {.m0 = m0};
     for (; at.s0 < j->n_step; at.s0 = at.s1) {
         at.s1 = NUM_MIN(at.s0 + max, j->n_step);
-        j->next = ahead_of(j, n0, n1, max_nn, at.s0, at.s1);
+        j->next = prefetch_of(j, n0, n1, max_nn, at.s0, at.s1);
         j->next.each = FIRST_LINES;
-        ahead_step(&j->next);
+        prefetch_step(&j->next);
         slice_span(j, &at, wild);
         for (int64_t n = n0; n < n1; n += max_nn * TILE_ROWS)
             weights_times_rows(j, &at, n, n1, (int)NUM_MIN(num_div_up(n1 - n, TILE_ROWS), max_nn));

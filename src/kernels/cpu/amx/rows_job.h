@@ -1,9 +1,9 @@
-/* rows_job.h - products with float weights on the tile unit: the memory of one thread, and one group of tiles
- * over a block of K.
+/* rows_job.h - products with float weights on the tile unit: the scratch of one thread, and the product of
+ * one group of tiles over a block of K.
  *
- * Weights are the first operand, so rows of bf16 are tiles where they are in memory. Sums are [weight
- * row][row of activations] and are transposed when they are added to y. A group is 2 x 2 tiles of sums, or up
- * to 4 x 1 with at most 16 rows of activations. It passes over its block of 512 of K once for each pair of
+ * Weights are the first operand, so rows of bf16 weights are tiles without a copy. Sums are [weight
+ * row][activation row] and are transposed when they are added to y. A group is 2 x 2 tiles of sums, or up to
+ * 4 x 1 with at most 16 rows of activations. It passes over its block of 512 of K once for each pair of
  * slices (slice.h), the smallest products first, so that their rounding errors are small. Pairs that could
  * change only the rounding of a float's last bit are omitted. A block's sums start from zero, and blocks are
  * added up in y. That is the definition of the product, for any grouping of rows:
@@ -26,8 +26,8 @@
 enum {
     BLOCK_STEPS = 16,
     BLOCK_K = BLOCK_STEPS * STEP_K,
-    MAX_ROWS = 256, /* of activations in a part */
-    MAX_TILES = 4,  /* of sums in a group */
+    MAX_ROWS = 256, /* rows of activations in a part */
+    MAX_TILES = 4,  /* tiles of sums in a group */
     MAX_PASSES = 6,
     X_BYTES = MAX_ROWS / TILE_ROWS * MAX_SLICES * BLOCK_STEPS * TILE_BYTES,
     W_TILE = BLOCK_STEPS * TILE_BYTES, /* 16 rows of weights over a block, one slice */
@@ -36,24 +36,26 @@ enum {
 typedef struct rows_scratch {
     char x[X_BYTES];                             /* [tile][slice][step] of a span of K */
     char w[MAX_SLICES * MAX_TILES * W_TILE];     /* [slice][tile][step] of a block */
-    float sums[2][MAX_TILES][TILE_ROWS * LANES]; /* of this group and of the one before */
+    float sums[2][MAX_TILES][TILE_ROWS * LANES]; /* of this group and of the previous one */
 } rows_scratch;
 
-/* Where tiles lie: bytes from one row of a tile, one step of K, one tile, one slice to the next. */
+/* The address of tiles, and the distances in bytes from one row of a tile, one step of K, one tile, and one
+ * slice to the next. */
 typedef struct operand {
     const char *at;
     int64_t row, step, tile, slice;
 } operand;
 
-/* Lines of weights that are asked for ahead, some at each step. */
-typedef struct ahead {
+/* Lines of weights to prefetch, some at each step. */
+typedef struct prefetch_rows {
     const char *at;
     int64_t row_bytes;
-    int n_line, line, n_row; /* of a row; the next one; rows that are left */
+    int n_line, line, n_row; /* lines of a row; the next line; rows that are left */
     int each;                /* lines at each step */
-} ahead;
+} prefetch_rows;
 
-/* A group whose sums stand in `sums`: nn tiles of weights from row n on, nm of activations from row m on. */
+/* A group, whose sums are in `sums`: nn tiles of weights from row n on, nm tiles of activations from row m
+ * on. */
 typedef struct group {
     const float (*sums)[TILE_ROWS * LANES];
     int nn, nm; /* nn 0: there is none */
@@ -68,11 +70,11 @@ typedef struct rows_job {
     int64_t n_step; /* of K */
     int64_t m_end;  /* of the part */
     int parity;
-    group before; /* is added to y while the next one is multiplied */
-    ahead next;
+    group before; /* the previous group; added to y while the next one is multiplied */
+    prefetch_rows next;
 } rows_job;
 
-static inline void ahead_step(ahead *f) {
+static inline void prefetch_step(prefetch_rows *f) {
     for (int i = 0; i < f->each && f->n_row > 0; i++) {
         _mm_prefetch(f->at + f->line * 64, _MM_HINT_T1);
         if (++f->line == f->n_line) {
@@ -85,7 +87,7 @@ static inline void ahead_step(ahead *f) {
 
 /* ---- finished sums ---- */
 
-/* 16 outputs of row m. */
+/* Adds 16 sums to the outputs of row m. */
 LANES_INLINE void add_to_y(const linear_args *a, const group *g, int64_t n, int64_t m, vf sum) {
     float *y = a->y + m * a->ldy + n;
     const __mmask16 mask = v_between(0, (int)NUM_MIN(a->w->n - n, LANES));
@@ -117,7 +119,8 @@ static void finish(rows_job *j) {
 
 /* ---- a group ---- */
 
-/* Slices of activations and of weights, the smallest product first. */
+/* A pass multiplies slice x of the activations with slice w of the weights. The smallest products come
+ * first. */
 typedef struct pass {
     uint8_t x, w;
 } pass;
@@ -139,8 +142,8 @@ static const struct {
         TILES_DOT_BF16(SUM1, A, 7);                                                                          \
     } while (0)
 
-/* nn x nm tiles x 32 of K; the sums of tile i of weights are registers i * nm and on. nn, nm are constants.
- */
+/* Multiplies nn x nm tiles over 32 of K. The sums of tile i of the weights are in registers i * nm and up. nn
+ * and nm are constants. */
 LANES_INLINE void dot_step(int nn, int nm, const operand *w, const char *at_w, const operand *x,
                            const char *at_x) {
     TILES_LOAD(6, at_x, x->row);
@@ -179,7 +182,7 @@ LANES_INLINE void store_sums(int n, float (*to)[TILE_ROWS * LANES]) {
         TILES_STORE(3, to[3], LANES * 4);
 }
 
-/* Over n_step steps of a block. */
+/* Multiplies a group over n_step steps of a block. */
 LANES_INLINE void multiply(int nn, int nm, rows_job *j, const operand *w, const operand *x, int n_step) {
     const int slices = weight_slices(j->type);
     zero_sums(nn * nm);
@@ -188,9 +191,9 @@ LANES_INLINE void multiply(int nn, int nm, rows_job *j, const operand *w, const 
         const char *at_w = w->at + at.w * w->slice, *at_x = x->at + at.x * x->slice;
         for (int t = 0; t < n_step; t++, at_w += w->step, at_x += x->step) {
             dot_step(nn, nm, w, at_w, x, at_x);
-            ahead_step(&j->next);
+            prefetch_step(&j->next);
         }
-        if (p == 0) /* while the unit still works on this pass */
+        if (p == 0) /* adds the previous group to y while the tile unit works on this pass */
             finish(j);
     }
     store_sums(nn * nm, j->s->sums[j->parity]);

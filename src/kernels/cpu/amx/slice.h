@@ -1,11 +1,12 @@
 /* slice.h - floats as sums of bf16 numbers, in the order in which the tile unit multiplies them.
  *
- * x = x1 + x2 + x3: each slice is the residual of the former ones, rounded to the 8 significand bits of a
- * bf16 (ties away from zero, which is one addition to the bits); the last one is the remainder. A slice is at
- * most 2^-8 of the one before, and 8 + 8 + 8 bits are the 24 of a float: the sum is exact as long as the
- * third slice is a normal number, which holds wherever |x| is at least 2^-102. Weights are sliced alike: a
- * bf16 is its own slice, an f16 (11 bits) has two, a float three. A float of 2^127 or more could round to
- * infinity; rows of activations with such a value are found here (slice_wild) and computed otherwise.
+ * x = x1 + x2 + x3. Each slice is the residual of the earlier ones, rounded to the 8 significand bits of a
+ * bf16 (ties away from zero, which is one addition to the bits). The last slice is the remainder. A slice is
+ * at most 2^-8 of the one before, and 8 + 8 + 8 bits are the 24 bits of a float. So the sum is exact if the
+ * third slice is a normal number, which holds if |x| is at least 2^-102. Weights are sliced in the same way:
+ * a bf16 is its own slice, an f16 (11 bits) has two slices, a float three. A float of 2^127 or more could
+ * round to infinity. Rows of activations with such a value are found here (slice_wild) and computed by the
+ * AVX-512 kernel.
  *
  * The unit's operands are tiles of 16 rows of 32 numbers. The weights' rows are rows of the matrix. The
  * activations' rows are pairs of neighbours in K, a column for each of 16 rows of activations. */
@@ -17,11 +18,11 @@
 enum {
     MAX_SLICES = 3,
     TILE_ROWS = 16,
-    STEP_K = 32, /* of one tile instruction */
+    STEP_K = 32, /* elements of K in one tile instruction */
     TILE_BYTES = TILE_ROWS * STEP_K * 2
 };
 
-/* 16 pairs to `n` slices of both, slice s to to + s * step; n is constant. */
+/* Cuts 16 pairs into `n` slices; slice s of all pairs goes to to + s * step. n is constant. */
 LANES_INLINE void slice_pairs(__m512 even, __m512 odd, int n, char *to, int64_t step) {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
     LANES_UNROLL
@@ -37,7 +38,7 @@ LANES_INLINE void slice_pairs(__m512 even, __m512 odd, int n, char *to, int64_t 
                            _mm512_or_si512(_mm512_srli_epi32(e, 16), _mm512_and_si512(o, upper)));
     }
 }
-/* The same of 32 numbers in their order. */
+/* Cuts 32 numbers in their order into `n` slices. */
 LANES_INLINE void slice_row(__m512 x0, __m512 x1, int n, char *to, int64_t step) {
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
@@ -53,8 +54,9 @@ static inline int weight_bytes(int type) {
     return type == TYPE_F32 ? 4 : 2;
 }
 
-/* Up to 16 rows of weights, `row_bytes` apart, elements [0, k), to whole tiles: slice s of step t to to +
- * s * step + t * TILE_BYTES. k is a multiple of 16; what is missing is zero. type is constant. */
+/* Cuts elements [0, k) of up to 16 rows of weights, `row_bytes` apart, into slices in whole tiles: slice s of
+ * step t goes to to + s * step + t * TILE_BYTES. k is a multiple of 16; missing rows and elements are zeros.
+ * type is constant. */
 LANES_INLINE void slice_weights_as(int type, const char *w, int64_t row_bytes, int n_row, int64_t k, char *to,
                                    int64_t step) {
     for (int r = 0; r < TILE_ROWS; r++)
@@ -88,11 +90,12 @@ static inline void slice_weights(int type, const char *w, int64_t row_bytes, int
 
 /* ---- activations ---- */
 
-/* The larger of `max` and |x|, as bits: ordered as the numbers are, infinities and NaNs above all. */
+/* The larger of `max` and |x|, compared as bits: their order is that of the numbers, with infinities and NaNs
+ * above all. */
 LANES_INLINE __m512i max_slice(__m512i max, __m512 x) {
     return _mm512_max_epu32(max, _mm512_castps_si512(v_abs(x)));
 }
-/* Lanes whose most is 2^127 or more, or no number. */
+/* Mask of the lanes whose `max` is 2^127 or more, an infinity or a NaN. */
 LANES_INLINE __mmask16 slice_wild(__m512i max) {
     return _mm512_cmpge_epu32_mask(max, _mm512_set1_epi32(0x7f000000));
 }
@@ -106,7 +109,7 @@ LANES_INLINE void transpose(__m512 r[16]) {
         t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
     }
     LANES_UNROLL
-    for (int i = 0; i < 16; i += 4) /* of r[i + j] part q: rows i to i + 3, column 4 q + j */
+    for (int i = 0; i < 16; i += 4) /* part q of r[i + j] is column 4 q + j of rows i to i + 3 */
         LANES_UNROLL
     for (int j = 0; j < 2; j++) {
         const __m512d a = _mm512_castps_pd(t[i + j]), b = _mm512_castps_pd(t[i + j + 2]);
@@ -129,7 +132,8 @@ LANES_INLINE void transpose(__m512 r[16]) {
         r[i] = t[i];
 }
 
-/* Up to 16 rows, ldx apart, elements [0, k), to whole tiles as slice_weights says. Gives the wild rows. */
+/* Cuts elements [0, k) of up to 16 rows of activations, ldx apart, into slices in whole tiles, like
+ * slice_weights_as. Returns the mask of wild rows (slice_wild). */
 static inline __mmask16 slice_rows(const float *x, int64_t ldx, int n_row, int64_t k, char *to,
                                    int64_t step) {
     __m512i max = _mm512_setzero_si512();

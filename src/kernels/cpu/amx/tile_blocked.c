@@ -1,6 +1,6 @@
-/* tile_blocked.c - products on AMX tiles: rows of activations in parts, panels of weights by two, K in
- * blocks; the loops are in groups.h and, for rows that are one group, whole.h; the memory they share is in
- * job.h.
+/* tile_blocked.c - products on AMX tiles: rows of activations in parts, panels of weights in pairs, K in
+ * blocks. The loops are in groups.h, and in whole.h for rows that are one group. job.h has the memory that
+ * they share.
  *
  * Codes of formats without a minimum are made signed when they are unpacked, which is exact and needs no
  * correction for the zero point. */
@@ -24,8 +24,8 @@ static void unpack_block(const block_job *j, int p, const void *panel, int64_t c
 
 /* ---- outputs ---- */
 
-/* What stands in y between two spans of K: as it stood in sums, integers too. y's rows lie far apart, so they
- * are asked for a tile ahead. */
+/* Loads the sums that y holds between two spans of K; they may be integers. The rows of y are far apart, so
+ * they are prefetched one tile early. */
 static void begin_panels(const block_job *j, int64_t panel) {
     const linear_args *a = j->job->a;
     for (int64_t m = j->at->m0; m < j->at->m1; m++) {
@@ -37,7 +37,7 @@ static void begin_panels(const block_job *j, int64_t panel) {
     }
 }
 
-/* One finished vector: of whole rows it is integers still. */
+/* A finished vector of outputs. If rows are one group, it is scaled here. */
 static __m512 finished(const block_job *j, int64_t i, int p, int t) {
     const pack_format *f = &j->job->a->w->format;
     const float *sums = j->s->sums[i][p][t];
@@ -68,43 +68,44 @@ static void end_panels(const block_job *j, int64_t panel, bool is_last) {
 
 /* ---- blocks ---- */
 
-/* What to ask for while the block up to chunk `end` is multiplied: the weights after it, and behind the last
- * one y's rows, which lie far apart. */
-static void ask_ahead(block_job *j, int64_t panel, int64_t end) {
+/* Sets the prefetches for the time in which the block up to chunk `end` is multiplied: the weights after it,
+ * and after the last block the rows of y, which are far apart. */
+static void set_prefetches(block_job *j, int64_t panel, int64_t end) {
     const tile_job *job = j->job;
     const linear_args *a = job->a;
     const bool more = end < j->at->c1;
     const char *weights = (const char *)a->w->data + (panel + (more ? 0 : j->np)) * job->panel_bytes +
                           (more ? end : j->at->c0) * job->chunk_bytes;
-    j->next = j->fetches;
+    j->next = j->prefetches;
     for (int p = 0; p < j->np; p++)
-        j->fetches[p] = (fetch){weights + p * job->panel_bytes, TILE_LINE,
-                                (int)num_div_up(BLOCK_CHUNKS * job->chunk_bytes, TILE_LINE)};
-    j->fetches[j->np] = (fetch){(const char *)(a->y + j->at->m0 * a->ldy + panel * PACK_PANEL),
-                                a->ldy * (int64_t)sizeof *a->y, more ? 0 : (int)(j->at->m1 - j->at->m0)};
-    j->fetches[j->np + 1] = (fetch){0};
+        j->prefetches[p] = (prefetch_lines){weights + p * job->panel_bytes, TILE_LINE,
+                                            (int)num_div_up(BLOCK_CHUNKS * job->chunk_bytes, TILE_LINE)};
+    j->prefetches[j->np] =
+        (prefetch_lines){(const char *)(a->y + j->at->m0 * a->ldy + panel * PACK_PANEL),
+                         a->ldy * (int64_t)sizeof *a->y, more ? 0 : (int)(j->at->m1 - j->at->m0)};
+    j->prefetches[j->np + 1] = (prefetch_lines){0};
 }
-/* So many lines at each of n_step steps that all have been asked for at the end. */
-static void spread_fetches(block_job *j, int64_t n_step) {
+/* Sets the number of lines at each of n_step steps, so that all lines are prefetched at the end. */
+static void spread_prefetches(block_job *j, int64_t n_step) {
     int64_t left = 0;
-    for (int i = 0; i < FETCHES; i++)
-        left += j->fetches[i].left;
-    j->per_step = (int)num_div_up(left, NUM_MAX(n_step - FETCHES, 1));
+    for (int i = 0; i < PREFETCHES; i++)
+        left += j->prefetches[i].left;
+    j->per_step = (int)num_div_up(left, NUM_MAX(n_step - PREFETCHES, 1));
 }
 
-/* All rows of the part over the block that is unpacked; what comes next is asked for meanwhile. */
+/* Multiplies all rows of the part with the unpacked block and prefetches. */
 static void multiply_block(block_job *j) {
     const bool whole = j->job->a->w->format.group == PACK_GROUP_ROW;
     const int64_t n_tile_row = num_div_up(j->at->m1 - j->at->m0, TILE_ROWS);
     const int64_t n_step = whole ? (n_tile_row + 1) / 2 * j->n_tile : groups_steps(j);
-    spread_fetches(j, n_step);
+    spread_prefetches(j, n_step);
     if (!whole)
         block_groups(j);
     for (int64_t i = 0; whole && i < n_tile_row;)
         i += block_whole(j, i);
 }
 
-/* Two panels (np 1: one) x all rows of the part. */
+/* Multiplies two panels (np 1: one) with all rows of the part. */
 static void panels_times_rows(const tile_job *job, int64_t panel, int np, const part *at) {
     const view *w = job->a->w;
     const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
@@ -116,7 +117,7 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
         const int64_t end = NUM_MIN(at->c1, c + BLOCK_CHUNKS);
         for (int p = 0; p < np; p++)
             unpack_block(&j, p, weights + p * job->panel_bytes, c, end);
-        ask_ahead(&j, panel, end);
+        set_prefetches(&j, panel, end);
         j.tile0 = c * TILE_CHUNK;
         j.n_tile = (int)NUM_MIN(n_tile - j.tile0, BLOCK_CHUNKS * TILE_CHUNK);
         j.is_first = c == 0;
@@ -125,7 +126,7 @@ static void panels_times_rows(const tile_job *job, int64_t panel, int np, const 
     end_panels(&j, panel, at->c1 >= n_chunk);
 }
 
-/* Four tiles of sums, two of activations, two of weights. */
+/* The shapes of the tile registers: four of sums, two of activations, two of weights. */
 static tiles_config config_for(const pack_format *f) {
     const int each = tile_codes(f);
     tiles_config c = {.palette = 1};
@@ -141,8 +142,8 @@ static bool can(const pack_format *f, int64_t n_row) {
     return f->scale != PACK_SCALE_TWO;
 }
 
-/* With groups of 16 and with minima for groups of 32 the vector units have so much to do for each tile
- * instruction that the tiles gain little or nothing (docs/kernels.md). */
+/* With groups of 16, and with minima in groups of 32, the vector units have so much work for each tile
+ * instruction that tiles gain little or nothing (docs/kernels.md). */
 static bool suits(const pack_format *f, int64_t n_row) {
     return f->group > 32 || (f->group == 32 && (!f->asym || n_row >= ASYM_FROM));
 }
@@ -170,7 +171,7 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     tiles_release();
 }
 
-/* The codes of its rows, as much as a part has, with their scales and lifts; the sums of as many. */
+/* The codes of the rows of a part with their scales and lifts, and as many sums. */
 static size_t scratch_of(int64_t n_row, int64_t k) {
     const size_t rows = (size_t)NUM_MIN(num_round_up(n_row, TILE_ROWS), (int64_t)MAX_ROWS);
     const size_t codes = NUM_MIN(rows * (size_t)num_round_up(k, TILE_CHUNK_K), (size_t)CODE_BYTES);

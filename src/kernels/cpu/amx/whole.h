@@ -1,11 +1,12 @@
-/* whole.h - tiles when the row is one group: 2 tiles of rows x 2 panels at a time, so that each operand that
- * is loaded is used twice. Sums stay integers, loaded and stored as tiles once a block, until K has ended. */
+/* whole.h - tile products for rows that are one group: 2 tiles of rows x 2 panels at a time, so that each
+ * loaded operand is used twice. Sums stay integers until the end of K; a block loads and stores them once, as
+ * tiles. */
 #ifndef NIB_KERNELS_AMX_WHOLE_H
 #define NIB_KERNELS_AMX_WHOLE_H
 
 #include "kernels/cpu/amx/job.h"
 
-/* 2 x 2 tiles, or fewer, x 64 of K. ni and np are constants. */
+/* Multiplies up to 2 x 2 tiles over 64 of K. ni and np are constants. */
 #define STEP(DOT, ni, np, a0, a1, b0, b1)                                                                    \
     do {                                                                                                     \
         TILES_LOAD(4, a0, TILE_K);                                                                           \
@@ -58,7 +59,8 @@ LANES_INLINE void store_sums(int ni, int np, tile_floats (*to)[2]) {
         TILES_STORE(3, to[1][1], TILE_LINE);
 }
 
-/* The block, tiles i and, when ni is 2, i + 1 of the part's rows. asym, ni and np are constants. */
+/* Multiplies the block with tile i of the part's rows, and with tile i + 1 if ni is 2. asym, ni and np are
+ * constants. */
 LANES_INLINE void multiply_whole(block_job *j, int asym, int ni, int np, int64_t i) {
     const int8_t *a0 = copied_at(j, i, PACK_GROUP_ROW).codes,
                  *a1 = copied_at(j, i + ni - 1, PACK_GROUP_ROW).codes;
@@ -70,7 +72,7 @@ LANES_INLINE void multiply_whole(block_job *j, int asym, int ni, int np, int64_t
     for (int64_t t = 0; t < j->n_tile; t++) {
         const int64_t codes = t * TILE_ROWS * TILE_K, lines = t * (TILE_K / 4) * TILE_LINE;
         step(asym, ni, np, a0 + codes, a1 + codes, b0 + lines, b1 + lines);
-        fetch_next(j);
+        prefetch_next(j);
     }
     store_sums(ni, np, j->s->sums + i);
 }
@@ -87,7 +89,8 @@ EACH_SHAPE(DEFINE_WHOLE, 1)
 /* [asym][2 * (tiles of rows - 1) + panels - 1] */
 static const whole_fn wholes[2][4] = {{EACH_SHAPE(NAME_WHOLE, 0)}, {EACH_SHAPE(NAME_WHOLE, 1)}};
 
-/* The block, tile i of the part's rows and the next where there is one; how many it did. */
+/* Multiplies the block with tile i of the part's rows, and with the next one if there is one. Returns how
+ * many. */
 static int block_whole(block_job *j, int64_t i) {
     const int ni = (int)NUM_MIN(num_div_up(j->at->m1 - j->at->m0, TILE_ROWS) - i, 2);
     wholes[j->job->a->w->format.asym ? 1 : 0][2 * (ni - 1) + j->np - 1](j, i);

@@ -1,6 +1,6 @@
-/* act8.c - activations to integers: groups of 32 four at a time, so that one vector has what belongs to the
- * groups and its divisions and sums are not waited for one by one; longer groups in two passes. Rounding and
- * order as in cpu/ref. */
+/* act8.c - quantizes activations. Groups of 32 are done four at a time: one vector has a value of each group,
+ * so their divisions and sums overlap. Longer groups take two passes. Rounding and order are those of
+ * cpu/ref. */
 #include "kernels/cpu/avx2/avx2.h"
 
 #include "base/num.h"
@@ -17,7 +17,7 @@ static inline int32_t sum_8(__m256i v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* One group; any numbers. top: the largest code. */
+/* Quantizes one group of any numbers, finite or not. top: the largest code. */
 static void quantize_group(const float *x, float top, char *row, const act8_layout *l, int64_t group) {
     const __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(FLT_MAX);
     __m256 v[4], max = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
@@ -35,7 +35,7 @@ static void quantize_group(const float *x, float top, char *row, const act8_layo
     const __m256 inverse = _mm256_set1_ps(used ? top / largest : 0.0f);
     for (int i = 0; i < 4; i++)
         code[i] = finite ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)) : _mm256_setzero_si256();
-    /* two packs work inside 128-bit halves; the permutation puts the quads back in order */
+    /* the two packs work within 128-bit halves; the permutation restores the order of the quads */
     const __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
     _mm256_storeu_si256((void *)(row + group * ACT8_GROUP),
@@ -46,8 +46,8 @@ static void quantize_group(const float *x, float top, char *row, const act8_layo
 
 enum { GROUPS = 4 };
 
-/* The bits of the largest size in each of four groups; those of NaN are above those of infinity, and these
- * above all numbers. */
+/* The bits of the largest magnitude in each of four groups. As integers, the bits of NaN are larger than
+ * those of infinity, which are larger than those of all numbers. */
 static inline __m128i largest_of(const float *x) {
     const __m256i size = _mm256_set1_epi32(INT32_MAX);
     __m128i max[GROUPS];
@@ -63,7 +63,7 @@ static inline __m128i largest_of(const float *x) {
     return _mm_max_epi32(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b));
 }
 
-/* The codes of a group, stored; the sums of neighbouring fours of them. */
+/* Stores the codes of a group and returns the sums of each 4 neighbours. */
 static inline __m256i put_codes(const float *x, __m256 inverse, char *codes) {
     __m256i code[4];
     for (int i = 0; i < 4; i++)
@@ -75,7 +75,7 @@ static inline __m256i put_codes(const float *x, __m256 inverse, char *codes) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
 }
 
-/* What act8_put derives from four groups' scales and the sums of their halves. */
+/* Stores what act8_put stores, for four groups, from their scales and the sums of their halves. */
 static inline void put_sums(char *row, const act8_layout *l, int64_t group, __m128 scale, __m128i sum0,
                             __m128i sum1) {
     const __m128i all = _mm_add_epi32(sum0, sum1), none = _mm_setzero_si128();
@@ -91,7 +91,7 @@ static inline void put_sums(char *row, const act8_layout *l, int64_t group, __m1
     _mm_storeu_si128((void *)(minus16 + 16), _mm_sub_epi32(none, last));
 }
 
-/* Four groups; false, and nothing done: not all numbers are finite. */
+/* Quantizes four groups. false: some number is not finite, and nothing was written. */
 static bool quantize_groups(const float *x, float top, char *row, const act8_layout *l, int64_t group) {
     const __m128i bits = largest_of(x);
     const __m128i wild = _mm_cmpgt_epi32(bits, _mm_castps_si128(_mm_set1_ps(FLT_MAX)));
@@ -117,7 +117,7 @@ static __m256 load_part(const float *x, int64_t n) {
     return _mm256_maskload_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)NUM_MIN(n, 8)), lane));
 }
 
-/* A group of `size` elements (a multiple of 8), n of which exist. */
+/* Quantizes a group of `size` elements (a multiple of 8), of which the row has n. */
 static void quantize_long(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
                           int64_t at, int64_t group) {
     const __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(FLT_MAX);
@@ -145,7 +145,8 @@ static void quantize_long(const float *x, int64_t n, int64_t size, float top, ch
     act_put(row, l, group, finite ? (used ? largest / top : 0.0f) : NAN, sum_8(sum));
 }
 
-/* Four groups that exist at a time, the last of them again where they are no multiple of four. */
+/* Quantizes whole groups four at a time. If their number is no multiple of four, the last four overlap those
+ * before. */
 static void quantize_32(const float *x, int64_t k, float top, const act8_layout *l, void *out) {
     const int64_t n_whole = k / ACT8_GROUP, n = l->scale / ACT8_GROUP;
     int64_t g = 0;

@@ -1,4 +1,4 @@
-/* avx2.h - products with packed integers for AVX2 with FMA and F16C; the same bits as cpu/ref. */
+/* avx2.h - products with packed integers for AVX2 with FMA and F16C, with the bits of cpu/ref. */
 #ifndef NIB_KERNELS_AVX2_H
 #define NIB_KERNELS_AVX2_H
 

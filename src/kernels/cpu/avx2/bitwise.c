@@ -1,5 +1,5 @@
-/* bitwise.c - planes of weights AND planes of activations, counted by PSHUFB in tables of 16: 8 rows at a
- * time. Counts stay in bytes over up to 4 planes of weights and both lines (8 * 15 * 2 fits), and are joined
+/* bitwise.c - planes of weights AND planes of activations, 8 rows at a time; PSHUFB counts bits by tables of
+ * 16. Counts stay in bytes over up to 4 planes of weights and both lines (8 * 15 * 2 fits). They are summed
  * in 32 bits over the planes of activations, from the sign down. */
 #include "kernels/bitwise.h"
 
@@ -13,7 +13,7 @@ static void build(const int8_t *codes, bool by_32, int a_bits, uint64_t *out) {
         place[bitwise_place(by_32, k)] = (uint8_t)codes[k];
     __m256i low = _mm256_loadu_si256((const void *)place),
             high = _mm256_loadu_si256((const void *)(place + 32));
-    low = _mm256_slli_epi16(low, 8 - a_bits); /* the plane that is wanted is a byte's top bit */
+    low = _mm256_slli_epi16(low, 8 - a_bits); /* moves the wanted plane to the top bit of each byte */
     high = _mm256_slli_epi16(high, 8 - a_bits);
     for (int b = a_bits - 1; b >= 0; b--) {
         out[b] = (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
@@ -32,7 +32,7 @@ LANES_INLINE __m256i plane_words(const uint8_t *p, bool by_32, int u) {
              : _mm256_or_si256(_mm256_and_si256(a, low), _mm256_slli_epi32(_mm256_and_si256(b, low), 4));
 }
 
-/* The bits of each byte, counted. */
+/* The number of ones in each byte. */
 LANES_INLINE __m256i count_bytes(__m256i x) {
     const __m256i count =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -41,7 +41,8 @@ LANES_INLINE __m256i count_bytes(__m256i x) {
                            _mm256_shuffle_epi8(count, _mm256_and_si256(_mm256_srli_epi16(x, 4), low)));
 }
 
-/* Dwords [u0, u1) of one tile: n planes of weights (1 to 4, the top one at `plane`) with all of one row's. */
+/* Multiplies dwords [u0, u1) of one tile: n planes of weights (1 to 4, the top one at `plane`) with all
+ * planes of one activation row. */
 LANES_INLINE __m256i dot_planes(int n, int a_bits, const uint8_t *plane, bool by_32, int u0, int u1,
                                 const uint64_t *x) {
     __m256i words[4][2], dot = _mm256_setzero_si256();
@@ -88,7 +89,7 @@ DEFINE(4, 8)
 
 static const dot_fn dots[2][4] = {{dot_1_4, dot_2_4, dot_3_4, dot_4_4}, {dot_1_8, dot_2_8, dot_3_8, dot_4_8}};
 
-/* All planes of half a tile: the upper bits - 4 and the lower 4, or what there is. */
+/* Multiplies all planes of half a tile: the planes above the lowest 4, if any, then the lowest 4. */
 static __m256i dot_tile(const bit_job *j, const uint8_t *tile, int u, const uint64_t *x) {
     const int bits = j->a->w->format.bits, top = bits > 4 ? bits - 4 : 0;
     const dot_fn *fn = dots[j->a_bits == 8];
@@ -182,6 +183,6 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     bitwise_run(a, n0, n1, build, panels);
 }
 
-/* Up to about 8 rows this costs less than turning the planes into parts first (measured, W2A8). */
+/* Up to about 8 rows this takes less time than converting planes to parts first (measured, W2A8). */
 const strategy avx2_bitwise = {
     .name = "bitwise", .can = can, .run = run, .rule_from = 1, .rule_rows = 8, .scratch = BITWISE_SCRATCH};

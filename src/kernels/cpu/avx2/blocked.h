@@ -1,25 +1,25 @@
-/* blocked.h - many activation rows. One panel x up to 768 of K is unpacked to one byte a code and float
- * scales (they fit the first-level cache), then all rows of a block pass over it, a few at a time. Groups of
- * 16 and 32 keep their floats in registers. Longer groups keep integers and floats in memory, where they are
- * updated once for many products, and use the registers for more rows. The next block of weights is
- * prefetched meanwhile, and some of soon_list. Between blocks of K the sums are in y. Rows are in blocks, and
- * K in spans for which a block of rows stays in the second-level cache.
+/* blocked.h - products of many activation rows. One panel x up to 768 of K is unpacked to one byte a code and
+ * float scales, which fit the first-level cache. Then all rows of a block of rows pass over it, a few at a
+ * time. Groups of 16 and 32 keep their floats in registers. Longer groups keep integers and floats in memory,
+ * update them once for many products, and use the registers for more rows. The next block of weights, and
+ * some lines of soon_list, are prefetched at the same time. Between blocks of K the sums are in y. Rows are
+ * cut into blocks, and K into spans, such that a block of rows over a span stays in the second-level cache.
  *
- * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked, and codes are
- * looked up in their rows' codebooks (PACK_TABLE_BOOK): the result is one group a row of 8-bit integers.
- * Included after a dot.h, which defines the integer products. */
+ * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked. Codes of
+ * PACK_TABLE_BOOK are replaced by the entries of their rows' codebooks. Both give one group a row of 8-bit
+ * integers. Included after a dot.h, which defines the integer products. */
 #ifndef NIB_KERNELS_AVX2_BLOCKED_H
 #define NIB_KERNELS_AVX2_BLOCKED_H
 
 #include "kernels/bitwise.h"
 
 enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 4, MAX_ROWS = 132 };
-enum { UPPER_BITS = 0 /* no format has it */ };
+enum { UPPER_BITS = 0 /* the case of block_job.upper; no format has 0 bits */ };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
 
-/* What is unpacked of one panel: 12 + 3 + 3 KiB, half of the scales in groups of 32, twice the lines where
- * codes of 8 bits have two (dot_two_lines); of the rows that are being multiplied the integers of the open
- * group and the sums so far. */
+/* A block: codes (12 KiB; 24 where codes of 8 bits take two lines, dot_two_lines), scales and minima of one
+ * panel (3 + 3 KiB in groups of 16, half of that in groups of 32). For the rows that are being multiplied it
+ * also has the integers of the current group and the float sums. */
 typedef struct block {
     uint8_t lines[BLOCK_TILES * 16 * 2][TILE_LINE];
     float scale[BLOCK_GROUPS][PACK_PANEL], min[BLOCK_GROUPS][PACK_PANEL];
@@ -34,12 +34,13 @@ typedef struct block_job {
     int64_t panel, tile0; /* the block's panel and first tile */
     int n_tile;
     bool is_first, is_last; /* block of K */
-    bool upper;             /* codes of 8 bits become their upper 4, rounded (unpack_upper) */
-    const char *soon; /* prefetched among the products: a line for each group, or tile if that is less */
+    bool upper;             /* only the upper 4 bits of 8-bit codes are used, rounded (unpack_upper) */
+    /* Next line of soon_list: one is prefetched for each group, or each tile if there are fewer. */
+    const char *soon;
     int64_t soon_step;
 } block_job;
 
-/* What the codes are once they are unpacked. */
+/* The format of the codes after unpacking. */
 static pack_format block_format(const pack_format *f) {
     pack_format of = *f;
     if (f->scale == PACK_SCALE_TWO) {
@@ -68,8 +69,8 @@ LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chu
     }
 }
 
-/* The same for codes of 8 bits, or a table's entries, as two lines: their lower and upper halves, or their
- * sizes and the signed codes. */
+/* Unpacks codes of 8 bits, or entries of a table, to two lines: their lower and upper 4 bits (halved), or
+ * their magnitudes and the signed codes. */
 LANES_INLINE void unpack_two_lines(const kind f, bool halved, block *b, int first, const tile_chunk *c) {
     const __m256i low = _mm256_set1_epi8(15), flip = _mm256_set1_epi8((char)0x80);
     const __m256i table = _mm256_broadcastsi128_si256(
@@ -90,8 +91,8 @@ LANES_INLINE void unpack_two_lines(const kind f, bool halved, block *b, int firs
     }
 }
 
-/* Of codes of 8 bits the upper 4, rounded: (code + 8) / 16, which is 0 to 16 with a zero point of 8. 16 bits
- * sum 8 quads of these as well. */
+/* Unpacks 8-bit codes to their upper 4 bits, rounded: (code + 8) / 16, which is 0 to 16 with a zero point of
+ * 8. Sums of 8 quads of these also fit 16 bits. */
 static void unpack_upper(block *b, int first, const tile_chunk *c) {
     const __m256i low = _mm256_set1_epi8(31), zero = _mm256_setzero_si256();
     for (int i = 0; i < c->n_tile * 32; i++) {
@@ -101,8 +102,9 @@ static void unpack_upper(block *b, int first, const tile_chunk *c) {
     }
 }
 
-/* Unpacked codes of a chunk become (code - zero) * u, which is at most 127: only the low bytes of products
- * matter, so 16-bit multiplications do even and odd bytes. `flip` then makes them what dot.h multiplies. */
+/* Replaces the unpacked codes of a chunk by (code - zero) * u, which is at most 127. Only the low byte of
+ * each product matters, so 16-bit multiplications compute the even and the odd bytes. `flip` converts the
+ * result to the bytes that dot.h multiplies. */
 static void unpack_two(block *b, int first, const tile_chunk *c, const pack_format *f) {
     const __m256i zero = _mm256_set1_epi8((char)tile_zero(f)), flip = _mm256_set1_epi8((char)DOT_FLIP),
                   even = _mm256_set1_epi16(0xff);
@@ -121,11 +123,11 @@ static void unpack_two(block *b, int first, const tile_chunk *c, const pack_form
     }
 }
 
-/* Unpacked codes of a chunk become what they name in their rows' books. A half of a register has 4 rows, and
- * their 16 entries take a look-up each (8 entries: two rows one): the others' codes have bit 7, and give 0.
- */
+/* Replaces the unpacked codes of a chunk by the entries of their rows' books. Each half of a register has 4
+ * rows. A look-up has the 16 entries of one row (or the 8 entries of two rows); the codes of the other rows
+ * have bit 7 set, so they give 0. */
 static void unpack_book(block *b, int first, const tile_chunk *c, const pack_format *f) {
-    const int per = 16 >> f->bits, n = 4 / per; /* rows of a look-up; look-ups */
+    const int per = 16 >> f->bits, n = 4 / per; /* rows in one look-up; number of look-ups */
     const uint8_t *book = tile_book(f, c);
     const __m256i flip = _mm256_set1_epi8((char)(0x80 ^ DOT_FLIP));
     __m256i table[2][4], at[4];
@@ -150,7 +152,8 @@ static void unpack_book(block *b, int first, const tile_chunk *c, const pack_for
         }
 }
 
-/* Groups that begin in the chunk, to place `first` on; the row's one group to place 0. unit: of the codes. */
+/* Unpacks the scales of the groups that begin in the chunk to index `first` and up; the one group of a row to
+ * index 0. unit: the factor of the codes. */
 static void unpack_scales(block *b, int64_t first, float unit, const tile_chunk *c, const pack_format *f) {
     const int64_t n = NUM_MAX(tile_chunk_groups(f, c->n_tile), 1);
     const bool super = f->scale == PACK_SCALE_SUPER;
@@ -207,7 +210,7 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
 
 /* ---- multiplying ---- */
 
-/* What a group's integers are worth. scale, lift: the first row's. */
+/* Scales a group's integers and adds them to y. scale, lift: those of the first row. */
 LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, const char *scale,
                               const char *lift, __m256i (*acc)[2], vf *y) {
     const int64_t bytes = j->job->x_bytes;
@@ -227,7 +230,8 @@ LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, cons
     }
 }
 
-/* nt rows from row m over the whole block, in groups of 16 or 32. f, asym and nt are constants. */
+/* Multiplies nt rows from row m on with the whole block, in groups of 16 or 32. f, asym and nt are
+ * constants. */
 LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_job *j, int64_t m) {
     const tile_job *job = j->job;
     const int per_tile = TILE_K / f.group, n_group = j->n_tile * per_tile;
@@ -266,7 +270,7 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     }
 }
 
-/* What stands in y between blocks of K: of rows that are one group the integers that they still are. */
+/* Loads the sums that y holds between blocks of K. If a row is one group, they are still integers. */
 LANES_INLINE void load_sums(int nt, bool whole, const block_job *j, int64_t m) {
     block *b = j->b;
     LANES_UNROLL
@@ -290,7 +294,8 @@ LANES_INLINE void store_sums(int nt, bool whole, const block_job *j, int64_t m) 
     }
 }
 
-/* The same in groups of 64, 128 or the row, with minima or without. f and nt are constants. */
+/* Multiplies nt rows with the whole block in groups of 64, 128 or the row, with minima or without. f and nt
+ * are constants. */
 LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_t m) {
     const tile_job *job = j->job;
     const int64_t bytes = job->x_bytes, n_tile = tile_count(job->a->w->k);
@@ -320,7 +325,7 @@ typedef void (*multiply_fn)(const block_job *j, int64_t m);
 #define DEFINE_SHORT(name, nt, bits, table, asym, group)                                                     \
     static void name##_##nt(const block_job *j, int64_t m) {                                                 \
         const kind f = {bits, PACK_TABLE_##table, group};                                                    \
-        if (nt <= dot_short_rows(f)) /* else never called */                                                 \
+        if (nt <= dot_short_rows(f)) /* kernels of more rows are never called */                             \
             multiply_short(f, asym, nt, j, m);                                                               \
     }
 #define DEFINE_SHORTS(name, bits, table, asym, group)                                                        \
@@ -342,12 +347,12 @@ DOT_LONG_KINDS(DEFINE_LONGS)
 #define ROW_LONG(name, bits)      {{bits, PACK_TABLE_NONE, TILE_K}, -1, {DOT_EACH_ROWS(NAME_LONG, name, bits)}},
 typedef struct blocked_kernel {
     kind f;
-    int asym; /* -1: either */
+    int asym; /* -1: with and without minima */
     multiply_fn fn[DOT_BLOCK_ROWS];
 } blocked_kernel;
 static const blocked_kernel blocked_kernels[] = {DOT_SHORT_KINDS(ROW_SHORT) DOT_LONG_KINDS(ROW_LONG)};
 
-/* The first with the same groups whose codes are as wide or wider. f: as block_format gives it. */
+/* The first kernel for the same groups whose codes are at least as wide. f: a result of block_format. */
 static const blocked_kernel *blocked_for(const pack_format *f) {
     const int bits = f->table == PACK_TABLE_IQ4NL ? 8 : f->table == PACK_TABLE_MXFP4 ? 5 : f->bits;
     const kind of = tile_kind(f);
@@ -366,12 +371,14 @@ static bool blocked_can(const pack_format *f, int64_t n_row) {
     return f->layout == PACK_TILE && blocked_for(&of);
 }
 
-/* Planes with few rows: counting bits costs less than turning them into parts (cpu/avx2/bitwise.c). */
+/* Not for planes with few rows: counting bits takes less time than converting them to parts
+ * (cpu/avx2/bitwise.c). */
 static bool blocked_suits(const pack_format *f, int64_t n_row) {
     return n_row > 8 || !bitwise_can(f);
 }
 
-/* The next n lines of what is read after the product; after its end a line that is near anyway. */
+/* Takes the next n lines of soon_list. After the end of the list, gives a line that is in the cache
+ * already. */
 static const char *take_soon(block_job *j, int n) {
     soon_list *s = j->job->a->soon;
     j->soon_step = 0;
@@ -387,7 +394,7 @@ static const char *take_soon(block_job *j, int n) {
     return at;
 }
 
-/* Rows [m0, m1) over a block, and the `ahead` bytes at next fetched between the steps. */
+/* Multiplies rows [m0, m1) with a block and prefetches `ahead` bytes at `next` between the steps. */
 static void multiply_rows(block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1,
                           const uint8_t *next, int64_t ahead) {
     const int64_t max = kernel->f.group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
@@ -404,7 +411,7 @@ static void multiply_rows(block_job *j, const blocked_kernel *kernel, int64_t m0
     }
 }
 
-/* A part of the work: rows [m0, m1), blocks [b0, b1) of the n_block even ones that K is cut into. */
+/* A part of the work: rows [m0, m1) and blocks [b0, b1) of K, which is cut into n_block even blocks. */
 typedef struct part {
     int64_t m0, m1, b0, b1, n_block;
 } part;
@@ -431,7 +438,7 @@ static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, 
     }
 }
 
-/* upper: only the upper half of each code. */
+/* upper: multiplies only the upper half of each code. */
 LANES_INLINE void run_blocks(const linear_args *a, bool upper, int64_t n0, int64_t n1) {
     pack_format f = block_format(&a->w->format);
     if (upper)

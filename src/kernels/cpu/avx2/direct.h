@@ -1,6 +1,6 @@
-/* direct.h - up to 8 activation rows, 4 at a time: weights are unpacked in registers and used at once, so
- * that one row takes the time to read the weights, if the processor can unpack as fast. Panels are read one
- * after the other, as one stream with a prefetch. With one row and short groups, lines are read in the order
+/* direct.h - products of up to 8 activation rows, 4 at a time. Weights are unpacked in registers and used at
+ * once, so one row takes the time to read the weights, if the processor can unpack as fast. Panels are read
+ * one after the other, as one prefetched stream. With one row and short groups, prefetches are in the order
  * of addresses, although scales are used before the codes that precede them. Included after a dot.h, which
  * defines the integer products. */
 #ifndef NIB_KERNELS_AVX2_DIRECT_H
@@ -8,12 +8,12 @@
 
 enum { DIRECT_ROWS = 8 };
 
-/* A panel that is being read: the next tile, the next group's scales, what the rows have so far. next: the
- * next quarter of a chunk, whose like ahead is asked for. */
+/* The state of a panel that is being read: the next tile, the next group's scales, the sums of the rows.
+ * next: the next quarter of a chunk; the quarter that is TILE_AHEAD bytes after it is prefetched. */
 typedef struct direct_panel {
     const uint8_t *codes, *scales, *next;
     vf d, d_min, y[DOT_ROWS];
-    __m256i open[DOT_ROWS][2]; /* of a long group that did not end yet */
+    __m256i open[DOT_ROWS][2]; /* sums of a long group that continues in the next tile */
 } direct_panel;
 
 typedef void (*direct_fn)(const tile_job *job, direct_panel *at, int64_t m);
@@ -28,7 +28,8 @@ static inline scaling direct_scaling(const tile_job *job) {
     return (scaling){f->asym, f->scale};
 }
 
-/* What a group's integers are worth; group counts from the start of K. acc without the zero point's part. */
+/* Scales a group's integers and adds them to y. group counts from the start of K. acc lacks the zero point's
+ * correction. */
 LANES_INLINE void direct_scale(const kind f, const scaling c, int nt, const tile_job *job,
                                const direct_panel *at, const uint8_t *scales, const char *x, int64_t group,
                                __m256i (*acc)[2], vf *y) {
@@ -52,7 +53,7 @@ LANES_INLINE void direct_scale(const kind f, const scaling c, int nt, const tile
     }
 }
 
-/* Lines of a quarter of a chunk of groups of 16 or 32, rounded up. */
+/* Number of lines in a quarter of a chunk with groups of 16 or 32, rounded up. */
 LANES_INLINE int quarter_lines(const kind f, const scaling c, int64_t step) {
     const int start = c.scale == PACK_SCALE_SUPER ? (c.asym ? 4 : 2) * PACK_PANEL : 0;
     const int scales = start + TILE_CHUNK_K / f.group * (int)step;
@@ -60,7 +61,7 @@ LANES_INLINE int quarter_lines(const kind f, const scaling c, int64_t step) {
     return (lines + TILE_CHUNK - 1) / TILE_CHUNK;
 }
 
-/* A tile of groups of 16 or 32 with one row: two groups at a time. */
+/* Multiplies a tile of groups of 16 or 32 with one row, two groups at a time. */
 LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job, direct_panel *at,
                              __m256i table, const char *x, int64_t tile) {
     const int per_tile = TILE_K / f.group, quads = f.group / 4;
@@ -84,7 +85,7 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
     at->y[0] = y;
 }
 
-/* A tile of groups of 16 or 32. What the rows have so far stays in memory. */
+/* Multiplies a tile of groups of 16 or 32. The sums of the rows are in memory. */
 LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
                                __m256i table, const char *x, int64_t tile) {
     const int per_tile = TILE_K / f.group, quads = f.group / 4;
@@ -94,12 +95,12 @@ LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile
         __m256i acc[DOT_ROWS][2];
         dot_packed(f, at->codes, table, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
         direct_scale(f, c, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, at->y);
-        __asm__("" : : : "memory"); /* no sums in registers that the next group needs */
+        __asm__("" : : : "memory"); /* keeps these sums out of registers that the next group needs */
     }
     at->scales += per_tile * step;
 }
 
-/* A tile of a group that ends with it, or with a later one. */
+/* Multiplies a tile of a group that ends with this tile or a later one. */
 LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
                               const char *x, int64_t tile, bool is_last) {
     if (nt == 1)
@@ -115,7 +116,7 @@ LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_
         at->open[t][0] = at->open[t][1] = _mm256_setzero_si256();
 }
 
-/* Where the scales of a chunk of n tiles stand; a whole row's come behind the panel. */
+/* Sets the position of the scales of a chunk of n tiles. The scales of whole rows are behind the panel. */
 static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int n) {
     const pack_format *f = &job->a->w->format;
     at->next = at->codes;
@@ -129,12 +130,12 @@ static inline void direct_chunk(const tile_job *job, direct_panel *at, const uin
     }
 }
 
-/* A panel (at->codes: its start) with nt rows from row m on; the sums are in at->y then. */
+/* Multiplies a panel (at->codes: its start) with nt rows from row m on. Leaves the sums in at->y. */
 LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const tile_job *job,
                                     direct_panel *at, int64_t m) {
     const int64_t n_tile = tile_count(job->a->w->k), tile_bytes = 128 * f.bits;
     const __m256i table = dot_table(f);
-    /* of scales and minima for each tile */
+    /* whether a tile's scales and minima take two lines */
     const bool two_lines = f.group != TILE_K && c.asym && (f.group == 16 || c.scale == PACK_SCALE_F16);
     const char *x = (const char *)job->a->q.data + m * job->x_bytes;
     const uint8_t *panel = at->codes;
@@ -146,12 +147,13 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
         const int n = (int)NUM_MIN(n_tile - tile0, TILE_CHUNK);
         direct_chunk(job, at, panel, n);
         for (int64_t tile = tile0; tile < tile0 + n; tile++, at->codes += tile_bytes) {
-            if (nt > 1) { /* with one row they go among the products */
+            if (nt > 1) { /* with one row, prefetches are among the products */
                 LANES_UNROLL
                 for (int q = 0; q < TILE_K / 4; q++)
                     tile_ahead(at->codes, f.bits, q);
             }
-            if (nt > 1 || f.group == TILE_K) /* as do these in short groups */
+            /* With one row and short groups, these are among the products too. */
+            if (nt > 1 || f.group == TILE_K)
                 _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
             if (nt > 1 && two_lines)
                 _mm_prefetch((const char *)at->scales + TILE_AHEAD + TILE_LINE, _MM_HINT_T0);
@@ -202,7 +204,7 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
     X(mxfp4, mxfp4g32, 4, MXFP4, 32, 0, E8M0)
 
 /* Other uniform formats in short groups, with one row only; name, bits, group, asym. (3 bits with minima in
- * groups of 16 are sooner done in blocks.) */
+ * groups of 16 are faster in blocks.) */
 #define DIRECT_ALONE(X)                                                                                      \
     X(u2g16_0, 2, 16, 0)                                                                                     \
     X(u3g16_0, 3, 16, 0)                                                                                     \
@@ -274,7 +276,7 @@ static bool direct_can(const pack_format *f, int64_t n_row) {
     return fn && n_row <= (fn[1] ? DIRECT_ROWS : 1);
 }
 
-/* Panel after panel with all rows. */
+/* Multiplies panel after panel with all rows. */
 static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format *f = &a->w->format;
     const tile_job job = tile_job_of(a, dot_zero_shift(tile_kind(f), f->asym));
@@ -282,7 +284,7 @@ static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL);
     for (int64_t panel = p0; panel < p1; panel++) {
         for (int64_t m = 0; m < a->n_row;) {
-            direct_panel at; /* large: what is used is set there */
+            direct_panel at; /* large: only the members that are used are set */
             const int64_t left = a->n_row - m;
             const int step = left >= 4 ? 2 : left >= 2 ? 1 : 0;
             at.codes = (const uint8_t *)a->w->data + panel * job.panel_bytes;

@@ -2,11 +2,11 @@
  * adds pairs, in 16 bits.
  *
  * Pairs are summed in 16 bits for as many quads as cannot overflow: with codes up to c, 2 * c * 127 times the
- * number of quads stays below 2^15 (8 quads at 4 bits, 4 at 5, 2 at 6). Codes of 8 bits do not fit even once:
- * they are made signed (the zero point is gone then) and their sign moves to the activation.
+ * number of quads stays below 2^15 (8 quads at 4 bits, 4 at 5, 2 at 6). With 8 bits even one pair overflows.
+ * Those codes are made signed, which removes the zero point, and their sign is moved to the activation.
  *
- * DOT_SIGNS, defined as 1 before, makes blocks (blocked.h) of codes of 8 bits, and of nothing else, with
- * moved signs instead of codes cut in two. */
+ * A file that defines DOT_SIGNS as 1 before the include gets the kernels of blocked.h for 8-bit codes only,
+ * with moved signs instead of codes cut into halves. */
 #ifndef NIB_KERNELS_AVX2_DOT_H
 #define NIB_KERNELS_AVX2_DOT_H
 
@@ -20,7 +20,7 @@
 LANES_INLINE bool dot_signed(const kind f) {
     return f.bits == 8 || f.table == PACK_TABLE_IQ4NL;
 }
-/* Quads that 16 bits can sum. MXFP4's table goes from 4 to 28 (dot_table). */
+/* Number of quads whose sum fits 16 bits. MXFP4's table has values from 4 to 28 (dot_table). */
 LANES_INLINE int dot_run(const kind f) {
     return dot_signed(f)                 ? 1
            : f.table == PACK_TABLE_MXFP4 ? 4
@@ -29,29 +29,29 @@ LANES_INLINE int dot_run(const kind f) {
            : f.bits == 6                 ? 2
                                          : 1;
 }
-/* log2 of what tile_correct takes from each code; 32: nothing. */
+/* log2 of the number that tile_correct subtracts from each code; 32: none. */
 LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
     if (dot_signed(f))
         return asym ? 7 : 32;
     return asym ? 32 : f.table == PACK_TABLE_MXFP4 ? 4 : f.bits - 1;
 }
-/* Whether a block has codes of 8 bits as two lines (blocked.h). In longer groups codes stay as they are. */
+/* Whether a block stores 8-bit codes as two lines (blocked.h). In longer groups codes stay as they are. */
 LANES_INLINE bool dot_two_lines(const kind f) {
     return dot_signed(f) && f.group < TILE_K;
 }
-/* Whether these are the lower and the upper 4 bits: 16 bits sum 8 quads of each, so nothing has a sign that
- * must be moved, and few sums are widened. Otherwise they are the codes' sizes and the signed codes. */
+/* Whether the two lines are the lower and the upper 4 bits. Sums of 8 quads of each fit 16 bits, so no sign
+ * is moved and few sums are widened. Otherwise the lines are the codes' magnitudes and the signed codes. */
 LANES_INLINE bool dot_halved(const kind f) {
     return dot_two_lines(f) && !DOT_SIGNS;
 }
-/* Table entries as they are multiplied: signed, or + 16 where that fits in few bits. */
+/* The table entries that are multiplied: signed, or with 16 added where that fits few bits. */
 LANES_INLINE __m256i dot_table(const kind f) {
     if (f.table == PACK_TABLE_NONE)
         return _mm256_setzero_si256();
     const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)tile_table(f.table)));
     return _mm256_sub_epi8(entries, _mm256_set1_epi8((char)(dot_signed(f) ? 128 : 128 - 16)));
 }
-/* Half a line as it is multiplied. */
+/* Half a line of codes, ready to be multiplied. */
 LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i table, int q, int half) {
     const __m256i w = tile_half(tile, f.bits, q, half);
     if (f.table != PACK_TABLE_NONE)
@@ -61,15 +61,15 @@ LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i table,
 
 enum { DOT_ROWS = 4 };
 
-/* A sum that compilers leave as it is: gcc makes trees of chains of additions, which need more registers than
- * there are. */
+/* Hides a sum from the compiler. Otherwise gcc turns chains of additions into trees, which need more
+ * registers than there are. */
 LANES_INLINE __m256i dot_opaque(__m256i sum) {
     __asm__("" : "+x"(sum));
     return sum;
 }
 
-/* acc[t][h] += by * a group of `quads` quads that is unpacked, a quad every `step` lines, with halves [h0,
- * h1) of nt rows (x_bytes apart). */
+/* acc[t][h] += by * the dot products of an unpacked group with nt rows (x_bytes apart), for halves [h0, h1).
+ * The group has `quads` quads, one every `step` lines. */
 LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int step, int by, int quads, int nt,
                              const char *x, int64_t x_bytes, int h0, int h1, __m256i acc[DOT_ROWS][2]) {
     const __m256i each = _mm256_set1_epi16((int16_t)by);
@@ -103,7 +103,7 @@ LANES_INLINE void dot_halves(const kind f, const uint8_t *lines, int step, int b
     }
 }
 
-/* acc += a group of codes of 8 bits that is unpacked to sizes and signed codes. */
+/* acc += the dot products of a group of 8-bit codes, unpacked to magnitudes and signed codes. */
 LANES_INLINE void dot_signs(const uint8_t *lines, int quads, int nt, const char *x, int64_t x_bytes,
                             __m256i acc[DOT_ROWS][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -124,13 +124,14 @@ LANES_INLINE void dot_signs(const uint8_t *lines, int quads, int nt, const char 
     }
 }
 
-/* Both halves beside each other, if there are registers for that. */
+/* acc += the dot products of an unpacked group. Both halves are computed together if there are registers for
+ * that. */
 LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
                             int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
     if (dot_halved(f)) {
         const kind half = {4, PACK_TABLE_NONE, f.group};
         dot_halves(half, lines + TILE_LINE, 2, 16, quads, nt, x, x_bytes, 0, 2, acc);
-        __asm__("" : : : "memory"); /* no activation in a register that the lower halves need */
+        __asm__("" : : : "memory"); /* keeps activations out of registers that the lower halves need */
         dot_halves(half, lines, 2, 1, quads, nt, x, x_bytes, 0, 2, acc);
     } else if (dot_two_lines(f)) {
         dot_signs(lines, quads, nt, x, x_bytes, acc);
@@ -141,8 +142,8 @@ LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int n
         dot_halves(f, lines, 1, 1, quads, nt, x, x_bytes, 1, 2, acc);
     }
 }
-/* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
- * lines, which are loaded once. Asks for the part of n_next lines from `next` on that goes with these quads.
+/* Multiplies the groups that begin at quads q0 and q0 + 8 of a packed tile with one row. Their codes are in
+ * the same lines, which are loaded once. Prefetches these quads' share of the n_next lines from `next` on.
  * acc[group][half]. */
 LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i table, int q0, int quads,
                            const uint8_t *next, int n_next, const char *x, __m256i acc[2][2]) {
@@ -174,7 +175,7 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i table, int
         }
     }
 }
-/* ---- a packed tile whose group ends with it or later ---- */
+/* ---- packed tiles of groups of 64 and more ---- */
 
 LANES_INLINE __m256i dot_load(const uint8_t *tile, int line, int half) {
     return _mm256_loadu_si256((const void *)(tile + line * TILE_LINE + 32 * half));
@@ -186,7 +187,7 @@ LANES_INLINE __m256i dot_widen(__m256i acc, __m256i sum) {
     return dot_opaque(_mm256_add_epi32(acc, _mm256_madd_epi16(sum, _mm256_set1_epi16(1))));
 }
 
-/* A line, both halves. */
+/* Both halves of a line. */
 typedef struct dot_line {
     __m256i h[2];
 } dot_line;
@@ -197,7 +198,7 @@ LANES_INLINE dot_line dot_zero(void) {
 LANES_INLINE dot_line dot_line_at(const uint8_t *tile, int line) {
     return (dot_line){{dot_load(tile, line, 0), dot_load(tile, line, 1)}};
 }
-/* Bits moved up by `by`, or down. */
+/* Shifts the bits up by `by`, or down if it is negative. */
 LANES_INLINE dot_line dot_shift(dot_line v, int by) {
     if (by == 0)
         return v;
@@ -206,7 +207,7 @@ LANES_INLINE dot_line dot_shift(dot_line v, int by) {
         v.h[h] = by > 0 ? _mm256_slli_epi16(v.h[h], by) : _mm256_srli_epi16(v.h[h], -by);
     return v;
 }
-/* sum += (v & mask | bits & low) * quad q of the row, in 16 bits; low 0: there are no such bits. */
+/* sum += (v & mask | bits & low) * quad q of the row, in 16 bits. low 0: `bits` is not used. */
 LANES_INLINE void dot_quad(dot_line *sum, dot_line v, int mask, dot_line bits, int low, const char *x,
                            int q) {
     const __m256i xs = broadcast_int(x + 4 * q);
@@ -217,7 +218,7 @@ LANES_INLINE void dot_quad(dot_line *sum, dot_line v, int mask, dot_line bits, i
         sum->h[h] = dot_opaque(_mm256_add_epi16(sum->h[h], _mm256_maddubs_epi16(codes, xs)));
     }
 }
-/* sum += what stands `by` bits too far up. */
+/* sum += up / 2^by. */
 LANES_INLINE void dot_add_down(dot_line *sum, dot_line up, int by) {
     LANES_UNROLL
     for (int h = 0; h < 2; h++)
@@ -235,9 +236,9 @@ LANES_INLINE void dot_flush(__m256i acc[2], dot_line *sum) {
     *sum = dot_zero();
 }
 
-/* One row, a single stream with its prefetches among the products. Every line is loaded once and used for all
- * its fields, and of two fields that one shift moves down the upper one stays where it is, 2 or 4 times too
- * large: those sums are kept apart. */
+/* One row, as one stream, with its prefetches among the products. Every line is loaded once for all its
+ * fields. One shift serves two fields: the lower one becomes a number, the upper one stays 2 or 4 times too
+ * large. Sums of such fields are kept apart and shifted at the end. */
 LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) {
     dot_line sum = dot_zero(), four = sum, no = sum;
     LANES_UNROLL
@@ -252,7 +253,8 @@ LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) 
     dot_add_down(&sum, four, 2);
     dot_flush(acc, &sum);
 }
-/* The lowest bit stands beside the upper two: two fields that are 4 bits apart are put together at once. */
+/* The lowest bit is in another line than the upper two. Two fields that are 4 bits apart are joined at
+ * once. */
 LANES_INLINE void dot_one_3(const uint8_t *tile, const char *x, __m256i acc[2]) {
     dot_line sum = dot_zero(), two = sum, no = sum;
     LANES_UNROLL
@@ -269,7 +271,8 @@ LANES_INLINE void dot_one_3(const uint8_t *tile, const char *x, __m256i acc[2]) 
     dot_add_down(&sum, two, 1);
     dot_flush(acc, &sum);
 }
-/* 4 bits and the rest, `rest` of them, in the lines behind; sums of `run` quads fit in 16 bits. */
+/* The codes' upper 4 bits, and their lowest `rest` bits, which are in the lines after those. Sums of `run`
+ * quads fit 16 bits. */
 LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *x, __m256i acc[2]) {
     const int per_line = rest ? 8 / rest : 1, n_line = 16 / per_line, low = (1 << rest) - 1;
     dot_line sum = dot_zero(), high = sum;
@@ -291,7 +294,7 @@ LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *
 LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
                            __m256i table, const char *x, int64_t x_bytes, __m256i (*acc)[2]);
 
-/* acc += a packed tile with one row. */
+/* acc += the dot products of a packed tile with one row. */
 LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
     if (f.bits == 2) {
         dot_one_2(tile, x, acc);
@@ -310,9 +313,10 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
     }
 }
 
-/* ---- many quads, several rows; acc is in memory, where it is touched once for many products ---- */
+/* ---- several rows; acc is in memory and is updated once for many quads ---- */
 
-/* Rows that dot_lines takes at once, and what its kernels are compiled for: name, bits. */
+/* The number of rows that dot_tile takes at once, and the formats that kernels are compiled for: name,
+ * bits. */
 enum { DOT_BLOCK_ROWS = 4 };
 #define DOT_EACH_ROWS(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #if DOT_SIGNS
@@ -324,7 +328,7 @@ enum { DOT_BLOCK_ROWS = 4 };
     X(a8g32, 8, NONE, 1, 32)
 #else
 #define DOT_LONG_KINDS(X) X(b4, 4) X(b5, 5) X(b6, 6) X(b7, 7) X(b8, 8)
-/* The same for groups of 16 and 32: name, bits, table, asym, group. */
+/* Formats with groups of 16 and 32: name, bits, table, asym, group. */
 #define DOT_SHORT_KINDS(X)                                                                                   \
     X(s4g16, 4, NONE, 0, 16)                                                                                 \
     X(s6g16, 6, NONE, 0, 16)                                                                                 \
@@ -342,17 +346,17 @@ enum { DOT_BLOCK_ROWS = 4 };
     X(a7g32, 7, NONE, 1, 32)                                                                                 \
     X(a8g32, 8, NONE, 1, 32)
 #endif
-/* From an 8-bit number to the byte that is multiplied. */
+/* XORed with an 8-bit number, gives the byte that is multiplied. */
 #define DOT_FLIP 0
 
-/* How many rows a block's kernel for groups of 16 and 32 takes at once so that all its sums stay in
- * registers. With moved signs the floats are in memory, touched once a group.
- */
+/* How many rows a blocked kernel for groups of 16 and 32 takes at once, so that all its sums stay in
+ * registers. With moved signs the floats are in memory and are updated once a group. */
 LANES_INLINE int dot_short_rows(const kind f) {
     return DOT_SIGNS ? DOT_ROWS : dot_halved(f) || dot_run(f) * 4 >= f.group ? 3 : 2;
 }
 
-/* Half of `step` quads from quad q0 on with nt rows: sums in 16 bits, then added in 32. */
+/* Multiplies one half of `step` quads from quad q0 on with nt rows. Sums have 16 bits and are then added in
+ * 32. */
 LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
                            __m256i table, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     __m256i w[2], size[2];
@@ -363,7 +367,7 @@ LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, i
     }
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
-        __m256i sum = _mm256_setzero_si256(); /* of no step: there is always one */
+        __m256i sum = _mm256_setzero_si256(); /* avoids a warning: there is always at least one step */
         LANES_UNROLL
         for (int i = 0; i < step; i++) {
             const __m256i xs = broadcast_int(x + t * x_bytes + 4 * (q0 + i));
@@ -374,8 +378,8 @@ LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, i
     }
 }
 
-/* acc[t] += `quads` quads from quad q0 on, as many as 16 bits can sum: 8 of those sums are all the registers
- * that there are. */
+/* acc[t] += the dot products of `quads` quads from quad q0 on, whose sum fits 16 bits. 8 such sums use all
+ * registers. */
 LANES_INLINE void dot_sum_quads(const kind f, bool ready, int nt, int q0, int quads, const uint8_t *tile,
                                 __m256i table, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     __m256i sum[DOT_ROWS][2];
@@ -396,7 +400,8 @@ LANES_INLINE void dot_sum_quads(const kind f, bool ready, int nt, int q0, int qu
         acc[i / 2][i % 2] = dot_widen(acc[i / 2][i % 2], sum[i / 2][i % 2]);
 }
 
-/* acc[t] += the 16 quads of an unpacked tile (ready), or of a packed one, with nt rows (x_bytes apart). */
+/* acc[t] += the dot products of a tile's 16 quads with nt rows (x_bytes apart). ready: the tile is
+ * unpacked. */
 LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile, const char *x,
                            int64_t x_bytes, __m256i (*acc)[2]) {
     const __m256i no = _mm256_setzero_si256();
@@ -410,7 +415,7 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
         LANES_UNROLL
         for (int q = 0; q < 16; q += run) {
             dot_sum_quads(f, false, nt, q, run, tile, no, x, x_bytes, acc);
-            __asm__("" : : : "memory"); /* no sums in registers that the next quads need */
+            __asm__("" : : : "memory"); /* keeps sums out of registers that the next quads need */
         }
         return;
     }
@@ -435,7 +440,7 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
         acc[i / 2][i % 2] = near[i / 2][i % 2];
 }
 
-/* acc[t] = a packed group of `quads` quads from quad q0 on with nt rows. */
+/* acc[t] = the dot products of a packed group, `quads` quads from quad q0 on, with nt rows. */
 LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i table, int q0, int quads, int nt,
                              const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
     const int run = NUM_MIN(dot_run(f), quads);

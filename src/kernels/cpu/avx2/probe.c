@@ -1,12 +1,12 @@
-/* probe.c - how fast VPMADDUBSW multiplies (exactly: weights of up to 7 bits) and PSHUFB counts, on
- * registers.
- */
+/* probe.c - measures how fast VPMADDUBSW multiplies (exactly, so weights of up to 7 bits) and PSHUFB counts
+ * bits, on registers. */
 #include "kernels/cpu/avx2/avx2.h"
 #include "kernels/lanes/lanes.h"
 
 #include <immintrin.h>
 
-enum { CHAINS = 6, QUADS = 4 }; /* 16-bit sums of 4 quads of 5-bit codes: the middle of what kernels use */
+/* 16-bit sums of 4 quads, as for 5-bit codes: between the 8 and 2 quads of other widths. */
+enum { CHAINS = 6, QUADS = 4 };
 
 static int32_t fold(const __m256i *sum) {
     int32_t lane[8], all = 0;
@@ -31,7 +31,7 @@ static int64_t maddubs(int64_t rounds, int32_t *sink) {
             __m256i narrow = _mm256_setzero_si256();
             LANES_UNROLL
             for (int q = 0; q < QUADS; q++) {
-                __asm__("" : "+x"(w), "+x"(x)); /* another operand, for all that the compiler knows */
+                __asm__("" : "+x"(w), "+x"(x)); /* the compiler must assume new operands */
                 narrow = _mm256_add_epi16(narrow, _mm256_maddubs_epi16(w, x));
             }
             sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(narrow, ones));

@@ -1,5 +1,5 @@
-/* tile.h - packed codes and scales in registers of 32 bytes: a line (16 rows x one quad of K) is two halves.
- * Everything is inlined with constant formats. */
+/* tile.h - loads packed codes and scales into registers of 32 bytes. A line (16 rows x one quad of K) is two
+ * halves. Everything is inlined with constant formats. */
 #ifndef NIB_KERNELS_AVX2_TILE_H
 #define NIB_KERNELS_AVX2_TILE_H
 
@@ -10,8 +10,8 @@
 #include "kernels/strategy.h"
 #include "quant/tile.h"
 
-/* What of a pack_format the inner loops are compiled for. group: 16, 32, or TILE_K for all that end with a
- * tile (64, 128, the row). */
+/* The part of a pack_format that inner loops are compiled for. group: 16, 32, or TILE_K for all that end with
+ * a tile (64, 128, the row). */
 typedef struct kind {
     int bits, table, group;
 } kind;
@@ -47,9 +47,9 @@ LANES_INLINE __m256i tile_half(const uint8_t *tile, int bits, int q, int half) {
     return bits & 1 ? tile_part(sum, tile, 1, 0, q, half) : sum;
 }
 
-/* Bytes that prefetches run ahead (measured, docs/optimisation-log.md), and those of n lines from `at` on
- * that go with step i of 8: with quad i of a tile n is its bits, since it has 16 quads and two lines a bit.
- */
+/* TILE_AHEAD is the distance of prefetches in bytes (measured, docs/optimisation-log.md). tile_ahead
+ * prefetches the lines of step i for n lines from `at` on in 8 steps. For quad i of a tile n is the code's
+ * bits, because a tile has 16 quads and two lines a bit. */
 enum { TILE_AHEAD = 8192 };
 LANES_INLINE void tile_ahead(const uint8_t *at, int n, int i) {
     LANES_UNROLL
@@ -62,7 +62,7 @@ LANES_INLINE vf tile_signed_bytes(const uint8_t *p) {
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 8)))));
 }
 
-/* 2^(e - 128) for 8 bytes e; below the smallest normal the bits are shifted by hand. */
+/* 2^(e - 128) for 8 bytes e; results below the smallest normal number are made by shifting the bits. */
 LANES_INLINE __m256 tile_e8m0(const uint8_t *p) {
     const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)), one = _mm256_set1_epi32(1);
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
@@ -70,7 +70,7 @@ LANES_INLINE __m256 tile_e8m0(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(e, one)));
 }
 
-/* The scale of a group, and its minimum; d, d_min: the chunk's own (SUPER only). */
+/* The scale of a group, and (tile_min) its minimum. d, d_min: those of the chunk (SUPER only). */
 LANES_INLINE vf tile_scale(const uint8_t *at, int scale, const vf *d) {
     if (scale == PACK_SCALE_F16 || scale == PACK_SCALE_ZERO)
         return v_load_f16((const void *)at);
@@ -93,16 +93,17 @@ LANES_INLINE __m256i broadcast_int(const char *p) {
     return _mm256_set1_epi32(*(const int32_t *)(const void *)p);
 }
 
-/* minus, lift: of the weights' groups, which in groups of 16 are halves of the activations'. */
+/* A product's offsets and sizes in bytes. minus, lift: those for the weights' groups. Weights in groups of 16
+ * have two for each group of the activations. */
 typedef struct tile_job {
     const linear_args *a;
-    int64_t x_bytes, scale, minus, lift; /* a row of activations */
-    int64_t panel_bytes, chunk_bytes;    /* chunk: of 4 tiles */
-    int64_t tail, group_tiles;           /* where what belongs to whole rows stands; tiles of a long group */
-    __m128i zero_shift;                  /* log2 of what tile_correct multiplies; 32: nothing */
+    int64_t x_bytes, scale, minus, lift; /* bytes of a row of activations; offsets in it */
+    int64_t panel_bytes, chunk_bytes;    /* a chunk has 4 tiles */
+    int64_t tail, group_tiles; /* offset of the data of whole rows in a panel; tiles of a long group */
+    __m128i zero_shift;        /* log2 of the factor in tile_correct; 32: none */
 } tile_job;
 
-/* zero_shift: as dot_zero_shift gives it. */
+/* zero_shift: the result of dot_zero_shift. */
 static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
     const view *w = a->w;
     const pack_format *f = &w->format;
@@ -120,15 +121,15 @@ static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
                       .zero_shift = _mm_cvtsi32_si128(zero_shift)};
 }
 
-/* What the products of a group with codes as dot.h gives them lack: - zero * (sum of the activations); codes
- * that were made signed although there is a minimum lack the opposite. */
+/* Corrects the dot products of a group for the codes that dot.h multiplied: adds - zero * (sum of the
+ * activations). If codes were made signed although there is a minimum, subtracts it. */
 LANES_INLINE void tile_correct(bool made_signed, const tile_job *job, const char *minus, __m256i acc[2]) {
     const __m256i part = _mm256_sll_epi32(broadcast_int(minus), job->zero_shift);
     acc[0] = made_signed ? _mm256_sub_epi32(acc[0], part) : _mm256_add_epi32(acc[0], part);
     acc[1] = made_signed ? _mm256_sub_epi32(acc[1], part) : _mm256_add_epi32(acc[1], part);
 }
 
-/* The 16 outputs of a panel and a row: read, or written, rows beyond n left alone. */
+/* Read and write the 16 outputs of a panel for row m of the activations. Outputs beyond n are not touched. */
 static inline vf tile_load(const tile_job *job, int64_t panel, int64_t m) {
     const linear_args *a = job->a;
     const int64_t n = panel * PACK_PANEL, left = a->w->n - n;
@@ -144,7 +145,7 @@ static inline void tile_store(const tile_job *job, int64_t panel, int64_t m, vf 
     else
         v_store_part(out, y, (int)left);
 }
-/* The same for finished outputs: bias first. */
+/* Adds the bias and stores 16 finished outputs. */
 static inline void tile_finish(const tile_job *job, int64_t panel, int64_t m, vf y) {
     const linear_args *a = job->a;
     const int64_t n = panel * PACK_PANEL, left = a->w->n - n;

@@ -1,4 +1,4 @@
-/* tile_blocked.c - many activation rows with vpmaddubsw, and estimates of their products. */
+/* tile_blocked.c - products of many activation rows with vpmaddubsw, and estimates of such products. */
 #include "kernels/cpu/avx2/dot.h"
 
 #include "kernels/cpu/avx2/avx2.h"
@@ -10,14 +10,15 @@ const strategy avx2_blocked = {.name = "padding.blocked",
                                .rule_rows = STRATEGY_ANY_ROWS,
                                .suits = blocked_suits};
 
-/* ---- estimates: the upper halves of codes of 8 bits, at the price of 4 bits ---- */
+/* ---- estimates: from the upper halves of 8-bit codes, at the cost of 4 bits ---- */
 
 bool avx2_estimate_can(const pack_format *f, int64_t n_row) {
     return f->layout == PACK_TILE && f->bits == 8 && f->group == 32 && f->scale == PACK_SCALE_F16 &&
            !f->asym && f->table == PACK_TABLE_NONE && f->packing == PACK_PARTS && !f->sparse && n_row > 1;
 }
 
-/* A rounded half is off by up to 8, evenly. */
+/* The standard deviation of the estimates of a panel. Rounding to the upper half has an error of up to 8,
+ * evenly distributed. */
 static vf error_of(const view *w, int64_t panel) {
     const pack_format *f = &w->format;
     const uint8_t *at = (const uint8_t *)w->data + panel * tile_panel_bytes(f, w->k);

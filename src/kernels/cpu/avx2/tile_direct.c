@@ -1,4 +1,4 @@
-/* tile_direct.c - few activation rows with vpmaddubsw. */
+/* tile_direct.c - products of few activation rows with vpmaddubsw. */
 #include "kernels/cpu/avx2/dot.h"
 
 #include "kernels/cpu/avx2/avx2.h"

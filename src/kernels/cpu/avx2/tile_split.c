@@ -1,8 +1,8 @@
 /* tile_split.c - Split (kernels/dpr.h): weights of 8 bits as two halves of 4.
  *
- * vpmaddubsw multiplies weights of up to 7 bits exactly, so Padding has to make codes of 8 bits signed, move
- * their signs to the activations, and add in 32 bits after every quad (dot.h). Halves of 4 bits take two
- * products instead, need no signs, and 16 bits sum 8 quads of them; the upper half's sum is moved up by 4 at
+ * vpmaddubsw multiplies weights of up to 7 bits exactly, so Padding makes 8-bit codes signed, moves their
+ * signs to the activations, and adds in 32 bits after every quad (dot.h). Halves of 4 bits need two products
+ * but no signs, and sums of 8 quads of them fit 16 bits. The sum of the upper halves is shifted left by 4 at
  * the end. The sums are the same integers, and floats are added in the same order, so the bits are those of
  * every other strategy. */
 #include "kernels/cpu/avx2/tile.h"
@@ -11,13 +11,13 @@
 
 enum { SPLIT_QUADS = 8, /* 2 * 15 * 127 * 8 < 2^15 */ SPLIT_ROWS = 4, TILE_QUADS = TILE_K / 4 };
 
-/* A sum that the compiler leaves as it is (dot.h). */
+/* Hides a sum from the compiler (dot_opaque in dot.h). */
 LANES_INLINE __m256i split_kept(__m256i sum) {
     __asm__("" : "+x"(sum));
     return sum;
 }
 
-/* acc[t][half] += SPLIT_QUADS quads from quad q0 on with nt rows. */
+/* acc[t][half] += the dot products of SPLIT_QUADS quads from quad q0 on with nt rows. */
 LANES_INLINE void split_quads(const uint8_t *tile, int q0, int nt, const char *x, int64_t x_bytes,
                               __m256i (*acc)[2]) {
     const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
@@ -48,7 +48,7 @@ LANES_INLINE void split_quads(const uint8_t *tile, int q0, int nt, const char *x
     }
 }
 
-/* What a group's integers are worth; group counts from the start of K. */
+/* Scales a group's integers and adds them to y. group counts from the start of K. */
 LANES_INLINE void split_scale(bool asym, int nt, const tile_job *job, const uint8_t *scales, const char *x,
                               int64_t group, __m256i (*acc)[2], vf *y) {
     const vf s = tile_scale(scales, PACK_SCALE_F16, NULL);
@@ -69,7 +69,8 @@ LANES_INLINE void split_scale(bool asym, int nt, const tile_job *job, const uint
     }
 }
 
-/* A panel with nt rows from row m on. quads: of K until a group may end, a tile's or half of it. */
+/* Multiplies a panel with nt rows from row m on. quads: number of quads after which a group may end, those of
+ * a tile or of half a tile. */
 LANES_INLINE void split_panel(bool asym, int quads, int nt, const tile_job *job, int64_t panel, int64_t m) {
     const view *w = job->a->w;
     const pack_format *f = &w->format;
@@ -131,7 +132,7 @@ static bool can(const pack_format *f, int64_t n_row) {
            f->table == PACK_TABLE_NONE && f->scale == PACK_SCALE_F16 && f->group >= 4 * SPLIT_QUADS;
 }
 
-/* Panel after panel with all rows: it comes from memory once. */
+/* Multiplies panel after panel with all rows, so that a panel is read from memory once. */
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format *f = &a->w->format;
     const tile_job job = tile_job_of(a, f->asym ? 32 : f->bits - 1);
@@ -144,5 +145,5 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
         }
 }
 
-/* Never by rule: the map takes it where it was measured to be faster. */
+/* The rule never takes it; the map does where it was measured to be faster. */
 const strategy avx2_split = {.name = "split", .can = can, .run = run};

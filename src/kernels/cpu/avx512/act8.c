@@ -1,5 +1,5 @@
-/* act8.c - activations to integers in groups of more than 32, in two passes. Rounding and order as in
- * cpu/ref. Groups of 32 are AVX2's, which takes four at a time. */
+/* act8.c - quantizes activations in groups of more than 32, in two passes. Rounding and order are those of
+ * cpu/ref. Groups of 32 use the AVX2 code, which takes four at a time. */
 #include "kernels/cpu/avx2/avx2.h"
 #include "kernels/cpu/avx512/avx512.h"
 
@@ -14,7 +14,7 @@ static inline __m512 load_part(const float *x, int64_t n) {
     return _mm512_maskz_loadu_ps(n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1), x);
 }
 
-/* A group of `size` elements (a multiple of 16), n of which exist. */
+/* Quantizes a group of `size` elements (a multiple of 16), of which the row has n. */
 static void quantize_long(const float *x, int64_t n, int64_t size, float top, char *row, const act8_layout *l,
                           int64_t at, int64_t group) {
     const __m512 limit = _mm512_set1_ps(FLT_MAX);

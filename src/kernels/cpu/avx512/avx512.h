@@ -1,4 +1,4 @@
-/* avx512.h - products with packed integers for AVX-512 with VNNI; the same bits as cpu/ref. */
+/* avx512.h - products with packed integers for AVX-512 with VNNI, with the bits of cpu/ref. */
 #ifndef NIB_KERNELS_AVX512_H
 #define NIB_KERNELS_AVX512_H
 

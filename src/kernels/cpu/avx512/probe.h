@@ -1,4 +1,4 @@
-/* probe.h - shared by the probes of 512-bit folders: chains of sums long enough to hide an instruction's
+/* probe.h - shared by the probes of 512-bit folders: enough chains of sums to hide an instruction's
  * latency. */
 #ifndef NIB_KERNELS_AVX512_PROBE_H
 #define NIB_KERNELS_AVX512_PROBE_H

@@ -1,4 +1,4 @@
-/* tile.h - packed codes and scales in registers. Everything is inlined with constant formats. */
+/* tile.h - loads packed codes and scales into registers. Everything is inlined with constant formats. */
 #ifndef NIB_KERNELS_AVX512_TILE_H
 #define NIB_KERNELS_AVX512_TILE_H
 
@@ -19,7 +19,7 @@ LANES_INLINE __m512i tile_part(__m512i sum, const uint8_t *part, int w, int low,
     return _mm512_ternarylogic_epi32(x, mask, sum, 0xEA); /* (x & mask) | sum */
 }
 
-/* Quad q of a tile as it is multiplied: 16 rows x 4 codes, tables looked up. */
+/* Quad q of a tile, ready to be multiplied: 16 rows x 4 codes, or the table's entries for them. */
 LANES_INLINE __m512i tile_line(const uint8_t *tile, int bits, __m512i table, bool has_table, int q) {
     if (bits == 8)
         return _mm512_loadu_si512(tile + q * TILE_LINE);
@@ -37,8 +37,8 @@ LANES_INLINE __m512i tile_line(const uint8_t *tile, int bits, __m512i table, boo
     return has_table ? _mm512_shuffle_epi8(table, sum) : sum;
 }
 
-/* Bytes that prefetches run ahead of each of np streams (measured, docs/optimisation-log.md), and those of
- * them that go with quad q of a tile. */
+/* TILE_AHEAD is the distance of prefetches in bytes for each of np streams (measured,
+ * docs/optimisation-log.md). tile_ahead prefetches the share of quad q of a tile. */
 #define TILE_AHEAD(np) ((np) == 1 ? 7168 : 4096)
 LANES_INLINE void tile_ahead(const uint8_t *tile, int bits, int np, int q) {
     LANES_UNROLL
@@ -46,7 +46,7 @@ LANES_INLINE void tile_ahead(const uint8_t *tile, int bits, int np, int q) {
         _mm_prefetch((const char *)tile + TILE_AHEAD(np) + line * TILE_LINE, _MM_HINT_T0);
 }
 
-/* 16 halves, or 16 signed bytes, as floats. */
+/* 16 halves, or (tile_bytes) 16 signed bytes, as floats. */
 LANES_INLINE __m512 tile_halves(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
 }
@@ -54,7 +54,7 @@ LANES_INLINE __m512 tile_bytes(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
 }
 
-/* 2^(e - 128) for 16 bytes e; below the smallest normal the bits are shifted by hand. */
+/* 2^(e - 128) for 16 bytes e; results below the smallest normal number are made by shifting the bits. */
 LANES_INLINE __m512 tile_e8m0(const uint8_t *p) {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
     const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
@@ -62,7 +62,7 @@ LANES_INLINE __m512 tile_e8m0(const uint8_t *p) {
     return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, small, _mm512_set1_epi32(0x200000), e));
 }
 
-/* The scale of a chunk's group g; d: tile_halves of the chunk's own scale (SUPER only). */
+/* The scale of a chunk's group g; d: the chunk's own scale, by tile_halves (SUPER only). */
 LANES_INLINE __m512 tile_scale(const uint8_t *at, int scale, __m512 d) {
     if (scale == PACK_SCALE_F16 || scale == PACK_SCALE_ZERO)
         return tile_halves(at);

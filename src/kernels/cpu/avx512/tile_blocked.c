@@ -1,10 +1,11 @@
-/* tile_blocked.c - many activation rows. Two panels x 512 of K, or all of K up to 768, are unpacked to one
- * byte a code and floats of scales (the first-level cache holds them), then all rows of a block pass over
- * them, 6 at a time: 12 integer and 12 float accumulators. Meanwhile the next block of weights is fetched.
- * Between blocks of K the sums stand in y (those of a group as long as the row as the integers that they
- * still are). Rows come in blocks of up to 258, K in spans for which such a block of rows stays in the
- * second-level cache: the weights are unpacked few times and the rows are read from near. Two-level scales
- * are multiplied into the codes when they are unpacked: what is left is one group a row of 8-bit integers. */
+/* tile_blocked.c - products of many activation rows. Two panels x 512 of K, or all of K up to 768, are
+ * unpacked to one byte a code and float scales, which fit the first-level cache. Then all rows of a block of
+ * rows pass over them, 6 at a time, with 12 integer and 12 float accumulators. The next block of weights is
+ * prefetched at the same time. Between blocks of K the sums are in y; if a group is as long as the row, they
+ * are still integers. Rows are cut into blocks of up to 258, and K into spans, such that a block of rows over
+ * a span stays in the second-level cache. So weights are unpacked few times, and rows are read from the
+ * cache. Two-level scales are multiplied into the codes when they are unpacked, which gives one group a row
+ * of 8-bit integers. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -12,17 +13,18 @@
 
 enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_AT_ONCE = 6, MAX_ROWS = 258 };
 enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 448 * 1024 };
-enum { PART_CHUNKS = 2 }; /* of a block, where K needs several: first-level caches may have 32 KiB */
+/* Chunks of a block if K needs several blocks: a first-level cache may have 32 KiB. */
+enum { PART_CHUNKS = 2 };
 
-/* What is unpacked: 24 + 6 + 6 KiB, half of the scales in groups of 32. The panels stand beside each other.
- */
+/* A block: the unpacked codes (24 KiB), scales and minima (6 + 6 KiB in groups of 16, half of that in groups
+ * of 32) of two panels, interleaved. */
 typedef struct block {
     uint8_t lines[BLOCK_TILES * 16][2][TILE_LINE];
     float scale[BLOCK_GROUPS][2][PACK_PANEL], min[BLOCK_GROUPS][2][PACK_PANEL];
 } block;
-_Static_assert(sizeof(block) <= STRATEGY_SCRATCH, "as linear_args.scratch is");
+_Static_assert(sizeof(block) <= STRATEGY_SCRATCH, "a block fits linear_args.scratch");
 
-/* Chunks [c0, c1) of one panel. */
+/* Unpacks chunks [c0, c1) of one panel to panel p of the block. */
 static void unpack(block *b, int p, const pack_format *f, const void *panel, int64_t k, int64_t c0,
                    int64_t c1) {
     const unpacked to = {b->lines[0][p], b->scale[0][p], b->min[0][p], sizeof b->lines[0], 2 * PACK_PANEL};
@@ -39,7 +41,8 @@ typedef struct block_job {
     bool is_first, is_last; /* block of K */
 } block_job;
 
-/* What stands in y between blocks of K: nothing before the first, finished outputs after the last. */
+/* Load and store the sums that y holds between blocks of K. Before the first block they are zeros; after the
+ * last one finished outputs are stored. */
 LANES_INLINE void load_sums(const block_job *j, int np, int nt, int64_t m, __m512 y[2][ROWS_AT_ONCE]) {
     const linear_args *a = j->job->a;
     const float *out = a->y + m * a->ldy + j->panel * PACK_PANEL;
@@ -68,7 +71,7 @@ LANES_INLINE void store_sums(const block_job *j, int np, int nt, int64_t m, __m5
     }
 }
 
-/* Quads [q, q + quads) of the block with the rows whose codes there begin at `codes`. */
+/* Multiplies quads [q0, q0 + quads) of the block with rows whose codes begin at `codes`. */
 LANES_INLINE void multiply_quads(const block_job *j, int np, int nt, int q0, int quads, const char *codes,
                                  __m512i acc[2][ROWS_AT_ONCE]) {
     LANES_UNROLL
@@ -87,7 +90,7 @@ LANES_INLINE void multiply_quads(const block_job *j, int np, int nt, int q0, int
     }
 }
 
-/* Group g of the block ends. scale, lift: of the rows. */
+/* Scales the sums of group g of the block and adds them to y. scale, lift: those of the rows. */
 LANES_INLINE void multiply_scale(const block_job *j, int asym, int np, int nt, int g, const char *scale,
                                  const char *lift, __m512i acc[2][ROWS_AT_ONCE], __m512 y[2][ROWS_AT_ONCE]) {
     const int64_t row = j->job->layout.bytes;
@@ -108,8 +111,8 @@ LANES_INLINE void multiply_scale(const block_job *j, int asym, int np, int nt, i
     }
 }
 
-/* np panels x nt rows from row m, over the whole block, in groups of 16 or 32. asym, group, np and nt are
- * constants. */
+/* Multiplies np panels with nt rows from row m on, over the whole block, in groups of 16 or 32. asym, group,
+ * np and nt are constants. */
 LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int nt, int64_t m) {
     const tile_job *job = j->job;
     const int per_tile = TILE_K / group;
@@ -134,7 +137,7 @@ LANES_INLINE void multiply(const block_job *j, int asym, int group, int np, int 
     store_sums(j, np, nt, m, y);
 }
 
-/* The same in groups of 64, 128 or the row, with minima or without. */
+/* multiply for groups of 64, 128 or the row, with minima or without. */
 LANES_INLINE void multiply_long(const block_job *j, int np, int nt, int64_t m) {
     const tile_job *job = j->job;
     const int64_t row = job->layout.bytes, n_tile = tile_count(job->a->w->k);
@@ -215,8 +218,8 @@ typedef multiply_fn kernels[2][ROWS_AT_ONCE];
 static const kernels multiplies[2][2] = {{BOTH(0, 16), BOTH(0, 32)}, {BOTH(1, 16), BOTH(1, 32)}};
 static const kernels multiplies_long = BOTH(any, long);
 
-/* Rows [m0, m1) over a block: by 6, the last two steps evened out. Between the steps `ahead` bytes are
- * fetched from each of the places in next. */
+/* Multiplies rows [m0, m1) with a block, 6 at a time; the last two steps share their rows evenly. Between the
+ * steps `ahead` bytes at each address of next are prefetched. */
 static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0, int64_t m1,
                           const uint8_t *const *next, int64_t ahead) {
     const int64_t share = num_round_up(num_div_up(ahead * ROWS_AT_ONCE, m1 - m0), TILE_LINE);
@@ -237,7 +240,7 @@ static void multiply_rows(const block_job *j, const multiply_fn *fn, int64_t m0,
 /* A part of the work: rows [m0, m1), chunks [c0, c1) of K. */
 typedef struct part {
     int64_t m0, m1, c0, c1;
-    int64_t step; /* chunks of a block */
+    int64_t step; /* number of chunks in a block */
 } part;
 
 static void panels_times_rows(const tile_job *job, int64_t panel, int np, const part *at) {

@@ -1,12 +1,11 @@
-/* tile_direct.c - up to 16 activation rows: weights are unpacked in registers and used at once, so that the
- * time is the time to read them. One row reads panel after panel, a single stream; more rows read two panels
- * far apart beside each other, which halves the loads of activations. More than 4 rows take turns, 256 of K
- * at a time: the later ones find the weights in the nearest cache while the prefetches of the first go on.
+/* tile_direct.c - products of up to 16 activation rows. Weights are unpacked in registers and used at once,
+ * so the time is the time to read them. One row reads panel after panel, as one stream. More rows read two
+ * distant panels at the same time, which halves the loads of activations. More than 4 rows take turns, 256 of
+ * K at a time: the first 4 prefetch, and the others find the weights in the first-level cache.
  *
- * A chunk's scales stand behind its codes, and loads go from codes to scales and back. With one row
- * prefetches don't: they ask for line after line in the order of addresses, as many with each tile as a
- * quarter of a chunk has. Memory gives 5 to 30 % more then (docs/optimisation-log.md); with two streams it
- * does not. */
+ * A chunk's scales are behind its codes, and loads alternate between codes and scales. With one row,
+ * prefetches do not: they are in the order of addresses, a quarter of a chunk's lines with each tile. Memory
+ * then delivers 5 to 30 % more (docs/optimisation-log.md). With two streams there is no gain. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -14,36 +13,37 @@
 
 enum { AT_ONCE = 4, DIRECT_ROWS = 16 };
 
-/* Two panels and what the rows have so far, between chunks. */
+/* The state between chunks: two panels, and the sums of the rows. */
 typedef struct direct_state {
     const tile_job *job;
     const uint8_t *panel[2];
     __m512 y[2][DIRECT_ROWS];
 } direct_state;
 
-/* Chunks [c0, c1) with the rows from m on. */
+/* Multiplies chunks [c0, c1) with the rows from m on. */
 typedef void (*direct_fn)(direct_state *s, int64_t c0, int64_t c1, int m);
 
-/* What the inner loops are compiled for. */
+/* The constants that inner loops are compiled for. */
 typedef struct format {
     int bits, asym, group, scale, table;
 } format;
 
-/* Of one group of a panel, scales and minima. */
+/* Bytes of the scales and minima of one group of a panel. */
 LANES_INLINE int scale_bytes(const format f) {
     return (f.asym ? 2 : 1) * (f.scale == PACK_SCALE_F16 ? 2 : 1) * PACK_PANEL;
 }
 
-/* Where the kernel is: the tiles of both panels, the scales of their groups, the rows at this tile. */
-typedef struct place {
+/* The position of the kernel: the tiles of both panels, the scales of their groups, the rows' codes at this
+ * tile. */
+typedef struct cursor {
     const uint8_t *tile[2], *scales[2];
     __m512 d[2], d_min[2]; /* PACK_SCALE_SUPER */
     const char *row[AT_ONCE], *x[AT_ONCE];
-} place;
+} cursor;
 
-/* `quads` quads of a tile from q0 on for np panels and nt rows. ahead: these rows are the first of several,
- * so the prefetches are theirs. */
-LANES_INLINE void direct_dot(const format f, int np, int nt, const place *at, bool ahead, __m512i table,
+/* Multiplies `quads` quads of a tile from q0 on for np panels and nt rows. ahead: also prefetch, because
+ * these are the first rows. */
+LANES_INLINE void direct_dot(const format f, int np, int nt, const cursor *at, bool ahead, __m512i table,
                              int q0, int quads, __m512i acc[2][AT_ONCE]) {
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
@@ -59,8 +59,9 @@ LANES_INLINE void direct_dot(const format f, int np, int nt, const place *at, bo
     }
 }
 
-/* A group of the weights ends: its integers become floats. of_act: the group of the activations. */
-LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int np, int nt, const place *at,
+/* Scales the sums of a finished group of the weights and adds them to y. of_act: the group of the
+ * activations. */
+LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int np, int nt, const cursor *at,
                                int64_t group, int64_t of_act, __m512i acc[2][AT_ONCE], __m512 y[2][AT_ONCE]) {
     LANES_UNROLL
     for (int p = 0; p < np; p++) {
@@ -79,10 +80,10 @@ LANES_INLINE void direct_scale(const tile_job *job, int asym, int scale, int np,
     }
 }
 
-/* A tile of 4-bit codes in two groups of 32 for one row: a line's lower fields are of the first group, its
- * upper ones of the second. It is loaded once, and nothing is shifted: the second group's sum is 16 times too
- * large until it ends. */
-LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place *at, int64_t tile,
+/* Multiplies a tile of 4-bit codes in two groups of 32 with one row. A line's lower fields belong to the
+ * first group, its upper fields to the second. A line is loaded once, and nothing is shifted: the second
+ * group's sum is 16 times too large until it ends. */
+LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, cursor *at, int64_t tile,
                                      __m512 y[2][AT_ONCE]) {
     const int64_t step = scale_bytes(f);
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
@@ -104,8 +105,8 @@ LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, place 
         direct_scale(job, f.asym, f.scale, 1, 1, at, tile * 2 + g, tile * 2 + g, acc[g], y);
 }
 
-/* A tile. */
-LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *job, place *at, bool ahead,
+/* Multiplies a tile with nt rows. */
+LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *job, cursor *at, bool ahead,
                               __m512i table, int64_t tile, __m512 y[2][AT_ONCE]) {
     if (nt == 1 && f.bits == 4 && f.group == 32 && !f.table) {
         direct_tile_halves(f, job, at, tile, y);
@@ -132,8 +133,8 @@ LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *jo
     }
 }
 
-/* The scales of a chunk of n tiles. */
-LANES_INLINE void direct_scales(const format f, int np, int n, place *at) {
+/* Sets the positions of the scales of a chunk of n tiles. */
+LANES_INLINE void direct_scales(const format f, int np, int n, cursor *at) {
     LANES_UNROLL
     for (int p = 0; p < np; p++) {
         at->scales[p] = at->tile[p] + n * 128 * f.bits;
@@ -153,7 +154,7 @@ LANES_INLINE void lines_ahead(const uint8_t *at, int n) {
         _mm_prefetch((const char *)at + l * TILE_LINE, _MM_HINT_T0);
 }
 
-/* Lines of a tile's scales, and of a quarter of a chunk, rounded up. */
+/* Number of lines of a tile's scales, and of a quarter of a chunk, rounded up. */
 LANES_INLINE int scale_lines(const format f) {
     return (TILE_K / f.group * scale_bytes(f) + TILE_LINE - 1) / TILE_LINE;
 }
@@ -172,7 +173,7 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     const int np = nt == 1 ? 1 : 2;
     const uint8_t *const panel[2] = {s->panel[0], s->panel[1]};
     __m512 y[2][AT_ONCE];
-    place at;
+    cursor at;
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
         at.row[t] = (const char *)job->a->q.data + (m + t) * job->layout.bytes;
@@ -232,7 +233,8 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
     X(iq4_xs, 4, 0, 32, SUPER, IQ4NL)                                                                        \
     X(mxfp4, 4, 0, 32, E8M0, MXFP4)
 
-/* Other uniform formats in short groups, one row only: more rows are bound by multiplying, blocked or not. */
+/* Other uniform formats in short groups, for one row only. More rows are limited by multiplications, so
+ * blocks are as fast. */
 #define ONE_ROW_FORMATS(X)                                                                                   \
     X(u2g16_0, 2, 0, 16, F16, NONE)                                                                          \
     X(u3g16_0, 3, 0, 16, F16, NONE)                                                                          \
@@ -278,7 +280,7 @@ ONE_ROW_FORMATS(DEFINE_ONE)
     {{bits, asym, group, PACK_SCALE_##scale, PACK_TABLE_##table}, {name##_1}},
 static const struct {
     format f;
-    direct_fn fn[AT_ONCE]; /* for so many rows; NULL from the second on: one only */
+    direct_fn fn[AT_ONCE]; /* for 1, 2, ... rows; NULL from the second on for formats of one row */
 } kernels[] = {DIRECT_FORMATS(ROW) ONE_ROW_FORMATS(ONE_ROW)};
 
 static const direct_fn *direct_for(const pack_format *f) {
@@ -291,12 +293,12 @@ static const direct_fn *direct_for(const pack_format *f) {
     return NULL;
 }
 
-/* Two panels (or one, twice) with all rows. */
+/* Multiplies two panels (or the same one twice) with all rows. */
 static void direct_panels(const tile_job *job, const direct_fn *fn, int64_t first, int64_t second) {
     const uint8_t *data = job->a->w->data;
     const int n = (int)job->a->n_row, n_turn = num_div_up(n, AT_ONCE);
     const int64_t n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
-    direct_state s; /* y is large: only what is used is set */
+    direct_state s; /* y is large: only the members that are used are set */
     s.job = job;
     s.panel[0] = data + first * job->panel_bytes;
     s.panel[1] = data + second * job->panel_bytes;
@@ -322,7 +324,7 @@ static bool can(const pack_format *f, int64_t n_row) {
     return fn && n_row <= (fn[1] ? DIRECT_ROWS : 1);
 }
 
-/* One row: panel after panel. */
+/* Multiplies panel after panel with one row. */
 static void one_row(const tile_job *job, direct_fn fn, int64_t p0, int64_t p1) {
     const int64_t n_chunk = num_div_up(tile_count(job->a->w->k), TILE_CHUNK);
     for (int64_t p = p0; p < p1; p++) {
@@ -335,7 +337,8 @@ static void one_row(const tile_job *job, direct_fn fn, int64_t p0, int64_t p1) {
     }
 }
 
-/* More: the first half of the panels beside the second, then the odd one. */
+/* With more rows, each panel of the first half is multiplied together with one of the second half; an odd one
+ * is last. */
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const tile_job job = tile_job_of(a);
     const direct_fn *fn = direct_for(&a->w->format);

@@ -9,12 +9,13 @@
 
 #include <immintrin.h>
 
-/* minus, lift: of the weights' groups, which in groups of 16 are halves of the activations'. */
+/* A product's offsets and sizes in bytes. minus, lift: those for the weights' groups. Weights in groups of 16
+ * have two for each group of the activations. */
 typedef struct tile_job {
     const linear_args *a;
     act8_layout layout;
     int64_t scale, minus, lift;             /* byte offsets in a row of activations */
-    int64_t panel_bytes, chunk_bytes, tail; /* tail: of what belongs to whole rows */
+    int64_t panel_bytes, chunk_bytes, tail; /* tail: offset of the data of whole rows in a panel */
     int64_t group_tiles;                    /* tiles of a group of 64 or more */
     __m128i zero_shift;                     /* log2 of the zero point; 32: there is none */
 } tile_job;
@@ -25,7 +26,7 @@ LANES_INLINE __m512 tile_float(const char *p) {
 LANES_INLINE __m512i tile_int(const char *p) {
     return _mm512_set1_epi32(*(const int32_t *)(const void *)p);
 }
-/* What a group of a row starts from: - zero * (sum of its codes). */
+/* The initial sum of a group of a row: - zero * (sum of its codes). */
 LANES_INLINE __m512i tile_start(const tile_job *job, const char *minus) {
     return _mm512_sll_epi32(tile_int(minus), job->zero_shift);
 }
@@ -34,7 +35,7 @@ LANES_INLINE __mmask16 tile_mask(const tile_job *job, int64_t panel) {
     const int64_t left = job->a->w->n - panel * PACK_PANEL;
     return left >= PACK_PANEL ? 0xffff : (__mmask16)((1u << left) - 1);
 }
-/* One finished vector of 16 outputs: bias, then stored; rows beyond n are not written. */
+/* Adds the bias to 16 finished outputs and stores them. Outputs beyond n are not written. */
 LANES_INLINE void tile_store(const tile_job *job, int64_t panel, int64_t m, __m512 y) {
     const linear_args *a = job->a;
     const __mmask16 mask = tile_mask(job, panel);

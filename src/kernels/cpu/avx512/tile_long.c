@@ -1,8 +1,8 @@
-/* tile_long.c - up to 16 activation rows, 4 at a time, with weights in groups of 64, 128 or the whole row: as
- * tile_direct.c, but integers are summed over several tiles, in several chains for each output vector (one
- * product waits for the one before it in its chain), and scaled once at a group's end. With one row and few
- * bits the fields of a line stay where they are: each has a chain of its own, which counts 4, 16, ... times
- * too much and is shifted once, at the group's end. */
+/* tile_long.c - products of up to 16 activation rows, 4 at a time, with weights in groups of 64, 128 or the
+ * whole row. Like tile_direct.c, but integers are summed over several tiles and scaled once at a group's end.
+ * Each output vector has several chains of sums, because a product waits for the one before it in its chain.
+ * With one row and few bits, the fields of a line are not shifted. Each field has its own chain, which is 4,
+ * 16, ... times too large and is shifted once, at the group's end. */
 #include "kernels/cpu/avx512/tile_kernels.h"
 
 #include "base/num.h"
@@ -10,7 +10,7 @@
 
 enum { AT_ONCE = 4, LONG_ROWS = 16 };
 
-/* How many bits chain i of `chains` is too far up. */
+/* By how many bits the sum of chain i is too large. */
 LANES_INLINE int chain_shift(int bits, int chains, int i) {
     return chains < 4 ? 0 : bits == 2 ? 2 * i : bits == 3 ? (i & 1) + i / 2 * 4 : bits == 4 ? i / 2 * 4 : 0;
 }
@@ -21,7 +21,7 @@ LANES_INLINE __m512i line_at(const uint8_t *tile, int line) {
 LANES_INLINE __m512i line_mask(__m512i line, int mask) {
     return _mm512_and_si512(line, _mm512_set1_epi8((char)mask));
 }
-/* Bits of a where the mask has ones, else of b. */
+/* The bits of a where the mask has ones, otherwise those of b. */
 LANES_INLINE __m512i line_select(int mask, __m512i a, __m512i b) {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
 }
@@ -29,8 +29,9 @@ LANES_INLINE __m512i line_dot(__m512i acc, __m512i codes, const char *x, int q) 
     return _mm512_dpbusd_epi32(acc, codes, tile_int(x + 4 * q));
 }
 
-/* A tile with one row, four chains, 2 or 3 bits: four fields in a line. Of 3 bits the lowest stands beside
- * the upper two, so two fields that are 4 bits apart are put together at once. */
+/* Multiplies a tile of 2 or 3 bits with one row in four chains, one for each of the four fields of a line.
+ * With 3 bits the lowest bit is in another line than the upper two. Two fields that are 4 bits apart are
+ * joined at once. */
 LANES_INLINE void tile_one_few(int bits, const uint8_t *tile, const char *x, __m512i acc[4]) {
     LANES_UNROLL
     for (int l = 0; l < 4; l++) {
@@ -64,8 +65,8 @@ LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i
     }
 }
 
-/* A tile of np panels with nt rows, `chains` chains for each: an activation is loaded once for both panels.
- */
+/* Multiplies a tile of np panels with nt rows, in `chains` chains for each. An activation is loaded once for
+ * both panels. */
 LANES_INLINE void tile_rows(int bits, int np, int nt, int chains, const uint8_t *const *tile,
                             const char *const *x, int64_t at, __m512i acc[2][AT_ONCE][4]) {
     LANES_UNROLL
@@ -81,7 +82,8 @@ LANES_INLINE void tile_rows(int bits, int np, int nt, int chains, const uint8_t 
     }
 }
 
-/* What the sums of a group are worth, added to y. x: the row; g: the group; scales: where its own begin. */
+/* Scales the sums of a group and adds them to y. x: the activations' row; g: the group; scales: the group's
+ * scales. */
 LANES_INLINE __m512 end_group(const tile_job *job, int bits, int chains, const __m512i *acc,
                               const uint8_t *scales, const char *x, int64_t g, __m512 y) {
     const pack_format *f = &job->a->w->format;
@@ -99,7 +101,7 @@ LANES_INLINE __m512 end_group(const tile_job *job, int bits, int chains, const _
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), both, y);
 }
 
-/* np panels and nt rows from m on; bits, np and nt are constants. One row: one panel. */
+/* Multiplies np panels with nt rows from m on; bits, np and nt are constants. With one row, np is 1. */
 LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, const int64_t *panel,
                               int64_t m) {
     const linear_args *a = job->a;
@@ -125,7 +127,7 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
                 acc[p][t][i] = _mm512_setzero_si512();
         }
     }
-    int64_t left = job->group_tiles, g = 0; /* tiles of the group that is open */
+    int64_t left = job->group_tiles, g = 0; /* remaining tiles of the current group */
     for (int64_t tile0 = 0; tile0 < n_tile; tile0 += TILE_CHUNK) {
         const int64_t n = NUM_MIN(n_tile - tile0, TILE_CHUNK);
         LANES_UNROLL
@@ -159,7 +161,7 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
         const int64_t rest = job->chunk_bytes - TILE_CHUNK * tile_bytes; /* the chunk's scales */
         LANES_UNROLL
         for (int p = 0; p < np; p++) {
-            for (int64_t i = 0; i < rest; i += TILE_LINE) /* what the tiles' own prefetches leave out */
+            for (int64_t i = 0; i < rest; i += TILE_LINE) /* the tiles' prefetches leave these lines out */
                 _mm_prefetch((const char *)at[p] + TILE_AHEAD(np) + i, _MM_HINT_T0);
             at[p] += rest;
         }
@@ -182,9 +184,10 @@ typedef void (*long_fn)(const tile_job *job, const int64_t *panel, int64_t m);
 #define BITS(X)           EACH(X, 2) EACH(X, 3) EACH(X, 4) EACH(X, 5) EACH(X, 6) EACH(X, 7) EACH(X, 8)
 BITS(DEFINE)
 #define NAME(bits, np, nt) [np - 1][bits][nt - 1] = long_##bits##_##np##_##nt,
-static const long_fn longs[2][9][AT_ONCE] = {BITS(NAME)}; /* none for two panels with one row */
+/* [np - 1][bits][nt - 1]; there is none for two panels with one row. */
+static const long_fn longs[2][9][AT_ONCE] = {BITS(NAME)};
 
-/* All rows with the same panels; turns are of at least two rows, if there are two. */
+/* Multiplies all rows with the same panels. A turn has at least two rows, if there are two. */
 static void long_rows(const tile_job *job, int np, const int64_t *panel) {
     const int n = (int)job->a->n_row, n_turn = num_div_up(n, AT_ONCE);
     for (int turn = 0, m = 0; turn < n_turn; turn++) {
@@ -199,7 +202,8 @@ static bool can(const pack_format *f, int64_t n_row) {
            (f->scale == PACK_SCALE_F16 || f->scale == PACK_SCALE_ZERO) && f->table == PACK_TABLE_NONE;
 }
 
-/* One row: panel after panel. More: the first half of the panels beside the second, then the odd one. */
+/* One row is multiplied panel after panel. With more rows, each panel of the first half is multiplied
+ * together with one of the second half; an odd one is last. */
 static void run(const linear_args *a, int64_t n0, int64_t n1) {
     const tile_job job = tile_job_of(a);
     const int64_t p0 = n0 / PACK_PANEL, p1 = num_div_up(n1, PACK_PANEL), half = (p1 - p0) / 2;

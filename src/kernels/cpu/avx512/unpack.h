@@ -1,5 +1,5 @@
-/* unpack.h - a block of a panel to one byte a code and floats of scales, for kernels that use it many times.
- */
+/* unpack.h - unpacks a block of a panel to one byte a code and float scales, for kernels that use it many
+ * times. */
 #ifndef NIB_KERNELS_AVX512_UNPACK_H
 #define NIB_KERNELS_AVX512_UNPACK_H
 
@@ -7,15 +7,15 @@
 
 #include <string.h>
 
-/* Where it goes: line q of the block at lines + q * line_step; scales and minima of the g-th group that
- * begins in the block (of the row's one group: g = 0), 16 floats, at g * scale_step floats. */
+/* The destination. Line q of the block is at lines + q * line_step. The 16 scales and minima of the g-th
+ * group that begins in the block are at g * scale_step floats; a row's one group has g = 0. */
 typedef struct unpacked {
     uint8_t *lines;
     float *scale, *min;
     int64_t line_step, scale_step;
 } unpacked;
 
-/* centred: the format's zero is taken off, so that codes are signed. */
+/* centred: the format's zero point is subtracted, so that codes are signed. */
 LANES_INLINE void unpack_codes(const unpacked *to, int first, const uint8_t *codes, int n_tile, int bits,
                                int table, int centred) {
     const __m512i look = table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)tile_table(table)))
@@ -48,12 +48,12 @@ static inline void unpack_scales(const unpacked *to, int first, const tile_chunk
     }
 }
 
-/* Codes of a chunk, unpacked already, become what they name in their rows' books. A quarter of a register has
- * 4 rows, and their 16 entries take a look-up each (8 entries: two rows one): the others' codes have bit 7,
- * and give 0. */
+/* Replaces the unpacked codes of a chunk by the entries of their rows' books. Each quarter of a register has
+ * 4 rows. A look-up has the 16 entries of one row (or the 8 entries of two rows); the codes of the other rows
+ * have bit 7 set, so they give 0. */
 static inline void unpack_book(const unpacked *to, int first, const tile_chunk *c, const pack_format *f,
                                int centred) {
-    const int per = 16 >> f->bits, n = 4 / per; /* rows of a look-up; look-ups */
+    const int per = 16 >> f->bits, n = 4 / per; /* rows in one look-up; number of look-ups */
     const uint8_t *book = tile_book(f, c);
     const __m512i flip = _mm512_set1_epi8((char)(centred ? 0x80 : 0));
     __m512i look[4], at[4];
@@ -77,7 +77,7 @@ static inline void unpack_book(const unpacked *to, int first, const tile_chunk *
     }
 }
 
-/* Chunks [c0, c1) of one panel. */
+/* Unpacks chunks [c0, c1) of one panel. */
 LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const void *panel, int64_t k,
                                int64_t c0, int64_t c1, int centred) {
     for (int64_t i = c0; i < c1; i++) {
@@ -107,9 +107,9 @@ LANES_INLINE void unpack_panel(const unpacked *to, const pack_format *f, const v
     }
 }
 
-/* Chunks [c0, c1) of a panel with two-level scales, unpacked already: codes become 128 + (code - zero) * u,
- * which is a byte. Only the low bytes of the products matter, so 16-bit multiplications do even and odd
- * bytes. The row's scale is that of group 0. */
+/* Replaces the unpacked codes of chunks [c0, c1), which have two-level scales, by 128 + (code - zero) * u,
+ * which is a byte. Only the low byte of each product matters, so 16-bit multiplications compute the even and
+ * the odd bytes. The row's scale becomes that of group 0. */
 static inline void unpack_two(const unpacked *to, const pack_format *f, const void *panel, int64_t k,
                               int64_t c0, int64_t c1) {
     const __m512i zero = _mm512_set1_epi8((char)tile_zero(f)), even = _mm512_set1_epi16(0xff),

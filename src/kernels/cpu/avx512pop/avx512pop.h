@@ -1,4 +1,4 @@
-/* avx512pop.h - AVX-512 with VPOPCNTDQ: Bitwise products; everything else is AVX-512's. */
+/* avx512pop.h - AVX-512 with VPOPCNTDQ: Bitwise products. All other ops are those of AVX-512. */
 #ifndef NIB_KERNELS_AVX512POP_H
 #define NIB_KERNELS_AVX512POP_H
 

@@ -1,9 +1,9 @@
-/* bitwise.c - planes of weights AND planes of activations, counted by VPOPCNTD: 16 rows x 32 of K at a time.
+/* bitwise.c - planes of weights AND planes of activations, 16 rows x 32 of K at a time; VPOPCNTD counts bits.
  *
- * Counts of the plane pairs (i, j) with the same i + j add up in one register each, so that w + a - 1
- * registers hold a group; at its end they are joined from the top (twice the sum and the next one), scaled
- * and added to y: reconstruction and dequantization in registers. Up to 4 bits two panels pass beside each
- * other, or two rows; wider weights have no registers left for that. */
+ * The counts of all pairs of planes (i, j) with the same i + j are added in one register, so w + a - 1
+ * registers hold the sums of a group. At its end they are joined from the top (twice the sum plus the next
+ * one), scaled and added to y. So reconstruction and dequantization are done in registers. With up to 4 bits,
+ * two panels or two rows are computed at the same time. Wider weights leave no registers for that. */
 #include "kernels/bitwise.h"
 
 #include "kernels/cpu/avx512/tile.h"
@@ -11,7 +11,8 @@
 
 enum { AHEAD = 4096, MAX_SUMS = 15 };
 
-/* 64 codes to words: quads in the order of the lines, then bytes of 8 quads as [c][f]. */
+/* Makes words of 64 codes: sorts the quads into the order of the lines, then the bytes of 8 quads to
+ * [c][f]. */
 static void build(const int8_t *codes, bool by_32, int a_bits, uint64_t *out) {
     const __m512i by_line = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     const __m512i by_group = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
@@ -30,7 +31,7 @@ LANES_INLINE __m512i plane_words(const uint8_t *p, bool by_32, int u) {
         return _mm512_loadu_si512(p + u * TILE_LINE);
     const __m512i low = _mm512_set1_epi8(0x0f), a = _mm512_loadu_si512(p),
                   b = _mm512_loadu_si512(p + TILE_LINE);
-    /* bits of the first where the mask is, else of the second */
+    /* the bits of the first operand where the mask has ones, otherwise those of the second */
     return u ? _mm512_ternarylogic_epi32(low, _mm512_srli_epi32(a, 4), b, 0xca)
              : _mm512_ternarylogic_epi32(low, a, _mm512_slli_epi32(b, 4), 0xca);
 }
@@ -43,7 +44,7 @@ typedef struct group_scales {
     __m512 scale, min;
 } group_scales;
 
-/* A group's scales at `at`; shared: where the chunk's own begin (SUPER). */
+/* The scales of a group at `at`; shared: the address of the chunk's own scales (SUPER). */
 LANES_INLINE group_scales scales_at(const pack_format *f, const uint8_t *at, const uint8_t *shared) {
     __m512 d = _mm512_setzero_ps(), d_min = d;
     if (f->scale == PACK_SCALE_SUPER) {
@@ -53,7 +54,7 @@ LANES_INLINE group_scales scales_at(const pack_format *f, const uint8_t *at, con
     return (group_scales){tile_scale(at, f->scale, d), f->asym ? tile_min(at, f->scale, d_min) : d};
 }
 
-/* The sums of one group joined, scaled and added to y. */
+/* Joins the sums of one group, scales them and adds them to y. */
 LANES_INLINE __m512 end_group(const bit_job *j, int n_sum, const __m512i *sum, const group_scales *s,
                               const char *x, int64_t g, __m512 y) {
     const pack_format *f = &j->a->w->format;
@@ -76,7 +77,7 @@ LANES_INLINE __mmask16 rows_of(const view *w, int64_t panel) {
     return left >= PACK_PANEL ? 0xffff : (__mmask16)((1u << left) - 1);
 }
 
-/* np panels and nt rows from m on; bits, a_bits, np and nt are constants. */
+/* Multiplies np panels with nt rows from m on; bits, a_bits, np and nt are constants. */
 LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *j, const int64_t *at,
                            int64_t m) {
     const linear_args *a = j->a;
@@ -108,7 +109,7 @@ LANES_INLINE void multiply(int bits, int a_bits, int np, int nt, const bit_job *
     const int64_t chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK), n_tile = tile_count(w->k);
     const int64_t per_group = group / TILE_K, step = tile_scale_step(f), start = tile_scale_start(f);
     const int64_t in_chunk =
-        by_row ? 0 : TILE_CHUNK_K / group - 1; /* mask of a group's number in its chunk */
+        by_row ? 0 : TILE_CHUNK_K / group - 1; /* masks the number of a group to its number in the chunk */
     const int64_t tail = tile_tail_at(f, w->k);
     int64_t g = j->tile0 * TILE_K / group, left = NUM_MIN(per_group, n_tile - j->tile0);
     for (int64_t tile = j->tile0; tile < j->tile1; tile++) {
@@ -194,7 +195,7 @@ WIDE(7)
 WIDE(8)
 
 typedef struct kernels {
-    multiply_fn one, two_rows, two_panels; /* NULL: no registers for two */
+    multiply_fn one, two_rows, two_panels; /* NULL: there are no registers for two */
 } kernels;
 #define ROW_NARROW(bits, a)                                                                                  \
     { multiply_##bits##_##a##_1_1, multiply_##bits##_##a##_1_2, multiply_##bits##_##a##_2_1 }
@@ -231,6 +232,6 @@ static void run(const linear_args *a, int64_t n0, int64_t n1) {
     bitwise_run(a, n0, n1, build, panels);
 }
 
-/* Up to about 32 rows this costs less than turning the planes into parts first (measured, W2A8). */
+/* Up to about 32 rows this takes less time than converting planes to parts first (measured, W2A8). */
 const strategy avx512pop_bitwise = {
     .name = "bitwise", .can = can, .run = run, .rule_from = 1, .rule_rows = 32, .scratch = BITWISE_SCRATCH};

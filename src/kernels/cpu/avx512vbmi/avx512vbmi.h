@@ -1,4 +1,4 @@
-/* avx512vbmi.h - AVX-512 with VBMI: products with code books; everything else is AVX-512's. */
+/* avx512vbmi.h - AVX-512 with VBMI: products with codebooks. All other ops are those of AVX-512. */
 #ifndef NIB_KERNELS_AVX512VBMI_H
 #define NIB_KERNELS_AVX512VBMI_H
 

@@ -1,8 +1,8 @@
-/* book.c - up to 4 activation rows with code books (PACK_TABLE_BOOK): codes are looked up in registers and
- * used at once, so that with one row the time is the time to read them. VPERMI2B has 128 entries: all the
- * books of a panel with 8 entries a row, those of 8 rows with 16, which is two of them for a line. A code's
- * index is its row's place and the code, put together by the operation that takes the code out of its line.
- */
+/* book.c - products of up to 4 activation rows with codebooks (PACK_TABLE_BOOK). Codes are looked up in
+ * registers and used at once, so with one row the time is the time to read them. VPERMI2B has 128 entries:
+ * the books of all 16 rows of a panel with 8 entries a row, or of 8 rows with 16 entries, so a line takes
+ * two. The index is the row's number and the code, joined by the operation that extracts the code from its
+ * line. */
 #include "kernels/cpu/avx512vbmi/avx512vbmi.h"
 
 #include "base/num.h"
@@ -11,7 +11,7 @@
 
 enum { BOOK_ROWS = 4 };
 
-/* The books of a panel, and where each row's begins, in each byte of its dword. */
+/* The books of a panel. place: the index at which each row's book begins, in each byte of the row's dword. */
 typedef struct books {
     __m512i entries[4], place;
 } books;
@@ -27,7 +27,7 @@ LANES_INLINE books books_at(int bits, const uint8_t *book) {
     return b;
 }
 
-/* Quad q of a tile: 16 rows x 4 entries, + 128. */
+/* The entries for quad q of a tile, plus 128: 16 rows x 4. */
 LANES_INLINE __m512i book_line(int bits, const books *b, const uint8_t *tile, int q) {
     if (bits == 3) {
         const __m512i upper = tile_part(b->place, tile, 2, 1, q);
@@ -40,9 +40,10 @@ LANES_INLINE __m512i book_line(int bits, const books *b, const uint8_t *tile, in
     return _mm512_mask_blend_epi32(0xff00, first, second);
 }
 
-/* One panel and nt rows from m on; bits and nt are constants. */
+/* Multiplies one panel with nt rows from m on; bits and nt are constants. */
 LANES_INLINE void book_panel(int bits, int nt, const tile_job *job, int64_t panel, int64_t m) {
-    enum { CHAINS = 4 }; /* at most: one product waits for the one before it in its chain */
+    /* At most; several chains, because a product waits for the one before it in its chain. */
+    enum { CHAINS = 4 };
     const linear_args *a = job->a;
     const int64_t n_tile = tile_count(a->w->k), row = job->layout.bytes;
     const int chains = CHAINS / nt > 0 ? CHAINS / nt : 1;

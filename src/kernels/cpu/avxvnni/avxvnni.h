@@ -1,5 +1,5 @@
-/* avxvnni.h - products with packed integers for processors that have AVX-VNNI; everything else is AVX2's. The
- * same bits as cpu/ref. */
+/* avxvnni.h - products with packed integers for processors that have AVX-VNNI, with the bits of cpu/ref. All
+ * other ops are those of AVX2. */
 #ifndef NIB_KERNELS_AVXVNNI_H
 #define NIB_KERNELS_AVXVNNI_H
 

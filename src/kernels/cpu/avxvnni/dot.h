@@ -5,22 +5,22 @@
 
 #include "kernels/cpu/avx2/tile.h"
 
-/* Codes stay unsigned, however wide. */
+/* Never: codes of all widths stay unsigned. */
 LANES_INLINE bool dot_signed(const kind f) {
     (void)f;
     return false;
 }
-/* Nor does a block have them as two lines. */
+/* Never: blocks have one line a quad. */
 LANES_INLINE bool dot_two_lines(const kind f) {
     (void)f;
     return false;
 }
-/* Nor are they cut in two. */
+/* Never: codes are not cut into halves. */
 LANES_INLINE bool dot_halved(const kind f) {
     (void)f;
     return false;
 }
-/* log2 of what tile_correct takes from each code; 32: nothing. */
+/* log2 of the number that tile_correct subtracts from each code; 32: none. */
 LANES_INLINE int dot_zero_shift(const kind f, bool asym) {
     return asym ? 32 : f.table != PACK_TABLE_NONE ? 7 : f.bits - 1;
 }
@@ -29,7 +29,7 @@ LANES_INLINE __m256i dot_table(const kind f) {
         return _mm256_setzero_si256();
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)tile_table(f.table)));
 }
-/* Half a line as it is multiplied. */
+/* Half a line of codes, ready to be multiplied. */
 LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i table, int q, int half) {
     const __m256i w = tile_half(tile, f.bits, q, half);
     return f.table != PACK_TABLE_NONE ? _mm256_shuffle_epi8(table, w) : w;
@@ -37,8 +37,8 @@ LANES_INLINE __m256i dot_codes(const kind f, const uint8_t *tile, __m256i table,
 
 enum { DOT_ROWS = 4 };
 
-/* acc[t][h] += `quads` quads from quad q0 on of nt rows (x_bytes apart). ready: the lines are unpacked; else
- * a packed tile. */
+/* acc[t][h] += the dot products of `quads` quads from quad q0 on with nt rows (x_bytes apart). ready: the
+ * lines are unpacked; otherwise they are a packed tile. */
 LANES_INLINE void dot_quads(const kind f, bool ready, const uint8_t *tile, __m256i table, int q0, int quads,
                             int nt, const char *x, int64_t x_bytes, __m256i (*acc)[2]) {
     LANES_UNROLL
@@ -57,12 +57,12 @@ LANES_INLINE void dot_quads(const kind f, bool ready, const uint8_t *tile, __m25
         }
     }
 }
-/* acc[t] += a group of `quads` quads that is unpacked. */
+/* acc[t] += the dot products of an unpacked group of `quads` quads. */
 LANES_INLINE void dot_group(const kind f, const uint8_t *lines, int quads, int nt, const char *x,
                             int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
     dot_quads(f, true, lines, _mm256_setzero_si256(), 0, quads, nt, x, x_bytes, acc);
 }
-/* acc[t] = a packed group of `quads` quads from quad q0 on with nt rows. */
+/* acc[t] = the dot products of a packed group, `quads` quads from quad q0 on, with nt rows. */
 LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i table, int q0, int quads, int nt,
                              const char *x, int64_t x_bytes, __m256i acc[DOT_ROWS][2]) {
     LANES_UNROLL
@@ -70,8 +70,8 @@ LANES_INLINE void dot_packed(const kind f, const uint8_t *tile, __m256i table, i
         acc[t][0] = acc[t][1] = _mm256_setzero_si256();
     dot_quads(f, false, tile, table, q0, quads, nt, x, x_bytes, acc);
 }
-/* The groups that begin at quads q0 and q0 + 8 of a packed tile, with one row: their codes stand in the same
- * lines, which are loaded once. Asks for the part of n_next lines from `next` on that goes with these quads.
+/* Multiplies the groups that begin at quads q0 and q0 + 8 of a packed tile with one row. Their codes are in
+ * the same lines, which are loaded once. Prefetches these quads' share of the n_next lines from `next` on.
  * acc[group][half]. */
 LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i table, int q0, int quads,
                            const uint8_t *next, int n_next, const char *x, __m256i acc[2][2]) {
@@ -90,18 +90,19 @@ LANES_INLINE void dot_pair(const kind f, const uint8_t *tile, __m256i table, int
         }
     }
 }
-/* ---- unpacked lines, many rows: all widths alike ---- */
+/* ---- unpacked lines, many rows: the same for all widths ---- */
 
-/* Rows that dot_lines takes at once, and what its kernels are compiled for: name, bits. */
+/* The number of rows that dot_tile takes at once, and the formats that kernels are compiled for: name,
+ * bits. */
 enum { DOT_BLOCK_ROWS = 6 };
 #define DOT_EACH_ROWS(X, ...)                                                                                \
     X(1, __VA_ARGS__)                                                                                        \
     X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #define DOT_LONG_KINDS(X) X(b8, 8)
-/* The same for groups of 16 and 32: name, bits, table, asym, group. */
+/* Formats with groups of 16 and 32: name, bits, table, asym, group. */
 #define DOT_SHORT_KINDS(X)                                                                                   \
     X(s8g16, 8, NONE, 0, 16) X(a8g16, 8, NONE, 1, 16) X(s8g32, 8, NONE, 0, 32) X(a8g32, 8, NONE, 1, 32)
-/* From an 8-bit number to the byte that is multiplied. */
+/* XORed with an 8-bit number, gives the byte that is multiplied. */
 #define DOT_FLIP 0x80
 
 LANES_INLINE int dot_short_rows(const kind f) {
@@ -109,7 +110,8 @@ LANES_INLINE int dot_short_rows(const kind f) {
     return 3;
 }
 
-/* acc[t] += the 16 quads of an unpacked tile (ready), or of a packed one, with nt rows (x_bytes apart). */
+/* acc[t] += the dot products of a tile's 16 quads with nt rows (x_bytes apart). ready: the tile is
+ * unpacked. */
 LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile, const char *x,
                            int64_t x_bytes, __m256i (*acc)[2]) {
     __m256i near[DOT_BLOCK_ROWS][2];
@@ -121,8 +123,8 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
     for (int i = 0; i < 2 * nt; i++)
         acc[i / 2][i % 2] = near[i / 2][i % 2];
 }
-/* acc += a packed tile with one row, in two chains for each half: fields that stay where they are count
- * sixteenfold, so for 4 bits nothing is shifted. */
+/* acc += the dot products of a packed tile with one row, in two chains of sums for each half. A field that is
+ * not shifted counts 16 times, so with 4 bits nothing is shifted. */
 LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
     const __m256i table = _mm256_setzero_si256();
     __m256i sum[2][2];
@@ -136,7 +138,7 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
         for (int h = 0; h < 2; h++) {
             const __m256i xs = broadcast_int(x + 4 * q);
             __m256i w;
-            if (f.bits == 4) /* 15 or 240 in each byte: the upper field stays where it is */
+            if (f.bits == 4) /* masks of 15 or 240: the upper field is not shifted */
                 w = _mm256_and_si256(_mm256_loadu_si256((const void *)(tile + q % 8 * TILE_LINE + 32 * h)),
                                      _mm256_set1_epi8((char)(q < 8 ? 15 : 0xf0)));
             else

@@ -1,4 +1,4 @@
-/* isa.c - the row that adds these products to the table; the float ops are AVX2's. */
+/* isa.c - the row that adds these products to the table; the float ops are those of AVX2. */
 #include "kernels/cpu/avxvnni/avxvnni.h"
 #include "kernels/registry.h"
 

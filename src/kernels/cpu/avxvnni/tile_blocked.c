@@ -1,4 +1,4 @@
-/* tile_blocked.c - many activation rows with vpdpbusd. */
+/* tile_blocked.c - products of many activation rows with vpdpbusd. */
 #include "kernels/cpu/avxvnni/dot.h"
 
 #include "kernels/cpu/avx2/blocked.h"

@@ -1,4 +1,4 @@
-/* tile_direct.c - few activation rows with vpdpbusd. */
+/* tile_direct.c - products of few activation rows with vpdpbusd. */
 #include "kernels/cpu/avxvnni/dot.h"
 
 #include "kernels/cpu/avx2/direct.h"

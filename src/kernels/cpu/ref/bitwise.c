@@ -1,4 +1,5 @@
-/* bitwise.c - AND and popcount, one dword after the other: what the vector kernels for planes compute. */
+/* bitwise.c - the scalar Bitwise product, AND and popcount of one dword after the other: the reference of the
+ * vector kernels for planes. */
 #include "kernels/bitwise.h"
 
 #include "kernels/cpu/ref/ref.h"
@@ -29,7 +30,7 @@ static uint32_t plane_word(const uint8_t *plane, int row, bool by_32, int u) {
 static int32_t dot_planes(const uint8_t *tile, int bits, int row, bool by_32, int u, const uint64_t *x,
                           int a_bits) {
     int32_t sum = 0;
-    for (int i = 0; i < bits; i++) { /* the top plane stands first */
+    for (int i = 0; i < bits; i++) { /* the top plane is first */
         const uint32_t w = plane_word(tile + (bits - 1 - i) * 2 * TILE_LINE, row, by_32, u);
         for (int b = 0; b < a_bits; b++) {
             const int32_t part = __builtin_popcount(w & (uint32_t)(x[b] >> 32 * u)) << (i + b);

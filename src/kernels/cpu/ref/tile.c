@@ -4,7 +4,8 @@
  *     dot = sum of code * activation code                      exact, in 32 bits
  *     y = fma(dot - zero * sum, scale_w * scale_a, y)          without a minimum
  *     y = fma(min, scale_a * sum, fma(dot, scale_w * scale_a, y))  with one
- * and with PACK_SCALE_TWO, where activations have one scale for the row, the sum is an integer throughout:
+ * and with PACK_SCALE_TWO, where activations have one scale for the row, the sum over all groups is an
+ * integer:
  *     y = fma(sum over g of u * (dot - zero * sum), scale_w * scale_a, 0)
  * then bias is added. Every kernel for PACK_TILE performs these roundings in this order. */
 #include "kernels/cpu/ref/ref.h"
@@ -18,7 +19,7 @@
 
 /* ---- activations ---- */
 
-/* n of the group's `size` elements exist. */
+/* Quantizes one group of `size` elements, of which the row has n. */
 static void quantize_group(act_format f, const float *x, int64_t n, int64_t size, char *row,
                            const act8_layout *l, int64_t group) {
     int8_t *codes = (int8_t *)row + group * act_group(f, l->scale);
@@ -55,7 +56,7 @@ void ref_act_quantize(act_format f, const float *x, int64_t k, void *out) {
 
 /* ---- products ---- */
 
-enum { ROWS = 64 }; /* activation rows for which a tile is decoded once */
+enum { ROWS = 64 }; /* activation rows that share one decoding of a tile */
 
 LANES_UNCHECKED static int32_t dot_codes(const uint8_t *w, const int8_t *x, int n) {
     int32_t sum = 0;
@@ -71,8 +72,8 @@ static int32_t int_at(const char *row, int64_t offset, int64_t i) {
     return ((const int32_t *)(const void *)(row + offset))[i];
 }
 
-/* One weight row and up to ROWS activation rows. dot: of the group that the last tile left open; total: what
- * PACK_SCALE_TWO sums. */
+/* One weight row and up to ROWS activation rows. dot: the sums of a group that continues in the next tile;
+ * total: the sums over groups of PACK_SCALE_TWO. */
 typedef struct row_job {
     const linear_args *a;
     act8_layout l;
@@ -81,7 +82,7 @@ typedef struct row_job {
     float y[ROWS];
 } row_job;
 
-/* The group that ends here: element `at` is its first. scale, min: the weights'. */
+/* Scales and adds a finished group, whose first element is `at`. scale, min: those of the weights. */
 static void end_group(row_job *j, int64_t at, float scale, float min) {
     const pack_format *f = &j->a->w->format;
     const bool halves = f->group == ACT8_SUM;
@@ -102,7 +103,7 @@ static void end_group(row_job *j, int64_t at, float scale, float min) {
     }
 }
 
-/* One tile of the weight row: whole groups, or a part of one. */
+/* Multiplies one tile of the weight row: whole groups, or a part of one. */
 static void times_tile(row_job *j, const tile_chunk *c, int64_t tile) {
     const view *w = j->a->w;
     const pack_format *f = &w->format;
@@ -110,7 +111,7 @@ static void times_tile(row_job *j, const tile_chunk *c, int64_t tile) {
     const int64_t end = tile_count(w->k) * TILE_K;
     uint8_t codes[TILE_K];
     tile_read_row_codes(f, c->codes + tile % TILE_CHUNK * tile_code_bytes(f), tile_book(f, c), row, codes);
-    const int zero = f->scale == PACK_SCALE_TWO ? tile_zero(f) : 0; /* no sums of its groups are kept */
+    const int zero = f->scale == PACK_SCALE_TWO ? tile_zero(f) : 0; /* `minus` has no sums for these groups */
     for (int64_t at = tile * TILE_K; at < (tile + 1) * TILE_K; at += step) {
         const uint8_t *group = codes + at % TILE_K;
         for (int64_t m = j->m0; m < j->m1; m++) {
@@ -136,7 +137,8 @@ static void times_rows(row_job *j) {
     const view *w = a->w;
     const pack_format *f = &w->format;
     const uint8_t *panel = (const uint8_t *)w->data + j->n / PACK_PANEL * tile_panel_bytes(f, w->k);
-    for (int64_t i = 0; i < j->m1 - j->m0; i++) { /* often one: all of ROWS took longer than its products */
+    /* Often one row: clearing all ROWS took longer than its products. */
+    for (int64_t i = 0; i < j->m1 - j->m0; i++) {
         j->dot[i] = j->total[i] = 0;
         j->y[i] = 0;
     }
