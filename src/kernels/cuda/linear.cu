@@ -1,5 +1,5 @@
-/* linear.cu - products of integers of up to 16 columns at a time: the arguments of their kernels, and the
- * choice of the kernel; see linear.cuh. */
+/* linear.cu - products with integer codes, up to 16 columns at a time: the arguments of the kernels, and the
+ * choice of the kernel. See linear.cuh. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/linear.cuh"

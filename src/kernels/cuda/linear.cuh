@@ -1,13 +1,12 @@
 /* linear.cuh - products of a few rows with G-tile matrices: the parts that the kernels share.
  *
- * A matrix is read once, in the order in which it lies. A block takes whole panels (16 outputs), its two
- * teams in turn; the WARPS warps of a team take a panel's chunks (256 of K) in turn, each through a ring of
- * its own in shared memory that is filled far ahead. Codes are multiplied by m16n8k32 with exact integer
- * sums.
+ * A matrix is read once, in the order of memory. A block takes whole panels (16 outputs), its two teams in
+ * turn. The WARPS warps of a team take a panel's chunks (256 of K) in turn. Each warp has a ring in shared
+ * memory that is filled several chunks ahead. Codes are multiplied by m16n8k32 with exact integer sums.
  *
- * Sums of floats have one order: lane t of a row's four owns tile t of every chunk and adds its slices (32 of
- * K, 16 where groups are as short) in the order of K; then come the lanes, then the warps. All kernels keep
- * it, so that a row has the same bits alone and among others. */
+ * Sums of floats have one order. Lane t of a row's four lanes has tile t of every chunk and adds its slices
+ * (32 of K, or 16 in groups of 16) in the order of K. Then the lanes are added, then the warps. All kernels
+ * keep this order, so a row has the same bits alone and among others. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_CUH
 #define NIB_KERNELS_CUDA_LINEAR_CUH
 

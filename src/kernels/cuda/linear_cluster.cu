@@ -1,15 +1,16 @@
-/* linear_cluster.cu - products of 2 to 64 columns with matrices of 4 bits whose groups have one half each, on
- * clusters of eight blocks (compute capability 9.0); see linear.cuh.
+/* linear_cluster.cu - products of 2 to 64 columns with 4-bit matrices that have one half-precision scale a
+ * group, on clusters of eight blocks (compute capability 9.0). See linear.cuh.
  *
- * The eight warps that share K in the other kernels are eight blocks here: block `rank` has the chunks rank,
- * rank + 8, ... of all panels of its cluster. So what it needs of the rows, an eighth, stays in its shared
- * memory, and weights are read once. A team of a block, which is a warp (with 64 columns two, which take half
- * of them each), multiplies a panel at a time and sends its sums on: each block gets those of some outputs
- * from all eight, adds them in the order of the ranks and finishes them. The places that they arrive in are
- * free again when all who send there were told so, which is long before they have the next ones.
+ * The eight warps that share K in the other kernels are eight blocks here. Block `rank` has the chunks rank,
+ * rank + 8, ... of all panels of its cluster. So it needs an eighth of each row, which stays in its shared
+ * memory, and weights are read once. A team of a block is a warp (with 64 columns two warps, each with half
+ * of the columns). It multiplies a panel at a time and sends its sums to the blocks that finish them: each
+ * block gets the sums of some outputs from all eight, adds them in the order of the ranks and finishes them.
+ * A slot for these sums is reused when all senders have been told that it is free, which is long before they
+ * have the next sums.
  *
- * A lane's sums have the order of linear.cuh: tile t of every chunk apart, then the tiles, then the ranks. So
- * a row has the bits that the kernel of one row gives it. */
+ * Sums have the order of linear.cuh: tile t of all chunks in a lane, then the tiles, then the ranks. So a row
+ * has the bits of the kernel of one row. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/nibbles.cuh"

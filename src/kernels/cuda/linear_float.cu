@@ -1,8 +1,8 @@
-/* linear_float.cu - products of rows with matrices of floats (PACK_ROWS: f16, bf16, f32), row-major as files
- * have them.
+/* linear_float.cu - products of rows with matrices of floats (PACK_ROWS: f16, bf16, f32), which are row-major
+ * as in the file.
  *
- * The matrix instruction multiplies (m16n8k16, sums in floats). Its operands are as wide as the weights, so a
- * kernel before splits each row into parts whose sum is the row, and each part is multiplied:
+ * Products use the matrix instruction (m16n8k16, sums in floats). Its operands are as wide as the weights. So
+ * a separate kernel first splits each row into parts whose sum is the row, and each part is multiplied:
  *     f16   two halves of a row that a power of two has scaled to below 2^15: 22 bits of its largest value
  *     bf16  three parts of 8 bits: all 24 bits of a float, over the range of floats
  *     f32   the same, and weights in three parts too; products of parts below 2^-24 are left out
@@ -11,9 +11,8 @@
  *
  * A block has 8 warps, which share K: warp w takes chunks w, w + 8, ... of 64. The sums of a chunk begin at
  * zero, and the sums of chunks are added in the order of K, then those of the warps. A row is a column of the
- * instruction. So a row has the same bits alone and among others. Each lane copies what it multiplies into
- * places of its own in shared memory, some chunks ahead, so no warp waits for another before its sums are
- * whole. */
+ * instruction. So a row has the same bits alone and among others. Each lane copies its own operands into
+ * shared memory, some chunks ahead, so no warp waits for another before its sums are complete. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/linear_float.cuh"

@@ -1,18 +1,19 @@
 /* linear_kept.cu - products of 2 to 32 columns with 4-bit matrices (nibbles.cuh), for rows that fit a block's
- * shared memory (compute capability 9.0); see linear.cuh.
+ * shared memory (compute capability 9.0). See linear.cuh.
  *
- * A block keeps the codes and scales of all columns, which arrive once, and goes through its panels as the
- * kernel of one row does: two teams of 8 warps take panels (of gated products, gate and up) in turn, the
- * warps of a team chunks. When a team has a panel, each of its threads adds the warps' sums of one output and
- * 16 columns at a time, in their order, and finishes it: with up to 16 columns while the next panel's sums
- * are made, so that no warp waits for a slower one. Two places for these sums take turns; the teams do not
- * wait for each other. A warp writes sums of turn n only after all warps of its team have arrived in turn
- * n - 1, and a warp arrives there behind its reads of turn n - 2, whose place it is: that orders writes
- * behind reads. Every lane arrives: one arrival for a warp is as correct, but racecheck of compute-sanitizer
- * reports it, and it is not faster.
+ * A block copies the codes and scales of all columns once and keeps them. It goes through its panels like the
+ * kernel of one row: two teams of 8 warps take panels (in gated products, gate and up) in turn, and the warps
+ * of a team take chunks. When a team has the sums of a panel, each thread adds the warps' sums of one output
+ * for 16 columns at a time, in the order of the warps, and finishes the output. With up to 16 columns this is
+ * done while the next panel is multiplied, so that no warp waits for a slower one. Two buffers for these sums
+ * alternate; the teams do not wait for each other. A warp writes the sums of turn n only after all warps of
+ * its team have arrived in turn n - 1. A warp arrives in turn n - 1 after its reads of turn n - 2, which used
+ * the same buffer. So writes come after reads. Every lane arrives: one arrival for a warp would also be
+ * correct, but racecheck of compute-sanitizer reports it, and it is not faster.
  *
- * Where codes are left for the next launch (linear_job.leaves_rows), the teams have neighbouring panels,
- * which are a group. Each says its largest magnitudes and sums of squares; codes are made a panel later. */
+ * If codes are left for the next launch (linear_job.leaves_rows), the teams have neighbouring panels, which
+ * are a group. They exchange their largest magnitudes and sums of squares, and make the codes one panel
+ * later. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_rows.cuh"

@@ -1,10 +1,10 @@
-/* linear_left.cu - products of one row that the launch before has left, with matrices of up to 7 bits whose
- * groups have a half each, as most are (compute capability 9.0); see linear.cuh. The same bits as
- * linear_one.cu's, which does all others.
+/* linear_left.cu - products of one row whose codes the previous launch has left (cuda_codes), with matrices
+ * of up to 7 bits that have one half-precision scale a group, as most do (compute capability 9.0). See
+ * linear.cuh. The bits are those of linear_one.cu, which computes all other products of one row.
  *
- * Between two launches of a token memory has little to do, so what counts here is how long a launch takes
- * from the end of the one before to its own: what does not depend on the row is done before, and nothing is
- * in local memory, which the first-level cache has no room for. */
+ * Between two launches of a token the memory is nearly idle, so the time from the end of the previous launch
+ * to the end of this one matters. Work that does not depend on the row is done before the wait. Nothing is in
+ * local memory, because the first-level cache has no space for it. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/left_chunk.cuh"
 #include "kernels/cuda/linear.cuh"

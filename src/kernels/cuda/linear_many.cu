@@ -1,7 +1,8 @@
 /* linear_many.cu - products of several columns, and the codes of columns for all kernels of few rows.
  *
- * A column is a row of x, or one of the two rows of codes that stand for it. They are quantized by a kernel
- * before, in the order in which lanes want them: for each tile and each 8 columns, 16 bytes a lane. */
+ * A column is a row of x, or one of the two rows of codes of its 16-bit activations. A separate kernel first
+ * quantizes the columns, in the order in which lanes read them: 16 bytes a lane for each tile and each 8
+ * columns. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_panels.cuh"

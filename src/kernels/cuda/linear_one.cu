@@ -1,10 +1,10 @@
 /* linear_one.cu - products of one row.
  *
- * The launch before has left the row's codes, or every block quantizes the row itself, after its first
- * weights are on their way: a kernel of its own for it would cost more. Of the instruction's 8 columns,
- * column c holds the chunk's c-th 32 of K and zeros elsewhere: so all products of a chunk may go to one
- * accumulator, and its columns are the 8 sums that groups need apart. There are two, for the halves of tiles,
- * because an instruction waits for the one before it. */
+ * If the previous launch has not left the row's codes, every block quantizes the row itself, after it has
+ * started the copies of its first weights: a separate kernel would take longer. Column c of the instruction's
+ * 8 columns holds the c-th 32 of a chunk, and zeros elsewhere. So one accumulator can take all products of a
+ * chunk, and its columns are the 8 sums that groups need separately. There are two accumulators, for the
+ * halves of tiles, because an instruction waits for the one before it. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_one.cuh"

@@ -1,5 +1,5 @@
-/* linear_one.cuh - products of one row that each block has in shared memory: linear_one.cu's and
- * shortlist.cu's. */
+/* linear_one.cuh - products of one row that each block has in shared memory, for linear_one.cu and
+ * shortlist.cu. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_ONE_CUH
 #define NIB_KERNELS_CUDA_LINEAR_ONE_CUH
 

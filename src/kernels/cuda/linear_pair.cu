@@ -1,12 +1,12 @@
-/* linear_pair.cu - products of 2 to 16 columns with 4-bit matrices (nibbles.cuh) whose rows do not fit one
- * block's shared memory (compute capability 9.0); see linear.cuh.
+/* linear_pair.cu - products of 2 to 16 columns with 4-bit matrices (nibbles.cuh), for rows that do not fit
+ * one block's shared memory (compute capability 9.0). See linear.cuh.
  *
- * Two blocks are a cluster, and the eight warps that share a panel's K are four in each: block `rank` has the
- * chunks whose number's lowest three bits begin with `rank`, and keeps what they meet of all columns. A block
- * has four teams of four warps; a team and the one with its number in the other block take panels in turn.
- * When they have one, each block gets the sums of its half of the columns from all eight warps, adds them in
- * their order and finishes them. All teams of both blocks have one barrier a round. Where codes are left for
- * the next launch, two teams of a block have neighbouring panels, which are a group. */
+ * Two blocks are a cluster. Eight warps share a panel's K, four in each block. Block `rank` has the chunks
+ * whose bit 2 is `rank`, and keeps the codes of these chunks for all columns. A block has four teams of four
+ * warps. A team and the team with the same number in the other block take panels in turn. When they have the
+ * sums of a panel, each block gets those of its half of the columns from all eight warps, adds them in the
+ * order of the warps and finishes them. All teams of both blocks have one barrier a round. If codes are left
+ * for the next launch, two teams of a block have neighbouring panels, which are a group. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_rows.cuh"

@@ -1,7 +1,8 @@
-/* linear_ring.cuh - a warp's ring of stages in shared memory, filled by bulk copies, for kernels that count
- * instructions (compute capability 9.0). All stages are filled before a chunk is taken, so the next chunk
- * always comes to the stage that was left last. What all lanes share is computed from warp_number(): then it
- * is in uniform registers, where a bulk copy needs its operands. */
+/* linear_ring.cuh - a warp's ring of stages in shared memory, filled by bulk copies, for kernels in which the
+ * number of instructions matters (compute capability 9.0). All stages are filled before the first chunk is
+ * taken, so the next chunk is always copied to the stage that was released last. Values that all lanes share
+ * are computed from warp_number(), so that they are in uniform registers, where a bulk copy needs its
+ * operands. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_RING_CUH
 #define NIB_KERNELS_CUDA_LINEAR_RING_CUH
 

@@ -1,16 +1,16 @@
-/* linear_stream.cu - products of 17 to 64 columns with 4-bit matrices (nibbles.cuh): weights and columns are
- * both streamed through shared memory (compute capability 9.0); see linear.cuh.
+/* linear_stream.cu - products of 17 to 64 columns with 4-bit matrices (nibbles.cuh). Weights and columns are
+ * both streamed through shared memory (compute capability 9.0). See linear.cuh.
  *
- * A warp multiplies two panels with 32 columns, so what it reads of the columns serves two panels, and what
- * it unpacks of the weights serves four groups of eight columns. A class is the chunks c, c + 8, c + 16, ...:
- * those of one warp in the kernel of one row. When a class ends, its sums are added to those of the classes
- * before, which lie in shared memory, in the order of the classes. The last class finishes the outputs. So a
- * row has the bits that the kernel of one row gives it, and no warp waits for the sums of seven others.
+ * A warp multiplies two panels with 32 columns. So it reads columns once for two panels, and unpacks weights
+ * once for four groups of eight columns. Class c is the chunks c, c + 8, c + 16, ..., which one warp has in
+ * the kernel of one row. When a class ends, its sums are added to those of the earlier classes in shared
+ * memory, in the order of the classes. The last class finishes the outputs. So a row has the bits of the
+ * kernel of one row, and no warp waits for the sums of seven others.
  *
  * A block goes through pairs of panels, some of them at once. Its warps are divided among these pairs, halves
  * of the columns, and groups that take classes in turn: fewer pairs have more groups. A step is one chunk of
- * each group. A ninth warp requests weights and columns of coming steps. Two blocks are a cluster and go
- * through the same steps: each requests half of the columns, which arrive in both. */
+ * each group. A ninth warp copies weights and columns of the next steps. Two blocks are a cluster and go
+ * through the same steps: each copies half of the columns, which arrive in both. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/linear.cuh"
