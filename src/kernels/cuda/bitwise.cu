@@ -1,9 +1,9 @@
-/* bitwise.cu - Bitwise: every bit of the weights with every bit of the activations, by AND and counting (b1
- * matrix instructions); see sliced.cuh.
+/* bitwise.cu - the Bitwise strategy: multiplies every bit of the weights with every bit of the activations,
+ * by AND and counting (b1 matrix instructions). sliced.cuh has what it shares with Split.
  *
- * The product of planes i and j has the weight 2^(i + j), negative where j is the sign. Pairs of the same
- * power share an accumulator, which is doubled from power to power, so the pairs of a chunk need few shifts.
- * Activations have two halves of four planes. Codes of 4 bits have the upper half alone.
+ * The product of planes i and j has the weight 2^(i + j), which is negative if j is the sign. Pairs of the
+ * same power share an accumulator, which is doubled from power to power, so the pairs of a chunk need few
+ * shifts. Activations have two halves of four planes. Codes of 4 bits have the upper half alone.
  *
  * Compute capability 7.5 has XOR instead of AND: popc(a & b) = (popc(a) + popc(b) - popc(a ^ b)) / 2. Over
  * all pairs the counts of b add up to the slice's sum of codes, which is known. Those of a add up to the
@@ -28,7 +28,8 @@ __device__ __forceinline__ void doubled(int d[4]) {
         d[i] *= 2;
 }
 
-/* Counts of all planes of weights with four of activations: the top one of powers 8, the others in `low`. */
+/* The counts of all planes of weights with four planes of activations: the product of the top ones in `top`,
+ * the others in `low`. */
 template <int BITS, bool XOR>
 __device__ __forceinline__ void mma_planes(const uint32_t planes[BITS][4], const uint32_t b[4][2], int low[4],
                                            int top[4]) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ void mma_planes(const uint32_t planes[BITS][4], const
     }
 }
 
-/* Whether counts come by XOR: where there is no AND, or to be compared with it. */
+/* Whether counts use XOR: if the device has no AND, or if asked to, for comparison. */
 template <bool ASKED> __device__ __forceinline__ constexpr bool is_xor() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
     return true;
@@ -64,7 +65,7 @@ template <bool ASKED> __device__ __forceinline__ constexpr bool is_xor() {
 template <int BITS, bool BY_XOR> struct bits_way {
     enum { BITWISE = true };
     uint32_t planes[BITS][4];
-    int rows[2]; /* XOR: of the chunk's codes, the sums of rows g and g + 8 */
+    int rows[2]; /* with XOR: the sums of the chunk's codes in rows g and g + 8 */
 
     __device__ void prepare(const uint8_t *stage, int n_tile) {
         tile_lane<BITS> v[TILE_CHUNK];
@@ -83,7 +84,7 @@ template <int BITS, bool BY_XOR> struct bits_way {
             rows[1] = d[2];
         }
     }
-    /* Counts of half `half` of a column's planes: at `column`, 256 bytes. */
+    /* The counts of half HALF of a column's planes, 256 bytes at `column`. */
     template <int HALF> __device__ __forceinline__ void half_dots(const uint8_t *column, int d[4]) const {
         const int lane = threadIdx.x % 32;
         const uint32_t mine = bits_of_slice(lane / 4);
@@ -99,11 +100,11 @@ template <int BITS, bool BY_XOR> struct bits_way {
         for (int i = 0; i < 4; i++)
             d[i] = HALF ? low[i] - 8 * top[i] : low[i] + 8 * top[i];
     }
-    /* column: the chunk's planes. */
+    /* column: the planes of a chunk. */
     __device__ void dots(const uint8_t *column, const slice_meta m[2], bool four, int d[4]) const {
         if (four)
             half_dots<1>(column, d);
-        else { /* both at a time: an instruction waits for the one before it of its own chain */
+        else { /* both at a time, because an instruction waits for the one before it in its chain */
             int low[4];
             half_dots<1>(column, d);
             half_dots<0>(column, low);
@@ -117,7 +118,7 @@ template <int BITS, bool BY_XOR> struct bits_way {
                 d[i] = (((1 << BITS) - 1) * m[i % 2].sum - rows[i / 2] - d[i]) / 2;
     }
 
-    /* Columns one after the other; sums in shared memory. */
+    /* Computes columns one after the other, with sums in shared memory. */
     struct many_sums {
         sliced_sums *all;
         __device__ void place(uint8_t *at) {
@@ -174,8 +175,8 @@ static const sliced_kernels by_own = {
      sliced_many<own_way, 5>, sliced_many<own_way, 6>, sliced_many<own_way, 7>, sliced_many<own_way, 8>},
     true,
     true};
-/* Of one column too by the kernel of several: for the tests of what 7.5 computes, few instances are enough.
- */
+/* One column also uses the kernel of several, because few instances are enough for testing the arithmetic of
+ * 7.5. */
 static const sliced_kernels by_xor = {{nullptr},
                                       {nullptr, nullptr, sliced_many<xor_way, 2>, nullptr,
                                        sliced_many<xor_way, 4>, nullptr, nullptr, nullptr, nullptr},

@@ -1,18 +1,17 @@
-/* residual.cu - QDEC's fused kernel (paper 4.3): the channels of a row's largest activations are chosen;
- * after a barrier their residuals are fetched from host memory that the device sees (zero-copy) and
- * multiplied.
+/* residual.cu - QDEC's fused kernel (paper 4.3). It chooses the channels of a row's largest activations.
+ * After a barrier it fetches their residuals from mapped host memory (zero-copy) and multiplies them.
  *
- * Choosing is that of kernels/lanes/residual.h, bit by bit: a block has one chunk of 1,024 channels at a
- * time, or two where a cluster has more chunks than blocks.
- * Fetching goes by segments of 256 outputs: with 4 bits a warp reads 128 neighbouring bytes at once. Four
- * warps share a segment, or eight where segments are few (cuda_residual_shares). Each has every fourth or
- * eighth channel, CHANNELS of them in flight; their sums are added in the warps' order. So a sum does not
- * depend on the number of blocks. Blocks are small enough to stand beside one of a product.
+ * The choice is that of kernels/lanes/residual.h, bit by bit. A block has one chunk of 1,024 channels at a
+ * time, or two if a cluster has more chunks than blocks. Residuals are fetched in segments of 256 outputs:
+ * with 4 bits a warp reads 128 neighbouring bytes at once. Four warps share a segment, or eight if there are
+ * few segments (cuda_residual_shares). Each warp has every fourth or eighth channel, CHANNELS of them in
+ * flight. The warps' sums are added in order, so a sum does not depend on the number of blocks. A block is
+ * small enough to run on a multiprocessor beside a block of a product.
  *
- * With clusters (compute capability 9.0) each cluster of eight blocks chooses all channels, and every block
- * writes its choice into the shared memory of the others: the barrier is the cluster's. Elsewhere, and for
- * rows with too many chunks, all blocks choose together, through the scratch: they are launched
- * cooperatively. */
+ * With clusters (compute capability 9.0) each cluster of eight blocks chooses all channels. Every block
+ * writes its choice into the shared memory of the others, and the barrier is the cluster's. On other devices,
+ * and for rows with too many chunks, all blocks share one choice through the scratch, and the launch is
+ * cooperative. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -33,15 +32,17 @@ enum {
 
 struct residual_job {
     cuda_residual a;
-    int n_pick, want, last_want; /* of a row, of a whole chunk, of a shorter last one */
-    float reach, last_reach;     /* salient_reach */
-    int n_chunk;                 /* of a row */
-    int share;                   /* cuda_residual_shares */
+    /* Number of channels chosen from a row, from a whole chunk, from a shorter last one. */
+    int n_pick, want, last_want;
+    float reach, last_reach; /* salient_reach of a whole chunk and of the last one */
+    int n_chunk;             /* chunks of a row */
+    int share;               /* cuda_residual_shares */
 };
 
 /* ---- choosing ---- */
 
-/* Chunk i of all rows' chunks: `put_at(p)` makes what takes its channels, from place p of all on. */
+/* Chooses from chunk i of the chunks of all rows. put_at(p) returns the function that stores the chosen
+ * channels, from entry p of all on. */
 template <int T, class PutAt, class Meanwhile>
 __device__ static void choose_chunk(const residual_job &j, choice *c, int64_t i, const PutAt &put_at,
                                     const Meanwhile &meanwhile) {
@@ -54,7 +55,7 @@ __device__ static void choose_chunk(const residual_job &j, choice *c, int64_t i,
               put_at(row * j.n_pick + (int64_t)chunk * j.want), meanwhile);
 }
 
-/* What RMSNorm multiplies a row with, in one order for all blocks. */
+/* The factor of a row's RMSNorm, summed in the same order by all blocks. */
 __device__ static float norm_factor(const float *x, int64_t k, float eps, float *shared) {
     float sum = 0.0f;
     for (int64_t i = threadIdx.x; i < k; i += RESIDUAL_THREADS)
@@ -65,12 +66,12 @@ __device__ static float norm_factor(const float *x, int64_t k, float eps, float 
 
 /* ---- fetching and multiplying ---- */
 
-/* Segments of the matrices, one after the other. */
+/* A segment. Those of all matrices are numbered one after the other. */
 struct segment_at {
     const uint8_t *rows;
     const float *scale;
-    int64_t step, left; /* bytes of a channel, outputs from the segment's first on */
-    int64_t out;        /* its first output, of all matrices' */
+    int64_t step, left; /* bytes of a channel; outputs of the matrix from the segment's first on */
+    int64_t out;        /* its first output among those of all matrices */
 };
 
 __device__ static segment_at find_segment(const cuda_residual &a, int s) {
@@ -84,7 +85,7 @@ __device__ static segment_at find_segment(const cuda_residual &a, int s) {
     return segment_at{a.rows[w] + before / 2, a.scale[w] + before, a.step[w], a.n[w] - before, out + before};
 }
 
-/* A lane's eight outputs: four of the lower halves of its bytes, four of the upper ones. */
+/* Adds to a lane's eight outputs: four from the lower 4 bits of its bytes, four from the upper ones. */
 __device__ static void add_dword(float *sum, uint32_t codes, float x) {
 #pragma unroll
     for (int b = 0; b < 4; b++) {
@@ -93,13 +94,12 @@ __device__ static void add_dword(float *sum, uint32_t codes, float x) {
     }
 }
 
-/* Every share-th channel from `from` on of 256 outputs. */
+/* Sums every share-th channel from `from` on for 256 outputs. */
 __device__ static void sum_channels(const segment_at &s, const salient *picks, int n, int from, int share,
                                     float *sum) {
     const int lane = threadIdx.x % 32;
     const uint8_t *rows = s.rows + 4 * lane;
-    const bool inside =
-        s.step && (lane / 4) * 32 + lane % 4 * 4 < s.left; /* of the padding nothing is read */
+    const bool inside = s.step && (lane / 4) * 32 + lane % 4 * 4 < s.left; /* the padding is not read */
     for (int i = from; i < n; i += share * CHANNELS) {
         uint32_t codes[CHANNELS];
 #pragma unroll
@@ -118,10 +118,10 @@ __device__ static void sum_channels(const segment_at &s, const salient *picks, i
     }
 }
 
-/* Of the segments that a block has at a time. */
+/* Outputs of the segments that a block has at a time. */
 enum { OUTPUTS = WARPS / CUDA_RESIDUAL_FEWEST_SHARES * SEGMENT };
 
-/* The scales of `n` segments from `first` on, on their way; a thread asks for those that it reads. */
+/* Starts loading the scales of `n` segments from `first` on. A thread loads those that it reads later. */
 __device__ static void ask_scales(const cuda_residual &a, int first, int n, float *scales) {
     for (int at = threadIdx.x; at < n * SEGMENT; at += RESIDUAL_THREADS) {
         const segment_at s = find_segment(a, first + at / SEGMENT);
@@ -133,9 +133,9 @@ __device__ static void ask_scales(const cuda_residual &a, int first, int n, floa
     copies_end_group();
 }
 
-/* The segments of one block of a.n_tb. */
+/* The segments of one of the a.n_tb blocks. */
 struct own_segments {
-    int begin, end, together; /* at a time */
+    int begin, end, together; /* together: segments at a time */
     __device__ int n_at(int first) const {
         return first < end ? min(end - first, together) : 0;
     }
@@ -156,7 +156,7 @@ __device__ static void fetch(const residual_job &j, const own_segments &own, con
     for (int first = own.begin; first < own.end; first += own.together) {
         const int n = own.n_at(first);
         float sum[8] = {0};
-        if (row > 0 || first > own.begin) /* the first ones were asked for when the block began */
+        if (row > 0 || first > own.begin) /* the first ones were loaded when the block began */
             ask_scales(a, first, n, scales);
         if (warp / j.share < n)
             sum_channels(find_segment(a, first + warp / j.share), picks, j.n_pick, warp % j.share, j.share,
@@ -181,7 +181,7 @@ __device__ static void fetch(const residual_job &j, const own_segments &own, con
     }
 }
 
-/* Bytes in front of what chooses or adds: channels of so many rows. */
+/* Bytes of shared memory for the chosen channels of the rows; the rest of the memory follows them. */
 static __host__ __device__ size_t picks_bytes(int64_t n_row, int n_pick) {
     return ((size_t)n_row * (size_t)n_pick * sizeof(salient) + 15) / 16 * 16;
 }
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     const own_segments own = segments_of(j, blockIdx.x);
     ask_scales(a, own.begin, own.n_at(own.begin), scales);
     for (int64_t i = blockIdx.x; i < a.n_row * j.n_chunk; i += gridDim.x) {
-        __syncthreads(); /* of the chunk before */
+        __syncthreads(); /* ends the use of the previous chunk */
         choose_chunk<RESIDUAL_THREADS>(
             j, (choice *)behind, i, [&](int64_t at) { return put_in_memory{all + at}; }, [] {});
     }
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     }
 }
 
-/* To the same place of every block of the cluster. */
+/* Stores at the same address in every block of the cluster. */
 struct put_in_cluster {
     salient *to;
     __device__ void operator()(int i, const salient &s) const {
@@ -231,7 +231,7 @@ struct put_in_cluster {
     }
 };
 
-/* Blocks of a cluster are along z. Those behind a.n_tb choose and fetch nothing. */
+/* The blocks of a cluster are along z. Those from a.n_tb on choose, but fetch nothing. */
 __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     residual_clustered(const __grid_constant__ residual_job j) {
     uint8_t *const shared = block_memory();
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     const auto put_at = [&](int64_t at) { return put_in_cluster{picks + at}; };
     const auto meanwhile = [&] {
         ask_scales(a, own.begin, own.n_at(own.begin), scales);
-        cluster_wait_all(); /* a block writes into others that have begun */
+        cluster_wait_all(); /* a block writes into another one only after that has started */
     };
     const int n_chunk = (int)a.n_row * j.n_chunk, two = blockIdx.z + threadIdx.x / HALF * RANKS;
     if (n_chunk > RANKS && two < n_chunk)
@@ -276,14 +276,14 @@ size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk) {
     return CUDA_FETCH_HEAD + (size_t)(n_row * salient_count(k, k_chunk)) * sizeof(salient);
 }
 
-/* Whether a cluster's blocks have a chunk for each group of threads, and little memory of channels. */
+/* Whether a cluster has a group of threads for each chunk, and the chosen channels take little memory. */
 static bool takes_clusters(const residual_job &j) {
     enum { MOST_BYTES = 32 << 10 };
     return device_capability() >= 90 && j.a.n_row * j.n_chunk <= 2 * RANKS &&
            picks_bytes(j.a.n_row, j.n_pick) <= MOST_BYTES;
 }
 
-/* The fetch that comes first may start before the launch before it has ended. */
+/* A fetch that comes before its products may start before the previous launch has ended. */
 static int launch_clusters(const residual_job &j, cudaStream_t s) {
     const size_t shared = shared_of(j.a.n_row, j.n_pick);
     cudaLaunchAttribute with[2];

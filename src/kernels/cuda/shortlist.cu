@@ -1,11 +1,12 @@
-/* shortlist.cu - an output head in two steps: its sketch, and the exact logits that may be among the largest.
+/* shortlist.cu - an output head in two steps: makes its sketch, and computes the exact logits that may be
+ * among the largest.
  *
- * The blocks of a row have every n-th panel each. Every warp finds the largest lower bound of its share, and
- * after a barrier of all blocks each of them knows a limit that at least `top` logits reach: the top-th
- * largest of the warps' bounds. Warps may hide some of the largest behind a larger one of their own, so the
- * limit can be lower than the best one, and a few more panels are computed. Then a block computes those of
- * its panels that may reach the limit, with the sums of linear_one.cu in their order. Which panels these are
- * depends on the number of multiprocessors; the largest logits and their bits do not. */
+ * Each of the n blocks of a row has every n-th panel. Every warp finds the largest lower bound of its logits.
+ * After a barrier of all blocks, each block computes a limit that at least `top` logits reach: the top-th
+ * largest of the warps' bounds. A warp contributes one bound only, so the limit can be lower than the best
+ * one, and then a few more panels are computed. Each block computes those of its panels that may reach the
+ * limit, with the sums of linear_one.cu in their order. Which panels these are depends on the number of
+ * multiprocessors; the largest logits and their bits do not. */
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
@@ -13,7 +14,7 @@
 #include "kernels/cuda/linear_one.cuh"
 #include "kernels/cuda/tile_value.cuh"
 
-/* exec/shortlist.h; sums round, too. */
+/* The reach of exec/shortlist.h, with 2 % for the rounding of sums. */
 #define BOUND_REACH (1.02f * 6.0f)
 
 static bool is_sketch(const pack_format *f) {
@@ -23,7 +24,7 @@ static bool is_sketch(const pack_format *f) {
 
 /* ---- the sketch ---- */
 
-enum { SKETCH_THREADS = 256 /* 16 of each row */ };
+enum { SKETCH_THREADS = 256 /* 16 threads for each row */ };
 
 struct sketch_job {
     tile_source from;
@@ -33,7 +34,7 @@ struct sketch_job {
     int n_tile, n_group;
 };
 
-/* The largest over the 16 threads of a row. */
+/* The maximum over the 16 threads of a row. */
 __device__ __forceinline__ float row_max(float v) {
     for (int o = 1; o < 16; o *= 2)
         v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
@@ -102,28 +103,28 @@ int sketch_launch(const view *head, const view *sketch, float *step, cuda_stream
 /* ---- the second step ---- */
 
 struct short_job {
-    linear_job j; /* of one row */
+    linear_job j; /* the product of one row */
     int64_t ldx;
     const float *step;
     const logit_row *rows;
     const logit_change *changes;
-    int top, n_row, each /* blocks of a row */, n_panel, n_own /* panels of a block, at most */;
-    uint8_t *state; /* the scratch's head */
+    int top, n_row, each /* number of blocks of a row */, n_panel, n_own /* maximal panels of a block */;
+    uint8_t *state; /* the first CUDA_SHORT_HEAD bytes of the scratch */
     float *bounds;  /* [n_row, each, ALL_WARPS] */
 };
 
-/* In a block's shared memory, behind the row: */
+/* Arrays in a block's shared memory, after the row. */
 struct short_room {
     uint32_t *keys;    /* [each, ALL_WARPS]: the row's lower bounds */
     uint32_t *changed; /* [n_own]: a bit for each logit of a panel */
-    int *list;         /* [n_own]: panels that are computed */
+    int *list;         /* [n_own]: panels to compute */
 };
 static size_t room_bytes(const short_job &s) {
     return (size_t)s.j.k_pad + (size_t)(s.j.k_pad / s.j.slice) * sizeof(slice_meta) +
            ((size_t)s.each * ALL_WARPS + 2 * (size_t)s.n_own) * sizeof(uint32_t);
 }
 
-/* Compare as floats do; NaN does not occur. */
+/* A key with the order of floats; NaN does not occur. */
 __device__ __forceinline__ uint32_t bound_key(float v) {
     const uint32_t u = __float_as_uint(v);
     return u >> 31 ? ~u : u | 0x80000000u;
@@ -155,7 +156,7 @@ __device__ static float row_length(const linear_job &j, const uint32_t *codes, c
     return sqrtf(sum);
 }
 
-/* Logits of the block's panels that are changed later. */
+/* Marks the logits of the block's panels that are changed later. */
 __device__ static void mark_changed(const short_job &s, int row, int part, uint32_t *changed) {
     const logit_row r = s.rows[row];
     for (int i = threadIdx.x; i < r.n; i += THREADS) {
@@ -165,7 +166,7 @@ __device__ static void mark_changed(const short_job &s, int row, int part, uint3
     }
 }
 
-/* The number of the block's keys that are at least `least`. counts: of turn t in [t % 2]. */
+/* The number of keys that are at least `least`. counts: turn t uses counts[t % 2]. */
 __device__ static int count_keys(const uint32_t *keys, int n, uint32_t least, int *counts) {
     int own = 0, all = 0;
     for (int i = threadIdx.x; i < n; i += THREADS)
@@ -181,7 +182,7 @@ __device__ static int count_keys(const uint32_t *keys, int n, uint32_t least, in
 
 /* A limit that at least `top` of the keys reach: the top-th largest, rounded down if it is not the first. */
 __device__ static float limit_of(const uint32_t *keys, int n, int top, int counts[2][ALL_WARPS]) {
-    enum { LAST_BIT = 12 /* a float's 2048th is enough */ };
+    enum { LAST_BIT = 12 /* a 2048th of the float is precise enough */ };
     uint32_t limit = 0;
     if (top == 1) {
         for (int i = threadIdx.x; i < n; i += THREADS)
@@ -202,7 +203,7 @@ __device__ static float limit_of(const uint32_t *keys, int n, int top, int count
     return key_bound(limit);
 }
 
-/* A panel's sums by the team's warps. */
+/* Computes a panel's sums by the warps of a team. */
 template <int BITS, bool HALVES>
 __device__ __forceinline__ void multiply_panel(const linear_job &j, int panel, const uint32_t *codes,
                                                const slice_meta *meta, float (*partial)[PACK_PANEL]) {
@@ -243,7 +244,7 @@ __device__ __forceinline__ float panel_value(const linear_job &j, int panel, int
     return j.bias[0] && n < j.n[0] ? __fadd_rn(u, j.bias[0][n]) : u;
 }
 
-/* The largest lower bound of each warp's logits, but those that are changed. */
+/* Finds the largest lower bound of each warp's logits, except those that are changed. */
 __device__ static void bounds_find(const short_job &s, int part, int n_own, const float *y, float reach,
                                    const uint32_t *changed, float *bounds) {
     float most = __uint_as_float(0xff800000u);
@@ -258,8 +259,8 @@ __device__ static void bounds_find(const short_job &s, int part, int n_own, cons
         bounds[threadIdx.x / 32] = most;
 }
 
-/* Lists the block's panels that may reach the limit; all logits of the others are -infinity. A bound that is
- * NaN may. */
+/* Lists the block's panels that may reach the limit, which includes bounds of NaN. Sets all logits of the
+ * other panels to -infinity. */
 __device__ static void panels_list(const short_job &s, int part, int n_own, float *y, float reach,
                                    float limit, const uint32_t *changed, int *list, int *n_list) {
     for (int first = 0; first < n_own * PACK_PANEL; first += THREADS) {
@@ -355,7 +356,7 @@ int shortlist_launch(const cuda_shortlist *a, cuda_stream s) {
         a->top > CUDA_MAX_TOP || one.w[0].n > INT32_MAX - PACK_PANEL * 4096)
         return CUDA_UNSUPPORTED;
     if (one.n_row > 1 || one.w[0].format.group != 32)
-        one.codes = nullptr; /* of several rows they have another order */
+        one.codes = nullptr; /* the codes of several rows have another order */
     one.n_row = 1;
     int e = linear_job_make(&one, &job.j);
     if (e)

@@ -1,10 +1,11 @@
-/* sparse.cu - the outliers of weights (pack_format.sparse), added to what the product before left.
+/* sparse.cu - adds the products of the outliers of weights (pack_format.sparse) to the result of the product
+ * before.
  *
  * A block keeps up to eight rows of floats in shared memory, column after column, and goes through panels of
- * outputs. A warp has a panel: two lanes have an output. With eight rows each lane has four of them and both
+ * outputs. A warp has a panel, two lanes an output. With eight rows each lane has four of them and both
  * strands of the output's outliers, the even and the odd ones; with fewer rows each lane has one strand. So a
  * sum has one order for any number of rows and blocks: each strand from the first outlier on, then the two
- * strands. A row that is too long for shared memory is read where it lies. */
+ * strands. A row that is too long for shared memory is read from memory. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
@@ -14,14 +15,14 @@
 enum {
     SPARSE_THREADS = 512,
     WARPS = SPARSE_THREADS / 32,
-    MAX_ROWS = 8,      /* of a block */
-    STRETCHES = WARPS, /* of a row: its squares are summed by so many warps */
+    MAX_ROWS = 8,      /* rows of a block */
+    STRETCHES = WARPS, /* parts of a row, each of whose squares one warp sums */
     LINE = TILE_LINE / (int)sizeof(uint16_t)
 };
 
 struct sparse_job {
     cuda_sparse a;
-    int64_t panel_bytes, lines_at; /* of a panel's outliers */
+    int64_t panel_bytes, lines_at; /* bytes of a panel; offset of its outliers */
     int first[3], n_panel;         /* the matrices' first panels */
     int k, n_outlier;
 };
@@ -47,7 +48,7 @@ __device__ __forceinline__ float4 weighted(const cuda_sparse &a, float4 v, int a
     return make_float4(__fmul_rn(v.x, w.x), __fmul_rn(v.y, w.y), __fmul_rn(v.z, w.z), __fmul_rn(v.w, w.w));
 }
 
-/* The sum of squares of a row's stretch; a single row is put into `tile` meanwhile. */
+/* The sum of squares of one stretch of a row. A single row is also copied to `tile`. */
 __device__ static float stretch_squares(const sparse_job &j, int64_t row, int stretch, float4 *tile) {
     const int quads = j.k / 4, each = ((quads + STRETCHES - 1) / STRETCHES + 31) / 32 * 32;
     const int end = min((stretch + 1) * each, quads);
@@ -68,7 +69,7 @@ __device__ static float stretch_squares(const sparse_job &j, int64_t row, int st
     return sum;
 }
 
-/* What RMSNorm multiplies a row with. */
+/* The factor of a row's RMSNorm. */
 __device__ static float factor_of(const sparse_job &j, const float *squares) {
     float sum = 0.0f;
 #pragma unroll
@@ -77,8 +78,8 @@ __device__ static float factor_of(const sparse_job &j, const float *squares) {
     return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)j.k), j.a.eps)));
 }
 
-/* Four neighbours of a row go to four columns of the tile. They take turns, so that the lanes of a warp write
- * to different banks. */
+/* Copies four neighbours of a row to four columns of the tile. Lanes begin with different ones of the four,
+ * so that a warp writes to different banks. */
 template <int ROWS> __device__ static void stage_rows(const sparse_job &j, int64_t row, float *tile) {
     const int r = threadIdx.x % ROWS;
     const bool there = row + r < j.a.n_row;
@@ -94,7 +95,7 @@ template <int ROWS> __device__ static void stage_rows(const sparse_job &j, int64
     }
 }
 
-/* The rows from `row` on, times the norm's weights, and their factors. */
+/* Copies the rows from `row` on, times the norm's weights, to the tile, and computes their factors. */
 template <int ROWS, bool STAGED>
 __device__ static void take_rows(const sparse_job &j, int64_t row, float *tile, float *squares,
                                  float *factor) {
@@ -117,7 +118,7 @@ __device__ static void take_rows(const sparse_job &j, int64_t row, float *tile, 
 
 /* ---- sums ---- */
 
-/* Of a lane: rows, with both strands of an output's outliers or with one. */
+/* The work of a lane: EACH rows, with both strands of an output's outliers or with one. */
 template <int ROWS> struct lane_of {
     static constexpr int EACH = ROWS < 4 ? ROWS : 4;
     static constexpr bool BOTH = ROWS == MAX_ROWS;
@@ -152,14 +153,14 @@ __device__ __forceinline__ void add_outlier(float *sum, const sparse_job &j, int
         sum[r] = __fmaf_rn(value, x[r], sum[r]);
 }
 
-/* With eight rows reads of the tile take the time, so outliers are asked for while others are added: `first`
- * is a batch that was asked for before, and behind the last batch comes the first one of the panel whose
- * lines `next` are. */
+/* With eight rows, reads of the tile take most of the time, so a batch of outliers is loaded while the
+ * previous one is added. `first` is a batch that was loaded before. After the last batch comes the first one
+ * of the panel whose lines are at `next`. */
 struct batch {
     uint32_t of[8];
 };
 
-/* Those from the i-th on; beyond the last one it comes again. */
+/* Loads the outliers from the i-th on; beyond the end, the last one again. */
 __device__ __forceinline__ void ask(batch *to, const uint16_t *lines, int i, int n) {
 #pragma unroll
     for (int b = 0; b < 8; b++)
@@ -185,7 +186,7 @@ __device__ __forceinline__ void sum_eight(const sparse_job &j, const float *tile
         out[r] = __fadd_rn(sum[0][r], sum[1][r]);
 }
 
-/* The sums of fewer rows, which both lanes of the output have. */
+/* The sums of fewer rows; both lanes of an output get them. */
 template <int ROWS, bool STAGED>
 __device__ __forceinline__ void sum_few(const sparse_job &j, int64_t row, const float *tile,
                                         const uint16_t *lines, float *out) {
@@ -213,7 +214,7 @@ __device__ __forceinline__ void panel_sums(const sparse_job &j, int64_t row, con
 template <int ROWS> struct lane_outputs {
     static constexpr int EACH = lane_of<ROWS>::EACH;
     float y[EACH], up[EACH];
-    int64_t row; /* the first one */
+    int64_t row; /* the lane's first row */
     int matrix, n;
 
     /* Whether the lane writes row i. */
@@ -264,13 +265,13 @@ __device__ static void add_panel(const sparse_job &j, int64_t row, const float *
             to.write(j.a, i, __fmul_rn(v[i], factor[begin + i]), __fmul_rn(up[i], factor[begin + i]));
 }
 
-/* The lines of panel p, or of the last one. */
+/* The outlier lines of panel p, or of the last panel if p is beyond it. */
 __device__ __forceinline__ const uint16_t *lines_at(const sparse_job &j, int p) {
     const panel_at at = find_panel(j, min(p, j.n_panel - 1));
     return lines_of(j, at.matrix, at.panel);
 }
 
-/* Panel p's outliers on their way to the second-level cache. */
+/* Prefetches panel p's outliers into the second-level cache. */
 __device__ static void ask_panel(const sparse_job &j, int p) {
     const uint8_t *lines = (const uint8_t *)lines_at(j, p);
     for (int i = threadIdx.x % 32 * 128; i < j.n_outlier * TILE_LINE; i += 32 * 128)
@@ -300,7 +301,7 @@ __global__ void __launch_bounds__(SPARSE_THREADS) sparse_add(const __grid_consta
 
 typedef void (*sparse_kernel)(sparse_job);
 
-/* The kernel for blocks of so many rows; of none: for one row that is read where it lies. */
+/* The kernel for blocks of this many rows. 0: one row, which is read from memory. */
 static sparse_kernel kernel_of(int rows) {
     return rows == 8   ? sparse_add<8, true>
            : rows == 4 ? sparse_add<4, true>
@@ -309,9 +310,9 @@ static sparse_kernel kernel_of(int rows) {
                        : sparse_add<1, false>;
 }
 
-/* Rows of a block: no more than there are, and than shared memory has room for. */
+/* The number of rows of a block: at most all rows, and those that fit shared memory. */
 static int rows_of_block(const sparse_job *j) {
-    enum { OWN = 4096 /* static arrays, and what the driver takes */ };
+    enum { OWN = 4096 /* bytes of static arrays and of the driver */ };
     const int64_t room = device_shared_bytes() - OWN, each = (int64_t)j->k * (int64_t)sizeof(float);
     int rows = MAX_ROWS;
     while (rows > 0 && (rows * each > room || rows / 2 >= j->a.n_row))
@@ -319,8 +320,9 @@ static int rows_of_block(const sparse_job *j) {
     return rows;
 }
 
-/* Blocks that share the outputs of the same rows: fewest rounds of their time, which is that of the rows'
- * way to shared memory and of the lanes' reads there. No bit depends on it. */
+/* The number of blocks that share the outputs of the same rows: the one with the least total time of rounds.
+ * A round's time is that of copying the rows to shared memory and of the lanes' reads there. No bit depends
+ * on it. */
 static int share_of(const sparse_job *j, int64_t tiles, int rows) {
     const double rows_way = 2000 + (double)rows * j->k / 64,
                  sums = (double)j->n_panel * j->n_outlier * (j->a.gated ? 2 : 1) * (rows > 1 ? rows : 2);

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* d = a . b, plus d when `keep`. ACROSS: b lies [K][N rows]. */
+/* d = a . b, plus d if `keep`. ACROSS: b is stored [K][N rows]. */
 template <int N, int ACROSS = 0> struct wgmma;
 /* clang-format off */
 /* A lane's sums d[0], d[1], ..: F of the first, X of each behind it. */
@@ -54,7 +54,7 @@ WGMMA(256, 128, 128, 129, 130, 131, 132, 133, 134)
 #undef WGMMA
 /* clang-format on */
 
-/* Before the first one, and after registers that it reads were written. */
+/* Call it before the first instruction, and after writing registers that an instruction reads. */
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -64,21 +64,22 @@ __device__ __forceinline__ void wgmma_end_group() {
 template <int LEFT> __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
-/* The registers of a sum are read after the wait before. */
+/* Keeps reads of a sum's registers after the preceding wait. */
 template <int N> __device__ __forceinline__ void wgmma_read(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++)
         asm volatile("" : "+f"(d[i])::"memory");
 }
-/* An operand in lines of 128 bytes (64 of K, or of N when it lies across) whose 16-byte pieces are exchanged:
- * piece i of line r stands at i xor r % 8. `at` is a multiple of 1,024, or such plus an even number of pieces
- * within a line. `next`: bytes to the next 64 of N, when it lies across. */
+/* The descriptor of an operand in lines of 128 bytes (64 of K, or of N with ACROSS) whose 16-byte pieces are
+ * swizzled: piece i of line r is at i xor r % 8. `at` is a multiple of 1,024, plus an even number of pieces
+ * within a line. next: bytes to the next 64 of N, with ACROSS. */
 __device__ __forceinline__ uint64_t wgmma_operand(uint32_t at, uint32_t next = 16) {
     return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(next >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
 }
 
-/* Of the group's threads from here on; what one group gives the others may take. */
+/* Sets the number of registers of the group's threads from here on. Registers that one group gives back, the
+ * others may take. */
 template <int N> __device__ __forceinline__ void registers_keep() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));

@@ -1,27 +1,28 @@
-/* wide.cu - products of many rows: rows into images (wide.cuh), and the choice of the kernel. */
+/* wide.cu - products of many rows: writes the rows as images (wide.cuh), and chooses the kernel. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/wide.cuh"
 
-enum { IMAGE_THREADS = 256 /* of a row */, ROW_WARPS = IMAGE_THREADS / 32 };
+enum { IMAGE_THREADS = 256 /* threads for each row */, ROW_WARPS = IMAGE_THREADS / 32 };
 
 struct image_job {
     const float *x, *norm;
     int64_t ldx;
-    int k, n_tile, n_row, rows; /* rows: of the images */
+    int k, n_tile, n_row, rows; /* rows: rows of the images */
     float eps;
     uint8_t *out;
-    float *factor; /* [rows of the images] */
-    bool plain;    /* K in its plain order */
+    float *factor; /* [rows] */
+    bool plain;    /* K keeps its order */
 };
 
-/* Of a row: the sum of squares, in a fixed order, and the largest magnitude of what is multiplied. */
+/* A row's sum of squares, in a fixed order, and the largest magnitude of its values times the norm's
+ * weights. */
 struct row_facts {
     float sum, largest;
 };
-/* By the eight warps of the row, which meet at this barrier. */
+/* Combines the facts of the row's eight warps, which share this barrier. */
 __device__ static row_facts of_row(row_facts f, row_facts *shared, int barrier) {
 #pragma unroll
     for (int o = 1; o < 32; o *= 2) {
@@ -40,7 +41,7 @@ __device__ static row_facts of_row(row_facts f, row_facts *shared, int barrier) 
     return f;
 }
 
-/* The exponent of a row's largest value as a float has it, at least one whose inverse is finite. */
+/* The biased exponent of a row's largest value, raised to one whose inverse is finite. */
 __device__ __forceinline__ uint32_t exponent_of(float largest) {
     return max(__float_as_uint(largest) >> 23 & 255, 27);
 }
@@ -60,7 +61,7 @@ __device__ __forceinline__ float4 four_product(float4 v, float4 w) {
     return make_float4(__fmul_rn(v.x, w.x), __fmul_rn(v.y, w.y), __fmul_rn(v.z, w.z), __fmul_rn(v.w, w.w));
 }
 
-/* Four values from i on as the product takes them, but for their common factor. */
+/* Four values from i on, times the norm's weights. Their common factor is still missing. */
 __device__ __forceinline__ float4 four_values(const image_job &j, const float *x, int i) {
     const float4 v = four_load(x + i, j.k - i);
     return j.norm ? four_product(v, four_load(j.norm + i, j.k - i)) : v;
@@ -73,7 +74,7 @@ __device__ __forceinline__ float largest_of(float4 v, float most) {
     return fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), most);
 }
 
-/* Four values from i on of row `in` of the image row at `images`. */
+/* Stores four values from i on in row `in` of the images at `images`. */
 __device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float4 v, float factor,
                                            bool plain) {
     const int t = i / 4 % 4, piece = i % TILE_K / 16 * 2;
@@ -90,9 +91,9 @@ __device__ __forceinline__ void four_store(uint8_t *images, int in, int i, float
     *(uint32_t *)(line + (((piece + 1) ^ (in & 7)) * 16) + 4 * t) = odd;
 }
 
-/* A block has ROWS rows; those behind the last are zeros. A thread takes four of K at a time, and keeps them
- * when they are KEEP or fewer times as many. A power of two scales the row's largest to 2^14 at least and
- * below 2^15, far from both ends of the range of halves. */
+/* A block has ROWS rows; rows after the last one become zeros. A thread has four elements of K at a time, at
+ * most KEEP times, and keeps them in registers (KEEP 0: it reads them again). A power of two scales the row's
+ * largest magnitude to [2^14, 2^15), far from both ends of the range of halves. */
 template <int KEEP, int ROWS>
 __global__ void __launch_bounds__(IMAGE_THREADS *ROWS) images_make(const __grid_constant__ image_job j) {
     enum { STEP = 4 * IMAGE_THREADS };
