@@ -1,23 +1,24 @@
-/* attend.cu - attention of single tokens to their paged caches.
+/* attend.cu - attention of single tokens to the paged KV caches of their sequences.
  *
- * A block takes up to HEADS query heads that share a kv head and every n-th page of one sequence. It rotates
- * the queries, and the block that has the newest page rotates and stores the new key and value. A warp goes
- * through pieces of pages with a softmax of its own, and has queries, scores and results in the registers of
- * the matrix instruction (m16n8k16 of halves): its row g is head g, and row g + 8 what rounding that head's
- * queries or weights to halves left over, so products are as good as those of floats. Keys and values, or
- * their codes, go from memory to these registers. The order of channels and positions in the instruction is
- * free as long as both operands agree; it is one in which a lane reads what lies together.
+ * A block computes up to HEADS query heads that share a KV head, over every n-th page of one sequence. It
+ * rotates the queries. The block that has the newest page also rotates and stores the new key and value. A
+ * warp goes through pieces of pages with its own softmax. Queries, scores and results are in the registers of
+ * the matrix instruction (m16n8k16 of halves). Row g of the instruction is head g. Row g + 8 is the rounding
+ * error of that head's queries or weights as halves, so products are as exact as those of floats. Keys and
+ * values, or their codes, are loaded directly into these registers. The order of channels and positions in
+ * the instruction is free if both operands agree; here it is chosen so that a lane reads contiguous memory.
  *
- * Codes are multiplied as they are. A channel's scale of keys multiplies the query, a position's scale of
- * values its weight; minima are sums of floats beside.
+ * Codes are multiplied without dequantizing them. The scale of a key's channel is multiplied into the query,
+ * the scale of a value's position into its weight. Minima are added by separate sums of floats.
  *
- * Warps are joined at the end, and the last of a sequence's blocks joins theirs, both in order. The first
- * pages are read before the launch before this one has finished: it does not write them. */
+ * At the end a block joins the results of its warps, and the last block of a sequence joins the results of
+ * the blocks, both in a fixed order. The first pages are read before the previous launch has finished,
+ * because that launch does not write them. */
 #include "kernels/cuda/attend_warp.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
-/* An element of the answer; a warp has 32 in a row where codes are left. */
+/* Stores an element of the result. If codes are left, a warp has 32 successive elements. */
 __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, float v) {
     j.a.out[row * j.a.ldo + i] = v;
     if (j.leaves_rows.codes)
@@ -26,9 +27,9 @@ __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, flo
         group_leave(j.leaves, i, v, j.leaves.norm ? j.leaves.norm[i] : 1.0f);
 }
 
-/* The queries and, where the block has the newest page, the new key and value, into shared memory: a warp has
- * heads, a lane every 32nd pair of them, a thread a pair of the key. All loads are on their way together.
- * Heads and channels that are not there are zeros. */
+/* Loads the queries into shared memory and, if the block has the newest page, the new key and value. A warp
+ * loads heads, a lane every 32nd pair of a head; each thread loads one pair of the key. All loads are in
+ * flight together. Missing heads and channels are zeros. */
 template <int D, int HERE>
 __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_new, bool *waited) {
     enum { PAIRS = D / 64, EACH = HEADS / HERE };
@@ -38,7 +39,7 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
               mine = threadIdx.x, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
     const float2 none = make_float2(0.0f, 0.0f), still = make_float2(1.0f, 0.0f);
     const bool is_new = has_new && mine < half;
-    float2 table[PAIRS], key_table = still; /* known before */
+    float2 table[PAIRS], key_table = still; /* read before the previous launch ends */
 #pragma unroll
     for (int n = 0; n < PAIRS; n++)
         table[n] = 32 * n + lane < n_turn ? pair_table(a, w.row, w.range.position, 32 * n + lane) : still;
@@ -85,7 +86,7 @@ __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_n
     __syncthreads();
 }
 
-/* The new key and value into their page; a block of codes that is whole now. */
+/* Stores the new key and value in their page, and packs the block if it is complete. */
 template <int D, int BITS> __device__ __forceinline__ void fresh_store(const attend_work<D> &w) {
     const cuda_attend &a = w.j.a;
     const int d = (int)a.kv.d_head, position = w.range.position, page = position / CUDA_PAGE;
@@ -102,7 +103,8 @@ template <int D, int BITS> __device__ __forceinline__ void fresh_store(const att
     pack_values(BITS, d, v, (uint8_t *)page_at(a, a.kv.v, BITS, w.range.pages, page, w.kv_head));
 }
 
-/* A warp's sums as floats: out_of [warp][n_here][D], and beside. */
+/* Writes a warp's sums as floats to out_of [warp][n_here][D], and its maximum and sum of weights to shared
+ * memory. */
 template <int D, int BITS>
 __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, const warp_sums<D, BITS> &s,
                                            float *out_of) {
@@ -136,14 +138,14 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, co
         }
 }
 
-/* What the results of the block's head h are multiplied by. */
+/* The factor of the results of the block's head h. */
 template <int D>
 __device__ __forceinline__ float inverse_of(const attend_work<D> &w, int h, float most, float sum) {
     const bool has_sink = w.j.a.sinks != nullptr;
     return inverse_with(has_sink, most, sum, has_sink ? w.shared.sink[h] : 0.0f, WEIGHT_UP);
 }
 
-/* How much each warp's sums of a head count. */
+/* Computes the factor of each warp's sums of a head. */
 template <int D> __device__ __forceinline__ void warps_weigh(const attend_work<D> &of) {
     attend_shared<D> &shared = of.shared;
     static_assert(HEADS * WARPS <= 32 * FEWER, "each thread has a warp of a head");
@@ -166,8 +168,8 @@ template <int D> __device__ __forceinline__ void warps_weigh(const attend_work<D
     shared.inverse[h] = inverse_of(of, h, most, sum);
 }
 
-/* The blocks' parts of a row's heads, by the last one: a warp has 32 channels of a head, its lane p weighs
- * part p. */
+/* Joins the parts that the blocks left of a row's heads; the last block calls it. A warp has 32 channels of a
+ * head, and its lane p computes the weight of part p. */
 template <int D> __device__ __forceinline__ void parts_join(const attend_work<D> &w) {
     const attend_job &j = w.j;
     const int d = (int)j.a.kv.d_head, lane = threadIdx.x % 32, n_span = w.range.n_span;
@@ -214,7 +216,7 @@ template <int D> __device__ __forceinline__ bool is_last(const attend_work<D> &w
     return w.shared.is_last;
 }
 
-/* The warps' sums into the answer, or into the block's part. */
+/* Joins the sums of the warps and writes them to the result, or to the block's part. */
 template <int D>
 __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, int y, const float *out_of) {
     const attend_job &j = w.j;
@@ -244,7 +246,7 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
         parts_join(w);
 }
 
-/* Span `span` of head block y of a row, by all threads of a block. */
+/* Computes span `span` of head block y of a row, by all threads of a block. */
 template <int D, int BITS, int HERE>
 __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, int y, float *out_of,
                                             bool *waited) {
@@ -252,7 +254,7 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
     const int warp = threadIdx.x / 32, n_mine = (r.n_page - span + r.n_span - 1) / r.n_span;
     const bool has_new = (r.n_page - 1) % r.n_span == span;
     /* Pieces in halves: of all the block's pages, or of the newest one. */
-    const int n_new = r.position % CUDA_PAGE / PIECE + 1; /* of the newest page: the others are empty */
+    const int n_new = r.position % CUDA_PAGE / PIECE + 1; /* pieces of the newest page that are not empty */
     const int n_half = (BITS == 16 ? (n_mine - has_new) * (CUDA_PAGE / PIECE) : 0) + (has_new ? n_new : 0);
     auto half_at = [&](int i) {
         const int page =
@@ -268,7 +270,7 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
     if (has_new && w.head0 % w.j.n_group == 0 && !w.j.a.stored)
         fresh_store<D, BITS>(w);
 #pragma unroll 1
-    for (int v = warp; v < WARPS; v += HERE) { /* as warp v of WARPS */
+    for (int v = warp; v < WARPS; v += HERE) { /* in the role of warp v of WARPS */
         warp_sums<D, BITS> s = {-INFINITY};
         if (v > warp && v < n_half) {
             keys_load(w, half_at(v), &p);
@@ -324,21 +326,22 @@ __global__ void __launch_bounds__(32 * HERE, WARPS / HERE) attend_one(const __gr
                               row,
                               (int)threadIdx.x % 32 / 4,
                               (int)threadIdx.x % 4};
-    if (j.a.alibi_max_bias > 0 && threadIdx.x < HEADS) /* seen by all behind the barrier of the queries */
+    /* The barrier of queries_take makes it visible to all threads. */
+    if (j.a.alibi_max_bias > 0 && threadIdx.x < HEADS)
         shared.slope[threadIdx.x] = alibi_slope(j.a, w.head0 + (int)threadIdx.x);
     if (j.a.sinks && (int)threadIdx.x < w.n_here)
         shared.sink[threadIdx.x] = sink_of(j.a, w.head0 + (int)threadIdx.x);
     for (int span = blockIdx.y; span < w.range.n_span; span += gridDim.y) {
         if (span >= (int)gridDim.y)
-            __syncthreads(); /* all have read what the span before left */
+            __syncthreads(); /* all threads have read the results of the previous span */
         attend_span<D, BITS, HERE>(w, span, y, out_of, &waited);
     }
 }
 
-/* Counters stand where every shape of launch has them. */
+/* Counters are at the start of the scratch, so launches of all shapes share them. */
 enum { COUNTERS = 1 << 14, COUNTER_BYTES = COUNTERS * (int)sizeof(unsigned) };
 
-/* What the launchers work out once. */
+/* Computes the parts of a job that both launchers need. */
 static inline int attend_make(const cuda_attend *a, attend_job *j) {
     const int64_t d = a->kv.d_head;
     *j = attend_job{*a};
@@ -368,12 +371,13 @@ size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head) {
 
 template <int D, int BITS> static int run(const attend_job &j, cuda_stream s) {
     const cuda_attend &a = j.a;
-    /* Blocks of many rows take several parts of a sequence, one after the other: the same parts. */
+    /* With many rows, a block computes several parts of a sequence one after the other. The parts are the
+     * same. */
     const int64_t n_block = a.kv.n_kv_head * head_blocks(j), enough = device_sm_count();
     const int64_t parts = enough / (n_block * a.n_row);
     const int heads = j.n_together;
     const size_t bytes = sizeof(float) * WARPS * D * (size_t)heads;
-    /* The first span of all heads starts first: the others have nothing to do in a short sequence. */
+    /* The first spans of all heads start first, because the others have nothing to do in a short sequence. */
     const dim3 grid((unsigned)n_block,
                     (unsigned)(parts < 1          ? 1
                                : parts > j.n_span ? j.n_span

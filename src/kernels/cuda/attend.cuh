@@ -1,5 +1,5 @@
-/* attend.cuh - what attention to cached keys and values shares: rotated pairs, where codes lie in a page, and
- * codes as halves. */
+/* attend.cuh - shared by the attention kernels: rotated pairs, the positions of codes in a page, and
+ * conversion between codes and halves. */
 #ifndef NIB_KERNELS_CUDA_ATTEND_CUH
 #define NIB_KERNELS_CUDA_ATTEND_CUH
 
@@ -9,7 +9,8 @@
 
 #define LOG2_E 1.4426950408889634f
 
-/* The elements of pair `i` of a head's d / 2: rotated together, or beyond n_rot. */
+/* The two elements of pair `i` of a head's d / 2 pairs: those that are rotated together, or two beyond
+ * n_rot. */
 __device__ __forceinline__ int2 pair_elements(const cuda_attend &a, int i) {
     const int half = a.cos_sin ? (int)a.n_rot / 2 : 0;
     return a.style == ROPE_HALF && i < half ? make_int2(i, i + half) : make_int2(2 * i, 2 * i + 1);
@@ -31,23 +32,23 @@ __device__ __forceinline__ float2 key_pair(const cuda_attend &a, int row, int po
     return i < (a.cos_sin ? (int)a.n_rot / 2 : 0) ? pair_rotate(x, pair_table(a, row, position, i)) : x;
 }
 
-/* ALiBi's slope of a head, as the processor has it (kernels/lanes/attend.h); 0: there is none. */
+/* ALiBi's slope of a head, as on the processor (kernels/lanes/attend.h); 0: no ALiBi. */
 __device__ __forceinline__ float alibi_slope(const cuda_attend &a, int head) {
     if (!(a.alibi_max_bias > 0))
         return 0.0f;
-    const int n = 1 << (31 - __clz((int)a.n_head)); /* the largest power of two among its heads' numbers */
+    const int n = 1 << (31 - __clz((int)a.n_head)); /* the largest power of two that is at most n_head */
     const float scale = a.alibi_scale != 0 ? a.alibi_scale : 1.0f;
     const float steps = head < n ? (float)(head + 1) : (float)(2 * (head - n) + 1) * 0.5f;
     return __fmul_rn(scale, exp2f(-a.alibi_max_bias * steps / (float)n));
 }
 
-/* The sink of a head as scores are kept, in units of log 2. */
+/* The sink of a head in units of log 2, like scores. */
 __device__ __forceinline__ float sink_of(const cuda_attend &a, int head) {
     return __fmul_rn(a.sinks[head], LOG2_E);
 }
-/* What a row's results are multiplied by: 1 / sum, or, where its head has a sink, the same with the sink in
- * the sum. The sum of weights was taken at `most`, and weights are 2^up times as large. The larger of `most`
- * and the sink is the maximum, so nothing overflows. One division for both keeps the code short. */
+/* The factor of a row's results: 1 / sum, with the sink in the sum if the head has one. The sum is relative
+ * to the maximum `most`, and its weights are 2^up times as large. Both are rescaled to the larger of `most`
+ * and the sink, so nothing overflows. One division for both cases keeps the code short. */
 __device__ __forceinline__ float inverse_with(bool has_sink, float most, float sum, float sink, float up) {
     float old = 1.0f;
     if (has_sink) {
@@ -62,14 +63,14 @@ __device__ __forceinline__ uint32_t as_halves(float a, float b) {
     const __half2 h = __floats2half2_rn(a, b);
     return *(const uint32_t *)&h;
 }
-/* Two floats as two pairs of halves: rounded, and what that left over. */
+/* Two floats as two pairs of halves: the rounded values, and the rounding errors. */
 __device__ __forceinline__ uint2 as_two_halves(float a, float b) {
     const __half2 h = __floats2half2_rn(a, b);
     const float2 f = __half22float2(h);
     return make_uint2(*(const uint32_t *)&h, as_halves(__fsub_rn(a, f.x), __fsub_rn(b, f.y)));
 }
 
-/* d += a . b of halves, 16 rows x 16 of K x 8 columns. */
+/* d += a . b for halves, 16 rows x 16 of K x 8 columns. */
 __device__ __forceinline__ void mma_halves(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -89,12 +90,13 @@ __device__ __forceinline__ void mma_halves(float d[4], const uint32_t a[4], uint
 
 /* ---- pages ---- */
 
-/* Of a head's keys, or values, in a page (cuda_kv). */
+/* Bytes of a head's keys, or values, in a page (cuda_kv). */
 __host__ __device__ __forceinline__ int head_bytes(int bits, int d) {
     const int d_pad = (d + 31) / 32 * 32;
     return bits == 16 ? CUDA_PAGE * d * 2 : d_pad * CUDA_PAGE * bits / 8 + 8 * d_pad;
 }
-/* The pages of a row's sequence: whole blocks, and in halves the newest ones. */
+/* The address of a head in a page of the row's sequence, and (recent_at) in a page of its newest
+ * positions. */
 __device__ __forceinline__ const uint8_t *page_at(const cuda_attend &a, const void *base, int bits,
                                                   const int32_t *pages, int page, int head) {
     return (const uint8_t *)base + ((int64_t)pages[page] * a.kv.page) * 2 +
@@ -108,7 +110,7 @@ __device__ __forceinline__ const __half *recent_at(const cuda_attend &a, bool is
                                    head);
 }
 
-/* Loads that stay where they are written: the compiler moves others to where they are used first. */
+/* Loads that the compiler does not move. It would move others to their first use. */
 __device__ __forceinline__ uint4 load_now(const void *p) {
     uint4 x;
     asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -117,7 +119,7 @@ __device__ __forceinline__ uint4 load_now(const void *p) {
     return x;
 }
 
-/* Eight successive codes, and pair i of them as halves. */
+/* Eight successive codes. pair(i) gives two of them as halves. */
 template <int BITS> struct eight_codes {
     uint2 x;
     __device__ __forceinline__ uint32_t pair(int i) const {
@@ -141,7 +143,7 @@ template <> struct eight_codes<4> {
         asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(x) : "l"(codes + i / 2));
     }
 };
-/* Eight codes from code i on, as halves scale * code + min. */
+/* Eight halves scale * code + min, from code i on. */
 template <int BITS>
 __device__ __forceinline__ void eight_halves_of(const uint8_t *codes, int i, const uint4 &scale,
                                                 const uint4 &min, uint32_t x[4]) {
@@ -163,7 +165,7 @@ __device__ __forceinline__ void eight_halves(int bits, const uint8_t *codes, int
         eight_halves_of<4>(codes, i, scale, min, x);
 }
 
-/* The lanes of a warp store a code each, successive ones from a multiple of 32 on. */
+/* Stores one code of each lane of a warp. The codes are successive, from a multiple of 32 on. */
 __device__ __forceinline__ void codes_store(int bits, uint8_t *codes, int i, uint32_t code) {
     if (bits == 8) {
         codes[i] = (uint8_t)code;
@@ -177,12 +179,12 @@ __device__ __forceinline__ void codes_store(int bits, uint8_t *codes, int i, uin
         *(uint32_t *)(codes + i / 2) = code;
 }
 
-/* A group of values to the range of its first n, as on the processor (kernels/lanes/kv_pack.h): the same
- * bits. */
+/* Quantizes a group of values to the range of its first n, with the bits of the processor
+ * (kernels/lanes/kv_pack.h). */
 struct code_group {
     __half scale, min;
     float low, inverse, top;
-    __device__ __forceinline__ uint32_t code(float x) const { /* a NaN is 0 */
+    __device__ __forceinline__ uint32_t code(float x) const { /* the code of a NaN is 0 */
         const float q = __fmul_rn(__fsub_rn(x, low), inverse);
         return q >= 0 ? (uint32_t)__fadd_rn(q < top ? q : top, 0.5f) : 0u;
     }
@@ -212,8 +214,8 @@ __device__ __forceinline__ code_group group_of(const float (&x)[32], int n, int 
     return g;
 }
 
-/* A whole block of one head's keys, [CUDA_PAGE][d] halves, into codes, by all threads of a block: a thread
- * has 32 positions of a channel. */
+/* Quantizes a whole block of one head's keys, [CUDA_PAGE][d] halves, by all threads of a block. A thread has
+ * 32 positions of a channel. */
 __device__ __forceinline__ void pack_keys(int bits, int d, const __half *from, uint8_t *to) {
     const int d_pad = (d + 31) / 32 * 32;
     __half *const scales = (__half *)(to + d_pad * CUDA_PAGE * bits / 8);
@@ -231,7 +233,7 @@ __device__ __forceinline__ void pack_keys(int bits, int d, const __half *from, u
             codes_store(bits, to, (side * 32 + p) * d_pad + c, g.code(x[p]));
     }
 }
-/* Its values: a thread has 32 channels of a position. */
+/* Quantizes the values of such a block. A thread has 32 channels of a position. */
 __device__ __forceinline__ void pack_values(int bits, int d, const __half *from, uint8_t *to) {
     const int d_pad = (d + 31) / 32 * 32;
     __half *const scales = (__half *)(to + d_pad * CUDA_PAGE * bits / 8);

@@ -1,25 +1,27 @@
-/* attend_prompt.cu - attention of many rows of one sequence, to the pages of their cache.
+/* attend_prompt.cu - attention of many rows of one sequence to the pages of its KV cache.
  *
- * A block has 64 rows of one query head, a warp 16 of them. It goes through the pages from the first one that
- * a row may see to the last, the next one on its way into shared memory meanwhile. Scores and the weighted
- * values are sums of floats over products of halves (m16n8k16); queries are rotated and rounded to halves
- * when they are read, and so are the weights of a page's values. A page in which a row sees nothing leaves
- * its sums as they are: so a row's bits do not depend on the others of its block.
+ * A block has 64 rows of one query head, a warp 16 of them. It goes through all pages that one of its rows
+ * sees, while the next page is copied into shared memory. Scores and results are sums of floats over products
+ * of halves (m16n8k16). Queries are rotated and rounded to halves when they are read, and the weights of a
+ * page are rounded to halves too. A page in which a row sees nothing does not change the row's sums, so its
+ * bits do not depend on the other rows of the block.
  *
- * Where pages are codes they become halves on their way into shared memory. A block then has rows of one
- * page, whose own keys and values come from the launch's rows, and older ones from the newest page. */
+ * Pages of codes are converted to halves when they are loaded into shared memory. A block then has rows of
+ * one page. The keys and values of that page come from the launch's rows, and older ones from the page of
+ * newest positions. */
 #include "kernels/cuda/attend_prompt.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
 enum { PROMPT_WARPS = 4, PROMPT_THREADS = 32 * PROMPT_WARPS, PROMPT_ROWS = 16 * PROMPT_WARPS };
 
-/* Halves from row to row in shared memory: eight rows have their 16 bytes in different banks. */
+/* LINE: halves from one row to the next in shared memory. It places the 16 bytes of eight rows in different
+ * banks. */
 template <int D> struct prompt_shared {
     enum { LINE = D + 8, PAGE = CUDA_PAGE * LINE, BYTES = 5 * PAGE * 2 };
 };
 
-/* The page's keys or values of one head: `n` positions of them, and zeros behind. */
+/* Loads a page's keys or values of one head: `n` positions, and zeros after them. */
 template <int D> __device__ __forceinline__ void page_load(__half *to, const __half *from, int d, int n) {
     enum { LINE = prompt_shared<D>::LINE, PIECES = D / 8 };
 #pragma unroll
@@ -36,7 +38,7 @@ template <int D> __device__ __forceinline__ void page_load(__half *to, const __h
 
 /* ---- codes ---- */
 
-/* The keys of a whole page of codes as halves. */
+/* Loads the keys of a whole page of codes as halves. */
 template <int D>
 __device__ __forceinline__ void code_keys_load(__half *to, const uint8_t *codes, int bits, int d) {
     enum { LINE = prompt_shared<D>::LINE };
@@ -51,7 +53,7 @@ __device__ __forceinline__ void code_keys_load(__half *to, const uint8_t *codes,
         *(uint4 *)(to + p * LINE + c) = make_uint4(x[0], x[1], x[2], x[3]);
     }
 }
-/* Its values; a thread has 8 positions of 8 channels, which change places. */
+/* Loads the values of such a page as halves. A thread transposes 8 positions of 8 channels. */
 template <int D>
 __device__ __forceinline__ void code_values_load(__half *to, const uint8_t *codes, int bits, int d) {
     enum { LINE = prompt_shared<D>::LINE };
@@ -83,7 +85,7 @@ struct prompt_rows {
     int row0, n, position0, first, last, head, kv_head;
 };
 template <bool CODED> __device__ __forceinline__ prompt_rows rows_of(const cuda_attend &a) {
-    const int tile = (int)gridDim.y - 1 - (int)blockIdx.y; /* rows with much to do first */
+    const int tile = (int)gridDim.y - 1 - (int)blockIdx.y; /* the rows with the most work start first */
     const int before = CODED ? a.position[0] % CUDA_PAGE : 0;
     prompt_rows r;
     r.row0 = max(0, tile * PROMPT_ROWS - before);
@@ -99,7 +101,7 @@ template <bool CODED> __device__ __forceinline__ prompt_rows rows_of(const cuda_
     return r;
 }
 
-/* The page that the rows stand in. */
+/* Loads the page of the rows' own positions. */
 template <int D>
 __device__ __forceinline__ void own_load(const cuda_attend &a, const prompt_rows &r, bool is_value,
                                          __half *to) {
@@ -125,7 +127,7 @@ __device__ __forceinline__ void own_load(const cuda_attend &a, const prompt_rows
     }
 }
 
-/* A page's keys and values on their way into shared memory. */
+/* Starts loading a page's keys and values into shared memory. */
 template <int D, bool CODED>
 __device__ __forceinline__ void both_load(const cuda_attend &a, const prompt_rows &r, int page, __half *keys,
                                           __half *values) {
@@ -170,8 +172,8 @@ template <int D>
 __device__ __forceinline__ void page_score(const warp_queries<D> &queries, const __half *k,
                                            float (&score)[32]) {
     enum { LINE = prompt_shared<D>::LINE };
-    /* Keys 8j..8j+7: lanes 0-7 their first 8 channels, 8-15 the next 8, and 16-31 those of the next 8 keys.
-     */
+    /* Lanes 0-7 address the first 8 channels of keys 8j..8j+7, lanes 8-15 the next 8 channels, and lanes
+     * 16-31 the same channels of the next 8 keys. */
     const int lane = threadIdx.x % 32;
     const uint32_t at = shared_address(k + (lane % 8 + lane / 16 * 8) * LINE + lane / 8 % 2 * 8);
 #pragma unroll
@@ -223,7 +225,7 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
     const prompt_rows r = rows_of<CODED>(a);
     if (r.n <= 0)
         return;
-    if (a.kv.d_head < D) { /* channels that are not there */
+    if (a.kv.d_head < D) { /* clears the missing channels */
         for (int i = threadIdx.x; i < 5 * PAGE; i += PROMPT_THREADS)
             queries[i] = __float2half_rn(0.0f);
         __syncthreads();
@@ -263,7 +265,8 @@ __global__ void __launch_bounds__(PROMPT_THREADS, D <= 128 ? 2 : 1)
 }
 
 template <int D, bool CODED> static int run_as(const cuda_attend *a, cuda_stream s) {
-    const int64_t tiles = (a->n_row + PROMPT_ROWS - 1) / PROMPT_ROWS + CODED; /* they may begin in a page */
+    /* One more, since the first rows may begin within a page. */
+    const int64_t tiles = (a->n_row + PROMPT_ROWS - 1) / PROMPT_ROWS + CODED;
     const dim3 grid((unsigned)a->n_head, (unsigned)tiles);
     const int e = prepare(attend_prompt<D, CODED>, prompt_shared<D>::BYTES);
     return e ? e

@@ -1,5 +1,5 @@
-/* attend_prompt.cuh - what both kernels of prompts' attention share: rotated queries, the weights of a page's
- * scores. */
+/* attend_prompt.cuh - shared by both kernels for the attention of prompts: rotated queries, and the weights
+ * of a page. */
 #ifndef NIB_KERNELS_CUDA_ATTEND_PROMPT_CUH
 #define NIB_KERNELS_CUDA_ATTEND_PROMPT_CUH
 
@@ -12,7 +12,8 @@ __device__ __forceinline__ void load_four(uint32_t to[4], uint32_t at) {
                  : "memory");
 }
 
-/* Queries of a warp's 16 rows of one head from row0 on, of which n are there: rotated, [16][D + 8] halves. */
+/* Loads the rotated queries of one head for a warp's 16 rows from row0 on, of which n exist: [16][D + 8]
+ * halves. */
 template <int D>
 __device__ __forceinline__ void queries_load(const cuda_attend &a, __half *to, int row0, int n, int head) {
     enum { LINE = D + 8, ROWS = 16 };
@@ -23,7 +24,7 @@ __device__ __forceinline__ void queries_load(const cuda_attend &a, __half *to, i
             break;
         const bool turned = p < n_turn, apart = a.style == ROPE_HALF && turned;
         const int one = apart ? p : 2 * p, other = apart ? p + n_turn : 2 * p + 1;
-        /* All loads are on their way together: of rows that are not there, the last one's. */
+        /* All loads are in flight together. Missing rows load the last row again. */
         float2 x[ROWS];
 #pragma unroll
         for (int row = 0; row < ROWS; row++) {
@@ -48,27 +49,27 @@ __device__ __forceinline__ void queries_load(const cuda_attend &a, __half *to, i
     }
 }
 
-/* 2^x; what is smaller than normal floats is 0. */
+/* 2^x; results below the smallest normal float are 0. */
 __device__ __forceinline__ float power_of_two(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
-/* Of a lane's two rows, g and g + 8 of its warp's: the largest score so far, its part of the sum of weights.
- */
+/* For a lane's two rows (g and g + 8 of its warp): the largest score so far, and the lane's part of the sum
+ * of weights. */
 struct row_sums {
     float most[2], sum[2];
 };
 
-/* Scores, of any kind, in units of log 2. */
+/* The factor that converts scores of any kind to units of log 2. */
 __device__ __forceinline__ float score_scale(const cuda_attend &a) {
     return a.softcap > 0 || a.alibi_max_bias > 0 ? LOG2_E : __fmul_rn(a.scale, LOG2_E);
 }
 
-/* A page's scores become its weights: score[4 i + c] is of position 8 i + 2 t + c % 2 of the page and of row
- * c / 2. `first`: the position of the warp's first row. slope: alibi_slope. What was summed before is worth
- * `old` times as much. */
+/* Turns a page's scores into weights. score[4 i + c] belongs to position 8 i + 2 t + c % 2 of the page and to
+ * row c / 2. first: the position of the warp's first row. slope: alibi_slope. old: the factor of the earlier
+ * sums. */
 __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int first, float slope,
                                            float (&score)[32], row_sums *f, float (&old)[2]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, base = page * CUDA_PAGE + 2 * t;
@@ -101,7 +102,7 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         const float from = top == -INFINITY ? 0.0f : -top * scale;
-        /* exactly 1 where nothing is larger: a page in which the row sees nothing changes no sum */
+        /* exactly 1 if the maximum stays: a page in which the row sees nothing changes no sum */
         old[r] = f->most[r] == -INFINITY ? 0.0f
                  : f->most[r] == top     ? 1.0f
                                          : power_of_two(__fmaf_rn(f->most[r], scale, from));
@@ -117,8 +118,8 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
     }
 }
 
-/* SINKS: a.sinks is there. The warp's results of one head, [4 i + c] of element 8 i + 2 t + c % 2, to the n
- * rows from row0 on. */
+/* Writes a warp's results of one head to the n rows from row0 on. out[4 i + c] is element 8 i + 2 t + c % 2
+ * of row c / 2. SINKS: a.sinks is not NULL. */
 template <int D, bool SINKS>
 __device__ __forceinline__ void rows_write(const cuda_attend &a, const row_sums &f, const float (&out)[D / 2],
                                            int row0, int n, int head) {

@@ -1,17 +1,19 @@
-/* attend_store.cu - keys and values of many rows into their pages: halves, and whole blocks of codes. */
+/* attend_store.cu - stores keys and values of many rows in their pages: as halves, and as whole blocks of
+ * codes. */
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
 enum { STORE_THREADS = 128, PACK_THREADS = 256, MAX_HEAD = 256 };
 
-/* Whether rows of the launch stand two blocks behind this one in its sequence: their place is this one's. */
+/* Whether the launch also has rows two blocks later in the same sequence, which are stored at this row's
+ * address. */
 __device__ __forceinline__ bool is_overtaken(const cuda_attend &a, int row, int position) {
     const int64_t then = row + 2 * CUDA_PAGE - position % CUDA_PAGE;
     return a.kv.code_bits && then < a.n_row && a.first_page[then] == a.first_page[row];
 }
 
-/* A block has a row, a thread one pair of a key's after the other, and the same of its value's. */
+/* A block has a row. A thread stores one pair of the key after the other, and the same pairs of the value. */
 __global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constant__ cuda_attend a) {
     const int d = (int)a.kv.d_head, row = blockIdx.x, n_pair = (int)a.kv.n_kv_head * d / 2;
     launch_next();
@@ -36,8 +38,8 @@ __global__ void __launch_bounds__(STORE_THREADS) store_rows(const __grid_constan
     }
 }
 
-/* The keys or values of one head of the block that `row` ends: those of the launch's rows, and older ones
- * from the newest page. */
+/* Gathers the keys or values of one head of the block that ends with `row`: from the launch's rows, and older
+ * ones from the page of newest positions. */
 __device__ __forceinline__ void block_gather(const cuda_attend &a, bool is_value, int row, int head,
                                              __half *to) {
     const int d = (int)a.kv.d_head, position = a.position[row], first = row - (CUDA_PAGE - 1);
@@ -59,7 +61,7 @@ __device__ __forceinline__ void block_gather(const cuda_attend &a, bool is_value
     }
 }
 
-/* A block has a head of the cache of a row; there is nothing to do unless that ends a block of positions. */
+/* A thread block has one KV head of one row. It does nothing unless the row ends a block of positions. */
 __global__ void __launch_bounds__(PACK_THREADS) pack_rows(const __grid_constant__ cuda_attend a) {
     __shared__ __align__(16) __half block[CUDA_PAGE * MAX_HEAD];
     const int d = (int)a.kv.d_head, row = blockIdx.x, head = blockIdx.y, bits = a.kv.code_bits;

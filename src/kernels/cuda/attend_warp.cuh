@@ -1,37 +1,37 @@
-/* attend_warp.cuh - what a warp of attend.cu does: the pieces of pages that it goes through, in halves and in
- * codes, and its sums. */
+/* attend_warp.cuh - the work of a warp of attend.cu: the pieces of pages, in halves and in codes, and the
+ * warp's sums. */
 #ifndef NIB_KERNELS_CUDA_ATTEND_WARP_CUH
 #define NIB_KERNELS_CUDA_ATTEND_WARP_CUH
 
 #include "kernels/cuda/attend.cuh"
 
 enum { WARPS = 8, HEADS = 8 };
-/* A block has WARPS warps, or FEWER (twice as many for heads of more than 128 channels) where there are
- * blocks enough for several on a multiprocessor: then a warp does one after the other what four would do, so
- * that bits stay the same. */
+/* A block has WARPS warps. It has FEWER (or twice as many for heads of more than 128 channels) if there are
+ * enough blocks for several on a multiprocessor. Then a warp does the work of several warps, one after the
+ * other, so the bits stay the same. */
 enum { FEWER = WARPS / 4 };
-/* Up to so many pages one block has all; beyond that blocks have two at least, since joining costs more than
- * reading. */
+/* One block reads up to this many pages alone. With more pages a block has at least two, because joining
+ * costs more than reading. */
 enum { TOGETHER_PAGES = 4 };
-/* Positions of a warp's piece of a page: in halves, in codes. */
+/* Positions in a warp's piece of a page: PIECE in halves, CODES in codes. */
 enum { PIECE = 16, CODES = 32 };
-/* Weights are kept 2^10 times as large: halves then have all of a small one's bits. */
+/* Weights are kept 2^10 times as large, so that halves represent small weights with all their bits. */
 #define WEIGHT_UP 10.0f
-/* So are queries times scales. */
+/* Queries times scales are kept 2^8 times as large, for the same reason. */
 #define QUERY_UP 8.0f
 
 struct attend_job {
     cuda_attend a;
-    int n_group;    /* heads of a kv head */
-    int n_together; /* of them, those of a block */
-    int n_span;     /* blocks for the heads of a kv head */
+    int n_group;    /* query heads of a KV head */
+    int n_together; /* query heads of a block */
+    int n_span;     /* blocks that share the pages of a sequence */
     float *parts;
     unsigned *arrived;
     codes_row leaves;
-    codes_rows leaves_rows; /* the same of several rows */
+    codes_rows leaves_rows; /* leaves_rows: for several rows */
 };
 
-/* What of a row's positions is attended to, and by how many blocks. */
+/* The positions that a row attends to, and the number of blocks that share them. */
 struct attend_range {
     const int32_t *pages;
     int position, low, page0, n_page, n_span;
@@ -52,35 +52,35 @@ __host__ __device__ __forceinline__ int head_blocks(const attend_job &j) {
 }
 
 template <int D> struct attend_shared {
-    enum { LINE = D + 4 /* lanes of one step read other banks */ };
+    enum { LINE = D + 4 /* the lanes of a step read different banks */ };
     __align__(16) float query[HEADS][LINE];
     __align__(16) __half fresh[2][D];
-    float max_of[HEADS][WARPS], sum_of[HEADS][WARPS]; /* then the warps' weights */
-    float most[HEADS], sum[HEADS], inverse[HEADS] /* of the sum */;
-    float slope[HEADS]; /* ALiBi's; set where there is one */
-    float sink[HEADS];  /* set where there are sinks */
+    float max_of[HEADS][WARPS], sum_of[HEADS][WARPS]; /* later the factors of the warps */
+    float most[HEADS], sum[HEADS], inverse[HEADS] /* 1 / sum */;
+    float slope[HEADS]; /* ALiBi's; set if it is used */
+    float sink[HEADS];  /* set if there are sinks */
     bool is_last;
 };
 
-/* What a block has to do, and a lane's place in its warp. */
+/* The work of a block, and a lane's position in its warp: g = lane / 4, t = lane % 4. */
 template <int D> struct attend_work {
     const attend_job &j;
     attend_shared<D> &shared;
     attend_range range;
-    int kv_head, head0, n_here; /* the heads, of all */
+    int kv_head, head0, n_here; /* n_here query heads from head0 on */
     int row, g, t;
 };
 
 /* ---- a warp's sums ---- */
 
-/* Of head g: the largest score, the lane's part of the sum of weights; tile 4 c + j of the results has
- * channel 32 c + 8 t + 4 e + j in column 2 t + e. */
+/* For head g: the largest score, the lane's part of the sum of weights, and the results. Tile 4 c + j of the
+ * results has channel 32 c + 8 t + 4 e + j in column 2 t + e. */
 template <int D, int BITS> struct warp_sums {
     float most, sum, out[D / 8][4];
-    float minima[BITS == 16 ? 1 : D / 32]; /* the lane's part, of 32 channels */
+    float minima[BITS == 16 ? 1 : D / 32]; /* the lane's part of the sums of minima, for each 32 channels */
 };
 
-/* Scores of 2 N positions become weights; what was summed before is rescaled. */
+/* Turns the scores of 2 N positions into weights and rescales the earlier sums. */
 template <int D, int BITS, int N>
 __device__ __forceinline__ void weigh(warp_sums<D, BITS> *s, float (&x)[N][2]) {
     float most = s->most;
@@ -113,7 +113,7 @@ __device__ __forceinline__ void weigh(warp_sums<D, BITS> *s, float (&x)[N][2]) {
             s->minima[BITS == 16 ? 0 : c] = __fmul_rn(s->minima[BITS == 16 ? 0 : c], old);
 }
 
-/* A score in units of log 2; outside the row's range -INFINITY. */
+/* A score in units of log 2; -INFINITY outside the row's range. */
 template <int D> __device__ __forceinline__ float score_of(const attend_work<D> &w, float x, int position) {
     const cuda_attend &a = w.j.a;
     x = __fmul_rn(x, a.scale);
@@ -124,7 +124,7 @@ template <int D> __device__ __forceinline__ float score_of(const attend_work<D> 
     return position >= w.range.low && position <= w.range.position ? __fmul_rn(x, LOG2_E) : -INFINITY;
 }
 
-/* Queries of head g as the instruction takes them: channels 32 c + 8 t + 4 r + (0 1, 2 3). */
+/* The queries of head g as the instruction's operand: channels 32 c + 8 t + 4 r + (0 1, 2 3). */
 template <int D>
 __device__ __forceinline__ void query_operand(const attend_work<D> &w, int c, int r, uint32_t (&q)[4]) {
     const float4 x = *(const float4 *)&w.shared.query[w.g][32 * c + 8 * w.t + 4 * r];
@@ -178,7 +178,7 @@ __device__ __forceinline__ void values_load(const attend_work<D> &w, int base, h
         }
     }
 }
-/* The new key and value, when the piece has their position. */
+/* Inserts the new key and value if the piece has their position. */
 template <int D>
 __device__ __forceinline__ void fresh_take(const attend_work<D> &w, int base, half_piece<D> *p) {
     if (w.range.position < base || w.range.position >= base + PIECE)
@@ -197,7 +197,7 @@ __device__ __forceinline__ void fresh_take(const attend_work<D> &w, int base, ha
                 p->value[i][c] = *(const uint2 *)(w.shared.fresh[1] + 32 * c + 4 * w.g);
 }
 
-/* Scores, then weights, of positions 8 i + 2 t + e. */
+/* Computes the scores, then the weights, of positions 8 i + 2 t + e. */
 template <int D, int BITS>
 __device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, const half_piece<D> &p,
                                            warp_sums<D, BITS> *s, float (&x)[2][2]) {
@@ -252,8 +252,8 @@ template <int D, int BITS> struct code_values {
     uint4 scale[D / 32], min[D / 32]; /* of the positions, for 32 channels */
 };
 
-/* Of 32 channels that are not there, the last ones' instead: queries are zeros there, and results nobody's.
- */
+/* Instead of 32 missing channels it loads the last ones again: queries are zeros there, and nobody reads the
+ * results. */
 template <int D, int BITS>
 __device__ __forceinline__ void keys_load(const attend_work<D> &w, int base, code_keys<D, BITS> *p) {
     const cuda_attend &a = w.j.a;
@@ -283,7 +283,7 @@ __device__ __forceinline__ void values_load(const attend_work<D> &w, int base, c
             p->code[4 * c + j].load(codes,
                                     (side * d_pad + min(32 * c, d_pad - 32) + 4 * w.g + j) * CODES + 8 * w.t);
 }
-/* Apart, since there are no registers for them before the scores are there. */
+/* A function of its own: registers for these are free only after the scores are computed. */
 template <int D, int BITS>
 __device__ __forceinline__ void value_scales_load(const attend_work<D> &w, int base,
                                                   code_values<D, BITS> *p) {
@@ -303,7 +303,7 @@ __device__ __forceinline__ float2 two_floats(const uint4 &x, int i) {
     return __half22float2(*(const __half2 *)&u);
 }
 
-/* Scores, then weights, of positions 8 t + 2 i + e. */
+/* Computes the scores, then the weights, of positions 8 t + 2 i + e. */
 template <int D, int BITS>
 __device__ __forceinline__ void keys_score(const attend_work<D> &w, int base, const code_keys<D, BITS> &p,
                                            warp_sums<D, BITS> *s, float (&x)[4][2]) {

@@ -1,13 +1,13 @@
 /* attend_wgmma.cu - attention of many rows of one sequence on sm_90a, for heads of 64 and 128.
  *
- * A block has two tiles of 64 rows, which read the same keys: of two heads of one kv head, or where heads
- * share none, neighbours of one head. Each tile has a group of 4 warps, a warp 16 rows. A third group fetches
- * pages into a ring in shared memory, in the order in which the matrix instruction reads them (wgmma.cuh).
- * Queries and weights are halves in registers. While a page's values are multiplied, the next page's scores
- * are computed and weighed.
+ * A block has two tiles of 64 rows that read the same keys: of two query heads of one KV head, or, if heads
+ * share no KV head, two neighbouring tiles of one head. Each tile has a group of 4 warps, a warp 16 rows. A
+ * third group of warps copies pages into a ring in shared memory, in the order in which the matrix
+ * instruction reads them (wgmma.cuh). Queries and weights are halves in registers. While a page's values are
+ * multiplied, the scores and weights of the next page are computed.
  *
- * A page in which a row sees nothing leaves its sums as they are: so a row's bits do not depend on the others
- * of its block. */
+ * A page in which a row sees nothing does not change the row's sums, so its bits do not depend on the other
+ * rows of the block. */
 #include "kernels/cuda/attend_prompt.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -33,13 +33,14 @@ static bool is_built(void) {
 }
 #endif
 
-/* A page's keys, then its values: 64 positions x 64 channels, 8 KiB each, one behind the other. */
+/* A page's keys, then its values: in pieces of 64 positions x 64 channels, 8 KiB each, one after the
+ * other. */
 template <int D> struct wgmma_shared {
     enum {
         TILES = D / 64,
         PART = TILES * 8192,
         STAGE = 2 * PART,
-        LINE = D + 8 /* halves from query to query */,
+        LINE = D + 8 /* halves from one query to the next */,
         QUERIES = WARPS * 16 * LINE * 2,
         BYTES = STAGES * STAGE + QUERIES + 1024
     };
@@ -50,7 +51,7 @@ struct tile_rows {
     int row0, n, head, position0, first, last;
 };
 __device__ __forceinline__ tile_rows tile_of(const cuda_attend &a, bool heads, int tile) {
-    const int y = (int)gridDim.y - 1 - (int)blockIdx.y; /* rows with much to do first */
+    const int y = (int)gridDim.y - 1 - (int)blockIdx.y; /* the rows with the most work start first */
     tile_rows t;
     t.head = heads ? 2 * blockIdx.x + tile : blockIdx.x;
     t.row0 = (heads ? y : 2 * y + tile) * TILE_ROWS;
@@ -62,7 +63,7 @@ __device__ __forceinline__ tile_rows tile_of(const cuda_attend &a, bool heads, i
     return t;
 }
 
-/* 16 bytes into shared memory in the background, zeros unless `there`. */
+/* Copies 16 bytes into shared memory asynchronously; zeros unless `there`. */
 __device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, bool there) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
@@ -70,15 +71,16 @@ __device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, bool
 #endif
 }
 
-/* The barrier counts the thread once its copies are there: nobody waits, so as many pages as there are stages
- * are on their way. */
+/* The barrier counts this thread when its copies have arrived. No thread waits, so as many pages as there are
+ * stages are in flight. */
 __device__ __forceinline__ void copies_arrive(uint64_t *bar) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(bar)) : "memory");
 #endif
 }
 
-/* Pages [first, last] of one head, by the threads of one group; positions from `end` on are zeros. */
+/* Copies pages [first, last] of one head, by the threads of one group. Positions from `end` on become
+ * zeros. */
 template <int D>
 __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, int first, int last, int end,
                                             uint32_t room, uint64_t *full, uint64_t *empty) {
@@ -105,10 +107,10 @@ __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, i
         copies_arrive(full + slot);
     }
     copies_end_group();
-    copies_wait<0>(); /* none is on its way when the block ends */
+    copies_wait<0>(); /* no copy is in flight when the block ends */
 }
 
-/* scores = queries . keys of the page at `at`, in the background. */
+/* scores = queries . keys of the page at `at`, asynchronously. */
 template <int D>
 __device__ __forceinline__ void scores_add(float (&score)[32], const uint32_t (&q)[D / 16][4], uint32_t at) {
     wgmma_fence();
@@ -117,7 +119,7 @@ __device__ __forceinline__ void scores_add(float (&score)[32], const uint32_t (&
         wgmma<64>::add(score, q[s], wgmma_operand(at + s / 4 * 8192 + s % 4 * 32), s > 0);
     wgmma_end_group();
 }
-/* out += weights . values, in the background. */
+/* out += weights . values, asynchronously. */
 template <int D>
 __device__ __forceinline__ void values_add(float (&out)[D / 2], const uint32_t (&p)[4][4], uint32_t at) {
 #pragma unroll
@@ -137,7 +139,7 @@ __device__ __forceinline__ void give(uint64_t *empty) {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(empty)) : "memory");
 }
 
-/* A warp's 16 rows of tile t through all pages of the block, [first, last]. */
+/* Computes a warp's 16 rows of tile t over all pages of the block, [first, last]. */
 template <int D, bool SINKS>
 __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_rows &t, int first, int last,
                                             const uint32_t (&q)[D / 16][4], uint32_t room, uint64_t *full,
@@ -150,7 +152,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
     auto there = [&](int page) {
         const int i = page - first;
         bar_wait<false>(full + i % STAGES, i / STAGES & 1);
-        async_fence(); /* the matrix instruction sees what was copied */
+        async_fence(); /* makes the copies visible to the matrix instruction */
         return room + i % STAGES * wgmma_shared<D>::STAGE;
     };
     for (int page = first; page < t.first && page <= last; page++) {
@@ -174,7 +176,8 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
             wgmma_wait<1>();
             wgmma_read(score);
             page_weigh(a, page + 1, position, slope, score, &f, old);
-            if (f.sum[0] + f.sum[1] < 0) /* never: but so the wait comes behind the weights */
+            /* Never true, but it makes the compiler place the wait after the weights. */
+            if (f.sum[0] + f.sum[1] < 0)
                 asm volatile("nanosleep.u32 32;");
             wgmma_wait<0>();
             wgmma_read(out);
@@ -199,7 +202,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
     rows_write<D, SINKS>(a, f, out, t.row0 + warp * 16, t.n - warp * 16, t.head);
 }
 
-/* With sinks it is a kernel of its own: the registers for them would slow down the loop of the other. */
+/* SINKS is a template parameter, because the registers for sinks would slow down the loop without them. */
 template <int D, bool SINKS>
 __global__ void __launch_bounds__(ATTEND_THREADS, 1)
     attend_wgmma(const __grid_constant__ cuda_attend a, bool heads) {

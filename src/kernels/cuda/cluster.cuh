@@ -1,6 +1,6 @@
-/* cluster.cuh - blocks of a cluster (compute capability 9.0) that give each other numbers through their
- * shared memory: floats that arrive on an mbarrier, which counts their bytes, and arrivals that say a place
- * is free again. Elsewhere all of it is empty. */
+/* cluster.cuh - communication between the blocks of a cluster (compute capability 9.0) through their shared
+ * memory: floats, whose bytes an mbarrier counts, and arrivals, which tell that a slot is free again. On
+ * older devices all functions are empty. */
 #ifndef NIB_KERNELS_CUDA_CLUSTER_CUH
 #define NIB_KERNELS_CUDA_CLUSTER_CUH
 
@@ -23,7 +23,7 @@ struct turn {
     }
 };
 
-/* All threads of all blocks. What barriers were made before is there behind it. */
+/* A barrier of all threads of all blocks. mbarriers that were initialised before are visible after it. */
 __device__ __forceinline__ void cluster_barrier() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;\n"
@@ -37,13 +37,13 @@ __device__ __forceinline__ void bar_init(uint64_t *bar, int arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(bar)), "r"(arrivals) : "memory");
 #endif
 }
-/* Bulk copies see the barriers that this thread made. */
+/* Makes the mbarriers that this thread initialised visible to bulk copies. */
 __device__ __forceinline__ void async_fence() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-/* One arrival, and so many bytes are to come. */
+/* Arrives on the barrier and announces this many bytes. */
 __device__ __forceinline__ void bar_expect(uint64_t *bar, int bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(bar)), "r"(bytes)
@@ -58,7 +58,7 @@ __device__ __forceinline__ void bar_arrive_at(uint32_t address) {
 __device__ __forceinline__ void bar_arrive(uint64_t *bar) {
     bar_arrive_at(shared_address(bar));
 }
-/* Until the phase with this parity is over, of the barrier at this address. */
+/* Waits until the phase with this parity is over, for the barrier at this address of shared memory. */
 __device__ __forceinline__ void bar_wait_at(uint32_t address, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     uint32_t done;
@@ -72,7 +72,8 @@ __device__ __forceinline__ void bar_wait_at(uint32_t address, uint32_t parity) {
     } while (!done);
 #endif
 }
-/* Until the phase with this parity is over. CLUSTER: what other blocks did before they arrived is there. */
+/* Waits until the phase with this parity is over. CLUSTER: writes of other blocks before their arrival are
+ * visible then. */
 template <bool CLUSTER> __device__ __forceinline__ void bar_wait(uint64_t *bar, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     uint32_t done;
@@ -94,7 +95,7 @@ template <bool CLUSTER> __device__ __forceinline__ void bar_wait(uint64_t *bar, 
     } while (!done);
 #endif
 }
-/* This block's address `at` in block `rank` of the cluster. */
+/* The address in block `rank` of the cluster that corresponds to this block's `at`. */
 __device__ __forceinline__ uint32_t cluster_address(const void *at, int rank) {
     uint32_t there = 0;
 #if __CUDA_ARCH__ >= 900
@@ -102,7 +103,7 @@ __device__ __forceinline__ uint32_t cluster_address(const void *at, int rank) {
 #endif
     return there;
 }
-/* An arrival there. */
+/* Arrives on the barrier `bar` of block `rank`. */
 __device__ __forceinline__ void cluster_arrive(uint64_t *bar, int rank) {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
@@ -116,7 +117,7 @@ __device__ __forceinline__ void read_arrive(uint64_t *bar, int rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(bar, rank)) : "memory");
 #endif
 }
-/* N floats to `to` of block `rank`, whose bytes its `bar` counts. */
+/* Sends N floats to `to` in block `rank`; its `bar` counts the bytes. */
 template <int N>
 __device__ __forceinline__ void cluster_send(float *to, uint64_t *bar, int rank, const float *v) {
 #if __CUDA_ARCH__ >= 900
@@ -142,14 +143,14 @@ __device__ __forceinline__ void cluster_send(float *to, uint64_t *bar, int rank,
 #endif
 }
 
-/* A float to `to` of block `rank`; seen there after cluster_barrier. */
+/* Stores a float at `to` in block `rank`; visible there after cluster_barrier. */
 __device__ __forceinline__ void cluster_store(float *to, int rank, float v) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(cluster_address(to, rank)), "f"(v) : "memory");
 #endif
 }
 
-/* Eight bytes to `to` of block `rank`; seen there after cluster_wait_all. */
+/* Stores eight bytes at `to` in block `rank`; visible there after cluster_wait_all. */
 __device__ __forceinline__ void cluster_store_pair(void *to, int rank, uint32_t low, uint32_t high) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(cluster_address(to, rank)), "r"(low),
@@ -158,7 +159,7 @@ __device__ __forceinline__ void cluster_store_pair(void *to, int rank, uint32_t 
 #endif
 }
 
-/* A barrier of all threads of all blocks in two halves: what was written before the first is seen after the
+/* A barrier of all threads of all blocks in two steps: writes before the first step are visible after the
  * second. */
 __device__ __forceinline__ void cluster_arrive_all() {
 #if __CUDA_ARCH__ >= 900
@@ -171,8 +172,8 @@ __device__ __forceinline__ void cluster_wait_all() {
 #endif
 }
 
-/* Bytes from memory, a multiple of 16, that this block's `bar` counts; one thread. ONCE: the second-level
- * cache need not keep them. */
+/* Copies bytes (a multiple of 16) from memory asynchronously; this block's `bar` counts them. One thread
+ * calls it. ONCE: the second-level cache need not keep the bytes. */
 template <bool ONCE>
 __device__ __forceinline__ void bulk_copy(void *to, const void *from, int bytes, uint64_t *bar) {
 #if __CUDA_ARCH__ >= 900
@@ -204,7 +205,7 @@ __device__ __forceinline__ void bulk_copy_both(void *to, const void *from, int b
 #endif
 }
 
-/* The n warps that call it with this id. */
+/* A barrier of the n warps that call it with this id. */
 __device__ __forceinline__ void warps_barrier(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(32 * n) : "memory");
 }

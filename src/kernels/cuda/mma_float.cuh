@@ -1,9 +1,9 @@
-/* mma_float.cuh - weights and rows in floats as operands of the matrix instruction m16n8k16: how many parts
- * of 16 bits each has, how they are split, and how parts are multiplied (linear_float.cu).
+/* mma_float.cuh - float weights and rows as operands of the matrix instruction m16n8k16: the number of 16-bit
+ * parts of each, how values are split into parts, and how parts are multiplied (linear_float.cu).
  *
- * A lane (g, t) holds eight successive elements of K from 8 t on, of 32: those of its rows g and g + 8 of
- * weights and of its column g. The first four are of the first instruction, the others of the second: the
- * order of K within an instruction is free as long as both operands agree. */
+ * Lane (g, t) holds eight successive elements of 32 of K, from 8 t on, for rows g and g + 8 of the weights
+ * and for column g. The first four belong to the first instruction, the others to the second. The order of K
+ * within an instruction is free if both operands agree. */
 #ifndef NIB_KERNELS_CUDA_MMA_FLOAT_CUH
 #define NIB_KERNELS_CUDA_MMA_FLOAT_CUH
 
@@ -11,7 +11,7 @@
 
 #include <cuda_bf16.h>
 
-/* Parts of rows (X) and of weights (W), bytes of a weight. */
+/* The number of parts of rows (X) and of weights (W), and bytes of a weight. */
 template <int TYPE> struct float_parts;
 template <> struct float_parts<TYPE_F16> {
     enum { X = 2, W = 1, SIZE = 2 };
@@ -23,8 +23,8 @@ template <> struct float_parts<TYPE_F32> {
     enum { X = 3, W = 3, SIZE = 4 };
 };
 
-/* mma_bf16 without the instruction (sm_75): lanes give each other their elements. A call: inlined into each
- * kernel it takes the assembler many minutes. */
+/* mma_bf16 without the instruction (sm_75): lanes exchange their elements by shuffles. It is not inlined,
+ * because that would take the assembler many minutes for each kernel. */
 __device__ static __noinline__ float4 mma_bf16_by_lanes(float4 d, uint4 a, uint32_t b0, uint32_t b1) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const uint32_t weights[4] = {a.x, a.y, a.z, a.w};
@@ -32,7 +32,7 @@ __device__ static __noinline__ float4 mma_bf16_by_lanes(float4 d, uint4 a, uint3
 #pragma unroll
     for (int from = 0; from < 4; from++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) /* of the instruction's K */
+        for (int half = 0; half < 2; half++) /* half of the instruction's K */
 #pragma unroll
             for (int column = 0; column < 2; column++) {
                 const uint32_t x = __shfl_sync(~0u, half ? b1 : b0, (2 * t + column) * 4 + from);
@@ -46,7 +46,7 @@ __device__ static __noinline__ float4 mma_bf16_by_lanes(float4 d, uint4 a, uint3
             }
     return make_float4(sums[0], sums[1], sums[2], sums[3]);
 }
-/* d += a . b of bf16, 16 rows x 16 of K x 8 columns. */
+/* d += a . b for bf16, 16 rows x 16 of K x 8 columns. */
 __device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -70,7 +70,7 @@ __device__ __forceinline__ void mma_of(float d[4], const uint32_t a[4], uint32_t
         mma_bf16(d, a, b0, b1);
 }
 
-/* Two floats to the nearest of 16 bits; they become what is left over. */
+/* Rounds two floats to 16 bits each. The floats become the rounding errors. */
 template <int TYPE> __device__ __forceinline__ uint32_t two_split(float *a, float *b) {
     uint32_t u;
     float2 f;
@@ -87,7 +87,7 @@ template <int TYPE> __device__ __forceinline__ uint32_t two_split(float *a, floa
     *b = __fsub_rn(*b, f.y);
     return u;
 }
-/* The next part of eight elements, times `scale`. */
+/* Splits the next part off eight elements, times `scale`. */
 template <int TYPE> __device__ __forceinline__ uint4 eight_split(float v[8], float scale) {
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -100,7 +100,7 @@ template <int TYPE> __device__ __forceinline__ uint4 eight_split(float v[8], flo
     return u;
 }
 
-/* A lane's eight weights of a row. `from`: their 16 bytes, those of the next 16 bytes 32 places behind. */
+/* A lane's eight weights of a row. from: their first 16 bytes; the next 16 bytes are 32 entries later. */
 template <int TYPE> struct float_weights {
     uint4 part[float_parts<TYPE>::W];
     __device__ __forceinline__ void set(const uint4 *from) {
@@ -117,7 +117,7 @@ template <int TYPE> struct float_weights {
     }
 };
 
-/* d += the rows' 32 of K times a column's. The order is fixed: K, then parts. */
+/* d += 32 of K of the rows times those of a column. The order of sums is fixed: K, then parts. */
 template <int TYPE>
 __device__ __forceinline__ void float_mma(float d[4], const float_weights<TYPE> &low,
                                           const float_weights<TYPE> &high,
@@ -126,7 +126,8 @@ __device__ __forceinline__ void float_mma(float d[4], const float_weights<TYPE> 
 #pragma unroll
     for (int step = 0; step < 2; step++)
 #pragma unroll
-        for (int sum = 0; sum < X; sum++) /* parts x and w with x + w = sum: each 2^-8 of the one before */
+        /* Pairs of parts (x, w) with x + w = sum; each next sum is 2^-8 times as large. */
+        for (int sum = 0; sum < X; sum++)
 #pragma unroll
             for (int w = 0; w < W && w <= sum; w++) {
                 const uint4 l = low.part[w], h = high.part[w], c = b[sum - w];
@@ -136,7 +137,7 @@ __device__ __forceinline__ void float_mma(float d[4], const float_weights<TYPE> 
             }
 }
 
-/* 16 bytes into shared memory in the background, or zeros. */
+/* Copies 16 bytes into shared memory asynchronously, or stores zeros. */
 __device__ __forceinline__ void copy_or_zeros(void *to, const void *from, bool there) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),

@@ -1,17 +1,20 @@
-/* move.cu - keys and values of a layer between the host's pages and the GPU's: pages of CUDA_PAGE positions
- * in halves, values alike, keys in another order. The host has a head's keys as [CUDA_PAGE / 16][d_head][16]
- * (kernels/kv_layout.h), the GPU as [CUDA_PAGE][d_head].
+/* move.cu - copies keys and values of a layer between the host's pages and the GPU's. Both have pages of
+ * CUDA_PAGE positions in halves. Values have the same order; a head's keys are [CUDA_PAGE / 16][d_head][16]
+ * on the host (kernels/kv_layout.h) and [CUDA_PAGE][d_head] on the GPU.
  *
- * A block moves a head's keys or values of one page; the host's memory is read and written where it is, 16
- * bytes a thread. Keys change their order in shared memory, 16 positions at a time.
- */
+ * A block copies a head's keys or values of one page. It reads and writes the host's memory directly, 16
+ * bytes a thread, and reorders keys in shared memory, 16 positions at a time. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
-enum { MOVE_THREADS = 256, TOGETHER = 16 /* positions of keys that lie together on the host */, EIGHT = 8 };
+enum {
+    MOVE_THREADS = 256,
+    TOGETHER = 16 /* positions whose keys are stored together on the host */,
+    EIGHT = 8
+};
 
-/* 16 positions of keys, [d][16] at `host` and [16][d] at `here`. */
+/* Copies the keys of 16 positions, [d][16] at `host` and [16][d] at `here`. */
 __device__ __forceinline__ void move_keys(uint4 *host, uint4 *here, int d, bool up, __half *shared) {
     const int n = TOGETHER * d / EIGHT;
     const uint4 *from = up ? host : here;

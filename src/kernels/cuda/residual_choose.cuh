@@ -1,5 +1,5 @@
-/* residual_choose.cuh - the choice of a chunk's channels on the GPU, bit by bit that of
- * kernels/lanes/residual.h, by all threads of a block or by half of them (residual.cu). */
+/* residual_choose.cuh - the choice of a chunk's channels on the GPU, with the bits of
+ * kernels/lanes/residual.h. All threads of a block choose, or half of them (residual.cu). */
 #ifndef NIB_KERNELS_CUDA_RESIDUAL_CHOOSE_CUH
 #define NIB_KERNELS_CUDA_RESIDUAL_CHOOSE_CUH
 
@@ -13,14 +13,13 @@ struct choice {
     float x[CHUNK];
     int count[SALIENT_BUCKETS];
     unsigned above[CHUNK / 32], last[CHUNK / 32]; /* a bit a channel */
-    unsigned peak[RESIDUAL_WARPS];                /* of each warp's channels, a float's bits */
+    unsigned peak[RESIDUAL_WARPS]; /* the largest magnitude of each warp's channels, as bits of a float */
     float boundary, times_above, times_below;
 };
 
-/* Of what a product leaves of a multiprocessor a block gets little, and a chunk's choice takes as long as its
- * longest chain of instructions. So one warp sums squares, in the order that the processors have, and
- * everything else that all threads need is computed by every warp for itself instead of by one for all behind
- * another barrier. */
+/* Computes the boundary and scales of the buckets. A block gets few resources beside a block of a product, so
+ * a choice takes as long as its longest chain of dependent instructions. One warp sums the squares, in the
+ * processor's order. Every warp computes the other shared values for itself, which saves a barrier. */
 template <int T> __device__ static void scales_of(choice *c, int n, float reach) {
     const int lane = threadIdx.x % 32;
     float sum = 0.0f;
@@ -47,7 +46,8 @@ __device__ static int bucket_of(const choice *c, float x) {
     return 0.0f < at ? (int)(at < most ? at : most) : 0;
 }
 
-/* One addition for all lanes of a bucket: most channels are in a few of them. -1: in none. */
+/* Counts a channel in its bucket, by one addition for all lanes with the same bucket, because most channels
+ * are in a few. -1: no bucket. */
 __device__ static void count_bucket(choice *c, int bucket) {
 #if __CUDA_ARCH__ >= 700
     const unsigned same = __match_any_sync(~0u, bucket);
@@ -56,7 +56,7 @@ __device__ static void count_bucket(choice *c, int bucket) {
 #endif
 }
 
-/* What the lanes up to this one have together. */
+/* The sum over the lanes up to this one. */
 __device__ static int sum_up_to(int own) {
     const int lane = threadIdx.x % 32;
     for (int o = 1; o < 32; o *= 2) {
@@ -66,7 +66,8 @@ __device__ static int sum_up_to(int own) {
     return own;
 }
 
-/* The last bucket that gives any channels, counted from the strongest on; *n: how many it gives. */
+/* The last bucket that channels are taken from, counted from the largest magnitudes on. *n: how many are
+ * taken from it. */
 __device__ static int last_bucket(const choice *c, int want, int *n) {
     const int own = c->count[SALIENT_BUCKETS - 1 - threadIdx.x % 32], sum = sum_up_to(own);
     const unsigned enough = __ballot_sync(~0u, sum >= want);
@@ -75,7 +76,7 @@ __device__ static int last_bucket(const choice *c, int want, int *n) {
     return SALIENT_BUCKETS - 1 - at;
 }
 
-/* The T threads that choose from one chunk. */
+/* A barrier of the T threads that choose from one chunk. */
 template <int T> __device__ __forceinline__ void choosers_barrier() {
     if (T == RESIDUAL_THREADS)
         __syncthreads();
@@ -85,8 +86,9 @@ template <int T> __device__ __forceinline__ void choosers_barrier() {
         warps_barrier(2, T / 32);
 }
 
-/* Channels [first, first + n) of x: `want` of them, ascending, to `put`, by one group of threads. `meanwhile`
- * is called once the row is read: reads of host memory in front of it would delay it. */
+/* Chooses `want` of the channels [first, first + n) of x and passes them to `put` in ascending order, by one
+ * group of threads. `meanwhile` is called when the row has been read, because earlier reads of host memory
+ * would delay that. */
 template <int T, class Put, class Meanwhile>
 __device__ static void choose(choice *c, const float *x, const float *norm, int first, int n, int want,
                               float reach, const Put &put, const Meanwhile &meanwhile) {
@@ -102,7 +104,7 @@ __device__ static void choose(choice *c, const float *x, const float *norm, int 
             v[i] = __fmul_rn(v[i], norm[first + at]);
         c->x[at] = v[i];
         const unsigned size = __float_as_uint(fabsf(v[i]));
-        most = size <= 0x7f800000u && size > most ? size : most; /* not of what is no number */
+        most = size <= 0x7f800000u && size > most ? size : most; /* ignores NaN */
     }
     most = max_warp(most);
     if (lane == 0)

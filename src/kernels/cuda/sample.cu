@@ -1,13 +1,17 @@
-/* sample.cu - the largest logits, and one of them drawn.
+/* sample.cu - finds the largest logits and draws one of them.
  *
- * SLICES blocks each find the largest of their share; the last one to finish finds the largest of those. A
- * logit and its index are one 64-bit key, so that no two are equal and any order of comparing gives the same
- * answer. */
+ * SLICES blocks each find the largest logits of their share. The last block to finish finds the largest of
+ * those. A logit and its index are one 64-bit key, so no two keys are equal, and any order of comparisons
+ * gives the same result. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
-enum { SLICES = 64, SAMPLE_THREADS = 512, MAX_KEYS = 8192 /* of a slice: 64 KiB of shared memory */ };
+enum {
+    SLICES = 64,
+    SAMPLE_THREADS = 512,
+    MAX_KEYS = 8192 /* keys of a block's share: 64 KiB of shared memory */
+};
 
 struct sample_job {
     cuda_sample a;
@@ -17,8 +21,8 @@ struct sample_job {
 
 typedef unsigned long long sample_key;
 
-/* Larger for a larger logit; for equal ones, zeros of both signs among them, for the one that comes first.
- * NaN is the smallest. */
+/* A key that is larger for a larger logit, and among equal logits (also zeros of both signs) for the first
+ * one. NaN is the smallest. */
 __device__ static sample_key key_of(float logit, uint32_t i) {
     const uint32_t u = __float_as_uint(logit + 0.0f);
     const uint32_t ordered = isnan(logit) ? 0 : u >> 31 ? ~u : u | 0x80000000u;
@@ -32,7 +36,7 @@ __device__ static uint32_t key_index(sample_key k) {
     return ~(uint32_t)k;
 }
 
-/* The block's largest of n keys in front (top = 1), or all of them sorted, the largest first. */
+/* Moves the largest of n keys to the front (top = 1), or sorts all of them, the largest first. */
 __device__ static void sort_keys(sample_key *keys, int n, int top) {
     if (top == 1) {
         sample_key most = 0;
@@ -73,7 +77,7 @@ __device__ static void sort_keys(sample_key *keys, int n, int top) {
     __syncthreads();
 }
 
-/* One of the sorted keys, by the row's random number. */
+/* Draws one of the sorted keys by the row's random number. */
 __device__ static int draw(const cuda_sample &a, const sample_key *keys, int n, float uniform) {
     const float first = key_logit(keys[0]);
     float weight[CUDA_MAX_TOP], sum = 0.0f, kept = 0.0f;
@@ -93,7 +97,7 @@ __device__ static int draw(const cuda_sample &a, const sample_key *keys, int n, 
     return n_kept - 1;
 }
 
-/* The row's changes of n logits from `from` on, whose keys are there. */
+/* Applies the row's changes to the keys of n logits from `from` on. */
 __device__ static void change(const cuda_sample &a, int row, sample_key *keys, int from, int n) {
     const logit_row r = a.rows[row];
     for (int i = threadIdx.x; i < r.n; i += SAMPLE_THREADS) {
@@ -152,13 +156,14 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
     }
 }
 
-/* Counters stand where launches of any number of rows have them: they must be zero when a launch begins. */
+/* Counters are at the start of the scratch for any number of rows, because they must be zero when a launch
+ * begins. */
 enum { MAX_ROWS = 1 << 16, ARRIVED_BYTES = MAX_ROWS * (int)sizeof(unsigned) };
 size_t sample_scratch(int64_t n_row) {
     return ARRIVED_BYTES + (size_t)n_row * SLICES * CUDA_MAX_TOP * sizeof(sample_key);
 }
 
-/* Of a slice, or of what all slices have found: sorted in a power of two. */
+/* Bytes of the keys of a share, or of those that all blocks found; sorting needs a power of two. */
 static size_t keys_bytes(const cuda_sample *a) {
     const int64_t each = (a->n_vocab + SLICES - 1) / SLICES, found = (int64_t)SLICES * a->top;
     size_t n = SAMPLE_THREADS;

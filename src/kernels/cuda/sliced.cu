@@ -3,9 +3,10 @@
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/sliced.cuh"
 
-/* Columns that fit a block's shared memory beside rings of one stage: at most SLICED_COLUMNS. */
+/* The number of columns that fit a block's shared memory beside rings of one stage; at most
+ * SLICED_COLUMNS. */
 static int columns_fit(const linear_job &j, bool sums) {
-    enum { OWN = 20480 /* static arrays, and what the driver takes */ };
+    enum { OWN = 20480 /* bytes of static arrays and of the driver */ };
     linear_job one = j;
     one.n_col = 1;
     const int64_t stage = stage_bytes_of(j.chunk_bytes), each = column_bytes(j.k_pad);
@@ -15,7 +16,7 @@ static int columns_fit(const linear_job &j, bool sums) {
     return (int)(n < 0 ? 0 : n < SLICED_COLUMNS ? n : SLICED_COLUMNS);
 }
 
-/* The rings' depth beside `others` bytes, where a block is alone on its multiprocessor. */
+/* Sets the depth of the rings beside `others` bytes, for blocks that are alone on their multiprocessor. */
 static size_t room_of(linear_job *j, size_t others, int blocks) {
     enum { OWN = 20480 };
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
@@ -68,7 +69,7 @@ int sliced_launch(const sliced_kernels &by, const cuda_linear *a, cuda_stream s)
         part.x += first * a->ldx;
         for (int i = 0; i < a->n_w; i++)
             part.y[i] += first * a->ldy[i];
-        if (part.n_row < a->n_row) /* codes are left by launches of one row */
+        if (part.n_row < a->n_row) /* only launches of one row leave codes */
             part.leaves.data = nullptr;
         e = linear_job_make(&part, &j);
         e = e ? e : run_many(by, &part, &j, s);

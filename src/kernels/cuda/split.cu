@@ -1,13 +1,14 @@
-/* split.cu - Split: 4-bit matrix instructions multiply 8-bit activations as two halves of 4 bits, and weights
- * of more than 4 bits as two parts; see sliced.cuh. Compute capabilities 7.5 to 8.9 have these instructions.
- * 9.0 emulates each in about 190 others, so a measured map does not choose Split there.
+/* split.cu - the Split strategy: 4-bit matrix instructions multiply 8-bit activations as two halves of 4
+ * bits, and weights of more than 4 bits as two parts. sliced.cuh has what it shares with Bitwise. Compute
+ * capabilities 7.5 to 8.9 have these instructions. 9.0 emulates each in about 190 others, so a measured map
+ * does not choose Split there.
  *
  * A lane's dword of a 4-bit part is an operand: 4 codes of each half of the tile. A column multiplies one
  * half; its nibbles of the other half are zeros. */
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/sliced.cuh"
 
-/* d += a . b, 16 rows x 64 of K x 8 columns, unsigned by signed or unsigned nibbles. */
+/* d += a . b, unsigned times signed or unsigned nibbles: 16 rows x 64 of K x 8 columns. */
 template <bool SIGNED>
 __device__ __forceinline__ void mma_nibbles(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
     if (SIGNED)
@@ -35,8 +36,8 @@ __device__ __forceinline__ void shifted(int d[4], int by) {
         d[i] <<= by;
 }
 
-/* d = (a tile's nibbles) . column: N tiles, whose columns are zeros where `here` says so. four: codes of 4
- * bits, which have no upper half. */
+/* d = (nibbles of N tiles) . columns; columns are zeros where `here` is false. four: 4-bit codes, which have
+ * no upper half. */
 template <int N>
 __device__ __forceinline__ void nibbles_dot(const uint32_t a[N][4], const split_column &b, const bool here[N],
                                             bool four, int d[4]) {
@@ -58,7 +59,7 @@ __device__ __forceinline__ void nibbles_dot(const uint32_t a[N][4], const split_
         mma_nibbles<false>(d, a[i], here[i] ? b.low[0] : 0, here[i] ? b.low[1] : 0);
 }
 
-/* Weights of N tiles: what is below their upper 4 bits, and those. */
+/* The weights of N tiles: the bits below the upper 4, and the upper 4. */
 template <int BITS, int N> struct split_tiles {
     uint32_t low[N][4], high[N][4];
     __device__ __forceinline__ void take(int i, const tile_lane<BITS> &v) {
@@ -100,7 +101,8 @@ template <int BITS> struct split_way {
         tiles.dots(b, here, four, d);
     }
 
-    /* Of several columns an instruction takes both halves of four: so lane t has the dots of column t. */
+    /* With several columns, an instruction multiplies both halves of four columns, so lane t has the dots of
+     * column t. */
     struct many_sums {
         enum { EACH = 4, GROUPS = SLICED_COLUMNS / EACH };
         float sum[TILE_CHUNK][GROUPS][2];
@@ -131,7 +133,7 @@ template <int BITS> struct split_way {
                 for (int e = 0; e < GROUPS; e++) {
                     if (e * EACH >= j.n_col)
                         break;
-                    /* columns that are not there: others' codes, for nobody */
+                    /* missing columns read the codes of others; the result is not used */
                     const uint8_t *const from = columns + min(e * EACH + g / 2, j.n_col - 1) * step;
                     const uint8_t *const own = columns + min(e * EACH + t, j.n_col - 1) * step;
                     const uint2 codes = ((const uint2 *)from)[c * 32 + (2 * i + g % 2) * 4 + t];

@@ -4,7 +4,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
-/* ---- what each can do ---- */
+/* ---- which products each can compute ---- */
 
 static bool is_few(const pack_format *f, int64_t n_row) {
     return f->layout == PACK_TILE && f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO &&
@@ -33,7 +33,8 @@ static bool can_slice(const pack_format *f, int64_t n_row) {
 static bool can_xor(const pack_format *f, int64_t n_row) {
     return can_slice(f, n_row) && (f->bits == 2 || f->bits == 4);
 }
-/* Prompt rows take it whatever their number, without a choice. Here it stands for what few rows have not. */
+/* Prompt rows always use `wide`, without a choice. As a strategy it has the row counts above
+ * CUDA_MAX_ROWS. */
 static bool can_wide(const pack_format *f, int64_t n_row) {
     return has_wide() && n_row > CUDA_MAX_ROWS && is_few(f, 1);
 }
@@ -42,7 +43,7 @@ static bool can_pieces(const pack_format *f, int64_t n_row) {
     return !has_wide() && n_row > CUDA_MAX_ROWS && is_few(f, 1);
 }
 
-/* Many rows where there is no kernel for them. */
+/* Many rows on devices without a kernel for them, CUDA_MAX_ROWS at a time. */
 static int launch_pieces(const cuda_linear *a, cuda_stream s) {
     int e = 0;
     for (int64_t first = 0; first < a->n_row && !e; first += CUDA_MAX_ROWS) {
@@ -96,7 +97,10 @@ int linear_launch(const cuda_linear *a, cuda_stream s) {
 
 /* ---- units ---- */
 
-enum { UNIT_WARPS = 16 /* of a block, one a multiprocessor */, UNIT_EACH = 8 /* instructions of a round */ };
+enum {
+    UNIT_WARPS = 16 /* warps of a block; there is one block a multiprocessor */,
+    UNIT_EACH = 8 /* instructions in a round */
+};
 
 /* Independent instructions of one kind on registers. */
 enum unit_kind { UNIT_S8, UNIT_S4, UNIT_AND, UNIT_XOR };
@@ -146,7 +150,7 @@ __global__ void __launch_bounds__(32 * UNIT_WARPS) unit_rounds(int rounds, unsig
 #pragma unroll
     for (int i = 0; i < 4 * UNIT_EACH; i++)
         sum += ((int *)d)[i];
-    if (sum == 0x12345677) /* the work cannot be left out */
+    if (sum == 0x12345677) /* uses the result, so that the compiler keeps the work */
         *sink = 1;
 }
 
@@ -162,7 +166,7 @@ const cuda_unit *device_units(int *n) {
         {"b1 and", 1, 1, 80, unit_run<UNIT_AND>, 0},
         {"b1 xor", 1, 1, 75, unit_run<UNIT_XOR>, 0},
     };
-    for (cuda_unit &u : all) /* 16 x 8 x 256 bits of either operand */
+    for (cuda_unit &u : all) /* an instruction multiplies 16 x 8 x 256 bits of either operand */
         u.products = (int64_t)device_sm_count() * UNIT_WARPS * UNIT_EACH * 16 * 8 * 256 /
                      (u.w_bits == 8   ? 8
                       : u.w_bits == 4 ? 4

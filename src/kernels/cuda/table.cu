@@ -1,11 +1,11 @@
-/* table.cu - the table of launches and the calls of the runtime behind it. */
+/* table.cu - the table of kernels, and the calls of the CUDA runtime in it. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 
 #include <cstdio>
 #include <mutex>
 
-/* Of this thread's device: asked for once by device_open. */
+/* Properties of this thread's device, which device_open queries once. */
 static thread_local int sm_count, shared_bytes, major_version, minor_version;
 
 int device_sm_count(void) {
@@ -30,7 +30,7 @@ static int device_count(int *n) {
     *n = 0;
     return (int)cudaGetDeviceCount(n);
 }
-/* What opening a device took, of the first time in this process. */
+/* Opens a device. *driver: the bytes that the first opening in this process took. */
 static cudaError_t open_once(int device, size_t *driver) {
     static std::mutex lock;
     static size_t took[64];
@@ -40,7 +40,7 @@ static cudaError_t open_once(int device, size_t *driver) {
     const size_t before = first ? device_used(device) : 0;
     cudaError_t e = cudaSetDevice(device);
     if (e == cudaSuccess && first) {
-        e = cudaFree(nullptr); /* the context is there behind it */
+        e = cudaFree(nullptr); /* creates the context */
         const size_t after = before ? device_used(device) : 0;
         took[device] = after > before ? after - before : 0;
         known[device] = e == cudaSuccess;

@@ -1,4 +1,4 @@
-/* tables.cu - the tables of formats for the launchers (tables.cuh). */
+/* tables.cu - the shared tables of formats, for the launchers (tables.cuh). */
 #include "quant/tile.h"
 #include "quant/tile_table.h"
 

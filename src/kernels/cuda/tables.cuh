@@ -1,24 +1,25 @@
-/* tables.cuh - codes that stand for table entries (pack_format.table): looked up in registers, behind the
- * load of a tile.
+/* tables.cuh - codes that stand for table entries (pack_format.table). They are looked up in registers, after
+ * a tile is loaded.
  *
- * A table has 16 signed bytes, or 8 for codes of 3 bits, kept + 128 as tiles have codes of 8 bits: so a tile
- * whose codes were looked up is multiplied as one of 8 bits, with a zero of 128. Memory keeps the short
- * codes.
+ * A table has 16 signed bytes, or 8 for codes of 3 bits. 128 is added to them, as to codes of 8 bits in
+ * tiles. So a tile whose codes were looked up is multiplied like one of 8 bits with a zero point of 128.
+ * Memory has the short codes.
  *
- * A byte permutation looks four codes up: its selector is four nibbles, and each takes one of 8 bytes. Of 16
- * entries two permutations look the lower and the upper 8 up, and a third one chooses by the codes' top bits.
- */
+ * A byte permutation looks up four codes: its selector is four nibbles, each of which selects one of 8 bytes.
+ * With 16 entries, one permutation looks up the lower 8, another the upper 8, and a third one selects by the
+ * codes' top bits. */
 #ifndef NIB_KERNELS_CUDA_TABLES_CUH
 #define NIB_KERNELS_CUDA_TABLES_CUH
 
 #include "kernels/cuda/linear_panels.cuh"
 
-/* Codes are numbers; entries of one table (IQ4_NL, MXFP4); entries of each row's own (code books). */
+/* Codes are numbers, entries of one table for all rows (IQ4_NL, MXFP4), or entries of each row's own
+ * codebook. */
 enum table_kind { TABLE_NONE, TABLE_SHARED, TABLE_BOOK };
 static inline table_kind table_kind_of(const pack_format *f) {
     return f->table == PACK_TABLE_NONE ? TABLE_NONE : f->table == PACK_TABLE_BOOK ? TABLE_BOOK : TABLE_SHARED;
 }
-/* TABLE_SHARED: of all rows; else nothing. */
+/* The table of all rows for TABLE_SHARED; otherwise zeros. */
 static inline uint4 table_shared(const pack_format *f) {
     uint4 u = {};
     if (table_kind_of(f) == TABLE_SHARED)
@@ -26,14 +27,14 @@ static inline uint4 table_shared(const pack_format *f) {
     return u;
 }
 
-/* Bits of a code as it is multiplied. */
+/* The bits of a code when it is multiplied. */
 template <int BITS, int TABLE> __host__ __device__ constexpr int code_bits() {
     return TABLE == TABLE_NONE ? BITS : 8;
 }
 
 /* The tables of a lane's rows g and g + 8. */
 template <int TABLE> struct lane_tables { uint4 of[TABLE == TABLE_BOOK ? 2 : 1]; };
-/* book: the panel's code books; NULL: no such panel. */
+/* book: the panel's codebooks; NULL: the panel does not exist. */
 template <int BITS, int TABLE>
 __device__ __forceinline__ void tables_load(lane_tables<TABLE> *to, const uint4 &shared,
                                             const uint8_t *book) {
@@ -50,12 +51,12 @@ __device__ __forceinline__ void tables_load(lane_tables<TABLE> *to, const uint4 
         }
 }
 
-/* Panel q's code books. */
+/* The codebooks of panel q. */
 template <int TABLE> __device__ __forceinline__ const uint8_t *book_at(const linear_job &j, int q) {
     return TABLE == TABLE_BOOK ? panel_at(j, q) + j.tail_at + TILE_LINE : nullptr;
 }
 
-/* Eight 4-bit codes of a dword: the entries of its bytes' lower halves, and of the upper ones. */
+/* The entries of the eight 4-bit codes in a dword: of the lower 4 bits of its bytes, then of the upper 4. */
 __device__ __forceinline__ uint2 eight_entries(uint32_t u, const uint4 &table) {
     const uint32_t in = u & 0x77777777u, upper = (u >> 1 & 0x44444444u) | 0x32103210u;
     const uint32_t a =
@@ -64,12 +65,12 @@ __device__ __forceinline__ uint2 eight_entries(uint32_t u, const uint4 &table) {
                                    __byte_perm(table.z, table.w, in >> 16), upper >> 16);
     return make_uint2(__byte_perm(a, b, 0x6420), __byte_perm(a, b, 0x7531));
 }
-/* Four 3-bit codes in bytes. */
+/* The entries of four 3-bit codes in bytes. */
 __device__ __forceinline__ uint32_t four_entries(uint32_t codes, const uint4 &table) {
     return __byte_perm(table.x, table.y, __byte_perm(codes | codes >> 4, 0, 0x4420));
 }
 
-/* A tile as it is multiplied. */
+/* Loads a tile, ready to be multiplied. */
 template <int BITS, int TABLE>
 __device__ __forceinline__ void tile_take(tile_lane<code_bits<BITS, TABLE>()> *v, const uint8_t *tile,
                                           int lane, const lane_tables<TABLE> &tables) {

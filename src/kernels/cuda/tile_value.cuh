@@ -1,5 +1,5 @@
-/* tile_value.cuh - a few elements of a G-tile matrix as floats, for what reads few of them or reads them
- * once. Tables (pack_format.table) and outliers are not looked at. */
+/* tile_value.cuh - reads a few elements of a G-tile matrix as floats, for code that reads few of them or
+ * reads them once. It ignores tables (pack_format.table) and outliers. */
 #ifndef NIB_KERNELS_CUDA_TILE_VALUE_CUH
 #define NIB_KERNELS_CUDA_TILE_VALUE_CUH
 
@@ -7,7 +7,7 @@
 #include "quant/gtile.h"
 #include "quant/tile.h"
 
-/* What the launcher works out once. */
+/* The matrix, with what the launcher computes once. */
 struct tile_source {
     const uint8_t *data;
     int bits, asym, scale, zero, group, scale_start, scale_step, planes;
@@ -35,7 +35,7 @@ __device__ static float half_of(const uint8_t *p) {
     return __half2float(*(const __half *)p);
 }
 
-/* Codes k to k + 3 of a tile, in bytes, without its table; k: a multiple of 4. */
+/* Codes k to k + 3 of a tile, in bytes, without the table look-up. k is a multiple of 4. */
 __device__ static uint32_t tile_codes(const uint8_t *part, int bits, bool planes, int row, int k) {
     uint32_t codes = 0;
     int low = bits;
@@ -55,7 +55,7 @@ __device__ static uint32_t tile_codes(const uint8_t *part, int bits, bool planes
     return codes;
 }
 
-/* Values at to at + 3 of row r, which are of one group. */
+/* Values at to at + 3 of row r, which belong to one group. */
 __device__ static float4 tile_values(const tile_source &j, int64_t r, int at) {
     const uint8_t *panel = j.data + r / PACK_PANEL * j.panel_bytes;
     const int row = (int)(r % PACK_PANEL), chunk = at / TILE_CHUNK_K, in = at % TILE_CHUNK_K;

@@ -1,6 +1,6 @@
-/* used.cu - how much of a device's memory is taken, by everybody, before this process has opened it. The
- * runtime says so of an open device alone; the driver's management library says it of any, where it is
- * installed. */
+/* used.cu - the memory of a device that all processes use, before this process has opened the device. The
+ * runtime knows it for an open device only. The driver's management library, if it is installed, knows it for
+ * any. */
 #include "kernels/cuda/launches.h"
 
 #include <dlfcn.h>

@@ -1,22 +1,21 @@
-/* wide.cuh - products of many rows: what the kernels and their launcher share.
+/* wide.cuh - products of many rows: shared by the kernels and their launcher.
  *
- * Rows are multiplied in halves (f16) with sums in floats. Each row is scaled by a power of two to where
- * halves are exact to 11 bits; results are multiplied by its inverse. A kernel before writes rows as images:
- * 64 rows x 64 of K, 8 KiB each, as the matrix instruction reads them from shared memory, one after the other
- * along K.
- * Row r of an image is 128 bytes, whose 16-byte pieces stand at their number xor r % 8. Within 16 of K the
- * elements 4t..4t+3 stand at 2t, 2t + 8, 2t + 1, 2t + 9: so a lane's four weights of a G-tile dword are what
- * it holds of the other operand, and weights go from their packed codes to the instruction in registers.
- * For matrices of floats (wide_float.cu) K has its plain order. */
+ * Rows are multiplied as halves (f16) with sums in floats. Each row is scaled by a power of two to a range
+ * where halves have 11 bits, and results are multiplied by its inverse. A separate kernel first writes the
+ * rows as images: 64 rows x 64 of K, 8 KiB each, in the order in which the matrix instruction reads them from
+ * shared memory, one after the other along K. Row r of an image is 128 bytes; its 16-byte piece i is at i xor
+ * r % 8. Within 16 of K, elements 4t..4t+3 are at 2t, 2t + 8, 2t + 1, 2t + 9. So the four weights of a lane's
+ * G-tile dword are those that the lane must hold of the other operand, and weights go from packed codes to
+ * the instruction in registers. For matrices of floats (wide_float.cu) K keeps its order. */
 #ifndef NIB_KERNELS_CUDA_WIDE_CUH
 #define NIB_KERNELS_CUDA_WIDE_CUH
 
 #include "kernels/cuda/tables.cuh"
 
 enum {
-    WIDE_ROWS = 64 /* of an image */,
+    WIDE_ROWS = 64 /* rows of an image */,
     WIDE_IMAGE = WIDE_ROWS * TILE_K * 2 /* bytes */,
-    WIDE_PANELS = 8 /* of a block: 4 of each of its two groups of 4 warps */
+    WIDE_PANELS = 8 /* panels of a block: 4 for each of its two groups of 4 warps */
 };
 
 struct wide_job : job_matrices {
@@ -29,22 +28,23 @@ struct wide_job : job_matrices {
     int64_t panel_bytes, tail_at;
     int scale_kind, scale_start, scale_step, group_shift, zero, act;
     bool asym, tail, gated, adds;
-    uint4 table;         /* of all rows (tables.cuh) */
+    uint4 table;         /* the shared table (tables.cuh) */
     const uint8_t *x;    /* images */
-    const float *factor; /* [n_row], of results */
+    const float *factor; /* [n_row], factors of the results */
 };
 
-/* Fills what follows from the arguments. CUDA_UNSUPPORTED: not these. */
+/* Fills a job from the arguments. CUDA_UNSUPPORTED: the matrices are not supported. */
 int wide_job_make(const cuda_linear *a, wide_job *j);
-/* Writes the rows as images to the scratch, K in its plain order or as above, and their factors behind. */
+/* Writes the rows as images to the scratch, and their factors after them. plain: K keeps its order. */
 int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s);
-/* The same for the first `rows` rows: as many as there are, or zeros behind them. Other rows of the images
- * stay as they were. FEW: by a few large blocks, which leave most multiprocessors to the product behind. */
+/* Writes the first `rows` rows of the images; those after the last row of x become zeros. Other rows of the
+ * images are not written. few: uses a few large blocks, which leave most multiprocessors to the next
+ * product. */
 int images_launch(const cuda_linear *a, bool plain, bool few, unsigned rows, cuda_stream s);
-/* Where these are: [n_row], what sums of a row are multiplied with. */
+/* The factors in the scratch: [n_row], the factor of each row's sums. */
 const float *wide_factors(const cuda_linear *a);
-/* Defined by wide_float.cu: F16 and BF16. CUDA_UNSUPPORTED: not these, or not on this device; nothing was
- * launched then. */
+/* Defined by wide_float.cu, for F16 and BF16. CUDA_UNSUPPORTED: not for these matrices or this device;
+ * nothing was launched. */
 int wide_float_launch(const cuda_linear *a, cuda_stream s);
 /* Defined by wide_mma.cu. */
 bool wide_mma_is_built(void);

@@ -1,16 +1,16 @@
-/* wide_outputs.cuh - outputs of the products of many rows: which panel of which matrix a block's outputs are
- * of, and what is done to sums before they are written. A thread has four outputs of a row. */
+/* wide_outputs.cuh - outputs of the products of many rows: the matrix and panel of a block's outputs, and the
+ * operations on sums before they are written. A thread has four outputs of a row. */
 #ifndef NIB_KERNELS_CUDA_WIDE_OUTPUTS_CUH
 #define NIB_KERNELS_CUDA_WIDE_OUTPUTS_CUH
 
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/wide.cuh"
 
-/* A block's rows and panels begin there; gated panels are counted once. */
+/* The first row and panel of a block; gated panels are counted once. */
 struct place {
     int row, panel;
 };
-/* Which matrix panel i of the block's PANELS is of, and its number there. */
+/* The matrix that panel i of the block's PANELS belongs to, and its number in that matrix. */
 template <int PANELS>
 __device__ __forceinline__ int wide_panel(const wide_job &j, const place &at, int i, int *matrix) {
     if (j.gated) {
@@ -26,13 +26,13 @@ __device__ __forceinline__ bool wide_is_there(const wide_job &j, const place &at
     return at.panel + (j.gated ? i % (PANELS / 2) : i) < j.n_panel;
 }
 
-/* Four outputs of a panel, of which `n` are there: what they are multiplied with and what is added. */
+/* Four outputs of a panel, of which the matrix has n: their scales and biases. */
 struct four_outputs {
     float4 scale, bias;
     float *y;
     int64_t ld;
     int n;
-    bool whole; /* all are there, and aligned in every row */
+    bool whole; /* all four exist, and are aligned in every row */
 };
 template <int PANELS>
 __device__ __forceinline__ four_outputs outputs_of(const wide_job &j, const place &in, int o) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ four_outputs outputs_of(const wide_job &j, const plac
     return f;
 }
 
-/* Those of a row: the sums times their factors. */
+/* The outputs of a row: sums times factor and scale, plus bias. */
 __device__ __forceinline__ float4 outputs_value(float4 v, float factor, const four_outputs &f) {
     v.x = __fadd_rn(__fmul_rn(__fmul_rn(v.x, factor), f.scale.x), f.bias.x);
     v.y = __fadd_rn(__fmul_rn(__fmul_rn(v.y, factor), f.scale.y), f.bias.y);
@@ -69,7 +69,7 @@ __device__ __forceinline__ float4 four_add(float4 v, float4 u) {
     return make_float4(__fadd_rn(v.x, u.x), __fadd_rn(v.y, u.y), __fadd_rn(v.z, u.z), __fadd_rn(v.w, u.w));
 }
 
-/* Four outputs of row `row`, of which f.n are there. `before`: what is there, when it is added to. */
+/* The present values of four outputs of row `row`, if the product adds to them. */
 __device__ __forceinline__ float4 outputs_before(const four_outputs &f, int64_t row, bool adds) {
     const float *from = f.y + row * f.ld;
     if (!adds)

@@ -1,13 +1,13 @@
-/* wide_weights.cuh - packed weights on their way to the matrix instruction: a warp's tile of codes, in halves
- * in registers, w = scale * (code - zero) + min, rounded once or twice. */
+/* wide_weights.cuh - converts packed weights to operands of the matrix instruction: a warp's tile of codes
+ * becomes halves in registers, w = scale * (code - zero) + min, rounded once or twice. */
 #ifndef NIB_KERNELS_CUDA_WIDE_WEIGHTS_CUH
 #define NIB_KERNELS_CUDA_WIDE_WEIGHTS_CUH
 
 #include "kernels/cuda/wide.cuh"
 
-enum { ANY_SCALE = -1 /* the job says which */ };
+enum { ANY_SCALE = -1 /* the job has the kind of scales */ };
 
-/* Codes of dword i of the tile's half h, in bytes. */
+/* The codes of dword i of a tile's half h, in bytes. */
 template <int BITS> __device__ __forceinline__ uint32_t four_codes(const tile_lane<BITS> &v, int h, int i) {
     if (BITS == 8)
         return v.d[4 * h + i];
@@ -52,20 +52,20 @@ __device__ __forceinline__ __half2 as_halves(uint32_t u) {
     return *(const __half2 *)&u;
 }
 
-/* Two codes, exact in halves, by their scale and minimum. */
+/* Two weights from codes that are exact in halves. */
 template <int KIND>
 __device__ __forceinline__ uint32_t two_weights(const wide_job &j, __half2 codes, const scale_two &s) {
     const __half2 w = KIND == ANY_SCALE && j.asym ? __hfma2(codes, s.scale, s.min) : __hmul2(codes, s.scale);
     return *(const uint32_t *)&w;
 }
 
-/* The number of a warp's codes of 0, and its parts. */
+/* The zero point of a warp's codes, in the forms that four_weights subtracts. */
 struct code_zero {
     __half2 low /* 1024 + zero */, high /* -(64 + zero) */;
 };
 
-/* The four weights of dword i of the tile's half h: those of K 0, 2 and of 1, 3. A code in the low bits of
- * the half 1024 is 1024 + code; one that lies 4 bits higher is 1024 + 16 code. */
+/* The four weights of dword i of a tile's half h: elements 0, 2 and 1, 3 of K. A code in the low bits of the
+ * half 1024 is 1024 + code; one that is 4 bits higher is 1024 + 16 code. */
 template <int BITS, int KIND>
 __device__ __forceinline__ void four_weights(const wide_job &j, const tile_lane<BITS> &v, int h, int i,
                                              const code_zero &zero, const scale_two &s, uint32_t *even,
@@ -91,7 +91,7 @@ __device__ __forceinline__ void four_weights(const wide_job &j, const tile_lane<
     *odd = two_weights<KIND>(j, y, s);
 }
 
-/* A tile of the warp's panel as operands of four instructions. */
+/* Converts a tile of the warp's panel to operands of four instructions. */
 template <int BITS, bool HALVES, int KIND, int TABLE>
 __device__ __forceinline__ void tile_halves(const wide_job &j, const uint8_t *stage, int tile, int n_tile,
                                             const code_zero &zero, const scale_two whole[2],
