@@ -70,10 +70,10 @@ static void pick_some(reading *t, uint64_t seed, int every) {
 static void compare(reading *t, const residual_piece *p) {
     for (int64_t r = p->row; r < p->end_row; r++) {
         const salient *picks = t->picks + r * t->max_pick;
-        const salient *near = residual_reader_near(t->reader, picks, t->n_pick[r]);
+        const salient *local = residual_reader_local(t->reader, picks, t->n_pick[r]);
         for (int32_t i = 0; i < t->n_pick[r]; i++)
             for (int64_t o = p->n0; o < p->end; o++) {
-                const float found = residual_code(&p->part, near[i].at, o - p->base),
+                const float found = residual_code(&p->part, local[i].at, o - p->base),
                             expected = residual_code(&t->all, picks[i].at, o);
                 if (memcmp(&found, &expected, sizeof found) != 0) /* halves may be no numbers */
                     fail_msg("row %d, channel %d, output %d: another code", (int)r, (int)picks[i].at, (int)o);
@@ -88,7 +88,7 @@ static int read_all(reading *t, int64_t n0, int64_t n1) {
     int n = 0;
     for (int64_t at = n0; at < n1; at = p.end)
         for (int64_t row = 0; row < t->n_row; row = p.end_row, n++) {
-            residual_reader_ask(t->reader, &rows, row, at, n1);
+            residual_reader_request(t->reader, &rows, row, at, n1);
             assert_int_equal(residual_reader_wait(t->reader, &p, NULL), NIB_OK);
             assert_true(p.row == row && p.end_row > row && p.n0 == at && p.end > at && p.end <= n1);
             compare(t, &p);
@@ -145,7 +145,7 @@ static void test_truncated(void **state) {
     const residual_rows rows = {&t.all, BEFORE, t.picks, t.n_pick, t.max_pick, 1};
     pick(&t, 0, 3);
     pick(&t, 0, 599); /* the last one, which is not there */
-    residual_reader_ask(t.reader, &rows, 0, 0, 512);
+    residual_reader_request(t.reader, &rows, 0, 0, 512);
     assert_int_equal(residual_reader_wait(t.reader, &p, &err), NIB_E_MODEL);
     t.n_pick[0] = 1;
     read_all(&t, 0, 512);

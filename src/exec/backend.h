@@ -9,9 +9,9 @@
  * `begin` gets the rows of a pass: sequences, positions, tokens, and their KV tables, whose pages are memory
  * of the back end's own device. `run` computes a block for some of the rows; the step loop has acquired the
  * block's weights and releases them afterwards (tiers/acquire.h). A back end may queue the work and compute
- * later: then a later call returns the error of a run, and reads wait. Weights that are not `replaced` are
- * the same in every pass, so the back end may keep copies. `end` follows every `begin` that returned NIB_OK,
- * also after an error; when it returns, nothing is queued.
+ * later. Then a later call returns the error of a run, and reads wait for the work. Weights that are not
+ * `replaced` are the same in every pass, so the back end may keep copies. `end` follows every `begin` that
+ * returned NIB_OK, also after an error; when it returns, nothing is queued.
  *
  * One pass at a time, and one calling thread at a time.
  *
@@ -36,118 +36,124 @@
 typedef struct backend_setup {
     const layout *layout;
     int n_thread;
-    pool *threads; /* n_thread of the host's, used by no other module during a call; NULL: only sizes are
-                      computed */
+    pool *threads; /* the host's threads, used by no other module during a call; NULL: only sizes are computed
+                    */
     ledger *ledger;
     const logger *log;
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, bits of the activations for a block's packed weights */
-    bool a16;                /* some of them are 16 */
-    bool fuse;               /* follow the programs' rewrites (op.fuse); the answers are the same */
+    bool a16;                /* some blocks have 16 */
+    bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
-    const offload_place *places;   /* [n_block], of a plan; NULL: the back end decides */
-    bool sliced;                   /* float weights by slices (linear_args.sliced), if supported */
-    type_id kv_type;               /* of keys and values, with which n_kept was computed */
-    int64_t k_chunk;               /* of residuals; 0: none */
-    int n_sequence;                /* maximum number of sequences that decode together; 0: one */
-    const residual_use *residuals; /* with k_chunk, unless only sizes are computed; else NULL */
-    bool whole_head;               /* logits are not estimated to find the best ones */
-    bool sketch;                   /* a device makes a sketch of the head wherever it can, not only where it
-                                      is worth the memory (exec/shortlist.h) */
-    int32_t n_best;                /* maximum number of the largest logits that sampling reads; 0: all */
-    const policy *kernels;         /* the kernel map; NULL: none */
-    const plan_rates *rates; /* of this machine, if the host computes some layers for the device; else NULL */
+    const offload_place *places; /* [n_block]: a plan's places of the blocks; NULL: the back end decides */
+    bool sliced;                 /* float weights by slices (linear_args.sliced), if supported */
+    type_id kv_type;             /* format of keys and values, with which backend_rows.n_kept was computed */
+    int64_t k_chunk;             /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
+    int n_sequence;              /* maximum number of sequences that decode together; 0: one */
+    const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
+    bool whole_head; /* all logits are computed exactly, without estimates that find the largest (cpu/best.h)
+                      */
+    bool sketch;     /* a device makes a sketch of the head wherever it can, not only where it
+                        is worth the memory (exec/shortlist.h) */
+    int32_t n_best;  /* maximum number of the largest logits that sampling reads; 0: all */
+    const policy *kernels; /* the kernel map; NULL: none */
+    /* The machine's rates, if the host computes some layers for the device; otherwise NULL. */
+    const plan_rates *rates;
 } backend_setup;
 
 /* Maximum rows: of a pass, of one run of a layer, of one run of the head. */
 typedef struct backend_rows {
     int64_t n_pass, n_cell, n_head;
-    uint64_t n_kept; /* bytes of the device that are allocated later by others: KV pages */
+    uint64_t n_kept; /* bytes of the device that other modules allocate later: KV pages */
 } backend_rows;
 
 /* Changes of logits before the largest ones of a row are selected. */
 typedef struct logit_processor {
-    /* For a row of a segment, from its head_row on: writes the changes to `out` and the row's penalties, and
-     * returns the number of changes. Called once for each such row, in their order, when the pass begins. */
+    /* Writes the changes of a segment's row to `out` and its penalties to `how`, and returns the number of
+     * changes. Called once for each row from the segment's head_row on, in order, when the pass begins. */
     int64_t (*changes)(void *user, int segment, int64_t row, logit_change *out, logit_row *how);
     void *user;
-    int64_t n_max; /* of all rows together, at most the back end's max_changes */
+    int64_t n_max; /* maximum changes of all rows together, at most backend_kind.max_changes */
 } logit_processor;
 
 /* One pass. Valid until its end. */
 typedef struct backend_pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows. Their kv_tables have
-                                pages for the rows, of the back end's device */
+                                pages of the back end's device for the rows */
     int n_segment;
-    bool generated; /* with backend.by_role: all rows are generated or proposed tokens; else prompt rows */
-    int64_t n_head; /* maximum rows of logits of one run */
-    float *logits;  /* host memory [n_vocab] for the logits of the only row that has any; NULL: they are read
-                       by  read_logits */
-    const probe *probe; /* NULL: none; else it gets the data at points of the layers */
-    bool plain;         /* all blocks in their order, and no read or write of the stream between them */
-    int32_t n_best;     /* 0: all logits; else only read_best reads logits, this many of each row */
+    bool generated; /* with backend.by_role: all rows are generated or proposed tokens; otherwise all are
+                       prompt rows */
+    int64_t n_head; /* maximum rows of logits in one run */
+    float *logits;  /* host memory [n_vocab] for the logits, if only one row has any; NULL: read_logits reads
+                       them */
+    const probe *probe; /* receives the data at points of the layers; NULL: none */
+    bool plain; /* the pass runs all blocks in order, and nobody reads or writes the residual stream between
+                   them */
+    int32_t n_best; /* 0: all logits are wanted; otherwise the largest of each row (read_best) */
     const logit_processor *processor; /* with n_best; NULL: no changes */
-    const hidden_receiver *hidden;    /* NULL: none; else no logits are computed */
-    const canceller *cancel;          /* polled while it computes; NULL: never */
+    const hidden_receiver *hidden;    /* receives hidden states, and no logits are computed; NULL: none */
+    const canceller *cancel;          /* polled during the computation; NULL: never */
 } backend_pass;
 
-/* One visit: rows of the pass and a block. Valid during the call, the weights too. */
+/* One visit: rows of the pass and a block. It and its weights are valid during the call. */
 typedef struct backend_run {
     visit visit;         /* the head is visited last */
     const visits *rest;  /* the visits after it, for prefetching */
-    int segment;         /* of the visit's first row */
+    int segment;         /* segment of the visit's first row */
     int64_t segment_row; /* that row in the segment */
-    acquired weights;    /* the block's, acquired in backend.blocks */
-    bool replaced;       /* not the model's weights, and in host memory: for measurements */
-    pager *pager; /* for weights without data: streamed matrices in host memory, by pager_fetch in the order
-                     of the program; tables that are looked up, by pager_read_row */
-    int act_bits; /* overrides the setup's; 0: no */
+    acquired weights;    /* the block's weights, acquired in backend.blocks */
+    bool replaced;       /* the weights are not the model's and are in host memory (measurements) */
+    pager *pager; /* gives weights that have no data: streamed matrices in host memory, by pager_fetch in the
+                     order of the program, and tables that are looked up, by pager_read_row */
+    int act_bits; /* overrides backend_setup.act_bits; 0: does not */
 } backend_run;
 
 typedef struct backend backend;
 
 typedef struct backend_kind {
-    const char *name; /* on the command line */
-    int tier; /* of its memory. NIB_TIER_VRAM: keys and values are not in f32, matrices are in PACK_PARTS, and
-                 the processor's kernel map is not used */
+    const char *name; /* name on the command line */
+    int tier;         /* tier of its memory. NIB_TIER_VRAM: keys and values are not in f32, matrices are in
+                         PACK_PARTS, and the processor's kernel map is not used */
     int64_t
-        n_batch; /* default rows of a prompt in one pass if its memory has no cap; 0: the engine's default */
+        n_batch; /* default rows of a prompt in one pass if the memory has no cap; 0: the engine's default */
     /* NIB_E_DEVICE: this build or this machine has no such device. */
     nib_status (*open)(const backend_setup *s, backend **out, nib_error *err);
     void (*close)(backend *b);
 
-    /* Bytes that `reserve` promises to the ledger as activations; *touched (may be NULL): the part of them
-     * that a pass of n_row rows makes resident. Pure. */
+    /* Returns the bytes that `reserve` promises to the ledger as activations. *touched (may be NULL): the
+     * bytes of these that a pass of n_row rows makes resident. It has no side effects. */
     uint64_t (*row_bytes)(const backend_setup *s, const backend_rows *rows, int64_t n_row, uint64_t *touched);
-    /* For a device with memory of its own: the facts by which offload_split_make shares that memory, for such
-     * rows and a cap of `cap` bytes (NIB_AUTO: no cap). `reserve` decides by the same facts. Without a device
-     * the sizes are guesses; NIB_E_DEVICE without device and cap, and for a model that the device cannot
-     * compute. NULL: host memory. */
+    /* For a device with its own memory: gives the facts by which offload_split_make shares that memory, for
+     * these rows and a cap of `cap` bytes (NIB_AUTO: no cap). `reserve` decides by the same facts. Without a
+     * device the sizes are guesses. NIB_E_DEVICE: there is neither a device nor a cap, or the device cannot
+     * compute the model. NULL: the back end computes in host memory. */
     nib_status (*share)(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
                         nib_error *err);
-    /* Replaces the memory for rows. */
+    /* Allocates the memory for rows, and frees that of an earlier call. */
     nib_status (*reserve)(backend *b, const backend_rows *rows, nib_error *err);
 
     nib_status (*begin)(backend *b, const backend_pass *p, nib_error *err);
-    /* After NIB_E_CANCELLED or an error of reading weights the rows' registers and their positions in the KV
-     * cache are undefined. */
+    /* Runs a visit. After NIB_E_CANCELLED or an error of reading weights, the rows' registers and their
+     * positions in the KV cache are undefined. */
     nib_status (*run)(backend *b, const backend_run *r, nib_error *err);
     void (*end)(backend *b);
 
-    /* The residual stream of n_row rows of the pass [n_row, d_model]: host memory of the back end, valid
-     * until its next call. It persists to the next pass, unless the head was run. */
+    /* Reads or writes the residual stream of n_row rows of the pass, [n_row, d_model]. *out is host memory of
+     * the back end, valid until its next call. The stream persists to the next pass unless the head was
+     * run. */
     nib_status (*read_stream)(backend *b, int64_t row, int64_t n_row, const float **out, nib_error *err);
     nib_status (*write_stream)(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err);
-    /* The first n_row rows of logits of the last run [n_row, n_vocab], likewise. */
+    /* The first n_row rows of logits of the last run, [n_row, n_vocab]; *out is valid as above. */
     nib_status (*read_logits)(backend *b, int64_t n_row, const float **out, nib_error *err);
-    /* In a pass with n_best: the n_best largest logits of these rows and their tokens [n_row, n_best],
-     * largest first, of equal ones the lowest token first. A NaN is the smallest. */
+    /* In a pass with n_best: the n_best largest logits of these rows and their tokens, [n_row, n_best], the
+     * largest first, and among equal logits the lowest token first. A NaN is the smallest. */
     nib_status (*read_best)(backend *b, int64_t n_row, const int32_t **ids, const float **logits,
                             nib_error *err);
-    int32_t max_best;    /* maximum n_best of a pass; 0: not supported, and read_best is NULL */
-    int64_t best_from;   /* rows of logits in a pass from which it pays; with fewer, callers ask for all */
+    int32_t max_best;  /* maximum n_best of a pass; 0: not supported, and read_best is NULL */
+    int64_t best_from; /* rows of logits in a pass from which read_best is faster; with fewer, callers request
+                          all logits */
     int64_t max_changes; /* maximum changes of logits in a pass */
 
-    /* Starts tracing ops; *out is the back end's. NULL: not supported. */
+    /* Starts tracing ops. The back end owns *out. NULL: not supported. */
     nib_status (*trace)(backend *b, op_trace **out, nib_error *err);
 
     /* The timeline of a device that computes apart from the host (nib_engine_spans_start and _stop). NULL:
@@ -155,42 +161,44 @@ typedef struct backend_kind {
     nib_status (*spans_start)(backend *b, size_t max, nib_span_scale *scale, nib_error *err);
     nib_status (*spans_stop)(backend *b, nib_span *out, size_t *n, size_t *n_dropped, nib_error *err);
 
-    /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes NULL: not supported: heads are computed as a whole, or
-     * by a sketch that is the back end's own decision (offload_split.has_sketch). */
+    /* OP_SHORTLIST (exec/shortlist.h). shortlist_bytes is NULL if it is not supported. Then heads are
+     * computed as a whole, or by a sketch if the back end decides so (offload_split.has_sketch). */
     bool (*shortlist_bytes)(const layout *lay, int n_thread, int n_best, uint64_t *bytes, uint64_t *staging);
     nib_status (*shortlist_open)(backend *b, int n_best, const canceller *cancel, uint64_t *n_read,
                                  nib_error *err);
-    /* Removes the shortlist: the head is computed as a whole, by the layout `whole`, which replaces the
-     * setup's and differs from it only there. Before `reserve`. */
+    /* Removes the shortlist, so that the head is computed as a whole. The layout `whole` replaces the setup's
+     * and differs from it only in the head. Call it before `reserve`. */
     void (*shortlist_close)(backend *b, const layout *whole);
-    /* Of the head's rows those that were computed exactly, in the mean of the rows of logits that had a
-     * shortlist or n_best; 1: none had. NULL: always 1. */
+    /* The mean share of the head's rows that were computed exactly, over the rows of logits that had a
+     * shortlist or n_best; 1 if none had. NULL: always 1. */
     double (*head_share)(const backend *b);
 } backend_kind;
 
-/* The first member of every kind's own struct. */
+/* The first member of every back end's struct. */
 struct backend {
     const backend_kind *kind;
-    device *device;      /* for keys and values */
-    const bool *on_host; /* [layers with keys and values]: those in `host` instead; NULL: none */
+    device *device;      /* memory of keys and values */
+    const bool *on_host; /* [layers with keys and values]: the layer's keys and values are in the memory of
+                            `host` instead; NULL: none */
     device *host;
-    const bool *has_copies; /* [n_block]: the back end copies the weights that the block's products read at
-                          the first visit, and uses only the copies afterwards; NULL: none */
+    const bool *has_copies; /* [n_block]: at the first visit the back end copies the weights that the block's
+                               products read, and afterwards uses only the copies; NULL: none */
     const offload_question *share; /* how a device's memory is shared, after `reserve`; NULL: host memory */
     const offload_split *split;    /* the same, decided */
-    uint64_t kept[NIB_N_TIER];     /* with split: the part of rows.n_kept on each tier */
-    device_pages *blocks;          /* where weights are acquired; NULL: in host memory */
-    /* Prompt rows and generated rows (backend_pass.generated) have different kernels. The last bits of a row
-     * depend on which of the two it is, and on no other row. False: all rows have the same bits, and a pass
-     * may have rows of both kinds. Like `split`, decided when memory is first reserved. */
+    uint64_t kept[NIB_N_TIER];     /* if `split` is set: the bytes of rows.n_kept on each tier */
+    device_pages *blocks;          /* slots where weights are acquired; NULL: in host memory */
+    /* True: prompt rows and generated rows (backend_pass.generated) have different kernels. The last bits of
+     * a row depend on its role, and on no other row. False: all rows have the same bits, and a pass may have
+     * rows of both roles. It is decided when memory is first reserved, like `split`. */
     bool by_role;
-    int64_t max_generated; /* by_role: maximum rows of a pass of generated rows; 0: as of any pass */
-    backend_rows rows;     /* as reserved */
+    int64_t max_generated; /* with by_role: maximum rows of a pass of generated rows; 0: that of all passes */
+    backend_rows rows;     /* the argument of the last `reserve` */
 };
 
 extern const backend_kind backend_cpu, backend_check, backend_cuda;
 
-/* The kind of that name (NULL: the first one); the message of NIB_E_DEVICE lists all. */
+/* Finds the back end of that name; NULL: the first one. NIB_E_DEVICE: there is none, and the message lists
+ * all. */
 nib_status backend_find(const char *name, const backend_kind **out, nib_error *err);
 
 #endif

@@ -3,8 +3,8 @@
 
 #include <stdbool.h>
 
-/* The gate or the activation that made what product i reads: then it ends a feed-forward part. -1: another
- * product. */
+/* The gate or activation whose output product i reads, so that the product ends a feed-forward part. -1:
+ * there is none. */
 static int neurons_of(const program *p, int i) {
     const op *o = &p->ops[i];
     if (o->kind != OP_LINEAR)
@@ -15,7 +15,7 @@ static int neurons_of(const program *p, int i) {
     return -1;
 }
 
-/* The addition to the residual stream of what op i made, a norm of it included; -1: there is none. */
+/* The op that adds the output of op i, perhaps after a norm, to the residual stream; -1: there is none. */
 static int joins_at(const program *p, int i) {
     for (int j = i + 1; j < p->n_op; j++) {
         const op *o = &p->ops[j];

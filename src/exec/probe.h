@@ -1,9 +1,9 @@
 /* probe.h - reads the data at points of the layers while a pass is computed, for profiles of a model.
  *
- * A layer's points are found in its program by the function of its ops, not by the model family: fused
- * projections, parallel residuals and norms after a sub-layer change the place of a point, never its meaning.
- * While a probe is set, ops are executed one by one (with the same bits), and the calling thread reads the
- * data between two of them. Without a probe nothing changes. */
+ * A layer's points are found in its program by the function of its ops, not by the model family. Fused
+ * projections, parallel residuals and norms after a sub-layer change the position of a point, but not its
+ * meaning. While a probe is set, ops are executed one by one (with the same bits), and the calling thread
+ * reads the data between two of them. Without a probe nothing changes. */
 #ifndef NIB_EXEC_PROBE_H
 #define NIB_EXEC_PROBE_H
 
@@ -19,44 +19,45 @@ typedef enum probe_point {
     PROBE_N
 } probe_point;
 
-/* Rows that one cell has at a point. Valid during the call. */
+/* The data of a cell's rows at a point. Valid during the call. */
 typedef struct probe_data {
     probe_point point;
     int block;          /* its index in the model */
-    int segment;        /* of the pass */
+    int segment;        /* number of the segment in the pass */
     int64_t row, n_row; /* rows of the segment */
     const float *x;     /* [n_row, width] */
     int64_t width;
     float scale; /* the value of the point is x times this */
 } probe_data;
 
-/* Rows that a product is about to read. Valid during the call. */
+/* The rows that a product is about to read. Valid during the call. */
 typedef struct probe_input {
-    int block, w; /* the matrix, as the block's program names it */
+    int block, w; /* block, and number of the matrix in the block's program */
     int64_t n_row;
     const float *x; /* [n_row, k] */
     int64_t k;
 } probe_input;
 
-/* Any may be NULL. */
+/* Either function may be NULL. */
 typedef struct probe {
     void (*point)(void *user, const probe_data *seen);
     void (*input)(void *user, const probe_input *in);
     void *user;
 } probe;
 
-/* Receives the last hidden states (after the final norm) instead of logits, for embeddings. The head's
- * product is not computed then; a probe sees its input all the same. Valid during the call. */
+/* Receives the last hidden states (after the final norm) instead of logits, for embeddings. Then the head's
+ * product is not computed; a probe still sees its input. x is valid during the call. */
 typedef struct hidden_receiver {
     /* Rows [row, row + n_row) among the head rows of the pass: x [n_row, width]. */
     void (*receive)(void *user, int64_t row, int64_t n_row, const float *x, int64_t width);
     void *user;
 } hidden_receiver;
-/* The op of the head's program that reads the hidden states: the first one that writes logits. */
+/* The op of the head's program that reads the hidden states, which is the first one that writes logits. */
 const op *probe_head_product(const program *p);
 
-/* The places of the points in a program: after op at[point] (-1 for PROBE_INPUT: before the first), in
- * register from[point]. at is -2 for a missing point; blocks that are not layers have none. */
+/* The positions of the points in a program. A point is after op at[point] (-1 for PROBE_INPUT: before the
+ * first op), in register from[point]. at is -2 for a missing point; blocks that are not layers have no
+ * points. */
 typedef struct probe_places {
     int at[PROBE_N];
     reg from[PROBE_N];

@@ -9,11 +9,11 @@
 #include <string.h>
 
 enum {
-    BLOCK = 64,  /* outputs: whole bytes, and groups of codes, of any width */
-    PIECE = 256, /* bytes of a channel that are read together, at least where the piece has as many */
-    GAP = 256,   /* bytes between two channels that cost less to read than another read does */
+    BLOCK = 64,  /* outputs that are whole bytes, and whole groups of codes, for any width of codes */
+    PIECE = 256, /* minimum bytes of a channel in one read, if the piece has as many */
+    GAP = 256,   /* bytes between two channels that take less time to read than a second read */
     LEAST = 256 << 10,
-    UNIT = 16, /* of places in the buffer: what codes are aligned to */
+    UNIT = 16, /* alignment of codes in the buffer */
     WORD = 64
 };
 
@@ -22,16 +22,17 @@ struct residual_reader {
     read_queue *queue;
     uint8_t *buffer;
     uint64_t n_buffer;
-    int32_t *place;  /* [k] of a channel that was chosen: where its codes begin, in UNIT bytes */
-    uint64_t *words; /* a bit for each of k channels: chosen by a row of the piece */
-    salient *near;   /* [n_channel] */
+    int32_t *offset; /* [k]: offset of a chosen channel's codes in the buffer, in units of UNIT bytes */
+    uint64_t *words; /* a bit for each of k channels: some row of the piece has chosen it */
+    salient *local;  /* [n_channel] */
     int64_t n_word;
     int idle[MAX_READ_QUEUE], n_idle;
     residual_piece now;
-    uint64_t at, step;     /* where the piece's part of channel 0 is in the file; from channel to channel */
-    uint64_t n_byte, used; /* of each channel; of the buffer */
-    int64_t next;          /* the channel from which on reads are not made yet */
-    nib_status status;     /* of the piece's reads; the first error counts */
+    /* Offset in the file of the piece's bytes of channel 0; bytes from one channel to the next. */
+    uint64_t at, step;
+    uint64_t n_byte, used; /* bytes of each channel; used bytes of the buffer */
+    int64_t next;          /* the first channel that is not requested yet */
+    nib_status status;     /* status of the piece's reads, the first error */
     nib_error why;
     residual_read count;
 };
@@ -65,14 +66,14 @@ nib_status residual_reader_open(file *f, void *memory, int64_t n_channel, int64_
     uint8_t *of = memory;
     residual_reader *r = mem_calloc(1, sizeof *r);
     if (!r)
-        return nib_fail_nomem(err, sizeof *r, "a reader of residuals");
+        return nib_fail_nomem(err, sizeof *r, "the reader of residuals");
     r->f = f;
     r->n_buffer = buffer_bytes(n_channel);
     r->buffer = of + take(&at, r->n_buffer);
-    r->place = (int32_t *)(void *)(of + take(&at, (uint64_t)k * sizeof(int32_t)));
+    r->offset = (int32_t *)(void *)(of + take(&at, (uint64_t)k * sizeof(int32_t)));
     r->n_word = words_of(k);
     r->words = (uint64_t *)(void *)(of + take(&at, (uint64_t)r->n_word * sizeof(uint64_t)));
-    r->near = (salient *)(void *)(of + take(&at, (uint64_t)n_channel * sizeof(salient)));
+    r->local = (salient *)(void *)(of + take(&at, (uint64_t)n_channel * sizeof(salient)));
     for (; r->n_idle < MAX_READ_QUEUE; r->n_idle++)
         r->idle[r->n_idle] = r->n_idle;
     const nib_status status = read_queue_open(MAX_READ_QUEUE, 0, r->buffer, r->n_buffer, &r->queue, err);
@@ -91,9 +92,9 @@ void residual_reader_close(residual_reader *r) {
     mem_free(r);
 }
 
-/* ---- what a piece has ---- */
+/* ---- channels and outputs of a piece ---- */
 
-/* Marks a row's channels if there are at most `max_channels` with them; whether there are. */
+/* Adds a row's channels to the piece, if it then has at most `max_channels`. Returns whether it was added. */
 static bool add_row(residual_reader *r, const residual_rows *rows, int64_t row, int64_t max_channels,
                     int64_t *n) {
     const salient *picks = rows->picks + row * rows->max_pick;
@@ -108,8 +109,8 @@ static bool add_row(residual_reader *r, const residual_rows *rows, int64_t row, 
     return true;
 }
 
-/* Bytes of each channel: of one row as many as the buffer takes, of several PIECE, so that more of them share
- * their reads. */
+/* The bytes of each channel in a piece: for one row, as many as fit the buffer; for several rows PIECE, so
+ * that more rows share their reads. */
 static int64_t bytes_each(const residual_reader *r, const residual_rows *rows, int64_t row) {
     const int64_t n = NUM_MAX(rows->n_pick[row], 1);
     if (rows->n_row > 1)
@@ -134,7 +135,7 @@ static void finish_one(residual_reader *r) {
     r->idle[r->n_idle++] = tag;
 }
 
-/* The first channel from `from` on that was chosen; -1: none. */
+/* The first chosen channel from `from` on; -1: there is none. */
 static int64_t next_channel(const residual_reader *r, int64_t from) {
     int64_t i = from / WORD;
     uint64_t word = i < r->n_word ? r->words[i] >> from % WORD << from % WORD : 0;
@@ -143,14 +144,14 @@ static int64_t next_channel(const residual_reader *r, int64_t from) {
     return word ? i * WORD + __builtin_ctzll(word) : -1;
 }
 
-/* The channels from r->next on that are close to each other. */
+/* Submits one read of channel c and the next chosen channels that are close to it. */
 static void read_neighbours(residual_reader *r, int64_t c) {
     const uint64_t begin = r->at + (uint64_t)c * r->step;
     uint64_t end = begin;
     for (; c >= 0 && r->at + (uint64_t)c * r->step <= end + (end > begin ? GAP : 0);
          c = next_channel(r, c + 1)) {
         const uint64_t at = r->at + (uint64_t)c * r->step;
-        r->place[c] = (int32_t)((r->used + (at - begin)) / UNIT);
+        r->offset[c] = (int32_t)((r->used + (at - begin)) / UNIT);
         end = at + r->n_byte;
         r->next = c + 1;
     }
@@ -161,7 +162,7 @@ static void read_neighbours(residual_reader *r, int64_t c) {
     r->count.n_byte += end - begin;
 }
 
-/* As many reads as are in flight together; all: the others too, as those come back. */
+/* Submits reads until the queue is full. all: also submits all others, as reads finish. */
 static void read_on(residual_reader *r, bool all) {
     for (int64_t c; (c = next_channel(r, r->next)) >= 0;) {
         if (r->n_idle == 0 && !all)
@@ -173,7 +174,8 @@ static void read_on(residual_reader *r, bool all) {
     read_queue_send(r->queue);
 }
 
-void residual_reader_ask(residual_reader *r, const residual_rows *rows, int64_t row, int64_t n0, int64_t n1) {
+void residual_reader_request(residual_reader *r, const residual_rows *rows, int64_t row, int64_t n0,
+                             int64_t n1) {
     const residual *of = rows->of;
     const int64_t each = bytes_each(r, rows, row),
                   max_channels = (int64_t)(r->n_buffer / (uint64_t)(each + GAP));
@@ -210,10 +212,10 @@ nib_status residual_reader_wait(residual_reader *r, residual_piece *out, nib_err
     return r->status;
 }
 
-const salient *residual_reader_near(residual_reader *r, const salient *picks, int32_t n) {
+const salient *residual_reader_local(residual_reader *r, const salient *picks, int32_t n) {
     for (int32_t i = 0; i < n; i++)
-        r->near[i] = (salient){r->place[picks[i].at], picks[i].x};
-    return r->near;
+        r->local[i] = (salient){r->offset[picks[i].at], picks[i].x};
+    return r->local;
 }
 
 void residual_reader_count(const residual_reader *r, residual_read *sum) {

@@ -2,13 +2,14 @@
 #include "exec/shortlist.h"
 
 enum {
-    MIN_HEAD = 1 << 20,    /* bytes: below, a pass over it is no longer than starting one */
-    COARSE_FROM = 64 << 20 /* weights: a bit less of each is then worth the rows that it lets through */
+    MIN_HEAD = 1 << 20,    /* bytes; reading a smaller head takes no longer than starting a second step */
+    COARSE_FROM = 64 << 20 /* weights; from here on, one bit less of each weight saves more time than the
+                              longer lists take */
 };
-#define WORTH 0.7 /* a sketch is smaller than that share of the matrix */
+#define WORTH 0.7 /* a sketch must be smaller than this share of the matrix */
 
-/* A sketch, and how many times a small read's time a token waits for rows of the matrix where that is on
- * disk: for few, for more. Measured: docs/shortlist.md. */
+/* A format of sketches, and the number of small reads that a token waits for if the matrix is on disk: for
+ * few and for more of the best logits. Measured: docs/shortlist.md. */
 typedef struct grade {
     const char *format;
     double waits;

@@ -6,7 +6,7 @@
 typedef struct loop {
     stepper *s;
     const pass *p;
-    canceller cancel; /* the pass's and the stepper's */
+    canceller cancel; /* polls the pass's and the stepper's */
 } loop;
 
 static bool is_cancelled(void *user) {
@@ -42,7 +42,7 @@ static device_pages *slots_of(const loop *l) {
     return l->p->layer ? l->p->layer : l->s->backend->blocks;
 }
 
-/* With the model's own weights, released also where the run fails. */
+/* Runs a visit with the model's own weights. They are released also if the run fails. */
 static nib_status run_acquired(const loop *l, backend_run *now, nib_error *err) {
     backend *by = l->s->backend;
     device_pages *to = slots_of(l);
@@ -72,7 +72,7 @@ static nib_status do_visit(const loop *l, const visit *v, const visits *rest, ni
 }
 
 static nib_status steps(const loop *l, visits list, nib_error *err) {
-    int at = -1; /* the block of the visit before */
+    int at = -1; /* the block of the previous visit */
     nib_status status = NIB_OK;
     visit v;
     while (status == NIB_OK && visits_next(&list, &v)) {
@@ -98,7 +98,7 @@ static visits visits_of(const stepper *s, const pass *p) {
                     .n_segment = p->n_segment,
                     .n_cell = s->backend->rows.n_cell,
                     .n_head = p->logits ? 1 : p->n_head,
-                    /* streamed pages come for all rows of a block, as often for each block */
+                    /* streamed pages are read once for all rows of a block */
                     .whole = looked_at || pager_streams(s->pager),
                     .apart = looked_at || p->apart,
                     .held = p->layer || s->backend->device != device_host()};

@@ -1,4 +1,4 @@
-/* trace.c - see trace.h. The same op with the same kind of weight shares a row over all layers. */
+/* trace.c - see trace.h. Equal ops with the same kind of weight share a row over all layers. */
 #include "exec/trace.h"
 
 #include "base/mem.h"
@@ -6,18 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_ROWS = 64, PAD_ROWS = 2 /* threads' cells do not share cache lines */ };
+enum { MAX_ROWS = 64, PAD_ROWS = 2 /* keeps the cells of two threads in different cache lines */ };
 
 struct op_trace {
     const layout *layout;
     int n_thread, n_row;
-    trace_row rows[MAX_ROWS]; /* what an op is; its times are in cells */
+    trace_row rows[MAX_ROWS]; /* the op of each row; the times are in cells */
     trace_cell *cells;        /* [n_thread][MAX_ROWS + PAD_ROWS] */
     uint8_t *row_of;          /* [n_block][widest]: the row of each op */
     int widest;
 };
 
-/* "q", or "q+k+v" where products are joined. */
+/* Writes "q", or "q+k+v" for joined products. */
 static void label(const block *b, const op *o, bool fuse, char *out, size_t size) {
     int n = fuse && o->fuse.n_join > 0 ? o->fuse.n_join : 1;
     size_t at = 0;
@@ -26,7 +26,7 @@ static void label(const block *b, const op *o, bool fuse, char *out, size_t size
         at += (size_t)snprintf(out + at, size - at, "%s%s", i ? "+" : "", b->weights[o[i].w].name);
 }
 
-/* The last row takes whatever no longer has one of its own. */
+/* The row of an op. When all rows are in use, other ops share the last one. */
 static int row_for(op_trace *t, const block *b, const op *o, bool fuse) {
     trace_row row = {.kind = o->kind};
     label(b, o, fuse, row.weight, sizeof row.weight);

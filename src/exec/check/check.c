@@ -1,4 +1,4 @@
-/* check.c - the contract (exec/backend.h); see check.h. */
+/* check.c - implements the contract (exec/backend.h); see check.h. */
 #include "exec/check/check.h"
 
 #include "base/mem.h"
@@ -19,7 +19,7 @@ static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
 }
 
-/* The widest row that any op of the model reads or writes, and the most that a row takes as integers. */
+/* The widest row that any op of the model reads or writes. */
 static int64_t widest(const layout *l) {
     int64_t max = 1;
     for (int b = 0; b < layout_n_block(l); b++) {
@@ -149,7 +149,7 @@ static nib_status check_open(const backend_setup *s, backend **out, nib_error *e
 
 /* ---- weights ---- */
 
-/* Copies of weights that are not the pager's, each on its own. Their memory is allocated on demand: only
+/* Copies weights that are not the pager's, one by one. Their memory is allocated on demand, because only
  * measurements use them. */
 static nib_status copy_replaced(check *c, const block *of, nib_error *err) {
     device *d = c->base.device;
@@ -183,7 +183,7 @@ static nib_status wait_for_weights(check *c, const block *of, nib_error *err) {
 
 /* ---- a pass ---- */
 
-/* What was read of it is valid no longer. */
+/* Ends the validity of data that was read. */
 static void forget(const check *c) {
     const int64_t n = c->base.rows.n_pass * check_width(c, REG_X),
                   n_logits = c->base.rows.n_head * check_width(c, REG_LOGITS);
@@ -220,7 +220,7 @@ static nib_status check_run(backend *b, const backend_run *r, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- what is read ---- */
+/* ---- reads ---- */
 
 static nib_status check_read_stream(backend *b, int64_t row, int64_t n_row, const float **out,
                                     nib_error *err) {

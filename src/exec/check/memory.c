@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Set in addresses of kernels alone, on x86-64 as on AArch64. */
+/* A bit that only kernel addresses have, on x86-64 and on AArch64. */
 #define DEVICE_BIT ((uintptr_t)1 << 55)
 _Static_assert(sizeof(uintptr_t) == 8, "addresses have 64 bits");
 

@@ -9,7 +9,7 @@
 #include "tiers/device.h"
 
 device *check_device(void);
-/* Where the bytes really are; NULL: the address is not the device's. For the back end alone. */
+/* The host address of the bytes; NULL: the address is not one of the device. Only for the back end. */
 void *check_at(const void *address);
 
 #endif

@@ -9,13 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-/* A row on its way. */
+/* A row that goes through the program. */
 typedef struct walk {
     check *c;
     const segment *of;
-    int64_t row;      /* of the pass */
-    int64_t position; /* in its sequence */
-    int64_t run_row;  /* of the run */
+    int64_t row;      /* number of the row in the pass */
+    int64_t position; /* position in its sequence */
+    int64_t run_row;  /* number of the row in the run */
     bool is_head;
     int act_bits;
 } walk;
@@ -31,7 +31,8 @@ static const float *vector(const walk *w, int index) {
 
 /* ---- look-ups ---- */
 
-/* Row i of op o's table. What is not here is looked up by the host, which has one row of memory for it. */
+/* Looks up row i of op o's table. If the table is not in the device's memory, the host looks it up, and has
+ * memory for one row. */
 static nib_status look_up(const walk *w, const op *o, int64_t i, nib_error *err) {
     const check *c = w->c;
     if (c->views[o->w].data) {
@@ -61,7 +62,7 @@ static nib_status embed(const walk *w, const op *o, nib_error *err) {
 
 /* ---- products ---- */
 
-/* y = x . w^T + bias of a row in integers. */
+/* y = x . w^T + bias for one quantized row. */
 static void multiply(const walk *w, const view *v, act_format f, const float *bias, float *y) {
     const linear_args a = {.w = v,
                            .q = {w->c->codes, 1, v->k, f},
@@ -78,8 +79,8 @@ static void add_product(const walk *w, const view *v, act_format f, float *y) {
     w->c->ref->add(y, w->c->part, 1, y, v->n);
 }
 
-/* With integers: outliers count as zeros among them, and each adds its column; or, with 16 bits, a second row
- * of integers holds what the first left over. */
+/* A product with quantized activations. With 4 and 8 bits, outliers count as zeros and each adds its column.
+ * With 16 bits, a second quantized row has the residual of the first. */
 static void packed_product(const walk *w, const op *o, const view *v, const float *x, float *y) {
     check *c = w->c;
     const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
@@ -123,7 +124,7 @@ static void product(const walk *w, const op *o) {
 
 /* ---- positions ---- */
 
-/* In single precision, as the reference implementations do it. */
+/* Rotates in single precision, like the reference implementations. */
 static void rotate(const walk *w, const op *o) {
     const check *c = w->c;
     const int64_t half = o->u.rope.n_rot / 2;
@@ -139,7 +140,7 @@ static void rotate(const walk *w, const op *o) {
     c->ref->rope(o->u.rope.style, out, o->u.rope.n_head, o->u.rope.d_head, o->u.rope.n_rot, c->cos_sin);
 }
 
-/* n addresses of the device's as what they really are. */
+/* Converts n addresses of the device to host addresses. */
 static nib_status find_pages(uint8_t *const *pages, int64_t n, uint8_t **real, nib_error *err) {
     for (int64_t i = 0; i < n; i++) {
         real[i] = check_at(pages[i]);
@@ -149,7 +150,7 @@ static nib_status find_pages(uint8_t *const *pages, int64_t n, uint8_t **real, n
     return NIB_OK;
 }
 
-/* The sequence's cache by what its addresses really are. In codes there are pages of full blocks only. */
+/* Opens a sequence's KV cache by host addresses. With codes, only full blocks have pages. */
 static nib_status open_cache(const walk *w, int layer, uint8_t **recent, kv_view *out, nib_error *err) {
     check *c = w->c;
     const kv_view *kv = &w->of->kv->layers[layer];
@@ -229,13 +230,13 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
 
 /* ---- probes ---- */
 
-/* A copy of n floats for whoever looks, and its end. */
-static const float *show(const walk *w, reg r, int64_t n) {
+/* A copy of n floats for a receiver. destroy_copy() overwrites it with NaN when the receiver returns. */
+static const float *copy_for(const walk *w, reg r, int64_t n) {
     memcpy(w->c->seen, at(w, r), (size_t)n * sizeof(float));
     return w->c->seen;
 }
 
-static void hide(const walk *w, int64_t n) {
+static void destroy_copy(const walk *w, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         w->c->seen[i] = NAN;
 }
@@ -253,11 +254,11 @@ static void tell(const walk *w, const program *p, int i) {
                                  .segment = c->run.segment,
                                  .row = c->run.segment_row + w->run_row,
                                  .n_row = 1,
-                                 .x = show(w, from, o->n),
+                                 .x = copy_for(w, from, o->n),
                                  .width = o->n,
                                  .scale = point == PROBE_FFN ? o->u.num.value : 1};
         to->point(to->user, &seen);
-        hide(w, o->n);
+        destroy_copy(w, o->n);
     }
 }
 
@@ -266,9 +267,9 @@ static void report_input(const walk *w, const op *o) {
     if (!to || !to->input || o->kind != OP_LINEAR)
         return;
     const probe_input in = {
-        .block = w->c->run.visit.block, .w = o->w, .n_row = 1, .x = show(w, o->in, o->k), .k = o->k};
+        .block = w->c->run.visit.block, .w = o->w, .n_row = 1, .x = copy_for(w, o->in, o->k), .k = o->k};
     to->input(to->user, &in);
-    hide(w, o->k);
+    destroy_copy(w, o->k);
 }
 
 /* ---- a row ---- */
@@ -279,7 +280,7 @@ static void forget_registers(const walk *w) {
             at(w, (reg)r)[i] = NAN;
 }
 
-/* A copy that the taker cannot keep. */
+/* Gives the receiver a copy, which is destroyed afterwards. */
 static void give_hidden(const walk *w, const op *o) {
     const hidden_receiver *to = w->c->pass.hidden;
     float *copy = w->c->seen;

@@ -4,17 +4,17 @@
 #include "base/num.h"
 #include "kernels/kv_layout.h"
 
-enum { MAX_PAIRS = 32 }; /* rows times heads of a group that one thread takes at a time */
+enum { MAX_PAIRS = 32 }; /* (row, head) pairs that one thread takes at a time */
 
-/* Rows of one sequence in a cell, next to each other. */
+/* Consecutive rows of one sequence in a cell. */
 typedef struct part {
     const kv_view *kv;
-    int64_t row, n_row; /* of the cell */
-    int64_t position;   /* of the first one */
+    int64_t row, n_row; /* rows of the cell */
+    int64_t position;   /* of the first row */
 } part;
 
-/* The cell's rows of segment *i or one behind it, and of them at most `max` from row `from` on; false: there
- * are no more. */
+/* Gives the cell's rows of segment *i, or of the next segment that has some: at most `max` of them from row
+ * `from` on. false: there are no more. */
 static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int64_t max, part *out) {
     for (; *i < c->n_segment; ++*i) {
         const segment *s = &c->segments[*i];
@@ -29,7 +29,7 @@ static bool next_part(const exec_cell *c, const op *o, int *i, int64_t from, int
     return false;
 }
 
-/* Which rows of the cell's sequences are done together: `max` of each from row `from` on. */
+/* The rows that are computed together: at most `max` of each sequence of the cell, from row `from` on. */
 typedef struct stride {
     int64_t from, max;
 } stride;
@@ -38,7 +38,7 @@ static void store_kv(worker *w, const op *o, stride rows) {
     const exec_cell *c = w->j->cell;
     const kernel_table *k = w->j->e->kernels;
     const int64_t width = o->u.attn.n_kv_head * o->u.attn.d_head;
-    /* with fewer rows others may have written some rows' parts */
+    /* with fewer rows, other threads may have written parts of some rows */
     const int64_t split = rows.max >= c->n_row ? SPLIT_ROWS : SPLIT_OTHER;
     int64_t r0, r1, n = 0, at = 0;
     part p;
@@ -53,16 +53,15 @@ static void store_kv(worker *w, const op *o, stride rows) {
         }
 }
 
-/* Blocks whose last position is one of these become codes; the rows behind them, of this cell too, read
- * those.
- */
+/* The number of blocks whose last position is one of these rows. They are packed to codes, which later rows
+ * read, also those of this cell. */
 static int64_t blocks_filled(const part *p) {
     return kv_is_coded(p->kv->type) ? (p->position + p->n_row) / KV_BLOCK - p->position / KV_BLOCK : 0;
 }
 
 static void pack_kv(worker *w, const op *o, stride rows) {
     const exec_cell *c = w->j->cell;
-    int64_t at = 0; /* heads' keys and values of blocks, counted over all sequences */
+    int64_t at = 0; /* counts a head's keys or values of a block, over all sequences */
     part p;
     for (int i = 0; next_part(c, o, &i, rows.from, rows.max, &p);)
         at += blocks_filled(&p);
@@ -80,15 +79,15 @@ static void pack_kv(worker *w, const op *o, stride rows) {
     }
 }
 
-/* ---- one row, its positions shared out ---- */
+/* ---- one row: threads share its positions ---- */
 
-/* A row's spans times its kv heads are items that threads take in turn, in rounds of as many as fit what
- * attention leaves of the threads' scratch; a head's thread joins its parts in order. */
+/* An item is a span of a row and a KV head. Threads take items in turn, in rounds of as many spans as fit the
+ * scratch that attention leaves. Then each head's thread joins the head's parts in order. */
 typedef struct parts_plan {
     int64_t first, end;   /* spans */
-    int64_t group, n_kv;  /* heads that share a kv head; kv heads */
-    int64_t each, offset; /* floats of one part; where they begin in a scratch */
-    int64_t per_round;    /* spans */
+    int64_t group, n_kv;  /* query heads that share a KV head; KV heads */
+    int64_t each, offset; /* floats of one part; offset of the parts in a scratch, in floats */
+    int64_t per_round;    /* spans of a round */
 } parts_plan;
 
 static bool plan_parts(const worker *w, const attend_args *a, int64_t row, parts_plan *out) {
@@ -107,7 +106,7 @@ static bool plan_parts(const worker *w, const attend_args *a, int64_t row, parts
     return w->n_thread > 1 && p.n_kv % w->n_thread && p.end - p.first > 1 && p.per_round > 0;
 }
 
-/* The part of a head in span `first + span` of a round. */
+/* The part of a head for span `span` of a round. */
 static float *part_at(const worker *w, const parts_plan *p, int64_t span, int64_t head) {
     const int64_t item = span * p->n_kv + head / p->group;
     float *scratch =
@@ -126,7 +125,8 @@ static void join_parts(worker *w, const attend_args *a, const parts_plan *p, int
                                           first + s == p->end - 1, total);
 }
 
-/* False: this row is not worth it, and nothing was done. All threads come to the same. */
+/* Computes a row by parts. false: parts do not pay for this row, and nothing was done. All threads decide the
+ * same. */
 static bool attend_in_parts(worker *w, const attend_args *a, int64_t row) {
     parts_plan p;
     if (!plan_parts(w, a, row, &p))
@@ -142,11 +142,11 @@ static bool attend_in_parts(worker *w, const attend_args *a, int64_t row) {
         worker_enter(w, (access[]){{RES_PARTS, SPLIT_OTHER, false}}, 1);
         join_parts(w, a, &p, row, first, n);
     }
-    worker_enter(w, (access[]){{RES_PARTS, SPLIT_OTHER, true}}, 1); /* the scratch is anybody's again */
+    worker_enter(w, (access[]){{RES_PARTS, SPLIT_OTHER, true}}, 1); /* other ops may use the scratch again */
     return true;
 }
 
-/* ---- rows and heads shared out ---- */
+/* ---- threads share rows and heads ---- */
 
 static attend_args args_of(const worker *w, const op *o, const part *p) {
     const int64_t width = o->u.attn.n_head * o->u.attn.d_head;
@@ -165,7 +165,8 @@ static attend_args args_of(const worker *w, const op *o, const part *p) {
                          .scratch = w->scratch};
 }
 
-/* One sequence decodes: heads side by side; whole groups when they divide evenly, they share keys. */
+/* One sequence decodes: threads share the heads, in whole groups if these divide evenly, because a group
+ * shares its keys. */
 static void attend_few(worker *w, const op *o, const attend_args *a) {
     const int64_t n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
     int64_t h0, h1, unit = o->u.attn.n_kv_head % w->n_thread == 0 ? group : 1;
@@ -174,15 +175,14 @@ static void attend_few(worker *w, const op *o, const attend_args *a) {
         w->j->e->kernels->attend(a, h0, h1, 0, a->n_row);
 }
 
-/* Blocks of rows times heads: item i is heads [i % n_unit * unit, + unit) of rows [i / n_unit * rows, +
- * rows).
- */
+/* Items of rows and heads: item i has heads [i % n_unit * unit, + unit) of rows [i / n_unit * rows, +
+ * rows). */
 typedef struct item_grid {
     int64_t rows, unit, n_unit, n;
 } item_grid;
 
-/* The keys that an item reads first; items behind the last one are of the sequence `after`, NULL: there is
- * none. */
+/* The keys that an item reads first. Items after the last one are those of the sequence `after`; NULL: there
+ * is none. */
 static const void *keys_of(const attend_args *a, const item_grid *g, const part *after, int64_t item) {
     const int64_t n_kv = a->kv.n_kv_head, group = a->n_head / n_kv;
     if (item < g->n)
@@ -191,8 +191,8 @@ static const void *keys_of(const attend_args *a, const item_grid *g, const part 
     return after ? kv_first_keys(after->kv, a->window, (item - g->n) % n_kv, after->position) : NULL;
 }
 
-/* Blocks of rows times heads are items, which threads take in turn; *at: items so far. after: the next
- * sequence; NULL: there is none. `alone`: there are no other sequences. */
+/* Threads take the items of a sequence in turn. *at: number of items of earlier sequences. after: the next
+ * sequence; NULL: there is none. alone: there are no other sequences. */
 static void attend_items(worker *w, const op *o, attend_args *a, const part *after, bool alone, int64_t *at) {
     const int64_t n_head = o->u.attn.n_head, group = n_head / o->u.attn.n_kv_head;
     item_grid g = {.rows = MAX_PAIRS};
@@ -233,9 +233,9 @@ static void attend_rows(worker *w, const op *o, stride rows) {
     }
 }
 
-/* ---- the next layer's keys and values ---- */
+/* ---- prefetch of the next layer's keys and values ---- */
 
-/* A head's keys or values of a page, whose first n positions are read. */
+/* Adds the first n positions of a head's keys or values in a page to the list. */
 static void read_soon(soon_list *s, const kv_view *kv, bool is_value, int64_t head, int64_t page, int64_t n) {
     const int64_t held = is_value ? n : num_round_up(n, KV_POSITIONS);
     const int64_t bytes = held * kv->d_head * (int64_t)sizeof(uint16_t);
@@ -246,9 +246,9 @@ static void read_soon(soon_list *s, const kv_view *kv, bool is_value, int64_t he
     s->bytes += bytes;
 }
 
-/* Rows of many sequences read their keys and values from memory, which the products before leave mostly idle.
- * So they prefetch what this thread reads in the next layer, in the order of attend_items; after the last
- * layer that of the next step's first. */
+/* Rows of many sequences read their keys and values from memory, which is mostly idle during the products
+ * before. So products prefetch the keys and values that this thread reads in the next layer, in the order of
+ * attend_items. After the last layer they prefetch those of the next step's first layer. */
 static void list_soon(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const int n_layer = model_n_kv_layer(layout_model(w->j->e->layout));
@@ -280,8 +280,8 @@ static bool any_coded(const exec_cell *c, const op *o) {
     return false;
 }
 
-/* A cache in codes holds two blocks in f16, so rows of a sequence join it a block's worth at a time
- * (kernels.h). */
+/* A quantized cache has two blocks in f16, so the rows of a sequence are stored and computed at most one
+ * block at a time (kernels.h). */
 void run_attention(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const int64_t max = any_coded(c, o) ? KV_BLOCK : c->n_row;

@@ -9,29 +9,28 @@
 #include <math.h>
 
 enum {
-    STEP = 32 * PACK_PANEL, /* columns at a time: their weights and results stay in the cache */
-    LD = STEP + PACK_PANEL, /* floats between rows of results: another set of the cache */
-    TURNS = 2,              /* of each thread, at least, in a piece with so many columns */
-    LANES = 16,             /* of the search for a maximum */
-    MIN_LIST = 1024         /* places of a thread's list; when it is full, logits are computed at once */
+    STEP = 32 * PACK_PANEL, /* columns at a time, whose weights and results stay in the cache */
+    LD = STEP + PACK_PANEL, /* floats between rows of results, such that rows are in different cache sets */
+    TURNS = 2,              /* minimum turns of each thread in a piece with enough columns */
+    LANES = 16,             /* lanes of the search for a maximum */
+    MIN_LIST = 1024         /* entries of a thread's list; when it is full, logits are computed at once */
 };
 
-/* A panel, of those in memory, that may have the best token of a row, and what its logits may be at the most.
- */
+/* A panel that may have the best token of a row, and an upper bound of its logits. */
 typedef struct candidate {
     int32_t panel, row;
     float upper;
 } candidate;
 
-/* A row, as a thread has seen it. */
+/* A thread's knowledge of a row. */
 typedef struct seen_row {
-    float reach;     /* times an error: how far off an estimate may be; no number: all logits are NaN */
-    float lower;     /* the best logit is not below it */
+    float reach;     /* times an estimate's error: the bound of its deviation; NaN: all logits are NaN */
+    float lower;     /* lower bound of the best logit */
     candidate first; /* the panel with the largest estimate */
-    float estimate;  /* that one */
-    int32_t id;      /* the best that was computed, and its logit; -infinity: none yet */
+    float estimate;  /* its largest estimate */
+    int32_t id;      /* the best computed token, and its logit; -infinity: none yet */
     float logit;
-    int32_t n_exact; /* panels that were computed */
+    int32_t n_exact; /* number of computed panels */
 } seen_row;
 
 /* A thread's part of the logits' memory. */
@@ -41,7 +40,7 @@ typedef struct area {
     float *upper;   /* [STEP / PACK_PANEL] */
     float *y;       /* [n_row, LD]: estimates, or logits */
     candidate *list;
-    int64_t max, n; /* places in the list, used ones */
+    int64_t max, n; /* entries of the list; used entries */
 } area;
 
 static uint64_t area_bytes(const workspace *ws, int64_t n_row, int64_t n_vocab) {
@@ -82,8 +81,8 @@ static bool can_estimate(const worker *w, const op *o) {
     return k->estimate && k->estimate_can(&w->j->cell->views[o->w].format, w->j->cell->n_row);
 }
 
-/* The matrix comes whole, or in pieces, in the order of its rows: how many columns of the product this job
- * has, and the first one's token. */
+/* The number of columns of the product in this job, and (first_token) the token of the first one. A job has
+ * the whole matrix, or a piece of its rows; pieces come in order. */
 static int64_t n_column(const worker *w, const op *o) {
     return w->j->part ? w->j->part->n : o->n;
 }
@@ -93,7 +92,7 @@ static int64_t first_token(const worker *w) {
 
 /* ---- the rows ---- */
 
-/* The length of a row's integers. */
+/* The length of a quantized row. */
 static float norm_of(const worker *w, const op *o, int64_t r) {
     const act_rows *rows = &w->j->e->ws->act;
     const act8_layout l = act_layout_of(w->acts.format, o->k);
@@ -135,7 +134,7 @@ static float largest(const float *y, int64_t n) {
     return best;
 }
 
-/* n logits of a row, whose first token is `first`. */
+/* Updates a row's best token by n logits, of which the first is that of token `first`. */
 static void take_logits(seen_row *row, const float *y, int64_t n, int64_t first) {
     const float max = largest(y, n);
     if (max < row->logit || !(max > -INFINITY))
@@ -149,7 +148,7 @@ static void take_logits(seen_row *row, const float *y, int64_t n, int64_t first)
     }
 }
 
-/* A panel's logits of one row. */
+/* Computes a panel's logits of one row. */
 static void compute(worker *w, const op *o, const area *a, const candidate *c) {
     const int64_t first = (int64_t)c->panel * PACK_PANEL;
     float y[PACK_PANEL];
@@ -159,7 +158,7 @@ static void compute(worker *w, const op *o, const area *a, const candidate *c) {
                 first_token(w) + first);
 }
 
-/* Columns [n0, n1) of all rows, at most STEP. */
+/* Computes columns [n0, n1) of all rows, at most STEP. */
 static void compute_all(worker *w, const op *o, const area *a, int64_t n0, int64_t n1) {
     product_logits(w, o, n0, n1, a->y, LD);
     for (int64_t r = 0; r < w->j->cell->n_row; r++) {
@@ -182,7 +181,7 @@ static void add_candidate(worker *w, const op *o, area *a, const candidate *c) {
         compute(w, o, a, c);
 }
 
-/* A panel whose upper bound says that it may have a row's best token. */
+/* Handles a panel that may have a row's best token by its upper bound. */
 static void look_at(worker *w, const op *o, area *a, const candidate *c, const float *y, const float *error) {
     seen_row *row = &a->rows[c->row];
     float max = -INFINITY;
@@ -202,8 +201,8 @@ static void look_at(worker *w, const op *o, area *a, const candidate *c, const f
     }
 }
 
-/* Weights with a scale that is no number say nothing about their logits: these count as 0, and the error as
- * infinite. The tokens behind the last one are never the best. */
+/* A NaN scale of weights gives no estimate: the estimate becomes 0 and its error infinite. Tokens beyond the
+ * last one are never the best. */
 static void mend(const worker *w, const area *a, int64_t n, int64_t whole) {
     for (int64_t i = 0; i < whole; i++) {
         if (i < n && isfinite(a->error[i]))
@@ -214,7 +213,7 @@ static void mend(const worker *w, const area *a, int64_t n, int64_t whole) {
     }
 }
 
-/* Columns [n0, n1), at most STEP. */
+/* Estimates columns [n0, n1), at most STEP. */
 static void estimate(worker *w, const op *o, area *a, int64_t n0, int64_t n1) {
     const int64_t n = n1 - n0, whole = num_round_up(n, PACK_PANEL);
     product_estimates(w, o, n0, n1, a->y, LD, a->error);
@@ -232,7 +231,8 @@ static void estimate(worker *w, const op *o, area *a, int64_t n0, int64_t n1) {
     }
 }
 
-/* The next columns of this thread: threads take turns, a pair of panels or more, or each has an even part. */
+/* Gives the next columns of this thread. Threads take turns with two panels or more, or each has an even
+ * part. */
 static bool take_columns(const worker *w, const op *o, int64_t *begin, int64_t *end) {
     const job *j = w->j;
     const int64_t n = n_column(w, o);
@@ -251,7 +251,7 @@ static bool take_columns(const worker *w, const op *o, int64_t *begin, int64_t *
     return *begin < *end;
 }
 
-/* No row's best logit is below what any thread has found. */
+/* Sets each row's lower bound to the largest that any thread has found. */
 static void join_bounds(const worker *w, const op *o, const area *a) {
     const int64_t n_row = w->j->cell->n_row;
     for (int t = 0; t < w->n_thread; t++) {
@@ -261,7 +261,8 @@ static void join_bounds(const worker *w, const op *o, const area *a) {
     }
 }
 
-/* What was found in an earlier piece stays, but for its candidates, whose weights are gone. */
+/* Keeps the results of earlier pieces, but not their candidates, because their weights are no longer in
+ * memory. */
 static void run_estimates(worker *w, const op *o, area *a) {
     const int64_t n_row = w->j->cell->n_row;
     int64_t begin = 0, end = 0;
@@ -271,7 +272,7 @@ static void run_estimates(worker *w, const op *o, area *a) {
     }
     while (take_columns(w, o, &begin, &end) && !job_is_dropped(w->j))
         estimate(w, o, a, begin, end);
-    worker_enter(w, (access[]){{o->out, SPLIT_OTHER, false}}, 1); /* all threads have their bounds */
+    worker_enter(w, (access[]){{o->out, SPLIT_OTHER, false}}, 1); /* all threads have computed their bounds */
     join_bounds(w, o, a);
     for (int64_t r = 0; r < n_row; r++)
         if (a->rows[r].first.panel >= 0 && can_be_best(a, &a->rows[r].first))

@@ -14,13 +14,13 @@ static bool has_choice(const weight *w) {
     return !w->vector && w->format.layout == PACK_TILE;
 }
 
-/* What a choice is for. */
+/* The weight that a choice is for. */
 typedef struct chosen_for {
     const weight *w;
-    int slice_bits; /* of one slice of the activations */
+    int slice_bits; /* bits of one slice of the activations */
 } chosen_for;
 
-/* The n-th weight of the model, counted as `of` counts them. */
+/* Weight number `at` of the model, in the order of choices.of. */
 static chosen_for weight_at(const layout *lay, const choices *r, const uint8_t *act_bits, int at) {
     int b = layout_n_block(lay) - 1;
     while (r->first[b] > at)

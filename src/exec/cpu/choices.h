@@ -11,11 +11,12 @@
 typedef struct choices {
     kernel_choice *list; /* [n], one for each shape and format */
     int n;
-    int *first;               /* [n_block]: where a block's weights begin in `of` */
-    const kernel_choice **of; /* [weights of the model]; NULL for what is not packed */
-} choices;                    /* zeroed: none, and every product goes by the rule */
+    int *first;               /* [n_block]: index in `of` of a block's first weight */
+    const kernel_choice **of; /* [weights of the model]; NULL for weights that are not packed */
+} choices;                    /* zeroed: there are none, and the rule decides for every product */
 
-/* p: the map, not needed afterwards; NULL: none. act_bits: [n_block], 4, 8 or 16 (two slices of 8). */
+/* Makes the choices of all weights. p: the kernel map, not needed afterwards; NULL: none. act_bits:
+ * [n_block], 4, 8 or 16 (two slices of 8). NIB_E_NOMEM. */
 nib_status choices_open(choices *r, const layout *lay, const policy *p, const kernel_table *t,
                         const uint8_t *act_bits, nib_error *err);
 void choices_close(choices *r);

@@ -1,4 +1,4 @@
-/* cpu.c - the contract (exec/backend.h) on the processor: work is complete when a call returns. */
+/* cpu.c - implements the contract (exec/backend.h) on the processor. Work is complete when a call returns. */
 #include "exec/cpu/best.h"
 #include "exec/cpu/cpu.h"
 
@@ -74,7 +74,7 @@ static nib_status cpu_reserve(backend *b, const backend_rows *rows, nib_error *e
 
 /* ---- a pass ---- */
 
-/* Tables for the rows; tells the ledger what becomes resident. */
+/* Fills the tables of the pass's rows and reports memory that becomes resident to the ledger. */
 static nib_status cpu_begin(backend *b, const backend_pass *p, nib_error *err) {
     cpu *c = cpu_of(b);
     int64_t n_row = 0, n_logits = 0;
@@ -100,8 +100,9 @@ static void cpu_end(backend *b) {
     pool_unpin_caller(cpu_of(b)->setup.threads);
 }
 
-/* The rows whose logits are wanted stand one after the other in the stream from now on, from the first of
- * them or, where others stand between them, from its beginning. The head is the last to read it. */
+/* Makes the rows whose logits are wanted contiguous in the residual stream. They begin at the first of them,
+ * or, if other rows are between them, they are copied to the beginning. The head is the last block, so no
+ * other row is needed. */
 static int64_t gather_wanted(const cpu *c) {
     const backend_pass *p = &c->pass;
     const size_t width = (size_t)model_hparams(layout_model(c->setup.layout))->d_model;
@@ -153,7 +154,7 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
     return exec_cell_run(&c->exec, &now, err);
 }
 
-/* ---- what is read: the registers are host memory ---- */
+/* ---- reads: the registers are host memory ---- */
 
 static float *stream_at(const backend *b, int64_t row) {
     const cpu *c = (const cpu *)(const void *)b;
@@ -181,7 +182,7 @@ static nib_status cpu_read_logits(backend *b, int64_t n_row, const float **out, 
     return NIB_OK;
 }
 
-/* The first of the largest. In 16 lanes, and then from the beginning. */
+/* Finds the first of the largest logits: the maximum in 16 lanes, then its first position. */
 static void find_best(const float *logits, int64_t n, int32_t *id, float *logit) {
     enum { LANES = 16 };
     float max[LANES], best = -INFINITY;

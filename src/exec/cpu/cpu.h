@@ -12,13 +12,13 @@ typedef struct cpu {
     workspace ws;
     choices choices;
     shortlist best;
-    /* of the pass that is computed */
+    /* of the current pass */
     backend_pass pass;
     int64_t
-        head_row;  /* rows of the stream whose logits are wanted begin there; -1: they are where they were */
-    bool has_best; /* the last run of the head gave the best of each row, and no logits */
+        head_row;  /* first row in the stream of those whose logits are wanted; -1: they were not gathered */
+    bool has_best; /* the last run of the head gave the best token of each row, and no logits */
     uint64_t n_best_row,
-        n_best_panel; /* rows of logits that were found so, panels computed exactly for them */
+        n_best_panel; /* rows whose best token was found, and panels that were computed exactly for them */
 } cpu;
 
 static inline cpu *cpu_of(backend *b) {

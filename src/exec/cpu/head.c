@@ -1,5 +1,5 @@
-/* head.c - the output head with a shortlist (shortlist.h). One row at a time; the split of columns among
- * threads changes no bit. */
+/* head.c - the output head with a shortlist (shortlist.h). It computes one row at a time. The division of
+ * columns among threads changes no bit. */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
@@ -9,11 +9,12 @@
 #include <string.h>
 
 enum {
-    STEP = 32,      /* panels that are estimated, and looked at, at a time */
-    LANES = 16,     /* of the loops below */
-    BLOCK = 256,    /* columns that are dismissed by one comparison */
-    FIRST_TRIP = 2, /* panels of the first trip to the disk, or n_best: most have one of the best */
-    TRIP = 16       /* of another one */
+    STEP = 32,      /* panels that are estimated and then examined at a time */
+    LANES = 16,     /* lanes of the loops below */
+    BLOCK = 256,    /* columns that one comparison can exclude */
+    FIRST_TRIP = 2, /* panels of the first batch of reads, or n_best if that is more: most of them have one of
+                       the best */
+    TRIP = 16       /* panels of a later batch of reads */
 };
 
 typedef struct search {
@@ -21,8 +22,8 @@ typedef struct search {
     const op *o;
     int at; /* the op's number */
     shortlist *s;
-    float reach;     /* times a row's step: how far off its estimate may be */
-    float threshold; /* the n_best-th largest logit is not below it */
+    float reach;     /* times a row's step: the bound of its estimate's deviation */
+    float threshold; /* lower bound of the n_best-th largest logit */
     act_format rough, exact;
 } search;
 
@@ -46,7 +47,7 @@ static void quantize(worker *w, const op *o, act_format f) {
     product_quantize_row(w, worker_at(w, o->in, 0, o->k), o->k, 0, w->acts, o->w);
 }
 
-/* ---- the n largest of many, the smallest of them on top of a heap ---- */
+/* ---- a heap of the n largest values, the smallest of them on top ---- */
 
 static void sink(float *heap, int n, int at) {
     for (;;) {
@@ -79,7 +80,7 @@ static void keep(float *heap, int *n, int max, float x) {
     }
 }
 
-/* Whether some y - reach * step is above `min`. n is a multiple of LANES. */
+/* Whether any y - reach * step is above `min`. n is a multiple of LANES. */
 static bool any_above(const float *y, const float *step, float reach, float min, int64_t n) {
     int above[LANES] = {0}, any = 0;
     for (int64_t i = 0; i < n; i += LANES)
@@ -100,7 +101,7 @@ static void keep_lower_bounds(const search *k, const float *y, int64_t n0, int64
             continue;
         for (int64_t c = at; c < end; c++) {
             const float low = y[c] - k->reach * step[c];
-            if (low > -INFINITY) /* and no NaN */
+            if (low > -INFINITY) /* false for a NaN */
                 keep(heap, n, max, low);
         }
     }
@@ -126,8 +127,8 @@ static void estimate(void *arg, int thread, int n_thread) {
     end(&w);
 }
 
-/* The n_best-th largest of what all threads have seen, which becomes the first one's; -INFINITY: there are
- * fewer. */
+/* Merges the heaps of all threads into the first one. Returns the n_best-th largest value; -INFINITY: there
+ * are fewer. */
 static float threshold_of(shortlist *s, int n_thread) {
     for (int t = 1; t < n_thread; t++)
         for (int i = 0; i < s->n_seen[t]; i++)
@@ -135,7 +136,7 @@ static float threshold_of(shortlist *s, int n_thread) {
     return s->n_seen[0] == s->n_best ? s->best[0] : -INFINITY;
 }
 
-/* A NaN is wanted: what it stands for is to come out. */
+/* Whether a panel may have one of the best. A NaN is wanted, so that the result shows it. */
 static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n, float min) {
     int any = 0;
     for (int64_t l = first; l < first + n; l++)
@@ -143,7 +144,7 @@ static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n,
     return any;
 }
 
-/* What the largest logit of a panel may be. After a NaN anything. */
+/* The upper bound of a panel's logits; after a NaN there is none. */
 static float upper_of(const search *k, const float *y, int64_t first, int64_t n) {
     float max = -INFINITY;
     for (int64_t l = first; l < first + n; l++) {
@@ -164,7 +165,8 @@ static const kernel_choice *choice_of(const search *k) {
     return j->cell->other_views ? NULL : choices_of(j->e->choices, j->cell->block, k->o->w);
 }
 
-/* A panel's logits; the best of them join the `n` in the heap. Returns the n_best-th largest logit so far. */
+/* Computes a panel's logits and adds the best of them to the `n` in the heap. Returns the n_best-th largest
+ * logit so far. */
 static float compute(const search *k, worker *w, const view *panel, int64_t first, float *heap, int *n) {
     const float *y = worker_at(w, k->o->out, 0, k->o->n);
     if (!act_format_equal(w->acts.format, k->exact))
@@ -181,8 +183,8 @@ static int by_upper(const void *a, const void *b) {
     return x->upper < y->upper ? 1 : x->upper > y->upper ? -1 : x->panel - y->panel;
 }
 
-/* The panels of [p0, p1) that can hold one of the best, the likeliest ones first; the others are dismissed.
- * How many. */
+/* Lists the panels of [p0, p1) that can have one of the best, the likeliest first. Sets the logits of the
+ * others to -infinity. Returns the number of listed panels. */
 static int list_wanted(const search *k, float *y, int64_t p0, int64_t p1, shortlist_panel *list) {
     int n = 0;
     for (int64_t p = p0; p < p1; p++) {
@@ -196,8 +198,8 @@ static int list_wanted(const search *k, float *y, int64_t p0, int64_t p1, shortl
     return n;
 }
 
-/* What is in memory: each logit that is known may dismiss panels that come later. What is not stays in the
- * list. */
+/* Computes the listed panels that are in memory. Each known logit may exclude later panels. Panels on disk
+ * stay in the list. */
 static void compute_resident(void *arg, int thread, int n_thread) {
     const search *k = arg;
     shortlist *s = k->s;
@@ -206,7 +208,7 @@ static void compute_resident(void *arg, int thread, int n_thread) {
     float min = k->threshold;
     int64_t p0, p1;
     int n = 0, n_missing = 0, n_computed = 0;
-    w.acts = (act_state){k->o->in, k->rough, true}; /* estimate() has made them */
+    w.acts = (act_state){k->o->in, k->rough, true}; /* estimate() has quantized the row */
     pool_split(num_div_up(k->o->n, PACK_PANEL), 1, thread, n_thread, &p0, &p1);
     shortlist_panel *list = s->missing + p0;
     const int n_wanted = list_wanted(k, y, p0, p1, list);
@@ -229,7 +231,7 @@ static void compute_resident(void *arg, int thread, int n_thread) {
     end(&w);
 }
 
-/* ---- what is on disk ---- */
+/* ---- panels on disk ---- */
 
 typedef struct arrival {
     search *k;
@@ -248,7 +250,8 @@ static int by_panel(const void *a, const void *b) {
     return *x < *y ? -1 : *x > *y;
 }
 
-/* All threads' lists to the first one's, the largest first; how many. */
+/* Merges the lists of all threads into the first one, the largest bound first. Returns the number of
+ * panels. */
 static int gather_missing(const search *k, int n_thread) {
     const shortlist *s = k->s;
     int n = 0;
@@ -262,8 +265,8 @@ static int gather_missing(const search *k, int n_thread) {
     return n;
 }
 
-/* By the calling thread, in trips to the disk: the likeliest ones first, since what they are dismisses most
- * of the others. */
+/* Reads and computes the missing panels on the calling thread, in batches of reads. The likeliest come first,
+ * because their logits exclude most of the others. */
 static nib_status read_missing(search *k, int n_thread, nib_error *err) {
     const job *j = k->j;
     shortlist *s = k->s;
@@ -307,7 +310,7 @@ nib_status run_shortlist(job *j, int i, nib_error *err) {
     search k = {.j = j, .o = o, .at = i, .s = j->e->best};
     k.rough = product_format(&w, &k.s->sketch.format);
     k.exact = product_format(&w, &j->cell->views[o->w].format);
-    /* a little more for the rounding of x to integers and of the sums */
+    /* 2 % more for the rounding of sums and of x to integers */
     k.reach = 1.02f * SHORTLIST_REACH * norm_of(worker_at(&w, o->in, 0, o->k), o->k);
     pool_run(j->e->threads, estimate, &k);
     k.threshold = threshold_of(k.s, n_thread);

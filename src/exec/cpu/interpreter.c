@@ -1,10 +1,10 @@
 /* interpreter.c - see interpreter.h.
  *
- * A block's program runs in one pool_run, except where the calling thread has to fetch something between two
- * ops: rows of an embedding that is not resident, or a matrix. A matrix that is whole in a page is an op like
- * the resident ones while its page is pinned; a matrix in several pieces of rows is one op for each piece. A
- * thread's notes about quantized activations persist from one pool_run to the next, so that the output of a
- * norm, or of an earlier product, serves all pieces. worker.h describes the barriers. */
+ * A block's program runs in one pool_run, unless the calling thread must fetch data between two ops: rows of
+ * an embedding that is not resident, or a matrix. While its page is pinned, a matrix that is whole in a page
+ * is computed like a resident one. A matrix in several pieces of rows is one op for each piece. A thread's
+ * notes about quantized activations persist from one pool_run to the next, so the output of a norm, or of an
+ * earlier product, is used for all pieces. worker.h describes the barriers. */
 #include "exec/cpu/interpreter.h"
 
 #include "exec/cpu/worker.h"
@@ -60,7 +60,7 @@ void worker_enter(worker *w, const access *list, int n) {
             w->acts.of = REG_NONE;
 }
 
-/* Returns how many ops that was: joined products count each. */
+/* Runs op o. Returns the number of ops that it ran; joined products count individually. */
 static int run_op(worker *w, const op *o) {
     switch (o->kind) {
     case OP_EMBED: run_embed(w, o); break;
@@ -109,7 +109,7 @@ static void run_ops(void *arg, int thread, int n_thread) {
         j->acts_after = w.acts;
 }
 
-/* ---- what the calling thread does between two ops ---- */
+/* ---- the calling thread's work between two ops ---- */
 
 static void run(job *j) {
     if (j->first_op == j->end_op)
@@ -140,7 +140,7 @@ static nib_status look_up_rows(const job *j, const op *o, nib_error *err) {
     return NIB_OK;
 }
 
-/* The products of op i from a matrix that comes in n pieces. */
+/* Computes the product of op i with a matrix that is fetched in n pieces. */
 static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
     const exec_cell *c = whole->cell;
     const op *o = &layout_block(whole->e->layout, c->block)->program.ops[i];
@@ -159,7 +159,7 @@ static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
     return NIB_OK;
 }
 
-/* Something of this block is not resident as a whole, or nobody knows yet what will be needed of it. */
+/* Whether the op's weights are not completely resident, or the needed rows are not known yet. */
 static bool is_fetched(const exec_cell *c, const op *o) {
     if (o->kind == OP_SHORTLIST)
         return true;
@@ -167,7 +167,8 @@ static bool is_fetched(const exec_cell *c, const op *o) {
     return wants && !c->views[o->w].data;
 }
 
-/* Op i needs something that is not there. Done: *i is the next op; otherwise it is there now. */
+/* Fetches what op i needs. If the op is already computed then, *i becomes the next op; otherwise its weights
+ * are in memory now. */
 static nib_status fetch_op(job *j, int *i, nib_error *err) {
     const exec_cell *c = j->cell;
     const op *o = &layout_block(j->e->layout, c->block)->program.ops[*i];
@@ -179,7 +180,7 @@ static nib_status fetch_op(job *j, int *i, nib_error *err) {
         return NIB_OK;
     }
     const int n = pager_n_piece(j->e->pager, c->block, o->w);
-    if (n > 1 || c->other_views) { /* the pager's views are not these */
+    if (n > 1 || c->other_views) { /* the views are not the pager's */
         NIB_TRY(product_in_pieces(j, *i, n, err));
         ++*i;
         return NIB_OK;
@@ -188,7 +189,8 @@ static nib_status fetch_op(job *j, int *i, nib_error *err) {
     return pager_fetch(j->e->pager, c->block, o->w, 0, &all, err);
 }
 
-/* Ops [first, end), joined where nothing has to be fetched in between. What was fetched last stays. */
+/* Runs ops [first, end), in one job as far as nothing must be fetched in between. The weights that were
+ * fetched last stay in memory. */
 static nib_status run_all(job *j, int first, int end, nib_error *err) {
     const program *p = &layout_block(j->e->layout, j->cell->block)->program;
     nib_status status = NIB_OK;
@@ -236,7 +238,7 @@ static void report_input(const exec_cell *c, const workspace *ws, const op *o) {
     c->probe->input(c->probe->user, &in);
 }
 
-/* Op by op, so that somebody can look at the registers in between. */
+/* Runs op by op, so that the probe can read the registers in between. */
 static nib_status run_probed(job *whole, nib_error *err) {
     const exec_cell *c = whole->cell;
     const program *p = &layout_block(whole->e->layout, c->block)->program;
@@ -253,7 +255,7 @@ static nib_status run_probed(job *whole, nib_error *err) {
     return NIB_OK;
 }
 
-/* The head up to its product. Norms are not fused: their floats are what is wanted. */
+/* Runs the head up to its product. Norms are not fused, because their floats are the result. */
 static nib_status run_hidden(job *whole, nib_error *err) {
     const exec_cell *c = whole->cell;
     const program *p = &layout_block(whole->e->layout, c->block)->program;

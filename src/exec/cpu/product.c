@@ -7,10 +7,10 @@
 
 #include <string.h>
 
-/* Of a product that is added to another, at a time. */
+/* Columns at a time of a product that is added to another. */
 static const int64_t MAX_COLUMNS = 2048;
 
-/* The second slice of a row with 16 bits. */
+/* The second slice of a row of 16-bit activations. */
 static uint8_t *residual_of(const act_rows *rows, act_format f, int64_t k, int64_t r) {
     return rows->residual ? rows->residual + (size_t)r * act_row_bytes(f, k)
                           : rows->codes + act_row_bytes(f, k);
@@ -21,7 +21,7 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     const act_rows *rows = to.own ? &w->j->e->ws->own[w->thread] : &w->j->e->ws->act;
     const int64_t row = to.own ? 0 : r;
     const size_t at = (size_t)row * act_row_bytes(to.format, k);
-    float *work = (float *)w->scratch + num_round_up(k, 16); /* x may stand at the scratch's beginning */
+    float *work = (float *)w->scratch + num_round_up(k, 16); /* x may be at the beginning of the scratch */
     if (w->j->e->residuals)
         residual_choose(w, x, k, r, to.own, matrix);
     rows->has_residual[row] = w->j->act_bits == 16;
@@ -38,7 +38,8 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     table->act_quantize(to.format, work, k, residual_of(rows, to.format, k, r));
 }
 
-/* With one row every thread quantizes it for itself: that is sooner done than waited for. */
+/* Quantizes the cell's rows. A single row is quantized by every thread for itself, because that takes less
+ * time than a barrier. */
 static void quantize(worker *w, const op *o, act_format f) {
     act_state to = {o->in, f, w->j->fuse && w->j->cell->n_row == 1};
     int64_t r0 = 0, r1 = 1;
@@ -57,14 +58,15 @@ static void quantize(worker *w, const op *o, act_format f) {
 static view columns_view(const view *whole, int64_t n0, int64_t n1) {
     view part = *whole;
     uint64_t bytes;
-    pack_bytes(&part.format, PACK_PANEL, part.k, &bytes); /* the whole was not too large, so this is not */
+    /* Cannot overflow, because the whole matrix did not. */
+    pack_bytes(&part.format, PACK_PANEL, part.k, &bytes);
     part.data = (const uint8_t *)part.data + (uint64_t)(n0 / PACK_PANEL) * bytes;
     part.n = n1 - n0;
     return part;
 }
 
-/* The product of one row and its residual, which stands behind it: some columns of both at a time, so that
- * the weights are read once. */
+/* The product of one row and its second slice, which follows it in memory. Some columns of both are computed
+ * at a time, so that the weights are read once. */
 static void multiply_with_residual(worker *w, const linear_args *whole, bool adds, int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
@@ -73,8 +75,8 @@ static void multiply_with_residual(worker *w, const linear_args *whole, bool add
     linear_args a = *whole;
     a.w = &part;
     a.bias = NULL;
-    a.y =
-        ws->residual_product + w->thread * ws->residual_width; /* another thread may be in another product */
+    a.y = ws->residual_product +
+          w->thread * ws->residual_width; /* the thread's own, because threads may be in different products */
     a.ldy = some;
     a.n_row = a.q.n_row = 2;
     for (int64_t n = n0; n < n1; n += some) {
@@ -83,14 +85,15 @@ static void multiply_with_residual(worker *w, const linear_args *whole, bool add
         linear_run(table, &a, 0, part.n);
         if (whole->bias)
             table->add(a.y, whole->bias + n, 1, a.y, part.n);
-        if (adds) /* one after the other, as with many rows */
+        if (adds) /* in the same order as with many rows */
             table->add(y, a.y, 1, y, part.n);
         table->add(adds ? y : a.y, a.y + some, 1, y, part.n);
     }
 }
 
-/* Adds products of rows' codes (residuals: of their second slices) to y, where the first row's part begins:
- * neighbours that have such together, as many as this thread's buffer holds. */
+/* Adds products of rows' codes (residuals: of their second slices) to y, which begins at the first row's
+ * columns. Neighbouring rows that have such codes are multiplied together, as many as fit this thread's
+ * buffer. */
 static void add_rows(worker *w, const act_rows *rows, bool residuals, linear_args *a, const linear_args *done,
                      float *y) {
     const kernel_table *table = w->j->e->kernels;
@@ -112,7 +115,7 @@ static void add_rows(worker *w, const act_rows *rows, bool residuals, linear_arg
     }
 }
 
-/* The same for columns [n0, n1) of a packed matrix, some at a time. */
+/* add_rows for columns [n0, n1) of a packed matrix, some columns at a time. */
 static void add_product(worker *w, const act_rows *rows, bool residuals, const linear_args *done, int64_t n0,
                         int64_t n1) {
     const workspace *ws = w->j->e->ws;
@@ -121,8 +124,8 @@ static void add_product(worker *w, const act_rows *rows, bool residuals, const l
     linear_args a = *done;
     a.w = &part;
     a.bias = NULL;
-    a.y =
-        ws->residual_product + w->thread * ws->residual_width; /* another thread may be in another product */
+    a.y = ws->residual_product +
+          w->thread * ws->residual_width; /* the thread's own, because threads may be in different products */
     for (int64_t n = n0; n < n1; n += some) {
         part = columns_view(done->w, n, NUM_MIN(n + some, n1));
         a.ldy = part.n;
@@ -130,7 +133,7 @@ static void add_product(worker *w, const act_rows *rows, bool residuals, const l
     }
 }
 
-/* The first column after `after` that some row has an outlier in; INT32_MAX: there is none. */
+/* The first channel after `after` in which some row has an outlier; INT32_MAX: there is none. */
 static int32_t next_outlier(const act_rows *rows, int64_t n_row, int32_t after) {
     int32_t next = INT32_MAX;
     for (int64_t r = 0; r < n_row; r++)
@@ -142,7 +145,8 @@ static int32_t next_outlier(const act_rows *rows, int64_t n_row, int32_t after) 
 }
 
 /* Adds the outliers' products for columns [n0, n1), one after the other in each row. A column of the weights
- * serves all rows that have an outlier there: massive activations like a few channels. */
+ * is decoded once for all rows that have an outlier in its channel, because massive activations occur in a
+ * few channels. */
 static void add_outliers(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
@@ -190,7 +194,7 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
         multiply_with_residual(w, &a, o->adds, n0, n1);
         return;
     }
-    if (o->adds) /* a second slice, which is always packed */
+    if (o->adds) /* this product is a second slice of weights, which is always packed */
         add_product(w, rows, false, &a, n0, n1);
     else
         linear_run(j->e->kernels, &a, n0, n1);
@@ -252,40 +256,41 @@ void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y) {
     add_outliers(w, &row, &a, 0, part.n);
 }
 
-/* Columns [n0, n1) of one product, whose input is ready. */
+/* Computes columns [n0, n1) of one product, whose input is ready. */
 static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
     const job *j = w->j;
     const kernel_choice *by = j->cell->other_views ? NULL : choices_of(j->e->choices, j->cell->block, o->w);
     const view *v = matrix_of(w, o);
-    const bool gets_back = j->e->residuals && v->format.layout == PACK_TILE && n0 < n1;
-    if (gets_back)
-        residual_ask(w, o, j->part_row + n0, j->part_row + n1);
+    const bool has_residuals = j->e->residuals && v->format.layout == PACK_TILE && n0 < n1;
+    if (has_residuals)
+        residual_request(w, o, j->part_row + n0, j->part_row + n1);
     product_columns(w, o, v, by, j->part_row, n0, n1);
-    if (gets_back)
+    if (has_residuals)
         residual_columns(w, o, j->part_row + n0, j->part_row + n1,
                          worker_at(w, o->out, 0, o->n) + j->part_row + n0);
 }
 
-/* ---- regions: products of one input, and what goes on with their columns ---- */
+/* ---- regions: products of one input, and the element-wise ops after them (tail) ---- */
 
 enum {
     MAX_PRODUCTS = 8,
     MAX_TAIL = 4,
-    MIN_BYTES = 32 << 10, /* of weights that are given out at once: the prefetcher has to start anew */
-    MIN_PANELS = 2,       /* the same where there are many rows, which are prepared anew */
-    LOOK_MACS = 1 << 30   /* multiply-adds between two looks at whether the cell is dropped */
+    MIN_BYTES = 32 << 10, /* weights taken at once, at least: the prefetcher starts anew */
+    MIN_PANELS = 2,       /* panels taken at once, at least: many rows are prepared anew */
+    CHECK_MACS = 1 << 30  /* multiply-adds between two checks for cancellation */
 };
 
-/* Products one after the other, each split into its own panels, which those that add to what it makes are
- * computed with; or, with a tail, side by side: a panel is one of each. */
+/* Products are computed one after the other. Each is split into its own panels, and a product that adds to it
+ * is computed together with its panels. With a tail, products are computed side by side: a panel of the
+ * region is one panel of each. */
 typedef struct region {
     const op *ops;
     int n_product, n_tail;
     int64_t n_panel;
-    uint64_t bytes; /* of weights */
+    uint64_t bytes; /* bytes of weights */
 } region;
 
-/* Product i adds to what an earlier one of the region makes. */
+/* Whether product i adds to the output of an earlier one of the region. */
 static bool adds_within(const region *r, int i) {
     for (int j = 0; j < i && r->ops[i].adds; j++)
         if (r->ops[j].out == r->ops[i].out)
@@ -293,8 +298,8 @@ static bool adds_within(const region *r, int i) {
     return false;
 }
 
-/* Products can be one region when they read the same activations in the same format, and their weights are
- * there in this job. */
+/* The region that begins with op o. Its products read the same activations in the same format, and their
+ * weights are in memory in this job. */
 static region region_at(const worker *w, const op *o) {
     const job *j = w->j;
     const pack_format *f = &matrix_of(w, o)->format;
@@ -320,10 +325,11 @@ static region region_at(const worker *w, const op *o) {
     return r;
 }
 
-/* Panels for this thread, again and again until there are none: half of an even share first and less and
- * less, so that a thread that was held up (by another process, or by its sibling in the same core) keeps
- * nobody waiting. Who computes a column changes no bit of it. Where nothing is shared, or too little, one
- * even part; also where residuals are read from a file, since each part has reads of its own. */
+/* Gives the next panels of this thread; false: there are no more. The first share is half of an even one, and
+ * later ones are smaller, so that the others need not wait for a thread that was slowed down (by another
+ * process, or by the other thread of its core). The thread that computes a column changes no bit of it. If
+ * nothing is shared, or too little, each thread has one even part. The same holds if residuals are read from
+ * a file, because each part has its own reads. */
 static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_t *end) {
     const job *j = w->j;
     share *from =
@@ -373,15 +379,16 @@ static void run_one_by_one(worker *w, const region *r, int64_t begin, int64_t en
     }
 }
 
-/* Panels of it that a thread computes between two looks. */
-static int64_t panels_of_a_look(const worker *w, const region *r) {
+/* The number of panels that a thread computes between two checks for cancellation. */
+static int64_t panels_per_check(const worker *w, const region *r) {
     int64_t macs = 0;
     for (int i = 0; i < r->n_product; i++)
         macs += PACK_PANEL * r->ops[i].k * w->j->cell->n_row;
-    return NUM_MAX(MIN_PANELS, LOOK_MACS / NUM_MAX(macs, 1));
+    return NUM_MAX(MIN_PANELS, CHECK_MACS / NUM_MAX(macs, 1));
 }
 
-/* Alone and split once, its columns are where an element-wise op that is no part of a region expects them. */
+/* A region of one product that is split once has columns by thread, as an element-wise op after it expects
+ * them. Other regions are split in some other way. */
 static void enter_region(worker *w, const region *r, bool tile) {
     access list[1 + MAX_PRODUCTS + 3 * MAX_TAIL];
     int n = 0;
@@ -412,7 +419,7 @@ int run_linear(worker *w, const op *o) {
         run_best(w, o);
         return 1;
     }
-    const int64_t max = panels_of_a_look(w, &r);
+    const int64_t max = panels_per_check(w, &r);
     while (take_panels(w, &r, &begin, &end))
         for (int64_t at = begin; at < end && !job_is_dropped(w->j); at += max) {
             const int64_t until = NUM_MIN(at + max, end);

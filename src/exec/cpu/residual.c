@@ -1,11 +1,10 @@
-/* residual.c - products with rounding residuals: the channels of a row are chosen when it is quantized, by
- * the thread that quantizes it, and every thread adds the residuals' part to the columns that it has just
- * computed. */
+/* residual.c - products with rounding residuals: the thread that quantizes a row chooses the row's channels.
+ * Every thread adds the residuals' contribution to the columns that it has just computed. */
 #include "exec/cpu/worker.h"
 
 #include "base/num.h"
 
-/* Columns at a time, so that rows which have chosen the same channels find them in the cache. */
+/* Columns at a time, so that the residuals of a channel that several rows have chosen stay in the cache. */
 static const int64_t SOME = 512;
 
 void residual_choose(worker *w, const float *x, int64_t k, int64_t r, bool own, int matrix) {
@@ -54,16 +53,16 @@ static residual_rows picked(const worker *w, const op *o, const residual *of) {
                            w->j->cell->n_row};
 }
 
-void residual_ask(worker *w, const op *o, int64_t n0, int64_t n1) {
+void residual_request(worker *w, const op *o, int64_t n0, int64_t n1) {
     const residual_use *use = w->j->e->residuals;
     const residual *of = residuals_of(use, w->j->cell->block, o->w);
     if (!of || !use->readers)
         return;
     const residual_rows rows = picked(w, o, of);
-    residual_reader_ask(use->readers[w->thread], &rows, 0, n0, n1);
+    residual_reader_request(use->readers[w->thread], &rows, 0, n0, n1);
 }
 
-/* As residual_columns, piece by piece; the first one is on its way. */
+/* residual_columns for residuals in a file, piece by piece. The first piece is already requested. */
 static void columns_of_file(worker *w, const op *o, const residual *of, int64_t n0, int64_t n1, float *y) {
     const executor *e = w->j->e;
     const residual_rows rows = picked(w, o, of);
@@ -71,9 +70,9 @@ static void columns_of_file(worker *w, const op *o, const residual *of, int64_t 
     nib_error why;
     for (residual_piece p = {.end = n0}; p.end < n1 || p.end_row < rows.n_row;) {
         if (p.end_row == rows.n_row)
-            residual_reader_ask(reader, &rows, 0, p.end, n1);
+            residual_reader_request(reader, &rows, 0, p.end, n1);
         else if (p.end_row > 0)
-            residual_reader_ask(reader, &rows, p.end_row, p.n0, p.end);
+            residual_reader_request(reader, &rows, p.end_row, p.n0, p.end);
         const nib_status status = residual_reader_wait(reader, &p, &why);
         if (status != NIB_OK)
             fail(w->j, &why);
@@ -81,8 +80,8 @@ static void columns_of_file(worker *w, const op *o, const residual *of, int64_t 
             return;
         for (int64_t r = p.row; r < p.end_row; r++) {
             const int32_t n = rows.n_pick[r];
-            const salient *near = residual_reader_near(reader, rows.picks + r * rows.max_pick, n);
-            e->kernels->residual_add(&p.part, near, n, p.n0 - p.base, p.end - p.base,
+            const salient *local = residual_reader_local(reader, rows.picks + r * rows.max_pick, n);
+            e->kernels->residual_add(&p.part, local, n, p.n0 - p.base, p.end - p.base,
                                      y + r * o->n + p.n0 - n0);
         }
     }

@@ -43,7 +43,7 @@ static void norm_row(const worker *w, const op *o, const float *x, float *out) {
                            o->u.norm.n_group, o->u.norm.w_full, o->u.norm.eps);
 }
 
-/* Whether the products after a norm can take its rows as integers, all in one format. */
+/* Whether all products after a norm read its rows quantized in one format. */
 static bool codes_wanted(const worker *w, const op *o, act_format *f) {
     const view *views = w->j->cell->views;
     if (!w->j->fuse || !o->fuse.n_codes)
@@ -57,8 +57,9 @@ static bool codes_wanted(const worker *w, const op *o, act_format *f) {
     return true;
 }
 
-/* The floats live in this thread's scratch only. With one row every thread makes the integers for itself,
- * which takes less time than waiting for the one that does; not when that one has just written the row. */
+/* A norm whose output is quantized at once. The floats are in this thread's scratch only. A single row is
+ * quantized by every thread for itself, which takes less time than a barrier, unless a thread has just
+ * written the row, so that a barrier is needed anyway. */
 static void norm_to_codes(worker *w, const op *o, act_format f) {
     act_state to = {o->out, f, w->j->cell->n_row == 1 && w->seen.written[o->in] != SPLIT_ROWS};
     float *row = w->scratch;
@@ -120,7 +121,7 @@ void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c
     }
 }
 
-/* Element by element: split as what it reads was just written, so that no barrier stands between them. By
+/* Element-wise ops. They are split like the op that wrote their input, so that no barrier is needed: by
  * columns after a product, by rows after a norm. */
 void run_elements(worker *w, const op *o) {
     bool by_rows = w->j->fuse && (w->seen.written[o->in] == SPLIT_ROWS ||

@@ -1,4 +1,4 @@
-/* shortlist.c - see shortlist.h: the size of the sketch, and its construction. head.c uses it. */
+/* shortlist.c - see shortlist.h. The size of the sketch, and its construction; head.c uses it. */
 #include "exec/cpu/shortlist.h"
 
 #include "base/num.h"
@@ -56,7 +56,7 @@ static void place(shortlist *s, const sizes *z, int n_thread) {
     s->n_computed = s->n_missing + n_thread;
 }
 
-/* ---- how far off a row's product may be ---- */
+/* ---- the errors of estimates ---- */
 
 static void panel_steps(const view *v, int64_t panel, float *out) {
     const pack_format *f = &v->format;
@@ -107,7 +107,8 @@ nib_status shortlist_open(shortlist *s, const layout *lay, pool *threads, ledger
     sizes z;
     memset(s, 0, sizeof *s);
     if (!sizes_of(lay, n_thread, n_best, &z, &sketch, &head))
-        return nib_fail(err, NIB_E_USAGE, "the output head cannot have a sketch for the best %d", n_best);
+        return nib_fail(err, NIB_E_USAGE, "the output head cannot have a sketch for the %d largest logits",
+                        n_best);
     NIB_TRY(tier_region_open(&s->memory, device_host(), l, NIB_OWNER_WEIGHTS, sum(&z), false,
                              "the output head's sketch", err));
     s->sketch = sketch;

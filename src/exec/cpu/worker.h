@@ -1,10 +1,10 @@
 /* worker.h - shared by the files of the interpreter: one thread's view of the job, and its barriers.
  *
- * Barriers. Every thread executes the same ops and keeps the same notes: for each resource (a register, the
- * quantized activations, the KV cache), how it was split among threads when it was last written and read
- * since the last barrier. An op that uses a resource with the same split uses only data of its own thread;
- * any other split needs a barrier first. All threads decide the same, since the notes do not depend on the
- * thread. */
+ * Barriers: every thread executes the same ops and keeps the same notes. For each resource (a register, the
+ * quantized activations, the KV cache) the notes say how it was split among threads when it was last written
+ * and read since the last barrier. An op that uses a resource with the same split uses only data of its own
+ * thread. Any other split needs a barrier first. All threads decide the same, because the notes do not depend
+ * on the thread. */
 #ifndef NIB_EXEC_CPU_WORKER_H
 #define NIB_EXEC_CPU_WORKER_H
 
@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 /* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
- * way that is never the same for two ops. */
+ * way, which never counts as the same for two ops. */
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_OTHER, SPLIT_COLUMNS };
 enum { RES_ACT8 = REG_COUNT, RES_KV, RES_PARTS, RES_COUNT };
 
@@ -22,42 +22,43 @@ typedef struct notes {
     int64_t written[RES_COUNT], read[RES_COUNT];
 } notes;
 
-/* Which register the integer activations hold, and how; `of` REG_NONE: none. own: every thread has made the
- * one row for itself. */
+/* The register that the quantized activations were made from, and their format; of == REG_NONE: none. own:
+ * every thread has quantized the single row for itself. */
 typedef struct act_state {
     reg of;
     act_format format;
     bool own;
 } act_state;
 
-/* How far the panels of a region are given out. */
+/* The panels of a region that threads have not taken yet. */
 typedef struct share {
     alignas(64) atomic_int_least64_t next;
 } share;
 
-/* What a thread could not read; the first one counts. */
+/* The first error of a thread's reads. */
 typedef struct job_failure {
     atomic_bool taken;
-    nib_error why; /* whole when all threads have finished */
+    nib_error why; /* complete when all threads have finished */
 } job_failure;
 
 typedef struct job {
     const executor *e;
     const exec_cell *cell;
     int first_op, end_op;
-    bool fuse;            /* rewrites are followed */
-    int act_bits;         /* of the cell's products */
-    act_state acts;       /* when the job begins */
-    act_state acts_after; /* and when it has ended: every thread comes to the same */
-    const view *part;     /* rows part_row... of the one product of this job; NULL: whole matrices */
+    bool fuse;            /* execute the programs' rewrites (op.fuse) */
+    int act_bits;         /* bits of the activations of the cell's products */
+    act_state acts;       /* state when the job begins */
+    act_state acts_after; /* state when the job has ended; the same for every thread */
+    /* Rows of the matrix, from part_row on, of the job's only product; NULL: whole matrices. */
+    const view *part;
     int64_t part_row;
-    share *shares;        /* one for each op of the program; NULL: regions are split once and for all */
-    atomic_bool *dropped; /* the cell was cancelled, or failed: nothing of it will be used */
+    share *shares;        /* one for each op of the program; NULL: regions are split evenly, once */
+    atomic_bool *dropped; /* the cell was cancelled or has failed, so its results will not be used */
     job_failure *failure;
 } job;
 
-/* Work that is left of a dropped cell is skipped; barriers never are, since threads learn of it one after the
- * other. */
+/* Whether the rest of the cell's work is to be skipped. Barriers are never skipped, because threads learn of
+ * a cancellation at different times. */
 static inline bool job_is_dropped(const job *j) {
     if (atomic_load_explicit(j->dropped, memory_order_relaxed))
         return true;
@@ -73,8 +74,8 @@ typedef struct worker {
     notes seen;
     act_state acts;
     void *scratch;
-    trace_cell *trace; /* of the op that is being executed; NULL: nobody asked */
-    double since;      /* of the thread's own time: what it has worked since then is not charged yet */
+    trace_cell *trace; /* cell of the current op; NULL: times are not measured */
+    double since;      /* the thread's processor time up to which work is charged */
 } worker;
 
 typedef struct access {
@@ -83,9 +84,10 @@ typedef struct access {
     bool write;
 } access;
 
-/* Before an op touches these: waits for the other threads when one of them may still be at it. */
+/* Call it before an op uses these resources. Waits at a barrier if another thread may still use one of
+ * them. */
 void worker_enter(worker *w, const access *list, int n);
-void worker_charge(worker *w); /* the thread's work since the last call goes to the op being traced */
+void worker_charge(worker *w); /* adds the thread's work since the last call to the traced op */
 
 static inline float *worker_at(const worker *w, reg r, int64_t row, int64_t width) {
     const exec_cell *c = w->j->cell;
@@ -115,52 +117,57 @@ static inline void worker_rows(const worker *w, int64_t *r0, int64_t *r1) {
 
 /* ---- rows.c ---- */
 void run_embed(worker *w, const op *o);
-/* What OP_EMBED makes of a row that was read: to `out` itself, or, where it adds, to elsewhere. */
+/* Finishes OP_EMBED for a table row that was read: to `out` itself, or, if the op adds, to `row`. */
 void embed_row(const kernel_table *k, const op *o, const float *row, float *out);
 void run_embed_pos(worker *w, const op *o);
 void run_norm(worker *w, const op *o);
 void run_rope(worker *w, const op *o);
 void run_elements(worker *w, const op *o);
-/* Columns [c0, c1) of one row, without a look at who else is at it. */
+/* Computes columns [c0, c1) of one row of an element-wise op, without a barrier. */
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);
 
 /* ---- product.c ---- */
-/* Rows have one slice of 4 or 8 bits; with 16 bits a second one for what the first left over. */
+/* The format of one slice of a row: 4 or 8 bits. 16-bit activations have a second slice of 8 bits for the
+ * residual of the first. */
 static inline act_format product_format(const worker *w, const pack_format *f) {
     return act_format_for(f, w->j->act_bits == 4 ? 4 : 8);
 }
-/* Row r of the cell, k floats, becomes integers, for matrix `matrix` of the cell's block and others that read
- * it; r is ignored when `own`. */
+/* Quantizes row r of the cell, k floats, for matrix `matrix` of the cell's block and the others with the same
+ * input. r is ignored if to.own. */
 void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_state to, int matrix);
-/* Columns [n0, n1) of v, rows first_row... of op o's matrix, times the cell's rows, whose integers w->acts
- * says are there; to o's output from column first_row on. by NULL: by the rule. */
+/* Computes columns [n0, n1) of the product of v with the cell's rows, which must be quantized (w->acts). v is
+ * the rows of op o's matrix from first_row on. The result goes to o's output from column first_row on. by:
+ * NULL: the rule decides. */
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
                      int64_t n0, int64_t n1);
-/* Estimates (kernel_table.estimate) of columns [n0, n1) of o's product, outliers included: y [n_row, ldy]
- * from column n0 on. w->acts says that all rows' integers are there. */
+/* Estimates (kernel_table.estimate) columns [n0, n1) of o's product, outliers included: y [n_row, ldy] from
+ * column n0 on. All rows must be quantized (w->acts). */
 void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error);
-/* The same columns computed. */
+/* Computes the same columns exactly. */
 void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy);
-/* The columns of one panel of it for row r alone, at most PACK_PANEL. */
+/* Computes one panel of it (at most PACK_PANEL columns) for row r alone. */
 void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y);
-/* One product, or the region that begins with it (op.fuse); returns how many ops that was. */
+/* Runs one product, or the region that begins with it (op.fuse). Returns the number of ops that it ran. */
 int run_linear(worker *w, const op *o);
 
 /* ---- residual.c ---- */
-/* The channels of row r of the cell that products get back, beside its integers; only where the executor has
- * residuals. */
+/* Chooses the channels of row r of the cell that get residuals, and stores them beside the row's codes. Only
+ * if the executor has residuals. */
 void residual_choose(worker *w, const float *x, int64_t k, int64_t r, bool own, int matrix);
-/* Before columns [n0, n1) of op o's product are computed: what has to be read for them is read meanwhile. */
-void residual_ask(worker *w, const op *o, int64_t n0, int64_t n1);
-/* What they add to those columns, y being the first of them; residual_ask was called for the same. */
+/* Starts reading the residuals for columns [n0, n1) of op o's product, which is computed in the meantime.
+ * Nothing to do if residuals are in memory. */
+void residual_request(worker *w, const op *o, int64_t n0, int64_t n1);
+/* Adds the residuals' contribution to these columns; y is the first of them. residual_request must have been
+ * called for the same columns. */
 void residual_columns(worker *w, const op *o, int64_t n0, int64_t n1, float *y);
 
 /* ---- head.c ---- */
-/* Op i of the cell's program, which is OP_SHORTLIST, by all threads, and by this one what has to be read. */
+/* Runs op i of the cell's program, an OP_SHORTLIST, on all threads. The calling thread reads the panels that
+ * are on disk. */
 nib_status run_shortlist(job *j, int i, nib_error *err);
 
 /* ---- best.c ---- */
-/* The head's product in a cell that wants the best alone, when its rows' integers are there. */
+/* Runs the head's product in a cell with exec_cell.best. The rows must be quantized. */
 void run_best(worker *w, const op *o);
 
 /* ---- attend.c ---- */

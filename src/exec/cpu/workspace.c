@@ -9,14 +9,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Floats of a product that is added to another: 16 rows of 2,048 columns stay in a second-level cache. */
+/* Floats of a product that is added to another: 16 rows of 2,048 columns, which stay in a second-level
+ * cache. */
 static const int64_t MAX_RESIDUAL = 32 << 10;
 
 static uint64_t round64(uint64_t n) {
     return (n + 63) & ~UINT64_C(63);
 }
 
-/* The most inputs and the most outputs of any product. */
+/* The largest numbers of inputs and of outputs of a product. */
 static void widest_product(const layout *lay, int64_t *k, int64_t *n) {
     *k = *n = 0;
     for (int b = 0; b < layout_n_block(lay); b++) {
@@ -29,7 +30,7 @@ static void widest_product(const layout *lay, int64_t *k, int64_t *n) {
     }
 }
 
-/* What the model's products of so many rows write to of a thread's scratch. */
+/* The bytes of a thread's scratch that the model's products of n_row rows write to. */
 static size_t scratch_of_products(const layout *lay, int64_t n_row, bool sliced) {
     size_t max = 0;
     for (int b = 0; b < layout_n_block(lay); b++) {
@@ -43,9 +44,10 @@ static size_t scratch_of_products(const layout *lay, int64_t n_row, bool sliced)
     return max;
 }
 
-/* A thread's, for all but products; k: the most inputs of one. */
+/* The bytes of a thread's scratch for all ops but products. k: the largest number of a product's inputs. */
 static size_t scratch_beside_products(const layout *lay, int64_t k) {
-    size_t max = 2 * (size_t)num_round_up(k, 16) * sizeof(float); /* a normed row, what its integers leave */
+    /* A normed row, and the residual of its codes. */
+    size_t max = 2 * (size_t)num_round_up(k, 16) * sizeof(float);
     for (int b = 0; b < layout_n_block(lay); b++) {
         const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -59,7 +61,7 @@ static size_t scratch_beside_products(const layout *lay, int64_t k) {
     return max;
 }
 
-/* Gives out `rows` rows of `each` bytes at *at; both passes of the layout (count, then place) come here. */
+/* Allocates `rows` rows of `each` bytes at *at. Both passes of the layout (count, then place) use it. */
 static uint8_t *take(uint8_t *base, uint64_t *at, int64_t rows, uint64_t each) {
     uint8_t *p = base ? base + *at : NULL;
     *at += round64((uint64_t)rows * each);
@@ -77,7 +79,7 @@ static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows
     a->salient = (salient *)(void *)take(base, at, rows, (uint64_t)n_salient * sizeof *a->salient);
 }
 
-/* Norms whose rows become integers at once (op.fuse.n_codes) leave their register alone. */
+/* Whether any op writes to register r. Norms whose rows are quantized at once (op.fuse.n_codes) do not. */
 static bool is_stored(const layout *lay, int r, workspace_use use) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const block *of = layout_block(lay, b);
@@ -95,7 +97,7 @@ static bool is_stored(const layout *lay, int r, workspace_use use) {
     return false;
 }
 
-/* base NULL: only counts. Returns the bytes. */
+/* Sets the pointers of the workspace and returns its bytes. base NULL: only counts. */
 static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t *base) {
     uint64_t at = 0;
     int64_t longest_rope = 1;
@@ -153,7 +155,7 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     return at;
 }
 
-/* What becomes resident of it with so many rows of each kind. */
+/* The bytes that become resident with so many rows of each kind. */
 static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
     const size_t products = scratch_of_products(ws->layout, n_cell, ws->use.sliced);
     const size_t scratch = NUM_MIN(NUM_MAX(products, ws->scratch_beside), ws->scratch_each);
@@ -202,8 +204,8 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
     tier_region_touch(&ws->memory, used(ws, ws->seen_pass, ws->seen_cell, ws->seen_head));
 }
 
-/* In single precision as the reference implementations do it: angle = position * frequency, then cos and sin.
- */
+/* Computes in single precision, like the reference implementations: angle = position * frequency, then cos
+ * and sin. */
 static void fill_rotary_tables(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row,
                                int64_t length) {
     for (int t = 0; t < model_n_rope(m); t++) {

@@ -12,74 +12,76 @@
 
 enum {
     WORKSPACE_ROPE_MAX = 8,
-    MIN_SOON = 4 /* sequences of a pass whose keys and values are prefetched during products */
+    MIN_SOON = 4 /* minimum sequences of a pass for which products prefetch keys and values */
 };
 
-/* Rows as integers. With 16 bits a row has a second one for what the first left over: in `residual`, or
- * behind the only row in `codes` where `residual` is NULL; with fewer it may have outliers (product.c). */
+/* Quantized rows. A row of 16 bits has a second row of codes with the residual of the first: in `residual`,
+ * or, if that is NULL, after the only row in `codes`. A row of 4 or 8 bits may have outliers (product.c). */
 typedef struct act_rows {
     uint8_t *codes, *residual;
     uint8_t *has_residual; /* one byte a row: 0 or 1 */
-    uint8_t *n_outlier;    /* likewise */
+    uint8_t *n_outlier;    /* one byte a row */
     outlier *outliers;     /* ACT_OUTLIERS for each row */
-    int32_t *n_salient;    /* of each row's channels that residuals are added for */
-    salient *salient;      /* workspace.n_salient for each row */
+    int32_t *n_salient;    /* [rows]: number of a row's channels that get residuals */
+    salient *salient;      /* workspace.n_salient entries for each row */
 } act_rows;
 
-/* How passes use it: what of it becomes resident depends on that. */
+/* How passes use the workspace, which determines the bytes that become resident. */
 typedef struct workspace_use {
-    int64_t n_row;  /* rows of the longest pass */
-    bool norms;     /* normed rows are stored as floats even where products read integers: nothing is fused */
-    bool residuals; /* every row has a second one: 16-bit activations. Else none has */
-    bool sliced;    /* float weights may be computed with bf16 tiles, which takes scratch */
-    int64_t k_chunk; /* of residuals (exec/residuals.h); 0: there are none */
+    int64_t n_row; /* maximum rows of a pass */
+    bool norms; /* normed rows are also stored as floats if products read them quantized, because nothing is
+                   fused */
+    bool residuals;  /* 16-bit activations: every row has a second row of codes */
+    bool sliced;     /* products with float weights may use bf16 tiles, which need scratch */
+    int64_t k_chunk; /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
 } workspace_use;
 
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
     float *reg[REG_COUNT];
-    act_rows act;            /* n_cell rows of one register */
+    act_rows act;            /* n_cell rows, quantized from one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
-    soon_list *soon;         /* [n_thread]: what products prefetch; unused below MIN_SOON sequences */
+    soon_list *soon;         /* [n_thread]: ranges that products prefetch; unused below MIN_SOON sequences */
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each
                                 thread */
     int64_t residual_width;
-    int64_t n_salient;                  /* a row's, of the widest product */
-    int32_t *salient_at;                /* n_salient for each thread */
-    int64_t salient_k;                  /* the widest product's inputs, of which channels are chosen */
-    float *salient_row;                 /* salient_k for each thread */
+    int64_t n_salient;                  /* maximum channels that a row chooses */
+    int32_t *salient_at;                /* n_salient entries for each thread */
+    int64_t salient_k;                  /* inputs of the widest product */
+    float *salient_row;                 /* salient_k entries for each thread */
     float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
-    int32_t *best_ids;  /* [n_head]: read_best's */
+    int32_t *best_ids;  /* [n_head]: result of read_best */
     float *best_logits; /* [n_head] */
     int32_t *tokens;    /* [n_pass] */
     int64_t *positions; /* [n_pass], in the rows' own sequences */
     uint8_t *scratch;   /* n_thread times scratch_each */
     size_t scratch_each;
-    size_t scratch_beside; /* of that, what others than products use */
+    size_t scratch_beside; /* bytes of scratch_each that ops other than products use */
     int n_thread;
     const layout *layout; /* borrowed */
 
     tier_region memory;
     workspace_use use;
-    uint64_t pass_row, cell_row, head_row;   /* bytes that are used of a row of each kind */
-    uint64_t fixed;                          /* and beside rows and scratch */
-    int64_t seen_pass, seen_cell, seen_head; /* the most rows used */
+    uint64_t pass_row, cell_row, head_row;   /* used bytes of a row of each kind */
+    uint64_t fixed;                          /* used bytes that are neither rows nor scratch */
+    int64_t seen_pass, seen_cell, seen_head; /* maximum rows used so far */
 } workspace;
 
-/* Charges and maps. n_head rows of logits are kept only for evaluation; one row is the session's own. n_row
- * of `use` is not asked for. */
+/* Charges and maps the memory. n_head: rows of logits, more than one only for evaluation. use.n_row is
+ * ignored. NIB_E_NOFIT, NIB_E_NOMEM; NIB_E_MODEL: the model has too many rotary tables. */
 nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err);
 void workspace_close(workspace *ws); /* zeroed is fine */
-/* What workspace_open would promise, and in *touched (NULL: not asked) what of it such use makes resident. */
+/* Returns the bytes that workspace_open would charge. *touched (may be NULL): the bytes that such use makes
+ * resident. */
 uint64_t workspace_bytes(const layout *lay, int n_thread, int64_t n_pass, int64_t n_cell, int64_t n_head,
                          const workspace_use *use, uint64_t *touched);
-/* Rows are about to be used: tells the ledger what becomes resident. */
+/* Reports to the ledger the memory that becomes resident, before these rows are used. */
 void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head);
 
-/* Rows [row, row + n_row) of a pass are these tokens [n_row] of a sequence, at positions first...: also their
- * cosines and sines. length is the whole sequence's. */
+/* Sets rows [row, row + n_row) of a pass: tokens [n_row] of a sequence at positions from `first` on, and
+ * their cosines and sines. length: of the whole sequence. */
 void workspace_rows(workspace *ws, const model *m, int64_t row, int64_t first, int64_t n_row, int64_t length,
                     const int32_t *tokens);
 
