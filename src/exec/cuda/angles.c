@@ -1,15 +1,15 @@
 /* angles.c - cosines and sines of the positions of a pass's rows, in host memory.
  *
- * They are computed in single precision, as the reference implementations do it. Frequencies that do not
- * depend on a sequence's length are computed once. While the GPU computes a pass with one row of each
- * sequence, the host computes the angles of the positions behind these rows: the next pass finds them. */
+ * They are computed in single precision, like the reference implementations. Frequencies that do not depend
+ * on a sequence's length are computed once. While the GPU computes a pass with one row of each sequence, the
+ * host computes the angles of the next positions of these rows for the next pass. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MANY_ANGLES = 4096 /* of a segment: these are computed by all threads */ };
+enum { MANY_ANGLES = 4096 /* so many angles of a segment are computed by all threads */ };
 
 typedef struct angles_job {
     const float *inv_freq;
@@ -83,7 +83,8 @@ void angles_ahead(cuda *c) {
             return;
     for (int i = 0; i < NUM_MIN(p->n_segment, CUDA_MAX_ROWS); i++) {
         const segment next = {.position = p->segments[i].position + 1, .n_row = 1};
-        if (c->angles.position[i] == next.position) /* logits and the largest of them are both read */
+        /* The angles are there: a pass calls this for each read of its results. */
+        if (c->angles.position[i] == next.position)
             continue;
         for (int t = 0; t < model_n_rope(cuda_model(c)); t++)
             if (!model_rope_varies(cuda_model(c), t))

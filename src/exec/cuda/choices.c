@@ -1,7 +1,7 @@
 /* choices.c - the strategy of each product on the GPU. The kernel map is applied when the back end is opened;
- * each launch of a product of few rows looks its strategy up by the number of columns (kernels/policy.h).
- * The map says nothing of `wide` and `batch`. So prompt rows do not ask it, however few they are, and where
- * many sequences may decode together (cuda.batched) no row does. */
+ * each launch of a product of few rows looks its strategy up by the number of columns (kernels/policy.h). The
+ * map has no choices for `wide` and `batch`. So prompt rows never use it, however few they are. If many
+ * sequences may decode together (cuda.batched), no row uses it. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Choices that are not the rule's, as "1 split, 2-8 bitwise". */
+/* Writes the choices that differ from the rule's, such as "1 split, 2-8 bitwise". */
 static void other_than_rule(const kernel_choice *choice, const kernel_choice *rule, char *out, size_t size) {
     size_t at = 0;
     out[0] = 0;
@@ -28,7 +28,7 @@ static void other_than_rule(const kernel_choice *choice, const kernel_choice *ru
     }
 }
 
-/* One line of the log for each shape and format. */
+/* Logs one line for each shape and format. */
 static void say(const cuda *c, const weight *w, const kernel_choice *choice, const kernel_choice *rule) {
     char format[PACK_NAME], what[256];
     other_than_rule(choice, rule, what, sizeof what);
@@ -42,7 +42,7 @@ static bool same_shape(const weight *a, const weight *b) {
     return a->n == b->n && a->k == b->k && !memcmp(&a->format, &b->format, sizeof a->format);
 }
 
-/* The own weight before this one with its shape; NULL: this is the first. */
+/* The choice of an earlier weight with the same shape and format; NULL: this is the first one. */
 static const kernel_choice *known_choice(const cuda *c, int b, int w, const weight *of) {
     for (int i = 0; i <= b; i++) {
         const block *in = layout_block(c->setup.layout, i);
@@ -103,5 +103,6 @@ const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col) {
         return NULL;
     const kernel_choice *choice = &c->choice[c->first_weight[b] + w];
     const strategy *s = choice->by_bucket[policy_bucket(n_col)];
-    return s && s->rule_rows == 0 ? gpu_strategy(s) : NULL; /* others are the rule's, or for prompt rows */
+    /* NULL for the rule's strategies and those for prompt rows. */
+    return s && s->rule_rows == 0 ? gpu_strategy(s) : NULL;
 }

@@ -1,4 +1,4 @@
-/* cuda.c - the contract (exec/backend.h) on a GPU; see cuda.h. */
+/* cuda.c - implements the contract (exec/backend.h) on a GPU; see cuda.h. */
 #include "exec/cuda/launch.h"
 
 #include "base/mem.h"
@@ -156,7 +156,7 @@ static void cuda_end(backend *b) {
         c->deferred = err;
 }
 
-/* The next rows of the visit that are adjacent in the pass, from row r of the visit on. */
+/* The next group: rows of the visit that are adjacent in the pass, from row r of the visit on. */
 static row_group group_at(const cuda *c, int64_t r) {
     const visit *v = &c->run.visit;
     const bool head = v->block == layout_n_block(c->setup.layout) - 1;
@@ -181,7 +181,7 @@ static nib_status copy_row(const cuda *c, void *to, const void *from, int64_t n,
     return spans_copy(c, "copy rows", DEVICE_STORE, to, from, (uint64_t)n * sizeof(float), err);
 }
 
-/* n_row rows of n floats, one after the other on the host. */
+/* Copies n_row rows of n floats to the host, where they are contiguous. */
 static nib_status read_rows(cuda *c, float *to, const float *from, int64_t ld, int64_t n, int64_t n_row,
                             nib_error *err) {
     const bool together = ld == n;
@@ -217,7 +217,7 @@ static nib_status run_rows(cuda *c, nib_error *err) {
         NIB_TRY(estimates_make(c, err));
     if (c->replay.ahead && c->run.visit.block > first)
         return cancel_check(c->pass.cancel, err);
-    if (c->replay.ahead && first > 0) /* the stream's copy is queued */
+    if (c->replay.ahead && first > 0) /* the copy of the residual stream is queued */
         return replay_launch_ahead(c, err);
     for (int64_t i = 0; i < c->run.visit.n_row;) {
         const row_group g = group_at(c, i);
@@ -323,7 +323,7 @@ static nib_status cuda_spans_stop(backend *b, nib_span *out, size_t *n, size_t *
 const backend_kind backend_cuda = {
     .name = "cuda",
     .tier = NIB_TIER_VRAM,
-    .n_batch = 2048, /* 8b: 512 rows make 35,000 tok/s, 2,048 rows 42,000 (docs/gpu.md) */
+    .n_batch = 2048, /* 8b: 35,000 tok/s with 512 rows, 42,000 with 2,048 (docs/gpu.md) */
     .open = cuda_open,
     .close = cuda_close,
     .row_bytes = cuda_row_bytes,

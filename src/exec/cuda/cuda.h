@@ -1,18 +1,18 @@
-/* cuda.h - the back end on a GPU: what the files of exec/cuda/ share.
+/* cuda.h - the back end on a GPU. Shared by the files of exec/cuda/.
  *
  * The weights that products and norms read are copied to the GPU at the first visit of their block, and stay
- * resident there. If not all fit, the matrices of some blocks are streamed for each visit (streamed.c) or
- * computed by the processor (in_place.c). Rows of embeddings are looked up on the GPU if it has the table,
- * else on the host. A block's program becomes a list of steps (steps.c), each one or two launches of
- * kernels/cuda/: a norm is computed with the products that follow it, a gate or a residual addition with the
- * products before it. All work is queued in one stream, and the host waits only for results that it reads.
- * The launches of a token are collected over the blocks and replayed as one CUDA graph (replay.c).
+ * resident there. If not all fit, the matrices of some blocks are streamed for each visit (streamed.c), or
+ * the processor computes those blocks (in_place.c). Rows of embeddings are looked up on the GPU if it has the
+ * table, otherwise on the host. A block's program becomes a list of steps (steps.c), each one or two launches
+ * of kernels/cuda/: a norm is computed with the products that follow it, a gate or a residual addition with
+ * the products before it. All work is queued in one stream, and the host waits only for results that it
+ * reads. The launches of a token are collected over the blocks and replayed as one CUDA graph (replay.c).
  *
  * Generated rows go through a block up to CUDA_MAX_ROWS at a time. If the device has kernels for many rows
- * (cuda_kernels.has_wide), prompt rows use these, however few rows there are. They give other last bits, so a
- * row's bits depend on its role and not on the number of rows beside it. Products of generated rows have two
- * arithmetics, too: `linear`, the fastest for few sequences, and `batch` for many. Which one is decided when
- * the back end is opened, for all passes. */
+ * (cuda_kernels.has_wide), prompt rows use these, however few rows there are. Their last bits differ, so a
+ * row's bits depend on its role and not on the number of other rows. There are also two kinds of products for
+ * generated rows: `linear`, the fastest for few sequences, and `batch` for many. One of them is chosen for
+ * all passes when the back end is opened. */
 #ifndef NIB_EXEC_CUDA_CUDA_H
 #define NIB_EXEC_CUDA_CUDA_H
 
@@ -31,13 +31,13 @@ struct step {
     step_kind kind;
     int first, n;
     bool feeds_cache;
-    int n_w;        /* STEP_LINEAR: number of products, the first ops */
+    int n_w;        /* STEP_LINEAR: number of products, which are the first ops */
     const op *norm; /* STEP_LINEAR: the norm of their input, computed with them; NULL: none */
     const op *tail; /* STEP_LINEAR: OP_GATE of two products, or OP_ADD of one; NULL: none */
     const op *rope; /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
-    reg in, out;    /* STEP_LINEAR: the input. STEP_LINEAR, STEP_ATTEND: the only register that is written */
-    const step *codes_for; /* the next product, if it reads a row of `out` as codes that this step writes;
-                              NULL: none does */
+    reg in, out; /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR or STEP_ATTEND writes */
+    const step *codes_for; /* the next product, if it reads codes of `out` that this step leaves (cuda_codes);
+                              NULL: it does not */
     int codes_for_block;
 };
 
@@ -49,11 +49,11 @@ typedef struct steps {
 /* A weight in the GPU's memory. */
 typedef struct gpu_weight {
     bool placed, loaded;
-    bool exclusive; /* a matrix that only one block reads: it is in that block's region, or in a slot */
-    bool streamed;  /* to a slot */
-    bool ordered;   /* loaded, in the kernels' order */
+    bool exclusive; /* only one block reads the matrix, so it is in that block's region or in a slot */
+    bool streamed;  /* copied to a slot for each visit */
+    bool ordered;   /* loaded and in the kernels' order */
     uint64_t at;    /* byte offset in the region or the slot */
-    int reader;     /* 1 + the only block that reads it; 0: none does, -1: several do */
+    int reader;     /* 1 + the only block that reads it; 0: no block, -1: several blocks */
 } gpu_weight;
 
 /* Page-locked host memory: resident pages of a block. */
@@ -65,34 +65,34 @@ typedef struct locked_pages {
 /* Blocks that are streamed for each visit. */
 typedef struct streamed_blocks {
     int n_block;    /* 0: all blocks are resident, and nothing else is set */
-    uint64_t bytes; /* of a slot */
+    uint64_t bytes; /* bytes of a slot */
     device_blocks blocks;
-    cuda_stream load, arrange; /* lanes: copies; after them, kernels that reorder the matrices */
-    bool lock_tried;           /* page-locking was tried: */
-    locked_pages *locked;      /* [n_locked], host memory of the pager */
+    cuda_stream load, arrange; /* streams: copies, and after them kernels that reorder the matrices */
+    bool lock_tried;           /* page-locking was tried */
+    locked_pages *locked;      /* [n_locked]: host memory of the pager */
     int n_locked;
-    bool lock_failed; /* and is not possible */
+    bool lock_failed; /* page-locking is not possible */
 } streamed_blocks;
 
-/* Blocks that the processor computes where their weights are, in passes of generated rows. */
+/* Blocks that the processor computes from their weights in RAM, in passes of generated rows. */
 enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
 typedef struct in_place {
     backend *host;    /* the processor's back end */
-    plan_rates rates; /* for the decision */
+    plan_rates rates; /* rates for the decision */
     bool *block;      /* [n_block] */
     bool *on_host;    /* [layers with keys and values]: the cache is in host memory */
-    int n;            /* blocks; 0: none */
+    int n;            /* number of blocks; 0: none */
     int first;        /* the pass's first block on the GPU, if the pass computes blocks in place */
-    bool now;         /* this pass does */
-    int64_t n_row;    /* of this pass */
+    bool now;         /* this pass computes blocks in place */
+    int64_t n_row;    /* rows of this pass */
     bool has_stream;  /* the residual stream is in the host's registers */
 } in_place;
 
-/* KV pages of layers in host memory, in passes of prompt rows. */
+/* KV pages in host memory that are copied to the GPU in passes of prompt rows. */
 typedef struct moves {
-    uint64_t stride;    /* bytes of a page on the GPU, of any such layer; 0: there are none */
-    int64_t max_page;   /* of all planned sequences */
-    tier_region memory; /* pages of one layer, then: */
+    uint64_t stride;    /* bytes of a page of such a layer on the GPU; 0: there are no such layers */
+    int64_t max_page;   /* maximum pages of all planned sequences */
+    tier_region memory; /* pages of one layer, then `pairs` */
     int32_t *pairs;     /* [n_page, 2] up, [n_page, 2] down (cuda_move), [n_page] pages for attention */
     int64_t n_page, n_up, n_down;
     uint8_t *origin; /* pages on the host are numbered from here */
@@ -100,46 +100,46 @@ typedef struct moves {
     size_t max_list;
 } moves;
 
-/* Residuals are fetched beside the step's products: one of them is in a second stream, which is forked from
- * the first and joined to it. */
+/* Residuals are fetched while a step's products run. One of the two is in a second stream, which is forked
+ * from the first one and joined to it. */
 typedef struct fetches {
     void *mapped, *there; /* the residuals' memory: host address, device address */
     cuda_stream side;
     cuda_event fork, join;
-    bool aside; /* launches that are added belong to the second stream */
+    bool aside; /* added launches belong to the second stream */
 } fetches;
 
 enum { CUDA_MAX_CHANGES = 16384 /* logits of a pass that penalties and biases change */ };
 
-/* Number of sequences that may decode together from which on products of generated rows are `batch`, if the
- * device has it. `linear` is faster up to 16 rows: a step of 8b takes 2.16 ms for 8 rows, 2.62 for 16 and
- * 4.73 for 32, where `batch` takes 2.58, 2.70 and 3.11 (H200). */
+/* If at least this many sequences may decode together, products of generated rows use `batch`, if the device
+ * has it. `linear` is faster up to 16 rows: a step of 8b takes 2.16 ms for 8 rows, 2.62 for 16 and 4.73 for
+ * 32, where `batch` takes 2.58, 2.70 and 3.11 (H200). */
 enum { CUDA_MIN_BATCH = 17 };
 
 /* The head's sketch (estimates.c). */
 typedef struct estimates {
     view sketch;      /* 4 bits; data NULL: the head is computed as a whole */
-    float *step;      /* behind the sketch: of each row of the head, for cuda_shortlist */
-    bool made;        /* from the head, which was loaded */
-    int64_t max_rows; /* of a pass that uses it */
+    float *step;      /* cuda_shortlist.step, stored after the sketch */
+    bool made;        /* the sketch has been made from the loaded head */
+    int64_t max_rows; /* maximum rows of a pass that uses the sketch */
     tier_region memory;
 } estimates;
 
 /* Layers that were moved out of the GPU's memory because another program needs it. */
 typedef struct demotion {
-    pager *pager;      /* source of the weights; NULL: none were loaded yet */
+    pager *pager;      /* source of the weights; NULL: no weights were loaded yet */
     int *demoted, n;   /* [n] blocks in ascending order that were resident before */
-    bool had_slots;    /* some blocks were streamed before, too */
+    bool had_slots;    /* some blocks were streamed before the first demotion */
     double checked_at; /* seconds (time_now) */
     int n_calm;        /* consecutive checks that found enough free memory */
 } demotion;
 
 /* Rotary angles in host memory (angles.c). Tables whose frequencies depend on the length are not kept. */
 typedef struct angles {
-    int64_t width;                   /* of the widest table: 2 floats a frequency */
+    int64_t width;                   /* floats of a row of the widest table: 2 for each frequency */
     float *inv_freq, *factor;        /* [n_rope, width], [n_rope] */
-    float *ahead;                    /* [n_rope][CUDA_MAX_ROWS, width]: of row r of the next pass, */
-    int64_t position[CUDA_MAX_ROWS]; /* if it has this position; -1: none */
+    float *ahead;                    /* [n_rope][CUDA_MAX_ROWS, width]: angles for row r of the next pass */
+    int64_t position[CUDA_MAX_ROWS]; /* the position that they are for; -1: none */
 } angles;
 
 /* The timeline of a pass, while it is recorded (spans.c). */
@@ -149,25 +149,26 @@ struct cuda {
     backend base;
     backend_setup setup;
     const cuda_kernels *k;
-    uint64_t driver; /* bytes of VRAM, charged */
+    uint64_t driver; /* bytes of VRAM that the driver takes, charged */
     cuda_stream stream;
-    bool batched;  /* products that are not for prompts are `batch`, not `linear` */
+    bool batched;  /* products of generated rows use `batch`, not `linear` */
     steps *blocks; /* [n_block] */
-    step *all;     /* their lists */
+    step *all;     /* the steps of all blocks */
 
     kernel_choice *choice; /* [n_own]: the kernel map's choices for packed matrices; NULL: there is no map */
     gpu_weight *own;       /* the weights of all blocks, indexed from first_weight */
     int n_own;
     offload_question share;
-    offload_split split;   /* of VRAM, as planned; demotion changes it later */
+    offload_split split;   /* the planned division of VRAM; demotion changes it later */
     int *first_weight;     /* [n_block] */
-    bool *is_streamed;     /* [n_block]: not resident, not even if it is computed in place */
+    bool *is_streamed;     /* [n_block]: not resident; includes blocks that are computed in place */
     bool *is_loaded;       /* [n_block]: all of its resident weights are loaded */
     bool *has_copies;      /* [n_block]: backend.has_copies */
     bool *gpu_only;        /* [n_block]: RAM no longer has its matrices */
-    uint64_t fixed_bytes;  /* of vectors, and of matrices that several blocks read: always resident */
+    uint64_t fixed_bytes;  /* bytes of vectors and of matrices that several blocks read, which are always
+                              resident */
     tier_region fixed;     /* their memory */
-    uint64_t *block_bytes; /* [n_block]: of its exclusive matrices */
+    uint64_t *block_bytes; /* [n_block]: bytes of its exclusive matrices */
     tier_region *resident; /* [n_block]: their memory, if the block is resident */
     demotion demotion;
     estimates estimates;
@@ -175,35 +176,36 @@ struct cuda {
     in_place in_place;
     moves moves;
 
-    /* device: */
+    /* device memory */
     tier_region rows;
     float *reg[REG_COUNT]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register max_rows */
     int64_t ld[REG_COUNT]; /* distance of two rows in floats */
     int64_t max_rows;      /* maximum rows that go through a block together */
-    uint8_t *tables;       /* data of a pass for the kernels, copied at once; it contains: */
+    /* Data of a pass for the kernels, sent in one copy; contains the next three and page_table. */
+    uint8_t *tables;
     int32_t *position, *first_page, *token; /* [rows of the pass] */
     float **cos_sin;                        /* [n_rope][rows of the pass, n_rot] */
-    int32_t *page_table;                    /* of all segments; in `tables`, or in `pages` */
-    void *codes[REG_COUNT];                 /* activation codes of few rows; NULL: the register has none */
+    int32_t *page_table;    /* page numbers of all segments; in `tables`, or in `pages` if there are many */
+    void *codes[REG_COUNT]; /* activation codes of few rows (cuda_codes); NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
     float *uniform;             /* [n_head] zeros */
-    uint8_t *changes;           /* changes of the pass's logits; it contains: */
+    uint8_t *changes;           /* changes of the pass's logits; contains the next two */
     logit_row *change_rows;     /* [rows with logits]; NULL: no changes */
     logit_change *change_list;
     void *best_scratch, *short_scratch;
-    float *part;       /* corrections of a step's products by residuals, for few rows */
+    float *part;       /* contributions of residuals to a step's products, for few rows */
     tier_region pages; /* of page_table, if there are many pages */
 
-    /* host: */
+    /* host memory */
     tier_region host;
-    float *stream_copy;       /* [n_pass, d_model or what the head reads, the wider one] */
+    float *stream_copy;       /* [n_pass, the larger of d_model and the width of the head's input] */
     float *logits;            /* [n_head, n_vocab] */
-    int32_t *found;           /* of `best` */
-    uint8_t *tables_host;     /* of `tables` */
-    uint8_t *changes_host;    /* of `changes` */
-    bool pinned;              /* all of it is page-locked: copies are asynchronous */
+    int32_t *found;           /* copy of `best` */
+    uint8_t *tables_host;     /* source of `tables` */
+    uint8_t *changes_host;    /* source of `changes` */
+    bool pinned;              /* all of it is page-locked, so copies are asynchronous */
     float *embed, *looked_up; /* [n_pass, d_model], one row */
     angles angles;
     int32_t *page_list;
@@ -215,14 +217,14 @@ struct cuda {
 
     backend_pass pass;
     backend_run run;
-    const view *views;  /* the run's weights on the host, pinned by the pager */
+    const view *views;  /* the weights of the run on the host, pinned by the pager */
     uint8_t *origin;    /* KV pages are numbered from here, in units of DEVICE_CUDA_ALIGN bytes */
     bool stored;        /* the pass stores keys and values that attention must wait for */
     bool wide;          /* the pass's rows use the kernels for prompts */
-    const step *coded;  /* the product for which the last launch wrote rows of codes; NULL: none */
-    int64_t coded_row;  /* the first row's index in the pass */
-    int64_t n_coded;    /* how many */
-    bool coded_whole;   /* its codes of wider groups are whole (cuda_kernels.leaves_whole) */
+    const step *coded;  /* the product for which the last launch left codes; NULL: none */
+    int64_t coded_row;  /* number in the pass of the first row with codes */
+    int64_t n_coded;    /* number of rows with codes */
+    bool coded_whole;   /* the codes are those of wider groups (cuda_kernels.leaves_whole) */
     nib_error deferred; /* an error of a call that cannot return one; the next pass returns it */
 };
 
@@ -238,13 +240,13 @@ static inline const model *cuda_model(const cuda *c) {
  */
 nib_status steps_open(cuda *c, nib_error *err);
 void steps_close(cuda *c);
-/* Whether the step's products leave outliers of their weights out, which a launch behind them adds. */
+/* Whether the step's weights have outliers, whose products a second launch adds. */
 bool steps_has_outliers(const cuda *c, int b, const step *s);
 /* Whether the GPU reads the weights of op o. */
 bool steps_read_weights(const op *o);
 
 /* ---- choices.c ---- */
-/* Applies the kernel map, which is not needed afterwards. After weights_open. */
+/* Applies the kernel map, which is not needed afterwards. Call it after weights_open. */
 nib_status choices_make(cuda *c, nib_error *err);
 void choices_drop(cuda *c);
 /* The strategy for weight w of block b and n_col columns of activations (rows, or twice as many with 16 bits)
@@ -254,22 +256,22 @@ const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col);
 /* ---- weights.c ---- */
 nib_status weights_open(cuda *c, nib_error *err);
 void weights_close(cuda *c);
-/* Decides once which weights are resident, beside such rows and their keys and values. The message of
- * NIB_E_NOFIT says how much VRAM is needed at least. */
+/* Decides which weights are resident, beside the memory for these rows and their keys and values. It decides
+ * once. The message of NIB_E_NOFIT has the VRAM that is needed at least. */
 nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err);
-/* Allocates what was planned, charged to VRAM. */
+/* Allocates the planned memory, charged to VRAM. */
 nib_status weights_reserve(cuda *c, nib_error *err);
 /* Bytes of VRAM of block b if it is resident, rounded as the driver rounds. */
 uint64_t weights_of_block(const cuda *c, int b);
 /* Between two passes: frees the memory of block b, which is streamed from now on. Weights that only the GPU
  * has are copied back to RAM first. */
 nib_status weights_demote(cuda *c, int b, nib_error *err);
-/* The reverse: block b is resident again, and is loaded at its next visit. After NIB_E_NOMEM or NIB_E_NOFIT
- * it is streamed as before. */
+/* Makes block b resident again; it is loaded at its next visit. After NIB_E_NOMEM or NIB_E_NOFIT it is
+ * streamed as before. */
 nib_status weights_promote(cuda *c, int b, nib_error *err);
 /* Loads the resident weights of the run's block; they are complete when it returns. */
 nib_status weights_load(cuda *c, nib_error *err);
-/* Queues a copy of a weight. from NULL: the run's block, fetched from the pager. */
+/* Queues a copy of a weight. from NULL: the weight of the run's block is fetched from the pager. */
 nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *to, cuda_stream s,
                         nib_error *err);
 /* Queues the reordering of a copied weight. */
@@ -284,96 +286,99 @@ void weights_each_read(const cuda *c, int b, weight_fn fn, void *user);
 /* ---- tables.c ---- */
 /* Calls fn for each matrix that block b looks up, if the GPU has a kernel for all of them. */
 void tables_each(const cuda *c, int b, weight_fn fn, void *user);
-/* Whether they are in the GPU's memory: then they are looked up there. */
+/* Whether these matrices are in the GPU's memory, so that their rows are looked up there. */
 bool tables_there(const cuda *c, int b);
 
 /* ---- share.c ---- */
-/* The facts for sharing VRAM with such rows, of which `cap` bytes are free under the cap. The caller clears
- * them (offload_question_clear). */
+/* Gives the facts for sharing VRAM, with these rows and `cap` bytes that are free under the cap. The caller
+ * clears them (offload_question_clear). */
 nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *out, nib_error *err);
 /* backend_kind.share. */
 nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
                       nib_error *err);
-/* Sets the table of kernels, and by it whether products of generated rows are `batch`. */
+/* Sets the table of kernels, and whether products of generated rows use `batch`. */
 void share_kernels(cuda *c, const cuda_kernels *k);
-/* A table with the functions for sizes only, as on a GPU of compute capability 9.0. */
+/* A table with only the functions for sizes, those of a GPU of compute capability 9.0. */
 const cuda_kernels *share_sizes(void);
 
 /* ---- estimates.c ---- */
-/* Bytes of the head's sketch; 0: it has none, with these activations, kernels or sampling. */
+/* Bytes of the head's sketch; 0: there is none with these activations, kernels and sampling. */
 uint64_t estimates_bytes(const cuda *c);
-/* Allocates it, as planned. */
+/* Allocates the planned sketch. */
 nib_status estimates_reserve(cuda *c, nib_error *err);
 void estimates_close(cuda *c);
-/* Makes it at the first visit of the head, whose weights are loaded. */
+/* Makes the sketch at the first visit of the head, whose weights must be loaded. */
 nib_status estimates_make(cuda *c, nib_error *err);
-/* Whether the launch `a`, the head's product, is done in two steps. */
+/* Whether the head's product `a` is computed in two steps. */
 bool estimates_serve(const cuda *c, const cuda_linear *a);
 double estimates_share(cuda *c); /* backend_kind.head_share */
 
 /* ---- streamed.c ---- */
 nib_status streamed_open(cuda *c, nib_error *err);
-void streamed_close(cuda *c); /* may be opened again */
-/* Waits for all copies; the slots are empty then. */
+void streamed_close(cuda *c); /* streamed_open may be called again */
+/* Waits for all copies and empties the slots. */
 void streamed_forget(cuda *c);
-/* Acquires the run's block, which is streamed: work that is queued in the stream from now on finds it in its
- * slot. Starts the copy of the next streamed block. */
+/* Acquires the run's block, which is streamed. Work that is queued in the stream from now on waits until the
+ * block is in its slot. Starts the copy of the next streamed block. */
 nib_status streamed_acquire(cuda *c, nib_error *err);
-/* Releases it after all work that reads it is queued; also between consecutive visits of one block. */
+/* Releases the run's block, after all work that reads it is queued. It is also called between consecutive
+ * visits of one block. */
 nib_status streamed_release(cuda *c, nib_error *err);
-/* Between two passes: page-locks what RAM has of block b, which is streamed from now on; or unlocks it. */
+/* Between two passes: page-locks (or unlocks) the pages in RAM of block b, which is streamed from now on. */
 void streamed_lock(cuda *c, int b);
 void streamed_unlock(cuda *c, int b);         /* b < 0: all blocks */
-void streamed_end(cuda *c);                   /* the pass has ended, and the GPU is idle */
-uint8_t *streamed_slot(const cuda *c, int b); /* of an acquired block */
+void streamed_end(cuda *c);                   /* call it when the pass has ended and the GPU is idle */
+uint8_t *streamed_slot(const cuda *c, int b); /* the slot of an acquired block */
 
 /* ---- in_place.c ---- */
 nib_status in_place_open(cuda *c, nib_error *err);
 void in_place_close(cuda *c);
-/* The host's part of backend_kind.row_bytes. Pure. */
+/* The host's part of backend_kind.row_bytes. It has no side effects. */
 uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                             uint64_t *touched);
 /* Sets the layers that are computed in place. */
 void in_place_follow(cuda *c, const offload_split *split);
-/* Allocates memory for their rows. After weights_plan. */
+/* Allocates memory for the rows of these layers. Call it after weights_plan. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
-/* Begin and end of a pass of n_row rows; the end also follows an error. */
+/* Begin and end a pass of n_row rows. in_place_end is also called after an error. */
 nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err);
 void in_place_end(cuda *c);
 /* Whether this pass computes block b in place. */
 bool in_place_has(const cuda *c, int b);
-/* Copies the residual stream to the device that computes block b, the next one. */
+/* Copies the residual stream to the device that computes the next block, b. */
 nib_status in_place_hand_over(cuda *c, int b, nib_error *err);
 nib_status in_place_run(cuda *c, const backend_run *r, nib_error *err);
 
 /* ---- moves.c ---- */
 nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err);
 void moves_close(cuda *c);
-/* Lists the pass's pages for such layers. */
+/* Lists the pass's pages for layers with keys and values in host memory. */
 nib_status moves_begin(cuda *c, nib_error *err);
-/* Points attention at the moved pages of a layer whose pages on the host are `host`. */
+/* Sets the pages of attention to the copies of a layer's pages, which are `host` on the host. */
 void moves_attend(const cuda *c, const kv_view *host, cuda_attend *a);
-/* up: the pages that attention reads, to the GPU; else those that the rows write, back to the host. */
+/* The arguments of a copy. up: copies the pages that attention reads to the GPU; otherwise copies the pages
+ * that the rows write back to the host. */
 cuda_move moves_of(const cuda *c, const kv_view *host, const cuda_attend *a, bool up);
 
 /* ---- memory.c ---- */
-/* Bytes of a workspace for such rows: in host memory; in VRAM, lists of KV pages included. */
+/* Bytes of a workspace for these rows: in host memory, and in VRAM (lists of KV pages included). */
 uint64_t gpu_workspace_host_bytes(const layout *l, const backend_rows *rows);
 uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows);
 nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err);
 void gpu_workspace_close(cuda *c);
-int64_t gpu_workspace_pages_of(const segment *s); /* number of KV pages after its rows are written */
-bool gpu_workspace_is_coded(const cuda *c);       /* the pass's keys and values are codes (kv8, kv4) */
+/* Number of the segment's KV pages after its rows are written. */
+int64_t gpu_workspace_pages_of(const segment *s);
+bool gpu_workspace_is_coded(const cuda *c); /* whether the pass's keys and values are codes (kv8, kv4) */
 /* Sends positions, tokens, pages and angles of the pass's rows to the GPU. */
 nib_status gpu_workspace_send_tables(cuda *c, nib_error *err);
 /* Sends the changes of the pass's logits. */
 nib_status gpu_workspace_send_changes(cuda *c, nib_error *err);
 
 /* ---- angles.c ---- */
-void angles_open(cuda *c); /* after the memory is laid out */
-/* Those of the pass's rows: [rows, n_rot of the table]. */
+void angles_open(cuda *c); /* call it after the memory is laid out */
+/* Writes the angles of the pass's rows: [rows, n_rot of the table]. */
 void angles_fill(const cuda *c, int table, float *out);
-/* Those of the positions behind the rows, if each row is one of another sequence. For the time in which the
+/* Computes the angles of the rows' next positions, if each row belongs to another sequence. Call it while the
  * GPU computes the pass. */
 void angles_ahead(cuda *c);
 
@@ -382,33 +387,35 @@ nib_status fetches_open(cuda *c, nib_error *err); /* does nothing without residu
 void fetches_close(cuda *c);
 bool fetches_has(const cuda *c, int b, const step *s);
 int64_t fetches_widest(const cuda *c); /* maximum number of outputs of a step's products; 0: no residuals */
-/* The arguments for fetching the step's residuals; the caller sets the rows. */
+/* Sets the arguments for fetching the step's residuals, except the rows, which the caller sets. */
 void fetches_args(const cuda *c, int b, const step *s, cuda_residual *a);
-/* Forks the second stream, and fetches in one of the two. CUDA's error. */
+/* Forks the second stream, and launches the fetch in stream `on`. Returns CUDA's error. */
 int fetches_launch(const cuda *c, const cuda_residual *a, cuda_stream on);
-int fetches_add(const cuda *c, const cuda_residual_add *a); /* joins the second stream; CUDA's error */
+/* Joins the second stream; returns CUDA's error. */
+int fetches_add(const cuda *c, const cuda_residual_add *a);
 
 /* ---- spans.c ---- */
-/* Begin and end of a span around work that is queued in a stream; no effect unless a timeline is recorded.
- * They return CUDA's error. of: its name, lane, bytes, MACs. */
+/* Begin and end a span around work that is queued in a stream. They have no effect unless a timeline is
+ * recorded, and return CUDA's error. of: name, lane, bytes and MACs of the span. */
 int spans_open(const cuda *c, const nib_span *of, cuda_stream on);
 int spans_close(const cuda *c, cuda_stream on);
-/* A copy over the link in the kernels' stream, with its span. */
+/* Copies over the link in the kernels' stream, and records the span of the copy. */
 nib_status spans_copy(const cuda *c, const char *what, device_lane lane, void *to, const void *from,
                       uint64_t n_byte, nib_error *err);
-void spans_of_host(const cuda *c, const char *what, double start); /* from `start` (time_now) to now */
+/* Records a span of the host from `start` (time_now) to now. */
+void spans_of_host(const cuda *c, const char *what, double start);
 /* backend_kind.spans_start and spans_stop. */
 nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *err);
 nib_status spans_stop(cuda *c, nib_span *out, size_t *n, size_t *n_dropped, nib_error *err);
 void spans_drop(cuda *c);
 
 /* ---- span_of.c ---- */
-/* A launch's name, lane, bytes and MACs. */
+/* The name, lane, bytes and MACs of a launch. */
 nib_span span_of(const cuda *c, const gpu_launch *l);
 
 /* ---- demote.c ---- */
 /* Between two passes: demotes layers if other programs leave the device too little free memory, and promotes
- * them again after enough was free for a while. */
+ * them again when enough has been free for a while. */
 nib_status demote_check(cuda *c, nib_error *err);
 
 #endif

@@ -6,7 +6,7 @@
  * RAM first (weights.c). Then their memory is freed, and the layers are streamed for every pass (streamed.c),
  * which is slower. The bits stay the same, because their keys and values stay on the GPU. If no layer was
  * streamed before, two slots are allocated from the freed memory, so at least three layers are demoted.
- * Layers are promoted one by one, the last demoted one first, after enough memory was free for a while.
+ * Layers are promoted one by one, the last demoted one first, when enough memory has been free for a while.
  *
  * A pass fails only if there is no memory for the slots after all layers were demoted. */
 #include "base/num.h"
@@ -79,7 +79,7 @@ static nib_status shrink(cuda *c, uint64_t wanted, nib_error *err) {
     return NIB_OK;
 }
 
-/* Number of layers to promote at once: all, if they need the slots' memory. */
+/* Number of layers to promote at once. It is all of them if they need the memory of the slots. */
 static int n_to_promote(const cuda *c) {
     const demotion *d = &c->demotion;
     return !d->had_slots && d->n <= DEVICE_BLOCKS + 1 ? d->n : 1;
@@ -119,7 +119,7 @@ nib_status demote_check(cuda *c, nib_error *err) {
         return NIB_OK;
     d->checked_at = now;
     c->base.device->kind->info(c->base.device, &info);
-    if (info.bytes == 0) /* not known */
+    if (info.bytes == 0) /* unknown */
         return NIB_OK;
     const uint64_t enough = info.bytes / ENOUGH;
     d->n_calm = info.free > enough ? d->n_calm + 1 : 0;

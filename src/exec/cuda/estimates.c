@@ -1,8 +1,8 @@
-/* estimates.c - the output head in two steps (exec/shortlist.h): its sketch, made on the device from the head
- * itself, and the passes that use it.
+/* estimates.c - the output head in two steps (exec/shortlist.h): makes the sketch on the device from the head
+ * itself, and decides which passes use it.
  *
- * The head stays as a whole beside the sketch, so each pass may do either: the bits are the same. Two steps
- * serve passes whose largest logits alone are read, of a few generated rows. */
+ * The whole head stays in memory beside the sketch, so each pass may use either, with the same bits. Two
+ * steps are used in passes of a few generated rows in which only the largest logits are read. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "exec/shortlist.h"
@@ -12,8 +12,8 @@
 
 enum {
     ALIGN = 256,
-    ROW_COST = 24 << 20 /* bytes that are read in the time of the second step of a row: one took 8 us, eight
-                           49 (H100, 151,936 x 896) */
+    ROW_COST = 24 << 20 /* bytes that are read in the time of a row's second step: 8 us for one row, 49 us for
+                           eight (H100, 151,936 x 896) */
 };
 
 static int head_block(const cuda *c) {
@@ -30,13 +30,14 @@ static bool is_plain(const cuda *c) {
            !c->batched && !c->setup.a16;
 }
 
-/* Rows for which it pays to read so many bytes less. Where a sketch was asked for it serves all it can. */
+/* The number of rows for which saving so many bytes pays. If a sketch was requested, all rows that the kernel
+ * supports. */
 static int64_t rows_worth(const cuda *c, uint64_t saved) {
     const int64_t n = c->setup.sketch ? CUDA_MAX_SHORT : (int64_t)(saved / ROW_COST);
     return NUM_MIN(NUM_MAX(n, 1), (int64_t)CUDA_MAX_SHORT);
 }
 
-/* The sketch without data, and its bytes in memory; *step_at: where the rows' steps begin. */
+/* Gives the sketch without data, and its bytes in memory. *step_at: offset of the rows' steps. */
 static bool find(const cuda *c, view *sketch, uint64_t *step_at, uint64_t *bytes) {
     const weight *head;
     if (c->setup.whole_head || !is_plain(c) ||
@@ -75,8 +76,8 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
     e->max_rows = rows_worth(c, head->bytes - step_at);
     e->step = (float *)(void *)((uint8_t *)e->memory.at + step_at);
     log_line(c->setup.log,
-             "the output head is computed only where the likeliest tokens can be, for up to %d sequences "
-             "together, which a sketch in 4 bits (%s of VRAM) tells: the answers are the same",
+             "for up to %d sequences together, the output head is computed only for tokens that can be the "
+             "likeliest, which a 4-bit sketch (%s of VRAM) finds: the answers are the same",
              (int)e->max_rows, num_format_size(bytes, size));
     return NIB_OK;
 }
@@ -86,7 +87,8 @@ void estimates_close(cuda *c) {
     memset(&c->estimates, 0, sizeof c->estimates);
 }
 
-/* It is complete when it returns, because kernels read weights before earlier launches have ended. */
+/* The sketch is complete when the call returns, because kernels read weights before earlier launches have
+ * ended. */
 nib_status estimates_make(cuda *c, nib_error *err) {
     estimates *e = &c->estimates;
     const int b = head_block(c);

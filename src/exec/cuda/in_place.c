@@ -1,9 +1,10 @@
-/* in_place.c - layers that are not resident on the GPU and that the processor computes where their weights
- * are, in passes of generated rows. This back end owns a back end of the processor for them. Meanwhile other
- * layers are streamed (plan/offload.h). For prompts all of them are streamed, however few rows they have, so
- * a row's bits do not depend on the number of other rows. No layer is computed in place if more sequences may
- * decode together than the processor serves faster than the link. Each device has the keys and values of the
- * layers that it computes (kv_pool_split). The residual stream is copied where the device changes. */
+/* in_place.c - layers that are not resident on the GPU and that the processor computes from their weights in
+ * RAM, in passes of generated rows. This back end owns a back end of the processor for them. At the same time
+ * other layers are streamed (plan/offload.h). For prompts all of these layers are streamed, however few rows
+ * there are, so a row's bits do not depend on the number of other rows. If more sequences may decode together
+ * than the processor can compute faster than the link copies, no layer is computed in place. Each device has
+ * the keys and values of the layers that it computes (kv_pool_split). The residual stream is copied when the
+ * device changes. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -23,7 +24,7 @@ nib_status in_place_open(cuda *c, nib_error *err) {
     c->setup.rates = NULL;
     NIB_TRY(device_mapped_open(c->base.device, &c->base.host, err));
     backend_setup setup = c->setup;
-    setup.kernels = NULL; /* the GPU's map */
+    setup.kernels = NULL; /* the map is that of the GPU */
     return backend_cpu.open(&setup, &p->host, err);
 }
 
@@ -37,7 +38,7 @@ void in_place_close(cuda *c) {
     memset(&c->in_place, 0, sizeof c->in_place);
 }
 
-/* Of the processor's back end: it computes no logits. */
+/* The rows of the processor's back end, which computes no logits. */
 static backend_rows rows_of(const backend_rows *rows) {
     const int64_t n = NUM_MIN(rows->n_pass, (int64_t)IN_PLACE_MAX_ROWS);
     return (backend_rows){.n_pass = n, .n_cell = n, .n_head = 1};

@@ -1,15 +1,16 @@
-/* launch.c - a block's steps for some rows, as launches: products, norms, sampling.
+/* launch.c - turns a block's steps for some rows into launches: products, norms, sampling.
  *
- * Of a prompt, products and attention are those for many rows (c->wide). Of its last layer only rows whose
- * logits are wanted come behind attention, mostly one: from there on, and in the head, products are those of
- * generated rows, which read weights of one row several times as fast. */
+ * Products and attention of a prompt use the kernels for many rows (c->wide). After the attention of the last
+ * layer, only rows whose logits are wanted remain, mostly one. From there on, and in the head, products use
+ * the kernels of generated rows, which read the weights of one row several times as fast. */
 #include "base/num.h"
 #include "exec/cuda/launch.h"
 #include "kernels/cuda/residual_first.h"
 
 #include <string.h>
 
-/* Whether the step takes the kernels of prompts: by what the rows and the step are, not by their number. */
+/* Whether the step uses the kernels of prompts. It depends on the role of the rows and on the step, not on
+ * the number of rows. */
 static bool is_wide(const launch_walk *w, const step *s) {
     const int last = layout_n_block(w->c->setup.layout) - 2;
     if (!w->c->wide || w->g->block > last)
@@ -31,7 +32,7 @@ static const float *vector(const launch_walk *w, int index) {
     return vector_of(w->c, w->g->block, index);
 }
 
-/* Whether products with a step's first matrix take and leave codes of so many rows. */
+/* Whether products with the step's first matrix read and leave codes of this many rows. */
 static bool has_left_rows(const cuda *c, int b, const step *s, int64_t n_row) {
     const block *of = layout_block(c->setup.layout, b);
     const int index = of->program.ops[s->first].w;
@@ -40,20 +41,20 @@ static bool has_left_rows(const cuda *c, int b, const step *s, int64_t n_row) {
     return !choices_by(c, b, index, n_row) && n_row <= c->k->left_rows(&v);
 }
 
-/* Of one row all launches leave codes that can. */
+/* Whether the step may leave codes of the group's rows. With one row, every launch that can does. */
 static bool leaves_rows(const launch_walk *w, const step *s) {
     const int64_t n_row = w->g->n_row;
     return n_row == 1 || (has_left_rows(w->c, s->codes_for_block, s->codes_for, n_row) &&
                           (s->kind != STEP_LINEAR || has_left_rows(w->c, w->g->block, s, n_row)));
 }
 
-/* `linear` alone reads codes. A block that was never run has no norm there yet. */
+/* Only `linear` reads codes. The norm of a block that was never run is not loaded yet. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s) {
     const step *to = s->codes_for;
     if (w->c->batched || is_wide(w, s))
         return (cuda_codes){0};
     if (fetches_has(w->c, w->g->block, s) || steps_has_outliers(w->c, w->g->block, s))
-        return (cuda_codes){0}; /* what is added comes later */
+        return (cuda_codes){0}; /* a later launch adds to the output */
     if (!to || !w->c->is_loaded[s->codes_for_block] || w->g->two || !leaves_rows(w, s))
         return (cuda_codes){0};
     const block *of = layout_block(w->c->setup.layout, s->codes_for_block);
@@ -68,8 +69,9 @@ static const void *taken(const launch_walk *w, const step *s) {
     return left ? c->codes[s->in] : NULL;
 }
 
-/* Rows [r, r + n) of the group: their residuals on their way. first: NULL if products are not to come behind;
- * *first: these belong to the second stream. */
+/* Adds the launch that fetches the residuals of rows [r, r + n) of the group. *first: the products belong to
+ * the second stream, since the fetch stays in the first one. first NULL: the products come before the
+ * fetch. */
 static nib_status fetch(const launch_walk *w, const step *s, int64_t r, int64_t n, bool *first,
                         nib_error *err) {
     const op *o = &w->ops[s->first];
@@ -97,25 +99,24 @@ static bool is_gated(const step *s) {
     return s->tail && s->tail->kind == OP_GATE;
 }
 
-/* Whether the products compute the step's gate. What is added to both of its inputs comes before it. */
+/* Whether the products compute the step's gate. Otherwise additions to its inputs must come first. */
 static bool gates_at_once(const launch_walk *w, const step *s) {
     return is_gated(s) && !fetches_has(w->c, w->g->block, s) && !steps_has_outliers(w->c, w->g->block, s);
 }
 
-/* Where product i of the step leaves its rows. */
+/* The output register of product i of the step. */
 static reg output_of(const launch_walk *w, const step *s, int i) {
     return s->tail && (!is_gated(s) || gates_at_once(w, s)) ? s->tail->out : w->ops[s->first + i].out;
 }
 
-/* The gate behind sums, for rows from r of the group on. */
+/* The output of a gate after additions, for rows from r of the group on. */
 static float *gate_of(const launch_walk *w, const step *s, int64_t r, act_kind *act, int64_t *ldo) {
     *act = s->tail->u.act.kind;
     *ldo = launch_ld(w, s->tail->out);
     return launch_at(w, s->tail->out) + r * *ldo;
 }
 
-/* The outliers of the step's weights are added for all rows; the gate is computed if nothing else is added.
- */
+/* Adds the outliers of the step's weights for all rows, and computes the gate if nothing else is added. */
 static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
@@ -143,7 +144,7 @@ static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *e
     return status;
 }
 
-/* They are added, and the gate is computed. */
+/* Adds the fetched residuals and computes the gate. */
 static nib_status add_fetched(const launch_walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
     const op *o = &w->ops[s->first];
     cuda_residual_add a;
@@ -168,8 +169,8 @@ static nib_status add_fetched(const launch_walk *w, const step *s, int64_t r, in
     return status;
 }
 
-/* The head's product of the group's rows from r on: estimates of all logits, then the exact ones that may be
- * among the best. */
+/* Computes the head's product for the group's rows from r on: estimates of all logits, then exact logits of
+ * those that may be among the largest. */
 static nib_status two_steps(const launch_walk *w, const op *o, int64_t r, const cuda_linear *a,
                             nib_error *err) {
     cuda *c = w->c;
@@ -192,7 +193,7 @@ static nib_status two_steps(const launch_walk *w, const op *o, int64_t r, const 
     return NIB_OK;
 }
 
-/* Rows [r, r + n) of the group. */
+/* Adds the products of rows [r, r + n) of the group. */
 static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, int64_t n, nib_error *err) {
     const op *o = &w->ops[s->first];
     const reg in = s->norm ? s->norm->in : o->in;
@@ -239,7 +240,8 @@ static nib_status multiply(const launch_walk *w, const step *s, nib_error *err) 
     return steps_has_outliers(w->c, w->g->block, s) ? add_outliers(w, s, err) : NIB_OK;
 }
 
-/* Few rows' residuals come while the products run; those of many behind them, a few rows at a time. */
+/* Residuals of few rows are fetched while the products run, those of many rows after the products, a few rows
+ * at a time. */
 static nib_status products(const launch_walk *w, const step *s, nib_error *err) {
     const int64_t n_row = w->g->n_row;
     const bool many = n_row > CUDA_MAX_FETCH;

@@ -1,5 +1,5 @@
-/* launch.h - a block's steps for some rows become launches (launch.c; launch_attend.c, launch_embed.c). They
- * are added to the replay's list (replay.h). */
+/* launch.h - turns a block's steps for some rows into launches (launch.c, launch_attend.c, launch_embed.c),
+ * which are added to the list of the replay (replay.h). */
 #ifndef NIB_EXEC_CUDA_LAUNCH_H
 #define NIB_EXEC_CUDA_LAUNCH_H
 
@@ -8,21 +8,21 @@
 /* Rows that go through a block together. */
 typedef struct row_group {
     int block;
-    int64_t row, n_row; /* in the pass */
-    int64_t run_row;    /* the first row's index in the run */
+    int64_t row, n_row; /* rows of the pass */
+    int64_t run_row;    /* number of the first row in the run */
     bool two;           /* activations have 16 bits */
 } row_group;
 /* Queues the block's steps for a group. */
 nib_status launch_group(cuda *c, const row_group *g, nib_error *err);
-/* Queues the head's steps up to its product. *out: the register that the product would read, rows of the pass
- * if it is REG_X, else rows of the group. */
+/* Queues the head's steps up to its product. *out: the register that the product would read. It has rows of
+ * the pass if it is REG_X, otherwise rows of the group. */
 nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err);
 /* Queues the selection of the pass's n_best largest logits for the first n_row rows. */
 nib_status launch_best(cuda *c, int64_t n_row, nib_error *err);
 
-/* ---- for the files of launch ---- */
+/* ---- for launch*.c only ---- */
 
-/* A group on its way through a block. */
+/* A group that goes through a block. */
 typedef struct launch_walk {
     cuda *c;
     const row_group *g;
@@ -41,7 +41,7 @@ static inline int64_t launch_ld(const launch_walk *w, reg r) {
     return w->c->ld[r];
 }
 
-/* Where a launch leaves what the next product wants of its rows. */
+/* The codes that the step's launch leaves for the next product; data NULL: none. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s);
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);

@@ -1,5 +1,5 @@
-/* launch_attend.c - attention of a block for some rows, as launches: keys and values are stored, packed and
- * moved around it. */
+/* launch_attend.c - turns attention into launches: storing, packing and moving of keys and values, and
+ * attention itself. */
 #include "base/num.h"
 #include "exec/cuda/launch.h"
 #include "kernels/kv_layout.h"
@@ -16,14 +16,14 @@ static nib_status add(const launch_walk *w, launch_kind kind, const op *o, const
     return status;
 }
 
-/* Rows of the group from r on that stand together in a sequence. */
+/* The number of rows of the group from r on that belong to one sequence. */
 static int64_t rows_of_sequence(const launch_walk *w, int64_t r) {
     int64_t row = w->g->row + r;
     const segment *s = visits_segment(w->c->pass.segments, w->c->pass.n_segment, false, &row);
     return NUM_MIN(s->n_row - row, w->g->n_row - r);
 }
 
-/* Prompts: each sequence's rows by a launch of their own. */
+/* Prompts: one launch for the rows of each sequence. */
 static nib_status attend_prompts(const launch_walk *w, const cuda_attend *all, const op *o, nib_error *err) {
     for (int64_t r = 0, n; r < all->n_row; r += n) {
         cuda_attend a = *all;
@@ -49,8 +49,8 @@ static nib_status move(const launch_walk *w, const op *o, const cuda_move *a, ni
     return status;
 }
 
-/* Codes of a prompt are stored behind its attention, which looks at its rows instead: there is room for the
- * newest positions alone. */
+/* A prompt's keys and values in codes are stored after attention, which reads the launch's rows instead,
+ * because the cache has memory for the newest positions only. */
 static nib_status attend_all(const launch_walk *w, const op *o, const cuda_attend *a, nib_error *err) {
     const bool stores = a->stored || w->c->run.visit.cache_only, coded = a->kv.code_bits > 0;
     if (stores && coded)
@@ -62,11 +62,11 @@ static nib_status attend_all(const launch_walk *w, const op *o, const cuda_atten
     return w->c->wide ? attend_prompts(w, a, o, err) : add(w, LAUNCH_ATTEND, o, a, err);
 }
 
-/* Of a layer whose keys and values are in host memory. */
+/* Attention of a layer whose keys and values are in host memory. */
 static nib_status attend_moved(const launch_walk *w, const op *o, const kv_view *host, cuda_attend *a,
                                nib_error *err) {
     moves_attend(w->c, host, a);
-    a->stored = true; /* attention does not begin before the pages are there */
+    a->stored = true; /* attention begins after the pages have arrived */
     const cuda_move up = moves_of(w->c, host, a, true), down = moves_of(w->c, host, a, false);
     NIB_TRY(move(w, o, &up, err));
     NIB_TRY(attend_all(w, o, a, err));
@@ -76,7 +76,8 @@ static nib_status attend_moved(const launch_walk *w, const op *o, const kv_view 
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     cuda *c = w->c;
     const op *o = &w->ops[s->first + s->n - 1];
-    const kv_view *kv = &c->pass.segments->kv->layers[o->u.attn.layer]; /* in a page, as in every other */
+    /* Offsets in a page, the same in every page. */
+    const kv_view *kv = &c->pass.segments->kv->layers[o->u.attn.layer];
     const rope_style style = s->rope ? s->rope->u.rope.style : ROPE_HALF;
     const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
     view sinks;

@@ -1,11 +1,11 @@
-/* launch_embed.c - rows of embeddings. The GPU looks them up if it has the tables (tables.c). Else the host
- * does, and copies the rows to the GPU. */
+/* launch_embed.c - rows of embeddings. The GPU looks them up if it has the tables (tables.c). Otherwise the
+ * host looks them up and copies the rows to the GPU. */
 #include "exec/cuda/launch.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-enum { MANY_LOOKUPS = 8 /* rows of a table that are worth waking the host's threads */ };
+enum { MANY_LOOKUPS = 8 /* rows of a table from which on the host's threads are used */ };
 
 /* The number of the row in op o's table for row r of the group. */
 static int64_t table_row(const launch_walk *w, const op *o, int64_t r) {
@@ -30,7 +30,8 @@ static nib_status embed_row(const launch_walk *w, const step *s, int64_t r, nib_
     return NIB_OK;
 }
 
-/* Many rows of one table, by all threads: a row is spread over as many lines of memory as a panel has. */
+/* Looks up many rows of one table on all threads, because a packed row is spread over all lines of its
+ * panel. */
 typedef struct embed_job {
     const launch_walk *w;
     const op *o;
@@ -67,7 +68,7 @@ static nib_status send_rows(const launch_walk *w, float *to, const float *from, 
     return spans_copy(w->c, "copy embeddings", DEVICE_LOAD, to, from, (uint64_t)n * sizeof *from, err);
 }
 
-/* On the GPU. */
+/* Looks rows up on the GPU. */
 static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
     const bool by_token = o->kind == OP_EMBED;
     cuda_embed a;

@@ -18,8 +18,8 @@ static void *take(uint8_t *base, uint64_t *at, int64_t n, uint64_t each) {
 
 /* Maximum sizes of a layout's ops. */
 typedef struct sizes {
-    int64_t k;              /* of a product */
-    int64_t n_head, d_head; /* of attention */
+    int64_t k;              /* maximum inputs of a product */
+    int64_t n_head, d_head; /* maximum sizes of attention */
     int64_t embed, rope;    /* widths of an embedding row, of a rotation */
 } sizes;
 
@@ -47,9 +47,9 @@ static sizes sizes_of(const layout *l) {
 
 /* ---- tables of a pass for the kernels ----
  *
- * One piece of memory on the host and one on the device, with offsets that depend on the number of rows only:
- * so a token costs one copy, and the addresses of repeated launches stay valid. The pages of all segments are
- * at the end, or in a region of their own if there are many. */
+ * The tables are one piece of memory on the host and one on the device. Offsets depend on the number of rows
+ * only. So a token takes one copy, and the addresses of repeated launches stay valid. The pages of all
+ * segments are at the end, or in a region of their own if there are many. */
 
 enum { TABLE_ALIGN = 64, TABLE_PAGES = 4096 };
 
@@ -77,7 +77,7 @@ static table_parts table_parts_of(const model *m, int64_t n_row, int64_t n_page)
     return p;
 }
 
-/* Changes of logits are one copy too. The list's offset depends on the number of rows only. */
+/* Changes of logits also take one copy. The offset of the list depends on the number of rows only. */
 static uint64_t changes_at(int64_t n_row) {
     return (uint64_t)num_round_up(n_row * (int64_t)sizeof(logit_row), TABLE_ALIGN);
 }
@@ -157,7 +157,7 @@ static void set_max_rows(cuda *c, const backend_rows *rows) {
 
 uint64_t gpu_workspace_device_bytes(cuda *c, const backend_rows *rows) {
     set_max_rows(c, rows);
-    /* a KV page has a number in a list, which grows by halves */
+    /* a KV page has a number in a list, which grows by half of its length */
     return lay_out_rows(c, rows, NULL) + rows->n_kept / DEVICE_CUDA_ALIGN * 2 * sizeof(int32_t) + 4096;
 }
 
@@ -171,7 +171,7 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
     const layout *l = c->setup.layout;
     unpin(c);
     set_max_rows(c, rows);
-    c->replay.before = NULL; /* everything moves */
+    c->replay.before = NULL; /* all addresses change */
     tier_region_close(&c->rows);
     tier_region_close(&c->host);
     NIB_TRY(tier_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
@@ -179,7 +179,7 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
     NIB_TRY(tier_region_open(&c->host, device_host(), c->setup.ledger, NIB_OWNER_ACTIVATIONS,
                              lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
     lay_out_rows(c, rows, c->rows.at);
-    if (c->fetch_scratch) /* how many barriers blocks have passed */
+    if (c->fetch_scratch) /* counters of barriers */
         NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_scratch, 0, CUDA_FETCH_HEAD, c->stream),
                                "memory for residuals", err));
     NIB_TRY(device_cuda_ok(
@@ -193,8 +193,8 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
                            "memory for logits", err));
     lay_out_host(c, l, rows, c->host.at);
     angles_open(c);
-    /* Copies from and to page-locked memory are asynchronous; a pass writes no place twice. Without
-     * page-locking they are slower. */
+    /* Copies from and to page-locked memory are asynchronous, which is safe because a pass writes no address
+     * twice. Without page-locking copies are slower. */
     c->pinned = c->k->pin(c->host.at, (size_t)c->host.bytes) == 0;
     return NIB_OK;
 }
@@ -230,7 +230,7 @@ bool gpu_workspace_is_coded(const cuda *c) {
     return kv_is_coded(kv_pool_paging(c->pass.segments->kv->pool)->type);
 }
 
-/* With codes: number of the newest pages, which are listed before the others (cuda_kv). */
+/* With codes: the number of pages of newest positions, which are listed before the others (cuda_kv). */
 static int64_t newest_of(const cuda *c) {
     return gpu_workspace_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
 }
@@ -249,7 +249,7 @@ static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
     return NIB_OK;
 }
 
-/* Many pages are in a region of their own, which grows. */
+/* Sends many page numbers to a region of their own, which grows. */
 static nib_status send_pages(cuda *c, int64_t n, nib_error *err) {
     if (mem_grow((void **)&c->page_list, &c->max_page_list, (size_t)n, sizeof *c->page_list))
         return nib_fail_nomem(err, (size_t)n * sizeof *c->page_list, "a list of pages");

@@ -1,7 +1,7 @@
-/* moves.c - keys and values that are in host memory, of layers computed in place (in_place.c), for passes of
- * prompts, which compute these layers on the GPU. VRAM has memory for the pages of one layer. Before the
- * layer's attention the pages that the rows see are copied from the host; after it the pages that the rows
- * wrote are copied back. Kernels do both, so they are queued like all other work. */
+/* moves.c - moves keys and values of layers computed in place (in_place.c), which are in host memory, for
+ * passes of prompts, which compute these layers on the GPU. VRAM has memory for the pages of one layer.
+ * Before the layer's attention the pages that the rows see are copied from the host; after it the pages that
+ * the rows wrote are copied back. Kernels do both, so they are queued like all other work. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -9,10 +9,10 @@
 
 #include <stdio.h>
 
-enum { PAGE = DEVICE_CUDA_ALIGN, LIST = 5 /* numbers of a page: in the table, in two pairs */ };
+enum { PAGE = DEVICE_CUDA_ALIGN, LIST = 5 /* numbers for a page: one in the table, two pairs */ };
 
 _Static_assert(LIST *(int)sizeof(int32_t) == (int)OFFLOAD_MOVE_LIST && (int)PAGE == (int)OFFLOAD_PAGE,
-               "plan/offload.h counts it");
+               "plan/offload.h counts the same bytes");
 
 void moves_close(cuda *c) {
     tier_region_close(&c->moves.memory);

@@ -1,9 +1,9 @@
 /* replay.c - collects launches until other work has to be queued. A list of launches that repeats, like a
  * token's, becomes a CUDA graph, which one call launches.
  *
- * What changes from token to token (positions, pages, angles, the stream) is data in device memory, so the
- * list repeats exactly: the same kernels with the same addresses. It is recorded when it is seen for the
- * second time. */
+ * Everything that changes from token to token (positions, pages, angles, the residual stream) is data in
+ * device memory. So the list repeats exactly: the same kernels with the same addresses. A list is recorded
+ * when it is seen for the second time. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -16,9 +16,9 @@ nib_status replay_open(cuda *c, nib_error *err) {
     int n = 0;
     for (int b = 0; b < layout_n_block(c->setup.layout); b++)
         n += c->blocks[b].n;
-    r->max = 2 * NUM_MAX(n, 1) + 1; /* attention may be two launches, products with outliers, the head; */
+    r->max = 2 * NUM_MAX(n, 1) + 1; /* attention, products with outliers, and the head may be two launches */
     if (c->setup.residuals)
-        r->max *= 2; /* with residuals these are four */
+        r->max *= 2; /* with residuals products are up to four launches */
     for (int i = 0; i <= CUDA_MAX_GRAPHS; i++) {
         gpu_launch **list = i < CUDA_MAX_GRAPHS ? &r->graphs[i].list : &r->list;
         *list = mem_calloc((size_t)r->max, sizeof **list);
@@ -92,7 +92,7 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     return CUDA_UNSUPPORTED;
 }
 
-/* The time of a fetch begins where the second stream forks. */
+/* Launches with a span. The span of a fetch begins where the second stream forks. */
 static int launch_timed(const cuda *c, const gpu_launch *l) {
     const nib_span span = span_of(c, l);
     const cuda_stream on = stream_of(c, l);
@@ -113,15 +113,16 @@ static nib_status launch_list(const cuda *c, const gpu_launch *list, int n, nib_
 static nib_status record(const cuda *c, gpu_graph *g, nib_error *err) {
     NIB_TRY(device_cuda_ok(c->base.device, c->k->graph_begin(c->stream), "recording launches", err));
     const nib_status status = launch_list(c, g->list, g->n, err);
-    const int e = c->k->graph_end(c->stream, &g->graph); /* also after an error: the stream is as before */
+    /* Also after an error, so that the stream leaves recording. */
+    const int e = c->k->graph_end(c->stream, &g->graph);
     if (status != NIB_OK && !e)
         c->k->graph_free(g->graph);
     NIB_TRY(status);
     return device_cuda_ok(c->base.device, e, "recording launches", err);
 }
 
-/* The graph of the collected list of n launches (*known), else the least recently used one, to be replaced.
- */
+/* Finds the graph of the collected list of n launches (*known), or else the least recently used one, which is
+ * replaced. */
 static gpu_graph *find(replay *r, int n, bool *known) {
     gpu_graph *oldest = &r->graphs[0];
     for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {

@@ -30,9 +30,9 @@ typedef enum launch_kind {
 } launch_kind;
 typedef struct gpu_launch {
     launch_kind kind;
-    int block;    /* its block, */
-    const op *of; /* and its first op: for names */
-    bool aside;   /* in the second stream (residual.c) */
+    int block;    /* its block, for names */
+    const op *of; /* its first op, for names */
+    bool aside;   /* it is in the second stream (residual.c) */
     union {
         cuda_embed embed;
         cuda_linear linear;
@@ -58,23 +58,23 @@ typedef struct gpu_graph {
     uint64_t used;    /* replay.clock at its last use */
 } gpu_graph;
 
-/* All that the launches of a plain pass of few generated rows depend on. */
+/* Everything that the launches of a plain pass of few generated rows depend on. */
 typedef struct replay_key {
     int64_t n_row, n_head;
     int32_t n_best;
     bool logits, changes, looks_up;
     const void *page_table, *origin;
-    uint64_t choice; /* of residuals */
+    uint64_t choice; /* residual_use.choice */
 } replay_key;
 
 typedef struct replay {
-    gpu_launch *list; /* gathered */
+    gpu_launch *list; /* the collected launches */
     int n, max;
     bool copied;                /* a block was streamed for this pass, so it is not one list */
     int n_flush;                /* number of lists of this pass that were not empty */
-    gpu_graph *last;            /* launched by the last flush; NULL: none */
-    replay_key key, before_key; /* of this pass; of the previous one, if that was one graph: */
-    gpu_graph *before;          /* NULL: it was not */
+    gpu_graph *last;            /* the graph that the last flush launched; NULL: none */
+    replay_key key, before_key; /* of this pass; of the previous pass */
+    gpu_graph *before;          /* the graph of the previous pass; NULL: it was not a single graph */
     bool ahead;                 /* this pass is the same graph, launched as soon as the tables are queued */
     bool repeats;               /* a pass of few generated rows: its lists may repeat */
     gpu_graph graphs[CUDA_MAX_GRAPHS];
@@ -84,15 +84,15 @@ typedef struct replay {
 
 nib_status replay_open(cuda *c, nib_error *err);
 void replay_close(cuda *c);
-/* Adds a launch, which the caller fills in. NULL: an error, in *status. */
+/* Adds a launch, which the caller fills in. NULL: *status has an error. */
 gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err);
-/* Queues the collected launches. To be called before any other work is queued. */
+/* Queues the collected launches. Call it before any other work is queued. */
 nib_status replay_flush(cuda *c, nib_error *err);
-nib_status replay_flush_once(cuda *c, nib_error *err); /* the list will not repeat: no graph is made of it */
+nib_status replay_flush_once(cuda *c, nib_error *err); /* makes no graph, because the list will not repeat */
 void replay_drop(cuda *c);                             /* forgets the collected launches */
 /* Forgets all graphs, because weights get other addresses. */
 void replay_forget(cuda *c);
-/* Begin and end of a pass; well: without an error. */
+/* Begin and end a pass. well: the pass had no error. */
 void replay_begin(cuda *c);
 void replay_end(cuda *c, bool well);
 /* With replay.ahead: launches the previous pass's graph instead of the collected launches. */

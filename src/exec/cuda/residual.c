@@ -1,7 +1,7 @@
 /* residual.c - QDEC on the GPU: residuals are fetched from host memory while a step's products run, and their
- * corrections are added when both are done. One of the two is in a second stream, in a graph a branch:
- * the products if there is much to fetch (kernels/cuda/residual_first.h). A gate is then computed by the
- * addition, because it needs both complete inputs. */
+ * corrections are added when both are done. One of the two is in a second stream, which is a branch in a
+ * graph: the products if there is much to fetch (kernels/cuda/residual_first.h). Then the addition computes a
+ * gate, because a gate needs both complete inputs. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "plan/tune.h"
@@ -63,7 +63,7 @@ int64_t fetches_widest(const cuda *c) {
     return widest;
 }
 
-/* A weight without a residual gets one with no channels. */
+/* A weight without a residual gets one of step 0. */
 void fetches_args(const cuda *c, int b, const step *s, cuda_residual *a) {
     const residual_use *r = c->setup.residuals;
     const op *o = &layout_block(c->setup.layout, b)->program.ops[s->first];

@@ -18,8 +18,8 @@ enum { LEFT_FREE = 64 };
 
 /* ---- sizes without a device ----
  *
- * The kernels' own formulas (docs/gpu.md names the files), for a device that multiplies many rows together:
- * one that does not takes less. */
+ * The same formulas as in the kernels (docs/gpu.md names the files), for a device that has kernels for many
+ * rows. Other devices need less. */
 
 static size_t guess_codes(int64_t k) {
     enum { CHUNK = 256, ROWS = 16, EACH = ROWS * (32 + 4 + 4) };
@@ -56,7 +56,7 @@ static size_t guess_shortlist(void) {
     return CUDA_SHORT_HEAD + MULTIPROCESSORS * WARPS * sizeof(float);
 }
 
-/* Of the formats that a layout offers. */
+/* Whether the head's format can have a sketch, among the formats that a layout has. */
 static bool guess_takes(const view *head) {
     return head->format.bits >= 6;
 }
@@ -82,7 +82,7 @@ const cuda_kernels *share_sizes(void) {
 
 /* ---- facts ---- */
 
-/* Bytes of a block in a KV page. */
+/* Bytes of a block's keys and values in a KV page. */
 static uint64_t cache_of(const cuda *c, int b) {
     const program *p = &layout_block(c->setup.layout, b)->program;
     uint64_t sum = 0, each;
@@ -93,7 +93,7 @@ static uint64_t cache_of(const cuda *c, int b) {
     return sum;
 }
 
-/* A layer's matrices, counted by its products. */
+/* Counts a layer's matrices by its products. */
 static offload_layer layer_of(const cuda *c, int b) {
     const block *of = layout_block(c->setup.layout, b);
     offload_layer l = {.two = c->setup.act_bits[b] == 16};
@@ -110,7 +110,7 @@ static offload_layer layer_of(const cuda *c, int b) {
     return l;
 }
 
-/* Launches of a generated row. */
+/* The number of launches of a block for a generated row. */
 static int launches_of(const cuda *c, int b) {
     int n = c->blocks[b].n;
     for (int i = 0; i < c->blocks[b].n; i++)
@@ -140,7 +140,7 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
                             .max_rows = IN_PLACE_MAX_ROWS,
                             .n_sequence = c->setup.n_sequence,
                             .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
-                            /* the newest positions of a sequence are beside its codes, on the GPU */
+                            /* the newest positions of a sequence are on the GPU, like its codes */
                             .one_cache = kv_is_coded(c->setup.kv_type),
                             .places = c->setup.places};
     find_capacity(c, cap, q);

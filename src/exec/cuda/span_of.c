@@ -1,7 +1,7 @@
-/* span_of.c - what a launch is called in a trace, and what it moves and multiplies: for spans.c. Bytes are
- * operands, results and what a launch keeps between its kernels, each once, whether a cache has them or not.
- * at_least says where the kernels are known to move more: weights or keys that several blocks read, parts of
- * attention that are joined, newest positions beside codes. */
+/* span_of.c - the name of a launch in a trace, the bytes that it moves and its multiplications, for spans.c.
+ * Bytes are operands, results and the data between a launch's kernels, each counted once, whether a cache has
+ * them or not. at_least: the kernels are known to move more, because several blocks read the same weights or
+ * keys, parts of attention are joined, or newest positions are read beside codes. */
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "kernels/kv_layout.h"
@@ -14,25 +14,27 @@ enum { FLOAT = sizeof(float), HALF = sizeof(uint16_t) };
 
 /* ---- embeddings ---- */
 
-/* The rows, as they lie there, and what they become. */
+/* Counts the rows of the table and of the output. */
 static void look_up(const cuda_embed *a, nib_span *out) {
     uint64_t panel = 0;
     pack_bytes(&a->w.format, PACK_PANEL, a->w.k, &panel);
     out->bytes =
         (double)a->n_row * ((double)panel / PACK_PANEL + (double)(a->w.k * FLOAT) * (a->adds ? 2 : 1));
-    out->at_least = true; /* a row shares its lines of memory with 15 others */
+    out->at_least = true; /* a row shares its memory lines with 15 others */
 }
 
 /* ---- products ---- */
 
-/* What is left of a row of k for groups of so many: of each 32 the sum of squares and codes with their scale
- * and sum, or the largest size and, where they are not the row itself, floats. */
+/* Bytes of the codes that are left for a row of k (cuda_codes). For each 32: the sum of squares, and codes
+ * with their scale and sum; in wider groups the largest magnitude and, if they differ from the row,
+ * floats. */
 static int64_t left_bytes(int64_t k, int64_t group, bool norm) {
     const int64_t squares = norm ? FLOAT : 0, floats = norm ? 32 * FLOAT : 0;
     return k / 32 * (squares + (group > 32 ? FLOAT + floats : 32 + 2 * FLOAT));
 }
 
-/* Of few rows: what was left of them, else one row itself; more rows are put into scratch first. */
+/* Bytes of the input of few rows: the codes that were left, or one row itself. More rows are first written to
+ * scratch. */
 static int64_t input_bytes(const cuda *c, const cuda_linear *a, bool halves) {
     const int64_t k = a->w[0].k, x = a->n_row * k * FLOAT, norm = a->norm ? k * FLOAT : 0,
                   group = a->w[0].format.group;
@@ -65,7 +67,7 @@ static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *
     out->at_least = a->n_row > 1;
 }
 
-/* Outliers, the rows, and the outputs before and after. */
+/* Counts outliers, the rows, and the outputs before and after. */
 static void sparse(const cuda_sparse *a, nib_span *out) {
     const int64_t k = a->w[0].k;
     int64_t bytes = a->n_row * k * FLOAT + (a->norm ? k * FLOAT : 0);
@@ -86,13 +88,13 @@ static int64_t position_of(const cuda *c, const cuda_attend *a, int64_t r) {
     return s->position + row;
 }
 
-/* Positions that row r of the launch sees. */
+/* The number of positions that row r of the launch sees. */
 static double seen_by(const cuda *c, const cuda_attend *a, int64_t r) {
     const int64_t seen = position_of(c, a, r) + 1;
     return (double)(a->window ? NUM_MIN(seen, a->window) : seen);
 }
 
-/* Keys and values of a page, as they lie there. */
+/* Stored bytes of the keys and values of a page. */
 static double page_bytes(const cuda_kv *kv) {
     const type_id type = kv->code_bits == 8 ? TYPE_KV8 : kv->code_bits == 4 ? TYPE_KV4 : TYPE_F16;
     return (double)(2 * kv->n_kv_head * kv_head_bytes(type, kv->d_head));
@@ -111,7 +113,7 @@ static void attention(const cuda *c, const cuda_attend *a, bool prompt, nib_span
     out->macs = 2 * seen * width;
 }
 
-/* Of codes the newest positions alone are stored, as halves. */
+/* With codes, only the newest positions are stored, as halves. */
 static void store(const cuda_attend *a, nib_span *out) {
     const int64_t width = 2 * a->kv.n_kv_head * a->kv.d_head;
     const int64_t n = a->kv.code_bits ? NUM_MIN(a->n_row, (int64_t)KV_WINDOW) : a->n_row;
@@ -119,7 +121,7 @@ static void store(const cuda_attend *a, nib_span *out) {
     out->at_least = a->kv.code_bits > 0;
 }
 
-/* Blocks that the rows end, from halves at least. */
+/* Counts the blocks that end with one of the rows; they are read as halves at least. */
 static void pack(const cuda *c, const cuda_attend *a, nib_span *out) {
     const double halves = (double)(2 * a->kv.n_kv_head * a->kv.d_head * CUDA_PAGE * HALF);
     for (int64_t r = 0; r < a->n_row; r++)
@@ -130,7 +132,7 @@ static void pack(const cuda *c, const cuda_attend *a, nib_span *out) {
 
 /* ---- residuals ---- */
 
-/* Over the link: the channels that each row has chosen, of all weights that have a residual. */
+/* Counts bytes over the link: the chosen channels of each row, for all weights with a residual. */
 static void fetch(const cuda_residual *a, nib_span *out) {
     const int64_t channels = salient_count(a->k, a->k_chunk);
     for (int i = 0; i < a->n_w; i++)
@@ -158,10 +160,10 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_NORM: out->bytes = (double)(2 * norm->n_row * norm->k * FLOAT); return;
     case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
     case LAUNCH_FETCH: fetch(&l->u.fetch, out); return;
-    case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */
+    case LAUNCH_ADD: /* the contribution, the output before, the sum; gated: two inputs give one output */
         out->bytes = (double)(add->n_row * add->ldp * FLOAT) * (add->gated ? 2.5 : 3);
         return;
-    case LAUNCH_SHORTLIST: /* estimates and what they may be off by; logits */
+    case LAUNCH_SHORTLIST: /* estimates, their errors, and logits */
         out->bytes = (double)(3 * l->u.shortlist.head.n_row * l->u.shortlist.head.w[0].n * FLOAT);
         out->at_least = true;
         return;
@@ -172,7 +174,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     }
 }
 
-/* Launches of one name are one row of a table, so the layer is not part of it. */
+/* Writes the name of a launch. Launches with one name share a row of the table, so the name has no layer. */
 static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
     static const char *const names[] = {[LAUNCH_EMBED] = "look up embeddings",
                                         [LAUNCH_SPARSE] = "add outliers of weights",

@@ -1,15 +1,16 @@
-/* spans.c - what one pass does on the GPU, and when: an event before and one behind every launch and copy.
- * While this is asked for, launches go one by one, so that events come between them; a replayed graph is
- * faster. The layers that the processor computes are put beside them by the host's clock, which is set to the
- * device's by one wait at the beginning.
+/* spans.c - records the timeline of one pass on the GPU, by an event before and one after every launch and
+ * copy. While it is recorded, launches are queued one by one, so that events come between them; a replayed
+ * graph is faster. Layers that the processor computes are added by the host's clock, which is synchronised
+ * with the device's by one wait at the beginning.
  *
- * A launch of a few microseconds takes the host as long with its events, and a device that waited for it
- * would be timed waiting. So the device is given some reading to do first, while the host queues: once, which
- * is enough for one pass of few rows; a pass of many rows takes the device longer than the host anyway. Where
- * layers come or are computed in place, the host waits within the pass, and nothing is queued ahead.
+ * Queueing a launch with its events takes the host a few microseconds, as long as a short launch takes the
+ * device. Then times would include waiting for the host. So the device first reads memory while the host
+ * queues. It does so once, which is enough for a pass of few rows; a pass of many rows takes the device
+ * longer than the host anyway. If layers are streamed or computed in place, the host waits within the pass,
+ * so it cannot queue ahead.
  *
- * Memory and events are there before the first span: a pass that is timed allocates nothing. What comes when
- * there is no room left is counted and runs untimed. */
+ * Memory and events are allocated before the first span, so a timed pass allocates nothing. When the list is
+ * full, further launches are counted and run untimed. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -20,15 +21,15 @@
 #include <stdlib.h>
 
 enum {
-    READS = 3 /* of all weights, of which the fastest counts */,
+    READS = 3 /* times that all weights are read; the fastest counts */,
     EMPTY = 32,
-    MAX_AHEAD = 512 /* launches */
+    MAX_AHEAD = 512 /* maximum of queued reads */
 };
 #define AHEAD_SECONDS 3e-3 /* 500 launches with their events take the host about 2 ms */
 
 struct spans {
     nib_span *list;         /* [max] */
-    cuda_event (*pairs)[2]; /* [max], those of list[i], unless it is the host's */
+    cuda_event (*pairs)[2]; /* [max]: events of list[i], unless it is a span of the host */
     size_t n, max, n_made;  /* n_made: pairs that exist */
     size_t n_dropped;
     bool is_open;
@@ -82,7 +83,7 @@ void spans_of_host(const cuda *c, const char *what, double start) {
     snprintf(x->what, sizeof x->what, "%s", what);
 }
 
-/* ---- what the figures stand beside ---- */
+/* ---- the rates that the figures are compared with ---- */
 
 static nib_status seconds_between(const cuda *c, cuda_event from, cuda_event to, double *out,
                                   nib_error *err) {
@@ -92,8 +93,8 @@ static nib_status seconds_between(const cuda *c, cuda_event from, cuda_event to,
     return NIB_OK;
 }
 
-/* All weights that stay, one region after the other; at most `max` of them. A sink is only written where all
- * bytes are alike, and the residual stream is set anew by each pass. */
+/* Reads the resident weights, one region after the other, at most `max` regions. The sink is in the residual
+ * stream: it is written only if all bytes are equal, and each pass sets the stream anew. */
 static int read_weights(const cuda *c, int max, uint64_t *bytes, int *n) {
     int e = 0;
     *bytes = 0;
@@ -110,7 +111,8 @@ static int read_weights(const cuda *c, int max, uint64_t *bytes, int *n) {
     return e;
 }
 
-/* *bytes 0: there was nothing to read, and the time is that of nothing. */
+/* Times the reading of the weights. *bytes 0: there was nothing to read, and the time is that of two
+ * events. */
 static nib_status time_reading(const cuda *c, bool reads, uint64_t *bytes, double *out, nib_error *err) {
     const cuda_event *pair = c->spans->pairs[0];
     int n, e = c->k->event_record(pair[0], c->stream);
@@ -143,7 +145,7 @@ static nib_status measure_scale(const cuda *c, nib_span_scale *out, nib_error *e
     return NIB_OK;
 }
 
-/* What the device does while the host queues the pass. */
+/* Queues reads, so that the device is busy while the host queues the pass. */
 static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
     uint64_t bytes;
     int n, e = 0, left = MAX_AHEAD;
@@ -156,7 +158,7 @@ static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
     return device_cuda_ok(c->base.device, e, "reading memory", err);
 }
 
-/* ---- from one call to the other ---- */
+/* ---- start and stop ---- */
 
 void spans_drop(cuda *c) {
     spans *s = c->spans;
@@ -215,7 +217,7 @@ nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *er
     return status;
 }
 
-/* Weights for the next pass may still be on their way. */
+/* Waits for all streams, because weights for the next pass may still be in flight. */
 static int wait_for_all(const cuda *c) {
     int e = c->k->stream_sync(c->stream);
     if (!e && c->streamed.load)

@@ -1,4 +1,5 @@
-/* steps.c - a block's program as launches: which ops are done together, and which cannot be done at all. */
+/* steps.c - turns a block's program into steps: decides which ops share a launch, and refuses ops that have
+ * no kernel. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
@@ -9,7 +10,7 @@ typedef struct builder {
     const block *of;
     const op *ops;
     int n_op;
-    int n_norm; /* products that still read the norm below, which is part of them */
+    int n_norm; /* number of following products that read `norm`, which they compute */
     const op *norm;
     nib_error *err;
 } builder;
@@ -18,7 +19,7 @@ static bool reads(const op *o, reg r) {
     return o->in == r || o->in2 == r || o->in3 == r;
 }
 
-/* Whether an op from i on reads what r has there. */
+/* Whether an op from i on reads the value that r has before op i. */
 static bool is_read_later(const builder *b, int i, reg r) {
     for (; i < b->n_op; i++) {
         if (reads(&b->ops[i], r))
@@ -58,7 +59,7 @@ static bool is_same_format(const pack_format *a, const pack_format *b) {
            a->sparse == b->sparse;
 }
 
-/* Whether op i's norm can be part of the products behind it. */
+/* Whether the norm, op i, can be part of the products after it. */
 static bool folds(const builder *b, int i) {
     const op *o = &b->ops[i];
     if (o->fuse.n_codes < 1 || o->u.norm.kind != NORM_RMS || o->u.norm.n_group != 1 || o->w < 0 || o->b >= 0)
@@ -69,7 +70,7 @@ static bool folds(const builder *b, int i) {
     return true;
 }
 
-/* Products from op i on that one launch can do. */
+/* The number of products from op i on that one launch can compute. */
 static int count_together(const builder *b, int i) {
     const op *o = &b->ops[i];
     const weight *w = b->of->weights;
@@ -89,7 +90,7 @@ static bool is_gate(const builder *b, int i) {
            (gate->out == gate->in2 || !is_read_later(b, i + 3, gate->in2));
 }
 
-/* A sum of a product and what a register had. */
+/* Whether op i is a product whose output is then added to a register. */
 static bool is_residual(const builder *b, int i) {
     const op *o = &b->ops[i], *add = o + 1;
     return i + 1 < b->n_op && add->kind == OP_ADD && add->in == add->out && add->in2 == o->out &&
@@ -125,7 +126,7 @@ static bool is_rope_of(const op *o, reg r, int64_t n_head, const op *like) {
            o->u.rope.n_rot == like->u.rope.n_rot && o->u.rope.d_head == like->u.rope.d_head;
 }
 
-/* Both rotations and the attention that reads them, from op i on. */
+/* Whether ops from i on are both rotations and the attention that reads their results. */
 static bool rotates_for(const builder *b, int i) {
     const op *o = &b->ops[i], *a = o + 2;
     return i + 2 < b->n_op && a->kind == OP_ATTENTION && o->u.rope.d_head == a->u.attn.d_head &&
@@ -140,31 +141,31 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     s->kind = STEP_ATTEND;
     if (o->kind == OP_ROPE && !rotates_for(b, i))
-        return refuse(b, o, "it rotates what goes into attention, queries and keys alike");
+        return refuse(b, o, "expected it right before attention, with equal rotations of queries and keys");
     s->rope = o->kind == OP_ROPE ? o : NULL;
     s->n = s->rope ? 3 : 1;
     o = &b->ops[i + s->n - 1];
     s->out = o->out;
     if (o->u.attn.d_head % 8 || o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
-        return refuse(b, o, "heads must be as wide as a multiple of 8, up to 256");
+        return refuse(b, o, "the width of heads must be a multiple of 8, and at most 256");
     return NIB_OK;
 }
 
 /* ---- all ops ---- */
 
-/* Look-ups of one register, one after the other: the first one sets it. */
+/* Makes a step of successive look-ups to one register. The first one sets it, the others add to it. */
 static nib_status take_look_ups(const builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     s->kind = STEP_EMBED;
     if (o->kind == OP_EMBED_POS || o->adds)
-        return refuse(b, o, "it adds to what is not looked up");
+        return refuse(b, o, "it adds to an output that is not looked up");
     while (i + s->n < b->n_op && o[s->n].out == o->out && o[s->n].n == o->n &&
            (o[s->n].kind == OP_EMBED_POS || (o[s->n].kind == OP_EMBED && o[s->n].adds)))
         s->n++;
     return NIB_OK;
 }
 
-/* The step that begins with op i; s->n 0: none, it is part of those that follow. */
+/* Makes the step that begins with op i. s->n 0: op i is part of the next steps. */
 static nib_status take(builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     *s = (step){.first = i, .n = 1, .in = REG_NONE, .out = REG_NONE};
@@ -191,7 +192,7 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }
-    return refuse(b, o, "it has no kernel for it");
+    return refuse(b, o, "there is no kernel for it");
 }
 
 static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
@@ -214,9 +215,10 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- rows as codes ---- */
+/* ---- codes for the next step ---- */
 
-/* Whether the step can leave its row, 32 outputs at a time. Products with floats leave none. */
+/* Whether the step can leave codes of its output, which must be a multiple of 32 wide. Products with float
+ * weights leave none. */
 static bool can_leave(const block *of, const step *s) {
     const op *first = &of->program.ops[s->first];
     if (s->kind == STEP_LINEAR && of->weights[first->w].format.layout == PACK_ROWS)
@@ -235,7 +237,8 @@ static bool can_take(const block *of, const step *s) {
            f->scale != PACK_SCALE_TWO;
 }
 
-/* Each step that leaves codes for the one behind it, in its block or at the beginning of a later one. */
+/* Connects each step to the next one that reads its codes, in the same block or at the beginning of a later
+ * one. */
 static void join_steps(const cuda *c) {
     step *before = NULL;
     const block *its = NULL;

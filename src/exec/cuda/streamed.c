@@ -1,9 +1,9 @@
-/* streamed.c - blocks that are not resident in the GPU's memory: a source of tiers/device_blocks.h, which
- * has the slots and their order. While one block computes, the next streamed one is copied, and then the one
- * after it; after the last block of a pass comes the first one again.
+/* streamed.c - blocks that are not resident in the GPU's memory: a source for tiers/device_blocks.h, which
+ * owns the slots and their order. While one block is computed, the next streamed one is copied, and then the
+ * one after it. The first block of the next pass follows the last block of a pass.
  *
- * A block's copies are in the lane for weights. The kernels that reorder the weights are in a second lane, so
- * the next block's copies do not wait for them. The host waits for neither.
+ * A block's copies are in the copy lane for weights. The kernels that reorder the weights are in a second
+ * lane, so the next block's copies do not wait for them. The host does not wait for either.
  *
  * The resident pages of these blocks in RAM are page-locked at the first visit, so that copies are
  * asynchronous and run at the link's rate; without page-locking they are slower. Pages that the pager streams
@@ -31,7 +31,7 @@ nib_status streamed_open(cuda *c, nib_error *err) {
                                .load = load_block};
     if (a->n_block == 0)
         return NIB_OK;
-    /* second slices are ranges of their own */
+    /* second slices are separate ranges */
     a->locked = mem_calloc(2 * (size_t)layout_n_block(c->setup.layout), sizeof *a->locked);
     if (!a->locked)
         return nib_fail_nomem(err, 2 * (size_t)layout_n_block(c->setup.layout) * sizeof *a->locked,
@@ -115,9 +115,9 @@ static void lock_pages(cuda *c) {
 }
 
 typedef struct sending {
-    const view *from; /* the block's, on the host */
+    const view *from; /* the block's weights on the host */
     uint8_t *to;      /* the slot */
-    bool from_disk;   /* one of them is not resident in RAM */
+    bool from_disk;   /* some weight is not resident in RAM */
     nib_status status;
     nib_error *err;
 } sending;
@@ -161,7 +161,7 @@ static nib_status send(cuda *c, int b, sending *x) {
     return x->status;
 }
 
-/* Pages on disk cannot be prefetched: they are copied at the visit. */
+/* Loads a block. Pages on disk cannot be prefetched, so they are copied at the visit. */
 static nib_status load_block(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
                              nib_error *err) {
     cuda *c = user;
@@ -171,7 +171,8 @@ static nib_status load_block(void *user, device_block *s, const visit *v, const 
     weights_each_read(c, b, forget, &x);
     s->streamed = x.from_disk;
     if (ahead && x.from_disk)
-        return nib_fail(err, NIB_E_IO, "its pages are not in RAM");
+        return nib_fail(err, NIB_E_IO,
+                        "expected all pages of the block in RAM to copy it ahead of its visit");
     const nib_status status = send(c, b, &x);
     if (status != NIB_OK) { /* so that nothing writes the slot */
         c->k->stream_sync(c->streamed.load);

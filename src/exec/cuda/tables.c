@@ -1,4 +1,4 @@
-/* tables.c - which tables the GPU looks up rows of: embeddings of tokens and of positions.
+/* tables.c - decides in which tables the GPU looks up rows: embeddings of tokens and of positions.
  *
  * A table that is also a tied head is in the GPU's memory with the head. Another one is copied there if all
  * blocks are resident and there is memory left (plan/offload.h). A table that only the pager has, in RAM or

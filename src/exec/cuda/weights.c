@@ -1,5 +1,5 @@
-/* weights.c - which weights are resident in the GPU's memory, and how they get there: copied from the pager's
- * memory, then reordered for the kernels.
+/* weights.c - decides which weights are resident in the GPU's memory, and loads them: copies from the pager's
+ * memory, then reorders for the kernels.
  *
  * Vectors, and matrices that several blocks read, are always resident. The tables that the embedding's block
  * looks up are resident if there is memory left (tables.c). If not all layers fit beside the
@@ -27,7 +27,8 @@ static const weight *weight_of(const cuda *c, int b, int w) {
     return &layout_block(c->setup.layout, b)->weights[w];
 }
 
-/* Bytes of n_row rows, of a vector of all its floats. They did not overflow when the layout was made. */
+/* Bytes of n_row rows of a matrix, or of a whole vector. They cannot overflow, because making the layout
+ * checked that. */
 static uint64_t bytes_of(const weight *w, int64_t n_row) {
     uint64_t bytes = 0;
     if (w->vector)
@@ -58,7 +59,7 @@ static void note_reader(const cuda *c, int b, int w, void *user) {
     g->reader = g->reader == NOBODY || g->reader == b + 1 ? b + 1 : SEVERAL;
 }
 
-/* A table that no product reads. */
+/* Notes a table that no product reads. */
 static void note_table(const cuda *c, int b, int w, void *user) {
     gpu_weight *g = weights_own(c, b, w);
     (void)user;
@@ -110,7 +111,7 @@ nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err) {
     in_place_follow(c, s);
     for (int b = 0; b < n_block; b++) {
         c->is_streamed[b] = b > 0 && s->place[b] != OFFLOAD_RESIDENT;
-        c->has_copies[b] = b > 0 && !c->is_streamed[b]; /* the embedding is not read in each pass */
+        c->has_copies[b] = b > 0 && !c->is_streamed[b]; /* passes do not read the whole embedding */
         weights_each_read(c, b, note_streamed, NULL);
     }
     c->base.has_copies = c->has_copies;
@@ -217,12 +218,12 @@ static void note_others(const cuda *c, int b, int w, void *user) {
     *(bool *)user = *(bool *)user && (g->exclusive || weight_of(c, b, w)->vector);
 }
 
-/* Whether only block b's products on the GPU read its matrices: RAM does not need them then. */
+/* Whether only block b's products on the GPU read its matrices, so that RAM does not need them. */
 static bool is_its_own(const cuda *c, int b) {
     const block *of = layout_block(c->setup.layout, b);
     bool own = true;
     weights_each_read(c, b, note_others, &own);
-    for (int w = 0; w < of->n_weight; w++) /* the others are not on the GPU */
+    for (int w = 0; w < of->n_weight; w++) /* weights that are not placed are not on the GPU */
         own = own &&
               (of->weights[w].vector || of->weights[w].shared_block >= 0 || weights_own(c, b, w)->placed);
     return own;
@@ -374,7 +375,7 @@ static void load_one(const cuda *c, int b, int w, void *user) {
 /* After the tables were loaded, or were not because they are on disk. */
 static void settle_tables(cuda *c) {
     const block *of = layout_block(c->setup.layout, 0);
-    bool all = c->in_place.n == 0; /* else the processor looks up, too */
+    bool all = c->in_place.n == 0; /* otherwise the processor also looks up rows */
     if (!tables_there(c, 0)) {
         tables_each(c, 0, forget_apart, NULL);
         tier_region_close(&c->resident[0]);
@@ -387,15 +388,15 @@ static void settle_tables(cuda *c) {
         pager_drop_copied(c->run.pager, 0);
 }
 
-/* A table whose memory is there; not one that the pager reads from disk row by row. */
+/* Loads a table whose data is in RAM. The pager reads others from disk row by row. */
 static void load_table(const cuda *c, int b, int w, void *user) {
     const gpu_weight *g = weights_own(c, b, w);
     if (c->views[w].data && !g->streamed && region_of(c, g))
         load(c, b, w, region_of(c, g) + g->at, user);
 }
 
-/* The copies are complete when it returns, because kernels read weights before earlier launches have ended.
- */
+/* The copies are complete when the call returns, because kernels read weights before earlier launches have
+ * ended. */
 nib_status weights_load(cuda *c, nib_error *err) {
     const int b = c->run.visit.block;
     loading x = {NIB_OK, err};
