@@ -1,8 +1,8 @@
 /* cuda_load.h - finds libnibble-cuda.so at run time.
  *
- * It is looked for beside the program or library that nibble is part of, then in ../lib from there, then
- * where the system looks. NIBBLE_CUDA=PATH names one file instead; NIBBLE_CUDA=0 looks for none. It stays
- * loaded. */
+ * The search order is: the folder of the running program, its parent folder, ../lib from it, and the system's
+ * library folders. NIBBLE_CUDA=PATH names one file instead; with NIBBLE_CUDA=0 there is no search. The
+ * library stays loaded. */
 #ifndef NIB_KERNELS_CUDA_LOAD_H
 #define NIB_KERNELS_CUDA_LOAD_H
 

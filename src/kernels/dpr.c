@@ -84,7 +84,7 @@ int dpr_schemes(int w, int a, const dpr_unit *units, int n_unit, dpr_scheme *out
         return 0;
     for (unsigned i = 0; i < 1u << (w - 1); i++) {
         const dpr_partition pw = partition_of(w, i);
-        bool evenest = pw.width[0] - pw.width[pw.n - 1] <= 1; /* spares the inner loop for most */
+        bool evenest = pw.width[0] - pw.width[pw.n - 1] <= 1; /* skips the inner loop for most partitions */
         for (unsigned k = 0; evenest && k < 1u << (a - 1); k++) {
             const dpr_partition pa = partition_of(a, k);
             const dpr_unit *unit = promote(&pw, &pa, units, n_unit);

@@ -88,10 +88,10 @@ const char *kernels_isa_at(int i) {
 nib_status nib_processor_check(nib_error *err) {
 #define CPU_X(field, name, base) ", " name
     if (cpu_unknown_name())
-        return nib_fail(err, NIB_E_USAGE,
-                        "NIBBLE_CPU: expected names out of x86-64" CPU_FEATURES(
-                            CPU_X) " with a comma between, found '%s'",
-                        cpu_unknown_name());
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "NIBBLE_CPU: expected names among x86-64" CPU_FEATURES(CPU_X) ", separated by commas, found '%s'",
+            cpu_unknown_name());
 #undef CPU_X
     const char *isa = getenv("NIBBLE_ISA");
     if (!isa || !*isa || kernels_table_for(isa))

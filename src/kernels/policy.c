@@ -60,7 +60,8 @@ nib_status policy_add(policy *p, int64_t n, int64_t k, const char *format, int a
     policy_shape *s = find(p, n, k, format, act_bits);
     if (!s) {
         if (p->n_shape >= POLICY_MAX_SHAPES)
-            return nib_fail(err, NIB_E_USAGE, "a kernel map has at most %d shapes", POLICY_MAX_SHAPES);
+            return nib_fail(err, NIB_E_USAGE, "expected at most %d shapes in a kernel map, found more",
+                            POLICY_MAX_SHAPES);
         if (mem_grow((void **)&p->shapes, &p->cap, (size_t)p->n_shape + 1, sizeof *p->shapes))
             return nib_fail_nomem(err, ((size_t)p->n_shape + 1) * sizeof *p->shapes, "the kernel map");
         s = &p->shapes[p->n_shape++];

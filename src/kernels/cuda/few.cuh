@@ -1,6 +1,6 @@
-/* few.cuh - which instances of a kernel a build leaves out. With NIB_CUDA_FEW (`make CUDA_FEW=1`) the largest
- * kernels are compiled for a few formats, so that each path through their templates is compiled once. It is
- * for machines without a GPU. A kernel that is left out gives CUDA_UNSUPPORTED. */
+/* few.cuh - selects the instances of kernels that a build leaves out. With NIB_CUDA_FEW (`make CUDA_FEW=1`)
+ * the largest kernels are compiled for a few formats, so that each path through their templates is compiled
+ * once. It is for machines without a GPU. A kernel that is left out gives CUDA_UNSUPPORTED. */
 #ifndef NIB_KERNELS_CUDA_FEW_CUH
 #define NIB_KERNELS_CUDA_FEW_CUH
 

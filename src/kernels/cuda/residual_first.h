@@ -1,6 +1,6 @@
 /* residual_first.h - decides whether a fetch of residuals or its products stay in the stream of the launch
- * before them. The other one runs on a second stream. What stays may start early; a fetch on the second
- * stream does not. */
+ * before them. The other one runs on a second stream. The one that stays may start early; a fetch on the
+ * second stream does not. */
 #ifndef NIB_KERNELS_CUDA_RESIDUAL_FIRST_H
 #define NIB_KERNELS_CUDA_RESIDUAL_FIRST_H
 
