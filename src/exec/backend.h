@@ -52,9 +52,9 @@ typedef struct backend_setup {
     const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
     bool whole_head; /* all logits are computed exactly, without estimates that find the largest (cpu/best.h)
                       */
-    bool sketch;     /* a device makes a sketch of the head wherever it can, not only where it
-                        is worth the memory (exec/shortlist.h) */
-    int32_t n_best;  /* maximum number of the largest logits that sampling reads; 0: all */
+    bool sketch;    /* a device makes a sketch of the head whenever it can, not only if it is worth the memory
+                       (exec/shortlist.h) */
+    int32_t n_best; /* maximum number of the largest logits that sampling reads; 0: all */
     const policy *kernels; /* the kernel map; NULL: none */
     /* The machine's rates, if the host computes some layers for the device; otherwise NULL. */
     const plan_rates *rates;
