@@ -1,11 +1,11 @@
-/* batch_mma.cu - products of the rows of many sequences that decode together, on sm_90a: the multiplication
- * of wide_mma.cu for up to 64 rows, where reading the weights is most of the work.
+/* batch_mma.cu - products of the rows of many sequences that decode together, on sm_90a. The multiplication
+ * is that of wide_mma.cu, for up to 64 rows, where reading the weights is most of the work.
  *
- * A block has 16 panels (256 outputs) and all rows. Its feeder warps ask for stages: a chunk (256 of K) of
- * each panel and the images of the rows (wide.cuh) beside it. They are four (one for images), since a warp
- * issues its copies one after the other. Weights of the first stages are asked for before the launch before
- * has finished. Four groups of 4 warps have 4 panels each, a warp one: it converts a tile of its panel to
- * halves in registers, and the group multiplies it with the image in the background.
+ * A block has 16 panels (256 outputs) and all rows. Its feeder warps fill stages: a stage is a chunk (256 of
+ * K) of each panel and the rows' images (wide.cuh) for this chunk. There are four feeders (one for images),
+ * because a warp issues its copies one after the other. The weights of the first stages are copied before the
+ * previous launch has finished. Four groups of 4 warps have 4 panels each, one for each warp. A warp converts
+ * a tile of its panel to halves in registers, and the group multiplies it with the image asynchronously.
  *
  * A cluster of blocks has the same outputs, each block a share of K. Blocks leave their sums in shared
  * memory. Then each block adds the sums of a share of the rows, in the order of the blocks, and finishes
@@ -20,10 +20,10 @@
 #include "kernels/cuda/wide_outputs.cuh"
 #include "kernels/cuda/wide_weights.cuh"
 
-/* A warp's panel on its way to halves. Of any format: a tile by a tile, as wide_mma.cu does it. */
+/* Converts a warp's panel to halves. This is the general version: a tile at a time, as in wide_mma.cu. */
 template <int BITS, bool HALVES, int KIND, int TABLE> struct panel_halves {
     const batch_job &j;
-    const uint8_t *stages; /* the warp's first */
+    const uint8_t *stages; /* the warp's part of the first stage */
     const uint8_t *stage;
     code_zero zero;
     scale_two whole[2];
@@ -55,13 +55,13 @@ template <int BITS, bool HALVES, int KIND, int TABLE> struct panel_halves {
     }
 };
 
-/* A register whose value the compiler does not know: it neither makes it anew nor folds it. */
+/* Hides a register's value from the compiler, which would otherwise recompute or fold it. */
 __device__ __forceinline__ uint32_t opaque(uint32_t u) {
     uint32_t v;
     asm volatile("mov.b32 %0, %1;" : "=r"(v) : "r"(u));
     return v;
 }
-/* Fields of both halves of u, in the low bits of the halves 1024. */
+/* The fields of both halves of u, in the low bits of halves of value 1024. */
 template <uint32_t MASK> __device__ __forceinline__ __half2 codes_of(uint32_t u, uint32_t magic) {
     uint32_t v;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(u), "n"(MASK), "r"(magic));
@@ -72,8 +72,8 @@ __device__ __forceinline__ uint32_t two_scaled(__half2 codes, __half2 scale) {
     return *(const uint32_t *)&w;
 }
 
-/* Of 4-bit codes with a scale in halves: the same weights by fewer instructions. A chunk's scales come by two
- * loads; lane 4g + t gets those of rows g and g + 8. */
+/* For 4-bit codes with half-precision scales: the same weights with fewer instructions. Two loads read a
+ * chunk's scales; lane 4g + t gets those of rows g and g + 8. */
 template <> struct panel_halves<4, false, SCALE_HALF, TABLE_NONE> {
     uint32_t stages, each, codes, magic;
     int lane_scale[2], n_shift;
@@ -94,7 +94,7 @@ template <> struct panel_halves<4, false, SCALE_HALF, TABLE_NONE> {
     __device__ __forceinline__ void chunk(int slot) {
         codes = stages + slot * each;
     }
-    /* Those of a chunk in turn. */
+    /* Converts tile i of the chunk; tiles come in order. */
     __device__ __forceinline__ void tile(int i, int n_tile, uint32_t (&a)[4][4]) {
         const __half2 part = __float2half2_rn(1.0f / 16);
         uint32_t v[4];
@@ -118,7 +118,7 @@ template <> struct panel_halves<4, false, SCALE_HALF, TABLE_NONE> {
     }
 };
 
-/* Multiplies a tile with its image, in the background. */
+/* Multiplies a tile with its image asynchronously. */
 template <int N>
 __device__ __forceinline__ void tile_multiply(float (&d)[N / 2], const uint32_t (&a)[4][4], uint32_t image) {
     const uint64_t operand = wgmma_operand(0);
@@ -130,8 +130,8 @@ __device__ __forceinline__ void tile_multiply(float (&d)[N / 2], const uint32_t 
     wgmma_end_group();
 }
 
-/* The warp's share of K, in d. A tile is made while the one before is multiplied. A stage is free again when
- * the first tile behind it is multiplied. */
+/* Sums the warp's part of K in d. A tile is converted while the previous one is multiplied. A stage is free
+ * when the first tile of the next stage is multiplied. */
 template <int BITS, bool HALVES, int N, int KIND, int TABLE>
 __device__ __forceinline__ void multiply_all(const batch_job &j, const batch_place &in, const batch_ring &r,
                                              float (&d)[N / 2]) {
@@ -174,7 +174,7 @@ __device__ __forceinline__ void multiply_all(const batch_job &j, const batch_pla
     wgmma_read(d);
 }
 
-/* Sums of the block: [N rows][BATCH_LINE]. */
+/* Writes the sums of the block to shared memory: [N rows][BATCH_LINE]. */
 template <int N> __device__ __forceinline__ void sums_leave(const float (&d)[N / 2], float *room) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float *const to = room + 2 * t * BATCH_LINE + threadIdx.x / 32 * PACK_PANEL + g;
@@ -194,7 +194,7 @@ __device__ __forceinline__ float4 cluster_four(const float *at, int rank) {
 #endif
     return v;
 }
-/* Four sums of all blocks, added in their order. */
+/* Adds four sums of all blocks, in the order of the blocks. */
 __device__ __forceinline__ float4 sums_add(const float *at, int split) {
     float4 part[MAX_SPLIT], v;
     if (split == 1)
@@ -211,13 +211,13 @@ __device__ __forceinline__ float4 sums_add(const float *at, int split) {
     return v;
 }
 
-/* A block's share of the outputs: of some rows all. A thread has four outputs, the same of each of its rows.
- */
+/* A block's share of the results: all outputs of some rows. A thread has the same four outputs of each of its
+ * rows. */
 struct batch_share {
     four_outputs f, up;
     int o, row, end;
 };
-enum { SHARE_ROWS = 2 /* on their way together */ };
+enum { SHARE_ROWS = 2 /* rows in flight together */ };
 __device__ __forceinline__ batch_share share_of(const batch_job &j, const batch_place &in) {
     const int across = BATCH_OUTPUTS / 4 / (j.of.gated ? 2 : 1), n = j.of.n_row;
     batch_share s;
@@ -236,7 +236,7 @@ __device__ __forceinline__ void share_before(const batch_job &j, const batch_sha
     for (int i = 0; i < SHARE_ROWS; i++)
         before[i] = outputs_before(s.f, row + i * step, j.of.adds && row + i * step < s.end);
 }
-/* A row to memory. `before`: what it is added to. */
+/* Writes a row to memory. before: the values that it is added to. */
 __device__ __forceinline__ void row_write(const batch_job &j, const batch_ring &r, const batch_share &s,
                                           int row, float4 before) {
     const float *const at = (const float *)r.data + row * BATCH_LINE + s.o;
@@ -247,8 +247,8 @@ __device__ __forceinline__ void row_write(const batch_job &j, const batch_ring &
     }
     outputs_write(s.f, row, v, j.of.adds, before);
 }
-/* To memory. `before`: of the first rows, asked for before the cluster met. The code is short, since fetching
- * it is most of its time. */
+/* Writes the block's share to memory. before: the values that the first rows are added to, loaded before the
+ * cluster's barrier. The code is short, because fetching instructions takes most of its time. */
 __device__ __forceinline__ void share_write(const batch_job &j, const batch_ring &r, const batch_share &s,
                                             float4 (&before)[SHARE_ROWS]) {
     const int step = 32 * BATCH_WARPS / (BATCH_OUTPUTS / 4) * (j.of.gated ? 2 : 1);
@@ -263,7 +263,7 @@ __device__ __forceinline__ void share_write(const batch_job &j, const batch_ring
     }
 }
 
-/* Every block of the cluster, or the block. */
+/* A barrier of all blocks of the cluster, or of the block if it is alone. */
 __device__ __forceinline__ void together(const batch_job &j) {
     if (j.split > 1)
         cluster_barrier();
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) batch_mma(const __grid_const
         feed_all<N>(j, in, r);
     else
         multiply_all<BITS, HALVES, N, KIND, TABLE>(j, in, r, d);
-    __syncthreads(); /* all have read the ring */
+    __syncthreads(); /* all threads have read the ring */
     batch_share share;
     float4 before[SHARE_ROWS];
     if (!feeds) {
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) batch_mma(const __grid_const
     if (!feeds)
         share_write(j, r, share, before);
     if (j.split > 1)
-        cluster_barrier(); /* a block's memory is read until here */
+        cluster_barrier(); /* other blocks read this block's memory until here */
 #endif
 }
 
@@ -314,8 +314,8 @@ __global__ void __launch_bounds__(BATCH_THREADS, 1) batch_mma(const __grid_const
 
 typedef void (*batch_kernel)(const batch_job);
 
-/* The kernel, and the columns that it multiplies: 16 and 32 save the matrix instruction's time for the format
- * that is common; what others read takes longer than that. */
+/* The kernel and the number of columns (n) that it multiplies. 16 and 32 columns save time of the matrix
+ * instruction in the common format. In others, reading takes longer than that. */
 static batch_kernel kernel_of(const wide_job *j, const pack_format *f, int *n) {
     enum { N = CUDA_MAX_ROWS };
     static const batch_kernel all[9] = {nullptr,
@@ -348,8 +348,8 @@ static batch_kernel kernel_of(const wide_job *j, const pack_format *f, int *n) {
                        : nullptr;
 }
 
-/* Clusters of so many blocks that the device has at once: fewer than the multiprocessors would do for, since
- * a cluster stays in a part of them. */
+/* How many clusters of this many blocks run on the device at once: fewer than its number of multiprocessors
+ * suggests, because a cluster stays within a group of them. */
 static int clusters_of(int blocks) {
     static int known[MAX_SPLIT + 1];
     if (blocks == 1)
@@ -365,9 +365,10 @@ static int clusters_of(int blocks) {
     return known[blocks];
 }
 
-/* Blocks that share K: fewest rounds of chunks. It follows from the matrices and the device alone. */
+/* The number of blocks that share K: the one with the fewest rounds of chunks. It depends on the matrices and
+ * the device alone. */
 static int split_of(const wide_job *j, int blocks) {
-    enum { END = 1, END_TOGETHER = 2 /* as so many chunks */ };
+    enum { END = 1, END_TOGETHER = 2 /* the time of a block's end, in chunks */ };
     int best = 1;
     int64_t least = INT64_MAX;
     for (int s = 1; s <= MAX_SPLIT && s <= j->n_chunk; s++) {
@@ -381,7 +382,7 @@ static int split_of(const wide_job *j, int blocks) {
     return best;
 }
 
-/* Shared memory of a block with room for n rows. 0: there is not enough. */
+/* Bytes of shared memory of a block for n rows. 0: the device has less. */
 static size_t batch_shared_bytes(batch_job *j, int n) {
     enum { ALIGN = 1024 };
     const int all = device_shared_bytes() - BATCH_OWN - ALIGN;

@@ -1,5 +1,5 @@
-/* device.cuh - what every kernel shares: early launches, asynchronous copies, sums over a warp. Differences
- * between architectures stand here, in ring.cuh, mma.cuh and cluster.cuh. */
+/* device.cuh - shared by all kernels: early launches, asynchronous copies, the integer matrix instruction. It
+ * hides most differences between architectures. */
 #ifndef NIB_KERNELS_CUDA_DEVICE_CUH
 #define NIB_KERNELS_CUDA_DEVICE_CUH
 
@@ -7,13 +7,13 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* Waits until the launch before this one has finished and its writes can be seen. */
+/* Waits until the previous launch has finished and its writes are visible. */
 __device__ __forceinline__ void launch_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/* The next launch's blocks may start on multiprocessors that have resources for them. */
+/* Lets blocks of the next launch start on multiprocessors that have resources for them. */
 __device__ __forceinline__ void launch_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -24,8 +24,8 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* 4 or 16 bytes into shared memory, in the background: the thread sees those of all but its last LEFT groups
- * after copies_wait, others after a barrier. */
+/* Copies 4 or 16 bytes into shared memory asynchronously. After copies_wait<LEFT> the thread sees the copies
+ * of all but its last LEFT groups; other threads see them after a barrier. */
 template <int BYTES> __device__ __forceinline__ void copy_ahead(void *to, const void *from) {
 #if __CUDA_ARCH__ >= 800
     if (BYTES == 16)
@@ -79,7 +79,7 @@ __device__ __forceinline__ uint32_t max_lanes(uint32_t m, int n) {
     }
     return m;
 }
-/* The sum over the first `lanes` lanes, each with its neighbour, then those of the pairs, and so on. */
+/* The sum over the first `lanes` lanes: neighbours first, then neighbouring pairs, and so on. */
 __device__ __forceinline__ float pairs_sum(float v, int lanes) {
 #pragma unroll
     for (int o = 1; o < 32; o *= 2)

@@ -1,22 +1,22 @@
-/* nibbles.cuh - products of 4-bit codes with groups of one half each, on devices of compute capability 8.0
- * and later: codes are multiplied as signed bytes, 16 (code - 8), by scales over 16. These are the products
- * of linear.cuh, bit by bit, except where a scale of the row is below 2^-122, and no sums of the row's
- * codes are needed. */
+/* nibbles.cuh - products of 4-bit codes with one half-precision scale a group, on devices of compute
+ * capability 8.0 and later. Codes are multiplied as signed bytes, 16 (code - 8), and scales are divided by
+ * 16. The bits are those of linear.cuh, except if a scale of the row is below 2^-122. The sums of the row's
+ * codes are not needed. */
 #ifndef NIB_KERNELS_CUDA_NIBBLES_CUH
 #define NIB_KERNELS_CUDA_NIBBLES_CUH
 
 #include "kernels/cuda/linear_ring.cuh"
 
-enum { CODE_TILE = 512 /* bytes of a tile's codes */ };
+enum { CODE_TILE = 512 /* bytes of the codes of a tile */ };
 
-/* Whether a job's matrices are such. */
+/* Whether these products can compute a job's matrices. */
 static inline bool nibbles_are(const linear_job &j, const pack_format *f) {
     return f->bits == 4 && f->table == PACK_TABLE_NONE && j.scale_kind == SCALE_HALF && j.slice == 32 &&
            !j.tail;
 }
 
-/* Constants in registers: opaque, so that a mask and what follows it are one instruction, and the addend of
- * the matrix instruction is not made anew for each. */
+/* Constants in registers, hidden from the compiler. So a mask and the next operation are one instruction, and
+ * the addend of the matrix instruction is not recreated each time. */
 struct nibble_base {
     uint32_t flip;
     int magic[4];
@@ -30,7 +30,7 @@ __device__ __forceinline__ nibble_base nibble_base_make() {
     return b;
 }
 
-/* Nibbles in the upper halves of bytes, as signed bytes: 16 (code - 8). */
+/* Converts codes in the upper 4 bits of bytes to signed bytes, 16 (code - 8). */
 __device__ __forceinline__ uint32_t nibbles_signed(uint32_t u, const nibble_base &base) {
     uint32_t v;
     asm("lop3.b32 %0, %1, 0xf0f0f0f0, %2, 0x6a;" : "=r"(v) : "r"(u), "r"(base.flip));
@@ -47,8 +47,8 @@ __device__ __forceinline__ void nibbles_unpack(const uint4 &w, const nibble_base
     }
 }
 
-/* d = CODE_MAGIC + a . b in the bits of floats, 16 rows x 32 of K x 8 columns, signed bytes both: whole
- * numbers below 2^22, which take no conversion. */
+/* d = CODE_MAGIC + a . b for signed bytes, 16 rows x 32 of K x 8 columns. The result has the bits of floats:
+ * sums are integers below 2^22, so they need no conversion. */
 __device__ __forceinline__ void mma_signed_bits(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
                                                 const nibble_base &base) {
 #if __CUDA_ARCH__ >= 800
@@ -59,8 +59,8 @@ __device__ __forceinline__ void mma_signed_bits(int d[4], const uint32_t a[4], u
           "r"(base.magic[1]), "r"(base.magic[2]), "r"(base.magic[3]));
 #endif
 }
-/* A sum and what such bits stand for, times the scales of the weights, w, and of the column, s. Times w it is
- * one instruction, since scale_magic(w) is exact of a half. */
+/* Adds the number that such bits stand for, times the scales of the weights (w) and of the column (s), to a
+ * sum. The multiplication by w is one instruction, because scale_magic(w) is exact for a half. */
 __device__ __forceinline__ float scale_magic(float w) {
     return __fmul_rn(w, -CODE_MAGIC);
 }
@@ -68,16 +68,16 @@ __device__ __forceinline__ float scaled_add(int bits, float w, float magic, floa
     return __fmaf_rn(__fmaf_rn(__int_as_float(bits), w, magic), s, sum);
 }
 
-/* From shared memory that does not change while the kernel uses it, so that the compiler may move the load;
- * at comes from address_kept() behind the wait for what is there. */
+/* Loads from shared memory that does not change while the kernel uses it, so the compiler may move the load.
+ * `at` comes from address_kept(), called after the wait for the data. */
 __device__ __forceinline__ uint4 kept_four(uint32_t at) {
     uint4 v;
     asm("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
     return v;
 }
 
-/* Scales of the tile's halves, for rows g and g + 8. of: those of row g in the chunk's first group.
- */
+/* The scales of both halves of a tile for rows g and g + 8. of: the scales of row g in the chunk's first
+ * group. */
 __device__ __forceinline__ void tile_scales(const uint8_t *of, int tile, int group_shift, float scale[2][2]) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -100,8 +100,9 @@ __device__ __forceinline__ void half_times(const uint32_t a[4], int h, const uin
     sum[3] = scaled_add(d[3], w1, c1, s1, sum[3]);
 }
 
-/* A tile times EIGHTS groups of eight columns whose scales are in pairs (META_PAIRS): four of a lane by one
- * load. weight: of rows g and g + 8, halves of both slices. codes, scales: addresses of the lane's first. */
+/* Multiplies a tile with EIGHTS groups of eight columns whose scales are in pairs (META_PAIRS), so one load
+ * reads four of a lane's scales. weight: the scales of both slices, as halves, of rows g and g + 8. codes,
+ * scales: addresses of the lane's first ones. */
 template <int EIGHTS>
 __device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t weight[2], uint32_t codes,
                                                  uint32_t scales, const nibble_base &base,
@@ -121,7 +122,8 @@ __device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t 
     }
 }
 
-/* A tile times MINE groups of eight columns: their sums. codes, scales: the lane's first ones of the tile. */
+/* Adds a tile times MINE groups of eight columns to their sums. codes, scales: the lane's first ones of the
+ * tile. */
 template <int EIGHTS, int MINE>
 __device__ __forceinline__ void tile_times(const uint4 &w, const float scale[2][2], const uint4 *codes,
                                            const float2 *scales, const nibble_base &base,
@@ -139,8 +141,8 @@ __device__ __forceinline__ void tile_times(const uint4 &w, const float scale[2][
     }
 }
 
-/* For matrices_load_four, of a chunk's two pairs of tiles, from its scales on: lane 16i + 8r + l has tile i,
- * rows from 8r on. */
+/* The offsets that matrices_load_four needs for the scales of a chunk's two pairs of tiles: lane 16i + 8r + l
+ * has tile i, rows from 8r on. */
 __device__ __forceinline__ void chunk_lane_scales(int group_shift, int lane_scale[2]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -148,8 +150,8 @@ __device__ __forceinline__ void chunk_lane_scales(int group_shift, int lane_scal
         lane_scale[p] = ((4 * p + lane / 16 * 2 + lane % 2) >> group_shift) * 32 + lane / 8 % 2 * 16;
 }
 
-/* A chunk times all columns, 8 or 16. stage: its address; codes, scales: the lane's, of the chunk's first
- * tile; lane_scale: matrices_load_four's, from the chunk's scales on. */
+/* Multiplies a chunk with all columns, 8 or 16. stage: the chunk's address; codes, scales: the lane's first
+ * ones of the chunk's first tile; lane_scale: the result of chunk_lane_scales. */
 template <int EIGHTS, bool FOUR>
 __device__ __forceinline__ void chunk_times(uint32_t stage, int n_tile, uint32_t codes, uint32_t scales,
                                             const int lane_scale[2], const nibble_base &base,
@@ -160,7 +162,7 @@ __device__ __forceinline__ void chunk_times(uint32_t stage, int n_tile, uint32_t
 #pragma unroll
     for (int p = 0; p < TILE_CHUNK / 2; p++)
         matrices_load_four(weight[p], of + lane_scale[p]);
-    /* Of a short last chunk all tiles are multiplied: what is not there meets codes and scales that are 0. */
+    /* All tiles of a short last chunk are multiplied too: the codes and scales for missing ones are 0. */
     if (n_tile < TILE_CHUNK)
 #pragma unroll
         for (int i = 1; i < TILE_CHUNK; i++)
@@ -173,7 +175,7 @@ __device__ __forceinline__ void chunk_times(uint32_t stage, int n_tile, uint32_t
                                  scales + i * COLUMNS * 8, base, sum[i]);
 }
 
-/* The same with 32 columns, whose scales are not in pairs (META_PLAIN). */
+/* chunk_times with 32 columns, whose scales are not in pairs (META_PLAIN). */
 template <int EIGHTS>
 __device__ __forceinline__ void chunk_times_plain(const uint8_t *stage, int n_tile, int group_shift,
                                                   const uint4 *codes, const float *scales,
@@ -189,7 +191,8 @@ __device__ __forceinline__ void chunk_times_plain(const uint8_t *stage, int n_ti
         tile_times<EIGHTS, EIGHTS>(*(const uint4 *)(stage + i * CODE_TILE + 16 * lane), scale,
                                    codes + i * COLUMNS * 4 + lane, (const float2 *)scales + i * COLUMNS + t,
                                    base, sum[i]);
-        asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
+        /* Keeps the loads of the next tile after this one, to save registers. */
+        asm volatile("" ::: "memory");
     }
 }
 

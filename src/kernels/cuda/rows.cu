@@ -1,4 +1,5 @@
-/* rows.cu - what happens to whole rows: norms, the embedding look-up, the order of matrices. */
+/* rows.cu - kernels over whole rows: norms, element-wise ops, the embedding look-up; and conversion between
+ * Q-tile and G-tile. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/row_math.cuh"
@@ -84,7 +85,7 @@ int each_launch(const cuda_each *a, cuda_stream s) {
 
 struct embed_job {
     const uint8_t *data;
-    int type, rows; /* float rows: their type and stride in bytes */
+    int type, rows; /* float rows: type and stride in bytes */
     tile_source tiles;
     int64_t n, k, offset, ldo;
     bool adds;
@@ -92,7 +93,7 @@ struct embed_job {
     float factor, *out;
 };
 
-/* Values at to at + 3 of a row of floats, as far as it goes. */
+/* Values at to at + 3 of a row of floats; zeros beyond its end. */
 __device__ static float4 float_values(const embed_job &j, const uint8_t *row, int at) {
     float v[4] = {};
 #pragma unroll
@@ -115,7 +116,8 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(const __grid_constant_
     const int64_t r = j.row[blockIdx.y] + j.offset;
     if (at >= j.k || r < 0 || r >= j.n)
         return;
-    const float4 four = j.type == TYPE_COUNT ? tile_values(j.tiles, r, at) : float_values(j, j.data + r * j.rows, at);
+    const float4 four =
+        j.type == TYPE_COUNT ? tile_values(j.tiles, r, at) : float_values(j, j.data + r * j.rows, at);
     const float v[4] = {four.x, four.y, four.z, four.w};
     float *const out = j.out + blockIdx.y * j.ldo + at;
 #pragma unroll
@@ -220,13 +222,14 @@ __global__ void __launch_bounds__(READ_THREADS, 2) read_bytes(const uint4 *data,
         for (int c = 0; c < 8; c++)
             sum |= u[c].x ^ u[c].y ^ u[c].z ^ u[c].w;
     }
-    launch_wait(); /* as those do whose input is what the launch before has made */
+    launch_wait(); /* like kernels that read the output of the previous launch */
     if (sum == 0)
         *sink = 1;
 }
 
 int read_all_launch(const void *data, size_t bytes, unsigned *sink, cuda_stream s) {
-    enum { SHORT = 1 << 28 }; /* of a short read, one block leaves room for one of the next launch */
+    /* For a short read, one block a multiprocessor leaves resources for a block of the next launch. */
+    enum { SHORT = 1 << 28 };
     const unsigned blocks = (unsigned)device_sm_count() * (bytes < SHORT ? 1 : 2);
     const int e = prepare(read_bytes, 0);
     return e ? e

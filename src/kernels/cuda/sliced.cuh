@@ -1,14 +1,15 @@
-/* sliced.cuh - products by slices of both operands (ADAngel's Bitwise and Split; kernels/dpr.h): the
- * fragments of the matrix instructions are made from the G-tile and from a row's codes; the kernels of one
- * and of several columns.
+/* sliced.cuh - products by slices of both operands (ADAngel's Bitwise and Split; kernels/dpr.h): makes the
+ * fragments of the matrix instructions from the G-tile and from a row's codes, and has the kernels of one and
+ * of several columns.
  *
  * Both strategies read the parts packing, so the weights need no second copy. Split's operands are the 4-bit
  * parts. Bitwise makes planes from the parts in registers: it transposes 4 bits of 4 tiles. Partial products
  * stay in registers. Shifts and additions make one dot of them for each slice (32 of K), which is scaled and
  * summed in the order of linear.cuh. So the bits are those of `linear`.
  *
- * Of the instructions' 8 columns, column c holds the chunk's c-th 32 of K and zeros elsewhere, as in the
- * kernel of one row (linear_one.cu): one accumulator has the 8 dots of a chunk that are scaled apart. */
+ * Column c of the instruction's 8 columns holds the c-th 32 of a chunk, and zeros elsewhere, as in the kernel
+ * of one row (linear_one.cu). So one accumulator has the 8 dots of a chunk, each of which has its own
+ * scale. */
 #ifndef NIB_KERNELS_CUDA_SLICED_CUH
 #define NIB_KERNELS_CUDA_SLICED_CUH
 
@@ -47,8 +48,8 @@ __device__ __forceinline__ void transpose_bytes(uint32_t x[8]) {
 }
 
 /* The four dwords of a lane (row g, g + 8, and both for the quads t + 4) with a tile's nibbles: bits 0..3 of
- * byte c are K = 4 quad + c, bits 4..7 are 32 further. Of the upper 4 bits of a code (HIGH), or of what is
- * below them; codes of up to 4 bits have no upper ones. */
+ * byte c are K = 4 quad + c, bits 4..7 are 32 further. HIGH: the upper 4 bits of a code; otherwise the bits
+ * below them. Codes of up to 4 bits have no upper ones. */
 template <int BITS> __device__ __forceinline__ constexpr int low_bits() {
     return BITS <= 4 ? BITS : BITS - 4;
 }
@@ -68,8 +69,8 @@ __device__ __forceinline__ void tile_nibbles(const tile_lane<BITS> &v, uint32_t 
     }
 }
 
-/* Planes of a chunk, the lowest bit first: bit 8c + 4h + i of a lane's dword is K = 4 quad + c of half h of
- * tile i. */
+/* Makes the planes of a chunk, the lowest bit first: bit 8c + 4h + i of a lane's dword is K = 4 quad + c of
+ * half h of tile i. */
 template <int BITS>
 __device__ __forceinline__ void chunk_planes(const tile_lane<BITS> v[TILE_CHUNK], uint32_t planes[BITS][4]) {
     enum { LOW = low_bits<BITS>() };
@@ -93,14 +94,15 @@ __device__ __forceinline__ void chunk_planes(const tile_lane<BITS> v[TILE_CHUNK]
     }
 }
 
-/* Where Bitwise has a row's quad of codes, in dwords: of a chunk, lane t's eight quads t of tile i and half h
- * and its eight quads t + 4 stand so that transposing them in place (bits_arrange) leaves its planes: the
- * four lower ones, then the four upper ones, of both kinds of quads. */
+/* The index of a row's quad of codes in Bitwise's order, in dwords. Lane t reads eight quads t, one for each
+ * tile i and half h of a chunk, and eight quads t + 4. They are placed such that transposing them in place
+ * (bits_arrange) leaves the planes: for both kinds of quads the four lower ones, then the four upper ones. */
 __device__ __forceinline__ int bits_quad(int quad) {
     const int tile = quad / 16 % TILE_CHUNK, half = quad / 8 % 2, second = quad / 4 % 2, t = quad % 4;
     return quad / 64 * 64 + half * 32 + t * 8 + tile * 2 + second;
 }
-/* Of a row's dwords those of task i, of k_pad / 32. scaled: codes of 4 bits, which become planes 4..7. */
+/* Transposes the dwords of task i of k_pad / 32 tasks of a row. scaled: 4-bit codes, which become planes
+ * 4..7. */
 __device__ __forceinline__ void bits_arrange(uint32_t *row, int i, bool scaled) {
     uint32_t x[8], *const at = row + i / 8 * 64 + i % 8 / 2 * 8 + i % 2;
 #pragma unroll
@@ -118,7 +120,7 @@ __device__ __forceinline__ uint32_t bits_of_slice(int g) {
     return 0x01010101u << (g / 2 + g % 2 * 4);
 }
 
-/* Four quads' codes as nibbles where tile_nibbles has those of half h: their lower or their upper 4 bits. */
+/* The lower or the upper 4 bits of four codes, in the position where tile_nibbles has half h. */
 __device__ __forceinline__ uint32_t quad_nibbles(uint32_t codes, int h, bool high) {
     const uint32_t at = high ? codes & 0xf0f0f0f0u : (codes & 0x0f0f0f0fu) << 4;
     return h ? at : at >> 4;
@@ -126,8 +128,9 @@ __device__ __forceinline__ uint32_t quad_nibbles(uint32_t codes, int h, bool hig
 
 /* ---- the kernels' rows ---- */
 
-/* Columns that one launch of several takes; bytes from one to the next in shared memory: codes, what each
- * slice needs, and an odd number of 64 bytes, so that four columns' equal places are in all banks. */
+/* The number of columns of one launch, and (column_bytes) bytes from one column to the next in shared memory:
+ * codes and slice_meta, rounded to an odd multiple of 64 bytes, so that the same element of four columns is
+ * in different banks. */
 enum { SLICED_COLUMNS = 8 };
 static __host__ __device__ __forceinline__ int column_bytes(int k_pad) {
     return (k_pad + k_pad / 32 * (int)sizeof(slice_meta) + 127) / 128 * 128 + 64;
@@ -136,7 +139,7 @@ static __host__ __device__ __forceinline__ int column_bytes(int k_pad) {
 template <bool BITWISE> struct sliced_store {
     uint32_t *where;
     slice_meta *meta;
-    size_t step; /* bytes to the second row of two */
+    size_t step; /* bytes to the second row, with `two` */
     __device__ void codes(int row, int k, uint2 u) {
         uint32_t *to = (uint32_t *)((uint8_t *)where + row * step);
         const int quad = k / 4;
@@ -160,12 +163,12 @@ struct sliced_facts {
     }
 };
 
-/* What scratch holds: columns as in shared memory, the norm's factors, the rows' lifts. */
+/* The scratch has columns as in shared memory, then the norm's factors, then the rows' lifts. */
 static __host__ __device__ __forceinline__ size_t sliced_factors_at(int k_pad) {
     return (size_t)column_bytes(k_pad) * SLICED_COLUMNS;
 }
 
-/* Rows quantized to scratch, a block each. */
+/* Quantizes rows to the scratch, one row a block. */
 template <bool BITWISE, bool TWO>
 __global__ void __launch_bounds__(THREADS)
     sliced_quantize(const __grid_constant__ linear_job j, int64_t ldx, uint8_t *scratch) {
@@ -186,7 +189,8 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- one chunk ---- */
 
-/* Scales of the slices 2t and 2t + 1 of rows g and g + 8; in groups with a half each by one load. */
+/* The scales of slices 2t and 2t + 1 of rows g and g + 8. One load reads all if a group has one
+ * half-precision scale. */
 __device__ __forceinline__ void chunk_scales(const linear_job &j, const uint8_t *scales, int n_tile,
                                              float2 w[4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -211,7 +215,8 @@ __device__ __forceinline__ void chunk_scales(const linear_job &j, const uint8_t 
     if (ring_ahead() || t < n_tile)
         scales_read<4>(j, scales, group, row, w);
 }
-/* What follows from their dots, as in linear_one.cu's one_chunk. d: rows g and g + 8, these slices each. */
+/* Scales the dots of these slices and adds them, like one_chunk in linear_one.cu. d: the two slices of row g,
+ * then of row g + 8. */
 __device__ __forceinline__ void chunk_add(const linear_job &j, const float2 w[4], const int d[4],
                                           const slice_meta m[2], int n_tile, float sum[2]) {
 #pragma unroll
@@ -226,7 +231,8 @@ __device__ __forceinline__ void chunk_metas(const slice_meta *metas, slice_meta 
     *(uint4 *)m = *(const uint4 *)(metas + 2 * (threadIdx.x % 4));
 }
 
-/* A chunk's tiles; of those that are not there whatever stands behind the others, which meets zeros. */
+/* Loads a chunk's tiles. For missing tiles it loads whatever follows the others; it is multiplied with
+ * zeros. */
 template <int BITS>
 __device__ __forceinline__ void chunk_load(const uint8_t *stage, int n_tile, tile_lane<BITS> v[TILE_CHUNK]) {
 #pragma unroll
@@ -246,12 +252,12 @@ __device__ __forceinline__ void chunk_load(const uint8_t *stage, int n_tile, til
 /* Panels between two waits of all warps, with several columns and with one. */
 enum { SLICED_PANELS = 4, SLICED_ONE_PANELS = 16 };
 
-/* The job's rows and all else behind the rings: of one column, of several. */
+/* Bytes of shared memory after the rings, with one column, and (sliced_many_bytes) with several. */
 static inline size_t sliced_one_bytes(const linear_job &j) {
     return (size_t)column_bytes(j.k_pad) + outputs_ahead_bytes(j, SLICED_ONE_PANELS);
 }
 
-/* Codes of few bits leave room for a block of the launch behind, as in linear_one.cu. */
+/* With codes of few bits a block of the next launch fits the multiprocessor too, as in linear_one.cu. */
 template <int BITS> constexpr int sliced_blocks() {
     return BITS <= 4 ? 2 : 1;
 }
@@ -315,13 +321,13 @@ __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
     }
 }
 
-/* Sums of a warp's columns in shared memory: one lane's of rows g and g + 8. */
+/* The sums of a warp's columns in shared memory: those of each lane for rows g and g + 8. */
 typedef float2 sliced_sums[SLICED_COLUMNS][32];
 static inline size_t sliced_many_bytes(const linear_job &j, bool sums) {
     return (size_t)column_bytes(j.k_pad) * j.n_col + (sums ? ALL_WARPS * sizeof(sliced_sums) : 0);
 }
 
-/* Several columns, which sliced_quantize wrote to scratch. */
+/* Multiplies several columns, which sliced_quantize wrote to the scratch. */
 template <template <int> class Way, int BITS>
 __global__ void __launch_bounds__(THREADS, 1) sliced_many(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -374,11 +380,12 @@ __global__ void __launch_bounds__(THREADS, 1) sliced_many(const __grid_constant_
 
 typedef void (*sliced_kernel)(const linear_job);
 struct sliced_kernels {
-    sliced_kernel one[9], many[9]; /* by bits; none: not such codes, or `many` does one column too */
+    /* By bits of a code. NULL: no such codes, or `many` computes one column too. */
+    sliced_kernel one[9], many[9];
     bool bitwise;
-    bool sums; /* `many` has sums in shared memory */
+    bool sums; /* `many` keeps sums in shared memory */
 };
-/* A launch by them. */
+/* Computes a product by the kernels of a strategy. */
 int sliced_launch(const sliced_kernels &by, const cuda_linear *a, cuda_stream s);
 
 #endif

@@ -1,22 +1,23 @@
 /* wide_float.cu - products of many rows with matrices of halves and bf16 (PACK_ROWS) on sm_90a.
  *
- * Rows are images (wide.cuh) in the plain order of K: halves, scaled by a power of two for each row. Weights
- * become the registers of the matrix instruction: halves as they are; bf16 as halves, times a power of two
- * that a warp keeps for its 16 rows of weights. It begins at 2^BF16_SHIFT. Where a weight would be too large,
- * the power becomes smaller and the sums so far are multiplied by the same, which changes no bit of them. So
- * weights are exact, but for those of bf16 below 2^-(BF16_SHIFT + 17), which are rounded to multiples of
- * 2^-(BF16_SHIFT + 24), or with larger weights beside them to 2^-40 of the largest.
+ * Rows are images (wide.cuh) in the order of K: halves, scaled by a power of two for each row. Weights are
+ * loaded into the registers of the matrix instruction. Halves stay as they are. Bf16 is converted to halves,
+ * times a power of two that a warp keeps for its 16 rows of weights. It begins at 2^BF16_SHIFT. If a weight
+ * would be too large, the power is lowered, and the sums so far are multiplied by the same factor, which
+ * changes no bit of their significands. So weights are exact, except bf16 below 2^-(BF16_SHIFT + 17), which
+ * are rounded to multiples of 2^-(BF16_SHIFT + 24), or, with larger weights in the warp, to 2^-40 of the
+ * largest.
  *
- * Two blocks are a cluster. Each has 128 outputs of the same N rows of x. So each asks for half of the
- * images, which arrive in both. A block has two groups of 4 warps that multiply, a warp 16 outputs, and a
- * group of which two warps are feeders, each with a ring of its own: one asks for weights (64 of K of 128
- * rows, by tensor copies, which exchange 16-byte pieces as images have them), one for images. Of gated
- * products a warp has 8 outputs of gate and the same 8 of up. Clusters go through units of work in turn, and
- * feeders go on to the next unit while results are written.
+ * Two blocks are a cluster. Each has 128 outputs of the same N rows of x. So each copies half of the images,
+ * which arrive in both blocks. A block has two groups of 4 warps that multiply, 16 outputs a warp. In a third
+ * group two warps are feeders, each with its own ring. One copies weights (64 of K of 128 rows, by tensor
+ * copies, which swizzle 16-byte pieces like images), the other images. In gated products a warp has 8 outputs
+ * of gate and the same 8 of up. Clusters go through units of work in turn, and feeders continue with the next
+ * unit while results are written.
  *
- * Two arrivals matter. A place of weights is given back once the instruction that multiplies them has been
- * queued, for only then are they in registers: an arrival does not wait for loads from shared memory. A place
- * of images is given back to both blocks by an arrival without a fence.
+ * Two arrivals need care. A slot of weights is released only after the instruction that multiplies them has
+ * been queued, because only then are they in registers: an arrival does not wait for loads from shared
+ * memory. A slot of images is released to both blocks by an arrival without a fence.
  *
  * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
 #include "kernels/cuda/launch.cuh"
@@ -27,8 +28,8 @@
 
 /* ---- products ---- */
 
-/* Four 8 x 8 matrices of 16 bits: lane 8i + r gives the address of row r of matrix i, lane 4g + t gets
- * elements 2t and 2t + 1 of row g of each. */
+/* Loads four 8 x 8 matrices of 16 bits. Lane 8i + r gives the address of row r of matrix i; lane 4g + t gets
+ * elements 2t and 2t + 1 of row g of each matrix. */
 __device__ __forceinline__ void fragment_load(uint32_t (&a)[4], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
@@ -45,7 +46,7 @@ template <int TYPE> __device__ __forceinline__ uint32_t two_as_halves(uint32_t u
     return *(const uint32_t *)&h;
 }
 
-/* Where a warp is in the block's rings; what its weights are multiplied with. */
+/* A warp's position in the block's rings, and the scale of its weights. */
 template <int TYPE, int N> struct unit_walk {
     unit_rings<N> r;
     turn wt, xt;
@@ -53,7 +54,7 @@ template <int TYPE, int N> struct unit_walk {
     int lane;
     float scale;
     uint32_t limit; /* bits of the smallest bf16 that is too large */
-    int w_read;     /* the place of weights that are multiplied next */
+    int w_read;     /* slot of the weights that are multiplied next */
 
     __device__ __forceinline__ void begin(bool gated) {
         const int warp = threadIdx.x / 32, high = lane / 8 % 2;
@@ -63,7 +64,8 @@ template <int TYPE, int N> struct unit_walk {
         scale = TYPE == TYPE_BF16 ? (float)(1 << BF16_SHIFT) : 1.0f;
         limit = (127 + 16 - BF16_SHIFT) << 7;
     }
-    /* A smaller scale, by which weights of this size are below 2^16; sums so far by the same. */
+    /* Lowers the scale so that weights of this magnitude are below 2^16, and multiplies the sums so far by
+     * the same factor. */
     template <int M> __device__ __forceinline__ void scale_change(float (&d)[M], uint32_t most) {
         const int e = (int)(most >> 7);
         const float next = __uint_as_float((uint32_t)(127 + 142 - e) << 23), by = __fdiv_rn(next, scale);
@@ -75,7 +77,7 @@ template <int TYPE, int N> struct unit_walk {
         scale = next;
         limit = (uint32_t)(e + 1) << 7;
     }
-    /* The next tile of weights as operands of four instructions. */
+    /* Loads the next tile of weights as operands of four instructions. */
     template <int M> __device__ __forceinline__ void take(uint32_t (&a)[4][4], float (&d)[M]) {
         const uint32_t at = shared_address(r.w) + wt.slot * W_STAGE + line, piece = lane / 16, in = lane % 8;
         bar_wait<false>(r.w_full + wt.slot, wt.phase);
@@ -96,8 +98,8 @@ template <int TYPE, int N> struct unit_walk {
         for (int i = 0; i < 16; i++)
             a[i / 4][i % 4] = two_as_halves<TYPE>(a[i / 4][i % 4], scale);
     }
-    /* Multiplies one of weights with the next of x, in the background. The registers are there then, so the
-     * weights' place is free. */
+    /* Multiplies a tile of weights with the next tile of x asynchronously. The weights are in registers then,
+     * so their slot is released. */
     template <int ROWS>
     __device__ __forceinline__ void multiply(float (&d)[ROWS / 2], const uint32_t (&a)[4][4]) {
         bar_wait<false>(r.x_full + xt.slot, xt.phase);
@@ -112,12 +114,12 @@ template <int TYPE, int N> struct unit_walk {
             bar_arrive(r.w_empty + w_read);
         w_read = w_read + 1 == unit_rings<N>::W_STAGES ? 0 : w_read + 1;
     }
-    /* This warp has read the images at `slot`: both blocks' feeders may fill it. */
+    /* Tells the feeders of both blocks that this warp has read the images in `slot`. */
     __device__ __forceinline__ void give(int slot) {
         if (lane < TOGETHER)
             read_arrive(r.x_empty + slot, lane);
     }
-    /* All of K, in d. */
+    /* Sums all of K in d. */
     template <int ROWS> __device__ __forceinline__ void run(const unit_job &j, float (&d)[ROWS / 2]) {
         uint32_t a[2][4][4];
         int before = 0;
@@ -150,13 +152,13 @@ template <int TYPE, int N> struct unit_walk {
 
 /* ---- results ---- */
 
-/* Four outputs of a lane, of which n are there. */
+/* Four outputs of a lane, of which the matrix has n. */
 struct four_of {
     float bias[4];
     float *y;
     int64_t ld;
     int n;
-    bool whole; /* all are there, and aligned in every row */
+    bool whole; /* all four exist, and are aligned in every row */
 };
 __device__ __forceinline__ four_of four_at(const unit_job &j, int matrix, int at) {
     four_of f = {
@@ -168,7 +170,7 @@ __device__ __forceinline__ four_of four_at(const unit_job &j, int matrix, int at
             f.bias[i] = j.bias[matrix][at + i];
     return f;
 }
-/* Sums of a row as outputs. */
+/* Converts a row's sums to outputs: factor, scale, bias. */
 __device__ __forceinline__ void four_scale(float v[4], float factor, float scale, const four_of &f) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -196,7 +198,8 @@ __device__ __forceinline__ void four_load(float v[4], const float *from) {
     v[0] = u.x, v[1] = u.y, v[2] = u.z, v[3] = u.w;
 }
 
-/* RESULT_ROWS rows from row0 on, of a warp's outputs. Gated: outputs 0..7 are gate's, 8..15 up's. */
+/* Writes a warp's outputs of RESULT_ROWS rows from row0 on. Gated: outputs 0..7 are those of gate, 8..15
+ * those of up. */
 __device__ __forceinline__ void results_write(const unit_job &j, const four_of &f, const four_of &up,
                                               int row0, float scale, const float *room) {
     const int lane = threadIdx.x % 32, across = j.gated ? 2 : 4, o = lane % across * 4, step = 32 / across;
@@ -220,8 +223,8 @@ __device__ __forceinline__ void results_write(const unit_job &j, const four_of &
     }
 }
 
-/* All of a warp's results, in a loop whose code is short: rows g and g + 8 of its 16 of weights and columns
- * 2t and 2t + 1 of each eight rows of x are a lane's. */
+/* Writes all results of a warp, in a loop with short code. A lane has rows g and g + 8 of the warp's 16 rows
+ * of weights, and columns 2t and 2t + 1 of each eight rows of x. */
 template <int ROWS>
 __device__ __forceinline__ void results_leave(const unit_job &j, const unit_place &at, float scale,
                                               float *room, const float (&d)[ROWS / 2]) {
@@ -300,7 +303,7 @@ __global__ void __launch_bounds__(UNIT_THREADS, 1) wide_float(const __grid_const
             else
                 unit_run<TYPE, N, N / 2>(j, &on, unit, room);
     }
-    cluster_barrier(); /* the other block sends to this one until then */
+    cluster_barrier(); /* the other block writes to this one until then */
 #endif
 }
 
@@ -355,9 +358,14 @@ static bool job_make(const cuda_linear *a, unit_job *j, int *blocks) {
     return true;
 }
 
-/* Cycles of a unit of n rows: the matrix instruction's, or what bringing its operands takes. */
+/* Cycles of a unit of n rows: the larger of those of the matrix instruction and those of copying its
+ * operands. */
 static uint64_t unit_cycles(const unit_job *j, unsigned n) {
-    enum { BEGIN_AND_END = 5000, ROW = 4 /* of a tile */, RATE = 40 /* bytes a cycle */ };
+    enum {
+        BEGIN_AND_END = 5000,
+        ROW = 4 /* cycles of a row's tile */,
+        RATE = 40 /* bytes copied in a cycle */
+    };
     const unsigned bytes = W_STAGE + n * 128 / TOGETHER,
                    tile = ROW * n > bytes / RATE ? ROW * n : bytes / RATE;
     return (uint64_t)j->n_tile * tile + BEGIN_AND_END;

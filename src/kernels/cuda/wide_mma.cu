@@ -1,14 +1,14 @@
-/* wide_mma.cu - products of many rows on sm_90a: packed weights go through registers to the matrix
- * instruction.
+/* wide_mma.cu - products of many rows with packed weights on sm_90a. Weights are converted in registers,
+ * which are an operand of the matrix instruction.
  *
- * A block has 8 panels (128 outputs) and N rows of x. One of its warps, the feeder, asks for what all of them
- * read: chunks of panels, and images of x (wide.cuh), each through a ring of stages in shared memory; it is
- * in a group of its own, which leaves its registers to the others. Two groups of 4 warps have 4 panels each,
- * a warp one: it converts a tile (64 of K) of its panel to halves, w = scale * (code - zero) + min, rounded
- * once or twice. The group multiplies the tile with the image in the background, while it converts the next
- * tile. Gate and up are the two groups'.
+ * A block has 8 panels (128 outputs) and N rows of x. One of its warps, the feeder, copies chunks of panels
+ * and images of x (wide.cuh) for all others, each through a ring of stages in shared memory. It is in a group
+ * of its own, which gives its registers to the others. Two groups of 4 warps have 4 panels each, one panel a
+ * warp. A warp converts a tile (64 of K) of its panel to halves, w = scale * (code - zero) + min, rounded
+ * once or twice. The group multiplies the tile with the image asynchronously while it converts the next tile.
+ * In gated products one group has gate and the other has up.
  *
- * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
+ * A result is summed in the order of K, so it depends neither on the other rows nor on N. */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -29,26 +29,27 @@ bool wide_mma_is_built(void) {
 }
 #endif
 
-/* Blocks [0, n_whole) have N rows; those behind have half as many, so that the last round is a short one. The
- * blocks that have the same panels are neighbours. */
+/* Blocks [0, n_whole) have N rows; the others have half as many, so that the last round is short. Blocks with
+ * the same panels are neighbours. */
 template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
     const int b = blockIdx.x, behind = b - j.n_whole, panels = j.gated ? WIDE_PANELS / 2 : WIDE_PANELS;
     const int unit = behind < 0 ? b : j.n_whole + behind / j.n_half,
               half = behind < 0 ? 0 : behind % j.n_half;
     return {(behind < 0 ? unit % j.n_across : unit % j.n_across * 2 + half) * N, unit / j.n_across * panels};
 }
-/* The block's rings: [stages] of images [N][128 bytes], of chunks of WIDE_PANELS panels; their barriers. */
+/* The block's rings, and their barriers. x: [stages] of images [N][128 bytes]; w: [stages] of chunks of
+ * WIDE_PANELS panels. */
 struct rings {
     uint8_t *x, *w;
     uint64_t *x_full, *x_empty, *w_full, *w_empty;
     float *factors; /* [N], of the block's rows */
 };
 
-/* What the block reads, asked for by its feeder: lane i asks for panel i's chunks, the lanes behind for rows
- * of images. */
+/* The copies of the block's feeder. Lane i < WIDE_PANELS copies panel i's chunks; the lanes after those copy
+ * rows of images. */
 struct feed {
-    const uint8_t *from;  /* the lane's next */
-    int w_bytes, x_bytes; /* of a stage */
+    const uint8_t *from;  /* the lane's next address */
+    int w_bytes, x_bytes; /* bytes of a stage */
     turn x, w;
 };
 template <int N> __device__ __forceinline__ feed feed_of(const wide_job &j, const place &at) {
@@ -91,7 +92,7 @@ template <int N> __device__ __forceinline__ void feed_images(const wide_job &j, 
     }
     f->x.next(j.x_stages);
 }
-/* All of K; weights a chunk ahead of images, the rows' factors last. */
+/* Copies all of K: weights one chunk ahead of images, the rows' factors last. */
 template <int N>
 __device__ __forceinline__ void feed_all(const wide_job &j, const place &at, const rings &r) {
     feed f = feed_of<N>(j, at);
@@ -111,7 +112,8 @@ __device__ __forceinline__ void feed_all(const wide_job &j, const place &at, con
     warps_barrier(1, MMA_WARPS + 1);
 }
 
-/* Results in shared memory: [N rows][RESULT_LINE], so that what a warp writes lies in different banks. */
+/* Results in shared memory: [N rows][RESULT_LINE]. RESULT_LINE places the elements that a warp writes in
+ * different banks. */
 enum { WIDE_OUTPUTS = WIDE_PANELS * PACK_PANEL, RESULT_LINE = WIDE_OUTPUTS + 4 };
 __device__ __forceinline__ const float4 *result_at(const rings &r, int row, int output) {
     return (const float4 *)((const float *)r.x + row * RESULT_LINE + output);
@@ -126,8 +128,8 @@ template <int N> __device__ __forceinline__ void results_leave(const float (&d)[
             to[(8 * e + i % 2) * RESULT_LINE + i / 2 * 8] = d[4 * e + i];
 }
 
-/* Results of the block, to memory: a thread has four outputs of a row. What several rows need is on its way
- * together. */
+/* Writes the block's results to memory. A thread has four outputs of a row. The loads for several rows are in
+ * flight together. */
 template <int N>
 __device__ __forceinline__ void results_write(const wide_job &j, const place &in, const rings &r) {
     enum { BATCH = N / 16, ACROSS = WIDE_OUTPUTS / 4, STEP = 32 * MMA_WARPS / ACROSS };
@@ -148,7 +150,7 @@ __device__ __forceinline__ void results_write(const wide_job &j, const place &in
     }
 }
 
-/* The same of gated products: half of the outputs. */
+/* Writes the results of gated products, which have half as many outputs. */
 template <int N, bool SILU>
 __device__ __forceinline__ void results_gate(const wide_job &j, const place &in, const rings &r) {
     enum { BATCH = !SILU ? 1 : N / 32, ACROSS = WIDE_OUTPUTS / 8, STEP = 32 * MMA_WARPS / ACROSS };
@@ -173,7 +175,7 @@ __device__ __forceinline__ void results_gate(const wide_job &j, const place &in,
     }
 }
 
-/* Where a warp is in the block's rings. */
+/* A warp's position in the block's rings. */
 template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
     const wide_job &j;
     rings r;
@@ -182,9 +184,9 @@ template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
     scale_two whole[2];
     lane_tables<TABLE> tables;
     turn wt, xt;
-    int tile, n_tile, chunk; /* the next tile of its chunk, the chunk's tiles, its number */
+    int tile, n_tile, chunk; /* the next tile in its chunk, the chunk's tiles, the chunk's number */
 
-    /* The next tile of weights. */
+    /* Converts the next tile of weights. */
     __device__ __forceinline__ void take(uint32_t (&a)[4][4]) {
         if (tile == 0)
             bar_wait<false>(r.w_full + wt.slot, wt.phase);
@@ -197,7 +199,7 @@ template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
         tile = 0;
         n_tile = ++chunk == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
     }
-    /* Multiplies one of weights with the next of x, in the background. */
+    /* Multiplies a tile of weights with the next tile of x asynchronously. */
     __device__ __forceinline__ void multiply(float (&d)[N / 2], const uint32_t (&a)[4][4]) {
         bar_wait<false>(r.x_full + xt.slot, xt.phase);
         const uint64_t b = wgmma_operand(shared_address(r.x + xt.slot * (N * 128)));
@@ -210,7 +212,7 @@ template <int BITS, bool HALVES, int N, int KIND, int TABLE> struct walk {
     }
 };
 
-/* All of K, in d. */
+/* Sums all of K in d. */
 template <int BITS, bool HALVES, int N, int KIND, int TABLE>
 __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at, const rings &r,
                                              float (&d)[N / 2]) {
@@ -248,7 +250,8 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
             const int slot = on.xt.slot;
             on.multiply(d, a[odd]);
             if (i + odd > 0) {
-                /* What was multiplied before has been read: its place is free, and so are its weights. */
+                /* The operands of the previous product have been read, so their slot and registers are
+                 * free. */
                 wgmma_wait<1>();
                 if (lane == 0)
                     bar_arrive(r.x_empty + (slot ? slot : j.x_stages) - 1);
@@ -261,7 +264,7 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
     wgmma_read(d);
 }
 
-/* What a block does. */
+/* The work of a block. */
 template <int BITS, bool HALVES, int N, int KIND, int TABLE>
 __device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
     const place at = place_of<N>(j);
@@ -275,7 +278,7 @@ __device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
         registers_take<240>();
         float d[N / 2];
         multiply_all<BITS, HALVES, N, KIND, TABLE>(j, at, r, d);
-        warps_barrier(1, MMA_WARPS + 1); /* all have read the rings, and factors are there */
+        warps_barrier(1, MMA_WARPS + 1); /* all warps have read the rings, and the factors have arrived */
         results_leave<N>(d, (float *)r.x);
         launch_wait();
         warps_barrier(2, MMA_WARPS);
@@ -349,7 +352,8 @@ template <int N> static wide_kernel kernel_of(const wide_job *j, const pack_form
                        : nullptr;
 }
 
-/* Shared memory of a block of n rows: what images leave is for weights. 0: there is not enough. */
+/* Bytes of shared memory of a block of n rows; the part that images leave is for weights. 0: the device has
+ * less. */
 static size_t job_shared_bytes(wide_job *j, int n) {
     enum { STATIC = 1536, ALIGN = 1024, MIN_WEIGHTS = 2, MIN_IMAGES = 4 };
     const int all = device_shared_bytes() - STATIC - ALIGN;
@@ -365,9 +369,10 @@ static size_t job_shared_bytes(wide_job *j, int n) {
     return (size_t)((rings > results ? rings : results) + ALIGN);
 }
 
-/* Cycles of a block of n rows: the matrix instruction's, or what converting tiles to halves takes. */
+/* Cycles of a block of n rows: the larger of those of the matrix instruction and those of converting tiles to
+ * halves. */
 static uint64_t block_cycles(const wide_job *j, unsigned n) {
-    enum { BEGIN_AND_END = 8000, ROW = 4 /* of a tile */, TILE = 560, ROW_BESIDE = 2 };
+    enum { BEGIN_AND_END = 8000, ROW = 4 /* cycles of a row's tile */, TILE = 560, ROW_BESIDE = 2 };
     const unsigned tile = ROW * n > TILE + ROW_BESIDE * n ? ROW * n : TILE + ROW_BESIDE * n;
     return (uint64_t)j->n_tile * tile + BEGIN_AND_END;
 }
