@@ -21,7 +21,7 @@ enum { ROTATE_BYTES = 384 << 20, MAX_THREADS = 64, ROUNDS = 9, INSTRUCTION_ROUND
 
 enum { TURNS = 50000 };
 
-static void tiles_in_registers(void) { /* of what the registers hold */
+static void tiles_in_registers(void) { /* on the codes that the registers hold */
     for (int i = 0; i < TURNS; i++) {
         TILES_DOT_SIGNED(0, 4, 6);
         TILES_DOT_SIGNED(1, 4, 7);
@@ -30,7 +30,7 @@ static void tiles_in_registers(void) { /* of what the registers hold */
     }
 }
 static char *near_bytes;
-static void tiles_of_codes(void) { /* of codes that are not zero: the unit is slower then */
+static void tiles_of_codes(void) { /* on codes that are not zero, with which the unit is slower */
     TILES_LOAD(4, near_bytes, 64);
     TILES_LOAD(5, near_bytes + 1024, 64);
     TILES_LOAD(6, near_bytes + 2048, 64);
@@ -85,7 +85,8 @@ static void vnni_in_registers(void) {
 /* name; tile instructions, or vectors, of how many multiply-adds */
 static double time_instruction(const char *name, void (*fn)(void), double macs) {
     double best = 1e30;
-    for (int r = 0; r < INSTRUCTION_ROUNDS; r++) { /* many and short: a neighbour uses the same unit */
+    for (int r = 0; r < INSTRUCTION_ROUNDS;
+         r++) { /* many short samples, because another hardware thread uses the same unit */
         const double start = time_thread();
         fn();
         best = NUM_MIN(best, time_thread() - start);
@@ -132,7 +133,7 @@ static double time_strategy(product *p, pool *threads, const strategy *s) {
     return best;
 }
 
-/* The fastest of the AVX-512 ones. */
+/* The fastest AVX-512 strategy. */
 static double time_avx512(product *p, pool *threads, const pack_format *f, int64_t n_row) {
     const kernel_table *t = kernels_table_for("amx");
     double best = 1e30;
@@ -142,7 +143,7 @@ static double time_avx512(product *p, pool *threads, const pack_format *f, int64
     return best;
 }
 
-/* name: of a file type or of a uniform format */
+/* name of a file type or of a uniform format */
 static void time_products(pool *threads, const char *name, int64_t n, int64_t k) {
     static const int64_t rows[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
     const kernel_table *t = kernels_table_for("amx");

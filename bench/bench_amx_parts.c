@@ -1,15 +1,16 @@
-/* bench_amx_parts - where the time of a product on AMX tiles goes: its parts one by one, then whole inner
- * loops put together in several ways, all in ns for one tile instruction (16 x 16 outputs x 64 of K) and as a
- * share of what the tile unit does in registers in the same run.
+/* bench_amx_parts - shows where the time of a product on AMX tiles goes: its parts one by one, then whole
+ * inner loops that are composed in several ways, all in ns for one tile instruction (16 x 16 outputs x 64 of
+ * K) and as a share of what the tile unit does in registers in the same run.
  *
  *   bench_amx_parts [threads [anything]]
- * More threads: the same on all of them at once, the mean. Processor time of each thread, the best of several
- * short samples and their median: when these differ much a neighbour was there.
+ * With more threads all of them run the same parts at once, and the mean counts. Times are processor times of
+ * each thread: the best of several short samples, and their median. If the two differ much, another program
+ * used the core.
  *
- * Reading it: "loads" alone says what a tile load costs from each place; "2 x 2" whether loads are hidden
- * behind the tile unit; "sums" what storing a tile and turning it into floats costs, and how long what was
- * stored must lie before it is read; "product" is the inner loop over groups of 128 or over whole rows, on
- * data as large as the kernel's (weights 16 KiB, activations 256 KiB). */
+ * How to read it: "loads" is the cost of a tile load from each level of memory; "2 x 2" shows whether the
+ * tile unit hides loads; "sums" is the cost of storing a tile and converting it to floats, and the delay that
+ * a stored tile needs before it is read; "product" is the inner loop over groups of 128 or over whole rows,
+ * on data as large as the kernel's (weights 16 KiB, activations 256 KiB). */
 #include "kernels/cpu/amx/tiles.h"
 #include "kernels/lanes/lanes.h"
 
@@ -25,8 +26,8 @@
 
 enum { MAX_THREADS = 64, SAMPLES = 31, MAX_PARTS = 64, KIB = 1024, TILE = 1024 };
 
-/* One thread's memory; each piece starts a page of its own, so that what is stored does not share the low 12
- * bits of an address with what is loaded, unless a part wants that. */
+/* One thread's memory; each piece starts a page of its own, so that stores and loads do not share the low 12
+ * bits of an address, unless a part wants that. */
 typedef struct place {
     char *a, *b;        /* 4 MiB and 512 KiB of tiles */
     char *ring;         /* 64 KiB */
@@ -46,8 +47,8 @@ static void dots(const place *p, int n) {
         TILES_DOT_SIGNED(3, 5, 7);
     }
 }
-/* The same of codes, as every product has; of zeros, which the registers hold after their configuration, the
- * unit does more. */
+/* The same with codes, as in every product. With zeros, which the registers hold after their configuration,
+ * the unit is faster. */
 static void dots_of_codes(const place *p, int n) {
     TILES_LOAD(4, p->a, 64);
     TILES_LOAD(5, p->a + TILE, 64);
@@ -159,7 +160,7 @@ static void dots_stored(const place *p, int n) {
         TILES_STORE(3, p->ring + 3 * TILE, 64);
     }
 }
-/* The store is of another tile than the product's. */
+/* Stores another tile than the product's. */
 static void dots_stored_later(const place *p, int n) {
     for (int i = 0; i < 2 * n; i++) {
         TILES_DOT_SIGNED(0, 4, 6);
@@ -203,8 +204,8 @@ LANES_INLINE void store_floats(float *to, const __m512 *y) {
         _mm512_store_ps(to + t * 16, y[t]);
 }
 
-/* What runs beside what: each of the 4 * n is a tile instruction or two and 16 vectors of floats, of
- * different tiles; none waits for another. 48 vector operations take 24 cycles alone. */
+/* Overlap: each of the 4 * n steps is one or two tile instructions and 16 vectors of floats, on different
+ * tiles; none waits for another. 48 vector operations take 24 cycles alone. */
 enum { BESIDE_DOT = 1, BESIDE_STORE = 2, BESIDE_LOADS = 4 };
 LANES_INLINE void beside(const place *p, int n, int what) {
     __m512 y[16];
@@ -276,8 +277,8 @@ static void one_by_one(const place *p, int n) {
         }                                                                                                    \
     } while (0)
 
-/* The same as one stream of pairs of groups, stored while the next two are multiplied and made floats (or
- * not) while those are stored: as the kernel does it. */
+/* The same as one stream of pairs of groups, as in the kernel: a pair is stored while the next two are
+ * multiplied, and converted to floats (or not) while those are stored. */
 LANES_INLINE void pairs_behind(const place *p, int n, bool floats) {
     __m512 y[16];
     load_floats(p->y, y);
@@ -309,9 +310,9 @@ static void stream_dots(const place *p, int n) {
     pairs_behind(p, n, false);
 }
 
-/* ---- products of whole rows: nothing becomes floats before K has ended ---- */
+/* ---- products of whole rows: sums stay integers until the end of K ---- */
 
-/* 2 x 2 tiles x n_tile * 64 of K; between those the sums lie in memory. */
+/* 2 x 2 tiles x n_tile * 64 of K; between those the sums are in memory. */
 LANES_INLINE void whole(const place *p, int n, int n_tile, int64_t a_bytes) {
     const int64_t block = (int64_t)n_tile * TILE;
     for (int i = 0; i < n / n_tile; i++) {
@@ -348,7 +349,7 @@ static void whole_4096(const place *p, int n) { /* both operands from the second
 }
 /* ---- the list ---- */
 
-/* Every function does 4 * n of what is counted: tile instructions, or where it has none, tiles. */
+/* Every function does 4 * n units of work: tile instructions, or tiles if it has no tile instruction. */
 static const struct part {
     const char *name;
     part_fn *fn;
@@ -394,7 +395,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* All parts in turn, sample by sample, so that a neighbour's minute meets them all. */
+/* All parts take turns, sample by sample, so that other load disturbs all of them alike. */
 static void time_parts(void *arg, int thread, int n_thread) {
     enum { TURNS = 1 << 15 };
     (void)n_thread;

@@ -121,7 +121,7 @@ static void time_matrix(pool *threads, type_id type, int64_t n, int64_t k, doubl
     product p = product_open(&w, MAX_ROWS, ROTATE_BYTES, pool_size(threads));
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
         time_shape(&p, threads, type, rows[i], n, peak);
-    /* what threads take from each other at the end of a product: how much preparing the rows costs */
+    /* the pieces that threads take from each other at the end of a product: the cost of preparing the rows */
     time_shape(&p, threads, type, 256, 64 * (int64_t)pool_size(threads), peak);
     product_close(&p);
     matrix_close(&w);
@@ -138,7 +138,7 @@ int main(int argc, char **argv) {
     }
     const size_t n_number = (size_t)n_thread * THREAD_BYTES / 2;
     uint16_t *bytes = mem_alloc_aligned(64, 2 * n_number);
-    uint64_t seed = 9; /* numbers as they come: with zeros the clock is higher */
+    uint64_t seed = 9; /* random numbers: with zeros the clock is higher */
     for (size_t i = 0; i < n_number; i++)
         bytes[i] = bf16_from_float(random_float(&seed));
     const double peak = unit_rate(threads, "tdpbf16ps, registers", in_registers, bytes);

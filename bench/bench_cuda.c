@@ -1,7 +1,7 @@
 /* bench_cuda - one generated token after the other on a GPU: every kernel of a llama-shaped model in one
  * graph, with random weights made there, beside a kernel that only reads. bench_cuda [chain | products |
- * rows | wide | batch] ...    (default: all) Weights of a model are larger than any cache; products alone go
- * round through 2 GiB of matrices.
+ * rows | wide | batch] ...    (default: all) The weights of a model are larger than any cache; products alone
+ * rotate through 2 GiB of matrices.
  *
  * There are two yardsticks: one long read (share of reading), and for products alone a kernel that reads the
  * same matrices, one launch each, in the same graph with the same early starts (share of such reads). */
@@ -109,7 +109,7 @@ typedef struct chain {
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
     int32_t *token, *position, *pages, *first_page;
     void *linear_room, *attend_room, *sample_room;
-    void *x_codes, *a_codes, *h_codes; /* what launches leave */
+    void *x_codes, *a_codes, *h_codes; /* the codes that launches leave for the next product */
 } chain;
 
 static void chain_open(chain *c, const shape *s, const char *format, int64_t n_row) {
@@ -196,13 +196,13 @@ static void chain_positions(const chain *c, int32_t position, int64_t n_row) {
 /* Which kernels of a token are recorded. */
 enum { PRODUCTS = 1, ATTENTION = 2, ENDS = 4, EVERYTHING = 7, BATCH = 8 /* products by `batch` */ };
 
-/* Whether products of a model's matrices take and leave codes of so many rows. */
+/* Whether the products of a model take and leave codes for this number of rows. */
 static bool has_codes(const chain *c, int64_t n_row) {
     const layer *y = c->layers;
     return n_row <= cuda->left_rows(&y->o) && n_row <= cuda->left_rows(&y->down);
 }
 
-/* Whether what it leaves are whole codes. */
+/* Whether it leaves whole codes, not products and magnitudes. */
 static bool product(const chain *c, cuda_linear a, int64_t n_row, bool batch) {
     a.n_row = n_row;
     a.eps = 1e-5f;
@@ -437,7 +437,7 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
     const double reads = reads_seconds(&m), t = products_seconds(&m, a, batch);
     print_product(format, a, batch, &m, t, reads);
     if (n_row <= cuda->left_rows(&m.all[0]) &&
-        !batch) { /* as in a model, where the launch before leaves them */
+        !batch) { /* as in a model, in which the previous launch leaves them */
         a.codes = codes;
         print_product(format, a, false, &m, products_seconds(&m, a, false), reads);
         a.codes_whole = true;

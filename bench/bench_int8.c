@@ -1,7 +1,8 @@
-/* Products with packed integers beside what the processor could do: bench_int8 [ISA [TYPE|all [rows...]]].
- * The register peaks (vpmaddubsw + vpaddw + vpmaddwd + vpaddd with 16-bit partial sums; vpdpbusd, 256 bits),
- * the read bandwidth and the products are measured in turn, in one thread and by processor time, and the best
- * of all rounds counts: neighbours then disturb the ratios least. Weights with few rows are not in any cache.
+/* Times products with packed integers beside the peak of the processor: bench_int8 [ISA [TYPE|all
+ * [rows...]]]. The register peaks (vpmaddubsw + vpaddw + vpmaddwd + vpaddd with 16-bit partial sums;
+ * vpdpbusd, 256 bits), the read bandwidth and the products are measured in turn, in one thread and by
+ * processor time, and the best of all rounds counts, because other load then disturbs the ratios least. With
+ * few rows the weights are in no cache.
  */
 #include "product.h"
 
@@ -16,7 +17,7 @@ enum { ROTATE_BYTES = 320 << 20, ROUNDS = 6, MAX_CASES = 256 };
 
 /* ---- what the processor could do ---- */
 
-/* Not known to the compiler, so that nothing is folded; costs no instruction. */
+/* Hides a value from the compiler, so that it folds nothing; costs no instruction. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 #define EACH_6(X) X(0) X(1) X(2) X(3) X(4) X(5)
 

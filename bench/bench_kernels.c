@@ -1,6 +1,6 @@
 /* Times the kernels alone: bench_kernels [ISA] [threads]. Products with one row use weights that are not in
  * any cache (copies in rotation) and are shown beside the measured read bandwidth; the best of several rounds
- * counts. With one thread, processor time is measured, which neighbours disturb less. */
+ * counts. With one thread processor time is measured, which other load disturbs less. */
 #include "product.h"
 
 #include "base/mem.h"
@@ -101,7 +101,7 @@ static void run_attention(void *arg, int thread, int n_thread) {
         p->b->t->attend(&a, i, i + 1, 0, a.n_row);
 }
 
-/* Position i, and its block when it is the last one of it. */
+/* Position i, and its block if i is the last position of a block. */
 static void store(const kernel_table *t, const kv_view *kv, int64_t i, const float *row) {
     for (int is_value = 0; is_value < 2; is_value++) {
         t->kv_store(kv, is_value, i, row);
@@ -173,7 +173,7 @@ static void time_rows(const bench *b) {
     mem_free(q);
 }
 
-/* What choosing costs a product: a look into its matrix's choice, beside asking the rule each time. */
+/* The cost of choosing a kernel: a look-up in the matrix's choice, beside the rule each time. */
 static void time_dispatch(const bench *b) {
     enum { LOOKS = 1 << 20 };
     pack_format f;
@@ -188,7 +188,8 @@ static void time_dispatch(const bench *b) {
         rows[i] = (int64_t)(random_next(&seed) % 512) + 1;
     double start = now(b);
     for (int i = 0; i < LOOKS; i++)
-        sum += (uintptr_t)choice_pick(&r, rows[(i + (int)(sum & 1)) & 1023]); /* each waits for the last */
+        sum +=
+            (uintptr_t)choice_pick(&r, rows[(i + (int)(sum & 1)) & 1023]); /* each waits for the one before */
     const double choice_s = now(b) - start;
     start = now(b);
     for (int i = 0; i < LOOKS; i++)
@@ -213,7 +214,7 @@ static void nothing(void *arg, int thread, int n_thread) {
     (void)n_thread;
 }
 
-/* By the wall clock: on a busy machine this is mostly what the others take. */
+/* By the wall clock: on a busy machine this is mostly the time of other programs. */
 static void time_pool(bench *b) {
     double dispatch = 1e30, barrier = 1e30;
     for (int round = 0; round < 20; round++) {

@@ -1,10 +1,11 @@
-/* bench_layers.c - perplexity with some layers changed: what MCAP's threshold (paper 4.5) and leaving layers
- * out (4.9) do to a text, beside other orders of the layers.
+/* bench_layers.c - perplexity with some layers changed: the effect of MCAP's threshold (paper 4.5) and of
+ * leaving layers out (4.9), beside other orders of the layers.
  *
  *     build/bench/bench_layers MODEL TEXT CHUNKS PROFILE.json [COSTS.json]
  *
- * PROFILE and COSTS as nibble profile MODEL --costs keeps them. Chunks of 512 tokens, the second half scored,
- * as nibble eval --ppl does. One line a measurement: what, how many layers are changed, perplexity. */
+ * PROFILE and COSTS are the files that nibble profile MODEL --costs stores. Chunks of 512 tokens, the second
+ * half scored, as nibble eval --ppl does. Each line is a measurement: its name, the number of changed layers,
+ * perplexity. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "profile/importance.h"
@@ -109,7 +110,7 @@ static void open_all(bench *b, char **argv) {
         die("out of memory");
 }
 
-/* Layers below each threshold in few bits. */
+/* Layers below each threshold have few bits. */
 static void thresholds(bench *b, const double *layer_score, int bits) {
     static const double taus[] = {0, 0.05, 0.1, 0.2, 0.5, 0.7, 1.01};
     for (size_t t = 0; t < sizeof taus / sizeof *taus; t++) {
@@ -125,7 +126,7 @@ static void thresholds(bench *b, const double *layer_score, int bits) {
     memset(b->act_bits, 0, (size_t)b->n_block);
 }
 
-/* All layers but the first n of an order in few bits: what the order protects. */
+/* All layers have few bits, except the first n of an order, which it protects. */
 static void protecting(bench *b, const char *name, const double *layer_score, int bits) {
     int *order = mem_array((size_t)b->n_layer, sizeof *order);
     importance_rank(layer_score, b->n_layer, order);
@@ -174,7 +175,7 @@ int main(int argc, char **argv) {
     without(&b, "input norm", p.raw[IMPORTANCE_INPUT]);
     without(&b, "cosine", p.raw[IMPORTANCE_COSINE]);
     for (int l = 0; l < b.n_layer; l++)
-        other[l] = l; /* late layers are kept */
+        other[l] = l; /* late layers stay */
     protecting(&b, "last", other, 4);
     for (int l = 0; l < b.n_layer; l++)
         other[l] = b.n_layer - l;

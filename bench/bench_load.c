@@ -1,9 +1,10 @@
-/* Times loading: bench_load MODEL [rounds] [RAM cap, e.g. 400M]. Each opening is a process of its own, so
- * that peaks are its own. "cold": the files are dropped from the page cache first; "read once": the model's
- * file read with O_DIRECT and no work on it, before and after each opening: the disk of a virtual machine
- * changes its rate from one second to the next, so an opening is divided by the mean of its two neighbours,
- * and the median of these ratios counts, with its quarters beside it. With a cap, generation with streamed
- * blocks is timed as well. The packed file goes to a folder of its own, which is removed. */
+/* Times loading: bench_load MODEL [rounds] [RAM cap, e.g. 400M]. Each opening runs in a process of its own,
+ * so that its peak is its own. "cold": the files are dropped from the page cache first; "read once": the
+ * model's file read with O_DIRECT and no work on it, before and after each opening: the disk of a virtual
+ * machine changes its rate from one second to the next, so the time of an opening is divided by the mean of
+ * the two reads around it. The median of these ratios counts, and the quartiles are printed beside it. With a
+ * cap, generation with streamed blocks is timed as well. The packed file goes to a folder of its own, which
+ * is removed. */
 #include "quantile.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -26,7 +27,7 @@ enum { CHUNK = 1 << 20, DEPTH = 4, MAX_ROUNDS = 200, N_GEN = 8 };
 
 typedef struct result {
     double open_s, cpu_s, first_s, tok_s;
-    uint64_t above; /* peak above what is resident after opening, bytes */
+    uint64_t above; /* bytes of the peak above the resident size after opening */
     int failed;
 } result;
 
@@ -40,7 +41,7 @@ typedef struct trial {
     const char *name;
     bool cold, packed;
     uint64_t ram;
-    series open_s, ratio, cpu_s, first_s, tok_s; /* ratio: to reading once, in the same seconds */
+    series open_s, ratio, cpu_s, first_s, tok_s; /* ratio to reading the file once, at the same time */
     uint64_t above;                              /* the worst */
 } trial;
 
@@ -69,7 +70,7 @@ static uint64_t status_field(const char *field) {
 
 static const char *model;
 static char folder[] = "/tmp/bench-load-XXXXXX"; /* scratch */
-static char *packed_file;                        /* in it, once it was written */
+static char *packed_file;                        /* in it, after it was written */
 
 static void drop(const char *path) {
     int fd = path ? open(path, O_RDONLY) : -1;
@@ -80,8 +81,8 @@ static void drop(const char *path) {
     close(fd);
 }
 
-/* Seconds to read the file once: through a small buffer; or, fresh, into as much memory that nobody has
- * touched yet, which is what a loader cannot do without. */
+/* Seconds to read the file once: through a small buffer; or, with `fresh`, into as much untouched memory, as
+ * every loader has to. */
 static double read_once(const char *path, bool fresh) {
     file *f;
     read_queue *q;
@@ -162,7 +163,7 @@ static void one_life(const trial *t, result *r) {
 }
 
 /* The host of a virtual machine takes free memory away and gives it back at the first touch, at about 1 GB/s:
- * let it happen outside of what is timed. */
+ * let it happen outside the timed part. */
 static void wake_memory(void) {
     struct stat info;
     if (stat(model, &info))
@@ -174,7 +175,7 @@ static void wake_memory(void) {
     mem_unmap(p, n);
 }
 
-/* False: it failed, and said why. */
+/* False: it failed, and printed the reason. */
 static bool run(const trial *t, result *r) {
     int ends[2];
     *r = (result){.failed = 1};

@@ -1,7 +1,7 @@
 /* Times packing alone: bench_pack [MiB]. GB/s of the file's bytes for every type and instruction set, one
- * thread, by processor time, what is compared alternating, the best of several rounds; from a source that
- * stays in the second-level cache to a place that does not, as when a model is loaded. memcpy of the same
- * bytes stands beside it. MiB: of packed weights (64). */
+ * thread, processor time, variants in turns, the best of several rounds. The source stays in the second-level
+ * cache and the destination does not, as when a model is loaded. memcpy of the same bytes is timed too. MiB:
+ * of packed weights (64). */
 #include "../tests/support/matrix.h"
 #include "base/mem.h"
 #include "base/num.h"

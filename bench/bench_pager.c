@@ -2,16 +2,16 @@
  *
  *     build/bench/bench_pager MODEL PROFILE.json [cap ...]
  *
- * A cap is bytes (64M), or a share of the model's size (0.5); PROFILE as nibble profile MODEL keeps it. For
- * each cap an engine decodes under it, and its counters say how much is resident, how large the ring is, and
- * how many bytes a token really read. The same capacity is then given to other policies, which are
- * simulated over the true pages of a token in their true order and sizes, from an empty start: LRU over
- * pages, LRU over whole blocks (the paper's unit), LRU among the layers with the lowest score, and Belady's
- * choice. Hits are the share of a token's bytes that is not read.
+ * A cap is bytes (64M), or a share of the model's size (0.5); PROFILE is the file that nibble profile MODEL
+ * stores. For each cap an engine decodes, and its counters give the resident bytes, the size of the ring, and
+ * the bytes that a token read. The same capacity is then given to other policies, which are simulated over
+ * the true pages of a token in their true order and sizes, from an empty start: LRU over pages, LRU over
+ * whole blocks (the paper's unit), LRU among the layers with the lowest score, and Belady's choice. Hits are
+ * the share of a token's bytes that is not read.
  *
- * Where LRU misses every page, a pager that keeps nothing reads the same bytes in the same order. So a second
- * engine follows the same plan with nothing resident, and its tokens a second are LRU's with real reads; it
- * is generous, since that engine still reads ahead. */
+ * If LRU misses every page, a pager without resident pages reads the same bytes in the same order. So a
+ * second engine follows the same plan with nothing resident, and its tokens a second are LRU's with real
+ * reads. This favours LRU, since that engine still prefetches. */
 #include "quantile.h"
 #include "support/page_policy.h"
 #include "base/file.h"
@@ -51,8 +51,8 @@ typedef struct world {
     int n_block; /* that use pages */
 } world;
 
-/* Embedding and output head are no layers. They go first: one that is larger than the capacity would drive
- * out every layer and itself. */
+/* Embedding and output head are no layers. They are evicted first: one that is larger than the capacity would
+ * evict every layer and itself. */
 static double score_of(const importance *p, int b) {
     return b >= 1 && b <= p->n_layer ? p->score[b - 1] : -1;
 }
@@ -132,7 +132,7 @@ static run decode(const char *path, const char *plan, const nib_engine_options *
         tokens[i] = i + 1;
     nib_engine_traffic(e, &before);
     for (int r = 0; r < N_ROUND; r++) {
-        tokens[0] = r + 1; /* a beginning that is not in the cache */
+        tokens[0] = r + 1; /* a prefix that is not in the cache */
         if (nib_session_sync(s, tokens, 1, &err))
             die(err.message);
         if (r == 0)

@@ -1,6 +1,6 @@
-/* Integer multiply-adds that registers alone give, with nothing read from memory: what products of many rows
- * are divided by. bench_peak prints one JSON line: {"maddubs_avx2": GMAC/s of one thread, ...}; what the
- * processor cannot do is left out. Processor time, the best of many short rounds. */
+/* The peak of integer multiply-adds from registers, without reads from memory. Rates of products of many rows
+ * are divided by it. bench_peak prints one JSON line: {"maddubs_avx2": GMAC/s of one thread, ...}; units that
+ * the processor lacks are left out. Processor time, the best of many short rounds. */
 #include "base/cpu.h"
 #include "base/thread.h"
 
@@ -10,7 +10,7 @@
 
 enum { CHAINS = 10, TURNS = 20000, ROUNDS = 200 };
 
-/* Operands that the compiler cannot see through. */
+/* Operands whose values are hidden from the compiler. */
 static volatile int sink;
 
 /* vpmaddubsw + vpmaddwd + vpaddd: 32 multiply-adds each time. */

@@ -1,11 +1,11 @@
 /* bench_recall.c - how many of a row's largest channels the approximate choice of QDEC's residuals finds
- * (kernels/salient.h), on the rows that a model's products really read: its calibration prompts, or the lines
- * of a text, go through the layers in 16-bit activations, and every row is chosen from by both rules.
+ * (kernels/salient.h), on the rows that a model's products read. The calibration prompts, or the lines of a
+ * text, pass the layers in 16-bit activations, and both rules choose from every row.
  *
  *   bench_recall MODEL [TEXT]
  *
- * For each kind of product (those of one input once) and k_chunk: the recall, the share of the exact choice's
- * channels that the approximate one has, and the share of its energy (sum of squares). */
+ * For each kind of product (once for products of one input) and each k_chunk: the recall, the share of the
+ * exact choice's channels that the approximate one has, and the share of its energy (sum of squares). */
 #include "base/num.h"
 #include "kernels/kernels.h"
 #include "measure/measure.h"
@@ -33,7 +33,7 @@ typedef struct recall {
         int64_t k, n_row;
         counts of[N_CHUNK];
     } kinds[MAX_KIND];
-    int block; /* of the last product, and what it read */
+    int block; /* of the last product, and its input */
     const float *x;
     int64_t row;
     int32_t *approx, *exact; /* [MAX_K] */
@@ -59,7 +59,7 @@ static void compare_row(recall *r, counts *c, const float *x, int64_t k, int64_t
     c->worst = NUM_MIN(c->worst, (double)hits / (double)n);
 }
 
-/* Rows that a product is about to read; of products with one input, the first one's. */
+/* The rows that a product is about to read. Of products with one input only the first one counts. */
 static void see(void *user, const probe_input *in) {
     recall *r = user;
     const block *b = layout_block(r->lay, in->block);

@@ -1,12 +1,12 @@
-/* bench_residual - QDEC's kernel on a GPU: the rate of its fetches alone and beside products, what it adds to
- * the products of llama-3-8b in 3 bits, one row, in one graph, and what the tuner makes of that. That its
- * bits are always the same is tests/test_kernels_cuda_residual.c's. bench_residual [rate | chain | tune |
- * orders | knee | tune-slow[=3 | =7]] ... (default: the first three)
+/* bench_residual - QDEC's kernel on a GPU: the rate of its fetches alone and beside products, the time that
+ * it adds to the products of llama-3-8b in 3 bits (one row, one graph), and the tuner's choice on these.
+ * tests/test_kernels_cuda_residual.c tests its bits. bench_residual [rate | chain | tune | orders | knee |
+ * tune-slow[=3 | =7]] ... (default: the first three)
  *
  * knee and tune-slow emulate GPUs with other ratios of memory to link. A slower link: every fetch has `link`
- * times as many channels, so `link` times as many bytes, which count as one time as many. A slower memory:
- * every product is computed `memory` times, with weights of other layers, which the cache does not hold.
- * Launches, choosing channels and barriers take what they take on this GPU. */
+ * times as many channels and bytes, which count once. A slower memory: every product is computed `memory`
+ * times, with weights of other layers, which the cache does not hold. Launches, the choice of channels and
+ * barriers have the speed of this GPU. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
@@ -69,7 +69,7 @@ typedef struct group {
     residual host[MAX_MATRIX];
     uint8_t *memory; /* of the residuals, mapped */
     size_t n_byte;
-    ptrdiff_t to_device; /* from a host address of it to the device's */
+    ptrdiff_t to_device; /* offset from a host address in it to the device's */
     view w[MAX_MATRIX];
     uint64_t weight_bytes;
 } group;
@@ -201,7 +201,8 @@ static cuda_graph background(const group *g, const float *x, float *y, void *roo
     return made;
 }
 
-/* Seconds of one fetch, of several behind each other; products: a graph that runs meanwhile, NULL: none. */
+/* Seconds of one fetch among several, one after the other. products: a graph that runs meanwhile; NULL: none.
+ */
 static double fetch_seconds(const cuda_residual *a, cuda_graph products) {
     enum { TIMES = 5, EACH = 8 };
     float ms[TIMES];
@@ -263,7 +264,8 @@ static void measure_rates(void) {
                 const double bytes = fetched(&g, chunks[c]);
                 printf("  %d: %.1f %.1f (%.2f", blocks[b], bytes / alone / 1e9, bytes / beside / 1e9,
                        bytes / beside / most);
-                if (c > 0) /* of the bytes beyond those of the line before: without what a launch takes */
+                if (c > 0) /* of the bytes that this line has more than the line before: without the cost of a
+                              launch */
                     printf(" %.2f", (bytes - bytes_before) / (beside - beside_before[b]) / most);
                 printf(")");
                 beside_before[b] = beside;
@@ -292,16 +294,20 @@ typedef struct chain {
 
 static struct { int link, memory; /* times as slow */ } emulated = {1, 1};
 
-/* Its products, `memory` times: those behind the first are of other layers. */
+/* Its products, `memory` times: all but the first are of other layers. */
 static void multiply_slowly(const chain *c, int l, int s, bool adds, bool gated, cuda_stream on) {
     for (int i = 0; i < emulated.memory; i++)
         multiply(&c->groups[(l + i * N_LAYER / emulated.memory) % N_LAYER][s], c->x[s], c->y, adds, gated,
                  c->room, on);
 }
 
-static enum { BY_RULE, PRODUCT_FIRST, FETCH_FIRST } order; /* which of them stays in the first stream */
+static enum {
+    BY_RULE,
+    PRODUCT_FIRST,
+    FETCH_FIRST
+} order; /* whether the products or the fetch are in the first stream */
 
-/* A fetch, its products and the addition, as exec/cuda/residual.c has them. */
+/* A fetch, its products and the addition, as in exec/cuda/residual.c. */
 static void fetch_and_multiply(const chain *c, int l, int s, const cuda_residual *a,
                                const cuda_residual_add *add) {
     const bool first = order == BY_RULE ? cuda_residual_first(a) : order == FETCH_FIRST;
@@ -314,7 +320,7 @@ static void fetch_and_multiply(const chain *c, int l, int s, const cuda_residual
     OK(cuda->residual_add(add, stream));
 }
 
-/* k_chunk[i] 0: the product alone, as without residuals; negative: not even that. */
+/* k_chunk[i] 0: the product alone, as without residuals; negative: no product either. */
 static double chain_seconds(const chain *c, const int64_t *k_chunk, const int *n_tb) {
     enum { TIMES = 9 };
     float ms[TIMES];
@@ -415,7 +421,7 @@ static void measure_chain(void) {
     chain_close(c);
 }
 
-/* Both orders in turns; of one kind of product, then of all. */
+/* Both orders in turns: for one kind of product, then for all. */
 static void measure_orders(void) {
     static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64};
     chain *c = &all_layers;
@@ -529,7 +535,7 @@ static void measure_knee(void) {
     chain_close(&all_layers);
 }
 
-/* With memory as slow as one of the paper's GPUs has it; 0: as all of them have it. */
+/* With memory as slow as on one of the paper's GPUs; 0: as on all of them. */
 static void tune_slow(int only) {
     static const double targets[] = {0.025, 0.05, 0.1, 0.2};
     chain_open(&all_layers);

@@ -1,7 +1,7 @@
-/* bench_slowdown - the residual tuner's promise, measured: for each target, the tuner (nib_residuals_tune),
- * then generated tokens with its choice in turns with tokens without residuals, token by token, since the
- * speed of a processor drifts by more than the smallest targets. The slowdown is the median of the pairs'
- * ratios. bench_slowdown BASE ORIGINAL [PERCENT...] (default: 2.5 5 10 20). For a quiet machine. */
+/* bench_slowdown - checks the slowdown that the residual tuner promises. For each target it runs the tuner
+ * (nib_residuals_tune), then generates tokens with its choice and without residuals in turns, token by token,
+ * since the speed of a processor drifts by more than the smallest targets. The slowdown is the median of the
+ * pairs' ratios. bench_slowdown BASE ORIGINAL [PERCENT...] (default: 2.5 5 10 20). For a quiet machine. */
 #include "nib_tools.h"
 
 #include "base/mem.h"

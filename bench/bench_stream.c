@@ -1,17 +1,17 @@
-/* Streaming against what the machine gives: bench_stream MODEL.gguf [rounds] [cap ...]. For each cap (a share
- * of the model's size such as 0.33, or bytes such as 400M; default 0.33 and 0.1), from the model's file and
- * from the packed one, rounds of: as many bytes as some tokens stream, read with nothing done to them (round
- * the page cache, 8 reads of 1 MiB in flight), and those tokens. A token can take no less than its bytes at
- * that rate, and no less than with all weights in memory, which is timed first:
+/* Streaming against the rates of the machine: bench_stream MODEL.gguf [rounds] [cap ...]. For each cap (a
+ * share of the model's size such as 0.33, or bytes such as 400M; default 0.33 and 0.1), from the model's file
+ * and from the packed one, rounds of: plain reads of as many bytes as some tokens stream (around the page
+ * cache, 8 reads of 1 MiB in flight), and those tokens. A token takes at least the time of its bytes at that
+ * rate, and at least its time with all weights in memory, which is measured first:
  *
  *     bound = min(disk rate / bytes streamed for a token, tokens a second with everything resident)
  *
  * Printed are medians, and the median over the rounds of measured / bound of the same round: a disk that
  * others use changes between rounds, less within one.
  *
- * Beside it, what can be reached where the disk and the processor share memory, caches and the host: as many
- * bytes read by halves of a ring of 16 MiB, while as many threads as there are cores read from memory, once,
- * what came before ("read too"), and the tokens' share of that. */
+ * A second bound ("read too") is for machines on which disk and processor share memory, caches and the host:
+ * the same bytes are read by halves of a ring of 16 MiB, while one thread for each core reads the previous
+ * half from memory once. The tokens' share of that rate is printed too. */
 #include "quantile.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -34,7 +34,8 @@ enum { CHUNK = 1 << 20, DEPTH = 8, MAX_ROUNDS = 50, N_RESIDENT = 32, N_CTX = 256
 static const char *model;
 static char folder[] = "/tmp/bench-stream-XXXXXX"; /* scratch */
 
-/* Bytes a second of n_byte bytes of the file, from where the last call ended and round again; 0: an error. */
+/* Bytes a second of reading n_byte bytes of the file, from the end of the last call on, in a circle; 0: an
+ * error. */
 static double read_rate(const char *path, uint8_t *buffer, uint64_t n_byte) {
     static uint64_t at;
     file *f;
@@ -79,8 +80,8 @@ static void read_half(void *arg, int thread, int n_thread) {
     h->sum[thread % 64] += rate_read(h->at + begin, (uint64_t)(end - begin), 3 /* prefetches nothing */);
 }
 
-/* The same by halves of a buffer of 2 * DEPTH * CHUNK, with the pool's threads reading each half that came
- * while the other one is on its way. */
+/* The same by halves of a buffer of 2 * DEPTH * CHUNK. The pool's threads read one half while the other one
+ * is being filled. */
 static double read_too_rate(const char *path, uint8_t *buffer, uint64_t n_byte, pool *threads) {
     static uint64_t at;
     file *f;
@@ -139,7 +140,7 @@ static double token_rate(nib_session *s, int n) {
     nib_error err;
     for (int i = 0; i < N_CTX; i++)
         tokens[i] = i + 1;
-    static int turn; /* a beginning that is not in the cache */
+    static int turn; /* a prefix that is not in the cache */
     tokens[0] = 1 + turn++ % 100;
     if (nib_session_sync(s, tokens, 1, &err))
         return 0;

@@ -4,8 +4,8 @@
  *   cc llama_quantize.c -I INCLUDE -L LIB -lllama -lggml-base -Wl,-rpath,LIB -o llama_quantize
  *   llama_quantize IN.gguf OUT.gguf q3_k_m|q4_k_m|q4_0 [IMATRIX.gguf]
  *
- * The importance matrix is one that `nibble quantize --keep-imatrix` or llama-imatrix wrote. Coarse originals
- * are taken, as nibble takes them. */
+ * The importance matrix is one that `nibble quantize --keep-imatrix` or llama-imatrix wrote. Quantized
+ * originals are accepted, as in nibble. */
 #include <ggml.h>
 #include <gguf.h>
 #include <llama.h>

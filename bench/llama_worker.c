@@ -1,11 +1,11 @@
-/* llama_worker.c - measures llama.cpp on one model, in a process of its own: what side_by_side.py and
- * cgroup.py run beside nibble. Compiled by llama.py against the headers and libraries that the PyPI package
+/* llama_worker.c - measures llama.cpp on one model, in a process of its own: side_by_side.py and cgroup.py
+ * run it beside nibble. Compiled by llama.py against the headers and libraries that the PyPI package
  * llama-cpp-python brings; never part of nibble. Prints one JSON line.
  *
  *   llama_worker MODEL pp|tg|start|batch -n N -t THREADS -r REPEATS -c CONTEXT -s SEQUENCES
  *
- * batch: so many sequences with a prompt of N tokens each, then N tokens of each, all sequences in one
- * decode: the tokens of all of them a second, as llama-batched-bench counts its S_TG. The next token is the
+ * batch: SEQUENCES sequences with a prompt of N tokens each, then N tokens of each, all in one decode. The
+ * rate is tokens a second of all sequences, as llama-batched-bench counts its S_TG. The next token is the
  * likeliest. Time counts from just before the model is opened; memory is the whole process's peak. */
 #include <llama.h>
 

@@ -9,8 +9,8 @@ static inline int quantile_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of n values, which are sorted; between two of them in proportion. share: 0 the least, 0.5 the median, 1 the
- * most. 0 when there are none. */
+/* The quantile of n values, which it sorts; it interpolates between two values. share: 0 is the minimum, 0.5
+ * the median, 1 the maximum. 0 if n is 0. */
 static inline double quantile(double *values, int n, double share) {
     if (n == 0)
         return 0;
