@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Speed against budget: measured points on the predicted curve, beside what physics allows. Writes an SVG and a table.
+"""Speed against budget: measured points on the predicted curve, and the bound by disk and memory. Writes an SVG and a
+table.
 
   python3 bench/budget_plot.py MODEL [MODEL ...] -o docs/budget.svg [--points 8] [-n 32] [-c 256] [-t 2] [--scratch DIR]
 
 For caps from the smallest that works to one that holds the whole model: `nibble plan` predicts, `nibble run` measures
 (median of --rounds). The bound is min(disk rate / bytes not resident, memory's read rate / bytes of a token), with the
-best rates of this machine, measured before each model (`nibble profile --hardware`). Wants a quiet machine. One panel a model."""
+best rates of this machine, measured before each model (`nibble profile --hardware`). Run it on a quiet machine. One
+panel a model."""
 import argparse
 import json
 import math

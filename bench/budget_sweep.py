@@ -5,22 +5,21 @@ each process from outside: its peak resident set (wait4), its tokens, its speed 
   python3 bench/budget_sweep.py [MODEL ...] [--runs 200] [--seed 1] [-n 12] [--json FILE]
 
   peak     of every run must stay within its cap; a cap that is refused (exit 3) must be smaller than the one that
-           the refusal names, and the named one must work (or, where "at least" is what could be said so
-           early, lead to one that does)
+           the refusal names, and the named one must work (or, if it says "at least", lead to one that works)
   tokens   of all runs of a model with the same cache format, activations and weights' precision must be equal,
            whatever the cap, context and number of threads
   plan     predicted against measured: tokens a second and peak bytes, median and worst. Both are about the tokens after
-           the first. A short run (-n, --no-learn) finds out how many tokens take LONG seconds; the run that counts
-           generates those, or as many as its context holds, and is repeated (--no-learn, the prediction is the first
-           one's) until it was measured for ENOUGH seconds. --again N predicts and measures every combination N times
-           more when all others were. Of a combination's predictions, each against what was measured right behind it,
-           the median counts; how far the times of one combination lie apart says what no prediction could have known
+           the first. A short run (-n, --no-learn) finds how many tokens take LONG seconds. The run that counts generates
+           those, or as many as its context holds, and is repeated (--no-learn, with the first prediction) until ENOUGH
+           seconds were measured. --again N predicts and measures every combination N more times, after all others. Each
+           prediction is compared with the measurement right after it, and the median of a combination counts. The
+           spread of its times is what no prediction can know
 
---measure N measures the machine (nibble profile --hardware) before every N runs: where others use the same disk and
-memory, predictions are only as good as the rates are new. What runs took is kept as for any user, and later runs are
-predicted by it ("by runs"); --cache DIR keeps profiles and runs in a folder of its own, to begin with nothing.
+--measure N measures the machine (nibble profile --hardware) before every N runs: if other programs use the disk and
+memory, predictions need new rates. Times of runs are stored as for any user, and predict later runs ("by runs");
+--cache DIR stores profiles and runs in a folder of its own, which is empty at first.
 
-Prompts are the beginning of a text, or arbitrary tokens where the model has no tokenizer.
+Prompts are the beginning of a text, or arbitrary tokens if the model has no tokenizer.
 
 Models: default smollm2, gemma3-270m and a synthetic llama-3.2-1b of 4 layers. Combinations are drawn with the seed, so a
 run can be repeated. Exit 1 when a cap was broken or tokens differ."""

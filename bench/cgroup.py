@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""nibble under --ram and llama.cpp with mmap, each alone in a memory cgroup of the same size: what a machine with
-that much memory would do. The page cache counts against a cgroup, so nobody can hide weights in it.
+"""nibble under --ram and llama.cpp with mmap, each alone in a memory cgroup of the same size, as on a machine with that
+much memory. The page cache counts against a cgroup, so it cannot hold weights for free.
 
   python3 bench/cgroup.py MODEL.gguf LIMIT_MIB [LIMIT_MIB ...] [--python PY] [-n 32] [-p 64] [--packed] [--kernel 2]
 
-Prompts are timed by 'nibble bench'. Generation is what a user sees: 'nibble run' goes on from a text, drawing the
-likeliest token ("greedy") and as it does by itself ("usual": among the 40 likeliest), tokens after the first in the
-time after it. llama.cpp computes as many tokens.
+Prompts are timed by 'nibble bench'. Generation is measured as a user sees it: 'nibble run' continues a text, greedily
+("greedy") and with its default sampling ("usual": among the 40 likeliest tokens). The rate is the tokens after the
+first one in the time after it. llama.cpp computes as many tokens.
 
 Needs root and a memory controller (v1 or v2). The file's pages are dropped from the page cache before each run;
 inside the cgroup both begin cold. nibble gets --ram of the limit less --kernel MiB, which the kernel charges for page tables and
@@ -27,7 +27,7 @@ NIBBLE = os.path.join(HERE, "..", "build", "nibble")
 
 
 class Cgroup:
-    """A child of the memory controller's root, with a limit; removed at the end."""
+    """A child group of the memory controller's root, with a limit; removed at the end."""
 
     def __init__(self, limit):
         v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
@@ -47,7 +47,7 @@ class Cgroup:
             f.write(str(value))
 
     def run(self, command, timeout=600):
-        """stdout of the command in the cgroup, or None with what happened on stderr."""
+        """stdout of the command in the cgroup; None if it failed, with the reason on stderr."""
         def enter():
             self.write("cgroup.procs", os.getpid())
         try:
@@ -88,7 +88,7 @@ def in_group(limit, path, command, timeout):
 
 
 def nibble_command(args, test, n, ram):
-    """The command, and how its tokens a second are read."""
+    """The command, and a function that reads its tokens a second."""
     common = ["-t", str(args.t), "-c", str(args.c), "--ram", ram, "--json", "-q", "--packed-cache", "auto" if args.packed else "off"]
     if test == "pp":
         return [NIBBLE, "bench", args.model, "-p", str(n), "-n", "0", "-r", "1", *common], lambda r: r["rows"][0]["tok_s"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every speed goal that can be measured on this machine, in one go: what must be reached, what is aimed at, and
-the ratio that was measured now.
+"""Measures every speed goal that this machine can measure: the required ratio, the ratio aimed at, and the measured
+one.
 
   python3 bench/goals.py [--models DIR] [--python PY] [--python-avx2 PY] [--rounds 3] [--only WORD] [--markdown]
 
@@ -10,9 +10,9 @@ the ratio that was measured now.
   --python-avx2  one whose llama_cpp has AVX2 only (bench/install-llama.sh avx2)
 
 Ratios divide by something measured in the same run: memory's read rate, the processor's register peak, llama.cpp,
-one O_DIRECT read of the file. Kernels are timed by processor time, whole models by the clock on the wall: those
-rows need a quiet machine, and say how far their rounds lie apart. Needs `make all build/bench/bench_load
-build/bench/bench_peak`. What cannot be measured here is listed with the reason."""
+one O_DIRECT read of the file. Kernels are timed by processor time, whole models by wall-clock time: those rows need a
+quiet machine, and print the spread of their rounds. Needs `make all build/bench/bench_load build/bench/bench_peak`.
+What cannot be measured here is listed with the reason."""
 import argparse
 import json
 import os
@@ -103,7 +103,8 @@ def kernels(table, isas, threads, peaks):
                 table.share(f"one row, W{bits} (u{bits}g128), {isa}, {t} thread(s) / memory reads", 0.84, 0.90,
                             used(point_of(find(f"u{bits}g128"), 1)))
             one, four, eight = (used(point_of(find("u4g128"), m)) for m in (1, 4, 8))
-            # Up to 4 rows both wait for memory, which may have changed between the two: times by the shares of it.
+            # Up to 4 rows both are bound by memory, whose rate may have changed between the two: compare the shares of
+            # it.
             table.row(f"time of 4 rows / one row, W4, {isa}, {t} thread(s)", 1.3, 1.1, [one["peak_share"] / four["peak_share"]],
                       lower=True)
             table.row(f"time of 8 rows / one row, W4, {isa}, {t} thread(s)", 2, 1.25, [eight["us"] / one["us"]], lower=True)
@@ -119,7 +120,7 @@ def kernels(table, isas, threads, peaks):
 
 
 def map_regret(table, model, threads):
-    """A fresh map, measured again afterwards."""
+    """A new map, measured again afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "map.json")
         run_json([NIBBLE, "profile", model, "--kernels", "-t", str(threads), "-o", path, "--json", "-q"])
@@ -152,7 +153,7 @@ def synthetic(table, shape, threads, n_layer=0):
         subprocess.run([NIBBLE, "synth", shape, "-o", path, "-q", *layers], check=True)
         runs = [run_json([NIBBLE, "bench", path, "-p", "0", "-n", "32", "-r", "4", "-t", str(threads), "--json", "-q"])
                 for _ in range(5)]
-        # The share of what memory gives in turns with the tokens, the median over pieces of 50 ms; and by means.
+        # The share of the read rate, measured in turns with the tokens: the median over pieces of 50 ms, and by means.
         name = f"{shape} Q4_0, generation, {threads} threads / memory reads"
         table.row(name + ", paired", 0.85, 0.92, [r["rows"][0]["peak_share"] for r in runs])
         table.note(name + ", mean / median", [r["rows"][0]["gb_s"] / r["read_gb_s_median"] for r in runs])
@@ -182,7 +183,7 @@ def loading(table, small):
         path = os.path.join(folder, "1b.gguf")
         subprocess.run([NIBBLE, "synth", "llama-3.2-1b", "-o", path, "-q"], check=True)
         load_rows(table, path, "llama-3.2-1b Q4_0", 7)
-    # Of a small one headers, vocabulary and the start of threads are a large part.
+    # With a small model headers, vocabulary and the start of threads take a large part.
     load_rows(table, small, os.path.basename(small).removesuffix(".gguf"), 11)
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a model's importance profile says, and how well it predicts measured costs.
+"""Reports on a model's importance profile, and how well it predicts measured costs.
 
     nibble profile MODEL --costs
     bench/importance_report.py PROFILE.json COSTS.json
 
-Both files lie in $XDG_CACHE_HOME/nibble/importance. Prints the distribution of MCAP's scores, how stable the
+Both files are in $XDG_CACHE_HOME/nibble/importance. Prints the distribution of MCAP's scores, how stable the
 first layers are for fewer prompts, and rank correlations (Spearman) of every signal with the others and with
-the KL divergence that each change of one layer was measured to cost. Standard library only."""
+the measured KL divergence of each change of one layer. Standard library only."""
 import json
 import random
 import sys

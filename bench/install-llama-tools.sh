@@ -2,8 +2,8 @@
 # llama.cpp's own tools, built from the tree inside llama-cpp-python's PyPI source package: llama-batched-bench for
 # side_by_side.py --batched-bench, llama-quantize for comparisons of formats. Prints the folder that has them. Takes
 # a quarter of an hour on two cores the first time.
-#   install-llama-tools.sh         for this CPU, with all that it has
-#   install-llama-tools.sh avx2    with AVX2, FMA and F16C and nothing beyond, whatever the CPU has
+#   install-llama-tools.sh         for this CPU, with all its instruction sets
+#   install-llama-tools.sh avx2    with AVX2, FMA and F16C only, on any CPU
 # LLAMA_VERSION picks a version of llama-cpp-python; JOBS how many compilers run at once; TOOLS_FOLDER where it builds.
 set -eu
 isa=${1:-native}

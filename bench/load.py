@@ -1,4 +1,5 @@
-"""Clients that ask a server for streams, all in one thread: the processor belongs to the server. Python's library only."""
+"""Clients that request streams from a server, all in one thread, so that the processor is left to the server. Standard
+library only."""
 import json
 import os
 import re
@@ -32,10 +33,10 @@ class Stream:
         self.socket.setblocking(False)
 
     def read(self):
-        """What has come. False: that was all."""
+        """Reads the data that has arrived. False: the stream has ended."""
         try:
             piece = self.socket.recv(1 << 16)
-        except ConnectionResetError:  # as many are connected as may be: no status
+        except ConnectionResetError:  # the server has its maximum of connections: no status
             piece = b""
         now = time.perf_counter()
         if not piece:
@@ -53,7 +54,7 @@ class Stream:
         return int(self.data[9:12] or 0)
 
     def events(self):
-        """The JSON of every event, without what transfers it in chunks."""
+        """The JSON of every event, without the chunked transfer encoding."""
         found = re.findall(rb'^data: (\{.*\})\r?$', self.data, re.M)
         return [json.loads(event) for event in found]
 
@@ -97,7 +98,7 @@ def closed_loop(port, bodies, again=()):
 
 
 def end_with_servers():
-    """A script that is told to end ends the servers that it started."""
+    """A script that is ended also ends the servers that it started."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
@@ -128,7 +129,7 @@ class Child:
         for _ in range(100):
             try:
                 return self.send(request)
-            except ConnectionResetError:  # those that left are still connected
+            except ConnectionResetError:  # clients that disconnected still count as connected
                 time.sleep(0.1)
         raise RuntimeError(f"{path}: no connection for 10 s")
 
@@ -169,7 +170,7 @@ def quantile(values, share):
 
 
 def seen(streams, seconds):
-    """Figures of one load."""
+    """The figures of one load."""
     firsts = [s.first - s.asked for s in streams if s.first]
     n = sum(s.n_token() for s in streams)
     return {"tok_s": n / seconds, "seconds": seconds, "tokens": n, "answers": len(streams),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The tables of docs/paper-adangel.md, measured on this machine: what fixed strategies, the paper's rule, ours and
-the map lose against the fastest, and where the crossovers lie.
+"""The tables of docs/paper-adangel.md, measured on this machine: the loss of fixed strategies, the paper's rule,
+nibble's rule and the map against the fastest, and the crossovers.
 
   python3 bench/paper_table.py [MODEL ...] [--isa avx2 --isa avx512pop] [-t 2] [--seconds 40]
 

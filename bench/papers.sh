@@ -1,16 +1,16 @@
 #!/bin/sh
-# Every figure that docs/paper-mcap.md and docs/paper-adangel.md quote, measured again.
+# Measures every figure that docs/paper-mcap.md and docs/paper-adangel.md quote.
 #   papers.sh [MODEL...]     MODEL: smollm2 and gemma3-270m unless told
 # PARTS says which (default: all). Figures of costs, layers and precision are the same on any machine, at any load:
-#   costs        importance, what each layer's precision costs, how well signals predict it       5 minutes a model
+#   costs        importance, the cost of each layer's precision, how well signals predict it      5 minutes a model
 #   layers       perplexity with layers changed or left out                                      3
 #   precision    perplexity, KL and HellaSwag for weights of 8 to 2 bits and activations          20
 #   pager        LRU beside the clairvoyant pager at the same cap: bytes, and tokens a second     1
 #   strategies   Padding, Split, Bitwise and the map, as products and from end to end             8
-# The tokens a second of the last two want a quiet machine. TEXT is what perplexity is of, TASKS those of HellaSwag
+# The tokens a second of the last two need a quiet machine. TEXT is the text for perplexity, TASKS is HellaSwag's file
 # (none: no HellaSwag; the pages have 400 of its validation set, six lines each), CHUNKS of 512 tokens of the text
 # (6; layers: 2), THREADS (2), OUT where the tables go
-# (default: build/papers). Measured afresh: nothing of the user's cache is read or written.
+# (default: build/papers). Everything is measured anew: the user's cache is neither read nor written.
 set -eu
 cd "$(dirname "$0")/.."
 TEXT=${TEXT:-tests/data/text/wikitext2-valid.txt}

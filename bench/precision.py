@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What each precision costs a model: perplexity, KL divergence from 16-bit activations over the file's weights, and
+"""The cost of each precision: perplexity, KL divergence from 16-bit activations over the file's weights, and
 HellaSwag (MCAP, tables 8 to 12), for weights of 8 to 2 bits, activations of 16, 8 and 4, and MCAP's mixtures.
 
   python3 bench/precision.py MODEL --text FILE [--hellaswag FILE] [--profile FILE] [--chunks 6] [-t 2] [--nibble PATH]
 
 Every row is an ordinary plan, written to a temporary folder: all matrices in one format, embedding and output head
-included, activations by layer. Weighted formats (w) round by what products read, which `nibble profile MODEL --costs` has
-measured before. --profile: of `nibble profile MODEL`, for MCAP's mixtures. Figures do not depend on the threads."""
+included, activations by layer. Weighted formats (w) round by the inputs of products, which `nibble profile MODEL
+--costs` measured before. --profile: of `nibble profile MODEL`, for MCAP's mixtures. Figures do not depend on the
+threads."""
 import argparse
 import json
 import math
@@ -69,7 +70,7 @@ class Model:
 
 
 def mixture(profile, low):
-    """16 bits for the layers whose score is at least TAU, and for what is no layer."""
+    """16 bits for the layers whose score is at least TAU, and for blocks that are no layers."""
     return lambda layer: 16 if layer is None or profile["score"][layer] >= TAU else low
 
 

@@ -1,10 +1,11 @@
 #!/bin/sh
-# What number formats and methods cost: perplexity, KL divergence from the model's own answers, how often the
-# likeliest token stays. One thread, nice; a table row for each file that is made.
+# The cost of number formats and methods: perplexity, KL divergence from the model's own answers, how often the
+# likeliest token stays the same. One thread, nice; a table row for each file that is made.
 #   quant_table.sh MODEL EVAL_TEXT CALIB_TEXT [TYPE...]      default types: q4_0 n3g64
 # CHUNKS (5) of EVAL_TEXT are scored, which should share nothing with CALIB_TEXT. METHODS: "none rtn awq gptq"
 # (none: rtn with all columns alike); "llama" and "llama-imatrix" are llama.cpp's own quantizer, by the program
-# LLAMA_QUANTIZE (llama_quantize.c), the latter with nibble's importance matrix. FOLDER keeps the files, so that a second run goes on.
+# LLAMA_QUANTIZE (llama_quantize.c), the latter with nibble's importance matrix. The files stay in FOLDER, so that a
+# second run continues.
 set -eu
 model=$1 text=$2 calib=$3
 shift 3

@@ -3,8 +3,8 @@
 
     residual_disk.py BASE ORIGINAL SCRATCH RAM [K_CHUNK [TOKENS [PROMPT]]]
 
-RAM must have room for the base's weights and none for the residuals beside them. "cold": somebody asks the system
-again and again to drop the file's pages, so nearly all reads reach the disk. NIBBLE names another program.
+RAM must have room for the base's weights and none for the residuals beside them. "cold": another process asks the
+system again and again to drop the file's pages, so nearly all reads reach the disk. NIBBLE names another program.
 """
 import json
 import os
@@ -20,7 +20,7 @@ nibble = os.environ.get("NIBBLE", "build/nibble")
 
 
 def drop(pid, ended):
-    """The residuals' file has no name: it is found among those that the process has open."""
+    """The file of residuals has no name: it is found among the open files of the process."""
     held = None
     while not ended.is_set():
         folder = f"/proc/{pid}/fd"

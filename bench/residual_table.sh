@@ -1,11 +1,11 @@
 #!/bin/sh
-# What residuals give back (docs/paper-qdec.md): perplexity and KL divergence to the original for each base and
+# The gain of residuals (docs/paper-qdec.md): perplexity and KL divergence to the original for each base and
 # k_chunk. One thread, nice; one table row for each base. The figures are the same on any machine, at any load.
 #   residual_table.sh MODEL EVAL_TEXT CALIB_TEXT [BASE...]
 # BASE is METHOD-BITS (default: awq-3 awq-3.5 awq-4 squeezellm-3 squeezellm-3.5 squeezellm-4 gptq-3). AWQ and GPTQ
 # round to n3g64 and q4_0, SqueezeLLM to c3 and c4; 3.5 bits are half of the weights in each, chosen by KL.
-# K_CHUNKS (0 8 32 128), CHUNKS (5) of 512 tokens, OPTIONS of `nibble quantize` (e.g. --head-type q8_0). FOLDER keeps
-# files and scores, so that a second run goes on.
+# K_CHUNKS (0 8 32 128), CHUNKS (5) of 512 tokens, OPTIONS of `nibble quantize` (e.g. --head-type q8_0). Files and
+# scores stay in FOLDER, so that a second run continues.
 set -eu
 model=$1 text=$2 calib=$3
 shift 3

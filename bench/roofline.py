@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Launches under the roofs of a GPU: what `nibble bench --trace --json` measured, as an SVG, a panel a test.
+"""Draws the launches that `nibble bench --trace --json` measured as a roofline chart: an SVG with a panel for each
+test.
 
   python3 bench/roofline.py NAME=FILE [NAME=FILE ...] --top 870 -o docs/gpu-roofline.svg
 
-Right: operations for a byte that a launch moves. Up: operations a second. The sloping roof is the rate that the run itself
-measured for reading weights, the flat one --top (TFLOP/s), which somebody measured. A circle is a row of the table that
-multiplies; its area is its share of the launches' time. Bytes may be lower bounds (bytes_at_least): such circles stand at
-most so far right, and are drawn dashed."""
+The x axis is operations for a byte that a launch moves, the y axis operations a second. The sloping roof is the rate
+that the run itself measured for reading weights, the flat one is --top (TFLOP/s), a peak that was measured before. A
+circle is a row of the table that multiplies; its area is its share of the launches' time. Bytes may be lower bounds
+(bytes_at_least): the true place of such circles is further left, and they are dashed."""
 import argparse
 import json
 import math

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Does nibble serve keep --ram, whatever is asked of it? Random servers under random loads.
+"""Checks that nibble serve keeps --ram under any load: random servers under random loads.
 
   python3 bench/serve_caps.py [MODEL] [--runs 100] [--seed 1] [--low 64] [--high 400] [--json FILE]
 
-Each run draws a cap (MiB, between --low and --high), places, context, cache format, threads, speculation, a latency target,
-room for less than all contexts, and a prefix cache; then clients, up to twice as many as there are places, ask for answers
-from a list, some as streams, some with probabilities, and some leave. What comes is compared with what one place without a
-cap said alone, of the same cache format. A server that refuses its cap is drawn again.
+Each run draws a cap (MiB, between --low and --high), --parallel, context, cache format, threads, speculation, a latency
+target, --cache-size and a prefix cache. Then up to twice --parallel clients request answers from a list. Some stream,
+some ask for probabilities, and some disconnect. The answers are compared with those of a server without a cap and with
+one place, in the same cache format. A server that refuses its cap is drawn again.
 
 The peak is the kernel's (VmHWM), read when the load is over. Exit 1 when a cap was broken, or an answer was lost or
 differs."""
@@ -28,7 +28,7 @@ TEXT = "A river that rises in the mountains carries stones, then gravel, then sa
 
 
 def bodies():
-    """What is asked for: short and long prompts with a beginning in common."""
+    """The requests: short and long prompts with a common prefix."""
     return [{"prompt": TEXT * (1 + 3 * i % 8) + f"So {i}", "max_tokens": 8 + 4 * (i % 5), "temperature": 0.8, "seed": i,
              "ignore_eos": True, **({"logprobs": 3} if i % 4 == 3 else {})} for i in range(12)]
 
@@ -52,7 +52,7 @@ def draw_server(draw, args, folder):
 
 
 def disconnect(port, body):
-    """A client that hears the beginning of its answer, at most."""
+    """A client that disconnects at the beginning of its answer, or before."""
     stream = Stream(port, dict(body, max_tokens=200))
     stream.socket.settimeout(0.2)
     try:
@@ -63,7 +63,7 @@ def disconnect(port, body):
 
 
 def load(server, draw, places, asked, wanted):
-    """(answers, those that were lost or differ)"""
+    """(number of answers, number of those that were lost or differ)"""
     n_client = draw.randint(1, 2 * places)
     picks = [[draw.randrange(len(asked)) for _ in range(draw.randint(1, 3))] for _ in range(n_client)]
     threads = [threading.Thread(target=disconnect, args=(server.port, draw.choice(asked))) for _ in range(draw.randint(0, 2))]

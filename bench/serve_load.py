@@ -4,15 +4,15 @@
   python3 bench/serve_load.py [MODEL] [--llama LLAMA-SERVER] [--rounds 3] [--clients 32] [--requests 1] [--tokens 128]
                               [--prompt 64-512] [--shared 0.33] [--threads 2] [--json FILE]
 
-Each client asks, and asks again when its answer is whole, --requests times. Prompts are token ids of real text, of lengths
-drawn evenly between the two of --prompt; the first --shared of each is the beginning of one text, the rest its own. Answers
-are greedy streams of --tokens tokens, whatever they say. Of each server: tokens a second of all answers together, the time
-from the request to the first text (p50, p99), the longest pause of an answer (the median over answers, and the worst), and
-VmHWM. Of nibble also what /memory says, and one client alone against `nibble bench` (--alone 0: not).
+Each client sends --requests requests, one after the other. Prompts are token ids of real text, of lengths drawn evenly
+between the two of --prompt; the first --shared of each is a common prefix, the rest its own. Answers are greedy streams
+of --tokens tokens. Printed for each server: tokens a second of all answers together, the time from the request to the
+first text (p50, p99), the longest pause of an answer (the median over answers, and the worst), and VmHWM. For nibble it
+also prints the figures of /memory, and one client alone against `nibble bench` (--alone 0: not).
 
-LLAMA-SERVER is one that was built from llama-cpp-python's source package (vendor/llama.cpp). --nibble-args and --llama-args
-are added to their commands; --isa avx2 keeps nibble to it (of llama.cpp keep the folder's libggml-cpu-haswell.so alone).
-Exit 1 when an answer was lost."""
+LLAMA-SERVER is the program built from llama-cpp-python's source package (vendor/llama.cpp). --nibble-args and
+--llama-args are added to their commands; --isa avx2 keeps nibble to it (of llama.cpp keep the folder's
+libggml-cpu-haswell.so alone). Exit 1 when an answer was lost."""
 import argparse
 import json
 import os
@@ -66,7 +66,7 @@ def llama_command(args, n):
 def measure(args, command, bodies, memory=False):
     server = Child(command, {"NIBBLE_ISA": args.isa} if args.isa else None)
     try:
-        closed_loop(server.port, [[dict(bodies[0][0], max_tokens=2)]])  # what the first request of all costs
+        closed_loop(server.port, [[dict(bodies[0][0], max_tokens=2)]])  # the cost of the very first request
         out = seen(*closed_loop(server.port, bodies))
         out["hwm"] = server.peak()
         if memory:
@@ -79,7 +79,7 @@ def measure(args, command, bodies, memory=False):
 
 
 def alone(args, ids):
-    """Tokens a second of one client behind its first one, and of nibble bench, in turns."""
+    """Tokens a second of one client after its first token, and of nibble bench, in turns."""
     n = 4 * args.tokens
     body = {"prompt": ids[:64], "max_tokens": n, "temperature": 0, "ignore_eos": True}
     env = {**os.environ, **({"NIBBLE_ISA": args.isa} if args.isa else {})}

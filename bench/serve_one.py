@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What HTTP costs one client: processor time of a token from nibble serve, against one from nibble bench.
+"""The cost of HTTP for one client: processor time of a token from nibble serve, against one from nibble bench.
 
   python3 bench/serve_one.py [MODEL] [--rounds 15] [--tokens 512] [--threads 1]
 
-Rounds in turns: a stream of --tokens tokens from a server that is there (processor time of the whole process, the thread
-that sends included), and nibble bench -np 1 twice, whose difference is that many tokens without start and end. Time of
-processors, and not of the clock, since other work on the machine takes turns but no processor time of these; one thread
-computes, since two of them would spin while they wait for each other. Medians over the rounds and their quartiles; speed of
-the clock beside them, where the machine has nothing else to do. A model of some thousand parameters shows what HTTP itself
-takes, on a busy machine too, since nothing else is there. NIBBLE_ISA=avx2 chooses other kernels for both."""
+Each round has a stream of --tokens tokens from a running server (processor time of the whole process, the sending
+thread included), and two runs of nibble bench -np 1, whose difference is that many tokens without start and end.
+Processor time is used, because other work on the machine does not count in it. One thread computes, because two would
+spin while they wait for each other. Printed are medians over the rounds and quartiles, and the speed by the wall clock,
+for a quiet machine. A model of some thousand parameters shows the cost of HTTP itself, on a busy machine too.
+NIBBLE_ISA=avx2 chooses other kernels for both."""
 import argparse
 import glob
 import json
@@ -21,11 +21,11 @@ from load import Child, closed_loop, end_with_servers
 from serve_load import NIBBLE
 
 PROMPT = [1, 50, 63]
-TURNS = 3  # of the tokens, by which one run of the bench has more than the other
+TURNS = 3  # of --tokens: the difference between the two runs of the bench
 
 
 def used(pid):
-    """Seconds of processors by thread: the one that began the process, and the others."""
+    """Processor seconds of the process's first thread, and of the others."""
     first, others = 0.0, 0.0
     for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
         with open(path) as file:

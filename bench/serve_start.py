@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What nibble serve takes until the first token: from its start, and of a prompt that it had before.
+"""Time to the first token of nibble serve: from its start, and for a prompt that it computed before.
 
   python3 bench/serve_start.py [MODEL] [--runs 5] [--tokens 1000] [--threads 2]
 
-Of each run: seconds from the start of the process to the first text of a short answer; then the time to the first text of a
-prompt of --tokens tokens, new, a second time, and after SIGKILL and a restart with the same --prefix-cache. Medians, and the
-shares of the first."""
+Printed for each run: seconds from the start of the process to the first text of a short answer; then the time to the
+first text of a prompt of --tokens tokens, new, a second time, and after SIGKILL and a restart with the same
+--prefix-cache. Medians, and the shares of the first."""
 import argparse
 import os
 import statistics
@@ -23,7 +23,7 @@ def first(server, body):
 
 
 def wait_written(server):
-    """Until the thread that writes pages has nothing left to do for a moment."""
+    """Waits until the thread that writes pages is idle for a moment."""
     seen = None
     while True:
         lines = [line for line in server.get("/metrics")[1].splitlines() if line.startswith(b"nibble_prefix_disk_bytes")]

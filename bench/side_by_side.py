@@ -6,15 +6,15 @@ time from start to the first token, and peak memory.
                                 [--batched-bench PROGRAM]
 
 Needs a Python with llama-cpp-python, built from its source package so that it uses this CPU
-(bench/install-llama.sh makes one). --isa avx2 holds both to AVX2: nibble by NIBBLE_ISA, llama.cpp because it was
-built so (bench/install-llama.sh avx2 makes that one; name its Python with --python).
+(bench/install-llama.sh makes one). --isa avx2 limits both to AVX2: nibble by NIBBLE_ISA, llama.cpp by its build
+(bench/install-llama.sh avx2 makes that one; name its Python with --python).
 
--np 1,8,32: instead, so many sequences decoding together (64 tokens of prompt, 64 generated, each), in tokens a
-second of all of them, as llama-batched-bench counts. --batched-bench names that program itself, to be run instead
-of llama-cpp-python (bench/install-llama-tools.sh makes it, and says in which folder it is).
+-np 1,8,32 measures that many sequences decoding together instead (64 tokens of prompt, 64 generated, each), in tokens a
+second of all of them, as llama-batched-bench counts. --batched-bench runs that program itself instead of
+llama-cpp-python (bench/install-llama-tools.sh makes it, and says in which folder it is).
 
 Rounds alternate nibble, llama.cpp, nibble, ...; each figure is the median of its rounds with the smallest and
-the largest, and the ratio is the median of the rounds' ratios, whose range says how far to trust it. Ratios
+the largest, and the ratio is the median of the rounds' ratios, whose range shows how reliable it is. Ratios
 above 1 mean that nibble is better. Nothing is asserted here."""
 import argparse
 import json
@@ -30,7 +30,7 @@ from llama import Llama, run_json  # noqa: E402
 
 
 class Pair:
-    """Both engines with the same threads and instruction set. isa: None for all that the CPU has."""
+    """Both engines with the same threads and instruction set. isa: None for all instruction sets of the CPU."""
 
     def __init__(self, nibble, python, threads, isa=None, repeats=3, batched=None):
         self.nibble, self.threads, self.repeats = nibble, threads, repeats
@@ -57,7 +57,7 @@ class Pair:
         return time.perf_counter() - start, result["memory"]["rss_peak"]
 
     def batch_rates(self, model, n_seq, n, rounds):
-        """tokens/s of all sequences, of both, one pair a round."""
+        """tokens/s of all sequences together, for both programs, one pair a round."""
         ours = [self.nibble, "bench", model, "-np", str(n_seq), "-p", str(n), "-n", str(n), "-t", str(self.threads),
                 "-r", str(self.repeats), "--json", "-q"]
         return [(run_json(ours, self.env)["rows"][0]["tok_s"], self.llama_batch(model, n_seq, n))

@@ -6,8 +6,8 @@ of kernels everywhere, with the paper's rule, nibble's rule, and the measured ma
 
 Every strategy's time for every product of the model is measured first (nibble bench --kernels). From it kernel maps are
 written, one for each choice, and the model runs with each (nibble bench --kernel-map). All give the same bits, so only
-time differs. A family that has no kernel for a product leaves it to the fastest of Padding. Bitwise needs the weights
-in planes (docs/kernels.md), so its map packs them so. Speeds: for a quiet machine."""
+time differs. If a family has no kernel for a product, the fastest of Padding computes it. Bitwise needs the weights
+in planes (docs/kernels.md), so its map packs them so. Run it on a quiet machine."""
 import argparse
 import json
 import os
@@ -57,7 +57,7 @@ def write_map(base, shapes, choice, path):
 def speeds(args, env, title, more):
     command = [args.nibble, "bench", args.model, "-t", str(args.t), "-r", str(args.r), "--json", "-q", "--no-learn", *more]
     one = run_json([*command, "-p", str(args.p), "-n", str(args.n)], env)["rows"]
-    # The whole head, which greedy sequences would otherwise estimate by one kernel whatever the map says.
+    # The whole head: for greedy sequences one kernel would otherwise estimate it, whatever the map says.
     many = run_json([*command, "-p", "16", "-n", str(args.n), "-np", args.np, "--shortlist", "off"], env)["rows"]
     cells = [f"{r['tok_s']:.1f}" for r in one] + [f"{r['tok_s']:.1f}" for r in many if r["test"].startswith("tg")]
     print(f"| {title} | " + " | ".join(cells) + " |")
