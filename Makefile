@@ -6,7 +6,8 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 CC      ?= cc
 OPT     ?= -O3
-# Of what asks, reads and reports: no figure of docs/ depends on its speed, and it compiles in three quarters of the time.
+# Optimisation for modules that parse and report: no figure of docs/ depends on their speed, and they compile in three
+# quarters of the time.
 PLAIN_OPT ?= $(if $(filter -O3,$(OPT)),-O2,$(OPT))
 TEST_OPT ?= -O1
 WERROR  ?=
@@ -18,9 +19,9 @@ CLANG_FORMAT ?= clang-format
 
 VERSION := $(shell sed -n 's/^.define NIB_VERSION "\(.*\)"/\1/p' include/nib.h)
 PKGS    := jansson libpcre2-8 libutf8proc libxxhash liburing
-# What the command needs beside it; the library does not.
+# Libraries that only the command needs, not the library.
 CLI_PKGS := libedit nettle
-# Of these the command has the headers only: it loads the library when it fetches something, or serves.
+# Of these the command uses only the headers: it loads the libraries when it fetches something, or serves.
 CLI_HEADERS := libcurl
 SERVER_HEADERS := libmicrohttpd
 CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS))
@@ -50,19 +51,19 @@ TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)
 FUZZ    := $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/test_*.c))) $(FUZZ:%=$(BUILD)/tests/%)
 
-# CUDA kernels, where nvcc is (CUDA=0 leaves them out, CUDA=1 insists): a library of their own that is loaded at run
-# time. Machine code for sm_80 runs on 8.6 and 8.9, that for 9.0 on 9.0a; newer devices compile the PTX of 9.0.
+# CUDA kernels, if nvcc is installed (CUDA=0 leaves them out, CUDA=1 requires it): a library of their own that is loaded
+# at run time. Machine code for sm_80 runs on 8.6 and 8.9, that for 9.0 on 9.0a; newer devices compile the PTX of 9.0.
 # CUDA_ARCH=90 is enough for one machine and takes a third of the time.
 NVCC ?= nvcc
 CUDA ?= $(if $(SAN),0,$(if $(shell command -v $(NVCC) 2>/dev/null),1,0))
 CUDA_ARCH ?= 75 80 90
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(CUDA_FEW),,-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)))
-# Those that take longest first, so that no processor waits for the last one.
+# The longest compilations first, so that no processor waits for the last one.
 CUDA_LONG := wide_mma batch_mma attend linear_many linear_one linear_float wide_float split bitwise attend_prompt
 CUDA_ALL := $(patsubst src/kernels/cuda/%.cu,%,$(sort $(wildcard src/kernels/cuda/*.cu)))
 CUDA_OBJ := $(patsubst %,$(BUILD)/src/kernels/cuda/%.o,$(CUDA_LONG) $(filter-out $(CUDA_LONG),$(CUDA_ALL)))
-# CUDA_FEW=1 shows that the kernels compile, where no GPU runs them: the largest for a few formats
+# CUDA_FEW=1 checks that the kernels compile, on a machine without a GPU: the largest for a few formats
 # (kernels/cuda/few.cuh), all of them with the compiler's fewest optimisations (where nvcc knows -Ofc) and without PTX
 # for later devices. Its objects have names of their own.
 CUDA_FEW ?=
@@ -71,7 +72,7 @@ CUDA_OBJ := $(CUDA_OBJ:.o=.few.o)
 CUDA_QUICK := $(shell $(NVCC) -Ofc max --version >/dev/null 2>&1 && echo -Ofc max)
 endif
 CUDA_LIB := $(if $(filter 1,$(CUDA)),$(BUILD)/libnibble-cuda.so)
-# What uses instructions that 9.0a alone has is compiled for it, and leaves them out elsewhere.
+# Files with instructions that only 9.0a has are compiled for it, and are empty elsewhere.
 comma := ,
 SM90A := $(foreach n,wide_mma wide_float batch_mma attend_wgmma linear_stream,$(BUILD)/src/kernels/cuda/$n.o)
 $(SM90A) $(SM90A:.o=.few.o): CUDA_CODE := $(if $(filter 90,$(CUDA_ARCH)),-DNIB_SM90A) \
@@ -81,7 +82,7 @@ all: $(CUDA_LIB) $(BUILD)/nibble $(BUILD)/libnibble.a ## the nibble command and 
 
 $(BUILD)/libnibble-cuda.so: $(CUDA_OBJ) $(BUILD)/gen/cuda-objects
 	$(NVCC) -shared -cudart static -Xcompiler -static-libgcc,-static-libstdc++ -Xlinker --no-undefined -o $@ $(CUDA_OBJ)
-# Which objects were linked: another list links again, also when its objects are older.
+# The list of linked objects: another list links again, even if its objects are older.
 $(BUILD)/gen/cuda-objects: FORCE
 	@mkdir -p $(@D)
 	@echo $(CUDA_OBJ) | cmp -s - $@ || echo $(CUDA_OBJ) > $@
@@ -94,12 +95,12 @@ $(BUILD)/%.few.o: %.cu
 	@mkdir -p $(@D)
 	$(NVCC_COMPILE) $(CUDA_QUICK) -DNIB_CUDA_FEW $<
 
-# Everything with all its symbols: for the command and for tests, which look inside.
+# The library with all its symbols: for the command, and for tests, which use internals.
 $(BUILD)/libinternal.a: $(LIB_OBJ)
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJ)
 
-# The server is the command's; tests take of it what they name.
+# The server is part of the command; tests link the parts that they use.
 $(BUILD)/libserver.a: $(SERVER_OBJ) $(BUILD)/gen/server_page.o
 	@rm -f $@
 	$(AR) rcs $@ $^
@@ -110,7 +111,7 @@ $(BUILD)/gen/server_page.c: src/server/page.html tools/page.sh
 $(BUILD)/nibble: $(CLI_OBJ) $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(shell pkg-config --libs $(CLI_PKGS)) $(LDLIBS)
 
-# For others: one object in which only what nib.h exports can be seen, so that no name of ours can clash.
+# For other programs: one object that exports only the names of nib.h, so that no internal name can clash.
 $(BUILD)/libnibble.a: $(LIB_OBJ)
 	@rm -f $@
 	$(LD) -r -o $(BUILD)/libnibble.o $(LIB_OBJ)
@@ -120,9 +121,10 @@ $(BUILD)/libnibble.a: $(LIB_OBJ)
 $(BUILD)/libnibble.so: $(LIB_OBJ)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,libnibble.so.0 -o $@ $(LIB_OBJ) $(LDLIBS)
 
-# What is instantiated most. Where each variable of each inlined call lives is half of a compiler's time and nine tenths
-# of an object's size, so these keep line numbers only; the code is the same. Under a sanitizer, which checks every
-# access, nothing is inlined, and no call gets a frame on the heap: kernels keep no address of a variable.
+# The folders with the most instances of kernels. Debug information on variables of inlined calls takes half of a
+# compiler's time and nine tenths of an object's size, so these have line numbers only; the code is the same. Under a
+# sanitizer, which checks every access, nothing is inlined, and no call gets a frame on the heap: kernels keep no
+# address of a variable.
 NO_FAKE_FRAMES := $(if $(findstring address,$(SAN)),$(if $(findstring clang,$(CC)),-fsanitize-address-use-after-return=never,--param asan-use-after-return=0))
 INSTANTIATED := $(BUILD)/src/kernels/%.o $(BUILD)/src/quant/cpu/%.o
 $(INSTANTIATED): CFLAGS += -g1
@@ -130,15 +132,15 @@ ifneq ($(SAN),)
 $(INSTANTIATED): CFLAGS += -fno-inline $(NO_FAKE_FRAMES)
 $(BUILD)/src/quant/cpu/%.o: CPPFLAGS += -DPACK_INLINE="static inline"
 endif
-# The scalar reference compiles quickly, and is most of the time of the tests that compare with it.
+# The scalar reference compiles quickly, and takes most of the time of the tests that compare with it.
 ifneq ($(SAN),)
 $(BUILD)/src/kernels/cpu/ref/%.o: CFLAGS += -O2 -finline-functions
 endif
 PLAIN := arch cli engine hub model profile server
-# Less than a test's own time is spent in these.
+# These take less time in a test than the test itself.
 PLAIN += $(if $(SAN),grammar measure plan session)
 $(foreach folder,$(PLAIN),$(BUILD)/src/$(folder)/%.o): CFLAGS += $(PLAIN_OPT)
-# An open model and its layouts are read-only: what reads them casts no const away.
+# An open model and its layouts are read-only: no reader casts const away.
 $(BUILD)/src/model/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/sequence/%.o \
 	$(BUILD)/src/engine/%.o $(BUILD)/src/session/%.o $(BUILD)/src/measure/%.o: CFLAGS += -Wcast-qual
 $(BUILD)/%.o: %.c
@@ -159,15 +161,15 @@ FORCE:
 
 # ---- tests ----
 
-# There are 150 programs to link, each with everything: by the fastest linker that is here.
+# There are 150 programs to link, each with the whole library: use the fastest linker that is installed.
 TEST_LINK := $(firstword $(foreach l,lld gold,$(if $(shell command -v ld.$l 2>/dev/null),-fuse-ld=$l)))
 # tests/support/process.c notes the regions of memory that come and go; memory_equal.c compares fast.
 TEST_LIBS := -Wl,--wrap=mem_map,--wrap=mem_map_sparse,--wrap=mem_unmap,--wrap=_assert_memory_equal -lcmocka
 $(BUILD)/tests/%.o: CPPFLAGS += -Itests
-# What tests compute themselves takes as long with -O1, and compiles in half the time; the emulated AMX is a kernel.
+# Tests run as fast with -O1, and compile in half the time; the emulated AMX is a kernel.
 $(BUILD)/tests/%.o: CFLAGS += $(TEST_OPT)
 $(BUILD)/tests/support/%.o: CFLAGS += -O1
-# The fake GPU computes. It is a test's code: a sanitizer checks what addresses it gets, not its arithmetic.
+# The fake GPU computes, so it is optimised. A sanitizer checks the addresses that it gets, not its arithmetic.
 $(BUILD)/tests/support/fakecuda%.o: CFLAGS += -O2 $(if $(SAN),-fno-sanitize=undefined)
 # The AMX kernels over tiles in plain C: they still need AVX-512 for the rest.
 $(BUILD)/tests/support/amx_emulated.o $(BUILD)/tests/support/amx_emulated_rows.o: CFLAGS += -g1 $(OPT) $(ISA_avx512)
@@ -183,7 +185,7 @@ $(FAKE_CUDA): $(filter $(BUILD)/tests/support/fakecuda%.o,$(TEST_SUPPORT)) $(BUI
 $(BUILD)/tests/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(BUILD)/libserver.a $(BUILD)/libinternal.a
 	$(CC) $(LDFLAGS) $(TEST_LINK) -o $@ $^ $(LDLIBS)
 
-# Vocabularies are kept packed: they are two thirds of the test data and a quarter of that when packed.
+# Vocabularies are stored compressed: they are two thirds of the test data, and a quarter of that when compressed.
 VOCABULARIES := $(patsubst tests/%.gz,$(BUILD)/tests/%,$(sort $(wildcard tests/data/tokenizer/*.gguf.gz)))
 $(BUILD)/tests/data/%.gguf: tests/data/%.gguf.gz
 	@mkdir -p $(@D)
@@ -199,9 +201,9 @@ THREADED := base_thread|read_queue|tiers_(runs|pages|device)|pager|session_(batc
 threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
 
 SANITIZED = $(MAKE) OPT=-O1 WERROR=$(WERROR)
-# The address sanitizer finds null pointers and what lies beyond an object too: those checks are made once.
+# The address sanitizer also finds null pointers and accesses beyond an object, so these checks are made once.
 ASAN := -fsanitize=address,undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all -fno-omit-frame-pointer
-# clang needs 5 s instead of 12 s for 29 files without optimisation; what computes keeps it.
+# clang needs 5 s instead of 12 s for 29 files without optimisation; files that compute keep it.
 asan-build:
 	+@$(SANITIZED) BUILD=$(BUILD)-asan SAN="$(ASAN)" PLAIN_OPT=-O0 TEST_OPT=-O0 all tests
 asan: asan-build ## every test under the address and undefined-behaviour sanitizers
@@ -223,7 +225,7 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libserver.a $(BUILD)/libintern
 
 lint: ## formatting, static analysis, the order of the modules; SINCE=main: only of what differs from main
 	+@BUILD=$(BUILD) CLANG_FORMAT=$(CLANG_FORMAT) SINCE=$(SINCE) sh tools/lint.sh
-# A file is looked at again when it was compiled again, and what was compiled has other contents (tools/lint.sh).
+# A file is checked again when it was compiled again and its sources have other contents (tools/lint.sh).
 TIDY ?= $(LIB_SRC) $(SERVER_SRC) $(CLI_SRC)
 tidy: $(TIDY:%.c=$(BUILD)/%.tidy)
 $(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds nibble, fetches a small model, and answers a question in less memory than the model takes: what is placed
-# where, streamed text, planned against measured memory. Installs what is missing (Debian; sudo when not root).
+# Builds nibble, fetches a small model, and answers a question in less memory than the model's size. It shows the
+# placement, the streamed text, and planned against measured memory. Installs what is missing (Debian; sudo when not
+# root).
 set -eu
 cd "$(dirname "$0")/.."
 

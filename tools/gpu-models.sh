@@ -1,5 +1,6 @@
 #!/bin/sh
-# Models for a machine without network that takes so many bytes a call: in pieces, joined there.
+# Copies models to a machine without network that takes a limited number of bytes a call: in pieces, which are joined
+# there.
 #   gpu-models.sh split FOLDER MODEL.gguf...   FOLDER/NAME.gguf.00, .01, ... of at most PIECE MiB (default: 24), and
 #                                              FOLDER/models.sha256: hashes of the pieces and of the whole files
 #   gpu-models.sh take FOLDER TO               there, once for each call: pieces that are in FOLDER go to TO; a model
@@ -25,12 +26,12 @@ hash_of() {
     sed -n "s/^\([0-9a-f]*\)  $1\$/\1/p" "$2/models.sha256"
 }
 
-# is_right FILE NAME: whether the file is what the list says of that name.
+# is_right FILE NAME: whether the file has the hash that the list has for that name.
 is_right() {
     [ "$(sha256sum <"$1" | cut -d' ' -f1)" = "$(hash_of "$2" "$to")" ]
 }
 
-# join_one NAME: when all of its pieces are there.
+# join_one NAME: joins the pieces of a model if all are there.
 join_one() {
     for piece in $(sed -n "s/^[0-9a-f]*  \($1\.[0-9][0-9]\)\$/\1/p" "$to/models.sha256"); do
         if [ ! -f "$to/$piece" ]; then

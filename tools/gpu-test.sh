@@ -1,16 +1,16 @@
 #!/bin/sh
-# A machine without network that has a GPU: the CUDA kernels' tests; the engine on the GPU, with all weights there and
-# with a part of them; tests under compute-sanitizer (small cases); benchmarks of kernels and residuals; then the
-# processor's side: every test of the kernels on every instruction set, the kernels' speed with one thread and with
+# Runs on a machine with a GPU and without network: the CUDA kernels' tests; the engine on the GPU, with all weights
+# there and with a part of them; tests under compute-sanitizer (small cases); benchmarks of kernels and residuals; then
+# the processor's side: every test of the kernels on every instruction set, the kernels' speed with one thread and with
 # all, and a synthetic 8B model. Takes under 10 minutes.
 #   gpu-test.sh [--results DIR] [--commit NAME] [FOLDER]     FOLDER: what pack-for-gpu.sh made (default: build/travel)
-# PARTS="gpu cpu" chooses (default: both); "engine" is what of the GPU uses the whole engine; "models" is perplexity and
-# tokens of the real models in the folder MODELS (smollm2.gguf, gemma3-270m.gguf: gpu-models.sh) on the GPU and on the
-# processor; NAMES chooses among them. Nothing new is begun on the GPU after GPU_SECONDS (default: 400), and no benchmark
-# of the processor after CPU_SECONDS (default: 450).
-# The whole log goes to stdout and, when $OUT is set, to $OUT/gpu-test.log; the last lines are a short table. The table
-# is also DIR/results.json (default: $OUT): {"commit": NAME, "machine": ..., "rows": [{"what", "value", "unit"}]}.
-# LAYERS=N makes a smaller model; SCRATCH is where it is written (default: /tmp, 5 GB).
+# PARTS="gpu cpu" chooses (default: both); "engine" is the part of "gpu" that uses the whole engine; "models" is
+# perplexity and tokens of the real models in the folder MODELS (smollm2.gguf, gemma3-270m.gguf: gpu-models.sh) on the
+# GPU and on the processor; NAMES chooses among them. Nothing new starts on the GPU after GPU_SECONDS (default: 400),
+# and no benchmark of the processor after CPU_SECONDS (default: 450). The whole log goes to stdout and, when $OUT is
+# set, to $OUT/gpu-test.log; the last lines are a short table. The table is also DIR/results.json (default: $OUT):
+# {"commit": NAME, "machine": ..., "rows": [{"what", "value", "unit"}]}. LAYERS=N makes a smaller model; SCRATCH is
+# where it is written (default: /tmp, 5 GB).
 set -u
 cd "$(dirname "$0")/.." || exit 2
 results=${OUT:-} commit=
@@ -107,7 +107,7 @@ in_time() {
     [ $(($(date +%s) - started)) -lt "${GPU_SECONDS:-400}" ]
 }
 
-# sanitize TOOL PROGRAM TEST...: those tests of a program under compute-sanitizer.
+# sanitize TOOL PROGRAM TEST...: runs these tests of a program under compute-sanitizer.
 sanitize() {
     tool=$1 program=$2
     shift 2
@@ -187,8 +187,8 @@ kernel_speed() {
         done
 }
 
-# ADAngel's strategies on a layer of an 8B model (docs/paper-adangel.md): a map is measured, then what it, the rules
-# and one family everywhere lose against the fastest; answers with and without the map.
+# ADAngel's strategies on a layer of an 8B model (docs/paper-adangel.md): a map is measured, then the loss of the map,
+# the rules and each family against the fastest, and answers with and without the map.
 strategies() {
     in_time || return 0
     say "strategies of a llama-3-8b layer, q4_0"
@@ -226,7 +226,7 @@ residuals() {
     timeout 100 "$from/bench_residual" || failed=$((failed + 1))
 }
 
-# The back end: logits beside the processor's, and the command on both.
+# The back end: logits compared with the processor's, and the command on both.
 backend() {
     say "test_exec_cuda"
     timeout 200 "$from/test_exec_cuda" >"$scratch/exec.out" 2>&1 || failed=$((failed + 1))
@@ -314,7 +314,7 @@ perplexity() {
     sed -n 's/.*"ppl": *\([0-9.]*\).*/\1/p' "$scratch/eval.json"
 }
 
-# compare MODEL ACTIVATIONS: both perplexities; those that differ by more than half a percent are a failure.
+# compare MODEL ACTIVATIONS: both perplexities; a difference of more than half a percent is a failure.
 compare() {
     in_time || { row "$1, perplexity, $2" "(no time left)"; return 0; }
     gpu=$(perplexity "$1" cuda "$2")
@@ -333,7 +333,8 @@ compare() {
     awk -v p="$percent" 'BEGIN { exit !(p <= 0.5 && p >= -0.5) }' || failed=$((failed + 1))
 }
 
-# Greedy tokens behind a question, on both. Where two are about as likely they part, so it is no failure.
+# Greedy tokens after a question, on both. They may differ where two tokens are about as likely, so a difference is no
+# failure.
 tokens_of() {
     in_time || { row "$1, 60 greedy tokens" "(no time left)"; return 0; }
     for on in cpu cuda; do
@@ -363,7 +364,7 @@ models() {
     done
 }
 
-# speed PROGRAM ARGUMENTS...: a benchmark, at most 60 s, none when time is short.
+# speed PROGRAM ARGUMENTS...: runs a benchmark for at most 60 s; skipped when time is short.
 speed() {
     say "$*"
     if [ $(($(date +%s) - started)) -gt "${CPU_SECONDS:-450}" ]; then
@@ -379,7 +380,7 @@ kernels() {
     speed bench_amx_parts 1
     speed bench_amx_parts "$threads"
     speed bench_amx 1 quick
-    for variant in "$from"/bench_amx_try*; do # experiments, when somebody put some there
+    for variant in "$from"/bench_amx_try*; do # experiments, if the folder has some
         [ -x "$variant" ] && speed "$(basename "$variant")" 1 quick
     done
     speed bench_amx "$threads"
@@ -395,7 +396,7 @@ rate() {
     tr ',{' '\n\n' <"$1" | sed -n 's/.*"tok_s": *\([0-9.]*\).*/\1/p' | head -1
 }
 
-# llama.cpp on the same model, when it came along (pack-for-gpu.sh).
+# llama.cpp on the same model, if the folder has it (pack-for-gpu.sh).
 beside_llama() {
     [ -x "$from/llama_worker" ] || return 0
     for what in "tg -n 64" "pp -n 256"; do

@@ -3,11 +3,11 @@
 #   install-deps.sh          to build, and to fetch a model (what tools/demo.sh needs)
 #   install-deps.sh tests    also to build the tests
 #   install-deps.sh all      also to run them all and to lint: clang, the linters, an emulator of other processors
-# Quiet, and without touching apt, when everything is there. On a system without apt it names what to install.
+# If everything is installed it prints nothing and does not call apt. On a system without apt it names what to install.
 set -eu
 
 missing=
-need() { # need PACKAGE COMMAND...: the package is wanted when the command fails
+need() { # need PACKAGE COMMAND...: the package is needed if the command fails
     package=$1
     shift
     "$@" >/dev/null 2>&1 || missing="$missing $package"
@@ -15,7 +15,7 @@ need() { # need PACKAGE COMMAND...: the package is wanted when the command fails
 has() {
     command -v "$1"
 }
-compiles() { # compiles COMPILER FLAG: a whole program, C library and sanitizer run times included
+compiles() { # compiles COMPILER FLAG: whether a program builds, C library and sanitizer run times included
     dir=$(mktemp -d)
     echo 'int main(void) { return 0; }' >"$dir/a.c"
     code=0
@@ -79,7 +79,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing: $missing" >&2
 log=$(mktemp)
-# The lists may be old or, in a fresh image, not there at all. shellcheck disable=SC2086
+# apt's lists may be old, or missing in a fresh image. shellcheck disable=SC2086
 if ! { $as_root apt-get update &&
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \
     >"$log" 2>&1 </dev/null; then

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What make install does: install.sh BUILD, or install.sh --remove. DESTDIR, PREFIX, VERSION, PKGS and STRIP come from
-# make. What is installed has the symbols that linking needs and no others; those for debuggers stay in BUILD.
+# make. Installed files have only the symbols that linking needs; those for debuggers stay in BUILD.
 set -eu
 prefix=${PREFIX:-/usr/local}
 strip=${STRIP:-strip}

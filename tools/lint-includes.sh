@@ -1,10 +1,10 @@
 #!/bin/sh
 # Rules that no compiler checks:
-#  - a module (folder under src/) includes itself and modules below it only; the order stands here, lowest first, and in
-#    docs/architecture.md with its reasons;
+#  - a module (folder under src/) includes itself and modules below it only; the order is below, lowest first;
+#    docs/architecture.md has its reasons;
 #  - so do the files of engine/ among each other;
-#  - server/ and cli/ are programs on the library: its public headers (include/), base/ and hub/ are theirs to include,
-#    and the server's headers the command line's;
+#  - server/ and cli/ are programs on top of the library: both include public headers (include/) and base/, cli/ also
+#    hub/ and headers of server/;
 #  - a back end (folder under src/exec/) is used through src/exec/backend.h: nobody else includes its headers;
 #  - the library does not print, exit or abort, and takes heap memory through base/mem.h only.
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
@@ -70,7 +70,7 @@ for folder in src/exec/*/; do
   src/exec/$name/ is a back end, which others use through exec/backend.h"
 done
 
-# Comments and strings may mention what code may not call: both are left out of "FILE:LINE:code".
+# Comments and strings may mention calls that code may not make, so "FILE:LINE:code" leaves both out.
 strip() {
     awk '
         FNR == 1 { comment = 0 }
@@ -95,7 +95,7 @@ strip() {
         }' "$@"
 }
 
-forbid() { # REGEX REASON: code that matches it; what may stand before a word is a part of REGEX
+forbid() { # REGEX REASON: reports code that matches; REGEX includes the characters that may precede a word
     hits=$(printf '%s\n' "$code" | grep -E "$1")
     [ -z "$hits" ] || say "$hits
   $2"

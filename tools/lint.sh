@@ -1,10 +1,8 @@
 #!/bin/sh
-# make lint: formatting, the documents' width, what compilers leave out (clang-tidy, cppcheck), the order of the
-# modules, shell scripts.
-# Every check runs, so that one call shows everything. Formatting depends on the version of clang-format; the one of
-# Debian 12 (14) decides.
-# SINCE=main: clang-tidy and cppcheck look only at sources that differ from that commit, which takes seconds; files that
-# include a changed header are left to a whole run.
+# make lint: formatting, the documents' width, static analysis (clang-tidy, cppcheck), the order of the modules, shell
+# scripts. Every check runs, so that one call shows everything. Formatting depends on the version of clang-format;
+# Debian 12's (14) decides. SINCE=main: clang-tidy and cppcheck look only at sources that differ from that commit, which
+# takes seconds; files that include a changed header are left to a whole run.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -29,8 +27,8 @@ formatting() {
     return 0
 }
 
-# What clang-tidy's answer about an object's source follows from: the tool, the flags, the sources that the compiler
-# read.
+# A hash of everything that clang-tidy's result for an object's source depends on: the tool, the flags, the sources that
+# the compiler read.
 tidy_key() {
     depends=${1%.tidy}.d
     [ -f "$depends" ] || return
@@ -42,10 +40,10 @@ tidy_key() {
     } 2>&1 | sha256sum
 }
 
-# lint.sh --tidy FILE STAMP -- FLAG...: one file, with the flags of its folder; make has the list of them. A file that
-# was fine is not looked at again until one of its sources has other contents: STAMP keeps their hash. The analyzer is
-# nine tenths of the time: it looks at TIDY_STATES states of a function. A whole run takes 10,000, which is 0.4 of the
-# time of 30,000; with SINCE it is 30,000, of clang's 225,000.
+# lint.sh --tidy FILE STAMP -- FLAG...: one file, with the flags of its folder; make has the list of them. A file
+# without findings is checked again only when the contents of one of its sources change: STAMP has their hash. The
+# analyzer takes nine tenths of the time: it looks at TIDY_STATES states of a function. A whole run takes 10,000, which
+# is 0.4 of the time of 30,000; with SINCE it is 30,000, of clang's 225,000.
 tidy_one() {
     file=$1 stamp=$2
     shift 3
@@ -62,7 +60,7 @@ tidy_one() {
 }
 [ "${1:-}" = --tidy ] && { shift; tidy_one "$@"; exit; }
 
-# Sources that SINCE makes us look at: a list, or nothing for all.
+# Sources that SINCE selects: a list, or nothing for all.
 changed() {
     [ -z "${SINCE:-}" ] && return
     {
@@ -75,7 +73,7 @@ tidy() {
     sources=$(changed)
     [ "$sources" = none ] && return
     [ -z "$sources" ] || export TIDY_STATES="${TIDY_STATES:-30000}"
-    # A make that called this one shares out its jobs.
+    # The jobs of a calling make are shared.
     case ${MAKEFLAGS:-} in *jobserver*) parallel= ;; *) parallel=-j$jobs ;; esac
     # shellcheck disable=SC2086 # files are words
     make -s -k $parallel BUILD="$build" tidy ${sources:+TIDY="$(echo $sources)"}
@@ -107,7 +105,7 @@ documents() {
     return 0
 }
 
-# The checks of one process each, while clang-tidy has the other processors.
+# The checks of one process each, while clang-tidy uses the other processors.
 small=$(mktemp -d)
 trap 'rm -rf "$small"' EXIT
 {

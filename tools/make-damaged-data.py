@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/data/tokenizer/NAME.damaged: what llama.cpp makes of texts that are no UTF-8, by the vocabularies there,
-and the small Unigram vocabulary among them (unigram.gguf.gz, from tests/data/tokenizer-json/unigram-charsmap.json).
+"""Makes tests/data/tokenizer/NAME.damaged: the token ids that llama.cpp computes for texts that are no UTF-8, with the
+vocabularies there, and the small Unigram vocabulary among them (unigram.gguf.gz, from
+tests/data/tokenizer-json/unigram-charsmap.json).
 
   make-damaged-data.py OUT        OUT: tests/data/tokenizer
 
@@ -20,7 +21,8 @@ import gguf
 import llama_cpp
 
 UNIGRAM = "tests/data/tokenizer-json/unigram-charsmap.json"
-# Characters cut short, bytes that begin none, overlong forms, surrogates. No number above U+10FFFF: llama.cpp ends there.
+# Truncated characters, bytes that begin no character, overlong forms, surrogates. No number above U+10FFFF: llama.cpp
+# ends there.
 DAMAGED = [b"\xff", b"\xfe", b"\x80", b"\xbf\xbf", b"\xc3", b"\xc2", b"\xe2\x82", b"\xe3", b"\xf0\x9f\xa6", b"\xf0\x9f", b"\xf0",
            b"\xc0\x80", b"\xc1\x81", b"\xc0\xa0", b"\xe0\x80\xa0", b"\xe0\x81\x81", b"\xf0\x80\x81\x81", b"\xed\xa0\x80",
            b"\xed\xbf\xbf", b"\xed\xa0\xbd\xed\xb8\x80", b"\xf8\x88\x80\x80\x80", b"\xfc", b"\xe2\x96", b"\xc3(", b"\xe2(\xa1",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a fixture: a tiny checkpoint with random weights and what HF transformers computes with it.
+"""Makes a fixture: a tiny checkpoint with random weights, and the results that HF transformers computes with it.
 
     tools/make-fixture.py OUT --arch llama --set num_key_value_heads=1 --set rope_parameters.rope_type=linear ...
     tools/make-fixture.py OUT --config config.json
@@ -10,10 +10,10 @@ needs torch, transformers and safetensors. OUT gets config.json, the weights in 
     logits     F32 [48, n_vocab]  one pass over all of them in float32, positions 0..47, no BOS added
     greedy     I32 [16]           what greedy decoding with a cache appends to the first 16, end of text ignored
 
-Every weight is random, norms and biases too, so that a wrong or forgotten one shows. Seeds are tried until the
-greedy tokens are clear of ties and not all the same. A list holds one fixture a line, "NAME options", '#' comments.
+Every weight is random, norms and biases too, so that a wrong or forgotten one is noticed. Seeds are tried until no
+greedy token is near a tie, and not all are the same. A list holds one fixture a line, "NAME options", '#' comments.
 
-Some options make checkpoints as they stood years ago: --old-keys writes config.json in the style before
+Some options make checkpoints of older styles: --old-keys writes config.json in the style before
 transformers 5, --drop leaves keys out, --rename changes tensors' names, --buffer adds tensors that old files
 carry and nobody reads. `internlm2` is not in transformers: its checkpoint is written from a Llama of the same
 shape, whose mathematics it shares, with InternLM2's names and grouped wqkv."""
@@ -128,11 +128,11 @@ def longrope_switch(config):
 def compute(folder, ids):
     """Logits of one pass, greedy tokens with a cache, and how clear the closest greedy choice was."""
     logits = load(folder)(ids[None], use_cache=False).logits[0].float()
-    model = load(folder)  # anew: dynamic rope remembers the longest length it saw
+    model = load(folder)  # a new model: dynamic rope remembers the longest length that it saw
     step, cache, greedy, margin = ids[None, :N_PROMPT], None, [], 1e9
     switch = longrope_switch(model.config)
     for i in range(N_GREEDY):
-        if N_PROMPT + i == switch + 1:  # as Phi-3's generate() does it: everything anew with the long factors
+        if N_PROMPT + i == switch + 1:  # as in Phi-3's generate(): everything is computed again with the long factors
             step, cache = torch.cat((ids[:N_PROMPT], torch.tensor(greedy)))[None], None
         mask = torch.ones((1, N_PROMPT + i), dtype=torch.long)
         out = model(step, past_key_values=cache, attention_mask=mask, use_cache=True)
@@ -148,7 +148,7 @@ OLD_DROP = {"layer_types": {"gemma2", "gemma3", "qwen2", "qwen3", "smollm3", "co
 
 
 def old_keys(config, name):
-    """config.json as transformers 4 and earlier wrote it."""
+    """config.json in the form of transformers 4 and earlier."""
     rope = config.pop("rope_parameters", None) or {}
     if "dtype" in config:
         config["torch_dtype"] = config.pop("dtype")

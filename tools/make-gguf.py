@@ -6,8 +6,8 @@
     tools/make-gguf.py ROOT OUTDIR --list FILE        lines "NAME TYPE FOLDER": OUTDIR/NAME.gguf of ROOT/FOLDER
 
 needs numpy, torch, safetensors and gguf (names of tensors and keys are taken from it). The vocabulary written is
-a dummy one. What a GGUF cannot say (a family that llama.cpp has no architecture for, dynamic rope, Qwen2's window
-on some layers) is refused with a reason.
+a dummy one. What a GGUF file cannot express (a family that llama.cpp has no architecture for, dynamic rope, Qwen2's
+window on some layers) is refused with a reason.
 
 Conventions that differ from the checkpoint:
   - Llama-like families whose rotary pairs stand side by side in GGUF: rows of q and k are permuted.
@@ -95,7 +95,7 @@ def split_grouped(w, n_kv, per_kv):
 
 
 def rewrite(m):
-    """Checkpoint tensors in llama.cpp's arrangement, still under names that gguf's map knows."""
+    """Checkpoint tensors in llama.cpp's order, with names that gguf's map knows."""
     out = {}
     per_head = {}
     for name, t in m.tensors.items():
@@ -132,7 +132,7 @@ def rewrite(m):
 
 
 def rope_factors(m):
-    """Tensors that hold what the inverse frequencies are divided by."""
+    """Tensors of the divisors of the inverse frequencies."""
     r = m.rope
     if r["rope_type"] == "longrope":
         return {"rope_factors_long.weight": r["long_factor"], "rope_factors_short.weight": r["short_factor"]}
@@ -260,7 +260,7 @@ def vocabulary(m, w):
 
 
 def stored(name, t, kind):
-    """Vectors, norms and positions stay F32, as converters leave them; so do rows that no block divides."""
+    """Vectors, norms, positions, and rows that no block divides stay F32, as in converters."""
     data = np.ascontiguousarray(t.numpy(), dtype=np.float32)
     if data.ndim == 1 or kind == "F32" or "norm" in name or "position_embd" in name or "rope_f" in name:
         return data, None

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tiny checkpoints in the packed forms of the hub, with the values that they stand for.
+"""Makes tiny checkpoints in the packed forms of the hub, with the values of their weights.
 
     tools/make-packed-data.py tests/data/packed
 

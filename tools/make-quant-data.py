@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/quant: blocks of every quantized type with the floats they stand for, and floats with the
-blocks they become, both computed by the PyPI package gguf (0.19; F8_E4M3 by torch, which the package lacks).
+"""Makes tests/data/quant: blocks of every quantized type with their dequantized floats, and floats with their quantized
+blocks, both computed by the PyPI package gguf (0.19; F8_E4M3 by torch, which the package lacks).
 
   NAME.blocks -> NAME.floats     dequantizing
   input.floats -> NAME.quantized quantizing
@@ -27,7 +27,7 @@ DEQUANTIZED = {
 }
 QUANTIZED = {"f16": T.F16, "bf16": T.BF16, "q4_0": T.Q4_0, "q4_1": T.Q4_1, "q5_0": T.Q5_0, "q5_1": T.Q5_1,
              "q8_0": T.Q8_0}
-# halves that every type meets: zeros, subnormals, one, the largest, infinities, a NaN
+# half-precision values that every type is tested with: zeros, subnormals, one, the largest, infinities, a NaN
 EXTREME = np.array([0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c00, 0xbc00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00],
                    dtype=np.uint16)
 
@@ -52,7 +52,7 @@ def inputs():
     rows += [np.zeros(32), np.full(32, 0.5), np.full(32, -0.5), np.arange(32) - 16.0, np.arange(32) * 1.0]
     rows += [np.where(np.arange(32) == 7, v, 0.0) for v in (1.0, -1.0, 65504.0, 65520.0, 1e-7)]
     rows += [np.tile([1.0, -1.0], 16), np.tile([-1.0, 1.0], 16)]          # ties of the largest magnitude
-    rows += [rng.integers(-127, 128, 32) / 2.0 for _ in range(8)]         # codes that fall on .5
+    rows += [rng.integers(-127, 128, 32) / 2.0 for _ in range(8)]         # codes that are exactly between two integers
     rows += [rng.integers(-8, 8, 32) * 0.25 for _ in range(4)]
     rows += [rng.standard_t(2, 32) for _ in range(24)]
     return np.stack(rows).astype(np.float32)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the fixture of attention sinks: a tiny Llama with random weights and a sink for each head, and what plain
-Python computes with it in double precision.
+"""Makes the fixture of attention sinks: a tiny Llama with random weights and a sink for each head, and the results that
+plain Python computes with it in double precision.
 
     tools/make-sinks-fixture.py OUT              writes OUT as make-fixture.py does
     tools/make-sinks-fixture.py --check FOLDER   compares with a Llama fixture of make-fixture.py, which has no sinks
 
 needs nothing but Python. No published Llama has sinks; the definition is GPT-OSS's: a head's sink is a logit beside
-the scaled scores of its softmax, and its share is dropped. --check shows that the rest of the computation is what HF
-transformers computes: relative RMS errors are near 1e-6, since theirs is in single precision.
+the scaled scores of its softmax, and its share is dropped. --check shows that the rest of the computation agrees with
+HF transformers: relative RMS errors are near 1e-6, since HF computes in single precision.
 
 OUT gets config.json, model.safetensors (bf16, sinks f32, two layers) and expected.safetensors. Some sinks are far
 above all scores and some far below."""
@@ -119,7 +119,7 @@ class Llama:
         return times(self.t[p + "o_proj.weight"], out)
 
     def step(self, token):
-        """The logits behind one token more."""
+        """The logits after one more token."""
         x = list(self.t["model.embed_tokens.weight"][token])
         for layer in range(self.c["num_hidden_layers"]):
             p = f"model.layers.{layer}."
@@ -133,7 +133,7 @@ class Llama:
 
 
 def compute(config, tensors, ids):
-    """Logits of all tokens, the greedy ones, and how clear the closest greedy choice was."""
+    """Logits of all tokens, the greedy tokens, and the smallest margin of a greedy choice."""
     whole, short, greedy, margin = Llama(config, tensors), Llama(config, tensors), [], math.inf
     logits = [whole.step(i) for i in ids]
     for i in ids[:N_PROMPT]:

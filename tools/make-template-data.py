@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes tests/data/templates/*.json: chat templates with what Python's jinja2 renders from them, in exactly the
-environment that transformers uses. Needs transformers and jinja2 >= 3.1.6.
+"""Makes tests/data/templates/*.json: chat templates with the texts that Python's jinja2 renders from them, in exactly
+the environment that transformers uses. Needs transformers and jinja2 >= 3.1.6.
 
     tools/make-template-data.py [OUT_DIR] [--fuzz N --seed S]
 
 Each file: {"template": ..., "now": seconds, "cases": [{"variables": {...}, "expected": text} or
 {"variables", "error": message of raise_exception} or {"variables", "fails": true}]}, or for many small templates
 {"now", "templates": [{"template", "variables", ...}, ...]}. With --fuzz only fuzz.json is made: N random templates.
-Three things of jinja2 are left out of the random ones, because nibble differs on purpose: errors that vanish when
+The random templates leave out three features of jinja2 in which nibble differs on purpose: errors that vanish when
 constants are folded, names that a template assigns only after an inner scope has read them (jinja2: undefined there),
 and Markup (escaping twice).
 The template shapes, tools/template_data/shapes/*.jinja, follow what model families publish; they are written by hand,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/tokenizer-json: small tokenizers trained with HF's `tokenizers` (PyPI, tested with 0.23), and what
-it makes of some texts.
+"""Makes tests/data/tokenizer-json: small tokenizers trained with HF's `tokenizers` (PyPI, tested with 0.23), and its
+results for some texts.
 
   make-tokenizer-data.py OUT [--random N]     N random texts more a tokenizer (default 40)
 

@@ -22,7 +22,7 @@ written `512M`, `2G`, `1.5GiB` or, where noted, `auto`."""
 SECTIONS = {"General": "Every command", "Model": "The model and where it is computed", "Memory": "Memory",
             "Precision": "Precision", "Text": "Text", "Sampling": "Sampling", "Options": "Options of some commands"}
 OPTION = re.compile(r"  (?:(-\w), |    )(--[a-z0-9-]+)(?: (\S+))? +(.*)")
-CONTINUED = re.compile(r" *\n {33}(?=\S)")  # help is wrapped; what an option is begins in this column
+CONTINUED = re.compile(r" *\n {33}(?=\S)")  # help is wrapped; descriptions of options begin in this column
 
 
 def help_of(nibble, *args):

@@ -3,7 +3,7 @@
 # kernel benchmarks, the CUDA kernels where nvcc is, and the shared libraries that may be missing there (all but the C library's), stripped, in one
 # folder that is copied there.
 #   pack-for-gpu.sh [BUILD]     (default: build) -> BUILD/travel
-# LLAMA_PYTHON=$(sh bench/install-llama.sh amx): llama.cpp of that environment goes along, to run beside nibble.
+# LLAMA_PYTHON=$(sh bench/install-llama.sh amx): also packs the llama.cpp of that environment, to run beside nibble.
 set -eu
 cd "$(dirname "$0")/.."
 build=${1:-build}

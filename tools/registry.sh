@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the C tables of the open lists, from the files that are there:
+# Writes the C tables of the open lists, from the existing files:
 #   registry.sh lib   src/arch/NAME.c -> arch_NAME, src/kernels/cpu/NAME/ -> kernels_NAME,
 #                     src/quant/cpu/NAME/ -> packers_NAME (linked into the library)
 #   registry.sh cli   src/cli/cmd_NAME.c -> cmd_NAME (linked into the nibble binary only)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fuzzes each target for some seconds, beginning with its corpus in the tree. What is new and interesting stays in
-# BUILD/corpus; a crash is written to BUILD/crashes: fix it, then keep the file in tests/data/fuzz/NAME/.
-# A target whose inputs are better short says so in tests/fuzz/TARGET.options: "max_len = N".
+# Fuzzes each target for some seconds, beginning with its corpus in the tree. New inputs that reach new code stay in
+# BUILD/corpus. A crash is written to BUILD/crashes: fix it, then add the file to tests/data/fuzz/NAME/. A target whose
+# inputs are better short says so in tests/fuzz/TARGET.options: "max_len = N".
 #   run-fuzz.sh BUILD SECONDS TARGET...
 set -eu
 build=$1 seconds=$2

@@ -4,11 +4,11 @@
 # when something ran and nothing failed.
 #   run-tests.sh BUILD [PATTERN]     PATTERN: an extended regular expression for the names
 # A test gets its own empty TMPDIR and TEST_TIMEOUT seconds (120). JOBS tests run at a time (the CPUs).
-# CPUS: processors to act as, values of NIBBLE_CPU (src/base/cpu.h) with a space between; "native", the default,
-# is this one as it is. Every test runs once for each that this one has the features of; the others are one skip each.
-# What counts: cmocka's totals; in scripts the lines "ok NAME", "not ok NAME" and "skip NAME", or, when there is
-# none, its exit code (0 passed, 77 skipped). A crash or a timeout is one failure. Reasons for what was skipped are the
-# lines "skipped: REASON" (tests/support/skip.h) and "skip NAME: REASON".
+# CPUS: processors to act as, values of NIBBLE_CPU (src/base/cpu.h) separated by spaces; "native", the default, is the
+# processor itself. Every test runs once for each value whose features the processor has; each other value counts as one
+# skip. The totals are cmocka's; for scripts the lines "ok NAME", "not ok NAME" and "skip NAME", or without such lines
+# the exit code (0 passed, 77 skipped). A crash or a timeout is one failure. Reasons for skips are the lines "skipped:
+# REASON" (tests/support/skip.h) and "skip NAME: REASON".
 set -u
 LC_ALL=C
 export LC_ALL
@@ -58,7 +58,7 @@ one() {
     esac
     code=$?
     ms=$((($(date +%s%N) - start) / 1000000))
-    times >"$out/$name.times" # of what this shell waited for: not through a pipe, whose shell has waited for nothing
+    times >"$out/$name.times" # times of the children of this shell: not in a pipe, whose shell has no children
     cpu_s=$(awk 'END { for (i = 1; i <= 2; i++) { split($i, t, "m"); s += t[1] * 60 + t[2] } printf "%.2f", s }' \
         "$out/$name.times")
     rm -rf "$TMPDIR"
@@ -76,7 +76,7 @@ one() {
     # shellcheck disable=SC2086 # three numbers
     set -- $counts
     passed=$1 failed=$2 skipped=$3
-    # A sanitizer may speak up after the last test has passed.
+    # A sanitizer may report after the last test has passed.
     [ "$code" -ne 0 ] && [ "$code" -ne 77 ] && [ "$failed" -eq 0 ] && failed=1
     word=ok
     [ "$passed" -eq 0 ] && [ "$skipped" -gt 0 ] && word=skipped
@@ -106,7 +106,7 @@ pattern=${2:-.}
 TEST_TIMEOUT=${TEST_TIMEOUT:-120}
 BUILD=$(cd "$build" && pwd) || exit 2
 NIBBLE=$BUILD/nibble
-# As the system's malloc does: a size that a damaged file asks for gives NULL, which the code must take.
+# As in the system's malloc, a huge size from a damaged file gives NULL, which the code must handle.
 ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1:detect_stack_use_after_return=1}
 UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TEST_TIMEOUT BUILD NIBBLE ASAN_OPTIONS UBSAN_OPTIONS
@@ -118,7 +118,7 @@ out=$BUILD/test-logs
 rm -rf "$out"
 mkdir -p "$out"
 list=$out/list
-# Whether this processor has what is to be left of it. tests/test_base_cpu.c lists what it finds.
+# Whether this processor has the features that NIBBLE_CPU leaves. tests/test_base_cpu.c lists what it finds.
 can_act_as() {
     case $1 in native | x86-64) return 0 ;; esac
     [ -x "$BUILD/tests/test_base_cpu" ] || return 0
@@ -138,9 +138,9 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
     [ -f "$test" ] || continue
     case $test in
     *.o | *.d) continue ;;
-    *.sh) [ -x "$NIBBLE" ] || continue ;; # a build of the tests alone has no command to try
+    *.sh) [ -x "$NIBBLE" ] || continue ;; # a build of the tests alone has no command to test
     esac
-    # Left behind by a source file that is gone.
+    # Left over from a source file that was removed.
     case $(basename "$test") in
     test_*) [ -f "tests/$(basename "$test").c" ] || continue ;;
     fuzz_*) [ -f "tests/fuzz/$(basename "$test").c" ] || continue ;;
@@ -151,7 +151,7 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
         done
     fi
 done >"$list.all"
-# The long ones first, the longest before all, so that no processor waits for the last.
+# The longest tests first, so that no processor waits for the last one.
 long='test_quantize cli_signals cli_real_models test_exec_cuda_reference test_tiers_packed test_engine_stream cli_serve
     test_session_bits test_engine_caps test_formats_worst test_exec_cuda_caps test_exec_cuda_in_place test_session_kv
     test_arch_fixtures test_exec_check test_session_batch test_engine_residual_disk cli_plan cli_trace test_session_draft

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what is missing, builds with gcc, runs every test, and those that reach a kernel as on lesser processors
-# too; builds with clang and the sanitizers, and runs every test again; lints. Tests often wait for a disk, a socket or
-# a signal, so lint and the builds for the sanitizers run beside them, with less priority. The last line counts all of
-# it (a lint or a build that fails is one failure). Exit 0: nothing failed.
+# Installs what is missing, builds with gcc, runs every test, and tests that use kernels also as on lesser processors;
+# builds with clang and the sanitizers, and runs every test again; lints. Tests often wait for a disk, a socket or a
+# signal, so lint and the builds for the sanitizers run at the same time, with lower priority. The last line counts all
+# of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
 set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
@@ -11,10 +11,10 @@ logs=build/logs
 mkdir -p $logs
 rm -f $logs/*
 passed=0 failed=0 skipped=0
-# One more test at a time than processors: some wait for a signal, a socket or a disk.
+# One more test at a time than there are processors: some wait for a signal, a socket or a disk.
 JOBS=$((jobs + 1))
 export JOBS
-# Names of tests that the processor makes a difference to: not those that compute by the scalar reference anyway.
+# Names of tests that depend on the processor: not those that compute with the scalar reference anyway.
 reaches_kernels='^test_(base_cpu|kernels|quant_|arch_fixtures|engine_workspace|session_bits)|^cli_(kernels|processor)$'
 
 step() {
@@ -48,7 +48,7 @@ run() {
     finish "$name" "$code"
 }
 
-# beside NAME COMMAND...: as run, in the background; join NAME waits for its end and shows it.
+# beside NAME COMMAND...: like run, in the background; join NAME waits for its end and shows its output.
 beside() {
     name=$1
     shift
@@ -95,7 +95,7 @@ background=$!
 step "tests; beside them lint and builds for the sanitizers"
 run tests sh tools/run-tests.sh build
 step "tests as on lesser processors"
-# As on a processor that has all of this one they ran already.
+# The native run above has already covered a value with all features of this processor.
 lesser=
 for cpu in x86-64 avx2; do
     [ "$(NIBBLE_CPU=$cpu build/tests/test_base_cpu list)" = "$(build/tests/test_base_cpu list)" ] ||
