@@ -2,7 +2,7 @@
 # Rules that no compiler checks:
 #  - a module (folder under src/) includes itself and modules below it only; the order is below, lowest first;
 #    docs/architecture.md has its reasons;
-#  - so do the files of engine/ among each other;
+#  - the files of engine/ include each other downwards only, too;
 #  - server/ and cli/ are programs on top of the library: both include public headers (include/) and base/, cli/ also
 #    hub/ and headers of server/;
 #  - a back end (folder under src/exec/) is used through src/exec/backend.h: nobody else includes its headers;

@@ -62,7 +62,7 @@ void emulated_dot(int sum, int a, int b, bool is_signed) {
         }
 }
 
-/* What is too small for a normal float is zero, as the unit takes and gives it. */
+/* Numbers too small for a normal float are zero, in operands and results, as in the unit. */
 static float flushed(float x) {
     return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
 }

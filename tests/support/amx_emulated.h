@@ -1,6 +1,6 @@
-/* amx_emulated.h - AMX tiles in plain C. Included before the kernel's source it takes the place of
- * kernels/cpu/amx/tiles.h (whose names and include guard it has), so that the kernel's logic is tested on
- * processors without AMX; amx_emulated is then that kernel, emulated_sliced that with float weights.
+/* amx_emulated.h - AMX tiles in plain C. Included before the kernel's source, it replaces
+ * kernels/cpu/amx/tiles.h (it has the same names and include guard), so that the kernel's logic is tested on
+ * processors without AMX. amx_emulated is then that kernel, emulated_sliced the one with float weights.
  * Shapes that the instructions would refuse are counted in amx_emulated_faults. */
 #ifndef NIB_KERNELS_AMX_TILES_H
 #define NIB_KERNELS_AMX_TILES_H
@@ -33,6 +33,6 @@ extern const strategy amx_emulated;
 void emulated_sliced(const linear_args *a, int64_t n0, int64_t n1);
 bool emulated_sliced_suits(type_id type, int64_t n_row);
 size_t emulated_sliced_scratch(void);
-extern int amx_emulated_faults; /* since the start; 0 when all is well */
+extern int amx_emulated_faults; /* since the start; 0 if all shapes were right */
 
 #endif

@@ -1,4 +1,4 @@
-/* answers.h - answers that penalties and a bias change, by one engine in several ways. */
+/* answers.h - answers with penalties and a bias, computed by one engine in several ways. */
 #ifndef NIB_TESTS_ANSWERS_H
 #define NIB_TESTS_ANSWERS_H
 
@@ -10,8 +10,9 @@ enum { ANSWERS = 8, ANSWER_TOKENS = 40, ANSWER_VOCAB = 512 };
  * twice among them. The arrays that they point to are static. */
 nib_generate_options answer_options(int i);
 
-/* All of them, each in a session of its own (together false) or in one batch. whole: probabilities are asked
- * for, so that all logits come to the host. The vocabulary has ANSWER_VOCAB tokens at least. */
+/* Computes all of them, each in a session of its own (together false) or in one batch. whole: probabilities
+ * are requested, so that all logits are copied to the host. The vocabulary has at least ANSWER_VOCAB tokens.
+ */
 void answers_of(nib_engine *e, bool together, bool whole, int32_t (*out)[ANSWER_TOKENS]);
 
 #endif

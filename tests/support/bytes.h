@@ -1,4 +1,5 @@
-/* bytes.h - binary files made piece by piece in a test's memory, with places to lie at. */
+/* bytes.h - builds binary files piece by piece in a test's memory, and records offsets of fields to damage.
+ */
 #ifndef NIB_TESTS_BYTES_H
 #define NIB_TESTS_BYTES_H
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { FIRST = 60 /* tokens of a prompt that somebody was answered before */, N_LONG = 200, N_SEQUENCE = 4 };
+enum { FIRST = 60 /* tokens of a prompt that was answered before */, N_LONG = 200, N_SEQUENCE = 4 };
 
 const char *const company_names[COMPANY_COUNT] = {
     "in a session",         "alone in a batch",      "beside three answers",
@@ -87,7 +87,7 @@ static void other(nib_batch *b, int seed, int64_t n_vocab, int n, int64_t n_pred
     add(b, &g);
 }
 
-/* What is there before. */
+/* Sets up the other requests that come before the answer. */
 static void begin(nib_batch *b, company how, const int32_t *tokens, int64_t n_vocab) {
     nib_generate_options g;
     switch (how) {
@@ -126,7 +126,7 @@ void company_ask(nib_engine *e, company how, const int32_t *tokens, company_answ
     nib_error err = {0};
     o.n_draft_min = o.n_draft;
     if (how == COMPANY_PAUSE) {
-        /* Room for both prompts and one page more, of codes in whole pages alone. */
+        /* Room for both prompts and one more page; codes are in whole pages only. */
         o.n_position = (kv_is_coded(engine_parts_of(e).kv_type) ? 3 : 5) * KV_BLOCK;
         o.optimistic = true;
     }

@@ -1,5 +1,5 @@
-/* company.h - one answer of an engine in different company: whatever else is computed meanwhile or was
- * computed before, its tokens and their probabilities have the same bits. */
+/* company.h - computes one answer beside different other requests. Its tokens and their probabilities have
+ * the same bits whatever else is computed at the same time or was computed before. */
 #ifndef NIB_TESTS_COMPANY_H
 #define NIB_TESTS_COMPANY_H
 
@@ -7,22 +7,24 @@
 
 enum { COMPANY_TOKENS = 24, COMPANY_TOP = 8, COMPANY_PROMPT = 120, COMPANY_CTX = 320 };
 
-/* An answer: what was drawn, and the likeliest in its place. */
+/* An answer: the sampled tokens, and the likeliest token at each position. */
 typedef struct company_answer {
     int n;
     nib_candidate drawn[COMPANY_TOKENS], top[COMPANY_TOKENS][COMPANY_TOP];
 } company_answer;
 
-/* What else there is. */
+/* The other requests. */
 typedef enum company {
     COMPANY_SESSION,   /* nothing; nib_generate */
     COMPANY_BATCH,     /* nothing, in a batch */
     COMPANY_ANSWERS,   /* three others that decode already */
-    COMPANY_LONG,      /* a prompt of 200 tokens that comes while it decodes */
-    COMPANY_BESIDE,    /* its prompt comes while another one decodes, and 100 rows of a third prompt */
-    COMPANY_BEGINNING, /* another answered all of the prompt but its last token before: its pages are shared
+    COMPANY_LONG,      /* a prompt of 200 tokens that arrives while it decodes */
+    COMPANY_BESIDE,    /* its prompt arrives while another answer decodes, together with 100 rows of a third
+                          prompt */
+    COMPANY_BEGINNING, /* another request answered all of the prompt but its last token before: its pages are
+                        * shared
                         */
-    COMPANY_ANSWERED,  /* the prompt goes on with what another was answered before */
+    COMPANY_ANSWERED,  /* the prompt continues with the answer to an earlier request */
     COMPANY_DRAFTS,    /* tokens are proposed */
     COMPANY_PAUSE,     /* pages are scarce: it pauses, and is computed again */
     COMPANY_COUNT

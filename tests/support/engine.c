@@ -37,10 +37,10 @@ nib_session *session_must_open(nib_engine *e) {
     return s;
 }
 
-/* Whatever weight was wrong, it differs; of a shortlist it is the one logit that is surely there. */
+/* It differs if any weight is wrong; with a shortlist it is the one logit that always exists. */
 static void made_highest(const nib_session *s, int64_t n_vocab) {
     const float *logits = nib_session_logits(s);
-    if (!logits) /* the back end gave the best ones alone */
+    if (!logits) /* the back end returned the best logits only */
         return;
     float highest = logits[0];
     for (int64_t i = 1; i < n_vocab; i++)

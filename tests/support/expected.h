@@ -1,4 +1,4 @@
-/* expected.h - what another implementation computed: expected.safetensors beside a fixture. */
+/* expected.h - reads the results of another implementation: expected.safetensors beside a fixture. */
 #ifndef NIB_TESTS_EXPECTED_H
 #define NIB_TESTS_EXPECTED_H
 
@@ -9,12 +9,12 @@ typedef struct expected {
     int n_input;
     float *logits; /* [n_input, n_vocab] */
     int64_t n_vocab;
-    int32_t *greedy; /* [n_greedy]: what follows the first 16 of input_ids */
+    int32_t *greedy; /* [n_greedy]: greedy tokens after the first 16 of input_ids */
     int n_greedy;
     char *bytes;
 } expected;
 
-/* Fails the running test when the file is not as it should be. */
+/* Fails the running test if the file is not as expected. */
 void expected_load(const char *path, expected *out);
 void expected_free(expected *e);
 

@@ -9,7 +9,8 @@
 
 struct fake_state fake;
 
-/* Launches may read a matrix when the host, or their stream for an event, waited behind its reordering. */
+/* Launches may read a matrix only after the host, or their stream (by an event), has waited for its
+ * reordering. */
 static void order_ends(size_t n) {
     fake.n_reordered -= n;
     memmove(fake.reordered, fake.reordered + n, fake.n_reordered * sizeof *fake.reordered);
@@ -71,7 +72,8 @@ static int memory_now(size_t *left, size_t *all) {
     *all = fake.memory;
     return 0;
 }
-/* A sanitizer has small and large blocks terabytes apart, a GPU has not: all are large ones there. */
+/* A sanitizer puts small and large blocks terabytes apart, a GPU does not: under a sanitizer all blocks are
+ * large. */
 enum { BEFORE = SANITIZED ? 512 << 10 : 0 };
 static int alloc(void **p, size_t bytes) {
     CALL();
@@ -157,7 +159,7 @@ static int fill(void *to, int byte, size_t bytes, cuda_stream s) {
 }
 static int stream_new(cuda_stream *s) {
     CALL();
-    *s = malloc(1); /* each is another */
+    *s = malloc(1); /* each one is distinct */
     fake.held += *s != NULL;
     return *s ? 0 : OUT_OF_MEMORY;
 }
@@ -193,7 +195,7 @@ static int event_record(cuda_event e, cuda_stream s) {
     fake.n_recorded = fake.n_reordered;
     return 0;
 }
-/* Every call takes a microsecond at least. */
+/* Every call takes at least a microsecond. */
 static int event_ms(float *ms, cuda_event from, cuda_event to) {
     CALL();
     const long begin = from ? ((const fake_event *)from)->when : 0,

@@ -1,11 +1,11 @@
-/* fakecuda.h - a table of CUDA kernels without a GPU: memory of the host under addresses that nobody can
- * read, kernels that are the scalar reference. What a back end does around the kernels (layouts, tables,
- * order) is tested with it on every machine.
+/* fakecuda.h - a table of CUDA kernels without a GPU: host memory under addresses that the host cannot read,
+ * and kernels that are the scalar reference. It tests the work of a back end around the kernels (layouts,
+ * tables, order) on every machine.
  *
- * Its clock, which events have the time of, advances by a microsecond with each call.
+ * Its clock, which gives the times of events, advances by a microsecond with each call.
  *
- * It is strict where a GPU is not: an address of the wrong side fails the call, and so does a launch that
- * could start before what it reads is there (cuda_kernels.h says what starts early). */
+ * It is strict where a GPU is not. A call fails if an address is of the wrong side, or if a launch could
+ * start before its inputs are ready (cuda_kernels.h says which launches start early). */
 #ifndef NIB_TESTS_FAKECUDA_H
 #define NIB_TESTS_FAKECUDA_H
 
@@ -13,39 +13,40 @@
 
 enum { FAKE_CUDA_LOST = 719 /* cudaErrorLaunchFailure */ };
 
-/* Of one device with so many bytes. Calls are counted from here; from the fail_at-th on (1: the first; 0:
- * none) all of them fail with `error`, but those that give back. */
+/* Makes a table of one device with this many bytes. Calls are counted from here. From the fail_at-th on (1:
+ * the first; 0: none) all calls fail with `error`, except those that free something. */
 const cuda_kernels *fake_cuda(size_t memory, long fail_at, int error);
-void fake_cuda_fail_in(long n); /* the n-th call from now on, and all behind it, fail; 0: none does */
-/* Another program takes so much of the device's memory, from now on. */
+void fake_cuda_fail_in(long n); /* the n-th call from now on, and all later ones, fail; 0: none fails */
+/* From now on another program has this much of the device's memory. */
 void fake_cuda_others(size_t bytes);
-void fake_cuda_driver(size_t bytes); /* what opening it takes; 0 until it is called */
+void fake_cuda_driver(size_t bytes); /* the bytes that opening the device takes; 0 until this is called */
 /* From now on the kernels of prompts (`wide`, `attend_prompt`) give results that are a little larger than
  * those of few rows, and products of many sequences (`batch`) a little smaller ones, so that a row which
  * takes the wrong ones has other bits. */
 void fake_cuda_prompts_differ(bool differ);
 void fake_cuda_without_wide(void); /* the device has none of them, as of compute capability 8 */
 long fake_cuda_calls(void);
-long fake_cuda_taken(void);    /* products that took the codes which the launch before them had left */
+long fake_cuda_taken(void);    /* products that used the codes that the previous launch had left */
 long fake_cuda_replayed(void); /* launches that were part of a graph */
-long fake_cuda_fetched(void);  /* rows that residuals were fetched for, */
+long fake_cuda_fetched(void);  /* rows that residuals were fetched for, and */
 long fake_cuda_fetched_first(
-    void);                   /* of them those whose products were in the second stream; none of a graph */
-long fake_cuda_wide(void);   /* rows of products of many */
-long fake_cuda_batch(void);  /* rows of products of many sequences */
+    void);                   /* those of them whose products were in the second stream; graphs do not count */
+long fake_cuda_wide(void);   /* rows of products by `wide` */
+long fake_cuda_batch(void);  /* rows of products by `batch` */
 long fake_cuda_sparse(void); /* rows to which outliers of weights were added */
 enum { FAKE_BY_RULE, FAKE_BY_SPLIT, FAKE_BY_BITS };
-long fake_cuda_by(int way);    /* rows that one of these multiplied */
+long fake_cuda_by(int way);    /* rows that this strategy multiplied */
 long fake_cuda_embedded(void); /* rows that were looked up */
-long fake_cuda_sampled(void);  /* rows whose best logits were looked for */
+long fake_cuda_sampled(void);  /* rows whose best logits were searched for */
 long fake_cuda_short(void);    /* rows whose head was computed in two steps */
 long fake_cuda_prompt(void);   /* rows of attention of prompts */
-long fake_cuda_moved(void);    /* pages that moved between the host and the device */
-/* out [w->n] = outliers of w . x, where x is a row of floats, in the order of kernels/cuda/sparse.cu: the
- * even ones of a row, the odd ones, then the two sums. w: in the processor's order or in the GPU's. */
+long fake_cuda_moved(void);    /* pages that were copied between the host and the device */
+/* out [w->n] = (outliers of w) . x, where x is a row of floats. The order of the sum is that of
+ * kernels/cuda/sparse.cu: the even outliers of a row, the odd ones, then both sums. w has the processor's or
+ * the GPU's order. */
 void fake_cuda_outliers(const view *w, const float *x, float *out);
-size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not given back */
-size_t fake_cuda_peak(void);       /* bytes taken at the same time, at most */
-const char *fake_cuda_wrong(void); /* what the back end did that no GPU allows; NULL: nothing */
+size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not freed */
+size_t fake_cuda_peak(void);       /* maximum of bytes allocated at the same time */
+const char *fake_cuda_wrong(void); /* a use of the table that no GPU allows; NULL: none */
 
 #endif

@@ -15,7 +15,7 @@ static const int32_t *pages_of(const cuda_attend *a, int64_t row) {
     return (const int32_t *)real(a->pages) + ((const int32_t *)real(a->first_page))[row];
 }
 
-/* A cached row, d halves; beside codes only the newest ones are. */
+/* A cached row of d halves; with codes only the newest rows are halves. */
 static uint16_t *cached(const cuda_attend *a, bool is_value, int64_t row, int64_t head, int64_t position) {
     const int64_t page = position / CUDA_PAGE, at = (head * CUDA_PAGE + position % CUDA_PAGE) * a->kv.d_head;
     if (a->kv.code_bits)
@@ -35,7 +35,7 @@ static void rotate(const cuda_attend *a, int64_t row, float *x, int64_t n_head) 
                                        table + (a->cos_sin_by_row ? row : position_of(a, row)) * a->n_rot);
 }
 
-/* Whether the launch has row `other`, and it is of the same sequence. */
+/* Whether row `other` is in the launch, and of the same sequence. */
 static bool is_sibling(const cuda_attend *a, int64_t row, int64_t other) {
     const int32_t *first = real(a->first_page);
     return other >= 0 && other < a->n_row && first[other] == first[row];
@@ -71,12 +71,12 @@ int fake_store(const cuda_attend *a, cuda_stream s) {
     for (int64_t row = 0; row < a->n_row; row++)
         if (!a->kv.code_bits ||
             !is_sibling(a, row,
-                        row + 2 * CUDA_PAGE - position_of(a, row) % CUDA_PAGE)) /* it has that place */
+                        row + 2 * CUDA_PAGE - position_of(a, row) % CUDA_PAGE)) /* it has that position */
             store_row(a, row);
     return 0;
 }
 
-/* Whether a launch that may still run writes what the row attends to. */
+/* Whether a launch that may still run writes keys or values that the row reads. */
 static bool may_be_early(const cuda_attend *a, int64_t row) {
     const int32_t end = position_of(a, row);
     for (int32_t p = a->kv.code_bits ? end / CUDA_PAGE * CUDA_PAGE : 0; fake.n_fresh && p < end; p++) {
@@ -88,7 +88,7 @@ static bool may_be_early(const cuda_attend *a, int64_t row) {
     return false;
 }
 
-/* A cache as the reference has it, in which blocks of codes are where the launch has them: the fake keeps
+/* A cache in the reference's form, with blocks of codes at the places that the launch gives: the fake stores
  * them in the host's order. */
 typedef struct reference {
     kv_view kv;
@@ -125,8 +125,8 @@ static void reference_close(reference *r) {
     free(r->pages), free(r->halves);
 }
 
-/* Its positions in halves up to that of the row; with `by_rows` those of the launch's rows are taken from
- * these. */
+/* Its positions in halves, up to that of the row; with `by_rows` positions of the launch's rows are taken
+ * from the rows. */
 static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_view *to) {
     const kernel_table *t = kernels_table_for("ref");
     const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d, end = position_of(a, row);
@@ -152,7 +152,7 @@ static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_vie
     free(floats);
 }
 
-/* The block that the row ends, into codes. */
+/* Converts the block that the row completes to codes. */
 static void pack_row(const cuda_attend *a, int64_t row, bool by_rows) {
     reference r = reference_open(a, row);
     gather(a, row, by_rows, &r.kv);
@@ -197,8 +197,8 @@ static void attend_row(const cuda_attend *a, int64_t row, const kv_view *kv) {
     free(scratch), free(q);
 }
 
-/* Rows of a sequence that stand together are answered from the cache of the last of them, unless blocks of
- * codes begin in it. */
+/* Neighbouring rows of a sequence share the cache of the last of them, unless a block of codes begins in it.
+ */
 static void attend_rows(const cuda_attend *a, bool by_rows) {
     for (int64_t row = 0, end; row < a->n_row; row = end) {
         for (end = row + 1; !a->kv.code_bits && is_sibling(a, row, end) &&
@@ -257,7 +257,7 @@ int fake_attend_prompt(const cuda_attend *a, cuda_stream s) {
     return 0;
 }
 
-/* ---- pages that move ---- */
+/* ---- copies of pages ---- */
 
 int fake_move(const cuda_move *a, cuda_stream s) {
     const int64_t d = a->here.d_head, run = CUDA_PAGE * d;

@@ -135,8 +135,9 @@ static void product(const view *v, const row_memory *r, int bits, bool two, cons
     }
 }
 
-/* Rows that are left are kept as they are, behind their groups, their number and the norm's weights: whoever
- * takes them must be about to read these rows in such groups, and the weights must have been there already.
+/* Rows that a launch leaves are stored unchanged, after their group size, their number and the norm's
+ * weights. The launch that takes them must read these rows in these groups, and the weights must have been
+ * ready already.
  */
 enum { LEFT_GROUP, LEFT_WHOLE, LEFT_ROWS, LEFT_HEAD };
 size_t fake_codes_bytes(int64_t k) {
@@ -154,12 +155,12 @@ void fake_leave(const cuda_codes *to, const float *row, int64_t ld, int64_t n_ro
         memcpy(norm + (1 + i) * k, row + i * ld, (size_t)k * sizeof *at);
 }
 
-/* Several rows in groups of 32, of any width, so that small models do it. */
+/* Leaves several rows in groups of 32, of any width, so that small models do it too. */
 int64_t fake_left_rows(const view *w) {
     return w->format.layout == PACK_TILE && w->format.group == 32 ? FAKE_LEFT_ROWS : 1;
 }
 
-/* Where a device may; who takes them must know. */
+/* A device may do so; the launch that takes them must know it. */
 bool fake_leaves_whole(const cuda_linear *a) {
     return a->gated && a->codes && a->leaves.data && a->leaves.group > 32 && a->w[0].n % a->leaves.group == 0;
 }
@@ -179,7 +180,7 @@ static bool is_left(const cuda_linear *a) {
            at[LEFT_GROUP] == a->w[0].format.group && (at[LEFT_WHOLE] != 0) == a->codes_whole;
 }
 
-/* Several rows are taken and left by the rule alone. */
+/* Only the rule takes and leaves several rows. */
 static bool are_rows_left(const cuda_linear *a, const view *w) {
     return a->n_row == 1 || (!a->by && a->n_row <= fake_left_rows(w));
 }
@@ -188,7 +189,7 @@ size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
     return (size_t)(n_row * k) * (two ? 4 : 2);
 }
 
-/* Row m of matrix i's product goes where it belongs. */
+/* Stores row m of matrix i's product. */
 static void put_row(const cuda_linear *a, const view *w, const row_memory *r, int i, int64_t m,
                     float factor) {
     const kernel_table *t = kernels_table_for("ref");
@@ -261,7 +262,7 @@ int fake_multiply(const cuda_linear *a) {
 /* ---- strategies ----
  *
  * All give the same bits, as on a GPU. By the clock of events Split is the fastest. Bitwise computes one row
- * of at most 64 elements. One strategy is of another device. */
+ * of at most 64 elements. One strategy belongs to another device. */
 enum { RULE_US = 200, SPLIT_US = 100, BITS_US = 150, WIDE_US = 400 };
 
 static int by_way(const cuda_linear *a, cuda_stream s, int way,
@@ -339,8 +340,8 @@ const cuda_unit *fake_units(int *n) {
     return all;
 }
 
-/* Rows of prompts and of many sequences, with the bits of others unless they are to differ: then products of
- * the first are a little larger, of the others a little smaller. */
+/* Prompt rows and rows of many sequences have the bits of other rows, unless a test wants them to differ:
+ * then products of prompt rows are a little larger, and those of many sequences a little smaller. */
 #define PROMPT_FACTOR 1.0009765625f
 #define BATCH_FACTOR  0.9990234375f
 bool fake_has_wide(void) {

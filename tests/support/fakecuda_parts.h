@@ -1,5 +1,5 @@
-/* fakecuda_parts.h - what the files of the fake CUDA table share (fakecuda.h): its state, what every call
- * does first, addresses, and the launches that a graph keeps. */
+/* fakecuda_parts.h - shared by the files of the fake CUDA table (fakecuda.h): its state, the beginning of
+ * every call, addresses, and the launches of a graph. */
 #ifndef NIB_TESTS_FAKECUDA_PARTS_H
 #define NIB_TESTS_FAKECUDA_PARTS_H
 
@@ -47,31 +47,31 @@ extern struct fake_state {
     int error;
     const char *wrong;
     const void *reordered[MAX_REORDERED]; /* matrices, since the host waited */
-    size_t n_reordered, n_recorded;       /* of them, those with an event behind them */
-    const void *fresh[MAX_FRESH];         /* keys that launches wrote since a copy came between */
+    size_t n_reordered, n_recorded;       /* those of them that an event follows */
+    const void *fresh[MAX_FRESH];         /* keys that launches wrote since the last copy */
     size_t n_fresh;
     graph *recording; /* NULL: launches run */
     long n_replayed, n_sampled, n_fetched, n_fetched_first, n_short, n_embedded;
     long n_by[3]; /* rows of products by the rule, Split, Bitwise */
-    long late;    /* microseconds of products of strategies, beside calls */
+    long late;    /* microseconds of products of strategies, in addition to those of calls */
     bool replaying, prompts_differ, no_wide;
-    enum { IDLE, FORKED, FETCHED, JOINED } side; /* what the second stream has come to: */
+    enum { IDLE, FORKED, FETCHED, JOINED } side; /* state of the second stream: */
     cuda_stream fork_from, fork_to;              /* it waited for an event of the first */
     bool fetched_first;                          /* the fetch is in the first */
     long n_aside;                                /* launches in the second since then */
 } fake;
 
 typedef struct fake_event {
-    long when;      /* in calls and what products took besides; 0: never */
-    cuda_stream of; /* it was recorded in, */
-    long n_aside;   /* behind so many launches of the second */
+    long when;      /* in calls plus the time of products; 0: never */
+    cuda_stream of; /* its stream, and */
+    long n_aside;   /* the number of launches of the second stream before it */
 } fake_event;
 
-/* The first misuse is the one that fake_cuda_wrong gives. */
+/* fake_cuda_wrong returns the first misuse. */
 int fake_misuse(const char *what);
-/* What a launch is kept as while launches are recorded; NULL: it runs. */
+/* Where a launch is stored while launches are recorded; NULL: it runs. */
 kept_launch *fake_keep(void);
-/* What every call does first: counts itself, and gives the error that it was told to fail with. */
+/* The beginning of every call: counts it, and returns the error that a test has set. */
 int fake_call(void);
 #define CALL()                                                                                               \
     do {                                                                                                     \
@@ -80,7 +80,7 @@ int fake_call(void);
             return e_;                                                                                       \
     } while (0)
 
-/* What a launch does first that neither fetches nor adds residuals: its stream is checked too. */
+/* The beginning of a launch that neither fetches nor adds residuals: its stream is checked too. */
 int fake_launch(cuda_stream s);
 #define LAUNCH(s)                                                                                            \
     do {                                                                                                     \
@@ -92,13 +92,13 @@ int fake_launch(cuda_stream s);
 bool is_there(const void *p); /* an address of the device */
 void *real(const void *p);    /* the memory under it; NULL of NULL; ends the test for the host's addresses */
 
-/* A row that is left, with its norm's weights, for the launch after. */
+/* A row that a launch leaves for the next one, with its norm's weights. */
 void fake_leave(const cuda_codes *to, const float *row, int64_t ld, int64_t n_row, int64_t k, bool whole);
 bool fake_leaves_whole(const cuda_linear *a);
 int64_t fake_left_rows(const view *w);
 enum { FAKE_LEFT_ROWS = 16 };
 
-/* Whether one of these matrices may still be on its way to another order. */
+/* Whether one of these matrices may still be being reordered. */
 bool fake_is_put_in_order(const view *w, int n_w);
 /* A copy of the matrix in the processor's order, without outliers: these end a panel. free(data). */
 view fake_as_qtile(const view *w);

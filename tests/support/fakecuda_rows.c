@@ -47,7 +47,7 @@ int fake_each(const cuda_each *a, cuda_stream s) {
     return 0;
 }
 
-/* As the host looks up. */
+/* The host's look-up. */
 int fake_embed(const cuda_embed *a, cuda_stream s) {
     LAUNCH(s);
     if (fake_is_put_in_order(&a->w, 1) || !cuda_embeds(&a->w.format))
@@ -83,7 +83,7 @@ size_t fake_residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk) {
     return CUDA_FETCH_HEAD + (size_t)(n_row * salient_count(k, k_chunk)) * sizeof(salient);
 }
 
-/* Host memory under the address that map gave it. */
+/* Host memory at the address that `map` returned. */
 static residual residual_at(const cuda_residual *a, int i) {
     return (residual){.bits = 4,
                       .n = a->n[i],
@@ -100,7 +100,7 @@ static float norm_factor(const cuda_residual *a, const float *x) {
     return 1 / sqrtf(sum / (float)a->k + a->eps);
 }
 
-/* Of one row: the channels, then each matrix's part. */
+/* One row: the channels, then each matrix's part. */
 static void fetch_row(const cuda_residual *a, const float *x, float *part) {
     const kernel_table *t = kernels_table_for("ref");
     const float *norm = real(a->norm), factor = norm ? norm_factor(a, x) : 1;

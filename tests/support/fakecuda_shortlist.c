@@ -1,5 +1,5 @@
 /* fakecuda_shortlist.c - the fake table's output head in two steps: a sketch by the definition of its format,
- * and a second step that knows all logits, so that it can tell whether an estimate kept its bound. */
+ * and a second step that knows all logits, so that it can check every estimate against its bound. */
 #include "support/fakecuda_parts.h"
 
 #include "base/num.h"
@@ -16,7 +16,7 @@ bool fake_sketch_takes(const view *head) {
     return head->format.layout == PACK_TILE && head->format.bits >= 6 && !head->format.sparse;
 }
 
-/* The half that is not below x >= 0. */
+/* The smallest half that is at least x, for x >= 0. */
 static uint16_t half_above(float x) {
     uint16_t h = half_from_float(x);
     return half_to_float(h) < x ? (uint16_t)(h + 1) : h;
@@ -162,7 +162,7 @@ int fake_shortlist(const cuda_shortlist *a, cuda_stream s) {
     float *whole = aligned_alloc(64, (size_t)num_round_up(n_row * n, 16) * sizeof *whole);
     all.y[0] = (float *)((uintptr_t)whole | DEVICE_BIT);
     all.ldy[0] = n;
-    all.codes = NULL; /* the estimates took them */
+    all.codes = NULL; /* the estimates have used them */
     int e = fake_multiply(&all);
     for (int64_t r = 0; r < n_row && !e; r++)
         e = choose_row(a, r, (float *)real(a->head.y[0]) + r * a->head.ldy[0], whole + r * n, &counted[1]);

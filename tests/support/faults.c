@@ -11,15 +11,15 @@
 
 #include <cmocka.h>
 
-static XXH128_hash_t made; /* of this run, everything in a chain */
+static XXH128_hash_t made; /* a hash chain over the results of this run */
 
 void fault_made(const void *data, size_t n) {
     const XXH128_hash_t parts[2] = {made, XXH3_128bits(data, n)};
     made = XXH3_128bits(parts, sizeof parts);
 }
 
-/* Calls that fail one by one, and how much wider the steps behind them are. What leaks behind a fault is the
- * address sanitizer's to find; the other one sees what threads do meanwhile. */
+/* The number of first calls that fail one by one, and the width of later steps. The address sanitizer finds
+ * leaks after a fault; the thread sanitizer sees what threads do meanwhile. */
 #if SANITIZED_THREADS
 enum { N_DENSE = 4, WIDER = 8 };
 #elif SANITIZED
@@ -30,7 +30,7 @@ enum { N_DENSE = 50, WIDER = 1 };
 
 int64_t fault_sweep(fault_kind kind, int every, fault_step step, void *user) {
     XXH128_hash_t survivor = {
-        0, 0};            /* what the last run that returned NIB_OK made; the final one has no fault */
+        0, 0};            /* results of the last run that returned NIB_OK; the final run has no fault */
     int64_t survived = 0; /* its fault */
     for (int64_t n = 1;; n += n < N_DENSE ? 1 : every * WIDER) {
         nib_error err = {NIB_OK, ""};

@@ -21,7 +21,7 @@ static void *filled(int byte, size_t bytes) {
     return p;
 }
 
-/* Scattered pages of each sequence, behind two for its newest positions where there are codes. */
+/* Scattered pages of each sequence; with codes, two pages before them have its newest positions. */
 static void list_pages(cuda_attend *a, int64_t n_row, bool apart, int n_page) {
     const int n_seq = apart ? (int)n_row : 1, newest = a->kv.code_bits ? 2 : 0, each = n_page + newest;
     int32_t *pages = malloc((size_t)(n_seq * each) * sizeof *pages),

@@ -1,4 +1,4 @@
-/* gpu_attend.h - what a launch of attention needs on the GPU, for tests of its kernels. */
+/* gpu_attend.h - the inputs of a launch of attention on the GPU, for tests of its kernels. */
 #ifndef NIB_TESTS_GPU_ATTEND_H
 #define NIB_TESTS_GPU_ATTEND_H
 
@@ -19,10 +19,10 @@ static inline float gpu_sink_size(int64_t head) {
     return sizes[head % 5];
 }
 
-/* Rows of one sequence, at the positions 0.., or each of a sequence of its own. Caches are full of NaNs:
- * nothing that was not written may count. */
+/* Rows of one sequence at positions 0.., or each of a sequence of its own. Caches are full of NaNs, so that
+ * reading an unwritten value is noticed. */
 typedef struct gpu_attention {
-    cuda_attend a;      /* of all rows; q, k and v of a row lie together */
+    cuda_attend a;      /* of all rows; q, k and v of a row are contiguous */
     int64_t nq, nk, ld; /* floats of a row: queries, keys, all */
     int64_t n_position;
     float *table; /* [n_position, n_rot] cosines and sines, on the host */
@@ -32,7 +32,7 @@ gpu_attention gpu_attention_open(const attend_case *c, int64_t n_row, bool apart
 void gpu_attention_close(gpu_attention *g);
 /* The launch of rows [r, r + n). */
 cuda_attend gpu_attention_rows(const gpu_attention *g, int64_t r, int64_t n);
-/* Stores rows [r, r + n) of one sequence and attends, as a prompt or as a few rows. */
+/* Stores rows [r, r + n) of one sequence and computes attention, as a prompt or as a few rows. */
 void gpu_attention_run(const gpu_attention *g, int64_t r, int64_t n, bool as_prompt);
 
 #endif

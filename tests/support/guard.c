@@ -1,5 +1,5 @@
-/* guard.c - see guard.h. A test opens and closes hundreds of thousands; what a few closed ones had is taken
- * again, because mapping pages and touching them first costs more than most products. */
+/* guard.c - see guard.h. A test opens and closes hundreds of thousands of guards. Memory of a few closed ones
+ * is reused, because mapping and first touching pages costs more than most products. */
 #include "guard.h"
 
 #include <stdint.h>

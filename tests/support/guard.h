@@ -1,4 +1,4 @@
-/* guard.h - memory that ends exactly where a page begins that nobody may touch. */
+/* guard.h - memory that ends exactly at the beginning of a page that cannot be accessed. */
 #ifndef NIB_TESTS_GUARD_H
 #define NIB_TESTS_GUARD_H
 
@@ -8,7 +8,8 @@
 enum { GUARD_FILL = 0xa5 };
 
 typedef struct guarded {
-    void *data; /* n bytes of GUARD_FILL; the byte after the last is forbidden, and so is the page before */
+    void *data; /* n bytes of GUARD_FILL; the byte after the last one, and the page before, cannot be accessed
+                 */
     void *map;
     size_t n_map;
     bool read_only;

@@ -1,4 +1,4 @@
-/* isas.h - the op tables that can run here, poorest first. */
+/* isas.h - the op tables that can run here, smallest instruction set first. */
 #ifndef NIB_TESTS_ISAS_H
 #define NIB_TESTS_ISAS_H
 
@@ -11,7 +11,7 @@
     for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
         for (const kernel_table *t = kernels_table_for(kernels_isa_at(isa_)); t; t = NULL)
 
-/* Without those that only add strategies for products to the ops of the one before. */
+/* Without tables that only add strategies for products to the ops of the one before. */
 #define EACH_OPS(t)                                                                                          \
     for (int isa_ = 0; kernels_isa_at(isa_); isa_++)                                                         \
         for (const kernel_table *t = isas_own_ops(isa_); t; t = NULL)

@@ -7,17 +7,16 @@
 typedef struct logits_rows {
     float *data; /* [positions, n_vocab], the test's */
     int64_t n_vocab;
-    int64_t
-        next; /* the position that is to come: they come in order, each once; negative when they did not */
+    int64_t next; /* the next position: they must come in order, each once; negative if they did not */
 } logits_rows;
 
 void logits_keep(void *rows, int64_t position, const float *row); /* for nib_session_forward */
-size_t logits_bytes(const logits_rows *r);                        /* of the positions that came */
+size_t logits_bytes(const logits_rows *r);                        /* for each position that came */
 
-/* n arbitrary ids below n_vocab; others for another seed. */
+/* n pseudo-random ids below n_vocab, by the seed. */
 void logits_tokens(int32_t *tokens, int n, int64_t n_vocab, int seed);
-/* Of all n positions of a session, or of a new one of the engine; free() the data. Fails the test when there
- * are none. */
+/* The logits of all n positions of a session, or of a new session of the engine; free() the data. Fails the
+ * test on an error. */
 logits_rows logits_of_session(nib_session *s, const int32_t *tokens, int n, int64_t n_vocab);
 logits_rows logits_of(nib_engine *e, const int32_t *tokens, int n);
 /* The same of rows that count as generated ones (exec/step.h), up to n_row in a pass. */

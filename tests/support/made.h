@@ -1,4 +1,4 @@
-/* made.h - results of operations, told to fault_made (support/faults.h). */
+/* made.h - reports results of operations to fault_made (support/faults.h). */
 #ifndef NIB_TESTS_MADE_H
 #define NIB_TESTS_MADE_H
 
@@ -6,7 +6,7 @@
 
 /* Every tensor's row and the keys of all metadata. */
 void made_container(const container *c);
-/* The contents of a file that must be there. */
+/* The contents of a file that must exist. */
 void made_file(const char *path);
 
 #endif

@@ -39,7 +39,7 @@ static void put_half(uint8_t *p, matrix_kind kind, uint64_t *s) {
     p[1] = (uint8_t)(h >> 8);
 }
 
-/* Where a block type keeps its halves: every other byte may be anything. */
+/* Offsets of the half-precision members of a block type: every other byte may be anything. */
 static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t *s) {
     switch (type) {
     case TYPE_Q4_1:
@@ -75,7 +75,7 @@ static void fix_scales(type_id type, uint8_t *block, matrix_kind kind, uint64_t 
     }
 }
 
-/* Columns may come again. */
+/* Columns may repeat. */
 static void fill_outliers(type_id type, uint8_t *at, int64_t k, uint64_t *s) {
     for (int64_t i = 0; i < type_outliers(type, k); i++, at += sizeof(block_outlier)) {
         const uint64_t column = (random_next(s) >> 33) % (uint64_t)k;
@@ -171,7 +171,7 @@ matrix matrix_open_wide(type_id type, int64_t n, int64_t k, matrix_kind kind, ui
     return open_packing(type, n, k, kind, seed, PACK_PARTS, true);
 }
 
-/* Values whose codes are as the kind says: at both ends; all zero; random with tiny steps; integers that a
+/* Values whose codes are of the given kind: at both ends; all zero; random with tiny steps; integers that a
  * step of one represents. */
 static float uniform_value(const pack_format *f, matrix_kind kind, int64_t i, uint64_t *s) {
     const int max = (1 << f->bits) - 1, low = f->asym ? 0 : -(1 << (f->bits - 1));

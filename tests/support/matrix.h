@@ -24,7 +24,7 @@ typedef struct matrix {
     size_t raw_row_bytes;
     guarded packed; /* pack_bytes(), read-only */
     view view;
-    int act_bits; /* of the activations that it is multiplied with; 8 unless changed */
+    int act_bits; /* bits of the activations that it is multiplied with; 8 unless changed */
 } matrix;
 
 matrix matrix_open(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
@@ -35,7 +35,7 @@ matrix matrix_open_planes(type_id type, int64_t n, int64_t k, matrix_kind kind, 
 /* The same in the format that pack_widen makes of it. */
 matrix matrix_open_wide(type_id type, int64_t n, int64_t k, matrix_kind kind, uint64_t seed);
 void matrix_close(matrix *m);
-/* Row r by the file type's own dequantizer; of a uniform format what its codes stand for. */
+/* Row r by the file type's own dequantizer; for a uniform format by its codes. */
 void matrix_row(const matrix *m, int64_t r, float *out);
 
 #endif

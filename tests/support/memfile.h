@@ -1,4 +1,4 @@
-/* memfile.h - a file that lives in memory and has a path, for tests that make thousands of them. */
+/* memfile.h - a file in memory with a path, for tests that make thousands of them. */
 #ifndef NIB_TESTS_MEMFILE_H
 #define NIB_TESTS_MEMFILE_H
 
@@ -12,7 +12,8 @@ typedef struct memfile {
     char path[32];
 } memfile;
 
-/* A new content for *m (zeroed before the first time; its descriptor stays open until the process ends). */
+/* Replaces the content of *m (zeroed before the first call; its descriptor stays open until the process
+ * ends). */
 static inline const char *memfile_set(memfile *m, const void *data, size_t n_byte) {
     if (!m->path[0]) {
         m->fd = memfd_create("test", MFD_CLOEXEC);

@@ -1,6 +1,6 @@
 /* memory_equal.c - assert_memory_equal for large memory. cmocka compares byte after byte, which is two fifths
- * of the time of tests that compare models; memcmp compares first, and cmocka says where what differs. A
- * sanitizer checks what memcmp reads, but not what cmocka's library does. */
+ * of the time of tests that compare models; memcmp compares first, and cmocka reports the difference. A
+ * sanitizer checks the reads of memcmp, but not those of cmocka's library. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

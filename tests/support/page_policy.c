@@ -18,7 +18,7 @@ typedef struct pages {
     uint64_t left;
 } pages;
 
-/* For each use, how many uses later the same page is used again, round the end of the pass. */
+/* For each use, the number of uses until the same page is used again, across the end of the pass. */
 static void find_gaps(const page_trace *t, int64_t *gap, int64_t *seen) {
     for (int i = 0; i < t->n_page; i++)
         seen[i] = -1;
@@ -41,7 +41,7 @@ static bool goes_first(const pages *p, int a, int b) {
     return x->last < y->last;
 }
 
-/* Evicts pages so that page `i` fits; false: `i` itself is not kept. */
+/* Evicts pages so that page `i` fits; false: `i` itself does not stay. */
 static bool evict(pages *p, int i) {
     while (p->left < p->t->bytes[i]) {
         int victim = -1;

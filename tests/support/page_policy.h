@@ -1,5 +1,5 @@
-/* page_policy.h - which pages stay when others come, simulated over the pages that passes use: LRU, LRU with
- * the importance of layers (MCAP, section 3.3), and Belady's choice, which knows what comes. */
+/* page_policy.h - simulates replacement policies over the pages that passes use: LRU, LRU with the importance
+ * of layers (MCAP, section 3.3), and Belady's choice, which knows the future. */
 #ifndef NIB_TESTS_PAGE_POLICY_H
 #define NIB_TESTS_PAGE_POLICY_H
 
@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 typedef enum page_policy {
-    PAGE_LRU,        /* the least recently used page goes */
-    PAGE_IMPORTANCE, /* of the layers with the lowest score, the least recently used one */
-    PAGE_BELADY, /* the page that is needed last goes; one that is needed later than all others does not stay
+    PAGE_LRU,        /* evicts the least recently used page */
+    PAGE_IMPORTANCE, /* evicts the least recently used page among those of the layers with the lowest score */
+    PAGE_BELADY, /* evicts the page that is needed last; a page that is needed later than all others does not
+                  * stay
                   */
     PAGE_N_POLICY
 } page_policy;
@@ -27,8 +28,8 @@ typedef struct page_count {
     uint64_t bytes;        /* that misses read */
 } page_count;
 
-/* n_pass passes, one behind the other, in `capacity` bytes that are empty at first. Counted: the passes
- * behind the first `skip`. *out is zeroed first. False: no memory, or a page is larger than the capacity. */
+/* n_pass passes, one after the other, in `capacity` bytes that are empty at first. The passes after the first
+ * `skip` count. *out is zeroed first. False: no memory, or a page is larger than the capacity. */
 bool page_policy_run(const page_trace *t, page_policy policy, uint64_t capacity, int n_pass, int skip,
                      page_count *out);
 

@@ -18,7 +18,8 @@ paged_kv paged_kv_open(type_id type, int64_t n, int64_t n_kv_head, int64_t d_hea
     memset(x.memory.data, 0xff, (size_t)((uint64_t)n_page * 2 * each + (uint64_t)n_recent * 2 * half));
     x.pages = calloc((size_t)(n_page + n_recent), sizeof *x.pages);
     uint8_t *at = x.memory.data;
-    for (int64_t i = n_page - 1; i >= 0; i--, at += 2 * each) /* backwards: no page follows the one before */
+    for (int64_t i = n_page - 1; i >= 0;
+         i--, at += 2 * each) /* backwards, so that no page follows its predecessor in memory */
         x.pages[i] = at;
     for (int64_t i = 0; i < n_recent; i++, at += 2 * half)
         x.pages[n_page + i] = at;

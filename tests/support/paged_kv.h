@@ -1,4 +1,4 @@
-/* paged_kv.h - keys and values of one layer in pages that lie in no order, between guards. */
+/* paged_kv.h - keys and values of one layer in pages without order in memory, between guards. */
 #ifndef NIB_TESTS_PAGED_KV_H
 #define NIB_TESTS_PAGED_KV_H
 

@@ -19,7 +19,8 @@
 enum {
     MAX_REGIONS = 512,
     PAGES_AT_ONCE = 4096,
-    CODE_AND_STACKS = 8 << 20 /* about what a plain build of a test has: the figure itself decides nothing */
+    CODE_AND_STACKS =
+        8 << 20 /* about the size of a plain build of a test: the exact figure decides nothing */
 };
 
 typedef struct region {
@@ -34,7 +35,7 @@ static struct {
     uint64_t peak;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* There in every sanitized build, absent in others. */
+/* Exists in every sanitized build, and in no other. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 
 static uint64_t heap_in_use(void) {
@@ -101,7 +102,7 @@ void *__wrap_mem_map_sparse(size_t n_byte) {
     return note(__real_mem_map_sparse(n_byte), n_byte);
 }
 
-/* What goes is counted once more: a region's pages are the most just before. */
+/* Counts a region once more before it is unmapped: its pages are at their maximum then. */
 void __wrap_mem_unmap(void *at, size_t n_byte) {
     pthread_mutex_lock(&seen.lock);
     count();

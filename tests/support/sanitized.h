@@ -1,5 +1,5 @@
-/* sanitized.h - whether this is built with a sanitizer, which takes several times the time and the memory.
- * Lists of cases are thinned out there, so that each path is still taken (slow.h, faults.c). */
+/* sanitized.h - whether this is a build with a sanitizer, which takes several times the time and the memory.
+ * Lists of cases are shorter there, but each path is still taken (slow.h, faults.c). */
 #ifndef NIB_TESTS_SANITIZED_H
 #define NIB_TESTS_SANITIZED_H
 

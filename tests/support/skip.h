@@ -1,5 +1,5 @@
-/* skip.h - leaves the running test out and says why; tools/run-tests.sh shows the reason. To be called in a
- * test itself: cmocka calls a set-up that skips a failure. */
+/* skip.h - skips the running test with a reason, which tools/run-tests.sh shows. Call it in a test itself:
+ * cmocka counts a skip in a set-up as a failure. */
 #ifndef NIB_TESTS_SKIP_H
 #define NIB_TESTS_SKIP_H
 

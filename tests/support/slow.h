@@ -1,12 +1,12 @@
-/* slow.h - where everything takes many times as long: under a sanitizer, and where only the scalar reference
- * computes. A long list of cases is thinned out there. */
+/* slow.h - for runs that take many times as long: under a sanitizer, and with the scalar reference only. Long
+ * lists of cases are shortened there. */
 #ifndef NIB_TESTS_SLOW_H
 #define NIB_TESTS_SLOW_H
 
 #include "kernels/kernels.h"
 #include "support/sanitized.h"
 
-/* From one case to the next that is tried: `step` there, else 1. */
+/* The distance between cases that are tried: `step` in slow runs, else 1. */
 static inline int slow_step(int step) {
     return SANITIZED || kernels_table() == kernels_table_for("ref") ? step : 1;
 }

@@ -6,7 +6,7 @@
 
 /* The path of a file of that name in the temporary folder; one of eight buffers in turn. */
 const char *temp_path(const char *name);
-/* Makes that file and returns its path; fails the test when it cannot. */
+/* Writes that file and returns its path; fails the test on an error. */
 const char *temp_file(const char *name, const void *data, size_t n_byte);
 
 #endif

@@ -35,7 +35,7 @@ guarded case_linear(const kernel_table *t, const matrix *w, const float *x, int6
     return case_linear_by(t, NULL, w, x, n_row, bias, split);
 }
 
-/* No more of the scratch is written to than the strategy says. */
+/* Checks that a strategy writes to no more scratch memory than it declares. */
 static void check_scratch(const strategy *s, const guarded *scratch, int64_t n_row, int64_t k) {
     size_t written = 0;
     if (!s || !s->scratch_of)

@@ -1,5 +1,5 @@
-/* tinyfolder.h - checkpoints as folders with random weights, large enough to be streamed, for tests of what
- * GGUF files do not have. */
+/* tinyfolder.h - checkpoints as folders with random weights, large enough to be streamed, for tests of
+ * features that GGUF files do not have. */
 #ifndef NIB_TESTS_TINYFOLDER_H
 #define NIB_TESTS_TINYFOLDER_H
 
@@ -7,6 +7,6 @@
  * and returns the path. */
 const char *tiny_folder_gpt2(void);          /* matrices stored [inputs, outputs] */
 const char *tiny_folder_mistral(int window); /* every layer has the window */
-const char *tiny_folder_gemma3(int window);  /* every second layer has it */
+const char *tiny_folder_gemma3(int window);  /* every second layer has the window */
 
 #endif

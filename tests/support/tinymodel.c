@@ -51,7 +51,7 @@ static int list_tensors(const tiny_shape *s, tensor *list) {
     return n;
 }
 
-/* Takes out the tensors of those layers and counts the others anew. */
+/* Removes the tensors of those layers and renumbers the others. */
 static int leave_out(tensor *list, int n, unsigned layers) {
     int kept = 0;
     for (int i = 0; i < n; i++) {
@@ -74,7 +74,7 @@ static void set(gguf_writer *w, const char *key, int64_t value) {
     assert_int_equal(gguf_writer_set_int(w, key, GGUF_U32, value, NULL), NIB_OK);
 }
 
-/* Of types that nothing is rounded to: random blocks. */
+/* For types without a quantizer: random blocks. */
 static void write_blocks(gguf_writer *w, const tensor *t, uint64_t *seed) {
     matrix m = matrix_open(t->type, t->n, t->k, MATRIX_RANDOM, random_next(seed));
     for (int64_t r = 0; r < t->n; r++)
@@ -151,7 +151,7 @@ static void add_words(gguf_writer *w, int64_t n_vocab) {
     mem_free(types);
 }
 
-/* A tensor's numbers are its own, whichever file it is in. */
+/* A tensor's values do not depend on the file that it is in. */
 typedef struct part {
     int i, n; /* of the model's files */
     unsigned without;
@@ -211,8 +211,8 @@ const char *tiny_model_split(const char *name, const tiny_shape *s, int n_file) 
     return path;
 }
 
-/* Without a cap an engine plans for all of the weights and for no margin; the runtime's part is what the
- * process has. Half of the weights must hold the ring too, so what stays resident is less. */
+/* Without a cap an engine plans for all weights and no margin; the runtime's part is the process's own
+ * memory. Half of the weights must hold the ring too, so less than half stays resident. */
 uint64_t tiny_model_half_bytes(const char *path) {
     nib_engine_options o;
     nib_engine_options_init(&o);

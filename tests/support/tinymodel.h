@@ -8,29 +8,30 @@
 #include <stdint.h>
 
 typedef struct tiny_shape {
-    type_id type; /* of the matrices; must have a quantizer */
+    type_id type; /* type of the matrices; must have a quantizer */
     int64_t n_layer, d_model, d_ff, n_head, n_kv_head, n_vocab, n_ctx;
     bool tied;
 } tiny_shape;
 
-/* Writes it into the test's temporary folder and returns its path; fails the test when it cannot. */
+/* Writes it into the test's temporary folder and returns its path; fails the test on an error. */
 const char *tiny_model(const char *name, const tiny_shape *shape);
 
-/* The same model without the layers whose bits are set; those that stay keep their numbers. */
+/* The same model without the layers whose bits are set; the remaining weights are unchanged. */
 const char *tiny_model_without(const char *name, const tiny_shape *shape, unsigned layers);
 
 /* The same model with a vocabulary: n_vocab tokens, half as many merges. n_vocab is odd. */
 const char *tiny_model_with_words(const char *name, const tiny_shape *shape);
 
-/* The same model in n_file files, NAME-0000i-of-0000n.gguf, its tensors dealt out in turn; the path of the
- * first. */
+/* The same model in n_file files, NAME-0000i-of-0000n.gguf, with its tensors distributed in turn. Returns the
+ * path of the first file. */
 const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_file);
 
-/* What a RAM cap has to add to what the process has (ledger_process_usage) for an engine with two threads to
- * keep about half of the model's weights and stream the rest. Opens and closes an engine. */
+/* The bytes that a RAM cap must have beyond the process's own memory (ledger_process_usage), so that an
+ * engine with two threads keeps about half of the weights and streams the rest. Opens and closes an engine.
+ */
 uint64_t tiny_model_half_bytes(const char *path);
 
-/* The same for an engine that is opened with other options, n_batch for example, which memory depends on. */
+/* The same for an engine with other options that memory depends on, such as n_batch. */
 uint64_t tiny_model_half_bytes_with(const char *path, const nib_engine_options *o);
 
 #endif

@@ -6,7 +6,7 @@
 
 enum { TINY_PLAN_BLOCKS = 16 };
 
-/* Nothing of it is freed. p.blocks points into it: a copy has to be told its own. */
+/* Nothing of it is freed. p.blocks points into it: set it again in a copy. */
 typedef struct tiny_plan {
     plan p;
     plan_block blocks[TINY_PLAN_BLOCKS];
@@ -17,7 +17,7 @@ typedef struct tiny_plan {
  */
 void tiny_plan_make(tiny_plan *h, const char *path, const char *const *recipes, int n, int first, int second);
 
-/* In mode b, without a layer (-1: the embedding, which no plan may leave out). */
+/* A plan in mode b that leaves out a layer (-1: the embedding, which no plan may leave out). */
 void tiny_plan_leave_out(tiny_plan *h, int layer);
 
 #endif
