@@ -1,7 +1,7 @@
-/* Published models as they stand on the hub: config.json in the style of its year with keys left out, tensors
- * under the names of the published files (tests/data/arch-configs). Each is opened from sparse files of the
- * true size, so names, shapes and every derived number are checked as for the real thing. What is expected
- * was worked out by HF transformers. */
+/* Published models as on the hub: config.json in the style of its year, with keys left out, and tensors under
+ * the names of the published files (tests/data/arch-configs). Each is opened from sparse files of the true
+ * size, so names, shapes and every derived number are checked as for the real model. The expected values come
+ * from HF transformers. */
 #include "model/model.h"
 #include "base/mem.h"
 #include "support/tempdir.h"
@@ -230,7 +230,7 @@ static const char *make_folder(const expect *e) {
     return folder;
 }
 
-/* --- what came out --- */
+/* --- the results --- */
 
 typedef struct layer_kinds {
     int n_slide, n_nope;
@@ -304,7 +304,7 @@ static void check_one(void **state) {
     model_close(m);
 }
 
-/* --- numbers that only some families have --- */
+/* --- values that only some families have --- */
 
 static model *open_named(const char *name) {
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
@@ -359,7 +359,7 @@ static void scales_and_caps(void **state) {
     }
 }
 
-/* Gemma's first configurations say "gelu" and mean the tanh form. */
+/* Gemma's first configurations say "gelu" for the tanh form. */
 static void gemma_takes_tanh(void **state) {
     (void)state;
     model *m = open_named("gemma-7b");
@@ -399,7 +399,8 @@ static void rope_tables(void **state) {
     model_rope_freqs(m, 1, 1, freq, &factor);
     assert_true(freq[0] == 1 && fabs(freq[1] - pow(10000, -2.0 / 256)) < 1e-6);
     model_close(m);
-    m = open_named("llama-3.2-1b"); /* the slowest frequencies are divided by 32, the fastest kept */
+    m = open_named(
+        "llama-3.2-1b"); /* the slowest frequencies are divided by 32, the fastest ones are unchanged */
     model_rope_freqs(m, 0, 1, freq, &factor);
     assert_true(freq[0] == 1 && fabs(freq[31] / (pow(500000, -62.0 / 64) / 32) - 1) < 1e-5);
     model_close(m);
@@ -410,7 +411,7 @@ static void rope_tables(void **state) {
     model_rope_freqs(m, 0, 5000, freq, &factor);
     assert_true(fabsf(freq[0] - 1 / 1.03f) < 1e-6f);
     model_close(m);
-    m = open_named("internlm2-7b"); /* dynamic: as it is up to 32768 positions, then slower */
+    m = open_named("internlm2-7b"); /* dynamic: unchanged up to 32768 positions, then slower */
     float later[128];
     model_rope_freqs(m, 0, 32768, freq, &factor);
     model_rope_freqs(m, 0, 65536, later, &factor);

@@ -1,7 +1,7 @@
 /* Every family against another implementation: logits of a whole pass and greedy tokens, from folders and
  * from GGUF, with the f32 cache and the default one, on the processor and on the check back end. The bounds
- * are relative RMS errors; measured ones are near 1e-6 with f32 and 3e-4 with f16 keys and values, which the
- * random weights' large scores show early. */
+ * are relative RMS errors; measured ones are near 1e-6 with f32 and 3e-4 with f16 keys and values, because
+ * the random weights have large scores. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "nib.h"

@@ -35,7 +35,7 @@ static void fail_fills_the_error(void **state) {
     assert_int_equal(nib_fail(&err, NIB_E_MODEL, "expected %d, found %s", 3, "x\ny\x01"), NIB_E_MODEL);
     assert_int_equal(err.status, NIB_E_MODEL);
     assert_string_equal(err.message, "expected 3, found x\\ny\\x01");
-    /* an argument may be the message itself */
+    /* the message itself may be an argument */
     nib_fail(&err, NIB_E_IO, "again: %s", err.message);
     assert_string_equal(err.message, "again: expected 3, found x\\ny\\x01");
     assert_int_equal(nib_fail_prefix(&err, NIB_E_IO, "file.gguf"), NIB_E_IO);
@@ -64,7 +64,7 @@ static void long_messages_are_cut_at_a_character(void **state) {
         size_t length = strlen(err.message);
         assert_true(length < sizeof err.message && length > sizeof err.message - 4);
         assert_int_equal((length - shift) % 3, 0);
-        nib_fail_prefix(&err, NIB_E_IO, text); /* a prefix that fills everything */
+        nib_fail_prefix(&err, NIB_E_IO, text); /* a prefix that fills the whole buffer */
         assert_true(strlen(err.message) < sizeof err.message);
     }
 }
@@ -89,7 +89,7 @@ static void escapes_show_what_is_not_text(void **state) {
         assert_string_equal(out, cases[i].out);
         assert_int_equal(n, strlen(out));
     }
-    assert_int_equal(escape_line(out, 4, "ab\n"), 2); /* an escape is whole or not there */
+    assert_int_equal(escape_line(out, 4, "ab\n"), 2); /* an escape is written whole or not at all */
     assert_int_equal(escape_line(out, 1, "ab"), 0);
 }
 
@@ -178,7 +178,7 @@ static void sizes_are_shown(void **state) {
     char out[32];
     for (size_t i = 0; i < NUM_COUNT(cases); i++)
         assert_string_equal(num_format_size(cases[i].bytes, out), cases[i].text);
-    /* a cap as it is shown is at least what is needed, and little more */
+    /* a printed cap is at least the needed bytes, and little more */
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         uint64_t shown;
         if (cases[i].bytes >> 40) /* no such unit is read */
@@ -324,8 +324,8 @@ static void regions_are_zeroed_and_page_aligned(void **state) {
     fault_arm(FAULT_ALLOC, 0);
 }
 
-/* Blocks, regions and what others announce count against a bound, and count back when they are freed; inside
- * another bound both hold. */
+/* Blocks, regions and announced bytes count against a bound, and no longer when they are freed. Nested bounds
+ * both hold. */
 static void a_bound_refuses_before_it_is_passed(void **state) {
     (void)state;
     mem_bound outer, inner;

@@ -1,5 +1,5 @@
-/* What CPUID says is what the compiler's run time says, and NIBBLE_CPU hides features from everyone who asks:
- * this program, run again under it, lists what it finds. */
+/* CPUID agrees with the compiler's run time, and NIBBLE_CPU hides features from every module: this program,
+ * run again under it, lists the features that it finds. */
 #include "base/cpu.h"
 #include "base/num.h"
 #include "kernels/kernels.h"
@@ -54,7 +54,7 @@ static void as_the_compiler_finds(void **state) {
     const cpu_features *f = cpu_get();
     assert_ptr_equal(f, cpu_get());
     assert_true(strlen(cpu_model_name()) > 0);
-    /* what needs wider registers needs the system's leave for narrower ones too */
+    /* features with wider registers also need the system's support for narrower ones */
     assert_true(!f->avx512 || f->avx2);
     assert_true(!f->avx512_vnni || f->avx512);
 #if defined(__x86_64__)
@@ -68,7 +68,7 @@ static void as_the_compiler_finds(void **state) {
 static void features_are_hidden(void **state) {
     (void)state;
     static const struct {
-        const char *limit, *features[4]; /* what it leaves, on a processor that has it */
+        const char *limit, *features[4]; /* the features that it leaves, on a processor that has them */
         const char *kernels[4], *packers[4];
     } rows[] = {
         {"x86-64", {NULL}, {"ref"}, {"ref"}},
@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
         list_all(list);
         return fputs(list, stdout) < 0;
     }
-    /* whatever the tests are run under, this one begins with the processor as it is */
+    /* this test begins with all features of the processor, whatever the environment says */
     unsetenv("NIBBLE_CPU");
     self = argv[0];
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,5 @@
-/* Files: whole and partial reads, direct reads at every alignment, faults, writers that are whole or absent,
- * paths. */
+/* Files: whole and partial reads, direct reads at every alignment, faults, writers that leave a whole file or
+ * none, paths. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -118,7 +118,7 @@ static nib_status read_step(void *user, nib_error *err) {
     const read_job *job = user;
     static char out[300000];
     file *f;
-    memset(out, 0, sizeof out); /* not what an earlier run has read */
+    memset(out, 0, sizeof out); /* not in the page cache from an earlier run */
     NIB_TRY(file_open(job->path, job->flags, &f, err));
     nib_status status = file_read_at(f, out + 1, 5, sizeof out - 10, err);
     if (status == NIB_OK)
@@ -189,7 +189,7 @@ static void a_writer_leaves_all_or_nothing(void **state) {
         assert_int_equal(file_writer_write(w, "0123456789", 10, &err), NIB_OK);
     assert_int_equal(file_writer_write(w, big, 200000, &err), NIB_OK);
     assert_int_equal(file_writer_write(w, NULL, 0, &err), NIB_OK);
-    assert_false(path_exists(path)); /* not before it is whole */
+    assert_false(path_exists(path)); /* not before the file is whole */
     assert_int_equal(file_writer_commit(w, &err), NIB_OK);
     assert_int_equal(file_read_all(path, 1 << 20, &text, &n, &err), NIB_OK);
     assert_int_equal(n, 210000);
@@ -201,7 +201,7 @@ static void a_writer_leaves_all_or_nothing(void **state) {
     assert_int_equal(file_writer_write(w, "other", 5, &err), NIB_OK);
     file_writer_abort(w);
     file_writer_abort(NULL);
-    assert_int_equal(file_read_all(path, 1 << 20, &text, &n, &err), NIB_OK); /* the old one stays */
+    assert_int_equal(file_read_all(path, 1 << 20, &text, &n, &err), NIB_OK); /* the old file stays */
     assert_int_equal(n, 210000);
     mem_free(text);
 }
@@ -271,7 +271,7 @@ static void a_writer_follows_links_and_keeps_devices(void **state) {
     assert_int_equal(file_writer_open("/", &w, &err), NIB_E_IO);
 }
 
-/* Larger than what goes to the disk at a time, with a hole in the middle. */
+/* Larger than one write to the disk, with a hole in the middle. */
 static void a_large_file_is_whole(void **state) {
     (void)state;
     enum { PART = 19 << 20, HOLE = 9 << 20, ONCE = 700001 };
@@ -336,7 +336,7 @@ static void paths_are_joined(void **state) {
     mem_free(path);
 }
 
-/* In a process of its own: root, who may write everywhere, becomes somebody who may not. */
+/* In a process of its own: root, which may write everywhere, becomes a user that may not. */
 static bool is_refused(const char *path, const char *reason) {
     fflush(NULL);
     const pid_t pid = fork();

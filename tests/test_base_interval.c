@@ -1,4 +1,4 @@
-/* What stretches of time cover together: they overlap, hold each other, touch, stand apart. */
+/* The time that intervals cover together: intervals that overlap, contain each other, touch, or are apart. */
 #include "base/interval.h"
 #include "base/num.h"
 

@@ -1,4 +1,4 @@
-/* JSON from strangers: caps, wide integers, typed look-ups, faults. */
+/* Hostile JSON: caps, wide integers, typed look-ups, faults. */
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -69,7 +69,7 @@ static char *repeat(const char *head, const char *line, int n, const char *tail,
     return text;
 }
 
-/* The largest files that are known, and more than they will need. */
+/* As large as the largest known files, and larger. */
 static void real_sizes_fit(void **state) {
     (void)state;
     static const struct {

@@ -1,4 +1,4 @@
-/* What rates are divided by each other: the share of the reader's rate, and the choice of its pattern. */
+/* Paired rates: the share of the reader's rate, and the choice of its pattern. */
 #include "base/rate.h"
 #include "base/num.h"
 
@@ -16,8 +16,8 @@ static void near(double a, double b) {
         fail_msg("%.15g instead of %.15g", a, b);
 }
 
-/* Memory halves its rate; some work has nine tenths of it all along, but for two rounds. The best of the one
- * over the best of the other would be 1.5. */
+/* Memory halves its rate in the middle. The work has nine tenths of it in all rounds but two. Best over best
+ * would be 1.5. */
 static void a_share_is_of_the_same_moment(void **state) {
     (void)state;
     const double reads[] = {40, 40, 20, 20, 20, 20, 20, 20};
@@ -50,7 +50,7 @@ static void the_median_and_the_quarters(void **state) {
     near(s.high, 0.5);
 }
 
-/* Pattern 3 is mostly the best; 1 was lucky once. */
+/* Pattern 3 is the best in most rounds; pattern 1 is the best once. */
 static double pretended(void *arg, int pattern) {
     int *calls = arg;
     assert_in_range(pattern, 0, RATE_PATTERNS - 1);

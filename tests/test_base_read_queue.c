@@ -42,7 +42,7 @@ static int read_all(read_queue *q, file *f, uint8_t *buffer, uint8_t *out) {
         if (n_idle == DEPTH)
             assert_false(read_queue_ready(q));
         while (n_idle < DEPTH && at % (2 * CHUNK) == 0 && !read_queue_ready(q))
-            sched_yield(); /* it becomes ready without being waited for */
+            sched_yield(); /* it becomes ready without a wait */
         nib_status status = read_queue_wait(q, &tag, &err);
         if (tag < 0)
             return n_failed;
@@ -116,7 +116,7 @@ static void without_io_uring(void **state) {
     assert_int_equal(read_queue_open(MAX_READ_QUEUE + 1, 0, NULL, 0, &q, &err), NIB_E_USAGE);
 }
 
-/* Closing waits for what nobody waited for. */
+/* Closing waits for reads that nobody has waited for. */
 static void closed_with_reads_in_flight(void **state) {
     (void)state;
     uint8_t *buffer = mem_map(DEPTH * CHUNK);

@@ -1,4 +1,4 @@
-/* Misspelt words: distances, and which word of a list was meant. */
+/* Misspelt words: distances, and the word of a list that was meant. */
 #include "base/similar.h"
 
 #include <setjmp.h>
@@ -64,13 +64,13 @@ static void the_nearest_word_is_meant(void **state) {
     assert_string_equal(meant("rnu"), "run");
     assert_string_equal(meant("Chta"), "chat");
     assert_string_equal(meant("tokenise"), "tokenize");
-    assert_string_equal(meant("tok"), "tokenize"); /* it begins so */
+    assert_string_equal(meant("tok"), "tokenize"); /* it is a prefix */
     assert_string_equal(meant("model"), "models");
     assert_string_equal(meant("--repeat"), "--repeat-penalty");
     assert_string_equal(meant("perplexity"), "");
     assert_string_equal(meant("xyz"), "");
     assert_string_equal(meant("r"), "");
-    assert_string_equal(meant("ru"), ""); /* half of it would be a guess */
+    assert_string_equal(meant("ru"), ""); /* half of the letters would be a guess */
     assert_string_equal(meant(""), "");
 }
 

@@ -1,4 +1,4 @@
-/* The pool: every thread runs, barriers hold, work is split without gaps; what the processor is said to have.
+/* The pool: every thread runs, barriers hold, work is split without gaps; the number of processors.
  */
 #include "base/mem.h"
 #include "base/num.h"
@@ -132,8 +132,8 @@ static void count_one(void *arg, int thread, int n_thread) {
     cpus[thread] = sched_getcpu();
 }
 
-/* With a thread for each core nobody has a core that another has; afterwards the caller may go where it could
- * before, and a caller that somebody keeps to some cores is left there. */
+/* With a thread for each core no two threads share a core. Afterwards the caller has its former affinity, and
+ * a caller with a restricted affinity keeps it. */
 static void the_caller_stays_on_its_core_for_a_while(void **state) {
     (void)state;
     const int n = thread_physical_cores();

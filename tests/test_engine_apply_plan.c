@@ -1,5 +1,5 @@
-/* An engine does what a plan says: formats and activations of each block, layers left out, what is kept; the
- * same answers for every cap. */
+/* An engine follows a plan: formats and activations of each block, layers left out, resident pages; the same
+ * answers for every cap. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/saliency.h"
@@ -71,7 +71,7 @@ static logits_rows forward(const char *path, const nib_engine_options *o, const 
 
 static const char *const mixed[] = {"file", "u4g64", "u8g128", "u3g32a", "u6g32"};
 
-/* What nib_engine_placement tells is what the plan says. */
+/* nib_engine_placement agrees with the plan. */
 static void formats_per_block(void **state) {
     (void)state;
     const tiny_shape *shapes[] = {&tied, &untied};
@@ -98,7 +98,7 @@ static void formats_per_block(void **state) {
     }
 }
 
-/* The plan of what the file has changes nothing; other formats change the answers, a little. */
+/* A plan with the file's formats changes nothing; other formats change the answers a little. */
 static void rounding_is_felt(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &tied);
@@ -125,7 +125,7 @@ static void rounding_is_felt(void **state) {
     free(far.data);
 }
 
-/* Means of channels for a model, all 1 or some of them large, kept where an engine looks for them. */
+/* Means of a model's channels, all 1 or some of them large, stored where an engine looks for them. */
 static void keep_columns(const char *path, bool alike) {
     const logger silent = {0};
     model *m = NULL;
@@ -147,8 +147,8 @@ static void keep_columns(const char *path, bool alike) {
     model_close(m);
 }
 
-/* Weighted formats are rounded by what is known of channels, and by nothing else: not by a packed file that
- * was made with other means. */
+/* Weighted formats are rounded by the stored means of channels: a packed file that was made with other means
+ * is not used. */
 static void rounded_by_channels(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &tied);
@@ -186,7 +186,8 @@ static void rounded_by_channels(void **state) {
     mem_free(folder);
 }
 
-/* Activations of each block: all alike is the option, one other block is something else. */
+/* Activations of each block: if all are equal, the logits are those of the option; one block with others
+ * changes them. */
 static void activations_per_block(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &untied);
@@ -234,7 +235,7 @@ static void left_out_is_not_there(void **state) {
     }
 }
 
-/* Where the blocks' matrices are is what the plan says; vectors (a few KB) are always in RAM. */
+/* The blocks' matrices are where the plan says; vectors (a few KB) are always in RAM. */
 static void check_residence(const nib_engine *e, const tiny_plan *h) {
     const nib_slice *s;
     size_t n = nib_engine_placement(e, &s);
@@ -312,7 +313,7 @@ static void sizes_are_the_plans(void **state) {
     nib_engine_close(e);
 }
 
-/* By its text, as a program gives it. */
+/* From its text, as a program passes it. */
 static void from_json(void **state) {
     (void)state;
     const char *path = tiny_model("m.gguf", &tied);
@@ -336,7 +337,8 @@ static void from_json(void **state) {
     free(got.data);
 }
 
-/* What is rounded anew for each token is said to be slow, with what helps; not where a packed file will do.
+/* Weights that are rounded again for each token are reported as slow, with the remedy; not if a packed file
+ * is used.
  */
 static void rounding_while_streaming(void **state) {
     (void)state;

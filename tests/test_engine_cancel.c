@@ -1,6 +1,6 @@
-/* The n-th time that an engine asks whether it is cancelled the answer is yes, for every n: opening, passes,
- * measurements. Each ends with NIB_E_CANCELLED and leaves nothing behind, and what comes afterwards has the
- * bits that it would have had. */
+/* The n-th poll for cancellation says yes, for every n: while opening, in passes and in measurements. Each
+ * call ends with NIB_E_CANCELLED and leaves nothing behind, and later calls have the same bits as without it.
+ */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
@@ -49,8 +49,8 @@ static void disarm(void) {
     arm(INT64_MAX / 2);
 }
 
-/* The first ones one by one, then in ever larger steps. Returns the fewest answers of no with which it is not
- * cancelled, about. */
+/* Tries the first n one by one, then in larger and larger steps. Returns about the smallest n at which the
+ * call is not cancelled. */
 static long sweep(nib_status (*run)(void *user, nib_error *err), void *user) {
     for (long n = 0;; n += slow_step(3) + n / (slow_step(2) == 1 ? 3 : 1)) {
         nib_error err = {0};
@@ -134,7 +134,7 @@ static bool until_kept(void *user, const char *what, uint64_t done, uint64_t tot
     return strcmp(what, "keep") != 0;
 }
 
-/* What progress refuses while the packed file is written is refused: the engine does not open without it. */
+/* If progress says no while the packed file is written, the engine does not open. */
 static void progress_ends_writing_too(void **state) {
     (void)state;
     static char folder[512];
@@ -228,7 +228,7 @@ typedef struct answers {
     int32_t tokens[N_REQUEST][N_ANSWER];
 } answers;
 
-/* A step that was cancelled is done again; its error is what is returned. */
+/* A cancelled step is repeated; its error is returned. */
 static nib_status answer_all(answers *a) {
     nib_status first = NIB_OK;
     int64_t id;
@@ -372,7 +372,7 @@ static void timing_kernels_ends(void **state) {
     pool_close(threads);
 }
 
-/* At some moments of what takes a second at least; the file that was read is gone. */
+/* At some moments of a call that takes at least a second; the read file is deleted. */
 static bool ask_the_clock(void *user) {
     return time_now() > *(const double *)user;
 }

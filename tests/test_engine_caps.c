@@ -1,6 +1,6 @@
-/* A cap is kept whatever comes of it: runs of models of many kinds under many caps, answered or refused,
- * never have more resident than their cap, and the cap that a refusal names works. Each run is a process of
- * the command itself, so that everything it has counts. */
+/* A cap is kept in every case: runs of many kinds of models under many caps, answered or refused, never
+ * exceed the cap, and the cap that a refusal names works. Each run is a process of the command itself, so
+ * that everything it has counts. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -28,7 +28,7 @@
 
 typedef struct outcome {
     int code;
-    uint64_t peak; /* bytes resident at the most */
+    uint64_t peak; /* peak of resident bytes */
     char said[4096];
 } outcome;
 
@@ -98,7 +98,7 @@ static uint64_t named(const outcome *o) {
     return bytes;
 }
 
-/* The cap that is named works; *least is the smallest of those. */
+/* The named cap works; *least is the smallest of the named caps. */
 static void check_refusal(const char *model, const outcome *o, const char *const *more, uint64_t *min) {
     const uint64_t cap = named(o);
     if (!cap)
@@ -109,14 +109,14 @@ static void check_refusal(const char *model, const outcome *o, const char *const
         fail_msg("%s: %s\nbut with that cap: %s", model, o->said, again.said);
 }
 
-/* What the process has before it looks at a model: no smaller cap can be kept. */
+/* The process's memory before it reads a model: no smaller cap can be kept. */
 static uint64_t floor_bytes(void) {
     static const char *const args[] = {"nibble", "run", "/nonexistent", "--ram", "1G", NULL};
     return run(args).peak;
 }
 
 enum { N_CAP = 12, NAMED_FROM = 3 }; /* MiB above the floor: headers fit, so a cap is named */
-/* How far the resident memory of a refused run varies: by some 500 KiB with many threads. */
+/* The variation of a refused run's resident memory: some 500 KiB with many threads. */
 #define VARIES (768 * KIB)
 
 static void try_model(const char *path, const char *const *more, uint64_t *state) {
@@ -125,7 +125,7 @@ static void try_model(const char *path, const char *const *more, uint64_t *state
     const uint64_t start = floor_bytes();
     uint64_t min = 4096 * MIB;
     int n_refused = 0;
-    /* first from below, to know where refusals end */
+    /* first from below, to find where refusals end */
     outcome o = run_capped(model, start + NAMED_FROM * MIB, more);
     if (o.code == 3)
         check_refusal(model, &o, more, &min);
@@ -138,7 +138,7 @@ static void try_model(const char *path, const char *const *more, uint64_t *state
         n_refused += o.code == 3;
         if (o.code == 3 && cap >= start + NAMED_FROM * MIB)
             check_refusal(model, &o, more, &min);
-        assert_true(o.code == 0 || cap < min); /* it was not more than enough */
+        assert_true(o.code == 0 || cap < min); /* the cap was not larger than needed */
     }
     assert_true(n_refused > 0);
 }
@@ -176,7 +176,7 @@ static void folders(void **state) {
     }
 }
 
-/* A plan that is followed: the rows of a prompt give way to what it keeps. */
+/* A plan that is followed: the rows of a prompt are reduced in favour of its resident pages. */
 static void plans(void **state) {
     (void)state;
     static const tiny_shape shape = {TYPE_Q8_0, 8, 256, 1024, 8, 2, 8001, 512, true};
@@ -191,7 +191,7 @@ static void plans(void **state) {
     try_model(model, follow, &seed);
 }
 
-/* What each thread has of its own is more than the model: staging, scratch, the sketch's reads. */
+/* Memory of each thread exceeds the model: staging, scratch, the sketch's reads. */
 static void many_threads(void **state) {
     (void)state;
     static const tiny_shape shapes[] = {{TYPE_Q8_0, 3, 256, 640, 8, 2, 513, 128, false},
@@ -209,7 +209,7 @@ static void many_threads(void **state) {
     try_model(model, follow, &seed);
 }
 
-/* A text is read no further than it could be held, whatever follows. */
+/* A text is read only as far as the cap allows. */
 static void long_texts(void **state) {
     (void)state;
     static const tiny_shape shape = {TYPE_Q8_0, 3, 256, 640, 8, 2, 513, 128, false};
@@ -232,7 +232,7 @@ static void long_texts(void **state) {
         fail_msg("%s: %llu KiB resident: %s", cap, (unsigned long long)(o.peak / KIB), o.said);
 }
 
-/* What `nibble models pull` has fetched, where it has. */
+/* The models that `nibble models pull` has fetched, if any. */
 static void real(void **state) {
     (void)state;
     static const char *const names[] = {"smollm2", "gemma3-270m"};

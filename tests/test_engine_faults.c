@@ -1,5 +1,5 @@
 /* The n-th allocation and the n-th read of a whole life of an engine fail, for every n: open, prompt, a few
- * tokens, close. Resident and streamed. And a file that is changed or cut short while its weights are being
+ * tokens, close; resident and streamed. Also a file that is changed or truncated while its weights are
  * streamed. */
 #include "base/mem.h"
 #include "nib.h"
@@ -26,7 +26,7 @@ static const tiny_shape large = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, 64, true};
 
 typedef struct life {
     const char *path;
-    uint64_t headroom; /* the cap is this much headroom what the process has; NIB_AUTO: none */
+    uint64_t headroom; /* the cap is the process's memory plus this; NIB_AUTO: no cap */
     const char *backend;
 } life;
 
@@ -82,7 +82,7 @@ static nib_engine *open_streamed(const char *path) {
     return e;
 }
 
-/* What may be in flight when the file changes is read before or after; within a few passes it is noticed. */
+/* Reads in flight may see the old or the new file; the change is noticed within a few passes. */
 static nib_status run_until_noticed(nib_session *s, nib_error *err) {
     int32_t tokens[4] = {1, 2, 3, 4};
     nib_status status = NIB_OK;
@@ -122,7 +122,7 @@ static void a_changed_file_is_noticed(void **state) {
 
 enum { PROMPT = 9 };
 
-/* Computes the prompt anew. */
+/* Computes the prompt again. */
 static nib_status prompt_again(nib_session *s, nib_error *err) {
     const int32_t other[1] = {7};
     int32_t tokens[PROMPT];
@@ -151,7 +151,7 @@ static void a_read_error_ends_one_call_only(void **state) {
             assert_int_equal(status, NIB_E_IO);
             assert_non_null(strstr(err.message, "large.gguf"));
         }
-        /* what was read ahead and failed may come out of the next call, once */
+        /* an error of a prefetched page may be returned by the next call, once */
         if (prompt_again(s, &err) != NIB_OK)
             assert_int_equal(prompt_again(s, &err), NIB_OK);
         assert_memory_equal(nib_session_logits(s), expected, sizeof expected);
@@ -189,7 +189,7 @@ static void a_pass_can_be_cancelled_anywhere(void **state) {
     }
     atomic_store(&stop_cancelling, 1);
     pthread_join(thread, NULL);
-    nib_session_cancel_clear(s); /* the last one came when nothing was computed */
+    nib_session_cancel_clear(s); /* the last fault came while nothing was computed */
     assert_int_equal(prompt_again(s, &err), NIB_OK);
     assert_memory_equal(nib_session_logits(s), expected, sizeof expected);
     nib_session_close(s);

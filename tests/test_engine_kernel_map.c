@@ -1,5 +1,5 @@
-/* A kernel map changes time and nothing else: logits are the same to the bit without one and with any legal
- * one. And the measuring itself: every candidate is timed, a map comes out that can be used. */
+/* A kernel map changes only time: logits have the same bits without a map and with any valid one. Measuring a
+ * map: every candidate is timed, and the resulting map can be used. */
 #include "nib.h"
 #include "profile/kernel_map.h"
 #include "profile/kernel_profile.h"
@@ -58,7 +58,7 @@ static int shapes_of(const char *path, trial_shape list[TRIAL_MAX_SHAPES]) {
     return n;
 }
 
-/* Kernels of one shape, and half of the time the shape in planes instead with kernels for those. */
+/* Kernels of one shape; half of the time the shape is in planes, with kernels for those. */
 static void random_choices(policy *p, const trial_shape *shape, const kernel_table *t, uint64_t *seed) {
     char format[PACK_NAME];
     policy_shape *s;
@@ -122,7 +122,7 @@ static void a_map_that_was_named_must_be_there(void **state) {
     assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_E_MODEL);
     static const char other[] = "{\"nibble_kernel_map\":1,\"machine\":{\"cpu\":\"abacus\"},\"products\":[]}";
     o.kernels = temp_file("other.json", other, sizeof other - 1);
-    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_OK); /* said, and the rule decides */
+    assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_OK); /* logged, and the rule decides */
     assert_null(nib_engine_kernels(e));
     nib_engine_close(e);
 }
@@ -143,7 +143,7 @@ static nib_status check_point(void *user, const trial_shape *shape, int bucket, 
     assert_true(r->times[r->fastest].best <= r->times[r->rule].best);
     assert_true(r->chosen == r->rule || trial_beats(r, r->chosen, r->rule));
     assert_true(r->read > 0 && r->bytes > 0);
-    for (int i = 0; i < r->n; i++) { /* every time has a share, and no other */
+    for (int i = 0; i < r->n; i++) { /* exactly the points with a time have a share */
         const rate_share *of = &r->times[i].share;
         assert_int_equal(r->times[i].best > 0, of->median > 0);
         assert_true(of->low <= of->median && of->median <= of->high);
@@ -157,7 +157,7 @@ static void measuring_gives_a_whole_map(void **state) {
     pool *threads;
     seen s = {0};
     assert_true(shapes_of(tiny_model("model.gguf", &shapes[0]), list) >= 3);
-    const int n = 2; /* of them: a point takes its time, however few seconds are asked for */
+    const int n = 2; /* of them: a point takes a minimum of time, however few seconds are requested */
     assert_int_equal(pool_open(N_THREAD, &threads, NULL), NIB_OK);
     const kernel_profile_options options = {
         .table = kernels_table(), .threads = threads, .n_byte = 4 << 20, .seconds = 0.2};
@@ -197,7 +197,7 @@ static void packings_are_chosen(void **state) {
     policy_clear(&map);
 }
 
-/* Within the spread the rule stays. */
+/* Within the spread the rule's choice stays. */
 static void noise_replaces_nothing(void **state) {
     (void)state;
     trial_result r = {.n = 2};
@@ -207,11 +207,11 @@ static void noise_replaces_nothing(void **state) {
     r.times[1].best = 0.94;
     assert_true(trial_beats(&r, 1, 0));
     r.times[1].best = 0.97;
-    r.times[0].n_sample = r.times[1].n_sample = 40; /* the best of many is nearer to the truth */
+    r.times[0].n_sample = r.times[1].n_sample = 40; /* with more samples the best time is more certain */
     assert_true(trial_beats(&r, 1, 0));
     r.times[0].spread = r.times[1].spread = 0;
     r.times[1].best = 0.995;
-    assert_false(trial_beats(&r, 1, 0)); /* a hundredth at least */
+    assert_false(trial_beats(&r, 1, 0)); /* at least a hundredth */
     r.times[1].best = 0;                 /* not measured */
     assert_false(trial_beats(&r, 1, 0));
 }

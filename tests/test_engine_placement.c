@@ -1,4 +1,4 @@
-/* What nib_engine_placement tells is what the ledger has: every weight byte once, in the tier where it is. */
+/* nib_engine_placement agrees with the ledger: every weight byte once, in the tier where it is. */
 #include "nib.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
@@ -28,7 +28,8 @@ static nib_engine *open_engine(const char *path, uint64_t ram, bool vocab_only) 
     return e;
 }
 
-/* Sums by tier; asserts the order of the blocks and that no pair of format and tier comes twice in one. */
+/* Sums by tier; asserts the order of the blocks, and that no pair of format and tier is repeated in a block.
+ */
 static void sum(const nib_engine *e, int64_t n_layer, uint64_t bytes[NIB_N_TIER]) {
     const nib_slice *s;
     size_t n = nib_engine_placement(e, &s);

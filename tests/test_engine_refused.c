@@ -19,7 +19,7 @@ typedef struct wrong {
     nib_status status;
 } wrong;
 
-/* Each of them, of a plan with all blocks in this recipe, in RAM. */
+/* Edits one field of a plan with all blocks in this recipe, in RAM. */
 static void check(const char *recipe, const wrong *list, size_t n) {
     const char *path = tiny_model("m.gguf", &shape);
     const nib_engine_options o = engine_usual();
@@ -54,7 +54,7 @@ static void few_bytes(tiny_plan *h) {
     h->blocks[2].slices[0].bytes /= 2;
 }
 static void other_format(tiny_plan *h) {
-    strcpy(h->blocks[2].slices[0].format, "u3g64"); /* the bytes stay */
+    strcpy(h->blocks[2].slices[0].format, "u3g64"); /* the bytes are unchanged */
 }
 static void many_bytes(tiny_plan *h) {
     h->blocks[2].slices[1] = h->blocks[2].slices[0];

@@ -1,4 +1,4 @@
-/* QDEC: salient channels, residuals of a matrix, and a model that gets them back. */
+/* QDEC: salient channels, residuals of a matrix, and a model that adds them back. */
 #include "base/num.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
@@ -81,7 +81,7 @@ static void test_pick(void **state) {
     assert_int_equal(salient_pick(t, SALIENT_APPROX, x, 1024, 8, found), 8);
 }
 
-/* Outputs [n0, n1), one number after the other. */
+/* Outputs [n0, n1), summed in plain order. */
 static void by_definition(const residual *r, const salient *from, int n_from, int64_t n0, int64_t n1,
                           float *y) {
     for (int64_t n = n0; n < n1; n++) {
@@ -192,7 +192,7 @@ typedef struct base_kind {
 static const base_kind by_rtn = {"n2g64", "rtn", 0}, by_awq = {"n2g64", "awq", 0},
                        with_outliers = {"c3", "squeezellm", 1};
 
-/* An original, and beside it the same model in few bits. */
+/* An original, and the same model in few bits. */
 static const char *original_and_made(char coarse[512], const base_kind *kind) {
     static char whole[512];
     const nib_engine_options o = engine_usual();
@@ -214,7 +214,7 @@ static const char *original_and_coarse(char coarse[512]) {
     return original_and_made(coarse, &by_rtn);
 }
 
-/* How far it is from the original with all channels in halves. */
+/* Its distance from the original with all channels in halves. */
 static double check_model(const base_kind *kind) {
     char coarse[512];
     const char *whole = original_and_made(coarse, kind);
@@ -224,7 +224,7 @@ static double check_model(const base_kind *kind) {
                 some = logits_with(coarse, &quarter), all = logits_with(coarse, &most);
     const double far = distance(of_whole, base), nearer = distance(of_whole, some),
                  nearest = distance(of_whole, all);
-    /* the embedding and the head stay coarse, layers are whole again */
+    /* the embedding and the head stay coarse, layers are exact again */
     if (!(nearer < far && nearest < nearer))
         fail_msg("%s: %g, with a quarter of the channels %g, with all in halves %g", kind->method, far,
                  nearer, nearest);
@@ -235,7 +235,7 @@ static double check_model(const base_kind *kind) {
     return nearest;
 }
 
-/* AWQ multiplies a base's channels: what is given back is of the same scale. */
+/* AWQ multiplies a base's channels: residuals have the same scale. */
 static void test_model(void **state) {
     (void)state;
     const double plain = check_model(&by_rtn), scaled = check_model(&by_awq);
@@ -290,7 +290,7 @@ static void test_same_bits(void **state) {
     check_same_bits(&with_outliers);
 }
 
-/* Generated tokens, unlike rows of a prompt, are replayed as a graph, their fetches too. */
+/* Generated tokens, unlike rows of a prompt, are replayed as a graph, fetches included. */
 static void generate_replayed(const char *coarse, const nib_engine_options *o) {
     enum { N = 6 };
     nib_result result;
@@ -307,8 +307,8 @@ static void generate_replayed(const char *coarse, const nib_engine_options *o) {
     assert_int_equal(fake_cuda_batch() > 0, o->n_sequence > 1);
 }
 
-/* The GPU's back end with the fake's kernels: what the processor computes but for the last bits, prompts of
- * few and many rows and one token after the other, which is replayed. */
+/* The GPU's back end with the fake's kernels agrees with the processor except for the last bits: prompts of
+ * few and many rows, and one token after the other, which is replayed. */
 static void check_gpu(const base_kind *kind) {
     char coarse[512];
     const char *whole = original_and_made(coarse, kind);
@@ -372,7 +372,7 @@ static void test_gpu(void **state) {
     check_gpu(&with_outliers);
 }
 
-/* A trace has the fetches beside the products, with what they bring over the link. */
+/* A trace has the fetches beside the products, with their bytes over the link. */
 static void test_spans(void **state) {
     (void)state;
     enum { MAX = 200 };
@@ -402,7 +402,7 @@ static void test_spans(void **state) {
             n_add++;
     assert_int_equal(n_fetch, shape.n_layer * 4);
     assert_int_equal(n_add, n_fetch);
-    /* Of gate and up alone: four bits a weight of the chosen channels, and a scale an output. */
+    /* Only gate and up: four bits a weight of the chosen channels, and a scale for each output. */
     assert_true(bytes > (double)shape.n_layer * (double)(2 * shape.d_ff) *
                             ((double)salient_count(shape.d_model, 100) / 2 + sizeof(float)));
     nib_session_close(s);
@@ -412,7 +412,7 @@ static void test_spans(void **state) {
     cuda_load_with(NULL);
 }
 
-/* What is chosen later counts from the next pass on, also where passes are replayed: nothing, then as before.
+/* A later choice takes effect from the next pass on, also for replayed passes: no channels, then as before.
  */
 static void check_choices(const nib_engine_options *o, const char *coarse, const logits_rows *with,
                           const logits_rows *without) {
@@ -455,7 +455,7 @@ static void test_choices(void **state) {
     cuda_load_with(NULL);
 }
 
-/* The tuner on the engine's own tokens: what it promises, and a plan that says the same. */
+/* The tuner on the engine's own tokens: the slowdown that it promises, and a plan with the same choice. */
 static void test_tuned(void **state) {
     (void)state;
     char coarse[512], said_too[8192], *json, *text;
@@ -500,7 +500,8 @@ static void test_tuned(void **state) {
     nib_engine_close(e);
 }
 
-/* What residuals give back, of a model that has words: measured without, with the choice, and of steps. */
+/* The perplexity that residuals give, for a model with a vocabulary: without, with the choice, and for steps.
+ */
 static void test_gain(void **state) {
     (void)state;
     static const tiny_shape words = {TYPE_F32, 2, 256, 320, 4, 2, 1801, 64, false};
@@ -534,7 +535,7 @@ static void test_gain(void **state) {
     nib_engine_close(e);
 }
 
-/* On the ledger: opening with a cap fails at residuals that do not fit. */
+/* Residuals are on the ledger: opening under a cap that cannot hold them fails. */
 static void test_budget(void **state) {
     (void)state;
     char coarse[512];
@@ -575,7 +576,7 @@ static void test_refused(void **state) {
     o = options(tiny_model_without("others.gguf", &others, 1), 4, 8);
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "others.gguf") ? strstr(err.message, "another model") : NULL);
-    o = options(coarse, 4, 8); /* nothing that rounding took */
+    o = options(coarse, 4, 8); /* rounding has removed nothing */
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
     o = options(whole, 5, 8);
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);
@@ -583,16 +584,16 @@ static void test_refused(void **state) {
     o.residual_rule = "best";
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);
     o = options(whole, 4, 8);
-    o.residual_rule = "static"; /* nobody has measured the original's channels */
+    o.residual_rule = "static"; /* the original's channels were never measured */
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_NOTFOUND);
     o = options(whole, 4, 8);
     o.backend = "check";
     assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_USAGE);
     o = options(whole, 4, 8);
-    assert_int_equal(nib_engine_open(whole, &o, &e, &err), NIB_E_MODEL); /* nothing is rounded there */
+    assert_int_equal(nib_engine_open(whole, &o, &e, &err), NIB_E_MODEL); /* it has no rounded weights */
 }
 
-/* Factors of rows and columns, from norms and from the matrices alone. */
+/* Factors of rows and columns, from norms and from matrices only. */
 enum { FIT_N = 200, FIT_K = 256 };
 
 /* w and base, written to a file and fitted by n_thread threads: column [FIT_K]; true: rows have factors too.

@@ -1,4 +1,4 @@
-/* Residuals whose codes are on disk: the same bits as from RAM, nothing left of the file, and every fault. */
+/* Residuals whose codes are on disk: the same bits as from RAM, no file left over, and every fault. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -25,12 +25,12 @@ enum { N_TOKEN = 7 };
 static const int32_t tokens[N_TOKEN] = {5, 17, 3, 99, 4, 250, 8};
 static const tiny_shape large_shape = {TYPE_F32, 4, 256, 2560, 8, 2, 1024, 64, true};
 static const tiny_shape small_shape = {TYPE_F32, 4, 256, 1024, 8, 2, 256, 64, true};
-/* headroom: of a cap, above what the process has, for half of the weights. */
+/* headroom: bytes of a cap beyond the process's memory, for half of the weights. */
 typedef struct pair {
     char whole[512], coarse[512];
     uint64_t headroom;
 } pair;
-static pair large, small; /* small: of what runs hundreds of times */
+static pair large, small; /* small: for tests that run it hundreds of times */
 static char folder[512];
 
 static nib_engine_options options(const pair *p, int bits, bool on_disk) {
@@ -72,7 +72,7 @@ static void make_pair(pair *p, const char *name, const tiny_shape *of) {
     if (nib_quantize(p->whole, &o, &q, &report, &err) != NIB_OK)
         fail_msg("%s", err.message);
     o.n_thread = 2;
-    o.n_batch = 16; /* the most of these tests; memory for longer passes would hold residuals */
+    o.n_batch = 16; /* the maximum in these tests; memory for longer passes would hold residuals */
     p->headroom = tiny_model_half_bytes_with(p->coarse, &o);
 }
 
@@ -85,8 +85,8 @@ static int make(void **state) {
     return 0;
 }
 
-/* Under a cap that holds half of the weights. Where that is too small, as with a sanitizer's own memory, the
- * cap grows until it works. */
+/* Opens under a cap that holds half of the weights. If that is too small, as with a sanitizer's own memory,
+ * the cap grows until it works. */
 static nib_engine *open_on_disk(pair *p, nib_engine_options *o) {
     const uint64_t step = SANITIZED ? 1 << 20 : 1 << 17, enough = p->headroom + (64 << 20);
     nib_error err = {0};
@@ -103,7 +103,7 @@ static nib_engine *open_on_disk(pair *p, nib_engine_options *o) {
     return NULL;
 }
 
-/* Rows together, and rows alone, which each thread chooses for itself. */
+/* Rows together, and single rows, for which each thread chooses channels itself. */
 static void test_same_bits(void **state) {
     (void)state;
     for (int bits = 2; bits <= 16; bits *= SANITIZED ? 4 : 2)
@@ -135,7 +135,7 @@ static void test_same_bits(void **state) {
         }
 }
 
-/* A cap on the disk holds, and what needs all residuals at hand keeps them in RAM. */
+/* A cap on the disk holds, and rules that read all residuals keep them in RAM. */
 static void test_refused(void **state) {
     (void)state;
     nib_engine_options o = options(&large, 4, true);
@@ -147,7 +147,7 @@ static void test_refused(void **state) {
 }
 
 static nib_status live(void *user, nib_error *err) {
-    nib_engine_options o = options(&small, 16, true); /* which are made fastest */
+    nib_engine_options o = options(&small, 16, true); /* the fastest ones to make */
     nib_result result;
     (void)user;
     o.n_batch = 4;

@@ -1,6 +1,6 @@
 /* The output head in two steps gives the bits of the whole head wherever a logit can be among the n_best, and
- * -infinity elsewhere: resident, with the head on disk, with any number of threads, for any sampling; and
- * what cannot be answered so is refused. */
+ * -infinity elsewhere: resident, with the head on disk, with any number of threads, for any sampling.
+ * Requests that it cannot answer are refused. */
 #include "base/mem.h"
 #include "nib.h"
 #include "engine/engine.h"
@@ -90,7 +90,7 @@ static void check_rows(const logits_rows *whole, const logits_rows *best, int n_
     assert_true(n_left_out > 0);
 }
 
-/* Everything in memory, for few and for many, with one thread and three, op by op, with 16-bit activations.
+/* Everything in memory: few and many best logits, one and three threads, op by op, 16-bit activations.
  */
 static void check_resident(const char *path) {
     static const struct {
@@ -122,7 +122,7 @@ static void resident(void **state) {
     check_resident(tiny_model("untied.gguf", &untied));
 }
 
-/* Whether, with `headroom` above what the process has, a shortlist is taken and weights are streamed. */
+/* Whether an engine with `headroom` beyond the process's memory uses a shortlist and streams weights. */
 static bool streams_with(const char *path, int n_best, uint64_t headroom) {
     nib_engine_options o = options(2, n_best);
     nib_engine *e = NULL;
@@ -142,7 +142,7 @@ static bool streams_with(const char *path, int n_best, uint64_t headroom) {
     return works && t.streamed > 0 && t.head_share < 1;
 }
 
-/* The middle of the caps that stream with a shortlist: what a process has differs from time to time. */
+/* The middle of the caps that stream with a shortlist, because the process's memory varies. */
 static uint64_t streaming_cap(const char *path, int n_best) {
     const uint64_t step = (uint64_t)slow_step(2) << 18;
     uint64_t first = 0, headroom = 4 << 20;
@@ -185,7 +185,7 @@ static void on_disk(void **state) {
     }
 }
 
-/* ---- rows that came with panels ---- */
+/* ---- rows from panels that were read ---- */
 
 static int weight_of(nib_engine *e, int b, op_kind kind) {
     const program *p = &layout_block(engine_parts_of(e).layout, b)->program;
@@ -202,7 +202,7 @@ static void count_panel(void *user, int32_t panel, const view *rows) {
     ++*(int *)user;
 }
 
-/* Until the reader has filled its ring, so that the reads that are counted afterwards are this thread's. */
+/* Waits until the reader has filled its ring, so that later reads are this thread's. */
 static void wait_for_reader(void) {
     int64_t n = -1;
     for (int same = 0; same < 20; same++) {
@@ -213,8 +213,8 @@ static void wait_for_reader(void) {
     }
 }
 
-/* A token whose logit was computed is embedded without another read, by the same bits; others are read, and
- * so is everything when the read of panels failed. */
+/* A token whose logit was computed is embedded without another read, with the same bits. Other tokens are
+ * read, and all tokens are read after a failed read of panels. */
 static void rows_that_came_are_not_read_again(void **state) {
     (void)state;
     if (SANITIZED)
@@ -240,7 +240,7 @@ static void rows_that_came_are_not_read_again(void **state) {
     for (int32_t i = 0; i < (int32_t)(sizeof missing / sizeof *missing); i++)
         if (!pager_panel(engine_parts_of(e).step->pager, head, w, i, &unused))
             missing[n_missing++] = i;
-    assert_true(n_missing > 64); /* neighbours come by one read, what is far from them does not */
+    assert_true(n_missing > 64); /* neighbouring panels take one read, distant ones do not */
     const int32_t panels[] = {missing[0], missing[1], missing[n_missing - 1]};
     const int64_t rows[] = {(int64_t)panels[0] * PACK_PANEL, (int64_t)panels[1] * PACK_PANEL + 7,
                             (int64_t)panels[2] * PACK_PANEL + 3,
@@ -252,7 +252,7 @@ static void rows_that_came_are_not_read_again(void **state) {
             pager_read_panels(engine_parts_of(e).step->pager, head, w, panels, 3, count_panel, &n, NULL),
             failing ? NIB_E_IO : NIB_OK);
         fault_arm(FAULT_READ, 0);
-        assert_int_equal(n, 3); /* nothing is handed on once a read has failed */
+        assert_int_equal(n, 3); /* no row is reused after a failed read */
         for (int i = 0; i < 4; i++) {
             const int64_t before = fault_count(FAULT_READ);
             assert_int_equal(pager_read_row(engine_parts_of(e).step->pager, 0, embed, rows[i], found, NULL),
@@ -386,7 +386,7 @@ static bool has_head_on_disk(const char *path, nib_engine_options o, int n_seq, 
     return found;
 }
 
-/* The same tokens from a head that arrives page by page. */
+/* The same tokens from a head that is read page by page. */
 static void many_greedy_sequences_on_disk(void **state) {
     (void)state;
     if (SANITIZED)
@@ -412,7 +412,8 @@ static void many_greedy_sequences_on_disk(void **state) {
     }
 }
 
-/* The tokens are those of the whole head, and where the kernels can estimate little of it is computed. */
+/* The tokens are those of the whole head. If the kernels have estimates, only a small part of it is computed.
+ */
 static void many_greedy_sequences(void **state) {
     (void)state;
     static const struct {
@@ -482,7 +483,7 @@ static void refusals(void **state) {
     assert_int_equal(generate(path, &o, &how, &r, &err), NIB_E_USAGE);
 }
 
-/* A plan has the head as the engine would have it, and an engine that follows one as the plan does. */
+/* A plan decides on the head as the engine would, and an engine that follows a plan does as the plan says. */
 static void by_plan(void **state) {
     (void)state;
     const char *path = tiny_model("tied.gguf", &tied);
@@ -505,7 +506,7 @@ static void by_plan(void **state) {
         fail_msg("%s", err.message);
     assert_memory_equal(best.tokens, all.tokens, all.n_token * sizeof *all.tokens);
     nib_result_clear(&best);
-    o.shortlist = NIB_SHORTLIST_OFF; /* what the plan does not */
+    o.shortlist = NIB_SHORTLIST_OFF; /* which the plan does not have */
     assert_int_equal(generate(path, &o, &how, &best, &err), NIB_E_USAGE);
     assert_non_null(strstr(err.message, "the shortlist is off"));
     o.shortlist = NIB_SHORTLIST_AUTO;

@@ -1,6 +1,6 @@
-/* Weights as stacks of two slices: products, looked-up rows and tied heads are those of the slices' sum, told
- * by a float64 oracle; the same bits whatever is resident, however it is computed; without its second slice a
- * stack is its first one. */
+/* Weights as stacks of two slices: products, looked-up rows and tied heads are those of the slices' sum, by a
+ * float64 reference; the same bits for any residency and any way to compute them. Without its second slice a
+ * stack is its first slice. */
 #include "base/num.h"
 #include "measure/prompt_rows.h"
 #include "support/engine.h"
@@ -224,7 +224,7 @@ static void wherever_it_is(void **state) {
     }
 }
 
-/* Where the plan says they are: second slices, and they alone, are streamed. */
+/* As the plan says: only second slices are streamed. */
 static void second_slices_stream(void **state) {
     (void)state;
     static const char *const form[] = {"u4g64+u4g64"};
@@ -284,7 +284,7 @@ static void one_packed_file_for_both(void **state) {
         tiny_plan_make(&without, path, alone, 2, NIB_TIER_RAM, NIB_TIER_RAM);
         logits_rows both = forward(path, &o, &with.p), base = forward(path, &o, &without.p);
         o.scratch = scratch;
-        o.packed = NIB_PACKED_ON; /* would be written again when it did not serve */
+        o.packed = NIB_PACKED_ON; /* would be written again if it were not used */
         for (int tier = 0; tier < 2; tier++) {
             struct stat small = {0};
             tiny_plan_make(&without, path, stack, 2, tier ? NIB_TIER_DISK : NIB_TIER_RAM, PLAN_LEFT_OUT);
@@ -334,7 +334,7 @@ static void left_out_is_the_first_alone(void **state) {
 
 /* ---- the layout ---- */
 
-/* Of a stack in all blocks, and of the model, which has none of it. */
+/* A layout with a stack in all blocks, and the model, which is unchanged. */
 static void beside_the_model(void **state) {
     (void)state;
     static const char *const forms[] = {"u4g64+u4g64", "u3g32+u3g32"};
@@ -361,7 +361,7 @@ static void beside_the_model(void **state) {
 
 /* ---- as text ---- */
 
-/* By its text, and back. */
+/* To text and back. */
 static void as_text(void **state) {
     (void)state;
     static const char *const form[] = {"u4g64+u4g64"};

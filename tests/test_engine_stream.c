@@ -73,7 +73,7 @@ static void windows(void **state) {
     for (int i = 0; i < 2; i++) {
         logits_rows near = check_same(make[i](16)), far = check_same(make[i](128));
         size_t row = (size_t)near.n_vocab;
-        /* the same until the window's end, not after it: it was there */
+        /* equal up to the window's end and not after it, so the window was used */
         assert_memory_equal(near.data, far.data, 16 * row * sizeof *near.data);
         assert_memory_not_equal(near.data + 16 * row, far.data + 16 * row, row * sizeof *near.data);
         free(near.data);
@@ -106,7 +106,7 @@ static size_t cached_pages(int fd, size_t n_byte) {
     return n;
 }
 
-/* False where the file system keeps its pages whatever one says (tmpfs). */
+/* False if the file system cannot drop its pages (tmpfs). */
 static bool make_cold(const char *path) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -139,7 +139,7 @@ static void a_cold_file(void **state) {
 enum { N_VOCAB = 2048, N_LONG = SANITIZED ? 40 : 100 };
 
 typedef struct way {
-    uint64_t headroom; /* of the cap headroom what the process has; NIB_AUTO: none */
+    uint64_t headroom; /* the cap beyond the process's memory; NIB_AUTO: no cap */
     int n_thread;
     int64_t n_batch;
     const char *scratch; /* a packed file there */
@@ -196,8 +196,7 @@ static uint64_t min_headroom(const char *path, uint64_t max) {
         nib_engine_options_init(&o);
         o.n_thread = 2;
         o.n_ctx = 128;
-        o.n_batch =
-            23; /* the most that is asked for below; nothing said means fewer where there is no room */
+        o.n_batch = 23; /* the maximum below; without a request there are fewer if there is no room */
         o.stream = true;
         o.ram = ledger_process_usage().now + headroom;
         *(nib_engine_open(path, &o, &e, NULL) == NIB_OK ? &high : &low) = headroom;
@@ -214,11 +213,11 @@ static void the_same_bits(const tiny_shape *of) {
     const int64_t batches[] = {0, 1, 23};
     (void)mkdir(scratch, 0777);
     walk(path, &(way){NIB_AUTO, 1, 0, NULL, false}, expected);
-    for (int i = 0; i < 18; i += slow_step(7)) { /* 7: still every value of each setting */
+    for (int i = 0; i < 18; i += slow_step(7)) { /* 7: still covers every value of each setting */
         way how = {caps[i % 3], 1 + i % 2, batches[i / 3 % 3], i < 9 ? NULL : scratch, i % 5 == 4};
         nib_traffic t = walk(path, &how, found);
         assert_memory_equal(expected, found, sizeof expected);
-        assert_true(t.pass > 0 && t.streamed >= t.pass); /* what the ring holds whole is read once */
+        assert_true(t.pass > 0 && t.streamed >= t.pass); /* blocks that the ring holds are read once */
     }
 }
 
@@ -230,7 +229,7 @@ static void every_way_gives_the_same_bits(void **state) {
     the_same_bits(&narrow); /* several blocks in the ring */
 }
 
-/* Whatever the prompt's length, what is streamed is read once for each pass, and the passes grow. */
+/* Streamed weights are read once for each pass, whatever the prompt's length, and the passes grow. */
 static void a_prompt_reads_once(void **state) {
     static const tiny_shape narrow = {TYPE_Q8_0, 16, 128, 256, 4, 2, N_VOCAB, 128, false};
     static float logits[N_VOCAB];
@@ -239,7 +238,7 @@ static void a_prompt_reads_once(void **state) {
     const way how = {tiny_model_half_bytes(path), 2, 0, NULL, false};
     const nib_traffic t = walk(path, &how, logits);
     assert_int_equal(t.n_pass, 4); /* the prompt, and three tokens */
-    /* a row of the embedding is a read of its own; the ring is ahead by some pages */
+    /* a row of the embedding is a separate read; the ring is some pages ahead */
     assert_true(t.streamed >= 4 * t.pass && t.streamed < 5 * t.pass + (N_LONG + 3) * 4096);
 }
 

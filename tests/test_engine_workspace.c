@@ -1,6 +1,5 @@
-/* What the ledger says a pass makes resident of registers, rows of integers and scratch, against what the
- * system has resident: one row, many; where products read integers at once, where nothing is fused, and with
- * 16-bit activations. */
+/* The resident bytes of registers, rows of integers and scratch that the ledger expects of a pass, against
+ * the system's: one row and many; fused products that read integers, unfused ones, and 16-bit activations. */
 #include "exec/cpu/cpu.h"
 #include "kernels/strategy.h"
 #include "engine/engine.h"
@@ -52,8 +51,8 @@ static void check(int n_row, bool no_fuse, int activation, uint64_t *touched) {
     const uint64_t has = resident(memory->at, memory->bytes);
     *touched = memory->touched;
     const uint64_t apart = has > *touched ? has - *touched : *touched - has;
-    /* of few rows the usual scratch, which is told as a whole, is most; of what is told a page may be one
-     * that others are on too */
+    /* with few rows most is the usual scratch, which is counted as a whole; a counted page may also hold
+     * other data */
     if (apart > (n_row < N_ROW ? (uint64_t)STRATEGY_SCRATCH + PAGE : *touched / 25))
         fail_msg("expected %llu bytes, found %llu resident", (unsigned long long)*touched,
                  (unsigned long long)has);

@@ -1,7 +1,7 @@
 /* The check back end: the scalar reference in memory of its own gives the bits of the processor with the
  * reference's kernels, for every fixture, precision and cache, resident and from disk, alone and in batches,
- * in sessions and in measurements. So nothing outside a back end reads its memory: the check back end's
- * cannot be read by anybody else, and what it hands out is gone at its next call. */
+ * in sessions and in measurements. So nothing outside a back end reads its memory: other code cannot read the
+ * check back end's memory, and data that it returns is invalid after its next call. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "exec/check/memory.h"
@@ -294,7 +294,7 @@ static void keys_and_values_are_its_own(void **state) {
     nib_engine_close(e);
 }
 
-/* What somebody was given, and keeps too long. */
+/* Data that a caller keeps too long. */
 typedef struct kept {
     const float *stream, *seen;
     int n, n_seen;
@@ -373,7 +373,7 @@ static void nothing_is_learned_of_it(void **state) {
         nib_generate_options_init(&g);
         g.prompt = tokens;
         g.n_prompt = 3;
-        g.n_predict = 4; /* too few to be kept */
+        g.n_predict = 4; /* too few to be stored */
         g.ignore_eos = true;
         assert_int_equal(nib_generate(s, &g, &r, &err), NIB_OK);
         assert_true(i == 0 ? e->learned.n_token > 0 : e->learned.n_token == 0);

@@ -5,14 +5,14 @@
  * are the same. With 8 bits the processor keeps outliers of a row as floats, and the GPU does not: the
  * difference of all logits is within 6 % of them (root mean squares).
  *
- * Where the device has kernels for prompts (cuda_kernels.has_wide), these take activations as halves,
- * whatever their bits are elsewhere, so rows of prompts have bits of their own. Beside activations of 16 bits
- * the difference of all logits is within WIDE_ALL of them.
+ * If the device has kernels for prompts (cuda_kernels.has_wide), these round activations to halves, whatever
+ * precision is requested, so prompt rows have bits of their own. The difference of all logits to 16-bit
+ * activations is within WIDE_ALL of them.
  *
- * Where it has kernels for the generated rows of many sequences (cuda_kernels.has_batch), these take halves
+ * If it has kernels for the generated rows of many sequences (cuda_kernels.has_batch), these round to halves
  * too, and have the same bound.
  *
- * A row of either kind has the same bits alone and in whatever company. */
+ * A row of either kind has the same bits alone and beside any other rows. */
 #include "kernels/cuda_load.h"
 #include "support/answers.h"
 #include "support/archs.h"
@@ -40,7 +40,7 @@ enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192 };
 
 static const tiny_shape small = {TYPE_Q8_0, 2, 256, 384, 4, 2, N_VOCAB, N_CTX, true};
 
-/* false: the GPU's kernels do not have what the model needs. */
+/* false: the GPU's kernels lack an op of the model. */
 static bool logits_by(const char *name, const char *path, nib_engine_options o, const plan *p, int n,
                       bool generated, logits_rows *out) {
     nib_engine *e = NULL;
@@ -312,8 +312,8 @@ static void in_company(void **state) {
             }
 }
 
-/* Layers that keep no weights on the GPU: generated rows go through some of them on the processor, prompts go
- * through all of them on the GPU, with the bits that they have when everything is there. */
+/* Layers without weights on the GPU: the processor computes some of them for generated rows, and the GPU
+ * computes all of them for prompts, with the same bits as with all weights there. */
 static void in_place(void **state) {
     (void)state;
     static const int rows[] = {1, 16, 40, N_TOKEN};
@@ -382,7 +382,7 @@ static void greedy_tokens(void **state) {
     assert_memory_equal(cpu, cuda, sizeof cpu);
 }
 
-/* Penalties and a bias by the device: the tokens that the host's sampler draws from the same logits, and
+/* Penalties and a bias on the device: the tokens are those of the host's sampler on the same logits, and
  * those of the processor. */
 static void changed_logits(void **state) {
     (void)state;

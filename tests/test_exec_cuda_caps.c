@@ -1,7 +1,7 @@
-/* Caps on VRAM, RAM and disk and a number of layers, all at once, with a GPU that is none
- * (support/fakecuda.h): each combination is kept or refused with what would do, answers are the same bits
- * under all, and a plan that is made under the same caps says what is then done. What a process has resident
- * is a constant here, so that RAM counts what the engine charges and not the fake's memory. */
+/* Caps on VRAM, RAM and disk and a number of layers, all at once, on the fake GPU (support/fakecuda.h): each
+ * combination is kept, or refused with a cap that works. Answers have the same bits under all caps, and a
+ * plan under the same caps agrees with the run. The process's resident memory is a constant here, so that RAM
+ * counts the engine's charges and not the fake's memory. */
 #include "base/jsonx.h"
 #include "base/num.h"
 #include "kernels/cuda_load.h"
@@ -115,7 +115,7 @@ static uint64_t named_cap(const char *message) {
     return bytes;
 }
 
-/* Opens under the caps, or under those that the refusals name. */
+/* Opens under the caps, or under the caps that the refusals name. */
 static nib_engine *must_open(const char *path, caps *c, int *n_refused) {
     nib_error err = {0};
     nib_engine *e = NULL;
@@ -137,7 +137,7 @@ static nib_engine *must_open(const char *path, caps *c, int *n_refused) {
     return NULL;
 }
 
-/* The most that a tier is planned to have without a cap. */
+/* The bytes that a tier is planned to have without a cap. */
 static uint64_t whole(const char *path, int tier) {
     caps none = {NIB_AUTO, NIB_AUTO, 0, false};
     int n = 0;
@@ -177,7 +177,7 @@ static void every_combination(void **state) {
     assert_true(n_refused >= (step == 5 ? 2 : step == 3 ? 4 : 14));
 }
 
-/* What stays on the GPU leaves RAM, the embedding too. */
+/* Weights that stay on the GPU leave RAM, the embedding too. */
 static void one_copy(void **state) {
     n_sequence = *(const int *)*state;
     static float logits[N_STEP][N_VOCAB];
@@ -214,8 +214,8 @@ static bool gpu_looks_up(const char *path, uint64_t vram, uint64_t ram) {
     return rows > 0;
 }
 
-/* A tied table is on the GPU with the head; another one if all layers are and there is memory left. A table
- * on disk is looked up on the host, and so is one in a format that the GPU's kernel lacks. */
+/* A tied table is on the GPU with the head; another table if all layers are and there is memory left. The
+ * host looks up tables on disk, and tables in a format that the GPU's kernel lacks. */
 static void who_looks_up(void **state) {
     n_sequence = *(const int *)*state;
     tiny_shape tied = shape, codes = shape;
@@ -288,7 +288,7 @@ static void a_plan_is_followed(void **state) {
         nib_engine_options by = under(&(caps){NIB_AUTO, NIB_AUTO, 0, false});
         nib_error err = {0};
         by.plan = text;
-        by.backend = NULL; /* the plan says it */
+        by.backend = NULL; /* the plan agrees */
         if (open_under(path, &by, &e, &err))
             fail_msg("%s", err.message);
         check_places(e, made);

@@ -1,6 +1,6 @@
-/* Layers leave the GPU's memory when another program takes what is left of it, and return when that gives it
- * back; logits stay the same bits. On a table of kernels without a GPU (support/fakecuda.h), whose free
- * memory the test sets. Whatever call fails meanwhile, it is an error of that pass and loses nothing. */
+/* Layers leave the GPU's memory when another program takes its free memory, and return when that program
+ * frees it; logits keep their bits. On the fake GPU (support/fakecuda.h), whose free memory the test sets. A
+ * call that fails meanwhile is an error of that pass and loses nothing. */
 #include "kernels/cuda_load.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -65,7 +65,7 @@ static void must_go_on(subject *x, int n, float *logits) {
         memcpy(logits, nib_session_logits(x->s), N_VOCAB * sizeof *logits);
 }
 
-/* The back end looks at what is free ten times a second. */
+/* The back end checks the free memory ten times a second. */
 static void wait_for_a_look(void) {
     const struct timespec t = {0, 110000000};
     nanosleep(&t, NULL);
@@ -79,7 +79,7 @@ static size_t left_now(void) {
     return left;
 }
 
-/* Another program leaves so much. */
+/* Another program leaves this much memory free. */
 static void squeeze(size_t left) {
     fake_cuda_others(0);
     fake_cuda_others(left_now() - left);
@@ -119,7 +119,7 @@ static void there_and_back(void **state) {
     close_it(&x);
 }
 
-/* How many calls a pass takes in which layers leave; fail_at: the one of them that fails, 0: none. */
+/* The number of calls of a pass in which layers leave; fail_at: the call that fails, 0: none. */
 static long calls_of_demotion(const char *path, long fail_at, nib_status *status) {
     subject x;
     nib_error err = {0};

@@ -1,6 +1,6 @@
-/* The n-th CUDA call of a whole life fails, for every n, as with a device that is lost (every later call
- * fails too) or memory that is not there: open, prompt, a few tokens, close. The error has its status and
- * words, all that was taken is given back, and nothing waits for ever. Without a GPU: support/fakecuda.h. */
+/* The n-th CUDA call of a whole life fails, for every n, as with a lost device (every later call fails too)
+ * or missing memory: open, prompt, a few tokens, close. The error has its status and message, everything is
+ * freed, and nothing waits for ever. On the fake GPU (support/fakecuda.h). */
 #include "kernels/cuda_load.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -49,7 +49,8 @@ static void sweep(int error, nib_status one, nib_status other) {
     for (long i = 1; i <= n; i++) {
         err = (nib_error){0};
         const nib_status status = live(path, i, error, &err);
-        /* the last ones send ahead for a pass that does not come, and close it: nothing can be told any more
+        /* the last calls prefetch for a pass that does not come, and close the engine: no error can be
+         * reported
          */
         if (status == NIB_OK && i > n - 24)
             continue;
@@ -68,7 +69,7 @@ static void no_memory(void **state) {
     sweep(OUT_OF_MEMORY, NIB_E_NOMEM, NIB_E_DEVICE);
 }
 
-/* The smallest cap that works: most blocks come for each pass. */
+/* The smallest cap that works: most blocks are streamed for each pass. */
 static void blocks_that_come(void **state) {
     (void)state;
     const char *path = tiny_model("faults.gguf", &small);
@@ -98,7 +99,7 @@ static void many_sequences(void **state) {
     n_sequence = 1;
 }
 
-/* The exit code of the command, and words that say what is lost. */
+/* The exit code of the command, and a message. */
 static void it_is_said(void **state) {
     (void)state;
     nib_error err = {0};

@@ -1,8 +1,7 @@
-/* Layers whose weights have no room on the GPU: generated rows go through them on the processor, where their
- * weights are, prompts on the GPU. On a table of kernels without a GPU (support/fakecuda.h), whose bits are
- * the processor's for generated rows and others for prompts, so logits do not depend on where a layer is
- * computed. What goes wrong on the way (the residual stream, keys and values that move, caps, a row that
- * takes the other way) changes them. */
+/* Layers whose weights do not fit on the GPU: the processor computes them for generated rows, the GPU for
+ * prompts. On the fake GPU (support/fakecuda.h), whose bits are the processor's for generated rows and others
+ * for prompts, so logits do not depend on the device of a layer. An error (in the residual stream, in copies
+ * of keys and values, in caps, in the device of a row) changes them. */
 #include "kernels/cuda_load.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -54,7 +53,7 @@ static void must_close(nib_engine *e) {
     assert_int_equal(fake_cuda_held(), 0);
 }
 
-/* The smallest cap that works, and what all of it takes. */
+/* The smallest cap that works, and the bytes of the whole model. */
 static uint64_t least_vram(const char *path, uint64_t *all) {
     nib_engine_options o = under(NIB_AUTO);
     nib_engine *e = must_open(path, NIB_AUTO);
@@ -81,7 +80,7 @@ static void walk(const char *path, uint64_t vram, float *logits, long *moved, lo
     nib_engine *e = must_open(path, vram);
     nib_session *s = session_must_open(e);
     for (int i = 0; i < N_REACH; i++, logits += N_VOCAB) {
-        logits_tokens(tokens, N_CTX, N_VOCAB, i < 9 ? 3 : 4); /* another text behind what is the same */
+        logits_tokens(tokens, N_CTX, N_VOCAB, i < 9 ? 3 : 4); /* another text after the common prefix */
         if (i >= 9)
             logits_tokens(tokens, 70, N_VOCAB, 3);
         if (nib_session_sync(s, tokens, (size_t)reach[i], &err))
@@ -117,7 +116,7 @@ static void a_sequence(void **state) {
     }
 }
 
-/* Keys and values in codes stay on the GPU, whatever comes for its layers. */
+/* Keys and values in codes stay on the GPU, wherever its layers are. */
 static void codes_stay(void **state) {
     (void)state;
     static float whole[N_REACH][N_VOCAB], part[N_REACH][N_VOCAB];
@@ -135,7 +134,7 @@ static void codes_stay(void **state) {
     kv_type = NIB_KV_F16;
 }
 
-/* Requests that begin alike, together: their pages are shared, and copied when one of them goes on. */
+/* Requests with a common prefix: their pages are shared, and copied when one of them continues. */
 enum { N_REQUEST = 6, N_ANSWER = 8 };
 
 static void answers(const char *path, uint64_t vram, int32_t (*out)[N_ANSWER]) {
@@ -185,8 +184,8 @@ static void a_batch(void **state) {
     }
 }
 
-/* Where more sequences may decode together than the processor serves before the link would, none of the
- * layers is its own: all come, for one sequence too. */
+/* If more sequences may decode together than the processor can compute before the link has copied all layers,
+ * no layer is in place: all are streamed, for one sequence too. */
 static void many_sequences(void **state) {
     (void)state;
     const char *path = tiny_model("in-place-many.gguf", &small);
@@ -203,7 +202,7 @@ static void many_sequences(void **state) {
     n_sequence = N_SESSION;
 }
 
-/* Under a cap on RAM that the model does not fit: what stays on the GPU comes from disk once. */
+/* Under a cap on RAM that the model does not fit: layers that stay on the GPU are read from disk once. */
 static void from_disk_once(void **state) {
     (void)state;
     const char *path = tiny_model("in-place-disk.gguf", &small);
@@ -237,7 +236,8 @@ static uint64_t planned(const nib_engine *e) {
     return used.tier[NIB_TIER_VRAM].planned;
 }
 
-/* The driver has one context for a process: the first engine is charged with it, and the next one behind it.
+/* The driver has one context for a process: the first engine is charged with it, and after it closes the next
+ * one.
  */
 static void engines_share_the_driver(void **state) {
     (void)state;
@@ -260,7 +260,7 @@ static void engines_share_the_driver(void **state) {
     must_close(e[2]);
 }
 
-/* The n-th call fails, while pages move too. */
+/* The n-th call fails, also while pages are copied. */
 static void a_lost_device(void **state) {
     (void)state;
     tiny_shape shape = small;
