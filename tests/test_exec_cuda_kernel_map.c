@@ -1,6 +1,6 @@
-/* Kernel maps of a GPU on the fake CUDA table (support/fakecuda.h): measuring times every strategy of the
- * device, the map is kept, found again and obeyed at each launch, answers keep their bits, and a failing call
- * leaks nothing. */
+/* Kernel maps of a GPU, on the fake CUDA table (support/fakecuda.h): measuring times every strategy of the
+ * device; the map is stored, found again and followed at each launch; answers keep their bits, and a failing
+ * call leaks nothing. */
 #include "kernels/cuda_load.h"
 #include "nib_tools.h"
 #include "profile/kernel_profile.h"
@@ -41,7 +41,7 @@ static bool is_by(const trial_result *r, int i, const char *name) {
     return !strcmp(r->times[i].strategy->name, name);
 }
 
-/* The fake clock has Split the fastest of few rows; Bitwise does one row of at most 64. */
+/* By the fake clock Split is the fastest with few rows; Bitwise computes one row of at most 64. */
 static nib_status check_point(void *user, const trial_shape *shape, int bucket, const trial_result *r,
                               nib_error *err) {
     const bool few = bucket <= policy_bucket(CUDA_MAX_ROWS);
@@ -103,7 +103,7 @@ static void every_strategy_is_timed(void **state) {
     policy_clear(&map);
 }
 
-/* What multiplies slices on this device, and nothing of a newer one. */
+/* The strategies with slices of this device, and none of a newer one. */
 static void units_are_the_devices(void **state) {
     (void)state;
     gpu_kernels gpu;
@@ -195,7 +195,7 @@ static void a_map_is_obeyed(void **state) {
     assert_true(fake_cuda_by(FAKE_BY_RULE) > 0);
     assert_int_equal(fake_cuda_by(FAKE_BY_SPLIT), 0);
     make_map(path, map);
-    for (int layers = 0; layers <= 1; layers++) { /* the processor's layers do without the GPU's map */
+    for (int layers = 0; layers <= 1; layers++) { /* layers in place do not use the GPU's map */
         logits_rows got = logits_with(path, map, layers, &used);
         assert_true(used);
         assert_non_null(strstr(said, "by the kernel map, q8_0 "));
@@ -209,7 +209,8 @@ static void a_map_is_obeyed(void **state) {
     free(want.data);
 }
 
-/* A map may name what cannot compute a product (Bitwise longer rows): the rule does. */
+/* A map may name a strategy that cannot compute a product (Bitwise with longer rows): the rule decides then.
+ */
 static void what_cannot_be_done_goes_by_the_rule(void **state) {
     (void)state;
     static gpu_kernels gpu;

@@ -1,7 +1,7 @@
-/* The cuda back end on the scalar reference instead of a GPU (support/fakecuda.h): everything around the
- * kernels is proven here, on every machine. Logits have the bits of the check back end, for the architectures
- * whose ops it has, formats, precisions, passes of any number of rows of prompts and of generated ones,
- * batches with common prefixes, weights from disk; what it cannot do is refused and named. */
+/* The cuda back end on the scalar reference instead of a GPU (support/fakecuda.h): tests everything around
+ * the kernels, on every machine. Logits have the bits of the check back end, for the architectures whose ops
+ * it has, formats, precisions, passes of any number of rows of prompts and of generated ones, batches with
+ * common prefixes, weights from disk; models that it cannot compute are refused by name. */
 #include "base/mem.h"
 #include "kernels/cuda_load.h"
 #include "support/answers.h"
@@ -103,10 +103,10 @@ static bool same(const char *path, const nib_engine_options *o, const engine_wan
 
 typedef struct archs {
     int n_seen, n_same, n_refused;
-    char known[8192]; /* names of those that are the same */
+    char known[8192]; /* names of the fixtures with equal bits */
 } archs;
 
-/* In whole numbers, and in floats as the files have them. */
+/* With integer weights, and with the floats of the files. */
 static void compare_arch(void *user, const char *path, const char *name) {
     static const char *const recipes[] = {"u8g32"};
     archs *a = user;
@@ -218,7 +218,7 @@ static void greedy_by(const char *name, const char *path, nib_engine_options o, 
     fake_is_at_rest();
 }
 
-/* Within a share of the largest of them, as rows of every kind. */
+/* Logits within a share of the largest one, with rows of every kind. */
 static void logits_are_near(const char *path, nib_engine_options o, float share) {
     logits_rows check;
     nib_error err;
@@ -241,8 +241,8 @@ static void logits_are_near(const char *path, nib_engine_options o, float share)
     free(check.data);
 }
 
-/* Weights with outliers: these multiply a row's floats, not its codes. With 16 bits the difference is small
- * and the greedy tokens are the same. */
+/* Weights with outliers: outliers multiply a row's floats, not its codes. With 16 bits the difference is
+ * small and the greedy tokens are the same. */
 static void outliers_of_weights(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_C3O45, TYPE_C4O45, TYPE_C3O100, TYPE_C4O100};
@@ -265,7 +265,7 @@ static void outliers_of_weights(void **state) {
     }
 }
 
-/* Blocks of codes: by tokens alone, by few rows and by many, which end several at once. */
+/* Blocks of codes: with single tokens, few rows, and many rows, which complete several blocks at once. */
 static void keys_in_codes(void **state) {
     (void)state;
     static const int rows[] = {1, 7, 64, 70, 100, 150};
@@ -319,7 +319,8 @@ static void answers_by(const char *name, const char *path, nib_kv_type kv, int32
         int32_t tokens[N_TOKEN];
         nib_generate_options g;
         nib_generate_options_init(&g);
-        logits_tokens(tokens, 3 + 20 * i, N_VOCAB, i % 2); /* every other one begins as the one before */
+        logits_tokens(tokens, 3 + 20 * i, N_VOCAB,
+                      i % 2); /* every second request begins like the one before */
         g.prompt = tokens;
         g.n_prompt = (size_t)(3 + 20 * i);
         g.n_predict = N_ANSWER;
@@ -477,8 +478,9 @@ static void blocks_are_streamed_when_not_all_fit(void **state) {
     }
 }
 
-/* Of one generated row: what each launch leaves is taken by the product behind it, all but the first of a
- * token, and of the first token within a block alone: what the next one needs is not there yet. */
+/* One generated row: each product takes the codes that the previous launch left, except the first product of
+ * a token. For the first token this works within a block only, because the next block's norm is not there
+ * yet. */
 static void codes_are_left(void **state) {
     (void)state;
     enum { TOKENS = 3 };
@@ -495,7 +497,7 @@ static void codes_are_left(void **state) {
     fake_is_at_rest();
 }
 
-/* The same of the rows of a pass, as many as both products can; with the bits of one row at a time. */
+/* The same for the rows of a pass, as many as both products can take, with the bits of one row at a time. */
 static void codes_of_rows_are_left(void **state) {
     (void)state;
     enum { TOKENS = 24 };
@@ -524,8 +526,9 @@ static void codes_of_rows_are_left(void **state) {
         free(got[i].data);
 }
 
-/* Token after token: the first one's launches differ (what the next block needs is not there), the second
- * one's are seen for the first time, the third one's recorded; from then on all launches are in graphs. */
+/* Token after token: the first token's launches differ (the next block's norm is not there), the second
+ * token's are seen for the first time, and the third token's are recorded. From then on all launches are in
+ * graphs. */
 static void tokens_are_replayed(void **state) {
     (void)state;
     enum { TOKENS = 80 }; /* more than a page */
@@ -558,7 +561,7 @@ static void tokens_are_replayed(void **state) {
 }
 
 /* All rows of a prompt go through a block together, and attention takes those of a sequence as one, however
- * few they are; of the last layer only what keys and values need. Generated rows never do. */
+ * few they are; in the last layer only the ops for keys and values. Generated rows never do so. */
 static void prompts_are_wide(void **state) {
     (void)state;
     static const int rows[] = {100, 7, 1};
@@ -592,8 +595,8 @@ static void auto_finds_it(void **state) {
     fake_is_at_rest();
 }
 
-/* The device looks for the logits that answers are drawn from: the same tokens, in a session and in a batch;
- * all logits still come where an answer looks at all. */
+/* The device finds the logits that answers are sampled from: the same tokens, in a session and in a batch.
+ * All logits are copied if an answer needs all. */
 static void the_best_come(void **state) {
     (void)state;
     static const nib_sampling how[] = {
@@ -622,7 +625,8 @@ static void the_best_come(void **state) {
     }
 }
 
-/* Penalties and biases are made by the device: the tokens of the check back end, which gives all logits. */
+/* The device applies penalties and biases: the tokens are those of the check back end, which returns all
+ * logits. */
 static void changes_are_the_devices(void **state) {
     (void)state;
     const char *path = tiny_model("changes.gguf", &small);

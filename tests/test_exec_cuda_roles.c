@@ -1,7 +1,7 @@
-/* What a row is decides which of the GPU's kernels compute it: of a prompt, or generated. An engine for many
- * sequences has kernels of its own for generated rows. All kinds have last bits of their own, so a row that
- * takes the wrong ones is seen: on a table of kernels without a GPU (support/fakecuda.h) whose results differ
- * a little on purpose. test_exec_cuda asks the same of a real device. */
+/* The role of a row (prompt row or generated row) decides which of the GPU's kernels compute it. An engine
+ * for many sequences has other kernels for generated rows. All kinds differ in the last bits, so a row with
+ * the wrong kernels is noticed: on the fake GPU (support/fakecuda.h) the results differ a little on purpose.
+ * test_exec_cuda asserts the same on a real device. */
 #include "kernels/cuda_load.h"
 #include "nib_tools.h"
 #include "support/company.h"
@@ -105,7 +105,7 @@ static void a_prompt_in_pieces(void **state) {
     }
 }
 
-/* A row of a prompt and the same row as a generated one differ here: else nothing of this is a test. */
+/* A prompt row and the same row as a generated one differ here: otherwise these tests could not fail. */
 static void roles_differ(void **state) {
     (void)state;
     int32_t tokens[N_TOKEN];

@@ -81,7 +81,7 @@ static void tokens(void **state) {
     }
 }
 
-/* Penalties and biases, alone and in a batch of eight; where all logits are asked for they all come. */
+/* Penalties and biases, alone and in a batch of eight; all logits are returned if they are requested. */
 static void answers(void **state) {
     (void)state;
     const char *path = tiny_model("answers.gguf", &small);
@@ -101,7 +101,7 @@ static void answers(void **state) {
     }
 }
 
-/* A graph is made of tokens in two steps, too. */
+/* Tokens in two steps become a graph too. */
 static void replayed(void **state) {
     (void)state;
     nib_result r;
@@ -139,7 +139,7 @@ static void not_everywhere(void **state) {
     const char *path = tiny_model("where.gguf", &small), *path4 = tiny_model("where4.gguf", &four);
     nib_engine_options o = options(NIB_SHORTLIST_ON);
     assert_true(with_words(path, o, "a 4-bit sketch") > 0);
-    assert_int_equal(with_words(path4, o, whole), 0); /* it has 4 bits itself */
+    assert_int_equal(with_words(path4, o, whole), 0); /* the head itself has 4 bits */
     o.activation = 16;
     assert_int_equal(with_words(path, o, whole), 0);
     o = options(NIB_SHORTLIST_ON);
@@ -162,8 +162,8 @@ static nib_status fits(const char *path, nib_engine_options o, uint64_t vram) {
     return status;
 }
 
-/* Every cap in turn: the same tokens, and never more memory. The sketch is there with the largest, and not
- * where the head is streamed. */
+/* Every cap in turn: the same tokens, and never more memory than the cap. There is a sketch under the largest
+ * cap, and none if the head is streamed. */
 static void caps(void **state) {
     (void)state;
     const char *path = tiny_model("caps.gguf", &small);
@@ -196,7 +196,7 @@ static char *plan_of(const char *path, const nib_engine_options *o) {
     return text;
 }
 
-/* A plan says what the sketch takes, and a run takes no more than planned. */
+/* A plan has the bytes of the sketch, and a run takes no more than planned. */
 static void planned(void **state) {
     (void)state;
     static const char words[] = "the output head is computed only for the likeliest tokens";
@@ -227,7 +227,7 @@ static void planned(void **state) {
     assert_true(peak[1] - peak[0] >= N_VOCAB * 64 / 2 && peak[1] - peak[0] < N_VOCAB * 64);
 }
 
-/* By itself: a head that saves 64 MiB, a few logits, and memory that is left. Only the header is read. */
+/* `auto` needs a head that saves 64 MiB, a few logits, and free memory. Only the header is read. */
 static void large_heads(void **state) {
     (void)state;
     static const char words[] = "the output head is computed only for the likeliest tokens";
@@ -276,7 +276,7 @@ static void faults(void **state) {
             if (fake_cuda_wrong() || fake_cuda_held())
                 fail_msg("call %ld: %s, %zu are left", i, fake_cuda_wrong() ? fake_cuda_wrong() : "",
                          fake_cuda_held());
-            if (status == NIB_OK && i > n - 24) /* nothing can be told any more */
+            if (status == NIB_OK && i > n - 24) /* no error can be reported any more */
                 continue;
             if (status != NIB_E_DEVICE && !(way && status == NIB_E_NOMEM))
                 fail_msg("call %ld of %ld: status %d, '%s'", i, n, status, err.message);

@@ -1,6 +1,6 @@
-/* What the GPU's back end says of a pass, launch by launch, on a table of kernels without a GPU whose clock
- * counts calls (support/fakecuda.h): names, bytes and products of every launch, lanes, what has no room, and
- * that the answer and what comes afterwards are as without it. */
+/* Traces of the GPU's back end, launch by launch, on the fake GPU, whose clock counts calls
+ * (support/fakecuda.h): names, bytes and products of every launch, lanes, dropped spans. The answer and later
+ * passes are the same as without a trace. */
 #include "kernels/cuda_load.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
@@ -116,8 +116,8 @@ static void a_token(void **state) {
     assert_int_equal(head.n, 1);
     assert_true(gate.macs == N_LAYER * 2 * d * ff && head.macs == d * N_VOCAB);
     assert_int_equal(gate.at_least, 0);
-    /* The row is there in codes with scales, sums and sums of squares, and is left in codes beside its
-     * floats. */
+    /* The row comes as codes with scales, sums and sums of squares, and is left as codes beside its floats.
+     */
     assert_true(gate.bytes == N_LAYER * (weight_bytes(2 * small.d_ff, small.d_model) + d / 32 * 44 + 4 * ff +
                                          ff / 32 * 40));
     assert_int_equal(attention.n, N_LAYER);
@@ -151,7 +151,7 @@ static void a_prompt(void **state) {
     closed(e, s);
 }
 
-/* An answer's second token is drawn from the largest logits, which come alone. */
+/* An answer's second token is sampled from the largest logits; only these are copied. */
 static void an_answer(void **state) {
     (void)state;
     static trace t;
@@ -179,7 +179,7 @@ static void an_answer(void **state) {
     closed(e, s);
 }
 
-/* A prompt that ends a block packs it; a token reads codes, which are fewer bytes than halves. */
+/* A prompt that completes a block packs it; a token reads codes, which are fewer bytes than halves. */
 static void keys_in_codes(void **state) {
     (void)state;
     double bytes[2];
@@ -253,7 +253,7 @@ static uint64_t least_vram(void) {
     }
 }
 
-/* Under a cap layers come, or the processor computes them. */
+/* Under a cap layers are streamed, or the processor computes them. */
 static void layers_without_room(void **state) {
     (void)state;
     nib_session *s;

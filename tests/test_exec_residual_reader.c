@@ -1,5 +1,5 @@
-/* Channels of residuals that are read from a file: every code that a row asks for is there, neighbours come
- * in one read, rows share what they have in common, and a file that ends too early is an error. */
+/* Channels of residuals that are read from a file: every code that a row needs is read, neighbouring channels
+ * take one read, rows share common channels, and a file that ends too early is an error. */
 #include "exec/residual_reader.h"
 
 #include "base/num.h"
@@ -81,7 +81,7 @@ static void compare(reading *t, const residual_piece *p) {
     }
 }
 
-/* All rows, outputs [n0, n1). How many pieces that took. */
+/* All rows, outputs [n0, n1). Returns the number of pieces. */
 static int read_all(reading *t, int64_t n0, int64_t n1) {
     const residual_rows rows = {&t->all, BEFORE, t->picks, t->n_pick, t->max_pick, t->n_row};
     residual_piece p;
@@ -109,7 +109,7 @@ static void test_codes(void **state) {
         }
 }
 
-/* 64 neighbours whose outputs are all wanted are one read; the same of two rows are read once. */
+/* 64 neighbouring channels with all outputs are one read; common channels of two rows are read once. */
 static void test_together(void **state) {
     (void)state;
     residual_read count = {0};
@@ -144,7 +144,7 @@ static void test_truncated(void **state) {
     reading t = reading_open(4, 512, 600, 1, 100, 256);
     const residual_rows rows = {&t.all, BEFORE, t.picks, t.n_pick, t.max_pick, 1};
     pick(&t, 0, 3);
-    pick(&t, 0, 599); /* the last one, which is not there */
+    pick(&t, 0, 599); /* the last channel, which the file lacks */
     residual_reader_request(t.reader, &rows, 0, 0, 512);
     assert_int_equal(residual_reader_wait(t.reader, &p, &err), NIB_E_MODEL);
     t.n_pick[0] = 1;

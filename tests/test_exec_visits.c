@@ -73,7 +73,7 @@ static void run(world *w, pass p) {
         fail_msg("%s", err.message);
 }
 
-/* All but the last tokens of the sequences anew, as rows of the next pass. */
+/* All tokens of the sequences but the last ones again, as rows of the next pass. */
 static void begin_prompts(world *w) {
     int32_t tokens[N_TOKEN];
     memset(w->logits, 0, sizeof w->logits);
@@ -84,7 +84,7 @@ static void begin_prompts(world *w) {
     }
 }
 
-/* One token more of each. */
+/* One more token of each sequence. */
 static void begin_decoding(world *w, int32_t token) {
     for (int i = 0; i < N_SEQUENCE; i++) {
         sequence_advance(&w->of[i], w->segments[i].n_row);
@@ -159,7 +159,7 @@ static void as_usual(world *w) {
     memcpy(expected_next, w->logits, sizeof expected_next);
 }
 
-/* Each way of a prompt is followed by a token in the usual order, and the other way round. */
+/* A prompt in each order is followed by a token in the usual order, and the reverse. */
 static void check_all(world *w) {
     static const visit_next_fn orders[] = {zig_zag, one_by_one};
     for (int i = 0; i < 2; i++)
@@ -240,7 +240,7 @@ static nib_status run_or_fail(backend *by, const backend_run *r, nib_error *err)
     return real->run(by, r, err);
 }
 
-/* A block is released behind a run that failed too: the next pass is as if nothing had been. */
+/* A block is released after a failed run too: the next pass is unaffected. */
 static void released_after_errors(void **state) {
     world w;
     (void)state;

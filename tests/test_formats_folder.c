@@ -1,5 +1,4 @@
-/* Folders: the fixtures, configurations in all their shapes, and what is said about folders that are not
- * whole. */
+/* Folders: the fixtures, configurations in all their shapes, and the errors for incomplete folders. */
 #include "base/num.h"
 #include "base/jsonx.h"
 #include "formats/container.h"

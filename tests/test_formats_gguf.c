@@ -1,5 +1,5 @@
-/* GGUF headers: every value type, then a header that lies in each of its fields, is cut at each byte, or
- * meets a failing allocation or read. */
+/* GGUF headers: every value type; then headers that are wrong in each field, truncated at each byte, or read
+ * with a failing allocation or read. */
 #include "base/num.h"
 #include "formats/container.h"
 #include "formats/gguf.h"
@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-/* A small valid file, and where its fields stand. */
+/* A small valid file, and the offsets of its fields. */
 typedef struct sample {
     bytes b;
     size_t version, n_tensor, n_key, key, key_type, second_key, string_length, array_type, array_n,
@@ -348,7 +348,7 @@ static void test_faults(void **state) {
     assert_true(fault_sweep(FAULT_READ, 1, open_and_close, vocabulary) >= 2);
 }
 
-/* What is not a model, and a header that goes on and on in a file that has the bytes (a sparse one). */
+/* Files that are no models, and an endless header in a file that has the bytes (a sparse one). */
 static void test_not_a_header(void **state) {
     (void)state;
     sample s;
@@ -385,7 +385,7 @@ static const struct {
     {"phi-3", 32064, NULL},
 };
 
-/* Real vocabularies: what is large is there, and given back when it is dropped. */
+/* Real vocabularies: large arrays are available, and freed when they are dropped. */
 static void test_vocabularies(void **state) {
     (void)state;
     for (size_t i = 0; i < NUM_COUNT(vocabularies); i++) {

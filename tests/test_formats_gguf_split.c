@@ -1,4 +1,4 @@
-/* A model in several GGUF files: found and joined, with every part there and telling the truth. */
+/* A model in several GGUF files: shards are found and joined; missing or wrong shards are refused. */
 #include "base/file.h"
 #include "formats/container.h"
 #include "formats/gguf.h"

@@ -1,4 +1,4 @@
-/* The content hash: the same for the same model wherever and however it is kept, another for any other. */
+/* The content hash: equal for the same model in any place and container, different for any other model. */
 #include "base/mem.h"
 #include "formats/container.h"
 #include "formats/gguf_write.h"
@@ -85,7 +85,7 @@ static void test_sharding(void **state) {
 
 enum { N_WIDE = 20000, N_WORD = 5000 };
 
-/* A small tensor, one that is sampled, a vocabulary that counts for nothing. */
+/* A small tensor, a tensor that is hashed by samples, and a vocabulary, which does not count. */
 static const char *write_model(const char *name, uint8_t small, size_t changed_at, const char *word) {
     static uint8_t wide[N_WIDE];
     static meta_string words[N_WORD];

@@ -1,4 +1,4 @@
-/* One safetensors file: what is right, what lies, cut at each byte. */
+/* One safetensors file: valid ones, wrong ones, truncated at each byte. */
 #include "base/num.h"
 #include "formats/container.h"
 #include "support/memfile.h"

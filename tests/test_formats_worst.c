@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 /* The promise is 10 s by the clock on any machine; half of it in processor time. A sanitizer takes several
- * times the time, and red zones, shadow and what it keeps of freed memory beside the memory. */
+ * times the time, and more memory for red zones, shadow and quarantined blocks. */
 #if SANITIZED
 enum { MAX_SECONDS = 30, MAX_MIB = 1200 };
 #else
@@ -83,8 +83,9 @@ static void check(const char *what, const char *path) {
 /* ---- JSON ---- */
 
 typedef struct json_bomb {
-    const char *what, *open, *unit, *close; /* unit: as often as fits, with a comma between; %d counts */
-    size_t n[2];                            /* sizes to try: mostly about the largest that is not refused */
+    const char *what, *open, *unit,
+        *close;  /* unit: repeated as often as fits, separated by commas; %d counts */
+    size_t n[2]; /* sizes to try: mostly about the largest that is not refused */
 } json_bomb;
 
 #define TEN(x)   x x x x x x x x x x
@@ -274,7 +275,7 @@ static void tokenizers(void **state) {
         check_sizes(&bombs[i], "tokenizer.json");
 }
 
-/* As much pattern as a step may have, in as many steps as there may be. */
+/* The longest pattern of a step, in the maximum number of steps. */
 static void patterns(void **state) {
     (void)state;
     static const char *const units[] = {"\\\\p{L}",        "(?:a|b)*", "[^\\\\s\\\\p{L}]",

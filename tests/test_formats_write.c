@@ -1,4 +1,4 @@
-/* What the writers write, the readers read; misuse and a full disk are told. */
+/* The readers read the writers' files; misuse and a full disk are errors. */
 #include "base/jsonx.h"
 #include "base/num.h"
 #include "formats/gguf_write.h"
@@ -185,7 +185,7 @@ static void test_safetensors_misuse(void **state) {
     assert_false(path_exists(path));
 }
 
-/* A disk that is full says so. */
+/* A full disk is an error. */
 static void test_full_disk(void **state) {
     (void)state;
     nib_error err = {0};

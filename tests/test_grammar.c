@@ -1,4 +1,4 @@
-/* Grammars: what is a text of one and what is not, what is refused, and masks against a plain walk over all
+/* Grammars: texts that match and that do not, refused grammars, and masks against a plain walk over all
  * tokens of real vocabularies. Answers of models: test_session_grammar.c. */
 #include "base/mem.h"
 #include "formats/container.h"
@@ -23,7 +23,7 @@
 
 typedef enum verdict { NO, BEGINS, WHOLE } verdict;
 
-/* What the automaton makes of a text: no text of the grammar begins so; one does; it is one. */
+/* The automaton's result for a text: no match begins so; a match begins so; the text matches. */
 static verdict judge(automaton *m, const char *text, size_t n) {
     uint32_t s = m->start;
     for (size_t i = 0; i < n; i++) {
@@ -149,7 +149,7 @@ static void test_deep_nesting_is_refused(void **state) {
     free(text);
 }
 
-/* Each "a" doubles the ways to read what came before. */
+/* Each "a" doubles the parses of the text before it. */
 static void test_ambiguity_is_bounded(void **state) {
     pda p;
     automaton m;
@@ -164,7 +164,7 @@ static void test_ambiguity_is_bounded(void **state) {
     without(&p, &m);
 }
 
-/* Calls beyond the depth are no texts; what is not as deep is one, also without end. */
+/* Calls beyond the depth do not match; less deep ones match, also endless texts. */
 static void test_depth(void **state) {
     pda p;
     automaton m;
@@ -279,7 +279,7 @@ static void test_schemas(void **state) {
     }
 }
 
-/* Each pattern with texts (JSON, without the quotation marks) that it has, and that it has not. */
+/* Each pattern with texts (JSON, without the quotation marks) that match, and that do not. */
 static void test_patterns(void **state) {
     static const struct {
         const char *pattern, *is[4], *is_not[5];
@@ -479,7 +479,7 @@ static ledger *open_ledger(void) {
     return l;
 }
 
-/* At each place of a walk: the tokens that are left are those whose bytes the automaton can read. */
+/* At each step of a walk the allowed tokens are those whose bytes the automaton can read. */
 static void check_masks(const char *name, const char *grammar_text, int n_step) {
     tokenizer *t = open_vocabulary(name);
     const int32_t n = tokenizer_n_vocab(t);

@@ -1,4 +1,5 @@
-/* Models of the hub as data: names, which files of a repository make a model, what the hub says of them. */
+/* Models of the hub as data: names, the files of a repository that form a model, the hub's answers about
+ * them. */
 #include "base/mem.h"
 #include "hub/names.h"
 #include "support/faults.h"

@@ -1,4 +1,4 @@
-/* What is kept on a machine, under which names: the models folder and the cache of Hugging Face's programs.
+/* The models on a machine and their names: the models folder and the cache of Hugging Face's programs.
  */
 #include "base/file.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
-/* The AMX product over tiles in plain C, bit by bit against the reference, for every format and odd shapes:
- * its logic, on processors without AMX. The instructions themselves are tested by test_kernels_linear where
- * there are any. */
+/* The AMX product over tiles in plain C, bit by bit against the reference, for every format and odd shapes.
+ * So its logic is tested on processors without AMX. The instructions themselves are tested by
+ * test_kernels_linear where there are any. */
 #include "support/amx_emulated.h"
 #include "support/skip.h"
 #include "support/tilecase.h"
@@ -65,7 +65,7 @@ static void test_formats(void **state) {
     assert_int_equal(amx_emulated_faults, 0);
 }
 
-/* Groups of one tile, of two, of the row; short last groups, all that a part and a block can be cut into. */
+/* Groups of one tile, of two, of the row; short last groups; all sizes of parts and blocks. */
 static void test_uniform(void **state) {
     (void)state;
     need_kernels("avx512");

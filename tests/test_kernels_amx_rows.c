@@ -1,6 +1,6 @@
-/* Float weights on the AMX unit: the kernel over tiles in plain C bit by bit against the scalar definition
- * of its sums, and what that definition is worth beside the reference and double precision. On a processor
- * with AMX the unit itself has to give the same bits. */
+/* Float weights on the AMX unit: the kernel over tiles in plain C, bit by bit against the scalar definition
+ * of its sums, and the precision of that definition against the reference and double precision. On a
+ * processor with AMX the unit itself has to give the same bits. */
 #include "support/amx_emulated.h"
 #include "support/skip.h"
 #include "support/tilecase.h"
@@ -96,7 +96,7 @@ static void assert_bits(const char *what, const matrix *w, int64_t n_row, const 
                      (int)w->n, (int)w->k, (int)n_row, (int)i, (double)found[i], (double)right[i]);
 }
 
-/* The kernel in one piece and in two, rows alone, and the unit where there is one. Closes w. */
+/* The kernel in one piece and in two, single rows, and the tile unit if there is one. Closes w. */
 static void check_with(matrix w, int order, const float *x, int64_t n_row) {
     const kernel_table *ref = kernels_table_for("ref");
     const strategy s = emulation(), real = {.name = "unit", .can = any, .run = unit, .scratch = s.scratch};
@@ -166,7 +166,7 @@ static void test_blocks(void **state) {
     check(0, 16, 8704, 16);
 }
 
-/* Where slices, products and sums fall below the smallest normal float, and where sums cancel. */
+/* Slices, products and sums below the smallest normal float, and sums that cancel. */
 static void test_small(void **state) {
     (void)state;
     need_kernels("avx512");
@@ -202,10 +202,10 @@ static double error_of(const matrix *w, const float *x, int64_t n_row, const flo
     return sqrt(sum / (double)(w->n * n_row));
 }
 
-/* No further from double precision than the scalar kernel with floats where terms cancel (signs as they
- * come). Where all add up, every rounding counts as much as the sum is large by then: a block's 16 steps are
- * rounded at its whole size, the reference's 16 lanes at a sixteenth, so up to three times as far, and less
- * where a row has many blocks. */
+/* With terms of random signs, which cancel, the error against double precision is at most that of the scalar
+ * float kernel. With terms of one sign every rounding is proportional to the sum so far: a block's 16 steps
+ * are rounded at its whole size, the reference's 16 lanes at a sixteenth. So the error is up to three times
+ * as large, and less if a row has many blocks. */
 static void test_as_exact_as_floats(void **state) {
     (void)state;
     need_kernels("avx512");
@@ -234,8 +234,8 @@ static void test_as_exact_as_floats(void **state) {
         }
 }
 
-/* A row that holds a NaN, an infinity or something near the largest float has the reference's bits; its
- * neighbours do not notice. */
+/* A row with a NaN, an infinity or a value near the largest float has the reference's bits; other rows are
+ * unaffected. */
 static void test_wild_rows(void **state) {
     (void)state;
     need_kernels("avx512");
@@ -264,7 +264,7 @@ static void test_wild_rows(void **state) {
         }
 }
 
-/* Only where it is asked for, and rows are enough. */
+/* Only on request, and with enough rows. */
 static void test_asked_for(void **state) {
     (void)state;
     need_kernels("avx512");

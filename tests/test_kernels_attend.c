@@ -1,6 +1,6 @@
 /* Attention on every instruction set against double precision: grouped heads, windows, soft caps, ALiBi, odd
- * head sizes, sinks, f16 and f32 caches; equal bits for any split of heads and rows; a NaN stays with those
- * who see it. */
+ * head sizes, sinks, f16 and f32 caches; equal bits for any split of heads and rows; a NaN affects only the
+ * rows that see it. */
 #include "support/guard.h"
 #include "support/isas.h"
 #include "support/matrix.h"
@@ -315,7 +315,7 @@ static void test_nan(void **state) {
     }
 }
 
-/* A position written again counts as if nothing had stood there. */
+/* A position that is written again behaves like a new one. */
 static void test_rewrite(void **state) {
     (void)state;
     const attend_case c = {.n_head = 2, .n_kv = 1, .d = 24, .n_row = 1, .past = 33, .type = TYPE_F32};

@@ -84,7 +84,7 @@ static void outliers(void **state) {
     check_outliers(x, K, 0.3f, 1, (int32_t[]){3});
 }
 
-/* The rules for 8 and for 4 bits: what is beyond 4 times the root mean square costs 4 bits too much. */
+/* The rules for 8 and for 4 bits: values beyond 4 times the root mean square are outliers with 4 bits. */
 static void outliers_by_bits(void **state) {
     (void)state;
     enum { K = 576 };
@@ -101,7 +101,7 @@ static void outliers_by_bits(void **state) {
         assert_int_equal(found[1].at, 300);
         assert_true(others[9] == 0 && others[300] == 0 && others[8] == -1);
     }
-    for (int i = 0; i < K; i += 30) /* more than are taken: the first ones */
+    for (int i = 0; i < K; i += 30) /* more than the maximum: the first ones are taken */
         x[i] = 9;
     EACH_OPS(t) {
         assert_int_equal(act_extract_outliers(t, 4, x, K, others, found), ACT_OUTLIERS);

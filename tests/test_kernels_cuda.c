@@ -117,7 +117,7 @@ static void reference(const matrix *m, const float *x, bool two, double *y, doub
 }
 
 /* A wrong code or sum is one unit of the smallest scale: far above 2e-6 of the terms of the rows here, which
- * is what the order of float sums may cost. Minima cancel against codes and may cost more. */
+ * is the error that the order of float sums may cause. Minima cancel against codes and may cause more. */
 static double bound_of(const matrix *m, double size) {
     return (m->view.format.asym ? 6e-6 : 2e-6) * size + 1e-30;
 }
@@ -200,7 +200,7 @@ static void test_uniform(void **state) {
     assert_true(n_checked > 50);
 }
 
-/* Up to 64 rows, on whatever kernels are for them: sizes with and without a chunk for every block of eight,
+/* Up to 64 rows, on every kernel for them: sizes with and without a chunk for every block of eight,
  * with more panels than there are teams, with a short last chunk. */
 static void test_many_rows(void **state) {
     (void)state;
@@ -317,7 +317,7 @@ static void check_together(type_id type, int64_t n, int64_t k, const int *counts
             }
             free(gated);
         }
-        /* Codes of x * norm may differ from those of the normed row where a value stands between two. */
+        /* Codes of x * norm may differ from those of the normed row if a value is between two codes. */
         for (int r = 0; r < rows; r++) {
             reference(&m[0], plain + r * k, false, expected, size);
             for (int64_t i = 0; i < n; i++)
@@ -368,7 +368,7 @@ static void test_poison(void **state) {
     check_poison(matrix_open(TYPE_BF16, 40, 300, MATRIX_RANDOM, 9));
 }
 
-/* Rows of any size have results of that size: what a power of two multiplies it multiplies in the sums. */
+/* A power of two that multiplies a row multiplies its sums. */
 static void test_sizes(void **state) {
     (void)state;
     enum { N = 40, K = 300, ROWS = 60 };

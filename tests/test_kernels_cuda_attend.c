@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* A sequence's cache as sums are made of it: what halves and codes stand for, [max, nk] of keys and values.
+/* A sequence's cache as floats: the values of halves and codes, [max, nk] of keys and values.
  */
 typedef struct plain_cache {
     float *halves[2], *codes[2];
@@ -218,7 +218,7 @@ static void test_store(void **state) {
     check_store(4);
 }
 
-/* Pages go up in the GPU's order of keys, and come down as they were. */
+/* Pages are copied to the GPU in its order of keys, and come back unchanged. */
 static void check_move(int64_t n_kv, int64_t d) {
     enum { PAGES = 4, N_MOVED = 3 };
     static const int32_t pairs[N_MOVED][2] = {{1, 3}, {0, 0}, {3, 2}};

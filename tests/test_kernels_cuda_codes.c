@@ -1,4 +1,4 @@
-/* What one CUDA kernel leaves of its rows for the next; skipped without a device.
+/* The codes of its rows that one CUDA kernel leaves for the next; skipped without a device.
  *   test_kernels_cuda_codes [PATTERN]: the tests with such names */
 #include "support/gpu.h"
 
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* A launch of one row of k floats, with or without what another left of them, has the same bits. */
+/* A launch of one row of k floats has the same bits with and without prepared codes. */
 static void check_left(const char *name, const float *x, const void *codes, bool whole, const float *norm,
                        int64_t k) {
     enum { N = 40 };
@@ -44,7 +44,7 @@ static void check_left(const char *name, const float *x, const void *codes, bool
     matrix_close(&m);
 }
 
-/* Who takes what is left for such groups. */
+/* The products that take codes for such groups. */
 static void check_takers(int64_t group, const float *x, const void *codes, bool whole, const float *norm,
                          int64_t k) {
     static const char *const takers[][5] = {{"u4g32", "u8g32a", "u3g32", "u2g32", "u5g32"},
@@ -107,8 +107,8 @@ static void test_left(void **state) {
     }
 }
 
-/* A gated product whose row was left too leaves whole groups, where blocks have them: the same outputs, and
- * the codes of them. Sizes are of groups for all multiprocessors, some, one, and half a turn more. */
+/* A gated product with a prepared row leaves whole groups, if blocks have them: the same outputs, and their
+ * codes. Sizes are of groups for all multiprocessors, some, one, and half a turn more. */
 static void test_whole(void **state) {
     (void)state;
     cuda_device_info device;
@@ -167,7 +167,7 @@ static void test_whole(void **state) {
     }
 }
 
-/* Attention does, on one block's pages and on several's. */
+/* Attention leaves codes, on the pages of one block and of several. */
 static void test_attend_left(void **state) {
     (void)state;
     enum { HEADS = 4, D = 64, K = HEADS * D, PAGES = 4 };
@@ -217,8 +217,8 @@ static void test_attend_left(void **state) {
 enum { MOST = 16, TAKEN = 40 /* outputs of the product that takes codes */ };
 static const int64_t left_rows[] = {2, 4, 5, 8, 11, MOST};
 
-/* A launch of several rows of k floats has the same bits with what another left of them, without, and row by
- * row; and it takes what was left. */
+/* A launch of several rows of k floats has the same bits with prepared codes, without, and row by row; and it
+ * uses the prepared codes. */
 static void check_rows(const view *w, const float *x, const void *codes, const float *norm, int64_t n_row) {
     enum { N = TAKEN };
     const int64_t k = w->k;
@@ -314,7 +314,7 @@ static void test_rows_left(void **state) {
     }
 }
 
-/* Nothing is left of other groups, of a width that is no multiple of 256, or of more rows. */
+/* No codes are left for other groups, for a width that is no multiple of 256, or for more rows. */
 static void test_rows_not_left(void **state) {
     (void)state;
     static const char *const others[] = {"u4g64", "u4g128", "u8g32", "u3g32", "u4g32a"};
@@ -328,7 +328,7 @@ static void test_rows_not_left(void **state) {
     assert_int_equal(cuda->left_rows(&w), 1);
 }
 
-/* Attention of several sequences leaves their rows. */
+/* Attention of several sequences leaves the codes of their rows. */
 static void test_attend_rows_left(void **state) {
     (void)state;
     enum { HEADS = 4, D = 64, K = HEADS * D, PAGES = 4 };

@@ -1,4 +1,4 @@
-/* The CUDA kernels for rows (norms, embeddings, what is done element by element, sampling) against the scalar
+/* The CUDA kernels for rows (norms, embeddings, elementwise ops, sampling) against the scalar
  * reference; skipped without a device.
  *   test_kernels_cuda_rows [PATTERN]: the tests with such names */
 #include "support/gpu.h"
@@ -52,7 +52,7 @@ static void test_norm(void **state) {
     }
 }
 
-/* Rows look up others, some of them at an offset, into rows that are further apart; then the sum. */
+/* Rows look up table rows, some at an offset, and are stored further apart; then the sum. */
 static void test_embed(void **state) {
     (void)state;
     enum { N = 50, K = 512, LD = K + 64, N_ROW = 3, OFFSET = 5 };

@@ -1,7 +1,6 @@
-/* The output head in two steps on whatever CUDA device is there: every logit that is computed has the bits of
- * the whole head's, all that may be among the largest are computed, estimates keep their bound, and most
- * panels are skipped; skipped without a device.
- *   test_kernels_cuda_shortlist [PATTERN]: the tests with such names */
+/* The output head in two steps on a CUDA device: every computed logit has the bits of the whole head, all
+ * logits that may be among the largest are computed, estimates keep their bound, and most panels are skipped;
+ * skipped without a device. test_kernels_cuda_shortlist [PATTERN]: the tests with such names */
 #include "support/gpu.h"
 
 #include "base/num.h"
@@ -20,7 +19,7 @@
 enum { MOST = CUDA_MAX_SHORT, N_CHANGE = 5 };
 #define EPS 1e-5f
 
-/* A head here and there with its sketch, rows, and room for their logits. */
+/* A head on the host and on the device with its sketch, rows, and memory for their logits. */
 typedef struct short_case {
     int64_t n, k;
     matrix m;
@@ -176,7 +175,7 @@ static int64_t check(const short_case *c, const cuda_linear *a, int top, const c
     return n_panel;
 }
 
-/* No estimate is further off than its bound, and some come near a third of it. */
+/* No estimate exceeds its bound, and some come near a third of it. */
 static void check_bound(const short_case *c, bool norm) {
     const kernel_table *t = kernels_table_for("ref");
     const cuda_linear a = product(c, &c->head, MOST, norm);
@@ -294,7 +293,7 @@ static void not_a_number(void **state) {
     case_close(&c);
 }
 
-/* What it cannot do is refused, and nothing is written. */
+/* Unsupported calls are refused, and nothing is written. */
 static void refused(void **state) {
     (void)state;
     enum { N = 500, K = 256 };

@@ -1,5 +1,5 @@
-/* The outliers of weights on whatever CUDA device is there: alone against their definition, bit by bit, for
- * any number of rows, and behind products of every kind against sums in double; skipped without a device.
+/* The outliers of weights on a CUDA device: alone against their definition, bit by bit, for any number of
+ * rows, and after products of every kind against sums in double; skipped without a device.
  *   test_kernels_cuda_sparse [PATTERN]: the tests with such names */
 #include "support/fakecuda.h"
 #include "support/gpu.h"
@@ -73,7 +73,7 @@ static cuda_sparse ask(const sparse_case *c, int64_t first, int64_t n_row, bool 
     return a;
 }
 
-/* All outputs after rows [first, first + n_row) were given theirs; free(). */
+/* All outputs after the outliers of rows [first, first + n_row) were added; free(). */
 static float *added(const sparse_case *c, int64_t first, int64_t n_row, bool norm) {
     const size_t bytes = outputs(c) * sizeof(float);
     const cuda_sparse a = ask(c, first, n_row, norm);
@@ -204,7 +204,7 @@ static void check_product(const sparse_case *c, product_fn multiply, int64_t n_r
     free(found), free(row);
 }
 
-/* Products leave outliers out, and find the next panel behind them. */
+/* Products leave outliers out, and find the next panel after them. */
 static void test_products(void **state) {
     (void)state;
     for (size_t t = 0; t < NUM_COUNT(types); t++) {

@@ -18,7 +18,7 @@
 
 enum { MOST = CUDA_MAX_ROWS };
 
-/* Rows of a test on the device, with room for what comes out. */
+/* Rows of a test on the device, with memory for the outputs. */
 typedef struct rows {
     int64_t n, k;
     float *x, *norm, *bias, *before; /* host: [MOST, k], [k], [n], [MOST, n] */
@@ -228,7 +228,7 @@ static void same_outputs(const rows *r, cuda_linear a, bool leaves, const char *
     free(rule);
 }
 
-/* Norms, gates, several matrices, 16-bit activations, what is added, codes that are left. */
+/* Norms, gates, several matrices, 16-bit activations, residuals, codes for the next launch. */
 static void test_all_else(void **state) {
     (void)state;
     static const char *const formats[] = {"u4g32", "u6g128a", "u8g32"};
@@ -297,7 +297,7 @@ static void test_refused(void **state) {
             continue;
         assert_null(outputs(&r, s, product_of(&r, &w, 4, 8), false));
     }
-    /* asked for by a launch, the rule takes over */
+    /* if a launch requests it, the rule decides */
     for (int i = 0; i < n_strategy(); i++) {
         cuda_linear a = product_of(&r, &w, 4, 8);
         float *rule = outputs(&r, NULL, a, false);

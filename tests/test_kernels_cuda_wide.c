@@ -1,8 +1,8 @@
-/* The CUDA kernels for many rows, on whatever device has them; skipped without one.
+/* The CUDA kernels for many rows; skipped without a device that has them.
  *   test_kernels_cuda_wide [PATTERN]: the tests with such names
  *
- * Every weight of every format is found again by rows that are one at one place; sums are compared with sums
- * in double of the same numbers, under a bound that halves allow. */
+ * Every weight of every format is checked with rows that are 1 at one place. Sums are compared with sums in
+ * double of the same numbers, under a bound for halves. */
 #include "support/gpu_attend.h"
 
 #include "kernels/kernels.h"
@@ -149,7 +149,7 @@ static void check_sums(const char *what, double found, double expected, double s
         fail_msg("%s: %g, expected %g +- %g", what, found, expected, 6e-4 * size);
 }
 
-/* What rounding of sums of floats may change, of the sizes that are summed. */
+/* The relative error that rounding of float sums may cause. */
 #define ROUNDING 1e-5
 
 /* One of each kernel: packed weights, halves, bf16. */
@@ -256,7 +256,7 @@ static void many_outputs(void **state) {
     }
 }
 
-/* Rows of any size: what a power of two multiplies it multiplies in the sums, bit by bit; zeros stay. */
+/* Rows of any size: a power of two that multiplies a row multiplies its sums, bit by bit; zeros stay. */
 static void check_sizes(int kind) {
     enum { N = 40, K = 300, ROWS = 70 };
     matrix m = matrix_of(kind, N, K, 30);

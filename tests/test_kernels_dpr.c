@@ -1,5 +1,5 @@
-/* DPR: random schemes reconstruct every product exactly, the schemes that are kept are the ones that the
- * paper names, and what is measured is what the folders offer. */
+/* DPR: random schemes reconstruct every product exactly, the remaining schemes are those of the paper, and
+ * the measured units are those that the folders offer. */
 #include "kernels/dpr.h"
 
 #include "support/matrix.h"
@@ -144,7 +144,7 @@ static void test_lean(void **state) {
         }
 }
 
-/* What a folder's units allow, by hand: W4A8 is 1 product on 8 bits, 2 on 4 bits, 32 on 1 bit. */
+/* The schemes that a folder's units allow, by hand: W4A8 is 1 product on 8 bits, 2 on 4 bits, 32 on 1 bit. */
 static void test_floor(void **state) {
     (void)state;
     static const dpr_unit units[] = {

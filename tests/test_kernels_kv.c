@@ -1,6 +1,6 @@
 /* A cache in codes on every instruction set: groups against their definition in double precision, attention
- * against double precision over what the codes say, equal bits for any way of going through the positions,
- * also after going back to a shorter prefix. */
+ * against double precision over the dequantized codes, equal bits for any order of the positions, also after
+ * truncating to a shorter prefix. */
 #include "support/guard.h"
 #include "support/isas.h"
 #include "support/matrix.h"
@@ -121,7 +121,7 @@ static void check_groups(const cache *x, bool is_value) {
                     high = fmax(high, y);
                 }
                 const double y = half((double)from[(p * c->n_kv + h) * c->d + d]);
-                /* half a step, and what the rounded scale misses at the far end */
+                /* half a step, plus the error of the rounded scale at the far end */
                 const double bound = (high - low) / max * 0.501 + (high - low) / 2048 + 1e-6;
                 if (!(fabs((double)row[d] - y) <= bound))
                     fail_msg("%s of position %d, head %d, channel %d: %g for %g, bound %g",
@@ -228,7 +228,8 @@ static void test_cases(void **state) {
         }
 }
 
-/* Back to a shorter prefix and on with other rows, as kernels.h allows: as if the others had never been. */
+/* Truncates to a shorter prefix and continues with other rows, as kernels.h allows: the dropped rows have no
+ * effect. */
 static void test_going_back(void **state) {
     (void)state;
     const coded_case c = {.n_head = 2, .n_kv = 1, .d = 32, .n = 250, .type = TYPE_KV4};
@@ -253,7 +254,7 @@ static void test_going_back(void **state) {
     }
 }
 
-/* What is not finite poisons those who see its group, and nobody else. */
+/* A value that is not finite affects the rows that see its group, and no others. */
 static void test_nan(void **state) {
     (void)state;
     const coded_case c = {.n_head = 4, .n_kv = 2, .d = 64, .n = 200, .window = 40, .type = TYPE_KV8};
@@ -267,7 +268,7 @@ static void test_nan(void **state) {
             for (int64_t h = 0; h < c.n_head; h++) {
                 const int64_t at = (r * c.n_head + h) * c.d;
                 const bool sees = h < 2 && r >= 10 && r < 10 + c.window;
-                const int64_t reach = value ? 11 : 32; /* the end of what its group covers */
+                const int64_t reach = value ? 11 : 32; /* the end of its group */
                 if (sees)
                     assert_false(isfinite(x.out[at + 3]));
                 else if (h >= 2 || r < 10 || r >= reach - 1 + c.window)

@@ -1,6 +1,6 @@
 /* Products with weights of every type, on every instruction set of this machine: against exact integers,
- * against double precision under a derived bound, and bit by bit against the reference, whatever the rows are
- * grouped with. */
+ * against double precision under a derived bound, and bit by bit against the reference, for any grouping of
+ * rows. */
 #include "kernels/act8.h"
 #include "support/isas.h"
 #include "support/slow.h"
@@ -65,7 +65,7 @@ static void check_oracle(const kernel_table *t, const matrix *w, const float *x,
     free(row);
 }
 
-/* Every strategy of this machine that can compute it, also those that the rule would not take. */
+/* Every strategy of this machine that can compute it, also those that the rule does not choose. */
 static void check_strategies(const matrix *w, const float *x, int64_t n_row, const float *bias,
                              const float *expected) {
     const kernel_table *t = kernels_table();
@@ -184,7 +184,7 @@ static void test_extremes(void **state) {
 
 static const int groups[] = {16, 32, 64, 128, PACK_GROUP_ROW};
 
-/* Random draws from everything that there is: widths, groups, packings, activations, shapes. */
+/* Random combinations of widths, groups, packings, activations and shapes. */
 static void test_uniform(void **state) {
     (void)state;
     uint64_t s = 20;
@@ -272,8 +272,8 @@ static void test_integers(void **state) {
     }
 }
 
-/* What a product says of a NaN or an infinity: integers have no infinity, so theirs is a NaN; floats keep
- * what arithmetic gives, a NaN, or infinity times a weight. */
+/* Products with a NaN or an infinity: integers have no infinity, so their result is a NaN; floats have the
+ * result of the arithmetic, a NaN or infinity times a weight. */
 static bool is_poison(const matrix *w, int64_t n, int64_t k, float bad, float found) {
     float row[1024];
     assert_true(w->k <= 1024);
@@ -283,7 +283,7 @@ static bool is_poison(const matrix *w, int64_t n, int64_t k, float bad, float fo
     return found == bad * row[k];
 }
 
-/* A NaN or an infinity poisons all outputs of its row and no other row's. */
+/* A NaN or an infinity affects all outputs of its row and no other row. */
 static void test_poison(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q6_K, TYPE_Q8_0, TYPE_F32, TYPE_F16};
@@ -385,7 +385,7 @@ static void test_tables(void **state) {
     }
 }
 
-/* Whatever the format and the number of rows, a richer instruction set than the reference has a kernel. */
+/* For every format and number of rows each instruction set beyond the reference has a kernel. */
 static void test_no_shape_is_left_to_ref(void **state) {
     (void)state;
     EACH_ISA(t)
@@ -451,7 +451,7 @@ static void estimate(const kernel_table *t, const matrix *w, const float *x, int
     guard_close(&q);
 }
 
-/* How far estimates are off the products, in units of the errors that they come with times |x|: no more than
+/* The errors of estimates, in units of their own error times |x|: no more than
  * a bound of rounding, and about 1 in the mean. */
 static void check_estimates(const kernel_table *t, int64_t n, int64_t k, int64_t n_row) {
     matrix w = matrix_open(TYPE_Q8_0, n, k, MATRIX_RANDOM, (uint64_t)(n + k + n_row));

@@ -1,5 +1,5 @@
-/* The policy and its file: buckets, choices against brute force, the file there and back, and files from
- * strangers. */
+/* The policy and its file: buckets, choices against brute force, writing and reading the file, and hostile
+ * files. */
 #include "profile/kernel_map.h"
 #include "support/faults.h"
 #include "support/made.h"
@@ -50,7 +50,7 @@ static int formats(pack_format *out) {
     return n;
 }
 
-/* A policy with random choices, also of strategies that cannot do what they are named for. */
+/* A policy with random choices, also of strategies that cannot compute the product. */
 static void random_policy(policy *p, const kernel_table *t, uint64_t *seed) {
     pack_format list[TYPE_COUNT];
     const int n = formats(list);
@@ -94,7 +94,7 @@ static void a_choice_is_what_brute_force_finds(void **state) {
         policy p = {0};
         random_policy(&p, t, &seed);
         for (int i = 0; i < n; i++)
-            for (int64_t rows = 16; rows <= 64; rows += 16) { /* 64: a shape of which nothing is said */
+            for (int64_t rows = 16; rows <= 64; rows += 16) { /* 64: a shape that the map does not have */
                 kernel_choice r;
                 policy_choice(&p, t, rows, 256, &list[i], 8, &r);
                 for (int64_t m = 1; m < 600; m += m < 20 ? 1 : 13) {

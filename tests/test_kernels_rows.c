@@ -150,7 +150,8 @@ static void check_norm(norm_kind kind, int64_t k, int64_t n_group, bool w_full, 
                 square += pow((double)xs[g * d + i] - mean, 2) / (double)d;
             for (int64_t i = 0; i < d; i++)
                 max = fmax(max, fabs((double)xs[g * d + i]));
-            /* The mean is rounded to a float; what is left of elements that lie close together carries that.
+            /* The mean is rounded to a float; differences of elements that are close together have that
+             * error.
              */
             const double mean_error = kind == NORM_LAYER ? 0x1p-22 * max / sqrt(square + 1e-5) : 0;
             for (int64_t i = 0; i < d; i++) {

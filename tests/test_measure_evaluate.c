@@ -1,4 +1,4 @@
-/* nib_session_perplexity and nib_session_hellaswag beside the same figures from the session's logits. */
+/* nib_session_perplexity and nib_session_hellaswag against the same figures from the session's logits. */
 #include "nib_tools.h"
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
-/* What a probe sees, and a score that is made of it, is what a direct computation gives; several prompts in
- * one pass give the bits of one by one. */
+/* A probe's data, and a score computed from it, agree with a direct computation; several prompts in one pass
+ * have the bits of one prompt at a time. */
 #include "base/mem.h"
 #include "measure/measure.h"
 #include "measure/prompt_rows.h"
@@ -59,7 +59,7 @@ static void ignore(void *user, const probe_data *seen) {
     ++*(int *)user;
 }
 
-/* All prompts in one pass; looks: NULL, or how often a probe was told. Caller frees. */
+/* All prompts in one pass; looks: NULL, or counts the calls of a probe. Caller frees. */
 static float *together(const char *path, const calibration *c, int n_thread, int *looks) {
     nib_engine *e = open_engine(path, n_thread, c->begin[c->n_prompt]);
     prompt_rows rows;

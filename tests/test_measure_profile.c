@@ -1,5 +1,5 @@
-/* A profile does not depend on threads; costs agree with what they are made of; measuring can be cancelled
- * and run out of memory; the divergence is exact. */
+/* A profile does not depend on threads; costs agree with their definition; measuring can be cancelled and run
+ * out of memory; the divergence is exact. */
 #include "base/mem.h"
 #include "profile/divergence.h"
 #include "measure/measure.h"

@@ -1,5 +1,5 @@
-/* Configurations and tensors that lie: each is a clear NIB_E_MODEL, without a crash, a large allocation or a
- * leak (the sanitizers look), and so is the failure of any allocation or read. */
+/* Hostile configurations and tensors: each is a clear NIB_E_MODEL, without a crash, a large allocation or a
+ * leak (the sanitizers check). A failure of any allocation or read is an error too. */
 #include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
@@ -82,7 +82,7 @@ typedef struct lie {
 } lie;
 
 static const lie lies[] = {
-    {"arch/llama", "model_type", "\"nosuch\"", NULL}, /* by its class it is still one */
+    {"arch/llama", "model_type", "\"nosuch\"", NULL}, /* its class still names the family */
     {"arch/llama", "architectures", "null", NULL},
     {"arch/llama", "num_hidden_layers", "1000000000", "n_layer"},
     {"arch/llama", "num_hidden_layers", "5", "model.layers.4.input_layernorm.weight is missing"},
@@ -168,7 +168,7 @@ static void lies_are_told(void **state) {
     }
 }
 
-/* Every key of a configuration with every kind of nonsense: it opens, or it says why not. */
+/* Every key of a configuration with every kind of wrong value: it opens, or the error has a reason. */
 static void any_key_any_value(void **state) {
     (void)state;
     static const char *const fixtures[] = {"arch/llama", "arch/gemma3", "arch/falcon", "arch-extra/smollm3"};
@@ -260,7 +260,7 @@ static json_t *rename_it(json_t *header, const char *name, const json_t *tensor)
     return header;
 }
 
-/* A dimension moves: the same number of elements in another shape. */
+/* The same number of elements in another shape. */
 static json_t *reshape_it(json_t *header, const char *name, const json_t *tensor) {
     json_t *shape = json_object_get(json_object_get(header, name), "shape");
     (void)tensor;

@@ -1,5 +1,5 @@
-/* Layouts: blocks in other formats and layers left out, as a model would be that was opened that way. What
- * cannot be is refused. The model, and every other layout, stays as it is. */
+/* Layouts: blocks in other formats and layers left out are like a model that was opened that way. Impossible
+ * layouts are refused. The model and every other layout stay unchanged. */
 #include "base/num.h"
 #include "model/page_layout.h"
 #include "support/faults.h"
@@ -90,7 +90,7 @@ static void formats_and_costs(void **state) {
     }
 }
 
-/* Everything that a block says of itself. */
+/* Compares all fields of a block. */
 static uint64_t sum_of(const block *blk) {
     const struct {
         const void *data;
@@ -262,7 +262,8 @@ static void check_alike(const page_layout *a, const page_layout *b) {
         assert_int_equal(a->visits[i], b->visits[i]);
 }
 
-/* What has the same sizes has the same pages; they are cut anew where the program or the formats change. */
+/* Layouts with the same sizes have the same pages; they are cut again if the program or the formats change.
+ */
 static void pages_of_their_own(void **state) {
     (void)state;
     tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &packed_head));

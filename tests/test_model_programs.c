@@ -1,4 +1,4 @@
-/* What the builder writes: the programs of the families' layers word by word, registers that are written
+/* The builder's output: the programs of the families' layers, op by op, registers that are written
  * before they are read and as wide as they are read, the ops that the cache needs, pieces that cover every
  * row of a fused tensor once, and costs that add up. */
 #include "base/file.h"
@@ -268,7 +268,7 @@ static void layers_differ(void **state) {
     model_close(m);
 }
 
-/* What each op of a layer may be done with, in order: c3: its output becomes integers for 3 products, j3: 3
+/* The fusing of each op of a layer, in order: c3: its output becomes integers for 3 products, j3: 3
  * products are one region, t1: one op goes on with their columns. */
 static void the_rewrites(void **state) {
     (void)state;
