@@ -33,7 +33,7 @@ typedef struct instance {
     choose_problem p;
 } instance;
 
-/* like: all blocks have the same ways but for their losses, as the layers of a model do. */
+/* like: all blocks have the same options, except for their losses, as the layers of a model do. */
 static void make(instance *x, bool like) {
     const int n = 1 + random_to(MAX_BLOCK), n_way = 1 + random_to(MAX_WAY);
     const bool with_before = random_to(2);
@@ -121,7 +121,7 @@ static void against_brute_force(void **unused) {
     assert_true(n_found > 500);
 }
 
-/* A model's size: few steps are allowed, and what comes out is near the bound. */
+/* As large as a model: few steps are allowed, and the result is near the bound. */
 static void large(void **unused) {
     (void)unused;
     enum { N = 98, W = 9 };
@@ -149,8 +149,8 @@ static void large(void **unused) {
     assert_true(r.bound <= r.time && r.time <= 1.002 * r.bound);
 }
 
-/* Three tiers, the slowest link the last one: blocks get smaller until it has nothing left to carry, and not
- * further, because what then comes over the first link is hidden. */
+/* Three tiers with the slowest link last: blocks become smaller until that link carries nothing, and no
+ * smaller, because the traffic of the first link is hidden. */
 static void slow_links_decide(void **unused) {
     (void)unused;
     enum { N = 10 };

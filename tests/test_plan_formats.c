@@ -1,5 +1,5 @@
-/* The policy's choice of formats, activations and layers from literal facts: against every possible decision,
- * by what may be lost and by the speed that is wanted. */
+/* The choice of formats, activations and layers from literal facts: against every possible decision, with a
+ * bound on the loss and with a target speed. */
 #include "base/num.h"
 #include "support/planfacts.h"
 
@@ -114,7 +114,7 @@ static void modes(void **state) {
     f.q.max_loss = 0.1;
     plan a = facts_plan(&f.q);
     for (int b = 1; b < FACTS_N - 1; b++) {
-        f.blocks[b].kl_left_out = 0.034 - 0.001 * b; /* the last ones first, then, whatever they score */
+        f.blocks[b].kl_left_out = 0.034 - 0.001 * b; /* the last layers first, whatever their score */
         f.blocks[b].importance = 0.2 * b;
     }
     f.q.mode = 'b';
@@ -144,7 +144,7 @@ static void activations(void **state) {
     for (int b = 0; b < FACTS_N; b++)
         assert_int_equal(p.blocks[b].activation, b == 4 ? 16 : 8);
     plan_clear(&p);
-    for (int b = 0; b < FACTS_N; b++) /* measured: costs decide, not the score */
+    for (int b = 0; b < FACTS_N; b++) /* with measured costs these decide, not the score */
         f.blocks[b].kl_a8 = b == 2 ? 0.01 : 0.00001;
     p = facts_plan(&f.q);
     facts_check(&f.q, &p);

@@ -1,5 +1,5 @@
-/* The machine's profile: what is kept is read back the same, another machine's is not used, damage is said;
- * and the rates that a plan counts with. */
+/* The machine's profile: a stored profile is read back equal, another machine's is not used, damage is
+ * reported; and the rates of a plan. */
 #include "profile/hardware.h"
 
 #include "base/mem.h"
@@ -112,7 +112,7 @@ static void rates(void **state) {
     assert_true(fabs(r.asym - 1.25) < 1e-9);
     plan_rates_of(&h, &here, 1, 1 << 20, 1 << 20, &r);
     assert_true(r.one_row[8] == 10e9);
-    hardware own = h; /* one thread has more than half of what two have, where memory is their limit */
+    hardware own = h; /* one thread has more than half of the rate of two, where memory is the limit */
     own.kernels[0].one_thread = (rate){16e9, 15e9, 15e9};
     plan_rates_of(&own, &here, 1, 1 << 20, 1 << 20, &r);
     assert_true(r.one_row[8] == 16e9);

@@ -1,4 +1,4 @@
-/* A plan as JSON: what is written is read back the same, and what a hand edit got wrong is said. */
+/* A plan as JSON: it is read back equal, and errors of hand edits are reported. */
 #include "plan/plan.h"
 
 #include "base/mem.h"
@@ -100,7 +100,7 @@ static void round_trip(void **state) {
     plan_clear(&q);
 }
 
-/* Only what must be there: the rest is not said. */
+/* Only the required members. */
 static void min(void **state) {
     (void)state;
     static const char text[] =
@@ -227,7 +227,7 @@ static void hand_edits(void **state) {
     mem_free(text);
 }
 
-/* Cut anywhere, or with any byte lost: refused or read, never worse (the sanitizers look on). */
+/* Truncated anywhere, or without any one byte: refused or read, without a crash (the sanitizers check). */
 static void damage(void **state) {
     (void)state;
     const plan p = sample();

@@ -1,5 +1,5 @@
-/* What runs took: kept and read back the same, bounded, refused when damaged or another machine's; and what a
- * prediction makes of it. */
+/* Learned times of runs: stored and read back equal, bounded, refused if damaged or another machine's; and
+ * predictions from them. */
 #include "profile/learned.h"
 
 #include "base/mem.h"
@@ -43,7 +43,7 @@ static learned with(const learned_run *runs, int n) {
     return l;
 }
 
-/* What was read back is kept again: every byte as before. */
+/* A file that was read is written again with the same bytes. */
 static void assert_same_file(const char *path, const learned *back) {
     static char before[1 << 16], after[1 << 16];
     const char *again = temp_path("again.jsonl");
@@ -99,7 +99,7 @@ static void bounded(void **state) {
     }
     assert_int_equal(l.n, 1);
     assert_int_equal(l.runs[0].n_seconds, LEARNED_SECONDS);
-    assert_true(learned_seconds(&l.runs[0]) == 0.01); /* one that was disturbed is not believed */
+    assert_true(learned_seconds(&l.runs[0]) == 0.01); /* one disturbed run does not change the prediction */
     learned_clear(&l);
 }
 
@@ -171,7 +171,7 @@ static void too_many(void **state) {
     learned_clear(&l);
 }
 
-/* ---- what a prediction makes of it ---- */
+/* ---- predictions ---- */
 
 static plan_rates rates(void) {
     plan_rates r = {.n_thread = 2,
@@ -204,7 +204,7 @@ static void assert_near(double x, double want, double share) {
         fail_msg("%g instead of %g", x, want);
 }
 
-/* Such a run as was measured is expected to take what it took, whatever the profile says. */
+/* A run like a measured one is predicted with its measured time, whatever the profile says. */
 static void measured_is_expected(void **state) {
     (void)state;
     plan_rates r = rates();
@@ -216,7 +216,7 @@ static void measured_is_expected(void **state) {
             assert_near(expected(&l, &r, &runs[i], &n), runs[i].seconds[0], 0.02);
             assert_true(n >= 1);
         }
-        r.disk_file *= 1.4; /* the machine was measured anew */
+        r.disk_file *= 1.4; /* the machine was measured again */
         r.one_row[4] *= 0.8;
     }
     learned_clear(&l);

@@ -1,5 +1,5 @@
-/* Layers without room on a GPU: memory and link share them so that none of the two waits, and many rows go
- * where products are fast. */
+/* Layers that do not fit on a GPU: memory and link share them so that neither waits, and many rows are
+ * computed where products are fast. */
 #include "base/num.h"
 #include "plan/planner.h"
 
@@ -33,7 +33,7 @@ static void both_work(void **state) {
     assert_int_equal(o.max_rows, 8);
 }
 
-/* S: stays, c: comes, p: in place. */
+/* S: stays, c: is streamed, p: in place. */
 static void check_places(int n_resident, int n_streamed, const char *want) {
     static const char letters[] = {
         [OFFLOAD_RESIDENT] = 'S', [OFFLOAD_STREAMED] = 'c', [OFFLOAD_IN_PLACE] = 'p'};
@@ -68,7 +68,7 @@ static void one_of_them(void **state) {
     r.link = 1e13;
     offload_choose(&r, &layer, 16, 64, &o);
     assert_true(o.n_streamed >= 15);
-    r.one_row[4] = 1e6; /* no processor to speak of */
+    r.one_row[4] = 1e6; /* a very slow processor */
     offload_choose(&r, &layer, 16, 64, &o);
     assert_int_equal(o.n_streamed, 16);
     assert_int_equal(o.max_rows, 0);
@@ -146,7 +146,7 @@ static void as_much_as_fits_is_resident(void **state) {
     assert_true(offload_all_resident(&q) == ALL + q.driver);
 }
 
-/* The head's sketch: where all blocks stay beside it; where it is needed, layers leave for it; a streamed
+/* The head's sketch: made if all blocks stay beside it; if it is requested, layers leave for it; a streamed
  * head has none. */
 static void a_sketch_beside_them(void **state) {
     (void)state;
@@ -175,7 +175,7 @@ static void a_sketch_beside_them(void **state) {
     }
 }
 
-/* Only what all blocks and everything else leave is the tables'. */
+/* Tables get only the memory that all blocks and everything else leave. */
 static void tables_come_last(void **state) {
     (void)state;
     enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB, TABLES = 6 * MIB };
@@ -240,7 +240,7 @@ static void what_does_not_fit_is_refused(void **state) {
     nib_error err = {0};
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_E_NOFIT);
     assert_non_null(strstr(err.message, "is the smallest that works"));
-    q.capacity = s.weights + s.others; /* what it named, less the driver */
+    q.capacity = s.weights + s.others; /* the named cap, without the driver */
     offload_split_clear(&s);
     assert_int_equal(offload_split_make(&q, &r, &s, &err), NIB_OK);
     offload_split_clear(&s);

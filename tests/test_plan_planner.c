@@ -1,4 +1,4 @@
-/* The planner from literal facts: what stays in memory, over caps; what is expected of it; and its refusals.
+/* The planner from literal facts: resident pages for many caps, predictions, and refusals.
  */
 #include "base/num.h"
 #include "support/planfacts.h"
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Slices of a stack: the first ones stay before any second one does, and together they are the choice. */
+/* Slices of a stack: all first slices stay before any second one, and together they are the chosen format. */
 static void stacks_are_written_by_slice(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -54,7 +54,7 @@ static void everything_stays(void **state) {
     plan_clear(&p);
 }
 
-/* A prompt's last layer takes what keys and values take, but not where weights are streamed. */
+/* A prompt's last layer computes only keys and values, except where weights are streamed. */
 static void the_last_layer_is_short(void **state) {
     (void)state;
     for (int streamed = 0; streamed < 2; streamed++) {
@@ -96,8 +96,8 @@ static bool by_rows(visits *v, visit *out) {
     return true;
 }
 
-/* The first token takes what the prompt's visits take: blocks that the ring does not hold are read for every
- * visit but for the pages that stay, and only the last pass has logits. */
+/* The first token takes the time of the prompt's visits: a block that the ring does not hold is read on every
+ * visit, except for the pages that stay, and only the last pass has logits. */
 static void the_first_token_follows_the_visits(void **state) {
     (void)state;
     facts f;
@@ -245,7 +245,7 @@ static void stacks_and_minima_cost(void **state) {
     plan_clear(&before);
 }
 
-/* What runs took changes what is expected, and no decision: the same command gives the same tokens. */
+/* Learned times change predictions and no decision: the same command gives the same tokens. */
 static void runs_decide_nothing(void **state) {
     (void)state;
     int n_corrected = 0;
@@ -275,7 +275,7 @@ static void runs_decide_nothing(void **state) {
     assert_true(n_corrected > 10);
 }
 
-/* What 8 or 4 bits cost is a reason of its own: a plan without a request has 8 anyway. */
+/* The measured cost of 8- or 4-bit activations does not forbid them: a plan without a request has 8 bits. */
 static void few_bits_may_cost_too_much(void **state) {
     (void)state;
     facts f;
@@ -337,7 +337,7 @@ static void refusals(void **state) {
     assert_non_null(strstr(err.message, "0.04"));
 }
 
-/* Lower formats that a token gains by and a prompt loses by: the whole workload decides. */
+/* Lower formats that make a token faster and a prompt slower: the whole workload decides. */
 static void the_prompt_counts(void **state) {
     (void)state;
     facts f;
@@ -359,7 +359,7 @@ static void the_prompt_counts(void **state) {
     }
 }
 
-/* Whatever lower formats promise: with them a plan is no slower, and not worse where it is not faster. */
+/* A plan with lower formats is never slower than the file's formats, and never worse unless it is faster. */
 static void no_plan_is_slower_and_worse(void **state) {
     (void)state;
     int n_rounded = 0;
@@ -396,7 +396,7 @@ static void no_plan_is_slower_and_worse(void **state) {
     assert_true(n_rounded > 20);
 }
 
-/* Leaving layers out was measured together, in an order of its own: 3, 1, 4, 2. */
+/* The joint cost of leaving layers out was measured in the order 3, 1, 4, 2. */
 static void facts_swept(facts *f) {
     static const int order[] = {3, 1, 4, 2};
     static const double together[] = {0.01, 0.09, 0.5, -1};
@@ -447,7 +447,7 @@ static void layers_go_where_the_measured_cost_allows(void **state) {
             assert_int_equal(p.mode, cases[i].n ? 'b' : 'a');
             plan_clear(&p);
         }
-    facts f; /* never unasked, and not where only each alone was measured */
+    facts f; /* never without a request, and not if only single layers were measured */
     facts_make(&f);
     facts_swept(&f);
     f.q.max_loss = 0.4;
@@ -470,8 +470,8 @@ static void layers_go_where_the_measured_cost_allows(void **state) {
     plan_clear(&p);
 }
 
-/* MCAP's configuration B, where nothing but a ranking is known and nobody bounds the loss: as many layers go
- * as the cap asks for. */
+/* MCAP's configuration B, with a ranking only and no bound on the loss: as many layers are left out as the
+ * cap requires. */
 static void without_costs_the_ranking_decides(void **state) {
     (void)state;
     for (int by_change = 0; by_change < 2; by_change++) {
@@ -500,7 +500,7 @@ static void without_costs_the_ranking_decides(void **state) {
                 told || strstr(p.notes[i], by_change ? "change the residual stream alone" : "MCAP's score");
         assert_true(told);
         plan_clear(&p);
-        f.q.cap[NIB_TIER_RAM] = NIB_AUTO; /* nothing has to go */
+        f.q.cap[NIB_TIER_RAM] = NIB_AUTO; /* no layer has to be left out */
         p = facts_plan(&f.q);
         assert_int_equal(left_out(&p, out), 0);
         plan_clear(&p);

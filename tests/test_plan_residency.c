@@ -1,5 +1,4 @@
-/* On which tier each page lives: every page has one, none takes more than it has room for, and what a plan
- * says is what happens. */
+/* The tier of each page: every page has one, no tier exceeds its capacity, and a plan is followed. */
 #include "base/num.h"
 #include "plan/residency.h"
 
@@ -77,7 +76,7 @@ static void every_page_has_a_tier(void **state) {
     }
 }
 
-/* As much as fits: nothing that is left would, unless an earlier page of its block is in the way. */
+/* As much as fits: no other page would fit, unless an earlier page of its block does not. */
 static void nothing_is_wasted(void **state) {
     (void)state;
     pager_page pages[MAX];
@@ -122,7 +121,8 @@ static void write_down(const pager_page *pages, int n, const uint8_t *tier_of, r
         residency_add(&blocks[pages[i].block], tier_of[i], pages[i].bytes);
 }
 
-/* What is spread over two or three tiers, written down as runs of each block, and followed is the same. */
+/* A distribution over two or three tiers, written as runs of each block and followed as a plan, is unchanged.
+ */
 static void a_plan_says_the_same_pages(void **state) {
     (void)state;
     pager_page pages[MAX];

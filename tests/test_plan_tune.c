@@ -1,5 +1,5 @@
-/* QDEC's tuner: viable numbers of blocks as in the paper's appendix, and channels for a target, on times that
- * are made up. */
+/* QDEC's tuner: viable numbers of blocks as in the paper's appendix, and channels for a target, on made-up
+ * times. */
 #include "base/num.h"
 #include "plan/tune.h"
 
@@ -38,8 +38,8 @@ static void viable(void **state) {
 }
 
 /* Hidden behind the product up to a knee, then a line; more blocks fetch faster up to 8, and slow the
- * product. What a fetch takes beyond its product delays the next product too, so times of kinds alone do not
- * add up. */
+ * product. The time of a fetch beyond its product delays the next product too, so times of single kinds do
+ * not add up. */
 typedef struct machine {
     double product[N_KIND], each; /* seconds; of a channel fetched by one block */
     double noise;                 /* times are up to so much longer */
@@ -102,19 +102,20 @@ static void targets(void **state) {
         assert_true(t.base == 77 && t.seconds == chain(&m, &t.choice) && t.n_timed == m.asked);
         assert_true(t.seconds <= t.base * (1 + all[i]));
         assert_true(m.asked < 500 && m.all == channels(&t));
-        for (int k = 0; k < N_KIND; k++) { /* a tenth of the target is left at most, or nothing more fits */
+        for (int k = 0; k < N_KIND; k++) { /* at most a tenth of the target is left, or nothing more fits */
             tune_choice more = t.choice;
             assert_true(tune_is_viable(&kinds[k], t.choice.n_tb[k]) && t.choice.n_tb[k] <= t.max_blocks);
             more.k_chunk[k]++;
             assert_true(t.seconds >= t.base * (1 + 0.9 * all[i]) ||
                         chain(&m, &more) > t.base * (1 + 0.93 * all[i]));
         }
-        assert_true(channels(&t) > before); /* more is allowed, more is got */
+        assert_true(channels(&t) > before); /* a larger target gets more channels */
         before = channels(&t);
     }
 }
 
-/* Times are noisy, or longer when the choice is measured anew: what is promised is what is measured then. */
+/* Times are noisy, or longer when the choice is measured again: the promise is the time that is measured
+ * then. */
 static void promise(void **state) {
     (void)state;
     static const double all[] = {0.025, 0.05, 0.1, 0.2};

@@ -1,4 +1,4 @@
-/* What is known of channels, in its file: the same back; any damaged byte, another length, other weights or
+/* Statistics of channels in their file: read back equal; any damaged byte, another length, other weights or
  * another model's inputs are refused with a reason. */
 #include "base/file.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* Importance and quality costs without a model: the arithmetic from literals, and files from strangers. */
+/* Importance and quality costs without a model: the arithmetic from literals, and hostile files. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "profile/importance.h"
@@ -233,7 +233,7 @@ static void costs_come_back(void **state) {
     quality_clear(&p);
 }
 
-/* Every text that differs from a good one by one replacement is refused, or is still whole. */
+/* Every text that differs from a good one by one replacement is refused, or is still complete. */
 static const struct {
     const char *from, *to;
 } wrong[] = {

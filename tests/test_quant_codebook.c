@@ -1,5 +1,5 @@
-/* Rows with a code book of their own: what a row can hold exactly it does, the book is near the best one
- * there is, columns that matter more err less, and strange values do no harm. */
+/* Rows with a codebook of their own: a row with few values is exact, the codebook is near the optimum,
+ * columns with more weight have smaller errors, and special values do no harm. */
 #include "quant/codebook.h"
 #include "support/matrix.h"
 
@@ -116,7 +116,7 @@ static void columns(void **state) {
         encode(types[t], x, NULL, y);
         encode(types[t], x, weight, z);
         assert_true(error_of(x, z, weight) < 0.98 * error_of(x, y, weight));
-        memset(weight, 0, sizeof weight); /* nothing matters: as if all did alike */
+        memset(weight, 0, sizeof weight); /* all weights zero: as if all were equal */
         encode(types[t], x, weight, z);
         assert_memory_equal(y, z, sizeof y);
         for (int i = 0; i < N; i++)
@@ -144,7 +144,7 @@ static void strange(void **state) {
             }
 }
 
-/* Outliers: a few columns come near their values, a row errs less, and the columns ascend. */
+/* Outliers: a few columns are close to their values, a row's error is smaller, and the columns ascend. */
 static void outliers(void **state) {
     (void)state;
     static const type_id sparse[] = {TYPE_C3O45, TYPE_C4O45, TYPE_C3O100, TYPE_C4O100};

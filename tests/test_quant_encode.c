@@ -1,5 +1,5 @@
-/* Blocks with searched scales: what is written is what was meant, bit by bit, and it errs less than scales
- * that reach the largest value. */
+/* Blocks with searched scales: the bytes agree with the chosen codes, bit by bit, and the error is smaller
+ * than with scales that reach the largest value. */
 #include "base/num.h"
 #include "quant/encode.h"
 #include "support/matrix.h"
@@ -38,7 +38,7 @@ static double error_of(const encode_shape *s, const float *x, const float *y, co
     return sum;
 }
 
-/* What the bytes say is scale * level + min. */
+/* The values of the bytes are scale * level + min. */
 static void test_bytes(void **state) {
     (void)state;
     int n_tested = 0;

@@ -53,8 +53,8 @@ static void test_round_trip(void **state) {
     assert_true(n_type >= 18);
 }
 
-/* Code books, kept or looked up when they are packed, and integer zeros, kept or taken off: the file's
- * values, and what a weight takes. */
+/* Codebooks, packed as codes or looked up, and integer zeros, packed or subtracted: the file's values, and
+ * the bytes of a weight. */
 static void test_books(void **state) {
     (void)state;
     static const struct {
@@ -231,7 +231,8 @@ static void test_instruction_sets(void **state) {
     }
 }
 
-/* What NIBBLE_ISA leaves of the packers: this program, run again under it, says whether it is `best`. */
+/* The packers that NIBBLE_ISA leaves: this program, run again under it, checks whether the best one is
+ * `best`. */
 static void check_limit(const char *limit, const char *best) {
     int status = -1;
     const pid_t child = fork();
@@ -308,7 +309,7 @@ static void test_sizes(void **state) {
     assert_false(pack_bytes(&f, INT64_C(1) << 50, INT64_C(1) << 30, &bytes));
 }
 
-/* The parts rule, written down once more in the plainest way: field f of line l is quad l + 2wf. */
+/* The parts rule again, in its simplest form: field f of line l is quad l + 2wf. */
 static void test_layout(void **state) {
     (void)state;
     matrix m = matrix_open(TYPE_Q8_0, 16, 64, MATRIX_RANDOM, 5);

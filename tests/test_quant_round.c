@@ -1,5 +1,5 @@
-/* Rounding floats to uniform formats gives the same bytes on every instruction set, whatever the values are:
- * ordinary ones, both zeros, denormals, infinities and NaNs, groups that are all the same. */
+/* Rounding floats to uniform formats gives the same bytes on every instruction set, for all values: ordinary
+ * ones, both zeros, denormals, infinities and NaNs, groups of equal values. */
 #include "base/num.h"
 #include "quant/pack_isa.h"
 #include "support/matrix.h"

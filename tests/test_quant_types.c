@@ -142,7 +142,7 @@ static void test_half(void **state) {
             continue;
         }
         assert_true((double)found == expected && !signbit(found) == !signbit(expected));
-        assert_int_equal(half_from_float(found), h); /* what a half holds comes back as itself */
+        assert_int_equal(half_from_float(found), h); /* every half converts to a float and back unchanged */
     }
 }
 

@@ -1,5 +1,5 @@
-/* What floats lose when they are rounded to uniform formats: to nearest, no more than with the plain step,
- * less where columns matter more; a stack's second slice holds what the first left over. */
+/* The error of rounding floats to uniform formats: to nearest, no larger than with the plain step, smaller
+ * for columns with more weight; a stack's second slice has the residual of the first. */
 #include "support/matrix.h"
 
 #include "quant/tile.h"
@@ -65,8 +65,8 @@ static double plain_error(const float *x, int64_t n, const pack_format *f) {
     return weighted_error(x, found, n);
 }
 
-/* Round to nearest: at most half a step off, or what rounding the scale to a half makes of the last codes.
- * Where the scale is searched for, values at the ends may lose more, and all together never do. */
+/* Round to nearest: at most half a step off, or more at the last codes, because the scale is rounded to a
+ * half. With searched scales values at the ends may have larger errors, but never all together. */
 static void check_rounding(const pack_format *f, int64_t n, int64_t k, matrix_kind kind) {
     char name[PACK_NAME];
     pack_name(f, name);
@@ -167,7 +167,7 @@ static double column_error(const float *x, const float *found, const float *colu
     return sum;
 }
 
-/* Columns that matter more err less, and equal ones change nothing. */
+/* Columns with more weight have smaller errors, and equal weights change nothing. */
 static void test_columns(void **state) {
     (void)state;
     static const char *const names[] = {"u3g32", "u4g64", "u3g64a", "u4g128a"};
@@ -193,7 +193,7 @@ static void test_columns(void **state) {
     }
 }
 
-/* A stack is its two slices added up, and the second holds just what the first left over. */
+/* A stack is the sum of its two slices, and the second is the residual of the first. */
 static void test_stack(void **state) {
     (void)state;
     static const char *const names[][2] = {{"u4g64", "u4g64"}, {"u3g32", "u4g128a"}, {"u4g32a", "u2g16"}};
@@ -242,7 +242,7 @@ static void test_rounding_exact(void **state) {
     }
 }
 
-/* A value that is no number poisons its group and no other. */
+/* A NaN affects its group and no other. */
 static void test_rounding_poison(void **state) {
     (void)state;
     static const char *const names[] = {"u4g64", "u4g64a", "u3grow", "u4g64t"};

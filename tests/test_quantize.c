@@ -1,5 +1,5 @@
-/* A model in smaller formats: the same model, of the formats that were asked for; whatever ends the work, the
- * next run makes the bytes that one run makes. */
+/* A model in smaller formats: the same model in the requested formats. Whatever ends the work, the next run
+ * completes the file with the bytes of an uninterrupted run. */
 #include "base/file.h"
 #include "base/num.h"
 #include "quantize/awq.h"
@@ -66,7 +66,7 @@ static char *must_read(const char *path, size_t *n) {
     return data;
 }
 
-/* ---- what is made ---- */
+/* ---- the results ---- */
 
 static void read_floats(const container *c, const char *name, float **out, int64_t *n) {
     const container_tensor *t = container_find(c, name);
@@ -260,7 +260,7 @@ static void test_goes_on(void **state) {
         assert_int_equal(status, NIB_E_CANCELLED);
         assert_false(path_exists(out_path));
         assert_true(path_exists(part_path));
-        if (n_run++ == (SANITIZED ? 1 : 3)) { /* bytes that are not what the log says are made again */
+        if (n_run++ == (SANITIZED ? 1 : 3)) { /* bytes that disagree with the log are made again */
             FILE *f = fopen(part_path, "r+b");
             fseek(f, -200, SEEK_END);
             fputs("damage", f);
@@ -271,7 +271,7 @@ static void test_goes_on(void **state) {
     char *found = must_read(out_path, &m);
     assert_int_equal(n, m);
     assert_memory_equal(found, wanted, n);
-    /* what belongs to other settings is no beginning of this */
+    /* work of other settings is not continued */
     n_left = 9;
     unlink(out_path);
     assert_int_equal(make(&q, &o, &r, &err), NIB_E_CANCELLED);
@@ -303,8 +303,8 @@ static bool kill_in_the_end(void *user) {
     return false;
 }
 
-/* In a process of its own that dies at the n-th piece of rows, or (0) before the finished file gets its name:
- * what it kept in memory is lost. False: it ended. */
+/* Runs in a process of its own that dies at the n-th piece of rows, or (0) before the finished file gets its
+ * name, so its memory is lost. False: it ended by itself. */
 static bool killed_at(const nib_quantize_options *q, int n) {
     nib_engine_options o = engine_usual();
     nib_quantize_report r;
@@ -331,9 +331,9 @@ static void must_equal(const char *wanted, size_t n) {
     mem_free(found);
 }
 
-/* Killed at each piece, alone and one after the other, and in the end: the bytes are those of one run. The
- * methods differ before the pieces: they are killed at some. A sanitizer sees nothing of who is killed: one
- * method shows it those who go on. */
+/* Killed at each piece, in single runs and one after the other, and at the end: the bytes are those of one
+ * run. The methods differ before the pieces, so they are killed at some pieces only. A sanitizer reports
+ * nothing of a killed process, so under it one method is enough for the runs that continue. */
 static void test_killed(void **state) {
     (void)state;
     const char *const methods[] = {"rtn", "awq", "gptq"};
@@ -395,7 +395,7 @@ static void test_faults(void **state) {
 
 /* ---- methods ---- */
 
-/* Where AWQ's factors go in a layer of Llama. */
+/* The places of AWQ's factors in a layer of Llama. */
 static void test_sources(void **state) {
     (void)state;
     static const struct {
@@ -433,7 +433,7 @@ static void last_logits(const char *path, float *out, int n) {
     nib_engine_close(e);
 }
 
-/* Factors and what undoes them leave the model as it is: at 8 bits its logits are the original's. */
+/* Factors and their inverses leave the model unchanged: at 8 bits its logits are the original's. */
 static void test_methods(void **state) {
     (void)state;
     enum { N_VOCAB = 384 };
@@ -467,7 +467,7 @@ static void test_methods(void **state) {
     }
 }
 
-/* The best of all ways to share bits out, against trying every one. */
+/* The optimal allocation of bits, against trying every one. */
 static void test_share(void **state) {
     (void)state;
     enum { N = 5, F = ALLOCATION_FORMATS };

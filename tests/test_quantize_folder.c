@@ -1,5 +1,5 @@
 /* Folders of safetensors as GGUF files: the same model, tensor by tensor and token by token, or a refusal
- * that names what such a file cannot say. */
+ * that names what GGUF cannot express. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -104,7 +104,7 @@ static void test_refused(void **state) {
     }
 }
 
-/* Factors of AWQ find the rows that they belong to, also where those come from a fused tensor. */
+/* AWQ's factors are applied to the right rows, also for rows of a fused tensor. */
 static void test_methods(void **state) {
     (void)state;
     static const char *const folders[] = {"arch/llama", "arch/phi3", "arch-extra/internlm2"};
@@ -171,8 +171,8 @@ static nib_status write_vocabulary(const tokenizer *t, const char *path, nib_err
     return status;
 }
 
-/* Of a text without the fixtures' added tokens that only stand alone or take white space along: a GGUF file
- * cannot say that. */
+/* Uses a text without the fixtures' added tokens that match only as single words or with white space: GGUF
+ * cannot express that. */
 static void check_tokens(const char *name, const tokenizer *a, const tokenizer *b) {
     static const char text[] = "Hello, it's I'M 12 12345  a_b\n\n \tHTMLParser (x)!? "
                                "\xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 ";

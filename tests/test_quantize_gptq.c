@@ -157,8 +157,8 @@ static double *new_inverse(const gptq *g, const gram_site *s) {
     return a;
 }
 
-/* Optimal brain quantization, one column after the other: the error of a column is taken from those that are
- * left, by its row of the inverse, from which the column is then eliminated. */
+/* Optimal brain quantization, one column after the other: the remaining columns compensate for the error of a
+ * column, by its row of the inverse, from which the column is then eliminated. */
 static void round_as_paper(const gptq *g, const encode_shape *s, const gram_site *in, const float *x,
                            float *out) {
     double *inverse = new_inverse(g, in);
@@ -191,7 +191,7 @@ static void round_as_paper(const gptq *g, const encode_shape *s, const gram_site
     mem_free(inverse);
 }
 
-/* The sum of squares of what a rounded matrix changes in its outputs. */
+/* The sum of squares of the change in a rounded matrix's outputs. */
 static double loss(const gram_site *s, const float *x, const float *y) {
     double sum = 0;
     for (int r = 0; r < ROWS; r++)
@@ -256,7 +256,7 @@ static void test_rounding(void **state) {
     mem_free(x);
 }
 
-/* Channels that are always zero, or the same: X^T X is singular, and rounding works all the same. */
+/* Channels that are always zero, or equal: X^T X is singular, and rounding still works. */
 static void test_singular(void **state) {
     (void)state;
     static uint8_t out[GPTQ_ROWS * K];

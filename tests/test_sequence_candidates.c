@@ -1,4 +1,4 @@
-/* Probabilities of drawn tokens and of what would have been likelier, and a bias on logits: against plain
+/* Probabilities of sampled tokens and of the likeliest alternatives, and a bias on logits: against plain
  * arithmetic, in a session and in a batch. */
 #include "base/num.h"
 #include "sequence/candidates.h"

@@ -1,4 +1,4 @@
-/* The sampler against a plain computation of what llama.cpp's chain of cuts leaves, and what it must not do.
+/* The sampler against a plain computation of llama.cpp's chain of cuts, and calls that it must refuse.
  */
 #include "base/mem.h"
 #include "sequence/sampler.h"
@@ -279,7 +279,7 @@ static void test_best(void **state) {
     sampler_close(&s);
 }
 
-/* From changed logits alone, as somebody else changes them: the same tokens as from all with penalties. */
+/* From changed logits only, as a back end changes them: the same tokens as from all logits with penalties. */
 static void test_changes(void **state) {
     (void)state;
     enum { PAST = 90 };

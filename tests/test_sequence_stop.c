@@ -1,4 +1,4 @@
-/* Stop strings: found across pieces, and nothing shown that could still become one. */
+/* Stop strings: found across pieces, and no text is released that could still become one. */
 #include "sequence/stop.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* Answers taken apart: thoughts, text and calls, the same for every way to cut them into pieces. */
+/* Parsing of answers: thoughts, text and calls, equal for every way to cut the answer into pieces. */
 #include "server/answer_parser.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* "think:... say:... call:name(arguments)", parts of a kind that follow each other as one. */
+/* "think:... say:... call:name(arguments)"; adjacent parts of one kind are joined. */
 typedef struct heard {
     char text[1024];
     int last;

@@ -1,4 +1,5 @@
-/* The body of a request: what is read, and how what is wrong is named. Over HTTP: cli_serve.sh. */
+/* The body of a request: the parsed call, and the errors of wrong bodies. cli_serve.sh tests this over HTTP.
+ */
 #include "server/call.h"
 
 #include "base/mem.h"
@@ -143,7 +144,7 @@ static void test_what_is_wrong_is_named(void **state) {
     }
 }
 
-/* What may not be there is memory: a reason comes back, and nothing leaks. */
+/* Memory may be missing: the error has a reason, and nothing leaks. */
 static void test_no_memory(void **state) {
     static const char text[] = "{" CHAT ",\"stop\":\"a\",\"n\":2}";
     (void)state;

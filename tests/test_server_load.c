@@ -1,5 +1,5 @@
-/* Models that are loaded while others answer: the thread that loads is held back here until it is seen that
- * they do. Over HTTP as a whole: cli_serve.sh. */
+/* Models that are loaded while others answer: the loading thread waits here until the others have answered.
+ * cli_serve.sh tests this over HTTP. */
 #include "base/status.h"
 #include "server/server.h"
 #include "server/web.h"
@@ -195,7 +195,7 @@ static void test_one_that_fails_says_so(void **state) {
     end(&b);
 }
 
-/* The end waits for the load, and its request is refused. */
+/* Closing waits for the load, and its request is refused. */
 static void test_the_end_comes_while_one_is_loaded(void **state) {
     setup b;
     (void)state;

@@ -1,5 +1,5 @@
-/* Batches: every answer is the one that a session gives to the same request alone, whatever else is computed
- * with it, for every width, cache and kind of sampling; requests wait, share prefixes, stop, are cancelled
+/* Batches: every answer is that of a session for the same request alone, whatever else is computed at the
+ * same time, for every width, cache and kind of sampling; requests wait, share prefixes, stop, are cancelled
  * and refused; a step that failed can be taken again. */
 #include "base/mem.h"
 #include "base/num.h"
@@ -78,7 +78,7 @@ static void run_out(nib_batch *b) {
             fail_msg("%s", err.message);
 }
 
-/* What is done, with ids from first_id on, against what the sessions said. */
+/* Compares finished answers, with ids from first_id on, with those of the sessions. */
 static void compare_done(nib_batch *b, const work *all, int n, int64_t first_id) {
     nib_result r;
     nib_error how;
@@ -131,7 +131,7 @@ static void same_as_alone(void **state) {
     }
 }
 
-/* Threads, rows of a pass, rows of logits: none changes a token. Requests come while others are computed. */
+/* Threads, rows of a pass and rows of logits change no token. Requests arrive while others are computed. */
 static void however_it_is_cut(void **state) {
     (void)state;
     static work all[MAX];
@@ -225,7 +225,7 @@ static void a_common_prefix_takes_room_once(void **state) {
         assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
         max = NUM_MAX(max, kv_bytes_in_use(e, TYPE_F16));
     }
-    assert_true(one > 0 && max <= one / 7 * (6 + N)); /* only the last page is each one's own */
+    assert_true(one > 0 && max <= one / 7 * (6 + N)); /* each sequence has only its last page for itself */
     nib_result r;
     int64_t computed = 0;
     for (; nib_batch_take(b, &id, &r, NULL); nib_result_clear(&r))
@@ -329,7 +329,7 @@ static void stopped_and_cancelled(void **state) {
     nib_engine_close(e);
 }
 
-/* Under a cap that streams the weights; every read fails once, the step is taken again, the tokens are the
+/* Under a cap that streams the weights every read fails once; the step is repeated, and the tokens are the
  * same. */
 static void a_failed_step_is_taken_again(void **state) {
     (void)state;

@@ -1,5 +1,5 @@
-/* The engine's promises: the same bits however the work was cut, a prefix that is reused, cancellation,
- * nothing allocated while decoding, and a budget that holds. */
+/* The engine's promises: the same bits however the work is divided, reuse of a prefix, cancellation, no
+ * allocation while decoding, and a budget that is kept. */
 #include "base/mem.h"
 #include "nib.h"
 #include "support/engine.h"
@@ -144,8 +144,8 @@ static void a_prefix_is_reused(void **state) {
     nib_engine_close(e);
 }
 
-/* Where only the last row's logits are wanted, the other rows of the last layer give their keys and values
- * alone: the bits are those of a pass that computes all of them, now and for what is appended. */
+/* If only the last row's logits are wanted, the other rows of the last layer compute only their keys and
+ * values. The bits are those of a pass that computes everything, for this pass and for later ones. */
 static void only_the_last_row_is_wanted(void **state) {
     (void)state;
     static const int kv_types[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4};
@@ -281,8 +281,8 @@ static void *speak(void *arg) {
     return NULL;
 }
 
-/* The engine keeps room for as many as it was opened for: all of them can be used to their ends at once, and
- * one more is refused with words that say why. */
+/* The engine reserves memory for the sessions that it was opened for: all of them can be used to the end of
+ * their contexts at once, and one more is refused with a reason. */
 static void keep_room(const nib_plan_options *planning) {
     const char *path = tiny_model("large.gguf", &large);
     for (int n = 1; n <= N_SESSION; n += N_SESSION - 1) {
@@ -518,7 +518,7 @@ static void too_small_a_cap_is_refused_with_one_that_works(void **state) {
     nib_engine *e = NULL;
     nib_error err = {0};
     const char *path = tiny_model("large.gguf", &large);
-    process_counted(); /* what a failed opening leaves on the C library's heap differs from run to run */
+    process_counted(); /* the C library's heap after a failed opening varies from run to run */
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.ram = ledger_process_usage().now + 6 * MIB;

@@ -1,4 +1,4 @@
-/* nib_chat_render: the template of a folder, what it may read, what goes wrong in it. */
+/* nib_chat_render: the template of a folder, the variables that it may read, and its errors. */
 #include "nib.h"
 #include "support/tempdir.h"
 
@@ -57,7 +57,7 @@ static void thoughts_have_two_names(void **state) {
     check_text("{{ messages[0].thinking is defined }}", "[{\"role\":\"user\",\"thinking\":null}]", "True");
 }
 
-/* What a template does wrong is an error with words, whatever it is. */
+/* Every fault in a template is an error with a message. */
 static void a_template_that_fails(void **state) {
     (void)state;
     static const char *const sources[] = {

@@ -1,6 +1,6 @@
-/* Speculation: with proposals of any number the tokens, the text and the reason to stop are those without,
- * for every cache type, sampling, penalties, stop strings and grammars, alone and together; some of them are
- * drawn; and what does not pay is not proposed. */
+/* Speculation: with any number of proposals the tokens, the text and the reason to stop are those without
+ * speculation, for every cache type, sampling, penalties, stop strings and grammars, alone and in a batch.
+ * Some proposals are accepted, and none are made that do not pay. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/engine.h"
@@ -122,8 +122,8 @@ static void the_same_tokens(void **state) {
     }
 }
 
-/* The model itself as its draft model is right whenever the sampler takes the likeliest token; another one is
- * sometimes. The tokens are those of before either way. */
+/* The model as its own draft model is right whenever the sampler takes the likeliest token; another draft
+ * model is right sometimes. The tokens are unchanged in both cases. */
 static void a_model_proposes(void **state) {
     (void)state;
     static work all[N_WORK];
@@ -181,9 +181,9 @@ static void what_is_proposed(void **state) {
     assert_int_equal(d.n, 0);
 }
 
-/* Proposals until what is measured has settled; how many are made then in 100 passes. each: what a row more
- * takes of one alone; right: of proposals that are drawn, one in so many is not; each_before: seconds that a
- * proposal takes to be made, where a pass of one row takes 0.01. */
+/* Makes proposals until the measurements have settled; returns the number of proposals in the next 100
+ * passes. each: the time of one more row as a share of a pass of one; right: one of this many proposals is
+ * rejected; each_before: seconds to make a proposal, where a pass of one row takes 0.01. */
 static int64_t settled(double each, int right, double each_before) {
     draft d;
     draft_cost cost = {0};

@@ -1,6 +1,7 @@
 /* Embeddings: the output head's matrix times the pooled vector is the mean of the logits of all rows, or the
  * last row's, since that product is linear; resident, from disk and in passes of any size; the check back end
- * has the processor's bits, for every family; the model's own pooling is found; what cannot be is said. */
+ * has the processor's bits, for every family; the model's own pooling is found; impossible requests are
+ * errors. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/engine.h"
@@ -91,7 +92,7 @@ static void as_the_logits_say(void **state) {
     }
 }
 
-/* With the pooling that nobody says, which is the mean. */
+/* With the default pooling, which is the mean. */
 static float *embedding_by(const char *name, const char *path, int pooling, int64_t *width) {
     nib_engine_options o = engine_usual();
     int32_t tokens[20];
@@ -142,7 +143,7 @@ static int pooling_of(const char *path) {
     return pooling;
 }
 
-/* A checkpoint's folder anew, with a file that says how it pools. */
+/* A copy of a checkpoint's folder, with a file that names its pooling. */
 static void says_its_pooling(const char *mode, int expected) {
     static const char *const files[] = {"config.json", "model.safetensors"};
     char from[512], text[128];

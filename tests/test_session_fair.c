@@ -1,5 +1,5 @@
-/* Who is served when: parts of prompts by what steps took (of a clock that is told), clients in turn by what
- * they had, and answers that pause when there is no room; the tokens are those of each alone. */
+/* Scheduling: parts of prompts by the times of steps (on a fake clock), clients in turn by their counters,
+ * and answers that pause when KV pages run out. The tokens are those of each answer alone. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/engine.h"
@@ -39,7 +39,8 @@ static void target_is_kept(void **state) {
                 assert_true(seconds > 0.9 * most);
             prefill_budget_note(&p, i % 7 ? seconds : seconds * 1.0001, alone, n);
         }
-        prefill_budget_note(&p, 10 * most, alone, 8); /* something else ran: fewer at once, and more again */
+        prefill_budget_note(&p, 10 * most, alone,
+                            8); /* another program ran: fewer rows at once, and later more again */
         const int64_t fewer = prefill_budget_rows(&p, target, alone);
         assert_true(fewer >= 8 && alone + each * (double)fewer < 0.6 * most);
     }
@@ -69,7 +70,7 @@ static void who_had_least(void **state) {
         assert_in_range(fairness_enter(&s, i), 0, FAIRNESS_CLIENTS - 1);
 }
 
-/* Somebody who was alone for long does not wait until another one had as much. */
+/* A client that was alone for long does not wait until another one has caught up. */
 static void who_comes_when_nobody_is_there(void **state) {
     (void)state;
     static fairness s;
@@ -150,7 +151,7 @@ static void drop_results(nib_batch *b) {
         nib_result_clear(&r);
 }
 
-/* One client has asked for twenty answers when another one asks for one: it has the next place. */
+/* One client has requested twenty answers when another one requests one: that one gets the next place. */
 static void nobody_starves(void **state) {
     (void)state;
     static work all[MAX];
@@ -169,7 +170,7 @@ static void nobody_starves(void **state) {
     drop_results(b);
     nib_batch_close(b);
 
-    /* Rows of prompts: the short one is not behind all of the long ones of somebody else. */
+    /* Rows of prompts: a short prompt does not wait for all long prompts of another client. */
     b = open_batch(e, &(nib_batch_options){.n_sequence = 4, .n_prompt = 16});
     for (int i = 0; i < 4; i++) {
         make(&all[i], i, i < 3 ? 200 : 30, 4);
@@ -236,7 +237,8 @@ static void they_pause(void **state) {
     }
 }
 
-/* Cancelled while it pauses, closed while others do, and what can never fit is refused at once. */
+/* An answer is cancelled while it pauses, a batch is closed while others pause, and a request that can never
+ * fit is refused at once. */
 static void a_pause_ends(void **state) {
     (void)state;
     static work all[MAX];

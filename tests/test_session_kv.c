@@ -1,6 +1,6 @@
-/* A session whose cache is in codes: the same bits for any cut of the rows, for a sequence that grew, for a
- * prefix that was gone back to, after a pass that was not finished; sizes that are what is touched; a context
- * that does not fit is refused when the engine opens. */
+/* A session whose cache is in codes: the same bits for any division of the rows, for a sequence that grew,
+ * for a truncated prefix, and after an unfinished pass. The ledger's sizes are the touched ones, and a
+ * context that does not fit is refused when the engine opens. */
 #include "base/num.h"
 #include "session/session.h"
 #include "support/engine.h"
@@ -146,7 +146,7 @@ static void near_f16(void **state) {
         nib_engine_close(e);
     }
     free(plain.data);
-    /* random weights make large scores, and so of small errors larger ones: 0.026 and 0.21 were seen */
+    /* random weights have large scores, which enlarge small errors: 0.026 and 0.21 were seen */
     assert_true(off[1] > 0 && off[1] < 0.05);
     assert_true(off[2] > 4 * off[1] && off[2] < 0.4);
 }
@@ -218,7 +218,7 @@ static void cancel(void *user, int64_t position, const float *logits) {
         nib_session_cancel(user);
 }
 
-/* A pass that was not finished has overwritten what the next one would have needed. */
+/* An unfinished pass has overwritten positions that the next one needs. */
 static void after_a_cancelled_pass(void **state) {
     (void)state;
     const char *path = tiny_model("small.gguf", &small);
@@ -265,7 +265,7 @@ static uint64_t told(const nib_engine *e) {
     return m.owner[NIB_OWNER_KV];
 }
 
-/* What the ledger is told is what the system says, but for the ends of runs; f16 as a measure. */
+/* The ledger's bytes are the system's, except for the ends of runs; f16 for comparison. */
 static void touched_as_it_grows(void **state) {
     (void)state;
     const char *path = tiny_model("long.gguf", &long_cache);

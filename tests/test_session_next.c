@@ -31,7 +31,7 @@ static int32_t largest(const float *logits) {
     return best;
 }
 
-/* Two sessions follow each other: one by steps, one by whole prefixes. */
+/* Two sessions compute the same: one step by step, one by whole prefixes. */
 static void is_greedy(nib_engine *e) {
     int32_t tokens[N_CTX] = {7, 300, 12, 81};
     nib_session *steps = session_must_open(e), *whole = session_must_open(e);

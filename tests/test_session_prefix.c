@@ -1,6 +1,6 @@
-/* Keys and values on disk: what was computed once is read by another engine, with the same tokens, for every
- * cache type; damaged, truncated and foreign files, a full disk, a small limit, two writers and one that was
- * killed cost at most what is computed again. */
+/* Keys and values on disk: another engine reads computed pages, with the same tokens, for every cache type.
+ * Damaged, truncated and foreign files, a full disk, a small limit, two writers and a killed writer cost at
+ * most a repeated computation. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -186,7 +186,7 @@ static void read_instead_of_computed(void **state) {
     remove_folder();
 }
 
-/* Another prompt that begins alike reads the common pages; a longer one goes on from the answer. */
+/* Another prompt with a common prefix reads the common pages; a longer one continues from the answer. */
 static void what_is_common(void **state) {
     (void)state;
     empty_folder();
@@ -282,7 +282,7 @@ static void a_full_disk(void **state) {
     remove_folder();
 }
 
-/* The least recently used go, of a sequence first its end. */
+/* The least recently used pages are removed, of a sequence its end first. */
 static void within_its_limit(void **state) {
     (void)state;
     empty_folder();
@@ -352,7 +352,7 @@ static void killed_while_writing(void **state) {
     }
 }
 
-/* What cannot be a folder is an error when the batch opens. */
+/* A path that cannot be a folder is an error when the batch opens. */
 static void no_folder(void **state) {
     (void)state;
     const run r = {.kv = NIB_KV_F16};

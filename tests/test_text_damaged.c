@@ -1,5 +1,5 @@
-/* Texts that are no UTF-8: the vocabularies of tests/data/tokenizer make of them what llama.cpp does
- * (NAME.damaged, made by tools/make-damaged-data.py), and those of tokenizer.json follow the same rule. */
+/* Texts that are no UTF-8: the vocabularies of tests/data/tokenizer give llama.cpp's ids (NAME.damaged, made
+ * by tools/make-damaged-data.py), and those of tokenizer.json follow the same rule. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "support/vocabulary.h"

@@ -127,7 +127,7 @@ static void test_special(void **state) {
     close_fixture(&f);
 }
 
-/* A character that three byte tokens make comes out whole, or as U+FFFD when it never ends. */
+/* A character of three byte tokens is decoded whole, or as U+FFFD if it is incomplete. */
 static void test_streaming(void **state) {
     (void)state;
     static const int32_t euro[] = {3 + 0xE2, 3 + 0x82, 3 + 0xAC};
@@ -152,8 +152,8 @@ static void test_streaming(void **state) {
     close_fixture(&f);
 }
 
-/* A megabyte that is one word takes the way through the heap; every vocabulary must survive it and give it
- * back. A quadratic way would need minutes. */
+/* A word of a megabyte uses the merges by heap; every vocabulary must encode and decode it. A quadratic
+ * algorithm would need minutes. */
 static void check_long(const char *name, const char *unit) {
     enum { N = 1 << 20 };
     fixture f;

@@ -1,5 +1,5 @@
-/* Tokenizers that lie, are cut off or damaged, and allocations that fail: a clear error or a working
- * tokenizer, never more. */
+/* Wrong, truncated and damaged tokenizers, and allocations that fail: a clear error or a working tokenizer.
+ */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,6 +1,6 @@
-/* Small tokenizers of every kind of normalizer, pre-tokenizer, model and decoder, against what HF's
- * `tokenizers` made of the same texts (tests/data/tokenizer-json, made by tools/make-tokenizer-data.py). With
- * a folder as argument: that one, so that more random texts can be tried. */
+/* Small tokenizers of every kind of normalizer, pre-tokenizer, model and decoder, against the results of HF's
+ * `tokenizers` for the same texts (tests/data/tokenizer-json, made by tools/make-tokenizer-data.py). With a
+ * folder as argument: that one, so that more random texts can be tried. */
 #include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* What a tokenizer is foreseen to take covers what it takes while it is made, and is not much more: for the
+/* The estimated memory of a tokenizer covers its memory while it is built, and is not much larger: for the
  * published vocabularies, from GGUF headers and from tokenizer.json. */
 #include "base/file.h"
 #include "base/mem.h"
@@ -19,7 +19,7 @@
 
 static const logger silent = {0};
 
-/* What opening took, of the heap, by the bound's count. */
+/* The heap memory that opening took, as the bound counts it. */
 static uint64_t taken(const char *path, uint64_t *kept) {
     container *c = NULL;
     tokenizer *t = NULL;
@@ -60,7 +60,7 @@ static void check(const char *path) {
         fail_msg("%s: takes %llu and keeps %llu, foreseen much more: %llu and %llu", path,
                  (unsigned long long)peak, (unsigned long long)kept,
                  (unsigned long long)(headers + need.peak), (unsigned long long)need.kept);
-    assert_true(b.peak < (1 << 20)); /* looking costs next to nothing */
+    assert_true(b.peak < (1 << 20)); /* reading the headers costs almost nothing */
 }
 
 static void gguf(void **state) {

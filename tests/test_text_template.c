@@ -35,7 +35,7 @@ static nib_status render(const char *source, size_t n, const json_t *variables, 
     return status;
 }
 
-/* Whether nibble did what the reference did; says so when not. */
+/* Whether nibble agrees with the reference; prints a difference. */
 static bool check_case(const char *where, const json_t *source, const json_t *variables, const json_t *want,
                        int64_t now) {
     const char *expected = json_string_value(json_object_get(want, "expected"));

@@ -1,6 +1,6 @@
-/* Tokenizers that would work for hours on a short text, or make it gigabytes: each ends with the name of the
- * step, and what published tokenizers do to a long text stays within its bounds. No time is asserted: without
- * the bounds these tests do not end. */
+/* Tokenizers that would work for hours on a short text, or expand it to gigabytes: each ends with the name of
+ * the step, and published tokenizers stay within the bounds on a long text. No time is asserted: without the
+ * bounds these tests do not end. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,6 +1,6 @@
 /* Blocks on a device as a model: a device whose lanes do nothing before they must, or at any moment; random
- * lists of visits, residency, failing copies and failing reads. What a kernel finds behind its mark are the
- * bytes of the resident model, and its slot stays as it is until the kernel has run. */
+ * lists of visits, residency, failing copies and failing reads. After its mark a kernel reads the bytes of
+ * the resident model, and its slot is unchanged until the kernel has run. */
 #include "base/mem.h"
 #include "support/process.h"
 #include "support/sanitized.h"
@@ -270,7 +270,7 @@ static nib_status queue_kernels(world *w, const visit *v, const view *views, dev
     return NIB_OK;
 }
 
-/* What products read is there; only tables may be left on the host. */
+/* All weights of products are on the device; only tables may be left on the host. */
 static void check_views(const world *w, const visit *v, const view *views) {
     const program *p = &layout_block(w->of.l, v->block)->program;
     for (int i = 0; i < p->n_op; i++)
@@ -404,7 +404,7 @@ static void any_failure(void **state) {
         close_world(&w);
         close_lazy();
     }
-    assert_true(n_failed >= N_WORLD / 2); /* what fails ahead of its block is tried again */
+    assert_true(n_failed >= N_WORLD / 2); /* a failed prefetch is tried again */
 }
 
 /* ---- another source: some blocks come, pass after pass, and are arranged behind their copies ---- */
@@ -419,7 +419,7 @@ static bool some_come(const void *user, int b) {
     return ((const some *)user)->comes[b];
 }
 
-/* What arranging finds is the block's bytes. */
+/* Reordering reads the block's bytes. */
 static nib_status load_some(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
                             nib_error *err) {
     some *x = user;
@@ -450,7 +450,7 @@ static nib_status load_some(void *user, device_block *s, const visit *v, const v
     return NIB_OK;
 }
 
-/* The block behind `now` that comes, in this pass or the next. */
+/* The next streamed block after `now`, in this pass or the next one. */
 static int next_some(const some *x, const visits *rest, int now) {
     visits list = *rest;
     for (visit v; visits_next(&list, &v);)

@@ -1,6 +1,6 @@
-/* Pages of keys and values: sequences that share prefixes, grow, are cut back and closed in any order, held
- * against a plain copy of what each of them wrote; what is reserved is enough, what is shared takes no room
- * twice, what nobody refers to is found again until its page is needed. */
+/* Pages of keys and values: sequences that share prefixes, grow, are truncated and closed in any order,
+ * compared with a plain copy of the writes of each. Reserved pages are enough, shared pages take memory once,
+ * and unreferenced pages are found again until they are needed. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "support/slow.h"
@@ -113,7 +113,7 @@ static uint32_t draw(uint32_t *seed, uint32_t n) {
     return (*seed >> 8) % n;
 }
 
-/* One of few texts, so that prefixes meet; from position `first` on. */
+/* One of few texts, so that prefixes are often equal; from position `first` on. */
 static void draw_tokens(sequence *s, int64_t first, int64_t end, uint32_t *seed) {
     const uint32_t text = draw(seed, 3);
     for (int64_t i = first; i < end; i++)
@@ -201,7 +201,7 @@ static void a_prefix_takes_room_once(void **state) {
     setting_close(&set);
 }
 
-/* kv8 and kv4 share whole pages alone: what is not in codes yet is the sequence's own. */
+/* kv8 and kv4 share whole pages only: positions that are not in codes yet belong to the sequence. */
 static void codes_are_shared_whole(void **state) {
     (void)state;
     setting set = setting_open(TYPE_KV8, NIB_AUTO);
@@ -239,7 +239,7 @@ static void found_again_until_needed(void **state) {
     setting_close(&set);
 }
 
-/* What does not fit is refused when it is reserved, and nothing is kept of it. */
+/* A reservation that does not fit is refused, and nothing of it remains. */
 static void refused_when_reserved(void **state) {
     (void)state;
     const uint64_t headroom =

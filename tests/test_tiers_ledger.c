@@ -1,4 +1,4 @@
-/* The ledger: what is refused, what is reported, and that the runtime owner is what the system says. */
+/* The ledger: refusals, reports, and the runtime owner, which agrees with the system. */
 #include "base/mem.h"
 #include "support/process.h"
 #include "tiers/ledger.h"
@@ -83,7 +83,7 @@ static void the_peak_is_the_systems(void **state) {
     ledger_close(l);
 }
 
-/* What is nobody else's is the runtime's, whoever looks. */
+/* Memory of no other owner belongs to the runtime. */
 static void the_runtime_is_the_rest(void **state) {
     (void)state;
     nib_memory m;

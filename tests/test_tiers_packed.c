@@ -1,5 +1,5 @@
-/* The packed file: written, found again, never believed. Whatever is wrong with it or with the disk, the
- * answers are those of the model, nothing is left behind, and the log says it. */
+/* The packed file: written, found again, never trusted. Whatever is wrong with it or with the disk, the
+ * answers are those of the model, no file is left over, and the log reports it. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "nib.h"
@@ -138,7 +138,7 @@ static void must_live(life *l) {
         fail_msg("%s", err.message);
 }
 
-/* What the model says without any packed file. */
+/* The model's logits without a packed file. */
 static void expect(const life *l, float *logits) {
     static life plain;
     plain = *l;

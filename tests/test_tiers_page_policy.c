@@ -1,5 +1,5 @@
-/* Replacement policies over the pages of a token: the simulation that bench_pager prints, against small cases
- * done by hand, an exhaustive search, and what the pager's own residency reads. */
+/* Replacement policies over the pages of a token: the simulation of bench_pager against small cases by hand,
+ * an exhaustive search, and the reads of the pager's own residency. */
 #include "plan/residency.h"
 #include "support/page_policy.h"
 
@@ -98,8 +98,8 @@ static void belady_is_the_best_there_is(void **state) {
     }
 }
 
-/* What the plan keeps for good and the ring together read no more than Belady's choice over the same bytes,
- * but for the ring and a page that rounding leaves over. */
+/* The plan's resident pages and the ring together read no more than Belady's choice over the same bytes,
+ * except for the ring and one page by rounding. */
 static void residency_is_belady_but_for_the_ring(void **state) {
     (void)state;
     seed = 1;

@@ -1,7 +1,6 @@
 /* The states of pages and slots as a model: random lists of visits, random ends of reads and packing,
  * failures, passes that are given up, rings of any size. After every event the invariants of
- * tiers/page_ring.h hold, and what happened is what a plain model says, which knows lists of pages and
- * nothing of slots. */
+ * tiers/page_ring.h hold, and the state agrees with a plain model, which has lists of pages and no slots. */
 #include "tiers/page_ring.h"
 
 #include <setjmp.h>
@@ -26,7 +25,7 @@ enum {
 /* A page that a pass uses. */
 typedef struct use {
     page_cursor at;
-    bool read; /* it is foreseen by who reads: nothing stays for it */
+    bool read; /* the reader expects it: nothing stays for it */
 } use;
 
 typedef struct world {
@@ -112,7 +111,7 @@ static void list_uses(world *w) {
     assert_true(w->n_use <= MAX_LIST);
 }
 
-/* ---- what has to be ---- */
+/* ---- the invariants ---- */
 
 static int number_of(const world *w, const uint8_t *buffer) {
     const uint8_t *begin = (const uint8_t *)w->buffers;
@@ -240,7 +239,7 @@ static bool packed(world *w) {
     return false;
 }
 
-/* What who reads and who packs may do now; false: there is nothing to do. */
+/* One step of the reader or the packer, if there is one; false: there is nothing to do. */
 static bool something(world *w) {
     static bool (*const all[])(world * w) = {take, send, come, pack, packed};
     const int n = (int)NUM_COUNT(all), from = (int)random_below(w, (uint64_t)n);
@@ -263,7 +262,7 @@ static bool use_next(world *w) {
     slot *s;
     while (!(s = page_ring_acquire(&w->g, &u->at))) {
         check(w);
-        assert_true(something(w)); /* it comes: somebody always has something to do */
+        assert_true(something(w)); /* the page arrives: there is always a possible step */
     }
     assert_int_equal(w->g.n_order, n_order); /* the pass began with the right order */
     if (s->state == SLOT_FAILED) {
@@ -286,7 +285,7 @@ static bool use_next(world *w) {
     return true;
 }
 
-/* Pages that were read ahead are the first ones of what comes. */
+/* Prefetched pages are the first ones of the coming uses. */
 static void run_pass(world *w, bool undisturbed) {
     const int before = w->n_assigned;
     int reads = 0;
@@ -362,7 +361,7 @@ static void any_failures(void **state) {
     assert_true(n_told > N_WORLD);
 }
 
-/* What the ring holds whole is read once. */
+/* A block that the ring holds is read once. */
 static void nothing_is_read_twice(void **state) {
     static world w;
     (void)state;

@@ -1,5 +1,5 @@
-/* Pages: every byte of the weights once, in the image's order, of a bounded size; and what the pager is
- * predicted to charge. */
+/* Pages: every byte of the weights once, in the image's order, with a bounded size; and the predicted charges
+ * of the pager. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/model.h"
@@ -92,7 +92,7 @@ static void pages_fill_their_slots(void **state) {
     tiny_layout_close(&of);
 }
 
-/* A ring of several huge pages is so many whole ones; what else is charged with it is little. */
+/* A ring of several huge pages consists of whole ones; little else is charged with it. */
 static void large_rings_are_huge_pages(void **state) {
     (void)state;
     pager_need need;

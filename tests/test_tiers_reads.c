@@ -1,5 +1,5 @@
-/* Runs of rows as few reads: what lies together comes in one, everything has its place and only one, and what
- * would take too many is refused. */
+/* Runs of rows as few reads: contiguous rows take one read, every row has exactly one place, and lists that
+ * would need too many reads are refused. */
 #include "tiers/load_reads.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Rows in the order of the files: every row that is wanted comes in exactly one read, in order, and none that
- * is not; whatever a read may hold. */
+/* Rows in the order of the files: every wanted row is in exactly one read, in order, and no other row is, for
+ * any size of a read. */
 #include "base/num.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"

@@ -1,5 +1,5 @@
 /* The order of the visits of a pass, from literal segments: every block once, rows in groups, the head for
- * the rows whose logits are wanted, and of the others nothing but keys and values in the last layer; and the
+ * the rows whose logits are wanted, and for the other rows only keys and values in the last layer; and the
  * pages that such a list reads. */
 #include "tiers/visit_pages.h"
 
@@ -54,7 +54,8 @@ static void one_segment(void **state) {
     expect_visits(&last, 1, 2, 0, false, false, "0:0+4 0:4+2 1:0+1"); /* no layers: the embedding is whole */
 }
 
-/* Rows of several sequences go through a block together, unless somebody looks at one after the other. */
+/* Rows of several sequences go through a block together, unless a probe needs one sequence after the other.
+ */
 static void several_segments(void **state) {
     (void)state;
     const segment two[2] = {{.n_row = 3, .head_row = 3}, {.row = 3, .n_row = 2, .head_row = 1}};

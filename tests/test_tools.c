@@ -1,4 +1,5 @@
-/* nib_tools.h from C: a model is described, made, and its logits written; every failing allocation is told.
+/* nib_tools.h from C: a model is described and made, and its logits are written; every failing allocation is
+ * an error.
  */
 #include "nib_tools.h"
 
@@ -103,7 +104,7 @@ static void makes(void **state) {
     assert_true(n > 10);
 }
 
-/* The file has the bits that nib_session_forward tells. */
+/* The file has the bits of nib_session_forward. */
 static void writes_logits(void **state) {
     enum { N = 5 };
     int32_t tokens[N];

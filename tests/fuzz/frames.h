@@ -15,7 +15,7 @@ typedef struct frame {
     size_t n;
 } frame;
 
-/* What is missing is empty. */
+/* Missing files are empty. */
 static inline void frames_cut(const uint8_t *data, size_t size, frame out[], int n) {
     for (int i = 0; i < n; i++) {
         size_t length = size;
@@ -40,7 +40,7 @@ static void frames_remove(void) {
         fprintf(stderr, "cannot remove %s\n", frames_folder);
 }
 
-/* Makes the folder; it goes when the program ends. */
+/* Makes the folder; it is removed when the program ends. */
 static inline const char *frames_begin(void) {
     snprintf(frames_folder, sizeof frames_folder, "/tmp/nibble-fuzz-XXXXXX");
     if (!mkdtemp(frames_folder))

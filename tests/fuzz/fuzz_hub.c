@@ -1,4 +1,4 @@
-/* fuzz_hub.c - any bytes as what a hub says of a repository, and as a model's name. */
+/* fuzz_hub.c - any bytes as a hub's answer about a repository, and as a model's name. */
 #include "hub/names.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is chosen belongs to itself, and no path leads out of a folder. */
+/* The chosen files form one model, and no path leads out of a folder. */
 static void choose(const hub_listing *l, const char *quant) {
     const char **paths = calloc(l->n + 1, sizeof *paths);
     for (size_t i = 0; paths && i < l->n; i++) {

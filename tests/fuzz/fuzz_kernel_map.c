@@ -1,4 +1,4 @@
-/* Any bytes as a kernel map: read or refused, and what was taken leads every matrix to a strategy that can
+/* Any bytes as a kernel map: read or refused; a map that was read gives every matrix a strategy that can
  * compute it. */
 #include "profile/kernel_map.h"
 

@@ -1,4 +1,5 @@
-/* Any bytes as what runs took: read or refused, and what was read can be used, written and read again. */
+/* Any bytes as a file of learned times: read or refused; data that was read can be used, written and read
+ * again. */
 #include "base/mem.h"
 #include "profile/learned.h"
 

@@ -1,4 +1,4 @@
-/* Any bytes as a plan: read or refused, and what was read can be written and read again. */
+/* Any bytes as a plan: read or refused; a plan that was read can be written and read again. */
 #include "base/mem.h"
 #include "plan/plan.h"
 

@@ -1,5 +1,5 @@
-/* Any bytes as a text for vocabularies of each kind. What a byte-level one has made of it must give it back:
- * valid UTF-8 unchanged, and other bytes as U+FFFD. */
+/* Any bytes as a text for vocabularies of each kind. A byte-level one must decode its ids to the text: valid
+ * UTF-8 unchanged, and other bytes as U+FFFD. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "text/tokenizer.h"

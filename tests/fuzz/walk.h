@@ -1,4 +1,4 @@
-/* walk.h - reads everything a container hands out, so that a sanitizer sees what is not there. */
+/* walk.h - reads everything that a container returns, so that a sanitizer sees invalid memory. */
 #ifndef NIB_TESTS_WALK_H
 #define NIB_TESTS_WALK_H
 
@@ -43,7 +43,8 @@ static inline void walk_container(const container *c) {
     __asm__ volatile("" : : "r"(sum)); /* so that the compiler cannot leave the reading out */
 }
 
-/* Opens what lies at the path, reads all of it, and once more without its vocabulary; a refusal is fine. */
+/* Opens the container at the path and reads all of it, and once more without its vocabulary; a refusal is
+ * fine. */
 static inline void walk_path(const char *path) {
     container *c;
     nib_error err;
