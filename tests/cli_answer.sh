@@ -1,7 +1,7 @@
 #!/bin/sh
 # nibble run with a model that has a chat template: a text is a user's turn, which is answered; --raw continues it. The
-# model always gives the same answer (support/script-model.py), so what is asserted is what it was given and where it
-# ended. NIBBLE names the binary.
+# model always gives the same answer (support/script-model.py), so the tests assert its input and the end of its answer.
+# NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -113,11 +113,11 @@ check "with a text stdin may be closed" says
 "$nibble" run "$tmp/model" "Why?" <&- >"$tmp/out" 2>&-
 check "stderr too" says
 
-# A template with much more text of its own than is foreseen.
+# A template with much more text of its own than is estimated.
 { cat "$here/support/chat-template.jinja"; printf '%01000d' 0; } >"$tmp/model/chat_template.jinja"
 run "$tmp/model" "Why?" -n 4
 check "a long template gets its context" [ $code = 0 ]
-# Run by a program, a terminal is where lines are broken between words.
+# At a terminal lines are broken between words.
 cp "$here/support/chat-template.jinja" "$tmp/model/chat_template.jinja"
 if PYTHONPATH=$here/support python3 -c 'import os, terminal; os.openpty()' 2>/dev/null; then
     PYTHONPATH=$here/support PYTHONDONTWRITEBYTECODE=1 python3 - "$nibble" "$tmp/model" >"$tmp/out" <<'END'

@@ -1,6 +1,5 @@
 #!/bin/sh
-# The command line from outside: exit codes, what goes to stdout, closed pipes, full disks, interruption.
-# NIBBLE names the binary.
+# The command line from outside: exit codes, stdout, closed pipes, full disks, interruption. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -130,7 +129,7 @@ run logits "$model" --tokens 1,2,3 -o /no/such/folder/l.safetensors
 check "logits to nowhere fails" [ $code = 1 ]
 run bench "$model" -p 16 -n 4 -r 1 --json
 check "bench --json" is_json
-# Keys and values of a prompt that was seen before are found again: repeats must not be the same prompt.
+# Keys and values of an earlier prompt are reused, so repeats must not have the same prompt.
 prompt_macs() {
     run bench "$model" -p "$1" -n 0 -r 2 --trace --json
     json 'round(sum(t["macs"] for t in d["rows"][0]["trace"] if t["op"].startswith("linear gate")))'

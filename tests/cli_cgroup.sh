@@ -1,7 +1,7 @@
 #!/bin/sh
-# A cap against the kernel's own count: nibble with --ram inside a memory cgroup of little more, in which the page cache
-# counts and what does not fit is killed. Skipped where no cgroup can be made (it takes root and a memory controller).
-# NIBBLE names the binary.
+# A cap against the kernel's own count: nibble with --ram inside a memory cgroup that is a little larger. The page cache
+# counts there, and a process that exceeds it is killed. Skipped where no cgroup can be made (it takes root and a memory
+# controller). NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # nibble chat from outside, without a terminal: a tiny model with random weights, a tokenizer of bytes and a template of
-# its own, so what it says is noise, but turns, commands, reuse, a full context and refusals are real.
+# its own, so its answers are noise, but turns, commands, reuse, a full context and refusals are real.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -126,7 +126,7 @@ print(json.dumps([{"role": r, "content": "x" * 20} for r in ["user", "assistant"
 chat "/load $tmp/long.json\nHi\n" -n 3 -c 80 --json
 check "of a long one the newest turns are kept" json 'len(d["messages"]) <= 6 and d["messages"][-2]["content"] == "Hi"'
 
-# A model with something to say: 300 words, then the end of the turn.
+# A model with a long answer: 300 words, then the end of the turn.
 seq -s ' ' -f 'w%g' 300 | tr -d '\n' >"$tmp/words"
 mkdir "$tmp/words-model"
 python3 "$here/support/script-model.py" "$tmp/words-model" "$tmp/words" || exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Flags and commands as people type them who come from other programs: each does what it means there, is said to be
-# ignored, or is refused in one line that says what to use; and what is misspelt gets a suggestion. NIBBLE names the binary.
+# Flags and commands of other programs: each has the same effect as there, is ignored with a message, or is refused in
+# one line that says what to use. Misspelt ones get a suggestion. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -25,7 +25,8 @@ answer() { # of the model without text, with options
     run run "$model" --tokens 1,2,3 -n 8 --temp 0 --ignore-eos "$@"
 }
 
-# The same as an option of our own: the two answers are equal, and differ from the plain one where `differs` is asked.
+# A flag with the effect of one of our options: both answers are equal, and with `differs` they differ from the plain
+# one.
 same() { # same NAME "THEIRS" "OURS"
     # shellcheck disable=SC2086 # flags are words
     {
@@ -72,7 +73,8 @@ code=0
 "$nibble" chat "$tmp/text" -sys S -n 2 --json <"$tmp/hi" >"$tmp/out" 2>"$tmp/err" || code=$?
 check "-sys is --system" grep -q '"role":"system","content":"S"' "$tmp/out"
 
-# Ignored: the answer is the plain one, and one line says why. A value of theirs is not taken for ours.
+# Ignored flags: the answer is the plain one, and one line has the reason. The flag's value is not taken for our
+# argument.
 answer
 plain=$(cat "$tmp/out")
 ignored() { # ignored FLAG [VALUE]
@@ -87,7 +89,7 @@ for flag in "-fa" "--flash-attn" "-fa on" "--flash-attn auto" "-fa 1" --mlock \
     # shellcheck disable=SC2086 # a flag and its value
     ignored $flag
 done
-# Layers on the GPU: all or none. Without one the processor computes, which is said.
+# Layers on the GPU: all or none. Without a GPU the processor computes, with a message.
 export NIBBLE_CUDA=0
 for flag in "-ngl 99" "--gpu-layers -1" "--n-gpu-layers all"; do
     # shellcheck disable=SC2086 # a flag and its value
@@ -104,7 +106,7 @@ code=0
 "$nibble" chat "$tmp/text" -cnv -i -mli -n 2 <"$tmp/hi" >"$tmp/out" 2>"$tmp/err" || code=$?
 check "chat -cnv -i -mli is chat" [ $code = 0 -a "$(grep -c 'is ignored' "$tmp/err")" = 3 ]
 
-# Refused: exit 2, one line, nothing on stdout, and what it says to use is there.
+# Refused flags: exit 2, one line, nothing on stdout, and the option that it names exists.
 refused() { # refused WORD-IN-TEXT COMMAND FLAG [VALUE]
     word=$1 command=$2
     shift 2
@@ -126,7 +128,7 @@ refused "--json" bench -o json
 refused "--ppl" eval --winogrande
 refused "nibble hw" run --list-devices
 
-# Every row of the table: known to a command, no option of it taken for letters, one line.
+# Every row of the table: known to a command, not read as a group of short options, one line.
 every() {
     sed -n 's/^COMPAT_\(SAME\|WORDS\|IGNORED\|INSTEAD\)("\([^"]*\)".*/\2/p' "$table" | tr ' ' '\n' | sort -u >"$tmp/flags"
     [ "$(wc -l <"$tmp/flags")" -gt 150 ] || return 1
@@ -143,7 +145,7 @@ every() {
     [ ! -s "$tmp/unknown" ]
 }
 check "every flag of the table is known to a command" every
-named() { # commands that texts name: they are there
+named() { # commands that messages name: they exist
     grep -o "'nibble [a-z][a-z]*" "$table" | sed 's/.* //' | sort -u >"$tmp/names"
     [ -s "$tmp/names" ] || return 1
     while read -r name; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Completions as a person gets them: bash and zsh at a terminal of their own, the tab key, and what the command is then
-# given. A stand-in for nibble shows its arguments; the names of models come from the real one. NIBBLE names the binary.
+# Completions as a user sees them: bash and zsh at a terminal of their own, the tab key, and the resulting arguments. A
+# stand-in for nibble shows its arguments; the names of models come from the real one. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -29,7 +29,7 @@ chmod +x "$tmp/bin/nibble"
 
 if command -v bash >/dev/null; then
     check "bash loads its completion" bash -n "$tmp/nibble.bash"
-    offers() { # offers "EXPECTED" WORD...: what the function offers for the last word
+    offers() { # offers "EXPECTED" WORD...: the function's completions of the last word
         want=$1
         shift
         got=$(NIBBLE_MODELS=$tmp/models HF_HUB_CACHE=$tmp/none bash -c '

@@ -25,7 +25,7 @@ check "the man page has every option" has_all "$tmp/man"
 check "bash completes every option" has_all "$tmp/bash"
 check "zsh completes every option" has_all "$tmp/zsh"
 
-# For a terminal of usual width: no line of help is wider, and none ends with a blank.
+# Help fits a terminal of 100 columns: no line is wider, and none ends with a blank.
 narrow() {
     for command in $("$nibble" help | sed -nE 's/^  ([a-z]+) {2,}.*/\1/p'); do
         "$nibble" "$command" --help
@@ -34,7 +34,7 @@ narrow() {
 }
 check "help has no line of more than 100 columns" narrow
 
-# Options of our scripts, and of other programs that the documents call, are not nibble's.
+# Options of our scripts, and of other programs that the documents call, are no options of nibble.
 "$nibble" --help | grep -oE -e '--[a-z][a-z0-9-]+' >"$tmp/others"
 grep -ohE -e '--[a-z][a-z0-9-]+' src/cli/compat.def src/cli/main.c Makefile bench/*.* tools/*.* tests/*.sh >>"$tmp/others"
 sort -u "$tmp/options" "$tmp/others" >"$tmp/known"

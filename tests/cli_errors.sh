@@ -1,6 +1,6 @@
 #!/bin/sh
-# Errors name their true cause, and words on the screen say what is so: files that cannot be written, plans that are
-# not there, contexts that cannot be, numbers as people write them. NIBBLE names the binary.
+# Errors name their true cause, and messages are true: files that cannot be written, missing plans, impossible contexts,
+# numbers in the forms that people write. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -24,7 +24,7 @@ json() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval
 run synth smollm2-135m --layers 2 -o "$model"
 check "a model" [ $code = 0 ]
 
-# Folders that cannot be made: a part of the path is a file, for root as for anybody.
+# Folders that cannot be made: a part of the path is a file, which root cannot change either.
 echo >"$tmp/file"
 in_a_file="$tmp/file/[a-z]*: cannot make the folder: Not a directory"
 XDG_CACHE_HOME=$tmp/file
@@ -61,7 +61,7 @@ check "a disk that was asked for is an error" [ $code = 1 ]
 check "with its folder" says "$in_a_file"
 XDG_CACHE_HOME=$tmp/cache
 
-# The same for somebody who may not write there.
+# The same for a user who may not write there.
 mkdir "$tmp/locked"
 chmod 555 "$tmp/locked"
 as_nobody=
@@ -162,7 +162,7 @@ if [ $sanitized = 0 ]; then
     check "nor among costs" silent '[0-9]e[+-][0-9]'
 fi
 
-# What is exact does not sound lossy, and what is not so is not said.
+# Exact results are not described as lossy, and no message is untrue.
 run synth smollm2-135m --layers 2 --type q8_0 -o "$tmp/q8.gguf"
 run run "$tmp/q8.gguf" --tokens 1,2 -n 2 -c 64 --temp 0 --shortlist on -v
 check "the head's first step is no loss" says 'the answers are the same'

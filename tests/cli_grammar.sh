@@ -1,6 +1,6 @@
 #!/bin/sh
-# Answers of nibble run and nibble chat that are held to a grammar or a JSON schema. The model has random weights and a
-# tokenizer of bytes: what it says by itself is noise.
+# Answers of nibble run and nibble chat that are constrained to a grammar or a JSON schema. The model has random weights
+# and a tokenizer of bytes: its unconstrained answers are noise.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}

@@ -45,7 +45,7 @@ serve "$hub"
 export HF_ENDPOINT="http://127.0.0.1:$port/"
 
 there=$tmp/models/Org/Small-GGUF/Small-F16.gguf
-run() { # exit code in $code, stdout and stderr in files; what the hub was asked in $hub/log
+run() { # exit code in $code, stdout and stderr in files; the hub's requests in $hub/log
     code=0
     : >"$hub/log"
     "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
@@ -57,7 +57,7 @@ anew() {
     rm -rf "$tmp/models"
     rm -f "$hub"/wrong/*
 }
-left() { # what is beside models
+left() { # files beside the models
     find "$tmp/models" -type f ! -name '*.gguf'
 }
 part_size() {
@@ -96,7 +96,7 @@ check "models lists what was fetched" [ "$(grep -c '^Org/Small-GGUF/' "$tmp/out"
 run models rm Org/Small-GGUF:F16
 check "models rm removes it" [ $code = 0 -a ! -e "$there" ]
 
-# Not whole: what has come stays, and is gone on with.
+# Incomplete downloads: the received part stays, and is continued.
 anew
 echo $((size / 3)) >"$hub/wrong/break"
 pull
@@ -130,7 +130,7 @@ check "leaving nothing" [ -z "$(left)" ]
 for case in INT:130 TERM:143 KILL:137; do
     anew
     echo $((size / 20)) >"$hub/wrong/slow"
-    # A shell's background jobs ignore SIGINT; this way the command is started with it as it is at a terminal.
+    # A shell's background jobs ignore SIGINT; this starts the command with the default action, as at a terminal.
     python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
         "$nibble" pull Org/Small-GGUF:F16 >"$tmp/out" 2>"$tmp/err" </dev/null &
     child=$!
@@ -163,7 +163,7 @@ cat "$gguf" "$gguf" >"$(find "$tmp/models" -name '*.part')"
 pull
 check "so is one that is too long" cmp -s "$gguf" "$there"
 
-# Wrong files are not kept.
+# Wrong files are removed.
 for what in damage longer short; do
     anew
     : >"$hub/wrong/$what"
@@ -213,7 +213,7 @@ pull
 check "a folder that cannot be made exits 1" [ $code = 1 ]
 check "and is named" says "$tmp/models"
 
-# What the hub does not have, and who may have it.
+# Missing files, and files that need a token.
 anew
 run pull Org/Nothing
 check "an unknown repository exits 4" [ $code = 4 ]
@@ -276,7 +276,7 @@ done
 HF_ENDPOINT=ftp://x run pull Org/Small-GGUF:F16
 check "an address of another kind exits 2" [ $code = 2 ]
 
-# Several files: shards, folders. The file by which it is opened comes last.
+# Several files: shards, folders. The file that opens the model comes last.
 run pull Org/Split
 check "a split model is fetched" [ $code = 0 -a "$(find "$tmp/models/Org/Split" -name '*.gguf' | wc -l)" = 3 ]
 check "the first shard last" [ "$(grep '^/content/' "$hub/log" | tail -1 | grep -c 00001-of)" = 1 ]
@@ -303,7 +303,7 @@ printf x | dd of="$tmp/models/Org/Folder/generation_config.json" conv=notrunc 2>
 run pull Org/Folder
 check "a file of another revision is fetched again" cmp -s "$tmp/other" "$tmp/models/Org/Folder/generation_config.json"
 
-# What other programs have fetched.
+# Models that other programs have fetched.
 anew
 cache=$tmp/hf/hub/models--Org--Small-GGUF
 mkdir -p "$cache/refs" "$cache/blobs" "$cache/snapshots/abc"
@@ -318,7 +318,7 @@ run pull Org/Small-GGUF:Q8_0
 check "what it has not is fetched" [ $code = 0 -a -e "$tmp/models/Org/Small-GGUF/Small-Q8_0.gguf" ]
 rm -r "$tmp/hf"
 
-# Two at once: one fetches, the other says so; nothing is lost.
+# Two at once: one fetches, the other reports that; nothing is lost.
 anew
 echo $((size / 20)) >"$hub/wrong/slow"
 "$nibble" pull Org/Small-GGUF:F16 >/dev/null 2>&1 &

@@ -1,6 +1,6 @@
 #!/bin/sh
-# make install into an empty folder: what is there, what the library shows, and the example built against it.
-# BUILD and NIBBLE name what was built.
+# make install into an empty folder: the installed files, the library's exported names, and the example built against
+# it. BUILD and NIBBLE name what was built.
 set -u
 build=${BUILD:-build}
 cd "$(dirname "$0")/.." || exit 1
@@ -12,7 +12,7 @@ if nm "$build/libinternal.a" 2>/dev/null | grep -qE '__asan_init|__tsan_init'; t
     echo "skip install: this build is for the sanitizers"
     exit 0
 fi
-# Not through the surrounding make's job server and variables.
+# Without the surrounding make's job server and variables.
 unset MAKEFLAGS MFLAGS MAKELEVEL
 check "make install" make -s install BUILD="$build" DESTDIR="$tmp/root" PREFIX=/opt/nibble
 root=$tmp/root/opt/nibble
@@ -21,7 +21,7 @@ for file in bin/nibble lib/libnibble.a lib/libnibble.so include/nib.h include/ni
     check "$file" test -s "$root/$file"
 done
 check "the installed command runs" "$root/bin/nibble" --version
-# What debuggers read stays in the build.
+# Debug information stays in the build.
 sections() { # the sections of FILE for symbols and for debuggers
     readelf -SW "$1" | grep -oE '\.(symtab|debug_info)' | sort -u | tr '\n' ' '
 }
@@ -50,7 +50,7 @@ else
     echo "skip the man page: man is not here"
 fi
 
-# Only nib_ names can be seen from outside.
+# Only nib_ names are exported.
 foreign() { # foreign NM_ARGUMENT...
     nm "$@" 2>/dev/null | awk 'NF >= 2 && $(NF-1) ~ /^[A-TV-Z]$/ { print $NF }' | grep -v '^nib_'
 }
@@ -65,7 +65,7 @@ export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 compile() { # compile OUTPUT COMPILER-AND-FLAGS...; MODE: pkg-config's flags
     output=$1
     shift
-    # The sysroot would also stand before the folders of the system's own packages.
+    # The sysroot would also be prefixed to the folders of the system's own packages.
     flags=$(pkg-config $MODE --cflags --libs nibble | sed "s|$tmp/root/usr|/usr|g")
     # shellcheck disable=SC2086 # flags are words
     "$@" -o "$output" $flags

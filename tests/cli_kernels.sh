@@ -1,5 +1,5 @@
 #!/bin/sh
-# Kernel maps from the command line: made, kept, followed, left out, refused; the same answers with and without.
+# Kernel maps from the command line: made, stored, followed, left out, refused; the same answers with and without.
 # NIBBLE names the binary.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -54,7 +54,7 @@ for shape in json.load(open(sys.argv[1]))["shapes"]:
         assert point["rule"] not in point["not_timed"]
 END
 
-# The same of a GPU, which tests/support/fakecuda.c stands for: by its clock Split is the fastest.
+# The same on a fake GPU (tests/support/fakecuda.c): by its clock Split is the fastest.
 library=$(cd "$(dirname "$nibble")" && pwd)/tests/libfakecuda.so
 if [ ! -f "$library" ]; then
     echo "skip the kernel map of a GPU: $library is not there"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# nibble models: what is kept is listed, shown and removed; the cache of other programs is read and left as it is.
+# nibble models: models are listed, shown and removed; the cache of other programs is read and not changed.
 # NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# nibble plan from outside: the table, its JSON, a hand edit that counts, mistakes in it, budgets that do not fit, and
-# what was planned beside what came out. The model is a synthetic one of 25 MB. NIBBLE names the binary.
+# nibble plan from outside: the table, its JSON, a hand edit and its mistakes, budgets that do not fit, and planned
+# against measured values. The model is a synthetic one of 25 MB. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -125,7 +125,7 @@ check "without measured costs only the file's formats" grep -q 'not measured' "$
 run plan "$model" --mode b -c 128
 check "mode b without measured costs exits 2" [ $code = 2 ]
 
-# residuals: what each step costs and gives back, and a plan that is followed
+# residuals: the cost and gain of each step, and a plan that is followed
 run synth smollm2-135m --layers 2 --type f16 -o "$tmp/f16.gguf"
 run quantize "$tmp/f16.gguf" -o "$tmp/coarse.gguf" --type n3g64 --imatrix none
 check "a coarse model" [ $code = 0 ]
@@ -152,7 +152,7 @@ check "none where RAM has no room for them" sh -c "[ $code = 0 ] && grep -q 'no 
 run plan "$tmp/coarse.gguf" --residual "$tmp/f16.gguf" --slowdown x%
 check "a slowdown that is none exits 2" [ $code = 2 ]
 
-# a GPU that is not there, whose size --vram says; then the fake one of the tests
+# no GPU, with a size from --vram; then the fake GPU of the tests
 gpu() { NIBBLE_CUDA=$1 NIBBLE_ISA=ref; export NIBBLE_CUDA NIBBLE_ISA; shift; run "$@"; unset NIBBLE_CUDA NIBBLE_ISA; }
 gpu 0 plan "$model" -c 128 --backend cuda
 check "without a GPU and without --vram there is no plan for one" sh -c "[ $code = 5 ] && grep -q 'vram SIZE plans' '$tmp/err'"
@@ -206,7 +206,7 @@ if [ -f "$fake" ]; then
     check "another back end than the plan's exits 2" [ $code = 2 ]
 fi
 
-# costs as nibble profile --costs keeps them: without layers 5 and 2 together 0.05 nats, without three 0.5
+# costs in the form of nibble profile --costs: without layers 5 and 2 together 0.05 nats, without three 0.5
 run plan "$model" -c 128 --json
 mkdir -p "$XDG_CACHE_HOME/nibble/importance"
 python3 - "$tmp/out" "$XDG_CACHE_HOME/nibble/importance" <<'END'

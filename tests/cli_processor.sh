@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every processor gives the same answers: this one taken for a lesser one (NIBBLE_CPU), and lesser ones emulated,
-# which stop at an instruction they lack wherever the compiler put one. NIBBLE names the binary.
+# Every processor gives the same answers: this one acting as a lesser one (NIBBLE_CPU), and emulated lesser ones, which
+# stop at any instruction that they lack. NIBBLE names the binary.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
@@ -15,7 +15,7 @@ refused() { # refused LIST FOUND: NIBBLE_CPU=LIST is an error that names FOUND
     NIBBLE_CPU=$1 "$nibble" info tests/data/arch-gguf/gpt2-q8_0.gguf >"$tmp/said" 2>"$tmp/err" || got=$?
     test "$got" = 2 && grep -q "^nibble: NIBBLE_CPU: expected .*x86-64, avx2, .* found '$2'" "$tmp/err"
 }
-# answers FILE COMMAND...: what COMMAND, the program with something in front, says of some models and of a text
+# answers FILE COMMAND...: the answers of COMMAND (the program, with a prefix) for some models and a text
 answers() {
     out=$tmp/$1
     shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Importance from the command line: measured, kept, found again, the same bytes on every instruction set and for
-# any number of threads, and refused for other weights. NIBBLE names the binary.
+# Importance from the command line: measured, stored, found again, the same bytes on every instruction set and for any
+# number of threads, and refused for other weights. NIBBLE names the binary.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh

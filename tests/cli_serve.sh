@@ -1,6 +1,6 @@
 #!/bin/sh
-# nibble serve, asked over HTTP by a client of our own (support/serve-checks.py): answers, streams, refusals, keys, clients
-# that leave, signals, the cap on memory. NIBBLE names the binary.
+# nibble serve over HTTP, with a client of our own (support/serve-checks.py): answers, streams, refusals, keys, clients
+# that disconnect, signals, the cap on memory. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}

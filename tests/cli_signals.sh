@@ -1,6 +1,6 @@
 #!/bin/sh
-# Signals at random moments end every command that takes long, with the code that belongs to them; with --json a
-# document says what was made until then. NIBBLE names the binary.
+# Signals at random moments end every long command with the right exit code; with --json a document has the partial
+# result. NIBBLE names the binary.
 set -eu
 
 nibble=${NIBBLE:-build/nibble}
@@ -14,9 +14,9 @@ fi
 mkdir "$tmp/chat"
 python3 "$here/support/chat-model.py" "$here" "$tmp/chat"
 
-# Where a sanitizer has memory of its own, no cap that streams holds it. One command of each kind is interrupted once:
-# who ends a command shows it nothing. What they open is smaller: most moments would come before there is anything to
-# interrupt.
+# A sanitizer's own memory does not fit a cap that streams. One command of each kind is interrupted once, because a
+# sanitizer reports nothing of an ended command. Models are smaller: otherwise most signals would come before there is
+# work to interrupt.
 capped=1 layers=10
 nm "$nibble" 2>/dev/null | grep -qE '__asan_init|__tsan_init' && capped=0 layers=2
 "$nibble" synth smollm2-135m --layers $layers -o "$tmp/model.gguf" -q
@@ -25,7 +25,7 @@ python3 - "$nibble" "$tmp" "$capped" <<'PYTHON'
 import fcntl, json, os, random, signal, struct, subprocess, sys, termios, time, traceback
 
 nibble, tmp, capped = sys.argv[1:]
-LIMIT = 3  # seconds, where a tenth is usual: sanitizers, and other tests beside this one
+LIMIT = 3  # seconds, where a tenth is usual: for sanitizers, and other tests at the same time
 SEED = int.from_bytes(os.urandom(4), "little")
 random.seed(SEED)
 env = {**os.environ, "XDG_CACHE_HOME": f"{tmp}/cache", "TMPDIR": tmp}

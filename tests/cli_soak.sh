@@ -1,6 +1,6 @@
 #!/bin/sh
-# nibble serve under random requests, beside clients that leave and send garbage (support/soak.py): two seconds of it, or
-# SOAK_SECONDS (make soak). NIBBLE names the binary; SOAK_OPTIONS go to the server under load.
+# nibble serve under random requests, with clients that disconnect and send garbage (support/soak.py), for two seconds
+# or SOAK_SECONDS (make soak). NIBBLE names the binary; SOAK_OPTIONS go to the server under load.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}

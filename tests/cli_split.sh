@@ -1,6 +1,6 @@
 #!/bin/sh
-# Models in several GGUF files: the same answers as in one, and what is said when a shard is missing, is another one or
-# is damaged. NIBBLE names the binary.
+# Models in several GGUF files: the same answers as in one, and the errors for missing, wrong or damaged shards. NIBBLE
+# names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}

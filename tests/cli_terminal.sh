@@ -1,6 +1,6 @@
 #!/bin/sh
-# nibble chat at a terminal: keys, the history from one time to the next, signals. Python's pty module holds the other
-# end of the terminal. NIBBLE names the binary.
+# nibble chat at a terminal: keys, the stored history, signals. Python's pty module holds the other end of the terminal.
+# NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
@@ -13,8 +13,8 @@ if ! PYTHONPATH=$here/support python3 -c 'import os, terminal; os.openpty()' 2>/
 fi
 mkdir "$tmp/model"
 python3 "$here/support/chat-model.py" "$here" "$tmp/model" || exit 1
-# Another one says this, whatever it is asked: long and wide words, characters that combine, a tab, what would command
-# the terminal, a word that fills a line of 20.
+# Another model always answers this: long and wide words, combining characters, a tab, terminal control sequences, a
+# word that fills a line of 20.
 printf '%b' 'Plain words and then averyveryverylongwordthatfillsmorethanoneline ' \
     '\0346\0227\0245\0346\0234\0254\0350\0252\0236\0343\0201\0256\0346\0226\0207\0347\0253\0240\0343\0201\0257\0343\0200\0201\0347\0251\0272 ' \
     'cafe\0314\0201 end\n\n  indented\titem\0033[31m red 12345678901234567890 last' >"$tmp/text"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tools that judge the tree, on small trees made for the purpose: they must see what they are there to see.
+# The tools that check the tree, on small trees made for these tests: they must find the mistakes.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD

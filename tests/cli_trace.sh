@@ -1,6 +1,6 @@
 #!/bin/sh
-# nibble bench --trace on a GPU, which tests/support/fakecuda.c stands for: the table, its totals, the JSON and the file
-# in Chrome's format. NIBBLE names the binary.
+# nibble bench --trace on a fake GPU (tests/support/fakecuda.c): the table, its totals, the JSON and the file in
+# Chrome's format. NIBBLE names the binary.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}

@@ -1,7 +1,7 @@
 #!/bin/sh
-# nibble serve, asked by clients that others wrote (support/clients-checks.py): the Python packages openai, anthropic, ollama and
-# schemathesis, installed with pip into a folder of the cache. Not among the tests that run each time: it wants a network.
-# NIBBLE names the binary. With smollm2 among the models (nibble models) a real one is asked as well.
+# nibble serve with third-party clients (support/clients-checks.py): the Python packages openai, anthropic, ollama and
+# schemathesis, installed with pip into a folder of the cache. Not among the tests that always run: it needs a network.
+# NIBBLE names the binary. If smollm2 is among the models (nibble models), a real model is tested too.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}

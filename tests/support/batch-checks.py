@@ -13,7 +13,7 @@ from server import check
 
 nibble, model, build = sys.argv[1:]
 TEXT, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
-WAITS_S = 300  # for what a busy machine takes long for
+WAITS_S = 300  # for a busy machine
 
 
 def request(custom_id, body, url=TEXT, **more):
@@ -145,7 +145,7 @@ def check_files():
 
 
 def check_limit():
-    """A file that may not get longer."""
+    """A file with a size limit."""
     write("in", [request(f"{i}", text(i)) for i in range(12)])
     whole = summary("in", "whole")
     size = len(bytes_of("whole"))
@@ -225,7 +225,7 @@ def check_pipes():
 
 
 def check_cap():
-    """Many lines under a cap: none is kept in memory."""
+    """Many lines under a cap: no line stays in memory."""
     n = 100000
     answered = '"response":{"status_code":200,"request_id":"r","body":{"x":"' + "y" * 300 + '"}},"error":null}'
     write("large", (request(f"request-{i}", text(i)) for i in range(n)))

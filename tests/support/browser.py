@@ -66,7 +66,7 @@ class Browser:
         self.call("Page.navigate", url=address)
 
     def value(self, expression):
-        """What a JavaScript expression gives in the page."""
+        """The value of a JavaScript expression in the page."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
@@ -103,7 +103,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def slow(self, milliseconds):
-        """Every request takes so much longer."""
+        """Delays every request by this time."""
         self.call("Network.emulateNetworkConditions", offline=False, latency=milliseconds, downloadThroughput=-1, uploadThroughput=-1)
 
     def picture(self, path):

@@ -1,10 +1,10 @@
 # shellcheck shell=sh disable=SC2034 # failed is read by who reads this
-# check.sh - for the scripts tests/cli_*.sh, which read it with `.` and end with `exit $failed`: a folder $tmp that goes
-# when the script ends, and checks in the form that run-tests.sh counts.
+# check.sh - for the scripts tests/cli_*.sh, which read it with `.` and end with `exit $failed`: a folder $tmp that is
+# removed when the script ends, and checks in the form that run-tests.sh counts.
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 failed=0
-# what a test's runs take is not for the predictions of whoever runs it
+# times of test runs must not change the user's predictions
 NIBBLE_NO_LEARN=1
 export NIBBLE_NO_LEARN
 
@@ -12,7 +12,7 @@ export NIBBLE_NO_LEARN
 has_kernels() {
     NIBBLE_ISA=$1 "${NIBBLE:-build/nibble}" info tests/data/arch-gguf/gpt2-q8_0.gguf >/dev/null 2>&1
 }
-# check NAME COMMAND...: when it fails, what the command said follows, or else what is in $tmp/err.
+# check NAME COMMAND...: on failure the command's output follows, or else the contents of $tmp/err.
 check() {
     name=$1
     shift

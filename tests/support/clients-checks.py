@@ -1,7 +1,7 @@
-"""nibble serve, asked by programs that others wrote: the Python packages openai, anthropic and ollama, and schemathesis on the
+"""nibble serve with third-party clients: the Python packages openai, anthropic and ollama, and schemathesis on the
 description that the server publishes. clients-checks.py NIBBLE SCRIPT-MODEL ANSWER-FILE CALLER-MODEL RANDOM-MODEL
-[MODEL]. The first model always gives the answer of the file, the second one always calls the tool f, the third one says random
-bytes; MODEL, if there is one, is real."""
+[MODEL]. The first model always gives the answer of the file, the second one always calls the tool f, the third one says
+random bytes; MODEL, if there is one, is real."""
 import asyncio
 import json
 import subprocess

@@ -1,14 +1,14 @@
 """A hub for the tests: hub.py FOLDER. FOLDER/repos/USER/REPO has the files of repositories; FOLDER/port gets the port.
 
-Files are listed as the Hugging Face hub lists them and come by a redirection to another host name, with ranges. What
-goes wrong is said by files in FOLDER/wrong, looked at for each request:
-  break  a number: the connection ends after so many bytes of a body
+Files are listed as the Hugging Face hub lists them and come by a redirection to another host name, with ranges. Files in
+FOLDER/wrong choose faults, and are read for each request:
+  break  a number: the connection ends after this many bytes of a body
   once   the same, and only the first time
   norange, damage, longer, short   ranges are ignored; one byte is another one; more, or fewer bytes than listed
-  busy   a number: so many requests are answered 503
-  slow   a number: so many bytes a second
+  busy   a number: this many requests are answered 503
+  slow   a number: bytes a second
   lost   the content is 404; https: redirects go to https
-FOLDER/gated has a token that all repositories want. FOLDER/log gets a line for each request: its path, Range and token.
+FOLDER/gated has a token that all repositories require. FOLDER/log gets a line for each request: its path, Range and token.
 With cert.pem and key.pem in FOLDER it speaks TLS."""
 import hashlib
 import http.server
@@ -124,7 +124,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        pass  # who is gone is gone
+        pass  # the client has disconnected
 
 
 server = Server(("127.0.0.1", 0), Hub)

@@ -82,7 +82,7 @@ def main():
     talks(page)
     stops(page)
     looks(page)
-    unexpected = [e for e in page.errors if "400" not in str(e)]  # the browser logs the refusal that was asked for
+    unexpected = [e for e in page.errors if "400" not in str(e)]  # the browser logs the expected refusal
     check("no script failed, and nothing was fetched from elsewhere", not unexpected, unexpected)
     page.close()
     check("SIGTERM ends the server with 0", server.end()[0] == 0)

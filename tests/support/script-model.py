@@ -12,7 +12,7 @@ D, D_FF, D_HEAD, LAYERS = 64, 32, 16, 1
 
 
 def pieces_of(text):
-    """Words with what is before them, no two the same: a piece that was there before takes in the next one."""
+    """Words with the white space before them, all distinct: a repeated piece is joined with the next one."""
     found, piece = [], ""
     for part in re.findall(r"\s*\S+|\s+$", text):
         piece += part
@@ -23,7 +23,7 @@ def pieces_of(text):
 
 
 def byte_names():
-    """The 256 bytes as GPT-2 writes them."""
+    """The 256 bytes in GPT-2's form."""
     shown = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     names = {b: chr(b) for b in shown}
     names.update({b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in shown)})

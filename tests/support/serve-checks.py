@@ -1,5 +1,5 @@
-"""What nibble serve answers: serve-checks.py NIBBLE SCRIPT-MODEL ANSWER-FILE RANDOM-MODEL [sanitized]. The first model always gives
-the answer of the file, the second one random bytes."""
+"""Checks of nibble serve: serve-checks.py NIBBLE SCRIPT-MODEL ANSWER-FILE RANDOM-MODEL [sanitized]. The first model
+always gives the answer of the file, the second one random bytes."""
 import sys
 
 from server import Server, check, finish

@@ -1,4 +1,5 @@
-"""What a server says to eight clients at a time under a cap is what `nibble run` says to each: serve-real.py NIBBLE MODEL."""
+"""A server's answers to eight clients at a time under a cap are those of `nibble run` for each: serve-real.py NIBBLE
+MODEL."""
 import json
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the APIs of Ollama, Anthropic and OpenAI's responses answer."""
+"""Checks of the APIs of Ollama, Anthropic and OpenAI's responses."""
 import json
 
 from server import check

@@ -1,4 +1,4 @@
-"""What the checks of nibble serve share: the arguments of serve-checks.py, bodies, and requests."""
+"""Shared by the checks of nibble serve: the arguments of serve-checks.py, bodies, and requests."""
 import json
 import signal
 import socket
@@ -47,7 +47,7 @@ def raw(s, body):
 
 
 def ends(s):
-    """SIGTERM while an answer is on its way."""
+    """SIGTERM while an answer is being sent."""
     connection = raw(s, dict(LONG, stream=True, max_tokens=300))
     got = connection.recv(300)
     slots = s.get("/slots")[1]

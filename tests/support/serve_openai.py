@@ -1,4 +1,4 @@
-"""What OpenAI's completions, chat, embeddings and the server's own pages answer."""
+"""Checks of OpenAI's completions, chat and embeddings, and of the server's own pages."""
 import base64
 import json
 import re

@@ -1,4 +1,4 @@
-"""The server as a process: keys, clients together and leaving, signals, sockets, caps, several models."""
+"""The server as a process: keys, clients at the same time and disconnecting, signals, sockets, caps, several models."""
 import os
 import shutil
 import signal
@@ -68,7 +68,7 @@ def alike():
 
 
 def leaves():
-    """One place and a queue of one; clients that go away."""
+    """One place and a queue of one; clients that disconnect."""
     s = Server(nibble, random_model, "-c", "16000", "--parallel", "1", "--queue", "1")
     first = raw(s, dict(LONG, stream=True))
     first.recv(100)
@@ -95,7 +95,7 @@ def leaves():
 
 
 def capped():
-    """Bodies as large as they may be, eight at a time, and answers."""
+    """Bodies of the maximum size, eight at a time, and answers."""
     cap = 28 << 20
     s = Server(nibble, random_model, "-c", "128", "--parallel", "4", "--ram", str(cap), "--embeddings")
     bodies = [{"prompt": f"{i}" + "x" * 60, "seed": i, "max_tokens": 60, "ignore_eos": True, "pad": "y" * 60000 * (i % 4)}
@@ -147,7 +147,7 @@ def shared_room():
 
 
 def kept():
-    """The prefix cache on disk: a server that was killed has left what the next one reads."""
+    """The prefix cache on disk: the next server reads the files of a killed one."""
     body = {"prompt": "A long beginning. " * 10, "seed": 3, "max_tokens": 8, "ignore_eos": True}
     seen = []
     for code in (signal.SIGKILL, signal.SIGTERM):
@@ -230,7 +230,7 @@ def several():
 
 
 def fitting():
-    """Models that fit beside each other under --ram stay; what does not fit makes room or is refused."""
+    """Models that fit together under --ram stay; for one that does not fit others are unloaded, or it is refused."""
     cap = 40 << 20
     chat = random_model + "-chat"
     s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "1000", "--ram", str(cap))

@@ -1,4 +1,4 @@
-"""Answers that are held to a schema or a grammar, and calls of tools in every API."""
+"""Answers that are constrained to a schema or a grammar, and calls of tools in every API."""
 import json
 import re
 
@@ -13,7 +13,7 @@ def is_person(text):
 
 
 def held():
-    """A model that says random bytes says texts of the grammar all the same."""
+    """A model of random bytes still gives texts of the grammar."""
     s = Server(nibble, random_model + "-chat", "-c", "3000", "--parallel", "4")
     form = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
     for seed in range(6):
@@ -78,7 +78,7 @@ def calls(s):
 
 
 def messages_tools(s):
-    """Tools in Anthropic's API, by a model that says random bytes where nothing holds it."""
+    """Tools in Anthropic's API, with a model that gives random bytes where no grammar constrains it."""
     tools = [{"name": "find", "description": "d", "input_schema": PERSON}, {"name": "stop", "input_schema": {"type": "object"}}]
     body = {"max_tokens": 400, "messages": USER, "tools": tools, "tool_choice": {"type": "tool", "name": "find"}}
     status, value = s.post("/v1/messages", body)

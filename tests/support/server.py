@@ -54,7 +54,7 @@ class Server:
         return status, json.loads(data)
 
     def stream(self, path, body):
-        """The data of each event, as it came."""
+        """The data of each event, unparsed."""
         status, headers, data = self.ask("POST", path, dict(body, stream=True))
         assert status == 200 and headers["Content-Type"] == "text/event-stream", (status, data)
         lines = data.decode().split("\n\n")
@@ -80,7 +80,7 @@ class Server:
 
 
 def text_of(events):
-    """What a stream's deltas say, by choice."""
+    """The text of a stream's deltas, by choice."""
     out = {}
     for event in events:
         if event == "[DONE]":

@@ -1,15 +1,15 @@
-"""nibble serve for a long time: soak.py NIBBLE MODEL SECONDS [OPTION ...]. MODEL has a chat template; the options go to the
-server under load.
+"""Runs nibble serve for a long time: soak.py NIBBLE MODEL SECONDS [OPTION ...]. MODEL has a chat template; the options
+go to the server under load.
 
 First a server with one place computes every answer of a list alone: texts, ids, chats, schemas, grammars, tools,
 probabilities, several answers, penalties, Ollama's, Anthropic's and /v1/responses' ways, each with a seed. Then eight
-clients ask another one for them in random order, whole and in pieces, among clients that leave, that send garbage or half
-a request, that read slowly, and that look at /memory, /metrics and the rest. That server has too little room for all (so
-answers pause), a prefix cache on disk that is too small for all, proposes tokens and takes prompts in parts. It is killed
-with SIGKILL in the middle, and the next one goes on with the folder that it left.
+clients request them from another server in random order, whole and as streams, among clients that disconnect, that send
+garbage or half a request, that read slowly, and that query /memory, /metrics and other addresses. That server has too
+few KV pages for all (so answers pause) and a prefix cache on disk that is too small, proposes tokens, and computes
+prompts in parts. It is killed with SIGKILL in the middle, and the next server uses the folder that it left.
 
-Checked: every answer is the one of before, none is lost, what is refused is refused as it should be, resident memory does
-not grow once the server is warm, the killed server's pages are found, and SIGTERM ends the last one with 0."""
+Checked: every answer is equal to the first one, none is lost, refusals are the expected ones, resident memory does not
+grow once the server is warm, the killed server's pages are found, and SIGTERM ends the last one with 0."""
 import json
 import os
 import random
@@ -102,7 +102,7 @@ class Soak:
             self.wrong.append(what)
 
     def refused(self, status, headers):
-        """True: there is no place just now, and that is said as it should be."""
+        """True: the queue is full, and the response says so correctly."""
         if status != 429:
             return False
         if int(headers.get("Retry-After") or 0) < 1:
@@ -191,7 +191,7 @@ def resident(s):
 
 
 def reference_answers(nibble, model, requests):
-    """What each says alone."""
+    """The answers of each request alone."""
     s = Server(nibble, model, "-c", "700", "--parallel", "1")
     wanted = []
     for path, body in requests:

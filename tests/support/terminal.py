@@ -1,4 +1,4 @@
-"""A program at a terminal of its own, driven key by key: what the tests of nibble chat share."""
+"""A program at a terminal of its own, driven key by key: shared by the tests of nibble chat."""
 import errno
 import os
 import pty
@@ -19,7 +19,7 @@ def width(character):
 
 
 class Screen:
-    """What a terminal so many columns wide shows of a text, line by line and without an end below."""
+    """The lines that a terminal of this width shows of a text, without a limit on their number."""
 
     def __init__(self, columns, text=""):
         self.columns = columns
