@@ -1,4 +1,4 @@
-/* bench_amx - AMX products beside what the tile unit itself does in registers, measured in the same run.
+/* bench_amx - AMX products beside the peak of the tile unit in registers, measured in the same run.
  *
  *   bench_amx [threads [quick]]
  * quick: one shape, three formats. One thread: rates of the instructions, then products over rows of
@@ -49,7 +49,8 @@ static void tiles_loaded(void) { /* 2 x 2, every operand loaded once for two use
         TILES_DOT_SIGNED(3, 5, 7);
     }
 }
-static void tiles_alone(void) { /* every operand loaded for one use, every sum stored: what one group costs */
+static void
+tiles_alone(void) { /* every operand loaded for one use, every sum stored: the cost of one group */
     for (int i = 0; i < 2 * TURNS; i++) {
         TILES_ZERO(0);
         TILES_LOAD(4, near_bytes, 64);

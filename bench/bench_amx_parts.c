@@ -1,6 +1,6 @@
 /* bench_amx_parts - shows where the time of a product on AMX tiles goes: its parts one by one, then whole
  * inner loops that are composed in several ways, all in ns for one tile instruction (16 x 16 outputs x 64 of
- * K) and as a share of what the tile unit does in registers in the same run.
+ * K) and as a share of the tile unit's peak in registers in the same run.
  *
  *   bench_amx_parts [threads [anything]]
  * With more threads all of them run the same parts at once, and the mean counts. Times are processor times of
@@ -143,7 +143,7 @@ static void stores(const place *p, int n) {
         TILES_STORE(3, p->ring + 3 * TILE, 64);
     }
 }
-/* A dot with its operands in registers, zeroed before and stored behind. */
+/* A dot with its operands in registers, zeroed before and stored after it. */
 static void dots_stored(const place *p, int n) {
     for (int i = 0; i < n; i++) {
         TILES_ZERO(0);

@@ -1,5 +1,5 @@
-/* bench_bf16 - products with float weights on the AMX unit, beside what the unit does in registers and beside
- * the AVX-512 kernels, measured in turns in the same run.
+/* bench_bf16 - products with float weights on the AMX unit, beside the unit's peak in registers and the
+ * AVX-512 kernels, measured in turns in the same run.
  *
  *   bench_bf16 [threads]
  * Multiply-adds are those of the product; the unit does 3 (bf16), 5 (f16) or 6 (f32) for each, and `unit` is

@@ -15,7 +15,7 @@
 
 enum { ROTATE_BYTES = 320 << 20, ROUNDS = 6, MAX_CASES = 256 };
 
-/* ---- what the processor could do ---- */
+/* ---- peaks of the processor ---- */
 
 /* Hides a value from the compiler, so that it folds nothing; costs no instruction. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))

@@ -494,7 +494,7 @@ static void measure_tuner(void) {
 
 /* ---- other ratios of memory to link ---- */
 
-/* One kind of product by k_chunk, with the best of some numbers of blocks, until it is far behind the knee.
+/* One kind of product by k_chunk, with the best of some numbers of blocks, until it is far beyond the knee.
  */
 static void print_knee(const chain *c, int s) {
     static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};

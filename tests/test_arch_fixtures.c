@@ -83,8 +83,8 @@ static bool check_kv(nib_engine *e, int kv_type, const expected *x, const char *
     return ok;
 }
 
-/* quantized: the file's weights are rounded to 8 bits, and so are the activations; what matters is that every
- * block comes from its place (a wrong one gives an error near 1). */
+/* quantized: the file's weights are rounded to 8 bits, and the activations too. The test is that every block
+ * comes from its place (a wrong one gives an error near 1). */
 static bool check_model(const char *model, const char *folder, bool quantized) {
     nib_error err = {0};
     nib_engine_options eo;

@@ -54,7 +54,7 @@ static void every_allocation(void **state) {
 
 static void every_read(void **state) {
     (void)state;
-    life l = {tiny_model("small.gguf", &small), NIB_AUTO, NULL}; /* its weights come in one read */
+    life l = {tiny_model("small.gguf", &small), NIB_AUTO, NULL}; /* one read has all its weights */
     assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 2);
     l.path = tiny_model("large.gguf", &large);
     assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 10);

@@ -164,7 +164,7 @@ static nib_engine *open_way(const char *path, const way *how) {
     return e;
 }
 
-/* A prompt and a few more tokens; the last logits, and what was read. */
+/* A prompt and a few more tokens; the last logits, and the bytes that were read. */
 static nib_traffic walk(const char *path, const way *how, float *logits) {
     int32_t tokens[N_LONG + 3];
     nib_engine *e = open_way(path, how);

@@ -33,8 +33,8 @@
 
 #include <cmocka.h>
 
-/* Halves have 11 bits, and activations as well as weights are rounded to them: a sixth of what 8
- * bits may be off (above). */
+/* Halves have 11 bits, and activations as well as weights are rounded to them: a sixth of the bound for 8
+ * bits (above). */
 #define WIDE_ALL 0.01
 enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192 };
 
@@ -144,7 +144,7 @@ static void formats(void **state) {
     }
 }
 
-/* Codes that stand for table entries, also with outliers beside them. */
+/* Codes of table entries, also with outliers. */
 static void tables(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C4,

@@ -77,7 +77,7 @@ static void check_tiers(const nib_engine *e, const caps *c) {
     }
 }
 
-/* Logits behind a prompt and some tokens, [N_STEP, N_VOCAB]. */
+/* Logits after a prompt and some tokens, [N_STEP, N_VOCAB]. */
 static void walk(nib_engine *e, float *logits) {
     int32_t tokens[N_CTX];
     nib_error err = {0};
@@ -266,7 +266,7 @@ static void a_plan_is_followed(void **state) {
     int n = 0;
     for (int i = 0; i < 6; i += SANITIZED ? 4 : 1) {
         caps c = {vram - vram / 10 * (uint64_t)(i % 3), i < 3 ? NIB_AUTO : ram / 8, 0, false};
-        nib_engine *e = must_open(path, &c, &n); /* c: what works */
+        nib_engine *e = must_open(path, &c, &n); /* c: caps that work */
         must_close(e);
         if (c.ram != NIB_AUTO) /* a plan counts a little more */
             c.ram += 2 << 20;

@@ -189,7 +189,7 @@ static void every_precision(void **state) {
     }
 }
 
-/* Codes that stand for table entries. */
+/* Codes of table entries. */
 static void tables(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_IQ4_NL, TYPE_MXFP4, TYPE_C4, TYPE_C3, TYPE_IQ4_XS};
@@ -417,7 +417,7 @@ static void caps_are_obeyed(void **state) {
     fake_is_at_rest();
 }
 
-/* Logits of a prompt and greedy tokens behind it, under a cap on the GPU's memory, which holds. */
+/* Logits of a prompt and greedy tokens after it, under a cap on the GPU's memory, which is kept. */
 static logits_rows under_cap(const char *path, nib_engine_options o, int32_t *greedy, uint64_t *peak) {
     static const int32_t prompt[] = {1, 2, 3, 4, 5};
     nib_memory used;

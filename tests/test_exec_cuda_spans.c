@@ -127,7 +127,7 @@ static void a_token(void **state) {
                 weight_bytes(16, d) / 16 + d * sizeof(float));
     assert_int_equal(of(t, "copy embeddings", NIB_LANE_COMPUTE).n, 0);
     assert_true(of(t, "copy rows", NIB_LANE_COMPUTE).bytes == N_VOCAB * sizeof(float));
-    /* A span is its launch and the event behind it, between two is the event before. */
+    /* A span has its launch and the event after it; the event before it is between two spans. */
     is_about(gate.seconds, N_LAYER * 2e-6);
     for (size_t i = 0; i < t->n; i++)
         assert_true(t->list[i].end_s > t->list[i].start_s &&
@@ -290,7 +290,7 @@ static void who_cannot(void **state) {
     closed(e, s);
 }
 
-/* The n-th call of a token's trace fails, and all behind it, for every n. */
+/* The n-th call of a token's trace fails, and all later ones, for every n. */
 static void a_lost_device(void **state) {
     (void)state;
     int32_t tokens[N_CTX];

@@ -1,6 +1,6 @@
 /* Other orders of a pass through the step loop and the pager: micro-batches in a zig-zag, one micro-batch
  * after the other, stages of a pipeline, and passes that differ from step to step. All give the logits of the
- * usual order, from resident and from streamed weights, and read what their order needs. */
+ * usual order, from resident and from streamed weights, and read the pages that their order needs. */
 #include "exec/step.h"
 #include "sequence/sequence.h"
 #include "support/engine.h"

@@ -12,7 +12,7 @@
 
 enum { N_DATA = 64, MAX_BYTES = 4096 };
 
-/* Header and N_DATA bytes behind it, as a file in memory; `length` in place of the true one when not 0. */
+/* Header and N_DATA bytes after it, as a file in memory; `length` replaces the true one if it is not 0. */
 static const char *make(const char *header, uint64_t length) {
     static memfile memory;
     uint8_t b[MAX_BYTES] = {0};
@@ -99,7 +99,7 @@ static void test_lying_length(void **state) {
     refuse_path(make(header, 1ull << 60), "header of");
     refuse_path(make(header, strlen(header) + N_DATA + 1), "header of");
     refuse_path(make(header, strlen(header) - 1), "JSON");
-    refuse_path(make(header, strlen(header) + 1), ""); /* a NUL behind the JSON, and the data a byte short */
+    refuse_path(make(header, strlen(header) + 1), ""); /* a NUL after the JSON, and the data a byte short */
     refuse_path(make("{}", 1), "JSON");
     refuse_path(make("{\"\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0), "tensor name");
 }

@@ -43,7 +43,7 @@ static problem problem_open(const kernel_table *t, const attend_case *c) {
     p.sinks = malloc((size_t)c->n_head * sizeof *p.sinks);
     for (int64_t h = 0; h < c->n_head; h++)
         p.sinks[h] = c->sink * sink_sizes[h % 3];
-    p.kv = paged_kv_open(c->type, n, c->n_kv, c->d); /* NaN: what was not stored must not be used */
+    p.kv = paged_kv_open(c->type, n, c->n_kv, c->d); /* NaN: unwritten positions must not be used */
     p.args = (attend_args){.kv = p.kv.view,
                            .q = p.q,
                            .n_row = c->n_row,

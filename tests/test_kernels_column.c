@@ -71,7 +71,7 @@ static void outliers(void **state) {
     for (int i = 0; i < K; i++)
         x[i] = (float)(i % 7 - 3);
     check_outliers(x, K, 0.3f, 0, NULL);
-    x[130] = -300; /* behind the last whole vector */
+    x[130] = -300; /* after the last whole vector */
     x[17] = 260;
     check_outliers(x, K, 0.3f, 2, (int32_t[]){17, 130});
     check_outliers(x, K, 0.5f, 1, (int32_t[]){130});

@@ -64,7 +64,8 @@ static float *run_linear(const matrix *m, int n_w, const view *w, const float *x
     return host;
 }
 
-/* y in double of what is multiplied, and the sum of sizes that bounds its rounding. a: the row, as: sizes. */
+/* y in double from the multiplied values, and the sum of magnitudes that bounds its rounding. a: the row, as:
+ * magnitudes. */
 static void multiply_exactly(const matrix *m, const double *a, const double *as, double *y, double *size) {
     float *w = malloc((size_t)m->k * sizeof *w);
     for (int64_t n = 0; n < m->n; n++) {
@@ -240,7 +241,7 @@ static void test_file_types(void **state) {
         }
 }
 
-/* Codes that stand for table entries, with all codes and scales of their types. */
+/* Codes of table entries, with all codes and scales of their types. */
 static void test_tables(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_C4, TYPE_C3};

@@ -179,8 +179,8 @@ static void test_codes(void **state) {
     check_all(4);
 }
 
-/* Keys and values that `store` stored and `pack` packed, several rows of one sequence, give what attention of
- * one row after the other gives, bit by bit. */
+/* Keys and values that `store` stored and `pack` packed, several rows of one sequence, give the results of
+ * attention of one row after the other, bit by bit. */
 static void check_store(int code_bits) {
     enum { ROWS = 16, PAGES = 5, ALL = PAGES * CUDA_PAGE };
     const attend_case c = {4, 2, 64, 64, 0, ROPE_HALF, 0, code_bits, 0, 3};

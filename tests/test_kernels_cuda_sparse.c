@@ -165,7 +165,7 @@ static void test_gate(void **state) {
     case_close(&c);
 }
 
-/* ---- behind products ---- */
+/* ---- after products ---- */
 
 typedef int (*product_fn)(const cuda_linear *a, cuda_stream s);
 

@@ -80,7 +80,7 @@ static float *multiply(cuda_linear a, const view *w, int n_w, const float *x, co
     return host;
 }
 
-/* Each weight alone, as halves have it; a minimum is added to what was rounded. */
+/* Each weight alone, in half precision; a minimum is added to the rounded value. */
 static void check_each(matrix *m, const char *what) {
     const view w = matrix_there(m);
     const int64_t n = m->n, k = m->k;

@@ -119,7 +119,7 @@ static void test_families(void **state) {
     assert_int_equal(dpr_schemes(4, 8, units, 0, s, 8), 0);
     assert_int_equal(dpr_schemes(0, 8, units, 3, s, 8), 0);
     assert_int_equal(dpr_schemes(4, 17, units, 3, s, 8), 0);
-    assert_int_equal(dpr_schemes(4, 8, units, 3, s, 1), 3); /* counts what does not fit */
+    assert_int_equal(dpr_schemes(4, 8, units, 3, s, 1), 3); /* counts schemes that do not fit */
 }
 
 /* For all widths: each scheme fits its unit, no unit has two, and none can do with fewer slices. */

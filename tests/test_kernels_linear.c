@@ -226,7 +226,7 @@ static void test_uniform_extremes(void **state) {
     check_uniform("u4g128t", 8, 2, MAX_PACK_ROW, 2, MATRIX_LARGEST);
 }
 
-/* Planes of what comes from files. */
+/* Planes of file formats. */
 static void test_planes(void **state) {
     (void)state;
     for (int id = 0; id < TYPE_COUNT; id++) {

@@ -109,7 +109,7 @@ static void a_choice_is_what_brute_force_finds(void **state) {
     }
 }
 
-/* The rule itself, at every number of rows: what the bucket says can be computed there. */
+/* The rule itself, at every number of rows: the bucket's strategy can compute them. */
 static void the_rule_can_do_its_bucket(void **state) {
     (void)state;
     pack_format list[TYPE_COUNT];

@@ -327,7 +327,7 @@ static void every_family_has_the_points(void **state) {
     assert_true(n > 60);
 }
 
-/* MCAP's score of the first layer from the probe's rows is what the direct computation's norms give. */
+/* MCAP's score of the first layer from the probe's rows agrees with the direct computation's norms. */
 static void scores_are_means_of_norms(void **state) {
     (void)state;
     const char *path = tiny_model("floats.gguf", &floats);

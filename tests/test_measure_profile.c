@@ -78,7 +78,7 @@ static void costs_are_costs(void **state) {
             assert_true(kl[4] < 0 && off[4] < 0); /* larger than Q8_0 */
             assert_true(off[0] > 0 && off[0] < off[1] && off[1] < off[2] && off[2] < off[3]);
             assert_true(kl[0] > 0 && kl[0] < kl[2] && kl[2] < kl[3]);
-            assert_true(kl[5] > 0 && kl[5] != kl[2]);        /* rounded by what the products read */
+            assert_true(kl[5] > 0 && kl[5] != kl[2]);        /* rounded by the inputs of the products */
             assert_true(off[1] < off[6] && off[6] < off[2]); /* a stack of 6.5 bits is as 6 or so */
             if (b > 0)
                 assert_true(got.kl_left_out[b] > 0 &&

@@ -229,7 +229,7 @@ static void tensors_load(const char *fixture, tensors *t) {
     assert_int_equal(jsonx_parse(t->bytes + 8, t->n_header, &t->header, &err), NIB_OK);
 }
 
-/* The same file with another header; returns what opening says. */
+/* The same file with another header; returns the status of opening it. */
 static nib_status open_with_header(const char *fixture, const tensors *t, const json_t *header,
                                    nib_error *err) {
     json_t *config = config_of(fixture);

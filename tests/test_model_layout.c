@@ -130,7 +130,7 @@ static void make_all(const model *m, const layout_part *parts, layout *made[N_LA
     assert_int_equal(layout_with_shortlist(made[0], true, &made[6], &err), NIB_OK);
 }
 
-/* Whatever layouts are made and freed, the model and the others are what they were. */
+/* Layouts are made and freed in any order; the model and the other layouts are unchanged. */
 static void nothing_is_changed(void **state) {
     (void)state;
     const tiny_shape *shapes[] = {&tied, &packed_head};
@@ -166,7 +166,7 @@ static void nothing_is_changed(void **state) {
     }
 }
 
-/* Only what differs takes memory. */
+/* Only differing blocks take memory. */
 static void small_where_alike(void **state) {
     (void)state;
     tiny_layout of = tiny_layout_open(tiny_model("m.gguf", &packed_head));

@@ -124,7 +124,7 @@ static void walk_to_cache(const model *m, const block *b) {
             n_fed++;
             continue;
         }
-        assert_int_equal(n_fed, 0); /* nothing behind attention */
+        assert_int_equal(n_fed, 0); /* nothing after attention */
         read_reg(m, width, o->in, o->k);
         read_reg(m, width, o->in2, o->n);
         width[o->out] = o->n;

@@ -120,7 +120,7 @@ static void min(void **state) {
     plan_clear(&p);
 }
 
-/* One edit of the sample's text, and what the message must name. */
+/* One edit of the sample's text, and a word that the message must have. */
 static const struct {
     const char *from, *to, *says;
 } mistakes[] = {
@@ -160,7 +160,7 @@ static const struct {
     {"rates are guesses\"", "rates\", 5", "notes"},
 };
 
-/* Slices of one block, what is not a stack among them, and what the message must name. */
+/* Slices of one block, also ones that are no stack, and a word that the message must have. */
 static void kinds_of_slices(void **state) {
     (void)state;
     static const struct {

@@ -145,7 +145,7 @@ static void a_plan_says_the_same_pages(void **state) {
                 blocks[b].runs[0].bytes += draw(4096 / RESIDENCY_MAX_RUN);
         residency_follow(pages, n, blocks, again);
         assert_memory_equal(again, tier_of, (size_t)n);
-        for (int b = 0; b < BLOCKS; b++) { /* the last run takes what there is */
+        for (int b = 0; b < BLOCKS; b++) { /* the last run takes the remaining bytes */
             uint64_t last = 0;
             if (blocks[b].n_run)
                 last = blocks[b].runs[blocks[b].n_run - 1].bytes = NIB_AUTO;
@@ -158,7 +158,7 @@ static void a_plan_says_the_same_pages(void **state) {
     }
 }
 
-/* Second slices only behind all first ones of their block. */
+/* Second slices only after all first ones of their block. */
 static void first_slices_first(void **state) {
     (void)state;
     const pager_page pages[] = {{.block = 0, .bytes = 4096},

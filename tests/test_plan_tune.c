@@ -45,7 +45,7 @@ typedef struct machine {
     double noise;                 /* times are up to so much longer */
     double later; /* with residuals so much longer, once no residuals were measured for the third time */
     int asked, plain;
-    int64_t all; /* channels of the last choice that was told */
+    int64_t all; /* channels of the last choice that was reported */
 } machine;
 
 static double chain(const machine *m, const tune_choice *c) {

@@ -57,7 +57,7 @@ static void exact(void **state) {
             x[i] = 0.125f * (float)(i % entries[t] == 0 ? -127 : 11 * (i % entries[t]) - 60);
         assert_true(encode(types[t], x, NULL, y) == 0);
         codebook_encode(types[t], x, NULL, N, row);
-        for (int at = 0; at < N; at += 64) { /* a part of a row is what the whole has there */
+        for (int at = 0; at < N; at += 64) { /* a part of a row equals that part of the whole row */
             type_dequantize_part(types[t], row, N, at, part, 64);
             assert_memory_equal(part, y + at, sizeof part);
         }

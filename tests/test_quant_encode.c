@@ -121,7 +121,7 @@ static void test_errs_less(void **state) {
             info->dequantize(blocks, y, N);
             plain = fmin(plain, error_of(s, x, y, NULL));
         }
-        /* two levels of scales, and zeros that are integers, cost what floats for each group do not */
+        /* two levels of scales, and integer zeros, have a larger error than floats for each group */
         if (!(s->high < 31 && !s->zero ? without < plain : without < plain * 1.2))
             fail_msg("%s: error %g, plainly %g", info->name, without, plain);
     }

@@ -156,7 +156,7 @@ static void test_names(void **state) {
     assert_string_equal(name, "q4_k.planes");
 }
 
-/* Packs m's rows by one instruction set, at odd addresses, and compares with what plain C makes of them. */
+/* Packs m's rows by one instruction set, at odd addresses, and compares with the bytes of plain C. */
 static void check_same(const matrix *m, const pack_isa *isa, const uint8_t *expected, uint64_t bytes) {
     const pack_format *f = &m->view.format;
     guarded data = guard_open((size_t)bytes), scratch = guard_open(pack_scratch_bytes(f, m->k));

@@ -53,7 +53,7 @@ static void test_dequantize(void **state) {
         assert_int_equal(n % (size_t)t->block_elems, 0);
         assert_int_equal(n / (size_t)t->block_elems * (size_t)t->block_bytes, n_block_byte);
         float *found = mem_array(n, sizeof(float));
-        char *shifted = mem_alloc(n_block_byte + 1); /* blocks may stand anywhere in memory */
+        char *shifted = mem_alloc(n_block_byte + 1); /* blocks may be at any address */
         memcpy(shifted + 1, blocks, n_block_byte);
         t->dequantize(blocks, found, (int64_t)n);
         assert_same_floats(t->name, found, expected, n);

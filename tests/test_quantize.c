@@ -544,7 +544,7 @@ static void test_importance(void **state) {
     assert_int_equal(n, m);
     assert_memory_not_equal(first, third, n);
 
-    /* the older file: the sums of 3 calls for one tensor, and one that nobody has */
+    /* the older file: the sums of 3 calls for one tensor, and one of an unknown tensor */
     FILE *f = fopen(old, "wb");
     const int32_t entries = 2, calls = 3, k = 256;
     fwrite(&entries, 4, 1, f);

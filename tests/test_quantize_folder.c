@@ -66,7 +66,7 @@ static void test_same_model(void **state) {
         "arch-extra/phi3-longrope-short", /* two tensors; fused stay fused */
         "arch-extra/falcon-40b",          /* grouped rows, two norms */
         "arch-extra/internlm2",           /* fused become three */
-        "arch-extra/bloom",               /* a norm behind the embedding, biases of grouped rows */
+        "arch-extra/bloom",               /* a norm after the embedding, biases of grouped rows */
         "arch/gpt2",                      /* transposed */
         "arch/gemma3",                    /* norms plus 1, layers that slide */
         "arch-extra/granite",             /* scales */

@@ -288,7 +288,7 @@ static void test_singular(void **state) {
     pool_close(threads);
 }
 
-/* A cap that is too small is refused before the memory is taken; what was charged is returned. */
+/* A cap that is too small is refused before memory is allocated; charges are returned. */
 static void test_cap(void **state) {
     (void)state;
     const uint64_t caps[NIB_N_TIER] = {UINT64_C(1) << 40, NIB_AUTO, NIB_AUTO};

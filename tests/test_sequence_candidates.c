@@ -172,7 +172,7 @@ static void test_in_a_batch(void **state) {
         o.user = &there[i];
         assert_int_equal(nib_batch_add(b, &o, &id, &err), NIB_OK);
     }
-    bias.bias = -3; /* what was added is a copy */
+    bias.bias = -3; /* added requests are copies */
     while (n_left > 0)
         assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
     while (nib_batch_take(b, &id, &r, NULL))

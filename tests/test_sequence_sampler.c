@@ -25,7 +25,7 @@ static int by_logit(const void *a, const void *b) {
     return x->id - y->id;
 }
 
-/* Sort everything, cut, and divide: slow and obvious. p[id] is 0 for what is cut. */
+/* Sort everything, cut, and divide: slow and obvious. p[id] is 0 for tokens that are cut. */
 static void expected(const nib_sampling *how, const float *logits, double *p) {
     entry e[N_VOCAB];
     int n = N_VOCAB;

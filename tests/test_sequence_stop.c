@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* Feeds text in pieces of `step` bytes, as tokens would give it; returns what a reader saw. */
+/* Feeds text in pieces of `step` bytes, as tokens would give it; returns the text that was released. */
 static size_t shown(const stop_list *stop, const char *text, size_t step, bool *stopped) {
     size_t n = strlen(text), seen = 0;
     *stopped = false;

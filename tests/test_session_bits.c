@@ -82,7 +82,7 @@ static void same_bits_for_any_cut(void **state) {
     }
 }
 
-/* A cap below what the model needs, and the same bits. */
+/* A cap below the model's size, and the same bits. */
 static void check_streamed_is_resident(void) {
     const char *path = tiny_model("large.gguf", &large);
     nib_memory whole, part;
@@ -396,7 +396,7 @@ static void cancelled_from_another_thread(void **state) {
     atomic_store(&c.stop, true);
     pthread_join(thread, NULL);
     assert_int_equal(status, NIB_E_CANCELLED);
-    assert_true(nib_session_length(s) <= N_TOKEN); /* before a call began: what the last one left */
+    assert_true(nib_session_length(s) <= N_TOKEN); /* before a call began: the state of the last call */
     nib_session_cancel_clear(s);
     logits_tokens(tokens, N_TOKEN, N_VOCAB, 1);
     assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, &err), NIB_OK);
@@ -426,7 +426,7 @@ static void a_cancel_is_kept_until_a_call_answers(void **state) {
     assert_int_equal(nib_session_sync(s, tokens, 0, &err), NIB_E_USAGE);
     assert_int_equal(nib_session_sync(s, tokens, 16, &err), NIB_E_CANCELLED);
     assert_int_equal(nib_session_sync(s, tokens, 16, &err), NIB_OK);
-    nib_session_cancel(s); /* with nothing to compute: what is there stays */
+    nib_session_cancel(s); /* with nothing to compute: the positions stay */
     assert_int_equal(nib_session_sync(s, tokens, 16, &err), NIB_E_CANCELLED);
     assert_int_equal(nib_session_length(s), 16);
     assert_non_null(nib_session_logits(s));

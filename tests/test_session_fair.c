@@ -64,7 +64,7 @@ static void who_had_least(void **state) {
     const int c = fairness_enter(&s, 11); /* begins with those that are there, not before them */
     assert_true(fairness_served(&s, c) == 100);
     fairness_leave(&s, b);
-    assert_int_equal(fairness_enter(&s, 9), b); /* what it had is not forgotten */
+    assert_int_equal(fairness_enter(&s, 9), b); /* its counter is not forgotten */
     assert_true(fairness_served(&s, b) == 300);
     for (uint64_t i = 100; i < 100 + 2 * FAIRNESS_CLIENTS; i++)
         assert_in_range(fairness_enter(&s, i), 0, FAIRNESS_CLIENTS - 1);

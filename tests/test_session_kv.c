@@ -71,7 +71,7 @@ static void same_bits_for_any_cut(void **state) {
     check_cuts(tiny_folder_gemma3(16), 120); /* windows that begin inside of a block */
 }
 
-/* Single rows behind a long prompt: with 3 and 5 threads for 2 kv heads their positions are shared out in
+/* Single rows after a long prompt: with 3 and 5 threads for 2 kv heads threads share their positions in
  * spans. */
 static void long_rows_by_any_threads(void **state) {
     (void)state;

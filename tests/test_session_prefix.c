@@ -257,8 +257,7 @@ static void nothing_is_believed(void **state) {
             const outcome out = begin_anew(&r, folder);
             same_tokens(&plain, &out);
             if (all[i].counted) {
-                assert_int_equal(out.counts.disk_damaged,
-                                 1); /* the first one; those behind it are not looked at */
+                assert_int_equal(out.counts.disk_damaged, 1); /* the first one; later ones are not read */
                 assert_int_equal(out.computed, N_PROMPT);
             }
             remove_folder();

@@ -20,7 +20,7 @@ static size_t read_hex(const char *line, char *out) {
     return n;
 }
 
-/* One line "HEX: ID ID"; leaves *at behind it. */
+/* One line "HEX: ID ID"; sets *at to its end. */
 static void check_line(const char *name, const tokenizer *t, char **at) {
     char text[256];
     token_list ids = {0};
@@ -85,7 +85,8 @@ static void encode(const char *name, const char *text, size_t n, token_list *out
     mem_free(json);
 }
 
-/* Where the steps and the model work on characters: U+FFFD a byte, and overlong forms as what they mean. */
+/* If the steps and the model work on characters: U+FFFD for each byte, and overlong forms as their
+ * characters. */
 static void test_json_characters(void **state) {
     (void)state;
     static const char *const names[] = {"gpt2", "gpt-4o", "qwen2-nfc", "metaspace-first", "unigram-bytes"};

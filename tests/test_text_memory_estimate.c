@@ -37,7 +37,7 @@ static uint64_t taken(const char *path, uint64_t *kept) {
 }
 
 static void check(const char *path) {
-    enum { SLACK = 3 << 19 }; /* what does not grow with the vocabulary */
+    enum { SLACK = 3 << 19 }; /* memory that does not grow with the vocabulary */
     vocabulary_sizes s = {0};
     const container_visitor v = vocabulary_visitor(&s);
     container *c = NULL;

@@ -147,7 +147,7 @@ static void test_unigram(void **state) {
     tokenizer *t = NULL;
     token_list ids = {0};
     assert_int_equal(tokenizer_open_json(json, strlen(json), NULL, 0, &t, &err), NIB_OK);
-    assert_int_equal(encode(t, "a", 2000, &ids, &err), NIB_OK); /* within what any text may take */
+    assert_int_equal(encode(t, "a", 2000, &ids, &err), NIB_OK); /* within the work that any text may take */
     assert_int_equal(ids.n, 1);
     assert_int_equal(encode(t, "a", ENDLESS, &ids, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "the Unigram model takes more than"));
@@ -228,7 +228,7 @@ static void test_charsmap(void **state) {
     container_close(c);
 }
 
-/* A normalised token comes back as what it was found as, also among many. */
+/* A normalized token is decoded to the text that it matched, also among many. */
 static void test_normalized_back(void **state) {
     (void)state;
     nib_error err = {0};
@@ -247,7 +247,7 @@ static void test_normalized_back(void **state) {
     tokenizer_close(t);
 }
 
-/* A decoder that leaves a text as it is must not write where the text lies. */
+/* A decoder that does not change a text must not write to its memory. */
 static void test_decoders_in_turn(void **state) {
     (void)state;
     tokenizer *t = open_parts(BPE, NULL, NULL,

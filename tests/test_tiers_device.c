@@ -59,7 +59,7 @@ static void what_is_not_there_is_said(void **state) {
     assert_null(d);
 }
 
-/* Through all lanes and back, each behind the one before. */
+/* Through all lanes and back, each after the one before. */
 static void check_copies(device *d) {
     nib_error err;
     uint8_t *host = mem_alloc(N_BYTE);
@@ -110,7 +110,7 @@ static void check_regions(device *d) {
     assert_int_equal(tier_region_open(&sparse, d, l, NIB_OWNER_KV, N_BYTE, true, "a test", &err), NIB_OK);
     assert_int_equal(sparse.touched, 0);
     tier_region_touch(&sparse, 1000);
-    tier_region_touch(&sparse, 500); /* what was touched stays so */
+    tier_region_touch(&sparse, 500); /* touched memory stays resident */
     assert_int_equal(sparse.touched, 1000);
     tier_region_touch(&sparse, 2 * N_BYTE);
     assert_int_equal(sparse.touched, N_BYTE);

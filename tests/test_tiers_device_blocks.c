@@ -251,7 +251,7 @@ static void make_pass(world *w) {
                  .held = true};
 }
 
-/* Kernels of a visit, behind the mark of its weights. */
+/* Kernels of a visit, after the mark of its weights. */
 static nib_status queue_kernels(world *w, const visit *v, const view *views, device_mark mark,
                                 nib_error *err) {
     const view *right = pager_views(w->whole, v->block);
@@ -407,7 +407,7 @@ static void any_failure(void **state) {
     assert_true(n_failed >= N_WORLD / 2); /* a failed prefetch is tried again */
 }
 
-/* ---- another source: some blocks come, pass after pass, and are arranged behind their copies ---- */
+/* ---- another source: some blocks are streamed in each pass, and reordered after their copies ---- */
 
 typedef struct some {
     world *w;

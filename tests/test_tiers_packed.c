@@ -32,7 +32,7 @@ static const tiny_shape untied = {TYPE_Q4_0, 3, 256, 512, 4, 4, N_VOCAB, 64, fal
 
 typedef struct life {
     const char *path, *scratch;
-    uint64_t headroom, disk; /* headroom: above what the process has; NIB_AUTO: no cap */
+    uint64_t headroom, disk; /* headroom: cap beyond the process's memory; NIB_AUTO: no cap */
     char log[4096];
     float logits[N_VOCAB];
     uint64_t disk_peak;
@@ -266,7 +266,7 @@ static void another_model_makes_another_file(void **state) {
     char path[1100];
     life *l = start(&tied, false);
     must_live(l);
-    /* the same bytes at another time: the file is made anew, under its name */
+    /* the same bytes with another date: the file is made again, under its name */
     struct timespec times[2] = {{0, UTIME_OMIT}, {1000000000, 0}};
     assert_int_equal(utimensat(AT_FDCWD, l->path, times, 0), 0);
     must_live(l);

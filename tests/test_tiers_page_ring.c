@@ -35,9 +35,9 @@ typedef struct world {
     visit_pages streamed;
     page_state state[MAX_USE];
     int buffers[RING_BUFFERS]; /* a buffer holds the page that was written there; -1: anything */
-    int read_of[RING_BUFFERS]; /* and raw: what was read, and is to be packed */
+    int read_of[RING_BUFFERS]; /* and the raw page that was read, and is to be packed */
     bool fails[MAX_USE];       /* the next read of this page */
-    bool packs;                /* what is read is to be packed */
+    bool packs;                /* read pages have to be packed */
     page_ring g;
     segment segments[MAX_SEGMENT];
     visits pass;

@@ -170,7 +170,7 @@ static void as_it_was_predicted(void **state) {
         assert_int_equal(mem.owner[NIB_OWNER_TABLES], o.need.tables);
         assert_int_equal(mem.owner[NIB_OWNER_STAGING], 0);
         pager_close(p);
-        /* exactly the pages that it is told */
+        /* exactly the pages of the list */
         assert_int_equal(open_some(&o, true, &p, &resident, &err), NIB_OK);
         ledger_report(o.l, &mem);
         pager_get_stats(p, &stats);

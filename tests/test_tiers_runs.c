@@ -26,7 +26,7 @@ static bool place(void *user, const load_run *run, int64_t row, load_target *to,
     return run->w->vector || step == 0 || (page + run->index) % step != 0;
 }
 
-/* Walks behind the rows that are not wanted; false: the end. */
+/* Walks past the rows that are not wanted; false: the end. */
 static bool to_wanted(const load_runs *r, int step, load_spot *at) {
     for (; at->run < r->n; *at = (load_spot){at->run + 1, 0})
         while (at->row < r->all[at->run].n_row) {
@@ -96,7 +96,8 @@ static void check_model(const char *path) {
     for (int step = 0; step < 4; step += step ? 1 : 2)
         for (uint64_t max = min; max < 4 * min; max += FILE_ALIGN)
             assert_true(check_all(&of, step, max) > 0);
-    assert_int_equal(check_all(&of, 0, (size / FILE_ALIGN + 1) * FILE_ALIGN), 1); /* nothing lies between */
+    assert_int_equal(check_all(&of, 0, (size / FILE_ALIGN + 1) * FILE_ALIGN),
+                     1); /* nothing is between them */
     tiny_layout_close(&of);
 }
 
@@ -106,7 +107,7 @@ static void every_row_once(void **state) {
     check_model(tiny_model("large.gguf", &large));
 }
 
-/* Nothing of these is in the list, so nobody reads them twice. */
+/* None of these is in the list, so they are not read twice. */
 static void left_to_others(void **state) {
     (void)state;
     const container_tensor t = {.n_dim = 2};
@@ -129,7 +130,7 @@ static void left_to_others(void **state) {
     v.n_piece = 1;
     assert_true(load_runs_has(&v));
     v.type = TYPE_Q8_0;
-    assert_false(load_runs_has(&v)); /* no floats: whoever reads it by weight says so */
+    assert_false(load_runs_has(&v)); /* no floats: reading by weights reports the error */
 }
 
 int main(void) {

@@ -47,7 +47,7 @@ static void compile(const char *text, size_t n, uint32_t seed, bool made) {
     nib_error err = {NIB_OK, ""};
     const nib_status status = pda_parse(text, n, &p, &err);
     hold(status == NIB_OK || err.message[0] != '\0');
-    if (made && status != NIB_OK) /* what a schema becomes is well formed; it may be too much, or endless */
+    if (made && status != NIB_OK) /* a schema's grammar is well formed; it may be too large, or endless */
         hold(!strstr(err.message, "expected") && !strstr(err.message, "there is no rule"));
     if (status == NIB_OK)
         speak(&p, seed);

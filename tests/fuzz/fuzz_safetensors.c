@@ -1,5 +1,5 @@
 /* fuzz_safetensors.c - any bytes as a safetensors file: the first two are the header's length, so that the
- * fuzzer does not have to find eight that agree, the rest is the file behind it. */
+ * fuzzer does not have to find eight consistent bytes; the rest is the file after it. */
 #include "fuzz/walk.h"
 #include "support/memfile.h"
 

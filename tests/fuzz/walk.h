@@ -23,7 +23,7 @@ static inline uint64_t walk_value(const meta_value *v) {
     return sum;
 }
 
-/* Every key must be found as itself, every tensor must lie inside its file. */
+/* Every key must be found under its name, every tensor must be inside its file. */
 static inline void walk_container(const container *c) {
     uint64_t sum = 0;
     for (size_t i = 0; i < container_n_meta(c); i++) {

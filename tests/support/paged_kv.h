@@ -8,7 +8,7 @@
 typedef struct paged_kv {
     kv_view view;
     guarded memory;  /* pages, then the newest positions of kv8 and kv4; filled with NaN */
-    uint8_t **pages; /* and behind them those of the newest positions */
+    uint8_t **pages; /* and after them those of the newest positions */
 } paged_kv;
 
 /* For n positions. */
