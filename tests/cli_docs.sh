@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every option is in the documents, and every option that they name exists. NIBBLE names the binary.
+# Every option is in the documents, and every option and file that they name exists. NIBBLE names the binary.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=tests/support/check.sh
@@ -45,4 +45,18 @@ only_known() {
     test ! -s "$tmp/unknown"
 }
 check "the documents name no option that is not there" only_known
+
+# The log may name files of its time. NAME and WHAT stand for any name.
+find src include examples tests bench tools docs README.md CONTRIBUTING.md Makefile -type f >"$tmp/files"
+only_files() {
+    for page in README.md CONTRIBUTING.md docs/*.md; do
+        [ "$page" = docs/optimisation-log.md ] || cat "$page"
+    done | grep -oE '`[A-Za-z0-9_./-]+\.(c|h|cu|cuh|py|sh|def|md)`' | tr -d '`' | grep -vE 'NAME|WHAT' | sort -u >"$tmp/named"
+    while read -r file; do
+        grep -qE "(^|/)$(printf '%s' "$file" | sed 's/[.]/[.]/g')\$" "$tmp/files" || echo "$file"
+    done <"$tmp/named" >"$tmp/unknown"
+    cat "$tmp/unknown"
+    test -s "$tmp/named" && test ! -s "$tmp/unknown"
+}
+check "the documents name no file that is not there" only_files
 exit $failed
