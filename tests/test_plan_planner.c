@@ -275,7 +275,7 @@ static void runs_decide_nothing(void **state) {
     assert_true(n_corrected > 10);
 }
 
-/* The measured cost of 8- or 4-bit activations does not forbid them: a plan without a request has 8 bits. */
+/* Requested activations whose measured cost exceeds the loss are refused, with that cost. */
 static void few_bits_may_cost_too_much(void **state) {
     (void)state;
     facts f;
