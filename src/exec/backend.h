@@ -36,8 +36,7 @@
 typedef struct backend_setup {
     const layout *layout;
     int n_thread;
-    pool *threads; /* the host's threads, used by no other module during a call; NULL: only sizes are computed
-                    */
+    pool *threads; /* the host's, used by no other module during a call; NULL: only sizes are computed */
     ledger *ledger;
     const logger *log;
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, bits of the activations for a block's packed weights */
@@ -50,8 +49,7 @@ typedef struct backend_setup {
     int64_t k_chunk;             /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
     int n_sequence;              /* maximum number of sequences that decode together; 0: one */
     const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
-    bool whole_head; /* all logits are computed exactly, without estimates that find the largest (cpu/best.h)
-                      */
+    bool whole_head; /* all logits are computed, without estimates that find the largest (cpu/best.h) */
     bool sketch;    /* a device makes a sketch of the head whenever it can, not only if it is worth the memory
                        (exec/shortlist.h) */
     int32_t n_best; /* maximum number of the largest logits that sampling reads; 0: all */

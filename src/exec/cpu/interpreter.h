@@ -35,10 +35,9 @@ typedef struct executor {
 
 typedef struct exec_cell {
     int block;
-    const view *views; /* the block's weights, pinned */
-    bool other_views;  /* the views are not the model's, so the rule decides for products instead of `choices`
-                        */
-    int act_bits;      /* overrides the executor's; 0: does not */
+    const view *views;       /* the block's weights, pinned */
+    bool other_views;        /* the views are not the model's, so the rule decides, not `choices` */
+    int act_bits;            /* overrides the executor's; 0: does not */
     int64_t row, n_row;      /* rows of the pass */
     const segment *segments; /* [n_segment] of the pass; the cell of a layer may have rows of several */
     int n_segment;

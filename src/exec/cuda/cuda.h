@@ -236,8 +236,7 @@ static inline const model *cuda_model(const cuda *c) {
 }
 
 /* ---- steps.c ---- */
-/* Makes the steps of all blocks. NIB_E_DEVICE names the block and the op or weight that no kernel supports.
- */
+/* Makes the steps of all blocks. NIB_E_DEVICE names the block, and the op or weight that has no kernel. */
 nib_status steps_open(cuda *c, nib_error *err);
 void steps_close(cuda *c);
 /* Whether the step's weights have outliers, whose products a second launch adds. */

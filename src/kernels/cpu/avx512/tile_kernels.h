@@ -1,5 +1,4 @@
-/* tile_kernels.h - shared by the direct and the blocked kernels: a job, and the store of a finished vector.
- */
+/* tile_kernels.h - shared by the direct and the blocked kernels: a job, and the store of finished outputs. */
 #ifndef NIB_KERNELS_AVX512_TILE_KERNELS_H
 #define NIB_KERNELS_AVX512_TILE_KERNELS_H
 
