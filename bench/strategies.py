@@ -3,11 +3,13 @@
 of kernels everywhere, with the paper's rule, nibble's rule, and the measured map; and 8-bit beside 16-bit activations.
 
   python3 bench/strategies.py MODEL [-t 2] [--isa avx2] [--seconds 30] [-np 1,2,4,8,16,32,64] [-p 512] [-n 64]
+                              [--processor]
 
 Every strategy's time for every product of the model is measured first (nibble bench --kernels). From it kernel maps are
 written, one for each choice, and the model runs with each (nibble bench --kernel-map). All give the same bits, so only
 time differs. If a family has no kernel for a product, the fastest of Padding computes it. Bitwise needs the weights
-in planes (docs/kernels.md), so its map packs them so. Run it on a quiet machine."""
+in planes (docs/kernels.md), so its map packs them so. Run it on a quiet machine; on a busy one --processor gives tokens
+a second of processor time, the best of the repeats (one thread: several wait for each other by spinning)."""
 import argparse
 import json
 import os
@@ -59,7 +61,8 @@ def speeds(args, env, title, more):
     one = run_json([*command, "-p", str(args.p), "-n", str(args.n)], env)["rows"]
     # The whole head: for greedy sequences one kernel would otherwise estimate it, whatever the map says.
     many = run_json([*command, "-p", "16", "-n", str(args.n), "-np", args.np, "--shortlist", "off"], env)["rows"]
-    cells = [f"{r['tok_s']:.1f}" for r in one] + [f"{r['tok_s']:.1f}" for r in many if r["test"].startswith("tg")]
+    rows = one + [r for r in many if r["test"].startswith("tg")]
+    cells = [f"{1 / r['cpu_s'] if args.processor else r['tok_s']:.1f}" for r in rows]
     print(f"| {title} | " + " | ".join(cells) + " |")
     sys.stdout.flush()
 
@@ -73,6 +76,7 @@ def main():
     parser.add_argument("-n", type=int, default=64)
     parser.add_argument("-r", type=int, default=3)
     parser.add_argument("-np", default="1,2,4,8,16,32,64")
+    parser.add_argument("--processor", action="store_true")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--nibble", default=os.path.join(HERE, "..", "build", "nibble"))
     args = parser.parse_args()
@@ -84,7 +88,8 @@ def main():
         grid = run_json([args.nibble, "bench", "--kernels", args.model, "--kernel-map", measured, *common], env)
         with open(measured) as f:
             base = json.load(f)
-        print(f"{os.path.basename(args.model)}, {grid['isa']}, {args.t} threads ({grid['cpu']}), tokens a second\n")
+        of = "tokens a second of processor time" if args.processor else "tokens a second"
+        print(f"{os.path.basename(args.model)}, {grid['isa']}, {args.t} threads ({grid['cpu']}), {of}\n")
         heads = [f"prompt of {args.p}", f"{args.n} tokens"] + [f"{n} sequences" for n in args.np.split(",")]
         print("| choosing | " + " | ".join(heads) + " |\n|---" + "|---" * len(heads) + "|")
         for choice in CHOICES:

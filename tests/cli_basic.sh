@@ -129,6 +129,7 @@ run logits "$model" --tokens 1,2,3 -o /no/such/folder/l.safetensors
 check "logits to nowhere fails" [ $code = 1 ]
 run bench "$model" -p 16 -n 4 -r 1 --json
 check "bench --json" is_json
+check "bench: processor seconds of a token" [ "$(json '[0 < r["cpu_s"] < 1 for r in d["rows"]]')" = "[True, True]" ]
 # Keys and values of an earlier prompt are reused, so repeats must not have the same prompt.
 prompt_macs() {
     run bench "$model" -p "$1" -n 0 -r 2 --trace --json
@@ -141,6 +142,7 @@ check "bench at a depth names it" [ "$(json '[r["test"] for r in d["rows"]]')" =
 run bench "$model" -p 8 -n 4 -r 1 -np 1,2 --json
 check "bench -np: the weight bytes of each row" [ "$(json '[(r["n_seq"], r["gb_s"] > 0, "peak_share" in r) for r in d["rows"]]')" = \
     "[(1, True, True), (2, True, True)]" ]
+check "bench -np: processor seconds of a token" [ "$(json '[0 < r["cpu_s"] < 1 for r in d["rows"]]')" = "[True, True]" ]
 run bench "$model" -p 8 -n 4 -d 70 -np 1,2
 check "of several sequences it is refused" [ $code = 2 ]
 

@@ -24,6 +24,7 @@ typedef struct batch_row {
     int64_t n_repeat;
     double prompt_tok_s; /* of all sequences together, the mean over the repeats */
     double tok_s, min, max;
+    double cpu_s;     /* processor seconds of a generated token, the fewest of the repeats */
     double gb_s;      /* weight bytes read a second: every step reads all weights once */
     rate_share share; /* of the read rate, paired; zero: not known */
 } batch_row;
@@ -91,7 +92,7 @@ static nib_status add_all(batch_bench *b, nib_batch *batch, int n_seq, uint64_t 
 
 /* Seconds until every sequence has its first token, of the rest, and the tokens and steps of the rest. */
 typedef struct batch_times {
-    double prompt_s, gen_s;
+    double prompt_s, gen_s, cpu_s;
     int64_t n_gen, n_step;
 } batch_times;
 
@@ -110,7 +111,7 @@ static nib_status run_steps(batch_bench *b, nib_batch *batch, int32_t *n_left, b
                             nib_error *err) {
     while (*n_left > 0) {
         const int64_t first = t->n_step;
-        const double start = time_now();
+        const double start = time_now(), cpu = bench_cpu_seconds();
         double seconds;
         do {
             NIB_TRY(nib_batch_step(batch, n_left, err));
@@ -118,6 +119,7 @@ static nib_status run_steps(batch_bench *b, nib_batch *batch, int32_t *n_left, b
             seconds = time_now() - start;
         } while (*n_left > 0 && seconds < BENCH_PIECE_SECONDS);
         t->gen_s += seconds;
+        t->cpu_s += bench_cpu_seconds() - cpu;
         bench_rate_piece(&b->rate, (double)(t->n_step - first) / seconds);
     }
     return NIB_OK;
@@ -152,7 +154,7 @@ static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error
     nib_batch *batch;
     const double step_bytes = (double)nib_engine_info(b->engine)->token_bytes;
     NIB_TRY(nib_batch_open(b->engine, &o, &batch, err));
-    *row = (batch_row){.n_seq = n_seq, .many = is_many(b, n_seq), .min = 1e300};
+    *row = (batch_row){.n_seq = n_seq, .many = is_many(b, n_seq), .min = 1e300, .cpu_s = 1e300};
     nib_status status = NIB_OK;
     for (int64_t r = -1; r < n && status == NIB_OK; r++) { /* the first one warms up */
         batch_times t;
@@ -168,6 +170,7 @@ static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error
         row->prompt_tok_s += (prompt_tok_s - row->prompt_tok_s) / (double)row->n_repeat;
         row->min = NUM_MIN(row->min, tok_s);
         row->max = NUM_MAX(row->max, tok_s);
+        row->cpu_s = NUM_MIN(row->cpu_s, t.cpu_s / (double)NUM_MAX(t.n_gen, 1));
         row->gb_s += (step_bytes / 1e9 * (double)t.n_step / t.gen_s - row->gb_s) / (double)row->n_repeat;
         cli_progress(b->args, "sequences together", (uint64_t)r + 1, (uint64_t)n);
     }
@@ -180,10 +183,10 @@ static json_t *row_json(const batch_bench *b, const batch_row *r) {
     char test[32];
     snprintf(test, sizeof test, "tg%lld", (long long)b->args->n_gen);
     json_t *o =
-        json_pack("{s:s, s:i, s:b, s:f, s:f, s:f, s:o, s:o, s:f, s:I}", "test", test, "n_seq", r->n_seq,
-                  "many_sequences", r->many, "tok_s", r->tok_s, "min", r->min, "max", r->max, "gb_s",
-                  bench_rate_json(r->gb_s), "peak_share", bench_rate_json(r->share.median), "prompt_tok_s",
-                  r->prompt_tok_s, "repeats", (json_int_t)r->n_repeat);
+        json_pack("{s:s, s:i, s:b, s:f, s:f, s:f, s:f, s:o, s:o, s:f, s:I}", "test", test, "n_seq", r->n_seq,
+                  "many_sequences", r->many, "tok_s", r->tok_s, "min", r->min, "max", r->max, "cpu_s",
+                  r->cpu_s, "gb_s", bench_rate_json(r->gb_s), "peak_share", bench_rate_json(r->share.median),
+                  "prompt_tok_s", r->prompt_tok_s, "repeats", (json_int_t)r->n_repeat);
     if (r->share.median > 0)
         json_object_set_new(o, "peak_share_quarters", json_pack("[ff]", r->share.low, r->share.high));
     return o;

@@ -1,6 +1,8 @@
 /* bench_rate.c - see bench_rate.h. */
 #include "cli/bench_rate.h"
 
+#include <time.h>
+
 #define READ_SECONDS 0.01
 
 void bench_rate_open(bench_rate *r, const cli_args *args, int n_thread) {
@@ -51,6 +53,10 @@ void bench_rate_alone(bench_rate *r, rate *read) {
         r->reads[i] = memory_reader_pass(&r->memory, READ_SECONDS);
     if (r->reads[PASSES - 1] > 0)
         *read = rate_of(r->reads, PASSES);
+}
+
+double bench_cpu_seconds(void) {
+    return (double)clock() / CLOCKS_PER_SEC;
 }
 
 json_t *bench_rate_json(double x) {

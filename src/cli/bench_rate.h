@@ -38,6 +38,10 @@ void bench_rate_share(bench_rate *r, double step_bytes, rate_share *share, rate 
 /* Reading without pieces: some passes alone. *read is left as it is if they gave nothing. */
 void bench_rate_alone(bench_rate *r, rate *read);
 
+/* Processor seconds of this process so far, of all threads: on a busy machine they say more than the clock.
+ */
+double bench_cpu_seconds(void);
+
 json_t *bench_rate_json(double x); /* null: not above zero, which is not known */
 
 #endif

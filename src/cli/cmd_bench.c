@@ -23,8 +23,9 @@ typedef struct bench_job {
         tokens; /* [n_token], others at every repeat: keys and values of the same ones would be found again */
     int64_t n_token;
     bench_rate rate;
-    bool spans; /* a GPU is traced */
-    rate read;  /* what memory gives to as many threads; zero: not known */
+    double cpu_s; /* processor seconds of the last prompt or generation */
+    bool spans;   /* a GPU is traced */
+    rate read;    /* what memory gives to as many threads; zero: not known */
     int n_thread;
 } bench_job;
 
@@ -36,17 +37,19 @@ typedef struct bench_row {
     bench_spans spans; /* on a GPU, with --trace */
     int64_t n_repeat;
     double tok_s, min, max; /* mean and range over the repeats */
+    double cpu_s;           /* processor seconds of a token, the fewest of the repeats */
     double gb_s;            /* weight bytes read a second; 0: not counted */
     rate_share share;       /* of the read rate, paired; zero: not counted */
 } bench_row;
 
-static nib_status one_prompt(const bench_job *job, double *seconds, nib_error *err) {
+static nib_status one_prompt(bench_job *job, double *seconds, nib_error *err) {
     static const int32_t other = 1; /* what the session holds must not be reused */
     const int64_t depth = job->args->n_depth, n = depth + job->args->n_prompt;
     NIB_TRY(nib_session_sync(job->session, depth ? job->tokens : &other, (size_t)NUM_MAX(depth, 1), err));
-    double start = time_now();
+    const double start = time_now(), cpu = bench_cpu_seconds();
     nib_status status = nib_session_sync(job->session, job->tokens, (size_t)n, err);
     *seconds = time_now() - start;
+    job->cpu_s = bench_cpu_seconds() - cpu;
     return status;
 }
 
@@ -63,13 +66,14 @@ static void set_tokens(bench_job *job, int64_t repeat) {
 /* The tokens i.. that a piece takes. */
 static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_error *err) {
     const int64_t first = *i;
-    const double start = time_now();
+    const double start = time_now(), cpu = bench_cpu_seconds();
     int32_t next; /* not taken: the tokens are given */
     do {
         NIB_TRY(nib_session_next(job->session, job->tokens[*i], &next, err));
         ++*i;
         *seconds = time_now() - start;
     } while (*i <= job->args->n_depth + job->args->n_gen && *seconds < BENCH_PIECE_SECONDS);
+    job->cpu_s += bench_cpu_seconds() - cpu;
     bench_rate_piece(&job->rate, (double)(*i - first) / *seconds);
     return NIB_OK;
 }
@@ -77,7 +81,7 @@ static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_err
 static nib_status one_generation(bench_job *job, double *seconds, nib_error *err) {
     const int64_t depth = job->args->n_depth;
     NIB_TRY(nib_session_sync(job->session, job->tokens, (size_t)depth + 1, err));
-    *seconds = 0;
+    *seconds = job->cpu_s = 0;
     for (int64_t i = depth + 1; i <= depth + job->args->n_gen;) {
         double took;
         NIB_TRY(one_piece(job, &i, &took, err));
@@ -104,6 +108,7 @@ static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error 
         row->tok_s += (tok_s - row->tok_s) / (double)row->n_repeat;
         row->min = NUM_MIN(row->min, tok_s);
         row->max = NUM_MAX(row->max, tok_s);
+        row->cpu_s = NUM_MIN(row->cpu_s, job->cpu_s / (double)n);
         cli_progress(job->args, row->test, (uint64_t)r + 1, (uint64_t)job->args->repetitions);
     }
     return NIB_OK;
@@ -135,7 +140,7 @@ static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_erro
         const size_t n = strlen(row->test);
         snprintf(row->test + n, sizeof row->test - n, " @ d%lld", (long long)job->args->n_depth);
     }
-    row->min = 1e300;
+    row->min = row->cpu_s = 1e300;
     nib_status status = repeat(job, prompt, row, err);
     if (status == NIB_OK && job->spans)
         status = one_traced(job, prompt, row, err);
@@ -161,9 +166,10 @@ static json_t *trace_json(const bench_row *row) {
 }
 
 static json_t *row_json(const bench_row *row, const cli_args *args) {
-    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s,
-                          "min", row->min, "max", row->max, "gb_s", bench_rate_json(row->gb_s), "peak_share",
-                          bench_rate_json(row->share.median), "repeats", (json_int_t)row->n_repeat);
+    json_t *o =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:I}", "test", row->test, "tok_s", row->tok_s, "min",
+                  row->min, "max", row->max, "cpu_s", row->cpu_s, "gb_s", bench_rate_json(row->gb_s),
+                  "peak_share", bench_rate_json(row->share.median), "repeats", (json_int_t)row->n_repeat);
     if (row->share.median > 0)
         json_object_set_new(o, "peak_share_quarters", json_pack("[ff]", row->share.low, row->share.high));
     if (args->trace && row->n_trace)
