@@ -206,6 +206,22 @@ if [ -f "$fake" ]; then
     check "another back end than the plan's exits 2" [ $code = 2 ]
 fi
 
+# a profile without costs: MCAP's rules decide
+run profile "$model" -t 2
+check "the layers' importance" [ $code = 0 ]
+run plan "$model" --mode b -c 128 --ram 42M --json
+check "layers are left out so that the others fit" true_that \
+    '0 < sum(b.get("left_out", False) for b in d["blocks"]) < 8 and not any(s["tier"] == "disk" for b in d["blocks"] for s in b["slices"])'
+check "and the plan warns" true_that 'any("may be ruinous" in note for note in d["notes"])'
+run run "$model" --mode b -c 128 --ram 42M --tokens 1,2,3 -n 4 --ignore-eos --temp 0
+check "a run does so too" [ $code = 0 ]
+run plan "$model" --mode b -c 128 --ram 34M
+check "one layer that does not fit exits 3" [ $code = 3 ]
+check "and says so" grep -q 'even one layer does not fit' "$tmp/err"
+run plan "$model" --quality high -c 128 --json
+check "16-bit activations from a score of 0.7 on" true_that \
+    'all((b["activation"] == "a16") == (b["importance"] >= 0.7) for b in d["blocks"] if b.get("importance") is not None)'
+
 # costs in the form of nibble profile --costs: without layers 5 and 2 together 0.05 nats, without three 0.5
 run plan "$model" -c 128 --json
 mkdir -p "$XDG_CACHE_HOME/nibble/importance"

@@ -500,6 +500,9 @@ static void without_costs_the_ranking_decides(void **state) {
                 told || strstr(p.notes[i], by_change ? "change the residual stream alone" : "MCAP's score");
         assert_true(told);
         plan_clear(&p);
+        f.q.cap[NIB_TIER_RAM] = 100 * MIB; /* would do for streaming */
+        assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);
+        assert_non_null(strstr(err.message, "even one layer does not fit in 100"));
         f.q.cap[NIB_TIER_RAM] = NIB_AUTO; /* no layer has to be left out */
         p = facts_plan(&f.q);
         assert_int_equal(left_out(&p, out), 0);

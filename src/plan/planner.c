@@ -76,6 +76,12 @@ nib_status plan_check_cap(const plan_question *q, nib_error *err) {
 }
 
 static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, nib_error *err) {
+    char cap[32];
+    if (o->min_loss < 0 && q->max_loss >= PLAN_ANY_LOSS && plan_has_scores(q))
+        return nib_fail(err, NIB_E_NOFIT,
+                        "mode %c: without measured costs it leaves out layers until the others fit, and even "
+                        "one layer does not fit in %s of RAM; mode a streams them",
+                        q->mode, num_format_size(q->cap[NIB_TIER_RAM], cap));
     if (o->min_loss < 0)
         return nib_fail(err, NIB_E_USAGE,
                         "mode %c leaves layers out, and their cost is not measured: 'nibble profile MODEL "
