@@ -569,8 +569,13 @@ static nib_status whole_life(void *user, nib_error *err) {
         grammar_store_open(&store, l, t, tokenizer_n_vocab(t));
         status = constraint_open(&c, &store, gbnf, err);
     }
+    const int32_t allowed = status == NIB_OK ? constraint_allowed(&c, 0, true) : -1;
     if (status == NIB_OK)
-        status = constraint_accept(&c, constraint_allowed(&c, 0, true), err);
+        status = constraint_accept(&c, allowed, err);
+    if (status == NIB_OK) {
+        fault_made(gbnf, strlen(gbnf));
+        fault_made(&allowed, sizeof allowed);
+    }
     constraint_close(&c);
     grammar_store_close(&store);
     nib_free(gbnf);

@@ -132,6 +132,8 @@ static void near_names_are_suggested(void **state) {
 static nib_status find_once(void *user, nib_error *err) {
     char *path = NULL;
     const nib_status status = model_find(user, &path, err);
+    if (status == NIB_OK)
+        fault_made(path, strlen(path));
     mem_free(path);
     return status;
 }
@@ -140,6 +142,8 @@ static nib_status list_once(void *user, nib_error *err) {
     (void)user;
     model_store s;
     const nib_status status = model_store_open(&s, err);
+    for (size_t i = 0; status == NIB_OK && i < s.n; i++)
+        fault_made(s.models[i].path, strlen(s.models[i].path));
     model_store_close(&s);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
+#include "support/made.h"
 #include "support/tempdir.h"
 #include "text/write_gguf.h"
 
@@ -242,17 +243,22 @@ static nib_status write_step(void *t, nib_error *err) {
     gguf_writer *w;
     NIB_TRY(gguf_writer_open(temp_path("faulty.gguf"), &w, err));
     const nib_status status = tokenizer_write_gguf(t, tokenizer_n_vocab(t), w, err);
-    if (status == NIB_OK)
-        return gguf_writer_commit(w, err);
-    gguf_writer_abort(w);
-    return status;
+    if (status != NIB_OK) {
+        gguf_writer_abort(w);
+        return status;
+    }
+    NIB_TRY(gguf_writer_commit(w, err));
+    made_file(temp_path("faulty.gguf"));
+    return NIB_OK;
 }
 
 static nib_status make_step(void *folder, nib_error *err) {
     char part[600];
     snprintf(part, sizeof part, "%s.part", out_path);
     unlink(part);
-    return make(folder, "f32", NULL, err);
+    NIB_TRY(make(folder, "f32", NULL, err));
+    made_file(out_path);
+    return NIB_OK;
 }
 
 static void test_faults(void **state) {

@@ -7,6 +7,7 @@
 #include "nib_tools.h"
 #include "support/engine.h"
 #include "support/faults.h"
+#include "support/made.h"
 #include "support/tempdir.h"
 
 #include <setjmp.h>
@@ -202,6 +203,8 @@ static nib_status make_step(void *folder, nib_error *err) {
     unlink(part);
     const nib_status status = make(folder, NULL, NULL, err);
     assert_true((status == NIB_OK) == path_exists(out_path));
+    if (status == NIB_OK)
+        made_file(out_path);
     return status;
 }
 

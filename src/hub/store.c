@@ -108,19 +108,21 @@ static nib_status add_snapshot(model_store *s, const char *snapshot, const char 
     return status;
 }
 
-/* The folder of the main revision of a repository of the cache; NULL: there is none. */
-static char *main_snapshot(const char *folder) {
+/* *out: the folder of the main revision of a repository of the cache; NULL: there is none. */
+static nib_status main_snapshot(const char *folder, char **out, nib_error *err) {
     char *ref = path_join(folder, "refs/main"), *snapshots = path_join(folder, "snapshots"), *commit = NULL;
     size_t n;
-    char *found = NULL;
-    if (ref && snapshots && file_read_all(ref, MAX_REF, &commit, &n, NULL) == NIB_OK) {
+    nib_status status = ref && snapshots ? file_read_all(ref, MAX_REF, &commit, &n, NULL) : NIB_E_NOMEM;
+    *out = NULL;
+    if (status == NIB_OK) {
         commit[strcspn(commit, "/ \r\n")] = 0;
-        found = *commit && commit[0] != '.' ? path_join(snapshots, commit) : NULL;
+        if (*commit && commit[0] != '.' && !(*out = path_join(snapshots, commit)))
+            status = NIB_E_NOMEM;
     }
     mem_free(commit);
     mem_free(snapshots);
     mem_free(ref);
-    return found;
+    return status == NIB_E_NOMEM ? nib_fail_nomem(err, MAX_REF, "the list of models") : NIB_OK;
 }
 
 /* models--user--repo */
@@ -130,8 +132,11 @@ static nib_status add_repository(model_store *s, const char *entry, nib_error *e
     if (!between ||
         snprintf(repo, sizeof repo, "%.*s/%s", (int)(between - user), user, between + 2) >= (int)sizeof repo)
         return NIB_OK;
-    char *folder = path_join(s->cache, entry), *snapshot = folder ? main_snapshot(folder) : NULL;
-    nib_status status = snapshot ? add_snapshot(s, snapshot, repo, err) : NIB_OK;
+    char *folder = path_join(s->cache, entry), *snapshot = NULL;
+    nib_status status = folder ? main_snapshot(folder, &snapshot, err)
+                               : nib_fail_nomem(err, strlen(entry), "the list of models");
+    if (snapshot)
+        status = add_snapshot(s, snapshot, repo, err);
     mem_free(snapshot);
     mem_free(folder);
     return status;
