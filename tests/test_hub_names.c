@@ -162,6 +162,8 @@ static nib_status read_once(void *user, nib_error *err) {
     (void)user;
     hub_listing l;
     const nib_status status = read(listing, &l, err);
+    for (size_t i = 0; status == NIB_OK && i < l.n; i++)
+        fault_made(l.files[i].path, strlen(l.files[i].path));
     hub_listing_clear(&l);
     return status;
 }

@@ -27,8 +27,14 @@ static nib_status open_and_close(const char *path, nib_error *err) {
     if (status == NIB_OK) {
         float freqs[8192], factor; /* opened: then it can be used */
         for (int i = 0; i < model_n_rope(m); i++)
-            if (model_rope_dim(m, i) <= 16384)
+            if (model_rope_dim(m, i) <= 16384) {
                 model_rope_freqs(m, i, 100, freqs, &factor);
+                fault_made(freqs, (size_t)model_rope_dim(m, i) / 2 * sizeof *freqs);
+            }
+        for (int b = 0; b < model_n_block(m); b++) {
+            const int64_t ops[] = {model_block(m, b)->n_weight, model_block(m, b)->program.n_op};
+            fault_made(ops, sizeof ops);
+        }
         model_close(m);
     }
     return status;
