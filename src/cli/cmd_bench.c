@@ -328,7 +328,8 @@ const cli_command cmd_bench = {
     .details =
         "pp is the speed of a prompt in tokens a second, tg that of generation. tg also has the weight\n"
         "bytes read per second and their share of the plain read rate, which is measured in alternation\n"
-        "(medians over pieces of 50 ms). -d N: both start with N tokens in the KV cache.\n\n"
+        "(medians over pieces of 50 ms). -d N: both start with N tokens in the KV cache. In --json, cpu_s\n"
+        "is the processor time of a token, which other programs disturb less than tok/s.\n\n"
         "--trace shows where the time of a pass goes: for each kind of op the processor time of the work\n"
         "and the time that threads wait at barriers, summed over threads. On a GPU it times each launch of\n"
         "one more prompt and token, which makes these slower, and shows the bytes that each kind moves.\n"
