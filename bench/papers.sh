@@ -7,7 +7,8 @@
 #   precision    perplexity, KL and HellaSwag for weights of 8 to 2 bits and activations          20
 #   pager        LRU beside the clairvoyant pager at the same cap: bytes, and tokens a second     1
 #   strategies   Padding, Split, Bitwise and the map, as products and from end to end             8
-# The tokens a second of the last two need a quiet machine. TEXT is the text for perplexity, TASKS is HellaSwag's file
+# The tokens a second of the last two need a quiet machine (strategies.py has --processor for a busy one). TEXT is the
+# text for perplexity, TASKS is HellaSwag's file
 # (none: no HellaSwag; the pages have 400 of its validation set, six lines each), CHUNKS of 512 tokens of the text
 # (6; layers: 2), THREADS (2), OUT where the tables go
 # (default: build/papers). Everything is measured anew: the user's cache is neither read nor written.
