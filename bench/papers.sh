@@ -6,12 +6,13 @@
 #   layers       perplexity with layers changed or left out                                      3
 #   precision    perplexity, KL and HellaSwag for weights of 8 to 2 bits and activations          20
 #   pager        LRU beside the clairvoyant pager at the same cap: bytes, and tokens a second     1
-#   strategies   Padding, Split, Bitwise and the map, as products and from end to end             8
-# The tokens a second of the last two need a quiet machine (strategies.py has --processor for a busy one). TEXT is the
-# text for perplexity, TASKS is HellaSwag's file
-# (none: no HellaSwag; the pages have 400 of its validation set, six lines each), CHUNKS of 512 tokens of the text
-# (6; layers: 2), THREADS (2), OUT where the tables go
-# (default: build/papers). Everything is measured anew: the user's cache is neither read nor written.
+#   strategies   Padding, Split, Bitwise and the map, as products and from end to end;
+#                the latter also of the model in 8 bits with AVX2, where Split has a unit        8 without that
+# The tokens a second of the last two need a quiet machine, or STRATEGIES="--processor -n 16 -p 256" with THREADS=1
+# (more options of strategies.py). TEXT is the text for perplexity, TASKS is HellaSwag's file (none: no HellaSwag; the
+# pages have 400 of its validation set, six lines each), CHUNKS of 512 tokens of the text (6; layers: 2), THREADS (2),
+# OUT where the tables go (default: build/papers). Everything is measured anew: the user's cache is neither read nor
+# written.
 set -eu
 cd "$(dirname "$0")/.."
 TEXT=${TEXT:-tests/data/text/wikitext2-valid.txt}
@@ -19,6 +20,7 @@ TASKS=${TASKS:-}
 CHUNKS=${CHUNKS:-6}
 THREADS=${THREADS:-2}
 OUT=${OUT:-build/papers}
+STRATEGIES=${STRATEGIES:-}
 PARTS=${PARTS:-costs layers precision pager strategies}
 [ $# -gt 0 ] || set -- smollm2 gemma3-270m
 for file in "$TEXT" ${TASKS:+"$TASKS"}; do
@@ -50,7 +52,13 @@ for model in "$@"; do
     ! wanted precision || python3 bench/precision.py "$model" --text "$TEXT" ${TASKS:+--hellaswag "$TASKS"} --chunks "$CHUNKS" \
         --profile "$profile" -t "$THREADS" >"$OUT/$name-precision.txt"
     ! wanted pager || build/bench/bench_pager "$model" "$profile" >"$OUT/$name-pager.txt"
-    ! wanted strategies || python3 bench/strategies.py "$model" -t "$THREADS" >"$OUT/$name-strategies.txt"
+    wanted strategies || continue
+    # shellcheck disable=SC2086 # several options
+    python3 bench/strategies.py "$model" -t "$THREADS" $STRATEGIES >"$OUT/$name-strategies.txt"
+    grep -qw avx2 /proc/cpuinfo || continue
+    build/nibble quantize "$model" -o "$cache/q8_0.gguf" --type q8_0 -q
+    # shellcheck disable=SC2086
+    python3 bench/strategies.py "$cache/q8_0.gguf" --isa avx2 -t "$THREADS" $STRATEGIES >"$OUT/$name-strategies-avx2.txt"
 done
 model=kernels
 if wanted strategies; then
