@@ -222,7 +222,7 @@ static void long_texts(void **state) {
         text[i] = "t0 1 t2 "[i % 8];
     snprintf(name, sizeof name, "%s", temp_file("long.txt", text, BYTES));
     mem_free(text);
-    const uint64_t bytes = floor_bytes() + 8 * MIB;
+    const uint64_t bytes = floor_bytes() + 10 * MIB; /* a new program's pages take some 400 KiB more */
     snprintf(cap, sizeof cap, "%lluK", (unsigned long long)(bytes / KIB));
     const char *const args[] = {"nibble", "run", model, "--ram", cap, "-t", "2", "-f", name, "-n", "2", NULL};
     const outcome o = run(args);
