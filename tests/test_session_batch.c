@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/engine.h"
+#include "support/company.h"
 #include "support/engine.h"
 #include "support/slow.h"
 #include "support/tinymodel.h"
@@ -284,6 +285,84 @@ static void a_common_prefix_is_reserved_once(void **state) {
     }
 }
 
+/* Under a cap that streams weights, memory is there for any sampling of one answer; others of a batch wait.
+ */
+static void any_sampling_under_a_cap(void **state) {
+    (void)state;
+    enum { N = 6 };
+    static const tiny_shape wide = {TYPE_Q8_0, 4, 128, 256, 4, 2, 65536, 64, true};
+    static const int32_t prompt[] = {1, 2, 3};
+    const nib_logit_bias bias = {5, 1};
+    const char *path = tiny_model("sampling.gguf", &wide);
+    nib_engine_options o = engine_usual();
+    nib_generate_options g;
+    nib_result alone, r;
+    nib_error err = {0};
+    int64_t id;
+    int32_t n_left = 1;
+    int n_done = 0;
+    o.stream = true;
+    o.n_ctx = 64;
+    o.n_session = N;
+    o.ram = tiny_model_half_bytes_with(path, &o);
+    o.ram += ledger_process_usage().now;
+    nib_engine *e = engine_must_open(path, &o, NULL);
+    nib_generate_options_init(&g);
+    g.prompt = prompt;
+    g.n_prompt = NUM_COUNT(prompt);
+    g.n_predict = 8;
+    g.ignore_eos = true;
+    g.sampling = (nib_sampling){.temperature = 1, .top_p = 1, .repeat_penalty = 1.1F, .penalty_window = -1};
+    g.bias = &bias;
+    g.n_bias = 1;
+    nib_session *s = session_must_open(e);
+    if (nib_generate(s, &g, &alone, &err))
+        fail_msg("%s", err.message);
+    nib_session_close(s);
+    nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = N});
+    for (int i = 0; i < N; i++)
+        assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+    while (n_left > 0)
+        assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+    for (; nib_batch_take(b, &id, &r, &err); n_done++) {
+        if (err.status)
+            fail_msg("%s", err.message);
+        assert_int_equal(r.n_token, alone.n_token);
+        assert_memory_equal(r.tokens, alone.tokens, r.n_token * sizeof *r.tokens);
+        nib_result_clear(&r);
+    }
+    assert_int_equal(n_done, N);
+    nib_result_clear(&alone);
+    nib_batch_close(b);
+    nib_engine_close(e);
+}
+
+/* Greedy answers in company, to the bits of their candidates' probabilities. */
+static void the_same_bits_in_company(void **state) {
+    (void)state;
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4};
+    static company_answer alone, is;
+    static const tiny_shape longer = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, COMPANY_CTX, true};
+    const char *path = tiny_model("company.gguf", &longer);
+    int32_t tokens[COMPANY_PROMPT];
+    for (size_t k = 0; k < NUM_COUNT(kinds); k += (size_t)slow_step(3))
+        for (int how = 0; how < COMPANY_COUNT; how++) {
+            nib_engine_options o = engine_usual();
+            o.n_ctx = COMPANY_CTX;
+            o.n_session = 4;
+            o.n_batch = 65;
+            o.kv_type = kinds[k];
+            nib_engine *e = engine_must_open(path, &o, NULL);
+            company_prompt(e, N_VOCAB, tokens);
+            nib_engine_close(e);
+            e = engine_must_open(path, &o, NULL);
+            company_ask(e, how, tokens, how ? &is : &alone);
+            nib_engine_close(e);
+            if (how && memcmp(&is, &alone, sizeof is) != 0)
+                fail_msg("an answer %s has other bits than in a session, cache %zu", company_names[how], k);
+        }
+}
+
 static bool stop_after_three(void *user, int32_t token) {
     (void)token;
     return ++*(int *)user < 3;
@@ -370,6 +449,8 @@ int main(void) {
         cmocka_unit_test(they_wait_for_pages),
         cmocka_unit_test(a_common_prefix_takes_room_once),
         cmocka_unit_test(a_common_prefix_is_reserved_once),
+        cmocka_unit_test(any_sampling_under_a_cap),
+        cmocka_unit_test(the_same_bits_in_company),
         cmocka_unit_test(stopped_and_cancelled),
         cmocka_unit_test(a_failed_step_is_taken_again),
     };

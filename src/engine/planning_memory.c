@@ -141,11 +141,13 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     f->q.held[NIB_OWNER_TABLES] += list;
     f->q.touched[NIB_OWNER_TABLES] += list;
     f->q.session = sessions_tables(e, f->q.n_ctx) * (uint64_t)o->n_sequence;
+    f->q.sampling = sessions_sampling(e);
     f->q.spare = SPARE;
     add_rows(f, e);
     if (!f->of.want || !f->of.want->keep_free)
         return NIB_OK;
     f->q.caches[0].bytes = 0;
+    f->q.sampling = 0;
     const engine_parts parts = core_parts(e);
     return f->of.want->keep_free(&parts, f->of.want->user, &f->q.session, err);
 }

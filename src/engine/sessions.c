@@ -4,11 +4,23 @@
 #include "base/num.h"
 #include "grammar/grammar.h"
 #include "profile/machine.h"
+#include "sequence/sampler.h"
 
 #include <math.h>
 
 uint64_t sessions_tables(const engine_core *e, int64_t n_ctx) {
     return (uint64_t)n_ctx * sizeof(int32_t) + (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
+}
+
+uint64_t sessions_sampling(const engine_core *e) {
+    const uint64_t n_vocab = (uint64_t)model_hparams(e->m)->n_vocab, changed = n_vocab * sizeof(float);
+    const nib_sampling worst = {
+        .temperature = 1, .top_k = e->resolved.n_best, .repeat_penalty = 2, .penalty_window = -1};
+    const uint64_t bytes = sampler_bytes(&worst, (int64_t)n_vocab);
+    if (e->requested.grammar)
+        return bytes + grammar_bytes(e->resolved.cap[NIB_TIER_RAM], (int64_t)n_vocab) +
+               (uint64_t)e->resolved.n_sequence * changed;
+    return bytes + (e->resolved.n_best == 0 ? changed : 0);
 }
 
 nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
@@ -26,14 +38,11 @@ nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n
 
 nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err) {
-    const uint64_t n = (uint64_t)e->resolved.n_sequence, n_vocab = (uint64_t)model_hparams(e->m)->n_vocab;
+    const uint64_t n = (uint64_t)e->resolved.n_sequence;
     NIB_TRY(sessions_cache_bytes(e, kv_type, n_ctx, bytes, err));
-    if (!num_add_u64(*bytes, n * sessions_tables(e, n_ctx), bytes))
+    if (!num_add_u64(*bytes, n * sessions_tables(e, n_ctx) + sessions_sampling(e), bytes))
         return nib_fail(err, NIB_E_NOFIT, "%d sequences of %lld positions overflow 64 bits", (int)n,
                         (long long)n_ctx);
-    if (e->requested.grammar) /* the answers' one grammar, and the logits that it leaves */
-        *bytes += grammar_bytes(e->resolved.cap[NIB_TIER_RAM], model_hparams(e->m)->n_vocab) +
-                  n * n_vocab * sizeof(float);
     return NIB_OK;
 }
 

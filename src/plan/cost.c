@@ -202,7 +202,7 @@ double plan_prompt_seconds(const plan_question *q, const plan_decision *d, doubl
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
                          uint64_t bytes) {
     const pager_need whole = {.image = q->need.vectors + bytes, .staging = q->need.staging};
-    const uint64_t session = q->session + cache->bytes;
+    const uint64_t session = q->session + q->sampling + cache->bytes;
     uint64_t total = q->need.tables + q->spare;
     for (int i = 0; i < NIB_N_OWNER; i++)
         total += q->held[i];

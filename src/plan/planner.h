@@ -107,6 +107,7 @@ typedef struct plan_question {
     uint64_t more_rows;            /* promised in addition with streaming: for more rows of a prompt */
     uint64_t more_touched;         /* of them, by this workload */
     uint64_t session;              /* tables of one session, beside its cache */
+    uint64_t sampling;             /* promised beside it; the usual workload does not touch it */
     pager_need need;               /* for the first choice of each block */
     uint64_t spare;                /* left free under the cap */
     const residency_block *kept;   /* [n_block], of a given plan; NULL: no plan was given */

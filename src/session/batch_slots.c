@@ -47,18 +47,29 @@ void batch_end_cancelled(nib_batch *b) {
     }
 }
 
-static void admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
+/* Whether an answer runs, whose memory for sampling will be free. */
+static bool some_run(const nib_batch *b) {
+    for (int32_t i = 0; i < b->n_slot; i++)
+        if (b->slots[i].r)
+            return true;
+    return false;
+}
+
+/* False: the request waits for memory. */
+static bool admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
+    const generation_setup with = engine_generation_setup(b->engine);
     nib_error how;
+    const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
+    if (status == NIB_E_NOFIT && some_run(b))
+        return false;
     batch_remove(&b->queue, r);
     s->r = r;
     s->n_page = n_page;
     s->paused = false;
     b->n_page_free -= n_page;
-    const generation_setup with = engine_generation_setup(b->engine);
-    const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
     if (status != NIB_OK || s->g.done) {
         batch_free_slot(b, s, status, status == NIB_OK ? NULL : &how);
-        return;
+        return true;
     }
     batch_share(b, s, r->options.prompt, (int64_t)r->options.n_prompt - 1);
     sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
@@ -66,6 +77,7 @@ static void admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
         sequence_generates(&s->of, (int64_t)r->options.n_prompt);
     s->loads = b->disk != NULL;
     draft_begin(&s->draft);
+    return true;
 }
 
 /* The first request of the client with the lowest counter. NULL: no request waits. */
@@ -85,9 +97,7 @@ void batch_admit(nib_batch *b) {
     bool fits = batch_resume(b);
     for (int32_t i = 0; i < b->n_slot && fits; i++)
         while (fits && !b->slots[i].r && (r = next_of(b))) {
-            fits = batch_can_admit(b, &r->options, &n_page);
-            if (fits)
-                admit(b, &b->slots[i], r, n_page);
+            fits = batch_can_admit(b, &r->options, &n_page) && admit(b, &b->slots[i], r, n_page);
         }
     if (b->optimistic)
         batch_preempt(b);
