@@ -108,6 +108,23 @@ static void every_precision(void **state) {
     }
 }
 
+/* Windows, sinks, slopes and shared keys, with whole blocks in codes. */
+static void every_kind_of_attention(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "arch/gemma3",      "arch-extra/llama-sinks", "arch-extra/mistral-window",
+        "arch-extra/bloom", "arch-extra/cohere2",     "arch/falcon"};
+    static const int caches[] = {NIB_KV_8, NIB_KV_4};
+    for (int i = 0; i < 12; i += SANITIZED ? 5 : 1) {
+        char path[64];
+        nib_engine_options o = engine_usual();
+        o.n_ctx = N_CTX;
+        o.kv_type = caches[i % 2];
+        snprintf(path, sizeof path, "tests/data/%s", names[i / 2]);
+        compare(path, &o, NULL, N_TOKEN, i % 2 ? "kv4" : "kv8");
+    }
+}
+
 static void from_disk_and_in_slices(void **state) {
     (void)state;
     static const char *const recipes[] = {"u4g32+u4g32", "u3g32a", "file"};
@@ -387,6 +404,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fixture),
         cmocka_unit_test(every_precision),
+        cmocka_unit_test(every_kind_of_attention),
         cmocka_unit_test(from_disk_and_in_slices),
         cmocka_unit_test(batches),
         cmocka_unit_test(measurements),
