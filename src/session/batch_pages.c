@@ -21,21 +21,21 @@ static int64_t pages_now(const nib_batch *b, const slot *s) {
     return kv_table_pages(b->kv_type, NUM_MIN(s->of.n_token + b->n_draft, max));
 }
 
-/* Pages that are in several accounts, beyond once. At least: of each slot those of one other are counted. */
-static int64_t counted_again(const nib_batch *b) {
-    int64_t sum = 0;
-    for (int32_t i = 0; i < b->n_slot; i++) {
+/* Whether at least n pages are counted again, in a second account or a further one. Of each slot only those
+ * of one other slot are looked at. */
+static bool are_counted_again(const nib_batch *b, int64_t n) {
+    for (int32_t i = 1; i < b->n_slot && n > 0; i++) {
         int64_t max = 0;
-        for (int32_t k = 0; k < i; k++)
+        for (int32_t k = 0; k < i && b->slots[i].of.n > 0; k++)
             max = NUM_MAX(max, sequence_common(&b->slots[i].of, &b->slots[k].of));
-        sum += max;
+        n -= max;
     }
-    return sum;
+    return n <= 0;
 }
 
 /* Whether n more pages are free. */
 static bool are_free(const nib_batch *b, int64_t n) {
-    return n <= b->n_page_free || n <= b->n_page_free + counted_again(b);
+    return are_counted_again(b, n - b->n_page_free);
 }
 
 /* The answer with the most full pages that begin these tokens; NULL: none has any. */
