@@ -363,12 +363,45 @@ static void no_folder(void **state) {
     nib_engine_close(e);
 }
 
+/* A context that ends within a block: a prompt in its last positions has all full pages, and none is left to
+ * read. */
+static void all_pages_are_there(void **state) {
+    (void)state;
+    static const int kinds[] = {NIB_KV_8, NIB_KV_4, NIB_KV_F16};
+    for (int k = 0; k < 3; k++) {
+        const run how = {.kv = kinds[k], .n_prompt = 140};
+        int32_t prompt[N_CTX];
+        nib_generate_options o = request_of(&how, prompt);
+        nib_batch *b;
+        nib_result r;
+        nib_error err = {0};
+        int64_t id;
+        int n_step = 0, n_done = 0;
+        empty_folder();
+        nib_engine *e = open_engine(&how);
+        const nib_batch_options bo = {.n_ctx = 150, .kv_type = how.kv, .prefix_cache = folder};
+        assert_int_equal(nib_batch_open(e, &bo, &b, &err), NIB_OK);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(nib_batch_add(b, &o, &id, &err), NIB_OK);
+            for (int32_t n_left = 1; n_left > 0 && n_step < 100; n_step++)
+                assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+        }
+        for (; nib_batch_take(b, &id, &r, &err); n_done++)
+            nib_result_clear(&r);
+        assert_int_equal(n_done, 2);
+        nib_batch_close(b);
+        nib_engine_close(e);
+        remove_folder();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(read_instead_of_computed), cmocka_unit_test(what_is_common),
-        cmocka_unit_test(nothing_is_believed),      cmocka_unit_test(a_full_disk),
-        cmocka_unit_test(within_its_limit),         cmocka_unit_test(two_with_one_folder),
-        cmocka_unit_test(killed_while_writing),     cmocka_unit_test(no_folder),
+        cmocka_unit_test(all_pages_are_there), cmocka_unit_test(read_instead_of_computed),
+        cmocka_unit_test(what_is_common),      cmocka_unit_test(nothing_is_believed),
+        cmocka_unit_test(a_full_disk),         cmocka_unit_test(within_its_limit),
+        cmocka_unit_test(two_with_one_folder), cmocka_unit_test(killed_while_writing),
+        cmocka_unit_test(no_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
