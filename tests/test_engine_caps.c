@@ -115,7 +115,7 @@ static uint64_t floor_bytes(void) {
     return run(args).peak;
 }
 
-enum { N_CAP = 12, NAMED_FROM = 3 }; /* MiB above the floor: headers fit, so a cap is named */
+enum { N_CAP = 7, NAMED_FROM = 3 }; /* MiB above the floor: headers fit, so a cap is named */
 /* The variation of a refused run's resident memory: some 500 KiB with many threads. */
 #define VARIES (768 * KIB)
 
@@ -133,7 +133,8 @@ static void try_model(const char *path, const char *const *more, uint64_t *state
     const uint64_t least = (o.code == 3 ? NUM_MAX(start, o.peak) : start) + VARIES; /* can be kept */
     for (int i = 0; i < N_CAP; i++) {
         *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        const uint64_t cap = least + (*state >> 33) % (max - least);
+        const uint64_t part = (max - least) / N_CAP; /* one cap in each */
+        const uint64_t cap = least + (uint64_t)i * part + (*state >> 33) % part;
         o = run_capped(model, cap, more);
         n_refused += o.code == 3;
         if (o.code == 3 && cap >= start + NAMED_FROM * MIB)

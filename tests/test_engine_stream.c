@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { N_TOKEN = 40 };
+enum { N_TOKEN = SANITIZED ? 20 : 40 };
 
 static const tiny_shape shape = {TYPE_Q8_0, 6, 256, 768, 8, 2, 2048, 128, true};
 
@@ -136,7 +136,7 @@ static void a_cold_file(void **state) {
 
 /* ---- every cap, thread count and batch ---- */
 
-enum { N_VOCAB = 2048, N_LONG = SANITIZED ? 40 : 100 };
+enum { N_VOCAB = 2048, N_LONG = SANITIZED ? 26 : 100 };
 
 typedef struct way {
     uint64_t headroom; /* the cap beyond the process's memory; NIB_AUTO: no cap */

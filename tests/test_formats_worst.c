@@ -21,11 +21,12 @@
 #include <cmocka.h>
 
 /* The promise is 10 s by the clock on any machine; half of it in processor time. A sanitizer takes several
- * times the time, and more memory for red zones, shadow and quarantined blocks. */
+ * times the time, and more memory for red zones, shadow and quarantined blocks; documents of a sixth show it
+ * as much. */
 #if SANITIZED
-enum { MAX_SECONDS = 30, MAX_MIB = 1200 };
+enum { MAX_SECONDS = 30, MAX_MIB = 1200, SMALLER = 6 };
 #else
-enum { MAX_SECONDS = 5, MAX_MIB = 200 };
+enum { MAX_SECONDS = 5, MAX_MIB = 200, SMALLER = 1 };
 #endif
 
 enum { EXIT_OTHER = 200 };
@@ -187,12 +188,13 @@ static void check_header(const json_bomb *b, size_t n) {
 
 static void check_sizes(const json_bomb *b, const char *name) {
     for (size_t k = 0; k < NUM_COUNT(b->n); k++) {
-        if (!b->n[k])
+        const size_t n = b->n[k] / SMALLER;
+        if (!n)
             continue;
         if (name)
-            check_folder(b, name, b->n[k]);
+            check_folder(b, name, n);
         else
-            check_header(b, b->n[k]);
+            check_header(b, n);
     }
 }
 
@@ -364,7 +366,7 @@ static void gguf_headers(void **state) {
          0},
     };
     for (size_t i = 0; i < NUM_COUNT(bombs); i += SANITIZED ? 2 : 1)
-        check_gguf(&bombs[i], bombs[i].array_type ? 64 * MIB : 20 * MIB);
+        check_gguf(&bombs[i], bombs[i].array_type ? 64 * MIB : 20 * MIB / SMALLER);
 }
 
 int main(void) {

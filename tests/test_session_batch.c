@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { N_VOCAB = 300, N_CTX = 192, MAX = 64 };
+enum { N_VOCAB = 300, N_CTX = 192, MAX = SANITIZED ? 24 : 64 };
 
 static const tiny_shape packed = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, 256, true};
 
@@ -112,7 +112,7 @@ static void clear(work *all, int n) {
 static void same_as_alone(void **state) {
     (void)state;
     static work all[MAX];
-    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, widths[] = {1, 2, 7, 16, 64};
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4}, widths[] = {1, 2, 7, 16, MAX};
     for (size_t k = 0; k < NUM_COUNT(kinds); k += (size_t)slow_step(3)) {
         nib_engine *e = open_engine(kinds[k], 2, 70, 0);
         answer_alone(e, all, MAX);
@@ -160,17 +160,18 @@ static void however_it_is_cut(void **state) {
 
 /* Fewer positions than all need: requests wait, none is lost, none is refused in the middle. */
 static void they_wait_for_pages(void **state) {
+    enum { N_WAITING = SANITIZED ? 24 : 30 };
     (void)state;
     static work all[MAX];
     nib_engine *e = open_engine(NIB_KV_F16, 2, 64, 0);
     nib_error err = {0};
     int64_t id;
-    answer_alone(e, all, 30);
+    answer_alone(e, all, N_WAITING);
     nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = 16, .n_position = 2 * N_CTX});
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < N_WAITING; i++)
         add(b, &all[i]);
     run_out(b);
-    compare_done(b, all, 30, 1);
+    compare_done(b, all, N_WAITING, 1);
     nib_batch_close(b);
     b = open_batch(e, &(nib_batch_options){.n_position = 64});
     work *w = &all[1];
@@ -181,7 +182,7 @@ static void they_wait_for_pages(void **state) {
     w->o.n_prompt = 0;
     assert_int_equal(nib_batch_add(b, &w->o, &id, &err), NIB_E_USAGE);
     nib_batch_close(b);
-    clear(all, 30);
+    clear(all, N_WAITING);
     nib_engine_close(e);
 }
 

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { MAX_SEGMENT = 3, MAX_STEP = 1 << 16, N_WORLD = SANITIZED ? 4 : 12, N_PASS = 12 };
+enum { MAX_SEGMENT = 3, MAX_STEP = 1 << 16, N_WORLD = SANITIZED ? 3 : 12, N_PASS = SANITIZED ? 7 : 12 };
 
 /* ---- a device with lazy lanes ---- */
 
@@ -334,7 +334,7 @@ static const char *model_of(uint64_t i) {
 
 /* The host reads each page once for all visits in a row of its block. */
 static void each_page_once(void **state) {
-    enum { N = 10 };
+    enum { N = SANITIZED ? 4 : 10 };
     static world w;
     nib_error err = {0};
     pager_stats before, after;

@@ -11,6 +11,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -23,6 +24,16 @@ enum { ROOM = 64 << 20, THREADS = 2 };
 
 static const tiny_shape coarse = {TYPE_Q4_1, 2, 576, 1536, 9, 3, 2048, 64, true};
 static const tiny_shape large = {TYPE_Q4_0, 2, 1056, 1056, 8, 8, 4096, 64, true};
+
+/* The models of two tests, each made once. */
+static const tiny_shape *const shapes[] = {&tied, &untied, &wide};
+static const char *model_of(int i) {
+    static const char *const names[] = {"tied.gguf", "untied.gguf", "wide.gguf"};
+    static char made[3][512];
+    if (!made[i][0])
+        snprintf(made[i], sizeof made[i], "%s", tiny_model(names[i], shapes[i]));
+    return made[i];
+}
 
 static uint64_t own_bytes(const block *blk) {
     uint64_t all = 0;
@@ -61,9 +72,8 @@ static void check(const char *path) {
 
 static void every_byte_in_one_page(void **state) {
     (void)state;
-    check(tiny_model("tied.gguf", &tied));
-    check(tiny_model("untied.gguf", &untied));
-    check(tiny_model("wide.gguf", &wide));
+    for (int i = 0; i < 3; i++)
+        check(model_of(i));
     check(tiny_folder_gpt2());
 }
 
@@ -159,10 +169,9 @@ static void as_it_was_predicted(void **state) {
     pager *p;
     uint64_t resident;
     nib_error err = {0};
-    const tiny_shape *const shapes[] = {&tied, &untied, &wide};
     for (int i = 0; i < 3; i++) {
         opened o;
-        begin(&o, tiny_model("charged.gguf", shapes[i]), ROOM);
+        begin(&o, model_of(i), ROOM);
         assert_int_equal(open_some(&o, false, &p, &resident, &err), NIB_OK);
         ledger_report(o.l, &mem);
         assert_int_equal(resident, o.need.image);
@@ -191,7 +200,7 @@ static void what_does_not_fit_is_refused(void **state) {
     uint64_t half;
     nib_error err = {0};
     opened o;
-    const char *path = tiny_model("charged.gguf", &tied);
+    const char *path = model_of(0);
     begin(&o, path, ROOM);
     assert_int_equal(open_some(&o, true, &p, &half, &err), NIB_OK);
     const uint64_t min = o.need.tables + half + NUM_MAX(o.need.ring + o.need.row, o.need.stream_staging);
