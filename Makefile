@@ -53,10 +53,18 @@ TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/test_*.
 
 # CUDA kernels, if nvcc is installed (CUDA=0 leaves them out, CUDA=1 requires it): a library of their own that is loaded
 # at run time. Machine code for sm_80 runs on 8.6 and 8.9, that for 9.0 on 9.0a; newer devices compile the PTX of 9.0.
-# CUDA_ARCH=90 is enough for one machine and takes a third of the time.
+# Where a GPU is, only its architecture is compiled, in a third of the time; CUDA_ARCH=all makes a library for others.
 NVCC ?= nvcc
 CUDA ?= $(if $(SAN),0,$(if $(shell command -v $(NVCC) 2>/dev/null),1,0))
-CUDA_ARCH ?= 75 80 90
+CUDA_ALL_ARCH := 75 80 90
+ifeq ($(CUDA_ARCH)$(CUDA),1)
+CUDA_ARCH := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | \
+	awk -v all='$(CUDA_ALL_ARCH)' '{ n = split(all, a, " "); while (n && a[n] > $$1 + 0) n--; if (n) print a[n] }' | sort -un)
+endif
+ifneq ($(filter-out all,$(CUDA_ARCH)),$(CUDA_ARCH))
+override CUDA_ARCH := $(CUDA_ALL_ARCH)
+endif
+CUDA_ARCH := $(or $(CUDA_ARCH),$(CUDA_ALL_ARCH))
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(CUDA_FEW),,-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)))
 # The longest compilations first, so that no processor waits for the last one.

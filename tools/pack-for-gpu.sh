@@ -17,7 +17,7 @@ for program in $programs; do
     echo "$build/$program"
 done | xargs make -s BUILD="$build"
 if command -v nvcc >/dev/null; then
-    make -s BUILD="$build" "$build/libnibble-cuda.so"
+    make -s BUILD="$build" CUDA_ARCH="${CUDA_ARCH:-all}" "$build/libnibble-cuda.so"
 fi
 rm -rf "$out"
 mkdir -p "$out/lib"
