@@ -259,6 +259,8 @@ static void check_same_bits(const base_kind *kind) {
     const char *whole = original_and_made(coarse, kind);
     for (int bits = 8; bits <= 16; bits += 8) {
         nib_engine_options o = options(whole, 4, 100);
+        if (SANITIZED && (bits == 16) != (kind->outliers > 0)) /* each once */
+            continue;
         o.activation = bits;
         o.residual_rule = bits == 16 ? "weighted" : NULL;
         logits_rows expected = logits_with(coarse, &o);
