@@ -20,8 +20,8 @@ run() { # exit code in $code, stdout and stderr in files
     "$nibble" run "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
 }
 says() { [ "$(cat "$tmp/out")" = "$answer" ]; }
-n_prompt() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["timings"]["prompt_n"])' "$tmp/out"; }
-json() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+n_prompt() { python3 -S -c 'import json,sys; print(json.load(open(sys.argv[1]))["timings"]["prompt_n"])' "$tmp/out"; }
+json() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
 
 run "$tmp/model" "Why is the sky blue?"
 check "run MODEL TEXT answers" says

@@ -12,8 +12,8 @@ run() { # exit code in $code, stdout and stderr in files
     code=0
     "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
 }
-is_json() { python3 -c 'import json,sys; json.load(open(sys.argv[1]))' "$tmp/out"; }
-json() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+is_json() { python3 -S -c 'import json,sys; json.load(open(sys.argv[1]))' "$tmp/out"; }
+json() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
 
 run --help
 check "overview exits 0" [ $code = 0 ]

@@ -13,7 +13,7 @@ chat() { # chat INPUT OPTIONS...: exit code in $code, stdout and stderr in files
     code=0
     printf '%b' "$input" | "$nibble" chat "$tmp/model" --temp 0 "$@" >"$tmp/out" 2>"$tmp/err" || code=$?
 }
-json() { [ -s "$tmp/out" ] && python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+json() { [ -s "$tmp/out" ] && python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
 
 mkdir "$tmp/model"
 python3 "$here/support/chat-model.py" "$here" "$tmp/model" || exit 1

@@ -19,7 +19,7 @@ run() { # exit code in $code, stdout and stderr in files
 }
 says() { grep -q -e "$1" "$tmp/err"; }
 silent() { ! grep -q -e "$1" "$tmp/err" "$tmp/out"; }
-json() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+json() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
 
 run synth smollm2-135m --layers 2 -o "$model"
 check "a model" [ $code = 0 ]

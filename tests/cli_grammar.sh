@@ -14,7 +14,7 @@ run() { # OPTIONS...: exit code in $code, stdout and stderr in files
 }
 schema='{"properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "minimum": 0, "maximum": 150}}, "required": ["name", "age"]}'
 person() {
-    python3 -c 'import json, sys
+    python3 -S -c 'import json, sys
 d = json.load(open(sys.argv[1]))
 sys.exit(not (list(d) == ["name", "age"] and len(d["name"]) <= 9 and 0 <= d["age"] <= 150))' "$tmp/out"
 }
@@ -37,7 +37,7 @@ check "a grammar in a file" grep -qxE '[abc]{1,3}(-[abc]{1,3}){2}' "$tmp/out"
 run --grammar 'root ::= "yes" | "no"' --ignore-eos
 check "a grammar's end is the answer's, whatever the end of a text is" grep -qxE 'yes|no' "$tmp/out"
 run --grammar 'root ::= "é" [^\x00-\x7f]{2}'
-check "characters are whole" python3 -c 'import sys; t = open(sys.argv[1], encoding="utf-8").read().rstrip("\n"); sys.exit(not (len(t) == 3 and t[0] == "é"))' "$tmp/out"
+check "characters are whole" python3 -S -c 'import sys; t = open(sys.argv[1], encoding="utf-8").read().rstrip("\n"); sys.exit(not (len(t) == 3 and t[0] == "é"))' "$tmp/out"
 run --grammar 'root ::= "x"{40}' -n 7
 check "-n cuts it" grep -qx xxxxxxx "$tmp/out"
 cp "$here/support/chat-template.jinja" "$tmp/model/chat_template.jinja"

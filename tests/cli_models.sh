@@ -66,7 +66,7 @@ done
 run models show Org/Big:F16
 check "show says where it is" grep -q "snapshots/abc/Big-F16.gguf (shared" "$tmp/out"
 run models show one --json
-check "show --json" python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); assert d["name"] == "one.gguf" and d["params"] > 0' "$tmp/out"
+check "show --json" python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); assert d["name"] == "one.gguf" and d["params"] > 0' "$tmp/out"
 run models show onf
 check "an unknown name exits 4" [ $code = 4 ]
 check "with a suggestion" grep -q "did you mean 'one'" "$tmp/err"

@@ -19,9 +19,9 @@ run() { # exit code in $code, stdout and stderr in files
     code=0
     "$nibble" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
 }
-json() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d, "sum": sum}))' "$tmp/out" "$1"; }
+json() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d, "sum": sum}))' "$tmp/out" "$1"; }
 true_that() { [ "$(json "$1")" = True ]; }
-edit() { python3 -c 'import sys; t=open(sys.argv[1]).read(); assert sys.argv[2] in t; open(sys.argv[3],"w").write(t.replace(sys.argv[2],sys.argv[4],1))' "$tmp/plan.json" "$1" "$tmp/edited.json" "$2"; }
+edit() { python3 -S -c 'import sys; t=open(sys.argv[1]).read(); assert sys.argv[2] in t; open(sys.argv[3],"w").write(t.replace(sys.argv[2],sys.argv[4],1))' "$tmp/plan.json" "$1" "$tmp/edited.json" "$2"; }
 
 run synth smollm2-135m --layers 8 -o "$model"
 check "a model" [ $code = 0 ]
@@ -55,7 +55,7 @@ check "a run takes what it needs" sh -c "[ $code = 0 ] && ! grep -q 'the context
 run plan "$model" -c 128 --ram 9M
 check "what does not fit exits 3" [ $code = 3 ]
 check "and says what would" grep -q 'is the smallest that works' "$tmp/err"
-least=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -c 'import math; print(math.ceil(float(input())*1024)+512)')
+least=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -S -c 'import math; print(math.ceil(float(input())*1024)+512)')
 run plan "$model" -c 128 --ram "${least}K"
 check "which does" [ $code = 0 ]
 run run "$model" -c 128 --ram "${least}K" --tokens 1,2,3 -n 2 --ignore-eos --temp 0 --json

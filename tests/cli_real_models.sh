@@ -22,7 +22,7 @@ result() { # result NAME TRUE|FALSE DETAIL
         echo "    $3"
     fi
 }
-value() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
+value() { python3 -S -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$tmp/out" "$1"; }
 
 perplexity() { # perplexity NAME MODEL CHUNKS EXPECTED
     "$nibble" eval "$2" --ppl "$text" --chunks "$3" --json >"$tmp/out" 2>"$tmp/err" || cat "$tmp/err"
@@ -83,7 +83,7 @@ if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
         # shellcheck disable=SC2086
         "$nibble" run "$model" --raw -p "The sea is" -n 40 -c 256 $how --ignore-eos --ram 150M --json >"$tmp/out" 2>"$tmp/err"
         result "gemma3-270m under 150 MiB says the same, $how" \
-            "$(WANT=$want python3 -c 'import json,os,sys; print(json.load(open(sys.argv[1]))["text"].strip() == os.environ["WANT"].strip())' "$tmp/out")" \
+            "$(WANT=$want python3 -S -c 'import json,os,sys; print(json.load(open(sys.argv[1]))["text"].strip() == os.environ["WANT"].strip())' "$tmp/out")" \
             "$want $(cat "$tmp/out" "$tmp/err")"
         result "and looks at little of its head" "$(value "0 < d['traffic']['head_share'] < 0.2")" "$(cat "$tmp/out")"
     done

@@ -66,13 +66,13 @@ check "a file of the processor exits 2" [ $code = 2 ]
 check "and is not written" [ ! -e "$tmp/cpu" ]
 run --backend cpu --trace --json
 check "the processor's trace is by op" \
-    sh -c "python3 -c 'import json; assert isinstance(json.load(open(\"$tmp/out\"))[\"rows\"][0][\"trace\"], list)'"
+    sh -c "python3 -S -c 'import json; assert isinstance(json.load(open(\"$tmp/out\"))[\"rows\"][0][\"trace\"], list)'"
 
 # Many sequences.
 NIBBLE_CUDA=$library NIBBLE_ISA=ref "$nibble" bench "$model" --backend cuda -np 1,20,2 -p 2 -n 3 -r 1 --json >"$tmp/out" 2>"$tmp/err" </dev/null
-check "one sequence is timed with the kernels for few" [ "$(python3 -c 'import json, sys
+check "one sequence is timed with the kernels for few" [ "$(python3 -S -c 'import json, sys
 print([(r["n_seq"], r["many_sequences"]) for r in json.load(open(sys.argv[1]))["rows"]])' "$tmp/out")" = "[(1, False), (20, True), (2, False)]" ]
-check "GB/s, and no share of what RAM gives" [ "$(python3 -c 'import json, sys
+check "GB/s, and no share of what RAM gives" [ "$(python3 -S -c 'import json, sys
 print({(r["gb_s"] > 0, r["peak_share"]) for r in json.load(open(sys.argv[1]))["rows"]})' "$tmp/out")" = "{(True, None)}" ]
 check "in an engine of its own" [ "$(grep -c 'kernels for many sequences' "$tmp/err")" = 1 ]
 exit $failed
