@@ -95,10 +95,14 @@ LANES_INLINE void unpack_two_lines(const kind f, bool halved, block *b, int firs
  * 8. Sums of 8 quads of these also fit 16 bits. */
 static void unpack_upper(block *b, int first, const tile_chunk *c) {
     const __m256i low = _mm256_set1_epi8(31), zero = _mm256_setzero_si256();
-    for (int i = 0; i < c->n_tile * 32; i++) {
-        const __m256i code = _mm256_loadu_si256((const void *)(c->codes + 32 * i));
-        const __m256i twice = _mm256_and_si256(_mm256_srli_epi16(code, 3), low);
-        _mm256_store_si256((void *)(b->lines[first * 16 + i / 2] + i % 2 * 32), _mm256_avg_epu8(twice, zero));
+    uint8_t *to = b->lines[first * 16];
+    for (int i = 0; i < c->n_tile * 16 * TILE_LINE; i += 128) {
+        LANES_UNROLL
+        for (int h = 0; h < 128; h += 32) {
+            const __m256i code = _mm256_loadu_si256((const void *)(c->codes + i + h));
+            const __m256i twice = _mm256_and_si256(_mm256_srli_epi16(code, 3), low);
+            _mm256_store_si256((void *)(to + i + h), _mm256_avg_epu8(twice, zero));
+        }
     }
 }
 
@@ -152,19 +156,32 @@ static void unpack_book(block *b, int first, const tile_chunk *c, const pack_for
         }
 }
 
+/* Unpacks the scales of n groups to index `first` and up. scale, asym: of the format; constants for formats
+ * with many groups in a chunk. */
+LANES_INLINE void unpack_groups(int scale, bool asym, block *b, int64_t first, int64_t n, float unit,
+                                const tile_chunk *c, const pack_format *f) {
+    const bool super = scale == PACK_SCALE_SUPER;
+    const uint8_t *at = c->scales + tile_scale_start(f);
+    const int64_t step = tile_scale_step(f);
+    const vf d = super ? v_load_f16((const void *)c->scales) : v_zero();
+    const vf d_min = super && asym ? v_load_f16((const void *)(c->scales + 2 * PACK_PANEL)) : v_zero();
+    for (int64_t g = first; g < first + n; g++, at += step) {
+        v_store(b->scale[g], v_mul(tile_scale(at, scale, &d), v_set(unit)));
+        if (asym)
+            v_store(b->min[g], tile_min(at, scale, &d_min));
+    }
+}
+
 /* Unpacks the scales of the groups that begin in the chunk to index `first` and up; the one group of a row to
  * index 0. unit: the factor of the codes. */
 static void unpack_scales(block *b, int64_t first, float unit, const tile_chunk *c, const pack_format *f) {
     const int64_t n = NUM_MAX(tile_chunk_groups(f, c->n_tile), 1);
-    const bool super = f->scale == PACK_SCALE_SUPER;
-    const uint8_t *at = c->scales + tile_scale_start(f);
-    const vf d = super ? v_load_f16((const void *)c->scales) : v_zero();
-    const vf d_min = super && f->asym ? v_load_f16((const void *)(c->scales + 2 * PACK_PANEL)) : v_zero();
-    for (int64_t g = first; g < first + n; g++, at += tile_scale_step(f)) {
-        v_store(b->scale[g], v_mul(tile_scale(at, f->scale, &d), v_set(unit)));
-        if (f->asym)
-            v_store(b->min[g], tile_min(at, f->scale, &d_min));
-    }
+    if (f->scale == PACK_SCALE_F16 && f->asym)
+        unpack_groups(PACK_SCALE_F16, true, b, first, n, unit, c, f);
+    else if (f->scale == PACK_SCALE_F16)
+        unpack_groups(PACK_SCALE_F16, false, b, first, n, unit, c, f);
+    else
+        unpack_groups(f->scale, f->asym, b, first, n, unit, c, f);
 }
 
 /* Chunks [c0, c1) of the job's panel. */
