@@ -52,16 +52,16 @@ typedef struct kernel_choice kernel_choice; /* policy.h */
 /* Ranges of memory to prefetch during a product, because the next op reads them. Kernels for many rows
  * prefetch some lines of the list at each of their steps, while the memory is idle. Other kernels ignore
  * it. */
-enum { MAX_SOON = 512, SOON_BYTES = 4 << 20 };
-typedef struct soon_list {
+enum { MAX_PREFETCH_RANGES = 512, PREFETCH_BYTES = 4 << 20 };
+typedef struct prefetch_list {
     int n_run, run; /* number of ranges; the range that is being prefetched */
     int64_t done;   /* bytes of that range that are prefetched already */
     struct {
         const uint8_t *at;
         int64_t bytes;
-    } runs[MAX_SOON];
-    int64_t bytes; /* of all ranges; at most SOON_BYTES, which stay in the cache until they are read */
-} soon_list;
+    } runs[MAX_PREFETCH_RANGES];
+    int64_t bytes; /* of all ranges; at most PREFETCH_BYTES, which stay in the cache until they are read */
+} prefetch_list;
 
 /* One product: y = x . w^T + bias. */
 typedef struct linear_args {
@@ -74,9 +74,9 @@ typedef struct linear_args {
     float *y;          /* [n_row, ldy] */
     int64_t ldy;
     int64_t n_row;
-    bool sliced;     /* PACK_ROWS: may use the table's linear_sliced, if that is faster */
-    void *scratch;   /* this thread's own, 64-byte aligned, of linear_scratch_bytes() */
-    soon_list *soon; /* this thread's own list; NULL: none */
+    bool sliced;             /* PACK_ROWS: may use the table's linear_sliced, if that is faster */
+    void *scratch;           /* this thread's own, 64-byte aligned, of linear_scratch_bytes() */
+    prefetch_list *prefetch; /* this thread's own list; NULL: none */
 } linear_args;
 /* Bytes of scratch for one thread, enough for every shape and instruction set. sliced: linear_args.sliced may
  * be set. */

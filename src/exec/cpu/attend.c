@@ -236,10 +236,11 @@ static void attend_rows(worker *w, const op *o, stride rows) {
 /* ---- prefetch of the next layer's keys and values ---- */
 
 /* Adds the first n positions of a head's keys or values in a page to the list. */
-static void read_soon(soon_list *s, const kv_view *kv, bool is_value, int64_t head, int64_t page, int64_t n) {
+static void add_prefetch(prefetch_list *s, const kv_view *kv, bool is_value, int64_t head, int64_t page,
+                         int64_t n) {
     const int64_t held = is_value ? n : num_round_up(n, KV_POSITIONS);
     const int64_t bytes = held * kv->d_head * (int64_t)sizeof(uint16_t);
-    if (s->n_run == MAX_SOON || s->bytes + bytes > SOON_BYTES)
+    if (s->n_run == MAX_PREFETCH_RANGES || s->bytes + bytes > PREFETCH_BYTES)
         return;
     s->runs[s->n_run].at = kv_block_at(kv, is_value, head, page);
     s->runs[s->n_run++].bytes = bytes;
@@ -249,13 +250,13 @@ static void read_soon(soon_list *s, const kv_view *kv, bool is_value, int64_t he
 /* Rows of many sequences read their keys and values from memory, which is mostly idle during the products
  * before. So products prefetch the keys and values that this thread reads in the next layer, in the order of
  * attend_items. After the last layer they prefetch those of the next step's first layer. */
-static void list_soon(worker *w, const op *o) {
+static void list_prefetches(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const int n_layer = model_n_kv_layer(layout_model(w->j->e->layout));
-    soon_list *s = &w->j->e->ws->soon[w->thread];
+    prefetch_list *s = &w->j->e->ws->prefetch[w->thread];
     s->n_run = s->run = 0;
     s->done = s->bytes = 0;
-    if (c->n_segment < MIN_SOON || o->u.attn.window > 0)
+    if (c->n_segment < MIN_PREFETCH_SEQUENCES || o->u.attn.window > 0)
         return;
     int64_t item = 0;
     for (int i = 0; i < c->n_segment; i++) {
@@ -266,8 +267,8 @@ static void list_soon(worker *w, const op *o) {
             continue;
         for (int64_t h = 0; h < kv->n_kv_head; h++, item++)
             for (int64_t at = 0; at < n && item % w->n_thread == w->thread; at += KV_BLOCK) {
-                read_soon(s, kv, false, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
-                read_soon(s, kv, true, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
+                add_prefetch(s, kv, false, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
+                add_prefetch(s, kv, true, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
             }
     }
 }
@@ -295,5 +296,5 @@ void run_attention(worker *w, const op *o) {
         if (!c->cache_only)
             attend_rows(w, o, rows);
     }
-    list_soon(w, o);
+    list_prefetches(w, o);
 }

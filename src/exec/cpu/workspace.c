@@ -146,7 +146,7 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     ws->best_ids = (int32_t *)(void *)take(base, &at, ws->n_head, sizeof *ws->best_ids);
     ws->best_logits = (float *)take(base, &at, ws->n_head, sizeof *ws->best_logits);
     ws->fixed = at - rows_end;
-    ws->soon = (soon_list *)(void *)take(base, &at, n_thread, sizeof *ws->soon);
+    ws->prefetch = (prefetch_list *)(void *)take(base, &at, n_thread, sizeof *ws->prefetch);
     ws->n_thread = n_thread;
     ws->layout = lay;
     ws->scratch_beside = scratch_beside_products(lay, widest_k);
@@ -159,8 +159,8 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
 static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_head) {
     const size_t products = scratch_of_products(ws->layout, n_cell, ws->use.sliced);
     const size_t scratch = NUM_MIN(NUM_MAX(products, ws->scratch_beside), ws->scratch_each);
-    const size_t soon = n_pass < MIN_SOON ? 0 : sizeof *ws->soon;
-    return ws->fixed + (uint64_t)ws->n_thread * (scratch + soon) + (uint64_t)n_pass * ws->pass_row +
+    const size_t prefetch = n_pass < MIN_PREFETCH_SEQUENCES ? 0 : sizeof *ws->prefetch;
+    return ws->fixed + (uint64_t)ws->n_thread * (scratch + prefetch) + (uint64_t)n_pass * ws->pass_row +
            (uint64_t)n_cell * ws->cell_row + (uint64_t)n_head * ws->head_row;
 }
 

@@ -12,7 +12,7 @@
 
 enum {
     WORKSPACE_ROPE_MAX = 8,
-    MIN_SOON = 4 /* minimum sequences of a pass for which products prefetch keys and values */
+    MIN_PREFETCH_SEQUENCES = 4 /* minimum sequences of a pass for which products prefetch keys and values */
 };
 
 /* Quantized rows. A row of 16 bits has a second row of codes with the residual of the first: in `residual`,
@@ -41,7 +41,8 @@ typedef struct workspace {
     float *reg[REG_COUNT];
     act_rows act;            /* n_cell rows, quantized from one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
-    soon_list *soon;         /* [n_thread]: ranges that products prefetch; unused below MIN_SOON sequences */
+    prefetch_list *prefetch; /* [n_thread]: ranges that products prefetch; unused below MIN_PREFETCH_SEQUENCES
+                                sequences */
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each
                                 thread */
     int64_t residual_width;

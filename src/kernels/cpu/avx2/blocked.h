@@ -2,8 +2,9 @@
  * float scales, which fit the first-level cache. Then all rows of a block of rows pass over it, a few at a
  * time. Groups of 16 and 32 keep their floats in registers. Longer groups keep integers and floats in memory,
  * update them once for many products, and use the registers for more rows. The next block of weights, and
- * some lines of soon_list, are prefetched at the same time. Between blocks of K the sums are in y. Rows are
- * cut into blocks, and K into spans, such that a block of rows over a span stays in the second-level cache.
+ * some lines of prefetch_list, are prefetched at the same time. Between blocks of K the sums are in y. Rows
+ * are cut into blocks, and K into spans, such that a block of rows over a span stays in the second-level
+ * cache.
  *
  * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked. Codes of
  * PACK_TABLE_BOOK are replaced by the entries of their rows' codebooks. Both give one group a row of 8-bit
@@ -35,9 +36,9 @@ typedef struct block_job {
     int n_tile;
     bool is_first, is_last; /* block of K */
     bool upper;             /* only the upper 4 bits of 8-bit codes are used, rounded (unpack_upper) */
-    /* Next line of soon_list: one is prefetched for each group, or each tile if there are fewer. */
-    const char *soon;
-    int64_t soon_step;
+    /* Next line of prefetch_list: one is prefetched for each group, or each tile if there are fewer. */
+    const char *prefetch;
+    int64_t prefetch_step;
 } block_job;
 
 /* The format of the codes after unpacking. */
@@ -263,10 +264,10 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
         y[t] = j->is_first ? v_zero() : tile_load(job, j->panel, m + t);
-    const char *soon = j->soon;
-    for (int g = 0; g < n_group; g++, codes += f.group, lines += step, soon += j->soon_step) {
+    const char *prefetch = j->prefetch;
+    for (int g = 0; g < n_group; g++, codes += f.group, lines += step, prefetch += j->prefetch_step) {
         __m256i acc[DOT_ROWS][2];
-        _mm_prefetch(soon, _MM_HINT_T1);
+        _mm_prefetch(prefetch, _MM_HINT_T1);
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
@@ -321,7 +322,7 @@ LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_
     block *b = j->b;
     load_sums(nt, whole, j, m);
     for (int i = 0, g = 0; i < j->n_tile; i++) {
-        _mm_prefetch(j->soon + i * j->soon_step, _MM_HINT_T1);
+        _mm_prefetch(j->prefetch + i * j->prefetch_step, _MM_HINT_T1);
         const int64_t tile = j->tile0 + i, group = tile / job->group_tiles;
         dot_tile(f, true, nt, b->lines[i * 16], x + tile * TILE_K, bytes, b->open);
         if ((tile + 1) % job->group_tiles && tile + 1 < n_tile)
@@ -394,11 +395,11 @@ static bool blocked_suits(const pack_format *f, int64_t n_row) {
     return n_row > 8 || !bitwise_can(f);
 }
 
-/* Takes the next n lines of soon_list. After the end of the list, gives a line that is in the cache
+/* Takes the next n lines of prefetch_list. After the end of the list, gives a line that is in the cache
  * already. */
-static const char *take_soon(block_job *j, int n) {
-    soon_list *s = j->job->a->soon;
-    j->soon_step = 0;
+static const char *take_prefetches(block_job *j, int n) {
+    prefetch_list *s = j->job->a->prefetch;
+    j->prefetch_step = 0;
     if (!s || s->run >= s->n_run)
         return (const char *)j->b->lines;
     const char *at = (const char *)s->runs[s->run].at + s->done;
@@ -407,7 +408,7 @@ static const char *take_soon(block_job *j, int n) {
         s->run++;
         s->done = 0;
     }
-    j->soon_step = TILE_LINE;
+    j->prefetch_step = TILE_LINE;
     return at;
 }
 
@@ -422,7 +423,7 @@ static void multiply_rows(block_job *j, const blocked_kernel *kernel, int64_t m0
         for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE)
             _mm_prefetch((const char *)next + fetched, _MM_HINT_T1);
         const int64_t n = left >= 2 * max || left <= max ? NUM_MIN(left, max) : (left + 1) / 2;
-        j->soon = take_soon(j, j->n_tile * TILE_K / kernel->f.group);
+        j->prefetch = take_prefetches(j, j->n_tile * TILE_K / kernel->f.group);
         kernel->fn[n - 1](j, m);
         m += n;
     }
