@@ -37,7 +37,7 @@ static arena_chunk *new_chunk(arena *a, size_t need) {
         return NULL;
     c->cap = cap;
     a->bytes += sizeof *c + cap;
-    /* A chunk made for one large request is full at once: keep filling the one before it. */
+    /* A chunk for one large request is full at once, so the chunk before it stays the current one. */
     if (a->head && need > CHUNK_MAX) {
         c->next = a->head->next;
         a->head->next = c;

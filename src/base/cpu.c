@@ -1,5 +1,5 @@
-/* cpu.c - CPUID says what the processor has, XGETBV what the system saves, NIBBLE_CPU what may be used; all
- * must agree. */
+/* cpu.c - a feature may be used if CPUID reports it, XGETBV shows that the system saves its registers, and
+ * NIBBLE_CPU allows it. */
 #include "base/cpu.h"
 
 #include "base/num.h"
@@ -105,7 +105,7 @@ static bool *field(cpu_features *f, size_t i) {
     return (bool *)((char *)f + known[i].at);
 }
 
-/* The row of the feature whose name is n bytes at text; the number of rows when there is none. */
+/* Index of the feature that is named by n bytes at text; the number of rows if there is none. */
 static size_t find(const char *text, size_t n) {
     size_t i = 0;
     while (i < NUM_COUNT(known) && (strlen(known[i].name) != n || strncmp(known[i].name, text, n) != 0))
@@ -113,13 +113,13 @@ static size_t find(const char *text, size_t n) {
     return i;
 }
 
-/* The feature of that name and all that it builds on. */
+/* Allows the named feature and all that it builds on. */
 static void allow(cpu_features *f, const char *text, size_t n) {
     for (size_t i = find(text, n); i < NUM_COUNT(known); i = find(known[i].base, strlen(known[i].base)))
         *field(f, i) = true;
 }
 
-/* The words of NIBBLE_CPU, one a call: *at begins at the list and is moved on. NULL after the last. */
+/* The next word of NIBBLE_CPU; *at begins at the list and advances. NULL after the last. */
 static const char *next_word(const char **at, size_t *n) {
     *at += strspn(*at, ",");
     const char *word = *at;

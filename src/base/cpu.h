@@ -30,12 +30,12 @@ typedef struct cpu_features {
 #undef CPU_X
 } cpu_features;
 
-const cpu_features *cpu_get(void);
-/* The first word of NIBBLE_CPU that is neither a feature nor x86-64, to the end of the list, for an error;
- * NULL when there is none. With such a word no feature is allowed. */
+const cpu_features *cpu_get(void); /* static; detected at the first call, from any thread */
+/* The rest of NIBBLE_CPU from the first word on that is neither a feature nor x86-64, for an error message;
+ * NULL if all words are known. With an unknown word no feature is allowed. */
 const char *cpu_unknown_name(void);
-/* Whether this processor has every feature of n names, or of as many as come before a NULL; false when there
- * is no such name. */
+/* Whether every feature in names[0..n) may be used; the list may end early with NULL. An unknown name counts
+ * as missing. */
 bool cpu_has_all(const char *const *names, size_t n);
 const char *cpu_model_name(void); /* for people; dispatch looks at features only */
 

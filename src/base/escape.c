@@ -5,7 +5,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* One character of `in` as it is shown, in `shown`; returns the bytes read. */
+/* Writes one character of `in` as it is shown to `shown`; returns the bytes read. */
 static size_t show_char(const char *in, size_t n, char shown[8]) {
     utf8proc_int32_t c = -1;
     utf8proc_ssize_t used = utf8proc_iterate((const utf8proc_uint8_t *)in, (utf8proc_ssize_t)n, &c);

@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 /* Copies NUL-terminated `in` to out (capacity cap >= 1, always terminated): control characters and bytes that
- * are no UTF-8 become \n, \t or \xNN; what does not fit is cut at a character's end. Returns the length. */
+ * are no UTF-8 become \n, \t or \xNN. Text that does not fit is cut at a character's end. Returns the length.
+ */
 size_t escape_line(char *out, size_t cap, const char *in);
 
 #endif

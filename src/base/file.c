@@ -1,4 +1,4 @@
-/* file.c - reading: short reads and signals are dealt with here, O_DIRECT's alignment too. */
+/* file.c - reading of files. Handles short reads, signals, and the alignment that O_DIRECT needs. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -51,7 +51,7 @@ nib_status file_open(const char *path, unsigned flags, file **out, nib_error *er
     if (fstat(fd, &info)) {
         int code = errno;
         close(fd);
-        return nib_fail_errno(err, "cannot look at", path, code);
+        return nib_fail_errno(err, "cannot read the properties of", path, code);
     }
     if (!S_ISREG(info.st_mode)) {
         close(fd);
@@ -109,8 +109,8 @@ static nib_status fail_short(const file *f, uint64_t offset, uint64_t n_byte, ui
                     f->path, (unsigned long long)n_byte, (unsigned long long)offset, (unsigned long long)end);
 }
 
-/* As pread, over signals, with the injected fault; a direct read that the file system refuses is made again
- * without O_DIRECT. Returns -1 with errno. */
+/* As pread, but continues after signals, and fails where a test injects a fault. A direct read that the file
+ * system refuses is repeated without O_DIRECT. Returns -1 with errno. */
 static ssize_t read_once(file *f, void *out, size_t n, uint64_t offset) {
     if (fault_hit(FAULT_READ)) {
         errno = EIO;
@@ -129,7 +129,7 @@ static ssize_t read_once(file *f, void *out, size_t n, uint64_t offset) {
     }
 }
 
-/* At least `min` bytes of at most n, or a failure. Direct files: out, n and offset are aligned. */
+/* Reads at least `min` and at most n bytes, or fails. Direct files: out, n and offset are aligned. */
 static nib_status read_span(file *f, char *out, size_t n, size_t min, uint64_t offset, nib_error *err) {
     size_t done = 0;
     while (done < min) {
@@ -139,7 +139,8 @@ static nib_status read_span(file *f, char *out, size_t n, size_t min, uint64_t o
         if (got == 0)
             return fail_short(f, offset, min, offset + done, err);
         done += (size_t)got;
-        /* The next direct read must begin at a boundary again; only a file's end stops elsewhere. */
+        /* The next direct read must begin at an aligned offset; a read ends elsewhere only at a file's end.
+         */
         if (file_is_direct(f) && done < min)
             done = done / FILE_ALIGN * FILE_ALIGN;
         if (file_is_direct(f) && (size_t)got < FILE_ALIGN && done < min)
@@ -148,7 +149,7 @@ static nib_status read_span(file *f, char *out, size_t n, size_t min, uint64_t o
     return NIB_OK;
 }
 
-/* Through an aligned buffer of `size` bytes. */
+/* Reads through an aligned buffer of `size` bytes. */
 static nib_status read_bounced(file *f, char *buffer, size_t size, char *out, uint64_t offset,
                                uint64_t n_byte, nib_error *err) {
     while (n_byte > 0) {
@@ -168,7 +169,7 @@ static nib_status read_direct(file *f, char *out, uint64_t offset, uint64_t n_by
     alignas(FILE_ALIGN) char small[FILE_ALIGN];
     if (offset % FILE_ALIGN == 0 && (uintptr_t)out % FILE_ALIGN == 0) {
         uint64_t bulk =
-            n_byte - n_byte % FILE_ALIGN; /* straight there; the rest (a file's end) through `small` */
+            n_byte - n_byte % FILE_ALIGN; /* directly; the rest (a file's end) goes through `small` */
         NIB_TRY(read_span(f, out, bulk, bulk, offset, err));
         return read_bounced(f, small, sizeof small, out + bulk, offset + bulk, n_byte - bulk, err);
     }
@@ -199,8 +200,8 @@ void file_will_need(file *f, uint64_t offset, uint64_t n_byte) {
     posix_fadvise(f->fd, (off_t)offset, (off_t)n_byte, POSIX_FADV_WILLNEED);
 }
 
-/* A read that must not wait tells whether a page is there. Without readahead, or asking would read more
- * than the page asked for. */
+/* A read that must not wait shows whether a page is in the cache. Readahead is off, because a probe would
+ * otherwise load more than the probed page. */
 double file_cached(file *f) {
     enum { SAMPLES = 64 };
     char byte;
@@ -223,7 +224,7 @@ static nib_status read_stream(int fd, const char *path, uint64_t max, size_t exp
     char *data = NULL;
     size_t cap = 0, n = 0;
     for (;;) {
-        /* One byte for the NUL, one to see the end without growing. */
+        /* One byte for the NUL, and one so that the end of the file is seen without growing. */
         size_t want = NUM_MAX(expect + 2, n + 2);
         if (mem_grow((void **)&data, &cap, want, 1)) {
             mem_free(data);

@@ -8,8 +8,10 @@
 
 typedef struct file file;
 
-enum { FILE_DIRECT = 1 /* round the page cache (O_DIRECT) where the file system allows it, else fadvise */ };
+enum { FILE_DIRECT = 1 /* bypass the page cache: O_DIRECT if the file system supports it, else fadvise */ };
 
+/* Opens a regular file for reading. flags: FILE_DIRECT or 0. NIB_E_NOTFOUND; NIB_E_MODEL: no regular file;
+ * NIB_E_IO. */
 nib_status file_open(const char *path, unsigned flags, file **out, nib_error *err);
 void file_close(file *f);
 const char *file_path(const file *f);
@@ -22,13 +24,13 @@ int file_handle(const file *f); /* the descriptor, for read_queue.c; stays the f
 /* Reads exactly n bytes at offset; a short read is NIB_E_MODEL ("expected n bytes at ..., file ends at ..."),
  * a failing one NIB_E_IO. With FILE_DIRECT an unaligned request goes through an internal bounce buffer. */
 nib_status file_read_at(file *f, void *out, uint64_t offset, uint64_t n_byte, nib_error *err);
-void file_will_need(file *f, uint64_t offset, uint64_t n_byte); /* a hint to read ahead */
-double
-file_cached(file *f); /* share of the file that is in the page cache, from some samples; 0: not known */
-void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte); /* give page-cache pages back */
+void file_will_need(file *f, uint64_t offset, uint64_t n_byte); /* a readahead hint */
+double file_cached(
+    file *f); /* share of the file that is in the page cache (0 to 1), estimated from samples; 0: unknown */
+void file_drop_cache(file *f, uint64_t offset, uint64_t n_byte); /* drops the range from the page cache */
 
-/* The whole file in memory with a NUL after it (caller frees with mem_free); larger than `max` is an error.
- */
+/* Reads the whole file and adds a NUL (caller frees *out with mem_free). NIB_E_MODEL: it has more than `max`
+ * bytes. */
 nib_status file_read_all(const char *path, uint64_t max, char **out, size_t *n_byte, nib_error *err);
 
 /* A writer whose file appears under its name only when file_writer_commit succeeds (temporary name, fsync,
@@ -40,7 +42,7 @@ nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, ni
  * disk and a killed process. It is opened with its content; writing begins at its start, and file_writer_skip
  * keeps bytes. Commit truncates it at the end of writing. NIB_E_IO: another process is writing it. */
 nib_status file_writer_open_part(const char *path, file_writer **out, nib_error *err);
-nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err); /* 0: all is in the file */
+nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err); /* 0: flushes the buffer */
 /* n zeros, as a hole that takes no disk space if the file system supports it. */
 nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 /* Sets a canceller that commit polls after everything is written and before the file appears (syncing may
@@ -48,14 +50,14 @@ nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 void file_writer_set_cancel(file_writer *w, const canceller *cancel);
 nib_status file_writer_commit(file_writer *w, nib_error *err); /* frees w in any case */
 void file_writer_abort(file_writer *w);                        /* removes what was written; NULL is fine */
-/* Commits if `status`, of the writing, is NIB_OK, else aborts; returns the first error. */
+/* status: of the writing so far. Commits if it is NIB_OK, else aborts. Returns the first error. */
 nib_status file_writer_end(file_writer *w, nib_status status, nib_error *err);
-/* A whole file at once. */
+/* Writes a whole file at once, with the guarantees of a writer. */
 nib_status file_write_all(const char *path, const void *data, size_t n_byte, nib_error *err);
 
-bool path_is_dir(const char *path);
+bool path_is_dir(const char *path); /* follows symbolic links */
 bool path_exists(const char *path);
-/* Makes the missing folders of the path to a file. */
+/* Makes the missing parent folders of `path`. */
 nib_status path_make_folders(const char *path, nib_error *err);
 /* Bytes that may be written there while a tenth of the file system stays free; 0: unknown. */
 uint64_t path_disk_left(const char *folder);

@@ -8,7 +8,7 @@ typedef struct interval {
     double from, to; /* from <= to */
 } interval;
 
-/* The length of their union. Sorts them. */
+/* Returns the length of the union of n intervals. Sorts the list in place. */
 double interval_cover(interval *list, size_t n);
 
 #endif

@@ -1,6 +1,6 @@
-/* jsonx.c - see jsonx.h. A look before jansson bounds the nesting and the memory that the values will take,
- * and finds integers beyond 64 bits, which jansson refuses although real files have them
- * ("model_max_length": 1000000000000000019884624838656): those are read as floats. */
+/* jsonx.c - see jsonx.h. A first pass over the text, before jansson parses it, bounds the nesting and the
+ * memory of the values. It also finds integers beyond 64 bits, which jansson refuses although real files have
+ * them ("model_max_length": 1000000000000000019884624838656): they are read as floats. */
 #include "base/jsonx.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -14,15 +14,14 @@ typedef struct survey {
     int depth, deepest;
     size_t n_wide; /* integers beyond 64 bits */
     uint64_t heap;
-    size_t longest; /* token: jansson's buffer for it doubles, and it is copied once */
+    size_t longest; /* bytes of the longest token: jansson's buffer for it doubles, and it is copied once */
 } survey;
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* A number's integer digits at text[at..): true when it is an integer too large for 64 bits. *end: after
- * them. */
+/* Whether the number at text[at..) is an integer that exceeds 64 bits. *end: after its digits. */
 static bool is_wide_integer(const char *text, size_t n, size_t at, size_t *end) {
     size_t i = at;
     while (i < n && is_digit(text[i]))
@@ -58,8 +57,8 @@ static void note_other(survey *s, char c) {
     }
 }
 
-/* Walks over the text: what it will cost, and where ".0" is to be put (copy may be NULL: only count).
- * Malformed text is jansson's to refuse. */
+/* The first pass: computes the text's cost and, unless `copy` is NULL, copies the text with ".0" after
+ * integers that are too wide. Malformed text is left to jansson to refuse. */
 static survey look(const char *text, size_t n, char *copy) {
     survey s = {0};
     size_t out = 0;
@@ -141,7 +140,7 @@ nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_er
 typedef struct text_out {
     char *data;
     size_t n, cap;
-    bool failed; /* jansson does not always ask */
+    bool failed; /* kept here, because jansson does not always check the callback's result */
 } text_out;
 
 static int add_text(const char *data, size_t n, void *user) {
@@ -178,7 +177,7 @@ static const char *type_text(const json_t *v) {
     return "something else";
 }
 
-/* *found: the value, or NULL when it may be absent and is. */
+/* *found: the value; NULL if it is absent and not required. */
 static nib_status find(const json_t *object, const char *key, bool required, const char *want,
                        const json_t **found, nib_error *err) {
     const json_t *v = json_object_get(object, key);

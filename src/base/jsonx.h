@@ -11,14 +11,14 @@
 /* The cost of a text is estimated from its bytes before jansson parses it; beyond a cap it is NIB_E_MODEL.
  * Three bytes of JSON may need two hundred bytes of heap, so the text's size alone is no useful bound.
  *   - text: an index of 150,000 tensors is 14 MB, the header of one safetensors file with 20,000 is 2.5 MB
- *     (the vocabularies of tokenizer.json, up to 33 MB, do not come here: text/json_text.h).
- *   - heap, as estimated from what jansson 2.14 allocates: those two make 45 and 28 MiB.
+ *     (vocabularies of tokenizer.json, up to 33 MB, are read by text/json_text.h instead).
+ * - heap, estimated from what jansson 2.14 allocates: the two examples above take 45 and 28 MiB.
  *   - depth: published files nest 10 deep; jansson recurses. */
 enum { JSONX_MAX_TEXT = 16 << 20, JSONX_MAX_HEAP = 64 << 20, JSONX_MAX_DEPTH = 64 };
 
-/* Upper bounds of what jansson 2.14 allocates with glibc: an object with its first eight buckets,
- * an array with its first eight places, a number, a string or key beside its bytes (a key's share of grown
- * buckets included), and the place that each further member or element takes where its owner has doubled. */
+/* Upper bounds of what jansson 2.14 allocates with glibc: an object with its first eight buckets, an array
+ * with its first eight places, a number, a string or key without its bytes (a key's share of grown buckets
+ * included), and the slot of each further member or element after its owner has doubled. */
 enum {
     JSONX_COST_OBJECT = 240,
     JSONX_COST_ARRAY = 144,
@@ -34,7 +34,8 @@ nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error 
 /* Parses a file of at most `max_bytes` and JSONX_MAX_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err);
 
-/* json_dumps, but complete or NULL: without memory jansson 2.14 leaves characters out. Freed by mem_free. */
+/* As json_dumps, but the text is complete or NULL: when memory runs out, jansson 2.14 silently omits
+ * characters. Freed by mem_free. */
 char *jsonx_text(const json_t *value, size_t flags);
 
 /* A string; bytes that are no UTF-8 become U+FFFD. NULL: no memory. */
@@ -44,7 +45,8 @@ json_t *jsonx_string(const char *text, size_t n_byte);
  * value NULL. */
 bool jsonx_put(json_t *object, const char *key, json_t *value);
 bool jsonx_add(json_t *list, json_t *value);
-/* `value`; NULL, after dropping its reference, if a part of it is missing (out of memory). */
+/* Returns `value` if all_there. Otherwise (a part could not be allocated) drops its reference and returns
+ * NULL. */
 json_t *jsonx_whole(json_t *value, bool all_there);
 
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err);

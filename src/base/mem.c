@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A region of at least one huge page begins at a huge page's boundary. Its size is not rounded up: its end,
- * when it does not fill a huge page, has small ones, so a region never takes more than was asked for. */
+/* A region of at least one huge page begins at a huge-page boundary. Its size is not rounded up: an end that
+ * does not fill a huge page has small pages, so a region never takes more than was requested. */
 #define HUGE_PAGE ((size_t)MEM_HUGE_PAGE)
 
 static struct { _Atomic int64_t count, target; } faults[FAULT_N];
@@ -103,7 +103,7 @@ void *mem_calloc(size_t n, size_t each) {
     return counted(calloc(1, total ? total : 1));
 }
 
-/* Both blocks may be there for a moment. */
+/* The old and the new block may exist at the same time for a moment. */
 void *mem_realloc(void *p, size_t n_byte) {
     const int64_t before = block_bytes(p);
     if (refuses(n_byte))
@@ -179,7 +179,7 @@ static void *map_pages(size_t n_byte) {
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* Huge pages need a huge-page boundary, which mmap does not promise: take more, give the ends back. */
+/* Huge pages need a huge-page boundary, which mmap does not guarantee: map more, then unmap both ends. */
 static void *map_huge(size_t size) {
     char *p = map_pages(size + HUGE_PAGE);
     if (!p)
@@ -213,7 +213,7 @@ void *mem_map_sparse(size_t n_byte) {
         return NULL;
     void *p = map_pages(size);
     if (p)
-        madvise(p, size, MADV_NOHUGEPAGE); /* where the system gives huge pages to everything */
+        madvise(p, size, MADV_NOHUGEPAGE); /* in case the system gives huge pages to every mapping */
     return counted_pages(p, size);
 }
 

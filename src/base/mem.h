@@ -21,13 +21,14 @@ void *mem_alloc_aligned(size_t align, size_t n_byte); /* align: a power of two; 
  */
 int mem_grow(void **array, size_t *cap, size_t n, size_t each);
 
-/* Large page-aligned zeroed regions straight from the system (weights, KV, scratch): resident only when
- * touched, huge pages when the system gives them, returned to the system on release. */
+/* Maps a large, page-aligned, zeroed region (weights, KV, scratch); NULL when out of memory. It becomes
+ * resident when touched, has huge pages if the system provides them, and returns to the system on mem_unmap.
+ */
 void *mem_map(size_t n_byte);
 void *mem_map_sparse(size_t n_byte); /* the same without huge pages: touched, and resident, bit by bit */
 void mem_unmap(void *p, size_t n_byte);
-/* The system may give such a region, also a sparse one, huge pages where it is touched from now on: each huge
- * page inside is resident at once. */
+/* Allows huge pages in such a region (also a sparse one) for parts that are touched from now on. A touched
+ * huge page becomes resident as a whole. */
 enum { MEM_HUGE_PAGE = 2 << 20 };
 void mem_prefer_huge(void *p, size_t n_byte);
 /* Returns whole pages of such a region to the system; they are zero when they are touched again. */
@@ -35,15 +36,16 @@ void mem_discard(void *p, size_t n_byte);
 /* Makes pages of such a region resident before they are touched; false: the system cannot. */
 bool mem_touch(void *p, size_t n_byte);
 
-/* --- a bound on what one thread takes --- */
+/* --- a bound on the memory that one thread allocates --- */
 /* While a bound is set, an allocation that takes this thread past it fails as if memory had run out, so that
  * work on input of unknown size ends before it grows. All allocations through this file count, with the
- * allocator's overhead; those of other threads do not. A bound set inside another one ends before it. */
+ * allocator's overhead; those of other threads do not. Bounds nest: an inner one ends before the outer one.
+ */
 typedef struct mem_bound {
     struct mem_bound *outer;
     int64_t max;       /* bytes more than when it was set */
-    int64_t now, peak; /* of them, taken; below 0: more was given back */
-    bool refused;      /* something was */
+    int64_t now, peak; /* bytes taken since then; below 0: more was freed than taken */
+    bool refused;      /* an allocation was refused */
 } mem_bound;
 void mem_bound_set(mem_bound *b, uint64_t max); /* UINT64_MAX: it only counts */
 void mem_bound_end(mem_bound *b);

@@ -39,7 +39,7 @@ bool num_parse_size(const char *text, uint64_t *bytes) {
     if (*s == '.') {
         const char *point = s++;
         for (; *s >= '0' && *s <= '9'; s++)
-            if (scale < 1000000) { /* digits beyond a millionth are of no consequence */
+            if (scale < 1000000) { /* digits beyond a millionth are ignored */
                 part = part * 10 + (uint64_t)(*s - '0');
                 scale *= 10;
             }
@@ -82,14 +82,15 @@ const char *num_format_cap(uint64_t bytes, char *out) {
         above = UINT64_MAX;
     while (above / unit >= 1024)
         unit *= 1024;
-    if (!num_add_u64(above, unit / 20 + 1, &above)) /* half of the last digit: it is rounded to the nearest */
+    if (!num_add_u64(above, unit / 20 + 1,
+                     &above)) /* half of the last digit, because formatting rounds to the nearest */
         above = UINT64_MAX;
     return num_format_size(above, out);
 }
 
 enum { TEXTS = 8, DECIMALS = 12 };
 
-/* An integer of less than 2^64 and its decimals: no %f, see above. */
+/* Writes x below 2^64 with `decimals` digits after the point; no %f, see above. */
 static void write_plain(double x, int decimals, char *out, size_t size) {
     double scale = 1;
     for (int i = 0; i < decimals; i++)

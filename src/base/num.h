@@ -17,7 +17,7 @@ static inline bool num_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
 static inline bool num_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_mul_overflow(a, b, out);
 }
-/* yes ? a : b, without a branch: compilers then compute several at once. */
+/* yes ? a : b without a branch, so that compilers vectorize loops over it. */
 static inline float num_either(bool yes, float a, float b) {
     const int32_t mask = -(int32_t)yes;
     int32_t x, y;
@@ -40,13 +40,13 @@ static inline int64_t num_round_up(int64_t a, int64_t to) {
 bool num_parse_size(const char *text, uint64_t *bytes);
 /* 138412032 -> "132.0 MiB"; out holds at least 32 bytes; returns out. */
 const char *num_format_size(uint64_t bytes, char *out);
-/* The same for a cap that works: the shown value is `bytes` and a little more, rounded up, since a process's
- * memory at its start differs by some hundred KiB from run to run. */
+/* The same for a cap that works: shows a little more than `bytes`, rounded up, because a process's memory at
+ * its start varies by some hundred KiB from run to run. */
 const char *num_format_cap(uint64_t bytes, char *out);
 /* A number for people, with at most this many significant digits (at most 15) and neither exponent nor
  * trailing zeros: 1180, 0.05, 0.00013. All digits before the point are written (below 10^21); a value below
- * 10^-9 is 0. The decimal point does not depend on the locale. Valid in this thread until eight further
- * calls. */
+ * 10^-9 is 0. The decimal point does not depend on the locale. The returned text is valid in this thread
+ * until the eighth call after this one. */
 const char *num_text(double x, int digits);
 
 #endif

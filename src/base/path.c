@@ -1,4 +1,4 @@
-/* path.c - names of files and folders, see file.h. */
+/* path.c - names of files and folders; see file.h. */
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -35,7 +35,7 @@ nib_status path_make_folders(const char *path, nib_error *err) {
          slash = strchr(slash + 1, '/')) {
         *slash = 0;
         const int code = mkdir(copy, 0777) ? errno : 0;
-        if (code && code != EEXIST && !path_is_dir(copy)) /* which has an errno of its own */
+        if (code && code != EEXIST && !path_is_dir(copy)) /* path_is_dir changes errno, so code holds it */
             status = nib_fail_errno(err, "cannot make the folder", copy, code);
         *slash = '/';
     }

@@ -1,8 +1,7 @@
 /* rate.c - see rate.h.
- *
- * One word of every line is read: what comes from memory are lines, and with so few instructions nothing but
- * memory is waited for (summing every word in baseline code took a quarter longer than memory did). Which
- * pattern is fastest differs from machine to machine and with the number of threads, so all are tried. */
+ * One word of every cache line is read: memory delivers whole lines, and with so few instructions only memory
+ * limits the rate (summing every word in baseline code took a quarter longer than memory did). Which pattern
+ * is fastest differs from machine to machine and with the number of threads, so all are tried. */
 #include "base/rate.h"
 
 #include "base/mem.h"
@@ -21,7 +20,7 @@ enum {
     TRIES = 15 /* of each pattern, to find the fastest */
 };
 
-/* streams and ahead are constants: ahead 0 is no prefetch. */
+/* streams and ahead (bytes of prefetch distance; 0: no prefetch) are compile-time constants. */
 static inline uint64_t read_streams(const char *data, uint64_t n_byte, int streams, int ahead) {
     uint64_t sum[4] = {0}, word;
     const uint64_t part = n_byte / (uint64_t)streams;
@@ -87,9 +86,9 @@ struct rate_reader {
     char *data;
     uint64_t n_byte; /* of the whole buffer */
     uint64_t part;   /* of each thread */
-    uint64_t n_pass; /* bytes of one pass and thread */
+    uint64_t n_pass; /* bytes that one thread reads in one pass */
     uint64_t at;     /* where the next pass begins in each thread's part */
-    int n_round;     /* passes in one go, without a barrier of the threads */
+    int n_round;     /* passes in a row, without a barrier between them */
     double rate;     /* of the last ones */
     int pattern;
     const canceller *cancel; /* of opening */

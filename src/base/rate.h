@@ -4,15 +4,16 @@
 
 #include "base/cancel.h"
 
-/* Bytes a second: the best pass is the machine's rate, the others show the disturbance. */
+/* Bytes a second. The best pass is the machine's rate; the others show how much it was disturbed. */
 typedef struct rate {
     double best, median, worst;
 } rate;
 
-/* Bytes a second that n_thread threads read from memory, each its own part of n_byte that lie far apart.
- * Several patterns (one, two or four streams, with and without software prefetch) take turns in short passes
- * for about `seconds`, and the fastest one is returned: the ceiling for any kernel. Needs n_byte of memory
- * meanwhile, which should be several times the last cache. cancel NULL: none. */
+/* *out: bytes a second that n_thread threads together read from memory. Each thread reads its own part of
+ * n_byte; the parts are far apart. Several patterns (one, two or four streams, with and without software
+ * prefetch) take turns in short passes for about `seconds`, and the fastest one is returned: the ceiling for
+ * any kernel. Needs n_byte of memory meanwhile, which should be several times the last cache. cancel NULL:
+ * none. */
 nib_status rate_memory_read(int n_thread, uint64_t n_byte, double seconds, const canceller *cancel, rate *out,
                             nib_error *err);
 
@@ -22,25 +23,26 @@ nib_status rate_memory_read(int n_thread, uint64_t n_byte, double seconds, const
 enum { RATE_PATTERNS = 5, RATE_SLACK = 1 << 16 /* bytes after the end that prefetches may touch */ };
 uint64_t rate_read(const void *data, uint64_t n_byte, int pattern);
 
-/* The currently fastest pattern: all take turns, and the one with the highest median is returned. pass: bytes
- * a second of a short pass in a pattern, by the caller's threads and clock. */
+/* Returns the pattern that is fastest now: all take turns, and the one with the highest median wins. `pass`
+ * runs a short pass in a pattern on the caller's threads and clock, and returns bytes a second. */
 typedef double (*rate_pass_fn)(void *arg, int pattern);
 int rate_fastest(rate_pass_fn pass, void *arg);
 
-/* A reader that runs in turns with other work, for comparison, in the pattern that was the fastest when it
- * was opened. n_thread threads and n_byte of memory of its own until rate_reader_close (NULL is fine). */
+/* A reader that alternates with other work, for comparison. It uses the pattern that was fastest when it was
+ * opened, and owns n_thread threads and n_byte of memory until rate_reader_close (NULL is fine). */
 typedef struct rate_reader rate_reader;
 nib_status rate_reader_open(int n_thread, uint64_t n_byte, rate_reader **out, nib_error *err);
-double rate_reader_pass(rate_reader *r, double seconds); /* bytes a second over about so long */
+double rate_reader_pass(rate_reader *r,
+                        double seconds); /* reads for about `seconds`; returns bytes a second */
 void rate_reader_close(rate_reader *r);
 
 /* Best, median and worst of n values, n >= 1, which are sorted in place. */
 rate rate_of(double *values, int n);
 
-/* The share of the reader's rate that some work had: for each round the ratio of the work's rate and the mean
- * of the reader's rates just before and after it; of these ratios the median and the quartiles. A machine
- * whose memory is slow for a second is slow for both, so the ratio is stable. The ratio of both bests
- * compares two moments, and grows as the reader's passes get shorter. */
+/* The share of the reader's rate that some work had: each round gives the ratio of the work's rate to the
+ * mean of the reader's rates just before and after it. The share is the median of these ratios, with their
+ * quartiles. A machine whose memory is slow for a second is slow for both, so the ratio is stable. The ratio
+ * of both bests compares two moments, and grows as the reader's passes get shorter. */
 typedef struct rate_share {
     double median, low, high;
 } rate_share;

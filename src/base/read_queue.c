@@ -1,5 +1,5 @@
-/* read_queue.c - which carrier, what is in flight, and what happens to a read that did not come back whole.
- */
+/* read_queue.c - chooses io_uring or threads, tracks the reads in flight, and repeats reads that came back
+ * short. */
 #include "base/mem.h"
 #include "base/read_queue_parts.h"
 
@@ -71,13 +71,14 @@ void read_queue_send(read_queue *q) {
     q->n_taken = 0;
 }
 
-/* The file's end, a signal, a file system without direct reads: file_read_at knows what to do. */
+/* Short at the file's end, interrupted by a signal, or refused as a direct read: file_read_at handles these.
+ */
 static bool worth_again(const read_request *what, int64_t got) {
     return (got >= 0 && (uint64_t)got < what->min) || got == -EINTR || got == -EAGAIN || got == -EINVAL ||
            got == -EOPNOTSUPP || got == -ENOMEM;
 }
 
-/* A read that was never started, and is to be returned; -1: none. */
+/* The tag of a read that could not be started and has to be returned; -1: none. */
 static int not_started(const read_queue *q) {
     for (int i = 0; i < q->depth; i++)
         if (q->state[i] == READ_AT_ONCE || q->state[i] == READ_FAULT)

@@ -10,14 +10,14 @@
 
 typedef struct read_queue read_queue;
 
-enum { MAX_READ_QUEUE = 16, READ_QUEUE_THREADS = 1 /* flag: do without io_uring */ };
+enum { MAX_READ_QUEUE = 16, READ_QUEUE_THREADS = 1 /* flag: do not use io_uring */ };
 
 /* depth: reads in flight, 1..MAX_READ_QUEUE. buffer[0..n_byte): where most reads will go; NULL: not known.
  */
 nib_status read_queue_open(int depth, unsigned flags, void *buffer, size_t n_byte, read_queue **out,
                            nib_error *err);
 void read_queue_close(read_queue *q);         /* waits for what is in flight; NULL is fine */
-bool read_queue_is_ring(const read_queue *q); /* by io_uring */
+bool read_queue_is_ring(const read_queue *q); /* uses io_uring */
 
 typedef struct read_request {
     file *f;
@@ -31,7 +31,7 @@ typedef struct read_request {
  * reading 100 KiB (docs/optimisation-log.md), and one notification serves many reads.
  */
 void read_queue_submit(read_queue *q, int tag, const read_request *what);
-void read_queue_send(read_queue *q);
+void read_queue_send(read_queue *q); /* starts all queued reads; does not wait for them */
 
 /* Whether read_queue_wait would return a read at once, as far as is known without a system call. */
 bool read_queue_ready(read_queue *q);

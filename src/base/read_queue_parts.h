@@ -6,14 +6,15 @@
 
 typedef struct read_backend {
     void (*close)(void *self); /* nothing is in flight */
-    /* Starts the reads what[tags[0]], what[tags[1]] and so on; returns how many, of the first ones. */
+    /* Starts the reads what[tags[0]], ..., what[tags[n - 1]]. Returns how many were started; they are the
+     * first ones. */
     int (*start)(void *self, const int *tags, int n, const read_request *what);
-    /* One of those that were started: its tag; *got: bytes, or an errno as a negative number. */
+    /* Waits for one started read and returns its tag. *got: bytes, or a negative errno. */
     int (*finish)(void *self, int64_t *got);
     bool (*ready)(void *self); /* finish would not wait */
 } read_backend;
 
-/* NULL: not possible here (no error to tell: the other one is tried). */
+/* NULL: io_uring is not available (not an error: threads are used instead). */
 void *read_ring_open(int depth, void *buffer, size_t n_byte);
 extern const read_backend read_ring;
 

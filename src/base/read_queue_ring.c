@@ -9,7 +9,8 @@
 
 typedef struct ring {
     struct io_uring io;
-    char *registered; /* the pages are pinned once instead of at every read; NULL: not */
+    char *registered; /* the registered buffer: its pages are pinned once instead of at every read; NULL: none
+                       */
     size_t n_registered;
 } ring;
 
@@ -64,7 +65,7 @@ static int ring_start(void *self, const int *tags, int n, const read_request *wh
         sent = io_uring_submit(&r->io);
     while (sent == -EINTR || (sent > 0 && io_uring_sq_ready(&r->io) > 0));
     const int left = (int)NUM_MIN(io_uring_sq_ready(&r->io), (unsigned)n_entry);
-    /* These stay in the ring and would be sent with the next ones: make them harmless. */
+    /* Entries that were not sent stay in the ring and would be sent with the next ones: make them no-ops. */
     for (int i = n_entry - left; i < n_entry; i++) {
         io_uring_prep_nop(entries[i]);
         io_uring_sqe_set_data64(entries[i], UINT64_MAX);

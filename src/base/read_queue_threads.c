@@ -47,7 +47,7 @@ static void *help(void *arg) {
         t->state = TURN_READING;
         read_request what = t->what;
         pthread_mutex_unlock(&h->lock);
-        nib_error ignored; /* a read that failed is made again by the one who asked, who tells */
+        nib_error ignored; /* the waiting thread repeats a failed read and reports its error */
         bool whole = file_read_at(what.f, what.out, what.offset, what.min, &ignored) == NIB_OK;
         pthread_mutex_lock(&h->lock);
         t->whole = whole;
@@ -85,7 +85,7 @@ nib_status read_threads_open(int depth, void **out, nib_error *err) {
         h->n_thread += code == 0;
         if (code && i == 0) {
             helpers_close(h);
-            return nib_fail_errno(err, "start a reader thread", "pthread_create", code);
+            return nib_fail_errno(err, "cannot start a reader thread:", "pthread_create", code);
         }
         if (code)
             break;

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-enum { SIMILAR_LONGEST = 127 }; /* longer words are near nothing */
+enum { SIMILAR_LONGEST = 127 }; /* bytes; longer words match nothing */
 
 typedef struct similar {
     const char *typed;
@@ -15,7 +15,7 @@ typedef struct similar {
     size_t distance;                /* of best */
 } similar;
 
-size_t similar_distance(const char *a, const char *b);
+size_t similar_distance(const char *a, const char *b); /* number of edits */
 
 similar similar_to(const char *typed); /* typed is not copied */
 /* Keeps `word` if it is closer than the kept one and close enough: at most one edit for each three typed

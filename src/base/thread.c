@@ -1,10 +1,8 @@
-/* thread.c - see thread.h.
- *
- * All waiting goes through a gate: a word that only changes when a waiter may continue. A waiter spins for
- * some microseconds, because the next piece of work usually comes at once, then sleeps on a condition
- * variable. How long it spins is learnt, for each gate: a wait that ended in sleep halves it (somebody else
- * has the processor, and spinning takes it from the thread that is waited for; or the caller waits for the
- * disk before it has work again), a wait that did not lengthens it again. */
+/* thread.c - see thread.h. All waiting goes through a gate: a word that only changes when a waiter may
+ * continue. A waiter spins for some microseconds, because the next piece of work usually comes at once, then
+ * sleeps on a condition variable. Each gate learns how long to spin: a wait that ended in sleep halves it
+ * (another thread needs the processor, and spinning delays the one that is waited for; or the caller waits
+ * for the disk before it has work again). A wait that ended while spinning lengthens it again. */
 #include "base/thread.h"
 #include "base/mem.h"
 
@@ -21,14 +19,14 @@
 #include <unistd.h>
 
 #define CACHE_LINE 64
-/* Turns of a spinning wait at most: 40 to 200 microseconds, longer than a gap between two ops, shorter than a
- * time slice. */
+/* Maximum and minimum iterations of a spinning wait. The maximum is 40 to 200 microseconds: longer than a gap
+ * between two ops, shorter than a time slice. */
 enum { MAX_SPIN = 4000, MIN_SPIN = 60 };
 
 typedef struct gate {
     alignas(CACHE_LINE) atomic_uint word;
     atomic_int sleepers;
-    atomic_int spin_limit; /* turns of the next wait; 0: sleep at once, always */
+    atomic_int spin_limit; /* iterations of the next wait; 0: always sleep at once */
     pthread_mutex_t mutex;
     pthread_cond_t opened;
 } gate;
@@ -48,8 +46,8 @@ struct pool {
     int n_thread, n_started;
     worker *workers;  /* [n_thread - 1] */
     int home;         /* the caller's core; -1: no thread is pinned */
-    bool stays;       /* it is there */
-    cpu_set_t before; /* where it may run otherwise */
+    bool stays;       /* the caller is pinned to `home` */
+    cpu_set_t before; /* the caller's affinity mask when it is not pinned */
 };
 
 static inline void relax(void) {
@@ -86,7 +84,7 @@ static void learn(gate *g, int now) {
                           memory_order_relaxed); /* a guess that threads may overwrite for each other */
 }
 
-/* Waits until the word is no longer `old`. */
+/* Waits until the gate's word differs from `old`. */
 static void gate_wait(gate *g, unsigned old) {
     const int spin = atomic_load_explicit(&g->spin_limit, memory_order_relaxed);
     for (int i = 0; i < spin; i++) {
@@ -151,7 +149,8 @@ static int core_of(int cpu) {
     return first;
 }
 
-/* The CPUs this process may use, one of each core first; returns how many, *n_core: how many cores. */
+/* Lists the CPUs that this process may use, first one for each core; returns their number. *n_core: number of
+ * cores. */
 static int list_cpus(int cpus[CPU_SETSIZE], int *n_core) {
     cpu_set_t mask, seen;
     CPU_ZERO(&seen);
@@ -197,9 +196,9 @@ int thread_physical_cores(void) {
     return n > 0 ? n : 1;
 }
 
-/* With one thread for each core of the whole machine, each has its own: the system then has nothing better to
- * do than to leave it there. With fewer, or where something restricts the process, another process (or
- * another engine in this one) would be pinned to the same few cores, and the system knows better. */
+/* With one thread for each core of the whole machine, each thread has its own core, and moving it cannot
+ * help. With fewer threads, or under a restriction, another process (or another engine in this one) might pin
+ * its threads to the same few cores, so the scheduler decides. */
 static bool may_pin(const pool *p, int n_cpu, int n_core) {
     return p->n_thread == n_core && n_cpu == (int)sysconf(_SC_NPROCESSORS_ONLN) && cgroup_cpus() == 0;
 }
@@ -207,7 +206,7 @@ static bool may_pin(const pool *p, int n_cpu, int n_core) {
 static nib_status start_threads(pool *p, nib_error *err) {
     int cpus[CPU_SETSIZE] = {0}, n_core;
     int n_cpu = list_cpus(cpus, &n_core), share = cgroup_cpus();
-    /* With more threads than CPUs, spinning takes time from the one that is waited for. */
+    /* With more threads than CPUs, spinning takes time from the thread that is waited for. */
     bool enough = p->n_thread <= n_cpu && (share == 0 || p->n_thread <= share);
     bool pinned = may_pin(p, n_cpu, n_core);
     gate *gates[] = {&p->start, &p->done, &p->barrier};
@@ -292,7 +291,7 @@ void pool_run(pool *p, pool_fn fn, void *arg) {
     gate_wait(&p->done, done);
 }
 
-/* Thread 0 is the caller's: it is free to move again afterwards. */
+/* Thread 0 is the caller: pool_unpin_caller restores its affinity. */
 void pool_pin_caller(pool *p) {
     p->stays = p->home >= 0 && p->n_thread > 1 && sched_getaffinity(0, sizeof p->before, &p->before) == 0 &&
                CPU_COUNT(&p->before) == (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -327,7 +326,7 @@ void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begi
     *end = last * unit < n ? last * unit : n;
 }
 
-/* The shortest slice there is: by it the scheduler knows who is to be let in first. */
+/* The shortest time slice that the scheduler accepts; it lets threads with short slices run first. */
 void thread_short_slices(void) {
 #ifdef SYS_sched_setattr
     enum { SLICE_NS = 100000 };

@@ -15,7 +15,7 @@ int pool_size(const pool *p);
 
 /* Runs fn(arg, thread, n_thread) on every thread of the pool and returns when all are done. */
 typedef void (*pool_fn)(void *arg, int thread, int n_thread);
-void pool_run(pool *p, pool_fn fn, void *arg);
+void pool_run(pool *p, pool_fn fn, void *arg); /* never fails */
 
 /* Pins the calling thread to a core of its own until pool_unpin_caller, if the other threads are pinned and
  * the caller may run everywhere. For a series of pool_runs with waiting (for the disk) between them: the
@@ -27,7 +27,8 @@ void pool_unpin_caller(pool *p);
 /* Inside a pool_fn: a barrier of all threads of this pool_run. */
 void pool_barrier(pool *p);
 
-/* The part [*begin, *end) of n items, in units of `unit`, that belongs to one thread: contiguous, fixed. */
+/* The part [*begin, *end) of n items, in units of `unit`, that belongs to one thread. Parts are contiguous
+ * and depend on the arguments only. */
 void pool_split(int64_t n, int64_t unit, int thread, int n_thread, int64_t *begin, int64_t *end);
 
 /* Requests short time slices for the calling thread, which works briefly while others wait for it: it then
@@ -36,6 +37,6 @@ void thread_short_slices(void);
 
 int thread_physical_cores(void); /* that this process may run on, at least 1 */
 double time_now(void);           /* seconds, monotonic */
-double time_thread(void);        /* seconds that the calling thread has computed */
+double time_thread(void);        /* processor time of the calling thread, in seconds */
 
 #endif

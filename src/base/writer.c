@@ -1,7 +1,6 @@
 /* writer.c - files that are whole or absent, see file_writer in file.h.
- *
- * A large file goes to the disk while it is written: else all of it would be waited for at the end, in one
- * call that nothing can cut short. */
+ * A large file is flushed to the disk while it is written. Otherwise commit would wait for all of it in one
+ * call that cannot be cancelled. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -21,13 +20,13 @@
 
 struct file_writer {
     int fd;
-    char *path;      /* where it goes; a symbolic link is followed */
+    char *path;      /* the final name; a symbolic link is followed */
     char *temporary; /* NULL: path is a device or a pipe and is written directly */
-    bool stays;      /* the temporary one, when it is not finished */
+    bool stays;      /* the temporary file is kept when writing is not finished */
     const canceller *cancel;
-    uint64_t at;   /* of the file, written */
-    uint64_t sent; /* of them, on their way to the disk; all but the last BEHIND are there */
-    size_t n;      /* in buffer */
+    uint64_t at;   /* bytes of the file that were written */
+    uint64_t sent; /* of these, bytes whose flush has begun; all but the last BEHIND have reached the disk */
+    size_t n;      /* bytes in buffer */
     char buffer[BUFFER];
 };
 
@@ -39,7 +38,7 @@ static void writer_free(file_writer *w) {
     mem_free(w);
 }
 
-/* path, or what it links to when that exists. */
+/* A copy of path, or of the existing target that it links to. */
 static char *resolve(const char *path) {
     char *real = realpath(path, NULL);
     char *copy = mem_strdup(real ? real : path);
@@ -127,7 +126,8 @@ nib_status file_writer_open_part(const char *path, file_writer **out, nib_error 
     return NIB_OK;
 }
 
-/* Errors of the disk are returned here, and only once; what the system cannot do is done by fsync. */
+/* Disk errors are returned here, and only once. If the system does not support this call, fsync at the end
+ * flushes everything. */
 static nib_status write_behind(file_writer *w, nib_error *err) {
     const unsigned wait = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     for (; w->temporary && w->at - w->sent >= BEHIND; w->sent += BEHIND) {
@@ -178,8 +178,8 @@ nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err) {
     NIB_TRY(flush(w, err));
     const off_t at = lseek(w->fd, 0, SEEK_CUR);
     if (at < 0 || n_byte > (uint64_t)INT64_MAX - (uint64_t)at)
-        return nib_fail(err, NIB_E_USAGE, "%s: %llu bytes more are too many for a file", w->path,
-                        (unsigned long long)n_byte);
+        return nib_fail(err, NIB_E_USAGE, "%s: %llu more bytes would exceed the size that a file can have",
+                        w->path, (unsigned long long)n_byte);
     if (ftruncate(w->fd, at + (off_t)n_byte) || lseek(w->fd, 0, SEEK_END) < 0)
         return nib_fail_errno(err, "cannot extend", w->path, errno);
     w->at += n_byte;
@@ -190,7 +190,7 @@ nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err) {
 nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err) {
     NIB_TRY(flush(w, err));
     if (n_byte > (uint64_t)INT64_MAX - w->at || lseek(w->fd, (off_t)(w->at + n_byte), SEEK_SET) < 0)
-        return nib_fail_errno(err, "cannot pass over what is in", w->path, errno);
+        return nib_fail_errno(err, "cannot skip existing bytes of", w->path, errno);
     w->at += n_byte;
     w->sent = w->at;
     return NIB_OK;
@@ -203,13 +203,13 @@ void file_writer_set_cancel(file_writer *w, const canceller *cancel) {
 static nib_status finish(file_writer *w, nib_error *err) {
     NIB_TRY(flush(w, err));
     if (w->stays && ftruncate(w->fd, (off_t)w->at))
-        return nib_fail_errno(err, "cannot cut", w->temporary, errno);
+        return nib_fail_errno(err, "cannot truncate", w->temporary, errno);
     /* A network or quota file system may only say now that the disk is full. */
     if (w->temporary && fsync(w->fd))
         return nib_fail_errno(err, "cannot write", w->path, errno);
     NIB_TRY(cancel_check(w->cancel, err));
     const int fd = w->fd;
-    w->fd = w->stays ? fd : -1; /* its lock is held until it has its name */
+    w->fd = w->stays ? fd : -1; /* the lock is held until the file is renamed */
     if (!w->stays && close(fd) && errno != EINTR)
         return nib_fail_errno(err, "cannot write", w->path, errno);
     if (w->temporary && rename(w->temporary, w->path))
