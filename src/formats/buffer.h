@@ -12,6 +12,7 @@ typedef struct buffer {
     size_t n, cap;
 } buffer;
 
+/* Appends n_byte bytes. NIB_E_NOMEM leaves the buffer unchanged. */
 static inline nib_status buffer_put(buffer *b, const void *data, size_t n_byte, nib_error *err) {
     if (n_byte > SIZE_MAX - b->n || mem_grow((void **)&b->data, &b->cap, b->n + n_byte, 1))
         return nib_fail_nomem(err, n_byte, "a header");

@@ -19,8 +19,9 @@ static nib_status flatten_members(flattening *f, size_t n_key, const json_t *obj
 /* Appends a name at n_key; *n_all is the new length. */
 static nib_status append(flattening *f, size_t n_key, const char *name, size_t *n_all, nib_error *err) {
     const size_t n = strlen(name);
-    if (n > MAX_KEY - n_key) /* each value below a name keeps a copy of it */
-        return nib_fail(err, NIB_E_MODEL, "expected names of at most %d bytes in all to a value", MAX_KEY);
+    if (n > MAX_KEY - n_key) /* every value stores its full dotted name */
+        return nib_fail(err, NIB_E_MODEL, "expected dotted names of at most %d bytes, found a longer one",
+                        MAX_KEY);
     if (mem_grow((void **)&f->key, &f->cap, n_key + n + 2, 1))
         return nib_fail_nomem(err, n_key + n + 2, "a key");
     memcpy(f->key + n_key, name, n + 1);
@@ -38,7 +39,8 @@ static nib_status copy_string(meta_table *t, const json_t *s, bool large, meta_s
     return NIB_OK;
 }
 
-/* The type that all elements have: integers among floats are floats. False: none, or one that is left out. */
+/* The common type of all elements; integers among floats count as floats. False: there is none, or it is a
+ * type that is left out. */
 static bool common_type(const json_t *array, meta_type *out) {
     *out = META_INT;
     for (size_t i = 0; i < json_array_size(array); i++) {
@@ -149,13 +151,13 @@ static nib_status add_member(flattening *f, size_t n_key, const char *name, cons
         return add_templates(f, n_all, v, err);
     if (!json_is_object(v))
         return add_value(f, n_all, v, err);
-    if (!strcmp(name, "added_tokens_decoder")) /* thousands of entries that tokenizer.json has as well */
+    if (!strcmp(name, "added_tokens_decoder")) /* thousands of entries, which tokenizer.json repeats */
         return NIB_OK;
     NIB_TRY(append(f, n_all, ".", &n_all, err));
-    return flatten_members(f, n_all, v, NULL, err); /* as deep as jsonx lets a text nest */
+    return flatten_members(f, n_all, v, NULL, err); /* recursion is bounded by JSONX_MAX_DEPTH */
 }
 
-/* Members of object under key[0..n_key), less those whose names `except` has. */
+/* Flattens the members of object under key[0..n_key), without those that are also members of `except`. */
 static nib_status flatten_members(flattening *f, size_t n_key, const json_t *object, const json_t *except,
                                   nib_error *err) {
     for (void *i = json_object_iter((json_t *)object); i; i = json_object_iter_next((json_t *)object, i)) {

@@ -1,4 +1,4 @@
-/* container.c - opening by what a path is, and the look-ups that do not depend on the format. */
+/* container.c - opens a file or folder by its kind; look-ups that do not depend on the format. */
 #include "formats/container_impl.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@ enum { MAX_FILES = 4096 };
 
 nib_status container_add_file(container *c, const char *path, int *index, nib_error *err) {
     if (c->n_file >= MAX_FILES)
-        return nib_fail(err, NIB_E_MODEL, "more than %d shards", MAX_FILES);
+        return nib_fail(err, NIB_E_MODEL, "expected at most %d shards, found more", MAX_FILES);
     if (mem_grow((void **)&c->files, &c->cap_file, c->n_file + 1, sizeof(void *)))
         return nib_fail_nomem(err, (c->n_file + 1) * sizeof(void *), "files");
     NIB_TRY(file_open(path, 0, &c->files[c->n_file], err));
@@ -25,7 +25,7 @@ static bool ends_with(const char *s, const char *end) {
     return n >= n_end && !strcmp(s + n - n_end, end);
 }
 
-/* A safetensors file has no magic: it is known by its name, or by the brace behind its header's length. */
+/* A safetensors file has no magic number: its name shows it, or the brace after its header's length. */
 static nib_status is_safetensors(const container *c, bool *yes, nib_error *err) {
     uint8_t head[9] = {0};
     if (file_size(c->files[0]) >= sizeof head)

@@ -32,10 +32,11 @@ typedef struct container_tensor {
     int64_t shape[8]; /* outermost first, as PyTorch prints it: a matrix is [rows, cols] (GGUF's order
                          reversed) */
     int file;         /* index for container_file */
-    uint64_t offset;  /* absolute, in that file; inside it, as is offset + bytes */
+    uint64_t offset;  /* absolute, in that file; offset + bytes is at most the file's size */
     uint64_t bytes;
-    const struct packed_matrix *packed; /* not NULL: in no file (-1), made of others (packed.h) */
-    bool source;                        /* such a one is made of it */
+    const struct packed_matrix
+        *packed; /* not NULL: computed from other tensors, in no file (-1) (packed.h) */
+    bool source; /* a packed tensor is computed from this one */
 } container_tensor;
 
 typedef enum meta_type { META_BOOL, META_INT, META_FLOAT, META_STRING, META_ARRAY } meta_type;
@@ -62,10 +63,12 @@ typedef struct meta_value {
 
 typedef struct container container;
 
+/* Opens a model and reads its headers (blocks). *out is set only on success. NIB_E_NOTFOUND, NIB_E_MODEL,
+ * NIB_E_IO, NIB_E_NOMEM. */
 nib_status container_open(const char *path, const logger *log, container **out, nib_error *err);
-/* The same without the vocabulary: each element of a GGUF file's arrays under "tokenizer." is reported to
- * `vocabulary` and not kept. So their size is known at little cost in memory. number: a string's length in
- * bytes, an integer's value, 0 for a float. */
+/* As container_open without the vocabulary: each element of a GGUF file's arrays under "tokenizer." is
+ * reported to `vocabulary` and not stored, so that their size is known at little cost in memory. number: a
+ * string's length in bytes, an integer's value, 0 for a float. */
 typedef struct container_visitor {
     void (*element)(void *user, const char *key, meta_type elem, int64_t number);
     void *user;
@@ -90,7 +93,8 @@ const meta_value *container_meta_at(const container *c, size_t i, const char **k
 bool container_meta_i64(const container *c, const char *key, int64_t *out);
 bool container_meta_f64(const container *c, const char *key, double *out);
 bool container_meta_bool(const container *c, const char *key, bool *out);
-const char *container_meta_str(const container *c, const char *key); /* NULL: not there or no string */
+const char *container_meta_str(const container *c,
+                               const char *key); /* NULL: the key is missing or not a string */
 /* Whether the key exists with the value null, which the look-ups above treat as absent. With null a
  * configuration disables an option ("sliding_window": null), while a missing key means the family's
  * default. */
@@ -102,10 +106,10 @@ bool container_meta_is_null(const container *c, const char *key);
 void container_drop_vocab(container *c);
 
 /* A key for measurements of this model: a hash of 128 bits of each tensor's name, type, shape and contents,
- * and of the configuration. Path, order in the file and sharding do not count. Of a tensor's contents the
- * beginning, the middle and the end are read (CONTENT_SAMPLE bytes each; a small tensor is read whole), so it
- * takes milliseconds, and changes of other bytes are not noticed. The vocabulary and the keys "tokenizer...",
- * "generation." and "split." do not count. */
+ * and of the configuration. It does not depend on the path, the order in the file or the sharding, nor on the
+ * vocabulary and the keys "tokenizer...", "generation." and "split.". A tensor's contents are sampled at the
+ * beginning, the middle and the end (CONTENT_SAMPLE bytes each; a small tensor is read whole). So hashing
+ * takes milliseconds, and changes of other bytes are not noticed. */
 enum { CONTENT_SAMPLE = 4096, CONTENT_KEY = 40 };
 nib_status container_content_hash(const container *c, uint64_t out[2], nib_error *err);
 /* The same as text, for profiles and plans: 32 hexadecimal digits and a NUL. */

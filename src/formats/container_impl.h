@@ -9,7 +9,7 @@
 struct container {
     container_kind kind;
     char *path;
-    const logger *log; /* while opening */
+    const logger *log; /* valid while the container is opened */
     file **files;
     size_t n_file, cap_file;
     uint64_t header_bytes; /* of the files read so far */
@@ -28,13 +28,14 @@ struct container {
 /* Opens one more file of the container; *index is its number. */
 nib_status container_add_file(container *c, const char *path, int *index, nib_error *err);
 
-/* A GGUF file, the first of a split one included, into an empty container whose file 0 it is. */
+/* Reads the GGUF file that is file 0 of an otherwise empty container; opens the other parts of a split model.
+ */
 nib_status gguf_read(container *c, nib_error *err);
 
-/* A folder with config.json and safetensors. */
+/* Reads a folder with config.json and safetensors files. */
 nib_status folder_read(container *c, nib_error *err);
 
-/* The tensors of one safetensors file of the container. */
+/* Adds the tensors of one safetensors file of the container. */
 nib_status safetensors_read(container *c, int file_index, nib_error *err);
 
 /* Lists the matrices that are packed in a form of their own (packed.h). */

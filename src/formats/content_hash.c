@@ -1,4 +1,4 @@
-/* content_hash.c - what a model is, in 128 bits; see container_content_hash. */
+/* content_hash.c - identifies a model by 128 bits; see container_content_hash. */
 #include "formats/container_impl.h"
 #include "formats/packed.h"
 
@@ -20,7 +20,7 @@ static void add_u64(XXH3_state_t *h, uint64_t v) {
     add_bytes(h, &v, sizeof v);
 }
 
-/* With its length, so that two texts cannot pass for two others. */
+/* The length is hashed too, so that two adjacent texts cannot be confused with two others. */
 static void add_text(XXH3_state_t *h, const char *text, size_t n) {
     add_u64(h, n);
     add_bytes(h, text, n);
@@ -74,7 +74,7 @@ static nib_status add_meta(XXH3_state_t *h, const meta_table *t, nib_error *err)
     return NIB_OK;
 }
 
-/* Where the samples of a tensor begin; returns how many there are, 0: all of it is read. */
+/* Offsets at which the samples of a tensor begin. Returns their number; 0: the tensor is read whole. */
 static size_t samples_of(const container_tensor *t, uint64_t from[3]) {
     from[0] = 0;
     from[1] = t->bytes / 2 - CONTENT_SAMPLE / 2;
@@ -82,13 +82,13 @@ static size_t samples_of(const container_tensor *t, uint64_t from[3]) {
     return t->bytes <= 3 * CONTENT_SAMPLE ? 0 : 3;
 }
 
-/* Bytes of one file for which the system gets advice. */
+/* A byte range of one file that the system is advised to read ahead. */
 typedef struct wanted {
     file *f;
     uint64_t begin, end;
 } wanted;
 
-/* Ranges that are this close are one request: a disk delivers 4 KiB no sooner than 36. */
+/* Ranges that are this close are joined: a disk needs as long for 4 KiB as for 36 KiB. */
 #define NEAR ((uint64_t)32 << 10)
 
 static void want(wanted *so_far, file *f, uint64_t begin, uint64_t n_byte) {
@@ -101,15 +101,15 @@ static void want(wanted *so_far, file *f, uint64_t begin, uint64_t n_byte) {
     *so_far = (wanted){f, begin, begin + n_byte};
 }
 
-/* The system gets advice about all samples before the first is read: a cold disk then answers in milliseconds
- * what it would answer in a hundred one after the other. Neighbouring ranges are one advice: where one tensor
- * ends, the next begins. */
+/* Advises the system of all samples before the first is read: a cold disk then delivers in milliseconds what
+ * takes a hundred one read after the other. Neighbouring ranges are joined, because a tensor begins where the
+ * one before it ends. */
 static void advise_samples(const container *c) {
     wanted so_far = {0};
     for (size_t i = 0; i < c->tensors.n; i++) {
         const container_tensor *t = &c->tensors.all[i];
         file *f = container_file(c, t->file);
-        if (!f) /* computed from other tensors, which get advice themselves */
+        if (!f) /* computed from other tensors, which are advised themselves */
             continue;
         uint64_t from[3];
         size_t n = samples_of(t, from);

@@ -6,10 +6,10 @@
 
 #include <inttypes.h>
 
-enum { BUFFER = 256 << 10 }; /* large enough that system calls do not count, small enough for the cache */
+enum { BUFFER = 256 << 10 }; /* bytes: large enough to make system calls cheap, small enough for the cache */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "files are little-endian and are read as they stand");
+               "files are little-endian and are read without conversion");
 
 nib_status cursor_open(cursor *c, file *f, uint64_t limit, nib_error *err) {
     *c = (cursor){

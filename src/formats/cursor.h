@@ -9,14 +9,14 @@
 
 typedef struct cursor {
     file *f;
-    const char *what; /* being read, for messages */
-    uint64_t read;    /* file offset behind the buffered bytes */
+    const char *what; /* the item being read, for messages */
+    uint64_t read;    /* file offset after the buffered bytes */
     uint64_t limit;   /* nothing is read from here on */
     uint8_t *buffer;
     size_t begin, end; /* buffered bytes not yet taken */
 } cursor;
 
-/* limit: at most the file's size. */
+/* Reads f from its start up to `limit` (at most the file's size). Allocates the buffer; f is borrowed. */
 nib_status cursor_open(cursor *c, file *f, uint64_t limit, nib_error *err);
 void cursor_close(cursor *c);
 
@@ -29,6 +29,7 @@ static inline uint64_t cursor_left(const cursor *c) {
 
 /* Fails if fewer than n bytes are left before the limit. */
 nib_status cursor_need(const cursor *c, uint64_t n_byte, nib_error *err);
+/* cursor_take when the buffer has to be filled. */
 nib_status cursor_take_slow(cursor *c, void *out, size_t n_byte, nib_error *err);
 
 /* Copies the next n bytes. */
@@ -40,7 +41,8 @@ static inline nib_status cursor_take(cursor *c, void *out, size_t n_byte, nib_er
     return NIB_OK;
 }
 static inline nib_status cursor_u32(cursor *c, uint32_t *out, nib_error *err) {
-    return cursor_take(c, out, sizeof *out, err); /* little-endian, as every processor this runs on */
+    return cursor_take(c, out, sizeof *out,
+                       err); /* the file and every supported processor are little-endian */
 }
 static inline nib_status cursor_u64(cursor *c, uint64_t *out, nib_error *err) {
     return cursor_take(c, out, sizeof *out, err);

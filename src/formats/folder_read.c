@@ -1,4 +1,4 @@
-/* folder_read.c - a folder as people download it: config.json, the optional side files, and safetensors in
+/* folder_read.c - reads a folder as it is downloaded: config.json, optional side files, and safetensors in
  * one file or in shards that model.safetensors.index.json lists. */
 #include "formats/container_impl.h"
 
@@ -13,7 +13,7 @@
 
 enum { MAX_CONFIG = 4 << 20, MAX_TEMPLATE = 1 << 20 };
 
-/* Path of a member; *exists says whether it is there. */
+/* Path of a file in the folder. *exists: whether it exists. */
 static nib_status member_path(const container *c, const char *name, char **path, bool *exists,
                               nib_error *err) {
     *path = path_join(c->path, name);
@@ -47,7 +47,7 @@ static nib_status read_config(container *c, const char *name, const char *prefix
     return status;
 }
 
-/* A template in a file of its own takes the place of the one in tokenizer_config.json. */
+/* A template in its own file replaces the one in tokenizer_config.json. */
 static nib_status read_template(container *c, nib_error *err) {
     static const char key[] = "tokenizer_config.chat_template";
     char *path = NULL, *source = NULL;
@@ -93,7 +93,7 @@ static bool plain_name(const char *name) {
            !strcmp(name + n - (sizeof end - 1), end);
 }
 
-/* Opens each shard that weight_map names once; `shards` keeps their numbers by name. */
+/* Opens each shard that weight_map names once; `shards` maps their names to file numbers. */
 static nib_status read_shards(container *c, const json_t *map, meta_table *shards, nib_error *err) {
     for (void *i = json_object_iter((json_t *)map); i; i = json_object_iter_next((json_t *)map, i)) {
         const char *tensor = json_object_iter_key(i), *name = json_string_value(json_object_iter_value(i));
@@ -138,7 +138,8 @@ static nib_status read_index(container *c, const char *path, nib_error *err) {
     return status == NIB_E_MODEL ? nib_fail_prefix(err, status, path) : status;
 }
 
-/* The other files of the folder: for each ending the first name in order, and their number. */
+/* The other files of the folder: for each kind of file the alphabetically first name, and the number of
+ * files. */
 enum { FOUND_SAFETENSORS, FOUND_GGUF, FOUND_BIN, FOUND_OTHER, FOUND_N };
 typedef struct found {
     char name[256];
@@ -179,13 +180,13 @@ static nib_status look_around(const char *path, found all[FOUND_N], nib_error *e
     return NIB_OK;
 }
 
-/* No weights under the usual names: one safetensors file of another name will do. */
+/* No weights under the usual names: a single safetensors file of another name is accepted. */
 static nib_status read_other_weights(container *c, nib_error *err) {
     found all[FOUND_N];
     int index = 0;
     NIB_TRY(look_around(c->path, all, err));
     if (all[FOUND_SAFETENSORS].n == 1) {
-        log_line(c->log, "%s: no model.safetensors, taking %s", c->path, all[FOUND_SAFETENSORS].name);
+        log_line(c->log, "%s: no model.safetensors, using %s", c->path, all[FOUND_SAFETENSORS].name);
         return read_shard(c, all[FOUND_SAFETENSORS].name, &index, err);
     }
     static const char want[] = "expected model.safetensors or model.safetensors.index.json";

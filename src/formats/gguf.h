@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* GGUF_VALUE(id, number in the file, bytes of one, name); 0 bytes: the file has the length */
+/* GGUF_VALUE(id, number in the file, bytes of one value, name); 0 bytes: the length is in the file */
 #define GGUF_VALUES(GGUF_VALUE)                                                                              \
     GGUF_VALUE(U8, 0, 1, "u8")                                                                               \
     GGUF_VALUE(I8, 1, 1, "i8")                                                                               \

@@ -12,7 +12,7 @@ enum { MAX_KEY = 65535, PIECE = 4096, MAX_NESTING = 4 };
 
 typedef struct copying {
     cursor at;
-    gguf_writer *w; /* NULL: what comes is passed over */
+    gguf_writer *w; /* NULL: the value is skipped */
     const char *key;
 } copying;
 
@@ -42,7 +42,7 @@ static nib_status copy_string(copying *c, nib_error *err) {
 
 static nib_status copy_value(copying *c, uint32_t type, int depth, nib_error *err);
 
-/* Reads from after the type of its elements. */
+/* Copies an array; its element type has been read. */
 static nib_status copy_array(copying *c, uint32_t elem, int depth, nib_error *err) {
     uint64_t n, n_byte;
     if (c->w)
@@ -50,10 +50,13 @@ static nib_status copy_array(copying *c, uint32_t elem, int depth, nib_error *er
     NIB_TRY(copy_count(c, &n, err));
     if (elem < GGUF_VALUE_COUNT && gguf_value_bytes[elem]) {
         if (!num_mul_u64(n, gguf_value_bytes[elem], &n_byte))
-            return nib_fail(err, NIB_E_MODEL, "metadata key '%s' says %" PRIu64 " elements", c->key, n);
+            return nib_fail(err, NIB_E_MODEL,
+                            "metadata key '%s': expected an array that fits the file, found %" PRIu64
+                            " elements",
+                            c->key, n);
         return copy_bytes(c, n_byte, err);
     }
-    for (uint64_t i = 0; i < n; i++) /* each takes bytes of the file, so the file ends it */
+    for (uint64_t i = 0; i < n; i++) /* each element consumes bytes of the file, which bounds the loop */
         NIB_TRY(copy_value(c, elem, depth + 1, err));
     return NIB_OK;
 }
@@ -61,8 +64,11 @@ static nib_status copy_array(copying *c, uint32_t elem, int depth, nib_error *er
 static nib_status copy_value(copying *c, uint32_t type, int depth, nib_error *err) {
     uint32_t elem;
     if (type >= GGUF_VALUE_COUNT || depth > MAX_NESTING)
-        return nib_fail(err, NIB_E_MODEL, "metadata key '%s' has value type %" PRIu32 " at depth %d", c->key,
-                        type, depth);
+        return nib_fail(
+            err, NIB_E_MODEL,
+            "metadata key '%s': expected a known value type, arrays not too deep, found type %" PRIu32
+            " at depth %d",
+            c->key, type, depth);
     if (type == GGUF_STRING)
         return copy_string(c, err);
     if (type != GGUF_ARRAY)

@@ -1,9 +1,8 @@
-/* gguf_read.c - GGUF headers, version 2 and 3, in one file or several.
- *
+/* gguf_read.c - reads GGUF headers, version 2 and 3, of one file or of several.
  * Layout: magic, version, number of tensors, number of keys; the keys with typed values; the tensors' names,
  * shapes (innermost dimension first), types and offsets; then, at the next multiple of the alignment, the
- * data that the offsets count from. Nothing is allocated for a count before the rest of the file could hold
- * it. */
+ * data, from whose start the offsets count. Memory for a count is allocated only if the rest of the file
+ * could hold so many items. */
 #include "formats/container_impl.h"
 
 #include "base/mem.h"
@@ -64,7 +63,7 @@ static nib_status read_counts(header *h, nib_error *err) {
     return NIB_OK;
 }
 
-/* Length and bytes of a key or a tensor name (at most `max`) to out. */
+/* Reads the length and the bytes of a key or a tensor name (at most `max`) to out. */
 static nib_status read_name(cursor *at, size_t max, char *out, size_t *n_byte, nib_error *err) {
     uint64_t n;
     NIB_TRY(cursor_u64(at, &n, err));
@@ -79,7 +78,7 @@ static nib_status read_name(cursor *at, size_t max, char *out, size_t *n_byte, n
 }
 
 static nib_status read_keys(header *h, const logger *log, nib_error *err) {
-    enum { MAX_KEY = 65535 }; /* as the format says */
+    enum { MAX_KEY = 65535 }; /* the format's limit, in bytes */
     char *key = mem_alloc(MAX_KEY + 1);
     if (!key)
         return nib_fail_nomem(err, MAX_KEY + 1, "a key");
@@ -112,7 +111,7 @@ static nib_status read_alignment(const header *h, uint64_t *alignment, nib_error
     if (!e)
         return NIB_OK;
     if (e->value.type != META_INT)
-        return nib_fail(err, NIB_E_MODEL, "general.alignment is not an integer");
+        return nib_fail(err, NIB_E_MODEL, "general.alignment: expected an integer, found another type");
     const int64_t a = e->value.v.i;
     if (a <= 0 || a & (a - 1) || a > GGUF_MAX_ALIGNMENT)
         return nib_fail(err, NIB_E_MODEL,
@@ -122,7 +121,7 @@ static nib_status read_alignment(const header *h, uint64_t *alignment, nib_error
     return NIB_OK;
 }
 
-/* Types that exist in such files and have no row in the type table, for messages. */
+/* Names, for messages, of types that exist in GGUF files but not in the type table. */
 static const char *foreign_type(uint32_t number) {
     static const char *const names[] = {
         [4] = "q4_2",    [5] = "q4_3",     [9] = "q8_1",   [15] = "q8_k",  [16] = "iq2_xxs",
@@ -132,7 +131,7 @@ static const char *foreign_type(uint32_t number) {
     return number < NUM_COUNT(names) && names[number] ? names[number] : "unknown";
 }
 
-/* One tensor's row; its offset is still relative to the data section. */
+/* Reads one tensor's row; its offset is relative to the data section. */
 static nib_status read_tensor(cursor *at, container_tensor *t, char *name, size_t *n_name, nib_error *err) {
     uint32_t n_dim, type;
     at->what = "a tensor's row";
@@ -175,7 +174,7 @@ static nib_status read_tensors(container *c, header *h, int file_index, nib_erro
     return status;
 }
 
-/* The tensors from `first` on get their place in the file. */
+/* Turns the relative offsets of the tensors from `first` on into offsets in the file. */
 static nib_status place_tensors(container *c, const header *h, size_t first, uint64_t file_bytes,
                                 nib_error *err) {
     uint64_t alignment;
@@ -200,7 +199,7 @@ static nib_status read_header(container *c, header *h, int file_index, nib_error
     return place_tensors(c, h, first, file_size(h->at.f), err);
 }
 
-/* One file's keys into meta and its tensors into the container; errors name the file. */
+/* Reads one file's keys into meta and its tensors into the container; errors name the file. */
 static nib_status read_file(container *c, int file_index, meta_table *meta, nib_error *err) {
     header h = {.meta = meta};
     NIB_TRY(cursor_open(&h.at, c->files[file_index], CONTAINER_MAX_HEADER - c->header_bytes, err));

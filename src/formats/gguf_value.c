@@ -19,13 +19,13 @@ static nib_status fail_type(const reading *r, uint32_t type, nib_error *err) {
                     r->key, type, GGUF_VALUE_COUNT - 1);
 }
 
-/* An integer or bool of the file, from little-endian bytes. False: an unsigned one beyond int64_t. */
+/* Decodes an integer or bool from little-endian bytes. False: an unsigned value exceeds int64_t. */
 static bool decode_int(gguf_value type, const uint8_t *p, int64_t *out) {
     const int n_bit = 8 * gguf_value_bytes[type];
     uint64_t u = 0;
     memcpy(&u, p, gguf_value_bytes[type]);
     const bool is_signed = type == GGUF_I8 || type == GGUF_I16 || type == GGUF_I32 || type == GGUF_I64;
-    if (is_signed && u >> (n_bit - 1)) /* the sign, all the way up */
+    if (is_signed && u >> (n_bit - 1)) /* sign extension */
         u |= ~(UINT64_MAX >> (64 - n_bit));
     *out = (int64_t)u;
     return is_signed || u <= INT64_MAX;
@@ -42,7 +42,7 @@ static double decode_float(gguf_value type, const uint8_t *p) {
         memcpy(&d, p, sizeof d);
         return d;
     }
-    uint64_t u; /* an integer that int64_t cannot hold */
+    uint64_t u; /* exceeds int64_t */
     memcpy(&u, p, sizeof u);
     return (double)u;
 }
@@ -97,8 +97,8 @@ static nib_status read_strings(const reading *r, size_t n, meta_value *out, nib_
     return NIB_OK;
 }
 
-/* Numbers are widened to 8 bytes. Should an unsigned one not fit, what was read so far becomes floats, in
- * place. */
+/* Numbers are widened to 8 bytes. If an unsigned one does not fit int64_t, the numbers read so far are
+ * converted to floats in place. */
 static nib_status read_numbers(const reading *r, gguf_value type, size_t n, meta_value *out, nib_error *err) {
     union {
         int64_t i;
@@ -148,7 +148,7 @@ static nib_status skip_bytes(cursor *at, uint64_t n, nib_error *err) {
     return NIB_OK;
 }
 
-/* Type and count of an array; the count is one that the rest of the header can hold. */
+/* Reads the element type and the count of an array, and checks that the rest of the header can hold it. */
 static nib_status read_array_head(const reading *r, uint32_t *elem, uint64_t *n, nib_error *err) {
     NIB_TRY(cursor_u32(r->at, elem, err));
     NIB_TRY(cursor_u64(r->at, n, err));
@@ -184,7 +184,7 @@ static nib_status skip_array(const reading *r, int depth, nib_error *err) {
     return NIB_OK;
 }
 
-/* Tells the elements of an array that is left out. */
+/* Reports the elements of an array that is left out. */
 static nib_status report_strings(const reading *r, size_t n, nib_error *err) {
     for (size_t i = 0; i < n; i++) {
         uint64_t n_byte;

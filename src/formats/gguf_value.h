@@ -7,7 +7,8 @@
 #include "formats/meta.h"
 
 /* Reads the type and the value after `key` (which is for messages). *keep is false for an array of arrays,
- * which is checked and skipped. The value's storage belongs to the table. */
+ * which is checked and skipped. *large: as in meta_table_add. The table owns the value's storage.
+ * NIB_E_MODEL: the value is malformed or cut off. */
 nib_status gguf_value_read(cursor *at, const char *key, meta_table *table, meta_value *out, bool *large,
                            bool *keep, nib_error *err);
 

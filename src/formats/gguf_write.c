@@ -1,4 +1,5 @@
-/* gguf_write.c - see gguf_write.h. The two sections of the header grow in memory; data go straight out. */
+/* gguf_write.c - see gguf_write.h. The two sections of the header grow in memory; data are written at once.
+ */
 #include "formats/gguf_write.h"
 
 #include "base/num.h"
@@ -17,8 +18,8 @@ struct gguf_writer {
     tensor_table tensors; /* offsets count from the start of the data */
     uint64_t declared;    /* bytes of data so far, each tensor rounded up to the alignment */
     bool started;
-    size_t current;   /* the tensor whose bytes come next */
-    uint64_t written; /* of its bytes */
+    size_t current;   /* the tensor whose bytes are written next */
+    uint64_t written; /* bytes of it so far */
 };
 
 typedef nib_status opener(const char *path, file_writer **out, nib_error *err);
@@ -106,7 +107,7 @@ static bool fits(gguf_value type, int64_t v) {
     }
 }
 
-/* The low bytes of a little-endian integer are the narrow integer. */
+/* The low bytes of a little-endian integer are the value in a narrower type. */
 static nib_status put_int(gguf_writer *w, const char *key, gguf_value type, int64_t v, nib_error *err) {
     if (!fits(type, v))
         return nib_fail(err, NIB_E_USAGE, "metadata key '%s': %" PRId64 " does not fit value type %d", key, v,
@@ -120,7 +121,8 @@ static nib_status put_float(gguf_writer *w, const char *key, gguf_value type, do
         return buffer_put(&w->keys, &narrow, sizeof narrow, err);
     if (type == GGUF_F64)
         return buffer_put(&w->keys, &v, sizeof v, err);
-    return nib_fail(err, NIB_E_USAGE, "metadata key '%s': value type %d is no float", key, (int)type);
+    return nib_fail(err, NIB_E_USAGE, "metadata key '%s': expected a float type, found value type %d", key,
+                    (int)type);
 }
 
 nib_status gguf_writer_set_int(gguf_writer *w, const char *key, gguf_value type, int64_t value,
@@ -186,7 +188,7 @@ nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, in
     const uint64_t bytes = w->tensors.all[w->tensors.n - 1].bytes;
     uint64_t end;
     if (!num_add_u64(w->declared, bytes, &end) || end > INT64_MAX)
-        return nib_fail(err, NIB_E_USAGE, "tensor '%s' makes the file longer than a file can be", name);
+        return nib_fail(err, NIB_E_USAGE, "tensor '%s' would exceed the size that a file can have", name);
     w->declared = (end + GGUF_ALIGNMENT - 1) / GGUF_ALIGNMENT * GGUF_ALIGNMENT;
 
     NIB_TRY(put_text(&w->rows, name, strlen(name), err));
@@ -212,7 +214,7 @@ static nib_status pad(gguf_writer *w, uint64_t written, nib_error *err) {
     return over ? file_writer_write(w->out, zeros, (size_t)(GGUF_ALIGNMENT - over), err) : NIB_OK;
 }
 
-/* The header; then the first tensor that has bytes is the current one. */
+/* Writes the header and moves on to the first tensor that has bytes. */
 static nib_status start(gguf_writer *w, nib_error *err) {
     buffer head = {0};
     w->started = true;
@@ -232,7 +234,7 @@ static nib_status start(gguf_writer *w, nib_error *err) {
     return pad(w, 24 + w->keys.n + w->rows.n, err);
 }
 
-/* Steps over tensors that are complete. */
+/* Skips tensors that are complete. */
 static nib_status next_tensor(gguf_writer *w, nib_error *err) {
     while (w->current < w->tensors.n && w->written == w->tensors.all[w->current].bytes) {
         NIB_TRY(pad(w, w->written, err));
@@ -242,7 +244,7 @@ static nib_status next_tensor(gguf_writer *w, nib_error *err) {
     return NIB_OK;
 }
 
-/* data NULL: the bytes are in the file. */
+/* p NULL: the bytes are in the file already. */
 static nib_status put_data(gguf_writer *w, const uint8_t *p, uint64_t n_byte, nib_error *err) {
     if (!w->started)
         NIB_TRY(start(w, err));
@@ -250,7 +252,7 @@ static nib_status put_data(gguf_writer *w, const uint8_t *p, uint64_t n_byte, ni
     while (n_byte) {
         if (w->current == w->tensors.n)
             return nib_fail(err, NIB_E_USAGE,
-                            "%" PRIu64 " bytes of data more than the tensors were declared with", n_byte);
+                            "expected no more data than was declared, found %" PRIu64 " more bytes", n_byte);
         const uint64_t left = w->tensors.all[w->current].bytes - w->written, n = NUM_MIN(n_byte, left);
         NIB_TRY(p ? file_writer_write(w->out, p, (size_t)n, err) : file_writer_skip(w->out, n, err));
         p = p ? p + n : NULL;
@@ -276,7 +278,8 @@ nib_status gguf_writer_sync(gguf_writer *w, nib_error *err) {
 nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err) {
     NIB_TRY(gguf_writer_data(w, "", 0, err));
     if (w->written)
-        return nib_fail(err, NIB_E_USAGE, "expected whole tensors before a hole");
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected a hole to begin at a tensor's beginning, found an unfinished tensor");
     if (w->current < w->tensors.n)
         NIB_TRY(file_writer_hole(w->out, w->declared - w->tensors.all[w->current].offset, err));
     w->current = w->tensors.n;

@@ -15,7 +15,7 @@ typedef struct gguf_writer gguf_writer;
 
 nib_status gguf_writer_open(const char *path, gguf_writer **out, nib_error *err);
 
-/* The same to PATH.part, which survives the process (file_writer_open_part). */
+/* As gguf_writer_open, but writes PATH.part, which survives the process (file_writer_open_part). */
 nib_status gguf_writer_open_part(const char *path, gguf_writer **out, nib_error *err);
 
 /* type: one of the integer types or GGUF_BOOL (the value must fit), GGUF_F32 or GGUF_F64. */
@@ -40,15 +40,16 @@ nib_status gguf_writer_raw(gguf_writer *w, const void *value, size_t n_byte, nib
 /* shape: outermost first, as in container_tensor. The type must exist in GGUF. */
 nib_status gguf_writer_tensor(gguf_writer *w, const char *name, type_id type, int n_dim, const int64_t *shape,
                               nib_error *err);
+/* Writes the next n_byte bytes of the declared tensors. */
 nib_status gguf_writer_data(gguf_writer *w, const void *data, size_t n_byte, nib_error *err);
 
 /* Skips the next bytes of data, which the part file has already. */
 nib_status gguf_writer_skip(gguf_writer *w, uint64_t n_byte, nib_error *err);
-/* All data so far is in the file, though perhaps not on the disk. */
+/* Flushes: all data so far is in the file, though perhaps not yet on the disk. */
 nib_status gguf_writer_sync(gguf_writer *w, nib_error *err);
-/* Once all tensors are declared: where tensor i's bytes are in the file. */
+/* File offset of tensor i's bytes. Valid once all tensors are declared. */
 uint64_t gguf_writer_offset(const gguf_writer *w, size_t i);
-/* 64 bits over all that was set and declared, in order. */
+/* A 64-bit hash of all metadata and declarations, in order. */
 uint64_t gguf_writer_hash(const gguf_writer *w);
 
 /* Replaces all missing data, from a tensor's beginning on, by a hole that takes no disk space, for files that

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 enum {
-    LARGE_ARRAY = 64 << 10, /* bytes; below it a mapping of its own is not worth its page */
+    LARGE_ARRAY = 64 << 10, /* bytes; a smaller array does not get its own mapping */
     TEXT_CHUNK = 1 << 20,
     LAST_PAGE = 4096
 };
@@ -56,7 +56,7 @@ static void fill_index(meta_table *t) {
 
 static nib_status grow(meta_table *t, nib_error *err) {
     if (t->n >= META_MAX_KEYS)
-        return nib_fail(err, NIB_E_MODEL, "more than %d metadata keys", META_MAX_KEYS);
+        return nib_fail(err, NIB_E_MODEL, "expected at most %d metadata keys, found more", META_MAX_KEYS);
     if (mem_grow((void **)&t->entries, &t->cap, t->n + 1, sizeof *t->entries))
         return nib_fail_nomem(err, (t->n + 1) * sizeof *t->entries, "metadata");
     if (2 * (t->n + 1) <= t->n_slot)
@@ -134,7 +134,7 @@ void meta_table_report(meta_table *t, const char *key, meta_type elem, int64_t n
     t->vocabulary->element(t->vocabulary->user, key, elem, number);
 }
 
-/* The newest mapping for text is not full; an arena's chunks double. */
+/* Allows for the unused part of the newest text mapping, and for an arena's doubling chunks. */
 uint64_t meta_table_left_out(const meta_table *t) {
     return t->left_out_large ? t->left_out + TEXT_CHUNK : 2 * t->left_out;
 }

@@ -1,7 +1,7 @@
-/* packed.h - matrices that a checkpoint of the hub stores in a quantized form of its own: AWQ (GEMM order),
- * GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and int-quantized,
- * float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3 and e5m2, with
- * a scale for the tensor, for each row or for blocks of both).
+/* packed.h - matrices that a checkpoint of the hub stores quantized, in a format of another project: AWQ
+ * (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
+ * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
+ * and e5m2, with a scale for the tensor, for each row or for blocks of both).
  *
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
@@ -29,7 +29,7 @@ typedef struct packed_matrix {
     int64_t n, k, n_group;          /* rows, columns, groups of a row */
     container_tensor codes, scales; /* PACKED_NF4: scales is absmax */
     container_tensor zeros, order;  /* name NULL: there is none; order: [k], each column's group */
-    bool zeros_less_one;            /* GPTQ's version 1 stores a zero less 1 */
+    bool zeros_less_one;            /* GPTQ version 1 stores zero - 1 */
     /* PACKED_NF4 */
     container_tensor map, nested_absmax, nested_map; /* nested name NULL: absmax is f32 */
     int64_t block, nested_block; /* PACKED_FP8: block columns and block_rows rows share a scale */
@@ -38,15 +38,16 @@ typedef struct packed_matrix {
     type_id dtype;
 } packed_matrix;
 
-/* The smallest type that holds its values exactly; reads scales and zeros. */
+/* *out: the smallest type that holds the matrix's values exactly. Reads its scales and zeros. */
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err);
 /* nibble's own type with the same values in fewer bits: n4g32, n4g64 or n4g128, for integers of up to 4 bits.
  * usual: the type of packed_type, which is returned if there is no such type. */
 type_id packed_narrow(const packed_matrix *m, type_id usual);
-/* Rows [first, first + n) in one of these types, or as F32. NIB_E_MODEL: they are not exact in it. */
+/* Writes rows [first, first + n) to `out` in one of these types, or as F32; blocks on reads. NIB_E_MODEL: the
+ * values are not exact in that type. */
 nib_status packed_read(const container *c, const container_tensor *t, int64_t first, int64_t n, type_id as,
                        void *out, nib_error *err);
-/* The name of the form in the checkpoint ("awq"); NULL: nothing is packed. */
+/* The checkpoint's quantization method ("awq"), static; NULL: no matrix is packed. */
 const char *container_packed_method(const container *c);
 
 #endif

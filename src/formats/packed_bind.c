@@ -1,5 +1,5 @@
-/* packed_bind.c - see packed.h: which tensors of a folder are parts of one matrix, and whether they fit
- * together. Layouts are those that the formats' own documentation and loaders describe. */
+/* packed_bind.c - see packed.h: finds the tensors of a folder that are parts of one matrix, and checks that
+ * they fit together. The layouts follow the formats' documentation and loaders. */
 #include "formats/container_impl.h"
 #include "formats/packed.h"
 
@@ -14,7 +14,7 @@ enum { NAME = TENSOR_MAX_NAME + 64 };
 typedef struct binding {
     container *c;
     const char *method;
-    char prefix[NAME]; /* of the matrix at hand, without the dot */
+    char prefix[NAME]; /* name of the current matrix, without the dot */
     packed_matrix m;
 } binding;
 
@@ -61,13 +61,13 @@ static nib_status bad(const binding *b, const char *what, nib_error *err) {
 static nib_status check_size(binding *b, nib_error *err) {
     const packed_matrix *m = &b->m;
     if (m->n <= 0 || m->k <= 0 || m->n > 1 << 26 || m->k > 1 << 26 || m->n_group <= 0 || m->k % m->n_group)
-        return bad(b, "its parts' shapes make no matrix in equal groups", err);
+        return bad(b, "expected parts whose shapes make a matrix in equal groups", err);
     return NIB_OK;
 }
 
 /* ---- the matrix that they make ---- */
 
-/* Until packed_type has looked at scales and zeros: what would do in most cases. */
+/* The usual type, until packed_type has read scales and zeros. */
 static type_id nominal(const packed_matrix *m) {
     if (m->kind == PACKED_NF4 || m->kind == PACKED_FP8)
         return m->dtype;
@@ -193,7 +193,7 @@ static nib_status bind_rows(binding *b, nib_error *err) {
     m->n = size[0];
     m->k = size[1];
     if (m->k <= 0 || m->k > 1 << 26 || m->codes.n_dim != 2 || m->codes.shape[1] > 1 << 26)
-        return bad(b, "its weight_shape is no matrix", err);
+        return bad(b, "expected a weight_shape of two positive sizes", err);
     m->bits = (int)(m->codes.shape[1] * 32 / m->k); /* rows are padded to whole words */
     if (m->bits != 4 && m->bits != 8)
         return bad(b, "expected 4 or 8 bits", err);
@@ -216,7 +216,7 @@ static int64_t config_size(const binding *b, const char *key, size_t i, int64_t 
     return there ? v->v.ints[i] : fallback;
 }
 
-/* The dtype that a folder computes with, to which its values are rounded. */
+/* The dtype of the checkpoint's computation, to which its values are rounded. */
 static type_id computing_type(const binding *b) {
     const char *name = container_meta_str(b->c, "torch_dtype");
     name = name ? name : container_meta_str(b->c, "dtype");
@@ -225,7 +225,7 @@ static type_id computing_type(const binding *b) {
                                               : TYPE_BF16;
 }
 
-/* A scale for the tensor, for each row, or for blocks. */
+/* FP8 with a scale for the tensor, for each row, or for blocks. */
 static nib_status bind_fp8(binding *b, const char *scale, nib_error *err) {
     packed_matrix *m = &b->m;
     *m = (packed_matrix){.kind = PACKED_FP8, .bits = 8, .dtype = computing_type(b)};
@@ -248,8 +248,7 @@ static nib_status bind_fp8(binding *b, const char *scale, nib_error *err) {
     m->n_group = num_div_up(m->k, m->block);
     if (!is_scale(&m->scales) || m->scales.n_dim > 2 || rows != num_div_up(m->n, m->block_rows) ||
         cols != m->n_group)
-        return bad(
-            b, "its scales are not one for the tensor, for each row or for blocks of weight_block_size", err);
+        return bad(b, "expected scales for the tensor, for each row or for blocks of weight_block_size", err);
     return keep(b, err);
 }
 
@@ -257,7 +256,7 @@ static nib_status bind_fp8_scale(binding *b, nib_error *err) {
     return bind_fp8(b, "weight_scale", err);
 }
 
-static nib_status bind_fp8_inverse(binding *b, nib_error *err) { /* named for what it divided by */
+static nib_status bind_fp8_inverse(binding *b, nib_error *err) { /* in spite of its name it is a factor too */
     return bind_fp8(b, "weight_scale_inv", err);
 }
 
@@ -315,7 +314,7 @@ static nib_status bind_nf4(binding *b, const container_tensor *state, nib_error 
     NIB_TRY(need(b, "weight.quant_map", &m->map, err));
     const int64_t n_block = num_div_up(m->n * m->k, m->block);
     if (m->codes.type != TYPE_U8 || m->codes.bytes != (uint64_t)num_div_up(m->n * m->k, 2))
-        return bad(b, "its codes are not as many as its shape says", err);
+        return bad(b, "expected as many codes as its shape has values", err);
     NIB_TRY(expect(b, &m->map, m->map.type == TYPE_F32, 16, 1, err));
     if (!take(b, "weight.nested_absmax", &m->nested_absmax)) {
         NIB_TRY(expect(b, &m->scales, m->scales.type == TYPE_F32, n_block, 1, err));
@@ -333,7 +332,7 @@ static nib_status bind_nf4(binding *b, const container_tensor *state, nib_error 
 
 /* ---- all ---- */
 
-/* The end of a part's name that marks a packed matrix. */
+/* Suffixes of part names that mark a packed matrix. */
 static const struct {
     const char *method, *end;
     nib_status (*bind)(binding *b, nib_error *err); /* NULL: bitsandbytes */
@@ -348,7 +347,7 @@ static const struct {
              {"bitsandbytes", ".weight.quant_state.bitsandbytes__fp4", NULL}};
 
 static nib_status bind_one(binding *b, size_t i, nib_error *err) {
-    const container_tensor t = b->c->tensors.all[i]; /* the table grows */
+    const container_tensor t = b->c->tensors.all[i]; /* a copy, because the table grows */
     for (size_t f = 0; f < NUM_COUNT(forms); f++) {
         if (strcmp(forms[f].method, b->method) != 0 || !ends_with(t.name, forms[f].end))
             continue;
@@ -361,7 +360,7 @@ static nib_status bind_one(binding *b, size_t i, nib_error *err) {
     return NIB_OK;
 }
 
-/* Parts of a matrix that is listed whole are no tensors of their own. */
+/* Marks the parts of a packed matrix, which are not used as tensors themselves. */
 static void mark_source(container *c, container_tensor *t) {
     char name[NAME];
     const char *inner = strstr(t->name, ".weight."), *dot = strrchr(t->name, '.');

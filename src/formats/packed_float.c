@@ -42,7 +42,7 @@ static void put_value(type_id as, float v, uint8_t *out, int64_t i) {
         memcpy(out + 2 * i, &h, sizeof h);
 }
 
-/* F32 of another dtype: the values as they are in that dtype. */
+/* The value rounded to `dtype`, as F32. */
 static float in_dtype(type_id dtype, float v) {
     return dtype == TYPE_F16    ? half_to_float(half_from_float(v))
            : dtype == TYPE_BF16 ? bf16_to_float(bf16_from_float(v))

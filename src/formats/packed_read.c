@@ -1,4 +1,4 @@
-/* packed_read.c - see packed.h: rows of such a matrix, as codes less their zeros and one scale for each
+/* packed_read.c - see packed.h: reads rows of a packed matrix as codes minus zeros, with one scale for each
  * group. */
 #include "formats/packed_rows.h"
 
@@ -13,11 +13,12 @@
 nib_status packed_read_part(const packed_rows *r, const container_tensor *t, uint64_t at, void *out,
                             uint64_t n_byte, nib_error *err) {
     if (at > t->bytes || n_byte > t->bytes - at)
-        return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected more bytes", t->name);
+        return nib_fail(err, NIB_E_MODEL,
+                        "tensor '%s': expected the bytes that its matrix needs, found fewer", t->name);
     return file_read_at(container_file(r->c, t->file), out, t->offset + at, n_byte, err);
 }
 
-/* Value i of a run of little-endian words, `bits` wide each; it may lie across two of them. */
+/* Value i, `bits` wide, of a run of little-endian words; it may span two words. */
 static inline unsigned bits_at(const uint32_t *words, int64_t i, int bits) {
     const int64_t at = i * bits;
     const int low = (int)(at % 32);
@@ -27,7 +28,7 @@ static inline unsigned bits_at(const uint32_t *words, int64_t i, int bits) {
     return (unsigned)(both >> low & ((1u << bits) - 1));
 }
 
-/* AWQ: of 8 neighbouring outputs, field i of a word is output 0, 2, 4, 6, 1, 3, 5, 7. */
+/* AWQ: the fields of a word hold 8 neighbouring outputs in the order 0, 2, 4, 6, 1, 3, 5, 7. */
 static inline int awq_field(int64_t output) {
     const int i = (int)(output % 8);
     return i % 2 * 4 + i / 2;
@@ -71,8 +72,8 @@ static nib_status read_scales(const packed_rows *r, nib_error *err) {
 
 /* ---- zeros ---- */
 
-/* Words of row `line` of a tensor of words with so many in a row: those of n values from `first` on, which
- * begins a word. */
+/* Reads words of row `line` of a tensor that has n_word words in a row: those of n values from `first` on,
+ * which is at a word boundary. */
 static nib_status read_words(const packed_rows *r, const container_tensor *t, int64_t line, int64_t n_word,
                              int64_t first, int64_t n, int bits, nib_error *err) {
     const int64_t begin = first * bits / 32, end = num_div_up((first + n) * bits, 32);
@@ -151,7 +152,7 @@ static nib_status codes_awq(const packed_rows *r, nib_error *err) {
     return NIB_OK;
 }
 
-/* Words [k * bits / 32, n]: as many lines at a time as hold whole values. */
+/* Words [k * bits / 32, n]. Reads as many lines at a time as hold whole values. */
 static nib_status codes_gptq(const packed_rows *r, nib_error *err) {
     const packed_matrix *m = r->m;
     const int n_line = m->bits == 3 ? 3 : 1, n_value = n_line * 32 / m->bits;
@@ -200,7 +201,7 @@ static nib_status read_codes(const packed_rows *r, nib_error *err) {
 
 /* ---- buffers ---- */
 
-/* Each column's group; *by_place: neighbours share one, as without it. */
+/* Reads each column's group. *by_place: groups are runs of neighbouring columns, as without the tensor. */
 static nib_status read_order(const packed_rows *r, int32_t *order, bool *by_place, nib_error *err) {
     const packed_matrix *m = r->m;
     const int64_t group = m->k / m->n_group;
@@ -267,7 +268,7 @@ static bool is_half(float s) {
     return isfinite(s) && half_to_float(half_from_float(s)) == s;
 }
 
-/* Widens *type until it holds what these rows may have. */
+/* Widens *type until it holds the values of these rows. */
 static void widen(const packed_rows *r, type_id *type) {
     const int highest = r->m->kind == PACKED_INT8 ? 127 : (1 << r->m->bits) - 1;
     const int lowest = r->m->kind == PACKED_INT8 ? -128 : 0;
@@ -347,7 +348,7 @@ static bool is_n4(type_id as) {
     return as == TYPE_N4G32 || as == TYPE_N4G64 || as == TYPE_N4G128;
 }
 
-/* One block; group: of the scales. */
+/* Writes one block; group: index of its scale. */
 static nib_status put_block(const packed_rows *r, type_id as, const int16_t *v, int64_t group, uint8_t *out,
                             nib_error *err) {
     const int limit = limit_of(as);
@@ -357,8 +358,8 @@ static nib_status put_block(const packed_rows *r, type_id as, const int16_t *v, 
             return nib_fail(err, NIB_E_MODEL, "tensor '%s': %s cannot hold the code %d", r->t->name,
                             type_get(as)->name, v[i]);
     if (!is_half(scale))
-        return nib_fail(err, NIB_E_MODEL, "tensor '%s': the scale %s is no half", r->t->name,
-                        num_text((double)scale, 6));
+        return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected a scale that is exact in f16, found %s",
+                        r->t->name, num_text((double)scale, 6));
     const uint16_t d = half_from_float(scale);
     if (is_n4(as))
         return put_n4(r, v, type_get(as)->block_elems, r->zero[group], d, (void *)out, err);

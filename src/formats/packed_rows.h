@@ -1,20 +1,20 @@
-/* packed_rows.h - shared by the files that read a packed matrix (packed.h): some of its rows. */
+/* packed_rows.h - a run of rows of a packed matrix (packed.h). Shared by the files that read it. */
 #ifndef NIB_FORMATS_PACKED_ROWS_H
 #define NIB_FORMATS_PACKED_ROWS_H
 
 #include "formats/packed.h"
 
-/* Rows that are read at once. */
+/* Rows [first, first + n) while they are read. Arrays are owned by the caller. */
 typedef struct packed_rows {
     const container *c;
     const container_tensor *t;
     const packed_matrix *m;
     int64_t first, n;
-    int16_t *code;  /* [n, k], less its zero */
+    int16_t *code;  /* [n, k], minus the zero */
     float *scale;   /* [n, n_group] */
     int16_t *zero;  /* [n, n_group] */
-    int32_t *order; /* [k]: each column's group; NULL: by place */
-    uint8_t *raw;
+    int32_t *order; /* [k]: each column's group; NULL: groups are runs of columns */
+    uint8_t *raw;   /* bytes as read from the file */
 } packed_rows;
 
 /* Reads n_byte bytes of one of its tensors, from byte `at`; NIB_E_MODEL: it has fewer. */

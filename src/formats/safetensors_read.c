@@ -1,5 +1,5 @@
-/* safetensors_read.c - one safetensors file: 8 bytes of length, a JSON object of that length (name -> dtype,
- * shape, data_offsets), then the data that the offsets count from. */
+/* safetensors_read.c - reads one safetensors file: 8 bytes of length, a JSON object of that length (name ->
+ * dtype, shape, data_offsets), then the data, from whose start the offsets count. */
 #include "formats/container_impl.h"
 
 #include "base/mem.h"
@@ -30,8 +30,8 @@ static nib_status read_shape(const char *name, const json_t *entry, container_te
     for (int i = 0; i < t->n_dim; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
         if (!json_is_integer(size) || json_integer_value(size) < 0)
-            return nib_fail(err, NIB_E_MODEL, "tensor '%s': dimension %d is no integer of 0 or more", name,
-                            i);
+            return nib_fail(err, NIB_E_MODEL, "tensor '%s': dimension %d: expected an integer of at least 0",
+                            name, i);
         t->shape[i] = json_integer_value(size);
     }
     return NIB_OK;
@@ -65,7 +65,7 @@ static nib_status read_object(container *c, int file_index, const json_t *header
                               nib_error *err) {
     const size_t first = c->tensors.n;
     if (!json_is_object(header))
-        return nib_fail(err, NIB_E_MODEL, "expected a JSON object as header");
+        return nib_fail(err, NIB_E_MODEL, "expected a JSON object as header, found another value");
     for (void *i = json_object_iter((json_t *)header); i; i = json_object_iter_next((json_t *)header, i)) {
         const char *name = json_object_iter_key(i);
         if (strcmp(name, "__metadata__"))

@@ -73,7 +73,7 @@ nib_status safetensors_writer_tensor(safetensors_writer *w, const char *name, ty
     const container_tensor *added = &w->tensors.all[w->tensors.n - 1];
     uint64_t end;
     if (!num_add_u64(w->declared, added->bytes, &end) || end > INT64_MAX)
-        return nib_fail(err, NIB_E_USAGE, "tensor '%s' makes the file longer than a file can be", name);
+        return nib_fail(err, NIB_E_USAGE, "tensor '%s' would exceed the size that a file can have", name);
     w->declared = end;
     return declare(w, added, err);
 }
@@ -99,8 +99,9 @@ nib_status safetensors_writer_data(safetensors_writer *w, const void *data, size
     if (!w->started)
         NIB_TRY(start(w, err));
     if (n_byte > w->declared - w->written)
-        return nib_fail(err, NIB_E_USAGE, "%zu bytes of data, %" PRIu64 " more are declared", n_byte,
-                        w->declared - w->written);
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected at most the %" PRIu64 " bytes that are still declared, found %zu",
+                        w->declared - w->written, n_byte);
     w->written += n_byte;
     return file_writer_write(w->out, data, n_byte, err);
 }

@@ -37,7 +37,7 @@ static size_t slot_of(const tensor_table *t, const char *name, size_t n_name) {
 
 static nib_status grow(tensor_table *t, nib_error *err) {
     if (t->n >= MAX_TENSORS)
-        return nib_fail(err, NIB_E_MODEL, "more than %d tensors", MAX_TENSORS);
+        return nib_fail(err, NIB_E_MODEL, "expected at most %d tensors, found more", MAX_TENSORS);
     if (mem_grow((void **)&t->all, &t->cap, t->n + 1, sizeof *t->all))
         return nib_fail_nomem(err, (t->n + 1) * sizeof *t->all, "tensor table");
     if (2 * (t->n + 1) <= t->n_slot)

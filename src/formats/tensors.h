@@ -15,7 +15,7 @@ enum {
 typedef struct tensor_table {
     container_tensor *all;
     size_t n, cap;
-    uint32_t *index; /* as in meta_table */
+    uint32_t *index; /* hash index, as in meta_table */
     size_t n_slot;
     uint64_t seed;
     arena names;
@@ -35,12 +35,12 @@ nib_status tensor_table_place(tensor_table *t, size_t first, uint64_t data_begin
                               nib_error *err);
 const container_tensor *tensor_table_find(const tensor_table *t, const char *name); /* NULL: not there */
 
-/* After the last add: no two tensors may share bytes of a file. */
+/* Checks, after the last add, that no two tensors share bytes of a file. NIB_E_MODEL names both. */
 nib_status tensor_table_check_overlap(const tensor_table *t, nib_error *err);
 
 /* "[2, 3]"; out holds at least 200 bytes; returns out. */
 const char *tensor_shape_text(const container_tensor *t, char *out);
 
-uint64_t tensor_table_bytes(const tensor_table *t);
+uint64_t tensor_table_bytes(const tensor_table *t); /* memory in use */
 
 #endif
