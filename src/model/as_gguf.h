@@ -16,27 +16,28 @@
 typedef struct gguf_tensor {
     container_tensor as; /* name, type, shape and bytes in that file; file -1: it has no place yet. A tensor
                             that is copied as it is has its place in the model's own file */
-    int block, w;        /* the first weight that is made of it; -1: none */
-    type_id from;        /* the type of the pieces; `as.type` otherwise only for vectors */
+    int block, w;        /* the first weight that uses it: its block and index; -1: none */
+    type_id from;        /* the type of the pieces; differs from as.type for vectors only */
     const weight_piece *pieces; /* rows, one under the other; a vector's elements */
     int n_piece;
-    bool transposed;   /* the pieces' tensors have [k, n]: pieces give columns */
-    int64_t n_turn;    /* heads whose rows are reordered from halves to pairs; 0: rows keep their order */
-    float add;         /* to every element of a vector */
+    bool transposed; /* the pieces' tensors have [k, n]: pieces give columns */
+    int64_t
+        n_turn; /* number of heads whose rows are reordered from halves to pairs; 0: rows keep their order */
+    float add;  /* added to every element of a vector */
     const float *data; /* instead of pieces: the values of a vector */
 } gguf_tensor;
 
 typedef struct gguf_tensors {
     gguf_tensor *all;
     size_t n;
-    arena mem; /* what they point to */
+    arena mem; /* owns what they point to */
 } gguf_tensors;
 
 /* Lists all tensors of the model's weights, block by block. For a model from a GGUF file: all tensors of the
  * file, unchanged, in its order. NIB_E_MODEL: GGUF cannot express the model. The model outlives them. */
 nib_status gguf_tensors_open(const model *m, gguf_tensors *out, nib_error *err);
-/* Gives matrices that the checkpoint packs nibble's own type with fewer bits, if there is one
- * (packed_narrow). Returns their number. */
+/* Changes the type of packed matrices to nibble's own type with fewer bits, if one exists (packed_narrow).
+ * Returns the number of changed matrices. */
 size_t gguf_tensors_narrow(gguf_tensors *t);
 void gguf_tensors_close(gguf_tensors *t); /* zeroed is fine */
 

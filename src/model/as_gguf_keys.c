@@ -1,4 +1,5 @@
-/* as_gguf_keys.c - see as_gguf.h: numbers as metadata, and whether what was written says the same. */
+/* as_gguf_keys.c - see as_gguf.h: writes the configuration as metadata, and compares a written file with its
+ * source. */
 #include "base/num.h"
 #include "model/as_gguf.h"
 #include "model/internal.h"
@@ -57,7 +58,7 @@ static nib_status set_type(const writing *w, const char *type, nib_error *err) {
 static nib_status set_yarn(const writing *w, const rope_params *r, nib_error *err) {
     const double usual = r->factor <= 1 ? 1 : 0.1 * log(r->factor) + 1;
     if (!r->truncate)
-        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot say \"truncate\": false");
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot express \"truncate\": false");
     NIB_TRY(set_type(w, "yarn", err));
     NIB_TRY(set_number(w, "rope.scaling.factor", r->factor, err));
     NIB_TRY(set_count(w, "rope.scaling.original_context_length", (int64_t)r->orig_ctx, err));
@@ -74,10 +75,10 @@ static nib_status set_ropes(const writing *w, nib_error *err) {
     if (c->n_rope == 0)
         return NIB_OK;
     if (c->n_rope > 1 && c->ropes[1].kind != ROPE_PLAIN)
-        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot say it of sliding layers");
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot express it for sliding layers");
     switch (r->kind) {
     case ROPE_PLAIN:
-    case ROPE_LLAMA3: return NIB_OK; /* the latter is a tensor */
+    case ROPE_LLAMA3: return NIB_OK; /* Llama 3's factors are a tensor */
     case ROPE_LINEAR:
         NIB_TRY(set_type(w, "linear", err));
         return set_number(w, "rope.scaling.factor", r->factor, err);
@@ -88,10 +89,10 @@ static nib_status set_ropes(const writing *w, nib_error *err) {
         return set_number(w, "rope.scaling.attn_factor", r->attn_factor, err);
     case ROPE_DYNAMIC: break;
     }
-    return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot say \"dynamic\"");
+    return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot express \"dynamic\"");
 }
 
-/* One truth value a layer, where the family's own pattern is another one. */
+/* Writes one bool for each layer if the family's own pattern differs. */
 static nib_status set_slides(const writing *w, nib_error *err) {
     const config *c = &w->m->cfg;
     char key[128], kind;
@@ -116,7 +117,9 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     const char *arch = arch_name(m), *name = model_name(m);
     snprintf(now.prefix, sizeof now.prefix, "%s", arch);
     if (m->cfg.act != m->arch->act)
-        return nib_fail(err, NIB_E_MODEL, "the activation function is not the one that %s has in GGUF", arch);
+        return nib_fail(err, NIB_E_MODEL,
+                        "a GGUF file of %s cannot express another activation function than the family's",
+                        arch);
     NIB_TRY(gguf_writer_set_string(w, "general.architecture", arch, strlen(arch), err));
     NIB_TRY(gguf_writer_set_string(w, "general.name", name, strlen(name), err));
     for (int i = 0; i < HP_COUNT; i++)
@@ -131,7 +134,7 @@ static bool near(double a, double b) {
     return fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b));
 }
 
-/* Fields that GGUF has no key for, and that follow from others. */
+/* Fields without a GGUF key that follow from other fields. */
 static bool is_derived(hp_id field) {
     return field == HP_rope_part || field == HP_window_pattern || field == HP_window_from ||
            field == HP_nope_every || field == HP_tied_head || field == HP_n_ctx_max;
@@ -140,13 +143,13 @@ static bool is_derived(hp_id field) {
 static nib_status check_numbers(const hparams *a, const hparams *b, nib_error *err) {
 #define HP_I(field, meaning)                                                                                 \
     if (!is_derived(HP_##field) && a->field != b->field)                                                     \
-        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say %s %lld", #field, (long long)a->field);
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express %s %lld", #field, (long long)a->field);
 #define HP_F(field, meaning)                                                                                 \
     if (!is_derived(HP_##field) && !near(a->field, b->field))                                                \
-        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say %s %s", #field, num_text(a->field, 6));
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express %s %s", #field, num_text(a->field, 6));
 #define HP_B(field, meaning)                                                                                 \
     if (!is_derived(HP_##field) && a->field != b->field)                                                     \
-        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say %s: %s", #field,                           \
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express %s: %s", #field,                       \
                         a->field ? "true" : "false");
 #include "model/hparams.def"
 #undef HP_I
@@ -159,7 +162,8 @@ static nib_status check_ropes(const model *m, const model *written, nib_error *e
     enum { MAX_PAIRS = 8192 };
     const config *a = &m->cfg, *b = &written->cfg;
     if (a->n_rope != b->n_rope)
-        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say the rotary frequencies of sliding layers");
+        return nib_fail(err, NIB_E_MODEL,
+                        "a GGUF file cannot express the rotary frequencies of sliding layers");
     for (int t = 0; t < a->n_rope; t++)
         for (int longer = 0; longer < 2; longer++) {
             const int64_t length = longer ? a->hp.n_ctx_train : 1;
@@ -170,7 +174,7 @@ static nib_status check_ropes(const model *m, const model *written, nib_error *e
             for (int64_t i = 0; i < a->ropes[t].n_rot / 2; i++)
                 same = same && near((double)x[i], (double)y[i]);
             if (!same)
-                return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say the rotary frequencies");
+                return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the rotary frequencies");
         }
     return NIB_OK;
 }
@@ -182,8 +186,8 @@ nib_status gguf_check_config(const model *m, const model *written, nib_error *er
     for (int64_t i = 0; i < a->hp.n_layer; i++)
         if (a->layer[i] != b->layer[i])
             return nib_fail(err, NIB_E_MODEL,
-                            "a GGUF file cannot say which layers slide or have no rotary embedding");
+                            "a GGUF file cannot express which layers slide or have no rotary embedding");
     if (a->act != b->act)
-        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot say the activation function");
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the activation function");
     return NIB_OK;
 }

@@ -1,4 +1,4 @@
-/* as_gguf_tensors.c - see as_gguf.h: which tensors there are, and of which rows. */
+/* as_gguf_tensors.c - see as_gguf.h: lists the tensors of the GGUF file and the rows that each is made of. */
 #include "model/as_gguf.h"
 
 #include "base/mem.h"
@@ -46,7 +46,7 @@ static slot_id slot_of(const char *name, bool *bias) {
     return SLOT_COUNT;
 }
 
-/* A pattern may list several names: falcon's second norm moves the first one's. */
+/* A pattern may list several names: in Falcon a second norm changes the name of the first. */
 static const char *spell(naming *n, const char *list, bool bias, bool last) {
     char one[128] = "", all[160];
     const int layer = model_block(n->m, n->block)->layer;
@@ -78,8 +78,8 @@ static nib_status set_bytes(gguf_tensor *t, nib_error *err) {
     uint64_t row;
     const int64_t k = t->as.shape[t->as.n_dim - 1];
     if (!type_row_bytes(t->as.type, k, &row))
-        return nib_fail(err, NIB_E_MODEL, "tensor '%s': rows of %lld values are no whole blocks", t->as.name,
-                        (long long)k);
+        return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected rows of whole blocks, found %lld values",
+                        t->as.name, (long long)k);
     t->as.bytes = row * (uint64_t)(t->as.n_dim > 1 ? t->as.shape[0] : 1);
     return NIB_OK;
 }
@@ -91,12 +91,12 @@ static nib_status turn(const naming *n, slot_id slot, gguf_tensor *t, nib_error 
         t->n_turn = slot == SLOT_Q ? hp->n_head : slot == SLOT_K ? hp->n_kv_head : 0;
     if (t->n_turn && hp->n_rot != hp->d_head)
         return nib_fail(err, NIB_E_MODEL,
-                        "a GGUF file of %s cannot say that %lld of %lld dimensions are rotated", a->name,
+                        "a GGUF file of %s cannot express that %lld of %lld dimensions are rotated", a->name,
                         (long long)hp->n_rot, (long long)hp->d_head);
     return NIB_OK;
 }
 
-/* Pieces that the checkpoint packs in a form of its own: the smallest type that holds all of them exactly. */
+/* For packed pieces: the smallest type that holds all of them exactly. */
 static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
     static const type_id wider[] = {TYPE_Q4_0, TYPE_Q5_0, TYPE_Q8_0, TYPE_F32};
     size_t widest = 0;
@@ -107,7 +107,8 @@ static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
         if (i > 0 && of == t->pieces[i - 1].tensor)
             continue;
         if ((of->packed != NULL) != (t->pieces[0].tensor->packed != NULL))
-            return nib_fail(err, NIB_E_MODEL, "tensor %s: one of its parts is quantized, another not",
+            return nib_fail(err, NIB_E_MODEL,
+                            "tensor %s: expected all of its parts quantized, or none, found both",
                             t->as.name);
         if (!of->packed)
             return NIB_OK;
@@ -124,7 +125,7 @@ static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
     return NIB_OK;
 }
 
-/* Weights w[0..n_part) of the block, one under the other. */
+/* Adds a tensor of weights w[0..n_part) of the block, one under the other. */
 static nib_status put(naming *n, const char *name, const int *w, int n_part, nib_error *err) {
     const block *b = model_block(n->m, n->block);
     const weight *first = &b->weights[w[0]];
@@ -148,7 +149,8 @@ static nib_status put(naming *n, const char *name, const int *w, int n_part, nib
         const weight *of = &b->weights[w[i]];
         if (of->type != first->type || of->transposed != first->transposed ||
             (!of->vector && of->k != first->k))
-            return nib_fail(err, NIB_E_MODEL, "tensor %s: its parts differ in type or width", name);
+            return nib_fail(err, NIB_E_MODEL,
+                            "tensor %s: expected parts of one type and width, found different ones", name);
         memcpy(pieces + t->n_piece, of->pieces, (size_t)of->n_piece * sizeof *pieces);
         t->n_piece += of->n_piece;
         t->as.shape[0] += of->vector ? of->k : of->n;
@@ -182,7 +184,7 @@ static int find_weight(const block *b, slot_id slot, bool bias) {
     return -1;
 }
 
-/* The slot in which a GGUF file has this one's rows too, or itself. */
+/* The slot whose GGUF tensor contains this slot's rows: a fused one, or the slot itself. */
 static slot_id home_of(const model *m, slot_id slot) {
     if ((slot == SLOT_Q || slot == SLOT_K || slot == SLOT_V) && pattern_of(m, slot) == NULL)
         return SLOT_QKV;
@@ -215,9 +217,9 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
     const slot_id home = slot == SLOT_COUNT ? slot : home_of(n->m, slot);
     if (slot == SLOT_COUNT || pattern_of(n->m, home) == NULL)
         return nib_fail(err, NIB_E_MODEL, "GGUF has no place for %s of %s", b->weights[w].name, b->name);
-    if (home != slot) /* the first part makes all of it */
+    if (home != slot) /* the first part adds the whole fused tensor */
         return slot == SLOT_Q || slot == SLOT_GATE ? put_fused(n, home, bias, err) : NIB_OK;
-    /* the norm in front of both: where there is only one, it goes by the last of its names */
+    /* the norm before both sub-layers: a single one has the last of its names */
     const bool alone = slot == SLOT_ATTN_NORM && find_weight(b, SLOT_FFN_NORM, false) < 0;
     NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), bias, alone), &w, 1, err));
     return turn(n, slot, &n->out->all[n->out->n - 1], err);
@@ -251,7 +253,7 @@ static nib_status put_factors(naming *n, nib_error *err) {
 
 /* ---- a GGUF file's own ---- */
 
-/* The first weight of the model that each of the file's tensors makes. */
+/* Records the first weight that uses each of the file's tensors. */
 static void note_use(naming *n, int b, int w) {
     const weight *of = &model_block(n->m, b)->weights[w];
     const container_tensor *first = container_tensor_at(model_container(n->m), 0);

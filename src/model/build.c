@@ -1,7 +1,6 @@
-/* One builder for all families: configuration and bound weights become a block's op records.
- *
- * Nothing here asks which family it is. An op is there because its weight is (a bias, a q/k norm, a norm
- * after a sub-layer), or because a number is set (a clip, a soft cap, a scale). */
+/* build.c - one builder for all families: turns the configuration and the bound weights into a block's ops.
+ * The builder does not depend on the family. An op exists because its weight exists (a bias, a q/k norm, a
+ * norm after a sub-layer), or because a number is set (a clip, a soft cap, a scale). */
 #include "model/internal.h"
 
 #include <string.h>
@@ -52,7 +51,7 @@ static void value_op(builder *p, op_kind kind, reg r, int64_t width, double valu
     o->cost.macs = (uint64_t)width;
 }
 
-/* The sub-layer's output in REG_O joins the stream, or what the sub-layer read (resid_normed). */
+/* Adds the sub-layer's output in REG_O to the residual stream, or to the sub-layer's input (resid_normed). */
 static void add(builder *p, reg read) {
     const hparams *hp = &p->m->cfg.hp;
     op *o = put(p, OP_ADD, REG_X, hp->resid_normed ? read : REG_X, hp->d_model, hp->d_model);
@@ -149,7 +148,8 @@ static void feed_forward(builder *p, reg in) {
         norm(p, SLOT_FFN_POST_NORM, REG_O, REG_O, c->hp.d_model, 1);
 }
 
-/* A sub-layer reads its own normed copy, or the stream itself where there is no norm in front of it. */
+/* Returns the register that a sub-layer reads: its normed copy, or the stream itself if it has no norm before
+ * it. */
 static reg normed(builder *p, slot_id slot, reg to) {
     if (!has(p, slot))
         return REG_X;
@@ -160,7 +160,7 @@ static reg normed(builder *p, slot_id slot, reg to) {
 static void layer_program(builder *p, int layer) {
     const hparams *hp = &p->m->cfg.hp;
     if (hp->parallel) {
-        /* Both read the stream as it came in, so both copies are made before anything is added. */
+        /* Both sub-layers read the block's input, so both copies are made before the first addition. */
         reg a = normed(p, SLOT_ATTN_NORM, REG_H);
         reg f = a;
         if (has(p, SLOT_FFN_NORM) && !p->b->slot[SLOT_FFN_NORM].shared)

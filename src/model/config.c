@@ -1,8 +1,7 @@
-/* The numbers that shape a model, from GGUF metadata or config.json.
- *
- * One table has the usual key of each field of hparams in both formats; a family's rows (arch.h) replace what
- * differs. Then everything that can be left out is derived, and everything is checked, because shapes, loops
- * and allocations follow from it. */
+/* config.c - reads the hyper-parameters of a model from GGUF metadata or config.json.
+ * One table has the usual key of each field of hparams in both formats; a family's rows (arch.h) replace
+ * those that differ. Then missing values are derived and all values are checked, because shapes, loops and
+ * allocations follow from them. */
 #include "model/config.h"
 
 #include "base/num.h"
@@ -86,7 +85,7 @@ static void key_name(const config_source *s, const char *name, char *out, size_t
         snprintf(out, size, "%s", name);
 }
 
-/* One metadata value as a number; false: it is none. */
+/* A metadata value as a number; false: it is not a number. */
 static bool value_number(const meta_value *v, double *out) {
     switch (v->type) {
     case META_BOOL: *out = v->v.b ? 1 : 0; return true;
@@ -223,7 +222,7 @@ static nib_status read_field(const config_source *s, hp_id field, config *out, n
     return set_field(&out->hp, field, value, err);
 }
 
-/* Fields that mean nothing when they are 0 (a scale: 1), which is what a file without the key says. */
+/* Whether a value has no effect (0; of a scale 1), so that a file may omit its key. */
 static bool says_nothing(hp_id field, double value, const hparams *hp) {
     switch (field) {
     case HP_window:
@@ -244,7 +243,7 @@ static bool says_nothing(hp_id field, double value, const hparams *hp) {
 
 bool config_gguf_key(const arch_desc *arch, hp_id field, const hparams *hp, const char **name, char *kind,
                      double *value) {
-    const config_source as_gguf = {.arch = arch, .gguf_arch = ""}; /* conditions see defaults */
+    const config_source as_gguf = {.arch = arch, .gguf_arch = ""}; /* conditions have their defaults */
     const arch_key *row = family_row(&as_gguf, field);
     const char *at = (const char *)hp + fields[field].offset;
     *name = row != NULL ? row->gguf : NULL;
@@ -274,7 +273,7 @@ int64_t config_gguf_pattern(const arch_desc *arch) {
     return row != NULL && (row->flags & (K_DEFAULT_GGUF | K_CONST)) ? (int64_t)row->value : 0;
 }
 
-/* The embedding's rows are the vocabulary; GGUF files need not say it otherwise. */
+/* The vocabulary's size is the number of the embedding's rows; GGUF files need no key for it. */
 static void vocab_from_tensor(const config_source *s, hparams *hp) {
     if (s->gguf_arch == NULL)
         return;
@@ -317,7 +316,7 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
     return NIB_OK;
 }
 
-/* Bounds far above any model, low enough that products of three fit 64 bits. */
+/* Bounds far above any model, and low enough that a product of three sizes fits 64 bits. */
 static const struct {
     hp_id field;
     double min, max;
@@ -358,9 +357,10 @@ static nib_status check(const config_source *s, const hparams *hp, nib_error *er
     if (hp->n_rot > hp->d_head || hp->n_rot % 2 != 0)
         return nib_fail(err, NIB_E_MODEL, "n_rot: expected an even number of at most d_head %lld, found %lld",
                         (long long)hp->d_head, (long long)hp->n_rot);
-    /* Every layer has tensors, so this also bounds what is allocated by what is in the file. */
+    /* Every layer has tensors, so this also bounds allocations by the file's contents. */
     if ((uint64_t)hp->n_layer > container_n_tensor(s->c))
-        return nib_fail(err, NIB_E_MODEL, "n_layer %lld, but the file has %zu tensors in all",
+        return nib_fail(err, NIB_E_MODEL,
+                        "n_layer: expected at most the number of tensors, found %lld layers and %zu tensors",
                         (long long)hp->n_layer, container_n_tensor(s->c));
     return NIB_OK;
 }
@@ -396,8 +396,9 @@ static nib_status read_act(const config_source *s, config *out, nib_error *err) 
             out->act = acts[i].act;
             return NIB_OK;
         }
-    return nib_fail(err, NIB_E_MODEL,
-                    "activation \"%s\" is not known (silu, gelu, gelu_pytorch_tanh, relu, ...)", name);
+    return nib_fail(
+        err, NIB_E_MODEL,
+        "activation: expected silu, gelu, gelu_pytorch_tanh, relu or another known one, found \"%s\"", name);
 }
 
 nib_status config_read(const config_source *s, config *out, nib_error *err) {

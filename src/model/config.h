@@ -15,11 +15,11 @@ typedef struct rope_params {
     int64_t n_rot;
     double theta;
     double factor;               /* context scaling */
-    double attn_factor;          /* of cos and sin, already worked out */
+    double attn_factor;          /* factor of cos and sin, computed */
     double orig_ctx;             /* context before scaling */
     double low_freq, high_freq;  /* ROPE_LLAMA3 */
     double beta_fast, beta_slow; /* ROPE_YARN */
-    bool truncate;               /* ROPE_YARN: whole dimensions */
+    bool truncate;               /* ROPE_YARN: the correction range is rounded to whole dimensions */
     const float *divide; /* [n_rot / 2] or NULL: each frequency's divisor (ROPE_LONG: of short contexts) */
     const float *divide_long; /* ROPE_LONG */
 } rope_params;
@@ -28,16 +28,16 @@ enum { LAYER_SLIDES = 1, LAYER_NO_ROPE = 2 };
 
 typedef struct config {
     hparams hp;
-    bool tie_said; /* the configuration says whether the head is the embedding (hp.tied_head); else the
-                      tensors do */
+    bool tie_said; /* the configuration says whether the head is the embedding (hp.tied_head); otherwise the
+                      tensors decide */
     act_kind act;
     rope_style rope;
-    rope_params ropes[2]; /* all layers, or full ones; sliding ones */
+    rope_params ropes[2]; /* [0]: all layers, or those with full attention; [1]: sliding layers */
     int n_rope;
     const uint8_t *layer; /* [n_layer] of LAYER_* */
 } config;
 
-/* What the readers look things up in. */
+/* The sources from which the functions below read. */
 typedef struct config_source {
     const container *c;
     const arch_desc *arch;
@@ -55,11 +55,12 @@ nib_status config_read(const config_source *s, config *out, nib_error *err);
 nib_status config_number(const config_source *s, const char *names, double *out, int *found, nib_error *err);
 /* The string under the first existing key of the list; NULL: none. */
 const char *config_string(const config_source *s, const char *names);
-bool config_condition(const config_source *s, const char *when); /* arch.h's conditions; NULL holds */
+bool config_condition(const config_source *s, const char *when); /* a condition of arch.h; NULL is true */
 
+/* Read the rotary frequencies and the kind of each layer into *out. NIB_E_MODEL. */
 nib_status config_read_ropes(const config_source *s, config *out, nib_error *err);
 nib_status config_read_layers(const config_source *s, config *out, nib_error *err);
-/* Options that change the maths and that we cannot do. */
+/* Refuses options that change the computation and are not supported. NIB_E_MODEL. */
 nib_status config_check_supported(const config_source *s, nib_error *err);
 
 /* The inverse of config_read for a GGUF file of the family: the key's name after "<architecture>.", and its
@@ -70,8 +71,8 @@ bool config_gguf_key(const arch_desc *arch, hp_id field, const hparams *hp, cons
 /* The period of layers with full attention that a GGUF file of the family implies; 0: none. */
 int64_t config_gguf_pattern(const arch_desc *arch);
 
-/* Copies the next name of a '|' list to name[size] and advances *list; false at the end. A longer name is
- * cut, and so matches nothing. */
+/* Copies the next name of a '|' list to name[size] and advances *list; false at the end. A longer name is cut
+ * and therefore matches nothing. */
 bool list_next(const char **list, char *name, size_t size);
 
 /* Inverse frequencies [n_rot / 2] and the factor for cos and sin for a pass of `length` positions. */

@@ -1,4 +1,5 @@
-/* Options that differ between layers (a window, no rotary embedding), and options that are refused. */
+/* config_layers.c - options that differ between layers (a window, no rotary embedding), and options that are
+ * refused. */
 #include "model/config.h"
 
 #include "base/num.h"
@@ -18,7 +19,8 @@ static nib_status slides_from_names(const meta_value *v, int64_t n_layer, uint8_
             layer[i] |= LAYER_SLIDES;
         else if (strcmp(name, "full_attention") != 0)
             return nib_fail(err, NIB_E_MODEL,
-                            "layer_types: \"%.60s\" is not known (full_attention, sliding_attention)", name);
+                            "layer_types: expected full_attention or sliding_attention, found \"%.60s\"",
+                            name);
     }
     return NIB_OK;
 }
@@ -41,7 +43,7 @@ static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t
         if (names != NULL)
             return slides_from_names(names, hp->n_layer, layer, err);
     }
-    /* GGUF may hold a truth value for each layer where others hold one number. */
+    /* A GGUF key may hold a bool for each layer instead of one number. */
     const meta_value *each =
         find_layer_array(s, "sliding_window_pattern", "attention.sliding_window_pattern");
     if (each != NULL &&
@@ -60,7 +62,7 @@ static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t
 }
 
 static nib_status read_no_rope(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err) {
-    /* SmolLM3's no_rope_layers holds 1 for a layer WITH rotary embedding. */
+    /* In SmolLM3's no_rope_layers, 1 means a layer WITH rotary embedding. */
     const meta_value *each =
         hp->nope_every > 0 ? find_layer_array(s, "no_rope_layers", "no_rope_layers") : NULL;
     if (each != NULL && each->n > 0 && (each->n != (size_t)hp->n_layer || each->elem != META_INT))
@@ -88,7 +90,7 @@ nib_status config_read_layers(const config_source *s, config *out, nib_error *er
     return read_no_rope(s, hp, layer, err);
 }
 
-/* A value as arch_only and the list below spell it. */
+/* Writes a value in the spelling of arch_only and of the list below. */
 static void value_text(const meta_value *v, char *out, size_t size) {
     switch (v->type) {
     case META_BOOL: snprintf(out, size, "%s", v->v.b ? "true" : "false"); break;
@@ -118,7 +120,7 @@ static nib_status check_only(const config_source *s, const arch_only *only, nib_
 }
 
 nib_status config_check_supported(const config_source *s, nib_error *err) {
-    /* Options that any family might have. */
+    /* Options that a configuration of any family may contain. */
     static const arch_only everywhere[] = {
         {"num_local_experts", "0|1"},
         {"num_experts", "0|1"},
@@ -145,7 +147,7 @@ nib_status config_check_supported(const config_source *s, nib_error *err) {
         if (strncmp(key, "quantization_config.", 20) == 0 || strncmp(key, "compression_config.", 19) == 0) {
             const char *method = config_string(s, "quantization_config.quant_method");
             return nib_fail(err, NIB_E_MODEL,
-                            "quantization_config: method \"%.60s\" is not supported in safetensors",
+                            "quantization_config: the method \"%.60s\" of these safetensors is not supported",
                             method != NULL ? method : "?");
         }
     }

@@ -1,5 +1,5 @@
-/* Which rotary frequencies a configuration asks for: config.json's three styles (rope_theta with
- * rope_scaling, rope_parameters, rope_parameters for each kind of layer) and GGUF's keys and tensors. */
+/* config_rope.c - reads the rotary frequencies of a configuration: config.json's three styles (rope_theta
+ * with rope_scaling, rope_parameters, rope_parameters for each kind of layer) and GGUF's keys and tensors. */
 #include "model/config.h"
 
 #include "base/num.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where one table's options may be in config.json, in order. */
+/* The places in config.json that may hold one table's options, in the order of precedence. */
 typedef struct places {
     const char *prefix[3];
     int n;
@@ -88,7 +88,7 @@ static nib_status hf_kind(const config_source *s, const places *p, rope_kind *ki
             return NIB_OK;
         }
     return nib_fail(err, NIB_E_MODEL,
-                    "rope_type \"%.60s\" is not known (default, linear, dynamic, yarn, llama3, longrope)",
+                    "rope_type: expected default, linear, dynamic, yarn, llama3 or longrope, found \"%.60s\"",
                     name);
 }
 
@@ -112,7 +112,7 @@ static nib_status hf_rope(const config_source *s, const places *p, const hparams
                           nib_error *err) {
     bool found;
     NIB_TRY(hf_kind(s, p, &r->kind, err));
-    /* Phi-3's first checkpoints say "yarn" for what became "longrope"; the factor lists tell. */
+    /* Phi-3's first checkpoints say "yarn" for what became "longrope"; their factor lists show it. */
     if (r->kind == ROPE_YARN) {
         char key[128];
         for (int i = 0; i < p->n; i++) {
@@ -153,7 +153,7 @@ static nib_status hf_rope(const config_source *s, const places *p, const hparams
     return NIB_OK;
 }
 
-/* A table of divisors that is a tensor: [n_rot / 2] f32. */
+/* Reads a table of divisors from a tensor, f32 [n_rot / 2]. */
 static nib_status tensor_divisors(const config_source *s, const char *name, int64_t n_rot, const float **out,
                                   nib_error *err) {
     const container_tensor *t = container_find(s->c, name);
@@ -195,7 +195,7 @@ static nib_status gguf_rope(const config_source *s, const hparams *hp, rope_para
         r->attn_factor *= yarn_mscale(r->factor, 1);
     } else if (type != NULL && strcmp(type, "none") != 0 && strcmp(type, "longrope") != 0) {
         return nib_fail(err, NIB_E_MODEL,
-                        "rope.scaling.type \"%.60s\" is not known (none, linear, yarn, longrope)", type);
+                        "rope.scaling.type: expected none, linear, yarn or longrope, found \"%.60s\"", type);
     }
     NIB_TRY(tensor_divisors(s, "rope_freqs.weight", hp->n_rot, &r->divide, err));
     const float *longer, *shorter;
@@ -231,8 +231,10 @@ static nib_status check_rope(const rope_params *r, nib_error *err) {
             return nib_fail(err, NIB_E_MODEL, "rope scaling: %s: expected %s to %s, found %s", all[i].name,
                             num_text(all[i].min, 6), num_text(all[i].max, 6), num_text(all[i].value, 6));
     if (r->kind == ROPE_LLAMA3 && r->high_freq <= r->low_freq)
-        return nib_fail(err, NIB_E_MODEL, "rope scaling: high_freq_factor %s is not above low_freq_factor %s",
-                        num_text(r->high_freq, 6), num_text(r->low_freq, 6));
+        return nib_fail(
+            err, NIB_E_MODEL,
+            "rope scaling: expected a high_freq_factor above the low_freq_factor, found %s and %s",
+            num_text(r->high_freq, 6), num_text(r->low_freq, 6));
     if (r->kind == ROPE_YARN && r->theta <= 1)
         return nib_fail(err, NIB_E_MODEL, "rope scaling: rope_theta: expected more than 1, found %s",
                         num_text(r->theta, 6));

@@ -1,4 +1,4 @@
-/* cost.c - what a block's weights take, and what its ops read of them, in the formats that they have. */
+/* cost.c - the bytes of a block's weights in their formats, and the bytes that its ops read of them. */
 #include "model/internal.h"
 
 /* A tied head reads the embedding's bytes. */

@@ -1,4 +1,4 @@
-/* describe.c - what a model is, as a JSON document; see nib_tools.h. */
+/* describe.c - describes a model as a JSON document; see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/jsonx.h"
@@ -34,7 +34,7 @@ static uint64_t tensor_bytes(const container *c) {
     return n;
 }
 
-/* In f16, all layers. */
+/* Bytes of one position's keys and values in f16, all layers. */
 static uint64_t kv_bytes(const model *m) {
     uint64_t n = 0;
     for (int i = 0; i < model_n_kv_layer(m); i++) {

@@ -1,6 +1,7 @@
-/* fuse.c - rewrites of a block's program: which ops the interpreter may do as one. Each is a row of the table
- * below; what it finds is written into op.fuse, and the program stays what it was, so that it can always be
- * executed op by op as well, with the same bits. And which ops the cache needs, where it alone is wanted. */
+/* fuse.c - rewrites of a block's program: marks ops that the interpreter may fuse. Each rewrite is a row of
+ * the table below. Its result is written into op.fuse; the ops stay the same, so a program can always be
+ * executed op by op too, with the same bits. Also marks the ops that rows need which only fill the KV cache.
+ */
 #include "model/internal.h"
 
 typedef struct fuser {
@@ -12,7 +13,7 @@ static bool reads(const op *o, reg r) {
     return o->in == r || o->in2 == r || o->in3 == r;
 }
 
-/* Products that read register r, from op `at` on. */
+/* Number of consecutive products that read register r, from op `at` on. */
 static int count_products(const fuser *f, int at, reg r) {
     int n = 0;
     while (at + n < f->n && f->ops[at + n].kind == OP_LINEAR && f->ops[at + n].in == r &&
@@ -21,8 +22,8 @@ static int count_products(const fuser *f, int at, reg r) {
     return n;
 }
 
-/* A norm whose output is read by the products that follow at once, and by nothing else: its rows can become
- * integers while they are in the first-level cache, and the floats are not stored. */
+/* A norm whose output is read only by the products right after it: its rows can be quantized while they are
+ * in the L1 cache, and the floats are not stored. */
 static void norm_to_codes(fuser *f, int at) {
     op *o = &f->ops[at];
     if (o->kind != OP_NORM || o->out == o->in || o->out == REG_X)
@@ -49,8 +50,8 @@ static bool by_element(const op *o) {
     }
 }
 
-/* Ops behind n products of register `in` that only put columns together which those products, all as wide,
- * have just made or found. */
+/* Number of element-wise ops after n products of register `in`, all of the same width, that combine only
+ * columns which these products write or which existed before. */
 static int count_tail(const fuser *f, int at, int n) {
     const op *o = &f->ops[at];
     int tail = 0;
@@ -66,8 +67,8 @@ static int count_tail(const fuser *f, int at, int n) {
     return tail;
 }
 
-/* Neighbouring products of one input are one region, together with the ops that continue with their columns:
- * one sharing among the threads and no barrier inside. */
+/* Adjacent products of one input form one region, together with the element-wise ops on their columns: the
+ * region is divided among the threads once, without a barrier inside. */
 static void join_products(fuser *f, int at) {
     op *o = &f->ops[at];
     int n = count_products(f, at, o->in);
@@ -80,7 +81,7 @@ static void join_products(fuser *f, int at) {
 
 static void (*const rewrites[])(fuser *f, int at) = {norm_to_codes, join_products};
 
-/* Backwards from attention: who makes what it stores, and what that is made of. */
+/* Marks, backwards from attention, the ops that produce the keys and values that it stores. */
 static void find_cache_feeders(op *ops, int n) {
     bool wanted[REG_COUNT] = {false};
     for (int i = n - 1; i >= 0; i--) {

@@ -5,7 +5,7 @@
 #include "model/config.h"
 
 struct model {
-    arena mem; /* everything below */
+    arena mem; /* owns everything below */
     container *c;
     const arch_desc *arch;
     const char *gguf_arch; /* NULL: a HF folder */
@@ -13,9 +13,9 @@ struct model {
     const char *name;
     block *blocks;
     int n_block;
-    int64_t width[REG_COUNT];
+    int64_t width[REG_COUNT]; /* the widest use of each register in any block; 0: not used */
     uint64_t n_param;
-    bool wide; /* no integer zeros: pack_widen */
+    bool wide; /* formats without integer zeros (pack_widen) */
 };
 
 enum { BLOCK_MAX_WEIGHT = 40 };
@@ -25,7 +25,7 @@ typedef struct bound {
     weight weights[BLOCK_MAX_WEIGHT];
     int n;
     struct {
-        bool there;     /* the slot is in use: it has a weight, or is a norm without one */
+        bool there;     /* the slot is used: it has a weight, or is a norm without one */
         bool whole_row; /* T_ROW_NORM */
         bool per_entry; /* a head-by-head norm whose weight has an entry for the whole row */
         bool shared;    /* FFN_NORM: the same tensor as ATTN_NORM */
@@ -45,8 +45,8 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
 /* Turns the bound weights into ops, at most PROGRAM_MAX_OP; returns how many. */
 int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
 
-/* Sets the bytes that the ops read of their weights (cost.c), again if a layout gives these other formats.
- * blocks: all blocks, for weights that another block owns. */
+/* Sets the weight bytes that each op reads (cost.c). Repeated when a layout changes formats. blocks: all
+ * blocks, for weights that another block owns. */
 void cost_program(const block *blocks, const weight *weights, op *ops, int n);
 /* Computes block.bytes from its weights; NIB_E_MODEL: they are too large. */
 nib_status block_sum(block *b, nib_error *err);

@@ -1,5 +1,5 @@
-/* layout.c - see layout.h. A layout under construction begins as the blocks of another one, or of the model.
- * What is to change is copied first (layout_own), so nothing that others read is ever written. */
+/* layout.c - see layout.h. A layout under construction begins with the blocks of another layout or of the
+ * model. Parts are copied before they change (layout_own), so shared data is never written. */
 #include "model/layout.h"
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* All matrices of a block at most together stay below what block_sum refuses. */
+/* With this bound for each matrix, a block of BLOCK_MAX_WEIGHT matrices passes block_sum. */
 #define MAX_BYTES (UINT64_MAX / 8 / BLOCK_MAX_WEIGHT)
 
 static bool own_matrix(const weight *w) {
@@ -29,7 +29,7 @@ static bool stays(const layout_choice *c, int b) {
     return is_file(format_of(c, b)) || (c->parts && c->parts[b].left_out);
 }
 
-/* Lengths of a block's arrays when they are copied. */
+/* Lengths of a block's copied arrays. */
 static void copied_lengths(const layout *l, const block *b, size_t *n_weight, size_t *n_op) {
     int more_weight = 0, more_op = 0;
     if (l->stacks)
@@ -62,7 +62,7 @@ static size_t copied_bytes(const layout *l, const layout_choice *c) {
     return n;
 }
 
-/* *out is to be freed in any case. */
+/* The caller frees *out in any case. */
 static nib_status begin(const model *m, const block *blocks, const layout_choice *c, size_t n_byte,
                         layout **out, nib_error *err) {
     layout *l = *out = mem_calloc(1, sizeof *l);
@@ -83,7 +83,8 @@ static nib_status begin(const model *m, const block *blocks, const layout_choice
     return NIB_OK;
 }
 
-/* Blocks of another layout die with it, so they are copied; the model's stay shared. */
+/* Blocks that another layout owns are copied, because they are freed with it; the model's blocks stay shared.
+ */
 static nib_status begin_from(const layout *from, layout **out, nib_error *err) {
     NIB_TRY(begin(from->m, from->blocks, NULL, from->mem.bytes, out, err));
     for (int b = 0; b < from->m->n_block; b++)
@@ -124,7 +125,7 @@ static nib_status finish(layout *l, nib_error *err) {
     return NIB_OK;
 }
 
-/* pages: of a layout with weights of the same sizes; NULL: new pages are cut. */
+/* Completes a layout. pages: those of a layout with weights of the same sizes; NULL: cut new pages. */
 static nib_status hand_out(layout *l, nib_status status, const page_layout *pages, layout **out,
                            nib_error *err) {
     if (status == NIB_OK)
@@ -148,7 +149,7 @@ void layout_free(layout *l) {
 
 /* ---- formats ---- */
 
-/* Weight w in its new format, without its place. */
+/* Writes weight w in its new format to *out. */
 static nib_status choose(const block *b, const weight *w, const char *format, weight *out, nib_error *err) {
     recipe r;
     uint64_t second;
@@ -167,7 +168,7 @@ static nib_status choose(const block *b, const weight *w, const char *format, we
     return NIB_OK;
 }
 
-/* Who shares matrices of `owner` has them in its formats. */
+/* Copies the formats of the owner's matrices to the blocks that share them. */
 static nib_status update_sharers(layout *l, int owner, nib_error *err) {
     for (int i = 0; i < l->m->n_block; i++)
         for (int j = 0; j < l->blocks[i].n_weight; j++) {
@@ -199,7 +200,7 @@ static nib_status reformat(layout *l, int which, const char *format, nib_error *
 static nib_status leave_out(layout *l, int which, nib_error *err) {
     block *b = &l->blocks[which];
     if (b->layer < 0)
-        return nib_fail(err, NIB_E_USAGE, "%s: only layers can be left out", b->name);
+        return nib_fail(err, NIB_E_USAGE, "%s: expected a layer to leave out, found another block", b->name);
     b->n_weight = 0;
     b->program.n_op = 0;
     b->bytes = b->file_bytes = 0;

@@ -12,14 +12,14 @@
 
 typedef struct layout layout;
 
-/* What becomes of one block. */
+/* The choice for one block. */
 typedef struct layout_part {
     char format[PACK_NAME];
-    bool left_out; /* a layer without weights and with an empty program: the residual stream passes by, and it
-                      has no keys and values */
+    bool left_out; /* the layer has no weights and an empty program: the residual stream passes unchanged, and
+                      no keys and values are stored */
 } layout_part;
 
-/* Zeroed: all of the model, as the file has it.
+/* Zeroed: the whole model in the file's formats.
  *
  * A format is for all matrices of a block, tables that are looked up by row included: "file" is what
  * pack_choose gives, exactly what the file has; another name of quant/recipe.h ("u4g64", "u4g64w") rounds the
@@ -36,9 +36,10 @@ typedef struct layout_choice {
 nib_status layout_make(const model *m, const layout_choice *choice, layout **out, nib_error *err);
 void layout_free(layout *l); /* NULL is fine */
 
-/* Like `from`, which stays as it is, but for one thing. Both are to be freed. */
-/* Logits that cannot be among the largest are not computed (OP_SHORTLIST), or all are. The output head's
- * matrix is then looked up by row, as an embedding is. Only where layout_head finds one. */
+/* The next three functions make a copy of `from` with one change. `from` is unchanged; the caller frees both.
+ * Errors are those of layout_make. */
+/* on: the output head becomes OP_SHORTLIST, which omits logits that cannot be among the largest; its matrix
+ * is then looked up by row, as an embedding is. Off: all logits are computed. Requires a layout_head. */
 nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_error *err);
 /* Sets the packing of each matrix (first slices), which affects only the kernels. Called for matrices that
  * are packed in tiles. */
@@ -52,7 +53,7 @@ nib_status layout_with_columns(const layout *from, layout_columns_fn columns, co
                                nib_error *err);
 
 const model *layout_model(const layout *l);
-int layout_n_block(const layout *l); /* the model's */
+int layout_n_block(const layout *l); /* as model_n_block */
 const block *layout_block(const layout *l, int i);
 bool layout_is_left_out(const layout *l, int block);
 bool layout_has_shortlist(const layout *l);
@@ -61,6 +62,6 @@ bool layout_has_shortlist(const layout *l);
 const op *layout_head(const layout *l, const weight **matrix);
 struct page_layout;
 const struct page_layout *layout_pages(const layout *l); /* page_layout.h */
-uint64_t layout_heap_bytes(const layout *l);
+uint64_t layout_heap_bytes(const layout *l);             /* memory of its own, without shared blocks */
 
 #endif

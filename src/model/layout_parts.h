@@ -16,20 +16,20 @@ struct layout {
     arena mem; /* everything below */
     const model *m;
     block *blocks;      /* [n_block] */
-    layout_arrays *own; /* [n_block]: what blocks[b] points to */
+    layout_arrays *own; /* [n_block]: the copied arrays that blocks[b] points to */
     bool stacks;        /* copied blocks have capacity for second slices */
-    page_layout pages;  /* of what blocks are in the end */
+    page_layout pages;  /* pages of the final blocks */
 };
 
-/* Before a block's weights or ops are written: they are copied, unless they were before. */
+/* Must be called before a block's weights or ops are written: copies them, unless it has done so. */
 nib_status layout_own(layout *l, int block, nib_error *err);
 /* Marks the ops of a changed program that may be executed together. */
 void layout_fuse(layout *l, int block);
 
 /* ---- page_layout.c ---- */
-/* Of a layout whose blocks are final. NIB_E_MODEL: sizes overflow. */
+/* Cuts the pages of a layout whose blocks are final. NIB_E_MODEL: sizes overflow. */
 nib_status page_layout_open(page_layout *l, const layout *lay, nib_error *err);
-/* Of a layout whose weights are as large as another's, of which this is a copy. */
+/* Copies the pages of another layout whose weights have the same sizes. */
 nib_status page_layout_copy(page_layout *l, const page_layout *from, const layout *lay, nib_error *err);
 void page_layout_close(page_layout *l); /* zeroed is fine */
 

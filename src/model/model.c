@@ -1,4 +1,5 @@
-/* Opening a model: which family, which numbers, which tensors, and a program for each block. */
+/* model.c - opens a model: finds its family, reads its hyper-parameters, binds its tensors, and builds a
+ * program for each block. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "formats/packed.h"
@@ -27,7 +28,7 @@ static nib_status unknown_arch(const char *what, const char *name, nib_error *er
     known[0] = '\0';
     for (int i = 0; known_arch(i) != NULL && n < sizeof known - 32; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", known_arch(i));
-    return nib_fail(err, NIB_E_MODEL, "%s \"%.60s\" is not a known architecture (%s)", what, name, known);
+    return nib_fail(err, NIB_E_MODEL, "%s \"%.60s\": expected a known architecture (%s)", what, name, known);
 }
 
 static nib_status find_gguf_arch(model *m, nib_error *err) {
@@ -65,7 +66,7 @@ static nib_status find_hf_arch(model *m, nib_error *err) {
 
 /* --- blocks -------------------------------------------------------------------------------------- */
 
-/* The bytes that one weight's pieces take in the files. */
+/* Bytes of one weight's pieces in the files. */
 static uint64_t file_bytes(const weight *w) {
     uint64_t sum = 0, row = 0;
     if (w->shared_block >= 0 || !type_row_bytes(w->type, w->vector ? 1 : w->k, &row))
@@ -89,7 +90,7 @@ static void note_widths(model *m, const op *o) {
             m->width[use[i].r] = use[i].n;
 }
 
-/* Copies what was bound and built to memory that lives as long as the model. */
+/* Copies bound weights and ops to memory that lives as long as the model. */
 static nib_status keep_block(model *m, block *to, const bound *b, const op *ops, int n_op, nib_error *err) {
     size_t n_weight_byte = (size_t)b->n * sizeof(weight);
     size_t n_op_byte = (size_t)n_op * sizeof(op);
@@ -133,7 +134,8 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
     return keep_block(m, to, b, ops, n_op, err);
 }
 
-/* All layers of a family have the same weights; one that lacks a bias or a norm is a damaged checkpoint. */
+/* All layers of a model have the same weights; a layer that lacks a bias or a norm shows a damaged
+ * checkpoint. */
 static nib_status check_alike(const bound *first, const bound *b, int layer, nib_error *err) {
     for (int i = 0; i < SLOT_COUNT; i++)
         if (first->slot[i].there != b->slot[i].there || (first->slot[i].b < 0) != (b->slot[i].b < 0)) {
@@ -165,7 +167,7 @@ static nib_status make_blocks(model *m, nib_error *err) {
         return nib_fail_nomem(err, (size_t)n * sizeof *m->blocks, "blocks");
     }
     status = make_block(m, 0, PART_EMBED, -1, b, err);
-    if (status == NIB_OK && b->slot[SLOT_POS].w >= 0) /* learned positions end where their table ends */
+    if (status == NIB_OK && b->slot[SLOT_POS].w >= 0) /* the table of learned positions limits the context */
         m->cfg.hp.n_ctx_max = b->weights[b->slot[SLOT_POS].w].n - m->cfg.hp.pos_offset;
     if (status == NIB_OK)
         status = make_layers(m, b, b + 1, err);
@@ -297,7 +299,7 @@ int model_n_kv_layer(const model *m) {
 }
 
 void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_width) {
-    (void)kv_layer; /* all alike until a family differs */
+    (void)kv_layer; /* all supported families have the same widths in every layer */
     *k_width = *v_width = m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
 }
 

@@ -28,13 +28,12 @@ typedef struct weight_piece {
     int64_t first_row, n_row;
 } weight_piece;
 
-/* One resident matrix or vector: the rows of its pieces, one under the other. So fused projections are split
- * (or split ones fused), and rows that a family interleaves are put in order, while loading; no kernel knows.
- */
+/* One resident matrix or vector: the rows of its pieces, one under the other. So loading splits fused
+ * projections (or fuses split ones) and reorders interleaved rows, and kernels need not know. */
 typedef struct weight {
     const char *name; /* slot, as in the descriptor: "q", "attn_norm", ... */
     int64_t n, k;     /* rows (outputs) and columns; a vector is [1, k] in f32 */
-    type_id type;     /* of the pieces; all have the same */
+    type_id type;     /* of the pieces, all of one type */
     pack_format format;
     uint64_t bytes; /* resident, pack_bytes */
     const weight_piece *pieces;
@@ -42,9 +41,9 @@ typedef struct weight {
     pack_format over; /* bits > 0: the second slice of a stack: the residual of weight first_slice of its
                          block in this format; an op of its own adds its product */
     int first_slice;
-    bool by_column;       /* its rounding takes weights of its columns: */
-    const float *columns; /* [k], the engine's; NULL: none (yet) */
-    bool plain;           /* its rounding searches for no scales (pack_from.plain) */
+    bool by_column;       /* rounding weights the errors by column */
+    const float *columns; /* [k] weights of the columns, owned by the engine; NULL: none (yet) */
+    bool plain;           /* rounding does not search for scales (pack_from.plain) */
     bool vector;          /* norms, biases: resident as f32 */
     bool transposed;      /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */
     float add;            /* added to every element of a vector (Gemma's 1 + w in safetensors) */
@@ -84,7 +83,7 @@ nib_status model_open_headers(const char *path, const logger *log, const contain
 /* The same, but also accepts matrices that the checkpoint packs in a form of its own (formats/packed.h), for
  * conversion to another file. The other calls refuse such a folder and name the command that converts it. */
 nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err);
-void model_close(model *m);
+void model_close(model *m); /* NULL is fine */
 
 const char *model_arch(const model *m); /* the descriptor's name */
 const char *model_name(const model *m);
@@ -93,21 +92,22 @@ container *model_container(const model *m);
 int model_n_block(const model *m);
 const block *model_block(const model *m, int i);
 int64_t model_reg_width(const model *m, reg r); /* the widest use in any block; 0: not used */
-int model_n_kv_layer(const model *m);
+int model_n_kv_layer(const model *m);           /* layers that store keys and values */
 /* Widths of one position's keys and values in KV layer i. */
 void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_width);
-uint64_t model_heap_bytes(const model *m);
-uint64_t model_n_param(const model *m);
+uint64_t model_heap_bytes(const model *m); /* for the ledger */
+uint64_t model_n_param(const model *m);    /* number of weights */
 
 /* Rotary tables. Frequencies may depend on how long the sequence is (dynamic NTK, longrope): `length` is the
- * number of positions of the whole pass that is being computed, and rows computed in it use its frequencies,
- * as in HF transformers. Writes n_rot/2 inverse frequencies and the factor for cos and sin. */
-int model_n_rope(const model *m);
+ * number of positions of the whole pass, and all rows of that pass use its frequencies, as in HF
+ * transformers. Writes n_rot/2 inverse frequencies and the factor for cos and sin. */
+int model_n_rope(const model *m);                  /* number of tables */
 int64_t model_rope_dim(const model *m, int table); /* n_rot */
 void model_rope_freqs(const model *m, int table, int64_t length, float *inv_freq, float *factor);
-/* Whether keys cached while the sequence was at most `longest` positions long may serve one of `length`
- * positions, which extends what is cached or replaces its end. As in HF transformers: longrope's keys are
- * computed again when the sequence exceeds the original context; dynamic NTK's stay as they were. */
+/* Whether keys that were cached while a sequence had at most `longest` positions are still valid at `length`
+ * positions. extends: the new rows follow the cached ones, rather than replacing their end. As in HF
+ * transformers: longrope's keys are computed again when the sequence exceeds the original context; dynamic
+ * NTK's stay as they were. */
 bool model_rope_keeps(const model *m, int64_t longest, int64_t length, bool extends);
 bool model_rope_varies(const model *m, int table); /* frequencies depend on length */
 

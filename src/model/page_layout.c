@@ -1,4 +1,5 @@
-/* page_layout.c - see page_layout.h. The weights are walked twice, to count pages and to write them down. */
+/* page_layout.c - see page_layout.h. The weights are traversed twice: first to count pages, then to fill the
+ * arrays. */
 #include "model/page_layout.h"
 
 #include "base/mem.h"
@@ -8,17 +9,18 @@
 #include <string.h>
 
 enum {
-    /* A page is one read, and what is kept or not: small enough that a ring of a few pages is a small part of
-     * a small model, large enough for the disk's rate (docs/optimisation-log.md). */
+    /* Bounds of a page's size. A page is the unit of reading and of residency: small enough that a ring of a
+       few pages is a small part of a small model, large enough for the disk's full rate
+       (docs/optimisation-log.md). */
     MIN_TARGET = 64 << 10,
     MAX_TARGET = 1 << 20,
-    TARGET_SHARE = 256, /* of the model, without second slices */
-    TARGET_STEPS = 32   /* of it: how finely sizes are tried */
+    TARGET_SHARE = 256, /* a page is about this fraction of the model, without second slices */
+    TARGET_STEPS = 32   /* steps in which sizes are tried, per target */
 };
 
 enum { USE_PRODUCT = 1, USE_LOOKUP = 2 };
 
-/* How the programs of the weight's own block use it. */
+/* How the program of the weight's own block uses it. */
 static int use_of(const block *blk, int w) {
     int use = 0;
     for (int i = 0; i < blk->program.n_op; i++) {
@@ -59,7 +61,7 @@ static uint64_t round_page(uint64_t n) {
     return (n + FILE_ALIGN - 1) & ~(uint64_t)(FILE_ALIGN - 1);
 }
 
-/* ---- cutting: every function below only counts while l->pages is NULL ---- */
+/* ---- cutting: while l->pages is NULL, the functions below only count ---- */
 
 static bool add_page(page_layout *l, weight_page what) {
     what.bytes = round_page(what.bytes);
@@ -78,7 +80,7 @@ static bool add_page(page_layout *l, weight_page what) {
     return true;
 }
 
-/* The fewest panels that come to whole FILE_ALIGNs. */
+/* The smallest number of panels whose bytes are a multiple of FILE_ALIGN. */
 static uint64_t panels_a_page(uint64_t panel) {
     uint64_t n = 1;
     while (n < FILE_ALIGN / 64 && n * panel % FILE_ALIGN)
@@ -86,7 +88,7 @@ static uint64_t panels_a_page(uint64_t panel) {
     return n;
 }
 
-/* Pages of nearly the same size, none (much) larger than the target. */
+/* Cuts a matrix into pages of nearly the same size, none (much) larger than the target. */
 static bool cut_rows(page_layout *l, int b, int j, bool table) {
     const weight *w = &layout_block(l->of, b)->weights[j];
     weight_place *at = &l->places[l->first_weight[b] + j];
@@ -145,8 +147,8 @@ static bool cut_matrix(page_layout *l, int b, int j, bool table, open_page *g) {
     return true;
 }
 
-/* The matrices of products of block b in the order of their first use, those of first slices or of second
- * ones; `head`: those of the last block, else those that are not among them. */
+/* Cuts the matrices of block b's products in the order of their first use. second: second slices, else first
+ * ones. head: only matrices that the last block uses, else only the others. */
 static bool cut_products(page_layout *l, int b, bool head, bool second) {
     const program *p = &layout_block(l->of, b)->program;
     open_page g = {0, b, false};
@@ -159,7 +161,8 @@ static bool cut_products(page_layout *l, int b, bool head, bool second) {
         int at = l->first_weight[owner] + w;
         if (l->places[at].n_page > 0 || l->head_use[at] != head || (!head && owner != b))
             continue;
-        if (!cut_matrix(l, owner, w, o->kind == OP_SHORTLIST, &g)) /* at the same place as a product's */
+        if (!cut_matrix(l, owner, w, o->kind == OP_SHORTLIST,
+                        &g)) /* a shortlist's matrix has the place that a product's would have */
             return false;
     }
     return close_page(l, &g);
@@ -210,7 +213,7 @@ static bool cut(page_layout *l) {
     return cut_slices(l, true);
 }
 
-/* The order of use; only counted while l->visits is NULL. */
+/* Lists the pages in the order of use; only counts while l->visits is NULL. */
 static int visit(page_layout *l) {
     int n = 0;
     for (int b = 0; b < l->n_block; b++) {
@@ -249,9 +252,8 @@ static void note_head(page_layout *l) {
     }
 }
 
-/* The ring's slots are as large as the largest page, so of targets about as large as `share` it is the one
- * with which pages fill them best. Where a matrix cannot be cut as small, the others may be as large as its
- * pages. */
+/* Chooses the target near `share` with which pages fill the ring's slots best, because slots are as large as
+ * the largest page. If a matrix cannot be cut that small, the other pages may be as large as its pages. */
 static bool fill_slots(page_layout *l, uint64_t share) {
     const uint64_t step = round_page(share / TARGET_STEPS);
     uint64_t max = share + share / 4, chosen = share;
@@ -262,7 +264,7 @@ static bool fill_slots(page_layout *l, uint64_t share) {
             return false;
         max = NUM_MAX(max, NUM_MIN(l->max_page, (uint64_t)MAX_TARGET));
         const double fill = (double)l->product_bytes / ((double)l->max_page * l->n_product_page);
-        if (fill > best + 0.01) { /* what is no better for the slots is smaller */
+        if (fill > best + 0.01) { /* of equally good targets the smaller one is kept */
             best = fill;
             chosen = l->target;
         }

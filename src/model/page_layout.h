@@ -1,6 +1,6 @@
-/* page_layout.h - the weights of a layout in pages: the unit that is kept, read and streamed. A pure function
- * of the model and its formats, the same for every budget. So a plan can be made before anything is opened,
- * and one packed file serves every cap. Every layout has one (layout_pages).
+/* page_layout.h - the weights of a layout in pages, the unit of residency, reading and streaming. It is a
+ * pure function of the model and its formats, the same for every budget. So a plan can be made before
+ * anything is opened, and one packed file serves every cap. Every layout has one (layout_pages).
  *
  * The image is all packed weights one after the other: vectors; the matrices of each block in the order in
  * which its products use them; those of the output head; tables that are only looked up by row; then, in the
@@ -16,17 +16,17 @@
 
 typedef struct weight_page {
     int block; /* that owns the weights */
-    int w;     /* the weight whose rows these are; -1: whole matrices, all whose place has this page */
-    int64_t first_row; /* w >= 0 */
+    int w; /* the weight whose rows these are; -1: whole matrices, those whose weight_place names this page */
+    int64_t first_row; /* with w >= 0: rows [first_row, first_row + n_row) */
     int64_t n_row;
     uint64_t bytes; /* a multiple of FILE_ALIGN */
-    uint64_t image; /* where it begins there */
-    bool table;     /* of a matrix that is only looked up by row */
-    bool second;    /* of second slices */
+    uint64_t image; /* offset in the image */
+    bool table;     /* part of a matrix that is only looked up by row */
+    bool second;    /* contains second slices */
 } weight_page;
 
-/* Where the bytes of one weight are. A weight that another block owns has none: page_layout_own leads to it.
- */
+/* Where the bytes of one weight are. A weight that another block owns has no place: page_layout_own finds its
+ * owner. */
 typedef struct weight_place {
     uint64_t offset;        /* of a vector: in the image; of a matrix: in its first page */
     int first_page, n_page; /* 0 pages: a vector, or another block's */
@@ -42,24 +42,25 @@ typedef struct page_layout {
     int n_page;
     int *visits;       /* pages in the order in which a pass uses them; a page may come twice */
     int *first_visit;  /* [n_block + 1] */
-    bool *head_use;    /* own weight used by the last block's products */
-    uint64_t target;   /* bytes that a page is cut to, about */
-    uint64_t max_page; /* of the largest page that products visit */
+    bool *head_use;    /* [all weights]: its own block owns it and the last block's products use it */
+    uint64_t target;   /* approximate bytes of a page */
+    uint64_t max_page; /* bytes of the largest page that products use */
     uint64_t vector_bytes, image_bytes;
-    uint64_t first_bytes; /* of the image, before second slices */
-    int n_first_page;     /* and the pages there */
-    int n_product_page;   /* pages that are no table's */
-    uint64_t product_bytes;
-    uint64_t heap_bytes; /* of the arrays */
+    uint64_t first_bytes;   /* of the image's part before second slices */
+    int n_first_page;       /* number of pages in that part */
+    int n_product_page;     /* pages of matrices that products use (no tables) */
+    uint64_t product_bytes; /* of these pages */
+    uint64_t heap_bytes;    /* of the arrays */
 } page_layout;
 
-void page_layout_own(const layout *lay, int *b, int *w); /* to the weight that has the bytes */
+/* Replaces block and index of a weight by those of the weight that owns its bytes. */
+void page_layout_own(const layout *lay, int *b, int *w);
 static inline weight_place *page_layout_place(const page_layout *l, int b, int w) {
     page_layout_own(l->of, &b, &w);
     return &l->places[l->first_weight[b] + w];
 }
-/* Packed bytes of n_row rows of w, rounded up to 64; of a vector all its floats. They fitted when the layout
- * was made. */
+/* Packed bytes of n_row rows of w, rounded up to 64; of a vector the bytes of all its floats. Cannot
+ * overflow: layout_make has checked it. */
 uint64_t page_layout_bytes(const weight *w, int64_t n_row);
 
 /* The packed file has a checksum for every unit: pieces of PAGE_UNIT of the vectors, then each page. */

@@ -22,7 +22,7 @@ typedef enum reg {
     REG_O,      /* a sub-layer's output [d_model] */
     REG_G,      /* gate [d_ff] */
     REG_U,      /* up [d_ff] */
-    REG_E,      /* the embedding when its width is not d_model */
+    REG_E,      /* the embedding, if its width is not d_model */
     REG_LOGITS, /* [n_vocab]; only for the rows that need it */
     REG_COUNT,
     REG_NONE = -1
@@ -33,8 +33,8 @@ typedef enum op_kind {
     OP_EMBED_POS, /* out += row (position + pos_offset) of w */
     OP_NORM,   /* out = norm(in) * w + b, each of n_group groups of the row on its own (q/k norms: heads) */
     OP_LINEAR, /* out = in . w^T + b */
-    OP_SHORTLIST, /* the same where out may be among its largest, -infinity elsewhere (exec/shortlist.h)
-                   */
+    OP_SHORTLIST, /* as OP_LINEAR for outputs that may be among the largest; the others are -infinity
+                     (exec/shortlist.h) */
     OP_ROPE,      /* out = in rotated, head by head */
     OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends */
     OP_ACT,       /* out = act(in) */
@@ -64,7 +64,7 @@ typedef struct op {
     op_kind kind;
     reg out, in, in2, in3; /* REG_NONE where not used */
     int w, b;              /* indices into the block's weights; -1: none. OP_ATTENTION: w are its sinks */
-    bool adds;             /* OP_LINEAR, OP_EMBED: to what out has, instead of replacing it (second slices) */
+    bool adds;             /* OP_LINEAR, OP_EMBED: adds to out instead of replacing it (second slices) */
     int64_t n;             /* width of out */
     int64_t k;             /* width of in */
     union {
@@ -85,7 +85,7 @@ typedef struct op {
             int64_t window; /* attends to positions > p - window; 0: all */
             float scale, softcap;
             float alibi_max_bias; /* 0: no ALiBi */
-            float alibi_scale;    /* multiplies the slopes; 0 counts as 1 */
+            float alibi_scale;    /* factor of the slopes; 0 means 1 */
         } attn;
         struct {
             act_kind kind;
@@ -96,16 +96,17 @@ typedef struct op {
         } num;
     } u;
     struct {         /* rewrites (fuse.c): hints that change no answer; an interpreter may ignore them */
-        int n_codes; /* OP_NORM: the next so many ops are products, they alone read `out`, and its floats need
-                        not be stored when they take integers; 0: store them */
-        int n_join;  /* OP_LINEAR: so many products from here on read the same input; 0: just this one */
+        int n_codes; /* OP_NORM: the next n_codes ops are products and the only readers of `out`; if they read
+                        quantized rows, the floats need not be stored. 0: store them */
+        int n_join;  /* OP_LINEAR: the next n_join products, this one included, read the same input; 0: only
+                        this one */
         int n_tail;  /* OP_LINEAR: number of element-wise ops after those products, with the same columns: the
                         thread that computes some columns executes all of them for these columns */
-        bool feeds_cache; /* the op feeds the KV cache, or it is OP_ATTENTION: the ops that cache_only rows
-                             need */
+        bool feeds_cache; /* the op contributes to the KV cache or is OP_ATTENTION; cache_only rows need only
+                             these ops */
     } fuse;
     struct {
-        uint64_t weight_bytes; /* read once whatever the number of rows, in the resident format */
+        uint64_t weight_bytes; /* in the resident format; read once, whatever the number of rows */
         uint64_t macs;      /* multiply-adds for one row (attention: for one row and one cached position) */
         uint64_t act_bytes; /* activations read and written for one row (attention: KV bytes a position) */
     } cost;
@@ -118,6 +119,6 @@ typedef struct program {
     int n_op;
 } program;
 
-const char *op_name(op_kind kind);
+const char *op_name(op_kind kind); /* static; "linear", "attention", ... */
 
 #endif

@@ -1,8 +1,7 @@
-/* Rotary frequencies: the plain ones and every way to stretch them.
- *
+/* rope.c - rotary frequencies: the plain ones and the methods that extend them to longer contexts.
  * Sources: linear (kaiokendev), dynamic NTK (bloc97, emozilla), YaRN (arXiv 2309.00071), LongRoPE (arXiv
- * 2402.13753), Llama 3's piecewise scaling; defaults and corner cases as HF transformers has them, since
- * checkpoints are published against it. GGUF files have Llama 3's and LongRoPE's divisors as tensors. */
+ * 2402.13753), Llama 3's piecewise scaling; defaults and corner cases follow HF transformers, the reference
+ * for published checkpoints. GGUF files have Llama 3's and LongRoPE's divisors as tensors. */
 #include "model/config.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
-/* stack.c - second slices: what the first one leaves over, as a weight and a product of its own.
- *
+/* stack.c - second slices: the rounding residual of a first slice, as a weight and a product of its own.
  * The weight comes after the block's first slices, so these keep their numbers. The op comes after the
- * products that read the same input, so that first slices come together, in the order of their pages, and
- * then second ones; it adds to what they made. Whoever shares a matrix (a tied head) shares both slices. */
+ * products that read the same input, so that all first slices are read before the second ones, in the order
+ * of their pages. The op adds to the output of the first slice. A block that shares a matrix (a tied head)
+ * shares both slices. */
 #include "model/layout_parts.h"
 
 #include <string.h>
@@ -28,7 +28,8 @@ static int second_of(const block *b, int first) {
     return -1;
 }
 
-/* Ops that read one input, from `at` on, and are followed together by their second slices. */
+/* Number of consecutive ops from `at` on that read one input; the ops of their second slices follow them
+ * together. */
 static int run_of(const block *b, int at) {
     const op *o = &b->program.ops[at];
     int n = 1;

@@ -1,5 +1,6 @@
-/* Slots to tensors: finds each weight under its family's name, checks its shape and type against the
- * configuration, and writes down which rows of which tensor make it (fused projections are split here). */
+/* tensors.c - binds slots to tensors: finds each weight under its family's name, checks its shape and type
+ * against the configuration, and records which rows of which tensors it consists of (fused projections are
+ * split here). */
 #include "model/internal.h"
 
 #include <stdio.h>
@@ -48,8 +49,8 @@ static void spell(const char *pattern, int layer, int head, const char *suffix, 
     snprintf(out + n, NAME_SIZE - n, "%s", suffix);
 }
 
-/* Checkpoints of the bare model leave the family's prefix out; text models inside larger ones have one more.
- */
+/* Checkpoints of the bare model omit the family's prefix; text models inside larger ones have an additional
+ * prefix. */
 static const container_tensor *find_hf(const binder *b, const char *name) {
     const container_tensor *t = container_find(b->m->c, name);
     const char *base = b->m->arch->hf_base;
@@ -145,10 +146,11 @@ static nib_status finish_matrix(binder *b, weight *w, const container_tensor *t,
     w->type = t->type;
     w->transposed = transposed;
     if (transposed && type_get(t->type)->block_elems != 1)
-        return nib_fail(err, NIB_E_MODEL, "tensor %s: a transposed matrix in %s cannot be read", t->name,
+        return nib_fail(err, NIB_E_MODEL,
+                        "tensor %s: expected an unquantized type for a transposed matrix, found %s", t->name,
                         type_get(t->type)->name);
     if (!pack_choose(t->type, k, &w->format))
-        return nib_fail(err, NIB_E_MODEL, "tensor %s: %s cannot be computed with", t->name,
+        return nib_fail(err, NIB_E_MODEL, "tensor %s: %s weights cannot be computed with", t->name,
                         type_get(t->type)->name);
     if (b->m->wide && w->format.scale == PACK_SCALE_ZERO)
         pack_widen(&w->format);
@@ -207,7 +209,7 @@ static nib_status bind_vector(binder *b, const char *name, const container_tenso
     return finish_vector(b, w, t, k, err);
 }
 
-/* The bias beside a weight, when there is one. */
+/* Binds the bias of a weight, if it exists. */
 static nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err) {
     const container_tensor *t = find(b, row, 0, ".bias");
     if (t == NULL)
@@ -330,7 +332,7 @@ static nib_status bind_part(binder *b, slot_id slot, const arch_tensor *fused, c
     return finish_vector(b, w, bias, r.run * r.n_run, err);
 }
 
-/* A projection with a tensor of its own, or as a part of a fused one. fused_slot: SLOT_COUNT for none. */
+/* Binds a projection to its own tensor, or to a part of a fused one. fused_slot: SLOT_COUNT for none. */
 static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fused_slot,
                               int64_t n_all, nib_error *err) {
     const arch_tensor *row = row_of(b, slot);
@@ -339,7 +341,7 @@ static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slo
         return NIB_OK;
     const container_tensor *t = find(b, row, 0, ".weight");
     if (row != NULL && t != NULL) {
-        /* In GGUF a fused gate|up goes by the name of up: the number of rows tells. */
+        /* In GGUF a fused gate|up has the name of up: the number of rows shows which it is. */
         bool is_fused = fused != NULL && t->n_dim == 2 && t->shape[0] == n_all && n_all != n;
         if (!is_fused) {
             NIB_TRY(bind_matrix(b, row, t, n, k, err));
@@ -419,7 +421,7 @@ static nib_status share_embedding(binder *b, const block *embed, nib_error *err)
     while (i < embed->n_weight && strcmp(embed->weights[i].name, slots[SLOT_EMBED].name) != 0)
         i++;
     if (i == embed->n_weight)
-        return nib_fail(err, NIB_E_MODEL, "there is neither an output head nor an embedding to share");
+        return nib_fail(err, NIB_E_MODEL, "expected an output head or an embedding to share, found neither");
     weight *w = &b->out->weights[b->out->n];
     *w = embed->weights[i];
     w->name = slots[SLOT_HEAD].name;

@@ -1,7 +1,6 @@
-/* Tensors that no weight uses. In a layer that we compute, one is most likely a part of the maths that we do
- * not know (a bias, a norm), and leaving it out would be silently wrong: an error. Buffers that old
- * checkpoints carry along are known and passed over; whatever else is there (a vision tower, prediction
- * layers) is logged once. */
+/* unused.c - tensors that no weight uses. An unused tensor of a layer is most likely part of an unsupported
+ * computation (a bias, a norm). Without it answers would be silently wrong, so it is an error. Known buffers
+ * of old checkpoints are skipped; other tensors (a vision tower, prediction layers) are logged once. */
 #include "base/mem.h"
 #include "model/internal.h"
 
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ends of names that hold nothing to compute with: causal masks, frequencies, calibration. */
+/* Suffixes of tensors that hold no weights: causal masks, frequencies, calibration. */
 static const char *const harmless[] = {
     ".rotary_emb.inv_freq",      ".attn.bias",
     ".attn.masked_bias",         ".attention.bias",
@@ -58,7 +57,7 @@ static int by_address(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-/* Every tensor that some weight is made of, in the order of their addresses; *n of them. NULL: no memory. */
+/* All *n tensors that weights use, ordered by address. NULL: out of memory. */
 static const container_tensor **used_tensors(const model *m, size_t *n) {
     size_t max = 0;
     for (int i = 0; i < m->n_block; i++)
@@ -89,8 +88,8 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
             continue;
         int64_t layer = layer_of(m, t->name);
         if (layer >= 0 && layer < m->cfg.hp.n_layer)
-            status = nib_fail(err, NIB_E_MODEL, "tensor %s has no place in the architecture %s", t->name,
-                              m->arch->name);
+            status = nib_fail(err, NIB_E_MODEL, "tensor %s: expected a tensor that the architecture %s uses",
+                              t->name, m->arch->name);
         else if (!(m->cfg.hp.tied_head && strcmp(t->name, "lm_head.weight") == 0) && n_left++ == 0)
             first = t->name;
     }
