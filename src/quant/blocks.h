@@ -56,15 +56,15 @@ static inline uint8_t block_n4_zero(const block_n4 *b) {
     return b->zero < N4_ZERO_MAX ? b->zero : N4_ZERO_MAX;
 }
 
-/* Rows with a code book: a half and 8 or 16 signed bytes, then blocks of codes as block_n3g64 and block_q4_0
- * have them. An element is the half times the byte that its code names. */
+/* Rows with a codebook: an f16 scale and 8 or 16 signed bytes, then blocks of codes in the order of
+ * block_n3g64 and block_q4_0. An element is the scale times the byte that its code selects. */
 typedef struct block_c3 {
     uint8_t qs[16], qh[8];
 } block_c3;
 typedef struct block_c4 {
     uint8_t qs[16];
 } block_c4;
-/* After the blocks of a row with outliers: a bf16 that is added to the value of a column. An outlier whose
+/* Follows the blocks of a row with outliers: a bf16 that is added to the value of a column. An outlier whose
  * column is beyond the row is ignored. */
 typedef struct block_outlier {
     uint8_t column[2], value[2];

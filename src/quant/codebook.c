@@ -9,22 +9,25 @@
 #include <string.h>
 
 enum { MAX_ENTRIES = 16, BINS = 256, ROUNDS = 12, TOP = 127, MAX_HALF = 0x7bff };
-enum { MAX_COLUMN = 65536 /* that an outlier can name */, TURNS = 3 /* books of a row with outliers */ };
+enum {
+    MAX_COLUMN = 65536 /* columns that a u16 can address */,
+    TURNS = 3 /* rounds of codebook and outliers */
+};
 
-/* Sums over values: of their weights, times the values, times their squares. */
+/* Sums over values: of the weights, of weight * value, of weight * value^2. */
 typedef struct moments {
     double w, wx, wxx;
 } moments;
 
-/* A row, as the fit sees it. */
+/* The input of the fit of one row's codebook. */
 typedef struct fit {
     const float *x, *weight; /* [n] */
     int64_t n;
-    float floor;          /* of the weights, so that no value is free */
-    const uint8_t *apart; /* a bit for each value that the book leaves alone; NULL: none */
+    float floor;          /* smallest weight, so that every value counts */
+    const uint8_t *apart; /* bit set of values that are excluded as outliers; NULL: none */
     int n_entry;
     int n_bin;
-    moments upto[BINS + 1]; /* of the first i bins that have any values */
+    moments upto[BINS + 1]; /* moments of the first i bins that have values */
 } fit;
 
 static float value_at(const fit *f, int64_t i) {
@@ -49,7 +52,8 @@ static void add(moments *m, double w, double x) {
 
 /* ---- bins ---- */
 
-/* Narrower about zero, where most values are: evenly wide in the square root of the magnitude. */
+/* The bin of x. Bins have equal widths in the square root of the magnitude, so they are narrower near zero,
+ * where most values are. */
 static int bin_of(float x, float peak) {
     const float half = (float)BINS / 2;
     const int i = NUM_MIN((int)(sqrtf(fabsf(x) / peak) * half), BINS / 2 - 1);
@@ -82,7 +86,7 @@ static void fill_bins(fit *f, float peak) {
 
 /* ---- the best intervals ---- */
 
-/* The error of one entry for bins [begin, end). */
+/* The squared error when one entry serves bins [begin, end). */
 static double cost_of(const fit *f, int begin, int end) {
     const moments *a = &f->upto[begin], *b = &f->upto[end];
     const double w = b->w - a->w, wx = b->wx - a->wx, wxx = b->wxx - a->wxx;
@@ -91,12 +95,12 @@ static double cost_of(const fit *f, int begin, int end) {
 
 typedef struct table {
     double before[BINS + 1],
-        now[BINS + 1]; /* the least error of the first i bins with fewer entries, with so many */
-    uint16_t cut[MAX_ENTRIES][BINS + 1]; /* where the last entry's bins begin */
+        now[BINS + 1]; /* least errors of the first i bins: with one entry fewer, with the current number */
+    uint16_t cut[MAX_ENTRIES][BINS + 1]; /* first bin of the last entry */
 } table;
 
-/* now[low...high], whose cuts are in from...to: cuts never go back as bins are added, so each half of the
- * range has a part of the cuts (divide and conquer). */
+/* Fills now[low...high], whose cuts are in from...to. Cuts never decrease as bins are added, so each half of
+ * the range has its own part of the cuts (divide and conquer). */
 static void fill(const fit *f, table *t, int entry, int low, int high, int from, int to) {
     if (low > high)
         return;
@@ -135,7 +139,8 @@ static void best_centres(const fit *f, float *centre) {
 
 /* ---- values ---- */
 
-/* Boundaries half way between entries in ascending order; a value on one belongs to the lower entry. */
+/* Sets the boundaries half way between ascending entries; a value on a boundary belongs to the lower entry.
+ */
 static void set_borders(const float *centre, int n, float *border) {
     for (int i = 0; i + 1 < MAX_ENTRIES; i++)
         border[i] = i + 1 < n ? 0.5f * (centre[i] + centre[i + 1]) : INFINITY;
@@ -194,7 +199,8 @@ static void put_entries(book *b, const float *centre, int n) {
     }
 }
 
-/* Centres on the grid of bytes, and those of the values that are then nearest, as long as that gains. */
+/* Rounds the centres to the grid of bytes, then alternates: values to the nearest entry, entries to the
+ * centre of their values, while the error falls. */
 static book make_book(const fit *f, float *centre) {
     float top = 0;
     book best = {0};
@@ -251,7 +257,8 @@ static book best_book(fit *f) {
 
 /* ---- outliers ---- */
 
-/* The outliers so far with their gains, a heap with the smallest first; finally by column. */
+/* The outliers found so far with their gains: a heap with the smallest gain first; at the end sorted by
+ * column. */
 typedef struct outliers {
     int64_t n, max;
     double gain[MAX_COLUMN / 100 + 1];
@@ -295,7 +302,8 @@ static int by_column(const void *a, const void *b) {
     return *(const uint16_t *)a - *(const uint16_t *)b;
 }
 
-/* The values that err most with a book (NULL: that are largest), each counted with its weight. */
+/* Picks the values with the largest weighted error under a codebook (NULL: with the largest weighted
+ * magnitude). */
 static void pick(fit *f, const book *b, outliers *o) {
     float border[MAX_ENTRIES];
     if (b)
@@ -317,7 +325,8 @@ static double error_apart(const fit *f, const book *b) {
     return sort_values(f, b->value, of);
 }
 
-/* The book of what is left without outliers, and those: in turns, from the largest values on. */
+/* Alternates between outliers and the codebook of the other values, beginning with the largest values as
+ * outliers. */
 static book best_with_outliers(fit *f, outliers *o) {
     pick(f, NULL, o);
     book best = best_book(f);
@@ -331,7 +340,7 @@ static book best_with_outliers(fit *f, outliers *o) {
         min_error = error;
         best = next;
     }
-    pick(f, &best, o); /* of the book that stays */
+    pick(f, &best, o); /* the outliers of the best codebook */
     qsort(o->column, (size_t)o->n, sizeof *o->column, by_column);
     return best;
 }

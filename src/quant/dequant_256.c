@@ -1,5 +1,5 @@
-/* dequant_256.c - the types with blocks of 256 to f32: groups of 16 or 32 whose scales are quantized too.
- * Products and sums have the order of the PyPI package gguf (see dequant_32.c). */
+/* dequant_256.c - dequantizes the types with blocks of 256: groups of 16 or 32 whose scales are quantized
+ * too. Products and sums have the order of the PyPI package gguf (see dequant_32.c). */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 
@@ -27,8 +27,7 @@ void block_iq4_xs_scales(const block_iq4_xs *b, int8_t scale[8]) {
         scale[i] = (int8_t)(((b->scales_l[i / 2] >> (i & 1) * 4 & 15) | (high >> 2 * i & 3) << 4) - 32);
 }
 
-/* Q2_K and Q3_K keep 2 bits a byte apart: byte 32 * c + l holds elements 128 * c + 32 * s + l for s = 0..3.
- */
+/* Q2_K and Q3_K: byte 32 * c + l holds 2 bits each of elements 128 * c + 32 * s + l for s = 0..3. */
 
 void dequantize_q2_k(const void *blocks, float *out, int64_t n) {
     const block_q2_k *b = blocks;
@@ -54,7 +53,7 @@ void dequantize_q3_k(const void *blocks, float *out, int64_t n) {
             const float dl = d * (float)scale[g];
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16, *h = b->hmask + g % 2 * 16;
             const int shift = g % 8 / 2 * 2, bit = g / 2;
-            for (int l = 0; l < 16; l++) /* a set bit means: nothing to subtract */
+            for (int l = 0; l < 16; l++) /* 4 is subtracted unless the bit is set */
                 out[16 * g + l] = dl * (float)((q[l] >> shift & 3) - ((h[l] >> bit & 1) ? 0 : 4));
         }
     }

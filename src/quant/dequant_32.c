@@ -1,5 +1,6 @@
-/* dequant_32.c - the types with blocks of 32 to f32. Every product and sum has the order of the PyPI package
- * gguf, so that results are equal bit by bit; the build's -ffp-contract=off keeps them apart. */
+/* dequant_32.c - dequantizes the types with blocks of 32. Every product and sum has the order of the PyPI
+ * package gguf, so that results are equal bit by bit; the build's -ffp-contract=off keeps compilers from
+ * fusing them. */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 #include "quant/types.h"
@@ -139,9 +140,9 @@ void dequantize_n4g128(const void *blocks, float *out, int64_t n) {
     dequantize_n4(blocks, out, n, 128);
 }
 
-/* nibble's own rows: a half and the code book, then blocks. */
+/* nibble's own rows: an f16 scale and the codebook, then blocks. */
 
-enum { BOOK = 2 /* where the entries begin */ };
+enum { BOOK = 2 /* offset of the entries */ };
 
 void dequantize_c3(const void *row, float *out, int64_t n) {
     const uint8_t *head = row;
@@ -165,7 +166,7 @@ void dequantize_c4(const void *row, float *out, int64_t n) {
         }
 }
 
-/* The same with outliers behind the blocks. */
+/* The same types with outliers after the blocks. */
 #define DEQUANTIZE_SPARSE(name, id)                                                                          \
     void dequantize_##name(const void *row, float *out, int64_t n) {                                         \
         type_dequantize_part(TYPE_##id, row, n, 0, out, n);                                                  \

@@ -1,4 +1,4 @@
-/* dequant_float.c - the float types to f32. Files hold them little-endian and perhaps unaligned. */
+/* dequant_float.c - converts the float types to f32. Files hold them little-endian and possibly unaligned. */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 
@@ -23,7 +23,7 @@ void dequantize_bf16(const void *blocks, float *out, int64_t n) {
 /* The "fn" variant that safetensors means by F8_E4M3: bias 7, no infinities, 0x7f and 0xff are NaN. */
 static inline float e4m3_to_float(uint8_t v) {
     const uint32_t sign = (uint32_t)(v & 0x80) << 24, magnitude = v & 0x7f;
-    const float small = (float)magnitude * 0x1p-9f; /* without an exponent */
+    const float small = (float)magnitude * 0x1p-9f; /* a subnormal value */
     uint32_t bits;
     float f;
     memcpy(&bits, &small, sizeof bits);

@@ -1,9 +1,8 @@
-/* encode.c - see encode.h.
- *
- * First every group gets the scale (and minimum) that suits it alone, by the searches of pack_scale.c. Types
- * with blocks of 256 keep that scale as an integer times the block's: then, some times over, every group
- * takes the best of the neighbouring integers, and the block's scale (and that of the minima) becomes what
- * fits all levels best, by least squares; what errs least is kept. */
+/* encode.c - see encode.h. First every group gets the scale (and minimum) that is best for itself, by the
+ * searches of pack_scale.c. Types with blocks of 256 store that scale as an integer times the block's scale.
+ * For these, two steps alternate a few times: every group takes the best of the neighbouring integers, and
+ * the block's scale (and that of the minima) is fitted to all levels by least squares. The result with the
+ * smallest error is used. */
 #include "quant/encode.h"
 
 #include "base/num.h"
@@ -55,7 +54,7 @@ const encode_shape *encode_shape_of(type_id type) {
 
 /* ---- one value ---- */
 
-/* The level of a value in steps of the scale; NaN gives the lowest. */
+/* Rounds a value in units of the scale to a level; NaN gives the lowest. */
 static inline int round_to(float v, int low, int high) {
     if (!(v > (float)low))
         return low;
@@ -97,7 +96,7 @@ static float total(const float lanes[LANES]) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-/* 1.5 * 2^23 leaves no places behind the point. */
+/* Adding and subtracting 1.5 * 2^23 rounds to an integer. */
 static inline float whole(float v, float low, float high) {
     const float q = (v + 12582912.0f) - 12582912.0f;
     return num_either(q > high, high, num_either(q < low, low, q));
@@ -130,7 +129,7 @@ static void range_of(const float *x, int n, float *low, float *high, float *peak
     }
 }
 
-/* The scale that fits the entries which are nearest at `scale` best. */
+/* The least-squares scale for the table entries that are nearest at `scale`. */
 static float fit_table(const encode_shape *s, const group *g, float scale) {
     float products = 0, squares = 0;
     for (int i = 0; i < g->n; i++) {
@@ -162,7 +161,7 @@ static uint16_t search_table(const encode_shape *s, const group *g, float peak) 
     return best;
 }
 
-/* The half that fits the levels best which are nearest at `step`, if zero means 0. */
+/* The least-squares scale, as f16, for the levels that are nearest at `step` with this zero point. */
 static uint16_t fit_zero(const encode_shape *s, const group *g, float step, int zero) {
     float products = 0, squares = 0;
     for (int i = 0; i < g->n; i++) {
@@ -173,8 +172,8 @@ static uint16_t fit_zero(const encode_shape *s, const group *g, float step, int 
     return half_from_float(squares > 0 ? products / squares : 0);
 }
 
-/* A scale and the level that means 0: steps from two thirds of what reaches both ends on, each with the zeros
- * about the one that its lowest value asks for. */
+/* Searches a scale and a zero point. Steps begin at two thirds of the step that covers the whole range; each
+ * is tried with the zero points around the one that the lowest value needs. */
 static void search_zero(const encode_shape *s, const group *g, uint16_t *scale, uint16_t *zero) {
     enum { STEPS = 9 };
     float low, high, peak, min_error = INFINITY;
@@ -198,7 +197,7 @@ static void search_zero(const encode_shape *s, const group *g, uint16_t *scale, 
     }
 }
 
-/* Halves: what suits this group alone. min: with an integer zero that. */
+/* The best f16 scale and minimum for this group alone. min: the zero point if the type has an integer one. */
 static void search_group(const encode_shape *s, const group *g, const float *column, uint16_t *scale,
                          uint16_t *min) {
     const pack_values v = {.x = g->x, .column = column, .n = g->n};
@@ -209,10 +208,11 @@ static void search_group(const encode_shape *s, const group *g, const float *col
         search_zero(s, g, scale, min);
     } else if (s->table) {
         *scale = search_table(s, g, peak);
-    } else if (s->low == -s->high) { /* 8 bits: the largest value is reached, and a search gains nothing */
+    } else if (s->low ==
+               -s->high) { /* 8 bits: the scale covers the largest value; a search would gain nothing */
         *scale = half_from_float(fabsf(peak) / (float)s->high);
     } else if (!s->asym) {
-        const int zero = s->high + 1; /* levels -zero...zero - 1 */
+        const int zero = s->high + 1; /* levels are -zero...zero - 1 */
         *scale = pack_scale_search(&v, zero, peak, half_from_float(-peak / (float)zero));
     } else {
         if (s->sub_max && low > 0)
@@ -262,7 +262,7 @@ static void step_groups(const encode_shape *s, const group *groups, encode_block
     }
 }
 
-/* The block's two scales that fit the levels best; false: they are not determined. */
+/* Fits the block's two scales to the levels by least squares; false: they are not determined. */
 static bool fit_block(const encode_shape *s, const group *groups, encode_block *b) {
     double aa = 0, am = 0, mm = 0, ax = 0, mx = 0; /* x = d a - dmin m */
     for (int g = 0; g < s->elems / s->group; g++)
@@ -326,7 +326,7 @@ static void share_scales(const encode_shape *s, const group *groups, const uint1
 
 /* ---- a block ---- */
 
-/* As pack_scale.c weights them. */
+/* The weights of the errors, as in pack_scale.c. */
 static void fill_weights(const float *x, const float *column, int n, float *weight) {
     float squares[LANES] = {0};
     for (int i = 0; i < n; i += LANES)

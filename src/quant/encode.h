@@ -20,7 +20,7 @@ typedef struct encode_shape {
     type_id type;
     int elems, group;     /* values of a block; values of a group */
     int low, high;        /* the smallest and the largest level */
-    bool asym;            /* a minimum: scale >= 0, and min <= 0 where sub_max is not 0 */
+    bool asym;            /* has a minimum: scale >= 0, and min <= 0 if sub_max is not 0 */
     int sub_low, sub_max; /* a group's scale is d times an integer of this range; sub_max 0: d itself */
     int sub_min_max;      /* a group's minimum is -dmin times 0...this */
     const int8_t *table;  /* NULL: none */

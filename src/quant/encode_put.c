@@ -1,4 +1,4 @@
-/* encode_put.c - the bytes of each block type: the inverse of what dequant_32.c and dequant_256.c read. */
+/* encode_put.c - writes the bytes of each block type, the inverse of dequant_32.c and dequant_256.c. */
 #include "quant/blocks.h"
 #include "quant/encode.h"
 
@@ -9,7 +9,7 @@ static void put_u16(uint8_t *p, uint16_t v) {
     p[1] = (uint8_t)(v >> 8);
 }
 
-/* Levels as unsigned codes: counted from `from`. */
+/* Levels to unsigned codes: level - from. */
 static void to_codes(const encode_block *b, int n, int from, uint8_t *codes) {
     for (int i = 0; i < n; i++)
         codes[i] = (uint8_t)(b->level[i] - from);
@@ -45,7 +45,8 @@ static void put_32(const encode_shape *s, const encode_block *b, void *block) {
         put_nibbles((uint8_t *)block + type_get(s->type)->block_bytes - 16, q, 16);
 }
 
-/* Bits of 128 codes, two a code, as Q2_K and Q3_K have them: byte l holds codes l, l + 32, l + 64, l + 96. */
+/* Stores 2 bits of each of 128 codes in the order of Q2_K and Q3_K: byte l holds codes l, l + 32, l + 64, l
+ * + 96. */
 static void put_pairs(uint8_t qs[64], const uint8_t *q) {
     for (int c = 0; c < 2; c++)
         for (int l = 0; l < 32; l++) {

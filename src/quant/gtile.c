@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* One part of a tile; its widest has 16 lines. */
+/* Moves one part of a tile; the widest part has 16 lines. */
 static void move_part(int n_line, bool to_gpu, const uint8_t *from, uint8_t *to) {
     uint8_t in[16 * TILE_LINE];
     memcpy(in, from, (size_t)n_line * TILE_LINE);

@@ -18,7 +18,7 @@ static float float_of(uint32_t u) {
 float half_to_float(uint16_t h) {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     const uint32_t magnitude = h & 0x7fffu;
-    if (magnitude >= 0x7c00u) /* infinity, or a NaN that comes out quiet with its payload */
+    if (magnitude >= 0x7c00u) /* infinity, or a NaN, which becomes quiet and keeps its payload */
         return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 |
                         (magnitude > 0x7c00u ? 0x400000u : 0));
     if (magnitude >= 0x0400u) /* normal: the exponent's bias goes from 15 to 127 */
@@ -35,11 +35,12 @@ uint16_t half_from_float(float f) {
         return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
     if (magnitude >= 0x477ff000u) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude >= 0x38800000u) { /* normal: add half a unit, a bit less when the kept part is even */
+    if (magnitude >=
+        0x38800000u) { /* normal: add half a unit, and less by one bit if the kept part is even */
         const uint32_t rounded = magnitude + 0x0fffu + (magnitude >> 13 & 1u);
         return (uint16_t)(sign | (rounded - (112u << 23)) >> 13);
     }
-    /* Subnormal: adding 0.5 lets the float unit round to a multiple of 2^-24 (ties to even), which then
-     * stands in the lowest bits. */
+    /* Subnormal: adding 0.5 makes the float unit round to a multiple of 2^-24 (ties to even), which is then
+     * in the lowest bits. */
     return (uint16_t)(sign | (bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u));
 }

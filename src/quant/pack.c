@@ -1,9 +1,8 @@
-/* pack.c - file rows into resident panels, and back for look-ups and tests.
- *
+/* pack.c - packs file rows into resident panels, and unpacks them for look-ups and tests.
  * A panel is packed in chunks of 256 of K: the 16 rows' blocks become one code a byte, the 16 x 256 bytes are
  * transposed as quads (so that a line is 16 rows of one quad), and lines are folded into parts. All of it
- * stays in the first-level cache; the destination is written once, in order. Instruction sets have shorter
- * ways for the types that they know (pack_isa.h), with the same bytes at the end. */
+ * stays in the L1 cache; the destination is written once, in order. Instruction sets have faster functions
+ * for some types (pack_isa.h), with the same result. */
 #include "quant/pack.h"
 
 #include "base/num.h"
@@ -61,7 +60,7 @@ static int64_t row_bytes(const pack_format *f, int64_t k) {
 }
 
 bool pack_bytes(const pack_format *f, int64_t n, int64_t k, uint64_t *bytes) {
-    if (n < 0 || k < 0 || k > INT64_C(1) << 40) /* below this, bytes of a panel cannot overflow */
+    if (n < 0 || k < 0 || k > INT64_C(1) << 40) /* with this bound the bytes of a panel cannot overflow */
         return false;
     bool tile = f->layout == PACK_TILE;
     uint64_t each = (uint64_t)(tile ? tile_panel_bytes(f, k) : row_bytes(f, k));
@@ -111,16 +110,16 @@ static pack_sink sink_at(const pack_format *f, uint8_t *scales, int row) {
 /* The input of packing a panel. */
 typedef struct source {
     const pack_reader *reader; /* NULL: values are rounded to a uniform format */
-    pack_chunk_fn chunk;       /* does it all; NULL: by codes */
+    pack_chunk_fn chunk;       /* packs a whole chunk; NULL: packing goes through codes */
     const pack_rounder *round;
     const pack_from *from;
     int64_t k;
     int n_row;
     const void *const *rows;
-    pack_whole whole[PACK_PANEL]; /* what groups share, without a reader */
+    pack_whole whole[PACK_PANEL]; /* without a reader: what the groups of each row share */
 } source;
 
-/* len elements of row r from `at` on: codes, and scales into the chunk's. */
+/* Reads len elements of row r from `at` on: codes, and scales into the chunk's scales. */
 static void read_row(const source *s, const pack_format *f, int64_t at, int len, int r, uint8_t *scales,
                      chunk *c) {
     const type_info *info = type_get(s->from->type);
@@ -137,11 +136,11 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
             pack_round_leave(s->round, &s->from->over, c->values, columns, len);
         pack_round_chunk(s->round, f, c->values, columns, len, &s->whole[r], c->codes[r], scales, r);
     }
-    if (len % TILE_K) /* the last tile's rest would still hold the chunk before */
+    if (len % TILE_K) /* clear the codes of the previous chunk in the last tile */
         memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));
 }
 
-/* The halves and the code books that rows of one group begin with, to where whole rows have them. */
+/* Copies the scales and codebooks at the beginning of the rows to the panel's tail. */
 static void put_heads(const source *s, const pack_format *f, uint8_t *tail) {
     const int n_entry = 1 << f->bits;
     for (int r = 0; r < s->n_row; r++) {
@@ -152,7 +151,7 @@ static void put_heads(const source *s, const pack_format *f, uint8_t *tail) {
     }
 }
 
-/* The outliers that rows end with. One beyond the row becomes nothing. */
+/* Copies the outliers at the end of the rows. One that is beyond the row becomes zero. */
 static void put_outliers(const source *s, const pack_format *f, uint8_t *panel) {
     const int64_t n = tile_outliers(f, s->k);
     uint16_t *to = (uint16_t *)(void *)(panel + tile_panel_bytes(f, s->k) - n * TILE_LINE);

@@ -1,4 +1,4 @@
-/* pack.h - the order in which weights live in memory: what files hold is packed into it once, at load.
+/* pack.h - the order of weights in memory. Weights are packed into it once, when they are loaded.
  *
  * Two layouts:
  *  - PACK_ROWS: [n, k] row-major f32, f16 or bf16, as in the file; multiplied with f32 activations.
@@ -23,7 +23,7 @@
 
 typedef enum pack_layout { PACK_ROWS, PACK_TILE } pack_layout;
 
-/* How a group's scale (and minimum, when asym) is stored. */
+/* How a group's scale (and minimum, with asym) is stored. */
 typedef enum pack_scale {
     PACK_SCALE_F16,   /* one half for each group */
     PACK_SCALE_SUPER, /* one half for 256 of K times a signed byte for each group: the K-quants, exactly */
@@ -34,12 +34,12 @@ typedef enum pack_scale {
                       the row is 8-bit integers with one scale, and groups are summed as integers (QServe) */
 } pack_scale;
 
-/* The values of codes that are not numbers. IQ4NL, MXFP4: 4 bits, the same 16 values for all rows. BOOK: 3 or
- * 4 bits, each row has 8 or 16 signed bytes of its own. */
+/* The values of non-uniform codes. IQ4NL, MXFP4: 4 bits, the same 16 values for all rows. BOOK: 3 or 4 bits,
+ * each row has its own 8 or 16 signed bytes. */
 typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4, PACK_TABLE_BOOK } pack_table;
 
-/* How the bits of PACK_TILE's codes lie: as few parts as the width allows (read by Padding and Split), or one
- * plane for each bit (read by Bitwise too). */
+/* How the bits of PACK_TILE's codes are arranged: in as few parts as the width allows (read by the strategies
+ * Padding and Split), or in one plane for each bit (read by Bitwise too). */
 typedef enum pack_kind { PACK_PARTS, PACK_PLANES } pack_kind;
 
 typedef struct pack_format {
@@ -47,12 +47,12 @@ typedef struct pack_format {
     uint8_t type;   /* type_id: the element type of PACK_ROWS; the file type whose blocks PACK_TILE holds, F32
                        for uniform formats */
     uint8_t bits;   /* PACK_TILE: 2..8 */
-    uint8_t asym;   /* PACK_TILE: a minimum besides the scale */
+    uint8_t asym;   /* PACK_TILE: groups have a minimum besides the scale */
     uint8_t group;  /* PACK_TILE: 16, 32, 64, 128 or PACK_GROUP_ROW */
     uint8_t scale;  /* PACK_TILE: pack_scale */
     uint8_t table;  /* PACK_TILE: pack_table */
     uint8_t packing; /* PACK_TILE: pack_kind */
-    uint8_t sparse;  /* PACK_TILE, PACK_GROUP_ROW: of 10,000 columns, how many a row has outliers in */
+    uint8_t sparse;  /* PACK_TILE with PACK_GROUP_ROW: outliers of each row, in 10,000ths of its columns */
 } pack_format;
 
 enum {
@@ -61,8 +61,8 @@ enum {
     MAX_PACK_ROW = 65536, /* the longest row that may be summed in 32 bits: 255 * 127 * 65536 < 2^31 */
 };
 
-/* The format in memory of a matrix of this file type with rows of k. Matrices in floats are PACK_ROWS (f8
- * becomes bf16, f64 f32). False: no kernel computes with the type, its blocks do not divide k, or the row is
+/* The format in memory of a matrix of this file type with rows of k. Float matrices are PACK_ROWS (f8 becomes
+ * bf16, f64 becomes f32). False: no kernel computes with the type, its blocks do not divide k, or the row is
  * one group and longer than MAX_PACK_ROW. */
 bool pack_choose(type_id file_type, int64_t k, pack_format *out);
 /* Changes a format for kernels without codebooks and zero points; the values stay the same. A format with
@@ -81,7 +81,7 @@ enum { PACK_NAME = 24 };
 /* Writes the name of a uniform format; of another format the file type's, with ".planes" in that packing. */
 void pack_name(const pack_format *f, char out[PACK_NAME]);
 
-/* Bytes of an [n, k] matrix in this format, 64-byte aligned; false on overflow. */
+/* Bytes of an [n, k] matrix in this format, a multiple of 64. False: overflow. */
 bool pack_bytes(const pack_format *f, int64_t n, int64_t k, uint64_t *bytes);
 
 /* A packed matrix, as kernels read it. Borrowed: the tier that owns the bytes pins them while the view is
@@ -97,7 +97,7 @@ typedef struct pack_from {
     type_id type;         /* of the raw rows */
     const float *columns; /* [k]: importance of each column, 0 or more; used where groups have scales of their
                              own; NULL: all the same */
-    bool plain;       /* rounded to a uniform format: scales reach the largest value, none is searched for */
+    bool plain;       /* uniform formats: the scale covers the largest value; no search for a better one */
     pack_format over; /* bits > 0: the rounding residuals of this uniform format are packed instead of the
                          values; its groups have scales of their own */
 } pack_from;

@@ -1,5 +1,5 @@
-/* pack_codes.c - one reader for each block type of GGUF.
- * The loops have fixed lengths and no branches, so that compilers turn them into vector code. */
+/* pack_codes.c - one reader for each block type of GGUF. The loops have fixed lengths and no branches, so
+ * that compilers vectorize them. */
 #include "quant/pack_codes.h"
 
 #include "base/num.h"
@@ -15,8 +15,8 @@ static void nibbles_32(const uint8_t *restrict qs, uint8_t *restrict codes) {
     }
 }
 
-/* Adds bit i of `bits` to code i as its fifth. Eight codes at once: the byte is copied to eight lanes, lane i
- * keeps bit i, and adding 0x7f carries whatever is left into the lane's top bit. */
+/* Adds bit i of `bits` to code i as its fifth bit. Eight codes at once: the byte is copied to eight lanes,
+ * lane i keeps bit i, and adding 0x7f carries a set bit into the lane's top bit. */
 static void fifth_bits(const uint8_t *bits, uint8_t *codes, int n_byte) {
     for (int i = 0; i < n_byte; i++) {
         uint64_t lanes = bits[i] * 0x0101010101010101u & 0x8040201008040201u, eight;
@@ -101,7 +101,7 @@ static void read_n3g64(const void *blocks, int n, uint8_t *codes, const pack_sin
     }
 }
 
-/* The scales as PACK_SCALE_ZERO has them. */
+/* Writes the scales in the form of PACK_SCALE_ZERO. */
 static void read_n4(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
     const uint8_t *at = blocks;
     for (int i = 0; i < n; i++, at += offsetof(block_n4, qs) + (size_t)group / 2) {
@@ -113,7 +113,7 @@ static void read_n4(const void *blocks, int n, uint8_t *codes, const pack_sink *
     }
 }
 
-/* Codes less their zeros, plus 16. */
+/* Codes minus their zero points, plus 16. */
 static void read_n4_wide(const void *blocks, int n, uint8_t *codes, const pack_sink *s, int group) {
     const uint8_t *at = blocks;
     for (int i = 0; i < n; i++, at += offsetof(block_n4, qs) + (size_t)group / 2) {
@@ -137,7 +137,7 @@ READ_N4(32)
 READ_N4(64)
 READ_N4(128)
 
-/* Codes to what they name in the row's book, as 8-bit codes: for kernels that do not look them up. */
+/* Replaces codes by the entries of the row's codebook, as 8-bit codes: for kernels without table look-up. */
 static void look_up(uint8_t *codes, int n, const uint8_t *entries) {
     for (int i = 0; i < n; i++)
         codes[i] = entries[codes[i]] ^ 0x80;
@@ -178,7 +178,7 @@ static void read_mxfp4(const void *blocks, int n, uint8_t *codes, const pack_sin
     }
 }
 
-/* The minimum is subtracted in the file and added here: its factor changes sign. */
+/* The file's minimum is subtracted, the packed one is added, so its factor changes sign. */
 static void super_scales(const pack_sink *s, const uint8_t d[2], const uint8_t dmin[2]) {
     s->wide[0] = block_u16(d);
     if (dmin)
@@ -284,7 +284,7 @@ static void read_iq4_xs(const void *blocks, int n, uint8_t *codes, const pack_si
 #define ROW(id, elems, bits, asym, group, scale, table, fn)                                                  \
     { TYPE_##id, FORMAT(TYPE_##id, bits, asym, group, scale, table), elems, fn }
 
-/* Rows with code books, held with them and looked up. */
+/* Rows with codebooks: kept with the codebook, or looked up. */
 #define BOOK(id, bits_, table_, of)                                                                          \
     {                                                                                                        \
         .layout = PACK_TILE, .type = TYPE_##id, .bits = bits_, .group = PACK_GROUP_ROW, .table = table_,     \

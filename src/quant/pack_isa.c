@@ -1,4 +1,4 @@
-/* pack_isa.c - which packers can run here. */
+/* pack_isa.c - chooses the packers that this processor can run. */
 #include "quant/pack_isa.h"
 
 #include "base/cpu.h"
@@ -11,7 +11,7 @@
 enum { MAX = 8 };
 
 static struct {
-    pack_isa rows[MAX]; /* by rank, each with what it inherits */
+    pack_isa rows[MAX]; /* by rank, each completed with functions that it inherits */
     int n, best;
 } known;
 static pthread_once_t known_once = PTHREAD_ONCE_INIT;
@@ -23,7 +23,7 @@ static void inherit(pack_isa *to, const pack_isa *from) {
         to->chunk[i] = to->chunk[i] ? to->chunk[i] : from->chunk[i];
 }
 
-/* Whether NIBBLE_ISA stops before it. */
+/* Whether NIBBLE_ISA excludes it. */
 static bool is_beyond(const pack_isa *isa, const char *wanted) {
     for (size_t i = 0; i < NUM_COUNT(isa->beyond) && isa->beyond[i]; i++)
         if (!strcmp(isa->beyond[i], wanted))

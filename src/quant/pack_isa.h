@@ -22,7 +22,7 @@ typedef void (*pack_chunk_fn)(const uint8_t *const rows[PACK_PANEL], size_t at, 
 
 typedef struct pack_range {
     float low, high;
-    bool bad; /* something is not finite */
+    bool bad; /* a value is not finite */
 } pack_range;
 
 /* The loops of rounding values to uniform formats. */
@@ -39,25 +39,26 @@ typedef struct pack_rounder {
 
 typedef struct pack_isa {
     const char *name;      /* as NIBBLE_ISA spells it */
-    int rank;              /* poorest first; ref is 0 */
-    const char *needs[4];  /* names of cpu.h's features, NULL-terminated: all must be there */
-    const char *beyond[4]; /* values of NIBBLE_ISA that allow less than this; NULL-terminated */
-    /* One tile from codes, one a byte, 16 rows PACK_CHUNK apart; NULL: as poorer folders do it. */
+    int rank;              /* fewest features first; ref is 0 */
+    const char *needs[4];  /* features of cpu.h that all must be allowed; NULL-terminated */
+    const char *beyond[4]; /* values of NIBBLE_ISA that exclude this folder; NULL-terminated */
+    /* Packs one tile from codes (one a byte, 16 rows that are PACK_CHUNK bytes apart). NULL: inherited from
+     * the folder of lower rank. */
     void (*fold)(const pack_format *f, const uint8_t *codes, uint8_t *tile);
-    const pack_rounder *round;       /* NULL: as poorer folders do it */
-    pack_chunk_fn chunk[TYPE_COUNT]; /* by file type, in the format that pack_choose gives; NULL likewise */
+    const pack_rounder *round;       /* NULL: inherited */
+    pack_chunk_fn chunk[TYPE_COUNT]; /* by file type, in the format that pack_choose gives; NULL: inherited */
 } pack_isa;
 
-/* The i-th folder that this processor can run, poorest first, with the rows it lacks taken from poorer ones.
- * NULL after the last. */
+/* The i-th folder that this processor can run, by ascending rank; functions that it lacks are inherited from
+ * lower ranks. NULL after the last. */
 const pack_isa *pack_isa_at(int i);
-/* The richest folder that the processor and NIBBLE_ISA allow. Chosen once; never NULL. */
+/* The folder of the highest rank that the processor and NIBBLE_ISA allow. Chosen once; never NULL. */
 const pack_isa *pack_isa_best(void);
 /* pack_panel_from with a given folder. */
 void pack_panel_by(const pack_isa *isa, const pack_format *f, const pack_from *from, int64_t k, int64_t first,
                    int n_row, const void *const *rows, void *dst, void *scratch);
 
-extern const pack_rounder pack_rounder_plain; /* in plain C, what the others must equal */
+extern const pack_rounder pack_rounder_plain; /* in plain C; the others must give equal results */
 extern const pack_isa *const pack_isas[];     /* in any order, NULL after the last */
 
 #endif

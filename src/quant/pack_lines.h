@@ -1,14 +1,12 @@
 /* pack_lines.h - packing by lines, written once for every instruction set.
- *
  * A `vec` holds one dword of each of VEC_ROWS rows of a panel: VEC_ROWS / 16 of a tile's line. The rows are
- * converted to that form straight from the file's blocks (quads), so that all that follows, from a block's
- * bits to a tile's parts, is the same arithmetic on every row. A folder defines, before it includes this:
+ * converted to that form directly from the file's blocks (quads). All later steps, from a block's bits to a
+ * tile's parts, are the same arithmetic on every row. A folder defines, before it includes this:
  *
  *   VEC_ROWS, vec                          8 or 16 rows; an unsigned dword each, with C's operators
  *   quads(rows, at, out)                   16 bytes that begin `at` bytes into each row: 4 lines
- *   put_halves(at, v) put_bytes(at, v)     the lowest 16 or 8 bits of each row, one after the other
- *
- * and PACK_INLINE. What comes out is PACKERS, the initialisers of pack_isa's fold and chunk. */
+ *   put_halves(at, v) put_bytes(at, v)     the lowest 16 or 8 bits of each row, one after the other and
+ * PACK_INLINE. This file defines PACKERS, the initialisers of pack_isa's fold and chunk. */
 #ifndef NIB_QUANT_PACK_LINES_H
 #define NIB_QUANT_PACK_LINES_H
 
@@ -102,11 +100,11 @@ PACK_INLINE void unpack_mxfp4(row_list rows, size_t at, vec *q) {
     unpack_nibbles(rows, at + offsetof(block_mxfp4, qs), q);
 }
 
-/* The same with a fifth bit from 32 in a row; four of them are spread to a byte each by a product whose
- * partial sums do not meet. */
+/* The same with fifth bits, which are 32 consecutive bits. A multiplication spreads four of them to a byte
+ * each; its partial products do not overlap. */
 PACK_INLINE void unpack_fives(row_list rows, size_t fifth, size_t at, vec *q) {
     vec raw[4];
-    quads(rows, fifth, raw); /* 4 bytes are wanted; the codes follow */
+    quads(rows, fifth, raw); /* only 4 of these bytes are used; codes follow them, so reading 16 is safe */
     unpack_nibbles(rows, at, q);
     for (int i = 0; i < 8; i++)
         q[i] |= ((raw[0] >> 4 * i & 15) * 0x00204081u & EACH(1)) << 4;
@@ -205,7 +203,8 @@ PACK_INLINE void k_scales(row_list rows, size_t at, uint8_t *scales) {
     }
 }
 
-/* A tile's codes are 32 bytes, of which the low halves are its first 32 of K: as the part of 4 has them. */
+/* The file's 32 bytes of a tile already have the order of a part of width 4: low halves are the first 32 of
+ * K. */
 static void chunk_q4_k(row_list rows, size_t at, int n_block, uint8_t *tiles, uint8_t *scales) {
     (void)n_block;
     k_scales(rows, at, scales);
@@ -241,7 +240,7 @@ static void chunk_q5_k(row_list rows, size_t at, int n_block, uint8_t *tiles, ui
     }
 }
 
-/* Of each 128 of K: 64 bytes of low halves, 32 of high quarters. */
+/* For each 128 of K: 64 bytes with the low 4 bits, 32 bytes with the high 2 bits. */
 static void chunk_q6_k(row_list rows, size_t at, int n_block, uint8_t *tiles, uint8_t *scales) {
     (void)n_block;
     shared_scales(rows, at + offsetof(block_q6_k, d), scales);

@@ -1,4 +1,4 @@
-/* pack_read.c - packed matrices back to codes, scales and floats: the plain meaning of the layout. */
+/* pack_read.c - reads packed matrices back to codes, scales and floats; the reference for the layout. */
 #include "quant/tile.h"
 #include "quant/tile_table.h"
 
@@ -62,12 +62,12 @@ void tile_read_row_codes(const pack_format *f, const void *tile, const uint8_t *
             out[i] = look[out[i]];
 }
 
-/* A row's group: what its codes are multiplied with, and what is added. */
+/* The factor and the addend of a group of a row. */
 typedef struct row_group {
     float scale, min;
 } row_group;
 
-/* n codes of one group, or of a part of it, as floats. */
+/* Converts n codes of one group, or of a part of it, to floats. */
 static void read_codes(const pack_format *f, const uint8_t *codes, int64_t n, row_group g, float *out) {
     const int zero = tile_zero(f);
     for (int64_t i = 0; i < n; i++)
@@ -98,7 +98,7 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
     if (f->scale == PACK_SCALE_TWO) {
         const float all = tile_row_scale(f, panel, w->k, row);
         for (int64_t at = 0; at < w->k; at++)
-            out[at] *= all; /* exact: 11 bits times 7 */
+            out[at] *= all; /* exact: 11 significant bits times 7 */
     }
     const uint16_t *outlier = tile_outliers_at(f, panel, w->k) + row;
     for (int64_t i = 0; i < tile_outliers(f, w->k); i++, outlier += 2 * PACK_PANEL)

@@ -1,9 +1,8 @@
-/* pack_round.c - uniform formats: their names, and round to nearest.
- *
+/* pack_round.c - uniform formats: their names, and rounding to nearest.
  * Symmetric groups span from the value with the largest magnitude, which gets the lowest code (so the scale
- * may be negative, and every code can be used), asymmetric ones from the smallest value to the largest;
- * groups with scales of their own a little less where that errs less (pack_scale.h). Scales are rounded to
- * halves before codes are found, so that codes make up for it. */
+ * may be negative, and every code can be used), asymmetric ones from the smallest value to the largest.
+ * Groups with their own scales span a little less if that reduces the error (pack_scale.h). Scales are
+ * rounded to f16 before codes are computed, so that the codes compensate for the rounding. */
 #include "quant/pack_round.h"
 
 #include "base/num.h"
@@ -18,7 +17,7 @@
 
 enum { MAX_HALF = 0x7bff, HALF_NAN = 0x7e00 };
 
-/* ---- which there are ---- */
+/* ---- the formats and their names ---- */
 
 bool pack_uniform(int bits, int group, bool asym, bool two, int64_t k, pack_format *out) {
     const bool known = group == 16 || group == 32 || group == 64 || group == 128 || group == PACK_GROUP_ROW;
@@ -103,7 +102,7 @@ static void keep_line(const pack_values *v, int max, float low, float high, uint
     (void)max;
     (void)low;
     (void)high;
-    (void)scale; /* they are what reaches both ends */
+    (void)scale; /* they cover the whole range already */
     (void)min;
 }
 
@@ -120,7 +119,7 @@ static pack_range ends_of(const pack_rounder *by, const float *x, int n) {
     return r;
 }
 
-/* The nearest half that is finite. */
+/* The nearest finite f16. */
 static uint16_t finite_half(float x) {
     const uint16_t h = half_from_float(x);
     return (h & 0x7fff) > MAX_HALF ? (uint16_t)((h & 0x8000) | MAX_HALF) : h;
@@ -128,10 +127,11 @@ static uint16_t finite_half(float x) {
 
 /* The largest u for which |(code - zero) * u| <= 127. */
 static int max_two(const pack_format *f) {
-    return 127 / NUM_MAX(tile_zero(f), 1); /* with a minimum there is no zero point, and no two scales */
+    return 127 /
+           NUM_MAX(tile_zero(f), 1); /* formats with a minimum have no zero point and no PACK_SCALE_TWO */
 }
 
-/* The smallest step, not negative, with which codes of PACK_SCALE_TWO reach both ends. */
+/* The smallest step >= 0 with which codes of PACK_SCALE_TWO cover the range. */
 static float two_step(const pack_format *f, const pack_range *r) {
     const int zero = tile_zero(f);
     return fmaxf(0, fmaxf(-r->low / (float)zero, r->high / (float)(zero - 1)));
@@ -141,7 +141,7 @@ static float peak_of(const pack_range *r) {
     return -r->low > r->high ? r->low : r->high;
 }
 
-/* A group's scale and minimum as halves: what reaches its ends. */
+/* A group's scale and minimum as f16, such that they cover its range. */
 static pack_whole scales_of(const pack_format *f, const pack_range *r) {
     if (r->bad)
         return (pack_whole){HALF_NAN, 0};
@@ -195,7 +195,7 @@ static uint8_t two_byte(const pack_format *f, const pack_range *r, float all) {
     return (uint8_t)NUM_MIN(ceilf(step / all), (float)max_two(f));
 }
 
-/* A group's own halves, the best that are found. */
+/* The best scale and minimum that a search finds for one group. */
 static pack_whole search(const pack_rounder *by, const pack_format *f, const pack_values *v,
                          const pack_range *r) {
     pack_whole s = scales_of(f, r);
@@ -208,7 +208,8 @@ static pack_whole search(const pack_rounder *by, const pack_format *f, const pac
     return s;
 }
 
-/* One group: its codes, and its scale where that is not the whole row's. at: row r's place in the group. */
+/* Rounds one group: its codes, and its scale unless the whole row shares it. at: where row r's scale is
+ * stored. */
 static void round_group(const pack_rounder *by, const pack_format *f, const pack_values *v,
                         const pack_whole *whole, uint8_t *codes, uint8_t *at, int r) {
     const pack_range one = ends_of(by, v->x, v->n);
@@ -229,7 +230,7 @@ static void round_group(const pack_rounder *by, const pack_format *f, const pack
     by->codes(v->x, v->n, half_to_float(s.min), step, tile_zero(f), (1 << f->bits) - 1, codes);
 }
 
-/* The group at `at` of a chunk. */
+/* The values of the group that begins at `at` in a chunk. */
 static pack_values group_of(const float *values, const float *columns, int len, int at, int group) {
     return (pack_values){values + at, columns ? columns + at : NULL, NUM_MIN(group, len - at)};
 }

@@ -1,5 +1,5 @@
-/* pack_round_lanes.h - pack_scale.c and the loops of pack_round.c for vectors, with the same bytes: 8 lanes
- * of a group as there, and several candidates beside each other. Included by a folder's round.c, which
+/* pack_round_lanes.h - vector versions of pack_scale.c and of the loops of pack_round.c, with the same
+ * results: 8 lanes of a group as there, and several candidates at once. Included by a folder's round.c, which
  * defines
  *
  *   vec, WIDE          a vector of 8 lanes, or (WIDE) of twice 8 for two candidates
@@ -7,9 +7,8 @@
  *   v_each(c, i)       c[i] in all lanes; WIDE: c[i] in the lower, c[i + 4] in the upper half
  *   v_set(f)           f in all lanes
  *   min_v(a, b), max_v(a, b)   b when one is NaN
- *   v_half(v, i)       8 lanes: all of v, or (WIDE) its lower (i = 0) or upper half
- *
- * and what comes out is ROUNDER, an initialiser of pack_rounder. */
+ *   v_half(v, i)       8 lanes: all of v, or (WIDE) its lower (i = 0) or upper half This file defines
+ * ROUNDER, an initialiser of pack_rounder. */
 #ifndef NIB_QUANT_PACK_ROUND_LANES_H
 #define NIB_QUANT_PACK_ROUND_LANES_H
 
@@ -42,12 +41,12 @@ ROUND_INLINE vec v_code(vec x, vec low, vec high) {
     return max_v(low, min_v(high, (x + big) - big));
 }
 
-/* Sums of lanes: in pairs, pairs of pairs, halves. */
+/* Sums of lanes, in this order: pairs, pairs of pairs, halves. */
 ROUND_INLINE __m128 totals8(__m256 a, __m256 b, __m256 c, __m256 d) {
     const __m256 quads = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
     return _mm_add_ps(_mm256_castps256_ps128(quads), _mm256_extractf128_ps(quads, 1));
 }
-/* Of 4 vectors, lower halves first. */
+/* Sums of the lanes of 4 vectors, lower halves first. */
 ROUND_INLINE void v_totals(const vec v[4], float *out) {
     for (int h = 0; h <= WIDE; h++)
         _mm_storeu_ps(out + 4 * h,
@@ -63,7 +62,7 @@ ROUND_INLINE __m128i to_halves(__m256 x) {
 ROUND_INLINE __m256 absolute(__m256 x) {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
 }
-/* Above zero and finite in size. */
+/* Whether the magnitude is above zero and finite. */
 ROUND_INLINE __m256 is_step(__m256 x) {
     const __m256 size = absolute(x);
     return _mm256_and_ps(_mm256_cmp_ps(size, _mm256_setzero_ps(), _CMP_GT_OQ),
@@ -95,13 +94,13 @@ static void fill(group *g, const pack_values *v, int zero, int max) {
 
 /* ---- candidates ---- */
 
-/* Of each candidate, N_STEP of them. */
+/* Sums for each of N_STEP candidates. */
 typedef struct sums {
     float wq[N_STEP], wqq[N_STEP], wqx[N_STEP];
 } sums;
 
-/* Sums over codes at `inverse` steps a unit from `from` on: of weight * code, of that times the code, of that
- * times the value. */
+/* Rounds the values minus `from`, times each `inverse` step, to codes. Sums weight * code, weight * code^2,
+ * and weight * code * value. */
 static void sum_codes(const group *g, const float inverse[N_STEP], float from, sums *out) {
     const vec origin = v_set(from), low = v_set(g->low), high = v_set(g->high);
     for (int c = 0; c < N_STEP; c += AT_ONCE) {
@@ -125,7 +124,7 @@ static void sum_codes(const group *g, const float inverse[N_STEP], float from, s
     }
 }
 
-/* The errors of steps and minima. */
+/* The errors of N_STEP pairs of step and minimum. */
 static __m256 errors_of(const group *g, __m256 steps, __m256 mins) {
     const vec low = v_set(g->low), high = v_set(g->high);
     float step[N_STEP], min[N_STEP], inverse[N_STEP], out[N_STEP];
@@ -152,7 +151,7 @@ static __m256 errors_of(const group *g, __m256 steps, __m256 mins) {
     return _mm256_loadu_ps(out);
 }
 
-/* Of one alone. */
+/* The error of one pair. */
 static float error_of(const group *g, uint16_t step, uint16_t min) {
     const __m256 s = half_floats(_mm_set1_epi16((short)step)), m = half_floats(_mm_set1_epi16((short)min));
     const __m256 inverse = _mm256_set1_ps(1) / s, big = _mm256_set1_ps(12582912.0f);
@@ -166,7 +165,7 @@ static float error_of(const group *g, uint16_t step, uint16_t min) {
     return total(sum);
 }
 
-/* The candidate with the least error below *least, -1 when there is none: the first of equals. */
+/* The first candidate with the smallest error below *min_error; -1: none. */
 static int min_of(__m256 errors, __m256 is_there, float *min_error) {
     float e[N_STEP];
     const int there = _mm256_movemask_ps(is_there);
@@ -180,11 +179,11 @@ static int min_of(__m256 errors, __m256 is_there, float *min_error) {
     return best;
 }
 
-static bool is_size(float size) { /* cubes and steps are finite */
+static bool is_size(float size) { /* within these bounds cubes and steps are finite */
     return size > 1e-9f && size < 6e4f;
 }
 
-/* i / 7, as floats divide. */
+/* i / 7 in float division. */
 ROUND_INLINE __m256 sevenths(void) {
     return _mm256_div_ps(_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_ps(N_STEP - 1));
 }
@@ -280,7 +279,8 @@ static void ends(const float *x, int n, pack_range *r) {
         found.high = highs[j] > found.high ? highs[j] : found.high;
     }
     pack_rounder_plain.ends(x + i, n - i, &found);
-    if (found.low == 0 || found.high == 0) { /* which zero it is depends on the order */
+    if (found.low == 0 ||
+        found.high == 0) { /* the sign of a zero depends on the order, so take the plain loop's */
         found = (pack_range){INFINITY, -INFINITY, false};
         pack_rounder_plain.ends(x, n, &found);
     }

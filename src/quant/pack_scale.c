@@ -1,16 +1,13 @@
-/* pack_scale.c - see pack_scale.h.
- *
- * A step that reaches the largest value exactly is rarely the best: a smaller one cuts that value off and
- * serves the others better, and for codes that are given the best step is known (least squares). So: for some
- * steps around the plain one, round to codes, take the step that fits these codes best, as a half, and keep
- * the one with the smallest error. The error of a value is weighted by the group's root mean square plus its
- * magnitude: without weights the search gains more squared error and loses answers, because large weights are
- * what large activations meet (docs/optimisation-log.md has both measured). Twice as many steps, or steps of
- * the other sign, gain less than 1 % more. Groups with a minimum go the same way: each candidate's codes get
- * the step and the minimum that fit them best.
- *
- * Sums are kept by lanes and added in one order, so that compilers may compute several at once and the answer
- * does not depend on it. */
+/* pack_scale.c - see pack_scale.h. A step that reaches the largest value exactly is rarely the best: a
+ * smaller one clips that value and represents the others better. For given codes, least squares gives the
+ * best step. So the search rounds to codes with some steps around the plain one, computes the least-squares
+ * step of these codes, rounds it to f16, and keeps the one with the smallest error. The error of a value is
+ * weighted by the group's root mean square plus its magnitude: without weights the squared error falls
+ * further, but answers get worse, because large weights are multiplied with large activations
+ * (docs/optimisation-log.md has both measurements). Twice as many steps, or steps of the other sign, gain
+ * less than 1 % more. Groups with a minimum are searched in the same way: least squares gives the step and
+ * the minimum of each candidate's codes. Sums are kept by lanes and added in one order, so that compilers may
+ * vectorize them without changing the result. */
 #include "quant/pack_scale.h"
 
 #include "base/num.h"
@@ -22,7 +19,7 @@
 
 enum { LANES = 8, N_STEP = 8 };
 
-/* The nearest code: 1.5 * 2^23 leaves no places behind the point, ties go to even. */
+/* The nearest code: adding and subtracting 1.5 * 2^23 rounds to an integer, ties to even. */
 static inline float code_of(float x, float low, float high) {
     const float q = (x + 12582912.0f) - 12582912.0f;
     return num_either(q > high, high, num_either(q < low, low, q));
@@ -32,11 +29,11 @@ static float total(const float lanes[LANES]) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-/* A group: n a multiple of LANES, the padding with no weight. */
+/* A group, padded to a multiple of LANES with values of weight 0. */
 typedef struct group {
     float x[MAX_PACK_SCALE], weight[MAX_PACK_SCALE];
     int n;
-    float low, high; /* the codes' ends */
+    float low, high; /* the smallest and the largest code */
 } group;
 
 static void fill(group *g, const pack_values *v, int zero, int max) {
@@ -56,7 +53,7 @@ static void fill(group *g, const pack_values *v, int zero, int max) {
     memset(g->weight + n, 0, (size_t)(g->n - n) * sizeof *g->weight);
 }
 
-/* The step that fits the codes at `inverse` steps a unit best. */
+/* The least-squares step for the codes that rounding with 1 / step = `inverse` gives. */
 static float best_step(const group *g, float inverse) {
     float products[LANES] = {0}, squares[LANES] = {0};
     for (int i = 0; i < g->n; i += LANES)
@@ -69,8 +66,8 @@ static float best_step(const group *g, float inverse) {
     return all > 0 ? total(products) / all : 0;
 }
 
-/* The step and the minimum that fit the codes at `inverse` steps a unit from min on best; false when the
- * codes are all the same. */
+/* The least-squares step and minimum for the codes that rounding from `from` on with 1 / step = `inverse`
+ * gives; false: all codes are equal. */
 static bool best_line(const group *g, float inverse, float from, float *step, float *min) {
     float w[LANES] = {0}, wq[LANES] = {0}, wqq[LANES] = {0}, wx[LANES] = {0}, wqx[LANES] = {0};
     for (int i = 0; i < g->n; i += LANES)
@@ -103,7 +100,7 @@ static float error_of(const group *g, float step, float min) {
     return total(sums);
 }
 
-static bool is_size(float size) { /* cubes and steps are finite */
+static bool is_size(float size) { /* within these bounds cubes and steps are finite */
     return size > 1e-9f && size < 6e4f;
 }
 

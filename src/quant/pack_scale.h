@@ -1,11 +1,11 @@
-/* pack_scale.h - the scale, and the minimum, of a group of a uniform format. Pure, and the same on every
- * machine. */
+/* pack_scale.h - searches the scale, and the minimum, of a group of a uniform format. All functions are pure
+ * and give the same result on every machine. */
 #ifndef NIB_QUANT_PACK_SCALE_H
 #define NIB_QUANT_PACK_SCALE_H
 
 #include <stdint.h>
 
-enum { MAX_PACK_SCALE = 128 }; /* values of a group, at most */
+enum { MAX_PACK_SCALE = 128 }; /* maximum number of values in a group */
 
 /* n finite values of a group. The squared error of a value is weighted by the group's root mean square plus
  * the value's own magnitude, times the importance of its column. */

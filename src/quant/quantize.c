@@ -1,8 +1,8 @@
-/* quantize.c - f32 to the float types and to the plain blocks of 32.
- *
+/* quantize.c - quantizes f32 to the float types and to the plain blocks of 32.
  * For finite inputs whose scale is a normal number the bytes equal those of the PyPI package gguf: the same
  * products, divisions and roundings in the same order. Where that package leaves the result to the processor
- * (a scale so small that its inverse is infinite, NaN inputs) codes are clamped and nothing is undefined. */
+ * (a scale so small that its inverse is infinite, NaN inputs), codes are clamped and no behaviour is
+ * undefined. */
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* name[0..n): a uniform format, perhaps with a w behind it. */
+/* Parses name[0..n): a uniform format, optionally with the suffix w. */
 static bool parse_slice(const char *name, size_t n, int64_t k, pack_format *out, bool *by_column) {
     char plain[PACK_NAME];
     *by_column = n > 0 && name[n - 1] == 'w' && !(n >= 3 && !strncmp(name + n - 3, "row", 3));

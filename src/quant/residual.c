@@ -13,7 +13,7 @@ bool residual_bits_known(int bits) {
     return bits == 2 || bits == 4 || bits == 8 || bits == 16;
 }
 
-/* Whole runs of 16 bytes; long channels begin where a line of the link does. */
+/* Bytes of a channel, rounded up: to whole vectors, and for long channels to the link's transfer unit. */
 static int64_t step_of(int bits, int64_t n) {
     const int64_t bytes = num_div_up(n, 8 * BYTES / bits) * BYTES;
     return num_round_up(bytes, bytes >= LONG ? RESIDUAL_ALIGN : 32);
@@ -38,7 +38,7 @@ residual residual_in(void *memory, int bits, int64_t n, int64_t k) {
                       .scale = (float *)(void *)((uint8_t *)memory + step * k)};
 }
 
-/* Nearest code of -max..max; max for NaN. Adding and taking away 1.5 * 2^23 rounds to an integer. */
+/* Nearest code in -max..max; NaN gives max. Adding and subtracting 1.5 * 2^23 rounds to an integer. */
 static inline float code_of(float v, float inverse, float max) {
     const float magic = 12582912.0f;
     float q = v * inverse;
@@ -47,7 +47,7 @@ static inline float code_of(float v, float inverse, float max) {
     return (q + magic) - magic;
 }
 
-/* Lanes keep the compiler's vectors full, and the order of the sums the same everywhere. */
+/* Sums are kept in lanes, so that the loop vectorizes and the order of additions is the same everywhere. */
 static float squared_error(const float *x, int64_t k, float scale, float max) {
     const float inverse = 1 / scale;
     float error[TOGETHER] = {0};
@@ -66,7 +66,8 @@ static float squared_error(const float *x, int64_t k, float scale, float max) {
     return error[0];
 }
 
-/* The scale of a grid up to the one that reaches the largest value with the smallest squared error. */
+/* The scale with the smallest squared error, of a grid that ends at the scale that covers the largest value.
+ */
 static float best_scale(const float *x, int64_t k, float max) {
     float peak = 0, best = 0, min_error = INFINITY;
     for (int64_t i = 0; i < k; i++)

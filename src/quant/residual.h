@@ -20,13 +20,13 @@ typedef struct residual {
     int bits;      /* 2, 4, 8 or 16 */
     int64_t n, k;  /* output channels, input channels; k 0: there is no residual */
     int64_t step;  /* bytes of a channel: a multiple of 32, from 1,024 on of 128 */
-    uint8_t *rows; /* [k, step]: the codes of each input channel; borrowed, as scale is */
+    uint8_t *rows; /* [k, step]: the codes of each input channel; rows and scale are borrowed */
     float *scale;  /* [n]; 1 with 16 bits */
 } residual;
 
-enum { RESIDUAL_ALIGN = 128 /* of a residual in memory, and its size is a multiple */ };
+enum { RESIDUAL_ALIGN = 128 /* bytes: alignment of a residual in memory; its size is a multiple of it */ };
 
-/* Whether there is a residual of so many bits: 2, 4, 8 or 16. */
+/* Whether residuals can have this number of bits: 2, 4, 8 or 16. */
 bool residual_bits_known(int bits);
 /* The code of 0. */
 static inline int residual_zero(int bits) {
@@ -42,7 +42,7 @@ residual residual_in(void *memory, int bits, int64_t n, int64_t k);
 void residual_set(residual *r, int64_t i, const float *values);
 /* The sum over all outputs of the squared residuals of input channel c, scales included. */
 float residual_energy(const residual *r, int64_t c);
-/* The code of output i of input channel c less the zero, not scaled; for tests and reference code. */
+/* The code of output i of input channel c minus the zero point, not scaled; for tests and reference code. */
 float residual_code(const residual *r, int64_t c, int64_t i);
 
 #endif

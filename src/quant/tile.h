@@ -24,8 +24,7 @@
  *     E8M0:   for each group: 16 bytes
  *     SUPER:  16 halves d for the chunk (and 16 halves of d_min, negated, when asym), then for each group 16
  *             signed bytes (and 16 of the min's); scale = d * byte, min = d_min * byte
- *     TWO:    for each group: 16 bytes u; behind the panel 16 halves S; scale = S * u
- */
+ *     TWO:    for each group: 16 bytes u; after the panel 16 halves S; scale = S * u */
 #ifndef NIB_QUANT_TILE_H
 #define NIB_QUANT_TILE_H
 
@@ -104,7 +103,7 @@ static inline tile_chunk tile_chunk_at(const pack_format *f, const void *panel, 
                                           : c.codes + c.n_tile * tile_code_bytes(f);
     return c;
 }
-/* The panel's code books, row after row; NULL: there are none. */
+/* The panel's codebooks, row after row; NULL: the format has none. */
 static inline const uint8_t *tile_book(const pack_format *f, const tile_chunk *c) {
     return f->table == PACK_TABLE_BOOK ? c->scales + TILE_LINE : NULL;
 }
@@ -113,7 +112,7 @@ static inline const uint16_t *tile_outliers_at(const pack_format *f, const void 
     return (const uint16_t *)(const void *)((const uint8_t *)panel + tile_panel_bytes(f, k) -
                                             tile_outliers(f, k) * TILE_LINE);
 }
-/* The zero that is subtracted from a code (or from its table entry) before it is scaled. */
+/* The zero point: subtracted from a code (or from its table entry) before it is scaled. */
 static inline int tile_zero(const pack_format *f) {
     return f->asym ? 0 : f->table != PACK_TABLE_NONE ? 128 : 1 << f->bits >> 1;
 }
@@ -124,8 +123,8 @@ const uint8_t *tile_table(int table);
 static inline bool tile_short_groups(const pack_format *f) {
     return f->group <= TILE_K / 2 && f->scale != PACK_SCALE_TWO;
 }
-/* Reads scales [16] and minima [16] of a chunk's group g; of PACK_SCALE_TWO the second level. Minima
- * are 0 where the format has none; E8M0 and TWO leave min alone. */
+/* Reads scales [16] and minima [16] of a chunk's group g; of PACK_SCALE_TWO the second level. Minima are 0
+ * where the format has none; E8M0 and TWO do not write min. */
 void tile_read_scales(const pack_format *f, const void *scales, int g, float *scale, float *min);
 /* The same for one row. */
 void tile_read_scale(const pack_format *f, const void *scales, int g, int row, float *scale, float *min);
@@ -133,7 +132,8 @@ void tile_read_scale(const pack_format *f, const void *scales, int g, int row, f
 float tile_row_scale(const pack_format *f, const void *panel, int64_t k, int r);
 /* Converts a tile of the planes packing to the parts packing; out has the same size and does not overlap. */
 void tile_to_parts(const pack_format *f, const void *tile, void *out);
-/* The same for a chunk: c as it is when it has parts, else with its codes in `codes`. */
+/* The same for a chunk: returns c unchanged if it has parts, else a chunk whose converted codes are in
+ * `codes`. */
 static inline tile_chunk tile_chunk_parts(const pack_format *f, tile_chunk c,
                                           uint8_t codes[TILE_CHUNK_K * PACK_PANEL]) {
     if (f->packing == PACK_PARTS)

@@ -1,5 +1,5 @@
-/* tile_table.h - the values, + 128, of 4-bit codes that are not numbers (pack_table). Included by the two
- * files that define tile_table (tile.h), for C and for CUDA's host code. */
+/* tile_table.h - the values, + 128, of non-uniform 4-bit codes (pack_table). Included by the two files that
+ * define tile_table (tile.h), for C and for CUDA's host code. */
 #ifndef NIB_QUANT_TILE_TABLE_H
 #define NIB_QUANT_TILE_TABLE_H
 

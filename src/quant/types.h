@@ -34,8 +34,8 @@ typedef struct type_info {
 } type_info;
 
 const type_info *type_get(type_id id); /* never NULL for id < TYPE_COUNT */
-/* The type with that number in GGUF, that name in safetensors, or that name in types.def. False: none, and
- * *out stays. */
+/* Find a type by its number in GGUF, its name in safetensors, or its name in types.def. False: there is none;
+ * *out is unchanged. */
 bool type_from_gguf(uint32_t number, type_id *out);
 bool type_from_safetensors(const char *name, type_id *out);
 bool type_from_name(const char *name, type_id *out);
@@ -50,7 +50,7 @@ int64_t type_outliers(type_id id, int64_t k);
 /* Dequantizes elements [at, at + n) of a row of k to out [n]; at and n are multiples of the block. */
 void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n);
 
-/* IEEE half and bfloat16, scalar; the vector ones live with the kernels. */
+/* IEEE half and bfloat16, scalar; the vector versions are in kernels/. */
 float half_to_float(uint16_t h);
 uint16_t half_from_float(float f); /* round to nearest even */
 static inline float bf16_to_float(uint16_t h) {

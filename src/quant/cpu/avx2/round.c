@@ -1,4 +1,4 @@
-/* round.c - rounding floats with AVX2: four candidates beside each other. */
+/* round.c - rounding floats with AVX2: four candidates at once. */
 #include <immintrin.h>
 
 #define ROUND_INLINE static inline __attribute__((always_inline))

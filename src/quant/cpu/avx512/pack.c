@@ -1,4 +1,4 @@
-/* pack.c - packing with AVX-512: a register is a line of a tile. */
+/* pack.c - packing with AVX-512: a register holds a line of a tile. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>

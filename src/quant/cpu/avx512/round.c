@@ -1,4 +1,4 @@
-/* round.c - rounding floats with AVX-512: eight candidates beside each other, two in a register. */
+/* round.c - rounding floats with AVX-512: eight candidates at once, two in a register. */
 #include <immintrin.h>
 
 #define ROUND_INLINE static inline __attribute__((always_inline))

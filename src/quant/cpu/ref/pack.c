@@ -1,4 +1,4 @@
-/* pack.c - folding a tile in plain C: what the layout means, and what every other folder must equal. */
+/* pack.c - folds a tile in plain C. This is the reference: every other folder must give the same bytes. */
 #include "quant/pack_isa.h"
 #include "quant/tile.h"
 
@@ -24,7 +24,7 @@ static void fold_lines(const pack_format *f, const uint32_t (*lines)[PACK_PANEL]
     for (const uint8_t *w = tile_parts(f); low > 0; w++) {
         low -= *w;
         uint32_t *out = (uint32_t *)(void *)dst;
-        switch (*w) { /* a constant width each, so that the loops unroll */
+        switch (*w) { /* constant widths, so that the loops unroll */
         case 1: fold_part(lines, out, 1, low); break;
         case 2: fold_part(lines, out, 2, low); break;
         case 4: fold_part(lines, out, 4, low); break;
