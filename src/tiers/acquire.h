@@ -16,16 +16,18 @@
 
 typedef struct acquired {
     const view *views; /* [n_weight] of the block, in its order; data NULL: streamed, or looked up by row */
-    device_mark mark;  /* in the device's lane for weights: they are valid after it; host: not set */
+    device_mark mark;  /* in the device's lane for weights; the weights are valid after it. Host: not set */
 } acquired;
 
-/* to: the device's slots; NULL: host memory. rest: the visits after `at`. One visit at a time. After an error
- * of reading or copying nothing is acquired, and the next call tries again. */
+/* Acquires the block of visit `at`; may block on reads. to: the device's slots; NULL: host memory. rest: the
+ * visits after `at`. One visit is acquired at a time. After an error of reading or copying nothing is
+ * acquired, and the next call tries again. */
 nib_status acquire_block(pager *p, device_pages *to, const visit *at, const visits *rest, acquired *out,
                          nib_error *err);
-/* Only after acquire_block. The visit's kernels have ended, or are queued in the device's compute lane. */
+/* Releases what acquire_block acquired. The visit's kernels must have ended, or be queued in the device's
+ * compute lane. */
 nib_status acquire_release(pager *p, device_pages *to, const visit *at, const visits *rest, nib_error *err);
-/* The pass has ended, also early, and the compute lane is empty. */
+/* To be called when the pass has ended (also early) and the compute lane is empty. */
 void acquire_end(device_pages *to);
 
 #endif

@@ -1,4 +1,4 @@
-/* device.c - see device.h: the list of kinds, and the host, which every machine has. */
+/* device.c - see device.h: the list of device kinds. */
 #include "tiers/device.h"
 
 #include "base/num.h"
@@ -16,7 +16,9 @@ nib_status device_open(int tier, int index, device **out, nib_error *err) {
     for (size_t i = 0; i < NUM_COUNT(kinds); i++)
         if (kinds[i]->tier == tier)
             return kinds[i]->open(index, out, err);
-    return nib_fail(err, NIB_E_NOTFOUND, "there is no device for %s", tier_names[tier]);
+    return nib_fail(err, NIB_E_NOTFOUND,
+                    "expected a tier with a device, found %s, which has none in this build",
+                    tier_names[tier]);
 }
 
 void device_close(device *d) {

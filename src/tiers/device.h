@@ -60,8 +60,8 @@ typedef struct device_kind {
                        nib_error *err);
     /* After an error of one of the next two, nothing that was queued in the lane before is running. */
     nib_status (*mark)(device *d, device_lane lane, device_mark *out, nib_error *err);
-    nib_status (*wait)(device *d, device_mark mark, nib_error *err);                     /* the host */
-    nib_status (*follow)(device *d, device_lane lane, device_mark mark, nib_error *err); /* another lane */
+    nib_status (*wait)(device *d, device_mark mark, nib_error *err); /* the host waits (blocks) */
+    nib_status (*follow)(device *d, device_lane lane, device_mark mark, nib_error *err); /* the lane waits */
 } device_kind;
 
 /* The first member of every kind's own struct. */
@@ -71,10 +71,10 @@ struct device {
 
 extern const device_kind device_host_kind;
 
-/* Device `index` of a tier, from 0. NIB_E_NOTFOUND: this build or this machine has none; the disk has none.
- */
+/* Opens device `index` (from 0) of a tier. NIB_E_NOTFOUND: this build or this machine has none. The disk tier
+ * has no devices. */
 nib_status device_open(int tier, int index, device **out, nib_error *err);
-void device_close(device *d); /* NULL is fine; all its memory must have been given back */
+void device_close(device *d); /* NULL is fine; all its memory must have been freed */
 
 /* Host memory. It always exists and is never closed. */
 device *device_host(void);

@@ -42,11 +42,11 @@ page_where device_blocks_where(const device_blocks *b, int block_index) {
     return !s ? PAGE_ABSENT : s->was_followed ? PAGE_HERE : PAGE_ARRIVING;
 }
 
-/* The following visits of blocks that need a slot, then those of the next pass. */
+/* Iterates over the next visits of blocks that need a slot, then over those of the next pass. */
 typedef struct upcoming {
     const device_blocks *b;
     visits rest;
-    int wrapped; /* the next pass's next block */
+    int wrapped; /* next block of the next pass */
 } upcoming;
 
 static bool next_upcoming(upcoming *c, visit *out) {
@@ -61,8 +61,8 @@ static bool next_upcoming(upcoming *c, visit *out) {
     return found;
 }
 
-/* The slot to reuse: an empty one, else that of the block that is needed last (Belady), never an acquired
- * one. NULL: there is none. */
+/* The slot to reuse: an empty one, else the one whose block is needed last (Belady), never an acquired one.
+ * NULL: there is none. */
 static device_block *choose(device_blocks *b, const visits *rest) {
     bool kept[DEVICE_BLOCKS] = {false};
     int n_free = 0;
@@ -87,7 +87,7 @@ static device_block *choose(device_blocks *b, const visits *rest) {
 
 /* ---- loading ---- */
 
-/* The lane for copies is behind what still writes or reads the slot. */
+/* Makes the lane for copies wait for operations that still write or read the slot. */
 static nib_status wait_for_slot(const device_blocks *b, const device_block *s, nib_error *err) {
     device *d = b->device;
     if (s->was_sent && b->from.lane != DEVICE_LOAD_WEIGHTS)
@@ -95,7 +95,7 @@ static nib_status wait_for_slot(const device_blocks *b, const device_block *s, n
     return s->was_used ? d->kind->follow(d, DEVICE_LOAD_WEIGHTS, s->used, err) : NIB_OK;
 }
 
-/* A visit's block to a slot; rest: the visits behind it. */
+/* Loads a visit's block into a slot; rest: the visits after it. */
 static nib_status load_block(device_blocks *b, device_block *s, const visit *v, const visits *rest,
                              bool ahead, nib_error *err) {
     device *d = b->device;
@@ -109,7 +109,7 @@ static nib_status load_block(device_blocks *b, device_block *s, const visit *v, 
     return NIB_OK;
 }
 
-/* The blocks behind `now`, each to a slot of its own, at most n of them. */
+/* Prefetches at most n blocks after `now`, each into its own slot. */
 static void load_ahead(device_blocks *b, int now, const visits *rest, int n) {
     upcoming list = {b, *rest, 0};
     int before = now;
@@ -143,7 +143,7 @@ nib_status device_blocks_release(device_blocks *b, const visit *at, const visits
     s->acquired = false;
     s->was_used = s->was_followed = true;
     if (s->streamed && !at->again)
-        s->block = -1; /* the host foresees its pages again */
+        s->block = -1; /* the pager predicts its pages again */
     NIB_TRY(d->kind->mark(d, DEVICE_COMPUTE, &s->used, err));
     if (!at->again && b->n_slot > 1)
         load_ahead(b, at->block, rest, b->n_slot);

@@ -1,9 +1,8 @@
 /* device_blocks.h - blocks that are streamed to the memory of a device for their visits while it computes
  * other blocks: the block of the current visit, and those of the next visits, so at least two are in flight.
  * A source defines the block's contents and copies its weights (device_pages.h, exec/cuda/streamed.c). This
- * module decides which slot a block gets, when it is loaded, and which lane waits for which mark.
- *
- * A block is in one of three states on the device: absent; arriving, after its mark in the source's lane; or
+ * module decides which slot a block gets, when it is loaded, and which lane waits for which mark. A block is
+ * in one of three states on the device: absent; arriving, until its mark in the source's lane is passed; or
  * here. A block that is not absent has one slot, and a slot has at most one block:
  *
  *          absent  ---------------->  arriving  ----------------->  here
@@ -30,22 +29,22 @@
 #include "tiers/pager.h"
 #include "tiers/region.h"
 
-enum { DEVICE_BLOCKS = 2 }; /* slots, at most */
+enum { DEVICE_BLOCKS = 2 }; /* maximum number of slots */
 
 typedef struct device_block {
     int block; /* -1: none */
-    int index; /* of the slot */
+    int index; /* the slot's own index */
     bool acquired;
     bool streamed;            /* not wholly resident on the host; set by the source */
-    bool was_followed;        /* the compute lane is behind `loaded` */
+    bool was_followed;        /* the compute lane waits for `loaded` */
     bool was_sent, was_used;  /* `loaded`, `used` are set */
-    device_mark loaded, used; /* the source's lane and the one for computing */
-    uint8_t *at;
+    device_mark loaded, used; /* in the source's lane; in the compute lane */
+    uint8_t *at;              /* its memory on the device */
 } device_block;
 
 typedef struct block_source {
     void *user;
-    device_lane lane; /* a block is valid after all that was queued in it */
+    device_lane lane; /* the lane of the copies */
     int n_block;      /* passes repeat: after the last visit follow blocks [0, n_block); 0: unknown
                        */
     int n_slot;       /* 1: blocks are not prefetched; 0: DEVICE_BLOCKS */
@@ -66,25 +65,26 @@ typedef struct device_blocks {
     device_block slots[DEVICE_BLOCKS]; /* [n_slot] */
 } device_blocks;
 
-/* Slots of `each` bytes, charged to the device's tier and `owner`. */
+/* Allocates slots of `each` bytes, charged to the device's tier and `owner`. NIB_E_NOFIT, NIB_E_NOMEM. */
 nib_status device_blocks_open(device_blocks *b, const block_source *from, uint64_t each, device *d,
                               ledger *to, int owner, nib_error *err);
-void device_blocks_close(device_blocks *b); /* zeroed is fine; the lanes are past everything */
+void device_blocks_close(device_blocks *b); /* zeroed is fine; all lanes must be empty */
 
 /* Acquires the block of a visit, and prefetches those of the next visits into free slots; rest: the visits
  * after `at`. The block is at (*out)->at, valid after the mark (*out)->loaded, until release. */
 nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits *rest,
                                  const device_block **out, nib_error *err);
-/* The visit's kernels are queued in the compute lane, after the mark. Its slot becomes free for later blocks.
- */
+/* To be called when the visit's kernels are queued in the compute lane, after the mark. The slot becomes free
+ * for later blocks. */
 nib_status device_blocks_release(device_blocks *b, const visit *at, const visits *rest, nib_error *err);
 
+/* The state of a block. */
 page_where device_blocks_where(const device_blocks *b, int block_index);
 const device_block *device_blocks_slot(const device_blocks *b, int block_index); /* NULL: it is absent */
-/* The pass has ended, also early, and the compute lane is empty: nothing is acquired, and blocks prefetched
- * from disk become absent. */
+/* To be called when the pass has ended (also early) and the compute lane is empty. Nothing is acquired
+ * afterwards, and blocks that were prefetched from disk become absent. */
 void device_blocks_end(device_blocks *b);
-/* All blocks are absent. Between two passes, when the lanes are past everything. */
+/* Makes all blocks absent. To be called between two passes, when all lanes are empty. */
 void device_blocks_forget(device_blocks *b);
 
 #endif

@@ -11,19 +11,19 @@
 
 enum { OUT_OF_MEMORY = 2 /* cudaErrorMemoryAllocation */, LATER = 64 << 20 /* docs/gpu.md */ };
 
-/* An allocation: `at` is the caller's address, `base` is CUDA's. */
+/* An allocation: `at` is the caller's aligned address, `base` is CUDA's. */
 typedef struct taken {
     uint8_t *at;
     void *base;
     uint64_t bytes;
 } taken;
 
-/* A stream and the marks that were set last: an older mark is replaced by a later one, which is after it. */
+/* A stream and its latest marks. An older mark is represented by a later one, which implies it. */
 enum { N_MARK = 8 };
 typedef struct gpu_lane {
     cuda_stream stream; /* NULL: DEVICE_COMPUTE's */
     cuda_event marks[N_MARK];
-    uint64_t n; /* marks that were set */
+    uint64_t n; /* number of marks set so far */
 } gpu_lane;
 
 typedef struct device_cuda {
@@ -31,15 +31,15 @@ typedef struct device_cuda {
     const cuda_kernels *kernels;
     int index;
     cuda_device_info info;
-    bool was_told; /* what the driver takes: it is charged by who opened this */
+    bool was_told; /* this device has reported the driver's bytes, which its opener charges */
     cuda_stream stream;
     gpu_lane lanes[DEVICE_N_LANE];
-    pthread_mutex_t lock; /* of the list */
+    pthread_mutex_t lock; /* protects `list` */
     taken *list;
     size_t n, max;
 } device_cuda;
 
-/* The device that this thread computes on. */
+/* The current device of this thread. */
 static _Thread_local const device_cuda *entered;
 
 static const device_cuda *of(const device *d) {
@@ -54,7 +54,7 @@ cuda_stream device_cuda_stream(const device *d) {
     return of(d)->stream;
 }
 
-/* Bit i: an open device has reported the driver's bytes of GPU i. */
+/* Bit i is set while an open device has reported the driver's bytes of GPU i. */
 static _Atomic uint64_t driver_told;
 
 static uint64_t bit_of(const device_cuda *c) {
@@ -118,7 +118,7 @@ static nib_status cuda_open(int index, device **out, nib_error *err) {
     if (cuda_load(&kernels, &why) != NIB_OK)
         return nib_fail(err, NIB_E_NOTFOUND, "no GPU can be used: %s", why.message);
     if (index < 0 || (kernels->device_count(&n) == 0 && index >= n))
-        return nib_fail(err, NIB_E_NOTFOUND, "there are %d GPUs, from number 0 on; found %d", n, index);
+        return nib_fail(err, NIB_E_NOTFOUND, "expected a GPU number below %d, found %d", n, index);
     device_cuda *c = mem_calloc(1, sizeof *c);
     if (!c)
         return nib_fail_nomem(err, sizeof *c, "the GPU");
@@ -166,7 +166,7 @@ static nib_status take_block(device_cuda *c, uint64_t n_byte, taken *out, nib_er
     return device_cuda_ok(&c->base, e, "clearing memory", err);
 }
 
-/* All of it is there at once, sparse or not. */
+/* GPU memory is resident at once, so `sparse` has no effect. */
 static nib_status cuda_alloc(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
     taken t = {0};
@@ -202,7 +202,7 @@ static void cuda_free(device *d, void *at, uint64_t n_byte) {
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Without copies of its own: pages are locked while they are copied. */
+/* Locks the pages in place; no copy is made. */
 static nib_status cuda_pin(device *d, void *host, uint64_t n_byte, nib_error *err) {
     (void)d;
     (void)host;
@@ -277,7 +277,7 @@ static nib_status cuda_wait(device *d, device_mark mark, nib_error *err) {
     return device_cuda_ok(d, of(d)->kernels->stream_sync(stream_of(of(d), mark.lane)), "waiting", err);
 }
 
-/* Lanes that are one stream need no wait. */
+/* Lanes that share a stream need no wait. */
 static nib_status cuda_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
     const device_cuda *c = of(d);
     const bool one = !c->lanes[lane].stream && !c->lanes[mark.lane].stream;

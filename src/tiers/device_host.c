@@ -1,4 +1,4 @@
-/* device_host.c - host memory as a device: the system gives the pages, and a copy is a memcpy. */
+/* device_host.c - host memory as a device: pages come from the system, and a copy is a memcpy. */
 #include "tiers/device.h"
 
 #include "base/mem.h"
@@ -16,7 +16,7 @@ device *device_host(void) {
 
 static nib_status host_open(int index, device **out, nib_error *err) {
     if (index)
-        return nib_fail(err, NIB_E_NOTFOUND, "there is one host, number 0; found %d", index);
+        return nib_fail(err, NIB_E_NOTFOUND, "expected host number 0, found %d", index);
     *out = &host;
     return NIB_OK;
 }
@@ -47,7 +47,7 @@ static void host_free(device *d, void *at, uint64_t n_byte) {
     mem_unmap(at, (size_t)n_byte);
 }
 
-/* Any memory of the host will do. */
+/* Host memory needs no pinning. */
 static nib_status host_pin(device *d, void *at, uint64_t n_byte, nib_error *err) {
     (void)d;
     (void)at;
@@ -71,7 +71,7 @@ static nib_status host_copy(device *d, device_lane lane, void *to, const void *f
     return NIB_OK;
 }
 
-/* Nothing is ever queued: every mark is passed. */
+/* Operations complete at once, so every mark is passed. */
 static nib_status host_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
     (void)d;
     (void)err;

@@ -1,5 +1,5 @@
-/* device_mapped.c - host memory that a GPU reads and writes where it is (device_cuda.h): page-locked, and so
- * resident as a whole. To everybody else it is the host's. */
+/* device_mapped.c - host memory that a GPU accesses in place (device_cuda.h). It is page-locked and therefore
+ * wholly resident. For all other users it is ordinary host memory. */
 #include "base/mem.h"
 #include "base/status.h"
 #include "tiers/device_cuda.h"
@@ -7,8 +7,8 @@
 typedef struct device_mapped {
     device base;
     const device *gpu;
-    ptrdiff_t apart; /* the GPU's addresses are so much above the host's */
-    bool is_known;   /* `apart` is */
+    ptrdiff_t apart; /* the GPU's address minus the host's */
+    bool is_known;   /* `apart` is set */
 } device_mapped;
 
 static device_mapped *of(device *d) {
@@ -37,7 +37,8 @@ static void mapped_info(const device *d, device_info *out) {
     device_host_kind.info(device_host(), out);
 }
 
-/* One distance serves all of it: kernels count pages from the first one's address. */
+/* The distance must be the same for all allocations: kernels compute page addresses relative to the first
+ * page. */
 static nib_status map(device_mapped *m, void *host, uint64_t n_byte, nib_error *err) {
     const cuda_kernels *k = device_cuda_kernels(m->gpu);
     void *there = NULL;
@@ -46,7 +47,9 @@ static nib_status map(device_mapped *m, void *host, uint64_t n_byte, nib_error *
     const ptrdiff_t apart = (ptrdiff_t)((uintptr_t)there - (uintptr_t)host);
     if (m->is_known && apart != m->apart) {
         k->unpin(host);
-        return nib_fail(err, NIB_E_DEVICE, "the GPU sees host memory at addresses that do not agree");
+        return nib_fail(err, NIB_E_DEVICE,
+                        "expected host memory at a constant distance from the GPU's addresses, found "
+                        "different distances");
     }
     m->apart = apart;
     m->is_known = true;

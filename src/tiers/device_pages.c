@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { ALIGN = 256 }; /* of a weight on a device */
+enum { ALIGN = 256 }; /* bytes: alignment of a weight on a device */
 
 /* ---- opening ---- */
 
@@ -90,8 +90,8 @@ typedef struct copying {
     device_block *s;
     pager *p;
     view *views;
-    uint8_t *at;   /* where the next weight goes */
-    bool borrowed; /* a page of the ring is copied from */
+    uint8_t *at;   /* destination of the next weight */
+    bool borrowed; /* a copy from a page of the ring is in flight */
 } copying;
 
 static nib_status copy(const copying *c, uint8_t *to, const view *rows, nib_error *err) {
@@ -101,7 +101,7 @@ static nib_status copy(const copying *c, uint8_t *to, const view *rows, nib_erro
     return d->kind->copy(d, DEVICE_LOAD_WEIGHTS, to, rows->data, n, err);
 }
 
-/* Nothing is copied from the page any more. */
+/* Waits until the copies from the page have ended, and releases it. */
 static nib_status give_page_back(copying *c, nib_error *err) {
     device *d = c->b->blocks.device;
     device_mark mark;
@@ -130,7 +130,7 @@ static nib_status copy_pieces(copying *c, int block_index, int w, uint8_t *to, n
     return NIB_OK;
 }
 
-/* Weight w, unless it is there. */
+/* Copies weight w, unless the slot has it. */
 static nib_status copy_weight(copying *c, const visit *v, int w, bool is_table, nib_error *err) {
     const view *from = w < 0 ? NULL : &pager_views(c->p, v->block)[w];
     if (!from || c->views[w].data || (is_table && !from->data))
@@ -141,7 +141,7 @@ static nib_status copy_weight(copying *c, const visit *v, int w, bool is_table, 
     return NIB_OK;
 }
 
-/* In the order of the program, which is the pager's. */
+/* Copies the block's weights in the order of the program, which is the pager's order. */
 static nib_status copy_weights(copying *c, const visit *v, nib_error *err) {
     const block *of = layout_block(c->b->layout, v->block);
     for (int i = 0; i < of->n_weight; i++) {
@@ -164,7 +164,7 @@ static nib_status load_block(void *user, device_block *s, const visit *v, const 
     visit once = *v;
     copying c = {.b = b, .s = s, .p = b->from, .views = views_of(b, s), .at = s->at};
     (void)ahead;
-    once.again = false; /* of the host: the device has it for the visits in a row */
+    once.again = false; /* the host reads it once: the device keeps it for consecutive visits */
     pager_pin(b->from, &once, rest, &unused);
     const nib_status status = copy_weights(&c, v, err);
     const nib_status ended = give_page_back(&c, status == NIB_OK ? err : NULL);

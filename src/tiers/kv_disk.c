@@ -1,4 +1,4 @@
-/* kv_disk.c - what pages are called, and reading them; see kv_disk.h. */
+/* kv_disk.c - the names of page files, and reading them; see kv_disk.h. */
 #include "tiers/kv_disk_parts.h"
 
 #include "base/mem.h"
@@ -10,7 +10,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { TOKENS_AT_A_TIME = 1024, USE_MS = 1000 /* pages that are read within belong to one prefix */ };
+enum {
+    TOKENS_AT_A_TIME = 1024,
+    USE_MS = 1000 /* pages that are read within this time belong to one prefix */
+};
 
 /* ---- names and heads ---- */
 
@@ -53,8 +56,8 @@ static void note_damage(kv_disk *d, const char *path, const char *what) {
     pthread_mutex_unlock(&d->lock);
 }
 
-/* The file's tokens against those of the sequence: NULL, or what is wrong. *n_same: how many of the page's
- * own agree; -1: it is another sequence's. */
+/* Compares the file's tokens with those of the sequence. Returns NULL, or what is wrong. *n_same: number of
+ * the page's own tokens that agree; -1: the page belongs to another sequence. */
 static const char *check_tokens(file *f, const kv_disk_head *head, const int32_t *tokens, int64_t first,
                                 int64_t n, int64_t *n_same) {
     int32_t piece[TOKENS_AT_A_TIME];
@@ -77,7 +80,7 @@ static const char *check_tokens(file *f, const kv_disk_head *head, const int32_t
     return NULL;
 }
 
-/* NULL, or what is wrong with the file. */
+/* Returns NULL, or what is wrong with the file. */
 static const char *check_file(kv_disk *d, file *f, const int32_t *tokens, int64_t first, int64_t n,
                               int64_t *n_same) {
     kv_disk_head head;
@@ -172,7 +175,7 @@ static nib_status open_all(kv_disk *d, const kv_disk_options *o, nib_error *err)
     NIB_TRY(kv_disk_quota_open(&d->quota, err));
     d->counts.bytes = d->quota.total;
     if (pthread_create(&d->thread, NULL, kv_disk_writes, d))
-        return nib_fail(err, NIB_E_FAILED, "no thread for writing keys and values");
+        return nib_fail(err, NIB_E_FAILED, "the system gave no thread for writing keys and values");
     d->runs = true;
     return NIB_OK;
 }

@@ -24,14 +24,15 @@
 typedef struct kv_disk kv_disk;
 
 typedef struct kv_disk_options {
-    const char *folder; /* made when it is not there, for its owner alone */
-    uint64_t max;       /* bytes of all its files */
-    uint64_t key[2];
-    int64_t n_ctx; /* the longest sequence */
+    const char *folder; /* created if it does not exist, readable by its owner only */
+    uint64_t max;       /* maximum bytes of all its files */
+    uint64_t key[2];    /* hash of all that keys and values depend on, except tokens */
+    int64_t n_ctx;      /* the longest sequence */
     logger log;
 } kv_disk_options;
 
-/* The pool's pages are in the host's memory. NIB_E_IO: the folder cannot be made or read; NIB_E_NOFIT. */
+/* Opens the folder and starts the writing thread. The pool's pages must be in host memory. NIB_E_IO: the
+ * folder cannot be created or read; NIB_E_NOFIT: the ledger has no room for the buffers. */
 nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_disk **out, nib_error *err);
 /* Completes the queued writes first. To be called before the pool is closed; NULL is fine. */
 void kv_disk_close(kv_disk *d);
@@ -41,11 +42,13 @@ void kv_disk_close(kv_disk *d);
  * are queued. n <= n_ctx. */
 void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n, bool tails);
 
-/* Whether there is a page that begins at `first` (a multiple of KV_BLOCK) of a sequence tokens[0..n), as far
- * as its tokens tell, with more than n_min positions of it. *n_same: how many. kv_disk_read follows. */
+/* Whether the folder has a page that begins at position `first` (a multiple of KV_BLOCK) of the sequence
+ * tokens[0..n) and shares more than n_min positions with it. *n_same: the number of shared positions. Checks
+ * the page's tokens only. kv_disk_read must follow. */
 bool kv_disk_find(kv_disk *d, const int32_t *tokens, int64_t first, int64_t n, int64_t n_min,
                   int64_t *n_same);
-/* The page that was found, all its bytes; false: it is damaged, and `to` holds anything. */
+/* Reads the found page, all page_bytes, to `to`. False: it is damaged; the contents of `to` are then
+ * undefined. */
 bool kv_disk_read(kv_disk *d, uint8_t *to);
 
 typedef struct kv_disk_counts {

@@ -15,13 +15,14 @@ enum { KV_DISK_NAME = 96, KV_DISK_WAITING = 16, KV_DISK_PIECE = 256 << 10 };
 typedef struct kv_disk_head {
     char magic[8];
     uint64_t key[2], page_bytes;
-    uint64_t n_token; /* all up to the page's last one; it begins at the last multiple of KV_BLOCK before */
+    uint64_t n_token; /* tokens of the sequence up to the page's end; the page begins at the last multiple of
+                         KV_BLOCK below */
     uint64_t zero[2];
     uint64_t hash; /* of the head before this, and of the tokens */
 } kv_disk_head;
 _Static_assert(sizeof(kv_disk_head) == 64, "no padding");
 
-/* What is to be written. */
+/* Pages of one sequence to be written. */
 typedef struct kv_disk_task {
     int32_t *tokens; /* [n_ctx] */
     int64_t n_prompt, n;
@@ -41,12 +42,14 @@ typedef struct kv_disk_quota {
     int64_t n_change; /* files written since */
 } kv_disk_quota;
 
-nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err); /* makes the folder, and looks at it */
+nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err); /* creates and lists the folder */
 void kv_disk_quota_close(kv_disk_quota *r);
-/* n_byte more have place: NIB_E_NOFIT, NIB_E_IO. They are charged. */
+/* Makes room for n_byte more bytes, removing old files if necessary, and charges them. NIB_E_NOFIT, NIB_E_IO.
+ */
 nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err);
-/* Page i of a sequence was used; `begun`: when its first one was, in ms since 1970. Pages at the end of a
- * sequence are removed first, so each page counts as used slightly earlier than its predecessor. */
+/* Records the use of page i of a sequence; begun: time of use of the sequence's first page, in ms since 1970.
+ * Pages at the end of a sequence are removed first, so each page counts as used slightly earlier than its
+ * predecessor. */
 void kv_disk_note_use(const char *path, int64_t begun, int64_t i);
 int64_t kv_disk_now(void); /* ms since 1970 */
 
@@ -56,19 +59,19 @@ struct kv_disk {
     char *path; /* of the file that was found, for kv_disk_read */
     kv_pool *pool;
     ledger *ledger;
-    uint64_t charged; /* RAM */
+    uint64_t charged; /* bytes of RAM charged to the ledger */
     uint64_t page_bytes;
     file *found;
-    uint64_t found_at; /* where its page begins */
-    int64_t found_page;
+    uint64_t found_at;   /* offset of the page in the found file */
+    int64_t found_page;  /* index of the page in its sequence */
     int64_t found_begun; /* when the first page of its sequence was looked for */
     uint8_t *piece;      /* [KV_DISK_PIECE], the writing thread's */
     kv_disk_quota quota; /* likewise */
-    double paused;       /* nothing is written before; likewise */
-    kv_disk_task now;    /* that is written; likewise */
+    double paused;       /* time before which nothing is written; likewise */
+    kv_disk_task now;    /* the task that is being written; likewise */
     pthread_t thread;
-    bool runs;
-    pthread_mutex_t lock; /* of what follows */
+    bool runs;            /* the thread was started */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
     bool ends, busy;
     int n_waiting;
@@ -76,11 +79,10 @@ struct kv_disk {
     kv_disk_counts counts;
 };
 
-/* The path of the page that begins at `first`, whose sequence has the tokens [0, end): a whole page, or a
- * tail. False: no memory.
- */
+/* Writes the file name of the page that begins at `first` of a sequence: a whole page or (tail) a partial
+ * one. */
 void kv_disk_name(const kv_disk *d, const int32_t *tokens, int64_t first, bool tail, char out[KV_DISK_NAME]);
 kv_disk_head kv_disk_head_of(const kv_disk *d, const int32_t *tokens, int64_t n);
-void *kv_disk_writes(void *disk); /* the thread */
+void *kv_disk_writes(void *disk); /* body of the writing thread */
 
 #endif

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIST_EVERY = 64 }; /* files written: other processes may write and remove, too */
+enum { LIST_EVERY = 64 }; /* files written between listings: other processes may write and remove files too */
 
 struct kv_disk_entry {
     struct timespec used;
@@ -24,7 +24,7 @@ struct kv_disk_entry {
 typedef struct listing {
     kv_disk_entry *files;
     size_t n, cap;
-    uint64_t total; /* of them and of what is being written */
+    uint64_t total; /* bytes of the files, unfinished ones included */
 } listing;
 
 static nib_status add_file(void *user, const char *name, const struct stat *info, bool unfinished,
@@ -116,7 +116,7 @@ nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err)
     }
     if (n_byte > limit || r->total > limit - n_byte) {
         char need[32], have[32];
-        return nib_fail(err, NIB_E_NOFIT, "%s: a page takes %s, and %s is free", r->folder,
+        return nib_fail(err, NIB_E_NOFIT, "%s: expected room for a page of %s, found %s", r->folder,
                         num_format_size(n_byte, need),
                         num_format_size(limit > r->total ? limit - r->total : 0, have));
     }

@@ -10,9 +10,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define PAUSE_S 60.0 /* after the disk was full, or refused to be written */
+#define PAUSE_S 60.0 /* seconds without writing after the disk was full or a write failed */
 
-/* The page's bytes, from the pool to the file, and their checksum. *gone: it is not there any more. */
+/* Copies the page's bytes from the pool to the file, and writes their checksum. *gone: the pool has dropped
+ * the page. */
 static nib_status put_page(kv_disk *d, file_writer *w, int64_t first, int64_t end, bool *gone,
                            nib_error *err) {
     uint64_t mark = 0;
@@ -22,7 +23,7 @@ static nib_status put_page(kv_disk *d, file_writer *w, int64_t first, int64_t en
         n = NUM_MIN(d->page_bytes - at, (uint64_t)KV_DISK_PIECE);
         *gone = !kv_pool_copy(d->pool, d->now.tokens, first, end, at, d->piece, (size_t)n, &mark);
         if (*gone)
-            return nib_fail(err, NIB_E_NOTFOUND, "the page is not there any more");
+            return nib_fail(err, NIB_E_NOTFOUND, "expected the page in the pool, it was reused meanwhile");
         XXH3_64bits_update(&h, d->piece, (size_t)n);
         NIB_TRY(file_writer_write(w, d->piece, (size_t)n, err));
     }
@@ -57,8 +58,8 @@ static void count(kv_disk *d, bool written) {
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Whether the path must not be written: a whole page exists, or something that is no file. A tail is written
- * again, because the existing one may be another sequence's. */
+/* Whether the path must not be written: a whole page exists, or something that is not a regular file. A tail
+ * is always written, because the existing one may belong to another sequence. */
 static bool is_there(const char *path, bool tail) {
     struct stat info;
     return lstat(path, &info) == 0 && !(tail && S_ISREG(info.st_mode));
@@ -102,7 +103,7 @@ static void write_task(kv_disk *d) {
         write_page(d, end, t->n, true);
 }
 
-/* The next task into d->now; false: there is none, and none will come. */
+/* Waits for a task and moves it to d->now; false: the folder is being closed and no task is left. */
 static bool next_task(kv_disk *d) {
     pthread_mutex_lock(&d->lock);
     d->busy = false;

@@ -19,7 +19,7 @@ static const op *attention_of(const layout *lay, int layer) {
     return NULL;
 }
 
-/* One layer's part begins at *at; false: it overflows. */
+/* Places one layer's part at *at and advances *at; false: it overflows. */
 static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at) {
     uint64_t each;
     if (!kv_page_bytes(type, o->u.attn.n_kv_head, o->u.attn.d_head, &each) || each > INT64_MAX / 4)
@@ -29,7 +29,8 @@ static bool place_layer(kv_layer *layer, const op *o, type_id type, uint64_t *at
     return num_add_u64(*at, 2 * each, at) && *at <= INT64_MAX / 4;
 }
 
-/* Layers into p->layers, where there are any, and the page's size. on_host NULL: none is. */
+/* Computes the page's size, and the layers' places if p->layers is not NULL. on_host NULL: no layer is on the
+ * host. */
 static nib_status place_layers(kv_paging *p, const layout *lay, bool overlaid, const bool *on_host,
                                nib_error *err) {
     p->n_layer = model_n_kv_layer(layout_model(lay));
@@ -99,6 +100,6 @@ uint64_t kv_paging_touched(const kv_paging *p, int64_t n) {
 
 nib_status kv_paging_split(kv_paging *p, const layout *lay, const bool *on_host, nib_error *err) {
     NIB_TRY(place_layers(p, lay, false, on_host, err));
-    p->page_bytes = NUM_MAX(p->page_bytes, (uint64_t)SYSTEM_PAGE); /* all are on the host */
+    p->page_bytes = NUM_MAX(p->page_bytes, (uint64_t)SYSTEM_PAGE); /* all layers may be on the host */
     return NIB_OK;
 }

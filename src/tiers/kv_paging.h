@@ -16,15 +16,15 @@ typedef struct kv_paging {
     type_id type;
     int n_layer;
     kv_layer *layers;    /* [n_layer] */
-    uint64_t page_bytes; /* of all layers but those of the host's part; a multiple of the system's page */
-    uint64_t host_bytes; /* of the host's part, likewise; 0: there is none */
+    uint64_t page_bytes; /* of all layers outside the host's part; a multiple of the system's page */
+    uint64_t host_bytes; /* of the host's part, likewise; 0: none */
 } kv_paging;
 
-/* overlaid: all layers at one place, for passes that begin at position 0 and need nothing of a layer once
- * they have left it. NIB_E_NOFIT: a page overflows. */
+/* overlaid: all layers share one place, for passes that begin at position 0 and no longer need a layer's keys
+ * and values after its visit. NIB_E_NOFIT: a page overflows. */
 nib_status kv_paging_open(kv_paging *p, const layout *lay, type_id type, bool overlaid, nib_error *err);
 void kv_paging_close(kv_paging *p); /* zeroed is fine */
-/* A page's bytes, and the part of them that its first n positions make resident. Allocates nothing. */
+/* A page's bytes, and the bytes of it that its first n positions make resident. Allocate nothing. */
 nib_status kv_page_size(const layout *lay, type_id type, bool overlaid, uint64_t *bytes, nib_error *err);
 uint64_t kv_page_resident(const layout *lay, type_id type, int64_t n);
 /* Bytes that the first n positions of a page make resident. */

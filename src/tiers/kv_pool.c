@@ -1,9 +1,8 @@
-/* kv_pool.c - see kv_pool.h.
- *
- * Memory comes in chunks, one for each reservation that finds too little. Pages without references are in one
- * list: those without content at its front, the last dropped one at its end. Pages with content are also in a
- * hash table, by the serial number of the page before. A page that gets another content gets another serial
- * number, so what followed the old one can no longer be found. */
+/* kv_pool.c - see kv_pool.h. Memory is allocated in chunks, one for each reservation that exceeds the
+ * existing pages. Pages without references are in one list: pages without content at its front, the last
+ * dropped page at its end. Pages with content are also in a hash table, keyed by the serial number of the
+ * preceding page. A page whose content is replaced gets a new serial number, so the pages that followed the
+ * old content can no longer be found. */
 #include "tiers/kv_pool.h"
 
 #include "base/mem.h"
@@ -23,7 +22,7 @@ struct kv_page {
     kv_page *next_in_bucket;
     int64_t n_ref;
     int64_t n_touched;       /* positions that are resident */
-    uint64_t serial, before; /* before: the serial of the page before, 0: none */
+    uint64_t serial, before; /* before: serial of the preceding page; 0: none */
     int64_t n_token;         /* 0: no content */
     int32_t tokens[KV_BLOCK];
 };
@@ -32,7 +31,7 @@ struct kv_chunk {
     kv_chunk *next;
     tier_region memory, host;
     uint64_t touched;
-    bool *huge_touched; /* of each huge page that overlaps the memory; NULL: it is in small pages */
+    bool *huge_touched; /* for each huge page that overlaps the memory: it is resident; NULL: small pages */
     int64_t n_page, n_used;
     kv_page pages[];
 };
@@ -92,7 +91,7 @@ static void refer(kv_pool *pool, kv_page *page) {
 
 /* ---- chunks; the lock is held ---- */
 
-/* Memory for n pages. */
+/* Allocates memory for n pages. */
 static nib_status chunk_take(const kv_pool *pool, kv_chunk *c, uint64_t bytes, uint64_t on_host,
                              nib_error *err) {
     NIB_TRY(tier_region_open(&c->memory, pool->device, pool->ledger, NIB_OWNER_KV, bytes, true,
@@ -110,7 +109,7 @@ static uint64_t huge_index(const void *at) {
     return (uint64_t)(uintptr_t)at / MEM_HUGE_PAGE;
 }
 
-/* The first touches of such memory make whole huge pages resident. */
+/* Prepares a chunk for huge pages: its first touches make whole huge pages resident. */
 static nib_status chunk_prefer_huge(const kv_pool *pool, kv_chunk *c, nib_error *err) {
     const uint8_t *at = c->memory.at;
     if (pool->device != device_host() || c->memory.bytes < (uint64_t)MIN_HUGE * MEM_HUGE_PAGE)
@@ -123,7 +122,7 @@ static nib_status chunk_prefer_huge(const kv_pool *pool, kv_chunk *c, nib_error 
     return NIB_OK;
 }
 
-/* Bytes that become resident when a page is touched. */
+/* Marks the huge pages of `page` as resident; returns the bytes that become resident. */
 static uint64_t chunk_touch_huge(kv_chunk *c, const kv_page *page, uint64_t page_bytes) {
     const uint64_t base = (uint64_t)(uintptr_t)c->memory.at, end = base + c->memory.bytes;
     uint64_t touched = 0;
@@ -163,7 +162,7 @@ static nib_status chunk_open(kv_pool *pool, int64_t n, bool huge, nib_error *err
     c->next = pool->chunks;
     pool->chunks = c;
     pool->capacity += n;
-    for (int64_t i = n - 1; i >= 0; i--) { /* those at the beginning are given out first */
+    for (int64_t i = n - 1; i >= 0; i--) { /* so that pages at the beginning are allocated first */
         c->pages[i].chunk = c;
         c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * pool->paging.page_bytes;
         if (on_host > 0)
@@ -182,7 +181,7 @@ static void chunk_close(kv_pool *pool, kv_chunk *c) {
     chunk_free(c);
 }
 
-/* Chunks that hold nothing anybody refers to, as long as what is left is enough. */
+/* Frees chunks without references, as long as the others suffice for the reservations. */
 static void close_unneeded(kv_pool *pool) {
     for (kv_chunk **at = &pool->chunks; *at;) {
         kv_chunk *c = *at;
@@ -335,7 +334,7 @@ void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const
     const uint64_t follows = before ? before->serial : 0;
     if (follows != page->before || n < page->n_token ||
         memcmp(page->tokens, tokens, (size_t)page->n_token * sizeof *tokens) != 0)
-        page->serial = ++pool->last_serial; /* it did not only grow */
+        page->serial = ++pool->last_serial; /* the content did not only grow */
     forget(pool, page);
     page->before = follows;
     page->n_token = n;
@@ -369,7 +368,7 @@ kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *token
     return best;
 }
 
-/* The page after `follows` that holds these n tokens, and perhaps more. */
+/* Finds a page after `follows` whose content begins with these n tokens. */
 static const kv_page *page_with(kv_pool *pool, uint64_t follows, const int32_t *tokens, int64_t n) {
     for (const kv_page *page = *bucket_of(pool, follows); page; page = page->next_in_bucket)
         if (page->before == follows && page->n_token >= n &&

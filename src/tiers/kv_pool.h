@@ -28,45 +28,46 @@
 typedef struct kv_pool kv_pool;
 typedef struct kv_page kv_page;
 
-/* share: pages are found by their content. */
+/* share: sequences find pages by content. d, l: memory and ledger, borrowed. *out is closed with
+ * kv_pool_close. */
 nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
                         kv_pool **out, nib_error *err);
 void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references */
-/* Before anything is reserved: layers with on_host [n_layer] have their part of a page in memory of `host`,
- * which the host reads and which is resident as a whole. */
+/* Moves the layers with on_host [n_layer] to memory of `host`, which the host reads and which is wholly
+ * resident. To be called before the first reservation. */
 nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
 const kv_paging *kv_pool_paging(const kv_pool *pool);
 bool kv_pool_shares(const kv_pool *pool); /* as opened */
 
 /* Reserves n more pages; huge: host memory for them is in huge pages. NIB_E_NOFIT, NIB_E_NOMEM. */
 nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err);
-void kv_pool_unreserve(kv_pool *pool, int64_t n);
+void kv_pool_unreserve(kv_pool *pool, int64_t n); /* the caller has dropped n pages */
 
 /* Allocates a page, empty and with one reference. Its old content is dropped. */
 kv_page *kv_pool_take(kv_pool *pool);
 void kv_pool_refer(kv_pool *pool, kv_page *page); /* one reference more, of a page that has some */
 void kv_pool_drop(kv_pool *pool, kv_page *page);  /* one reference less */
-uint8_t *kv_page_at(const kv_page *page);
-uint8_t *kv_page_on_host(const kv_page *page); /* NULL: the pool is not split */
+uint8_t *kv_page_at(const kv_page *page);         /* its memory, page_bytes */
+uint8_t *kv_page_on_host(const kv_page *page);    /* NULL: the pool is not split */
 /* To be called before writing from position n on. Returns whether the caller has the only reference; then
  * kv_pool_find returns only its first n positions. */
 bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n);
-/* Its first n positions are, or are about to be, written. */
+/* Charges the first n positions of the page as resident; to be called before they are written. */
 void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
 
-/* The first n positions of the page hold the keys and values of these tokens, which follow all of `before`
- * (NULL: they begin the sequence). */
+/* Records the page's content: its first n positions hold the keys and values of tokens[0..n), which follow
+ * the content of page `before` (NULL: they begin the sequence). */
 void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const int32_t *tokens, int64_t n);
 /* Finds the page after `before` with the longest common prefix with tokens[0..n), and adds a reference;
  * *n_same is its length. NULL: none. */
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                       int64_t *n_same);
 
-/* Copies n_byte bytes of a page, from `at` on, to host memory, while passes may write other pages. It is the
- * page with the tokens [first, end) of a sequence that begins with tokens[0..first); first is a multiple of
- * KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or the value from an earlier call: then the call
- * succeeds only for the same unchanged page. False: no such page, or a partial page with references, which
- * may be written. */
+/* Copies n_byte bytes of a page, from byte `at` on, to host memory, while passes may write other pages. The
+ * page is the one with tokens [first, end) of a sequence that begins with tokens[0..first); first is a
+ * multiple of KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or the value from an earlier call: then the
+ * call succeeds only for the same unchanged page. False: no such page, or a partial page with references,
+ * which may be written. */
 bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
                   size_t n_byte, uint64_t *mark);
 

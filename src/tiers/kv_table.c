@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* kv8 and kv4 have only whole blocks in codes. */
+/* kv8 and kv4 quantize whole blocks only. */
 int64_t kv_table_pages(type_id type, int64_t n) {
     return kv_is_coded(type) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
 }
@@ -116,7 +116,7 @@ void kv_table_close(kv_table *t) {
 
 int64_t kv_table_keep(kv_table *t, int64_t n) {
     const type_id type = kv_pool_paging(t->pool)->type;
-    const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* of the block that n is in */
+    const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
     if (kv_is_coded(type)) {
         if (begin < t->held)
             n = begin;
@@ -132,7 +132,7 @@ static void put(kv_table *t, int64_t i, kv_page *page) {
     t->on_host[i] = kv_page_on_host(page);
 }
 
-/* The first n positions of a layer in a page, head by head as they lie. The type is not in codes. */
+/* Copies the first n positions of a layer in a page, head by head. For types that are not quantized. */
 static nib_status copy_layer(device *d, const kv_layer *l, int64_t size, uint8_t *to, const uint8_t *from,
                              int64_t n, nib_error *err) {
     const int64_t keys = num_round_up(n, KV_POSITIONS), row = l->d_head * size;
@@ -158,7 +158,7 @@ static nib_status copy_positions(kv_table *t, const kv_page *to, const kv_page *
     return NIB_OK;
 }
 
-/* Page i, of which n positions stay, becomes this table's alone. */
+/* Gives the table its own copy of page i, with its first n positions. */
 static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
     kv_page *page = t->pages[i];
     if (kv_pool_claim(t->pool, page, n))
@@ -171,7 +171,7 @@ static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
     return status;
 }
 
-/* Blocks take the window's pages in turn; one that was adopted has left its page alone. */
+/* Blocks use the window's pages in rotation; an adopted block does not use its page. */
 static void reach_window(kv_table *t, int64_t first, int64_t end) {
     uint64_t touched = 0;
     t->held = NUM_MAX(t->held, ((end - 1) / KV_BLOCK - 1) * KV_BLOCK);
@@ -206,8 +206,8 @@ void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t e
                          NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
 }
 
-/* Another sequence's page for block i that holds more of it than `held` positions, with a reference; NULL:
- * there is none. */
+/* Finds another sequence's page for block i that shares more than `held` positions, and adds a reference;
+ * NULL: none. */
 static kv_page *better_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t held, int64_t n,
                             int64_t *n_same) {
     const int64_t max = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
@@ -221,12 +221,12 @@ static kv_page *better_page(kv_table *t, const int32_t *tokens, int64_t i, int64
     return NULL;
 }
 
-/* Sets page i to this page, which holds the sequence up to n_held, and drops the pages after it. */
+/* Replaces page i by this page, which holds the sequence up to n_held, and drops the pages after it. */
 static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
     drop_from(t, i);
     put(t, i, page);
     t->n_page = i + 1;
-    t->held = NUM_MAX(t->held, n_held); /* nothing of it is there in f16 */
+    t->held = NUM_MAX(t->held, n_held); /* its positions have no f16 copies */
 }
 
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
@@ -265,7 +265,7 @@ int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t
         *more = first < n && kv_disk_find(from, tokens, first, n, n_held - first, &n_same);
         if (!*more)
             break;
-        drop_from(t, i); /* first, so that there is a page to take */
+        drop_from(t, i); /* dropped first, so that the pool has a page to take */
         n_held = first;
         kv_page *page = kv_pool_take(t->pool);
         kv_pool_touch(t->pool, page, KV_BLOCK);

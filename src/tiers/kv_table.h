@@ -19,24 +19,24 @@ typedef struct kv_table {
     kv_pool *pool;  /* borrowed */
     device *device; /* where the pages are */
     int64_t n_ctx, n_page, max_page;
-    bool reserved;     /* by whoever opened it */
+    bool reserved;     /* the opener has reserved the pages */
     kv_page **pages;   /* [max_page] */
-    uint8_t **at;      /* [max_page]: where the pages are, for the views */
-    uint8_t **on_host; /* [max_page]: where their parts on the host are; a pool that is not split has none */
+    uint8_t **at;      /* [max_page]: addresses of the pages, for the views */
+    uint8_t **on_host; /* [max_page]: addresses of their parts on the host; unused if the pool is not split */
     kv_view *layers;   /* [n_layer] */
-    kv_paging recent;  /* kv8, kv4 */
+    kv_paging recent;  /* kv8, kv4: layout of the f16 pages of the window */
     uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
     int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
     tier_region window;                     /* kv8, kv4: the newest positions in f16 */
-    int64_t held; /* kv8, kv4: from here on positions are there in f16; a multiple of KV_BLOCK */
+    int64_t held; /* kv8, kv4: positions from here on have f16 copies; a multiple of KV_BLOCK */
 } kv_table;
 
-/* Pages of n positions. */
+/* Number of pages for n positions. */
 int64_t kv_table_pages(type_id type, int64_t n);
 /* Bytes that a table of n_ctx positions reserves, its f16 window included. NIB_E_NOFIT: overflow. */
 nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
-/* The part of it that the first n positions make resident. */
+/* The bytes of it that the first n positions make resident. */
 nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
 
 /* reserved: pages are taken from the caller's reservation in the pool; the caller counts them. */
@@ -47,10 +47,10 @@ void kv_table_close(kv_table *t); /* zeroed is fine */
 /* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay: n, or
  * up to KV_BLOCK - 1 fewer. Pages after them are dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
-/* Positions [first, end) are about to be written; end <= n_ctx. May copy pages, and returns the errors of
- * that. */
+/* Prepares positions [first, end) for writing: allocates pages and copies shared ones; end <= n_ctx. Returns
+ * the errors of copying. */
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
-/* Positions [first, end) were written, those of tokens[first..end). */
+/* Records that positions [first, end) were written, for tokens[first..end). */
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
 /* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
  * from there on. Returns how many positions it holds now, n_held or more. */
@@ -58,9 +58,10 @@ int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64
 /* An empty table gets the first n_page pages of another one of the same pool. They are full of positions that
  * are the same in both sequences, and are not written again. */
 void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page);
-/* The number of pages that both have, from the first one on, among their first n_max. */
+/* The number of pages that both tables have, from the first one on, among their first n_max. */
 int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max);
-/* The same from disk, at most n_page pages. *more: there may be more pages. */
+/* As kv_table_adopt, with pages from disk, at most n_page of them; blocks on reads. *more: the folder may have
+ * more pages. */
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more);
 

@@ -1,4 +1,4 @@
-/* ledger.c - the account of every tier: a table of owners under one lock. */
+/* ledger.c - counts the bytes of every tier by owner, under one lock. */
 #include "tiers/ledger.h"
 
 #include "base/mem.h"
@@ -28,13 +28,13 @@ static const char *const tier_names[NIB_N_TIER] = {"RAM", "VRAM", "disk"};
 static const char *const owner_names[NIB_N_OWNER] = {"weights", "kv",     "activations",
                                                      "staging", "tables", "runtime"};
 
-/* One "Vm...: n kB" line of /proc/self/status, in bytes; 0 when it is not there. */
+/* The value of a "Vm...: n kB" line of /proc/self/status, in bytes; 0: no such line. */
 static uint64_t status_field(const char *text, const char *field) {
     const char *at = strstr(text, field);
     return at ? strtoull(at + strlen(field), NULL, 10) * 1024 : 0;
 }
 
-/* Zeros when the system does not say. No heap: this is read while memory is short. */
+/* Zeros if the system reports no values. Uses no heap, because it runs while memory is short. */
 static ledger_process look_at_system(void) {
     char text[8192];
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -80,7 +80,7 @@ nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error 
     if (need > ram->cap) {
         char cap[32], have[32];
         nib_status status =
-            nib_fail(err, NIB_E_NOFIT, "RAM: the process alone needs %s, more than the cap of %s",
+            nib_fail(err, NIB_E_NOFIT, "RAM: the process alone needs %s, which exceeds the cap of %s",
                      num_format_cap(need, have), num_format_size(ram->cap, cap));
         ledger_close(l);
         return status;
@@ -155,7 +155,7 @@ void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
 
 void ledger_measure_runtime(ledger *l, bool grows) {
     if (grows && l->tier[NIB_TIER_RAM].cap != NIB_AUTO)
-        malloc_trim(0); /* what is free counts as free */
+        malloc_trim(0); /* so that freed memory is not resident */
     uint64_t now = ledger_process_usage().now;
     pthread_mutex_lock(&l->lock);
     account *a = &l->tier[NIB_TIER_RAM];
@@ -168,7 +168,7 @@ void ledger_measure_runtime(ledger *l, bool grows) {
     pthread_mutex_unlock(&l->lock);
 }
 
-/* The lock is not part of what a reader of the ledger sees change. */
+/* Readers have a const ledger; locking it does not change what they observe. */
 static pthread_mutex_t *lock_of(const ledger *l) {
     return (pthread_mutex_t *)&l->lock;
 }

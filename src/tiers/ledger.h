@@ -25,7 +25,7 @@ typedef struct ledger_process {
  * /proc), the default. For tests in builds whose own memory is not the engine's. Call it while no ledger is
  * open. */
 void ledger_set_process_usage(ledger_process (*look)(void));
-ledger_process ledger_process_usage(void);
+ledger_process ledger_process_usage(void); /* zeros: unknown */
 
 /* caps: bytes for each tier, NIB_AUTO for none. The runtime owner starts with the process's resident bytes
  * (code, libraries, stacks); under a RAM cap LEDGER_RUNTIME_MARGIN is promised too. */
@@ -34,9 +34,10 @@ void ledger_close(ledger *l); /* NULL is fine */
 
 /* Charges n bytes. NIB_E_NOFIT names the owner, the requested and the free bytes, and the smallest cap. */
 nib_status ledger_charge(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err);
-void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte);
+void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte); /* the reverse of ledger_charge */
 
-/* The same in two steps: promised now, resident when touched. ledger_unreserve returns both. */
+/* The same in two steps: bytes are promised by reserve, and resident after touch. ledger_unreserve releases
+ * both. */
 nib_status ledger_reserve(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err);
 void ledger_touch(ledger *l, int tier, int owner, uint64_t n_byte);
 void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t n_touched);

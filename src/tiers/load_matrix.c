@@ -1,5 +1,5 @@
-/* load_matrix.c - see load_matrix.h. Every thread has a pipe, and takes the next rows when it has a place for
- * them. */
+/* load_matrix.c - see load_matrix.h. Every thread has a pipe, and takes the next rows when its pipe has a
+ * free buffer. */
 #include "tiers/load_matrix.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@ enum {
     RAW = 256 << 10,
     MIN_RAW = 64 << 10,
     DEPTH = 3,
-    MAX_STAGING = 6 << 20 /* of all threads, for reads */
+    MAX_STAGING = 6 << 20 /* bytes of all threads' reads */
 };
 
 static uint64_t raw_of(int n_thread) {
@@ -28,7 +28,7 @@ typedef struct work {
     int n_pipe;
     const canceller *cancel;
     pthread_mutex_t lock; /* everything below */
-    int64_t next;         /* row */
+    int64_t next;         /* next row to be loaded */
     bool stop;
     nib_status status;
     nib_error error;

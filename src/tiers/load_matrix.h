@@ -11,9 +11,9 @@
 /* Bytes of staging that load_matrix charges while it works. */
 uint64_t load_matrix_bytes(const layout *lay, int n_thread);
 
-/* All rows of w (a matrix with pieces of m's files; its format need not be the model's) packed to dst, of
- * pack_bytes. Reads round the page cache unless it has the files. *n_read: bytes that were read.
- * cancel NULL: none. */
+/* Packs all rows of w to dst (pack_bytes); blocks. w is a matrix whose pieces are in the model's files; its
+ * format need not be the model's. Reads bypass the page cache unless the files are cached. *n_read: bytes
+ * that were read. cancel NULL: none. */
 nib_status load_matrix(const layout *lay, const weight *w, void *dst, pool *threads, ledger *l,
                        const canceller *cancel, uint64_t *n_read, nib_error *err);
 

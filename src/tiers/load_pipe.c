@@ -1,4 +1,4 @@
-/* load_pipe.c - keeps the queue full, packs whatever arrives first. */
+/* load_pipe.c - keeps the queue full, and packs what arrives first. */
 #include "tiers/load_pipe.h"
 
 #include "base/num.h"
@@ -35,7 +35,7 @@ static uint8_t *raw_at(const load_pipe *p, int tag) {
     return p->buffer.raw + (uint64_t)tag * p->buffer.raw_bytes;
 }
 
-/* Without a queue, or when it takes more than one read. */
+/* Does a job synchronously: without a queue, or if the job takes more than one read. */
 static nib_status in_turn(const load_pipe *p, load_list *l, const load_job *j, load_buffer *b,
                           nib_error *err) {
     const load_extent *e = j->in_runs ? &j->span.from : &j->bytes;
@@ -48,7 +48,7 @@ static nib_status in_turn(const load_pipe *p, load_list *l, const load_job *j, l
     return NIB_OK;
 }
 
-/* Starts the job under a tag whose part of the buffer is free; false: it takes more than one read. */
+/* Submits the job's read under a free tag; false: the job takes more than one read. */
 static bool submit(load_pipe *p, int tag, const load_job *j) {
     load_extent *e = &p->extents[tag];
     *e = j->in_runs ? j->span.from : j->bytes;
@@ -62,7 +62,8 @@ static bool submit(load_pipe *p, int tag, const load_job *j) {
     return true;
 }
 
-/* *done: it took more than one read and was done in turn, while the disk works on the others. */
+/* Starts a job. *done: it took more than one read, so it was done synchronously, while the disk works on the
+ * others. */
 static nib_status start(load_pipe *p, load_list *l, const load_job *j, bool *done, nib_error *err) {
     const int tag = p->idle[p->n_idle - 1];
     *done = false;
@@ -75,13 +76,13 @@ static nib_status start(load_pipe *p, load_list *l, const load_job *j, bool *don
     }
     *done = true;
     read_queue_send(p->queue);
-    load_buffer one = p->buffer; /* its tag's part of the buffer is the first of a buffer of one */
+    load_buffer one = p->buffer; /* a buffer of depth 1 that consists of the tag's part */
     one.raw = raw_at(p, tag);
     return in_turn(p, l, j, &one, err);
 }
 
-/* Waits for a read and takes those that came with it; returns how many. *status: whether they failed, of
- * which the last is then one. */
+/* Waits for a read, and collects all reads that are complete; returns their number. *status: the error of the
+ * last one if it failed. */
 static int arrived(load_pipe *p, int tags[MAX_READ_QUEUE], nib_status *status, nib_error *err) {
     int n = 0;
     do {
@@ -103,7 +104,7 @@ static nib_status run_in_turn(load_pipe *p, load_list *l, nib_error *err) {
     return NIB_OK;
 }
 
-/* Starts jobs while reads are free and the list has jobs. */
+/* Starts jobs while tags are free and the list has jobs. */
 static nib_status fill(load_pipe *p, load_list *l, nib_error *err) {
     load_job j;
     bool done;
@@ -125,14 +126,14 @@ static nib_status use(load_pipe *p, load_list *l, int tag, nib_error *err) {
     return l->finished(l, j, err);
 }
 
-/* *some: there was something in flight. */
+/* Waits for reads and packs them. *some: reads were in flight. */
 static nib_status turn(load_pipe *p, load_list *l, bool *some, nib_error *err) {
     int tags[MAX_READ_QUEUE];
     nib_status status;
     const int n = arrived(p, tags, &status, err);
     *some = n > 0;
     if (status == NIB_OK)
-        status = fill(p, l, err); /* the disk continues while these are packed */
+        status = fill(p, l, err); /* keep the disk busy while these are packed */
     for (int i = 0; i < n; i++) {
         if (status == NIB_OK)
             status = use(p, l, tags[i], err);

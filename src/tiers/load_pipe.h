@@ -9,23 +9,23 @@
 #include "base/read_queue.h"
 #include "tiers/load_runs.h"
 
-/* Rows [first, first + n_row) of w to be packed; or (w NULL, in_runs) rows of several weights that the list
- * packs; or (w NULL) bytes of a file as they are. */
+/* One of: rows [first, first + n_row) of w to be packed; rows of several weights, which the list packs (w
+ * NULL, in_runs); or bytes of a file to be copied (w NULL). */
 typedef struct load_job {
     const weight *w;
     int64_t first, n_row;
     load_target to;
     bool in_runs;
     load_span span;
-    load_extent bytes; /* as they are: to.dst, page-aligned, takes bytes.n_byte */
-    uint64_t unit;     /* and the list's number and count of these units */
+    load_extent bytes; /* bytes to be copied to to.dst, which is page-aligned */
+    uint64_t unit; /* of these bytes: the first unit, and the number of units, in the list's own numbering */
     uint64_t n_unit;
 } load_job;
 
 /* The source of jobs. Called by several threads at a time. */
 typedef struct load_list {
     bool (*next)(struct load_list *l, load_job *out); /* false: nothing is left, or a pipe failed */
-    /* The job is finished and in its place; an error ends this pipe. */
+    /* Called when the job's bytes are at their destination. An error ends this pipe. */
     nib_status (*finished)(struct load_list *l, const load_job *job, nib_error *err);
     /* Packs rows in runs from the bytes at raw, with b's scratch. NULL: the list has no such jobs. */
     void (*pack)(struct load_list *l, const load_job *job, const uint8_t *raw, const load_buffer *b);
@@ -47,8 +47,8 @@ typedef struct load_pipe {
 
 /* Memory of an open pipe, to be charged before opening. */
 uint64_t load_pipe_bytes(const layout *lay, uint64_t raw_target, int depth);
-/* depth 0: no queue. raw: as load_buffer_init has it. into[0..n_into): memory that reads go to, if not only
- * raw; n_into 0: too large to be registered with the system. */
+/* depth 0: no queue. raw: as in load_buffer_init. into[0..n_into): memory besides raw that reads go to;
+ * n_into 0: none, or too large to be registered with the system. */
 nib_status load_pipe_open(load_pipe *p, const loader *ld, const layout *lay, uint64_t raw_target, int depth,
                           uint8_t *raw, void *into, uint64_t n_into, nib_error *err);
 void load_pipe_close(load_pipe *p); /* zeroed is fine */

@@ -5,15 +5,15 @@
 
 #include <string.h>
 
-/* Bytes that are read for nothing so that two reads become one: they take about as long as a read's own cost
- * (docs/optimisation-log.md: 7 microseconds). */
+/* Maximum number of unused bytes between two runs that share a read: reading them takes about as long as the
+ * fixed cost of a read (docs/optimisation-log.md: 7 microseconds). */
 #define GAP ((uint64_t)16 << 10)
 
 static bool joins(const load_read *a, const load_read *b) {
     return a->file == b->file && a->begin <= b->end + GAP && b->begin <= a->end + GAP;
 }
 
-/* Joins it to read i, which may then be joined to others. */
+/* Joins a run to read i, which may then join with other reads. */
 static void extend(load_reads *r, int i, load_read with) {
     for (int j = i; j < r->n;) {
         if (!joins(&r->list[j], &with)) {
@@ -84,7 +84,7 @@ load_extent load_reads_extent(const load_reads *r, int i, const loader *ld) {
     return (load_extent){loader_file(ld, one->file), begin, align_up(one->end) - begin, one->end - begin};
 }
 
-/* Where byte `at` of a file is. */
+/* Address in the buffer of byte `at` of a file. */
 static const uint8_t *place_in(const load_reads *r, int which, uint64_t at, const uint8_t *buffer) {
     const load_read *one = r->list;
     while (one->file != which || at < one->begin || at >= one->end)

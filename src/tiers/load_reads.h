@@ -1,5 +1,5 @@
-/* load_reads.h - joins several runs of rows to few reads: runs that are adjacent in a file, or nearly, share
- * one read. For a page (page_layout.h), whose matrices may be anywhere in the model's files. */
+/* load_reads.h - joins runs of rows to few reads: runs that are adjacent or close in a file share one read.
+ * Used for a page (page_layout.h), whose matrices may be anywhere in the model's files. */
 #ifndef NIB_TIERS_LOAD_READS_H
 #define NIB_TIERS_LOAD_READS_H
 
@@ -9,9 +9,9 @@ enum { MAX_LOAD_READS = 12 };
 
 typedef struct load_read {
     int file;            /* of the container */
-    uint64_t begin, end; /* bytes of it that are wanted */
-    uint64_t useful;     /* of those, rows: the others lie between */
-    uint64_t at;         /* in the buffer: where the page of the file with `begin` goes */
+    uint64_t begin, end; /* byte range of the file */
+    uint64_t useful;     /* bytes of rows in that range; the others are gaps */
+    uint64_t at;         /* offset in the buffer of the FILE_ALIGN unit that contains `begin` */
 } load_read;
 
 typedef struct load_reads {
@@ -19,14 +19,14 @@ typedef struct load_reads {
     load_read list[MAX_LOAD_READS];
 } load_reads;
 
-/* Adds rows [first, first + n_row) of matrix w. False: that takes too many reads, or the matrix is
- * transposed; the list is then of no use. */
+/* Adds rows [first, first + n_row) of matrix w. False: too many reads are needed, or the matrix is
+ * transposed; the list is then unusable. */
 bool load_reads_add(load_reads *r, const weight *w, int64_t first, int64_t n_row);
 /* Places the reads one after the other in the buffer; returns the bytes needed. */
 uint64_t load_reads_place(load_reads *r);
-/* Read i as it is to be made, into buffer + r->list[i].at; aligned for direct files. */
+/* The extent of read i, aligned for direct files, to be read to buffer + r->list[i].at. */
 load_extent load_reads_extent(const load_reads *r, int i, const loader *ld);
-/* loader_pack of added rows, from the buffer with all reads. */
+/* Packs added rows from the buffer with all reads, as loader_pack. */
 void load_reads_pack(const load_reads *r, const weight *w, int64_t first, int64_t n_row,
                      const load_target *to, const uint8_t *buffer, const load_buffer *b);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that are read for nothing so that two reads become one (load_reads.c). */
+/* Maximum number of unused bytes between two runs that share a read (load_reads.c). */
 #define GAP ((uint64_t)16 << 10)
 
 static int64_t n_rows(const weight *w) {
@@ -72,7 +72,7 @@ void load_runs_close(load_runs *r) {
     memset(r, 0, sizeof *r);
 }
 
-/* Rows behind a spot that have one place, and where they go. */
+/* Consecutive rows from a spot on with one destination. */
 typedef struct part {
     const load_run *run;
     int64_t row, n; /* rows of the weight */
@@ -97,7 +97,7 @@ static uint64_t part_begin(const part *p) {
     return p->run->begin + (uint64_t)(p->row - p->run->first) * loader_row_bytes(p->run->w);
 }
 
-/* Rows of it that end before `limit` in the file. */
+/* Number of its rows that end before `limit` in the file. */
 static int64_t rows_before(const part *p, uint64_t limit) {
     const uint64_t begin = part_begin(p), each = loader_row_bytes(p->run->w);
     const int64_t n = begin < limit ? (int64_t)((limit - begin) / each) : 0;

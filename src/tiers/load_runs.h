@@ -18,7 +18,7 @@ typedef struct load_run {
     int block, index;     /* of the weight */
     int file;             /* of the container */
     uint64_t begin;       /* in the file: of the first row */
-    int64_t first, n_row; /* rows of w; of a vector 0 and its elements */
+    int64_t first, n_row; /* rows of w; for a vector 0 and its number of elements */
 } load_run;
 
 typedef struct load_runs {
@@ -26,8 +26,8 @@ typedef struct load_runs {
     int n;
 } load_runs;
 
-bool load_runs_has(const weight *w);         /* its rows come in runs */
-uint64_t load_runs_bytes(const layout *lay); /* of heap, to be charged before */
+bool load_runs_has(const weight *w);         /* whether the list contains its rows */
+uint64_t load_runs_bytes(const layout *lay); /* bytes of heap, to be charged before opening */
 nib_status load_runs_open(load_runs *r, const layout *lay, nib_error *err);
 void load_runs_close(load_runs *r); /* zeroed is fine */
 
@@ -37,11 +37,12 @@ typedef struct load_spot {
     int64_t row;
 } load_spot;
 
-/* The destination of row `row` of run->w, and of at most *n_row rows from it on; false: they are not needed.
- * A multiple of 16 rows, or the last ones of the weight; a vector: all. Must be constant. */
+/* Returns the destination of row `row` of run->w, and of at most *n_row rows from it on, in *to and *n_row;
+ * false: these rows are not needed. *n_row is a multiple of 16, or the rest of the weight; for a vector all.
+ * The same call must always give the same answer. */
 typedef bool (*load_place_fn)(void *user, const load_run *run, int64_t row, load_target *to, int64_t *n_row);
 
-/* One read and the needed rows in it: from `at` on, before `end`. */
+/* One read, and the needed rows in it: [at, end). */
 typedef struct load_span {
     load_extent from;
     load_spot at, end;
@@ -52,7 +53,7 @@ typedef struct load_span {
  * which moves past them. False: none left. */
 bool load_runs_next(const load_runs *r, const loader *ld, load_place_fn place, void *user, uint64_t max,
                     load_spot *at, load_span *out);
-/* Packs the bytes that it read to raw. Uses b's scratch only. */
+/* Packs the bytes of a span, which were read to raw. Uses b's scratch only. */
 void load_runs_pack(const load_runs *r, load_place_fn place, void *user, const load_span *span,
                     const uint8_t *raw, const load_buffer *b);
 

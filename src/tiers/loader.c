@@ -1,5 +1,5 @@
-/* loader.c - reads runs of rows with as few calls as the order of the rows allows, and packs them by panels.
- */
+/* loader.c - reads rows of weights with as few calls as their order in the files allows, and packs them panel
+ * by panel. */
 #include "tiers/loader.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* A read round the page cache begins and ends at multiples of FILE_ALIGN: what may stick out at both ends. */
+/* A direct read begins and ends at multiples of FILE_ALIGN: maximum number of extra bytes at both ends. */
 #define EDGES (2 * (uint64_t)FILE_ALIGN)
 
 #define NEARLY_ALL 0.9
@@ -56,7 +56,9 @@ nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err
         nib_status status = file_open(file_path(have), FILE_DIRECT, &s->f, err);
         s->own = status == NIB_OK;
         if (status == NIB_OK && file_size(s->f) != file_size(have))
-            status = nib_fail(err, NIB_E_IO, "%s: changed while it was opened", file_path(have));
+            status = nib_fail(err, NIB_E_IO,
+                              "%s: expected an unchanged file, it changed while the model was opened",
+                              file_path(have));
         if (status != NIB_OK) {
             loader_close(ld);
             return status;
@@ -105,7 +107,7 @@ nib_status loader_check_unchanged(const loader *ld, nib_error *err) {
         if (!s->have_stat)
             continue;
         if (stat(file_path(s->f), &now) != 0)
-            return nib_fail_errno(err, "look at", file_path(s->f), errno);
+            return nib_fail_errno(err, "cannot read the properties of", file_path(s->f), errno);
         if (now.st_size != s->at_open.st_size || now.st_mtim.tv_sec != s->at_open.st_mtim.tv_sec ||
             now.st_mtim.tv_nsec != s->at_open.st_mtim.tv_nsec || now.st_ino != s->at_open.st_ino)
             return nib_fail(err, NIB_E_IO, "%s: the file changed while the model was running",
@@ -123,7 +125,8 @@ uint64_t loader_row_bytes(const weight *w) {
 nib_status loader_check_vector(const weight *w, nib_error *err) {
     const type_info *type = type_get(w->type);
     if (!type->dequantize || type->block_elems != 1)
-        return nib_fail(err, NIB_E_MODEL, "weight %s: a vector cannot be of type %s", w->name, type->name);
+        return nib_fail(err, NIB_E_MODEL, "weight %s: expected a vector of a float type, found %s", w->name,
+                        type->name);
     return NIB_OK;
 }
 
@@ -276,7 +279,7 @@ void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_targe
         loader_pack_rows(w, rows, 0, n_row, to, b);
 }
 
-/* Rows that lie in several files, or too far from each other for one read. */
+/* Reads rows that are in several files, or too far apart for one read. */
 static nib_status read_scattered(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                                  load_buffer *b, const void **rows, nib_error *err) {
     uint64_t each = loader_row_bytes(w), at = 0;
@@ -295,9 +298,9 @@ static nib_status read_scattered(const loader *ld, const weight *w, int64_t firs
     return NIB_OK;
 }
 
-/* The same for a matrix that the file holds as [k, columns]: row r of w is column r of the piece. Read as k
- * short segments, left in the buffer as [k, n_row]; through the page cache, where the bytes between them wait
- * for the next columns. */
+/* The same for a matrix that the file holds as [k, columns]: row r of w is column r of the piece. Reads k
+ * short segments to the buffer, as [k, n_row], through the page cache, because it keeps the bytes between
+ * them for the next columns. */
 static nib_status read_columns(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                                load_buffer *b, nib_error *err) {
     uint64_t elem = loader_row_bytes(w) / (uint64_t)w->k;
@@ -327,7 +330,7 @@ static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_
     }
 }
 
-/* n_row <= what the buffer holds at once. */
+/* n_row: at most the rows that fit the buffer (loader_rows_at_once). */
 static nib_status load_rows(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                             const load_target *to, load_buffer *b, nib_error *err) {
     const void *rows[LOADER_MAX_ROWS];

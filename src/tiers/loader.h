@@ -1,4 +1,4 @@
-/* loader.h - rows of a weight from the files into packed order, through a small staging buffer.
+/* loader.h - reads rows of a weight from the files and packs them, through a small staging buffer.
  *
  * A loader is a set of open files. It is read-only, so several threads may use it, each with its own
  * load_buffer. All extents were checked against the file's size when the model opened. A file that has become
@@ -10,26 +10,26 @@
 
 typedef struct loader loader;
 
-/* direct: open the files again, round the page cache; otherwise the container's own files are used. */
+/* direct: opens the files again, bypassing the page cache; otherwise the container's own files are used. */
 nib_status loader_open(const model *m, bool direct, loader **out, nib_error *err);
 void loader_close(loader *ld);         /* NULL is fine */
-bool loader_is_cached(const model *m); /* the page cache has (nearly) all of the model's files */
+bool loader_is_cached(const model *m); /* the page cache holds (nearly) all bytes of the model's files */
 
-/* NIB_E_IO if a file's size or time of change differs from that at open: memory and file may then be parts of
- * two different models. */
+/* NIB_E_IO if a file's size or modification time differs from that at open: memory and file may then belong
+ * to two different models. */
 nib_status loader_check_unchanged(const loader *ld, nib_error *err);
 
-/* 128 bits over the sizes and times of change that loader_check_unchanged compares; false when the system
- * does not tell them. */
+/* A 128-bit hash of the sizes and modification times that loader_check_unchanged compares; false: the system
+ * does not report them. */
 bool loader_identity(const loader *ld, uint64_t out[2]);
 
 typedef struct load_buffer {
     uint8_t *raw;       /* [depth] of raw_bytes each, page-aligned: rows as in the file */
     uint64_t raw_bytes; /* a multiple of FILE_ALIGN */
     int depth;
-    uint8_t *turned; /* one panel of a transposed matrix, turned */
+    uint8_t *turned; /* one panel of a transposed matrix, transposed back */
     void *scratch;   /* pack_panel's */
-    uint64_t bytes;  /* of the map: everything, or all but raw */
+    uint64_t bytes;  /* of `map`: everything, or everything except raw */
     void *map;
 } load_buffer;
 
@@ -44,40 +44,42 @@ nib_status load_buffer_init(load_buffer *b, const layout *lay, uint64_t raw_targ
                             nib_error *err);
 void load_buffer_deinit(load_buffer *b); /* zeroed is fine */
 
-/* Rows [first, first + n_row) of matrix w, packed as rows [0, n_row) of a matrix of n_row rows whose storage
- * starts at dst... and, for a whole matrix built piece by piece, dst_n rows with these at dst_first (a
- * multiple of 16). */
+/* The destination of packed rows: rows [dst_first, ...) of a packed matrix of dst_n rows whose storage starts
+ * at dst. dst_first is a multiple of 16. */
 typedef struct load_target {
     void *dst;
     int64_t dst_n, dst_first;
 } load_target;
+/* Reads and packs rows [first, first + n_row) of matrix w; blocks. NIB_E_IO, NIB_E_MODEL. */
 nib_status loader_matrix(const loader *ld, const weight *w, int64_t first, int64_t n_row,
                          const load_target *to, load_buffer *b, nib_error *err);
 
-/* A vector as k floats, its `add` applied. */
+/* Reads a vector as k floats, with its `add` applied. */
 nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buffer *b, nib_error *err);
-nib_status loader_check_vector(const weight *w, nib_error *err); /* NIB_E_MODEL: cannot be made floats */
+nib_status loader_check_vector(const weight *w,
+                               nib_error *err); /* NIB_E_MODEL: its type cannot be converted to floats */
 
-/* Bytes of one row as the file has it (a transposed matrix: of one turned row; a vector: of an element). */
+/* Bytes of one row in the file (of a transposed matrix: of one transposed row; of a vector: of one element).
+ */
 uint64_t loader_row_bytes(const weight *w);
 
-/* Where row r of w is: its piece (NULL: nowhere), which row of the piece's tensor it is, and how many rows of
- * that piece follow, r included. */
+/* The piece that contains row r of w (NULL: none), the row's index in the piece's tensor, and the number of
+ * rows of the piece from r on. */
 const weight_piece *loader_piece(const weight *w, int64_t r, int64_t *row_in_tensor, int64_t *n_left);
-file *loader_file(const loader *ld, int i); /* the container's file i, as it is read here */
+file *loader_file(const loader *ld, int i); /* the container's file i, as this loader opened it */
 
 /* Rows of w that fit one read of the buffer at once, a multiple of 16, at least 16, at most
  * LOADER_MAX_ROWS: their pointers are on the stack. */
 enum { LOADER_MAX_ROWS = 1024 };
 int64_t loader_rows_at_once(const weight *w, const load_buffer *b);
 
-/* The same in two steps, for reads that are in flight while others are packed. The one read that has rows
- * [first, first + n_row) of a matrix, or all elements of a vector; false when it takes more than one, or more
- * than `max` bytes. Aligned for direct files. */
+/* The same in two steps, for asynchronous reads: loader_extent gives the one read that contains rows [first,
+ * first + n_row) of a matrix, or all elements of a vector, aligned for direct files. False: more than one
+ * read or more than `max` bytes are needed. */
 typedef struct load_extent {
     file *f;
     uint64_t offset, n_byte;
-    uint64_t min; /* of n_byte: the last page may end with the file */
+    uint64_t min; /* bytes that must arrive: the file may end within the last page */
 } load_extent;
 bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_row, uint64_t max,
                    load_extent *out);

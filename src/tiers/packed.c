@@ -1,4 +1,5 @@
-/* packed.c - the packed file's form. Its numbers are the machine's own: another byte order does not match. */
+/* packed.c - the format of the packed file. Numbers have the machine's byte order; a file with another one
+ * does not match. */
 #include "tiers/packed.h"
 
 #include "base/mem.h"
@@ -18,14 +19,14 @@ typedef struct packed_head {
     char magic[8];
     packed_what what;
     uint64_t zero[500];
-    uint64_t hash; /* of everything before */
+    uint64_t hash; /* of all fields before it */
 } packed_head;
 _Static_assert(sizeof(packed_head) == FILE_ALIGN, "the image begins at a page");
 
 /* Sums: [n_unit + 1], then, with second slices, [second_unit + 1]. */
 struct packed {
     file *f;
-    packed_what what; /* that is used of it */
+    packed_what what; /* the part of the file that is used */
     uint64_t *sums;
 };
 
@@ -43,7 +44,7 @@ static void fill_head(const packed_what *what, packed_head *head) {
     head->hash = XXH3_64bits(head, sizeof *head - sizeof head->hash);
 }
 
-/* The last entry of each table covers the head and the others. */
+/* The last entry of each table is a checksum of the header and of the other entries. */
 static uint64_t sum_of_sums(const packed_head *head, const uint64_t *sums, uint64_t n_unit) {
     return XXH3_64bits_withSeed(sums, (size_t)n_unit * sizeof *sums, head->hash);
 }
@@ -73,7 +74,7 @@ char *packed_path(const char *folder, const packed_what *what) {
     return path_join(folder, name);
 }
 
-/* Whether a head is whole and has what is wanted, and perhaps second slices besides. */
+/* Whether a header is intact and has the required content; it may have second slices in addition. */
 static bool head_fits(const packed_head *found, const packed_what *what) {
     packed_what has = what->second_unit ? *what : found->what;
     packed_head expected;
@@ -121,7 +122,9 @@ static nib_status check_file(packed *k, nib_error *err) {
         return nib_fail_nomem(err, sizeof *found, "a packed file's head");
     nib_status status = file_read_at(k->f, found, 0, sizeof *found, err);
     if (status == NIB_OK && !head_fits(found, &k->what))
-        status = nib_fail(err, NIB_E_MODEL, "%s: made for other weights, or by another version", path);
+        status =
+            nib_fail(err, NIB_E_MODEL,
+                     "%s: expected the header for these weights and this version, found another one", path);
     if (status == NIB_OK && file_size(k->f) != packed_file_bytes(&found->what))
         status = nib_fail(err, NIB_E_MODEL, "%s: expected %llu bytes, found %llu", path,
                           (unsigned long long)packed_file_bytes(&found->what),
@@ -225,7 +228,8 @@ nib_status packed_writer_open(const char *path, const packed_what *what, packed_
 nib_status packed_writer_put(packed_writer *w, const void *unit, uint64_t n_byte, nib_error *err) {
     const uint64_t n_unit = w->what.n_unit + w->what.second_unit;
     if (w->n_put == n_unit || n_byte > w->what.image_bytes + w->what.second_bytes - w->n_byte)
-        return nib_fail(err, NIB_E_FAILED, "more units than the packed file has place for");
+        return nib_fail(err, NIB_E_FAILED,
+                        "expected no more units than were declared for the packed file, found one more");
     w->sums[w->n_put + (w->n_put >= w->what.n_unit)] = XXH3_64bits(unit, (size_t)n_byte);
     w->n_put++;
     w->n_byte += n_byte;
@@ -246,7 +250,7 @@ nib_status packed_writer_commit(packed_writer *w, nib_error *err) {
     if (what->second_unit)
         second_sums(what, w->sums)[what->second_unit] =
             sum_of_sums(&head, second_sums(what, w->sums), what->second_unit);
-    table_bytes(what, &table); /* fitted when it was opened */
+    table_bytes(what, &table); /* was checked when the writer was opened */
     if (status == NIB_OK)
         status = file_writer_write(w->out, w->sums, (size_t)table, err);
     if (status == NIB_OK) {

@@ -19,7 +19,7 @@
 /* What identifies the file, and its size. */
 typedef struct packed_what {
     uint64_t key[2];    /* contents of the model, and how each weight is packed: the file's name */
-    uint64_t source[2]; /* sizes and times of change of the model's files */
+    uint64_t source[2]; /* hash of the sizes and modification times of the model's files */
     uint64_t image_bytes, n_unit;
     uint64_t second_key[2]; /* the same of second slices, at the end; all 0: none */
     uint64_t second_bytes, second_unit;
@@ -27,34 +27,35 @@ typedef struct packed_what {
 
 typedef struct packed packed;
 
-uint64_t packed_file_bytes(const packed_what *what);
+uint64_t packed_file_bytes(const packed_what *what); /* size of the whole file */
 /* FOLDER/<key>.nibpack; caller frees. NULL: no memory. */
 char *packed_path(const char *folder, const packed_what *what);
-/* A file is there that seems to have this, whatever the model's files are now. */
+/* Whether a file exists whose header matches `what`, apart from `source`. */
 bool packed_exists(const char *path, const packed_what *what);
 
 /* NIB_E_NOTFOUND: no such file. NIB_E_MODEL: it does not match, with the reason. Reads bypass the page cache,
  * unless the file is cached already and no weights are streamed: with streaming the page cache would use
  * memory beyond the cap for the whole run. */
 nib_status packed_open(const char *path, const packed_what *what, bool streams, packed **out, nib_error *err);
-void packed_close(packed *k); /* NULL is fine */
-file *packed_image(const packed *k, uint64_t *begin);
-const char *packed_name(const packed *k);
-uint64_t packed_heap_bytes(const packed *k);
-uint64_t packed_disk_bytes(const packed *k); /* of the file, second slices that are not used included */
-/* Whether the n_byte of unit i at `data` have the right checksum. Any thread. */
+void packed_close(packed *k);                         /* NULL is fine */
+file *packed_image(const packed *k, uint64_t *begin); /* owned by k; *begin: the image's offset */
+const char *packed_name(const packed *k);             /* the file's path */
+uint64_t packed_heap_bytes(const packed *k);          /* of the checksums, for the ledger */
+uint64_t packed_disk_bytes(const packed *k);          /* size of the file, unused second slices included */
+/* Whether the n_byte bytes at `data` have the checksum of this unit. Any thread. */
 bool packed_check(const packed *k, uint64_t unit, const void *data, uint64_t n_byte);
 
-/* Writing: every unit once, in order. */
+/* Writes a packed file: every unit once, in order. The file appears at commit. */
 typedef struct packed_writer packed_writer;
 nib_status packed_writer_open(const char *path, const packed_what *what, packed_writer **out, nib_error *err);
 nib_status packed_writer_put(packed_writer *w, const void *unit, uint64_t n_byte, nib_error *err);
 nib_status packed_writer_commit(packed_writer *w, nib_error *err); /* frees w in any case */
 void packed_writer_abort(packed_writer *w);                        /* NULL is fine */
 
-/* Removes what an interrupted writer left behind and then packed files, the least recently used first, until
- * those that stay and n_byte more fit in max bytes and leave a tenth of the file system free. Makes the
- * folder. NIB_E_NOFIT: they cannot fit; NIB_E_IO: the folder cannot be made or read. */
+/* Makes room for n_byte more bytes: removes unfinished files of interrupted writers, then the least recently
+ * used packed files except `keep` (a file name, or NULL), until all of them fit in `max` bytes and leave a
+ * tenth of the file system free. Creates the folder. NIB_E_NOFIT: they cannot fit; NIB_E_IO: the folder
+ * cannot be created or read. */
 nib_status packed_evict(const char *folder, uint64_t max, uint64_t n_byte, const char *keep,
                         const logger *log, nib_error *err);
 

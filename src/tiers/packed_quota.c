@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 typedef struct folder_state {
-    const char *keep; /* name of the file that is kept, and not counted */
+    const char *keep; /* name of the file that is kept and not counted */
     uint64_t total;   /* bytes of the other packed files */
-    char oldest[256]; /* the least recently used one of them; "": none */
+    char oldest[256]; /* name of the least recently used one; "": none */
     struct timespec used;
 } folder_state;
 
@@ -33,7 +33,7 @@ static nib_status add_file(void *user, const char *name, const struct stat *info
 static nib_status refuse_cap(uint64_t max, uint64_t n_byte, uint64_t others, nib_error *err) {
     char cap[32], need[32], taken[32], kept[64] = "";
     if (others)
-        snprintf(kept, sizeof kept, ", and %s are there that cannot be removed",
+        snprintf(kept, sizeof kept, ", and %s of other files cannot be removed",
                  num_format_size(others, taken));
     return nib_fail(err, NIB_E_NOFIT, "disk: the cap of %s (--disk) is too small: the file takes %s%s",
                     num_format_size(max, cap), num_format_size(n_byte, need), kept);

@@ -1,9 +1,8 @@
-/* page_ring.c - see page_ring.h.
- *
- * There is one buffer more than slots. A page is read whole into its slot's buffer, and packed from there
- * into a spare one, which becomes the slot's; so reads are as large as pages, nothing is overwritten that is
- * still to be packed, and whoever has time can pack: the reader between two reads, and the thread that waits
- * for a page. While a slot is empty there are two buffers that no slot has, so one stays for packing. */
+/* page_ring.c - see page_ring.h. There is one buffer more than slots. A page is read whole into its slot's
+ * buffer and packed into a spare buffer, which then replaces the slot's buffer. So reads are as large as
+ * pages, bytes that are still to be packed are never overwritten, and any thread can pack: the reader between
+ * two reads, or the thread that waits for a page. While a slot is empty, two buffers belong to no slot, so
+ * one is left for packing. */
 #include "tiers/page_ring.h"
 
 #include <assert.h>
@@ -14,7 +13,7 @@ static int page_of(const page_ring *g, const page_cursor *at) {
     return g->streamed->pages[at->i];
 }
 
-/* After the pass, and after each predicted pass, the predicted pass again. */
+/* Continues with the predicted pass after the end of the pass and of each predicted pass. */
 static void go_on(page_ring *g) {
     if (!g->next.ended)
         return;
@@ -57,7 +56,7 @@ page_where page_ring_where(const page_ring *g, int page) {
     return state == SLOT_READY || state == SLOT_PINNED ? PAGE_HERE : PAGE_ARRIVING;
 }
 
-/* The oldest one in a state that is still wanted. */
+/* The oldest slot in a state that is not discarded; to_send: and has a read that was not submitted. */
 static slot *oldest(page_ring *g, slot_state state, bool to_send) {
     slot *found = NULL;
     for (int i = 0; i < g->streamed->n_slot; i++) {
@@ -69,7 +68,7 @@ static slot *oldest(page_ring *g, slot_state state, bool to_send) {
     return found;
 }
 
-/* Uses that are foreseen and not over. */
+/* Number of predicted uses that are not over. */
 static int n_use(const page_ring *g) {
     int n = 0;
     for (int i = 0; i < g->streamed->n_slot; i++)
@@ -90,7 +89,7 @@ static void put_back(page_ring *g, slot *s) {
     *s = (slot){.state = SLOT_EMPTY};
 }
 
-/* ---- who reads ---- */
+/* ---- for the reader ---- */
 
 static bool is_shared(const page_ring *g) {
     return g->pages[page_of(g, &g->next)].slot >= 0;
@@ -105,7 +104,7 @@ bool page_ring_has_free_slot(const page_ring *g) {
     return is_shared(g) || (empty && g->n_spare > 0);
 }
 
-/* Uses of pages that are not absent need nothing more. */
+/* Counts the next predicted uses whose pages are not absent: they need no slot. */
 static void share(page_ring *g) {
     while (!g->next.ended && is_shared(g) && n_use(g) < g->streamed->n_slot) {
         slot_of(g, page_of(g, &g->next))->n_use++;
@@ -156,7 +155,7 @@ void page_ring_finish(page_ring *g, slot *s) {
     g->changed = g->changed || s->state != SLOT_ARRIVED;
 }
 
-/* ---- who packs ---- */
+/* ---- for packing ---- */
 
 slot *page_ring_pack(page_ring *g) {
     slot *s = g->n_spare > 0 ? oldest(g, SLOT_ARRIVED, false) : NULL;
@@ -182,13 +181,13 @@ void page_ring_packed(page_ring *g, slot *s) {
 static void drop(page_ring *g, slot *s) {
     const bool busy = s->state == SLOT_PACKING || (s->state == SLOT_READING && s->n_flight > 0);
     if (busy)
-        leave_page(g, s); /* it is settled when that has ended */
+        leave_page(g, s); /* the slot becomes empty when its reads or its packing have ended */
     else
         put_back(g, s);
 }
 
-/* This comes next. Slots keep the pages that come first from here on; the others are dropped, and what could
- * not be read, to be tried again. */
+/* Replaces the order: it continues from *at. Slots keep the pages that are used first from there on. Other
+ * pages are dropped; so are failed ones, which are read again. */
 static void turn_to(page_ring *g, const page_cursor *at, bool in_pass) {
     for (int i = 0; i < g->streamed->n_slot; i++) {
         slot *s = &g->slots[i];
@@ -222,10 +221,10 @@ void page_ring_end(page_ring *g) {
         turn_to(g, &none, false);
 }
 
-/* ---- who asks for pages ---- */
+/* ---- for threads that acquire pages ---- */
 
-/* The page does not come by itself: the order has another page next, or all slots hold pages that are not
- * used again. */
+/* Whether the page will not arrive by prediction: another page is next in the order, or all slots hold pages
+ * that are not used again. */
 static bool is_not_foreseen(page_ring *g, int page) {
     return g->pages[page].slot < 0 &&
            (g->stalled || g->next.ended || page_of(g, &g->next) != page || n_use(g) >= g->streamed->n_slot);

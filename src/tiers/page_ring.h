@@ -1,9 +1,7 @@
-/* page_ring.h - the streamed pages of one tier: what state each of them is in, and the ring of slots in which
- * they are.
- *
- * The table only decides. It uses no thread, file or clock. The reader (pager_reader.c) and the threads that
- * acquire pages (pager_ring.c) report every event to it, one at a time, so tests run it through any order of
- * events (tests/test_tiers_page_ring.c).
+/* page_ring.h - the states of the streamed pages of one tier, and the ring of slots that hold them. The table
+ * only keeps states and makes decisions. It uses no thread, file or clock. The reader (pager_reader.c) and
+ * the threads that acquire pages (pager_ring.c) report every event to it, one at a time, so tests run it
+ * through any order of events (tests/test_tiers_page_ring.c).
  *
  * A streamed page is always on the tier below. On this tier it is in one of three states: absent; arriving,
  * with its mark (slots are assigned in the order of the marks); or here. A page that is not absent has one
@@ -45,7 +43,7 @@
 #include "tiers/pager.h"
 #include "tiers/visit_pages.h"
 
-enum { RING_SLOTS = 15, RING_BUFFERS = RING_SLOTS + 1 }; /* at most */
+enum { RING_SLOTS = 15, RING_BUFFERS = RING_SLOTS + 1 }; /* maximum numbers */
 
 /* A page's state, beside its place in the image. */
 typedef struct page_state {
@@ -69,8 +67,8 @@ typedef struct slot {
     int page;
     int n_use;       /* predicted uses that are not over */
     uint64_t mark;   /* the number of slots assigned before this one */
-    uint8_t *buffer; /* what is read, then what was packed; NULL: empty */
-    uint8_t *packed; /* packing: what is written to */
+    uint8_t *buffer; /* the bytes as read, later the packed page; NULL: the slot is empty */
+    uint8_t *packed; /* packing: the destination */
     bool discard;    /* the page no longer has this slot */
 
     /* how the page is read; set by the reader */
@@ -94,15 +92,16 @@ typedef struct page_ring {
     visits after;                 /* the predicted next pass: one row through the same blocks */
     page_cursor next;             /* the next predicted use: of the pass, then of the predicted next pass */
     bool in_pass;                 /* `next` is in the pass, whose segments are still valid */
-    bool stalled;                 /* an error was not yet returned */
-    bool changed;                 /* waiting threads are to be woken */
+    bool stalled;                 /* an error has not been returned yet */
+    bool changed;                 /* waiting threads must be woken */
 } page_ring;
 
-/* streamed and pages stay the caller's; all n_page are absent. `buffers` has n_slot + 1 buffers of `each`
- * bytes. The first prediction is one row through all blocks. */
+/* Opens a ring in which all n_page pages are absent. streamed, pages and buffers are borrowed; `buffers` has
+ * n_slot + 1 buffers of `each` bytes. The first prediction is one row through all blocks. */
 void page_ring_open(page_ring *g, const visit_pages *streamed, int n_block, page_state *pages, int n_page,
                     uint8_t *buffers, uint64_t each);
 
+/* The state of a page. */
 page_where page_ring_where(const page_ring *g, int page);
 
 /* A pass begins, or ends (also early). Pages that are here or arriving stay as far as they agree with the new

@@ -1,24 +1,18 @@
-/* pager.c - loads what is to stay in memory, and hands weights to the interpreter.
- *
- * DESIGN. Weights are cut into pages, the same way for every budget. Whoever opens the pager says on which
- * tier each page lives (plan/residency.h). When all are in RAM every page has a place in one mapping and
- * pinning is a look-up. Those that are not go through a ring of slots, filled by the reader thread in the
- * order of the pass's visits (visits.h), which is the order of the step loop itself. A block may be visited
- * several times in a row: then its pages stay in the ring until the last visit, or, when the block is larger
- * than the ring, as many of its first pages as leave a window for the rest to pass through. Behind the last
- * visit the reader continues with the next pass, which is taken to be one row through the same blocks; when
- * it begins and is another, the pages that agree with it stay and the others are dropped. Vectors are always
- * resident; tables are read by row.
- *
- * Which page is where, and what becomes of a slot, is decided by page_ring.h, which has the diagram of its
- * states; pager_reader.c reads, pager_ring.c hands out.
- *
- * INVARIANTS, beside those of page_ring.h
+/* pager.c - opens a pager: charges its memory, loads the resident pages, and starts the reader thread.
+ * DESIGN. Weights are cut into pages in the same way for every budget. The caller that opens the pager gives
+ * the tier of each page (plan/residency.h). A page in RAM has a place in one mapping, and pinning it is a
+ * look-up. Other pages pass through a ring of slots, which the reader thread fills in the order of the pass's
+ * visits (visits.h), the same order that the step loop follows. A block may have consecutive visits. Then its
+ * pages stay in the ring until the last visit; if the block is larger than the ring, as many of its first
+ * pages stay as leave a window of slots for the others. After the last visit the reader continues with the
+ * predicted next pass: one row through the same blocks. If the next pass differs, the pages that agree with
+ * it stay and the others are dropped. Vectors are always resident; tables are read by row. page_ring.h
+ * decides where each page is and what each slot does, and has the state diagram. pager_reader.c reads pages;
+ * pager_ring.c gives them to the threads that acquire them. INVARIANTS, in addition to those of page_ring.h
  *  1. A page's bytes are in exactly one of: its place in the mapping, its slot, the disk.
- *  2. Places and views of resident weights never change after pager_load.
- *  3. What is charged to the ledger covers the mapping, the ring, its staging and these tables before any of
- *     them is allocated; nothing is allocated by fetch, release or read_row. Mapping and ring are memory of a
- *     device (device.h).
+ *  2. Places and views of resident weights never change after pager_load. 3. The mapping, the ring, its
+ * staging and these tables are charged to the ledger before they are allocated. fetch, release and read_row
+ * allocate nothing. Mapping and ring are memory of a device (device.h).
  *  4. One visit and at most one page are pinned at a time.
  *  5. The ring's state changes under the reader's lock only. Reads in flight and packing continue without
  * it. */
@@ -60,7 +54,8 @@ nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err) {
     return NIB_OK;
 }
 
-/* Staging for loading needs no memory of its own: it is released before the ring is allocated. */
+/* Loads the resident part of a streamed model. Staging for loading adds nothing to the peak: it is released
+ * before the ring is allocated. */
 static nib_status load_some(pager *p, nib_error *err) {
     const pager_options *o = &p->options;
     const int n_thread = pool_size(o->threads);
@@ -74,7 +69,7 @@ static nib_status load_some(pager *p, nib_error *err) {
     if (n_streamed)
         log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed,
                  p->layout.n_page);
-    return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK; /* tables alone need no ring */
+    return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK; /* tables are read by row, without a ring */
 }
 
 static nib_status load_whole(pager *p, nib_error *err) {
@@ -162,7 +157,7 @@ void pager_close(pager *p) {
     mem_free(p);
 }
 
-/* Whether it is the block's own page that products read, or, with `tables`, any page of the block's own. */
+/* Whether page i belongs to block b and is read by products; with `tables`, any page of block b. */
 static bool is_of(const pager *p, int i, int b, bool tables) {
     return p->layout.pages[i].block == b && (tables || !p->layout.pages[i].table) && p->state[i].resident;
 }

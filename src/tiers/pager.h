@@ -20,7 +20,7 @@
 
 typedef struct pager pager;
 
-/* Where a page or a block is, seen from one tier. */
+/* The state of a page or a block on one tier. */
 typedef enum page_where { PAGE_ABSENT, PAGE_ARRIVING, PAGE_HERE } page_where;
 
 /* The unit of placement, in the order of the image (page_layout.h). */
@@ -42,10 +42,10 @@ typedef struct pager_need {
     uint64_t row;            /* staging, with streaming: for rows that are looked up on disk */
     uint64_t staging;        /* staging while a whole image is loaded, at most; released afterwards */
     uint64_t stream_staging; /* the same with streaming; released before ring and row are allocated */
-    uint64_t tables;         /* tables: where each page is; the list of pages is the layout's */
+    uint64_t tables;         /* tables: the state of each page; the layout owns the list of pages */
     uint64_t sums;           /* tables: checksums, while a packed file is read */
     uint64_t max_page;       /* the largest streamed page */
-    uint64_t part;      /* bytes of it that are read at a time from the model's files: all, or some rows */
+    uint64_t part;      /* bytes of a page that are read at once from the model's files: all, or some rows */
     int n_slot;         /* slots of the ring */
     bool block_in_ring; /* the ring holds any block, so it is read once for consecutive visits */
 } pager_need;
@@ -68,7 +68,8 @@ typedef struct pager_options {
      * ends the opening. NULL: none */
     nib_status (*side_task)(void *user, nib_error *err);
     void *side_user;
-    uint64_t side_bytes; /* freed when it ends: this part of the weights is read after it, not at its peak */
+    uint64_t side_bytes; /* bytes that the side task frees when it ends: this much of the weights is read
+                            after it, so that both peaks do not coincide */
 } pager_options;
 
 /* Opening takes two calls, or three with streaming: pager_open, pager_source, pager_load. The first charges
@@ -76,7 +77,7 @@ typedef struct pager_options {
  */
 nib_status pager_open(const layout *lay, ledger *l, const pager_options *options, pager **out,
                       nib_error *err);
-/* Its pages, as pager_pages gives them, and its needs. */
+/* The results of pager_pages and pager_needs for an open pager. Caller frees *pages with mem_free. */
 nib_status pager_list(const pager *p, pager_page **pages, int *n_page, pager_need *need, nib_error *err);
 /* Selects the source of streamed pages: an existing packed file, or a new one if options allow writing, else
  * the model's files. The packed file's checksums are charged; if they need more than `free_bytes` of RAM, the
@@ -85,7 +86,7 @@ nib_status pager_source(pager *p, uint64_t free_bytes, nib_error *err);
 /* Loads the resident pages. tier_of [n_page]: NIB_TIER_RAM or, after pager_source, NIB_TIER_DISK.
  * NIB_E_NOFIT: they exceed the ledger's free bytes. */
 nib_status pager_load(pager *p, const uint8_t *tier_of, nib_error *err);
-void pager_close(pager *p);
+void pager_close(pager *p); /* NULL is fine */
 
 /* Begins a pass with all its visits. Pages are prefetched in their order; earlier prefetches that agree with
  * it stay. The list's segments must stay valid until pager_end, when the pass has ended, also early. The
@@ -93,12 +94,12 @@ void pager_close(pager *p);
 void pager_begin(pager *p, const visits *pass);
 void pager_end(pager *p);
 
-/* The resident pages of a block's matrices, which never move, range by range: *i from 0 on; false: no more.
- */
+/* Iterates over the resident byte ranges of a block's matrices, which never move. *i starts at 0; false: no
+ * more ranges. */
 bool pager_resident(const pager *p, int block, int *i, void **at, uint64_t *bytes);
-/* Frees the RAM of these pages and of the block's tables, of which a device has copies. They are not read
- * until pager_restore, after which the caller writes them again. Their bytes, which are returned, stay
- * charged to the ledger. To be called between two passes, or in the block's visit. */
+/* Frees the RAM of these pages and of the block's tables, because a device has copies of them. They are not
+ * read until pager_restore, after which the caller writes them again. Returns their bytes, which stay charged
+ * to the ledger. To be called between two passes, or in the block's visit. */
 uint64_t pager_drop_copied(pager *p, int block);
 void pager_restore(pager *p, int block);
 /* The block's views, one for each of its weights in order (shared weights too). data is NULL for a matrix
@@ -131,7 +132,7 @@ void pager_where(const pager *p, int block, int w, uint64_t *kept, uint64_t *on_
 
 /* Row r of a matrix as k floats, with the same bits on every tier; reads the file if it is not resident. */
 nib_status pager_read_row(pager *p, int block, int w, int64_t r, float *out, nib_error *err);
-/* The same of a resident row, from any thread; false: it is not resident. */
+/* The same for a resident row, from any thread; false: it is not resident. */
 bool pager_read_resident_row(const pager *p, int block, int w, int64_t r, float *out);
 
 /* A panel (16 rows that are packed together) of a matrix that is looked up by row; false: it is not in
@@ -149,12 +150,12 @@ bool pager_streams(const pager *p);
 
 typedef struct pager_stats {
     uint64_t resident_bytes; /* packed weights in memory, vectors included */
-    uint64_t bytes_loaded;   /* from disk, by pager_open */
-    uint64_t bytes_streamed; /* from disk afterwards, rows of tables included */
-    uint64_t pass_bytes;     /* from disk for a pass with one row, without rows of tables */
-    double wait_s;           /* seconds that pager_fetch waited for the reader */
+    uint64_t bytes_loaded;   /* read from disk while opening */
+    uint64_t bytes_streamed; /* read from disk afterwards, rows of tables included */
+    uint64_t pass_bytes;     /* read from disk for a pass with one row, without rows of tables */
+    double wait_s;           /* seconds that pager_fetch has waited for the reader */
     bool packed;             /* pages are streamed from the packed file */
 } pager_stats;
-void pager_get_stats(const pager *p, pager_stats *out);
+void pager_get_stats(const pager *p, pager_stats *out); /* not during a pass */
 
 #endif

@@ -1,9 +1,11 @@
-/* pager_fetch.c - what the interpreter asks of an open pager. */
+/* pager_fetch.c - the functions of an open pager that back ends call: views, fetching of pages, look-up of
+ * rows. */
 #include "tiers/pager_parts.h"
 
 #include <assert.h>
 
-/* The reader found it out; the log is the caller's, on the caller's thread. */
+/* Logs the loss of the packed file, which the reader has detected. The log function must be called on the
+ * caller's thread. */
 static void log_lost(pager *p) {
     if (atomic_exchange(&p->packed_lost, false))
         log_line(p->log, "the packed file cannot be read or is damaged: the model's files are read instead");
@@ -44,7 +46,7 @@ void pager_set_copied(pager *p, int b, bool copied) {
     atomic_store(&p->copied[b], copied);
 }
 
-/* Pages of the matrix that stay: they are its first ones. */
+/* Number of resident pages of the matrix; they are its first ones. */
 static int n_resident(const pager *p, const weight_place *at) {
     int n = 0;
     while (n < at->n_page && p->state[at->first_page + n].resident)
@@ -58,7 +60,7 @@ int pager_n_piece(const pager *p, int b, int w) {
     return at->n_page - n + (n > 0);
 }
 
-/* The next use of this page by the pinned block. */
+/* Index of the next use of this page by the pinned block. */
 static int use_of(const pager *p, int page) {
     const int b = p->now.at.block, first = p->streamed.first[b], end = p->streamed.first[b + 1];
     for (int i = 0; i < end - first; i++) {
@@ -73,7 +75,7 @@ static page_cursor cursor_of(const pager *p, int use) {
     return (page_cursor){.at = p->now.at, .rest = p->now.rest, .i = use};
 }
 
-/* Views of the whole matrices in a page: data is the page, NULL: it is gone. */
+/* Sets the views of the whole matrices in a page; data: the page, or NULL when it is released. */
 static void patch(pager *p, int page, const uint8_t *data) {
     const page_layout *l = &p->layout;
     const int b = p->now.at.block;
@@ -123,7 +125,7 @@ void pager_release(pager *p) {
     p->now.use = -1;
 }
 
-/* Reads a row to p->row_packed. */
+/* Reads and packs a row into p->row_packed. */
 static nib_status read_row(pager *p, const weight *w, int64_t r, nib_error *err) {
     const load_target to = {p->row_packed, 1, 0};
     const load_job job = {.w = w, .n_row = 1};
@@ -133,7 +135,8 @@ static nib_status read_row(pager *p, const weight *w, int64_t r, nib_error *err)
     return NIB_OK;
 }
 
-/* The row where it is resident: data is NULL elsewhere. *r becomes its number in the view. */
+/* A view of the resident page that contains row *r; data is NULL if it is not resident. *r becomes the row's
+ * index in the view. */
 static view resident_row(const pager *p, int b, int w, int64_t *r) {
     const weight *whole = pager_weight(p, b, w);
     const weight_place *at = page_layout_place(&p->layout, b, w);

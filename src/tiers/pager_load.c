@@ -1,10 +1,8 @@
-/* pager_load.c - the resident weights, by all threads of the pool.
- *
- * The work is cut into jobs of one read: rows in the order of the model's files (load_runs.h), to be packed,
- * or units of the packed file in its order, to their place as they are. Each thread takes the next job when
- * it has a place for it in its pipe, and packs or checks what has arrived. So as many reads are in flight as
- * the disk needs and the threads work meanwhile. Weights that are not in the list of runs follow one by one.
- */
+/* pager_load.c - loads the resident weights on all threads of the pool. The work is cut into jobs of one read
+ * each: rows in the order of the model's files (load_runs.h), which are packed, or units of the packed file
+ * in its order, which are read directly to their place. Each thread takes the next job when its pipe has a
+ * free buffer, and packs or checks what has arrived. So enough reads are in flight for the disk while the
+ * threads work. Weights that are not in the list of runs follow one by one. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -14,13 +12,13 @@
 #include <string.h>
 
 enum {
-    RAW_CACHED = 256 << 10, /* stays in a second-level cache between the copy and packing */
+    RAW_CACHED = 256 << 10, /* fits the L2 cache between copying and packing */
     MAX_RAW = 1 << 20,      /* larger reads gain nothing (docs/optimisation-log.md) */
     MIN_RAW = 64 << 10,
-    MAX_UNITS = 4 << 20,  /* of the packed file: no staging has to hold it */
-    DEPTH = 4,            /* a thread packs two while two are read */
-    SLACK = 4 << 20,      /* jobs that were given when the next one has to wait */
-    MAX_STAGING = 6 << 20 /* of all threads: whole huge pages, into which reads are twice as fast */
+    MAX_UNITS = 4 << 20,  /* read size for the packed file, which needs no staging */
+    DEPTH = 4,            /* reads of a thread: it packs two while two are in flight */
+    SLACK = 4 << 20,      /* bytes of jobs in progress when the next one has to wait */
+    MAX_STAGING = 6 << 20 /* of all threads: whole huge pages, which reads fill twice as fast */
 };
 
 load_shape pager_load_shape(int n_thread, bool direct, uint64_t max) {
@@ -30,7 +28,7 @@ load_shape pager_load_shape(int n_thread, bool direct, uint64_t max) {
     return (load_shape){NUM_MAX(NUM_MIN(each, (uint64_t)MAX_RAW), (uint64_t)MIN_RAW), DEPTH};
 }
 
-/* ---- by all threads ---- */
+/* ---- loading on all threads ---- */
 
 typedef struct load {
     load_list list;
@@ -38,20 +36,20 @@ typedef struct load {
     load_crew *crew;
     const load_request *request;
     pthread_t caller;     /* only this thread reports progress */
-    uint64_t held_from;   /* of request->total: not given before what is done beside has ended */
-    load_runs runs;       /* empty: the packed file is read, or pages for it */
+    uint64_t held_from;   /* bytes from here on (of request->total) are not given out before the side task has
+                             ended */
+    load_runs runs;       /* empty: the packed file is read, or pages are packed for it */
     pthread_mutex_t lock; /* everything below */
-    pthread_cond_t went;  /* what is done beside */
-    bool side_task;       /* it is being done */
-    load_spot spot;       /* in runs */
+    pthread_cond_t went;  /* signalled when the side task has ended */
+    bool side_task;       /* the side task is running */
+    load_spot spot;       /* next row in runs */
     int block, weight;    /* the next vector */
-    uint64_t vector_unit; /* or, from the packed file, the next unit of them */
-    int page;             /* the page that gives jobs */
-    page_jobs in_page;    /* its jobs, when in_page.dst */
-    uint64_t given;       /* of request->total */
-    uint64_t reached;     /* in the map, by the units that were given */
-    uint64_t
-        touched; /* in the map: bytes before it are resident, or another thread is making them resident */
+    uint64_t vector_unit; /* or, from the packed file, the next unit of vectors */
+    int page;             /* the page whose jobs are given out */
+    page_jobs in_page;    /* its jobs; dst NULL: none */
+    uint64_t given;       /* bytes of request->total that were given out */
+    uint64_t reached;     /* end, in the map, of the units that were given out */
+    uint64_t touched;     /* offset in the map: bytes before it are resident, or are being made resident */
     uint64_t done;
     bool stop, damaged;
     nib_status status;
@@ -84,14 +82,14 @@ static bool next_vector(load *l, load_job *out) {
     return false;
 }
 
-/* Where the request has page i; NULL: nowhere. */
+/* Destination of page i; NULL: the request does not contain it. */
 static uint8_t *wanted_at(const pager *p, const load_request *request, int i) {
     if (!request->pages)
         return p->state[i].resident;
     return request->pages + (p->layout.pages[i].image - p->layout.pages[request->first].image);
 }
 
-/* Pages that follow each other in the packed file and in the map, in one read. */
+/* The next job: one read of pages that are adjacent in the packed file and in the map. */
 static bool next_units(load *l, load_job *out) {
     const page_layout *lay = &l->p->layout;
     const page_state *state = l->p->state;
@@ -113,7 +111,7 @@ static bool next_units(load *l, load_job *out) {
     return true;
 }
 
-/* Rows of one matrix at a time, of those that are not in runs. */
+/* The next job: rows of a matrix that is not in runs. */
 static bool next_in_pages(load *l, load_job *out) {
     const pager *p = l->p;
     const int end = l->request->pages ? l->request->first + l->request->n : p->layout.n_page;
@@ -182,16 +180,16 @@ static bool next_job(load_list *list, load_job *out) {
     return found;
 }
 
-/* The system zeroes a page when it is first touched: for reads straight into the map that is done while the
- * disk is waited for, and only a little ahead of them. (Packing touches it best itself: what was zeroed is
- * then still in the cache.) The map is charged whole. */
+/* The system zeroes a page at its first touch. For reads directly into the map, waiting threads touch pages a
+ * little ahead of the reads. (Packing touches pages itself, because zeroed bytes are then still in the
+ * cache.) The whole map is charged. */
 static bool touch_ahead(load_list *list) {
     enum { STEP = 2 << 20, AHEAD = 16 * STEP };
     load *l = list->user;
     pager *p = l->p;
     pthread_mutex_lock(&l->lock);
     const uint64_t max =
-        l->side_task ? l->held_from : p->map_bytes; /* of a packed file the total is the map */
+        l->side_task ? l->held_from : p->map_bytes; /* with a packed file, the total is the map's size */
     const uint64_t at = l->touched, end = NUM_MIN(max, l->reached + AHEAD);
     const bool some = !l->stop && at < end;
     l->touched = some ? at + STEP : at;
@@ -201,7 +199,7 @@ static bool touch_ahead(load_list *list) {
     if (mem_touch(p->map + at, (size_t)NUM_MIN(p->map_bytes - at, (uint64_t)STEP)))
         return true;
     pthread_mutex_lock(&l->lock);
-    l->touched = UINT64_MAX; /* the system does not know how: no more of it */
+    l->touched = UINT64_MAX; /* the system does not support it: stop trying */
     pthread_mutex_unlock(&l->lock);
     return false;
 }
@@ -276,9 +274,8 @@ static void *run_side_task(void *arg) {
     return NULL;
 }
 
-/* The side task has a thread of its own, because loading leaves much of the processor idle; on a thread of
- * the pool that thread's share of the reads would wait. If no thread can be created, the side task runs
- * first. */
+/* The side task has its own thread, because loading leaves much of the processor idle; on a pool thread it
+ * would delay that thread's reads. If no thread can be created, the side task runs first. */
 static void work_with_all(load *l) {
     pthread_t helper;
     const bool wanted = l->side_task, helped = wanted && pthread_create(&helper, NULL, run_side_task, l) == 0;
@@ -299,7 +296,7 @@ nib_status load_crew_run(load_crew *crew, pager *p, const load_request *request,
         const uint64_t held = p->map_bytes - request->side_task->side_bytes - SLACK;
         l.held_from = (uint64_t)((double)held / (double)p->map_bytes * (double)request->total);
     }
-    if (!p->packed && !request->pages) /* pages for the packed file are too few to be worth an order */
+    if (!p->packed && !request->pages) /* pages for the packed file are too few for sorting to pay */
         NIB_TRY(load_runs_open(&l.runs, p->layout.of, err));
     l.list = (load_list){next_job, finished, pack_runs, p->packed ? touch_ahead : NULL, &l};
     pthread_mutex_init(&l.lock, NULL);
@@ -319,7 +316,7 @@ uint64_t load_crew_bytes(const layout *lay, int n_thread, load_shape shape) {
     return load_pipe_bytes(lay, shape.raw, shape.depth) * (uint64_t)n_thread + load_runs_bytes(lay);
 }
 
-/* The same memory for more reads: nothing is staged, unless the file turns out to be damaged. */
+/* Uses the same memory for more reads: units need no staging, unless the file turns out to be damaged. */
 static load_shape shape_of_units(const layout *lay, load_shape shape) {
     const uint64_t all = load_raw_bytes(lay, shape.raw) * (uint64_t)shape.depth;
     const uint64_t n = all / load_raw_bytes(lay, MIN_RAW);
@@ -364,7 +361,7 @@ void load_crew_close(load_crew *crew) {
 
 /* ---- everything resident ---- */
 
-/* Bytes of the model's files that are resident. */
+/* Bytes of the model's files that are read for the resident pages. */
 static uint64_t resident_file_bytes(const pager *p) {
     const page_layout *l = &p->layout;
     uint64_t total = 0;
@@ -398,7 +395,7 @@ nib_status pager_load_resident(pager *p, const pager_options *o, load_shape shap
     if (p->packed && status != NIB_OK && status != NIB_E_CANCELLED && side_status == NIB_OK) {
         pager_packed_drop(p, damaged);
         log_line(o->log, "the packed file is not used: %s", why.message);
-        memset(p->map, 0, p->map_bytes); /* what packing leaves alone is zero */
+        memset(p->map, 0, p->map_bytes); /* padding that packing does not write must be zero */
         request.total = resident_file_bytes(p);
         request.side_task = NULL;
         status = load_crew_run(&crew, p, &request, &damaged, &why);

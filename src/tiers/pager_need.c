@@ -1,5 +1,5 @@
-/* pager_need.c - what a planner asks before anything is opened: the pages of a model, and what the pager will
- * charge. The pager itself takes its sizes from here, so the two cannot differ. */
+/* pager_need.c - the pages of a model and the bytes that a pager will charge, computed before anything is
+ * opened. The pager takes its sizes from the same functions, so both always agree. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -31,12 +31,13 @@ uint64_t pager_state_bytes(const page_layout *l) {
 enum {
     MIN_RAW = 64 << 10,
     MIN_SLOTS = 8,
-    FEW_BUFFERS = 6,     /* with fewer the disk has too little to do at a time */
-    SLOT_PAGES = 40,     /* pages of a model for one slot */
-    HUGE_PAGE = 2 << 20, /* the system's; a virtual disk takes far longer to read to small ones */
+    FEW_BUFFERS = 6,     /* fewer buffers do not keep the disk busy */
+    SLOT_PAGES = 40,     /* a ring has one slot for this many pages of a model */
+    HUGE_PAGE = 2 << 20, /* a virtual disk takes far longer to read into small pages */
 };
 
-/* At most `bytes`, in whole huge pages where that is several; one more where they hold few buffers. */
+/* Rounds `bytes` down to whole huge pages, if it is several of them; adds one if they hold too few buffers.
+ */
 static uint64_t whole_huge_pages(uint64_t bytes, uint64_t each) {
     const uint64_t whole = bytes / HUGE_PAGE * HUGE_PAGE;
     if (whole == 0)
@@ -44,9 +45,9 @@ static uint64_t whole_huge_pages(uint64_t bytes, uint64_t each) {
     return whole / each < FEW_BUFFERS ? whole + HUGE_PAGE : whole;
 }
 
-/* Upper bound of a buffer for a page's bytes in the model's files; UINT64_MAX: the page must be read in turn.
- * All pages of a matrix that is one piece of a tensor are about as large as its first one, and are not
- * examined. */
+/* Upper bound of the buffer for a page's bytes in the model's files; UINT64_MAX: the page must be read piece
+ * by piece. For a matrix that is one piece of a tensor, only the first page is examined, because its other
+ * pages have about the same size. */
 static uint64_t raw_bytes(const page_layout *l, int i) {
     const pager p = {.layout = *l};
     const weight_page *page = &l->pages[i];
@@ -56,14 +57,17 @@ static uint64_t raw_bytes(const page_layout *l, int i) {
         return 0;
     if (!pager_page_reads(&p, i, &reads, &bytes))
         return UINT64_MAX;
-    return bytes + (page->w >= 0 ? FILE_ALIGN : 0); /* the others may begin elsewhere in a page of the file */
+    return bytes +
+           (page->w >= 0
+                ? FILE_ALIGN
+                : 0); /* other pages of the matrix may begin at another offset within a FILE_ALIGN unit */
 }
 
 ring_shape ring_shape_of(const page_layout *l) {
     const int n_slot = NUM_MAX(NUM_MIN(l->n_page / SLOT_PAGES, (int)RING_SLOTS), (int)MIN_SLOTS);
     const uint64_t max = (uint64_t)n_slot * (l->max_page + NUM_MAX(l->max_page / 4, (uint64_t)MIN_RAW)) /
                          (uint64_t)(n_slot + 1) / FILE_ALIGN * FILE_ALIGN;
-    const uint64_t min = NUM_MAX(l->max_page, (uint64_t)FILE_ALIGN); /* also where there is no page */
+    const uint64_t min = NUM_MAX(l->max_page, (uint64_t)FILE_ALIGN); /* also if there is no page */
     ring_shape out = {.each = min, .part = min};
     bool in_turn = false;
     for (int i = 0; i < l->first_visit[l->n_block]; i++) {

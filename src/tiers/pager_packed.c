@@ -1,10 +1,8 @@
-/* pager_packed.c - the packed file of a model: its keys, finding it, writing it.
- *
- * The key is made of everything the packed bytes depend on: the model's contents, which rows of which tensors
- * make up each weight, each weight's format and place, and what the packer of this program makes of a small
- * matrix of every kind - so a packer that changes cannot meet what an older one wrote, and no version has to
- * be maintained. The times of change of the model's files are in the head: the key looks at samples of the
- * contents only. */
+/* pager_packed.c - the packed file of a model: its keys, finding it, writing it. The key is a hash of
+ * everything on which the packed bytes depend: the model's contents, the rows of tensors that make up each
+ * weight, each weight's format and place, and the output of this program's packer for a small matrix of every
+ * kind. So a changed packer never uses an older packer's file, and no version number is needed. The key
+ * samples the model's contents, so the header also has the modification times of its files. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -22,8 +20,8 @@ static void add(XXH3_state_t *h, const void *data, size_t n) {
 
 /* ---- the keys ---- */
 
-/* A small matrix of this weight's kind, packed: 16 rows of as many chunks as show every rule of the layout.
- */
+/* Hashes a small packed matrix of this weight's kind: 16 rows with enough chunks to cover every rule of the
+ * layout. */
 static bool add_packer(XXH3_state_t *h, const weight *w) {
     enum { SHORT = 1024 };
     const int64_t k = w->k <= SHORT ? w->k : SHORT + w->k % 256;
@@ -80,7 +78,7 @@ static bool seen_before(const pager *p, int b, int i) {
     return false;
 }
 
-/* For the first slices (and vectors), or for the second ones. */
+/* Makes the key of the first slices (and vectors), or of the second slices. */
 static bool make_key(const pager *p, const uint64_t content[2], bool second, uint64_t out[2]) {
     XXH3_state_t h;
     XXH3_128bits_reset(&h);
@@ -126,7 +124,7 @@ static bool make_keys(const pager *p, packed_what *out, nib_error *err) {
     return true;
 }
 
-/* The file's name and required content; false (logged): they are unknown. */
+/* Computes the file's name and required content; false (logged): they cannot be determined. */
 static bool identify(pager *p, const pager_options *o) {
     nib_error err = {NIB_OK, ""};
     if (!o->packed)
@@ -154,7 +152,7 @@ bool pager_packed_exists(const layout *lay, const char *folder) {
     return exists;
 }
 
-/* The disk tier has the file, RAM its checksums. */
+/* Charges the file to the disk tier and its checksums to RAM. */
 static bool charge(pager *p, const packed *k, nib_error *err) {
     uint64_t bytes = packed_disk_bytes(k), tables = packed_heap_bytes(k);
     if (ledger_charge(p->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, bytes, err) != NIB_OK)
@@ -215,7 +213,7 @@ static bool tell(const pager_options *o, uint64_t done, uint64_t total) {
     return !o->progress || o->progress(o->user, "keep", done, total);
 }
 
-/* Where the packed bytes come from: everything is resident, or some pages at a time are read to a buffer.
+/* The source of the packed bytes: the resident map, or a buffer into which some pages at a time are loaded.
  */
 typedef struct packed_from {
     load_crew *crew; /* NULL: everything is resident */
@@ -229,13 +227,13 @@ static nib_status put_vectors(pager *p, const packed_from *from, packed_writer *
     const uint8_t *data = p->map;
     bool damaged;
     if (from->crew) {
-        /* no page is wanted with them */
+        /* vectors only, no pages */
         const load_request request = {.vectors = from->buffer,
                                       .pages = from->buffer,
                                       .first = p->layout.n_page,
                                       .cancel = from->cancel};
         data = from->buffer;
-        memset(from->buffer, 0, (size_t)all); /* the ends that packing leaves alone are zero in every copy */
+        memset(from->buffer, 0, (size_t)all); /* padding that packing does not write is zero in every file */
         NIB_TRY(load_crew_run(from->crew, p, &request, &damaged, err));
     }
     for (uint64_t at = 0; at < all; at += PAGE_UNIT)
@@ -243,7 +241,7 @@ static nib_status put_vectors(pager *p, const packed_from *from, packed_writer *
     return NIB_OK;
 }
 
-/* Pages from `first` on that fit the buffer; *n: how many. */
+/* Loads and writes pages from `first` on, as many as fit the buffer; *n: their number. */
 static nib_status put_pages(pager *p, const packed_from *from, packed_writer *w, int first, int *n,
                             nib_error *err) {
     const page_layout *l = &p->layout;
@@ -318,8 +316,8 @@ nib_status pager_packed_write_map(pager *p, const pager_options *o, nib_error *e
     return log_written(p, o, status, &why, err);
 }
 
-/* Several pages at a time, so that all threads have work; what memory allows, and the largest piece at least.
- */
+/* Bytes of the buffer: several pages, so that all threads have work, limited by free memory, but at least the
+ * largest page. */
 static uint64_t buffer_bytes(const pager *p, load_shape shape, int n_thread) {
     enum { PAGES = 16 };
     uint64_t min = p->layout.vector_bytes, max = 0;

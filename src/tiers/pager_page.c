@@ -17,12 +17,12 @@ load_job pager_unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_
         .to = {.dst = dst}, .bytes = {f, begin + image, n_byte, n_byte}, .unit = unit, .n_unit = 1};
 }
 
-/* Rows of w from `row` on that fit one read, at most to `end`. */
+/* A job with the rows of w from `row` on that fit one read, at most up to `end`. */
 static load_job rows_job(const weight *w, int64_t row, int64_t end, const load_buffer *buffer) {
     return (load_job){.w = w, .first = row, .n_row = NUM_MIN(end - row, loader_rows_at_once(w, buffer))};
 }
 
-/* Somewhere in the page; nowhere, when only the jobs are asked for. */
+/* The destination at this offset of the page; NULL if the caller only lists jobs. */
 static uint8_t *in_page(const page_jobs *l, uint64_t offset) {
     return l->dst ? l->dst + offset : NULL;
 }

@@ -1,7 +1,7 @@
-/* pager_panels.c - panels of a matrix that is looked up by row (a head whose best rows alone are computed):
- * from memory, or from the model's files. Panels that lie near each other come by one read, what is between
- * them with them, so that few panels cost little and many no more than reading all of them in their order.
- */
+/* pager_panels.c - reads panels of a matrix that is looked up by row (an output head of which only the best
+ * rows are computed), from memory or from the model's files. Panels that are close in the file share one
+ * read, gaps included. So a few panels cost little, and many cost no more than a sequential read of the
+ * matrix. */
 #include "tiers/pager_parts.h"
 
 #include "base/mem.h"
@@ -24,10 +24,10 @@ const weight *pager_looked_up(const layout *lay) {
 enum {
     DEPTH = MAX_READ_QUEUE,
     READ = 64 << 10, /* bytes of one read, at least a panel's */
-    GAP = 16 << 10   /* that are read rather than left out: as long as another read takes */
+    GAP = 16 << 10   /* maximum gap within a read: reading it takes as long as starting another read */
 };
 
-/* Bytes of one read, of one panel in it, and of one packed panel; false: nothing is looked up. */
+/* Sets the bytes of a read, of a panel in the file, and of a packed panel; false: no matrix is looked up. */
 static bool sizes(const layout *lay, panel_reader *out) {
     const weight *w = pager_looked_up(lay);
     uint64_t row = 0;
@@ -84,7 +84,7 @@ bool pager_panel(const pager *p, int b, int w, int32_t panel, view *out) {
     return true;
 }
 
-/* A read of panels list[first, first + n), and the bytes between them: its rows are panel_reader.came's. */
+/* A read that contains panels list[first, first + n). Its rows are recorded in panel_reader.came. */
 typedef struct flight {
     int first, n;
 } flight;
@@ -93,7 +93,7 @@ typedef struct trip {
     pager *p;
     const weight *w;
     const int32_t *list;
-    int n, next; /* of the list; the next that is to be read */
+    int n, next; /* length of the list; index of the next panel to be read */
     pager_panel_fn each;
     void *user;
     flight flights[DEPTH];
@@ -104,7 +104,7 @@ static int64_t row_of(int32_t panel) {
     return (int64_t)panel * PACK_PANEL;
 }
 
-/* How many panels of the list from `first` on come by one read. */
+/* Number of panels from list[first] on that share one read. */
 static int group(const trip *t, int first) {
     const panel_reader *r = &t->p->panels;
     int n = 1;
@@ -118,7 +118,7 @@ static int group(const trip *t, int first) {
     return n;
 }
 
-/* Rows from the first panel's to the last one's. */
+/* Number of rows from the first panel to the end of the last one. */
 static int64_t span(const trip *t, int first, int n) {
     const int32_t last = t->list[first + n - 1];
     return row_of(last) + rows_of(t->w, last) - row_of(t->list[first]);
@@ -129,7 +129,7 @@ static void hand_on(const trip *t, int i) {
     t->each(t->user, t->list[i], &v);
 }
 
-/* Rows that no single read has. */
+/* Reads a panel whose rows do not fit one read. */
 static nib_status in_turn(const trip *t, int i, nib_error *err) {
     const int64_t n = rows_of(t->w, t->list[i]);
     const load_target to = {t->p->panels.packed, n, 0};
@@ -138,7 +138,7 @@ static nib_status in_turn(const trip *t, int i, nib_error *err) {
     return NIB_OK;
 }
 
-/* Starts the next read, or does without. */
+/* Starts the next read; a panel that does not fit one read is read at once. */
 static nib_status start(trip *t, nib_error *err) {
     panel_reader *r = &t->p->panels;
     const int tag = t->idle[t->n_idle - 1], n = group(t, t->next);
@@ -148,8 +148,8 @@ static nib_status start(trip *t, nib_error *err) {
     r->came[tag].n = 0;
     atomic_fetch_add(&t->p->bytes_streamed, pager_job_bytes(&rows));
     if (!loader_extent(t->p->loader, t->w, row_of(t->list[t->next]), rows.n_row, r->raw_each, e)) {
-        read_queue_send(r->queue);         /* the disk has something to do meanwhile */
-        return in_turn(t, t->next++, err); /* alone: its neighbours may be elsewhere */
+        read_queue_send(r->queue);         /* keeps the disk busy meanwhile */
+        return in_turn(t, t->next++, err); /* on its own: its neighbours may be elsewhere */
     }
     read_request what = {e->f, r->raw + (uint64_t)tag * r->raw_each, e->offset, e->n_byte, e->min};
     if (!file_is_direct(e->f))
@@ -160,7 +160,7 @@ static nib_status start(trip *t, nib_error *err) {
     return NIB_OK;
 }
 
-/* Waits for a read and passes its panels on; dead: after a failure, nothing is passed on. */
+/* Waits for a read and reports its panels; dead: after a failure panels are not reported. */
 static nib_status land(trip *t, bool dead, nib_error *err) {
     panel_reader *r = &t->p->panels;
     int tag;

@@ -15,7 +15,7 @@
 
 typedef struct reader reader;
 
-/* Rows that a read of panels put to its part of `raw`, and that are still there. */
+/* The rows that the latest read under a tag has left in its part of `raw`. */
 typedef struct panel_rows {
     load_extent extent;
     int64_t first, n; /* n 0: none */
@@ -23,11 +23,11 @@ typedef struct panel_rows {
 
 /* For panels that are looked up on disk (pager_panels.c). */
 typedef struct panel_reader {
-    const weight *w; /* theirs */
+    const weight *w; /* the matrix that is looked up */
     read_queue *queue;
     panel_rows came[MAX_READ_QUEUE]; /* by tag */
-    uint8_t *raw;                    /* for as many reads as fly */
-    uint8_t *packed;                 /* one panel */
+    uint8_t *raw;                    /* one part for each read in flight */
+    uint8_t *packed;                 /* one packed panel */
     uint64_t raw_each, packed_each;
     uint64_t file_each; /* bytes of a panel in the file */
 } panel_reader;
@@ -36,24 +36,24 @@ typedef struct panel_reader {
 typedef struct fetched {
     bool pinned;
     visit at;    /* the visit whose block is pinned */
-    visits rest; /* behind it */
-    int use;     /* into pager.streamed: of the page in a slot; -1: nothing, or something resident */
-    int next;    /* the use that is expected next */
-    int page;    /* patched into the views; -1: none */
+    visits rest; /* the visits after it */
+    int use;     /* index into pager.streamed of the fetched page; -1: none, or a resident one */
+    int next;    /* the expected next use */
+    int page;    /* page whose matrices have data in the views; -1: none */
 } fetched;
 
 struct pager {
-    pager_options options; /* while it is opened */
+    pager_options options; /* valid while the pager is opened */
     ledger *ledger;
     loader *loader;
     const logger *log;
     page_layout layout;   /* the layout's, borrowed */
     page_state *state;    /* [n_page] */
     view *views;          /* [n_weight] */
-    visit_pages streamed; /* those of layout.visits that are not resident */
-    atomic_bool *copied;  /* its */
+    visit_pages streamed; /* the pages of layout.visits that are not resident */
+    atomic_bool *copied;  /* [n_block]: the array of streamed.copied */
     tier_region resident;
-    uint8_t *map; /* it: vectors, then the pages that stay; when all do, the image */
+    uint8_t *map; /* memory of `resident`: vectors, then the resident pages; if all are resident, the image */
     uint64_t map_bytes;
     uint64_t tables; /* heap bytes of the arrays, charged */
     reader *reader;
@@ -61,14 +61,14 @@ struct pager {
     load_buffer row_buffer; /* for rows looked up on disk */
     uint8_t *row_packed;
     uint64_t row_packed_bytes;
-    panel_reader panels;               /* zeroed: the model looks none up */
-    packed *packed;                    /* the packed file in use; NULL: none. While streaming the reader's */
-    packed_what packed_is;             /* what it has to be */
-    char *packed_path;                 /* NULL: no folder for it */
-    uint64_t packed_bytes;             /* charged for it to the disk tier */
-    uint64_t packed_tables;            /* and to RAM, for its checksums */
-    _Atomic bool packed_lost;          /* it failed while streaming, and this was not logged yet */
-    uint64_t bytes_loaded, pass_bytes; /* as pager_stats has them */
+    panel_reader panels; /* zeroed: the model looks none up */
+    packed *packed;      /* the packed file in use; NULL: none. While streaming, the reader thread uses it */
+    packed_what packed_is;             /* its required content */
+    char *packed_path;                 /* NULL: packed files have no folder */
+    uint64_t packed_bytes;             /* charged to the disk tier for it */
+    uint64_t packed_tables;            /* charged to RAM for its checksums */
+    _Atomic bool packed_lost;          /* it failed while streaming, which has not been logged yet */
+    uint64_t bytes_loaded, pass_bytes; /* as in pager_stats */
     _Atomic uint64_t bytes_streamed;
     double wait_s;
     fetched now;
@@ -89,7 +89,7 @@ uint64_t pager_state_bytes(const page_layout *l); /* heap bytes of the pager's o
 pager_need pager_need_of(const page_layout *l, int n_thread);
 
 /* ---- pager_panels.c ---- */
-const weight *pager_looked_up(const layout *lay); /* by a shortlist; NULL: nothing */
+const weight *pager_looked_up(const layout *lay); /* the matrix of a shortlist; NULL: none */
 uint64_t panel_reader_bytes(const layout *lay); /* to be charged before it is opened; 0: none are looked up */
 nib_status panel_reader_open(panel_reader *r, const layout *lay, nib_error *err);
 void panel_reader_close(panel_reader *r); /* zeroed is fine */
@@ -98,8 +98,8 @@ void panel_reader_close(panel_reader *r); /* zeroed is fine */
 bool panel_reader_row(const pager *p, const weight *w, int64_t r, uint8_t *out);
 
 /* ---- pager_load.c ---- */
-/* How reads are cut: bytes of one, and how many a thread has in flight (0: in turn, through the page cache).
- */
+/* The shape of reads: bytes of one, and the number that a thread has in flight (0: synchronous reads through
+ * the page cache). */
 typedef struct load_shape {
     uint64_t raw;
     int depth;
@@ -112,57 +112,59 @@ typedef struct load_crew {
     pool *threads;
     load_pipe *pipes;
     int n;
-    uint8_t *raws; /* where all of them read to */
+    uint8_t *raws; /* read buffers of all pipes */
     uint64_t raws_bytes, charged;
 } load_crew;
 uint64_t load_crew_bytes(const layout *lay, int n_thread, load_shape shape);
 nib_status load_crew_open(load_crew *crew, pager *p, pool *threads, load_shape shape, nib_error *err);
 void load_crew_close(load_crew *crew); /* zeroed is fine */
 
-/* The work of a crew: vectors in the order of the image, and either the pages that have a resident place or
- * pages [first, first + n) in the order of the image. */
+/* The work of a crew: vectors in the order of the image, and either all resident pages or pages [first, first
+ * + n) in the order of the image. */
 typedef struct load_request {
-    uint8_t *vectors; /* NULL: none */
-    uint8_t *pages;   /* NULL: the resident ones */
+    uint8_t *vectors; /* destination of the vectors; NULL: they are not loaded */
+    uint8_t *pages;   /* destination of pages [first, first + n); NULL: the resident pages, to their places */
     int first, n;
     nib_progress_fn progress;
     const canceller *cancel; /* NULL: none */
     void *user;
-    uint64_t total;                 /* for progress */
+    uint64_t total;                 /* bytes, for progress */
     const pager_options *side_task; /* whose side task runs meanwhile; NULL: none */
     nib_status *side_status;
 } load_request;
-/* *damaged: the packed file is what is wrong. */
+/* Loads all that is requested; blocks. *damaged: the error is a damaged packed file. */
 nib_status load_crew_run(load_crew *crew, pager *p, const load_request *request, bool *damaged,
                          nib_error *err);
 
-/* Reads and packs everything that has a resident place, on all threads. */
+/* Reads and packs all vectors and resident pages, on all threads; blocks. */
 nib_status pager_load_resident(pager *p, const pager_options *options, load_shape shape, nib_error *err);
 
 /* ---- pager_page.c ---- */
-/* The jobs of one page into dst, from the packed file when there is one, else from the model. */
+/* Iterates over the jobs that load one page to dst, from the packed file if there is one, else from the
+ * model's files. */
 typedef struct page_jobs {
     int page;
     uint8_t *dst;
-    int i;       /* of several matrices: the weight */
-    int64_t row; /* of it, or of the page */
-    bool given;  /* from the packed file: the one job */
+    int i;       /* of a page with several matrices: the current weight */
+    int64_t row; /* next row of that weight, or of the page */
+    bool given;  /* from the packed file: its only job was given out */
 } page_jobs;
-/* buffer: tells the reads' size. */
+/* buffer: gives the size of reads. */
 bool pager_page_next(const pager *p, page_jobs *l, const load_buffer *buffer, load_job *out);
-uint64_t pager_job_bytes(const load_job *j); /* of the file */
-/* n_byte of the packed file at `image`, which have checksum `unit`, to dst. */
+uint64_t pager_job_bytes(const load_job *j); /* bytes of the file */
+/* A job that reads n_byte bytes of the packed file's image at offset `image`, with checksum `unit`, to dst.
+ */
 load_job pager_unit_job(const pager *p, uint64_t image, uint64_t n_byte, uint64_t unit, uint8_t *dst);
-/* The reads of page i from the model's files, and the bytes of a buffer for them. False: it takes too
- * many, or the files have it transposed. Looks at nothing of p but the model and the layout. */
+/* The reads of page i from the model's files, and the bytes of a buffer for them. False: it takes too many,
+ * or the files have it transposed. Uses only the model and the layout of p. */
 bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes);
-/* Packs what they read to `from`. */
+/* Packs a page from the bytes that these reads have put to `from`. */
 void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
                      const load_buffer *scratch);
 /* Reads and packs it row by row, in turn. */
 nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err);
 uint64_t pager_page_file_bytes(const pager *p, int i);
-uint64_t pager_pass_bytes(const pager *p); /* of the files, for a pass with one row */
+uint64_t pager_pass_bytes(const pager *p); /* bytes read from files for a pass with one row */
 
 /* ---- pager_packed.c ---- */
 /* A problem with a packed file is not an error: it is logged, and the model's files are read instead. Writing
@@ -177,27 +179,29 @@ void pager_packed_drop(
 void pager_packed_shut(pager *p); /* everything in it is resident; it stays charged */
 void pager_packed_close(pager *p);
 
-/* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the thread that reads ahead ---- */
-enum { READER_DEPTH = MAX_READ_QUEUE }; /* reads in flight, at most */
-/* Pure. More slots keep the disk busier but leave less memory for resident pages: the ring has a fortieth of
- * the model, or about 8 pages of a small one, in whole huge pages. There is one buffer more than slots. A
- * buffer fits any streamed page in the files' form, and packed. If the files' form is much larger than the
- * packed one, it fits only a panel of rows, and such pages are read piece by piece. */
+/* ---- pager_ring.c, pager_reader.c: the ring of streamed pages and the prefetching thread ---- */
+enum { READER_DEPTH = MAX_READ_QUEUE }; /* maximum number of reads in flight */
+/* The shape of the ring; a pure function. More slots keep the disk busier but leave less memory for resident
+ * pages. The ring has a fortieth of the model, or about 8 pages of a small one, in whole huge pages. There is
+ * one buffer more than slots. A buffer fits any streamed page in the files' form, and packed. If the files'
+ * form is much larger than the packed one, it fits only a panel of rows, and such pages are read piece by
+ * piece. */
 typedef struct ring_shape {
     uint64_t each;  /* bytes of a buffer */
-    uint64_t bytes; /* of all buffers, and what is left over of the last huge page */
-    uint64_t part;  /* of a page, that is read at a time from the model's files */
+    uint64_t bytes; /* of all buffers, and the unused rest of the last huge page */
+    uint64_t part;  /* bytes of a page that are read at once from the model's files */
     int n_slot;
 } ring_shape;
 ring_shape ring_shape_of(const page_layout *l);
 nib_status reader_open(pager *p, reader **out, nib_error *err);
 void reader_close(reader *r); /* NULL is fine */
-/* A pass begins, and ends: pager_begin and pager_end. */
+/* As pager_begin and pager_end. */
 void reader_begin(reader *r, const visits *pass);
 void reader_end(reader *r);
-/* The page of at->i in a slot, pinned; waits. The others behind it in the list are read next. */
+/* Pins the page of at->i and returns its data; blocks until it has arrived. The pages after it in the list
+ * are read next. *wait_s grows by the seconds waited. */
 nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *wait_s, nib_error *err);
-/* What reader_pin gave for this cursor. */
+/* Releases the page that reader_pin gave for this cursor. */
 void reader_unpin(reader *r, const page_cursor *at);
 
 #endif

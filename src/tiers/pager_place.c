@@ -1,4 +1,4 @@
-/* pager_place.c - where the pages that stay are in the map, and in which order the others are visited. */
+/* pager_place.c - the places of resident pages in the map, and the order of the streamed pages. */
 #include "tiers/pager_parts.h"
 
 static void order_the_others(pager *p) {
@@ -13,7 +13,7 @@ static void order_the_others(pager *p) {
     p->streamed.first[l->n_block] = n;
 }
 
-/* The matrix as a whole, or NULL. */
+/* The data of a wholly resident matrix, or NULL. */
 static const uint8_t *whole(const pager *p, const weight_place *at) {
     for (int i = at->first_page; i < at->first_page + at->n_page; i++)
         if (!p->state[i].resident)

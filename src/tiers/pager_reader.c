@@ -1,11 +1,10 @@
-/* pager_reader.c - the thread that reads ahead into the ring (pager_ring.c).
- *
- * The reader takes pages in the order of their visits as slots become empty, so several are read at a time,
- * each whole where the model's files or the packed file have it in one piece. A page from the packed file is
- * checked the first time it comes. What comes from the model's files is packed by this thread when no read
- * has come, and meanwhile by the thread that waits for a page, when more than one is there to be packed. The
- * reader knows where a pass ends and continues with the next one: the first pages of a token are read while
- * the last one's head is computed and sampled. */
+/* pager_reader.c - the thread that prefetches pages into the ring (pager_ring.c). The reader takes pages in
+ * the order of their visits as slots become empty, so several reads are in flight. A page is read whole if it
+ * is contiguous in the model's files or the packed file. A page from the packed file is verified when it is
+ * first read. Pages from the model's files are packed by this thread while no read is complete; if more than
+ * one is waiting to be packed, the thread that waits for a page packs too. At the end of a pass the reader
+ * continues with the next pass, so the first pages of a token are read while the previous token's head is
+ * computed and sampled. */
 #include "tiers/pager_ring.h"
 
 #include "base/mem.h"
@@ -24,7 +23,7 @@ static load_extent extent_of(const reader *r, const slot *s, int i) {
     return (load_extent){f, begin + page->image, page->bytes, page->bytes};
 }
 
-/* The next read of the oldest page that has one, of a new page when none has; NULL: there is none. */
+/* The next read of the oldest page that has unsent reads, else of a new page; NULL: none. */
 static slot *next_read(reader *r, int *read) {
     if (r->stop || r->lost)
         return NULL;
@@ -46,10 +45,11 @@ static void submit(reader *r, slot *s, int read) {
                       &(read_request){e.f, to, e.offset, file_is_direct(e.f) ? e.n_byte : e.min, e.min});
 }
 
-/* A page that takes too many reads: its rows go through a spare buffer, straight to their place. */
+/* Reads a page that takes too many reads: its rows are read to a spare buffer and packed directly to their
+ * place. */
 static void read_in_turn(reader *r, slot *s) {
     pthread_mutex_lock(&r->lock);
-    while (r->ring.n_spare == 0) /* another thread packs with it */
+    while (r->ring.n_spare == 0) /* another thread uses it for packing */
         pthread_cond_wait(&r->changed, &r->lock);
     uint8_t *through = r->ring.spare[--r->ring.n_spare];
     s->state = SLOT_PACKING;
@@ -72,7 +72,7 @@ static void read_in_turn(reader *r, slot *s) {
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Starts what there is a place for, then tells of what has come. */
+/* Starts as many reads as possible, then wakes threads that wait for arrived pages. */
 static void fill(reader *r) {
     int read = 0;
     r->looked = false;
@@ -94,7 +94,7 @@ static void fill(reader *r) {
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Waits for a read. Without the lock: checking takes time. */
+/* Waits for a read and verifies it, without the lock, because verifying takes time. */
 static void reap(reader *r) {
     pager *p = r->p;
     nib_error error = {NIB_OK, ""};
@@ -125,8 +125,8 @@ static void reap(reader *r) {
 
 /* ---- the thread ---- */
 
-/* The packed file is given up, with the lock, when nothing is in flight; what was to be read from it comes
- * from the model's files. */
+/* Stops using the packed file. Called with the lock while no read is in flight; its pages are read from the
+ * model's files instead. */
 static void leave_packed(reader *r) {
     pager_packed_drop(r->p, r->damaged);
     atomic_store(&r->p->packed_lost, true);
@@ -135,7 +135,7 @@ static void leave_packed(reader *r) {
         if (s->state != SLOT_READING)
             continue;
         reader_plan(r, s);
-        page_ring_finish(&r->ring, s); /* what is discarded is not read again */
+        page_ring_finish(&r->ring, s); /* a discarded page is not read again */
     }
     r->lost = r->damaged = false;
     reader_notify(r);
@@ -148,7 +148,7 @@ static bool can_read(reader *r) {
 
 typedef enum turn { TURN_FILL, TURN_LOOK, TURN_REAP, TURN_STOP } turn;
 
-/* With nothing to be reaped: packs a page, or else says what is to be done, for which it may wait. */
+/* While no read is complete: packs a page, or returns the reader's next action, for which it may wait. */
 static turn pack_or_wait(reader *r) {
     turn next = TURN_LOOK;
     int n_arrived = 0;
@@ -156,7 +156,7 @@ static turn pack_or_wait(reader *r) {
     for (int i = 0; i < r->p->streamed.n_slot; i++)
         n_arrived += r->ring.slots[i].state == SLOT_ARRIVED;
     if (n_arrived > 1)
-        pthread_cond_broadcast(&r->changed); /* who waits may help */
+        pthread_cond_broadcast(&r->changed); /* waiting threads may help to pack */
     if (r->stop)
         next = TURN_STOP;
     else if (reader_pack(r, 0))
@@ -173,10 +173,10 @@ static turn pack_or_wait(reader *r) {
     return next;
 }
 
-/* Reads are started when others have come, or when none is in flight, and not whenever a slot becomes empty:
- * many virtual disks work through all that they were asked for before they tell of any of it, so that a read
- * which is added late holds up those that are done, until every slot is full and the disk has nothing to do.
- * So half of the ring is read while the other half is used. */
+/* Reads are started when others have completed, or when none is in flight, and not whenever a slot becomes
+ * empty. Many virtual disks report completions only when all submitted reads are done. A read that is added
+ * late would therefore delay the report of finished ones, until every slot is full and the disk is idle. So
+ * half of the ring is read while the other half is used. */
 static void *reader_main(void *arg) {
     reader *r = arg;
     thread_short_slices();
@@ -205,7 +205,7 @@ static nib_status start(reader *r, nib_error *err) {
                              "the ring of streamed weights", err));
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, scratch, err));
     r->charged = scratch;
-    memset(r->buffers.at, 0, r->buffers.bytes); /* it is charged: let it be resident from here on */
+    memset(r->buffers.at, 0, r->buffers.bytes); /* make the charged memory resident now */
     page_ring_open(&r->ring, &p->streamed, p->layout.n_block, p->state, p->layout.n_page, r->buffers.at,
                    r->each);
     for (int i = 0; i < 2; i++) {
@@ -219,7 +219,7 @@ static nib_status start(reader *r, nib_error *err) {
     }
     const int code = pthread_create(&r->thread, NULL, reader_main, r);
     r->started = code == 0;
-    return code ? nib_fail_errno(err, "start the reader thread", "pthread_create", code) : NIB_OK;
+    return code ? nib_fail_errno(err, "cannot start the reader thread:", "pthread_create", code) : NIB_OK;
 }
 
 nib_status reader_open(pager *p, reader **out, nib_error *err) {

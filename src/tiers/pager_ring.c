@@ -1,4 +1,5 @@
-/* pager_ring.c - pages of the ring for those who ask for them, and what they share with the reader thread. */
+/* pager_ring.c - acquires and releases pages of the ring; functions that these share with the reader thread.
+ */
 #include "tiers/pager_ring.h"
 
 void reader_notify(reader *r) {

@@ -7,7 +7,7 @@
 #include "tiers/page_ring.h"
 #include "tiers/pager_parts.h"
 
-/* Which slot's read a tag of the queue is. */
+/* The slot, and the read of it, that a tag of the queue stands for. */
 typedef struct in_flight {
     int slot, read;
 } in_flight;
@@ -18,30 +18,30 @@ struct reader {
     bool started;
     tier_region buffers; /* of `each` bytes */
     uint64_t each;
-    uint64_t charged;       /* for scratch */
-    load_buffer scratch[2]; /* for packing: the reader's, and that of who asks for pages */
-    read_queue *queue;      /* the reader's, with what follows */
+    uint64_t charged;       /* bytes charged for scratch */
+    load_buffer scratch[2]; /* for packing: of the reader, and of the thread that acquires pages */
+    read_queue *queue;      /* used by the reader only, like the fields up to the lock */
     int idle[READER_DEPTH], n_idle;
     in_flight sent[READER_DEPTH];
-    bool looked; /* the files were found unchanged since it began to fill the ring */
+    bool looked; /* the files were checked for changes since the reader began to fill the ring */
 
-    pthread_mutex_t lock; /* everything below */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
     page_ring ring;
     bool stop;
     bool lost, damaged; /* the packed file failed: nothing more is read from it */
 };
 
-/* All with the lock. */
+/* The functions below are called with the lock held. */
 
-/* The next page to an empty slot, and how it is read; NULL: no such page, or no free slot. */
+/* Assigns a slot to the next page and plans its reads; NULL: no such page, or no free slot. */
 slot *reader_take(reader *r);
-/* How a slot's page is read now. */
+/* Plans the reads of a slot's page. */
 void reader_plan(reader *r, slot *s);
 /* Packs the oldest arrived page, without holding the lock; false: none, or no free buffer. who: 0 the reader,
  * 1 another thread. */
 bool reader_pack(reader *r, int who);
-/* Wakes waiting threads. They may preempt the caller at once, so the next reads are started before. */
+/* Wakes waiting threads. They may preempt the caller at once, so start the next reads first. */
 void reader_notify(reader *r);
 
 #endif

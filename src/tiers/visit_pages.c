@@ -1,7 +1,7 @@
 /* visit_pages.c - see visit_pages.h. */
 #include "tiers/visit_pages.h"
 
-enum { WINDOW = 4 /* slots that pages pass through while others stay */ };
+enum { WINDOW = 4 /* slots that other pages pass through while the first pages stay */ };
 
 int visit_pages_staying(int n, int n_slot) {
     return n <= n_slot ? n : NUM_MAX(n_slot - WINDOW, 0);

@@ -11,26 +11,27 @@
 #include <stdatomic.h>
 
 typedef struct visit_pages {
-    int *pages;                /* by block, in the order of use; a page may come twice */
-    int *first;                /* [n_block + 1]: a block's first one there */
-    int n_slot;                /* of the ring */
-    const atomic_bool *copied; /* [n_block]: a device has this block's pages, so none is read; NULL: none */
+    int *pages; /* by block, in the order of use; a page may come twice */
+    int *first; /* [n_block + 1]: index of each block's first page in `pages` */
+    int n_slot; /* of the ring */
+    const atomic_bool
+        *copied; /* [n_block]: a device has this block's pages, so they are not read; NULL: no block */
 } visit_pages;
 
-/* Of n pages of a block, how many stay until its next visit. */
+/* Number of a block's n pages that stay in the ring until its next consecutive visit. */
 int visit_pages_staying(int n, int n_slot);
 
-/* A page that is to be read. */
+/* A position in the order of pages. */
 typedef struct page_cursor {
     visit at;
-    visits rest; /* behind it */
-    int i;       /* into pages */
-    bool ended;  /* there is none */
+    visits rest; /* the visits after it */
+    int i;       /* index into pages */
+    bool ended;  /* no page is left */
 } page_cursor;
 
 /* The first page of a list. */
 page_cursor page_cursor_of(const visit_pages *p, const visits *list);
-/* To the next page. */
+/* Moves to the next page. */
 void page_cursor_step(const visit_pages *p, page_cursor *c);
 
 #endif

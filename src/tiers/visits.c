@@ -10,7 +10,7 @@ bool visits_next(visits *v, visit *out) {
     return true;
 }
 
-/* Rows of a segment in a layer, or in the head. */
+/* Number of rows of a segment in a layer, or in the head. */
 static int64_t rows_of(const segment *s, bool head) {
     return head ? s->n_row - s->head_row : s->n_row;
 }
@@ -27,7 +27,7 @@ const segment *visits_segment(const segment *segments, int n_segment, bool head,
     return NULL;
 }
 
-/* Rows from this one on, at most `max`, that are alike: with logits, or without. */
+/* Number of rows from `row` on, at most `max`, that all need logits or all do not. */
 static int64_t alike(const visits *v, int64_t row, int64_t max, bool *wanted) {
     const segment *of = visits_segment(v->segments, v->n_segment, false, &row),
                   *end = v->segments + v->n_segment;
@@ -44,7 +44,7 @@ static int64_t alike(const visits *v, int64_t row, int64_t max, bool *wanted) {
     return NUM_MIN(n, max);
 }
 
-/* Puts the block's remaining rows, from the list's position on, into *out; false: none. */
+/* Sets *out to the block's remaining rows from the list's position on; false: none. */
 static bool rest_of_block(const visits *v, visit *out) {
     const bool head = v->block == v->n_block - 1, last_layer = v->block == v->n_block - 2 && v->block > 0;
     int64_t row = v->row, left = 0;

@@ -25,7 +25,7 @@ typedef struct segment {
     kv_table *kv;
     const int32_t *tokens; /* [n_row] */
     int64_t position;      /* of its first row in the sequence */
-    int64_t length;        /* of the whole sequence, as far as it is known: rotary frequencies depend on it */
+    int64_t length;        /* known length of the whole sequence; rotary frequencies may depend on it */
     int64_t row, n_row;    /* rows [row, row + n_row) of the pass */
     int64_t head_row;      /* logits for its rows [head_row, n_row); n_row: none */
 } segment;
@@ -33,41 +33,42 @@ typedef struct segment {
 /* A block, and the rows that go through it together. */
 typedef struct visit {
     int block;
-    int64_t row, n_row; /* rows of the pass; of the head: counted among those whose logits are needed */
-    bool cache_only;    /* of a layer: only their keys and values are needed */
+    int64_t row, n_row; /* rows of the pass; for the head: indices among the rows whose logits are needed */
+    bool cache_only;    /* of a layer: only the keys and values of these rows are needed */
     bool again;         /* the next visit is of the same block */
 } visit;
 
 typedef struct visits visits;
-/* The next visit without `again`; false: there is none. Changes only the list's own position. */
+/* Returns the next visit, without setting `again`; false: none. Changes only the list's own position. */
 typedef bool (*visit_next_fn)(visits *v, visit *out);
 
 struct visits {
     visit_next_fn next;      /* the order; NULL: there are no visits */
     int n_block;             /* of the model; its last one is the head */
     int first, end;          /* blocks [first, end) are visited: all, or a stage of a pipeline */
-    const bool *left_out;    /* [n_block]: rows pass these by; NULL: none */
+    const bool *left_out;    /* [n_block]: blocks that are skipped; NULL: none */
     const segment *segments; /* [n_segment], their rows one after the other */
     int n_segment;
-    int64_t n_cell, n_head; /* rows of one visit, at most; of one of the head */
-    bool whole;             /* every row goes through every op of all layers */
-    bool apart;             /* no visit has rows of two segments */
-    bool held;              /* a block's weights are fetched once for consecutive visits: a device has them */
-    int block;              /* where the next visit begins: the order's own, from 0 */
+    int64_t n_cell, n_head; /* maximum rows of a visit of a layer; of the head */
+    bool whole;             /* every row goes through every op of all layers (no cache_only visits) */
+    bool apart;             /* each visit has rows of one segment only */
+    bool held;              /* consecutive visits fetch a block's weights once, because a device keeps them */
+    int block; /* state of the order: block and row at which the next visit begins; initially 0 */
     int64_t row;
 };
 
 /* The next visit; false: the list is at its end. */
 bool visits_next(visits *v, visit *out);
 
-/* The usual order. */
+/* The usual order, block by block. */
 bool visits_by_block(visits *v, visit *out);
 
-/* Each block of [first, end) once, with one row: a token is decoded. It borrows nothing. */
+/* A list that visits each block of [first, end) once with one row, as in decoding a token. It borrows
+ * nothing. */
 visits visits_of_one_row(int n_block, int first, int end);
 
-/* The segment of a row, counted as visits of a layer or of the head count them; *row becomes the row of the
- * segment. NULL: there are no more. */
+/* The segment that contains row *row, an index as in visits of a layer or of the head. *row becomes the row's
+ * index in the segment. NULL: the row is beyond the last segment. */
 const segment *visits_segment(const segment *segments, int n_segment, bool head, int64_t *row);
 
 #endif
