@@ -126,8 +126,8 @@ static const struct {
 } mistakes[] = {
     {"\"kv\": \"kv8\"", "\"kv\": \"kv9\"", "kv9"},
     {"\"mode\": \"c\"", "\"mode\": \"d\"", "\"mode\""},
-    {"\"mode\": \"c\"", "\"mode\": \"a\"", "\"mode\": a has all layers"},
-    {"\"mode\": \"c\"", "\"mode\": \"b\"", "\"mode\": b has the file's"},
+    {"\"mode\": \"c\"", "\"mode\": \"a\"", "\"mode\": expected b or c"},
+    {"\"mode\": \"c\"", "\"mode\": \"b\"", "\"mode\": expected c for"},
     {"\"tier\": \"ram\"", "\"tier\": \"rams\"", "rams"},
     {"\"tier\": \"ram\"", "\"tier\": \"vram\"", "expected gpu for slices in vram"},
     {"\"tier\": \"ram\"", "\"tier\": \"disk\"", "twice"},

@@ -9,9 +9,9 @@
 
 enum { SECTIONS = 36, OUTER_SECTIONS = 26 };
 #define GOLDEN 0.6180339887498949
-#define SLACK  1e-12 /* of a limit: sums in another order differ by so much */
+#define SLACK  1e-12 /* share of a limit by which sums in another order may differ */
 
-/* A linear lower bound of the objective: sum of w over the chosen ways, plus rest. */
+/* A linear lower bound of the objective: the sum of weighted way values, plus a constant. */
 typedef struct bound {
     choose_way w;
     double rest;
@@ -23,19 +23,19 @@ typedef struct search {
     const choose_problem *p;
     bool for_loss; /* the objective is the loss */
     double scale_loss, scale_bytes, scale_time;
-    int *order;             /* block by block: its ways, the most promising first */
-    int *at;                /* [n_block]: of the search: the place in order */
+    int *order;             /* for each block: its ways, the most promising first */
+    int *at;                /* [n_block]: the search's current index in order */
     double *suffix;         /* [n_bound][n_block + 1]: sums of minima from a block on */
-    choose_way *sum;        /* [n_block + 1]: of the blocks before */
+    choose_way *sum;        /* [n_block + 1]: sums over the blocks before each */
     int *choice;            /* the best so far */
-    double best, best_time; /* its objective, infinite when there is none; and T */
+    double best, best_time; /* its objective (infinite: there is none yet) and its T */
     choose_way best_sum;
     int tier;                /* whose link is looked at */
     double before_share;     /* of that link against computing, in the phase before */
     double best_x, best_y;   /* with that tier, of the best bound found */
     bound bounds[MAX_BOUND]; /* PER_TIER of each */
     int n_bound, best_bound;
-    double tier_dual, dual; /* the best bound found: with that tier, and of all */
+    double tier_dual, dual; /* the best bound with that tier, and over all tiers */
     int64_t nodes;
 } search;
 
@@ -67,7 +67,7 @@ static bool within(double value, double max) {
     return value <= max + SLACK * fabs(max);
 }
 
-/* The objective of whole sums; infinite: against a limit. */
+/* The objective of complete sums; infinite: they violate a limit. */
 static double judge(const search *s, const choose_way *sum, double *time) {
     const choose_problem *p = s->p;
     *time = choose_time(p, sum);
@@ -76,7 +76,7 @@ static double judge(const search *s, const choose_way *sum, double *time) {
     return s->for_loss ? sum->loss : *time;
 }
 
-/* choice (NULL: s->at through s->order) becomes the best when it is. */
+/* Records the choice (NULL: s->at through s->order) if it is better than the best so far. */
 static void offer(search *s, const choose_way *sum, const int *choice) {
     double time;
     const double value = judge(s, sum, &time);
@@ -158,7 +158,7 @@ static bound bound_of(const search *s, double x, double y) {
     return b;
 }
 
-/* The bound's value; what it chooses is offered too, because it is often allowed. */
+/* The bound's value. Its choice is offered as a solution too, because it often satisfies the limits. */
 static double relax(search *s, const bound *by, int *choice) {
     const choose_problem *p = s->p;
     double total = by->rest;
@@ -196,7 +196,7 @@ static double best_y(search *s, double x, int *choice, double *y) {
             vc = relax(s, &bc, choice);
         }
     }
-    /* the ends are often the best: no limit binds */
+    /* the end points are often the best: no limit binds */
     const bound zero = bound_of(s, x, 0);
     const double v0 = relax(s, &zero, choice), v = NUM_MAX(va, vc);
     *y = v0 >= v ? 0 : va >= vc ? a : c;
@@ -231,7 +231,7 @@ static void find_multipliers(search *s, int *choice) {
     }
     keep_if_better(s, a, va, ya);
     keep_if_better(s, c, vc, yc);
-    for (int end = 0; end <= 1; end++) { /* they are other bounds for the search as well */
+    for (int end = 0; end <= 1; end++) { /* their bounds serve the search too */
         const double v = best_y(s, end, choice, &y0);
         s->bounds[PER_TIER * s->tier + 1 + end] = bound_of(s, end, y0);
         keep_if_better(s, end, v, y0);
@@ -310,7 +310,7 @@ static void sum_suffixes(search *s) {
     }
 }
 
-/* No completion of these sums, blocks [b, n) open, is better than the best. */
+/* Whether no completion of these sums, with blocks [b, n) undecided, can beat the best. */
 static bool hopeless(const search *s, const choose_way *sum, int b) {
     const choose_problem *p = s->p;
     if (!within(sum->loss, p->max_loss) || !within(sum->bytes, p->max_bytes))
@@ -323,7 +323,7 @@ static bool hopeless(const search *s, const choose_way *sum, int b) {
     return false;
 }
 
-/* Depth first; the ways of a block from the most promising on. True: everything was looked at. */
+/* Depth-first search, each block's most promising way first. True: the whole tree was searched. */
 static bool branch(search *s) {
     const choose_problem *p = s->p;
     int b = 0;
@@ -345,7 +345,7 @@ static bool branch(search *s) {
     return true;
 }
 
-/* So that a multiplier of 1 weighs the limits about alike. */
+/* Sets scales with which a multiplier of 1 weights the limits about equally. */
 static void set_scales(search *s) {
     const choose_problem *p = s->p;
     for (int i = 0; i < p->first[p->n_block]; i++) {
@@ -361,7 +361,7 @@ static void set_scales(search *s) {
     s->scale_loss = s->scale_loss > 0 ? s->scale_loss : 1;
 }
 
-/* Every block has one way. */
+/* Takes the only choice when every block has one way. */
 static void take_only(search *s) {
     choose_way sum = {0};
     memset(s->at, 0, (size_t)s->p->n_block * sizeof *s->at);

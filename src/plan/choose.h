@@ -20,7 +20,7 @@
 
 #include "base/status.h"
 
-/* What one way adds to the sums. All are finite and 0 or more. */
+/* One way's contribution to the sums: seconds, bytes, nats. All are finite and 0 or more. */
 typedef struct choose_way {
     double time, bytes, loss;
     double before; /* computing time of the phase before */
@@ -30,9 +30,9 @@ enum { CHOOSE_MAX_TIER = 3 };
 
 /* A slower tier than the fastest one. */
 typedef struct choose_tier {
-    double capacity; /* capacity of all tiers before it together; not below that of the tier before */
-    double link_s;   /* seconds a byte takes over its link */
-    double busy_s;   /* seconds of computing that a byte takes in addition */
+    double capacity; /* bytes that all faster tiers hold together; does not decrease from tier to tier */
+    double link_s;   /* seconds for a byte over its link */
+    double busy_s;   /* additional computing seconds for a byte */
 } choose_tier;
 
 typedef struct choose_problem {
@@ -54,7 +54,7 @@ typedef struct choose_problem {
 typedef struct choose_result {
     bool found;
     double time;  /* T */
-    double bytes; /* summed */
+    double bytes; /* sum over the chosen ways */
     double loss;
     double bound;  /* a lower bound of T, or of the loss if max_time is finite */
     bool proved;   /* the choice is the best */

@@ -1,4 +1,4 @@
-/* cost.c - how long a token takes and how much memory it needs: docs/budget.md has the formulas. */
+/* cost.c - the cost model: seconds and memory of a token and of a prompt; docs/budget.md has the formulas. */
 #include "plan/planner.h"
 
 #include "base/num.h"
@@ -14,7 +14,7 @@ static double slices(const plan_question *q, int activation) {
     return activation == 16 ? q->rates.two_slices : 1;
 }
 
-/* Seconds more of products, for the minima of so many bytes: measured with 4 bits. */
+/* Additional seconds of products for the minima of `bytes` of weights; measured with 4 bits. */
 static double asym_seconds(const plan_rates *r, double bytes) {
     return bytes * (NUM_MAX(r->asym, 1) - 1) / r->one_row[4];
 }
@@ -43,8 +43,8 @@ double plan_fixed_seconds(const plan_question *q, const plan_cache *cache, bool 
            (streamed ? (q->row_waits + q->best_waits) * r->disk_wait : 0);
 }
 
-/* Seconds of the reader's own work for each byte of a read: waking, packing or passing on, and the next
- * request. */
+/* Seconds of the reader thread's own work for each byte of a read: waking up, packing, and the next request.
+ */
 static double turn_seconds(const plan_question *q, bool packed) {
     const uint64_t size = packed ? q->need.max_page : q->need.part;
     return size ? q->rates.disk_turn / (double)size : 0;
@@ -58,7 +58,7 @@ double plan_disk_seconds(const plan_question *q, bool packed) {
 
 /* Seconds that packing a byte takes from the computing threads. */
 static double stolen_share(const plan_rates *r, bool packed) {
-    /* the reader's thread packs: where every core computes it takes its share of them */
+    /* the reader thread packs; if every core computes, it takes its share of them */
     return packed || r->n_thread < r->n_core ? 0 : 1 / r->pack / r->n_core;
 }
 
@@ -81,7 +81,7 @@ int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool pa
 
 /* The work of one pass. */
 typedef struct pass_cost {
-    double compute_s, bytes; /* bytes: packed, of those that are streamed */
+    double compute_s, bytes; /* bytes: packed bytes that are streamed */
 } pass_cost;
 
 /* A pass of a prompt, which stands for `times` passes. */
@@ -104,7 +104,7 @@ static visits prompt_visits(const plan_question *q, const plan_decision *d, cons
                     .whole = d->streamed};
 }
 
-/* Rows [v->row, v->row + v->n_row) of a pass before which `done` positions are in the cache. */
+/* Seconds of a visit's rows in a pass; `done`: positions that are in the cache before the pass. */
 static double visit_seconds(const plan_question *q, const plan_decision *d, const visit *v, double done) {
     const plan_block_facts *f = &q->blocks[v->block];
     const int choice = d->choice[v->block], activation = d->activation[v->block];
@@ -123,7 +123,7 @@ static double streamed_bytes(const plan_question *q, const plan_decision *d, int
     return d->streamed ? (double)(all - NUM_MIN(d->kept[b], all)) : 0;
 }
 
-/* The part of them that a consecutive visit of the same block reads again. */
+/* The part of `bytes` that a consecutive visit of the same block reads again. */
 static double bytes_again(const plan_question *q, double bytes) {
     const double page = (double)q->need.max_page;
     const int n = page > 0 ? (int)NUM_MIN(bytes / page + 1, 1e9) : 0;
@@ -225,7 +225,7 @@ static void predict_memory(const plan_question *q, const plan_decision *d, plan_
     const uint64_t more = d->streamed ? q->more_touched : 0;
     out->owner[NIB_OWNER_ACTIVATIONS] += q->session + more;
     out->owner[NIB_OWNER_TABLES] += q->need.tables + (d->streamed && d->packed ? q->need.sums : 0);
-    /* while loading there are no sessions: what is staged then may be more than all that comes later */
+    /* no sessions exist while loading, so staging may exceed all later memory */
     const uint64_t later = q->session + d->cache->touched + q->touched[NIB_OWNER_ACTIVATIONS] + more;
     const uint64_t running = d->streamed ? q->need.ring + q->need.row : 0;
     const uint64_t loading = d->streamed ? q->need.stream_staging : q->need.staging;
@@ -289,7 +289,7 @@ static double work_reading(const plan_rates *r, const learned_work *w, bool pack
     return w->disk_bytes * (1 / bytes_s + r->disk_turn / w->read_bytes);
 }
 
-/* Reads fly while pages that have come are packed. */
+/* Reads continue while arrived pages are packed. */
 double plan_work_seconds(const plan_rates *r, const learned_work *w, bool packed) {
     const double disk = PLAN_BY_HALVES * NUM_MAX(work_reading(r, w, packed), w->pack_bytes / r->pack),
                  compute = work_compute(r, w, packed);

@@ -1,7 +1,7 @@
-/* cost_device.c - how long a token takes where a GPU computes: docs/budget.md has the formulas.
- *
- * A token passes all blocks in order, so what the GPU and what the processor takes adds up. Weights that come
- * over the link come meanwhile, for this token or the next. Memory serves the processor and the link. */
+/* cost_device.c - the cost model with a GPU: seconds of a token and of a prompt; docs/budget.md has the
+ * formulas. A token passes all blocks in order, so the times of the GPU and of the processor add up. Weights
+ * are copied over the link meanwhile, for this token or the next. The processor and the link share the
+ * memory's bandwidth. */
 #include "plan/planner.h"
 
 #include "base/num.h"
@@ -10,11 +10,11 @@
  * one: between two runs of 8b on an H200 with --vram 3G, a prompt of 512 at 10,100 and at 11,450 tok/s
  * (docs/gpu.md). */
 #define APART 0.5
-/* The products of a layer together reach so much of the rate of one large product (H200, 8b, 512 rows: 565 of
+/* Share of one large product's rate that the products of a layer reach together (H200, 8b, 512 rows: 565 of
  * 692 TFLOP/s, docs/gpu.md): some have too few outputs to occupy the device. */
 #define LAYER_SHARE 0.82
-/* Attention to many rows reaches so much of what products do (H200: docs/gpu.md, the whole layer's rate
- * against attention's with 2,048 rows). */
+/* Share of the products' rate that attention reaches with many rows (H200: docs/gpu.md, the rate of a whole
+ * layer against that of attention with 2,048 rows). */
 #define ATTENTION_SHARE 0.45
 
 static double launches(const plan_question *q, int b) {
@@ -39,7 +39,7 @@ bool plan_is_on_gpu(const plan_question *q, int b) {
 
 double plan_device_block_seconds(const plan_question *q, int b, int choice) {
     const double bytes = (double)q->blocks[b].choices[choice].bytes;
-    if (b == 0) /* rows are looked up */
+    if (b == 0) /* the embedding: rows are looked up */
         return q->blocks[b].n_op * q->rates.op_s;
     return NUM_MAX(bytes_of(q, b), bytes) / q->rates.vram_read + launches(q, b) +
            (is_away(q, b) ? bytes / q->rates.link : 0);
@@ -54,7 +54,7 @@ double plan_device_prompt_seconds(const plan_question *q, int b) {
 
 typedef struct device_work {
     double gpu_s, cpu_s;
-    double vram, ram, link, disk, packed; /* bytes; packed: of disk, in the packed form */
+    double vram, ram, link, disk, packed; /* bytes; packed: the bytes of disk in packed form */
 } device_work;
 
 /* Packed bytes of a block's pages on disk. */

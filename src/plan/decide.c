@@ -1,9 +1,8 @@
-/* decide.c - formats, activations, layers and residency for one question.
- *
- * Two cases are solved and the better is taken: everything stays, or a part is streamed through the ring. In
- * each, choose.h finds the ways of the blocks; then whole pages are handed out. What is compared is the time
- * of the whole workload, the prompt and its tokens. Layers that are left out go one more at a time, in the
- * order in which leaving them out together was measured. */
+/* decide.c - decides formats, activations, left-out layers and residency for one question. Two cases are
+ * solved and the better one is taken: everything is resident, or a part is streamed through the ring. In each
+ * case choose.h finds a way for each block; then whole pages get their tiers. Cases are compared by the time
+ * of the whole workload, the prompt and all generated tokens. Layers are left out one by one, in the order in
+ * which leaving them out together was measured. */
 #include "plan/planner.h"
 
 #include "base/mem.h"
@@ -16,11 +15,11 @@
 
 enum { MAX_NODE = 60000 };
 
-/* The paper's threshold (MCAP, section 3.2): layers that score as much take 16-bit activations. */
+/* The paper's threshold (MCAP, section 3.2): layers with at least this score get 16-bit activations. */
 #define TAU       0.7
-#define SAME_TIME 1e-3 /* times closer than this share are the same */
+#define SAME_TIME 1e-3 /* times that differ by less than this share count as equal */
 
-/* How a way is read back. */
+/* The choice and the activation that a way stands for. */
 typedef struct meaning {
     int choice, activation;
 } meaning;
@@ -32,7 +31,7 @@ typedef struct maker {
     int *first; /* [n_block + 1] */
     int *picked;
     bool *left_out;
-    int *order; /* [n_layer]: layers from the least important on */
+    int *order; /* [n_layer]: layers, the least important first */
     int n_layer;
     uint8_t *tier_of; /* [n_page] */
     uint64_t *bytes;  /* [n_block] */
@@ -133,8 +132,8 @@ static void add_activations(maker *m, int b, int choice, bool streamed) {
     }
 }
 
-/* Rounding takes far longer than reading: what is streamed is rounded once, into a packed file, or not at
- * all. */
+/* Lists the ways of all blocks. Rounding takes far longer than reading, so streamed pages are rounded only
+ * when a packed file stores the result. */
 static void list_ways(maker *m, bool streamed, bool packed) {
     const plan_question *q = m->q;
     const bool round = q->may_round && q->mode != 'b' && (packed || !streamed);
@@ -154,7 +153,7 @@ static void list_ways(maker *m, bool streamed, bool packed) {
 
 /* ---- residency ---- */
 
-/* The pages that are known are those of the first choices. */
+/* Whether the question's pages apply to this decision: they are those of every block's first choice. */
 static bool knows_pages(const plan_question *q, const plan_decision *d) {
     bool known = q->pages != NULL;
     for (int b = 0; b < q->n_block && known; b++)
@@ -166,14 +165,14 @@ static uint64_t bytes_of(const plan_question *q, const plan_decision *d, int b) 
     return d->choice[b] < 0 ? 0 : q->blocks[b].choices[d->choice[b]].bytes;
 }
 
-/* Blocks that stay on the GPU are read from disk once. */
+/* Blocks that are resident on the GPU are read from disk only once. */
 static void keep_on_gpu(const plan_question *q, plan_decision *d) {
     for (int b = 0; b < q->n_block; b++)
         if (plan_is_resident_on_gpu(q, b))
             d->kept[b] = bytes_of(q, d, b);
 }
 
-/* Makes as many bytes resident as fit, of those that products read. */
+/* Makes as many pages resident as fit, of those that products read. */
 static void spread(const maker *m, plan_decision *d, const residency_tier *tiers, int n_tier) {
     const plan_question *q = m->q;
     if (!knows_pages(q, d)) {
@@ -200,7 +199,7 @@ static void spread(const maker *m, plan_decision *d, const residency_tier *tiers
 
 typedef struct which {
     bool streamed, packed;
-    double lost; /* by the layers that are left out */
+    double lost; /* loss of the left-out layers, in nats */
 } which;
 
 static void read_back(const maker *m, plan_decision *d) {
@@ -252,7 +251,8 @@ static void make_decision(maker *m, const which *w, const residency_tier *tiers,
 
 /* ---- all cases ---- */
 
-/* If a speed is requested: less loss. Else less time, and of equal times less loss. */
+/* Whether a is better than b. If a speed is requested: less loss. Otherwise less time, and with equal times
+ * less loss. */
 static bool better(const plan_question *q, const plan_outcome *a, const plan_outcome *b) {
     if (!b->found)
         return true;
@@ -265,7 +265,7 @@ static bool better(const plan_question *q, const plan_outcome *a, const plan_out
     return now < before;
 }
 
-/* `trial`: memory for a decision that is not yet the best. */
+/* Copies a decision; `to` has arrays of its own. */
 static void copy_decision(plan_decision *to, const plan_decision *from, int n) {
     memcpy(to->choice, from->choice, (size_t)n * sizeof *to->choice);
     memcpy(to->activation, from->activation, (size_t)n * sizeof *to->activation);
@@ -362,8 +362,8 @@ static nib_status try_formats(maker *m, double lost, plan_decision *trial, plan_
     return status;
 }
 
-/* If costs of layers are not measured and no loss was requested: as many layers are left out as necessary, so
- * that the others stay (MCAP's configuration B). */
+/* Without measured costs and without a requested loss: leaves out as many layers as necessary for the others
+ * to be resident (MCAP's configuration B). */
 static nib_status leave_out_blindly(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                                     nib_error *err) {
     for (int i = 0; i < m->n_layer; i++) {
@@ -375,7 +375,7 @@ static nib_status leave_out_blindly(maker *m, plan_decision *trial, plan_decisio
     return NIB_OK;
 }
 
-/* One layer more each time while the loss allows it. */
+/* Leaves out one layer more each time while the loss allows it. */
 static nib_status leave_out(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                             nib_error *err) {
     if (m->n_layer && plan_loss_without(m->q, m->order, 1) < 0 && m->q->max_loss >= PLAN_ANY_LOSS &&

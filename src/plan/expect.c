@@ -7,16 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fitted to the runs of a sweep in their order (docs/budget.md); what comes out depends little on them. */
-#define WIDTH 0.2  /* of the bell of weights over learned_distance */
-#define FADE  0.98 /* of a kind's weight for each run since */
-/* How far the machine's profile may be wrong, and guesses. */
+/* Fitted to the runs of a sweep in their order (docs/budget.md). The result depends little on them. */
+#define WIDTH 0.2  /* of the bell curve of weights over learned_distance */
+#define FADE  0.98 /* factor of a kind's weight for each later run */
+/* Maximum factors by which a measured profile, and a guess, may be wrong. */
 #define MAX_TIMES   4.0
 #define MAX_GUESSED 32.0
-/* As much as the formula itself weighs: less than a run of another model with as many threads, more than one
- * with other threads as well. */
+/* The weight of the formula itself: less than that of a run of another model with the same threads, more than
+ * that of one with other threads too. */
 #define OF_FORMULA 1e-6
-enum { ENOUGH = 3 }; /* runs of one kind: more say no more */
+enum { ENOUGH = 3 }; /* runs of one kind that count; further ones add no information */
 
 void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *out) {
     memset(out, 0, sizeof *out);
@@ -29,8 +29,8 @@ void plan_run_of(const plan_question *q, const plan_decision *d, learned_run *ou
     out->formula_s = plan_work_seconds(&q->rates, &out->work, out->packed);
 }
 
-/* The formula's time of a run. With the same threads it is computed again with the current rates, so a new
- * measurement of the machine does not matter. */
+/* The formula's time of a run. With the same number of threads it is recomputed with the current rates, so
+ * that a new measurement of the machine does not change the ratio. */
 static double formula_of(const learned_run *r, const plan_rates *rates) {
     return r->n_thread == rates->n_thread ? plan_work_seconds(rates, &r->work, r->packed) : r->formula_s;
 }
@@ -61,7 +61,7 @@ void plan_expect(const plan_question *q, const plan_decision *d, plan_prediction
     learned_run now;
     double times = 1;
     p->n_run = 0;
-    if (q->split) /* nothing was learned of a GPU */
+    if (q->split) /* times with a GPU are not learned */
         return;
     plan_run_of(q, d, &now);
     if (q->learned)

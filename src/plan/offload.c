@@ -40,7 +40,7 @@ void offload_choose(const plan_rates *r, const offload_layer *each, int n_layer,
     out->max_rows = rows_in_place(r, each, n_layer, out->n_streamed, max_rows);
 }
 
-/* How many of n items that are spread evenly over `places` are before place i. */
+/* Number of items before place i when n items are spread evenly over `places` places. */
 static int before(int n, int places, int i) {
     return (int)((int64_t)i * n / places);
 }
@@ -91,7 +91,7 @@ static void add_sketch(const offload_question *q, offload_split *s) {
     s->weights += bytes;
 }
 
-/* Sums the weights for the places in s. */
+/* Sums the bytes of weights for the places in s. */
 static void count_weights(const offload_question *q, offload_split *s) {
     s->resident = q->fixed;
     s->slot = 0;
@@ -126,7 +126,7 @@ static bool fits(const offload_question *q, offload_split *s) {
     return s->weights <= q->capacity && s->others <= q->capacity - s->weights;
 }
 
-/* Where all blocks stay and there is room, the sketch is made too. */
+/* Adds the sketch if all blocks are resident and enough memory is left. */
 static void add_wanted_sketch(const offload_question *q, offload_split *s) {
     const uint64_t taken = s->weights + s->others;
     if (q->sketch && !s->has_sketch && s->n_not_resident == 0 &&
@@ -138,7 +138,7 @@ static void place_embedding(offload_split *s) {
     s->place[0] = s->place[1] == OFFLOAD_IN_PLACE ? OFFLOAD_IN_PLACE : OFFLOAD_RESIDENT;
 }
 
-/* Tries n_resident resident layers, and the head or not. True: it fits. */
+/* Tries n_resident resident layers, with or without a resident head. True: it fits. */
 static bool try_split(const offload_question *q, const plan_rates *r, int n_resident, bool head,
                       offload_split *s) {
     const int n_all = q->n_block - 2, n_layer = n_all - n_resident;
@@ -158,7 +158,8 @@ static int max_resident(const offload_question *q) {
     return q->max_layers ? NUM_MIN(q->max_layers, n_layer) : n_layer;
 }
 
-/* As many resident layers as fit, by bisection. All of them are tried first, because they need no slots. */
+/* Finds the maximum number of resident layers by bisection. All layers are tried first, because then no slots
+ * are needed. */
 static bool fit_layers(const offload_question *q, const plan_rates *r, bool head, offload_split *s) {
     int low = 0, high = max_resident(q);
     if (try_split(q, r, high, head, s))
@@ -189,7 +190,7 @@ static nib_status refuse(const offload_question *q, const offload_split *s, nib_
                     q->capacity_of, num_format_size(q->capacity, have), would);
 }
 
-/* The smallest memory: nothing that can be streamed is resident, or everything is. */
+/* The split with the smallest memory: either nothing that can be streamed is resident, or everything is. */
 static void take_smallest(const offload_question *q, const plan_rates *r, offload_split *s) {
     const struct {
         int n_resident;
@@ -205,7 +206,7 @@ static void take_smallest(const offload_question *q, const plan_rates *r, offloa
     try_split(q, r, tried[best].n_resident, tried[best].head, s);
 }
 
-/* Obeys a plan's places. */
+/* Follows a plan's places. */
 static nib_status follow(const offload_question *q, const plan_rates *r, offload_split *s, nib_error *err) {
     int n_resident = 0;
     memcpy(s->place, q->places, (size_t)q->n_block * sizeof *s->place);
@@ -231,7 +232,8 @@ static nib_status follow(const offload_question *q, const plan_rates *r, offload
     return NIB_OK;
 }
 
-/* The embedding's tables take what nothing else needs: a pass reads a few rows of them. */
+/* The embedding's tables get only memory that nothing else needs, because a pass reads only a few rows of
+ * them. */
 static void place_tables(const offload_question *q, offload_split *s) {
     const uint64_t bytes = offload_block_bytes(q->blocks[0].bytes);
     s->tables = bytes > 0 && s->n_not_resident == 0 && bytes <= q->capacity - s->weights - s->others;
@@ -252,7 +254,7 @@ nib_status offload_split_make(const offload_question *q, const plan_rates *r, of
                               nib_error *err) {
     *s = (offload_split){.n_block = q->n_block};
     if (q->n_block < 3)
-        return nib_fail(err, NIB_E_MODEL, "the model has no layers");
+        return nib_fail(err, NIB_E_MODEL, "expected a model with layers, found none");
     s->place = mem_calloc((size_t)q->n_block, sizeof *s->place);
     if (!s->place)
         return nib_fail_nomem(err, (size_t)q->n_block * sizeof *s->place, "the blocks' places");

@@ -47,7 +47,7 @@ void offload_place_all(int n_layer, int n_resident, int n_streamed, offload_plac
 /* ---- the whole decision ---- */
 
 enum {
-    OFFLOAD_SLOTS = 2,      /* for streamed blocks */
+    OFFLOAD_SLOTS = 2,      /* slots for streamed blocks */
     OFFLOAD_PAGE = 4096,    /* bytes; granularity of memory on the GPU */
     OFFLOAD_MOVE_LIST = 20, /* bytes of lists for each KV page that moves (exec/cuda/moves.c) */
     OFFLOAD_NAME = 64
@@ -60,13 +60,14 @@ typedef struct offload_block {
     int n_launch;   /* kernel launches with one row */
 } offload_block;
 
-/* The facts. */
+/* The facts on which the decision depends. */
 typedef struct offload_question {
     offload_block *blocks; /* [n_block]: the embedding, layers, the head. Freed by offload_question_clear */
     int n_block;
     uint64_t fixed;    /* bytes of vectors, and of matrices that several blocks read: always resident */
     uint64_t sketch;   /* bytes of the head's sketch (exec/shortlist.h); 0: it has none */
-    bool needs_sketch; /* it is made even if layers leave for it; else where all blocks stay beside it */
+    bool needs_sketch; /* true: the sketch is made even if fewer layers are resident; false: only if all
+                          blocks are resident beside it */
     offload_layer layer;
     uint64_t capacity;              /* bytes of VRAM for all of the following */
     char capacity_of[OFFLOAD_NAME]; /* for messages: "the cap", or the device's name */
@@ -83,20 +84,20 @@ typedef struct offload_question {
                                        faster for many sequences and slower for one; 0: never */
     bool one_cache;                 /* KV pages of a sequence are on one device, so no layer is computed in
                                        place */
-    const offload_place *places;    /* [n_block], a plan's, which is obeyed; NULL: decide */
+    const offload_place *places;    /* [n_block] places of a plan, which are followed; NULL: decide */
 } offload_question;
 
 /* The decision. */
 typedef struct offload_split {
     offload_place *place; /* [n_block]; the embedding's is in place if the first layer's is */
     int n_block;
-    bool tables; /* the embedding's tables are resident: all blocks are, and there is memory left */
+    bool tables; /* the embedding's tables are resident; only if all blocks are and memory is left */
     int n_not_resident, n_in_place; /* blocks, without the embedding's; the second is part of the first */
     int64_t max_rows;               /* maximum sequences that decode together with layers in place; 0: none */
     uint64_t resident, slot;        /* bytes of resident weights, of one slot for streamed blocks */
     uint64_t device_page;           /* bytes of a KV page on the GPU */
     uint64_t host_page;             /* bytes of a KV page in host memory, for layers computed in place */
-    uint64_t moved_page;            /* the largest part that one such layer has of a page; 0: no such layer */
+    uint64_t moved_page;            /* largest bytes of a page that one such layer has; 0: no such layer */
     bool has_sketch;                /* with a resident head only */
     uint64_t weights, others;       /* total bytes of VRAM: weights; activations, keys and values */
 } offload_split;

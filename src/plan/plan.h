@@ -1,10 +1,9 @@
 /* plan.h - the decisions that a run follows: for each block its precision and the tiers of its bytes; for the
  * run its KV cache, its schedule and its predicted speed. Made by the pure function of planner.h or by hand,
  * and stored as a small JSON that a person can read, compare and edit.
- *
  * Other modules carry it out: tiers/ keeps and streams pages (residency_follow), model/ makes the layout with
- * its formats (layout_make), exec/ multiplies with its activations. Values that it does not have are decided
- * as without a plan. */
+ * its formats (layout_make), exec/ multiplies with its activations. A value that the plan lacks is decided as
+ * without a plan. */
 #ifndef NIB_PLAN_PLAN_H
 #define NIB_PLAN_PLAN_H
 
@@ -13,7 +12,7 @@
 
 enum {
     PLAN_NAME = 64,     /* the longest name of a model, a block or a limit, with its NUL */
-    PLAN_MAX_SLICE = 4, /* of one block: formats times tiers */
+    PLAN_MAX_SLICE = 4, /* slices of one block: formats times tiers */
     PLAN_NOTE = 256,    /* the longest remark, with its NUL */
     PLAN_MAX_NOTE = 9,
     PLAN_MAX_ALTERNATIVE = 12,
@@ -38,7 +37,7 @@ typedef struct plan_slice {
 
 typedef struct plan_block {
     char name[PLAN_NAME]; /* "embed", "layer.0", ..., "head" */
-    bool left_out;        /* modes B and C: the residual stream passes by this layer; it has no slices */
+    bool left_out;        /* modes b and c: the residual stream skips this layer; it has no slices */
     int activation;       /* bits of the activations that its matrices are multiplied with: 4, 8 or 16 */
     bool on_gpu; /* the GPU computes it; false: the processor. If any block has it, the plan is for a GPU */
     double importance; /* MCAP's score in 0...1; negative: not measured. For people: nothing depends on it */
@@ -54,7 +53,7 @@ void plan_block_formats(const plan_block *b, char *out, size_t size);
 /* Sum of the bytes of first or of second slices on a tier (-1: on all); false: overflow. */
 bool plan_block_bytes(const plan_block *b, bool second, int tier, uint64_t *bytes);
 
-/* Whether a GPU computes any of its blocks. */
+/* Whether a GPU computes any block of the plan. */
 struct plan;
 bool plan_is_of_gpu(const struct plan *p);
 
@@ -95,7 +94,7 @@ typedef struct plan_device {
     int n_resident, n_streamed, n_in_place; /* blocks but the embedding */
     int64_t in_place_sequences; /* maximum number of sequences that decode together with layers in place */
     bool many_sequences;        /* generated rows have the kernels for many sequences */
-    uint64_t whole;             /* bytes of VRAM with which all blocks stay */
+    uint64_t whole;             /* bytes of VRAM with which all blocks are resident */
 } plan_device;
 
 /* The residual channels of the products of one input, in all layers (plan/tune.h). */
@@ -122,10 +121,10 @@ typedef struct plan {
     plan_residual residuals[PLAN_MAX_RESIDUAL];
     int n_residual;     /* 0: not in the plan */
     double slowdown;    /* measured with these residuals; for people */
-    plan_device device; /* where plan_is_of_gpu */
+    plan_device device; /* valid with plan_is_of_gpu */
     plan_prediction predicted;
     char binds[PLAN_NAME];          /* the bottleneck: "disk read", "memory read", "compute", ... */
-    double one_more_gb[NIB_N_TIER]; /* tok/s gained by one more GB of that tier */
+    double one_more_gb[NIB_N_TIER]; /* tokens a second gained by one more GB of that tier */
     /* for people; nothing depends on them */
     plan_alternative alternatives[PLAN_MAX_ALTERNATIVE];
     int n_alternative;

@@ -1,5 +1,5 @@
-/* plan_parse.c - the JSON of a plan, as a stranger or a hand edit left it, to a plan. Every object is held
- * against the list of its keys first: a misspelt key would otherwise be a decision without effect. */
+/* plan_parse.c - parses the JSON of a plan, which is not trusted and may be edited by hand. The keys of every
+ * object are checked against a list first: otherwise a misspelt key would have no effect, unnoticed. */
 #include "plan/plan.h"
 
 #include "base/jsonx.h"
@@ -54,7 +54,8 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
         NIB_TRY(read_slice(value, s, err));
         for (int j = 0; j < (int)i; j++)
             if (out->slices[j].tier == s->tier && !strcmp(out->slices[j].format, s->format))
-                return nib_fail(err, NIB_E_MODEL, "\"slices\": %s in one tier occurs twice", s->format);
+                return nib_fail(err, NIB_E_MODEL,
+                                "\"slices\": expected each format once in a tier, found %s twice", s->format);
     }
     char all[PACK_NAME], found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
     recipe r;
@@ -66,7 +67,7 @@ static nib_status read_slices(const json_t *list, plan_block *out, nib_error *er
                     found);
 }
 
-/* A block is on the GPU as a whole or not at all, and the GPU computes its blocks. */
+/* A block is in VRAM as a whole or not at all, and the GPU computes the blocks in VRAM. */
 static nib_status check_vram(const plan_block *b, nib_error *err) {
     int n = 0;
     for (int i = 0; i < b->n_slice; i++)
@@ -116,7 +117,7 @@ static nib_status read_block(const json_t *from, plan_block *out, nib_error *err
     }
     return !slices || json_is_null(slices) || (json_is_array(slices) && json_array_size(slices) == 0)
                ? NIB_OK
-               : nib_fail(err, NIB_E_MODEL, "\"slices\": a layer that is left out has none");
+               : nib_fail(err, NIB_E_MODEL, "\"slices\": expected none in a layer that is left out");
 }
 
 /* "embed", "layer.0", "layer.1", ..., "head" */
@@ -130,7 +131,7 @@ static nib_status check_name(const plan_block *b, int i, int n, nib_error *err) 
         return nib_fail(err, NIB_E_MODEL, "\"blocks\": expected \"%s\" in place %d, found \"%s\"", want,
                         i + 1, b->name);
     if (b->left_out && (i == 0 || i == n - 1))
-        return nib_fail(err, NIB_E_MODEL, "\"left_out\": only layers can be left out, found \"%s\"", b->name);
+        return nib_fail(err, NIB_E_MODEL, "\"left_out\": expected a layer, found \"%s\"", b->name);
     return NIB_OK;
 }
 
@@ -203,7 +204,7 @@ static nib_status read_residual(const json_t *from, plan_residual *out, nib_erro
 }
 
 static nib_status read_residuals(const json_t *from, plan *out, nib_error *err) {
-    /* behind the first two, what was measured beside them: for people */
+    /* the keys after the first two are measurements for people */
     static const char *const known[] = {"slowdown",           "kinds", "steps", "ram", "read", "perplexity",
                                         "perplexity_without", NULL};
     const json_t *value;
@@ -263,15 +264,19 @@ static nib_status check_sums(const plan *p, nib_error *err) {
         }
     }
     if (of[NIB_TIER_RAM] > p->cap[NIB_TIER_RAM])
-        return nib_fail(err, NIB_E_MODEL, "\"blocks\": %llu bytes in ram are more than its budget of %llu",
-                        (unsigned long long)of[NIB_TIER_RAM], (unsigned long long)p->cap[NIB_TIER_RAM]);
+        return nib_fail(err, NIB_E_MODEL,
+                        "\"blocks\": expected at most the ram budget of %llu bytes, found %llu",
+                        (unsigned long long)p->cap[NIB_TIER_RAM], (unsigned long long)of[NIB_TIER_RAM]);
     if (of[NIB_TIER_VRAM] > p->cap[NIB_TIER_VRAM])
-        return nib_fail(err, NIB_E_MODEL, "\"blocks\": %llu bytes in vram are more than its budget of %llu",
-                        (unsigned long long)of[NIB_TIER_VRAM], (unsigned long long)p->cap[NIB_TIER_VRAM]);
+        return nib_fail(err, NIB_E_MODEL,
+                        "\"blocks\": expected at most the vram budget of %llu bytes, found %llu",
+                        (unsigned long long)p->cap[NIB_TIER_VRAM], (unsigned long long)of[NIB_TIER_VRAM]);
     if (left_out && p->mode == 'a')
-        return nib_fail(err, NIB_E_MODEL, "\"mode\": a has all layers; with some left out it is b or c");
+        return nib_fail(err, NIB_E_MODEL,
+                        "\"mode\": expected b or c for a plan that leaves layers out, found a");
     if (rounded && p->mode == 'b')
-        return nib_fail(err, NIB_E_MODEL, "\"mode\": b has the file's own formats; with others it is c");
+        return nib_fail(err, NIB_E_MODEL,
+                        "\"mode\": expected c for a plan with other formats than the file's, found b");
     return NIB_OK;
 }
 

@@ -1,5 +1,4 @@
-/* plan_parse_expected.c - what a plan's JSON says will happen: when it is followed, with more memory, with
- * other plans. */
+/* plan_parse_expected.c - parses a plan's predictions: of itself, with more memory, and of alternatives. */
 #include "plan/plan_values.h"
 
 #include "base/num.h"
@@ -52,7 +51,7 @@ static nib_status read_predicted(const json_t *from, plan_prediction *out, nib_e
         "ttft_s",  "tok_s",    "from",      "runs",   "bytes_per_token", "seconds_per_token",
         "quality", "ram_peak", "disk_peak", "owners", "vram_peak",       "prompt_tok_s",
         NULL};
-    double prompt = 0; /* of ttft_s, for people */
+    double prompt = 0; /* prompt length of ttft_s, for people */
     char source[16] = "";
     int64_t n_run = 0;
     out->quality = -1;

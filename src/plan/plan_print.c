@@ -1,4 +1,5 @@
-/* plan_print.c - a plan as JSON: one line a block, so that two plans can be compared line by line. */
+/* plan_print.c - writes a plan as JSON, one line for each block, so that plans can be compared line by line.
+ */
 #include "plan/plan.h"
 
 #include "base/jsonx.h"
@@ -31,7 +32,7 @@ static json_t *bytes_json(uint64_t n) {
     return n <= INT64_MAX ? json_integer((json_int_t)n) : NULL;
 }
 
-/* A negative number stands for "not known". */
+/* A negative number means "unknown" and becomes null. */
 static json_t *known_json(double v) {
     return v < 0 ? json_null() : json_real(v);
 }
@@ -211,7 +212,7 @@ static void add(text_out *out, const char *text) {
     out->n += n;
 }
 
-/* Takes the reference. 7 digits: what is measured has three. */
+/* Takes the reference. Numbers get 7 digits; measured values have three. */
 static void add_value(text_out *out, const char *before, json_t *value) {
     char *text = value ? jsonx_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7)) : NULL;
     json_decref(value);
@@ -250,9 +251,9 @@ nib_status plan_print(const plan *p, char **text, nib_error *err) {
     add(&out, "}\n");
     if (out.failed) {
         mem_free(out.text);
-        return nib_fail(err, NIB_E_FAILED,
-                        "the plan cannot be written: no memory, or a number or a name in "
-                        "it that JSON does not have");
+        return nib_fail(
+            err, NIB_E_FAILED,
+            "the plan cannot be written: out of memory, or a number or a name that JSON cannot express");
     }
     *text = out.text;
     return NIB_OK;

@@ -1,4 +1,4 @@
-/* plan_slices.c - what the slices of a block are together. */
+/* plan_slices.c - the recipe, the formats and the bytes of a block's slices. */
 #include "plan/plan.h"
 
 #include "base/num.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first of the block's slices that are second (or not); NULL: none. */
+/* The first entry of the block that is a first or (second) a second slice; NULL: none. */
 static const plan_slice *first_of(const plan_block *b, bool second) {
     for (int i = 0; i < b->n_slice; i++)
         if (recipe_is_second(b->slices[i].format) == second)

@@ -11,7 +11,7 @@ nib_status plan_check_keys(const json_t *value, const char *where, const char *c
     const char *key;
     json_t *of;
     if (!json_is_object(value))
-        return nib_fail(err, NIB_E_MODEL, "%s: expected an object", where);
+        return nib_fail(err, NIB_E_MODEL, "%s: expected an object, found another value", where);
     json_object_foreach((json_t *)value, key, of) {
         const char *const *k = known;
         while (*k && strcmp(*k, key))
@@ -22,7 +22,7 @@ nib_status plan_check_keys(const json_t *value, const char *where, const char *c
         size_t n = 0;
         for (k = known; *k && n < sizeof list; k++)
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", k == known ? "" : ", ", *k);
-        return nib_fail(err, NIB_E_MODEL, "%s: unknown key \"%.60s\"; known: %s", where, key, list);
+        return nib_fail(err, NIB_E_MODEL, "%s: unknown key \"%.60s\"; expected one of %s", where, key, list);
     }
     return NIB_OK;
 }

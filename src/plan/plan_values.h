@@ -6,16 +6,18 @@
 #include "base/jsonx.h"
 #include "plan/plan.h"
 
-/* `value` is an object and all its keys are in `known`, which ends with NULL. */
+/* Checks that `value` is an object and that all its keys are in `known`, which ends with NULL. where: for
+ * messages. */
 nib_status plan_check_keys(const json_t *value, const char *where, const char *const *known, nib_error *err);
-/* A text of fewer than `size` bytes, copied with its NUL. */
+/* Gets a text of fewer than `size` bytes, copied with its NUL. */
 nib_status plan_get_name(const json_t *from, const char *key, bool required, char *out, size_t size,
                          nib_error *err);
-/* An integer from min to max. */
+/* Gets an integer from min to max. */
 nib_status plan_get_int(const json_t *from, const char *key, int64_t min, int64_t max, int64_t *out,
                         nib_error *err);
+/* Gets a number of bytes. */
 nib_status plan_get_bytes(const json_t *from, const char *key, bool required, uint64_t *out, nib_error *err);
-/* Finite, 0 or more. */
+/* Gets a finite number, 0 or more. */
 nib_status plan_get_number(const json_t *from, const char *key, double *out, nib_error *err);
 
 /* plan_parse_expected.c: the plan's members "predicted", "one_more_gb" and "alternatives". */

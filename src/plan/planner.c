@@ -1,5 +1,5 @@
-/* planner.c - the answer to a question: a plan with the gain from more memory and its alternatives, or a
- * refusal. */
+/* planner.c - answers a question by a plan, with the gain from more memory and alternatives, or refuses it.
+ */
 #include "plan/planner.h"
 
 #include "base/mem.h"
@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bounds on the loss: mean KL divergence at the logits, in nats a token. d nats more cross entropy multiply
- * the perplexity by e^d, so these are at most about 0.5, 2 and 10 % of it. "lossless" keeps the file's own
- * weights; its bound is for 8-bit activations with measured costs, and is within the noise of comparing two
- * runs (0.1 %). */
+/* Bounds on the loss: mean KL divergence at the logits, in nats a token. An increase of cross entropy by d
+ * nats multiplies the perplexity by e^d, so these bounds allow at most about 0.5, 2 and 10 % more perplexity.
+ * "lossless" keeps the file's own weights; its bound is for 8-bit activations with measured costs, and is
+ * within the noise of comparing two runs (0.1 %). */
 static const struct {
     const char *name;
     double loss;
@@ -105,7 +105,7 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
         if (fastest.found)
             return nib_fail(err, NIB_E_NOFIT,
                             "no plan makes %s tokens a second within these caps and a loss of %s nats a "
-                            "token; the fastest makes %s, as far as costs are measured",
+                            "token; the fastest plan with measured costs makes %s",
                             num_text(q->speed, 3), num_text(q->max_loss, 3),
                             num_text(fastest.predicted.tok_s, 3));
     }
@@ -130,7 +130,7 @@ static nib_status refuse(const plan_question *q, const plan_outcome *o, plan_dec
 
 /* ---- more memory, and other answers ---- */
 
-/* Shares the GPU's memory again, with more of it. */
+/* Divides the GPU's memory again, with more of it. */
 static nib_status try_more_vram(const plan_question *q, uint64_t gb, plan_decision *d, plan *out,
                                 nib_error *err) {
     plan_question more = *q;
@@ -176,7 +176,7 @@ static nib_status look_at(const plan_question *q, const char *what, plan_decisio
         return NIB_OK;
     NIB_TRY(plan_decide(q, d, &o, err));
     if (!o.found && q->cap[NIB_TIER_RAM] >= o.min_ram)
-        return NIB_OK; /* memory is not the reason */
+        return NIB_OK; /* the gain does not come from memory */
     if (o.found)
         plan_expect(q, d, &o.predicted);
     plan_alternative *a = &out->alternatives[out->n_alternative++];
@@ -202,7 +202,8 @@ static nib_status look_at_others(const plan_question *q, const plan_outcome *now
         other.packed = true;
         NIB_TRY(look_at(&other, "a packed file (--scratch)", d, out, err));
     }
-    /* another cache or other formats change the GPU's free memory; the split is not computed again here */
+    /* another cache or other formats would change the split of the GPU's memory, which is not recomputed here
+     */
     for (int i = 1; i < q->n_cache && !q->split; i++) {
         other = *q;
         other.caches[0] = q->caches[i];

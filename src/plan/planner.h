@@ -32,20 +32,19 @@ typedef struct plan_rates {
     double disk_file; /* the same from the model's files: parts of pages */
     struct {
         double size, rate;
-    } disk[PLAN_DISK]; /* the measured rates behind these two: bytes a second, by the size of a read */
-    int n_disk;        /* 0: only these two are known */
-    double disk_turn; /* seconds that the reader thread takes for each read, while nothing else is read in its
-                         place */
-    double disk_wait; /* seconds of one small read that nothing overlaps */
-    double link;      /* bytes a second from RAM to a GPU */
-    double vram_read; /* bytes a second of the GPU's memory */
-    double vram_macs; /* multiply-adds a second of a GPU, with many rows */
-    double vram_launch;          /* seconds of a launch besides its bytes */
-    bool vram_guessed;           /* none of these four was measured */
-    double pack;                 /* bytes a second that one thread packs from the files' order */
+    } disk[PLAN_DISK];  /* the measured rates behind these two: bytes a second, by the size of a read */
+    int n_disk;         /* 0: only these two are known */
+    double disk_turn;   /* seconds of the reader thread for each read, during which it starts no other read */
+    double disk_wait;   /* seconds of one small read that nothing overlaps */
+    double link;        /* bytes a second from RAM to a GPU */
+    double vram_read;   /* bytes a second of the GPU's memory */
+    double vram_macs;   /* multiply-adds a second of a GPU, with many rows */
+    double vram_launch; /* seconds of a launch besides its bytes */
+    bool vram_guessed;  /* none of these four was measured */
+    double pack;        /* bytes a second that one thread packs from the files' order */
     double one_row[PLAN_BITS];   /* by bits of the weights, [0]: floats: bytes of weights a second in products
                                     with one row */
-    double many_rows[PLAN_BITS]; /* multiply-adds a second in products with many rows */
+    double many_rows[PLAN_BITS]; /* the same index: multiply-adds a second in products with many rows */
     double two_slices;           /* time of a product with 16-bit activations over that with 8-bit ones */
     double asym; /* time of a product with minima beside the scales over that without; below 1 counts as 1 */
     double op_s; /* seconds of an op besides its work: the barrier */
@@ -76,7 +75,7 @@ typedef struct plan_block_facts {
     double kl_fewer; /* joint loss without this layer and all before it in that order; meaningless if place is
                         -1 */
     int activation;  /* bits; 0: those of the question, or the planner decides */
-    bool gone;       /* this layer is left out, whatever the mode */
+    bool gone;       /* the layer is left out in any case */
     uint64_t macs;   /* of its matrices, for one row (those of a tied head belong to the embedding) */
     uint64_t cache_macs; /* the part of them for keys and values alone (op.fuse.feeds_cache) */
     int n_op;
@@ -105,7 +104,7 @@ typedef struct plan_question {
     uint64_t held[NIB_N_OWNER];    /* promised, except for weights, the pager and the KV cache */
     uint64_t touched[NIB_N_OWNER]; /* the part of them that is resident at the peak of this workload */
     uint64_t more_rows;            /* promised in addition with streaming: for more rows of a prompt */
-    uint64_t more_touched;         /* of them, by this workload */
+    uint64_t more_touched;         /* the resident part of them with this workload */
     uint64_t session;              /* tables of one session, beside its cache */
     uint64_t sampling;             /* promised beside it; the usual workload does not touch it */
     pager_need need;               /* for the first choice of each block */
@@ -114,7 +113,7 @@ typedef struct plan_question {
     const offload_question
         *device; /* the facts by which a GPU's memory is shared; NULL: the processor computes all */
     const offload_split *split; /* with device: the result */
-    uint64_t opening;           /* peak of all bytes before the weights are loaded; 0 when that is over */
+    uint64_t opening;           /* peak of all bytes before the weights are loaded; 0: they are loaded */
     plan_cache caches[PLAN_MAX_CACHE]; /* the cache of the run first; the others are for alternatives only */
     int n_cache;
 
@@ -147,7 +146,7 @@ typedef struct plan_question {
     bool may_leave_out; /* in mode 'a': layers may be left out, if their joint cost was measured */
     double speed;   /* tokens a second: the plan with the least loss that is as fast; 0: the fastest plan */
     int activation; /* bits; 0: the planner decides */
-    bool usual_activation; /* `activation` is a default: with --quality the planner would decide */
+    bool usual_activation; /* `activation` is a default; with --quality the planner may change it */
 } plan_question;
 
 /* The bound on the loss of --quality (lossless, high, balanced, small). False: an unknown name. */
@@ -166,7 +165,7 @@ nib_status plan_check_cap(const plan_question *q, nib_error *err);
 typedef struct plan_decision {
     int *choice;     /* [n_block] */
     int *activation; /* [n_block] */
-    uint64_t *kept;  /* [n_block], of `bytes` */
+    uint64_t *kept;  /* [n_block]: resident bytes of plan_choice.bytes */
     bool streamed;   /* false: everything is resident, tables too */
     bool packed;
     const plan_cache *cache;
@@ -200,7 +199,7 @@ int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool pa
                residency_tier out[PLAN_MAX_TIER]);
 /* Seconds of the disk for each byte that is streamed. */
 double plan_disk_seconds(const plan_question *q, bool packed);
-/* RAM that is promised beside resident pages, for weights of `bytes` in all. */
+/* Bytes of RAM that are promised besides resident pages, for weights of `bytes` in all. */
 uint64_t plan_ram_beside(const plan_question *q, const plan_cache *cache, bool streamed, bool packed,
                          uint64_t bytes);
 /* The work of one token in the middle of the generation, and its seconds, including the part of reading and

@@ -1,6 +1,6 @@
-/* rates.c - see rates.h. The best pass of what the processor does: what others did meanwhile is not the
- * machine's. The median of the disk: what it does again and again. What was not measured keeps its guess:
- * guesses are cautious figures of a laptop with AVX2 and an NVMe disk. */
+/* rates.c - see rates.h. Processor and memory rates are those of the best pass, because other processes only
+ * make passes slower. Disk rates are medians, which the disk sustains. Rates that were not measured are
+ * guesses: cautious figures of a laptop with AVX2 and an NVMe disk. */
 #include "plan/rates.h"
 
 #include "base/num.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define GUESS_RAM       10e9 /* of one thread; three of them fill two channels */
+#define GUESS_RAM       10e9 /* bytes a second of one thread; three threads saturate two channels */
 #define GUESS_DISK      1e9
 #define GUESS_DISK_WAIT 1e-4
 #define DISK_TURN       4e-5 /* fitted to the runs of a sweep on 2 cores: docs/budget.md */
@@ -23,8 +23,8 @@
 #define GUESS_MACS  4e10 /* a second and thread */
 #define GUESS_TWO   1.6
 #define GUESS_OP    4e-6
-#define OP_WORK     1e-6 /* of an op that is no product, mean of small models (bench --trace) */
-/* The pager's reader has so many pages in flight: what a disk does with so many reads is what counts. */
+#define OP_WORK     1e-6 /* seconds of an op that is not a product, mean of small models (bench --trace) */
+/* Number of reads that the pager has in flight; the disk's rate at this depth counts. */
 enum { DEPTH = 8 };
 
 static void guess(const machine *m, int n_thread, plan_rates *out) {
@@ -52,7 +52,7 @@ static void guess(const machine *m, int n_thread, plan_rates *out) {
     }
 }
 
-/* The rate of the nearest number of threads that was measured, not beyond it. */
+/* The rate of the largest measured number of threads that does not exceed n_thread. */
 static void memory_rate(const hardware *h, plan_rates *out) {
     for (int i = 0; i < h->n_memory; i++)
         if (h->memory[i].n_thread <= out->n_thread || i == 0)
@@ -97,14 +97,15 @@ static double disk_wait(const hardware *h) {
     return small ? (double)small->block / small->read.median : 0;
 }
 
-/* With one row and so many threads: as much for each as for one alone, until memory is the limit. */
+/* Bytes a second of a product with one row: the rate of one thread times n_thread, up to the memory's rate.
+ */
 static double one_row(const hardware *h, const hardware_kernel *k, int n_thread) {
     const int n = NUM_MIN(n_thread, h->n_thread);
     return k->one_thread.best > 0 ? NUM_MIN(n * k->one_thread.best, k->one_row.best)
                                   : k->one_row.best * n / h->n_thread;
 }
 
-/* Widths that were not measured are taken from the next one that was. */
+/* A width that was not measured gets the rates of the next measured one. */
 static void kernel_rates(const hardware *h, plan_rates *out) {
     const double share = (double)NUM_MIN(out->n_thread, h->n_thread) / h->n_thread;
     double two = 0;
@@ -122,7 +123,7 @@ static void kernel_rates(const hardware *h, plan_rates *out) {
             continue;
         out->one_row[bits] = one_row(h, near, out->n_thread);
         out->many_rows[bits] = near->many_rows.best * share;
-        /* products read from memory too: plain reading that was slower was disturbed */
+        /* products read from memory too, so a slower measurement of plain reading was disturbed */
         out->ram_read = NUM_MAX(out->ram_read, out->one_row[bits]);
         two = NUM_MAX(two, near->one_row.best / near->two_rows.best);
     }

@@ -3,21 +3,21 @@
 
 #include "base/num.h"
 
-enum { CUT = 4096 }; /* pages that are not known are any multiple of it */
+enum { CUT = 4096 }; /* bytes: unknown pages may have any multiple of it */
 
 static uint64_t max_sum_or(uint64_t a, uint64_t b) {
     uint64_t sum;
     return num_add_u64(a, b, &sum) ? sum : UINT64_MAX;
 }
 
-/* Pages that follow each other in the image and are one block's. */
+/* The state of filling a tier with runs: consecutive pages of one block. */
 typedef struct filler {
     const pager_page *pages;
     int n_page;
     uint8_t *tier_of;
 } filler;
 
-/* The page behind the last of the run that begins with page `first`. */
+/* The end (exclusive) of the run that begins with page `first`. */
 static int end_of_run(const filler *f, int first) {
     const pager_page *at = &f->pages[first];
     int i = first;
@@ -26,7 +26,7 @@ static int end_of_run(const filler *f, int first) {
     return i;
 }
 
-/* More pages of a run, in order, until one does fit capacity; returns their bytes. */
+/* Assigns further pages of a run, in order, while they fit the capacity; returns their bytes. */
 static uint64_t fill_some(const filler *f, int first, int end, int tier, uint64_t capacity) {
     uint64_t filled = 0;
     for (int i = first; i < end; i++) {
@@ -60,7 +60,7 @@ static void fill_tier(const filler *f, const residency_tier *t) {
         if (now > filled)
             filled += fill_some(f, i, end, t->tier, NUM_MIN(now, t->capacity) - filled);
     }
-    for (int i = 0, end; i < f->n_page; i = end) { /* what rounding left */
+    for (int i = 0, end; i < f->n_page; i = end) { /* capacity that rounding has left */
         end = end_of_run(f, i);
         if (!f->pages[i].table)
             filled += fill_some(f, i, end, t->tier, t->capacity - filled);
@@ -122,7 +122,7 @@ void residency_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint
         kept[b] = 0;
     }
     const double share = total ? NUM_MIN((double)capacity / (double)total, 1.0) : 1.0;
-    for (int round = 0; round < 2; round++) /* the second gives away what rounding down has left */
+    for (int round = 0; round < 2; round++) /* the second round distributes what rounding down has left */
         for (int b = 0; b < n_block; b++) {
             seen += round ? 0 : bytes[b];
             const uint64_t max = round ? capacity : (uint64_t)(share * (double)seen);
@@ -144,7 +144,7 @@ uint64_t residency_whole(const pager_need *need, uint64_t others) {
     return max_sum_or(need->image, NUM_MAX(need->staging, others));
 }
 
-/* Staging for loading needs no memory of its own: the ring is allocated after it. */
+/* Staging for loading adds nothing: it is freed before the ring is allocated. */
 uint64_t residency_min(const pager_need *need, uint64_t others) {
     const uint64_t running = max_sum_or(need->ring + need->row, others);
     return max_sum_or(need->vectors, NUM_MAX(running, need->stream_staging));

@@ -16,7 +16,7 @@
 typedef struct residency_tier {
     int tier;          /* NIB_TIER_* */
     uint64_t capacity; /* bytes of pages that it holds */
-    double read_s;     /* seconds to read a byte where it is */
+    double read_s;     /* seconds to read a byte on this tier */
     double latency_s;  /* of one small read that nothing overlaps */
     double link_s;     /* seconds to move a byte to the next faster tier; 0 for the first */
     double busy_s;     /* seconds of the computing threads that moving a byte takes */
@@ -47,7 +47,7 @@ void residency_spread(const pager_page *pages, int n_page, const residency_tier 
 void residency_follow(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of);
 /* Appends a run, or extends the last one if it is on the same tier. */
 void residency_add(residency_block *b, int tier, uint64_t bytes);
-/* Bytes of a block's runs on a tier; UINT64_MAX: all of the block, or an overflow. */
+/* Bytes of a block's runs on a tier; UINT64_MAX: all of the block's pages, or an overflow. */
 uint64_t residency_run_bytes(const residency_block *b, int tier);
 /* Before the pages are known: resident bytes of each block, as residency_spread would choose them. bytes,
  * kept: [n_block]. */

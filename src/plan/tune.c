@@ -7,12 +7,11 @@
 
 enum {
     CHUNK = 1024,
-    CHECKS = 5, /* times that the choice and no residuals are measured again, in turns */
-    FILLS = 12  /* larger choices that are checked so, at most */
+    CHECKS = 5, /* number of repeated measurements, alternating between the choice and no residuals */
+    FILLS = 12  /* maximum number of larger choices that are checked */
 };
 
-/* Parts of the target: the rest is left to the noise of times, and to runs that are not like the one
- * measured. */
+/* Shares of the target: the rest is a margin for noise, and for runs that differ from the measured one. */
 static const double SEARCHED = 0.86, CHECKED = 0.93, FILLED = 0.9 /* enough */;
 
 bool tune_is_viable(const tune_kind *kind, int n_tb) {
@@ -33,7 +32,7 @@ typedef struct search {
     const tune_ask *ask;
     tuned *out;
     bool without[TUNE_MAX_KIND];
-    double limit; /* seconds that all may take */
+    double limit; /* maximum seconds of a token */
 } search;
 
 static nib_status time_of(const search *s, const tune_choice *c, double *seconds, nib_error *err) {
@@ -60,8 +59,7 @@ static void set_all(const search *s, tune_choice *c, int64_t k) {
         c->k_chunk[i] = s->without[i] ? 0 : k;
 }
 
-/* The largest k of all kinds together that fits, from `low` on, which does: steps that double, then halves.
- */
+/* Finds the largest k, common to all kinds, that fits. `low` fits. Doubles the step first, then bisects. */
 static nib_status climb(const search *s, tune_choice *c, int64_t low, double *seconds, nib_error *err) {
     int64_t high = s->ask->max_k + 1;
     for (int64_t step = 1; high - low > 1; step *= 2) {
@@ -82,7 +80,7 @@ static nib_status climb(const search *s, tune_choice *c, int64_t low, double *se
     return NIB_OK;
 }
 
-/* With one limit of blocks: no more is measured than whether it gets as far as the best one. */
+/* Tries one limit of blocks. Measures only as much as shows whether it is better than the best one. */
 static nib_status try_blocks(const search *s, int max, tune_choice *c, nib_error *err) {
     const int64_t before = height(s, &s->out->choice);
     double seconds;
@@ -101,7 +99,7 @@ static nib_status try_blocks(const search *s, int max, tune_choice *c, nib_error
     return NIB_OK;
 }
 
-/* The kind with the smallest matrix that still has residuals goes without; false: there is none. */
+/* Removes the residuals of the kind with the smallest matrix that has some; false: none has any. */
 static bool drop_smallest(search *s) {
     int smallest = -1;
     for (int i = 0; i < s->ask->n_kind; i++) {
@@ -136,7 +134,8 @@ static nib_status choose_blocks(search *s, nib_error *err) {
 
 /* ---- phase 2 ---- */
 
-/* The kinds in the order of what `step` more channels of each cost; [n]: those for which that fits. */
+/* Orders the kinds by the cost of `step` more channels. *n: number of kinds for which they fit; these come
+ * first. */
 static nib_status order_kinds(const search *s, int64_t step, int *order, int *n, nib_error *err) {
     double cost[TUNE_MAX_KIND];
     *n = 0;
@@ -185,9 +184,10 @@ static nib_status choose_channels(const search *s, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- the promise ---- */
+/* ---- checking the choice ---- */
 
-/* By a sixteenth. Kinds with one channel are the last to go, one at a time, the smallest matrix first. */
+/* Makes the choice smaller by a sixteenth. Kinds with one channel lose it last, one at a time, the smallest
+ * matrix first. */
 static void shrink(const search *s, tune_choice *c) {
     int smallest = -1;
     for (int i = 0; i < s->ask->n_kind; i++) {
@@ -211,8 +211,8 @@ static void sort(double *x) {
         }
 }
 
-/* A choice beside no residuals, in turns: the median without, and the slowest with them, because a graph may
- * take one of two times, by how its kernels happen to meet. */
+/* Measures a choice and no residuals in turns. *base: the median without residuals; *seconds: the slowest
+ * with them, because a graph may take one of two times, depending on how its kernels overlap. */
 static nib_status time_in_turns(const search *s, const tune_choice *c, double *base, double *seconds,
                                 nib_error *err) {
     double without[CHECKS], with[CHECKS];
@@ -246,7 +246,7 @@ static nib_status check(const search *s, nib_error *err) {
     return NIB_OK;
 }
 
-/* The kinds that have channels, that with the fewest bytes a channel first. */
+/* The kinds with residuals, ordered by bytes of a channel, smallest first. */
 static int smallest_first(const search *s, int *order) {
     int n = 0;
     for (int i = 0; i < s->ask->n_kind; i++) {
@@ -262,7 +262,7 @@ static int smallest_first(const search *s, int *order) {
     return n;
 }
 
-/* Raises single kinds by `step` channels where the check allows it. *taken: whether it raised any. */
+/* Adds `step` channels to single kinds if the check allows it. *taken: whether any kind got more. */
 static nib_status fill_by(const search *s, int64_t step, int *left, bool *taken, nib_error *err) {
     tuned *t = s->out;
     int order[TUNE_MAX_KIND];
@@ -276,7 +276,7 @@ static nib_status fill_by(const search *s, int64_t step, int *left, bool *taken,
             continue;
         NIB_TRY(time_of(s, &next, &seconds, err));
         if (seconds > t->base * (1 + CHECKED * s->ask->target))
-            continue; /* most are too slow already once */
+            continue; /* most are too slow in a single measurement */
         --*left;
         NIB_TRY(time_in_turns(s, &next, &base, &seconds, err));
         if (seconds > base * (1 + CHECKED * s->ask->target))
@@ -290,8 +290,8 @@ static nib_status fill_by(const search *s, int64_t step, int *left, bool *taken,
     return NIB_OK;
 }
 
-/* What the search and the check have left of the target, as far as it is more than a tenth. A choice that was
- * raised is checked again: of several measurements it may have had the luckiest. */
+/* Uses what search and check have left of the target, if it is more than a tenth. A larger choice is checked
+ * again, because a single measurement may have been lucky. */
 static nib_status fill(const search *s, nib_error *err) {
     int left = FILLS;
     bool any = false, taken;

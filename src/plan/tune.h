@@ -27,13 +27,13 @@ typedef struct tune_kind {
     int64_t k, n; /* input channels; outputs of all its matrices */
 } tune_kind;
 
-/* Whether n_tb blocks all have work: in selecting channels (a chunk of 1,024 each), or in fetching, where
- * fewer blocks would each have more to do. */
+/* Whether all n_tb blocks have work: in selecting channels (a chunk of 1,024 each), or in fetching, if fewer
+ * blocks would each have more segments. */
 bool tune_is_viable(const tune_kind *kind, int n_tb);
 /* The largest viable number up to `max`, at least 1. */
 int tune_blocks(const tune_kind *kind, int max);
 
-/* Of each kind. */
+/* The choice for each kind. */
 typedef struct tune_choice {
     int64_t k_chunk[TUNE_MAX_KIND]; /* 0: no residuals */
     int n_tb[TUNE_MAX_KIND];        /* at least 1 */
@@ -42,11 +42,11 @@ typedef struct tune_choice {
 typedef struct tune_ask {
     const tune_kind *kinds; /* [n_kind] */
     int n_kind;
-    int max_blocks; /* half of the multiprocessors, at most TUNE_MAX_BLOCKS; 1: there are no blocks to choose
+    int max_blocks; /* half of the multiprocessors, at most TUNE_MAX_BLOCKS; 1: the number of blocks is fixed
                      */
-    int64_t max_k;  /* of k_chunk */
+    int64_t max_k;  /* maximum k_chunk */
     double target;  /* 0.05: at most 5 % slower */
-    /* Seconds of all products of a token. */
+    /* Measures *seconds of all products of a token with this choice. */
     nib_status (*time)(void *user, const tune_choice *choice, double *seconds, nib_error *err);
     /* Called for each choice within the target that is better than all before; base: seconds without
      * residuals. NULL: none. */

@@ -1,4 +1,4 @@
-/* write_down.c - the plan that states a decision, and its notes. */
+/* write_down.c - writes a decision as a plan, with its notes. */
 #include "plan/planner.h"
 
 #include "base/mem.h"
@@ -60,7 +60,7 @@ static bool by_column(const plan *p) {
     return false;
 }
 
-/* The mode that the decision is of, where layers may be left out unasked. */
+/* The mode of the decision, which may leave layers out without a request. */
 static char mode_of(const plan_question *q, const plan *p) {
     bool fewer = false, lower = false;
     for (int b = 0; b < p->n_block; b++) {
@@ -129,7 +129,7 @@ static void note(plan *p, const char *format, ...) {
     va_end(list);
 }
 
-/* By which order, and what is known of the cost. */
+/* Notes the order in which layers were left out, and what is known of the cost. */
 static void write_left_out(const plan_question *q, const plan_decision *d, plan *out) {
     int n = 0, end = 0;
     bool change = true;
@@ -150,7 +150,7 @@ static void write_left_out(const plan_question *q, const plan_decision *d, plan 
     else if (n)
         note(out,
              "%d layers are left out by %s alone, so that the others fit: the cost is not measured and may "
-             "be ruinous ('nibble profile MODEL --costs')",
+             "be very high ('nibble profile MODEL --costs' measures it)",
              n, change ? "how much they change the residual stream" : "MCAP's score");
 }
 
@@ -164,7 +164,7 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
     else if (q->rates.vram_guessed)
         note(out, "the GPU's rates are guesses: 'nibble profile --hardware' measures them");
     if (q->split->n_not_resident && !q->device->max_layers)
-        note(out, "all blocks stay on the GPU with --vram %s",
+        note(out, "all blocks are resident on the GPU with --vram %s",
              num_format_cap(offload_all_resident(q->device), cap));
     if (q->split->has_sketch)
         note(out,
