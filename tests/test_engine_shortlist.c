@@ -508,7 +508,7 @@ static void by_plan(void **state) {
     nib_result_clear(&best);
     o.shortlist = NIB_SHORTLIST_OFF; /* which the plan does not have */
     assert_int_equal(generate(path, &o, &how, &best, &err), NIB_E_USAGE);
-    assert_non_null(strstr(err.message, "the shortlist is off"));
+    assert_non_null(strstr(err.message, "--shortlist off was requested"));
     o.shortlist = NIB_SHORTLIST_AUTO;
     how.temperature = 0.8f; /* more than the plan gives */
     o.n_best = 40;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "tiers/ledger.h"
 
+/* Begins the limit, on the calling thread. */
 void engine_alloc_limit_set(const ledger *l, mem_bound *b);
 /* Converts a refused allocation to NIB_E_NOFIT, which names `what`; otherwise returns the status unchanged.
  */

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A plan counts with what model/ and tiers/ say, but where a matrix is cut in parts each is rounded up to
- * pages: this far beside the packed bytes is still the same plan. */
+/* Tolerances when a plan's bytes are compared with the packed bytes: parts of a matrix are rounded up to
+ * pages. */
 enum { SLACK_BYTES = 64 << 10, SLACK_SHARE = 32 };
 
 enum { NAMES_SHOWN = 6 };
@@ -44,11 +44,13 @@ static nib_status check_slices(const plan_block *pb, const block *b, nib_error *
     for (int i = 0; i < pb->n_slice; i++)
         if (pb->slices[i].tier < 0 || pb->slices[i].tier > PLAN_LEFT_OUT)
             return nib_fail(err, NIB_E_USAGE,
-                            "plan: %s: slices are in RAM, in VRAM or on disk, found tier %d", b->name,
+                            "plan: %s: expected slices in RAM, in VRAM or on disk, found tier %d", b->name,
                             pb->slices[i].tier);
     if (has_vram(pb) && !pb->on_gpu)
-        return nib_fail(err, NIB_E_USAGE, "plan: %s: the processor cannot compute weights that are in VRAM",
-                        b->name);
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "plan: %s: expected a block that the GPU computes, found weights in VRAM for the processor",
+            b->name);
     if (!plan_block_bytes(pb, false, NIB_TIER_DISK, &first_on_disk) ||
         !plan_block_bytes(pb, true, NIB_TIER_RAM, &second_in_ram) || (first_on_disk && second_in_ram))
         return nib_fail(
@@ -63,11 +65,12 @@ static nib_status check_block(const plan *p, const plan_block *pb, const block *
     if (!same_name(pb->name, b->name))
         return nib_fail(err, NIB_E_USAGE, "plan: expected block %s here, found \"%.63s\"", b->name, pb->name);
     if (pb->left_out && p->mode == 'a')
-        return nib_fail(err, NIB_E_USAGE, "plan: %s: mode a has all layers, and this one is left out",
+        return nib_fail(err, NIB_E_USAGE, "plan: %s: expected all layers in mode a, found this one left out",
                         b->name);
     if (pb->left_out && pb->n_slice > 0)
-        return nib_fail(err, NIB_E_USAGE, "plan: %s: it is left out, so expected no slices, found %d",
-                        b->name, pb->n_slice);
+        return nib_fail(err, NIB_E_USAGE,
+                        "plan: %s: expected no slices in a layer that is left out, found %d", b->name,
+                        pb->n_slice);
     if (!pb->left_out && pb->activation != 4 && pb->activation != 8 && pb->activation != 16)
         return nib_fail(err, NIB_E_USAGE, "plan: %s: expected activations of 4, 8 or 16 bits, found %d",
                         b->name, pb->activation);
@@ -78,16 +81,16 @@ static uint64_t far_from(uint64_t a, uint64_t b) {
     return a > b ? a - b : b - a;
 }
 
-/* Packed bytes of a block's own first slices (and vectors), or of its second ones. */
+/* Packed bytes of the block's own first slices (and vectors), or of its second slices. */
 static uint64_t slice_bytes(const block *b, bool second) {
     uint64_t sum = 0;
     for (int i = 0; i < b->n_weight; i++)
         if (weight_is_second(&b->weights[i]) == second)
-            sum += (b->weights[i].bytes + 63) / 64 * 64; /* block_sum added them up */
+            sum += (b->weights[i].bytes + 63) / 64 * 64; /* cannot overflow: block_sum has checked the sum */
     return sum;
 }
 
-/* The slices are all of the block's bytes in its formats. */
+/* Checks that the slices add up to the block's bytes in its formats. */
 static nib_status check_bytes(const plan_block *pb, const block *b, const char *recipe_name, nib_error *err) {
     char expected[32], found[32];
     for (int second = 0; second < 2; second++) {
@@ -105,8 +108,8 @@ static nib_status check_bytes(const plan_block *pb, const block *b, const char *
     return NIB_OK;
 }
 
-/* Runs of its pages: first slices before second ones, of each the faster tier first. The last one takes what
- * rounding adds to the block's bytes. */
+/* The runs of the block's pages: first slices before second ones, and in each the faster tier first. The last
+ * run gets the bytes that rounding adds. */
 static void runs_of(const plan_block *pb, residency_block *out) {
     static const int tiers[] = {NIB_TIER_VRAM, NIB_TIER_RAM, NIB_TIER_DISK};
     uint64_t bytes;
@@ -120,7 +123,7 @@ static void runs_of(const plan_block *pb, residency_block *out) {
     out->runs[out->n_run - 1].bytes = NIB_AUTO;
 }
 
-/* Where a part of the second slices is on disk, the first ones are in RAM as a whole, in whole pages. */
+/* If a part of the second slices is on disk, all first slices are in RAM, in whole pages. */
 static nib_status keep_first_slices(engine_core *e, const plan *p, nib_error *err) {
     pager_page *pages;
     int n_page;
@@ -141,7 +144,7 @@ static nib_status keep_first_slices(engine_core *e, const plan *p, nib_error *er
     return NIB_OK;
 }
 
-/* The layout of one block. */
+/* Sets the layout's choice for one block. */
 static nib_status choose_part(const plan *p, const plan_block *pb, const block *b, layout_part *part,
                               nib_error *err) {
     char found[PLAN_MAX_SLICE * (PACK_NAME + 2)];
@@ -175,7 +178,7 @@ static nib_status make_layout(engine_core *e, const plan *p, layout_part *parts,
     return core_set_layout(e, made, err);
 }
 
-/* The rest of what a plan says of blocks: activations, and what of each is kept. */
+/* Applies the plan's activations and resident runs of each block. */
 static void apply_parts(engine_core *e, const plan *p) {
     for (int b = 0; b < p->n_block; b++) {
         const plan_block *pb = &p->blocks[b];
@@ -187,7 +190,7 @@ static void apply_parts(engine_core *e, const plan *p) {
     }
 }
 
-/* The places of the blocks on the GPU by the plan. */
+/* Takes the blocks' places on the GPU from the plan. */
 static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
     if (!plan_is_of_gpu(p))
         return NIB_OK;
@@ -207,7 +210,7 @@ static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- what the run says ---- */
+/* ---- what the run logs ---- */
 
 static bool is_rounded(const block *b) {
     for (int i = 0; i < b->n_weight; i++)
@@ -236,8 +239,8 @@ static void tell(const engine_core *e) {
                  model_n_block(e->m) - missing);
 }
 
-/* Rounding takes far longer than reading; a plan that was made by the planner does not do it for each token.
- */
+/* Warns if streamed blocks are rounded again for each token. Rounding takes far longer than reading, so the
+ * planner never plans that. */
 static void warn_of_rounding(const engine_core *e, const plan *p) {
     int n = 0;
     for (int i = 0; i < p->n_block; i++) {

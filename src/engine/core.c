@@ -31,16 +31,16 @@ void core_close(engine_core *e) {
     mem_free(e->path);
 }
 
-/* ---- what computes, and with which sizes ---- */
+/* ---- back end and settings ---- */
 
-/* Errors of a plan name its file. */
+/* Prefixes an error of a plan with its file's name. */
 nib_status core_blame_plan(const nib_engine_options *o, nib_status status, nib_error *err) {
     if (status == NIB_OK || !o || !o->plan_name || status == NIB_E_NOMEM || status == NIB_E_NOFIT)
         return status;
     return nib_fail_prefix(err, status, o->plan_name);
 }
 
-/* "auto": the GPU's if there is one. Without a request: the plan's. */
+/* Finds the back end. "auto": the GPU's if there is one. Without a request: the plan's. */
 static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     device *gpu = NULL;
     nib_error why;
@@ -56,7 +56,7 @@ static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     return NIB_OK;
 }
 
-/* A cap on what nothing uses changes nothing. */
+/* Logs a VRAM cap that has no effect. */
 static void look_at_vram(const engine_core *e) {
     if (e->resolved.cap[NIB_TIER_VRAM] != NIB_AUTO && e->kind->tier != NIB_TIER_VRAM)
         log_line(&e->log, "--vram has no effect without --backend cuda");
@@ -77,7 +77,8 @@ nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error
 static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
     if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
-    const bool wide = e->kind->tier == NIB_TIER_VRAM; /* its kernels know no integer zeros */
+    const bool wide =
+        e->kind->tier == NIB_TIER_VRAM; /* the GPU's kernels do not support integer zero points */
     NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, wide, &e->m, err));
     e->container = model_container(e->m);
     return NIB_OK;

@@ -3,8 +3,7 @@
  * search for the smallest cap of a refused engine, use a core that has read headers only (headers.h).
  *
  * The files of engine/ call each other downwards only:
- *
- *     open        the life of an engine: everything below in turn, then weights and back end
+ * open the life of an engine: everything below in turn, then weights and back end
  *     suggest_cap the smallest cap that works  plan      nib_plan
  *     headers     a core from headers alone    predict   predictions for an open engine
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
@@ -22,36 +21,37 @@
 #include "profile/channel_stats.h"
 
 typedef struct engine_core {
-    nib_engine_options requested; /* by the caller, or the defaults: never written to */
-    settings resolved;            /* what is in force (settings.h) */
+    nib_engine_options requested; /* the caller's, or the defaults; never written to */
+    settings resolved;            /* the options that apply (settings.h) */
     logger log;
     canceller cancel;
     ledger *ledger;
     char *path;
-    container *container;   /* the model's; its own with vocab_only */
-    model *m;               /* NULL with vocab_only */
-    layout *layout;         /* of it, under the plan; final when weights are read; NULL with vocab_only */
-    channel_stats channels; /* of the weights whose rounding asks for them */
+    container *container; /* owned by the model; with vocab_only by the core */
+    model *m;             /* NULL with vocab_only */
+    layout *layout;       /* the model's under the plan; final once weights are read; NULL with vocab_only */
+    channel_stats channels; /* for weights whose rounding uses them (suffix w) */
     engine_text text;
-    const backend_kind *kind; /* of back end */
+    const backend_kind *kind; /* the chosen kind of back end */
     pool *threads;
     const residual_use *residuals; /* NULL: none */
-    bool has_sketch;               /* of the output head: it is there, and charged */
-    bool cap_is_named;             /* the refusal named the smallest cap on RAM that works */
+    bool has_sketch;               /* the output head's sketch exists and is charged */
+    bool cap_is_named;             /* the error message already names the smallest cap on RAM that works */
 } engine_core;
 
-/* options NULL: the defaults. core_close in any case. */
+/* options NULL: the defaults. The caller calls core_close in any case. */
 void core_init(engine_core *e, const nib_engine_options *options);
 void core_close(engine_core *e);
 
-/* Settings and back end's kind; then the model's path. p NULL: no plan. */
+/* Resolves the settings, the kind of back end, and the model's path. p NULL: no plan. */
 nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err);
 /* Prefixes an error of a plan with the name of its file. */
 nib_status core_blame_plan(const nib_engine_options *asked, nib_status status, nib_error *err);
 
-/* Container, and model unless vocab_only; charged. vocabulary NULL: it is read too. */
+/* Opens the container and, unless vocab_only, the model; their memory is charged. vocabulary: receives the
+ * vocabulary's elements instead of the container; NULL: the vocabulary is read. */
 nib_status core_open_files(engine_core *e, const container_visitor *vocabulary, nib_error *err);
-/* Threads, and the layout with the file's own formats. */
+/* Starts the threads, and makes the layout with the file's own formats. */
 nib_status core_open_layout(engine_core *e, nib_error *err);
 /* Replaces the core's layout: the new one is charged, and the old one is freed. If it does not fit, the new
  * one is freed. Before weights are read. */
@@ -59,7 +59,7 @@ nib_status core_set_layout(engine_core *e, layout *to, nib_error *err);
 
 /* The setup of the back end, for n_thread threads. It has the core's thread pool if that has as many. */
 backend_setup core_backend_setup(const engine_core *e, int n_thread);
-/* Without `step`. */
+/* The engine's parts without `step`. */
 engine_parts core_parts(const engine_core *e);
 
 #endif

@@ -63,7 +63,7 @@ nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_erro
     return nib_fail_prefix(err, status, prefix);
 }
 
-/* Keys may serve other sequences where they do not depend on how long their own one is. */
+/* Whether sequences may share keys: their rotary frequencies must not depend on the sequence's length. */
 static bool can_share(const model *m) {
     for (int i = 0; i < model_n_rope(m); i++)
         if (model_rope_varies(m, i))
@@ -71,7 +71,7 @@ static bool can_share(const model *m) {
     return true;
 }
 
-/* Made when it is first asked for. */
+/* Opens the pool of a cache type at its first use. */
 static nib_status open_pool(const nib_engine *e, type_id type, kv_pool **out, nib_error *err) {
     const backend *by = e->backend;
     kv_pool *made;
@@ -205,7 +205,7 @@ void engine_residuals_choose(nib_engine *e, const tune_choice *choice) {
 }
 
 int engine_fetch_blocks(const nib_engine *e) {
-    enum { MAX = 32 /* more fetch no faster on an H200 (docs/paper-qdec.md) */ };
+    enum { MAX = 32 /* more blocks do not fetch faster on an H200 (docs/paper-qdec.md) */ };
     return e->core.kind->tier == NIB_TIER_VRAM ? MAX : 1;
 }
 
@@ -238,7 +238,7 @@ nib_status nib_engine_trace_begin(nib_engine *e, nib_error *err) {
 }
 
 static nib_status no_spans(nib_error *err) {
-    return nib_fail(err, NIB_E_USAGE, "expected a back end on a GPU, which alone times its launches");
+    return nib_fail(err, NIB_E_USAGE, "expected a back end that times its launches: a GPU's");
 }
 
 nib_status nib_engine_spans_start(nib_engine *e, size_t max, nib_span_scale *scale, nib_error *err) {

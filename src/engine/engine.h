@@ -9,14 +9,14 @@
 #include "sequence/sequence.h"
 #include "text/tokenizer.h"
 
-/* nib_engine_open; want NULL: nothing. */
+/* As nib_engine_open with additional options; want NULL: none. */
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
                        nib_engine **out, nib_error *err);
 
-/* False: it was opened for its vocabulary only, and has no parts. */
+/* False: the engine was opened for its vocabulary only and has no parts. */
 bool engine_has_weights(const nib_engine *e);
 engine_parts engine_parts_of(nib_engine *e);
-/* The text side. */
+/* Path, container and tokenizer; owned by the engine. */
 const char *engine_path(const nib_engine *e);
 const container *engine_container(const nib_engine *e);
 const tokenizer *engine_tokenizer(const nib_engine *e); /* NULL: the checkpoint has none */
@@ -27,8 +27,8 @@ const tokenizer *engine_tokenizer(const nib_engine *e); /* NULL: the checkpoint 
 const residual_kinds *engine_residual_kinds(const nib_engine *e);
 /* Sets the number of channels of each kind, from the next pass on. Any thread. */
 void engine_residuals_choose(nib_engine *e, const tune_choice *choice);
-/* Maximum number of a GPU's blocks that fetch; 1: the processor computes. And the maximum channels of each
- * 1,024. */
+/* Maximum number of GPU blocks that fetch residuals (1: the processor computes), and maximum number of
+ * channels of each 1,024. */
 int engine_fetch_blocks(const nib_engine *e);
 int64_t engine_max_channels(const nib_engine *e);
 /* Bytes of residuals in RAM, and the part of them that a token reads with the current choice. */
@@ -37,19 +37,20 @@ uint64_t engine_residual_read(const nib_engine *e, const tune_choice *choice);
 
 /* ---- for sequences ---- */
 
-/* A nib_kv_type as a number format; false: there is none, or 0. */
+/* Converts a nib_kv_type to a number format; false: 0, or an unknown type. */
 bool engine_kv_type(int kv, type_id *out);
-/* The setup of sequences with that cache type, and of answers. The pool of a type is made on first use. Any
- * thread. */
+/* Fills *out with the memory for sequences of a cache type. The pool of a type is opened at its first use.
+ * Any thread. */
 nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memory *out, nib_error *err);
 /* Opens the folder of at most `max` bytes for these KV pages, for sequences of n_ctx positions. *out is NULL,
  * which is logged, if the pages cannot be stored: they depend on the length of their sequence, or are not in
  * RAM. To be closed before the engine. */
 nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,
                                 int64_t n_ctx, kv_disk **out, nib_error *err);
+/* The setup for generating answers. */
 generation_setup engine_generation_setup(const nib_engine *e);
-/* Called around a generation: times of simultaneous generations are not used. Between them the measured time,
- * for predictions, and the number of positions. */
+/* begin and end enclose a generation; times of simultaneous generations are not used. Between them, `took`
+ * reports the result's measured time, for predictions, and the number of positions. */
 void engine_generation_begin(nib_engine *e);
 void engine_generation_end(nib_engine *e);
 void engine_generation_took(nib_engine *e, int64_t n_position, const nib_result *r);

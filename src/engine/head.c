@@ -27,8 +27,8 @@ bool head_fits(const engine_core *e, uint64_t session) {
            (e->resolved.stream && sizes_min(e, &need, session, n_pass, n_cell) <= sizes_free_ram(e));
 }
 
-/* Under a cap: where the model and the sketch fit it together, or where the model does not fit and the sketch
- * does, so that the head need not be streamed. */
+/* Under a cap, a shortlist helps in two cases: model and sketch fit together; or the model does not fit but
+ * the sketch does, so that the head need not be streamed. */
 static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
     const settings *o = &e->resolved;
     const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
@@ -40,7 +40,7 @@ static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
     if (!sizes_will_stream(e, &need, rows + sketch, session))
         return true;
-    /* where more than a few are wanted, the rows on disk of a small head cost more than the head */
+    /* for more than a few logits, looking up a small head's rows on disk costs more than the whole head */
     const weight *head = NULL;
     layout_head(e->layout, &head);
     if (e->resolved.n_best > SHORTLIST_FEW && (!head || head->bytes < need.image / 2))
@@ -50,7 +50,8 @@ static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
            NUM_MAX(running, loading) + sketch <= sizes_free_ram(e);
 }
 
-/* Whether the request uses the file's own weights only; a plan that rounds them decides by itself. */
+/* Whether the request uses the file's own weights only. A plan that rounds them decides about the shortlist
+ * itself. */
 static bool is_plain(const engine_core *e) {
     const nib_plan_options *how = e->requested.planning;
     return e->resolved.activation != 4 &&
@@ -63,8 +64,8 @@ static nib_status resolve_by_plan(engine_core *e, const plan *p, nib_error *err)
         return NIB_OK;
     if (e->requested.shortlist == NIB_SHORTLIST_OFF)
         return nib_fail(err, NIB_E_USAGE,
-                        "the plan uses a shortlist for the output head, but the shortlist is off: make a "
-                        "plan without it");
+                        "the plan uses a shortlist for the output head, but --shortlist off was requested: "
+                        "make a plan without it");
     if (e->requested.n_best == 0 || e->requested.n_best > p->n_best)
         return nib_fail(err, NIB_E_USAGE,
                         "the plan's shortlist gives the best %d tokens (top-k), but %s requested: make a "

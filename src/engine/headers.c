@@ -7,7 +7,7 @@
 #include "engine/resolve.h"
 #include "engine/sizes.h"
 
-/* The memory of the vocabulary, and the peak of reading the headers. */
+/* Opens the files; computes the memory of the vocabulary and the peak of reading the headers. */
 static nib_status look_at_files(engine_core *e, nib_error *err) {
     vocabulary_sizes sizes = {0};
     const container_visitor visitor = vocabulary_visitor(&sizes);

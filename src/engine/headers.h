@@ -5,7 +5,7 @@
 
 #include "engine/core.h"
 
-/* With a plan to follow; NULL: none. The caller calls core_close in any case. */
+/* Opens the core. p: a plan to follow; NULL: none. The caller calls core_close in any case. */
 nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options, const plan *p,
                         nib_error *err);
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The tensors' bytes and elements as the files have them. */
+/* Sums the bytes and the elements of the tensors in the files. */
 static void count_tensors(const container *c, uint64_t *bytes, uint64_t *params) {
     *bytes = *params = 0;
     for (size_t i = 0; i < container_n_tensor(c); i++) {
@@ -22,7 +22,7 @@ static void count_tensors(const container *c, uint64_t *bytes, uint64_t *params)
     }
 }
 
-/* The weights that one generated token reads: every product once, and one row of each table. */
+/* Counts the weights that one generated token reads: every product once, and one row of each table. */
 static void count_token(const layout *lay, nib_model_info *info) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const program *p = &layout_block(lay, b)->program;
@@ -39,7 +39,7 @@ static const char *file_name(const char *path) {
     return slash && slash[1] ? slash + 1 : path;
 }
 
-/* As sentence-transformers writes it beside a checkpoint. */
+/* The pooling in the file that sentence-transformers writes beside a checkpoint. */
 static int pooling_of_folder(const char *path) {
     enum { MAX_BYTES = 1 << 16 };
     char at[4096], *text = NULL;
@@ -63,7 +63,7 @@ static int pooling_of_folder(const char *path) {
     return found;
 }
 
-/* `ARCH.pooling_type` as GGUF has it: 1 is the mean, 3 the last row. */
+/* GGUF's `ARCH.pooling_type`: 1 is the mean, 3 the last row. */
 static int pooling_of(const engine_core *e) {
     enum { GGUF_MEAN = 1, GGUF_LAST = 3 };
     const char *arch = container_meta_str(e->container, "general.architecture");

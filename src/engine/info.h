@@ -4,7 +4,7 @@
 
 #include "engine/core.h"
 
-/* *info is zeroed; its texts are the core's. */
+/* *info must be zeroed. The core owns its texts. */
 void engine_fill_info(const engine_core *e, nib_model_info *info);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* The map's file: the one that was named, else the key's own, which need not be there. */
+/* Loads the map's file: the named one, which must exist, else the one of this key, if it exists. */
 static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, policy *map, char **used,
                              nib_error *err) {
     const char *named = e->requested.kernels;
@@ -25,7 +25,7 @@ static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, po
     if (status == NIB_OK && report.other[0])
         log_line(&e->log, "%s is not used: %s", path, report.other);
     else if (status == NIB_OK && report.n_left_out)
-        log_line(&e->log, "%s: %d choices were not understood and are left out", path, report.n_left_out);
+        log_line(&e->log, "%s: %d unknown choices are ignored", path, report.n_left_out);
     else if (status != NIB_OK && status != NIB_E_NOTFOUND && !named)
         log_line(&e->log, "%s", why.message);
     if (*used != path)
@@ -37,7 +37,7 @@ static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, po
     return status;
 }
 
-/* The GPU's map; without a GPU the back end returns the error. */
+/* Loads the GPU's map. Without a GPU opening the back end returns the error. */
 static nib_status load_gpu_map(const engine_core *e, policy *map, char **used, nib_error *err) {
     gpu_kernels *gpu = mem_calloc(1, sizeof *gpu);
     nib_status status = NIB_OK;
@@ -75,7 +75,7 @@ static pack_kind packing_of(const void *user, int b, const weight *w) {
     return policy_packing(f->map, w->n, w->k, &w->format, NUM_MIN(f->act_bits[b], 8));
 }
 
-/* Every matrix in the one packing that the map has for it. */
+/* Gives every matrix the packing that the map has for it. */
 static nib_status set_packings(engine_core *e, const policy *map, nib_error *err) {
     const packing_from f = {map, e->resolved.act_bits};
     layout *with;

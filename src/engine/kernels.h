@@ -4,8 +4,8 @@
 
 #include "engine/core.h"
 
-/* With the options' kernel map, this machine's own, or none: *used (the caller's; NULL: none) is its path.
- * Sets the layout's packings from the map. */
+/* Opens the back end with the options' kernel map, this machine's own, or none. *used: the map's path, which
+ * the caller frees; NULL: none. Sets the layout's packings from the map. */
 nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_error *err);
 
 #endif

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Below this a run says more about how it began. */
+/* Minimum tokens of a run that is stored: a shorter one measures its beginning. */
 enum { MIN_TOKENS = 8 };
 #define MIN_SECONDS 0.1
 
-/* Rates and predictions are of the processor: what another back end took says nothing about it. */
+/* Times are learned only for the processor's back end. */
 static bool learns(const engine_core *e) {
     return e->requested.learn && e->kind == &backend_cpu;
 }
@@ -31,7 +31,7 @@ bool learn_positions(const learning *l, const engine_core *e, int64_t *n_positio
     return true;
 }
 
-/* The number of the disk that path, or the nearest folder above it, is on; 0: the system does not say. */
+/* The number of the disk that holds path, or its nearest existing parent folder; 0: unknown. */
 static uint64_t device_of(const char *path) {
     char *at = path ? mem_strdup(path) : NULL;
     struct stat info;
@@ -59,7 +59,8 @@ void learn_disks(const engine_core *e, plan_question *q) {
     mem_free(packed);
 }
 
-/* The file's path, which the caller frees, and what can be read of it; NULL: there is no cache folder. */
+/* Returns the file's path (caller frees) and reads as much of the file as is valid; NULL: there is no cache
+ * folder. */
 static char *read_file(const engine_core *e, const machine *here, learned *out) {
     nib_error why;
     char *path = learned_path(here);
@@ -78,7 +79,7 @@ void learn_load(const engine_core *e, plan_question *q, learned *out) {
     q->learned = out->n > 0 ? out : NULL;
 }
 
-/* As much of the file as can be read stays. */
+/* Adds a run to the file; the valid part of its old content stays. */
 static nib_status keep(const engine_core *e, const learned_run *now, nib_error *err) {
     machine here;
     learned l = {0};

@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Making the sketch leaves something on the heap: where the weights then have no room beside it they are
- * worth more, unless it was asked for. */
+/* Makes the sketch. Making it leaves garbage on the heap. If the weights then no longer fit beside it, it is
+ * dropped, unless it was requested. */
 static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_t session, nib_error *err) {
     char best[32] = "";
     uint64_t bytes;
@@ -42,16 +42,15 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
     }
     if (e->core.resolved.n_best > 1)
         snprintf(best, sizeof best, "%ld ", (long)e->core.resolved.n_best);
-    log_line(
-        &e->core.log,
-        "the output head is computed only where the %slikeliest token%s can be, which a sketch in %d bits "
-        "tells: the answers are the same",
-        best, e->core.resolved.n_best > 1 ? "s" : "", bits);
+    log_line(&e->core.log,
+             "the output head is computed only for tokens that can be the %slikeliest token%s, by a sketch "
+             "of %d bits: the answers are the same",
+             best, e->core.resolved.n_best > 1 ? "s" : "", bits);
     return NIB_OK;
 }
 
-/* The back end's memory; *later: what sessions of `session` bytes take of each tier. A device has their keys
- * and values, but for layers that the host computes; tokens and logits are in RAM. */
+/* Reserves the back end's memory. *later: bytes that sessions of `session` bytes take of each tier. A device
+ * has their keys and values, except for layers that the host computes; tokens and logits are in RAM. */
 static nib_status reserve_rows(nib_engine *e, const engine_want *want, uint64_t session, backend_rows *rows,
                                uint64_t later[NIB_N_TIER], nib_error *err) {
     const engine_core *core = &e->core;
@@ -67,7 +66,7 @@ static nib_status reserve_rows(nib_engine *e, const engine_want *want, uint64_t 
     return NIB_OK;
 }
 
-/* A shortlist that was requested and is not used. */
+/* Logs that a requested shortlist is not used. */
 static void say_if_whole(const nib_engine *e) {
     const offload_split *split = e->backend->split;
     if (e->core.requested.shortlist == NIB_SHORTLIST_ON && e->core.requested.n_best &&
@@ -109,11 +108,11 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
     return NIB_OK;
 }
 
-/* All that is decided before weights are read, and the back end. */
+/* Makes all decisions before weights are read, and opens the back end. */
 static nib_status resolve_all(nib_engine *e, const engine_want *want, nib_error *err) {
     mem_bound b;
-    ledger_measure_runtime(e->core.ledger,
-                           true); /* headers and tokenizer have left what they left on the heap */
+    ledger_measure_runtime(
+        e->core.ledger, true); /* measured after headers and tokenizer, which have left garbage on the heap */
     engine_alloc_limit_set(e->core.ledger, &b);
     nib_status status = resolve(&e->core, want, err);
     if (status == NIB_OK)
@@ -130,8 +129,8 @@ static nib_status open_files(engine_core *e, nib_error *err) {
     return engine_alloc_limit_end(e->ledger, &b, "headers and vocabulary", status, err);
 }
 
-/* The tokenizer can be made while the weights are read: nothing asks for it before, and no cap says what may
- * be in memory at the same time. */
+/* Whether the tokenizer can be built while the weights are read: it is not needed before, and without a cap
+ * both may be in memory at the same time. */
 static bool may_wait(const engine_core *e, const engine_want *want) {
     return e->m && e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO && !e->requested.planning && !want->plan &&
            !want->keep_free;
@@ -221,7 +220,7 @@ void nib_engine_close(nib_engine *e) {
     keep_what_it_took(e);
     for (int i = 0; i < TYPE_COUNT; i++)
         kv_pool_close(e->kv[i]);
-    if (e->backend) /* may still be copying weights */
+    if (e->backend) /* first, because it may still copy weights */
         e->backend->kind->close(e->backend);
     pager_close(e->pager);
     residuals_close(e->residuals);

@@ -12,15 +12,15 @@ typedef struct engine_parts {
     ledger *ledger;
     pool *threads;            /* idle between passes */
     stepper *step;            /* with its back end and pager */
-    type_id kv_type;          /* of sessions that ask for none */
+    type_id kv_type;          /* default of sessions */
     int64_t n_ctx;            /* likewise */
     nib_progress_fn progress; /* the options': NULL: none */
     void *user;               /* of progress */
 } engine_parts;
 
-/* Options of an engine beside the public ones. */
+/* Options of an engine besides the public ones. */
 typedef struct engine_want {
-    const plan *plan;  /* to be followed; NULL: none. Not needed afterwards */
+    const plan *plan;  /* a plan to follow; NULL: none. Not needed after opening */
     int64_t n_row;     /* rows of a pass, for any context; 0: the options' n_batch */
     bool keep_nothing; /* every page of the weights is streamed, even if it would fit */
     /* RAM that will be charged later, instead of a session's; NULL: a session's. `parts` has no `step`

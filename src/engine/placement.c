@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Both are of one file type, or rounded to one format. */
+/* Whether both have the same file type, or are rounded to the same format. */
 static bool same_format(const weight *a, const weight *b) {
     if (weight_is_rounded(a) != weight_is_rounded(b))
         return false;
@@ -18,7 +18,7 @@ static bool same_format(const weight *a, const weight *b) {
                : a->type == b->type;
 }
 
-/* Different formats of a block's own weights. */
+/* Number of different formats of a block's own weights. */
 static size_t count_formats(const block *blk) {
     size_t n = 0;
     for (int w = 0; w < blk->n_weight; w++) {
@@ -33,8 +33,9 @@ static size_t count_formats(const block *blk) {
 static size_t max_slices(const layout *lay) {
     size_t max = 0;
     for (int b = 0; b < layout_n_block(lay); b++)
-        max += 2 * count_formats(layout_block(lay, b)); /* in RAM and on disk, or in VRAM; vectors in RAM */
-    return max + 1;                                     /* the output head's sketch */
+        max += 2 * count_formats(
+                       layout_block(lay, b)); /* each in RAM and on disk, or in VRAM with vectors in RAM */
+    return max + 1;                           /* the output head's sketch */
 }
 
 uint64_t placement_bytes(const layout *lay) {
@@ -42,8 +43,8 @@ uint64_t placement_bytes(const layout *lay) {
 }
 
 nib_status placement_open(placement *p, const layout *lay, ledger *l, nib_error *err) {
-    const size_t n_format = 2 * (size_t)layout_n_block(lay) + 1; /* each is rounded to one stack at most; the
-                                                                    sketch */
+    const size_t n_format =
+        2 * (size_t)layout_n_block(lay) + 1; /* two slices of a stack for each block, and the sketch */
     const uint64_t bytes = placement_bytes(lay);
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     p->slices = mem_calloc(max_slices(lay), sizeof *p->slices);
@@ -67,7 +68,7 @@ static const char *other_user(const layout *lay, int b, int w) {
     return NULL;
 }
 
-/* The one among p->formats. */
+/* The stored copy of `name` in p->formats. */
 static const char *kept_name(placement *p, const char name[PACK_NAME]) {
     size_t i = 0;
     while (i < p->n_format && strcmp(p->formats[i], name))
@@ -85,7 +86,7 @@ static const char *format_name(placement *p, const weight *w) {
     return kept_name(p, name);
 }
 
-/* Adds to the slice of the same format and tier among slices[first..n), or as a new one. */
+/* Adds bytes to the entry of the same format and tier among slices[first..n), or appends a new entry. */
 static void add(placement *p, size_t first, nib_slice what) {
     size_t i = first;
     if (what.bytes == 0)

@@ -8,10 +8,10 @@
 
 #include <stdio.h>
 
-enum { FREE_SHARE = 8 /* of the system's free memory so much stays free: an eighth */ };
+enum { FREE_SHARE = 8 /* an eighth of the system's free memory stays free */ };
 
-/* Opening the device makes its RAM resident before the rest is counted. Without a device a plan needs a
- * cap. */
+/* Opens the device, so that the RAM which it takes is resident before the rest is counted. Without a device a
+ * plan needs a cap. */
 static nib_status look_for_device(const engine_core *e, nib_error *err) {
     device *gpu = NULL;
     nib_error why;

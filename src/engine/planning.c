@@ -1,5 +1,5 @@
-/* planning.c - facts for the planner: of the model from its headers, of the machine and of the model's
- * weights from their profiles. */
+/* planning.c - collects facts for the planner: about the model from its headers, about the machine and the
+ * model's weights from their profiles. */
 #include "engine/planning.h"
 
 #include "base/mem.h"
@@ -40,8 +40,7 @@ static int bits_of(const weight *w) {
     return w->format.layout == PACK_TILE ? w->format.bits : 0;
 }
 
-/* Bits of the format that most of a block's matrix bytes are in, and how many bytes of the files stand for
- * one packed byte. */
+/* *bits: of the format of most of a block's matrix bytes. *file_share: file bytes for each packed byte. */
 static void look_at_matrices(const block *b, int *bits, double *file_share) {
     uint64_t of[PLAN_BITS] = {0}, packed = 0, in_file = 0;
     for (int i = 0; i < b->n_weight; i++) {
@@ -59,7 +58,7 @@ static void look_at_matrices(const block *b, int *bits, double *file_share) {
     *file_share = packed ? (double)in_file / (double)packed : 1;
 }
 
-/* Bytes of a block's matrices in formats with minima. */
+/* Share of a block's matrix bytes that are in formats with minima. */
 static double asym_share(const block *b) {
     uint64_t all = 0, asym = 0;
     for (int i = 0; i < b->n_weight; i++) {
@@ -90,7 +89,7 @@ static void count_ops(const layout *lay, planning *f) {
     }
 }
 
-/* Bytes of every block's pages in this layout, into its choice c. */
+/* Adds the bytes of every block's pages in this layout to choice c of the block. */
 static nib_status add_choices(planning *f, const layout *lay, int c, nib_error *err) {
     pager_page *pages;
     int n_page;
@@ -146,7 +145,7 @@ static void add_scores(planning *f, const importance *p) {
         }
 }
 
-/* Adds format j to every block, as its last choice. */
+/* Appends format j to the choices of every block. */
 static nib_status add_format(planning *f, const layout *lay, const quality *q, int j, nib_error *err) {
     int c = 0;
     for (int b = 0; b < f->q.n_block; b++)
@@ -167,7 +166,7 @@ static nib_status add_format(planning *f, const layout *lay, const quality *q, i
     return NIB_OK;
 }
 
-/* A format that the model cannot have (rows too long) is no choice. */
+/* Adds format j, unless the model cannot have it (rows that are too long). */
 static nib_status try_format(planning *f, const engine_core *e, const quality *q, int j, nib_error *err) {
     const layout_choice choice = {.format = q->format[j], .shortlist = layout_has_shortlist(e->layout)};
     layout *all;
@@ -196,13 +195,14 @@ static nib_status add_costs(planning *f, const engine_core *e, const quality *q,
             f->blocks[b].kl_fewer = q->kl_fewer[(int)q->place[b] + 1];
     }
     bool by_column = false;
-    const int n_format = residuals_asked(e) ? 0 : q->n_format; /* residuals are of the file's formats */
+    const int n_format =
+        residuals_asked(e) ? 0 : q->n_format; /* residuals exist for the file's formats only */
     for (int j = 0; j < n_format; j++) {
         recipe r;
         by_column = by_column || (recipe_parse(q->format[j], 1, &r) && r.by_column);
         NIB_TRY(try_format(f, e, q, j, err));
     }
-    uint64_t channels = 0; /* kept as long as pages are packed with them */
+    uint64_t channels = 0; /* bytes of channel statistics, kept while pages are packed with them */
     if (by_column)
         NIB_TRY(saliency_bytes(e->m, &channels, err));
     f->q.held[NIB_OWNER_TABLES] += channels;
@@ -233,7 +233,7 @@ static nib_status add_profiles(planning *f, const engine_core *e, nib_error *err
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- the question ---- */
 
 static void resolve_workload(planning *f, const engine_core *e) {
     const int64_t n_prompt = f->of.n_prompt, n_gen = f->of.n_gen;
@@ -242,10 +242,10 @@ static void resolve_workload(planning *f, const engine_core *e) {
     f->q.n_sequence = e->resolved.n_sequence;
     f->q.n_best = e->resolved.n_best;
     f->q.best_waits = shortlist_of(e->layout, e->resolved.n_best, &f->q.sketch_bytes, &f->q.sketch_bits);
-    /* of a tied head a token's own row came when its logit was computed */
+    /* with a tied head, the token's row was read when its logit was computed */
     f->q.row_waits = e->resolved.n_best && model_hparams(e->m)->tied_head ? 0 : 1;
     f->q.n_gen = NUM_MIN(n_gen > 0 ? n_gen : DEFAULT_GEN, f->q.n_ctx);
-    /* the last token is not computed with */
+    /* the last generated token is not computed */
     f->q.n_prompt = NUM_MIN(n_prompt > 0 ? n_prompt : DEFAULT_PROMPT, f->q.n_ctx - f->q.n_gen + 1);
     f->q.n_prompt = NUM_MAX(f->q.n_prompt, 1);
 }
@@ -288,13 +288,13 @@ static nib_status resolve_targets(planning *f, const engine_core *e, const nib_p
     if (how->mode && (how->mode < 'a' || how->mode > 'c'))
         return nib_fail(err, NIB_E_USAGE, "mode: expected a, b or c, found '%c'", how->mode);
     f->q.speed = how->speed;
-    if (how->speed > 0 && !how->quality) { /* as much as it takes, and no more */
+    if (how->speed > 0 && !how->quality) { /* as much loss as the speed needs */
         f->q.max_loss = PLAN_SPEED_LOSS;
         f->q.may_round = true;
     }
     f->q.mode = how->mode ? how->mode : 'a';
     f->q.may_leave_out = !how->mode && f->q.may_round;
-    /* nothing is requested for: what an engine does by itself, whatever that costs */
+    /* without a request: the engine's default, whatever its loss */
     if (!how->quality && f->q.speed <= 0 && f->q.mode == 'a') {
         f->q.max_loss = PLAN_ANY_LOSS;
         f->q.usual_activation = !f->q.activation;
@@ -304,8 +304,7 @@ static nib_status resolve_targets(planning *f, const engine_core *e, const nib_p
     return NIB_OK;
 }
 
-/* Nothing is measured that could be bounded, and nobody asked for a bound: MCAP's own rule is all there is.
- */
+/* If no costs are measured and no bound was requested, only MCAP's own rule applies. */
 static void bound_loss(planning *f, const nib_plan_options *how) {
     bool measured = false;
     for (int b = 0; b < f->q.n_block; b++)
@@ -328,21 +327,21 @@ static const plan_choice *chosen(const plan_block_facts *x, const char *recipe_n
     return &x->choices[0];
 }
 
-/* The formats of a plan that the planner made. Layers that it leaves out are in there still: what is decided
- * of them is that nothing stays. */
+/* The layout with the formats of a plan that the planner made. It still contains the left-out layers, which
+ * have no resident pages. */
 static nib_status layout_of(const engine_core *e, const plan *p, layout **out, nib_error *err) {
     layout_part *parts = mem_calloc((size_t)p->n_block, sizeof *parts);
     const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
     if (!parts)
         return nib_fail_nomem(err, (size_t)p->n_block * sizeof *parts, "planning");
     for (int b = 0; b < p->n_block; b++)
-        plan_block_recipe(&p->blocks[b], parts[b].format); /* the planner's own, so it is one */
+        plan_block_recipe(&p->blocks[b], parts[b].format); /* cannot fail for the planner's own plan */
     const nib_status status = layout_make(e->m, &choice, out, err);
     mem_free(parts);
     return status;
 }
 
-/* Every block's one choice is then the plan's, and pages are known. */
+/* Reduces every block's choices to the plan's, so that the pages are known. */
 static nib_status fix_formats(planning *f, const layout *lay, const plan *p, nib_error *err) {
     for (int b = 0; b < p->n_block; b++) {
         plan_block_facts *x = &f->blocks[b];
@@ -373,7 +372,7 @@ static nib_status resolve_pages(planning *f, const engine_core *e, plan *p, nib_
     nib_status status = fix_formats(f, lay, p, err);
     if (status == NIB_OK)
         status = planning_share(f, e, lay, err);
-    const uint64_t more = layout_heap_bytes(lay) - layout_heap_bytes(e->layout); /* may be less */
+    const uint64_t more = layout_heap_bytes(lay) - layout_heap_bytes(e->layout); /* may be negative (wraps) */
     f->q.held[NIB_OWNER_TABLES] += more;
     f->q.touched[NIB_OWNER_TABLES] += more;
     layout_free(lay);

@@ -5,10 +5,10 @@
 #include "engine/core.h"
 #include "plan/planner.h"
 
-/* What is planned for. */
+/* The purpose of a plan or a prediction. */
 typedef struct planning_of {
     const engine_want *want; /* NULL: nothing */
-    const backend *open;     /* of an engine whose weights are there; NULL: they are not */
+    const backend *open;     /* back end of an engine with loaded weights; NULL: they are not loaded */
     int64_t n_prompt, n_gen; /* tokens; 0: the defaults */
 } planning_of;
 
@@ -23,35 +23,35 @@ typedef struct planning {
     plan_block_facts *blocks;
     pager_page *pages;
     learned learned;
-    offload_question device; /* where a GPU computes */
+    offload_question device; /* if a GPU computes */
     offload_split split;
     planning_rows base, streamed; /* with everything resident, and where weights are streamed */
     uint64_t workspace;           /* of base */
-    uint64_t workspace_touched;   /* of it, by the workload */
+    uint64_t workspace_touched;   /* the part of it that the workload makes resident */
     char model[PLAN_NAME], content[CONTENT_KEY], prompts[40];
 } planning;
 
-/* Of a model as it is now, without profiles of its weights: each block has one choice. What earlier runs took
- * is not in it (learn_load). To be closed in any case. */
+/* Collects the facts about the model in its current layout, without profiles of its weights: each block has
+ * one choice. Times of earlier runs are not included (learn_load). The caller closes *f in any case. */
 nib_status planning_gather(planning *f, const engine_core *e, const planning_of *of, nib_error *err);
 void planning_close(planning *f);
 
-/* A plan, for weights that are not open yet. */
+/* Makes a plan for weights that are not loaded yet. Errors as nib_plan. */
 nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan *out, nib_error *err);
 
-/* ---- planning_memory.c, for planning_gather: f->q.need, the sizes and the workload are settled ---- */
-/* The caches that there could be, the engine's own first. */
+/* ---- planning_memory.c, for planning_gather; f->q.need, the sizes and the workload are set ---- */
+/* Lists the possible cache types, the engine's own first. */
 nib_status planning_caches(planning *f, const engine_core *e, nib_error *err);
-/* Fewer rows where the cap does not hold more (in which case it holds no whole model either), once what else
- * is held is known. */
+/* Reduces the rows of a pass if the cap does not hold more (then it does not hold the whole model either).
+ * Called when all other held bytes are known. */
 void planning_fewer_rows(planning *f, const engine_core *e);
 /* The ledger's bytes now, and the bytes that the engine will promise before it opens the pager. */
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err);
 
 /* ---- planning_device.c ---- */
-/* What a GPU's memory is shared among, and how, for the model in this layout; nothing for other back ends.
- * The rows, the bytes in RAM and the rates are final. A second call computes it again. */
+/* Divides a GPU's memory for the model in this layout; does nothing for other back ends. The rows, the bytes
+ * in RAM and the rates must be final. A second call computes it again. */
 nib_status planning_share(planning *f, const engine_core *e, const layout *lay, nib_error *err);
-void planning_forget_share(planning *f);
+void planning_forget_share(planning *f); /* frees the division */
 
 #endif

@@ -1,5 +1,5 @@
-/* planning_device.c - what a plan for a GPU is decided with: the facts that its back end decides with when it
- * is opened, from the back end itself. */
+/* planning_device.c - collects the facts for a plan with a GPU. They come from the back end's own functions,
+ * so the plan and the opened back end decide with the same facts. */
 #include "engine/planning.h"
 
 #include "base/mem.h"
@@ -13,7 +13,7 @@
  * --ram 2G took 154 MiB (docs/gpu.md). */
 #define GUESS_HOST (UINT64_C(128) << 20)
 
-/* For an open engine: its current state. */
+/* Copies the current division of an open engine. */
 static nib_status copy_open(planning *f, nib_error *err) {
     const backend *by = f->of.open;
     const size_t n = (size_t)by->share->n_block;
@@ -28,7 +28,7 @@ static nib_status copy_open(planning *f, nib_error *err) {
     return NIB_OK;
 }
 
-/* The rows that the engine will reserve, as sizes_rows has them. */
+/* The rows that the engine will reserve, as in sizes_rows. */
 static nib_status rows_of(const planning *f, const engine_core *e, backend_rows *out, nib_error *err) {
     uint64_t session;
     NIB_TRY(sessions_bytes(e, e->resolved.kv_type, e->resolved.n_ctx, &session, err));
@@ -57,7 +57,7 @@ static nib_status ask(planning *f, const engine_core *e, const layout *lay, nib_
     return status;
 }
 
-/* RAM has the part of the KV cache of the processor's layers. */
+/* RAM holds the KV cache of the layers that the processor computes. */
 static void share_caches(planning *f) {
     const offload_question *q = &f->device;
     const double here = q->page ? (double)f->split.host_page / (double)q->page : 0;

@@ -1,5 +1,4 @@
-/* planning_memory.c - what memory a plan has to do with, from the functions that the engine itself is laid
- * out with.
+/* planning_memory.c - the memory that a plan can use, computed by the same functions that lay out the engine.
  */
 #include "engine/planning.h"
 
@@ -11,13 +10,13 @@
 
 #include <string.h>
 
-/* Bytes that become resident after planning and before the weights are loaded: the kernel map, and code that
- * first runs then. */
+/* Bytes that become resident between planning and the loading of weights: the kernel map, and code that runs
+ * for the first time. */
 #define SPARE (UINT64_C(1) << 20)
 /* The part of LEDGER_RUNTIME_MARGIN that becomes resident while a model runs: the median of a sweep, whose
  * runs differ by up to 0.5 MiB from it (docs/budget.md). */
 #define RUNTIME_GROWTH (UINT64_C(672) << 10)
-#define RUNTIME_REST   (UINT64_C(288) << 10) /* of it, after the weights were opened */
+#define RUNTIME_REST   (UINT64_C(288) << 10) /* the part of it that follows the opening of the weights */
 
 static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_id type, nib_error *err) {
     enum { FEW = 1024, MANY = 33 * 1024 };
@@ -28,15 +27,15 @@ static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_
     NIB_TRY(kv_table_bytes(e->layout, type, false, FEW, &few, err));
     NIB_TRY(kv_table_bytes(e->layout, type, false, MANY, &many, err));
     c->position = (many - few) / (MANY - FEW);
-    /* the last token is not computed with; each context has the workload */
+    /* the last generated token is not computed; every session has the same workload */
     NIB_TRY(kv_table_touched(e->layout, type, NUM_MIN(f->q.n_prompt + f->q.n_gen - 1, f->q.n_ctx),
                              &c->touched, err));
-    c->touched *= (uint64_t)e->resolved.n_session; /* no more than bytes, which are counted */
+    c->touched *= (uint64_t)e->resolved.n_session; /* cannot overflow: at most `bytes`, which are checked */
     f->q.n_cache++;
     return NIB_OK;
 }
 
-/* The engine's own first, then the others that it could have. */
+/* Lists the engine's own cache first, then the other possible ones. */
 nib_status planning_caches(planning *f, const engine_core *e, nib_error *err) {
     static const struct {
         plan_kv kv;
@@ -91,7 +90,7 @@ void planning_fewer_rows(planning *f, const engine_core *e) {
     }
 }
 
-/* The memory of an open engine, or of the engine that will be opened. */
+/* Adds the rows' memory of an open engine, or of the engine that will be opened. */
 static void add_rows(planning *f, const engine_core *e) {
     const settings *o = &e->resolved;
     f->base = f->streamed = (planning_rows){o->n_batch, sizes_cell_rows(o)};

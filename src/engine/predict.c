@@ -1,5 +1,5 @@
 /* predict.c - predictions for an open engine, by the cost model of plan/cost.c and the times of earlier runs.
- * Facts that are known by now (resident pages, charges) are used as they are. */
+ * Known facts (resident pages, charges) are used directly. */
 #include "engine/predict.h"
 
 #include "base/mem.h"
@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How often one of a vocabulary's rows is wanted that is not among the first ones, of which so many are kept:
- * tokenizers number tokens by how often they occur, about as Zipf's law has it (docs/shortlist.md). */
+/* Probability that a token's row is not among the first `kept` (a share) of n_row resident rows. Tokenizers
+ * number tokens by frequency, which follows Zipf's law approximately (docs/shortlist.md). */
 static double asked_share(int64_t n_row, double kept) {
     return 1 - log1p(kept * (double)n_row) / log1p((double)n_row);
 }
@@ -21,7 +21,7 @@ static double asked_share(int64_t n_row, double kept) {
 /* The pager's residency as a decision. */
 static void decide(const engine_core *e, const pager *weights, planning *f, plan_decision *d) {
     pager_stats stats;
-    uint64_t looked_up = 0; /* on disk, and in no pass */
+    uint64_t looked_up = 0; /* bytes on disk that are not part of a pass */
     pager_get_stats(weights, &stats);
     const weight *head = NULL;
     if (e->resolved.n_best)
@@ -51,7 +51,8 @@ static void decide(const engine_core *e, const pager *weights, planning *f, plan
     d->streamed = stats.pass_bytes > 0 || looked_up > 0;
 }
 
-/* Weights, the pager's tables and its ring are charged by now; sessions and their cache may be or not. */
+/* The process's expected peak. Weights, the pager's tables and its ring are charged already; sessions and
+ * their caches may be. */
 static uint64_t expected_peak(const engine_core *e, const planning *f) {
     nib_memory now;
     ledger_report(e->ledger, &now);
@@ -102,7 +103,7 @@ static void fill(const engine_core *e, planning *f, const plan_decision *d, nib_
     snprintf(out->binds, sizeof out->binds, "%s", binds);
 }
 
-/* The shared part of both calls; fills out, or run. */
+/* The common part of predict and predict_run; fills out or run. */
 static nib_status look(const engine_core *e, const pager *weights, const planning_of *of, nib_prediction *out,
                        learned_run *run, nib_error *err) {
     planning f;

@@ -15,7 +15,7 @@ static void add_text(XXH3_state_t *h, const char *text) {
     add(h, text ? text : "", text ? strlen(text) + 1 : 1);
 }
 
-/* The hash of the contents looks at samples of them. */
+/* Hashes sizes and modification times of the files, because the content hash only samples the contents. */
 static nib_status add_files(XXH3_state_t *h, const engine_core *e, nib_error *err) {
     const container *c = model_container(e->m);
     uint64_t content[2];
@@ -24,7 +24,8 @@ static nib_status add_files(XXH3_state_t *h, const engine_core *e, nib_error *er
     for (int i = 0; i < container_n_file(c); i++) {
         struct stat info;
         if (fstat(file_handle(container_file(c, i)), &info))
-            return nib_fail(err, NIB_E_IO, "%s: cannot look at it", file_path(container_file(c, i)));
+            return nib_fail(err, NIB_E_IO, "%s: cannot read the file's properties",
+                            file_path(container_file(c, i)));
         const int64_t mark[] = {info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
         add(h, mark, sizeof mark);
     }

@@ -1,4 +1,4 @@
-/* residual.c - see residual.h: the residuals of an open engine, their memory, and the choice of channels. */
+/* residual.c - see residual.h: the residuals of an open engine, their memory, and the number of channels. */
 #include "engine/residual.h"
 
 #include "base/mem.h"
@@ -17,7 +17,7 @@ struct engine_residuals {
 
 /* ---- which matrices ---- */
 
-/* Bytes of all residuals, of their scales, and of the largest matrix's. False: too many. */
+/* Bytes of all residuals, of their scales, and of the largest matrix's residual. False: overflow. */
 static bool count_bytes(const engine_core *e, uint64_t *all, uint64_t *scales, uint64_t *largest) {
     uint64_t bytes;
     *all = *scales = *largest = 0;
@@ -29,7 +29,7 @@ static bool count_bytes(const engine_core *e, uint64_t *all, uint64_t *scales, u
             if (!residual_bytes(e->requested.residual_bits, of->weights[w].n, of->weights[w].k, &bytes) ||
                 !num_add_u64(*all, bytes, all))
                 return false;
-            *scales += (uint64_t)of->weights[w].n * sizeof(float); /* a part of `bytes` */
+            *scales += (uint64_t)of->weights[w].n * sizeof(float); /* included in `bytes` */
             *largest = NUM_MAX(*largest, bytes);
         }
     }
@@ -52,10 +52,10 @@ nib_status residuals_check(const engine_core *e, nib_error *err) {
         const block *of = layout_block(e->layout, b);
         for (int w = 0; w < of->n_weight; w++)
             if (of->layer >= 0 && (weight_is_rounded(&of->weights[w]) || weight_is_second(&of->weights[w])))
-                return nib_fail(err, NIB_E_USAGE,
-                                "residuals are of the formats that the file has: the plan has another one "
-                                "for '%s' in block %d",
-                                of->weights[w].name, b);
+                return nib_fail(
+                    err, NIB_E_USAGE,
+                    "residuals need the file's own formats: the plan has another format for '%s' in block %d",
+                    of->weights[w].name, b);
     }
     return NIB_OK;
 }
@@ -64,7 +64,7 @@ static nib_status open_original(const engine_core *e, const char *path, model **
     return model_open_headers(path, &e->log, NULL, false, out, err);
 }
 
-/* original NULL: there is none. */
+/* Completes the back end's input. original NULL: the residuals come from a file. */
 static nib_status complete(engine_residuals *r, const model *original, nib_error *err) {
     NIB_TRY(residual_kinds_open(&r->kinds, r->made.e->layout, r->made.of, r->made.first, err));
     const nib_status status = residual_by_open(&r->by, r->made.e, &r->use, &r->kinds, original, err);
@@ -145,7 +145,7 @@ static nib_status open_lists(engine_residuals *r, nib_error *err) {
     return NIB_OK;
 }
 
-/* Sets bytes as count_bytes does, and opens the lists. */
+/* Computes the bytes (count_bytes) and opens the lists. */
 static nib_status begin(engine_residuals *r, uint64_t *all, uint64_t *scales, uint64_t *largest,
                         nib_error *err) {
     if (!count_bytes(r->made.e, all, scales, largest))
@@ -168,7 +168,7 @@ static void log_sizes(const engine_residuals *r, uint64_t all, uint64_t scales) 
                  bits, num_format_size(all - scales, on_disk), num_format_size(scales, size));
 }
 
-/* path: of the original, or of a file of residuals. */
+/* path: the original, or a file of residuals. */
 static nib_status open_from(engine_residuals *r, const char *path, nib_error *err) {
     residual_store *made = &r->made;
     uint64_t all, scales, largest;
@@ -187,7 +187,7 @@ static nib_status open_from(engine_residuals *r, const char *path, nib_error *er
     return make_from_original(r, path, err);
 }
 
-/* All kinds alike, or as a plan says. */
+/* Sets the first choice: a plan's, or resolved.k_chunk for all kinds. */
 static nib_status choose_first(engine_residuals *r, nib_error *err) {
     const settings *set = &r->made.e->resolved;
     tune_choice c = {{0}, {0}};

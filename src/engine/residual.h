@@ -8,7 +8,7 @@
 
 typedef struct engine_residuals engine_residuals;
 
-/* Whether residuals are asked for. */
+/* Whether residuals were requested. */
 static inline bool residuals_asked(const engine_core *e) {
     return e->resolved.k_chunk > 0;
 }
@@ -16,24 +16,24 @@ static inline bool residuals_asked(const engine_core *e) {
  * multiplied, and only of matrices in a lossy format. UINT64_MAX: too many. */
 uint64_t residuals_bytes(const engine_core *e);
 /* Reads the original that requested.residual names, which must be the same model in finer formats, or the
- * file of residuals (residual_file.h), which must be the model's own. One piece of memory, charged as weights
- * before it is allocated. The layout must have the file's formats. NIB_E_MODEL: another model; NIB_E_USAGE:
- * an invalid option. */
+ * file of residuals (residual_file.h), which must be the model's own. The memory is one allocation, charged
+ * as weights before it is made. The layout must have the file's formats. NIB_E_MODEL: another model;
+ * NIB_E_USAGE: an invalid option. */
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err);
 /* Writes the residuals of the layout's matrices, from an original, to a file of residuals. Takes memory for
  * one matrix at a time. A core of headers alone is enough. Errors as residuals_open. */
 nib_status residuals_write(engine_core *e, const char *original, const char *path, nib_error *err);
 void residuals_close(engine_residuals *r); /* NULL is fine */
-/* NULL: r is NULL. */
+/* The kinds of products; NULL if r is NULL. */
 const residual_kinds *residuals_kinds(const engine_residuals *r);
 /* Sets the number of channels of each kind from the next pass on, at most resolved.k_chunk. No pass may run
  * meanwhile. */
 void residuals_choose(engine_residuals *r, const tune_choice *c);
 /* Bytes of residuals that a token reads with the current choice. */
 uint64_t residuals_read(const engine_residuals *r, const tune_choice *c);
-/* What was read of those on disk since they were opened; r NULL: nothing. No pass runs meanwhile. */
+/* Counts the reads of residuals on disk since opening; r NULL: zeros. No pass may run meanwhile. */
 void residuals_count(const engine_residuals *r, residual_read *out);
-/* Of the layout as it is now: NIB_E_USAGE when a plan has given a matrix with a residual another format. */
+/* Checks the current layout. NIB_E_USAGE: a plan has changed the format of a matrix with a residual. */
 nib_status residuals_check(const engine_core *e, nib_error *err);
 
 #endif

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* One input of a block: `to` [k] gets the sums over the matrices that read it. */
+/* Sums for one input of a block: `to` [k] gets the sums over the matrices that read it. */
 typedef struct lengths {
     const residual *const *of;
     int n;

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { OTHERS = 8 /* of the cap so much is for keys, values and rows, which are not known yet: an eighth */ };
+enum {
+    OTHERS = 8 /* an eighth of the cap is left for keys, values and rows, whose sizes are not known yet */
+};
 
 bool residual_disk_wanted(const engine_core *e, uint64_t all) {
     const uint64_t cap = e->resolved.cap[NIB_TIER_RAM];

@@ -8,14 +8,14 @@
 #include "engine/core.h"
 
 typedef struct residual_disk {
-    file *file; /* open for reading: whole */
+    file *file; /* the complete file, open for reading */
     file_writer *out;
     char *path;
     ledger *ledger;
     uint64_t charged;          /* bytes of disk */
-    uint64_t written;          /* so far */
-    tier_region staging;       /* of one matrix while residuals are made */
-    tier_region gather;        /* what threads read channels to */
+    uint64_t written;          /* bytes so far */
+    tier_region staging;       /* codes of one matrix while residuals are made */
+    tier_region gather;        /* destination of the channels that threads read */
     residual_reader **readers; /* [n_reader], NULL: not opened */
     int n_reader;
 } residual_disk;
@@ -23,17 +23,18 @@ typedef struct residual_disk {
 /* Whether residuals go to disk: --scratch is set, and weights, residuals (`all` bytes) and the process's
  * current memory exceed seven eighths of --ram. */
 bool residual_disk_wanted(const engine_core *e, uint64_t all);
-/* Before the first one is made: n_byte is charged to the disk. largest: bytes of one matrix's. */
+/* Creates the file before the first residual is made, and charges n_byte to the disk. largest: bytes of the
+ * largest matrix's residual. */
 nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n_byte, uint64_t largest,
                               nib_error *err);
-/* Writes r's codes, which are in d->staging; r has none after that. *at: where they begin. */
+/* Writes r's codes, which are in d->staging, and removes them from r. *at: their offset in the file. */
 nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_error *err);
 /* After all were written: frees the staging, opens the file, and opens a reader for each thread
  * (use->readers), for rows of k channels that choose at most n_channel. */
 nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
                                 int64_t k, nib_error *err);
-/* The same for codes in a file that is there and stays (residual_file.h); it owns the file from now on, also
- * after an error. */
+/* The same for codes in an existing file that is kept (residual_file.h). Takes ownership of f, also after an
+ * error. */
 nib_status residual_disk_read(residual_disk *d, file *f, ledger *l, residual_use *use, int n_thread,
                               int64_t n_channel, int64_t k, nib_error *err);
 void residual_disk_close(residual_disk *d); /* zeroed is fine */

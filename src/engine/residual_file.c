@@ -1,4 +1,4 @@
-/* residual_file.c - see residual_file.h. Numbers are little-endian, as all machines are that this runs on. */
+/* residual_file.c - see residual_file.h. Numbers are little-endian, like all supported machines. */
 #include "engine/residual_file.h"
 
 #include <math.h>
@@ -45,7 +45,8 @@ static nib_status check(const engine_core *e, const file *f, const head *h, uint
     uint64_t key[2];
     NIB_TRY(container_content_hash(e->container, key, err));
     if (memcmp(h->key, key, sizeof key))
-        return nib_fail(err, NIB_E_MODEL, "%s: these are the residuals of another model", file_path(f));
+        return nib_fail(err, NIB_E_MODEL, "%s: expected residuals of this model, found those of another one",
+                        file_path(f));
     if (h->bits != (uint64_t)e->requested.residual_bits)
         return nib_fail(err, NIB_E_USAGE, "%s: expected --residual-bits %d, found %d", file_path(f),
                         (int)(h->bits & 31), (int)e->requested.residual_bits);
@@ -55,7 +56,7 @@ static nib_status check(const engine_core *e, const file *f, const head *h, uint
     return NIB_OK;
 }
 
-/* The matrix at `from`, to *at: all of it, or its scales if the codes stay in the file. */
+/* Reads one residual from file offset `from`: all of it, or only its scales if the codes stay in the file. */
 static nib_status load_one(const residual_store *r, file *f, residual *to, uint64_t from, uint64_t bytes,
                            uint8_t **at, nib_error *err) {
     const uint64_t n_scale = (uint64_t)to->n * sizeof *to->scale;
@@ -85,7 +86,8 @@ static nib_status load_all(residual_store *r, file *f, nib_error *err) {
             residual *to = &r->of[r->first[b] + w];
             if (!residual_is_of(of, &of->weights[w]))
                 continue;
-            residual_bytes(bits, of->weights[w].n, of->weights[w].k, &bytes); /* all together are n_byte */
+            residual_bytes(bits, of->weights[w].n, of->weights[w].k,
+                           &bytes); /* cannot fail: the sum was checked as n_byte */
             *to = residual_in(at, bits, of->weights[w].n, of->weights[w].k);
             r->at[r->first[b] + w] = from;
             NIB_TRY(load_one(r, f, to, from, bytes, &at, err));

@@ -10,8 +10,8 @@
 
 enum { PARTS = 16, ROUNDS = 4 };
 
-/* The standard deviation of the logarithms of rows' factors above which there are some: noise makes a
- * hundredth in 3 bits. */
+/* Rows have factors if the standard deviation of the factors' logarithms exceeds this; noise gives 0.01 with
+ * 3 bits. */
 static const double SPREAD = 0.05;
 
 /* ---- rows ---- */
@@ -30,7 +30,7 @@ static nib_status read_row(const container *c, const weight *w, int64_t i, uint8
         type_get(piece->tensor->type)->dequantize(raw, out, w->k);
         return NIB_OK;
     }
-    return nib_fail(err, NIB_E_MODEL, "weight '%s' has no row %" PRId64, w->name, i);
+    return nib_fail(err, NIB_E_MODEL, "weight '%s': expected a row %" PRId64 ", found none", w->name, i);
 }
 
 nib_status residual_read_rows(const residual_pair *p, int64_t i, uint8_t *raw, float *fine, float *coarse,
@@ -54,14 +54,18 @@ nib_status residual_read_vector(const container *c, const weight *w, uint8_t *ra
         uint64_t bytes = 0, before = 0;
         if (!type_row_bytes(piece->tensor->type, piece->n_row, &bytes) ||
             !type_row_bytes(piece->tensor->type, piece->first_row, &before) || at + piece->n_row > w->k)
-            return nib_fail(err, NIB_E_MODEL, "vector '%s' cannot be read", w->name);
+            return nib_fail(err, NIB_E_MODEL,
+                            "vector '%s': expected pieces of whole blocks that add up to its length",
+                            w->name);
         NIB_TRY(file_read_at(container_file(c, piece->tensor->file), raw, piece->tensor->offset + before,
                              bytes, err));
         type_get(piece->tensor->type)->dequantize(raw, out + at, piece->n_row);
     }
     for (int64_t i = 0; i < at; i++)
         out[i] += w->add;
-    return at == w->k ? NIB_OK : nib_fail(err, NIB_E_MODEL, "vector '%s' is too short", w->name);
+    return at == w->k
+               ? NIB_OK
+               : nib_fail(err, NIB_E_MODEL, "vector '%s': expected more elements in its tensors", w->name);
 }
 
 /* ---- memory ---- */
@@ -102,10 +106,10 @@ void residual_fit_close(residual_fit *f) {
 typedef struct passing {
     residual_fit *f;
     const residual_pair *p;
-    double logs[PARTS], squares[PARTS]; /* of the logarithms of rows' factors */
+    double logs[PARTS], squares[PARTS]; /* sums of the rows' log factors, and of their squares */
 } passing;
 
-/* The row's factor, with the columns'. */
+/* The row's factor, given the columns' factors. */
 static double row_factor(const double *column, const float *fine, const float *coarse, int64_t k) {
     double qq = 0, qw = 0;
     for (int64_t c = 0; c < k; c++) {
@@ -171,7 +175,7 @@ static nib_status run_pass(passing *s, nib_error *err) {
     return NIB_OK;
 }
 
-/* The columns' factors become what the pass's sums say. */
+/* Sets the columns' factors from the sums of the pass. */
 static void set_columns(residual_fit *f, int64_t k) {
     for (int64_t c = 0; c < k; c++) {
         double qq = 0, qw = 0;

@@ -21,7 +21,7 @@ typedef struct residual_pair {
     const weight *fine, *coarse; /* of one shape */
 } residual_pair;
 
-/* Rows i of both as floats [k]. raw: [8 k] bytes. */
+/* Reads row i of both matrices as floats [k]. raw: scratch of 8 k bytes. */
 nib_status residual_read_rows(const residual_pair *p, int64_t i, uint8_t *raw, float *fine, float *coarse,
                               nib_error *err);
 
@@ -29,8 +29,8 @@ nib_status residual_read_rows(const residual_pair *p, int64_t i, uint8_t *raw, f
 typedef struct residual_fit {
     pool *threads;
     int64_t max_k;
-    bool scaled;    /* false: there are no factors, */
-    bool by_row;    /* nor any of rows */
+    bool scaled;    /* there are factors */
+    bool by_row;    /* rows have factors too */
     double *column; /* [k] */
     double *sums;   /* [PARTS, 2, k] */
     float *rows;    /* [n_thread, 2, k] */
@@ -39,18 +39,18 @@ typedef struct residual_fit {
     nib_error *errors; /* [n_thread] both */
 } residual_fit;
 
-uint64_t residual_fit_bytes(int n_thread, int64_t max_k);
+uint64_t residual_fit_bytes(int n_thread, int64_t max_k); /* memory that open allocates */
 nib_status residual_fit_open(residual_fit *f, pool *threads, int64_t max_k, nib_error *err);
 void residual_fit_close(residual_fit *f); /* zeroed is fine */
 /* Index of the norm vector that makes the input of op `linear` of a block; -1: no norm makes it. */
 int residual_norm_of(const block *b, int linear);
-/* Row 0 of a vector's values: [k]. */
+/* Reads a vector's values to out [k]. raw: scratch of 8 k bytes. */
 nib_status residual_read_vector(const container *c, const weight *w, uint8_t *raw, float *out,
                                 nib_error *err);
-/* No factors, for residual_fit_row. */
+/* Sets "no factors" for residual_fit_row. */
 void residual_fit_none(residual_fit *f);
-/* The factors of one matrix, the same for any number of threads. norms: [2, k], the original's norm and the
- * base's, which make its input; NULL: something else does. */
+/* Finds the factors of one matrix; the result does not depend on the number of threads. norms: [2, k], the
+ * weights of the norm that produces its input, in the original and in the base; NULL: no norm produces it. */
 nib_status residual_fit_find(residual_fit *f, const residual_pair *p, const float *norms, nib_error *err);
 /* Multiplies row `fine` of the original with the factors, so that it becomes the row that `coarse` was
  * rounded from. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Products of one input in one block, as they are gathered. */
+/* The products of one input in one block, while they are collected. */
 typedef struct input {
     reg in;
     char name[PLAN_NAME];
@@ -60,7 +60,7 @@ static void add_block(residual_kinds *k, const block *b, const residual *of, int
             in.n += o->n;
             in.end_op = i + 1;
         }
-        if (o->out == in.in) /* the next product of this register has another input */
+        if (o->out == in.in) /* the op overwrites the register, so later products have another input */
             end_input(k, b, of, kind_of, &in);
     }
     end_input(k, b, of, kind_of, &in);

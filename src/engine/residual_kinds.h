@@ -15,7 +15,8 @@ typedef struct residual_kinds {
     int8_t *of; /* [first[n_block]]: a weight's kind; -1: it has no residual */
 } residual_kinds;
 
-/* of, first: as residual_use has them. With more kinds than TUNE_MAX_KIND the last one has all the others. */
+/* of, first: as in residual_use. If there are more than TUNE_MAX_KIND kinds, the last one contains all
+ * others. */
 nib_status residual_kinds_open(residual_kinds *out, const layout *lay, const residual *of, const int *first,
                                nib_error *err);
 void residual_kinds_close(residual_kinds *k); /* zeroed is fine */

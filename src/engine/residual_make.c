@@ -9,8 +9,8 @@
 #include <math.h>
 
 enum {
-    UNIT = 64,    /* outputs that a thread makes at a time */
-    TOGETHER = 16 /* of them that residual_set takes */
+    UNIT = 64,    /* outputs that a thread takes at a time */
+    TOGETHER = 16 /* outputs of one residual_set */
 };
 
 bool residual_is_of(const block *b, const weight *w) {
@@ -26,18 +26,19 @@ int64_t residual_longest_row(const layout *lay) {
     return k;
 }
 
-/* One matrix, by all threads: each takes its share of units. */
+/* The work on one matrix by all threads; each takes its share of units. */
 typedef struct filling {
     const engine_core *e;
     residual *r;
     residual_pair pair;
-    bool scaled;      /* the base's norms are not the original's */
+    bool scaled;      /* the base's norms differ from the original's */
     residual_fit fit; /* of the pair */
-    float *norms;     /* [2, longest row]: those that make a product's input, the original's and the base's */
+    float *norms; /* [2, longest row]: the norm that produces a product's input, in the original and in the
+                     base */
     double *whole, *taken; /* [n_thread] sums of squares: of the matrix, and of its residual */
     bool some;             /* some residual of the model is not zero */
     float *values;         /* [n_thread, TOGETHER + 1, k] */
-    uint8_t *raw;          /* [n_thread, 8 k]: a row as a file has it */
+    uint8_t *raw;          /* [n_thread, 8 k]: a row in the file's format */
     nib_status *status;
     nib_error *err; /* [n_thread] both */
 } filling;
@@ -89,8 +90,8 @@ static nib_status check_values(filling *f, int b, nib_error *err) {
     if (taken == 0 || taken < MOST_TAKEN * whole)
         return NIB_OK;
     return nib_fail(err, NIB_E_MODEL,
-                    "'%s' in block %d: expected values that rounding makes the base's of, found others (the "
-                    "squared difference is %.0f %% of the squared values): it is another model",
+                    "'%s' in block %d: expected the original of this model, found another model (the squared "
+                    "difference is %.0f %% of the squared values)",
                     f->pair.coarse->name, b, whole > 0 ? 100 * taken / whole : INFINITY);
 }
 
@@ -134,7 +135,7 @@ static nib_status read_norms(filling *f, const model *original, int b, int i, bo
     return residual_read_vector(f->pair.coarse_files, &coarse->weights[w], f->raw, f->norms + o->k, err);
 }
 
-/* Whether the base is scaled: some norm is not the original's. */
+/* Sets f->scaled: whether some norm of the base differs from the original's. */
 static nib_status compare_norms(filling *f, const model *original, nib_error *err) {
     for (int b = 0; b < layout_n_block(f->e->layout) && !f->scaled; b++) {
         const program *p = &layout_block(f->e->layout, b)->program;
@@ -148,7 +149,7 @@ static nib_status compare_norms(filling *f, const model *original, nib_error *er
     return NIB_OK;
 }
 
-/* The factors of weight w of block b, whose pair is set. */
+/* Finds the factors of weight w of block b, whose pair is set. */
 static nib_status find_factors(filling *f, const model *original, int b, int w, nib_error *err) {
     const program *p = &layout_block(f->e->layout, b)->program;
     bool found = false;
@@ -181,7 +182,7 @@ static nib_status make_block(residual_store *r, const model *original, int b, fi
         f->pair.coarse = of;
         *f->r = residual_in(codes, r->e->requested.residual_bits, of->n, of->k);
         residual_bytes(r->e->requested.residual_bits, of->n, of->k,
-                       &bytes); /* all together were not too many */
+                       &bytes); /* cannot fail: the sum was checked */
         NIB_TRY(find_factors(f, original, b, w, err));
         NIB_TRY(fill(f, b, err));
         if (r->keep) {

@@ -8,7 +8,7 @@
 typedef struct residual_store {
     engine_core *e;
     residual *of; /* [first[n_block]] */
-    int *first;   /* [n_block + 1]: weight w of block b has first[b] + w */
+    int *first;   /* [n_block + 1]: weight w of block b has index first[b] + w */
     tier_region memory;
     bool is_on_disk;
     residual_disk disk;
@@ -20,9 +20,9 @@ typedef struct residual_store {
 bool residual_is_of(const block *b, const weight *w);
 /* Columns of the longest matrix. */
 int64_t residual_longest_row(const layout *lay);
-/* Computes all residuals into r->memory, or, with is_on_disk, their codes into the file, or, with keep, into
- * that file (by r->disk.staging, of the largest matrix's bytes). Memory for the rows
- * in work is charged meanwhile. NIB_E_MODEL: `original` is another model, or has the same values. */
+/* Computes all residuals: into r->memory; with is_on_disk their codes into that file; with keep into the file
+ * of residuals, through r->disk.staging (the bytes of the largest matrix). Blocks; memory for the rows in
+ * work is charged meanwhile. NIB_E_MODEL: `original` is another model, or has the same values. */
 nib_status residual_make(residual_store *r, const model *original, nib_error *err);
 
 #endif

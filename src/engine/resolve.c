@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* The same activations for all blocks, unless a plan has others. */
+/* All blocks get the same activations, unless a plan has others. */
 nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *err) {
     const plan *p = want->plan;
     const size_t n = (size_t)model_n_block(e->m);
@@ -25,7 +25,7 @@ nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *er
     return e->resolved.kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->resolved.kept, "what stays");
 }
 
-/* By the given plan, or by one that is made now if the options request it. */
+/* Follows the given plan, or makes one if the options request it. */
 nib_status resolve(engine_core *e, const engine_want *want, nib_error *err) {
     plan own = {0};
     engine_want with = *want;
@@ -39,7 +39,8 @@ nib_status resolve(engine_core *e, const engine_want *want, nib_error *err) {
     }
     if (status == NIB_OK)
         status = resolve_blocks(e, &with, err);
-    if (with.plan == &own) { /* the pager knows best what fits by then, and keeps it by the same rule */
+    if (with.plan ==
+        &own) { /* the engine decides residency again when the free memory is known, by the same rule */
         mem_free(e->resolved.kept);
         mem_free(e->resolved.places);
         e->resolved.kept = NULL;

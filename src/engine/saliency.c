@@ -17,7 +17,7 @@ static int count_products(const model *m) {
     return n;
 }
 
-/* Products of one input that nothing has written to in between have one site. */
+/* Numbers the sites. Products that read the same register without a write in between share a site. */
 static void number_sites(saliency_sites *s, const model *m) {
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
@@ -66,7 +66,7 @@ void saliency_sites_close(saliency_sites *s) {
 
 int saliency_site(const saliency_sites *s, const layout *lay, int b, int w) {
     page_layout_own(lay, &b, &w);
-    if (weight_is_second(&layout_block(lay, b)->weights[w])) /* sites are the model's */
+    if (weight_is_second(&layout_block(lay, b)->weights[w])) /* sites exist for first slices only */
         w = layout_block(lay, b)->weights[w].first_slice;
     return s->of[s->first[b] + w];
 }
@@ -76,12 +76,13 @@ nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err) {
     NIB_TRY(saliency_sites_open(&s, m, err));
     const bool fits = channel_stats_bytes(s.k, s.n_site, bytes);
     saliency_sites_close(&s);
-    return fits ? NIB_OK : nib_fail(err, NIB_E_NOFIT, "the products' inputs have too many channels");
+    return fits ? NIB_OK
+                : nib_fail(err, NIB_E_NOFIT, "the channels of the products' inputs overflow 64 bits");
 }
 
 /* ---- measuring ---- */
 
-/* Products of one site tell the same, and each counts. */
+/* Adds a product's input. Products of one site have the same input, and each is counted. */
 static void see_product(void *user, const probe_input *in) {
     saliency_watch *w = user;
     const int site = saliency_site(&w->sites, w->layout, in->block, in->w);
@@ -126,7 +127,7 @@ const float *saliency_watch_of(const saliency_watch *w, int b, int i) {
     return site < 0 ? NULL : w->sums->mean + w->sums->first[site];
 }
 
-/* ---- an engine's ---- */
+/* ---- statistics of an engine ---- */
 
 static bool is_asked_for(const layout *lay) {
     for (int b = 0; b < layout_n_block(lay); b++)
@@ -141,11 +142,11 @@ static nib_status load(engine_core *e, const saliency_sites *s, const char *prom
     uint64_t bytes;
     NIB_TRY(container_content_key(e->container, content, err));
     if (!channel_stats_bytes(s->k, s->n_site, &bytes))
-        return nib_fail(err, NIB_E_MODEL, "the channels of the products are too many");
+        return nib_fail(err, NIB_E_MODEL, "the channels of the products overflow 64 bits");
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     char *path = prompts[0] ? channel_stats_path(content, prompts) : channel_stats_find(content);
     if (!path)
-        return nib_fail(err, NIB_E_NOTFOUND, "no profile of these weights was found");
+        return nib_fail(err, NIB_E_NOTFOUND, "expected a profile of these weights in the cache, found none");
     nib_status status = channel_stats_load(path, content, s->k, s->n_site, &e->channels, err);
     mem_free(path);
     return status;

@@ -26,7 +26,7 @@ uint64_t sessions_sampling(const engine_core *e) {
 nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err) {
     const uint64_t more = (uint64_t)(e->resolved.n_sequence - e->resolved.n_session);
-    uint64_t window; /* without a position */
+    uint64_t window; /* bytes of a table without positions: its f16 window */
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n_ctx, bytes, err));
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, 0, &window, err));
     if (!num_mul_u64(*bytes, (uint64_t)e->resolved.n_session, bytes) ||

@@ -4,16 +4,17 @@
 
 #include "engine/core.h"
 
-/* Bytes of one's tokens and logits. */
+/* Bytes of a session's tokens and logits. */
 uint64_t sessions_tables(const engine_core *e, int64_t n_ctx);
-/* Bytes for sampling the answers: one that sampling reads all logits for, with penalties and a bias; under
- * nib_engine_options.grammar the grammar and the logits that it changes. Other answers of a batch wait until
- * there is memory. */
+/* Bytes for sampling the answers of which one needs all logits, with penalties and a bias; under
+ * nib_engine_options.grammar also the grammar and the logits that it changes. Other answers of a batch wait
+ * until there is memory. */
 uint64_t sessions_sampling(const engine_core *e);
-/* Bytes of keys and values of n_session contexts, and of the own memory of each of n_sequence. */
+/* Bytes of keys and values of n_session contexts, and of the memory that each of n_sequence sequences has of
+ * its own. NIB_E_NOFIT: overflow. */
 nib_status sessions_cache_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                                 nib_error *err);
-/* The same with the logits and lists of tokens of all, and the memory for sampling. */
+/* The same, plus the logits and token lists of all, and the memory for sampling. */
 nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* As engine_check_positions. */

@@ -87,7 +87,7 @@ void settings_clear(settings *s) {
     s->places = NULL;
 }
 
-/* ---- a plan's ---- */
+/* ---- from a plan ---- */
 
 static int kv_option(plan_kv kv) {
     switch (kv) {

@@ -18,21 +18,21 @@ typedef struct settings {
     int32_t n_sequence; /* n_session or more */
     int64_t n_ctx;      /* until is_resolved: the requested value, 0 or NIB_CTX_WHOLE for a default */
     int64_t n_batch;    /* rows of a pass */
-    bool free_batch;    /* their number was not requested */
-    int kv;             /* a nib_kv_type; 0: a rule says it */
+    bool free_batch;    /* n_batch was not requested */
+    int kv;             /* a nib_kv_type; 0: a rule decides */
     type_id kv_type;    /* when is_resolved */
     int activation;     /* bits; 0: 8, or the plan's bits of each block */
-    bool is_resolved;   /* sizes are as they stay */
+    bool is_resolved;   /* sizes are final */
     int32_t n_best;     /* logits of the shortlist; 0: all logits, no shortlist */
     int64_t k_chunk;    /* maximum channels of each 1,024 with residuals; 0: no residuals */
-    plan_residual residuals[PLAN_MAX_RESIDUAL]; /* a plan's */
-    int n_residual;                             /* 0: no plan says any */
+    plan_residual residuals[PLAN_MAX_RESIDUAL]; /* from a plan */
+    int n_residual;                             /* 0: no plan has any */
     uint8_t *act_bits;     /* [n_block] of the activations; NULL until plan and layout are known */
     offload_place *places; /* [n_block], of a plan for a GPU; NULL: the back end decides */
-    residency_block *kept; /* [n_block], on which tiers a plan has each block's matrices; NULL: no plan */
+    residency_block *kept; /* [n_block] tiers of each block's pages in a plan; NULL: no plan */
 } settings;
 
-/* NIB_E_USAGE: an invalid option. */
+/* Copies and checks the requested options. NIB_E_USAGE: an invalid option. */
 nib_status settings_make(settings *s, const nib_engine_options *asked, nib_error *err);
 /* Takes sizes and caps from a plan. Its bytes were computed with its context and batch, so these apply, and a
  * longer context is refused. Of two caps the smaller applies. Requested threads, cache type and activations
@@ -40,7 +40,7 @@ nib_status settings_make(settings *s, const nib_engine_options *asked, nib_error
 nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib_error *err);
 void settings_clear(settings *s); /* zeroed is fine */
 
-/* A nib_kv_type as a number format; false: there is none, or 0. */
+/* Converts a nib_kv_type to a number format; false: 0, or an unknown type. */
 bool settings_kv_type(int kv, type_id *out);
 
 #endif

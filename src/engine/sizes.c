@@ -1,14 +1,11 @@
 /* sizes.c - defaults for the context and for the rows of a pass.
- *
  * The default context is the trained one, within reason. Under a cap that cannot hold the whole model beside
  * it, keys and values take at most a quarter of the cap; the rest saves weights from being read again for
- * each token.
- *
- * While everything is resident a pass has the default number of rows, in cells of 64, without a cap of 128.
- * Streamed weights are read again in every pass and, if a block is larger than the pager's ring, in every
- * cell. So a longer prompt then gets more rows at a time, for a small share of the cap. A block that fits the
- * ring needs only the residual stream and the rotary tables of more rows; a larger one needs all registers of
- * more rows in a cell. */
+ * each token. While everything is resident, a pass has the default number of rows, in cells of 64 rows (128
+ * without a cap). A cell is the rows that go through a block together. Streamed weights are read again in
+ * every pass and, if a block is larger than the pager's ring, in every cell. So a longer prompt then gets
+ * more rows at a time, for a small share of the cap. A block that fits the ring needs only the residual
+ * stream and the rotary tables of more rows; a larger one needs all registers of more rows in a cell. */
 #include "engine/sizes.h"
 
 #include "base/num.h"
@@ -23,20 +20,20 @@ enum {
     HEAD_ROWS =
         16, /* rows of logits computed together for evaluation: 16 MiB with the largest vocabularies */
     USUAL_CONTEXT = 4096,
-    MIN_CONTEXT = 256, /* where it fits */
+    MIN_CONTEXT = 256, /* if it fits */
     CONTEXT_STEP = 64,
-    CONTEXT_SHARE = 4, /* of the cap */
-    MACHINE_SHARE = 8, /* of the machine's free memory, left to others */
-    SHARE = 32,        /* of the cap, for more rows */
-    STEP = 16,         /* rows are added by so many */
+    CONTEXT_SHARE = 4, /* keys and values take at most this fraction of the cap */
+    MACHINE_SHARE = 8, /* this fraction of the machine's free memory is left to other processes */
+    SHARE = 32,        /* fraction of the cap for more rows */
+    STEP = 16,         /* rows are added in steps of this size */
     MIN_CELL = 8,
     MIN_PASS = 32
 };
 
 /* ---- rows ---- */
 
-/* Generation computes one row of logits at a time, in the session's own memory. Where memory is scarce
- * nothing is set aside for evaluation unless it was asked for. */
+/* Generation computes one row of logits at a time, in the session's own memory. Under a cap, no memory is
+ * reserved for evaluation unless it was requested. */
 int64_t sizes_logits_rows(const engine_core *e) {
     const settings *o = &e->resolved;
     if (e->resolved.n_best) /* a shortlist is made row by row */
@@ -60,7 +57,7 @@ uint64_t sizes_free_ram(const engine_core *e) {
     return cap > held + LEDGER_RUNTIME_MARGIN ? cap - held - LEDGER_RUNTIME_MARGIN : 0;
 }
 
-/* Promised bytes of the activations of such passes. */
+/* Promised bytes of the activations of passes with these rows. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) {
     const backend_setup setup = core_backend_setup(e, e->resolved.n_thread);
     return e->kind->row_bytes(&setup, &(backend_rows){n_pass, n_cell, sizes_logits_rows(e), 0}, 0, NULL);
@@ -93,7 +90,7 @@ void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *n
     }
 }
 
-/* Resident bytes of a plan, of all blocks. */
+/* Resident bytes of all blocks by the plan. */
 static uint64_t kept_bytes(const engine_core *e) {
     uint64_t sum = 0;
     for (int b = 0; e->resolved.kept && b < model_n_block(e->m); b++)
@@ -114,7 +111,7 @@ uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t sessio
     return all;
 }
 
-/* A slow prompt rather than none. */
+/* Fewer rows make prompts slower, but a model that does not fit is refused. */
 bool sizes_rows_halve(int64_t *n_pass, int64_t *n_cell) {
     if (*n_cell > MIN_CELL)
         *n_cell /= 2;
@@ -150,8 +147,9 @@ static int64_t usual_context(const model *m) {
     return trained > 0 ? NUM_MIN(trained, (int64_t)USUAL_CONTEXT) : USUAL_CONTEXT;
 }
 
-/* Positions, at most `max`, of each session within n_byte. What one takes is a constant and about as much
- * for each position, so a share of `max` by bytes is too many still, and soon few too many. */
+/* Maximum positions (at most `max`) of each session within n_byte bytes. A session takes a constant and about
+ * the same bytes for each position, so scaling `max` by the share of bytes approaches the answer from above
+ * in a few rounds. */
 static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
     while (max > CONTEXT_STEP) {
         uint64_t bytes;
@@ -159,14 +157,14 @@ static int64_t positions(const engine_core *e, int64_t max, uint64_t n_byte) {
         if (counted && bytes <= n_byte)
             break;
         const double share = counted ? (double)n_byte / (double)bytes : 0.5;
-        const int64_t fewer = (int64_t)((double)max * share) + 1; /* rounding never leaves one out */
+        const int64_t fewer = (int64_t)((double)max * share) + 1; /* + 1: rounding never skips a value */
         max = NUM_MIN(fewer, max - 1) / CONTEXT_STEP * CONTEXT_STEP;
     }
     return NUM_MAX(max, (int64_t)CONTEXT_STEP);
 }
 
-/* Bytes that sessions may take beside the weights and the rows of a pass; NIB_AUTO: memory is not scarce.
- * Without a cap only a long context as a whole can be too large. */
+/* Bytes that sessions may take besides the weights and the rows of a pass; NIB_AUTO: no limit. Without a cap
+ * only the whole trained context (`whole`) can be too large. */
 static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) {
     const settings *o = &e->resolved;
     const int64_t n_pass = NUM_MIN(o->n_batch, n), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
@@ -187,7 +185,7 @@ static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) 
         return NIB_AUTO;
     const bool streams = o->stream && o->cap[NIB_TIER_RAM] != NIB_AUTO;
     const uint64_t others = streams ? sizes_min(e, &need, 0, n_pass, n_cell) : all;
-    const uint64_t spare = whole ? others + SIZES_SLACK : others; /* a plan counts a little more */
+    const uint64_t spare = whole ? others + SIZES_SLACK : others; /* a plan counts slightly more bytes */
     const uint64_t beside = left > spare ? left - spare : 0;
     return streams && !whole ? NUM_MIN(o->cap[NIB_TIER_RAM] / CONTEXT_SHARE, beside) : beside;
 }
@@ -217,17 +215,17 @@ static int64_t context(const engine_core *e) {
     return fits;
 }
 
-/* ---- all of it ---- */
+/* ---- resolving ---- */
 
-/* Half precision saves nothing worth its rounding where the whole cache is small. A property of the model
- * alone: asking for another context does not change the answers. */
+/* Whether the default cache is f32: for a small cache f16 saves too little to justify its rounding. Depends
+ * on the model only, so that another context does not change the answers. */
 static bool small_cache(const engine_core *e) {
     uint64_t bytes;
     return kv_table_bytes(e->layout, TYPE_F32, false, usual_context(e->m), &bytes, NULL) == NIB_OK &&
            bytes <= SMALL_KV;
 }
 
-/* A context that was asked for. */
+/* Checks a requested context. */
 static nib_status check_context(const engine_core *e, nib_error *err) {
     const int64_t n = e->resolved.n_ctx, trained = model_hparams(e->m)->n_ctx_train;
     NIB_TRY(sessions_check_positions(e, e->resolved.kv_type, n, err));
@@ -250,7 +248,7 @@ nib_status sizes_resolve(engine_core *e, nib_error *err) {
         s->n_ctx = context(e);
     if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
         s->n_batch = e->kind->n_batch;
-    if (s->free_batch) /* one sequence never has more rows; several may */
+    if (s->free_batch) /* a single sequence never has more rows; several may */
         s->n_batch = NUM_MIN(s->n_batch, s->n_ctx);
     s->is_resolved = true;
     return NIB_OK;

@@ -4,12 +4,14 @@
 
 #include "engine/core.h"
 
-/* Resolves cache type, context and rows of a pass, into e->resolved. Later calls change nothing. */
+/* Resolves cache type, context and rows of a pass into e->resolved. Later calls have no effect. NIB_E_USAGE,
+ * NIB_E_NOFIT: the requested context is impossible. */
 nib_status sizes_resolve(engine_core *e, nib_error *err);
 
-/* Rows of a pass, and of one cell, for a session that takes that many bytes. */
+/* Rows of a pass, and of a cell (the rows that go through a block together), beside sessions of `session`
+ * bytes. */
 void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t *n_cell);
-/* The same where weights are streamed under that cap. */
+/* The same if weights are streamed under this cap. */
 void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *need, int64_t *n_pass,
                          int64_t *n_cell);
 /* Halves one of the two, if memory does not hold them; false: both are minimal.
@@ -22,7 +24,7 @@ int64_t sizes_logits_rows(const engine_core *e);
 /* ---- under the cap, for head.c ---- */
 /* Free bytes under the cap on RAM, also where the ledger has no cap because only a plan is made. */
 uint64_t sizes_free_ram(const engine_core *e);
-/* Bytes that the activations of such passes are promised. */
+/* Bytes that are promised for the activations of passes with these rows. */
 uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell);
 /* Whether some weights will be streamed. before: bytes charged before the weights are loaded, beside the
  * staging of loading; after: bytes charged after loading, when the staging is free. */
@@ -31,7 +33,8 @@ bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t be
  */
 uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t session, int64_t n_pass,
                    int64_t n_cell);
-/* Lists that are charged later, and what becomes resident meanwhile; as a plan counts. */
+/* Bytes of lists that are charged later and of memory that becomes resident meanwhile, as a plan counts them.
+ */
 enum { SIZES_SLACK = 1 << 20 };
 
 #endif

@@ -11,14 +11,14 @@
 
 struct nib_engine {
     engine_core core;
-    pager *pager;     /* this, back end and stepper: not with vocab_only */
+    pager *pager;     /* pager, back end and stepper: NULL or unused with vocab_only */
     backend *backend; /* of core.kind */
     stepper step;
     uint64_t sketch_read;    /* bytes of the files that were read for the output head's sketch */
-    char *kernels;           /* source of the choice of strategies, for people */
+    char *kernels;           /* path of the kernel map; NULL: none, the rule decides */
     kv_pool *kv[TYPE_COUNT]; /* KV pools, one for each cache type in use; under the stepper's lock */
     nib_model_info info;
-    grammar_store *grammars;     /* NULL: no answers are made */
+    grammar_store *grammars;     /* NULL: with vocab_only */
     engine_residuals *residuals; /* NULL: none */
     placement placement;
     learning learned;

@@ -1,5 +1,5 @@
-/* suggest_cap.c - the smallest cap on RAM that works, for an engine whose cap was refused: from headers, read
- * under that cap. */
+/* suggest_cap.c - finds the smallest cap on RAM that works, for an engine whose cap was refused. Uses the
+ * headers only, which are read under the refused cap. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/headers.h"
@@ -9,11 +9,11 @@
 #include <malloc.h>
 #include <string.h>
 
-/* A reserve under the cap for code that first runs before the answer, and for code that first runs here. */
+/* Reserves under the cap for code pages that become resident before the answer, and during this search. */
 #define CODE      (UINT64_C(3) << 19)
 #define LAST_CODE (UINT64_C(384) << 10)
 
-/* NIB_OK: this cap is enough, as far as is known. */
+/* NIB_OK: by the estimate, the cap is large enough. */
 static nib_status check_cap(const engine_core *e, const engine_want *want, nib_error *err) {
     planning f;
     plan p = {0};
@@ -29,7 +29,7 @@ static nib_status check_cap(const engine_core *e, const engine_want *want, nib_e
     return status;
 }
 
-/* A vocabulary alone: what it is for may take more. */
+/* Checks the cap for opening the vocabulary only; using it may take more. */
 static nib_status check_vocabulary(const engine_core *e, nib_error *err) {
     char cap[32], min[32];
     const uint64_t need =
@@ -51,7 +51,7 @@ static nib_status look(const char *name, const nib_engine_options *options, cons
     engine_core e;
     nib_engine_options_init(&o);
     o = options ? *options : o;
-    o.log = NULL; /* the same lines were logged before */
+    o.log = NULL; /* the same lines have been logged already */
     nib_status status = headers_open(&e, name, &o, want->plan, err);
     if (status == NIB_OK)
         status = e.m ? check_cap(&e, want, err) : check_vocabulary(&e, err);
@@ -59,7 +59,7 @@ static nib_status look(const char *name, const nib_engine_options *options, cons
     return status;
 }
 
-/* By the estimate the cap was enough: it is off by a little. */
+/* The estimate was slightly too low, because the refused cap passed it: suggests a larger cap. */
 static nib_status name_more(uint64_t cap, nib_error *err) {
     char size[32], more[32];
     if (strncmp(err->message, "RAM:", 4))
@@ -68,7 +68,7 @@ static nib_status name_more(uint64_t cap, nib_error *err) {
                     num_format_size(cap, size), num_format_cap(cap + CODE, more));
 }
 
-/* Memory for the search itself. A cap below what the process already has is not kept in any case. */
+/* Bytes that the search itself may take. A cap below the process's current size is exceeded in any case. */
 static uint64_t bytes_under(uint64_t cap, uint64_t start) {
     const uint64_t now = ledger_process_usage().now, grown = now > start ? now - start : 0;
     const uint64_t code = LAST_CODE + (CODE > grown ? CODE - grown : 0);
@@ -85,7 +85,7 @@ nib_status engine_suggest_cap(const char *name, const nib_engine_options *option
     mem_bound b;
     if (cap == NIB_AUTO || !err)
         return NIB_E_NOFIT;
-    malloc_trim(0); /* what was opened is gone */
+    malloc_trim(0); /* returns the memory of the closed engine */
     mem_bound_set(&b, bytes_under(cap, start));
     const nib_status status = look(name, options, want, &why);
     mem_bound_end(&b);
@@ -96,7 +96,7 @@ nib_status engine_suggest_cap(const char *name, const nib_engine_options *option
     else if (b.refused)
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s does not hold the process and the model's headers; 'nibble plan' "
-                        "says the smallest that works",
+                        "shows the smallest cap that works",
                         num_format_size(cap, size));
     return NIB_E_NOFIT;
 }

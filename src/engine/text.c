@@ -6,7 +6,8 @@
 
 #include <malloc.h>
 
-/* The vocabulary is large: its strings were charged with the container, and are given back. */
+/* The vocabulary's strings are large. They were charged with the container, and are freed once the tokenizer
+ * is built. */
 nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *err) {
     const uint64_t before = container_heap_bytes(t->from);
     nib_error none;

@@ -9,17 +9,17 @@
 #include "tiers/ledger.h"
 
 typedef struct engine_text {
-    container *from;      /* whose vocabulary */
+    container *from;      /* holds the vocabulary; borrowed */
     tokenizer *tokenizer; /* NULL: the checkpoint has none */
-    bool is_open;         /* so that tokenizer is what it will be */
-    tokenizer_need need;  /* before it is open, if only headers were read: its predicted memory */
+    bool is_open;         /* `tokenizer` is final */
+    tokenizer_need need;  /* predicted memory, while it is not open and only headers were read */
 } engine_text;
 
-/* Makes and charges the tokenizer, and frees the vocabulary's strings. */
+/* Builds and charges the tokenizer, and frees the vocabulary's strings. */
 nib_status text_open(engine_text *t, ledger *l, const logger *log, nib_error *err);
 
 /* The same on another thread: text_open_async is a pager_options.side_task whose user is a text_loader. Its
- * log lines are kept until text_log, which the engine's own thread calls in any case. */
+ * log lines are stored until the engine's own thread calls text_log, which it does in any case. */
 enum { TEXT_LINES = 4 };
 typedef struct text_loader {
     engine_text *of;

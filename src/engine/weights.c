@@ -12,7 +12,7 @@
 typedef struct placing {
     engine_core *e;
     pager *pager;
-    uint64_t others; /* RAM that will be charged when the weights are there */
+    uint64_t others; /* bytes of RAM that will be charged after the weights are loaded */
     const bool *copied;
     pager_need need;
     pager_page *pages; /* [n_page] */
@@ -47,20 +47,22 @@ static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *e
     char keeps[32], have[32], cap[32];
     if (kept <= free_bytes)
         return NIB_OK;
-    return nib_fail(err, NIB_E_NOFIT, "RAM: the plan keeps %s of weights, the cap of %s leaves %s for them",
-                    num_format_size(kept, keeps),
-                    num_format_size(ledger_cap(w->e->ledger, NIB_TIER_RAM), cap),
-                    num_format_size(free_bytes, have));
+    return nib_fail(
+        err, NIB_E_NOFIT, "RAM: the plan has %s of resident weights, but the cap of %s leaves %s for them",
+        num_format_size(kept, keeps), num_format_size(ledger_cap(w->e->ledger, NIB_TIER_RAM), cap),
+        num_format_size(free_bytes, have));
 }
 
-/* Pages that a device copies once need not be resident; the memory is for pages that are read repeatedly. */
+/* Pages that a device copies once need not be resident, so that memory is left for pages that are read
+ * repeatedly. */
 static void leave_to_device(const placing *w) {
     for (int i = 0; i < w->n_page; i++)
         if (w->copied && w->copied[w->pages[i].block] && !w->pages[i].table)
             w->tier_of[i] = NIB_TIER_DISK;
 }
 
-/* Some pages are streamed: what the ring and the packed file's checksums leave is for the others. */
+/* Places pages when some are streamed: resident pages get the memory that the ring and the packed file's
+ * checksums leave. */
 static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const ledger *l = w->e->ledger;
     const bool capped = ledger_cap(l, NIB_TIER_RAM) != NIB_AUTO;
@@ -82,16 +84,16 @@ static void move_from(const placing *w, int from, int to) {
             w->tier_of[i] = (uint8_t)to;
 }
 
-/* By the plan; else all of them in RAM, or as many as fit. */
+/* Places the pages: by the plan; otherwise all in RAM, or as many as fit. */
 static nib_status place(placing *w, nib_error *err) {
     const engine_core *e = w->e;
     const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
     const uint64_t whole = residency_whole(&w->need, w->others), min = residency_min(&w->need, w->others);
     bool streams = left != NIB_AUTO && whole > left;
     if (whole == UINT64_MAX)
-        return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
+        return nib_fail(err, NIB_E_MODEL, "the size of the weights overflows 64 bits");
     memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
-    if (e->resolved.kept) { /* what a plan has on the GPU comes there through RAM, or once from disk */
+    if (e->resolved.kept) { /* weights that a plan has on the GPU get there through RAM, or once from disk */
         residency_follow(w->pages, w->n_page, e->resolved.kept, w->tier_of);
         streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
     }
