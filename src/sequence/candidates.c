@@ -22,7 +22,7 @@ static double log_sum(const float *logits, int64_t n) {
     return (double)max + log(sum);
 }
 
-/* In the order of their logits; `logprob` holds the logit meanwhile. */
+/* Inserts c into top[0..*n), which is ordered by logit. `logprob` holds the logit until the end. */
 static void offer(nib_candidate *top, int32_t *n, int32_t max, nib_candidate c) {
     if (*n == max && (max == 0 || c.logprob <= top[max - 1].logprob))
         return;

@@ -6,20 +6,20 @@
 #include <string.h>
 
 enum {
-    MIN_SAME = 2,    /* a match of fewer tokens says little */
-    LONG_SAME = 5,   /* one of so many is counted apart */
-    MAX_SAME = 16,   /* a longer one is as good */
-    STALE = 512,     /* passes after which a time is measured again */
-    MAX_BACK = 65536 /* tokens that are looked through */
+    MIN_SAME = 2,    /* minimum tokens of a match: a shorter one predicts little */
+    LONG_SAME = 5,   /* from this length on a match is of kind DRAFT_LONG */
+    MAX_SAME = 16,   /* matches are not compared beyond this length */
+    STALE = 512,     /* number of passes after which a time is measured again */
+    MAX_BACK = 65536 /* maximum number of tokens that are searched for a match */
 };
-#define GUESSED_ROW (1 / 16.0) /* a row more than was ever measured, of what those take */
-#define NEW_SHARE   0.2        /* of a new time in what is known */
-#define FADE        0.9        /* of what was known, with each proposal */
-#define FORGET      0.99       /* with each pass without one */
-#define PRIOR_RIGHT 1.4        /* proposals before any was made: most are tried once */
+#define GUESSED_ROW (1 / 16.0) /* cost of a row beyond the measured ones, as a share of their time */
+#define NEW_SHARE   0.2        /* weight of a new time in the moving average */
+#define FADE        0.9        /* factor of the old counts at each proposal */
+#define FORGET      0.99       /* the same at each pass without a proposal */
+#define PRIOR_RIGHT 1.4        /* initial counts, high enough that most kinds are tried once */
 #define PRIOR_WRONG 0.6
 
-/* ---- what passes take ---- */
+/* ---- the cost of passes ---- */
 
 void draft_cost_note(draft_cost *c, int64_t n_row, double seconds) {
     c->n_pass++;
@@ -57,7 +57,7 @@ void draft_begin(draft *d) {
     memset(d, 0, sizeof *d);
 }
 
-/* How many tokens before `at` are the same as at the end. */
+/* Number of tokens before `at` that equal those at the end of the text. */
 static int64_t same_before(const int32_t *tokens, int64_t n, int64_t at) {
     int64_t same = 0;
     while (same < NUM_MIN(at, (int64_t)MAX_SAME) && tokens[at - 1 - same] == tokens[n - 1 - same])

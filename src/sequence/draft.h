@@ -11,42 +11,44 @@
 
 #include "base/status.h"
 
-enum { DRAFT_MAX = 32, DRAFT_ROWS = 96 /* of a pass with proposals, at most */ };
+enum { DRAFT_MAX = 32, DRAFT_ROWS = 96 /* maximum rows of a pass with proposals */ };
 
 /* Seconds of a pass by its rows. Zeroed: unknown. */
 typedef struct draft_cost {
-    double seconds[DRAFT_ROWS + 1]; /* 0: not known */
-    int64_t at[DRAFT_ROWS + 1];     /* n_pass when it was measured last */
+    double seconds[DRAFT_ROWS + 1]; /* by number of rows; 0: unknown */
+    int64_t at[DRAFT_ROWS + 1];     /* n_pass at the last measurement */
     int64_t n_pass;
 } draft_cost;
 
+/* Records the time of a pass with n_row rows. */
 void draft_cost_note(draft_cost *c, int64_t n_row, double seconds);
-/* Predicted seconds of n_row rows. If more rows were never tried, or long ago, little more than for fewer
- * rows, so that they are tried. 0: unknown. */
+/* Predicted seconds of a pass with n_row rows; 0: unknown. If this many rows were never tried, or not for
+ * long, the prediction is little more than for fewer rows, so that they are tried. */
 double draft_cost_of(const draft_cost *c, int64_t n_row);
 
 /* The source of proposals; the acceptance rate is counted for each. */
 typedef enum draft_kind { DRAFT_SHORT, DRAFT_LONG, DRAFT_MODEL, DRAFT_KINDS } draft_kind;
 
 typedef struct draft {
-    draft_kind kind;                               /* a short or a long match, or a model's */
-    int32_t tokens[DRAFT_MAX];                     /* that are proposed */
-    int64_t n;                                     /* of them; those that are computed now */
-    int64_t n_same;                                /* length of the match that the proposal continues */
-    double right[DRAFT_KINDS], wrong[DRAFT_KINDS]; /* proposals so far; older ones count less */
-    int64_t n_row, n_right;                        /* proposed and drawn since the beginning */
+    draft_kind kind;           /* a short or a long match, or a model's */
+    int32_t tokens[DRAFT_MAX]; /* the proposed tokens */
+    int64_t n;                 /* number of them; after draft_choose the number to be computed */
+    int64_t n_same;            /* length of the match that the proposal continues */
+    double right[DRAFT_KINDS],
+        wrong[DRAFT_KINDS]; /* accepted and rejected proposals; older ones count less */
+    int64_t n_row, n_right; /* proposed tokens, and accepted ones, since the beginning */
 } draft;
 
-void draft_begin(draft *d);
+void draft_begin(draft *d); /* initialises the counts of a new sequence */
 /* Proposes the tokens that followed the longest earlier match of the end of tokens[0..n): at most n_max, into
  * d->tokens; d->n becomes their number, 0 without a match. */
 void draft_propose(draft *d, const int32_t *tokens, int64_t n, int64_t n_max);
 /* A pass that may get proposals: its rows and time without them. */
 typedef struct draft_pass {
     int64_t n_row;
-    double n_token; /* that it gives */
-    double seconds; /* that were spent before it, on proposals of others */
-    double each;    /* that each proposal takes before it */
+    double n_token; /* expected tokens that it produces */
+    double seconds; /* seconds spent before it on other sequences' proposals */
+    double each;    /* seconds that each proposal takes before it */
 } draft_pass;
 
 /* Chooses how many of the d->n to compute in such a pass, at least n_min: the number with the most tokens a

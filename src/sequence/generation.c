@@ -12,7 +12,7 @@
 
 enum { TEXT_PER_TOKEN = 8, TEXT_FIRST = 1 << 16 };
 
-/* Every logit that sampling looks at is there. */
+/* Checks that the engine computes all logits that this sampling reads. */
 static nib_status check_best(const generation_setup *with, const nib_sampling *s, nib_error *err) {
     const int32_t n = nib_sampling_n_best(s);
     if (with->n_best == 0 || (n > 0 && n <= with->n_best))
@@ -44,13 +44,15 @@ static nib_status check_bias(const generation_setup *with, const nib_generate_op
     return NIB_OK;
 }
 
-/* It is kept for a while, so that it need not be compiled again when the answer begins. */
+/* Compiles the grammar. The store keeps it for a while, so it is not compiled again when the answer begins.
+ */
 static nib_status check_grammar(const generation_setup *with, const nib_generate_options *o, nib_error *err) {
     grammar *g;
     if (!o->grammar)
         return NIB_OK;
     if (!with->grammars)
-        return nib_fail(err, NIB_E_USAGE, "this engine was opened without support for grammars");
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected an engine that was opened for grammars (nib_engine_options.grammar)");
     NIB_TRY(grammar_acquire(with->grammars, o->grammar, strlen(o->grammar), &g, err));
     grammar_release(g);
     return NIB_OK;
@@ -62,7 +64,7 @@ nib_status generation_check(const generation_setup *with, const nib_generate_opt
                         (long long)o->n_predict);
     for (size_t i = 0; i < o->n_stop; i++)
         if (!o->stop[i] || !*o->stop[i])
-            return nib_fail(err, NIB_E_USAGE, "a stop string is empty");
+            return nib_fail(err, NIB_E_USAGE, "stop strings: expected non-empty strings, found an empty one");
     NIB_TRY(sampler_check(&o->sampling, err));
     NIB_TRY(check_bias(with, o, err));
     NIB_TRY(check_best(with, &o->sampling, err));
@@ -74,7 +76,7 @@ static int by_token(const void *a, const void *b) {
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* Each token once: what was asked for one is added up. */
+/* Copies the bias, sorted by token. Several entries of one token are added. */
 static nib_status take_bias(generation *g, nib_error *err) {
     const nib_generate_options *o = g->options;
     int64_t n = 0;
@@ -165,7 +167,7 @@ static void show(generation *g, size_t until) {
         stop_here(g);
 }
 
-/* New text is at text[before..]. Shows its final part, and ends at a stop string. */
+/* Passes the final part of new text to the callback, and ends the answer at a stop string. */
 static void look_at_text(generation *g) {
     const size_t at = stop_find(&g->stop, g->text.data, g->shown, g->text.n);
     if (at != SIZE_MAX) {
@@ -191,8 +193,8 @@ static nib_status accept(generation *g, int32_t token, nib_error *err) {
     return NIB_OK;
 }
 
-/* The end of the text, unless the caller or a stop string ended it: what was held back can no longer become
- * anything else. */
+/* Flushes text that was held back, unless the caller or a stop string has ended the answer: it can no longer
+ * become a stop string. */
 static nib_status end_text(generation *g, nib_error *err) {
     if (!g->with.tokenizer)
         return NIB_OK;
@@ -217,7 +219,7 @@ static const float *with_bias(generation *g, const float *logits) {
     return g->changed;
 }
 
-/* One of the tokens that the grammar allows; false: none can follow, and the answer ends. */
+/* Draws one of the tokens that the grammar allows; false: none can follow, and the answer ends. */
 static bool draw(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token,
                  nib_error *err) {
     const float *changed = with_bias(g, logits);
@@ -233,7 +235,7 @@ static bool draw(generation *g, const float *logits, const int32_t *tokens, int6
     return true;
 }
 
-/* The token is a part of the answer: whether anything can follow it. */
+/* Advances the grammar by the token. *complete: nothing can follow it. */
 static nib_status limit_accept(generation *g, int32_t token, bool *complete, nib_error *err) {
     constraint_next next = CONSTRAINT_TOKENS;
     if (g->limit.of) {
@@ -252,7 +254,7 @@ static void report_candidates(const generation *g, const float *logits, int32_t 
     o->on_candidates(o->user, drawn, top, n_top);
 }
 
-/* The grammar cannot continue: only this answer fails. */
+/* Ends this answer with an error, because its grammar cannot continue. */
 static nib_status give_up(generation *g, const nib_error *why) {
     if (why->status == NIB_E_NOMEM)
         return NIB_E_NOMEM;
@@ -267,7 +269,7 @@ static nib_status end_answer(generation *g, nib_error *err) {
     return NIB_OK;
 }
 
-/* `complete`: nothing can follow the token. */
+/* Takes a drawn token. ends: it ends the text. complete: nothing can follow it. */
 static nib_status take(generation *g, int32_t token, bool ends, bool complete, nib_error *err) {
     if (!ends)
         NIB_TRY(accept(g, token, err));

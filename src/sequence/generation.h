@@ -1,5 +1,5 @@
-/* generation.h - one answer as a state machine: it takes logits and gives a token, until there is a reason to
- * stop. A session, or a batch of many sequences, computes the logits and drives it. */
+/* generation.h - one answer as a state machine: it takes logits and returns a token, until the answer ends. A
+ * session, or a batch of many sequences, computes the logits and drives it. */
 #ifndef NIB_SEQUENCE_GENERATION_H
 #define NIB_SEQUENCE_GENERATION_H
 
@@ -12,8 +12,8 @@
 /* The setup of an answer. Everything is borrowed and outlives the answers. */
 typedef struct generation_setup {
     ledger *ledger;
-    const tokenizer *tokenizer; /* NULL: ids alone, without text */
-    grammar_store *grammars;    /* NULL: no answer is held to one */
+    const tokenizer *tokenizer; /* NULL: the answer has ids only, no text */
+    grammar_store *grammars;    /* NULL: grammars are not supported */
     int64_t n_vocab;
     int32_t n_best; /* number of the largest logits in each step; 0: all */
 } generation_setup;
@@ -23,17 +23,17 @@ typedef struct generation {
     const nib_generate_options *options;
     nib_result *result;
     sampler sampler;
-    constraint limit; /* the grammar */
-    float *changed;   /* [n_vocab]: logits with the bias, and within the grammar; NULL: there is neither */
-    nib_logit_bias *bias; /* [n_bias]: the options', each token once, in the tokens' order */
+    constraint limit;     /* the grammar */
+    float *changed;       /* [n_vocab]: logits after bias and grammar; NULL: neither is used */
+    nib_logit_bias *bias; /* [n_bias]: the options' bias, each token once, sorted by token */
     int64_t n_bias;
-    uint64_t charged; /* the sampler's and these bytes on the ledger */
+    uint64_t charged; /* bytes on the ledger, the sampler's included */
     stop_list stop;
     decode_state decode;
     text_buffer text; /* the whole answer */
     size_t shown;     /* bytes given to on_text */
     int64_t n_max;    /* tokens that may be generated */
-    bool done;        /* no token follows; result->finish says why, or: */
+    bool done;        /* no token follows; result->finish or `failed` has the reason */
     nib_error failed; /* the grammar cannot continue (NIB_OK: it can); only this answer ends */
 } generation;
 
@@ -45,8 +45,8 @@ nib_status generation_check(const generation_setup *with, const nib_generate_opt
 nib_status generation_open(generation *g, const generation_setup *with, const nib_generate_options *o,
                            int64_t n_ctx, nib_result *result, nib_error *err);
 /* The sequence's logits [n_vocab] after tokens[0..n): draws a token, adds it to the result and gives its text
- * to the callbacks. g->done: it was the last one, or (end of text) none was added; else *token is to be
- * computed next. */
+ * to the callbacks. If g->done is set, it was the last token, or (at the end of text) no token was added;
+ * otherwise *token must be computed next. */
 nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
                            int32_t *token, nib_error *err);
 /* Number of the largest logits that it reads; 0: all, or more than max. Constant after opening. *n_change:
@@ -60,7 +60,7 @@ int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past,
 /* generation_feed with only these logits, already changed, as in sampler_draw_best. */
 nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,
                                 nib_error *err);
-/* The result gets the text. Zeroed is fine. */
+/* Moves the text to the result and frees the rest. Zeroed is fine. */
 void generation_close(generation *g);
 
 #endif

@@ -1,5 +1,5 @@
-/* sampler.c - see sampler.h. With top-k only the k best are kept: most logits are handled by one comparison
- * of a block's largest with the smallest kept one. Without it candidates are in a heap, best first, and only
+/* sampler.c - see sampler.h. With top-k, only the k best logits are kept: most blocks of logits need only one
+ * comparison of their largest with the smallest kept one. Without top-k, candidates are in a heap, and only
  * as many are sorted as the cuts need. */
 #include "sequence/sampler.h"
 
@@ -46,7 +46,8 @@ static bool penalises(const nib_sampling *s) {
            (s->repeat_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0);
 }
 
-/* Penalties that take away let as many others move up as tokens are looked back at. */
+/* Penalties lower at most as many logits as the window has tokens, so that many more of the largest are
+ * needed. */
 int32_t nib_sampling_n_best(const nib_sampling *s) {
     const int64_t k = s->temperature > 0 ? s->top_k : 1;
     if (k == 0 || !penalises(s))
@@ -61,7 +62,7 @@ static bool needs_list(const nib_sampling *s) {
     return s->temperature > 0;
 }
 
-/* Candidates that are looked at one by one. */
+/* Number of candidates that are considered one by one. */
 static int64_t list_length(const nib_sampling *how, int64_t n_vocab) {
     if (!needs_list(how))
         return 0;
@@ -110,7 +111,7 @@ nib_status sampler_open(sampler *s, const nib_sampling *how, int64_t n_vocab, ni
     uint8_t *at = mem_calloc(1, s->bytes);
     if (!at)
         return nib_fail_nomem(err, s->bytes, "the sampler");
-    s->list = (candidate *)at; /* first, so that close knows what to free */
+    s->list = (candidate *)at; /* the start of the allocation, which close frees */
     s->n_list = list_length(how, n_vocab);
     if (s->n_list) {
         s->weight = (float *)(s->list + s->n_list);
@@ -136,7 +137,7 @@ static bool better(candidate a, candidate b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-/* The largest of n logits in 16 lanes; NaN is none, and minus infinity when there is nothing else. */
+/* The largest of n logits, in 16 lanes. NaNs are skipped; minus infinity: all are NaN. */
 static float largest(const float *x, int64_t n) {
     enum { LANES = 16 };
     float max[LANES];
@@ -187,8 +188,8 @@ static void sift_down(candidate *heap, int64_t n, int64_t i) {
     heap[i] = moved;
 }
 
-/* Takes the best of the first n out of the heap and puts it at list[n - 1]: so the sorted ones grow downwards
- * from the end of the list. */
+/* Removes the best of the first n from the heap and puts it at list[n - 1], so that sorted candidates grow
+ * downwards from the end of the list. */
 static candidate pop(candidate *heap, int64_t n) {
     candidate best = heap[0];
     heap[0] = heap[n - 1];
@@ -197,7 +198,7 @@ static candidate pop(candidate *heap, int64_t n) {
     return best;
 }
 
-/* exp of (logit - best), the weight before temperature; minus infinity weighs nothing. */
+/* exp(logit - best), the weight before temperature; 0 for minus infinity. */
 static double mass(float logit, float best) {
     return logit == -INFINITY ? 0 : exp((double)logit - (double)best);
 }
@@ -226,7 +227,7 @@ static void offer(const sampler *s, const float *logits, int64_t from, int64_t t
     }
 }
 
-/* The list becomes the n_list best of all, the best last. */
+/* Fills the list with the n_list best logits, the best last. */
 static void select_best(sampler *s, const float *logits) {
     enum { BLOCK = 64 };
     const int64_t k = s->n_list;
@@ -240,7 +241,7 @@ static void select_best(sampler *s, const float *logits) {
         if (s->count || largest(logits + i, end - i) > s->list[0].logit)
             offer(s, logits, i, end);
     }
-    /* the heap has its worst on top: taken out one by one from there they would come in the wrong order */
+    /* the heap has its worst on top, so popping would give the wrong order: turn it round */
     for (int64_t i = k / 2; i-- > 0;)
         sift_down(s->list, k, i);
     for (int64_t n = k; n > 1; n--)
@@ -249,8 +250,8 @@ static void select_best(sampler *s, const float *logits) {
 
 /* ---- the cuts ---- */
 
-/* How many of the best `max` candidates make up the nucleus; they are at the end of the list, sorted. Their
- * probabilities are those of the `max` that are left. */
+/* Number of the best candidates that form the nucleus (top-p) among the best `max`, which are sorted at the
+ * end of the list. Probabilities are relative to these `max`. */
 static int64_t cut_nucleus(const sampler *s, int64_t max, float best) {
     const int64_t n = s->n_list;
     double total = 0, sum = 0;
@@ -262,14 +263,14 @@ static int64_t cut_nucleus(const sampler *s, int64_t max, float best) {
     return kept;
 }
 
-/* min-p: at least this share of the best one's probability. The best itself always stays. */
+/* min-p: keeps candidates with at least this share of the best one's probability. The best always stays. */
 static int64_t cut_unlikely(const sampler *s, int64_t kept, float best) {
     while (kept > 1 && mass(s->list[s->n_list - kept].logit, best) < (double)s->how.min_p)
         kept--;
     return kept;
 }
 
-/* Without top-k: takes candidates out of the heap, best first, until the cuts say enough. */
+/* Without top-k: pops candidates from the heap, best first, until both cuts are satisfied. */
 static int64_t cut_heap(sampler *s, double total, float best) {
     const nib_sampling *how = &s->how;
     const int64_t n = s->n_list;
@@ -285,7 +286,7 @@ static int64_t cut_heap(sampler *s, double total, float best) {
     return cut_unlikely(s, kept, best);
 }
 
-/* One of the last `kept` of the list. */
+/* Draws one of the last `kept` candidates of the list. */
 static int32_t draw(sampler *s, int64_t kept) {
     int64_t n = s->n_list;
     float best = -INFINITY;
@@ -306,7 +307,7 @@ static int32_t draw(sampler *s, int64_t kept) {
         if (s->weight[i] > 0)
             last = i;
     }
-    return s->list[last].id; /* rounding left a crumb: the last that weighs anything */
+    return s->list[last].id; /* rounding left a remainder: take the last candidate with a weight */
 }
 
 /* Draws from the n_list best, which are sorted, the best last. */
@@ -345,7 +346,7 @@ static int32_t draw_from_all(sampler *s, const float *logits) {
     return draw(s, cut_heap(s, total, best));
 }
 
-/* How many of n tokens the penalties look back at. */
+/* Number of the last tokens that the penalties consider. */
 static int64_t window_of(const sampler *s, int64_t n) {
     return s->how.penalty_window < 0 ? n : NUM_MIN(n, s->how.penalty_window);
 }
@@ -393,7 +394,7 @@ int64_t sampler_changes(sampler *s, const int32_t *past, int64_t n_past, const n
         if (id < 0 || id >= s->n_vocab || s->count[id] == 0)
             continue;
         out[n++] = (logit_change){id, s->count[id], 0};
-        s->count[id] = 0; /* each token once; all are zero in the end */
+        s->count[id] = 0; /* counts each token once, and leaves all counts zero */
     }
     return n;
 }

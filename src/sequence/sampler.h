@@ -1,4 +1,4 @@
-/* sampler.h - from logits to one token. Everything is allocated at open; sampling allocates nothing.
+/* sampler.h - draws a token from logits. Everything is allocated at open; sampling allocates nothing.
  *
  * The order is llama.cpp's default: penalties, top-k, top-p, min-p, temperature, then one draw. Equal logits
  * are ordered by id, so that the same seed gives the same tokens anywhere. The generator is xoshiro256**
@@ -20,18 +20,19 @@ typedef struct sampler {
     int64_t n_list;  /* candidates that are considered: top_k or n_vocab; 0: greedy */
     candidate *list; /* [n_list]; NULL when greedy without penalties needs none */
     float *weight;   /* [n_list] of the candidates, scratch */
-    int32_t *count;  /* [n_vocab], all zero between calls; NULL without penalties */
+    int32_t *count; /* [n_vocab]: occurrences of each token, all zero between calls; NULL without penalties */
     uint64_t state[4];
     uint64_t bytes; /* of all of these */
 } sampler;
 
 /* NIB_E_USAGE for invalid values (top_p above 1, a negative temperature, ...). */
 nib_status sampler_check(const nib_sampling *how, nib_error *err);
-uint64_t sampler_bytes(const nib_sampling *how, int64_t n_vocab);
+uint64_t sampler_bytes(const nib_sampling *how, int64_t n_vocab); /* memory that open allocates */
 nib_status sampler_open(sampler *s, const nib_sampling *how, int64_t n_vocab, nib_error *err);
 void sampler_close(sampler *s); /* zeroed is fine */
 
-/* logits [n_vocab]; past[0..n) the sequence so far, for the penalties. A NaN is never drawn. */
+/* Draws a token from logits [n_vocab]. past[0..n_past): the sequence so far, for the penalties. A NaN is
+ * never drawn. */
 int32_t sampler_draw(sampler *s, const float *logits, const int32_t *past, int64_t n_past);
 
 /* Number of the largest logits that it reads, penalties and bias included; 0: all, or more than max. */

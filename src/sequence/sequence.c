@@ -26,8 +26,8 @@ nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n, ni
     if (n < 1)
         return nib_fail(err, NIB_E_USAGE, "expected at least one token, found none");
     if (n > (uint64_t)s->n_ctx)
-        return nib_fail(err, NIB_E_USAGE, "%llu tokens are longer than the context of %lld",
-                        (unsigned long long)n, (long long)s->n_ctx);
+        return nib_fail(err, NIB_E_USAGE, "expected at most %lld tokens (the context), found %llu",
+                        (long long)s->n_ctx, (unsigned long long)n);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= n_vocab)
             return nib_fail(err, NIB_E_USAGE, "token %llu: expected an id below %lld, found %ld",

@@ -1,4 +1,4 @@
-/* sequence.h - the tokens of one sequence, and how many of them are computed. Shared by sessions and batches.
+/* sequence.h - the tokens of one sequence and its computed part. Used by sessions and batches.
  *
  * tokens[0..n_token) are known; tokens[0..n) are computed: their keys and values are in the table. A sequence
  * that decodes has one known token more than computed ones; a sequence with a new prompt has many.
@@ -14,7 +14,7 @@
 typedef struct sequence_memory {
     kv_pool *pages;
     const layout *layout;
-    device *device; /* the back end's */
+    device *device; /* of the back end */
     ledger *ledger;
 } sequence_memory;
 
@@ -24,14 +24,15 @@ typedef struct sequence {
     int64_t n_ctx;
     int32_t *tokens; /* [n_ctx], borrowed */
     int64_t n_token, n;
-    int64_t longest; /* n_token in the passes that the table comes from, at most */
+    int64_t longest; /* largest n_token in the passes that computed the table (rotary frequencies may depend
+                        on it) */
     /* Pages are shared with other sequences up to this position. Rows after it are generated, and the back
      * end has other kernels for them than for prompt rows (backend.by_role): as prompt rows of another
-     * sequence the same tokens have other bits. */
+     * sequence, the same tokens would have other bits. */
     int64_t n_shared;
 } sequence;
 
-/* tokens: [n_ctx]. reserved: as kv_table_open has it. */
+/* tokens: [n_ctx], borrowed. reserved: as in kv_table_open. */
 nib_status sequence_open(sequence *s, const sequence_memory *memory, int64_t n_ctx, int32_t *tokens,
                          bool reserved, nib_error *err);
 void sequence_close(sequence *s); /* zeroed is fine */
@@ -54,15 +55,16 @@ int64_t sequence_common(const sequence *a, const sequence *b);
 void sequence_adopt(sequence *s);
 /* The same from disk, at most n_page pages. True: there may be others. */
 bool sequence_load(sequence *s, kv_disk *from, int64_t n_page);
-/* Rows from position n on are generated ones, of a back end with backend.by_role. */
+/* With backend.by_role: marks the rows from position n on as generated. */
 void sequence_generates(sequence *s, int64_t n);
 /* Appends one token, which is not computed; n_token < n_ctx. */
 void sequence_add(sequence *s, int32_t token);
-/* The same with n proposed tokens: rows of the next pass, removed after it. n_token + n <= n_ctx. */
+/* Appends n proposed tokens: they are rows of the next pass and are removed after it. n_token + n <= n_ctx.
+ */
 void sequence_propose(sequence *s, const int32_t *tokens, int64_t n);
-/* How many of n_max tokens may be proposed in a sequence of at most n_end positions. Positions of rejected
- * tokens are written again, so with kv8 and kv4 no proposal may complete a block. 0 if keys depend on the
- * sequence length. */
+/* Number of tokens, at most n_max, that may be proposed in a sequence of at most n_end positions. Positions
+ * of rejected tokens are written again, so with kv8 and kv4 no proposal may complete a block. 0 if keys
+ * depend on the sequence length. */
 int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end);
 /* Before a pass: sets the position where it continues, which may be before s->n (kv_table_keep, rotary
  * frequencies that depend on the length). */
@@ -70,7 +72,7 @@ void sequence_resume(sequence *s);
 /* The segment of the next n_row tokens, at rows `row`... of the pass, with logits from their row head_row on.
  */
 segment sequence_rows(sequence *s, int64_t row, int64_t n_row, int64_t head_row);
-/* They were computed. */
+/* Marks these n_row tokens as computed. */
 void sequence_advance(sequence *s, int64_t n_row);
 
 #endif

@@ -10,12 +10,12 @@ typedef struct stop_list {
     size_t n;
 } stop_list;
 
-/* The first place in text[from..n) where a stop string begins and ends; SIZE_MAX: none. No stop string begins
- * before `from`. */
+/* Offset of the first stop string that is wholly in text[from..n); SIZE_MAX: none. The caller knows that none
+ * begins before `from`. */
 size_t stop_find(const stop_list *stop, const char *text, size_t from, size_t n);
 
-/* Bytes at the end of text[from..n) that may still become a stop string: they are not to be shown yet. Never
- * cuts a UTF-8 character. */
+/* Number of bytes at the end of text[from..n) that may still become a stop string and must not be shown yet.
+ * Never cuts a UTF-8 character. */
 size_t stop_held(const stop_list *stop, const char *text, size_t from, size_t n);
 
 #endif
