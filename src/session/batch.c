@@ -1,12 +1,10 @@
-/* batch.c - many generations in one step loop (continuous batching: the next request takes a free place
- * between two steps).
- *
- * A slot is a place for one sequence; its page table exists from the beginning. Requests move from the queue
- * to a slot, and then to the list of ended requests. Pages are reserved once, for n_position positions. A
- * request is admitted when the pages that it may need at most fit beside those of the others, so that no
- * answer ever lacks a page; with optimistic admission earlier (batch_pages.c).
- *
- * batch_requests.c has requests before and after, batch_slots.c and batch_step.c the steps between. */
+/* batch.c - many generations in one step loop (continuous batching: a waiting request takes a free slot
+ * between two steps). A slot holds one sequence; its page table exists from the beginning. Requests move from
+ * the queue to a slot, and then to the list of ended requests. Pages are reserved once, for n_position
+ * positions. A request is admitted when the maximum of pages that it may need fits beside those of the
+ * others, so an answer never lacks a page. With optimistic admission it is admitted earlier (batch_pages.c).
+ * batch_requests.c adds requests and returns ended ones, batch_slots.c admits them, and batch_step.c computes
+ * the steps. */
 #include "session/batch_parts.h"
 
 #include "base/mem.h"
@@ -80,7 +78,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
         NIB_TRY(engine_open_prefixes(b->engine, b->kv_type, o->prefix_cache,
                                      o->prefix_bytes ? o->prefix_bytes : PREFIX_BYTES, b->n_ctx, &b->disk,
                                      err));
-    nib_memory now; /* the engine's own plan reserves one sequence */
+    nib_memory now; /* raise the planned peak: the engine's own plan reserves one sequence */
     ledger_report(b->on.ledger, &now);
     ledger_plan(b->on.ledger, NIB_TIER_RAM,
                 NUM_MAX(now.tier[NIB_TIER_RAM].planned, ledger_promised(b->on.ledger, NIB_TIER_RAM)));

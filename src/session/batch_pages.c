@@ -1,21 +1,22 @@
-/* batch_pages.c - KV pages of running answers. Requests are admitted before all pages that they may need are
- * free; this file runs between two steps, under the lock.
+/* batch_pages.c - distributes KV pages among running answers with optimistic admission: requests are admitted
+ * before all pages that they may need are free. Runs between two steps, under the lock.
  *
  * Each slot has an account, n_page: the pages that its sequence may refer to in the next step. A full page of
  * several sequences is in several accounts and counts once, so sequences with a common prefix need the pages
  * of that prefix once. Full pages are never written, so a page leaves an account only together with the rest
- * of it, and what is free never decreases when a sequence ends. The sum of all accounts, without what is
- * counted again, never exceeds the reserved pages. An account grows with its sequence. When no page is left,
- * the answer that was admitted last is paused (preempted): it gives its pages back, and keeps its tokens and
- * the state of its sampler. It resumes when there are pages for what it had; what is no longer in the pool or
- * on disk is computed again. The oldest answer is never paused for another one, and alone it fits
+ * of it, and the number of free pages never decreases when a sequence ends. The sum of all accounts, without
+ * what is counted again, never exceeds the reserved pages. An account grows with its sequence. When no page is
+ * left, the answer that was admitted last is preempted (paused): it returns its pages, and keeps its tokens
+ * and the state of its sampler. It resumes when there are pages for its tokens; pages that are no longer in
+ * the pool or on disk are computed again. The oldest answer is never paused for another one, and alone it fits
  * (batch_requests.c), so every answer ends. */
 #include "session/batch_parts.h"
 
-/* Free pages beyond what an answer needs when it starts or resumes, so that it is not paused at once. */
+/* Additional free pages that are required when an answer starts or resumes, so that it is not preempted at
+ * once. */
 enum { SPARE_PAGES = 1 };
 
-/* Pages for the positions of the next step. */
+/* Number of pages for the positions of the next step. */
 static int64_t pages_now(const nib_batch *b, const slot *s) {
     const int64_t max = batch_positions_of(b, &s->r->options);
     return kv_table_pages(b->kv_type, NUM_MIN(s->of.n_token + b->n_draft, max));
@@ -70,7 +71,8 @@ static void pause_slot(nib_batch *b, slot *s) {
         kv_disk_save(b->disk, s->of.tokens, (int64_t)s->r->options.n_prompt, n, true);
 }
 
-/* The running answer that came last, or first of those that pause; NULL: there is none. */
+/* The running answer that was admitted last, or (paused) the paused one that was admitted first; NULL: none.
+ */
 static slot *find(nib_batch *b, bool paused) {
     slot *found = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {
@@ -81,7 +83,7 @@ static slot *find(nib_batch *b, bool paused) {
     return found;
 }
 
-/* The next running answer after the one with this id. */
+/* The running answer with the smallest id above this one. */
 static slot *next_running(nib_batch *b, int64_t id) {
     slot *found = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {

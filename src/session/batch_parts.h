@@ -16,10 +16,10 @@ typedef struct request {
     int64_t id;
     nib_generate_options options; /* with a copied prompt and copied stop strings */
     nib_result result;
-    nib_error how; /* it ended */
+    nib_error how; /* the status and message with which it ended */
     atomic_bool cancelled;
-    double begun; /* when its prompt was first computed; 0: not yet */
-    double first; /* when its first token came */
+    double begun; /* time at which its prompt was first computed; 0: not yet */
+    double first; /* time of its first token */
     int client;   /* index of its counter in `fairness` */
 } request;
 
@@ -31,20 +31,20 @@ typedef struct slot {
     sequence of;
     generation g;
     request *r;       /* NULL: the slot is free */
-    int64_t n_page;   /* that it may refer to (batch_pages.c) */
-    bool paused;      /* it has none, and has to wait for them */
-    int64_t n_row;    /* in the step that is computed */
-    int64_t head_row; /* of them, the first one whose logits are wanted */
-    double served;    /* of its client, when this step began */
+    int64_t n_page;   /* maximum pages that it may refer to (batch_pages.c) */
+    bool paused;      /* preempted: it has no pages and waits for them */
+    int64_t n_row;    /* rows in the current step */
+    int64_t head_row; /* the first of these rows whose logits are needed */
+    double served;    /* counter of its client at the beginning of this step */
     draft draft;
     int64_t n_fed; /* rows of this step whose logits gave a token */
-    bool follows;  /* the next row of this step is the drawn token */
-    bool loads;    /* there may be more of its prompt on disk */
+    bool follows;  /* the next row of this step is the token that was drawn */
+    bool loads;    /* the disk may have more pages of its prompt */
 } slot;
 
 struct nib_batch {
     nib_engine *engine;
-    engine_parts on; /* the engine's */
+    engine_parts on; /* the engine's parts */
     kv_pool *pages;
     kv_disk *disk; /* NULL: none */
     type_id kv_type;
@@ -55,27 +55,27 @@ struct nib_batch {
     prefill_budget prefill;
     double latency_s;    /* target of a step with running answers; 0: none */
     fairness fairness;   /* under the lock */
-    int64_t n_decode;    /* rows of answers in this step, and last rows of prompts */
+    int64_t n_decode;    /* rows in this step that produce tokens: of answers, and the last rows of prompts */
     int64_t n_generated; /* by_role: generated rows of this step */
     int32_t n_best;      /* number of a row's largest logits that this step's answers read; 0: all */
     bool optimistic;     /* optimistic admission: before all pages that a request may need are free */
     uint64_t n_paused;   /* preempted answers; under the lock */
     bool decodes;        /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
-    int64_t n_page, n_page_free;  /* reserved; the part of no slot's account, below 0 by pages in several */
+    int64_t n_page, n_page_free;  /* reserved; those in no slot's account, below 0 by pages in several */
     int32_t n_slot;
     slot *slots;          /* [n_slot] */
-    slot **order;         /* [n_slot]: those with rows in this step, as their segments are */
-    segment *segments;    /* [n_slot], as `order` */
-    int first;            /* in both, of the pass that is computed */
+    slot **order;         /* [n_slot]: slots with rows in this step, in the order of `segments` */
+    segment *segments;    /* [n_slot], in the order of `order` */
+    int first;            /* index in both of the current pass's first segment */
     tier_region memory;   /* the slots' tokens */
     atomic_bool stepping; /* a step is being computed */
-    pthread_mutex_t lock; /* of the lists, and of which slot has which request */
+    pthread_mutex_t lock; /* protects the lists and slot.r */
     request_list queue, done;
     int64_t last_id;
 };
 
-/* Prompts and generated rows are passes of their own (backend.by_role). */
+/* Whether prompt rows and generated rows need separate passes (backend.by_role). */
 static inline bool batch_by_role(const nib_batch *b) {
     return b->on.step->backend->by_role;
 }
@@ -90,9 +90,9 @@ int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 
 /* ---- batch_pages.c; the lock is held ---- */
-void batch_preempt(nib_batch *b); /* for the next step: preempts answers if pages are short */
+void batch_preempt(nib_batch *b); /* preempts answers until the pages suffice for the next step */
 bool batch_resume(nib_batch *b);  /* resumes paused answers; false: some stay paused */
-/* Whether a request can be admitted, and with how many pages. */
+/* Whether a request can be admitted; *n_page: the pages for its slot. */
 bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
 /* A slot without pages shares those of a running answer that hold tokens[0..n) of its own. */
 void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n);

@@ -1,4 +1,4 @@
-/* batch_requests.c - requests of a batch: added, cancelled, taken after they ended. */
+/* batch_requests.c - adds and cancels requests of a batch, and returns those that have ended. */
 #include "session/batch_parts.h"
 
 #include "base/mem.h"
@@ -61,7 +61,7 @@ static bool copy_options(request *r, const nib_generate_options *o) {
     return true;
 }
 
-/* Positions that the request has at most: the last token is not computed with. */
+/* Maximum positions of the request; its last token is not computed. */
 int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o) {
     const int64_t n_free = b->n_ctx - (int64_t)o->n_prompt;
     const int64_t n = o->n_predict < 0 ? n_free : NUM_MIN(NUM_MAX(o->n_predict - 1, 0), n_free);
@@ -77,10 +77,10 @@ static nib_status check_request(const nib_batch *b, const nib_generate_options *
     NIB_TRY(generation_check(&with, o, err));
     NIB_TRY(sequence_check(&b->slots[0].of, o->prompt, o->n_prompt, err));
     if (batch_pages_of(b, o) > b->n_page)
-        return nib_fail(err, NIB_E_USAGE,
-                        "prompt and answer have up to %lld positions, and the batch keeps keys and values of "
-                        "%lld for all its sequences",
-                        (long long)batch_positions_of(b, o), (long long)(b->n_page * KV_BLOCK));
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "expected prompt and answer within the batch's %lld positions (n_position), found up to %lld",
+            (long long)(b->n_page * KV_BLOCK), (long long)batch_positions_of(b, o));
     return NIB_OK;
 }
 

@@ -1,5 +1,5 @@
-/* batch_slots.c - admission: waiting requests get slots of a batch, and slots whose answers ended are freed.
- * Runs between two steps, under the lock. */
+/* batch_slots.c - admits waiting requests to free slots, and frees slots whose answers have ended. Runs
+ * between two steps, under the lock. */
 #include "session/batch_parts.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *
     s->r = NULL;
     b->n_page_free += s->n_page;
     const int64_t n = s->of.n;
-    sequence_clear(&s->of); /* its pages can still be found by their content */
+    sequence_clear(&s->of); /* its pages can still be found by content */
     if (b->disk && n > 0 && r->first > 0)
         kv_disk_save(b->disk, s->of.tokens, (int64_t)r->options.n_prompt, n, true);
     finish(b, r, status, how);
@@ -89,8 +89,8 @@ static request *next_of(const nib_batch *b) {
     return next;
 }
 
-/* The next one waits until there is room, and everybody with it: one that needs much is not overtaken for
- * ever. */
+/* Admits requests in order. If the next one does not fit, all later ones wait too, so that a large request is
+ * not overtaken for ever. */
 void batch_admit(nib_batch *b) {
     request *r;
     int64_t n_page;

@@ -1,4 +1,4 @@
-/* batch_step.c - one step of a batch: selects the rows to compute, and samples the tokens.
+/* batch_step.c - one step of a batch: selects the rows to compute, runs the passes, and samples the tokens.
  *
  * A step is one pass. If the back end has different kernels for prompt rows and generated rows
  * (backend.by_role), it is a pass of the generated rows and then a pass of the prompt rows. The position of a
@@ -8,25 +8,25 @@
 
 #include <string.h>
 
-enum { LOAD_PAGES = 16 /* read from disk for one sequence in one step, while others wait for it */ };
+enum { LOAD_PAGES = 16 /* pages read from disk for one sequence in one step, during which others wait */ };
 
 static int64_t n_prompt_of(const slot *s) {
     return (int64_t)s->r->options.n_prompt;
 }
 
-/* Whether its next row is behind its prompt. */
+/* Whether the slot's next row is after its prompt. */
 static bool generates(const slot *s) {
     return s->of.n >= n_prompt_of(s);
 }
 
-/* Rows that there is room for in a pass like the slot's. */
+/* Rows that are left in the pass that the slot's next row belongs to. */
 static int64_t room_of(const nib_batch *b, const slot *s) {
     const backend *by = b->on.step->backend;
     const int64_t max = by->max_generated ? by->max_generated : by->rows.n_pass;
     return by->by_role && generates(s) ? max - b->n_generated : by->rows.n_pass;
 }
 
-/* Rows of slot s join the step; logits of the last one when it is the sequence's. */
+/* Adds at most n_max rows of slot s to the step. The last known token of the sequence gets logits. */
 static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_t n_max) {
     s->n_row = NUM_MIN(s->of.n_token - s->of.n, NUM_MIN(n_max, room_of(b, s)));
     if (batch_by_role(b) && generates(s))
@@ -44,8 +44,7 @@ static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_
         s->r->result.prompt_n = s->of.n_token - s->of.n;
 }
 
-/* Whether a slot that has rows in this step computes a page that s needs next as well: s waits, and shares
- * it. */
+/* Whether another slot computes a page in this step that s needs next too; then s waits and shares it. */
 static bool is_computed_for(const nib_batch *b, const slot *s, int n_segment) {
     const int64_t need = (s->of.n / KV_BLOCK + 1) * KV_BLOCK;
     for (int i = 0; i < n_segment && need < s->of.n_token && need <= s->of.n_shared; i++) {
@@ -61,7 +60,7 @@ static bool is_before(const slot *a, const slot *b) {
     return a->served != b->served ? a->served < b->served : a->r->id < b->r->id;
 }
 
-/* The next prompt without rows in this step: of the client with the lowest counter, the first request; NULL:
+/* The next prompt without rows in this step: the first request of the client with the lowest counter; NULL:
  * none. */
 static slot *next_prompt(nib_batch *b, int n_segment) {
     slot *next = NULL;
@@ -74,7 +73,7 @@ static slot *next_prompt(nib_batch *b, int n_segment) {
     return next;
 }
 
-/* Reads pages of its prompt from disk, some in each step. */
+/* Reads pages of the slot's prompt from disk, at most LOAD_PAGES in each step. */
 static void load(nib_batch *b, slot *s) {
     if (s->r->begun == 0)
         s->r->begun = time_now();
@@ -104,7 +103,7 @@ static nib_status ask_model(nib_batch *b, slot *s, draft_pass *p, nib_error *err
     return NIB_OK;
 }
 
-/* Rows of tokens that may follow, for sequences that decode, when there is no prompt to compute. */
+/* Adds rows of proposed tokens for decoding sequences, if no prompt has rows in the step. */
 static nib_status add_drafts(nib_batch *b, int n_segment, nib_error *err) {
     draft_pass p = {.n_row = n_segment, .n_token = n_segment};
     for (int i = 0; i < n_segment; i++) {
@@ -124,7 +123,7 @@ static nib_status add_drafts(nib_batch *b, int n_segment, nib_error *err) {
     return NIB_OK;
 }
 
-/* First who decodes, then prompts, the one that was begun first before the others. */
+/* Composes the step: rows of decoding sequences first, then prompts, those that were begun first. */
 static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     int n_segment = 0;
     int64_t row = 0, left = b->n_prompt;
@@ -153,8 +152,7 @@ static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     return b->decodes && b->n_draft > 0 ? add_drafts(b, n_segment, err) : NIB_OK;
 }
 
-/* Tells how many rows of the prompt are computed, until its first token comes. False: the request is to end.
- */
+/* Reports how many rows of the prompt are computed, before its first token. False: the request must end. */
 static bool tell_prompt(const slot *s, int64_t n_computed) {
     const nib_generate_options *o = &s->r->options;
     const int64_t all = s->r->result.prompt_n;
@@ -167,7 +165,7 @@ static bool tell_prompt(const slot *s, int64_t n_computed) {
     return false;
 }
 
-/* Parts of prompts: of a prompt's end it was told before the first token. */
+/* Reports parts of prompts; the end of a prompt is reported before its first token is drawn. */
 static void tell_prompts(nib_batch *b, int n_segment) {
     for (int i = 0; i < n_segment; i++) {
         const slot *s = b->order[i];
@@ -176,7 +174,7 @@ static void tell_prompts(nib_batch *b, int n_segment) {
     }
 }
 
-/* A sequence's logits: its next token. ids: of those that are looked at; NULL: logits are of all tokens. */
+/* Draws a sequence's next token. ids: the tokens that `logits` are of; NULL: of all tokens. */
 static nib_status draw(slot *s, const int32_t *ids, const float *logits, nib_error *err) {
     const int64_t n = s->of.n_token;
     int32_t token;
@@ -197,8 +195,8 @@ static nib_status draw(slot *s, const int32_t *ids, const float *logits, nib_err
     return NIB_OK;
 }
 
-/* Rows behind the last one of the sequence are those of proposed tokens: their logits count as long as what
- * was drawn is what was proposed. */
+/* Takes the logits of a segment's rows. Rows after the sequence's last token are of proposed tokens: their
+ * logits are used as long as the drawn tokens equal the proposed ones. */
 static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                               nib_error *err) {
     nib_batch *b = user;
@@ -219,7 +217,8 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
     return NIB_OK;
 }
 
-/* How many of a row's logits the pass's answers look at; 0: all. *n_change: how many they change before. */
+/* Maximum number of a row's largest logits that the pass's answers read; 0: all. *n_change: maximum number of
+ * logits that they change first. */
 static int32_t n_best_of(const nib_batch *b, int end, int64_t *n_change) {
     const backend_kind *kind = b->on.step->backend->kind;
     int64_t n_logits = 0;
@@ -252,7 +251,8 @@ static void end_done(nib_batch *b, int n_segment) {
         }
 }
 
-/* Its rows were computed: of a prompt's end the pages are kept now, before an answer that may take long. */
+/* Advances the slot by its computed rows. At the end of its prompt the pages are saved at once, because the
+ * answer may take long. */
 static void advance(nib_batch *b, slot *s) {
     const int64_t n_prompt = (int64_t)s->r->options.n_prompt, before = s->of.n;
     if (s->draft.n > 0) {
@@ -278,7 +278,7 @@ static void note_time(nib_batch *b, bool generated, int64_t n_row, double second
                             n_row - b->n_decode);
 }
 
-/* Slots with generated rows come first, each kind in its order. How many have such. */
+/* Moves slots with generated rows to the front, keeping the order within both kinds; returns their number. */
 static int part(const nib_batch *b, int n_segment) {
     int n = 0;
     for (int i = 0; i < n_segment; i++) {
@@ -291,7 +291,7 @@ static int part(const nib_batch *b, int n_segment) {
     return n;
 }
 
-/* Segments [first, end) as one pass. */
+/* Runs segments [first, end) as one pass. */
 static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib_error *err) {
     logit_processor processor = {write_changes, b, 0};
     int64_t row = 0;
@@ -314,7 +314,7 @@ static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib
     return NIB_OK;
 }
 
-/* *n_done: segments whose pass is over. */
+/* Runs the step's passes. *n_done: number of segments whose pass has ended. */
 static nib_status run_passes(nib_batch *b, int n_segment, int *n_done, nib_error *err) {
     const int n_generated = batch_by_role(b) ? part(b, n_segment) : 0;
     *n_done = 0;

@@ -11,7 +11,7 @@
 
 enum { MAX_TEMPLATE = 4 << 20 };
 
-/* The template's text: *owned is to be freed with mem_free, or NULL. */
+/* Finds the template's text. *owned: NULL, or memory that the caller frees with mem_free. */
 static nib_status find_template(const nib_engine *e, const char **source, char **owned, size_t *n_byte,
                                 nib_error *err) {
     const container *c = engine_container(e);
@@ -51,8 +51,8 @@ static nib_status parse(const char *what, const char *text, json_t **out, nib_er
     if (status == NIB_OK && !json_is_array(*out)) {
         json_decref(*out);
         *out = json_null();
-        status = nib_fail(err, NIB_E_USAGE, "%s: expected a JSON array", what);
-    } else if (status == NIB_E_MODEL) { /* it came from the caller, not from the model */
+        status = nib_fail(err, NIB_E_USAGE, "%s: expected a JSON array, found another value", what);
+    } else if (status == NIB_E_MODEL) { /* the text comes from the caller, not from the model */
         status = NIB_E_USAGE;
         if (err)
             err->status = status;
@@ -61,7 +61,8 @@ static nib_status parse(const char *what, const char *text, json_t **out, nib_er
     return status;
 }
 
-/* Templates read what a model thought under either of two names: a message that has one gets the other. */
+/* Templates read the reasoning of a message under one of two names, so a message with one of them gets the
+ * other too. */
 static nib_status name_thoughts(json_t *messages, nib_error *err) {
     static const char *const names[2] = {"reasoning_content", "thinking"};
     for (size_t i = 0; i < json_array_size(messages); i++) {
@@ -87,7 +88,7 @@ static nib_status render(const nib_engine *e, const char *source, size_t n_byte,
     if (status == NIB_OK && memchr(*text, 0, n)) {
         mem_free(*text);
         *text = NULL;
-        status = nib_fail(err, NIB_E_USAGE, "messages: a text contains a NUL");
+        status = nib_fail(err, NIB_E_USAGE, "messages: expected texts without NUL, found one");
     }
     return status;
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define NEW_SHARE 0.2 /* of a new time in what is known */
+#define NEW_SHARE 0.2 /* weight of a new time in the moving average */
 
 struct draft_model {
     engine_parts on;
@@ -17,8 +17,8 @@ struct draft_model {
     int32_t n_slot;
     sequence *of; /* [n_slot] */
     tier_region memory;
-    double seconds; /* of a token */
-    int32_t likeliest;
+    double seconds;    /* average time of a proposed token */
+    int32_t likeliest; /* the most probable token after the last pass */
 };
 
 /* ---- opening ---- */
@@ -26,16 +26,19 @@ struct draft_model {
 static nib_status check_tokens(const nib_engine *with, const nib_engine *target, nib_error *err) {
     const nib_model_info *a = nib_engine_info(with), *b = nib_engine_info(target);
     if (a->n_vocab != b->n_vocab)
-        return nib_fail(err, NIB_E_USAGE, "the draft model has %lld tokens, and the model that answers %lld",
-                        (long long)a->n_vocab, (long long)b->n_vocab);
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected a draft model with the target model's %lld tokens, found %lld",
+                        (long long)b->n_vocab, (long long)a->n_vocab);
     for (int32_t i = 0; i < a->n_vocab && a->has_tokenizer && b->has_tokenizer; i++) {
         size_t n = 0, m = 0;
         const char *one = nib_token_piece(with, i, &n), *other = nib_token_piece(target, i, &m);
         const bool same =
-            one && other ? n == m && !memcmp(one, other, n) : one == other; /* ids beyond the last */
+            one && other ? n == m && !memcmp(one, other, n) : one == other; /* ids beyond both vocabularies */
         if (!same)
-            return nib_fail(err, NIB_E_USAGE,
-                            "token %ld of the draft model is not that of the model that answers", (long)i);
+            return nib_fail(
+                err, NIB_E_USAGE,
+                "expected the target model's tokens in the draft model, found a different token %ld",
+                (long)i);
     }
     return NIB_OK;
 }
@@ -63,7 +66,9 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
 nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
                             draft_model **out, nib_error *err) {
     if (!engine_has_weights(with))
-        return nib_fail(err, NIB_E_USAGE, "the draft model was opened for its vocabulary only");
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "expected a draft model with weights, found one that was opened for its vocabulary only");
     NIB_TRY(check_tokens(with, target, err));
     draft_model *g = mem_calloc(1, sizeof *g);
     if (!g)
@@ -91,7 +96,7 @@ void draft_model_close(draft_model *g) {
     mem_free(g);
 }
 
-/* ---- guessing ---- */
+/* ---- proposing ---- */
 
 int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max) {
     return NUM_MAX(NUM_MIN(n_max, g->n_ctx - n), 0);
@@ -116,7 +121,7 @@ static nib_status take_likeliest(void *user, int segment_index, int64_t row, int
     return NIB_OK;
 }
 
-/* Computes what the sequence has and is not computed, at most a pass of it. */
+/* Computes the sequence's tokens that are not computed yet, at most one pass of them. */
 static nib_status run_pass(draft_model *g, sequence *of, nib_error *err) {
     const backend_rows *rows = &g->on.step->backend->rows;
     const int64_t n_row = NUM_MIN(of->n_token - of->n, rows->n_pass);

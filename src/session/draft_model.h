@@ -11,14 +11,14 @@
 
 typedef struct draft_model draft_model;
 
-/* n_slot sequences of at most n_ctx positions, as far as the draft model goes, for answers of `target`; both
- * engines are borrowed. NIB_E_USAGE: their tokens are not the same. NIB_E_NOFIT: the draft model's engine has
- * no room for so many. */
+/* Opens n_slot sequences of at most n_ctx positions (or the draft model's maximum) in the engine `with`, for
+ * answers of `target`. Both engines are borrowed. NIB_E_USAGE: their vocabularies differ. NIB_E_NOFIT: the
+ * draft model's engine has no memory for so many sequences. */
 nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot, int64_t n_ctx,
                             draft_model **out, nib_error *err);
 void draft_model_close(draft_model *g); /* NULL is fine */
 
-/* Of n_max tokens after tokens[0..n), how many fit its context. */
+/* Number of tokens, at most n_max, that fit its context after n tokens. */
 int64_t draft_model_can(const draft_model *g, int64_t n, int64_t n_max);
 /* Proposes n_out tokens after tokens[0..n) into out, as many as draft_model_can allows. New tokens of the
  * text are computed first. */

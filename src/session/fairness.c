@@ -12,8 +12,8 @@ static double min_served(const fairness *s) {
     return min < 0 ? s->left : min;
 }
 
-/* Its place, or one for it: a new one, or that of a client without requests, the one that had least. When all
- * are busy it shares the last one. */
+/* The index of the client's counter. A new client gets a new counter, else that of the client without
+ * requests with the lowest counter. If all clients have requests, it shares the last one. */
 static int place_of(fairness *s, uint64_t id) {
     int idle = -1;
     for (int i = 0; i < s->n; i++) {

@@ -10,14 +10,14 @@
 
 #include <stdint.h>
 
-enum { FAIRNESS_CLIENTS = 512 /* with a counter of their own at a time */ };
+enum { FAIRNESS_CLIENTS = 512 /* maximum number of counters; further clients share the last one */ };
 /* Cost of a generated token, in tokens of a prompt (section 3.1). */
 #define FAIRNESS_ANSWER 2.0
 
 typedef struct fairness_client {
     uint64_t id;
-    double served;
-    int64_t n_open; /* requests that wait or run */
+    double served;  /* the counter: weighted tokens */
+    int64_t n_open; /* waiting and running requests */
 } fairness_client;
 
 /* Zeroed: no clients. */
@@ -27,10 +27,10 @@ typedef struct fairness {
     fairness_client clients[FAIRNESS_CLIENTS];
 } fairness;
 
-/* One more request of client `id`. Returns the index of its counter, valid until fairness_leave. */
+/* Adds a request of client `id`. Returns the index of its counter, valid until fairness_leave. */
 int fairness_enter(fairness *s, uint64_t id);
-void fairness_leave(fairness *s, int client);
-void fairness_serve(fairness *s, int client, double n_token);
+void fairness_leave(fairness *s, int client);                 /* ends one request */
+void fairness_serve(fairness *s, int client, double n_token); /* adds n_token to the counter */
 double fairness_served(const fairness *s, int client);
 
 #endif

@@ -1,4 +1,5 @@
-/* generate.c - prompt to answer in a session: compute, sample, compute the sampled token. */
+/* generate.c - generates an answer in a session: computes the prompt, samples a token, computes it, and so
+ * on. */
 #include "session/session.h"
 
 #include "base/mem.h"
@@ -31,7 +32,7 @@ static int64_t write_changes(void *user, int segment_index, int64_t row, logit_c
     return generation_changes(a->g, a->s->of.tokens, a->s->of.n + row + 1, out, how);
 }
 
-/* The logits that the back end computes for the next token. */
+/* Chooses the logits that the back end computes for the next token. */
 static void choose_n_best(const answering *a, logit_processor *processor, session_best *best) {
     const backend_kind *kind = a->s->on.step->backend->kind;
     const int32_t max = kind->best_from > 1 ? 0 : NUM_MIN(kind->max_best, SESSION_MAX_BEST);
@@ -40,7 +41,7 @@ static void choose_n_best(const answering *a, logit_processor *processor, sessio
     best->processor = processor->n_max > 0 ? processor : NULL;
 }
 
-/* Where the back end finds the logits that are looked at, only the first token's come as a whole. */
+/* If the back end selects the largest logits itself, only the first token's logits are returned whole. */
 static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     nib_result *r = g->result;
     answering now = {s, g};

@@ -1,4 +1,4 @@
-/* logits_file.c - the logits of every position as a file; see nib_tools.h. */
+/* logits_file.c - writes the logits of every position to a file; see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "formats/safetensors_write.h"

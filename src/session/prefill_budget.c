@@ -3,13 +3,13 @@
 
 #include "base/num.h"
 
-enum { MIN_ROWS = 8, FIRST_ROWS = 64 /* while nothing is known */, MAX_ROWS = 1 << 20 };
-#define NEW_SHARE 0.3 /* of a new time in what is known; a longer one counts at once */
+enum { MIN_ROWS = 8, FIRST_ROWS = 64 /* before any measurement */, MAX_ROWS = 1 << 20 };
+#define NEW_SHARE 0.3 /* weight of a new time in the moving average; a longer time replaces it */
 
 void prefill_budget_note(prefill_budget *p, double seconds, double decode_s, int64_t n_row) {
     if (n_row < 1 || !(seconds > 0))
         return;
-    /* What is known of decoding may be wrong: a row takes something. */
+    /* decode_s may be too large, so a row takes at least a little. */
     const double row = NUM_MAX(seconds - decode_s, 0.01 * seconds) / (double)n_row;
     p->row_s = p->row_s > 0 && row < p->row_s ? p->row_s + NEW_SHARE * (row - p->row_s) : row;
 }

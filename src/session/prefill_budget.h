@@ -8,14 +8,14 @@
 
 /* Zeroed: nothing is learned yet. */
 typedef struct prefill_budget {
-    double row_s; /* seconds that a row of a prompt adds; 0: not known */
+    double row_s; /* seconds that a row of a prompt adds; 0: unknown */
 } prefill_budget;
 
-/* Learns from a step: it took `seconds` with n_row rows of prompts; decode_s is what its other rows take (0:
- * it had none). */
+/* Learns from a step of `seconds` with n_row rows of prompts. decode_s: predicted seconds of its other rows
+ * (0: it had none). */
 void prefill_budget_note(prefill_budget *p, double seconds, double decode_s, int64_t n_row);
-/* Rows of prompts for a step that is to take target_s, when its other rows take decode_s: at least a few, so
- * that prompts make progress, and at least as many as double the step. */
+/* Number of prompt rows for a step with a target of target_s seconds whose other rows take decode_s. At least
+ * a few, so that prompts make progress, and at least as many as double the step. */
 int64_t prefill_budget_rows(const prefill_budget *p, double target_s, double decode_s);
 
 #endif

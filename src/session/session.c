@@ -1,5 +1,5 @@
-/* session.c - one sequence: the computed part of a prefix is reused, the rest goes through the step loop
- * (step.h). */
+/* session.c - one sequence: reuses the computed part of a prefix, and computes the rest by the step loop
+ * (exec/step.h). */
 #include "session/session.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@ void nib_session_options_init(nib_session_options *options) {
     memset(options, 0, sizeof *options);
 }
 
-/* Logits, then the tokens. */
+/* Allocates the tables: logits, then tokens. */
 static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
     const uint64_t bytes = engine_session_tables(s->engine, n_ctx);
     NIB_TRY(tier_region_open(&s->tables, device_host(), s->on.ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
@@ -107,7 +107,7 @@ typedef struct given {
     int64_t n_row;
 } given;
 
-/* Logits of evaluation, row by row to whoever asked for them; the sequence's last ones are kept. */
+/* Passes logits row by row to the caller's row_fn; stores those of the sequence's last token. */
 static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                             nib_error *err) {
     const given *g = user;
@@ -142,8 +142,8 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, bool
     return NIB_OK;
 }
 
-/* Computes what the sequence has and is not computed. generated: where that is its last token alone, it is
- * one of an answer. */
+/* Computes the tokens that are not computed yet. generated: if only the last token is left, it belongs to an
+ * answer. */
 static nib_status compute(nib_session *s, bool generated, const sync_options *o, nib_error *err) {
     sequence *of = &s->of;
     const int64_t start = of->n, n = of->n_token;
@@ -185,7 +185,7 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
         *o->n_computed = 0;
     if (o->first_row < 0 && s->logits_valid && holds(&s->of, tokens, n))
         return NIB_OK;
-    /* a caller that draws tokens itself appends one each time */
+    /* a caller that samples tokens itself appends one in each call */
     const bool follows = o->first_row < 0 && s->of.n > 0 && n == s->of.n + 1 &&
                          !memcmp(s->of.tokens, tokens, (size_t)s->of.n * sizeof *tokens);
     sequence_set(&s->of, tokens, n, o->first_row < 0 ? n - 1 : o->first_row);
@@ -194,7 +194,9 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
 
 static nib_status add_token(nib_session *s, int32_t token, nib_error *err) {
     if (s->of.n >= s->of.n_ctx)
-        return nib_fail(err, NIB_E_USAGE, "the context of %lld positions is full", (long long)s->of.n_ctx);
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected room for another token, the context of %lld positions is full",
+                        (long long)s->of.n_ctx);
     s->of.n_token = s->of.n;
     sequence_add(&s->of, token);
     sequence_resume(&s->of);
@@ -206,7 +208,7 @@ nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
     return compute(s, true, &(sync_options){.first_row = -1}, err);
 }
 
-/* All but the last token. */
+/* Computes all tokens but the last. */
 static nib_status compute_before(nib_session *s, nib_error *err) {
     const sync_options o = {.first_row = -1};
     while (s->of.n < s->of.n_token - 1) {
@@ -227,7 +229,8 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
 
 nib_status session_append_best(nib_session *s, int32_t token, session_best *best, nib_error *err) {
     NIB_TRY(add_token(s, token, err));
-    if (s->of.n < s->of.n_token - 1) /* rotary frequencies depend on the length: all is computed again */
+    if (s->of.n <
+        s->of.n_token - 1) /* rotary frequencies have changed with the length: all must be computed again */
         NIB_TRY(compute_before(s, err));
     const segment all = sequence_rows(&s->of, 0, 1, 0);
     const canceller cancel = canceller_of(s);
@@ -282,7 +285,7 @@ nib_status nib_session_next(nib_session *s, int32_t token, int32_t *next, nib_er
 typedef struct pool_rows { /* the rows of all passes, in their order */
     double *sum;           /* [width] */
     int64_t n;
-    bool last; /* the last one alone */
+    bool last; /* only the last row counts */
 } pool_rows;
 
 static void take_hidden(void *user, int64_t row, int64_t n_row, const float *x, int64_t width) {

@@ -8,9 +8,9 @@
 
 struct nib_session {
     nib_engine *engine;
-    engine_parts on; /* the engine's */
+    engine_parts on; /* the engine's parts */
     sequence of;
-    float *logits; /* [n_vocab], of the last token when logits_valid */
+    float *logits; /* [n_vocab], of the last token if logits_valid */
     bool logits_valid;
     tier_region tables; /* tokens and logits */
     atomic_bool cancelled;
