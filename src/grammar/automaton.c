@@ -17,7 +17,7 @@ static uint8_t *take(uint8_t **at, size_t n_byte) {
     return p;
 }
 
-/* Lays the region out for so many states; the bytes that it takes. */
+/* Lays out the region for n_state states; returns its bytes. */
 static size_t lay_out(automaton *m, uint32_t n_state) {
     uint8_t *at = m->region;
     m->cap_state = n_state;
@@ -61,7 +61,7 @@ void automaton_close(automaton *m) {
     memset(m, 0, sizeof *m);
 }
 
-/* ---- frames and states, each once ---- */
+/* ---- frames and states, each stored once ---- */
 
 static uint32_t mix(uint32_t h, uint32_t x) {
     const uint64_t y = (h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
@@ -74,7 +74,7 @@ static uint32_t fail(automaton *m, automaton_failure why) {
     return AUTOMATON_FAILED;
 }
 
-/* AUTOMATON_FAILED: no memory (then m->failure is set), or too deep. */
+/* The frame with these values. AUTOMATON_FAILED: no memory (m->failure is set), or too deep. */
 static uint32_t frame_of(automaton *m, uint32_t at, uint32_t below) {
     uint32_t *head = &m->frame_heads[mix(mix(1, at), below) % m->n_head];
     for (uint32_t f = *head; f; f = m->frames[f].same_hash)
@@ -95,7 +95,7 @@ static int by_place(const void *a, const void *b) {
     return x->frame < y->frame ? -1 : x->frame > y->frame;
 }
 
-/* The state of what was found. */
+/* The state that consists of the places in m->found. */
 static uint32_t state_of(automaton *m) {
     const uint32_t n = m->n_found;
     const size_t bytes = n * sizeof(pda_place);
@@ -129,7 +129,7 @@ static void begin_step(automaton *m) {
     m->when++;
 }
 
-/* Adds it to the work list, unless it was there. False: too much. */
+/* Adds a place to the work list, unless it was visited. False: a bound was exceeded. */
 static bool push(automaton *m, uint32_t at, uint32_t stack) {
     uint32_t slot = mix(mix(3, at), stack) % (2 * AUTOMATON_SEEN);
     for (; m->seen_when[slot] == m->when; slot = (slot + 1) % (2 * AUTOMATON_SEEN))
@@ -148,7 +148,7 @@ static bool enter(automaton *m, const pda_op *o, uint32_t stack) {
     const bool last = m->p->ops[o->next].kind == PDA_RETURN;
     const uint32_t inner = last ? stack : frame_of(m, o->next, stack);
     if (inner == AUTOMATON_FAILED)
-        return m->failure == AUTOMATON_FINE; /* too deep: not a text of the grammar */
+        return m->failure == AUTOMATON_FINE; /* too deep: such a text does not match */
     return push(m, m->p->entry[o->other], inner);
 }
 

@@ -17,13 +17,13 @@
 
 enum {
     AUTOMATON_DEPTH = 512,     /* nested calls: about 128 nested arrays. Deeper texts do not match */
-    AUTOMATON_READINGS = 1024, /* places in one state: parses of one text in an ambiguous grammar */
-    AUTOMATON_SEEN = 1 << 13,  /* places passed on the way to one pda_state */
-    AUTOMATON_WORK = 1 << 22,  /* places passed for one mask: about 40 ms */
+    AUTOMATON_READINGS = 1024, /* maximum places in one state: parses of one text in an ambiguous grammar */
+    AUTOMATON_SEEN = 1 << 13,  /* maximum places that are visited to compute one pda_state */
+    AUTOMATON_WORK = 1 << 22,  /* maximum places that are visited for one mask: about 40 ms */
     AUTOMATON_MIN_BYTES = 1 << 20
 };
 
-/* States: */
+/* Numbers of special states; AUTOMATON_FIRST is the first real one. */
 enum { AUTOMATON_UNKNOWN, AUTOMATON_DEAD, AUTOMATON_FIRST };
 #define AUTOMATON_FAILED UINT32_MAX
 
@@ -34,18 +34,18 @@ typedef enum automaton_failure {
     AUTOMATON_SLOW
 } automaton_failure;
 
-typedef struct pda_place { /* before an PDA_BYTE */
+typedef struct pda_place { /* a place in the program, before a PDA_BYTE, and its call stack */
     uint32_t at, frame;
 } pda_place;
 
-typedef struct pda_frame { /* a call: where to continue after it */
+typedef struct pda_frame { /* a call: the place to continue at after it, and the frame below */
     uint32_t at, below, depth, same_hash;
 } pda_frame;
 
 typedef struct pda_state {
     uint32_t first, n; /* places */
     uint32_t same_hash;
-    int32_t mask; /* mask.c's; -1: none */
+    int32_t mask; /* index of the state's mask (grammar.c); -1: none */
     bool ends;    /* the text so far is complete */
 } pda_state;
 
@@ -56,23 +56,23 @@ typedef struct automaton {
     pda_state *states;
     pda_place *places;
     pda_frame *frames;
-    uint32_t *rows;                      /* [cap_state, n_class]: the state that a byte leads to */
+    uint32_t *rows;                      /* [cap_state, n_class]: transitions by byte class */
     uint32_t *state_heads, *frame_heads; /* [n_head]: lists by hash */
     uint32_t n_state, n_place, n_frame, cap_state, cap_place, cap_frame, n_head;
     pda_place *work, *found, *seen; /* scratch of a step */
     uint32_t *seen_when, when;
     uint32_t n_work, n_found, n_seen;
     bool found_end;
-    int64_t work_left; /* until automaton_failure is AUTOMATON_SLOW */
+    int64_t work_left; /* visits until `failure` becomes AUTOMATON_SLOW */
     automaton_failure failure;
-    uint64_t epoch; /* of the states' numbers; above 0 */
+    uint64_t epoch; /* changes when state numbers become invalid; above 0 */
     uint32_t start; /* the state of the empty text; AUTOMATON_FAILED */
 } automaton;
 
 /* n_byte: its memory, at least AUTOMATON_MIN_BYTES, which the caller has charged. p outlives it. */
 nib_status automaton_open(automaton *m, const pda *p, uint64_t n_byte, nib_error *err);
 void automaton_close(automaton *m); /* zeroed is fine */
-void automaton_reset(automaton *m);
+void automaton_reset(automaton *m); /* drops all states and begins a new epoch */
 
 /* The state after byte b. AUTOMATON_DEAD: no text continues with it. AUTOMATON_FAILED: m->failure has the
  * reason. */

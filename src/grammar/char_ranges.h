@@ -11,10 +11,9 @@ typedef struct char_range {
     uint32_t lo, hi; /* lo <= hi */
 } char_range;
 
-/* Sorts n ranges and joins those that overlap or touch; returns how many are left. */
+/* Sorts n ranges in place and joins those that overlap or touch; returns their new number. */
 size_t char_ranges_merge(char_range *ranges, size_t n);
-/* The code points that n merged ranges leave out, as ranges; returns how many, at most n + 1. out: [n + 1].
- */
+/* Writes the complement of n merged ranges to out [n + 1]; returns the number of its ranges. */
 size_t char_ranges_gaps(const char_range *ranges, size_t n, char_range *out);
 
 #endif

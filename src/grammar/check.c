@@ -1,8 +1,7 @@
-/* check.c - grammars that would never end: found before the first byte, in linear time.
- *
- * A walk goes from the beginning of each rule along what reads nothing (or, for the second question, along
- * everything); at a call it waits until it is known that the rule called can come to its end, and then goes
- * on behind it. A rule that comes to its end wakes those who wait for it. */
+/* check.c - finds grammars that never end, before the first byte and in linear time. A walk starts at each
+ * rule and follows the instructions that read nothing (or, to find rules that cannot end, all instructions).
+ * At a call it waits until the called rule is known to reach its end, and then continues after the call. When
+ * a rule reaches its end, the calls that wait for it continue. */
 #include "grammar/expression.h"
 
 #include "base/mem.h"
@@ -11,13 +10,13 @@
 
 typedef struct walk {
     const pda *p;
-    bool reads;      /* bytes are passed, too */
+    bool reads;      /* the walk also passes instructions that read bytes */
     bool *seen;      /* [n_op] */
     bool *ends;      /* [n_rule]: its end can be reached */
-    uint32_t *of;    /* [n_op]: the rule of an instruction that was seen */
-    uint32_t *stack; /* [n_op + 1]: to be looked at */
+    uint32_t *of;    /* [n_op]: the rule of each visited instruction */
+    uint32_t *stack; /* [n_op + 1]: instructions to be visited */
     uint32_t n_stack;
-    uint32_t *waits;      /* [n_rule]: calls of it that wait, a list; NODE_NONE */
+    uint32_t *waits;      /* [n_rule]: list of waiting calls of the rule; NODE_NONE: empty */
     uint32_t *waits_next; /* [n_op] */
 } walk;
 
@@ -93,8 +92,8 @@ static void walk_close(walk *w) {
     mem_free(w->waits_next);
 }
 
-/* After a walk that reads nothing, `waits` has the rules that rules begin with: r -> ops[..].of. A rule that
- * no walk can leave aside is on a cycle. Kahn's order: rules that begin with none are taken away first. */
+/* After a walk that reads nothing, `waits` has the edges r -> ops[..].of: the rules that can begin with r.
+ * Kahn's algorithm removes rules without such edges; the rules that are left contain a cycle. */
 static uint32_t find_cycle(const walk *w, uint32_t *left) {
     const pda *p = w->p;
     uint32_t *ready = w->stack, n = 0; /* at most n_rule, each once */
@@ -117,11 +116,11 @@ static uint32_t find_cycle(const walk *w, uint32_t *left) {
     return NODE_NONE;
 }
 
-/* The rules that are left begin with one that is left, so following those comes to a cycle, and then to a
- * rule with a name in it. */
+/* Every rule that is left begins with another one that is left, so following these edges reaches a cycle, and
+ * on it a rule with a name. */
 static uint32_t named_on_cycle(const walk *w, const uint32_t *left, uint32_t r, const expression *names) {
     const pda *p = w->p;
-    uint32_t *leads = w->stack; /* a rule that each begins with */
+    uint32_t *leads = w->stack; /* [n_rule]: a rule that each one begins with */
     for (uint32_t i = 0; i < p->n_rule; i++)
         for (uint32_t at = left[i] ? w->waits[i] : NODE_NONE; at != NODE_NONE; at = w->waits_next[at])
             leads[w->of[at]] = i;

@@ -1,6 +1,6 @@
-/* compile.c - a tree of expressions to a program. Every expression is compiled for what follows it, so the
- * last is compiled first and no jump needs mending, but for loops. What is repeated several times becomes a
- * rule of its own, so that a repetition of n costs n instructions. */
+/* compile.c - compiles a tree of expressions to a program. An expression is compiled with a known
+ * continuation, so the last one is compiled first, and only loops need their jumps patched. An expression
+ * that is repeated several times becomes a rule of its own, so that n repetitions cost n instructions. */
 #include "grammar/expression.h"
 
 #include "base/mem.h"
@@ -34,7 +34,7 @@ static nib_status byte(compiler *c, uint32_t lo, uint32_t hi, uint32_t next, uin
     return add(c, (pda_op){.kind = PDA_BYTE, .lo = (uint8_t)lo, .hi = (uint8_t)hi, .next = next}, out);
 }
 
-/* Either what *chain begins with or `at`; NODE_NONE: nothing yet. */
+/* Extends *chain by the alternative `at`; NODE_NONE: the chain is empty. */
 static nib_status either(compiler *c, uint32_t at, uint32_t *chain) {
     if (*chain == NODE_NONE) {
         *chain = at;
@@ -45,8 +45,7 @@ static nib_status either(compiler *c, uint32_t at, uint32_t *chain) {
 
 /* ---- characters as bytes ---- */
 
-/* Code points whose UTF-8 has n bytes, all of which differ in their last `free` bytes at most when the others
- * are the same: one sequence of ranges. */
+/* Adds the code points lo...hi, whose UTF-8 has n bytes, as one sequence of byte ranges. */
 static nib_status sequence_of(compiler *c, uint32_t lo, uint32_t hi, int n, uint32_t next, uint32_t *chain) {
     static const uint8_t mark[] = {0, 0, 0xc0, 0xe0, 0xf0};
     uint32_t at = next;
@@ -57,7 +56,8 @@ static nib_status sequence_of(compiler *c, uint32_t lo, uint32_t hi, int n, uint
     return either(c, at, chain);
 }
 
-/* Cuts a range where leading bytes change before the trailing ones have gone through all their values. */
+/* Splits a range of code points until each part is a sequence of byte ranges: at values whose leading bytes
+ * change while the trailing ones are not at the ends of their ranges. */
 static nib_status split_range(compiler *c, uint32_t lo, uint32_t hi, int n, uint32_t next, uint32_t *chain) {
     for (int i = 1; i < n; i++) {
         const uint32_t low = (1u << 6 * i) - 1;
@@ -94,7 +94,7 @@ static nib_status class_of(compiler *c, const node *n, uint32_t next, uint32_t *
     uint32_t chain = NODE_NONE;
     for (uint32_t i = 0; i < n->n; i++)
         NIB_TRY(range_of(c, c->e->ranges[n->at + i], next, &chain));
-    if (chain == NODE_NONE) /* no character is in it: a byte that is never read */
+    if (chain == NODE_NONE) /* the class is empty: a byte range that matches nothing */
         NIB_TRY(byte(c, 1, 0, next, &chain));
     *out = chain;
     return NIB_OK;
@@ -131,11 +131,12 @@ static nib_status alternatives(compiler *c, uint32_t child, uint32_t next, uint3
     return NIB_OK;
 }
 
-/* A rule of its own for what is repeated; *index becomes a call of it. */
+/* Makes a rule of a repeated expression; *index becomes a call of it. */
 static nib_status outline(compiler *c, uint32_t *index) {
     expression *e = c->e;
     if (e->n_rule == GRAMMAR_MAX_RULES)
-        return nib_fail(c->err, NIB_E_USAGE, "the grammar has more than %d rules", GRAMMAR_MAX_RULES);
+        return nib_fail(c->err, NIB_E_USAGE, "expected a grammar of at most %d rules, found more",
+                        GRAMMAR_MAX_RULES);
     if (mem_grow((void **)&e->rules, &e->cap_rule, e->n_rule + 1, sizeof *e->rules) ||
         mem_grow((void **)&e->nodes, &e->cap_node, e->n_node + 1, sizeof *e->nodes))
         return nib_fail_nomem(c->err, sizeof *e->rules, "a grammar");
@@ -173,7 +174,8 @@ static nib_status repeat(compiler *c, node n, uint32_t next, uint32_t *out) {
     return NIB_OK;
 }
 
-/* Recurses by the nesting of groups, which the parser has bounded, and once for each operator behind them. */
+/* The recursion depth is the nesting of groups, which the parser bounds, plus the number of operators after
+ * them. */
 static nib_status compile(compiler *c, uint32_t index, uint32_t next, uint32_t *out) {
     const node n = c->e->nodes[index];
     switch (n.kind) {
@@ -187,7 +189,7 @@ static nib_status compile(compiler *c, uint32_t index, uint32_t next, uint32_t *
     return NIB_OK;
 }
 
-/* Rules are added while they are compiled, behind those that are there. */
+/* Compiling a rule may append further rules. */
 static nib_status compile_rules(compiler *c) {
     pda *p = c->p;
     size_t cap = 0;
@@ -220,7 +222,7 @@ nib_status expression_compile(expression *e, pda *out, nib_error *err) {
     while (root < e->n_rule && strcmp(e->rules[root].name, "root") != 0)
         root++;
     if (root == e->n_rule)
-        return nib_fail(err, NIB_E_USAGE, "the grammar has no rule 'root'");
+        return nib_fail(err, NIB_E_USAGE, "expected a rule 'root' in the grammar, found none");
     out->root = root;
     NIB_TRY(compile_rules(&c));
     classify_bytes(out);

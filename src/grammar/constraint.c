@@ -1,4 +1,4 @@
-/* constraint.c - the state of one answer in its grammar, and the logits that it leaves. See grammar.h. */
+/* constraint.c - the state of one answer in its grammar, and the masking of logits. See grammar.h. */
 #include "grammar/grammar_parts.h"
 
 #include "base/mem.h"
@@ -9,10 +9,10 @@
 
 static nib_status failed(const grammar *g, nib_error *err) {
     static const char *const why[] = {
-        [AUTOMATON_FINE] = "has no way to begin",
-        [AUTOMATON_FULL] = "takes more memory for its states than there is for a grammar",
-        [AUTOMATON_AMBIGUOUS] = "is too ambiguous: the answer could be read in too many ways",
-        [AUTOMATON_SLOW] = "is too ambiguous: what may come next takes too long to find"};
+        [AUTOMATON_FINE] = "has no text to begin with",
+        [AUTOMATON_FULL] = "needs more memory for its states than a grammar may have",
+        [AUTOMATON_AMBIGUOUS] = "is too ambiguous: the answer has too many parses",
+        [AUTOMATON_SLOW] = "is too ambiguous: finding the next tokens takes too long"};
     return nib_fail(err, NIB_E_USAGE, "the grammar %s", why[g->automaton.failure]);
 }
 
@@ -21,7 +21,7 @@ static void allow_work(automaton *m) {
     m->work_left = AUTOMATON_WORK;
 }
 
-/* Finds the state after all bytes of the answer again, in an automaton that was reset. */
+/* Recomputes the state after all bytes of the answer, in an automaton that was reset. */
 static bool find_again(constraint *c) {
     automaton *m = &c->of->automaton;
     c->epoch = m->epoch;
@@ -33,7 +33,7 @@ static bool find_again(constraint *c) {
     return c->state != AUTOMATON_FAILED;
 }
 
-/* To be called before the state is used. */
+/* Makes c->state valid; to be called before the state is used. */
 static bool restore_state(constraint *c) {
     automaton *m = &c->of->automaton;
     allow_work(m);
@@ -43,7 +43,7 @@ static bool restore_state(constraint *c) {
         return true;
     if (m->failure != AUTOMATON_FULL)
         return false;
-    automaton_reset(m); /* others' states filled it */
+    automaton_reset(m); /* it is full of other answers' states */
     return find_again(c);
 }
 
@@ -153,11 +153,10 @@ static nib_status apply(constraint *c, float *logits, bool ends, constraint_next
     *next = next_of(c);
     if (is_empty(c->of, mask)) {
         if (*next == CONSTRAINT_TOKENS)
-            return nib_fail(
-                err, NIB_E_USAGE,
-                "the grammar asks for text that no token of the model begins, or for calls of rules "
-                "deeper than %d",
-                AUTOMATON_DEPTH);
+            return nib_fail(err, NIB_E_USAGE,
+                            "the grammar requires text that no token of the model begins, or nests calls of "
+                            "rules deeper than %d",
+                            AUTOMATON_DEPTH);
         *next = CONSTRAINT_END;
     }
     leave_allowed(c->of, mask, ends && *next != CONSTRAINT_TOKENS, logits);

@@ -1,4 +1,4 @@
-/* gbnf.c - see pda.h: the text of a grammar to a tree of expressions, by recursive descent. */
+/* gbnf.c - see pda.h: parses the text of a grammar to a tree of expressions, by recursive descent. */
 #include "grammar/expression.h"
 
 #include "base/mem.h"
@@ -46,7 +46,7 @@ static bool next_in(const parser *p, const char *set) {
     return more(p) && *p->at && strchr(set, *p->at);
 }
 
-/* White space and comments; over the ends of lines where a rule cannot end. */
+/* Skips white space and comments; lines: also ends of lines, where a rule cannot end. */
 static void skip(parser *p, bool lines) {
     for (; more(p); p->at++) {
         if (*p->at == '#')
@@ -107,7 +107,7 @@ static size_t hash_name(const char *name, size_t n) {
     return (size_t)(h ^ (h >> 29));
 }
 
-/* The number of the rule of that name, which may be new. */
+/* The number of the rule with this name, which is added if it is new. */
 static nib_status rule_of(parser *p, const char *name, size_t n, uint32_t *out) {
     expression *e = p->e;
     size_t at = hash_name(name, n) & (p->n_slot - 1);
@@ -119,8 +119,8 @@ static nib_status rule_of(parser *p, const char *name, size_t n, uint32_t *out) 
         }
     }
     if (e->n_rule == GRAMMAR_MAX_RULES)
-        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: more than %d rules", p->line,
-                        GRAMMAR_MAX_RULES);
+        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: expected at most %d rules, found more",
+                        p->line, GRAMMAR_MAX_RULES);
     if (mem_grow((void **)&e->rules, &e->cap_rule, e->n_rule + 1, sizeof *e->rules))
         return no_memory(p);
     rule *r = &e->rules[e->n_rule];
@@ -147,7 +147,7 @@ static nib_status hex_char(parser *p, int n, uint32_t *out) {
         *out = *out << 4 | (uint32_t)digit;
     }
     if (*out > CHAR_LAST || (*out >= 0xd800 && *out <= 0xdfff))
-        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: U+%04lX is not a character", p->line,
+        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: expected a character, found U+%04lX", p->line,
                         (unsigned long)*out);
     return NIB_OK;
 }
@@ -167,7 +167,7 @@ static nib_status escaped_char(parser *p, uint32_t *out) {
     return hex_char(p, c == 'x' ? 2 : c == 'u' ? 4 : 8, out);
 }
 
-/* One character of UTF-8, or an escape. */
+/* Reads one UTF-8 character or an escape. */
 static nib_status one_char(parser *p, uint32_t *out) {
     if (*p->at == '\\') {
         p->at++;
@@ -202,7 +202,7 @@ static nib_status text(parser *p, uint32_t *out) {
 
 /* ---- classes ---- */
 
-/* The merged ranges from `from` on are replaced by what they leave out. */
+/* Replaces the merged ranges from index `from` on by their complement. */
 static nib_status complement(parser *p, size_t from) {
     expression *e = p->e;
     const size_t n = e->n_range - from;
@@ -225,7 +225,8 @@ static nib_status members(parser *p) {
         }
         if (hi < lo)
             return nib_fail(p->err, NIB_E_USAGE,
-                            "grammar, line %d: a range of characters ends before it begins", p->line);
+                            "grammar, line %d: expected a range whose first character is not above its last",
+                            p->line);
         NIB_TRY(add_range(p, lo, hi));
     }
     if (!more(p))
@@ -285,8 +286,9 @@ static nib_status count(parser *p, uint32_t *out) {
         return wrong(p, "a number of times");
     for (; more(p) && *p->at >= '0' && *p->at <= '9'; p->at++)
         if ((n = n * 10 + (uint32_t)(*p->at - '0')) > MAX_REPEAT)
-            return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: a repetition of more than %d", p->line,
-                            MAX_REPEAT);
+            return nib_fail(p->err, NIB_E_USAGE,
+                            "grammar, line %d: expected a repetition of at most %d times, found more",
+                            p->line, MAX_REPEAT);
     *out = n;
     skip(p, p->nesting > 0);
     return NIB_OK;
@@ -310,8 +312,10 @@ static nib_status bounds(parser *p, node *r) {
     if (!next_is(p, '}'))
         return wrong(p, "'}'");
     if (r->max < r->min)
-        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: a repetition of %lu to %lu times", p->line,
-                        (unsigned long)r->min, (unsigned long)r->max);
+        return nib_fail(
+            p->err, NIB_E_USAGE,
+            "grammar, line %d: expected a repetition of min to max times with min <= max, found %lu to %lu",
+            p->line, (unsigned long)r->min, (unsigned long)r->max);
     return NIB_OK;
 }
 
@@ -319,8 +323,10 @@ static nib_status bounds(parser *p, node *r) {
 static nib_status repeats(parser *p, uint32_t *item) {
     for (int n = 0; next_in(p, "*+?{"); n++) {
         if (n == GRAMMAR_MAX_NESTING)
-            return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: more than %d repetitions of one item",
-                            p->line, GRAMMAR_MAX_NESTING);
+            return nib_fail(
+                p->err, NIB_E_USAGE,
+                "grammar, line %d: expected at most %d repetition operators after one item, found more",
+                p->line, GRAMMAR_MAX_NESTING);
         node r = {.kind = NODE_REPEAT, .child = *item, .before = NODE_NONE, .max = NODE_FOREVER};
         if (*p->at == '{')
             NIB_TRY(bounds(p, &r));
@@ -406,12 +412,13 @@ static nib_status read_all(parser *p) {
         NIB_TRY(read_rule(p));
     for (size_t i = 0; i < p->e->n_rule; i++)
         if (p->e->rules[i].body == NODE_NONE)
-            return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: there is no rule '%.40s'",
+            return nib_fail(p->err, NIB_E_USAGE,
+                            "grammar, line %d: expected the name of a defined rule, found '%.40s'",
                             p->e->rules[i].line, p->e->rules[i].name);
     return NIB_OK;
 }
 
-/* Rules that are used and not defined have no body. The caller clears *e in any case. */
+/* Parses a grammar. Rules that are used but not defined are errors. The caller clears *e in any case. */
 static nib_status expression_parse(const char *given, size_t n_byte, expression *e, nib_error *err) {
     parser p = {
         .at = given, .end = given + n_byte, .line = 1, .e = e, .n_slot = 2 * GRAMMAR_MAX_RULES, .err = err};

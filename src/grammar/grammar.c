@@ -1,4 +1,4 @@
-/* grammar.c - the grammars of an engine, and the masks of their states. See grammar.h. */
+/* grammar.c - stores the grammars of an engine, and computes the masks of their states. See grammar.h. */
 #include "grammar/grammar_parts.h"
 
 #include "base/mem.h"
@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Bytes for a grammar's states, and for its masks: 1,000 masks of 128,000 tokens. Under a cap a sixty-fourth
- * of it, at most. */
+/* Bytes for a grammar's states, and for its masks (1,000 masks of 128,000 tokens). Under a cap together at
+ * most a 64th of it. */
 enum { USUAL_BYTES = 8 << 20, USUAL_MASK_BYTES = 16 << 20, CAP_SHARE = 64, MIN_MASKS = 8 };
 
 /* ---- the store ---- */
@@ -37,7 +37,7 @@ static uint64_t mask_bytes(uint64_t cap, int64_t n_vocab) {
 }
 
 uint64_t grammar_bytes(uint64_t cap, int64_t n_vocab) {
-    const uint64_t usual = 256 << 10; /* of a pda */
+    const uint64_t usual = 256 << 10; /* bytes of a usual pda */
     return trie_bytes(n_vocab) + usual + state_bytes(cap) + mask_bytes(cap, n_vocab);
 }
 
@@ -144,7 +144,7 @@ static grammar *find(grammar_store *s, const char *text, size_t n_byte) {
         grammar *g = *at;
         if (g->n_byte != n_byte || memcmp(g->text, text, n_byte) != 0)
             continue;
-        *at = g->next; /* to the front */
+        *at = g->next; /* move it to the front */
         g->next = s->first;
         s->first = g;
         return g;
@@ -155,7 +155,7 @@ static grammar *find(grammar_store *s, const char *text, size_t n_byte) {
 nib_status grammar_acquire(grammar_store *s, const char *text, size_t n_byte, grammar **out, nib_error *err) {
     nib_status status = NIB_OK;
     if (!s->tokenizer)
-        return nib_fail(err, NIB_E_USAGE, "a grammar needs a tokenizer, and the model has none");
+        return nib_fail(err, NIB_E_USAGE, "expected a model with a tokenizer for a grammar, found none");
     pthread_mutex_lock(&s->lock);
     grammar *g = find(s, text, n_byte);
     if (!g && (status = make(s, text, n_byte, &g, err)) == NIB_OK) {
@@ -212,7 +212,7 @@ static bool walk(grammar *g, uint32_t from, uint64_t *mask) {
     return true;
 }
 
-/* A slot that was not used for a while. */
+/* Finds a mask slot that was not used recently (clock algorithm). */
 static uint32_t free_slot(grammar *g) {
     while (g->used[g->hand]) {
         g->used[g->hand] = false;

@@ -9,20 +9,20 @@
 struct grammar {
     grammar_store *store;
     grammar *next;
-    int refs; /* store->lock */
+    int refs; /* number of users; under store->lock */
     char *text;
     size_t n_byte;
     pda pda;
     uint64_t charged, n_state_byte, n_mask_byte;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     automaton automaton;
     uint64_t *masks;    /* [n_slot, n_word] */
-    uint32_t *mask_of;  /* [n_slot]: the state that has it */
-    bool *used;         /* [n_slot]: since the hand came by */
-    uint64_t *of_epoch; /* [n_slot] */
+    uint32_t *mask_of;  /* [n_slot]: the state whose mask is in the slot */
+    bool *used;         /* [n_slot]: used since the clock hand passed */
+    uint64_t *of_epoch; /* [n_slot]: the epoch of mask_of */
     uint32_t n_slot, n_word, hand;
-    uint32_t *path; /* [max_depth + 1]: states on the way down the tree */
-    uint64_t n_made;
+    uint32_t *path;  /* [max_depth + 1]: states on the way down the tree */
+    uint64_t n_made; /* masks computed so far */
 };
 
 /* The mask of a state: a bit for each token that may come next, those that end a text excluded. Computed now

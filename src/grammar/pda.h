@@ -20,10 +20,10 @@ enum {
 };
 
 typedef enum pda_kind {
-    PDA_BYTE,  /* a byte from lo to hi, then next */
-    PDA_SPLIT, /* next, or other */
-    PDA_CALL,  /* the rule at ops[entry of rule other], then next */
-    PDA_RETURN /* the rule is read */
+    PDA_BYTE,  /* reads a byte from lo to hi, then next */
+    PDA_SPLIT, /* continues at next or at other */
+    PDA_CALL,  /* calls rule `other` (at ops[entry[other]]), then next */
+    PDA_RETURN /* end of a rule */
 } pda_kind;
 
 typedef struct pda_op {
@@ -34,18 +34,18 @@ typedef struct pda_op {
 typedef struct pda {
     pda_op *ops; /* [n_op] */
     uint32_t n_op;
-    uint32_t *entry; /* [n_rule]: where it begins */
+    uint32_t *entry; /* [n_rule]: first instruction of each rule */
     uint32_t n_rule, root;
-    uint8_t class_of[256]; /* bytes that no instruction tells apart have one class */
+    uint8_t class_of[256]; /* class of each byte; bytes that no instruction distinguishes share a class */
     uint8_t byte_of[256];  /* [n_class]: one of its bytes */
     uint32_t n_class;
 } pda;
 
-/* GBNF, as llama.cpp has it: rules `name ::= ...`, "text", [a-z], [^...], ., (groups), |, *, +, ?, {m,n}, and
- * # comments. NIB_E_USAGE with the line: a syntax error, an undefined rule, no `root`, left recursion, or a
- * grammar that is too large. */
+/* Parses GBNF, as llama.cpp defines it: rules `name ::= ...`, "text", [a-z], [^...], ., (groups), |, *, +, ?,
+ * {m,n}, and # comments. NIB_E_USAGE with the line: a syntax error, an undefined rule, no `root`, left
+ * recursion, or a grammar that is too large. */
 nib_status pda_parse(const char *text, size_t n_byte, pda *out, nib_error *err);
-void pda_clear(pda *p); /* zeroed is fine */
-uint64_t pda_bytes(const pda *p);
+void pda_clear(pda *p);           /* zeroed is fine */
+uint64_t pda_bytes(const pda *p); /* memory in use */
 
 #endif

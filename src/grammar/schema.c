@@ -1,4 +1,5 @@
-/* schema.c - see schema.h: which kind of value a schema describes, and everything that is not one kind. */
+/* schema.c - see schema.h: finds the kinds of values that a schema describes; handles references, enum, anyOf
+ * and allOf. */
 #include "grammar/schema.h"
 #include "grammar/schema_parts.h"
 
@@ -66,7 +67,8 @@ nib_status schema_emit(schema_maker *m, uint32_t rule, writer *body) {
     m->out.full = m->out.full || body->full;
     mem_free(body->data);
     *body = (writer){0};
-    return m->out.full ? nib_fail(m->err, NIB_E_USAGE, "the schema's grammar would have more than %d bytes",
+    return m->out.full ? nib_fail(m->err, NIB_E_USAGE,
+                                  "expected a schema whose grammar has at most %d bytes, found a larger one",
                                   GRAMMAR_MAX_TEXT)
                        : NIB_OK;
 }
@@ -112,7 +114,7 @@ static nib_status check_keywords(schema_maker *m, const json_t *schema) {
     return NIB_OK;
 }
 
-/* A keyword that decides the value alone must not be combined with further restrictions. */
+/* Refuses further restrictions beside a keyword that determines the value alone. */
 static nib_status check_alone(schema_maker *m, const json_t *schema, const char *what) {
     static const char *const others[] = {"$ref",      "anyOf",      "oneOf",    "allOf",   "enum",
                                          "const",     "properties", "required", "items",   "prefixItems",
@@ -125,7 +127,7 @@ static nib_status check_alone(schema_maker *m, const json_t *schema, const char 
 
 /* ---- references ---- */
 
-/* "#/$defs/name": only within the schema itself. NULL: there is none. */
+/* Resolves "#/$defs/name" within the schema; NULL: it does not exist. */
 static const json_t *resolve(const json_t *whole, const char *pointer) {
     if (*pointer++ != '#')
         return NULL;
@@ -158,13 +160,15 @@ const json_t *schema_resolve(const schema_maker *m, const json_t *ref) {
     return pointer ? resolve(m->whole, pointer) : NULL;
 }
 
-/* The rule of what is referred to, which is written later: so schemas may refer to themselves. */
+/* Writes a call of the target's rule. The rule itself is written later, so schemas may refer to themselves.
+ */
 static nib_status refer(schema_maker *m, const json_t *ref, writer *body) {
     const char *pointer = json_string_value(ref);
     const json_t *to = schema_resolve(m, ref);
     size_t i = 0;
     if (!to)
-        return schema_refuse(m, "'$ref': '%.80s' is not in the schema", pointer ? pointer : "a value");
+        return schema_refuse(m, "'$ref': expected a target within the schema, found '%.80s'",
+                             pointer ? pointer : "a value");
     while (i < m->n_ref && m->refs[i].to != to)
         i++;
     if (i == m->n_ref) {
@@ -254,7 +258,7 @@ static nib_status of_types(schema_maker *m, const json_t *schema, const json_t *
 
 static nib_status describe(schema_maker *m, const json_t *schema, writer *body);
 
-/* Whether a keyword has only annotations beside it. */
+/* Whether a schema has only annotations besides this keyword. */
 static bool is_alone(const json_t *schema, const char *keyword) {
     static const char *const notes[] = {"title", "description", "default", "examples", "$comment", "$defs"};
     size_t n = json_object_size(schema) - 1;
@@ -263,7 +267,7 @@ static bool is_alone(const json_t *schema, const char *keyword) {
     return n == 0;
 }
 
-/* One schema alone is a rule, which may be recursive; several become one. */
+/* A single schema becomes a rule, which may be recursive; several are merged into one. */
 static nib_status all_of(schema_maker *m, const json_t *schema, writer *body) {
     const json_t *list = json_object_get(schema, "allOf"), *merged = NULL;
     if (json_array_size(list) == 1 && is_alone(schema, "allOf"))
@@ -324,7 +328,8 @@ nib_status schema_rule(schema_maker *m, const json_t *schema, const char *member
 
 /* ---- the whole ---- */
 
-/* The rules that all schemas use. White space is bounded, so that a model cannot write it for ever. */
+/* Writes the rules that all schemas use. White space is bounded, so that a model cannot write it endlessly.
+ */
 static void write_common(schema_maker *m) {
     static const char *const rules[] = {
         "ws ::= \" \"? | \"\\n\" [ \\t]{0,20}",
@@ -380,7 +385,7 @@ nib_status schema_grammar(const char *json, size_t n_byte, const char *root, cha
     if (status == NIB_E_MODEL) {
         if (err)
             err->status = NIB_E_USAGE;
-        return nib_fail_prefix(err, NIB_E_USAGE, "the schema is no JSON");
+        return nib_fail_prefix(err, NIB_E_USAGE, "the schema is not valid JSON");
     }
     if (status != NIB_OK)
         return status;

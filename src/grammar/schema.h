@@ -10,8 +10,8 @@
 
 #include "base/status.h"
 
-/* *out (mem_free): rules ROOT and ROOT-..., for one schema of n_byte bytes; {} is any JSON object.
- * NIB_E_USAGE names the place and the keyword. */
+/* Converts one schema of n_byte bytes to rules ROOT and ROOT-...; {} means any JSON object. The caller frees
+ * *out with mem_free. NIB_E_USAGE names the place and the keyword. */
 nib_status schema_grammar(const char *json, size_t n_byte, const char *root, char **out, nib_error *err);
 
 #endif

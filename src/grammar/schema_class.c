@@ -57,7 +57,7 @@ bool char_is_plain(uint32_t c) {
     return c >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
 }
 
-/* One that JSON escapes. */
+/* Writes a character that JSON escapes. */
 static void put_escaped(writer *w, uint32_t c) {
     static const char named[][2] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
                                     {'\n', 'n'}, {'\r', 'r'},  {'\t', 't'}};
@@ -69,7 +69,7 @@ static void put_escaped(writer *w, uint32_t c) {
     writer_literal(w, text, strlen(text));
 }
 
-/* Ranges without what JSON escapes, and without halves of characters. */
+/* Writes the ranges without characters that JSON escapes and without surrogates. */
 static bool put_plain(writer *w, const char_class *c) {
     static const char_range not_plain[] = {
         {0, 0x1f}, {'"', '"'}, {'\\', '\\'}, {0x7f, 0x7f}, {CHAR_FIRST_SURROGATE, CHAR_LAST_SURROGATE}};

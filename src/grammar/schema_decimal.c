@@ -1,8 +1,6 @@
-/* schema_decimal.c - numbers between two bounds that need not be whole, as decimals without an exponent.
- *
- * A bound is digits before and behind its point. Numbers above a bound that have its whole part are those
- * whose digits behind the point are larger, from the left: the same digit and so on, or a larger one and then
- * any. */
+/* schema_decimal.c - numbers between two bounds with fractions, as decimals without an exponent. A bound is
+ * split at its decimal point. A number with the bound's integer part is above the bound if its fraction is
+ * larger when compared digit by digit: an equal digit and a larger rest, or a larger digit and any rest. */
 #include "grammar/schema_parts.h"
 
 #include <math.h>
@@ -13,7 +11,7 @@
 enum { DIGITS = 16 };
 static const double MAX_WHOLE = 9999999999999999.0;
 
-/* A bound without its sign. Nothing behind the point ends with a zero. */
+/* A bound without its sign. The fraction has no trailing zeros. */
 typedef struct bound {
     int64_t whole;
     char rest[DIGITS + 1];
@@ -29,7 +27,7 @@ static void put_digits(writer *body, int lo, int hi) {
         writer_put(body, "[%d-%d]", lo, hi);
 }
 
-/* Digits that are as large as f or larger, as parts behind a point. */
+/* Writes the fractions that are at least f (excluded: above f). */
 static void put_above(writer *body, const char *f, bool excluded) {
     if (!*f && excluded)
         writer_put(body, "\"0\"{0,14} [1-9] %s", ANY);
@@ -49,7 +47,7 @@ static void put_above(writer *body, const char *f, bool excluded) {
     writer_put(body, ")");
 }
 
-/* Digits that are as small as f or smaller, f not empty; `first`: there is one at least. */
+/* Writes the fractions that are at most f (excluded: below f); f is not empty. first: at least one digit. */
 static void put_below(writer *body, const char *f, bool excluded, bool first) {
     const int d = *f - '0';
     bool some = false;
@@ -69,14 +67,14 @@ static void put_below(writer *body, const char *f, bool excluded, bool first) {
     writer_put(body, first ? ")" : ")?");
 }
 
-/* Digits from a to b, where a is below b, both without zeros at their ends. */
+/* Writes the fractions from a to b, with a below b; neither has trailing zeros. */
 static void put_between(writer *body, const char *a, const char *b, bool a_out, bool b_out) {
     const int lo = *a ? *a - '0' : 0, hi = *b - '0';
     if (lo == hi) {
         const char *left = *a ? a + 1 : a;
         writer_put(body, "\"%d\" (", lo);
         put_between(body, left, b + 1, a_out, b_out);
-        writer_put(body, *left || a_out ? ")" : ")?"); /* what ends here is a */
+        writer_put(body, *left || a_out ? ")" : ")?"); /* a number that ends here equals a */
         return;
     }
     writer_put(body, "(\"%d\" (", lo);
@@ -97,7 +95,7 @@ static void put_between(writer *body, const char *a, const char *b, bool a_out, 
     writer_put(body, ")");
 }
 
-/* Numbers with lo's whole part, from lo on. */
+/* Writes the numbers from lo on that have lo's integer part. */
 static void put_from(writer *body, const bound *lo) {
     writer_put(body, "\"%lld\" ", (long long)lo->whole);
     if (!*lo->rest && !lo->excluded) {
@@ -109,7 +107,7 @@ static void put_from(writer *body, const bound *lo) {
     writer_put(body, ")");
 }
 
-/* Numbers with hi's whole part, up to hi. */
+/* Writes the numbers up to hi that have hi's integer part. */
 static void put_up_to(writer *body, const bound *hi) {
     writer_put(body, "\"%lld\" ", (long long)hi->whole);
     if (!*hi->rest) {
@@ -125,7 +123,7 @@ static int compare(const bound *a, const bound *b) {
     return a->whole < b->whole ? -1 : a->whole > b->whole ? 1 : strcmp(a->rest, b->rest);
 }
 
-/* For two bounds without signs; false: no number is between them. */
+/* Writes the numbers between two bounds without signs; false: there are none. */
 static bool put_range(writer *body, const bound *lo, const bound *hi) {
     const int order = compare(lo, hi);
     if (order > 0 || (order == 0 && (lo->excluded || hi->excluded)))
@@ -158,7 +156,7 @@ static bool put_range(writer *body, const bound *lo, const bound *hi) {
 
 /* ---- reading ---- */
 
-/* The shortest decimal that is this number. */
+/* Splits the shortest decimal that equals x. */
 static bool split(double x, bound *out) {
     char text[64];
     for (int digits = 0; digits <= DIGITS; digits++) {
@@ -194,13 +192,13 @@ static nib_status read_limit(schema_maker *m, const json_t *schema, const char *
     return NIB_OK;
 }
 
-/* The numbers between two limits of one sign, without the sign. */
+/* Writes the numbers between two limits of the same sign. */
 static nib_status put_side(schema_maker *m, limit lo, limit hi, const char *sign, bool *some, writer *body) {
     bound a = {.excluded = lo.excluded}, b = {.excluded = hi.excluded};
     const size_t before = body->n;
     if (!split(lo.x, &a) || !split(hi.x, &b))
         return schema_refuse(
-            m, "bounds of numbers with more than %d digits behind the point are not supported", DIGITS);
+            m, "bounds of numbers with more than %d digits after the point are not supported", DIGITS);
     writer_put(body, "%s%s(", *some ? " | " : "", sign);
     if (put_range(body, &a, &b)) {
         writer_put(body, ")");
@@ -229,5 +227,5 @@ nib_status schema_decimal(schema_maker *m, const json_t *schema, writer *body) {
     if (hi.x >= 0 && lo.x <= MAX_WHOLE)
         NIB_TRY(put_side(m, lo.x < 0 ? (limit){0, false} : lo, hi, "", &some, body));
     writer_put(body, ")");
-    return some ? NIB_OK : schema_refuse(m, "no number is between the bounds");
+    return some ? NIB_OK : schema_refuse(m, "expected bounds with a number between them, found none");
 }

@@ -1,8 +1,7 @@
-/* schema_merge.c - `allOf`: several schemas of one value as one schema.
- *
- * Each keyword has a way in which two of it become one: the stricter bound, the values that both allow, the
- * members of both. What has none (two patterns, say) is refused by name. References are followed, so a schema
- * that has itself among its parts does not end; merges are counted. */
+/* schema_merge.c - `allOf`: merges several schemas of one value into one schema. Each keyword has a rule for
+ * merging two values: the stricter bound, the values that both allow, the members of both. A keyword without
+ * a rule (such as two patterns) is refused by name. References are followed. A schema that contains itself
+ * would never end, so merges are counted. */
 #include "grammar/schema_parts.h"
 
 #include "base/num.h"
@@ -12,15 +11,15 @@
 enum { MAX_MERGES = 1024, MAX_DEPTH = 32 };
 
 typedef enum merge_kind {
-    MERGE_SAME,  /* both have to be equal */
-    MERGE_FIRST, /* annotations: what they say restricts nothing */
+    MERGE_SAME,  /* both must be equal */
+    MERGE_FIRST, /* annotations, which restrict nothing */
     MERGE_LARGER,
     MERGE_SMALLER,
     MERGE_TYPES,
-    MERGE_VALUES,     /* enum: those of both */
-    MERGE_NAMES,      /* required: all */
-    MERGE_PROPERTIES, /* all; of one that both have both hold */
-    MERGE_SCHEMAS     /* both hold */
+    MERGE_VALUES,     /* enum: the values that both have */
+    MERGE_NAMES,      /* required: the names of both */
+    MERGE_PROPERTIES, /* the properties of both; one that both have must match both schemas */
+    MERGE_SCHEMAS     /* the value must match both */
 } merge_kind;
 
 static const struct {
@@ -71,7 +70,7 @@ static bool holds(const json_t *list, const json_t *value) {
     return false;
 }
 
-/* ---- two values of one keyword; a new reference, NULL: they do not go together ---- */
+/* ---- merging two values of one keyword: a new reference; NULL: they contradict each other ---- */
 
 static json_t *values_of_both(const json_t *a, const json_t *b) {
     json_t *out = json_array(), *one;
@@ -96,7 +95,7 @@ static json_t *names_of_all(const json_t *a, const json_t *b) {
     return out;
 }
 
-/* An integer is a number. */
+/* The types that both allow; "number" includes "integer". */
 static json_t *types_of_both(const json_t *a, const json_t *b) {
     json_t *left = json_is_array(a) ? json_incref((json_t *)(uintptr_t)a) : json_pack("[O]", a),
            *right = json_is_array(b) ? json_incref((json_t *)(uintptr_t)b) : json_pack("[O]", b);
@@ -160,7 +159,8 @@ static json_t *merge_values(merge_kind kind, const json_t *a, const json_t *b) {
 
 /* ---- two schemas ---- */
 
-/* Who says that there are no other members means those of its own list. */
+/* `additionalProperties: false` refers to the schema's own properties, so the other schema must not have
+ * further ones. */
 static nib_status check_closed(schema_maker *m, const json_t *closed, const json_t *other) {
     const json_t *more = json_object_get(closed, "additionalProperties"),
                  *own = json_object_get(closed, "properties");
@@ -180,7 +180,7 @@ static nib_status check_closed(schema_maker *m, const json_t *closed, const json
     return NIB_OK;
 }
 
-/* Merges into `into`. */
+/* Merges `from` into `into`. */
 static nib_status merge_two(schema_maker *m, json_t *into, const json_t *from) {
     const char *key;
     json_t *value;
@@ -190,7 +190,8 @@ static nib_status merge_two(schema_maker *m, json_t *into, const json_t *from) {
         const json_t *have = json_object_get(into, key);
         json_t *both = have ? merge_values(kind_of(key), have, value) : json_incref(value);
         if (!both)
-            return schema_refuse(m, "'allOf': '%.40s' of two schemas do not go together", key);
+            return schema_refuse(
+                m, "'allOf': expected values of '%.40s' that can be combined, found contradictory ones", key);
         if (json_object_set_new(into, key, both))
             return nib_fail_nomem(m->err, 0, "a schema");
     }
@@ -199,7 +200,7 @@ static nib_status merge_two(schema_maker *m, json_t *into, const json_t *from) {
 
 static nib_status add_part(schema_maker *m, json_t *into, const json_t *part, int depth);
 
-/* A schema with its own `allOf` and `$ref` in it. */
+/* Merges a schema, with its own `allOf` and `$ref` expanded, into `into`. */
 static nib_status add_flat(schema_maker *m, json_t *into, const json_t *part, int depth) {
     const json_t *all = json_object_get(part, "allOf"), *ref = json_object_get(part, "$ref"), *one;
     json_t *rest = json_copy((json_t *)(uintptr_t)part);
@@ -226,7 +227,7 @@ static nib_status add_flat(schema_maker *m, json_t *into, const json_t *part, in
 
 static nib_status add_part(schema_maker *m, json_t *into, const json_t *part, int depth) {
     if (depth > MAX_DEPTH || ++m->n_merge > MAX_MERGES)
-        return schema_refuse(m, "'allOf': the schemas are too many, or have themselves among their parts");
+        return schema_refuse(m, "'allOf': expected fewer schemas, and none that contains itself");
     if (json_is_true(part))
         return NIB_OK;
     if (!json_is_object(part))

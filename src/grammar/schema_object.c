@@ -15,15 +15,15 @@ typedef struct object_member {
     const char *key;
     const json_t *schema; /* NULL: any value */
     bool required;
-    uint32_t value;    /* its rule */
-    uint32_t after[2]; /* rules of it and what follows: behind others, and as the first */
+    uint32_t value;    /* rule of its value */
+    uint32_t after[2]; /* rules for it and all following members: [0] after others, [1] as the first */
 } object_member;
 
 typedef struct object {
     object_member *members;
     size_t n;
-    const json_t *more;  /* the schema of other members; NULL: there are none */
-    uint32_t key, value; /* of those */
+    const json_t *more;  /* the schema of additional members; NULL: they are not allowed */
+    uint32_t key, value; /* rules of additional members */
 } object;
 
 static bool is_required(const json_t *schema, const char *key) {
@@ -51,8 +51,10 @@ static nib_status check_object(schema_maker *m, const json_t *schema) {
         if (!json_is_string(one))
             return schema_refuse(m, "'required': expected an array of names");
         if (json_is_false(more) && !json_object_get(properties, json_string_value(one)))
-            return schema_refuse(m, "'required': '%.60s' is no property, and there may be no others",
-                                 json_string_value(one));
+            return schema_refuse(
+                m,
+                "'required': expected a name of 'properties' without 'additionalProperties', found '%.60s'",
+                json_string_value(one));
     }
     return NIB_OK;
 }
@@ -83,10 +85,10 @@ static nib_status list_members(const json_t *schema, object *o, nib_error *err) 
     return NIB_OK;
 }
 
-/* ---- keys of other members: any string but those that have a rule of their own ---- */
+/* ---- keys of additional members: any string except the names of properties ---- */
 
 typedef struct key_list {
-    const char **keys; /* sorted, without the bytes that they share at the front */
+    const char **keys; /* sorted, without their common prefix */
     size_t n;
 } key_list;
 
@@ -101,10 +103,10 @@ uint32_t schema_char_at(const char *s, size_t *n_byte) {
     return c;
 }
 
-enum { MAX_KEY = 200 /* characters that are compared: the recursion's depth */ };
+enum { MAX_KEY = 200 /* maximum characters of a name: bounds the recursion */ };
 
-/* A rule of what follows in a key, up to its closing quote, where those of the list are not meant. Within
- * what is shared with one of them nothing is escaped. */
+/* Writes a rule for the rest of a key, up to its closing quote, that excludes the keys of the list.
+ * Characters shared with one of them are not escaped. */
 static nib_status other_keys(schema_maker *m, const key_list *keys, int depth, uint32_t *rule) {
     writer body = {0}, class = {0};
     nib_status status = NIB_OK;
@@ -120,7 +122,8 @@ static nib_status other_keys(schema_maker *m, const key_list *keys, int depth, u
         for (end = i; end < keys->n && schema_char_at(keys->keys[end], &other) == c; end++)
             keys->keys[end] += n_byte;
         if (depth == MAX_KEY)
-            status = schema_refuse(m, "a property's name has more than %d characters", MAX_KEY);
+            status = schema_refuse(m, "expected a property name of at most %d characters, found a longer one",
+                                   MAX_KEY);
         if (!char_is_plain(c) || status != NIB_OK)
             continue;
         status = other_keys(m, &(key_list){keys->keys + i, end - i}, depth + 1, &inner);
@@ -153,7 +156,7 @@ static nib_status write_more(schema_maker *m, object *o) {
 
 /* ---- the object ---- */
 
-/* Other members behind what is there (which: 0 behind a comma, 1 first). */
+/* Writes the additional members at the end of an object (first: no member comes before them). */
 static void put_end(const schema_maker *m, const object *o, int first, writer *body) {
     char one[512];
     const char *r = m->root;
@@ -165,7 +168,7 @@ static void put_end(const schema_maker *m, const object *o, int first, writer *b
         writer_put(body, "(\",\" %s-ws %s)*", r, one);
 }
 
-/* The rule for the members from i on. */
+/* Writes the rule for the members from i on. */
 static void put_from(const schema_maker *m, const object *o, size_t i, int first, writer *body) {
     if (i < o->n)
         writer_put(body, "%s-%lu", m->root, (unsigned long)o->members[i].after[first]);
@@ -209,7 +212,7 @@ static nib_status write_object(schema_maker *m, object *o, writer *body) {
         x->after[0] = ++m->n_rule;
         x->after[1] = ++m->n_rule;
     }
-    bool first = true; /* none is required before it */
+    bool first = true; /* no member before it is required */
     for (size_t i = 0; i < o->n; i++) {
         if (first)
             NIB_TRY(write_member(m, o, i, 1));
@@ -243,7 +246,7 @@ nib_status schema_object(schema_maker *m, const json_t *schema, writer *body) {
 
 /* ---- arrays ---- */
 
-/* One item and what follows up to the bracket: min to max more of the same. */
+/* Writes an array's remaining items: min to max more of the same. */
 static void put_items(const schema_maker *m, const char *item, int64_t min, int64_t max, bool first,
                       writer *body) {
     const char *r = m->root;
@@ -273,11 +276,11 @@ nib_status schema_array(schema_maker *m, const json_t *schema, writer *body) {
     NIB_TRY(schema_count(m, schema, "maxItems", &max));
     if ((max >= 0 && max < min) || json_is_array(items) || (prefix && !json_is_array(prefix)))
         return schema_refuse(m, max >= 0 && max < min
-                                    ? "'maxItems' is less than 'minItems'"
+                                    ? "expected 'maxItems' of at least 'minItems', found less"
                                     : "'items': expected a schema; 'prefixItems': an array");
     const bool more = prefix ? items && !json_is_false(items) : !json_is_false(items);
     if (n > 0 && ((max >= 0 && max < n) || (!more && min > n)))
-        return schema_refuse(m, "'prefixItems' and the number of items do not agree");
+        return schema_refuse(m, "expected 'prefixItems' that agree with 'minItems' and 'maxItems'");
     writer_put(body, "\"[\" %s-ws ", m->root);
     json_array_foreach(prefix, i, one) {
         snprintf(member, sizeof member, "prefixItems/%zu", i);

@@ -12,11 +12,11 @@ typedef struct writer { /* growing text; `full`: some of it is missing */
 } writer;
 
 void writer_put(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* "text" as GBNF has it. */
+/* Writes text as a GBNF literal. */
 void writer_literal(writer *w, const char *text, size_t n_byte);
-/* The JSON of a value as a literal. */
+/* Writes the JSON of a value as a literal. */
 void writer_json(writer *w, const json_t *value);
-/* One character within a class. */
+/* Writes one character within a class. */
 void writer_class_char(writer *w, uint32_t c);
 
 typedef struct reference {
@@ -30,10 +30,10 @@ typedef struct schema_maker {
     const char *root;
     writer out;
     uint32_t n_rule;
-    reference *refs; /* those from n_ref_done on are not written yet */
+    reference *refs; /* [n_ref]; the rules of those from n_ref_done on are not written yet */
     size_t n_ref, cap_ref, n_ref_done;
-    char path[200]; /* of the schema that is read */
-    json_t *made;   /* an array of schemas that are not in `whole`; NULL: none */
+    char path[200]; /* path of the current schema, for messages */
+    json_t *made;   /* owns merged schemas, which are not part of `whole`; NULL: none */
     int n_merge;
     nib_error *err;
 } schema_maker;
@@ -44,6 +44,7 @@ nib_status schema_rule(schema_maker *m, const json_t *schema, const char *member
 nib_status schema_merge(schema_maker *m, const json_t *schema, const json_t **out);
 /* The target of a `$ref`; NULL: it is not in the schema. */
 const json_t *schema_resolve(const schema_maker *m, const json_t *ref);
+/* NIB_E_USAGE with the path of the current schema and this message. */
 nib_status schema_refuse(schema_maker *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Writes rule ROOT-n with this body, which is freed. */
 nib_status schema_emit(schema_maker *m, uint32_t rule, writer *body);
@@ -57,11 +58,11 @@ uint32_t schema_char_at(const char *text, size_t *n_byte);
 nib_status schema_object(schema_maker *m, const json_t *schema, writer *body);
 nib_status schema_array(schema_maker *m, const json_t *schema, writer *body);
 nib_status schema_string(schema_maker *m, const json_t *schema, writer *body);
-/* A string that the regular expression matches. */
+/* Writes a string that the regular expression matches. */
 nib_status schema_pattern(schema_maker *m, const json_t *value, writer *body);
 /* Numbers with bounds, as decimals. */
 nib_status schema_decimal(schema_maker *m, const json_t *schema, writer *body);
-/* Whole numbers lo..hi, of 0 and more. */
+/* Writes the integers lo..hi; lo >= 0. */
 void schema_put_range(writer *body, int64_t lo, int64_t hi);
 nib_status schema_number(schema_maker *m, const json_t *schema, bool integer, writer *body);
 

@@ -1,11 +1,8 @@
-/* schema_pattern.c - the `pattern` of a string, a regular expression of ECMA-262, as a grammar over the JSON
- * of such strings.
- *
- * What is regular is taken: characters and classes of them, groups, alternatives, repetitions (lazy or not:
- * they have the same texts), and anchors at the ends of the whole. A pattern without an anchor is found
- * anywhere, as JSON Schema has it. Quotation marks, backslashes and control characters of a match are written
- * as JSON escapes them; of all ways to write a character that needs no escape only the plain one is allowed.
- */
+/* schema_pattern.c - converts the `pattern` of a string, a regular expression of ECMA-262, to a grammar over
+ * the JSON of matching strings. The regular part of the syntax is supported: characters, classes, groups,
+ * alternatives, repetitions (lazy ones match the same texts), and anchors at both ends of the pattern. A
+ * pattern without an anchor may match anywhere in the string, as in JSON Schema. Quotation marks, backslashes
+ * and control characters are written as JSON escapes; other characters only as themselves. */
 #include "grammar/schema_class.h"
 
 #include "base/mem.h"
@@ -14,14 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 64 /* groups in groups */ };
+enum { MAX_DEPTH = 64 /* nested groups */ };
 
 typedef struct pattern {
     schema_maker *m;
-    const char *at; /* what is left */
+    const char *at; /* the rest of the pattern */
     int depth;
     writer *out;
-    char_class *class; /* the one that is read */
+    char_class *class; /* scratch for the current class */
     nib_status status; /* the first error */
 } pattern;
 
@@ -33,9 +30,9 @@ static void refuse(pattern *p, const char *what) {
 static void put_class(pattern *p) {
     const bool some = char_class_put(p->out, p->class);
     if (p->class->full)
-        refuse(p, "a class has too many ranges");
+        refuse(p, "expected a class with fewer ranges");
     else if (!some)
-        refuse(p, "a class has no characters");
+        refuse(p, "expected a class with characters, found an empty one");
 }
 
 static bool read_hex(pattern *p, int n, uint32_t *out) {
@@ -55,7 +52,7 @@ static bool read_hex(pattern *p, int n, uint32_t *out) {
     return true;
 }
 
-/* \u{1F600}, \uD83D\uDE00, \u00e9 behind the u. */
+/* Reads the code after \u: {1F600}, D83D\uDE00 or 00e9. */
 static bool read_code(pattern *p, uint32_t *out) {
     uint32_t low;
     if (*p->at == '{') {
@@ -97,7 +94,7 @@ static bool read_escape(pattern *p, bool in_class, uint32_t *out, bool *named) {
         p->at++;
         if (c == 'u' ? read_code(p, out) : read_hex(p, 2, out))
             return true;
-        refuse(p, "expected the number of a character");
+        refuse(p, "expected the code of a character");
         return false;
     }
     if (letter && !(c == '0' && p->at[1] >= '0' && p->at[1] <= '9')) {
@@ -106,7 +103,7 @@ static bool read_escape(pattern *p, bool in_class, uint32_t *out, bool *named) {
         return true;
     }
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == 0) {
-        refuse(p, "this escape is not supported (references, borders of words, properties of characters)");
+        refuse(p, "this escape is not supported (references, word boundaries, character properties)");
         return false;
     }
     size_t n;
@@ -143,13 +140,13 @@ static void read_class(pattern *p) {
             if (!read_member(p, &hi, &other))
                 return;
             if (named || other || hi < lo)
-                refuse(p, "a range of a class has no order");
+                refuse(p, "expected a range whose first character is not above its last");
         }
         if (!named)
             char_class_add(p->class, lo, hi);
     }
     if (*p->at != ']') {
-        refuse(p, "a class has no end");
+        refuse(p, "expected ']' at the end of a class");
         return;
     }
     p->at++;
@@ -168,21 +165,21 @@ static void read_group(pattern *p) {
         p->at += strcspn(p->at, ">");
         p->at += *p->at == '>';
     } else if (p->at[0] == '?') {
-        refuse(p, "flags, and what looks ahead or behind, are not supported");
+        refuse(p, "flags, lookahead and lookbehind are not supported");
     }
     if (++p->depth > MAX_DEPTH)
-        refuse(p, "groups are too deep");
+        refuse(p, "expected fewer nested groups");
     writer_put(p->out, "(");
     read_alternatives(p);
     writer_put(p->out, ")");
     p->depth--;
     if (*p->at != ')')
-        refuse(p, "a group has no end");
+        refuse(p, "expected ')' at the end of a group");
     else
         p->at++;
 }
 
-/* {m}, {m,} or {m,n}; false: it is none of these, and is plain text. */
+/* Reads {m}, {m,} or {m,n}; false: it is none of these but plain text. */
 static bool read_count(pattern *p, char out[32]) {
     char *end;
     const char *from = p->at + 1;
@@ -218,7 +215,7 @@ static void read_repetition(pattern *p) {
     else if (*p->at != '{' || !read_count(p, count))
         return;
     writer_put(p->out, "%s", count);
-    p->at += *p->at == '?'; /* the same texts, another order of trying */
+    p->at += *p->at == '?'; /* a lazy repetition matches the same texts */
     if (*p->at == '*' || *p->at == '+' || *p->at == '?')
         refuse(p, "nothing to repeat");
 }
@@ -249,7 +246,7 @@ static void read_atom(pattern *p) {
     case '+':
     case '?': refuse(p, "nothing to repeat"); return;
     case '^':
-    case '$': refuse(p, "an anchor is supported at the ends of the pattern only"); return;
+    case '$': refuse(p, "an anchor is supported only at the beginning and the end of the pattern"); return;
     case '\\':
         p->at++;
         p->class->n = 0;
@@ -274,7 +271,7 @@ static void read_sequence(pattern *p) {
     bool some = false;
     for (; !ends(p); some = true) {
         if (*p->at == ')')
-            refuse(p, "a group has no beginning");
+            refuse(p, "expected '(' before ')'");
         else
             read_atom(p);
         if (p->status == NIB_OK)
@@ -294,7 +291,7 @@ static void read_alternatives(pattern *p) {
     }
 }
 
-/* The whole: what is not anchored may have anything before it, or behind. */
+/* Reads the whole pattern. Where it is not anchored, any text may come before or after it. */
 static void read_whole(pattern *p) {
     for (;;) {
         const bool begins = *p->at == '^';

@@ -37,7 +37,7 @@ nib_status schema_string(schema_maker *m, const json_t *schema, writer *body) {
     NIB_TRY(schema_count(m, schema, "minLength", &min));
     NIB_TRY(schema_count(m, schema, "maxLength", &max));
     if (max >= 0 && max < min)
-        return schema_refuse(m, "'maxLength' is less than 'minLength'");
+        return schema_refuse(m, "expected 'maxLength' of at least 'minLength', found less");
     const bool counted = min > 0 || max >= 0;
     const json_t *pattern = json_object_get(schema, "pattern");
     if (pattern && (format || counted))
@@ -52,9 +52,9 @@ nib_status schema_string(schema_maker *m, const json_t *schema, writer *body) {
             return NIB_OK;
         }
     if (format)
-        return schema_refuse(
-            m, "'format': '%.40s' is not supported; date, time, date-time, uuid, ipv4 and email are",
-            json_is_string(format) ? json_string_value(format) : "a value");
+        return schema_refuse(m,
+                             "'format': expected date, time, date-time, uuid, ipv4 or email, found '%.40s'",
+                             json_is_string(format) ? json_string_value(format) : "a value");
     if (!counted)
         writer_put(body, "%s-string", m->root);
     else if (max < 0)
@@ -67,7 +67,7 @@ nib_status schema_string(schema_maker *m, const json_t *schema, writer *body) {
 /* ---- numbers ---- */
 
 enum { DIGITS = 16 };
-static const int64_t MAX_WHOLE = INT64_C(9999999999999999); /* of DIGITS nines */
+static const int64_t MAX_WHOLE = INT64_C(9999999999999999); /* DIGITS nines */
 
 static void put_digits(writer *body, int lo, int hi, size_t n) {
     if (n > 0)
@@ -80,7 +80,7 @@ static bool all(const char *digits, char c) {
     return strspn(digits, (char[]){c, 0}) == strlen(digits);
 }
 
-/* Numbers from a to b, which have as many digits. */
+/* Writes the integers from a to b, which have the same number of digits. */
 static void put_same_length(writer *body, const char *a, const char *b) {
     const size_t n = strlen(a);
     if (n == 0)
@@ -120,7 +120,7 @@ static void put_same_length(writer *body, const char *a, const char *b) {
     writer_put(body, ")");
 }
 
-/* lo..hi, both of them 0 or more. */
+/* Writes the integers lo..hi, 0 <= lo. */
 void schema_put_range(writer *body, int64_t lo, int64_t hi) {
     for (bool first = true; lo <= hi; first = false) {
         char a[24], b[24];
@@ -136,7 +136,7 @@ void schema_put_range(writer *body, int64_t lo, int64_t hi) {
     }
 }
 
-/* *bound becomes the keyword's number as a whole one, the next one inside where it is excluded. */
+/* Reads a bound as an integer: rounded inwards, and moved inwards if it is excluded. */
 static nib_status read_bound(schema_maker *m, const json_t *schema, const char *keyword, bool lowest,
                              bool excluded, int64_t *bound) {
     const json_t *v = json_object_get(schema, keyword);
@@ -161,7 +161,7 @@ static nib_status put_integer(schema_maker *m, const json_t *schema, writer *bod
     NIB_TRY(read_bound(m, schema, "maximum", false, false, &hi));
     NIB_TRY(read_bound(m, schema, "exclusiveMaximum", false, true, &hi));
     if (lo > hi)
-        return schema_refuse(m, "no whole number is between the bounds");
+        return schema_refuse(m, "expected bounds with an integer between them, found none");
     if (lo < 0) {
         writer_put(body, "\"-\" (");
         schema_put_range(body, hi < 0 ? -hi : 1, -lo);
@@ -176,7 +176,7 @@ nib_status schema_number(schema_maker *m, const json_t *schema, bool integer, wr
     static const char *const bounds[] = {"maximum", "exclusiveMinimum", "exclusiveMaximum"};
     const json_t *min = json_object_get(schema, "minimum");
     const bool from_zero = json_is_number(min) && json_number_value(min) == 0;
-    bool above = false; /* something but a minimum */
+    bool above = false; /* a bound other than a minimum exists */
     for (size_t i = 0; i < NUM_COUNT(bounds); i++)
         above = above || json_object_get(schema, bounds[i]);
     if (integer && (min || above))

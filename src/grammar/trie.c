@@ -1,5 +1,5 @@
-/* trie.c - see trie.h. Tokens are sorted by their bytes; then the tree's nodes, in the order in which they
- * stand, are what each token adds to the one before it. */
+/* trie.c - see trie.h. Tokens are sorted by their bytes. Then each token adds the nodes for the bytes that it
+ * does not share with the token before it, in the order of the array. */
 #include "grammar/trie.h"
 
 #include "base/mem.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct piece {
-    uint32_t at, n; /* in the texts */
+    uint32_t at, n; /* its bytes in the texts */
     int32_t token;
 } piece;
 
@@ -47,7 +47,7 @@ static nib_status gather(maker *m, const tokenizer *of, int32_t n, nib_error *er
     return NIB_OK;
 }
 
-/* Bytes at the front that piece i shares with the one before it. */
+/* Number of leading bytes that piece i shares with the one before it. */
 static uint32_t shared(const maker *m, uint32_t i) {
     if (i == 0)
         return 0;
@@ -88,7 +88,7 @@ static nib_status take_memory(trie *t, nib_error *err) {
     t->order = mem_array((size_t)t->n_token + 1, sizeof *t->order);
     t->node_of = mem_calloc((size_t)t->n_vocab + 1, sizeof *t->node_of);
     if (!t->byte || !t->depth || !t->skip || !t->parent || !t->first || !t->order || !t->node_of)
-        return nib_fail_nomem(err, t->n_byte, "the vocabulary's tree");
+        return nib_fail_nomem(err, t->n_byte, "the vocabulary's trie");
     return NIB_OK;
 }
 
@@ -155,8 +155,7 @@ void trie_close(trie *t) {
 
 uint64_t trie_bytes(int64_t n_vocab) {
     const uint64_t n = (uint64_t)n_vocab;
-    /* published vocabularies have 1.9 to 2.8 nodes a token; what making it takes beside is 20 bytes a token
-     */
+    /* published vocabularies have 1.9 to 2.8 nodes a token; building takes 20 more bytes a token */
     return bytes_of(3 * n, n, n) + 20 * n;
 }
 

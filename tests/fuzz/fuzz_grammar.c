@@ -48,7 +48,7 @@ static void compile(const char *text, size_t n, uint32_t seed, bool made) {
     const nib_status status = pda_parse(text, n, &p, &err);
     hold(status == NIB_OK || err.message[0] != '\0');
     if (made && status != NIB_OK) /* a schema's grammar is well formed; it may be too large, or endless */
-        hold(!strstr(err.message, "expected") && !strstr(err.message, "there is no rule"));
+        hold(!strstr(err.message, "expected") || strstr(err.message, "at most"));
     if (status == NIB_OK)
         speak(&p, seed);
     pda_clear(&p);
