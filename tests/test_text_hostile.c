@@ -93,7 +93,7 @@ static void test_wrong_json(void **state) {
          "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Sideways\"}",
          "'Sideways'"},
         {"\"pre_tokenizer\":null", "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\"}",
-         "empty replacement"},
+         "expected a replacement"},
         {"\"decoder\":null", "\"decoder\":{\"type\":\"CTC\"}", "unknown decoder 'CTC'"},
         {"\"decoder\":null", "\"post_processor\":{\"type\":\"What\"}", "unknown post_processor 'What'"},
         {"\"decoder\":null",

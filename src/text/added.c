@@ -37,8 +37,8 @@ nib_status added_sort(added_set *s, nib_error *err) {
     return NIB_OK;
 }
 
-/* The list doubles, which takes the old and the new one; texts are blocks of the heap. The order by id comes
- * later, in what the old one has left. */
+/* The list doubles, during which the old and the new one exist. Texts are heap blocks. The order by id is
+ * allocated later, in the space that the old list has freed. */
 uint64_t added_bytes(uint64_t n, uint64_t text_bytes) {
     enum { BLOCK = 32 };
     return 3 * n * sizeof(text_key) + n * BLOCK + text_bytes;
@@ -94,7 +94,7 @@ static bool allowed(const added_search *search, int32_t id, const char *text, si
     return !(flags & VOCAB_WORD) || !(is_word_before(text, begin) || is_word_at(text, n, end));
 }
 
-/* The longest allowed token at `at`. */
+/* Finds the longest allowed token at `at`. */
 static nib_status match_at(const added_search *search, const char *text, size_t n, size_t at, bool *found,
                            added_match *out, nib_error *err) {
     text_walk walk = text_walk_of(&search->set->keys, text + at);
@@ -132,7 +132,7 @@ static size_t space_after(const char *text, size_t n, size_t at) {
     return at;
 }
 
-/* White space that the token strips is part of the match. */
+/* Extends a match by the white space that the token strips. */
 static void widen(const vocab *v, const char *text, size_t n, size_t from, added_match *m) {
     if (v->flags[m->id] & VOCAB_LSTRIP)
         m->begin = space_before(text, from, m->begin);

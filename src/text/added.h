@@ -1,5 +1,5 @@
-/* added.h - finding added tokens (special or user-defined) in a text: the leftmost, and of those the longest.
- */
+/* added.h - finds added tokens (special or user-defined) in a text: the leftmost one, and among these the
+ * longest. */
 #ifndef NIB_TEXT_ADDED_H
 #define NIB_TEXT_ADDED_H
 
@@ -9,7 +9,7 @@
 
 typedef struct added_set {
     text_keys keys;  /* the tokens' texts, normalised if the token requires it; owned */
-    uint32_t *by_id; /* [keys.n] places in keys, ascending by id; owned */
+    uint32_t *by_id; /* [keys.n] indices into keys, ascending by id; owned */
 } added_set;
 
 nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id,
@@ -20,7 +20,7 @@ size_t added_heap_bytes(const added_set *s);
 uint64_t added_bytes(uint64_t n, uint64_t text_bytes); /* peak memory while n tokens are added */
 
 typedef struct added_match {
-    size_t begin, end; /* with the white space that the token strips */
+    size_t begin, end; /* byte range, including white space that the token strips */
     int32_t id;
 } added_match;
 

@@ -9,7 +9,7 @@
 
 /* The longest compatibility decomposition (U+FDFA) has 33 bytes. */
 #define MAX_REPLACEMENT 256
-/* The longest entry of nmt_nfkc has 10 bytes; a damaged one may go round in circles. */
+/* The longest key of nmt_nfkc has 10 bytes; the trie of a damaged map may be cyclic. */
 #define MAX_KEY 256u
 
 struct charsmap {
@@ -26,7 +26,8 @@ nib_status charsmap_open(const void *data, size_t n_byte, charsmap **out, nib_er
         return nib_fail(err, NIB_E_MODEL, "charsmap: expected at least 4 bytes, found %zu", n_byte);
     memcpy(&n_trie, data, 4);
     if (n_trie % 4 || n_trie > n_byte - 4 || n_trie < 4)
-        return nib_fail(err, NIB_E_MODEL, "charsmap: its trie claims %u bytes of %zu", n_trie, n_byte - 4);
+        return nib_fail(err, NIB_E_MODEL, "charsmap: expected a trie of at most %zu bytes, found %u",
+                        n_byte - 4, n_trie);
     charsmap *m = mem_alloc(sizeof *m + n_byte + 1);
     if (!m)
         return nib_fail_nomem(err, n_byte, "the charsmap");
@@ -50,7 +51,8 @@ static size_t unit_offset(uint32_t unit) {
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* The text at `at` of the map; false: it is none, or so long that a short input would become gigabytes. */
+/* The replacement at offset `at`; false: there is none, or it is so long that a short input would become
+ * gigabytes. */
 static bool replacement(const charsmap *m, size_t at, const char **to, size_t *n_to) {
     *to = m->text + at;
     *n_to = strnlen(*to, MAX_REPLACEMENT + 1);

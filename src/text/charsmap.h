@@ -1,7 +1,7 @@
 /* charsmap.h - the "precompiled charsmap" of SentencePiece models: a double-array trie from character
- * sequences to their replacements, behind it the replacements, each ended by a NUL (sentencepiece,
- * normalizer.cc; the trie is the unit layout of Darts-clone). Hostile until checked: every index is bounded
- * when it is used. */
+ * sequences to offsets of replacements, followed by the replacements, each with a NUL (sentencepiece,
+ * normalizer.cc; the trie is the unit layout of Darts-clone). Its content is not trusted: every index is
+ * checked when it is used. */
 #ifndef NIB_TEXT_CHARSMAP_H
 #define NIB_TEXT_CHARSMAP_H
 
@@ -9,7 +9,8 @@
 
 typedef struct charsmap charsmap;
 
-/* Copies the data, of any content; the caller closes *out. NIB_E_MODEL: it is too short for its trie. */
+/* Copies the data, which is not trusted. The caller closes *out. NIB_E_MODEL: it is too short for its trie.
+ */
 nib_status charsmap_open(const void *data, size_t n_byte, charsmap **out, nib_error *err);
 void charsmap_close(charsmap *m);
 

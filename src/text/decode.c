@@ -1,5 +1,5 @@
-/* decode.c - ids back to text, token by token. A token's text goes through the decoder's steps; the bytes
- * that come out are held back only while they could still be completed to a character. */
+/* decode.c - converts ids back to text, token by token. A token's text goes through the decoder's steps. The
+ * resulting bytes are held back only while they may still become a whole character. */
 #include "text/state.h"
 #include "text/unicode.h"
 
@@ -43,7 +43,7 @@ void text_buffer_clear(text_buffer *b) {
 
 /* ---- bytes to whole characters ---- */
 
-/* Appends what is whole of pending + text; `last` ends the text, so nothing is held back. */
+/* Appends the whole characters of pending + text. last: the text ends, so nothing is held back. */
 static nib_status put_bytes(decode_state *state, const char *text, size_t n, bool last, text_buffer *out,
                             nib_error *err) {
     while (n || (last && state->n_pending)) {
@@ -78,13 +78,13 @@ static nib_status put_bytes(decode_state *state, const char *text, size_t n, boo
 
 /* ---- the steps on one token ---- */
 
-/* A token's text is where it was, or in the buffer that is not `next`. */
+/* A token's text: in the vocabulary, or in the buffer that is not `next`. */
 typedef struct token_text {
     text_buffer buffer[2];
     int next;
     const char *text;
     size_t n;
-    size_t left; /* bytes that the step may still write */
+    size_t left; /* bytes that the steps may still write */
 } token_text;
 
 static text_buffer *begin_step(token_text *t) {
@@ -107,7 +107,7 @@ static nib_status byte_level(token_text *t, nib_error *err) {
         int b = char_to_byte(utf8_next(&p));
         char byte = (char)b;
         if (b < 0)
-            return NIB_OK; /* not written in the alphabet: text as it is */
+            return NIB_OK; /* not in the byte alphabet: keep the text */
         NIB_TRY(text_append(out, &byte, 1, err));
     }
     end_step(t);
@@ -149,7 +149,8 @@ static void byte_fallback(token_text *t, char *byte) {
     t->n = 1;
 }
 
-/* After a fuse only the front of the text is stripped: that of the first token with any text. */
+/* Runs one step. After a fuse only the front of the whole text is stripped: that of the first token with
+ * text. */
 static nib_status run_step(const decode_step *step, token_text *t, bool started, bool *fused, char *byte,
                            nib_error *err) {
     switch (step->kind) {
@@ -184,14 +185,14 @@ static nib_status run_steps(const decoder *d, token_text *t, bool started, char 
     return NIB_OK;
 }
 
-/* work->text becomes what the token is in a text; nothing for one that is not to be shown. */
+/* Sets work->text to the token's text, or to nothing if the token is not shown. */
 static nib_status token_text_of(const tokenizer *t, int32_t token, bool special, bool started,
                                 token_text *work, char *byte, nib_error *err) {
     work->text = vocab_text(&t->vocab, token, &work->n);
     if (!work->text && (token < 0 || token >= t->vocab.n))
         return nib_fail(err, NIB_E_USAGE, "token ids are 0 to %d, found %d", t->vocab.n - 1, token);
     if (!work->text)
-        return NIB_OK; /* an id that the vocabulary leaves out */
+        return NIB_OK; /* an id without an entry in the vocabulary */
     unsigned flags = t->vocab.flags[token];
     if (flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) && !special) {
         work->text = NULL;
@@ -199,7 +200,7 @@ static nib_status token_text_of(const tokenizer *t, int32_t token, bool special,
     }
     bool raw = flags & (VOCAB_CONTROL | VOCAB_UNKNOWN) || (flags & VOCAB_ADDED && t->decoder.raw_added);
     const text_key *normalized = !raw && flags & VOCAB_NORMALIZED ? added_of(&t->added_normal, token) : NULL;
-    if (normalized) { /* what it was found as */
+    if (normalized) { /* the normalised text by which it is found */
         work->text = normalized->text;
         work->n = normalized->n_byte;
     }

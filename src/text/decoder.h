@@ -1,4 +1,5 @@
-/* decoder.h - the steps that convert a token's piece back to text: a list, made when the tokenizer opens. */
+/* decoder.h - the steps that convert a token's piece back to text: a list that is made when the tokenizer
+ * opens. */
 #ifndef NIB_TEXT_DECODER_H
 #define NIB_TEXT_DECODER_H
 
@@ -32,7 +33,7 @@ typedef struct decode_step {
 typedef struct decoder {
     decode_step step[DECODE_STEPS];
     size_t n_step;
-    bool join_with_spaces; /* no decoder at all: tokens are words */
+    bool join_with_spaces; /* the tokenizer has no decoder: tokens are joined with spaces */
     bool raw_added;        /* steps do not change added tokens */
 } decoder;
 

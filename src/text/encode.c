@@ -1,8 +1,7 @@
-/* encode.c - the way of a text from bytes to ids.
- *
- * A text need not be UTF-8. The bytes that are none become the same ids as in llama.cpp: where the steps and
- * the model work on bytes they get them as they are; where they work on characters each such byte is U+FFFD
- * first, but a surrogate stays one, and an overlong form is the character that it stands for. */
+/* encode.c - converts a text from bytes to ids. A text need not be valid UTF-8. Invalid bytes become the same
+ * ids as in llama.cpp. Steps and models that work on bytes get them unchanged. For steps and models that work
+ * on characters, each invalid byte becomes U+FFFD first; but a surrogate stays a surrogate, and an overlong
+ * form becomes the character that it encodes. */
 #include "text/state.h"
 #include "text/unicode.h"
 
@@ -50,7 +49,7 @@ static added_search search_in(encoding *e, const added_set *set) {
     return (added_search){set, &e->t->vocab, e->flags & TOKENIZE_SPECIAL, &e->work};
 }
 
-/* A text without raw added tokens. `first`: it begins where the input does. */
+/* Encodes a text without raw added tokens. first: it begins where the input begins. */
 static nib_status encode_whole(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
     const tokenizer *t = e->t;
     const added_search search = search_in(e, &t->added_normal);
@@ -70,7 +69,7 @@ static nib_status encode_whole(encoding *e, const char *text, size_t n, bool fir
     return NIB_OK;
 }
 
-/* Every byte that begins no character, by its shape or by its number, is U+FFFD. */
+/* Replaces every byte that does not begin a valid character by U+FFFD. */
 static nib_status repair(const char *text, size_t n, text_buffer *out, nib_error *err) {
     out->n = 0;
     for (size_t i = 0; i < n;) {
@@ -92,7 +91,7 @@ static nib_status repair(const char *text, size_t n, text_buffer *out, nib_error
     return NIB_OK;
 }
 
-/* The text between two added tokens. */
+/* Encodes the text between two added tokens. */
 static nib_status encode_section(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
     if (e->t->takes_bytes || utf8_valid_prefix(text, n) == n)
         return encode_whole(e, text, n, first, err);
@@ -117,7 +116,7 @@ static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error
         if (!found)
             break;
         if (e->out->n == body && body > start && m.id == t->prefix[0])
-            e->out->n = start; /* the text has its own */
+            e->out->n = start; /* the text contains the token itself */
         NIB_TRY(token_list_push(e->out, m.id, err));
         at = m.end;
     }
@@ -130,8 +129,8 @@ nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte,
                             token_list *out, nib_error *err) {
     encoding e = {.t = t, .flags = flags, .out = out, .work = work_of(n_byte)};
     if (n_byte > MAX_TEXT)
-        return nib_fail(err, NIB_E_USAGE, "a text of %zu bytes; at most %zu can be tokenised at once", n_byte,
-                        MAX_TEXT);
+        return nib_fail(err, NIB_E_USAGE, "expected a text of at most %zu bytes, found %zu", MAX_TEXT,
+                        n_byte);
     normal_scratch_init(&e.normal, &e.work);
     split_scratch_init(&e.split, &e.work);
     e.merge.work = e.unigram.work = &e.work;

@@ -46,7 +46,7 @@ static bool hex4(const json_text *j, uint32_t *out) {
     return true;
 }
 
-/* After "\u". */
+/* Reads the digits after "\u". */
 static nib_status unicode_escape(json_text *j, text_buffer *out, nib_error *err) {
     uint32_t c, low;
     char utf8[4];
@@ -104,7 +104,7 @@ nib_status json_text_number(json_text *j, double *out, nib_error *err) {
     while (j->p < j->end && n < sizeof digits - 1 && *j->p && strchr("+-.0123456789eE", *j->p))
         digits[n++] = *j->p++;
     digits[n] = 0;
-    /* Not strtod alone, which would follow the locale and take more than JSON has. */
+    /* Not strtod alone: it depends on the locale and accepts more than JSON allows. */
     char *stop;
     bool integer = n > 0 && n < 16 && !strpbrk(digits, ".eE+");
     *out = integer ? (double)strtoll(digits, &stop, 10) : strtod(digits, &stop);
@@ -136,7 +136,7 @@ static nib_status skip_scalar(json_text *j, nib_error *err) {
     return json_text_number(j, &number, err);
 }
 
-/* Brackets are only counted: what is skipped here is read properly by whoever wants it. */
+/* Only counts brackets: skipped values are not validated here. */
 nib_status json_text_skip(json_text *j, nib_error *err) {
     int depth = 0;
     do {
@@ -169,7 +169,7 @@ nib_status json_text_next(json_text *j, char close, bool *first, bool *more, nib
     return NIB_OK;
 }
 
-/* The member `key` of the object at j. */
+/* Finds the member `key` of the object at j. */
 static nib_status find_member(json_text j, const char *key, json_text *out, nib_error *err) {
     text_buffer name = {0};
     bool first = true, more = false;
@@ -186,7 +186,7 @@ static nib_status find_member(json_text j, const char *key, json_text *out, nib_
         if (status != NIB_OK || name.n != strlen(key) || memcmp(name.data, key, name.n) != 0)
             continue;
         if (out->begin)
-            status = nib_fail(err, NIB_E_MODEL, "JSON: '%s' occurs twice", key);
+            status = nib_fail(err, NIB_E_MODEL, "JSON: expected '%s' once, found it twice", key);
         *out = (json_text){value, value, j.p};
     }
     text_buffer_clear(&name);

@@ -10,9 +10,9 @@ typedef struct json_text {
     const char *begin, *p, *end;
 } json_text;
 
-/* Skips white space; the next byte, 0 at the end. */
+/* Skips white space and returns the next byte; 0 at the end. */
 char json_text_peek(json_text *j);
-/* Consumes c (behind white space). */
+/* Skips white space and consumes c. */
 nib_status json_text_expect(json_text *j, char c, nib_error *err);
 /* Replaces *out by a string's content (UTF-8). A lone surrogate, or more than 1 MiB, is an error. */
 nib_status json_text_string(json_text *j, text_buffer *out, nib_error *err);

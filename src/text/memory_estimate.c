@@ -1,5 +1,5 @@
-/* memory_estimate.c - see memory_estimate.h. A tokenizer.json is counted, not parsed: how many strings its
- * vocabulary and its merges have, and how many values the rest. */
+/* memory_estimate.c - see memory_estimate.h. A tokenizer.json is not parsed. The strings of its vocabulary
+ * and its merges are counted, and the values of the rest. */
 #include "text/memory_estimate.h"
 
 #include "base/jsonx.h"
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* Bytes that do not grow with the vocabulary: regular expressions with their machine code, steps. */
+/* Bytes that do not depend on the vocabulary: regular expressions with their machine code, steps. */
 #define FIXED (UINT64_C(256) << 10)
 
 /* ---- GGUF ---- */
@@ -63,7 +63,7 @@ typedef enum region { REST, VOCAB, MERGES, N_REGION } region;
 typedef struct json_count {
     uint64_t n_byte[N_REGION], n_string[N_REGION], n_text[N_REGION], n_list[N_REGION], n_object[N_REGION],
         n_place[N_REGION];
-    uint64_t longest; /* string */
+    uint64_t longest; /* bytes of the longest string */
     region where;
     int depth, region_depth;
     bool in_string, escaped, in_model;
@@ -123,7 +123,7 @@ static void count_byte(json_count *s, char c) {
     }
 }
 
-/* The text of the file `name`, which may not be there. */
+/* Counts the file `name`, which may not exist. */
 static nib_status count_file(const char *folder, const char *name, json_count *s, nib_error *err) {
     enum { PIECE = 64 << 10 };
     file *f = NULL;
@@ -144,8 +144,8 @@ static nib_status count_file(const char *folder, const char *name, json_count *s
     return status;
 }
 
-/* Bytes of jansson for the JSON outside the two large values, as jsonx.c estimates them; the text is copied
- * into a buffer that doubles. */
+/* Bytes that jansson needs for the JSON outside the two large values, as jsonx.c estimates them, and the
+ * text's copy in a doubling buffer. */
 static uint64_t tree_bytes(const json_count *s) {
     return s->n_string[REST] * (JSONX_COST_STRING + 2) + s->n_text[REST] +
            s->n_object[REST] * JSONX_COST_OBJECT + s->n_list[REST] * JSONX_COST_ARRAY +

@@ -7,7 +7,7 @@
 
 /* Counts of a GGUF file's vocabulary. Zero it first. */
 typedef struct vocabulary_sizes {
-    uint64_t n_token, n_text, longest; /* bytes of the tokens' texts, and of the longest */
+    uint64_t n_token, n_text, longest; /* tokens; bytes of their texts, and of the longest one */
     uint64_t n_added;                  /* added tokens */
     uint64_t n_merge, n_score, n_charsmap;
 } vocabulary_sizes;
@@ -20,8 +20,8 @@ typedef struct tokenizer_need {
     uint64_t peak; /* bytes while it is built: `kept`, the vocabulary, and buffers of files */
 } tokenizer_need;
 
-/* s: of c, which was opened by container_open_headers. The tokenizer.json of a folder is read through a small
- * buffer. Without a tokenizer *out is zero. */
+/* Estimates the memory of c's tokenizer. s: the counts of container_open_headers. The tokenizer.json of a
+ * folder is read through a small buffer. *out is zero if c has no tokenizer. */
 nib_status tokenizer_estimate(const container *c, const vocabulary_sizes *s, tokenizer_need *out,
                               nib_error *err);
 

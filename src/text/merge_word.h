@@ -1,10 +1,10 @@
-/* merge_word.h - joining the symbols of one word, for merges.c and merges_encode.c. */
+/* merge_word.h - joins the symbols of one word; for merges.c and merges_encode.c. */
 #ifndef NIB_TEXT_MERGE_WORD_H
 #define NIB_TEXT_MERGE_WORD_H
 
 #include "text/merges.h"
 
-/* The symbol i has the id s->id[i] (below zero: it is no token) and is text[s->start[i], s->start[i + 1]). */
+/* A word. Symbol i is text[s->start[i], s->start[i + 1]) and has id s->id[i] (below 0: it is not a token). */
 typedef struct merge_word {
     const merges *m;
     const vocab *v;

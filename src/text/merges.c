@@ -1,6 +1,6 @@
-/* merges.c - see merges.h. Words are short: up to SHORT symbols the best pair is found by looking at all of
- * them, above it a heap keeps the pairs in order, so a megabyte without a space costs n log n. Ranks are
- * exact in both ways, so they give the same tokens. */
+/* merges.c - see merges.h. Words are short: with up to SHORT symbols the best pair is found by a linear
+ * search. Longer words use a heap of pairs, so a megabyte without a space costs n log n. Ranks are exact in
+ * both methods, so both give the same tokens. */
 #include "text/merge_word.h"
 
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define SHORT      40
-#define HEAP_STEPS 32        /* of work a symbol */
+#define HEAP_STEPS 32        /* steps of work for a symbol */
 #define MAX_MERGES (1 << 21) /* the largest published list has half a million */
 #define NO_RANK    UINT32_MAX
 
@@ -77,7 +77,7 @@ uint64_t merges_bytes(uint64_t n) {
     return n ? (uint64_t)slots_of((size_t)NUM_MIN(n, (uint64_t)MAX_MERGES)) * sizeof(merge_pair) : 0;
 }
 
-/* One block for the six arrays; what they held is not kept. */
+/* Allocates one block for the six arrays; their old content is lost. */
 nib_status merge_reserve(merge_scratch *s, size_t n, nib_error *err) {
     if (n <= s->cap)
         return NIB_OK;
@@ -99,13 +99,13 @@ nib_status merge_reserve(merge_scratch *s, size_t n, nib_error *err) {
 /* Higher scores first: the order of floats as unsigned integers, reversed. */
 static uint32_t score_rank(float score) {
     uint32_t bits;
-    score += 0.0f; /* -0 and 0 are equal */
+    score += 0.0f; /* makes -0 equal to 0 */
     memcpy(&bits, &score, 4);
     bits = bits >> 31 ? bits : ~bits & 0x7FFFFFFFu;
     return bits == NO_RANK ? NO_RANK - 1 : bits;
 }
 
-/* The rank of joining the symbols that cover text[begin, end); NO_RANK: they are no pair. */
+/* The rank of joining two symbols that cover text[begin, end); NO_RANK: they cannot be joined. */
 static inline uint32_t pair_rank(const merge_word *w, int32_t left, int32_t right, size_t begin, size_t end,
                                  int32_t *joined) {
     const merges *m = w->m;
@@ -172,7 +172,7 @@ static void sift_up(uint64_t *heap, size_t i) {
     heap[i] = key;
 }
 
-/* Fills rank and joined for the symbol i and its right neighbour; true when they are a pair. */
+/* Sets rank and joined for symbol i and its right neighbour; returns whether they can be joined. */
 static bool rate(const merge_word *w, uint32_t i, uint32_t n) {
     merge_scratch *s = w->s;
     uint32_t right = s->next[i];

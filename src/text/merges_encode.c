@@ -1,5 +1,6 @@
-/* merges_encode.c - one piece of text: what its symbols are before any merging, and which tokens the merged
- * ones are. Most of a text is the same few thousand words, so short ones are remembered. */
+/* merges_encode.c - encodes one piece of text: splits it into initial symbols, merges them, and maps the
+ * result to tokens. Most of a text consists of a few thousand words, so the tokens of short words are cached.
+ */
 #include "text/merge_word.h"
 #include "text/state.h"
 #include "text/unicode.h"
@@ -37,7 +38,8 @@ static size_t add_symbol(merge_scratch *s, size_t n, int32_t id, size_t start) {
     return n + 1;
 }
 
-/* Bytes of text[0..n_byte) as symbols, if the vocabulary has a token for each; else n as it was. */
+/* Appends the bytes of text[0..n_byte) as symbols if the vocabulary has a token for each; returns the new
+ * number of symbols. */
 static size_t add_bytes(const merges *m, merge_scratch *s, size_t n, const char *text, size_t start,
                         size_t n_byte) {
     for (size_t i = 0; i < n_byte; i++)
@@ -48,7 +50,8 @@ static size_t add_bytes(const merges *m, merge_scratch *s, size_t n, const char 
     return n;
 }
 
-/* A byte that is no token is unknown; without a token for that, it is left out, now or behind the merging. */
+/* Initial symbols of byte-level models. A byte without a token becomes the unknown token; if there is none,
+ * it is dropped, now or after merging. */
 static size_t symbols_of_bytes(const merge_word *w, size_t n_byte) {
     const merges *m = w->m;
     size_t n = 0;
@@ -65,7 +68,8 @@ static size_t symbols_of_bytes(const merge_word *w, size_t n_byte) {
     return n;
 }
 
-/* Listed pairs: characters that are no token become their bytes or the unknown token before any merging. */
+/* Initial symbols of models with listed pairs: characters without a token become their bytes or the unknown
+ * token before merging. */
 static size_t symbols_of_chars(const merge_word *w, size_t n_byte) {
     const merges *m = w->m;
     size_t n = 0;
@@ -89,7 +93,7 @@ static size_t symbols_of_chars(const merge_word *w, size_t n_byte) {
     return n;
 }
 
-/* Scores: characters stay characters while merging; id -1 is one that is no token. */
+/* Initial symbols of models with scores: all characters; those without a token have id -1. */
 static size_t symbols_by_score(const merge_word *w, size_t n_byte) {
     size_t n = 0;
     for (size_t i = 0, length; i < n_byte; i += length) {
@@ -102,7 +106,7 @@ static size_t symbols_by_score(const merge_word *w, size_t n_byte) {
     return n;
 }
 
-/* A symbol that is no token: its bytes, else the unknown token, else nothing. */
+/* Appends a symbol without a token: as its bytes, else as the unknown token, else nothing. */
 static nib_status push_unknown(const merge_word *w, size_t begin, size_t end, token_list *out,
                                nib_error *err) {
     const merges *m = w->m;
@@ -129,7 +133,7 @@ static nib_status push_symbols(const merge_word *w, size_t n, token_list *out, n
     return NIB_OK;
 }
 
-/* The id of a byte-level piece that is a token as a whole; -1: it is none. */
+/* The id of a byte-level piece that is a token as a whole; -1: none. */
 static int32_t whole_token(const merges *m, const vocab *v, const char *text, size_t n_byte) {
     char spelled[256];
     if (m->kind != MERGES_BYTES)
@@ -159,7 +163,7 @@ static nib_status encode_word(const merge_word *w, size_t n_byte, token_list *ou
     return push_symbols(w, n, out, err);
 }
 
-/* Most of a text is the same few thousand words; they are short. */
+/* Encodes a short word through the cache. */
 static nib_status encode_cached(const merge_word *w, size_t n_byte, token_list *out, nib_error *err) {
     merge_scratch *s = w->s;
     if (!s->cache || n_byte > CACHE_KEY)
@@ -186,7 +190,7 @@ static nib_status encode_cached(const merge_word *w, size_t n_byte, token_list *
     return NIB_OK;
 }
 
-/* A byte that claims bytes behind the end of the text at `at`, as only damaged text has one. */
+/* Whether a lead byte before `at` announces bytes beyond `at` (in damaged text only). */
 static bool reaches_over(const char *begin, const char *at) {
     for (int back = 1; back <= 3 && at - back >= begin; back++)
         if (utf8_length((unsigned char)at[-back]) > (size_t)back)
@@ -194,8 +198,8 @@ static bool reaches_over(const char *begin, const char *at) {
     return false;
 }
 
-/* Where a text may be cut so that no token of a scored vocabulary reaches over the cut: before a U+2581 that
- * follows a byte which precedes it inside no token. */
+/* The next position at which no token of a scored vocabulary spans the cut: before a U+2581 whose preceding
+ * byte does not precede U+2581 inside any token. */
 static size_t next_cut(const merges *m, const char *text, size_t n) {
     for (const char *at = text; n - (size_t)(at - text) > 3;) {
         at = memmem(at + 1, n - (size_t)(at - text) - 1, "\xE2\x96\x81", 3);

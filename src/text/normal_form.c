@@ -1,7 +1,7 @@
-/* normal_form.c - see normal_form.h. utf8proc has the tables; its own ordering of combining marks is
- * quadratic on a long run of them, so the runs are put in order here, and its composition is then linear. A
- * run is cut at each starter, so working memory is that of the text between two starters that nothing
- * combines over. */
+/* normal_form.c - see normal_form.h. utf8proc has the tables. Its own ordering of combining marks is
+ * quadratic in the length of a run, so runs are sorted here, and its composition is then linear. The text is
+ * processed in runs that end before a starter which cannot combine with them, so working memory is that of
+ * one run. */
 #include "text/normal_form.h"
 #include "text/normalize.h"
 #include "text/unicode.h"
@@ -67,7 +67,7 @@ static nib_status flush(run *r, bool compose, text_buffer *out, nib_error *err) 
 static nib_status put(run *r, uint32_t c, bool compatible, bool compose, text_buffer *out, nib_error *err) {
     if (c < 0x300 && r->n)
         NIB_TRY(flush(r, compose, out, err));
-    /* U+FDFA decomposes to 18 characters, the most there is. */
+    /* U+FDFA has the longest decomposition: 18 characters. */
     if (mem_grow((void **)&r->c, &r->cap, r->n + 33, sizeof *r->c))
         return nib_fail_nomem(err, (r->n + 33) * sizeof *r->c, "normalising a text");
     int last_boundary = 0;
@@ -75,7 +75,8 @@ static nib_status put(run *r, uint32_t c, bool compatible, bool compose, text_bu
     utf8proc_ssize_t n =
         utf8proc_decompose_char((utf8proc_int32_t)c, r->c + r->n, 32, options, &last_boundary);
     if (n < 0 || n > 32)
-        return nib_fail(err, NIB_E_FAILED, "normalising U+%04X: utf8proc says %lld", c, (long long)n);
+        return nib_fail(err, NIB_E_FAILED, "normalising U+%04X: utf8proc returned the error %lld", c,
+                        (long long)n);
     r->n += (size_t)n;
     return NIB_OK;
 }

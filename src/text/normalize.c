@@ -1,5 +1,5 @@
-/* normalize.c - see normalize.h. Each step reads one text and writes another; a step that would change
- * nothing (a normal form of ASCII) leaves the text where it is. */
+/* normalize.c - see normalize.h. Each step reads one text and writes another. A step that changes nothing (a
+ * normal form of ASCII) does not copy the text. */
 #include "text/normalize.h"
 #include "text/normal_form.h"
 #include "text/unicode.h"
@@ -11,7 +11,8 @@
 
 nib_status text_append(text_buffer *b, const char *text, size_t n_byte, nib_error *err) {
     if (b->left && n_byte > *b->left)
-        return nib_fail(err, NIB_E_MODEL, "the text grows to more than %d times its length", WORK_GROWTH);
+        return nib_fail(err, NIB_E_MODEL,
+                        "expected a text that grows to at most %d times its length, found more", WORK_GROWTH);
     if (b->left)
         *b->left -= n_byte;
     if (mem_grow((void **)&b->data, &b->cap, b->n + n_byte + 1, 1))
@@ -56,7 +57,7 @@ static nib_status lowercase(const char *text, size_t n, text_buffer *out, nib_er
     for (const char *p = text; p < text + n;) {
         char small[4];
         uint32_t c = utf8_next(&p);
-        if (c == 0x130) { /* the one letter whose full lower case has two characters */
+        if (c == 0x130) { /* the only letter whose full lower case has two characters */
             NIB_TRY(text_append(out, "i\xCC\x87", 3, err));
             continue;
         }
@@ -123,8 +124,8 @@ static nib_status replace(const normal_step *step, const char *text, size_t n, t
     return text_append(out, text, (size_t)(end - text), err);
 }
 
-/* The `tokenizers` library looks up a whole grapheme of less than six bytes by its shortest entry, and else
- * each character; the reference encodings depend on it. */
+/* Like the `tokenizers` library: looks up a whole grapheme of fewer than six bytes (shortest entry),
+ * otherwise each character. The reference encodings depend on it. */
 static nib_status map_graphemes(const normal_step *step, const char *text, size_t n, text_buffer *out,
                                 nib_error *err) {
     const char *to, *end = text + n;
@@ -158,7 +159,7 @@ static nib_status map_graphemes(const normal_step *step, const char *text, size_
 
 static const char SPACE_SIGN[] = "\xE2\x96\x81", REPLACEMENT[] = "\xEF\xBF\xBD";
 
-/* One normalised stretch of a SentencePiece text: spaces become U+2581 or are joined. */
+/* Appends a normalised part of a SentencePiece text: spaces become U+2581 or are joined. */
 static nib_status put_spaced(const normal_step *step, const char *text, size_t n, bool *in_word, bool *any,
                              text_buffer *out, nib_error *err) {
     for (size_t i = 0; i < n; i++) {

@@ -16,8 +16,8 @@
     X(NFKC, "NFKC", 8)                                                                                       \
     X(NFKD, "NFKD", 8)                                                                                       \
     X(LOWERCASE, "Lowercase", 4)                                                                             \
-    X(STRIP, "Strip", 1)                 /* left, right: white space goes */                                 \
-    X(STRIP_ACCENTS, "StripAccents", 4)  /* marks go */                                                      \
+    X(STRIP, "Strip", 1)                 /* left, right: removes white space */                              \
+    X(STRIP_ACCENTS, "StripAccents", 4)  /* removes marks */                                                 \
     X(REPLACE, "Replace", 1)             /* from (or regex) -> to */                                         \
     X(PREPEND, "Prepend", 1)             /* `to`, unless the text is empty */                                \
     X(CHARSMAP, "Precompiled", 8)        /* as the `tokenizers` library applies it: by grapheme */           \
@@ -49,7 +49,7 @@ typedef struct normalizer {
 nib_status normalizer_add(normalizer *z, normal_kind kind, normal_step **out, nib_error *err);
 void normalizer_deinit(normalizer *z);
 
-/* True when no step needs valid UTF-8. */
+/* Whether no step needs valid UTF-8. */
 bool normalizer_takes_bytes(const normalizer *z);
 typedef struct normal_scratch { /* working memory for the sections of one text */
     text_buffer buffer[2];
@@ -59,12 +59,12 @@ typedef struct normal_scratch { /* working memory for the sections of one text *
 void normal_scratch_init(normal_scratch *s, text_work *work);
 void normal_scratch_deinit(normal_scratch *s);
 
-/* *text and *n_byte: valid UTF-8 in, valid UTF-8 out, in one of the two buffers (or still the input).
- * NIB_E_MODEL names the step that makes the text grow beyond its bounds, or takes too long. */
+/* Runs all steps. *text and *n_byte: valid UTF-8; the result is in one of the two buffers, or is the
+ * unchanged input. NIB_E_MODEL names the step that exceeds the bounds on growth or work. */
 nib_status normalizer_run(const normalizer *z, normal_scratch *s, const char **text, size_t *n_byte,
                           nib_error *err);
 
-/* NIB_E_MODEL when *b->left is less. */
+/* Appends to a buffer. NIB_E_MODEL: more than *b->left bytes. */
 nib_status text_append(text_buffer *b, const char *text, size_t n_byte, nib_error *err);
 
 #endif

@@ -1,5 +1,4 @@
-/* read_container.c - where a checkpoint keeps its tokenizer: in GGUF metadata, or in files beside the
- * weights. */
+/* read_container.c - opens a checkpoint's tokenizer, from GGUF metadata or from files beside the weights. */
 #include "text/state.h"
 
 #include "base/mem.h"
@@ -23,7 +22,7 @@ static nib_status read_beside(const char *folder, const char *name, char **text,
     return status;
 }
 
-/* generation_config.json: eos_token_id is a number or a list of them. */
+/* Reads eos_token_id of generation_config.json: a number or a list of numbers. */
 static nib_status read_ends(tokenizer *t, const container *c, nib_error *err) {
     const meta_value *v = container_meta(c, "generation.eos_token_id");
     if (v && v->type == META_INT && v->v.i >= 0 && v->v.i < t->vocab.n)
@@ -42,7 +41,7 @@ nib_status tokenizer_read_container(tokenizer *t, const container *c, const logg
     size_t n_json, n_config = 0;
     NIB_TRY(read_beside(container_path(c), "tokenizer.json", &json, &n_json, err));
     if (!json)
-        return nib_fail(err, NIB_E_NOTFOUND, "%s has no tokenizer.json", container_path(c));
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: expected a tokenizer.json, found none", container_path(c));
     nib_status status = read_beside(container_path(c), "tokenizer_config.json", &config, &n_config, err);
     if (status == NIB_OK) {
         status = tokenizer_read_json(t, json, n_json, config, n_config, err);

@@ -1,4 +1,4 @@
-/* read_gguf.c - a tokenizer from GGUF metadata (tokenizer.ggml.*; the keys are those of the GGUF
+/* read_gguf.c - reads a tokenizer from GGUF metadata (tokenizer.ggml.*; the keys are those of the GGUF
  * specification). Token types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. */
 #include "text/state.h"
 #include "text/unicode.h"
@@ -17,7 +17,7 @@ typedef struct reading {
     nib_error *err;
 } reading;
 
-/* The array of n elements of that type, NULL when it is not there. */
+/* Finds an array of n elements of this type; *out NULL: it is missing. */
 static nib_status array(const reading *r, const char *key, meta_type elem, size_t n, const meta_value **out) {
     const meta_value *v = container_meta(r->c, key);
     *out = NULL;
@@ -29,8 +29,8 @@ static nib_status array(const reading *r, const char *key, meta_type elem, size_
                         : elem == META_INT  ? "integers"
                                             : "floats");
     if (n != SIZE_MAX && v->n != n)
-        return nib_fail(r->err, NIB_E_MODEL, "%s: expected %zu elements, one a token, found %zu", key, n,
-                        v->n);
+        return nib_fail(r->err, NIB_E_MODEL, "%s: expected %zu elements, one for each token, found %zu", key,
+                        n, v->n);
     *out = v;
     return NIB_OK;
 }
@@ -79,7 +79,7 @@ static nib_status read_id(const reading *r, const char *key, int32_t fallback, i
     return NIB_OK;
 }
 
-/* The ids and whether BOS and EOS are added, each unless the file says otherwise. */
+/* Reads the special ids and whether BOS and EOS are added; the arguments are the defaults. */
 static nib_status read_specials(const reading *r, int32_t bos, int32_t eos, int32_t unk, bool add_bos,
                                 bool add_eos) {
     tokenizer *t = r->t;
@@ -106,8 +106,7 @@ static int32_t id_of(const vocab *v, const char *text, size_t n) {
     return n ? vocab_find(v, text, n) : -1;
 }
 
-/* One merge, two tokens with a space between; *out stays free where it is none. `joined` is working memory.
- */
+/* Reads one merge: two tokens with a space between. *out stays free if it is not one. joined: scratch. */
 static nib_status read_merge(const reading *r, meta_string merge, text_buffer *joined, merge_pair *out) {
     const vocab *v = &r->t->vocab;
     const char *text = merge.data;
@@ -143,8 +142,7 @@ static nib_status read_merges(const reading *r) {
     }
     text_buffer_clear(&joined);
     if (status == NIB_OK && n_left_out)
-        log_line(r->log,
-                 "tokenizer: %zu of %zu merges are no two tokens that make a third; they are left out",
+        log_line(r->log, "tokenizer: %zu of %zu merges do not join two tokens to a third one and are ignored",
                  n_left_out, list->n);
     return status;
 }
@@ -157,7 +155,7 @@ static bool listed(const char *name, const char *const *list, size_t n) {
 }
 
 static nib_status read_bpe(const reading *r) {
-    /* Vocabularies in which a piece that is a token is taken whole, and that begin a text with BOS. */
+    /* Vocabularies that encode a piece which is a token as that token, and that begin a text with BOS. */
     static const char *const whole[] = {"llama3",  "llama-v3", "llama-bpe", "falcon3",      "falcon-h1",
                                         "pixtral", "midm-2.0", "lfm2",      "jina-v5-nano", "tekken"};
     tokenizer *t = r->t;
@@ -165,7 +163,7 @@ static nib_status read_bpe(const reading *r) {
     bool known;
     if (!pre) {
         log_line(r->log,
-                 "tokenizer: the file does not name its pre-tokenizer (" KEY("pre") "); 'default' is used");
+                 "tokenizer: the file does not name its pre-tokenizer (" KEY("pre") "); using 'default'");
         pre = "default";
     }
     NIB_TRY(splitter_add_named(&t->splitter, pre, &known, r->err));
@@ -285,7 +283,7 @@ static nib_status read_unigram(const reading *r) {
     return unigram_init(&t->unigram, &t->vocab, r->err);
 }
 
-/* Phi-3's special tokens take the white space behind them; its files tell only by their name. */
+/* Phi-3's special tokens strip the white space after them; its files show this only by the model's name. */
 static void strip_by_name(const reading *r) {
     static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
     const char *name = container_meta_str(r->c, "general.name");
@@ -310,7 +308,7 @@ nib_status tokenizer_read_gguf(tokenizer *t, const container *c, const logger *l
                                           : strcmp(model, "t5") == 0    ? read_unigram
                                                                         : NULL;
     if (!model || strcmp(model, "none") == 0 || strcmp(model, "no_vocab") == 0)
-        return nib_fail(err, NIB_E_NOTFOUND, "%s has no tokenizer", container_path(c));
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: expected a tokenizer, found none", container_path(c));
     if (!read)
         return nib_fail(err, NIB_E_MODEL, KEY("model") ": expected gpt2, llama or t5, found '%.80s'", model);
     t->fix_types = t->decoder.raw_added = true;

@@ -1,6 +1,6 @@
-/* read_json.c - a tokenizer from the text of tokenizer.json, the format of HF's `tokenizers` library. The
- * vocabulary and the merges are read in place; the rest is small and goes through jansson with null in their
- * place. */
+/* read_json.c - reads a tokenizer from tokenizer.json, the format of HF's `tokenizers` library. The
+ * vocabulary and the merges are parsed in place. The rest is small: jansson parses it, with null instead of
+ * the two large values. */
 #include "text/read_json.h"
 
 #include "base/mem.h"
@@ -38,7 +38,7 @@ nib_status json_keep(json_reading *r, const char *text, size_t n_byte, char **ou
     return *out ? NIB_OK : nib_fail_nomem(r->err, n_byte, "a tokenizer's text");
 }
 
-/* The text with null for the two large values. */
+/* Copies the text with null instead of the two large values. */
 static nib_status shorten(const char *json, size_t n_byte, const json_text *a, const json_text *b,
                           text_buffer *out, nib_error *err) {
     const json_text *order[2] = {a, b};
@@ -65,7 +65,7 @@ static nib_status shorten(const char *json, size_t n_byte, const json_text *a, c
 }
 
 static nib_status read_sections(json_reading *r) {
-    NIB_TRY(json_read_pre_tokenizer(r)); /* first: it decides what the vocabulary is written in */
+    NIB_TRY(json_read_pre_tokenizer(r)); /* first, because it determines the alphabet of the vocabulary */
     NIB_TRY(json_read_normalizer(r));
     NIB_TRY(json_read_model(r));
     NIB_TRY(json_read_decoder(r));

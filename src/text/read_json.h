@@ -9,8 +9,8 @@
 typedef struct json_reading {
     tokenizer *t;
     const json_t *root, *config; /* config may be NULL */
-    json_text vocab, merges;     /* begin is NULL where there is none */
-    bool byte_level;             /* the pre-tokenizer writes bytes in the byte alphabet */
+    json_text vocab, merges;     /* begin NULL: missing */
+    bool byte_level;             /* the pre-tokenizer maps bytes to the byte alphabet */
     nib_error *err;
 } json_reading;
 
@@ -21,10 +21,10 @@ nib_status json_read_normalizer(json_reading *r); /* read_json_steps.c */
 nib_status json_read_pre_tokenizer(json_reading *r);
 nib_status json_read_decoder(json_reading *r); /* read_json_decoder.c */
 
-/* {"String": ...} or {"Regex": ...}. */
+/* Reads a pattern: {"String": ...} or {"Regex": ...}; *regular: the latter. */
 nib_status json_read_pattern(json_reading *r, const json_t *owner, const char **text, size_t *n_byte,
                              bool *regular);
-/* The "type" of a section; an unknown one is the caller's to refuse with json_refuse. */
+/* Reads the "type" of a section. The caller refuses an unknown one by json_refuse (NIB_E_MODEL). */
 nib_status json_read_type(json_reading *r, const json_t *section, const char *what, const char **type);
 nib_status json_refuse(json_reading *r, const char *what, const char *type);
 nib_status json_keep(json_reading *r, const char *text, size_t n_byte, char **out,

@@ -1,5 +1,5 @@
-/* read_json_decoder.c - the "decoder" section. Text comes out token by token, so what would need the whole
- * text first (stripping its end) is refused. */
+/* read_json_decoder.c - the "decoder" section. Text is decoded token by token, so steps that need the whole
+ * text (stripping its end) are refused. */
 #include "text/read_json.h"
 
 #include <string.h>
@@ -23,7 +23,8 @@ static nib_status add_replace(json_reading *r, const json_t *section) {
     NIB_TRY(json_read_pattern(r, section, &pattern, &n, &regular));
     if (regular)
         return nib_fail(r->err, NIB_E_MODEL,
-                        "tokenizer.json: a decoder that replaces the regular expression '%.80s'", pattern);
+                        "tokenizer.json: decoder: replacing the regular expression '%.80s' is not supported",
+                        pattern);
     NIB_TRY(jsonx_get_string(section, "content", true, &content, r->err));
     NIB_TRY(decoder_add(&r->t->decoder, DECODE_REPLACE, &step, r->err));
     NIB_TRY(json_keep(r, pattern, n, &step->from, &step->n_from));
@@ -50,8 +51,9 @@ static nib_status add_strip(json_reading *r, const json_t *section, bool fused) 
     NIB_TRY(jsonx_get_i64(section, "start", true, &step->start, r->err));
     NIB_TRY(jsonx_get_i64(section, "stop", true, &step->stop, r->err));
     if ((fused && step->stop) || !*content)
-        return nib_fail(r->err, NIB_E_MODEL,
-                        "tokenizer.json: a decoder that strips '%.80s' from the end of the text", content);
+        return nib_fail(
+            r->err, NIB_E_MODEL,
+            "tokenizer.json: decoder: stripping '%.80s' from the end of the text is not supported", content);
     return json_keep(r, content, strlen(content), &step->from, &step->n_from);
 }
 
@@ -63,7 +65,8 @@ static nib_status add_decoder(json_reading *r, const json_t *section, int depth,
     if (strcmp(type, "Sequence") == 0)
         return add_decoders(r, json_object_get(section, "decoders"), depth, fused);
     if (strcmp(type, "ByteLevel") == 0) {
-        d->raw_added = true; /* an added "é" is that letter, not the byte that é stands for */
+        d->raw_added =
+            true; /* an added token "é" is that letter, not the byte that é represents in the byte alphabet */
         return decoder_add(d, DECODE_BYTE_LEVEL, &step, r->err);
     }
     if (strcmp(type, "ByteFallback") == 0)

@@ -1,4 +1,4 @@
-/* read_json_model.c - the "model" section: BPE or Unigram, its vocabulary and merges. */
+/* read_json_model.c - reads the "model" section: BPE or Unigram, its vocabulary and merges. */
 #include "text/read_json.h"
 #include "text/unicode.h"
 
@@ -15,7 +15,7 @@ typedef struct vocab_size {
     size_t n_byte;
 } vocab_size;
 
-/* Walks over the vocabulary; `fill` puts the tokens into the table, else they are only measured. */
+/* Reads the vocabulary: into the table with `fill`, otherwise only its size. */
 static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
     json_text j = r->vocab;
     text_buffer token = {0};
@@ -39,7 +39,9 @@ static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
         if (!fill)
             continue;
         if (vocab_find(&r->t->vocab, token.data, token.n) >= 0)
-            status = nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: vocab: '%.80s' occurs twice", token.data);
+            status =
+                nib_fail(r->err, NIB_E_MODEL,
+                         "tokenizer.json: vocab: expected each token once, found '%.80s' twice", token.data);
         else
             status = vocab_set(&r->t->vocab, (int32_t)id, token.data, token.n, r->err);
     }
@@ -47,7 +49,7 @@ static nib_status walk_bpe_vocab(json_reading *r, bool fill, vocab_size *size) {
     return status;
 }
 
-/* The added tokens may have ids behind the vocabulary's. */
+/* The highest id, including added tokens, which may follow the vocabulary. */
 static int64_t highest_added(const json_reading *r, int64_t highest) {
     size_t i;
     json_t *token;
@@ -88,7 +90,7 @@ static nib_status put_pair(json_reading *r, text_buffer *left, const text_buffer
     int32_t both = vocab_find(v, left->data, left->n);
     if (a < 0 || b < 0 || both < 0)
         return nib_fail(r->err, NIB_E_MODEL,
-                        "tokenizer.json: merge %u makes '%.80s' of texts that are no tokens", rank,
+                        "tokenizer.json: merge %u: expected '%.80s' and its two parts to be tokens", rank,
                         left->data);
     merges_put(&r->t->merges, (uint32_t)a, (uint32_t)b, rank, (uint32_t)both);
     return NIB_OK;
@@ -154,7 +156,8 @@ static nib_status read_bpe(json_reading *r, const json_t *model) {
     NIB_TRY(refuse_text(r, model, "end_of_word_suffix"));
     NIB_TRY(jsonx_get_f64(model, "dropout", false, &dropout, r->err));
     if (dropout > 0)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a dropout of %s would make ids random",
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: expected no dropout, found %s, which would make ids random",
                         num_text(dropout, 6));
     NIB_TRY(walk_bpe_vocab(r, false, &size));
     NIB_TRY(vocab_init(&r->t->vocab, highest_added(r, size.highest) + 1, size.n_byte, r->err));
@@ -208,7 +211,7 @@ static nib_status read_unigram(json_reading *r, const json_t *model) {
     int64_t unk = -1;
     if (r->byte_level)
         return nib_fail(r->err, NIB_E_MODEL,
-                        "tokenizer.json: a Unigram model after a ByteLevel pre-tokenizer");
+                        "tokenizer.json: a Unigram model after a ByteLevel pre-tokenizer is not supported");
     NIB_TRY(walk_unigram_vocab(r, false, &size));
     NIB_TRY(vocab_init(&t->vocab, highest_added(r, size.highest) + 1, size.n_byte, r->err));
     t->vocab.n_model = (int32_t)size.highest + 1;
@@ -237,7 +240,7 @@ nib_status json_read_model(json_reading *r) {
     NIB_TRY(jsonx_get_string(model, "type", false, &type, r->err));
     if (!r->vocab.begin)
         return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: model: expected a vocab, found none");
-    if (!type) /* the first files of this format did not say it */
+    if (!type) /* the earliest files of this format have no type */
         type = r->merges.begin ? "BPE" : "Unigram";
     if (strcmp(type, "BPE") == 0)
         return read_bpe(r, model);

@@ -1,4 +1,4 @@
-/* read_json_special.c - added tokens, and the tokens before and after a text: "added_tokens",
+/* read_json_special.c - reads added tokens, and the tokens before and after a text: "added_tokens",
  * "post_processor" and tokenizer_config.json. */
 #include "text/read_json.h"
 
@@ -57,7 +57,7 @@ nib_status json_read_added(json_reading *r) {
     return NIB_OK;
 }
 
-/* ---- before and behind ---- */
+/* ---- tokens before and after a text ---- */
 
 static nib_status put_around(json_reading *r, bool before, int64_t id) {
     tokenizer *t = r->t;
@@ -68,9 +68,10 @@ static nib_status put_around(json_reading *r, bool before, int64_t id) {
                         "tokenizer.json: post_processor: expected ids below %d, found %lld", t->vocab.n,
                         (long long)id);
     if (*n == TOKENIZER_AROUND)
-        return nib_fail(r->err, NIB_E_MODEL,
-                        "tokenizer.json: post_processor: more than %d tokens around a text",
-                        TOKENIZER_AROUND);
+        return nib_fail(
+            r->err, NIB_E_MODEL,
+            "tokenizer.json: post_processor: expected at most %d tokens before or after a text, found more",
+            TOKENIZER_AROUND);
     list[(*n)++] = (int32_t)id;
     return NIB_OK;
 }
@@ -92,7 +93,8 @@ static nib_status read_template(json_reading *r, const json_t *section) {
         const char *name = json_string_value(json_object_get(special, "id"));
         const json_t *ids = name ? json_object_get(json_object_get(tokens, name), "ids") : NULL;
         if (!json_is_array(ids))
-            return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: TemplateProcessing: no ids for '%.80s'",
+            return nib_fail(r->err, NIB_E_MODEL,
+                            "tokenizer.json: TemplateProcessing: expected ids for '%.80s', found none",
                             name ? name : "");
         json_array_foreach(ids, k, id)
             NIB_TRY(put_around(r, before, json_is_integer(id) ? json_integer_value(id) : -1));
@@ -100,7 +102,7 @@ static nib_status read_template(json_reading *r, const json_t *section) {
     return NIB_OK;
 }
 
-/* ["</s>", 2] */
+/* Reads a pair of token and id: ["</s>", 2]. */
 static nib_status read_bracket(json_reading *r, const json_t *section, const char *key, bool before) {
     const json_t *id = json_array_get(json_object_get(section, key), 1);
     return put_around(r, before, json_is_integer(id) ? json_integer_value(id) : -1);
@@ -113,7 +115,7 @@ static nib_status read_post_processor(json_reading *r, const json_t *section, in
     if (!section || json_is_null(section))
         return NIB_OK;
     NIB_TRY(json_read_type(r, section, "post_processor", &type));
-    if (strcmp(type, "ByteLevel") == 0) /* only moves offsets */
+    if (strcmp(type, "ByteLevel") == 0) /* changes offsets only */
         return NIB_OK;
     if (strcmp(type, "TemplateProcessing") == 0)
         return read_template(r, section);
@@ -129,7 +131,7 @@ static nib_status read_post_processor(json_reading *r, const json_t *section, in
     return json_refuse(r, "post_processor", type);
 }
 
-/* "bos_token": "<s>" or {"content": "<s>", ...}; -1 when there is none or it is no token. */
+/* Reads "bos_token": "<s>" or {"content": "<s>", ...}; -1: missing, or not a token. */
 static int32_t config_token(const json_reading *r, const char *key) {
     const json_t *value = json_object_get(r->config, key);
     if (json_is_object(value))

@@ -61,8 +61,10 @@ static nib_status add_charsmap(json_reading *r, const json_t *section) {
     for (size_t i = 0; i < n && text[i] != '='; i++) {
         int digit = base64_digit(text[i]);
         if (digit < 0) {
-            status = nib_fail(r->err, NIB_E_MODEL,
-                              "tokenizer.json: precompiled_charsmap: byte %zu is no base64", i);
+            status = nib_fail(
+                r->err, NIB_E_MODEL,
+                "tokenizer.json: precompiled_charsmap: expected base64, found another character at byte %zu",
+                i);
             break;
         }
         bits = bits << 6 | (uint32_t)digit;
@@ -159,7 +161,7 @@ static nib_status add_split(json_reading *r, const json_t *section) {
     if (regular)
         return splitter_add_regex(&r->t->splitter, pattern, n, behavior, invert, r->err);
     if (!n)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: Split: an empty pattern");
+        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: Split: expected a pattern, found an empty one");
     NIB_TRY(splitter_add(&r->t->splitter, SPLIT_STRING, &step, r->err));
     step->behavior = behavior;
     step->invert = invert;
@@ -193,7 +195,8 @@ static nib_status add_metaspace(json_reading *r, const json_t *section) {
     step->behavior = SPLIT_MERGED_WITH_NEXT;
     NIB_TRY(jsonx_get_bool(section, "split", false, &step->cut, r->err));
     if (!*sign)
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: Metaspace: an empty replacement");
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: Metaspace: expected a replacement, found an empty one");
     if (strcmp(scheme, "always") == 0)
         step->prepend = PREPEND_ALWAYS;
     else if (strcmp(scheme, "first") == 0)
@@ -241,7 +244,8 @@ static nib_status add_other(json_reading *r, const json_t *section, const char *
     if (strcmp(type, "CharDelimiterSplit") == 0) {
         NIB_TRY(jsonx_get_string(section, "delimiter", true, &delimiter, r->err));
         if (!*delimiter)
-            return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: CharDelimiterSplit: an empty delimiter");
+            return nib_fail(r->err, NIB_E_MODEL,
+                            "tokenizer.json: CharDelimiterSplit: expected a delimiter, found an empty one");
         NIB_TRY(splitter_add(&r->t->splitter, SPLIT_STRING, &step, r->err));
         step->behavior = SPLIT_REMOVED;
         return json_keep(r, delimiter, strlen(delimiter), &step->string, &step->n_string);
@@ -254,8 +258,10 @@ static nib_status add_pre_tokenizer(json_reading *r, const json_t *section, int 
     NIB_TRY(json_read_type(r, section, "pre_tokenizer", &type));
     if (strcmp(type, "Sequence") == 0)
         return add_pre_tokenizers(r, json_object_get(section, "pretokenizers"), depth);
-    if (r->byte_level) /* its output is the byte alphabet, in which other rules would mean other characters */
-        return nib_fail(r->err, NIB_E_MODEL, "tokenizer.json: a pre-tokenizer '%.80s' after ByteLevel", type);
+    if (r->byte_level) /* its output is in the byte alphabet, on which later rules would match other
+                          characters */
+        return nib_fail(r->err, NIB_E_MODEL,
+                        "tokenizer.json: a pre-tokenizer '%.80s' after ByteLevel is not supported", type);
     if (strcmp(type, "Split") == 0)
         return add_split(r, section);
     if (strcmp(type, "ByteLevel") == 0)

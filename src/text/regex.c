@@ -1,8 +1,7 @@
-/* regex.c - see regex.h. The translation is in regex_translate.c.
- *
- * PCRE2's own match limit counts neither what an item passes ([^x]+ may pass the whole text, from each of its
- * characters) nor the places where a match is tried. So it calls out before each item, and the callout takes
- * steps for the call and for the characters since the last one. The limit is then only a second net. */
+/* regex.c - see regex.h. The translation is in regex_translate.c. PCRE2's own match limit counts neither the
+ * characters that an item consumes ([^x]+ may consume the whole text from each position) nor the positions at
+ * which a match is tried. So PCRE2 makes a callout before each item, and the callout charges steps for the
+ * call and for the characters since the last one. The match limit is only a second safeguard. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -14,14 +13,14 @@
 
 #include <string.h>
 
-/* A callout takes as long as a dozen characters do. */
+/* Steps of a callout: it takes as long as about a dozen characters. */
 #define CALLOUT_STEPS 16
-/* Memory for backtracking. The compiled code has a stack of its own; if that is too small the interpreter
- * takes over, with memory from the heap. */
+/* Memory for backtracking. Compiled code has its own stack; if that is too small, the interpreter takes over,
+ * with memory from the heap. */
 #define JIT_STACK_FIRST ((size_t)32 << 10)
 #define MAX_JIT_STACK   ((size_t)1 << 20)
 #define HEAP_LIMIT_KIB  65536u
-/* Four times the longest published one; a class of that length is still tried within a step or two. */
+/* Four times the longest published pattern; a class of this length still takes only a step or two. */
 #define MAX_PATTERN 4096u
 
 struct regex {
@@ -60,7 +59,7 @@ static nib_status compile(const text_buffer *translated, const char *shown, rege
             status = nib_fail(err, NIB_E_MODEL, "tokenizer: regular expression '%.200s': %s", shown,
                               (char *)message);
         } else {
-            pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* where there is no JIT the interpreter serves */
+            pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without JIT support the interpreter is used */
         }
     }
     pcre2_compile_context_free(context);
@@ -70,8 +69,9 @@ static nib_status compile(const text_buffer *translated, const char *shown, rege
 
 nib_status regex_open(const char *pattern, size_t n_byte, regex **out, nib_error *err) {
     if (n_byte > MAX_PATTERN)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: a regular expression of %zu bytes, expected at most %u",
-                        n_byte, MAX_PATTERN);
+        return nib_fail(err, NIB_E_MODEL,
+                        "tokenizer: expected a regular expression of at most %u bytes, found %zu",
+                        MAX_PATTERN, n_byte);
     text_buffer translated = {0};
     regex *r = mem_calloc(1, sizeof *r);
     nib_status status = r ? regex_translate(pattern, n_byte, &translated, err)
@@ -136,7 +136,7 @@ static nib_status run_init(regex_run *run, nib_error *err) {
     return NIB_OK;
 }
 
-/* PCRE2's code; run->data has the match. */
+/* Returns PCRE2's result code; run->data has the match. */
 static int match(const regex *r, regex_run *run, const char *text, size_t n_byte, size_t from) {
     run->last = from;
     pcre2_set_match_limit(run->context, (uint32_t)NUM_MIN(run->work->left, UINT32_MAX));
@@ -170,14 +170,14 @@ nib_status regex_find(const regex *r, regex_run *run, const char *text, size_t n
             return match_failed(run, code, err);
         const PCRE2_SIZE *pair = pcre2_get_ovector_pointer(run->data);
         *begin = pair[0];
-        *end = pair[1] < pair[0] ? pair[0] : pair[1]; /* \K in a lookahead can turn them round */
+        *end = pair[1] < pair[0] ? pair[0] : pair[1]; /* \K in a lookahead can reverse them */
         if (*end > *begin || *begin != not_empty_at) {
             *found = true;
             return NIB_OK;
         }
         if (from >= n_byte)
             return NIB_OK;
-        from = *begin; /* an empty match right behind the last one: look one character further */
+        from = *begin; /* an empty match right after the last one: search from the next character */
         if (from >= n_byte)
             return NIB_OK;
         do

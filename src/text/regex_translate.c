@@ -1,8 +1,8 @@
-/* regex_translate.c - see regex_translate.h.
- * \s is White_Space in Oniguruma (PCRE2 adds U+180E), \w includes marks and connectors, \h is a hexadecimal
- * digit, \v one character, (?m) lets the dot match a newline. What would refer to a group, or call one, is
- * refused: no published tokenizer does, and its cost could not be bounded. Properties get the characters that
- * are newer than PCRE2's tables, so that texts are cut alike everywhere. */
+/* regex_translate.c - see regex_translate.h. Differences of Oniguruma: \s is White_Space in Oniguruma (PCRE2
+ * adds U+180E), \w includes marks and connectors, \h is a hexadecimal digit, \v one character, (?m) lets the
+ * dot match a newline. References to groups and calls of groups are refused: no published tokenizer has them,
+ * and their cost could not be bounded. Characters that are newer than PCRE2's tables are added to properties,
+ * so that texts are cut in the same way everywhere. */
 #include "text/regex_translate.h"
 #include "text/normalize.h"
 #include "text/unicode.h"
@@ -32,7 +32,7 @@ static nib_status put(translation *t, const char *text) {
     return text_append(t->out, text, strlen(text), t->err);
 }
 
-/* Long names of categories as Oniguruma knows them; "+" in front: a union of categories. */
+/* Oniguruma's long names of categories; a leading "+" marks a union of categories. */
 static const struct {
     const char *name, *categories, *more;
 } names[] = {
@@ -52,8 +52,8 @@ static const struct {
     {"Punct", "P", "$+<=>^`|~"},
 };
 
-/* The characters of a category that are newer than the tables may be. Category names as utf8proc orders them.
- */
+/* Adds the characters of a category that may be newer than the tables. Category names are in utf8proc's
+ * order. */
 static nib_status put_new(translation *t, const char *category) {
     static const char two[][3] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
                                   "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
@@ -76,7 +76,7 @@ static nib_status put_new(translation *t, const char *category) {
     return NIB_OK;
 }
 
-/* The inside of a class for one category or script. */
+/* Writes the inside of a class for one category or script. */
 static nib_status put_category(translation *t, const char *category, size_t n) {
     char name[64], property[80];
     snprintf(name, sizeof name, "%.*s", (int)NUM_MIN(n, sizeof name - 1), category);
@@ -99,11 +99,12 @@ static nib_status put_named(translation *t, const char *name, size_t n) {
     return put_category(t, name, n);
 }
 
-/* A set written as a class of its own, or into the class we are in. */
+/* Writes a set as a class of its own, or into the current class. */
 static nib_status put_set(translation *t, bool in_class, bool negative, const char *name, size_t n) {
     if (in_class && negative)
-        return nib_fail(t->err, NIB_E_MODEL,
-                        "tokenizer: a negated property inside a class of a regular expression");
+        return nib_fail(
+            t->err, NIB_E_MODEL,
+            "tokenizer: a negated property inside a class of a regular expression is not supported");
     if (!in_class)
         NIB_TRY(put(t, negative ? "[^" : "["));
     NIB_TRY(put_named(t, name, n));
@@ -116,7 +117,7 @@ static nib_status property(translation *t, bool in_class, bool negative) {
         name++;
         end = memchr(name, '}', (size_t)(t->end - name));
         if (!end)
-            return nib_fail(t->err, NIB_E_MODEL, "tokenizer: \\p{ without } in a regular expression");
+            return nib_fail(t->err, NIB_E_MODEL, "tokenizer: expected } after \\p{ in a regular expression");
         t->p = end + 1;
     } else {
         end = name + (t->p < t->end);
@@ -131,7 +132,7 @@ static nib_status property(translation *t, bool in_class, bool negative) {
             return nib_fail(t->err, NIB_E_MODEL,
                             "tokenizer: unknown property \\p{%.*s} in a regular expression",
                             (int)NUM_MIN(end - name, 40), name);
-    if (in_class && negative) { /* PCRE2's own tables: only the newest characters could differ */
+    if (in_class && negative) { /* uses PCRE2's own tables: only the newest characters may differ */
         NIB_TRY(put(t, "\\P{"));
         NIB_TRY(text_append(t->out, name, (size_t)(end - name), t->err));
         return put(t, "}");
@@ -152,7 +153,8 @@ static nib_status boundary(translation *t, bool negative) {
 
 static nib_status escape(translation *t, bool in_class) {
     if (t->p >= t->end)
-        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: a regular expression ends in a backslash");
+        return nib_fail(t->err, NIB_E_MODEL,
+                        "tokenizer: expected a character after the last backslash of a regular expression");
     char c = *t->p++;
     char plain[3] = {'\\', c, 0};
     switch (c) {
@@ -166,16 +168,17 @@ static nib_status escape(translation *t, bool in_class) {
     case 'W': return in_class ? put(t, plain) : put_set(t, false, true, "Word", 4);
     case 'h': return put(t, in_class ? "0-9a-fA-F" : "[0-9a-fA-F]");
     case 'H':
-        return in_class
-                   ? nib_fail(t->err, NIB_E_MODEL, "tokenizer: \\H inside a class of a regular expression")
-                   : put(t, "[^0-9a-fA-F]");
+        return in_class ? nib_fail(t->err, NIB_E_MODEL,
+                                   "tokenizer: \\H inside a class of a regular expression is not supported")
+                        : put(t, "[^0-9a-fA-F]");
     case 'v': return put(t, "\\x{b}");
     case 'b': return in_class ? put(t, "\\x{8}") : boundary(t, false);
     case 'B': return boundary(t, true);
     case 'u': {
         char code[16];
         if (t->end - t->p < 4)
-            return nib_fail(t->err, NIB_E_MODEL, "tokenizer: a short \\u in a regular expression");
+            return nib_fail(t->err, NIB_E_MODEL,
+                            "tokenizer: expected four hexadecimal digits after \\u in a regular expression");
         snprintf(code, sizeof code, "\\x{%.4s}", t->p);
         t->p += 4;
         return put(t, code);
@@ -186,16 +189,18 @@ static nib_status escape(translation *t, bool in_class) {
     case 'N':
     case 'Q':
     case 'g':
-    case 'k': return nib_fail(t->err, NIB_E_MODEL, "tokenizer: \\%c in a regular expression", c);
+    case 'k':
+        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: \\%c in a regular expression is not supported", c);
     default: break;
     }
     if (c >= '1' && c <= '9')
-        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: a back reference in a regular expression");
+        return nib_fail(t->err, NIB_E_MODEL,
+                        "tokenizer: a back reference in a regular expression is not supported");
     NIB_TRY(text_append(t->out, plain, 1, t->err));
     return text_append(t->out, t->p - 1, 1, t->err);
 }
 
-/* From after '[' to after ']'. */
+/* Translates a class, from after '[' to after ']'. */
 static nib_status class(translation *t) {
     NIB_TRY(put(t, "["));
     if (t->p < t->end && *t->p == '^') {
@@ -209,19 +214,21 @@ static nib_status class(translation *t) {
         if (c == '[' && t->p < t->end && *t->p == ':') {
             const char *close = memmem(t->p, (size_t)(t->end - t->p), ":]", 2);
             if (!close)
-                return nib_fail(t->err, NIB_E_MODEL, "tokenizer: [: without :] in a regular expression");
+                return nib_fail(t->err, NIB_E_MODEL,
+                                "tokenizer: expected :] after [: in a regular expression");
             NIB_TRY(text_append(t->out, t->p - 1, (size_t)(close + 2 - t->p) + 1, t->err));
             t->p = close + 2;
             continue;
         }
         if (c == '[' || (c == '&' && t->p < t->end && *t->p == '&'))
-            return nib_fail(t->err, NIB_E_MODEL, "tokenizer: a class inside a class of a regular expression");
+            return nib_fail(t->err, NIB_E_MODEL,
+                            "tokenizer: a class inside a class of a regular expression is not supported");
         if (c == '\\')
             NIB_TRY(escape(t, true));
         else
             NIB_TRY(text_append(t->out, &c, 1, t->err));
     }
-    return nib_fail(t->err, NIB_E_MODEL, "tokenizer: [ without ] in a regular expression");
+    return nib_fail(t->err, NIB_E_MODEL, "tokenizer: expected ] after [ in a regular expression");
 }
 
 static bool starts_with(const translation *t, const char *text) {
@@ -229,8 +236,8 @@ static bool starts_with(const translation *t, const char *text) {
     return (size_t)(t->end - t->p) >= n && memcmp(t->p, text, n) == 0;
 }
 
-/* From after "(?": a kind of group, or inline options (Ruby's m is PCRE2's s). Names of groups are dropped,
- * because nothing can refer to them. */
+/* Translates what follows "(?": a kind of group, or inline options (Ruby's m is PCRE2's s). Names of groups
+ * are dropped, because nothing can refer to them. */
 static nib_status group(translation *t) {
     static const char *const kinds[] = {":", "=", "!", ">", "<=", "<!", "#"};
     for (size_t i = 0; i < NUM_COUNT(kinds); i++)
@@ -240,17 +247,17 @@ static nib_status group(translation *t) {
     while (p < t->end && *p && strchr("imx-", *p))
         p++;
     if (p == t->p || p >= t->end || (*p != ':' && *p != ')'))
-        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: (?%.*s in a regular expression",
+        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: (?%.*s in a regular expression is not supported",
                         (int)NUM_MIN(t->end - t->p, 1), t->p);
     for (; t->p < p; t->p++)
         NIB_TRY(put(t, *t->p == 'm' ? "s" : *t->p == 'i' ? "i" : *t->p == 'x' ? "x" : "-"));
     return NIB_OK;
 }
 
-/* From after '('. */
+/* Translates what follows '('. */
 static nib_status parenthesis(translation *t) {
     if (starts_with(t, "*"))
-        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: (* in a regular expression");
+        return nib_fail(t->err, NIB_E_MODEL, "tokenizer: (* in a regular expression is not supported");
     if (!starts_with(t, "?"))
         return NIB_OK;
     t->p++;
@@ -261,7 +268,7 @@ static nib_status parenthesis(translation *t) {
 nib_status regex_translate(const char *pattern, size_t n_byte, text_buffer *out, nib_error *err) {
     translation t = {pattern, pattern + n_byte, out, err};
     if (utf8_valid_prefix(pattern, n_byte) != n_byte)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: a regular expression is no valid UTF-8");
+        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected a regular expression in valid UTF-8");
     while (t.p < t.end) {
         char c = *t.p++;
         if (c == '\\') {

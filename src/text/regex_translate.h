@@ -4,7 +4,7 @@
 
 #include "text/tokenizer.h"
 
-/* NIB_E_MODEL names what has no counterpart. *out is the caller's, also on failure. */
+/* NIB_E_MODEL names the construct that PCRE2 cannot express. The caller frees *out, also on failure. */
 nib_status regex_translate(const char *pattern, size_t n_byte, text_buffer *out, nib_error *err);
 
 #endif

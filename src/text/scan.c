@@ -1,4 +1,4 @@
-/* scan.c - see scan.h. An alternative is a few numbers: a prefix, a set of classes, how many, a suffix. */
+/* scan.c - see scan.h. An alternative is described by a prefix, a set of classes, a count and a suffix. */
 #include "text/scan.h"
 #include "text/unicode.h"
 
@@ -8,7 +8,7 @@
 
 typedef enum scan_kind {
     CONTRACTION,      /* 's 't 're 've 'm 'll 'd */
-    CONTRACTION_CASE, /* in any case */
+    CONTRACTION_CASE, /* the same, ignoring case */
     RUN,              /* prefix? [classes]{min, max} suffix* */
     NEWLINES,         /* \s*[\r\n]+ */
     NEWLINE,          /* \s*[\r\n] */
@@ -30,7 +30,7 @@ static const struct scan_part {
     scan_kind kind;
     scan_prefix prefix;
     unsigned classes;
-    bool negative; /* the classes are those that do not match */
+    bool negative; /* characters outside the classes match */
     int max;
     const char *suffix; /* ASCII characters that may follow, any number */
 } parts[] = {
@@ -62,7 +62,7 @@ static const struct scan_part {
     {"\\s+", SPACES, 0, 0, 0, 0, ""},
 };
 
-/* A pattern may spell \r and \n or hold the characters; one spelling serves the comparison. */
+/* Copies the pattern with \r and \n always as escapes, for the comparison with known alternatives. */
 static size_t spell(const char *pattern, size_t n, char *out, size_t cap) {
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
@@ -100,7 +100,7 @@ bool scan_compile(const char *pattern, size_t n_byte, scan_rule *out) {
         out->part[out->n++] = (uint8_t)best;
         at += best_length;
         if (at < n && ++at == n)
-            return false; /* ends in an empty alternative */
+            return false; /* the last alternative is empty */
     }
     return out->n > 0;
 }
@@ -109,7 +109,7 @@ static char low(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
 }
 
-/* One letter in any case; U+017F folds to s. */
+/* Letters match in any case; U+017F folds to s. */
 static size_t match_contraction(const char *p, const char *end, bool any_case) {
     if (*p != '\'' || end - p < 2)
         return 0;
@@ -133,7 +133,7 @@ static size_t match_run(const struct scan_part *part, const char *begin, const c
     } else if (part->prefix == OTHER_PREFIX) {
         const char *next = p;
         uint32_t c = utf8_next(&next);
-        /* A mark is a prefix and may be a first letter as well: the prefix is greedy, but gives way. */
+        /* A mark can be the prefix or the first letter: the prefix is greedy but optional. */
         if (c != '\r' && c != '\n' && !(unicode_class(c) & (L | N)) && next < end) {
             const char *after = next;
             if (takes(part, utf8_next(&after)))
@@ -158,7 +158,7 @@ static size_t match_run(const struct scan_part *part, const char *begin, const c
     return (size_t)(p - begin);
 }
 
-/* The spaces at p; none: they end there. */
+/* Scans the run of spaces at p. If there is none, it ends at p. */
 static void see_spaces(const char *p, const char *end, scan_spaces *out) {
     *out = (scan_spaces){.stop = p};
     while (out->stop < end) {
@@ -189,7 +189,7 @@ size_t scan_match(const scan_rule *rule, const char *p, const char *end, scan_sp
             else if (part->kind == SPACES || seen->stop == end)
                 n = (size_t)(seen->stop - p);
             else if (seen->last)
-                n = (size_t)(seen->last - p); /* all but the last one: what follows is no space */
+                n = (size_t)(seen->last - p); /* all but the last one: a non-space follows */
         }
         if (n)
             return n;

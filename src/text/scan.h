@@ -16,7 +16,7 @@ typedef struct scan_rule {
 
 bool scan_compile(const char *pattern, size_t n_byte, scan_rule *out); /* false: not of a known shape */
 
-/* A run of spaces that was scanned: the result for its first space holds for the following ones too. */
+/* The last scanned run of spaces. It is valid for every position within the run. */
 typedef struct scan_spaces {
     const char *stop;    /* its end */
     const char *newline; /* the end of the last newline in it, or NULL */

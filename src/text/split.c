@@ -1,6 +1,6 @@
-/* split.c - see split.h. The steps are walked depth first: a piece goes through all of them before the next
- * one is cut, so nothing is collected; a step that rewrites text has one buffer, which lives as long as its
- * pieces. */
+/* split.c - see split.h. Steps are applied depth first: a piece goes through all steps before the next piece
+ * is cut, so no list of pieces is needed. A step that rewrites text has one buffer, which stays valid while
+ * its pieces are processed. */
 #include "text/split.h"
 #include "text/split_find.h"
 
@@ -19,7 +19,7 @@ nib_status splitter_add(splitter *z, split_kind kind, split_step **out, nib_erro
     return NIB_OK;
 }
 
-/* Published patterns that no engine matches in linear time. */
+/* Published patterns that regex engines do not match in linear time. */
 static const struct {
     const char *pattern;
     split_kind kind;
@@ -89,7 +89,7 @@ typedef struct walk {
     void *user;
 } walk;
 
-/* The pieces of one text at one step; the last range waits because the next may be joined to it. */
+/* Cuts one text at one step. The last range is held back, because the next one may be joined to it. */
 typedef struct cutter {
     const walk *w;
     size_t step;
@@ -102,7 +102,7 @@ typedef struct cutter {
 static nib_status run_from(const walk *w, size_t step, const char *text, size_t n, bool first,
                            nib_error *err);
 
-/* The step's own error; those of the steps behind it have their names already. */
+/* Prefixes a step's own error with its name; errors of later steps have theirs already. */
 static nib_status fail_in(const walk *w, size_t i, nib_status status, nib_error *err) {
     static const char *const names[] = {
 #define SPLIT_X(id, name) name,
@@ -162,7 +162,7 @@ static nib_status cut(const walk *w, size_t i, const char *text, size_t n, bool 
     return c.waiting ? emit(&c, c.begin, c.end, err) : NIB_OK;
 }
 
-/* Writes the text with signs for spaces. */
+/* Writes the text with the step's sign instead of spaces. */
 static nib_status put_signs(const split_step *step, const char *text, size_t n, bool first, text_buffer *b,
                             nib_error *err) {
     bool has = (n >= step->n_string && memcmp(text, step->string, step->n_string) == 0) || *text == ' ';

@@ -16,8 +16,8 @@
     X(CLASS, "Split")         /* runs (or single characters) of some classes */                              \
     X(LINE_END, "Split")      /* \s+$ on a text without newlines; as a regular expression it is quadratic */ \
     X(THREES, "Split")        /* (?=(\d{3})+(?!\d)), likewise: threes of digits, from the right */           \
-    X(WORDS, "Whitespace")    /* words, and runs of what is neither word nor space; spaces go */             \
-    X(PREFIX, "ByteLevel")    /* no cut: a space in front where there is none */                             \
+    X(WORDS, "Whitespace")    /* words, and runs of neither word characters nor spaces; removes spaces */    \
+    X(PREFIX, "ByteLevel")    /* no cut: adds a leading space if there is none */                            \
     X(METASPACE, "Metaspace") /* spaces become a sign, one may be put in front, cut before each */
 
 typedef enum split_kind {
@@ -26,7 +26,7 @@ typedef enum split_kind {
 #undef SPLIT_X
 } split_kind;
 
-/* What is done with the matches, named as in the `tokenizers` library. */
+/* The treatment of matches, named as in the `tokenizers` library. */
 typedef enum split_behavior {
     SPLIT_REMOVED,
     SPLIT_ISOLATED,
@@ -40,7 +40,7 @@ typedef enum split_prepend { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS } spli
 typedef struct split_step {
     split_kind kind;
     split_behavior behavior;
-    bool invert;
+    bool invert; /* matches and gaps change roles */
     scan_rule rule;
     regex *pattern;
     char *string; /* SPLIT_STRING, SPLIT_METASPACE's sign; owned */
@@ -49,7 +49,7 @@ typedef struct split_step {
     bool single;           /* SPLIT_CLASS: each character is a match of its own */
     bool ascii_punct;      /* SPLIT_CLASS: $+<=>^`|~ count as UNI_PUNCT */
     split_prepend prepend; /* SPLIT_METASPACE */
-    bool cut;              /* SPLIT_METASPACE */
+    bool cut;              /* SPLIT_METASPACE: cuts before each sign */
 } split_step;
 
 #define SPLIT_STEPS 16
@@ -66,7 +66,7 @@ nib_status splitter_add_regex(splitter *z, const char *pattern, size_t n_byte, s
                               bool invert, nib_error *err);
 /* Appends the steps that tokenizer.ggml.pre names; *known false: an unknown name. */
 nib_status splitter_add_named(splitter *z, const char *name, bool *known, nib_error *err);
-/* True when no step needs valid UTF-8. */
+/* Whether no step needs valid UTF-8. */
 bool splitter_takes_bytes(const splitter *z);
 void splitter_deinit(splitter *z);
 size_t splitter_heap_bytes(const splitter *z);

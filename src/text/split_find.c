@@ -45,7 +45,7 @@ static split_span find_class(const split_step *step, const char *text, size_t n,
     return s;
 }
 
-/* \w+|[^\w\s]+ */
+/* The kind of a character for \w+|[^\w\s]+. */
 static int word_kind(uint32_t c) {
     return unicode_is_word(c) ? 1 : unicode_class(c) & UNI_SPACE ? 0 : 2;
 }
@@ -94,8 +94,8 @@ static size_t skip_chars(const char *text, size_t at, size_t count) {
     return at;
 }
 
-/* The next place behind which threes of digits are left, and only those. At the last one, s->digits are left.
- */
+/* The next position from which a multiple of three digits is left, and only digits. At the last one,
+ * s->digits are left. */
 static split_span find_threes(split_search *s, size_t from, size_t last) {
     size_t at = from;
     if (from == last && s->digits > 3) {

@@ -9,15 +9,15 @@ typedef struct split_span {
     bool found;
 } split_span;
 
-typedef struct split_search { /* of one step in one text: text and n are set, the rest is zero */
+typedef struct split_search { /* state of one step in one text; initially text and n are set, the rest is zero
+                               */
     const char *text;
     size_t n;
     size_t digits; /* SPLIT_THREES: digits that remain after the last match */
 } split_search;
 
-/* Finds the next match at or after `from`, which is 0 or the end of the last match; `last` is the latter,
- * too. All calls for one text take linear time together, except SPLIT_REGEX, which is bounded by run->work.
- */
+/* Finds the next match at or after `from`. last: end of the previous match, or 0. All calls for one text take
+ * linear time together, except SPLIT_REGEX, which is bounded by run->work. */
 nib_status split_find(const split_step *step, regex_run *run, split_search *s, size_t from, size_t last,
                       split_span *out, nib_error *err);
 

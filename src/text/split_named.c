@@ -1,6 +1,6 @@
 /* split_named.c - the pre-tokenizers that GGUF files name in tokenizer.ggml.pre, as the regular expressions
- * that their vocabularies were published with. A vocabulary whose digits are cut first has several, applied
- * in turn. */
+ * that their vocabularies were published with. A vocabulary that cuts digits first has several, which are
+ * applied in turn. */
 #include "text/split.h"
 
 #include "base/num.h"

@@ -1,9 +1,8 @@
-/* state.h - the parts of a tokenizer, for the files of this module.
- *
- * The path of a text: added tokens are found in it (added.h). The text between them is made valid UTF-8
- * (encode.c), normalised (normalize.h), cut again at added tokens that match normalised text, and cut into
- * pieces (split.h). Each piece goes to the model: merges.h (BPE, SentencePiece) or unigram.h. Nothing is
- * collected: each stage passes its pieces to the next. */
+/* state.h - the parts of a tokenizer, for the files of this module. The stages of encoding: find added tokens
+ * (added.h); make the text between them valid UTF-8 (encode.c); normalise it (normalize.h); cut it at added
+ * tokens that match normalised text; cut it into pieces (split.h); encode each piece by the model: merges.h
+ * (BPE, SentencePiece) or unigram.h. Each stage passes its pieces directly to the next; no list of pieces is
+ * stored. */
 #ifndef NIB_TEXT_STATE_H
 #define NIB_TEXT_STATE_H
 
@@ -25,7 +24,7 @@ struct tokenizer {
     token_model model;
     merges merges;
     unigram unigram;
-    added_set added_raw;    /* found in the text as it is */
+    added_set added_raw;    /* found in the original text */
     added_set added_normal; /* found after normalising */
     normalizer normalizer;
     splitter splitter;
@@ -35,13 +34,13 @@ struct tokenizer {
         suffix[TOKENIZER_AROUND]; /* added before and after a text: mostly BOS, or nothing */
     int n_prefix, n_suffix;
     bool takes_bytes; /* the steps and the model work on bytes, so a text need not be UTF-8 */
-    bool fix_types;   /* the file's token types are not to be trusted where a name says more */
-    uint8_t *end;     /* a bit a token: it ends a text or a turn; NULL: none does */
+    bool fix_types;   /* a token's well-known name overrides its type in the file */
+    uint8_t *end;     /* a bit for each token: it ends a text or a turn; NULL: none does */
 };
 
 /* An empty tokenizer without special tokens; NULL when out of memory. Freed by tokenizer_close. */
 tokenizer *tokenizer_new(void);
-/* What both readers do at the end: finds end tokens by their well-known names, sets up the added tokens. */
+/* The last step of both readers: finds end tokens by their well-known names, and sets up the added tokens. */
 nib_status tokenizer_finish(tokenizer *t, nib_error *err);
 nib_status tokenizer_add_end(tokenizer *t, int32_t token, nib_error *err); /* out of range: ignored */
 

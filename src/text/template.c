@@ -1,5 +1,5 @@
-/* template.c - see template.h. A template is an arena with its tree; a render is an arena of its own, so that
- * one template may be rendered by several threads, and everything a render made goes at once. */
+/* template.c - see template.h. A template is an arena with its tree. Each render has its own arena, so that
+ * several threads may render one template, and all memory of a render is freed at once. */
 #include "text/template.h"
 
 #include "base/mem.h"
@@ -36,7 +36,7 @@ void template_free(template *t) {
 static bool bind_variables(tpl_run *r, tpl_scope *scope, const json_t *variables) {
     tpl_value all;
     if (!json_is_object(variables))
-        return tpl_fail(r, "the variables are no object");
+        return tpl_fail(r, "expected an object of variables");
     if (!tpl_from_json(r, variables, 0, &all))
         return false;
     for (size_t i = 0; i < all.u.dict->n; i++) {

@@ -12,8 +12,9 @@
 
 typedef struct template template;
 
+/* Parses a template of n_byte bytes. *out is freed by template_free. NIB_E_MODEL: see above. */
 nib_status template_parse(const char *source, size_t n_byte, template **out, nib_error *err);
-void template_free(template *t);
+void template_free(template *t); /* NULL is fine */
 
 /* Renders with the members of `variables` (a JSON object: messages, tools, bos_token, eos_token,
  * add_generation_prompt, ...) as global variables. strftime_now uses `now` (seconds since 1970, UTC) so that

@@ -66,10 +66,10 @@ typedef struct tpl_node {
 
 #define TPL_MAX_SOURCE (512u << 10)
 #define TPL_MAX_NEST   150 /* of blocks and brackets while parsing */
-#define TPL_MAX_NAME   255 /* bytes: names are compared wherever one is looked up */
+#define TPL_MAX_NAME   255 /* bytes: bounds the cost of comparing names */
 
-/* Source (newlines as they come) -> N_BODY in the arena `mem`. NIB_E_MODEL names the construct and the line.
- */
+/* Parses the source (any newlines) to an N_BODY in the arena `mem`. NIB_E_MODEL names the construct and the
+ * line. */
 nib_status tpl_parse(arena *mem, const char *source, size_t n, tpl_node **out, nib_error *err);
 
 #endif

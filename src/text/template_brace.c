@@ -7,10 +7,10 @@ typedef struct brace {
     tpl_run *r;
     const tpl_args *args;
     size_t next;
-    bool by_hand, by_order; /* {0} or {} was seen */
+    bool by_hand, by_order; /* {0} was used; {} was used */
 } brace;
 
-/* [[fill]align][sign][#][0][width][,][.precision][type] */
+/* Parses [[fill]align][sign][#][0][width][,][.precision][type]. */
 static bool read_spec(tpl_run *r, const char *p, const char *end, tpl_field *f) {
     *f = (tpl_field){.fill = tpl_blank, .precision = -1};
     const char *next = p;
@@ -108,7 +108,7 @@ static bool brace_base(brace *s, const char *from, const char *to, tpl_value *ou
     return true;
 }
 
-/* {name!r:spec}, from after the brace to before its end. */
+/* Formats {name!r:spec}, from after the opening brace to before the closing one. */
 static bool brace_one(brace *s, tpl_builder *b, const char *from, const char *to) {
     const char *colon = memchr(from, ':', (size_t)(to - from));
     const char *name_end = colon ? colon : to;

@@ -175,7 +175,7 @@ static bool invoke(tpl_run *r, const tpl_value *callee, const tpl_args *args, tp
     case TPL_FUNC: return tpl_call_row(r, callee->u.func, &nothing, args, out);
     case TPL_METHOD: return tpl_call_row(r, callee->u.method->func, &callee->u.method->self, args, out);
     case TPL_MACRO: return tpl_call_macro(r, callee->u.macro, args, out);
-    case TPL_JOINER: /* nothing the first time, the separator from then on */
+    case TPL_JOINER: /* empty the first time, then the separator */
         *out = callee->u.cycle->items->v[callee->u.cycle->pos];
         callee->u.cycle->pos = 1;
         return true;
@@ -292,7 +292,7 @@ const tpl_func *tpl_find(const tpl_func *table, const tpl_str *name) {
     return NULL;
 }
 
-/* The index of a parameter's name in "a,b,c"; -1: not there. */
+/* The index of a parameter's name in "a,b,c"; -1: it is not in the list. */
 static int param_index(const char *params, const tpl_str *name) {
     for (int i = 0;; i++) {
         size_t n = strcspn(params, ",");

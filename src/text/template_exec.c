@@ -10,7 +10,7 @@ static tpl_scope *scope_new(tpl_run *r, tpl_scope *outer) {
     return s;
 }
 
-/* Forgets a scope's names; what a macro remembers stays as it is. */
+/* Removes a scope's names, unless a macro has kept the scope. */
 static void scope_clear(tpl_run *r, tpl_scope *s) {
     if (s->kept)
         return;
@@ -82,7 +82,7 @@ static tpl_flow exec_in(tpl_run *r, tpl_scope *scope, const tpl_node *body) {
     return flow;
 }
 
-/* Runs a body and takes what it printed as a string. */
+/* Runs a body and returns its output as a string. */
 static bool capture(tpl_run *r, tpl_scope *scope, const tpl_node *body, tpl_value *out) {
     size_t from = r->n_out;
     if (exec_in(r, scope, body) == TPL_FAILED)
@@ -118,7 +118,7 @@ static tpl_flow exec_if(tpl_run *r, const tpl_node *n) {
     return n->a ? tpl_exec(r, n->a) : TPL_NEXT;
 }
 
-/* The loop's filter for the item that is bound in `scope`. */
+/* Whether the item that is bound in `scope` passes the loop's filter. */
 static bool passes(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tpl_value *item, bool *out) {
     tpl_scope *outer = r->scope;
     tpl_value v;
@@ -130,8 +130,9 @@ static bool passes(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tpl_va
     return ok;
 }
 
-/* With `loop` in its body the loop's length must be known, so its filter runs before the first round;
- * without, it runs item by item and sees what earlier rounds have set. */
+/* If the body reads `loop`, the length must be known, so all items are filtered before the first iteration.
+ * Otherwise each item is filtered just before its iteration, and the filter sees what earlier iterations have
+ * set. */
 static bool filter_all(tpl_run *r, const tpl_node *n, tpl_scope *scope, const tpl_list **items) {
     tpl_items kept = {.r = r};
     tpl_value list;
@@ -175,7 +176,7 @@ static tpl_flow run_rounds(tpl_run *r, const tpl_node *n, const tpl_list *items,
         tpl_flow flow = one_round(r, n, scope, &items->v[i], loop);
         if (flow == TPL_FAILED || flow == TPL_BROKE)
             return flow;
-        *any = *any || flow == TPL_NEXT; /* as jinja2: a round that was left early does not count */
+        *any = *any || flow == TPL_NEXT; /* as in jinja2: an iteration that was left early does not count */
         if (scope->kept) {
             scope = scope_new(r, scope->outer);
             if (!scope)
@@ -254,7 +255,7 @@ static tpl_flow exec_scope(tpl_run *r, const tpl_node *n) {
     tpl_scope *s = scope_new(r, r->scope), *outer = r->scope;
     if (!s)
         return TPL_FAILED;
-    for (int i = 0; i < n->n_kid; i += 2) { /* values see what is outside */
+    for (int i = 0; i < n->n_kid; i += 2) { /* values are evaluated in the outer scope */
         tpl_value v;
         if (!tpl_eval(r, n->kid[i + 1], &v))
             return TPL_FAILED;
@@ -312,7 +313,7 @@ tpl_flow tpl_exec(tpl_run *r, const tpl_node *n) {
     return flow;
 }
 
-/* Takes the argument `name` out of what was given by name. */
+/* Takes the argument `name` from the named arguments. */
 static bool take_named(tpl_run *r, tpl_dict *named, bool *used, const tpl_str *name, tpl_value *out,
                        bool *hit) {
     tpl_value *val = NULL;
@@ -375,7 +376,7 @@ static bool bind_params(tpl_run *r, const tpl_node *n, tpl_scope *s, const tpl_a
             v = args->pos[i];
         else if (!take_named(r, args->named, used, &param->name, &v, &named))
             return false;
-        if (!hit && !named && param->a) { /* a default sees the parameters before it */
+        if (!hit && !named && param->a) { /* a default may use the parameters before it */
             tpl_scope *outer = r->scope;
             r->scope = s;
             bool ok = tpl_eval(r, param->a, &v);

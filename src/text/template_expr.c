@@ -1,5 +1,5 @@
-/* template_expr.c - the parser's expressions, with jinja2's precedence (not Python's: unary minus binds
- * closer than power, `~` is between + and *). Binary operators are parsed by one routine over a table of
+/* template_expr.c - parses expressions with jinja2's precedence, which differs from Python's: unary minus
+ * binds closer than power, and `~` is between + and *. One routine parses all binary operators, by a table of
  * levels. */
 #include "text/template_parse.h"
 
@@ -7,7 +7,7 @@
 
 static tpl_node *parse_unary(tpl_parser *p, bool with_filters);
 
-/* Left-associative levels, loosest first. */
+/* Left-associative levels, lowest precedence first. */
 static const struct {
     tpl_token_kind ops[5];
 } levels[] = {{{T_ADD, T_SUB}}, {{T_TILDE}}, {{T_MUL, T_DIV, T_FLOORDIV, T_MOD}}, {{T_POW}}};
@@ -48,7 +48,7 @@ static tpl_node *parse_level(tpl_parser *p, int level) {
     return left;
 }
 
-/* The comparison operator at the current token, T_END when there is none; moves past `not` of `not in`. */
+/* The comparison operator at the current token; T_END: none. Skips the `not` of `not in`. */
 static bool compare_op(tpl_parser *p, int *op) {
     *op = T_END;
     if (tpl_is_word(p, "in")) {
@@ -166,7 +166,7 @@ tpl_node *tpl_parse_tuple(tpl_parser *p, bool with_cond) {
     return n;
 }
 
-/* One argument of a call: expression, name=expression, *expression or **expression. */
+/* Parses one argument of a call: expression, name=expression, *expression or **expression. */
 static tpl_node *parse_arg(tpl_parser *p) {
     tpl_node *arg = tpl_node_new(p, N_ARG, p->tok.line);
     if (!arg)
@@ -211,7 +211,7 @@ static bool parse_args(tpl_parser *p, tpl_node *call) {
     return tpl_advance(p);
 }
 
-/* The content of the brackets of a[...]: an index, a slice, or a tuple. */
+/* Parses the content of the brackets of a[...]: an index, a slice, or a tuple. */
 static tpl_node *parse_subscript(tpl_parser *p, tpl_node *of, int line) {
     tpl_node *n = tpl_node_new(p, N_ITEM, line);
     if (!n)
@@ -291,7 +291,7 @@ static tpl_node *parse_postfix(tpl_parser *p, tpl_node *n) {
     return n;
 }
 
-/* A filter's or a test's name, dots included (they only make it unknown). */
+/* Parses a filter's or a test's name; dots are accepted, but no such name exists. */
 static bool parse_dotted(tpl_parser *p, tpl_str *name) {
     if (p->tok.kind != T_NAME)
         return tpl_parse_fail(p, p->tok.line, "expected a name, found '%s'", tpl_token_name(p->tok.kind));

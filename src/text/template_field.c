@@ -14,7 +14,7 @@ int64_t tpl_field_number(const char **at, const char *end) {
     return value;
 }
 
-/* sign and body of a number, or a text (n_sign 0), padded to the field's width. */
+/* Writes a number (sign and body) or a text (n_sign 0), padded to the field's width. */
 static void put_padded(tpl_builder *b, const tpl_field *f, const char *text, size_t n, size_t n_sign,
                        bool number) {
     int64_t padding = f->width - (int64_t)tpl_utf8_count(text, n);
@@ -32,7 +32,7 @@ static void put_padded(tpl_builder *b, const tpl_field *f, const char *text, siz
         tpl_put(b, f->fill.data, f->fill.n);
 }
 
-/* Thousands separated by commas in the digits that `text` starts with (after n_sign). */
+/* Separates thousands by commas in the leading digits of `text` (after n_sign bytes). */
 static size_t add_commas(char *text, size_t n, size_t n_sign) {
     size_t digits = n_sign;
     while (digits < n && text[digits] >= '0' && text[digits] <= '9')
@@ -68,7 +68,7 @@ void tpl_field_int(tpl_builder *b, const tpl_field *f, int64_t value) {
         digits[m++] = (f->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[left % base];
         left /= base;
     } while (left);
-    for (int64_t i = (int64_t)m; i < f->precision && i < 70; i++) /* %.5d: at least so many digits */
+    for (int64_t i = (int64_t)m; i < f->precision && i < 70; i++) /* %.5d: at least 5 digits */
         digits[m++] = '0';
     while (m)
         text[n++] = digits[--m];
@@ -78,7 +78,7 @@ void tpl_field_int(tpl_builder *b, const tpl_field *f, int64_t value) {
 }
 
 static void plain_point(char *text) {
-    for (; *text; text++) { /* whatever the locale's decimal point is */
+    for (; *text; text++) { /* replaces the locale's decimal point */
         if (*text == ',')
             *text = '.';
     }

@@ -1,6 +1,5 @@
-/* template_field.h - one value in a formatted text: a number or a text with a fill, an alignment, a width and
- * a precision, as Python writes it. Both ways of formatting use it: template_percent.c and template_brace.c.
- */
+/* template_field.h - formats one value as Python does: a number or a text with a fill, an alignment, a width
+ * and a precision. Used for both kinds of formatting: template_percent.c and template_brace.c. */
 #ifndef NIB_TEXT_TEMPLATE_FIELD_H
 #define NIB_TEXT_TEMPLATE_FIELD_H
 
@@ -17,7 +16,7 @@ typedef struct tpl_field {
 
 extern const tpl_str tpl_blank, tpl_zero; /* fills: " " and "0" */
 
-/* Reads a decimal number and moves *at behind it; 0 without digits. Digits after the ninth are ignored. */
+/* Reads a decimal number and moves *at past it; 0 without digits. Digits after the ninth are ignored. */
 int64_t tpl_field_number(const char **at, const char *end);
 void tpl_field_int(tpl_builder *b, const tpl_field *f, int64_t value);
 /* False: the precision is too large. */

@@ -29,7 +29,7 @@ static bool end_of(tpl_run *r, const tpl_value *self, bool last, tpl_value *out)
 }
 static bool f_first(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     (void)c;
-    if (self->type == TPL_GEN) { /* takes one, leaves the rest */
+    if (self->type == TPL_GEN) { /* consumes only one item */
         tpl_gen *g = self->u.gen;
         *out = g->pos < g->list->n ? g->list->v[g->pos++] : tpl_undef(NULL);
         return true;

@@ -1,12 +1,12 @@
-/* template_filter_pick.c - filters that look into the items: map, select, sort, unique, join, sum, min, max.
- */
+/* template_filter_pick.c - filters that use the items' values: map, select, sort, unique, join, sum, min,
+ * max. */
 #include "text/template_run.h"
 
 #include "text/template_lex.h"
 
 #include <string.h>
 
-/* item.a.b.0 for attribute = "a.b.0"; a number is an index. NONE or UNDEF: the item itself. */
+/* Looks up item.a.b.0 for attribute = "a.b.0"; a number is an index. NONE or UNDEF: the item itself. */
 static bool attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *attribute, tpl_value *out) {
     *out = *item;
     if (attribute->type == TPL_UNDEF || attribute->type == TPL_NONE)
@@ -35,7 +35,8 @@ static bool attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *att
     }
 }
 
-/* The key of an item for sorting, grouping and comparing: its attribute, in lower case unless case counts. */
+/* The key of an item for sorting, grouping and comparing: its attribute, in lower case unless case_sensitive.
+ */
 static bool key_of(tpl_run *r, const tpl_value *item, const tpl_value *attribute, bool case_sensitive,
                    tpl_value *out) {
     if (!attribute_of(r, item, attribute, out))
@@ -91,7 +92,7 @@ static bool f_map(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out
     return tpl_list_of(r, v, l->n, TPL_GEN, out);
 }
 
-/* select, reject, selectattr, rejectattr: one loop. */
+/* Implements select, reject, selectattr and rejectattr. */
 static bool pick(tpl_run *r, const tpl_value *self, tpl_call *c, bool keep, bool by_attribute,
                  tpl_value *out) {
     const tpl_list *l;
@@ -134,7 +135,7 @@ static bool f_rejectattr(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_val
     return pick(r, self, c, false, true, out);
 }
 
-/* Stable merge sort of indices by their keys; `reverse` turns the order, not the stability, as in Python. */
+/* Stable merge sort of indices by key. reverse: descending, but still stable, as in Python. */
 static bool merge_sort(tpl_run *r, const tpl_value *keys, size_t *order, size_t *spare, size_t n,
                        bool reverse) {
     if (n < 2)

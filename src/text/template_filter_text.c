@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* X(filter, what becomes of the input's text s) */
+/* X(filter, expression that converts the input's text s) */
 #define TEXT_FILTERS(X)                                                                                      \
     X(upper, tpl_recase(r, s, TPL_UPPER, out))                                                               \
     X(lower, tpl_recase(r, s, TPL_LOWER, out))                                                               \
@@ -90,7 +90,8 @@ static bool parse_int(const tpl_str *s, int base, int64_t *out) {
         int lower = *p | 32;
         int digit = *p >= '0' && *p <= '9' ? *p - '0' : lower >= 'a' && lower <= 'z' ? lower - 'a' + 10 : 99;
         if (digit >= base || __builtin_mul_overflow(value, base, &value) ||
-            __builtin_sub_overflow(value, digit, &value)) /* downwards: INT64_MIN has no positive twin */
+            __builtin_sub_overflow(value, digit,
+                                   &value)) /* counts downwards, because -INT64_MIN does not fit */
             return false;
     }
     if (!negative && value == INT64_MIN)
@@ -106,13 +107,13 @@ static bool parse_float(const tpl_str *s, double *out) {
     while (end > p && tpl_is_space((unsigned char)end[-1]))
         end--;
     for (const char *q = p; q < end; q++) {
-        if ((*q | 32) == 'x' || *q == '(') /* C reads more than Python */
+        if ((*q | 32) == 'x' || *q == '(') /* strtod accepts more than Python */
             return false;
     }
     return p < end && tpl_read_float(p, (size_t)(end - p), out);
 }
 
-/* For reading a number out of it, however long it is. */
+/* Charges the cost of parsing a number from a text of any length. */
 static bool charge_text(tpl_run *r, const tpl_value *v) {
     return v->type != TPL_STR || tpl_charge(r, v->u.s->n / 16);
 }
@@ -188,7 +189,7 @@ static double round_to(double f, int digits) {
     if (!isfinite(f) || fabs(f) > 1e15)
         return f;
     int n = snprintf(text, sizeof text, "%.*f", digits > 300 ? 300 : digits, f);
-    for (int i = 0; i < n; i++) { /* whatever the locale's decimal point is */
+    for (int i = 0; i < n; i++) { /* replaces the locale's decimal point */
         if (text[i] == ',')
             text[i] = '.';
     }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MAX_RANGE 100000 /* as jinja2's sandbox */
+#define MAX_RANGE 100000 /* items; the limit of jinja2's sandbox */
 
 static bool f_range(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     int64_t start = 0, stop = 0, step = 1;
@@ -145,7 +145,7 @@ static bool put_time(tpl_builder *b, const struct tm *t, char what, char flag) {
     return true;
 }
 
-/* Formats that stand for several others. */
+/* Formats that are abbreviations of several others. */
 static const char *expanded(char what) {
     return what == 'F'                  ? "%Y-%m-%d"
            : what == 'T' || what == 'X' ? "%H:%M:%S"
@@ -173,7 +173,7 @@ static bool put_times(tpl_run *r, tpl_builder *b, const struct tm *t, const char
     return true;
 }
 
-/* Names are English whatever the process's locale is: templates were written against that. */
+/* Names are English in every locale, because templates expect that. */
 static bool f_strftime_now(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     const tpl_str *format = NULL;
     time_t now = (time_t)r->now;

@@ -19,7 +19,8 @@ const char *tpl_token_name(int kind) {
 
 nib_status tpl_lex_init(tpl_lexer *x, arena *mem, const char *source, size_t n, nib_error *err) {
     if (n > TPL_MAX_SOURCE)
-        return nib_fail(err, NIB_E_MODEL, "chat template: %zu bytes, at most %u are read", n, TPL_MAX_SOURCE);
+        return nib_fail(err, NIB_E_MODEL, "chat template: expected at most %u bytes, found %zu",
+                        TPL_MAX_SOURCE, n);
     char *copy = arena_alloc(mem, n + 1);
     if (!copy)
         return nib_fail_nomem(err, n + 1, "the chat template");
@@ -63,7 +64,7 @@ static const char *skip_space(const tpl_lexer *x, const char *p) {
     return p;
 }
 
-/* If a tag's end is at p: where the text continues after it, else NULL. mark: '%', '#' or '}'. */
+/* If p is at a tag's end: the position after it, else NULL. mark: '%', '#' or '}'. */
 static const char *tag_end(const tpl_lexer *x, const char *p, char mark) {
     char close[4] = {'-', mark, '}', 0};
     if (at(x, p, close))
@@ -77,8 +78,8 @@ static const char *tag_end(const tpl_lexer *x, const char *p, char mark) {
     return mark != '}' && p < x->end && *p == '\n' ? p + 1 : p;
 }
 
-/* The text [from, to) before a tag whose opening has `sign` after it: what the sign and lstrip_blocks leave.
- */
+/* The end of the text [from, to) before a tag, after white space control: `sign` follows the tag's opening;
+ * lstrip_blocks applies too. */
 static const char *strip_before(const tpl_lexer *x, const char *from, const char *to, char sign, bool print) {
     const char *line = to;
     while (line > from && line[-1] != '\n')
@@ -106,7 +107,7 @@ static char sign_at(const tpl_lexer *x, const char *p) {
     return p < x->end && (*p == '-' || *p == '+') ? *p : 0;
 }
 
-/* {% raw %} or {% endraw %} at p: where the tag's content ends (before the closing), else NULL. */
+/* If {% raw %} or {% endraw %} is at p: the end of the tag's content (before the closing), else NULL. */
 static const char *raw_word(const tpl_lexer *x, const char *p, const char *word) {
     if (!at(x, p, "{%"))
         return NULL;
@@ -117,7 +118,7 @@ static const char *raw_word(const tpl_lexer *x, const char *p, const char *word)
     return skip_space(x, p + strlen(word));
 }
 
-/* The inside of a raw block, after its opening: *data is yielded, and the lexer is after {% endraw %}. */
+/* Reads the inside of a raw block, after its opening, as DATA; the lexer is then after {% endraw %}. */
 static nib_status lex_raw(tpl_lexer *x, tpl_token *out, nib_error *err) {
     const char *from = x->p;
     for (const char *p = from; p < x->end; p++) {
@@ -147,8 +148,7 @@ static nib_status lex_comment(tpl_lexer *x, nib_error *err) {
     return lex_fail(x, "missing end of comment tag", err);
 }
 
-/* Text up to the next tag, which is opened; *out is DATA (perhaps empty), x->ahead the opening if there is
- * one. */
+/* Reads the text up to the next tag as DATA (may be empty), and the tag's opening, if any, to x->ahead. */
 static nib_status lex_text(tpl_lexer *x, tpl_token *out, nib_error *err) {
     const char *from = x->p, *p = from;
     while (p < x->end && !(*p == '{' && p + 1 < x->end && (p[1] == '{' || p[1] == '%' || p[1] == '#')))
@@ -188,8 +188,8 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* \x41 \u00e9 \U0001f600 at p (after the backslash): writes UTF-8, returns where it ends, NULL when it is
- * bad. */
+/* Converts \x41 \u00e9 \U0001f600 at p (after the backslash) to UTF-8; returns the end of the escape, NULL if
+ * it is invalid. */
 static const char *hex_escape(const char *p, const char *end, char *out, size_t *m) {
     int want = *p == 'x' ? 2 : *p == 'u' ? 4 : 8;
     uint32_t code = 0;
@@ -205,7 +205,7 @@ static const char *hex_escape(const char *p, const char *end, char *out, size_t 
     return p + 1 + want;
 }
 
-/* One escape at p (after the backslash) as Python reads it; an unknown one stays as it is written. */
+/* Converts one escape at p (after the backslash) as Python does; an unknown one is copied. */
 static const char *one_escape(const char *p, const char *end, char *out, size_t *m) {
     static const char from[] = "ntr\\'\"abfv", to[] = "\n\t\r\\'\"\a\b\f\v";
     const char *hit = strchr(from, *p);
@@ -238,7 +238,7 @@ static nib_status lex_string(tpl_lexer *x, tpl_token *out, nib_error *err) {
         p += *p == '\\' ? 2 : 1;
     if (p >= x->end)
         return lex_fail(x, "a string literal does not end", err);
-    /* an escape never becomes longer than it is written */
+    /* a converted escape is never longer than the source */
     char *text = arena_alloc(x->mem, (size_t)(p - x->p) + 8);
     if (!text)
         return nib_fail_nomem(err, (size_t)(p - x->p) + 8, "the chat template");

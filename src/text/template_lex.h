@@ -5,7 +5,7 @@
 
 #include "text/template_ast.h"
 
-/* X(kind, how it is spelt) */
+/* X(kind, spelling) */
 #define TPL_TOKENS(X)                                                                                        \
     X(END, "end of template")                                                                                \
     X(DATA, "text")                                                                                          \
@@ -62,23 +62,23 @@ typedef struct tpl_token {
     double f;
 } tpl_token;
 
-/* DESIGN: a pull lexer. In text it yields DATA up to the next tag and the tag's opening; inside a tag it
- * yields one token a call. The whitespace rule of a tag's end is applied at once, by skipping it. */
+/* DESIGN: a pull lexer. Outside tags it returns DATA up to the next tag, then the tag's opening. Inside a tag
+ * each call returns one token. White space control at a tag's end is applied at once, by skipping. */
 typedef struct tpl_lexer {
     arena *mem;
     const char *src, *end, *p;
     int line;
     bool in_tag, in_print;   /* in_print: {{ }} rather than {% %} */
-    char open[TPL_MAX_NEST]; /* brackets that are open inside the tag */
+    char open[TPL_MAX_NEST]; /* open brackets inside the tag */
     int n_open;
-    tpl_token ahead; /* the tag's opening, when the text before it was just yielded */
+    tpl_token ahead; /* the tag's opening, after the text before it was returned */
     bool has_ahead;
 } tpl_lexer;
 
 nib_status tpl_lex_init(tpl_lexer *x, arena *mem, const char *source, size_t n, nib_error *err);
 nib_status tpl_lex_next(tpl_lexer *x, tpl_token *out, nib_error *err);
 
-/* Python's spelling of a float in the C locale, whatever the process's locale is. False: not one. */
+/* Reads a float in Python's spelling, independent of the locale. False: it is not a float. */
 bool tpl_read_float(const char *s, size_t n, double *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* template_lookup.c - attributes, items and slices. As in jinja2, a.b looks for an attribute (a method) first
- * and for the item 'b' second, a['b'] the other way round; what is not there is undefined, not an error. */
+/* template_lookup.c - attributes, items and slices. As in jinja2, a.b means an attribute (a method) if it
+ * exists, otherwise the item 'b'; a['b'] means the item first. A missing value is undefined, not an error. */
 #include "text/template_run.h"
 
 #include <string.h>
@@ -55,11 +55,11 @@ static bool loop_attr(const tpl_loop *l, const tpl_str *name, tpl_value *out) {
     return false;
 }
 
-/* An attribute that is no dictionary key. *hit: found (or decided). */
+/* Looks up an attribute other than a dictionary's key. *hit: *out is set. */
 static bool own_attr(tpl_run *r, const tpl_value *of, const tpl_str *name, tpl_value *out, bool *hit) {
     *hit = true;
     if (name->n && name->data[0] == '_')
-        return undefined_named(r, name, out); /* private: out of the sandbox's sight */
+        return undefined_named(r, name, out); /* private names are hidden by the sandbox */
     if (of->type == TPL_LOOP && loop_attr(of->u.loop, name, out))
         return true;
     if (of->type == TPL_MACRO && tpl_str_is(name, "name")) {
@@ -115,7 +115,7 @@ static bool char_at(tpl_run *r, const tpl_str *s, size_t i, tpl_value *out) {
            tpl_str_ref(r, s->data + from, (size_t)(p - s->data) - from, out);
 }
 
-/* of[i] with a number; *hit false when it is out of range or there is nothing to index. */
+/* Looks up of[i] with a number; *hit false: i is out of range, or `of` cannot be indexed. */
 static bool by_index(tpl_run *r, const tpl_value *of, int64_t i, tpl_value *out, bool *hit) {
     bool series = of->type == TPL_LIST || of->type == TPL_TUPLE || of->type == TPL_RANGE;
     *hit = false;
@@ -227,7 +227,7 @@ bool tpl_slice(tpl_run *r, const tpl_value *of, const tpl_value part[3], tpl_val
     if (count == 0)
         from = 0;
     if (count <= 1)
-        step = 1; /* nothing to step over, and no overflow */
+        step = 1; /* at most one item: the step does not matter, and cannot overflow */
     if (!series)
         return slice_str(r, of->u.s, from, count, step, out);
     tpl_value *v = tpl_alloc(r, (size_t)count, sizeof *v);
@@ -237,7 +237,7 @@ bool tpl_slice(tpl_run *r, const tpl_value *of, const tpl_value part[3], tpl_val
         v[k] = of->u.list->v[from + k * step];
     if (!tpl_list_of(r, v, (size_t)count, of->type, out))
         return false;
-    if (of->type == TPL_RANGE) { /* how a sliced range prints */
+    if (of->type == TPL_RANGE) { /* start, stop and step of the slice, for printing */
         const tpl_list *l = of->u.list;
         tpl_list *made = (tpl_list *)(uintptr_t)out->u.list;
         made->start = l->start + first * l->step;

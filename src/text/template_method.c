@@ -48,7 +48,7 @@ static bool m_values(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *
 static bool m_copy(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     (void)r;
     (void)c;
-    *out = *self; /* nothing can change it */
+    *out = *self; /* values are immutable, so a copy is the value itself */
     return true;
 }
 

@@ -1,5 +1,5 @@
-/* template_ops.c - arithmetic, comparison, truth, membership and iteration with Python's rules. Integers are
- * 64-bit: where Python would continue with a longer one, this is an error. */
+/* template_ops.c - arithmetic, comparison, truth, membership and iteration with Python's rules. Integers have
+ * 64 bits: a result that needs more, as Python would give, is an error. */
 #include "text/template_run.h"
 
 #include "text/template_lex.h"
@@ -189,7 +189,7 @@ static bool list_of_value(tpl_run *r, const tpl_value *v, const tpl_list **out) 
     }
 }
 
-/* Whoever wants the list walks over it. */
+/* Charges a step for each item, because the caller iterates over the list. */
 bool tpl_list_from(tpl_run *r, const tpl_value *v, const tpl_list **out) {
     return list_of_value(r, v, out) && tpl_charge(r, (*out)->n / 4);
 }

@@ -1,5 +1,5 @@
-/* template_parse.c - the parser's statements; expressions are in template_expr.c.
- * Each {% word %} is a row of a table; what is not in the table is refused by name and line. */
+/* template_parse.c - parses statements; expressions are in template_expr.c. Each {% word %} is a row of a
+ * table; other words are refused by name and line. */
 #include "text/template_parse.h"
 
 #include "base/num.h"
@@ -98,10 +98,11 @@ bool tpl_const_str(tpl_parser *p, tpl_node *n, tpl_str text) {
     return true;
 }
 
-/* `ends`: words that end this body, separated by '|'; NULL: the end of the template. Stops at the word. */
+/* Parses a body. ends: words that end it, separated by '|'; NULL: the end of the template. Stops at that
+ * word. */
 static tpl_node *parse_body(tpl_parser *p, const char *ends, int opened);
 
-/* Body up to {% end %}, whose closing is left to the caller. */
+/* Parses a body up to the word `end`; the caller parses the tag's closing. */
 static bool parse_until(tpl_parser *p, tpl_node *n, const char *end) {
     if (!tpl_expect(p, T_BLOCK_END))
         return false;
@@ -109,7 +110,7 @@ static bool parse_until(tpl_parser *p, tpl_node *n, const char *end) {
     return n->body && tpl_advance(p);
 }
 
-/* name, (a, b), a, b or, for set, ns.attr. */
+/* Parses a target: name, (a, b), a, b or, with_ns (for set), ns.attr. */
 static tpl_node *parse_target(tpl_parser *p, bool with_ns);
 
 static tpl_node *parse_one_target(tpl_parser *p, bool with_ns) {
@@ -227,8 +228,7 @@ static bool parse_if(tpl_parser *p, tpl_node *n) {
     return tpl_advance(p);
 }
 
-/* The body's output is taken as a whole: {% break %} cannot leave it, so loops around it are not its loops.
- */
+/* Parses a body whose output is captured. {% break %} cannot leave it, so outer loops do not count inside. */
 static bool parse_function_body(tpl_parser *p, tpl_node *n, const char *end) {
     int *use = p->macro_use, *loop_use = p->loop_use, loops = p->loops;
     if (n->kind == N_MACRO)
@@ -256,7 +256,7 @@ static bool parse_set(tpl_parser *p, tpl_node *n) {
     return parse_function_body(p, n, "endset");
 }
 
-/* (a, b=1): the parameters of a macro or of a call block. */
+/* Parses the parameters of a macro or of a call block: (a, b=1). */
 static bool parse_signature(tpl_parser *p, tpl_node *n) {
     bool has_default = false;
     if (!tpl_expect(p, T_LPAREN))
@@ -338,7 +338,7 @@ static bool parse_print(tpl_parser *p, tpl_node *n) {
 static const struct {
     const char *word;
     tpl_kind kind;
-    bool (*parse)(tpl_parser *p, tpl_node *n); /* from after the word up to before %} */
+    bool (*parse)(tpl_parser *p, tpl_node *n); /* called after the word; stops before %} */
 } statements[] = {
     {"for", N_FOR, parse_for},
     {"if", N_IF, parse_if},
@@ -384,7 +384,7 @@ static bool ends_body(const tpl_parser *p, const char *ends) {
     return false;
 }
 
-/* One piece of a body. *end: the body's last word was reached (it is the current token). */
+/* Parses one statement or text of a body. *end: the current token is the word that ends the body. */
 static tpl_node *parse_piece(tpl_parser *p, const char *ends, bool *end) {
     tpl_node *n = tpl_node_new(p, p->tok.kind == T_DATA ? N_TEXT : N_PRINT, p->tok.line);
     if (!n)

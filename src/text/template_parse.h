@@ -11,9 +11,9 @@ typedef struct tpl_parser {
     tpl_token tok, next;
     bool has_next;
     int depth;
-    int loops;      /* {% for %} around this point, inside the current macro */
-    int *loop_use;  /* where to note that `loop` is read; NULL outside loops */
-    int *macro_use; /* where to note that caller, varargs, kwargs are read */
+    int loops;      /* number of enclosing {% for %} loops within the current macro */
+    int *loop_use;  /* set when `loop` is read; NULL outside loops */
+    int *macro_use; /* gets TPL_READS_* flags; NULL outside macros */
     nib_error *err;
 } tpl_parser;
 
@@ -26,12 +26,12 @@ bool tpl_parse_fail(tpl_parser *p, int line, const char *format, ...) __attribut
 tpl_node *tpl_node_new(tpl_parser *p, tpl_kind kind, int line);
 bool tpl_add_kid(tpl_parser *p, tpl_node *parent, tpl_node *kid);
 bool tpl_const_str(tpl_parser *p, tpl_node *n, tpl_str text);
-bool tpl_enter(tpl_parser *p); /* counts nesting; p->depth-- on the way out */
+bool tpl_enter(tpl_parser *p); /* counts nesting; the caller does p->depth-- at the end */
 
 tpl_node *tpl_parse_expression(tpl_parser *p, bool with_cond);
-/* expression, or a tuple when a comma follows; with_cond: `x if y` is allowed at the top */
+/* An expression, or a tuple if a comma follows. with_cond: `x if y` is allowed at the top. */
 tpl_node *tpl_parse_tuple(tpl_parser *p, bool with_cond);
-/* at '|', or with first = true at a filter's name: filters over `inner` (which may be NULL) */
+/* Parses filters over `inner` (may be NULL), at '|' or, with `first`, at a filter's name. */
 tpl_node *tpl_parse_filters(tpl_parser *p, tpl_node *inner, bool first);
 tpl_node *tpl_parse_primary(tpl_parser *p);
 

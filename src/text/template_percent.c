@@ -38,7 +38,7 @@ static bool named_arg(percent *p, const char **at, const char *end, tpl_value *o
     return true;
 }
 
-/* A width or a precision: digits, or '*' for the next value. */
+/* Reads a width or a precision: digits, or '*' for the next value. */
 static bool read_number(percent *p, const char **at, const char *end, int64_t *out) {
     tpl_value v = tpl_none();
     if (*at == end || **at != '*') {
@@ -110,7 +110,7 @@ static bool percent_value(tpl_run *r, tpl_builder *b, tpl_field *f, char letter,
     }
 }
 
-/* One conversion, from after its '%'. */
+/* Formats one conversion, from after its '%'. */
 static bool percent_one(percent *p, tpl_builder *b, const char **at, const char *end) {
     tpl_field f = {.fill = tpl_blank, .precision = -1};
     tpl_value v = tpl_none();
@@ -175,7 +175,7 @@ bool tpl_percent(tpl_run *r, const tpl_str *format, const tpl_value *args, tpl_v
             return false;
     }
     size_t n = args->type == TPL_TUPLE ? args->u.list->n : 1;
-    /* what can be indexed by name might have been a dict, for Python: then nothing need be used */
+    /* as in Python, a value that can be indexed by name need not be used up, because it may be a mapping */
     bool mapping =
         args->type != TPL_TUPLE && args->type != TPL_STR && !tpl_is_number(args) && args->type != TPL_NONE;
     if (p.next < n && !mapping)

@@ -1,5 +1,4 @@
-/* template_primary.c - the parser's operands: names, constants, lists, dictionaries, what is in parentheses.
- */
+/* template_primary.c - parses operands: names, constants, lists, dictionaries, expressions in parentheses. */
 #include "text/template_parse.h"
 
 #include <string.h>
@@ -60,7 +59,7 @@ static bool join_string(tpl_parser *p, tpl_str *all, size_t *cap, const tpl_str 
     return true;
 }
 
-/* Strings side by side are one string, as in Python. */
+/* Adjacent string literals form one string, as in Python. */
 static tpl_node *parse_strings(tpl_parser *p, int line) {
     tpl_node *n = tpl_node_new(p, N_CONST, line);
     tpl_str all = p->tok.text;

@@ -10,7 +10,7 @@
 
 #include <utf8proc.h>
 
-/* Up to 17 tries to print a number and to read it again. */
+/* Steps charged for a float: up to 17 rounds of printing it and reading it back. */
 #define FLOAT_STEPS 100
 
 bool tpl_is_printable(uint32_t code) {
@@ -53,7 +53,8 @@ static void put_str_repr(tpl_builder *b, const tpl_str *s) {
     tpl_put(b, &quote, 1);
 }
 
-/* The fewest digits that read back as the same double: Python's repr. Point or exponent as Python chooses. */
+/* Writes the fewest digits that read back as the same double, with a point or an exponent like Python's repr.
+ */
 void tpl_put_float(tpl_builder *b, double f) {
     char text[64], digits[32];
     if (!tpl_charge(b->r, FLOAT_STEPS)) {
@@ -170,7 +171,7 @@ void tpl_put_repr(tpl_builder *b, const tpl_value *v, int depth) {
         tpl_puts(b, ")");
         break;
     default:
-        /* Python would print an address here */
+        /* Python prints an address here, too */
         tpl_puts(b, "<");
         tpl_puts(b, tpl_type_name(v->type));
         tpl_puts(b, " object>");

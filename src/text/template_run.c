@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#undef tpl_fail /* the analyser's */
+#undef tpl_fail /* the macro for the analyser */
 bool tpl_fail(tpl_run *r, const char *format, ...) {
     if (r->failed)
         return false;
@@ -97,7 +97,7 @@ bool tpl_str_copy(tpl_run *r, const char *data, size_t n, tpl_value *out) {
 
 bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out) {
     tpl_grow *grow = a->grow;
-    /* a character that both strings share in halves would be counted wrong; only damaged text has one */
+    /* a character that is split between both strings would be counted twice; only damaged text has one */
     size_t n = a->n + b->n, n_char = a->n_char + b->n_char;
     if (!grow || grow->used != a->n || grow->cap - grow->used < b->n) {
         size_t cap = n + NUM_MIN(n, 4u << 20) + 32;
@@ -114,7 +114,7 @@ bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out) 
     }
     if (!tpl_charge(r, b->n / 64))
         return false;
-    /* the bytes behind a are ours to use: no string reaches into them yet */
+    /* the spare bytes after a are unused, so append in place */
     if (b->n)
         memcpy((char *)(uintptr_t)a->data + a->n, b->data, b->n);
     grow->used = n;
@@ -241,7 +241,7 @@ static bool dict_from_json(tpl_run *r, const json_t *json, int depth, tpl_value 
         if (!tpl_str_ref(r, json_object_iter_key(it), json_object_iter_key_len(it), &d->key[d->n]) ||
             !tpl_from_json(r, json_object_iter_value(it), depth + 1, &d->val[d->n]))
             return false;
-        d->n++; /* keys are distinct: jansson's objects have each once */
+        d->n++; /* keys are distinct in a jansson object */
     }
     *out = (tpl_value){.type = TPL_DICT, .u = {.dict = d}};
     return true;

@@ -7,16 +7,15 @@
 
 #include <jansson.h>
 
-/* Work in proportion to a value's size is charged. */
+/* Bounds of one render. Work is charged in proportion to the size of values. */
 typedef struct tpl_limits {
-    uint64_t
-        steps;     /* nodes evaluated, plus bytes moved over 64, characters looked at over 16, items over 4 */
-    size_t memory; /* of the render's arena */
+    uint64_t steps; /* evaluated nodes + copied bytes / 64 + examined characters / 16 + items / 4 */
+    size_t memory;  /* of the render's arena */
     size_t output;
     int depth; /* of evaluation: expressions, statements and macro calls together */
 } tpl_limits;
 
-/* Generous for any conversation that fits a model's context, small for a machine. */
+/* Far above the needs of any conversation that fits a model's context, and small for a machine. */
 #define TPL_LIMITS          ((tpl_limits){.steps = 20u << 20, .memory = 256u << 20, .output = 32u << 20, .depth = 600})
 #define TPL_MAX_VALUE_DEPTH 200 /* of nested lists and dicts, when printed, compared or converted */
 
@@ -29,7 +28,7 @@ typedef struct tpl_binding {
 typedef struct tpl_scope {
     tpl_binding *first;
     struct tpl_scope *outer;
-    bool kept; /* a macro remembers it */
+    bool kept; /* a macro refers to it */
 } tpl_scope;
 
 typedef struct tpl_run {
@@ -38,8 +37,8 @@ typedef struct tpl_run {
     uint64_t steps;
     int depth, line;
     tpl_scope *scope;
-    tpl_binding *spare; /* from scopes that ended */
-    tpl_value captured; /* what a filter block's filters work on */
+    tpl_binding *spare; /* free bindings of ended scopes */
+    tpl_value captured; /* input of a filter block's filters */
     char *out;
     size_t n_out, cap_out;
     int64_t now;
@@ -56,19 +55,19 @@ bool tpl_charge(tpl_run *r, uint64_t steps);
 void *tpl_alloc(tpl_run *r, size_t n, size_t each); /* NULL: failed */
 bool tpl_emit(tpl_run *r, const char *data, size_t n);
 bool tpl_same(tpl_run *r, const tpl_str *a, const tpl_str *b, bool *out); /* tpl_str_same, charged */
-bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out); /* data stays where it is */
+bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out); /* does not copy data */
 bool tpl_str_copy(tpl_run *r, const char *data, size_t n, tpl_value *out);
 bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out);
-bool tpl_list_of(tpl_run *r, const tpl_value *v, size_t n, tpl_type as,
-                 tpl_value *out); /* v stays where it is */
+bool tpl_list_of(tpl_run *r, const tpl_value *v, size_t n, tpl_type as, tpl_value *out); /* does not copy v */
 tpl_dict *tpl_dict_new(tpl_run *r, size_t cap);
 bool tpl_dict_set(tpl_run *r, tpl_dict *d, const tpl_value *key, const tpl_value *val);
 bool tpl_dict_get(tpl_run *r, const tpl_dict *d, const tpl_value *key,
-                  tpl_value **val); /* *val NULL: not there */
+                  tpl_value **val); /* *val NULL: no such key */
 bool tpl_dict_get_str(tpl_run *r, const tpl_dict *d, const tpl_str *key, tpl_value **val);
-bool tpl_from_json(tpl_run *r, const json_t *json, int depth, tpl_value *out); /* strings stay in the JSON */
+bool tpl_from_json(tpl_run *r, const json_t *json, int depth,
+                   tpl_value *out); /* strings point into the JSON */
 
-/* A string under construction. Failure sticks and is checked once, in tpl_built. */
+/* A string under construction. A failure is remembered and checked once, in tpl_built. */
 typedef struct tpl_builder {
     tpl_run *r;
     char *data;
@@ -96,16 +95,17 @@ void tpl_put_repr(tpl_builder *b, const tpl_value *v, int depth);
 void tpl_put_float(tpl_builder *b, double f); /* Python's repr() of a float */
 bool tpl_is_printable(uint32_t code);
 
-/* --- template_ops.c: what values do --- */
+/* --- template_ops.c: operations on values --- */
 bool tpl_truth(const tpl_value *v);
 bool tpl_equal(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth, bool *out);
 bool tpl_order(tpl_run *r, const tpl_value *a, const tpl_value *b, int depth,
                int *out); /* 2: neither (NaN) */
 bool tpl_binary(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, tpl_value *out);
 bool tpl_compare(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, bool *out);
-bool tpl_list_from(tpl_run *r, const tpl_value *v, const tpl_list **out); /* what a for loop would walk */
+bool tpl_list_from(tpl_run *r, const tpl_value *v,
+                   const tpl_list **out); /* the items that a for loop visits */
 bool tpl_length(tpl_run *r, const tpl_value *v, size_t *out);
-bool tpl_need_defined(tpl_run *r, const tpl_value *v); /* fails when v is undefined, saying what was */
+bool tpl_need_defined(tpl_run *r, const tpl_value *v); /* fails, with its name, if v is undefined */
 
 /* --- template_lookup.c: a.b, a[b], a[b:c:d] --- */
 bool tpl_attr(tpl_run *r, const tpl_value *of, const tpl_str *name, tpl_value *out);
@@ -137,7 +137,8 @@ typedef struct tpl_func {
 /* A table ends with a row whose name is NULL. */
 const tpl_func *tpl_find(const tpl_func *table, const tpl_str *name);
 bool tpl_call_row(tpl_run *r, const tpl_func *f, const tpl_value *self, const tpl_args *args, tpl_value *out);
-bool tpl_arg_int(tpl_run *r, const tpl_call *c, int i, int64_t *out); /* *out stays when not given or none */
+bool tpl_arg_int(tpl_run *r, const tpl_call *c, int i,
+                 int64_t *out); /* *out is unchanged if the argument is missing or none */
 bool tpl_arg_str(tpl_run *r, const tpl_call *c, int i, const tpl_str **out);
 
 extern const tpl_func tpl_globals[];      /* template_func.c */
@@ -149,7 +150,7 @@ extern const tpl_func tpl_str_methods[];  /* template_str.c */
 extern const tpl_func tpl_str_more[];     /* template_str_more.c */
 
 const tpl_func *tpl_find_method(const tpl_value *self, const tpl_str *name);
-bool tpl_is_refused_method(const tpl_value *self, const tpl_str *name); /* one that would change self */
+bool tpl_is_refused_method(const tpl_value *self, const tpl_str *name); /* a method that would modify self */
 bool tpl_filter(tpl_run *r, const tpl_str *name, const tpl_value *self, const tpl_args *args, tpl_value *out);
 bool tpl_test(tpl_run *r, const tpl_str *name, const tpl_value *self, const tpl_args *args, bool *out);
 bool tpl_tojson(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out); /* template_tojson.c */
@@ -163,9 +164,9 @@ bool tpl_recase(tpl_run *r, const tpl_str *s, tpl_case how, tpl_value *out);
 bool tpl_strip(tpl_run *r, const tpl_str *s, const tpl_str *chars, bool left, bool right, tpl_value *out);
 bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_str *to, int64_t max,
                  tpl_value *out);
-const char *tpl_find_in(const char *s, size_t n, const char *what, size_t n_what); /* NULL: not there */
+const char *tpl_find_in(const char *s, size_t n, const char *what, size_t n_what); /* NULL: not found */
 bool tpl_find_last(tpl_run *r, const char *s, size_t n, const tpl_str *what,
-                   const char **out); /* *out NULL: not there */
+                   const char **out); /* *out NULL: not found */
 bool tpl_title(tpl_run *r, const tpl_str *s, bool python, tpl_value *out);
 bool tpl_all_case(tpl_run *r, const tpl_str *s, bool upper, tpl_value *out); /* str.isupper, str.islower */
 
@@ -178,7 +179,7 @@ tpl_flow tpl_exec(tpl_run *r, const tpl_node *n);
 bool tpl_call_macro(tpl_run *r, const tpl_macro *m, const tpl_args *args, tpl_value *out);
 bool tpl_bind(tpl_run *r, tpl_scope *scope, const tpl_str *name, const tpl_value *v);
 
-/* A whole render, with limits of its own: for tests and fuzzing. As template_render otherwise. */
+/* As template_render, with other limits; for tests and fuzzing. */
 struct template;
 nib_status tpl_render_limited(const struct template *t, const json_t *variables, int64_t now,
                               tpl_limits limits, char **text, size_t *n_byte, nib_error *err);

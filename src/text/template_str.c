@@ -29,7 +29,8 @@ static bool is_cased(uint32_t c) {
     return is_upper(c) || is_lower(c) || utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LT;
 }
 
-/* One character's upper or lower form; the sharp s is the one common letter whose upper form is longer. */
+/* Writes one character's upper or lower case; the sharp s is the only common letter whose upper case is
+ * longer. */
 static void put_cased(tpl_builder *b, uint32_t c, bool upper) {
     if (upper && c == 0xdf)
         tpl_puts(b, "SS");
@@ -53,7 +54,8 @@ bool tpl_recase(tpl_run *r, const tpl_str *s, tpl_case how, tpl_value *out) {
     return tpl_built(&b, out);
 }
 
-/* python: str.title (a capital after what is no letter); else jinja2's filter (after blanks and brackets). */
+/* python: str.title (capitals after non-letters); otherwise jinja2's filter (capitals after blanks and
+ * brackets). */
 bool tpl_title(tpl_run *r, const tpl_str *s, bool python, tpl_value *out) {
     tpl_builder b = {.r = r};
     bool start = true;
@@ -113,7 +115,7 @@ bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_st
     int64_t left = max < 0 ? INT64_MAX : max;
     if (!tpl_charge(r, s->n / 16))
         return false;
-    if (!from->n) { /* between all characters, and at both ends */
+    if (!from->n) { /* an empty pattern matches between all characters and at both ends */
         while (left-- > 0 && !b.failed) {
             tpl_put(&b, to->data, to->n);
             if (p >= end)
@@ -189,7 +191,7 @@ static bool push_part(tpl_items *parts, const char *from, const char *to) {
     return tpl_str_ref(parts->r, from, (size_t)(to - from), &v) && tpl_push(parts, v);
 }
 
-/* At runs of white space, from the left. */
+/* Splits at runs of white space, from the left. */
 static bool split_blank(tpl_items *parts, const tpl_str *s, int64_t max) {
     const char *p = s->data, *end = p + s->n;
     for (;;) {
@@ -199,7 +201,7 @@ static bool split_blank(tpl_items *parts, const tpl_str *s, int64_t max) {
         if (p >= end)
             return true;
         const char *from = p, *stop = p;
-        if (max-- == 0) /* the rest, blanks at its end included */
+        if (max-- == 0) /* the rest, including trailing blanks */
             return push_part(parts, from, end);
         for (next = p; p < end && !tpl_is_space(tpl_utf8_next(&next, end)); p = next)
             stop = next;

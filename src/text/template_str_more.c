@@ -1,10 +1,10 @@
-/* template_str_more.c - the other half of str's methods: positions, prefixes, padding, parting. */
+/* template_str_more.c - the other half of str's methods: positions, prefixes, padding, partition. */
 #include "text/template_run.h"
 
 #include <string.h>
 
-/* Python's optional start and end of find(), count(), startswith(): bytes [*from, *to) of s. *valid is false
- * if the start is after the end: nothing is found then. */
+/* The optional start and end of find(), count(), startswith(), as bytes [*from, *to) of s. *valid is false if
+ * the start is after the end; then nothing is found. */
 static bool window(tpl_run *r, const tpl_str *s, const tpl_call *c, size_t *from, size_t *to, size_t *first,
                    bool *valid) {
     int64_t n = (int64_t)s->n_char, start = 0, end = n;
@@ -32,7 +32,7 @@ static bool need_str(tpl_run *r, const tpl_call *c, const tpl_str **out) {
     return *out || tpl_fail(r, "expected a string, found 'NoneType'");
 }
 
-/* Position of the argument in self, -1 when it is not there. */
+/* Position of the argument in self; -1: not found. */
 static bool position(tpl_run *r, const tpl_value *self, tpl_call *c, bool last, int64_t *out) {
     const tpl_str *s = self->u.s, *what;
     size_t from, to, first;
@@ -178,7 +178,7 @@ static bool pad(tpl_run *r, const tpl_value *self, tpl_call *c, int where, tpl_v
     if (width > (int64_t)r->limits.output)
         return tpl_fail(r, "more than %zu bytes of output", r->limits.output);
     int64_t padding = width - (int64_t)s->n_char;
-    /* Python puts the odd blank left when both the room and the width are odd */
+    /* as in Python, the odd blank goes to the left if both padding and width are odd */
     int64_t left = padding <= 0 || where < 0 ? 0 : where > 0 ? padding : padding / 2 + (padding & width & 1);
     for (int64_t i = 0; i < left && !b.failed; i++)
         tpl_put(&b, fill ? fill->data : " ", fill ? fill->n : 1);

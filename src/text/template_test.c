@@ -85,7 +85,7 @@ static bool t_upper(tpl_run *r, const tpl_value *v, tpl_call *c, tpl_value *out)
     return case_test(r, v, true, out);
 }
 
-/* Identity: numbers and strings are compared by value, as Python's small ones behave. */
+/* Identity. Numbers and strings are compared by value, which is how Python's small ones behave. */
 static bool t_sameas(tpl_run *r, const tpl_value *v, tpl_call *c, tpl_value *out) {
     const tpl_value *o = &c->arg[0];
     bool same = v->type == o->type;

@@ -92,12 +92,12 @@ static bool put_key(writer *w, const tpl_value *key) {
     return ok;
 }
 
-/* The order in which a dict's items are written, as indices. */
+/* The indices of a dict's items in the order of writing. */
 static size_t *key_order(writer *w, const tpl_dict *d) {
     size_t *order = tpl_alloc(w->b.r, d->n, sizeof *order);
     for (size_t i = 0; order && i < d->n; i++) {
         size_t at = i;
-        while (w->sorted && at > 0) { /* insertion: dicts here are small, and steps are counted */
+        while (w->sorted && at > 0) { /* insertion sort: dicts are small, and steps are charged */
             int sign;
             if (!tpl_order(w->b.r, &d->key[i], &d->key[order[at - 1]], 0, &sign))
                 return NULL;

@@ -1,4 +1,4 @@
-/* template_value.c - the parts of template_value.h that need no render: types' names and UTF-8. */
+/* template_value.c - functions of template_value.h that need no render: names of types, UTF-8. */
 #include "text/template_value.h"
 
 #include <string.h>

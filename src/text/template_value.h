@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(enumerator, name as an error message calls it) */
+/* X(enumerator, name in error messages) */
 #define TPL_TYPES(X)                                                                                         \
     X(UNDEF, "undefined")                                                                                    \
     X(NONE, "NoneType")                                                                                      \
@@ -59,7 +59,7 @@ struct tpl_value {
         bool b;
         int64_t i;
         double f;
-        const tpl_str *s;            /* STR; UNDEF: what it was called, or NULL */
+        const tpl_str *s;            /* STR; UNDEF: the name of the missing value, or NULL */
         const struct tpl_list *list; /* LIST, TUPLE, RANGE, VIEW */
         struct tpl_gen *gen;
         struct tpl_dict *dict; /* DICT (constant once made), NS */
@@ -78,7 +78,7 @@ typedef struct tpl_list {
     int64_t start, stop, step; /* RANGE: as written */
 } tpl_list;
 
-typedef struct tpl_gen { /* gives its items once */
+typedef struct tpl_gen { /* yields its items once */
     const tpl_list *list;
     size_t pos;
 } tpl_gen;
@@ -97,7 +97,7 @@ typedef struct tpl_loop {
 
 typedef struct tpl_macro {
     const struct tpl_node *node; /* N_MACRO or N_CALL_BLOCK: parameters and body */
-    struct tpl_scope *scope;     /* where it was made */
+    struct tpl_scope *scope;     /* the scope in which it was defined */
 } tpl_macro;
 
 typedef struct tpl_method {
@@ -106,7 +106,7 @@ typedef struct tpl_method {
 } tpl_method;
 
 typedef struct tpl_cycle {
-    const tpl_list *items; /* a joiner has one */
+    const tpl_list *items; /* of a joiner: the separator */
     size_t pos;
 } tpl_cycle;
 

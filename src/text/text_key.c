@@ -27,7 +27,8 @@ void text_keys_sort(text_keys *k) {
     }
 }
 
-/* In [low, high), longer than `depth` and equal up to there: the first whose byte there is at least b. */
+/* The first key in [low, high) whose byte at `depth` is at least b. All of them are longer than `depth` and
+ * equal up to it. */
 static uint32_t lower(text_walk *w, const text_keys *k, uint32_t low, int b) {
     uint32_t high = w->high;
     while (low < high) {
@@ -41,7 +42,7 @@ static uint32_t lower(text_walk *w, const text_keys *k, uint32_t low, int b) {
     return low;
 }
 
-/* Passes what all possible keys have in common; false when the text has something else there. */
+/* Skips the bytes that all possible keys have in common; false: the text differs there. */
 static bool pass_common(text_walk *w, const text_keys *k, const char *text, size_t n) {
     const text_key *first = &k->item[w->low], *last = &k->item[w->high - 1];
     const size_t max = NUM_MIN(first->n_byte, last->n_byte), from = w->depth;
@@ -57,7 +58,7 @@ static bool pass_common(text_walk *w, const text_keys *k, const char *text, size
 const text_key *text_walk_next(text_walk *w, const text_keys *k, const char *text, size_t n) {
     for (; w->low < w->high; w->steps++) {
         if (k->item[w->low].n_byte == w->depth) {
-            w->steps += 2; /* the caller looks at it too */
+            w->steps += 2; /* one for the caller's own look at the key */
             return &k->item[w->low++];
         }
         if (!pass_common(w, k, text, n))

@@ -1,4 +1,4 @@
-/* tokenizer.c - opening, closing and asking. */
+/* tokenizer.c - opens, closes and queries a tokenizer. */
 #include "text/state.h"
 #include "text/unicode.h"
 
@@ -32,7 +32,7 @@ void tokenizer_close(tokenizer *t) {
     mem_free(t);
 }
 
-/* After reading t, which may be NULL. */
+/* Finishes t (may be NULL) after reading it, or frees it after an error. */
 static nib_status hand_out(tokenizer *t, nib_status status, tokenizer **out, nib_error *err) {
     if (status == NIB_OK)
         status = tokenizer_finish(t, err);
@@ -85,7 +85,7 @@ static nib_status add_token(tokenizer *t, normal_scratch *s, int32_t id, nib_err
     return added_put(&t->added_normal, text, n, id, err);
 }
 
-/* Normalising them may cost what it costs for one text of all of them. */
+/* Adds the added tokens. Normalising them has the bound on work of one text with all of them. */
 static nib_status add_tokens(tokenizer *t, nib_error *err) {
     size_t n_byte = 0, n;
     for (int32_t id = 0; id < t->vocab.n; id++)
@@ -104,8 +104,8 @@ static nib_status add_tokens(tokenizer *t, nib_error *err) {
     return status == NIB_OK ? added_sort(&t->added_normal, err) : status;
 }
 
-/* Names of tokens that end a text or a turn in published models. `always`: no text means anything else by it,
- * so it is special even where a converter has forgotten to say so. */
+/* Names of tokens that end a text or a turn in published models. always: the name has no other meaning in
+ * texts, so the token is special even if a converter has not marked it. */
 static const struct {
     const char *name;
     bool always;
@@ -135,7 +135,8 @@ static const struct {
     {"<|end_of_role_turn|>", false},
 };
 
-/* A Unigram model works on characters: its text comes from a step that makes them. */
+/* Whether the model accepts bytes. A Unigram model works on characters, which an earlier step must produce.
+ */
 static bool model_takes_bytes(const tokenizer *t) {
     if (t->model == MODEL_UNIGRAM)
         return t->normalizer.n_step && t->normalizer.step[0].kind == NORMAL_SENTENCEPIECE;
@@ -159,7 +160,7 @@ nib_status tokenizer_finish(tokenizer *t, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 int32_t tokenizer_n_vocab(const tokenizer *t) {
     return t->vocab.n;

@@ -1,5 +1,5 @@
 /* tokenizer.h - text to token ids and back: byte-level BPE, SentencePiece BPE with byte fallback, Unigram.
- * Made from GGUF metadata (tokenizer.ggml.*) or from a folder's tokenizer.json (with tokenizer_config.json).
+ * Built from GGUF metadata (tokenizer.ggml.*) or from a folder's tokenizer.json (with tokenizer_config.json).
  * Read-only after opening: any number of threads may encode and decode. */
 #ifndef NIB_TEXT_TOKENIZER_H
 #define NIB_TEXT_TOKENIZER_H
@@ -16,7 +16,7 @@ nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out
  */
 nib_status tokenizer_open_json(const char *json, size_t n_byte, const char *config, size_t n_config,
                                tokenizer **out, nib_error *err);
-void tokenizer_close(tokenizer *t);
+void tokenizer_close(tokenizer *t); /* NULL is fine */
 
 enum { TOKENIZE_BOS = 1, TOKENIZE_SPECIAL = 2 }; /* as in nib.h */
 
@@ -33,8 +33,8 @@ void token_list_clear(token_list *l);
 nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
                             token_list *out, nib_error *err);
 
-/* State of streaming decoding: bytes of an unfinished character, and whether a leading space is still to be
- * dropped. Zero it first. */
+/* State of streaming decoding: bytes of an unfinished character, and whether any text was produced (a leading
+ * space may still be dropped before). Zero it first. */
 typedef struct decode_state {
     char pending[8];
     int n_pending;
@@ -47,8 +47,9 @@ typedef struct text_buffer {
     size_t *left; /* bytes that may still be appended, shared by several buffers; NULL: no limit */
 } text_buffer;
 void text_buffer_clear(text_buffer *b);
-/* Appends the text of one token to *out, complete UTF-8 characters only; bytes that cannot become one give
- * U+FFFD. Special tokens give nothing unless `special`. */
+/* Appends the text of one token to *out, in complete UTF-8 characters only. Bytes that cannot become a
+ * character give U+FFFD. Special tokens give nothing unless `special` is set. NIB_E_USAGE: an id outside the
+ * vocabulary. */
 nib_status tokenizer_decode(const tokenizer *t, decode_state *state, int32_t token, bool special,
                             text_buffer *out, nib_error *err);
 /* Ends the text: an unfinished character gives U+FFFD. */
@@ -58,7 +59,7 @@ nib_status tokenizer_decode_end(const tokenizer *t, decode_state *state, text_bu
  * give nothing. */
 nib_status tokenizer_bytes(const tokenizer *t, int32_t token, text_buffer *out, nib_error *err);
 
-int32_t tokenizer_n_vocab(const tokenizer *t);
+int32_t tokenizer_n_vocab(const tokenizer *t);                                  /* ids are below it */
 const char *tokenizer_piece(const tokenizer *t, int32_t token, size_t *n_byte); /* as in the vocabulary */
 int32_t tokenizer_bos(const tokenizer *t);                                      /* -1: none */
 int32_t tokenizer_eos(const tokenizer *t);

@@ -1,5 +1,5 @@
-/* unicode.c - see unicode.h. Categories come from utf8proc; what its Unicode version does not know yet is in
- * a short table of ranges, so that every system cuts text at the same places. */
+/* unicode.c - see unicode.h. Categories come from utf8proc. Characters that are newer than its Unicode
+ * version are in a short table of ranges, so that every system cuts text in the same way. */
 #include "text/unicode.h"
 #include "text/unicode_new.h"
 
@@ -28,7 +28,7 @@ const uint8_t unicode_class_ascii[128] = {
 #undef S
 #undef W
 
-/* The general category as utf8proc numbers it, newer characters included. */
+/* The general category in utf8proc's numbering, newer characters included. */
 static int unicode_category(uint32_t c) {
     int category = (int)utf8proc_category((utf8proc_int32_t)c);
     if (category != UTF8PROC_CATEGORY_CN)
@@ -57,7 +57,7 @@ static bool is_space(uint32_t c) {
            c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-/* Letters by the property Alphabetic although their category is So. */
+/* Characters of category So that have the property Alphabetic. */
 static bool is_circled_letter(uint32_t c) {
     return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
            (c >= 0x1F170 && c <= 0x1F189);
@@ -133,7 +133,8 @@ bool utf8_unfinished(const char *text, size_t n) {
     size_t length = utf8_length((unsigned char)text[0]);
     if (n >= length)
         return false;
-    /* Completed by bytes that are right for every second byte but one: E0, F0 and ED, F4 are told apart. */
+    /* Completes the character with bytes that are valid for all leads except those with restricted second
+     * bytes: E0, F0, ED and F4 are handled separately. */
     unsigned char lead = (unsigned char)text[0];
     for (size_t i = 0; i < 4; i++)
         whole[i] = i < n ? text[i] : (char)0x80;

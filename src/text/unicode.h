@@ -1,4 +1,4 @@
-/* unicode.h - UTF-8, the character classes that vocabularies' rules name, and the byte alphabet of byte-level
+/* unicode.h - UTF-8, the character classes in the rules of vocabularies, and the byte alphabet of byte-level
  * vocabularies. Pure functions over read-only tables: any thread. */
 #ifndef NIB_TEXT_UNICODE_H
 #define NIB_TEXT_UNICODE_H
@@ -24,15 +24,15 @@ static inline unsigned unicode_class(uint32_t c) {
     return c < 128 ? unicode_class_ascii[c] : unicode_class_wide(c);
 }
 
-/* \w as Rust's regex crate reads it: with the two joiners. */
+/* \w as in Rust's regex crate: includes the two joiners. */
 static inline bool unicode_is_word(uint32_t c) {
     return unicode_class(c) & UNI_WORD || c == 0x200C || c == 0x200D;
 }
-/* The i-th range of characters that are newer than the Unicode version of the libraries may be; its category,
- * -1 behind the last. */
+/* The i-th range of characters that may be newer than the libraries' Unicode version. Returns its category;
+ * -1: no more. */
 int unicode_new_range(size_t i, uint32_t *first, uint32_t *last);
 
-/* The next character of VALID UTF-8 at p; *p moves behind it. */
+/* The next character of VALID UTF-8 at *p; moves *p past it. */
 static inline uint32_t utf8_next(const char **p) {
     const unsigned char *s = (const unsigned char *)*p;
     if (s[0] < 0x80) {
@@ -50,24 +50,25 @@ static inline uint32_t utf8_next(const char **p) {
     *p += 4;
     return (s[0] & 0x07u) << 18 | (s[1] & 0x3Fu) << 12 | (s[2] & 0x3Fu) << 6 | (s[3] & 0x3Fu);
 }
-/* Bytes of the character that a lead byte begins; 1 for a byte that begins none. */
+/* Bytes of the character that a lead byte begins; 1 for a byte that does not begin one. */
 static inline size_t utf8_length(unsigned char lead) {
     return lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
-/* Bytes of the valid character at s[0..n), 0 when there is none (surrogates, overlong forms, cut ones). */
+/* Bytes of the valid character at s[0..n); 0: invalid (surrogate, overlong, or cut off). */
 size_t utf8_check(const char *s, size_t n);
-/* As utf8_check by the shape alone, which is all that llama.cpp looks at: surrogates, overlong forms and
- * numbers above U+10FFFF count too. *c: the number. */
+/* As utf8_check, but checks only the pattern of bytes, like llama.cpp: accepts surrogates, overlong forms and
+ * code points above U+10FFFF. *c: the code point. */
 size_t utf8_check_shape(const char *s, size_t n, uint32_t *c);
-/* How many bytes of s[0..n) belong to one damaged character (1..3): what a decoder replaces by one U+FFFD. */
+/* Number of bytes of s[0..n) that form one damaged character (1..3), which a decoder replaces by one U+FFFD.
+ */
 size_t utf8_damaged(const char *s, size_t n);
-/* True when s[0..n), n < 4, can be the beginning of a character that more bytes would complete. */
+/* Whether s[0..n), n < 4, can be the beginning of a character. */
 bool utf8_unfinished(const char *s, size_t n);
 size_t utf8_valid_prefix(const char *s, size_t n); /* length of the longest valid prefix */
 size_t utf8_put(uint32_t c, char out[4]);          /* bytes written; c is a scalar value */
 
-/* The alphabet in which byte-level vocabularies are written: printable Latin-1 bytes stand for themselves,
- * the others are moved to U+0100.. (Radford et al. 2019, the published GPT-2 vocabulary). */
+/* The alphabet of byte-level vocabularies: printable Latin-1 bytes represent themselves, the others are
+ * mapped to U+0100.. (Radford et al. 2019, the published GPT-2 vocabulary). */
 uint32_t byte_to_char(unsigned char b);
 int char_to_byte(uint32_t c); /* -1: not in the alphabet */
 

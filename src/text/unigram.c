@@ -7,13 +7,14 @@
 
 #include <math.h>
 
-/* Penalty of an unknown character, below the score of the least likely token (sentencepiece, kUnkPenalty). */
+/* The score of an unknown character is this much below that of the least likely token (sentencepiece,
+ * kUnkPenalty). */
 #define UNK_PENALTY 10.0
 #define NOWHERE     UINT32_MAX
 
 struct unigram_node {
     double score;
-    uint32_t from; /* where the token that ends here begins; NOWHERE: no way leads here */
+    uint32_t from; /* start of the best token that ends here; NOWHERE: no sequence of tokens ends here */
     int32_t id;
 };
 
@@ -22,7 +23,7 @@ nib_status unigram_init(unigram *u, const vocab *v, nib_error *err) {
     double min = INFINITY;
     k->cap = (size_t)v->n;
     k->item = mem_array(k->cap, sizeof *k->item);
-    if (!k->item || !mem_bound_take(k->cap * sizeof *k->item)) /* as much again for qsort */
+    if (!k->item || !mem_bound_take(k->cap * sizeof *k->item)) /* qsort needs as much memory again */
         return nib_fail_nomem(err, k->cap * sizeof *k->item, "the vocabulary");
     for (int32_t id = 0; id < v->n_model; id++) {
         size_t n_byte;
@@ -51,7 +52,7 @@ uint64_t unigram_bytes(uint64_t n) {
     return n * (sizeof(double) + sizeof(text_key));
 }
 
-/* As much again for sorting the keys. */
+/* Twice the memory, because sorting the keys needs as much again. */
 uint64_t max_unigram_bytes(uint64_t n) {
     return unigram_bytes(n) + n * sizeof(text_key);
 }
@@ -67,7 +68,8 @@ static void relax(struct unigram_node *node, double score, size_t from, int32_t 
     *node = (struct unigram_node){score, (uint32_t)from, id};
 }
 
-/* All tokens that begin at `at`; the unknown token where none covers exactly the first character. */
+/* Extends the best sequences by all tokens that begin at `at`, and by the unknown token if none of them is
+ * exactly the first character. */
 static uint64_t extend(const unigram *u, struct unigram_node *node, const char *text, size_t n, size_t at) {
     size_t character = utf8_length((unsigned char)text[at]);
     text_walk walk = text_walk_of(&u->keys, text + at);
@@ -87,8 +89,9 @@ static nib_status push_unknown(const unigram *u, const char *text, size_t n, tok
     for (size_t i = 0; i < n && bytes; i++)
         bytes = u->byte_id[(unsigned char)text[i]] >= 0;
     if (!bytes && u->unk < 0)
-        return nib_fail(err, NIB_E_FAILED,
-                        "the vocabulary has no token for a character of the text, nor an unknown token");
+        return nib_fail(
+            err, NIB_E_FAILED,
+            "expected a token for every character of the text, or an unknown token, found neither");
     if (!bytes)
         return token_list_push(out, u->unk, err);
     for (size_t i = 0; i < n; i++)
@@ -107,7 +110,7 @@ nib_status unigram_encode(const unigram *u, unigram_scratch *s, const char *text
     for (size_t at = 0; at < n; at += utf8_length((unsigned char)text[at]))
         if (!work_take(s->work, extend(u, node, text, n, at)))
             return work_over(s->work, "tokenizer: the Unigram model", err);
-    /* Backwards along the best way, each node learns where the token that begins there ends. */
+    /* Walks back along the best sequence, and stores in each node the end of the token that begins there. */
     for (size_t end = n; end > 0; end = node[end].from)
         node[node[end].from].score = (double)end;
     for (size_t at = 0; at < n;) {

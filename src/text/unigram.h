@@ -1,4 +1,4 @@
-/* unigram.h - the Unigram model: of all ways to write a piece as tokens, the one whose scores sum highest
+/* unigram.h - the Unigram model: a piece becomes the sequence of tokens with the highest sum of scores
  * (Viterbi; Kudo 2018). Built once, then read-only. */
 #ifndef NIB_TEXT_UNIGRAM_H
 #define NIB_TEXT_UNIGRAM_H
@@ -9,8 +9,8 @@
 #include "text/work.h"
 
 typedef struct unigram {
-    double *score;  /* [n_vocab] */
-    text_keys keys; /* the tokens by text; the texts are the vocabulary's */
+    double *score;  /* [n_vocab]: log-probabilities */
+    text_keys keys; /* the tokens by text; the vocabulary owns the texts */
     double unk_score;
     int32_t unk;          /* -1: a text with an unknown character cannot be encoded */
     int32_t byte_id[256]; /* -1: none */
@@ -22,7 +22,7 @@ typedef struct unigram {
 nib_status unigram_init(unigram *u, const vocab *v, nib_error *err);
 void unigram_deinit(unigram *u);
 size_t unigram_heap_bytes(const unigram *u, const vocab *v);
-/* Bytes of memory for n tokens: while open, and at most while it is built. */
+/* Bytes of memory for n tokens: while open, and the maximum while it is built. */
 uint64_t unigram_bytes(uint64_t n);
 uint64_t max_unigram_bytes(uint64_t n);
 

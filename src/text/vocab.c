@@ -1,5 +1,5 @@
-/* vocab.c - see vocab.h. Open addressing with linear probing; ten bits of the hash in each slot spare nearly
- * every comparison with a text that is not the one. */
+/* vocab.c - see vocab.h. Open addressing with linear probing; ten bits of the hash in each slot avoid nearly
+ * all comparisons with other texts. */
 #include "text/vocab.h"
 
 #include "base/mem.h"
@@ -67,7 +67,7 @@ const char *vocab_text(const vocab *v, int32_t id, size_t *n_byte) {
     return p + 2;
 }
 
-/* The slot that holds the text, or the free one where it would go. */
+/* The slot of the text, or the free slot for it. */
 static uint32_t find_slot(const vocab *v, const char *text, size_t n_byte, uint64_t hash) {
     uint32_t tag = (uint32_t)(hash >> 32) & ~ID_MASK;
     for (uint32_t i = (uint32_t)hash & v->mask;; i = (i + 1) & v->mask) {
@@ -94,12 +94,13 @@ nib_status vocab_set(vocab *v, int32_t id, const char *text, size_t n_byte, nib_
     if (id < 0 || id >= v->n)
         return nib_fail(err, NIB_E_MODEL, "tokenizer: expected token ids below %d, found %d", v->n, id);
     if (v->offset[id] != VOCAB_HOLE)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: two tokens have the id %d", id);
+        return nib_fail(err, NIB_E_MODEL, "tokenizer: expected one token for each id, found two for %d", id);
     if (n_byte > UINT16_MAX)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: token %d is %zu bytes long, expected at most %d", id,
+        return nib_fail(err, NIB_E_MODEL, "tokenizer: token %d: found %zu bytes, expected at most %d", id,
                         n_byte, UINT16_MAX);
     if (v->n_blob + n_byte + 2 >= VOCAB_HOLE)
-        return nib_fail(err, NIB_E_MODEL, "tokenizer: the texts of its tokens are longer than 4 GiB");
+        return nib_fail(err, NIB_E_MODEL,
+                        "tokenizer: expected tokens with at most 4 GiB of texts, found more");
     if (mem_grow((void **)&v->blob, &v->cap_blob, v->n_blob + n_byte + 2, 1))
         return nib_fail_nomem(err, v->n_blob + n_byte + 2, "the vocabulary");
     uint16_t length = (uint16_t)n_byte;

@@ -13,27 +13,26 @@ enum {
     VOCAB_ADDED = 2,   /* found in the text before any other step (user-defined or special) */
     VOCAB_UNKNOWN = 4,
     VOCAB_BYTE = 8,    /* "<0x41>" */
-    VOCAB_LSTRIP = 16, /* strips the white space before it, after it */
+    VOCAB_LSTRIP = 16, /* LSTRIP, RSTRIP: strips the white space before, after it */
     VOCAB_RSTRIP = 32,
-    VOCAB_WORD = 64,       /* only if it is not part of a longer word */
+    VOCAB_WORD = 64,       /* matches only if it is not part of a longer word */
     VOCAB_NORMALIZED = 128 /* found in the normalised text */
 };
 
 typedef struct vocab {
     char *blob; /* for each token: its length in 2 bytes, then its text */
     size_t n_blob, cap_blob;
-    uint32_t *offset; /* [n] into blob; VOCAB_HOLE where no token has that id */
+    uint32_t *offset; /* [n] into blob; VOCAB_HOLE: no token has this id */
     uint8_t *flags;   /* [n] */
     int32_t n;
-    int32_t
-        n_model; /* ids from here on are added tokens that the model itself does not know; n where unknown */
-    uint32_t *slot; /* [n_slot]: 10 bits of the hash, 22 bits of id + 1; 0 is free */
+    int32_t n_model; /* ids from here on are added tokens, which the model does not produce; n if unknown */
+    uint32_t *slot;  /* [n_slot]: 10 bits of the hash, 22 bits of id + 1; 0 is free */
     uint32_t mask;
     uint64_t seed; /* of the hash */
 } vocab;
 #define VOCAB_HOLE UINT32_MAX
 
-/* n tokens, all holes. text_bytes: a guess of the length of all texts. */
+/* Allocates n ids without tokens. text_bytes: estimated length of all texts. */
 nib_status vocab_init(vocab *v, int64_t n, size_t text_bytes, nib_error *err);
 void vocab_deinit(vocab *v);
 /* Sets the text of a token; of two ids with the same text vocab_find returns the later one. NIB_E_MODEL: id
@@ -45,9 +44,9 @@ static inline int32_t vocab_find_model(const vocab *v, const char *text, size_t 
     int32_t id = vocab_find(v, text, n_byte);
     return id < v->n_model ? id : -1;
 }
-const char *vocab_text(const vocab *v, int32_t id, size_t *n_byte); /* NULL: not there */
+const char *vocab_text(const vocab *v, int32_t id, size_t *n_byte); /* NULL: no such token */
 int vocab_byte_value(const char *text, size_t n_byte);              /* "<0x41>" -> 65, else -1 */
 size_t vocab_heap_bytes(const vocab *v);
-uint64_t vocab_bytes(uint64_t n, uint64_t text_bytes); /* of such a vocabulary */
+uint64_t vocab_bytes(uint64_t n, uint64_t text_bytes); /* memory for n tokens with this much text */
 
 #endif

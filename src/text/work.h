@@ -13,26 +13,27 @@
 
 enum {
     /* Steps for a byte of the text, and for any text. A step takes a few nanoseconds: a comparison in a
-     * sorted list, a character that a regular expression passes. Published tokenizers take below 200 a byte,
-     * and below 450 where each character grows as far as any does (U+FDFA). */
+       sorted list, or a character that a regular expression consumes. Published tokenizers take fewer than
+       200 steps a byte, and fewer than 450 for texts of U+FDFA, the character that normalisation extends
+       most. */
     WORK_STEPS = 1024,
     WORK_STEPS_FREE = 16 << 20,
-    /* Times its length that a text may grow to in one step, and bytes for any text. NFKC and a sign for each
-     * space make at most 13 of one (U+FDFA). */
+    /* Factor by which one step may extend a text, and additional bytes for any text. NFKC with a sign for
+       each space extends a text at most 13 times (U+FDFA). */
     WORK_GROWTH = 16,
     WORK_GROWTH_FREE = 4096
 };
 
-typedef struct text_work { /* one call's */
+typedef struct text_work { /* the bound of one call */
     size_t n_byte;         /* of the text */
-    uint64_t left;         /* steps */
+    uint64_t left;         /* steps that are left */
 } text_work;
 
 static inline text_work work_of(size_t n_byte) {
     return (text_work){n_byte, (uint64_t)n_byte * WORK_STEPS + WORK_STEPS_FREE};
 }
 
-/* Bytes that a step may write for a text of n. */
+/* Maximum bytes that a step may write for a text of n_byte bytes. */
 static inline size_t work_growth(size_t n_byte) {
     return n_byte * WORK_GROWTH + WORK_GROWTH_FREE;
 }
@@ -44,7 +45,7 @@ static inline bool work_take(text_work *w, uint64_t steps) {
     return enough;
 }
 
-/* Fills the error of a stage whose steps are used up. */
+/* Returns NIB_E_MODEL for a stage (who) that has used up its steps. */
 nib_status work_over(const text_work *w, const char *who, nib_error *err);
 
 /* Prefixes an error with the file's step that failed, counted from 1: "normalizer 2 (Replace)". Only for

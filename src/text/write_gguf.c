@@ -16,9 +16,9 @@
 
 /* ---- the pre-tokenizer's name ---- */
 
-/* Where vocabularies differ: contractions in both cases, numbers of every length, marks, punctuation before
- * letters, several scripts, white space and line ends in a row; behind COMMON bytes what names tell apart
- * less exactly than some vocabularies do (Falcon's signs). */
+/* A text on which vocabularies differ: contractions in both cases, numbers of every length, marks,
+ * punctuation before letters, several scripts, runs of white space and line ends. After COMMON bytes it has
+ * cases for which names are less exact than some vocabularies (Falcon's signs). */
 static const char sample[] =
     "Hello world, it's I'M we'Ll 1 12 123 1234567890 3.14 a1b22\n\n\n  two   spaces\t\ttabs \r\nline \n \n"
     "don't!!! (what?) foo_bar; // #tag @user 50% .Net :word \"quoted\" [a]{b}\n"
@@ -54,7 +54,7 @@ static nib_status cut(const splitter *z, size_t n_byte, cutting *out, nib_error 
     return status;
 }
 
-/* whole: of a name whose vocabularies take a piece that is a token whole (read_gguf.c). */
+/* whole: the name's vocabularies encode a piece that is a token as that token (read_gguf.c). */
 static const struct {
     const char *name;
     bool whole;
@@ -65,7 +65,7 @@ static const struct {
              {"bloom", false},          {"viking", false},      {"superbpe", false},
              {"bailingmoe", false},     {"seed-coder", false},  {"default", false}};
 
-/* The first name that cuts n_byte of the sample alike; *name stays NULL: there is none. */
+/* Finds the first name that cuts n_byte bytes of the sample in the same way; *name NULL: none. */
 static nib_status find_alike(const tokenizer *t, size_t n_byte, const char **name, nib_error *err) {
     cutting wanted, found;
     NIB_TRY(cut(&t->splitter, n_byte, &wanted, err));
@@ -92,8 +92,9 @@ static nib_status find_name(const tokenizer *t, const char **name, nib_error *er
         NIB_TRY(find_alike(t, COMMON, name, err));
     if (*name)
         return NIB_OK;
-    return nib_fail(err, NIB_E_MODEL,
-                    "the tokenizer cuts texts in a way that no pre-tokenizer of GGUF files does");
+    return nib_fail(
+        err, NIB_E_MODEL,
+        "expected a pre-tokenizer that GGUF has a name for, found one that cuts texts differently");
 }
 
 /* ---- tokens ---- */
@@ -113,7 +114,7 @@ static int64_t type_of(const tokenizer *t, int32_t id) {
     return t->merges.kind != MERGES_BYTES && vocab_byte_value(text, n) >= 0 ? 6 : 1;
 }
 
-/* Allocates n of each, and the texts for missing ids. */
+/* The arrays for n tokens, with texts for missing ids. */
 typedef struct tokens {
     meta_string *text;
     int64_t *type;
@@ -162,7 +163,7 @@ static int by_rank(const void *a, const void *b) {
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* All pairs by rank; caller frees. */
+/* Returns all pairs, sorted by rank; caller frees. */
 static nib_status sort_merges(const merges *m, merge_pair **out, size_t *n, nib_error *err) {
     *n = 0;
     *out = mem_array(NUM_MAX(m->n_slot, 1u), sizeof **out);
@@ -175,7 +176,7 @@ static nib_status sort_merges(const merges *m, merge_pair **out, size_t *n, nib_
     return NIB_OK;
 }
 
-/* "left right" of each, in one piece of memory. */
+/* Writes each merge as "left right", from one allocation. */
 static nib_status write_merges(const tokenizer *t, gguf_writer *w, nib_error *err) {
     merge_pair *pairs = NULL;
     meta_string *text = NULL;
@@ -211,13 +212,13 @@ static nib_status write_merges(const tokenizer *t, gguf_writer *w, nib_error *er
     return status;
 }
 
-/* A pair is joined by the score of what it makes: the earlier a merge, the higher. */
+/* SentencePiece joins pairs by the score of the result, so earlier merges get higher scores. */
 static nib_status fill_scores(const tokenizer *t, tokens *v, int64_t n_vocab, nib_error *err) {
     merge_pair *pairs = NULL;
     size_t n = 0;
     NIB_TRY(sort_merges(&t->merges, &pairs, &n, err));
     for (int64_t i = 0; i < n_vocab; i++)
-        v->score[i] = -(double)n - 1; /* what no merge makes */
+        v->score[i] = -(double)n - 1; /* tokens that no merge produces */
     for (size_t i = n; i-- > 0;)
         if (pairs[i].joined < (uint64_t)n_vocab)
             v->score[pairs[i].joined] = -(double)i;
@@ -238,7 +239,7 @@ static nib_status write_specials(const tokenizer *t, int32_t n, gguf_writer *w, 
     if (t->n_prefix > 1 || t->n_suffix > 1 || (t->n_prefix && !bos) || (eos && t->suffix[0] != t->eos))
         return nib_fail(
             err, NIB_E_MODEL,
-            "the tokenizer puts more around a text than BOS and EOS, which a GGUF file cannot say");
+            "the tokenizer adds more than BOS and EOS to a text, which a GGUF file cannot express");
     NIB_TRY(set_id(w, KEY("bos_token_id"), t->bos, err));
     NIB_TRY(set_id(w, KEY("eos_token_id"), t->eos, err));
     NIB_TRY(set_id(w, KEY("unknown_token_id"), t->unk, err));
@@ -275,8 +276,7 @@ static nib_status write_chars(const tokenizer *t, tokens *v, int64_t n, gguf_wri
     if (!t->merges.byte_fallback)
         return nib_fail(
             err, NIB_E_MODEL,
-            "the tokenizer is BPE over characters without bytes to fall back to, which a GGUF file "
-            "cannot say");
+            "the tokenizer is BPE over characters without byte fallback, which a GGUF file cannot express");
     NIB_TRY(gguf_writer_set_string(w, KEY("model"), "llama", 5, err));
     NIB_TRY(gguf_writer_set_string(w, KEY("pre"), "default", 7, err));
     NIB_TRY(gguf_writer_set_int(w, KEY("add_space_prefix"), GGUF_BOOL, begins_with_space(t), err));
@@ -287,7 +287,7 @@ static nib_status write_chars(const tokenizer *t, tokens *v, int64_t n, gguf_wri
 nib_status tokenizer_write_gguf(const tokenizer *t, int64_t n_vocab, gguf_writer *w, nib_error *err) {
     tokens v = {0};
     if (t->model != MODEL_MERGES || t->merges.kind == MERGES_SCORES)
-        return nib_fail(err, NIB_E_MODEL, "a tokenizer of this kind (Unigram) is not written to GGUF files");
+        return nib_fail(err, NIB_E_MODEL, "writing a Unigram tokenizer to a GGUF file is not supported");
     nib_status status = fill_tokens(t, n_vocab, &v, err);
     if (status == NIB_OK)
         status = t->merges.kind == MERGES_BYTES ? write_bytes(t, &v, n_vocab, w, err)

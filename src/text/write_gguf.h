@@ -7,7 +7,7 @@
 
 /* n_vocab: rows of the embedding. Ids without a token get one that no text contains; tokens beyond n_vocab
  * are left out. Byte-level BPE is written under the name of the pre-tokenizer that splits a sample text in
- * the same way; BPE over characters becomes SentencePiece with the merges' ranks as scores. The form cannot
+ * the same way; BPE over characters becomes SentencePiece with the merges' ranks as scores. GGUF cannot
  * express a normalizer. NIB_E_MODEL: a tokenizer of another kind, or a pre-tokenizer without a name. */
 nib_status tokenizer_write_gguf(const tokenizer *t, int64_t n_vocab, gguf_writer *w, nib_error *err);
 
