@@ -34,7 +34,7 @@ bool channel_stats_bytes(const int64_t *k, int n_site, uint64_t *bytes) {
 nib_status channel_stats_begin(channel_stats *c, const int64_t *k, int n_site, nib_error *err) {
     memset(c, 0, sizeof *c);
     if (n_site < 0 || n_site > MAX_SITE || !channel_stats_bytes(k, n_site, &c->n_byte))
-        return nib_fail(err, NIB_E_MODEL, "the channels of %d inputs are too many", n_site);
+        return nib_fail(err, NIB_E_MODEL, "the channels of %d inputs overflow the profile's bounds", n_site);
     c->n_site = n_site;
     c->first = mem_calloc((size_t)n_site + 1, sizeof *c->first);
     for (int i = 0; c->first && i < n_site; i++)
@@ -85,7 +85,8 @@ static nib_status check(const channel_stats *expected, const char *text, size_t 
                         "file",
                         MAGIC[7]);
     if (XXH3_64bits(text, n_byte - SUM_BYTES) != sum || !is_key(h.content) || !is_key(h.prompts))
-        return nib_fail(err, NIB_E_MODEL, "damaged: its checksum is not that of its bytes");
+        return nib_fail(err, NIB_E_MODEL,
+                        "expected a checksum that matches the file's bytes, found a damaged file");
     NIB_TRY(profile_check_content(content, h.content, err));
     bool same = h.n_site == (uint64_t)expected->n_site && n_byte == sizeof h + widths + means + SUM_BYTES;
     for (int i = 0; i < expected->n_site && same; i++) {

@@ -11,14 +11,14 @@
 #include "base/status.h"
 
 typedef struct channel_stats {
-    char content[40], prompts[40];
+    char content[40], prompts[40]; /* keys of the weights and of the calibration prompts */
     int n_site;
-    uint64_t *first; /* [n_site + 1]: where a site's channels begin in mean */
+    uint64_t *first; /* [n_site + 1]: index of each site's first channel in mean */
     float *mean;     /* [first[n_site]]: mean square, 0 or more */
     uint64_t n_byte; /* of both arrays */
 } channel_stats;
 
-/* Bytes of both arrays; false: too many. */
+/* Bytes of both arrays; false: they exceed the bounds. */
 bool channel_stats_bytes(const int64_t *k, int n_site, uint64_t *bytes);
 /* Allocates sites of k[i] channels, all 0. */
 nib_status channel_stats_begin(channel_stats *c, const int64_t *k, int n_site, nib_error *err);
@@ -28,12 +28,12 @@ void channel_stats_clear(channel_stats *c); /* zeroed is fine */
 char *channel_stats_path(const char *content, const char *prompts);
 char *channel_stats_find(const char *content); /* the latest of these weights; as profile_find */
 
-/* The file: a head with a version, keys and the sites' widths; the means; a checksum of all. NIB_E_MODEL: it
- * is damaged, or of other weights than `content` or other sites than n_site of k[i] channels; NIB_E_NOTFOUND:
- * there is none. *out is set only on success. */
+/* Loads the file: a header with a version, keys and the sites' widths; the means; a checksum. NIB_E_MODEL: it
+ * is damaged, belongs to other weights than `content`, or has other sites than n_site of k[i] channels.
+ * NIB_E_NOTFOUND: no such file. *out is set only on success. */
 nib_status channel_stats_load(const char *path, const char *content, const int64_t *k, int n_site,
                               channel_stats *out, nib_error *err);
-/* Makes the folders; the file is whole or absent. */
+/* Creates the folders; the file is whole or absent. */
 nib_status channel_stats_save(const char *path, const channel_stats *c, nib_error *err);
 
 #endif

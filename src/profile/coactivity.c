@@ -46,7 +46,7 @@ double coactivity_pmi(const coactivity *c, int a, int b) {
     return both == 0 ? -INFINITY : log(both / alone);
 }
 
-/* One cell of the 2 x 2 table of a and b: p ln(p / (pa pb)). */
+/* The term of one cell of the 2 x 2 table of a and b: p ln(p / (pa pb)). */
 static double term(double p, double pa, double pb) {
     return p > 0 ? p * log(p / (pa * pb)) : 0;
 }
@@ -69,7 +69,8 @@ typedef struct pair {
     double pmi;
 } pair;
 
-/* The pairs that keep the rule. By PMI, then by number: the same clusters on every machine. */
+/* Whether the pair satisfies the rule. Pairs are ordered by PMI, then by number, so that every machine finds
+ * the same clusters. */
 static bool keeps(const coactivity *c, const coactivity_rule *rule, int a, int b, double *pmi) {
     const uint32_t one = *at(c, a, a), other = *at(c, b, b), both = *at(c, a, b);
     const uint32_t rarer = one < other ? one : other;
@@ -97,7 +98,7 @@ static size_t list_pairs(const coactivity *c, const coactivity_rule *rule, pair 
     return n;
 }
 
-/* Clusters x and y become x when they may. */
+/* Merges cluster y into x if the rule allows it. */
 static void join(const coactivity *c, const coactivity_rule *rule, int *cluster, int x, int y) {
     double pmi;
     int size = 0;

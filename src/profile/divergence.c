@@ -1,9 +1,8 @@
 /* divergence.c - see divergence.h.
- *
- * With d = other - base and p = softmax(base):  KL = log(sum p e^d) - sum p d,  where both parts vanish with
- * d, so that nothing large is subtracted from something large. d is taken relative to its value at the
- * largest logit of base, which changes neither side and keeps e^d small where p is. Sums are in double over
- * blocks of lanes, in one order. */
+ * With d = other - base and p = softmax(base):  KL = log(sum p e^d) - sum p d,  where both terms vanish with
+ * d, so that no two large numbers are subtracted. d is taken relative to its value at the largest logit of
+ * base, which changes neither side and keeps e^d small where p is. Sums are in double over blocks of lanes,
+ * in one order. */
 #include "profile/divergence.h"
 
 #include "base/num.h"
@@ -14,11 +13,11 @@
 
 enum { LANES = 8, BLOCK = 256 };
 
-/* x to e^x for x in [-87, 87], to about one unit in the last place; beyond that the ends' values. */
+/* Replaces x by e^x for x in [-87, 87], to about one unit in the last place; x is clamped to that range. */
 static void exponentials(float x[restrict BLOCK]) {
     for (int i = 0; i < BLOCK; i++) {
         const float v = num_either(x[i] > 87.0f, 87.0f, num_either(x[i] < -87.0f, -87.0f, x[i]));
-        /* with 1.5 * 2^23 added, a float's last places are its whole part */
+        /* adding 1.5 * 2^23 rounds to an integer, which is in the lowest bits */
         const float moved = v * 1.44269504f + 12582912.0f, whole = moved - 12582912.0f;
         const float r = (v - whole * 0.693359375f) - whole * -2.12194440e-4f; /* ln 2 in two parts */
         float p = 1.0f / 720;
@@ -66,7 +65,7 @@ static double total(const double *lanes) {
     return sum;
 }
 
-/* The place of the largest entry of base; -1 when something in either row is not finite. */
+/* Index of the largest entry of base; -1: an entry of either row is not finite. */
 static int64_t largest(const float *base, const float *other, int64_t n) {
     float max[LANES], poison[LANES] = {0}; /* 0 times anything finite is 0 */
     int64_t i = 0;

@@ -1,5 +1,5 @@
-/* gpu.c - how fast host memory comes to the GPU (page-locked, in pieces as large as a layer's matrices), how
- * fast it reads its own memory, and how fast it multiplies the rows of a prompt. The first is timed by the
+/* gpu.c - measures three rates of the GPU: copies from page-locked host memory, in pieces as large as a
+ * layer's matrices; reading its own memory; products with the rows of a prompt. The first is timed by the
  * host's clock, the others by the GPU's. */
 #include "profile/gpu.h"
 
@@ -12,11 +12,12 @@
 enum {
     PIECE = 32 << 20,
     PASSES = 6,
-    READ = 256 << 20, /* more than any GPU's caches hold */
+    READ = 256 << 20, /* bytes: more than any GPU's caches hold */
     READS = 4,
-    ROWS = 512,        /* of a prompt */
-    LENGTH = 4096,     /* of a row */
-    OUTPUTS_EACH = 64, /* a multiprocessor: blocks are 128 outputs times 256 rows, so each has one */
+    ROWS = 512,    /* of a prompt */
+    LENGTH = 4096, /* of a row */
+    OUTPUTS_EACH =
+        64, /* outputs for each multiprocessor: blocks have 128 outputs and 256 rows, so each gets one */
     TIMES = 3
 };
 
@@ -27,7 +28,7 @@ typedef struct gpu_job {
     bool pinned;
     cuda_stream stream;
     cuda_event from, to;
-    void *there[4]; /* memory of the GPU */
+    void *there[4]; /* allocations on the GPU */
     int n_there;
 } gpu_job;
 
@@ -59,7 +60,7 @@ static int copy_all(gpu_job *j, double *best) {
     return e;
 }
 
-/* The rate of `work` that `fn` queues, by the time between two events. */
+/* Measures the rate of `fn`, which queues `work` units of work, by the time between two events. */
 static int time_it(gpu_job *j, int (*fn)(gpu_job *j, void *user), void *user, double work, double *best) {
     int e = fn(j, user); /* warms up */
     for (int i = 0; i < TIMES && !e; i++) {
@@ -99,7 +100,7 @@ static int multiply_once(gpu_job *j, void *user) {
     return a->n_row > CUDA_MAX_ROWS ? j->k->wide(a, j->stream) : j->k->linear(a, j->stream);
 }
 
-/* Uses zeros, which take as long as other numbers. */
+/* Multiplies zeros, which take as long as other numbers. */
 static int multiply(gpu_job *j, double *best) {
     const bool wide = j->k->has_wide();
     const int64_t n = (int64_t)OUTPUTS_EACH * NUM_MAX(j->info.n_sm, 1) / PACK_PANEL * PACK_PANEL;
@@ -155,6 +156,6 @@ void gpu_rates_measure(gpu_rates *out) {
         return;
     j.host = mem_map(PIECE);
     if (j.host)
-        measure(&j, out); /* what an error leaves out is not known */
+        measure(&j, out); /* after an error the remaining rates are 0 (unknown) */
     close_all(&j);
 }

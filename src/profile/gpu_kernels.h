@@ -14,15 +14,15 @@ typedef struct gpu_kernels {
     machine machine;    /* its name, compute capability, multiprocessors and cache */
 } gpu_kernels;
 
-/* Of device 0, which is the calling thread's from now on. *out stays where it is: keys point into it.
- * NIB_E_DEVICE: there is none. */
+/* Describes device 0, which becomes the calling thread's device. *out must not move: keys point into it.
+ * NIB_E_DEVICE: there is no GPU. */
 nib_status gpu_kernels_probe(gpu_kernels *out, nib_error *err);
 
 static inline kernel_map_key gpu_kernels_key(const gpu_kernels *g) {
     return (kernel_map_key){&g->machine, &g->table, 0};
 }
 
-/* The strategy of such a table as its launches take it. */
+/* Converts a strategy of such a table to the type that launches take. */
 static inline const cuda_strategy *gpu_strategy(const strategy *s) {
     return (const cuda_strategy *)(const void *)s;
 }

@@ -1,4 +1,4 @@
-/* hardware.c - measuring a machine: memory, disk, products, packing, and how long a barrier takes. */
+/* hardware.c - measures a machine: memory, disk, products, packing, and the time of a barrier. */
 #include "profile/hardware.h"
 
 #include "base/file.h"
@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 enum { MAX_PASSES = 512, FEW_PASSES = 3, BARRIERS = 200, TIMES = 50 };
-#define FILE_BYTES (UINT64_C(128) << 20) /* of the file that is read */
+#define FILE_BYTES (UINT64_C(128) << 20) /* size of the file that is read */
 #define WRITE_ONCE (UINT64_C(4) << 20)
-#define READ_PASS  (UINT64_C(32) << 20) /* of one timed pass over it, at the most */
+#define READ_PASS  (UINT64_C(32) << 20) /* maximum bytes of one timed pass over it */
 
 static nib_status tell(const hardware_options *o, uint64_t done, nib_error *err) {
     if (o->progress && !o->progress(o->user, "measuring", done, 100))
@@ -47,7 +47,7 @@ static nib_status measure_memory(const machine *m, const hardware_options *o, do
 
 /* ---- disk ---- */
 
-/* Nothing that a file system could leave out or squeeze. */
+/* Fills the buffer with noise, which a file system can neither skip nor compress. */
 static void fill_noise(uint64_t *words, uint64_t n_byte, uint64_t seed) {
     uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     for (uint64_t i = 0; i < n_byte / 8; i++) {
@@ -58,7 +58,7 @@ static void fill_noise(uint64_t *words, uint64_t n_byte, uint64_t seed) {
     }
 }
 
-/* Written whole, synced by the commit. */
+/* Writes the file; the commit syncs it. */
 static nib_status write_file(const char *path, uint8_t *buffer, const canceller *cancel, nib_error *err) {
     file_writer *w;
     nib_status status = NIB_OK;
@@ -78,11 +78,11 @@ typedef struct disk_job {
     read_queue *q;
     uint8_t *buffer;
     uint64_t n_byte; /* of the file that is read, a multiple of every block */
-    uint64_t at;     /* where the next pass begins: a disk's own cache is not read again and again */
+    uint64_t at;     /* offset of the next pass, so that passes do not reread what the disk has cached */
     const canceller *cancel;
 } disk_job;
 
-/* Seconds of reading `pass` bytes with so many reads of `size` in flight. */
+/* *seconds: time of reading `pass` bytes with `depth` reads of `size` bytes in flight. */
 static nib_status read_pass(disk_job *j, int depth, uint64_t size, uint64_t pass, double *seconds,
                             nib_error *err) {
     const double start = time_now();
@@ -124,7 +124,7 @@ static nib_status disk_case(disk_job *j, int depth, uint64_t size, double second
     double values[MAX_PASSES];
     hardware_disk *to = &out->disk[out->n_disk];
     const double start = time_now();
-    /* reads of one page take too long to be many */
+    /* reads of one page are slow, so a pass has few of them */
     const uint64_t pass = NUM_MIN(NUM_MAX(size * 16, size > 4096 ? READ_PASS / 4 : size * 64), READ_PASS);
     int n = 0;
     j->at = j->at / size * size;
@@ -138,8 +138,8 @@ static nib_status disk_case(disk_job *j, int depth, uint64_t size, double second
     return NIB_OK;
 }
 
-/* The last ones are what the pager does, and take most of the time: a virtual disk may give several times its
- * rate for the first gigabytes after a rest, and a plan is about what comes after them. */
+/* The last entries are what the pager does, and take most of the time: after a pause a virtual disk may be
+ * several times faster for the first gigabytes, but plans need its sustained rate. */
 static const struct {
     int depth;
     uint64_t size;
@@ -187,7 +187,7 @@ static nib_status write_own(const char *path, const canceller *cancel, nib_error
     return status;
 }
 
-/* In a file of its own, which goes afterwards. */
+/* Measures with a temporary file, which is removed afterwards. */
 static nib_status measure_folder(const char *folder, const canceller *cancel, double seconds, hardware *out,
                                  nib_error *err) {
     char name[64];
@@ -203,12 +203,13 @@ static nib_status measure_folder(const char *folder, const canceller *cancel, do
     return status;
 }
 
-/* Nobody asked for the cache folder: where it cannot be written the rest is measured all the same. */
+/* Measures the disk of the cache folder. It was not requested, so if the folder cannot be written, the disk
+ * is skipped. */
 static nib_status measure_cache(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
     nib_error why;
     char *cache = path_cache_dir();
     nib_status status = cache ? measure_folder(cache, o->cancel, seconds, out, &why)
-                              : nib_fail(&why, NIB_E_IO, "there is no cache folder");
+                              : nib_fail(&why, NIB_E_IO, "expected a cache folder, found none");
     if (status == NIB_E_IO) {
         if (o->log)
             log_line(o->log, "the disk is not measured: %s", why.message);
@@ -246,7 +247,7 @@ static nib_status measure_width(trial *t, pool *threads, pool *one, int bits, bo
     hardware_kernel *to = &out->kernels[out->n_kernel];
     trial_result r;
     if (!pack_uniform(bits, 64, asym, false, COLUMNS, &shape.format))
-        return nib_fail(err, NIB_E_FAILED, "there is no format of %d bits", bits);
+        return nib_fail(err, NIB_E_FAILED, "expected a format of %d bits, found none", bits);
     to->bits = bits;
     to->asym = asym;
     NIB_TRY(trial_set(t, &shape, err));
@@ -255,7 +256,7 @@ static nib_status measure_width(trial *t, pool *threads, pool *one, int bits, bo
     to->one_row = rate_from(&r, r.bytes);
     NIB_TRY(trial_rows(t, 2, seconds / 4, &r, err));
     to->two_rows = rate_from(&r, r.bytes);
-    trial_by_clock(t, false); /* memory is no limit */
+    trial_by_clock(t, false); /* memory is not the bottleneck */
     NIB_TRY(trial_rows(t, MANY, seconds / 4, &r, err));
     to->many_rows = rate_from(&r, (double)ROWS * COLUMNS * MANY);
     trial_use(t, one);
@@ -292,7 +293,8 @@ static nib_status measure_kernels(const machine *m, const hardware_options *o, p
 
 /* ---- packing, and barriers ---- */
 
-/* As the pager's reader packs: from what has just come into memory to the slots of a ring. */
+/* Measures packing as the pager's reader does it: from bytes that were just read into memory to the slots of
+ * a ring. */
 static nib_status measure_pack(const hardware_options *o, double seconds, hardware *out, nib_error *err) {
     enum { K = 4096, FROM = 16 << 20, TO = 2 << 20 };
     double values[MAX_PASSES];
@@ -300,7 +302,7 @@ static nib_status measure_pack(const hardware_options *o, double seconds, hardwa
     uint64_t row, bytes;
     if (!pack_choose(TYPE_Q4_0, K, &f) || !type_row_bytes(TYPE_Q4_0, K, &row) ||
         !pack_bytes(&f, PACK_PANEL, K, &bytes))
-        return nib_fail(err, NIB_E_FAILED, "there is no format to pack");
+        return nib_fail(err, NIB_E_FAILED, "expected a format to pack, found none");
     const uint64_t each = PACK_PANEL * row, n_from = FROM / each, n_to = NUM_MAX(TO / bytes, UINT64_C(1));
     uint8_t *raw = mem_map(n_from * each), *dst = mem_map(n_to * bytes);
     void *scratch = mem_alloc_aligned(64, pack_scratch_bytes(&f, K));
@@ -334,7 +336,7 @@ static nib_status measure_pack(const hardware_options *o, double seconds, hardwa
 
 typedef struct barriers {
     pool *threads;
-    double seconds; /* of the first thread, once all are there */
+    double seconds; /* time of the first thread, after all threads have started */
 } barriers;
 
 static void barriers_run(void *arg, int thread, int n_thread) {
@@ -348,8 +350,8 @@ static void barriers_run(void *arg, int thread, int n_thread) {
         m->seconds = time_now() - start;
 }
 
-/* The best of many short ones: a thread that was put aside keeps the others waiting, for some milliseconds,
- * and an op's cost would be wrong by as much. */
+/* Takes the best of many short runs: a preempted thread delays the others for milliseconds, which would
+ * distort the cost of an op. */
 static nib_status measure_barriers(const hardware_options *o, pool *threads, hardware *out, nib_error *err) {
     barriers m = {.threads = threads};
     double best = INFINITY;

@@ -18,9 +18,9 @@ typedef struct hardware_memory {
 } hardware_memory;
 
 typedef struct hardware_disk {
-    int depth; /* reads in flight */
-    uint64_t block;
-    rate read; /* bytes a second */
+    int depth;      /* reads in flight */
+    uint64_t block; /* bytes of one read */
+    rate read;      /* bytes a second */
 } hardware_disk;
 
 /* Products of weights of `bits` (0: f16) with 8-bit activations, by one thread for each core, except
@@ -41,11 +41,11 @@ typedef struct hardware {
     hardware_disk disk[HARDWARE_DISK];
     int n_disk;       /* 0: no file could be written */
     char folder[256]; /* folder on the measured disk */
-    bool ring;        /* by io_uring */
-    bool direct;      /* round the page cache */
+    bool ring;        /* reads by io_uring */
+    bool direct;      /* reads bypass the page cache */
     hardware_kernel kernels[HARDWARE_KERNELS];
     int n_kernel;
-    int n_thread;     /* of the kernels */
+    int n_thread;     /* threads of `kernels` */
     rate pack;        /* bytes a second that one thread packs from a file's order */
     double link;      /* bytes a second from RAM to the first GPU; 0: there is none */
     double gpu_read;  /* bytes a second that the GPU reads of its memory; 0: unknown */
@@ -65,13 +65,13 @@ typedef struct hardware_options {
     const logger *log;       /* NULL: silent */
 } hardware_options;
 
-/* NIB_E_CANCELLED, NIB_E_NOMEM, and the errors of the disk. */
+/* Measures all rates; blocks for about o->seconds. NIB_E_CANCELLED, NIB_E_NOMEM, and errors of the disk. */
 nib_status hardware_measure(const machine *m, const hardware_options *o, hardware *out, nib_error *err);
 
 char *hardware_path(const machine *m); /* caller frees with mem_free; NULL: no memory, or no cache folder */
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err); /* mem_free */
 nib_status hardware_save(const char *path, const machine *m, const hardware *h, nib_error *err);
-/* NIB_E_NOTFOUND: there is none, or it is another machine's. */
+/* NIB_E_NOTFOUND: no such file, or it belongs to another machine. */
 nib_status hardware_load(const char *path, const machine *m, hardware *out, nib_error *err);
 
 #endif

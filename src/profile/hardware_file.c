@@ -1,4 +1,4 @@
-/* hardware_file.c - the hardware profile as JSON. */
+/* hardware_file.c - writes and reads the hardware profile as JSON. */
 #include "profile/hardware.h"
 
 #include "base/mem.h"
@@ -52,7 +52,7 @@ static json_t *kernels_json(const hardware *h) {
     return list;
 }
 
-/* 0: not known. */
+/* A number; 0 (unknown) becomes null. */
 static json_t *known_json(double v) {
     return v > 0 ? json_real(v) : json_null();
 }
@@ -78,7 +78,7 @@ nib_status hardware_save(const char *path, const machine *m, const hardware *h, 
 
 /* ---- reading ---- */
 
-/* Anything above 0: plans divide by it. */
+/* Reads a rate, which must be above 0, because plans divide by it. */
 static nib_status read_rate(const json_t *from, const char *key, rate *out, nib_error *err) {
     const json_t *of = json_object_get(from, key);
     if (!json_is_object(of))
@@ -146,7 +146,7 @@ static nib_status read_kernels(const json_t *all, hardware *out, nib_error *err)
         NIB_TRY(read_int(one, "bits", 0, 8, &k->bits, err));
         NIB_TRY(jsonx_get_bool(one, "asym", false, &k->asym, err));
         NIB_TRY(read_rate(one, "one_row", &k->one_row, err));
-        if (json_object_get(one, "one_thread")) /* older profiles have none */
+        if (json_object_get(one, "one_thread")) /* missing in older profiles */
             NIB_TRY(read_rate(one, "one_thread", &k->one_thread, err));
         NIB_TRY(read_rate(one, "two_rows", &k->two_rows, err));
         NIB_TRY(read_rate(one, "many_rows", &k->many_rows, err));
@@ -161,7 +161,8 @@ static nib_status read_all(const json_t *all, const machine *m, hardware *out, n
     const bool same = key && json_equal(key, json_object_get(all, "machine"));
     json_decref(key);
     if (!same)
-        return nib_fail(err, NIB_E_NOTFOUND, "the hardware profile is another machine's");
+        return nib_fail(err, NIB_E_NOTFOUND,
+                        "expected this machine's hardware profile, found another machine's");
     NIB_TRY(profile_read_number(all, "seconds", 0, &out->seconds, err));
     NIB_TRY(profile_read_number(all, "barrier_s", 0, &out->barrier_s, err));
     NIB_TRY(read_rate(all, "pack", &out->pack, err));
@@ -170,7 +171,7 @@ static nib_status read_all(const json_t *all, const machine *m, hardware *out, n
         double *to;
     } gpu[] = {{"link", &out->link}, {"gpu_read", &out->gpu_read}, {"gpu_macs", &out->gpu_macs}};
     for (size_t i = 0; i < NUM_COUNT(gpu); i++)
-        if (json_is_number(json_object_get(all, gpu[i].key))) /* there was a GPU */
+        if (json_is_number(json_object_get(all, gpu[i].key))) /* present if there was a GPU */
             NIB_TRY(profile_read_number(all, gpu[i].key, 1, gpu[i].to, err));
     NIB_TRY(read_memory(all, out, err));
     NIB_TRY(read_disk(all, out, err));

@@ -1,4 +1,4 @@
-/* importance.c - from sums over tokens to a profile; see importance.h. */
+/* importance.c - computes a profile from sums over tokens; see importance.h. */
 #include "profile/importance.h"
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HALVES = 100 }; /* random halves of the prompts: of 12 there are 462 */
+enum { HALVES = 100 }; /* number of random halves of the prompts (12 prompts have 462) */
 #define FLAT 1e-9
 
 const char *importance_signal_name(importance_signal s) {
@@ -63,7 +63,7 @@ void importance_normalise(const double *raw, int n, double *score) {
 }
 
 void importance_rank(const double *scores, int n, int *order) {
-    for (int i = 0; i < n; i++) { /* by insertion: a hundred layers at the most */
+    for (int i = 0; i < n; i++) { /* insertion sort: about a hundred layers at most */
         int at = i;
         for (; at > 0 && scores[order[at - 1]] < scores[i]; at--)
             order[at] = order[at - 1];
@@ -187,7 +187,7 @@ nib_status importance_finish(importance *p, const int64_t *n_token, nib_error *e
     p->gap = p->n_layer > 1 ? first - second : 0;
     for (int l = 0; l < p->n_layer; l++)
         p->sigma = fmax(p->sigma, p->spread[IMPORTANCE_MCAP][l]);
-    /* one prompt tells no spread, so nothing is known */
+    /* with one prompt the spread is unknown */
     p->bound = p->n_prompt > 1 ? importance_failure_bound(p->n_layer, 1, p->n_prompt, p->gap, p->sigma)
                                : importance_failure_bound(p->n_layer, 1, 1, 0, 0);
     return compare_halves(p, err);

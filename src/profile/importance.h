@@ -42,28 +42,29 @@ typedef struct importance {
                                 prompts, mean over random halves; negative: fewer than two prompts */
     double half_overlap_min; /* the smallest of these overlaps */
     double sigma, gap;       /* largest spread of a layer; difference of the two largest raw scores */
-    double bound; /* the paper's bound on the failure of top-1 recovery (3.1.1); 1 and more: vacuous */
+    double bound; /* the paper's bound on the probability that top-1 recovery fails (3.1.1); from 1 on it says
+                     nothing */
     uint64_t rss_peak,
         model_bytes; /* peak of the measurement (0 in a loaded profile); bytes of the weights in the files */
-    double seconds;  /* the same */
+    double seconds;  /* duration of the measurement; 0 in a loaded profile */
 } importance;
 
 void importance_clear(importance *p); /* zeroed is fine */
 
 /* Allocates the sums, all 0. */
 nib_status importance_begin(importance *p, int n_layer, int n_prompt, nib_error *err);
-/* One token's signals in a layer. */
+/* Adds one token's signals in a layer. */
 void importance_add(importance *p, int prompt, int layer, const double signals[IMPORTANCE_N]);
 /* Computes all other members from the sums. n_token: [n_prompt]. */
 nib_status importance_finish(importance *p, const int64_t *n_token, nib_error *err);
 
-/* ---- the steps, each on its own ---- */
+/* ---- single steps ---- */
 /* Scales to 0...1; all are 0 if the largest and the smallest differ by less than a billionth of the
  * largest. */
 void importance_normalise(const double *raw, int n, double *score);
-/* Layers from the most important on; equal ones in their order. */
+/* Orders the layers by falling score; equal ones by number. */
 void importance_rank(const double *scores, int n, int *order);
-/* The share of the k first layers that two lists of scores have in common: 0...1. */
+/* Share (0...1) of the k most important layers that two lists of scores have in common. */
 double importance_overlap(const double *a, const double *b, int n, int k, int *scratch /* [2 * n] */);
 /* Proposition of section 3.1.1: the probability that the k first of n_layer layers are not the true ones is
  * at most 2 k (n_layer - k) exp(-n_prompt gap^2 / (8 sigma^2)). */
@@ -77,7 +78,8 @@ char *importance_find(const char *content);
 nib_status importance_print(const importance *p, char **text, nib_error *err); /* caller frees: mem_free */
 /* NIB_E_MODEL names the wrong place in the text. */
 nib_status importance_parse(const char *text, size_t n_byte, importance *out, nib_error *err);
-/* content: of the model; a profile of another one is NIB_E_MODEL. NULL: any. NIB_E_NOTFOUND: no such file. */
+/* content: the model's content key (NULL: any). NIB_E_MODEL: a profile of another model. NIB_E_NOTFOUND: no
+ * such file. */
 nib_status importance_load(const char *path, const char *content, importance *out, nib_error *err);
 nib_status importance_save(const char *path, const importance *p, nib_error *err);
 

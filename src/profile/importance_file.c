@@ -1,5 +1,5 @@
-/* importance_file.c - a profile as JSON. What can be worked out from the rest (scores, the bound) is written
- * for people and for scripts, and worked out again when it is read. */
+/* importance_file.c - writes and reads a profile as JSON. Derived values (scores, the bound) are written for
+ * people and scripts, and computed again when a profile is read. */
 #include "profile/importance.h"
 
 #include "profile/profile_file.h"

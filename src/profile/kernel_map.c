@@ -22,14 +22,14 @@ uint64_t kernel_map_strategies(const kernel_table *t) {
     return hash;
 }
 
-/* ---- what it belongs to ---- */
+/* ---- the key ---- */
 
 static json_t *machine_json(const machine *m) {
     return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I}", "cpu", m->cpu, "features", m->features, "cores",
                      m->n_core, "l1d", (json_int_t)m->l1d, "l2", (json_int_t)m->l2, "l3", (json_int_t)m->l3);
 }
 
-/* The key of a map, as the file has it. */
+/* The key of a map as JSON. */
 static json_t *key_json(const kernel_map_key *key) {
     char hash[17];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)kernel_map_strategies(key->table));
@@ -45,7 +45,7 @@ char *kernel_map_path(const kernel_map_key *key) {
     return profile_keyed_path(key_json(key), "kernels", set, ".json");
 }
 
-/* "l3: 32 here, 16 there" for the first of the key's fields that the file has otherwise; false: none. */
+/* Describes the first field of the key that differs in the file; false: none. */
 static bool differs(const json_t *here, const json_t *there, char *out, size_t size) {
     const char *name;
     json_t *value;
@@ -67,7 +67,7 @@ static bool differs(const json_t *here, const json_t *there, char *out, size_t s
 
 /* ---- reading ---- */
 
-/* "avx512/padding.direct" */
+/* Finds a strategy by a name such as "avx512/padding.direct"; NULL: unknown. */
 static const strategy *find_strategy(const kernel_table *t, const char *name) {
     for (int i = 0; i < t->n_strategy; i++) {
         const size_t n = strlen(t->strategy_isa[i]);
@@ -190,7 +190,7 @@ static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
     return shape;
 }
 
-/* One line a product, so that two maps can be compared line by line. */
+/* Writes one line for each product, so that maps can be compared line by line. */
 static nib_status write_products(file_writer *w, const kernel_table *t, const policy *p, nib_error *err) {
     for (int i = 0; i < p->n_shape; i++) {
         json_t *shape = shape_json(t, &p->shapes[i]);
@@ -213,7 +213,7 @@ static nib_status write_map(file_writer *w, const kernel_map_key *key, const pol
     json_decref(head);
     if (!text)
         return nib_fail_nomem(err, 4096, "the kernel map");
-    /* the head without its closing brace and the newline before it */
+    /* the header without its closing brace and the newline before it */
     nib_status status = file_writer_write(w, text, strlen(text) - 2, err);
     mem_free(text);
     NIB_TRY(status);

@@ -38,7 +38,7 @@ uint64_t kernel_map_strategies(const kernel_table *t);
 char *kernel_map_path(const kernel_map_key *key);
 
 typedef struct kernel_map_report {
-    int n_shape, n_choice; /* taken */
+    int n_shape, n_choice; /* shapes and choices that were used */
     int n_left_out;        /* unknown shapes and choices, which are skipped */
     char other[160];       /* what differs if the map is another machine's; "": it is this machine's */
 } kernel_map_report;
@@ -47,7 +47,7 @@ typedef struct kernel_map_report {
  * map. Another machine's map gives NIB_OK, adds nothing and fills report->other. */
 nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, policy *out,
                             kernel_map_report *report, nib_error *err);
-/* The same from a file; NIB_E_NOTFOUND: there is none. */
+/* The same from a file; NIB_E_NOTFOUND: no such file. */
 nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *out,
                            kernel_map_report *report, nib_error *err);
 /* The file is whole or absent. Makes its folders. */

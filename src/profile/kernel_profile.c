@@ -3,9 +3,9 @@
 
 #include "base/num.h"
 
-/* Points that a shape counts for: its grid, and what choosing its packing needs at most. */
+/* Points that a shape counts for: its grid, and at most PACKING_POINTS for choosing its packing. */
 enum { PACKING_POINTS = 4 };
-#define PACKING_MARGIN 0.02 /* planes win by more, or parts stay */
+#define PACKING_MARGIN 0.02 /* planes are chosen only if they are faster by more than this share */
 
 nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket, const trial_result *result,
                                nib_error *err) {
@@ -28,12 +28,12 @@ static const trial_kind own_kind = {set_own, rows_own};
 typedef struct grid {
     const kernel_profile_options *options;
     const trial_kind *kind;
-    void *t;       /* of that kind */
+    void *t;       /* a trial of that kind */
     int done, all; /* points */
     double end;
 } grid;
 
-/* One point of the shape that is set, with its part of what time is left. */
+/* Measures one point of the current shape, with its share of the remaining time. */
 static nib_status one_point(grid *g, int64_t n_row, trial_result *out, nib_error *err) {
     const kernel_profile_options *o = g->options;
     const double left = g->end - time_now();
@@ -61,7 +61,7 @@ double kernel_profile_mix(double one, double many) {
     return many + 128 * one;
 }
 
-/* Seconds of the fastest strategy for so many rows, in either packing. */
+/* Seconds of the fastest strategy for n_row rows, in each packing. */
 static nib_status both_packings(grid *g, const trial_shape *in_parts, const trial_shape *in_planes,
                                 int64_t n_row, double *parts, double *planes, nib_error *err) {
     trial_result result;
@@ -74,7 +74,8 @@ static nib_status both_packings(grid *g, const trial_shape *in_parts, const tria
     return NIB_OK;
 }
 
-/* Planes that do not win with one row cannot win: with many they are turned into parts first. */
+/* Chooses the packing. Planes that are not faster with one row cannot be faster with many, because then they
+ * are converted to parts first. */
 static nib_status choose_packing(grid *g, trial_shape *shape, nib_error *err) {
     char format[PACK_NAME];
     policy_shape *of;

@@ -8,7 +8,7 @@
 typedef struct kernel_profile_options {
     const kernel_table *table;
     pool *threads;
-    uint64_t n_byte;  /* of rotating weights: trial_bytes() */
+    uint64_t n_byte;  /* bytes of rotating weights: trial_bytes() */
     double seconds;   /* of the whole measurement; each point gets an equal part of the remaining time */
     policy *packings; /* gets the packing of each shape, whose grid is then measured in that packing
                          alone; NULL: shapes are measured as they are */
@@ -23,6 +23,7 @@ typedef struct kernel_profile_options {
 /* Called for each measured point: a shape and a bucket of rows. */
 typedef nib_status (*kernel_profile_fn)(void *user, const trial_shape *shape, int bucket,
                                         const trial_result *result, nib_error *err);
+/* Measures all points and calls fn for each; blocks for about options->seconds. */
 nib_status kernel_profile(const kernel_profile_options *options, const trial_shape *shapes, int n_shape,
                           kernel_profile_fn fn, void *user, nib_error *err);
 

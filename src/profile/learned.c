@@ -7,17 +7,17 @@
 #include <math.h>
 #include <string.h>
 
-/* The distance that each difference between two runs adds, fitted to a sweep (docs/budget.md): runs with
- * other threads or another model say little about each other. */
+/* Contributions to the distance of two runs, fitted to a sweep (docs/budget.md): runs with other threads or
+ * another model have little in common. */
 #define OF_CONTENT 0.9
 #define OF_THREADS 0.6
-#define OF_DISK    0.7 /* another disk, or packed against the model's own file */
+#define OF_DISK    0.7 /* another disk, or a packed file in one run and the model's own file in the other */
 #define OF_CACHE   0.1
-#define OF_SHARE   0.5  /* of the logarithm of the shares that are read from disk */
-#define MIN        0.03 /* added to a share: below it nothing is read to speak of */
+#define OF_SHARE   0.5  /* factor of the difference of the logarithms of the shares that are read from disk */
+#define MIN        0.03 /* added to a share: smaller shares count as nearly nothing */
 #define OF_FORMATS 0.5
 #define OF_LENGTH  0.05
-#define SAME       0.05 /* up to here runs are one kind */
+#define SAME       0.05 /* up to this distance runs are of one kind */
 
 void learned_clear(learned *l) {
     mem_free(l->runs);
@@ -44,7 +44,8 @@ static double weights_of(const learned_work *w) {
     return NUM_MAX(sum, 1);
 }
 
-/* 0: the same widths and activations in the same shares; 2: none in common. */
+/* Distance of the formats: 0 for the same widths and activations in the same shares, 2 for nothing in common.
+ */
 static double formats_apart(const learned_work *a, const learned_work *b) {
     const double of_a = weights_of(a), of_b = weights_of(b);
     double sum = 0;

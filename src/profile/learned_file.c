@@ -1,5 +1,5 @@
-/* learned_file.c - what runs took, as lines of JSON: one is looked at at a time, so that reading them takes
- * little of a small budget. */
+/* learned_file.c - writes and reads the times of runs as lines of JSON. Lines are parsed one by one, so that
+ * reading takes little memory of a small budget. */
 #include "profile/learned.h"
 
 #include "base/file.h"
@@ -43,7 +43,7 @@ static json_t *run_json(const learned_run *r) {
         (json_int_t)r->at);
 }
 
-/* Takes the value. */
+/* Appends a line; takes the value's reference. */
 static bool add_line(char **text, size_t *n, size_t *cap, json_t *value) {
     char *line = value ? jsonx_text(value, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
     const size_t size = line ? strlen(line) : 0;
@@ -69,7 +69,8 @@ nib_status learned_print(const machine *m, const learned *l, char **text, nib_er
     if (ok)
         return NIB_OK;
     mem_free(*text);
-    return nib_fail(err, NIB_E_FAILED, "the times of runs cannot be written: no memory, or not a number");
+    return nib_fail(err, NIB_E_FAILED,
+                    "the times of runs cannot be written: out of memory, or a value is not a number");
 }
 
 nib_status learned_save(const char *path, const machine *m, const learned *l, nib_error *err) {
@@ -111,7 +112,7 @@ static nib_status read_work(const json_t *from, learned_work *out, nib_error *er
     return NIB_OK;
 }
 
-/* Seconds are divided by, and their logarithms are taken. */
+/* Seconds are divisors, and their logarithms are used, so they must be in bounds. */
 static nib_status check_seconds(const char *key, double seconds, nib_error *err) {
     return seconds >= MIN_TOKEN && seconds <= MAX_TOKEN
                ? NIB_OK
@@ -167,10 +168,11 @@ static nib_status read_head(const json_t *from, const machine *m, nib_error *err
     json_t *key = profile_machine_key(m);
     const bool same = key && json_equal(key, json_object_get(from, "machine"));
     json_decref(key);
-    return same ? NIB_OK : nib_fail(err, NIB_E_NOTFOUND, "these runs are another machine's");
+    return same ? NIB_OK
+                : nib_fail(err, NIB_E_NOTFOUND, "expected runs of this machine, found those of another one");
 }
 
-/* The first line belongs to the machine, the others to runs. */
+/* Parses a line: the first describes the machine, the others runs. */
 static nib_status read_line(const char *line, size_t n_byte, int i, const machine *m, learned *out,
                             nib_error *err) {
     json_t *value;
@@ -209,7 +211,7 @@ nib_status learned_load(const char *path, const machine *m, learned *out, nib_er
     char *text;
     size_t n;
     if (!path_exists(path))
-        return nib_fail(err, NIB_E_NOTFOUND, "%s: nothing was learned yet", path);
+        return nib_fail(err, NIB_E_NOTFOUND, "%s: no times of runs have been stored yet", path);
     NIB_TRY(file_read_all(path, MAX_BYTES, &text, &n, err));
     const nib_status status = learned_parse(text, n, m, out, err);
     mem_free(text);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A row of /proc/meminfo in bytes, 0 when it is not there. */
+/* A row of /proc/meminfo, in bytes; 0: no such row. */
 static uint64_t meminfo(const char *key) {
     FILE *in = fopen("/proc/meminfo", "re");
     char line[256];

@@ -10,7 +10,7 @@ typedef struct machine {
     int n_core;           /* physical, that this process may use */
     int n_cpu;            /* logical, online */
     uint64_t l1d, l2, l3; /* bytes; 0: the system does not say */
-    uint64_t ram_total, ram_free;
+    uint64_t ram_total, ram_free; /* bytes */
 } machine;
 
 void machine_detect(machine *m); /* takes some system calls; nothing is measured */

@@ -145,8 +145,8 @@ nib_status profile_read_keys(const json_t *object, char content[40], char prompt
 nib_status profile_check_content(const char *content, const char *found, nib_error *err) {
     if (!content || !strcmp(content, found))
         return NIB_OK;
-    return nib_fail(err, NIB_E_MODEL, "measured with other weights: expected content %s, found %s", content,
-                    found);
+    return nib_fail(err, NIB_E_MODEL, "expected a profile of the weights with content key %s, found %s",
+                    content, found);
 }
 
 nib_status profile_text(json_t *document, char **text, nib_error *err) {
@@ -154,7 +154,7 @@ nib_status profile_text(json_t *document, char **text, nib_error *err) {
     json_decref(document);
     size_t n = dumped ? strlen(dumped) : 0, to = 0;
     *text = dumped ? mem_alloc(n + 2) : NULL;
-    /* jansson puts each number on a line of its own: lists are joined, so that a member is a line */
+    /* jansson writes each number on a line of its own: join lists, so that each member is one line */
     int depth = 0;
     for (size_t i = 0; i < n && *text; i++) {
         const char c = dumped[i];

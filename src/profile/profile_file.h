@@ -26,23 +26,23 @@ json_t *profile_numbers(const double *x, size_t n, bool holes);
 /* Reads the member `key`: an array of exactly n finite numbers of 0 or more. holes: null becomes -1. */
 nib_status profile_read_numbers(const json_t *object, const char *key, size_t n, bool holes, double *out,
                                 nib_error *err);
-/* A member that is one finite number of at least `min`. */
+/* Reads a member that is one finite number of at least `min`. */
 nib_status profile_read_number(const json_t *object, const char *key, double min, double *out,
                                nib_error *err);
-/* A member that is an integer from min to max. */
+/* Reads a member that is an integer from min to max. */
 nib_status profile_read_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out,
                             nib_error *err);
-/* The members "content" and "prompts": 1 to 39 characters of 0-9 and a-f. */
+/* Reads the members "content" and "prompts": 1 to 39 characters of 0-9 and a-f. */
 nib_status profile_read_keys(const json_t *object, char content[40], char prompts[40], nib_error *err);
-/* Whether `found`, a profile's content key, is the model's (NULL: any is). */
+/* NIB_E_MODEL unless `found`, a profile's content key, equals `content` (NULL: any). */
 nib_status profile_check_content(const char *content, const char *found, nib_error *err);
 
 /* Writes the document, whose reference it takes: one line a member, numbers with 9 digits. Caller frees with
  * mem_free. */
 nib_status profile_text(json_t *document, char **text, nib_error *err);
-/* Makes the folders; the file is whole or absent. */
+/* Creates the folders; the file is whole or absent. */
 nib_status profile_write(const char *path, const char *text, nib_error *err);
-/* NIB_E_NOTFOUND: there is none. Caller frees. */
+/* Reads a file; caller frees *text. NIB_E_NOTFOUND: no such file. */
 nib_status profile_read(const char *path, char **text, size_t *n_byte, nib_error *err);
 
 /* Converts a document to a profile. The caller clears *out, also after an error. */

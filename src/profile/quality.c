@@ -95,7 +95,7 @@ static nib_status read_formats(const json_t *doc, const char *out[QUALITY_FORMAT
     return NIB_OK;
 }
 
-/* Files of the time when layers were left out in another order have none. */
+/* Reads the places. Files of older versions, which left layers out in another order, have none. */
 static nib_status read_places(const json_t *doc, quality *q, nib_error *err) {
     if (!json_object_get(doc, "place"))
         return NIB_OK;

@@ -21,7 +21,7 @@ typedef struct quality {
                    block without matrices of its own */
     double *error;            /* [n_block * n_format]: relative RMS error of the block's output */
     double *kl_activation;    /* [n_block * 2]: the same with a8 and with a4 activations, against a16 */
-    double *error_activation; /* [n_block * 2] */
+    double *error_activation; /* [n_block * 2]: relative RMS error of the block's output, likewise */
     double *kl_left_out;      /* [n_block]: without this layer; not measured for other blocks */
     double *place;    /* [n_block]: the layer's place, from 0, in the order in which layers were left out
                          together: the smallest change of the residual stream first. Negative: no layer, or not
@@ -31,7 +31,7 @@ typedef struct quality {
 } quality;
 
 void quality_clear(quality *q); /* zeroed is fine */
-/* Allocates n_block blocks and these formats, everything "not measured". */
+/* Allocates n_block blocks with these formats; all values are "not measured". */
 nib_status quality_begin(quality *q, int n_block, const char *const *formats, int n_format, nib_error *err);
 
 /* $XDG_CACHE_HOME/nibble/importance/<content>-<prompts>-quality.json; caller frees. NULL: no memory. */

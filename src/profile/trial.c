@@ -11,11 +11,11 @@
 #include <string.h>
 
 enum {
-    READ_BYTES = 8 << 20, /* of one chunk of plain reading and thread */
-    LOOK_WORDS = 1 << 20, /* of weights that are made between two looks at whether it is cancelled */
-    SCALE_BYTE = 0x1c     /* as half 0.004, as int8 28, as e8m0 2^-100: ordinary numbers all */
+    READ_BYTES = 8 << 20, /* bytes that a thread reads in one chunk of plain reading */
+    LOOK_WORDS = 1 << 20, /* words of weights that are generated between two polls of the canceller */
+    SCALE_BYTE = 0x1c     /* an ordinary number in every format: 0.004 as f16, 28 as int8, 2^-100 as e8m0 */
 };
-#define TOGETHER 0.8 /* of a sample's time, what threads that ran side by side were busy */
+#define TOGETHER 0.8 /* minimum busy share of a sample's time for threads that ran in parallel */
 
 static trial_span begin_span(void) {
     const double now = time_now();
@@ -43,7 +43,7 @@ static void run_sample(void *arg, int thread, int n_thread) {
     end_span(&s->t->spans[thread]);
 }
 
-/* The slowest thread's processor time; with a clock, not much less than what that says. */
+/* The processor time of the slowest thread; by_clock: at least about the wall-clock time. */
 static double slowest(const trial *t) {
     double max = 1e-9, begin = t->spans[0].begin, end = t->spans[0].end;
     for (int i = 0; i < t->n_thread; i++) {
@@ -108,7 +108,7 @@ static void fill_codes(void *arg, int thread, int n_thread) {
     }
 }
 
-/* Random bits make no sane scales (NaN, subnormals): all become ordinary ones. */
+/* Random bits are not valid scales (NaN, subnormals), so all scales become ordinary numbers. */
 static void fill_scales(void *arg, int thread, int n_thread) {
     trial *t = arg;
     const pack_format *f = &t->shape.format;
@@ -127,7 +127,8 @@ static void fill_scales(void *arg, int thread, int n_thread) {
     }
 }
 
-/* Formats whose scales are at the same places (a format in parts and in planes) need them only once. */
+/* Sets the scales. Formats with scales at the same places (one format in parts and in planes) need that only
+ * once. */
 static void set_scales(trial *t) {
     const pack_format *f = &t->shape.format;
     const int64_t k = t->shape.k, places[] = {tile_count(k), tile_panel_bytes(f, k), tile_tail_at(f, k),
@@ -204,8 +205,9 @@ nib_status trial_set(trial *t, const trial_shape *shape, nib_error *err) {
     uint64_t bytes;
     if (shape->format.layout != PACK_TILE || !pack_bytes(&shape->format, PACK_PANEL, shape->k, &bytes) ||
         bytes > t->n_byte / 4)
-        return nib_fail(err, NIB_E_USAGE, "a row of %lld is too long to be timed in %llu bytes",
-                        (long long)shape->k, (unsigned long long)t->n_byte);
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected rows short enough to be timed in %llu bytes, found %lld elements",
+                        (unsigned long long)t->n_byte, (long long)shape->k);
     t->shape = *shape;
     set_scales(t);
     return cancel_check(t->cancel, err);

@@ -32,8 +32,9 @@ int trial_shapes_of(const model *m, trial_shape out[TRIAL_MAX_SHAPES]);
 typedef struct trial_time {
     const strategy *strategy;
     const char *isa;
-    double best;   /* seconds of one product; 0: dropped as hopeless */
-    bool pruned;   /* never timed: by the measured rate of its unit alone it is too slow (dpr.h) */
+    double best;   /* seconds of one product; 0: dropped, because it is far too slow */
+    bool pruned;   /* never timed, because the measured rate of its arithmetic unit alone makes it too slow
+                      (dpr.h) */
     double spread; /* (lower quarter - best) / best */
     int n_sample;
     rate_share share; /* of the read rate, paired; zero if best is 0 */
@@ -46,12 +47,12 @@ enum { TRIAL_PAIRED_ROWS = 4 };
 typedef struct trial_result {
     int n;
     trial_time times[KERNELS_MAX_STRATEGY];
-    int rule;     /* index of the rule's choice */
-    int chosen;   /* index of the map's choice: the rule's, unless another one beats it (trial_beats) */
-    int fastest;  /* index of the best time */
-    double bytes; /* of the weights, scales included */
-    double read;  /* bytes a second of plain reading meanwhile, the best pass; 0: not measured */
-    double read_spread;
+    int rule;           /* index of the rule's choice */
+    int chosen;         /* index of the map's choice: the rule's, unless another one beats it (trial_beats) */
+    int fastest;        /* index of the best time */
+    double bytes;       /* of the weights, scales included */
+    double read;        /* bytes a second of plain reading meanwhile, the best pass; 0: not measured */
+    double read_spread; /* spread of `read`, as in trial_time */
 } trial_result;
 
 typedef struct trial trial;
@@ -61,7 +62,7 @@ typedef struct trial trial;
  * cancelled can only be closed. */
 nib_status trial_open(const kernel_table *t, pool *threads, uint64_t n_byte, const canceller *cancel,
                       trial **out, nib_error *err);
-void trial_close(trial *t);
+void trial_close(trial *t); /* NULL is fine */
 /* Uses this pool from now on; it has at most as many threads as the first one. */
 void trial_use(trial *t, pool *threads);
 /* on: a sample counts at least about its wall-clock time. Threads that took turns on one core had the memory
@@ -83,7 +84,7 @@ bool trial_beats(const trial_result *r, int challenger, int holder);
 
 /* Best and spread of n >= 1 samples, which are sorted. */
 void trial_judge(double *samples, int n, double *best, double *spread);
-/* chosen and fastest, from the times and the rule. */
+/* Sets chosen and fastest from the times and the rule. */
 void trial_choose(trial_result *out);
 /* Lists the strategies of a table that can compute n_row's whole bucket, and the rule's choice among them. */
 void trial_candidates(const kernel_table *t, const pack_format *f, int64_t n_row, trial_result *out);

@@ -1,5 +1,5 @@
-/* trial_choice.c - what is timed and what is chosen, without the clock: how many weights rotate, the shapes
- * of a model, the candidates of a product, and which of them the times favour; see trial.h. */
+/* trial_choice.c - the parts of trial.h that need no clock: the bytes of rotating weights, the shapes of a
+ * model, the candidates of a product, and the choice among them by their times. */
 #include "base/num.h"
 #include "profile/trial.h"
 

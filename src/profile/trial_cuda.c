@@ -10,12 +10,13 @@
 enum {
     MAX_SAMPLES = 31,
     FEW_SAMPLES = 5,
-    MAX_CALLS = 64,       /* launches of a graph */
-    PRUNED = 2,           /* times what the rule's choice takes, by the rate of its unit alone: not timed */
-    MAX_ROUNDS = 1 << 20, /* of a unit */
+    MAX_CALLS = 64, /* maximum launches of a graph */
+    PRUNED = 2, /* a strategy is not timed if its unit's rate alone makes it this much slower than the rule's
+                   choice */
+    MAX_ROUNDS = 1 << 20, /* maximum rounds of measuring a unit */
     BLOCK = 1 << 22       /* bytes of random codes that are repeated */
 };
-#define GRAPH_SECONDS 3e-4 /* of one sample: far longer than what an event or a graph costs */
+#define GRAPH_SECONDS 3e-4 /* duration of one sample: far longer than an event or a graph launch takes */
 
 struct trial_cuda {
     const gpu_kernels *gpu;
@@ -28,9 +29,9 @@ struct trial_cuda {
     unsigned *sink;
     dpr_unit units[DPR_MAX_UNIT];
     int n_unit;
-    trial_shape shape; /* and memory for it: */
+    trial_shape shape; /* the current shape, and memory for it: */
     uint64_t copy_bytes;
-    int64_t n_copy, at; /* the copy that is next */
+    int64_t n_copy, at; /* number of copies of the weights; index of the next one */
     float *x, *y;
     void *scratch;
 };
@@ -44,9 +45,9 @@ static nib_status take(const trial_cuda *t, uint64_t n_byte, void *out, nib_erro
     return ok(t, t->k->alloc(out, n_byte), "memory", err);
 }
 
-/* ---- what is timed ---- */
+/* ---- timing ---- */
 
-/* Seconds between the events around something. */
+/* *seconds: time between the two events. */
 static nib_status time_between(const trial_cuda *t, double *seconds, nib_error *err) {
     float ms = 0;
     NIB_TRY(ok(t, t->k->stream_sync(t->stream), "running", err));
@@ -63,7 +64,8 @@ static nib_status run_unit(const trial_cuda *t, const cuda_unit *u, int rounds, 
     return time_between(t, seconds, err);
 }
 
-/* Rounds are doubled until they take long enough; the best of three counts. */
+/* Measures the rates of the units: doubles the rounds until they take long enough, and takes the best of
+ * three. */
 static nib_status measure_units(trial_cuda *t, nib_error *err) {
     int n;
     const cuda_unit *all = t->k->units(&n);
@@ -103,7 +105,7 @@ static int launch_next(trial_cuda *t, const strategy *by, int64_t n_row) {
     return gpu_strategy(by)->launch(&a, t->stream);
 }
 
-/* by NULL: the copy is read. */
+/* Queues one launch; by NULL: plain reading of the copy. */
 static int queue_one(trial_cuda *t, const strategy *by, int64_t n_row) {
     if (by)
         return launch_next(t, by, n_row);
@@ -112,7 +114,7 @@ static int queue_one(trial_cuda *t, const strategy *by, int64_t n_row) {
     return t->k->read_all(from, t->copy_bytes / 16 * 16, t->sink, t->stream);
 }
 
-/* A candidate, or reading: a graph of n_call launches; NULL graph: it is timed launch by launch. */
+/* A candidate, or plain reading, as a graph of n_call launches; graph NULL: it is timed launch by launch. */
 typedef struct contender {
     const strategy *by;
     cuda_graph graph;
@@ -132,8 +134,8 @@ static nib_status time_one(trial_cuda *t, const contender *c, int64_t n_row, dou
     return NIB_OK;
 }
 
-/* The graph of a contender whose one launch takes about `seconds`. Many rows take so long that launches cost
- * nothing beside them. */
+/* Makes the graph of a contender, one launch of which takes about `seconds`. With many rows the cost of a
+ * launch is negligible, so no graph is made. */
 static nib_status make_graph(trial_cuda *t, contender *c, int64_t n_row, double seconds, nib_error *err) {
     int e = 0;
     c->n_call = (int)NUM_MIN(NUM_MAX(GRAPH_SECONDS / seconds, 1), (double)MAX_CALLS);
@@ -243,7 +245,7 @@ int trial_cuda_units(const trial_cuda *t, dpr_unit out[DPR_MAX_UNIT]) {
 
 /* ---- a shape ---- */
 
-/* Rows for the widest bucket that something can compute. */
+/* Allocates rows for the largest bucket that any strategy can compute. */
 static nib_status take_rows(trial_cuda *t, nib_error *err) {
     const int64_t max_rows = t->k->has_wide() ? trial_rows_of(POLICY_BUCKETS - 1) : CUDA_MAX_ROWS;
     const int64_t k = t->shape.k, n_x = max_rows * k;
@@ -270,7 +272,8 @@ static nib_status cuda_set(void *of, const trial_shape *shape, nib_error *err) {
     trial_cuda *t = of;
     uint64_t bytes;
     if (!pack_bytes(&shape->format, shape->n, shape->k, &bytes) || 2 * bytes > t->n_byte)
-        return nib_fail(err, NIB_E_NOFIT, "VRAM: two matrices of %lld x %lld are more than %llu bytes",
+        return nib_fail(err, NIB_E_NOFIT,
+                        "VRAM: two matrices of %lld x %lld need more than the %llu bytes for weights",
                         (long long)shape->n, (long long)shape->k, (unsigned long long)t->n_byte);
     drop_rows(t);
     t->shape = *shape;
@@ -284,7 +287,7 @@ static nib_status cuda_set(void *of, const trial_shape *shape, nib_error *err) {
 
 /* ---- one number of rows ---- */
 
-/* Candidates that cannot do this product on this device leave the list. */
+/* Removes candidates that cannot compute this product on this device. */
 static nib_status drop_unable(trial_cuda *t, int64_t n_row, trial_result *out, nib_error *err) {
     const strategy *rule = out->times[out->rule].strategy;
     int n = 0;
@@ -304,7 +307,8 @@ static nib_status drop_unable(trial_cuda *t, int64_t n_row, trial_result *out, n
     return NIB_OK;
 }
 
-/* Seconds at the least, by the measured rates of the units that the family multiplies with; 0: not known. */
+/* Lower bound of the seconds, by the measured rate of the unit that the family multiplies with; 0: unknown.
+ */
 static double floor_of(const trial_cuda *t, const strategy *s, int64_t n_row) {
     char family[32];
     snprintf(family, sizeof family, "%.*s", (int)strcspn(s->name, "."), s->name);
@@ -313,7 +317,7 @@ static double floor_of(const trial_cuda *t, const strategy *s, int64_t n_row) {
     return each * (double)t->shape.n * (double)t->shape.k * (double)n_row / NUM_MAX(t->gpu->info.n_sm, 1);
 }
 
-/* Graphs of those that are worth timing, and of reading, the last one. */
+/* Makes the graphs of the contenders that are worth timing, and of plain reading, which is the last one. */
 static nib_status make_graphs(trial_cuda *t, contender *list, int64_t n_row, trial_result *out,
                               nib_error *err) {
     contender one = {.by = out->times[out->rule].strategy, .n_call = 1};

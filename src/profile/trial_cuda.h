@@ -11,17 +11,18 @@
 
 typedef struct trial_cuda trial_cuda;
 
-/* gpu is borrowed. Measures its units (0.1 s). cap: bytes of device memory that weights may take; NIB_AUTO:
- * half of what is free. NIB_E_NOFIT: below 64 MiB. cancel NULL: none. */
+/* Opens a trial and measures the GPU's arithmetic units (0.1 s). gpu is borrowed. cap: maximum bytes of
+ * device memory for weights; NIB_AUTO: half of the free memory. NIB_E_NOFIT: below 64 MiB. cancel NULL: none.
+ */
 nib_status trial_cuda_open(const gpu_kernels *gpu, uint64_t cap, const canceller *cancel, trial_cuda **out,
                            nib_error *err);
-void trial_cuda_close(trial_cuda *t);
+void trial_cuda_close(trial_cuda *t); /* NULL is fine */
 
 uint64_t trial_cuda_bytes(const trial_cuda *t); /* of rotating weights */
-/* DPR's set H of the device: rates a multiprocessor. */
+/* DPR's set H of the device: rates for one multiprocessor. Returns the number of units. */
 int trial_cuda_units(const trial_cuda *t, dpr_unit out[DPR_MAX_UNIT]);
 
-/* A trial_cuda as kernel_profile takes it. */
+/* The functions by which kernel_profile uses a trial_cuda. */
 extern const trial_kind trial_cuda_kind;
 
 #endif

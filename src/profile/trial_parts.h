@@ -5,9 +5,10 @@
 #include "kernels/dpr.h"
 #include "profile/trial.h"
 
-#define SAMPLE_SECONDS 0.002 /* of one sample, at least: longer than the clock's and the pool's own noise */
+#define SAMPLE_SECONDS 0.002 /* minimum duration of a sample: far above the noise of the clock and the pool  \
+                              */
 
-/* What one thread did of a sample. */
+/* One thread's part of a sample. */
 typedef struct trial_span {
     double busy;       /* seconds of processor time */
     double begin, end; /* by the clock */
@@ -25,30 +26,30 @@ struct trial {
     trial_span *spans; /* [n_thread] */
     bool by_clock;     /* trial_by_clock */
     uint64_t *sums;    /* [n_thread]: results of plain reading, so that the compiler keeps the reads */
-    uint64_t
-        at; /* position of the rotation, shared by products and reading, so that no byte is read again soon */
-    uint64_t chunk;               /* bytes that a thread reads at one place */
-    int n_chunk;                  /* of this pass */
-    int pattern;                  /* of reading */
-    double read_rate;             /* of the last pass, bytes a second */
+    uint64_t at;       /* position of the rotation; products and plain reading share it, so that bytes are not
+                          reread from a cache */
+    uint64_t chunk;    /* bytes that a thread reads at one place */
+    int n_chunk;       /* chunks of this pass */
+    int pattern;       /* of plain reading (base/rate.h) */
+    double read_rate;  /* of the last pass, bytes a second */
     dpr_unit units[DPR_MAX_UNIT]; /* of this machine, measured when it is opened: DPR's set H */
     int n_unit;
-    int64_t filled[5]; /* where fill_scales has put scales; zeros: nowhere */
+    int64_t filled[5]; /* where fill_scales has written scales; zeros: nowhere */
 };
 
-/* One product that is timed. */
+/* A product that is timed. */
 typedef struct trial_sample {
     trial *t;
     const strategy *strategy;
     linear_args args;
-    int64_t n; /* rows of the weights: all, or a slice */
+    int64_t n; /* rows of the weights that are computed: all, or the first ones */
     int64_t n_copy, first_copy, n_call;
     uint64_t copy_bytes;
 } trial_sample;
 
-/* Seconds of one product (of the slice, scaled to the whole), as a mean over n_call calls. */
+/* Mean seconds of one product over n_call calls (of the slice, scaled to the whole matrix). */
 double trial_time_sample(trial_sample *s, const strategy *by, int64_t n_call);
-/* Bytes a second of plain reading for about `seconds`, one chunk at least. */
+/* Bytes a second of plain reading for about `seconds`, at least one chunk. */
 double trial_time_read(trial *t, double seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* trial_rows.c - see trial.h: times the strategies of one product in turns, and drops the slow ones early. */
+/* trial_rows.c - see trial.h: times the strategies of one product in turns, and drops slow ones early. */
 #include "profile/trial_parts.h"
 
 #include "base/mem.h"
@@ -12,28 +12,29 @@
 enum {
     MAX_SAMPLES = 128,
     FEW_SAMPLES = 5,
-    QUICK_ROWS = 16,       /* of activations, at the quick look */
-    PRUNED = 2,            /* times what the rule's choice takes: by its unit's rate alone, for which the
-                              probe's mix of instructions is not each kernel's. Not timed at all */
-    FAR = 12,              /* times the fastest: dropped after the quick look */
-    HOPELESS = 3,          /* times the fastest: dropped after the first look */
-    SLICE_WORK = 60000000, /* multiply-adds of one product and thread that are enough to time it */
-    PANELS_PER_THREAD = 8  /* the least of a slice */
+    QUICK_ROWS = 16, /* rows of activations in the quick look */
+    PRUNED = 2, /* a strategy is not timed if its unit's rate alone makes it this much slower than the rule's
+                   choice. The factor allows for kernels whose mix of instructions differs from the probe's */
+    FAR = 12,   /* this much slower than the fastest: dropped after the quick look */
+    HOPELESS = 3,          /* this much slower than the fastest: dropped after the first look */
+    SLICE_WORK = 60000000, /* multiply-adds of a thread that suffice to time a product */
+    PANELS_PER_THREAD = 8  /* minimum panels of a thread */
 };
 #define SLOW_CALL    0.01
 #define SHORT_SAMPLE 0.0003 /* seconds: the shortest sample */
-/* Candidates further behind the fastest get no more samples, after FEW_SAMPLES and so many. */
+/* After these numbers of samples, candidates that are slower than the fastest by more than `behind` get no
+ * more. */
 static const struct {
     int after;
     double behind;
 } narrowing[] = {{0, 1.25}, {10, 1.12}, {30, 1.06}};
 
-/* As many rows of the weights as are worth timing: the time is proportional beyond that. */
+/* Number of rows of the weights that are timed: for more rows the time is proportional. */
 static int64_t slice_rows(const trial *t, int64_t n_row) {
     const double work = (double)SLICE_WORK * t->n_thread / (double)t->shape.k / (double)n_row;
     const int64_t min = (int64_t)PACK_PANEL * PANELS_PER_THREAD * t->n_thread;
     const int64_t panel = tile_panel_bytes(&t->shape.format, t->shape.k);
-    const int64_t fit = (int64_t)(t->n_byte / 2) / panel * PACK_PANEL; /* two copies at least */
+    const int64_t fit = (int64_t)(t->n_byte / 2) / panel * PACK_PANEL; /* at least two copies */
     int64_t n = NUM_MAX((int64_t)work, min) / PACK_PANEL * PACK_PANEL;
     n = NUM_MIN(n, t->shape.n);
     return NUM_MIN(n, NUM_MAX(fit, PACK_PANEL));
@@ -69,7 +70,8 @@ static nib_status make_rows(const trial *t, int64_t n_row, int64_t n, act_format
     return NIB_OK;
 }
 
-/* One call of each that is kept, or the better of two; those `behind` times the fastest are not kept. */
+/* Times one call (or the better of two) of each kept candidate, and drops those that are `behind` times
+ * slower than the fastest. */
 static double look(trial_sample *s, const trial_result *out, int n_call, double behind, bool *keep) {
     double first[KERNELS_MAX_STRATEGY] = {0}, fastest = 1e30;
     for (int i = 0; i < out->n; i++) {
@@ -85,8 +87,8 @@ static double look(trial_sample *s, const trial_result *out, int n_call, double 
     return fastest;
 }
 
-/* Seconds of a product of so many rows of weights, at the least, by the measured rates of the units that the
- * strategy's family multiplies with; 0: not known. */
+/* Lower bound of the seconds of a product with n rows of weights, by the measured rate of the unit that the
+ * strategy's family multiplies with; 0: unknown. */
 static double floor_of(const trial_sample *s, const trial_time *t, int64_t n) {
     char family[32];
     const trial *of = s->t;
@@ -96,7 +98,7 @@ static double floor_of(const trial_sample *s, const trial_time *t, int64_t n) {
     return each * (double)n * (double)of->shape.k * (double)s->args.n_row / of->n_thread;
 }
 
-/* The schemes of kernels/dpr.h decide which strategies are worth timing. */
+/* Drops strategies that the schemes of kernels/dpr.h exclude. */
 static void prune(trial_sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
     bool rule_only[KERNELS_MAX_STRATEGY] = {false};
     rule_only[out->rule] = true;
@@ -107,8 +109,8 @@ static void prune(trial_sample *s, trial_result *out, bool keep[KERNELS_MAX_STRA
     }
 }
 
-/* Few rows of the weights; before that a quick look with few rows of activations, too, since a scalar kernel
- * needs seconds for many. */
+/* Times all candidates with few rows of weights, after a quick look with few rows of activations too, because
+ * a scalar kernel needs seconds for many. */
 static double first_look(trial_sample *s, trial_result *out, bool keep[KERNELS_MAX_STRATEGY]) {
     const int64_t n = s->n, n_row = s->args.n_row;
     bool can = n_row > QUICK_ROWS;
@@ -123,11 +125,11 @@ static double first_look(trial_sample *s, trial_result *out, bool keep[KERNELS_M
     }
     const double fastest = look(s, out, 2, HOPELESS, keep);
     s->n = n;
-    return fastest * (double)n / (double)s->t->shape.n; /* of one call on the slice */
+    return fastest * (double)n / (double)s->t->shape.n; /* seconds of one call on these rows */
 }
 
-/* Candidates that are far behind the best of the samples so far need no more of them: the time that is left
- * goes to the choices that are close. */
+/* Drops candidates whose samples are far slower than the best, so that the remaining time goes to close
+ * choices. */
 static void narrow(double (*samples)[MAX_SAMPLES], int n, int n_candidate, double behind, bool *keep) {
     double max[KERNELS_MAX_STRATEGY], fastest = 1e30;
     for (int i = 0; i < n_candidate; i++) {
@@ -140,7 +142,8 @@ static void narrow(double (*samples)[MAX_SAMPLES], int n, int n_candidate, doubl
         keep[i] = keep[i] && max[i] < behind * fastest;
 }
 
-/* samples: seconds of one product of so many bytes. reads: one more. */
+/* Computes best times, spreads and shares. samples: seconds of one product, by candidate and round. reads:
+ * rates of plain reading, one more than rounds. */
 static void judge_times(double (*samples)[MAX_SAMPLES], const int *taken, double *reads, int n,
                         trial_result *out) {
     double rates[MAX_SAMPLES];
@@ -149,7 +152,7 @@ static void judge_times(double (*samples)[MAX_SAMPLES], const int *taken, double
         t->n_sample = taken[i];
         if (!taken[i])
             continue;
-        for (int k = 0; k < taken[i]; k++) /* a candidate that was dropped has the first rounds */
+        for (int k = 0; k < taken[i]; k++) /* a dropped candidate has the first rounds only */
             rates[k] = out->bytes / samples[i][k];
         t->share = rate_share_of(rates, reads, taken[i]);
         trial_judge(samples[i], taken[i], &t->best, &t->spread);
@@ -168,8 +171,8 @@ static double sample_seconds(const trial_result *out, const bool *keep, double s
     return NUM_MIN(SAMPLE_SECONDS, NUM_MAX(seconds / (FEW_SAMPLES * n), SHORT_SAMPLE));
 }
 
-/* Rounds of samples until the time is used up: one of each candidate, in turning order so that each is as
- * near to the passes of reading that stand between the rounds. */
+/* Takes rounds of samples until the time is used up: one of each candidate, in rotating order, so that all
+ * have the same distance to the reading passes between the rounds. */
 static void take_samples(trial_sample *s, bool keep[KERNELS_MAX_STRATEGY], double call, double seconds,
                          trial_result *out) {
     double samples[KERNELS_MAX_STRATEGY][MAX_SAMPLES], reads[MAX_SAMPLES + 1];
@@ -211,7 +214,8 @@ nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out
     s.args = (linear_args){.w = &w, .q = {r.q, n_row, t->shape.k, f}, .y = r.y, .ldy = n, .n_row = n_row};
     trial_candidates(t->table, &t->shape.format, n_row, out);
     double call = first_look(&s, out, keep);
-    while (call > SLOW_CALL && s.n >= 4 * PACK_PANEL * t->n_thread) { /* nothing fast can do it: fewer rows */
+    while (call > SLOW_CALL &&
+           s.n >= 4 * PACK_PANEL * t->n_thread) { /* only slow strategies can compute it: time fewer rows */
         s.n = num_round_up(s.n / 2, (int64_t)PACK_PANEL);
         call /= 2;
     }
