@@ -1,5 +1,5 @@
-/* activity.c - the parts of the layers that are active for a token: attention, and groups of the feed-forward
- * part's neurons. */
+/* activity.c - measures which parts of the layers are active for a token: attention, and groups of
+ * feed-forward neurons. */
 #include "measure/measure.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 
 typedef struct watch {
     const engine_parts *e;
-    const segment *row; /* of the prompts */
+    const segment *row; /* segments of the prompts */
     activity *a;
     double min;
     uint8_t *active; /* [n_row, parts] */
@@ -53,7 +53,7 @@ static nib_status tell(void *user, int b, backend *by, nib_error *err) {
 static nib_status count(watch *w, const calibration *c, nib_error *err) {
     prompt_rows rows = {0};
     nib_status status = prompt_rows_open(&rows, w->e, c, 0, 0, err);
-    w->row = rows.segments; /* until they are closed, below */
+    w->row = rows.segments; /* valid until they are closed below */
     if (status == NIB_OK) {
         const probe mine = {.point = look, .user = w};
         const pass all = {.segments = rows.segments,

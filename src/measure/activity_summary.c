@@ -1,4 +1,5 @@
-/* activity_summary.c - active parts of the layers, and parts that are active together; see nib_tools.h. */
+/* activity_summary.c - summarises active parts of the layers, and parts that are active together; see
+ * nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/jsonx.h"
@@ -12,11 +13,11 @@
 static const coactivity_rule rule = {.min_pmi = 0.5, .min_share = 0.3, .max = 256};
 
 typedef struct findings {
-    double neurons;          /* share of neurons that act */
-    double min, max;         /* share of tokens at which the rarest and the commonest part acts */
+    double neurons;  /* share of active neurons */
+    double min, max; /* share of tokens for which the least and the most frequently active part is active */
     double information;      /* nats a pair */
-    int n_cluster, n_joined; /* clusters; parts that are in one with others */
-    int largest;
+    int n_cluster, n_joined; /* clusters; parts that share a cluster with others */
+    int largest;             /* parts of the largest cluster */
 } findings;
 
 static nib_status find(const activity *a, findings *f, nib_error *err) {

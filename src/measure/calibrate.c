@@ -33,7 +33,7 @@ int64_t calibration_longest(const calibration *c) {
     return max;
 }
 
-/* One prompt: BOS, if the model has one in front of a text, and n tokens. */
+/* Adds one prompt: BOS, if the model begins texts with it, and n tokens. */
 static nib_status add_prompt(maker *k, const int32_t *tokens, size_t n, bool bos, nib_error *err) {
     calibration *c = k->c;
     const size_t have = c->begin ? (size_t)c->begin[c->n_prompt] : 0;
@@ -49,7 +49,7 @@ static nib_status add_prompt(maker *k, const int32_t *tokens, size_t n, bool bos
     return NIB_OK;
 }
 
-/* In pieces; too short ones are left out. */
+/* Adds the tokens in pieces; skips pieces that are too short. */
 static nib_status add_pieces(maker *k, const int32_t *tokens, size_t n_token, bool bos, nib_error *err) {
     const size_t max = MAX_CALIBRATE - (size_t)bos;
     k->n_cut += n_token > max;
@@ -75,7 +75,7 @@ static nib_status add_text(maker *k, const char *text, size_t n_byte, nib_error 
     return status;
 }
 
-/* A line of ids with commas or spaces between them: for a model that has no tokenizer. */
+/* Adds a line of ids that are separated by commas or spaces, for a model without a tokenizer. */
 static nib_status add_ids(maker *k, const char *text, size_t n_byte, const char *path, nib_error *err) {
     const int64_t n_vocab = k->from->n_vocab;
     const size_t max_ids = n_byte / 2 + 1;
@@ -118,7 +118,7 @@ static nib_status add_file(maker *k, const char *path, nib_error *err) {
     char *text;
     size_t n, end;
     nib_status status = file_read_all(path, MAX_TEXT, &text, &n, err);
-    if (status == NIB_E_NOTFOUND) /* its message is about models */
+    if (status == NIB_E_NOTFOUND) /* the original message speaks of models */
         return nib_fail(err, NIB_E_IO, "%s: no such file of prompts", path);
     NIB_TRY(status);
     for (size_t at = 0; at < n && status == NIB_OK && !k->full; at = end + 1) {
@@ -142,7 +142,7 @@ static nib_status add_arbitrary(maker *k, nib_error *err) {
     int32_t ids[ARBITRARY_TOKENS];
     uint64_t x = 1;
     if (n_vocab < 1)
-        return nib_fail(err, NIB_E_USAGE, "%s: the model has no tokenizer", k->from->path);
+        return nib_fail(err, NIB_E_USAGE, "%s: expected a model with a tokenizer, found none", k->from->path);
     for (int i = 0; i < N_ARBITRARY; i++) {
         for (int j = 0; j < ARBITRARY_TOKENS; j++) {
             x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -166,13 +166,13 @@ static void describe(const maker *k, const char *path) {
         at += snprintf(c->what + at, sizeof c->what - (size_t)at, "; %d lines cut into pieces of %d",
                        k->n_cut, MAX_CALIBRATE);
     if (k->n_short)
-        at += snprintf(c->what + at, sizeof c->what - (size_t)at, "; %d of fewer than %d tokens left out",
+        at += snprintf(c->what + at, sizeof c->what - (size_t)at, "; %d of fewer than %d tokens were skipped",
                        k->n_short, MIN_CALIBRATE);
     if (k->full)
-        snprintf(c->what + at, sizeof c->what - (size_t)at, "; the rest of the file left out");
+        snprintf(c->what + at, sizeof c->what - (size_t)at, "; the rest of the file was skipped");
 }
 
-/* Where prompts begin belongs to it. */
+/* The hash includes the beginnings of the prompts. */
 static void hash_tokens(calibration *c) {
     const XXH128_hash_t lengths = XXH3_128bits(c->begin, ((size_t)c->n_prompt + 1) * sizeof *c->begin);
     const XXH128_hash_t all = XXH3_128bits_withSeed(
@@ -188,8 +188,10 @@ nib_status calibrate(const calibration_source *from, const char *path, calibrati
                         : from->tokenizer ? add_own(&k, err)
                                           : add_arbitrary(&k, err);
     if (status == NIB_OK && out->n_prompt == 0)
-        status = nib_fail(err, NIB_E_USAGE, "no calibration prompt has %d tokens with this vocabulary",
-                          MIN_CALIBRATE);
+        status =
+            nib_fail(err, NIB_E_USAGE,
+                     "expected a calibration prompt of at least %d tokens with this vocabulary, found none",
+                     MIN_CALIBRATE);
     if (status == NIB_OK)
         status = container_content_key(from->container, out->content, err);
     if (status != NIB_OK) {

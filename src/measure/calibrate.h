@@ -6,21 +6,21 @@
 #include "text/tokenizer.h"
 
 enum {
-    MIN_CALIBRATE = 8,          /* minimum tokens of a prompt: shorter lines of a file are left out */
-    MAX_CALIBRATE = 64,         /* longer lines are cut into pieces of so many */
-    CALIBRATE_MAX_PROMPT = 1024 /* what comes after those is left out */
+    MIN_CALIBRATE = 8,          /* minimum tokens of a prompt: shorter lines of a file are skipped */
+    MAX_CALIBRATE = 64,         /* maximum tokens of a prompt: longer lines are cut into pieces */
+    CALIBRATE_MAX_PROMPT = 1024 /* maximum number of prompts: the rest of a file is skipped */
 };
 
 typedef struct calibration {
     int32_t *tokens; /* of all prompts, one after the other; each begins with BOS if the model requires it */
     int64_t *begin;  /* [n_prompt + 1]: prompt i is tokens[begin[i]..begin[i + 1]) */
     int n_prompt;
-    char hash[40];    /* of the tokens */
+    char hash[40];    /* key of the tokens, in hexadecimal digits */
     char content[40]; /* the model's content key */
-    char what[192];   /* for people: "12 prompts of nibble's own, 463 tokens" */
+    char what[192];   /* description for people: "12 prompts of nibble's own, 463 tokens" */
 } calibration;
 
-/* What prompts are made of. */
+/* The vocabulary for the prompts. */
 typedef struct calibration_source {
     const char *path; /* of the model, for messages */
     const container *container;
@@ -30,8 +30,8 @@ typedef struct calibration_source {
 
 /* Reads the prompts from a file, one a line (so any text works), or, with NULL, takes nibble's own twelve
  * (profile/prompts.def). Without a tokenizer the lines are token ids with commas or spaces between them, and
- * NULL gives twelve prompts of arbitrary ids, which say little about real text; `what` describes the
- * source. */
+ * NULL gives twelve prompts of arbitrary ids, which represent real text poorly; `what` names the source.
+ * NIB_E_IO: no such file; NIB_E_USAGE: no line is long enough, or an invalid id. */
 nib_status calibrate(const calibration_source *from, const char *path, calibration *out, nib_error *err);
 void calibration_clear(calibration *c); /* zeroed is fine */
 

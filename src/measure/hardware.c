@@ -1,4 +1,4 @@
-/* hardware.c - this machine's profile from its file, or measured and stored there; see nib_tools.h. */
+/* hardware.c - loads this machine's profile from its file, or measures and stores it; see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/cpu.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SECONDS 4.2 /* that the rates of memory, disk and products get together */
+#define SECONDS 4.2 /* duration of measuring memory, disk and products together */
 
 static nib_status measure(const nib_hardware_options *o, const char *path, const machine *m, hardware *h,
                           nib_error *err) {
@@ -25,7 +25,7 @@ static nib_status measure(const nib_hardware_options *o, const char *path, const
                                   .log = &log};
     nib_error why;
     NIB_TRY(hardware_measure(m, &how, h, err));
-    if (!path || (!h->n_disk && !o->file)) /* the next time perhaps the disk too */
+    if (!path || (!h->n_disk && !o->file)) /* not stored, so that the next call measures the disk too */
         return NIB_OK;
     const nib_status status = hardware_save(path, m, h, &why);
     if (status == NIB_OK)
@@ -90,7 +90,7 @@ static json_t *gpus_json(void) {
     return jsonx_whole(list, ok);
 }
 
-/* The rate with the most threads, or with one, in GB/s. */
+/* The memory's rate in GB/s with the largest number of threads, or with one. */
 static double memory_rate(const hardware *h, bool one) {
     return h->n_memory ? h->memory[one ? 0 : h->n_memory - 1].read.best / 1e9 : 0;
 }

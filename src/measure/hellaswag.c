@@ -21,8 +21,8 @@ typedef struct swag {
     int64_t n_vocab;
     int32_t *tokens[ENDINGS]; /* context and ending */
     size_t n[ENDINGS];
-    int ending; /* that is being scored */
-    double log_prob;
+    int ending;      /* index of the ending that is being scored */
+    double log_prob; /* sum over its tokens so far */
 } swag;
 
 static void score_row(void *user, int64_t position, const float *logits) {
@@ -44,7 +44,7 @@ static nib_status score_endings(swag *s, nib_hellaswag *out, int *best, nib_erro
     double best_mean = 0;
     for (int e = 0; e < ENDINGS; e++) {
         if (prefix == 0 || prefix >= s->n[e])
-            return nib_fail(err, NIB_E_USAGE, "task %lld: ending %d adds no token to its context",
+            return nib_fail(err, NIB_E_USAGE, "task %lld: expected ending %d to add a token to its context",
                             (long long)out->n_done + 1, e);
         s->ending = e;
         s->log_prob = 0;
@@ -60,7 +60,7 @@ static nib_status score_endings(swag *s, nib_hellaswag *out, int *best, nib_erro
     return NIB_OK;
 }
 
-/* "CONTEXT ENDING" as tokens. */
+/* Tokenizes "CONTEXT ENDING". */
 static nib_status tokenize(swag *s, int e, const line *context, const line *ending, nib_error *err) {
     const size_t n = context->n + 1 + ending->n;
     char *text = mem_alloc(n);
@@ -87,7 +87,7 @@ static nib_status one_task(swag *s, const line *task, nib_hellaswag *out, int *b
     return status;
 }
 
-/* The next line that is not empty; false: there is none. */
+/* Finds the next line that is not empty; false: none. */
 static bool next_line(const char **at, const char *end, line *out) {
     const char *p = *at;
     while (p < end && (*p == '\n' || *p == '\r'))

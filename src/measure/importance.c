@@ -1,5 +1,5 @@
-/* importance.c - MCAP's pass: every prompt goes through one layer before the next layer is read; norms of the
- * probe's data are added up by prompt and layer. */
+/* importance.c - MCAP's pass: all prompts go through a layer before the next layer is read. Norms of the
+ * probe's data are summed by prompt and layer. */
 #include "measure/measure.h"
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 typedef struct watch {
     const engine_parts *e;
     importance *p;
-    float *input;         /* [n_cell, d_model]: the residual stream as the cell's rows came into the layer */
+    float *input; /* [n_cell, d_model]: the residual stream at the layer's input, for the rows of a cell */
     double *attn2, *ffn2; /* [n_cell]: squared norms of the rows seen so far */
 } watch;
 
@@ -28,7 +28,7 @@ static void add_squares(double *to, const probe_data *s) {
         to[r] += square_sum(s->x + r * s->width, s->width, (double)s->scale);
 }
 
-/* A layer's cell is through: its signals, row by row. */
+/* Adds the signals of a cell that has passed a layer, row by row. */
 static void sum_up(watch *w, const probe_data *s) {
     const int layer = layout_block(w->e->layout, s->block)->layer;
     for (int64_t r = 0; r < s->n_row; r++) {
@@ -119,7 +119,7 @@ static nib_status run_pass(const engine_parts *e, const calibration *c, importan
     return status;
 }
 
-/* Tokens of each prompt, for the means. */
+/* Computes the profile; the means need the number of tokens of each prompt. */
 static nib_status finish(const calibration *c, importance *p, nib_error *err) {
     int64_t *n_token = mem_array((size_t)c->n_prompt, sizeof *n_token);
     if (!n_token)

@@ -28,14 +28,16 @@ nib_status kernel_grid_keep(void *user, const trial_shape *shape, int bucket, co
     return NIB_OK;
 }
 
-/* The strategy that would run: the map's choice, else the rule's. */
+/* Index of the strategy that would run: the map's choice, else the rule's. */
 static int in_use(const kernel_point *p) {
     return p->map >= 0 ? p->map : p->result.rule;
 }
 
 static double seconds_of(const kernel_point *p, int i) {
     const double best = p->result.times[i].best;
-    return best > 0 ? best : p->result.times[p->result.rule].best; /* dropped at the first look: unknown */
+    return best > 0 ? best
+                    : p->result.times[p->result.rule]
+                          .best; /* 0 means it was dropped at the first look, so its time is unknown */
 }
 
 static double regret_of(const kernel_point *p, int i) {
@@ -44,7 +46,7 @@ static double regret_of(const kernel_point *p, int i) {
 
 /* ---- ablations ---- */
 
-/* The fastest of a family ("padding", "split", "bitwise"); -1: it has none for this point. */
+/* The fastest strategy of a family ("padding", "split", "bitwise"); -1: none for this point. */
 static int best_of_family(const kernel_point *p, const char *family) {
     int best = -1;
     const size_t n = strlen(family);
@@ -86,7 +88,7 @@ static int choice_of(const kernel_point *p, ablation a) {
     return i < 0 ? p->result.rule : i;
 }
 
-/* Whether the matrices of this shape live in its packing: what the map says for them, or parts. */
+/* Whether the model's matrices of this shape are held in this packing: the map's packing, or parts. */
 static bool is_resident(const kernel_grid *g, const kernel_point *p) {
     pack_format parts = p->shape.format;
     parts.packing = PACK_PARTS;
@@ -95,12 +97,12 @@ static bool is_resident(const kernel_grid *g, const kernel_point *p) {
 }
 
 typedef struct ablation_result {
-    int n;                       /* points that count */
-    int n_able;                  /* points where the family could do it */
-    double seconds, mean, worst; /* the whole grid; regrets of single points */
+    int n;                       /* points that are counted */
+    int n_able;                  /* points that the family can compute */
+    double seconds, mean, worst; /* seconds of the whole grid; mean and worst regret of single points */
 } ablation_result;
 
-/* resident: over the points of resident packings only, those that a map has to do with. */
+/* Evaluates one way to choose. resident: only over points in the packings that the model's matrices have. */
 static ablation_result ablate(const kernel_grid *g, ablation a, bool resident) {
     ablation_result r = {0};
     for (int i = 0; i < g->n; i++) {
@@ -134,7 +136,8 @@ static const char *packing_name(pack_kind f) {
     return f == PACK_PLANES ? "planes" : "parts";
 }
 
-/* For the shape whose points begin at `first`, by its fastest strategies. */
+/* The mixed workload's seconds (kernel_profile_mix) for the shape whose points begin at `first`, by its
+ * fastest strategies. */
 static double mix_of(const kernel_grid *g, int first) {
     const kernel_point *one = &g->points[first], *many = &g->points[first + POLICY_BUCKETS - 1];
     return kernel_profile_mix(seconds_of(one, one->result.fastest), seconds_of(many, many->result.fastest));
@@ -199,7 +202,7 @@ json_t *kernel_grid_ablations(const kernel_grid *g, bool resident) {
     return jsonx_whole(list, ok);
 }
 
-/* The shapes whose points are all measured. */
+/* Lists the shapes whose points are all measured. */
 json_t *kernel_grid_shapes(const kernel_grid *g) {
     json_t *shapes = json_array();
     bool ok = shapes != NULL;

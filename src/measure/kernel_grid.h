@@ -1,5 +1,5 @@
-/* kernel_grid.h - the measurements of a model's products, every shape with every number of rows, and the loss
- * of each way to choose strategies (ADAngel's ablations, section 6.4). */
+/* kernel_grid.h - the measurements of a model's products for every shape and number of rows, and the loss of
+ * each way to choose strategies (ADAngel's ablations, section 6.4). */
 #ifndef NIB_MEASURE_KERNEL_GRID_H
 #define NIB_MEASURE_KERNEL_GRID_H
 
@@ -21,7 +21,7 @@ typedef struct kernel_grid {
     int n;
 } kernel_grid;
 
-/* A kernel_profile_fn (kernel_profile.h); user: the grid, whose points were allocated. */
+/* Stores a result. A kernel_profile_fn (kernel_profile.h); user: the grid, whose points are allocated. */
 nib_status kernel_grid_keep(void *user, const trial_shape *shape, int bucket, const trial_result *result,
                             nib_error *err);
 
@@ -30,7 +30,7 @@ json_t *kernel_grid_shapes(const kernel_grid *g);
 /* Seconds and regrets of each way to choose. resident: only points in the packing that the matrix has. A new
  * reference; NULL: out of memory. */
 json_t *kernel_grid_ablations(const kernel_grid *g, bool resident);
-/* Candidates at all points together, and the number of them that were not timed. */
+/* Number of candidates at all points together; *n_pruned: those that were not timed. */
 int kernel_grid_choices(const kernel_grid *g, int *n_pruned);
 
 #endif

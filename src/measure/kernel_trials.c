@@ -1,5 +1,5 @@
-/* kernel_trials.c - times a model's products on this machine: the kernel map, and the gain and loss of every
- * choice of strategies (kernel_grid.h); see nib_tools.h. */
+/* kernel_trials.c - times a model's products on this machine, for the kernel map and for comparing ways to
+ * choose strategies (kernel_grid.h); see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/jsonx.h"
@@ -21,15 +21,15 @@ typedef struct bench {
     canceller cancel;
     machine machine;
     const kernel_table *table;
-    pool *threads;    /* of the processor's trials */
-    gpu_kernels *gpu; /* NULL: the processor's products are timed; and the GPU's trials: */
-    trial_cuda *on_gpu;
-    uint64_t n_byte; /* of rotating weights */
+    pool *threads;      /* of the processor's trials */
+    gpu_kernels *gpu;   /* NULL: the processor's products are timed */
+    trial_cuda *on_gpu; /* the GPU's trials */
+    uint64_t n_byte;    /* bytes of rotating weights */
     trial_shape shapes[TRIAL_MAX_SHAPES];
     int n_shape;
 } bench;
 
-/* Without a model: one layer of an 8B model in the widths that matter. */
+/* Products that are timed without a model: one layer of an 8B model in the most important widths. */
 static const struct {
     const char *format;
     int64_t n, k;
@@ -62,12 +62,14 @@ static nib_status model_shapes(const char *name, bench *b, nib_error *err) {
     NIB_TRY(status);
     b->n_shape = trial_shapes_of(m, b->shapes);
     model_close(m);
-    return b->n_shape ? NIB_OK
-                      : nib_fail(err, NIB_E_USAGE,
-                                 "%s has no packed weights: its products are computed in one way only", name);
+    return b->n_shape
+               ? NIB_OK
+               : nib_fail(err, NIB_E_USAGE,
+                          "%s: expected packed weights, found none: its products have only one strategy",
+                          name);
 }
 
-/* Adds each shape in planes, if some strategy computes only those. */
+/* Adds each shape in planes if some strategy computes planes only. */
 static void add_planes(bench *b) {
     for (int i = 0, n = b->n_shape; i < n && b->n_shape < TRIAL_MAX_SHAPES; i++) {
         trial_shape s = b->shapes[i];
@@ -89,7 +91,8 @@ static nib_status open_processor(bench *b, nib_error *err) {
         return nib_fail(err, NIB_E_NOFIT,
                         "expected 64 MiB for weights beside 128 MiB of other memory under --ram");
     if (b->n_byte < 2 * b->machine.l3)
-        log_line(&b->log, "the weights that rotate are no larger than the last cache: times are not cold");
+        log_line(&b->log, "the rotating weights are not larger than the last cache, so times are not those "
+                          "of cold weights");
     return pool_open(o->n_thread > 0 ? o->n_thread : thread_physical_cores(), &b->threads, err);
 }
 
@@ -180,11 +183,11 @@ static nib_status measure_map(const bench *b, const char *path, policy *map, nib
     const kernel_map_key key = key_of(b);
     kernel_map_report before;
     if (kernel_map_load(path, &key, map, &before, NULL))
-        policy_clear(map); /* none, or none that can be read: a new one */
+        policy_clear(map); /* no valid map exists: begin a new one */
     return run_trials(b, map, kernel_profile_keep, map, err);
 }
 
-/* *kept: the map is in its file. */
+/* Saves the map. *kept: it was stored in its file. */
 static nib_status save_map(const bench *b, const char *path, const policy *map, bool *kept, nib_error *err) {
     const kernel_map_key key = key_of(b);
     nib_error why;
@@ -222,7 +225,8 @@ nib_status nib_kernels_profile(const char *name, const nib_kernels_options *opti
         const kernel_map_key key = key_of(&b);
         char *path = options->map ? mem_strdup(options->map) : kernel_map_path(&key);
         status = path ? profile(&b, path, &map, json, err)
-                      : nib_fail(err, NIB_E_USAGE, "the map has no default place here: give -o FILE");
+                      : nib_fail(err, NIB_E_USAGE,
+                                 "expected a cache folder for the map, found none: give -o FILE");
         mem_free(path);
     }
     policy_clear(&map);
@@ -230,7 +234,7 @@ nib_status nib_kernels_profile(const char *name, const nib_kernels_options *opti
     return status;
 }
 
-/* The units of this processor, or of the GPU. */
+/* The measured units of this processor or of the GPU, as JSON. */
 static json_t *units_json(const bench *b) {
     dpr_unit units[DPR_MAX_UNIT];
     const int n = b->gpu ? trial_cuda_units(b->on_gpu, units) : dpr_measure(units, DPR_MAX_UNIT);
@@ -254,7 +258,7 @@ static json_t *document_of(const kernel_grid *g, const bench *b) {
                      "choices_not_timed", n_pruned);
 }
 
-/* The map that a run with these options would use. */
+/* Loads the map that a run with these options would use. */
 static nib_status load_map(kernel_grid *g, const bench *b, nib_error *err) {
     const kernel_map_key key = key_of(b);
     const char *named = b->options->map;

@@ -9,7 +9,7 @@
 
 #include <xxhash.h>
 
-#define KLD_SPAN 16.0f /* nats below the row's largest that the codes cover */
+#define KLD_SPAN 16.0f /* range of the codes: nats below the row's largest log-probability */
 
 typedef struct kld_header {
     char magic[8];
@@ -18,8 +18,8 @@ typedef struct kld_header {
 } kld_header;
 
 struct kld_file {
-    file_writer *writer; /* saving */
-    file *reader;        /* comparing */
+    file_writer *writer; /* when saving; otherwise NULL */
+    file *reader;        /* when comparing; otherwise NULL */
     uint64_t offset;
     int64_t n_vocab;
     size_t row_bytes;
@@ -41,7 +41,8 @@ double log_sum_exp(const float *logits, int64_t n) {
 static nib_status check_header(const kld_header *found, const kld_header *expected, const char *path,
                                nib_error *err) {
     if (memcmp(found->magic, expected->magic, sizeof found->magic))
-        return nib_fail(err, NIB_E_USAGE, "%s exists and has no saved distributions", path);
+        return nib_fail(err, NIB_E_USAGE, "%s: expected a file of saved distributions, found another file",
+                        path);
     if (found->n_ctx != expected->n_ctx || found->n_vocab != expected->n_vocab ||
         found->n_token != expected->n_token || found->hash != expected->hash)
         return nib_fail(

@@ -18,8 +18,8 @@ typedef struct kld_stats {
     double base_ppl;
 } kld_stats;
 
-/* Opens `path` for comparison if it exists (*saving = false), else for saving. NIB_E_USAGE: it is of other
- * tokens or settings. */
+/* Opens `path` for comparison if it exists (*saving = false), else for saving. NIB_E_USAGE: it belongs to
+ * other tokens or settings. */
 nib_status kld_open(const char *path, const int32_t *tokens, int64_t n_token, int64_t n_ctx, int64_t n_vocab,
                     bool *saving, kld_file **out, nib_error *err);
 /* The next row. Saving: writes it. Comparing: adds the divergence from the base's row. target: the token that

@@ -1,4 +1,4 @@
-/* measure.c - prompts, and their rows in a pass; see measure.h. */
+/* measure.c - calibration prompts, and their rows in a pass; see measure.h. */
 #include "measure/measure.h"
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Prompts of arbitrary ids: the model's shapes say which there are. */
+/* Makes prompts of arbitrary ids; the model's shapes give the number of ids. */
 static nib_status prompts_of_ids(const char *name, const char *path, calibration *out, nib_error *err) {
     const logger silent = {0};
     char *found = NULL;
@@ -55,7 +55,7 @@ int64_t prompt_rows_count(const calibration *c, int64_t max, int64_t *longest) {
     return n;
 }
 
-/* One layer's keys and values serve all layers and prompts, one after the other. */
+/* Opens the cache of one layer, which all layers and prompts use one after the other. */
 static nib_status open_cache(prompt_rows *r, const engine_parts *e, nib_error *err) {
     NIB_TRY(
         kv_pool_open(e->layout, TYPE_F32, true, false, e->step->backend->device, e->ledger, &r->pages, err));

@@ -14,7 +14,7 @@ typedef struct scoring {
     const nib_perplexity_options *how;
     nib_perplexity *out;
     int64_t n_vocab;
-    int32_t *chunk;    /* [n_ctx], the tokens that are being scored */
+    int32_t *chunk;    /* [n_ctx]: the current chunk */
     double nll, nll2;  /* sums of -log p and of its square */
     kld_file *kld;     /* NULL: none */
     nib_status status; /* of kld_row */
@@ -34,7 +34,7 @@ static void score_row(void *user, int64_t position, const float *logits) {
         s->status = kld_row(s->kld, logits, target, &s->err);
 }
 
-/* The standard error of exp(mean) from that of the mean. */
+/* Computes perplexity and its standard error, which follows from the standard error of the mean. */
 static void summarise(scoring *s) {
     const double n = (double)s->out->n_scored, mean = s->nll / n, variance = s->nll2 / n - mean * mean;
     s->out->ppl = n > 0 ? exp(mean) : NAN;
@@ -87,7 +87,8 @@ nib_status nib_session_perplexity(nib_session *session, const int32_t *tokens, s
     *out = (nib_perplexity){.ppl = NAN, .stderr_ppl = NAN};
     if (how->n_ctx < 4 || (int64_t)n_token < how->n_ctx)
         return nib_fail(err, NIB_E_USAGE,
-                        "a chunk has 4 tokens or more and the text one chunk: chunks of %lld, %zu tokens",
+                        "expected chunks of at least 4 tokens and a text of at least one chunk, found chunks "
+                        "of %lld and %zu tokens",
                         (long long)how->n_ctx, n_token);
     out->n_chunk = (int64_t)n_token / how->n_ctx;
     if (how->max_chunk > 0)

@@ -1,9 +1,8 @@
-/* product_inputs.c - see product_inputs.h.
- *
- * All prompts go through a block before the next one, so between two blocks only the residual stream of all
- * rows is kept. Prompts share the KV cache of one layer, so each is a visit of its own. A layer that the ring
- * does not hold is copied to a slot, which all of its visits read: each weight is read and packed once. Of
- * the head only the input is of interest, so its product is not computed. */
+/* product_inputs.c - see product_inputs.h. All prompts go through a block before the next block begins, so
+ * only the residual stream of all rows is stored between two blocks. Prompts share the KV cache of one layer,
+ * so each prompt is a visit of its own. A layer that does not fit the ring is copied to a slot, which all of
+ * its visits read, so each weight is read and packed once. Only the input of the head is needed, so its
+ * product is not computed. */
 #include "measure/product_inputs.h"
 
 #include "base/num.h"
@@ -13,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYER_SHARE = 4 /* of the cap: a larger layer gets no slot */ };
+enum { LAYER_SHARE = 4 /* a layer larger than this fraction of the cap gets no slot */ };
 
 typedef struct passing {
     const engine_parts *e;
@@ -21,10 +20,10 @@ typedef struct passing {
     const product_watch *w;
     uint64_t cap; /* of RAM */
     int n_thread;
-    int at; /* the block that rows go through; -1: none yet */
+    int at; /* the current block; -1: none yet */
 } passing;
 
-/* Bytes of a slot for a layer; 0: there is none, because the ring holds a layer or the cap is too small. */
+/* Bytes of a slot for a layer; 0: no slot, because the ring holds a layer or the cap is too small. */
 static uint64_t slot_bytes(const passing *p, const engine_parts *e) {
     const uint64_t bytes = device_pages_layer_bytes(e->layout);
     const bool fits = p->cap == NIB_AUTO || bytes <= p->cap / LAYER_SHARE;
@@ -104,11 +103,12 @@ nib_status measure_product_inputs(const char *name, const nib_engine_options *op
     o.stream = true;
     o.activation = 16;
     o.learn = false;
-    const engine_want want = {.n_row = n_row,
-                              /* Without a cap memory should not depend on the number of layers. */
-                              .keep_nothing = o.ram == NIB_AUTO,
-                              .keep_free = later_bytes,
-                              .user = &p};
+    const engine_want want = {
+        .n_row = n_row,
+        /* Without a cap, stream all weights, so that memory does not depend on the number of layers. */
+        .keep_nothing = o.ram == NIB_AUTO,
+        .keep_free = later_bytes,
+        .user = &p};
     nib_engine *engine = NULL;
     NIB_TRY(engine_open(name, &o, &want, &engine, err));
     const engine_parts parts = engine_parts_of(engine);

@@ -1,4 +1,4 @@
-/* product_inputs.h - one pass over the calibration prompts for code that reads the inputs of products. The
+/* product_inputs.h - a pass over the calibration prompts for code that observes the inputs of products. The
  * model is streamed, so about one layer of it is in memory; all prompts go through a block together. */
 #ifndef NIB_MEASURE_PRODUCT_INPUTS_H
 #define NIB_MEASURE_PRODUCT_INPUTS_H
@@ -8,14 +8,15 @@
 #include "profile/channel_stats.h"
 
 typedef struct product_watch {
-    /* Before the pass; what it charges to e's ledger stays within `bytes`. NULL: nothing to do. */
+    /* Called before the pass. May charge up to `bytes` to e's ledger. NULL: nothing to do. */
     nib_status (*begin)(void *user, const engine_parts *e, nib_error *err);
-    /* All rows went through a block; the next one has not begun. NULL: nothing to do. */
+    /* Called when all rows have passed a block, before the next one begins. NULL: nothing to do. */
     nib_status (*after)(void *user, int block, nib_error *err);
-    void (*end)(void *user); /* after the pass, while e is open, also when it failed; NULL: nothing to do */
-    const probe *probe;      /* what sees the pass */
-    uint64_t (*bytes)(void *user, const engine_parts *e); /* to be kept free; NULL: none */
-    const char *what;                                     /* for progress */
+    void (*end)(
+        void *user);    /* called after the pass, also after an error, while e is open; NULL: nothing to do */
+    const probe *probe; /* the probe of the pass */
+    uint64_t (*bytes)(void *user, const engine_parts *e); /* RAM to be left free; NULL: none */
+    const char *what;                                     /* name of the activity, for progress */
     void *user;
 } product_watch;
 
@@ -25,8 +26,8 @@ enum { PRODUCTS_SCORED = 8 }; /* last tokens of a prompt that go through the out
 nib_status measure_product_inputs(const char *name, const nib_engine_options *options, const calibration *c,
                                   const product_watch *w, nib_error *err);
 
-/* The mean square of every channel that a product reads (profile/channel_stats.h). The caller clears *out,
- * also after an error. */
+/* Measures the mean square of every input channel of the products (profile/channel_stats.h). The caller
+ * clears *out, also after an error. */
 nib_status measure_channels(const char *name, const nib_engine_options *options, const calibration *c,
                             channel_stats *out, nib_error *err);
 

@@ -1,4 +1,4 @@
-/* profile.c - a model's profile from its files, or measured and stored there; nib_tools.h. */
+/* profile.c - loads a model's profile from its files, or measures and stores it; see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/file.h"
@@ -10,11 +10,11 @@
 
 #include <string.h>
 
-/* One of the two documents. */
+/* The state of one of the two documents. */
 typedef struct kept {
     char *path;
-    bool found; /* it was there */
-    bool lost;  /* it was measured, and could not be kept */
+    bool found; /* an existing one was loaded */
+    bool lost;  /* it was measured, but could not be stored */
     double seconds;
 } kept;
 
@@ -26,12 +26,12 @@ typedef struct work {
     calibration prompts;
     importance layers;
     quality costs;
-    channel_stats channels; /* what formats ending in w were rounded by */
+    channel_stats channels; /* the statistics for formats with the suffix w */
     kept layers_at, costs_at;
     char *channels_path;
-    const char *formats[QUALITY_FORMATS]; /* whose costs are wanted */
+    const char *formats[QUALITY_FORMATS]; /* formats whose costs are requested */
     int n_format;
-    char *list; /* their names, when they were given */
+    char *list; /* copy of the given list of names; NULL: the defaults */
 } work;
 
 static void work_close(work *w) {
@@ -45,7 +45,7 @@ static void work_close(work *w) {
     mem_free(w->list);
 }
 
-/* A file that is named is for what the call is about. */
+/* Chooses the paths. A named file is for the costs if they are requested, else for the importance. */
 static nib_status choose_paths(work *w, nib_error *err) {
     const char *content = w->prompts.content, *prompts = w->prompts.hash, *given = w->how->file;
     w->layers_at.path = given && !w->how->costs ? mem_strdup(given) : importance_path(content, prompts);
@@ -55,7 +55,7 @@ static nib_status choose_paths(work *w, nib_error *err) {
                                                                      : nib_fail_nomem(err, 256, "a path");
 }
 
-/* The usual ones, or those that are listed. */
+/* Chooses the formats: the default ones, or the listed ones. */
 static nib_status choose_formats(work *w, nib_error *err) {
     w->n_format = measure_n_format;
     memcpy(w->formats, measure_formats, (size_t)measure_n_format * sizeof *measure_formats);
@@ -77,7 +77,8 @@ static nib_status choose_formats(work *w, nib_error *err) {
     return NIB_OK;
 }
 
-/* After the attempt to keep what was measured: in a file that was asked for, or in the cache. */
+/* Handles the result of storing a measurement. A failure is an error for a requested file, and only logged
+ * for the cache. */
 static nib_status keep(const work *w, kept *at, bool asked, nib_status status, nib_error *err) {
     at->lost = status != NIB_OK;
     if (!at->lost || asked)
@@ -108,7 +109,7 @@ static nib_status get_layers(work *w, nib_error *err) {
                : nib_fail(err, why.status, "%s", why.message);
 }
 
-/* Costs of other formats than are wanted are not what is looked for. */
+/* Whether the loaded costs contain all requested formats. */
 static bool has_formats(const work *w) {
     int n = 0;
     for (int i = 0; i < w->n_format; i++)
@@ -144,7 +145,7 @@ static nib_status get_costs(work *w, nib_error *err) {
 
 /* ---- the document ---- */
 
-/* A profile's own JSON, and how it was come by; takes text. NULL: no memory. */
+/* Adds the path, the source and the duration to a profile's JSON; takes `text`. NULL: out of memory. */
 static json_t *with_story(nib_status status, char *text, const kept *at) {
     json_t *doc = status == NIB_OK ? json_loads(text, 0, NULL) : NULL;
     mem_free(text);
@@ -172,7 +173,7 @@ static json_t *layers_json(const work *w) {
     return jsonx_whole(doc, ok);
 }
 
-/* costs: measured too. */
+/* Writes the result; costs: they were measured too. */
 static nib_status give(const work *w, bool costs, char **json, nib_error *err) {
     json_t *doc = layers_json(w);
     if (costs) {

@@ -1,5 +1,5 @@
-/* quality.c - the effect on the logits, block by block, of its matrices in another format, of fewer
- * activation bits, and of leaving it out. */
+/* quality.c - measures, block by block, how the logits change when the block's matrices have another format,
+ * when activations have fewer bits, and when the block is left out. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "measure/trials.h"
@@ -15,7 +15,7 @@ const int measure_n_format = NUM_COUNT(measure_formats);
 
 typedef struct measuring {
     nib_engine *engine;
-    engine_parts on; /* the engine's */
+    engine_parts on; /* the engine's parts */
     measure_base base;
     measure_requantized copy;
     saliency_watch channels;
@@ -85,8 +85,8 @@ static nib_status try_without(measuring *s, int b, nib_error *err) {
     return status;
 }
 
-/* Layers missing together, one more each time, those that change the stream least first: the sweep of section
- * 4.9, in the order that docs/paper-mcap.md found to work. */
+/* Leaves layers out together, one more each time, beginning with those that change the residual stream least:
+ * the sweep of section 4.9, in the order that worked in docs/paper-mcap.md. */
 static nib_status try_fewer(measuring *s, nib_error *err) {
     const model *m = s->base.e->m;
     const int n = (int)model_hparams(m)->n_layer;
@@ -142,7 +142,7 @@ static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t 
     return NIB_OK;
 }
 
-/* An engine in which trials can be made, and its base pass. */
+/* Opens an engine for trials and runs the base pass. */
 static nib_status open_trials(const char *name, const nib_engine_options *options, const wanted *w,
                               measuring *s, channel_stats *channels, nib_error *err) {
     nib_engine_options o = *options;

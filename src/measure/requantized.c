@@ -16,7 +16,7 @@ static bool is_own_matrix(const weight *w) {
     return !w->vector && w->shared_block < 0;
 }
 
-/* Bytes of a block's own matrices in a format; false when they cannot have it, or there are none. */
+/* Bytes of a block's own matrices in a format; false: they cannot have it, or there are no matrices. */
 static bool bytes_in(const block *blk, const char *format, uint64_t *bytes) {
     recipe f;
     uint64_t one;
@@ -43,7 +43,7 @@ uint64_t measure_bytes_now(const block *blk) {
     return bytes;
 }
 
-/* The matrix of a trial: one matrix, for a stack the sum of its slices in floats. */
+/* The format of a trial's matrix: the recipe's, or for a stack floats (the sum of its slices). */
 static bool tried_as(const recipe *f, int64_t n, int64_t k, pack_format *as, uint64_t *bytes) {
     *as = f->n_slice > 1 ? (pack_format){.layout = PACK_ROWS, .type = TYPE_F32} : f->slice[0];
     return pack_bytes(as, n, k, bytes);
@@ -63,7 +63,7 @@ static bool tried_bytes(const block *blk, const char *format, uint64_t *bytes) {
     return true;
 }
 
-/* A format that takes no fewer bytes than the file's own has no use, and is not tried. */
+/* A format without fewer bytes than the file's own is useless and is not tried. */
 bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes) {
     return bytes_in(blk, format, bytes) && *bytes < measure_bytes_now(blk);
 }
@@ -143,17 +143,18 @@ nib_status measure_requantized_open(measure_requantized *c, const engine_parts *
 
 typedef struct packing {
     measure_requantized *c;
-    weight slice[RECIPE_SLICES]; /* with the other formats */
+    weight slice[RECIPE_SLICES]; /* the weight with the formats of the recipe's slices */
     int n_slice;
     uint8_t *dst;
     _Atomic nib_status status;
-    nib_error error; /* the first one's */
+    nib_error error; /* the first error */
 } packing;
 
-/* Rows [begin, end) of one slice. */
+/* Packs rows [begin, end) of one slice. */
 static nib_status pack_slice(const packing *p, load_buffer *buffer, const weight *w, int64_t begin,
                              int64_t end, const load_target *to, nib_error *err) {
-    load_buffer own = *buffer; /* with scratch of its own: the buffer's may be for another layout */
+    load_buffer own =
+        *buffer; /* with its own scratch, because the buffer's may be sized for another layout */
     own.scratch = mem_alloc_aligned(64, pack_scratch_bytes(&w->format, w->k));
     if (!own.scratch)
         return nib_fail_nomem(err, pack_scratch_bytes(&w->format, w->k), "packing");
@@ -162,7 +163,7 @@ static nib_status pack_slice(const packing *p, load_buffer *buffer, const weight
     return status;
 }
 
-/* Both slices of rows [begin, end) added up, panel by panel. */
+/* Packs both slices of rows [begin, end) and adds them as floats, panel by panel. */
 static nib_status pack_sum(const packing *p, load_buffer *buffer, int64_t begin, int64_t end,
                            nib_error *err) {
     const int64_t k = p->slice[0].k, stride = num_round_up(k, 16); /* PACK_ROWS pads to 16 */
@@ -202,7 +203,7 @@ static nib_status pack_rows(const packing *p, load_buffer *buffer, int64_t begin
                           : pack_slice(p, buffer, w, begin, end, &to, err);
 }
 
-/* Each thread some panels, as many at a time as a read has. */
+/* Packs this thread's share of the panels, as many at a time as one read has. */
 static void pack_some(void *arg, int thread, int n_thread) {
     packing *p = arg;
     load_buffer *buffer = &p->c->buffers[thread];
@@ -237,14 +238,14 @@ static nib_status pack_matrix(measure_requantized *c, const weight *w, const rec
     return status;
 }
 
-/* The pager's views of a block; matrices among them that will be replaced may be anything. */
+/* Copies the pager's views of a block; those of replaced matrices are overwritten later. */
 static void take_views(measure_requantized *c, int b) {
     const view *views = pager_views(c->e->step->pager, b);
     memcpy(c->views + c->first[b], views, (size_t)layout_block(c->e->layout, b)->n_weight * sizeof *views);
     c->by_block[b] = c->views + c->first[b];
 }
 
-/* Other blocks' weights that are block b's (a tied head). */
+/* Replaces the views of other blocks that share block b's weights (a tied head). */
 static void replace_shared(measure_requantized *c, int b) {
     for (int j = 0; j < model_n_block(c->e->m); j++) {
         const block *blk = layout_block(c->e->layout, j);
@@ -273,7 +274,8 @@ nib_status measure_requantize(measure_requantized *c, const saliency_watch *chan
             continue;
         pack_format as;
         if (!recipe_parse(format, w->k, &f) || !tried_as(&f, w->n, w->k, &as, &bytes))
-            return nib_fail(err, NIB_E_USAGE, "%s: %s cannot be in format %s", blk->name, w->name, format);
+            return nib_fail(err, NIB_E_USAGE, "%s: expected a format that %s can have, found %s", blk->name,
+                            w->name, format);
         NIB_TRY(pack_matrix(c, w, &f, saliency_watch_of(channels, b, i), at, err));
         c->views[c->first[b] + i] = (view){at, as, w->n, w->k};
         at += round64(bytes);

@@ -1,4 +1,4 @@
-/* requantized.h - one block's matrices in another format, to measure the cost of that format. */
+/* requantized.h - rounds one block's matrices to another format, to measure the cost of that format. */
 #ifndef NIB_MEASURE_REQUANTIZED_H
 #define NIB_MEASURE_REQUANTIZED_H
 
@@ -12,14 +12,14 @@ typedef struct measure_requantized {
     loader *ld;
     load_buffer *buffers; /* [n_thread] */
     uint64_t charged;
-    uint8_t *data;
+    uint8_t *data; /* [n_byte]: the packed copies */
     uint64_t n_byte;
     view *views;           /* [n_weight of all blocks]: the weights for visits of changed blocks */
     const view **by_block; /* [n_block] into views, or NULL */
     int *first;            /* [n_block] in views */
 } measure_requantized;
 
-/* Bytes of a block's own matrices as they are. */
+/* Bytes of a block's own matrices in their current formats. */
 uint64_t measure_bytes_now(const block *blk);
 /* Whether a format has fewer bytes than the file's own; others are not tried. *bytes: its bytes. */
 bool measure_is_lower(const block *blk, const char *format, uint64_t *bytes);
@@ -29,8 +29,8 @@ uint64_t measure_requantized_bytes(const engine_parts *e, const quality_options 
 nib_status measure_requantized_open(measure_requantized *c, const engine_parts *e, const quality_options *q,
                                     nib_error *err);
 void measure_requantized_close(measure_requantized *c); /* zeroed is fine */
-/* Rounds block b by the recipe; a pass then computes with c->by_block. A stack is tried as the sum of its
- * slices, in floats. channels: for formats with the suffix w. */
+/* Rounds block b to the recipe `format`; a pass with c->by_block then uses the copy. A stack is tried as the
+ * sum of its slices, in floats. channels: statistics for formats with the suffix w. */
 nib_status measure_requantize(measure_requantized *c, const saliency_watch *channels, int b,
                               const char *format, nib_error *err);
 

@@ -14,7 +14,8 @@ nib_status residual_gain_open(residual_gain *g, nib_engine *e, nib_error *err) {
                                      .n_vocab = nib_engine_info(e)->n_vocab};
     memset(g, 0, sizeof *g);
     if (!from.tokenizer)
-        return nib_fail(err, NIB_E_USAGE, "residuals cannot be measured without a tokenizer");
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected an engine with a tokenizer for measuring residuals, found none");
     g->e = e;
     g->n_vocab = from.n_vocab;
     return calibrate(&from, NULL, &g->prompts, err);

@@ -1,4 +1,4 @@
-/* residual_tuning.c - the gain of residuals for a requested slowdown: the tuner (plan/tune.h) on tokens that
+/* residual_tuning.c - tunes residuals for a requested slowdown: runs the tuner (plan/tune.h) on tokens that
  * the engine itself generates, so the measured slowdown is that of a run. */
 #include "nib_tools.h"
 
@@ -14,16 +14,16 @@
 #include <string.h>
 
 enum {
-    PREFIX = 16,   /* positions that the cache holds before a step is timed */
-    MIN_STEP = 5,  /* steps (or pairs of them) of one time, at least, */
-    MAX_STEP = 24, /* and at most */
+    PREFIX = 16,   /* positions in the cache before the first timed step */
+    MIN_STEP = 5,  /* minimum number of steps (or pairs of steps) of a measurement */
+    MAX_STEP = 24, /* maximum number */
     POSITIONS = PREFIX + 2 * MAX_STEP + 8,
     KEPT_STEPS = 64,
-    SCORED_STEPS = 12 /* of them, spread evenly, those whose perplexity is measured */
+    SCORED_STEPS = 12 /* number of these, evenly spaced, whose perplexity is measured */
 };
-#define ENOUGH_S 0.06 /* of steps: then MIN_STEP will do */
+#define ENOUGH_S 0.06 /* total seconds of steps from which on MIN_STEP suffices */
 
-/* A choice, and what it takes and gives. */
+/* A choice, its slowdown and its perplexity. */
 typedef struct kept_step {
     tune_choice choice;
     double slowdown, ppl; /* NAN: not measured */
@@ -34,10 +34,11 @@ typedef struct tuning {
     nib_session *session;
     int32_t tokens[POSITIONS];
     const residual_kinds *kinds;
-    kept_step steps[KEPT_STEPS]; /* the last ones */
+    kept_step steps[KEPT_STEPS]; /* the latest ones */
     int n_step;
-    double base_s;               /* of a token without residuals, on the processor; 0: not measured */
-    double max_s, without, with; /* perplexities; NAN: not measured */
+    double base_s; /* seconds of a token without residuals, on the processor; 0: not measured */
+    double max_s, without,
+        with; /* time limit; perplexities without residuals and with the choice, NAN: not measured */
     residual_gain gain;
 } tuning;
 
@@ -46,7 +47,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The first passes warm up: a GPU records the second pass of a kind. */
+/* Prepares timing. The first passes warm up: a GPU records the second pass of a kind as a graph. */
 static nib_status begin_steps(tuning *t, const tune_choice *choice, nib_error *err) {
     engine_residuals_choose(t->e, choice);
     NIB_TRY(nib_session_sync(t->session, t->tokens, PREFIX, err));
@@ -54,7 +55,7 @@ static nib_status begin_steps(tuning *t, const tune_choice *choice, nib_error *e
     return nib_session_sync(t->session, t->tokens, PREFIX + 2, err);
 }
 
-/* The i-th step after begin_steps. */
+/* Times the i-th step after begin_steps. */
 static nib_status time_step(tuning *t, int i, double *seconds, nib_error *err) {
     const double start = time_now();
     NIB_TRY(nib_session_sync(t->session, t->tokens, (size_t)(PREFIX + 3 + i), err));
@@ -62,7 +63,8 @@ static nib_status time_step(tuning *t, int i, double *seconds, nib_error *err) {
     return NIB_OK;
 }
 
-/* Seconds of one generated token: the lower quartile of some, because other work uses the machine too. */
+/* Measures the seconds of one generated token: the lower quartile of several, because other processes disturb
+ * some. */
 static nib_status time_alone(tuning *t, const tune_choice *choice, double *seconds, nib_error *err) {
     double took[MAX_STEP], sum = 0;
     int n = 0;
@@ -81,8 +83,8 @@ static bool is_nothing(const tuning *t, const tune_choice *c) {
     return true;
 }
 
-/* A processor's speed drifts by more than the slowdowns that are looked for. So a choice is timed in turns
- * with no residuals, token by token, and what counts is the median of the pairs' ratios. */
+/* A processor's speed drifts by more than the slowdowns in question. So a choice and no residuals alternate
+ * token by token, and the result is the median of the ratios of pairs. */
 static nib_status time_in_turns(tuning *t, const tune_choice *choice, double *seconds, nib_error *err) {
     const tune_choice none = {{0}, {0}};
     double ratio[MAX_STEP], sum = 0;
@@ -108,7 +110,7 @@ static nib_status time_in_turns(tuning *t, const tune_choice *choice, double *se
     return NIB_OK;
 }
 
-/* A GPU records its launches again for another choice, so its tokens are not timed in turns. */
+/* A GPU must record its launches again for another choice, so it is not timed in turns. */
 static nib_status time_steps(void *user, const tune_choice *choice, double *seconds, nib_error *err) {
     tuning *t = user;
     return engine_fetch_blocks(t->e) > 1 ? time_alone(t, choice, seconds, err)
@@ -135,14 +137,14 @@ static void keep_step(void *user, const tune_choice *c, double seconds, double b
     t->steps[t->n_step++] = (kept_step){*c, seconds / base - 1, NAN};
 }
 
-/* ---- what they give back ---- */
+/* ---- the gain in quality ---- */
 
 static nib_status score(tuning *t, const tune_choice *c, double *ppl, nib_error *err) {
     engine_residuals_choose(t->e, c);
     return residual_gain_perplexity(&t->gain, ppl, err);
 }
 
-/* None, the choice, then some of the steps, as long as there is time. */
+/* Measures the perplexity without residuals, with the choice, then of some steps, while time is left. */
 static nib_status score_all(tuning *t, const tune_choice *chosen, nib_error *err) {
     const tune_choice none = {{0}, {0}};
     const double start = time_now();
@@ -156,7 +158,7 @@ static nib_status score_all(tuning *t, const tune_choice *chosen, nib_error *err
     return NIB_OK;
 }
 
-/* ---- the answer ---- */
+/* ---- the document ---- */
 
 static bool put_bytes(json_t *to, const char *name, uint64_t bytes) {
     return jsonx_put(to, name, json_integer((json_int_t)bytes));
@@ -225,7 +227,8 @@ nib_status nib_residuals_tune(nib_engine *e, double slowdown, double max_s, char
     *json = NULL;
     const residual_kinds *kinds = engine_has_weights(e) ? engine_residual_kinds(e) : NULL;
     if (!kinds || kinds->n == 0)
-        return nib_fail(err, NIB_E_USAGE, "the engine has no residuals to tune: name their original");
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected an engine with residuals, found none: name their original");
     tuning *t = mem_calloc(1, sizeof *t);
     if (!t)
         return nib_fail_nomem(err, sizeof *t, "the tuner");

@@ -64,7 +64,7 @@ static nib_status keep_stream(void *user, int i, backend *by, nib_error *err) {
     return NIB_OK;
 }
 
-/* Where row `row` of a segment has its logits. */
+/* Index in base->logits of row `row` of a segment. */
 static int64_t head_place(const measure_base *b, int segment_index, int64_t row) {
     return b->first_head[segment_index] + row - b->rows.segments[segment_index].head_row;
 }
@@ -136,7 +136,7 @@ typedef struct trying {
     int64_t place, n_row;
 } trying;
 
-/* Adds the rows' relative squared differences. */
+/* Adds the relative squared differences of n_row rows. */
 static void compare(trying *t, const float *base, const float *x, int64_t n_row, int64_t width) {
     for (int64_t r = 0; r < n_row; r++) {
         double all = 0, off = 0;
@@ -206,7 +206,7 @@ nib_status measure_trial(measure_base *b, int first, const pass_change *change, 
     out->kl = sum / (double)b->rows.n_head;
     out->error = t.n_error ? sqrt(t.error2 / (double)t.n_error) : -1;
     if (!isfinite(out->kl))
-        return nib_fail(err, NIB_E_MODEL, "%s: expected finite logits, found others",
+        return nib_fail(err, NIB_E_MODEL, "%s: expected finite logits, found a NaN or an infinity",
                         layout_block(b->e->layout, first)->name);
     return NIB_OK;
 }
