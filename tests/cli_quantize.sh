@@ -48,7 +48,7 @@ for name in own hard soft; do
     code=0
     "$nibble" quantize "$tmp/own.gguf" -o "$tmp/$name.gguf" --type q4_0 --imatrix none >/dev/null 2>"$tmp/err" || code=$?
     check "$name.gguf, which is the model, is refused" [ $code = 2 ]
-    check "and says why" says "this is the model that is read"
+    check "and says why" says "found the model itself"
     check "and the model is what it was" cmp "$model" "$tmp/own.gguf"
 done
 rm -f "$tmp/own.gguf" "$tmp/hard.gguf" "$tmp/soft.gguf"
@@ -272,9 +272,9 @@ check "and are named" says "expected finite scales"
 made --type u4g32a
 logits by-file "$out.residual"
 check "the residuals of another base exit 4" [ $code = 4 ]
-check "and say so" says "these are the residuals of another model"
+check "and say so" says "expected residuals of this model"
 made --type f32 --keep-residual
 check "a base that lost nothing has none" [ $code = 4 ]
-check "and is kept" says "the model is written, its residuals are not"
+check "and is kept" says "the model was written, but its residuals were not"
 
 exit $failed

@@ -11,8 +11,8 @@
 
 enum {
     N_POWER = 20,
-    SAMPLE_ROWS = 48,           /* of each matrix that reads the input */
-    MAX_ROWS = 8 * SAMPLE_ROWS, /* of all of them */
+    SAMPLE_ROWS = 48,           /* rows that are sampled of each matrix that reads the input */
+    MAX_ROWS = 8 * SAMPLE_ROWS, /* maximum sampled rows of all of them */
 };
 
 uint64_t awq_bytes(int64_t k, int n_thread) {
@@ -20,7 +20,7 @@ uint64_t awq_bytes(int64_t k, int n_thread) {
     return (uint64_t)(k * (search + factors)) * sizeof(float) + MAX_ROWS * sizeof(type_id);
 }
 
-/* ---- where factors go ---- */
+/* ---- sources ---- */
 
 static int writer_before(const program *p, int before, reg r) {
     for (int i = before - 1; i >= 0; i--)
@@ -29,7 +29,8 @@ static int writer_before(const program *p, int before, reg r) {
     return -1;
 }
 
-/* Whether products alone read register r between op `from`, which writes it, and the next one that does. */
+/* Whether only products read register r between op `from`, which writes it, and the next op that writes it.
+ */
 static bool only_products_read(const program *p, int from, reg r) {
     for (int i = from + 1; i < p->n_op; i++) {
         const op *o = &p->ops[i];
@@ -41,7 +42,7 @@ static bool only_products_read(const program *p, int from, reg r) {
     return true;
 }
 
-/* Whether op `reader` alone reads register r after op `from`. */
+/* Whether op `reader` is the only one that reads register r after op `from`. */
 static bool only_reader(const program *p, int from, int reader, reg r) {
     for (int i = from + 1; i < p->n_op; i++) {
         const op *o = &p->ops[i];
@@ -99,7 +100,7 @@ static int64_t maker_of(const awq_source *s, int64_t c) {
 
 typedef struct searching {
     const awq_site *site;
-    const float *rows;      /* [n_row, k]: some of every matrix that reads the input */
+    const float *rows;      /* [n_row, k]: sampled rows of the matrices that read the input */
     const type_id *type;    /* [n_row] */
     const float *magnitude; /* [n_made] */
     const float *mean;      /* [k]: mean squares */
@@ -153,7 +154,7 @@ static void try_powers(void *arg, int thread, int n_thread) {
 
 /* ---- one input ---- */
 
-/* The format that the piece's rows become. */
+/* The format to which the piece's rows are rounded. */
 static type_id format_of(const awq *a, const weight_piece *piece) {
     for (size_t i = 0; i < a->tensors->n; i++) {
         const gguf_tensor *t = &a->tensors->all[i];
@@ -162,10 +163,10 @@ static type_id format_of(const awq *a, const weight_piece *piece) {
                 piece->first_row < t->pieces[p].first_row + t->pieces[p].n_row)
                 return a->types[i];
     }
-    return piece->tensor->type; /* of no output: unchanged */
+    return piece->tensor->type; /* not part of an output tensor: unchanged */
 }
 
-/* Rows of matrices that read the input, evenly spaced. */
+/* Samples evenly spaced rows of the matrices that read the input. */
 static nib_status sample(const awq *a, const gram_site *in, float *rows, type_id *type, int64_t *n_row,
                          int64_t max, void *raw, nib_error *err) {
     const container *c = model_container(a->m);
@@ -238,7 +239,8 @@ static nib_status search(awq *a, awq_site *s, const gram_site *in, pool *threads
 
 /* ---- a block ---- */
 
-/* Two inputs of one source cannot have two scales. */
+/* Finds the source of input i. False: another input has the same source, which cannot have two sets of
+ * factors. */
 static bool has_source_alone(const block *b, const gram *inputs, int i, awq_source *out) {
     awq_source other;
     if (!awq_find_source(b, inputs->of[i].w, out))
@@ -252,13 +254,16 @@ static bool has_source_alone(const block *b, const gram *inputs, int i, awq_sour
 nib_status awq_open(awq *a, const model *m, const gram *inputs, const gguf_tensors *tensors,
                     const type_id *types, pool *threads, nib_error *err) {
     *a = (awq){.m = m, .inputs = inputs, .tensors = tensors, .types = types, .block = inputs->block};
-    if (a->block < 0 || model_block(m, a->block)->layer < 0) /* a head's input may be tied to the embedding */
+    if (a->block < 0 || model_block(m, a->block)->layer <
+                            0) /* outside layers: a head's matrix may be tied to the embedding */
         return NIB_OK;
     for (int i = 0; i < inputs->n; i++) {
         const gram_site *in = &inputs->of[i];
         awq_site *s = &a->of[a->n];
         awq_source source;
-        if (model_block(m, a->block)->weights[in->w].transposed || /* rows are not read that way */
+        if (model_block(m, a->block)
+                ->weights[in->w]
+                .transposed || /* rows of transposed matrices are not read */
             !has_source_alone(model_block(m, a->block), inputs, i, &source))
             continue;
         *s = (awq_site){.site = in->site, .source = source, .k = in->k, .n_made = in->k / source.n_share};

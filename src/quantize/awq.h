@@ -18,9 +18,9 @@
 
 /* The tensor that produces an input, and that can be divided by the factors. */
 typedef struct awq_source {
-    int w, b;               /* weight and bias of a norm or a product, indices in the block; b -1: no bias */
-    bool rows;              /* a product: factors are for its rows; a norm: for its elements */
-    int64_t n_share, width; /* channel c is made by element c / (n_share * width) * width + c % width */
+    int w, b;  /* weight and bias of a norm or a product, indices in the block; b -1: no bias */
+    bool rows; /* true: a product, whose rows are divided; false: a norm, whose elements are divided */
+    int64_t n_share, width; /* channel c is produced by element c / (n_share * width) * width + c % width */
 } awq_source;
 /* Finds the source of the input of weight w. False: it has none that can be divided, so the input of w cannot
  * be scaled. */
@@ -30,10 +30,10 @@ bool awq_find_source(const block *b, int w, awq_source *out);
 typedef struct awq_site {
     int site; /* as in saliency_site */
     awq_source source;
-    int64_t k, n_made; /* channels; elements of the source that make them */
+    int64_t k, n_made; /* channels; elements of the source that produce them */
     float *factor;     /* [k]: columns are multiplied by it; owned */
     float *made;       /* [n_made]: elements of the source are divided by it; owned */
-    double power;      /* the best one found; 0: nothing is gained, and nothing is scaled */
+    double power;      /* the best exponent found; 0: scaling does not help, so nothing is scaled */
 } awq_site;
 
 typedef struct awq {

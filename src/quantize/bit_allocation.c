@@ -71,11 +71,12 @@ nib_status allocate_choose(const allocation_list *list, const double *cost, cons
     mem_free(first);
     *kl = r.loss;
     if (status == NIB_OK && !r.found)
-        return nib_fail(err, NIB_E_USAGE, "--bits: no formats have %s on an average", num_text(bits, 4));
+        return nib_fail(err, NIB_E_USAGE, "--bits: expected an average that the formats can have, found %s",
+                        num_text(bits, 4));
     return status;
 }
 
-/* Values in matrices that a block owns. */
+/* Number of values in the matrices that a block owns. */
 static double weights_of(const block *b) {
     double n = 0;
     for (int w = 0; w < b->n_weight; w++)

@@ -13,10 +13,10 @@ typedef struct allocation_format {
     type_id type;
     int bits;
     const char *recipe; /* the format that its cost is measured with (quant/recipe.h). An engine cannot round
-                           to every type while it runs; such a type has a format with as many bits, since only
-                           the order of the blocks counts */
+                           to every type at run time; such a type has a format with the same number of bits,
+                           because only the order of the blocks matters */
 } allocation_format;
-enum { ALLOCATION_FORMATS = 5 /* at most */ };
+enum { ALLOCATION_FORMATS = 5 /* maximum number of formats */ };
 typedef struct allocation_list {
     allocation_format of[ALLOCATION_FORMATS];
     int n;
@@ -28,8 +28,8 @@ nib_status allocate_find(const char *names, allocation_list *out, nib_error *err
 
 /* Measures the costs with an engine of these options, and fills types [model_n_block] with each block's
  * format. bits: the average over all weights in matrices, at most. layers_only: blocks outside layers neither
- * count nor cost, and their types have no meaning. *kl: the sum of the chosen costs, in nats. Runs the
- * model with each block in each format. NIB_E_USAGE: bits below the list's fewest or above its most;
+ * count nor cost, and their types have no meaning. *kl: the sum of the chosen costs, in nats. Runs the model
+ * with each block in each format. NIB_E_USAGE: bits below the list's minimum or above its maximum;
  * NIB_E_CANCELLED; and the errors of measure_quality. */
 nib_status allocate_bits(const char *name, const nib_engine_options *o, const calibration *c, const model *m,
                          const allocation_list *list, double bits, bool layers_only, type_id *types,

@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum {
-    BLOCK = 128,                       /* columns whose corrections by earlier blocks are one product */
-    MIN_ELEMS = 32,                    /* values of the smallest block of a format */
+    BLOCK = 128,    /* columns of a block; its corrections by other blocks are one matrix product */
+    MIN_ELEMS = 32, /* values of the smallest block of a format */
     SUMS = BLOCK * (GPTQ_ROWS + BLOCK) /* floats of scratch for a block of columns */
 };
 
@@ -36,7 +36,7 @@ static int by_importance(const void *a, const void *b, void *user) {
 typedef struct factoring {
     const gptq *g;
     double *a;    /* [k, k]: column-major lower triangle, so row i has its columns from i on in one run */
-    double added; /* to the diagonal */
+    double added; /* value added to the diagonal */
     int64_t from, to;
 } factoring;
 
@@ -53,7 +53,7 @@ static void arrange_rows(void *arg, int thread, int n_thread) {
     }
 }
 
-/* Rows [from, to) as floats over their diagonal, to the front of the same memory. */
+/* Divides rows [from, to) by their diagonal and stores them as floats at the front of the same memory. */
 static void narrow_rows(void *arg, int thread, int n_thread) {
     const factoring *f = arg;
     const int64_t k = f->g->k;
@@ -68,8 +68,9 @@ static void narrow_rows(void *arg, int thread, int n_thread) {
     }
 }
 
-/* Row i as floats ends where row (i + 1) / 2 of doubles begins: once rows before m are done, nothing that is
- * still needed is where rows m to 2 m go. */
+/* Converts all rows. Row i of floats ends where row (i + 1) / 2 of doubles begins. So when the rows before m
+ * are done, rows m to 2 m of floats overwrite nothing that is still needed, and threads convert them in
+ * parallel. */
 static void narrow(factoring *f, pool *threads) {
     const uint64_t half = factor_bytes(f->g->k) / 2;
     f->from = 0;
@@ -82,7 +83,7 @@ static void narrow(factoring *f, pool *threads) {
     mem_discard((char *)f->a + half, half);
 }
 
-/* With as little added to the diagonal as makes X^T X definite. */
+/* Factorises X^T X with the smallest addition to the diagonal that makes it positive definite. */
 static nib_status factorise(gptq *g, pool *threads, nib_error *err) {
     static const double parts[] = {0.01, 0.1, 1}; /* the first is GPTQ's own */
     factoring f = {.g = g, .a = (double *)(void *)g->factor};
@@ -97,7 +98,10 @@ static nib_status factorise(gptq *g, pool *threads, nib_error *err) {
     }
     if (made)
         narrow(&f, threads);
-    return made ? NIB_OK : nib_fail(err, NIB_E_MODEL, "the calibration does not determine the inputs");
+    return made ? NIB_OK
+                : nib_fail(
+                      err, NIB_E_MODEL,
+                      "expected calibration inputs whose X^T X can be factorised, found a singular matrix");
 }
 
 nib_status gptq_open(gptq *g, const gram_site *in, pool *threads, ledger *l, nib_error *err) {
@@ -145,17 +149,19 @@ void gptq_set_shape(gptq *g, const encode_shape *s) {
 
 /* ---- rows ---- */
 
-/* Some rows in the columns' order: weights, which become differences, last column first. */
+/* Rows that are being rounded, in the columns' order. Weights are replaced by differences, last column first.
+ */
 typedef struct rounding {
     const gptq *g;
     int64_t n, n_block; /* rows; blocks of a row */
     float *rows;        /* [GPTQ_ROWS, k] */
-    float *sums;        /* [BLOCK, GPTQ_ROWS]: what columns get from later ones */
+    float *sums;        /* [BLOCK, GPTQ_ROWS]: corrections of columns by later ones */
     float *parts;       /* [BLOCK, BLOCK]: the factor within the block of columns, transposed */
     encode_block *blocks;
 } rounding;
 
-/* Rounds column `at` of all rows; `sum` [GPTQ_ROWS] is added to it, `d` gets the differences. */
+/* Rounds column `at` of all rows. sum [GPTQ_ROWS] is added to the column; d [GPTQ_ROWS] gets the differences.
+ */
 static void round_column(const rounding *r, int64_t at, const float *sum, float *d) {
     const gptq *g = r->g;
     const encode_shape *s = g->shape;

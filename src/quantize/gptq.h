@@ -1,9 +1,8 @@
 /* gptq.h - GPTQ (Frantar et al. 2022, arXiv 2210.17323): columns are rounded one after the other, and later
  * columns compensate the error of earlier ones, by X^T X of the inputs.
- *
  * Columns are rounded in the order of falling importance (act-order), while every block of a row keeps the
  * scales of the original row, so blocks have the file format's layout. The diagonal of X^T X is raised by 1 %
- * of its mean, or by more where that is not enough.
+ * of its mean, or by more if that is not enough.
  *
  * The paper takes from each later column a part of the error at once, by the Cholesky factor of the inverse
  * of X^T X. Here a column is corrected when its turn comes, by all earlier differences between weights and
@@ -18,7 +17,7 @@
 #include "quant/encode.h"
 #include "quantize/gram.h"
 
-enum { GPTQ_ROWS = 64 /* that are rounded together: a product reads the factor once for all of them */ };
+enum { GPTQ_ROWS = 64 /* rows that are rounded together; products read the factor once for all of them */ };
 
 typedef struct gptq {
     const gram_site *inputs; /* borrowed; NULL: closed */
@@ -43,7 +42,7 @@ uint64_t gptq_bytes(int64_t k, int n_thread);
  * gptq_close after an error too. */
 nib_status gptq_open(gptq *g, const gram_site *inputs, pool *threads, ledger *l, nib_error *err);
 void gptq_close(gptq *g); /* zeroed is fine */
-/* Before gptq_round: the format of the next matrix, whose blocks divide k. */
+/* Sets the format of the next matrix, whose blocks must divide k. To be called before gptq_round. */
 void gptq_set_shape(gptq *g, const encode_shape *s);
 /* Rounds rows x [n, k], n <= GPTQ_ROWS, to blocks in `out` (row_task.round; `by` is the gptq). Threads may
  * call it at the same time with different numbers, 0...n_thread - 1. */

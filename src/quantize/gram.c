@@ -11,7 +11,7 @@ static uint64_t sum_bytes(int64_t k, bool diagonal) {
     return (uint64_t)k * (diagonal ? 1 : (uint64_t)k) * sizeof(float);
 }
 
-/* Inputs of one block: each op that reads something new. */
+/* Bytes of the sums of a block: each product that reads a new input has one. */
 static uint64_t block_bytes(const block *b, bool diagonal) {
     uint64_t bytes = 0;
     reg at = REG_NONE;
@@ -71,7 +71,7 @@ static void see(void *user, const probe_input *in) {
     gram_site *s = NULL;
     for (int i = 0; i < g->n && !s; i++)
         s = g->of[i].site == site ? &g->of[i] : NULL;
-    if (s && s->w != in->w) /* another product of the same input */
+    if (s && s->w != in->w) /* another product with the same input */
         return;
     if (!s && !(s = begin_site(g, site, in->w, in->k)))
         return;
@@ -92,7 +92,8 @@ nib_status gram_open(gram *g, const layout *lay, bool diagonal, pool *threads, l
     return saliency_sites_open(&g->sites, layout_model(lay), err);
 }
 
-/* In squares of a few cache lines, so that neither side loses a line before it is used up. */
+/* Copies one triangle to the other in squares of a few cache lines, so that lines on both sides are used
+ * completely while they are cached. */
 static void mirror_rows(void *arg, int thread, int n_thread) {
     enum { SIDE = 64 };
     const gram_site *s = arg;

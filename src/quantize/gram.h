@@ -1,6 +1,6 @@
-/* gram.h - X^T X of the inputs of one block's products, or its diagonal alone. GPTQ needs the correlation of
- * columns; AWQ needs their squares only, and k floats instead of k * k. One sum for each input (products of
- * one input share it), for one block at a time.
+/* gram.h - sums X^T X of the inputs of one block's products, or only its diagonal. GPTQ needs the correlation
+ * of columns; AWQ needs their squares only, and k floats instead of k * k. One sum for each input (products
+ * of one input share it), for one block at a time.
  *
  * The probe of a pass adds rows; when it sees another block, it drops the sums of the one before. A probe
  * cannot return an error, so a failure is kept in `failed` and `why`. One thread calls. */
@@ -15,8 +15,8 @@ typedef struct gram_site {
     int site, w;      /* the input (saliency_site), and the first weight of the block that reads it */
     int64_t k, n_row; /* channels; rows that were added */
     bool diagonal;
-    float *sum; /* diagonal: [k]; else [k, k], its lower triangle in column-major order, and the other one
-                   after gram_complete */
+    float *sum; /* diagonal: [k]; otherwise [k, k]: the lower triangle in column-major order, and after
+                   gram_complete both triangles */
 } gram_site;
 
 /* The mean square of input channel c over the rows. */
@@ -24,13 +24,13 @@ static inline float gram_mean_square(const gram_site *s, int64_t c) {
     return s->sum[s->diagonal ? c : c * s->k + c] / (float)(s->n_row > 1 ? s->n_row : 1);
 }
 
-enum { GRAM_SITES = 16 /* inputs of one block, at most */ };
+enum { GRAM_SITES = 16 /* maximum inputs of one block */ };
 
 typedef struct gram {
     const layout *layout; /* borrowed */
     saliency_sites sites;
     bool diagonal;
-    int block; /* whose inputs were seen; -1: none */
+    int block; /* the block whose inputs were summed; -1: none */
     gram_site of[GRAM_SITES];
     int n;
     pool *threads;  /* borrowed; idle while the probe is called */
@@ -41,11 +41,11 @@ typedef struct gram {
     probe probe;   /* for a pass; it points to this struct, which must not move */
 } gram;
 
-/* Bytes of the sums of the block that needs most. */
+/* Bytes of the largest block's sums. */
 uint64_t gram_bytes(const model *m, bool diagonal);
 /* Allocates no sums yet. X^T X needs lapack_check. NIB_E_NOMEM. */
 nib_status gram_open(gram *g, const layout *lay, bool diagonal, pool *threads, ledger *l, nib_error *err);
-/* All rows of the block were added: the other triangle of each sum is filled too. */
+/* To be called when all rows of the block were added: fills the other triangle of each sum. */
 void gram_complete(gram *g);
 /* Drops and frees the sums of the block that was seen. */
 void gram_clear(gram *g);

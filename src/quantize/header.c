@@ -19,7 +19,7 @@ static bool keeps_key(void *user, const char *key) {
            strncmp(key, "quantize.", 9) != 0;
 }
 
-/* The metadata of a folder, with its vocabulary where it has one. */
+/* Writes the metadata of a folder, and its vocabulary if it has one. */
 static nib_status folder_keys(const job *j, gguf_writer *w, nib_error *err) {
     const char *template = container_meta_str(j->c, "tokenizer_config.chat_template");
     const logger silent = {0};
@@ -55,7 +55,7 @@ nib_status header_write(const job *j, gguf_writer *w, nib_error *err) {
     return NIB_OK;
 }
 
-/* ---- whether it says what the folder says ---- */
+/* ---- comparing the header with the folder ---- */
 
 static nib_status check_tokens(const job *j, const container *written, nib_error *err) {
     const logger silent = {0};
@@ -69,8 +69,8 @@ static nib_status check_tokens(const job *j, const container *written, nib_error
     if (status == NIB_OK)
         status = tokenizer_check_same(a, b, &same, err);
     if (status == NIB_OK && !same)
-        log_line(&j->log, "the file cuts some texts to other tokens than tokenizer.json does (a GGUF file "
-                          "says nothing of how text is normalised)");
+        log_line(&j->log, "the file tokenizes some texts differently than tokenizer.json (a GGUF file cannot "
+                          "express how text is normalised)");
     tokenizer_close(a);
     tokenizer_close(b);
     return status;
@@ -92,7 +92,7 @@ static nib_status write_hollow(const job *j, const char *path, nib_error *err) {
     NIB_TRY(gguf_writer_open(path, &w, err));
     nib_status status = header_write(j, w, err);
     for (size_t i = 0; i < j->n_tensor && status == NIB_OK; i++) {
-        const gguf_tensor *t = &j->tensors.all[j->order[i]]; /* values come first */
+        const gguf_tensor *t = &j->tensors.all[j->order[i]]; /* tensors with their own values come first */
         if (t->data)
             status = gguf_writer_data(w, t->data, t->as.bytes, err);
     }

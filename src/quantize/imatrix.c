@@ -12,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME = 4096, MAX_ENTRIES = 1 << 20, CHUNK = 512 /* tokens that llama-imatrix calls a chunk */ };
+enum { MAX_NAME = 4096, MAX_ENTRIES = 1 << 20, CHUNK = 512 /* tokens of a chunk in llama-imatrix */ };
 static const char sums_end[] = ".in_sum2", counts_end[] = ".counts";
 
-/* ---- what both kinds of file share ---- */
+/* ---- for both kinds of files ---- */
 
 typedef struct reading {
     const gguf_tensors *c;
     const logger *log;
     stats *out;
-    const container_tensor **names; /* [n_tensor], by name; each is the `as` of a tensor */
-    size_t *first;                  /* [n_tensor]: where a tensor's means begin in out->own */
+    const container_tensor **names; /* [n_tensor], sorted by name; each is the `as` of a tensor */
+    size_t *first;                  /* [n_tensor]: index of each tensor's first mean in out->own */
     int n_known, n_other;
 } reading;
 
@@ -58,7 +58,8 @@ static nib_status open_reading(reading *r, const gguf_tensors *c, const logger *
     return nib_fail_nomem(err, all * sizeof *out->own, "an importance matrix");
 }
 
-/* Where the means of the tensor of that name go; NULL: there is none. n: the file's number of values. */
+/* Finds the destination of a named tensor's means; *means NULL: unknown name. n: the file's number of values.
+ */
 static nib_status place(reading *r, const char *name, uint64_t n, float **means, nib_error *err) {
     const container_tensor key = {.name = name}, *wanted = &key;
     const container_tensor *const *found = bsearch(&wanted, r->names, r->c->n, sizeof *r->names, by_name);
@@ -66,7 +67,7 @@ static nib_status place(reading *r, const char *name, uint64_t n, float **means,
     *means = NULL;
     if (!t) {
         if (r->n_other++ == 0)
-            log_line(r->log, "the importance of '%s', which the model does not have, is left out", name);
+            log_line(r->log, "the importance of '%s' is ignored: the model has no such tensor", name);
         return NIB_OK;
     }
     if (n != (uint64_t)width_of(t))
@@ -210,7 +211,7 @@ static nib_status declare(gguf_writer *w, const gguf_tensors *c, const stats *s,
     return NIB_OK;
 }
 
-/* Means with a count of 1 lose nothing; llama.cpp divides the one by the other. */
+/* Writes means as sums with a count of 1; llama.cpp divides the sum by the count. */
 static nib_status write_all(gguf_writer *w, const gguf_tensors *c, const stats *s, const char *dataset,
                             nib_error *err) {
     const meta_string from = {dataset, strlen(dataset)};

@@ -1,5 +1,6 @@
 /* imatrix.h - reads and writes llama.cpp's importance matrices: the older binary file (.dat) and the GGUF
- * one. Both have, for each tensor by name, sums of the squares of its columns' inputs, and their number. */
+ * one. Both have, for each tensor name, the sums of squares of its columns' inputs, and the number of inputs.
+ */
 #ifndef NIB_QUANTIZE_IMATRIX_H
 #define NIB_QUANTIZE_IMATRIX_H
 

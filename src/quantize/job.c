@@ -14,7 +14,7 @@
 
 #include <xxhash.h>
 
-/* ---- what is to be made ---- */
+/* ---- formats and order ---- */
 
 static bool is_coarse(type_id type) {
     return type_get(type)->block_elems > 1;
@@ -61,7 +61,8 @@ static int by_place(const void *a, const void *b, void *user) {
     return i < k ? -1 : i > k;
 }
 
-/* A packed matrix that no block type holds would grow to eight times its size, so that must be requested. */
+/* A packed matrix that no block type holds exactly would grow to eight times its size, so the user must
+ * request that. */
 static nib_status check_kept(const job *j, nib_error *err) {
     for (size_t i = 0; i < j->n_tensor; i++) {
         const gguf_tensor *t = &j->tensors.all[i];
@@ -69,8 +70,8 @@ static nib_status check_kept(const job *j, nib_error *err) {
         if (of && of->kind != PACKED_NF4 && of->kind != PACKED_FP8 && t->from == TYPE_F32)
             return nib_fail(
                 err, NIB_E_USAGE,
-                "%s: no block format stores its values exactly (act-order, scales that are no halves, or "
-                "groups that 32 does not divide); --type f32 keeps them, another --type rounds them again",
+                "%s: no block format stores its values exactly (act-order, scales that are not f16, or "
+                "groups that are no multiple of 32); --type f32 keeps them, another --type rounds them again",
                 t->as.name);
     }
     return NIB_OK;
@@ -126,7 +127,7 @@ static void count_weights(job *j) {
 
 /* ---- continuing an interrupted run ---- */
 
-/* A hash of the encoder's output for a small sample: another encoder makes another file. */
+/* A hash of the encoder's output for a small sample, because a changed encoder writes another file. */
 static uint64_t hash_encoder(const job *j) {
     enum { SAMPLE = 256 };
     float x[SAMPLE];
@@ -152,7 +153,7 @@ static uint64_t hash_encoder(const job *j) {
     return hash;
 }
 
-/* The content key has samples of the weights only. Other changes show in the files' dates or sizes. */
+/* Hashes sizes and modification times of the files, because the content key only samples the weights. */
 static uint64_t hash_files(const container *c, uint64_t hash) {
     for (int i = 0; i < container_n_file(c); i++) {
         const file *f = container_file(c, i);
@@ -202,7 +203,7 @@ static size_t count_good(const job *j, file *f) {
     return n;
 }
 
-/* Logs the tensors that are lost. */
+/* Finds the number of valid finished tensors; logs if others are lost. */
 static nib_status find_good(const job *j, size_t *n, nib_error *err) {
     const char *out = j->q->out;
     const size_t size = strlen(out) + sizeof ".part";
@@ -223,8 +224,8 @@ static nib_status find_good(const job *j, size_t *n, nib_error *err) {
     mem_free(path);
     if (*n < j->journal.n)
         log_line(&j->log,
-                 "%s.part is damaged: of %zu finished tensors the first %zu are as they were written, the "
-                 "others are made again",
+                 "%s.part is damaged: of %zu finished tensors only the first %zu are intact; the others are "
+                 "written again",
                  out, j->journal.n, *n);
     return NIB_OK;
 }

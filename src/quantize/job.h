@@ -26,19 +26,20 @@ typedef struct job {
     nib_quantize_report *report;
     logger log;
     canceller cancel;
-    model *m;             /* headers alone; owned */
-    const container *c;   /* m's */
-    gguf_tensors tensors; /* the output's, in the order of the model's file, or of a folder block by block */
+    model *m;           /* headers alone; owned */
+    const container *c; /* m's */
+    gguf_tensors
+        tensors; /* the output's tensors, in the order of the model's file; of a folder, block by block */
     size_t n_tensor;
-    bool keeps;       /* every tensor keeps its values: a packed checkpoint, unless --type names a format */
-    bool narrow;      /* --type packed: nibble's own formats, with fewer bits than those that others know */
+    bool keeps;  /* values are not rounded: a packed checkpoint without a format in --type */
+    bool narrow; /* --type packed: nibble's own formats, which have fewer bits than those of other programs */
     tensor_use *uses; /* [n_tensor] */
     type_id *types;   /* [n_tensor]: the format that each becomes */
     size_t *order;    /* [n_tensor]: indices in the order of writing, block by block */
     stats stats;
     mix mix;
     type_id head_type;    /* of matrices outside layers, if q->head_type is given */
-    int outliers;         /* outliers of a row with a code book, in 10,000ths of its columns */
+    int outliers;         /* outliers of a row with a codebook, in 10,000ths of its columns */
     type_id *block_types; /* [n_block]: the format of all matrices of a block, with --bits; NULL: the mix */
     ledger *ledger;
     uint64_t charged;
@@ -46,9 +47,9 @@ typedef struct job {
     row_scratch scratch;
     gguf_writer *writer;
     journal journal;
-    size_t n_done;        /* tensors that are finished, in this order */
+    size_t n_done;        /* number of finished tensors, in this order */
     uint64_t done, total; /* bytes of the file's data */
-    double error, all;    /* row_task's sums over all tensors */
+    double error, all;    /* sums of row_task over all tensors */
     method method;
     calibration prompts; /* AWQ and GPTQ */
     gram inputs;         /* AWQ and GPTQ: of the block that is being written */
@@ -58,18 +59,20 @@ typedef struct job {
 
 /* Decides the format of each tensor, checks and writes the header, allocates the scratch memory, and skips
  * the tensors that an earlier run has finished (n_done). NIB_E_USAGE: a packed matrix has no exact block
- * format; NIB_E_MODEL: GGUF cannot say what the model says; NIB_E_NOFIT: the cap of RAM is too small;
- * NIB_E_IO; NIB_E_NOMEM. Call job_close after an error too. */
+ * format; NIB_E_MODEL: GGUF cannot express the model; NIB_E_NOFIT: the cap of RAM is too small; NIB_E_IO;
+ * NIB_E_NOMEM. Call job_close after an error too. */
 nib_status job_open(job *j, nib_error *err);
-/* Columns of the longest matrix that reads inputs; 0: there is none. After job_open. */
+/* Columns of the widest matrix that GPTQ or AWQ rounds; 0: none. To be called after job_open. */
 int64_t job_longest_product(const job *j);
 void job_close(job *j); /* zeroed, with journal.fd -1, is fine; keeps what is not finished */
-/* Writes the remaining tensors of blocks up to `last`, whose inputs j->inputs has. The errors of job_next. */
+/* Writes the remaining tensors of blocks up to `last`; j->inputs has the inputs of the last block. Errors as
+ * job_next. */
 nib_status job_block(job *j, int last, nib_error *err);
 /* Converts and writes the next tensor in order, syncs the data and enters it in the journal. NIB_E_MODEL: a
  * value is not finite; NIB_E_IO; NIB_E_CANCELLED; NIB_E_NOMEM. */
 nib_status job_next(job *j, nib_error *err);
-/* All tensors are written: OUT.part becomes OUT, and the journal is removed. NIB_E_IO; NIB_E_CANCELLED. */
+/* To be called when all tensors are written: renames OUT.part to OUT and removes the journal. NIB_E_IO;
+ * NIB_E_CANCELLED. */
 nib_status job_commit(job *j, nib_error *err);
 
 #endif

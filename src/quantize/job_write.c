@@ -25,7 +25,7 @@ static nib_status put(void *user, const void *rows, size_t n_byte, nib_error *er
     return NIB_OK;
 }
 
-/* Copies the tensor as it is. */
+/* Copies a tensor unchanged. */
 static nib_status copy(putting *p, const gguf_tensor *t, nib_error *err) {
     job *j = p->j;
     const int64_t rows = tensor_rows(&t->as), k = tensor_columns(&t->as);
@@ -62,8 +62,8 @@ static float *ones(int64_t n) {
     return x;
 }
 
-/* Divides a vector's elements, or a matrix's rows, by `by` [rows of weight `of`], as far as they are rows of
- * that weight. */
+/* Divides the elements of a vector, or the rows of a matrix, that belong to weight `of` by `by` [rows of that
+ * weight]. */
 static nib_status divide(scaling *s, const gguf_tensor *t, const weight *of, const float *by,
                          nib_error *err) {
     const bool vector = t->as.n_dim < 2;
@@ -140,7 +140,8 @@ static const gram_site *gptq_input(const job *j, size_t i) {
     return gram_of(&j->inputs, use->w);
 }
 
-/* Matrices of one input are written one after the other, and share its factor. */
+/* Rounds a tensor by GPTQ. Matrices with the same input are written one after the other and share its factor.
+ */
 static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib_error *err) {
     if (j->gptq.inputs != in) {
         gptq_close(&j->gptq);

@@ -23,7 +23,7 @@ static nib_status write_whole(journal *j, uint64_t value, nib_error *err) {
     return nib_fail_errno(err, "cannot write", j->path, n < 0 ? errno : ENOSPC);
 }
 
-/* The entries of a log with this key; none of any other. */
+/* Reads the entries of a log with this key; a log with another key counts as empty. */
 static nib_status read_entries(journal *j, uint64_t key, nib_error *err) {
     char *text = NULL;
     size_t n_byte = 0;
@@ -62,7 +62,7 @@ nib_status journal_open(journal *j, const char *out, uint64_t key, nib_error *er
 nib_status journal_keep(journal *j, size_t n, nib_error *err) {
     const off_t end = (off_t)((n + 1) * ENTRY);
     if (ftruncate(j->fd, end) || lseek(j->fd, end, SEEK_SET) != end)
-        return nib_fail_errno(err, "cannot cut", j->path, errno);
+        return nib_fail_errno(err, "cannot truncate", j->path, errno);
     return NIB_OK;
 }
 

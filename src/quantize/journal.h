@@ -13,7 +13,7 @@ typedef struct journal {
     int fd;
     uint64_t *sums; /* [n]: checksums that the log had when it was opened; owned */
     size_t n;
-    bool other; /* a log of another key was there */
+    bool other; /* the existing log had another key */
 } journal;
 
 /* Reads OUT.part.log, or creates it with this key. out: the path of OUT. NIB_E_IO; NIB_E_NOMEM. Call

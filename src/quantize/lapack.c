@@ -1,7 +1,5 @@
-/* lapack.c - see lapack.h.
- *
- * Cholesky, right-looking: a block of columns is factorised at its diagonal, solved below it, and its product
- * is subtracted from the triangle that is left, tile by tile. */
+/* lapack.c - see lapack.h. Right-looking Cholesky: for each block of columns, factorise its diagonal tile,
+ * solve for the tiles below, and subtract their products from the remaining triangle, tile by tile. */
 #include "quantize/lapack.h"
 
 #include "base/cpu.h"
@@ -14,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE = 256 /* columns and rows: half a MiB of doubles, as much as a core's cache holds */ };
+enum { TILE = 256 /* rows and columns: half a MiB of doubles, which fits a core's cache */ };
 
-/* Fortran's calling convention: all by reference; the lengths of texts come last, and nobody looks at them.
+/* Fortran's calling convention: all arguments are references; lengths of texts come last, and are not used.
  */
 typedef void potrf_fn(const char *uplo, const int *n, double *a, const int *lda, int *info, size_t n_uplo);
 typedef void trsm_fn(const char *side, const char *uplo, const char *trans, const char *diag, const int *m,
@@ -41,9 +39,9 @@ static bool has_all(void) {
     return potrf && trsm && dgemm && sgemm;
 }
 
-/* OpenBLAS chooses its kernels by the processor's model when it is loaded. For a model that its list lacks it
- * takes those of a processor with SSE3, whatever the features are. Returns what to name instead, in its
- * words; NULL: it chose well, or there is no better choice. */
+/* OpenBLAS chooses its kernels by the processor's model when it is loaded. For an unknown model it chooses
+ * SSE3 kernels, whatever the features are. Returns OpenBLAS's name of a better choice; NULL: its choice is
+ * good, or none is better. */
 static const char *better_core(void *library) {
     static const char *const old[] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem"};
     char *(*core)(void) = NULL;
@@ -59,7 +57,7 @@ static const char *better_core(void *library) {
     return NULL;
 }
 
-/* The choice is made again where the library is loaded again. A choice of the user's stays. */
+/* Loads the library; reloads it if another choice of kernels is better. A choice of the user is kept. */
 static void *load(const char *name) {
     static const char variable[] = "OPENBLAS_CORETYPE";
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -97,7 +95,7 @@ nib_status lapack_check(nib_error *err) {
         return NIB_OK;
     return nib_fail(
         err, NIB_E_USAGE,
-        "gptq needs OpenBLAS or LAPACK, and neither is installed: install libopenblas0-pthread (Debian)");
+        "gptq: expected OpenBLAS or LAPACK, found neither: install libopenblas0-pthread (Debian)");
 }
 
 const char *lapack_note(void) {
@@ -129,7 +127,8 @@ static void run_tiles(pool *threads, int64_t n, void (*compute)(void *of, int64_
     pool_run(threads, take_tiles, &t);
 }
 
-/* Tile number i of those on and below the diagonal of a square of n x n tiles, column after column. */
+/* Row and column of tile i, counted column by column over the tiles on and below the diagonal of n x n tiles.
+ */
 static void tile_at(int64_t i, int64_t n, int64_t *row, int64_t *column) {
     int64_t c = 0;
     for (; i >= n - c; c++)
@@ -146,7 +145,7 @@ static int part_of(int64_t n, int64_t at) {
 
 typedef struct factoring {
     double *a;
-    int64_t n, at; /* the block of columns that is factorised */
+    int64_t n, at; /* size of the matrix; first column of the current block */
 } factoring;
 
 static bool factor_diagonal(const factoring *f) {

@@ -14,7 +14,7 @@
  * If OpenBLAS does not know the processor's model, it is loaded with other kernels than it would choose; the
  * environment has OPENBLAS_CORETYPE meanwhile. */
 nib_status lapack_check(nib_error *err);
-const char *lapack_note(void); /* says so, for the log; "": it was not so */
+const char *lapack_note(void); /* a line for the log if other kernels were chosen; otherwise "" */
 bool lapack_is_slow(void);     /* the library is the reference LAPACK, whose kernels are plain loops */
 
 /* Cholesky in double. a [n, n]: in, a symmetric positive definite matrix, of which the lower triangle in
@@ -25,7 +25,7 @@ bool lapack_cholesky(double *a, int64_t n, pool *threads);
  * is overwritten near the diagonal. */
 void lapack_add_squares(float *c, const float *x, int64_t n, int64_t n_row, pool *threads);
 /* out[j, i] = dot(x[i], y[j]) for i < n_x, j < n_y, over k values. Rows of x and y are `stride` values apart,
- * those of `out` n_out >= n_x. On the calling thread alone. */
+ * those of `out` n_out >= n_x. Uses the calling thread only. */
 void lapack_dots(float *out, int64_t n_out, const float *x, int64_t n_x, const float *y, int64_t n_y,
                  int64_t k, int64_t stride);
 

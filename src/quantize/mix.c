@@ -1,4 +1,4 @@
-/* mix.c - see mix.h. Names and fallbacks are llama.cpp's, so that files compare. */
+/* mix.c - see mix.h. Names and fallbacks are llama.cpp's, so that files are comparable. */
 #include "quantize/mix.h"
 
 #include "base/num.h"
@@ -58,8 +58,8 @@ static const mix_row rows[] = {
     MIXED("q5_k_m", Q5_K, Q5_K, Q6_K, Q6_K, 17, false),
 };
 
-/* The names that plans give uniform formats (quant/recipe.h), and the file type that holds each. The n types
- * have a minimum or a zero point, so they hold the symmetric formats too. */
+/* The names of uniform formats in plans (quant/recipe.h), and the file type that can store each. The n types
+ * have a minimum or a zero point, so they can store the symmetric formats too. */
 static const struct {
     const char *name;
     type_id type;
@@ -146,15 +146,15 @@ void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses) {
         }
 }
 
-/* The first and the last eighth of the layers, and every third between (few: the first sixteenth): where more
- * bits gain most, as llama.cpp has found. */
+/* Whether more bits gain most in this layer, by llama.cpp's rule: the first and the last eighth of the
+ * layers, and every third between them (few: only the first sixteenth). */
 static bool is_sensitive(int layer, int n_layer, bool few) {
     if (few)
         return layer < NUM_MAX(n_layer / 16, 1);
     return layer < n_layer / 8 || layer >= 7 * n_layer / 8 || (layer - n_layer / 8) % 3 == 2;
 }
 
-/* For rows that are no multiple of 256: the type in blocks of 32 with about as many bits. */
+/* For rows that are no multiple of 256: the type with blocks of 32 and about the same bits. */
 static type_id in_blocks_of_32(type_id type) {
     switch (type) {
     case TYPE_Q2_K:

@@ -6,7 +6,7 @@
 #include "model/as_gguf.h"
 
 /* The meaning of a name: a format for all matrices, or a mix, in which the most sensitive matrices have more
- * bits. Names and rules are llama.cpp's (llama_tensor_get_type), so that files compare. */
+ * bits. Names and rules are llama.cpp's (llama_tensor_get_type), so that files are comparable. */
 typedef struct mix {
     type_id base, other, more, head; /* all matrices but these: value, down and output projections; value and
                                         down projections of the sensitive layers; the output head */
@@ -14,30 +14,32 @@ typedef struct mix {
     bool mixed, few;                 /* few: only the first sixteenth of the layers is sensitive */
 } mix;
 
-/* The name of the file type that holds the uniform format of that name [n_name] (quant/recipe.h): "n4g64" for
- * "u4g64". NULL: it is not the name of one, or no file type holds it. */
+/* The name of the file type that can store a uniform format (quant/recipe.h), given by name[0..n_name):
+ * "n4g64" for "u4g64". NULL: not a uniform format, or no file type can store it. */
 const char *mix_plain_name(const char *name, size_t n_name);
-/* The mix of that name, which may be a uniform format's; NULL: q4_k_m. False: unknown, and *out stays. */
+/* Finds a mix by its name, which may be a uniform format's; NULL: q4_k_m. False: unknown; *out is unchanged.
+ */
 bool mix_find(const char *name, mix *out);
-/* Replaces a type with code books by the same type with outliers in of_10000 of 10,000 columns. False: there
- * is no such type, and *type stays. */
+/* Replaces a type with codebooks by the same type with outliers in of_10000 of 10,000 columns. False: no such
+ * type exists; *type is unchanged. */
 bool mix_outliers(type_id *type, int of_10000);
 /* Writes all names with commas between them to out, at least 512 bytes; returns out. */
 const char *mix_names(char *out);
 
-/* Where a tensor is used first: as weight w of a block. */
+/* The first use of a tensor: as weight w of a block. */
 typedef struct tensor_use {
     int block, w; /* -1: nowhere */
     bool product; /* a product reads it; else its rows are looked up or added */
-    bool head;    /* its product gives the logits */
+    bool head;    /* its product computes the logits */
 } tensor_use;
 
 /* Fills uses [tensors->n]. A tensor that several blocks share has the first block, and product and head of
  * all of them. */
 void mix_uses(const model *m, const gguf_tensors *tensors, tensor_use *uses);
 
-/* The format that tensor t becomes; its own where it is not quantized (vectors, tables that are added).
- * *fallback: the wanted format's blocks do not divide its rows, and it gets one in blocks of 32 or f16. */
+/* The output format of tensor t; its own format if it is not quantized (vectors, tables that are added).
+ * *fallback: its rows are no multiple of the requested format's block, so it gets a format with blocks of 32,
+ * or f16. */
 type_id mix_type(const mix *x, const model *m, const container_tensor *t, const tensor_use *use,
                  bool *fallback);
 

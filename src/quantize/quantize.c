@@ -1,4 +1,4 @@
-/* quantize.c - see nib_tools.h: importance, then the file. */
+/* quantize.c - see nib_tools.h: finds the importance of columns, then writes the file. */
 #include "nib_tools.h"
 
 #include "base/file.h"
@@ -22,7 +22,7 @@
 
 /* ---- importance ---- */
 
-/* Reads it from the cache, or measures and stores it. */
+/* Reads the importance from the cache, or measures and stores it. */
 static nib_status get_channels(job *j, const calibration *c, channel_stats *out, nib_error *err) {
     stats_sites widths;
     nib_status status = NIB_E_NOTFOUND;
@@ -64,8 +64,9 @@ static bool shares_weights(const model *m) {
     return false;
 }
 
-/* AWQ and GPTQ see the inputs of every block before they write it, so their pass alone is enough. Not so for
- * a matrix that a later block reads too (tied embeddings), and for formats that GPTQ rounds plainly. */
+/* Whether the method's own pass suffices: AWQ and GPTQ observe the inputs of every block before they write
+ * it. It does not suffice for a matrix that a later block reads too (tied embeddings), and for formats that
+ * GPTQ rounds to nearest. */
 static bool sees_inputs(const job *j) {
     const nib_quantize_options *q = j->q;
     const type_id types[] = {j->mix.base, j->mix.other, j->mix.more, j->mix.head,
@@ -105,13 +106,13 @@ static nib_status keep_importance(job *j, nib_error *err) {
     if (!q->keep_imatrix)
         return NIB_OK;
     if (!j->stats.of)
-        return nib_fail(err, NIB_E_USAGE, "no importance was measured that could be written");
+        return nib_fail(err, NIB_E_USAGE, "expected a measured importance matrix to write, found none");
     return imatrix_write(q->keep_imatrix, &j->tensors, &j->stats, j->report->importance, err);
 }
 
-/* ---- an average ---- */
+/* ---- an average number of bits ---- */
 
-/* Known before anything is measured. */
+/* Checks --bits before anything is measured. */
 static nib_status check_average(const job *j, nib_error *err) {
     allocation_list list;
     int fewest = 8, most = 0;
@@ -129,7 +130,7 @@ static nib_status check_average(const job *j, nib_error *err) {
 }
 
 static nib_status share(job *j, nib_error *err) {
-    enum { MIXED_FILE = 1024 /* llama.cpp: the type is what the tensors say */ };
+    enum { MIXED_FILE = 1024 /* llama.cpp's file type for "as the tensors" */ };
     calibration c;
     allocation_list list;
     if (j->q->bits == 0)
@@ -147,9 +148,9 @@ static nib_status share(job *j, nib_error *err) {
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole call ---- */
 
-/* Known before anything is measured: the file can take OUT's name, and is none of those that are read. */
+/* Checks, before anything is measured, that OUT can be written and is not one of the input files. */
 static nib_status check_out(const job *j, nib_error *err) {
     const char *out = j->q->out;
     struct stat there, own;
@@ -157,11 +158,12 @@ static nib_status check_out(const job *j, nib_error *err) {
         return NIB_OK;
     if (!S_ISREG(there.st_mode))
         return nib_fail(err, NIB_E_USAGE, "%s: expected a name for the file that is made, found %s", out,
-                        S_ISDIR(there.st_mode) ? "a folder" : "something that is no file");
+                        S_ISDIR(there.st_mode) ? "a folder" : "something else");
     for (int i = 0; i < container_n_file(j->c); i++)
         if (fstat(file_handle(container_file(j->c, i)), &own) == 0 && own.st_dev == there.st_dev &&
             own.st_ino == there.st_ino)
-            return nib_fail(err, NIB_E_USAGE, "%s: this is the model that is read: give another name", out);
+            return nib_fail(err, NIB_E_USAGE,
+                            "%s: expected another name than the model's, found the model itself", out);
     return NIB_OK;
 }
 
@@ -189,7 +191,7 @@ static nib_status open_model(job *j, nib_error *err) {
             "--type packed: expected a checkpoint in a packed form (AWQ, GPTQ, compressed-tensors)");
     NIB_TRY(gguf_tensors_open(j->m, &j->tensors, err));
     if (j->narrow && gguf_tensors_narrow(&j->tensors) == 0)
-        log_line(&j->log, "no format has fewer bits for its values than the usual one");
+        log_line(&j->log, "--type packed: no format has fewer bits for these values than the usual one");
     return NIB_OK;
 }
 
@@ -201,13 +203,15 @@ static void warn(const job *j) {
                  "bf16 weights gives a better one",
                  r->n_coarse);
     if (r->n_fallback)
-        log_line(&j->log, "%d tensors have rows that the format does not divide, and get one in blocks of 32",
+        log_line(&j->log,
+                 "%d tensors have rows that are no multiple of the format's block, and get a format with "
+                 "blocks of 32",
                  r->n_fallback);
     if (r->n_resumed)
         log_line(&j->log, "%d of %d tensors were finished before", r->n_resumed, r->n_tensor);
 }
 
-/* ---- methods that look at inputs ---- */
+/* ---- methods that need inputs ---- */
 
 static nib_status begin_inputs(void *user, const engine_parts *e, nib_error *err) {
     job *j = user;
@@ -231,7 +235,7 @@ static void end_inputs(void *user) {
     gram_close(&j->inputs);
 }
 
-/* Inputs of a block, and what a method takes for one of its tensors. */
+/* Bytes for the sums of a block's inputs, and for the method's work on one tensor. */
 static uint64_t method_bytes(void *user, const engine_parts *e) {
     const job *j = user;
     const bool squares = j->method == METHOD_AWQ;
@@ -254,8 +258,8 @@ static nib_status make_by_inputs(job *j, nib_error *err) {
     if (j->method == METHOD_GPTQ && lapack_note()[0])
         log_line(&j->log, "%s", lapack_note());
     if (j->method == METHOD_GPTQ && lapack_is_slow())
-        log_line(&j->log, "OpenBLAS is not there, the reference LAPACK takes many times as long; "
-                          "libopenblas0-pthread (Debian) has it");
+        log_line(&j->log, "OpenBLAS was not found; the reference LAPACK takes many times as long. Debian: "
+                          "libopenblas0-pthread");
     return measure_product_inputs(j->model, &j->options, &j->prompts, &how, err);
 }
 
@@ -264,7 +268,7 @@ static bool find_method(const char *name, method *out) {
         const char *name;
         method is;
     } rows[] = {{"rtn", METHOD_RTN},
-                {"squeezellm", METHOD_RTN /* of rows with code books */},
+                {"squeezellm", METHOD_RTN /* for rows with codebooks */},
                 {"awq", METHOD_AWQ},
                 {"gptq", METHOD_GPTQ}};
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
@@ -293,7 +297,7 @@ static nib_status make(job *j, nib_error *err) {
     return job_commit(j, err);
 }
 
-/* Some of the formats must be able to have them. */
+/* Reads --outliers; at least one of the formats must support outliers. */
 static nib_status take_outliers(job *j, const char *type, nib_error *err) {
     const int of_10000 = (int)(j->q->outliers * 100 + 0.5);
     type_id with = TYPE_C4;
@@ -307,7 +311,7 @@ static nib_status take_outliers(job *j, const char *type, nib_error *err) {
         j->q->bits > 0 && j->q->type && (strstr(j->q->type, "c3") || strstr(j->q->type, "c4"));
     if (!listed && (j->q->bits > 0 || !mix_outliers(&with, of_10000)))
         return nib_fail(err, NIB_E_USAGE,
-                        "--outliers: only rows with code books have them: expected type c3 or c4, found %s",
+                        "--outliers: expected type c3 or c4, which have codebooks, found %s",
                         j->q->type ? j->q->type
                         : type     ? type
                                    : "none");
@@ -315,7 +319,7 @@ static nib_status take_outliers(job *j, const char *type, nib_error *err) {
     return NIB_OK;
 }
 
-/* A format by its name, of which a mix is no instance. */
+/* Reads --head-type, which must be a format and not a mix. */
 static nib_status take_head_type(job *j, nib_error *err) {
     char names[512];
     mix of;
@@ -331,7 +335,7 @@ static nib_status take_head_type(job *j, nib_error *err) {
     return NIB_OK;
 }
 
-/* Of the file that is whole now. */
+/* Writes the residuals of the finished file. */
 static nib_status write_residual(const job *j, nib_error *err) {
     nib_engine_options o = j->options;
     engine_core e;
@@ -346,7 +350,7 @@ static nib_status write_residual(const job *j, nib_error *err) {
     core_close(&e);
     return status == NIB_OK || status == NIB_E_CANCELLED
                ? status
-               : nib_fail_prefix(err, status, "the model is written, its residuals are not");
+               : nib_fail_prefix(err, status, "the model was written, but its residuals were not");
 }
 
 nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
@@ -366,7 +370,8 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
     const char *type = q->bits > 0 || j.narrow ? NULL : q->type ? q->type : books ? "c4" : NULL;
     if (type && strchr(type, ',') && !mix_find(type, &j.mix))
         return nib_fail(err, NIB_E_USAGE,
-                        "'%s': several formats are shared out by an average: give it with --bits", type);
+                        "'%s': expected an average number of bits (--bits) for a list of formats, found none",
+                        type);
     if (!mix_find(type, &j.mix))
         return nib_fail(err, NIB_E_USAGE, "unknown type '%s'; known: %s", type, mix_names(names));
     if (!find_method(q->method, &j.method))
@@ -374,7 +379,7 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
                         q->method);
     if (books && !(q->bits > 0) && !codebook_has(j.mix.base))
         return nib_fail(err, NIB_E_USAGE,
-                        "squeezellm makes rows with code books: expected type c3 or c4, found %s", type);
+                        "squeezellm: expected type c3 or c4, which have codebooks, found %s", type);
     NIB_TRY(take_head_type(&j, err));
     NIB_TRY(take_outliers(&j, type, err));
     nib_status status = make(&j, err);

@@ -1,4 +1,4 @@
-/* rows.c - see rows.h. One thread reads and writes, all of them round. */
+/* rows.c - see rows.h. One thread reads and writes; all threads round. */
 #include "quantize/rows.h"
 
 #include "base/mem.h"
@@ -10,7 +10,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { ROOM = 1 << 18 /* values: some megabytes, in which threads have enough to do */, MAX_BYTES = 8 };
+enum {
+    ROOM = 1 << 18 /* values of the scratch: some megabytes, enough work for all threads */,
+    MAX_BYTES = 8
+};
 
 /* ---- scratch ---- */
 
@@ -18,7 +21,7 @@ static int64_t scratch_values(const row_needs *n) {
     return NUM_MAX(NUM_MAX(n->longest, n->n_value), (int64_t)ROOM);
 }
 
-/* A value takes up to 8 bytes in a file, 4 as a float, up to 4 when it is written. */
+/* A value takes up to 8 bytes in a file, 4 as a float, and up to 4 in the output. */
 uint64_t row_scratch_bytes(const row_needs *n) {
     return (uint64_t)scratch_values(n) * ((n->turned ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
            (uint64_t)n->n_thread * (2 * sizeof(double) + (uint64_t)n->longest * sizeof(float));
@@ -78,7 +81,7 @@ nib_status tensor_read(const container *c, const container_tensor *t, int64_t fi
     return NIB_OK;
 }
 
-/* ---- what is written, from what the files have ---- */
+/* ---- reading output tensors from the model's files ---- */
 
 static uint64_t bytes_of(type_id type, int64_t n) {
     uint64_t bytes = 0;
@@ -86,7 +89,8 @@ static uint64_t bytes_of(type_id type, int64_t n) {
     return bytes;
 }
 
-/* Where row r comes from when pairs of halves become neighbours: 2 i of a head is i, 2 i + 1 is half + i. */
+/* The source of row r when rotary halves become adjacent pairs: row 2 i of a head is row i, row 2 i + 1 is
+ * row half + i. */
 static int64_t source_row(const gguf_tensor *t, int64_t r) {
     if (t->n_turn == 0)
         return r;
@@ -94,7 +98,7 @@ static int64_t source_row(const gguf_tensor *t, int64_t r) {
     return r - in + in / 2 + in % 2 * (d / 2);
 }
 
-/* The piece that has row r, and how many rows of it follow, r included. */
+/* The piece that contains row r, the row's index in it, and the number of its rows from r on. */
 static const weight_piece *piece_at(const gguf_tensor *t, int64_t r, int64_t *row, int64_t *left) {
     for (int i = 0; i < t->n_piece; r -= t->pieces[i++].n_row)
         if (r < t->pieces[i].n_row) {
@@ -106,7 +110,8 @@ static const weight_piece *piece_at(const gguf_tensor *t, int64_t r, int64_t *ro
 }
 
 static nib_status no_row(const gguf_tensor *t, int64_t r, nib_error *err) {
-    return nib_fail(err, NIB_E_MODEL, "tensor '%s': no piece has row %lld", t->as.name, (long long)r);
+    return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected a piece with row %lld, found none", t->as.name,
+                    (long long)r);
 }
 
 static nib_status read_rows(const container *c, const gguf_tensor *t, const weight_piece *p, int64_t row,
@@ -118,7 +123,7 @@ static nib_status read_rows(const container *c, const gguf_tensor *t, const weig
                         (uint64_t)n * each, err);
 }
 
-/* Rows in the order of the pieces. */
+/* Reads rows in the order of the pieces. */
 static nib_status read_runs(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
                             uint8_t *out, nib_error *err) {
     const uint64_t each = bytes_of(t->from, k);
@@ -133,15 +138,15 @@ static nib_status read_runs(const container *c, const gguf_tensor *t, int64_t fi
     return NIB_OK;
 }
 
-/* Rows that move within their heads: those of each half are read together. */
+/* Reads rows that are reordered within their heads; the rows of each half are read together. */
 static nib_status read_turned(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
                               const row_scratch *scratch, uint8_t *out, nib_error *err) {
     const int64_t d = t->as.shape[0] / t->n_turn;
     const uint64_t each = bytes_of(t->from, k);
     for (int64_t at = first; at < first + n;) {
-        const int64_t end = NUM_MIN(first + n, at - at % d + d); /* of this head */
+        const int64_t end = NUM_MIN(first + n, at - at % d + d); /* end of this head */
         for (int half = 0; half < 2; half++) {
-            const int64_t begin = at + (at + half) % 2; /* the first one that comes from this half */
+            const int64_t begin = at + (at + half) % 2; /* the first row that comes from this half */
             const int64_t n_row = begin < end ? (end - begin + 1) / 2 : 0;
             if (n_row)
                 NIB_TRY(read_runs(c, t, source_row(t, begin), n_row, k, scratch->spare, err));
@@ -154,7 +159,7 @@ static nib_status read_turned(const container *c, const gguf_tensor *t, int64_t 
     return NIB_OK;
 }
 
-/* Columns of a tensor that the file has as [k, columns], through the spare scratch memory. */
+/* Reads columns of a tensor that the file stores as [k, columns], through the spare scratch memory. */
 static nib_status read_columns(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
                                const row_scratch *scratch, uint8_t *out, nib_error *err) {
     const uint64_t each = bytes_of(t->from, 1);
@@ -222,7 +227,7 @@ static int64_t rows_together(const row_task *t) {
     return t->round ? t->n_together : 1;
 }
 
-/* Rows of k values that are converted at once: as many for each thread, if there is memory for that. */
+/* Number of rows of k values that are converted at once: the same for each thread, if memory suffices. */
 static int64_t rows_at_once(const row_task *t, const row_scratch *scratch, int64_t k) {
     const int64_t n = scratch->n_value / k, together = rows_together(t);
     const int64_t unit = n < together * pool_size(t->threads) ? together : together * pool_size(t->threads);
@@ -248,7 +253,7 @@ static void add_error(const part *p, int thread, const float *x, const float *y)
     p->scratch->all[thread] += all;
 }
 
-/* Row r of the part as floats. */
+/* Converts row r of the part to floats. */
 static void prepare_row(part *p, int64_t r) {
     const row_task *t = p->task;
     float *x = p->scratch->x + r * p->k, sum = 0;
@@ -257,7 +262,7 @@ static void prepare_row(part *p, int64_t r) {
         x[i] += t->tensor->add;
     scale_row(t, p->first + r, p->k, x);
     for (int64_t i = 0; i < p->k; i++)
-        sum += x[i] * 0; /* NaN when one is not finite */
+        sum += x[i] * 0; /* NaN if any value is not finite */
     if (sum != 0 || isnan(sum))
         atomic_store(&p->strange, true);
 }
@@ -291,9 +296,10 @@ static nib_status run_part(const row_task *t, part *p, nib_error *err) {
     NIB_TRY(gguf_tensor_read(t->c, t->tensor, p->first, p->n, p->scratch, p->scratch->raw, err));
     pool_run(t->threads, round_part, p);
     if (atomic_load(&p->strange))
-        return nib_fail(err, NIB_E_MODEL,
-                        "tensor '%s': expected finite values, found others in rows %lld to %lld",
-                        t->tensor->as.name, (long long)p->first, (long long)(p->first + p->n - 1));
+        return nib_fail(
+            err, NIB_E_MODEL,
+            "tensor '%s': expected finite values, found a NaN or an infinity in rows %lld to %lld",
+            t->tensor->as.name, (long long)p->first, (long long)(p->first + p->n - 1));
     return t->put(t->user, p->scratch->out, (size_t)((uint64_t)p->n * p->to_bytes), err);
 }
 
@@ -302,7 +308,7 @@ nib_status row_task_run(row_task *t, row_scratch *scratch, nib_error *err) {
     const int n_thread = pool_size(t->threads);
     part p = {.task = t, .scratch = scratch, .k = k};
     if (!type_row_bytes(t->tensor->from, k, &p.from_bytes) || !type_row_bytes(t->to, k, &p.to_bytes))
-        return nib_fail(err, NIB_E_MODEL, "tensor '%s': rows of %lld values are no whole blocks",
+        return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected rows of whole blocks, found %lld values",
                         t->tensor->as.name, (long long)k);
     memset(scratch->error, 0, (size_t)n_thread * sizeof *scratch->error);
     memset(scratch->all, 0, (size_t)n_thread * sizeof *scratch->all);

@@ -17,20 +17,20 @@ typedef struct row_scratch {
     uint8_t *out;        /* [n_value], up to 4 bytes each: values as they are written */
     float *back;         /* [n_thread, longest]: a row dequantized again, to measure its error */
     int64_t longest;     /* values of the longest row */
-    double *error, *all; /* [n_thread]: partial sums of row_task's */
+    double *error, *all; /* [n_thread]: partial sums of row_task.error and all */
     uint64_t n_byte;     /* row_scratch_bytes */
 } row_scratch;
 
-/* What a scratch is made for. */
+/* The requirements of a scratch. */
 typedef struct row_needs {
     int64_t longest; /* values of the longest row */
-    int64_t
-        n_value; /* values that are converted together at least; else 2^18, or one row if that is longer */
-    bool turned; /* some tensors are transposed, or their rows change their order */
+    int64_t n_value; /* minimum of values that are converted together; below the default: 2^18, or one row if
+                        that is longer */
+    bool turned;     /* some tensors are transposed, or their rows are reordered */
     int n_thread;
 } row_needs;
 
-uint64_t row_scratch_bytes(const row_needs *n);
+uint64_t row_scratch_bytes(const row_needs *n); /* memory that row_scratch_open allocates */
 /* NIB_E_NOMEM; nothing is to be closed then. */
 nib_status row_scratch_open(row_scratch *r, const row_needs *n, nib_error *err);
 void row_scratch_close(row_scratch *r); /* zeroed is fine */
@@ -41,15 +41,15 @@ typedef struct row_task {
     const gguf_tensor *tensor;
     type_id to;
     const float *columns; /* [k]: importance of each column, 0 or more; NULL: all the same */
-    const float *times;   /* [k]: columns are multiplied by it before rounding; NULL: not */
-    const float
-        *over; /* [rows]: rows are divided by it before rounding, where rows keep their order; NULL: not */
+    const float *times;   /* [k]: factors of columns before rounding; NULL: none */
+    const float *over; /* [rows]: divisors of rows before rounding, for tensors whose rows keep their order;
+                          NULL: none */
     /* Rounds rows x [n, k] to `out`, n <= n_together. NULL: encode_row. Threads call it at the same time,
      * each with its number; `by` is its context. */
     void (*round)(const void *by, int thread, const float *x, int64_t n, void *out);
     const void *by;
-    int n_together; /* of `round`: the first rows of a call are multiples of it, and n is less at the end of
-                       the tensor alone. The scratch holds so many rows */
+    int n_together; /* with `round`: each call begins at a multiple of it, and n is smaller only at the
+                       tensor's end. The scratch holds at least this many rows */
     pool *threads;
     const canceller *cancel;
     /* Receives the converted rows in order, on the caller's thread. An error ends the conversion. */
@@ -59,7 +59,7 @@ typedef struct row_task {
                           and of the values */
 } row_task;
 
-/* Converts the tensor; blocks until it is done. NIB_E_MODEL: a value is not finite, or the rows are no whole
+/* Converts the tensor; blocks until it is done. NIB_E_MODEL: a value is not finite, or rows are not whole
  * blocks; NIB_E_IO; NIB_E_CANCELLED; and the errors of `put`. */
 nib_status row_task_run(row_task *t, row_scratch *scratch, nib_error *err);
 

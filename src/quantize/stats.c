@@ -30,7 +30,7 @@ nib_status stats_widths(stats_sites *s, const model *m, nib_error *err) {
     saliency_sites sites;
     NIB_TRY(saliency_sites_open(&sites, m, err));
     *s = (stats_sites){sites.k, sites.n_site};
-    sites.k = NULL; /* the caller's from now on */
+    sites.k = NULL; /* owned by the caller from now on */
     saliency_sites_close(&sites);
     return NIB_OK;
 }
