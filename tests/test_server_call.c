@@ -114,9 +114,9 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{" CHAT ",\"tools\":[{\"function\":{\"name\":1}}]}", "tools[0].function.name", "a number"},
         {"{" CHAT ",\"tools\":[{},{\"function\":{\"name\":\"f\",\"parameters\":[]}}]}",
          "tools[1].function.parameters", "an array"},
-        {"{" CHAT ",\"tool_choice\":\"required\"}", "tool_choice", "no tools"},
+        {"{" CHAT ",\"tool_choice\":\"required\"}", "tool_choice", "expected tools to choose from"},
         {"{" CHAT ",\"tool_choice\":{\"function\":{\"name\":\"f\"}},\"tools\":[{}]}", "tool_choice",
-         "no tool 'f'"},
+         "found 'f'"},
         {"{" CHAT ",\"grammar\":1}", "grammar", "as a string"},
         {"{" CHAT ",\"grammar\":\"x\",\"json_schema\":{\"a\":1}}", "grammar", "another format"},
         {"{" CHAT ",\"response_format\":{\"type\":\"strange\"}}", "response_format", "expected"},
@@ -126,11 +126,11 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{" CHAT ",\"reasoning_format\":\"loud\"}", "reasoning_format", "expected"},
         {"{\"messages\":[1]}", "messages[0]", "expected an object"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages[0].content",
-         "nothing but text"},
+         "only text"},
         {"{\"messages\":[{\"role\":\"a%s%n\",\"content\":\"\"}]}", "messages[0].role", "found 'a%s%n'"},
         {"{\"messages\":{}}", "messages", "found an object"},
         {"[1]", "", "expected an object, found an array"},
-        {"{", "", "is no JSON"},
+        {"{", "", "is not valid JSON"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -1,5 +1,5 @@
-/* answer_parser.c - see answer_parser.h. Undecided text is held; each turn of the loop decides about the
- * front of it. */
+/* answer_parser.c - see answer_parser.h. Undecided text is held back; each round of the loop decides about
+ * its front. */
 #include "server/answer_parser.h"
 
 #include "base/jsonx.h"
@@ -30,7 +30,7 @@ static const char *held(const answer_parser *s) {
     return s->held.data + s->held.taken;
 }
 
-/* ---- giving ---- */
+/* ---- output ---- */
 
 static void give(const answer_parser *s, int kind, size_t n, const part_sink *to) {
     const answer_part part = {
@@ -51,7 +51,7 @@ static void emit(answer_parser *s, size_t n, const part_sink *to) {
     drop(s, n);
 }
 
-/* {"name", "arguments" or "parameters"}. False: it is no call. */
+/* Returns a call {"name", "arguments" or "parameters"}; false: it is not a call. */
 static bool give_call(answer_parser *s, const json_t *call, const part_sink *to) {
     const char *name = json_string_value(json_object_get(call, "name"));
     const json_t *arguments = json_object_get(call, "arguments");
@@ -77,7 +77,7 @@ static bool is_call(const json_t *v) {
            (!arguments || json_is_object(arguments) || json_is_string(arguments));
 }
 
-/* One call or an array of them; all of them or none. */
+/* Returns one call or an array of calls: all of them or none. */
 static bool give_calls(answer_parser *s, const json_t *value, const part_sink *to) {
     const json_t *one;
     size_t i;
@@ -101,7 +101,7 @@ static bool give_json(answer_parser *s, const char *text, size_t n, const part_s
     return good;
 }
 
-/* ---- where the next thing begins ---- */
+/* ---- finding the next part ---- */
 
 static size_t find(const answer_parser *s, const char *what) {
     const size_t n = buffer_left(&s->held), length = strlen(what);
@@ -109,7 +109,7 @@ static size_t find(const answer_parser *s, const char *what) {
     return at ? (size_t)(at - held(s)) : SIZE_MAX;
 }
 
-/* Bytes at the end that may become `what`. */
+/* Number of bytes at the end of the held text that may become `what`. */
 static size_t may_become(const answer_parser *s, const char *what) {
     const size_t n = buffer_left(&s->held);
     size_t k = NUM_MIN(strlen(what) - 1, n);
@@ -125,7 +125,7 @@ static size_t count_spaces(const answer_parser *s) {
     return n;
 }
 
-/* The front is `what`, or may become it. */
+/* Whether the front is `what`; *may: it may still become it. */
 static bool begins_with(const answer_parser *s, const char *what, bool *may) {
     const size_t n = buffer_left(&s->held), length = strlen(what);
     const bool same = memcmp(n ? held(s) : "", what, NUM_MIN(n, length)) == 0;
@@ -133,7 +133,7 @@ static bool begins_with(const answer_parser *s, const char *what, bool *may) {
     return same && n >= length;
 }
 
-/* ---- one decision each: true: look again ---- */
+/* ---- decisions; true: decide again ---- */
 
 static bool think(answer_parser *s, bool last, const part_sink *to) {
     const size_t spaces = s->spaces ? count_spaces(s) : 0;
@@ -154,7 +154,8 @@ static bool think(answer_parser *s, bool last, const part_sink *to) {
     return true;
 }
 
-/* Whether it is what a family without a tag in front writes: the whole answer is calls. */
+/* Whether the held text begins like a bare call: families without tags write answers that consist of calls.
+ */
 static bool is_bare(const answer_parser *s) {
     return s->tools == TOOLS_BARE && s->n_call == 0 && *held(s) == '{';
 }
@@ -171,7 +172,7 @@ static bool begin(answer_parser *s, bool last, const part_sink *to) {
             emit(s, spaces, to);
         return false;
     }
-    s->held.taken += spaces; /* a look behind them */
+    s->held.taken += spaces; /* temporarily, to look at the text after them */
     const bool thinks = begins_with(s, THINK, &may), bare = is_bare(s);
     s->held.taken -= spaces;
     if (thinks || bare) {
@@ -195,7 +196,7 @@ static bool answer(answer_parser *s, bool last, const part_sink *to) {
         return true;
     }
     const size_t at = tag ? find(s, tag) : SIZE_MAX;
-    if (at == SIZE_MAX && n > 0 && is_bare(s) && s->spaces) { /* behind a thought */
+    if (at == SIZE_MAX && n > 0 && is_bare(s) && s->spaces) { /* after reasoning */
         s->calls = true;
         return true;
     }
@@ -210,7 +211,7 @@ static bool answer(answer_parser *s, bool last, const part_sink *to) {
     return true;
 }
 
-/* What is held is a call, up to byte n, with `end` bytes behind it that close it. */
+/* The first n bytes of the held text are a call; the next `end` bytes close it. */
 static void end_call(answer_parser *s, size_t n, size_t end, const part_sink *to) {
     if (!give_json(s, held(s), n, to))
         emit(s, n + end, to);
@@ -219,7 +220,7 @@ static void end_call(answer_parser *s, size_t n, size_t end, const part_sink *to
     s->calls = false;
 }
 
-/* Mistral's newer way: name[ARGS]{...} */
+/* Mistral's newer form: name[ARGS]{...} */
 static bool give_named(answer_parser *s, const part_sink *to) {
     static const char mark[] = "[ARGS]";
     const size_t at = find(s, mark), n = buffer_left(&s->held);
@@ -236,7 +237,7 @@ static bool give_named(answer_parser *s, const part_sink *to) {
     return good;
 }
 
-/* Calls one after the other, as Llama 3 writes several: {...}; {...} */
+/* Several calls in Llama 3's form: {...}; {...} */
 static bool give_sequence(answer_parser *s, const part_sink *to) {
     json_t *list = json_array();
     const char *text = held(s);

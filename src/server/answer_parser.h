@@ -4,10 +4,9 @@
  *
  *     tagged   <tool_call>{"name": ..., "arguments": {...}}</tool_call>        Hermes, Qwen
  *     listed   [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]            Mistral
- *     bare     {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>    Llama 3
- *
- * A call is returned when it is complete. Text that was held back as a possible call and turns out to be none
- * is returned as text, so no output of the model is lost. One thread at a time. */
+ *     bare     {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>    Llama 3 A call is returned
+ * when it is complete. Text that was held back as a possible call but is not one is returned as text, so no
+ * output of the model is lost. One thread at a time. */
 #ifndef NIB_SERVER_ANSWER_PARSER_H
 #define NIB_SERVER_ANSWER_PARSER_H
 
@@ -24,14 +23,14 @@ typedef struct answer_part {
     const char *name; /* PART_CALL: the tool's name */
     int index;        /* PART_CALL: number of the call, from 0 */
 } answer_part;
-/* The part is valid during the call. */
+/* Receives a part, which is valid during the call. */
 typedef void (*answer_part_fn)(void *user, const answer_part *part);
 
 typedef struct answer_parser {
     tool_style tools;
     bool thinks; /* the current text is reasoning */
     bool calls;  /* the current text is a call */
-    bool begun;  /* some text was returned, so no reasoning follows */
+    bool begun;  /* some text was returned, so reasoning can no longer follow */
     bool spaces; /* white space is skipped, because it follows a tag */
     int n_call;  /* calls so far */
     buffer held; /* text whose kind is not known yet */

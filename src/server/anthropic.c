@@ -13,7 +13,7 @@ static json_t *usage(const job *j) {
                      (json_int_t)job_predicted(j));
 }
 
-/* The stop string that ended the answer: the one that stands first in the text of all its tokens. */
+/* The stop string that ended the answer: the first one in the text of all its tokens. */
 static const char *stop_sequence(const answer *a) {
     const call *c = &a->of->call;
     const char *found = NULL, *first = NULL;
@@ -56,9 +56,9 @@ static void begin(job *j, buffer *out) {
     event_write("message_start", json_pack("{s:o}", "message", message(j, json_array())), out);
 }
 
-/* ---- blocks: texts, thoughts, and tools that are used ---- */
+/* ---- blocks: text, thinking, tool use ---- */
 
-/* Of a text or a thought. */
+/* A block of text or of thinking. */
 static json_t *block(int kind, const char *text, size_t n_byte) {
     if (kind == PART_THOUGHT)
         return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", jsonx_string(text, n_byte),
@@ -88,7 +88,7 @@ static void change(const emitter *t, const char *type, const char *name, const c
                     t->out);
 }
 
-/* The block is whole; takes the reference. */
+/* Ends a complete block; takes the reference. */
 static void stop(const emitter *t, json_t *value) {
     if (t->out)
         event_write("content_block_stop", json_pack("{s:i}", "index", items_index(t)), t->out);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what both kinds have ---- */
+/* ---- for both kinds ---- */
 
 static const member rows[] = {
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
@@ -52,7 +52,7 @@ static bool read_stream_options(call *c, fault *why) {
     return members_read(options, &openai_stream_members, c, why);
 }
 
-/* {"50256": -100}; the ends of the range are what OpenAI says: never, and only. */
+/* Reads {"50256": -100}. The ends of the range mean, as in OpenAI's API, "never" and "only". */
 static bool read_bias(call *c, fault *why) {
     enum { END = 100 };
     json_t *bias = member_get(c->body, "logit_bias"), *v;
@@ -79,11 +79,11 @@ static bool read_bias(call *c, fault *why) {
     return true;
 }
 
-/* What is asked for and not done is refused by name, unless what it asks for is what is done anyway. */
+/* Refuses unsupported members by name, unless their value requests the default behaviour. */
 static bool refuse_unknown_work(const call *c, fault *why) {
     static const struct {
         const char *name;
-        double harmless; /* a number that asks for nothing; -1: none */
+        double harmless; /* value that requests the default; -1: none */
     } without[] = {{"suffix", -1}, {"best_of", 1}};
     for (size_t i = 0; i < NUM_COUNT(without); i++) {
         const json_t *v = member_get(c->body, without[i].name);
@@ -133,7 +133,8 @@ static bool read_chat(call *c, fault *why) {
         !members_read(c->body, &openai_chat_members, c, why) || !read_tools(c, why) ||
         !read_reasoning(c, why))
         return false;
-    return c->n_top == 0 || c->logprobs || fault_field(why, "top_logprobs", "is given without logprobs");
+    return c->n_top == 0 || c->logprobs ||
+           fault_field(why, "top_logprobs", "expected logprobs to be true as well");
 }
 
 /* ---- completions ---- */

@@ -15,16 +15,16 @@ typedef struct call {
     call_kind kind;
     json_t *body;     /* owner of the memory that the pointers below point to */
     json_t *messages; /* CALL_CHAT: an array of objects with a role and a text as content */
-    json_t *tools;    /* CALL_CHAT: an array in the form of OpenAI's chats, for the template; NULL: none. It
-                         belongs    to the body, or is: */
-    json_t *made;     /* tools converted from another API's form; NULL: not converted */
+    json_t *tools; /* CALL_CHAT: an array in the form of OpenAI's chats, for the template; NULL: none. It is
+                      part of the body, or of `made` */
+    json_t *made;  /* owns tools that were converted from another API's form; NULL: not converted */
     const char *schema_name; /* that API's member with a tool's schema; NULL: as in OpenAI's chats */
     json_t *prompts;         /* CALL_COMPLETION: an array of texts and of arrays of ids */
     nib_sampling sampling;
     int64_t max_tokens; /* -1: as many as fit */
     int64_t seed;
-    bool has_seed;
-    int32_t n; /* answers for each prompt */
+    bool has_seed; /* otherwise a random seed is used */
+    int32_t n;     /* answers for each prompt */
     bool stream, usage, ignore_eos, echo;
     bool logprobs;
     int32_t n_top; /* with logprobs: alternatives for each token */
@@ -40,8 +40,8 @@ typedef struct call {
     const char *prefill;   /* the answer's beginning, which is appended to the prompt; NULL: none (tools.c) */
 } call;
 
-/* Parses the body text [n_byte]. False: *why says what was expected and what was found. The caller clears
- * *out in any case. */
+/* Parses the body text [n_byte]. False: *why has what was expected and what was found. The caller clears *out
+ * in any case. */
 bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
 void call_clear(call *c);
 
@@ -73,7 +73,7 @@ bool members_read(const json_t *object, const member_table *table, void *out, fa
 extern const member_table openai_members, openai_chat_members, openai_completion_members,
     openai_stream_members, ollama_members, ollama_options, ollama_generate_members, anthropic_members,
     responses_members, tokenize_members;
-/* Parses the body, an object; the caller frees it with json_decref. NULL: *why says what was found. */
+/* Parses a body, which must be an object; the caller frees it with json_decref. NULL: *why is set. */
 json_t *body_parse(const char *text, size_t n_byte, fault *why);
 
 #endif

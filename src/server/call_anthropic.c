@@ -16,7 +16,7 @@ static const member rows[] = {
 };
 const member_table anthropic_members = {rows, NUM_COUNT(rows)};
 
-/* A text or blocks of text, before all messages. */
+/* Reads "system": a text or blocks of text, which come before all messages. */
 static bool read_system(call *c, fault *why) {
     json_t *system = member_get(c->body, "system");
     if (!system)
@@ -36,7 +36,7 @@ static const char *block_type(const json_t *block) {
     return type ? type : "";
 }
 
-/* What was called, {"id", "name", "input"}. */
+/* Adds an earlier call, {"id", "name", "input"}. */
 static bool add_use(json_t *messages, const json_t *block, const char *at, fault *why) {
     const char *id = json_string_value(member_get(block, "id")),
                *name = json_string_value(member_get(block, "name"));
@@ -54,15 +54,16 @@ static bool add_result(json_t *messages, const json_t *block, const char *at, fa
     return tool_result_append(messages, id, member_get(block, "content"), at, why);
 }
 
-/* Blocks of text that follow each other are one message; the calls of an assistant join its text, results of
- * tools are messages of their own. Thoughts of before are not given to the model again. */
+/* Adds a content of blocks. Consecutive text blocks become one message, an assistant's calls are added to its
+ * text, and tool results become messages of their own. Earlier thinking blocks are not passed to the model
+ * again. */
 static bool add_blocks(json_t *messages, const json_t *role, const json_t *blocks, size_t message,
                        fault *why) {
     const bool assistant = !strcmp(json_string_value(role), "assistant");
     const json_t *block;
     size_t i;
     char at[64];
-    json_t *texts = json_array(), *own = NULL; /* the message that the texts are of */
+    json_t *texts = json_array(), *own = NULL; /* own: the message that the texts belong to */
     json_array_foreach(blocks, i, block) {
         const char *type = block_type(block);
         snprintf(at, sizeof at, "messages[%zu].content[%zu]", message, i);
@@ -77,7 +78,8 @@ static bool add_blocks(json_t *messages, const json_t *role, const json_t *block
         } else if (!assistant && !strcmp(type, "tool_result")) {
             add_result(messages, block, at, why);
         } else {
-            json_array_append(texts, (json_t *)(uintptr_t)block); /* what is no text is refused later */
+            json_array_append(texts,
+                              (json_t *)(uintptr_t)block); /* other kinds of blocks are refused later */
         }
     }
     if (!own && (json_array_size(texts) > 0 || json_array_size(blocks) == 0)) {
@@ -112,7 +114,7 @@ static bool read_messages(call *c, fault *why) {
 
 /* ---- tools ---- */
 
-/* {"type": "auto", "any", "tool" with a name, or "none"} */
+/* Reads "tool_choice": {"type": "auto", "any", "tool" with a name, or "none"}. */
 static bool read_tools(call *c, fault *why) {
     const json_t *choice = member_get(c->body, "tool_choice");
     const char *type = json_string_value(member_get(choice, "type"));

@@ -7,9 +7,10 @@
 
 #include <string.h>
 
-/* Several ways to ask at once would have to agree. */
+/* Refuses a second format, because it might contradict the first. */
 static bool is_first(const call *c, const char *field, fault *why) {
-    return !c->grammar || fault_field(why, field, "another format of the answer is requested as well");
+    return !c->grammar ||
+           fault_field(why, field, "expected only one format of the answer, found another one");
 }
 
 bool format_schema(call *c, const char *field, const json_t *schema, fault *why) {
@@ -42,7 +43,7 @@ bool format_typed(call *c, const char *field, const json_t *format, fault *why) 
     const json_t *schema = member_get(inner ? inner : format, "schema");
     if (!format || (type && !strcmp(type, "text")))
         return true;
-    if (type && !strcmp(type, "json_object")) /* llama-server takes a schema here as well */
+    if (type && !strcmp(type, "json_object")) /* llama-server accepts a schema here too */
         return schema ? format_schema(c, field, schema, why) : any_object(c, field, why);
     if (type && !strcmp(type, "json_schema"))
         return format_schema(c, field, schema, why);

@@ -21,7 +21,7 @@ const member_table ollama_options = {option_rows, NUM_COUNT(option_rows)};
 static const member rows[] = {{"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0}};
 const member_table ollama_members = {rows, NUM_COUNT(rows)};
 
-/* What both kinds have. Everything streams unless it is told not to. */
+/* Reads the members of both kinds. Answers are streamed unless the request says otherwise. */
 static bool read_options(call *c, fault *why) {
     const json_t *o = member_get(c->body, "options"), *format = member_get(c->body, "format");
     c->stream = true;
@@ -40,7 +40,7 @@ static bool read_options(call *c, fault *why) {
 
 static bool refuse_images(const json_t *object, fault *why) {
     return json_array_size(member_get(object, "images")) == 0 ||
-           fault_field(why, "images", "nothing but text is supported");
+           fault_field(why, "images", "only text is supported");
 }
 
 bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why) {
@@ -80,7 +80,7 @@ bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, faul
     if (t.suffix && *t.suffix)
         return fault_field(why, "suffix", "is not supported");
     if (!t.prompt || !*t.prompt)
-        return true; /* nothing is asked */
+        return true; /* the request only loads the model */
     json_t *prompt = member_get(out->body, "prompt"), *system = member_get(out->body, "system");
     if (t.raw) {
         out->kind = CALL_COMPLETION;

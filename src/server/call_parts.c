@@ -97,9 +97,9 @@ json_t *body_parse(const char *text, size_t n_byte, fault *why) {
     json_t *body = NULL;
     const nib_status status = jsonx_parse(text ? text : "", n_byte, &body, &err);
     if (status == NIB_E_NOMEM)
-        fault_set(why, 413, NULL, "the body has more values than one request may have");
+        fault_set(why, 413, NULL, "the body: expected fewer JSON values: they would need too much memory");
     else if (status != NIB_OK)
-        fault_set(why, 400, NULL, "the body is no JSON: %s", err.message);
+        fault_set(why, 400, NULL, "the body is not valid JSON: %s", err.message);
     else if (!json_is_object(body))
         fault_set(why, 400, NULL, "the body: expected an object, found %s", json_type_name(body));
     if (!why->status)
@@ -108,7 +108,7 @@ json_t *body_parse(const char *text, size_t n_byte, fault *why) {
     return NULL;
 }
 
-/* ---- what every call has ---- */
+/* ---- for every call ---- */
 
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
     *out = (call){.kind = kind, .n = 1, .max_tokens = -1};
@@ -119,7 +119,7 @@ bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, faul
 
 void call_resolve(call *c, const json_t *from) {
     c->has_seed = member_get(from, "seed") != NULL;
-    if (c->sampling.top_p == 0) /* the likeliest alone */
+    if (c->sampling.top_p == 0) /* only the likeliest token */
         c->sampling.top_p = FLT_MIN;
 }
 
@@ -137,7 +137,7 @@ static bool add_stop(call *c, const char *field, const json_t *v, fault *why) {
     if (!json_is_string(v))
         return fault_field(why, field, "expected a string or an array of them, found %s", json_type_name(v));
     if (json_string_length(v) == 0 || strlen(json_string_value(v)) != json_string_length(v))
-        return fault_field(why, field, "a stop string is empty, or has a NUL in it");
+        return fault_field(why, field, "expected stop strings that are not empty and have no NUL");
     if (c->n_stop == CALL_MAX_STOPS)
         return fault_field(why, field, "expected at most %d strings", CALL_MAX_STOPS);
     c->stop[c->n_stop++] = json_string_value(v);
@@ -158,13 +158,13 @@ bool stop_read(call *c, const char *field, const json_t *stop, fault *why) {
 
 /* ---- messages ---- */
 
-/* "messages[3].content" */
+/* Writes a path such as "messages[3].content". */
 static const char *place(char *out, size_t size, size_t message, const char *member_name) {
     snprintf(out, size, "messages[%zu]%s%s", message, *member_name ? "." : "", member_name);
     return out;
 }
 
-/* A content of parts is the text of its parts, one after the other. NULL: *why. */
+/* Joins the texts of a content's parts. NULL: *why is set. */
 json_t *parts_join(const json_t *parts, const char *field, fault *why) {
     char *joined = NULL;
     size_t i, n = 0, cap = 0;
@@ -175,8 +175,8 @@ json_t *parts_join(const json_t *parts, const char *field, fault *why) {
         const char *type = json_string_value(member_get(part, "type"));
         if (!type || !json_is_string(text) || strcmp(type, "text") != 0 || i == MAX_PARTS) {
             fault_field(why, field,
-                        "expected a string, or at most %d parts {\"type\": \"text\", \"text\": ...}; nothing "
-                        "but text is supported",
+                        "expected a string, or at most %d parts {\"type\": \"text\", \"text\": ...}; only "
+                        "text is supported",
                         MAX_PARTS);
             break;
         }
@@ -206,7 +206,8 @@ static bool check_role(const json_t *role, size_t message, fault *why) {
                        json_string_value(role));
 }
 
-/* OpenAI's API has the arguments of earlier calls as a text; templates want the object that it is. */
+/* Converts the arguments of earlier calls, which are texts in OpenAI's API, to the objects that templates
+ * expect. */
 static bool arguments_as_objects(json_t *message) {
     json_t *calls = member_get(message, "tool_calls"), *one;
     size_t i;
@@ -229,7 +230,7 @@ static bool arguments_as_objects(json_t *message) {
     return true;
 }
 
-/* The message for the template: everything that it has, with a text as content. */
+/* Adds a message for the template: all its members, with one text as content. */
 static bool add_message(call *c, const json_t *message, size_t index, fault *why) {
     char at[64];
     const json_t *role = member_get(message, "role"), *content = member_get(message, "content");

@@ -1,21 +1,21 @@
-/* call_parts.h - shared by the readers of bodies: values by a table, messages, stop strings. */
+/* call_parts.h - shared by the files that parse bodies: values by a table, messages, stop strings. */
 #ifndef NIB_SERVER_CALL_PARTS_H
 #define NIB_SERVER_CALL_PARTS_H
 
 #include "server/call.h"
 
-#define MIN_MEMBER_NO (-1e300)
+#define MIN_MEMBER_NO (-1e300) /* member.min and member.max: no limit */
 #define MAX_MEMBER_NO 1e300
 
 const char *json_type_name(const json_t *v); /* "an object"; NULL: "nothing" */
 /* A member (borrowed); NULL: it is missing or null. */
 json_t *member_get(const json_t *object, const char *name);
 
-int32_t json_id(const json_t *v); /* a token id; -1: it is none */
+int32_t json_id(const json_t *v); /* a token id; -1: not an id */
 /* Whether v is an array of at least one token id and nothing else. */
 bool json_is_ids(const json_t *v);
 
-/* Sets the defaults and parses the body into out->body. False: *why. */
+/* Sets the defaults and parses the body into out->body. False: *why is set. */
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
 /* Computes the members that depend on others, after the numbers of object `from` were read. */
 void call_resolve(call *c, const json_t *from);
@@ -29,7 +29,7 @@ bool format_read(call *c, fault *why);
 bool format_typed(call *c, const char *field, const json_t *format, fault *why);
 bool format_ollama(call *c, const json_t *format, fault *why);
 bool format_schema(call *c, const char *field, const json_t *schema, fault *why);
-/* Checks the call's tools: an array of objects, or none. */
+/* Checks the call's tools: an array of objects, or none. False: *why is set. */
 bool tools_read(call *c, fault *why);
 /* The same for an API whose functions have no object "function" around them: converts tools of this type, or
  * without a type, whose schema is in member schema_name. *why names the index of any other. */
@@ -40,7 +40,7 @@ bool tools_require_one(call *c, const char *name, fault *why);
 /* Appends an earlier call to "tool_calls" of the last message if that is the assistant's, else of a new one.
  * Takes the reference to arguments, a text or an object. False: out of memory. */
 bool tool_call_append(json_t *messages, const char *id, const char *name, json_t *arguments);
-/* Appends a tool's answer, a text or parts of text; false: *why. */
+/* Appends a tool's result, a text or parts of text. False: *why is set. */
 bool tool_result_append(json_t *messages, const char *id, const json_t *content, const char *field,
                         fault *why);
 /* Joins parts {"type": "text", "text"} to one text; a new reference. NULL: *why names `field`. */

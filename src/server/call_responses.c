@@ -16,14 +16,14 @@ static const member rows[] = {
 };
 const member_table responses_members = {rows, NUM_COUNT(rows)};
 
-/* A part of a content, as chats have it. */
+/* Converts a part of a content to the form of chats. */
 static void as_text(json_t *part) {
     const char *type = json_string_value(member_get(part, "type"));
     if (type && (!strcmp(type, "input_text") || !strcmp(type, "output_text")))
         json_object_set_new(part, "type", json_string("text"));
 }
 
-/* A message as chats have it: {"role", "content"}; the parts of a content are all texts. */
+/* Converts a message to the form of chats: {"role", "content"}; all parts of a content are texts. */
 static json_t *message_of(const json_t *item, size_t index, fault *why) {
     char at[64];
     const json_t *part;
@@ -31,9 +31,9 @@ static json_t *message_of(const json_t *item, size_t index, fault *why) {
     const char *type = json_string_value(member_get(item, "type"));
     snprintf(at, sizeof at, "input[%zu]", index);
     if (!json_is_object(item) || (type && strcmp(type, "message") != 0)) {
-        fault_field(why, at,
-                    "expected a message, a function_call or a function_call_output: nothing else is "
-                    "supported");
+        fault_field(
+            why, at,
+            "expected a message, a function_call or a function_call_output: other items are not supported");
         return NULL;
     }
     json_t *copy = json_deep_copy(item), *content = member_get(copy, "content");
@@ -44,7 +44,7 @@ static json_t *message_of(const json_t *item, size_t index, fault *why) {
     return copy;
 }
 
-/* What was called, and what came of it. */
+/* Adds an earlier call, or a call's result. */
 static bool add_call(json_t *messages, const json_t *item, const char *at, fault *why) {
     const char *id = json_string_value(member_get(item, "call_id")),
                *name = json_string_value(member_get(item, "name"));
@@ -82,12 +82,12 @@ static bool add_item(json_t *messages, const json_t *item, size_t index, fault *
         return add_call(messages, item, at, why);
     if (type && !strcmp(type, "function_call_output"))
         return add_output(messages, item, at, why);
-    if (type && !strcmp(type, "reasoning")) /* what was thought before is not given to the model again */
+    if (type && !strcmp(type, "reasoning")) /* earlier reasoning is not passed to the model again */
         return true;
     return add(messages, message_of(item, index, why));
 }
 
-/* instructions and input, as messages. */
+/* Converts instructions and input to messages. */
 static bool fill_messages(const call *c, json_t *messages, fault *why) {
     json_t *input = member_get(c->body, "input"), *before = member_get(c->body, "instructions");
     const json_t *item;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A name, and a schema that is an object where there is one; `at` is the function's place. */
+/* Checks that a function has a name, and that its schema, if any, is an object. at: its path. */
 static bool check_function(const json_t *function, const char *at, const char *schema_name, fault *why) {
     char field[96];
     const json_t *name = member_get(function, "name"), *schema = member_get(function, schema_name);
@@ -38,7 +38,7 @@ bool tools_read(call *c, fault *why) {
     return true;
 }
 
-/* ---- without "function" around them ---- */
+/* ---- functions without an object "function" around them ---- */
 
 static json_t *wrapped(const json_t *tool, const char *schema_name) {
     json_t *function = json_pack("{s:O}", "name", member_get(tool, "name"));
@@ -60,7 +60,7 @@ static bool check_tool(const json_t *tool, const char *type, const char *schema_
     const json_t *kind = member_get(tool, "type");
     snprintf(at, sizeof at, "tools[%zu].type", i);
     if (kind && (!json_is_string(kind) || strcmp(json_string_value(kind), type) != 0))
-        return fault_field(why, at, "expected \"%s\": no other kind of tool is supported", type);
+        return fault_field(why, at, "expected \"%s\": other kinds of tools are not supported", type);
     snprintf(at, sizeof at, "tools[%zu]", i);
     return check_function(tool, at, schema_name, why);
 }
@@ -82,11 +82,11 @@ bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why) 
     return c->made || fault_set(why, 503, NULL, "out of memory");
 }
 
-/* ---- which one ---- */
+/* ---- the choice of a tool ---- */
 
 bool tools_require(call *c, fault *why) {
     c->choice = TOOLS_REQUIRED;
-    return c->tools || fault_field(why, "tool_choice", "there are no tools");
+    return c->tools || fault_field(why, "tool_choice", "expected tools to choose from, found none");
 }
 
 bool tools_require_one(call *c, const char *name, fault *why) {
@@ -102,12 +102,12 @@ bool tools_require_one(call *c, const char *name, fault *why) {
             return true;
         }
     }
-    return fault_field(why, "tool_choice", "there is no tool '%.60s'", name);
+    return fault_field(why, "tool_choice", "expected the name of one of the tools, found '%.60s'", name);
 }
 
-/* ---- what was called ---- */
+/* ---- earlier calls and results ---- */
 
-/* The assistant's message at the end, or a new one. NULL: no memory. */
+/* The last message if it is the assistant's, else a new one. NULL: out of memory. */
 static json_t *last_of_assistant(json_t *messages) {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));

@@ -1,5 +1,5 @@
-/* embed.c - /v1/embeddings, and Ollama's /api/embed: the texts of a request, one after the other, each in one
- * or more passes.
+/* embed.c - /v1/embeddings and Ollama's /api/embed. The texts of a request are computed one after the other,
+ * each in one or more passes.
  *
  * The computing thread computes them. It runs the batch between two passes, so a long text delays other
  * requests no longer than a prompt does. A session is opened for each request, and its keys and values are
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_INPUTS = 2048, NUMBER_TEXT = 16 /* of one number in JSON, at most */ };
+enum { MAX_INPUTS = 2048, NUMBER_TEXT = 16 /* maximum bytes of one number in JSON */ };
 
 typedef struct embed_call {
     const char *encoding;
@@ -40,7 +40,7 @@ void embedding_free(embedding *e) {
 
 /* ---- the request ---- */
 
-/* One text or ids, or several; a new reference. */
+/* The inputs as an array: texts or arrays of ids; a new reference. NULL: *why is set. */
 static json_t *inputs_of(const json_t *body, fault *why) {
     json_t *input = member_get(body, "input");
     const bool single =
@@ -60,7 +60,7 @@ static json_t *inputs_of(const json_t *body, fault *why) {
     return list;
 }
 
-/* What each dimension is belongs to the model: no other number of them is made. */
+/* Reads the form of the answer. The number of dimensions is the model's; others are refused. */
 static bool read_form(const json_t *body, int64_t width, embedding *e, fault *why) {
     embed_call c = {NULL, width};
     if (!members_read(body, &embed_members, &c, why))
@@ -75,7 +75,7 @@ static bool read_form(const json_t *body, int64_t width, embedding *e, fault *wh
     return true;
 }
 
-/* What the request keeps until it is answered: tokens, vectors, and their text. */
+/* Whether the memory that the request holds until it is answered (tokens, vectors, their text) fits. */
 static bool fits_share(const server *s, embedding *e, fault *why) {
     char need[32], have[32];
     const uint64_t numbers = e->n * (uint64_t)e->width, max = s->options.request_bytes / SHARE_LOGPROBS;
@@ -131,7 +131,7 @@ void embed_ask(exchange *x) {
 
 /* ---- computing ---- */
 
-/* Its length is 1, as in the APIs that clients were made for. */
+/* Scales the vector to length 1, as clients of these APIs expect. */
 static void normalize(float *x, int64_t n) {
     double squares = 0;
     for (int64_t i = 0; i < n; i++)
@@ -140,7 +140,7 @@ static void normalize(float *x, int64_t n) {
         x[i] = (float)((double)x[i] / sqrt(squares));
 }
 
-/* Between two passes: others go on, and who left is noticed. */
+/* Called between two passes: runs the batch for other requests, and notices clients that have left. */
 static bool on_pass(void *user, const char *what, uint64_t done, uint64_t total) {
     job *j = user;
     (void)what;
@@ -152,13 +152,13 @@ static bool on_pass(void *user, const char *what, uint64_t done, uint64_t total)
     return wanted;
 }
 
-/* Under a cap this works only if the engine has reserved memory for it. */
+/* Opens a session. Under a cap this succeeds only if the engine has reserved memory for it. */
 static nib_status open_session(nib_engine *e, nib_session **out, nib_error *err) {
     const nib_status status = nib_session_open(e, NULL, out, err);
     if (status != NIB_E_NOFIT)
         return status;
     snprintf(err->message, sizeof err->message,
-             "no memory is kept for embeddings: the server is to be started with --embeddings");
+             "expected a server that was started with --embeddings, which reserves memory for them");
     return status;
 }
 
@@ -196,7 +196,7 @@ static void put_base64(buffer *out, const unsigned char *data, size_t n) {
     }
 }
 
-/* Nine digits give a float back as it was. */
+/* Nine digits represent a float exactly. */
 static void put_numbers(buffer *out, const float *x, int64_t n) {
     char text[32];
     buffer_text(out, "[");
@@ -216,7 +216,7 @@ static void whole(job *j, buffer *out) {
         snprintf(text, sizeof text, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
                  i);
         buffer_text(out, text);
-        if (e->base64) { /* little-endian floats, as this machine has them */
+        if (e->base64) { /* little-endian floats, this machine's order */
             buffer_text(out, "\"");
             put_base64(out, (const unsigned char *)x, (size_t)e->width * sizeof *x);
             buffer_text(out, "\"");
@@ -232,7 +232,7 @@ static void whole(job *j, buffer *out) {
     buffer_text(out, text);
 }
 
-/* As Ollama has it: numbers alone. */
+/* Ollama's form: only numbers. */
 static void ollama_whole(job *j, buffer *out) {
     const embedding *e = j->embedding;
     const double s = j->answers[0].result.prompt_s;

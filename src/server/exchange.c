@@ -1,4 +1,4 @@
-/* exchange.c - the callbacks of libmicrohttpd: a request arrives piece by piece, an answer is sent.
+/* exchange.c - the callbacks of libmicrohttpd: receive a request piece by piece, and send its answer.
  *
  *     first look --> body --> handled --> reply                       (all but answers, and every fault)
  *                                 |-----> suspended --> whole answer
@@ -47,13 +47,13 @@ void exchange_json(exchange *x, json_t *value) {
     x->type = "application/json";
 }
 
-/* ---- who asks ---- */
+/* ---- the client ---- */
 
 static const char *header(const exchange *x, const char *name) {
     return web.lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
-/* In a time that depends on the lengths alone. */
+/* Compares in a time that depends on the lengths only. */
 static bool same_secret(const char *given, const char *secret) {
     const size_t n = strlen(given), n_secret = strlen(secret);
     unsigned differ = n != n_secret;
@@ -62,7 +62,7 @@ static bool same_secret(const char *given, const char *secret) {
     return differ == 0;
 }
 
-/* Also who asks, where there are keys. */
+/* Whether the request has a known key, which also identifies the client. */
 static bool has_key(exchange *x) {
     const char *bearer = header(x, "Authorization"), *plain = header(x, "x-api-key");
     unsigned found = 0;
@@ -77,7 +77,7 @@ static bool has_key(exchange *x) {
     return found || x->s->options.n_key == 0;
 }
 
-/* Without keys: the other machine, or, on this one, the connection. */
+/* Identifies a client without keys: by its machine, or, on this machine, by the connection. */
 static uint64_t client_of(int fd) {
     union {
         struct sockaddr any;
@@ -91,11 +91,11 @@ static uint64_t client_of(int fd) {
     if (from.any.sa_family == AF_INET && ntohl(from.four.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
         id = UINT64_C(1) << 32 | from.four.sin_addr.s_addr;
     if (from.any.sa_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&from.six.sin6_addr))
-        memcpy(&id, &from.six.sin6_addr, sizeof id); /* the network, which is one client's */
+        memcpy(&id, &from.six.sin6_addr, sizeof id); /* only the network part, which belongs to one client */
     return id;
 }
 
-/* The name in "name:port" or "[name]:port". */
+/* Length of the name in "name:port" or "[name]:port". */
 static size_t name_length(const char *host) {
     return host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
 }
@@ -109,8 +109,8 @@ static bool is_local_name(const server *s, const char *host) {
     return strlen(s->listener.host) == n && !strncasecmp(s->listener.host, host, n);
 }
 
-/* Pages of other places, in a browser on this machine, cannot ask: neither as themselves, nor, where no key
- * keeps them out, under a name of theirs that leads here. */
+/* Whether a web page of another site has sent the request from a browser on this machine: its Origin is
+ * foreign, or, without keys, the Host is a foreign name that resolves to this machine (DNS rebinding). */
 static bool comes_from_elsewhere(const exchange *x) {
     const char *origin = header(x, "Origin"), *host = header(x, "Host");
     const char *from = origin ? strstr(origin, "://") : NULL;
@@ -119,13 +119,13 @@ static bool comes_from_elsewhere(const exchange *x) {
     return x->s->listener.loopback && x->s->options.n_key == 0 && host && !is_local_name(x->s, host);
 }
 
-/* Whether an address of n bytes is the route's; what it names is kept. */
+/* Whether a path of n bytes belongs to the route; stores the name that it contains. */
 static bool is_path(exchange *x, const route *r, const char *url, size_t n) {
     const size_t n_path = strcspn(r->path, "{");
     const bool names = r->path[n_path] != '\0';
     if (strncmp(r->path, url, NUM_MIN(n, n_path)) != 0 || (names ? n <= n_path : n != n_path))
         return false;
-    if (n - n_path < sizeof x->named) /* no model is called that otherwise */
+    if (n - n_path < sizeof x->named) /* a longer name matches no model */
         memcpy(x->named, url + n_path, n - n_path);
     return true;
 }
@@ -154,18 +154,18 @@ void exchange_route(exchange *x, const char *url, const char *method) {
 static void first_look(exchange *x, const char *url, const char *method) {
     server *s = x->s;
     if (strlen(url) > MAX_HEADER)
-        fault_set(&x->why, 414, NULL, "the address is too long");
+        fault_set(&x->why, 414, NULL, "expected a shorter URL");
     exchange_route(x, url, method);
     if (comes_from_elsewhere(x))
-        fault_set(&x->why, 403, NULL, "requests of other places' pages are not answered");
+        fault_set(&x->why, 403, NULL, "requests from web pages of other sites are refused");
     else if (!(x->route && x->route->kind == ROUTE_OPEN) && !has_key(x)) {
-        x->why = (fault){0}; /* what is here is nobody else's business */
-        fault_set(&x->why, 401, "invalid_api_key", "the request has no key that is known here");
+        x->why = (fault){0}; /* clients without a key must not learn which paths exist */
+        fault_set(&x->why, 401, "invalid_api_key", "expected a known API key");
     }
     if (x->route && x->route->kind != ROUTE_OPEN && !atomic_load(&s->ready))
         fault_set(&x->why, 503, NULL, "Loading model");
     if (x->route && x->route->kind == ROUTE_ANSWER && atomic_load(&s->ending))
-        fault_set(&x->why, 503, NULL, "the server is ending");
+        fault_set(&x->why, 503, NULL, "the server is shutting down");
 }
 
 /* ---- a request's body ---- */
@@ -269,7 +269,7 @@ static enum MHD_Result send_stream(exchange *x) {
                  web.create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, x, NULL));
 }
 
-/* Suspends until all of the answer is there. */
+/* Suspends the connection until the answer is complete. */
 static enum MHD_Result send_whole(exchange *x) {
     job *j = x->job;
     pthread_mutex_lock(&x->s->lock);
@@ -313,14 +313,14 @@ bool exchange_handle(exchange *x) {
 
 /* ---- libmicrohttpd's callbacks ---- */
 
-/* For the log, where an address must not write what it likes. */
+/* Stores method and URL for the log, with control characters escaped. */
 static void name(exchange *x, const char *method, const char *url) {
     char raw[sizeof x->what];
     snprintf(raw, sizeof raw, "%.16s %.72s", method, url);
     escape_line(x->what, sizeof x->what, raw);
 }
 
-/* A line of the log. */
+/* Writes a line to the log. */
 static void note(const exchange *x, enum MHD_RequestTerminationCode code) {
     const server_options *o = &x->s->options;
     char line[256], tokens[64] = "";
@@ -410,7 +410,8 @@ static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_
 }
 
 struct MHD_Daemon *exchange_listen(server *s) {
-    /* not epoll: of bytes and an end that come together libmicrohttpd 0.9.75 sees the bytes alone */
+    /* not epoll: if data and the end of the connection arrive together, libmicrohttpd 0.9.75 notices only the
+     * data */
     const unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     return web.start_daemon(flags, 0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, s->listener.fd,
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->options.n_connection,

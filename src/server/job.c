@@ -1,4 +1,4 @@
-/* job.c - from a checked call to requests of the batch, and from pieces of answers to bytes to send. */
+/* job.c - converts a checked call to requests of the batch, and pieces of answers to bytes to send. */
 #include "server/parts.h"
 
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define PIECE_S 0.016 /* between two pieces of a stream: a screen shows no more */
+#define PIECE_S 0.016 /* minimum seconds between two pieces of a stream: about one frame of a screen */
 
 /* ---- one job ---- */
 
@@ -102,11 +102,12 @@ size_t job_predicted(const job *j) {
     return n;
 }
 
-/* ---- to the batch ---- */
+/* ---- adding to the batch ---- */
 
-/* JSON of probabilities takes far more than the text: what an answer may have of it is bounded beforehand. */
+/* Bounds the memory of log-probabilities, whose JSON takes far more than the text, before the answer begins.
+ */
 static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, fault *why) {
-    enum { CANDIDATE = 640 }; /* bytes of one, as a value and as text */
+    enum { CANDIDATE = 640 }; /* bytes of a candidate, as a JSON value and as text */
     const call *c = &j->call;
     char need[32], have[32];
     double tokens = 0;
@@ -123,8 +124,8 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
                        num_format_size((uint64_t)bytes, need), num_format_size(max, have));
 }
 
-/* One answer alone on a fast machine: a piece for every token would take time from computing the next ones,
- * and nobody reads so fast. Its first text never waits. */
+/* Whether a piece of the stream may wait for more text. With a single answer on a fast machine, a piece for
+ * every token would take time from computing, and nobody reads that fast. The first text never waits. */
 static bool can_wait(const job *j) {
     return j->has_text && j->s->n_answer == j->n_left && time_now() - j->written_at < PIECE_S;
 }
@@ -180,7 +181,7 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     o.bias = c->bias;
     o.n_bias = c->n_bias;
     o.grammar = c->grammar;
-    o.special = c->tools && j->model->tools != TOOLS_TAGGED; /* their tags are control tokens */
+    o.special = c->tools && j->model->tools != TOOLS_TAGGED; /* the tags of calls are control tokens */
     o.n_top = c->n_top;
     o.on_candidates = c->logprobs ? on_candidates : NULL;
     o.on_text = on_text;
@@ -190,7 +191,7 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     return o;
 }
 
-/* The lock is held, so that the batch's answer is looked for only when its number is known. */
+/* Called with the lock held, so that the batch's result is not looked up before its number is stored. */
 static bool add_answers(job *j, size_t index, const call_tokens *p, fault *why) {
     nib_error err;
     j->n_prompt += p->n;
@@ -214,7 +215,7 @@ static bool queue_has_place(const server *s, size_t n, fault *why) {
     return false;
 }
 
-/* In chats thoughts and calls are told apart. */
+/* Sets up the parsers that separate reasoning and calls from the text in chats. */
 static bool take_apart(job *j, const call_tokens *p, fault *why) {
     const tool_style tools = j->call.tools ? j->model->tools : TOOLS_NONE;
     const bool calls = j->call.choice != TOOLS_AUTO;
@@ -228,9 +229,10 @@ static bool take_apart(job *j, const call_tokens *p, fault *why) {
     return true;
 }
 
-/* Guarded. Now something is left to compute for it. */
+/* Called with the lock held. Adds the job to the list of jobs that are being computed. */
 static void enlist(job *j) {
-    for (job *other = j->s->jobs; other; other = other->next) /* the next step may be a long one */
+    for (job *other = j->s->jobs; other;
+         other = other->next) /* send held pieces now, because the next step may be long */
         if (other->held)
             exchange_resume(other->at);
     server *s = j->s;
@@ -241,14 +243,14 @@ static void enlist(job *j) {
     s->counts.n_request++;
 }
 
-/* All of them, or none. */
+/* Adds all answers of a job, or none. */
 static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
     server *s = j->s;
     pthread_mutex_lock(&s->lock);
     bool added = queue_has_place(s, j->n_answer, why);
     for (size_t i = 0; i < n && added; i++)
         added = add_answers(j, i, &prompts[i], why);
-    if (j->n_left > 0) { /* also those that were added before one failed */
+    if (j->n_left > 0) { /* also if a later one failed */
         enlist(j);
     }
     if (!added)
@@ -272,7 +274,7 @@ bool job_begin_embedding(exchange *x, embedding *e, fault *why) {
     bool good = queue_has_place(s, 1, why);
     if (good && s->n_embedding + e->bytes > s->options.request_bytes / SHARE_LOGPROBS) {
         why->retry_s = 1;
-        good = fault_set(why, 429, "queue_full", "as many embeddings wait as there is memory for: try again");
+        good = fault_set(why, 429, "queue_full", "the memory for waiting embeddings is used up: try again");
     }
     if (good) {
         s->n_embedding += j->counted = e->bytes;
@@ -329,7 +331,7 @@ void job_cancel(job *j) {
     server_wake(j->s);
 }
 
-/* ---- to be sent ---- */
+/* ---- sending ---- */
 
 void job_write(job *j) {
     if (j->ended)

@@ -1,5 +1,5 @@
-/* jobs.c - the jobs of a server from outside the batch: their results, embeddings, failures, and clients that
- * are gone. All but jobs_drop on the computing thread. */
+/* jobs.c - handles the jobs of a server outside the batch: results, embeddings, failures, and clients that
+ * have left. All functions except jobs_drop run on the computing thread. */
 #include "server/parts.h"
 
 #include "base/thread.h"
@@ -46,7 +46,7 @@ static void count(server *s, const answer *a) {
     c->predicted_s += r->predicted_s;
 }
 
-/* True: the job has nothing left to compute, and is in the list no more. */
+/* Closes an answer. True: the job has nothing left to compute and was removed from the list. */
 static bool close_answer(server *s, answer *a) {
     job *j = a->of;
     a->done = true;
@@ -84,7 +84,7 @@ void jobs_take(served *m) {
     }
 }
 
-/* The one that has waited longest. */
+/* The embedding that has waited longest. */
 static job *next_embedding(server *s) {
     job *found = NULL;
     for (job *j = s->jobs; j; j = j->next)
@@ -137,7 +137,7 @@ static void watch(struct pollfd *fds, job **jobs, nfds_t n) {
         return;
     for (nfds_t i = 0; i < n; i++) {
         job *j = jobs[i];
-        if (fds[i].revents) { /* nobody is there any more, or reads */
+        if (fds[i].revents) { /* the client has closed the connection, or does not read */
             drop(j);
         } else if (j->call.stream && j->how->ping && now - j->written_at > PING_S) {
             j->how->ping(j, &j->out);

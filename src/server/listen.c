@@ -29,7 +29,7 @@ static int try_address(const struct addrinfo *a) {
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* connections have it from here */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* connections inherit it */
     if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
     const int why = errno;
@@ -78,7 +78,7 @@ static nib_status open_internet(const char *host, int port, listener *out, nib_e
     return NIB_OK;
 }
 
-/* Whether a socket is there that nobody listens at. */
+/* Whether the path is a socket without a listener. */
 static bool is_left_behind(const struct sockaddr_un *at) {
     struct stat info;
     if (lstat(at->sun_path, &info) || !S_ISSOCK(info.st_mode))
@@ -94,13 +94,13 @@ static bool is_left_behind(const struct sockaddr_un *at) {
 static nib_status open_unix(const char *path, listener *out, nib_error *err) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof at.sun_path)
-        return nib_fail(err, NIB_E_USAGE, "--host %s: a socket's path has at most %zu bytes", path,
+        return nib_fail(err, NIB_E_USAGE, "--host %s: expected a socket path of at most %zu bytes", path,
                         sizeof at.sun_path - 1);
     memcpy(at.sun_path, path, strlen(path));
     if (is_left_behind(&at))
         unlink(path);
     out->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* its owner alone: who may connect may ask */
+    /* only for the owner, because everyone who can connect can send requests */
     if (out->fd < 0 || fchmod(out->fd, 0600) || bind(out->fd, (struct sockaddr *)&at, sizeof at))
         return nib_fail(err, NIB_E_USAGE, "cannot listen at %s: %s", path, strerror(errno));
     out->path = path;

@@ -13,9 +13,10 @@ typedef struct listener {
     const char *path;  /* a Unix socket, removed by listen_close; NULL: none. Borrowed */
 } listener;
 
-/* host: a name or a number, or the path of a Unix socket, which has a /. A socket file without a listener is
- * replaced. NIB_E_USAGE: the address is not available. */
+/* Opens a listening socket. host: a name, a numeric address, or the path of a Unix socket (it contains a /).
+ * port 0: any free one. A socket file without a listener is replaced. NIB_E_USAGE: the address is not
+ * available. */
 nib_status listen_open(const char *host, int port, listener *out, nib_error *err);
-void listen_close(listener *l);
+void listen_close(listener *l); /* closes the socket and removes a Unix socket's file */
 
 #endif

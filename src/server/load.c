@@ -1,21 +1,20 @@
-/* load.c - loads models in a thread beside the computing thread, so that other models continue to answer.
+/* load.c - loads models on a thread of its own, so that the computing thread continues with other models.
  *
  *     waited for --(load_begin)--> being loaded --(load_end)--> held, or its requests are refused
  *                                    ^      |
  *                                    '------' again, after an idle model freed its memory
- *
  * One model is loaded at a time. Resident memory stays within the caps: the engine gets the caps less the
  * memory that the others may still take, and before another try the model that has been idle longest is
- * unloaded. Memory that others allocate during the load is counted twice, which refuses too early and never
- * too late. No answer is dropped for a load: if all other models are held, the request is told to try again.
- * A model that does not fit as a whole is streamed only while it is alone. */
+ * unloaded. Memory that others allocate during the load is counted twice, so a load may be refused too early
+ * but never too late. No answer is dropped for a load: if all other models are in use, the client is asked to
+ * try again. A model that does not fit as a whole is streamed only if it is the only one. */
 #include "server/parts.h"
 
 #include "base/thread.h"
 
 #include <stdio.h>
 
-/* What the others may still take, and have. */
+/* The memory that the other models have and may still take. */
 static server_reserved reserved_by_others(const server *s) {
     server_reserved r = {.alone = true};
     for (size_t i = 0; i < s->n_model; i++) {
@@ -41,7 +40,7 @@ static int n_loaded(const server *s) {
     return n;
 }
 
-/* The one that is idle for longest; NULL: there is none. */
+/* The model that has been idle longest; NULL: none is idle. */
 static served *oldest_idle(server *s) {
     served *found = NULL;
     pthread_mutex_lock(&s->lock);
@@ -61,7 +60,7 @@ static bool unload_oldest(server *s) {
     return m != NULL;
 }
 
-/* ---- the thread beside ---- */
+/* ---- the loading thread ---- */
 
 static void *open_model(void *user) {
     load *l = user;
@@ -79,7 +78,7 @@ static void *open_model(void *user) {
     return NULL;
 }
 
-/* Without a thread to be had it is loaded here. */
+/* Starts the load; if no thread can be created, loads the model on this thread. */
 static void start(load *l) {
     l->reserved = reserved_by_others(l->m->s);
     l->engine = NULL;
@@ -96,7 +95,7 @@ static void join(load *l) {
     l->has_thread = false;
 }
 
-/* ---- the thread that computes ---- */
+/* ---- the computing thread ---- */
 
 static bool refuse_for_now(const served *m, const nib_error *err, fault *why) {
     why->retry_s = 1;
@@ -104,7 +103,8 @@ static bool refuse_for_now(const served *m, const nib_error *err, fault *why) {
                      m->name, err->message);
 }
 
-/* Caps do not change, so it is not tried again beside others, which would be unloaded for nothing. */
+/* Refuses a model that did not fit alone. The caps do not change, so a new attempt would unload others for
+ * nothing. */
 static bool refuse_too_large(served *m, const nib_error *err, fault *why) {
     if (n_loaded(m->s) == 0)
         snprintf(m->too_large_why, sizeof m->too_large_why, "%s", err->message);
@@ -125,7 +125,7 @@ static void log_result(const served *m, const fault *why) {
     o->log(o->user, line);
 }
 
-/* It is there, or is not to be: those who wait go on. */
+/* The load has ended: resumes the requests that wait for it. */
 static void finish(load *l, const fault *why) {
     served *m = l->m;
     pthread_mutex_lock(&m->s->lock);
@@ -137,10 +137,10 @@ static void finish(load *l, const fault *why) {
     l->m = NULL;
 }
 
-/* Why it may not be tried at all. */
+/* Whether the model may be loaded; false: *why is set. */
 static bool may_load(served *m, fault *why) {
     const server *s = m->s;
-    const nib_error full = {.status = NIB_E_NOFIT, .message = "no more models may be loaded (--models-max)"};
+    const nib_error full = {.status = NIB_E_NOFIT, .message = "expected at most --models-max loaded models"};
     if (atomic_load(&s->ending))
         return fault_set(why, 503, NULL, "the server is ending");
     if (m->too_large && n_loaded(s) > 0)
@@ -162,7 +162,7 @@ void load_begin(served *m) {
         start(l);
 }
 
-/* Whether there is more memory than when it was tried. */
+/* Whether more memory is free than at the last attempt. */
 static bool freed_memory(const load *l) {
     server *s = l->m->s;
     return unload_oldest(s) || (!l->reserved.alone && n_loaded(s) == 0);

@@ -1,5 +1,5 @@
-/* local.c - requests without HTTP, from the thread that computes: an exchange without a connection goes
- * through the same routes, calls and dialects. */
+/* local.c - requests without HTTP, made on the computing thread: an exchange without a connection uses the
+ * same routes, calls and dialects. */
 #include "server/parts.h"
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Addresses that generate, in OpenAI's dialects. */
+/* Whether the route generates an answer or embeddings in one of OpenAI's dialects. */
 static bool is_taken(const route *r) {
     return r->kind == ROUTE_ANSWER && r->how && r->how->fault == fault_json && !strncmp(r->path, "/v1/", 4);
 }
@@ -33,7 +33,7 @@ static void refuse_stream(exchange *x) {
     pthread_mutex_unlock(&x->s->lock);
     job_release(x->job);
     x->job = NULL;
-    fault_field(&x->why, "stream", "is not supported here: replies are whole");
+    fault_field(&x->why, "stream", "is not supported here: expected a request for a whole answer");
 }
 
 static exchange *begin(server *s, const char *body, size_t n_byte, const char *tag) {
@@ -59,7 +59,7 @@ static void append(exchange *x) {
     *at = x;
 }
 
-/* What a body's values take as long as it is answered follows from its bytes, so these stay charged. */
+/* The memory of a body's values is estimated from its bytes, so these stay charged until it is answered. */
 bool server_ask(server *s, const char *method, const char *url, const char *body, size_t n_byte,
                 const char *tag) {
     if (s->asked && s->n_body + n_byte > s->options.request_bytes / SHARE_BODIES)
@@ -142,8 +142,8 @@ static void wait_not(void *user, int fd, int max_ms) {
     (void)max_ms;
 }
 
-/* A step ends cancelled requests before it computes anything, and their jobs with them. Several, should one
- * fail. */
+/* Ends all local requests: a step ends cancelled requests, and their jobs, before it computes anything. Takes
+ * several steps in case one fails. */
 void local_drop(server *s) {
     enum { TRIES = 8 };
     static const server_host host = {.wait = wait_not};

@@ -1,4 +1,4 @@
-/* logprobs.c - the text and the log-probability of each token. */
+/* logprobs.c - writes the text and the log-probability of each token. */
 #include "server/parts.h"
 
 #include "base/jsonx.h"
@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* At its beginning a text may lose a space, so the token is taken twice: what the second one adds is its own.
- */
+/* A text may lose its leading space, so the token is decoded twice in a row: the text of the second one is
+ * complete. */
 bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte) {
     const int32_t twice[] = {token, token};
     char *once_text = NULL, *both_text = NULL;
@@ -18,14 +18,14 @@ bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte)
     const nib_status both = once ? once : nib_detokenize(e, twice, 2, &both_text, &n_both, NULL);
     *n_byte = both == NIB_OK ? n_both - NUM_MIN(n_once, n_both) : 0;
     *text = both == NIB_OK        ? mem_strndup(both_text + n_both - *n_byte, *n_byte)
-            : both == NIB_E_USAGE ? mem_strdup("") /* a row of the model that no token belongs to */
+            : both == NIB_E_USAGE ? mem_strdup("") /* an id without a token */
                                   : NULL;
     nib_free(once_text);
     nib_free(both_text);
     return *text != NULL;
 }
 
-/* JSON has no infinity; the number is OpenAI's. */
+/* JSON has no infinity; OpenAI uses this number instead. */
 static json_t *logprob_json(float x) {
     return json_real(isinf(x) ? -9999.0 : (double)x);
 }
@@ -85,7 +85,7 @@ static json_t *top_json(const answer *a, size_t i) {
     for (int32_t k = 0; k < a->of->call.n_top; k++) {
         json_t *name = token_string(e, row(a, i)[1 + k].token, &n);
         const char *key = json_string_value(name);
-        if (key && !json_object_get(top, key)) /* of those that look alike the likeliest */
+        if (key && !json_object_get(top, key)) /* of tokens with the same text the likeliest one */
             json_object_set_new(top, key, logprob_json(row(a, i)[1 + k].logprob));
         json_decref(name);
     }

@@ -1,4 +1,4 @@
-/* memory.h - planned against actual memory as JSON. */
+/* memory.h - planned and actual memory as JSON. */
 #ifndef NIB_SERVER_MEMORY_H
 #define NIB_SERVER_MEMORY_H
 

@@ -1,10 +1,8 @@
 /* models.c - the loaded models.
  *
  *     unloaded --(requested)--> waited for --(loaded)--> held --(no exchange, no job)--> idle --> unloaded
- *
  * A request names its model on libmicrohttpd's thread. If it is not loaded, the connection is suspended until
- * load.c has loaded it. The computing thread gives a model its engine and takes it away, between two steps.
- */
+ * load.c has loaded it. The computing thread sets and removes a model's engine, between two steps. */
 #include "server/parts.h"
 
 #include "base/mem.h"
@@ -61,7 +59,7 @@ void model_unload(served *m) {
     pthread_mutex_unlock(&s->lock);
     nib_batch_close(batch);
     nib_engine_close(engine);
-    malloc_trim(0); /* the next one is planned with what is resident */
+    malloc_trim(0); /* because the next model is planned with the resident bytes */
     snprintf(line, sizeof line, "unloaded %.100s", m->name);
     if (engine && s->options.log_requests && s->options.log)
         s->options.log(s->options.user, line);
@@ -77,7 +75,7 @@ void models_close(server *s) {
     mem_free(s->models);
 }
 
-/* Of the one model that there is, which was loaded without a look at it before. */
+/* Stores the properties of a single model, which was loaded without reading its headers first. */
 static void learn(served *m, const nib_model_info *info) {
     char *arch = mem_strdup(info->arch);
     m->n_param = info->params;
@@ -89,7 +87,7 @@ static void learn(served *m, const nib_model_info *info) {
     m->arch = arch;
 }
 
-/* 0: all sequences fit at the same time. */
+/* Positions for the batch; 0: all sequences fit at the same time. */
 static int64_t positions_of(const server *s, const nib_model_info *info) {
     const int64_t n = info->n_session - s->options.n_beside;
     return s->options.n_position ? s->options.n_position : n < s->n_sequence ? n * info->n_ctx : 0;
@@ -128,7 +126,7 @@ void model_begin(served *m, nib_engine *engine, nib_batch *batch) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- asking ---- */
+/* ---- finding a request's model ---- */
 
 void model_hold(served *m) {
     pthread_mutex_lock(&m->s->lock);
@@ -145,7 +143,7 @@ void model_release(served *m) {
         server_wake(m->s);
 }
 
-/* Ollama's names may end in a tag. */
+/* Finds a model by its name, which in Ollama's API may end with a tag. */
 served *model_by_name(server *s, const char *name, fault *why) {
     const size_t n = strlen(name), n_tag = strlen(":latest");
     for (size_t i = 0; i < s->n_model; i++) {
@@ -155,7 +153,7 @@ served *model_by_name(server *s, const char *name, fault *why) {
             return &s->models[i];
     }
     fault_set(why, 404, "model_not_found",
-              "the model '%.100s' is not here: GET /v1/models lists those that are", name);
+              "expected one of the models that GET /v1/models lists, found '%.100s'", name);
     snprintf(why->param, sizeof why->param, "model");
     return NULL;
 }
@@ -167,7 +165,7 @@ static bool is_ollama(const exchange *x) {
 served *model_named(server *s, const json_t *body, fault *why) {
     const json_t *name = member_get(body, "model");
     if (s->n_model == 1 || !name)
-        return &s->models[0]; /* who has one model need not say which */
+        return &s->models[0]; /* with a single model, requests need not name it */
     if (!json_is_string(name)) {
         fault_field(why, "model", "expected a string, found %s", json_type_name(name));
         return NULL;
@@ -180,7 +178,7 @@ static served *choose(exchange *x) {
     served *m = body ? model_named(x->s, body, &x->why) : NULL;
     if (m && is_ollama(x) && !ollama_keep_alive(body, &x->keep_s, &x->why))
         m = NULL;
-    /* to unload what is not loaded is done */
+    /* unloading a model that is not loaded has no effect */
     const bool nothing = m && is_ollama(x) && x->keep_s == 0 && ollama_asks_nothing(body);
     json_decref(body);
     if (m && nothing)
@@ -188,7 +186,7 @@ static served *choose(exchange *x) {
     return m;
 }
 
-/* Guarded. */
+/* Called with the lock held. Gives the exchange its model. */
 static void give(exchange *x, served *m) {
     m->n_hold++;
     m->keep_s = isnan(x->keep_s) ? INFINITY : x->keep_s;
@@ -243,7 +241,7 @@ void model_resume_waiting(served *m, const fault *why) {
     }
 }
 
-/* Seconds until it may go; negative: it stays. */
+/* Seconds until the model may be unloaded; negative: never. */
 static double left_of(const served *m) {
     return !m->engine || m->n_hold > 0 || isinf(m->keep_s) ? -1 : fmax(m->used + m->keep_s - time_now(), 0);
 }
@@ -278,7 +276,7 @@ int models_wait_ms(server *s, int max_ms) {
 
 void models_drop_waiting(server *s) {
     fault why = {0};
-    fault_set(&why, 503, NULL, "the server is ending");
+    fault_set(&why, 503, NULL, "the server is shutting down");
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->n_model; i++)
         model_resume_waiting(&s->models[i], &why);

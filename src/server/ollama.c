@@ -1,4 +1,4 @@
-/* ollama.c - writes answers of Ollama's API: a line of JSON for each piece, and the lists of models. */
+/* ollama.c - writes answers of Ollama's API (a line of JSON for each piece) and its lists of models. */
 #include "server/output_items.h"
 
 #include "base/jsonx.h"
@@ -20,7 +20,7 @@ static void write_time(time_t at, char *out, size_t size) {
         snprintf(out, size, "1970-01-01T00:00:00Z");
 }
 
-/* Nanoseconds. */
+/* Converts seconds to nanoseconds. */
 static json_int_t ns(double seconds) {
     return (json_int_t)(seconds * 1e9);
 }
@@ -65,7 +65,7 @@ static void begin(job *j, buffer *out) {
     (void)out;
 }
 
-/* A tool that is called; Ollama has its arguments as an object. */
+/* The JSON of a call; in Ollama's API arguments are an object. */
 static json_t *tool_call(const answer_part *p) {
     json_t *arguments = NULL;
     if (jsonx_parse(p->text, p->n_byte, &arguments, NULL) != NIB_OK)
@@ -137,9 +137,9 @@ static void whole(job *j, buffer *out) {
     }
 const dialect ollama_chat = OLLAMA, ollama_generate = OLLAMA;
 
-/* ---- how long a model stays ---- */
+/* ---- keep_alive ---- */
 
-/* "1h30m", "300ms", "-1": as Ollama reads durations. */
+/* Reads a duration in Ollama's notation: "1h30m", "300ms", "-1". */
 static bool read_duration(const char *text, double *seconds) {
     static const struct {
         const char *name;
@@ -182,7 +182,7 @@ bool ollama_asks_nothing(const json_t *body) {
            json_string_length(member_get(body, "prompt")) == 0 && !member_get(body, "input");
 }
 
-/* Clients ask for nothing to have the model loaded, which it is, or unloaded, which it will be. */
+/* Answers a request without a prompt, which clients send to load or unload a model. */
 static void reply_loaded(exchange *x) {
     char now[32];
     const served *m = x->model ? x->model : x->gone;
@@ -239,7 +239,7 @@ void ollama_tags(exchange *x) {
     exchange_json(x, json_pack("{s:o}", "models", list));
 }
 
-/* Those that are loaded. What stays until its memory is needed expires in a hundred years. */
+/* Lists the loaded models. A model that stays until its memory is needed expires in a hundred years. */
 void ollama_ps(exchange *x) {
     const time_t now = time(NULL), far = now + (time_t)100 * 365 * 86400;
     json_t *list = json_array();

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 typedef struct style {
-    const char *prefix, *whole, *chunk; /* of the id; of "object" */
+    const char *prefix, *whole, *chunk; /* prefix of the id; values of "object" */
 } style;
 
 static const style styles[] = {[CALL_CHAT] = {"chatcmpl-", "chat.completion", "chat.completion.chunk"},
@@ -21,7 +21,7 @@ static json_t *finish_reason(const answer *a) {
     return json_string(a->parser && a->parser->n_call ? "tool_calls" : "stop");
 }
 
-/* A tool that is called; `index` in pieces alone. */
+/* The JSON of a call; piece: with its `index`, as in streams. */
 static json_t *tool_call(const answer *a, const answer_part *p, bool piece) {
     char id[16];
     job_call_id(a, p, id);
@@ -41,7 +41,7 @@ static json_t *usage(const job *j) {
                      "prompt_tokens_details", "cached_tokens", (json_int_t)job_cached(j));
 }
 
-/* What every answer and piece has; takes the reference to choices. */
+/* The members of every answer and piece; takes the reference to choices. */
 static json_t *envelope(const job *j, bool chunk, json_t *choices) {
     const style *s = &styles[j->call.kind];
     char id[64];
@@ -51,7 +51,7 @@ static json_t *envelope(const job *j, bool chunk, json_t *choices) {
                      "nibble-" NIB_VERSION, "choices", choices);
 }
 
-/* ---- in pieces ---- */
+/* ---- streams ---- */
 
 static void event(json_t *value, buffer *out) {
     buffer_text(out, "data: ");
@@ -59,7 +59,7 @@ static void event(json_t *value, buffer *out) {
     buffer_text(out, "\n\n");
 }
 
-/* With usage asked for every piece has the member. */
+/* Writes a piece. If usage was requested, every piece has that member. */
 static void chunk(const job *j, json_t *choices, buffer *out) {
     json_t *value = envelope(j, true, choices);
     if (value && j->call.usage)
@@ -67,7 +67,7 @@ static void chunk(const job *j, json_t *choices, buffer *out) {
     event(value, out);
 }
 
-/* Of the tokens that no piece has told of; what comes before all pieces tells of none. */
+/* Log-probabilities of the tokens that no piece has reported yet. */
 static json_t *logprobs_left(const answer *a) {
     const bool some = a->of->begun && a->n_likely > a->n_likely_written;
     return some ? tokens_logprobs(a, a->n_likely_written) : json_null();
@@ -149,7 +149,7 @@ static void stream_end(job *j, buffer *out) {
 
 static void stream_ping(job *j, buffer *out) {
     (void)j;
-    buffer_text(out, ": the answer is on its way\n\n");
+    buffer_text(out, ": the answer is being computed\n\n");
 }
 
 static void stream_fail(job *j, const fault *why, buffer *out) {
@@ -157,13 +157,13 @@ static void stream_fail(job *j, const fault *why, buffer *out) {
     event(fault_json(why), out);
 }
 
-/* ---- whole ---- */
+/* ---- whole answers ---- */
 
 static json_t *whole_call(const answer *a, const answer_part *p) {
     return tool_call(a, p, false);
 }
 
-/* NULL: no memory. */
+/* The message of a whole answer; NULL: out of memory. */
 static json_t *whole_message(const answer *a) {
     message_parts m = {.a = a, .call = whole_call};
     bool good = message_parts_collect(&m);
@@ -182,7 +182,7 @@ static json_t *whole_choice(const answer *a) {
     buffer text = {0};
     const json_t *prompt = prompt_of(a);
     if (a->of->call.kind == CALL_CHAT) {
-        json_t *value = whole_message(a); /* first: it says whether a tool was called */
+        json_t *value = whole_message(a); /* first, because it determines whether a tool was called */
         return json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)a->index, "message", value, "logprobs",
                          tokens_logprobs(a, 0), "finish_reason", finish_reason(a));
     }
@@ -200,7 +200,7 @@ static double per_second(int64_t n, double s) {
     return s > 0 ? (double)n / s : 0;
 }
 
-/* As llama-server adds them. */
+/* The timings that llama-server adds. */
 static json_t *timings(const answer *a) {
     const nib_result *r = &a->result;
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:f}", "draft_n", (json_int_t)r->draft_n,

@@ -1,5 +1,5 @@
-/* openapi.c - the server's interface in OpenAPI. Numbers, texts and booleans come from the tables that parse
- * bodies; structured members are written here. */
+/* openapi.c - describes the server's interface in OpenAPI. Numbers, texts and booleans come from the tables
+ * that parse bodies; structured members are written here. */
 #include "server/parts.h"
 
 #include "base/num.h"
@@ -14,8 +14,8 @@ typedef struct shape {
     const char *name;
     const member_table *tables[MAX_TABLES];
     const char *required; /* the JSON of an array */
-    const char *others;   /* the JSON of an object: members with a shape of their own */
-    const char *rule;     /* the JSON of an object: what holds of members together; NULL: nothing */
+    const char *others;   /* the JSON of an object: structured members */
+    const char *rule;     /* the JSON of an object: constraints between members; NULL: none */
 } shape;
 
 #define TEXTS(max) "{\"oneOf\":[{\"type\":[\"string\",\"null\"],\"minLength\":1}," TEXT_LIST(max) "]}"
@@ -44,7 +44,7 @@ typedef struct shape {
 
 #define OPTIONS "{\"oneOf\":[{\"type\":\"null\"},{\"$ref\":\"#/components/schemas/OllamaOptions\"}]}"
 
-/* What asks for a tool has to name one of `tools`, which a schema cannot say. */
+/* A requested tool must be one of `tools`, which a schema cannot express. */
 #define NAMED       "\"description\":\"also one of tools, or any of them\""
 #define WORD_CHOICE "{\"enum\":[\"auto\",\"none\",null]," NAMED "}"
 #define CHOICE                                                                                               \
@@ -140,7 +140,7 @@ static json_t *parse(const char *text) {
     return json_loads(text, 0, NULL);
 }
 
-/* Null is the same as not there, which a member that is required may not be. */
+/* The schema of a member. Null means "missing", so only optional members may be null. */
 static json_t *member_schema(const member *m, bool required) {
     static const char *const types[] = {[MEMBER_BOOL] = "boolean",
                                         [MEMBER_FLOAT] = "number",
@@ -213,7 +213,7 @@ static json_t *operation(const route *r) {
     json_t *body = body_of(r->path);
     if (body)
         json_object_set_new(o, "requestBody", body);
-    if (strchr(r->path, '{')) /* the one that there is */
+    if (strchr(r->path, '{')) /* its only parameter */
         json_object_set_new(o, "parameters",
                             json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "model", "in", "path", "required",
                                       1, "schema", "type", "string"));

@@ -1,4 +1,4 @@
-/* output_items.c - shared by dialects with an answer in items, or as a message with parts. */
+/* output_items.c - shared by dialects whose answers are items, or one message with parts. */
 #include "server/output_items.h"
 
 #include "base/jsonx.h"
@@ -23,7 +23,7 @@ void items_add(const emitter *t, json_t *value) {
     j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
 }
 
-/* An answer has an item, if an empty one. */
+/* Whether the answer has no items yet; it gets an empty one then. */
 static bool is_silent(const job *j) {
     return j->open == NO_ITEM && json_array_size(j->items) == 0;
 }

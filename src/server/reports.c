@@ -12,7 +12,7 @@ void report_health(exchange *x) {
     if (!atomic_load(&x->s->ready))
         fault_set(&x->why, 503, NULL, "Loading model");
     else if (atomic_load(&x->s->ending))
-        fault_set(&x->why, 503, NULL, "the server is ending");
+        fault_set(&x->why, 503, NULL, "the server is shutting down");
     else
         exchange_json(x, json_pack("{s:s}", "status", "ok"));
 }
@@ -52,7 +52,7 @@ void report_model(exchange *x) {
     exchange_json(x, value);
 }
 
-/* Guarded. What each model has of RAM; the rest of the process is nobody's. */
+/* RAM of each model; the rest of the process belongs to none. Guarded. */
 static json_t *models_memory(const server *s) {
     json_t *all = json_object();
     for (size_t i = 0; i < s->n_model; i++) {
@@ -68,8 +68,8 @@ static json_t *models_memory(const server *s) {
     return all;
 }
 
-/* The process as the engine that was opened last sees it, others being a part of the runtime to it, with what
- * is kept for requests. */
+/* Reports the memory of the process as the most recently opened engine accounts for it: the other models and
+ * the memory for requests count as a part of its runtime. */
 void report_memory(exchange *x) {
     server *s = x->s;
     const json_int_t cap = (json_int_t)s->options.request_bytes;
@@ -147,17 +147,17 @@ static void print_counts(const server *s, const server_counts *c, size_t n_answe
         {"cached_tokens_total", "counter", "tokens of prompts shared with others", (double)c->cached_tokens},
         {"prompt_seconds_total", "counter", "seconds until first tokens", c->prompt_s},
         {"tokens_predicted_total", "counter", "tokens generated", (double)c->predicted_tokens},
-        {"tokens_predicted_seconds_total", "counter", "seconds that generating took, by answer",
+        {"tokens_predicted_seconds_total", "counter", "seconds of generating, summed over answers",
          c->predicted_s},
-        {"requests_processing", "gauge", "answers that have a place", NUM_MIN(n, places)},
-        {"requests_deferred", "gauge", "answers that wait for one", NUM_MAX(n - places, 0)},
+        {"requests_processing", "gauge", "answers that are computed", NUM_MIN(n, places)},
+        {"requests_deferred", "gauge", "answers that wait to be computed", NUM_MAX(n - places, 0)},
         {"parallel", "gauge", "places", places},
-        {"connections", "gauge", "requests on their way", atomic_load(&s->n_exchange)},
+        {"connections", "gauge", "requests in progress", atomic_load(&s->n_exchange)},
     };
     print_rows(rows, NUM_COUNT(rows), out);
 }
 
-/* Guarded: of all models, those that were unloaded too. */
+/* Counts of all models, also of unloaded ones. Guarded. */
 static nib_batch_counts count_batches(const server *s) {
     nib_batch_counts all = s->past;
     for (size_t i = 0; i < s->n_model; i++) {
@@ -168,7 +168,7 @@ static nib_batch_counts count_batches(const server *s) {
         all.paused += c.paused;
         all.draft_n += c.draft_n;
         all.draft_right += c.draft_right;
-        all.disk_bytes = NUM_MAX(all.disk_bytes, c.disk_bytes); /* one folder */
+        all.disk_bytes = NUM_MAX(all.disk_bytes, c.disk_bytes); /* all models share one folder */
         all.disk_read += c.disk_read;
         all.disk_written += c.disk_written;
         all.disk_missed += c.disk_missed;
@@ -179,16 +179,19 @@ static nib_batch_counts count_batches(const server *s) {
 
 static void print_batches(nib_batch_counts c, buffer *out) {
     const metric rows[] = {
-        {"answers_paused_total", "counter", "times that an answer had to wait for room in the middle",
+        {"answers_paused_total", "counter", "times that an answer was paused until KV pages were free",
          (double)c.paused},
-        {"draft_tokens_total", "counter", "tokens that were proposed to follow", (double)c.draft_n},
-        {"draft_tokens_accepted_total", "counter", "of those, the ones that did", (double)c.draft_right},
+        {"draft_tokens_total", "counter", "tokens proposed by speculation", (double)c.draft_n},
+        {"draft_tokens_accepted_total", "counter", "proposed tokens that were accepted",
+         (double)c.draft_right},
         {"prefix_disk_bytes", "gauge", "bytes of the prefix cache on disk", (double)c.disk_bytes},
-        {"prefix_pages_read_total", "counter", "pages of 64 positions read from it", (double)c.disk_read},
-        {"prefix_pages_written_total", "counter", "pages written to it", (double)c.disk_written},
-        {"prefix_pages_missed_total", "counter", "pages that could not be written to it",
+        {"prefix_pages_read_total", "counter", "pages of 64 positions read from the prefix cache",
+         (double)c.disk_read},
+        {"prefix_pages_written_total", "counter", "pages written to the prefix cache",
+         (double)c.disk_written},
+        {"prefix_pages_missed_total", "counter", "pages that could not be written to the prefix cache",
          (double)c.disk_missed},
-        {"prefix_pages_damaged_total", "counter", "files of it that were damaged, and removed",
+        {"prefix_pages_damaged_total", "counter", "damaged files of the prefix cache, which were removed",
          (double)c.disk_damaged},
     };
     print_rows(rows, NUM_COUNT(rows), out);
@@ -198,7 +201,7 @@ static void print_times(const server_counts *c, buffer *out) {
     uint64_t n = 0;
     char label[64];
     head(out, "time_to_first_token_seconds", "histogram",
-         "from the first look at a prompt to its first token");
+         "seconds from the start of a prompt to its first token");
     for (size_t i = 0; i < N_TIME; i++) {
         n += c->first_token[i];
         if (i + 1 < N_TIME)
@@ -218,7 +221,7 @@ static void print_memory(const nib_memory *m, size_t n_loaded, buffer *out) {
         snprintf(label, sizeof label, "{owner=\"%s\"}", memory_owner_names[i]);
         print(out, "memory_bytes", label, (double)m->owner[i]);
     }
-    head(out, "memory_planned_bytes", "gauge", "what the engine said it would use, by tier");
+    head(out, "memory_planned_bytes", "gauge", "planned bytes, by tier");
     for (int i = 0; i < NIB_N_TIER; i++) {
         snprintf(label, sizeof label, "{tier=\"%s\"}", memory_tier_names[i]);
         print(out, "memory_planned_bytes", label, (double)m->tier[i].planned);

@@ -17,7 +17,7 @@ static json_t *usage(const job *j) {
                      (json_int_t)(j->n_prompt + n));
 }
 
-/* What the request said, or what holds without it. Takes the reference to `usual`. */
+/* The value that the request gave, or else `usual`, whose reference it takes. */
 static json_t *echoed(const job *j, const char *name, json_t *usual) {
     json_t *v = json_object_get(j->call.body, name);
     if (!v || json_is_null(v))
@@ -45,15 +45,15 @@ static json_t *response(const job *j) {
         echoed(j, "tools", json_array()), "usage", done ? usage(j) : json_null());
 }
 
-/* ---- items: a message, a thought, and functions that are called ---- */
+/* ---- items: a message, reasoning, and function calls ---- */
 
-/* Of the item that is open. */
+/* Makes the id of the open item. */
 static void item_id(const emitter *t, int kind, char out[64]) {
     const char *prefix = kind == PART_TEXT ? "msg" : kind == PART_THOUGHT ? "rs" : "fc";
     snprintf(out, 64, "%s_%s%02x", prefix, t->j->id, (unsigned)items_index(t) & 0xff);
 }
 
-/* Takes the reference to value; events are numbered. */
+/* Writes an event with the next sequence number. Takes the reference to value. */
 static void event(job *j, const char *name, json_t *value, buffer *out) {
     json_object_set_new(value, "sequence_number", json_integer(j->n_event++));
     event_write(name, value, out);
@@ -73,7 +73,7 @@ static json_t *part(int kind, const char *text, size_t n_byte) {
                      "annotations", "logprobs");
 }
 
-/* A message or a thought; takes the reference to content. */
+/* Makes a message or reasoning item. Takes the reference to content. */
 static json_t *item(const emitter *t, int kind, const char *status, json_t *content) {
     char id[64];
     item_id(t, kind, id);
@@ -93,7 +93,7 @@ static json_t *function_call(const emitter *t, const answer_part *p, const char 
                      "call_id", call_id, "name", p->name, "arguments", jsonx_string(arguments, n_byte));
 }
 
-/* What events about an item say of its place; `name` is a member more. */
+/* Makes the members that identify an item in its events, and one more, `name`. */
 static json_t *place(const emitter *t, int kind, const char *name, json_t *value) {
     char id[64];
     item_id(t, kind, id);
@@ -110,7 +110,7 @@ static void start(const emitter *t, json_t *value) {
                json_pack("{s:i, s:o}", "output_index", items_index(t), "item", value));
 }
 
-/* The item is whole; takes the reference. */
+/* Ends the item, which is complete. Takes the reference to value. */
 static void stop(const emitter *t, json_t *value) {
     emit_event(t, "response.output_item.done",
                json_pack("{s:i, s:O}", "output_index", items_index(t), "item", value));
@@ -192,7 +192,7 @@ static void end(job *j, buffer *out) {
 
 static void ping(job *j, buffer *out) {
     (void)j;
-    buffer_text(out, ": the answer is on its way\n\n");
+    buffer_text(out, ": the answer is being computed\n\n");
 }
 
 static void fail(job *j, const fault *why, buffer *out) {

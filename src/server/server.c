@@ -15,11 +15,11 @@ enum {
     USUAL_BODY = 1 << 20,
     USUAL_REQUEST_BYTES = 256 << 20,
     USUAL_TIMEOUT_S = 60,
-    BODY_SHARE = 8, /* of request_bytes, for one body */
+    BODY_SHARE = 8, /* one body gets at most request_bytes / BODY_SHARE */
     MIN_CONNECTIONS = 16,
-    IDLE_MS = 60000, /* between two looks at nothing */
-    PAUSE_MS = 100,  /* before what failed is tried again */
-    MAX_FAILURES = 3 /* of a step, one after the other, until requests are given up */
+    IDLE_MS = 60000, /* maximum wait without work */
+    PAUSE_MS = 100,  /* wait before a failed step is tried again */
+    MAX_FAILURES = 3 /* consecutive failures of a step after which its requests fail */
 };
 
 /* ---- opening ---- */
@@ -51,7 +51,7 @@ static nib_status listen_now(server *s, nib_error *err) {
     NIB_TRY(listen_open(s->host, s->options.port, &s->listener, err));
     s->daemon = exchange_listen(s);
     if (!s->daemon)
-        return nib_fail(err, NIB_E_FAILED, "libmicrohttpd cannot serve at %s", s->listener.address);
+        return nib_fail(err, NIB_E_FAILED, "libmicrohttpd cannot listen at %s", s->listener.address);
     return NIB_OK;
 }
 
@@ -67,7 +67,7 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     nib_status status = copy_texts(s) ? NIB_OK : nib_fail_nomem(err, sizeof *s, "a server");
     if (status == NIB_OK && s->wake < 0)
-        status = nib_fail(err, NIB_E_FAILED, "no eventfd");
+        status = nib_fail(err, NIB_E_FAILED, "cannot create an eventfd");
     if (status == NIB_OK && !s->options.local)
         status = listen_now(s, err);
     if (status == NIB_OK)
@@ -117,12 +117,12 @@ int server_port(const server *s) {
 static void drain_wake(server *s) {
     uint64_t n;
     if (read(s->wake, &n, sizeof n) < 0) {
-        /* nobody woke it */
+        /* it was not woken */
     }
 }
 
-/* A step that fails is tried again, since what failed (a disk) may work the next time; at last its requests
- * end with what is wrong. */
+/* A failed step is tried again, since the cause (a disk, say) may be temporary. After MAX_FAILURES
+ * consecutive failures its requests end with the error. */
 static void note_failure(served *m, const nib_error *err) {
     server *s = m->s;
     if (s->options.log)

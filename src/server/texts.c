@@ -1,4 +1,4 @@
-/* texts.c - requests to the model's tokenizer and template, without an answer. */
+/* texts.c - requests for the model's tokenizer and template alone, without an answer. */
 #include "server/parts.h"
 
 #include "base/jsonx.h"
@@ -23,7 +23,7 @@ static const member rows[] = {
 };
 const member_table tokenize_members = {rows, NUM_COUNT(rows)};
 
-/* A piece that is no whole text is the array of its bytes. */
+/* A piece that is not valid UTF-8 becomes an array of its bytes. */
 static json_t *piece_json(const nib_engine *e, int32_t token) {
     char *piece;
     size_t n;
@@ -89,7 +89,7 @@ static bool read_ids(const json_t *list, int32_t **ids, size_t *n, fault *why) {
     json_array_foreach(list, i, id) {
         (*ids)[i] = json_id(id);
         if ((*ids)[i] < 0)
-            return fault_field(why, "tokens", "expected a token's id in place %zu", i);
+            return fault_field(why, "tokens", "expected a token id at index %zu", i);
     }
     return true;
 }

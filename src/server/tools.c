@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { MAX_TOOLS = 128, MORE_CALLS = 7 /* behind the first one, where several are allowed */ };
+enum { MAX_TOOLS = 128, MORE_CALLS = 7 /* after the first one, if several are allowed */ };
 
 #define PROBE "probe_of_tools"
 static const char PROBE_TOOLS[] =
@@ -46,7 +46,7 @@ void tools_learn(served *m, const nib_engine *e) {
     m->describes_tools = !renders(e, PROBE_ASKED, PROBE, PROBE);
 }
 
-/* ---- for templates that know no tools ---- */
+/* ---- for templates without support for tools ---- */
 
 static bool describe(call *c, fault *why) {
     buffer text = {0};
@@ -72,7 +72,7 @@ static bool describe(call *c, fault *why) {
 
 /* ---- grammars ---- */
 
-/* "text" as GBNF has it, of JSON's text of it. */
+/* Writes the JSON string of `text` as a GBNF literal. */
 static void put_json_literal(buffer *out, const char *text) {
     json_t *value = json_string(text);
     char *json = value ? jsonx_text(value, JSON_ENCODE_ANY) : NULL;
@@ -93,7 +93,7 @@ static bool put_parameters(buffer *out, const json_t *function, size_t i, const 
     snprintf(name, sizeof name, "tool-%zu", i);
     snprintf(field, sizeof field, "tools[%zu].%.30s", i, schema_name ? schema_name : "function.parameters");
     nib_status status = nib_schema_grammar(text ? text : "{}", text ? strlen(text) : 2, name, &rules, &err);
-    if (status == NIB_E_USAGE && !strict) /* any object, then */
+    if (status == NIB_E_USAGE && !strict) /* the schema is not supported: allow any object */
         status = nib_schema_grammar("{}", 2, name, &rules, &err);
     if (status == NIB_OK)
         buffer_text(out, rules);
@@ -106,7 +106,7 @@ static bool put_parameters(buffer *out, const json_t *function, size_t i, const 
     return !why->status;
 }
 
-/* A rule `call`: one of the tools, with its arguments. */
+/* Writes the rule `call`: one of the tools, with its arguments. */
 static bool put_calls(buffer *out, const call *c, tool_style how, fault *why) {
     const json_t *tool;
     size_t i;
@@ -119,7 +119,7 @@ static bool put_calls(buffer *out, const call *c, tool_style how, fault *why) {
         char rule[64];
         if (!name)
             return buffer_clear(&rules),
-                   fault_field(why, "tools", "place %zu has no function with a name", i);
+                   fault_field(why, "tools", "expected a function with a name at index %zu", i);
         if (c->choice == TOOLS_NAMED && strcmp(name, c->tool_name) != 0)
             continue;
         buffer_text(out, first ? "" : " | ");
@@ -140,8 +140,8 @@ static bool put_calls(buffer *out, const call *c, tool_style how, fault *why) {
     return !why->status;
 }
 
-/* Any text in which the tag does not stand, or which goes on as `calls` behind it. Its first character stands
- * nowhere else in it. */
+/* Writes the rules for any text without the tag, or with `calls` after the tag. The tag's first character
+ * must not occur again in it. */
 static void put_free_text(buffer *out, const char *tag) {
     char line[160];
     snprintf(line, sizeof line, "root ::= [^%s%c] root | \"%c\" tag-1 | \"\"\n", *tag == '[' ? "\\" : "",
@@ -191,7 +191,8 @@ static bool hold_to_tools(const served *m, call *c, fault *why) {
         return true;
     if (c->grammar)
         return !forced ||
-               fault_field(why, "tool_choice", "another format of the answer is requested as well");
+               fault_field(why, "tool_choice",
+                           "expected no other format of the answer together with a requested call");
     if (forced)
         buffer_text(&text, "root ::= calls\n");
     else if (m->tools == TOOLS_TAGGED)

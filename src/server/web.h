@@ -1,4 +1,4 @@
-/* web.h - libmicrohttpd's functions, loaded on demand. */
+/* web.h - libmicrohttpd's functions, loaded when a server is opened. */
 #ifndef NIB_SERVER_WEB_H
 #define NIB_SERVER_WEB_H
 
@@ -20,7 +20,7 @@
     X(lookup_connection_value)                                                                               \
     X(get_connection_info)
 
-/* The functions, named without MHD_. */
+/* The functions, without the prefix MHD_. */
 typedef struct web_calls {
 #define X(name) __typeof__(&MHD_##name) name;
     WEB_CALLS(X)
