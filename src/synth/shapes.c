@@ -1,5 +1,5 @@
-/* shapes.c - the shapes of well-known models, from their published configurations, and what the tensors
- * of each family are. A model more is a row more. */
+/* shapes.c - the shapes of well-known models, from their published configurations, and what the tensors of
+ * each family are. A new model is a new row. */
 #include "synth/shapes.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ const synth_shape *synth_find(const char *name) {
 enum { LLAMA = 1 << SYNTH_LLAMA, QWEN2 = 1 << SYNTH_QWEN2, PHI3 = 1 << SYNTH_PHI3, OPT = 1 << SYNTH_OPT };
 enum { ALL = LLAMA | QWEN2 | PHI3 | OPT, SPLIT = LLAMA | QWEN2 | OPT };
 
-/* Sizes that rows and columns are made of. */
+/* Sizes of rows and columns. */
 typedef enum dim { D_ONE, D_MODEL, D_Q, D_KV, D_QKV, D_FF, D_FF2, D_VOCAB, D_POS } dim;
 
 /* A tensor: families that have it, part of the model, name, rows (D_ONE: a vector), columns. */

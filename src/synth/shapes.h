@@ -14,7 +14,7 @@ typedef struct synth_shape {
     int64_t n_layer, d_model, n_head, n_kv_head, d_head, d_ff, n_vocab, n_ctx;
     float rope_theta; /* 0: learned positions */
     float norm_eps;
-    bool tied; /* the head is the embedding */
+    bool tied; /* the output head is the embedding */
 } synth_shape;
 
 extern const synth_shape synth_shapes[];
@@ -28,7 +28,7 @@ typedef struct synth_tensor {
     bool norm;   /* values around 1 */
 } synth_tensor;
 
-/* Every tensor in the order it is written; false from fn ends it, and is returned. */
+/* Calls fn for every tensor, in file order. If fn returns false, stops and returns false. */
 typedef bool (*synth_tensor_fn)(void *user, const synth_tensor *t);
 bool synth_each_tensor(const synth_shape *s, int64_t n_layer, synth_tensor_fn fn, void *user);
 

@@ -1,4 +1,4 @@
-/* synth.c - a model with random weights in the true shapes of a known one; see nib_tools.h. */
+/* synth.c - makes a model with random weights in the shapes of a known one; see nib_tools.h. */
 #include "nib_tools.h"
 
 #include "base/mem.h"
@@ -71,7 +71,7 @@ static void set_scales(synth_job *job, size_t n_block, size_t block_bytes, doubl
     }
 }
 
-/* Halves of random sign and mantissa, all with the exponent of `typical`. */
+/* Sets f16 values of random sign and mantissa, all with the exponent of `typical`. */
 static void set_halves(synth_job *job, size_t n, double typical) {
     uint16_t exponent = half_from_float((float)typical) & 0x7c00;
     for (size_t i = 0; i < n; i++) {
@@ -88,7 +88,7 @@ static void make_matrix_chunk(synth_job *job, size_t n_block, int64_t k) {
     fill_random(job, n_block * block_bytes);
     double unit = 1 / sqrt((double)k);
     if (job->type == TYPE_Q4_0)
-        set_scales(job, n_block, block_bytes, unit / 4.6); /* deviation of uniform -8..7 */
+        set_scales(job, n_block, block_bytes, unit / 4.6); /* standard deviation of uniform -8..7 */
     else if (job->type == TYPE_Q8_0)
         set_scales(job, n_block, block_bytes, unit / 74); /* of uniform -128..127 */
     else
@@ -208,7 +208,7 @@ static nib_status write_file(synth_job *job) {
     return job->status;
 }
 
-/* ---- from outside ---- */
+/* ---- public functions ---- */
 
 const char *nib_synth_shape(size_t i) {
     return i < (size_t)synth_n_shape ? synth_shapes[i].name : NULL;
@@ -223,8 +223,8 @@ static nib_status find_shape(synth_job *job, nib_error *err) {
         return NIB_OK;
     for (int i = 0; i < synth_n_shape && n < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", synth_shapes[i].name);
-    return name ? nib_fail(err, NIB_E_USAGE, "unknown shape '%s'; known: %s", name, known)
-                : nib_fail(err, NIB_E_USAGE, "which model's shape? known: %s", known);
+    return name ? nib_fail(err, NIB_E_USAGE, "shape: expected one of %s, found '%s'", known, name)
+                : nib_fail(err, NIB_E_USAGE, "shape: expected one of %s, found none", known);
 }
 
 nib_status nib_synth(const nib_synth_options *options, const char *path, nib_synth_report *out,
