@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The name of a model that may be meant: whole, or its last part, without .gguf. */
+/* The stored model with the most similar name: the whole name or its last part, without .gguf. */
 static similar nearest(const model_store *s, const char *name) {
     similar meant = similar_to(name);
     for (size_t i = 0; i < s->n; i++) {
@@ -45,7 +45,8 @@ static nib_status not_found(const model_store *s, const char *name, nib_error *e
         s->folder);
 }
 
-/* The stored model of that name, or a file or folder that is no model (opening it gives the error). */
+/* Finds the stored model of that name, or a file or folder that is not a model, whose error comes when it is
+ * opened. */
 static nib_status find_kept(const model_store *s, const char *name, char **path, nib_error *err) {
     const stored *found = model_store_find(s, name);
     char *plain = path_join(s->folder, name);

@@ -22,7 +22,8 @@ static const char *base_name(const char *path) {
 
 /* ---- names ---- */
 
-/* As the hub allows: letters, digits, '_', '-' and '.', the first one no mark, no "..". */
+/* Copies a part of a name if the hub allows it: letters, digits, '_', '-' and '.', beginning with a letter or
+ * digit, without "..". */
 static bool copy_part(const char *text, size_t n, char *out, size_t size) {
     if (n == 0 || n >= size || text[0] == '-' || text[0] == '.')
         return false;
@@ -61,7 +62,8 @@ bool hub_parse_name(const char *text, hub_name *out) {
 
 /* ---- files of a model ---- */
 
-/* "-00001-of-00003" before the ending: the length of what is before it; 0: no shard. *number: 1, *of: 3. */
+/* For a name with "-00001-of-00003" before its extension, the length before that, with *number 1 and *of 3;
+ * 0: not a shard. */
 static size_t shard_stem(const char *path, int *number, int *of) {
     const char *dot = strrchr(base_name(path), '.');
     const size_t n_tail = strlen("-00001-of-00003"), n = dot ? (size_t)(dot - path) : 0;
@@ -72,8 +74,7 @@ static size_t shard_stem(const char *path, int *number, int *of) {
     return n - n_tail;
 }
 
-/* Whether `word` is a part of `name` between separators: Q4_K in model-Q4_K.gguf, but not in
- * model-Q4_K_M.gguf. */
+/* True if `word` is in `name` between separators: Q4_K in model-Q4_K.gguf, but not in model-Q4_K_M.gguf. */
 static bool has_word(const char *name, const char *word) {
     const size_t n = strlen(word);
     for (const char *at = name; (at = strcasestr(at, word)); at++) {
@@ -91,13 +92,13 @@ bool hub_is_first(const char *path) {
     return has_suffix(path, ".gguf") && number == 1;
 }
 
-/* Not a vision tower or a table of importance. */
+/* False for a vision tower or an importance matrix. */
 static bool is_gguf_model(const char *path) {
     return hub_is_first(path) && !strcasestr(base_name(path), "mmproj") &&
            !strcasestr(base_name(path), "imatrix");
 }
 
-/* The .gguf model with that word, the first by name; -1: none. */
+/* Index of the first .gguf model, by name, with that word; -1: none. */
 static int64_t choose_gguf(const char *const *paths, size_t n, const char *word) {
     int64_t best = -1;
     for (size_t i = 0; i < n; i++) {
@@ -125,8 +126,7 @@ int64_t hub_choose(const char *const *paths, size_t n, const char *quant) {
 bool hub_belongs(const char *chosen, const char *path) {
     if (!strcmp(chosen, path))
         return true;
-    if (!strcmp(chosen,
-                "config.json")) /* consolidated.*: the same weights once more, under their maker's names */
+    if (!strcmp(chosen, "config.json")) /* consolidated.*: the same weights again, with the original names */
         return !strchr(path, '/') && strncmp(path, "consolidated", 12) != 0 &&
                (has_suffix(path, ".json") || has_suffix(path, ".jinja") || has_suffix(path, ".safetensors"));
     int number, of;
@@ -146,9 +146,9 @@ bool hub_is_whole(const char *const *paths, size_t n, const char *chosen) {
     return !split || n_shard == of;
 }
 
-/* ---- what the hub says ---- */
+/* ---- the hub's listing ---- */
 
-/* Relative, each part a name of its own; none is hidden (.gitattributes). */
+/* True for a relative path without empty, hidden or ".." parts. */
 static bool is_safe_path(const char *path) {
     if (!is_plain(path) || strlen(path) > 1024)
         return false;
@@ -162,7 +162,7 @@ static bool is_safe_path(const char *path) {
     }
 }
 
-/* Lower-case hexadecimal digits, exactly as many as *out holds. */
+/* Copies lower-case hexadecimal digits; there must be exactly size - 1. */
 static bool copy_hex(const char *text, char *out, size_t size) {
     if (!text || strlen(text) != size - 1 || strspn(text, "0123456789abcdef") != size - 1)
         return false;

@@ -19,11 +19,11 @@ bool hub_parse_name(const char *text, hub_name *out);
  * split one, the first shard) whose name has QUANT as a part between separators; without QUANT the one with
  * Q4_K_M, else the first by name; without QUANT and .gguf files config.json, if there are safetensors. */
 int64_t hub_choose(const char *const *paths, size_t n, const char *quant);
-/* A .gguf file, of a split one the first shard. */
+/* True for a .gguf file, or the first shard of a split one. */
 bool hub_is_first(const char *path);
-/* Whether `path` is a file of the model whose first file is `chosen`. */
+/* True if `path` is a file of the model whose first file is `chosen`. */
 bool hub_belongs(const char *chosen, const char *path);
-/* Whether all shards that the file names number are among the n files. */
+/* True if all shards of `chosen`, as its name numbers them, are among the n files. */
 bool hub_is_whole(const char *const *paths, size_t n, const char *chosen);
 
 /* A file as the hub describes it. */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { DEEPEST = 4 /* user/repo/folder/file */, MAX_REF = 64 };
+enum { DEEPEST = 4 /* depth of user/repo/folder/file */, MAX_REF = 64 };
 
 typedef struct paths {
     char **data;
@@ -36,7 +36,7 @@ static nib_status look_at(const char *folder, const char *prefix, const char *en
         status = nib_fail_nomem(err, 256, "the list of models");
     } else if (path_is_dir(path)) {
         status = depth < DEEPEST ? walk(path, name, depth + 1, out, err) : NIB_OK;
-    } else if (path_exists(path)) { /* no link to nothing */
+    } else if (path_exists(path)) { /* skips a link without a target */
         out->data[out->n++] = name;
         name = NULL;
     }
@@ -45,7 +45,7 @@ static nib_status look_at(const char *folder, const char *prefix, const char *en
     return status;
 }
 
-/* The files below a folder, hidden ones left out, as paths in it. */
+/* Lists the files below a folder, except hidden ones, with paths relative to it. */
 static nib_status walk(const char *folder, const char *prefix, int depth, paths *out, nib_error *err) {
     DIR *dir = opendir(folder);
     nib_status status = NIB_OK;
@@ -63,7 +63,7 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* `name` and `path`, which it takes; NULL: no memory. */
+/* Adds a model. Takes `name` and `path`; NULL: out of memory. */
 static nib_status add(model_store *s, char *name, char *path, bool cached, nib_error *err) {
     if (!name || !path || mem_grow((void **)&s->models, &s->cap, s->n + 1, sizeof *s->models)) {
         mem_free(name);
@@ -74,7 +74,7 @@ static nib_status add(model_store *s, char *name, char *path, bool cached, nib_e
     return NIB_OK;
 }
 
-/* .gguf files, and folders with a config.json. */
+/* Adds the models of the models folder: .gguf files, and folders with a config.json. */
 static nib_status add_kept(model_store *s, nib_error *err) {
     paths p = {0};
     nib_status status = walk(s->folder, "", 1, &p, err);
@@ -91,7 +91,7 @@ static nib_status add_kept(model_store *s, nib_error *err) {
     return status;
 }
 
-/* The complete models of a snapshot: its .gguf files, or the folder itself. */
+/* Adds the complete models of a snapshot: its .gguf files, or the folder itself. */
 static nib_status add_snapshot(model_store *s, const char *snapshot, const char *repo, nib_error *err) {
     paths p = {0};
     nib_status status = walk(snapshot, "", 2, &p, err);
@@ -125,7 +125,7 @@ static nib_status main_snapshot(const char *folder, char **out, nib_error *err) 
     return status == NIB_E_NOMEM ? nib_fail_nomem(err, MAX_REF, "the list of models") : NIB_OK;
 }
 
-/* models--user--repo */
+/* Adds the models of a folder of the cache, "models--user--repo". */
 static nib_status add_repository(model_store *s, const char *entry, nib_error *err) {
     char repo[256];
     const char *user = entry + strlen("models--"), *between = strstr(user, "--");
@@ -221,7 +221,7 @@ static bool same_name(const char *stored_name, const char *name) {
     return !strncasecmp(stored_name, name, n) && (!stored_name[n] || !strcasecmp(stored_name + n, ".gguf"));
 }
 
-/* user/repo[:QUANT]: the file of that repository that the hub's rule chooses. */
+/* Finds user/repo[:QUANT]: the file of that repository that hub_choose would choose. */
 static const stored *find_by_rule(const stored *models, size_t n_model, const char *name) {
     hub_name hub;
     char repo[256];
@@ -240,7 +240,7 @@ static const stored *find_by_rule(const stored *models, size_t n_model, const ch
     mem_free((void *)names);
     if (chosen >= 0)
         return &models[first + (size_t)chosen];
-    repo[n_repo - 1] = 0; /* a folder: its name alone */
+    repo[n_repo - 1] = 0; /* a folder: only its name */
     for (size_t i = 0; i < n_model && !*hub.quant; i++)
         if (!strcasecmp(models[i].name, repo))
             return &models[i];
