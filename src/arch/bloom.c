@@ -1,5 +1,4 @@
-/* BLOOM and BLOOMZ: ALiBi, a norm after the embedding, the tanh form of GELU whatever the configuration says.
- */
+/* BLOOM and BLOOMZ: ALiBi, a norm after the embedding, always the tanh form of GELU. */
 #include "model/arch.h"
 
 const arch_desc arch_bloom = {

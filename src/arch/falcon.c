@@ -1,6 +1,6 @@
 /* Falcon: the 7B model (one key/value head), the new decoder (40B, 180B, 11B: grouped heads, two norms or
- * one) and Falcon-RW (sequential, ALiBi, a head each). GGUF calls the norm in front of attention attn_norm_2
- * where there are two. */
+ * one) and Falcon-RW (sequential, ALiBi, a head each). If there are two norms, GGUF calls the one before
+ * attention attn_norm_2. */
 #include "model/arch.h"
 
 const arch_desc arch_falcon = {

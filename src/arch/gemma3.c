@@ -25,7 +25,7 @@ const arch_desc arch_gemma3 = {
     .keys = ARCH_KEYS(
         {HP_attn_scale, .hf = "query_pre_attn_scalar", .flags = K_DEFAULT, .value = 256, .form = KEY_RSQRT,
          .gguf = ""},
-        {HP_attn_softcap, .hf = ""}, /* HF reads the key and does not use it */
+        {HP_attn_softcap, .hf = ""}, /* HF reads this key but does not use it */
         {HP_window, .hf = "sliding_window", .flags = K_DEFAULT, .value = 4096},
         {HP_window_pattern, .hf = "sliding_window_pattern|_sliding_window_pattern",
          .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 6},

@@ -1,5 +1,5 @@
-/* GLM-4 of 2024 (glm-4-9b in HF's own form; ChatGLM in GGUF): half of each head is rotated, pairs side by
- * side. */
+/* GLM-4 of 2024 (glm-4-9b in HF's own form; ChatGLM in GGUF): half of each head is rotated, in adjacent
+ * pairs. */
 #include "model/arch.h"
 
 const arch_desc arch_glm = {

@@ -1,4 +1,4 @@
-/* GPT-J: one norm for attention and feed-forward, rotary pairs side by side, a bias on the output head. */
+/* GPT-J: one norm for attention and feed-forward, adjacent rotary pairs, a bias on the output head. */
 #include "model/arch.h"
 
 const arch_desc arch_gptj = {

@@ -1,5 +1,5 @@
-/* InternLM2 and 2.5: Llama's mathematics, other names. HF checkpoints hold q, k and v in one matrix, grouped
- * by key/value head; GGUF has them apart. */
+/* InternLM2 and 2.5: Llama with other names. HF checkpoints have q, k and v in one matrix, grouped by
+ * key/value head; GGUF has them separately. */
 #include "model/arch.h"
 
 const arch_desc arch_internlm2 = {

@@ -1,4 +1,4 @@
-/* Llama 1, 2 and 3, and what others published under its name (SmolLM, SmolLM2, DeepSeek LLM, Yi, TinyLlama,
+/* Llama 1, 2 and 3, and models published with its architecture (SmolLM, SmolLM2, DeepSeek LLM, Yi, TinyLlama,
  * Mistral in GGUF). attention_bias and mlp_bias add biases. */
 #include "model/arch.h"
 

@@ -1,5 +1,5 @@
-/* MPT: ALiBi, no biases, four times the width inside (HF ignores expansion_ratio), clamped q, k and v in the
- * larger ones. */
+/* MPT: ALiBi, no biases, a feed-forward width of 4 * d_model (HF ignores expansion_ratio), clamped q, k and v
+ * in the larger ones. */
 #include "model/arch.h"
 
 const arch_desc arch_mpt = {

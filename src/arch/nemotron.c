@@ -1,4 +1,4 @@
-/* Nemotron 3, 4 and Minitron: LayerNorm whose file weights are w - 1, half of each head rotated, a
+/* Nemotron 3, 4 and Minitron: LayerNorm whose weights are stored minus one, half of each head rotated, a
  * squared-ReLU feed-forward layer. */
 #include "model/arch.h"
 

@@ -1,5 +1,5 @@
-/* OPT: learned positions from 2 on, ReLU. The 350m model norms after each sub-layer, has a narrower embedding
- * with projections and no final norm. */
+/* OPT: learned positions that begin at 2, ReLU. The 350m model norms after each sub-layer, has a narrower
+ * embedding with projections and no final norm. */
 #include "model/arch.h"
 
 #define AFFINE     "layer_norm_elementwise_affine=true"

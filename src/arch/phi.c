@@ -1,4 +1,4 @@
-/* Phi-1, 1.5 and 2: attention and feed-forward read one norm and are added together; biases everywhere. */
+/* Phi-1, 1.5 and 2: attention and feed-forward are parallel and share one norm; biases everywhere. */
 #include "model/arch.h"
 
 const arch_desc arch_phi = {

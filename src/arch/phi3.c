@@ -1,5 +1,5 @@
-/* Phi-3, 3.5 and 4: Llama's maths with q, k, v in one tensor and gate, up in another; LongRoPE in the long
- * ones. */
+/* Phi-3, 3.5 and 4: Llama with q, k, v in one tensor and gate, up in another; LongRoPE in the models with
+ * long contexts. */
 #include "model/arch.h"
 
 const arch_desc arch_phi3 = {

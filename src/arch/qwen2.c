@@ -1,4 +1,4 @@
-/* Qwen 1.5, 2 and 2.5: Llama with biases on q, k and v. A window, when switched on, slides from
+/* Qwen 1.5, 2 and 2.5: Llama with biases on q, k and v. A sliding window, if enabled, applies to layers from
  * max_window_layers on. */
 #include "model/arch.h"
 

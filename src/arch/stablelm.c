@@ -1,5 +1,5 @@
-/* StableLM 3B, 1.6B and 12B: partial rotary embedding; biases, norms of q and k (a tensor a head) and the
- * parallel residual as options. With the parallel residual one norm serves both sub-layers. */
+/* StableLM 3B, 1.6B and 12B: partial rotary embedding; biases, norms of q and k (one tensor for each head)
+ * and the parallel residual as options. With the parallel residual one norm serves both sub-layers. */
 #include "model/arch.h"
 
 const arch_desc arch_stablelm = {
