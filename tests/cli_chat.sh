@@ -147,8 +147,8 @@ check "/n cuts answers, /continue goes on with them, to the end" json 'd["messag
 talk 'Hi\n/continue\n'
 check "/continue of a whole answer has nothing to add" grep -q 'answer is complete' "$tmp/err"
 talk '/continue\n/regen\n'
-check "without an answer there is nothing to go on with" grep -q 'no answer yet' "$tmp/err"
-check "or to do again" grep -q 'no message yet' "$tmp/err"
+check "without an answer there is nothing to go on with" grep -q 'no answer to continue yet' "$tmp/err"
+check "or to do again" grep -q 'no message to answer again yet' "$tmp/err"
 talk '/n two\n/temp -1\n/temp 0.5\n/n 7\n/bye now\n/temp\n/bye\nHi\n'
 check "numbers are checked" grep -q "expected a number of tokens from -1 to 16777216, found 'two'" "$tmp/err"
 check "so are temperatures" grep -q "expected a temperature from 0 to 100, found '-1'" "$tmp/err"

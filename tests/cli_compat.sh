@@ -53,7 +53,7 @@ check "--log-file is --log" [ $code = 0 -a -e "$tmp/said" ]
 run run "$model" --tokens 1 --n-predict many
 check "an error names the flag as it was typed" says "--n-predict: expected a whole number"
 run run "$model" --tokens 1 --n-predict
-check "so does a missing value" says "--n-predict needs a value (N)"
+check "so does a missing value" says "--n-predict: expected a value (N)"
 echo "Some words to score, and then some more words, so that there are enough of them for two chunks." >"$tmp/words.txt"
 run eval "$tmp/text" --ppl "$tmp/words.txt" -c 16 --json
 sed 's/"timings.*//' "$tmp/out" >"$tmp/ours"

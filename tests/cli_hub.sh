@@ -329,7 +329,7 @@ for _ in $(seq 200); do
 done
 pull
 check "a second pull of the same exits 1" [ $code = 1 ]
-check "and says why" says "being fetched by another process"
+check "and says why" says "being downloaded by another process"
 rm "$hub/wrong/slow"
 wait $child
 check "the first one ends well" cmp -s "$gguf" "$there"

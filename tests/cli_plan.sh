@@ -161,7 +161,7 @@ check "with --vram there is" [ $code = 0 ]
 check "a bar for VRAM" grep -q '^  VRAM .* of 624.0 MiB' "$tmp/out"
 check "layers on the GPU" grep -q '^  layer.* VRAM ' "$tmp/out"
 check "layers of the processor" grep -q '^  layer.* RAM .*computed by the processor' "$tmp/out"
-check "layers that come" grep -q '^  layer.* RAM .*comes over the link' "$tmp/out"
+check "layers that come" grep -q '^  layer.* RAM .*streamed over the link' "$tmp/out"
 check "how many" grep -q '^GPU  .*of 9 blocks are resident; .* are streamed' "$tmp/out"
 check "where keys and values are" grep -q '^VRAM .*kv .*in RAM.*driver .*(a guess)' "$tmp/out"
 check "the rates of both" grep -q '^speed .*tok/s; the first token of a prompt of .*tok/s)' "$tmp/out"

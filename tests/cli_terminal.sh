@@ -391,7 +391,7 @@ def _():
     command(t, "/continue", "answer is complete")
     assert messages(t) == before
     command(t, "/n 3", "at most 3")
-    command(t, "/regen", "/continue goes on, /n sets a larger limit")
+    command(t, "/regen", "/continue continues it, /n sets a larger limit")
     assert messages(t)[1]["content"] == "Plain words and"
     command(t, "/n -1", "no length limit")
     command(t, "/continue", "last")

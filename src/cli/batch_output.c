@@ -17,25 +17,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 16 << 10 /* of a line: more than what comes before a body */, ID_DIGITS = 24 };
+enum {
+    HEAD_BYTES = 16 << 10 /* first bytes of a line that are read: more than precedes a body */,
+    ID_DIGITS = 24
+};
 static const char begins[] = "{\"id\":\"batch_req_",
                   then[] = "\",\"custom_id\":", no_response[] = ",\"response\":null,\"error\":";
 
-/* ---- what is there ---- */
+/* ---- the existing lines ---- */
 
 static nib_status not_ours(const batch_output *o, int64_t line, nib_error *err) {
-    return nib_fail(
-        err, NIB_E_USAGE,
-        "%s: expected lines that 'nibble batch' wrote, found another one in line %lld: give another "
-        "file with -o",
-        o->path, (long long)line);
+    return nib_fail(err, NIB_E_USAGE,
+                    "%s:%lld: expected a line that 'nibble batch' wrote: give another file with -o", o->path,
+                    (long long)line);
 }
 
 static bool begins_with(const char *text, size_t n, const char *with) {
     return n >= strlen(with) && !memcmp(text, with, strlen(with));
 }
 
-/* The first bytes after the last newline are compared, so that no other file is cut. */
+/* Cuts the bytes after the last newline off, if they begin as a line of a batch does: no other file is
+ * changed. */
 static nib_status cut_torn_line(batch_output *o, uint64_t size, nib_error *err) {
     char block[4096];
     uint64_t end = size;
@@ -54,7 +56,7 @@ static nib_status cut_torn_line(batch_output *o, uint64_t size, nib_error *err) 
     if (n_head &&
         (pread(o->fd, block, n_head, (off_t)end) != (ssize_t)n_head || memcmp(block, begins, n_head)))
         return nib_fail(err, NIB_E_USAGE,
-                        "%s: the last line is not one that 'nibble batch' wrote: give another file with -o",
+                        "%s: expected a last line that 'nibble batch' wrote: give another file with -o",
                         o->path);
     if (end < size && ftruncate(o->fd, (off_t)end))
         return nib_fail_errno(err, "cannot write", o->path, errno);
@@ -66,7 +68,7 @@ static nib_status cut_torn_line(batch_output *o, uint64_t size, nib_error *err) 
 static nib_status open_file(batch_output *o, nib_error *err) {
     struct stat s;
     o->fd = open(o->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (o->fd < 0 && errno != EISDIR) /* a pipe or a device may be for writing only */
+    if (o->fd < 0 && errno != EISDIR) /* a pipe or a device may be write-only */
         o->fd = open(o->path, O_WRONLY | O_CLOEXEC);
     if (o->fd < 0 || fstat(o->fd, &s))
         return nib_fail_errno(err, "cannot write", o->path, errno);
@@ -83,7 +85,7 @@ nib_status batch_output_open(batch_output *o, const char *path, nib_error *err) 
     return strcmp(path, "-") ? open_file(o, err) : NIB_OK;
 }
 
-/* The key of a line's first bytes. */
+/* Adds the key of a line, from its first bytes. */
 static bool read_key(const char *text, size_t n, key_set *keys, bool *added) {
     const size_t at = strlen(begins) + ID_DIGITS;
     json_error_t e;
@@ -143,7 +145,7 @@ nib_status batch_output_load(const batch_output *o, key_set *keys, nib_error *er
     return o->regular ? read_lines(o, keys, NULL, err) : NIB_OK;
 }
 
-/* ---- what is added ---- */
+/* ---- new lines ---- */
 
 static nib_status put(batch_output *o, const char *data, size_t n, nib_error *err) {
     if (o->fd < 0)

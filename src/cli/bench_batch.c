@@ -1,5 +1,5 @@
-/* bench_batch.c - see bench_batch.h. Prompts are all different. Generation is counted from the step after
- * which the last of them is computed.
+/* bench_batch.c - see bench_batch.h. All prompts are different. Generation is timed from the end of the step
+ * that completes the last prompt.
  *
  * One engine, opened for the largest number, times all numbers. Where an engine for many sequences has other
  * kernels than one for few (nib_engine_many_from), smaller numbers are timed in a second engine, so each has
@@ -33,14 +33,14 @@ typedef struct batch_bench {
     cli_args *args;
     nib_engine *engine;
     int many_from;     /* nib_engine_many_from */
-    nib_memory memory; /* of the first engine, after its runs; and as JSON, NULL: not yet */
+    nib_memory memory; /* of the first engine, after its runs; also as JSON (NULL: not yet) */
     json_t *memory_json;
     int widths[MAX_WIDTHS], n_width;
     batch_row rows[MAX_WIDTHS];
     int32_t *prompt;
     int64_t n_token; /* generated so far, by all sequences of a run */
     int n_thread;
-    rate read; /* what memory gives to as many threads, during the last row; zero: not known */
+    rate read; /* read rate with as many threads, during the last row; zero: not known */
     bench_rate rate;
 } batch_bench;
 
@@ -82,7 +82,8 @@ static nib_status add_all(batch_bench *b, nib_batch *batch, int n_seq, uint64_t 
     o.user = b;
     for (int i = 0; i < n_seq; i++) {
         int64_t id;
-        for (int64_t k = 0; k < b->args->n_prompt; k++) /* spread over the vocabulary, no prefix in common */
+        for (int64_t k = 0; k < b->args->n_prompt;
+             k++) /* spread over the vocabulary, without a common prefix */
             b->prompt[k] =
                 (int32_t)(((uint64_t)(k + 1) * 2654435761u + (run * 1000 + (uint64_t)i) * 40503u) % n_vocab);
         NIB_TRY(nib_batch_add(batch, &o, &id, err));
@@ -90,13 +91,13 @@ static nib_status add_all(batch_bench *b, nib_batch *batch, int n_seq, uint64_t 
     return NIB_OK;
 }
 
-/* Seconds until every sequence has its first token, of the rest, and the tokens and steps of the rest. */
+/* Seconds until every sequence has its first token, and seconds, tokens and steps after that. */
 typedef struct batch_times {
     double prompt_s, gen_s, cpu_s;
     int64_t n_gen, n_step;
 } batch_times;
 
-/* Steps until all decode: the last of them generates a token of every sequence. */
+/* Computes steps until all sequences decode: the last one generates a token of every sequence. */
 static nib_status run_prompts(batch_bench *b, nib_batch *batch, int n_seq, int32_t *n_left, nib_error *err) {
     int64_t before;
     do {
@@ -106,7 +107,7 @@ static nib_status run_prompts(batch_bench *b, nib_batch *batch, int n_seq, int32
     return NIB_OK;
 }
 
-/* In pieces; the seconds of reading between them do not count. */
+/* Computes the other steps in pieces, without the time of the reads between them. */
 static nib_status run_steps(batch_bench *b, nib_batch *batch, int32_t *n_left, batch_times *t,
                             nib_error *err) {
     while (*n_left > 0) {
@@ -156,7 +157,7 @@ static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error
     NIB_TRY(nib_batch_open(b->engine, &o, &batch, err));
     *row = (batch_row){.n_seq = n_seq, .many = is_many(b, n_seq), .min = 1e300, .cpu_s = 1e300};
     nib_status status = NIB_OK;
-    for (int64_t r = -1; r < n && status == NIB_OK; r++) { /* the first one warms up */
+    for (int64_t r = -1; r < n && status == NIB_OK; r++) { /* the first repeat is a warm-up */
         batch_times t;
         if (r <= 0)
             bench_rate_begin(&b->rate);
@@ -223,7 +224,7 @@ static int report(const batch_bench *b) {
     return 0;
 }
 
-/* The largest number of sequences of either kind; 0: there is none. */
+/* The largest number of sequences with or without the kernels for many; 0: there is none. */
 static int largest(const batch_bench *b, bool many) {
     int max = 0;
     for (int i = 0; i < b->n_width; i++)

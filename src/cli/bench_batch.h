@@ -4,8 +4,8 @@
 
 #include "cli/cli.h"
 
-/* For each number of sequences in args->parallel: a prompt of -p tokens and an answer of -n tokens each. An
- * exit code; said already when not 0. */
+/* Times each number of sequences in args->parallel, each with a prompt of -p tokens and an answer of -n
+ * tokens. Returns an exit code, after printing the error if it is not 0. */
 int bench_batch_run(cli_args *args);
 
 #endif

@@ -35,7 +35,7 @@ void bench_rate_piece(bench_rate *r, double per_second) {
     r->reads[r->n] = memory_reader_pass(&r->memory, READ_SECONDS);
 }
 
-/* The process may have ended, after which all passes give zero: the last one tells of all. */
+/* If the reading process has ended, all later passes give zero, so checking the last one is enough. */
 void bench_rate_share(bench_rate *r, double step_bytes, rate_share *share, rate *read) {
     const int n = r->n;
     if (n == 0 || r->reads[n] <= 0)

@@ -1,7 +1,7 @@
-/* bench_rate.h - the weight bytes that generation reads, as a share of what memory gives.
+/* bench_rate.h - the rate at which generation reads weights, as a share of the plain read rate of memory.
  *
- * Generation is cut in pieces of about BENCH_PIECE_SECONDS, with a pass of plain reading before and after
- * each: what memory gives changes within seconds, and a share is of what it gave just then. */
+ * Generation is cut into pieces of about BENCH_PIECE_SECONDS, with a pass of plain reading before and after
+ * each: the read rate changes within seconds, so each piece is compared with the passes beside it. */
 #ifndef NIB_CLI_BENCH_RATE_H
 #define NIB_CLI_BENCH_RATE_H
 
@@ -20,28 +20,28 @@ typedef struct bench_rate {
     double reads[BENCH_MAX_PIECES + 1]; /* bytes a second, before and after each piece; zero: not known */
 } bench_rate;
 
-/* Starts the process that reads, unless there is a cap on RAM: the cap is a promise for everything that is
- * started here. Before an engine is opened (memory_reader_open). */
+/* Starts the reading process, unless RAM is capped, since the cap holds for child processes too. To be called
+ * before an engine is opened (memory_reader_open). */
 void bench_rate_open(bench_rate *r, const cli_args *args, int n_thread);
 void bench_rate_close(bench_rate *r);
 
-/* Whether the engine has memory on a GPU. If so, the process that reads is ended, since RAM is no limit
+/* True if the engine has memory on a GPU. Then the reading process is ended, since RAM is not the limit
  * there. */
 bool bench_rate_is_on_gpu(bench_rate *r, const nib_engine *engine);
 
 void bench_rate_begin(bench_rate *r);                    /* forgets all pieces, and reads once */
-void bench_rate_piece(bench_rate *r, double per_second); /* after a piece: its steps a second; reads once */
+void bench_rate_piece(bench_rate *r, double per_second); /* adds a piece's steps a second, and reads once */
 
-/* The share that the pieces had, with step_bytes read in a step, and what the passes of reading gave. Both
- * are left as they are if some pass gave nothing, or without a piece. Uses up the pieces. */
+/* Computes the share of the pieces, with step_bytes read in a step, and the read rate. Leaves both as they
+ * are if a pass failed or without pieces. Consumes the pieces. */
 void bench_rate_share(bench_rate *r, double step_bytes, rate_share *share, rate *read);
-/* Reading without pieces: some passes alone. *read is left as it is if they gave nothing. */
+/* Measures the read rate alone, without pieces. Leaves *read as it is if the passes failed. */
 void bench_rate_alone(bench_rate *r, rate *read);
 
 /* Processor seconds of this process so far, of all threads: on a busy machine they say more than the clock.
  */
 double bench_cpu_seconds(void);
 
-json_t *bench_rate_json(double x); /* null: not above zero, which is not known */
+json_t *bench_rate_json(double x); /* JSON null unless above zero: not known */
 
 #endif

@@ -20,7 +20,7 @@ nib_status bench_spans_begin(bench_spans *s, nib_engine *engine, nib_error *err)
 
 /* ---- sums ---- */
 
-/* The last row takes what has none of its own. */
+/* If the rows are full, the last one takes all further names. */
 static spans_row *row_of(bench_spans *s, const nib_span *x) {
     for (int i = 0; i < s->n_row; i++)
         if (s->rows[i].of->lane == x->lane && !strcmp(s->rows[i].of->what, x->what))
@@ -44,7 +44,7 @@ static void sum_rows(bench_spans *s) {
     }
 }
 
-/* What comes apart may be for the next pass. */
+/* Copies of weights on their own may belong to the next pass. */
 static bool is_of_pass(const nib_span *x) {
     return x->lane == NIB_LANE_COMPUTE || x->lane == NIB_LANE_HOST;
 }
@@ -114,16 +114,15 @@ void bench_spans_print(const bench_spans *s, const char *test, bool token) {
     print_total(s, "sum of these, in the lane that computes", s->launches_s);
     print_total(s, "nothing computes", s->idle_s);
     print_total(s, "the pass, from its first to its last", s->pass_s);
-    printf(
-        "  Traced, launches go one by one, none starts before the one ahead has ended, and %.1f us of each\n"
-        "  is the clock's own. Untraced, such a pass takes %.1f us: the mean of those above%s,\n"
-        "  by the host's clock, so with what the host does before and after it.\n",
-        s->scale.empty_s * 1e6, s->untraced_s * 1e6, token ? ", as a graph where all weights stay" : "");
+    printf("  Traced launches run one at a time, each after the end of the one before, and %.1f us of each\n"
+           "  is the clock's own time. Untraced, such a pass takes %.1f us: the mean of those above%s,\n"
+           "  by the host's clock, so with what the host does before and after it.\n",
+           s->scale.empty_s * 1e6, s->untraced_s * 1e6, token ? ", as a graph where all weights stay" : "");
     if (s->scale.read_rate > 0)
         printf("  The GPU reads its weights with %.0f GB/s, measured just before.\n",
                s->scale.read_rate * 1e-9);
     if (s->n_dropped)
-        printf("  %zu more launches and copies had no room and are missing.\n", s->n_dropped);
+        printf("  %zu more launches and copies did not fit the trace and are missing.\n", s->n_dropped);
 }
 
 /* ---- files ---- */
@@ -177,6 +176,6 @@ int bench_spans_write(const char *path, const bench_spans *const *list, const ch
     json_decref(document);
     if (!failed)
         return 0;
-    nib_fail(&err, NIB_E_IO, "%s: the trace cannot be written: %s", path, strerror(errno));
+    nib_fail(&err, NIB_E_IO, "%s: cannot write the trace: %s", path, strerror(errno));
     return cli_fail(&err);
 }

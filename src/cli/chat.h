@@ -13,19 +13,19 @@ typedef struct chat {
     nib_session *session;
     conversation conversation;
     nib_sampling sampling;
-    char *grammar;     /* of every answer; NULL: none */
-    int64_t n_predict; /* the most tokens of an answer; -1: until it ends */
+    char *grammar;     /* for every answer; NULL: none */
+    int64_t n_predict; /* maximum tokens of an answer; -1: until it ends */
     wrap screen;
-    bool terminal; /* someone types: what is refused is said, and the conversation goes on */
-    bool leave;    /* asked for */
+    bool terminal; /* input is typed: errors are printed, and the conversation continues */
+    bool leave;    /* the user asked to leave */
 } chat;
 
-/* Each returns 0, or the exit code with which the program ends. What is refused or stopped before anything
- * was said leaves the conversation as it was. */
+/* Each returns 0, or the exit code with which the program ends. If it is refused, or stopped before any
+ * answer text, the conversation stays as it was. */
 int chat_send(chat *c, const char *text, size_t n_byte); /* a message and its answer */
 int chat_again(chat *c);                                 /* another answer to the last message */
-int chat_continue(chat *c);                              /* the last answer, longer */
-int chat_refused(const chat *c, const nib_error *err);   /* says it */
+int chat_continue(chat *c);                              /* continues the last answer */
+int chat_refused(const chat *c, const nib_error *err);   /* prints the error; returns as above */
 
 int chat_command(chat *c, const char *line); /* begins with '/' */
 

@@ -1,4 +1,4 @@
-/* chat_commands.c - what can be typed in a conversation beside messages: rows of a table. */
+/* chat_commands.c - the commands of a conversation: rows of a table. */
 #include "cli/chat.h"
 
 #include "base/file.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 
 typedef struct chat_row {
-    const char *names; /* the first is the one that is advertised */
-    const char *arg;   /* NULL: it takes none; in brackets: it may be left out */
+    const char *names; /* the first one is shown */
+    const char *arg;   /* NULL: none; in brackets: optional */
     const char *help;
     int (*run)(chat *c, const char *arg); /* as chat_send */
 } chat_row;
@@ -95,7 +95,7 @@ static int leave(chat *c, const char *arg) {
     return 0;
 }
 
-/* A path as it is typed: ~/ is the home folder. Freed with mem_free; NULL: no memory. */
+/* Expands ~/ in a typed path to the home folder. Freed with mem_free; NULL: out of memory. */
 static char *typed_path(const char *arg) {
     const char *home = getenv("HOME");
     return !strncmp(arg, "~/", 2) && home ? path_join(home, arg + 2) : mem_strdup(arg);
@@ -106,7 +106,7 @@ typedef nib_status (*file_fn)(conversation *c, const char *path, nib_error *err)
 static int with_file(chat *c, const char *arg, file_fn fn, const char *done) {
     nib_error err;
     if (!*arg) {
-        cli_note(c->args, "which file? see /help");
+        cli_note(c->args, "expected a file: see /help");
         return 0;
     }
     char *path = typed_path(arg);
@@ -129,7 +129,7 @@ static int save(chat *c, const char *arg) {
 }
 
 static int load(chat *c, const char *arg) {
-    return with_file(c, arg, conversation_load, "taken from");
+    return with_file(c, arg, conversation_load, "loaded from");
 }
 
 static const chat_row rows[] = {
@@ -142,7 +142,7 @@ static const chat_row rows[] = {
     {"/n", "[N]", "set the maximum number of tokens of an answer, or show it; -1: no limit", set_n},
     {"/save", "FILE", "write the conversation to a JSON file", save},
     {"/load", "FILE", "load a conversation from such a file", load},
-    {"/bye, /exit, /quit", NULL, "leave (as Ctrl-D)", leave},
+    {"/bye, /exit, /quit", NULL, "leave (also Ctrl-D)", leave},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -160,7 +160,7 @@ static int help(chat *c, const char *arg) {
     return 0;
 }
 
-/* Whether `word` of n bytes is one of the names, which have ", " between them. */
+/* True if `word` [n] is one of the names, which are separated by ", ". */
 static bool is_named(const char *names, const char *word, size_t n) {
     for (const char *name = names;; name += strspn(name, ", ")) {
         const size_t length = strcspn(name, ",");
@@ -183,7 +183,7 @@ int chat_command(chat *c, const char *line) {
         row++;
     if (!row->names || (n_rest && !row->arg)) {
         cli_note(c->args,
-                 row->names ? "%.*s takes nothing after it; /help lists the commands"
+                 row->names ? "%.*s: expected no argument; /help lists the commands"
                             : "unknown command %.*s; /help lists them",
                  (int)n, line);
         return 0;

@@ -1,5 +1,5 @@
-/* chat_turn.c - a turn of a conversation: the template's text of all messages goes to the session, which
- * computes only what it does not hold yet, and the answer is shown as it is made. */
+/* chat_turn.c - a turn of a conversation: all messages, rendered with the template, go to the session, which
+ * computes only the tokens that it does not hold yet; the answer is shown as it is generated. */
 #include "cli/chat.h"
 
 #include "base/num.h"
@@ -12,7 +12,7 @@ enum { USUAL_ANSWER = 256 }; /* tokens that a full context leaves free for an an
 typedef struct turn {
     chat *chat;
     conversation trial; /* becomes the conversation when there is an answer */
-    char *begun;        /* an answer that goes on; NULL: a new one */
+    char *begun;        /* the answer to continue; NULL: a new one */
     int32_t *tokens;
     size_t n_token;
     nib_result result;
@@ -62,11 +62,11 @@ static nib_status generate(turn *t, nib_error *err) {
     options.user = t;
     wrap_reset(&c->screen);
     const nib_status status = nib_generate(c->session, &options, &t->result, err);
-    c->sampling.seed++; /* the same question again gets another answer */
+    c->sampling.seed++; /* so that the same question gets another answer */
     return status;
 }
 
-/* The answer, behind what it had begun with, becomes a part of the conversation. */
+/* Adds the answer to the conversation, after the text that it continued. */
 static nib_status keep(turn *t, nib_error *err) {
     const char *more = t->result.text ? t->result.text : "";
     const size_t n_begun = t->begun ? strlen(t->begun) : 0, n_more = t->result.n_byte;
@@ -94,7 +94,7 @@ static void print_end(const turn *t, bool stopped) {
         cli_note(c->args, t->begun ? "[the answer is complete]" : "[the model gave no answer]");
     else
         cli_note_cut(c->args, c->engine, t->n_token, c->n_predict, r,
-                     c->terminal ? "/continue goes on, /n sets a larger limit" : "-n allows more");
+                     c->terminal ? "/continue continues it, /n sets a larger limit" : "-n allows more");
     if (c->args->verbose)
         cli_note(c->args, "[%zu tokens before, %lld of them computed in %.2f s; %lld generated, %.1f tok/s]",
                  t->n_token, (long long)r->prompt_n, r->prompt_s, (long long)r->predicted_n,
@@ -120,7 +120,7 @@ static int answer(turn *t) {
     return 0;
 }
 
-/* `question` (NULL: the last message is one) gets an answer. */
+/* Answers `question`; NULL: the last message. */
 static int take_turn(turn *t, const char *question, size_t n_byte) {
     nib_error err = {NIB_OK, ""};
     nib_status status = NIB_OK;
@@ -157,11 +157,11 @@ int chat_again(chat *c) {
     if (conversation_last(&t.trial, "user"))
         return take_turn(&t, NULL, 0);
     conversation_deinit(&t.trial);
-    cli_note(c->args, "there is no message yet to answer again");
+    cli_note(c->args, "there is no message to answer again yet");
     return 0;
 }
 
-/* A character that was cut in its middle is left to the continuation. */
+/* Copies the text without an incomplete character at its end, which the continuation generates again. */
 static char *without_cut_character(const char *text) {
     static const char replacement[] = "\xEF\xBF\xBD";
     const size_t wide = sizeof replacement - 1;
@@ -180,7 +180,7 @@ int chat_continue(chat *c) {
     t.begun = last ? without_cut_character(last) : NULL;
     if (!t.begun) {
         conversation_deinit(&t.trial);
-        cli_note(c->args, "there is no answer yet to continue");
+        cli_note(c->args, "there is no answer to continue yet");
         return 0;
     }
     conversation_remove_last(&t.trial);

@@ -88,8 +88,7 @@ bool cli_strings_add(cli_strings *list, const char *text); /* false: no memory *
 
 /* ---- escape.c ---- */
 /* Replaces escapes (\n, \t, ...) in the texts of the command line (prompt, system message, stop strings),
- * unless
- * --no-escape. Returns an exit code. */
+ * unless --no-escape is given. Returns an exit code. */
 int cli_unescape(cli_args *args);
 
 /* ---- help.c ---- */

@@ -1,11 +1,11 @@
-/* cmd_batch.c - nibble batch: the requests of a file, computed together, and their answers in another file.
+/* cmd_batch.c - nibble batch: computes the requests of a file together, and writes their answers to another
+ * file.
  *
- *     line --> answered before: skipped
- *          --> no request: a line with an error
- *          --> server_ask --> server_compute, with others --> server_take --> a line with a response
- *
- * A line is written whole, after its answer is complete, so a run that ends in any way is continued by the
- * next one: requests whose custom_id has an answer are skipped. */
+ *     line --> answered already: skipped
+ *          --> not a request: a line with an error
+ *          --> server_ask --> server_compute, with others --> server_take --> a line with a response Each
+ * line is written when its answer is complete, so the next run can continue after any interruption: it skips
+ * requests whose custom_id has an answer. */
 #include "cli/batch_output.h"
 #include "cli/line_reader.h"
 #include "cli/serve.h"
@@ -26,11 +26,11 @@
 enum {
     USUAL_SEQUENCES = 16,
     MAX_ID = 1024,             /* bytes of a custom_id */
-    ENVELOPE_BYTES = 64 << 10, /* of a line, around its body */
+    ENVELOPE_BYTES = 64 << 10, /* of a line, outside its body */
     USUAL_BODY = 1 << 20,
-    BODY_SHARE = 8,        /* of the bytes for requests, for one body; as the server has it */
-    ALL_QUEUE = 100000,    /* ask_more limits the requests that wait */
-    KEYS_UNDER_CAP = 49152 /* of an input whose lines cannot be counted */
+    BODY_SHARE = 8,     /* one body gets at most this fraction of the bytes for requests, as in the server */
+    ALL_QUEUE = 100000, /* not a limit: ask_more limits the waiting requests */
+    KEYS_UNDER_CAP = 49152 /* maximum lines of an input that cannot be counted first */
 };
 #define USUAL_REQUEST_BYTES (UINT64_C(256) << 20)
 #define SHOW_S              0.2
@@ -40,7 +40,7 @@ typedef struct request {
     json_t *line;
     const char *custom_id, *method, *url; /* in line */
     size_t n_custom_id;
-    char *tag, *body; /* the custom_id as JSON; NULL: there is no request */
+    char *tag, *body; /* tag: the custom_id as JSON; NULL: no request */
 } request;
 
 typedef struct batch_run {
@@ -49,15 +49,14 @@ typedef struct batch_run {
     line_reader in;
     batch_output out;
     key_set keys;
-    request next; /* read, and not asked yet */
-    bool ended;   /* there are no more lines, or they cannot be read: */
+    request next; /* read, not yet given to the server */
+    bool ended;   /* no more lines, or they cannot be read (unread has the error) */
     nib_error unread;
-    bool waits;      /* for a line from a pipe */
-    uint64_t values; /* maximum bytes of a line's values */
-    int64_t n_line;  /* of the input; 0: not known */
-    int64_t n_answered, n_refused, n_wrong,
-        n_skipped;                  /* lines; n_refused: with a response that is an error */
-    uint64_t n_prompt, n_predicted; /* tokens */
+    bool waits;                                        /* no line can be read from the pipe now */
+    uint64_t values;                                   /* maximum bytes of a line's values */
+    int64_t n_line;                                    /* lines of the input; 0: not known */
+    int64_t n_answered, n_refused, n_wrong, n_skipped; /* lines; n_refused: the response is an error */
+    uint64_t n_prompt, n_predicted;                    /* tokens */
     double begun, shown;
 } batch_run;
 
@@ -70,7 +69,7 @@ static void request_clear(request *q) {
     *q = (request){0};
 }
 
-/* Reads the members. False: *code and why [n_why] say what is wrong. */
+/* Reads the members of the line. False: *code and why [n_why] describe the error. */
 static bool read_members(request *q, const char **code, char *why, size_t n_why) {
     const json_t *id = json_object_get(q->line, "custom_id"), *method = json_object_get(q->line, "method");
     const json_t *url = json_object_get(q->line, "url");
@@ -94,7 +93,7 @@ static bool read_members(request *q, const char **code, char *why, size_t n_why)
     if (!wrong) {
         q->tag = jsonx_text(id, JSON_COMPACT | JSON_ENCODE_ANY);
         q->body = jsonx_text(body, JSON_COMPACT);
-        wrong = q->tag && q->body ? NULL : "it has more values than one request may have";
+        wrong = q->tag && q->body ? NULL : "expected fewer JSON values: they would need too much memory";
     }
     if (wrong)
         snprintf(why, n_why, "%s", wrong);
@@ -113,12 +112,13 @@ static bool parse_line(const batch_run *b, const char *text, size_t n, request *
         q->line = NULL;
         *code = "invalid_json_line";
         snprintf(why, n_why, "%s",
-                 status == NIB_E_NOMEM ? "it has more values than one request may have" : err.message);
+                 status == NIB_E_NOMEM ? "expected fewer JSON values: they would need too much memory"
+                                       : err.message);
     }
     return good;
 }
 
-/* No more lines are read; the requests that run are answered before the run ends with this error. */
+/* Stops reading lines. Requests that are already running are answered before the run ends with this error. */
 static nib_status stop_reading(batch_run *b) {
     b->ended = true;
     return NIB_OK;
@@ -142,7 +142,7 @@ static nib_status refuse_line(batch_run *b, const char *custom_id, const char *c
     return NIB_OK;
 }
 
-/* Makes the line the next request, or says what is wrong with it, or skips it. */
+/* Makes the line the next request, skips it, or writes an error for it. */
 static nib_status take_line(batch_run *b, const char *text, size_t n, bool cut, nib_error *err) {
     request *q = &b->next;
     const char *code = "line_too_long";
@@ -157,7 +157,7 @@ static nib_status take_line(batch_run *b, const char *text, size_t n, bool cut, 
         b->n_skipped++;
         return NIB_OK;
     }
-    snprintf(why, sizeof why, "the line is longer than %zu bytes (--max-body)", b->in.max);
+    snprintf(why, sizeof why, "expected a line of at most %zu bytes (--max-body)", b->in.max);
     const bool good = !cut && parse_line(b, text, n, q, &code, why, sizeof why);
     const unsigned flags = good ? key_set_flags(&b->keys, KEY_ID, q->custom_id, q->n_custom_id) : 0;
     nib_status status = NIB_OK;
@@ -232,7 +232,7 @@ static nib_status write_replies(batch_run *b, nib_error *err) {
     return status;
 }
 
-/* So many that a place which becomes free has a request at once. */
+/* Asks enough requests that a sequence which becomes free gets the next one immediately. */
 static nib_status ask_more(batch_run *b, nib_error *err) {
     server *s = b->serve.server;
     b->waits = false;
@@ -243,7 +243,7 @@ static nib_status ask_more(batch_run *b, nib_error *err) {
             NIB_TRY(read_line(b, err));
         } else if (server_ask(s, q->method, q->url, q->body, strlen(q->body), q->tag)) {
             request_clear(&b->next);
-            NIB_TRY(write_replies(b, err)); /* what is refused is answered at once */
+            NIB_TRY(write_replies(b, err)); /* refused requests have a reply already */
         } else {
             return server_n_answer(s) ? NIB_OK : nib_fail_nomem(err, strlen(q->body), "a request");
         }
@@ -277,7 +277,7 @@ static nib_status answer_all(batch_run *b, nib_error *err) {
 
 /* ---- the files ---- */
 
-/* Lines of the input; 0: not known, since it cannot be read twice. */
+/* Counts the lines of the input; 0: not known, since it cannot be read twice. */
 static nib_status count_lines(batch_run *b, nib_error *err) {
     enum { BLOCK = 64 << 10 };
     struct stat of;
@@ -300,7 +300,7 @@ static nib_status count_lines(batch_run *b, nib_error *err) {
     return cli_interrupted() ? nib_fail(err, NIB_E_CANCELLED, "interrupted") : NIB_OK;
 }
 
-/* An output that is the input would be read as requests. */
+/* True if both are the same file: the answers would be read as requests. */
 static bool is_same_file(int one, int two) {
     struct stat a, b;
     return one >= 0 && two >= 0 && !fstat(one, &a) && !fstat(two, &b) && S_ISREG(a.st_mode) &&
@@ -317,7 +317,7 @@ static int open_input(batch_run *b) {
     return b->in.fd < 0 ? cli_usage_error("-i: cannot read %s: %s", path, strerror(errno)) : 0;
 }
 
-/* Room for the keys of all lines is reserved, if their number is known. */
+/* Reserves memory for the keys of all lines if their number is known. */
 static nib_status open_keys(batch_run *b, nib_error *err) {
     const bool capped = b->args->ram != NIB_AUTO;
     uint64_t n_out;
@@ -340,7 +340,7 @@ static int open_files(batch_run *b) {
     const int code = open_input(b);
     if (code)
         return code;
-    /* before a torn line is cut off */
+    /* before an incomplete last line is cut off */
     b->out.fd = strcmp(args->output, "-") ? open(args->output, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     const bool same = is_same_file(b->in.fd, b->out.fd);
     if (b->out.fd >= 0)
@@ -382,7 +382,7 @@ static int open_server(batch_run *b) {
     nib_error err;
     b->in.max = o.max_body + ENVELOPE_BYTES;
     b->values = requests / 8 * 3;
-    job->kept_bytes += 2 * b->in.max; /* a line as it was read, and its body */
+    job->kept_bytes += 2 * b->in.max; /* a line as read, and its body */
     return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
 }
 
@@ -485,7 +485,7 @@ const cli_command cmd_batch = {
         "and the other lines are answered.\n\n"
         "If OUT exists, requests with an answer in it are skipped, and a last line that is not whole is cut\n"
         "off: after an interruption, a full disk or a crash the same command continues. -i - and -o - are\n"
-        "stdin and stdout. Memory does not depend on the size of the files, but for at most 43 bytes a line\n"
+        "stdin and stdout. Memory does not depend on the files' sizes, except for at most 43 bytes a line\n"
         "for its custom_id. The exit code is 0 when every line has an answer.\n\n"
         "  nibble batch smollm2 -i in.jsonl -o out.jsonl\n"
         "  nibble batch smollm2 -i in.jsonl -o out.jsonl --ram 400M -np 32\n",

@@ -1,5 +1,5 @@
-/* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes moved and the share of what memory
- * gives, measured in the same run. */
+/* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes read and their share of the plain
+ * read rate, measured in the same run. */
 #include "cli/bench_batch.h"
 #include "cli/bench_rate.h"
 #include "cli/bench_spans.h"
@@ -20,12 +20,12 @@ typedef struct bench_job {
     nib_engine *engine;
     nib_session *session;
     int32_t *
-        tokens; /* [n_token], others at every repeat: keys and values of the same ones would be found again */
+        tokens; /* [n_token], different in each repeat, since keys and values of equal ones would be reused */
     int64_t n_token;
     bench_rate rate;
     double cpu_s; /* processor seconds of the last prompt or generation */
-    bool spans;   /* a GPU is traced */
-    rate read;    /* what memory gives to as many threads; zero: not known */
+    bool spans;   /* the launches of a GPU are traced */
+    rate read;    /* plain read rate with as many threads; zero: not known */
     int n_thread;
 } bench_job;
 
@@ -39,11 +39,11 @@ typedef struct bench_row {
     double tok_s, min, max; /* mean and range over the repeats */
     double cpu_s;           /* processor seconds of a token, the fewest of the repeats */
     double gb_s;            /* weight bytes read a second; 0: not counted */
-    rate_share share;       /* of the read rate, paired; zero: not counted */
+    rate_share share;       /* of the read rate, paired; zero: not known */
 } bench_row;
 
 static nib_status one_prompt(bench_job *job, double *seconds, nib_error *err) {
-    static const int32_t other = 1; /* what the session holds must not be reused */
+    static const int32_t other = 1; /* so that the session reuses nothing */
     const int64_t depth = job->args->n_depth, n = depth + job->args->n_prompt;
     NIB_TRY(nib_session_sync(job->session, depth ? job->tokens : &other, (size_t)NUM_MAX(depth, 1), err));
     const double start = time_now(), cpu = bench_cpu_seconds();
@@ -53,8 +53,8 @@ static nib_status one_prompt(bench_job *job, double *seconds, nib_error *err) {
     return status;
 }
 
-/* Spread over the vocabulary, the same in every process; those of the depth at every repeat too, so that they
- * are computed once. */
+/* Sets tokens that are spread over the vocabulary and the same in every process. The tokens of the depth are
+ * also the same in every repeat, so that they are computed once. */
 static void set_tokens(bench_job *job, int64_t repeat) {
     const uint64_t n_vocab = (uint64_t)nib_engine_info(job->engine)->n_vocab;
     for (int64_t i = 0; i < job->n_token; i++) {
@@ -63,11 +63,11 @@ static void set_tokens(bench_job *job, int64_t repeat) {
     }
 }
 
-/* The tokens i.. that a piece takes. */
+/* Computes a piece of generation from token *i on. */
 static nib_status one_piece(bench_job *job, int64_t *i, double *seconds, nib_error *err) {
     const int64_t first = *i;
     const double start = time_now(), cpu = bench_cpu_seconds();
-    int32_t next; /* not taken: the tokens are given */
+    int32_t next; /* ignored: the tokens are given */
     do {
         NIB_TRY(nib_session_next(job->session, job->tokens[*i], &next, err));
         ++*i;
@@ -90,7 +90,7 @@ static nib_status one_generation(bench_job *job, double *seconds, nib_error *err
     return NIB_OK;
 }
 
-/* The first time warms up. */
+/* Runs the test once; the first time is a warm-up. */
 static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
     const int64_t n = prompt ? job->args->n_prompt : job->args->n_gen;
     for (int64_t r = -1; r < job->args->repetitions; r++) {
@@ -114,7 +114,7 @@ static nib_status repeat(bench_job *job, bool prompt, bench_row *row, nib_error 
     return NIB_OK;
 }
 
-/* One prompt or token more, launch by launch; the times of the others stay as they are. */
+/* Computes one more prompt or token, traced launch by launch; it does not count in the row's times. */
 static nib_status one_traced(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
     static const int32_t other = 1;
     nib_error why;
@@ -132,7 +132,7 @@ static nib_status one_traced(bench_job *job, bool prompt, bench_row *row, nib_er
     return status ? status : ended;
 }
 
-/* Also after an error the row is about the repeats that there were. */
+/* Runs all repeats of a test. After an error the row has those that ended. */
 static nib_status run_test(bench_job *job, bool prompt, bench_row *row, nib_error *err) {
     snprintf(row->test, sizeof row->test, "%s%lld", prompt ? "pp" : "tg",
              (long long)(prompt ? job->args->n_prompt : job->args->n_gen));
@@ -189,7 +189,7 @@ static void print_trace(const bench_job *job, const bench_row *row) {
         const nib_trace_row *t = &row->trace[i];
         busy += t->busy_s;
         wait += t->wait_s;
-        if (t->calls == 0) /* joined with another */
+        if (t->calls == 0) /* fused with another op */
             continue;
         printf("  %-24s %7.0f %10.1f %6.1f%% %10.1f %6.1f%%", t->what, (double)t->calls / passes,
                t->busy_s / passes * 1e6, t->busy_s / all * 100, t->wait_s / passes * 1e6,
@@ -261,7 +261,7 @@ static int measure(bench_job *job) {
         status = run_test(job, false, &rows[n_row++], &err);
     if (!status && job->args->n_gen == 0)
         bench_rate_alone(&job->rate, &job->read);
-    if (!status && cli_interrupted()) /* while memory was read: what it gives is not known */
+    if (!status && cli_interrupted()) /* during the read pass: the rate is not known */
         status = err.status = NIB_E_CANCELLED;
     int code = status ? 0 : write_spans(job, rows, n_row);
     if (!status)

@@ -24,7 +24,7 @@ static bool append(message *m, const char *text, size_t n_byte) {
     return true;
 }
 
-/* A line, or several joined by a backslash at the end. */
+/* Reads a message: a line, or several lines of which all but the last end with a backslash. */
 static input_result read_message(input *in, message *m) {
     m->n_byte = 0;
     for (bool more = true, first = true; more; first = false) {
@@ -44,7 +44,7 @@ static bool is_blank(const message *m) {
     return !m->text || m->text[strspn(m->text, " \t\r\n")] == 0;
 }
 
-/* What came instead of a line. *done: no more will come. */
+/* Handles any result but a line. *done: no more input will come. Returns an exit code. */
 static int no_line(const chat *c, input_result got, bool *done) {
     *done = got == INPUT_END || got == INPUT_FAILED || cli_ending() || !c->terminal;
     if (got == INPUT_END)
@@ -82,7 +82,7 @@ static int converse(chat *c, input *in) {
     return code;
 }
 
-/* -p, TEXT or -f. At a terminal it stands there as if it had been typed. */
+/* Sends the first message, from -p, TEXT or -f. At a terminal it is shown as if it had been typed. */
 static int first_message(chat *c) {
     message m = {0};
     if (!c->args->prompt && !c->args->file && !c->args->rest.n)
@@ -90,7 +90,7 @@ static int first_message(chat *c) {
     int code = cli_read_text(c->args, c->engine, 0, &m.text, &m.n_byte);
     if (code)
         return code;
-    while (m.n_byte && strchr("\r\n", m.text[m.n_byte - 1])) /* the end of a file's last line */
+    while (m.n_byte && strchr("\r\n", m.text[m.n_byte - 1])) /* the newline at the end of a file */
         m.text[--m.n_byte] = 0;
     if (!is_blank(&m)) {
         if (c->terminal)
@@ -101,7 +101,7 @@ static int first_message(chat *c) {
     return code;
 }
 
-/* With the system message. Says at once when the model cannot hold a conversation at all. */
+/* Begins the conversation with the system message. Fails if the model has no chat template. */
 static int begin(chat *c) {
     nib_error err;
     nib_status status = conversation_init(&c->conversation, c->engine, &err);
@@ -152,7 +152,7 @@ static int open_engine(chat *c) {
     nib_engine_options options;
     nib_sampling warm = c->sampling;
     if (c->terminal && warm.temperature <= 0)
-        warm.temperature = 1; /* /temp may ask for it */
+        warm.temperature = 1; /* /temp may set it later */
     cli_engine_options(c->args, &options);
     options.n_best = nib_sampling_n_best(&warm);
     cli_grammar_options(c->args, &options);

@@ -1,5 +1,5 @@
 /* cmd_eval.c - nibble eval: perplexity, KL divergence and HellaSwag, computed by the library (nib_tools.h) as
- * llama.cpp's tools compute them, so that figures compare. */
+ * by llama.cpp's tools, so that results are comparable. */
 #include "cli/cli.h"
 #include "nib_tools.h"
 
@@ -80,8 +80,8 @@ static int perplexity(evaluation *e) {
     e->text = NULL;
     if ((int64_t)n_token < how.n_ctx) {
         nib_free(tokens);
-        return cli_usage_error("%s has %zu tokens; at least %lld are needed (see -c)", e->args->ppl, n_token,
-                               (long long)how.n_ctx);
+        return cli_usage_error("%s: expected at least %lld tokens, found %zu (see -c)", e->args->ppl,
+                               (long long)how.n_ctx, n_token);
     }
     const nib_status status = nib_session_perplexity(e->session, tokens, n_token, &how, &found, &err);
     nib_free(tokens);
@@ -123,8 +123,7 @@ static int hellaswag(evaluation *e) {
     return 0;
 }
 
-/* The text is read before the engine opens: what it takes is then part of what the process has when a cap is
- * counted. */
+/* Reads the text before it opens the engine, so that the text's memory is counted under the cap. */
 static int open_all(evaluation *e) {
     nib_engine_options options;
     nib_error err;
@@ -147,7 +146,7 @@ static int run(cli_args *args) {
     if (!args->ppl == !args->hellaswag)
         return cli_usage_error("eval needs one of --ppl FILE and --hellaswag FILE");
     if (args->kld_base && !args->ppl)
-        return cli_usage_error("--kld-base goes with --ppl");
+        return cli_usage_error("--kld-base needs --ppl");
     if (args->ppl && args->ctx_size > 0 && args->ctx_size < 4)
         return cli_usage_error("-c: perplexity needs a context of at least 4 tokens");
     int code = open_all(&e);

@@ -1,4 +1,4 @@
-/* cmd_hw.c - nibble hw: what this machine is and what it really moves. */
+/* cmd_hw.c - nibble hw: describes this machine, with its measured rates. */
 #include "cli/hardware_profile.h"
 
 #include "base/num.h"

@@ -1,4 +1,4 @@
-/* cmd_info.c - nibble info: what a model is, from its headers. */
+/* cmd_info.c - nibble info: describes a model from its headers. */
 #include "cli/cli.h"
 
 #include "base/num.h"

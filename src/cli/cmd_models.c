@@ -1,4 +1,4 @@
-/* cmd_models.c - nibble models: what is kept on this machine, listed, shown and removed. */
+/* cmd_models.c - nibble models: lists, shows and removes the models on this machine. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 typedef struct description {
-    char arch[32]; /* what is wrong with it when it cannot be read */
+    char arch[32]; /* or the error if the model cannot be read */
     uint64_t params, bytes;
     bool good;
 } description;
@@ -79,7 +79,7 @@ static void list_text(const model_store *s) {
     }
 }
 
-/* -q: names alone, without a look into the files. */
+/* Lists the models; with -q only names, without opening any file. */
 static int list(const cli_args *args, const model_store *s, const char *name) {
     (void)name;
     if (args->json)
@@ -91,7 +91,7 @@ static int list(const cli_args *args, const model_store *s, const char *name) {
     return 0;
 }
 
-/* The model of that name; NULL: there is none, which has been said; *code. */
+/* The model of that name; NULL: there is none, which is printed, and *code is the exit code. */
 static const stored *find(const model_store *s, const char *name, int *code) {
     const stored *found = model_store_find(s, name);
     char *path = NULL;
@@ -132,7 +132,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
-/* The file, with the other shards when it is the first of a split one. */
+/* Removes the file, and the other shards if it is the first of a split one. */
 static int remove_shards(const char *path) {
     const char *slash = strrchr(path, '/');
     char *folder = mem_strndup(path, (size_t)(slash - path));
@@ -157,7 +157,7 @@ static int remove_model(const char *path) {
     return remove_shards(path);
 }
 
-/* user/ and user/repo/ go with the last that they held. */
+/* Removes user/repo/ and user/ if they are empty. */
 static void remove_empty_folders(const model_store *s, char *path) {
     const size_t n = strlen(s->folder);
     for (char *slash; (slash = strrchr(path, '/')) && (size_t)(slash - path) > n;) {
@@ -173,8 +173,9 @@ static int rm(const cli_args *args, const model_store *s, const char *name) {
     if (!m)
         return code;
     if (m->cached)
-        return cli_usage_error("%s is in the cache that other programs share, and stays; it is at %s",
-                               m->name, m->path);
+        return cli_usage_error(
+            "%s is in the cache of Hugging Face's programs, from which nothing is removed; it is at %s",
+            m->name, m->path);
     if (remove_model(m->path)) {
         nib_error err = {NIB_E_IO, ""};
         snprintf(err.message, sizeof err.message, "cannot remove %s: %s", m->path, strerror(errno));
@@ -195,7 +196,7 @@ static int pull(const cli_args *args, const model_store *s, const char *name) {
 
 static const struct {
     const char *word;
-    bool named; /* a model's name follows */
+    bool named; /* takes the name of a model */
     int (*run)(const cli_args *args, const model_store *s, const char *name);
 } actions[] = {
     {"list", false, list}, {"ls", false, list}, {"show", true, show}, {"rm", true, rm}, {"pull", true, pull}};

@@ -1,4 +1,5 @@
-/* cmd_plan.c - nibble plan: what would be placed where, how fast, and what limits it, from headers alone. */
+/* cmd_plan.c - nibble plan: where weights would be placed, the speed, and what limits it, from headers alone.
+ */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -60,7 +61,7 @@ static bool is_layer(const json_t *block) {
     return strchr(field_text(block, "name"), '.') != NULL;
 }
 
-/* "layer.0-7", "layer.1 4 7": all blocks from here on that look like this one. */
+/* A row of the table ("layer.0-7", "layer.1 4 7"): a block and all later ones that look the same. */
 typedef struct group {
     const json_t *first;
     uint64_t bytes[NIB_N_TIER];
@@ -89,7 +90,7 @@ static void gather(const json_t *blocks, size_t begin, group *out) {
         snprintf(out->label, sizeof out->label, "%s", field_text(out->first, "name"));
 }
 
-/* "u4g64+u4g64": each format of the block's slices once, but for second slices that are not there. */
+/* Writes "u4g64+u4g64": the formats of the block's slices, without slices that are absent. */
 static void set_format(const json_t *block, char out[MAX_FORMAT]) {
     size_t i, n = 0;
     const json_t *s;
@@ -103,13 +104,13 @@ static void set_format(const json_t *block, char out[MAX_FORMAT]) {
     }
 }
 
-/* Which of them, and what becomes of it where a GPU computes. */
+/* Writes the tiers of the group's blocks, and on a GPU how they are computed. */
 static void set_where(const group *g, bool gpu, char out[MAX_WHERE]) {
     char ram[32], vram[32], disk[32];
     const uint64_t in_ram = g->bytes[NIB_TIER_RAM], on_disk = g->bytes[NIB_TIER_DISK];
     const bool on_device = g->bytes[NIB_TIER_VRAM] > 0;
     const char *note = !gpu || !is_layer(g->first) || on_device ? ""
-                       : on_gpu(g->first)                       ? "  comes over the link"
+                       : on_gpu(g->first)                       ? "  streamed over the link"
                                                                 : "  computed by the processor";
     num_format_size(in_ram, ram);
     num_format_size(g->bytes[NIB_TIER_VRAM], vram);
@@ -139,7 +140,7 @@ static void print_group(const terminal *s, const group *g, bool gpu) {
         terminal_line(s, "  %-14s %-9s %-4s %s", g->label, format, precision, where);
 }
 
-/* Each look once, layers together. */
+/* Prints a row for each group of equal blocks. */
 static void print_blocks(const terminal *s, const json_t *plan) {
     const json_t *blocks = json_object_get(plan, "blocks");
     const bool gpu = json_object_get(plan, "gpu") != NULL;
@@ -156,7 +157,7 @@ static void print_blocks(const terminal *s, const json_t *plan) {
     }
 }
 
-/* Of what a tier takes, and its cap. */
+/* Prints a bar of a tier's peak and its cap. */
 static void print_bar(const terminal *s, const char *name, uint64_t peak, uint64_t max) {
     char bar[TERMINAL_BAR], used[32], size[32], cap[48] = "no cap";
     if (max)
@@ -183,7 +184,7 @@ static void print_bars(const terminal *s, const json_t *plan) {
     }
 }
 
-/* How a GPU's memory is shared. */
+/* Prints the use of a GPU's memory. */
 static void print_gpu(const terminal *s, const json_t *gpu) {
     char driver[32], weights[32], kv[32], activations[32], ram[32], also[64] = "";
     if (!gpu)
@@ -224,7 +225,7 @@ static void print_owners(const terminal *s, const json_t *owners) {
     terminal_line(s, "%s", line);
 }
 
-/* What a token moves and what that takes, part by part. */
+/* Prints the bytes that a token moves and the time of each part. */
 static void print_token(const terminal *s, const json_t *predicted) {
     static const struct {
         const char *bytes, *from, *seconds, *by;
@@ -333,8 +334,8 @@ static void print_table(const cli_args *args, const json_t *plan) {
 
 /* ---- the command ---- */
 
-/* The plan with what was measured of residuals: an engine is opened by it. Frees text; the caller frees *out.
- */
+/* Opens an engine by the plan, and adds its measurements of residuals to the document. Frees text; the caller
+ * frees *out with json_decref. Returns an exit code. */
 static int add_residuals(const cli_args *args, const char *name, nib_engine_options *options, char *text,
                          char **out) {
     static const char last[] = "}\n";
@@ -358,7 +359,7 @@ static int add_residuals(const cli_args *args, const char *name, nib_engine_opti
         if (*out)
             snprintf(*out, size, "%.*s,\n \"residuals\": %s%s", (int)n, text, part, last);
         else
-            code = cli_usage_error("no memory for the plan");
+            code = cli_usage_error("out of memory for the plan");
         mem_free(part);
         json_decref(found);
     }
@@ -366,7 +367,7 @@ static int add_residuals(const cli_args *args, const char *name, nib_engine_opti
     return code;
 }
 
-/* Frees text. */
+/* Prints or writes the plan. Frees text. Returns an exit code. */
 static int answer(const cli_args *args, char *text) {
     nib_error err;
     json_t *plan;
@@ -396,7 +397,7 @@ static int make(cli_args *args, const char *name) {
     int n_sequence = 1;
     nib_sampling_init(&usual);
     cli_engine_options(args, &options);
-    options.n_best = nib_sampling_n_best(&usual); /* as 'run' draws */
+    options.n_best = nib_sampling_n_best(&usual); /* as in 'run' */
     int code = cli_named_options(args, &options);
     if (!code)
         code = cli_plan_options(args, &how);
@@ -405,7 +406,7 @@ static int make(cli_args *args, const char *name) {
     if (code)
         return code;
     options.n_session = n_sequence;
-    options.n_logits = n_sequence > 1 ? n_sequence : options.n_logits; /* as 'serve' */
+    options.n_logits = n_sequence > 1 ? n_sequence : options.n_logits; /* as in 'serve' */
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
     code = cli_check_residuals(args);
@@ -420,7 +421,7 @@ static int make(cli_args *args, const char *name) {
     return code ? code : answer(args, text);
 }
 
-/* A shape that nobody has a file of: its header in a file without data, which goes afterwards. */
+/* Makes a file with the header of a shape and without data, which is removed after planning. */
 static int make_synthetic(cli_args *args, const char *shape) {
     const char *base = getenv("TMPDIR");
     char folder[512], path[540];

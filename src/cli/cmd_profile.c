@@ -1,5 +1,5 @@
-/* cmd_profile.c - nibble profile: measures what later runs use. Here the kernel map: which strategy computes
- * which of the model's products fastest on this machine; profile_model.h has what is about the weights. */
+/* cmd_profile.c - nibble profile: measurements for later runs. The kernel map (the fastest strategy for each
+ * of the model's products on this machine) is here; profile_model.h measures the weights. */
 #include "cli/cli.h"
 #include "cli/fields.h"
 #include "cli/hardware_profile.h"

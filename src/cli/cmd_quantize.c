@@ -1,4 +1,4 @@
-/* cmd_quantize.c - nibble quantize: a model's matrices in smaller number formats. */
+/* cmd_quantize.c - nibble quantize: converts a model's matrices to smaller number formats. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* residual: the file of residuals; NULL: none. */
+/* Prints the result. residual: the file of residuals; NULL: none. Returns an exit code. */
 static int report(const cli_args *args, const char *out, const char *residual, const nib_quantize_report *r) {
     char in_size[32], out_size[32], peak[32];
     if (args->json)
@@ -36,7 +36,7 @@ static int report(const cli_args *args, const char *out, const char *residual, c
     return 0;
 }
 
-/* Whether a file can be made there, which is known before anything is measured. */
+/* True if the folder of the output exists. Checked before the long measurements. */
 static bool has_folder(const char *out) {
     const char *slash = strrchr(out, '/');
     char *folder = slash ? mem_strndup(out, slash == out ? 1 : (size_t)(slash - out)) : NULL;
@@ -45,7 +45,7 @@ static bool has_folder(const char *out) {
     return there;
 }
 
-/* A file that is begun is kept. */
+/* After a failure, says where the partial output is, if there is one. */
 static void say_what_is_left(const cli_args *args, const char *out) {
     char path[PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s.part", out);
@@ -53,7 +53,7 @@ static void say_what_is_left(const cli_args *args, const char *out) {
         cli_note(args, "nibble: the finished part is in %s; the same command continues it", path);
 }
 
-/* "OUT.residual"; freed by mem_free. */
+/* "OUT.residual"; freed with mem_free. */
 static char *residual_path(const char *out) {
     const size_t n = strlen(out);
     char *path = mem_alloc(n + sizeof ".residual");

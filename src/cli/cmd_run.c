@@ -1,4 +1,4 @@
-/* cmd_run.c - nibble run: a prompt in, an answer or the text that follows out as it is made. */
+/* cmd_run.c - nibble run: writes the answer to a prompt, or its continuation, as it is generated. */
 #include "cli/cli.h"
 
 #include "base/jsonx.h"
@@ -11,8 +11,8 @@
 #include <time.h>
 
 enum {
-    USUAL_TEXT = 256,  /* tokens that follow a text, which seldom ends by itself */
-    USUAL_ANSWER = 128 /* tokens of one, for predictions */
+    USUAL_TEXT = 256,  /* tokens of a continuation, which seldom ends by itself */
+    USUAL_ANSWER = 128 /* tokens of an answer, for predictions */
 };
 
 typedef struct run_job {
@@ -56,7 +56,7 @@ static bool on_text(void *user, const char *text, size_t n_byte) {
     return wrap_write(&job->screen, text, n_byte);
 }
 
-/* Without a tokenizer the answer is the ids themselves. */
+/* nib_token_fn for a model without a tokenizer: writes the ids. */
 static bool on_token(void *user, int32_t token) {
     run_job *job = user;
     char id[16];
@@ -124,7 +124,7 @@ static double per_second(int64_t n, double seconds) {
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
-/* Tokens after the first in the time after it: a first token comes with the prompt. */
+/* Tokens a second after the first one, which is computed with the prompt. */
 static double generation_rate(const nib_result *r) {
     return per_second(r->token_n, r->token_s);
 }
@@ -137,7 +137,7 @@ static json_t *timings_json(const nib_result *r) {
                      generation_rate(r));
 }
 
-/* What the plan expects of this prompt and answer, before they are computed. */
+/* Predicts the speed of this prompt and answer, before they are computed. */
 static void predict(run_job *job) {
     nib_error err;
     const int64_t n = job->args->predict < 0 ? USUAL_ANSWER : job->args->predict;
@@ -184,7 +184,7 @@ static int report(run_job *job) {
     const nib_result *r = &job->result;
     if (job->args->json)
         return cli_write_json(result_json(job), job->args);
-    /* a text that is continued ends where -n says: no message */
+    /* a continuation that ends at a given -n needs no note */
     if (job->prompt.turn || (job->args->predict >= 0 && (int64_t)r->n_token < job->args->predict))
         cli_note_cut(job->args, job->engine, job->prompt.n_token, job->args->predict, r, "-n allows more");
     if (job->args->verbose) {
@@ -210,8 +210,8 @@ static int open_engine(run_job *job, int64_t max_n_ctx) {
     return cli_open_engine(job->args, &options, &job->engine);
 }
 
-/* The engine and the prompt: the context is made for both, and once more when the chat template's text is
- * longer than foreseen. */
+/* Opens the engine and reads the prompt. The context is sized for the prompt and the answer; if the rendered
+ * template is longer than estimated, the engine is opened again. */
 static int open_for_prompt(run_job *job) {
     cli_args *args = job->args;
     const int64_t max = max_prompt(args);

@@ -1,4 +1,4 @@
-/* cmd_serve.c - nibble serve: models behind OpenAI's API. */
+/* cmd_serve.c - nibble serve: serves models with OpenAI's API. */
 #include "cli/serve.h"
 
 #include "base/num.h"
@@ -45,7 +45,7 @@ static int open_server(serve_job *job) {
 static void wait_for(void *user, int fd, int max_ms) {
     (void)user;
     struct pollfd one = {.fd = fd, .events = POLLIN};
-    if (cli_interrupted()) /* for the last answers: cli_wait_input waits no more */
+    if (cli_interrupted()) /* during the last answers cli_wait_input returns immediately */
         poll(&one, 1, NUM_MIN(max_ms, LAST_WAIT_MS));
     else
         cli_wait_input(fd, max_ms);

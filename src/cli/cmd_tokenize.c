@@ -1,4 +1,4 @@
-/* cmd_tokenize.c - nibble tokenize: text to ids and back. */
+/* cmd_tokenize.c - nibble tokenize: converts text to ids and back. */
 #include "cli/cli.h"
 
 #include "base/jsonx.h"
@@ -75,7 +75,7 @@ static int encode(const cli_args *args, const nib_engine *engine, const char *te
 
 static int run(cli_args *args) {
     if (args->tokens && !args->decode)
-        return cli_usage_error("--tokens are ids already; with --decode they become text");
+        return cli_usage_error("--tokens needs --decode, which converts ids to text");
     if (args->tokens && (args->prompt || args->file || args->rest.n))
         return cli_usage_error("give a text or --tokens, not both");
     nib_engine_options options;

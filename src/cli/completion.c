@@ -1,7 +1,7 @@
-/* completion.c - completions for bash and zsh from the tables of commands and options. What an option's value
- * can be follows from the name of its argument: words with | between, FILE, DIR or MODEL; nothing is offered
- * for others. Names of models come from 'nibble models list -q' and are never expanded by the shell: a file
- * may have any name. */
+/* completion.c - completions for bash and zsh from the tables of commands and options. The name of an
+ * option's argument determines what is offered for its value: words separated by |, FILE, DIR or MODEL;
+ * nothing for others. Names of models come from 'nibble models list -q' and are never expanded by the shell,
+ * since a file may have any name. */
 #include "cli/document.h"
 #include "cli/compat.h"
 #include "cli/options.h"
@@ -40,7 +40,7 @@ static void put_commands(FILE *out) {
 
 /* ---- bash ---- */
 
-/* "-f|--file|" of the options that offer this; only their letters are shared by options, and those alike. */
+/* Writes "-f|--file|" for the options that offer this. Options that share a letter offer the same. */
 static void put_pattern(offer wanted, FILE *out) {
     char flag[64];
     for (size_t i = 0; i < cli_n_option; i++) {

@@ -14,9 +14,9 @@
 
 enum { MAX_LINE = 1024 };
 
-static int write_errno;            /* why stdout could not be written, 0: it could */
-static bool wrote_document;        /* of --json */
-static atomic_bool progress_shown; /* a progress line stands on the terminal */
+static int write_errno;            /* errno of the first failed write to stdout; 0: none */
+static bool wrote_document;        /* the document of --json was written */
+static atomic_bool progress_shown; /* the terminal shows a progress line */
 static bool stdin_closed;
 static FILE *log_file;
 
@@ -50,9 +50,9 @@ static void end_progress(void) {
         fputs("\r\033[K", stderr);
 }
 
-/* A line as a file wants it: without colours. */
+/* Writes a line to the log file, without colours. */
 static void write_log(const char *prefix, const char *line) {
-    flockfile(log_file); /* a server's lines come from two threads */
+    flockfile(log_file); /* a server logs from two threads */
     fputs(prefix, log_file);
     for (const char *c = line; *c; c++)
         if (*c == '\033' && c[1] == '[')
@@ -110,7 +110,7 @@ void cli_log(void *user, const char *line) {
 bool cli_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     const cli_args *args = user;
     if (!args->quiet && isatty(STDERR_FILENO) && total) {
-        static int shown = -1; /* one line for each percent is enough for any eye and any log */
+        static int shown = -1; /* at most one line for each percent */
         int percent = (int)((double)done / (double)total * 100);
         if (percent != shown || !progress_shown)
             fprintf(stderr, "\r\033[K%s %3d %%", what, percent);
@@ -139,7 +139,7 @@ bool cli_write(const char *data, size_t n_byte) {
         write_errno = errno ? errno : EIO;
     while (n_byte && !write_errno) {
         const ssize_t n = write(STDOUT_FILENO, data, n_byte);
-        if (n < 0 && (errno != EINTR || cli_ending())) /* nobody reads what is to end: it need not be there */
+        if (n < 0 && (errno != EINTR || cli_ending())) /* not after a signal that ends the program */
             write_errno = errno;
         data += n > 0 ? n : 0;
         n_byte -= n > 0 ? (size_t)n : 0;
@@ -180,7 +180,7 @@ int cli_write_json(json_t *document, const cli_args *args) {
     return 0;
 }
 
-/* Who closed the pipe knows. */
+/* Reports a failed write to stdout, except to a closed pipe. */
 static void report_unwritten(void) {
     char line[MAX_LINE];
     snprintf(line, sizeof line, "cannot write to stdout: %s", strerror(write_errno));

@@ -39,12 +39,12 @@ static const char *role_of(const json_t *message) {
     return role ? role : "";
 }
 
-/* Messages before the first question: the system message, or none. */
+/* Number of messages before the first question: 1 with a system message, else 0. */
 static size_t n_before(const conversation *c) {
     return !strcmp(role_of(json_array_get(c->messages, 0)), "system");
 }
 
-/* Templates are given strings that end at a NUL. */
+/* Makes a JSON string without NULs, since templates get NUL-terminated strings. */
 static json_t *content_json(const char *text, size_t n_byte) {
     static const char replacement[] = "\xEF\xBF\xBD";
     if (!memchr(text, 0, n_byte))
@@ -134,13 +134,13 @@ nib_status conversation_tokens(const conversation *c, const char *begun, int32_t
     return status;
 }
 
-/* About what a message takes, in bytes of text: what the template puts around it counts. */
+/* Approximate size of a message in bytes of text, with the template's markers. */
 static double size_of(const json_t *message) {
     enum { AROUND = 16 };
     return (double)json_string_length(json_object_get(message, "content")) + AROUND;
 }
 
-/* The oldest question with its answer; how much that was, 0 when only the newest question is left. */
+/* Removes the oldest question with its answer and returns their size; 0: only the newest question is left. */
 static double drop_oldest(conversation *c) {
     const size_t n = json_array_size(c->messages), first = n_before(c);
     size_t next = first + 1;
@@ -154,7 +154,7 @@ static double drop_oldest(conversation *c) {
     return size;
 }
 
-/* At least one of the oldest questions, and about `share` of the whole; how many. */
+/* Removes the oldest questions, at least one and about `share` of the whole, and returns their number. */
 static int drop_share(conversation *c, double share) {
     double all = 0, dropped = 0, size;
     int n = 0;
@@ -167,8 +167,9 @@ static int drop_share(conversation *c, double share) {
     return n;
 }
 
-/* What is left out changes what comes before everything else, so the session computes all of it anew: enough
- * is left out at once that the next turns fit, too. A question alone may take some of the answer's room. */
+/* Removing the oldest turns changes the beginning, so the session computes everything again. Enough is
+ * removed at once that the next turns also fit. The newest question alone may use some of the answer's
+ * positions. */
 nib_status conversation_fit(conversation *c, const char *begun, int64_t n_ctx, int64_t n_answer,
                             int32_t **tokens, size_t *n_token, int *n_dropped, nib_error *err) {
     const int64_t n_max = n_ctx - NUM_MIN(n_answer, n_ctx / 4), less = n_max * 3 / 4;

@@ -19,33 +19,33 @@ void conversation_deinit(conversation *c);
 nib_status conversation_copy(const conversation *from, conversation *to, nib_error *err);
 void conversation_replace(conversation *c, conversation *by); /* `by` is empty afterwards */
 
-/* Bytes that are no UTF-8 become U+FFFD, and so do NULs. */
+/* Adds a message. Invalid UTF-8 and NULs become U+FFFD. */
 nib_status conversation_add(conversation *c, const char *role, const char *text, size_t n_byte,
                             nib_error *err);
-/* Begins anew with a system message; empty or NULL: without one. */
+/* Starts again with a system message; empty or NULL: without one. */
 nib_status conversation_begin(conversation *c, const char *system, nib_error *err);
-void conversation_forget(conversation *c); /* all but the system message */
-/* The last message's text when `role` said it, else NULL. */
+void conversation_forget(conversation *c); /* removes all but the system message */
+/* The last message's text if its role is `role`, else NULL. Owned by the conversation. */
 const char *conversation_last(const conversation *c, const char *role);
 void conversation_remove_last(conversation *c);
 
-/* Whether the template takes these messages, with a question after them. */
+/* Checks that the template accepts these messages, followed by a question. */
 nib_status conversation_check(const conversation *c, nib_error *err);
 
-/* The template's text of all messages and of how an answer begins, then `begun` (NULL: nothing), as *tokens
- * (caller frees with nib_free). */
+/* Renders all messages and the beginning of an answer with the template, appends `begun` (NULL: nothing), and
+ * tokenizes. The caller frees *tokens with nib_free. */
 nib_status conversation_tokens(const conversation *c, const char *begun, int32_t **tokens, size_t *n_token,
                                nib_error *err);
 
-/* As conversation_tokens, within a context of n_ctx positions of which the answer wants n_answer: the oldest
- * questions go with their answers until the rest fits; *n_dropped counts them. NIB_E_USAGE: the newest alone
- * is too long. */
+/* As conversation_tokens, within a context of n_ctx positions, n_answer of them for the answer: removes the
+ * oldest questions with their answers until the rest fits. *n_dropped: their number. NIB_E_USAGE: the newest
+ * question alone is too long. */
 nib_status conversation_fit(conversation *c, const char *begun, int64_t n_ctx, int64_t n_answer,
                             int32_t **tokens, size_t *n_token, int *n_dropped, nib_error *err);
 
-/* {"messages": [...]}; the file is whole or as it was. Loading takes an array of messages alone as well, each
- * with a role (system, the first only; user; assistant) and a content that is a string. What the template
- * refuses is refused: NIB_E_USAGE, and the conversation is as it was. */
+/* Saves or loads {"messages": [...]}. A failed save leaves the file as it was. Loading also accepts an array
+ * of messages alone; each has a role (system, only the first; user; assistant) and a string as content.
+ * NIB_E_USAGE: the file or the template does not allow it; the conversation stays as it was. */
 nib_status conversation_save(const conversation *c, const char *path, nib_error *err);
 nib_status conversation_load(conversation *c, const char *path, nib_error *err);
 

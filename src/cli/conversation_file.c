@@ -46,7 +46,7 @@ static nib_status check_messages(const json_t *messages, nib_error *err) {
     return NIB_OK;
 }
 
-/* Whatever is wrong with the file, it is not the model's fault. */
+/* Makes an error of the file a usage error, since the model is not damaged. */
 static nib_status as_usage(nib_status status, nib_error *err) {
     if (status == NIB_E_MODEL || status == NIB_E_NOTFOUND)
         err->status = status = NIB_E_USAGE;

@@ -1,4 +1,4 @@
-/* document.c - the man page from the tables of commands, options and names that other programs use. */
+/* document.c - the man page, from the tables of commands, options and flags of other programs. */
 #include "cli/document.h"
 
 #include "cli/compat.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* n bytes of text for troff: backslashes and dashes escaped, no line begins with a control character. */
+/* Writes text [n] for troff: escapes backslashes and dashes, and begins no line with a control character. */
 static void put_troff_n(const char *text, size_t n, FILE *out) {
     if (n && (*text == '.' || *text == '\''))
         fputs("\\&", out);
@@ -23,8 +23,8 @@ static void put_troff(const char *text, FILE *out) {
     put_troff_n(text, strlen(text), out);
 }
 
-/* Lines that begin with a space stay as they are (examples), the others are filled; an empty one ends a
- * paragraph. */
+/* Writes a command's details. Lines that begin with a space (examples) stay as they are, others are filled;
+ * an empty line ends a paragraph. */
 static void man_details(const char *text, FILE *out) {
     bool kept = false;
     fputs(".PP\n", out);
@@ -107,9 +107,8 @@ void cli_print_man(FILE *out) {
     fputs(".SH COMMANDS\n", out);
     for (const cli_command *const *c = cli_registry; *c; c++)
         man_command(*c, out);
-    fputs(".SH FLAGS OF OTHER PROGRAMS\nWhat llama.cpp's programs take is taken, ignored with a word on "
-          "standard "
-          "error, or refused with what to use instead.\n",
+    fputs(".SH FLAGS OF OTHER PROGRAMS\nFlags of llama.cpp's programs are accepted, ignored with a note on "
+          "standard error, or refused with a hint what to use instead.\n",
           out);
     man_compat(out);
     fputs(".SH EXIT STATUS\n0 done, 1 failed while running, 2 wrong usage, 3 the plan does not fit the "

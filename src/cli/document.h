@@ -1,4 +1,4 @@
-/* document.h - the tables printed for other programs: a man page and shell completions. */
+/* document.h - prints a man page and shell completions from the tables. */
 #ifndef NIB_CLI_DOCUMENT_H
 #define NIB_CLI_DOCUMENT_H
 

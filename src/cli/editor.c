@@ -1,8 +1,6 @@
-/* editor.c - libedit behind editor.h.
- *
- * libedit reads through get_char below and not by itself: it would try again after the first signal, and
- * between its look at a flag and its read a signal could be lost. Its own signal handlers are off, since they
- * signal the whole process group; so what a resized, stopped or continued terminal needs is done here. */
+/* editor.c - see editor.h; uses libedit. libedit reads with get_char below: its own read is retried after the
+ * first signal, and a signal between its check of a flag and its read would be lost. Its signal handlers are
+ * off, since they signal the whole process group, so resizing, stopping and continuing are handled here. */
 #include "cli/editor.h"
 
 #include "base/mem.h"
@@ -26,13 +24,13 @@
 struct editor {
     EditLine *el;
     History *history;
-    history_file *file; /* NULL: nothing is kept */
+    history_file *file; /* NULL: no history is stored */
     FILE *out;          /* stderr's terminal, buffered */
     bool colour;
     bool marks_pastes;
     char prompt[64];
     int prompt_columns;
-    bool was_empty; /* the line, when a signal came */
+    bool was_empty; /* the line was empty when a signal came */
 };
 
 static atomic_bool resized, stopping;
@@ -49,7 +47,7 @@ static editor *editor_of(EditLine *el) {
     return el_get(el, EL_CLIENTDATA, &e) ? NULL : e;
 }
 
-/* Whether the terminal is asked to mark what is pasted; it no longer is when a signal ends the program. */
+/* Switches bracketed paste on or off. A signal that ends the program also switches it off. */
 static void mark_pastes(const editor *e, bool on) {
     if (!e->marks_pastes)
         return;
@@ -58,7 +56,7 @@ static void mark_pastes(const editor *e, bool on) {
     cli_undo_terminal(on ? PASTE_STOP : NULL);
 }
 
-/* Ctrl-Z: the terminal as the shell wants it, and when we come back as we do. */
+/* Handles Ctrl-Z: restores the terminal, stops, and prepares the terminal again when continued. */
 static void stop_here(EditLine *el) {
     struct sigaction before, plain = {.sa_handler = SIG_DFL};
     mark_pastes(editor_of(el), false);
@@ -71,14 +69,14 @@ static void stop_here(EditLine *el) {
     el_set(el, EL_REFRESH);
 }
 
-/* Columns that a character takes when it is drawn at `column`. */
+/* Columns of a character that is drawn at `column`. */
 static int columns_of(wchar_t c, int column) {
     if (c == '\t')
         return 8 - column % 8;
     return c < ' ' || c == 0x7f ? 2 : utf8proc_charwidth((utf8proc_int32_t)c); /* ^A */
 }
 
-/* Lines from the prompt down to the cursor on a terminal with so many columns. */
+/* Number of lines from the prompt to the cursor on a terminal of this width. */
 static int lines_above(const editor *e, int columns) {
     const LineInfoW *line = el_wline(e->el);
     int lines = 0, column = e->prompt_columns;
@@ -93,8 +91,8 @@ static int lines_above(const editor *e, int columns) {
     return lines + (column >= columns);
 }
 
-/* Terminals set what is drawn anew for their new width, the cursor with it: from where the prompt stands now
- * everything is drawn again. */
+/* After a resize terminals reflow the lines and move the cursor, so everything from the prompt on is drawn
+ * again. */
 static void redraw(editor *e) {
     struct winsize size;
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
@@ -106,8 +104,8 @@ static void redraw(editor *e) {
     el_set(e->el, EL_REFRESH);
 }
 
-/* One byte; 0: end, -1: a signal that ends the line, or an error. Someone who drags a window's edge sees one
- * redrawing, when it rests. */
+/* Reads one byte. 0: end; -1: a signal that ends the line, or an error. Several resizes in a row cause one
+ * redraw at their end. */
 static int get_byte(EditLine *el, char *byte) {
     enum { REST_MS = 80 };
     for (bool stale = false;;) {
@@ -128,7 +126,7 @@ static int get_byte(EditLine *el, char *byte) {
     }
 }
 
-/* el_rfunc_t: one character; bytes that are none become U+FFFD. */
+/* el_rfunc_t: reads one character; invalid bytes become U+FFFD. */
 static int get_char(EditLine *el, wchar_t *out) {
     mbstate_t state = {0};
     for (;;) {
@@ -164,7 +162,7 @@ static unsigned char on_paste(EditLine *el, int key) {
         too_long = el_insertstr(el, text) != 0;
     mem_free(text);
     if (too_long) {
-        fprintf(editor_of(el)->out, "\r\n[what was pasted is too long, and left out]\r\n");
+        fprintf(editor_of(el)->out, "\r\n[the pasted text is too long and is left out]\r\n");
         return CC_REDISPLAY;
     }
     return CC_REFRESH;
@@ -187,7 +185,7 @@ static bool is_newest(const editor *e, const char *line) {
     return !history(e->history, &event, H_FIRST) && !strcmp(event.str, line);
 }
 
-/* Text is UTF-8 here whatever the locale says; the rest of the locale is left alone. */
+/* Sets the character encoding to UTF-8 whatever the locale is, and keeps the rest of the locale. */
 static bool set_utf8(void) {
     if (setlocale(LC_CTYPE, "") && !strcmp(nl_langinfo(CODESET), "UTF-8"))
         return true;
@@ -212,9 +210,9 @@ static bool set_up(editor *e) {
     el_set(e->el, EL_HIST, history, e->history);
     el_set(e->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_set(e->el, EL_BIND, "^W", "ed-delete-prev-word", NULL);
-    el_set(e->el, EL_BIND, "\\e[1;5C", "em-next-word", NULL); /* Ctrl and an arrow key, as xterm sends it */
+    el_set(e->el, EL_BIND, "\\e[1;5C", "em-next-word", NULL); /* Ctrl and an arrow key in xterm */
     el_set(e->el, EL_BIND, "\\e[1;5D", "ed-prev-word", NULL);
-    /* el_set would copy the names, and never free them. */
+    /* el_set would copy the names and never free them */
     el_wset(e->el, EL_ADDFN, L"nibble-paste", L"insert what is pasted", on_paste);
     el_wset(e->el, EL_ADDFN, L"nibble-line-break", L"begin a new line of the message", on_line_break);
     el_set(e->el, EL_BIND, "\\e\r", "nibble-line-break", NULL);
@@ -259,14 +257,14 @@ void editor_close(editor *e) {
     mem_free(e);
 }
 
-/* el_gets with the signals that concern it. */
+/* el_gets, with handlers for its signals. */
 static const char *get_line(editor *e, int *n) {
     struct sigaction act = {.sa_handler = on_terminal_signal}, winch, tstp;
     sigaction(SIGWINCH, &act, &winch);
     sigaction(SIGTSTP, &act, &tstp);
     if (tstp.sa_handler == SIG_IGN) /* no job control */
         sigaction(SIGTSTP, &tstp, NULL);
-    el_resize(e->el); /* it may have changed while an answer was written */
+    el_resize(e->el); /* the size may have changed while an answer was written */
     mark_pastes(e, true);
     const char *text = el_gets(e->el, n);
     mark_pastes(e, false);

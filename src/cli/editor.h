@@ -7,7 +7,7 @@
 
 typedef struct editor editor;
 
-editor *editor_open(bool colour, bool remember); /* NULL: this terminal cannot do it */
+editor *editor_open(bool colour, bool remember); /* NULL: the terminal does not support editing */
 void editor_close(editor *e);                    /* NULL is fine */
 input_result editor_line(editor *e, const char *prompt, const char **line, size_t *n_byte);
 

@@ -1,4 +1,4 @@
-/* escape.c - \n, \t and others in texts that stand on the command line, as llama.cpp reads them. */
+/* escape.c - replaces \n, \t and others in texts of the command line, as llama.cpp does. */
 #include "cli/cli.h"
 
 #include <ctype.h>
@@ -9,7 +9,8 @@ static int hex_digit(char c) {
     return isdigit((unsigned char)c) ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* The byte that is meant by the escape at text, which begins with a backslash, and its length; 0: none. */
+/* Sets *byte to the byte that the escape at text (a backslash) stands for, and returns the escape's length;
+ * 0: it is not an escape. */
 static size_t escape_at(const char *text, char *byte) {
     static const char letters[] = "nrt'\"\\", bytes[] = "\n\r\t'\"\\";
     const char *letter = text[1] ? strchr(letters, text[1]) : NULL;
@@ -19,7 +20,7 @@ static size_t escape_at(const char *text, char *byte) {
     }
     const int high = text[1] == 'x' ? hex_digit(text[2]) : -1, low = high >= 0 ? hex_digit(text[3]) : -1;
     *byte = (char)(high * 16 + low);
-    return low >= 0 && *byte ? 4 : 0; /* the end of a string cannot be a part of it */
+    return low >= 0 && *byte ? 4 : 0; /* not NUL, which would end the string */
 }
 
 static void unescape(char *text) {
@@ -33,7 +34,7 @@ static void unescape(char *text) {
     *out = 0;
 }
 
-/* Puts an unescaped copy in the place of a text; NULL stays. */
+/* Replaces a text by an unescaped copy; NULL stays. */
 static bool replace(cli_args *args, const char **text) {
     if (!*text)
         return true;

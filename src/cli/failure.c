@@ -1,4 +1,4 @@
-/* failure.c - the document of a command that was asked for JSON and failed, or was interrupted. */
+/* failure.c - the JSON document of a command that failed or was interrupted. */
 #include "cli/cli.h"
 
 #include "base/jsonx.h"
@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-static nib_error failure; /* the latest that was said */
+static nib_error failure; /* the latest error that was printed */
 static json_t *so_far;    /* an object */
 
 void cli_failed(nib_status status, const char *message) {
@@ -19,7 +19,7 @@ void cli_made(json_t *part) {
     so_far = part;
 }
 
-/* What a command that said nothing ended with. */
+/* The status of a command that ended with this code and printed no error. */
 static nib_status status_of(int exit_code) {
 #define NIB_X(name, number, code, text)                                                                      \
     if ((code) == exit_code)                                                                                 \
@@ -29,7 +29,7 @@ static nib_status status_of(int exit_code) {
     return NIB_E_FAILED;
 }
 
-/* As the constant is called: "nofit". */
+/* The constant's name in lower case: "nofit". */
 static json_t *status_json(nib_status status) {
     static const char *const names[] = {
 #define NIB_X(name, number, code, text) [number] = #name,

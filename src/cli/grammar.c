@@ -1,4 +1,4 @@
-/* grammar.c - the grammar that --grammar, --json-schema and their files ask for. */
+/* grammar.c - the grammar given by --grammar, --json-schema or their files. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -20,7 +20,7 @@ static int check_one(const cli_args *args) {
     return 0;
 }
 
-/* The text of the one or the file of the other; *read is to be freed. */
+/* Sets *out to `text`, or to the content of the file `path`. The caller frees *read. */
 static nib_status text_of(const char *text, const char *path, char **read, const char **out, nib_error *err) {
     size_t n;
     if (path)
@@ -52,7 +52,7 @@ void cli_grammar_options(const cli_args *args, nib_engine_options *o) {
     if (!is_asked(args))
         return;
     o->grammar = true;
-    o->n_best = 0; /* those that are allowed need not be among the best */
+    o->n_best = 0; /* the allowed tokens may not be among the best */
     if (args->shortlist && !strcmp(args->shortlist, "on"))
         cli_note(args, "nibble: --shortlist is ignored: a grammar needs the whole output head");
 }

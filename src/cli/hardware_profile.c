@@ -1,4 +1,4 @@
-/* hardware_profile.c - nibble profile --hardware, and what nibble hw shows of it. */
+/* hardware_profile.c - nibble profile --hardware, and its results as nibble hw prints them. */
 #include "cli/hardware_profile.h"
 
 #include "cli/fields.h"

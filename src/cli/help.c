@@ -19,7 +19,7 @@ void cli_print_overview(FILE *out) {
 
 enum { HELP_COLUMN = 33, HELP_COLUMNS = 100 };
 
-/* Words in lines of HELP_COLUMNS, all from HELP_COLUMN on, where the first one goes. */
+/* Prints text from HELP_COLUMN to HELP_COLUMNS; the cursor is at HELP_COLUMN. */
 static void print_words(const char *text, FILE *out) {
     int at = HELP_COLUMN;
     for (text += strspn(text, " "); *text; text += strspn(text, " ")) {

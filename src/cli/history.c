@@ -15,7 +15,7 @@ struct history_file {
     int fd;
 };
 
-/* The folder and those above it that are missing. */
+/* Makes the folder and its missing parents. */
 static bool make_folder(char *path) {
     for (char *c = path + 1; *c; c++)
         if (*c == '/') {
@@ -28,7 +28,7 @@ static bool make_folder(char *path) {
     return !mkdir(path, 0700) || errno == EEXIST;
 }
 
-/* A regular file and nothing else: a pipe would block. */
+/* Opens the history only if it is a regular file: a pipe would block. */
 static int open_file(void) {
     int fd = -1;
     char *folder = path_state_dir();
@@ -58,7 +58,7 @@ static bool write_all(int fd, const char *data, size_t n_byte) {
     return true;
 }
 
-/* The last HISTORY_BYTES of the file, from the beginning of a line, NUL-terminated. */
+/* Reads the last HISTORY_BYTES of the file from the beginning of a line, NUL-terminated. */
 static char *read_tail(int fd, off_t size, size_t *n_byte) {
     off_t from = size > HISTORY_BYTES ? size - HISTORY_BYTES : 0;
     char *data = mem_alloc((size_t)(size - from) + 1);
@@ -80,7 +80,7 @@ static char *read_tail(int fd, off_t size, size_t *n_byte) {
     return data;
 }
 
-/* Where the newest HISTORY_LINES lines begin. */
+/* Offset of the newest HISTORY_LINES lines. */
 static size_t newest(const char *data, size_t n_byte) {
     size_t lines = 0;
     for (size_t i = n_byte; i > 0; i--)
@@ -99,7 +99,7 @@ static void each_line(char *from, size_t n_byte, history_line_fn fn, void *user)
     char *end = from + n_byte;
     while (from < end) {
         char *stop = memchr(from, '\n', (size_t)(end - from));
-        stop = stop ? stop : end; /* where the last one has no end there is the NUL after the text */
+        stop = stop ? stop : end; /* the last line may end with the NUL instead of a newline */
         *stop = 0;
         replace(from, '\r', '\n');
         if (*from)

@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 enum {
-    HISTORY_LINES = 1000,      /* kept, newest */
-    HISTORY_LINE_BYTES = 8192, /* a longer line is not kept */
+    HISTORY_LINES = 1000,      /* maximum number of stored lines */
+    HISTORY_LINE_BYTES = 8192, /* a longer line is not stored */
     HISTORY_BYTES = 1 << 20
 };
 
@@ -17,8 +17,8 @@ typedef struct history_file history_file;
 
 typedef void (*history_line_fn)(void *user, const char *line);
 
-/* Reads what is there, oldest first, and leaves the newest HISTORY_LINES in the file when it has become too
- * long. NULL: there can be none. */
+/* Calls fn for each stored line, oldest first, and cuts the file to the newest HISTORY_LINES if it has become
+ * too long. NULL: no history can be stored. */
 history_file *history_file_open(history_line_fn fn, void *user);
 void history_file_add(history_file *h, const char *line, size_t n_byte); /* NULL is fine */
 void history_file_close(history_file *h);

@@ -29,7 +29,7 @@
     X(multi_remove_handle)                                                                                   \
     X(multi_cleanup)
 
-/* Functions of libcurl, by their names without curl_. */
+/* libcurl's functions, without the prefix curl_. */
 static struct {
 #define X(name) __typeof__(&curl_##name) name;
     CALLS(X)
@@ -40,12 +40,12 @@ struct http {
     CURL *easy;
     CURLM *multi;
     char *token;
-    const http_request *request; /* what goes on now */
+    const http_request *request; /* the current one */
     http_answer *answer;
     nib_error *err;
     nib_status status; /* of request->body */
-    uint64_t at;       /* of the next byte of the body */
-    bool ranged;       /* the answer says from where it goes on */
+    uint64_t at;       /* offset of the next byte of the body */
+    bool ranged;       /* the answer has a content-range */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -64,7 +64,7 @@ static bool find_calls(void *library) {
     return true;
 }
 
-/* Once for the process; it stays, since the libraries that come with it cannot all be unloaded. */
+/* Loads the library once for the process. It is never unloaded, since not all of its libraries can be. */
 static bool load_library(void) {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
     static bool loaded;
@@ -87,7 +87,7 @@ static void copy_value(const char *value, size_t n, char *out, size_t size) {
     snprintf(out, size, "%.*s", (int)NUM_MIN(n, size - 1), value);
 }
 
-/* A line of the header; each redirection begins with a line of its own again. */
+/* Handles a line of the header. After a redirection a new header begins with its status line. */
 static size_t on_header(char *line, size_t each, size_t n, void *user) {
     http *h = user;
     static const char code[] = "x-error-code:", range[] = "content-range: bytes ";
@@ -105,11 +105,11 @@ static size_t on_header(char *line, size_t each, size_t n, void *user) {
     return n * each;
 }
 
-/* 0 ends the transfer. */
+/* Handles a piece of the body. Returning 0 ends the transfer. */
 static size_t on_body(char *data, size_t each, size_t n, void *user) {
     http *h = user;
     curl.easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &h->answer->status);
-    if (h->answer->status >= 300) /* the words of an error */
+    if (h->answer->status >= 300) /* the text of an error */
         return n * each;
     if (h->answer->status == 206 && !h->ranged)
         return 0;
@@ -121,8 +121,7 @@ static size_t on_body(char *data, size_t each, size_t n, void *user) {
 /* ---- requests ---- */
 
 static CURLcode set_up(http *h, const char *range) {
-    static const char *const bundles[] = {"CURL_CA_BUNDLE",
-                                          "SSL_CERT_FILE"}; /* as curl's own command has it */
+    static const char *const bundles[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"}; /* as in the curl command */
     CURL *c = h->easy;
     curl.easy_setopt(c, CURLOPT_URL, h->request->url);
     curl.easy_setopt(c, CURLOPT_RANGE, range);
@@ -138,7 +137,7 @@ static CURLcode set_up(http *h, const char *range) {
     curl.easy_setopt(c, CURLOPT_HEADERDATA, h);
     curl.easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
     curl.easy_setopt(c, CURLOPT_WRITEDATA, h);
-    curl.easy_setopt(c, CURLOPT_QUICK_EXIT, 1L); /* no wait for a name that is being looked up */
+    curl.easy_setopt(c, CURLOPT_QUICK_EXIT, 1L); /* do not wait for a name lookup */
     for (size_t i = 0; i < NUM_COUNT(bundles); i++)
         if (getenv(bundles[i]))
             curl.easy_setopt(c, CURLOPT_CAINFO, getenv(bundles[i]));
@@ -151,7 +150,7 @@ static CURLcode set_up(http *h, const char *range) {
     return curl.easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, safe ? "https" : "http,https");
 }
 
-/* Whether it ended well; interrupted: CURLE_ABORTED_BY_CALLBACK. */
+/* Runs the transfer. CURLE_ABORTED_BY_CALLBACK: interrupted. */
 static CURLcode perform(http *h) {
     CURLcode result = CURLE_ABORTED_BY_CALLBACK;
     int running = 1, left;
@@ -168,7 +167,7 @@ static CURLcode perform(http *h) {
     return result;
 }
 
-/* "https://host" of an address. */
+/* Length of "https://host" in an address. */
 static int host_length(const char *url) {
     const char *host = strstr(url, "://");
     return host ? (int)((size_t)(host + 3 - url) + strcspn(host + 3, "/")) : (int)strlen(url);

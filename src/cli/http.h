@@ -9,32 +9,32 @@
 
 typedef struct http http;
 
-/* token: sent to the host of a request, not to where it redirects; NULL: none. NIB_E_FAILED: there is no
- * libcurl. */
+/* Makes a connection object, which the caller closes. token: sent to the host of a request, not to the target
+ * of a redirection; NULL: none. NIB_E_FAILED: libcurl is not installed. */
 nib_status http_open(const char *token, http **out, nib_error *err);
 void http_close(http *h); /* NULL is fine */
 
 typedef struct http_request {
     const char *url;
-    uint64_t from; /* the first byte that is wanted; a server may send all of them nevertheless */
-    /* A piece of the body, the byte `at` first; bodies of errors do not come here. Not NIB_OK ends the
-     * request. */
+    uint64_t from; /* the first byte to send; a server may ignore this and send all */
+    /* Called for each piece of the body, which begins at byte `at`; not for the bodies of errors. Anything
+     * but NIB_OK ends the request. */
     nib_status (*body)(void *user, uint64_t at, const void *data, size_t n_byte, nib_error *err);
     void *user;
 } http_request;
 
 typedef struct http_answer {
     long status;   /* 200, 404, ...; 0: no answer */
-    bool again;    /* what failed may be different the next time */
-    char code[64]; /* what the hub calls its error, "GatedRepo"; "": nothing */
+    bool again;    /* the failure may be temporary */
+    char code[64]; /* the hub's error code, "GatedRepo"; "": none */
 } http_answer;
 
-/* NIB_OK when the whole answer has come. NIB_E_IO: no connection, a broken one, or a status that is an error;
- * NIB_E_CANCELLED; or what body gave. */
+/* Blocks until the whole answer is received. NIB_E_IO: no connection, a broken one, or an HTTP status that is
+ * an error; NIB_E_CANCELLED: interrupted; or the status that body returned. */
 nib_status http_get(http *h, const http_request *request, http_answer *answer, nib_error *err);
 
-/* Text as a part of an address: what is not a letter, a digit or one of -._~/ becomes %XX. False: `out` is
- * too small. */
+/* Escapes text for an address: all bytes but letters, digits and -._~/ become %XX. False: `out` is too small.
+ */
 bool http_escape(const char *text, char *out, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* hub_fetch.c - see hub_fetch.h. The hidden file's name has the checksum in it, so that what came of one
- * revision is never gone on with for another; its lock keeps a second process away. */
+/* hub_fetch.c - see hub_fetch.h. The hidden file's name contains the checksum, so that a download of one
+ * revision is never continued with another; the file is locked against a second process. */
 #include "cli/hub_fetch.h"
 
 #include "base/file.h"
@@ -21,7 +21,7 @@
 
 enum { PIECE = 1 << 20, FIRST_WAIT_MS = 500, LONGEST_WAIT_MS = 16000 };
 
-/* Of large files SHA-256, of small ones what git calls a blob. */
+/* The checksum: SHA-256 for large files, git's blob hash for small ones. */
 typedef struct digest {
     bool git;
     union {
@@ -35,9 +35,9 @@ typedef struct download {
     char *part;
     int fd;
     uint64_t have;    /* bytes in the hidden file */
-    uint64_t fetched; /* now, in all requests */
-    bool resumed;     /* some of it is from an earlier time */
-    digest sum;       /* over what is in the file */
+    uint64_t fetched; /* bytes in this run, by all requests */
+    bool resumed;     /* a part of the file is from an earlier run */
+    digest sum;       /* of the bytes in the file */
 } download;
 
 static void digest_begin(digest *d, const hub_file *named) {
@@ -59,7 +59,7 @@ static void digest_add(digest *d, const void *data, size_t n) {
         sha256_update(&d->sha256, n, data);
 }
 
-/* Whether all that was added has the file's checksum; ends the digest. */
+/* Ends the digest. True if it is the file's checksum. */
 static bool digest_is(digest *d, const hub_file *named) {
     uint8_t bytes[SHA256_DIGEST_SIZE];
     char hex[2 * SHA256_DIGEST_SIZE + 1];
@@ -105,7 +105,7 @@ static nib_status begin_anew(download *d, nib_error *err) {
     return NIB_OK;
 }
 
-/* All of a file into the checksum; *n: its bytes. */
+/* Adds a whole file to the digest. *n: its bytes. */
 static nib_status digest_file(const hub_fetch *f, int fd, digest *sum, uint64_t *n, nib_error *err) {
     char *piece = mem_alloc(PIECE);
     nib_status status = piece ? NIB_OK : nib_fail_nomem(err, PIECE, "reading a file");
@@ -125,7 +125,7 @@ static nib_status digest_file(const hub_fetch *f, int fd, digest *sum, uint64_t 
     return status;
 }
 
-/* Whether the file is there, as the hub names it. */
+/* Sets *there to whether the file exists with the hub's size and checksum. */
 static nib_status is_there(const hub_fetch *f, bool *there, nib_error *err) {
     struct stat info;
     digest sum;
@@ -152,7 +152,7 @@ static nib_status open_part(download *d, nib_error *err) {
         return nib_fail_errno(err, "cannot write", d->part, errno);
     if (flock(d->fd, LOCK_EX | LOCK_NB))
         return errno == EWOULDBLOCK
-                   ? nib_fail(err, NIB_E_IO, "%s is being fetched by another process", d->f->path)
+                   ? nib_fail(err, NIB_E_IO, "%s is being downloaded by another process", d->f->path)
                    : nib_fail_errno(err, "cannot lock", d->part, errno);
     NIB_TRY(digest_file(d->f, d->fd, &d->sum, &d->have, err));
     d->resumed = d->have > 0;
@@ -179,12 +179,13 @@ static nib_status write_piece(download *d, const char *data, size_t n_byte, nib_
 
 static nib_status on_body(void *user, uint64_t at, const void *data, size_t n_byte, nib_error *err) {
     download *d = user;
-    if (at != d->have) /* a server that does not go on where it is asked to */
+    if (at != d->have) /* the server does not begin at the requested byte */
         NIB_TRY(at == 0 ? begin_anew(d, err)
-                        : nib_fail(err, NIB_E_IO, "%s: asked for byte %llu, the server sends from %llu on",
+                        : nib_fail(err, NIB_E_IO,
+                                   "%s: expected an answer from byte %llu on, found one from byte %llu on",
                                    d->f->url, (unsigned long long)d->have, (unsigned long long)at));
     if (n_byte > d->f->file->bytes - d->have)
-        return nib_fail(err, NIB_E_IO, "%s: more than the %llu bytes that the hub names", d->f->url,
+        return nib_fail(err, NIB_E_IO, "%s: expected %llu bytes, as the hub lists, found more", d->f->url,
                         (unsigned long long)d->f->file->bytes);
     NIB_TRY(write_piece(d, data, n_byte, err));
     return d->f->progress(d->f->user, d->f->file, d->have, d->fetched)
@@ -194,7 +195,7 @@ static nib_status on_body(void *user, uint64_t at, const void *data, size_t n_by
 
 /* ---- requests ---- */
 
-/* False: interrupted. */
+/* Waits. False: interrupted. */
 static bool wait_ms(int64_t ms) {
     const struct timespec a_while = {0, 50 * 1000 * 1000};
     for (; ms > 0 && !cli_interrupted(); ms -= 50)
@@ -202,7 +203,8 @@ static bool wait_ms(int64_t ms) {
     return !cli_interrupted();
 }
 
-/* Requests until the file has all its bytes. Each that receives something resets the number of tries. */
+/* Repeats requests until the file has all its bytes. A request that receives any bytes resets the number of
+ * retries. */
 static nib_status fetch_rest(download *d, nib_error *err) {
     int64_t tries = 0, wait = FIRST_WAIT_MS;
     while (d->have < d->f->file->bytes) {
@@ -217,7 +219,7 @@ static nib_status fetch_rest(download *d, nib_error *err) {
         if (status == NIB_OK && d->have > before)
             continue;
         if (status == NIB_OK)
-            return nib_fail(err, NIB_E_IO, "%s: the server sends %llu of %llu bytes", d->f->url,
+            return nib_fail(err, NIB_E_IO, "%s: the server sent only %llu of %llu bytes", d->f->url,
                             (unsigned long long)d->have, (unsigned long long)d->f->file->bytes);
         if (!answer.again || tries++ >= d->f->retries)
             return status;
@@ -233,19 +235,19 @@ static nib_status fetch_and_check(download *d, nib_error *err) {
     NIB_TRY(fetch_rest(d, err));
     if (digest_is(&d->sum, d->f->file))
         return NIB_OK;
-    if (d->resumed) { /* what was left from an earlier time may be damaged */
-        d->f->note(d->f->user, "the part that was there is damaged: fetched anew");
+    if (d->resumed) { /* the part from an earlier run may be damaged */
+        d->f->note(d->f->user, "the partial file is damaged: it is downloaded again");
         NIB_TRY(begin_anew(d, err));
         NIB_TRY(fetch_rest(d, err));
         if (digest_is(&d->sum, d->f->file))
             return NIB_OK;
     }
     unlink(d->part);
-    return nib_fail(err, NIB_E_IO, "%s is not the file that the hub names: its %s differs", d->f->url,
+    return nib_fail(err, NIB_E_IO, "%s is not the file that the hub lists: its %s differs", d->f->url,
                     d->sum.git ? "checksum" : "SHA-256");
 }
 
-/* To the disk, then under its name. */
+/* Flushes the file to disk, then renames it to its name. */
 static nib_status finish(download *d, nib_error *err) {
     if (fsync(d->fd))
         return nib_fail_errno(err, "cannot write", d->part, errno);
@@ -256,7 +258,7 @@ static nib_status finish(download *d, nib_error *err) {
 
 static nib_status fetch_part(download *d, nib_error *err) {
     bool there;
-    NIB_TRY(is_there(d->f, &there, err)); /* from an earlier time, or another process was faster */
+    NIB_TRY(is_there(d->f, &there, err)); /* from an earlier run, or by another process */
     if (there) {
         unlink(d->part);
         return NIB_OK;

@@ -9,20 +9,19 @@
 typedef struct hub_fetch {
     http *http;
     const char *url;  /* of the content */
-    const char *path; /* where it goes; the folder is there */
+    const char *path; /* where to store it; the folder exists */
     const hub_file *file;
-    int64_t retries; /* how often a request is made again when nothing more came */
-    /* The file has `done` bytes, of which `fetched` came now; false: stop. */
+    int64_t retries; /* maximum number of consecutive retries without progress */
+    /* The file has `done` bytes, `fetched` of them from this run. Return false to stop. */
     bool (*progress)(void *user, const hub_file *named, uint64_t done, uint64_t fetched);
-    void (*note)(void *user,
-                 const char *line); /* what is worth a line: a file that is gone on with, a retry */
+    void (*note)(void *user, const char *line); /* events worth a line: a resumed file, a retry */
     void *user;
 } hub_fetch;
 
-/* NIB_E_IO: no network, a server that fails, a full disk, or another file than the hub names;
- * NIB_E_CANCELLED. */
+/* Blocks until the file is downloaded. NIB_E_IO: no network, a server error, a full disk, or not the file
+ * that the hub lists; NIB_E_CANCELLED: interrupted. */
 nib_status hub_fetch_file(const hub_fetch *f, nib_error *err);
-/* Bytes of the file that are there from the last time. */
+/* Bytes of the partial file from earlier runs. */
 uint64_t hub_fetch_there(const hub_file *named, const char *path);
 
 #endif

@@ -1,6 +1,6 @@
-/* hub_pull.c - see hub_pull.h. The hub tells the files of a repository with their checksums, then they are
- * fetched as they were at that commit; the file by which the model is opened comes last, so what has a name
- * is whole. */
+/* hub_pull.c - see hub_pull.h. The hub lists the files of a repository with their checksums at a commit, and
+ * they are downloaded at that commit. The file by which the model is opened comes last, so a model with a
+ * name is complete. */
 #include "cli/hub_pull.h"
 
 #include "base/file.h"
@@ -25,13 +25,13 @@ typedef struct pull_job {
     const cli_args *args;
     const hub_name *name;
     const char *endpoint;
-    int n_endpoint; /* its length without a last slash */
+    int n_endpoint; /* length of endpoint without a slash at its end */
     http *http;
     hub_listing listing;
     const char *first;      /* the path of the file by which the model is opened */
     char *folder;           /* USER/REPO in the models folder */
-    uint64_t total, before; /* bytes of all its files, and of those that are done */
-    double start, shown;    /* seconds: of the file's fetching, and when progress was shown */
+    uint64_t total, before; /* bytes of all files of the model, and of the complete ones */
+    double start, shown;    /* times: when the file was begun, and when progress was last shown */
 } pull_job;
 
 static double now_s(void) {
@@ -45,7 +45,7 @@ static const char *set(const char *variable) {
     return value && *value ? value : NULL;
 }
 
-/* ---- where, and as whom ---- */
+/* ---- the hub's address, and the token ---- */
 
 static nib_status find_endpoint(pull_job *job, nib_error *err) {
     job->endpoint = set("HF_ENDPOINT") ? set("HF_ENDPOINT") : "https://huggingface.co";
@@ -60,7 +60,7 @@ static nib_status find_endpoint(pull_job *job, nib_error *err) {
     return NIB_OK;
 }
 
-/* What the hub's own programs have kept; NULL: nothing. The caller frees. */
+/* The token that the hub's own programs have stored; NULL: none. The caller frees it. */
 static char *stored_token(void) {
     char *home = hf_home(), *text = NULL;
     char *path = set("HF_TOKEN_PATH") ? mem_strdup(set("HF_TOKEN_PATH"))
@@ -74,7 +74,7 @@ static char *stored_token(void) {
     return text;
 }
 
-/* Without the space around it; *token NULL: none. */
+/* Finds the token and trims it. *token NULL: none. */
 static nib_status find_token(char **token, nib_error *err) {
     char *text = set("HF_TOKEN") ? mem_strdup(set("HF_TOKEN")) : stored_token();
     *token = NULL;
@@ -88,11 +88,12 @@ static nib_status find_token(char **token, nib_error *err) {
     if (good && n)
         *token = mem_strndup(first, n);
     mem_free(text);
-    return good ? NIB_OK
-                : nib_fail(err, NIB_E_USAGE, "the token of HF_TOKEN has characters that no token has");
+    return good
+               ? NIB_OK
+               : nib_fail(err, NIB_E_USAGE, "HF_TOKEN: expected a token, found characters that no token has");
 }
 
-/* ---- what there is ---- */
+/* ---- the hub's list of files ---- */
 
 typedef struct text {
     char *data;
@@ -126,7 +127,7 @@ static nib_status no_repository(const pull_job *job, const http_answer *answer, 
     return err->status;
 }
 
-/* A server that is busy is asked again; one that cannot be reached is not. */
+/* Reads the list of files. Retries if the server is busy, but not if it cannot be reached. */
 static nib_status read_listing(pull_job *job, nib_error *err) {
     char url[MAX_ADDRESS];
     text t = {0};
@@ -163,7 +164,7 @@ static nib_status no_such_file(const pull_job *job, nib_error *err) {
                     *have ? "; it has " : "", have);
 }
 
-/* Which files, how many bytes, and the folder for them. */
+/* Chooses the files, sums their bytes, and makes the name of their folder. */
 static nib_status choose(pull_job *job, nib_error *err) {
     const hub_listing *l = &job->listing;
     const char **paths = mem_array(l->n, sizeof *paths);
@@ -235,7 +236,7 @@ static nib_status fetch_one(pull_job *job, const hub_file *named, nib_error *err
     return status;
 }
 
-/* Before anything is written: what is missing must fit the disk. */
+/* Checks that the missing bytes fit the disk, before anything is written. */
 static nib_status check_disk_space(const pull_job *job, nib_error *err) {
     struct statvfs disk;
     uint64_t there = 0;
@@ -247,12 +248,12 @@ static nib_status check_disk_space(const pull_job *job, nib_error *err) {
         mem_free(path);
     }
     if (statvfs(job->folder, &disk))
-        return NIB_OK; /* writing will say it */
+        return NIB_OK; /* unknown: a write will report a full disk */
     const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize,
                    missing = job->total - NUM_MIN(there, job->total);
     if (missing <= free_bytes)
         return NIB_OK;
-    return nib_fail(err, NIB_E_IO, "%s needs %s more, and the disk of %s has %s left", job->first,
+    return nib_fail(err, NIB_E_IO, "%s needs %s more, but the disk of %s has only %s free", job->first,
                     num_format_size(missing, need), job->folder, num_format_size(free_bytes, has));
 }
 
@@ -302,7 +303,7 @@ nib_status hub_pull(const cli_args *args, const hub_name *name, char **path, nib
     pull_job job = {.args = args, .name = name};
     nib_status status = pull_all(&job, err);
     *path = NULL;
-    if (status == NIB_OK) /* a folder is opened as such */
+    if (status == NIB_OK) /* without a .gguf file the folder is the model */
         *path = hub_is_first(job.first) ? path_join(job.folder, job.first) : mem_strdup(job.folder);
     if (status == NIB_OK && !*path)
         status = nib_fail_nomem(err, 256, "a path");

@@ -5,9 +5,9 @@
 #include "cli/cli.h"
 #include "hub/names.h"
 
-/* The model's files, into the models folder as USER/REPO/FILE. *path: of the model; the caller frees with
- * mem_free. An empty file of a token is no token; $HF_TOKEN, $HF_TOKEN_PATH and $HF_HOME/token are looked at.
- */
+/* Downloads the model's files to USER/REPO/FILE in the models folder. Blocks. *path: of the model; the caller
+ * frees with mem_free. The token is read from $HF_TOKEN, $HF_TOKEN_PATH or $HF_HOME/token; an empty file
+ * counts as none. */
 nib_status hub_pull(const cli_args *args, const hub_name *name, char **path, nib_error *err);
 
 #endif

@@ -11,11 +11,11 @@
 
 struct input {
     input_options options;
-    editor *editor; /* NULL: lines come as the terminal or the pipe gives them */
-    char *data;     /* read and not yet given out: data[at..n) */
+    editor *editor; /* NULL: lines are read without editing */
+    char *data;     /* read and not yet returned: data[at..n) */
     size_t at, n, cap;
     bool ended;
-    int error; /* why stdin cannot be read; 0: it can */
+    int error; /* errno of a failed read of stdin; 0: none */
 };
 
 input *input_open(const input_options *options) {
@@ -36,7 +36,7 @@ void input_close(input *in) {
     mem_free(in);
 }
 
-/* More bytes behind those that are there; false: a signal. */
+/* Appends more bytes to data. False: a signal. */
 static bool fill(input *in) {
     if (in->at > 0) {
         memmove(in->data, in->data + in->at, in->n - in->at);
@@ -44,7 +44,7 @@ static bool fill(input *in) {
         in->at = 0;
     }
     if (mem_grow((void **)&in->data, &in->cap, in->n + 4096, 1)) {
-        in->ended = true; /* a line that no memory holds */
+        in->ended = true; /* out of memory for the line */
         return true;
     }
     if (!cli_wait_input(STDIN_FILENO, -1))
@@ -69,13 +69,13 @@ static input_result plain_line(input *in, const char **line, size_t *n_byte) {
             break;
         seen = there;
         if (!fill(in)) {
-            in->at = in->n; /* what was typed goes */
+            in->at = in->n; /* drops what was typed */
             return INPUT_INTERRUPTED;
         }
     }
     size_t n = end ? (size_t)(end - (in->data + in->at)) : in->n - in->at;
     if (!end && n == 0) {
-        in->ended = false; /* at a terminal, Ctrl-D is not for ever */
+        in->ended = false; /* at a terminal more may be typed after Ctrl-D */
         errno = in->error;
         return in->error ? INPUT_FAILED : INPUT_END;
     }

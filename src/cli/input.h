@@ -9,23 +9,23 @@
 typedef struct input input;
 
 typedef struct input_options {
-    bool terminal; /* stdin is one: prompts are shown, lines are edited when stderr is one as well */
+    bool terminal; /* stdin is a terminal: prompts are shown, and lines can be edited if stderr is one too */
     bool colour;   /* of prompts */
     bool remember; /* keep a history of typed lines */
 } input_options;
 
 input *input_open(const input_options *options); /* NULL: no memory */
-void input_close(input *in);                     /* NULL is fine; the terminal is as it was */
+void input_close(input *in);                     /* restores the terminal; NULL is fine */
 
 typedef enum input_result {
     INPUT_LINE,
     INPUT_END,
     INPUT_FAILED,     /* errno says why stdin cannot be read */
-    INPUT_CLEARED,    /* Ctrl-C took back what had been typed */
+    INPUT_CLEARED,    /* Ctrl-C cleared the typed line */
     INPUT_INTERRUPTED /* a signal, with nothing typed */
 } input_result;
 
-/* The next line without its end: *line is valid until the next call. Blocks. */
+/* Reads the next line, without its newline. *line is valid until the next call. Blocks. */
 input_result input_line(input *in, const char *prompt, const char **line, size_t *n_byte);
 
 #endif

@@ -1,5 +1,5 @@
-/* kernel_bench.c - nibble bench --kernels: what every strategy gives for each of a model's products, what the
- * map chose, and what it, the rule and fixed choices lose. */
+/* kernel_bench.c - nibble bench --kernels: the speed of every strategy for each of a model's products, the
+ * choice of the kernel map, and how much slower the map, the rule and fixed choices are than the fastest. */
 #include "cli/kernel_bench.h"
 
 #include "cli/fields.h"
@@ -41,7 +41,7 @@ static void print_point(const json_t *point) {
     }
 }
 
-/* "fastest by rows: 1-4 avx512/padding.direct, 5- avx512/padding.blocked": where the crossovers lie. */
+/* Prints the crossovers: "fastest by rows: 1-4 avx512/padding.direct, 5- avx512/padding.blocked". */
 static void print_crossovers(const json_t *points) {
     const size_t n = json_array_size(points);
     printf("  fastest by rows:");
@@ -57,7 +57,7 @@ static void print_crossovers(const json_t *points) {
     putchar('\n');
 }
 
-/* Of a GPU there are no threads. */
+/* True for a GPU's document, which has no number of threads. */
 static bool is_gpu(const json_t *doc) {
     return field_int(doc, "threads") == 0;
 }
@@ -86,11 +86,11 @@ static void print_units(const json_t *doc) {
         "unit %s/%s: %lld-bit weights, %lld-bit activations, %.1f G products a second and %s\n",
         field_text(unit, "isa"), field_text(unit, "name"), field_int(unit, "w_bits"),
         field_int(unit, "a_bits"), field_real(unit, "rate") * 1e-9, is_gpu(doc) ? "multiprocessor" : "core");
-    printf("%lld of %lld choices were not timed: by their unit's rate they cannot come near\n",
+    printf("%lld of %lld choices were not timed: by the rate of their unit they are too slow\n",
            field_int(doc, "choices_not_timed"), field_int(doc, "choices"));
 }
 
-/* "u4g64p" is u4g64 in planes, "q8_0.planes" is q8_0. */
+/* True if `planes` is the format of `parts` packed in planes: "u4g64p" for u4g64, "q8_0.planes" for q8_0. */
 static bool are_packings_of_one(const json_t *parts, const json_t *planes) {
     const char *a = field_text(parts, "format"), *b = field_text(planes, "format");
     const size_t n = strlen(a);
@@ -99,8 +99,8 @@ static bool are_packings_of_one(const json_t *parts, const json_t *planes) {
            (!strcmp(b + n, "p") || !strcmp(b + n, ".planes"));
 }
 
-/* A matrix lives in one packing: which is faster for 512 rows at once and then 128 one by one, and what does
- * the map say? */
+/* A matrix has one packing. Prints which one is faster for 512 rows together and then 128 single rows, and
+ * the map's choice. */
 static void print_packings(const json_t *shapes) {
     const json_t *a, *b;
     size_t i, j;

@@ -5,9 +5,9 @@
 #include "cli/cli.h"
 #include "nib_tools.h"
 
-/* What both are asked for; map: the map's file, NULL: this machine's own. */
+/* Options of both commands. map: the kernel map's file; NULL: this machine's own. */
 nib_kernels_options cli_kernels_options(const cli_args *args, const char *map);
 
-int kernel_bench_run(const cli_args *args); /* nibble bench --kernels; an exit code */
+int kernel_bench_run(const cli_args *args); /* nibble bench --kernels; returns an exit code */
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { FLAGS = 3, MIN_SLOTS = 1024 };
 
-/* At most three quarters are in use. */
+/* Number of slots for n keys, at most three quarters of them in use. */
 static uint64_t slots_for(uint64_t n) {
     uint64_t cap = MIN_SLOTS;
     while (cap / 4 * 3 < n)
@@ -32,7 +32,7 @@ void key_set_close(key_set *s) {
     *s = (key_set){0};
 }
 
-/* Not zero. */
+/* Hashes a key; the result is never zero. */
 static void hash(const key_set *s, char kind, const char *text, size_t n_byte, uint64_t out[2]) {
     const XXH128_hash_t h = XXH3_128bits_withSeed(text, n_byte, s->seed + (unsigned char)kind);
     out[0] = h.high64 & ~(uint64_t)FLAGS;

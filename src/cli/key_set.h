@@ -1,5 +1,5 @@
-/* key_set.h - the keys of a batch file's lines, and what is known about each. A key is kept as a hash of 125
- * bits with a secret seed: the probability that two of a billion keys have the same one is below 1e-19. */
+/* key_set.h - the keys of a batch file's lines, with flags for each. A key is stored as a hash of 125 bits
+ * with a secret seed: the probability that two of a billion keys have the same one is below 1e-19. */
 #ifndef NIB_CLI_KEY_SET_H
 #define NIB_CLI_KEY_SET_H
 
@@ -16,7 +16,7 @@ typedef struct key_set {
 
 /* Bytes of a set of n keys. */
 uint64_t key_set_bytes(uint64_t n);
-/* An empty set with room for n keys; fixed: never more. False: out of memory. */
+/* Makes an empty set with memory for n keys; fixed: it never grows. False: out of memory. */
 bool key_set_open(key_set *s, uint64_t n, bool fixed);
 void key_set_close(key_set *s);
 /* The flags of the key text [n_byte] of a kind; keys of different kinds differ. */

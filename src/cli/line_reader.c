@@ -11,7 +11,7 @@
 
 enum { READ_BYTES = 64 << 10 };
 
-/* LINE_WHOLE: something was read, or the end was. */
+/* Reads more bytes. LINE_WHOLE: some were read, or the end was reached. */
 static line_result fill(line_reader *r) {
     struct pollfd one = {.fd = r->fd, .events = POLLIN};
     if (r->data && r->at > 0) {

@@ -8,9 +8,9 @@ typedef struct line_reader {
     int fd;         /* the caller's */
     size_t max;     /* maximum bytes of a line */
     int64_t number; /* of the line that was returned last; the first is 1 */
-    /* its own: */
+    /* private: */
     char *data;
-    size_t n, at, cap; /* bytes read, bytes returned, bytes of room */
+    size_t n, at, cap; /* bytes read, bytes returned, bytes allocated */
     bool ended, cut;   /* cut: the rest of a line that was too long is to be skipped */
 } line_reader;
 
@@ -23,8 +23,8 @@ typedef enum line_result {
     LINE_NO_MEMORY
 } line_result;
 
-/* The next line without its end, valid until the next call. The last line need not end in a newline. A
- * byte-order mark before the first line is left out. */
+/* Reads the next line, without its newline; *text is valid until the next call. The last line need not end
+ * with a newline. A byte-order mark before the first line is skipped. */
 line_result line_next(line_reader *r, const char **text, size_t *n_byte);
 void line_reader_clear(line_reader *r); /* frees its memory; fd stays open */
 

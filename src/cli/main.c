@@ -31,7 +31,7 @@ static int unknown_command(const char *name) {
     return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", name);
 }
 
-/* -hf: a model of the hub, which is fetched when it is not here. */
+/* Runs the command. With -hf the model is one of the hub, downloaded if it is not on this machine. */
 static int run_with_model(const cli_command *command, cli_args *args) {
     char *path = NULL;
     if (args->hf_repo && args->model)
@@ -44,7 +44,7 @@ static int run_with_model(const cli_command *command, cli_args *args) {
     return result;
 }
 
-/* Also where a mistake stands before it. */
+/* True if --json is given, also after an argument that is wrong. */
 static bool asks_for_json(int argc, char **argv) {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (!strcmp(argv[i], "--json"))
@@ -73,7 +73,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (!cli_log_open(args.log)) {
         code = nib_status_exit_code(NIB_E_USAGE);
     } else {
-        /* A misspelt limit would silently test another processor. */
+        /* a misspelt limit would silently test another processor */
         code = nib_processor_check(&err) ? cli_fail(&err) : run_with_model(command, &args);
     }
     if (code && !cli_wrote_json() && (args.json || asks_for_json(argc, argv)))

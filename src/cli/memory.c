@@ -1,4 +1,4 @@
-/* memory.c - planned against measured memory, for programs and for people. */
+/* memory.c - planned and measured memory, as JSON and as text. */
 #include "cli/cli.h"
 
 #include "base/num.h"
@@ -25,7 +25,7 @@ json_t *cli_prediction_json(const nib_prediction *p) {
         "gpu", p->gpu_s, "link", p->link_s, "binds", p->binds, "guessed", p->guessed);
 }
 
-/* "weights 45.8 MiB  kv 720.0 KiB", broken where the terminal ends. */
+/* Prints "weights 45.8 MiB  kv 720.0 KiB", wrapped at the terminal's width. */
 static void print_owners(const terminal *s, const nib_memory *mem) {
     char line[512] = "memory     ", item[64], size[32];
     size_t n = strlen(line), indent = 13;
@@ -43,7 +43,7 @@ static void print_owners(const terminal *s, const nib_memory *mem) {
     terminal_line(s, "%s", line);
 }
 
-/* What was taken of the GPU's memory is counted by the ledger, what opening it took by the driver's figure.
+/* Prints the GPU's memory: allocations as the ledger counts them, the driver's own as the driver reports it.
  */
 static void print_vram(const terminal *s, const nib_memory *mem) {
     const uint64_t cap = mem->tier[NIB_TIER_VRAM].cap, planned = mem->tier[NIB_TIER_VRAM].planned;

@@ -1,5 +1,6 @@
-/* memory_reader.c - see memory_reader.h. It asks with the seconds of a pass and is answered with its rate;
- * the child ends when the socket does, however this process ended. */
+/* memory_reader.c - see memory_reader.h. Over a socket the parent sends the seconds of a pass and the child
+ * replies with the rate. The child ends when the socket is closed, so it also ends if the parent is killed.
+ */
 #include "cli/memory_reader.h"
 
 #include "cli/cli.h"
@@ -11,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Memory is taken when the first pass is asked for: what was opened before that saw the machine without it.
- */
+/* The child's loop. It allocates its buffer at the first pass, so that an engine opened before that is
+ * planned without it. */
 static void serve(int end, int n_thread) {
     rate_reader *memory = NULL;
     double value;
@@ -62,7 +63,7 @@ void memory_reader_close(memory_reader *r) {
     if (!r->child)
         return;
     close(r->end);
-    kill(r->child, SIGKILL); /* it may be in the middle of a pass */
+    kill(r->child, SIGKILL); /* it may be in a pass */
     while (waitpid(r->child, NULL, 0) < 0 && errno == EINTR)
         continue;
     *r = (memory_reader){0, -1};

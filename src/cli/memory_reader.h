@@ -11,12 +11,12 @@ typedef struct memory_reader {
     int end;     /* of the socket to it */
 } memory_reader;
 
-/* Starts it, with so many threads; best while this process has one thread and little memory, since it is a
- * fork. False: not possible, and every pass is zero. The first pass takes longer: memory is taken and the
- * fastest pattern found then. */
+/* Starts the process with n_thread threads by a fork, so best while this process has one thread and little
+ * memory. False: not possible, and every pass returns zero. The first pass takes longer, since it allocates
+ * the buffer and finds the fastest access pattern. */
 bool memory_reader_open(memory_reader *r, int n_thread);
-/* Bytes a second of reading for about `seconds`. Zero: there is no such process (any more), as after an
- * interruption. */
+/* Reads for about `seconds` and returns bytes a second. Blocks. Zero: the process is not running, for example
+ * after an interruption. */
 double memory_reader_pass(memory_reader *r, double seconds);
 void memory_reader_close(memory_reader *r);
 

@@ -1,4 +1,4 @@
-/* open.c - from arguments to an engine, a text or a list of tokens. */
+/* open.c - opens an engine, and reads a text or token ids, as the arguments say. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -19,7 +19,7 @@ static bool asks_for_gpu(const cli_args *args) {
     return args->gpu_layers && strcmp(args->gpu_layers, "0") != 0;
 }
 
-/* A number of layers; 0: as many as fit, for other words too, which other programs have for it. */
+/* Reads --gpu-layers. 0: as many as fit, also for other words, which other programs accept. */
 static int32_t gpu_layers(const cli_args *args) {
     char *end = NULL;
     const long n = args->gpu_layers ? strtol(args->gpu_layers, &end, 10) : 0;
@@ -103,7 +103,7 @@ int cli_plan_options(const cli_args *args, nib_plan_options *how) {
     return 0;
 }
 
-/* A file that is not there is a mistake on the command line, not a bad model. */
+/* Reads a plan's file. A missing file is a usage error, not a damaged model. */
 static nib_status read_plan(const char *path, char **text, nib_error *err) {
     size_t n_byte;
     const nib_status status = file_read_all(path, PLAN_MAX_BYTES, text, &n_byte, err);
@@ -112,7 +112,7 @@ static nib_status read_plan(const char *path, char **text, nib_error *err) {
     return nib_fail(err, NIB_E_USAGE, "--plan: no such file: %s", path);
 }
 
-/* By --plan, or by a plan that is made for --quality, --speed or --mode, or by neither. */
+/* Opens the engine by --plan, by a plan made for --quality, --speed or --mode, or without a plan. */
 static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine **out) {
     nib_error err;
     nib_plan_options how;
@@ -156,8 +156,8 @@ typedef struct text_limit {
     int64_t n_ctx;
 } text_limit;
 
-/* Texts have 3 to 5 bytes a token. While one is read and cut in tokens the keys and values of the context
- * are promised and not yet there: each position's memory is many times what its part of the text takes. */
+/* Limits a text's length. Texts have 3 to 5 bytes a token. While a text is read and tokenized, the KV cache
+ * is reserved but not yet resident, and its memory for each position is many times that of the text. */
 static text_limit limit_of(const nib_engine *engine) {
     enum { MIN = 64 << 10, EACH = 64 };
     nib_memory now;
@@ -211,7 +211,7 @@ static int read_stream(int in, const char *name, const text_limit *limit, char *
     return 0;
 }
 
-/* The text where it is an argument; NULL: it is not. */
+/* The text of -p or of an argument; NULL: none. */
 static const char *text_argument(const cli_args *args, size_t first_rest) {
     return args->prompt ? args->prompt : args->rest.n > first_rest ? args->rest.data[first_rest] : NULL;
 }

@@ -1,5 +1,5 @@
-/* options.c - reads the environment and the command line by the rows of options.def. A flag beats
- * NIBBLE_<FLAG>, which beats the default. */
+/* options.c - parses the environment and the command line by the rows of options.def. A flag overrides
+ * NIBBLE_<FLAG>, which overrides the default. */
 #include "cli/options.h"
 
 #include "base/num.h"
@@ -67,7 +67,7 @@ bool cli_strings_add(cli_strings *list, const char *text) {
     return true;
 }
 
-/* A number that nobody would write: all 64 bits. */
+/* A maximum above this is not shown in messages. */
 #define NO_LIMIT 1e15
 
 static bool set_number(cli_args *args, const cli_option *o, const char *text, const char *where) {
@@ -112,7 +112,8 @@ static bool set_value(cli_args *args, const cli_option *o, const char *text, con
     return false;
 }
 
-/* NIBBLE_MODELS is the folder of models (document.c). */
+/* False for options that the environment cannot set: --help, and --models, since NIBBLE_MODELS is the models
+ * folder (document.c). */
 static bool is_of_environment(const cli_option *o) {
     return strcmp(o->field, "help") != 0 && strcmp(o->field, "models") != 0;
 }
@@ -141,16 +142,16 @@ typedef struct parser {
     int argc, at; /* argv[at] is being read */
     char **argv;
     cli_args *args;
-    cli_strings ignored;       /* flags that do nothing here, to be said when all are read */
-    const cli_compat *renamed; /* the flag whose value had another name, and that value */
+    cli_strings ignored;       /* flags without effect, printed when all are parsed */
+    const cli_compat *renamed; /* the flag whose value was renamed, and that value */
     const char *renamed_value;
 } parser;
 
-/* A flag as it was typed: "--top-k" of "--top-k=3", "-n" of "-n64". */
+/* A flag as typed: "--top-k" in "--top-k=3", "-n" in "-n64". */
 typedef struct flag {
     const char *text;
     size_t n;
-    const char *value; /* NULL: none was typed with it */
+    const char *value; /* NULL: none in the same argument */
 } flag;
 
 static bool is_named(const cli_option *o, const char *name, size_t n) {
@@ -162,7 +163,7 @@ static bool is_named(const cli_option *o, const char *name, size_t n) {
     return true;
 }
 
-/* The option of a long name, without dashes; another command's when this one has none. */
+/* The option with a long name [n], without dashes, of this command, else of any; NULL: none. */
 static const cli_option *find_long(const cli_command *command, const char *name, size_t n) {
     const cli_option *elsewhere = NULL;
     for (size_t i = 0; i < cli_n_option; i++) {
@@ -183,7 +184,7 @@ static const cli_option *find_letter(const cli_command *command, char letter) {
     return NULL;
 }
 
-/* The flag that was meant: one of the command's own, or one that it knows from elsewhere. */
+/* Prints an error for an unknown flag, with the most similar flag that the command accepts. */
 static bool unknown_flag(const cli_command *command, const flag *f) {
     char typed[SIMILAR_LONGEST + 1], word[SIMILAR_LONGEST + 1];
     const char *at;
@@ -209,17 +210,17 @@ static bool unknown_flag(const cli_command *command, const flag *f) {
     return false;
 }
 
-/* The value of an option: what was typed with the flag, else the next argument. */
+/* Sets *value to the option's value, from the same argument or the next one. */
 static bool read_value(parser *p, const cli_option *o, const flag *f, const char **value) {
     *value = f->value;
     if (o->kind == OPTION_FLAG && f->value) {
-        cli_usage_error("%.*s takes no value", (int)f->n, f->text);
+        cli_usage_error("%.*s: expected no value", (int)f->n, f->text);
         return false;
     }
     if (o->kind == OPTION_FLAG || f->value)
         return true;
     if (p->at + 1 >= p->argc) {
-        cli_usage_error("%.*s needs a value (%s)", (int)f->n, f->text, o->arg);
+        cli_usage_error("%.*s: expected a value (%s), found none", (int)f->n, f->text, o->arg);
         return false;
     }
     *value = p->argv[++p->at];
@@ -233,7 +234,7 @@ static bool read_option(parser *p, const cli_option *o, const flag *f) {
     return read_value(p, o, f, &value) && set_value(p->args, o, value, where);
 }
 
-/* An option by another name, and its value, too, may have another one. */
+/* Parses a flag with another program's name for an option; its value may be renamed as well. */
 static bool read_renamed(parser *p, const cli_compat *h, const flag *f) {
     const cli_option *o = cli_compat_option(p->command, h);
     flag ours = *f;
@@ -291,7 +292,7 @@ static bool read_long(parser *p, const flag *f) {
     return false;
 }
 
-/* -v, -n 64, -n64, -qv. */
+/* Parses letters: -v, -n 64, -n64, -qv. */
 static bool read_letters(parser *p, const flag *whole) {
     for (const char *c = whole->text + 1; *c; c++) {
         const char typed[] = {'-', *c, 0};
@@ -309,18 +310,18 @@ static bool read_letters(parser *p, const flag *whole) {
     return true;
 }
 
-/* A word after one dash is a flag of another program before it is letters: -ngl is not -n gl. */
+/* Parses an argument with one dash. Flags of other programs precede letters: -ngl is not -n gl. */
 static bool read_short(parser *p, const flag *f) {
     const bool letter = f->n == 2 && find_letter(p->command, f->text[1]);
     const cli_compat *h = letter ? NULL : cli_compat_find(p->command, f->text, f->n);
     if (h)
         return read_compat(p, h, f);
-    if (f->n > 2 && find_long(p->command, f->text + 1, f->n - 1)) /* -temp: meant as --temp */
+    if (f->n > 2 && find_long(p->command, f->text + 1, f->n - 1)) /* -temp is probably --temp */
         return unknown_flag(p->command, f);
     return read_letters(p, f);
 }
 
-/* One argument that begins with a dash; p->at moves on when the value is the next argument. */
+/* Parses one argument that begins with a dash, and advances p->at if its value is the next argument. */
 static bool read_flag(parser *p) {
     const char *word = p->argv[p->at];
     flag f = {word, strcspn(word, "="), NULL};
@@ -342,7 +343,7 @@ static void set_defaults(cli_args *args) {
     }
 }
 
-/* A number after a dash is a value ("-1"), a lone dash is stdin. */
+/* False for negative numbers ("-1") and a lone dash (stdin), which are values. */
 static bool is_flag(const char *word) {
     return word[0] == '-' && word[1] && !isdigit((unsigned char)word[1]);
 }
@@ -364,7 +365,7 @@ static bool read_words(parser *p) {
     return true;
 }
 
-/* The first word is the model when no flag names one; it beats the environment. */
+/* Makes the first word the model if no flag names one. It overrides the environment. */
 static void take_model(const cli_command *command, const cli_args *from_environment, cli_args *args) {
     if (!(command->groups & CLI_MODEL) || args->model || args->hf_repo)
         return;

@@ -8,7 +8,7 @@
 
 static const char mark[] = "\033[201~";
 
-/* The bytes up to the mark, which goes; NULL: the input ended, or not all of it is kept. */
+/* Reads the bytes before the end mark and drops the mark. NULL: the input ended, or it is too long. */
 static char *read_marked(paste_byte_fn next, void *user, size_t *n_byte, bool *too_long) {
     const size_t n_mark = sizeof mark - 1;
     char *data = NULL, recent[sizeof mark] = "", byte;

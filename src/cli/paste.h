@@ -8,16 +8,17 @@
 
 #define PASTE_ASK  "\033[?2004h"
 #define PASTE_STOP "\033[?2004l"
-#define PASTE_MARK "\\e[200~" /* what begins it, as el_set's EL_BIND takes it */
+#define PASTE_MARK "\\e[200~" /* the beginning of a paste, for el_set's EL_BIND */
 
 enum { MAX_PASTE = 1 << 20 }; /* bytes */
 
-/* The next byte into *byte; what it returns is above 0 when there was one. */
+/* Reads the next byte into *byte; returns a number above 0 if there was one. */
 typedef int (*paste_byte_fn)(void *user, char *byte);
 
-/* Reads until the mark that ends it: UTF-8 with \n for every line break, without other control characters
- * than tabs, NUL-terminated; bytes that are no UTF-8 become U+FFFD. Caller frees with mem_free. NULL: the
- * input ended, or it is longer than MAX_PASTE (*too_long: all of it has been read) or than memory allows. */
+/* Reads a paste up to its end mark and returns UTF-8, NUL-terminated, with \n for every line break and
+ * without control characters except tabs; invalid bytes become U+FFFD. The caller frees it with mem_free.
+ * NULL: the input ended, or the paste is longer than MAX_PASTE or than memory allows (*too_long is set, and
+ * all of it has been read). */
 char *paste_read(paste_byte_fn next, void *user, bool *too_long);
 
 #endif

@@ -1,5 +1,5 @@
-/* placement.c - where the weights are, for people: a bar for each tier, then a row for each kind of block,
- * that is for all blocks that have the same formats in the same tier. */
+/* placement.c - prints where the weights are: a bar for each tier, then a row for each kind of block, which
+ * are all blocks with the same formats in the same tier. */
 #include "cli/cli.h"
 
 #include "base/num.h"
@@ -10,7 +10,7 @@
 
 /* Slices of one block in one tier, or of several blocks that look the same. */
 typedef struct kind {
-    const char *block, *also; /* of the first one */
+    const char *block, *also; /* names, of the first block */
     bool layers;
     char formats[32]; /* most bytes first */
     uint64_t bytes;
@@ -24,7 +24,7 @@ typedef struct table {
     kind *kinds;
     size_t n;
     uint64_t tiers[NIB_N_TIER], total;
-    uint64_t small; /* norms and biases: always in RAM, and not worth a row for each block */
+    uint64_t small; /* bytes of norms and biases: always in RAM, in one row for all blocks */
 } table;
 
 static int by_bytes(const void *a, const void *b) {
@@ -32,7 +32,7 @@ static int by_bytes(const void *a, const void *b) {
     return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : strcmp(x->format, y->format);
 }
 
-/* What of a block is in this tier, as a kind of its own; .bytes is 0 when there is nothing to show. */
+/* The part of a block in this tier as a new kind; .bytes is 0 if there is nothing to show. */
 static kind gather(table *t, const nib_slice *slices, size_t n, int tier) {
     kind k = {.block = slices[0].block, .layers = slices[0].layer >= 0, .tier = tier};
     const nib_slice *here[16] = {NULL};
@@ -44,7 +44,7 @@ static kind gather(table *t, const nib_slice *slices, size_t n, int tier) {
         if (slices[i].tier != tier)
             continue;
         t->tiers[tier] += slices[i].bytes;
-        /* a sixtieth of the block, or a thousandth of the model outside the layers */
+        /* less than 1/60 of the block, or outside the layers less than 1/1000 of the model */
         if (slices[i].bytes * 60 < all || (!k.layers && slices[i].bytes * 1000 < t->total))
             t->small += slices[i].bytes;
         else if (n_here < NUM_COUNT(here))
@@ -87,7 +87,7 @@ static bool add(table *t, const kind *what, int32_t layer) {
     return add_member(&grown[t->n++], layer);
 }
 
-/* Blocks are the runs of slices that have one name. */
+/* Fills the table. A block is a run of slices with the same name. */
 static bool fill(table *t, const nib_slice *slices, size_t n) {
     for (size_t i = 0; i < n; i++)
         t->total += slices[i].bytes;
@@ -129,7 +129,7 @@ void cli_write_members(const int32_t *members, size_t n_member, char *out, size_
     }
 }
 
-enum { NARROW = 60 }; /* columns: below, a row is a sentence */
+enum { NARROW = 60 }; /* columns; narrower terminals get a sentence for each row */
 
 static void set_label(kind *k, int width) {
     char members[48];
@@ -192,7 +192,7 @@ void cli_print_placement(const cli_args *args, const nib_engine *engine) {
     free(t.kinds);
 }
 
-/* [{"name", "slices": [{"format", "bytes", "tier"}]}], a block each. */
+/* [{"name", "slices": [{"format", "bytes", "tier"}]}], one element for each block. */
 json_t *cli_placement_json(const nib_engine *engine) {
     static const char *const tiers[NIB_N_TIER] = {"ram", "vram", "disk"};
     const nib_slice *slices;

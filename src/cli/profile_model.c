@@ -10,7 +10,7 @@
 
 /* ---- importance and costs ---- */
 
-/* Where a document is from. */
+/* Prints where a document is from. */
 static void show_story(const terminal *s, const json_t *doc) {
     const char *path = field_text(doc, "path");
     if (field_is_set(doc, "found"))
@@ -60,7 +60,7 @@ static void show_layers(const terminal *s, const json_t *doc) {
     show_story(s, doc);
 }
 
-/* "embed", "layer 0"... as the blocks stand in the model: the layers are between two others. */
+/* Name of block b: "embed", "layer 0", ..., the last one being the output head. */
 static const char *block_name(size_t b, size_t n_block, char out[32]) {
     if (b == 0 || b == n_block - 1)
         snprintf(out, 32, "%s", b ? "head" : "embed");
@@ -137,7 +137,7 @@ static void show_activity(const terminal *s, const json_t *doc) {
                   field_text(doc, "prompts_are"));
     terminal_line(s, "active: %.2f %% of all neurons; a part at %.1f to %.1f %% of the tokens",
                   100 * field_real(doc, "active_neurons"), 100 * min, 100 * field_real(doc, "max_share"));
-    terminal_line(s, "what one part's activity tells of another's: %s nats on average",
+    terminal_line(s, "mutual information of two parts' activity: %s nats on average",
                   num_text(field_real(doc, "information"), 2));
     if (min == 1)
         terminal_line(

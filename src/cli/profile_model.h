@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 
-int profile_model_run(const cli_args *args);    /* an exit code */
-int profile_activity_run(const cli_args *args); /* --activity; nothing is kept */
+int profile_model_run(const cli_args *args);    /* returns an exit code */
+int profile_activity_run(const cli_args *args); /* --activity; nothing is stored */
 
 #endif

@@ -15,8 +15,8 @@ int prompt_check(const cli_args *args) {
 }
 
 int64_t max_prompt(const cli_args *args) {
-    /* Beyond a token for each byte: what a tokenizer adds at the beginning and some ligatures; of a template
-     * its markers and a system message of its own, if that is not very long. */
+    /* Tokens beyond one for each byte: of a text, those that a tokenizer adds at the beginning, and some
+     * ligatures; of a turn, the template's markers and its default system message, unless it is very long. */
     enum { AROUND_TEXT = 64, AROUND_TURN = 256 };
     const char *given = args->tokens   ? args->tokens
                         : args->prompt ? args->prompt
@@ -46,7 +46,7 @@ static nib_status turn_tokens(const cli_args *args, const nib_engine *engine, co
                               prompt *out, nib_error *err) {
     conversation c;
     nib_status status = conversation_init(&c, engine, err);
-    while (n_byte && strchr("\r\n", text[n_byte - 1])) /* the end of a file's last line */
+    while (n_byte && strchr("\r\n", text[n_byte - 1])) /* the newline at the end of a file */
         n_byte--;
     if (status == NIB_OK)
         status = conversation_begin(&c, args->system, err);

@@ -8,15 +8,15 @@
 typedef struct prompt {
     int32_t *tokens;
     size_t n_token;
-    bool turn; /* it is a user's turn: what follows is an answer, which ends by itself */
+    bool turn; /* a user's turn: the model answers, and the answer ends by itself */
 } prompt;
 
-/* What is wrong with it before a model is opened. An exit code. */
+/* Checks the arguments before a model is opened. Returns an exit code. */
 int prompt_check(const cli_args *args);
-/* Positions that prompt and answer surely take at most, or nearly so for a turn; 0: not known before it is
- * read. */
+/* Upper bound of the positions of prompt and answer (for a turn an estimate); 0: not known before the prompt
+ * is read. */
 int64_t max_prompt(const cli_args *args);
-/* An exit code; prompt_clear in any case. */
+/* Reads and tokenizes the prompt. Returns an exit code. The caller calls prompt_clear in any case. */
 int prompt_read(const cli_args *args, const nib_engine *engine, prompt *out);
 void prompt_clear(prompt *p);
 

@@ -1,5 +1,5 @@
-/* pull.c - see pull.h. Models of the hub are fetched here (hub_pull.h), the small ones for a first try by a
- * script that gets them as Python packages. */
+/* pull.c - see pull.h. Models of the hub are downloaded by hub_pull.h, the small example models by a script
+ * that gets them as Python packages. */
 #include "cli/pull.h"
 
 #include "base/file.h"
@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The script that fetches a model stands beside the program: installed, or in the source folder of the build.
- */
+/* Finds the download script, which is beside the program if installed, else in the source folder of the
+ * build. */
 static bool find_script(char *path, size_t size) {
     static const char *const places[] = {"../share/nibble/fetch-model.sh", "../tools/fetch-model.sh"};
     char self[4096];
@@ -38,7 +38,7 @@ static bool find_script(char *path, size_t size) {
     return false;
 }
 
-/* Looks every twentieth of a second, so that no signal is lost before a wait. */
+/* Waits for a child. Polls every 50 ms, so that a signal just before a blocking wait is not lost. */
 static bool wait_for(pid_t child, int *status) {
     const struct timespec a_while = {0, 50 * 1000 * 1000};
     bool sent = false;
@@ -58,12 +58,11 @@ static int run_script(const cli_args *args, const char *name) {
         return cli_usage_error(
             "fetch-model.sh, the script that downloads models, is not beside this program");
     pid_t child = fork();
-    if (child ==
-        0) { /* a group of its own, so that an interruption reaches all that the script has started */
+    if (child == 0) { /* its own process group, so that an interruption reaches all children of the script */
         setpgid(0, 0);
         signal(SIGPIPE, SIG_DFL);
         const int null = open("/dev/null", O_WRONLY);
-        dup2(null, STDOUT_FILENO); /* the path that it prints is ours to print */
+        dup2(null, STDOUT_FILENO); /* this process prints the path */
         if (args->offline)
             setenv("NIBBLE_OFFLINE", "1", 1);
         execlp("sh", "sh", script, name, (char *)NULL);
@@ -76,7 +75,7 @@ static int run_script(const cli_args *args, const char *name) {
         return nib_status_exit_code(NIB_E_CANCELLED);
     if (!WIFEXITED(status))
         return 1;
-    return WEXITSTATUS(status) == 77 ? 1 : WEXITSTATUS(status); /* it has said why */
+    return WEXITSTATUS(status) == 77 ? 1 : WEXITSTATUS(status); /* the script has printed the reason */
 }
 
 static int no_memory(void) {
@@ -84,7 +83,7 @@ static int no_memory(void) {
     return cli_fail(&err);
 }
 
-/* What is on this machine by that name; *path NULL: nothing. */
+/* Finds the model on this machine; *path NULL: there is none. */
 static int find_here(const char *name, char **path) {
     model_store store;
     nib_error err;
@@ -140,7 +139,7 @@ int pull_path(const cli_args *args, const char *name, char **path) {
     if (is_offline(args)) {
         err = (nib_error){NIB_E_IO, ""};
         snprintf(err.message, sizeof err.message,
-                 "%s is not on this machine, and nothing is fetched (--offline)", name);
+                 "%s is not on this machine, and --offline forbids a download", name);
         return cli_fail(&err);
     }
     return hub_pull(args, &hub, path, &err) ? cli_fail(&err) : 0;

@@ -4,13 +4,14 @@
 
 #include "cli/cli.h"
 
-/* Models that are fetched by a plain name, with a space between. */
+/* Models with a plain name, separated by spaces. */
 #define PULL_NAMES "smollm2 gemma3-270m"
 
-/* `name`: one of PULL_NAMES, or USER/REPO[:QUANT] (hub/names.h). *path: the caller frees with mem_free; NULL
- * with another exit code than 0, whose reason has been said. */
+/* name: one of PULL_NAMES, or USER/REPO[:QUANT] (hub/names.h). Downloads it if necessary. Returns an exit
+ * code, after printing the error if it is not 0; *path is NULL then, else the caller frees it with mem_free.
+ */
 int pull_path(const cli_args *args, const char *name, char **path);
-/* The same, and the path goes to stdout. */
+/* The same, and prints the path to stdout. */
 int pull_model(const cli_args *args, const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* residuals.c - the options of residuals (--residual, --k-chunk, --slowdown and others): see residuals.h. */
+/* residuals.c - see residuals.h: --residual, --k-chunk, --slowdown and others. */
 #include "cli/residuals.h"
 
 #include "base/mem.h"

@@ -1,16 +1,16 @@
-/* residuals.h - the command line's options of residuals (docs/paper-qdec.md): from arguments to the options
- * of an engine, and the tuning of an open engine for --slowdown. Functions that return int return an exit
- * code, and have printed what is wrong if it is not 0. */
+/* residuals.h - the options for residuals (docs/paper-qdec.md): sets an engine's options from the arguments,
+ * and tunes an open engine for --slowdown. Functions that return int return an exit code, and have printed
+ * what is wrong if it is not 0. */
 #ifndef NIB_CLI_RESIDUALS_H
 #define NIB_CLI_RESIDUALS_H
 
 #include "cli/cli.h"
 
-#define CLI_SCORING_S 60.0 /* seconds in which the steps of --slowdown get a perplexity */
+#define CLI_SCORING_S 60.0 /* maximum seconds of measuring perplexities for --slowdown */
 
 /* Refuses --k-chunk and --slowdown without --residual. */
 int cli_check_residuals(const cli_args *args);
-/* Sets what an engine needs. args must outlive options. */
+/* Sets the engine's options for residuals. args must outlive options. */
 void cli_residual_options(const cli_args *args, nib_engine_options *options);
 /* The default of --residual with --quality high, before a plan is made: --slowdown 5 if RAM holds the
  * residuals beside all weights, else no residuals. */

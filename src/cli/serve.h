@@ -1,4 +1,4 @@
-/* serve.h - one run of nibble serve or nibble batch: what its options say, and what it has open meanwhile. */
+/* serve.h - a run of nibble serve or nibble batch: its options, engines and server. */
 #ifndef NIB_CLI_SERVE_H
 #define NIB_CLI_SERVE_H
 
@@ -11,10 +11,10 @@ enum { SERVE_MAX_MODELS = 64 };
 
 typedef struct serve_job serve_job;
 
-/* What an engine asks back, from any thread. */
+/* The user of an engine's callbacks, which run on any thread. */
 typedef struct serve_opening {
     const serve_job *job;
-    atomic_bool loading; /* a signal ends that; afterwards it only ends what is not begun */
+    atomic_bool loading; /* a signal cancels loading; after that, running answers are finished first */
 } serve_opening;
 
 struct serve_job {
@@ -23,34 +23,36 @@ struct serve_job {
     char *key_text; /* of the file; keys points into it */
     cli_strings keys;
     server_model models[SERVE_MAX_MODELS];
-    char *names[SERVE_MAX_MODELS], *archs[SERVE_MAX_MODELS]; /* theirs */
-    const char *paths[SERVE_MAX_MODELS];                     /* or names from the models folder */
+    char *names[SERVE_MAX_MODELS], *archs[SERVE_MAX_MODELS]; /* owned by the models */
+    const char *paths[SERVE_MAX_MODELS];                     /* or names in the models folder */
     serve_opening openings[SERVE_MAX_MODELS], draft_opening;
     size_t n_model;
     char *list;           /* --models; paths point into it */
     nib_engine *draft;    /* NULL: none */
-    uint64_t draft_bytes; /* bytes that it may still make resident */
+    uint64_t draft_bytes; /* bytes that the draft model may still make resident */
     uint64_t kept_bytes;  /* bytes that the command keeps beside engines and requests; set before the first
                              engine is opened */
     server *server;
 };
 
-/* Reads what is about requests, keys and models, of job->args. usual: the sequences without --parallel.
- * Returns 0, or an exit code after a message; the job is to be forgotten either way. */
+/* Reads the options for requests, keys and models from job->args. usual: the sequences without --parallel.
+ * Returns an exit code, after printing the error if it is not 0. The caller calls serve_forget in any case.
+ */
 int serve_read(serve_job *job, int usual);
-/* Frees what serve_read made. */
+/* Frees the memory of serve_read. */
 void serve_forget(serve_job *job);
 
 /* ---- serve_engine.c ---- */
-/* Bytes that requests may take of the cap on RAM; 0: there is no cap. The engine has the rest. */
+/* Bytes for requests under the cap on RAM, the rest being for the engine; 0: there is no cap. */
 uint64_t serve_request_bytes(const cli_args *args);
-int serve_sessions_beside(const serve_job *job); /* of an engine, for other uses than answers */
+int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */
 int64_t serve_draft_max(const cli_args *args);   /* proposed tokens; 0: no speculation */
-/* Opens the draft model and gives it to the server, if there is one; first of all, because what it takes is a
- * part of the process when the model that answers is planned. The caller closes job->draft. Returns an exit
- * code. */
+/* If there is a draft model, opens it and sets it in the server. To be called before other models are opened,
+ * so that its memory counts as part of the process when they are planned. The caller closes job->draft.
+ * Returns an exit code. */
 int serve_open_draft(serve_job *job);
-/* Opens the model that is loaded from the start. *out NULL: there is none. Returns an exit code. */
+/* Opens the model that is loaded at the start. *out NULL: there is none. The caller closes it. Returns an
+ * exit code. */
 int serve_open_first(serve_job *job, nib_engine **out);
 /* server_options.open; user: the job. The server calls it on one thread at a time. */
 nib_status serve_open_on_demand(void *user, size_t model, const server_reserved *reserved, nib_engine **out,

@@ -11,7 +11,7 @@ enum { REQUEST_SHARE = 12 };
 #define MIN_REQUEST_BYTES (UINT64_C(3) << 20)
 #define MAX_REQUEST_BYTES (UINT64_C(64) << 20)
 
-/* What requests may take of the cap; the engine has the rest. */
+/* 1/REQUEST_SHARE of the cap, within the bounds above. */
 uint64_t serve_request_bytes(const cli_args *args) {
     return args->ram == NIB_AUTO
                ? 0
@@ -33,7 +33,7 @@ static void log_line(void *user, const char *line) {
     cli_log(o->job->args, line);
 }
 
-/* Contexts that keys and values are kept for: --cache-size may be less than all. */
+/* Number of contexts in the KV cache: --cache-size may be less than --parallel contexts. */
 static int sessions_of(const serve_job *job) {
     const int64_t n_ctx = job->args->ctx_size, n = job->args->cache_size;
     if (n == 0 || n_ctx <= 0)
@@ -41,12 +41,12 @@ static int sessions_of(const serve_job *job) {
     return (int)NUM_MIN(NUM_MAX(num_div_up(n, n_ctx), 1), (int64_t)job->n_sequence);
 }
 
-/* Sessions that are not for answers. */
+/* An engine's sessions for other uses than answers. */
 int serve_sessions_beside(const serve_job *job) {
     return job->args->embeddings ? 1 : 0;
 }
 
-/* The context that a model gets when nothing says one. */
+/* The context of a model without -c. */
 static int64_t usual_context(const serve_job *job, const char *model, const nib_engine_options *o) {
     nib_engine_options one = *o;
     json_t *plan = NULL;
@@ -63,8 +63,8 @@ static int64_t usual_context(const serve_job *job, const char *model, const nib_
     return n;
 }
 
-/* Where nothing says how many keys and values there are: as many contexts as leave the weights in memory, at
- * least one. An answer that waits for pages costs less than weights that are read for every token. */
+/* Sets the size of the KV cache if no option does: as many contexts as leave the weights in memory, at least
+ * one. An answer that waits for pages costs less than weights that are streamed for every token. */
 static void fit_sessions(const serve_job *job, const char *model, nib_engine_options *o) {
     const cli_args *args = job->args;
     nib_status status = NIB_E_NOFIT;
@@ -85,13 +85,13 @@ static void fit_sessions(const serve_job *job, const char *model, nib_engine_opt
     }
 }
 
-/* A draft model that is given is wanted. */
+/* A draft model without --draft-max gets the default. */
 int64_t serve_draft_max(const cli_args *args) {
     enum { USUAL = 8 };
     return args->draft_max || !args->draft_model ? args->draft_max : USUAL;
 }
 
-/* Rows of logits together: one for each answer, and those of what is proposed for some of them. */
+/* Rows of logits in one pass: one for each answer, and those of tokens proposed for some of them. */
 static int64_t logits_rows(const serve_job *job) {
     enum { ENOUGH = 32 };
     const int64_t all = job->n_sequence * (1 + serve_draft_max(job->args));
@@ -107,7 +107,7 @@ static int engine_options(const serve_job *job, serve_opening *at, nib_engine_op
     const uint64_t requests = serve_request_bytes(job->args);
     char size[32];
     if (o->ram != NIB_AUTO && o->ram <= requests + job->kept_bytes)
-        return cli_usage_error("--ram: expected more than the %s that requests alone take",
+        return cli_usage_error("--ram: expected more than the %s that are reserved for requests",
                                num_format_size(requests + job->kept_bytes, size));
     o->ram = without(o->ram, requests + job->draft_bytes + job->kept_bytes);
     o->n_session = sessions_of(job) + serve_sessions_beside(job);
@@ -123,20 +123,20 @@ static int engine_options(const serve_job *job, serve_opening *at, nib_engine_op
     return cli_named_options(job->args, o);
 }
 
-/* NULL: nothing asks for a plan. */
+/* The options if any of them asks for a plan, else NULL. */
 static const nib_plan_options *planning_of(const nib_plan_options *how) {
     return how->quality || how->speed > 0 || how->mode ? how : NULL;
 }
 
-/* For the server, while it serves; not the thread of anything else here. */
+/* Called by the server's loading thread while it serves. */
 nib_status serve_open_on_demand(void *user, size_t model, const server_reserved *reserved, nib_engine **out,
                                 nib_error *err) {
     serve_job *job = user;
     serve_opening *at = &job->openings[model];
     nib_engine_options o;
     nib_plan_options how;
-    if (engine_options(job, at, &o) || cli_plan_options(job->args, &how)) /* they were good at the start */
-        return nib_fail(err, NIB_E_USAGE, "the options are wrong");
+    if (engine_options(job, at, &o) || cli_plan_options(job->args, &how)) /* they were checked at the start */
+        return nib_fail(err, NIB_E_USAGE, "the options are invalid");
     o.ram = without(o.ram, reserved->ram);
     o.vram = without(o.vram, reserved->vram);
     o.stream = o.stream && reserved->alone;
@@ -152,8 +152,9 @@ nib_status serve_open_on_demand(void *user, size_t model, const server_reserved 
     return nib_fail(err, NIB_E_MODEL, "it has no tokenizer: there is nothing to serve");
 }
 
-/* First of all: what it has is a part of the process when the model that answers is planned. Its own formats,
- * and all of it in memory: one that is read from disk for every token proposes nothing in time. */
+/* Opens the draft model first, so that its memory counts as part of the process when other models are
+ * planned. It keeps its file's formats and must be all in memory: streamed from disk, it would be too slow to
+ * help. */
 int serve_open_draft(serve_job *job) {
     const cli_args *args = job->args;
     nib_engine_options o;
@@ -187,7 +188,7 @@ int serve_open_draft(serve_job *job) {
     return 0;
 }
 
-/* The model that is loaded from the start. *out NULL: there is none. */
+/* Opens the model that is loaded at the start. *out NULL: there is none. */
 int serve_open_first(serve_job *job, nib_engine **out) {
     nib_engine_options o;
     nib_plan_options how;

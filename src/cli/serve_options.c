@@ -19,7 +19,7 @@ static int read_pooling(serve_job *job) {
     return text && !job->pooling ? cli_usage_error("--pooling: expected mean or last, found '%s'", text) : 0;
 }
 
-/* A key goes into a header, which has no spaces at its ends. */
+/* Adds a key without spaces around it, since it is compared with a header's value, which has none. */
 static int add_key(serve_job *job, const char *key) {
     if (!*key)
         return cli_usage_error("an API key is empty");
@@ -45,7 +45,7 @@ static int read_keys(serve_job *job) {
     return code;
 }
 
-/* "models/smollm2.gguf" is smollm2. */
+/* Makes a model's name from its path: "models/smollm2.gguf" is smollm2. */
 static char *name_of(const char *model) {
     const char *slash = strrchr(model, '/'), *base = slash && slash[1] ? slash + 1 : model;
     const size_t n = strlen(base), end = n > 5 && !strcmp(base + n - 5, ".gguf") ? n - 5 : n;
@@ -55,7 +55,7 @@ static char *name_of(const char *model) {
 static int add_model(serve_job *job, const char *name, const char *model) {
     const size_t i = job->n_model;
     if (i == SERVE_MAX_MODELS)
-        return cli_usage_error("--models: at most %d", SERVE_MAX_MODELS);
+        return cli_usage_error("--models: expected at most %d models", SERVE_MAX_MODELS);
     job->names[i] = name ? mem_strdup(name) : name_of(model);
     if (!job->names[i])
         return cli_usage_error("out of memory");
@@ -69,7 +69,7 @@ static int add_model(serve_job *job, const char *name, const char *model) {
     return *job->names[i] ? 0 : cli_usage_error("--models: a name is empty");
 }
 
-/* From its headers: what is said of it before it is loaded. */
+/* Reads the model's headers, for reports before it is loaded. */
 static int describe(serve_job *job, size_t i) {
     server_model *m = &job->models[i];
     nib_error err;
@@ -87,7 +87,7 @@ static int describe(serve_job *job, size_t i) {
     return 0;
 }
 
-/* MODEL, and NAME=MODEL or MODEL, with commas between them. */
+/* Reads MODEL, and --models: NAME=MODEL or MODEL, separated by commas. */
 static int read_models(serve_job *job) {
     const cli_args *args = job->args;
     char *rest = NULL;

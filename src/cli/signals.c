@@ -1,9 +1,8 @@
-/* signals.c - one flag that everything asks: what takes long asks it through cli_cancel, what waits for a
- * file is woken.
+/* signals.c - one flag, which long work polls through cli_cancel; a wait for a file is woken.
  *
- * The first signal sets the flag, and the command ends by itself, with its files and its terminal in order.
- * What cannot be asked (a system call that does not come back) is left behind by the second signal, or by the
- * alarm that the first one sets. */
+ * The first signal sets the flag, and the command ends by itself and cleans up its files and terminal. If it
+ * cannot (a system call does not return), the second signal, or the alarm that the first one sets, ends the
+ * process. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -15,13 +14,13 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { GRACE_SECONDS = 5 }; /* ending takes a tenth of one; on a machine that is far too busy longer */
+enum { GRACE_SECONDS = 5 }; /* ending takes about 0.1 s, longer on an overloaded machine */
 
 static atomic_bool interrupted;
 static atomic_int ending;           /* the signal that ends the program; 0: none */
-static atomic_bool drains;          /* no alarm */
+static atomic_bool drains;          /* do not set the alarm */
 static int wake_pipe[2] = {-1, -1}; /* a handler writes here, so that no signal is lost before poll waits */
-static struct termios terminal;     /* to be left as it was found */
+static struct termios terminal;     /* its state at the start, to be restored */
 static atomic_bool terminal_saved;
 static _Atomic(const char *) terminal_undo;
 
@@ -35,7 +34,7 @@ static void leave_now(int number) {
     const char *undo = atomic_load(&terminal_undo);
     (void)number;
     if (undo && write(STDERR_FILENO, undo, strlen(undo)) < 0) {
-        /* there is no terminal any more */
+        /* the terminal is gone */
     }
     if (atomic_load(&terminal_saved))
         tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
@@ -99,7 +98,7 @@ void cli_interrupt_clear(void) {
 
 void cli_wake(void) {
     if (write(wake_pipe[1], "", 1) < 0) {
-        /* full: it will wake up anyway */
+        /* the pipe is full, so the wait ends anyway */
     }
 }
 
@@ -110,7 +109,7 @@ bool cli_wait_input(int fd, int max_ms) {
         if (n == 0)
             return false;
         if (n < 0 && errno != EINTR)
-            return true; /* reading will say what is wrong */
+            return true; /* the read will report the error */
         char drained[64];
         if (n > 0 && fds[1].revents && read(wake_pipe[0], drained, sizeof drained) > 0)
             return false;

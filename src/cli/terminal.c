@@ -19,7 +19,7 @@ static int terminal_width(FILE *out) {
     return NUM_MAX((int)size.ws_col, 20);
 }
 
-/* By the environment, so that no locale has to be loaded for a few characters. */
+/* True if the environment names a UTF-8 locale; no locale has to be loaded for that. */
 static bool knows_utf8(void) {
     static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
     for (size_t i = 0; i < NUM_COUNT(names); i++) {
@@ -54,7 +54,7 @@ const char *terminal_bar(const terminal *s, char *out, int columns, double share
     }
     int full = (int)(NUM_MIN(NUM_MAX(share, 0.0), 1.0) * columns + 0.5);
     if (full == 0 && share > 0)
-        full = 1; /* a little is not nothing */
+        full = 1; /* show a small share as one column */
     int n = s->colour ? sprintf(out, "\033[%dm", colour) : 0;
     for (int i = 0; i < columns; i++)
         n += sprintf(out + n, "%s", i < full ? (s->utf8 ? "█" : "#") : (s->utf8 ? "░" : "."));

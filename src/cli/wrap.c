@@ -67,16 +67,16 @@ static bool closes(int32_t code) {
     return c == UTF8PROC_CATEGORY_PE || c == UTF8PROC_CATEGORY_PF || c == UTF8PROC_CATEGORY_PO;
 }
 
-/* Whether a line may end between two characters without a space. */
+/* True if a line may end between two characters without a space. */
 static bool parts(int32_t before, int32_t after) {
     const bool wide = utf8proc_charwidth(before) == 2 || utf8proc_charwidth(after) == 2;
     return wide && !opens(before) && !closes(after);
 }
 
-/* The word that is being written, and the cursor behind it, on a new line. */
+/* Moves the current word to a new line. */
 static void break_line(wrap *w, output *out) {
     char back[32];
-    if (!w->whole || w->word_column == 0) /* all of the line: the terminal breaks it */
+    if (!w->whole || w->word_column == 0) /* the word fills the line: the terminal breaks it */
         return;
     if (w->n_word) {
         const int n = snprintf(back, sizeof back, "\r\033[%dC\033[K", w->word_column);
@@ -89,7 +89,7 @@ static void break_line(wrap *w, output *out) {
 }
 
 static void put_space(wrap *w, output *out, int32_t code) {
-    if (w->column < w->columns) { /* one that ends a full line is not seen */
+    if (w->column < w->columns) { /* a space at the end of a full line is invisible */
         put(out, code == '\t' ? "\t" : " ", 1);
         w->column = code == '\t' ? NUM_MIN((w->column / 8 + 1) * 8, w->columns - 1) : w->column + 1;
     }
@@ -103,7 +103,7 @@ static void put_visible(wrap *w, output *out, int32_t code, const char *bytes, s
         begin_word(w);
     if (w->column + width > w->columns)
         break_line(w, out);
-    if (w->column + width > w->columns) { /* the terminal goes to its next line by itself */
+    if (w->column + width > w->columns) { /* the terminal wraps by itself */
         w->column = w->word_column = 0;
         w->whole = false;
     }
@@ -147,7 +147,7 @@ bool wrap_write(wrap *w, const char *text, size_t n_byte) {
         utf8proc_int32_t code;
         utf8proc_ssize_t n =
             utf8proc_iterate((const uint8_t *)text + i, (utf8proc_ssize_t)(n_byte - i), &code);
-        if (n <= 0) { /* no character: one byte is shown as unknown */
+        if (n <= 0) { /* invalid: one byte is shown as unknown */
             code = -1;
             n = 1;
         }

@@ -11,24 +11,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WRAP_WORD_BYTES = 512 }; /* a longer word is left to the terminal */
+enum { WRAP_WORD_BYTES = 512 }; /* a longer word is broken by the terminal */
 
 typedef struct wrap {
     bool terminal;
-    bool fresh;      /* nothing is written yet: spaces are left out until something is */
-    int columns;     /* of the terminal, when the last piece came */
-    int column;      /* where the next character goes; = columns: the line is full */
-    int word_column; /* where the word began that is being written */
+    bool fresh;      /* nothing is written yet: leading spaces are left out */
+    int columns;     /* width of the terminal at the last piece */
+    int column;      /* of the next character; = columns: the line is full */
+    int word_column; /* where the current word begins */
     char word[WRAP_WORD_BYTES];
     size_t n_word;
-    bool whole;    /* word has all of it: it may be taken back */
+    bool whole;    /* `word` has all of the current word: it can be erased */
     int32_t last;  /* character; 0: at the beginning of a line */
-    int32_t joins; /* utf8proc's state between characters that are seen as one */
+    int32_t joins; /* utf8proc's state for grapheme clusters */
 } wrap;
 
 void wrap_init(wrap *w);  /* stdout, at the beginning of a line */
 void wrap_reset(wrap *w); /* a new text, at the beginning of a line */
-/* Whole UTF-8 characters; false when stdout can no longer be written. */
+/* Writes complete UTF-8 characters. False: stdout can no longer be written. */
 bool wrap_write(wrap *w, const char *text, size_t n_byte);
 
 #endif
