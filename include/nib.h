@@ -59,13 +59,13 @@ typedef enum nib_status {
 /* Filled once, at the place of the fault: what was expected and what was found. */
 typedef struct nib_error {
     nib_status status;
-    char message[512];
+    char message[512]; /* NUL-terminated, printable; cut at a character's end if it is too long */
 } nib_error;
 
 NIB_API const char *nib_status_text(nib_status status); /* never NULL */
 NIB_API int nib_status_exit_code(nib_status status);    /* 0, 1, 2, 3, 4, 5 or 130 */
-NIB_API const char *nib_version(void);
-NIB_API void nib_free(void *memory); /* for "caller frees" results; NULL is fine */
+NIB_API const char *nib_version(void);                  /* NIB_VERSION of the library; static */
+NIB_API void nib_free(void *memory);                    /* for "caller frees" results; NULL is fine */
 
 /* ---- engine: a loaded model --------------------------------------------------------------------- */
 
@@ -75,7 +75,8 @@ typedef struct nib_engine nib_engine;
  * message lists the back ends. */
 NIB_API nib_status nib_backend_check(const char *name, nib_error *err);
 
-/* The activity ("load", "prompt"), and how much of it is done, both in one unit. Return false to cancel. */
+/* Reports progress. what: the activity ("load", "prompt"); done, of total: how much is finished, in the
+ * activity's own unit (bytes, rows, steps). Return false to cancel: the call ends with NIB_E_CANCELLED. */
 typedef bool (*nib_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
 /* Polled every few milliseconds during a long call, from any of the engine's threads, possibly from several
  * at a time. Once it returns true it must do so until the call returns, with NIB_E_CANCELLED. Must be fast.
@@ -147,12 +148,14 @@ typedef struct nib_engine_options {
     /* The time of generated tokens is stored under $XDG_CACHE_HOME/nibble/learned when the engine closes.
      * Stored times correct predictions only, never what is computed. */
     bool learn;
-    bool bf16_tiles; /* with AMX, products of many rows with bf16, f16 and f32 weights are sums of bf16
-                        products: faster, as exact, other bits than with few rows (docs/kernels.md) */
-    /* QDEC (docs/paper-qdec.md): the original of this quantized model, a file or a name. In each product of
-     * a layer, the k_chunk largest input channels of each 1,024 get their rounding residuals added back. The
-     * residuals are kept in RAM, as weights, with residual_bits a weight. Instead of the original, a file of
-     * residuals that nib_quantize has written for this model. NULL: none. */
+    bool bf16_tiles; /* with AMX, products of many rows with bf16, f16 and f32 weights are computed as sums of
+                        bf16 products: faster and as exact, but the bits differ from those of few rows
+                        (docs/kernels.md) */
+    /* QDEC (docs/paper-qdec.md): the original of this quantized model, a file or a name. In each product of a
+     * layer, the rounding residuals of k_chunk input channels in every 1,024 are added back (those with the
+     * largest inputs, or as residual_rule says). The residuals are kept in RAM, as weights, with
+     * residual_bits a weight. A file of residuals that nib_quantize has written for this model works too.
+     * NULL: none. */
     const char *residual;
     const char *residual_rule; /* how channels are chosen: approx (NULL), exact, random, static, weighted */
     int32_t residual_bits;     /* 2, 4, 8 or 16 */
@@ -184,7 +187,7 @@ typedef enum nib_shortlist { NIB_SHORTLIST_AUTO, NIB_SHORTLIST_ON, NIB_SHORTLIST
 /* NIB_KV_8, NIB_KV_4: older positions in 8 or 4 bits (docs/budget.md). Used on request only. */
 typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32, NIB_KV_8, NIB_KV_4 } nib_kv_type;
 
-/* Fills the defaults; call it before setting fields. */
+/* Fills in the defaults; call it before setting fields. Never fails. */
 NIB_API void nib_engine_options_init(nib_engine_options *options);
 
 /* Opens MODEL (a .gguf file, a folder with config.json, or a name from the models folder). Blocks while it
@@ -200,20 +203,21 @@ NIB_API void nib_engine_close(nib_engine *engine); /* NULL is fine; close its se
 NIB_API nib_status nib_plan(const char *model, const nib_engine_options *options, const nib_plan_options *how,
                             char **json, nib_error *err);
 
-/* Prediction for an open engine and a prompt and answer of these lengths, by the planner's cost model. */
+/* The planner's prediction for an open engine, and a prompt of n_prompt and an answer of n_gen tokens. */
 typedef struct nib_prediction {
-    double ttft_s, tok_s;            /* time to the first token; tokens a second of generation */
-    uint64_t ram_peak;               /* of the process, in bytes */
-    uint64_t ram_bytes, disk_bytes;  /* moved for one generated token */
-    double disk_s, compute_s;        /* seconds of each alone for that token; compute_s: the processor's */
+    double ttft_s, tok_s;           /* time to the first token; tokens a second of generation */
+    uint64_t ram_peak;              /* of the process, in bytes */
+    uint64_t ram_bytes, disk_bytes; /* moved for one generated token */
+    double disk_s, compute_s; /* seconds that the disk, and the processor, need for that token on their own */
     uint64_t vram_bytes, link_bytes; /* with a GPU: read from its memory, and sent to it, for that token */
-    double gpu_s, link_s;
-    uint64_t vram_peak; /* of the device, in bytes; 0: no GPU computes */
-    bool guessed;       /* this machine's rates were never measured */
-    int n_run;          /* earlier runs that corrected tok_s and ttft_s (options.learn) */
-    char binds[64]; /* "disk read", "packing", "memory read" or "compute"; with a GPU also "link", "the GPU"
-                       and "the processor's layers" */
+    double gpu_s, link_s; /* seconds that the GPU, and the link, need for that token on their own */
+    uint64_t vram_peak;   /* of the device, in bytes; 0: no GPU computes */
+    bool guessed;         /* this machine's rates were never measured */
+    int n_run;            /* earlier runs that corrected tok_s and ttft_s (options.learn) */
+    char binds[64]; /* the bottleneck of a token: "disk read", "packing", "memory read" or "compute"; with a
+                       GPU also "link", "the GPU" and "the processor's layers" */
 } nib_prediction;
+/* NIB_E_USAGE: the engine was opened with vocab_only. Waits for no pass. */
 NIB_API nib_status nib_engine_predict(const nib_engine *engine, int64_t n_prompt, int64_t n_gen,
                                       nib_prediction *out, nib_error *err);
 
@@ -240,9 +244,10 @@ typedef struct nib_model_info {
  * files (`ARCH.pooling_type` of a GGUF, `1_Pooling/config.json` of a folder), else the mean. */
 typedef enum nib_pooling { NIB_POOLING_MODEL, NIB_POOLING_MEAN, NIB_POOLING_LAST } nib_pooling;
 
+/* Owned by the engine; constant until it is closed. Never NULL. */
 NIB_API const nib_model_info *nib_engine_info(const nib_engine *engine);
 
-/* The file of the kernel map in use; NULL: none, the rule decides. */
+/* The path of the kernel map in use (owned by the engine); NULL: none is used, and the rule decides. */
 NIB_API const char *nib_engine_kernels(const nib_engine *engine);
 
 /* ---- memory: the ledger's view, in bytes -------------------------------------------------------- */
@@ -268,6 +273,7 @@ typedef struct nib_memory {
     uint64_t rss_peak;           /* VmHWM of the process, from the system */
 } nib_memory;
 
+/* Any thread may call it at any time; it does not wait. */
 NIB_API void nib_engine_memory(const nib_engine *engine, nib_memory *out);
 
 /* Traffic between disk and memory, of all sessions of the engine. */
@@ -284,12 +290,12 @@ typedef struct nib_traffic {
     double residual_wait_s;                  /* seconds that all threads together waited for them */
 } nib_traffic;
 
-/* Waits until a running pass ends. */
+/* Any thread may call it. It blocks until a running pass ends. */
 NIB_API void nib_engine_traffic(nib_engine *engine, nib_traffic *out);
 
-/* Where the weights are: for each block, in the order of a pass, one slice for each pair of format and tier.
- * A matrix that two blocks use (a tied head) is listed with the first. The sketch of the shortlist is a slice
- * of the head. */
+/* Where the weights are: for each block, in the order of a pass, one entry for each pair of format and tier.
+ * A matrix that two blocks use (a tied head) is listed with the first. The sketch of the shortlist is an
+ * entry of the head. */
 typedef struct nib_slice {
     const char *block; /* "embed", "layer.0", ..., "head" */
     const char *also;  /* a second block that uses one of its matrices; NULL: none */
@@ -300,18 +306,19 @@ typedef struct nib_slice {
     int tier;       /* NIB_TIER_RAM: resident; NIB_TIER_VRAM: on the GPU; NIB_TIER_DISK: streamed */
 } nib_slice;
 
-/* Returns the number of slices; *slices gets the first (owned by the engine, constant). 0 with vocab_only. */
+/* Returns the number of entries. *slices gets the first (owned by the engine, constant). 0 with vocab_only.
+ */
 NIB_API size_t nib_engine_placement(const nib_engine *engine, const nib_slice **slices);
 
 /* ---- where the time goes ------------------------------------------------------------------------ */
 
 /* One kind of op, with one kind of weight, over all layers, since the trace began. */
 typedef struct nib_trace_row {
-    char what[48];  /* "linear gate", "attention", ... */
-    uint64_t calls; /* times it was executed */
-    double busy_s;  /* working: processor time, all threads added up */
-    double wait_s;  /* waiting at barriers before or inside it: wall clock, all threads added up */
-    double weight_bytes, macs;
+    char what[48];             /* "linear gate", "attention", ... */
+    uint64_t calls;            /* times it was executed */
+    double busy_s;             /* working: processor time, all threads added up */
+    double wait_s;             /* waiting at barriers before or inside it: wall clock, all threads added up */
+    double weight_bytes, macs; /* bytes of weights read, and multiply-adds, of all calls together */
 } nib_trace_row;
 
 /* Starts timing every op (a few clock readings each); a second call starts again from zero. */
@@ -368,7 +375,7 @@ NIB_API nib_status nib_tokenize(const nib_engine *engine, const char *text, size
 /* Ids to text. *text is NUL-terminated and may contain NULs; caller frees. */
 NIB_API nib_status nib_detokenize(const nib_engine *engine, const int32_t *tokens, size_t n_token,
                                   char **text, size_t *n_byte, nib_error *err);
-/* The piece of one token in the vocabulary; NULL for an unknown id. */
+/* The piece of one token in the vocabulary: *n_byte bytes, owned by the engine; NULL for an unknown id. */
 NIB_API const char *nib_token_piece(const nib_engine *engine, int32_t token, size_t *n_byte);
 NIB_API bool nib_token_is_end(const nib_engine *engine, int32_t token); /* end of text or of a turn */
 
@@ -388,10 +395,14 @@ typedef struct nib_session_options {
     int kv_type;   /* 0: the engine's */
 } nib_session_options;
 
+/* Fills in the defaults. */
 NIB_API void nib_session_options_init(nib_session_options *options);
+/* Allocates the session's KV pages and scratch memory. *out is set only on success; closed with
+ * nib_session_close, before its engine. NIB_E_NOFIT: the caps leave no memory for it (the message names
+ * n_session); NIB_E_USAGE: an option is out of range, or the engine was opened with vocab_only. */
 NIB_API nib_status nib_session_open(nib_engine *engine, const nib_session_options *options, nib_session **out,
                                     nib_error *err);
-NIB_API void nib_session_close(nib_session *session);
+NIB_API void nib_session_close(nib_session *session); /* NULL is fine */
 
 /* Sets the whole prefix: afterwards the session holds exactly tokens[0..n), n >= 1, and the logits of the
  * last one. The longest common prefix with its previous tokens is reused; the others are computed in passes
@@ -423,7 +434,7 @@ NIB_API nib_status nib_session_forward(nib_session *session, const int32_t *toke
 NIB_API nib_status nib_session_embed(nib_session *session, const int32_t *tokens, size_t n_token, int pooling,
                                      float *out, nib_progress_fn on_pass, void *user, nib_error *err);
 
-/* From any thread at any time. The running call of this session, or else the next one, returns
+/* Any thread may call it at any time. The running call of this session, or else the next one, returns
  * NIB_E_CANCELLED, even if it has nothing to compute. The cancel stays pending until a call has returned it,
  * so it is not lost between two calls; a call that fails for another reason leaves it pending too. Calls are
  * nib_session_sync, nib_session_forward, nib_session_next, nib_session_embed and nib_generate. */
@@ -453,9 +464,10 @@ nib_sampling_init(nib_sampling *sampling); /* temperature 0.8, top_k 40, top_p 0
 
 typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH, NIB_FINISH_CANCELLED } nib_finish;
 
-/* Called with text that is final: whole UTF-8 characters, nothing that could still become a stop string.
+/* Receives text that is final: whole UTF-8 characters, without any end that could still become a stop string.
  * Return false to stop generating (finish is then NIB_FINISH_STOP). */
 typedef bool (*nib_text_fn)(void *user, const char *text, size_t n_byte);
+/* Receives each token of the answer. Return false to stop generating (finish is then NIB_FINISH_STOP). */
 typedef bool (*nib_token_fn)(void *user, int32_t token);
 
 typedef struct nib_logit_bias {
@@ -469,7 +481,8 @@ typedef struct nib_candidate {
 } nib_candidate;
 
 enum { NIB_MAX_TOP = 20 };
-/* A token of the answer and the n_top most likely ones in its place, most likely first. Before on_token. */
+/* Receives a token of the answer (drawn) and the n_top most likely tokens at its position, most likely first.
+ * Called before on_token. */
 typedef void (*nib_candidates_fn)(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top);
 
 typedef struct nib_generate_options {
@@ -512,11 +525,15 @@ typedef struct nib_result {
     int64_t draft_n, draft_right; /* proposed tokens, and those of them that were accepted */
 } nib_result;
 
+/* Fills in the defaults. */
 NIB_API void nib_generate_options_init(nib_generate_options *options);
-/* With NIB_E_CANCELLED the result has the partial answer (finish: NIB_FINISH_CANCELLED), including text that
- * was held back from on_text. The caller clears *result in any case. */
+/* Generates an answer; blocks until it is complete. Callbacks run on the calling thread. NIB_E_USAGE: invalid
+ * options, or a prompt that does not fit the context. With NIB_E_CANCELLED the result has the partial answer
+ * (finish: NIB_FINISH_CANCELLED), including text that was held back from on_text. The caller clears *result
+ * in any case. */
 NIB_API nib_status nib_generate(nib_session *session, const nib_generate_options *options, nib_result *result,
                                 nib_error *err);
+/* Frees what the result owns and zeroes it; a zeroed result is fine. */
 NIB_API void nib_result_clear(nib_result *result);
 
 /* Converts a JSON schema (the subset of docs/grammar.md) to a grammar for nib_generate_options. Its rules are
@@ -529,8 +546,8 @@ NIB_API nib_status nib_schema_grammar(const char *schema, size_t n_byte, const c
 
 /* A batch computes the answers of many requests with one engine. Each step is one pass through the model: one
  * row for every sequence that decodes, and as many prompt rows as fit beside them, so the weights are read
- * once for all. Requests wait in the order in which they were added until a place and KV pages are free. An
- * answer does not depend on the other requests: its tokens are those of nib_generate.
+ * once for all. Requests wait in the order in which they were added until a free sequence and free KV pages
+ * exist. An answer does not depend on the other requests: its tokens are those of nib_generate.
  *
  * All calls but opening and closing may come from any thread at any time, also from a callback. One thread at
  * a time computes a step and makes all callbacks; another nib_batch_step meanwhile returns NIB_E_USAGE. */
@@ -562,7 +579,12 @@ typedef struct nib_batch_options {
         prefix_bytes; /* maximum size of prefix_cache; the least recently used files are removed; 0: 4 GiB */
 } nib_batch_options;
 
+/* Fills in the defaults. */
 NIB_API void nib_batch_options_init(nib_batch_options *options);
+/* Reserves the memory of n_sequence sequences and n_position positions. *out is set only on success; closed
+ * with nib_batch_close. NIB_E_NOFIT: the caps leave no memory for them (the message names n_session);
+ * NIB_E_USAGE: an option is out of range, more sequences than rows in a pass, or an engine opened with
+ * vocab_only. */
 NIB_API nib_status nib_batch_open(nib_engine *engine, const nib_batch_options *options, nib_batch **out,
                                   nib_error *err);
 /* Drops unfinished requests. To be called before nib_engine_close. NULL is fine. */
@@ -583,7 +605,7 @@ NIB_API nib_status nib_batch_step(nib_batch *batch, int32_t *n_left, nib_error *
  * NULL is fine). False: none. */
 NIB_API bool nib_batch_take(nib_batch *batch, int64_t *id, nib_result *result, nib_error *err);
 
-/* Since the batch was opened. */
+/* Counted since the batch was opened. */
 typedef struct nib_batch_counts {
     uint64_t disk_bytes;                /* of all files of prefix_cache */
     uint64_t disk_read, disk_written;   /* pages of 64 positions */

@@ -50,20 +50,23 @@ typedef struct nib_quantize_options {
     const char
         *imatrix; /* llama.cpp's importance matrix, instead of measuring one; "none": all columns equal */
     const char *keep_imatrix; /* writes the importance matrix for llama.cpp; NULL: no */
-    const char *residual;     /* writes what rounding took, in residual_bits of the engine's options, to this
-                                 file,     which nib_engine_options.residual accepts as the original; NULL: no */
+    const char *residual;     /* also writes the rounding residuals, with the engine options' residual_bits a
+                                 weight, to this file, which nib_engine_options.residual accepts in place of the
+                                 original; NULL: no */
 } nib_quantize_options;
 
 typedef struct nib_quantize_report {
     uint64_t bytes_in, bytes_out; /* of the two files' tensors */
     uint64_t n_weight;            /* values in tensors that were quantized */
-    double bits;                  /* of one of them, scales included */
-    double error;               /* sum of their squared errors over sum of their squares, each weighted by its
-                                   column; of this call's tensors */
-    double kl;                  /* predicted loss with `bits`, in nats: the blocks' costs summed; else 0 */
-    int n_tensor;               /* all */
-    int n_quantized, n_resumed; /* tensors written in another format; found finished */
-    int n_fallback; /* tensors whose rows the format does not divide: in the next larger format that fits */
+    double bits;                  /* mean bits of one of these values, scales included */
+    double error; /* relative squared error: the sum of squared errors divided by the sum of squares, both
+                     weighted by column; over this call's tensors */
+    double kl;    /* predicted loss with `bits`, in nats: the blocks' costs summed; else 0 */
+    int n_tensor; /* tensors in the file */
+    int n_quantized,
+        n_resumed;  /* tensors that were written in another format; that an earlier call had finished */
+    int n_fallback; /* tensors whose row length is no multiple of the format's block; they have the next
+                       larger format that fits */
     int n_coarse;   /* tensors that were in a coarse format already */
     double seconds;
     uint64_t rss_peak;    /* of the process, in bytes */
@@ -75,24 +78,25 @@ typedef struct nib_quantize_report {
 NIB_API nib_status nib_quantize(const char *model, const nib_engine_options *options,
                                 const nib_quantize_options *how, nib_quantize_report *out, nib_error *err);
 
-/* ---- residuals for a slowdown -------------------------------------------------------------------- */
+/* ---- residuals within a bound on the slowdown
+ * -------------------------------------------------------------------- */
 
 /* Finds how many channels each kind of product gets back in an engine with residuals (nib_engine_options), at
  * most k_chunk, so that a token takes at most `slowdown` (0.05: 5 %) longer than without residuals (QDEC,
  * paper 4.4), and leaves the engine like that. Candidates are timed by generating tokens in a session of its
  * own, some seconds long; no other thread uses the engine meanwhile. *json (caller frees): "slowdown"
  * (measured at the end: at most what was asked for), "token_s" (seconds without residuals), "kinds":
- * [{"products", "k_chunk", "n_tb"}] as a plan has them, "ram" (bytes of all residuals), "read" (of them,
- * those that a token reads), "steps": [{"slowdown", "read", "kinds"}], what was better than all before. With
- * max_s > 0 also what residuals give back: "perplexity" of nibble's own prompts in steps, and beside "kinds"
- * for the choice, with "perplexity_without"; steps are measured until max_s seconds have passed, the choice
- * always. NIB_E_USAGE: the engine has no residuals. */
+ * [{"products", "k_chunk", "n_tb"}] as a plan has them, "ram" (bytes of all residuals), "read" (bytes of
+ * residuals that one token reads), "steps": [{"slowdown", "read", "kinds"}], each candidate that was better
+ * than all before it. With max_s > 0 the quality is measured too: "perplexity" of nibble's own prompts, in
+ * "steps" and beside "kinds" for the choice, and "perplexity_without". Steps are measured until max_s seconds
+ * have passed; the choice is always measured. NIB_E_USAGE: the engine has no residuals. */
 NIB_API nib_status nib_residuals_tune(nib_engine *engine, double slowdown, double max_s, char **json,
                                       nib_error *err);
 
-/* Whether the residuals that options ask for would be in RAM that nothing else needs: with them no weight is
- * read from disk for a token, and without a cap an eighth of the memory that the system has free is left. By
- * a plan (nib_plan), from headers alone. */
+/* *fit: whether the residuals that `options` ask for fit into RAM that nothing else needs. That means: with
+ * them, no weight is read from disk for a token, and without a cap an eighth of the system's free memory is
+ * left. Decided by a plan (nib_plan) from headers alone. Errors are those of nib_plan. */
 NIB_API nib_status nib_residuals_fit(const char *model, const nib_engine_options *options,
                                      const nib_plan_options *how, bool *fit, nib_error *err);
 
@@ -138,12 +142,12 @@ NIB_API nib_status nib_synth(const nib_synth_options *options, const char *path,
 typedef struct nib_perplexity {
     int64_t n_chunk, n_done; /* chunks of n_ctx tokens: all, and those that are finished */
     int64_t n_scored;        /* tokens that were scored */
-    double ppl, stderr_ppl;  /* and its standard error; NAN while no token is scored */
+    double ppl, stderr_ppl;  /* perplexity and its standard error; NAN while no token is scored */
     double seconds;
-    bool saved, compared;            /* the file of distributions was written; was read */
+    bool saved, compared;            /* the file of distributions was written; was read and compared */
     double kld, stderr_kld, max_kld; /* with `compared`: KL(base || this) in nats, mean over the tokens */
     double same_top;                 /* share of the tokens whose most probable token is the base's */
-    double base_ppl;
+    double base_ppl;                 /* with `compared`: perplexity of the base on the same tokens */
 } nib_perplexity;
 
 typedef struct nib_perplexity_options {
@@ -152,9 +156,10 @@ typedef struct nib_perplexity_options {
     /* NULL: none. If the file does not exist, the distribution of every scored token is written to it; if it
      * exists, distributions are compared with it. It must be of the same tokens, n_ctx and vocabulary. */
     const char *kld_base;
-    bool (*on_chunk)(void *user,
-                     const nib_perplexity *so_far); /* after each chunk; false: cancel. NULL: none */
-    void *user;                                     /* of on_chunk */
+    bool (*on_chunk)(
+        void *user,
+        const nib_perplexity *so_far); /* called after each chunk; return false to cancel. NULL: none */
+    void *user;                        /* of on_chunk */
 } nib_perplexity_options;
 
 /* After an error *out has the partial result. NIB_E_USAGE: fewer tokens than a chunk, or a kld_base of
@@ -173,9 +178,11 @@ typedef struct nib_hellaswag {
 } nib_hellaswag;
 
 typedef struct nib_hellaswag_options {
-    int64_t max_task;                                         /* at most so many tasks; 0: all */
-    bool (*on_task)(void *user, const nib_hellaswag *so_far); /* after each task; false: cancel. NULL: none */
-    void *user;                                               /* of on_task */
+    int64_t max_task; /* at most so many tasks; 0: all */
+    bool (*on_task)(
+        void *user,
+        const nib_hellaswag *so_far); /* called after each task; return false to cancel. NULL: none */
+    void *user;                       /* of on_task */
 } nib_hellaswag_options;
 
 /* text: six lines a task (context, index of the right ending, four endings); empty lines are skipped. After
@@ -216,9 +223,10 @@ NIB_API nib_status nib_profile_model(const char *model, const nib_engine_options
 /* The parts of the layers (attention, groups of neurons) that are active for a token, and those that are
  * active together (MCAP, paper 3.3). A neuron is inactive when its value is at most `min` times the root mean
  * square of its row. *json (caller frees): "prompts_are", "tokens", "layers", "parts", "groups" (of a layer's
- * neurons), "active_neurons" (share), "min_share" and "max_share" (of the tokens for which a part is active),
- * "information" (nats a pair), "min_pmi" (of a cluster), "clusters", "joined" (parts in one with others),
- * "largest". Nothing is kept. */
+ * neurons), "active_neurons" (share), "min_share" and "max_share" (the smallest and the largest share of
+ * tokens for which a part is active), "information" (nats a pair), "min_pmi" (of a cluster), "clusters",
+ * "joined" (parts that share a cluster with others), "largest" (parts of the largest cluster). Nothing is
+ * stored. */
 NIB_API nib_status nib_profile_activity(const char *model, const nib_engine_options *options,
                                         const char *calib, double min, char **json, nib_error *err);
 
