@@ -90,7 +90,7 @@ static void others_are_refused(void **state) {
     nib_error err = {0};
     assert_int_equal(channel_stats_save(path, &c, &err), NIB_OK);
     assert_int_equal(channel_stats_load(path, "4444", widths, N_SITE, &got, &err), NIB_E_MODEL);
-    assert_non_null(strstr(err.message, "other weights"));
+    assert_non_null(strstr(err.message, "expected a profile of the weights"));
     assert_int_equal(channel_stats_load(path, "0123abcd", wider, N_SITE, &got, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "widths"));
     assert_int_equal(channel_stats_load(path, "0123abcd", widths, N_SITE - 1, &got, &err), NIB_E_MODEL);

@@ -162,7 +162,7 @@ static void a_profile_comes_back(void **state) {
     mem_free(again);
     importance_clear(&q);
     assert_int_equal(importance_load(path, "ff", &q, &err), NIB_E_MODEL); /* other weights */
-    assert_non_null(strstr(err.message, "other weights"));
+    assert_non_null(strstr(err.message, "expected a profile of the weights"));
     assert_int_equal(importance_load(temp_path("none.json"), NULL, &q, &err), NIB_E_NOTFOUND);
     importance_clear(&p);
 }

@@ -226,7 +226,7 @@ static void test_refused_tokenizers(void **state) {
     (void)state;
     static const struct {
         const char *name, *says;
-    } cases[] = {{"unigram", "Unigram"}, {"metaspace-first", "bytes"}};
+    } cases[] = {{"unigram", "Unigram"}, {"metaspace-first", "byte fallback"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         tokenizer *t = open_json(cases[i].name);
         nib_error err;

@@ -118,7 +118,7 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{" CHAT ",\"tool_choice\":{\"function\":{\"name\":\"f\"}},\"tools\":[{}]}", "tool_choice",
          "found 'f'"},
         {"{" CHAT ",\"grammar\":1}", "grammar", "as a string"},
-        {"{" CHAT ",\"grammar\":\"x\",\"json_schema\":{\"a\":1}}", "grammar", "another format"},
+        {"{" CHAT ",\"grammar\":\"x\",\"json_schema\":{\"a\":1}}", "grammar", "only one format"},
         {"{" CHAT ",\"response_format\":{\"type\":\"strange\"}}", "response_format", "expected"},
         {"{" CHAT
          ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"not\":{}}}}}",

@@ -5,8 +5,7 @@
 #include "kernels/dpr.h"
 #include "profile/trial.h"
 
-#define SAMPLE_SECONDS 0.002 /* minimum duration of a sample: far above the noise of the clock and the pool  \
-                              */
+#define SAMPLE_SECONDS 0.002 /* minimum duration of a sample: far above the clock's and the pool's noise */
 
 /* One thread's part of a sample. */
 typedef struct trial_span {

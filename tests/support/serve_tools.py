@@ -38,7 +38,7 @@ def held():
     check("and Ollama's format", is_person(value["message"]["content"]), value)
     status, value = s.post(CHAT, {"messages": USER, "response_format": {"type": "json_object"}, "max_tokens": 300, "seed": 1})
     check("any object begins as one", content(value).lstrip().startswith("{"), value)
-    for wrong, why in (("root ::= root", "left recursion"), ("root ::= (", "expected"), ("root ::= x", "no rule 'x'")):
+    for wrong, why in (("root ::= root", "left recursion"), ("root ::= (", "expected"), ("root ::= x", "found 'x'")):
         status, value = s.post(CHAT, {"messages": USER, "grammar": wrong})
         check(f"{wrong} is refused with the reason", status == 400 and why in value["error"]["message"], value)
     hostile = 'root ::= "a" root "b" | "a" root "c" | "d"'
