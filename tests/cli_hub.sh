@@ -203,7 +203,7 @@ if unshare -rm true 2>/dev/null; then
         find "$0/models" -type f >"$0/found"' "$tmp" "$nibble"
     check "a disk without room exits 1" [ "$(cat "$tmp/code")" = 1 ]
     check "before anything is fetched" [ ! -s "$tmp/found" ]
-    check "and says how much is missing" grep -Eq 'needs [0-9.]+ [KM]iB more, and the disk of .* has [0-9.]+ KiB left' "$tmp/err"
+    check "and says how much is missing" grep -Eq 'needs [0-9.]+ [KM]iB more, but the disk of .* has only [0-9.]+ KiB free' "$tmp/err"
 else
     echo "skip a full disk: no mount namespace here"
 fi

@@ -46,7 +46,7 @@ done
 check "and with more threads" same_on ref 3
 sed 's/"content": "./"content": "0f/; s/\("content": ".\{32\}\)./\1/' "$(kept)" >"$tmp/foreign.json"
 check "another model's profile" code 0 "$nibble" profile "$model" -o "$tmp/foreign.json"
-check "is not believed" grep -q "other weights" "$tmp/err"
+check "is not believed" grep -q "expected a profile of the weights" "$tmp/err"
 check "costs of lower precision" code 0 "$nibble" profile "$model" --costs --json -t 2
 check "have formats and layers left out" grep -q '"formats":.*"kl_left_out":' "$tmp/said"
 check "and lie beside it" test "$(find "$tmp/cache/nibble/importance" -name '*-quality.json' | wc -l)" = 1

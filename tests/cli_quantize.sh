@@ -174,7 +174,7 @@ begin
 printf 'damage' | dd of="$out.part" bs=1 seek=30000 conv=notrunc 2>/dev/null
 made
 check "changed bytes are made again" same
-check "which is said" says "out.gguf.part is damaged: of [0-9]* finished tensors the first [0-9]* are"
+check "which is said" says "out.gguf.part is damaged: of [0-9]* finished tensors only the first [0-9]* are"
 begin
 truncate -s 20000 "$out.part"
 made
