@@ -275,6 +275,14 @@ static int graph_end(cuda_stream s, cuda_graph *g) {
     }
     return e;
 }
+static int run_kept(const kept_launch *k, cuda_stream s) {
+#define RUN(name, arguments)                                                                                 \
+    if (k->name)                                                                                             \
+        return k->name(&k->u.name, s);
+    CUDA_LAUNCHES(RUN)
+#undef RUN
+    return MISUSE;
+}
 static int graph_launch(cuda_graph g, cuda_stream s) {
     const graph *made = g;
     CALL();
@@ -282,16 +290,7 @@ static int graph_launch(cuda_graph g, cuda_stream s) {
         const kept_launch *k = &made->list[i];
         fake.calls--; /* one launch */
         fake.replaying = true;
-        const int e = k->embed       ? k->embed(&k->u.embed, s)
-                      : k->linear    ? k->linear(&k->u.linear, s)
-                      : k->sparse    ? k->sparse(&k->u.sparse, s)
-                      : k->attend    ? k->attend(&k->u.attend, s)
-                      : k->norm      ? k->norm(&k->u.norm, s)
-                      : k->fetch     ? k->fetch(&k->u.fetch, s)
-                      : k->add       ? k->add(&k->u.add, s)
-                      : k->shortlist ? k->shortlist(&k->u.shortlist, s)
-                      : k->best      ? k->best(&k->u.best, s)
-                                     : k->each(&k->u.each, s);
+        const int e = run_kept(k, s);
         fake.replaying = false;
         if (e)
             return e;

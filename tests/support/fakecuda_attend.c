@@ -62,12 +62,7 @@ static void store_row(const cuda_attend *a, int64_t row) {
 
 int fake_store(const cuda_attend *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->attend = fake_store;
-        k->u.attend = *a;
-        return 0;
-    }
+    KEEP(attend, fake_store);
     for (int64_t row = 0; row < a->n_row; row++)
         if (!a->kv.code_bits ||
             !is_sibling(a, row,
@@ -214,12 +209,7 @@ static void attend_rows(const cuda_attend *a, bool by_rows) {
 
 int fake_attend(const cuda_attend *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->attend = fake_attend;
-        k->u.attend = *a;
-        return 0;
-    }
+    KEEP(attend, fake_attend);
     if (a->n_row > CUDA_MAX_ROWS)
         return fake_misuse("attention of too many rows");
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)

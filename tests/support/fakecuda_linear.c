@@ -268,12 +268,7 @@ enum { RULE_US = 200, SPLIT_US = 100, BITS_US = 150, WIDE_US = 400 };
 static int by_way(const cuda_linear *a, cuda_stream s, int way,
                   int (*own)(const cuda_linear *a, cuda_stream s)) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->linear = own;
-        k->u.linear = *a;
-        return 0;
-    }
+    KEEP(linear, own);
     fake.n_by[way] += a->n_row;
     return a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? fake_misuse("a product of no or too many rows")
                                                     : multiply_all(a, 1);
@@ -355,12 +350,7 @@ bool fake_has_batch(void) {
 }
 int fake_batch(const cuda_linear *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->linear = fake_batch;
-        k->u.linear = *a;
-        return 0;
-    }
+    KEEP(linear, fake_batch);
     fake.n_batch += a->n_row;
     if (!fake_has_batch() || a->n_row < 1 || a->n_row > CUDA_MAX_ROWS || a->codes || a->leaves.data || a->by)
         return fake_misuse("a product of many sequences on a device without them, of no or too many rows, "

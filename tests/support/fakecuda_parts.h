@@ -11,29 +11,15 @@
 #define DEVICE_BIT ((uintptr_t)1 << 55)
 enum { OUT_OF_MEMORY = 2, MISUSE = 700, HEADER = 256, MAX_FRESH = 4096, MAX_REORDERED = 256 };
 
-/* A launch that was recorded. */
+/* A launch that was recorded: the row of the table, and what it takes. */
 typedef struct kept_launch {
-    int (*embed)(const cuda_embed *a, cuda_stream s);
-    int (*linear)(const cuda_linear *a, cuda_stream s);
-    int (*sparse)(const cuda_sparse *a, cuda_stream s);
-    int (*attend)(const cuda_attend *a, cuda_stream s);
-    int (*norm)(const cuda_norm *a, cuda_stream s);
-    int (*each)(const cuda_each *a, cuda_stream s);
-    int (*fetch)(const cuda_residual *a, cuda_stream s);
-    int (*add)(const cuda_residual_add *a, cuda_stream s);
-    int (*shortlist)(const cuda_shortlist *a, cuda_stream s);
-    int (*best)(const cuda_sample *a, cuda_stream s);
+#define ROW(name, arguments) int (*name)(const arguments *a, cuda_stream s);
+    CUDA_LAUNCHES(ROW)
+#undef ROW
     union {
-        cuda_embed embed;
-        cuda_linear linear;
-        cuda_sparse sparse;
-        cuda_attend attend;
-        cuda_norm norm;
-        cuda_each each;
-        cuda_residual fetch;
-        cuda_residual_add add;
-        cuda_shortlist shortlist;
-        cuda_sample best;
+#define ARGUMENTS(name, arguments) arguments name;
+        CUDA_LAUNCHES(ARGUMENTS)
+#undef ARGUMENTS
     } u;
 } kept_launch;
 typedef struct graph {
@@ -71,7 +57,16 @@ typedef struct fake_event {
 int fake_misuse(const char *what);
 /* Where a launch is stored while launches are recorded; NULL: it runs. */
 kept_launch *fake_keep(void);
-/* The beginning of every call: counts it, and returns the error that a test has set. */
+#define KEEP(row, launch)                                                                                    \
+    do {                                                                                                     \
+        kept_launch *k_ = fake_keep();                                                                       \
+        if (k_) {                                                                                            \
+            k_->row = launch;                                                                                \
+            k_->u.row = *a;                                                                                  \
+            return 0;                                                                                        \
+        }                                                                                                    \
+    } while (0)
+/* What every call does first: counts itself, and gives the error that it was told to fail with. */
 int fake_call(void);
 #define CALL()                                                                                               \
     do {                                                                                                     \

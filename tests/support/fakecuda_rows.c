@@ -8,12 +8,7 @@
 
 int fake_norm(const cuda_norm *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->norm = fake_norm;
-        k->u.norm = *a;
-        return 0;
-    }
+    KEEP(norm, fake_norm);
     for (int64_t r = 0; r < a->n_row; r++)
         kernels_table_for("ref")->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w),
                                        real(a->b), (float *)real(a->out) + r * a->ldo, a->k, a->n_group,
@@ -23,12 +18,7 @@ int fake_norm(const cuda_norm *a, cuda_stream s) {
 
 int fake_each(const cuda_each *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->each = fake_each;
-        k->u.each = *a;
-        return 0;
-    }
+    KEEP(each, fake_each);
     const kernel_table *t = kernels_table_for("ref");
     for (int64_t r = 0; r < a->n_row; r++) {
         const float *x = (const float *)real(a->x) + r * a->ldx,
@@ -52,12 +42,7 @@ int fake_embed(const cuda_embed *a, cuda_stream s) {
     LAUNCH(s);
     if (fake_is_put_in_order(&a->w, 1) || !cuda_embeds(&a->w.format))
         return fake_misuse("a table is looked up that is not there, or not in a format of the kernel");
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->embed = fake_embed;
-        k->u.embed = *a;
-        return 0;
-    }
+    KEEP(embed, fake_embed);
     const kernel_table *t = kernels_table_for("ref");
     const view w = fake_as_qtile(&a->w);
     float *row = malloc((size_t)a->w.k * sizeof *row);
@@ -129,12 +114,7 @@ int fake_residual(const cuda_residual *a, cuda_stream s) {
     fake.side = FETCHED;
     fake.fetched_first = s == fake.fork_from;
     fake.n_aside += !fake.fetched_first;
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->fetch = fake_residual;
-        k->u.fetch = *a;
-        return 0;
-    }
+    KEEP(residual, fake_residual);
     fake.n_fetched += a->n_row;
     fake.n_fetched_first += fake.fetched_first && !fake.replaying ? a->n_row : 0;
     for (int64_t r = 0; r < a->n_row; r++)
@@ -150,12 +130,7 @@ int fake_residual_add(const cuda_residual_add *a, cuda_stream s) {
     if (!fake.replaying && fake.n_aside == 0)
         return fake_misuse("nothing runs beside a fetch");
     fake.side = IDLE;
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->add = fake_residual_add;
-        k->u.add = *a;
-        return 0;
-    }
+    KEEP(residual_add, fake_residual_add);
     for (int64_t r = 0; r < a->n_row; r++) {
         const float *part = (const float *)real(a->part) + r * a->ldp;
         for (int w = 0; w < a->n_w; part += a->n[w++]) {
@@ -195,12 +170,7 @@ static float *changed_row(const cuda_sample *a, int64_t r) {
 
 int fake_sample(const cuda_sample *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->best = fake_sample;
-        k->u.best = *a;
-        return 0;
-    }
+    KEEP(sample, fake_sample);
     for (int64_t r = 0; r < a->n_row; r++) {
         float *x = changed_row(a, r);
         bool *taken = calloc((size_t)a->n_vocab, sizeof *taken);

@@ -147,12 +147,7 @@ static int choose_row(const cuda_shortlist *a, int64_t r, float *y, const float 
 
 int fake_shortlist(const cuda_shortlist *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->shortlist = fake_shortlist;
-        k->u.shortlist = *a;
-        return 0;
-    }
+    KEEP(shortlist, fake_shortlist);
     const int64_t n_row = a->head.n_row, n = a->head.w[0].n;
     uint64_t *counted = (uint64_t *)real(a->scratch) + 1;
     if (n_row < 1 || n_row > CUDA_MAX_SHORT || a->head.two || a->head.adds || a->head.n_w != 1 ||

@@ -41,12 +41,7 @@ static void add_to_row(const cuda_sparse *a, int64_t row) {
 
 int fake_sparse(const cuda_sparse *a, cuda_stream s) {
     LAUNCH(s);
-    kept_launch *k = fake_keep();
-    if (k) {
-        k->sparse = fake_sparse;
-        k->u.sparse = *a;
-        return 0;
-    }
+    KEEP(sparse, fake_sparse);
     if (fake_is_put_in_order(a->w, a->n_w))
         return fake_misuse("outliers of a matrix that is still put in order may be read");
     if (a->n_row < 1 || !a->w[0].format.sparse || (a->gated && a->n_w != 2))

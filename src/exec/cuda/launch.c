@@ -84,14 +84,11 @@ static nib_status fetch(const launch_walk *w, const step *s, int64_t r, int64_t 
     a.x = launch_at(w, in) + r * a.ldx;
     a.norm = s->norm ? vector(w, s->norm->w) : NULL;
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, LAUNCH_FETCH, o, &status, err);
     if (first)
         *first = cuda_residual_first(&a);
-    if (l) {
-        l->aside = !first || !*first;
-        l->u.fetch = a;
-    }
+    w->c->fetches.aside = !first || !*first;
+    const nib_status status = replay_add(w->c, LAUNCH_FETCH, o, &a, sizeof a, err);
+    w->c->fetches.aside = false;
     return status;
 }
 
@@ -137,11 +134,7 @@ static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *e
     }
     if (a.gated)
         a.out = gate_of(w, s, 0, &a.act, &a.ldo);
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, LAUNCH_SPARSE, o, &status, err);
-    if (l)
-        l->u.sparse = a;
-    return status;
+    return replay_add(w->c, LAUNCH_SPARSE, o, &a, sizeof a, err);
 }
 
 /* Adds the fetched residuals and computes the gate. */
@@ -162,11 +155,7 @@ static nib_status add_fetched(const launch_walk *w, const step *s, int64_t r, in
     }
     if (a.gated)
         a.out = gate_of(w, s, r, &a.act, &a.ldo);
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, LAUNCH_ADD, o, &status, err);
-    if (l)
-        l->u.add = a;
-    return status;
+    return replay_add(w->c, LAUNCH_ADD, o, &a, sizeof a, err);
 }
 
 /* Computes the head's product for the group's rows from r on: estimates of all logits, then exact logits of
@@ -174,23 +163,19 @@ static nib_status add_fetched(const launch_walk *w, const step *s, int64_t r, in
 static nib_status two_steps(const launch_walk *w, const op *o, int64_t r, const cuda_linear *a,
                             nib_error *err) {
     cuda *c = w->c;
-    nib_status status;
-    gpu_launch *l = replay_add(c, LAUNCH_LINEAR, o, &status, err);
-    if (!l)
-        return status;
-    l->u.linear = *a;
-    l->u.linear.w[0] = c->estimates.sketch;
-    l->u.linear.by = NULL;
-    l = replay_add(c, LAUNCH_SHORTLIST, o, &status, err);
-    if (!l)
-        return status;
-    l->u.shortlist.head = *a;
-    l->u.shortlist.step = c->estimates.step;
-    l->u.shortlist.top = c->pass.n_best;
-    l->u.shortlist.rows = c->change_rows ? c->change_rows + c->run.visit.row + w->g->run_row + r : NULL;
-    l->u.shortlist.changes = c->change_rows ? c->change_list : NULL;
-    l->u.shortlist.scratch = c->short_scratch;
-    return NIB_OK;
+    cuda_linear rough = *a;
+    cuda_shortlist exact;
+    rough.w[0] = c->estimates.sketch;
+    rough.by = NULL;
+    NIB_TRY(replay_add(c, LAUNCH_LINEAR, o, &rough, sizeof rough, err));
+    memset(&exact, 0, sizeof exact); /* its padding too: launches are compared byte by byte */
+    exact.head = *a;
+    exact.step = c->estimates.step;
+    exact.top = c->pass.n_best;
+    exact.rows = c->change_rows ? c->change_rows + c->run.visit.row + w->g->run_row + r : NULL;
+    exact.changes = c->change_rows ? c->change_list : NULL;
+    exact.scratch = c->short_scratch;
+    return replay_add(c, LAUNCH_SHORTLIST, o, &exact, sizeof exact, err);
 }
 
 /* Adds the products of rows [r, r + n) of the group. */
@@ -226,11 +211,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     w->c->coded_whole = a.leaves.data && w->c->k->leaves_whole(&a);
     if (w->is_head && few && estimates_serve(w->c, &a))
         return two_steps(w, o, r, &a, err);
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, kind, o, &status, err);
-    if (l)
-        l->u.linear = a;
-    return status;
+    return replay_add(w->c, kind, o, &a, sizeof a, err);
 }
 
 static nib_status multiply(const launch_walk *w, const step *s, nib_error *err) {
@@ -278,11 +259,7 @@ static nib_status norm(const launch_walk *w, const op *o, nib_error *err) {
     a.n_group = o->u.norm.n_group;
     a.w_full = o->u.norm.w_full;
     a.eps = o->u.norm.eps;
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, LAUNCH_NORM, o, &status, err);
-    if (l)
-        l->u.norm = a;
-    return status;
+    return replay_add(w->c, LAUNCH_NORM, o, &a, sizeof a, err);
 }
 
 static nib_status each(const launch_walk *w, const op *o, nib_error *err) {
@@ -300,11 +277,7 @@ static nib_status each(const launch_walk *w, const op *o, nib_error *err) {
     a.ldx = launch_ld(w, o->in);
     a.ldy = o->in2 == REG_NONE ? 0 : launch_ld(w, o->in2);
     a.ldo = launch_ld(w, o->out);
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, LAUNCH_EACH, o, &status, err);
-    if (l)
-        l->u.each = a;
-    return status;
+    return replay_add(w->c, LAUNCH_EACH, o, &a, sizeof a, err);
 }
 
 static nib_status launch_step(const launch_walk *w, const step *s, nib_error *err) {
@@ -366,9 +339,5 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     a.top_ids = c->best;
     a.top_logits = (float *)(void *)(c->best + n_row * c->pass.n_best);
     a.scratch = c->best_scratch;
-    nib_status status;
-    gpu_launch *l = replay_add(c, LAUNCH_BEST, &of, &status, err);
-    if (l)
-        l->u.best = a;
-    return status;
+    return replay_add(c, LAUNCH_BEST, &of, &a, sizeof a, err);
 }

@@ -9,11 +9,7 @@
 
 static nib_status add(const launch_walk *w, launch_kind kind, const op *o, const cuda_attend *a,
                       nib_error *err) {
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, kind, o, &status, err);
-    if (l)
-        l->u.attend = *a;
-    return status;
+    return replay_add(w->c, kind, o, a, sizeof *a, err);
 }
 
 /* The number of rows of the group from r on that belong to one sequence. */
@@ -40,13 +36,7 @@ static nib_status attend_prompts(const launch_walk *w, const cuda_attend *all, c
 }
 
 static nib_status move(const launch_walk *w, const op *o, const cuda_move *a, nib_error *err) {
-    nib_status status;
-    if (a->n_page == 0)
-        return NIB_OK;
-    gpu_launch *l = replay_add(w->c, LAUNCH_MOVE, o, &status, err);
-    if (l)
-        l->u.move = *a;
-    return status;
+    return a->n_page ? replay_add(w->c, LAUNCH_MOVE, o, a, sizeof *a, err) : NIB_OK;
 }
 
 /* A prompt's keys and values in codes are stored after attention, which reads the launch's rows instead,

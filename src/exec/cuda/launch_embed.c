@@ -81,11 +81,7 @@ static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
     a.out = launch_at(w, o->out);
     a.ldo = launch_ld(w, o->out);
     a.n_row = w->g->n_row;
-    nib_status status;
-    gpu_launch *l = replay_add(w->c, LAUNCH_EMBED, o, &status, err);
-    if (l)
-        l->u.embed = a;
-    return status;
+    return replay_add(w->c, LAUNCH_EMBED, o, &a, sizeof a, err);
 }
 
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err) {

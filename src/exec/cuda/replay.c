@@ -9,6 +9,7 @@
 #include "exec/cuda/cuda.h"
 #include "tiers/device_cuda.h"
 
+#include <assert.h>
 #include <string.h>
 
 nib_status replay_open(cuda *c, nib_error *err) {
@@ -52,18 +53,20 @@ void replay_drop(cuda *c) {
     c->replay.n = 0;
 }
 
-gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err) {
+nib_status replay_add(cuda *c, launch_kind kind, const op *of, const void *arguments, size_t size,
+                      nib_error *err) {
     replay *r = &c->replay;
-    *status = r->n < r->max ? NIB_OK : replay_flush(c, err);
-    if (*status != NIB_OK)
-        return NULL;
+    if (r->n == r->max)
+        NIB_TRY(replay_flush(c, err));
     gpu_launch *l = &r->list[r->n++];
+    assert(size <= sizeof l->u);
     memset(l, 0, sizeof *l); /* lists are compared byte by byte */
+    memcpy(&l->u, arguments, size);
     l->kind = kind;
     l->of = of;
     l->block = c->run.visit.block;
     l->aside = c->fetches.aside;
-    return l;
+    return NIB_OK;
 }
 
 static cuda_stream stream_of(const cuda *c, const gpu_launch *l) {
@@ -84,10 +87,10 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     case LAUNCH_PROMPT: return c->k->attend_prompt(&l->u.attend, on);
     case LAUNCH_NORM: return c->k->norm(&l->u.norm, on);
     case LAUNCH_EACH: return c->k->each(&l->u.each, on);
-    case LAUNCH_FETCH: return fetches_launch(c, &l->u.fetch, on);
-    case LAUNCH_ADD: return fetches_add(c, &l->u.add);
+    case LAUNCH_FETCH: return fetches_launch(c, &l->u.residual, on);
+    case LAUNCH_ADD: return fetches_add(c, &l->u.residual_add);
     case LAUNCH_SHORTLIST: return c->k->shortlist(&l->u.shortlist, on);
-    case LAUNCH_BEST: return c->k->sample(&l->u.best, on);
+    case LAUNCH_BEST: return c->k->sample(&l->u.sample, on);
     }
     return CUDA_UNSUPPORTED;
 }

@@ -34,18 +34,10 @@ typedef struct gpu_launch {
     const op *of; /* its first op, for names */
     bool aside;   /* it is in the second stream (residual.c) */
     union {
-        cuda_embed embed;
-        cuda_linear linear;
-        cuda_sparse sparse;
-        cuda_attend attend;
-        cuda_move move;
-        cuda_norm norm;
-        cuda_each each;
-        cuda_residual fetch;
-        cuda_residual_add add;
-        cuda_shortlist shortlist;
-        cuda_sample best;
-    } u;
+#define ARGUMENTS(name, arguments) arguments name;
+        CUDA_LAUNCHES(ARGUMENTS)
+#undef ARGUMENTS
+    } u; /* of a product `linear`, of all about attention `attend` */
 } gpu_launch;
 
 enum { CUDA_MAX_GRAPHS = 16, CUDA_MIN_GRAPH = 4 /* launches */ };
@@ -84,9 +76,10 @@ typedef struct replay {
 
 nib_status replay_open(cuda *c, nib_error *err);
 void replay_close(cuda *c);
-/* Adds a launch, which the caller fills in. NULL: *status has an error. */
-gpu_launch *replay_add(cuda *c, launch_kind kind, const op *of, nib_status *status, nib_error *err);
-/* Queues the collected launches. Call it before any other work is queued. */
+/* Adds a launch with its arguments, which are compared byte by byte: their padding is zeros. */
+nib_status replay_add(cuda *c, launch_kind kind, const op *of, const void *arguments, size_t size,
+                      nib_error *err);
+/* Queues the collected launches. To be called before any other work is queued. */
 nib_status replay_flush(cuda *c, nib_error *err);
 nib_status replay_flush_once(cuda *c, nib_error *err); /* makes no graph, because the list will not repeat */
 void replay_drop(cuda *c);                             /* forgets the collected launches */

@@ -145,7 +145,7 @@ static void fetch(const cuda_residual *a, nib_span *out) {
 static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     const cuda_norm *norm = &l->u.norm;
     const cuda_each *each = &l->u.each;
-    const cuda_residual_add *add = &l->u.add;
+    const cuda_residual_add *add = &l->u.residual_add;
     switch (l->kind) {
     case LAUNCH_EMBED: look_up(&l->u.embed, out); return;
     case LAUNCH_LINEAR:
@@ -159,8 +159,8 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_MOVE: out->bytes = (double)l->u.move.n_page * page_bytes(&l->u.move.here); return;
     case LAUNCH_NORM: out->bytes = (double)(2 * norm->n_row * norm->k * FLOAT); return;
     case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
-    case LAUNCH_FETCH: fetch(&l->u.fetch, out); return;
-    case LAUNCH_ADD: /* the contribution, the output before, the sum; gated: two inputs give one output */
+    case LAUNCH_FETCH: fetch(&l->u.residual, out); return;
+    case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */
         out->bytes = (double)(add->n_row * add->ldp * FLOAT) * (add->gated ? 2.5 : 3);
         return;
     case LAUNCH_SHORTLIST: /* estimates, their errors, and logits */
@@ -168,7 +168,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
         out->at_least = true;
         return;
     case LAUNCH_BEST:
-        out->bytes = (double)(l->u.best.n_row * l->u.best.n_vocab * FLOAT);
+        out->bytes = (double)(l->u.sample.n_row * l->u.sample.n_vocab * FLOAT);
         out->at_least = true;
         return;
     }
