@@ -154,7 +154,8 @@ template <int BITS, bool BY_XOR> struct bits_way {
                 float sum[2] = {own.x, own.y};
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    sum[i] = pairs_sum(sum[i], 4);
+                    sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
+                    sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
                     if (lane % 4 == 0)
                         to[lane / 4 + 8 * i][n] = sum[i];
                 }

@@ -1,4 +1,4 @@
-/* linear.cuh - products of a few rows with G-tile matrices: the parts that the kernels share.
+/* linear.cuh - products of a few rows with G-tile matrices: the rules of all kernels, and their launches.
  *
  * A matrix is read once, in the order of memory. A block takes whole panels (16 outputs), its two teams in
  * turn. The WARPS warps of a team take a panel's chunks (256 of K) in turn. Each warp has a ring in shared

@@ -15,7 +15,14 @@ enum {
 };
 
 /* What the launcher works out once. */
-struct linear_job : job_matrices {
+struct linear_job {
+    /* As job_matrices, in panels. Not as a base: that changes the machine code of linear_one.cu. */
+    const uint8_t *w[3];
+    int first[3];
+    int n[3];
+    const float *bias[3];
+    float *y[3];
+    int64_t ldy[3];
     int most;   /* panels of the block that has most */
     int n_unit; /* of work: a panel, or one of each matrix when gated; twice that when paired */
     int paired; /* a block takes 2^paired neighbouring panels, since it leaves codes: 1 in groups of 32; else

@@ -122,8 +122,10 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
     auto *const partial = (float(*)[WARPS][PACK_PANEL][COLUMNS])(
         shared + ALL_WARPS * ring_bytes + ALL_WARPS * SLICES * PACK_PANEL * sizeof(float2));
     ring r;
-    chunk_feed feed;
-    rings_begin(j, shared, bars, n_panel, &r, &feed);
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        feed_put(j, &feed, &r);
     launch_wait();
     for (int q0 = 0; q0 < n_panel; q0 += PANELS) {
         const int n_here = min((int)PANELS, n_panel - q0);

@@ -136,8 +136,13 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     const bool plain = ring_ahead() && !HALVES && TABLE == TABLE_NONE && j.scale_kind == SCALE_HALF;
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     ring r;
-    chunk_feed feed;
-    rings_begin<BITS == 8>(j, shared, bars, n_panel, &r, &feed);
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        if (BITS == 8 && j.pieces)
+            feed_put<true>(j, &feed, &r);
+        else
+            feed_put(j, &feed, &r);
     /* A product comes next: it may ask for its weights at once; attention had better not. */
     if (j.leaves.codes)
         launch_next();
@@ -176,7 +181,13 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
                 if (ring_ahead())
                     feed_put(j, &feed, &r);
             }
-            sums_leave(sum, partial[q][warp]);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
+                if (lane % 4 == 0)
+                    partial[q][warp][lane / 4 + 8 * i] = sum[i];
+            }
         }
         __syncthreads();
         const one_facts facts = {j.norm ? row_factor(j, &sums) : 1.0f,

@@ -66,34 +66,7 @@ __device__ __forceinline__ void feed_put(const linear_job &j, chunk_feed *f, rin
         launch_next();
 }
 
-/* The warp's ring in the block's memory, with its first chunks on their way. bars: [ALL_WARPS][MAX_STAGES].
- */
-template <bool PIECES = false>
-__device__ __forceinline__ void rings_begin(const linear_job &j, uint8_t *shared,
-                                            uint64_t (*bars)[MAX_STAGES], int n_panel, ring *r,
-                                            chunk_feed *feed) {
-    const int bytes = j.depth * j.stage_bytes;
-    *feed = feed_begin(j, n_panel);
-    ring_init(r, shared + threadIdx.x / 32 * bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
-    for (int i = 0; ring_ahead() && i < j.depth; i++)
-        if (PIECES && j.pieces)
-            feed_put<true>(j, feed, r);
-        else
-            feed_put(j, feed, r);
-}
-
 /* ---- results ---- */
-
-/* A warp's sums of rows g and g + 8 of a panel. */
-__device__ __forceinline__ void sums_leave(float sum[2], float to[PACK_PANEL]) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        sum[i] = pairs_sum(sum[i], 4);
-        if (lane % 4 == 0)
-            to[lane / 4 + 8 * i] = sum[i];
-    }
-}
 
 /* A finished output of panel q: its warps' sums in order, what belongs to the whole row, the norm, the bias.
  * Of an output in two, both columns. partial: [WARPS][PACK_PANEL][COLUMNS]. */

@@ -182,7 +182,9 @@ __device__ __forceinline__ void squares_take(const linear_job &j, const float *s
     float s = 0.0f;
     for (int i = threadIdx.x; i < j.k_pad / 32; i += SQUARE_SUMS)
         s = __fadd_rn(s, __ldcg(squares + i));
-    s = pairs_sum(s, 8);
+#pragma unroll
+    for (int o = 1; o < 8; o *= 2)
+        s = __fadd_rn(s, __shfl_xor_sync(~0u, s, o));
     if (threadIdx.x % 8 == 0)
         sums->squares[threadIdx.x / 8] = s;
 }

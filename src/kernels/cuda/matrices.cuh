@@ -48,7 +48,7 @@ template <class Job> static int outputs_set(const cuda_linear *a, int each, Job 
     return units_set(a, each, j);
 }
 /* and its matrices. */
-static inline int matrices_set(const cuda_linear *a, int each, job_matrices *j) {
+template <class Job> static int matrices_set(const cuda_linear *a, int each, Job *j) {
     for (int i = 0; i < a->n_w; i++)
         j->w[i] = (const uint8_t *)a->w[i].data;
     return outputs_set(a, each, j);

@@ -276,8 +276,10 @@ __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
     slice_meta *const meta = (slice_meta *)(column + j.k_pad);
     output_ahead *const ahead = (output_ahead *)(column + column_bytes(j.k_pad));
     ring r;
-    chunk_feed feed;
-    rings_begin(j, shared, bars, n_panel, &r, &feed);
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        feed_put(j, &feed, &r);
     if (j.leaves.codes)
         launch_next();
     launch_wait();
@@ -310,7 +312,13 @@ __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
                 way.dots(column + c * TILE_CHUNK_K, m, j.top < 127, d);
                 chunk_add(j, w, d, m, n_tile, sum);
             }
-            sums_leave(sum, partial[q][warp]);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 1));
+                sum[i] = __fadd_rn(sum[i], __shfl_xor_sync(~0u, sum[i], 2));
+                if (lane % 4 == 0)
+                    partial[q][warp][lane / 4 + 8 * i] = sum[i];
+            }
         }
         __syncthreads();
         const sliced_facts facts = {nullptr, nullptr, j.norm ? row_factor(j, &sums) : 1.0f,
@@ -338,8 +346,10 @@ __global__ void __launch_bounds__(THREADS, 1) sliced_many(const __grid_constant_
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j), step = column_bytes(j.k_pad);
     uint8_t *const columns = shared + ALL_WARPS * ring_bytes;
     ring r;
-    chunk_feed feed;
-    rings_begin(j, shared, bars, n_panel, &r, &feed);
+    chunk_feed feed = feed_begin(j, n_panel);
+    ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
+    for (int i = 0; ring_ahead() && i < j.depth; i++)
+        feed_put(j, &feed, &r);
     launch_wait();
     for (int i = 16 * threadIdx.x; i < step * j.n_col; i += 16 * THREADS)
         copy_ahead<16>(columns + i, (const uint8_t *)j.codes + i);
