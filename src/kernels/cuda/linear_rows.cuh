@@ -235,7 +235,9 @@ __device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *cod
 
 /* The norm's factor, by the row's sum of squares. */
 __device__ __forceinline__ float factor_of(const linear_job &j, float sum) {
-    return norm_factor_of(sum, (float)j.k, j.eps);
+    return sum < __uint_as_float(0x7f800000u)
+               ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)j.k), j.eps)))
+               : __uint_as_float(0x7fc00000u);
 }
 __device__ static float row_factor(const linear_job &j, const row_sums *sums) {
     float sum = 0.0f;
