@@ -1,4 +1,4 @@
-/* batch_feed.cuh - what a block of batch_mma.cu has of a product, and the warps that ask for it. */
+/* batch_feed.cuh - a block's part of a product of batch_mma.cu, and the warps that copy its operands. */
 #ifndef NIB_KERNELS_CUDA_BATCH_FEED_CUH
 #define NIB_KERNELS_CUDA_BATCH_FEED_CUH
 
@@ -8,26 +8,27 @@
 enum {
     BATCH_PANELS = 16,
     BATCH_WARPS = BATCH_PANELS,
-    BATCH_FEEDERS = 4 /* warps that ask for stages: the first for images, the others for panels */,
+    BATCH_FEEDERS = 4 /* warps that fill stages: the first copies images, the others panels */,
     BATCH_THREADS = 32 * (BATCH_WARPS + BATCH_FEEDERS),
     BATCH_OUTPUTS = BATCH_PANELS * PACK_PANEL,
-    BATCH_LINE = BATCH_OUTPUTS + 4 /* of sums: what a warp writes lies in different banks */,
+    BATCH_LINE =
+        BATCH_OUTPUTS + 4 /* floats of a row of sums; the lanes of a warp write to different banks */,
     BATCH_STAGES = 8,
-    BATCH_OWN = 3072 /* bytes: barriers, factors, and a block of the kernel that makes images */,
+    BATCH_OWN = 3072 /* bytes for barriers and factors, and for a block of the kernel that makes images */,
     MAX_SPLIT = 8 /* blocks of a cluster */
 };
 
 struct batch_job {
     wide_job of;
-    int n_stage, x_bytes, each_bytes; /* stages; bytes of one's images, and of all of it */
-    int image_bytes;                  /* of an image, which has the rows that are there */
+    int n_stage, x_bytes, each_bytes; /* number of stages; bytes of a stage's images, and of a whole stage */
+    int image_bytes;                  /* bytes of an image, which has only existing rows */
     int split;                        /* blocks of a cluster */
 };
 
 /* A block's part of the work. */
 struct batch_place {
     place at;
-    int rank, first, end; /* of the cluster; chunks */
+    int rank, first, end; /* rank of the block in the cluster; its chunks [first, end) */
 };
 __device__ __forceinline__ batch_place batch_place_of(const batch_job &j) {
     const int rank = (int)blockIdx.z, n = j.of.n_chunk;
@@ -43,11 +44,12 @@ struct batch_ring {
     float *factors; /* [rows] */
 };
 
-/* Of the feeder for images, lane i asks for tile i. Of the others, feeder f has panels f - 1, f + 2, ... */
+/* The copies of a feeder warp. Lane i of the feeder for images copies tile i. Another feeder f has panels f -
+ * 1, f + 2, ... */
 struct batch_feed {
-    const uint8_t *from; /* the lane's next */
-    int n_there;         /* panels of the warp */
-    int panel;           /* the lane's, or beyond */
+    const uint8_t *from; /* the lane's next address */
+    int n_there;         /* number of the warp's panels */
+    int panel;           /* the lane's panel, or a number beyond the last */
 };
 __device__ __forceinline__ int feeder(void) {
     return (int)threadIdx.x / 32 - BATCH_WARPS;
@@ -68,7 +70,7 @@ __device__ __forceinline__ batch_feed panels_feed_of(const batch_job &j, const b
     }
     return f;
 }
-/* What the warp adds to a stage: it says so, and asks for it. */
+/* Announces the bytes that the warp adds to a stage, and starts their copies. */
 __device__ __forceinline__ void feed_panels(const batch_job &j, const batch_ring &r, batch_feed *f, int slot,
                                             int chunk) {
     const int bytes = chunk == j.of.n_chunk - 1 ? j.of.last_bytes : j.of.chunk_bytes;

@@ -7,10 +7,10 @@
  * previous launch has finished. Four groups of 4 warps have 4 panels each, one for each warp. A warp converts
  * a tile of its panel to halves in registers, and the group multiplies it with the image asynchronously.
  *
- * A cluster of blocks has the same outputs, each block a share of K. Blocks leave their sums in shared
- * memory. Then each block adds the sums of a share of the rows, in the order of the blocks, and finishes
- * them. How K is shared follows from the matrices and the device alone, and the matrix instruction keeps
- * columns apart: so a row's bits depend on neither the rows beside it nor their number. */
+ * The blocks of a cluster have the same outputs; each has a part of K. Blocks write their sums to shared
+ * memory. Then each block adds the sums of a part of the rows, in the order of the blocks, and finishes them.
+ * How K is divided depends on the matrices and the device alone, and columns of the matrix instruction are
+ * independent. So a row's bits depend on neither the other rows nor their number. */
 #include "kernels/cuda/batch_feed.cuh"
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/launch.cuh"

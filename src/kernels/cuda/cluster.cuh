@@ -11,7 +11,7 @@ __device__ __forceinline__ uint8_t *block_memory() {
     return shared;
 }
 
-/* A place in a ring of stages, and the phase of its barrier. */
+/* A slot of a ring of stages, and the phase of its barrier. */
 struct turn {
     int slot;
     uint32_t phase;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void cluster_arrive(uint64_t *bar, int rank) {
         : "memory");
 #endif
 }
-/* An arrival in block `rank`, behind reads: nothing that was written need be seen there. */
+/* Arrives on a barrier of block `rank` after reads. No writes must become visible there. */
 __device__ __forceinline__ void read_arrive(uint64_t *bar, int rank) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(bar, rank)) : "memory");
@@ -194,8 +194,8 @@ __device__ __forceinline__ void bulk_copy(void *to, const void *from, int bytes,
 #endif
 }
 
-/* Bulk copy whose bytes arrive at the same place in both blocks of a cluster of two, which their barriers
- * count. */
+/* A bulk copy whose bytes arrive at the same address in both blocks of a cluster of two; their barriers count
+ * the bytes. */
 __device__ __forceinline__ void bulk_copy_both(void *to, const void *from, int bytes, uint64_t *bar) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "

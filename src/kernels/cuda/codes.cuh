@@ -1,5 +1,5 @@
-/* codes.cuh - activations as codes of 8 bits: how a group is rounded, and what a launch leaves of its outputs
- * for the next one, of one row and of several. */
+/* codes.cuh - 8-bit codes of activations: the rounding of a group, and the codes that a launch leaves of its
+ * outputs for the next one, for one row and for several. */
 #ifndef NIB_KERNELS_CUDA_CODES_CUH
 #define NIB_KERNELS_CUDA_CODES_CUH
 
@@ -13,8 +13,8 @@ struct __align__(8) slice_meta {
     int sum;
 };
 
-/* A group's scale and its reciprocal, from the bits of the largest of its sizes: they compare as the sizes
- * do, and NaN is the largest. */
+/* A group's scale and its reciprocal. most: the bits of the group's largest magnitude. Bits compare like
+ * magnitudes, and NaN is the largest. */
 __device__ __forceinline__ float2 group_scales(uint32_t most, float top) {
     const float largest = __uint_as_float(most);
     const bool some = most < 0x7f800000u && largest >= ACT8_TINY;
@@ -23,23 +23,23 @@ __device__ __forceinline__ float2 group_scales(uint32_t most, float top) {
                                            : 0.0f,
                        some ? __fdiv_rn(top, largest) : 0.0f);
 }
-/* A code in the lowest byte of a float's bits: adding the magic number rounds to the nearest whole, to even.
- */
+/* A code in the lowest byte of a float's bits: adding the magic number rounds to the nearest integer, ties to
+ * even. */
 #define CODE_MAGIC 12582912.0f
 __device__ __forceinline__ float code_float(float v, float inverse) {
     return __fadd_rn(__fmul_rn(v, inverse), CODE_MAGIC);
 }
 
-/* Where a row's quad of codes lies, counted in dwords: lane t of the matrix instruction takes the quads t and
- * t + 4 of each 32 of K, next to each other. */
+/* The index of a row's quad of codes, in dwords. Quads t and t + 4 of each 32 of K are adjacent, because lane
+ * t of the matrix instruction reads both. */
 __host__ __device__ __forceinline__ int code_quad(int quad) {
     return quad / 8 * 8 + quad % 4 * 2 + quad / 4 % 2;
 }
 
-/* The parts of what a launch leaves (cuda_codes): codes, the scale and the sum of each 32; of each 32 the sum
- * of squares before the norm's weights; the largest size of each 32, and floats times these weights. Groups
- * of 32 have the first two, wider ones the last two. They lie apart, so that what stands behind a row stays
- * zero whatever is left. */
+/* The arrays that a launch leaves (cuda_codes) for one row: the codes; the scale and the sum of each 32; the
+ * sum of squares of each 32, before the norm's weights; the largest magnitude of each 32, and the floats
+ * times these weights. Groups of 32 use the codes and scales, wider groups the magnitudes and floats. No
+ * array shares memory with another, so the padding behind a row stays zero. */
 struct codes_row {
     uint8_t *codes;
     slice_meta *meta;
@@ -61,9 +61,8 @@ __host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int6
                      c.group > 32};
 }
 
-/* The same of several rows of k, a multiple of 256, in groups of 32: codes and scales in the order in which
- * linear_kept.cu and linear_pair.cu copy them, with room for so many columns, and each row's sums of squares.
- */
+/* The arrays for several rows of k, a multiple of 256, in groups of 32: codes and scales for `columns` rows,
+ * in the order in which linear_kept.cu and linear_pair.cu copy them, and each row's sums of squares. */
 struct codes_rows {
     uint8_t *codes;
     float *scales, *squares; /* squares: [column][n_32] */
@@ -72,7 +71,7 @@ struct codes_rows {
 };
 enum { MAX_LEFT_ROWS = 16 };
 enum {
-    LEFT_ONE = 32 + 8 + 4 + 4 + 128 /* bytes of each 32 of a row alone */,
+    LEFT_ONE = 32 + 8 + 4 + 4 + 128 /* bytes for each 32 of one row */,
     LEFT_EACH = 32 + 4 + 4 /* of several */,
     LEFT_BYTES = LEFT_ONE > MAX_LEFT_ROWS *LEFT_EACH ? (int)LEFT_ONE : (int)MAX_LEFT_ROWS *(int)LEFT_EACH
 };
@@ -87,9 +86,9 @@ __host__ __device__ __forceinline__ codes_rows codes_rows_of(void *data, const f
     return codes_rows{p, scales, scales + (int64_t)n_32 * columns, norm, columns, n_32};
 }
 
-/* Where a column's element lies, in bytes, and its slice's scale, in floats, with room for so many columns.
- * Of each tile and eight columns 16 bytes a lane, of each tile and pair of columns the scales of both slices.
- * With room for four columns there are half of the lanes and pairs. */
+/* The position of a column's element, in bytes, and (scale_place) of its slice's scale, in floats, in arrays
+ * for this many columns. Each tile and eight columns have 16 bytes for each lane; each tile and pair of
+ * columns have the scales of both slices. Arrays for four columns have half of the lanes and pairs. */
 __host__ __device__ __forceinline__ int code_place(int columns, int column, int i) {
     const int eights = columns > 8 ? 2 : 1, lanes = columns < 8 ? 16 : 32, quad = i / 4 % 8;
     return (((i / 64 * eights + column / 8) * lanes + column % 8 * 4 + quad % 4) * 4 + i / 32 % 2 * 2 +
@@ -102,7 +101,8 @@ __host__ __device__ __forceinline__ int scale_place(int columns, int column, int
     return ((slice / 2 * eights + column / 8) * pairs + column % 8 / 2) * 4 + slice % 2 * 2 + column % 2;
 }
 
-/* The codes of 32 elements of a row by the largest of their group; a lane has element i. */
+/* Leaves the codes of 32 elements of a row, from the largest magnitude of their group. A lane has element
+ * i. */
 __device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v, uint32_t most) {
     const float2 scales = group_scales(most, 127.0f);
     const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
@@ -111,14 +111,15 @@ __device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v,
         to.meta[i / 32] = slice_meta{scales.x, sum};
 }
 
-/* Element i of a row among several, v times the norm's weight, by the largest of its 32. */
+/* Leaves the code of element i of one of several rows, from the largest magnitude of its 32. v: the element
+ * times the norm's weight. */
 __device__ __forceinline__ void code_leave(const codes_rows &to, int row, int i, float v, uint32_t most) {
     const float2 scales = group_scales(most, 127.0f);
     to.codes[code_place(to.columns, row, i)] = (uint8_t)__float_as_uint(code_float(v, scales.y));
     if (i % 32 == 0) /* over 16: nibbles.cuh */
         to.scales[scale_place(to.columns, row, i / 32)] = __fmul_rn(scales.x, 0.0625f);
 }
-/* Leaves element i of a row among several, whose norm's weight is w; a warp has 32 in a row. */
+/* Leaves element i of one of several rows. w: the norm's weight. A warp has 32 successive elements. */
 __device__ __forceinline__ void group_leave_among(const codes_rows &to, int row, int i, float v, float w) {
     if (to.norm) {
         const float square = pairs_sum(__fmul_rn(v, v), 32);
@@ -129,7 +130,7 @@ __device__ __forceinline__ void group_leave_among(const codes_rows &to, int row,
     code_leave(to, row, i, v, max_warp(__float_as_uint(v) & 0x7fffffffu));
 }
 
-/* Leaves element i of a row, whose norm's weight is w; a warp has 32 in a row. */
+/* Leaves element i of a row. w: the norm's weight. A warp has 32 successive elements. */
 __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v, float w) {
     const int group = i / 32, in = i % 32;
     if (to.norm) {
@@ -151,19 +152,19 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
 
 /* ---- what several rows leave ---- */
 
-/* Of 16 outputs of a panel and one column, what those of the panel beside it want. */
+/* The sums of 16 outputs of a panel and one column that the neighbouring panel needs. */
 struct half_left {
     float square;
     uint32_t most;
 };
-/* An output whose code waits for the panel beside its own. n < 0: none does. */
+/* An output whose code needs the sums of the neighbouring panel. n < 0: there is none. */
 struct half_output {
     int n, m;
     float v;
     half_left of;
 };
-/* Output n of column m, by threads of which each 16 have a panel's; of: for the panel beside it. there: the
- * output exists. w: the norm's weight. */
+/* Prepares the code of output n of column m; each 16 threads have a panel. of: the sums for the neighbouring
+ * panel. there: the output exists. w: the norm's weight. */
 __device__ __forceinline__ half_output half_leave(const codes_rows &to, int n, int m, float v, float w,
                                                   bool there, half_left *of) {
     float square = 0.0f;
@@ -176,7 +177,7 @@ __device__ __forceinline__ half_output half_leave(const codes_rows &to, int n, i
         *of = mine;
     return half_output{there ? n : -1, m, v, mine};
 }
-/* Its code, when the other panel's is there. */
+/* Stores the code, when the sums of the other panel are known. */
 __device__ __forceinline__ void half_finish(const codes_rows &to, const half_output &out,
                                             const half_left *other) {
     if (out.n < 0)

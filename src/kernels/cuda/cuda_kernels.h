@@ -419,8 +419,8 @@ typedef struct cuda_kernels {
     const cuda_unit *(*units)(int *n);
 } cuda_kernels;
 
-/* Those of its members that take arguments of their own type and a stream: X(member, type of its arguments).
- */
+/* The members of cuda_kernels that take arguments of their own type and a stream: X(member, type of its
+ * arguments). */
 #define CUDA_LAUNCHES(X)                                                                                     \
     X(linear, cuda_linear)                                                                                   \
     X(wide, cuda_linear)                                                                                     \

@@ -1,5 +1,5 @@
-/* device.cuh - shared by all kernels: early launches, asynchronous copies, the integer matrix instruction. It
- * hides most differences between architectures. */
+/* device.cuh - shared by all kernels: early launches, asynchronous copies, sums over a warp. Differences
+ * between architectures are here and in ring.cuh, mma.cuh and cluster.cuh. */
 #ifndef NIB_KERNELS_CUDA_DEVICE_CUH
 #define NIB_KERNELS_CUDA_DEVICE_CUH
 
@@ -70,7 +70,7 @@ __device__ __forceinline__ int warp_sum(int s) {
     return s;
 #endif
 }
-/* Over n lanes, at most 16. Always as many steps, so that nothing branches. */
+/* The maximum over n lanes, at most 16. The number of steps is constant, so that there is no branch. */
 __device__ __forceinline__ uint32_t max_lanes(uint32_t m, int n) {
 #pragma unroll
     for (int o = 1; o < 16; o *= 2) {

@@ -1,12 +1,12 @@
-/* grid.cuh - a barrier of all blocks of a launch. They must all be on the device together, so the launch is
+/* grid.cuh - a barrier of all blocks of a launch. All blocks must run at the same time, so the launch is
  * cooperative: the device starts all of its blocks or none, whatever other streams run. */
 #ifndef NIB_KERNELS_CUDA_GRID_CUH
 #define NIB_KERNELS_CUDA_GRID_CUH
 
 #include "kernels/cuda/device.cuh"
 
-/* In front of a launch's scratch, zeroed once: how many blocks have come to the barrier, and how often it was
- * passed. */
+/* At the start of a launch's scratch, zeroed once: the number of blocks that have reached the barrier, and
+ * how often it was passed. */
 struct grid_state {
     unsigned arrived, passed;
 };

@@ -1,4 +1,4 @@
-/* launch.cuh - how kernels are launched, and on what. */
+/* launch.cuh - launches kernels, and has the properties of the device that they run on. */
 #ifndef NIB_KERNELS_CUDA_LAUNCH_CUH
 #define NIB_KERNELS_CUDA_LAUNCH_CUH
 
@@ -6,7 +6,8 @@
 
 #include <cuda_runtime.h>
 
-/* A launch that may start before the one before it has finished; `together` blocks along z are a cluster. */
+/* Launches a kernel that may start before the previous launch has finished. `together` blocks along z are a
+ * cluster. */
 template <class... Parameters, class... Arguments>
 static int launch_cluster(void (*kernel)(Parameters...), dim3 grid, dim3 block, unsigned together,
                           size_t shared, cuda_stream stream, Arguments... arguments) {
@@ -31,7 +32,7 @@ static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t s
     return launch_cluster(kernel, grid, block, 1, shared, stream, arguments...);
 }
 
-/* *most becomes at most so many clusters of `together` blocks, which the device has at once. */
+/* Lowers *most to the number of clusters of `together` blocks that run on the device at once. */
 template <class Kernel>
 static int clusters_max(Kernel kernel, unsigned threads, unsigned together, size_t shared, int *most) {
     cudaLaunchAttribute with = {};
@@ -50,8 +51,8 @@ static int clusters_max(Kernel kernel, unsigned threads, unsigned together, size
     return (int)e;
 }
 
-/* Every kernel asks for the same split of a multiprocessor's memory, all of it shared: blocks of two launches
- * can be there together only then. */
+/* Every kernel requests the same split of a multiprocessor's memory, all of it shared. Otherwise blocks of
+ * two launches could not run on it together. */
 template <class Kernel> static int prepare(Kernel kernel, size_t shared) {
     cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
     if (e == cudaSuccess && shared)
@@ -59,7 +60,7 @@ template <class Kernel> static int prepare(Kernel kernel, size_t shared) {
     return (int)e;
 }
 
-/* Of this thread's device; asked for once. */
+/* Properties of this thread's device; queried once. */
 int device_sm_count(void);
 int device_shared_bytes(void);
 int device_major(void);

@@ -1,5 +1,5 @@
-/* launches.h - the launches of this folder, each defined by the file of its family and gathered in table.cu.
- * What they take and give: cuda_kernels.h. */
+/* launches.h - the functions of cuda_kernels, each defined in its kernel's file; table.cu fills the table.
+ * cuda_kernels.h has their contracts. */
 #ifndef NIB_KERNELS_CUDA_LAUNCHES_H
 #define NIB_KERNELS_CUDA_LAUNCHES_H
 
@@ -11,10 +11,12 @@ CUDA_LAUNCHES(LAUNCH)
 
 int gtile_launch(const view *w, bool to_gpu, cuda_stream s);
 size_t linear_scratch(int64_t n_row, int64_t k, bool two);
-/* With matrices of floats (linear_float.cu), any number of rows; scratch is float_scratch() bytes. */
+/* Products with matrices of floats (linear_float.cu), for any number of rows; scratch is float_scratch()
+ * bytes. */
 size_t float_scratch(int64_t n_row, int64_t k);
 int float_launch(const cuda_linear *a, cuda_stream s);
-/* By one of its kernels, as strategies are; by the rule: whichever suits the rows and the device. */
+/* The kernels of `linear`. LINEAR_BY_RULE: the one that suits the rows and the device; the others are
+ * strategies. */
 enum linear_kind {
     LINEAR_BY_RULE,
     LINEAR_ONE,
@@ -25,7 +27,7 @@ enum linear_kind {
     LINEAR_MANY
 };
 int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s);
-/* The same products by slices of both operands (sliced.cuh). */
+/* `linear` by slices of both operands (sliced.cuh). */
 size_t sliced_scratch(int64_t k);
 int bitwise_launch(const cuda_linear *a, cuda_stream s);
 int bitwise_xor_launch(const cuda_linear *a, cuda_stream s);
@@ -39,10 +41,10 @@ size_t codes_bytes(int64_t k);
 bool has_wide(void);
 size_t wide_scratch(int64_t n_row, int64_t k);
 bool has_batch(void);
-/* attend_prompt on sm_90a. CUDA_UNSUPPORTED: not on this device, or not such heads. */
+/* attend_prompt on sm_90a. CUDA_UNSUPPORTED: the device or the width of the heads is not supported. */
 int prompt_wgmma_launch(const cuda_attend *a, cuda_stream s);
 size_t attend_scratch(int64_t n_row, int64_t n_head, int64_t d_head);
-/* Bytes that are taken of a device, by everybody; 0: not known. */
+/* Bytes of a device that all processes use; 0: unknown. */
 size_t device_used(int device);
 size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk);
 size_t sample_scratch(int64_t n_row);

@@ -1,5 +1,5 @@
-/* left_chunk.cuh - a chunk of a panel times the row, for linear_left.cu: as few instructions as each number
- * of bits needs. */
+/* left_chunk.cuh - multiplies a chunk of a panel with the row, for linear_left.cu, with as few instructions
+ * as each number of bits needs. */
 #ifndef NIB_KERNELS_CUDA_LEFT_CHUNK_CUH
 #define NIB_KERNELS_CUDA_LEFT_CHUNK_CUH
 
@@ -34,19 +34,21 @@ __device__ __forceinline__ void mma_from(int d[4], const uint32_t a[4], uint32_t
 #endif
 }
 
-/* What left_mma's sums of half h are too large by, log 2: fields are shifted as little as possible. */
+/* log2 of the factor by which left_mma's sums of half h are too large: fields are shifted as little as
+ * possible. */
 template <int BITS> __device__ __forceinline__ constexpr int left_excess(int h) {
     return BITS == 3 ? 1 + 4 * h : BITS <= 4 ? 4 * h : 0;
 }
 
-/* The two upper bits of each four of a, the two lower ones of b; the compiler would make two instructions. */
+/* The two upper bits of each four from a, the two lower ones from b, in one instruction; the compiler would
+ * make two. */
 __device__ __forceinline__ uint32_t upper_of(uint32_t a, uint32_t b) {
     uint32_t v;
     asm("lop3.b32 %0, %1, %2, 0xcccccccc, 0xe4;" : "=r"(v) : "r"(a), "r"(b));
     return v;
 }
-/* A tile's codes of 3 bits, from bits 1 (half 0) and 5 (half 1) of each byte on: both parts together, so that
- * they are multiplied once. What else a byte has is masked later. */
+/* Joins both parts of a tile's 3-bit codes, from bits 1 (half 0) and 5 (half 1) of each byte on, so that they
+ * are multiplied once. Other bits of a byte are masked later. */
 __device__ __forceinline__ void three_join(const tile_lane<3> &v, uint32_t joined[4]) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -55,7 +57,7 @@ __device__ __forceinline__ void three_join(const tile_lane<3> &v, uint32_t joine
     }
 }
 
-/* d = c + the tile's half h times b; the parts of a code one by one. joined: three_join's. */
+/* d = c + half h of the tile times b, by the parts of a code one by one. joined: the result of three_join. */
 template <int BITS>
 __device__ __forceinline__ void left_mma(const tile_lane<BITS> &v, const uint32_t joined[4], int h, int d[4],
                                          uint32_t b0, uint32_t b1, const int *c) {
@@ -89,17 +91,17 @@ __device__ __forceinline__ void left_mma(const tile_lane<BITS> &v, const uint32_
     }
 }
 
-/* The whole number that a sum stands for: CODE_MAGIC + 2^excess times it, in the bits of a float. Exact. */
+/* The integer of a sum, exactly. The sum has the bits of the float CODE_MAGIC + 2^excess * integer. */
 template <int EXCESS> __device__ __forceinline__ float left_whole(int bits) {
     const float up = (float)(1 << EXCESS);
     return EXCESS ? __fmaf_rn(__int_as_float(bits), 1.0f / up, -CODE_MAGIC / up)
                   : __fsub_rn(__int_as_float(bits), CODE_MAGIC);
 }
 
-/* What a lane has of a chunk. */
+/* A lane's part of a chunk. */
 template <int BITS> struct left_chunk {
     tile_lane<BITS> v[TILE_CHUNK];
-    uint32_t w[2]; /* of rows g and g + 8: slices 2t and 2t + 1 */
+    uint32_t w[2]; /* scales of rows g and g + 8, slices 2t and 2t + 1 */
     uint4 m;       /* their slice_meta */
     uint2 mine;    /* codes of slice g, column g of the instruction */
 };
@@ -110,8 +112,8 @@ __device__ __forceinline__ void chunk_multiply(const left_chunk<BITS> &c, int n_
     const int lane = threadIdx.x % 32, t = lane % 4;
     const int off0 = MAGIC - (ZERO << EXCESS0) * (int)c.m.y, off1 = MAGIC - (ZERO << EXCESS1) * (int)c.m.w;
     const int off[4] = {off0, off1, off0, off1};
-    /* A tile meets the codes of its own two columns, zeros in the others, so all tiles share two sums. Of
-     * that of half h column 2t + h is a slice. */
+    /* A tile is multiplied with the codes of its own two columns and with zeros in the others, so all tiles
+     * share two sums. In the sum of half h, column 2t + h is a slice. */
     int d[2][4];
 #pragma unroll
     for (int i = 0; i < TILE_CHUNK; i++) {

@@ -5,7 +5,7 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tables.cuh"
 
-/* The launch leaves codes of its outputs: two panels are a unit then. */
+/* Whether the launch leaves codes of its outputs. Then a unit of work is two panels. */
 static bool job_leaves(const cuda_linear *a, linear_job *j) {
     if ((a->n_w > 1 && !a->gated) || a->w[0].n % 32 || a->two)
         return false;
@@ -59,7 +59,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     const bool takes = j->n_col == 1 && j->slice == 32 && j->top == 127 && a->codes;
     if (takes && (j->act_group == 32 || (j->act_group > 32 && a->codes_whole)))
         j->coded = (const uint8_t *)a->codes;
-    else if (takes && j->act_group > 32 && f->bits < 8) /* 8 bits: each block makes them of the row as fast */
+    else if (takes && j->act_group > 32 && f->bits < 8) /* with 8 bits each block quantizes the row as fast */
         j->left = codes_of({(void *)a->codes, nullptr, j->act_group}, j->k);
     return 0;
 }
@@ -71,7 +71,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
  * and one of few, which follows it in a model, 9/20: beside a block of the first fits one of the second, and
  * no other. No warp has more stages than chunks to read. */
 size_t linear_shared_bytes(linear_job *j, size_t others, int blocks) {
-    enum { OWN = 11776 /* what the driver and static arrays take of a block */, RESERVED = 1024 };
+    enum { OWN = 11776 /* bytes of a block that the driver and static arrays take */, RESERVED = 1024 };
     const int panels = job_panels(*j, blocks);
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(panels > 2 ? 11 : 9) / 20;
     j->stage_bytes = stage_bytes_of(j->chunk_bytes - (j->pieces ? CHUNK_PIECE : 0));
@@ -79,7 +79,7 @@ size_t linear_shared_bytes(linear_job *j, size_t others, int blocks) {
     return (size_t)(ALL_WARPS * j->depth * j->stage_bytes) + others;
 }
 
-/* Columns that one launch takes: here, with rows in shared memory, and on clusters. */
+/* Maximum columns of a launch: of linear_many, with rows in shared memory, and on clusters. */
 enum { MAX_COLUMNS = 16, MAX_KEPT_COLUMNS = 32, MAX_CLUSTER_COLUMNS = 64 };
 
 static int n_eight(int n_col) {
@@ -105,15 +105,15 @@ int linear_run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s
     return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), room, s, *j);
 }
 
-/* The kernel that multiplies several columns, and groups of eight columns that a launch of it takes; 0: it
- * cannot. */
+/* A kernel for several columns, and the number of groups of eight columns in one launch; 0: it cannot compute
+ * them. */
 struct way {
     linear_kind kernel;
     int eights;
 };
 static way way_by_rule(linear_job *j, const pack_format *f) {
-    int eights =
-        j->n_col <= MAX_KEPT_COLUMNS ? kept_eights(j, f, j->n_col) : 0; /* more: clusters are faster */
+    int eights = j->n_col <= MAX_KEPT_COLUMNS ? kept_eights(j, f, j->n_col)
+                                              : 0; /* with more columns, clusters are faster */
     if (eights)
         return {LINEAR_KEPT, eights};
     if (j->n_col <= MAX_COLUMNS && (eights = pair_eights(j, f, j->n_col)) > 0)
@@ -137,13 +137,13 @@ static way way_find(linear_job *j, const pack_format *f, linear_kind kind) {
     }
 }
 
-/* Whether the launch before can have left the columns, or this one can leave its own, by such a way. */
+/* Whether the previous launch may have left the columns, and this one may leave its own, with this kernel. */
 static bool way_takes(const linear_job &j, way by) {
     return j.n_col <= MAX_LEFT_ROWS && j.act_group == 32 && j.k % TILE_CHUNK_K == 0 && !j.two &&
            (by.kernel == LINEAR_KEPT || (by.kernel == LINEAR_PAIR && kept_order(j.n_col) == META_PAIRS));
 }
 
-/* Columns as the launch before has left them. */
+/* Computes columns that the previous launch has left. */
 static int run_left(linear_job *j, way by, cuda_stream s) {
     const codes_rows at = codes_rows_of((void *)j->coded, nullptr, j->k, j->n_col);
     j->codes = (const uint4 *)at.codes;
@@ -200,7 +200,7 @@ bool linear_leaves_whole(const cuda_linear *a) {
            left_leaves_whole(&j, &a->w[0].format);
 }
 
-/* Rows [first, first + n). One that is left over goes alone. */
+/* Computes rows [first, first + n). A single last row is computed alone. */
 static int run_rows(const cuda_linear *a, linear_kind kind, int64_t first, int64_t n, cuda_stream s) {
     cuda_linear part = *a;
     linear_job j;

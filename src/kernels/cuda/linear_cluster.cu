@@ -27,7 +27,7 @@ template <int EIGHTS> struct teams_of {
     };
 };
 
-/* Where things are in a block's shared memory, in bytes. */
+/* Byte offsets in a block's shared memory. */
 struct cluster_layout {
     int codes, scales, exchange, rings, bars, feeds, bytes;
 };
@@ -59,7 +59,7 @@ __device__ __forceinline__ const uint8_t *team_weights(const linear_job &j, int 
     const int panel = team_panel(j, unit, part, &matrix);
     return j.w[matrix] + panel * j.panel_bytes;
 }
-/* What a team asks for next, in shared memory; its first thread alone looks at it. */
+/* The next copy of a team, in shared memory; only its first thread uses it. */
 struct team_feed {
     const uint8_t *chunk_at;
     int unit, part, chunk; /* part: of a gated unit */
@@ -165,7 +165,9 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
                     tile_scales(of, i, j.group_shift, scale);
                     tile_times<EIGHTS, MINE>(*(const uint4 *)(stage + i * CODE_TILE + 16 * lane), scale,
                                              codes + i * EIGHTS * 32, scales + i * 8 * EIGHTS, base, sum[i]);
-                    asm volatile("" ::: "memory"); /* registers: loads of the next tile stay behind */
+                    asm volatile("" ::
+                                     : "memory"); /* keeps the loads of the next tile after this one, to save
+                                                     registers */
                 }
                 if (WIDTH > 1)
                     warps_barrier(1 + team, WIDTH);
@@ -229,12 +231,12 @@ __global__ void __launch_bounds__(THREADS, EIGHTS > 2 ? 1 : 2)
             __syncwarp();
         }
     }
-    cluster_barrier(); /* nobody leaves while others send to it */
+    cluster_barrier(); /* no block ends while others write to it */
 }
 
 /* ---- launching ---- */
 
-/* Shared memory of a launch with the depth of its rings; 0: so many columns do not fit. */
+/* Sets the depth of the rings and returns it; 0: this many columns do not fit shared memory. */
 template <int EIGHTS> static int depth_find(linear_job *j) {
     enum { OWN = 1024, RESERVED = 1024 };
     const int stages = teams_of<EIGHTS>::TEAMS_HERE;
@@ -243,7 +245,7 @@ template <int EIGHTS> static int depth_find(linear_job *j) {
     const int64_t most = (int64_t)(rounds + 1) * (j->gated ? 2 : 1) * ((j->n_chunk + RANKS - 1) / RANKS);
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
     int64_t depth = (share - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes);
-    if (depth < 1) /* beside another launch's block it does not fit */
+    if (depth < 1) /* it does not fit beside a block of another launch */
         depth = (all - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes) > 0;
     depth = depth > MAX_STAGES ? MAX_STAGES : depth;
     j->depth = (int)(depth < most ? depth : most);
@@ -265,7 +267,7 @@ int cluster_eights(linear_job *j, const pack_format *f, int n_col) {
         return 0;
     if (n_col > 32 && depth_find<8>(j))
         return 8;
-    return n_col > 16 && depth_find<4>(j) ? 4 : 0; /* for fewer the other kernels are faster */
+    return n_col > 16 && depth_find<4>(j) ? 4 : 0; /* with fewer columns, the other kernels are faster */
 }
 
 int cluster_launch(linear_job *j, int eights, cuda_stream s) {

@@ -20,8 +20,8 @@
 
 /* ---- products ---- */
 
-/* Rows of weights that a lane reads of a unit: g, g + 8, .. of its 16 or 32. Of gated products every other
- * eight are of the second matrix. Those beyond the end are the last one. */
+/* The rows of weights that a lane reads in a unit: g, g + 8, .. of its 16 or 32. In gated products every
+ * other eight rows belong to the second matrix. Rows beyond the end are replaced by the last one. */
 template <int TILES>
 __device__ __forceinline__ void rows_find(const float_job &j, int unit, int size,
                                           const uint8_t *row[2 * TILES]) {
@@ -35,11 +35,11 @@ __device__ __forceinline__ void rows_find(const float_job &j, int unit, int size
     }
 }
 
-/* A lane's chunks in the order in which it multiplies them: [32 of K][row][16 bytes]. */
+/* The order in which a lane multiplies its chunks: [32 of K][row][16 bytes]. */
 template <int TYPE, int TILES> struct float_feed {
     enum { SIZE = float_parts<TYPE>::SIZE, PIECES = 4 * TILES * SIZE / 2, STAGE = 32 * PIECES /* uint4 */ };
     const uint8_t *row[2 * TILES];
-    uint4 *to; /* the lane's first place */
+    uint4 *to; /* the lane's first slot */
     int unit, chunk, put, get;
 
     __device__ __forceinline__ void begin(const float_job &j, uint4 *shared) {
@@ -51,7 +51,7 @@ template <int TYPE, int TILES> struct float_feed {
         if (unit < j.n_unit)
             rows_find<TILES>(j, unit, SIZE, row);
     }
-    /* Asks for the next chunk; an empty group of copies when there is none. */
+    /* Starts copying the next chunk; an empty group of copies if there is none. */
     __device__ __forceinline__ void ask(const float_job &j) {
         if (unit < j.n_unit) {
             uint4 *const stage = to + put * STAGE;
@@ -78,7 +78,7 @@ template <int TYPE, int TILES> struct float_feed {
         }
         copies_end_group();
     }
-    /* Pieces of the oldest chunk, once they are there. */
+    /* Waits for the pieces of the oldest chunk and returns them. */
     template <int DEPTH> __device__ __forceinline__ const uint4 *take(const float_job &j) {
         if (j.depth == DEPTH)
             copies_wait<DEPTH - 1>();
@@ -90,13 +90,13 @@ template <int TYPE, int TILES> struct float_feed {
     }
 };
 
-/* Stages of a warp: two blocks of these fit a multiprocessor of sm_90. Devices with less memory have fewer.
- */
+/* The number of a warp's stages with which two blocks fit a multiprocessor of sm_90. Devices with less memory
+ * have fewer. */
 template <int TYPE, int EIGHTS, int TILES> __host__ __device__ constexpr int float_depth() {
     return float_parts<TYPE>::SIZE * TILES == 2 ? 5 : TILES == 1 || EIGHTS == 1 ? 3 : 2;
 }
 
-/* What a lane multiplies of eight rows from row 8 e on: [32 of K][part]; zeros of rows that are not there. */
+/* Loads a lane's part of eight rows from row 8 e on: [32 of K][part]; zeros for missing rows. */
 template <int PARTS>
 __device__ __forceinline__ void parts_load(const float_job &j, int chunk, int e, uint4 (&b)[2][PARTS]) {
     const int lane = threadIdx.x % 32, row = 8 * e + lane / 4;
@@ -107,8 +107,8 @@ __device__ __forceinline__ void parts_load(const float_job &j, int chunk, int e,
             row < j.n_row ? __ldcg(from + (int64_t)i * j.n_row * 4) : make_uint4(0, 0, 0, 0);
 }
 
-/* The next chunk times the rows: total[tile][eight of rows] += its sums. Rows are on their way while the
- * chunk is waited for, and while the eight before are multiplied. */
+/* Multiplies the next chunk with the rows: total[tile][eight rows] += its sums. Rows are loaded while the
+ * lane waits for the chunk, and while the previous eight are multiplied. */
 template <int TYPE, int EIGHTS, int TILES>
 __device__ __forceinline__ void chunk_add(const float_job &j, float_feed<TYPE, TILES> *feed, int chunk,
                                           float (&total)[TILES][EIGHTS][4]) {
@@ -142,7 +142,8 @@ __device__ __forceinline__ void chunk_add(const float_job &j, float_feed<TYPE, T
     }
 }
 
-/* The warps' sums of 8 or 16 rows: [warp][column][output], in other banks for each lane. */
+/* The warps' sums of 8 or 16 rows: [warp][column][output]. LINE places the lanes' elements in different
+ * banks. */
 template <int TILES, int COLUMNS> struct float_sums {
     enum { LINE = 16 * TILES + 4 };
     float of[WARPS][COLUMNS][LINE];
@@ -156,7 +157,7 @@ __device__ __forceinline__ float sums_join(const float_sums<TILES, COLUMNS> &sum
     return v;
 }
 
-/* Results of a unit's rows from `row0` on, by all threads of the block. */
+/* Writes the results of a unit's rows from `row0` on, by all threads of the block. */
 template <int TILES, int COLUMNS>
 __device__ __forceinline__ void float_write(const float_job &j, int unit, int row0,
                                             const float_sums<TILES, COLUMNS> &sums) {
@@ -184,7 +185,7 @@ template <int TYPE, int EIGHTS, int TILES>
 __global__ void __launch_bounds__(FLOAT_THREADS, 2) linear_float(const __grid_constant__ float_job j) {
     enum {
         DEPTH = float_depth<TYPE, EIGHTS, TILES>(),
-        GROUP = EIGHTS < 2 ? EIGHTS : 2 /* eights that are joined at once */
+        GROUP = EIGHTS < 2 ? EIGHTS : 2 /* groups of eight rows that are joined at once */
     };
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ float_sums<TILES, 8 * GROUP> sums;
@@ -237,8 +238,8 @@ size_t float_scratch(int64_t n_row, int64_t k) {
            ((size_t)float_pad(k) * MOST_PARTS * sizeof(uint16_t) + sizeof(float));
 }
 
-/* Blocks that the device has at once: two a multiprocessor are faster than one with which the next launch's
- * block would have room. */
+/* The number of blocks that run at once. Two a multiprocessor are faster than one that leaves resources for a
+ * block of the next launch. */
 static int float_blocks() {
     return 2 * device_sm_count();
 }
@@ -260,8 +261,8 @@ template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cu
                       (size_t)j->depth * STAGE, s, *j);
 }
 
-/* Units of `tiles` times 16 outputs. Returns what the block with most units reads, weights and rows, for each
- * element of K. */
+/* Cuts the outputs into units of `tiles` times 16. Returns the number of weights and row elements that the
+ * block with most units reads for each element of K. */
 static int64_t float_units(const cuda_linear *a, int tiles, float_job *j) {
     const int type = a->w[0].format.type, blocks = float_blocks();
     j->n_unit = units_set(a, (a->gated ? 8 : 16) * tiles, j);

@@ -1,4 +1,4 @@
-/* linear_float.cuh - the rows of products with matrices of floats (linear_float.cu), split into parts. */
+/* linear_float.cuh - splits the rows of products with matrices of floats (linear_float.cu) into parts. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_FLOAT_CUH
 #define NIB_KERNELS_CUDA_LINEAR_FLOAT_CUH
 
@@ -9,12 +9,11 @@
 enum { FLOAT_CHUNK = 64, FLOAT_THREADS = 32 * WARPS, SPLIT_THREADS = 1024 };
 
 struct float_job : job_matrices {
-    int n_unit; /* of 16 or 32 outputs; half of that of each matrix when gated */
+    int n_unit; /* units of 16 or 32 outputs; of half as many of each matrix if gated */
     int stride; /* elements from one row to the next */
     int n_chunk, n_row, k, depth, act;
     bool gated, adds;
-    /* the rows, and what they are split to: [32 of K][part][row][4] of 8 elements; [row] factors of results
-     */
+    /* the rows, and their parts: [32 of K][part][row][4] of 8 elements; [row] factors of the results */
     const float *x, *norm;
     int64_t ldx;
     float eps;
@@ -22,7 +21,7 @@ struct float_job : job_matrices {
     float *factor;
 };
 
-/* Of a row: the sum of squares and the largest magnitude, by all threads of a block. */
+/* A row's sum of squares and largest magnitude, by all threads of a block. */
 struct split_facts {
     float sum, largest;
 };
@@ -44,7 +43,7 @@ __device__ static split_facts split_join(split_facts f, split_facts *shared) {
     return f;
 }
 
-/* Eight values from i on as they are multiplied, but for their common factor. */
+/* Loads eight values from i on, times the norm's weights. Their common factor is still missing. */
 __device__ __forceinline__ void split_load(const float_job &j, const float *x, int i, float v[8]) {
     float w[8];
     eight_load(x + i, j.k - i, v);
@@ -56,7 +55,7 @@ __device__ __forceinline__ void split_load(const float_job &j, const float *x, i
         v[c] = __fmul_rn(v[c], w[c]);
 }
 
-/* Eight values into parts. */
+/* Splits eight values into parts. */
 template <int TYPE>
 __device__ __forceinline__ void split_store(const float_job &j, int row, int i, float v[8], float scale) {
     enum { PARTS = float_parts<TYPE>::X };
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constan
     split_facts f = {0.0f, 0.0f};
     launch_next();
 #pragma unroll
-    for (int m = 0; m < KEEP; m++) /* norms are not written by launches */
+    for (int m = 0; m < KEEP; m++) /* launches do not write norms */
         if (j.norm)
             eight_load(j.norm + begin + m * STEP, j.k - begin - m * STEP, weight[m]);
     launch_wait();
@@ -112,7 +111,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_rows(const __grid_constan
     float factor = 1.0f, scale = 1.0f;
     if (j.norm)
         factor = norm_factor_of(f.sum, (float)j.k, j.eps);
-    if (TYPE == TYPE_F16) { /* the largest to 2^14 at least; the exponent's inverse is finite */
+    if (TYPE == TYPE_F16) { /* scales the largest magnitude to 2^14 at least; the inverse is finite */
         const uint32_t e = max(__float_as_uint(f.largest) >> 23 & 255, 27);
         scale = __uint_as_float((2 * 127 + 14 - e) << 23);
         factor = __fmul_rn(factor, __uint_as_float((e - 14) << 23));

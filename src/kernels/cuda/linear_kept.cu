@@ -19,7 +19,7 @@
 #include "kernels/cuda/linear_rows.cuh"
 #include "kernels/cuda/nibbles.cuh"
 
-/* Columns whose sums are exchanged together. */
+/* The number of columns whose sums are exchanged together. */
 static __host__ __device__ __forceinline__ constexpr int step_columns(int eights) {
     return eights < 2 ? 8 : 16;
 }
@@ -28,7 +28,7 @@ static __host__ __device__ __forceinline__ constexpr int step_columns(int eights
 struct kept_layout {
     int scales, exchange, rings, bytes;
 };
-/* columns: that codes have room for, 4 or a multiple of 8. */
+/* columns: number of columns in the arrays of codes, 4 or a multiple of 8. */
 static __host__ __device__ __forceinline__ kept_layout layout_of(int k_pad, int columns, int ring_bytes) {
     kept_layout r;
     r.scales = k_pad * columns;
@@ -38,7 +38,7 @@ static __host__ __device__ __forceinline__ kept_layout layout_of(int k_pad, int 
     return r;
 }
 
-/* A team's panels of the block. unit: of the block, a panel or a gate and its up. */
+/* A team's panels of the block. unit: the block's unit, a panel or a gate panel and its up panel. */
 __device__ __forceinline__ int kept_panel(const linear_job &j, int unit, int part) {
     return j.gated ? 2 * unit + part : unit;
 }
@@ -56,7 +56,8 @@ struct kept_walk {
     }
 };
 
-/* FOUR: at most four columns; lanes of the others multiply the same ones for nobody. */
+/* FOUR: at most four columns; lanes of the other columns multiply the same ones, and the result is not
+ * used. */
 template <int EIGHTS, bool FOUR>
 __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant__ linear_job j) {
     enum { STEPS = EIGHTS > 2 ? EIGHTS / 2 : 1, EACH = EIGHTS < 2 ? EIGHTS : 2 /* eights of a step */ };
@@ -84,9 +85,9 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     }
     __syncthreads();
     launch_wait();
-    if (team == 0 && lane == 0 && warp < j.n_chunk) { /* what the warps of this number read */
+    if (team == 0 && lane == 0 && warp < j.n_chunk) { /* the chunks that the warps of this number read */
         const int codes = TILE_CHUNK_K * COLUMNS, scales = 8 * COLUMNS * (int)sizeof(float);
-        const int more = (j.n_chunk - warp - 1) / WARPS; /* chunks behind the first */
+        const int more = (j.n_chunk - warp - 1) / WARPS; /* chunks after the first */
         bar_expect(rows_there[warp], codes + scales);
         if (more)
             bar_expect(rows_there[warp] + 1, more * (codes + scales));
@@ -103,10 +104,10 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     }
     if (warp < j.n_chunk)
         bar_wait<false>(rows_there[warp], 0);
-    /* Of a step each thread has an output: its row and its place among the step's. */
+    /* Each thread has one output of a step: its row, and its number in the step. */
     const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL, place = threadIdx.x / PACK_PANEL % 16;
     const int outs = EACH * 8 / each /* of a step */, n_out = j.n_col / each;
-    float factor[STEPS][2]; /* of the norm: of the thread's columns */
+    float factor[STEPS][2]; /* the norm's factors of the thread's columns */
 #pragma unroll
     for (int s = 0; s < STEPS; s++)
 #pragma unroll
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     int lane_scale[2];
     chunk_lane_scales(j.group_shift, lane_scale);
     float gate[STEPS];
-    half_output left = {-1, 0, 0.0f, {0.0f, 0}}; /* its code waits for the other team */
+    half_output left = {-1, 0, 0.0f, {0.0f, 0}}; /* its code needs the sums of the other team */
     int n_left = 0;
     auto finish_left = [&]() {
         if (n_left == 0)
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
         bar_wait<false>(&half_met, (n_left - 1) & 1);
         half_finish(j.leaves_rows, left, halves[(n_left - 1) % 2][!team] + place);
     };
-    /* An output of step s of a panel, when all warps' sums are there. */
+    /* Finishes an output of step s of a panel, when all warps' sums have arrived. */
     auto finish = [&](int unit, int part, int s, const float *from, float before, float weight) {
         int matrix;
         const int n = panel_find(j, kept_panel(j, unit, part), &matrix) * PACK_PANEL + in;
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     struct {
         int unit, part;
         float before, weight;
-    } last = {0, 0, 0.0f, 1.0f}; /* what is to be finished */
+    } last = {0, 0, 0.0f, 1.0f}; /* the output to finish */
     for (int unit = team; unit < n_unit; unit += TEAMS)
         for (int part = 0; part < (j.gated ? 2 : 1); part++) {
             float before[STEPS], weight = 1.0f;
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
                 warp_ring_wait(r);
                 if (turn == 0 && c == warp + WARPS) { /* the rest of the rows */
                     bar_wait<false>(rows_there[warp] + 1, 0);
-                    asm volatile("" : "+r"(codes), "+r"(scales) : : "memory"); /* no load moves before it */
+                    asm volatile("" : "+r"(codes), "+r"(scales) : : "memory"); /* no load before the wait */
                 }
                 if constexpr (EIGHTS > 2)
                     chunk_times_plain<EIGHTS>(
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
 static int columns_of(const linear_job *j, int eights) {
     return kept_order(j->n_col) == META_FOUR ? 4 : 8 * eights;
 }
-/* The job's rings beside its rows; false: they do not fit. */
+/* Sets the rings beside the rows; false: they do not fit. */
 static bool depth_find(linear_job *j, int eights) {
     return ring_depth_find(j, layout_of(j->k_pad, columns_of(j, eights), 0).bytes,
                            warp_chunks(*j, job_panels(*j, job_blocks(*j))));

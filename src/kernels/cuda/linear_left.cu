@@ -11,12 +11,12 @@
 #include "kernels/cuda/linear_ring.cuh"
 #include "kernels/cuda/linear_rows.cuh"
 
-/* Panels whose sums wait in shared memory until all threads finish them; of more than LEFT_PANELS fewer at a
- * time, so that rings keep their depth. */
+/* Panels whose sums are in shared memory until all threads finish them. If there are more than LEFT_PANELS,
+ * LEFT_STEP at a time, so that rings keep their depth. */
 enum { LEFT_PANELS = 16, LEFT_STEP = 12 };
 
-/* An output that a thread finishes: its matrix and row there (-1: none), what it is added to, and the weight
- * that its codes want. */
+/* An output that a thread finishes: its matrix and row there (-1: none), the value that it is added to, and
+ * the norm's weight for its codes. */
 struct left_output {
     int at;
     float before, weight;
@@ -26,7 +26,8 @@ __device__ __forceinline__ float *place_of(const linear_job &j, int at) {
     return j.y[at & 3] + (at >> MATRIX_BITS);
 }
 
-/* Behind the rings. partial: [panel][row][warp], so that a thread reads its eight by two loads. */
+/* Shared memory after the rings. partial: [panel][row][warp], so that a thread reads its eight sums by two
+ * loads. */
 struct left_room {
     uint32_t *codes;
     slice_meta *meta;
@@ -65,7 +66,7 @@ struct left_walk {
 };
 typedef ring_feed<left_walk> left_feed;
 
-/* A warp's chunks of a panel. codes, meta: this lane's of the warp's first chunk. */
+/* Multiplies a warp's chunks of a panel. codes, meta: this lane's ones of the warp's first chunk. */
 template <int BITS>
 __device__ __forceinline__ void left_panel(const linear_job &j, left_feed *f, warp_ring *r, uint32_t codes,
                                            uint32_t meta, int lane_scale, float sum[2]) {
@@ -90,11 +91,11 @@ __device__ __forceinline__ void left_panel(const linear_job &j, left_feed *f, wa
 
 /* ---- outputs ---- */
 
-/* Where the outputs of panels [q0, q0 + n) go, and of their weights what does not depend on the row; each for
- * the thread that finishes it. */
+/* Finds the addresses of the outputs of panels [q0, q0 + n) and the norm's weights for them, which do not
+ * depend on the row. Each thread does this for the output that it finishes. */
 __device__ __forceinline__ void outputs_find(const linear_job &j, int q0, int n, left_output *outputs) {
     const int o = threadIdx.x;
-    if (o >= (n >> j.gated) * PACK_PANEL) /* a shift: a division takes as long as all sums of an output */
+    if (o >= (n >> j.gated) * PACK_PANEL) /* a division would take as long as all sums */
         return;
     int matrix;
     const int row = panel_find(j, q0 + (o / PACK_PANEL << j.gated), &matrix) * PACK_PANEL + o % PACK_PANEL;
@@ -103,7 +104,7 @@ __device__ __forceinline__ void outputs_find(const linear_job &j, int q0, int n,
     if (there && j.leaves.norm)
         copy_ahead<4>(&outputs[o].weight, j.leaves.norm + row);
 }
-/* What they are added to. */
+/* Loads the values that outputs are added to. */
 __device__ __forceinline__ void outputs_before(const linear_job &j, int n, left_output *outputs) {
     const int o = threadIdx.x;
     if (!j.adds || o >= (n >> j.gated) * PACK_PANEL)
@@ -112,7 +113,7 @@ __device__ __forceinline__ void outputs_before(const linear_job &j, int n, left_
         copy_ahead<4>(&outputs[o].before, place_of(j, outputs[o].at));
 }
 
-/* A panel's row, and its bias. partial: of the panel. */
+/* The value of a row of a panel, with its bias. partial: the sums of the panel. */
 __device__ __forceinline__ float left_value(const linear_job &j, int q, int row, const float *partial,
                                             float factor) {
     const float4 a = *(const float4 *)(partial + row * WARPS),
@@ -136,8 +137,8 @@ __device__ __forceinline__ float left_value(const linear_job &j, int q, int row,
     return u;
 }
 
-/* Leaves an output's code where the block has whole groups, of which j.whole warps have 32 each; by the
- * block's first n_warp warps. */
+/* Leaves an output's code if the block has whole groups. j.whole warps have 32 outputs of a group each; the
+ * block's first n_warp warps call it. */
 __device__ __forceinline__ void whole_leave(const linear_job &j, int i, float v, int n_warp,
                                             uint32_t *most_of) {
     const int warp = threadIdx.x / 32, first = warp / j.whole * j.whole;
@@ -168,13 +169,13 @@ __device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int 
     *place_of(j, out.at) = v;
     if (j.whole)
         whole_leave(j, out.at >> MATRIX_BITS, v, n_out / 32, most_of);
-    else if (j.leaves.codes) /* panels come in pairs: a warp has 32 in a row */
+    else if (j.leaves.codes) /* panels are in pairs, so a warp has 32 successive outputs */
         group_leave(j.leaves, out.at >> MATRIX_BITS, v, out.weight);
 }
 
 /* ---- the row ---- */
 
-/* Codes into shared memory, in the background; each thread has its part of the sums of squares. */
+/* Starts copying codes into shared memory. Each thread sums its part of the squares. */
 __device__ __forceinline__ void row_take(const linear_job &j, const left_room &room, int n_here,
                                          row_sums *sums) {
     const float *squares = j.coded ? (const float *)(j.coded + j.k_pad + j.k_pad / 4) : j.left.squares;
@@ -202,8 +203,8 @@ __device__ __forceinline__ void row_take(const linear_job &j, const left_room &r
     __syncthreads();
 }
 
-/* A block without outputs. It keeps its multiprocessor's memory for a while, so that blocks of the next
- * launch come one to each multiprocessor, and no two of them here. */
+/* A block without outputs keeps its multiprocessor's memory for a while, so that the blocks of the next
+ * launch are placed one on each multiprocessor, and not two here. */
 __device__ __forceinline__ void place_keep() {
     enum { CYCLES = 4000 /* 2,000 to 20,000 give the same times on an H200, none 50 us a token more */ };
     launch_next();
@@ -226,14 +227,15 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
         place_keep();
         return;
     }
-    /* Bulk copies are faster to where they have the same place among 128 bytes. */
+    /* Bulk copies are faster if source and destination have the same offset in 128 bytes. */
     const int shift = warp * j.chunk_bytes % 128;
     uint8_t *const stages =
         shared + of_all * ring_bytes + (shift <= j.stage_bytes - j.chunk_bytes ? shift : 0);
     warp_ring r = warp_ring_make(stages, bars[of_all], j.depth);
     left_feed feed =
         ring_feed_begin(j, &r, left_walk{warp < j.n_chunk && team < n_panel ? team : n_panel, n_panel}, warp);
-    /* A product comes next: it may ask for its weights at once; attention, if it finds a place. */
+    /* If a product is next, it may start copying its weights now. Attention may start if a multiprocessor is
+     * free. */
     if (j.leaves.codes || j.early)
         launch_next();
     outputs_find(j, 0, min(left_panels(j), n_panel), room.outputs);
@@ -242,7 +244,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
     const uint32_t codes = address_kept(room.codes) + (warp * 32 + lane) * 8,
                    meta = address_kept(room.meta) + warp * 64 + lane % 4 * 16;
     row_take(j, room, min(left_panels(j), n_panel), &sums);
-    if (j.norm && threadIdx.x == THREADS - 1) /* of a warp that often has fewer panels than others */
+    if (j.norm && threadIdx.x == THREADS - 1) /* a thread of a warp that often has fewer panels than others */
         sums.factor = row_factor(j, &sums);
     for (int q0 = 0;;) {
         const int n_here = min(left_panels(j), n_panel - q0);
@@ -273,9 +275,9 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
 
 typedef void (*left_kernel)(const linear_job);
 
-/* The rings' depth; see linear_shared_bytes. */
+/* Sets the depth of the rings like linear_shared_bytes. */
 static size_t left_shared_bytes(linear_job *j) {
-    enum { RESERVED = 1024, OWN = 1408 + RESERVED /* static arrays, and what the driver takes */ };
+    enum { RESERVED = 1024, OWN = 1408 + RESERVED /* bytes of static arrays and of the driver */ };
     const int64_t others = (int64_t)room_bytes(*j);
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(j->most > 2 ? 11 : 9) / 20;
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
@@ -289,7 +291,7 @@ static bool left_can(const linear_job &j, const pack_format *f) {
            f->bits <= 7 && !f->table;
 }
 
-/* Whole groups are given to blocks where none then has more panels than without, and all fit one round. */
+/* Blocks get whole groups if no block then has more panels than otherwise, and all fit one round. */
 bool left_leaves_whole(const linear_job *j, const pack_format *f) {
     const int group = (int)j->leaves_group, outputs = j->n[0];
     if (!left_can(*j, f) || !j->by_rule || !j->gated || !j->leaves.wide || j->leaves.norm || outputs % group)
@@ -298,9 +300,9 @@ bool left_leaves_whole(const linear_job *j, const pack_format *f) {
     return panels <= j->most && panels <= LEFT_PANELS;
 }
 
-/* Blocks for the job. A team takes every second panel, so an odd number of panels takes a block as long as
- * the next even one. Where codes are left for no product, attention comes next, whose blocks need a
- * multiprocessor each: fewer blocks leave some free, and it starts before this launch has ended. */
+/* The number of blocks. A team takes every second panel, so an odd number of panels takes a block as long as
+ * the next even number. If no codes are left for a product, attention is next, whose blocks need a
+ * multiprocessor each. Fewer blocks leave some free, so attention starts before this launch has ended. */
 static int left_blocks(linear_job *j, const pack_format *f) {
     enum { FEW = 8 /* panels */ };
     const int sm = device_sm_count(), blocks = job_blocks(*j);

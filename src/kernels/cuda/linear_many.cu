@@ -11,7 +11,7 @@
 
 struct many_store {
     uint32_t *where;
-    void *meta; /* a float2 each, or a float */
+    void *meta; /* a float2 or a float for each slice and column */
     int n_eight, column;
     meta_order order;
     __device__ void codes(int row, int k, uint2 u) {
@@ -46,7 +46,7 @@ struct many_facts {
     }
 };
 
-/* What block y of a row's quantizes. */
+/* The part of a row that block y quantizes. */
 __device__ __forceinline__ row_job row_piece(const linear_job &j, const float *x) {
     row_job row = row_of(j, x);
     if (gridDim.y > 1) {
@@ -59,7 +59,7 @@ static int row_pieces(const linear_job &j) {
     return j.norm || !j.act_group ? 1 : (j.k_pad + EIGHT_STEP - 1) / EIGHT_STEP;
 }
 
-/* What the scratch of a product holds. */
+/* Offsets in the scratch of a product, in bytes. */
 struct many_scratch {
     size_t meta, factor, lift, bytes;
 };
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS) quantize_many(const __grid_constant__
     }
 }
 
-/* A slice's dots of 2 rows x 2 columns into their sums. */
+/* Adds a slice's dots of 2 rows x 2 columns to their sums. */
 __device__ __forceinline__ void four_add(const linear_job &j, float2 w0, float2 w1, const int d[4],
                                          int excess, float4 m, float sum[4]) {
     const slice_meta a = {m.x, __float_as_int(m.y)}, b = {m.z, __float_as_int(m.w)};
@@ -101,9 +101,9 @@ __device__ __forceinline__ void four_add(const linear_job &j, float2 w0, float2 
     sum[3] = slice_add(j, w1, d[3] >> excess, b, sum[3]);
 }
 
-/* Panels between two waits of all warps, times groups of eight columns. */
+/* Panels between two barriers of all warps, times groups of eight columns. */
 enum { MANY_PANELS = 2 * TEAMS };
-/* Scale and minimum of each slice of every warp's chunk; the warps' sums. Behind the rings. */
+/* Bytes after the rings: scale and minimum of each slice of every warp's chunk, and the warps' sums. */
 static constexpr size_t many_bytes(bool halves) {
     return ALL_WARPS * (halves ? 16 : 8) * PACK_PANEL * sizeof(float2) +
            MANY_PANELS * WARPS * PACK_PANEL * 8 * sizeof(float);
@@ -113,7 +113,11 @@ template <int BITS, int EIGHTS, bool HALVES, int TABLE = TABLE_NONE>
 __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant__ linear_job j) {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
-    enum { COLUMNS = 8 * EIGHTS, SLICES = HALVES ? 16 : 8 /* of a chunk */, PANELS = MANY_PANELS / EIGHTS };
+    enum {
+        COLUMNS = 8 * EIGHTS,
+        SLICES = HALVES ? 16 : 8 /* slices of a chunk */,
+        PANELS = MANY_PANELS / EIGHTS
+    };
     enum { CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int g = lane / 4, t = lane % 4, ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);

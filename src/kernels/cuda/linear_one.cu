@@ -9,19 +9,19 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/linear_one.cuh"
 
-/* Panels whose sums wait in shared memory until all threads finish them: no warp waits for another between.
- */
+/* Panels whose sums are in shared memory until all threads finish them. No warp waits for another in
+ * between. */
 enum { ONE_PANELS = 16 };
 
-/* one_chunk where groups have a half each and no minimum, as most formats do, in a third of the instructions:
- * scales of all slices and rows by one load, differences as the bits of floats. */
+/* one_chunk for one half-precision scale a group and no minimum, as most formats have, in a third of the
+ * instructions: one load reads the scales of all slices and rows, and differences have the bits of floats. */
 template <int BITS> struct plain_chunk {
     tile_lane<BITS> v[TILE_CHUNK];
-    uint32_t w[2]; /* of rows g and g + 8: slices 2t and 2t + 1 */
+    uint32_t w[2]; /* scales of rows g and g + 8, slices 2t and 2t + 1 */
     uint4 m;       /* their slice_meta */
     uint2 mine;
 };
-/* What a lane needs of a chunk but its tiles; scales: the lane's address for matrices_load. */
+/* Loads a lane's part of a chunk except the tiles. scales: the lane's address for matrices_load. */
 template <int BITS>
 __device__ __forceinline__ void plain_begin(plain_chunk<BITS> *c, uint32_t scales, uint2 mine,
                                             const slice_meta *metas) {
@@ -60,8 +60,8 @@ __device__ __forceinline__ void plain_add(const plain_chunk<BITS> &c, const int 
     }
 }
 
-/* A warp's chunks of a panel. Codes of up to 4 bits are in registers before they are multiplied, so their
- * stage is filled again at once. */
+/* Multiplies a warp's chunks of a panel. Codes of up to 4 bits are loaded into registers before they are
+ * multiplied, so their stage is refilled at once. */
 template <int BITS>
 __device__ __forceinline__ void plain_panel(const linear_job &j, chunk_feed *feed, ring *r,
                                             const uint2 *codes, const slice_meta *meta, int lane_scale,
@@ -88,7 +88,7 @@ __device__ __forceinline__ void plain_panel(const linear_job &j, chunk_feed *fee
     }
 }
 
-/* The same of chunks of 8 bits in two pieces. */
+/* plain_panel for chunks of 8 bits in two pieces. */
 __device__ __forceinline__ void plain_panel_pieces(const linear_job &j, chunk_feed *feed, ring *r,
                                                    const uint2 *codes, const slice_meta *meta, int lane_scale,
                                                    float sum[2]) {
@@ -115,7 +115,7 @@ __device__ __forceinline__ void plain_panel_pieces(const linear_job &j, chunk_fe
     }
 }
 
-/* What stands behind the rings: the row, and what outputs want. */
+/* Bytes after the rings: the row, and output_ahead of the outputs. */
 static size_t one_bytes(const linear_job &j) {
     return (size_t)j.k_pad + (size_t)(j.k_pad / j.slice) * sizeof(slice_meta) +
            outputs_ahead_bytes(j, ONE_PANELS);
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
             feed_put<true>(j, &feed, &r);
         else
             feed_put(j, &feed, &r);
-    /* A product comes next: it may ask for its weights at once; attention had better not. */
+    /* A product that is next may start copying its weights now; attention should not. */
     if (j.leaves.codes)
         launch_next();
     for (int i = 32 * threadIdx.x; j.norm && !j.coded && !j.left.floats && i < j.k; i += 32 * THREADS)
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     }
 }
 
-/* Groups of 16 are what Q2_K, Q3_K and Q6_K have. NULL: there is no such kernel. */
+/* The kernel for a format; NULL: there is none. Q2_K, Q3_K and Q6_K have groups of 16. */
 static linear_kernel one_kernel(const pack_format *f) {
     const int bits = f->bits;
     const bool halves = f->group == 16;

@@ -29,15 +29,15 @@ struct one_facts {
     }
 };
 
-/* Of a chunk what one lane adds to the sums of its two rows: tile t's slices. whole: there is memory behind a
- * short last chunk, so all four tiles may be read; a constant. */
+/* Adds tile t's slices of a chunk to the sums of a lane's two rows. whole: memory follows a short last chunk,
+ * so all four tiles may be read; a constant. */
 template <int BITS, bool HALVES, int TABLE>
 __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *stage, uint2 mine,
                                           const slice_meta *metas, int n_tile,
                                           const lane_tables<TABLE> &tables, float sum[2], bool whole) {
     enum { SLICES = HALVES ? 4 : 2 /* of a tile */, CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    int group[2 * SLICES], row[2 * SLICES]; /* of row g, then of row g + 8 */
+    int group[2 * SLICES], row[2 * SLICES]; /* for row g, then for row g + 8 */
     slice_meta m[SLICES];
     float2 w[2 * SLICES];
 #pragma unroll
@@ -50,8 +50,8 @@ __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *st
     }
     if (whole || t < n_tile)
         scales_read<2 * SLICES>(j, stage + n_tile * BITS * 128, group, row, w);
-    int d[2][2][4] = {}; /* [half of a tile][half of that][as the instruction has them] */
-    /* Of a short last chunk all tiles are multiplied: what is not there meets codes that are zeros. */
+    int d[2][2][4] = {}; /* [half of a tile][half of that][the instruction's order] */
+    /* All tiles of a short last chunk are multiplied too: the codes for missing ones are zeros. */
 #pragma unroll
     for (int i = 0; i < TILE_CHUNK; i++) {
         if (!whole && i >= n_tile)

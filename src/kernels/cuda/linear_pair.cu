@@ -13,7 +13,7 @@
 #include "kernels/cuda/nibbles.cuh"
 
 enum { RANKS = 2, HERE = WARPS / RANKS /* warps of a team in a block */, PAIR_TEAMS = ALL_WARPS / HERE };
-/* Where things are in a block's shared memory, in bytes. Places for sums: one where they are needed once. */
+/* Byte offsets in a block's shared memory. places: buffers for sums; one if they are needed once. */
 struct pair_layout {
     int scales, exchange, rings, bytes, places;
 };
@@ -33,7 +33,7 @@ static __host__ __device__ __forceinline__ int rounds_of(const linear_job &j, in
     return (j.n_unit + each - 1) / each;
 }
 
-/* A team's panel of a unit: where codes are left, a unit is two panels of neighbouring teams. */
+/* A team's panel of a unit. If codes are left, a unit is two panels of neighbouring teams. */
 __device__ __forceinline__ int pair_panel(const linear_job &j, int unit, int team, int part, int *matrix) {
     const int panel = (unit << j.paired) + (team & ((1 << j.paired) - 1));
     if (j.gated) {
@@ -61,7 +61,8 @@ struct pair_walk {
     }
 };
 
-/* What the block keeps of the columns: asked for by the first team's lanes 0, each for its warp's number. */
+/* Starts copying the columns that the block keeps. Lane 0 of each warp of the first team copies the part for
+ * its warp's number. */
 template <int EIGHTS>
 __device__ __forceinline__ void pair_rows(const linear_job &j, uint8_t *codes, uint8_t *scales, int first,
                                           uint64_t *bar) {
@@ -103,10 +104,10 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
         pair_rows<EIGHTS>(j, shared, shared + at.scales, number, rows_there + warp);
     if (j.norm && j.squares)
         factors_take(j, factors);
-    cluster_barrier(); /* the other block runs: it may be sent to; factors are there */
+    cluster_barrier(); /* the other block runs, so it may be written to; the factors are visible */
     if (number < j.n_chunk)
         bar_wait<false>(rows_there + warp, 0);
-    /* Each of a team's threads has an output: its row, and its place among the block's columns. */
+    /* Each thread of a team has an output: its row, and its number among the block's columns. */
     const int each = j.two ? 2 : 1, in = threadIdx.x % PACK_PANEL,
               place = threadIdx.x / PACK_PANEL % (2 * HERE);
     const int m = rank * HALF / each + place;
@@ -185,7 +186,7 @@ static int clusters_of(const linear_job *j) {
     return j->n_unit < most ? j->n_unit : most;
 }
 
-/* The job's rings beside its rows, on so many clusters; false: they do not fit. */
+/* Sets the rings beside the rows, for this many clusters; false: they do not fit. */
 static bool depth_find(linear_job *j, int eights, int clusters) {
     const int rounds = rounds_of(*j, clusters);
     return ring_depth_find(j, layout_of(*j, eights, rounds, 0).bytes,
@@ -194,7 +195,7 @@ static bool depth_find(linear_job *j, int eights, int clusters) {
 
 int pair_eights(linear_job *j, const pack_format *f, int n_col) {
     const int eights = n_col <= 8 ? 1 : 2;
-    /* With one cluster less there may be a round more, and a place for sums. */
+    /* With fewer clusters there may be one more round, and one more buffer for sums. */
     return n_col <= 16 && device_major() >= 9 && nibbles_are(*j, f) && depth_find(j, eights, 1) ? eights : 0;
 }
 

@@ -1,5 +1,5 @@
-/* linear_panels.cuh - the panels of a block: what fills its warps' rings, and what becomes of a panel's sums.
- */
+/* linear_panels.cuh - the panels of a block: fills the rings of its warps, and finishes the sums of a
+ * panel. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_PANELS_CUH
 #define NIB_KERNELS_CUDA_LINEAR_PANELS_CUH
 
@@ -10,7 +10,7 @@
 
 /* ---- panels ---- */
 
-/* Panel number q of this block: which matrix, and which of its panels. */
+/* The matrix of this block's panel number q, and the panel's number in it. */
 __device__ __forceinline__ int panel_find(const linear_job &j, int q, int *matrix) {
     const int p = j.gated ? q / 2 : q;
     const int panel = ((blockIdx.x + (p >> j.paired) * gridDim.x) << j.paired) + (p & ((1 << j.paired) - 1));
@@ -32,10 +32,10 @@ __device__ __forceinline__ int panel_count(const linear_job &j) {
     return (j.gated ? 2 * units : units) << j.paired;
 }
 
-/* A warp's chunks in the order in which it takes them. */
+/* The order in which a warp takes its chunks. */
 struct chunk_feed {
     const uint8_t *panel;
-    int q, chunk, n_panel, piece; /* what is asked for next */
+    int q, chunk, n_panel, piece; /* the next chunk to copy */
 };
 __device__ __forceinline__ chunk_feed feed_begin(const linear_job &j, int n_panel) {
     const int team = threadIdx.x / 32 / WARPS, chunk = threadIdx.x / 32 % WARPS;
@@ -68,8 +68,8 @@ __device__ __forceinline__ void feed_put(const linear_job &j, chunk_feed *f, rin
 
 /* ---- results ---- */
 
-/* A finished output of panel q: its warps' sums in order, what belongs to the whole row, the norm, the bias.
- * Of an output in two, both columns. partial: [WARPS][PACK_PANEL][COLUMNS]. */
+/* A finished output of panel q: the warps' sums in order, the row's own scale and minimum, the norm's factor,
+ * the bias. An output of 16-bit activations adds both columns. partial: [WARPS][PACK_PANEL][COLUMNS]. */
 template <int COLUMNS, class Facts>
 __device__ float output_value(const linear_job &j, int q, int row, int m, const float *partial,
                               const Facts &facts) {
@@ -95,19 +95,19 @@ __device__ float output_value(const linear_job &j, int q, int row, int m, const 
     return j.bias[matrix] && n < j.n[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
 }
 
-/* Where an output of panel q goes; NULL: beyond the matrix. */
+/* The address of an output of panel q; NULL: it is beyond the matrix. */
 __device__ __forceinline__ float *output_at(const linear_job &j, int q, int row, int m) {
     int matrix;
     const int n = panel_find(j, q, &matrix) * PACK_PANEL + row;
     return n < j.n[matrix] ? j.y[matrix] + m * j.ldy[matrix] + n : nullptr;
 }
 
-/* Of an output: what it is added to, and the weight that its codes want. */
+/* The value that an output is added to, and the norm's weight for its codes. */
 struct output_ahead {
     float before, weight;
 };
-/* Of the outputs of panels [q0, q0 + n) with one column, each for the thread that writes it: on its way while
- * they are multiplied. */
+/* Starts loading these for the outputs of panels [q0, q0 + n) with one column, each in the thread that writes
+ * the output, so that the loads overlap with the products. */
 __device__ __forceinline__ void outputs_ahead(const linear_job &j, int q0, int n, output_ahead *ahead) {
     const int o = threadIdx.x, step = j.gated ? 2 : 1;
     if ((j.adds || j.leaves.norm) && o < n / step * PACK_PANEL) {
@@ -120,15 +120,15 @@ __device__ __forceinline__ void outputs_ahead(const linear_job &j, int q0, int n
     copies_end_group();
 }
 
-/* Bytes of what a block has ahead, of so many panels at most. */
+/* Bytes of a block's output_ahead, for at most this many panels. */
 static inline size_t outputs_ahead_bytes(const linear_job &j, int most) {
     const int blocks = job_blocks(j);
     const int panels = j.adds || j.leaves.norm ? (j.n_unit + blocks - 1) / blocks << j.paired : 0;
     return (size_t)(panels < most ? panels : most) * PACK_PANEL * sizeof(output_ahead);
 }
 
-/* Outputs of panels [q0, q0 + n), by all threads of a block. With one column each thread has its own ahead.
- */
+/* Writes the outputs of panels [q0, q0 + n), by all threads of a block. With one column each thread has its
+ * own output_ahead. */
 template <int COLUMNS, class Facts>
 __device__ void outputs_write(const linear_job &j, int q0, int n, const float *partial, const Facts &facts,
                               const output_ahead *ahead) {
@@ -147,7 +147,7 @@ __device__ void outputs_write(const linear_job &j, int q0, int n, const float *p
             copies_wait<0>();
         v = j.adds ? __fadd_rn(COLUMNS == 1 ? ahead[o].before : *y, v) : v;
         *y = v;
-        if (COLUMNS == 1 && j.leaves.codes) /* panels come in pairs: a warp has a group */
+        if (COLUMNS == 1 && j.leaves.codes) /* panels are in pairs, so a warp has a whole group */
             group_leave(j.leaves, (int)(y - j.y[0]), v, ahead[o].weight);
     }
 }

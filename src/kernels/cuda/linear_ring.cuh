@@ -16,7 +16,8 @@ __device__ __forceinline__ uint32_t address_kept(const void *p) {
     asm volatile("mov.u32 %0, %1;" : "=r"(at) : "r"(shared_address(p)));
     return at;
 }
-/* From shared memory by an address: of a pointer the compiler would make it anew for each chunk. */
+/* Loads from shared memory by an address. From a pointer the compiler would recompute the address for each
+ * chunk. */
 __device__ __forceinline__ uint2 shared_two(uint32_t at) {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
@@ -37,10 +38,10 @@ __device__ __forceinline__ int warp_number() {
 }
 
 struct warp_ring {
-    uint32_t data, bars; /* in shared memory: the first stage, its barrier */
-    int slot;            /* the stage that is taken next, or was left last */
+    uint32_t data, bars; /* shared addresses of the first stage and of its barrier */
+    int slot;            /* the stage that is taken next, or was released last */
     uint32_t phase;      /* of its barrier */
-    uint64_t policy;     /* of the second-level cache: weights are not kept */
+    uint64_t policy;     /* policy of the second-level cache: it does not keep weights */
 };
 __device__ __forceinline__ warp_ring warp_ring_make(uint8_t *data, uint64_t *bars, int depth) {
     warp_ring r = {address_kept(data), address_kept(bars), 0, 0, 0};
@@ -57,7 +58,7 @@ __device__ __forceinline__ warp_ring warp_ring_make(uint8_t *data, uint64_t *bar
 __device__ __forceinline__ uint32_t warp_ring_stage(const linear_job &j, const warp_ring &r) {
     return r.data + r.slot * j.stage_bytes;
 }
-/* Asks for what belongs into the stage. All lanes call it; the stage's readers are done. */
+/* Starts filling the stage. All lanes call it, after all reads of the stage. */
 __device__ __forceinline__ void warp_ring_ask(const linear_job &j, const warp_ring &r, const uint8_t *from,
                                               int bytes) {
 #if __CUDA_ARCH__ >= 900
@@ -79,19 +80,19 @@ __device__ __forceinline__ void warp_ring_next(const linear_job &j, warp_ring *r
         r->phase ^= 1;
     }
 }
-/* Until the chunk of this stage is there. */
+/* Waits for the chunk of this stage. */
 __device__ __forceinline__ void warp_ring_wait(const warp_ring &r) {
     bar_wait_at(r.bars + 8 * r.slot, r.phase);
 }
 
-/* A warp's chunks in the order in which it takes them, panel by panel. Panels says which these are: there(),
- * whether one is left; weights(), where it lies; next() goes on. */
+/* The order in which a warp takes its chunks, panel by panel. Panels: there() tells whether a panel is left,
+ * weights() gives its address, next() moves to the next one. */
 template <class Panels> struct ring_feed {
-    const uint8_t *at; /* the chunk that is asked for next */
+    const uint8_t *at; /* the next chunk to copy */
     Panels panels;
-    int chunk, first; /* its number, and that of a panel's first one */
+    int chunk, first; /* its number, and the number of a panel's first chunk */
 };
-/* Asks for the next chunk. All lanes call it; the stage's readers are done. */
+/* Starts copying the next chunk. All lanes call it, after all reads of the stage. */
 template <class Panels>
 __device__ __forceinline__ void ring_feed_put(const linear_job &j, ring_feed<Panels> *f, const warp_ring &r) {
     if (!f->panels.there(j))
@@ -108,7 +109,7 @@ __device__ __forceinline__ void ring_feed_put(const linear_job &j, ring_feed<Pan
     else
         launch_next();
 }
-/* Asks for the first chunks; a panel's first one is `first`. */
+/* Starts copying the first chunks. first: number of a panel's first chunk. */
 template <class Panels>
 __device__ __forceinline__ ring_feed<Panels> ring_feed_begin(const linear_job &j, warp_ring *r, Panels panels,
                                                              int first) {
@@ -125,14 +126,14 @@ __device__ __forceinline__ ring_feed<Panels> ring_feed_begin(const linear_job &j
 
 /* ---- several columns ----
  *
- * Warps exchange their sums of a panel's outputs: [warp][column][row], COLUMN_LINE floats from a column to
- * the next, so that a warp's stores meet no bank twice. */
+ * Warps exchange their sums of a panel's outputs: [warp][column][row], with COLUMN_LINE floats from one
+ * column to the next, so that a warp's stores have no bank conflict. */
 enum { COLUMN_LINE = PACK_PANEL + 4 };
 static __host__ __device__ __forceinline__ constexpr int exchange_floats(int columns) {
     return WARPS * columns * COLUMN_LINE;
 }
 
-/* The warps' sums of one output: row `row` of the panel, of column `at` of those exchanged. */
+/* Adds the warps' sums of one output: row `row` of the panel, column `at` of the exchanged ones. */
 template <int COLUMNS>
 __device__ __forceinline__ float exchanged_sum(const float *exchange, int at, int row, float factor) {
     float u = 0.0f;
@@ -141,7 +142,8 @@ __device__ __forceinline__ float exchanged_sum(const float *exchange, int at, in
         u = __fadd_rn(u, exchange[(i * COLUMNS + at) * COLUMN_LINE + row]);
     return __fmul_rn(u, factor);
 }
-/* Output n of a matrix, from column `at` on: of one in two, both columns; its bias. */
+/* The value of output n of a matrix from column `at` on, with its bias. An output of 16-bit activations adds
+ * both columns. */
 template <int COLUMNS>
 __device__ __forceinline__ float exchanged_value(const linear_job &j, const float *exchange, int at, int row,
                                                  const float factor[2], int matrix, int n) {
@@ -150,11 +152,11 @@ __device__ __forceinline__ float exchanged_value(const linear_job &j, const floa
         v = __fadd_rn(v, exchanged_sum<COLUMNS>(exchange, at + 1, row, factor[1]));
     return j.bias[matrix] ? __fadd_rn(v, j.bias[matrix][n]) : v;
 }
-/* Where output n of a matrix and row m goes. */
+/* The address of output n of a matrix for row m. */
 __device__ __forceinline__ float *output_place(const linear_job &j, int matrix, int m, int n) {
     return &j.y[j.gated ? 0 : matrix][m * j.ldy[j.gated ? 0 : matrix] + n];
 }
-/* Writes it there. before: what it is added to. */
+/* Writes the output. before: the value that it is added to. */
 __device__ __forceinline__ float output_put(const linear_job &j, int matrix, int m, int n, float gate,
                                             float v, float before) {
     v = j.gated ? __fmul_rn(act_value(j.act, gate), v) : v;
@@ -165,10 +167,10 @@ __device__ __forceinline__ float output_put(const linear_job &j, int matrix, int
 
 /* ---- launching ---- */
 
-/* The depth of rings that have what the `others` bytes of a block leave, where a warp reads `most` chunks.
- * false: they do not fit. */
+/* Sets the depth of the rings, which have the shared memory beside the `others` bytes of a block. A warp
+ * reads `most` chunks. false: they do not fit. */
 static inline bool ring_depth_find(linear_job *j, int64_t others, int64_t most) {
-    enum { OWN = 3072 /* static arrays, and what the driver takes */ };
+    enum { OWN = 3072 /* bytes of static arrays and of the driver */ };
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
     j->depth = stages_of(*j, device_shared_bytes() - OWN - others, 0, most);
     return j->depth > 0;

@@ -1,17 +1,17 @@
-/* linear_rows.cuh - rows of x as codes: quantized by a block, or as the launch before has left them, with
- * what belongs to a whole row. */
+/* linear_rows.cuh - codes of rows of x, quantized by a block or left by the previous launch, and the factors
+ * of whole rows. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_ROWS_CUH
 #define NIB_KERNELS_CUDA_LINEAR_ROWS_CUH
 
 #include "kernels/cuda/linear_job.cuh"
 #include "kernels/cuda/row_math.cuh"
 
-/* By value: a reference to the kernel's parameters would be read from memory each time. */
+/* Passed by value, because a reference to the kernel's parameters would be read from memory each time. */
 struct row_job {
     const float *x, *norm;
     int k, k_pad, act_group, slice_shift;
     float top, eps;
-    int begin, end; /* what this block quantizes: all of it where the row has a norm or is one group */
+    int begin, end; /* the part that this block quantizes; all of it if the row has a norm or is one group */
 };
 __device__ __forceinline__ row_job row_of(const linear_job &j, const float *x) {
     return row_job{x,     j.norm, j.k,    j.k_pad, j.act_group, j.slice == 16 ? 4 : 5, (float)j.top,
@@ -27,7 +27,7 @@ __device__ __forceinline__ void eight_weigh(const row_job &j, int at, float v[8]
     for (int i = 0; i < 8; i++)
         v[i] = __fmul_rn(v[i], w[i]);
 }
-/* The bits of the largest of their sizes: they compare as the sizes do, and NaN is the largest. */
+/* The bits of the largest magnitude. Bits compare like magnitudes, and NaN is the largest. */
 __device__ __forceinline__ uint32_t max_eight(const float v[8]) {
     uint32_t m = 0;
 #pragma unroll
@@ -35,7 +35,8 @@ __device__ __forceinline__ uint32_t max_eight(const float v[8]) {
         m = max(m, __float_as_uint(v[i]) & 0x7fffffffu);
     return m;
 }
-/* Eight codes by the largest of their group, in the lowest bytes; v becomes what they leave over. */
+/* Quantizes eight values by the largest magnitude of their group. Codes are in the lowest bytes; v becomes
+ * their residuals. */
 __device__ __forceinline__ uint2 eight_encode(uint32_t most, float top, float v[8], float *scale) {
     const float2 scales = group_scales(most, top);
     uint32_t u[8];
@@ -52,7 +53,7 @@ __device__ __forceinline__ uint2 eight_encode(uint32_t most, float top, float v[
 
 enum { EIGHT_STEP = 8 * THREADS };
 
-/* The largest of a whole row, and of what its codes leave over; by all threads of a block. */
+/* The largest magnitude of a whole row, and of the residuals of its codes, by all threads of a block. */
 __device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *shared, uint32_t most[2]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     most[0] = most[1] = 0;
@@ -77,19 +78,19 @@ __device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *share
     }
 }
 
-/* Of a row besides its codes: each warp's sums of squares, and of codes where a row is one group. */
+/* The sums of a row: each warp's sums of squares, and, if the row is one group, of codes. */
 struct row_sums {
     float squares[ALL_WARPS], factor;
     int codes[2][ALL_WARPS];
-    uint32_t most[2]; /* of a group as long as the row */
+    uint32_t most[2]; /* largest magnitudes of a group as long as the row */
     uint32_t scratch[ALL_WARPS];
 };
 
-/* Sums of squares have one order too: an element with its neighbour, those with theirs, up to 32; then every
- * 128th of these in turn; eight such sums with their neighbours; the rest in turn. */
+/* Sums of squares also have one order. Neighbours are added in pairs up to 32 elements. Then every 128th of
+ * these sums is added in turn, eight such sums are added in pairs of neighbours, and the rest in turn. */
 enum { SQUARE_SUMS = EIGHT_STEP / 32 };
 
-/* The sum of squares of eight elements and of those of the lane's three neighbours. */
+/* The sum of squares of eight elements of this lane and of its three neighbours. */
 __device__ __forceinline__ float eight_square(const float v[8]) {
     float square[8];
 #pragma unroll
@@ -104,9 +105,9 @@ __device__ __forceinline__ float eight_square(const float v[8]) {
     return __fadd_rn(square[0], __shfl_xor_sync(~0u, square[0], 2));
 }
 
-/* One row of x, by all threads of a block: codes, eight at a time, and what each slice needs.
- * store.codes(row, k, eight), store.slice(row, slice, meta). TWO: what codes leave over is a second row. When
- * it returns all of it is there. */
+/* Quantizes one row of x by all threads of a block. It calls store.codes(row, k, eight) for eight codes and
+ * store.slice(row, slice, meta) for each slice. TWO: the residuals of the codes are a second row. All of it
+ * is visible when it returns. */
 template <bool TWO, class Store>
 __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums) {
     enum { AHEAD = TWO ? 2 : 4 };
@@ -169,13 +170,13 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
     __syncthreads();
 }
 
-/* The same from a row that the launch before has quantized: codes and slices to `to`, in the background. */
+/* Starts copying a row that the previous launch has quantized, codes and slices, to `to`. */
 __device__ __forceinline__ void coded_begin(const linear_job &j, uint8_t *to) {
     for (int at = 16 * threadIdx.x; at < j.k_pad + j.k_pad / 4; at += 16 * THREADS)
         copy_ahead<16>(to + at, j.coded + at);
     copies_end_group();
 }
-/* The sums of squares of each 32, which the launch before left, as those of the warps. */
+/* Adds the sums of squares of each 32, which the previous launch left, to the sums of the warps. */
 __device__ __forceinline__ void squares_take(const linear_job &j, const float *squares, row_sums *sums) {
     if (!j.norm || threadIdx.x >= SQUARE_SUMS)
         return;
@@ -188,15 +189,16 @@ __device__ __forceinline__ void squares_take(const linear_job &j, const float *s
     if (threadIdx.x % 8 == 0)
         sums->squares[threadIdx.x / 8] = s;
 }
-/* When it returns all of it is there; one group of copies may have begun since. */
+/* Waits for the copies of coded_begin; one later group of copies may still be in flight. */
 __device__ __forceinline__ void coded_end(const linear_job &j, row_sums *sums) {
     squares_take(j, (const float *)(j.coded + j.k_pad + j.k_pad / 4), sums);
     copies_wait<1>();
     __syncthreads();
 }
 
-/* The same from the floats and the largest sizes that the launch before has left: eight codes a thread at a
- * time. A lane reads the size of its own 32; those of its group are other lanes'. */
+/* Quantizes a row from the floats and largest magnitudes that the previous launch has left, eight codes a
+ * thread at a time. A lane reads the magnitude of its own 32 and gets the others of its group from other
+ * lanes. */
 __device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *codes, slice_meta *meta) {
     enum { AHEAD = 4 };
     const float *const x = j.norm ? j.left.floats : j.x;
@@ -233,7 +235,7 @@ __device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *cod
     }
 }
 
-/* The norm's factor, by the row's sum of squares. */
+/* The norm's factor, from the row's sum of squares. */
 __device__ __forceinline__ float factor_of(const linear_job &j, float sum) {
     return sum < __uint_as_float(0x7f800000u)
                ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)j.k), j.eps)))
@@ -245,7 +247,7 @@ __device__ static float row_factor(const linear_job &j, const row_sums *sums) {
         sum = __fadd_rn(sum, sums->squares[i]);
     return factor_of(j, sum);
 }
-/* The factors of columns whose sums of squares the launch before has left, a column by each warp of a block.
+/* The norm's factors of columns whose sums of squares the previous launch has left, one column for each warp.
  * The order of sums is that of squares_take and row_factor. */
 __device__ __forceinline__ void factors_take(const linear_job &j, float factors[MAX_LEFT_ROWS]) {
     enum { EACH = SQUARE_SUMS / 32 };
@@ -272,7 +274,7 @@ __device__ __forceinline__ void factors_take(const linear_job &j, float factors[
         factors[column] = factor_of(j, sum);
 }
 
-/* Of a group as long as the row: its scale times the sum of its codes. */
+/* For a group as long as the row: its scale times the sum of its codes. */
 __device__ static float row_lift(const linear_job &j, const row_sums *sums, int row) {
     float none[8] = {}, scale;
     int sum = 0;

@@ -19,14 +19,14 @@
 
 /* ---- products ---- */
 
-/* As matrices_load_four, but loads of others may pass it. */
+/* matrices_load_four, but other loads may be moved across it. */
 __device__ __forceinline__ void scales_load_four(uint32_t d[4], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                  : "r"(at));
 }
 
-/* A tile's operands of two panels: codes of both halves of K, and scales of rows g and g + 8, of both. */
+/* The operands of a tile for two panels: codes of both halves of K, and scales of rows g and g + 8. */
 struct stream_tile {
     uint32_t a[2][2][4];
     float2 w[2][2];
@@ -40,7 +40,7 @@ __device__ __forceinline__ void tile_unpack(stream_tile *tile, const uint4 codes
         tile->w[p][1] = floats_of(scales[p][2 * odd + 1]);
     }
 }
-/* Its products with eight columns, and what these add to their sums. */
+/* Multiplies the tile with eight columns and adds to their sums. */
 __device__ __forceinline__ void eight_multiply(const stream_tile &tile, const uint4 &b,
                                                const nibble_base &base, int d[2][2][4]) {
 #pragma unroll
@@ -63,8 +63,8 @@ __device__ __forceinline__ void eight_add(const float2 w[2][2], const float4 &s,
             }
 }
 
-/* A chunk of two panels times a warp's 32 columns. codes, scales: the lane's first ones. Products of eight
- * columns are on their way while those of the eight before are scaled. */
+/* Multiplies a chunk of two panels with a warp's 32 columns. codes, scales: the lane's first ones. Products
+ * of eight columns are computed while those of the previous eight are scaled. */
 template <int EIGHTS, bool WHOLE>
 __device__ __forceinline__ void
 stream_times(const uint8_t *const panel[2], int n_tile, const int lane_scale[2], const uint4 *codes,
@@ -111,10 +111,11 @@ stream_times(const uint8_t *const panel[2], int n_tile, const int lane_scale[2],
     }
 }
 
-/* The outputs of a pair from its sums of all classes in shared memory (class_end's order): a lane has a row
- * of the panels and goes through the warp's columns, two lanes of 16 at once. */
+/* Finishes the outputs of a pair from its sums of all classes in shared memory (in the order of class_end). A
+ * lane has a row of the panels and goes through the warp's columns; the two halves of a warp have different
+ * columns. */
 __device__ __forceinline__ void stream_finish(const linear_job &j, int pair, int column, const float *sums) {
-    enum { STEP = 8 /* columns whose loads are on their way together */ };
+    enum { STEP = 8 /* columns whose loads are in flight together */ };
     const int lane = threadIdx.x % 32, row = lane % PACK_PANEL, odd = lane / PACK_PANEL;
     const float *const of_row = sums + row % 8 * 16 + row / 8 * 2;
     const int n_col = min(j.n_col - column, 32);
@@ -138,7 +139,7 @@ __device__ __forceinline__ void stream_finish(const linear_job &j, int pair, int
         n[p] = panel * PACK_PANEL + row;
         there[p] = panel >= 0 && n[p] < j.n[matrix[p]];
         const float *const from = j.bias[matrix[p]];
-        bias[p] = from && there[p] ? from[n[p]] : -0.0f; /* which changes nothing */
+        bias[p] = from && there[p] ? from[n[p]] : -0.0f; /* adding it changes nothing */
     }
     const int each = j.two ? 2 : 1;
 #pragma unroll 1
@@ -168,14 +169,14 @@ __device__ __forceinline__ void stream_finish(const linear_job &j, int pair, int
     }
 }
 
-/* Of a class: whether another warp has the one before, and which has the one behind (-1: this one, or there
- * is none). Each warp is told by a barrier of its own, on which the other's lanes arrive. */
+/* The order of a class: whether another warp has the previous class, and which warp has the next one (-1:
+ * this one, or there is none). Each warp waits on its own barrier, on which the other warp's lanes arrive. */
 struct class_order {
     bool told, begins, ends;
     int behind;
 };
 
-/* What a warp's class adds to the classes before it; when it is the last one, the outputs. */
+/* Adds a warp's class to the earlier classes. The last class finishes the outputs. */
 __device__ __forceinline__ void class_end(const linear_job &j, float4 *pass, uint64_t *told, uint32_t *times,
                                           class_order order, int pair, int column,
                                           float sum[TILE_CHUNK][2][4][4]) {
@@ -217,8 +218,8 @@ __device__ __forceinline__ void stream_products(const linear_job &j, const uint8
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = warp % is::HALVES;
     const int share = warp / is::HALVES, n_class = min(j.n_chunk, (int)WARPS);
     const nibble_base magic = nibble_base_make();
-    int lane_scale[2], last = 0; /* the group that had the last class */
-    uint32_t times = 0;          /* that the warp was told */
+    int lane_scale[2], last = 0; /* the group that has the last class */
+    uint32_t times = 0;          /* number of times that the warp was told */
     chunk_lane_scales(j.group_shift, lane_scale);
     float sum[TILE_CHUNK][2][4][4];
 #pragma unroll
@@ -258,7 +259,7 @@ __device__ __forceinline__ void stream_products(const linear_job &j, const uint8
             order.told = order.begins ? last > 0 : groups > 1;
             if (!order.ends && groups > 1)
                 order.behind = ((group + 1) % groups * pairs + which) * is::HALVES + half;
-            else if (order.ends && group > 0) { /* the next first class: the place's number is the warp's */
+            else if (order.ends && group > 0) { /* the next first class; slots have warps' numbers */
                 const int left = per - first - pairs;
                 order.behind = left > 0 && which < pairs_of<EIGHTS>(left) ? slot : -1;
             }
@@ -300,7 +301,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
                                 per);
     }
     __syncwarp();
-    cluster_barrier(); /* nobody leaves while others send to it */
+    cluster_barrier(); /* no block ends while others write to it */
 #endif
 }
 

@@ -1,5 +1,5 @@
 /* linear_stream.cuh - the order in which a block of linear_stream.cu goes through its pairs of panels, and
- * what requests weights and columns. */
+ * the requests of weights and columns. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_STREAM_CUH
 #define NIB_KERNELS_CUDA_LINEAR_STREAM_CUH
 
@@ -8,23 +8,23 @@
 
 enum {
     STREAM_WARPS = 8,                         /* that multiply */
-    STREAM_THREADS = 32 * STREAM_WARPS + 128, /* one of the other four requests */
+    STREAM_THREADS = 32 * STREAM_WARPS + 128, /* one of the other four warps makes requests */
     TOGETHER = 2,
-    UNIT_BYTES = 9216, /* of the ring: four panels' chunks, or 32 columns of a chunk */
+    UNIT_BYTES = 9216, /* bytes of a unit of the ring: chunks of four panels, or 32 columns of a chunk */
     CHUNK_ROOM = UNIT_BYTES / 4,
-    STEPS = 8,         /* barriers: more than steps that are under way */
+    STEPS = 8,         /* barriers; more than the steps in flight */
     PASS_BYTES = 4096, /* a warp's sums */
-    WEIGHT_LANES = 16  /* of the requesting warp; the others request columns */
+    WEIGHT_LANES = 16  /* lanes of the requesting warp for weights; the others request columns */
 };
 
 template <int EIGHTS> struct stream_of {
     enum {
         HALVES = EIGHTS / 4,
-        SHARES = STREAM_WARPS / HALVES,     /* pairs at once times groups */
+        SHARES = STREAM_WARPS / HALVES,     /* pairs at once, times groups */
         MOST_PAIRS = EIGHTS == 8 ? 4 : 2,   /* at once */
         WEIGHT_UNITS = 2 * SHARES / 4,      /* of a step */
         RECORD_UNITS = HALVES,              /* of a group's columns */
-        RECORD = RECORD_UNITS * UNIT_BYTES, /* codes and scales of a chunk of all columns */
+        RECORD = RECORD_UNITS * UNIT_BYTES, /* bytes of the codes and scales of a chunk of all columns */
         UNITS = EIGHTS == 8 ? 20 : 24,      /* of the ring */
         PASSES = MOST_PAIRS * HALVES,
         PASS_AT = UNITS * UNIT_BYTES,
@@ -33,7 +33,7 @@ template <int EIGHTS> struct stream_of {
     };
 };
 
-/* Where a warp or the requests are: pairs of the block, steps, units of the ring. */
+/* The position of a warp or of the requests: pairs of the block, steps, units of the ring. */
 struct stream_at {
     int first, pairs, groups; /* of what is done at once */
     int step, unit, units;    /* in all; of the ring */
@@ -42,7 +42,7 @@ struct stream_at {
 struct stream_chunk {
     int klass, chunk;
 };
-/* Done at once when so many are left. */
+/* The number of pairs at once, if this many are left. */
 template <int EIGHTS> __device__ __forceinline__ int pairs_of(int left) {
     int n = stream_of<EIGHTS>::MOST_PAIRS;
     while (n > left && n > 1)
@@ -57,7 +57,7 @@ __device__ __forceinline__ void at_begin(const linear_job &j, stream_at *at, int
     at->pairs = pairs_of<EIGHTS>(per - first);
     at->groups = is::SHARES / at->pairs;
     at->units = is::WEIGHT_UNITS + at->groups * is::RECORD_UNITS;
-    at->left = 0; /* of the first group, which has most */
+    at->left = 0; /* steps of the first group, which has most */
     for (int c = 0; c < n_class; c += at->groups)
         at->left += each + (c < more);
 }
@@ -70,7 +70,7 @@ template <int EIGHTS> __device__ __forceinline__ bool at_next(const linear_job &
     at_begin<EIGHTS>(j, at, at->first + at->pairs, per);
     return true;
 }
-/* Whether a class ends with it. */
+/* Moves to the next chunk. Returns whether a class ends with this one. */
 __device__ __forceinline__ bool chunk_next(const linear_job &j, stream_chunk *c, int groups) {
     c->chunk += WARPS;
     if (c->chunk < j.n_chunk)
@@ -80,7 +80,7 @@ __device__ __forceinline__ bool chunk_next(const linear_job &j, stream_chunk *c,
     return true;
 }
 
-/* A pair's panel: its matrix, and which of its panels; -1: none. */
+/* A pair's panel: its matrix, and its number there; -1: none. */
 __device__ __forceinline__ int stream_panel(const linear_job &j, int pair, int which, int *matrix) {
     *matrix = 0;
     if (j.gated) {
@@ -98,7 +98,7 @@ template <int EIGHTS> struct stream_feed {
     stream_at at;
     stream_chunk c;
     const uint8_t *panel; /* the lane's */
-    int group, place;     /* of its chunk; its weights' number of the step */
+    int group, place;     /* group of its chunk; number of its weights in the step */
 };
 template <int EIGHTS>
 __device__ __forceinline__ void feed_pairs(const linear_job &j, stream_feed<EIGHTS> *f, int base) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void feed_pairs(const linear_job &j, stream_feed<EIGH
     int matrix;
     const int pair = base + f->at.first + lane / 2 % f->at.pairs;
     int panel = stream_panel(j, pair, lane % 2, &matrix);
-    if (panel < 0) { /* for nobody */
+    if (panel < 0) { /* the copy is not used */
         matrix = 0;
         panel = 0;
     }
@@ -124,7 +124,7 @@ __device__ __forceinline__ void feed_next(const linear_job &j, stream_feed<EIGHT
     if (at_next<EIGHTS>(j, &f->at, per))
         feed_pairs<EIGHTS>(j, f, base);
 }
-/* A step's weights and how many bytes it has; its columns. */
+/* Copy a step's weights and announce its bytes, and (put_columns) copy its columns. */
 template <int EIGHTS>
 __device__ __forceinline__ void put_weights(const linear_job &j, const stream_feed<EIGHTS> &f, uint8_t *ring,
                                             uint64_t *full) {
@@ -154,14 +154,14 @@ __device__ __forceinline__ void put_columns(const linear_job &j, const stream_fe
                    full + f.at.step % STEPS);
 }
 
-/* What the ninth warp does. The first weights are requested before the launch waits for its columns. */
+/* The work of the ninth warp. The first weights are requested before the launch waits for its columns. */
 template <int EIGHTS>
 __device__ __forceinline__ void stream_requests(const linear_job &j, uint8_t *ring, uint64_t *full,
                                                 uint64_t *empty, int base, int per) {
     typedef stream_of<EIGHTS> is;
     stream_feed<EIGHTS> f = {}, columns;
     int room = is::UNITS, tail = 0, ahead = 0;
-    uint64_t sizes = 0; /* of the steps under way, in units, a byte each */
+    uint64_t sizes = 0; /* sizes of the steps in flight, in units, one byte each */
     at_begin<EIGHTS>(j, &f.at, 0, per);
     feed_pairs<EIGHTS>(j, &f, base);
     columns = f;

@@ -8,7 +8,7 @@
 
 /* ---- weights ---- */
 
-/* What one lane holds of a tile: 2, 4 or 8 dwords for each part. */
+/* The part of a tile in one lane: 2, 4 or 8 dwords for each part of the codes. */
 template <int BITS> struct tile_lane { uint32_t d[BITS == 8 ? 8 : 4], d2[2], d1[2]; };
 
 template <int BITS>
@@ -39,13 +39,13 @@ __device__ __forceinline__ uint32_t field(uint32_t u, int at, int width, int up)
     return (at >= up ? u >> (at - up) : u << (up - at)) & mask * 0x01010101u;
 }
 
-/* What tile_mma's sums of half h are too large by, log 2: fields of up to 4 bits are not shifted down, so
- * both halves share what shifts are left. */
+/* log2 of the factor by which tile_mma's sums of half h are too large. Fields of up to 4 bits are not shifted
+ * down, so both halves share the remaining shifts. */
 template <int BITS> __device__ __forceinline__ constexpr int tile_excess(int h) {
     return BITS <= 4 ? 4 * h : 0;
 }
 
-/* The tile's half h (32 of K) times the columns b. Parts are multiplied one by one. */
+/* Multiplies half h of the tile (32 of K) with the columns b. Parts are multiplied one by one. */
 template <int BITS>
 __device__ __forceinline__ void tile_mma(const tile_lane<BITS> &v, int h, int d[4], uint32_t b0,
                                          uint32_t b1) {
@@ -87,8 +87,8 @@ __device__ __forceinline__ float power_scale(uint32_t byte) {
     return __uint_as_float(byte < 2 ? 0x00200000u << byte : (byte - 1) << 23);
 }
 
-/* Scales (x) and minima (y) of N of a chunk's groups for N of its rows. The kind of scale is looked at once,
- * so that all loads are on their way together. */
+/* The scales (x) and minima (y) of N groups of a chunk for N of its rows. The kind of scale is tested once,
+ * so that all loads are in flight together. */
 template <int N>
 __device__ __forceinline__ void scales_read(const linear_job &j, const uint8_t *scales, const int group[N],
                                             const int row[N], float2 w[N]) {
@@ -126,14 +126,14 @@ __device__ __forceinline__ void scales_read(const linear_job &j, const uint8_t *
     }
 }
 
-/* sum += what a slice's dot of codes stands for. The dot is scaled by the weights' scale first: where that is
- * a half, nibbles.cuh does it in the instruction that makes the dot a float. */
+/* sum += the scaled dot of a slice. The dot is multiplied by the weights' scale first, because nibbles.cuh
+ * does that for half-precision scales in the instruction that converts the dot to a float. */
 __device__ __forceinline__ float slice_add(const linear_job &j, float2 w, int dot, slice_meta a, float sum) {
     sum = __fmaf_rn(__fmul_rn((float)(dot - j.zero * a.sum), w.x), a.scale, sum);
     return j.asym ? __fmaf_rn(w.y, __fmul_rn(a.scale, (float)a.sum), sum) : sum;
 }
 
-/* Sum i of a chunk's tiles and of eight columns e, in their order. */
+/* Sum i of group e of eight columns: adds the sums of a chunk's tiles in order. */
 template <int EIGHTS>
 __device__ __forceinline__ float tiles_sum(const float (&sum)[TILE_CHUNK][EIGHTS][4], int e, int i) {
     return __fadd_rn(__fadd_rn(sum[0][e][i], sum[1][e][i]), __fadd_rn(sum[2][e][i], sum[3][e][i]));

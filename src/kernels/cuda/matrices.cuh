@@ -1,5 +1,5 @@
-/* matrices.cuh - what the jobs of products with up to three matrices have in common: where the matrices and
- * their outputs are, and how a packed one lies. */
+/* matrices.cuh - shared by the jobs of products with up to three matrices: the addresses of matrices and
+ * outputs, and the layout of a packed matrix. */
 #ifndef NIB_KERNELS_CUDA_MATRICES_CUH
 #define NIB_KERNELS_CUDA_MATRICES_CUH
 
@@ -7,26 +7,26 @@
 
 #include <cuda_runtime.h>
 
-/* Matrices are cut into units of as many outputs, one behind the other. */
+/* Matrices are cut into units of equally many outputs, which are numbered one after the other. */
 struct job_matrices {
     const uint8_t *w[3];
-    int first[3]; /* units before this matrix; beyond all of them when it is not there */
+    int first[3]; /* units before this matrix; beyond all of them if there is no such matrix */
     int n[3];     /* its rows */
     const float *bias[3];
     float *y[3];
     int64_t ldy[3];
 };
 
-/* Which matrix a unit of all is of; not of gated products. */
+/* The matrix of a unit. Not for gated products. */
 template <class Job> __device__ __forceinline__ int matrix_of(const Job &j, int unit) {
     return (unit >= j.first[1]) + (unit >= j.first[2]);
 }
 
-/* Whether a product has such matrices as the table says. */
+/* Whether the matrices of a product are as cuda_kernels.h requires. */
 static inline bool matrices_are(const cuda_linear *a) {
     return a->n_w >= 1 && a->n_w <= 3 && (!a->gated || a->n_w == 2);
 }
-/* The job's units of `each` outputs. Returns how many, of one matrix when gated. */
+/* Sets the job's units of `each` outputs. Returns their number, of one matrix if gated. */
 template <class Job> static int units_set(const cuda_linear *a, int each, Job *j) {
     int n_unit = 0;
     j->first[1] = j->first[2] = INT32_MAX;
@@ -37,7 +37,7 @@ template <class Job> static int units_set(const cuda_linear *a, int each, Job *j
     }
     return n_unit;
 }
-/* Its outputs too, */
+/* Also sets the outputs. */
 template <class Job> static int outputs_set(const cuda_linear *a, int each, Job *j) {
     for (int i = 0; i < a->n_w; i++) {
         j->n[i] = (int)a->w[i].n;
@@ -47,14 +47,14 @@ template <class Job> static int outputs_set(const cuda_linear *a, int each, Job 
     }
     return units_set(a, each, j);
 }
-/* and its matrices. */
+/* Also sets the matrices. */
 template <class Job> static int matrices_set(const cuda_linear *a, int each, Job *j) {
     for (int i = 0; i < a->n_w; i++)
         j->w[i] = (const uint8_t *)a->w[i].data;
     return outputs_set(a, each, j);
 }
 
-/* How a chunk keeps its groups' scales; none when the whole row has one. */
+/* The form of the groups' scales in a chunk. SCALE_NONE: the whole row has one scale. */
 enum scale_kind {
     SCALE_NONE,
     SCALE_HALF,
@@ -74,7 +74,7 @@ static inline scale_kind scale_kind_of(const pack_format *f) {
     default: return SCALE_BYTE;
     }
 }
-/* How matrices of G-tiles lie, into the job's members of these names. */
+/* Sets the job's members that describe the layout of G-tiles. */
 template <class Job> static void tiles_set(const view *w, Job *j) {
     const pack_format *f = &w->format;
     const int64_t tiles = tile_count(w->k);

@@ -1,11 +1,11 @@
-/* mma.cuh - matrix instructions of integers, and loads of their operands. */
+/* mma.cuh - matrix instructions for integers, and loads of their operands. */
 #ifndef NIB_KERNELS_CUDA_MMA_CUH
 #define NIB_KERNELS_CUDA_MMA_CUH
 
 #include "kernels/cuda/device.cuh"
 
-/* An instruction of 16 rows and 8 columns of integers: d += a . b. NAME is that of compute capability 8.0; on
- * 7.5, which has such of 8 rows and half of K alone, four of SMALL stand for it. */
+/* A matrix instruction for integers, 16 rows x 8 columns: d += a . b. NAME is the instruction of compute
+ * capability 8.0. 7.5 only has instructions of 8 rows and half of K, so it uses four of SMALL. */
 #if __CUDA_ARCH__ >= 800
 #define MMA(name, small, d, a, b0, b1)                                                                       \
     asm(name " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                        \
@@ -23,14 +23,14 @@
     } while (0)
 #endif
 
-/* d += a . b, 16 rows x 32 of K x 8 columns, unsigned times signed bytes. */
+/* d += a . b, unsigned times signed bytes: 16 rows x 32 of K x 8 columns. */
 __device__ __forceinline__ void mma(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
     MMA("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32", "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32",
         d, a, b0, b1);
 }
 
-/* N 8 x 8 matrices of halves, transposed: lane 8i + r gives the address of row r of matrix i (shared memory,
- * 16 bytes); lane 4g + t gets the halves at column g of rows 2t and 2t + 1. From 7.5 on. */
+/* Loads two 8 x 8 matrices of halves, transposed. Lane 8i + r gives the address of row r of matrix i (16
+ * bytes of shared memory). Lane 4g + t gets the halves in column g of rows 2t and 2t + 1. From 7.5 on. */
 __device__ __forceinline__ void matrices_load(uint32_t d[2], uint32_t at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
                  : "=r"(d[0]), "=r"(d[1])

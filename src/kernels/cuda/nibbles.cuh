@@ -37,7 +37,7 @@ __device__ __forceinline__ uint32_t nibbles_signed(uint32_t u, const nibble_base
     return v;
 }
 
-/* A lane's codes of a tile as operands of its halves. */
+/* Converts a lane's codes of a tile to operands of its halves. */
 __device__ __forceinline__ void nibbles_unpack(const uint4 &w, const nibble_base &base, uint32_t a[2][4]) {
     const uint32_t u[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
@@ -87,8 +87,8 @@ __device__ __forceinline__ void tile_scales(const uint8_t *of, int tile, int gro
     }
 }
 
-/* Half h of a tile times eight columns b: their sums, by the scales of rows g and g + 8 and of columns 2t and
- * 2t + 1. */
+/* Multiplies half h of a tile with eight columns b and adds to their sums, with the scales of rows g and g +
+ * 8 and of columns 2t and 2t + 1. */
 __device__ __forceinline__ void half_times(const uint32_t a[4], int h, const uint4 &b, float w0, float w1,
                                            float s0, float s1, const nibble_base &base, float sum[4]) {
     const float c0 = scale_magic(w0), c1 = scale_magic(w1);

@@ -1,7 +1,7 @@
 /* ring.cuh - a ring of stages in shared memory, owned by one warp.
  *
- * sm_90: one thread starts a bulk copy for each stage. sm_80: 16 bytes a thread. Both end on an mbarrier.
- * sm_75 has neither: a stage is read where it lies. */
+ * sm_90: one thread starts a bulk copy for each stage. sm_80: each thread copies 16 bytes at a time. Both
+ * signal an mbarrier. sm_75 has neither, so a stage is read directly from memory. */
 #ifndef NIB_KERNELS_CUDA_RING_CUH
 #define NIB_KERNELS_CUDA_RING_CUH
 
@@ -10,11 +10,11 @@
 struct ring {
     uint8_t *data;
     uint64_t *bars;
-    int depth, stride; /* stages, bytes of one */
+    int depth, stride; /* number of stages, bytes of a stage */
     int put_slot, get_slot;
     uint32_t get_phase;
     const uint8_t *direct;
-    uint64_t policy; /* of the second-level cache: weights are not kept */
+    uint64_t policy; /* policy of the second-level cache: it does not keep weights */
 };
 
 __device__ __forceinline__ void ring_init(ring *r, uint8_t *data, uint64_t *bars, int depth, int stride) {
@@ -32,7 +32,7 @@ __device__ __forceinline__ void ring_init(ring *r, uint8_t *data, uint64_t *bars
 #endif
 }
 
-/* Starts filling the next stage. All lanes call it; the stage's readers are done. */
+/* Starts filling the next stage. All lanes call it, after all reads of the stage. */
 __device__ __forceinline__ void ring_put(ring *r, const uint8_t *from, int bytes) {
 #if __CUDA_ARCH__ >= 800
     const uint32_t to = shared_address(r->data + r->put_slot * r->stride),
@@ -57,7 +57,7 @@ __device__ __forceinline__ void ring_put(ring *r, const uint8_t *from, int bytes
 #endif
 }
 
-/* The oldest stage, once it is there. */
+/* Waits for the oldest stage and returns it. */
 __device__ __forceinline__ const uint8_t *ring_get(ring *r) {
 #if __CUDA_ARCH__ >= 800
     const uint32_t bar = shared_address(r->bars + r->get_slot);
@@ -85,7 +85,7 @@ __device__ __forceinline__ const uint8_t *ring_get(ring *r) {
 #endif
 }
 
-/* Whether stages are filled ahead; otherwise each is put just before it is got. */
+/* Whether stages are prefetched. Otherwise ring_put is called just before ring_get. */
 __device__ __forceinline__ constexpr bool ring_ahead() {
 #if __CUDA_ARCH__ >= 800
     return true;

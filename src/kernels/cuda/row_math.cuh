@@ -1,5 +1,4 @@
-/* row_math.cuh - what kernels compute of whole rows: a block's sum, the norm's factor; and activation
- * functions. */
+/* row_math.cuh - functions of whole rows (a block's sum, the norm's factor), and activation functions. */
 #ifndef NIB_KERNELS_CUDA_ROW_MATH_CUH
 #define NIB_KERNELS_CUDA_ROW_MATH_CUH
 
@@ -16,12 +15,12 @@ __device__ __forceinline__ float act_value(int kind, float x) {
     default: return x < 0 ? 0 : x * x;
     }
 }
-/* x / (1 + e^-x), to some units in the last place. */
+/* x / (1 + e^-x), with an error of some units in the last place. */
 __device__ __forceinline__ float silu_fast(float x) {
     return __fdividef(x, 1.0f + __expf(-x));
 }
 
-/* Eight floats of which `left` exist; the others are zeros. x is 16-byte aligned. */
+/* Loads eight floats, of which `left` exist; the others are zeros. x is 16-byte aligned. */
 __device__ __forceinline__ void eight_load(const float *x, int left, float v[8]) {
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (left >= 8 || left <= 0) {
@@ -48,7 +47,7 @@ template <int W> __device__ static float block_sum(float x, float *shared) {
     return x;
 }
 
-/* What RMSNorm multiplies k elements with, by the sum of their squares; NaN where that is not finite. */
+/* The factor of RMSNorm for k elements, from the sum of their squares; NaN if the sum is not finite. */
 __device__ __forceinline__ float norm_factor_of(float sum, float k, float eps) {
     return sum < __uint_as_float(0x7f800000u) ? __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, k), eps)))
                                               : __uint_as_float(0x7fc00000u);

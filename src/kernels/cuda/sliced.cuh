@@ -249,7 +249,7 @@ __device__ __forceinline__ void chunk_load(const uint8_t *stage, int n_tile, til
  * Way<BITS> is Bitwise or Split: prepare() makes the operands of a chunk's tiles, dots() multiplies one
  * column with them, many_sums has the sums of several columns. */
 
-/* Panels between two waits of all warps, with several columns and with one. */
+/* panels between two barriers of all warps, with several columns and with one. */
 enum { SLICED_PANELS = 4, SLICED_ONE_PANELS = 16 };
 
 /* Bytes of shared memory after the rings, with one column, and (sliced_many_bytes) with several. */

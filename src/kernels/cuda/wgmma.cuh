@@ -8,7 +8,7 @@
 /* d = a . b, plus d if `keep`. ACROSS: b is stored [K][N rows]. */
 template <int N, int ACROSS = 0> struct wgmma;
 /* clang-format off */
-/* A lane's sums d[0], d[1], ..: F of the first, X of each behind it. */
+/* A lane's sums d[0], d[1], ...: F(first), then X(each later one). */
 #define WGMMA_SUMS_8(F, X)                                                                                   \
     F(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define WGMMA_SUMS_16(F, X)                                                                                  \
@@ -33,7 +33,8 @@ template <int N, int ACROSS = 0> struct wgmma;
 #define WGMMA_FIRST_SUM(i) "+f"(d[i])
 #define WGMMA_SUM(i) , "+f"(d[i])
 
-/* N rows, a lane's sums; the numbers of the operands behind the sums: a, b, keep, across. */
+/* N: rows; SUMS: a lane's sums. The others are the numbers of the operands after the sums: a, b, keep,
+ * across. */
 #define WGMMA(N, SUMS, A0, A1, A2, A3, B, KEEP, LIES)                                                        \
     template <int ACROSS> struct wgmma<N, ACROSS> {                                                          \
         static __device__ __forceinline__ void add(float (&d)[SUMS], const uint32_t a[4], uint64_t b,        \

@@ -19,11 +19,11 @@ enum {
 };
 
 struct wide_job : job_matrices {
-    int n_panel;           /* in all; of one matrix when gated */
-    int n_row;             /* of x */
-    int n_tile;            /* of K: images of a row of images */
-    int n_across, n_whole; /* blocks with the same panels; blocks that are whole */
-    int n_half;            /* blocks instead of one that is not: 1 where the rows end before the second */
+    int n_panel;           /* panels of all matrices; of one matrix if gated */
+    int n_row;             /* rows of x */
+    int n_tile;            /* tiles of K, which is the number of images of 64 rows */
+    int n_across, n_whole; /* blocks with the same panels; blocks with all their rows */
+    int n_half;            /* blocks that replace a whole one; 1 if the rows end before the second */
     int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, x_stages, w_stages;
     int64_t panel_bytes, tail_at;
     int scale_kind, scale_start, scale_step, group_shift, zero, act;

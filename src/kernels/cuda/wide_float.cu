@@ -19,7 +19,7 @@
  * been queued, because only then are they in registers: an arrival does not wait for loads from shared
  * memory. A slot of images is released to both blocks by an arrival without a fence.
  *
- * A result has one order of sums, that of K: it depends neither on the rows beside it nor on N. */
+ * A result is summed in the order of K, so it depends neither on the other rows nor on N. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -50,7 +50,7 @@ template <int TYPE> __device__ __forceinline__ uint32_t two_as_halves(uint32_t u
 template <int TYPE, int N> struct unit_walk {
     unit_rings<N> r;
     turn wt, xt;
-    uint32_t line; /* of weights, that the lane gives the address of: bytes */
+    uint32_t line; /* byte offset of the line of weights whose address the lane gives */
     int lane;
     float scale;
     uint32_t limit; /* bits of the smallest bf16 that is too large */

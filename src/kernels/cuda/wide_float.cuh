@@ -1,5 +1,5 @@
 /* wide_float.cuh - products of many rows with matrices of halves and bf16 (wide_float.cu): units of work, and
- * what brings their operands. */
+ * the copies of their operands. */
 #ifndef NIB_KERNELS_CUDA_WIDE_FLOAT_CUH
 #define NIB_KERNELS_CUDA_WIDE_FLOAT_CUH
 
@@ -9,11 +9,11 @@
 #include <cuda.h>
 
 enum {
-    UNIT_WARPS = 8 /* that multiply */,
+    UNIT_WARPS = 8 /* warps that multiply */,
     UNIT_THREADS = 32 * UNIT_WARPS + 128,
     TOGETHER = 2,
-    UNIT_OUTPUTS = 128 /* rows of weights of a block's unit; of both matrices when gated */,
-    BOX_ROWS = 64 /* of weights, of a tensor copy */,
+    UNIT_OUTPUTS = 128 /* rows of weights of a block's unit, of both matrices if gated */,
+    BOX_ROWS = 64 /* rows of weights of a tensor copy */,
     BOX = BOX_ROWS * TILE_K * 2 /* bytes */,
     W_STAGE = UNIT_OUTPUTS * TILE_K * 2,
     UNIT_STAGES = 8 /* at most */,
@@ -27,16 +27,17 @@ struct unit_job {
     const float *bias[3];
     float *y[3];
     int64_t ldy[3];
-    int n_row, n_tile;    /* of x; of K */
-    int n_unit, n_whole;  /* of a cluster; those with N rows, behind them are those with half */
-    int n_across, n_half; /* units with the same outputs; units instead of a whole one */
+    int n_row, n_tile;    /* rows of x; tiles of K */
+    int n_unit, n_whole;  /* units of all clusters; the first n_whole have N rows, the others half as many */
+    int n_across, n_half; /* units with the same outputs; units that replace a whole one */
     const uint8_t *x;     /* images */
-    const float *factor;  /* [n_row], of results */
+    const float *factor;  /* [n_row], factors of the results */
     int act;
     bool gated, adds;
 };
 
-/* A box of a matrix, from element k of row `row` on, whose bytes `bar` counts; zeros beyond the ends. */
+/* Copies a box of a matrix, from element k of row `row` on; zeros beyond the matrix. `bar` counts the
+ * bytes. */
 __device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int k, int row, uint64_t *bar) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     asm volatile(
@@ -46,10 +47,12 @@ __device__ __forceinline__ void box_copy(void *to, const CUtensorMap *map, int k
         : "memory");
 #endif
 }
-/* Results of a warp on their way to memory: [RESULT_ROWS of x][16 outputs], in other banks for each lane. */
+/* Results of a warp in shared memory before they are written: [RESULT_ROWS of x][16 outputs]. RESULT_LINE
+ * places the lanes' elements in different banks. */
 enum { RESULT_ROWS = 32, RESULT_LINE = 20, RESULT_WARP = RESULT_ROWS * RESULT_LINE };
 
-/* The block's rings: images of N rows, and weights; their barriers. Behind them is room for results. */
+/* The block's rings of images of N rows and of weights, and their barriers. Memory for results follows
+ * them. */
 template <int N> struct unit_rings {
     enum { X_STAGES = N == 256 ? 4 : 6, W_STAGES = N == 256 ? 4 : 6, X_STAGE = N * 128 };
     enum { BYTES = X_STAGES * X_STAGE + W_STAGES * W_STAGE + UNIT_WARPS * RESULT_WARP * 4 };
@@ -57,7 +60,7 @@ template <int N> struct unit_rings {
     uint64_t *x_full, *x_empty, *w_full, *w_empty;
 };
 
-/* What a block computes of a unit: from row `row` on, block `tile` of outputs. */
+/* A block's part of a unit: block `tile` of outputs for the rows from `row` on. */
 struct unit_place {
     int row, tile;
 };

@@ -1,20 +1,21 @@
-/* wide_rounds.cuh - how the rows of a product of many are divided among units of work: blocks of wide_mma.cu,
- * clusters of wide_float.cu. Units of one column of the product are neighbours. */
+/* wide_rounds.cuh - divides the rows of a product of many rows among units of work: blocks of wide_mma.cu,
+ * clusters of wide_float.cu. Units with the same outputs are neighbours. */
 #ifndef NIB_KERNELS_CUDA_WIDE_ROUNDS_CUH
 #define NIB_KERNELS_CUDA_WIDE_ROUNDS_CUH
 
 #include "kernels/cuda/wide.cuh"
 
 struct wide_rounds {
-    int rows;     /* of a whole unit */
+    int rows;     /* rows of a whole unit */
     int n_across; /* whole units with the same outputs */
     int n_unit;   /* in all */
-    int n_whole;  /* with `rows` rows; those behind have half as many */
-    int n_half;   /* units instead of one that is not whole: 1 where the rows end before the second */
+    int n_whole;  /* units with `rows` rows; the later ones have half as many */
+    int n_half;   /* units that replace a whole one; 1 if the rows end before the second */
 };
-/* Fewest cycles in all, where the device has `at_once` units at once, of `outputs` different outputs, and
- * cycles(n) says what one of n rows takes. They change no bits. A last round of at most half of what the
- * device has is one of units of half as many rows; few rows have such units alone. */
+/* Chooses the division that takes the fewest cycles. The device runs `at_once` units at once, there are
+ * `outputs` different outputs, and cycles(n) are the cycles of a unit of n rows. The division changes no
+ * bits. A last round of at most half of the device's units has units of half as many rows; few rows have only
+ * such units. */
 template <class Cycles>
 static wide_rounds wide_rounds_of(unsigned n_row, unsigned outputs, unsigned at_once, const Cycles &cycles) {
     static const unsigned sizes[] = {256, 128};
