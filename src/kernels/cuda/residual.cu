@@ -308,7 +308,7 @@ static int launch_fused(const residual_job &j, cudaStream_t s) {
     if (shared > (size_t)device_shared_bytes())
         return CUDA_UNSUPPORTED;
     const int e = prepare(residual_fused, shared);
-    return e ? e : launch_together(residual_fused, (unsigned)j.a.n_tb, RESIDUAL_THREADS, shared, s, j);
+    return e ? e : launch_together(residual_fused, false, (unsigned)j.a.n_tb, RESIDUAL_THREADS, shared, s, j);
 }
 
 int residual_launch(const cuda_residual *a, cuda_stream s) {
