@@ -546,8 +546,9 @@ NIB_API nib_status nib_schema_grammar(const char *schema, size_t n_byte, const c
 
 /* A batch computes the answers of many requests with one engine. Each step is one pass through the model: one
  * row for every sequence that decodes, and as many prompt rows as fit beside them, so the weights are read
- * once for all. Requests wait in the order in which they were added until a free sequence and free KV pages
- * exist. An answer does not depend on the other requests: its tokens are those of nib_generate.
+ * once for all. Requests wait until a free sequence and free KV pages exist; those of one client in the order
+ * in which they were added, and the client with the fewest computed tokens goes first (session/fairness.h).
+ * An answer does not depend on the other requests: its tokens are those of nib_generate.
  *
  * All calls but opening and closing may come from any thread at any time, also from a callback. One thread at
  * a time computes a step and makes all callbacks; another nib_batch_step meanwhile returns NIB_E_USAGE. */
