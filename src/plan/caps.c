@@ -1,4 +1,4 @@
-/* caps.c - the caps that would do for a question, whatever its caps are. */
+/* caps.c - computes the RAM caps that would suffice for a question, whatever its own caps are. */
 #include "plan/planner.h"
 
 #include "base/num.h"

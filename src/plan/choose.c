@@ -30,9 +30,9 @@ typedef struct search {
     int *choice;            /* the best so far */
     double best, best_time; /* its objective (infinite: there is none yet) and its T */
     choose_way best_sum;
-    int tier;                /* whose link is looked at */
-    double before_share;     /* of that link against computing, in the phase before */
-    double best_x, best_y;   /* with that tier, of the best bound found */
+    int tier;                /* the tier whose link is in the bound */
+    double before_share;     /* weight of that link against computing, in the phase before */
+    double best_x, best_y;   /* arguments of bound_of for the best bound with that tier */
     bound bounds[MAX_BOUND]; /* PER_TIER of each */
     int n_bound, best_bound;
     double tier_dual, dual; /* the best bound with that tier, and over all tiers */
@@ -101,7 +101,7 @@ static void busy_of(const search *s, double *per_byte, double *less) {
     }
 }
 
-/* Adds a lower bound of a phase: `computing` times what it computes, and `link` times what the link takes. */
+/* Adds a lower bound of a phase: `computing` times its computing time plus `link` times its link time. */
 static void add_phase(const search *s, double computing, double link, double n_read, double fixed_s,
                       bound *b) {
     const choose_problem *p = s->p;
@@ -112,8 +112,8 @@ static void add_phase(const search *s, double computing, double link, double n_r
     b->rest += computing * fixed_s - n_read * (link * at.link_s * at.capacity + computing * busy_less);
 }
 
-/* Of T, by the token's share of the link against computing: `of_link` + `of_computing` times T in all, since
- * max(l, c) + apart * min(l, c) is at least l + apart * c, and c + apart * l. */
+/* Adds a lower bound of (of_link + of_computing) * T. It uses max(l, c) + apart * min(l, c) >= l + apart * c
+ * with the weight of_link, and >= c + apart * l with the weight of_computing. */
 static void add_time(const search *s, double of_link, double of_computing, bound *b) {
     const choose_problem *p = s->p;
     const double price = of_link + of_computing, link = price * s->before_share;
@@ -124,8 +124,8 @@ static void add_time(const search *s, double of_link, double of_computing, bound
     add_phase(s, price - link, link, p->before_reads, 0, b);
 }
 
-/* Minimising the loss: the prices of computing and of bytes. Bytes are limited by the link, which has
- * max_time, or by max_bytes. */
+/* The bound when the loss is minimized. px, py: prices of computing and of bytes. The limit of bytes is the
+ * link, which has max_time, or max_bytes. */
 static bound bound_of_loss(const search *s, double px, double py) {
     const choose_problem *p = s->p;
     const choose_tier at = s->tier < p->n_tier ? p->tiers[s->tier] : (choose_tier){0};
@@ -141,8 +141,9 @@ static bound bound_of_loss(const search *s, double px, double py) {
     return b;
 }
 
-/* Multipliers from two numbers in 0...1: in speed, the share of the link against computing (or, where nothing
- * may be streamed, the price of bytes) and the price of loss; in loss, the prices of time and of bytes. */
+/* Maps two numbers in 0...1 to multipliers. When time is minimized: the weight of the link against computing
+ * (or, without streaming, the price of bytes), and the price of loss. When the loss is minimized: the prices
+ * of time and of bytes. */
 static bound bound_of(const search *s, double x, double y) {
     const choose_problem *p = s->p;
     const double px = x / (1 - NUM_MIN(x, 0.999999)), py = y / (1 - NUM_MIN(y, 0.999999));
@@ -212,7 +213,7 @@ static void keep_if_better(search *s, double x, double v, double y) {
     s->bounds[PER_TIER * s->tier] = bound_of(s, x, y);
 }
 
-/* With the link of one tier, and its share in the phase before. */
+/* Finds the multipliers for the link of one tier; its weight in the phase before is given. */
 static void find_multipliers(search *s, int *choice) {
     double low = 0, high = 1, a = 1 - GOLDEN, c = GOLDEN, ya, yc, y0;
     double va = best_y(s, a, choice, &ya), vc = best_y(s, c, choice, &yc);
@@ -244,7 +245,7 @@ static double try_share(search *s, double share, int *choice) {
     return relax(s, &b, choice);
 }
 
-/* The best share of the link in the phase before, with the other multipliers as they are. */
+/* Finds the best weight of the link in the phase before; the other multipliers are kept. */
 static double best_share(search *s, int *choice) {
     double low = 0, high = 1, a = 1 - GOLDEN, c = GOLDEN;
     double va = try_share(s, a, choice), vc = try_share(s, c, choice);

@@ -4,10 +4,10 @@
  * The fastest tier holds tiers[0].capacity bytes; bytes beyond tiers[t].capacity come over the link of tier
  * t: over_t = max(0, bytes - tiers[t].capacity). Links take l = max_t link_s_t * over_t seconds, and
  * computing c = time + fixed_s + sum_t busy_s_t * over_t, where time is the sum of the chosen ways' times.
- * They work at the same time, but for a share `apart` of the shorter one: T = max(l, c) + apart * min(l, c).
+ * They overlap, except for a share `apart` of the shorter one: T = max(l, c) + apart * min(l, c).
  * Before the token there may be another phase of the same kind, a prompt: the bytes beyond each tier come
- * `before_reads` times, and computing takes the sum of the ways' `before`; there all overlaps. The two phases
- * do not overlap, so T is their sum. Times of the prompt are shares of one token.
+ * `before_reads` times, and computing takes the sum of the ways' `before`; these two overlap completely. The
+ * two phases do not overlap, so T is their sum. Times of the prompt are shares of one token.
  *
  * Method: Lagrangian relaxation of both limits (max(a, b) >= w a + (1 - w) b for any w in 0...1, for each
  * link beside computing, in each phase) gives a lower bound that is a sum of minima over the blocks. With one
@@ -65,7 +65,7 @@ typedef struct choose_result {
  * NIB_E_NOMEM. */
 nib_status choose(const choose_problem *p, int *choice, choose_result *out, nib_error *err);
 
-/* T of given sums. */
+/* Returns T for given sums. */
 double choose_time(const choose_problem *p, const choose_way *sum);
 
 #endif

@@ -84,14 +84,14 @@ typedef struct pass_cost {
     double compute_s, bytes; /* bytes: packed bytes that are streamed */
 } pass_cost;
 
-/* A pass of a prompt, which stands for `times` passes. */
+/* A pass of a prompt, which represents `times` passes. */
 typedef struct prompt_pass {
     int64_t n_row, n_logits;
-    double done; /* positions that are in the cache before */
+    double done; /* positions that are in the cache before it */
     double times;
 } prompt_pass;
 
-/* Rows of one sequence, some of the last ones with logits, in the order of the step loop. */
+/* The visits of a pass with the rows of one sequence, of which only the last may have logits. */
 static visits prompt_visits(const plan_question *q, const plan_decision *d, const segment *rows) {
     const int64_t n_cell = d->streamed ? q->n_cell_streamed : q->n_cell;
     return (visits){.next = q->order ? q->order : visits_by_block,
@@ -130,7 +130,7 @@ static double bytes_again(const plan_question *q, double bytes) {
     return n ? bytes * (n - visit_pages_staying(n, q->need.n_slot)) / n : 0;
 }
 
-/* seconds (NULL: not wanted): [n_block], gets the computing of each block added, `times` times. */
+/* Adds `times` times the computing seconds of each block to seconds[n_block]; NULL: not wanted. */
 static pass_cost cost_of_pass(const plan_question *q, const plan_decision *d, const prompt_pass *pass,
                               double *seconds) {
     const segment rows = {.n_row = pass->n_row, .head_row = pass->n_row - pass->n_logits};
@@ -149,9 +149,9 @@ static pass_cost cost_of_pass(const plan_question *q, const plan_decision *d, co
     return sum;
 }
 
-enum { TRIED = 64 }; /* more passes are alike but for the attention */
+enum { TRIED = 64 }; /* further passes differ only in attention */
 
-/* Pass i of those that are looked at. False: there are no more. */
+/* Gives pass i of those that are computed. False: there are no more. */
 static bool prompt_pass_at(const plan_question *q, const plan_decision *d, int64_t i, prompt_pass *out) {
     const int64_t rows = d->streamed && q->n_batch_streamed ? q->n_batch_streamed : q->n_batch;
     const int64_t batch = NUM_MAX(rows, 1), all = NUM_MAX(q->n_prompt, 1), n_more = (all - 1) / batch,
@@ -170,7 +170,7 @@ static double all_streamed_bytes(const plan_question *q, const plan_decision *d)
     return sum;
 }
 
-/* disk_s, stolen_s: of a pass that reads each page once. */
+/* Seconds to the first token. disk_s, stolen_s: of a pass that reads each page once. */
 static double first_token(const plan_question *q, const plan_decision *d, double disk_s, double stolen_s) {
     const double once = all_streamed_bytes(q, d);
     double total = 0;

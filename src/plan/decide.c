@@ -80,8 +80,7 @@ static double *prompt_of(const maker *m, int b, int choice, int activation) {
     return &m->prompt[(b * PLAN_MAX_CHOICE + choice) * 2 + (activation == 16)];
 }
 
-/* The prompt's seconds in each way. Returns how often the prompt reads a streamed page. `any` is overwritten.
- */
+/* Fills m->prompt. Returns how often the prompt reads a streamed page. Overwrites `any`. */
 static double time_prompt(maker *m, plan_decision *any) {
     const plan_question *q = m->q;
     double reads = 0;
@@ -172,7 +171,7 @@ static void keep_on_gpu(const plan_question *q, plan_decision *d) {
             d->kept[b] = bytes_of(q, d, b);
 }
 
-/* Makes as many pages resident as fit, of those that products read. */
+/* Makes as many of the pages that products read resident as fit. */
 static void spread(const maker *m, plan_decision *d, const residency_tier *tiers, int n_tier) {
     const plan_question *q = m->q;
     if (!knows_pages(q, d)) {
@@ -275,7 +274,7 @@ static void copy_decision(plan_decision *to, const plan_decision *from, int n) {
     to->cache = from->cache;
 }
 
-/* What choose() found becomes the best, if it is. */
+/* Keeps the choice that choose() found if it is the best so far. */
 static bool offer(maker *m, const plan_decision *trial, const choose_result *r, plan_decision *best,
                   plan_outcome *out) {
     plan_outcome now = {.found = true};
@@ -294,8 +293,8 @@ static bool offer(maker *m, const plan_decision *trial, const choose_result *r, 
     return true;
 }
 
-/* The fastest decision; then, of those that take as long, the one with the least loss. *fits: there is one.
- */
+/* Finds the fastest decision, then the one with the least loss among those that take as long. *fits: there is
+ * one. */
 static nib_status solve(maker *m, const which *w, plan_decision *trial, plan_decision *best,
                         plan_outcome *out, bool *fits, nib_error *err) {
     const plan_question *q = m->q;
@@ -346,8 +345,8 @@ static nib_status try_both(maker *m, double lost, plan_decision *trial, plan_dec
     return NIB_OK;
 }
 
-/* Other formats, and the file's own ones alone: for these the pages are known, so their time is exact, and
- * the plan must not lose against them. */
+/* Tries other formats, then the file's own formats alone. The pages of the latter are known, so their time is
+ * exact, and the plan must not be worse than they are. */
 static nib_status try_formats(maker *m, double lost, plan_decision *trial, plan_decision *best,
                               plan_outcome *out, nib_error *err) {
     const plan_question *q = m->q;
@@ -395,7 +394,7 @@ static nib_status leave_out(maker *m, plan_decision *trial, plan_decision *best,
     return NIB_OK;
 }
 
-/* All layers; then fewer, where it is allowed and was measured. */
+/* Tries all layers, then fewer if that is allowed and was measured. */
 static nib_status try_all_layers(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                                  nib_error *err) {
     NIB_TRY(try_formats(m, 0, trial, best, out, err));

@@ -1,11 +1,11 @@
-/* layer_order.c - the order in which layers are left out, and what it costs. */
+/* layer_order.c - the order in which layers are left out, and the loss without them. */
 #include "plan/planner.h"
 
 #include "base/num.h"
 
-/* The order in which layers were left out together; else by how much a layer changes the residual stream,
- * which says best what it costs (docs/paper-mcap.md); else by what leaving it out alone costs; else by MCAP's
- * score. Of these the first that every layer has. */
+/* The order is given by the first of these signals that every layer has: the measured order in which layers
+ * were left out together; the relative change of the residual stream by the layer, which predicts the loss
+ * best (docs/paper-mcap.md); the loss without this layer alone; MCAP's score. */
 typedef double (*signal_fn)(const plan_block_facts *f);
 
 static double by_sweep(const plan_block_facts *f) {
