@@ -5,11 +5,11 @@
  * several sequences is in several accounts and counts once, so sequences with a common prefix need the pages
  * of that prefix once. Full pages are never written, so a page leaves an account only together with the rest
  * of it, and the number of free pages never decreases when a sequence ends. The sum of all accounts, without
- * what is counted again, never exceeds the reserved pages. An account grows with its sequence. When no page is
- * left, the answer that was admitted last is preempted (paused): it returns its pages, and keeps its tokens
- * and the state of its sampler. It resumes when there are pages for its tokens; pages that are no longer in
- * the pool or on disk are computed again. The oldest answer is never paused for another one, and alone it fits
- * (batch_requests.c), so every answer ends. */
+ * what is counted again, never exceeds the reserved pages. An account grows with its sequence. When no page
+ * is left, the answer that was admitted last is preempted (paused): it returns its pages, and keeps its
+ * tokens and the state of its sampler. It resumes when there are pages for its tokens; pages that are no
+ * longer in the pool or on disk are computed again. The oldest answer is never paused for another one, and
+ * alone it fits (batch_requests.c), so every answer ends. */
 #include "session/batch_parts.h"
 
 /* Additional free pages that are required when an answer starts or resumes, so that it is not preempted at

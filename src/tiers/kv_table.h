@@ -60,8 +60,8 @@ int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64
 void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page);
 /* The number of pages that both tables have, from the first one on, among their first n_max. */
 int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max);
-/* As kv_table_adopt, with pages from disk, at most n_page of them; blocks on reads. *more: the folder may have
- * more pages. */
+/* As kv_table_adopt, with pages from disk, at most n_page of them; blocks on reads. *more: the folder may
+ * have more pages. */
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more);
 
