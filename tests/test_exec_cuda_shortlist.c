@@ -138,7 +138,7 @@ static void not_everywhere(void **state) {
     four.type = TYPE_Q4_0;
     const char *path = tiny_model("where.gguf", &small), *path4 = tiny_model("where4.gguf", &four);
     nib_engine_options o = options(NIB_SHORTLIST_ON);
-    assert_true(with_words(path, o, "a 4-bit sketch") > 0);
+    assert_true(with_words(path, o, "a sketch of 4 bits") > 0);
     assert_int_equal(with_words(path4, o, whole), 0); /* the head itself has 4 bits */
     o.activation = 16;
     assert_int_equal(with_words(path, o, whole), 0);

@@ -191,89 +191,89 @@ static void test_depth(void **state) {
     "x\"},{\"properties\":{\"b\":{\"type\":"                                                                 \
     "\"string\"},\"c\":{}},\"required\":[\"b\"]},{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":4}}}]}]}"
 
+/* Each schema with a text. */
+static const struct {
+    const char *schema, *text;
+    verdict is;
+} schema_rows[] = {
+    {"{}", "{\"a\": [1, -2.5e3, \"x\\n\\u00e9\", true, null]}", WHOLE},
+    {"{}", "[1]", NO},
+    {"{}", "{\"a\": \"\\ud83d\\ude00\"}", WHOLE},
+    {"{}", "{\"a\": \"\\ud83d\"}", NO},
+    {"{}", "{\"a\": 01}", NO},
+    {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "150", WHOLE},
+    {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "151", NO},
+    {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "-1", NO},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-12", WHOLE},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-13", NO},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-1", BEGINS},
+    {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"\xc3\xa9\\n\"", WHOLE},
+    {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"a\"", NO},
+    {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"abcd\"", NO},
+    {"{\"type\":\"string\",\"format\":\"date\"}", "\"2026-02-28\"", WHOLE},
+    {"{\"type\":\"string\",\"format\":\"date\"}", "\"2026-02-31\"", NO},
+    {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"255.1.20.0\"", WHOLE},
+    {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"256.1.20.0\"", NO},
+    {"{\"enum\":[\"a\\\"b\",1,null]}", "\"a\\\"b\"", WHOLE},
+    {"{\"enum\":[\"a\\\"b\",1,null]}", "2", NO},
+    {"{\"const\":{\"a\":[1]}}", "{\"a\":[1]}", WHOLE},
+    {"{\"type\":[\"string\",\"null\"]}", "null", WHOLE},
+    {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"boolean\"}]}", "true", WHOLE},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1, 2]", WHOLE},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1]", NO},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1,2,3,4]", NO},
+    {"{\"type\":\"array\",\"maxItems\":0}", "[]", WHOLE},
+    {"{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}", "[1,\"a\"]", WHOLE},
+    {"{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}", "[1,\"a\",2]", NO},
+    {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}", "{\"b\":1}",
+     WHOLE},
+    {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
+     "{\"a\": 1, \"b\": {}, \"c\": []}", WHOLE},
+    {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}", "{\"a\":1}",
+     NO},
+    {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}", "{\"c\":1}",
+     NO},
+    {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}}}", "{}", WHOLE},
+    {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}}}", "{\"b\":1}", WHOLE},
+    {"{\"properties\":{\"a\":{\"type\":\"integer\"}}}", "{\"d\":1}", NO},
+    {"{\"properties\":{\"ab\":{\"type\":\"integer\"}},\"additionalProperties\":{\"type\":\"null\"}}",
+     "{\"ab\":1,\"abc\":null,\"a\":null,\"x\":null}", WHOLE},
+    {"{\"properties\":{\"ab\":{\"type\":\"integer\"}},\"additionalProperties\":{\"type\":\"null\"}}",
+     "{\"ab\":null", NO},
+    {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}", "{\"k\": 1, \"l\": 2}", WHOLE},
+    {"{\"type\":\"object\",\"additionalProperties\":false}", "{}", WHOLE},
+    {"{\"$defs\":{\"n\":{\"properties\":{\"v\":{\"type\":\"integer\"},\"n\":{\"anyOf\":[{\"$ref\":\"#/"
+     "$defs/"
+     "n\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"]}},\"$ref\":\"#/$defs/n\"}",
+     "{\"v\":1,\"n\":{\"v\":2,\"n\":null}}", WHOLE},
+    {MERGED, "{\"a\":5,\"b\":\"x\",\"c\":true}", WHOLE},
+    {MERGED, "{\"a\":5,\"b\":\"x\"}", WHOLE},
+    {MERGED, "{\"a\":5}", NO},
+    {MERGED, "{\"a\":3,\"b\":\"x\"}", NO},
+    {MERGED, "{\"a\":5.5,\"b\":\"x\"}", NO},
+    {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]},true]}", "2", WHOLE},
+    {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]},true]}", "1", NO},
+    {"{\"type\":\"array\",\"allOf\":[{\"items\":{\"minimum\":1}},{\"items\":{\"type\":\"integer\"}}]}",
+     "[1,2]", WHOLE},
+    {"{\"type\":\"array\",\"allOf\":[{\"items\":{\"minimum\":1}},{\"items\":{\"type\":\"integer\"}}]}", "[0]",
+     NO},
+    {"{\"properties\":{\"n\":{\"allOf\":[{\"$ref\":\"#\"}],\"description\":\"d\"}}}", "{\"n\":{\"n\":{}}}",
+     WHOLE},
+};
+
 static void test_schemas(void **state) {
-    static const struct {
-        const char *schema, *text;
-        verdict is;
-    } rows[] = {
-        {"{}", "{\"a\": [1, -2.5e3, \"x\\n\\u00e9\", true, null]}", WHOLE},
-        {"{}", "[1]", NO},
-        {"{}", "{\"a\": \"\\ud83d\\ude00\"}", WHOLE},
-        {"{}", "{\"a\": \"\\ud83d\"}", NO},
-        {"{}", "{\"a\": 01}", NO},
-        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "150", WHOLE},
-        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "151", NO},
-        {"{\"type\":\"integer\",\"minimum\":0,\"maximum\":150}", "-1", NO},
-        {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-12", WHOLE},
-        {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-13", NO},
-        {"{\"type\":\"integer\",\"exclusiveMinimum\":-13,\"maximum\":-2}", "-1", BEGINS},
-        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"\xc3\xa9\\n\"", WHOLE},
-        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"a\"", NO},
-        {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"abcd\"", NO},
-        {"{\"type\":\"string\",\"format\":\"date\"}", "\"2026-02-28\"", WHOLE},
-        {"{\"type\":\"string\",\"format\":\"date\"}", "\"2026-02-31\"", NO},
-        {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"255.1.20.0\"", WHOLE},
-        {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"256.1.20.0\"", NO},
-        {"{\"enum\":[\"a\\\"b\",1,null]}", "\"a\\\"b\"", WHOLE},
-        {"{\"enum\":[\"a\\\"b\",1,null]}", "2", NO},
-        {"{\"const\":{\"a\":[1]}}", "{\"a\":[1]}", WHOLE},
-        {"{\"type\":[\"string\",\"null\"]}", "null", WHOLE},
-        {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"boolean\"}]}", "true", WHOLE},
-        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1, 2]",
-         WHOLE},
-        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1]", NO},
-        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}", "[1,2,3,4]",
-         NO},
-        {"{\"type\":\"array\",\"maxItems\":0}", "[]", WHOLE},
-        {"{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}", "[1,\"a\"]", WHOLE},
-        {"{\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}", "[1,\"a\",2]", NO},
-        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
-         "{\"b\":1}", WHOLE},
-        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
-         "{\"a\": 1, \"b\": {}, \"c\": []}", WHOLE},
-        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
-         "{\"a\":1}", NO},
-        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{},\"c\":{}},\"required\":[\"b\"]}",
-         "{\"c\":1}", NO},
-        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}}}", "{}", WHOLE},
-        {"{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}}}", "{\"b\":1}", WHOLE},
-        {"{\"properties\":{\"a\":{\"type\":\"integer\"}}}", "{\"d\":1}", NO},
-        {"{\"properties\":{\"ab\":{\"type\":\"integer\"}},\"additionalProperties\":{\"type\":\"null\"}}",
-         "{\"ab\":1,\"abc\":null,\"a\":null,\"x\":null}", WHOLE},
-        {"{\"properties\":{\"ab\":{\"type\":\"integer\"}},\"additionalProperties\":{\"type\":\"null\"}}",
-         "{\"ab\":null", NO},
-        {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}", "{\"k\": 1, \"l\": 2}",
-         WHOLE},
-        {"{\"type\":\"object\",\"additionalProperties\":false}", "{}", WHOLE},
-        {"{\"$defs\":{\"n\":{\"properties\":{\"v\":{\"type\":\"integer\"},\"n\":{\"anyOf\":[{\"$ref\":\"#/"
-         "$defs/"
-         "n\"},{\"type\":\"null\"}]}},\"required\":[\"v\",\"n\"]}},\"$ref\":\"#/$defs/n\"}",
-         "{\"v\":1,\"n\":{\"v\":2,\"n\":null}}", WHOLE},
-        {MERGED, "{\"a\":5,\"b\":\"x\",\"c\":true}", WHOLE},
-        {MERGED, "{\"a\":5,\"b\":\"x\"}", WHOLE},
-        {MERGED, "{\"a\":5}", NO},
-        {MERGED, "{\"a\":3,\"b\":\"x\"}", NO},
-        {MERGED, "{\"a\":5.5,\"b\":\"x\"}", NO},
-        {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]},true]}", "2", WHOLE},
-        {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]},true]}", "1", NO},
-        {"{\"type\":\"array\",\"allOf\":[{\"items\":{\"minimum\":1}},{\"items\":{\"type\":\"integer\"}}]}",
-         "[1,2]", WHOLE},
-        {"{\"type\":\"array\",\"allOf\":[{\"items\":{\"minimum\":1}},{\"items\":{\"type\":\"integer\"}}]}",
-         "[0]", NO},
-        {"{\"properties\":{\"n\":{\"allOf\":[{\"$ref\":\"#\"}],\"description\":\"d\"}}}",
-         "{\"n\":{\"n\":{}}}", WHOLE},
-    };
     (void)state;
-    for (size_t i = 0; i < N(rows); i++) {
+    for (size_t i = 0; i < N(schema_rows); i++) {
         pda p;
         automaton m;
         nib_error err = {NIB_OK, ""};
         char *gbnf;
-        if (schema_grammar(rows[i].schema, strlen(rows[i].schema), "root", &gbnf, &err))
-            fail_msg("%s: %s", rows[i].schema, err.message);
+        if (schema_grammar(schema_rows[i].schema, strlen(schema_rows[i].schema), "root", &gbnf, &err))
+            fail_msg("%s: %s", schema_rows[i].schema, err.message);
         with_grammar(gbnf, &p, &m);
-        if (judge(&m, rows[i].text, strlen(rows[i].text)) != rows[i].is)
-            fail_msg("%s: '%s' is not %d\n%s", rows[i].schema, rows[i].text, rows[i].is, gbnf);
+        if (judge(&m, schema_rows[i].text, strlen(schema_rows[i].text)) != schema_rows[i].is)
+            fail_msg("%s: '%s' is not %d\n%s", schema_rows[i].schema, schema_rows[i].text, schema_rows[i].is,
+                     gbnf);
         without(&p, &m);
         mem_free(gbnf);
     }

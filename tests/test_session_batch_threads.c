@@ -32,14 +32,6 @@ static nib_engine *open_engine(void) {
     return engine_must_open(tiny_model("threads.gguf", &packed), &o, NULL);
 }
 
-static nib_batch *open_batch(nib_engine *e, const nib_batch_options *o) {
-    nib_error err = {0};
-    nib_batch *b;
-    if (nib_batch_open(e, o, &b, &err))
-        fail_msg("%s", err.message);
-    return b;
-}
-
 static int32_t prompts[N_KIND][N_CTX];
 
 /* One of a few requests: any length, greedy or drawn. */
@@ -140,7 +132,7 @@ static void any_thread(void **state) {
     }
     for (int i = 0; i <= N_ALL; i++)
         atomic_store(&s.kind_of[i], -1);
-    s.b = open_batch(e, &(nib_batch_options){.n_sequence = 5, .optimistic = true, .n_position = 512});
+    s.b = batch_must_open(e, &(nib_batch_options){.n_sequence = 5, .optimistic = true, .n_position = 512});
     pthread_t threads[N_THREAD];
     worker workers[N_THREAD];
     for (int i = 0; i < N_THREAD; i++) {
@@ -193,7 +185,7 @@ static void callbacks_may_use_the_batch(void **state) {
     (void)state;
     nib_error err = {0}, how;
     nib_engine *e = open_engine();
-    caller c = {.b = open_batch(e, &(nib_batch_options){.n_sequence = 3}), .more = request_of(1)};
+    caller c = {.b = batch_must_open(e, &(nib_batch_options){.n_sequence = 3}), .more = request_of(1)};
     nib_generate_options first = request_of(2), victim = request_of(5);
     int64_t id;
     int32_t n_left = 1;
@@ -238,7 +230,7 @@ static void prompts_tell_their_progress(void **state) {
     nib_error err = {0}, how;
     nib_engine *e = open_engine();
     for (int cancel_at = 0; cancel_at <= 4; cancel_at += 2) {
-        caller c = {.b = open_batch(e, &(nib_batch_options){.n_sequence = 3}), .cancel_at = cancel_at};
+        caller c = {.b = batch_must_open(e, &(nib_batch_options){.n_sequence = 3}), .cancel_at = cancel_at};
         nib_generate_options o = request_of(5);
         int64_t id;
         int32_t n_left = 1;

@@ -121,14 +121,6 @@ static nib_engine *open_engine(int kv) {
     return engine_must_open(tiny_model("fair.gguf", &shape), &o, NULL);
 }
 
-static nib_batch *open_batch(nib_engine *e, const nib_batch_options *o) {
-    nib_error err = {0};
-    nib_batch *b;
-    if (nib_batch_open(e, o, &b, &err))
-        fail_msg("%s", err.message);
-    return b;
-}
-
 static void add(nib_batch *b, work *w) {
     nib_error err = {0};
     int64_t id;
@@ -156,7 +148,7 @@ static void nobody_starves(void **state) {
     (void)state;
     static work all[MAX];
     nib_engine *e = open_engine(NIB_KV_F16);
-    nib_batch *b = open_batch(e, &(nib_batch_options){.n_sequence = 2});
+    nib_batch *b = batch_must_open(e, &(nib_batch_options){.n_sequence = 2});
     for (int i = 0; i < 21; i++) {
         make(&all[i], i, 20, 10);
         all[i].o.client = i < 20 ? 1 : 2;
@@ -171,7 +163,7 @@ static void nobody_starves(void **state) {
     nib_batch_close(b);
 
     /* Rows of prompts: a short prompt does not wait for all long prompts of another client. */
-    b = open_batch(e, &(nib_batch_options){.n_sequence = 4, .n_prompt = 16});
+    b = batch_must_open(e, &(nib_batch_options){.n_sequence = 4, .n_prompt = 16});
     for (int i = 0; i < 4; i++) {
         make(&all[i], i, i < 3 ? 200 : 30, 4);
         all[i].o.client = i < 3 ? 1 : 2;
@@ -222,7 +214,7 @@ static void they_pause(void **state) {
                                          .optimistic = way,
                                          .n_draft = way == 2 ? 6 : 0,
                                          .n_draft_min = way == 2 ? 6 : 0};
-            nib_batch *b = open_batch(e, &o);
+            nib_batch *b = batch_must_open(e, &o);
             for (int i = 0; i < MAX; i++)
                 add(b, &all[i]);
             run_out(b);
@@ -244,7 +236,7 @@ static void a_pause_ends(void **state) {
     static work all[MAX];
     nib_engine *e = open_engine(NIB_KV_F16);
     nib_batch *b =
-        open_batch(e, &(nib_batch_options){.n_sequence = 6, .n_position = N_CTX, .optimistic = true});
+        batch_must_open(e, &(nib_batch_options){.n_sequence = 6, .n_position = N_CTX, .optimistic = true});
     nib_batch_counts counts = {0};
     nib_error err;
     int64_t id;
@@ -264,7 +256,7 @@ static void a_pause_ends(void **state) {
     assert_in_range(n_left, 1, 3);
     drop_results(b);
     nib_batch_close(b);
-    b = open_batch(e, &(nib_batch_options){.n_sequence = 6, .n_position = 64, .optimistic = true});
+    b = batch_must_open(e, &(nib_batch_options){.n_sequence = 6, .n_position = 64, .optimistic = true});
     make(&all[0], 0, 30, 100);
     assert_int_equal(nib_batch_add(b, &all[0].o, &id, &err), NIB_E_USAGE);
     nib_batch_close(b);

@@ -118,12 +118,8 @@ static nib_engine *open_engine(const run *r) {
 }
 
 static nib_batch *open_batch(nib_engine *e, const run *r, const char *at) {
-    nib_error err = {0};
-    nib_batch *b;
-    const nib_batch_options o = {.n_sequence = 2, .prefix_cache = at, .prefix_bytes = r->max};
-    if (nib_batch_open(e, &o, &b, &err))
-        fail_msg("%s", err.message);
-    return b;
+    return batch_must_open(e,
+                           &(nib_batch_options){.n_sequence = 2, .prefix_cache = at, .prefix_bytes = r->max});
 }
 
 static void answer(nib_batch *b, const run *r, outcome *out) {

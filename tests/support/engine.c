@@ -37,6 +37,14 @@ nib_session *session_must_open(nib_engine *e) {
     return s;
 }
 
+nib_batch *batch_must_open(nib_engine *e, const nib_batch_options *o) {
+    nib_batch *b = NULL;
+    nib_error err = {0};
+    if (nib_batch_open(e, o, &b, &err))
+        fail_msg("%s", err.message);
+    return b;
+}
+
 /* It differs if any weight is wrong; with a shortlist it is the one logit that always exists. */
 static void made_highest(const nib_session *s, int64_t n_vocab) {
     const float *logits = nib_session_logits(s);

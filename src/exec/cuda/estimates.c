@@ -77,7 +77,7 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
     e->step = (float *)(void *)((uint8_t *)e->memory.at + step_at);
     log_line(c->setup.log,
              "for up to %d sequences together, the output head is computed only for tokens that can be the "
-             "likeliest, which a 4-bit sketch (%s of VRAM) finds: the answers are the same",
+             "likeliest, by a sketch of 4 bits (%s of VRAM): the answers are the same",
              (int)e->max_rows, num_format_size(bytes, size));
     return NIB_OK;
 }

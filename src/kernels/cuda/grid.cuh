@@ -30,24 +30,4 @@ __device__ static void grid_barrier(grid_state *m, unsigned n_block) {
     __syncthreads();
 }
 
-/* A cooperative launch of at most one block for each multiprocessor. early: it may start before the launch
- * before it has finished, for which its kernel calls launch_wait. */
-template <class... Parameters, class... Arguments>
-static int launch_together(void (*kernel)(Parameters...), bool early, unsigned n_block, unsigned threads,
-                           size_t shared, cudaStream_t stream, Arguments... arguments) {
-    cudaLaunchAttribute with[2];
-    with[0].id = cudaLaunchAttributeCooperative;
-    with[0].val.cooperative = 1;
-    with[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    with[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3(n_block);
-    c.blockDim = dim3(threads);
-    c.dynamicSmemBytes = shared;
-    c.stream = stream;
-    c.attrs = with;
-    c.numAttrs = early ? 2 : 1;
-    return (int)cudaLaunchKernelEx(&c, kernel, Parameters(arguments)...);
-}
-
 #endif

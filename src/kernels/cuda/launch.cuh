@@ -6,25 +6,46 @@
 
 #include <cuda_runtime.h>
 
-/* Launches a kernel that may start before the previous launch has finished. `together` blocks along z are a
+/* How a kernel is launched. early: it may start before the previous launch has finished, and calls
+ * launch_wait. cooperative: all of its blocks start together, or none. cluster: so many blocks along z are a
  * cluster. */
+struct launch_way {
+    bool early, cooperative;
+    unsigned cluster;
+};
+
 template <class... Parameters, class... Arguments>
-static int launch_cluster(void (*kernel)(Parameters...), dim3 grid, dim3 block, unsigned together,
-                          size_t shared, cuda_stream stream, Arguments... arguments) {
-    cudaLaunchAttribute with[2];
-    with[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    with[0].val.programmaticStreamSerializationAllowed = 1;
-    with[1].id = cudaLaunchAttributeClusterDimension;
-    with[1].val.clusterDim.x = with[1].val.clusterDim.y = 1;
-    with[1].val.clusterDim.z = together;
+static int launch_by(launch_way way, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+                     cuda_stream stream, Arguments... arguments) {
+    cudaLaunchAttribute with[3];
     cudaLaunchConfig_t c = {};
     c.gridDim = grid;
     c.blockDim = block;
     c.dynamicSmemBytes = shared;
     c.stream = (cudaStream_t)stream;
     c.attrs = with;
-    c.numAttrs = together > 1 ? 2 : 1;
+    if (way.early) {
+        with[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        with[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (way.cooperative) {
+        with[c.numAttrs].id = cudaLaunchAttributeCooperative;
+        with[c.numAttrs++].val.cooperative = 1;
+    }
+    if (way.cluster > 1) {
+        with[c.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        with[c.numAttrs].val.clusterDim.x = with[c.numAttrs].val.clusterDim.y = 1;
+        with[c.numAttrs++].val.clusterDim.z = way.cluster;
+    }
     return (int)cudaLaunchKernelEx(&c, kernel, Parameters(arguments)...);
+}
+
+/* Launches a kernel that may start before the previous launch has finished. `together` blocks along z are a
+ * cluster. */
+template <class... Parameters, class... Arguments>
+static int launch_cluster(void (*kernel)(Parameters...), dim3 grid, dim3 block, unsigned together,
+                          size_t shared, cuda_stream stream, Arguments... arguments) {
+    return launch_by({true, false, together}, kernel, grid, block, shared, stream, arguments...);
 }
 template <class... Parameters, class... Arguments>
 static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cuda_stream stream,

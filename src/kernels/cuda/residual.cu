@@ -286,21 +286,11 @@ static bool takes_clusters(const residual_job &j) {
 /* A fetch that comes before its products may start before the previous launch has ended. */
 static int launch_clusters(const residual_job &j, cudaStream_t s) {
     const size_t shared = shared_of(j.a.n_row, j.n_pick);
-    cudaLaunchAttribute with[2];
-    with[0].id = cudaLaunchAttributeClusterDimension;
-    with[0].val.clusterDim.x = with[0].val.clusterDim.y = 1;
-    with[0].val.clusterDim.z = RANKS;
-    with[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    with[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)((j.a.n_tb + RANKS - 1) / RANKS), 1, RANKS);
-    c.blockDim = dim3(RESIDUAL_THREADS);
-    c.dynamicSmemBytes = shared;
-    c.stream = s;
-    c.attrs = with;
-    c.numAttrs = cuda_residual_first(&j.a) ? 2 : 1;
+    const dim3 grid((unsigned)((j.a.n_tb + RANKS - 1) / RANKS), 1, RANKS);
     const int e = prepare(residual_clustered, shared);
-    return e ? e : (int)cudaLaunchKernelEx(&c, residual_clustered, j);
+    return e ? e
+             : launch_by({cuda_residual_first(&j.a), false, RANKS}, residual_clustered, grid,
+                         RESIDUAL_THREADS, shared, s, j);
 }
 
 static int launch_fused(const residual_job &j, cudaStream_t s) {
@@ -308,7 +298,9 @@ static int launch_fused(const residual_job &j, cudaStream_t s) {
     if (shared > (size_t)device_shared_bytes())
         return CUDA_UNSUPPORTED;
     const int e = prepare(residual_fused, shared);
-    return e ? e : launch_together(residual_fused, false, (unsigned)j.a.n_tb, RESIDUAL_THREADS, shared, s, j);
+    return e ? e
+             : launch_by({false, true, 1}, residual_fused, (unsigned)j.a.n_tb, RESIDUAL_THREADS, shared, s,
+                         j);
 }
 
 int residual_launch(const cuda_residual *a, cuda_stream s) {

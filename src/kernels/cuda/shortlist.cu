@@ -378,5 +378,5 @@ int shortlist_launch(const cuda_shortlist *a, cuda_stream s) {
     auto *const kernel = short_kernel(&one.w[0].format);
     const unsigned n_block = (unsigned)(job.each * job.n_row);
     e = prepare(kernel, room);
-    return e ? e : launch_together(kernel, true, n_block, THREADS, room, (cudaStream_t)s, job);
+    return e ? e : launch_by({true, true, 1}, kernel, n_block, THREADS, room, s, job);
 }
