@@ -1,7 +1,7 @@
 """Checks of the APIs of Ollama, Anthropic and OpenAI's responses."""
 import json
 
-from server import check
+from server import check, text_lines
 from serve_common import ANSWER, USER, param, lines, loaded, until
 
 
@@ -41,8 +41,8 @@ def anthropic(s):
           value)
     check("or the limit", s.post("/v1/messages", dict(body, max_tokens=1))[1]["stop_reason"] == "max_tokens")
     status, headers, data = s.ask("POST", "/v1/messages", dict(body, stream=True))
-    events = [line[7:] for line in data.decode().splitlines() if line.startswith("event: ")]
-    values = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
+    events = [line[7:] for line in text_lines(data) if line.startswith("event: ")]
+    values = [json.loads(line[6:]) for line in text_lines(data) if line.startswith("data: ")]
     check("anthropic: events in their order", events[:2] == ["message_start", "content_block_start"] and
           events[-3:] == ["content_block_stop", "message_delta", "message_stop"] and
           set(events[2:-3]) <= {"content_block_delta", "ping"} and events == [v["type"] for v in values], events)
@@ -63,7 +63,7 @@ def responses(s):
     check("or a conversation, until it is cut", value["status"] == "incomplete" and value["usage"]["input_tokens"] == 6 and
           value["incomplete_details"] == {"reason": "max_output_tokens"}, value)
     status, headers, data = s.ask("POST", "/v1/responses", {"input": items, "stream": True})
-    values = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
+    values = [json.loads(line[6:]) for line in text_lines(data) if line.startswith("data: ")]
     check("its events are numbered, and in their order", [v["sequence_number"] for v in values] == list(range(len(values))) and
           values[0]["type"] == "response.created" and values[-1]["type"] == "response.completed" and
           values[-1]["response"]["output"][0]["content"][0]["text"] == ANSWER, values)

@@ -5,7 +5,7 @@ import socket
 import sys
 import time
 
-from server import check
+from server import check, text_lines
 
 nibble, script, answer_file, random_model = sys.argv[1:5]
 with open(answer_file, encoding="utf-8") as file:
@@ -30,13 +30,13 @@ def param(result):
 def lines(s, path, body):
     status, headers, data = s.ask("POST", path, body)
     assert status == 200 and headers["Content-Type"] == "application/x-ndjson", (status, data)
-    return [json.loads(line) for line in data.decode().splitlines()]
+    return [json.loads(line) for line in text_lines(data)]
 
 
 def events_of(s, path, body):
     """The values of all events."""
     _, _, data = s.ask("POST", path, dict(body, stream=True))
-    return [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
+    return [json.loads(line[6:]) for line in text_lines(data) if line.startswith("data: ")]
 
 
 def raw(s, body):

@@ -5,7 +5,7 @@ import re
 import socket
 import struct
 
-from server import check, text_of
+from server import check, text_lines, text_of
 from serve_common import ANSWER, USER, CHAT, TEXT, content, param, ends
 
 
@@ -112,7 +112,7 @@ def looks(s):
           value["rss_peak"] > 0, value)
     check("nothing is computed", s.get("/slots") == (200, []))
     status, headers, data = s.ask("GET", "/metrics")
-    numbers = dict(line.rsplit(" ", 1) for line in data.decode().splitlines() if not line.startswith("#"))
+    numbers = dict(line.rsplit(" ", 1) for line in text_lines(data) if not line.startswith("#"))
     check("metrics for Prometheus", headers["Content-Type"].startswith("text/plain; version=0.0.4"))
     check("they count", float(numbers["nibble_tokens_predicted_total"]) > 0 and
           float(numbers["nibble_requests_processing"]) == 0 and

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 
-from server import Server, check, text_of
+from server import Server, check, text_lines, text_of
 from serve_common import (
     nibble, script, random_model, ANSWER, USER, CHAT, TEXT, LONG, content, param, raw, ends, loaded, until)
 
@@ -59,7 +59,7 @@ def alike():
     s = Server(nibble, random_model, "-c", "500", "--parallel", "2", "--draft-model", random_model, "--draft-max", "4",
                "--draft-min", "4")
     check("a draft model changes nothing", [s.post(TEXT, body)[1]["choices"][0]["text"] for body in bodies[:4]] == alone[:4])
-    numbers = dict(line.rsplit(" ", 1) for line in s.ask("GET", "/metrics")[2].decode().splitlines() if line[0] != "#")
+    numbers = dict(line.rsplit(" ", 1) for line in text_lines(s.ask("GET", "/metrics")[2]) if line[0] != "#")
     made, right = (float(numbers[f"nibble_draft_tokens{kind}_total"]) for kind in ("", "_accepted"))
     check("and is sometimes right", made > right > 0, (made, right))
     s.end()

@@ -79,6 +79,11 @@ class Server:
         return self.child.wait(), said
 
 
+def text_lines(data):
+    """The lines of an answer. str.splitlines would also split at U+0085 and U+2028, which JSON leaves in strings."""
+    return data.decode().removesuffix("\n").split("\n")
+
+
 def text_of(events):
     """The text of a stream's deltas, by choice."""
     out = {}

@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 
-from server import CLIENT_WAITS_S, Server, check, finish
+from server import CLIENT_WAITS_S, Server, check, finish, text_lines
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PERSON = {"type": "object", "required": ["name", "tags"], "additionalProperties": False, "properties": {
@@ -73,7 +73,7 @@ def content_of(value):
 def stream_text(data):
     """The text of a stream by choice, of OpenAI's two ways."""
     out = {}
-    for line in data.decode().splitlines():
+    for line in text_lines(data):
         if line.startswith("data: {"):
             event = json.loads(line[6:])
             if "error" in event:
