@@ -219,20 +219,21 @@ static const float *with_bias(generation *g, const float *logits) {
     return g->changed;
 }
 
-/* Draws one of the tokens that the grammar allows; false: none can follow, and the answer ends. */
-static bool draw(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token,
-                 nib_error *err) {
+/* Draws one of the tokens that the grammar allows. *drawn: false if none can follow, and the answer ends. */
+static nib_status draw(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token,
+                       bool *drawn, nib_error *err) {
     const float *changed = with_bias(g, logits);
     const bool ends = !g->options->ignore_eos;
     constraint_next next = CONSTRAINT_TOKENS;
-    if (g->limit.of) {
-        if (constraint_apply(&g->limit, g->changed, ends, &next, err) != NIB_OK || next == CONSTRAINT_END)
-            return false;
-    }
+    if (g->limit.of)
+        NIB_TRY(constraint_apply(&g->limit, g->changed, ends, &next, err));
+    *drawn = next != CONSTRAINT_END;
+    if (!*drawn)
+        return NIB_OK;
     *token = sampler_draw(&g->sampler, changed, tokens, n);
     if (g->limit.of)
         *token = constraint_allowed(&g->limit, *token, ends);
-    return true;
+    return NIB_OK;
 }
 
 /* Advances the grammar by the token. *complete: nothing can follow it. */
@@ -254,15 +255,6 @@ static void report_candidates(const generation *g, const float *logits, int32_t 
     o->on_candidates(o->user, drawn, top, n_top);
 }
 
-/* Ends this answer with an error, because its grammar cannot continue. */
-static nib_status give_up(generation *g, const nib_error *why) {
-    if (why->status == NIB_E_NOMEM)
-        return NIB_E_NOMEM;
-    g->failed = *why;
-    g->done = true;
-    return NIB_OK;
-}
-
 static nib_status end_answer(generation *g, nib_error *err) {
     NIB_TRY(end_text(g, err));
     g->done = true;
@@ -280,22 +272,35 @@ static nib_status take(generation *g, int32_t token, bool ends, bool complete, n
     return NIB_OK;
 }
 
-nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
-                           int32_t *token, nib_error *err) {
+/* Draws a token and takes it. */
+static nib_status feed(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token,
+                       nib_error *err) {
     const double start = time_now();
-    nib_error why = {NIB_OK, ""};
-    bool complete = false;
-    const bool drawn = draw(g, logits, tokens, n, token, &why);
+    bool complete = false, drawn = false;
+    const nib_status status = draw(g, logits, tokens, n, token, &drawn, err);
     if (g->result->n_token > 0)
         g->result->token_s += time_now() - start;
-    if (why.status != NIB_OK)
-        return give_up(g, &why);
+    NIB_TRY(status);
     const bool ends = !drawn || (!g->options->ignore_eos && is_end(&g->with, *token));
     if (g->options->on_candidates && !ends)
         report_candidates(g, logits, *token);
-    if (!ends && limit_accept(g, *token, &complete, &why) != NIB_OK)
-        return give_up(g, &why);
+    if (!ends)
+        NIB_TRY(limit_accept(g, *token, &complete, err));
     return take(g, *token, ends, complete, err);
+}
+
+/* Ends the answer with *why if its status is an error. The sampler, the grammar and the result may have
+ * advanced in part, so the token cannot be drawn again. */
+static void end_if_failed(generation *g, nib_status status, const nib_error *why) {
+    if (status == NIB_OK)
+        return;
+    g->failed = *why;
+    g->done = true;
+}
+
+void generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token) {
+    nib_error why = {NIB_OK, ""};
+    end_if_failed(g, feed(g, logits, tokens, n, token, &why), &why);
 }
 
 int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change) {
@@ -312,11 +317,12 @@ int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past,
     return sampler_changes(&g->sampler, tokens, n_past, g->bias, g->n_bias, out);
 }
 
-nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,
-                                nib_error *err) {
+void generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token) {
     const double start = time_now();
+    nib_error why = {NIB_OK, ""};
     *token = sampler_draw_best(&g->sampler, ids, logits);
     if (g->result->n_token > 0)
         g->result->token_s += time_now() - start;
-    return take(g, *token, !g->options->ignore_eos && is_end(&g->with, *token), false, err);
+    const bool ends = !g->options->ignore_eos && is_end(&g->with, *token);
+    end_if_failed(g, take(g, *token, ends, false, &why), &why);
 }

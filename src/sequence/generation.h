@@ -34,7 +34,7 @@ typedef struct generation {
     size_t shown;     /* bytes given to on_text */
     int64_t n_max;    /* tokens that may be generated */
     bool done;        /* no token follows; result->finish or `failed` has the reason */
-    nib_error failed; /* the grammar cannot continue (NIB_OK: it can); only this answer ends */
+    nib_error failed; /* why the answer cannot continue (a grammar, memory); NIB_OK: it did not fail */
 } generation;
 
 /* NIB_E_USAGE for invalid options, or options that the engine was not opened for. */
@@ -45,10 +45,9 @@ nib_status generation_check(const generation_setup *with, const nib_generate_opt
 nib_status generation_open(generation *g, const generation_setup *with, const nib_generate_options *o,
                            int64_t n_ctx, nib_result *result, nib_error *err);
 /* The sequence's logits [n_vocab] after tokens[0..n): draws a token, adds it to the result and gives its text
- * to the callbacks. If g->done is set, it was the last token, or (at the end of text) no token was added;
- * otherwise *token must be computed next. */
-nib_status generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n,
-                           int32_t *token, nib_error *err);
+ * to the callbacks. If g->done is set, it was the last token, or (at the end of text) no token was added, or
+ * g->failed has an error, which ends only this answer; otherwise *token must be computed next. */
+void generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token);
 /* Number of the largest logits that it reads; 0: all, or more than max. Constant after opening. *n_change:
  * maximum number of logits that are changed first, when n_past tokens are known. */
 int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change);
@@ -58,8 +57,7 @@ int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int6
 int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past, logit_change *out,
                            logit_row *how);
 /* generation_feed with only these logits, already changed, as in sampler_draw_best. */
-nib_status generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token,
-                                nib_error *err);
+void generation_feed_best(generation *g, const int32_t *ids, const float *logits, int32_t *token);
 /* Moves the text to the result and frees the rest. Zeroed is fine. */
 void generation_close(generation *g);
 

@@ -175,24 +175,25 @@ static void tell_prompts(nib_batch *b, int n_segment) {
 }
 
 /* Draws a sequence's next token. ids: the tokens that `logits` are of; NULL: of all tokens. */
-static nib_status draw(slot *s, const int32_t *ids, const float *logits, nib_error *err) {
+static void draw(slot *s, const int32_t *ids, const float *logits) {
     const int64_t n = s->of.n_token;
     int32_t token;
     if (!tell_prompt(s, n_prompt_of(s))) {
         s->follows = false;
-        return NIB_OK;
+        return;
     }
     if (s->r->first == 0) {
         s->r->first = time_now();
         s->r->result.prompt_s = s->r->first - s->r->begun;
     }
-    NIB_TRY(ids ? generation_feed_best(&s->g, ids, logits, &token, err)
-                : generation_feed(&s->g, logits, s->of.tokens, n, &token, err));
+    if (ids)
+        generation_feed_best(&s->g, ids, logits, &token);
+    else
+        generation_feed(&s->g, logits, s->of.tokens, n, &token);
     if (!s->g.done)
         sequence_add(&s->of, token);
     s->follows = !s->g.done && s->n_fed < s->draft.n && s->draft.tokens[s->n_fed] == token;
     s->n_fed++;
-    return NIB_OK;
 }
 
 /* Takes the logits of a segment's rows. Rows after the sequence's last token are of proposed tokens: their
@@ -202,18 +203,18 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
     nib_batch *b = user;
     slot *s = b->order[b->first + segment_index];
     const int64_t n_vocab = model_hparams(b->on.m)->n_vocab;
-    (void)row;
+    (void)row, (void)err;
     for (int64_t i = 0; i < n_row && s->follows; i++)
-        NIB_TRY(draw(s, NULL, logits + i * n_vocab, err));
+        draw(s, NULL, logits + i * n_vocab);
     return NIB_OK;
 }
 static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
                             const float *logits, nib_error *err) {
     const nib_batch *b = user;
     slot *s = b->order[b->first + segment_index];
-    (void)row;
+    (void)row, (void)err;
     for (int64_t i = 0; i < n_row && s->follows; i++)
-        NIB_TRY(draw(s, ids + i * b->n_best, logits + i * b->n_best, err));
+        draw(s, ids + i * b->n_best, logits + i * b->n_best);
     return NIB_OK;
 }
 

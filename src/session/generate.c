@@ -49,8 +49,10 @@ static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     session_best best = {.n = 0};
     while (!g->done) {
         int32_t token;
-        NIB_TRY(!best.n ? generation_feed(g, s->logits, s->of.tokens, s->of.n, &token, err)
-                        : generation_feed_best(g, best.ids, best.logits, &token, err));
+        if (best.n)
+            generation_feed_best(g, best.ids, best.logits, &token);
+        else
+            generation_feed(g, s->logits, s->of.tokens, s->of.n, &token);
         if (g->done)
             break;
         choose_n_best(&now, &processor, &best);
