@@ -267,6 +267,8 @@ static void print_speed(const terminal *s, const json_t *plan) {
     if (field_real(x, "quality") > 0)
         terminal_line(s, "quality      %s nats a token away from the file's own weights",
                       num_text(field_real(x, "quality"), 3));
+    else if (json_is_null(json_object_get(x, "quality")))
+        terminal_line(s, "quality      not measured ('nibble profile MODEL --costs')");
 }
 
 static void print_others(const terminal *s, const json_t *plan) {

@@ -333,6 +333,17 @@ static double predict_loss(const plan_question *q, const plan_decision *d) {
     return loss;
 }
 
+double plan_stated_loss(const plan_question *q, const plan_decision *d, double loss) {
+    for (int b = 0; b < q->n_block; b++) {
+        const plan_block_facts *f = &q->blocks[b];
+        const int bits = d->activation[b];
+        if (d->choice[b] >= 0 && f->choices[d->choice[b]].bits > 0 &&
+            ((bits == 8 && f->kl_a8 < 0) || (bits == 4 && f->kl_a4 < 0)))
+            return -1;
+    }
+    return loss;
+}
+
 double plan_run_seconds(const plan_question *q, const plan_prediction *p) {
     return p->ttft_s + (double)q->n_gen / p->tok_s;
 }

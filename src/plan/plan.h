@@ -66,7 +66,7 @@ typedef struct plan_prediction {
     uint64_t vram_bytes, link_bytes; /* of a GPU: read there, and sent to it */
     uint64_t ram_peak;               /* of the process */
     double quality; /* mean KL divergence at the logits from the file's own weights, in nats; negative:
-                       unknown */
+                       not measured */
     double disk_s, ram_s,
         compute_s;        /* time of one token by each of these limits alone; compute_s: the processor */
     double gpu_s, link_s; /* of a GPU: its launches with the bytes that they read; the link */

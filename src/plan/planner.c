@@ -183,7 +183,7 @@ static nib_status look_at(const plan_question *q, const char *what, plan_decisio
     snprintf(a->what, sizeof a->what, "%s", what);
     a->fits = o.found;
     a->tok_s = o.found ? o.predicted.tok_s : 0;
-    a->quality = o.found ? o.predicted.quality : -1;
+    a->quality = o.found ? plan_stated_loss(q, d, o.predicted.quality) : -1;
     a->ram_peak = o.found ? o.predicted.ram_peak : o.min_ram;
     return NIB_OK;
 }

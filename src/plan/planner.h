@@ -173,6 +173,9 @@ typedef struct plan_decision {
 
 /* The loss by activations of so many bits in a block; not measured counts as 0. */
 double plan_activation_loss(const plan_block_facts *f, int activation);
+/* The loss that a plan states: `loss`, or negative if activations of a block with packed weights have fewer
+ * than 16 bits and their loss is not measured. */
+double plan_stated_loss(const plan_question *q, const plan_decision *d, double loss);
 /* Seconds of a block's ops for one token, with its weights in RAM. */
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation);
 /* ---- cost_device.c: where a GPU computes (q->split) ---- */

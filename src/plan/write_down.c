@@ -112,6 +112,7 @@ nib_status plan_write_down(const plan_question *q, const plan_decision *d, const
     if (q->split)
         write_device(q->device, q->split, &out->device);
     out->predicted = o->predicted;
+    out->predicted.quality = plan_stated_loss(q, d, o->predicted.quality);
     plan_expect(q, d, &out->predicted);
     snprintf(out->binds, sizeof out->binds, "%s", o->binds);
     return NIB_OK;
@@ -129,8 +130,9 @@ static void note(plan *p, const char *format, ...) {
     va_end(list);
 }
 
-/* Notes the order in which layers were left out, and what is known of the cost. */
-static void write_left_out(const plan_question *q, const plan_decision *d, plan *out) {
+/* Notes the order in which layers were left out, and what is known of the cost. loss: of layers and formats,
+ * negative: unknown. */
+static void write_left_out(const plan_question *q, const plan_decision *d, double loss, plan *out) {
     int n = 0, end = 0;
     bool change = true;
     for (int b = 0; b < q->n_block; b++) {
@@ -143,7 +145,7 @@ static void write_left_out(const plan_question *q, const plan_decision *d, plan 
              "%d layers are left out, those that change the residual stream least; their joint cost is "
              "measured",
              n);
-    else if (n && out->predicted.quality >= 0)
+    else if (n && loss >= 0)
         note(out,
              "%d layers are left out; their costs are measured one by one, and together they may cost more",
              n);
@@ -213,7 +215,7 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
     if (costs && q->may_round && d->streamed && !d->packed)
         note(out, "without a packed file (--packed-cache on, or --disk) streamed weights keep the file's "
                   "formats: they would be rounded again for each token");
-    write_left_out(q, d, out);
+    write_left_out(q, d, o->predicted.quality, out);
     if (out->prompts[0])
         note(out, "formats with an importance matrix (u4g64w) are rounded by how much the calibration "
                   "prompts use each input channel of their products");
