@@ -106,7 +106,7 @@ typedef struct plan_question {
     uint64_t more_rows;            /* promised in addition with streaming: for more rows of a prompt */
     uint64_t more_touched;         /* the resident part of them with this workload */
     uint64_t session;              /* tables of one session, beside its cache */
-    uint64_t sampling;             /* promised beside it; the usual workload does not touch it */
+    uint64_t sampling;             /* promised for the sampler; the usual workload does not touch it */
     pager_need need;               /* for the first choice of each block */
     uint64_t spare;                /* left free under the cap */
     const residency_block *kept;   /* [n_block], of a given plan; NULL: no plan was given */
@@ -181,8 +181,7 @@ double plan_block_seconds(const plan_question *q, int b, int choice, int activat
 /* ---- cost_device.c: where a GPU computes (q->split) ---- */
 bool plan_is_on_gpu(const plan_question *q, int b); /* it computes the block's products of generated rows */
 bool plan_is_resident_on_gpu(const plan_question *q, int b); /* and the block's weights are there */
-/* Seconds of a block for one token and for the whole prompt, of a block that the GPU computes, and of the
- * embedding. */
+/* Seconds of the embedding, or of a block that the GPU computes: for one token, and for the whole prompt. */
 double plan_device_block_seconds(const plan_question *q, int b, int choice);
 double plan_device_prompt_seconds(const plan_question *q, int b);
 /* Fills speed, bytes, seconds and VRAM of a prediction. */

@@ -22,8 +22,8 @@ typedef struct draft_cost {
 
 /* Records the time of a pass with n_row rows. */
 void draft_cost_note(draft_cost *c, int64_t n_row, double seconds);
-/* Predicted seconds of a pass with n_row rows; 0: unknown. If this many rows were never tried, or not for
- * long, the prediction is little more than for fewer rows, so that they are tried. */
+/* Predicted seconds of a pass with n_row rows; 0: unknown. If no pass had this many rows, or the last one was
+ * long ago, the prediction is only a little above that for fewer rows, so that a pass tries them. */
 double draft_cost_of(const draft_cost *c, int64_t n_row);
 
 /* The source of proposals; the acceptance rate is counted for each. */

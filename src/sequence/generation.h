@@ -51,9 +51,8 @@ void generation_feed(generation *g, const float *logits, const int32_t *tokens, 
 /* Number of the largest logits that it reads; 0: all, or more than max. Constant after opening. *n_change:
  * maximum number of logits that are changed first, when n_past tokens are known. */
 int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change);
-/* Writes these changes for the row of the last token and returns their number. how: the caller sets its
- * `first` and `n`.
- */
+/* Writes these changes for the row of the last token and returns their number. The caller sets `first` and
+ * `n` of *how. */
 int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past, logit_change *out,
                            logit_row *how);
 /* generation_feed with only these logits, already changed, as in sampler_draw_best. */

@@ -22,7 +22,7 @@ typedef struct sampler {
     float *weight;   /* [n_list] of the candidates, scratch */
     int32_t *count; /* [n_vocab]: occurrences of each token, all zero between calls; NULL without penalties */
     uint64_t state[4];
-    uint64_t bytes; /* of all of these */
+    uint64_t bytes; /* of list, weight and count together */
 } sampler;
 
 /* NIB_E_USAGE for invalid values (top_p above 1, a negative temperature, ...). */

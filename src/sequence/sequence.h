@@ -44,16 +44,19 @@ nib_status sequence_check(const sequence *s, const int32_t *tokens, size_t n_tok
 void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n_reuse);
 /* Drops all pages and tokens. */
 void sequence_clear(sequence *s);
-/* How many full pages of `from` begin tokens[0..n) and may be shared. */
+/* Number of full pages, from the first one of `from` on, that another sequence with tokens[0..n) may share:
+ * their tokens are the same. */
 int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t n);
-/* A sequence without pages gets that many of them, and their tokens: they are computed. Same pool. */
+/* Gives s, which has no pages, the first n_page pages of `from` with their tokens, which count as computed.
+ * Both sequences have the same pool. */
 void sequence_share(sequence *s, const sequence *from, int64_t n_page);
-/* How many full pages both have, from the first one on. They stay until a sequence is cleared. */
+/* Number of full pages, from the first one on, that both tables refer to. It does not fall before one of the
+ * sequences is cleared. */
 int64_t sequence_common(const sequence *a, const sequence *b);
 /* Shares pages of other sequences with a longer prefix than the computed one, at most all but the last token.
  */
 void sequence_adopt(sequence *s);
-/* The same from disk, at most n_page pages. True: there may be others. */
+/* Reads such pages from disk, at most n_page. True: the disk may have more. */
 bool sequence_load(sequence *s, kv_disk *from, int64_t n_page);
 /* With backend.by_role: marks the rows from position n on as generated. */
 void sequence_generates(sequence *s, int64_t n);

@@ -57,12 +57,14 @@ struct nib_batch {
     fairness fairness;   /* under the lock */
     int64_t n_decode;    /* rows in this step that produce tokens: of answers, and the last rows of prompts */
     int64_t n_generated; /* by_role: generated rows of this step */
-    int32_t n_best;      /* number of a row's largest logits that this step's answers read; 0: all */
+    int32_t n_best;      /* number of a row's largest logits that this pass's answers read; 0: all */
     bool optimistic;     /* optimistic admission: before all pages that a request may need are free */
     uint64_t n_paused;   /* preempted answers; under the lock */
     bool decodes;        /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */
-    int64_t n_page, n_page_free;  /* reserved; those in no slot's account, below 0 by pages in several */
+    int64_t n_page;               /* reserved pages */
+    int64_t n_page_free; /* n_page without all accounts (batch_pages.c); a page in several accounts is
+                            subtracted for each, so it may be negative */
     int32_t n_slot;
     slot *slots;          /* [n_slot] */
     slot **order;         /* [n_slot]: slots with rows in this step, in the order of `segments` */

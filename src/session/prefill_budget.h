@@ -15,7 +15,8 @@ typedef struct prefill_budget {
  * (0: it had none). */
 void prefill_budget_note(prefill_budget *p, double seconds, double decode_s, int64_t n_row);
 /* Number of prompt rows for a step with a target of target_s seconds whose other rows take decode_s. At least
- * a few, so that prompts make progress, and at least as many as double the step. */
+ * a few, so that prompts make progress, and if the other rows leave less than decode_s of the target, as many
+ * as take decode_s again. */
 int64_t prefill_budget_rows(const prefill_budget *p, double target_s, double decode_s);
 
 #endif
