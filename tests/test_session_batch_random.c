@@ -240,7 +240,8 @@ static void judge(world *w, int64_t id, const nib_result *r, const nib_error *ho
     assert_false(k->ended);
     k->ended = true;
     assert_true(r->n_token <= k->want.n_token);
-    assert_memory_equal(r->tokens, k->want.tokens, r->n_token * sizeof *r->tokens);
+    if (r->n_token > 0) /* without tokens there may be no array */
+        assert_memory_equal(r->tokens, k->want.tokens, r->n_token * sizeof *r->tokens);
     seen.n_ok += how->status == NIB_OK;
     seen.n_cancelled += how->status == NIB_E_CANCELLED;
     seen.n_nomem += how->status == NIB_E_NOMEM;
