@@ -21,6 +21,7 @@ static const struct {
 
 static cpu_features features;
 static char model_name[64] = "unknown processor";
+static bool is_intel;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
@@ -47,6 +48,12 @@ static bool bit(uint32_t word, int n) {
     return word >> n & 1;
 }
 
+static void detect_vendor(void) {
+    uint32_t name[3], a;
+    if (__get_cpuid(0, &a, &name[0], &name[2], &name[1]))
+        is_intel = !memcmp(name, "GenuineIntel", sizeof name);
+}
+
 static void detect_name(void) {
     uint32_t words[12], a, b, c, d;
     if (!__get_cpuid(0x80000000u, &a, &b, &c, &d) || a < 0x80000004u)
@@ -68,6 +75,7 @@ static void detect_name(void) {
 
 static void detect(void) {
     uint32_t a, b, c, d;
+    detect_vendor();
     detect_name();
     if (!__get_cpuid(1, &a, &b, &c, &d) || !bit(c, 27)) /* OSXSAVE */
         return;
@@ -171,4 +179,9 @@ bool cpu_has_all(const char *const *names, size_t n) {
 const char *cpu_model_name(void) {
     pthread_once(&once, look);
     return model_name;
+}
+
+bool cpu_is_intel(void) {
+    pthread_once(&once, look);
+    return is_intel;
 }

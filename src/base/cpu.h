@@ -38,5 +38,7 @@ const char *cpu_unknown_name(void);
  * as missing. */
 bool cpu_has_all(const char *const *names, size_t n);
 const char *cpu_model_name(void); /* for people; dispatch looks at features only */
+/* Whether Intel made the processor. Distances of prefetches depend on it; which kernels run does not. */
+bool cpu_is_intel(void);
 
 #endif

@@ -29,6 +29,12 @@ typedef struct block {
 } block;
 _Static_assert(sizeof(block) <= STRATEGY_SCRATCH, "as linear_args.scratch is");
 
+/* Successive lines of memory. step 0: the same line again, which is in the cache already. */
+typedef struct lines {
+    const char *at;
+    int64_t step; /* bytes */
+} lines;
+
 typedef struct block_job {
     const tile_job *job;
     block *b;
@@ -36,9 +42,9 @@ typedef struct block_job {
     int n_tile;
     bool is_first, is_last; /* block of K */
     bool upper;             /* only the upper 4 bits of 8-bit codes are used, rounded (unpack_upper) */
-    /* Next line of prefetch_list: one is prefetched for each group, or each tile if there are fewer. */
-    const char *prefetch;
-    int64_t prefetch_step;
+    /* Lines that are prefetched during the next call, one of each for each step (a group, or a tile if there
+     * are fewer): of prefetch_list, and of the next block of weights. */
+    lines ahead, next;
 } block_job;
 
 /* The format of the codes after unpacking. */
@@ -66,6 +72,27 @@ LANES_INLINE void unpack_codes(const kind f, block *b, int first, const tile_chu
             for (int half = 0; half < 2; half++)
                 _mm256_store_si256((void *)(b->lines[(first + t) * 16 + q] + 32 * half),
                                    dot_codes(f, codes, table, q, half));
+        }
+    }
+}
+
+/* Unpacks codes of 4 bits in groups of 32, with halves as scales. Each line is loaded once for both of its
+ * groups, whose scales are converted between the stores of the codes. */
+LANES_INLINE void unpack_4_bits(bool asym, block *b, int first, const tile_chunk *c) {
+    const uint8_t *codes = c->codes, *scales = c->scales;
+    const __m256i low = _mm256_set1_epi8(15);
+    for (int t = first; t < first + c->n_tile; t++) {
+        uint8_t *to = b->lines[t * 16];
+        for (int i = 0; i < 8 * TILE_LINE; i += 32, codes += 32) {
+            const __m256i w = _mm256_loadu_si256((const void *)codes);
+            _mm256_store_si256((void *)(to + i), _mm256_and_si256(w, low));
+            _mm256_store_si256((void *)(to + i + 8 * TILE_LINE),
+                               _mm256_and_si256(_mm256_srli_epi16(w, 4), low));
+        }
+        for (int g = 2 * t; g < 2 * t + 2; g++, scales += (asym ? 4 : 2) * PACK_PANEL) {
+            v_store(b->scale[g], v_load_f16((const void *)scales));
+            if (asym)
+                v_store(b->min[g], v_load_f16((const void *)(scales + 2 * PACK_PANEL)));
         }
     }
 }
@@ -195,6 +222,13 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         uint8_t parts[TILE_CHUNK_K * PACK_PANEL];
         const tile_chunk c = tile_chunk_parts(f, tile_chunk_at(f, panel, w->k, i), parts);
         const int first = (int)(i - c0) * TILE_CHUNK;
+        if (f->bits == 4 && f->table == PACK_TABLE_NONE && f->group == 32 && f->scale == PACK_SCALE_F16) {
+            if (f->asym)
+                unpack_4_bits(true, j->b, first, &c);
+            else
+                unpack_4_bits(false, j->b, first, &c);
+            continue;
+        }
 #define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
 #define UNPACK_8(bits, table)                                                                                \
     two_lines ? unpack_two_lines((kind){bits, table, 0}, halved, j->b, first, &c) : UNPACK(bits, table)
@@ -259,19 +293,22 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     const char *x = (const char *)job->a->q.data + m * bytes, *codes = x + j->tile0 * TILE_K;
     const char *scale = x + job->scale + j->tile0 * 8, *lift = x + job->lift + g0 * 4;
     const char *minus = x + job->minus + g0 * 4;
-    const uint8_t *lines = j->b->lines[0];
+    const uint8_t *unpacked = j->b->lines[0];
     vf y[ROWS_SHORT];
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
         y[t] = j->is_first ? v_zero() : tile_load(job, j->panel, m + t);
-    const char *prefetch = j->prefetch;
-    for (int g = 0; g < n_group; g++, codes += f.group, lines += step, prefetch += j->prefetch_step) {
+    const char *ahead = j->ahead.at, *next = j->next.at;
+    for (int g = 0; g < n_group; g++, codes += f.group, unpacked += step) {
         __m256i acc[DOT_ROWS][2];
-        _mm_prefetch(prefetch, _MM_HINT_T1);
+        _mm_prefetch(ahead, _MM_HINT_T1);
+        _mm_prefetch(next, _MM_HINT_T1);
+        ahead += j->ahead.step;
+        next += j->next.step;
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
-        dot_group(f, lines, f.group / 4, nt, codes, bytes, acc);
+        dot_group(f, unpacked, f.group / 4, nt, codes, bytes, acc);
         if (asym == made_signed) {
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
@@ -322,7 +359,8 @@ LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_
     block *b = j->b;
     load_sums(nt, whole, j, m);
     for (int i = 0, g = 0; i < j->n_tile; i++) {
-        _mm_prefetch(j->prefetch + i * j->prefetch_step, _MM_HINT_T1);
+        _mm_prefetch(j->ahead.at + i * j->ahead.step, _MM_HINT_T1);
+        _mm_prefetch(j->next.at + i * j->next.step, _MM_HINT_T1);
         const int64_t tile = j->tile0 + i, group = tile / job->group_tiles;
         dot_tile(f, true, nt, b->lines[i * 16], x + tile * TILE_K, bytes, b->open);
         if ((tile + 1) % job->group_tiles && tile + 1 < n_tile)
@@ -395,35 +433,43 @@ static bool blocked_suits(const pack_format *f, int64_t n_row) {
     return n_row > 8 || !bitwise_can(f);
 }
 
-/* Takes the next n lines of prefetch_list. After the end of the list, gives a line that is in the cache
- * already. */
-static const char *take_prefetches(block_job *j, int n) {
-    prefetch_list *s = j->job->a->prefetch;
-    j->prefetch_step = 0;
+/* Takes the next n lines of prefetch_list. False: it has ended. */
+static bool take_ahead(prefetch_list *s, int n, lines *out) {
     if (!s || s->run >= s->n_run)
-        return (const char *)j->b->lines;
-    const char *at = (const char *)s->runs[s->run].at + s->done;
+        return false;
+    *out = (lines){(const char *)s->runs[s->run].at + s->done, TILE_LINE};
     s->done += n * TILE_LINE;
     if (s->done >= s->runs[s->run].bytes) {
         s->run++;
         s->done = 0;
     }
-    j->prefetch_step = TILE_LINE;
-    return at;
+    return true;
 }
 
-/* Multiplies rows [m0, m1) with a block and prefetches `ahead` bytes at `next` between the steps. */
-static void multiply_rows(block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1,
-                          const uint8_t *next, int64_t ahead) {
+/* Takes the next n lines of [*at, end), as far as there are any. */
+static lines take_next(const block_job *j, int n, const char **at, const char *end) {
+    if (*at >= end)
+        return (lines){(const char *)j->b->lines, 0};
+    const lines taken = {*at, TILE_LINE};
+    *at += n * TILE_LINE;
+    return taken;
+}
+
+/* Multiplies rows [m0, m1) with a block and prefetches `bytes` bytes at `at`: during the products, and the
+ * rest between them. */
+static void multiply_rows(block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1, const char *at,
+                          int64_t bytes) {
     const int64_t max = kernel->f.group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
-    const int64_t share = num_round_up(num_div_up(ahead * max, m1 - m0), TILE_LINE);
-    int64_t fetched = 0;
+    const int n_step = j->n_tile * TILE_K / kernel->f.group;
+    const char *const end = at + bytes;
     for (int64_t m = m0; m < m1;) {
-        const int64_t left = m1 - m;
-        for (const int64_t end = NUM_MIN(fetched + share, ahead); fetched < end; fetched += TILE_LINE)
-            _mm_prefetch((const char *)next + fetched, _MM_HINT_T1);
-        const int64_t n = left >= 2 * max || left <= max ? NUM_MIN(left, max) : (left + 1) / 2;
-        j->prefetch = take_prefetches(j, j->n_tile * TILE_K / kernel->f.group);
+        const int64_t left = m1 - m, n = left >= 2 * max || left <= max ? NUM_MIN(left, max) : (left + 1) / 2;
+        const char *const share = at + num_round_up((end - at) * n / left, TILE_LINE);
+        if (!take_ahead(j->job->a->prefetch, n_step, &j->ahead))
+            j->ahead = take_next(j, n_step, &at, end);
+        j->next = take_next(j, n_step, &at, end);
+        for (; at < share; at += TILE_LINE)
+            _mm_prefetch(at, _MM_HINT_T1);
         kernel->fn[n - 1](j, m);
         m += n;
     }
@@ -450,7 +496,7 @@ static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, 
         j.is_first = b == 0;
         j.is_last = b + 1 == at->n_block;
         multiply_rows(&j, kernel, at->m0, at->m1,
-                      (const uint8_t *)w->data + next * job->panel_bytes +
+                      (const char *)w->data + next * job->panel_bytes +
                           n_chunk * first / at->n_block * chunk_bytes,
                       num_div_up(n_chunk, at->n_block) * chunk_bytes);
     }

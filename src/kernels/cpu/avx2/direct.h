@@ -8,10 +8,12 @@
 
 enum { DIRECT_ROWS = 8 };
 
-/* The state of a panel that is being read: the next tile, the next group's scales, the sums of the rows.
- * next: the next quarter of a chunk; the quarter that is TILE_AHEAD bytes after it is prefetched. */
+/* The state of a panel that is being read: the next tile, the next group's scales, the sums of the rows. */
 typedef struct direct_panel {
-    const uint8_t *codes, *scales, *next;
+    const uint8_t *codes, *scales;
+    const uint8_t *next; /* the next quarter of a chunk that is prefetched, in short groups */
+    int64_t ahead;       /* bytes from a quarter to the one that is prefetched with it */
+    bool all;            /* all lines of a quarter are prefetched, not half of them */
     vf d, d_min, y[DOT_ROWS];
     __m256i open[DOT_ROWS][2]; /* sums of a long group that continues in the next tile */
 } direct_panel;
@@ -85,6 +87,20 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
     at->y[0] = y;
 }
 
+/* Prefetches part i of n of half a quarter's lines, or of all of them. A quarter has one line of scales for
+ * each group or fewer. */
+LANES_INLINE void direct_ahead(const kind f, const direct_panel *at, int i, int n) {
+    const int half = (2 * f.bits + TILE_K / f.group + 1) / 2;
+    LANES_UNROLL
+    for (int l = i * half / n; l < (i + 1) * half / n; l++)
+        _mm_prefetch((const char *)at->next + l * TILE_LINE, _MM_HINT_T0);
+    if (!at->all)
+        return;
+    LANES_UNROLL
+    for (int l = i * half / n; l < (i + 1) * half / n; l++)
+        _mm_prefetch((const char *)at->next + (half + l) * TILE_LINE, _MM_HINT_T0);
+}
+
 /* Multiplies a tile of groups of 16 or 32. The sums of the rows are in memory. */
 LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
                                __m256i table, const char *x, int64_t tile) {
@@ -93,6 +109,7 @@ LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile
     LANES_UNROLL
     for (int g = 0; g < per_tile; g++) {
         __m256i acc[DOT_ROWS][2];
+        direct_ahead(f, at, g, per_tile);
         dot_packed(f, at->codes, table, g * quads, quads, nt, x + tile * TILE_K, job->x_bytes, acc);
         direct_scale(f, c, nt, job, at, at->scales + g * step, x, tile * per_tile + g, acc, at->y);
         __asm__("" : : : "memory"); /* keeps these sums out of registers that the next group needs */
@@ -104,7 +121,7 @@ LANES_INLINE void direct_short(const kind f, const scaling c, int nt, const tile
 LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_job *job, direct_panel *at,
                               const char *x, int64_t tile, bool is_last) {
     if (nt == 1)
-        dot_one(f, at->codes, x + tile * TILE_K, at->open[0]);
+        dot_one(f, at->codes, at->codes + at->ahead, x + tile * TILE_K, at->open[0]);
     else
         dot_tile(f, false, nt, at->codes, x + tile * TILE_K, job->x_bytes, at->open);
     if (!is_last && (tile + 1) % job->group_tiles)
@@ -119,10 +136,9 @@ LANES_INLINE void direct_long(const kind f, const scaling c, int nt, const tile_
 /* Sets the position of the scales of a chunk of n tiles. The scales of whole rows are behind the panel. */
 static inline void direct_chunk(const tile_job *job, direct_panel *at, const uint8_t *panel, int n) {
     const pack_format *f = &job->a->w->format;
-    at->next = at->codes;
+    at->next = at->codes + at->ahead;
     at->scales = f->group == PACK_GROUP_ROW ? panel + job->tail : at->codes + n * tile_code_bytes(f);
     if (f->scale == PACK_SCALE_SUPER) {
-        _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
         at->d = v_load_f16((const void *)at->scales);
         if (f->asym)
             at->d_min = v_load_f16((const void *)(at->scales + 2 * PACK_PANEL));
@@ -135,8 +151,6 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
                                     direct_panel *at, int64_t m) {
     const int64_t n_tile = tile_count(job->a->w->k), tile_bytes = 128 * f.bits;
     const __m256i table = dot_table(f);
-    /* whether a tile's scales and minima take two lines */
-    const bool two_lines = f.group != TILE_K && c.asym && (f.group == 16 || c.scale == PACK_SCALE_F16);
     const char *x = (const char *)job->a->q.data + m * job->x_bytes;
     const uint8_t *panel = at->codes;
     for (int t = 0; t < nt; t++) {
@@ -147,22 +161,18 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
         const int n = (int)NUM_MIN(n_tile - tile0, TILE_CHUNK);
         direct_chunk(job, at, panel, n);
         for (int64_t tile = tile0; tile < tile0 + n; tile++, at->codes += tile_bytes) {
-            if (nt > 1) { /* with one row, prefetches are among the products */
-                LANES_UNROLL
-                for (int q = 0; q < TILE_K / 4; q++)
-                    tile_ahead(at->codes, f.bits, q);
-            }
-            /* With one row and short groups, these are among the products too. */
-            if (nt > 1 || f.group == TILE_K)
-                _mm_prefetch((const char *)at->scales + TILE_AHEAD, _MM_HINT_T0);
-            if (nt > 1 && two_lines)
-                _mm_prefetch((const char *)at->scales + TILE_AHEAD + TILE_LINE, _MM_HINT_T0);
+            if (nt == 1 && f.group == TILE_K) /* the codes' prefetches are among the products */
+                _mm_prefetch((const char *)at->scales + at->ahead, _MM_HINT_T0);
+            else if (f.group == TILE_K)
+                direct_ahead(f, at, 0, 1);
             if (f.group == TILE_K)
                 direct_long(f, c, nt, job, at, x, tile, tile + 1 == n_tile);
             else if (nt == 1)
                 direct_one(f, c, job, at, table, x, tile);
             else
                 direct_short(f, c, nt, job, at, table, x, tile);
+            if (nt > 1)
+                at->next += job->chunk_bytes / TILE_CHUNK;
         }
         at->codes += job->chunk_bytes - n * tile_bytes;
     }
@@ -276,6 +286,16 @@ static bool direct_can(const pack_format *f, int64_t n_row) {
     return fn && n_row <= (fn[1] ? DIRECT_ROWS : 1);
 }
 
+/* Sets what a pass over a panel prefetches. With 6 rows and more each of the first two passes prefetches half
+ * of the lines of the next panel, so that memory is read during both. Other passes prefetch the lines
+ * tile_job.ahead bytes later. */
+static void direct_share(direct_panel *at, const tile_job *job, int64_t m, int64_t n) {
+    const kind f = tile_kind(&job->a->w->format);
+    const int half = (2 * f.bits + TILE_K / f.group + 1) / 2;
+    at->all = job->a->n_row < 6;
+    at->ahead = at->all || n == 1 ? job->ahead : job->panel_bytes + (m > 0 ? half * TILE_LINE : 0);
+}
+
 /* Multiplies panel after panel with all rows. */
 static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
     const pack_format *f = &a->w->format;
@@ -288,6 +308,7 @@ static void direct_run(const linear_args *a, int64_t n0, int64_t n1) {
             const int64_t left = a->n_row - m;
             const int step = left >= 4 ? 2 : left >= 2 ? 1 : 0;
             at.codes = (const uint8_t *)a->w->data + panel * job.panel_bytes;
+            direct_share(&at, &job, m, 1 << step);
             fn[step](&job, &at, m);
             for (int t = 0; t < 1 << step; t++)
                 tile_finish(&job, panel, m + t, at.y[t]);

@@ -236,10 +236,10 @@ LANES_INLINE void dot_flush(__m256i acc[2], dot_line *sum) {
     *sum = dot_zero();
 }
 
-/* One row, as one stream, with its prefetches among the products. Every line is loaded once for all its
- * fields. One shift serves two fields: the lower one becomes a number, the upper one stays 2 or 4 times too
- * large. Sums of such fields are kept apart and shifted at the end. */
-LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) {
+/* One row, as one stream, with the prefetches of as many lines from `next` on among the products. Every line
+ * is loaded once for all its fields. One shift serves two fields: the lower one becomes a number, the upper
+ * one stays 2 or 4 times too large. Sums of such fields are kept apart and shifted at the end. */
+LANES_INLINE void dot_one_2(const uint8_t *tile, const uint8_t *next, const char *x, __m256i acc[2]) {
     dot_line sum = dot_zero(), four = sum, no = sum;
     LANES_UNROLL
     for (int l = 0; l < 4; l++) {
@@ -248,14 +248,14 @@ LANES_INLINE void dot_one_2(const uint8_t *tile, const char *x, __m256i acc[2]) 
         dot_quad(&four, v, 12, no, 0, x, l + 4);
         dot_quad(&sum, down, 3, no, 0, x, l + 8);
         dot_quad(&four, down, 12, no, 0, x, l + 12);
-        tile_ahead(tile, 8, l);
+        tile_ahead(next, 8, l);
     }
     dot_add_down(&sum, four, 2);
     dot_flush(acc, &sum);
 }
 /* The lowest bit is in another line than the upper two. Two fields that are 4 bits apart are joined at
  * once. */
-LANES_INLINE void dot_one_3(const uint8_t *tile, const char *x, __m256i acc[2]) {
+LANES_INLINE void dot_one_3(const uint8_t *tile, const uint8_t *next, const char *x, __m256i acc[2]) {
     dot_line sum = dot_zero(), two = sum, no = sum;
     LANES_UNROLL
     for (int l = 0; l < 4; l++) {
@@ -266,14 +266,15 @@ LANES_INLINE void dot_one_3(const uint8_t *tile, const char *x, __m256i acc[2]) 
         const dot_line odd = dot_join(v, 0xcc, dot_shift(low, -1 - l / 2), 0x22);
         dot_quad(&two, odd, 14, no, 0, x, l + 4);
         dot_quad(&two, dot_shift(odd, -4), 14, no, 0, x, l + 12);
-        tile_ahead(tile, 12, l);
+        tile_ahead(next, 12, l);
     }
     dot_add_down(&sum, two, 1);
     dot_flush(acc, &sum);
 }
 /* The codes' upper 4 bits, and their lowest `rest` bits, which are in the lines after those. Sums of `run`
  * quads fit 16 bits. */
-LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *x, __m256i acc[2]) {
+LANES_INLINE void dot_one_4(const uint8_t *tile, const uint8_t *next, int rest, int run, const char *x,
+                            __m256i acc[2]) {
     const int per_line = rest ? 8 / rest : 1, n_line = 16 / per_line, low = (1 << rest) - 1;
     dot_line sum = dot_zero(), high = sum;
     LANES_UNROLL
@@ -283,7 +284,7 @@ LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *
         dot_quad(&sum, dot_shift(v, rest), 15 << rest, dot_shift(bits, -(l / n_line * rest)), low, x, l);
         dot_quad(&high, dot_shift(v, rest - 4), 15 << rest, dot_shift(bits, -((l + 8) / n_line * rest)), low,
                  x, l + 8);
-        tile_ahead(tile, 8 + 2 * rest, l);
+        tile_ahead(next, 8 + 2 * rest, l);
         if (l % run == run - 1) {
             dot_flush(acc, &sum);
             dot_flush(acc, &high);
@@ -294,21 +295,22 @@ LANES_INLINE void dot_one_4(const uint8_t *tile, int rest, int run, const char *
 LANES_INLINE void dot_step(const kind f, bool ready, int nt, int q0, int step, int half, const uint8_t *tile,
                            __m256i table, const char *x, int64_t x_bytes, __m256i (*acc)[2]);
 
-/* acc += the dot products of a packed tile with one row. */
-LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
+/* acc += the dot products of a packed tile with one row. Prefetches as many lines from `next` on. */
+LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const uint8_t *next, const char *x,
+                          __m256i acc[2]) {
     if (f.bits == 2) {
-        dot_one_2(tile, x, acc);
+        dot_one_2(tile, next, x, acc);
     } else if (f.bits == 3) {
-        dot_one_3(tile, x, acc);
+        dot_one_3(tile, next, x, acc);
     } else if (f.bits <= 6) {
-        dot_one_4(tile, f.bits - 4, dot_run(f), x, acc);
+        dot_one_4(tile, next, f.bits - 4, dot_run(f), x, acc);
     } else {
         const __m256i no = _mm256_setzero_si256();
         LANES_UNROLL
         for (int q = 0; q < 16; q++) {
             dot_step(f, false, 1, q, 1, 0, tile, no, x, 0, (__m256i(*)[2])acc);
             dot_step(f, false, 1, q, 1, 1, tile, no, x, 0, (__m256i(*)[2])acc);
-            tile_ahead(tile, f.bits, q);
+            tile_ahead(next, f.bits, q);
         }
     }
 }

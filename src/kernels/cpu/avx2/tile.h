@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/avx2/lanes.h"
 
+#include "base/cpu.h"
 #include "base/num.h"
 #include "kernels/act8.h"
 #include "kernels/strategy.h"
@@ -47,14 +48,12 @@ LANES_INLINE __m256i tile_half(const uint8_t *tile, int bits, int q, int half) {
     return bits & 1 ? tile_part(sum, tile, 1, 0, q, half) : sum;
 }
 
-/* TILE_AHEAD is the distance of prefetches in bytes (measured, docs/optimisation-log.md). tile_ahead
- * prefetches the lines of step i for n lines from `at` on in 8 steps. For quad i of a tile n is the code's
+/* Prefetches the lines of step i for n lines from `at` on in 8 steps. For quad i of a tile n is the code's
  * bits, because a tile has 16 quads and two lines a bit. */
-enum { TILE_AHEAD = 8192 };
 LANES_INLINE void tile_ahead(const uint8_t *at, int n, int i) {
     LANES_UNROLL
     for (int line = i * n / 8; line < (i + 1) * n / 8; line++)
-        _mm_prefetch((const char *)at + TILE_AHEAD + line * TILE_LINE, _MM_HINT_T0);
+        _mm_prefetch((const char *)at + line * TILE_LINE, _MM_HINT_T0);
 }
 
 LANES_INLINE vf tile_signed_bytes(const uint8_t *p) {
@@ -100,6 +99,7 @@ typedef struct tile_job {
     int64_t x_bytes, scale, minus, lift; /* bytes of a row of activations; offsets in it */
     int64_t panel_bytes, chunk_bytes;    /* a chunk has 4 tiles */
     int64_t tail, group_tiles; /* offset of the data of whole rows in a panel; tiles of a long group */
+    int64_t ahead;             /* distance of prefetches in one stream (measured, docs/optimisation-log.md) */
     __m128i zero_shift;        /* log2 of the factor in tile_correct; 32: none */
 } tile_job;
 
@@ -118,6 +118,7 @@ static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
                       .chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK),
                       .tail = tile_tail_at(f, w->k),
                       .group_tiles = tile_group(f, w->k) / TILE_K,
+                      .ahead = cpu_is_intel() ? 2048 : 8192,
                       .zero_shift = _mm_cvtsi32_si128(zero_shift)};
 }
 

@@ -94,7 +94,7 @@ LANES_INLINE void split_panel(bool asym, int quads, int nt, const tile_job *job,
                 const int64_t end = (tile0 + i) * TILE_K + 4 * (q + SPLIT_QUADS);
                 LANES_UNROLL
                 for (int line = q; line < q + SPLIT_QUADS; line++)
-                    tile_ahead(codes, 8, line);
+                    tile_ahead(codes + job->ahead, 8, line);
                 split_quads(codes, q, nt, x + (tile0 + i) * TILE_K, job->x_bytes, acc);
                 if ((q + SPLIT_QUADS) % quads || (end % group && end < n_tile * TILE_K))
                     continue;

@@ -37,13 +37,11 @@ LANES_INLINE __m512i tile_line(const uint8_t *tile, int bits, __m512i table, boo
     return has_table ? _mm512_shuffle_epi8(table, sum) : sum;
 }
 
-/* TILE_AHEAD is the distance of prefetches in bytes for each of np streams (measured,
- * docs/optimisation-log.md). tile_ahead prefetches the share of quad q of a tile. */
-#define TILE_AHEAD(np) ((np) == 1 ? 7168 : 4096)
-LANES_INLINE void tile_ahead(const uint8_t *tile, int bits, int np, int q) {
+/* Prefetches the share of quad q of the tile at `next`. */
+LANES_INLINE void tile_ahead(const uint8_t *next, int bits, int q) {
     LANES_UNROLL
     for (int line = q * bits / 8; line < (q + 1) * bits / 8; line++)
-        _mm_prefetch((const char *)tile + TILE_AHEAD(np) + line * TILE_LINE, _MM_HINT_T0);
+        _mm_prefetch((const char *)next + line * TILE_LINE, _MM_HINT_T0);
 }
 
 /* 16 halves, or (tile_bytes) 16 signed bytes, as floats. */

@@ -41,16 +41,16 @@ typedef struct cursor {
     const char *row[AT_ONCE], *x[AT_ONCE];
 } cursor;
 
-/* Multiplies `quads` quads of a tile from q0 on for np panels and nt rows. ahead: also prefetch, because
- * these are the first rows. */
-LANES_INLINE void direct_dot(const format f, int np, int nt, const cursor *at, bool ahead, __m512i table,
+/* Multiplies `quads` quads of a tile from q0 on for np panels and nt rows. ahead: distance of prefetches; 0:
+ * none, because these are not the first rows. */
+LANES_INLINE void direct_dot(const format f, int np, int nt, const cursor *at, int64_t ahead, __m512i table,
                              int q0, int quads, __m512i acc[2][AT_ONCE]) {
     LANES_UNROLL
     for (int q = q0; q < q0 + quads; q++) {
         LANES_UNROLL
         for (int p = 0; p < np; p++) {
             if (ahead)
-                tile_ahead(at->tile[p], f.bits, np, q);
+                tile_ahead(at->tile[p] + ahead, f.bits, q);
             const __m512i w = tile_line(at->tile[p], f.bits, table, f.table != PACK_TABLE_NONE, q);
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
@@ -106,7 +106,7 @@ LANES_INLINE void direct_tile_halves(const format f, const tile_job *job, cursor
 }
 
 /* Multiplies a tile with nt rows. */
-LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *job, cursor *at, bool ahead,
+LANES_INLINE void direct_tile(const format f, int np, int nt, const tile_job *job, cursor *at, int64_t ahead,
                               __m512i table, int64_t tile, __m512 y[2][AT_ONCE]) {
     if (nt == 1 && f.bits == 4 && f.group == 32 && !f.table) {
         direct_tile_halves(f, job, at, tile, y);
@@ -186,7 +186,7 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
         LANES_UNROLL
         for (int p = 0; p < np; p++)
             at.tile[p] = panel[p] + c * chunk_bytes;
-        const uint8_t *next = at.tile[0] + TILE_AHEAD(1);
+        const uint8_t *next = at.tile[0] + job->ahead[0];
         direct_scales(f, np, (int)(end - c * TILE_CHUNK), &at);
         for (int64_t tile = c * TILE_CHUNK; tile < end; tile++) {
             LANES_UNROLL
@@ -195,14 +195,14 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
             if (nt == 1) {
                 lines_ahead(next, quarter_lines(f));
                 next += chunk_bytes / TILE_CHUNK;
-                direct_tile(f, np, nt, job, &at, false, table, tile, y);
+                direct_tile(f, np, nt, job, &at, 0, table, tile, y);
             } else if (m == 0) {
                 LANES_UNROLL
                 for (int p = 0; p < np; p++)
-                    lines_ahead(at.scales[p] + TILE_AHEAD(np), scale_lines(f));
-                direct_tile(f, np, nt, job, &at, true, table, tile, y);
+                    lines_ahead(at.scales[p] + job->ahead[np - 1], scale_lines(f));
+                direct_tile(f, np, nt, job, &at, job->ahead[np - 1], table, tile, y);
             } else {
-                direct_tile(f, np, nt, job, &at, false, table, tile, y);
+                direct_tile(f, np, nt, job, &at, 0, table, tile, y);
             }
             LANES_UNROLL
             for (int p = 0; p < np; p++)

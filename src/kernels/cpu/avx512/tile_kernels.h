@@ -2,6 +2,7 @@
 #ifndef NIB_KERNELS_AVX512_TILE_KERNELS_H
 #define NIB_KERNELS_AVX512_TILE_KERNELS_H
 
+#include "base/cpu.h"
 #include "kernels/act8.h"
 #include "kernels/cpu/avx512/avx512.h"
 #include "kernels/lanes/lanes.h"
@@ -16,7 +17,9 @@ typedef struct tile_job {
     int64_t scale, minus, lift;             /* byte offsets in a row of activations */
     int64_t panel_bytes, chunk_bytes, tail; /* tail: offset of the data of whole rows in a panel */
     int64_t group_tiles;                    /* tiles of a group of 64 or more */
-    __m128i zero_shift;                     /* log2 of the zero point; 32: there is none */
+    int64_t
+        ahead[2]; /* distance of prefetches in one stream and in two (measured, docs/optimisation-log.md) */
+    __m128i zero_shift; /* log2 of the zero point; 32: there is none */
 } tile_job;
 
 LANES_INLINE __m512 tile_float(const char *p) {
@@ -58,6 +61,7 @@ static inline tile_job tile_job_of(const linear_args *a) {
                       .panel_bytes = tile_panel_bytes(f, a->w->k),
                       .chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK),
                       .tail = tile_tail_at(f, a->w->k),
+                      .ahead = {cpu_is_intel() ? 2048 : 7168, cpu_is_intel() ? 2048 : 4096},
                       .group_tiles = tile_group(f, a->w->k) / TILE_K,
                       .zero_shift = _mm_cvtsi32_si128(zero_shift)};
 }

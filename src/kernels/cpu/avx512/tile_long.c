@@ -32,7 +32,8 @@ LANES_INLINE __m512i line_dot(__m512i acc, __m512i codes, const char *x, int q) 
 /* Multiplies a tile of 2 or 3 bits with one row in four chains, one for each of the four fields of a line.
  * With 3 bits the lowest bit is in another line than the upper two. Two fields that are 4 bits apart are
  * joined at once. */
-LANES_INLINE void tile_one_few(int bits, const uint8_t *tile, const char *x, __m512i acc[4]) {
+LANES_INLINE void tile_one_few(int bits, const uint8_t *tile, const uint8_t *next, const char *x,
+                               __m512i acc[4]) {
     LANES_UNROLL
     for (int l = 0; l < 4; l++) {
         const __m512i v = line_at(tile, l);
@@ -45,36 +46,38 @@ LANES_INLINE void tile_one_few(int bits, const uint8_t *tile, const char *x, __m
         LANES_UNROLL
         for (int i = 0; i < 4; i++) {
             const int mask = (bits == 2 ? 3 : 7) << chain_shift(bits, 4, i);
-            tile_ahead(tile, bits, 1, 4 * l + i);
+            tile_ahead(next, bits, 4 * l + i);
             acc[i] = line_dot(acc[i], line_mask(field[i % 2], mask), x, l + 4 * i);
         }
     }
 }
-LANES_INLINE void tile_one(int bits, const uint8_t *tile, const char *x, __m512i acc[4]) {
+/* Prefetches the tile at `next`. */
+LANES_INLINE void tile_one(int bits, const uint8_t *tile, const uint8_t *next, const char *x,
+                           __m512i acc[4]) {
     if (bits <= 3) {
-        tile_one_few(bits, tile, x, acc);
+        tile_one_few(bits, tile, next, x, acc);
         return;
     }
     LANES_UNROLL
     for (int q = 0; q < TILE_K / 4; q++) {
         const __m512i w = bits == 4 ? line_mask(line_at(tile, q % 8), q < 8 ? 15 : 0xf0)
                                     : tile_line(tile, bits, _mm512_setzero_si512(), false, q);
-        tile_ahead(tile, bits, 1, q);
+        tile_ahead(next, bits, q);
         const int chain = bits == 4 ? q / 8 * 2 + q % 2 : q % 4;
         acc[chain] = line_dot(acc[chain], w, x, q);
     }
 }
 
 /* Multiplies a tile of np panels with nt rows, in `chains` chains for each. An activation is loaded once for
- * both panels. */
-LANES_INLINE void tile_rows(int bits, int np, int nt, int chains, const uint8_t *const *tile,
+ * both panels. ahead: distance of prefetches. */
+LANES_INLINE void tile_rows(int bits, int np, int nt, int chains, const uint8_t *const *tile, int64_t ahead,
                             const char *const *x, int64_t at, __m512i acc[2][AT_ONCE][4]) {
     LANES_UNROLL
     for (int q = 0; q < TILE_K / 4; q++) {
         LANES_UNROLL
         for (int p = 0; p < np; p++) {
             const __m512i w = tile_line(tile[p], bits, _mm512_setzero_si512(), false, q);
-            tile_ahead(tile[p], bits, np, q);
+            tile_ahead(tile[p] + ahead, bits, q);
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
                 acc[p][t][q % chains] = line_dot(acc[p][t][q % chains], w, x[t] + at, q);
@@ -127,6 +130,7 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
                 acc[p][t][i] = _mm512_setzero_si512();
         }
     }
+    const int64_t ahead = job->ahead[np - 1];
     int64_t left = job->group_tiles, g = 0; /* remaining tiles of the current group */
     for (int64_t tile0 = 0; tile0 < n_tile; tile0 += TILE_CHUNK) {
         const int64_t n = NUM_MIN(n_tile - tile0, TILE_CHUNK);
@@ -136,9 +140,9 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
                             : at[p] + n * tile_bytes;
         for (int64_t tile = tile0; tile < tile0 + n; tile++) {
             if (nt == 1)
-                tile_one(bits, at[0], x[0] + tile * TILE_K, acc[0][0]);
+                tile_one(bits, at[0], at[0] + ahead, x[0] + tile * TILE_K, acc[0][0]);
             else
-                tile_rows(bits, np, nt, chains, at, x, tile * TILE_K, acc);
+                tile_rows(bits, np, nt, chains, at, ahead, x, tile * TILE_K, acc);
             LANES_UNROLL
             for (int p = 0; p < np; p++)
                 at[p] += tile_bytes;
@@ -162,7 +166,7 @@ LANES_INLINE void long_panels(int bits, int np, int nt, const tile_job *job, con
         LANES_UNROLL
         for (int p = 0; p < np; p++) {
             for (int64_t i = 0; i < rest; i += TILE_LINE) /* the tiles' prefetches leave these lines out */
-                _mm_prefetch((const char *)at[p] + TILE_AHEAD(np) + i, _MM_HINT_T0);
+                _mm_prefetch((const char *)at[p] + ahead + i, _MM_HINT_T0);
             at[p] += rest;
         }
     }

@@ -61,7 +61,7 @@ LANES_INLINE void book_panel(int bits, int nt, const tile_job *job, int64_t pane
         LANES_UNROLL
         for (int q = 0; q < TILE_K / 4; q++) {
             const __m512i w = book_line(bits, &b, at, q);
-            tile_ahead(at, bits, 1, q);
+            tile_ahead(at + job->ahead[0], bits, q);
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
                 acc[t][q % chains] =
@@ -69,7 +69,7 @@ LANES_INLINE void book_panel(int bits, int nt, const tile_job *job, int64_t pane
         }
     }
     for (int64_t i = 0; i < job->panel_bytes - job->tail; i += TILE_LINE)
-        _mm_prefetch((const char *)tail + TILE_AHEAD(1) + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)tail + job->ahead[0] + i, _MM_HINT_T0);
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
         __m512i dot = tile_start(job, x + t * row + job->minus);

@@ -124,8 +124,9 @@ LANES_INLINE void dot_tile(const kind f, bool ready, int nt, const uint8_t *tile
         acc[i / 2][i % 2] = near[i / 2][i % 2];
 }
 /* acc += the dot products of a packed tile with one row, in two chains of sums for each half. A field that is
- * not shifted counts 16 times, so with 4 bits nothing is shifted. */
-LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m256i acc[2]) {
+ * not shifted counts 16 times, so with 4 bits nothing is shifted. Prefetches as many lines from `next` on. */
+LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const uint8_t *next, const char *x,
+                          __m256i acc[2]) {
     const __m256i table = _mm256_setzero_si256();
     __m256i sum[2][2];
     LANES_UNROLL
@@ -133,7 +134,7 @@ LANES_INLINE void dot_one(const kind f, const uint8_t *tile, const char *x, __m2
         sum[i / 2][i % 2] = _mm256_setzero_si256();
     LANES_UNROLL
     for (int q = 0; q < 16; q++) {
-        tile_ahead(tile, f.bits, q);
+        tile_ahead(next, f.bits, q);
         LANES_UNROLL
         for (int h = 0; h < 2; h++) {
             const __m256i xs = broadcast_int(x + 4 * q);
