@@ -6,7 +6,7 @@
 #ifndef NIB_KERNELS_AVX2_DIRECT_H
 #define NIB_KERNELS_AVX2_DIRECT_H
 
-enum { DIRECT_ROWS = 8 };
+enum { DIRECT_ROWS = 8, SHARED_ROWS = 6 /* from here on two passes share the prefetches */ };
 
 /* The state of a panel that is being read: the next tile, the next group's scales, the sums of the rows. */
 typedef struct direct_panel {
@@ -87,10 +87,14 @@ LANES_INLINE void direct_one(const kind f, const scaling c, const tile_job *job,
     at->y[0] = y;
 }
 
-/* Prefetches part i of n of half a quarter's lines, or of all of them. A quarter has one line of scales for
- * each group or fewer. */
+/* Half of the lines of a quarter of a chunk, rounded up; its scales have one line for each group or fewer. */
+LANES_INLINE int half_quarter_lines(const kind f) {
+    return (2 * f.bits + TILE_K / f.group + 1) / 2;
+}
+
+/* Prefetches part i of n of half a quarter's lines, or of all of them. */
 LANES_INLINE void direct_ahead(const kind f, const direct_panel *at, int i, int n) {
-    const int half = (2 * f.bits + TILE_K / f.group + 1) / 2;
+    const int half = half_quarter_lines(f);
     LANES_UNROLL
     for (int l = i * half / n; l < (i + 1) * half / n; l++)
         _mm_prefetch((const char *)at->next + l * TILE_LINE, _MM_HINT_T0);
@@ -286,14 +290,13 @@ static bool direct_can(const pack_format *f, int64_t n_row) {
     return fn && n_row <= (fn[1] ? DIRECT_ROWS : 1);
 }
 
-/* Sets what a pass over a panel prefetches. With 6 rows and more each of the first two passes prefetches half
- * of the lines of the next panel, so that memory is read during both. Other passes prefetch the lines
- * tile_job.ahead bytes later. */
+/* Sets what a pass over a panel with n rows from row m on prefetches. From SHARED_ROWS on each of the first
+ * two passes prefetches half of the lines of the next panel, so that memory is read during both. Other passes
+ * prefetch the lines tile_job.ahead bytes later. */
 static void direct_share(direct_panel *at, const tile_job *job, int64_t m, int64_t n) {
-    const kind f = tile_kind(&job->a->w->format);
-    const int half = (2 * f.bits + TILE_K / f.group + 1) / 2;
-    at->all = job->a->n_row < 6;
-    at->ahead = at->all || n == 1 ? job->ahead : job->panel_bytes + (m > 0 ? half * TILE_LINE : 0);
+    const int64_t skipped = m > 0 ? half_quarter_lines(tile_kind(&job->a->w->format)) * TILE_LINE : 0;
+    at->all = job->a->n_row < SHARED_ROWS;
+    at->ahead = at->all || n == 1 ? job->ahead : job->panel_bytes + skipped;
 }
 
 /* Multiplies panel after panel with all rows. */
