@@ -578,9 +578,15 @@ typedef struct nib_batch_options {
                             the batch's n_session and n_ctx, and used by nothing else meanwhile. NULL: none */
     uint64_t
         prefix_bytes; /* maximum size of prefix_cache; the least recently used files are removed; 0: 4 GiB */
+    /* Maximum RAM for KV pages that no sequence uses any more, so that later requests with a common prefix
+     * find them; an eighth of the RAM cap stays free. If the back end computes in RAM, these are more pages
+     * than those of n_position. Otherwise a page is copied to RAM when the device reuses its memory, and back
+     * when a request needs it; this RAM is allocated as it is needed, and kept until the engine is closed. 0:
+     * none; NIB_AUTO: none, or for a device a quarter of the free RAM, at most 8 GiB. */
+    uint64_t cache_ram;
 } nib_batch_options;
 
-/* Fills in the defaults. */
+/* Fills in the defaults; cache_ram: NIB_AUTO. */
 NIB_API void nib_batch_options_init(nib_batch_options *options);
 /* Reserves the memory of n_sequence sequences and n_position positions. *out is set only on success; closed
  * with nib_batch_close. NIB_E_NOFIT: the caps leave no memory for them (the message names n_session);
@@ -613,6 +619,8 @@ typedef struct nib_batch_counts {
     uint64_t paused;                    /* answers that were preempted (optimistic) */
     uint64_t draft_n, draft_right;      /* proposed tokens, and accepted ones */
     uint64_t disk_damaged, disk_missed; /* damaged files; pages that were not written */
+    uint64_t ram_bytes;                 /* allocated for a device's pages in RAM (cache_ram) */
+    uint64_t ram_saved, ram_restored; /* pages copied there, and back; counted since the engine was opened */
 } nib_batch_counts;
 NIB_API void nib_batch_count(nib_batch *batch, nib_batch_counts *out); /* any thread */
 

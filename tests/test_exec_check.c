@@ -185,6 +185,61 @@ static void batches(void **state) {
     assert_int_not_equal(cpu[0][0], cpu[0][1]);
 }
 
+/* One answer at a time in memory for one: the pages of each prompt are reused by the next one. With cache_ram
+ * the prompts of the second turn are not computed again, and the answers are the same: a device's pages are
+ * copied to RAM and back, and in RAM there are more pages. */
+static void prompts_from_ram(void **state) {
+    (void)state;
+    enum { N_PROMPT = 3, N_LONG = 150, N_TURN = 2 };
+    static const struct {
+        const char *backend;
+        int kv;
+        int64_t n_again; /* rows that are computed again */
+    } cases[] = {{"check", NIB_KV_F16, 1},
+                 {"check", NIB_KV_8, N_LONG - 2 * KV_BLOCK},
+                 {"cpu", NIB_KV_F16, 1},
+                 {"cpu", NIB_KV_4, N_LONG - 2 * KV_BLOCK}};
+    const char *path = tiny_model("ram.gguf", &small);
+    for (size_t k = 0; k < NUM_COUNT(cases); k++) {
+        int32_t first[N_PROMPT][N_ANSWER];
+        nib_engine_options o = engine_usual();
+        nib_error err = {0};
+        o.backend = cases[k].backend;
+        o.kv_type = cases[k].kv;
+        nib_engine *e = engine_must_open(path, &o, NULL);
+        nib_batch *b = batch_must_open(
+            e, &(nib_batch_options){.n_sequence = 1, .n_position = 192, .cache_ram = UINT64_C(1) << 20});
+        for (int i = 0; i < N_TURN * N_PROMPT; i++) {
+            int32_t tokens[N_LONG], left = 1;
+            int64_t id;
+            nib_result r = {0};
+            nib_generate_options g;
+            nib_generate_options_init(&g);
+            logits_tokens(tokens, N_LONG, N_VOCAB, i % N_PROMPT);
+            g.prompt = tokens;
+            g.n_prompt = N_LONG;
+            g.n_predict = N_ANSWER;
+            g.ignore_eos = true;
+            assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+            while (left > 0)
+                assert_int_equal(nib_batch_step(b, &left, &err), NIB_OK);
+            assert_true(nib_batch_take(b, &id, &r, &err));
+            assert_int_equal(r.prompt_n, i < N_PROMPT ? N_LONG : cases[k].n_again);
+            if (i < N_PROMPT)
+                memcpy(first[i], r.tokens, sizeof first[i]);
+            else
+                assert_memory_equal(r.tokens, first[i - N_PROMPT], sizeof first[0]);
+            nib_result_clear(&r);
+        }
+        nib_batch_counts c;
+        nib_batch_count(b, &c);
+        if (strcmp(cases[k].backend, "check") == 0)
+            assert_true(c.ram_restored >= 2 * N_PROMPT && c.ram_saved >= c.ram_restored && c.ram_bytes > 0);
+        nib_batch_close(b);
+        nib_engine_close(e);
+    }
+}
+
 /* ---- measurements: probes, changes, the residual stream read and written ---- */
 
 typedef struct measured {
@@ -407,6 +462,7 @@ int main(void) {
         cmocka_unit_test(every_kind_of_attention),
         cmocka_unit_test(from_disk_and_in_slices),
         cmocka_unit_test(batches),
+        cmocka_unit_test(prompts_from_ram),
         cmocka_unit_test(measurements),
         cmocka_unit_test(its_memory_cannot_be_read),
         cmocka_unit_test(keys_and_values_are_its_own),

@@ -1,8 +1,10 @@
 /* Pages of keys and values: sequences that share prefixes, grow, are truncated and closed in any order,
- * compared with a plain copy of the writes of each. Reserved pages are enough, shared pages take memory once,
- * and unreferenced pages are found again until they are needed. */
+ * compared with a plain copy of the writes of each, in host memory and on a device with a tier in RAM, whose
+ * copies are late and fail. Reserved pages are enough, shared pages take memory once, and unreferenced pages
+ * are found again until they are needed. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "support/lazy_device.h"
 #include "support/slow.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"
@@ -31,19 +33,23 @@ typedef struct sequence {
 typedef struct setting {
     tiny_layout of;
     ledger *l;
+    device *d;
     kv_pool *pages;
 } setting;
 
-static setting setting_open(type_id type, uint64_t ram) {
+static setting setting_on(device *d, type_id type, uint64_t ram) {
     const uint64_t caps[NIB_N_TIER] = {
         [NIB_TIER_RAM] = ram, [NIB_TIER_VRAM] = NIB_AUTO, [NIB_TIER_DISK] = NIB_AUTO};
-    setting s = {0};
+    setting s = {.d = d};
     nib_error err = {0};
     s.of = tiny_layout_open(tiny_model("kv.gguf", &shape));
-    if (ledger_open(caps, &s.l, &err) ||
-        kv_pool_open(s.of.l, type, false, true, device_host(), s.l, &s.pages, &err))
+    if (ledger_open(caps, &s.l, &err) || kv_pool_open(s.of.l, type, false, true, d, s.l, &s.pages, &err))
         fail_msg("%s", err.message);
     return s;
+}
+
+static setting setting_open(type_id type, uint64_t ram) {
+    return setting_on(device_host(), type, ram);
 }
 
 static void setting_close(setting *s) {
@@ -57,7 +63,7 @@ static void setting_close(setting *s) {
 
 static void open_table(const setting *s, kv_table *t, int64_t n_ctx) {
     nib_error err = {0};
-    if (kv_table_open(t, s->pages, s->of.l, device_host(), s->l, n_ctx, false, &err))
+    if (kv_table_open(t, s->pages, s->of.l, s->d, s->l, n_ctx, false, &err))
         fail_msg("%s", err.message);
 }
 
@@ -69,19 +75,36 @@ static float value_of(const int32_t *tokens, int64_t position) {
     return (float)(h % 2048);
 }
 
+/* A layer's view of the table with addresses that the test can use. */
+static kv_view view_of(const sequence *s, int layer) {
+    static uint8_t *pages[N_CTX / KV_BLOCK + 1];
+    kv_view v = s->kv.layers[layer];
+    for (int64_t i = 0; i < s->kv.n_page; i++) {
+        uint8_t *there = lazy_device_at(v.pages[i]);
+        pages[i] = there ? there : v.pages[i];
+    }
+    v.pages = pages;
+    return v;
+}
+
 static void write_positions(sequence *s, int64_t first, int64_t end) {
     const kernel_table *k = kernels_table_for("ref");
     float row[64];
-    nib_error err = {0};
-    assert_int_equal(kv_table_reach(&s->kv, first, end, &err), NIB_OK);
-    for (int layer = 0; layer < 2; layer++)
+    nib_status status;
+    while ((status = kv_table_reach(&s->kv, first, end, NULL)) == NIB_E_DEVICE)
+        continue; /* a copy that fails on purpose */
+    assert_int_equal(status, NIB_OK);
+    lazy_device_run();
+    for (int layer = 0; layer < 2; layer++) {
+        const kv_view v = view_of(s, layer);
         for (int64_t p = first; p < end; p++) {
             const float value = value_of(s->tokens, p);
             for (int i = 0; i < 64; i++)
                 row[i] = value;
-            k->kv_store(&s->kv.layers[layer], false, p, row);
-            k->kv_store(&s->kv.layers[layer], true, p, row);
+            k->kv_store(&v, false, p, row);
+            k->kv_store(&v, true, p, row);
         }
+    }
     kv_table_learn(&s->kv, s->tokens, first, end);
     s->n = end;
 }
@@ -92,7 +115,7 @@ static void check_positions(const sequence *s) {
     static float q[64], out[64];
     void *scratch = aligned_alloc(64, (attend_scratch_bytes(16) + 63) / 64 * 64);
     for (int64_t p = 0; p < s->n; p++) {
-        const attend_args a = {.kv = s->kv.layers[1],
+        const attend_args a = {.kv = view_of(s, p / 3 % 2),
                                .q = q,
                                .out = out,
                                .n_row = 1,
@@ -144,29 +167,68 @@ static void any_step(const setting *set, sequence *s, uint32_t *seed) {
     write_positions(s, s->n, end);
 }
 
+/* Copies between the device and RAM that still wait are made before positions are looked at. */
+static void check_all(const setting *set, const sequence *all) {
+    while (kv_pool_copy_waiting(set->pages, NULL) == NIB_E_DEVICE)
+        continue;
+    lazy_device_run();
+    for (int j = 0; j < N_SEQUENCE; j++)
+        if (all[j].open)
+            check_positions(&all[j]);
+}
+
+static kv_usage any_steps(const setting *set, int n_step, uint32_t seed) {
+    static sequence all[N_SEQUENCE];
+    kv_usage u;
+    memset(all, 0, sizeof all);
+    for (int i = 0; i < n_step; i++) {
+        sequence *s = &all[draw(&seed, N_SEQUENCE)];
+        any_step(set, s, &seed);
+        if (i % 32 == 0)
+            check_all(set, all);
+        kv_pool_usage(set->pages, &u);
+        assert_true(u.used <= u.reserved);
+    }
+    for (int j = 0; j < N_SEQUENCE; j++)
+        kv_table_close(&all[j].kv);
+    return u;
+}
+
 static void any_order(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_F16, TYPE_F32};
-    static sequence all[N_SEQUENCE];
     for (size_t t = 0; t < NUM_COUNT(types); t++) {
         setting set = setting_open(types[t], NIB_AUTO);
-        uint32_t seed = 5;
-        memset(all, 0, sizeof all);
-        for (int i = 0; i < N_STEP; i++) {
-            sequence *s = &all[draw(&seed, N_SEQUENCE)];
-            any_step(&set, s, &seed);
-            if (i % 16 == 0)
-                for (int j = 0; j < N_SEQUENCE; j++)
-                    if (all[j].open)
-                        check_positions(&all[j]);
-            kv_usage u;
-            kv_pool_usage(set.pages, &u);
-            assert_true(u.used <= u.reserved);
-        }
-        for (int j = 0; j < N_SEQUENCE; j++)
-            kv_table_close(&all[j].kv);
+        any_steps(&set, N_STEP, 5);
         setting_close(&set);
     }
+}
+
+/* ---- a device that the host cannot read, with a tier of pages in RAM ---- */
+
+static void any_order_with_ram(void **state) {
+    (void)state;
+    enum { N_TURN = 12, N_PAGE = 12 };
+    static const bool on_host[] = {false, true};
+    uint64_t n_restored = 0;
+    for (uint32_t turn = 0; turn < N_TURN; turn++) {
+        setting set = setting_on(lazy_device(), turn % 2 ? TYPE_F16 : TYPE_F32, NIB_AUTO);
+        int64_t n_page;
+        if (turn / 2 % 2)
+            assert_int_equal(kv_pool_split(set.pages, set.of.l, device_host(), on_host, NULL), NIB_OK);
+        const kv_paging *p = kv_pool_paging(set.pages);
+        const uint64_t max = (1 + turn / 4 * N_PAGE) * (p->page_bytes + p->host_bytes);
+        assert_int_equal(kv_pool_keep(set.pages, max, &n_page, NULL), NIB_OK);
+        assert_int_equal(n_page, 0);
+        lazy_device_fail(turn % 3 == 2 ? 8 : 0);
+        const kv_usage u = any_steps(&set, N_STEP / 4, turn);
+        lazy_device_fail(0);
+        assert_true(u.ram_bytes > 0 && u.ram_bytes <= max);
+        assert_true(u.n_saved > 50);
+        n_restored += u.n_restored;
+        setting_close(&set);
+    }
+    assert_true(n_restored > 40);
 }
 
 static void open_with(const setting *set, sequence *s, int64_t n, int32_t token) {
@@ -303,6 +365,7 @@ static void huge_pages_are_counted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order),
+        cmocka_unit_test(any_order_with_ram),
         cmocka_unit_test(a_prefix_takes_room_once),
         cmocka_unit_test(codes_are_shared_whole),
         cmocka_unit_test(found_again_until_needed),

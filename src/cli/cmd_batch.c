@@ -372,6 +372,7 @@ static int open_server(batch_run *b) {
                               .prefix_cache = args->prefix_cache,
                               .prefix_bytes =
                                   args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
+                              .cache_ram = args->cache_ram,
                               .n_beside = serve_sessions_beside(job),
                               .n_position = args->cache_size,
                               .n_draft = (int)serve_draft_max(args),

@@ -29,6 +29,7 @@ static int open_server(serve_job *job) {
                               .prefix_cache = args->prefix_cache,
                               .prefix_bytes =
                                   args->prefix_cache_size == NIB_AUTO ? 0 : args->prefix_cache_size,
+                              .cache_ram = args->cache_ram,
                               .latency_s = (double)args->latency / 1000,
                               .n_beside = serve_sessions_beside(job),
                               .n_position = args->cache_size,

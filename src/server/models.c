@@ -53,6 +53,8 @@ void model_unload(served *m) {
     past->disk_written += c.disk_written;
     past->disk_damaged += c.disk_damaged;
     past->disk_missed += c.disk_missed;
+    past->ram_saved += c.ram_saved;
+    past->ram_restored += c.ram_restored;
     past->paused += c.paused;
     past->draft_n += c.draft_n;
     past->draft_right += c.draft_right;
@@ -100,6 +102,7 @@ nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_err
     o.n_sequence = s->n_sequence;
     o.prefix_cache = s->prefix_cache;
     o.prefix_bytes = s->options.prefix_bytes;
+    o.cache_ram = s->options.cache_ram;
     o.n_draft = s->options.n_draft;
     o.n_draft_min = s->options.n_draft_min;
     o.draft = m == s->models ? s->draft : NULL;

@@ -173,6 +173,9 @@ static nib_batch_counts count_batches(const server *s) {
         all.disk_written += c.disk_written;
         all.disk_missed += c.disk_missed;
         all.disk_damaged += c.disk_damaged;
+        all.ram_bytes += c.ram_bytes;
+        all.ram_saved += c.ram_saved;
+        all.ram_restored += c.ram_restored;
     }
     return all;
 }
@@ -193,6 +196,11 @@ static void print_batches(nib_batch_counts c, buffer *out) {
          (double)c.disk_missed},
         {"prefix_pages_damaged_total", "counter", "damaged files of the prefix cache, which were removed",
          (double)c.disk_damaged},
+        {"prefix_ram_bytes", "gauge", "bytes of RAM for KV pages that left the GPU", (double)c.ram_bytes},
+        {"prefix_pages_saved_total", "counter", "pages of 64 positions copied from the GPU to RAM",
+         (double)c.ram_saved},
+        {"prefix_pages_restored_total", "counter", "pages copied back to the GPU instead of computed",
+         (double)c.ram_restored},
     };
     print_rows(rows, NUM_COUNT(rows), out);
 }

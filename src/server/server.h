@@ -52,6 +52,7 @@ typedef struct server_options {
     const char
         *prefix_cache; /* folder for keys and values (nib_batch_options.prefix_cache). Copied; NULL: none */
     uint64_t prefix_bytes;    /* likewise */
+    uint64_t cache_ram;       /* likewise */
     int n_draft, n_draft_min; /* likewise */
     double latency_s;         /* likewise */
     int n_beside;             /* sessions of an engine for other uses than answers: for embeddings */

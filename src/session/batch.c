@@ -13,9 +13,11 @@
 
 enum { DEFAULT_SEQUENCES = 8, MAX_SEQUENCES = ENGINE_MAX_SESSION };
 #define PREFIX_BYTES (UINT64_C(4) << 30)
+#define CACHE_RAM    (UINT64_C(8) << 30)
 
 void nib_batch_options_init(nib_batch_options *options) {
     memset(options, 0, sizeof *options);
+    options->cache_ram = NIB_AUTO;
 }
 
 static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_error *err) {
@@ -64,6 +66,15 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
     return NIB_OK;
 }
 
+static nib_status open_cache(nib_batch *b, uint64_t bytes, nib_error *err) {
+    const device *d = b->on.step->backend->device;
+    device_info where;
+    d->kind->info(d, &where);
+    if (bytes == NIB_AUTO)
+        bytes = where.host_reads ? 0 : NUM_MIN(ledger_free(b->on.ledger, NIB_TIER_RAM) / 4, CACHE_RAM);
+    return kv_pool_keep(b->pages, bytes, &b->n_kept, err);
+}
+
 static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error *err) {
     sequence_memory memory;
     NIB_TRY(set_options(b, o, err));
@@ -71,6 +82,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     NIB_TRY(kv_pool_reserve(memory.pages, b->n_page, true, err));
     b->pages = memory.pages;
     b->n_page_free = b->n_page;
+    NIB_TRY(open_cache(b, o->cache_ram, err));
     NIB_TRY(open_slots(b, &memory, err));
     if (o->draft && b->n_draft > 0)
         NIB_TRY(draft_model_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->draft_model, err));
@@ -86,7 +98,7 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
 }
 
 nib_status nib_batch_open(nib_engine *e, const nib_batch_options *options, nib_batch **out, nib_error *err) {
-    static const nib_batch_options usual = {0};
+    static const nib_batch_options usual = {.cache_ram = NIB_AUTO};
     if (!engine_has_weights(e))
         return nib_fail(err, NIB_E_USAGE, "the engine was opened for its vocabulary only: it has no weights");
     nib_batch *b = mem_calloc(1, sizeof *b);
@@ -122,7 +134,7 @@ void nib_batch_close(nib_batch *b) {
     kv_disk_close(b->disk);
     draft_model_close(b->draft_model);
     if (b->pages)
-        kv_pool_unreserve(b->pages, b->n_page);
+        kv_pool_unreserve(b->pages, b->n_page + b->n_kept);
     tier_region_close(&b->memory);
     mem_free(b->slots);
     mem_free(b->order);
@@ -133,13 +145,18 @@ void nib_batch_close(nib_batch *b) {
 
 void nib_batch_count(nib_batch *b, nib_batch_counts *out) {
     kv_disk_counts disk = {0};
+    kv_usage pages;
+    kv_pool_usage(b->pages, &pages);
     if (b->disk)
         kv_disk_count(b->disk, &disk);
     *out = (nib_batch_counts){.disk_bytes = disk.bytes,
                               .disk_read = disk.n_read,
                               .disk_written = disk.n_written,
                               .disk_damaged = disk.n_damaged,
-                              .disk_missed = disk.n_missed};
+                              .disk_missed = disk.n_missed,
+                              .ram_bytes = pages.ram_bytes,
+                              .ram_saved = pages.n_saved,
+                              .ram_restored = pages.n_restored};
     pthread_mutex_lock(&b->lock);
     out->paused = b->n_paused;
     out->draft_n = b->n_proposed;

@@ -202,19 +202,16 @@ static void cuda_free(device *d, void *at, uint64_t n_byte) {
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Locks the pages in place; no copy is made. */
 static nib_status cuda_pin(device *d, void *host, uint64_t n_byte, nib_error *err) {
-    (void)d;
-    (void)host;
-    (void)n_byte;
-    (void)err;
-    return NIB_OK;
+    void *there;
+    NIB_TRY(device_cuda_enter(d, err));
+    return device_cuda_ok(d, of(d)->kernels->map(host, (size_t)n_byte, &there), "locking host memory", err);
 }
 
 static void cuda_unpin(device *d, void *host, uint64_t n_byte) {
-    (void)d;
-    (void)host;
     (void)n_byte;
+    device_cuda_enter(d, NULL);
+    of(d)->kernels->unpin(host);
 }
 
 /* ---- lanes ---- */

@@ -1,74 +1,40 @@
 /* kv_pool.c - see kv_pool.h. Memory is allocated in chunks, one for each reservation that exceeds the
- * existing pages. Pages without references are in one list: pages without content at its front, the last
- * dropped page at its end. Pages with content are also in a hash table, keyed by the serial number of the
- * preceding page. A page whose content is replaced gets a new serial number, so the pages that followed the
- * old content can no longer be found. */
-#include "tiers/kv_pool.h"
+ * existing pages. Pages with content are in a hash table, keyed by the serial number of the preceding page. A
+ * page whose content is replaced gets a new serial number, so the pages that followed the old content can no
+ * longer be found. kv_ram.c adds pages in RAM. */
+#include "tiers/kv_pool_parts.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 
-#include <pthread.h>
 #include <string.h>
 
-enum { N_BUCKET = 1024, MIN_HUGE = 8 /* huge pages of a chunk */ };
+enum { MIN_HUGE = 8 /* huge pages of a chunk */ };
 
-typedef struct kv_chunk kv_chunk;
+/* ---- pages; the lock is held ---- */
 
-struct kv_page {
-    uint8_t *at, *on_host;
-    kv_chunk *chunk;
-    kv_page *previous, *next; /* in the list of unused pages */
-    kv_page *next_in_bucket;
-    int64_t n_ref;
-    int64_t n_touched;       /* positions that are resident */
-    uint64_t serial, before; /* before: serial of the preceding page; 0: none */
-    int64_t n_token;         /* 0: no content */
-    int32_t tokens[KV_BLOCK];
-};
-
-struct kv_chunk {
-    kv_chunk *next;
-    tier_region memory, host;
-    uint64_t touched;
-    bool *huge_touched; /* for each huge page that overlaps the memory: it is resident; NULL: small pages */
-    int64_t n_page, n_used;
-    kv_page pages[];
-};
-
-struct kv_pool {
-    kv_paging paging;
-    device *device, *host; /* host NULL: pages are not split */
-    ledger *ledger;
-    bool share;
-    pthread_mutex_t lock;
-    kv_chunk *chunks;
-    int64_t capacity, reserved, used, cached; /* pages */
-    kv_page *first, *last;                    /* unused pages */
-    uint64_t last_serial;
-    kv_page *buckets[N_BUCKET];
-};
-
-/* ---- lists; the lock is held ---- */
-
-static void list_add(kv_pool *pool, kv_page *page, bool at_front) {
-    page->previous = at_front ? NULL : pool->last;
-    page->next = at_front ? pool->first : NULL;
-    *(page->previous ? &page->previous->next : &pool->first) = page;
-    *(page->next ? &page->next->previous : &pool->last) = page;
+kv_tier *kv_tier_of(kv_pool *pool, const kv_page *page) {
+    return page->chunk->in_ram ? &pool->ram.tier : &pool->tier;
 }
 
-static void list_remove(kv_pool *pool, kv_page *page) {
-    *(page->previous ? &page->previous->next : &pool->first) = page->next;
-    *(page->next ? &page->next->previous : &pool->last) = page->previous;
+static void list_add(kv_tier *t, kv_page *page, bool at_front) {
+    page->previous = at_front ? NULL : t->last;
+    page->next = at_front ? t->first : NULL;
+    *(page->previous ? &page->previous->next : &t->first) = page;
+    *(page->next ? &page->next->previous : &t->last) = page;
+}
+
+static void list_remove(kv_tier *t, kv_page *page) {
+    *(page->previous ? &page->previous->next : &t->first) = page->next;
+    *(page->next ? &page->next->previous : &t->last) = page->previous;
     page->previous = page->next = NULL;
 }
 
 static kv_page **bucket_of(kv_pool *pool, uint64_t before) {
-    return &pool->buckets[before % N_BUCKET];
+    return &pool->buckets[before % KV_N_BUCKET];
 }
 
-static void forget(kv_pool *pool, kv_page *page) {
+void kv_page_forget(kv_pool *pool, kv_page *page) {
     if (page->n_token == 0)
         return;
     kv_page **at = bucket_of(pool, page->before);
@@ -77,16 +43,55 @@ static void forget(kv_pool *pool, kv_page *page) {
     *at = page->next_in_bucket;
     page->next_in_bucket = NULL;
     page->n_token = 0;
-    pool->cached -= page->n_ref == 0;
+    kv_tier_of(pool, page)->cached -= page->n_ref == 0;
 }
 
-static void refer(kv_pool *pool, kv_page *page) {
+void kv_page_fill(kv_pool *pool, kv_page *page, uint64_t before, const int32_t *tokens, int64_t n) {
+    page->before = before;
+    page->n_token = n;
+    if (n == 0)
+        return;
+    memcpy(page->tokens, tokens, (size_t)n * sizeof *tokens);
+    page->next_in_bucket = *bucket_of(pool, before);
+    *bucket_of(pool, before) = page;
+}
+
+kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t *tokens, int64_t n,
+                      int64_t *n_same) {
+    kv_page *best = NULL;
+    *n_same = 0;
+    for (kv_page *page = *bucket_of(pool, before); page; page = page->next_in_bucket) {
+        int64_t same = 0;
+        if (page->before != before || page->chunk->in_ram != in_ram)
+            continue;
+        while (same < NUM_MIN(n, page->n_token) && page->tokens[same] == tokens[same])
+            same++;
+        if (same > *n_same) {
+            *n_same = same;
+            best = page;
+        }
+    }
+    return best;
+}
+
+void kv_page_refer(kv_pool *pool, kv_page *page) {
+    kv_tier *t = kv_tier_of(pool, page);
     if (page->n_ref++ > 0)
         return;
-    list_remove(pool, page);
+    list_remove(t, page);
     page->chunk->n_used++;
-    pool->used++;
-    pool->cached -= page->n_token > 0;
+    t->used++;
+    t->cached -= page->n_token > 0;
+}
+
+void kv_page_drop(kv_pool *pool, kv_page *page) {
+    kv_tier *t = kv_tier_of(pool, page);
+    if (--page->n_ref > 0)
+        return;
+    page->chunk->n_used--;
+    t->used--;
+    t->cached += page->n_token > 0;
+    list_add(t, page, page->n_token == 0);
 }
 
 /* ---- chunks; the lock is held ---- */
@@ -135,7 +140,18 @@ static uint64_t chunk_touch_huge(kv_chunk *c, const kv_page *page, uint64_t page
     return touched;
 }
 
-static void chunk_free(kv_chunk *c) {
+void kv_chunk_add(kv_pool *pool, kv_chunk *c) {
+    kv_tier *t = c->in_ram ? &pool->ram.tier : &pool->tier;
+    c->next = t->chunks;
+    t->chunks = c;
+    t->capacity += c->n_page;
+    for (int64_t i = c->n_page - 1; i >= 0; i--) { /* so that pages at the beginning are allocated first */
+        c->pages[i].chunk = c;
+        list_add(t, &c->pages[i], true);
+    }
+}
+
+void kv_chunk_free(kv_chunk *c) {
     tier_region_close(&c->memory);
     tier_region_close(&c->host);
     mem_free(c->huge_touched);
@@ -155,37 +171,38 @@ static nib_status chunk_open(kv_pool *pool, int64_t n, bool huge, nib_error *err
     if (status == NIB_OK && huge)
         status = chunk_prefer_huge(pool, c, err);
     if (status != NIB_OK) {
-        chunk_free(c);
+        kv_chunk_free(c);
         return status;
     }
     c->n_page = n;
-    c->next = pool->chunks;
-    pool->chunks = c;
-    pool->capacity += n;
-    for (int64_t i = n - 1; i >= 0; i--) { /* so that pages at the beginning are allocated first */
-        c->pages[i].chunk = c;
+    for (int64_t i = 0; i < n; i++) {
         c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * pool->paging.page_bytes;
         if (on_host > 0)
             c->pages[i].on_host = (uint8_t *)c->host.at + (uint64_t)i * pool->paging.host_bytes;
-        list_add(pool, &c->pages[i], true);
     }
+    kv_chunk_add(pool, c);
     return NIB_OK;
 }
 
 static void chunk_close(kv_pool *pool, kv_chunk *c) {
     for (int64_t i = 0; i < c->n_page; i++) {
-        forget(pool, &c->pages[i]);
-        list_remove(pool, &c->pages[i]);
+        kv_page_forget(pool, &c->pages[i]);
+        list_remove(&pool->tier, &c->pages[i]);
     }
-    pool->capacity -= c->n_page;
-    chunk_free(c);
+    pool->tier.capacity -= c->n_page;
+    kv_chunk_free(c);
 }
 
-/* Frees chunks without references, as long as the others suffice for the reservations. */
+/* Frees chunks without references, as long as the others suffice for the reservations. Waiting copies may be
+ * from and to any chunk. */
 static void close_unneeded(kv_pool *pool) {
-    for (kv_chunk **at = &pool->chunks; *at;) {
+    if (pool->tier.used == 0)
+        kv_ram_abandon(pool);
+    if (pool->ram.n_copy > 0)
+        return;
+    for (kv_chunk **at = &pool->tier.chunks; *at;) {
         kv_chunk *c = *at;
-        if (c->n_used > 0 || pool->capacity - c->n_page < pool->reserved) {
+        if (c->n_used > 0 || pool->tier.capacity - c->n_page < pool->reserved) {
             at = &c->next;
             continue;
         }
@@ -223,9 +240,10 @@ nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const b
 void kv_pool_close(kv_pool *pool) {
     if (!pool)
         return;
-    while (pool->chunks) {
-        kv_chunk *c = pool->chunks;
-        pool->chunks = c->next;
+    kv_ram_close(pool);
+    while (pool->tier.chunks) {
+        kv_chunk *c = pool->tier.chunks;
+        pool->tier.chunks = c->next;
         chunk_close(pool, c);
     }
     kv_paging_close(&pool->paging);
@@ -246,8 +264,8 @@ nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err) 
     pthread_mutex_lock(&pool->lock);
     if (n > INT64_MAX - pool->reserved)
         status = nib_fail(err, NIB_E_NOFIT, "keys and values of %lld pages overflow 64 bits", (long long)n);
-    else if (pool->reserved + n > pool->capacity)
-        status = chunk_open(pool, pool->reserved + n - pool->capacity, huge, err);
+    else if (pool->reserved + n > pool->tier.capacity)
+        status = chunk_open(pool, pool->reserved + n - pool->tier.capacity, huge, err);
     if (status == NIB_OK)
         pool->reserved += n;
     pthread_mutex_unlock(&pool->lock);
@@ -261,30 +279,31 @@ void kv_pool_unreserve(kv_pool *pool, int64_t n) {
     pthread_mutex_unlock(&pool->lock);
 }
 
+kv_page *kv_page_take(kv_pool *pool) {
+    kv_page *page = pool->tier.first;
+    kv_ram_save(pool, page);
+    kv_page_forget(pool, page);
+    page->serial = ++pool->last_serial;
+    kv_page_refer(pool, page);
+    return page;
+}
+
 kv_page *kv_pool_take(kv_pool *pool) {
     pthread_mutex_lock(&pool->lock);
-    kv_page *page = pool->first;
-    forget(pool, page);
-    page->serial = ++pool->last_serial;
-    refer(pool, page);
+    kv_page *page = kv_page_take(pool);
     pthread_mutex_unlock(&pool->lock);
     return page;
 }
 
 void kv_pool_refer(kv_pool *pool, kv_page *page) {
     pthread_mutex_lock(&pool->lock);
-    refer(pool, page);
+    kv_page_refer(pool, page);
     pthread_mutex_unlock(&pool->lock);
 }
 
 void kv_pool_drop(kv_pool *pool, kv_page *page) {
     pthread_mutex_lock(&pool->lock);
-    if (--page->n_ref == 0) {
-        page->chunk->n_used--;
-        pool->used--;
-        pool->cached += page->n_token > 0;
-        list_add(pool, page, page->n_token == 0);
-    }
+    kv_page_drop(pool, page);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -301,7 +320,7 @@ static void cut(kv_pool *pool, kv_page *page, int64_t n) {
         return;
     page->serial = ++pool->last_serial;
     if (n == 0)
-        forget(pool, page);
+        kv_page_forget(pool, page);
     page->n_token = n;
 }
 
@@ -335,35 +354,17 @@ void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const
     if (follows != page->before || n < page->n_token ||
         memcmp(page->tokens, tokens, (size_t)page->n_token * sizeof *tokens) != 0)
         page->serial = ++pool->last_serial; /* the content did not only grow */
-    forget(pool, page);
-    page->before = follows;
-    page->n_token = n;
-    if (n > 0) {
-        memcpy(page->tokens, tokens, (size_t)n * sizeof *tokens);
-        page->next_in_bucket = *bucket_of(pool, follows);
-        *bucket_of(pool, follows) = page;
-    }
+    kv_page_forget(pool, page);
+    kv_page_fill(pool, page, follows, tokens, n);
     pthread_mutex_unlock(&pool->lock);
 }
 
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                       int64_t *n_same) {
-    kv_page *best = NULL;
-    *n_same = 0;
     pthread_mutex_lock(&pool->lock);
-    const uint64_t follows = before ? before->serial : 0;
-    for (kv_page *page = *bucket_of(pool, follows); page; page = page->next_in_bucket) {
-        int64_t same = 0;
-        while (page->before == follows && same < NUM_MIN(n, page->n_token) &&
-               page->tokens[same] == tokens[same])
-            same++;
-        if (same > *n_same) {
-            *n_same = same;
-            best = page;
-        }
-    }
+    kv_page *best = kv_page_find(pool, false, before ? before->serial : 0, tokens, n, n_same);
     if (best)
-        refer(pool, best);
+        kv_page_refer(pool, best);
     pthread_mutex_unlock(&pool->lock);
     return best;
 }
@@ -404,7 +405,13 @@ bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t e
 
 void kv_pool_usage(kv_pool *pool, kv_usage *out) {
     pthread_mutex_lock(&pool->lock);
-    *out = (kv_usage){pool->reserved, pool->used, pool->cached,
-                      pool->paging.page_bytes + pool->paging.host_bytes};
+    *out = (kv_usage){.reserved = pool->reserved,
+                      .used = pool->tier.used,
+                      .cached = pool->tier.cached,
+                      .page_bytes = pool->paging.page_bytes + pool->paging.host_bytes,
+                      .in_ram = pool->ram.tier.cached,
+                      .ram_bytes = pool->ram.bytes,
+                      .n_saved = pool->ram.n_saved,
+                      .n_restored = pool->ram.n_restored};
     pthread_mutex_unlock(&pool->lock);
 }

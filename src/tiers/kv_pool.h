@@ -63,6 +63,22 @@ void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const
 kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
                       int64_t *n_same);
 
+/* Keeps more content of pages without references, in at most `max` bytes of RAM. An eighth of the RAM cap
+ * stays free. If the host reads the pool's device, *n_page more pages are reserved, which the caller does not
+ * use and unreserves. Otherwise *n_page is 0 and the pool has a tier in RAM: a page whose content
+ * kv_pool_take drops is copied there first, and kv_pool_restore copies it back. The tier's memory is
+ * page-locked. It is allocated as it is needed, if the ledger has room; then the least recently used pages
+ * are reused. It is freed with the pool; a later call can only raise `max`. */
+nib_status kv_pool_keep(kv_pool *pool, uint64_t max, int64_t *n_page, nib_error *err);
+/* As kv_pool_find, among the pages in RAM. It cannot be reused before kv_pool_restore or kv_pool_drop. */
+kv_page *kv_pool_find_in_ram(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
+                             int64_t *n_same);
+/* Allocates a page with the content of a page in RAM, as kv_pool_take, and drops that one. */
+kv_page *kv_pool_restore(kv_pool *pool, kv_page *in_ram);
+/* Queues the copies between the device and RAM in the device's lane of kernels. To be called by a pass,
+ * before it uses any page. After an error of the device the other copies wait for the next call. */
+nib_status kv_pool_copy_waiting(kv_pool *pool, nib_error *err);
+
 /* Copies n_byte bytes of a page, from byte `at` on, to host memory, while passes may write other pages. The
  * page is the one with tokens [first, end) of a sequence that begins with tokens[0..first); first is a
  * multiple of KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or the value from an earlier call: then the
@@ -76,6 +92,9 @@ typedef struct kv_usage {
     int64_t used;     /* pages with references */
     int64_t cached;   /* pages without references that still have content */
     uint64_t page_bytes;
+    int64_t in_ram;               /* pages of the RAM tier that have content */
+    uint64_t ram_bytes;           /* allocated for them */
+    uint64_t n_saved, n_restored; /* pages copied to RAM and back since the pool was opened */
 } kv_usage;
 void kv_pool_usage(kv_pool *pool, kv_usage *out);
 

@@ -165,9 +165,12 @@ static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
         return NIB_OK;
     kv_page *copy = kv_pool_take(t->pool);
     kv_pool_touch(t->pool, copy, n);
-    const nib_status status = copy_positions(t, copy, page, n, err);
-    kv_pool_drop(t->pool, page);
-    put(t, i, copy);
+    nib_status status = kv_pool_copy_waiting(t->pool, err);
+    if (status == NIB_OK)
+        status = copy_positions(t, copy, page, n, err);
+    kv_pool_drop(t->pool, status == NIB_OK ? page : copy);
+    if (status == NIB_OK)
+        put(t, i, copy);
     return status;
 }
 
@@ -197,28 +200,13 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
         kv_pool_touch(t->pool, t->pages[i], NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
     if (kv_is_coded(type))
         reach_window(t, first, end);
-    return NIB_OK;
+    return kv_pool_copy_waiting(t->pool, err);
 }
 
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end) {
     for (int64_t i = first / KV_BLOCK; i < t->n_page && i * KV_BLOCK < end; i++)
         kv_pool_describe(t->pool, t->pages[i], i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK,
                          NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
-}
-
-/* Finds another sequence's page for block i that shares more than `held` positions, and adds a reference;
- * NULL: none. */
-static kv_page *better_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t held, int64_t n,
-                            int64_t *n_same) {
-    const int64_t max = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
-    const bool whole = kv_is_coded(kv_pool_paging(t->pool)->type);
-    if (held >= max || (whole && max < KV_BLOCK))
-        return NULL;
-    kv_page *page = kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK, max, n_same);
-    if (!page || (*n_same > held && (!whole || *n_same == KV_BLOCK)))
-        return page;
-    kv_pool_drop(t->pool, page);
-    return NULL;
 }
 
 /* Replaces page i by this page, which holds the sequence up to n_held, and drops the pages after it. */
@@ -229,14 +217,49 @@ static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
     t->held = NUM_MAX(t->held, n_held); /* its positions have no f16 copies */
 }
 
-int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
-    int64_t n_same = KV_BLOCK;
-    for (int64_t i = n_held / KV_BLOCK; i < t->max_page && n_same == KV_BLOCK; i++) {
-        kv_page *page = better_page(t, tokens, i, n_held - i * KV_BLOCK, n, &n_same);
-        if (!page)
-            break;
-        n_held = i * KV_BLOCK + n_same;
+/* Finds a page for block i of the sequence, and adds a reference; NULL: none shares more than n_min
+ * positions. */
+static kv_page *page_for(kv_table *t, bool in_ram, const int32_t *tokens, int64_t i, int64_t n_min, int64_t n,
+                         int64_t *n_same) {
+    const int64_t max = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
+    const bool whole = kv_is_coded(kv_pool_paging(t->pool)->type);
+    if (n_min >= max || (whole && max < KV_BLOCK))
+        return NULL;
+    kv_page *page = (in_ram ? kv_pool_find_in_ram : kv_pool_find)(t->pool, i ? t->pages[i - 1] : NULL,
+                                                                  tokens + i * KV_BLOCK, max, n_same);
+    if (!page || (*n_same > n_min && (!whole || *n_same == KV_BLOCK)))
+        return page;
+    kv_pool_drop(t->pool, page);
+    return NULL;
+}
+
+/* Replaces page i by the page that shares the most positions with the sequence, if there are more than
+ * n_held. Returns how many the table holds then. */
+static int64_t adopt_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t n_held, int64_t n) {
+    const int64_t first = i * KV_BLOCK;
+    int64_t n_same;
+    kv_page *page = page_for(t, false, tokens, i, n_held - first, n, &n_same);
+    if (page) {
+        n_held = first + n_same;
         replace(t, i, page, n_held);
+    }
+    kv_page *in_ram = page_for(t, true, tokens, i, n_held - first, n, &n_same);
+    if (in_ram) {
+        drop_from(t, i); /* dropped first, so that the pool has a page to take */
+        page = kv_pool_restore(t->pool, in_ram);
+        kv_pool_touch(t->pool, page, KV_BLOCK);
+        n_held = first + n_same;
+        replace(t, i, page, n_held);
+    }
+    return n_held;
+}
+
+int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    for (int64_t i = n_held / KV_BLOCK; i < t->max_page; i++) {
+        const int64_t before = n_held;
+        n_held = adopt_page(t, tokens, i, n_held, n);
+        if (n_held == before || n_held % KV_BLOCK != 0)
+            break;
     }
     return n_held;
 }
