@@ -137,14 +137,11 @@ static void codes_stay(void **state) {
 /* Requests with a common prefix: their pages are shared, and copied when one of them continues. */
 enum { N_REQUEST = 6, N_ANSWER = 8 };
 
-static void answers(const char *path, uint64_t vram, int32_t (*out)[N_ANSWER]) {
+/* Returns how many rows of prompts were computed. */
+static int64_t answer_all(nib_batch *b, int32_t (*out)[N_ANSWER]) {
     nib_error err = {0};
-    nib_batch *b = NULL;
     nib_result r = {0};
-    int64_t id;
-    nib_engine *e = must_open(path, vram);
-    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = N_SESSION}, &b, &err))
-        fail_msg("%s", err.message);
+    int64_t id, n_computed = 0;
     for (int i = 0; i < N_REQUEST; i++) {
         int32_t tokens[N_CTX];
         nib_generate_options g;
@@ -162,9 +159,20 @@ static void answers(const char *path, uint64_t vram, int32_t (*out)[N_ANSWER]) {
         if (nib_batch_step(b, &left, &err))
             fail_msg("%s", err.message);
     while (nib_batch_take(b, &id, &r, &err)) {
-        memcpy(out[id - 1], r.tokens, sizeof out[0]);
+        memcpy(out[(id - 1) % N_REQUEST], r.tokens, sizeof out[0]);
+        n_computed += r.prompt_n;
         nib_result_clear(&r);
     }
+    return n_computed;
+}
+
+static void answers(const char *path, uint64_t vram, int32_t (*out)[N_ANSWER]) {
+    nib_error err = {0};
+    nib_batch *b = NULL;
+    nib_engine *e = must_open(path, vram);
+    if (nib_batch_open(e, &(nib_batch_options){.n_sequence = N_SESSION}, &b, &err))
+        fail_msg("%s", err.message);
+    answer_all(b, out);
     nib_batch_close(b);
     nib_engine_close(e);
     assert_int_equal(fake_cuda_held(), 0);
@@ -182,6 +190,42 @@ static void a_batch(void **state) {
         answers(path, least + (all - least) / 4 * (uint64_t)i, part);
         assert_memory_equal(whole, part, sizeof whole);
     }
+}
+
+/* The GPU has memory for one answer, so pages leave it. They come back from RAM, and in another engine from
+ * disk. If layers are in place, a page is in both memories. */
+static void pages_leave_the_gpu(void **state) {
+    (void)state;
+    static int32_t whole[N_REQUEST][N_ANSWER], got[N_REQUEST][N_ANSWER];
+    const char *path = tiny_model("in-place-pages.gguf", &small);
+    const nib_batch_options o = {.n_sequence = N_SESSION,
+                                 .n_position = 256,
+                                 .prefix_cache = "in-place-pages",
+                                 .cache_ram = UINT64_C(4) << 20};
+    nib_batch_counts c;
+    uint64_t all;
+    const uint64_t least = least_vram(path, &all);
+    assert_int_equal(system("rm -rf in-place-pages"), 0);
+    answers(path, NIB_AUTO, whole);
+    for (int i = 0; i < 4; i++) {
+        nib_error err = {0};
+        nib_engine *e = must_open(path, i < 2 ? least : NIB_AUTO);
+        for (int turn = 0; turn < 2; turn++) {
+            nib_batch *b = NULL;
+            if (nib_batch_open(e, &o, &b, &err))
+                fail_msg("%s", err.message);
+            const int64_t n_computed = answer_all(b, got);
+            nib_batch_count(b, &c);
+            nib_batch_close(b); /* after all pages are on disk */
+            assert_memory_equal(whole, got, sizeof whole);
+            assert_true(i % 2 == 0 && turn == 0 ? n_computed > 500 : n_computed < 50);
+            assert_true(i % 2 == 1 || turn == 0 || c.ram_restored > 10);
+            assert_true(i % 2 == 0 || turn == 1 || c.disk_read > 10);
+        }
+        nib_engine_close(e);
+        assert_int_equal(fake_cuda_held(), 0);
+    }
+    assert_int_equal(system("rm -rf in-place-pages"), 0);
 }
 
 /* If more sequences may decode together than the processor can compute before the link has copied all layers,
@@ -295,9 +339,13 @@ static void a_lost_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sequence),     cmocka_unit_test(codes_stay),
-        cmocka_unit_test(a_batch),        cmocka_unit_test(many_sequences),
-        cmocka_unit_test(from_disk_once), cmocka_unit_test(engines_share_the_driver),
+        cmocka_unit_test(a_sequence),
+        cmocka_unit_test(codes_stay),
+        cmocka_unit_test(a_batch),
+        cmocka_unit_test(pages_leave_the_gpu),
+        cmocka_unit_test(many_sequences),
+        cmocka_unit_test(from_disk_once),
+        cmocka_unit_test(engines_share_the_driver),
         cmocka_unit_test(a_lost_device),
     };
     setenv("NIBBLE_ISA", "ref", 1);

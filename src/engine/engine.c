@@ -103,21 +103,35 @@ nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memor
     return get_pool(e, kv_type, &out->pages, err);
 }
 
+/* Pages in RAM through which files are read and written: at least those of two sequences. */
+static nib_status keep_for_disk(kv_pool *pages, int64_t n_ctx, nib_error *err) {
+    enum { N_SEQUENCE = 2, MIN_PAGES = 32 };
+    kv_usage usage;
+    int64_t none;
+    kv_pool_usage(pages, &usage);
+    const int64_t n = NUM_MAX(num_div_up(n_ctx, KV_BLOCK) * N_SEQUENCE, MIN_PAGES);
+    return kv_pool_keep(pages, (uint64_t)n * usage.page_bytes, &none, err);
+}
+
+static nib_status settle(void *engine, kv_pool *pages, nib_error *err) {
+    nib_engine *e = engine;
+    return step_settle(&e->step, pages, err);
+}
+
 nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,
                                 int64_t n_ctx, kv_disk **out, nib_error *err) {
-    kv_disk_options o = {.folder = folder, .max = max, .n_ctx = n_ctx, .log = e->core.log};
-    device_info where;
+    kv_disk_options o = {
+        .folder = folder, .max = max, .n_ctx = n_ctx, .settle = settle, .user = e, .log = e->core.log};
     kv_pool *pages;
     *out = NULL;
-    e->backend->device->kind->info(e->backend->device, &where);
-    if (!where.host_reads || !can_share(e->core.m)) {
-        log_line(&e->core.log, "no prefix cache on disk: %s",
-                 where.host_reads ? "this model's keys depend on the sequence length"
-                                  : "keys and values are not in RAM");
+    if (!can_share(e->core.m)) {
+        log_line(&e->core.log, "no prefix cache on disk: this model's keys depend on the sequence length");
         return NIB_OK;
     }
     NIB_TRY(get_pool(e, kv_type, &pages, err));
-    NIB_TRY(prefix_key(&e->core, e->kernels, kv_type, o.key, err));
+    if (!kv_pool_host_reads(pages))
+        NIB_TRY(keep_for_disk(pages, n_ctx, err));
+    NIB_TRY(prefix_key(&e->core, e->kernels, e->backend->on_host, kv_type, o.key, err));
     return kv_disk_open(&o, pages, e->core.ledger, out, err);
 }
 

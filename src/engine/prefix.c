@@ -47,8 +47,8 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
     }
 }
 
-nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type, uint64_t out[2],
-                      nib_error *err) {
+nib_status prefix_key(const engine_core *e, const char *kernels, const bool *on_host, type_id kv_type,
+                      uint64_t out[2], nib_error *err) {
     const nib_engine_options *asked = &e->requested;
     const int64_t numbers[] = {kv_type, asked->bf16_tiles, asked->residual_bits, e->resolved.k_chunk};
     const residual_use *given = e->residuals;
@@ -61,6 +61,8 @@ nib_status prefix_key(const engine_core *e, const char *kernels, type_id kv_type
     add_text(&h, asked->residual);
     add_text(&h, asked->residual_rule);
     add(&h, numbers, sizeof numbers);
+    if (on_host)
+        add(&h, on_host, (size_t)model_n_kv_layer(e->m) * sizeof *on_host);
     if (given)
         add(&h, given->k_chunk, (size_t)given->first[layout_n_block(e->layout)] * sizeof *given->k_chunk);
     NIB_TRY(add_files(&h, e, err));

@@ -145,3 +145,10 @@ nib_status step_pass(stepper *s, const pass *p, nib_error *err) {
     pthread_mutex_unlock(&s->lock);
     return status;
 }
+
+nib_status step_settle(stepper *s, kv_pool *pages, nib_error *err) {
+    pthread_mutex_lock(&s->lock);
+    const nib_status status = kv_pool_settle(pages, err);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}

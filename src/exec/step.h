@@ -69,5 +69,7 @@ typedef struct pass {
 /* Runs a pass; blocks until it is finished. After NIB_E_CANCELLED the KV caches are undefined at the pass's
  * positions. Other errors are those of the pager and of the back end. */
 nib_status step_pass(stepper *s, const pass *p, nib_error *err);
+/* kv_pool_settle between two passes; any thread. */
+nib_status step_settle(stepper *s, kv_pool *pages, nib_error *err);
 
 #endif

@@ -101,6 +101,10 @@ void sequence_generates(sequence *s, int64_t n) {
     s->n_shared = NUM_MIN(s->n_shared, n);
 }
 
+int64_t sequence_described(const sequence *s) {
+    return NUM_MIN(s->n, s->n_shared);
+}
+
 void sequence_add(sequence *s, int32_t token) {
     s->tokens[s->n_token++] = token;
 }

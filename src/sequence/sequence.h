@@ -60,6 +60,8 @@ void sequence_adopt(sequence *s);
 bool sequence_load(sequence *s, kv_disk *from, int64_t n_page);
 /* With backend.by_role: marks the rows from position n on as generated. */
 void sequence_generates(sequence *s, int64_t n);
+/* Number of computed positions whose pages are found by content: no generated ones with backend.by_role. */
+int64_t sequence_described(const sequence *s);
 /* Appends one token, which is not computed; n_token < n_ctx. */
 void sequence_add(sequence *s, int32_t token);
 /* Appends n proposed tokens: they are rows of the next pass and are removed after it. n_token + n <= n_ctx.

@@ -134,7 +134,9 @@ void nib_batch_close(nib_batch *b) {
     kv_disk_close(b->disk);
     draft_model_close(b->draft_model);
     if (b->pages)
-        kv_pool_unreserve(b->pages, b->n_page + b->n_kept);
+        kv_pool_unkeep(b->pages, b->n_kept);
+    if (b->pages)
+        kv_pool_unreserve(b->pages, b->n_page);
     tier_region_close(&b->memory);
     mem_free(b->slots);
     mem_free(b->order);

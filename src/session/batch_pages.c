@@ -61,7 +61,7 @@ void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n) {
 }
 
 static void pause_slot(nib_batch *b, slot *s) {
-    const int64_t n = s->of.n;
+    const int64_t n = sequence_described(&s->of);
     s->of.n = kv_table_keep(&s->of.kv, 0);
     b->n_page_free += s->n_page;
     s->n_page = 0;

@@ -24,7 +24,7 @@ void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *
         r->result.predicted_s = time_now() - r->first;
     s->r = NULL;
     b->n_page_free += s->n_page;
-    const int64_t n = s->of.n;
+    const int64_t n = sequence_described(&s->of);
     sequence_clear(&s->of); /* its pages can still be found by content */
     if (b->disk && n > 0 && r->first > 0)
         kv_disk_save(b->disk, s->of.tokens, (int64_t)r->options.n_prompt, n, true);

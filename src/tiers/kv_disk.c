@@ -132,7 +132,16 @@ bool kv_disk_find(kv_disk *d, const int32_t *tokens, int64_t first, int64_t n, i
            (!whole && find_file(d, tokens, first, n, n_min, true, n_same));
 }
 
-bool kv_disk_read(kv_disk *d, uint8_t *to) {
+int64_t kv_disk_begin(kv_disk *d, int64_t n) {
+    if (!d->staged[0])
+        return n;
+    d->n_staged = 0;
+    return d->options.settle(d->options.user, d->pool, NULL) == NIB_OK ? NUM_MIN(n, KV_DISK_STAGED) : 0;
+}
+
+bool kv_disk_read(kv_disk *d, kv_page *page) {
+    const kv_page *staged = d->staged[0] ? d->staged[d->n_staged++] : NULL;
+    uint8_t *to = kv_page_at(staged ? staged : page);
     uint64_t sum = 0;
     const bool good = file_read_at(d->found, to, d->found_at, d->page_bytes, NULL) == NIB_OK &&
                       file_read_at(d->found, &sum, d->found_at + d->page_bytes, sizeof sum, NULL) == NIB_OK &&
@@ -149,7 +158,7 @@ bool kv_disk_read(kv_disk *d, uint8_t *to) {
     mem_free(d->path);
     d->found = NULL;
     d->path = NULL;
-    return good;
+    return good && (!staged || kv_pool_put(d->pool, page, staged));
 }
 
 /* ---- an open folder ---- */
@@ -166,12 +175,25 @@ static nib_status take_memory(kv_disk *d, nib_error *err) {
     return taken ? NIB_OK : nib_fail_nomem(err, (size_t)bytes, "the keys and values to be written");
 }
 
+/* Pages in RAM to read into, if the host cannot read the device. */
+static nib_status take_pages(kv_disk *d, nib_error *err) {
+    for (int i = 0; i < KV_DISK_STAGED && !kv_pool_host_reads(d->pool); i++) {
+        d->staged[i] = kv_pool_take_in_ram(d->pool);
+        if (!d->staged[i])
+            return nib_fail(err, NIB_E_NOFIT,
+                            "keys and values on disk: expected room for %d pages in RAM, found %d",
+                            KV_DISK_STAGED, i);
+    }
+    return NIB_OK;
+}
+
 static nib_status open_all(kv_disk *d, const kv_disk_options *o, nib_error *err) {
     d->folder = mem_strdup(o->folder);
     if (!d->folder)
         return nib_fail_nomem(err, strlen(o->folder), "a path");
     d->quota = (kv_disk_quota){.folder = d->folder, .ledger = d->ledger, .max = o->max};
     NIB_TRY(take_memory(d, err));
+    NIB_TRY(take_pages(d, err));
     NIB_TRY(kv_disk_quota_open(&d->quota, err));
     d->counts.bytes = d->quota.total;
     if (pthread_create(&d->thread, NULL, kv_disk_writes, d))
@@ -187,7 +209,7 @@ nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_d
     d->options = *o;
     d->pool = pool;
     d->ledger = l;
-    d->page_bytes = kv_pool_paging(pool)->page_bytes;
+    d->page_bytes = kv_pool_paging(pool)->page_bytes + kv_pool_paging(pool)->host_bytes;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->changed, NULL);
     const nib_status status = open_all(d, o, err);
@@ -209,6 +231,8 @@ void kv_disk_close(kv_disk *d) {
         pthread_join(d->thread, NULL);
     }
     kv_disk_quota_close(&d->quota);
+    for (int i = 0; i < KV_DISK_STAGED && d->staged[i]; i++)
+        kv_pool_drop(d->pool, d->staged[i]);
     ledger_release(d->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, d->charged);
     for (int i = 0; i < KV_DISK_WAITING; i++)
         mem_free(d->waiting[i].tokens);

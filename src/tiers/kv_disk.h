@@ -10,11 +10,13 @@
  * absent. A file appears under its name only when it is whole. Several processes may use one folder.
  *
  * A thread writes the files, so that passes do not wait for the disk. It copies a page from the pool piece by
- * piece, and drops it if the page is reused meanwhile. All files of the folder, whatever their key, stay
- * within `max` bytes; the least recently used are removed first, and a tenth of the file system stays free.
- * They are charged to the ledger's disk tier.
+ * piece, and drops it if the page is reused meanwhile. Pages of a device that the host cannot read go through
+ * RAM in both directions: the thread copies a few pages to the pool's tier in RAM between two passes and then
+ * writes them; a file is read into a page in RAM, which the next pass copies to the device. All files of the
+ * folder, whatever their key, stay within `max` bytes; the least recently used are removed first, and a tenth
+ * of the file system stays free. They are charged to the ledger's disk tier.
  *
- * kv_disk_find and kv_disk_read: one thread at a time. Other functions: any thread. */
+ * kv_disk_begin, kv_disk_find and kv_disk_read: one thread at a time. Other functions: any thread. */
 #ifndef NIB_TIERS_KV_DISK_H
 #define NIB_TIERS_KV_DISK_H
 
@@ -28,11 +30,16 @@ typedef struct kv_disk_options {
     uint64_t max;       /* maximum bytes of all its files */
     uint64_t key[2];    /* hash of all that keys and values depend on, except tokens */
     int64_t n_ctx;      /* the longest sequence */
+    /* Calls kv_pool_settle while no pass runs; from any thread. Used if the host cannot read the pool's
+     * device. */
+    nib_status (*settle)(void *user, kv_pool *pool, nib_error *err);
+    void *user;
     logger log;
 } kv_disk_options;
 
-/* Opens the folder and starts the writing thread. The pool's pages must be in host memory. NIB_E_IO: the
- * folder cannot be created or read; NIB_E_NOFIT: the ledger has no room for the buffers. */
+/* Opens the folder and starts the writing thread. If the host cannot read the pool's device, the pool has a
+ * tier in RAM (kv_pool_keep). NIB_E_IO: the folder cannot be created or read; NIB_E_NOFIT: the ledger has no
+ * room for the buffers. */
 nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_disk **out, nib_error *err);
 /* Completes the queued writes first. To be called before the pool is closed; NULL is fine. */
 void kv_disk_close(kv_disk *d);
@@ -47,9 +54,11 @@ void kv_disk_save(kv_disk *d, const int32_t *tokens, int64_t n_prompt, int64_t n
  * the page's tokens only. kv_disk_read must follow. */
 bool kv_disk_find(kv_disk *d, const int32_t *tokens, int64_t first, int64_t n, int64_t n_min,
                   int64_t *n_same);
-/* Reads the found page, all page_bytes, to `to`. False: it is damaged; the contents of `to` are then
- * undefined. */
-bool kv_disk_read(kv_disk *d, uint8_t *to);
+/* Reads the found file into a page of the pool. False: it is damaged; the page's memory is then undefined. */
+bool kv_disk_read(kv_disk *d, kv_page *page);
+/* To be called before some pages are read. Returns how many can be read, at most n; 0 after an error of the
+ * device. */
+int64_t kv_disk_begin(kv_disk *d, int64_t n);
 
 typedef struct kv_disk_counts {
     uint64_t bytes;               /* of all files of the folder, at the last listing */

@@ -9,7 +9,12 @@
 #include <pthread.h>
 
 #define KV_DISK_SUFFIX ".nibkv"
-enum { KV_DISK_NAME = 96, KV_DISK_WAITING = 16, KV_DISK_PIECE = 256 << 10 };
+enum {
+    KV_DISK_NAME = 96,
+    KV_DISK_WAITING = 16,
+    KV_DISK_PIECE = 256 << 10,
+    KV_DISK_STAGED = 8 /* pages of a device that go through RAM together */
+};
 
 /* A file: head, tokens [n_token], the page, XXH3 of the page. Numbers are the machine's own. */
 typedef struct kv_disk_head {
@@ -59,8 +64,11 @@ struct kv_disk {
     char *path; /* of the file that was found, for kv_disk_read */
     kv_pool *pool;
     ledger *ledger;
-    uint64_t charged; /* bytes of RAM charged to the ledger */
-    uint64_t page_bytes;
+    uint64_t charged;    /* bytes of RAM charged to the ledger */
+    uint64_t page_bytes; /* of a page on disk: the device's part and the host's */
+    kv_page
+        *staged[KV_DISK_STAGED]; /* pages in RAM that files are read into; NULL: the host reads the pages */
+    int n_staged;                /* of them used since kv_disk_begin */
     file *found;
     uint64_t found_at;   /* offset of the page in the found file */
     int64_t found_page;  /* index of the page in its sequence */

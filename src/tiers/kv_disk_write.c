@@ -89,17 +89,29 @@ static void write_page(kv_disk *d, int64_t first, int64_t end, bool tail) {
     mem_free(path);
 }
 
-static void write_task(kv_disk *d) {
-    const kv_disk_task *t = &d->now;
-    const bool whole = kv_is_coded(kv_pool_paging(d->pool)->type);
-    const int64_t prompt = t->n_prompt / KV_BLOCK * KV_BLOCK, end = t->n / KV_BLOCK * KV_BLOCK;
-    for (int64_t first = 0; first < end; first += KV_BLOCK)
-        write_page(d, first, first + KV_BLOCK, false);
-    if (!t->tails || whole)
+/* Makes pages [first, end) readable for the host. After an error they are missed when they are written. */
+static void fetch(kv_disk *d, int64_t first, int64_t end) {
+    if (kv_pool_host_reads(d->pool))
         return;
-    if (prompt < end && prompt < t->n_prompt)
-        write_page(d, prompt, prompt + KV_BLOCK, true);
-    if (end < t->n)
+    for (; first < end; first += KV_BLOCK)
+        kv_pool_save(d->pool, d->now.tokens, first, NUM_MIN(first + KV_BLOCK, end));
+    (void)d->options.settle(d->options.user, d->pool, NULL);
+}
+
+static void write_task(kv_disk *d) {
+    enum { AT_ONCE = KV_DISK_STAGED * KV_BLOCK };
+    const kv_disk_task *t = &d->now;
+    const bool tails = t->tails && !kv_is_coded(kv_pool_paging(d->pool)->type);
+    const int64_t prompt = t->n_prompt / KV_BLOCK * KV_BLOCK, end = t->n / KV_BLOCK * KV_BLOCK;
+    for (int64_t first = 0; first < t->n; first += AT_ONCE) {
+        fetch(d, first, NUM_MIN(first + AT_ONCE, tails ? t->n : end));
+        for (int64_t i = first; i < NUM_MIN(first + AT_ONCE, end); i += KV_BLOCK) {
+            write_page(d, i, i + KV_BLOCK, false);
+            if (tails && i == prompt && prompt < t->n_prompt)
+                write_page(d, i, i + KV_BLOCK, true);
+        }
+    }
+    if (tails && end < t->n)
         write_page(d, end, t->n, true);
 }
 

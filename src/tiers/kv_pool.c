@@ -9,7 +9,10 @@
 
 #include <string.h>
 
-enum { MIN_HUGE = 8 /* huge pages of a chunk */ };
+enum {
+    MIN_HUGE = 8, /* huge pages of a chunk */
+    MIN_KEPT = 16 /* positions that are worth a copy of a page */
+};
 
 /* ---- pages; the lock is held ---- */
 
@@ -221,6 +224,9 @@ nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool sha
     pool->device = d;
     pool->ledger = l;
     pool->share = share;
+    device_info info;
+    d->kind->info(d, &info);
+    pool->host_reads = info.host_reads;
     pthread_mutex_init(&pool->lock, NULL);
     const nib_status status = kv_paging_open(&pool->paging, lay, type, overlaid, err);
     if (status != NIB_OK) {
@@ -255,6 +261,10 @@ const kv_paging *kv_pool_paging(const kv_pool *pool) {
     return &pool->paging;
 }
 
+bool kv_pool_host_reads(const kv_pool *pool) {
+    return pool->host_reads;
+}
+
 bool kv_pool_shares(const kv_pool *pool) {
     return pool->share;
 }
@@ -270,6 +280,13 @@ nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err) 
         pool->reserved += n;
     pthread_mutex_unlock(&pool->lock);
     return status;
+}
+
+void kv_pool_unkeep(kv_pool *pool, int64_t n) {
+    pthread_mutex_lock(&pool->lock);
+    pool->kept -= n;
+    pthread_mutex_unlock(&pool->lock);
+    kv_pool_unreserve(pool, n);
 }
 
 void kv_pool_unreserve(kv_pool *pool, int64_t n) {
@@ -326,7 +343,9 @@ static void cut(kv_pool *pool, kv_page *page, int64_t n) {
 
 bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n) {
     pthread_mutex_lock(&pool->lock);
-    const bool alone = page->n_ref == 1;
+    const bool loses = page->n_token - n >= MIN_KEPT, alone = page->n_ref == 1 && !(loses && pool->kept > 0);
+    if (alone && loses)
+        kv_ram_save(pool, page);
     if (alone)
         cut(pool, page, n);
     pthread_mutex_unlock(&pool->lock);
@@ -369,32 +388,33 @@ kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *token
     return best;
 }
 
-/* Finds a page after `follows` whose content begins with these n tokens. */
-static const kv_page *page_with(kv_pool *pool, uint64_t follows, const int32_t *tokens, int64_t n) {
-    for (const kv_page *page = *bucket_of(pool, follows); page; page = page->next_in_bucket)
-        if (page->before == follows && page->n_token >= n &&
-            !memcmp(page->tokens, tokens, (size_t)n * sizeof *tokens))
-            return page;
-    return NULL;
+/* Finds a page of a tier whose content after `follows` begins with these n tokens. */
+static kv_page *page_with(kv_pool *pool, bool in_ram, uint64_t follows, const int32_t *tokens, int64_t n) {
+    int64_t n_same;
+    kv_page *page = kv_page_find(pool, in_ram, follows, tokens, n, &n_same);
+    return n_same == n ? page : NULL;
 }
 
-static const kv_page *page_of(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end) {
+kv_page *kv_page_of(kv_pool *pool, bool in_ram, const int32_t *tokens, int64_t first, int64_t end) {
     uint64_t follows = 0;
     for (int64_t i = 0; i < first; i += KV_BLOCK) {
-        const kv_page *page = page_with(pool, follows, tokens + i, KV_BLOCK);
+        const kv_page *page = page_with(pool, false, follows, tokens + i, KV_BLOCK);
+        if (!page)
+            page = page_with(pool, true, follows, tokens + i, KV_BLOCK);
         if (!page)
             return NULL;
         follows = page->serial;
     }
-    const kv_page *page = page_with(pool, follows, tokens + first, end - first);
+    kv_page *page = page_with(pool, in_ram, follows, tokens + first, end - first);
     return page && (page->n_token == KV_BLOCK || page->n_ref == 0) ? page : NULL;
 }
 
 bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
                   size_t n_byte, uint64_t *mark) {
     pthread_mutex_lock(&pool->lock);
-    const kv_page *page = page_of(pool, tokens, first, end);
-    const bool found = page && (*mark == 0 || *mark == page->serial);
+    const kv_page *page = kv_page_of(pool, !pool->host_reads, tokens, first, end);
+    const bool found = page && (*mark == 0 || *mark == page->serial) &&
+                       (pool->host_reads || page->n_queued <= pool->ram.n_made);
     if (found) {
         *mark = page->serial;
         memcpy(out, page->at + at, n_byte);

@@ -20,6 +20,7 @@ struct kv_page {
     uint64_t serial, before; /* before: serial of the preceding page; 0: none */
     int64_t n_token;         /* 0: no content */
     int32_t tokens[KV_BLOCK];
+    uint64_t n_queued; /* in RAM: copies that had been queued with the one that fills it */
 };
 
 /* Memory of n_page pages. */
@@ -53,18 +54,20 @@ typedef struct kv_ram {
     uint64_t max, bytes; /* of its pages: at most, and allocated */
     kv_copy *copies;     /* to be made before the next pass, in this order */
     size_t n_copy, max_copy;
+    uint64_t n_queued, n_made;    /* copies so far: queued, and complete in memory */
     uint64_t n_saved, n_restored; /* pages */
 } kv_ram;
 
 struct kv_pool {
     kv_paging paging;
     device *device, *host; /* host NULL: pages are not split */
+    bool host_reads;       /* the host reads the device's memory */
     ledger *ledger;
     bool share;
     pthread_mutex_t lock; /* protects all below, and the pages */
     kv_tier tier;         /* pages that passes use */
     kv_ram ram;
-    int64_t reserved; /* pages */
+    int64_t reserved, kept; /* pages; kept: reserved by kv_pool_keep */
     uint64_t last_serial;
     kv_page *buckets[KV_N_BUCKET];
 };
@@ -81,6 +84,8 @@ void kv_page_fill(kv_pool *pool, kv_page *page, uint64_t before, const int32_t *
  * none. */
 kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t *tokens, int64_t n,
                       int64_t *n_same);
+/* The page of a tier with tokens [first, end) of a sequence, as in kv_pool_copy. NULL: none. */
+kv_page *kv_page_of(kv_pool *pool, bool in_ram, const int32_t *tokens, int64_t first, int64_t end);
 /* Adds the pages of a chunk, whose memory exists, to its tier. */
 void kv_chunk_add(kv_pool *pool, kv_chunk *c);
 void kv_chunk_free(kv_chunk *c); /* it is in no list */

@@ -84,12 +84,25 @@ static bool can_copy(kv_ram *r, size_t n) {
     return mem_grow((void **)&r->copies, &r->max_copy, r->n_copy + n, sizeof *r->copies) == 0;
 }
 
+static void queue_copy(kv_ram *r, const kv_page *from, kv_page *to) {
+    r->copies[r->n_copy++] = (kv_copy){from, to};
+    to->n_queued = ++r->n_queued;
+}
+
 /* Describes the content of one page in another one, and queues the copy. Nothing follows a partial page, so
  * its serial number is not needed; two sequences may later fill its copies with different tokens. */
 static void move_content(kv_pool *pool, const kv_page *from, kv_page *to) {
     to->serial = from->n_token == KV_BLOCK ? from->serial : ++pool->last_serial;
     kv_page_fill(pool, to, from->before, from->tokens, from->n_token);
-    pool->ram.copies[pool->ram.n_copy++] = (kv_copy){from, to};
+    queue_copy(&pool->ram, from, to);
+}
+
+/* The page in RAM that is reused next; NULL: none. */
+static kv_page *next_in_ram(kv_pool *pool) {
+    kv_tier *t = &pool->ram.tier;
+    if (!t->first || t->first->n_token > 0)
+        grow(pool);
+    return t->first;
 }
 
 void kv_ram_save(kv_pool *pool, const kv_page *page) {
@@ -100,11 +113,7 @@ void kv_ram_save(kv_pool *pool, const kv_page *page) {
     kv_page *to = kv_page_find(pool, true, page->before, page->tokens, page->n_token, &n_same);
     const bool is_there = to && n_same == page->n_token;
     if (!is_there) {
-        if (!can_copy(r, 1))
-            return;
-        if (!r->tier.first || r->tier.first->n_token > 0)
-            grow(pool);
-        to = r->tier.first;
+        to = can_copy(r, 1) ? next_in_ram(pool) : NULL;
         if (!to)
             return;
         kv_page_forget(pool, to);
@@ -120,6 +129,7 @@ void kv_ram_save(kv_pool *pool, const kv_page *page) {
 void kv_ram_abandon(kv_pool *pool) {
     for (size_t i = 0; i < pool->ram.n_copy; i++)
         kv_page_forget(pool, pool->ram.copies[i].to);
+    pool->ram.n_queued -= pool->ram.n_copy;
     pool->ram.n_copy = 0;
 }
 
@@ -133,19 +143,18 @@ static nib_status copy_page(const kv_pool *pool, const kv_copy *c, nib_error *er
 /* ---- for sequences ---- */
 
 nib_status kv_pool_keep(kv_pool *pool, uint64_t max, int64_t *n_page, nib_error *err) {
-    device_info where;
     *n_page = 0;
     if (!pool->share || max == 0)
         return NIB_OK;
-    pool->device->kind->info(pool->device, &where);
-    if (where.host_reads) {
-        *n_page = (int64_t)(NUM_MIN(max, left_in_ram(pool)) / bytes_of_page(pool));
-        const nib_status status = kv_pool_reserve(pool, *n_page, true, err);
-        *n_page = status == NIB_OK ? *n_page : 0;
-        return status;
-    }
+    const bool more_pages = pool->host_reads;
+    const int64_t n = (int64_t)(NUM_MIN(max, left_in_ram(pool)) / bytes_of_page(pool));
+    if (more_pages)
+        NIB_TRY(kv_pool_reserve(pool, n, true, err));
     pthread_mutex_lock(&pool->lock);
-    pool->ram.max = NUM_MAX(pool->ram.max, max);
+    if (more_pages)
+        pool->kept += *n_page = n;
+    else
+        pool->ram.max = NUM_MAX(pool->ram.max, max);
     pthread_mutex_unlock(&pool->lock);
     return NIB_OK;
 }
@@ -188,4 +197,51 @@ nib_status kv_pool_copy_waiting(kv_pool *pool, nib_error *err) {
     }
     pthread_mutex_unlock(&pool->lock);
     return status;
+}
+
+/* ---- for pages on disk ---- */
+
+void kv_pool_save(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end) {
+    pthread_mutex_lock(&pool->lock);
+    const kv_page *page = kv_page_of(pool, false, tokens, first, end);
+    if (page)
+        kv_ram_save(pool, page);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+kv_page *kv_pool_take_in_ram(kv_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    kv_page *page = next_in_ram(pool);
+    if (page) {
+        kv_page_forget(pool, page);
+        kv_page_refer(pool, page);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return page;
+}
+
+bool kv_pool_put(kv_pool *pool, kv_page *page, const kv_page *in_ram) {
+    pthread_mutex_lock(&pool->lock);
+    const bool can = can_copy(&pool->ram, 1);
+    if (can)
+        queue_copy(&pool->ram, in_ram, page);
+    pthread_mutex_unlock(&pool->lock);
+    return can;
+}
+
+nib_status kv_pool_settle(kv_pool *pool, nib_error *err) {
+    device_mark all;
+    NIB_TRY(kv_pool_copy_waiting(pool, err));
+    pthread_mutex_lock(&pool->lock);
+    const uint64_t n = pool->ram.n_queued - pool->ram.n_copy;
+    const bool is_settled = n == pool->ram.n_made;
+    pthread_mutex_unlock(&pool->lock);
+    if (is_settled)
+        return NIB_OK;
+    NIB_TRY(pool->device->kind->mark(pool->device, DEVICE_COMPUTE, &all, err));
+    NIB_TRY(pool->device->kind->wait(pool->device, all, err));
+    pthread_mutex_lock(&pool->lock);
+    pool->ram.n_made = n;
+    pthread_mutex_unlock(&pool->lock);
+    return NIB_OK;
 }

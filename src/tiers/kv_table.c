@@ -281,7 +281,8 @@ int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max) {
 
 int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
                       int64_t n_page, bool *more) {
-    *more = n_held / KV_BLOCK < t->max_page;
+    n_page = kv_disk_begin(from, n_page);
+    *more = n_page > 0 && n_held / KV_BLOCK < t->max_page;
     for (int64_t i = n_held / KV_BLOCK; *more && n_page > 0 && i < t->max_page; i++, n_page--) {
         const int64_t first = i * KV_BLOCK;
         int64_t n_same;
@@ -292,7 +293,7 @@ int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t
         n_held = first;
         kv_page *page = kv_pool_take(t->pool);
         kv_pool_touch(t->pool, page, KV_BLOCK);
-        if (!kv_disk_read(from, kv_page_at(page))) {
+        if (!kv_disk_read(from, page)) {
             kv_pool_drop(t->pool, page);
             *more = false;
             break;
