@@ -289,6 +289,20 @@ held() {
     [ "$most" -le "$cap" ] || failed=$((failed + 1))
 }
 
+# Prompts whose KV pages have left the GPU. prefixes NAME PATH
+prefixes() {
+    say "$1, prompts that come back"
+    if ! timeout 120 "$from/bench_prefix" "$2" cuda 2048 4 "$scratch/prefixes" >"$scratch/prefix.tsv"; then
+        failed=$((failed + 1))
+        row "$1, prompts of 2,048 tokens that come back" "FAILED"
+    fi
+    cat "$scratch/prefix.tsv"
+    rm -rf "$scratch/prefixes"
+    while IFS="$(printf '\t')" read -r way time rest; do
+        [ -z "$time" ] || row "$1, a prompt of 2,048 tokens and 4 more, $way" "$time"
+    done <"$scratch/prefix.tsv"
+}
+
 # A synthetic model on the GPU: prompts, generation, many sequences; then under caps. engine MODEL TYPE CAP...
 engine() {
     say "$1 $2, --backend cuda"
@@ -298,6 +312,7 @@ engine() {
     on_gpu "$name" "$path" -p 512 -n 128 -r 3 -c 1024
     on_gpu "$name" "$path" -p 2048 -n 0 -r 3 -c 2560
     on_gpu "$name" "$path" -np 1,8,16,32,64 -p 32 -n 64 -r 3
+    prefixes "$name" "$path"
     for cap in "$@"; do
         on_gpu "$name, --vram $cap" "$path" -p 512 -n 16 -r 2 -c 1024 --vram "$cap" -v
     done
