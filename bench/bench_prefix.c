@@ -1,12 +1,12 @@
 /* bench_prefix.c - a prompt whose KV pages have left the device: computed again, copied back from RAM, or
  * read from disk.
  *
- *     build/bench/bench_prefix MODEL [BACKEND [LENGTH [PROMPTS [FOLDER]]]]
+ *     build/bench/bench_prefix MODEL [BACKEND [LENGTH [PROMPTS [FOLDER [VRAM]]]]]
  *
  * BACKEND is cpu, cuda or auto. A batch with memory for one sequence answers PROMPTS (4) different prompts of
  * LENGTH (2048) tokens twice, 4 tokens each. Each row is the median time of a prompt of the second turn, to
  * the end of its answer: without any cache, with a cache in RAM, and with one in FOLDER (a new one in /tmp),
- * which another engine has filled. The answers are compared. */
+ * which another engine has filled. VRAM is a cap in MiB. The answers are compared. */
 #include "base/num.h"
 #include "base/thread.h"
 #include "nib.h"
@@ -20,6 +20,7 @@ enum { N_ANSWER = 4, MAX_PROMPT = 64 };
 typedef struct bench {
     const char *path, *backend;
     int64_t length;
+    uint64_t vram;
     int n_prompt;
     int32_t *tokens;                    /* [length] */
     int32_t want[MAX_PROMPT][N_ANSWER]; /* the answers without a cache */
@@ -37,6 +38,7 @@ static nib_engine *open_engine(const bench *b) {
     nib_error err;
     nib_engine_options_init(&o);
     o.backend = b->backend;
+    o.vram = b->vram;
     o.n_ctx = b->length + N_ANSWER;
     o.kv_type = NIB_KV_F16;
     if (nib_engine_open(b->path, &o, &e, &err))
@@ -125,10 +127,11 @@ static void measure(bench *b, const char *name, const nib_batch_options *o) {
 int main(int argc, char **argv) {
     char folder[] = "/tmp/nibble-prefix-XXXXXX", command[64];
     if (argc < 2)
-        die("usage: bench_prefix MODEL [BACKEND [LENGTH [PROMPTS [FOLDER]]]]");
+        die("usage: bench_prefix MODEL [BACKEND [LENGTH [PROMPTS [FOLDER [VRAM]]]]]");
     bench b = {.path = argv[1],
                .backend = argc > 2 ? argv[2] : NULL,
                .length = argc > 3 ? atoll(argv[3]) : 2048,
+               .vram = argc > 6 ? strtoull(argv[6], NULL, 10) << 20 : NIB_AUTO,
                .n_prompt = argc > 4 ? atoi(argv[4]) : 4};
     if (b.length < 2 || b.n_prompt < 1 || b.n_prompt > MAX_PROMPT)
         die("expected a length of 2 or more, and 1 to 64 prompts");

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/engine.h"
+#include "session/batch_parts.h"
 #include "support/engine.h"
 #include "support/tinymodel.h"
 
@@ -350,6 +351,33 @@ static void killed_while_writing(void **state) {
     }
 }
 
+/* Where a page takes longer to read than to compute, prompts are computed, and a few are read to measure
+ * again. */
+static void a_slow_disk(void **state) {
+    (void)state;
+    enum { N_ROUND = 32 };
+    const run r = {.kv = NIB_KV_F16};
+    outcome out, plain;
+    empty_folder();
+    plain = begin_anew(&r, folder);
+    int n_read = 0;
+    for (int i = 0; i < N_ROUND; i++) {
+        nib_engine *e = open_engine(&r);
+        nib_batch *b = open_batch(e, &r, folder);
+        b->load_s = 1e9;
+        b->prefill.row_s = 1e-9;
+        b->n_not_loaded = (uint64_t)i;
+        answer(b, &r, &out);
+        same_tokens(&plain, &out);
+        nib_batch_count(b, &out.counts);
+        n_read += out.counts.disk_read > 0;
+        nib_batch_close(b);
+        nib_engine_close(e);
+    }
+    assert_int_equal(n_read, 2);
+    remove_folder();
+}
+
 /* A path that cannot be a folder is an error when the batch opens. */
 static void no_folder(void **state) {
     (void)state;
@@ -400,7 +428,7 @@ int main(void) {
         cmocka_unit_test(what_is_common),      cmocka_unit_test(nothing_is_believed),
         cmocka_unit_test(a_full_disk),         cmocka_unit_test(within_its_limit),
         cmocka_unit_test(two_with_one_folder), cmocka_unit_test(killed_while_writing),
-        cmocka_unit_test(no_folder),
+        cmocka_unit_test(no_folder),           cmocka_unit_test(a_slow_disk),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     backend_name = "check"; /* its pages go through RAM in both directions */

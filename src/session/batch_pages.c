@@ -60,6 +60,14 @@ void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n) {
         sequence_share(&s->of, &from->of, n_page);
 }
 
+bool batch_loads(nib_batch *b) {
+    enum { TRY_AGAIN = 16 };
+    const double computed_s = b->prefill.row_s * KV_BLOCK;
+    if (!b->disk || computed_s == 0 || b->load_s <= computed_s)
+        return b->disk != NULL;
+    return ++b->n_not_loaded % TRY_AGAIN == 0;
+}
+
 static void pause_slot(nib_batch *b, slot *s) {
     const int64_t n = sequence_described(&s->of);
     s->of.n = kv_table_keep(&s->of.kv, 0);
@@ -121,7 +129,7 @@ bool batch_resume(nib_batch *b) {
             return false;
         s->paused = false;
         batch_share(b, s, s->of.tokens, n);
-        s->loads = b->disk != NULL;
+        s->loads = batch_loads(b);
         grow(b, s, need);
     }
     return true;

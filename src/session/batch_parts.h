@@ -39,14 +39,16 @@ typedef struct slot {
     draft draft;
     int64_t n_fed; /* rows of this step whose logits gave a token */
     bool follows;  /* the next row of this step is the token that was drawn */
-    bool loads;    /* the disk may have more pages of its prompt */
+    bool loads;    /* the disk may have more pages of its prompt, and reading them is worth it */
 } slot;
 
 struct nib_batch {
     nib_engine *engine;
     engine_parts on; /* the engine's parts */
     kv_pool *pages;
-    kv_disk *disk; /* NULL: none */
+    kv_disk *disk;         /* NULL: none */
+    double load_s;         /* average time of reading a page from it; 0: unknown */
+    uint64_t n_not_loaded; /* prompts that were computed because that is faster */
     type_id kv_type;
     int64_t n_ctx, n_prompt;
     int64_t n_draft, n_draft_min;
@@ -97,6 +99,9 @@ void batch_preempt(nib_batch *b); /* preempts answers until the pages suffice fo
 bool batch_resume(nib_batch *b);  /* resumes paused answers; false: some stay paused */
 /* Whether a request can be admitted; *n_page: the pages for its slot. */
 bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t *n_page);
+/* Whether pages of a prompt are read from disk: not if computing them is faster, by the measured times. Some
+ * prompts are read anyway, to measure again. */
+bool batch_loads(nib_batch *b);
 /* A slot without pages shares those of a running answer that hold tokens[0..n) of its own. */
 void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n);
 

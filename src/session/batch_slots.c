@@ -75,7 +75,7 @@ static bool admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
     sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
     if (batch_by_role(b))
         sequence_generates(&s->of, (int64_t)r->options.n_prompt);
-    s->loads = b->disk != NULL;
+    s->loads = batch_loads(b);
     draft_begin(&s->draft);
     return true;
 }

@@ -75,9 +75,16 @@ static slot *next_prompt(nib_batch *b, int n_segment) {
 
 /* Reads pages of the slot's prompt from disk, at most LOAD_PAGES in each step. */
 static void load(nib_batch *b, slot *s) {
+    const double begun = time_now();
+    const int64_t before = s->of.n / KV_BLOCK;
     if (s->r->begun == 0)
-        s->r->begun = time_now();
+        s->r->begun = begun;
     s->loads = sequence_load(&s->of, b->disk, LOAD_PAGES);
+    const int64_t n = s->of.n / KV_BLOCK - before;
+    if (n > 0) {
+        const double page_s = (time_now() - begun) / (double)n;
+        b->load_s = b->load_s > 0 ? (b->load_s + page_s) / 2 : page_s;
+    }
 }
 
 /* Proposes at most n_max next tokens of a slot. A long match in the text needs no draft model. */
