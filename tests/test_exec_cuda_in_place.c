@@ -7,11 +7,13 @@
 #include "support/fakecuda.h"
 #include "support/logits.h"
 #include "support/sanitized.h"
+#include "support/tempdir.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,14 +200,15 @@ static void pages_leave_the_gpu(void **state) {
     (void)state;
     static int32_t whole[N_REQUEST][N_ANSWER], got[N_REQUEST][N_ANSWER];
     const char *path = tiny_model("in-place-pages.gguf", &small);
-    const nib_batch_options o = {.n_sequence = N_SESSION,
-                                 .n_position = 256,
-                                 .prefix_cache = "in-place-pages",
-                                 .cache_ram = UINT64_C(4) << 20};
+    char folder[256], remove[300];
+    snprintf(folder, sizeof folder, "%s", temp_path("in-place-pages"));
+    snprintf(remove, sizeof remove, "rm -rf %s", folder);
+    const nib_batch_options o = {
+        .n_sequence = N_SESSION, .n_position = 256, .prefix_cache = folder, .cache_ram = UINT64_C(4) << 20};
     nib_batch_counts c;
     uint64_t all;
     const uint64_t least = least_vram(path, &all);
-    assert_int_equal(system("rm -rf in-place-pages"), 0);
+    assert_int_equal(system(remove), 0);
     answers(path, NIB_AUTO, whole);
     for (int i = 0; i < 4; i++) {
         nib_error err = {0};
@@ -225,7 +228,7 @@ static void pages_leave_the_gpu(void **state) {
         nib_engine_close(e);
         assert_int_equal(fake_cuda_held(), 0);
     }
-    assert_int_equal(system("rm -rf in-place-pages"), 0);
+    assert_int_equal(system(remove), 0);
 }
 
 /* If more sequences may decode together than the processor can compute before the link has copied all layers,

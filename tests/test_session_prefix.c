@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "session/batch_parts.h"
 #include "support/engine.h"
+#include "support/tempdir.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -29,18 +30,18 @@ static const tiny_shape packed = {TYPE_Q4_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, tr
 
 /* ---- a folder ---- */
 
-static char folder[64];
+static char folder[256];
 
 static void empty_folder(void) {
-    char command[96];
-    snprintf(folder, sizeof folder, "%s", "prefix-XXXXXX");
+    char command[300];
+    snprintf(folder, sizeof folder, "%s", temp_path("prefix-XXXXXX"));
     assert_non_null(mkdtemp(folder));
     snprintf(command, sizeof command, "chmod 755 %s", folder);
     assert_int_equal(system(command), 0);
 }
 
 static void remove_folder(void) {
-    char command[96];
+    char command[300];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
 }
@@ -51,7 +52,7 @@ static int each_page(void (*fn)(const char *path)) {
     int n = 0;
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));) {
-        char path[400];
+        char path[600];
         const size_t len = strlen(e->d_name);
         if (len < 6 || strcmp(e->d_name + len - 6, ".nibkv") != 0)
             continue;
@@ -110,8 +111,9 @@ static const char *backend_name = "cpu";
 
 /* Written once: a file that changed has other keys and values. */
 static nib_engine *open_engine(const run *r) {
-    static const char *path;
-    path = path ? path : tiny_model("prefix.gguf", &packed);
+    static char path[256];
+    if (!path[0])
+        snprintf(path, sizeof path, "%s", tiny_model("prefix.gguf", &packed));
     nib_engine_options o = engine_usual();
     o.n_thread = 1;
     o.n_ctx = N_CTX;
@@ -226,8 +228,8 @@ static void truncate_page(const char *path) {
 
 /* Every page has the content of the one before. */
 static void mix_up(const char *path) {
-    static char last[400];
-    char command[1000];
+    static char last[600];
+    char command[1300];
     if (access(last, F_OK) == 0) {
         snprintf(command, sizeof command, "cp %s %s", last, path);
         assert_int_equal(system(command), 0);
