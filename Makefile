@@ -205,7 +205,7 @@ test: all tests ## build and run every test
 	@sh tools/run-tests.sh $(BUILD)
 
 # Tests whose subject has threads, as grep -E takes it.
-THREADED := base_thread|read_queue|tiers_(runs|device)|session_(batch|chat)|exec_visits|engine_(stream|cancel)|server
+THREADED := base_thread|read_queue|tiers_(runs|device)|session_(batch|chat|prefix)|exec_visits|engine_(stream|cancel)|server
 threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
 
 SANITIZED = $(MAKE) OPT=-O1 WERROR=$(WERROR)
