@@ -239,8 +239,8 @@ tidy: $(TIDY:%.c=$(BUILD)/%.tidy)
 $(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy
 	@sh tools/lint.sh --tidy $< $@ -- $(isa_flags)
 
-check: all tests ## build, run every test, lint: what is worth doing before each commit
-	@sh tools/run-tests.sh $(BUILD)
+check: all tests ## build, run every test, the largest documents smaller, lint: what is worth doing before each commit
+	@NIBBLE_QUICK=1 sh tools/run-tests.sh $(BUILD)
 	+@$(MAKE) -s lint
 
 # Kernels alone: $(BUILD)/bench/bench_kernels [ISA] [threads].

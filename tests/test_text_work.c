@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "formats/gguf_write.h"
-#include "support/sanitized.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "text/tokenizer.h"
 
@@ -109,7 +109,7 @@ static void test_hostile(void **state) {
          "decoder 5 (Replace): expected a text that grows"},
     };
     for (size_t i = 0; i < NUM_COUNT(cases);
-         i += SANITIZED ? 3 : 1) { /* a sanitizer sees each kind of step */
+         i += SANITIZED || slow_is_quick() ? 3 : 1) { /* each kind of step */
         const hostile *c = &cases[i];
         tokenizer *t = open_parts(BPE, c->normalizer, c->splits, c->decoder);
         token_list ids = {0};
@@ -127,7 +127,9 @@ static void test_hostile(void **state) {
 }
 
 /* Letters of a text that takes more steps than it may; a sanitizer takes several times the time for each. */
-enum { ENDLESS = SANITIZED ? 100000 : 1000000 };
+static size_t endless(void) {
+    return SANITIZED || slow_is_quick() ? 100000 : 1000000;
+}
 
 /* {"type":"Unigram"...} with the tokens a, aa, aaa, ... */
 static char *unigram_of(size_t n_token) {
@@ -153,7 +155,7 @@ static void test_unigram(void **state) {
     assert_int_equal(tokenizer_open_json(json, strlen(json), NULL, 0, &t, &err), NIB_OK);
     assert_int_equal(encode(t, "a", 2000, &ids, &err), NIB_OK); /* within the work that any text may take */
     assert_int_equal(ids.n, 1);
-    assert_int_equal(encode(t, "a", ENDLESS, &ids, &err), NIB_E_MODEL);
+    assert_int_equal(encode(t, "a", endless(), &ids, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "the Unigram model: expected at most"));
     token_list_clear(&ids);
     tokenizer_close(t);
@@ -185,7 +187,7 @@ static void test_added(void **state) {
     tokenizer *t = NULL;
     token_list ids = {0};
     assert_int_equal(open_added(3000, false, "null", &t, &err), NIB_OK);
-    assert_int_equal(encode(t, "a", ENDLESS, &ids, &err), NIB_E_MODEL);
+    assert_int_equal(encode(t, "a", endless(), &ids, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "the search for added tokens: expected at most"));
     token_list_clear(&ids);
     tokenizer_close(t);
@@ -316,7 +318,7 @@ static void test_published(void **state) {
         assert_int_equal(tokenizer_open_json(json, n, NULL, 0, &t, &err), NIB_OK);
         for (size_t u = 0; u < NUM_COUNT(units); u++) {
             token_list ids = {0};
-            if (encode(t, units[u], SANITIZED ? 20000 : 100000, &ids, &err) != NIB_OK)
+            if (encode(t, units[u], SANITIZED || slow_is_quick() ? 20000 : 100000, &ids, &err) != NIB_OK)
                 fail_msg("%s, '%s': %s", names[i], units[u], err.message);
             token_list_clear(&ids);
         }

@@ -6,9 +6,16 @@
 #include "kernels/kernels.h"
 #include "support/sanitized.h"
 
+#include <stdlib.h>
+
 /* The distance between cases that are tried: `step` in slow runs, else 1. */
 static inline int slow_step(int step) {
     return SANITIZED || kernels_table() == kernels_table_for("ref") ? step : 1;
+}
+
+/* Whether the run is to be short (`make check`): the largest documents are then smaller. */
+static inline bool slow_is_quick(void) {
+    return getenv("NIBBLE_QUICK") != NULL;
 }
 
 #endif
