@@ -239,9 +239,11 @@ tidy: $(TIDY:%.c=$(BUILD)/%.tidy)
 $(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy
 	@sh tools/lint.sh --tidy $< $@ -- $(isa_flags)
 
-check: all tests ## build, run every test, the largest documents smaller, lint: what is worth doing before each commit
+check: all tests benches ## build, run every test, the largest documents smaller, lint: what is worth doing before each commit
 	@NIBBLE_QUICK=1 sh tools/run-tests.sh $(BUILD)
 	+@$(MAKE) -s lint
+
+benches: $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/bench_*.c)) ## compile the measuring programs of bench/
 
 # Kernels alone: $(BUILD)/bench/bench_kernels [ISA] [threads].
 $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(BUILD)/bench/product.o $(TEST_SUPPORT) $(BUILD)/libinternal.a
@@ -275,7 +277,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
-.PHONY: all tests test check asan asan-build tsan tsan-build threaded fuzz lint tidy soak clients bench install uninstall clean help FORCE
+.PHONY: all tests test check benches asan asan-build tsan tsan-build threaded fuzz lint tidy soak clients bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

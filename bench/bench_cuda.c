@@ -108,7 +108,7 @@ typedef struct chain {
     uint64_t bytes; /* of weights that a token reads */
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
     int32_t *token, *position, *pages, *first_page;
-    void *linear_room, *attend_room, *sample_room;
+    void *linear_scratch, *attend_scratch, *sample_scratch;
     void *x_codes, *a_codes, *h_codes; /* the codes that launches leave for the next product */
 } chain;
 
@@ -145,11 +145,11 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
     c->position = device_new((size_t)n_row * 4);
     c->pages = device_new((size_t)(n_row * PAGES) * 4);
     c->first_page = device_new((size_t)n_row * 4);
-    const size_t room = cuda->linear_scratch(n_row, s->d_ff, false),
+    const size_t bytes = cuda->linear_scratch(n_row, s->d_ff, false),
                  more = cuda->wide_scratch(n_row, s->d_ff);
-    c->linear_room = device_new(room > more ? room : more);
-    c->attend_room = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
-    c->sample_room = device_new(cuda->sample_scratch(n_row));
+    c->linear_scratch = device_new(bytes > more ? bytes : more);
+    c->attend_scratch = device_new(cuda->attend_scratch(n_row, s->n_head, s->d_head));
+    c->sample_scratch = device_new(cuda->sample_scratch(n_row));
     c->a_codes = device_new(cuda->codes_bytes(nq));
     c->x_codes = device_new(cuda->codes_bytes(s->d_model));
     c->h_codes = device_new(cuda->codes_bytes(s->d_ff));
@@ -177,10 +177,25 @@ static void chain_close(chain *c) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             OK(cuda->release((void *)(uintptr_t)all[i]));
     }
-    const void *all[] = {c->head.data, c->embed.data, c->x,           c->qkv,         c->a,
-                         c->h,         c->logits,     c->norm,        c->rope,        c->token,
-                         c->position,  c->pages,      c->linear_room, c->attend_room, c->sample_room,
-                         c->x_codes,   c->a_codes,    c->h_codes,     c->first_page};
+    const void *all[] = {c->head.data,
+                         c->embed.data,
+                         c->x,
+                         c->qkv,
+                         c->a,
+                         c->h,
+                         c->logits,
+                         c->norm,
+                         c->rope,
+                         c->token,
+                         c->position,
+                         c->pages,
+                         c->linear_scratch,
+                         c->attend_scratch,
+                         c->sample_scratch,
+                         c->x_codes,
+                         c->a_codes,
+                         c->h_codes,
+                         c->first_page};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         OK(cuda->release((void *)(uintptr_t)all[i]));
 }
@@ -206,7 +221,7 @@ static bool has_codes(const chain *c, int64_t n_row) {
 static bool product(const chain *c, cuda_linear a, int64_t n_row, bool batch) {
     a.n_row = n_row;
     a.eps = 1e-5f;
-    a.scratch = c->linear_room;
+    a.scratch = c->linear_scratch;
     if (batch || !has_codes(c, n_row))
         a.codes = a.leaves.data = NULL;
     OK((batch ? cuda->batch : cuda->linear)(&a, stream));
@@ -233,7 +248,7 @@ static void record_attention(const chain *c, const layer *y, int64_t n_row, bool
                           .cos_sin = c->rope,
                           .n_rot = s->d_head,
                           .scale = 0.1f,
-                          .scratch = c->attend_room,
+                          .scratch = c->attend_scratch,
                           .leaves = {.data = c->a_codes, .group = c->head.format.group}};
     if (!leaves)
         attend.leaves.data = NULL;
@@ -248,7 +263,7 @@ static void record_sample(const chain *c, int64_t n_row) {
                                 .top = 1,
                                 .token = c->token,
                                 .position = c->position,
-                                .scratch = c->sample_room};
+                                .scratch = c->sample_scratch};
     OK(cuda->sample(&sample, stream));
 }
 
@@ -431,9 +446,9 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
     for (int64_t i = 0; i < n_row * k; i++)
         host[i] = (float)(i * 7919 % 1000) / 500 - 1;
     OK(cuda->to_device(x, host, (size_t)(n_row * k) * 4, stream));
-    void *room = device_new(batch ? cuda->wide_scratch(n_row, k) : cuda->linear_scratch(n_row, k, false)),
+    void *scratch = device_new(batch ? cuda->wide_scratch(n_row, k) : cuda->linear_scratch(n_row, k, false)),
          *codes = device_new(cuda->codes_bytes(k));
-    cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
+    cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = scratch};
     const double reads = reads_seconds(&m), t = products_seconds(&m, a, batch);
     print_product(format, a, batch, &m, t, reads);
     if (n_row <= cuda->left_rows(&m.all[0]) &&
@@ -448,7 +463,7 @@ static double time_product(const char *format, int64_t n, int64_t k, int64_t n_r
         OK(cuda->release((void *)(uintptr_t)m.all[i].data));
     OK(cuda->release(x));
     OK(cuda->release(y));
-    OK(cuda->release(room));
+    OK(cuda->release(scratch));
     OK(cuda->release(codes));
     free(host);
     return t;
@@ -518,8 +533,8 @@ static void time_wide(const char *format, int64_t n, int64_t k, int64_t n_row) {
     for (int64_t i = 0; i < n_row * k; i++)
         host[i] = (float)(i * 7919 % 1000) / 500 - 1;
     OK(cuda->to_device(x, host, (size_t)(n_row * k) * 4, stream));
-    void *room = device_new(cuda->wide_scratch(n_row, k));
-    cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = room};
+    void *scratch = device_new(cuda->wide_scratch(n_row, k));
+    cuda_linear a = {.n_w = 1, .n_row = n_row, .x = x, .ldx = k, .y = {y}, .ldy = {n}, .scratch = scratch};
     OK(cuda->graph_begin(stream));
     for (int i = 0; i < m.count; i++) {
         a.w[0] = m.all[i];
@@ -534,7 +549,7 @@ static void time_wide(const char *format, int64_t n, int64_t k, int64_t n_row) {
         OK(cuda->release((void *)(uintptr_t)m.all[i].data));
     OK(cuda->release(x));
     OK(cuda->release(y));
-    OK(cuda->release(room));
+    OK(cuda->release(scratch));
     free(host);
 }
 

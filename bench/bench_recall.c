@@ -20,9 +20,9 @@ static const int64_t chunks[] = {1, 4, 8, 16, 32, 64, 128, 256};
 enum { N_CHUNK = 8 };
 
 typedef struct counts {
-    double hits, all, energy, most; /* channels: of both rules, of the exact one; squares of the approximate
-                                       choice and of the exact one */
-    double worst;                   /* the smallest recall of a row */
+    double hits, all, energy, exact_energy; /* channels: of both rules, of the exact one; squares of the
+                                       approximate choice and of the exact one */
+    double worst;                           /* the smallest recall of a row */
 } counts;
 
 typedef struct recall {
@@ -37,7 +37,7 @@ typedef struct recall {
     const float *x;
     int64_t row;
     int32_t *approx, *exact; /* [MAX_K] */
-    probe eyes;
+    probe probe;
 } recall;
 
 static void compare_row(recall *r, counts *c, const float *x, int64_t k, int64_t k_chunk) {
@@ -52,7 +52,7 @@ static void compare_row(recall *r, counts *c, const float *x, int64_t k, int64_t
     }
     for (int64_t i = 0; i < n; i++) {
         c->energy += (double)x[r->approx[i]] * (double)x[r->approx[i]];
-        c->most += (double)x[r->exact[i]] * (double)x[r->exact[i]];
+        c->exact_energy += (double)x[r->exact[i]] * (double)x[r->exact[i]];
     }
     c->hits += (double)hits;
     c->all += (double)n;
@@ -111,13 +111,13 @@ static void print(const recall *r) {
                    (int)r->kinds[kind].n_row);
         for (int c = 0; c < N_CHUNK; c++) {
             const counts *of = is_sum ? &all[c] : &r->kinds[kind].of[c];
-            printf(" %.3f; %.4f |", of->hits / of->all, of->energy / of->most);
+            printf(" %.3f; %.4f |", of->hits / of->all, of->energy / of->exact_energy);
             if (is_sum)
                 continue;
             all[c].hits += of->hits;
             all[c].all += of->all;
-            all[c].energy += of->energy / of->most * (double)r->kinds[kind].n_row;
-            all[c].most += (double)r->kinds[kind].n_row;
+            all[c].energy += of->energy / of->exact_energy * (double)r->kinds[kind].n_row;
+            all[c].exact_energy += (double)r->kinds[kind].n_row;
         }
     }
     printf("\nrecall; share of the energy, by k_chunk. The smallest recall of a row:");
@@ -143,8 +143,8 @@ int main(int argc, char **argv) {
     r.block = -1;
     r.approx = malloc(MAX_K * sizeof *r.approx);
     r.exact = malloc(MAX_K * sizeof *r.exact);
-    r.eyes = (probe){.product = see, .user = &r};
-    const product_watch watch = {.begin = begin, .eyes = &r.eyes, .what = "rows", .user = &r};
+    r.probe = (probe){.input = see, .user = &r};
+    const product_watch watch = {.begin = begin, .probe = &r.probe, .what = "rows", .user = &r};
     nib_status status = r.approx && r.exact
                             ? measure_prompts(argv[1], &options, argc > 2 ? argv[2] : NULL, &c, &err)
                             : nib_fail_nomem(&err, MAX_K, "channels");

@@ -179,10 +179,15 @@ static float *random_row(int64_t k, uint64_t seed) {
     return d;
 }
 
-static void multiply(const group *g, const float *x, float *y, bool adds, bool gated, void *room,
+static void multiply(const group *g, const float *x, float *y, bool adds, bool gated, void *linear_scratch,
                      cuda_stream on) {
-    cuda_linear a = {
-        .n_w = g->n_w, .n_row = 1, .x = x, .ldx = g->k, .adds = adds, .gated = gated, .scratch = room};
+    cuda_linear a = {.n_w = g->n_w,
+                     .n_row = 1,
+                     .x = x,
+                     .ldx = g->k,
+                     .adds = adds,
+                     .gated = gated,
+                     .scratch = linear_scratch};
     for (int i = 0; i < g->n_w; i++) {
         a.w[i] = g->w[i];
         a.y[i] = y + (i > 0 ? g->n[0] : 0) + (i > 1 ? g->n[1] : 0);
@@ -192,11 +197,11 @@ static void multiply(const group *g, const float *x, float *y, bool adds, bool g
 }
 
 /* A graph of enough products to run beside all fetches of a sample. */
-static cuda_graph background(const group *g, const float *x, float *y, void *room, int n) {
+static cuda_graph background(const group *g, const float *x, float *y, void *linear_scratch, int n) {
     cuda_graph made = NULL;
     OK(cuda->graph_begin(stream));
     for (int i = 0; i < n; i++)
-        multiply(g, x, y, false, false, room, stream);
+        multiply(g, x, y, false, false, linear_scratch, stream);
     OK(cuda->graph_end(stream, &made));
     return made;
 }
@@ -244,15 +249,15 @@ static void measure_rates(void) {
     static const int blocks[] = {8, 16, 24, 32, 66};
     static const int64_t chunks[] = {8, 64, 128, 256};
     double beside_before[NUM_COUNT(blocks)], bytes_before = 0;
-    const double most = zero_copy_rate();
-    printf("zero-copy, a kernel that only reads 1 GiB: %.1f GB/s\n", most / 1e9);
-    void *room = device_new(cuda->linear_scratch(1, 14336, true));
+    const double max_rate = zero_copy_rate();
+    printf("zero-copy, a kernel that only reads 1 GiB: %.1f GB/s\n", max_rate / 1e9);
+    void *linear_scratch = device_new(cuda->linear_scratch(1, 14336, true));
     for (int s = 0; s < N_GROUP; s++) {
         group g = group_open(&shapes[s], "u3g64", (uint64_t)s + 3);
         float *x = random_row(g.k, 7), *part = device_new((size_t)outputs(&g) * 4),
               *y = device_new((size_t)outputs(&g) * 4);
         void *scratch = device_new(cuda->residual_scratch(1, g.k, 256));
-        cuda_graph products = background(&g, x, y, room, 1000);
+        cuda_graph products = background(&g, x, y, linear_scratch, 1000);
         for (size_t c = 0; c < NUM_COUNT(chunks); c++) {
             printf("%s, k_chunk %d, %.2f MB a fetch; blocks: GB/s alone, beside products (its share of "
                    "zero-copy, "
@@ -263,10 +268,10 @@ static void measure_rates(void) {
                 const double alone = fetch_seconds(&a, NULL), beside = fetch_seconds(&a, products);
                 const double bytes = fetched(&g, chunks[c]);
                 printf("  %d: %.1f %.1f (%.2f", blocks[b], bytes / alone / 1e9, bytes / beside / 1e9,
-                       bytes / beside / most);
+                       bytes / beside / max_rate);
                 if (c > 0) /* of the bytes that this line has more than the line before: without the cost of a
                               launch */
-                    printf(" %.2f", (bytes - bytes_before) / (beside - beside_before[b]) / most);
+                    printf(" %.2f", (bytes - bytes_before) / (beside - beside_before[b]) / max_rate);
                 printf(")");
                 beside_before[b] = beside;
             }
@@ -281,7 +286,7 @@ static void measure_rates(void) {
         OK(cuda->release(scratch));
         group_close(&g);
     }
-    OK(cuda->release(room));
+    OK(cuda->release(linear_scratch));
 }
 
 /* ---- all products of a token ---- */
@@ -289,7 +294,7 @@ static void measure_rates(void) {
 typedef struct chain {
     group groups[N_LAYER][N_GROUP];
     float *x[N_GROUP], *y, *part;
-    void *room, *scratch;
+    void *linear_scratch, *scratch;
 } chain;
 
 static struct { int link, memory; /* times as slow */ } emulated = {1, 1};
@@ -298,7 +303,7 @@ static struct { int link, memory; /* times as slow */ } emulated = {1, 1};
 static void multiply_slowly(const chain *c, int l, int s, bool adds, bool gated, cuda_stream on) {
     for (int i = 0; i < emulated.memory; i++)
         multiply(&c->groups[(l + i * N_LAYER / emulated.memory) % N_LAYER][s], c->x[s], c->y, adds, gated,
-                 c->room, on);
+                 c->linear_scratch, on);
 }
 
 static enum {
@@ -374,7 +379,7 @@ static uint64_t chain_open(chain *c) {
         c->x[s] = random_row(shapes[s].k, (uint64_t)s + 5);
     c->y = device_new(3 * 28672 * 4);
     c->part = device_new(28672 * 4);
-    c->room = device_new(cuda->linear_scratch(1, 14336, true));
+    c->linear_scratch = device_new(cuda->linear_scratch(1, 14336, true));
     c->scratch = device_new(cuda->residual_scratch(1, 14336, 1024));
     return weights;
 }
@@ -383,14 +388,14 @@ static void chain_close(chain *c) {
     for (int l = 0; l < N_LAYER; l++)
         for (int s = 0; s < N_GROUP; s++)
             group_close(&c->groups[l][s]);
-    void *all[] = {c->x[0], c->x[1], c->x[2], c->x[3], c->y, c->part, c->room, c->scratch};
+    void *all[] = {c->x[0], c->x[1], c->x[2], c->x[3], c->y, c->part, c->linear_scratch, c->scratch};
     for (size_t i = 0; i < NUM_COUNT(all); i++)
         OK(cuda->release(all[i]));
 }
 
 static void measure_chain(void) {
     static const int64_t chunks[] = {1, 2, 4, 8, 16, 32, 64, 128};
-    static const int most[] = {4, 8, 16, 24, 32};
+    static const int max_tb[] = {4, 8, 16, 24, 32};
     chain *c = &all_layers;
     const uint64_t weights = chain_open(c);
     const double base = chain_seconds(c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1});
@@ -398,11 +403,12 @@ static void measure_chain(void) {
            (double)weights / 1e9, base * 1e6, (double)weights / base / 1e9);
     for (size_t k = 0; k < NUM_COUNT(chunks); k++) {
         printf("k_chunk %d; blocks: us, times as long:", (int)chunks[k]);
-        for (size_t m = 0; m < NUM_COUNT(most); m++) {
+        for (size_t m = 0; m < NUM_COUNT(max_tb); m++) {
             const int64_t all[] = {chunks[k], chunks[k], chunks[k], chunks[k]};
-            const int n_tb[] = {most[m], most[m] > 16 ? 16 : most[m], most[m], most[m] > 16 ? 16 : most[m]};
+            const int n_tb[] = {max_tb[m], max_tb[m] > 16 ? 16 : max_tb[m], max_tb[m],
+                                max_tb[m] > 16 ? 16 : max_tb[m]};
             const double s = chain_seconds(c, all, n_tb);
-            printf("  %d: %.0f %.3f", most[m], s * 1e6, s / base);
+            printf("  %d: %.0f %.3f", max_tb[m], s * 1e6, s / base);
         }
         printf("\n");
         fflush(stdout);

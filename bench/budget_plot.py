@@ -53,12 +53,12 @@ def measure(model, cap, args, flags, disk, ram):
             "predicted": plan["tok_s"], "bound": bound, "disk_bytes": moved["disk"]}
 
 
-def ticks(most):
-    """Four to eight round numbers from 0 to `most`."""
-    step = 10 ** math.floor(math.log10(most))
-    while most / step < 4:
+def ticks(maximum):
+    """Four to eight round numbers from 0 to `maximum`."""
+    step = 10 ** math.floor(math.log10(maximum))
+    while maximum / step < 4:
         step /= 2 if round(step / 10 ** math.floor(math.log10(step))) != 5 else 2.5
-    return [i * step for i in range(int(most / step) + 1)]
+    return [i * step for i in range(int(maximum / step) + 1)]
 
 
 def panel(out, y, name, rows):

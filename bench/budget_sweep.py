@@ -39,7 +39,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NIBBLE = os.path.join(HERE, "..", "build", "nibble")
 LONG = 1.0  # seconds of generation, where the context holds so much
 ENOUGH = 0.5  # seconds, for which runs in a small context are repeated
-MOST_REPEATS = 24
+MAX_REPEATS = 24
 TEXT = """A river that rises in the mountains carries stones, then gravel, then sand, and in the end only the finest mud, because it
 flows more and more slowly. Where it meets the sea the mud sinks, year after year, and the land grows. People have always lived there: the
 soil is rich, the boats come in, and the floods are forgotten between one and the next."""
@@ -162,7 +162,7 @@ class Sweep:
     def time(self, c):
         """How fast the combination is predicted to be, and is, now; the first time its peak counts."""
         tokens, seconds, repeats, said = 0, 0.0, 0, 0.0
-        while seconds < ENOUGH and repeats < MOST_REPEATS:
+        while seconds < ENOUGH and repeats < MAX_REPEATS:
             code, out, err, peak, took = run(self.command(c, c["cap"], c["n"], repeats == 0))
             if code:
                 self.faults.append(f"{c}: exit {code} where it worked before: {err.strip()}")

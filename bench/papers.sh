@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures every figure that docs/paper-mcap.md and docs/paper-adangel.md quote.
-#   papers.sh [MODEL...]     MODEL: smollm2 and gemma3-270m unless told
+# Measures the processor's figures in docs/paper-mcap.md and docs/paper-adangel.md (the GPU's: tools/gpu-test.sh).
+#   papers.sh [MODEL...]     MODEL: smollm2 and gemma3-270m by default
 # PARTS says which (default: all). Figures of costs, layers and precision are the same on any machine, at any load:
 #   costs        importance, the cost of each layer's precision, how well signals predict it      5 minutes a model
 #   layers       perplexity with layers changed or left out                                      3

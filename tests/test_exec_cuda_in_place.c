@@ -56,7 +56,7 @@ static void must_close(nib_engine *e) {
 }
 
 /* The smallest cap that works, and the bytes of the whole model. */
-static uint64_t least_vram(const char *path, uint64_t *all) {
+static uint64_t min_vram(const char *path, uint64_t *all) {
     nib_engine_options o = under(NIB_AUTO);
     nib_engine *e = must_open(path, NIB_AUTO);
     nib_memory used;
@@ -104,12 +104,12 @@ static void a_sequence(void **state) {
         const char *path = tiny_model("in-place.gguf", &shape);
         long moved, replayed;
         uint64_t all;
-        const uint64_t least = least_vram(path, &all);
-        assert_true(least < all);
+        const uint64_t min = min_vram(path, &all);
+        assert_true(min < all);
         walk(path, NIB_AUTO, whole[0], &moved, &replayed);
         assert_int_equal(moved, 0);
         for (int i = 0; i < 4; i += SANITIZED ? 3 : 1) {
-            walk(path, least + (all - least) / 4 * (uint64_t)i, part[0], &moved, &replayed);
+            walk(path, min + (all - min) / 4 * (uint64_t)i, part[0], &moved, &replayed);
             assert_true(i == 0 ? moved > 0 : i < 3 || replayed > 0);
             for (int r = 0; r < N_REACH; r++)
                 if (memcmp(whole[r], part[r], sizeof whole[r]))
@@ -126,10 +126,10 @@ static void codes_stay(void **state) {
     long moved, replayed;
     uint64_t all;
     for (kv_type = NIB_KV_8; kv_type <= NIB_KV_4; kv_type++) {
-        const uint64_t least = least_vram(path, &all);
-        assert_true(least < all);
+        const uint64_t min = min_vram(path, &all);
+        assert_true(min < all);
         walk(path, NIB_AUTO, whole[0], &moved, &replayed);
-        walk(path, least, part[0], &moved, &replayed);
+        walk(path, min, part[0], &moved, &replayed);
         assert_int_equal(moved, 0);
         assert_memory_equal(whole, part, sizeof whole);
     }
@@ -185,11 +185,11 @@ static void a_batch(void **state) {
     static int32_t whole[N_REQUEST][N_ANSWER], part[N_REQUEST][N_ANSWER];
     const char *path = tiny_model("in-place-batch.gguf", &small);
     uint64_t all;
-    const uint64_t least = least_vram(path, &all);
+    const uint64_t min = min_vram(path, &all);
     answers(path, NIB_AUTO, whole);
     for (int i = 0; i < 4; i += SANITIZED ? 2 : 1) {
         memset(part, 0, sizeof part);
-        answers(path, least + (all - least) / 4 * (uint64_t)i, part);
+        answers(path, min + (all - min) / 4 * (uint64_t)i, part);
         assert_memory_equal(whole, part, sizeof whole);
     }
 }
@@ -207,12 +207,12 @@ static void pages_leave_the_gpu(void **state) {
         .n_sequence = N_SESSION, .n_position = 256, .prefix_cache = folder, .cache_ram = UINT64_C(4) << 20};
     nib_batch_counts c;
     uint64_t all;
-    const uint64_t least = least_vram(path, &all);
+    const uint64_t min = min_vram(path, &all);
     assert_int_equal(system(remove), 0);
     answers(path, NIB_AUTO, whole);
     for (int i = 0; i < 4; i++) {
         nib_error err = {0};
-        nib_engine *e = must_open(path, i < 2 ? least : NIB_AUTO);
+        nib_engine *e = must_open(path, i < 2 ? min : NIB_AUTO);
         for (int turn = 0; turn < 2; turn++) {
             nib_batch *b = NULL;
             if (nib_batch_open(e, &o, &b, &err))
@@ -241,9 +241,9 @@ static void many_sequences(void **state) {
     uint64_t all;
     n_sequence = 65; /* with the kernels for many sequences, resident or streamed */
     walk(path, NIB_AUTO, whole[0], &moved, &replayed);
-    const uint64_t least = least_vram(path, &all);
-    walk(path, least, part[0], &moved, &replayed);
-    assert_true(least < all);
+    const uint64_t min = min_vram(path, &all);
+    walk(path, min, part[0], &moved, &replayed);
+    assert_true(min < all);
     assert_int_equal(moved, 0);
     assert_memory_equal(whole, part, sizeof whole);
     n_sequence = N_SESSION;
@@ -314,12 +314,12 @@ static void a_lost_device(void **state) {
     shape.n_layer = 3;
     const char *path = tiny_model("in-place-lost.gguf", &shape);
     uint64_t all;
-    const uint64_t least = least_vram(path, &all);
+    const uint64_t min = min_vram(path, &all);
     int32_t tokens[N_CTX];
     long n = 1;
     logits_tokens(tokens, N_CTX, N_VOCAB, 3);
     for (long at = 0; at <= n; at += 1 + at / (SANITIZED ? 6 : 60)) {
-        const nib_engine_options o = under(least);
+        const nib_engine_options o = under(min);
         nib_engine *e = NULL;
         nib_session *s = NULL;
         nib_error err = {0};

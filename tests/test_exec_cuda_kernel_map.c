@@ -142,7 +142,7 @@ static void a_failing_call_leaves_nothing(void **state) {
     assert_true(n > 200);
 }
 
-/* ---- obeying ---- */
+/* ---- applying the map ---- */
 
 static char said[4096];
 static void keep_line(void *user, const char *line) {

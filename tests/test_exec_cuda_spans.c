@@ -236,7 +236,7 @@ static void nothing_changes(void **state) {
 }
 
 /* The smallest cap that works. */
-static uint64_t least_vram(void) {
+static uint64_t min_vram(void) {
     nib_session *s;
     nib_memory used;
     nib_error err;
@@ -257,7 +257,7 @@ static uint64_t least_vram(void) {
 static void layers_without_room(void **state) {
     (void)state;
     nib_session *s;
-    nib_engine *e = opened(least_vram(), &s);
+    nib_engine *e = opened(min_vram(), &s);
     extend(s, 120);
     const trace *t = traced(e, s, 121, MAX);
     const sum host = of(t, "layer in place", NIB_LANE_HOST);

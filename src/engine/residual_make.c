@@ -78,7 +78,7 @@ static void fill_share(void *arg, int thread, int n_thread) {
 
 /* The residuals of SmolLM2 in 2 bits have 0.14 of its squared values; the difference to another model's
  * matrix has more than all of them. */
-#define MOST_TAKEN 0.6
+#define MAX_TAKEN_SHARE 0.6
 
 static nib_status check_values(filling *f, int b, nib_error *err) {
     double whole = 0, taken = 0;
@@ -87,7 +87,7 @@ static nib_status check_values(filling *f, int b, nib_error *err) {
         taken += f->taken[t];
     }
     f->some |= taken > 0;
-    if (taken == 0 || taken < MOST_TAKEN * whole)
+    if (taken == 0 || taken < MAX_TAKEN_SHARE * whole)
         return NIB_OK;
     return nib_fail(err, NIB_E_MODEL,
                     "'%s' in block %d: expected the original of this model, found another model (the squared "

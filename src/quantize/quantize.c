@@ -115,16 +115,16 @@ static nib_status keep_importance(job *j, nib_error *err) {
 /* Checks --bits before anything is measured. */
 static nib_status check_average(const job *j, nib_error *err) {
     allocation_list list;
-    int fewest = 8, most = 0;
+    int min = 8, max = 0;
     if (j->q->bits == 0)
         return NIB_OK;
     NIB_TRY(allocate_find(j->q->type, &list, err));
     for (int i = 0; i < list.n; i++) {
-        fewest = NUM_MIN(fewest, list.of[i].bits);
-        most = NUM_MAX(most, list.of[i].bits);
+        min = NUM_MIN(min, list.of[i].bits);
+        max = NUM_MAX(max, list.of[i].bits);
     }
-    if (j->q->bits < fewest || j->q->bits > most)
-        return nib_fail(err, NIB_E_USAGE, "--bits: expected %d to %d, the bits of %s, found %s", fewest, most,
+    if (j->q->bits < min || j->q->bits > max)
+        return nib_fail(err, NIB_E_USAGE, "--bits: expected %d to %d, the bits of %s, found %s", min, max,
                         j->q->type ? j->q->type : "n2g64 to q8_0", num_text(j->q->bits, 4));
     return NIB_OK;
 }

@@ -27,10 +27,10 @@ static int next_of(const cuda *c) {
 
 /* Bytes of a slot for any layer. */
 static uint64_t slot_bytes(const cuda *c) {
-    uint64_t most = 0;
+    uint64_t max_bytes = 0;
     for (int b = 1; b < layout_n_block(c->setup.layout) - 1; b++)
-        most = NUM_MAX(most, c->block_bytes[b]);
-    return most;
+        max_bytes = NUM_MAX(max_bytes, c->block_bytes[b]);
+    return max_bytes;
 }
 
 /* Demotes the next layer. *found: there was one. */

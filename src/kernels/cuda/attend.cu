@@ -33,7 +33,7 @@ __device__ __forceinline__ void out_put(const attend_job &j, int row, int i, flo
 template <int D, int HERE>
 __device__ __forceinline__ void queries_take(const attend_work<D> &w, bool has_new, bool *waited) {
     enum { PAIRS = D / 64, EACH = HEADS / HERE };
-    static_assert(D / 2 <= 32 * HERE, "a thread has at most one pair of the key");
+    static_assert(D / 2 <= 32 * HERE, "a thread has at max_score one pair of the key");
     const cuda_attend &a = w.j.a;
     const int d = (int)a.kv.d_head, half = d / 2, lane = threadIdx.x % 32, warp = threadIdx.x / 32,
               mine = threadIdx.x, n_turn = a.cos_sin ? (int)a.n_rot / 2 : 0;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, co
     if (w.g >= w.n_here)
         return;
     if (w.t == 0) {
-        w.shared.max_of[w.g][warp] = s.most;
+        w.shared.max_of[w.g][warp] = s.max_score;
         w.shared.sum_of[w.g][warp] = sum;
     }
     float *const to = out_of + ((int64_t)warp * w.n_here + w.g) * D + 8 * w.t;
@@ -140,9 +140,9 @@ __device__ __forceinline__ void sums_write(const attend_work<D> &w, int warp, co
 
 /* The factor of the results of the block's head h. */
 template <int D>
-__device__ __forceinline__ float inverse_of(const attend_work<D> &w, int h, float most, float sum) {
+__device__ __forceinline__ float inverse_of(const attend_work<D> &w, int h, float max_score, float sum) {
     const bool has_sink = w.j.a.sinks != nullptr;
-    return inverse_with(has_sink, most, sum, has_sink ? w.shared.sink[h] : 0.0f, WEIGHT_UP);
+    return inverse_with(has_sink, max_score, sum, has_sink ? w.shared.sink[h] : 0.0f, WEIGHT_UP);
 }
 
 /* Computes the factor of each warp's sums of a head. */
@@ -153,19 +153,19 @@ template <int D> __device__ __forceinline__ void warps_weigh(const attend_work<D
         return;
     const int h = threadIdx.x / WARPS, w = threadIdx.x % WARPS;
     const float mine = shared.max_of[h][w];
-    float most = mine;
+    float max_score = mine;
 #pragma unroll
     for (int o = 1; o < WARPS; o *= 2)
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
-    const float weight = mine == -INFINITY ? 0.0f : exp2f(mine - most);
+        max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, o));
+    const float weight = mine == -INFINITY ? 0.0f : exp2f(mine - max_score);
     float sum = __fmul_rn(mine == -INFINITY ? 0.0f : shared.sum_of[h][w], weight);
 #pragma unroll
     for (int o = 1; o < WARPS; o *= 2)
         sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
     shared.max_of[h][w] = weight;
-    shared.most[h] = most;
+    shared.max_score[h] = max_score;
     shared.sum[h] = sum;
-    shared.inverse[h] = inverse_of(of, h, most, sum);
+    shared.inverse[h] = inverse_of(of, h, max_score, sum);
 }
 
 /* Joins the parts that the blocks left of a row's heads; the last block calls it. A warp has 32 channels of a
@@ -183,16 +183,16 @@ template <int D> __device__ __forceinline__ void parts_join(const attend_work<D>
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             out[p] = p < n_span && c < d ? __ldcg(part + p * part_size + 2 + c) : 0.0f;
         const float mine = lane < n_span ? __ldcg(part + lane * part_size) : -INFINITY;
-        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, most = mine;
+        float sum = lane < n_span ? __ldcg(part + lane * part_size + 1) : 0.0f, max_score = mine;
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
-        const float weight = mine == -INFINITY ? 0.0f : exp2f(mine - most);
+            max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, o));
+        const float weight = mine == -INFINITY ? 0.0f : exp2f(mine - max_score);
         sum = __fmul_rn(sum, weight);
 #pragma unroll
         for (int o = 1; o < 32; o *= 2)
             sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
-        const float inverse = inverse_of(w, h, most, sum);
+        const float inverse = inverse_of(w, h, max_score, sum);
 #pragma unroll
         for (int p = 0; p < CUDA_MAX_SPLIT; p++)
             total = __fmaf_rn(out[p], __shfl_sync(~0u, weight, p), total);
@@ -238,7 +238,7 @@ __device__ __forceinline__ void warps_join(const attend_work<D> &w, int span, in
         float *part = j.parts + (((int64_t)w.row * j.a.n_head + w.head0 + h) * j.n_span + span) * part_size;
         part[2 + c] = out;
         if (c == 0) {
-            part[0] = w.shared.most[h];
+            part[0] = w.shared.max_score[h];
             part[1] = w.shared.sum[h];
         }
     }

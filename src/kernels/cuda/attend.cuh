@@ -47,13 +47,14 @@ __device__ __forceinline__ float sink_of(const cuda_attend &a, int head) {
     return __fmul_rn(a.sinks[head], LOG2_E);
 }
 /* The factor of a row's results: 1 / sum, with the sink in the sum if the head has one. The sum is relative
- * to the maximum `most`, and its weights are 2^up times as large. Both are rescaled to the larger of `most`
- * and the sink, so nothing overflows. One division for both cases keeps the code short. */
-__device__ __forceinline__ float inverse_with(bool has_sink, float most, float sum, float sink, float up) {
+ * to the maximum `max_score`, and its weights are 2^up times as large. Both are rescaled to the larger of
+ * `max_score` and the sink, so nothing overflows. One division for both cases keeps the code short. */
+__device__ __forceinline__ float inverse_with(bool has_sink, float max_score, float sum, float sink,
+                                              float up) {
     float old = 1.0f;
     if (has_sink) {
-        const float top = fmaxf(most, sink);
-        old = exp2f(__fsub_rn(most, top));
+        const float top = fmaxf(max_score, sink);
+        old = exp2f(__fsub_rn(max_score, top));
         sum = __fmaf_rn(sum, old, exp2f(__fadd_rn(__fsub_rn(sink, top), up)));
     }
     return __fdiv_rn(old, sum);

@@ -59,7 +59,7 @@ __device__ __forceinline__ float power_of_two(float x) {
 /* For a lane's two rows (g and g + 8 of its warp): the largest score so far, and the lane's part of the sum
  * of weights. */
 struct row_sums {
-    float most[2], sum[2];
+    float max_score[2], sum[2];
 };
 
 /* The factor that converts scores of any kind to units of log 2. */
@@ -95,7 +95,7 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
         }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float top = f->most[r];
+        float top = f->max_score[r];
 #pragma unroll
         for (int i = 2 * r; i < 32; i += 4)
             top = fmaxf(top, fmaxf(score[i], score[i + 1]));
@@ -103,11 +103,11 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         const float from = top == -INFINITY ? 0.0f : -top * scale;
         /* exactly 1 if the maximum stays: a page in which the row sees nothing changes no sum */
-        old[r] = f->most[r] == -INFINITY ? 0.0f
-                 : f->most[r] == top     ? 1.0f
-                                         : power_of_two(__fmaf_rn(f->most[r], scale, from));
+        old[r] = f->max_score[r] == -INFINITY ? 0.0f
+                 : f->max_score[r] == top     ? 1.0f
+                                              : power_of_two(__fmaf_rn(f->max_score[r], scale, from));
         float more = 0.0f;
-        f->most[r] = top;
+        f->max_score[r] = top;
 #pragma unroll
         for (int i = 2 * r; i < 32; i += 4) {
             score[i] = power_of_two(__fmaf_rn(score[i], scale, from));
@@ -130,8 +130,8 @@ __device__ __forceinline__ void rows_write(const cuda_attend &a, const row_sums 
         sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
         const int row = g + 8 * r;
         float *to = a.out + (row0 + row) * a.ldo + (int64_t)head * d + 2 * t;
-        const float factor = inverse_with(SINKS, SINKS ? __fmul_rn(f.most[r], score_scale(a)) : 0.0f, sum,
-                                          SINKS ? sink_of(a, head) : 0.0f, 0.0f);
+        const float factor = inverse_with(SINKS, SINKS ? __fmul_rn(f.max_score[r], score_scale(a)) : 0.0f,
+                                          sum, SINKS ? sink_of(a, head) : 0.0f, 0.0f);
 #pragma unroll
         for (int i = 0; i < D / 8; i++)
             if (row < n && 8 * i < d)

@@ -56,7 +56,7 @@ template <int D> struct attend_shared {
     __align__(16) float query[HEADS][LINE];
     __align__(16) __half fresh[2][D];
     float max_of[HEADS][WARPS], sum_of[HEADS][WARPS]; /* later the factors of the warps */
-    float most[HEADS], sum[HEADS], inverse[HEADS] /* 1 / sum */;
+    float max_score[HEADS], sum[HEADS], inverse[HEADS] /* 1 / sum */;
     float slope[HEADS]; /* ALiBi's; set if it is used */
     float sink[HEADS];  /* set if there are sinks */
     bool is_last;
@@ -76,27 +76,28 @@ template <int D> struct attend_work {
 /* For head g: the largest score, the lane's part of the sum of weights, and the results. Tile 4 c + j of the
  * results has channel 32 c + 8 t + 4 e + j in column 2 t + e. */
 template <int D, int BITS> struct warp_sums {
-    float most, sum, out[D / 8][4];
+    float max_score, sum, out[D / 8][4];
     float minima[BITS == 16 ? 1 : D / 32]; /* the lane's part of the sums of minima, for each 32 channels */
 };
 
 /* Turns the scores of 2 N positions into weights and rescales the earlier sums. */
 template <int D, int BITS, int N>
 __device__ __forceinline__ void weigh(warp_sums<D, BITS> *s, float (&x)[N][2]) {
-    float most = s->most;
+    float max_score = s->max_score;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        most = fmaxf(most, fmaxf(x[i][0], x[i][1]));
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-    const float old = s->most == -INFINITY ? 0.0f : exp2f(__fsub_rn(s->most, most));
-    s->most = most;
+        max_score = fmaxf(max_score, fmaxf(x[i][0], x[i][1]));
+    max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, 1));
+    max_score = fmaxf(max_score, __shfl_xor_sync(~0u, max_score, 2));
+    const float old = s->max_score == -INFINITY ? 0.0f : exp2f(__fsub_rn(s->max_score, max_score));
+    s->max_score = max_score;
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < N; i++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-            x[i][e] = x[i][e] == -INFINITY ? 0.0f : exp2f(__fadd_rn(__fsub_rn(x[i][e], most), WEIGHT_UP));
+            x[i][e] =
+                x[i][e] == -INFINITY ? 0.0f : exp2f(__fadd_rn(__fsub_rn(x[i][e], max_score), WEIGHT_UP));
             sum = __fadd_rn(sum, x[i][e]);
         }
     s->sum = __fmaf_rn(s->sum, old, sum);

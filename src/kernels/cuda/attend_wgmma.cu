@@ -83,7 +83,7 @@ __device__ __forceinline__ void copies_arrive(uint64_t *bar) {
  * zeros. */
 template <int D>
 __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, int first, int last, int end,
-                                            uint32_t room, uint64_t *full, uint64_t *empty) {
+                                            uint32_t stages, uint64_t *full, uint64_t *empty) {
     enum { PIECES = D / 8, STEP = GROUP_THREADS / PIECES };
     const int thread = threadIdx.x % GROUP_THREADS, row = thread / PIECES, piece = thread % PIECES;
     const int32_t *pages = a.pages + a.first_page[0];
@@ -94,7 +94,7 @@ __device__ __forceinline__ void pages_fetch(const cuda_attend &a, int kv_head, i
     for (int page = first; page <= last; page++) {
         const int i = page - first, slot = i % STAGES;
         const int64_t at = next * a.kv.page;
-        const uint32_t to = room + slot * wgmma_shared<D>::STAGE + piece / 8 * 8192 + row * 128;
+        const uint32_t to = stages + slot * wgmma_shared<D>::STAGE + piece / 8 * 8192 + row * 128;
         next = page < last ? pages[page + 1] : 0;
         bar_wait<false>(empty + slot, (i / STAGES & 1) ^ 1);
 #pragma unroll
@@ -142,7 +142,7 @@ __device__ __forceinline__ void give(uint64_t *empty) {
 /* Computes a warp's 16 rows of tile t over all pages of the block, [first, last]. */
 template <int D, bool SINKS>
 __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_rows &t, int first, int last,
-                                            const uint32_t (&q)[D / 16][4], uint32_t room, uint64_t *full,
+                                            const uint32_t (&q)[D / 16][4], uint32_t stages, uint64_t *full,
                                             uint64_t *empty) {
     const int warp = threadIdx.x % GROUP_THREADS / 32, position = t.position0 + warp * 16;
     const float slope = alibi_slope(a, t.head);
@@ -153,7 +153,7 @@ __device__ __forceinline__ void rows_attend(const cuda_attend &a, const tile_row
         const int i = page - first;
         bar_wait<false>(full + i % STAGES, i / STAGES & 1);
         async_fence(); /* makes the copies visible to the matrix instruction */
-        return room + i % STAGES * wgmma_shared<D>::STAGE;
+        return stages + i % STAGES * wgmma_shared<D>::STAGE;
     };
     for (int page = first; page < t.first && page <= last; page++) {
         there(page);
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(128) uint8_t raw[];
     __shared__ uint64_t full[STAGES], empty[STAGES];
-    uint8_t *const room = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    uint8_t *const stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
     const int group = threadIdx.x / GROUP_THREADS;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++)
@@ -224,21 +224,21 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 1)
     if (group == GROUPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         pages_fetch<D>(a, one.head / (int)(a.n_head / a.kv.n_kv_head), first, last,
-                       max(one.position0 + one.n, other.position0 + other.n), shared_address(room), full,
+                       max(one.position0 + one.n, other.position0 + other.n), shared_address(stages), full,
                        empty);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
         enum { LINE = wgmma_shared<D>::LINE };
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, in = warp % 4 * 16;
         const tile_rows t = group ? other : one;
-        __half *const mine = (__half *)(room + STAGES * wgmma_shared<D>::STAGE) + warp * 16 * LINE;
+        __half *const mine = (__half *)(stages + STAGES * wgmma_shared<D>::STAGE) + warp * 16 * LINE;
         uint32_t q[D / 16][4];
         queries_load<D>(a, mine, t.row0 + in, t.n - in, t.head);
         __syncwarp();
 #pragma unroll
         for (int s = 0; s < D / 16; s++)
             load_four(q[s], shared_address(mine + lane % 16 * LINE + lane / 16 * 8 + s * 16));
-        rows_attend<D, SINKS>(a, t, first, last, q, shared_address(room), full, empty);
+        rows_attend<D, SINKS>(a, t, first, last, q, shared_address(stages), full, empty);
     }
 #endif
 }

@@ -175,9 +175,9 @@ __device__ __forceinline__ void multiply_all(const batch_job &j, const batch_pla
 }
 
 /* Writes the sums of the block to shared memory: [N rows][BATCH_LINE]. */
-template <int N> __device__ __forceinline__ void sums_leave(const float (&d)[N / 2], float *room) {
+template <int N> __device__ __forceinline__ void sums_leave(const float (&d)[N / 2], float *sums) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    float *const to = room + 2 * t * BATCH_LINE + threadIdx.x / 32 * PACK_PANEL + g;
+    float *const to = sums + 2 * t * BATCH_LINE + threadIdx.x / 32 * PACK_PANEL + g;
 #pragma unroll
     for (int e = 0; e < N / 8; e++)
 #pragma unroll
@@ -356,11 +356,12 @@ static int clusters_of(int blocks) {
         return device_sm_count();
     if (!known[blocks]) {
         auto *const kernel = batch_mma<4, false, CUDA_MAX_ROWS, SCALE_HALF>;
-        const size_t room = (size_t)device_shared_bytes() - BATCH_OWN;
-        int most = device_sm_count() / blocks;
-        if (prepare(kernel, room) || clusters_max(kernel, BATCH_THREADS, (unsigned)blocks, room, &most))
-            most = 1;
-        known[blocks] = most;
+        const size_t shared_bytes = (size_t)device_shared_bytes() - BATCH_OWN;
+        int max_clusters = device_sm_count() / blocks;
+        if (prepare(kernel, shared_bytes) ||
+            clusters_max(kernel, BATCH_THREADS, (unsigned)blocks, shared_bytes, &max_clusters))
+            max_clusters = 1;
+        known[blocks] = max_clusters;
     }
     return known[blocks];
 }
@@ -370,12 +371,12 @@ static int clusters_of(int blocks) {
 static int split_of(const wide_job *j, int blocks) {
     enum { END = 1, END_TOGETHER = 2 /* the time of a block's end, in chunks */ };
     int best = 1;
-    int64_t least = INT64_MAX;
+    int64_t min_cost = INT64_MAX;
     for (int s = 1; s <= MAX_SPLIT && s <= j->n_chunk; s++) {
         const int at_once = clusters_of(s), rounds = (blocks + at_once - 1) / at_once;
         const int64_t cost = (int64_t)rounds * ((j->n_chunk + s - 1) / s + (s > 1 ? END_TOGETHER : END));
-        if (cost < least) {
-            least = cost;
+        if (cost < min_cost) {
+            min_cost = cost;
             best = s;
         }
     }
@@ -419,13 +420,13 @@ int batch_launch(const cuda_linear *a, cuda_stream s) {
         return e;
     const batch_kernel kernel = kernel_of(&j.of, &a->w[0].format, &n);
     const int each = j.of.gated ? BATCH_PANELS / 2 : BATCH_PANELS, blocks = (j.of.n_panel + each - 1) / each;
-    const size_t room = kernel ? batch_shared_bytes(&j, n) : 0;
-    if (!room || (j.of.scale_kind == SCALE_BYTE && j.of.asym))
+    const size_t shared_bytes = kernel ? batch_shared_bytes(&j, n) : 0;
+    if (!shared_bytes || (j.of.scale_kind == SCALE_BYTE && j.of.asym))
         return CUDA_UNSUPPORTED;
     j.split = split_of(&j.of, blocks);
     e = images_launch(a, false, true, (unsigned)j.of.n_row, s);
-    e = e ? e : prepare(kernel, room);
+    e = e ? e : prepare(kernel, shared_bytes);
     return e ? e
              : launch_cluster(kernel, dim3((unsigned)blocks, 1, (unsigned)j.split), dim3(BATCH_THREADS),
-                              (unsigned)j.split, room, s, j);
+                              (unsigned)j.split, shared_bytes, s, j);
 }

@@ -13,14 +13,14 @@ struct __align__(8) slice_meta {
     int sum;
 };
 
-/* A group's scale and its reciprocal. most: the bits of the group's largest magnitude. Bits compare like
+/* A group's scale and its reciprocal. max_bits: the bits of the group's largest magnitude. Bits compare like
  * magnitudes, and NaN is the largest. */
-__device__ __forceinline__ float2 group_scales(uint32_t most, float top) {
-    const float largest = __uint_as_float(most);
-    const bool some = most < 0x7f800000u && largest >= ACT8_TINY;
-    return make_float2(most >= 0x7f800000u ? __uint_as_float(0x7fc00000u)
-                       : some              ? __fdiv_rn(largest, top)
-                                           : 0.0f,
+__device__ __forceinline__ float2 group_scales(uint32_t max_bits, float top) {
+    const float largest = __uint_as_float(max_bits);
+    const bool some = max_bits < 0x7f800000u && largest >= ACT8_TINY;
+    return make_float2(max_bits >= 0x7f800000u ? __uint_as_float(0x7fc00000u)
+                       : some                  ? __fdiv_rn(largest, top)
+                                               : 0.0f,
                        some ? __fdiv_rn(top, largest) : 0.0f);
 }
 /* A code in the lowest byte of a float's bits: adding the magic number rounds to the nearest integer, ties to
@@ -44,7 +44,7 @@ struct codes_row {
     uint8_t *codes;
     slice_meta *meta;
     float *squares;
-    uint32_t *most; /* bits of floats */
+    uint32_t *max_bits; /* bits of floats */
     float *floats;
     const float *norm;
     bool wide;
@@ -103,8 +103,8 @@ __host__ __device__ __forceinline__ int scale_place(int columns, int column, int
 
 /* Leaves the codes of 32 elements of a row, from the largest magnitude of their group. A lane has element
  * i. */
-__device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v, uint32_t most) {
-    const float2 scales = group_scales(most, 127.0f);
+__device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v, uint32_t max_bits) {
+    const float2 scales = group_scales(max_bits, 127.0f);
     const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
     to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
     if (i % 32 == 0)
@@ -113,8 +113,8 @@ __device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v,
 
 /* Leaves the code of element i of one of several rows, from the largest magnitude of its 32. v: the element
  * times the norm's weight. */
-__device__ __forceinline__ void code_leave(const codes_rows &to, int row, int i, float v, uint32_t most) {
-    const float2 scales = group_scales(most, 127.0f);
+__device__ __forceinline__ void code_leave(const codes_rows &to, int row, int i, float v, uint32_t max_bits) {
+    const float2 scales = group_scales(max_bits, 127.0f);
     to.codes[code_place(to.columns, row, i)] = (uint8_t)__float_as_uint(code_float(v, scales.y));
     if (i % 32 == 0) /* over 16: nibbles.cuh */
         to.scales[scale_place(to.columns, row, i / 32)] = __fmul_rn(scales.x, 0.0625f);
@@ -139,15 +139,15 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
             to.squares[group] = square;
         v = __fmul_rn(v, w);
     }
-    const uint32_t most = max_warp(__float_as_uint(v) & 0x7fffffffu);
+    const uint32_t max_bits = max_warp(__float_as_uint(v) & 0x7fffffffu);
     if (to.wide) {
         if (to.norm)
             to.floats[i] = v;
         if (in == 0)
-            to.most[group] = most;
+            to.max_bits[group] = max_bits;
         return;
     }
-    codes_leave(to, i, v, most);
+    codes_leave(to, i, v, max_bits);
 }
 
 /* ---- what several rows leave ---- */
@@ -155,7 +155,7 @@ __device__ __forceinline__ void group_leave(const codes_row &to, int i, float v,
 /* The sums of 16 outputs of a panel and one column that the neighbouring panel needs. */
 struct half_left {
     float square;
-    uint32_t most;
+    uint32_t max_bits;
 };
 /* An output whose code needs the sums of the neighbouring panel. n < 0: there is none. */
 struct half_output {
@@ -182,7 +182,7 @@ __device__ __forceinline__ void half_finish(const codes_rows &to, const half_out
                                             const half_left *other) {
     if (out.n < 0)
         return;
-    code_leave(to, out.m, out.n, out.v, max(out.of.most, other->most));
+    code_leave(to, out.m, out.n, out.v, max(out.of.max_bits, other->max_bits));
     if (to.norm && out.n % 32 == 0)
         to.squares[out.m * to.n_32 + out.n / 32] = __fadd_rn(out.of.square, other->square);
 }

@@ -53,9 +53,10 @@ static int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t s
     return launch_cluster(kernel, grid, block, 1, shared, stream, arguments...);
 }
 
-/* Lowers *most to the number of clusters of `together` blocks that run on the device at once. */
+/* Lowers *max_clusters to the number of clusters of `together` blocks that run on the device at once. */
 template <class Kernel>
-static int clusters_max(Kernel kernel, unsigned threads, unsigned together, size_t shared, int *most) {
+static int clusters_max(Kernel kernel, unsigned threads, unsigned together, size_t shared,
+                        int *max_clusters) {
     cudaLaunchAttribute with = {};
     with.id = cudaLaunchAttributeClusterDimension;
     with.val.clusterDim.x = with.val.clusterDim.y = 1;
@@ -68,7 +69,7 @@ static int clusters_max(Kernel kernel, unsigned threads, unsigned together, size
     c.numAttrs = 1;
     int n = 0;
     const cudaError_t e = cudaOccupancyMaxActiveClusters(&n, kernel, &c);
-    *most = n > 0 && n < *most ? n : *most;
+    *max_clusters = n > 0 && n < *max_clusters ? n : *max_clusters;
     return (int)e;
 }
 

@@ -51,7 +51,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->norm = a->norm;
     j->eps = a->eps;
     j->two = a->two;
-    j->most = job_panels(*j, job_blocks(*j));
+    j->max_panels = job_panels(*j, job_blocks(*j));
     int n_strategy;
     j->by_rule = !a->by || a->by == device_strategies(&n_strategy);
     if (a->n_row > 1 && a->codes && !a->two && j->top == 127)
@@ -100,9 +100,9 @@ size_t linear_scratch(int64_t n_row, int64_t k, bool two) {
 
 int linear_run(linear_kernel kernel, linear_job *j, size_t others, cuda_stream s) {
     const int blocks = job_blocks(*j);
-    const size_t room = linear_shared_bytes(j, others, blocks);
-    const int e = prepare(kernel, room);
-    return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), room, s, *j);
+    const size_t shared_bytes = linear_shared_bytes(j, others, blocks);
+    const int e = prepare(kernel, shared_bytes);
+    return e ? e : launch(kernel, dim3(blocks), dim3(THREADS), shared_bytes, s, *j);
 }
 
 /* A kernel for several columns, and the number of groups of eight columns in one launch; 0: it cannot compute
@@ -125,8 +125,8 @@ static way way_by_rule(linear_job *j, const pack_format *f) {
                   : way{LINEAR_MANY, n_eight(j->n_col < MAX_COLUMNS ? j->n_col : MAX_COLUMNS)};
 }
 static way way_find(linear_job *j, const pack_format *f, linear_kind kind) {
-    const int most = kind == LINEAR_KEPT ? (int)MAX_KEPT_COLUMNS : (int)MAX_COLUMNS;
-    const int n_col = j->n_col < most ? j->n_col : most;
+    const int max_columns = kind == LINEAR_KEPT ? (int)MAX_KEPT_COLUMNS : (int)MAX_COLUMNS;
+    const int n_col = j->n_col < max_columns ? j->n_col : max_columns;
     switch (kind) {
     case LINEAR_KEPT: return {kind, kept_eights(j, f, n_col)};
     case LINEAR_PAIR: return {kind, pair_eights(j, f, n_col)};
@@ -227,10 +227,10 @@ int linear_launch_as(const cuda_linear *a, linear_kind kind, cuda_stream s) {
         return e;
     if ((kind == LINEAR_ONE && j.n_col > 1) || (kind > LINEAR_ONE && j.n_col == 1))
         return CUDA_UNSUPPORTED;
-    const int64_t most = 8 * way_find(&j, &a->w[0].format, kind).eights / each;
-    if (most < 1)
+    const int64_t max_rows = 8 * way_find(&j, &a->w[0].format, kind).eights / each;
+    if (max_rows < 1)
         return CUDA_UNSUPPORTED;
-    for (int64_t first = 0; first < a->n_row && !e; first += most)
-        e = run_rows(a, kind, first, a->n_row - first < most ? a->n_row - first : most, s);
+    for (int64_t first = 0; first < a->n_row && !e; first += max_rows)
+        e = run_rows(a, kind, first, a->n_row - first < max_rows ? a->n_row - first : max_rows, s);
     return e;
 }

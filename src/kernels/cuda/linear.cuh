@@ -25,14 +25,14 @@ static inline int job_panels(const linear_job &j, int blocks) {
     return (j.n_unit + blocks - 1) / blocks * (j.gated ? 2 : 1) << j.paired;
 }
 /* The bytes of a stage for `bytes` of data, and the number of stages of rings with this many bytes together:
- * at least `least`, and at most `most`, the number of chunks that a warp reads. */
+ * at least min_stages, and at most max_stages, the number of chunks that a warp reads. */
 static inline int stage_bytes_of(int bytes) {
     return (bytes + 127) / 128 * 128;
 }
-static inline int stages_of(const linear_job &j, int64_t bytes, int64_t least, int64_t most) {
+static inline int stages_of(const linear_job &j, int64_t bytes, int64_t min_stages, int64_t max_stages) {
     int64_t n = bytes < 0 ? 0 : bytes / (ALL_WARPS * j.stage_bytes);
-    n = n > MAX_STAGES ? (int64_t)MAX_STAGES : n < least ? least : n;
-    return (int)(n < most ? n : most);
+    n = n > MAX_STAGES ? (int64_t)MAX_STAGES : n < min_stages ? min_stages : n;
+    return (int)(n < max_stages ? n : max_stages);
 }
 /* The number of chunks that a warp reads of this many panels of a block. */
 static inline int64_t warp_chunks(const linear_job &j, int64_t panels) {

@@ -34,11 +34,11 @@ struct cluster_layout {
 template <int EIGHTS>
 static __host__ __device__ cluster_layout layout_of(int n_chunk, int depth, int stage_bytes) {
     typedef teams_of<EIGHTS> is;
-    const int most = (n_chunk + RANKS - 1) / RANKS;
+    const int max_chunks = (n_chunk + RANKS - 1) / RANKS;
     cluster_layout r;
     r.codes = 0;
-    r.scales = most * TILE_CHUNK_K * 8 * EIGHTS;
-    r.exchange = r.scales + most * 8 * 8 * EIGHTS * (int)sizeof(float);
+    r.scales = max_chunks * TILE_CHUNK_K * 8 * EIGHTS;
+    r.exchange = r.scales + max_chunks * 8 * 8 * EIGHTS * (int)sizeof(float);
     r.rings = r.exchange + is::TEAMS_HERE * RANKS * 32 * is::PER * (int)sizeof(float);
     r.bars = r.rings + is::TEAMS_HERE * depth * stage_bytes;
     r.feeds = r.bars + (is::TEAMS_HERE * (MAX_STAGES + 1) + ALL_WARPS + 2) * 8;
@@ -242,24 +242,26 @@ template <int EIGHTS> static int depth_find(linear_job *j) {
     const int stages = teams_of<EIGHTS>::TEAMS_HERE;
     const int64_t all = device_shared_bytes(), rounds = j->n_unit / (device_sm_count() / RANKS * stages);
     const int64_t share = EIGHTS > 2 ? all : (all + RESERVED) * (rounds > 1 ? 11 : 9) / 20 - OWN;
-    const int64_t most = (int64_t)(rounds + 1) * (j->gated ? 2 : 1) * ((j->n_chunk + RANKS - 1) / RANKS);
+    const int64_t max_stages =
+        (int64_t)(rounds + 1) * (j->gated ? 2 : 1) * ((j->n_chunk + RANKS - 1) / RANKS);
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
     int64_t depth = (share - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes);
     if (depth < 1) /* it does not fit beside a block of another launch */
         depth = (all - layout_of<EIGHTS>(j->n_chunk, 0, 0).bytes) / (stages * j->stage_bytes) > 0;
     depth = depth > MAX_STAGES ? MAX_STAGES : depth;
-    j->depth = (int)(depth < most ? depth : most);
+    j->depth = (int)(depth < max_stages ? depth : max_stages);
     return j->depth;
 }
 
 template <int EIGHTS> static int run_cluster(linear_job *j, cuda_stream s) {
     auto *const kernel = linear_cluster<EIGHTS>;
-    const size_t room = (size_t)layout_of<EIGHTS>(j->n_chunk, j->depth, j->stage_bytes).bytes;
-    int e = prepare(kernel, room), most = device_sm_count() / RANKS;
+    const size_t shared_bytes = (size_t)layout_of<EIGHTS>(j->n_chunk, j->depth, j->stage_bytes).bytes;
+    int e = prepare(kernel, shared_bytes), max_clusters = device_sm_count() / RANKS;
     if (!e)
-        e = clusters_max(kernel, THREADS, RANKS, room, &most);
-    const int n = j->n_unit < most ? j->n_unit : most;
-    return e ? e : launch_cluster(kernel, dim3((unsigned)n, 1, RANKS), dim3(THREADS), RANKS, room, s, *j);
+        e = clusters_max(kernel, THREADS, RANKS, shared_bytes, &max_clusters);
+    const int n = j->n_unit < max_clusters ? j->n_unit : max_clusters;
+    return e ? e
+             : launch_cluster(kernel, dim3((unsigned)n, 1, RANKS), dim3(THREADS), RANKS, shared_bytes, s, *j);
 }
 
 int cluster_eights(linear_job *j, const pack_format *f, int n_col) {

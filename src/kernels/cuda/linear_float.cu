@@ -233,9 +233,9 @@ static int64_t float_pad(int64_t k) {
     return (k + FLOAT_CHUNK - 1) / FLOAT_CHUNK * FLOAT_CHUNK;
 }
 size_t float_scratch(int64_t n_row, int64_t k) {
-    enum { MOST_PARTS = 3 };
+    enum { MAX_PARTS = 3 };
     return (size_t)(n_row < CUDA_MAX_ROWS ? n_row : CUDA_MAX_ROWS) *
-           ((size_t)float_pad(k) * MOST_PARTS * sizeof(uint16_t) + sizeof(float));
+           ((size_t)float_pad(k) * MAX_PARTS * sizeof(uint16_t) + sizeof(float));
 }
 
 /* The number of blocks that run at once. Two a multiprocessor are faster than one that leaves resources for a
@@ -245,7 +245,7 @@ static int float_blocks() {
 }
 
 template <int TYPE, int EIGHTS, int TILES> static int float_run(float_job *j, cuda_stream s) {
-    const int most = float_blocks(), blocks = j->n_unit < most ? j->n_unit : most;
+    const int max_blocks = float_blocks(), blocks = j->n_unit < max_blocks ? j->n_unit : max_blocks;
     enum {
         STAGE = WARPS * float_feed<TYPE, TILES>::STAGE * (int)sizeof(uint4),
         DEPTH = float_depth<TYPE, EIGHTS, TILES>()

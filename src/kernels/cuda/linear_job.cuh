@@ -23,7 +23,7 @@ struct linear_job {
     const float *bias[3];
     float *y[3];
     int64_t ldy[3];
-    int most;   /* maximum panels of a block */
+    int max_panels; /* maximum panels of a block */
     int n_unit; /* units of work. A unit is a panel, or one of each matrix if gated; twice that if paired */
     int paired; /* a block takes 2^paired neighbouring panels: 1 if it leaves codes in groups of 32, otherwise
                    0 */

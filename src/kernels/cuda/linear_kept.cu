@@ -249,9 +249,10 @@ int kept_eights(linear_job *j, const pack_format *f, int n_col) {
 
 template <int EIGHTS, bool FOUR> static int run_kept(linear_job *j, cuda_stream s) {
     auto *const kernel = linear_kept<EIGHTS, FOUR>;
-    const size_t room = (size_t)layout_of(j->k_pad, columns_of(j, EIGHTS), j->depth * j->stage_bytes).bytes;
-    const int e = prepare(kernel, room);
-    return e ? e : launch(kernel, dim3((unsigned)job_blocks(*j)), dim3(THREADS), room, s, *j);
+    const size_t shared_bytes =
+        (size_t)layout_of(j->k_pad, columns_of(j, EIGHTS), j->depth * j->stage_bytes).bytes;
+    const int e = prepare(kernel, shared_bytes);
+    return e ? e : launch(kernel, dim3((unsigned)job_blocks(*j)), dim3(THREADS), shared_bytes, s, *j);
 }
 
 int kept_launch(linear_job *j, int eights, cuda_stream s) {

@@ -28,17 +28,17 @@ __device__ __forceinline__ float *place_of(const linear_job &j, int at) {
 
 /* Shared memory after the rings. partial: [panel][row][warp], so that a thread reads its eight sums by two
  * loads. */
-struct left_room {
+struct left_memory {
     uint32_t *codes;
     slice_meta *meta;
     float *partial;
     left_output *outputs;
 };
 static __host__ __device__ __forceinline__ int left_panels(const linear_job &j) {
-    return j.most <= LEFT_PANELS ? j.most : LEFT_STEP;
+    return j.max_panels <= LEFT_PANELS ? j.max_panels : LEFT_STEP;
 }
-__device__ __forceinline__ left_room room_of(const linear_job &j, uint8_t *at) {
-    left_room r;
+__device__ __forceinline__ left_memory memory_of(const linear_job &j, uint8_t *at) {
+    left_memory r;
     r.codes = (uint32_t *)at;
     r.meta = (slice_meta *)(at + j.k_pad);
     r.partial = (float *)(at + j.k_pad + j.k_pad / 4);
@@ -140,25 +140,25 @@ __device__ __forceinline__ float left_value(const linear_job &j, int q, int row,
 /* Leaves an output's code if the block has whole groups. j.whole warps have 32 outputs of a group each; the
  * block's first n_warp warps call it. */
 __device__ __forceinline__ void whole_leave(const linear_job &j, int i, float v, int n_warp,
-                                            uint32_t *most_of) {
+                                            uint32_t *max_of) {
     const int warp = threadIdx.x / 32, first = warp / j.whole * j.whole;
-    most_of[warp] = max_warp(__float_as_uint(v) & 0x7fffffffu);
+    max_of[warp] = max_warp(__float_as_uint(v) & 0x7fffffffu);
     warps_barrier(1, n_warp);
-    uint32_t most = most_of[first];
+    uint32_t max_bits = max_of[first];
     for (int n = 1; n < j.whole; n++)
-        most = max(most, most_of[first + n]);
-    codes_leave(j.leaves, i, v, most);
+        max_bits = max(max_bits, max_of[first + n]);
+    codes_leave(j.leaves, i, v, max_bits);
 }
 
-__device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int n, const left_room &room,
-                                               const row_sums &sums, uint32_t *most_of) {
-    static_assert(LEFT_PANELS * PACK_PANEL <= THREADS, "a thread has one output at most");
+__device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int n, const left_memory &memory,
+                                               const row_sums &sums, uint32_t *max_of) {
+    static_assert(LEFT_PANELS * PACK_PANEL <= THREADS, "a thread has one output at max_bits");
     const int o = threadIdx.x, p = o / PACK_PANEL << j.gated, row = o % PACK_PANEL;
     const int n_out = (n >> j.gated) * PACK_PANEL;
     if (o >= n_out)
         return;
-    const left_output out = room.outputs[o];
-    const float *partial = room.partial + p * PACK_PANEL * WARPS;
+    const left_output out = memory.outputs[o];
+    const float *partial = memory.partial + p * PACK_PANEL * WARPS;
     float v = left_value(j, q0 + p, row, partial, sums.factor);
     if (j.gated)
         v = __fmul_rn(act_value(j.act, v),
@@ -168,7 +168,7 @@ __device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int 
     v = j.adds ? __fadd_rn(out.before, v) : v;
     *place_of(j, out.at) = v;
     if (j.whole)
-        whole_leave(j, out.at >> MATRIX_BITS, v, n_out / 32, most_of);
+        whole_leave(j, out.at >> MATRIX_BITS, v, n_out / 32, max_of);
     else if (j.leaves.codes) /* panels are in pairs, so a warp has 32 successive outputs */
         group_leave(j.leaves, out.at >> MATRIX_BITS, v, out.weight);
 }
@@ -176,7 +176,7 @@ __device__ __forceinline__ void outputs_finish(const linear_job &j, int q0, int 
 /* ---- the row ---- */
 
 /* Starts copying codes into shared memory. Each thread sums its part of the squares. */
-__device__ __forceinline__ void row_take(const linear_job &j, const left_room &room, int n_here,
+__device__ __forceinline__ void row_take(const linear_job &j, const left_memory &memory, int n_here,
                                          row_sums *sums) {
     const float *squares = j.coded ? (const float *)(j.coded + j.k_pad + j.k_pad / 4) : j.left.squares;
     const bool sums_squares = j.norm && threadIdx.x < SQUARE_SUMS;
@@ -184,16 +184,16 @@ __device__ __forceinline__ void row_take(const linear_job &j, const left_room &r
     if (j.coded)
 #pragma unroll 1
         for (int at = 16 * threadIdx.x; at < j.k_pad + j.k_pad / 4; at += 16 * THREADS)
-            copy_ahead<16>((uint8_t *)room.codes + at, j.coded + at);
+            copy_ahead<16>((uint8_t *)memory.codes + at, j.coded + at);
     copies_end_group();
     if (sums_squares)
 #pragma unroll 1
         for (int i = threadIdx.x; i < j.k_pad / 32; i += SQUARE_SUMS)
             square = __fadd_rn(square, __ldcg(squares + i));
-    outputs_before(j, n_here, room.outputs);
+    outputs_before(j, n_here, memory.outputs);
     copies_end_group();
     if (!j.coded)
-        quantize_left(j, room.codes, room.meta);
+        quantize_left(j, memory.codes, memory.meta);
     if (sums_squares) {
         square = pairs_sum(square, 8);
         if (threadIdx.x % 8 == 0)
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
     const int of_all = warp_number(), lane = threadIdx.x % 32, warp = of_all % WARPS, team = of_all / WARPS;
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
-    const left_room room = room_of(j, shared + ALL_WARPS * ring_bytes);
+    const left_memory memory = memory_of(j, shared + ALL_WARPS * ring_bytes);
     if (n_panel == 0) {
         place_keep();
         return;
@@ -238,12 +238,12 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
      * free. */
     if (j.leaves.codes || j.early)
         launch_next();
-    outputs_find(j, 0, min(left_panels(j), n_panel), room.outputs);
+    outputs_find(j, 0, min(left_panels(j), n_panel), memory.outputs);
     copies_end_group();
     launch_wait();
-    const uint32_t codes = address_kept(room.codes) + (warp * 32 + lane) * 8,
-                   meta = address_kept(room.meta) + warp * 64 + lane % 4 * 16;
-    row_take(j, room, min(left_panels(j), n_panel), &sums);
+    const uint32_t codes = address_kept(memory.codes) + (warp * 32 + lane) * 8,
+                   meta = address_kept(memory.meta) + warp * 64 + lane % 4 * 16;
+    row_take(j, memory, min(left_panels(j), n_panel), &sums);
     if (j.norm && threadIdx.x == THREADS - 1) /* a thread of a warp that often has fewer panels than others */
         sums.factor = row_factor(j, &sums);
     for (int q0 = 0;;) {
@@ -255,18 +255,18 @@ __global__ void __launch_bounds__(THREADS, 2) linear_left(const __grid_constant_
             for (int i = 0; i < 2; i++) {
                 sum[i] = pairs_sum(sum[i], 4);
                 if (lane % 4 == 0)
-                    room.partial[(q * PACK_PANEL + lane / 4 + 8 * i) * WARPS + warp] = sum[i];
+                    memory.partial[(q * PACK_PANEL + lane / 4 + 8 * i) * WARPS + warp] = sum[i];
             }
         }
         copies_wait<0>();
         __syncthreads();
-        outputs_finish(j, q0, n_here, room, sums, sums.scratch);
+        outputs_finish(j, q0, n_here, memory, sums, sums.scratch);
         q0 += left_panels(j);
         if (q0 >= n_panel)
             return;
         __syncthreads();
-        outputs_find(j, q0, min(left_panels(j), n_panel - q0), room.outputs);
-        outputs_before(j, min(left_panels(j), n_panel - q0), room.outputs);
+        outputs_find(j, q0, min(left_panels(j), n_panel - q0), memory.outputs);
+        outputs_before(j, min(left_panels(j), n_panel - q0), memory.outputs);
     }
 #endif
 }
@@ -279,11 +279,12 @@ typedef void (*left_kernel)(const linear_job);
 static size_t left_shared_bytes(linear_job *j) {
     enum { RESERVED = 1024, OWN = 1408 + RESERVED /* bytes of static arrays and of the driver */ };
     const int64_t others = (int64_t)room_bytes(*j);
-    const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(j->most > 2 ? 11 : 9) / 20;
+    const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(j->max_panels > 2 ? 11 : 9) / 20;
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
-    j->depth = stages_of(*j, share - OWN - others, 1, warp_chunks(*j, j->most));
+    j->depth = stages_of(*j, share - OWN - others, 1, warp_chunks(*j, j->max_panels));
     const int64_t bytes = ALL_WARPS * j->depth * j->stage_bytes + others;
-    return (size_t)(j->most > 2 && bytes < share - OWN ? share - OWN : bytes); /* never two of one launch */
+    return (size_t)(j->max_panels > 2 && bytes < share - OWN ? share - OWN
+                                                             : bytes); /* never two of one launch */
 }
 
 static bool left_can(const linear_job &j, const pack_format *f) {
@@ -297,7 +298,7 @@ bool left_leaves_whole(const linear_job *j, const pack_format *f) {
     if (!left_can(*j, f) || !j->by_rule || !j->gated || !j->leaves.wide || j->leaves.norm || outputs % group)
         return false;
     const int sm = device_sm_count(), panels = (outputs / group + sm - 1) / sm * 2 * group / PACK_PANEL;
-    return panels <= j->most && panels <= LEFT_PANELS;
+    return panels <= j->max_panels && panels <= LEFT_PANELS;
 }
 
 /* The number of blocks. A team takes every second panel, so an odd number of panels takes a block as long as
@@ -311,13 +312,13 @@ static int left_blocks(linear_job *j, const pack_format *f) {
         j->whole = (int)j->leaves_group / 32;
         j->n_unit = j->n[0] / (int)j->leaves_group;
         j->paired = panels == 8 ? 3 : 2;
-        j->most = (j->n_unit + sm - 1) / sm * 2 * panels;
+        j->max_panels = (j->n_unit + sm - 1) / sm * 2 * panels;
         return sm;
     }
-    if (j->leaves.codes || j->gated || j->most < 2 || j->most > FEW)
+    if (j->leaves.codes || j->gated || j->max_panels < 2 || j->max_panels > FEW)
         return blocks;
-    j->most += j->most % 2;
-    const int fewer = (j->n_unit + j->most - 1) / j->most;
+    j->max_panels += j->max_panels % 2;
+    const int fewer = (j->n_unit + j->max_panels - 1) / j->max_panels;
     j->early = fewer <= sm * 7 / 8;
     return fewer;
 }
@@ -328,7 +329,7 @@ int left_launch(linear_job *j, const pack_format *f, cuda_stream s) {
     if (!left_can(*j, f))
         return CUDA_UNSUPPORTED;
     const int blocks = left_blocks(j, f);
-    const size_t room = left_shared_bytes(j);
-    const int e = prepare(all[f->bits], room);
-    return e ? e : launch(all[f->bits], dim3((unsigned)blocks), dim3(THREADS), room, s, *j);
+    const size_t shared_bytes = left_shared_bytes(j);
+    const int e = prepare(all[f->bits], shared_bytes);
+    return e ? e : launch(all[f->bits], dim3((unsigned)blocks), dim3(THREADS), shared_bytes, s, *j);
 }

@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(THREADS, 1) linear_pair(const __grid_constant_
 /* ---- launching ---- */
 
 static int clusters_of(const linear_job *j) {
-    const int most = device_sm_count() / RANKS;
-    return j->n_unit < most ? j->n_unit : most;
+    const int max_clusters = device_sm_count() / RANKS;
+    return j->n_unit < max_clusters ? j->n_unit : max_clusters;
 }
 
 /* Sets the rings beside the rows, for this many clusters; false: they do not fit. */
@@ -204,21 +204,24 @@ template <int EIGHTS> static int run_pair(linear_job *j, cuda_stream s) {
     int clusters = clusters_of(j);
     if (!depth_find(j, EIGHTS, clusters))
         return CUDA_UNSUPPORTED;
-    size_t room = (size_t)layout_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
-    int e = prepare(kernel, room), most = clusters;
+    size_t shared_bytes =
+        (size_t)layout_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
+    int e = prepare(kernel, shared_bytes), max_clusters = clusters;
     if (!e)
-        e = clusters_max(kernel, THREADS, RANKS, room, &most);
+        e = clusters_max(kernel, THREADS, RANKS, shared_bytes, &max_clusters);
     if (e)
         return e;
-    if (most < clusters) {
-        clusters = most;
+    if (max_clusters < clusters) {
+        clusters = max_clusters;
         if (!depth_find(j, EIGHTS, clusters))
             return CUDA_UNSUPPORTED;
-        room = (size_t)layout_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
-        e = prepare(kernel, room);
+        shared_bytes =
+            (size_t)layout_of(*j, EIGHTS, rounds_of(*j, clusters), j->depth * j->stage_bytes).bytes;
+        e = prepare(kernel, shared_bytes);
     }
     return e ? e
-             : launch_cluster(kernel, dim3((unsigned)clusters, 1, RANKS), dim3(THREADS), RANKS, room, s, *j);
+             : launch_cluster(kernel, dim3((unsigned)clusters, 1, RANKS), dim3(THREADS), RANKS, shared_bytes,
+                              s, *j);
 }
 
 int pair_launch(linear_job *j, int eights, cuda_stream s) {

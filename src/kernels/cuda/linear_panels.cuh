@@ -121,10 +121,10 @@ __device__ __forceinline__ void outputs_ahead(const linear_job &j, int q0, int n
 }
 
 /* Bytes of a block's output_ahead, for at most this many panels. */
-static inline size_t outputs_ahead_bytes(const linear_job &j, int most) {
+static inline size_t outputs_ahead_bytes(const linear_job &j, int max_panels) {
     const int blocks = job_blocks(j);
     const int panels = j.adds || j.leaves.norm ? (j.n_unit + blocks - 1) / blocks << j.paired : 0;
-    return (size_t)(panels < most ? panels : most) * PACK_PANEL * sizeof(output_ahead);
+    return (size_t)(panels < max_panels ? panels : max_panels) * PACK_PANEL * sizeof(output_ahead);
 }
 
 /* Writes the outputs of panels [q0, q0 + n), by all threads of a block. With one column each thread has its

@@ -168,11 +168,11 @@ __device__ __forceinline__ float output_put(const linear_job &j, int matrix, int
 /* ---- launching ---- */
 
 /* Sets the depth of the rings, which have the shared memory beside the `others` bytes of a block. A warp
- * reads `most` chunks. false: they do not fit. */
-static inline bool ring_depth_find(linear_job *j, int64_t others, int64_t most) {
+ * reads `max_chunks` chunks. false: they do not fit. */
+static inline bool ring_depth_find(linear_job *j, int64_t others, int64_t max_chunks) {
     enum { OWN = 3072 /* bytes of static arrays and of the driver */ };
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
-    j->depth = stages_of(*j, device_shared_bytes() - OWN - others, 0, most);
+    j->depth = stages_of(*j, device_shared_bytes() - OWN - others, 0, max_chunks);
     return j->depth > 0;
 }
 

@@ -37,8 +37,8 @@ __device__ __forceinline__ uint32_t max_eight(const float v[8]) {
 }
 /* Quantizes eight values by the largest magnitude of their group. Codes are in the lowest bytes; v becomes
  * their residuals. */
-__device__ __forceinline__ uint2 eight_encode(uint32_t most, float top, float v[8], float *scale) {
-    const float2 scales = group_scales(most, top);
+__device__ __forceinline__ uint2 eight_encode(uint32_t max_bits, float top, float v[8], float *scale) {
+    const float2 scales = group_scales(max_bits, top);
     uint32_t u[8];
     *scale = scales.x;
 #pragma unroll
@@ -54,9 +54,9 @@ __device__ __forceinline__ uint2 eight_encode(uint32_t most, float top, float v[
 enum { EIGHT_STEP = 8 * THREADS };
 
 /* The largest magnitude of a whole row, and of the residuals of its codes, by all threads of a block. */
-__device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *shared, uint32_t most[2]) {
+__device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *shared, uint32_t max_bits[2]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    most[0] = most[1] = 0;
+    max_bits[0] = max_bits[1] = 0;
     for (int pass = 0; pass < (two ? 2 : 1); pass++) {
         uint32_t m = 0;
         for (int at = 8 * threadIdx.x; at < j.k_pad; at += EIGHT_STEP) {
@@ -64,7 +64,7 @@ __device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *share
             eight_load(j.x + at, j.k - at, v);
             eight_weigh(j, at, v);
             if (pass)
-                eight_encode(most[0], j.top, v, &scale);
+                eight_encode(max_bits[0], j.top, v, &scale);
             m = max(m, max_eight(v));
         }
         m = max_lanes(m, 16);
@@ -73,7 +73,7 @@ __device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *share
             shared[warp] = m;
         __syncthreads();
         for (int i = 0; i < ALL_WARPS; i++)
-            most[pass] = max(most[pass], shared[i]);
+            max_bits[pass] = max(max_bits[pass], shared[i]);
         __syncthreads();
     }
 }
@@ -82,7 +82,7 @@ __device__ __noinline__ static void max_row(row_job j, bool two, uint32_t *share
 struct row_sums {
     float squares[ALL_WARPS], factor;
     int codes[2][ALL_WARPS];
-    uint32_t most[2]; /* largest magnitudes of a group as long as the row */
+    uint32_t max_bits[2]; /* largest magnitudes of a group as long as the row */
     uint32_t scratch[ALL_WARPS];
 };
 
@@ -136,8 +136,8 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
 #pragma unroll
             for (int row = 0; row < (TWO ? 2 : 1); row++) {
                 slice_meta m;
-                const uint32_t most = j.act_group ? max_lanes(max_eight(v), lanes) : whole[row];
-                const uint2 codes = eight_encode(most, j.top, v, &m.scale);
+                const uint32_t max_bits = j.act_group ? max_lanes(max_eight(v), lanes) : whole[row];
+                const uint2 codes = eight_encode(max_bits, j.top, v, &m.scale);
                 m.sum = __dp4a((int)codes.y, 0x01010101, __dp4a((int)codes.x, 0x01010101, 0));
 #pragma unroll
                 for (int o = 1; o < 4; o *= 2) {
@@ -164,8 +164,8 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
         sums->squares[warp] = squares;
         sums->codes[0][warp] = total[0];
         sums->codes[1][warp] = total[1];
-        sums->most[0] = whole[0];
-        sums->most[1] = whole[1];
+        sums->max_bits[0] = whole[0];
+        sums->max_bits[1] = whole[1];
     }
     __syncthreads();
 }
@@ -204,13 +204,13 @@ __device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *cod
     const float *const x = j.norm ? j.left.floats : j.x;
     for (int first = 8 * threadIdx.x; first < j.k_pad; first += EIGHT_STEP * AHEAD) {
         float v[AHEAD][8];
-        uint32_t most[AHEAD];
+        uint32_t max_bits[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             const int at = first + EIGHT_STEP * i;
             const bool there = at < j.k; /* k is a multiple of 32 */
             const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            most[i] = there ? __ldcg(j.left.most + at / 32) : 0;
+            max_bits[i] = there ? __ldcg(j.left.max_bits + at / 32) : 0;
             *(float4 *)v[i] = there ? __ldcg((const float4 *)(x + at)) : none;
             *(float4 *)(v[i] + 4) = there ? __ldcg((const float4 *)(x + at) + 1) : none;
         }
@@ -220,10 +220,10 @@ __device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *cod
             if (at >= j.k_pad)
                 break;
             slice_meta m;
-            most[i] = max(most[i], __shfl_xor_sync(~0u, most[i], 4));
-            const uint32_t other = __shfl_xor_sync(~0u, most[i], 8);
-            most[i] = max(most[i], j.act_group > 64 ? other : 0);
-            const uint2 u = eight_encode(most[i], 127.0f, v[i], &m.scale);
+            max_bits[i] = max(max_bits[i], __shfl_xor_sync(~0u, max_bits[i], 4));
+            const uint32_t other = __shfl_xor_sync(~0u, max_bits[i], 8);
+            max_bits[i] = max(max_bits[i], j.act_group > 64 ? other : 0);
+            const uint2 u = eight_encode(max_bits[i], 127.0f, v[i], &m.scale);
             m.sum = __dp4a((int)u.y, 0x01010101, __dp4a((int)u.x, 0x01010101, 0));
             m.sum += __shfl_xor_sync(~0u, m.sum, 1);
             m.sum += __shfl_xor_sync(~0u, m.sum, 2);
@@ -280,7 +280,7 @@ __device__ static float row_lift(const linear_job &j, const row_sums *sums, int 
     int sum = 0;
     for (int i = 0; i < ALL_WARPS; i++)
         sum += sums->codes[row][i];
-    eight_encode(sums->most[row], (float)j.top, none, &scale);
+    eight_encode(sums->max_bits[row], (float)j.top, none, &scale);
     return __fmul_rn(scale, (float)sum);
 }
 

@@ -313,16 +313,16 @@ int stream_eights(const linear_job *j, const pack_format *f, int n_col) {
 
 template <int EIGHTS> static int run_stream(linear_job *j, cuda_stream s) {
     auto *const kernel = linear_stream<EIGHTS>;
-    const size_t room = stream_of<EIGHTS>::BYTES;
-    int e = prepare(kernel, room), clusters = device_sm_count() / TOGETHER;
+    const size_t shared_bytes = stream_of<EIGHTS>::BYTES;
+    int e = prepare(kernel, shared_bytes), clusters = device_sm_count() / TOGETHER;
     if (!e)
-        e = clusters_max(kernel, STREAM_THREADS, TOGETHER, room, &clusters);
+        e = clusters_max(kernel, STREAM_THREADS, TOGETHER, shared_bytes, &clusters);
     if (e)
         return e;
-    const int pairs = j->gated ? j->n_unit : (j->n_unit + 1) / 2, most = clusters * TOGETHER;
-    const int per = (pairs + most - 1) / most, blocks = (pairs + per - 1) / per;
+    const int pairs = j->gated ? j->n_unit : (j->n_unit + 1) / 2, max_blocks = clusters * TOGETHER;
+    const int per = (pairs + max_blocks - 1) / max_blocks, blocks = (pairs + per - 1) / per;
     return launch_cluster(kernel, dim3((unsigned)((blocks + TOGETHER - 1) / TOGETHER), 1, TOGETHER),
-                          dim3(STREAM_THREADS), TOGETHER, room, s, *j, per);
+                          dim3(STREAM_THREADS), TOGETHER, shared_bytes, s, *j, per);
 }
 
 int stream_launch(linear_job *j, int eights, cuda_stream s) {

@@ -21,12 +21,12 @@ template <int EIGHTS> struct stream_of {
     enum {
         HALVES = EIGHTS / 4,
         SHARES = STREAM_WARPS / HALVES,     /* pairs at once, times groups */
-        MOST_PAIRS = EIGHTS == 8 ? 4 : 2,   /* at once */
+        MAX_PAIRS = EIGHTS == 8 ? 4 : 2,    /* at once */
         WEIGHT_UNITS = 2 * SHARES / 4,      /* of a step */
         RECORD_UNITS = HALVES,              /* of a group's columns */
         RECORD = RECORD_UNITS * UNIT_BYTES, /* bytes of the codes and scales of a chunk of all columns */
         UNITS = EIGHTS == 8 ? 20 : 24,      /* of the ring */
-        PASSES = MOST_PAIRS * HALVES,
+        PASSES = MAX_PAIRS * HALVES,
         PASS_AT = UNITS * UNIT_BYTES,
         BARS_AT = PASS_AT + PASSES * PASS_BYTES,
         BYTES = BARS_AT + (2 * STEPS + STREAM_WARPS) * 8
@@ -44,7 +44,7 @@ struct stream_chunk {
 };
 /* The number of pairs at once, if this many are left. */
 template <int EIGHTS> __device__ __forceinline__ int pairs_of(int left) {
-    int n = stream_of<EIGHTS>::MOST_PAIRS;
+    int n = stream_of<EIGHTS>::MAX_PAIRS;
     while (n > left && n > 1)
         n /= 2;
     return n;
@@ -160,14 +160,14 @@ __device__ __forceinline__ void stream_requests(const linear_job &j, uint8_t *ri
                                                 uint64_t *empty, int base, int per) {
     typedef stream_of<EIGHTS> is;
     stream_feed<EIGHTS> f = {}, columns;
-    int room = is::UNITS, tail = 0, ahead = 0;
+    int left_units = is::UNITS, tail = 0, ahead = 0;
     uint64_t sizes = 0; /* sizes of the steps in flight, in units, one byte each */
     at_begin<EIGHTS>(j, &f.at, 0, per);
     feed_pairs<EIGHTS>(j, &f, base);
     columns = f;
-    for (; f.at.first < per && room >= f.at.units; ahead++) {
+    for (; f.at.first < per && left_units >= f.at.units; ahead++) {
         put_weights<EIGHTS>(j, f, ring, full);
-        room -= f.at.units;
+        left_units -= f.at.units;
         sizes |= (uint64_t)f.at.units << (8 * (f.at.step % STEPS));
         feed_next<EIGHTS>(j, &f, base, per);
     }
@@ -179,12 +179,12 @@ __device__ __forceinline__ void stream_requests(const linear_job &j, uint8_t *ri
         feed_next<EIGHTS>(j, &columns, base, per);
     }
     while (f.at.first < per) {
-        while (room < f.at.units) {
+        while (left_units < f.at.units) {
             bar_wait<false>(empty + tail % STEPS, tail / STEPS & 1);
-            room += (int)(sizes >> (8 * (tail % STEPS)) & 255);
+            left_units += (int)(sizes >> (8 * (tail % STEPS)) & 255);
             tail++;
         }
-        room -= f.at.units;
+        left_units -= f.at.units;
         sizes &= ~((uint64_t)255 << (8 * (f.at.step % STEPS)));
         sizes |= (uint64_t)f.at.units << (8 * (f.at.step % STEPS));
         put_weights<EIGHTS>(j, f, ring, full);

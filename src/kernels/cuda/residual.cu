@@ -278,9 +278,9 @@ size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk) {
 
 /* Whether a cluster has a group of threads for each chunk, and the chosen channels take little memory. */
 static bool takes_clusters(const residual_job &j) {
-    enum { MOST_BYTES = 32 << 10 };
+    enum { MAX_BYTES = 32 << 10 };
     return device_capability() >= 90 && j.a.n_row * j.n_chunk <= 2 * RANKS &&
-           picks_bytes(j.a.n_row, j.n_pick) <= MOST_BYTES;
+           picks_bytes(j.a.n_row, j.n_pick) <= MAX_BYTES;
 }
 
 /* A fetch that comes before its products may start before the previous launch has ended. */

@@ -42,8 +42,8 @@ template <int T> __device__ static void scales_of(choice *c, int n, float reach)
 __device__ static int bucket_of(const choice *c, float x) {
     const float v = fabsf(x), b = c->boundary;
     const float at = v < b ? __fmul_rn(v, c->times_below) : __fmaf_rn(__fsub_rn(v, b), c->times_above, 16.0f);
-    const float most = SALIENT_BUCKETS - 1;
-    return 0.0f < at ? (int)(at < most ? at : most) : 0;
+    const float max_n = SALIENT_BUCKETS - 1;
+    return 0.0f < at ? (int)(at < max_n ? at : max_n) : 0;
 }
 
 /* Counts a channel in its bucket, by one addition for all lanes with the same bucket, because most channels
@@ -95,7 +95,7 @@ __device__ static void choose(choice *c, const float *x, const float *norm, int 
     enum { EACH = CHUNK / T };
     const int t = threadIdx.x % T, lane = t % 32;
     float v[EACH];
-    unsigned most = 0;
+    unsigned max_size = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int at = i * T + t;
@@ -104,11 +104,11 @@ __device__ static void choose(choice *c, const float *x, const float *norm, int 
             v[i] = __fmul_rn(v[i], norm[first + at]);
         c->x[at] = v[i];
         const unsigned size = __float_as_uint(fabsf(v[i]));
-        most = size <= 0x7f800000u && size > most ? size : most; /* ignores NaN */
+        max_size = size <= 0x7f800000u && size > max_size ? size : max_size; /* ignores NaN */
     }
-    most = max_warp(most);
+    max_size = max_warp(max_size);
     if (lane == 0)
-        c->peak[t / 32] = most;
+        c->peak[t / 32] = max_size;
     if (t < SALIENT_BUCKETS)
         c->count[t] = 0;
     choosers_barrier<T>();

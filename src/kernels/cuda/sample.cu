@@ -39,16 +39,16 @@ __device__ static uint32_t key_index(sample_key k) {
 /* Moves the largest of n keys to the front (top = 1), or sorts all of them, the largest first. */
 __device__ static void sort_keys(sample_key *keys, int n, int top) {
     if (top == 1) {
-        sample_key most = 0;
+        sample_key max_key = 0;
         for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
-            most = keys[i] > most ? keys[i] : most;
+            max_key = keys[i] > max_key ? keys[i] : max_key;
         for (int o = 1; o < 32; o *= 2) {
-            const sample_key other = __shfl_xor_sync(~0u, most, o);
-            most = other > most ? other : most;
+            const sample_key other = __shfl_xor_sync(~0u, max_key, o);
+            max_key = other > max_key ? other : max_key;
         }
         __syncthreads();
         if (threadIdx.x % 32 == 0)
-            keys[threadIdx.x / 32] = most;
+            keys[threadIdx.x / 32] = max_key;
         __syncthreads();
         if (threadIdx.x == 0)
             for (int i = 1; i < SAMPLE_THREADS / 32; i++)
@@ -110,9 +110,9 @@ __device__ static void change(const cuda_sample &a, int row, sample_key *keys, i
 }
 
 __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_constant__ sample_job j) {
-    extern __shared__ __align__(16) uint8_t room[]; /* keys_bytes() */
+    extern __shared__ __align__(16) uint8_t shared[]; /* keys_bytes() */
     __shared__ bool is_last;
-    sample_key *const keys = (sample_key *)room;
+    sample_key *const keys = (sample_key *)shared;
     const cuda_sample &a = j.a;
     const int row = blockIdx.y, each = (int)((a.n_vocab + SLICES - 1) / SLICES), from = blockIdx.x * each;
     const int n = min(each, (int)a.n_vocab - from);

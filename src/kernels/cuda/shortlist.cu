@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(SKETCH_THREADS) sketch_panel(const __grid_cons
             if (n < j.n && at < j.from.k)
                 four = tile_values(j.from, n, at & ~3);
             const float v[2] = {c % 2 ? four.z : four.x, at + 1 < j.from.k ? c % 2 ? four.w : four.y : 0.0f};
-            const float most = row_max(fmaxf(fabsf(v[0]), fabsf(v[1])));
-            const __half scale = __float2half_ru(most / 7.5f);
+            const float max_abs = row_max(fmaxf(fabsf(v[0]), fabsf(v[1])));
+            const __half scale = __float2half_ru(max_abs / 7.5f);
             const float s = __half2float(scale);
             for (int i = 0; i < 2; i++) {
                 const float code = s > 0.0f ? rintf(v[i] / s) : 0.0f;
@@ -114,12 +114,12 @@ struct short_job {
 };
 
 /* Arrays in a block's shared memory, after the row. */
-struct short_room {
+struct short_memory {
     uint32_t *keys;    /* [each, ALL_WARPS]: the row's lower bounds */
     uint32_t *changed; /* [n_own]: a bit for each logit of a panel */
     int *list;         /* [n_own]: panels to compute */
 };
-static size_t room_bytes(const short_job &s) {
+static size_t memory_bytes(const short_job &s) {
     return (size_t)s.j.k_pad + (size_t)(s.j.k_pad / s.j.slice) * sizeof(slice_meta) +
            ((size_t)s.each * ALL_WARPS + 2 * (size_t)s.n_own) * sizeof(uint32_t);
 }
@@ -167,10 +167,10 @@ __device__ static void mark_changed(const short_job &s, int row, int part, uint3
 }
 
 /* The number of keys that are at least `least`. counts: turn t uses counts[t % 2]. */
-__device__ static int count_keys(const uint32_t *keys, int n, uint32_t least, int *counts) {
+__device__ static int count_keys(const uint32_t *keys, int n, uint32_t min_key, int *counts) {
     int own = 0, all = 0;
     for (int i = threadIdx.x; i < n; i += THREADS)
-        own += keys[i] >= least;
+        own += keys[i] >= min_key;
     own = warp_sum(own);
     if (threadIdx.x % 32 == 0)
         counts[threadIdx.x / 32] = own;
@@ -196,9 +196,9 @@ __device__ static float limit_of(const uint32_t *keys, int n, int top, int count
         return key_bound(limit);
     }
     for (int bit = 31; bit >= LAST_BIT; bit--) {
-        const uint32_t least = limit | 1u << bit;
-        if (count_keys(keys, n, least, counts[bit % 2]) >= top)
-            limit = least;
+        const uint32_t min_key = limit | 1u << bit;
+        if (count_keys(keys, n, min_key, counts[bit % 2]) >= top)
+            limit = min_key;
     }
     return key_bound(limit);
 }
@@ -247,16 +247,16 @@ __device__ __forceinline__ float panel_value(const linear_job &j, int panel, int
 /* Finds the largest lower bound of each warp's logits, except those that are changed. */
 __device__ static void bounds_find(const short_job &s, int part, int n_own, const float *y, float reach,
                                    const uint32_t *changed, float *bounds) {
-    float most = __uint_as_float(0xff800000u);
+    float max_bound = __uint_as_float(0xff800000u);
     for (int e = threadIdx.x; e < n_own * PACK_PANEL; e += THREADS) {
         const int i = e / PACK_PANEL, r = e % PACK_PANEL, n = (i * s.each + part) * PACK_PANEL + r;
         if (n < s.j.n[0] && !(changed[i] >> r & 1))
-            most = fmaxf(most, y[n] - reach * s.step[n]);
+            max_bound = fmaxf(max_bound, y[n] - reach * s.step[n]);
     }
     for (int o = 1; o < 32; o *= 2)
-        most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+        max_bound = fmaxf(max_bound, __shfl_xor_sync(~0u, max_bound, o));
     if (threadIdx.x % 32 == 0)
-        bounds[threadIdx.x / 32] = most;
+        bounds[threadIdx.x / 32] = max_bound;
 }
 
 /* Lists the block's panels that may reach the limit, which includes bounds of NaN. Sets all logits of the
@@ -287,13 +287,13 @@ __global__ void __launch_bounds__(THREADS, 2) shortlist_row(const __grid_constan
     const int n_own = part < s.n_panel ? (s.n_panel - part + s.each - 1) / s.each : 0;
     uint32_t *const codes = (uint32_t *)shared;
     slice_meta *const meta = (slice_meta *)(codes + j.k_pad / 4);
-    short_room room;
-    room.keys = (uint32_t *)(meta + j.k_pad / j.slice);
-    room.changed = room.keys + s.each * ALL_WARPS;
-    room.list = (int *)(room.changed + s.n_own);
+    short_memory memory;
+    memory.keys = (uint32_t *)(meta + j.k_pad / j.slice);
+    memory.changed = memory.keys + s.each * ALL_WARPS;
+    memory.list = (int *)(memory.changed + s.n_own);
     float *const y = j.y[0] + row * j.ldy[0], *const bounds = s.bounds + row * s.each * ALL_WARPS;
     for (int i = threadIdx.x; i < n_own; i += THREADS)
-        room.changed[i] = 0;
+        memory.changed[i] = 0;
     if (threadIdx.x == 0)
         n_list = 0;
     launch_wait();
@@ -304,23 +304,23 @@ __global__ void __launch_bounds__(THREADS, 2) shortlist_row(const __grid_constan
     } else
         quantize_row<false>(row_of(j, j.x + row * s.ldx), one_store{codes, meta}, &sums);
     if (s.rows) {
-        mark_changed(s, row, part, room.changed);
+        mark_changed(s, row, part, memory.changed);
         __syncthreads();
     }
     const one_facts facts = {j.norm ? row_factor(j, &sums) : 1.0f,
                              j.tail && j.asym ? row_lift(j, &sums, 0) : 0.0f};
     const float reach = BOUND_REACH * facts.of_norm * row_length(j, codes, meta, lengths);
-    bounds_find(s, part, n_own, y, reach, room.changed, bounds + part * ALL_WARPS);
+    bounds_find(s, part, n_own, y, reach, memory.changed, bounds + part * ALL_WARPS);
     grid_barrier((grid_state *)s.state, gridDim.x);
     launch_next();
     for (int i = threadIdx.x; i < s.each * ALL_WARPS; i += THREADS)
-        room.keys[i] = bound_key(__ldcg(bounds + i));
+        memory.keys[i] = bound_key(__ldcg(bounds + i));
     __syncthreads();
-    const float limit = limit_of(room.keys, s.each * ALL_WARPS, s.top, counts);
-    panels_list(s, part, n_own, y, reach, limit, room.changed, room.list, &n_list);
+    const float limit = limit_of(memory.keys, s.each * ALL_WARPS, s.top, counts);
+    panels_list(s, part, n_own, y, reach, limit, memory.changed, memory.list, &n_list);
     __syncthreads();
     for (int q0 = 0; q0 < n_list; q0 += TEAMS) {
-        const int q = q0 + team, r = threadIdx.x % (32 * WARPS), panel = q < n_list ? room.list[q] : 0;
+        const int q = q0 + team, r = threadIdx.x % (32 * WARPS), panel = q < n_list ? memory.list[q] : 0;
         if (q < n_list)
             multiply_panel<BITS, HALVES>(j, panel, codes, meta, partial[team]);
         __syncthreads();
@@ -372,11 +372,11 @@ int shortlist_launch(const cuda_shortlist *a, cuda_stream s) {
     job.n_own = (job.n_panel + job.each - 1) / job.each;
     job.state = (uint8_t *)a->scratch;
     job.bounds = (float *)(job.state + CUDA_SHORT_HEAD);
-    const size_t room = room_bytes(job);
-    if (room > (size_t)device_shared_bytes() - (16 << 10))
+    const size_t shared_bytes = memory_bytes(job);
+    if (shared_bytes > (size_t)device_shared_bytes() - (16 << 10))
         return CUDA_UNSUPPORTED;
     auto *const kernel = short_kernel(&one.w[0].format);
     const unsigned n_block = (unsigned)(job.each * job.n_row);
-    e = prepare(kernel, room);
-    return e ? e : launch_by({true, true, 1}, kernel, n_block, THREADS, room, s, job);
+    e = prepare(kernel, shared_bytes);
+    return e ? e : launch_by({true, true, 1}, kernel, n_block, THREADS, shared_bytes, s, job);
 }

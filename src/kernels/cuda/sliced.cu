@@ -17,7 +17,7 @@ static int columns_fit(const linear_job &j, bool sums) {
 }
 
 /* Sets the depth of the rings beside `others` bytes, for blocks that are alone on their multiprocessor. */
-static size_t room_of(linear_job *j, size_t others, int blocks) {
+static size_t shared_bytes_of(linear_job *j, size_t others, int blocks) {
     enum { OWN = 20480 };
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
     j->depth = stages_of(*j, device_shared_bytes() - OWN - (int64_t)others, 1,
@@ -32,9 +32,10 @@ size_t sliced_scratch(int64_t k) {
 
 static int run(sliced_kernel kernel, linear_job *j, size_t others, bool alone, cuda_stream s) {
     const int blocks = job_blocks(*j);
-    const size_t room = alone ? room_of(j, others, blocks) : linear_shared_bytes(j, others, blocks);
-    const int e = prepare(kernel, room);
-    return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(THREADS), room, s, *j);
+    const size_t shared_bytes =
+        alone ? shared_bytes_of(j, others, blocks) : linear_shared_bytes(j, others, blocks);
+    const int e = prepare(kernel, shared_bytes);
+    return e ? e : launch(kernel, dim3((unsigned)blocks), dim3(THREADS), shared_bytes, s, *j);
 }
 
 static int run_many(const sliced_kernels &by, const cuda_linear *a, linear_job *j, cuda_stream s) {
@@ -60,12 +61,12 @@ int sliced_launch(const sliced_kernels &by, const cuda_linear *a, cuda_stream s)
         return e ? e : CUDA_UNSUPPORTED;
     if (j.n_col == 1 && by.one[bits])
         return run(by.one[bits], &j, sliced_one_bytes(j), bits > 4, s); /* sliced_blocks */
-    const int most = columns_fit(j, by.sums) / each;
-    for (int64_t first = 0; first < a->n_row && !e; first += most) {
+    const int max_rows = columns_fit(j, by.sums) / each;
+    for (int64_t first = 0; first < a->n_row && !e; first += max_rows) {
         cuda_linear part = *a;
-        if (most < 1)
+        if (max_rows < 1)
             return CUDA_UNSUPPORTED;
-        part.n_row = a->n_row - first < most ? a->n_row - first : most;
+        part.n_row = a->n_row - first < max_rows ? a->n_row - first : max_rows;
         part.x += first * a->ldx;
         for (int i = 0; i < a->n_w; i++)
             part.y[i] += first * a->ldy[i];

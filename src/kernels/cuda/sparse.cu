@@ -313,9 +313,9 @@ static sparse_kernel kernel_of(int rows) {
 /* The number of rows of a block: at most all rows, and those that fit shared memory. */
 static int rows_of_block(const sparse_job *j) {
     enum { OWN = 4096 /* bytes of static arrays and of the driver */ };
-    const int64_t room = device_shared_bytes() - OWN, each = (int64_t)j->k * (int64_t)sizeof(float);
+    const int64_t shared_bytes = device_shared_bytes() - OWN, each = (int64_t)j->k * (int64_t)sizeof(float);
     int rows = MAX_ROWS;
-    while (rows > 0 && (rows * each > room || rows / 2 >= j->a.n_row))
+    while (rows > 0 && (rows * each > shared_bytes || rows / 2 >= j->a.n_row))
         rows /= 2;
     return rows;
 }
@@ -328,11 +328,11 @@ static int share_of(const sparse_job *j, int64_t tiles, int rows) {
                  sums = (double)j->n_panel * j->n_outlier * (j->a.gated ? 2 : 1) * (rows > 1 ? rows : 2);
     const int n_sm = device_sm_count();
     int best = 1;
-    double least = 0;
+    double min_cost = 0;
     for (int p = 1; p <= n_sm && p <= j->n_panel; p++) {
         const double rounds = (double)((tiles * p + n_sm - 1) / n_sm), cost = rounds * (rows_way + sums / p);
-        if (p == 1 || cost < least) {
-            least = cost;
+        if (p == 1 || cost < min_cost) {
+            min_cost = cost;
             best = p;
         }
     }
@@ -367,10 +367,10 @@ int sparse_launch(const cuda_sparse *a, cuda_stream s) {
         return e;
     const int rows = rows_of_block(&j), each = rows > 0 ? rows : 1;
     const int64_t tiles = (a->n_row + each - 1) / each;
-    const size_t room = (size_t)rows * (size_t)j.k * sizeof(float);
+    const size_t shared_bytes = (size_t)rows * (size_t)j.k * sizeof(float);
     const sparse_kernel kernel = kernel_of(rows);
-    e = prepare(kernel, room);
+    e = prepare(kernel, shared_bytes);
     return e ? e
              : launch(kernel, dim3((unsigned)share_of(&j, tiles, each), (unsigned)tiles),
-                      dim3(SPARSE_THREADS), room, s, j);
+                      dim3(SPARSE_THREADS), shared_bytes, s, j);
 }

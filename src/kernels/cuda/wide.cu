@@ -70,8 +70,8 @@ __device__ __forceinline__ float4 four_values(const image_job &j, const float *x
 __device__ __forceinline__ float square_add(float4 v, float sum) {
     return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
 }
-__device__ __forceinline__ float largest_of(float4 v, float most) {
-    return fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), most);
+__device__ __forceinline__ float largest_of(float4 v, float max_abs) {
+    return fmaxf(fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))), max_abs);
 }
 
 /* Stores four values from i on in row `in` of the images at `images`. */

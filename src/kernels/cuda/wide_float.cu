@@ -66,8 +66,8 @@ template <int TYPE, int N> struct unit_walk {
     }
     /* Lowers the scale so that weights of this magnitude are below 2^16, and multiplies the sums so far by
      * the same factor. */
-    template <int M> __device__ __forceinline__ void scale_change(float (&d)[M], uint32_t most) {
-        const int e = (int)(most >> 7);
+    template <int M> __device__ __forceinline__ void scale_change(float (&d)[M], uint32_t max_bits) {
+        const int e = (int)(max_bits >> 7);
         const float next = __uint_as_float((uint32_t)(127 + 142 - e) << 23), by = __fdiv_rn(next, scale);
         wgmma_wait<0>();
         wgmma_read(d);
@@ -87,13 +87,13 @@ template <int TYPE, int N> struct unit_walk {
         wt.next(unit_rings<N>::W_STAGES);
         if (TYPE == TYPE_F16)
             return;
-        uint32_t most = 0;
+        uint32_t max_bits = 0;
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            most = __vmaxu2(most, a[i / 4][i % 4] & 0x7fff7fffu);
-        most = max_warp(max(most & 0xffff, most >> 16));
-        if (most >= limit)
-            scale_change(d, most);
+            max_bits = __vmaxu2(max_bits, a[i / 4][i % 4] & 0x7fff7fffu);
+        max_bits = max_warp(max(max_bits & 0xffff, max_bits >> 16));
+        if (max_bits >= limit)
+            scale_change(d, max_bits);
 #pragma unroll
         for (int i = 0; i < 16; i++)
             a[i / 4][i % 4] = two_as_halves<TYPE>(a[i / 4][i % 4], scale);
@@ -201,7 +201,7 @@ __device__ __forceinline__ void four_load(float v[4], const float *from) {
 /* Writes a warp's outputs of RESULT_ROWS rows from row0 on. Gated: outputs 0..7 are those of gate, 8..15
  * those of up. */
 __device__ __forceinline__ void results_write(const unit_job &j, const four_of &f, const four_of &up,
-                                              int row0, float scale, const float *room) {
+                                              int row0, float scale, const float *results) {
     const int lane = threadIdx.x % 32, across = j.gated ? 2 : 4, o = lane % across * 4, step = 32 / across;
 #pragma unroll 2
     for (int in = lane / across; in < RESULT_ROWS; in += step) {
@@ -210,10 +210,10 @@ __device__ __forceinline__ void results_write(const unit_job &j, const four_of &
             break;
         const float factor = __ldcg(j.factor + row);
         float v[4], u[4];
-        four_load(v, room + in * RESULT_LINE + o);
+        four_load(v, results + in * RESULT_LINE + o);
         four_scale(v, factor, scale, f);
         if (j.gated) {
-            four_load(u, room + in * RESULT_LINE + 8 + o);
+            four_load(u, results + in * RESULT_LINE + 8 + o);
             four_scale(u, factor, scale, up);
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -227,13 +227,13 @@ __device__ __forceinline__ void results_write(const unit_job &j, const four_of &
  * of weights, and columns 2t and 2t + 1 of each eight rows of x. */
 template <int ROWS>
 __device__ __forceinline__ void results_leave(const unit_job &j, const unit_place &at, float scale,
-                                              float *room, const float (&d)[ROWS / 2]) {
+                                              float *results, const float (&d)[ROWS / 2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int m = j.gated ? 0 : matrix_of(j, at.tile);
     const int o = j.gated ? at.tile * BOX_ROWS + 8 * warp + lane % 2 * 4
                           : (at.tile - j.first[m]) * UNIT_OUTPUTS + 16 * warp + lane % 4 * 4;
     const four_of f = four_at(j, m, o), up = four_at(j, j.gated ? 1 : m, o);
-    float *const to = room + lane % 4 * 2 * RESULT_LINE + lane / 4;
+    float *const to = results + lane % 4 * 2 * RESULT_LINE + lane / 4;
 #pragma unroll 1
     for (int p = 0; p < ROWS / RESULT_ROWS && at.row + p * RESULT_ROWS < j.n_row; p++) {
 #pragma unroll
@@ -244,20 +244,21 @@ __device__ __forceinline__ void results_leave(const unit_job &j, const unit_plac
                     to[(i / 4 * 8 + i % 2) * RESULT_LINE + i / 2 % 2 * 8] = d[c * (RESULT_ROWS / 2) + i];
             }
         __syncwarp();
-        results_write(j, f, up, at.row + p * RESULT_ROWS, 1.0f / scale, room);
+        results_write(j, f, up, at.row + p * RESULT_ROWS, 1.0f / scale, results);
         __syncwarp();
     }
 }
 
 template <int TYPE, int N, int ROWS>
-__device__ __forceinline__ void unit_run(const unit_job &j, unit_walk<TYPE, N> *on, int unit, float *room) {
+__device__ __forceinline__ void unit_run(const unit_job &j, unit_walk<TYPE, N> *on, int unit,
+                                         float *results) {
     const unit_place at = place_of<N>(j, unit);
     float d[ROWS / 2];
     if (at.row >= j.n_row)
         return;
     on->template run<ROWS>(j, d);
     launch_wait();
-    results_leave<ROWS>(j, at, on->scale, room, d);
+    results_leave<ROWS>(j, at, on->scale, results, d);
 }
 
 template <int TYPE, int N>
@@ -295,13 +296,13 @@ __global__ void __launch_bounds__(UNIT_THREADS, 1) wide_float(const __grid_const
     } else {
         registers_take<232>();
         unit_walk<TYPE, N> on = {r, {0, 0}, {0, 0}, 0, lane, 0.0f, 0, 0};
-        float *const room = (float *)(r.w + unit_rings<N>::W_STAGES * W_STAGE) + warp * RESULT_WARP;
+        float *const results = (float *)(r.w + unit_rings<N>::W_STAGES * W_STAGE) + warp * RESULT_WARP;
         on.begin(j.gated);
         for (int unit = blockIdx.x; unit < j.n_unit; unit += gridDim.x)
             if (unit < j.n_whole)
-                unit_run<TYPE, N, N>(j, &on, unit, room);
+                unit_run<TYPE, N, N>(j, &on, unit, results);
             else
-                unit_run<TYPE, N, N / 2>(j, &on, unit, room);
+                unit_run<TYPE, N, N / 2>(j, &on, unit, results);
     }
     cluster_barrier(); /* the other block writes to this one until then */
 #endif
@@ -372,12 +373,12 @@ static uint64_t unit_cycles(const unit_job *j, unsigned n) {
 }
 
 template <int TYPE, int N> static int unit_launch(const unit_job &j, unsigned clusters, cuda_stream s) {
-    const size_t room = unit_rings<N>::BYTES + 1024;
+    const size_t shared_bytes = unit_rings<N>::BYTES + 1024;
     const unsigned n = (unsigned)j.n_unit < clusters ? (unsigned)j.n_unit : clusters;
-    const int e = prepare(wide_float<TYPE, N>, room);
+    const int e = prepare(wide_float<TYPE, N>, shared_bytes);
     return e ? e
-             : launch_cluster(wide_float<TYPE, N>, dim3(n, 1, TOGETHER), dim3(UNIT_THREADS), TOGETHER, room,
-                              s, j);
+             : launch_cluster(wide_float<TYPE, N>, dim3(n, 1, TOGETHER), dim3(UNIT_THREADS), TOGETHER,
+                              shared_bytes, s, j);
 }
 
 int wide_float_launch(const cuda_linear *a, cuda_stream s) {

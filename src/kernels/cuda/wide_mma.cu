@@ -118,9 +118,9 @@ enum { WIDE_OUTPUTS = WIDE_PANELS * PACK_PANEL, RESULT_LINE = WIDE_OUTPUTS + 4 }
 __device__ __forceinline__ const float4 *result_at(const rings &r, int row, int output) {
     return (const float4 *)((const float *)r.x + row * RESULT_LINE + output);
 }
-template <int N> __device__ __forceinline__ void results_leave(const float (&d)[N / 2], float *room) {
+template <int N> __device__ __forceinline__ void results_leave(const float (&d)[N / 2], float *results) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    float *const to = room + 2 * t * RESULT_LINE + threadIdx.x / 32 * PACK_PANEL + g;
+    float *const to = results + 2 * t * RESULT_LINE + threadIdx.x / 32 * PACK_PANEL + g;
 #pragma unroll
     for (int e = 0; e < N / 8; e++)
 #pragma unroll
@@ -387,9 +387,9 @@ int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s) {
     j->n_whole = by.n_whole;
     j->n_half = by.n_half;
     const wide_kernel kernel = n == 128 ? kernel_of<128>(j, f) : UNLESS_FEW(kernel_of<256>(j, f));
-    const size_t room = job_shared_bytes(j, n);
-    if (!kernel || !room || (j->scale_kind == SCALE_BYTE && j->asym))
+    const size_t shared_bytes = job_shared_bytes(j, n);
+    if (!kernel || !shared_bytes || (j->scale_kind == SCALE_BYTE && j->asym))
         return CUDA_UNSUPPORTED;
-    const int e = prepare(kernel, room);
-    return e ? e : launch(kernel, dim3((unsigned)by.n_unit), dim3(MMA_THREADS), room, s, *j);
+    const int e = prepare(kernel, shared_bytes);
+    return e ? e : launch(kernel, dim3((unsigned)by.n_unit), dim3(MMA_THREADS), shared_bytes, s, *j);
 }

@@ -19,7 +19,7 @@ struct wide_rounds {
 template <class Cycles>
 static wide_rounds wide_rounds_of(unsigned n_row, unsigned outputs, unsigned at_once, const Cycles &cycles) {
     static const unsigned sizes[] = {256, 128};
-    uint64_t least = UINT64_MAX;
+    uint64_t min_all = UINT64_MAX;
     wide_rounds best = {};
     for (int i = 0; i < 2; i++) {
         const unsigned n = sizes[i], across = (n_row + n - 1) / n, units = across * outputs,
@@ -31,9 +31,9 @@ static wide_rounds wide_rounds_of(unsigned n_row, unsigned outputs, unsigned at_
                        n_half = few ? 1 : 2, halves = n_half * (units - whole);
         const uint64_t all =
             (whole + at_once - 1) / at_once * cycles(n) + (halves + at_once - 1) / at_once * cycles(n / 2);
-        if (all >= least)
+        if (all >= min_all)
             continue;
-        least = all;
+        min_all = all;
         best = {(int)n, (int)across, (int)(whole + halves), (int)whole, (int)n_half};
     }
     return best;
