@@ -85,7 +85,7 @@ unset NIBBLE_NO_LEARN
 run run "$model" --ram 28M --tokens 1,2,3 -n 40 --ignore-eos --temp 0 -c 128 --json
 check "nothing was learned before" true_that 'd["predicted"]["from"] == "guess" and d["predicted"]["runs"] == 0'
 check "all but the first token are timed" true_that 'd["timings"]["token_n"] == 39 and d["timings"]["token_s"] <= d["timings"]["predicted_s"]'
-measured=$(json 'd["timings"]["predicted_per_second"]')
+measured=$(json 'd["timings"]["token_n"] / d["timings"]["token_s"]')
 first=$(json 'd["tokens"]')
 run run "$model" --ram 28M --tokens 1,2,3 -n 40 --ignore-eos --temp 0 -c 128 --json
 check "the next prediction is what was measured" true_that "d['predicted']['from'] == 'runs' and abs(d['predicted']['tok_s'] / $measured - 1) < 0.02"

@@ -90,7 +90,7 @@ one() {
     printf '%s  %s\n' "$text" "$word"
     if [ "$failed" -gt 0 ]; then
         echo "--- $name on $cpu, exit code $code: what it printed, without the tests that passed"
-        grep -v -e '^\[ RUN      \]' -e '^\[       OK \]' "$log" | tail -60
+        grep -v -e '^\[ RUN      \]' -e '^\[       OK \]' -e '^ok ' "$log" | tail -60
         echo "---"
     fi
     return 0

@@ -77,9 +77,7 @@ nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error
 static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
     if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
-    const bool wide =
-        e->kind->tier == NIB_TIER_VRAM; /* the GPU's kernels do not support integer zero points */
-    NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, wide, &e->m, err));
+    NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, &e->m, err));
     e->container = model_container(e->m);
     return NIB_OK;
 }

@@ -59,7 +59,7 @@ static nib_status load_map(const engine_core *e, policy *map, char **used, nib_e
         return NIB_OK;
     if (e->kind == &backend_cuda)
         return load_gpu_map(e, map, used, err);
-    if (e->kind->tier != NIB_TIER_RAM)
+    if (e->kind->no_processor_map)
         return NIB_OK;
     machine_detect(&here);
     return load_keyed(e, &key, map, used, err);

@@ -66,7 +66,7 @@ nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64
 }
 
 nib_status sessions_check_type(const engine_core *e, type_id type, nib_error *err) {
-    if (e->kind->tier == NIB_TIER_RAM || type == TYPE_F16 || kv_is_coded(type))
+    if (!e->kind->no_f32_cache || type == TYPE_F16 || kv_is_coded(type))
         return NIB_OK;
     return nib_fail(err, NIB_E_USAGE,
                     "keys and values: the %s back end has them in f16, kv8 and kv4, not in f32",

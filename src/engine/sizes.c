@@ -240,7 +240,7 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     if (!settings_kv_type(s->kv, &s->kv_type))
-        s->kv_type = small_cache(e) && e->kind->tier == NIB_TIER_RAM ? TYPE_F32 : TYPE_F16;
+        s->kv_type = small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
     NIB_TRY(sessions_check_type(e, s->kv_type, err));
     if (s->n_ctx > 0 && !s->is_resolved)
         NIB_TRY(check_context(e, err));

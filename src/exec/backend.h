@@ -108,9 +108,11 @@ typedef struct backend_run {
 typedef struct backend backend;
 
 typedef struct backend_kind {
-    const char *name; /* name on the command line */
-    int tier;         /* tier of its memory. NIB_TIER_VRAM: keys and values are not in f32, matrices are in
-                         PACK_PARTS, and the processor's kernel map is not used */
+    const char *name;      /* name on the command line */
+    int tier;              /* tier of its memory */
+    bool no_f32_cache;     /* keys and values cannot be in f32 */
+    bool no_integer_zeros; /* matrices with integer zeros are held without them (pack_widen) */
+    bool no_processor_map; /* the processor's kernel map is not used; all matrices are in PACK_PARTS */
     int64_t
         n_batch; /* default rows of a prompt in one pass if the memory has no cap; 0: the engine's default */
     /* NIB_E_DEVICE: this build or this machine has no such device. */

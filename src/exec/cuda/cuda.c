@@ -323,6 +323,9 @@ static nib_status cuda_spans_stop(backend *b, nib_span *out, size_t *n, size_t *
 const backend_kind backend_cuda = {
     .name = "cuda",
     .tier = NIB_TIER_VRAM,
+    .no_f32_cache = true,
+    .no_integer_zeros = true,
+    .no_processor_map = true,
     .n_batch = 2048, /* 8b: 35,000 tok/s with 512 rows, 42,000 with 2,048 (docs/gpu.md) */
     .open = cuda_open,
     .close = cuda_close,
