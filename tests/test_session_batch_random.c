@@ -198,7 +198,7 @@ static void open_batch(world *w, const char *folder) {
         o.n_position = 64 * (pages + (int64_t)below(w, 2));
     if (chance(w, 10))
         o.n_position = 64; /* long requests cannot fit */
-    if (chance(w, 2))
+    if (!chance(w, 3))
         o.prefix_cache = folder;
     if (chance(w, 2))
         o.cache_ram = below(w, UINT64_C(2) << 20);
@@ -366,6 +366,12 @@ static void round_of(uint64_t seed, const char *folder) {
     nib_engine_close(w.e);
 }
 
+/* Whether each kind of event has happened. */
+static bool all_seen(void) {
+    return seen.n_refused > 0 && seen.paused > 0 && seen.disk_read > 0 && seen.restored > 0 &&
+           seen.draft_right > 0;
+}
+
 static void random_rounds(void **state) {
     (void)state;
     const char *from = getenv("NIBBLE_RANDOM_SEED"), *seconds = getenv("NIBBLE_RANDOM_SECONDS");
@@ -376,7 +382,10 @@ static void random_rounds(void **state) {
     snprintf(folder, sizeof folder, "%s", temp_path("prefixes"));
     archs_each("tests/data/arch", note_arch, NULL);
     uint64_t seed = first;
-    for (; seed < first + N_SEED || time_now() < end; seed++) {
+    /* What the threads of the disk do in time differs between runs. */
+    for (; seed < first + N_SEED || (!SANITIZED && !all_seen() && seed < first + 8 * N_SEED) ||
+           time_now() < end;
+         seed++) {
         if (seconds)
             fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
         round_of(seed, folder);
@@ -393,8 +402,7 @@ static void random_rounds(void **state) {
             (unsigned long long)seen.draft_n);
     assert_true(seen.n_round > N_SEED / 2 && seen.n_ok > N_SEED);
     if (!SANITIZED)
-        assert_true(seen.n_refused > 0 && seen.paused > 0 && seen.disk_read > 0 && seen.restored > 0 &&
-                    seen.draft_right > 0);
+        assert_true(all_seen());
 }
 
 /* ---- one failed answer ---- */
