@@ -18,6 +18,9 @@
 
 enum { MAX_WIDTHS = 16, MAX_SEQUENCES = 512 };
 
+/* Minimum steps between two reads of memory: each read empties the caches, which slows the step after it. */
+enum { MIN_PIECE_STEPS = 16 };
+
 typedef struct batch_row {
     int n_seq;
     bool many; /* with the kernels for many sequences */
@@ -118,7 +121,7 @@ static nib_status run_steps(batch_bench *b, nib_batch *batch, int32_t *n_left, b
             NIB_TRY(nib_batch_step(batch, n_left, err));
             t->n_step++;
             seconds = time_now() - start;
-        } while (*n_left > 0 && seconds < BENCH_PIECE_SECONDS);
+        } while (*n_left > 0 && (seconds < BENCH_PIECE_SECONDS || t->n_step - first < MIN_PIECE_STEPS));
         t->gen_s += seconds;
         t->cpu_s += bench_cpu_seconds() - cpu;
         bench_rate_piece(&b->rate, (double)(t->n_step - first) / seconds);
@@ -150,7 +153,7 @@ static bool is_many(const batch_bench *b, int n_seq) {
 }
 
 static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error *err) {
-    const nib_batch_options o = {.n_sequence = n_seq, .n_ctx = b->args->n_prompt + b->args->n_gen + 1};
+    const nib_batch_options o = {.n_sequence = n_seq, .n_ctx = b->args->n_prompt + b->args->n_gen};
     const int64_t n = b->args->repetitions;
     nib_batch *batch;
     const double step_bytes = (double)nib_engine_info(b->engine)->token_bytes;
@@ -237,7 +240,7 @@ static int open_for(batch_bench *b, int n_seq) {
     nib_engine_options options;
     cli_args *args = b->args;
     cli_engine_options(args, &options);
-    options.n_ctx = args->n_prompt + args->n_gen + 1;
+    options.n_ctx = args->n_prompt + args->n_gen;
     options.n_batch = options.n_batch ? options.n_batch : NUM_MAX(512, n_seq);
     options.n_logits = n_seq;
     options.n_session = n_seq;
