@@ -184,7 +184,7 @@ static void make_map(const char *path, const char *to) {
     fake_is_at_rest();
 }
 
-static void a_map_is_obeyed(void **state) {
+static void a_map_is_followed(void **state) {
     (void)state;
     char path[512], map[512];
     bool used;
@@ -264,7 +264,7 @@ int main(void) {
         cmocka_unit_test(every_strategy_is_timed),
         cmocka_unit_test(units_are_the_devices),
         cmocka_unit_test(a_failing_call_leaves_nothing),
-        cmocka_unit_test(a_map_is_obeyed),
+        cmocka_unit_test(a_map_is_followed),
         cmocka_unit_test(what_cannot_be_done_goes_by_the_rule),
         cmocka_unit_test(another_map_is_not_used),
     };

@@ -37,8 +37,9 @@ static void fake_is_at_rest(void) {
 
 typedef enum rows_as { PROMPT, GENERATED, WITHOUT_WIDE, OF_MANY, N_ROWS_AS } rows_as;
 
-static nib_status logits_by(const char *name, const char *path, nib_engine_options o, const engine_want *want,
-                            int n, rows_as as, logits_rows *out, nib_error *err) {
+static nib_status logits_by(const char *name, const char *path, nib_engine_options o,
+                            const engine_internal *internal, int n, rows_as as, logits_rows *out,
+                            nib_error *err) {
     nib_engine *e = NULL;
     int32_t tokens[N_TOKEN];
     o.backend = name;
@@ -47,7 +48,7 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     if (as == WITHOUT_WIDE)
         fake_cuda_without_wide();
-    NIB_TRY(engine_open(path, &o, want, &e, err));
+    NIB_TRY(engine_open(path, &o, internal, &e, err));
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
     *out = as == GENERATED || as == OF_MANY ? logits_generated(e, tokens, n, (int)o.n_batch)
                                             : logits_of(e, tokens, n);
@@ -58,15 +59,15 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
 }
 
 /* false: the cuda back end refuses the model. `check`: the reference's logits, computed when it has none. */
-static bool same_as_check(const char *path, const nib_engine_options *o, const engine_want *want, int n,
-                          bool exact, rows_as as, logits_rows *check, const char *what) {
+static bool same_as_check(const char *path, const nib_engine_options *o, const engine_internal *internal,
+                          int n, bool exact, rows_as as, logits_rows *check, const char *what) {
     logits_rows cuda;
     nib_error err = {0};
-    const nib_status status = logits_by("cuda", path, *o, want, n, as, &cuda, &err);
+    const nib_status status = logits_by("cuda", path, *o, internal, n, as, &cuda, &err);
     if (status == NIB_E_DEVICE && strstr(err.message, "the cuda back end does not support "))
         return false;
     if (status != NIB_OK ||
-        (!check->data && logits_by("check", path, *o, want, n, PROMPT, check, &err) != NIB_OK))
+        (!check->data && logits_by("check", path, *o, internal, n, PROMPT, check, &err) != NIB_OK))
         fail_msg("%s, %s: %s", path, what, err.message);
     assert_int_equal(logits_bytes(check), logits_bytes(&cuda));
     assert_true(isfinite(cuda.data[0]));
@@ -80,23 +81,23 @@ static bool same_as_check(const char *path, const nib_engine_options *o, const e
     return true;
 }
 
-static bool same_as(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
-                    rows_as as, const char *what) {
+static bool same_as(const char *path, const nib_engine_options *o, const engine_internal *internal, int n,
+                    bool exact, rows_as as, const char *what) {
     logits_rows check = {0};
-    const bool is = same_as_check(path, o, want, n, exact, as, &check, what);
+    const bool is = same_as_check(path, o, internal, n, exact, as, &check, what);
     free(check.data);
     return is;
 }
 
 /* As a prompt, as generated rows of few and of many sequences, and on a device without kernels for prompts.
  * Under a sanitizer these take turns. */
-static bool same(const char *path, const nib_engine_options *o, const engine_want *want, int n, bool exact,
-                 const char *what) {
+static bool same(const char *path, const nib_engine_options *o, const engine_internal *internal, int n,
+                 bool exact, const char *what) {
     static int turn;
     logits_rows check = {0};
     bool is = true;
     for (int as = SANITIZED ? turn++ % N_ROWS_AS : 0; is && as < N_ROWS_AS; as += SANITIZED ? N_ROWS_AS : 1)
-        is = same_as_check(path, o, want, n, exact, (rows_as)as, &check, what);
+        is = same_as_check(path, o, internal, n, exact, (rows_as)as, &check, what);
     free(check.data);
     return is;
 }
@@ -116,7 +117,7 @@ static void compare_arch(void *user, const char *path, const char *name) {
     nib_engine_options o = engine_usual();
     o.n_ctx = 32;
     tiny_plan_make(&h, path, recipes, 1, NIB_TIER_RAM, NIB_TIER_RAM);
-    if (!same(path, &o, &(engine_want){.plan = &h.p}, 24, true, "u8g32")) {
+    if (!same(path, &o, &(engine_internal){.plan = &h.p}, 24, true, "u8g32")) {
         a->n_refused++;
         return;
     }
@@ -285,18 +286,18 @@ static void other_formats(void **state) {
     tiny_plan h;
     const nib_engine_options o = engine_usual();
     tiny_plan_make(&h, path, recipes, 4, NIB_TIER_RAM, NIB_TIER_RAM);
-    assert_true(same(path, &o, &(engine_want){.plan = &h.p}, N_TOKEN, true, "formats"));
+    assert_true(same(path, &o, &(engine_internal){.plan = &h.p}, N_TOKEN, true, "formats"));
     /* second slices are added to sums in another order */
     tiny_plan_make(&h, path, (const char *const[]){"u4g32+u4g32"}, 1, NIB_TIER_RAM, NIB_TIER_RAM);
-    assert_true(same(path, &o, &(engine_want){.plan = &h.p}, N_TOKEN, false, "second slices"));
+    assert_true(same(path, &o, &(engine_internal){.plan = &h.p}, N_TOKEN, false, "second slices"));
 }
 
 static void from_disk(void **state) {
     (void)state;
     nib_engine_options o = engine_usual();
     o.stream = true;
-    assert_true(same(tiny_model("disk.gguf", &small), &o, &(engine_want){.n_row = 40, .keep_nothing = true},
-                     N_TOKEN, true, "from disk"));
+    assert_true(same(tiny_model("disk.gguf", &small), &o,
+                     &(engine_internal){.n_row = 40, .keep_nothing = true}, N_TOKEN, true, "from disk"));
 }
 
 /* ---- batches ---- */
@@ -384,7 +385,7 @@ static void what_it_cannot_do_is_named(void **state) {
     tiny_plan_make(&h, path, planes, 1, NIB_TIER_RAM, NIB_TIER_RAM);
     o.backend = "cuda";
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    assert_refused(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_DEVICE, &err,
+    assert_refused(engine_open(path, &o, &(engine_internal){.plan = &h.p}, &e, &err), NIB_E_DEVICE, &err,
                    "layer.0: the cuda back end does not support linear q: its kernels have no u4g32p");
     o.activation = 4;
     assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_DEVICE, &err,
@@ -394,7 +395,7 @@ static void what_it_cannot_do_is_named(void **state) {
     assert_refused(open_cuda(path, o, MEMORY, &err), NIB_E_USAGE, &err, "not in f32");
 }
 
-static void caps_are_obeyed(void **state) {
+static void caps_are_kept(void **state) {
     (void)state;
     const char *path = tiny_model("caps.gguf", &small);
     nib_engine_options o = engine_usual();
@@ -659,7 +660,7 @@ int main(void) {
         cmocka_unit_test(from_disk),
         cmocka_unit_test(batches),
         cmocka_unit_test(what_it_cannot_do_is_named),
-        cmocka_unit_test(caps_are_obeyed),
+        cmocka_unit_test(caps_are_kept),
         cmocka_unit_test(blocks_are_streamed_when_not_all_fit),
         cmocka_unit_test(codes_are_left),
         cmocka_unit_test(codes_of_rows_are_left),

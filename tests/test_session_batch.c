@@ -414,7 +414,7 @@ static void a_failed_step_is_taken_again(void **state) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.stream = true;
-    engine_want nothing = {.keep_nothing = true};
+    engine_internal nothing = {.keep_nothing = true};
     nib_engine *e;
     if (engine_open(path, &o, &nothing, &e, &err))
         fail_msg("%s", err.message);

@@ -12,7 +12,7 @@ enum {
     BLOCK = 64,  /* outputs that are whole bytes, and whole groups of codes, for any width of codes */
     PIECE = 256, /* minimum bytes of a channel in one read, if the piece has as many */
     GAP = 256,   /* bytes between two channels that take less time to read than a second read */
-    LEAST = 256 << 10,
+    MIN_BYTES = 256 << 10,
     UNIT = 16, /* alignment of codes in the buffer */
     WORD = 64
 };
@@ -40,7 +40,7 @@ struct residual_reader {
 /* ---- memory ---- */
 
 static uint64_t buffer_bytes(int64_t n_channel) {
-    return NUM_MAX((uint64_t)n_channel * (PIECE + GAP), (uint64_t)LEAST);
+    return NUM_MAX((uint64_t)n_channel * (PIECE + GAP), (uint64_t)MIN_BYTES);
 }
 static int64_t words_of(int64_t k) {
     return num_div_up(k, WORD);

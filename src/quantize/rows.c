@@ -11,14 +11,14 @@
 #include <string.h>
 
 enum {
-    ROOM = 1 << 18 /* values of the scratch: some megabytes, enough work for all threads */,
+    MIN_VALUES = 1 << 18 /* values of the scratch: some megabytes, enough work for all threads */,
     MAX_BYTES = 8
 };
 
 /* ---- scratch ---- */
 
 static int64_t scratch_values(const row_needs *n) {
-    return NUM_MAX(NUM_MAX(n->longest, n->n_value), (int64_t)ROOM);
+    return NUM_MAX(NUM_MAX(n->longest, n->n_value), (int64_t)MIN_VALUES);
 }
 
 /* A value takes up to 8 bytes in a file, 4 as a float, and up to 4 in the output. */

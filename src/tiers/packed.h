@@ -52,7 +52,7 @@ nib_status packed_writer_put(packed_writer *w, const void *unit, uint64_t n_byte
 nib_status packed_writer_commit(packed_writer *w, nib_error *err); /* frees w in any case */
 void packed_writer_abort(packed_writer *w);                        /* NULL is fine */
 
-/* Makes room for n_byte more bytes: removes unfinished files of interrupted writers, then the least recently
+/* Makes space for n_byte more bytes: removes unfinished files of interrupted writers, then the least recently
  * used packed files except `keep` (a file name, or NULL), until all of them fit in `max` bytes and leave a
  * tenth of the file system free. Creates the folder. NIB_E_NOFIT: they cannot fit; NIB_E_IO: the folder
  * cannot be created or read. */
