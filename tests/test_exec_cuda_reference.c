@@ -27,7 +27,7 @@ enum { N_TOKEN = 150, N_VOCAB = 512, N_CTX = 192, N_GREEDY = 6, N_OUTLIER_TOKENS
 
 static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
 
-static void fake_is_at_rest(void) {
+static void fake_is_idle(void) {
     if (fake_cuda_wrong())
         fail_msg("%s", fake_cuda_wrong());
     assert_int_equal(fake_cuda_held(), 0);
@@ -53,7 +53,7 @@ static nib_status logits_by(const char *name, const char *path, nib_engine_optio
     *out = as == GENERATED || as == OF_MANY ? logits_generated(e, tokens, n, (int)o.n_batch)
                                             : logits_of(e, tokens, n);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
     assert_int_equal(fake_cuda_batch() > 0, as == OF_MANY && !strcmp(name, "cuda"));
     return NIB_OK;
 }
@@ -156,7 +156,7 @@ static void embed_by(const char *name, const char *path, int pooling, float *out
         fail_msg("%s: %s", name, err.message);
     nib_session_close(s);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
 static void embeddings(void **state) {
@@ -216,7 +216,7 @@ static void greedy_by(const char *name, const char *path, nib_engine_options o, 
         fail_msg("%s: %s", name, err.message);
     assert_int_equal(fake_cuda_sparse() > 0, !strcmp(name, "cuda"));
     assert_int_equal(out->n_token, N_OUTLIER_TOKENS);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
 /* Logits within a share of the largest one, with rows of every kind. */
@@ -340,7 +340,7 @@ static void answers_by(const char *name, const char *path, nib_kv_type kv, int32
     }
     nib_batch_close(b);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
 static void batches(void **state) {
@@ -365,7 +365,7 @@ static nib_status open_cuda(const char *path, nib_engine_options o, size_t memor
     o.backend = "cuda";
     const nib_status status = engine_open(path, &o, NULL, &e, err);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
     return status;
 }
 
@@ -415,7 +415,7 @@ static void caps_are_kept(void **state) {
     /* each region is a little larger, to be aligned */
     assert_true(fake_cuda_peak() <= used.tier[NIB_TIER_VRAM].peak + 16 * 4096);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
 /* Logits of a prompt and greedy tokens after it, under a cap on the GPU's memory, which is kept. */
@@ -445,7 +445,7 @@ static logits_rows under_cap(const char *path, nib_engine_options o, int32_t *gr
     if (o.vram != NIB_AUTO)
         assert_true(*peak <= o.vram && used.tier[NIB_TIER_VRAM].planned <= o.vram);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
     return r;
 }
 
@@ -495,7 +495,7 @@ static void codes_are_left(void **state) {
     free(logits_generated(e, (const int32_t[]){1, 2, 3}, TOKENS, 1).data);
     assert_int_equal(fake_cuda_taken(), TOKENS * 4 * shape.n_layer - shape.n_layer);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
 /* The same for the rows of a pass, as many as both products can take, with the bits of one row at a time. */
@@ -521,7 +521,7 @@ static void codes_of_rows_are_left(void **state) {
         assert_int_equal(fake_cuda_taken(), passes * 4 * shape.n_layer - shape.n_layer);
         assert_memory_equal(got[i].data, got[0].data, logits_bytes(&got[0]));
         nib_engine_close(e);
-        fake_is_at_rest();
+        fake_is_idle();
     }
     for (int i = 0; i < 4; i++)
         free(got[i].data);
@@ -557,7 +557,7 @@ static void tokens_are_replayed(void **state) {
         assert_true(all > 0 && all % (TOKENS - 2) == 0 && all / (TOKENS - 2) >= 5 * small.n_layer);
         free(plain.data), free(replayed.data);
         nib_engine_close(e);
-        fake_is_at_rest();
+        fake_is_idle();
     }
 }
 
@@ -581,7 +581,7 @@ static void prompts_are_wide(void **state) {
         assert_int_equal(fake_cuda_prompt(), small.n_layer * N_TOKEN);
         assert_int_equal(fake_cuda_wide(), (4 * (small.n_layer - 1) + 1) * N_TOKEN);
         nib_engine_close(e);
-        fake_is_at_rest();
+        fake_is_idle();
     }
 }
 
@@ -593,7 +593,7 @@ static void auto_finds_it(void **state) {
     nib_engine *e = engine_must_open(tiny_model("auto.gguf", &small), &o, NULL);
     assert_string_equal(engine_parts_of(e).step->backend->kind->name, "cuda");
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
 /* The device finds the logits that answers are sampled from: the same tokens, in a session and in a batch.
@@ -617,7 +617,7 @@ static void the_best_come(void **state) {
                 fail_msg("%s", err.message);
             if (i)
                 assert_int_equal(fake_cuda_sampled(), c < 2 ? 19 : 0);
-            fake_is_at_rest();
+            fake_is_idle();
         }
         assert_int_equal(found[0].n_token, 20);
         assert_int_equal(found[1].n_token, 20);
@@ -641,7 +641,7 @@ static void changes_are_the_devices(void **state) {
             nib_engine *e = engine_must_open(path, &o, NULL);
             answers_of(e, together, i == 2, i ? cuda : check);
             nib_engine_close(e);
-            fake_is_at_rest();
+            fake_is_idle();
             assert_int_equal(fake_cuda_sampled() > 0, i == 1);
             assert_memory_equal(check, i ? cuda : check, sizeof check);
         }

@@ -116,17 +116,17 @@ static nib_status place_and_load(placing *w, nib_error *err) {
 
 nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, pager **out,
                                nib_error *err) {
-    const nib_engine_options *asked = &e->requested;
+    const nib_engine_options *requested = &e->requested;
     char *packed = engine_packed_folder(e);
     text_loader text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
     placing w = {.e = e, .others = others, .copied = copied};
     const pager_options how = {.threads = e->threads,
                                .packed = packed,
                                .write_packed = engine_packed_may_write(e),
-                               .progress = asked->progress,
+                               .progress = requested->progress,
                                .cancel = &e->cancel,
                                .log = &e->log,
-                               .user = asked->user,
+                               .user = requested->user,
                                .side_task = e->text.is_open ? NULL : text_open_async,
                                .side_user = &text,
                                .side_bytes = container_heap_bytes(e->container)};

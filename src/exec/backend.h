@@ -58,7 +58,7 @@ typedef struct backend_setup {
     const plan_rates *rates;
 } backend_setup;
 
-/* Maximum rows: of a pass, of one run of a layer, of one run of the head. */
+/* Maximum rows: of a pass, of a cell (one run of a layer), of one run of the head. */
 typedef struct backend_rows {
     int64_t n_pass, n_cell, n_head;
     uint64_t n_kept; /* bytes of the device that other modules allocate later: KV pages */

@@ -1,11 +1,11 @@
 /* packed.h - the packed file: a model's weights in the order of the image, so that they are packed once and
  * later only read.
  *
- *     [head: 4 KiB][image: a multiple of 4 KiB][checksums: 8 bytes for each unit of the image, and one of
- * all][checksums of second slices, likewise]
+ *     [header: 4 KiB][image: a multiple of 4 KiB][checksums][checksums of second slices]
  *
- * The image ends with second slices (page_layout.h), if there are any. A run without them uses the same file
- * and does not read them.
+ * Checksums: 8 bytes for each unit of the image (page_layout.h), and 8 of all these. The image ends with
+ * second slices (page_layout.h), if there are any. A run without them uses the same file and does not read
+ * them.
  *
  * The file is not trusted: its header and size must be exactly what this program would write for this model
  * now, the table of checksums has its own checksum, and each unit is checked when it is read. A file appears
