@@ -147,7 +147,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_interna
         NIB_TRY(text_open(&core->text, core->ledger, &core->log, err));
     if (core->m) {
         NIB_TRY(core_open_layout(core, err));
-        if (residuals_asked(core))
+        if (residuals_requested(core))
             NIB_TRY(residuals_open(core, &e->residuals, err));
         NIB_TRY(resolve_all(e, internal, err));
         NIB_TRY(open_weights(e, internal, err));

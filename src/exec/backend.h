@@ -75,7 +75,7 @@ typedef struct logit_processor {
 
 /* One pass. Valid until its end. */
 typedef struct backend_pass {
-    const segment *segments; /* [n_segment], one after the other in the pass's rows. Their kv_tables have
+    const segment *segments; /* [n_segment], one after the other in the pass's rows. Their KV tables have
                                 pages of the back end's device for the rows */
     int n_segment;
     bool generated; /* with backend.by_role: all rows are generated or proposed tokens; otherwise all are
