@@ -86,7 +86,7 @@ typedef struct backend_pass {
     const probe *probe; /* receives the data at points of the layers; NULL: none */
     bool plain; /* the pass runs all blocks in order, and nobody reads or writes the residual stream between
                    them */
-    int32_t n_best; /* 0: all logits are wanted; otherwise the largest of each row (read_best) */
+    int32_t n_best; /* 0: all logits are needed; otherwise the largest of each row (read_best) */
     const logit_processor *processor; /* with n_best; NULL: no changes */
     const hidden_receiver *hidden;    /* receives hidden states, and no logits are computed; NULL: none */
     const canceller *cancel;          /* polled during the computation; NULL: never */

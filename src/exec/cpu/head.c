@@ -136,7 +136,7 @@ static float threshold_of(shortlist *s, int n_thread) {
     return s->n_seen[0] == s->n_best ? s->best[0] : -INFINITY;
 }
 
-/* Whether a panel may have one of the best. A NaN is wanted, so that the result shows it. */
+/* Whether a panel may have one of the best. A NaN counts as one, so that the result shows it. */
 static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n, float min) {
     int any = 0;
     for (int64_t l = first; l < first + n; l++)
