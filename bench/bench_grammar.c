@@ -21,7 +21,7 @@ static const char USUAL[] =
     "\"required\":["
     "\"kind\",\"name\"]}}},\"required\":[\"name\",\"age\",\"pets\"]}";
 
-enum { MOST = 256 };
+enum { MAX_TOKENS = 256 };
 
 typedef struct times {
     double sum, max;
@@ -54,7 +54,7 @@ static bool make_text(grammar_store *s, const char *gbnf, uint64_t seed, float *
     nib_error err;
     constraint_next next;
     bool good = constraint_open(&c, s, gbnf, &err) == NIB_OK;
-    for (int i = 0; i < MOST && good; i++) {
+    for (int i = 0; i < MAX_TOKENS && good; i++) {
         for (int64_t k = 0; k < s->n_vocab; k++)
             logits[k] = 1;
         const double start = busy();

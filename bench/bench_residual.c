@@ -473,10 +473,11 @@ static void tune_chain(chain *c, const double *targets, size_t n_target) {
     for (int s = 0; s < N_GROUP; s++)
         kinds[s] = (tune_kind){shapes[s].name, shapes[s].k, outputs(&shapes[s])};
     for (size_t i = 0; i < n_target; i++) {
-        const tune_ask ask = {kinds, N_GROUP, TUNE_BLOCKS, TUNE_K, targets[i], time_of_chain, NULL, c};
+        const tune_problem problem = {kinds,      N_GROUP,       TUNE_BLOCKS, TUNE_K,
+                                      targets[i], time_of_chain, NULL,        c};
         const double start = time_now();
         tuned t;
-        if (tune(&ask, &t, &err) != NIB_OK)
+        if (tune(&problem, &t, &err) != NIB_OK)
             ok(1, err.message);
         const double took = time_now() - start,
                      base = chain_seconds(c, (int64_t[]){0, 0, 0, 0}, (int[]){1, 1, 1, 1}),

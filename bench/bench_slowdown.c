@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    MOST = 128 /* channels of each 1,024 */,
+    K_CHUNK = 128 /* channels of each 1,024 */,
     PAIRS = 300,
     PREFIX = 16,
     POSITIONS = PREFIX + 2 * PAIRS + 8
@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
     }
     nib_engine_options_init(&o);
     o.residual = argv[2];
-    o.k_chunk = MOST;
+    o.k_chunk = K_CHUNK;
     o.activation = 16;
     o.n_ctx = POSITIONS;
     ok(nib_engine_open(argv[1], &o, &e, &err), &err);

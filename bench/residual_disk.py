@@ -3,7 +3,7 @@
 
     residual_disk.py BASE ORIGINAL SCRATCH RAM [K_CHUNK [TOKENS [PROMPT]]]
 
-RAM must have room for the base's weights and none for the residuals beside them. "cold": another process asks the
+RAM must hold the base's weights, but not the residuals beside them. "cold": another process asks the
 system again and again to drop the file's pages, so nearly all reads reach the disk. NIBBLE names another program.
 """
 import json

@@ -114,7 +114,7 @@ def main():
     if args.batched_bench and not args.np:
         parser.error("--batched-bench: only with -np")
     pair = Pair(args.nibble, args.python, args.t, args.isa, batched=args.batched_bench)
-    print(f"{'model':<28} {'test':<8} nibble (least..most)  llama.cpp (least..most)  ratio (least..most)")
+    print(f"{'model':<28} {'test':<8} nibble (min..max)  llama.cpp (min..max)  ratio (min..max)")
     for model in args.models:
         name = os.path.basename(model)[:28]
         for n_seq in map(int, args.np.split(",")) if args.np else ():

@@ -131,7 +131,7 @@ run run "$model" --tokens 1,2 -n 1 -c 16777216 --kv f32
 if [ $code = 3 ]; then
     check "a context beyond the machine's memory is refused" says 'positions need .* the machine has .* at most [0-9]* fit'
 else
-    echo "skip a context beyond the machine's memory: it has room for it"
+    echo "skip a context beyond the machine's memory: it can hold it"
 fi
 run run "$model" --tokens 1,2,3 -n 3 --temp 0 --ignore-eos -c 64
 check "a text ends where -n says" silent 'is cut'

@@ -201,7 +201,7 @@ if unshare -rm true 2>/dev/null; then
         "$1" pull Org/Small-GGUF:F16 >"$0/out" 2>"$0/err" </dev/null
         echo $? >"$0/code"
         find "$0/models" -type f >"$0/found"' "$tmp" "$nibble"
-    check "a disk without room exits 1" [ "$(cat "$tmp/code")" = 1 ]
+    check "a full disk exits 1" [ "$(cat "$tmp/code")" = 1 ]
     check "before anything is fetched" [ ! -s "$tmp/found" ]
     check "and says how much is missing" grep -Eq 'needs [0-9.]+ [KM]iB more, but the disk of .* has only [0-9.]+ KiB free' "$tmp/err"
 else

@@ -42,7 +42,7 @@ check "a map for one thread, under another name" quick -t 1 -o "$tmp/mine.json" 
 check "which a run can be given" tokens named -t 1 --kernel-map "$tmp/mine.json"
 check "the answer stays again" cmp "$tmp/before" "$tmp/named"
 check "a missing map is an error" code 4 "$nibble" run "$model" --tokens 1,2 -n 1 --kernel-map "$tmp/none.json"
-check "too little room is refused" code 3 "$nibble" profile "$model" --kernels --ram 100M
+check "too little memory is refused" code 3 "$nibble" profile "$model" --kernels --ram 100M
 check "the comparison, as JSON" sh -c "'$nibble' bench --kernels '$model' -t 1 --kernel-map '$tmp/mine.json' --seconds 0.1 --ram 256M --json >'$tmp/b.json' 2>'$tmp/err'"
 check "has shapes, the map's choices and the ablations" \
     grep -q '"shapes":.*"strategies":.*"map":"[a-z].*"ablations":.*the map' "$tmp/b.json"

@@ -55,13 +55,13 @@ check "a run takes what it needs" sh -c "[ $code = 0 ] && ! grep -q 'the context
 run plan "$model" -c 128 --ram 9M
 check "what does not fit exits 3" [ $code = 3 ]
 check "and says what would" grep -q 'is the smallest that works' "$tmp/err"
-least=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -S -c 'import math; print(math.ceil(float(input())*1024)+512)')
-run plan "$model" -c 128 --ram "${least}K"
+min_kib=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -S -c 'import math; print(math.ceil(float(input())*1024)+512)')
+run plan "$model" -c 128 --ram "${min_kib}K"
 check "which does" [ $code = 0 ]
-run run "$model" -c 128 --ram "${least}K" --tokens 1,2,3 -n 2 --ignore-eos --temp 0 --json
+run run "$model" -c 128 --ram "${min_kib}K" --tokens 1,2,3 -n 2 --ignore-eos --temp 0 --json
 check "also for a run" [ $code = 0 ]
-# A little more has room for the shortest usual context, and a prompt that nearly fills it is quick.
-run run "$model" --ram "$((least + 1024))K" --tokens "$(seq -s, 1 240)" -n 2000 --ignore-eos --temp 0 --json
+# A little more holds the shortest usual context, and a prompt that nearly fills it is quick.
+run run "$model" --ram "$((min_kib + 1024))K" --tokens "$(seq -s, 1 240)" -n 2000 --ignore-eos --temp 0 --json
 check "which ends where its context does" true_that '10 < len(d["tokens"]) < 500'
 
 run run "$model" --tokens 1,2,3 -n 8 --ignore-eos --temp 0 -c 128 --json
@@ -152,7 +152,7 @@ check "a run does so" sh -c "[ $code = 0 ] && grep -q '^residuals: ' '$tmp/err'"
 run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --k-chunk 16 --tokens 1,2,3 -n 2 --ignore-eos --temp 0
 check "not where channels are asked for" sh -c "[ $code = 0 ] && ! grep -q '^residuals: ' '$tmp/err'"
 run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --ram 20M --tokens 1,2,3 -n 2 --ignore-eos --temp 0
-check "none where RAM has no room for them" sh -c "[ $code = 0 ] && grep -q 'no residuals: ' '$tmp/err'"
+check "none where they do not fit in RAM" sh -c "[ $code = 0 ] && grep -q 'no residuals: ' '$tmp/err'"
 run plan "$tmp/coarse.gguf" --residual "$tmp/f16.gguf" --slowdown x%
 check "a slowdown that is none exits 2" [ $code = 2 ]
 

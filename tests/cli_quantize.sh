@@ -97,7 +97,7 @@ if unshare -m true 2>/dev/null; then
         check "a full disk exits 1" [ "$(cat "$tmp/full")" = 1 ]
         check "and is named" says "out.gguf.*: cannot write: No space left on device"
         check "its work files stay" [ "$(tr '\n' ' ' <"$tmp/left")" = "out.gguf.part out.gguf.part.log " ]
-        check "with room there is the same file" cmp "$tmp/from-disk" "$tmp/expected"
+        check "with enough space there is the same file" cmp "$tmp/from-disk" "$tmp/expected"
         check "and nothing else" [ "$(cat "$tmp/then")" = out.gguf ]
         check "of which a part was there" grep -q 'tensors were finished before' "$tmp/err.then"
     fi

@@ -162,11 +162,11 @@ static void rounded_by_channels(void **state) {
     make_plan(&h, path, (const char *const[]){"u4g64"}, 1);
     logits_rows plain = forward(path, &o, &h.p);
     make_plan(&h, path, (const char *const[]){"u4g64w"}, 1);
-    assert_int_equal(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_NOTFOUND);
+    assert_int_equal(engine_open(path, &o, &(engine_internal){.plan = &h.p}, &e, &err), NIB_E_NOTFOUND);
     assert_non_null(strstr(err.message, "--costs"));
     keep_columns(path, true);
     strcpy(h.p.prompts, "abd");
-    assert_int_equal(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_NOTFOUND);
+    assert_int_equal(engine_open(path, &o, &(engine_internal){.plan = &h.p}, &e, &err), NIB_E_NOTFOUND);
     strcpy(h.p.prompts, "abc");
     o.packed = NIB_PACKED_ON;
     logits_rows alike = forward(path, &o, &h.p);
@@ -302,7 +302,7 @@ static void sizes_are_the_plans(void **state) {
     assert_int_equal(engine_parts_of(e).kv_type, TYPE_F32);
     nib_engine_close(e);
     o.n_ctx = 51;
-    assert_int_equal(engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err), NIB_E_USAGE);
+    assert_int_equal(engine_open(path, &o, &(engine_internal){.plan = &h.p}, &e, &err), NIB_E_USAGE);
     assert_non_null(strstr(err.message, "51"));
     o.n_ctx = 40;
     o.kv_type = NIB_KV_F16;

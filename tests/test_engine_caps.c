@@ -98,7 +98,7 @@ static uint64_t named(const outcome *o) {
     return bytes;
 }
 
-/* The named cap works; *least is the smallest of the named caps. */
+/* The named cap works; *min is the smallest of the named caps. */
 static void check_refusal(const char *model, const outcome *o, const char *const *more, uint64_t *min) {
     const uint64_t cap = named(o);
     if (!cap)
@@ -130,11 +130,11 @@ static void try_model(const char *path, const char *const *more, uint64_t *state
     if (o.code == 3)
         check_refusal(model, &o, more, &min);
     const uint64_t max = o.code == 3 ? min + 4 * MIB : start + 16 * MIB;
-    const uint64_t least = (o.code == 3 ? NUM_MAX(start, o.peak) : start) + VARIES; /* can be kept */
+    const uint64_t min_cap = (o.code == 3 ? NUM_MAX(start, o.peak) : start) + VARIES; /* can be kept */
     for (int i = 0; i < N_CAP; i++) {
         *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        const uint64_t part = (max - least) / N_CAP; /* one cap in each */
-        const uint64_t cap = least + (uint64_t)i * part + (*state >> 33) % part;
+        const uint64_t part = (max - min_cap) / N_CAP; /* one cap in each */
+        const uint64_t cap = min_cap + (uint64_t)i * part + (*state >> 33) % part;
         o = run_capped(model, cap, more);
         n_refused += o.code == 3;
         if (o.code == 3 && cap >= start + NAMED_FROM * MIB)

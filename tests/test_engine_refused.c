@@ -29,7 +29,7 @@ static void check(const char *recipe, const wrong *list, size_t n) {
         nib_engine *e = NULL;
         tiny_plan_make(&h, path, &recipe, 1, NIB_TIER_RAM, NIB_TIER_RAM);
         list[i].spoil(&h);
-        nib_status status = engine_open(path, &o, &(engine_want){.plan = &h.p}, &e, &err);
+        nib_status status = engine_open(path, &o, &(engine_internal){.plan = &h.p}, &e, &err);
         if (status != list[i].status || !strstr(err.message, list[i].named))
             fail_msg("%s, case %zu: status %d, \"%s\"", recipe, i, (int)status, err.message);
         assert_null(e);

@@ -219,9 +219,9 @@ static double check_model(const base_kind *kind) {
     char coarse[512];
     const char *whole = original_and_made(coarse, kind);
     const nib_engine_options none = options(NULL, 4, 0), quarter = options(whole, 4, 256),
-                             most = options(whole, 16, 1024);
+                             widest = options(whole, 16, 1024);
     logits_rows of_whole = logits_with(whole, &none), base = logits_with(coarse, &none),
-                some = logits_with(coarse, &quarter), all = logits_with(coarse, &most);
+                some = logits_with(coarse, &quarter), all = logits_with(coarse, &widest);
     const double far = distance(of_whole, base), nearer = distance(of_whole, some),
                  nearest = distance(of_whole, all);
     /* the embedding and the head stay coarse, layers are exact again */
@@ -490,10 +490,10 @@ static void test_tuned(void **state) {
         other = logits_of(e, tokens, N_TOKEN);
         nib_engine_close(e);
         const nib_engine_options none = options(NULL, 4, 0), all = options(whole, 4, 64);
-        logits_rows base = logits_with(coarse, &none), most = logits_with(coarse, &all);
-        assert_true(distance(base, other) > 0 && distance(most, other) > 0);
+        logits_rows base = logits_with(coarse, &none), with_all = logits_with(coarse, &all);
+        assert_true(distance(base, other) > 0 && distance(with_all, other) > 0);
         free(base.data);
-        free(most.data);
+        free(with_all.data);
         free(other.data);
     }
     nib_free(text);

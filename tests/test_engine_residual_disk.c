@@ -80,7 +80,7 @@ static int make(void **state) {
     (void)state;
     snprintf(folder, sizeof folder, "%s", temp_path("scratch"));
     make_pair(&large, "large", &large_shape);
-    large.headroom -= 3 << 18; /* residuals of 2 bits have no room either */
+    large.headroom -= 3 << 18; /* residuals of 2 bits do not fit either */
     make_pair(&small, "small", &small_shape);
     return 0;
 }

@@ -196,7 +196,7 @@ static uint64_t min_headroom(const char *path, uint64_t max) {
         nib_engine_options_init(&o);
         o.n_thread = 2;
         o.n_ctx = 128;
-        o.n_batch = 23; /* the maximum below; without a request there are fewer if there is no room */
+        o.n_batch = 23; /* the maximum below; without a request there are fewer if they do not fit */
         o.stream = true;
         o.ram = ledger_process_usage().now + headroom;
         *(nib_engine_open(path, &o, &e, NULL) == NIB_OK ? &high : &low) = headroom;

@@ -37,12 +37,12 @@ static const tiny_shape small = {TYPE_Q8_0, 2, 64, 96, 4, 2, N_VOCAB, N_CTX, tru
 /* ---- the same bits ---- */
 
 static logits_rows logits_by(const char *name, const char *path, nib_engine_options o,
-                             const engine_want *want, int n) {
+                             const engine_internal *internal, int n) {
     nib_engine *e = NULL;
     nib_error err = {0};
     int32_t tokens[N_TOKEN];
     o.backend = name;
-    if (engine_open(path, &o, want, &e, &err))
+    if (engine_open(path, &o, internal, &e, &err))
         fail_msg("%s on %s: %s", path, name, err.message);
     logits_tokens(tokens, n, nib_engine_info(e)->n_vocab, 3);
     const logits_rows r = logits_of(e, tokens, n);
@@ -50,9 +50,10 @@ static logits_rows logits_by(const char *name, const char *path, nib_engine_opti
     return r;
 }
 
-static void compare(const char *path, const nib_engine_options *o, const engine_want *want, int n,
+static void compare(const char *path, const nib_engine_options *o, const engine_internal *internal, int n,
                     const char *what) {
-    logits_rows cpu = logits_by("cpu", path, *o, want, n), check = logits_by("check", path, *o, want, n);
+    logits_rows cpu = logits_by("cpu", path, *o, internal, n),
+                check = logits_by("check", path, *o, internal, n);
     assert_int_equal(logits_bytes(&cpu), logits_bytes(&check));
     if (memcmp(cpu.data, check.data, logits_bytes(&cpu)) != 0)
         fail_msg("%s, %s: the check back end has other logits", path, what);
@@ -131,10 +132,10 @@ static void from_disk_and_in_slices(void **state) {
     const char *path = tiny_model("disk.gguf", &small);
     nib_engine_options o = engine_usual();
     o.stream = true;
-    compare(path, &o, &(engine_want){.n_row = 40, .keep_nothing = true}, N_TOKEN, "from disk");
+    compare(path, &o, &(engine_internal){.n_row = 40, .keep_nothing = true}, N_TOKEN, "from disk");
     tiny_plan h;
     tiny_plan_make(&h, path, recipes, 3, NIB_TIER_RAM, NIB_TIER_RAM);
-    compare(path, &o, &(engine_want){.plan = &h.p}, N_TOKEN, "second slices");
+    compare(path, &o, &(engine_internal){.plan = &h.p}, N_TOKEN, "second slices");
 }
 
 /* ---- batches ---- */
@@ -331,7 +332,7 @@ static nib_engine *open_check(int64_t n_row) {
     nib_engine *e = NULL;
     nib_error err = {0};
     o.backend = "check";
-    if (engine_open(tiny_model("memory.gguf", &small), &o, &(engine_want){.n_row = n_row}, &e, &err))
+    if (engine_open(tiny_model("memory.gguf", &small), &o, &(engine_internal){.n_row = n_row}, &e, &err))
         fail_msg("%s", err.message);
     return e;
 }

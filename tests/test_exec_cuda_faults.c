@@ -74,11 +74,11 @@ static void blocks_that_come(void **state) {
     (void)state;
     const char *path = tiny_model("faults.gguf", &small);
     nib_error err = {0};
-    uint64_t least = 0;
+    uint64_t min_vram = 0;
     for (vram = 1 << 20; live(path, 0, 0, &err) == NIB_OK; vram -= 4096)
-        least = vram;
-    assert_true(least > 0 && least < 1 << 20);
-    vram = least;
+        min_vram = vram;
+    assert_true(min_vram > 0 && min_vram < 1 << 20);
+    vram = min_vram;
     sweep(FAKE_CUDA_LOST, NIB_E_DEVICE, NIB_E_DEVICE);
     vram = NIB_AUTO;
 }

@@ -27,7 +27,7 @@ enum { VRAM = 68 << 20 /* that measuring may take */ };
 
 static const tiny_shape small = {TYPE_Q8_0, 3, 64, 96, 4, 2, N_VOCAB, N_CTX, true};
 
-static void fake_is_at_rest(void) {
+static void fake_is_idle(void) {
     if (fake_cuda_wrong())
         fail_msg("%s", fake_cuda_wrong());
     assert_int_equal(fake_cuda_held(), 0);
@@ -91,7 +91,7 @@ static void every_strategy_is_timed(void **state) {
     if (measure(list, 2, &map, &err) != NIB_OK)
         fail_msg("%s", err.message);
     assert_int_equal(n_point, 2 * POLICY_BUCKETS);
-    fake_is_at_rest();
+    fake_is_idle();
     for (int i = 0; i < 2; i++) {
         char format[PACK_NAME];
         pack_name(&list[i].format, format);
@@ -119,9 +119,9 @@ static void units_are_the_devices(void **state) {
         assert_true(units[i].rate > 0);
     assert_true(dpr_floor(units, 2, "cuda", "bitwise", 4, 8) > dpr_floor(units, 2, "cuda", "padding", 4, 8));
     trial_cuda_close(t);
-    fake_is_at_rest();
+    fake_is_idle();
     assert_int_equal(trial_cuda_open(&gpu, 1 << 20, NULL, &t, NULL), NIB_E_NOFIT);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
 /* The n-th call fails, for every n that makes a difference. */
@@ -168,7 +168,7 @@ static logits_rows logits_with(const char *path, const char *map, int gpu_layers
     logits_tokens(tokens, N_TOKEN, N_VOCAB, 3);
     const logits_rows out = logits_of(e, tokens, N_TOKEN);
     nib_engine_close(e);
-    fake_is_at_rest();
+    fake_is_idle();
     return out;
 }
 
@@ -181,10 +181,10 @@ static void make_map(const char *path, const char *to) {
         fail_msg("%s", err.message);
     assert_non_null(strstr(json, "\"threads\":0"));
     free(json);
-    fake_is_at_rest();
+    fake_is_idle();
 }
 
-static void a_map_is_obeyed(void **state) {
+static void a_map_is_followed(void **state) {
     (void)state;
     char path[512], map[512];
     bool used;
@@ -264,7 +264,7 @@ int main(void) {
         cmocka_unit_test(every_strategy_is_timed),
         cmocka_unit_test(units_are_the_devices),
         cmocka_unit_test(a_failing_call_leaves_nothing),
-        cmocka_unit_test(a_map_is_obeyed),
+        cmocka_unit_test(a_map_is_followed),
         cmocka_unit_test(what_cannot_be_done_goes_by_the_rule),
         cmocka_unit_test(another_map_is_not_used),
     };

@@ -198,7 +198,7 @@ static void keys_in_codes(void **state) {
 }
 
 /* Of MAX, of three, of none. */
-static void what_has_no_room(void **state) {
+static void what_does_not_fit(void **state) {
     (void)state;
     nib_session *s;
     nib_engine *e = opened(NIB_AUTO, &s);
@@ -254,7 +254,7 @@ static uint64_t min_vram(void) {
 }
 
 /* Under a cap layers are streamed, or the processor computes them. */
-static void layers_without_room(void **state) {
+static void layers_that_do_not_fit(void **state) {
     (void)state;
     nib_session *s;
     nib_engine *e = opened(min_vram(), &s);
@@ -329,9 +329,9 @@ int main(void) {
         cmocka_unit_test(a_prompt),
         cmocka_unit_test(an_answer),
         cmocka_unit_test(keys_in_codes),
-        cmocka_unit_test(what_has_no_room),
+        cmocka_unit_test(what_does_not_fit),
         cmocka_unit_test(nothing_changes),
-        cmocka_unit_test(layers_without_room),
+        cmocka_unit_test(layers_that_do_not_fit),
         cmocka_unit_test(who_cannot),
         cmocka_unit_test(a_lost_device),
     };

@@ -20,13 +20,13 @@ typedef struct reading {
     file *f;
     residual_reader *reader;
     void *memory;
-    int64_t n_row, max_pick;
-    salient *picks; /* [n_row, max_pick] */
-    int32_t *n_pick;
+    int64_t n_row, max_chosen;
+    salient *chosen; /* [n_row, max_chosen] */
+    int32_t *n_chosen;
 } reading;
 
-static reading reading_open(int bits, int64_t n, int64_t k, int64_t n_row, int64_t max_pick, int64_t cut) {
-    reading t = {.n_row = n_row, .max_pick = max_pick};
+static reading reading_open(int bits, int64_t n, int64_t k, int64_t n_row, int64_t max_chosen, int64_t cut) {
+    reading t = {.n_row = n_row, .max_chosen = max_chosen};
     uint64_t bytes, seed = (uint64_t)(bits * n + k);
     file_writer *out;
     const char *path = temp_path("codes");
@@ -41,49 +41,50 @@ static reading reading_open(int bits, int64_t n, int64_t k, int64_t n_row, int64
     assert_int_equal(file_writer_commit(out, NULL), NIB_OK);
     assert_int_equal(file_open(path, 0, &t.f, NULL), NIB_OK);
     t.memory = aligned_alloc(
-        RESIDUAL_ALIGN, (size_t)num_round_up((int64_t)residual_reader_bytes(max_pick, k), RESIDUAL_ALIGN));
-    assert_int_equal(residual_reader_open(t.f, t.memory, max_pick, k, &t.reader, NULL), NIB_OK);
-    t.picks = calloc((size_t)(n_row * max_pick), sizeof *t.picks);
-    t.n_pick = calloc((size_t)n_row, sizeof *t.n_pick);
+        RESIDUAL_ALIGN, (size_t)num_round_up((int64_t)residual_reader_bytes(max_chosen, k), RESIDUAL_ALIGN));
+    assert_int_equal(residual_reader_open(t.f, t.memory, max_chosen, k, &t.reader, NULL), NIB_OK);
+    t.chosen = calloc((size_t)(n_row * max_chosen), sizeof *t.chosen);
+    t.n_chosen = calloc((size_t)n_row, sizeof *t.n_chosen);
     return t;
 }
 
 static void reading_close(reading *t) {
     residual_reader_close(t->reader);
     file_close(t->f);
-    free(t->all.rows), free(t->memory), free(t->picks), free(t->n_pick);
+    free(t->all.rows), free(t->memory), free(t->chosen), free(t->n_chosen);
 }
 
 static void pick(reading *t, int64_t row, int64_t channel) {
-    assert_true(t->n_pick[row] < t->max_pick);
-    t->picks[row * t->max_pick + t->n_pick[row]++] = (salient){(int32_t)channel, 1.0f};
+    assert_true(t->n_chosen[row] < t->max_chosen);
+    t->chosen[row * t->max_chosen + t->n_chosen[row]++] = (salient){(int32_t)channel, 1.0f};
 }
 
 /* About one of `every` channels, in runs. */
 static void pick_some(reading *t, uint64_t seed, int every) {
     for (int64_t r = 0; r < t->n_row; r++)
-        for (int64_t c = 0; c < t->all.k && t->n_pick[r] < t->max_pick; c++)
+        for (int64_t c = 0; c < t->all.k && t->n_chosen[r] < t->max_chosen; c++)
             if (random_next(&seed) / 64 % (uint64_t)every == 0)
                 pick(t, r, c);
 }
 
 static void compare(reading *t, const residual_piece *p) {
     for (int64_t r = p->row; r < p->end_row; r++) {
-        const salient *picks = t->picks + r * t->max_pick;
-        const salient *local = residual_reader_local(t->reader, picks, t->n_pick[r]);
-        for (int32_t i = 0; i < t->n_pick[r]; i++)
+        const salient *chosen = t->chosen + r * t->max_chosen;
+        const salient *local = residual_reader_local(t->reader, chosen, t->n_chosen[r]);
+        for (int32_t i = 0; i < t->n_chosen[r]; i++)
             for (int64_t o = p->n0; o < p->end; o++) {
                 const float found = residual_code(&p->part, local[i].at, o - p->base),
-                            expected = residual_code(&t->all, picks[i].at, o);
+                            expected = residual_code(&t->all, chosen[i].at, o);
                 if (memcmp(&found, &expected, sizeof found) != 0) /* halves may be no numbers */
-                    fail_msg("row %d, channel %d, output %d: another code", (int)r, (int)picks[i].at, (int)o);
+                    fail_msg("row %d, channel %d, output %d: another code", (int)r, (int)chosen[i].at,
+                             (int)o);
             }
     }
 }
 
 /* All rows, outputs [n0, n1). Returns the number of pieces. */
 static int read_all(reading *t, int64_t n0, int64_t n1) {
-    const residual_rows rows = {&t->all, BEFORE, t->picks, t->n_pick, t->max_pick, t->n_row};
+    const residual_rows rows = {&t->all, BEFORE, t->chosen, t->n_chosen, t->max_chosen, t->n_row};
     residual_piece p;
     int n = 0;
     for (int64_t at = n0; at < n1; at = p.end)
@@ -129,7 +130,7 @@ static void test_many(void **state) {
     (void)state;
     reading t = reading_open(8, 256, 4096, 3, 4000, 0);
     for (int64_t r = 0; r < 3; r++)
-        for (int64_t c = r; c < 4096 && t.n_pick[r] < 3000; c++)
+        for (int64_t c = r; c < 4096 && t.n_chosen[r] < 3000; c++)
             pick(&t, r, c);
     for (int64_t c = 3100; c < 4096; c += 2)
         pick(&t, 2, c);
@@ -142,12 +143,12 @@ static void test_truncated(void **state) {
     nib_error err;
     residual_piece p;
     reading t = reading_open(4, 512, 600, 1, 100, 256);
-    const residual_rows rows = {&t.all, BEFORE, t.picks, t.n_pick, t.max_pick, 1};
+    const residual_rows rows = {&t.all, BEFORE, t.chosen, t.n_chosen, t.max_chosen, 1};
     pick(&t, 0, 3);
     pick(&t, 0, 599); /* the last channel, which the file lacks */
     residual_reader_request(t.reader, &rows, 0, 0, 512);
     assert_int_equal(residual_reader_wait(t.reader, &p, &err), NIB_E_MODEL);
-    t.n_pick[0] = 1;
+    t.n_chosen[0] = 1;
     read_all(&t, 0, 512);
     reading_close(&t);
 }

@@ -1,5 +1,5 @@
 /* Grammars: texts that match and that do not, refused grammars, and masks against a plain walk over all
- * tokens of real vocabularies. Answers of models: test_session_grammar.c. */
+ * tokens of real vocabularies. Answers of models: test_session_batch_random.c, cli_grammar.sh. */
 #include "base/mem.h"
 #include "formats/container.h"
 #include "grammar/automaton.h"

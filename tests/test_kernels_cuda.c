@@ -142,11 +142,11 @@ static void check_rows(const matrix *m, const float *x, const float *y, product 
 
 /* counts: rows of launches, 0 at the end. */
 static void check_counts(matrix *m, const char *what, const int *counts) {
-    enum { MOST = CUDA_MAX_ROWS };
+    enum { MAX_ROWS = CUDA_MAX_ROWS };
     const view w = matrix_there(m);
-    float *x = case_rows(MOST, m->k, 3), *bias = random_rows(m->n, 4, 1),
-          *before = random_rows(MOST * m->n, 5, 1);
-    float *alone[MOST] = {NULL};
+    float *x = case_rows(MAX_ROWS, m->k, 3), *bias = random_rows(m->n, 4, 1),
+          *before = random_rows(MAX_ROWS * m->n, 5, 1);
+    float *alone[MAX_ROWS] = {NULL};
     for (; *counts; counts++) {
         const product p = {.n_row = *counts}, one = {.n_row = 1};
         float *y = run_linear(m, 1, &w, x, m->k, NULL, NULL, p, NULL);
@@ -168,7 +168,7 @@ static void check_counts(matrix *m, const char *what, const int *counts) {
         check_rows(m, x, y, p, bias, before, what);
         free(y);
     }
-    for (int r = 0; r < MOST; r++)
+    for (int r = 0; r < MAX_ROWS; r++)
         free(alone[r]);
     drop(w.data);
     free(x), free(bias), free(before);

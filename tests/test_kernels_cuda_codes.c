@@ -214,8 +214,8 @@ static void test_attend_left(void **state) {
 
 /* ---- several rows ---- */
 
-enum { MOST = 16, TAKEN = 40 /* outputs of the product that takes codes */ };
-static const int64_t left_rows[] = {2, 4, 5, 8, 11, MOST};
+enum { MAX_ROWS = 16, TAKEN = 40 /* outputs of the product that takes codes */ };
+static const int64_t left_rows[] = {2, 4, 5, 8, 11, MAX_ROWS};
 
 /* A launch of several rows of k floats has the same bits with prepared codes, without, and row by row; and it
  * uses the prepared codes. */
@@ -223,7 +223,7 @@ static void check_rows(const view *w, const float *x, const void *codes, const f
     enum { N = TAKEN };
     const int64_t k = w->k;
     const size_t bytes = (size_t)n_row * N * sizeof(float);
-    uint32_t found[3][MOST][N]; /* bits of floats */
+    uint32_t found[3][MAX_ROWS][N]; /* bits of floats */
     float *y = device_new(bytes);
     void *scratch = device_new(cuda->linear_scratch(n_row, k, false));
     for (int i = 0; i < 3; i++) {
@@ -297,7 +297,7 @@ static void test_rows_left(void **state) {
     assert_true(pack_from_name("u4g32", w.k, &w.format));
     if (cuda->left_rows(&w) == 1)
         skip_because("several rows leave nothing on this device");
-    assert_int_equal(cuda->left_rows(&w), MOST);
+    assert_int_equal(cuda->left_rows(&w), MAX_ROWS);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const int64_t k = shapes[i][0], n = shapes[i][1];
         matrix m[3] = {matrix_open_uniform("u4g32", n, k, MATRIX_RANDOM, 40),
@@ -332,16 +332,17 @@ static void test_rows_not_left(void **state) {
 static void test_attend_rows_left(void **state) {
     (void)state;
     enum { HEADS = 4, D = 64, K = HEADS * D, PAGES = 4 };
-    const size_t cache = (size_t)MOST * PAGES * CUDA_PAGE * K * 2,
-                 scratch_bytes = cuda->attend_scratch(MOST, HEADS, D);
-    float *rows = random_rows(3 * MOST * K, 5, 1), *there = device_copy(rows, sizeof(float) * 3 * MOST * K);
+    const size_t cache = (size_t)MAX_ROWS * PAGES * CUDA_PAGE * K * 2,
+                 scratch_bytes = cuda->attend_scratch(MAX_ROWS, HEADS, D);
+    float *rows = random_rows(3 * MAX_ROWS * K, 5, 1),
+          *there = device_copy(rows, sizeof(float) * 3 * MAX_ROWS * K);
     void *keys = device_new(cache), *values = device_new(cache), *scratch = device_new(scratch_bytes),
          *codes = device_new(cuda->codes_bytes(K));
-    float *out = device_new(sizeof(float) * MOST * K);
-    int32_t page[MOST * PAGES], first_of[MOST];
-    for (int32_t i = 0; i < MOST * PAGES; i++)
+    float *out = device_new(sizeof(float) * MAX_ROWS * K);
+    int32_t page[MAX_ROWS * PAGES], first_of[MAX_ROWS];
+    for (int32_t i = 0; i < MAX_ROWS * PAGES; i++)
         page[i] = i;
-    for (int32_t i = 0; i < MOST; i++)
+    for (int32_t i = 0; i < MAX_ROWS; i++)
         first_of[i] = i * PAGES;
     int32_t *pages = device_copy(page, sizeof page), *first = device_copy(first_of, sizeof first_of);
     matrix m = matrix_open_uniform("u4g32", TAKEN, K, MATRIX_RANDOM, 31);
@@ -349,16 +350,17 @@ static void test_attend_rows_left(void **state) {
     OK(cuda->fill(keys, 0, cache, stream));
     OK(cuda->fill(values, 0, cache, stream));
     OK(cuda->fill(scratch, 0, scratch_bytes, stream));
-    for (size_t r = 0; cuda->left_rows(&w) == MOST && r < 3 * (sizeof left_rows / sizeof *left_rows); r++) {
-        int32_t at[MOST];
-        for (int32_t i = 0; i < MOST; i++)
+    for (size_t r = 0; cuda->left_rows(&w) == MAX_ROWS && r < 3 * (sizeof left_rows / sizeof *left_rows);
+         r++) {
+        int32_t at[MAX_ROWS];
+        for (int32_t i = 0; i < MAX_ROWS; i++)
             at[i] = 5 + 100 * (int32_t)(r % 3) + i % 3;
         int32_t *position = device_copy(at, sizeof at);
         const cuda_attend a = {
             .kv = {.k = keys, .v = values, .n_kv_head = HEADS, .d_head = D, .page = CUDA_PAGE * K},
             .q = there,
-            .k = there + MOST * K,
-            .v = there + 2 * MOST * K,
+            .k = there + MAX_ROWS * K,
+            .v = there + 2 * MAX_ROWS * K,
             .ldq = K,
             .ldk = K,
             .ldv = K,

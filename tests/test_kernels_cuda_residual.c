@@ -95,11 +95,11 @@ static fetch_case case_open(const fetch_case *shape, uint64_t seed) {
     c.found = malloc(part_bytes(&c));
     for (int64_t r = 0; r < c.n_row; r++)
         by_definition(&c, c.x + r * c.k, c.expected + r * outputs(&c));
-    const size_t room = cuda->residual_scratch(c.n_row, c.k, c.k_chunk);
+    const size_t n_byte = cuda->residual_scratch(c.n_row, c.k, c.k_chunk);
     c.x_there = device_copy(c.x, (size_t)(c.n_row * c.k) * sizeof *c.x);
     c.part = device_new(part_bytes(&c));
-    c.scratch = device_new(room);
-    OK(cuda->fill(c.scratch, 0, room, stream));
+    c.scratch = device_new(n_byte);
+    OK(cuda->fill(c.scratch, 0, n_byte, stream));
     return c;
 }
 

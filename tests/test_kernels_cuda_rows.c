@@ -229,15 +229,15 @@ static void test_sample(void **state) {
 /* Changes of random lists, before the largest are found: the tokens and the bits of the sampler's. */
 static void test_changes(void **state) {
     (void)state;
-    enum { VOCAB = 50257, ROWS = 9, TOP = 40, MOST = 3000 };
+    enum { VOCAB = 50257, ROWS = 9, TOP = 40, MAX_CHANGES = 3000 };
     float *logits = random_rows(ROWS * VOCAB, 21, 12), values[ROWS * TOP];
     logit_row rows[ROWS];
-    logit_change *list = malloc((size_t)ROWS * MOST * sizeof *list);
+    logit_change *list = malloc((size_t)ROWS * MAX_CHANGES * sizeof *list);
     int32_t token[ROWS], ids[ROWS * TOP], n_all = 0;
     logits[VOCAB + 5] = NAN, logits[6] = INFINITY, logits[7] = -INFINITY;
     for (int r = 0; r < ROWS; r++) {
         static const float repeat[] = {1, 1.3f, 0.8f};
-        const int n = r == 0 ? 0 : r == 1 ? 1 : r * r * 37 % MOST + 40;
+        const int n = r == 0 ? 0 : r == 1 ? 1 : r * r * 37 % MAX_CHANGES + 40;
         rows[r] = (logit_row){n_all, n, repeat[r % 3], (float)(r % 4) * 0.37f, r % 2 ? 0.61f : -0.2f};
         for (int i = 0; i < n; i++) {
             const int32_t id = (int32_t)(((int64_t)i * 7919 + r) % VOCAB);

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = CUDA_MAX_SHORT, N_CHANGE = 5 };
+enum { MAX_ROWS = CUDA_MAX_SHORT, N_CHANGE = 5 };
 #define EPS 1e-5f
 
 /* A head on the host and on the device with its sketch, rows, and memory for their logits. */
@@ -36,14 +36,14 @@ static short_case case_open(matrix m, int64_t n, int64_t k) {
     assert_true(pack_from_name("u4g32", k, &c.sketch.format) && pack_bytes(&c.sketch.format, n, k, &bytes));
     c.sketch.data = device_new(bytes);
     c.step = device_new((size_t)num_round_up(n, PACK_PANEL) * sizeof *c.step);
-    c.x = random_rows(MOST * k, 3, 1);
+    c.x = random_rows(MAX_ROWS * k, 3, 1);
     c.norm = random_rows(k, 4, 2);
-    c.x_there = device_copy(c.x, (size_t)(MOST * k) * sizeof *c.x);
+    c.x_there = device_copy(c.x, (size_t)(MAX_ROWS * k) * sizeof *c.x);
     c.norm_there = device_copy(c.norm, (size_t)k * sizeof *c.norm);
-    c.y = device_new((size_t)(MOST * n) * sizeof *c.y);
-    c.logits = malloc((size_t)(MOST * n) * sizeof *c.logits);
+    c.y = device_new((size_t)(MAX_ROWS * n) * sizeof *c.y);
+    c.logits = malloc((size_t)(MAX_ROWS * n) * sizeof *c.logits);
     c.scratch = device_new(cuda->shortlist_scratch());
-    c.work = device_new(cuda->linear_scratch(MOST, k, false));
+    c.work = device_new(cuda->linear_scratch(MAX_ROWS, k, false));
     OK(cuda->fill(c.scratch, 0, CUDA_SHORT_HEAD, stream));
     assert_true(cuda->sketch_takes(&c.head));
     OK(cuda->sketch(&c.head, &c.sketch, c.step, stream));
@@ -85,8 +85,8 @@ static float *multiply(const short_case *c, cuda_linear a, const view *w) {
 /* ---- a row's changes ---- */
 
 typedef struct changes {
-    logit_row rows[MOST];
-    logit_change list[MOST * N_CHANGE];
+    logit_row rows[MAX_ROWS];
+    logit_change list[MAX_ROWS * N_CHANGE];
     logit_row *rows_there;
     logit_change *list_there;
 } changes;
@@ -94,7 +94,7 @@ typedef struct changes {
 static void changes_open(changes *g, int64_t n) {
     uint64_t state = 9;
     memset(g, 0, sizeof *g);
-    for (int r = 0; r < MOST; r++) {
+    for (int r = 0; r < MAX_ROWS; r++) {
         g->rows[r].first = r * N_CHANGE;
         g->rows[r].n = N_CHANGE;
         for (int i = 0; i < N_CHANGE; i++)
@@ -119,29 +119,29 @@ static int descending(const void *a, const void *b) {
 }
 
 /* The top-th largest of the row's logits that are not changed. */
-static float least_of_best(const float *whole, int64_t row, int64_t n, int top, const changes *g) {
+static float min_of_best(const float *whole, int64_t row, int64_t n, int top, const changes *g) {
     float *sorted = malloc((size_t)n * sizeof *sorted);
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++)
         if (!is_changed(g, row, i))
             sorted[count++] = whole[i];
     qsort(sorted, (size_t)count, sizeof *sorted, descending);
-    const float least = sorted[NUM_MIN((int64_t)top, count) - 1];
+    const float min_best = sorted[NUM_MIN((int64_t)top, count) - 1];
     free(sorted);
-    return least;
+    return min_best;
 }
 
 /* Returns the panels that were computed. */
 static int64_t check_row(const short_case *c, const float *found, const float *whole, int64_t row, int top,
                          const changes *g) {
-    const float least = least_of_best(whole, row, c->n, top, g);
+    const float min_best = min_of_best(whole, row, c->n, top, g);
     int64_t n_panel = 0;
     for (int64_t p = 0; p < c->n; p += PACK_PANEL) {
         const int64_t end = NUM_MIN(p + PACK_PANEL, c->n);
         const bool computed = found[p] != -INFINITY;
         n_panel += computed;
         for (int64_t i = p; i < end; i++) {
-            const bool must = whole[i] >= least || is_changed(g, row, i);
+            const bool must = whole[i] >= min_best || is_changed(g, row, i);
             if (computed ? memcmp(&found[i], &whole[i], sizeof *found) != 0 : must || found[i] != -INFINITY)
                 fail_msg("row %d, logit %d of %d, top %d: %.9g, the whole head has %.9g", (int)row, (int)i,
                          (int)c->n, top, (double)found[i], (double)whole[i]);
@@ -178,12 +178,12 @@ static int64_t check(const short_case *c, const cuda_linear *a, int top, const c
 /* No estimate exceeds its bound, and some come near a third of it. */
 static void check_bound(const short_case *c, bool norm) {
     const kernel_table *t = kernels_table_for("ref");
-    const cuda_linear a = product(c, &c->head, MOST, norm);
+    const cuda_linear a = product(c, &c->head, MAX_ROWS, norm);
     float *whole = multiply(c, a, &c->head), *estimates = multiply(c, a, &c->sketch);
     float *step = malloc((size_t)c->n * sizeof *step), *row = malloc((size_t)c->k * sizeof *row);
     double worst = 0;
     read_back(step, c->step, (size_t)c->n * sizeof *step);
-    for (int64_t r = 0; r < MOST; r++) {
+    for (int64_t r = 0; r < MAX_ROWS; r++) {
         double square = 0;
         memcpy(row, c->x + r * c->k, (size_t)c->k * sizeof *row);
         if (norm)
@@ -210,7 +210,7 @@ static void check_head(matrix m, int64_t n, int64_t k, const char *name) {
     changes_open(&g, n);
     for (int norm = 0; norm < 2; norm++) {
         check_bound(&c, norm);
-        for (int rows = 1; rows <= MOST; rows += 1 + rows / 2)
+        for (int rows = 1; rows <= MAX_ROWS; rows += 1 + rows / 2)
             for (size_t t = 0; t < sizeof tops / sizeof *tops; t++) {
                 const cuda_linear a = product(&c, &c.head, rows, norm);
                 const int64_t n_panel = check(&c, &a, tops[t], NULL);
@@ -280,7 +280,7 @@ static void not_a_number(void **state) {
     enum { N = 5000, K = 640 };
     short_case c = case_open(matrix_open(TYPE_Q8_0, N, K, MATRIX_RANDOM, 6), N, K);
     c.x[K + 17] = NAN;
-    OK(cuda->to_device(c.x_there, c.x, MOST * K * sizeof *c.x, stream));
+    OK(cuda->to_device(c.x_there, c.x, MAX_ROWS * K * sizeof *c.x, stream));
     const cuda_linear a = product(&c, &c.head, 2, true);
     cuda_shortlist s = {.head = a, .step = c.step, .top = 8, .scratch = c.scratch};
     float *whole = multiply(&c, a, &c.head), *estimates = multiply(&c, a, &c.sketch);
@@ -303,7 +303,7 @@ static void refused(void **state) {
     cuda_shortlist s = good;
     s.top = CUDA_MAX_TOP + 1;
     assert_int_equal(cuda->shortlist(&s, stream), CUDA_UNSUPPORTED);
-    s = good, s.head.n_row = MOST + 1;
+    s = good, s.head.n_row = MAX_ROWS + 1;
     assert_int_equal(cuda->shortlist(&s, stream), CUDA_UNSUPPORTED);
     s = good, s.head.two = true;
     assert_int_equal(cuda->shortlist(&s, stream), CUDA_UNSUPPORTED);

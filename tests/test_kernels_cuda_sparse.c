@@ -15,12 +15,13 @@
 
 #include <cmocka.h>
 
-enum { MOST = 100 /* rows */, MAX_MATRIX = 3 };
+enum { MAX_ROWS = 100 /* rows */, MAX_MATRIX = 3 };
 #define EPS 1e-5f
 
 static const type_id types[] = {TYPE_C3O45, TYPE_C4O45, TYPE_C3O100, TYPE_C4O100};
 
-/* Matrices of one input here and there; rows, and outputs before: [MOST, k], [MAX_MATRIX][MOST, n]. */
+/* Matrices of one input here and there; rows, and outputs before: [MAX_ROWS, k], [MAX_MATRIX][MAX_ROWS, n].
+ */
 typedef struct sparse_case {
     int n_w;
     int64_t n, k;
@@ -31,7 +32,7 @@ typedef struct sparse_case {
 } sparse_case;
 
 static size_t outputs(const sparse_case *c) {
-    return (size_t)(MAX_MATRIX * MOST * c->n);
+    return (size_t)(MAX_MATRIX * MAX_ROWS * c->n);
 }
 
 static sparse_case case_open(type_id type, int n_w, int64_t n, int64_t k) {
@@ -40,10 +41,10 @@ static sparse_case case_open(type_id type, int n_w, int64_t n, int64_t k) {
         c.m[i] = matrix_open(type, n, k, MATRIX_RANDOM, (uint64_t)(n + i));
         c.w[i] = matrix_there(&c.m[i]);
     }
-    c.x = random_rows(MOST * k, 3, 1);
+    c.x = random_rows(MAX_ROWS * k, 3, 1);
     c.norm = random_rows(k, 4, 2);
     c.before = random_rows((int64_t)outputs(&c), 5, 1);
-    c.x_there = device_copy(c.x, (size_t)(MOST * k) * sizeof *c.x);
+    c.x_there = device_copy(c.x, (size_t)(MAX_ROWS * k) * sizeof *c.x);
     c.norm_there = device_copy(c.norm, (size_t)k * sizeof *c.norm);
     c.y = device_new(outputs(&c) * sizeof *c.y);
     return c;
@@ -67,7 +68,7 @@ static cuda_sparse ask(const sparse_case *c, int64_t first, int64_t n_row, bool 
                      .eps = EPS};
     for (int i = 0; i < c->n_w; i++) {
         a.w[i] = c->w[i];
-        a.y[i] = c->y + (i * MOST + first) * c->n;
+        a.y[i] = c->y + (i * MAX_ROWS + first) * c->n;
         a.ldy[i] = c->n;
     }
     return a;
@@ -90,8 +91,8 @@ static float *added(const sparse_case *c, int64_t first, int64_t n_row, bool nor
 static void must_be_as_defined(const sparse_case *c, int64_t n_row) {
     float *found = added(c, 0, n_row, false), *part = malloc((size_t)c->n * sizeof *part);
     for (int i = 0; i < MAX_MATRIX; i++)
-        for (int64_t r = 0; r < MOST; r++) {
-            const int64_t at = (i * MOST + r) * c->n;
+        for (int64_t r = 0; r < MAX_ROWS; r++) {
+            const int64_t at = (i * MAX_ROWS + r) * c->n;
             const bool has = i < c->n_w && r < n_row;
             if (has)
                 fake_cuda_outliers(&c->m[i].view, c->x + r * c->k, part);
@@ -115,7 +116,7 @@ static void must_be_as_alone(const sparse_case *c, int64_t n_row) {
         float *alone = added(c, r, 1, true);
         t->norm(NORM_RMS, c->x + r * c->k, c->norm, NULL, normed, c->k, 1, false, EPS);
         for (int i = 0; i < c->n_w; i++) {
-            const int64_t at = (i * MOST + r) * c->n;
+            const int64_t at = (i * MAX_ROWS + r) * c->n;
             fake_cuda_outliers(&c->m[i].view, normed, part);
             assert_memory_equal(found + at, alone + at, (size_t)c->n * sizeof *alone);
             for (int64_t o = 0; o < c->n; o++)
@@ -133,7 +134,7 @@ static void must_be_as_alone(const sparse_case *c, int64_t n_row) {
 static void test_alone(void **state) {
     (void)state;
     static const int64_t shapes[][2] = {{17, 64}, {200, 4096}, {33, 14336}, {48, 28672}, {16, 60032}};
-    static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 64, MOST};
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 64, MAX_ROWS};
     for (size_t s = 0; s < NUM_COUNT(shapes); s++)
         for (size_t t = s % 2; t < NUM_COUNT(types); t += 2) {
             sparse_case c = case_open(types[t], 1 + (int)s % 3, shapes[s][0], shapes[s][1]);
@@ -148,8 +149,8 @@ static void test_alone(void **state) {
 static void test_gate(void **state) {
     (void)state;
     sparse_case c = case_open(TYPE_C4O45, 2, 72, 512);
-    float *apart = added(&c, 0, MOST, false), *found = malloc(outputs(&c) * sizeof *found);
-    cuda_sparse a = ask(&c, 0, MOST, false);
+    float *apart = added(&c, 0, MAX_ROWS, false), *found = malloc(outputs(&c) * sizeof *found);
+    cuda_sparse a = ask(&c, 0, MAX_ROWS, false);
     a.gated = true;
     a.act = ACT_RELU;
     a.out = a.y[0];
@@ -157,8 +158,8 @@ static void test_gate(void **state) {
     OK(cuda->to_device(c.y, c.before, outputs(&c) * sizeof *found, stream));
     OK(cuda->sparse(&a, stream));
     read_back(found, c.y, outputs(&c) * sizeof *found);
-    for (int64_t i = 0; i < MOST * c.n; i++) {
-        const float gate = apart[i] > 0 ? apart[i] : 0, up = apart[MOST * c.n + i];
+    for (int64_t i = 0; i < MAX_ROWS * c.n; i++) {
+        const float gate = apart[i] > 0 ? apart[i] : 0, up = apart[MAX_ROWS * c.n + i];
         assert_true(found[i] == gate * up);
     }
     free(apart), free(found);
@@ -194,7 +195,7 @@ static void check_product(const sparse_case *c, product_fn multiply, int64_t n_r
                     sum += (double)row[k] * (double)c->x[r * c->k + k];
                     size += fabs((double)row[k]);
                 }
-                const double is = (double)found[(i * MOST + r) * c->n + o];
+                const double is = (double)found[(i * MAX_ROWS + r) * c->n + o];
                 if (!(fabs(is - sum) <= share * size))
                     fail_msg("%dx%d, %d rows: matrix %d row %d output %d: %.9g, expected %.9g +- %.2g",
                              (int)c->n, (int)c->k, (int)n_row, i, (int)r, (int)o, is, sum, share * size);
@@ -216,7 +217,7 @@ static void test_products(void **state) {
                 check_product(&c, cuda->batch, n_row, false, 1e-3);
         }
         if (cuda->has_wide())
-            check_product(&c, cuda->wide, MOST, false, 1e-3);
+            check_product(&c, cuda->wide, MAX_ROWS, false, 1e-3);
         case_close(&c);
     }
 }

@@ -16,27 +16,27 @@
 
 #include <cmocka.h>
 
-enum { MOST = CUDA_MAX_ROWS };
+enum { MAX_ROWS = CUDA_MAX_ROWS };
 
 /* Rows of a test on the device, with memory for the outputs. */
 typedef struct rows {
     int64_t n, k;
-    float *x, *norm, *bias, *before; /* host: [MOST, k], [k], [n], [MOST, n] */
+    float *x, *norm, *bias, *before; /* host: [MAX_ROWS, k], [k], [n], [MAX_ROWS, n] */
     float *x_there, *norm_there, *bias_there, *y;
     void *scratch, *codes;
 } rows;
 
 static rows rows_open(int64_t n, int64_t k) {
     rows r = {.n = n, .k = k};
-    r.x = case_rows(MOST, k, 3);
+    r.x = case_rows(MAX_ROWS, k, 3);
     r.norm = random_rows(k, 7, 2);
     r.bias = random_rows(n, 4, 1);
-    r.before = random_rows(MOST * n, 5, 1);
-    r.x_there = device_copy(r.x, (size_t)(MOST * k) * sizeof(float));
+    r.before = random_rows(MAX_ROWS * n, 5, 1);
+    r.x_there = device_copy(r.x, (size_t)(MAX_ROWS * k) * sizeof(float));
     r.norm_there = device_copy(r.norm, (size_t)k * sizeof(float));
     r.bias_there = device_copy(r.bias, (size_t)n * sizeof(float));
-    r.y = device_new((size_t)(3 * MOST * n) * sizeof(float));
-    r.scratch = device_new(cuda->linear_scratch(MOST, k, true));
+    r.y = device_new((size_t)(3 * MAX_ROWS * n) * sizeof(float));
+    r.scratch = device_new(cuda->linear_scratch(MAX_ROWS, k, true));
     r.codes = device_new(cuda->codes_bytes(n));
     return r;
 }
@@ -47,7 +47,7 @@ static void rows_close(rows *r) {
 
 /* Outputs of a launch, then the codes that it left; free(). NULL: the strategy does not have this product. */
 static float *outputs(const rows *r, const cuda_strategy *by, cuda_linear a, bool leaves) {
-    const size_t each = (size_t)(MOST * r->n), bytes = 3 * each * sizeof(float);
+    const size_t each = (size_t)(MAX_ROWS * r->n), bytes = 3 * each * sizeof(float);
     const size_t codes = cuda->codes_bytes(r->n);
     float *host = malloc(bytes + codes);
     OK(cuda->fill(r->y, 0xff, bytes, stream));
@@ -216,7 +216,7 @@ static void test_file_types(void **state) {
 
 static void same_outputs(const rows *r, cuda_linear a, bool leaves, const char *what) {
     float *rule = outputs(r, NULL, a, leaves);
-    const size_t bytes = 3 * (size_t)(MOST * r->n) * sizeof(float) + cuda->codes_bytes(r->n);
+    const size_t bytes = 3 * (size_t)(MAX_ROWS * r->n) * sizeof(float) + cuda->codes_bytes(r->n);
     for (int i = 0; i < n_strategy(); i++) {
         const cuda_strategy *s = few_rows(i);
         const int64_t n_col = a.n_row * (a.two ? 2 : 1);

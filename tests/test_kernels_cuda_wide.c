@@ -161,7 +161,7 @@ static matrix matrix_of(int kind, int64_t n, int64_t k, uint64_t seed) {
 
 /* Sums of long rows: plain, with a bias, added; with a norm; three matrices; gated. */
 static void check_kind(int kind) {
-    enum { N = 140, K = 2300, MOST = 300, SOME = 40 };
+    enum { N = 140, K = 2300, MAX_ROWS = 300, SOME = 40 };
     const kernel_table *t = kernels_table_for("ref");
     matrix m[3];
     view w[3];
@@ -169,8 +169,8 @@ static void check_kind(int kind) {
         m[i] = matrix_of(kind, N, K, (uint64_t)(20 + i));
         w[i] = matrix_there(&m[i]);
     }
-    float *x = random_rows(MOST * K, 6, 3), *norm = random_rows(K, 7, 2), *bias = random_rows(N, 8, 1),
-          *before = random_rows(MOST * N, 9, 1), *row = malloc(K * sizeof *row),
+    float *x = random_rows(MAX_ROWS * K, 6, 3), *norm = random_rows(K, 7, 2), *bias = random_rows(N, 8, 1),
+          *before = random_rows(MAX_ROWS * N, 9, 1), *row = malloc(K * sizeof *row),
           *plain = malloc(K * sizeof *plain);
     static const int counts[] = {17, 64, 65, 128, 300};
     for (int c = 0; c < 5; c++) {

@@ -32,7 +32,7 @@ static nib_engine *open_engine(const char *path, int n_thread, int64_t n_row) {
     nib_error err = {0};
     nib_engine_options_init(&o);
     o.n_thread = n_thread;
-    if (engine_open(path, &o, &(engine_want){.n_row = n_row}, &e, &err))
+    if (engine_open(path, &o, &(engine_internal){.n_row = n_row}, &e, &err))
         fail_msg("%s: %s", path, err.message);
     return e;
 }

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MAX_BLOCK = 7, MAX_WAY = 5 };
+enum { MAX_BLOCK = 7, MAX_OPTION = 5 };
 
 static uint64_t state = 88172645463325252u;
 
@@ -28,28 +28,28 @@ static int random_to(int n) {
 }
 
 typedef struct instance {
-    choose_way ways[MAX_BLOCK * MAX_WAY];
+    choose_option options[MAX_BLOCK * MAX_OPTION];
     int first[MAX_BLOCK + 1];
     choose_problem p;
 } instance;
 
 /* like: all blocks have the same options, except for their losses, as the layers of a model do. */
 static void make(instance *x, bool like) {
-    const int n = 1 + random_to(MAX_BLOCK), n_way = 1 + random_to(MAX_WAY);
+    const int n = 1 + random_to(MAX_BLOCK), n_option = 1 + random_to(MAX_OPTION);
     const bool with_before = random_to(2);
     double bytes = 0;
     for (int b = 0; b < n; b++) {
-        x->first[b] = b * n_way;
-        for (int w = 0; w < n_way; w++) {
-            choose_way *to = &x->ways[b * n_way + w];
+        x->first[b] = b * n_option;
+        for (int w = 0; w < n_option; w++) {
+            choose_option *to = &x->options[b * n_option + w];
             const double size = like ? 8 - w : 1 + 7 * random_unit();
-            *to = (choose_way){like ? size + (w == 2 ? 4 : 0) : size * (0.5 + random_unit()), size,
-                               w ? random_unit() * w : 0, with_before ? random_unit() * 8 : 0};
-            bytes += to->bytes / n_way;
+            *to = (choose_option){like ? size + (w == 2 ? 4 : 0) : size * (0.5 + random_unit()), size,
+                                  w ? random_unit() * w : 0, with_before ? random_unit() * 8 : 0};
+            bytes += to->bytes / n_option;
         }
     }
-    x->first[n] = n * n_way;
-    x->p = (choose_problem){.ways = x->ways,
+    x->first[n] = n * n_option;
+    x->p = (choose_problem){.options = x->options,
                             .first = x->first,
                             .n_block = n,
                             .n_tier = random_to(CHOOSE_MAX_TIER + 1),
@@ -57,7 +57,7 @@ static void make(instance *x, bool like) {
                             .apart = random_to(2) ? random_unit() : 0,
                             .before_reads = with_before ? 2 * random_unit() : 0,
                             .max_bytes = random_to(3) ? INFINITY : bytes * (0.6 + random_unit()),
-                            .max_loss = random_to(5) ? random_unit() * n * n_way / 3 : 0,
+                            .max_loss = random_to(5) ? random_unit() * n * n_option / 3 : 0,
                             .max_time = random_to(3) ? INFINITY : 8 * n * random_unit(),
                             .max_node = INT64_MAX};
     double capacity = 0;
@@ -72,7 +72,7 @@ typedef struct best {
     double value, time;
 } best;
 
-static void try_all(const instance *x, int b, choose_way sum, best *out) {
+static void try_all(const instance *x, int b, choose_option sum, best *out) {
     const choose_problem *p = &x->p;
     if (b == p->n_block) {
         const double t = choose_time(p, &sum);
@@ -85,8 +85,8 @@ static void try_all(const instance *x, int b, choose_way sum, best *out) {
     }
     for (int i = x->first[b]; i < x->first[b + 1]; i++)
         try_all(x, b + 1,
-                (choose_way){sum.time + x->ways[i].time, sum.bytes + x->ways[i].bytes,
-                             sum.loss + x->ways[i].loss, sum.before + x->ways[i].before},
+                (choose_option){sum.time + x->options[i].time, sum.bytes + x->options[i].bytes,
+                                sum.loss + x->options[i].loss, sum.before + x->options[i].before},
                 out);
 }
 
@@ -99,18 +99,18 @@ static void against_brute_force(void **unused) {
         choose_result r;
         best want = {INFINITY, INFINITY};
         make(&x, round % 2);
-        try_all(&x, 0, (choose_way){0}, &want);
+        try_all(&x, 0, (choose_option){0}, &want);
         assert_int_equal(choose(&x.p, choice, &r, NULL), NIB_OK);
         assert_int_equal(r.found, isfinite(want.value));
         if (!r.found)
             continue;
         n_found++;
-        choose_way sum = {0};
+        choose_option sum = {0};
         for (int b = 0; b < x.p.n_block; b++) {
-            const choose_way *w = &x.ways[x.first[b] + choice[b]];
+            const choose_option *w = &x.options[x.first[b] + choice[b]];
             assert_in_range(choice[b], 0, x.first[b + 1] - x.first[b] - 1);
-            sum = (choose_way){sum.time + w->time, sum.bytes + w->bytes, sum.loss + w->loss,
-                               sum.before + w->before};
+            sum = (choose_option){sum.time + w->time, sum.bytes + w->bytes, sum.loss + w->loss,
+                                  sum.before + w->before};
         }
         const double time = choose_time(&x.p, &sum);
         const double value = isfinite(x.p.max_time) ? sum.loss : time;
@@ -125,16 +125,16 @@ static void against_brute_force(void **unused) {
 static void large(void **unused) {
     (void)unused;
     enum { N = 98, W = 9 };
-    static choose_way ways[N * W];
+    static choose_option options[N * W];
     static int first[N + 1], choice[N];
     for (int b = 0; b < N; b++) {
         first[b] = b * W;
         for (int w = 0; w < W; w++)
-            ways[b * W + w] = (choose_way){1e-3 * (9 - w) + (w == 4 ? 1e-3 : 0), 1e8 * (9 - w),
-                                           w ? 1e-5 * (0.5 + random_unit()) * exp2(1.5 * w) : 0, 0};
+            options[b * W + w] = (choose_option){1e-3 * (9 - w) + (w == 4 ? 1e-3 : 0), 1e8 * (9 - w),
+                                                 w ? 1e-5 * (0.5 + random_unit()) * exp2(1.5 * w) : 0, 0};
     }
     first[N] = N * W;
-    const choose_problem p = {.ways = ways,
+    const choose_problem p = {.options = options,
                               .first = first,
                               .n_block = N,
                               .tiers = {{.capacity = 1e10, .link_s = 1e-9}},
@@ -154,15 +154,15 @@ static void large(void **unused) {
 static void slow_links_decide(void **unused) {
     (void)unused;
     enum { N = 10 };
-    static choose_way ways[N * 2];
+    static choose_option options[N * 2];
     static int first[N + 1], choice[N];
     for (int b = 0; b <= N; b++)
         first[b] = 2 * b;
     for (int b = 0; b < N; b++) {
-        ways[2 * b] = (choose_way){1, 10, 0, 0};
-        ways[2 * b + 1] = (choose_way){1, 5, 1, 0};
+        options[2 * b] = (choose_option){1, 10, 0, 0};
+        options[2 * b + 1] = (choose_option){1, 5, 1, 0};
     }
-    const choose_problem p = {.ways = ways,
+    const choose_problem p = {.options = options,
                               .first = first,
                               .n_block = N,
                               .tiers = {{.capacity = 40, .link_s = 0.1}, {.capacity = 80, .link_s = 10}},

@@ -91,7 +91,7 @@ static void more_activation_bits_take_longer(void **state) {
 
 enum { N_BLOCK = 6, MIB = 1 << 20, ALWAYS = MIB, BESIDE = 3 * MIB };
 
-static offload_question question(offload_block blocks[N_BLOCK], uint64_t room) {
+static offload_question question(offload_block blocks[N_BLOCK], uint64_t capacity) {
     for (int b = 0; b < N_BLOCK; b++)
         blocks[b] = (offload_block){b == 0             ? 0
                                     : b == N_BLOCK - 1 ? 20 * MIB
@@ -101,7 +101,7 @@ static offload_question question(offload_block blocks[N_BLOCK], uint64_t room) {
                               .n_block = N_BLOCK,
                               .fixed = ALWAYS,
                               .layer = layer,
-                              .capacity = room,
+                              .capacity = capacity,
                               .capacity_of = "the cap",
                               .capped = true,
                               .driver = 7 * MIB,
@@ -111,16 +111,16 @@ static offload_question question(offload_block blocks[N_BLOCK], uint64_t room) {
                               .max_rows = 64};
 }
 
-static void check_split(uint64_t room, int max_layers, int n_resident, int n_not_resident) {
+static void check_split(uint64_t capacity, int max_layers, int n_resident, int n_not_resident) {
     const plan_rates r = usual();
     offload_block blocks[N_BLOCK];
-    offload_question q = question(blocks, room);
+    offload_question q = question(blocks, capacity);
     offload_split s;
     nib_error err = {0};
     q.max_layers = max_layers;
     if (offload_split_make(&q, &r, &s, &err))
         fail_msg("%s", err.message);
-    assert_true(s.weights + s.others <= room);
+    assert_true(s.weights + s.others <= capacity);
     assert_int_equal(s.n_not_resident, n_not_resident);
     int n = 0;
     uint64_t here = ALWAYS;
@@ -152,7 +152,7 @@ static void a_sketch_beside_them(void **state) {
     (void)state;
     enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB, SKETCH = 9 * MIB, TAKES = 10 * MIB };
     static const struct {
-        uint64_t room;
+        uint64_t capacity;
         bool needed, has;
         int n_not_resident;
     } cases[] = {{ALL + TAKES, false, true, 0}, {ALL + TAKES - 1, false, false, 0},
@@ -161,14 +161,14 @@ static void a_sketch_beside_them(void **state) {
     const plan_rates r = usual();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         offload_block blocks[N_BLOCK];
-        offload_question q = question(blocks, cases[i].room);
+        offload_question q = question(blocks, cases[i].capacity);
         offload_split s;
         nib_error err = {0};
         q.sketch = SKETCH;
         q.needs_sketch = cases[i].needed;
         if (offload_split_make(&q, &r, &s, &err))
             fail_msg("case %zu: %s", i, err.message);
-        assert_true(s.weights + s.others <= cases[i].room);
+        assert_true(s.weights + s.others <= cases[i].capacity);
         assert_int_equal(s.has_sketch, cases[i].has);
         assert_int_equal(s.n_not_resident, cases[i].n_not_resident);
         offload_split_clear(&s);
@@ -180,7 +180,7 @@ static void tables_come_last(void **state) {
     (void)state;
     enum { ALL = ALWAYS + BESIDE + MIB + 4 * 12 * MIB + 22 * MIB, TABLES = 6 * MIB };
     const struct {
-        uint64_t room;
+        uint64_t capacity;
         int max_layers;
         bool there;
     } cases[] = {
@@ -188,7 +188,7 @@ static void tables_come_last(void **state) {
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         const plan_rates r = usual();
         offload_block blocks[N_BLOCK];
-        offload_question q = question(blocks, cases[i].room);
+        offload_question q = question(blocks, cases[i].capacity);
         offload_split with, without;
         nib_error err = {0};
         q.max_layers = cases[i].max_layers;

@@ -324,7 +324,7 @@ static void refusals(void **state) {
     f.q.cap[NIB_TIER_RAM] = min;
     p = facts_plan(&f.q);
     facts_check(&f.q, &p);
-    assert_false(p.packed); /* no room for its checksums */
+    assert_false(p.packed); /* no space for its checksums */
     plan_clear(&p);
     f.q.stream = false;
     assert_int_equal(plan_make(&f.q, &p, &err), NIB_E_NOFIT);

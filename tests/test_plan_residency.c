@@ -180,7 +180,7 @@ static void first_slices_first(void **state) {
     }
 }
 
-/* Without pages: as many bytes as there is room for, but for less than a page; no block more than it has. */
+/* Without pages: as many bytes as the capacity holds, to less than a page; no block more than it has. */
 static void shares(void **state) {
     (void)state;
     for (seed = 1; seed < ROUNDS; seed++) {

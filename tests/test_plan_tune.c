@@ -96,9 +96,9 @@ static void targets(void **state) {
     int64_t before = 0;
     for (size_t i = 0; i < NUM_COUNT(all); i++) {
         machine m = {.product = {10, 7, 40, 20}, .each = 2};
-        const tune_ask ask = {kinds, N_KIND, 66, 200, all[i], time_of, step, &m};
+        const tune_problem problem = {kinds, N_KIND, 66, 200, all[i], time_of, step, &m};
         tuned t;
-        assert_int_equal(tune(&ask, &t, NULL), NIB_OK);
+        assert_int_equal(tune(&problem, &t, NULL), NIB_OK);
         assert_true(t.base == 77 && t.seconds == chain(&m, &t.choice) && t.n_timed == m.asked);
         assert_true(t.seconds <= t.base * (1 + all[i]));
         assert_true(m.asked < 500 && m.all == channels(&t));
@@ -123,9 +123,9 @@ static void promise(void **state) {
         for (int kind = 0; kind < 2; kind++) {
             machine m = {.product = {10, 7, 40, 20}, .each = 2, .noise = 0.01};
             m.later = kind ? 0.03 : 0;
-            const tune_ask ask = {kinds, N_KIND, 66, 200, all[i], time_of, NULL, &m};
+            const tune_problem problem = {kinds, N_KIND, 66, 200, all[i], time_of, NULL, &m};
             tuned t;
-            assert_int_equal(tune(&ask, &t, NULL), NIB_OK);
+            assert_int_equal(tune(&problem, &t, NULL), NIB_OK);
             assert_true(t.seconds <= t.base * (1 + all[i]));
             assert_true(kind || channels(&t) > 0);
             assert_true(channels(&t) == 0 || chain(&m, &t.choice) * (1 + m.later) <= 77 * (1.02 + all[i]));
@@ -136,16 +136,16 @@ static void promise(void **state) {
 static void too_small(void **state) {
     (void)state;
     machine m = {.product = {1.5, 1, 40, 20}, .each = 2};
-    tune_ask ask = {kinds, N_KIND, 66, 200, 0.01, time_of, NULL, &m};
+    tune_problem problem = {kinds, N_KIND, 66, 200, 0.01, time_of, NULL, &m};
     tuned t;
-    assert_int_equal(tune(&ask, &t, NULL), NIB_OK);
+    assert_int_equal(tune(&problem, &t, NULL), NIB_OK);
     assert_true(t.choice.k_chunk[0] == 0 && t.choice.k_chunk[1] == 0 && t.choice.k_chunk[2] > 0 &&
                 t.choice.k_chunk[3] > 0);
     m = (machine){.product = {1, 1, 1, 1}, .each = 2};
-    assert_int_equal(tune(&ask, &t, NULL), NIB_OK);
+    assert_int_equal(tune(&problem, &t, NULL), NIB_OK);
     assert_true(channels(&t) == 0 && t.seconds == t.base);
-    ask.max_blocks = TUNE_MAX_BLOCKS + 1;
-    assert_int_equal(tune(&ask, &t, NULL), NIB_E_USAGE);
+    problem.max_blocks = TUNE_MAX_BLOCKS + 1;
+    assert_int_equal(tune(&problem, &t, NULL), NIB_E_USAGE);
 }
 
 int main(void) {

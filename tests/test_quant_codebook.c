@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { N = 576, ROOM = 18 + N };
+enum { N = 576, MAX_BYTES = 18 + N };
 
 static const type_id types[] = {TYPE_C3, TYPE_C4};
 static const int entries[] = {8, 16};
@@ -37,9 +37,9 @@ static double error_of(const float *x, const float *y, const float *weight) {
 }
 
 static double encode(type_id type, const float *x, const float *weight, float *y) {
-    uint8_t row[ROOM];
+    uint8_t row[MAX_BYTES];
     uint64_t bytes = 0;
-    assert_true(type_row_bytes(type, N, &bytes) && bytes < ROOM);
+    assert_true(type_row_bytes(type, N, &bytes) && bytes < MAX_BYTES);
     memset(row, 0xa5, sizeof row);
     codebook_encode(type, x, weight, N, row);
     assert_int_equal(row[bytes], 0xa5);
@@ -52,7 +52,7 @@ static void exact(void **state) {
     (void)state;
     for (size_t t = 0; t < NUM_COUNT(types); t++) {
         float x[N], y[N], part[64];
-        uint8_t row[ROOM];
+        uint8_t row[MAX_BYTES];
         for (int i = 0; i < N; i++)
             x[i] = 0.125f * (float)(i % entries[t] == 0 ? -127 : 11 * (i % entries[t]) - 60);
         assert_true(encode(types[t], x, NULL, y) == 0);
@@ -155,7 +155,7 @@ static void outliers(void **state) {
         assert_int_equal(n, info->sparse == 45 ? 3 : 6);
         for (uint64_t seed = 1; seed <= 4; seed++) {
             float x[N], y[N], part[64];
-            uint8_t row[ROOM];
+            uint8_t row[MAX_BYTES];
             fill(x, seed);
             const double plain = encode(info->dense, x, NULL, y), with = encode(sparse[t], x, NULL, y);
             if (!(with < 0.9 * plain))

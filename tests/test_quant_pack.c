@@ -259,7 +259,7 @@ static void test_limited(void **state) {
         check_limit(pack_isa_at(i)->name, pack_isa_at(i)->name);
 }
 
-/* Uniform formats share the folding of tiles. */
+/* Uniform formats share the packing of tiles. */
 static void test_instruction_sets_uniform(void **state) {
     (void)state;
     for (int bits = 2; bits <= 8; bits++)

@@ -240,18 +240,18 @@ static void meaningless_values_are_refused(void **state) {
 /* From the largest logits alone: the same tokens. */
 static void test_best(void **state) {
     (void)state;
-    enum { MOST = 20 };
+    enum { MAX_BEST = 20 };
     static const nib_sampling all[] = {
         {.temperature = 0, .top_p = 1, .repeat_penalty = 1},
         {.temperature = 1, .top_k = 5, .top_p = 0.9f, .min_p = 0.02f, .repeat_penalty = 1, .seed = 7},
-        {.temperature = 2, .top_k = MOST, .top_p = 1, .repeat_penalty = 1, .seed = 8}};
-    float logits[N_VOCAB], best[MOST];
-    int32_t ids[MOST];
+        {.temperature = 2, .top_k = MAX_BEST, .top_p = 1, .repeat_penalty = 1, .seed = 8}};
+    float logits[N_VOCAB], best[MAX_BEST];
+    int32_t ids[MAX_BEST];
     for (size_t c = 0; c < sizeof all / sizeof *all; c++) {
         sampler a, b;
         assert_int_equal(sampler_open(&a, &all[c], N_VOCAB, NULL), NIB_OK);
         assert_int_equal(sampler_open(&b, &all[c], N_VOCAB, NULL), NIB_OK);
-        const int n = sampler_n_best(&a, MOST);
+        const int n = sampler_n_best(&a, MAX_BEST);
         assert_int_equal(n, c ? all[c].top_k : 1);
         assert_int_equal(sampler_n_best(&a, n - 1), 0);
         for (int round = 0; round < 200; round++) {
@@ -275,7 +275,7 @@ static void test_best(void **state) {
     const nib_sampling whole = {.temperature = 1, .top_p = 1, .repeat_penalty = 1};
     sampler s;
     assert_int_equal(sampler_open(&s, &whole, N_VOCAB, NULL), NIB_OK);
-    assert_int_equal(sampler_n_best(&s, MOST), 0);
+    assert_int_equal(sampler_n_best(&s, MAX_BEST), 0);
     sampler_close(&s);
 }
 

@@ -187,7 +187,7 @@ static uint64_t kv_bytes_in_use(nib_engine *e, int type) {
 }
 
 /* 32 sequences with a prefix of 400 tokens in common, before each has written its own: the pages of one. */
-static void a_common_prefix_takes_room_once(void **state) {
+static void a_common_prefix_takes_memory_once(void **state) {
     (void)state;
     enum { N = 32, PREFIX = 400 };
     static work all[N];
@@ -414,7 +414,7 @@ static void a_failed_step_is_taken_again(void **state) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.stream = true;
-    engine_want nothing = {.keep_nothing = true};
+    engine_internal nothing = {.keep_nothing = true};
     nib_engine *e;
     if (engine_open(path, &o, &nothing, &e, &err))
         fail_msg("%s", err.message);
@@ -442,7 +442,7 @@ int main(void) {
         cmocka_unit_test(same_as_alone),
         cmocka_unit_test(however_it_is_cut),
         cmocka_unit_test(they_wait_for_pages),
-        cmocka_unit_test(a_common_prefix_takes_room_once),
+        cmocka_unit_test(a_common_prefix_takes_memory_once),
         cmocka_unit_test(a_common_prefix_is_reserved_once),
         cmocka_unit_test(any_sampling_under_a_cap),
         cmocka_unit_test(the_same_bits_in_company),

@@ -283,7 +283,7 @@ static void *speak(void *arg) {
 
 /* The engine reserves memory for the sessions that it was opened for: all of them can be used to the end of
  * their contexts at once, and one more is refused with a reason. */
-static void keep_room(const nib_plan_options *planning) {
+static void keep_memory(const nib_plan_options *planning) {
     const char *path = tiny_model("large.gguf", &large);
     for (int n = 1; n <= N_SESSION; n += N_SESSION - 1) {
         char opened_for[64];
@@ -326,10 +326,10 @@ static void keep_room(const nib_plan_options *planning) {
     }
 }
 
-static void room_is_kept_for_sessions(void **state) {
+static void memory_is_kept_for_sessions(void **state) {
     (void)state;
-    keep_room(NULL);
-    keep_room(&(nib_plan_options){.n_gen = 8});
+    keep_memory(NULL);
+    keep_memory(&(nib_plan_options){.n_gen = 8});
 }
 
 static void absurd_contexts_are_refused(void **state) {
@@ -613,7 +613,7 @@ int main(void) {
         cmocka_unit_test(wrong_use_changes_nothing),
         cmocka_unit_test(generates_what_the_logits_say),
         cmocka_unit_test(decoding_allocates_nothing),
-        cmocka_unit_test(room_is_kept_for_sessions),
+        cmocka_unit_test(memory_is_kept_for_sessions),
         cmocka_unit_test(absurd_contexts_are_refused),
         cmocka_unit_test(cancelled_from_another_thread),
         cmocka_unit_test(a_cancel_is_kept_until_a_call_answers),

@@ -84,7 +84,7 @@ static void as_the_logits_say(void **state) {
         o.n_logits = i == 2 ? 3 : 0;
         o.stream = i == 3;
         nib_engine *e = NULL;
-        const engine_want nothing_stays = {.n_row = 20, .keep_nothing = i == 3};
+        const engine_internal nothing_stays = {.n_row = 20, .keep_nothing = i == 3};
         assert_int_equal(engine_open(path, &o, &nothing_stays, &e, NULL), NIB_OK);
         assert_int_equal(nib_engine_info(e)->d_embed, D_MODEL);
         compare_with_logits(e, head);

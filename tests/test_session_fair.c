@@ -27,22 +27,22 @@ static void target_is_kept(void **state) {
     static const double machines[][2] = {{0.001, 0.0002}, {0.02, 0.002}, {0.2, 0.00001}, {0.0001, 0.00001}};
     for (size_t m = 0; m < NUM_COUNT(machines); m++) {
         const double fixed = machines[m][0], each = machines[m][1], target = 0.1, n_decode = 4;
-        const double alone = fixed + each * n_decode, most = NUM_MAX(target, 2 * alone);
+        const double alone = fixed + each * n_decode, max_seconds = NUM_MAX(target, 2 * alone);
         prefill_budget p = {0};
         for (int i = 0; i < 60; i++) {
             const int64_t n = prefill_budget_rows(&p, target, alone);
             const double seconds = alone + each * (double)n;
             assert_true(n >= 8);
             if (i > 0 && n > 8)
-                assert_true(seconds < 1.01 * most);
+                assert_true(seconds < 1.01 * max_seconds);
             if (i > 40)
-                assert_true(seconds > 0.9 * most);
+                assert_true(seconds > 0.9 * max_seconds);
             prefill_budget_note(&p, i % 7 ? seconds : seconds * 1.0001, alone, n);
         }
-        prefill_budget_note(&p, 10 * most, alone,
+        prefill_budget_note(&p, 10 * max_seconds, alone,
                             8); /* another program ran: fewer rows at once, and later more again */
         const int64_t fewer = prefill_budget_rows(&p, target, alone);
-        assert_true(fewer >= 8 && alone + each * (double)fewer < 0.6 * most);
+        assert_true(fewer >= 8 && alone + each * (double)fewer < 0.6 * max_seconds);
     }
     prefill_budget p = {0};
     assert_true(prefill_budget_rows(&p, 0.1, 0) > 0);
@@ -53,7 +53,7 @@ static void target_is_kept(void **state) {
 
 /* ---- clients ---- */
 
-static void who_had_least(void **state) {
+static void who_was_served_less(void **state) {
     (void)state;
     static fairness s;
     const int a = fairness_enter(&s, 7), b = fairness_enter(&s, 9);
@@ -266,7 +266,7 @@ static void a_pause_ends(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(target_is_kept),
-        cmocka_unit_test(who_had_least),
+        cmocka_unit_test(who_was_served_less),
         cmocka_unit_test(who_comes_when_nobody_is_there),
         cmocka_unit_test(nobody_starves),
         cmocka_unit_test(they_pause),

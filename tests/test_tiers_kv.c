@@ -238,7 +238,7 @@ static void open_with(const setting *set, sequence *s, int64_t n, int32_t token)
     s->n = kv_table_adopt(&s->kv, s->tokens, 0, n);
 }
 
-static void a_prefix_takes_room_once(void **state) {
+static void a_prefix_takes_memory_once(void **state) {
     (void)state;
     setting set = setting_open(TYPE_F16, NIB_AUTO);
     static sequence all[N_SEQUENCE];
@@ -366,7 +366,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order),
         cmocka_unit_test(any_order_with_ram),
-        cmocka_unit_test(a_prefix_takes_room_once),
+        cmocka_unit_test(a_prefix_takes_memory_once),
         cmocka_unit_test(codes_are_shared_whole),
         cmocka_unit_test(found_again_until_needed),
         cmocka_unit_test(refused_when_reserved),

@@ -20,7 +20,7 @@ static const tiny_shape tied = {TYPE_Q8_0, 8, 256, 768, 8, 2, 8192, 128, true};
 static const tiny_shape untied = {TYPE_Q4_1, 6, 320, 1024, 4, 4, 8192, 128, false};
 static const tiny_shape wide = {TYPE_Q4_0, 2, 1024, 4096, 8, 8, 2048, 64, true};
 
-enum { ROOM = 64 << 20, THREADS = 2 };
+enum { MAX_BYTES = 64 << 20, THREADS = 2 };
 
 static const tiny_shape coarse = {TYPE_Q4_1, 2, 576, 1536, 9, 3, 2048, 64, true};
 static const tiny_shape large = {TYPE_Q4_0, 2, 1056, 1056, 8, 8, 4096, 64, true};
@@ -171,7 +171,7 @@ static void as_it_was_predicted(void **state) {
     nib_error err = {0};
     for (int i = 0; i < 3; i++) {
         opened o;
-        begin(&o, model_of(i), ROOM);
+        begin(&o, model_of(i), MAX_BYTES);
         assert_int_equal(open_some(&o, false, &p, &resident, &err), NIB_OK);
         ledger_report(o.l, &mem);
         assert_int_equal(resident, o.need.image);
@@ -201,7 +201,7 @@ static void what_does_not_fit_is_refused(void **state) {
     nib_error err = {0};
     opened o;
     const char *path = model_of(0);
-    begin(&o, path, ROOM);
+    begin(&o, path, MAX_BYTES);
     assert_int_equal(open_some(&o, true, &p, &half, &err), NIB_OK);
     const uint64_t min = o.need.tables + half + NUM_MAX(o.need.ring + o.need.row, o.need.stream_staging);
     pager_close(p);

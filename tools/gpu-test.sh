@@ -284,9 +284,9 @@ held() {
     timeout 100 "$from/nibble" bench "$path" "$@" --backend cuda --vram "${cap}M" >"$scratch/bench.out" 2>&1 ||
         failed=$((failed + 1))
     kill "$watcher"
-    most=$(($(sort -n "$scratch/used" | tail -1) - before))
-    row "memory under a cap of $cap MiB" "$most MiB"
-    [ "$most" -le "$cap" ] || failed=$((failed + 1))
+    max_used=$(($(sort -n "$scratch/used" | tail -1) - before))
+    row "memory under a cap of $cap MiB" "$max_used MiB"
+    [ "$max_used" -le "$cap" ] || failed=$((failed + 1))
 }
 
 # Prompts whose KV pages have left the GPU. prefixes NAME PATH

@@ -18,7 +18,7 @@ typedef void (*pool_fn)(void *arg, int thread, int n_thread);
 void pool_run(pool *p, pool_fn fn, void *arg); /* never fails */
 
 /* Pins the calling thread to a core of its own until pool_unpin_caller, if the other threads are pinned and
- * the caller may run everywhere. For a series of pool_runs with waiting (for the disk) between them: the
+ * the caller may run everywhere. For a series of pool_run calls with waiting (for the disk) between them: the
  * system may wake a thread on another one's core, and both share it for milliseconds while another core is
  * idle. Threads that are created meanwhile inherit the core. Not nested. */
 void pool_pin_caller(pool *p);

@@ -3,7 +3,7 @@
  * search for the smallest cap of a refused engine, use a core that has read headers only (headers.h).
  *
  * The files of engine/ call each other downwards only:
- * open the life of an engine: everything below in turn, then weights and back end
+ *     open        the life of an engine: everything below in turn, then weights and back end
  *     suggest_cap the smallest cap that works  plan      nib_plan
  *     headers     a core from headers alone    predict   predictions for an open engine
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
@@ -46,7 +46,7 @@ void core_close(engine_core *e);
 /* Resolves the settings, the kind of back end, and the model's path. p NULL: no plan. */
 nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error *err);
 /* Prefixes an error of a plan with the name of its file. */
-nib_status core_blame_plan(const nib_engine_options *asked, nib_status status, nib_error *err);
+nib_status core_blame_plan(const nib_engine_options *requested, nib_status status, nib_error *err);
 
 /* Opens the container and, unless vocab_only, the model; their memory is charged. vocabulary: receives the
  * vocabulary's elements instead of the container; NULL: the vocabulary is read. */

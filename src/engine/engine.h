@@ -9,8 +9,8 @@
 #include "sequence/sequence.h"
 #include "text/tokenizer.h"
 
-/* As nib_engine_open with additional options; want NULL: none. */
-nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
+/* As nib_engine_open, with internal options (NULL: none). */
+nib_status engine_open(const char *name, const nib_engine_options *options, const engine_internal *internal,
                        nib_engine **out, nib_error *err);
 
 /* False: the engine was opened for its vocabulary only and has no parts. */

@@ -31,10 +31,10 @@ nib_status headers_open(engine_core *e, const char *name, const nib_engine_optio
     if (!e->m)
         return NIB_OK;
     NIB_TRY(core_open_layout(e, err));
-    if (residuals_asked(e))
+    if (residuals_requested(e))
         NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, residuals_bytes(e), err));
     if (p)
-        NIB_TRY(resolve_blocks(e, &(engine_want){.plan = p}, err));
+        NIB_TRY(resolve_blocks(e, &(engine_internal){.plan = p}, err));
     NIB_TRY(sizes_resolve(e, err));
     return head_resolve(e, p, err);
 }

@@ -21,7 +21,8 @@
 
 /* Makes the sketch. Making it leaves garbage on the heap. If the weights then no longer fit beside it, it is
  * dropped, unless it was requested. */
-static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_t session, nib_error *err) {
+static nib_status open_shortlist(nib_engine *e, const engine_internal *internal, uint64_t session,
+                                 nib_error *err) {
     char best[32] = "";
     uint64_t bytes;
     int bits;
@@ -32,7 +33,8 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
                                          &e->sketch_read, err));
     e->core.has_sketch = true;
     ledger_measure_runtime(e->core.ledger, true);
-    if (!want->plan && e->core.requested.shortlist == NIB_SHORTLIST_AUTO && !head_fits(&e->core, session)) {
+    if (!internal->plan && e->core.requested.shortlist == NIB_SHORTLIST_AUTO &&
+        !head_fits(&e->core, session)) {
         layout *whole;
         NIB_TRY(layout_with_shortlist(e->core.layout, false, &whole, err));
         e->core.kind->shortlist_close(e->backend, whole);
@@ -51,10 +53,10 @@ static nib_status open_shortlist(nib_engine *e, const engine_want *want, uint64_
 
 /* Reserves the back end's memory. *later: bytes that sessions of `session` bytes take of each tier. A device
  * has their keys and values, except for layers that the host computes; tokens and logits are in RAM. */
-static nib_status reserve_rows(nib_engine *e, const engine_want *want, uint64_t session, backend_rows *rows,
-                               uint64_t later[NIB_N_TIER], nib_error *err) {
+static nib_status reserve_rows(nib_engine *e, const engine_internal *internal, uint64_t session,
+                               backend_rows *rows, uint64_t later[NIB_N_TIER], nib_error *err) {
     const engine_core *core = &e->core;
-    const bool apart = core->kind->tier != NIB_TIER_RAM && !want->keep_free;
+    const bool apart = core->kind->tier != NIB_TIER_RAM && !internal->keep_free;
     rows->n_kept = session;
     if (apart)
         NIB_TRY(sessions_cache_bytes(core, core->resolved.kv_type, core->resolved.n_ctx, &rows->n_kept, err));
@@ -76,23 +78,23 @@ static void say_if_whole(const nib_engine *e) {
                  "this head, these activations or this sampling");
 }
 
-static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error *err) {
+static nib_status open_weights(nib_engine *e, const engine_internal *internal, nib_error *err) {
     uint64_t session, later[NIB_N_TIER];
     backend_rows rows = {.n_head = 0};
-    if (want->keep_free) {
+    if (internal->keep_free) {
         const engine_parts parts = core_parts(&e->core);
-        NIB_TRY(want->keep_free(&parts, want->user, &session, err));
+        NIB_TRY(internal->keep_free(&parts, internal->user, &session, err));
     } else
         NIB_TRY(sessions_bytes(&e->core, e->core.resolved.kv_type, e->core.resolved.n_ctx, &session, err));
     ledger_measure_runtime(e->core.ledger, true);
-    NIB_TRY(open_shortlist(e, want, session, err));
+    NIB_TRY(open_shortlist(e, internal, session, err));
     sizes_rows(&e->core, session, &rows.n_pass, &rows.n_cell);
-    if (want->n_row) {
-        rows.n_pass = want->n_row;
-        rows.n_cell = NUM_MIN(want->n_row, (int64_t)ENGINE_CELL_ROWS);
+    if (internal->n_row) {
+        rows.n_pass = internal->n_row;
+        rows.n_cell = NUM_MIN(internal->n_row, (int64_t)ENGINE_CELL_ROWS);
     }
     rows.n_head = sizes_logits_rows(&e->core);
-    NIB_TRY(reserve_rows(e, want, session, &rows, later, err));
+    NIB_TRY(reserve_rows(e, internal, session, &rows, later, err));
     say_if_whole(e);
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
     NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], e->backend->has_copies, &e->pager, err));
@@ -109,12 +111,12 @@ static nib_status open_weights(nib_engine *e, const engine_want *want, nib_error
 }
 
 /* Makes all decisions before weights are read, and opens the back end. */
-static nib_status resolve_all(nib_engine *e, const engine_want *want, nib_error *err) {
+static nib_status resolve_all(nib_engine *e, const engine_internal *internal, nib_error *err) {
     mem_bound b;
     ledger_measure_runtime(
         e->core.ledger, true); /* measured after headers and tokenizer, which have left garbage on the heap */
     engine_alloc_limit_set(e->core.ledger, &b);
-    nib_status status = resolve(&e->core, want, err);
+    nib_status status = resolve(&e->core, internal, err);
     if (status == NIB_OK)
         status = residuals_check(&e->core, err);
     if (status == NIB_OK)
@@ -131,24 +133,24 @@ static nib_status open_files(engine_core *e, nib_error *err) {
 
 /* Whether the tokenizer can be built while the weights are read: it is not needed before, and without a cap
  * both may be in memory at the same time. */
-static bool may_wait(const engine_core *e, const engine_want *want) {
-    return e->m && e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO && !e->requested.planning && !want->plan &&
-           !want->keep_free;
+static bool may_wait(const engine_core *e, const engine_internal *internal) {
+    return e->m && e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO && !e->requested.planning && !internal->plan &&
+           !internal->keep_free;
 }
 
-static nib_status open_all(nib_engine *e, const char *name, const engine_want *want, nib_error *err) {
+static nib_status open_all(nib_engine *e, const char *name, const engine_internal *internal, nib_error *err) {
     engine_core *core = &e->core;
-    NIB_TRY(core_begin(core, name, want->plan, err));
+    NIB_TRY(core_begin(core, name, internal->plan, err));
     NIB_TRY(ledger_open(core->resolved.cap, &core->ledger, err));
     NIB_TRY(open_files(core, err));
-    if (!may_wait(core, want))
+    if (!may_wait(core, internal))
         NIB_TRY(text_open(&core->text, core->ledger, &core->log, err));
     if (core->m) {
         NIB_TRY(core_open_layout(core, err));
-        if (residuals_asked(core))
+        if (residuals_requested(core))
             NIB_TRY(residuals_open(core, &e->residuals, err));
-        NIB_TRY(resolve_all(e, want, err));
-        NIB_TRY(open_weights(e, want, err));
+        NIB_TRY(resolve_all(e, internal, err));
+        NIB_TRY(open_weights(e, internal, err));
     }
     engine_fill_info(core, &e->info);
     ledger_measure_runtime(core->ledger, false);
@@ -166,18 +168,18 @@ static nib_status open_grammars(nib_engine *e, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status engine_open(const char *name, const nib_engine_options *options, const engine_want *want,
+nib_status engine_open(const char *name, const nib_engine_options *options, const engine_internal *internal,
                        nib_engine **out, nib_error *err) {
-    static const engine_want nothing = {0};
+    static const engine_internal nothing = {0};
     const uint64_t start = ledger_process_usage().now;
     nib_engine *e = mem_calloc(1, sizeof *e);
-    want = want ? want : &nothing;
+    internal = internal ? internal : &nothing;
     if (!e)
         return nib_fail_nomem(err, sizeof *e, "the engine");
     core_init(&e->core, options);
     e->step.cancel = e->core.cancel;
     pthread_mutex_init(&e->step.lock, NULL);
-    nib_status status = open_all(e, name, want, err);
+    nib_status status = open_all(e, name, internal, err);
     if (status == NIB_OK)
         status = open_grammars(e, err);
     if (status == NIB_OK) {
@@ -186,7 +188,8 @@ nib_status engine_open(const char *name, const nib_engine_options *options, cons
     }
     const bool is_named = e->core.cap_is_named;
     nib_engine_close(e);
-    return status == NIB_E_NOFIT && !is_named ? engine_suggest_cap(name, options, want, start, err) : status;
+    return status == NIB_E_NOFIT && !is_named ? engine_suggest_cap(name, options, internal, start, err)
+                                              : status;
 }
 
 nib_status nib_engine_open(const char *name, const nib_engine_options *options, nib_engine **out,
@@ -196,7 +199,7 @@ nib_status nib_engine_open(const char *name, const nib_engine_options *options, 
         return engine_open(name, options, NULL, out, err);
     nib_status status = plan_parse(options->plan, strlen(options->plan), &p, err);
     NIB_TRY(core_blame_plan(options, status, err));
-    status = engine_open(name, options, &(engine_want){.plan = &p}, out, err);
+    status = engine_open(name, options, &(engine_internal){.plan = &p}, out, err);
     plan_clear(&p);
     return status;
 }

@@ -19,7 +19,7 @@ typedef struct engine_parts {
 } engine_parts;
 
 /* Options of an engine besides the public ones. */
-typedef struct engine_want {
+typedef struct engine_internal {
     const plan *plan;  /* a plan to follow; NULL: none. Not needed after opening */
     int64_t n_row;     /* rows of a pass, for any context; 0: the options' n_batch */
     bool keep_nothing; /* every page of the weights is streamed, even if it would fit */
@@ -27,7 +27,7 @@ typedef struct engine_want {
      * yet. */
     nib_status (*keep_free)(const engine_parts *parts, const void *user, uint64_t *bytes, nib_error *err);
     const void *user; /* of keep_free */
-} engine_want;
+} engine_internal;
 
 /* Rows that go through a block together. More rows need fewer barriers, but more memory for registers; under
  * a cap the memory is better used for weights. */

@@ -196,7 +196,7 @@ static nib_status add_costs(planning *f, const engine_core *e, const quality *q,
     }
     bool by_column = false;
     const int n_format =
-        residuals_asked(e) ? 0 : q->n_format; /* residuals exist for the file's formats only */
+        residuals_requested(e) ? 0 : q->n_format; /* residuals exist for the file's formats only */
     for (int j = 0; j < n_format; j++) {
         recipe r;
         by_column = by_column || (recipe_parse(q->format[j], 1, &r) && r.by_column);

@@ -7,7 +7,7 @@
 
 /* The purpose of a plan or a prediction. */
 typedef struct planning_of {
-    const engine_want *want; /* NULL: nothing */
+    const engine_internal *internal; /* NULL: nothing */
     const backend *open;     /* back end of an engine with loaded weights; NULL: they are not loaded */
     int64_t n_prompt, n_gen; /* tokens; 0: the defaults */
 } planning_of;

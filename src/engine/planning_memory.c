@@ -72,7 +72,7 @@ static void count_rows(planning *f, const engine_core *e) {
 }
 
 static bool has_rows(const planning *f) {
-    return f->of.want && f->of.want->n_row;
+    return f->of.internal && f->of.internal->n_row;
 }
 
 void planning_fewer_rows(planning *f, const engine_core *e) {
@@ -99,7 +99,7 @@ static void add_rows(planning *f, const engine_core *e) {
         f->base = f->streamed = (planning_rows){f->of.open->rows.n_pass, f->of.open->rows.n_cell};
     else if (has_rows(f))
         f->base = f->streamed =
-            (planning_rows){f->of.want->n_row, NUM_MIN(f->of.want->n_row, (int64_t)ENGINE_CELL_ROWS)};
+            (planning_rows){f->of.internal->n_row, NUM_MIN(f->of.internal->n_row, (int64_t)ENGINE_CELL_ROWS)};
     else
         sizes_rows_streamed(e, o->cap[NIB_TIER_RAM], &f->q.need, &f->streamed.n_pass, &f->streamed.n_cell);
     count_rows(f, e);
@@ -123,7 +123,7 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += f->of.open ? RUNTIME_REST : RUNTIME_GROWTH;
-    f->q.kept = f->of.want ? e->resolved.kept : NULL;
+    f->q.kept = f->of.internal ? e->resolved.kept : NULL;
     uint64_t held = 0, staging;
     const uint64_t sketch = head_bytes(e, &staging);
     for (int i = 0; i < NIB_N_OWNER; i++)
@@ -143,10 +143,10 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     f->q.sampling = sessions_sampling(e);
     f->q.spare = SPARE;
     add_rows(f, e);
-    if (!f->of.want || !f->of.want->keep_free)
+    if (!f->of.internal || !f->of.internal->keep_free)
         return NIB_OK;
     f->q.caches[0].bytes = 0;
     f->q.sampling = 0;
     const engine_parts parts = core_parts(e);
-    return f->of.want->keep_free(&parts, f->of.want->user, &f->q.session, err);
+    return f->of.internal->keep_free(&parts, f->of.internal->user, &f->q.session, err);
 }

@@ -9,7 +9,7 @@
 typedef struct engine_residuals engine_residuals;
 
 /* Whether residuals were requested. */
-static inline bool residuals_asked(const engine_core *e) {
+static inline bool residuals_requested(const engine_core *e) {
     return e->resolved.k_chunk > 0;
 }
 /* Bytes of the layout's residuals: of layers only, since an output head is large and an embedding is not

@@ -10,8 +10,8 @@
 #include <string.h>
 
 /* All blocks get the same activations, unless a plan has others. */
-nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *err) {
-    const plan *p = want->plan;
+nib_status resolve_blocks(engine_core *e, const engine_internal *internal, nib_error *err) {
+    const plan *p = internal->plan;
     const size_t n = (size_t)model_n_block(e->m);
     e->resolved.act_bits = mem_alloc(n);
     if (!e->resolved.act_bits)
@@ -19,18 +19,18 @@ nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *er
     memset(e->resolved.act_bits, e->resolved.activation ? e->resolved.activation : 8, n);
     if (p)
         return core_blame_plan(&e->requested, apply_blocks(e, p, err), err);
-    if (!want->keep_nothing)
+    if (!internal->keep_nothing)
         return NIB_OK;
     e->resolved.kept = mem_calloc(n, sizeof *e->resolved.kept);
     return e->resolved.kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->resolved.kept, "what stays");
 }
 
 /* Follows the given plan, or makes one if the options request it. */
-nib_status resolve(engine_core *e, const engine_want *want, nib_error *err) {
+nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *err) {
     plan own = {0};
-    engine_want with = *want;
+    engine_internal with = *internal;
     nib_status status = NIB_OK;
-    if (!want->plan && e->requested.planning) {
+    if (!internal->plan && e->requested.planning) {
         NIB_TRY(sizes_resolve(e, err));
         NIB_TRY(head_resolve(e, NULL, err));
         status = planning_make(e, e->requested.planning, &own, err);
@@ -50,6 +50,6 @@ nib_status resolve(engine_core *e, const engine_want *want, nib_error *err) {
     if (status != NIB_OK)
         return status;
     NIB_TRY(sizes_resolve(e, err));
-    status = head_resolve(e, want->plan, err);
-    return want->plan ? core_blame_plan(&e->requested, status, err) : status;
+    status = head_resolve(e, internal->plan, err);
+    return internal->plan ? core_blame_plan(&e->requested, status, err) : status;
 }

@@ -5,11 +5,12 @@
 
 #include "engine/core.h"
 
-/* Resolves formats and activations of the blocks: the same activations for all, unless want->plan has others.
+/* Resolves formats and activations of the blocks: the same activations for all, unless internal->plan has
+ * others.
  */
-nib_status resolve_blocks(engine_core *e, const engine_want *want, nib_error *err);
+nib_status resolve_blocks(engine_core *e, const engine_internal *internal, nib_error *err);
 /* Resolves everything, by the given plan, or by one that is made now if the options request it. Sets
  * e->cap_is_named. */
-nib_status resolve(engine_core *e, const engine_want *want, nib_error *err);
+nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *err);
 
 #endif

@@ -60,21 +60,21 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status settings_make(settings *s, const nib_engine_options *asked, nib_error *err) {
-    const int32_t n_session = asked->n_session ? asked->n_session : 1;
-    NIB_TRY(check_options(asked, err));
-    *s = (settings){.cap = {asked->ram, asked->vram, asked->disk},
-                    .stream = asked->stream,
-                    .packed = asked->packed,
-                    .n_thread = asked->n_thread,
+nib_status settings_make(settings *s, const nib_engine_options *requested, nib_error *err) {
+    const int32_t n_session = requested->n_session ? requested->n_session : 1;
+    NIB_TRY(check_options(requested, err));
+    *s = (settings){.cap = {requested->ram, requested->vram, requested->disk},
+                    .stream = requested->stream,
+                    .packed = requested->packed,
+                    .n_thread = requested->n_thread,
                     .n_session = n_session,
-                    .n_sequence = NUM_MAX(asked->n_sequence, n_session),
-                    .n_ctx = asked->n_ctx,
-                    .n_batch = asked->n_batch ? asked->n_batch : DEFAULT_BATCH,
-                    .free_batch = asked->n_batch == 0,
-                    .kv = asked->kv_type,
-                    .activation = asked->activation,
-                    .k_chunk = asked->residual ? asked->k_chunk : 0};
+                    .n_sequence = NUM_MAX(requested->n_sequence, n_session),
+                    .n_ctx = requested->n_ctx,
+                    .n_batch = requested->n_batch ? requested->n_batch : DEFAULT_BATCH,
+                    .free_batch = requested->n_batch == 0,
+                    .kv = requested->kv_type,
+                    .activation = requested->activation,
+                    .k_chunk = requested->residual ? requested->k_chunk : 0};
     return NIB_OK;
 }
 

@@ -33,7 +33,7 @@ typedef struct settings {
 } settings;
 
 /* Copies and checks the requested options. NIB_E_USAGE: an invalid option. */
-nib_status settings_make(settings *s, const nib_engine_options *asked, nib_error *err);
+nib_status settings_make(settings *s, const nib_engine_options *requested, nib_error *err);
 /* Takes sizes and caps from a plan. Its bytes were computed with its context and batch, so these apply, and a
  * longer context is refused. Of two caps the smaller applies. Requested threads, cache type and activations
  * stay. */

@@ -14,15 +14,15 @@
 #define LAST_CODE (UINT64_C(384) << 10)
 
 /* NIB_OK: by the estimate, the cap is large enough. */
-static nib_status check_cap(const engine_core *e, const engine_want *want, nib_error *err) {
+static nib_status check_cap(const engine_core *e, const engine_internal *internal, nib_error *err) {
     planning f;
     plan p = {0};
-    if (e->requested.planning && !want->plan) {
+    if (e->requested.planning && !internal->plan) {
         const nib_status status = planning_make(e, e->requested.planning, &p, err);
         plan_clear(&p);
         return status;
     }
-    nib_status status = planning_gather(&f, e, &(planning_of){.want = want}, err);
+    nib_status status = planning_gather(&f, e, &(planning_of){.internal = internal}, err);
     if (status == NIB_OK)
         status = plan_check_cap(&f.q, err);
     planning_close(&f);
@@ -45,16 +45,16 @@ static uint64_t cap_of(const nib_engine_options *o, const plan *p) {
     return NUM_MIN(o ? o->ram : NIB_AUTO, p ? p->cap[NIB_TIER_RAM] : NIB_AUTO);
 }
 
-static nib_status look(const char *name, const nib_engine_options *options, const engine_want *want,
+static nib_status look(const char *name, const nib_engine_options *options, const engine_internal *internal,
                        nib_error *err) {
     nib_engine_options o;
     engine_core e;
     nib_engine_options_init(&o);
     o = options ? *options : o;
     o.log = NULL; /* the same lines have been logged already */
-    nib_status status = headers_open(&e, name, &o, want->plan, err);
+    nib_status status = headers_open(&e, name, &o, internal->plan, err);
     if (status == NIB_OK)
-        status = e.m ? check_cap(&e, want, err) : check_vocabulary(&e, err);
+        status = e.m ? check_cap(&e, internal, err) : check_vocabulary(&e, err);
     core_close(&e);
     return status;
 }
@@ -77,9 +77,9 @@ static uint64_t bytes_under(uint64_t cap, uint64_t start) {
     return cap - now > code ? cap - now - code : 0;
 }
 
-nib_status engine_suggest_cap(const char *name, const nib_engine_options *options, const engine_want *want,
-                              uint64_t start, nib_error *err) {
-    const uint64_t cap = cap_of(options, want->plan);
+nib_status engine_suggest_cap(const char *name, const nib_engine_options *options,
+                              const engine_internal *internal, uint64_t start, nib_error *err) {
+    const uint64_t cap = cap_of(options, internal->plan);
     char size[32];
     nib_error why;
     mem_bound b;
@@ -87,7 +87,7 @@ nib_status engine_suggest_cap(const char *name, const nib_engine_options *option
         return NIB_E_NOFIT;
     malloc_trim(0); /* returns the memory of the closed engine */
     mem_bound_set(&b, bytes_under(cap, start));
-    const nib_status status = look(name, options, want, &why);
+    const nib_status status = look(name, options, internal, &why);
     mem_bound_end(&b);
     if (status == NIB_OK)
         return name_more(cap, err);

@@ -116,22 +116,22 @@ static nib_status place_and_load(placing *w, nib_error *err) {
 
 nib_status engine_open_weights(engine_core *e, uint64_t others, const bool *copied, pager **out,
                                nib_error *err) {
-    const nib_engine_options *asked = &e->requested;
+    const nib_engine_options *requested = &e->requested;
     char *packed = engine_packed_folder(e);
     text_loader text = {.of = &e->text, .ledger = e->ledger, .log = &e->log};
     placing w = {.e = e, .others = others, .copied = copied};
-    const pager_options want = {.threads = e->threads,
-                                .packed = packed,
-                                .write_packed = engine_packed_may_write(e),
-                                .progress = asked->progress,
-                                .cancel = &e->cancel,
-                                .log = &e->log,
-                                .user = asked->user,
-                                .side_task = e->text.is_open ? NULL : text_open_async,
-                                .side_user = &text,
-                                .side_bytes = container_heap_bytes(e->container)};
+    const pager_options how = {.threads = e->threads,
+                               .packed = packed,
+                               .write_packed = engine_packed_may_write(e),
+                               .progress = requested->progress,
+                               .cancel = &e->cancel,
+                               .log = &e->log,
+                               .user = requested->user,
+                               .side_task = e->text.is_open ? NULL : text_open_async,
+                               .side_user = &text,
+                               .side_bytes = container_heap_bytes(e->container)};
     ledger_measure_runtime(e->ledger, true);
-    nib_status status = pager_open(e->layout, e->ledger, &want, &w.pager, err);
+    nib_status status = pager_open(e->layout, e->ledger, &how, &w.pager, err);
     if (status == NIB_OK)
         status = place_and_load(&w, err);
     if (status == NIB_OK)

@@ -58,7 +58,7 @@ typedef struct backend_setup {
     const plan_rates *rates;
 } backend_setup;
 
-/* Maximum rows: of a pass, of one run of a layer, of one run of the head. */
+/* Maximum rows: of a pass, of a cell (one run of a layer), of one run of the head. */
 typedef struct backend_rows {
     int64_t n_pass, n_cell, n_head;
     uint64_t n_kept; /* bytes of the device that other modules allocate later: KV pages */
@@ -75,7 +75,7 @@ typedef struct logit_processor {
 
 /* One pass. Valid until its end. */
 typedef struct backend_pass {
-    const segment *segments; /* [n_segment], one after the other in the pass's rows. Their kv_tables have
+    const segment *segments; /* [n_segment], one after the other in the pass's rows. Their KV tables have
                                 pages of the back end's device for the rows */
     int n_segment;
     bool generated; /* with backend.by_role: all rows are generated or proposed tokens; otherwise all are
@@ -86,7 +86,7 @@ typedef struct backend_pass {
     const probe *probe; /* receives the data at points of the layers; NULL: none */
     bool plain; /* the pass runs all blocks in order, and nobody reads or writes the residual stream between
                    them */
-    int32_t n_best; /* 0: all logits are wanted; otherwise the largest of each row (read_best) */
+    int32_t n_best; /* 0: all logits are needed; otherwise the largest of each row (read_best) */
     const logit_processor *processor; /* with n_best; NULL: no changes */
     const hidden_receiver *hidden;    /* receives hidden states, and no logits are computed; NULL: none */
     const canceller *cancel;          /* polled during the computation; NULL: never */

@@ -12,7 +12,7 @@ enum {
     BLOCK = 64,  /* outputs that are whole bytes, and whole groups of codes, for any width of codes */
     PIECE = 256, /* minimum bytes of a channel in one read, if the piece has as many */
     GAP = 256,   /* bytes between two channels that take less time to read than a second read */
-    LEAST = 256 << 10,
+    MIN_BYTES = 256 << 10,
     UNIT = 16, /* alignment of codes in the buffer */
     WORD = 64
 };
@@ -40,7 +40,7 @@ struct residual_reader {
 /* ---- memory ---- */
 
 static uint64_t buffer_bytes(int64_t n_channel) {
-    return NUM_MAX((uint64_t)n_channel * (PIECE + GAP), (uint64_t)LEAST);
+    return NUM_MAX((uint64_t)n_channel * (PIECE + GAP), (uint64_t)MIN_BYTES);
 }
 static int64_t words_of(int64_t k) {
     return num_div_up(k, WORD);
@@ -97,22 +97,22 @@ void residual_reader_close(residual_reader *r) {
 /* Adds a row's channels to the piece, if it then has at most `max_channels`. Returns whether it was added. */
 static bool add_row(residual_reader *r, const residual_rows *rows, int64_t row, int64_t max_channels,
                     int64_t *n) {
-    const salient *picks = rows->picks + row * rows->max_pick;
+    const salient *chosen = rows->chosen + row * rows->max_chosen;
     int64_t fresh = 0;
-    for (int32_t i = 0; i < rows->n_pick[row]; i++)
-        fresh += !(r->words[picks[i].at / WORD] >> picks[i].at % WORD & 1);
+    for (int32_t i = 0; i < rows->n_chosen[row]; i++)
+        fresh += !(r->words[chosen[i].at / WORD] >> chosen[i].at % WORD & 1);
     if (*n > 0 && *n + fresh > max_channels)
         return false;
     *n += fresh;
-    for (int32_t i = 0; i < rows->n_pick[row]; i++)
-        r->words[picks[i].at / WORD] |= UINT64_C(1) << picks[i].at % WORD;
+    for (int32_t i = 0; i < rows->n_chosen[row]; i++)
+        r->words[chosen[i].at / WORD] |= UINT64_C(1) << chosen[i].at % WORD;
     return true;
 }
 
 /* The bytes of each channel in a piece: for one row, as many as fit the buffer; for several rows PIECE, so
  * that more rows share their reads. */
 static int64_t bytes_each(const residual_reader *r, const residual_rows *rows, int64_t row) {
-    const int64_t n = NUM_MAX(rows->n_pick[row], 1);
+    const int64_t n = NUM_MAX(rows->n_chosen[row], 1);
     if (rows->n_row > 1)
         return PIECE;
     return NUM_MAX((int64_t)PIECE, ((int64_t)r->n_buffer / n - GAP) / PIECE * PIECE);
@@ -212,9 +212,9 @@ nib_status residual_reader_wait(residual_reader *r, residual_piece *out, nib_err
     return r->status;
 }
 
-const salient *residual_reader_local(residual_reader *r, const salient *picks, int32_t n) {
+const salient *residual_reader_local(residual_reader *r, const salient *chosen, int32_t n) {
     for (int32_t i = 0; i < n; i++)
-        r->local[i] = (salient){r->offset[picks[i].at], picks[i].x};
+        r->local[i] = (salient){r->offset[chosen[i].at], chosen[i].x};
     return r->local;
 }
 

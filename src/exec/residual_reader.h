@@ -23,11 +23,11 @@ void residual_reader_close(residual_reader *r); /* waits for reads in flight; r 
 
 /* The rows of a product, of which pieces can be requested. */
 typedef struct residual_rows {
-    const residual *of;   /* `rows` is ignored */
-    uint64_t at;          /* offset of the codes in the file */
-    const salient *picks; /* [n_row, max_pick]: the chosen channels of each row, ascending */
-    const int32_t *n_pick;
-    int64_t max_pick, n_row;
+    const residual *of;    /* `rows` is ignored */
+    uint64_t at;           /* offset of the codes in the file */
+    const salient *chosen; /* [n_row, max_chosen]: the chosen channels of each row, ascending */
+    const int32_t *n_chosen;
+    int64_t max_chosen, n_row;
 } residual_rows;
 
 /* Requests a piece: as many of the outputs [n0, n1) and of the rows from `row` on as fit, at least one of
@@ -46,7 +46,7 @@ typedef struct residual_piece {
 nib_status residual_reader_wait(residual_reader *r, residual_piece *out, nib_error *err);
 /* The chosen channels of one of the piece's rows, as numbers in residual_piece.part. Valid until the next
  * call. */
-const salient *residual_reader_local(residual_reader *r, const salient *picks, int32_t n);
+const salient *residual_reader_local(residual_reader *r, const salient *chosen, int32_t n);
 
 typedef struct residual_read {
     uint64_t n, n_byte; /* number of reads, and their bytes */

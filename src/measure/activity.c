@@ -123,8 +123,9 @@ nib_status measure_activity(const char *name, const nib_engine_options *options,
     o.n_logits = 1;
     o.stream = true;
     o.activation = 16;
-    const engine_want want = {.n_row = s.n_row, .keep_nothing = true, .keep_free = keep_free, .user = &s};
-    NIB_TRY(engine_open(name, &o, &want, &engine, err));
+    const engine_internal internal = {
+        .n_row = s.n_row, .keep_nothing = true, .keep_free = keep_free, .user = &s};
+    NIB_TRY(engine_open(name, &o, &internal, &engine, err));
     const engine_parts parts = engine_parts_of(engine);
     const nib_status status = measure(&parts, c, min, s.n_row, out, err);
     nib_engine_close(engine);

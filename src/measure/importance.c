@@ -143,8 +143,9 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
     o.n_logits = 1;
     o.stream = true;
     o.activation = 16;
-    const engine_want want = {.n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = c};
-    NIB_TRY(engine_open(name, &o, &want, &engine, err));
+    const engine_internal internal = {
+        .n_row = n_row, .keep_nothing = true, .keep_free = later_bytes, .user = c};
+    NIB_TRY(engine_open(name, &o, &internal, &engine, err));
     const engine_parts parts = engine_parts_of(engine);
     nib_status status = importance_begin(out, (int)model_hparams(parts.m)->n_layer, c->n_prompt, err);
     if (status == NIB_OK)

@@ -103,14 +103,14 @@ nib_status measure_product_inputs(const char *name, const nib_engine_options *op
     o.stream = true;
     o.activation = 16;
     o.learn = false;
-    const engine_want want = {
+    const engine_internal internal = {
         .n_row = n_row,
         /* Without a cap, stream all weights, so that memory does not depend on the number of layers. */
         .keep_nothing = o.ram == NIB_AUTO,
         .keep_free = later_bytes,
         .user = &p};
     nib_engine *engine = NULL;
-    NIB_TRY(engine_open(name, &o, &want, &engine, err));
+    NIB_TRY(engine_open(name, &o, &internal, &engine, err));
     const engine_parts parts = engine_parts_of(engine);
     p.e = &parts;
     nib_status status = w->begin ? w->begin(w->user, &parts, err) : NIB_OK;

@@ -147,14 +147,14 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
                               measuring *s, channel_stats *channels, nib_error *err) {
     nib_engine_options o = *options;
     int64_t longest;
-    const engine_want want = {
+    const engine_internal internal = {
         .n_row = prompt_rows_count(w->c, w->q->n_row, &longest), .keep_free = later_bytes, .user = w};
     o.n_ctx = longest;
     o.n_batch = longest;
     o.n_logits = w->q->n_score;
     o.stream = true;
     o.activation = 16;
-    NIB_TRY(engine_open(name, &o, &want, &s->engine, err));
+    NIB_TRY(engine_open(name, &o, &internal, &s->engine, err));
     s->on = engine_parts_of(s->engine);
     const size_t n = (size_t)model_n_block(s->on.m);
     s->act_bits = mem_calloc(n, sizeof *s->act_bits);

@@ -208,15 +208,15 @@ static nib_status run(tuning *t, double slowdown, char **json, nib_error *err) {
     }
     NIB_TRY(nib_session_open(t->e, &how, &t->session, err));
     t->gain.session = t->session;
-    const tune_ask ask = {.kinds = t->kinds->kinds,
-                          .n_kind = t->kinds->n,
-                          .max_blocks = engine_fetch_blocks(t->e),
-                          .max_k = engine_max_channels(t->e),
-                          .target = slowdown,
-                          .time = time_steps,
-                          .step = keep_step,
-                          .user = t};
-    NIB_TRY(tune(&ask, &found, err));
+    const tune_problem problem = {.kinds = t->kinds->kinds,
+                                  .n_kind = t->kinds->n,
+                                  .max_blocks = engine_fetch_blocks(t->e),
+                                  .max_k = engine_max_channels(t->e),
+                                  .target = slowdown,
+                                  .time = time_steps,
+                                  .step = keep_step,
+                                  .user = t};
+    NIB_TRY(tune(&problem, &found, err));
     if (t->max_s > 0)
         NIB_TRY(score_all(t, &found.choice, err));
     engine_residuals_choose(t->e, &found.choice);

@@ -83,19 +83,19 @@ static void (*const rewrites[])(fuser *f, int at) = {norm_to_codes, join_product
 
 /* Marks, backwards from attention, the ops that produce the keys and values that it stores. */
 static void find_cache_feeders(op *ops, int n) {
-    bool wanted[REG_COUNT] = {false};
+    bool needed[REG_COUNT] = {false};
     for (int i = n - 1; i >= 0; i--) {
         op *o = &ops[i];
         const bool stores = o->kind == OP_ATTENTION;
-        o->fuse.feeds_cache = stores || wanted[o->out];
+        o->fuse.feeds_cache = stores || needed[o->out];
         if (!o->fuse.feeds_cache)
             continue;
         if (!stores && !o->adds)
-            wanted[o->out] = false;
+            needed[o->out] = false;
         const reg read[] = {stores ? REG_NONE : o->in, o->in2, o->in3};
         for (int r = 0; r < 3; r++)
             if (read[r] != REG_NONE)
-                wanted[read[r]] = true;
+                needed[read[r]] = true;
     }
 }
 

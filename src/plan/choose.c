@@ -11,9 +11,9 @@ enum { SECTIONS = 36, OUTER_SECTIONS = 26 };
 #define GOLDEN 0.6180339887498949
 #define SLACK  1e-12 /* share of a limit by which sums in another order may differ */
 
-/* A linear lower bound of the objective: the sum of weighted way values, plus a constant. */
+/* A linear lower bound of the objective: the sum of weighted option values, plus a constant. */
 typedef struct bound {
-    choose_way w;
+    choose_option w;
     double rest;
 } bound;
 
@@ -23,13 +23,13 @@ typedef struct search {
     const choose_problem *p;
     bool for_loss; /* the objective is the loss */
     double scale_loss, scale_bytes, scale_time;
-    int *order;             /* for each block: its ways, the most promising first */
+    int *order;             /* for each block: its options, the most promising first */
     int *at;                /* [n_block]: the search's current index in order */
     double *suffix;         /* [n_bound][n_block + 1]: sums of minima from a block on */
-    choose_way *sum;        /* [n_block + 1]: sums over the blocks before each */
+    choose_option *sum;     /* [n_block + 1]: sums over the blocks before each */
     int *choice;            /* the best so far */
     double best, best_time; /* its objective (infinite: there is none yet) and its T */
-    choose_way best_sum;
+    choose_option best_sum;
     int tier;                /* the tier whose link is in the bound */
     double before_share;     /* weight of that link against computing, in the phase before */
     double best_x, best_y;   /* arguments of bound_of for the best bound with that tier */
@@ -50,17 +50,17 @@ static double phase_time(const choose_problem *p, double computing, double bytes
     return NUM_MAX(links, computing) + apart * NUM_MIN(links, computing);
 }
 
-double choose_time(const choose_problem *p, const choose_way *sum) {
+double choose_time(const choose_problem *p, const choose_option *sum) {
     return phase_time(p, sum->time + p->fixed_s, sum->bytes, 1, p->apart) +
            phase_time(p, sum->before, sum->bytes, p->before_reads, 0);
 }
 
-static double weigh(const choose_way *w, const choose_way *by) {
+static double weigh(const choose_option *w, const choose_option *by) {
     return w->time * by->time + w->bytes * by->bytes + w->loss * by->loss + w->before * by->before;
 }
 
-static choose_way add(choose_way a, const choose_way *b) {
-    return (choose_way){a.time + b->time, a.bytes + b->bytes, a.loss + b->loss, a.before + b->before};
+static choose_option add(choose_option a, const choose_option *b) {
+    return (choose_option){a.time + b->time, a.bytes + b->bytes, a.loss + b->loss, a.before + b->before};
 }
 
 static bool within(double value, double max) {
@@ -68,7 +68,7 @@ static bool within(double value, double max) {
 }
 
 /* The objective of complete sums; infinite: they violate a limit. */
-static double judge(const search *s, const choose_way *sum, double *time) {
+static double judge(const search *s, const choose_option *sum, double *time) {
     const choose_problem *p = s->p;
     *time = choose_time(p, sum);
     if (!within(sum->bytes, p->max_bytes) || !within(sum->loss, p->max_loss) || !within(*time, p->max_time))
@@ -77,7 +77,7 @@ static double judge(const search *s, const choose_way *sum, double *time) {
 }
 
 /* Records the choice (NULL: s->at through s->order) if it is better than the best so far. */
-static void offer(search *s, const choose_way *sum, const int *choice) {
+static void offer(search *s, const choose_option *sum, const int *choice) {
     double time;
     const double value = judge(s, sum, &time);
     const bool tie = s->for_loss && value <= s->best && time < s->best_time;
@@ -163,18 +163,18 @@ static bound bound_of(const search *s, double x, double y) {
 static double relax(search *s, const bound *by, int *choice) {
     const choose_problem *p = s->p;
     double total = by->rest;
-    choose_way sum = {0};
+    choose_option sum = {0};
     for (int b = 0; b < p->n_block; b++) {
         double min = INFINITY;
         for (int i = p->first[b]; i < p->first[b + 1]; i++) {
-            const double v = weigh(&p->ways[i], &by->w);
+            const double v = weigh(&p->options[i], &by->w);
             if (v < min) {
                 min = v;
                 choice[b] = i - p->first[b];
             }
         }
         total += min;
-        sum = add(sum, &p->ways[p->first[b] + choice[b]]);
+        sum = add(sum, &p->options[p->first[b] + choice[b]]);
     }
     offer(s, &sum, choice);
     return total;
@@ -289,8 +289,9 @@ static void sort_ways(search *s) {
     for (int b = 0; b < p->n_block; b++)
         for (int i = p->first[b]; i < p->first[b + 1]; i++) {
             int j = i;
-            const double v = weigh(&p->ways[i], &s->bounds[s->best_bound].w);
-            for (; j > p->first[b] && weigh(&p->ways[s->order[j - 1]], &s->bounds[s->best_bound].w) > v; j--)
+            const double v = weigh(&p->options[i], &s->bounds[s->best_bound].w);
+            for (; j > p->first[b] && weigh(&p->options[s->order[j - 1]], &s->bounds[s->best_bound].w) > v;
+                 j--)
                 s->order[j] = s->order[j - 1];
             s->order[j] = i;
         }
@@ -305,14 +306,14 @@ static void sum_suffixes(search *s) {
         for (int b = n - 1; b >= 0; b--) {
             double min = INFINITY;
             for (int i = p->first[b]; i < p->first[b + 1]; i++)
-                min = NUM_MIN(min, weigh(&p->ways[i], &s->bounds[k].w));
+                min = NUM_MIN(min, weigh(&p->options[i], &s->bounds[k].w));
             suffix[b] = suffix[b + 1] + min;
         }
     }
 }
 
 /* Whether no completion of these sums, with blocks [b, n) undecided, can beat the best. */
-static bool hopeless(const search *s, const choose_way *sum, int b) {
+static bool hopeless(const search *s, const choose_option *sum, int b) {
     const choose_problem *p = s->p;
     if (!within(sum->loss, p->max_loss) || !within(sum->bytes, p->max_bytes))
         return true;
@@ -324,11 +325,11 @@ static bool hopeless(const search *s, const choose_way *sum, int b) {
     return false;
 }
 
-/* Depth-first search, each block's most promising way first. True: the whole tree was searched. */
+/* Depth-first search, each block's most promising option first. True: the whole tree was searched. */
 static bool branch(search *s) {
     const choose_problem *p = s->p;
     int b = 0;
-    s->sum[0] = (choose_way){0};
+    s->sum[0] = (choose_option){0};
     s->at[0] = -1;
     while (b >= 0) {
         if (++s->at[b] == p->first[b + 1] - p->first[b]) {
@@ -337,7 +338,7 @@ static bool branch(search *s) {
         }
         if (++s->nodes > p->max_node)
             return false;
-        s->sum[b + 1] = add(s->sum[b], &p->ways[s->order[p->first[b] + s->at[b]]]);
+        s->sum[b + 1] = add(s->sum[b], &p->options[s->order[p->first[b] + s->at[b]]]);
         if (b + 1 == p->n_block)
             offer(s, &s->sum[b + 1], NULL);
         else if (!hopeless(s, &s->sum[b + 1], b + 1))
@@ -350,9 +351,9 @@ static bool branch(search *s) {
 static void set_scales(search *s) {
     const choose_problem *p = s->p;
     for (int i = 0; i < p->first[p->n_block]; i++) {
-        s->scale_time += p->ways[i].time + p->ways[i].before;
-        s->scale_bytes += p->ways[i].bytes;
-        s->scale_loss += p->ways[i].loss;
+        s->scale_time += p->options[i].time + p->options[i].before;
+        s->scale_bytes += p->options[i].bytes;
+        s->scale_loss += p->options[i].loss;
     }
     for (int t = 0; t < p->n_tier; t++)
         s->scale_time += p->tiers[t].link_s * s->scale_bytes;
@@ -362,12 +363,12 @@ static void set_scales(search *s) {
     s->scale_loss = s->scale_loss > 0 ? s->scale_loss : 1;
 }
 
-/* Takes the only choice when every block has one way. */
+/* Takes the only choice when every block has one option. */
 static void take_only(search *s) {
-    choose_way sum = {0};
+    choose_option sum = {0};
     memset(s->at, 0, (size_t)s->p->n_block * sizeof *s->at);
     for (int b = 0; b < s->p->n_block; b++)
-        sum = add(sum, &s->p->ways[b]);
+        sum = add(sum, &s->p->options[b]);
     offer(s, &sum, s->at);
 }
 
@@ -394,16 +395,16 @@ static void solve(search *s, choose_result *out) {
 }
 
 nib_status choose(const choose_problem *p, int *choice, choose_result *out, nib_error *err) {
-    const size_t n = (size_t)p->n_block, n_way = (size_t)p->first[n];
+    const size_t n = (size_t)p->n_block, n_option = (size_t)p->first[n];
     search s = {.p = p, .for_loss = isfinite(p->max_time), .choice = choice};
     memset(out, 0, sizeof *out);
-    s.order = mem_array(n_way + 1, sizeof *s.order);
+    s.order = mem_array(n_option + 1, sizeof *s.order);
     s.at = mem_array(n + 1, sizeof *s.at);
     s.suffix = mem_array(MAX_BOUND * (n + 1), sizeof *s.suffix);
     s.sum = mem_array(n + 1, sizeof *s.sum);
     nib_status status = NIB_OK;
     if (!s.order || !s.at || !s.suffix || !s.sum)
-        status = nib_fail_nomem(err, n_way * sizeof *s.order, "planning");
+        status = nib_fail_nomem(err, n_option * sizeof *s.order, "planning");
     else
         solve(&s, out);
     mem_free(s.order);

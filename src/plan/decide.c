@@ -1,8 +1,8 @@
 /* decide.c - decides formats, activations, left-out layers and residency for one question. Two cases are
  * solved and the better one is taken: everything is resident, or a part is streamed through the ring. In each
- * case choose.h finds a way for each block; then whole pages get their tiers. Cases are compared by the time
- * of the whole workload, the prompt and all generated tokens. Layers are left out one by one, in the order in
- * which leaving them out together was measured. */
+ * case choose.h finds an option for each block; then whole pages get their tiers. Cases are compared by the
+ * time of the whole workload, the prompt and all generated tokens. Layers are left out one by one, in the
+ * order in which leaving them out together was measured. */
 #include "plan/planner.h"
 
 #include "base/mem.h"
@@ -19,14 +19,14 @@ enum { MAX_NODE = 60000 };
 #define TAU       0.7
 #define SAME_TIME 1e-3 /* times that differ by less than this share count as equal */
 
-/* The choice and the activation that a way stands for. */
+/* The choice and the activation that an option stands for. */
 typedef struct meaning {
     int choice, activation;
 } meaning;
 
 typedef struct maker {
     const plan_question *q;
-    choose_way *ways;
+    choose_option *options;
     meaning *means;
     int *first; /* [n_block + 1] */
     int *picked;
@@ -40,7 +40,7 @@ typedef struct maker {
 } maker;
 
 static void maker_close(maker *m) {
-    mem_free(m->ways);
+    mem_free(m->options);
     mem_free(m->means);
     mem_free(m->first);
     mem_free(m->picked);
@@ -55,7 +55,7 @@ static void maker_close(maker *m) {
 static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
     const size_t n = (size_t)q->n_block, max = n * PLAN_MAX_CHOICE * 2;
     *m = (maker){.q = q};
-    m->ways = mem_array(max, sizeof *m->ways);
+    m->options = mem_array(max, sizeof *m->options);
     m->means = mem_array(max, sizeof *m->means);
     m->first = mem_array(n + 1, sizeof *m->first);
     m->picked = mem_array(n, sizeof *m->picked);
@@ -65,16 +65,16 @@ static nib_status maker_open(maker *m, const plan_question *q, nib_error *err) {
     m->bytes = mem_array(n, sizeof *m->bytes);
     m->seconds = mem_array(n, sizeof *m->seconds);
     m->prompt = mem_calloc(max, sizeof *m->prompt);
-    if (!m->ways || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->tier_of ||
+    if (!m->options || !m->means || !m->first || !m->picked || !m->left_out || !m->order || !m->tier_of ||
         !m->bytes || !m->seconds || !m->prompt) {
         maker_close(m);
-        return nib_fail_nomem(err, max * sizeof *m->ways, "planning");
+        return nib_fail_nomem(err, max * sizeof *m->options, "planning");
     }
     m->n_layer = plan_layer_order(q, m->order);
     return NIB_OK;
 }
 
-/* ---- the ways of a block ---- */
+/* ---- the options of a block ---- */
 
 static double *prompt_of(const maker *m, int b, int choice, int activation) {
     return &m->prompt[(b * PLAN_MAX_CHOICE + choice) * 2 + (activation == 16)];
@@ -104,17 +104,18 @@ static double time_prompt(maker *m, plan_decision *any) {
     return reads;
 }
 
-static void add_way(maker *m, int b, int choice, int activation, bool streamed, double loss) {
+static void add_option(maker *m, int b, int choice, int activation, bool streamed, double loss) {
     const plan_question *q = m->q;
     const int i = m->first[b + 1]++;
     const plan_choice *c = &q->blocks[b].choices[choice];
     const bool apart = streamed && plan_is_resident_on_gpu(q, b);
     const double prompt = q->speed > 0 ? 0 : *prompt_of(m, b, choice, activation);
     m->means[i] = (meaning){choice, activation};
-    m->ways[i] = (choose_way){.time = plan_block_seconds(q, b, choice, activation),
-                              .bytes = apart ? 0 : (double)c->bytes + (streamed ? 0 : (double)c->table_bytes),
-                              .loss = loss,
-                              .before = prompt / (double)NUM_MAX(q->n_gen, 1)};
+    m->options[i] =
+        (choose_option){.time = plan_block_seconds(q, b, choice, activation),
+                        .bytes = apart ? 0 : (double)c->bytes + (streamed ? 0 : (double)c->table_bytes),
+                        .loss = loss,
+                        .before = prompt / (double)NUM_MAX(q->n_gen, 1)};
 }
 
 static void add_activations(maker *m, int b, int choice, bool streamed) {
@@ -122,16 +123,16 @@ static void add_activations(maker *m, int b, int choice, bool streamed) {
     const double kl = f->choices[choice].kl;
     const int asked = f->activation ? f->activation : m->q->activation;
     if (asked) {
-        add_way(m, b, choice, asked, streamed, kl + plan_activation_loss(f, asked));
+        add_option(m, b, choice, asked, streamed, kl + plan_activation_loss(f, asked));
     } else if (f->kl_a8 >= 0) {
-        add_way(m, b, choice, 8, streamed, kl + f->kl_a8);
-        add_way(m, b, choice, 16, streamed, kl);
+        add_option(m, b, choice, 8, streamed, kl + f->kl_a8);
+        add_option(m, b, choice, 16, streamed, kl);
     } else {
-        add_way(m, b, choice, f->importance >= TAU ? 16 : 8, streamed, kl);
+        add_option(m, b, choice, f->importance >= TAU ? 16 : 8, streamed, kl);
     }
 }
 
-/* Lists the ways of all blocks. Rounding takes far longer than reading, so streamed pages are rounded only
+/* Lists the options of all blocks. Rounding takes far longer than reading, so streamed pages are rounded only
  * when a packed file stores the result. */
 static void list_ways(maker *m, bool streamed, bool packed) {
     const plan_question *q = m->q;
@@ -141,7 +142,7 @@ static void list_ways(maker *m, bool streamed, bool packed) {
         m->first[b + 1] = m->first[b];
         if (m->left_out[b] || q->blocks[b].gone) {
             m->means[m->first[b + 1]] = (meaning){-1, 8};
-            m->ways[m->first[b + 1]++] = (choose_way){0};
+            m->options[m->first[b + 1]++] = (choose_option){0};
             continue;
         }
         for (int c = 0; c < q->blocks[b].n_choice; c++)
@@ -223,7 +224,7 @@ static choose_problem problem_of(maker *m, const which *w, double before_reads, 
     const uint64_t capacity = capacity_of(q, w);
     const double halves = q->split ? 1 : PLAN_BY_HALVES; /* of tokens alone */
     *n_tier = plan_tiers(q, capacity, w->streamed, w->packed, tiers);
-    choose_problem p = {.ways = m->ways,
+    choose_problem p = {.options = m->options,
                         .first = m->first,
                         .n_block = q->n_block,
                         .fixed_s = plan_fixed_seconds(q, &q->caches[0], w->streamed),

@@ -11,7 +11,7 @@
 #include "tiers/pager.h"
 
 /* The share of the shorter time of a token, of reading and of computing, that does not overlap with the
- * longer one: the ring has 5 to 15 pages, and long runs of resident or of streamed pages exhaust it; the
+ * longer one: the ring has 8 to 15 slots, and long runs of resident or of streamed pages exhaust it; the
  * reader needs a core too. Fitted to the runs of a sweep (docs/budget.md). */
 #define PLAN_APART 0.5
 /* How much longer reading takes than with a new read for each that has come, as the profile measures it: the

@@ -29,7 +29,7 @@ int tune_blocks(const tune_kind *kind, int max) {
 }
 
 typedef struct search {
-    const tune_ask *ask;
+    const tune_problem *problem;
     tuned *out;
     bool without[TUNE_MAX_KIND];
     double limit; /* maximum seconds of a token */
@@ -37,17 +37,17 @@ typedef struct search {
 
 static nib_status time_of(const search *s, const tune_choice *c, double *seconds, nib_error *err) {
     s->out->n_timed++;
-    return s->ask->time(s->ask->user, c, seconds, err);
+    return s->problem->time(s->problem->user, c, seconds, err);
 }
 
 static void tell(const search *s, const tune_choice *c, double seconds) {
-    if (s->ask->step)
-        s->ask->step(s->ask->user, c, seconds, s->out->base);
+    if (s->problem->step)
+        s->problem->step(s->problem->user, c, seconds, s->out->base);
 }
 
 static int64_t height(const search *s, const tune_choice *c) {
     int64_t k = 0;
-    for (int i = 0; i < s->ask->n_kind; i++)
+    for (int i = 0; i < s->problem->n_kind; i++)
         k = NUM_MAX(k, c->k_chunk[i]);
     return k;
 }
@@ -55,16 +55,16 @@ static int64_t height(const search *s, const tune_choice *c) {
 /* ---- phase 1 ---- */
 
 static void set_all(const search *s, tune_choice *c, int64_t k) {
-    for (int i = 0; i < s->ask->n_kind; i++)
+    for (int i = 0; i < s->problem->n_kind; i++)
         c->k_chunk[i] = s->without[i] ? 0 : k;
 }
 
 /* Finds the largest k, common to all kinds, that fits. `low` fits. Doubles the step first, then bisects. */
 static nib_status climb(const search *s, tune_choice *c, int64_t low, double *seconds, nib_error *err) {
-    int64_t high = s->ask->max_k + 1;
+    int64_t high = s->problem->max_k + 1;
     for (int64_t step = 1; high - low > 1; step *= 2) {
-        const bool met = high <= s->ask->max_k;
-        const int64_t k = met ? low + (high - low) / 2 : NUM_MIN(low + step, s->ask->max_k);
+        const bool met = high <= s->problem->max_k;
+        const int64_t k = met ? low + (high - low) / 2 : NUM_MIN(low + step, s->problem->max_k);
         double now;
         set_all(s, c, k);
         NIB_TRY(time_of(s, c, &now, err));
@@ -102,8 +102,9 @@ static nib_status try_blocks(const search *s, int max, tune_choice *c, nib_error
 /* Removes the residuals of the kind with the smallest matrix that has some; false: none has any. */
 static bool drop_smallest(search *s) {
     int smallest = -1;
-    for (int i = 0; i < s->ask->n_kind; i++) {
-        const tune_kind *k = &s->ask->kinds[i], *other = smallest < 0 ? NULL : &s->ask->kinds[smallest];
+    for (int i = 0; i < s->problem->n_kind; i++) {
+        const tune_kind *k = &s->problem->kinds[i],
+                        *other = smallest < 0 ? NULL : &s->problem->kinds[smallest];
         if (!s->without[i] && (!other || k->n * k->k < other->n * other->k))
             smallest = i;
     }
@@ -117,12 +118,12 @@ static nib_status choose_blocks(search *s, nib_error *err) {
     for (; any && height(s, &s->out->choice) == 0; any = height(s, &s->out->choice) > 0 || drop_smallest(s)) {
         tune_choice last = {{0}, {0}};
         bool left = false;
-        for (int i = 0; i < s->ask->n_kind; i++)
+        for (int i = 0; i < s->problem->n_kind; i++)
             left |= !s->without[i];
-        for (int max = 1; left && max <= s->ask->max_blocks; max++) {
+        for (int max = 1; left && max <= s->problem->max_blocks; max++) {
             tune_choice c = {{0}, {0}};
-            for (int i = 0; i < s->ask->n_kind; i++)
-                c.n_tb[i] = tune_blocks(&s->ask->kinds[i], max);
+            for (int i = 0; i < s->problem->n_kind; i++)
+                c.n_tb[i] = tune_blocks(&s->problem->kinds[i], max);
             if (!memcmp(c.n_tb, last.n_tb, sizeof c.n_tb))
                 continue;
             last = c;
@@ -139,11 +140,11 @@ static nib_status choose_blocks(search *s, nib_error *err) {
 static nib_status order_kinds(const search *s, int64_t step, int *order, int *n, nib_error *err) {
     double cost[TUNE_MAX_KIND];
     *n = 0;
-    for (int i = 0; i < s->ask->n_kind; i++) {
+    for (int i = 0; i < s->problem->n_kind; i++) {
         tune_choice next = s->out->choice;
         double seconds;
         next.k_chunk[i] += step;
-        if (s->without[i] || next.k_chunk[i] > s->ask->max_k)
+        if (s->without[i] || next.k_chunk[i] > s->problem->max_k)
             continue;
         NIB_TRY(time_of(s, &next, &seconds, err));
         if (seconds > s->limit)
@@ -190,14 +191,15 @@ static nib_status choose_channels(const search *s, nib_error *err) {
  * matrix first. */
 static void shrink(const search *s, tune_choice *c) {
     int smallest = -1;
-    for (int i = 0; i < s->ask->n_kind; i++) {
-        const tune_kind *k = &s->ask->kinds[i], *other = smallest < 0 ? NULL : &s->ask->kinds[smallest];
+    for (int i = 0; i < s->problem->n_kind; i++) {
+        const tune_kind *k = &s->problem->kinds[i],
+                        *other = smallest < 0 ? NULL : &s->problem->kinds[smallest];
         if (c->k_chunk[i] > 0 && (!other || k->n * k->k < other->n * other->k))
             smallest = i;
     }
     if (height(s, c) == 1)
         c->k_chunk[smallest] = 0;
-    for (int i = 0; i < s->ask->n_kind; i++)
+    for (int i = 0; i < s->problem->n_kind; i++)
         if (c->k_chunk[i] > 1)
             c->k_chunk[i] -= (c->k_chunk[i] + 15) / 16;
 }
@@ -230,7 +232,7 @@ static nib_status time_in_turns(const search *s, const tune_choice *c, double *b
 }
 
 static double share_of_target(const search *s, double base, double seconds) {
-    return s->ask->target > 0 ? (seconds / base - 1) / s->ask->target : 1;
+    return s->problem->target > 0 ? (seconds / base - 1) / s->problem->target : 1;
 }
 
 /* Makes the choice smaller until the slowest of its times is within the target. */
@@ -238,7 +240,7 @@ static nib_status check(const search *s, nib_error *err) {
     tuned *t = s->out;
     while (height(s, &t->choice) > 0) {
         NIB_TRY(time_in_turns(s, &t->choice, &t->base, &t->seconds, err));
-        if (t->seconds <= t->base * (1 + CHECKED * s->ask->target))
+        if (t->seconds <= t->base * (1 + CHECKED * s->problem->target))
             return NIB_OK;
         shrink(s, &t->choice);
     }
@@ -249,12 +251,12 @@ static nib_status check(const search *s, nib_error *err) {
 /* The kinds with residuals, ordered by bytes of a channel, smallest first. */
 static int smallest_first(const search *s, int *order) {
     int n = 0;
-    for (int i = 0; i < s->ask->n_kind; i++) {
+    for (int i = 0; i < s->problem->n_kind; i++) {
         if (s->out->choice.k_chunk[i] == 0)
             continue;
         int at = n++;
-        for (; at > 0 && s->ask->kinds[order[at - 1]].n * s->ask->kinds[order[at - 1]].k >
-                             s->ask->kinds[i].n * s->ask->kinds[i].k;
+        for (; at > 0 && s->problem->kinds[order[at - 1]].n * s->problem->kinds[order[at - 1]].k >
+                             s->problem->kinds[i].n * s->problem->kinds[i].k;
              at--)
             order[at] = order[at - 1];
         order[at] = i;
@@ -272,14 +274,14 @@ static nib_status fill_by(const search *s, int64_t step, int *left, bool *taken,
         tune_choice next = t->choice;
         double base, seconds;
         next.k_chunk[order[i]] += step;
-        if (next.k_chunk[order[i]] > s->ask->max_k)
+        if (next.k_chunk[order[i]] > s->problem->max_k)
             continue;
         NIB_TRY(time_of(s, &next, &seconds, err));
-        if (seconds > t->base * (1 + CHECKED * s->ask->target))
+        if (seconds > t->base * (1 + CHECKED * s->problem->target))
             continue; /* most are too slow in a single measurement */
         --*left;
         NIB_TRY(time_in_turns(s, &next, &base, &seconds, err));
-        if (seconds > base * (1 + CHECKED * s->ask->target))
+        if (seconds > base * (1 + CHECKED * s->problem->target))
             continue;
         t->choice = next;
         t->base = base;
@@ -305,8 +307,8 @@ static nib_status fill(const search *s, nib_error *err) {
     return any ? check(s, err) : NIB_OK;
 }
 
-nib_status tune(const tune_ask *a, tuned *out, nib_error *err) {
-    search s = {.ask = a, .out = out};
+nib_status tune(const tune_problem *a, tuned *out, nib_error *err) {
+    search s = {.problem = a, .out = out};
     if (a->n_kind < 1 || a->n_kind > TUNE_MAX_KIND || a->max_blocks < 1 || a->max_blocks > TUNE_MAX_BLOCKS ||
         a->max_k < 1 || a->max_k > CHUNK || !(a->target >= 0))
         return nib_fail(err, NIB_E_USAGE,

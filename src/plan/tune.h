@@ -39,7 +39,7 @@ typedef struct tune_choice {
     int n_tb[TUNE_MAX_KIND];        /* at least 1 */
 } tune_choice;
 
-typedef struct tune_ask {
+typedef struct tune_problem {
     const tune_kind *kinds; /* [n_kind] */
     int n_kind;
     int max_blocks; /* half of the multiprocessors, at most TUNE_MAX_BLOCKS; 1: the number of blocks is fixed
@@ -52,7 +52,7 @@ typedef struct tune_ask {
      * residuals. NULL: none. */
     void (*step)(void *user, const tune_choice *choice, double seconds, double base);
     void *user;
-} tune_ask;
+} tune_problem;
 
 typedef struct tuned {
     tune_choice choice;
@@ -62,6 +62,6 @@ typedef struct tuned {
 } tuned;
 
 /* NIB_E_USAGE: a value is out of range; and the errors of `time`. */
-nib_status tune(const tune_ask *ask, tuned *out, nib_error *err);
+nib_status tune(const tune_problem *problem, tuned *out, nib_error *err);
 
 #endif

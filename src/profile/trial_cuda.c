@@ -184,7 +184,7 @@ static nib_status open_parts(trial_cuda *t, uint64_t cap, nib_error *err) {
     t->n_byte = NUM_MAX((uint64_t)1 << 30, 8 * (uint64_t)t->gpu->info.l2);
     t->n_byte = NUM_MIN(NUM_MIN(t->n_byte, left / 2), cap) / 4096 * 4096;
     if (t->n_byte < (uint64_t)64 << 20)
-        return nib_fail(err, NIB_E_NOFIT, "VRAM: expected room for 64 MiB of weights");
+        return nib_fail(err, NIB_E_NOFIT, "VRAM: expected space for 64 MiB of weights");
     NIB_TRY(take(t, t->n_byte, &t->data, err));
     NIB_TRY(take(t, 256, &t->sink, err));
     NIB_TRY(fill_codes(t, err));

@@ -1,6 +1,6 @@
 /* pack.c - packs file rows into resident panels, and unpacks them for look-ups and tests.
  * A panel is packed in chunks of 256 of K: the 16 rows' blocks become one code a byte, the 16 x 256 bytes are
- * transposed as quads (so that a line is 16 rows of one quad), and lines are folded into parts. All of it
+ * transposed as quads (so that a line is 16 rows of one quad), and lines are packed into parts. All of it
  * stays in the L1 cache; the destination is written once, in order. Instruction sets have faster functions
  * for some types (pack_isa.h), with the same result. */
 #include "quant/pack.h"
@@ -196,7 +196,7 @@ static void pack_tile_panel(const pack_isa *isa, source *s, const pack_format *f
         for (int r = 0; r < s->n_row; r++)
             read_row(s, f, at, len, r, scales, c);
         for (int t = 0; t < n_tile; t++)
-            isa->fold(f, c->codes[0] + t * TILE_K, codes + t * tile_bytes);
+            isa->tile(f, c->codes[0] + t * TILE_K, codes + t * tile_bytes);
     }
 }
 

@@ -1,6 +1,6 @@
-/* pack.h - the order of weights in memory. Weights are packed into it once, when they are loaded.
+/* pack.h - the packed order that weights have in memory. Weights are packed once, when they are loaded.
  *
- * Two layouts:
+ * Two packing layouts:
  *  - PACK_ROWS: [n, k] row-major f32, f16 or bf16, as in the file; multiplied with f32 activations.
  *  - PACK_TILE: the Q-tile (16 rows x 64 of K, parts of 8/4/2/1 bits, lanes are output rows; tile.h):
  *    unsigned codes of `bits` bits in groups of `group` along K, and
@@ -38,8 +38,8 @@ typedef enum pack_scale {
  * each row has its own 8 or 16 signed bytes. */
 typedef enum pack_table { PACK_TABLE_NONE, PACK_TABLE_IQ4NL, PACK_TABLE_MXFP4, PACK_TABLE_BOOK } pack_table;
 
-/* How the bits of PACK_TILE's codes are arranged: in as few parts as the width allows (read by the strategies
- * Padding and Split), or in one plane for each bit (read by Bitwise too). */
+/* The packing of PACK_TILE, that is, how the bits of its codes are arranged: in as few parts as the width
+ * allows (read by the strategies Padding and Split), or in one plane for each bit (read by Bitwise too). */
 typedef enum pack_kind { PACK_PARTS, PACK_PLANES } pack_kind;
 
 typedef struct pack_format {

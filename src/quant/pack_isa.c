@@ -17,7 +17,7 @@ static struct {
 static pthread_once_t known_once = PTHREAD_ONCE_INIT;
 
 static void inherit(pack_isa *to, const pack_isa *from) {
-    to->fold = to->fold ? to->fold : from->fold;
+    to->tile = to->tile ? to->tile : from->tile;
     to->round = to->round ? to->round : from->round;
     for (int i = 0; i < TYPE_COUNT; i++)
         to->chunk[i] = to->chunk[i] ? to->chunk[i] : from->chunk[i];

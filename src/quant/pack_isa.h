@@ -44,7 +44,7 @@ typedef struct pack_isa {
     const char *beyond[4]; /* values of NIBBLE_ISA that exclude this folder; NULL-terminated */
     /* Packs one tile from codes (one a byte, 16 rows that are PACK_CHUNK bytes apart). NULL: inherited from
      * the folder of lower rank. */
-    void (*fold)(const pack_format *f, const uint8_t *codes, uint8_t *tile);
+    void (*tile)(const pack_format *f, const uint8_t *codes, uint8_t *tile);
     const pack_rounder *round;       /* NULL: inherited */
     pack_chunk_fn chunk[TYPE_COUNT]; /* by file type, in the format that pack_choose gives; NULL: inherited */
 } pack_isa;

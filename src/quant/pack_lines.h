@@ -6,7 +6,7 @@
  *   VEC_ROWS, vec                          8 or 16 rows; an unsigned dword each, with C's operators
  *   quads(rows, at, out)                   16 bytes that begin `at` bytes into each row: 4 lines
  *   put_halves(at, v) put_bytes(at, v)     the lowest 16 or 8 bits of each row, one after the other and
- * PACK_INLINE. This file defines PACKERS, the initialisers of pack_isa's fold and chunk. */
+ * PACK_INLINE. This file defines PACKERS, the initialisers of pack_isa's tile and chunk. */
 #ifndef NIB_QUANT_PACK_LINES_H
 #define NIB_QUANT_PACK_LINES_H
 
@@ -35,7 +35,7 @@ PACK_INLINE void eight_quads(row_list rows, size_t at, vec raw[8]) {
 /* ---- a tile's lines to parts ---- */
 
 /* Code bits [low, low + w) of 16 lines to the 2w lines of a part. */
-PACK_INLINE void fold_part(const vec q[TILE_QUADS], int w, int low, uint8_t *out) {
+PACK_INLINE void pack_part(const vec q[TILE_QUADS], int w, int low, uint8_t *out) {
     const uint32_t mask = EACH((1u << w) - 1);
     for (int l = 0; l < 2 * w; l++) {
         vec v = q[l] >> low & mask;
@@ -46,7 +46,7 @@ PACK_INLINE void fold_part(const vec q[TILE_QUADS], int w, int low, uint8_t *out
     }
 }
 
-PACK_INLINE void fold_parts(const vec q[TILE_QUADS], const uint8_t *parts, int bits, uint8_t *out) {
+PACK_INLINE void pack_parts(const vec q[TILE_QUADS], const uint8_t *parts, int bits, uint8_t *out) {
     for (int low = bits; low > 0; parts++) {
         const int w = *parts;
         low -= w;
@@ -54,16 +54,16 @@ PACK_INLINE void fold_parts(const vec q[TILE_QUADS], const uint8_t *parts, int b
             for (int l = 0; l < TILE_QUADS; l++)
                 put_line(out + l * TILE_LINE, q[l]);
         else if (w == 4)
-            fold_part(q, 4, low, out);
+            pack_part(q, 4, low, out);
         else if (w == 2)
-            fold_part(q, 2, low, out);
+            pack_part(q, 2, low, out);
         else
-            fold_part(q, 1, low, out);
+            pack_part(q, 1, low, out);
         out += 2 * w * TILE_LINE;
     }
 }
 
-static void fold(const pack_format *f, const uint8_t *codes, uint8_t *tile) {
+static void pack_tile(const pack_format *f, const uint8_t *codes, uint8_t *tile) {
     for (int half = 0; half < PARTS_OF_PANEL; half++) {
         const uint8_t *rows[VEC_ROWS];
         vec q[TILE_QUADS];
@@ -71,7 +71,7 @@ static void fold(const pack_format *f, const uint8_t *codes, uint8_t *tile) {
             rows[r] = codes + (half * VEC_ROWS + r) * PACK_CHUNK;
         for (int i = 0; i < 4; i++)
             quads(rows, 16 * (size_t)i, q + 4 * i);
-        fold_parts(q, tile_parts(f), f->bits, tile + half * 4 * VEC_ROWS);
+        pack_parts(q, tile_parts(f), f->bits, tile + half * 4 * VEC_ROWS);
     }
 }
 
@@ -133,7 +133,7 @@ PACK_INLINE void tiles_32(row_list rows, size_t at, int n_block, uint8_t *tiles,
                 unpack(rows + half * VEC_ROWS, at + block_bytes, q + 8);
             else
                 memset(q + 8, 0, 8 * sizeof *q);
-            fold_parts(q, TILE_PART[bits], bits, tiles + half * 4 * VEC_ROWS);
+            pack_parts(q, TILE_PART[bits], bits, tiles + half * 4 * VEC_ROWS);
         }
 }
 
@@ -235,7 +235,7 @@ static void chunk_q5_k(row_list rows, size_t at, int n_block, uint8_t *tiles, ui
                     q[8 + 4 * i + j] = (raw[j] >> 4 & EACH(15)) | (h & EACH(2)) << 3;
                 }
             }
-            fold_parts(q, TILE_PART[5], 5, tiles + t * 10 * TILE_LINE + half * 4 * VEC_ROWS);
+            pack_parts(q, TILE_PART[5], 5, tiles + t * 10 * TILE_LINE + half * 4 * VEC_ROWS);
         }
     }
 }
@@ -259,10 +259,10 @@ static void chunk_q6_k(row_list rows, size_t at, int n_block, uint8_t *tiles, ui
             eight_quads(own, at + offsetof(block_q6_k, qh) + 32 * (size_t)c, high);
             for (int i = 0; i < TILE_QUADS; i++)
                 q[i] = (low[i] & EACH(15)) | (high[i % 8] >> (i < 8 ? 0 : 2) & EACH(3)) << 4;
-            fold_parts(q, TILE_PART[6], 6, out);
+            pack_parts(q, TILE_PART[6], 6, out);
             for (int i = 0; i < TILE_QUADS; i++)
                 q[i] = (low[i] >> 4 & EACH(15)) | (high[i % 8] >> (i < 8 ? 4 : 6) & EACH(3)) << 4;
-            fold_parts(q, TILE_PART[6], 6, out + 12 * TILE_LINE);
+            pack_parts(q, TILE_PART[6], 6, out + 12 * TILE_LINE);
         }
     }
 }
@@ -287,7 +287,7 @@ static void chunk_q2_k(row_list rows, size_t at, int n_block, uint8_t *tiles, ui
             for (int t = 0; t < 2; t++) {
                 for (int i = 0; i < TILE_QUADS; i++)
                     q[i] = raw[i % 8] >> (4 * t + 2 * (i / 8)) & EACH(3);
-                fold_parts(q, TILE_PART[2], 2, out + t * 4 * TILE_LINE);
+                pack_parts(q, TILE_PART[2], 2, out + t * 4 * TILE_LINE);
             }
         }
     }
@@ -313,7 +313,7 @@ static void chunk_q3_k(row_list rows, size_t at, int n_block, uint8_t *tiles, ui
                 for (int i = 0; i < TILE_QUADS; i++)
                     q[i] = (raw[i % 8] >> (4 * t + 2 * (i / 8)) & EACH(3)) |
                            (high[i % 8] >> (4 * c + 2 * t + i / 8) & EACH(1)) << 2;
-                fold_parts(q, TILE_PART[3], 3, out + t * 6 * TILE_LINE);
+                pack_parts(q, TILE_PART[3], 3, out + t * 6 * TILE_LINE);
             }
         }
     }
@@ -332,7 +332,7 @@ static void chunk_iq4_xs(row_list rows, size_t at, int n_block, uint8_t *tiles, 
 }
 
 #define PACKERS                                                                                              \
-    .fold = fold,                                                                                            \
+    .tile = pack_tile,                                                                                       \
     .chunk = {[TYPE_Q4_0] = chunk_q4_0,  [TYPE_Q4_1] = chunk_q4_1,   [TYPE_Q5_0] = chunk_q5_0,               \
               [TYPE_Q5_1] = chunk_q5_1,  [TYPE_Q8_0] = chunk_q8_0,   [TYPE_Q2_K] = chunk_q2_k,               \
               [TYPE_Q3_K] = chunk_q3_k,  [TYPE_Q4_K] = chunk_q4_k,   [TYPE_Q5_K] = chunk_q5_k,               \

@@ -82,10 +82,10 @@ static void add_outliers(type_id id, const void *row, int64_t k, int64_t at, flo
 }
 
 void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n) {
-    enum { SOME = 256 /* elements, four blocks or more */, ROOM = 256 };
+    enum { SOME = 256 /* elements, four blocks or more */, MAX_BYTES = 256 };
     const type_info *t = type_get(type_get(id)->dense);
     const uint8_t *blocks = (const uint8_t *)row + t->row_bytes + at / t->block_elems * t->block_bytes;
-    uint8_t part[ROOM];
+    uint8_t part[MAX_BYTES];
     if (t->row_bytes == 0) {
         t->dequantize(blocks, out, n);
         return;

@@ -42,23 +42,23 @@ nib_status allocate_find(const char *names, allocation_list *out, nib_error *err
 nib_status allocate_choose(const allocation_list *list, const double *cost, const double *weights,
                            int n_block, double bits, int *choice, double *kl, nib_error *err) {
     enum { MAX_NODE = 2000000 };
-    const size_t n_way = (size_t)n_block * (size_t)list->n;
-    choose_way *ways = mem_calloc(n_way + 1, sizeof *ways);
+    const size_t n_option = (size_t)n_block * (size_t)list->n;
+    choose_option *options = mem_calloc(n_option + 1, sizeof *options);
     int *first = mem_calloc((size_t)n_block + 1, sizeof *first);
     nib_status status = NIB_OK;
     choose_result r = {0};
     double all = 0;
-    if (!ways || !first) {
-        status = nib_fail_nomem(err, n_way * sizeof *ways, "an allocation of bits");
+    if (!options || !first) {
+        status = nib_fail_nomem(err, n_option * sizeof *options, "an allocation of bits");
     } else {
         for (int b = 0; b < n_block; b++) {
             first[b + 1] = (b + 1) * list->n;
             all += weights[b];
             for (int f = 0; f < list->n; f++)
-                ways[b * list->n + f] = (choose_way){.time = weights[b] * list->of[f].bits,
-                                                     .loss = fmax(0, cost[b * list->n + f])};
+                options[b * list->n + f] = (choose_option){.time = weights[b] * list->of[f].bits,
+                                                           .loss = fmax(0, cost[b * list->n + f])};
         }
-        const choose_problem p = {.ways = ways,
+        const choose_problem p = {.options = options,
                                   .first = first,
                                   .n_block = n_block,
                                   .max_bytes = INFINITY,
@@ -67,7 +67,7 @@ nib_status allocate_choose(const allocation_list *list, const double *cost, cons
                                   .max_node = MAX_NODE};
         status = choose(&p, choice, &r, err);
     }
-    mem_free(ways);
+    mem_free(options);
     mem_free(first);
     *kl = r.loss;
     if (status == NIB_OK && !r.found)

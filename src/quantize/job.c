@@ -275,7 +275,7 @@ static nib_status take_scratch(job *j, nib_error *err) {
     const int64_t n_row = j->method == METHOD_GPTQ ? (int64_t)GPTQ_ROWS * n_thread : 1;
     const row_needs needs = {.longest = longest_row(j),
                              .n_value = n_row * job_longest_product(j),
-                             .turned = moves_rows(j),
+                             .reorders = moves_rows(j),
                              .n_thread = n_thread};
     const uint64_t bytes = row_scratch_bytes(&needs);
     ledger_measure_runtime(j->ledger, false);

@@ -11,34 +11,34 @@
 #include <string.h>
 
 enum {
-    ROOM = 1 << 18 /* values of the scratch: some megabytes, enough work for all threads */,
+    MIN_VALUES = 1 << 18 /* values of the scratch: some megabytes, enough work for all threads */,
     MAX_BYTES = 8
 };
 
 /* ---- scratch ---- */
 
 static int64_t scratch_values(const row_needs *n) {
-    return NUM_MAX(NUM_MAX(n->longest, n->n_value), (int64_t)ROOM);
+    return NUM_MAX(NUM_MAX(n->longest, n->n_value), (int64_t)MIN_VALUES);
 }
 
 /* A value takes up to 8 bytes in a file, 4 as a float, and up to 4 in the output. */
 uint64_t row_scratch_bytes(const row_needs *n) {
-    return (uint64_t)scratch_values(n) * ((n->turned ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
+    return (uint64_t)scratch_values(n) * ((n->reorders ? 2 : 1) * MAX_BYTES + 2 * sizeof(float)) +
            (uint64_t)n->n_thread * (2 * sizeof(double) + (uint64_t)n->longest * sizeof(float));
 }
 
 nib_status row_scratch_open(row_scratch *r, const row_needs *needs, nib_error *err) {
     const size_t n = (size_t)scratch_values(needs), n_thread = (size_t)needs->n_thread;
-    const bool turned = needs->turned;
+    const bool reorders = needs->reorders;
     *r = (row_scratch){.n_value = (int64_t)n, .longest = needs->longest, .n_byte = row_scratch_bytes(needs)};
     r->raw = mem_array(n, MAX_BYTES);
-    r->spare = turned ? mem_array(n, MAX_BYTES) : NULL;
+    r->spare = reorders ? mem_array(n, MAX_BYTES) : NULL;
     r->x = mem_array(n, sizeof *r->x);
     r->out = mem_array(n, sizeof(float));
     r->error = mem_array(n_thread, sizeof *r->error);
     r->all = mem_array(n_thread, sizeof *r->all);
     r->back = mem_array(n_thread * (size_t)needs->longest, sizeof *r->back);
-    if (r->raw && (r->spare || !turned) && r->x && r->out && r->error && r->all && r->back)
+    if (r->raw && (r->spare || !reorders) && r->x && r->out && r->error && r->all && r->back)
         return NIB_OK;
     const uint64_t bytes = r->n_byte;
     row_scratch_close(r);

@@ -26,7 +26,7 @@ typedef struct row_needs {
     int64_t longest; /* values of the longest row */
     int64_t n_value; /* minimum of values that are converted together; below the default: 2^18, or one row if
                         that is longer */
-    bool turned;     /* some tensors are transposed, or their rows are reordered */
+    bool reorders;   /* some tensors are transposed, or their rows are reordered */
     int n_thread;
 } row_needs;
 

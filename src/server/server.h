@@ -1,4 +1,5 @@
-/* server.h - an engine behind HTTP: OpenAI's API, answered by one batch. Or without HTTP (server_ask).
+/* server.h - an engine behind HTTP: the APIs of OpenAI, Anthropic and Ollama, answered by one batch. Or
+ * without HTTP (server_ask).
  *
  * The thread of server_run computes. A thread of libmicrohttpd reads requests and writes answers, and sleeps
  * while there is nothing to send. A third thread loads a requested model while others answer. A request is

@@ -20,7 +20,7 @@ static bool generates(const slot *s) {
 }
 
 /* Rows that are left in the pass that the slot's next row belongs to. */
-static int64_t room_of(const nib_batch *b, const slot *s) {
+static int64_t rows_left(const nib_batch *b, const slot *s) {
     const backend *by = b->on.step->backend;
     const int64_t max = by->max_generated ? by->max_generated : by->rows.n_pass;
     return by->by_role && generates(s) ? max - b->n_generated : by->rows.n_pass;
@@ -28,7 +28,7 @@ static int64_t room_of(const nib_batch *b, const slot *s) {
 
 /* Adds at most n_max rows of slot s to the step. The last known token of the sequence gets logits. */
 static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_t n_max) {
-    s->n_row = NUM_MIN(s->of.n_token - s->of.n, NUM_MIN(n_max, room_of(b, s)));
+    s->n_row = NUM_MIN(s->of.n_token - s->of.n, NUM_MIN(n_max, rows_left(b, s)));
     if (batch_by_role(b) && generates(s))
         b->n_generated += s->n_row;
     else if (batch_by_role(b))
@@ -66,7 +66,7 @@ static slot *next_prompt(nib_batch *b, int n_segment) {
     slot *next = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
-        if (s->r && !s->paused && s->n_row == 0 && !s->loads && room_of(b, s) > 0 &&
+        if (s->r && !s->paused && s->n_row == 0 && !s->loads && rows_left(b, s) > 0 &&
             (!next || is_before(s, next)) && !is_computed_for(b, s, n_segment))
             next = s;
     }
@@ -116,10 +116,10 @@ static nib_status add_drafts(nib_batch *b, int n_segment, nib_error *err) {
     for (int i = 0; i < n_segment; i++) {
         slot *s = b->order[i];
         const int64_t end = batch_positions_of(b, &s->r->options);
-        const int64_t room = NUM_MIN(b->on.step->backend->rows.n_pass - p.n_row, room_of(b, s));
+        const int64_t n_left = NUM_MIN(b->on.step->backend->rows.n_pass - p.n_row, rows_left(b, s));
         if (batch_by_role(b) && !generates(s)) /* the last row of a prompt */
             continue;
-        propose(b, s, sequence_can_propose(&s->of, NUM_MIN(b->n_draft, room), end), &p);
+        propose(b, s, sequence_can_propose(&s->of, NUM_MIN(b->n_draft, n_left), end), &p);
         p.n_token += draft_choose(&s->draft, &b->cost, b->n_draft_min, &p);
         NIB_TRY(ask_model(b, s, &p, err));
         sequence_propose(&s->of, s->draft.tokens, s->draft.n);
@@ -144,7 +144,7 @@ static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
         sequence_adopt(&s->of);
         if (s->loads)
             load(b, s);
-        if (!s->loads && s->of.n_token - s->of.n == 1 && room_of(b, s) > 0)
+        if (!s->loads && s->of.n_token - s->of.n == 1 && rows_left(b, s) > 0)
             add_rows(b, s, &n_segment, &row, 1);
     }
     const int n_decode = n_segment;

@@ -195,7 +195,7 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
 static nib_status add_token(nib_session *s, int32_t token, nib_error *err) {
     if (s->of.n >= s->of.n_ctx)
         return nib_fail(err, NIB_E_USAGE,
-                        "expected room for another token, the context of %lld positions is full",
+                        "expected space for another token, the context of %lld positions is full",
                         (long long)s->of.n_ctx);
     s->of.n_token = s->of.n;
     sequence_add(&s->of, token);

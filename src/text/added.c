@@ -104,7 +104,7 @@ static nib_status match_at(const added_search *search, const char *text, size_t 
         *out = (added_match){at, at + key->n_byte, key->id};
         *found = true;
     }
-    return work_take(search->work, walk.steps)
+    return work_take(search->work, walk.units)
                ? NIB_OK
                : work_over(search->work, "tokenizer: the search for added tokens", err);
 }

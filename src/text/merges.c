@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define SHORT      40
-#define HEAP_STEPS 32        /* steps of work for a symbol */
+#define HEAP_UNITS 32        /* units of work for a symbol */
 #define MAX_MERGES (1 << 21) /* the largest published list has half a million */
 #define NO_RANK    UINT32_MAX
 
@@ -186,7 +186,7 @@ static bool rate(const merge_word *w, uint32_t i, uint32_t n) {
 static nib_status merge_long(const merge_word *w, size_t *n_symbol, nib_error *err) {
     merge_scratch *s = w->s;
     uint32_t n = (uint32_t)*n_symbol;
-    if (!work_take(s->work, (uint64_t)n * HEAP_STEPS))
+    if (!work_take(s->work, (uint64_t)n * HEAP_UNITS))
         return work_over(s->work, "tokenizer: the BPE model", err);
     /* Each merge takes one key and leaves at most two, so there are never more than 2 n. */
     if (s->cap_heap < 2 * (size_t)n) {

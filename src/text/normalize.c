@@ -243,9 +243,9 @@ nib_status normalizer_run(const normalizer *z, normal_scratch *s, const char **t
                           nib_error *err) {
     static const struct {
         const char *name;
-        unsigned steps;
+        unsigned units;
     } kinds[] = {
-#define NORMAL_X(id, name, steps) {name, steps},
+#define NORMAL_X(id, name, units) {name, units},
         NORMAL_KINDS(NORMAL_X)
 #undef NORMAL_X
     };
@@ -257,7 +257,7 @@ nib_status normalizer_run(const normalizer *z, normal_scratch *s, const char **t
         text_buffer *out = &s->buffer[next];
         out->n = 0;
         out->left = &s->left[i];
-        nib_status status = work_take(s->run.work, (uint64_t)*n_byte * kinds[kind].steps)
+        nib_status status = work_take(s->run.work, (uint64_t)*n_byte * kinds[kind].units)
                                 ? run_step(&z->step[i], &s->run, *text, *n_byte, out, err)
                                 : work_over(s->run.work, "it", err);
         if (status == NIB_OK)

@@ -9,7 +9,7 @@
 #include "text/tokenizer.h"
 #include "text/work.h"
 
-/* X(kind, name in tokenizer.json, steps of work a byte) */
+/* X(kind, name in tokenizer.json, units of work a byte) */
 #define NORMAL_KINDS(X)                                                                                      \
     X(NFC, "NFC", 8)                                                                                         \
     X(NFD, "NFD", 8)                                                                                         \
@@ -24,7 +24,7 @@
     X(SENTENCEPIECE, "SentencePiece", 8) /* longest match, spaces joined, U+2581 for a space */
 
 typedef enum normal_kind {
-#define NORMAL_X(id, name, steps) NORMAL_##id,
+#define NORMAL_X(id, name, units) NORMAL_##id,
     NORMAL_KINDS(NORMAL_X)
 #undef NORMAL_X
 } normal_kind;

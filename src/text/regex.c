@@ -1,7 +1,7 @@
 /* regex.c - see regex.h. The translation is in regex_translate.c. PCRE2's own match limit counts neither the
  * characters that an item consumes ([^x]+ may consume the whole text from each position) nor the positions at
- * which a match is tried. So PCRE2 makes a callout before each item, and the callout charges steps for the
- * call and for the characters since the last one. The match limit is only a second safeguard. */
+ * which a match is tried. So PCRE2 makes a callout before each item, and the callout charges units of work
+ * for the call and for the characters since the last one. The match limit is only a second safeguard. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Steps of a callout: it takes as long as about a dozen characters. */
-#define CALLOUT_STEPS 16
+#define CALLOUT_UNITS 16
 /* Memory for backtracking. Compiled code has its own stack; if that is too small, the interpreter takes over,
  * with memory from the heap. */
 #define JIT_STACK_FIRST ((size_t)32 << 10)
@@ -107,12 +107,12 @@ void regex_run_deinit(regex_run *run) {
     *run = (regex_run){.work = run->work};
 }
 
-static int take_steps(pcre2_callout_block *block, void *user) {
+static int take_units(pcre2_callout_block *block, void *user) {
     regex_run *run = user;
     const size_t now = block->current_position;
     const size_t passed = now > run->last ? now - run->last : run->last - now;
     run->last = now;
-    return work_take(run->work, CALLOUT_STEPS + passed) ? 0 : PCRE2_ERROR_CALLOUT;
+    return work_take(run->work, CALLOUT_UNITS + passed) ? 0 : PCRE2_ERROR_CALLOUT;
 }
 
 static nib_status run_init(regex_run *run, nib_error *err) {
@@ -130,7 +130,7 @@ static nib_status run_init(regex_run *run, nib_error *err) {
         regex_run_deinit(run);
         return nib_fail_nomem(err, JIT_STACK_FIRST, "a regular expression's working memory");
     }
-    pcre2_set_callout(run->context, take_steps, run);
+    pcre2_set_callout(run->context, take_units, run);
     pcre2_set_heap_limit(run->context, HEAP_LIMIT_KIB);
     pcre2_jit_stack_assign(run->context, NULL, run->stack);
     return NIB_OK;

@@ -25,7 +25,7 @@ void regex_run_deinit(regex_run *run);
 
 /* Finds the first match at or after `from` in valid UTF-8 (surrogates count as characters): *found, [*begin,
  * *end). An empty match counts, except at `not_empty_at` (SIZE_MAX: it counts everywhere). NIB_E_MODEL:
- * run->work has no steps left. The run must not move in memory between calls. */
+ * run->work has no units left. The run must not move in memory between calls. */
 nib_status regex_find(const regex *r, regex_run *run, const char *text, size_t n_byte, size_t from,
                       size_t not_empty_at, bool *found, size_t *begin, size_t *end, nib_error *err);
 

@@ -33,7 +33,7 @@ static uint32_t lower(text_walk *w, const text_keys *k, uint32_t low, int b) {
     uint32_t high = w->high;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        w->steps++;
+        w->units++;
         if ((unsigned char)k->item[mid].text[w->depth] < b)
             low = mid + 1;
         else
@@ -51,14 +51,14 @@ static bool pass_common(text_walk *w, const text_keys *k, const char *text, size
         same = w->depth < n && text[w->depth] == first->text[w->depth];
         w->depth += same;
     }
-    w->steps += (w->depth - from) / 2;
+    w->units += (w->depth - from) / 2;
     return same;
 }
 
 const text_key *text_walk_next(text_walk *w, const text_keys *k, const char *text, size_t n) {
-    for (; w->low < w->high; w->steps++) {
+    for (; w->low < w->high; w->units++) {
         if (k->item[w->low].n_byte == w->depth) {
-            w->steps += 2; /* one for the caller's own look at the key */
+            w->units += 2; /* one for the caller's own look at the key */
             return &k->item[w->low++];
         }
         if (!pass_common(w, k, text, n))

@@ -25,7 +25,7 @@ void text_keys_sort(text_keys *k);
 typedef struct text_walk { /* the keys that are still possible */
     uint32_t low, high;
     size_t depth;
-    uint64_t steps; /* steps of work so far */
+    uint64_t units; /* units of work so far (work.h) */
 } text_walk;
 
 static inline text_walk text_walk_of(const text_keys *k, const char *text) {

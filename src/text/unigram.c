@@ -80,7 +80,7 @@ static uint64_t extend(const unigram *u, struct unigram_node *node, const char *
     }
     if (!single)
         relax(&node[at + character], node[at].score + u->unk_score, at, u->unk);
-    return walk.steps;
+    return walk.units;
 }
 
 static nib_status push_unknown(const unigram *u, const char *text, size_t n, token_list *out,

@@ -5,7 +5,7 @@
 
 nib_status work_over(const text_work *w, const char *who, nib_error *err) {
     return nib_fail(err, NIB_E_MODEL,
-                    "%s: expected at most %llu steps for a text of %zu bytes, it needs more", who,
+                    "%s: expected at most %llu units of work for a text of %zu bytes, it needs more", who,
                     (unsigned long long)work_of(w->n_byte).left, w->n_byte);
 }
 

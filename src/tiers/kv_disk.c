@@ -181,7 +181,7 @@ static nib_status take_pages(kv_disk *d, nib_error *err) {
         d->staged[i] = kv_pool_take_in_ram(d->pool);
         if (!d->staged[i])
             return nib_fail(err, NIB_E_NOFIT,
-                            "keys and values on disk: expected room for %d pages in RAM, found %d",
+                            "keys and values on disk: expected space for %d pages in RAM, found %d",
                             KV_DISK_STAGED, i);
     }
     return NIB_OK;

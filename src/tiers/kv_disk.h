@@ -39,7 +39,7 @@ typedef struct kv_disk_options {
 
 /* Opens the folder and starts the writing thread. If the host cannot read the pool's device, the pool has a
  * tier in RAM (kv_pool_keep). NIB_E_IO: the folder cannot be created or read; NIB_E_NOFIT: the ledger has no
- * room for the buffers. */
+ * space for the buffers. */
 nib_status kv_disk_open(const kv_disk_options *o, kv_pool *pool, ledger *l, kv_disk **out, nib_error *err);
 /* Completes the queued writes first. To be called before the pool is closed; NULL is fine. */
 void kv_disk_close(kv_disk *d);

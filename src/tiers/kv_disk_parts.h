@@ -49,7 +49,8 @@ typedef struct kv_disk_quota {
 
 nib_status kv_disk_quota_open(kv_disk_quota *r, nib_error *err); /* creates and lists the folder */
 void kv_disk_quota_close(kv_disk_quota *r);
-/* Makes room for n_byte more bytes, removing old files if necessary, and charges them. NIB_E_NOFIT, NIB_E_IO.
+/* Makes space for n_byte more bytes, removing old files if necessary, and charges them. NIB_E_NOFIT,
+ * NIB_E_IO.
  */
 nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err);
 /* Records the use of page i of a sequence; begun: time of use of the sequence's first page, in ms since 1970.

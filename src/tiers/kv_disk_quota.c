@@ -116,7 +116,7 @@ nib_status kv_disk_quota_make(kv_disk_quota *r, uint64_t n_byte, nib_error *err)
     }
     if (n_byte > limit || r->total > limit - n_byte) {
         char need[32], have[32];
-        return nib_fail(err, NIB_E_NOFIT, "%s: expected room for a page of %s, found %s", r->folder,
+        return nib_fail(err, NIB_E_NOFIT, "%s: expected space for a page of %s, found %s", r->folder,
                         num_format_size(n_byte, need),
                         num_format_size(limit > r->total ? limit - r->total : 0, have));
     }

@@ -69,7 +69,7 @@ kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *token
  * stays free. If the host reads the pool's device, *n_page more pages are reserved, until kv_pool_unkeep.
  * Otherwise *n_page is 0 and the pool has a tier in RAM: a page whose content is about to be dropped is
  * copied there first, and kv_pool_restore copies it back. The tier's memory is page-locked. It is allocated
- * as it is needed, if the ledger has room; then the least recently used pages are reused. It is freed with
+ * as it is needed, if the ledger has space; then the least recently used pages are reused. It is freed with
  * the pool; a later call can only raise `max`. */
 nib_status kv_pool_keep(kv_pool *pool, uint64_t max, int64_t *n_page, nib_error *err);
 void kv_pool_unkeep(kv_pool *pool, int64_t n_page); /* its pages are without references */

@@ -137,7 +137,7 @@ static void add_to_vector(const weight *w, float *out) {
 }
 
 typedef struct buffer_plan {
-    uint64_t raw, turned, scratch;
+    uint64_t raw, transposed, scratch;
 } buffer_plan;
 
 static buffer_plan plan_buffer(const layout *lay, uint64_t raw_target) {
@@ -153,13 +153,13 @@ static buffer_plan plan_buffer(const layout *lay, uint64_t raw_target) {
             if (w->vector)
                 continue;
             if (w->transposed)
-                p.turned = NUM_MAX(p.turned, panel);
+                p.transposed = NUM_MAX(p.transposed, panel);
             p.scratch = NUM_MAX(p.scratch, pack_scratch_bytes(&w->format, w->k));
         }
     }
     p.raw = (uint64_t)num_round_up((int64_t)p.raw, FILE_ALIGN) + EDGES;
     p.raw = NUM_MAX(p.raw, raw_target / FILE_ALIGN * FILE_ALIGN);
-    p.turned = round64(p.turned);
+    p.transposed = round64(p.transposed);
     p.scratch = round64(p.scratch);
     return p;
 }
@@ -170,14 +170,14 @@ uint64_t load_raw_bytes(const layout *lay, uint64_t raw_target) {
 
 uint64_t load_buffer_bytes(const layout *lay, uint64_t raw_target, int depth) {
     buffer_plan p = plan_buffer(lay, raw_target);
-    return p.raw * (uint64_t)depth + p.turned + p.scratch;
+    return p.raw * (uint64_t)depth + p.transposed + p.scratch;
 }
 
 nib_status load_buffer_init(load_buffer *b, const layout *lay, uint64_t raw_target, int depth, uint8_t *raw,
                             nib_error *err) {
     buffer_plan p = plan_buffer(lay, raw_target);
     memset(b, 0, sizeof *b);
-    const uint64_t own_raw = raw ? 0 : p.raw * (uint64_t)depth, bytes = own_raw + p.turned + p.scratch;
+    const uint64_t own_raw = raw ? 0 : p.raw * (uint64_t)depth, bytes = own_raw + p.transposed + p.scratch;
     b->map = mem_map(bytes);
     if (!b->map)
         return nib_fail_nomem(err, bytes, "staging");
@@ -185,8 +185,8 @@ nib_status load_buffer_init(load_buffer *b, const layout *lay, uint64_t raw_targ
     b->raw = raw ? raw : b->map;
     b->raw_bytes = p.raw;
     b->depth = depth;
-    b->turned = (uint8_t *)b->map + own_raw;
-    b->scratch = b->turned + p.turned;
+    b->transposed = (uint8_t *)b->map + own_raw;
+    b->scratch = b->transposed + p.transposed;
     return NIB_OK;
 }
 
@@ -323,7 +323,7 @@ static void turn_panel(const weight *w, const load_buffer *b, int64_t i0, int64_
                        const void **rows) {
     uint64_t elem = loader_row_bytes(w) / (uint64_t)w->k;
     for (int64_t i = 0; i < n; i++) {
-        uint8_t *out = b->turned + (uint64_t)(i * w->k) * elem;
+        uint8_t *out = b->transposed + (uint64_t)(i * w->k) * elem;
         for (int64_t r = 0; r < w->k; r++)
             memcpy(out + (uint64_t)r * elem, b->raw + (uint64_t)(r * n_row + i0 + i) * elem, elem);
         rows[i] = out;

@@ -15,13 +15,13 @@
 
 #define NEARLY_ALL 0.9
 
-typedef struct packed_head {
+typedef struct packed_header {
     char magic[8];
     packed_what what;
     uint64_t zero[500];
     uint64_t hash; /* of all fields before it */
-} packed_head;
-_Static_assert(sizeof(packed_head) == FILE_ALIGN, "the image begins at a page");
+} packed_header;
+_Static_assert(sizeof(packed_header) == FILE_ALIGN, "the image begins at a page");
 
 /* Sums: [n_unit + 1], then, with second slices, [second_unit + 1]. */
 struct packed {
@@ -37,16 +37,16 @@ struct packed_writer {
     uint64_t *sums;
 };
 
-static void fill_head(const packed_what *what, packed_head *head) {
-    memset(head, 0, sizeof *head);
-    memcpy(head->magic, "NIBPACK2", sizeof head->magic);
-    head->what = *what;
-    head->hash = XXH3_64bits(head, sizeof *head - sizeof head->hash);
+static void fill_header(const packed_what *what, packed_header *header) {
+    memset(header, 0, sizeof *header);
+    memcpy(header->magic, "NIBPACK2", sizeof header->magic);
+    header->what = *what;
+    header->hash = XXH3_64bits(header, sizeof *header - sizeof header->hash);
 }
 
 /* The last entry of each table is a checksum of the header and of the other entries. */
-static uint64_t sum_of_sums(const packed_head *head, const uint64_t *sums, uint64_t n_unit) {
-    return XXH3_64bits_withSeed(sums, (size_t)n_unit * sizeof *sums, head->hash);
+static uint64_t sum_of_sums(const packed_header *header, const uint64_t *sums, uint64_t n_unit) {
+    return XXH3_64bits_withSeed(sums, (size_t)n_unit * sizeof *sums, header->hash);
 }
 
 static uint64_t *second_sums(const packed_what *what, uint64_t *sums) {
@@ -62,7 +62,7 @@ static bool table_bytes(const packed_what *what, uint64_t *bytes) {
 uint64_t packed_file_bytes(const packed_what *what) {
     uint64_t table, all;
     if (!table_bytes(what, &table) || !num_add_u64(table, what->image_bytes, &all) ||
-        !num_add_u64(all, what->second_bytes, &all) || !num_add_u64(all, sizeof(packed_head), &all))
+        !num_add_u64(all, what->second_bytes, &all) || !num_add_u64(all, sizeof(packed_header), &all))
         return UINT64_MAX;
     return all;
 }
@@ -75,53 +75,53 @@ char *packed_path(const char *folder, const packed_what *what) {
 }
 
 /* Whether a header is intact and has the required content; it may have second slices in addition. */
-static bool head_fits(const packed_head *found, const packed_what *what) {
+static bool header_fits(const packed_header *found, const packed_what *what) {
     packed_what has = what->second_unit ? *what : found->what;
-    packed_head expected;
+    packed_header expected;
     memcpy(has.key, what->key, sizeof has.key);
     memcpy(has.source, what->source, sizeof has.source);
     has.image_bytes = what->image_bytes;
     has.n_unit = what->n_unit;
-    fill_head(&has, &expected);
+    fill_header(&has, &expected);
     return !memcmp(found, &expected, sizeof expected);
 }
 
 bool packed_exists(const char *path, const packed_what *what) {
-    packed_head *found = mem_alloc_aligned(FILE_ALIGN, sizeof *found);
+    packed_header *found = mem_alloc_aligned(FILE_ALIGN, sizeof *found);
     packed_what wanted = *what;
     file *f = NULL;
     bool fits = found && file_open(path, 0, &f, NULL) == NIB_OK &&
                 file_read_at(f, found, 0, sizeof *found, NULL) == NIB_OK;
     if (fits) {
         memcpy(wanted.source, found->what.source, sizeof wanted.source);
-        fits = head_fits(found, &wanted);
+        fits = header_fits(found, &wanted);
     }
     file_close(f);
     mem_free(found);
     return fits;
 }
 
-static nib_status check_tables(packed *k, const packed_head *head, nib_error *err) {
+static nib_status check_tables(packed *k, const packed_header *header, nib_error *err) {
     uint64_t table;
     const packed_what *what = &k->what;
     if (!table_bytes(what, &table) || !(k->sums = mem_alloc(table)))
-        return nib_fail_nomem(err, sizeof *head, "a packed file's checksums");
-    const uint64_t at = sizeof *head + head->what.image_bytes + head->what.second_bytes;
+        return nib_fail_nomem(err, sizeof *header, "a packed file's checksums");
+    const uint64_t at = sizeof *header + header->what.image_bytes + header->what.second_bytes;
     NIB_TRY(file_read_at(k->f, k->sums, at, table, err));
-    if (k->sums[what->n_unit] == sum_of_sums(head, k->sums, what->n_unit) &&
+    if (k->sums[what->n_unit] == sum_of_sums(header, k->sums, what->n_unit) &&
         (what->second_unit == 0 || second_sums(what, k->sums)[what->second_unit] ==
-                                       sum_of_sums(head, second_sums(what, k->sums), what->second_unit)))
+                                       sum_of_sums(header, second_sums(what, k->sums), what->second_unit)))
         return NIB_OK;
     return nib_fail(err, NIB_E_MODEL, "%s: the table of checksums is damaged", file_path(k->f));
 }
 
 static nib_status check_file(packed *k, nib_error *err) {
     const char *path = file_path(k->f);
-    packed_head *found = mem_alloc_aligned(FILE_ALIGN, sizeof *found);
+    packed_header *found = mem_alloc_aligned(FILE_ALIGN, sizeof *found);
     if (!found)
-        return nib_fail_nomem(err, sizeof *found, "a packed file's head");
+        return nib_fail_nomem(err, sizeof *found, "a packed file's header");
     nib_status status = file_read_at(k->f, found, 0, sizeof *found, err);
-    if (status == NIB_OK && !head_fits(found, &k->what))
+    if (status == NIB_OK && !header_fits(found, &k->what))
         status =
             nib_fail(err, NIB_E_MODEL,
                      "%s: expected the header for these weights and this version, found another one", path);
@@ -174,7 +174,7 @@ void packed_close(packed *k) {
 }
 
 file *packed_image(const packed *k, uint64_t *begin) {
-    *begin = sizeof(packed_head);
+    *begin = sizeof(packed_header);
     return k->f;
 }
 
@@ -204,7 +204,7 @@ bool packed_check(const packed *k, uint64_t unit, const void *data, uint64_t n_b
 nib_status packed_writer_open(const char *path, const packed_what *what, packed_writer **out,
                               nib_error *err) {
     uint64_t table;
-    packed_head head;
+    packed_header header;
     packed_writer *w = mem_calloc(1, sizeof *w);
     if (w)
         w->sums = table_bytes(what, &table) ? mem_alloc(table) : NULL;
@@ -213,10 +213,10 @@ nib_status packed_writer_open(const char *path, const packed_what *what, packed_
         return nib_fail_nomem(err, sizeof *w, "writing a packed file");
     }
     w->what = *what;
-    fill_head(what, &head);
+    fill_header(what, &header);
     nib_status status = file_writer_open(path, &w->out, err);
     if (status == NIB_OK)
-        status = file_writer_write(w->out, &head, sizeof head, err);
+        status = file_writer_write(w->out, &header, sizeof header, err);
     if (status != NIB_OK) {
         packed_writer_abort(w);
         return status;
@@ -240,16 +240,16 @@ nib_status packed_writer_commit(packed_writer *w, nib_error *err) {
     const packed_what *what = &w->what;
     const uint64_t n_unit = what->n_unit + what->second_unit;
     uint64_t table = 0;
-    packed_head head;
+    packed_header header;
     nib_status status = NIB_OK;
     if (w->n_put != n_unit || w->n_byte != what->image_bytes + what->second_bytes)
         status = nib_fail(err, NIB_E_FAILED, "expected %llu units for the packed file, found %llu",
                           (unsigned long long)n_unit, (unsigned long long)w->n_put);
-    fill_head(what, &head);
-    w->sums[what->n_unit] = sum_of_sums(&head, w->sums, what->n_unit);
+    fill_header(what, &header);
+    w->sums[what->n_unit] = sum_of_sums(&header, w->sums, what->n_unit);
     if (what->second_unit)
         second_sums(what, w->sums)[what->second_unit] =
-            sum_of_sums(&head, second_sums(what, w->sums), what->second_unit);
+            sum_of_sums(&header, second_sums(what, w->sums), what->second_unit);
     table_bytes(what, &table); /* was checked when the writer was opened */
     if (status == NIB_OK)
         status = file_writer_write(w->out, w->sums, (size_t)table, err);

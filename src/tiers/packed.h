@@ -1,11 +1,11 @@
 /* packed.h - the packed file: a model's weights in the order of the image, so that they are packed once and
  * later only read.
  *
- *     [head: 4 KiB][image: a multiple of 4 KiB][checksums: 8 bytes for each unit of the image, and one of
- * all][checksums of second slices, likewise]
+ *     [header: 4 KiB][image: a multiple of 4 KiB][checksums][checksums of second slices]
  *
- * The image ends with second slices (page_layout.h), if there are any. A run without them uses the same file
- * and does not read them.
+ * Checksums: 8 bytes for each unit of the image (page_layout.h), and 8 of all these. The image ends with
+ * second slices (page_layout.h), if there are any. A run without them uses the same file and does not read
+ * them.
  *
  * The file is not trusted: its header and size must be exactly what this program would write for this model
  * now, the table of checksums has its own checksum, and each unit is checked when it is read. A file appears
@@ -52,7 +52,7 @@ nib_status packed_writer_put(packed_writer *w, const void *unit, uint64_t n_byte
 nib_status packed_writer_commit(packed_writer *w, nib_error *err); /* frees w in any case */
 void packed_writer_abort(packed_writer *w);                        /* NULL is fine */
 
-/* Makes room for n_byte more bytes: removes unfinished files of interrupted writers, then the least recently
+/* Makes space for n_byte more bytes: removes unfinished files of interrupted writers, then the least recently
  * used packed files except `keep` (a file name, or NULL), until all of them fit in `max` bytes and leave a
  * tenth of the file system free. Creates the folder. NIB_E_NOFIT: they cannot fit; NIB_E_IO: the folder
  * cannot be created or read. */

@@ -89,7 +89,7 @@ typedef struct flight {
     int first, n;
 } flight;
 
-typedef struct trip {
+typedef struct read_round {
     pager *p;
     const weight *w;
     const int32_t *list;
@@ -98,14 +98,14 @@ typedef struct trip {
     void *user;
     flight flights[DEPTH];
     int idle[DEPTH], n_idle;
-} trip;
+} read_round;
 
 static int64_t row_of(int32_t panel) {
     return (int64_t)panel * PACK_PANEL;
 }
 
 /* Number of panels from list[first] on that share one read. */
-static int group(const trip *t, int first) {
+static int group(const read_round *t, int first) {
     const panel_reader *r = &t->p->panels;
     int n = 1;
     while (first + n < t->n) {
@@ -119,18 +119,18 @@ static int group(const trip *t, int first) {
 }
 
 /* Number of rows from the first panel to the end of the last one. */
-static int64_t span(const trip *t, int first, int n) {
+static int64_t span(const read_round *t, int first, int n) {
     const int32_t last = t->list[first + n - 1];
     return row_of(last) + rows_of(t->w, last) - row_of(t->list[first]);
 }
 
-static void hand_on(const trip *t, int i) {
+static void hand_on(const read_round *t, int i) {
     const view v = {t->p->panels.packed, t->w->format, rows_of(t->w, t->list[i]), t->w->k};
     t->each(t->user, t->list[i], &v);
 }
 
 /* Reads a panel whose rows do not fit one read. */
-static nib_status in_turn(const trip *t, int i, nib_error *err) {
+static nib_status in_turn(const read_round *t, int i, nib_error *err) {
     const int64_t n = rows_of(t->w, t->list[i]);
     const load_target to = {t->p->panels.packed, n, 0};
     NIB_TRY(loader_matrix(t->p->loader, t->w, row_of(t->list[i]), n, &to, &t->p->row_buffer, err));
@@ -139,7 +139,7 @@ static nib_status in_turn(const trip *t, int i, nib_error *err) {
 }
 
 /* Starts the next read; a panel that does not fit one read is read at once. */
-static nib_status start(trip *t, nib_error *err) {
+static nib_status start(read_round *t, nib_error *err) {
     panel_reader *r = &t->p->panels;
     const int tag = t->idle[t->n_idle - 1], n = group(t, t->next);
     load_extent *e = &r->came[tag].extent;
@@ -161,7 +161,7 @@ static nib_status start(trip *t, nib_error *err) {
 }
 
 /* Waits for a read and reports its panels; dead: after a failure panels are not reported. */
-static nib_status land(trip *t, bool dead, nib_error *err) {
+static nib_status land(read_round *t, bool dead, nib_error *err) {
     panel_reader *r = &t->p->panels;
     int tag;
     const nib_status status = read_queue_wait(r->queue, &tag, err);
@@ -185,7 +185,7 @@ static nib_status land(trip *t, bool dead, nib_error *err) {
 nib_status pager_read_panels(pager *p, int b, int w, const int32_t *panels, int n, pager_panel_fn each,
                              void *user, nib_error *err) {
     page_layout_own(p->layout.of, &b, &w);
-    trip t = {.p = p, .w = pager_weight(p, b, w), .list = panels, .n = n, .each = each, .user = user};
+    read_round t = {.p = p, .w = pager_weight(p, b, w), .list = panels, .n = n, .each = each, .user = user};
     nib_status status = n ? loader_check_unchanged(p->loader, err) : NIB_OK;
     for (int i = 0; i < DEPTH; i++)
         t.idle[t.n_idle++] = i;

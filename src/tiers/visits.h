@@ -5,8 +5,8 @@
  * `visit_next_fn`; its readers do not change.
  *
  * A batch consists of segments: consecutive rows of one sequence. The usual order, visits_by_block, visits
- * one block after the other, and in a block the rows of all segments in groups of n_cell. So all rows use a
- * weight before the next one is read, and products have as many rows as possible. The last block, the head,
+ * one block after the other, and in a block the rows of all segments in cells of n_cell rows. So all rows use
+ * a weight before the next one is read, and products have as many rows as possible. The last block, the head,
  * gets only the rows whose logits are needed. For all other rows the last layer computes only keys and
  * values, since nothing else of it is read (cache_only).
  *
@@ -30,7 +30,7 @@ typedef struct segment {
     int64_t head_row;      /* logits for its rows [head_row, n_row); n_row: none */
 } segment;
 
-/* A block, and the rows that go through it together. */
+/* A block, and the rows that go through it together: a cell of the pass. */
 typedef struct visit {
     int block;
     int64_t row, n_row; /* rows of the pass; for the head: indices among the rows whose logits are needed */

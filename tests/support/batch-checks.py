@@ -216,7 +216,7 @@ def check_pipes():
     check("stdin and stdout", child.returncode == 0 and seen == ["0", "1", "2"] and json.loads(rest)["custom_id"] == "last", (seen, rest, err))
     child = start("-", "many", stdin=subprocess.PIPE)
     _, err = child.communicate("".join("x\n" for _ in range(3000)), timeout=WAITS_S)
-    check("more lines than there was room for", child.returncode == 0 and len(read("many")) == 3000, err)
+    check("more lines than the batch holds", child.returncode == 0 and len(read("many")) == 3000, err)
     child = start("in", "-", )
     child.stdout.readline()
     child.stdout.close()

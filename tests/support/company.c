@@ -126,7 +126,7 @@ void company_ask(nib_engine *e, company how, const int32_t *tokens, company_answ
     nib_error err = {0};
     o.n_draft_min = o.n_draft;
     if (how == COMPANY_PAUSE) {
-        /* Room for both prompts and one more page; codes are in whole pages only. */
+        /* Space for both prompts and one more page; codes are in whole pages only. */
         o.n_position = (kv_is_coded(engine_parts_of(e).kv_type) ? 3 : 5) * KV_BLOCK;
         o.optimistic = true;
     }

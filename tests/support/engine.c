@@ -24,7 +24,7 @@ nib_engine_options engine_usual(void) {
 nib_engine *engine_must_open(const char *path, const nib_engine_options *o, const plan *p) {
     nib_engine *e = NULL;
     nib_error err = {0};
-    if (engine_open(path, o, &(engine_want){.plan = p}, &e, &err))
+    if (engine_open(path, o, &(engine_internal){.plan = p}, &e, &err))
         fail_msg("%s: %s", path, err.message);
     return e;
 }

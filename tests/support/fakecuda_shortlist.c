@@ -39,11 +39,11 @@ static void put_scale(uint8_t *panel, const view *to, int64_t r, int64_t g, uint
 static float round_row(const view *to, uint8_t *panel, int64_t r, const float *x) {
     float squares = 0;
     for (int64_t g = 0; g < tile_count(to->k) * 2; g++) {
-        float most = 0;
+        float largest = 0;
         const int64_t end = NUM_MIN(32 * g + 32, to->k);
         for (int64_t i = 32 * g; i < end; i++)
-            most = fmaxf(most, fabsf(x[i]));
-        const uint16_t half = half_above(most / 7.5f);
+            largest = fmaxf(largest, fabsf(x[i]));
+        const uint16_t half = half_above(largest / 7.5f);
         const float scale = half_to_float(half);
         put_scale(panel, to, r, g, half);
         squares += scale * scale;

@@ -106,17 +106,17 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {first}-{len(data) - 1}/{len(data)}")
         self.send_header("Content-Length", str(len(data) - first))
         self.end_headers()
-        most = wrong("break") or wrong("once")
+        max_bytes = wrong("break") or wrong("once")
         if wrong("once"):
             os.unlink(f"{folder}/wrong/once")
-        body = data[first:first + most] if most else data[first:]
+        body = data[first:first + max_bytes] if max_bytes else data[first:]
         step = wrong("slow")
         for at in range(0, len(body), step or len(body) or 1):
             self.wfile.write(body[at:at + (step or len(body))])
             self.wfile.flush()
             if step:
                 time.sleep(0.1)
-        if most:
+        if max_bytes:
             self.close_connection = True
 
 

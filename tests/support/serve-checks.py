@@ -6,7 +6,7 @@ from server import Server, check, finish
 from serve_common import nibble, script
 from serve_apis import ollama, anthropic, responses
 from serve_openai import basics, streams, likely, looks, refusals, embeddings, page, described
-from serve_process import keys, alike, leaves, capped, shared_room, kept, several, fitting, sockets
+from serve_process import keys, alike, leaves, capped, shared_context, kept, several, fitting, sockets
 from serve_tools import held, texts_and_calls
 
 basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
@@ -34,6 +34,6 @@ several()
 sockets()
 if "sanitized" not in sys.argv:
     capped()
-    shared_room()
+    shared_context()
     fitting()
 finish()

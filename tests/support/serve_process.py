@@ -83,7 +83,7 @@ def leaves():
     second.close()
     while status == 429 and time.time() < begun + 20:
         status, headers, _ = s.ask("POST", TEXT, dict(LONG, max_tokens=1))
-    check("who closes the connection makes room", status == 200, status)
+    check("who closes the connection frees its share", status == 200, status)
     numbers = s.ask("GET", "/metrics")[2].decode()
     check("without an end to what was asked", "nibble_answers_cancelled_total 2\n" in numbers, numbers)
     first = raw(s, dict(LONG, stream=True))
@@ -112,18 +112,18 @@ def capped():
         thread.join()
     check("8 clients are answered under --ram", answers == [200] * 32, answers)
     status, value = s.post(TEXT, {"prompt": "x", "logprobs": 5, "ignore_eos": True, "max_tokens": 100})
-    check("probabilities have their room", status == 200, value)
+    check("probabilities have memory of their own", status == 200, value)
     got = param(s.post(TEXT, {"prompt": "x", "logprobs": 5, "n": 16, "max_tokens": 100}))
     check("or are refused", got == (400, "logprobs"), got)
     check("embeddings, too", s.post("/v1/embeddings", {"input": ["x" * 100] * 4})[0] == 200)
     status, value = s.post(TEXT, {"prompt": "x", "grammar": 'root ::= "a"'})
-    check("a grammar has the engine's room, not that of a body", status == 200 and value["choices"][0]["text"] == "a", value)
+    check("a grammar has the engine's memory, not that of a body", status == 200 and value["choices"][0]["text"] == "a", value)
     check("and the cap is kept", s.peak() <= cap, s.peak())
     s.end()
 
 
-def shared_room():
-    """Without --parallel, a cap that has no room for four contexts: as many as leave the weights in memory, for all answers."""
+def shared_context():
+    """Without --parallel, a cap that cannot hold four contexts: as many as leave the weights in memory, for all answers."""
     options = ("-c", "16000", "--ram", "40M")
     s = Server(nibble, random_model, *options)
     prompts = [{"prompt": "x" * 4000 + str(i), "max_tokens": 4000, "ignore_eos": True, "seed": i} for i in range(4)]
@@ -133,16 +133,16 @@ def shared_room():
         thread.start()
     for thread in threads:
         thread.join()
-    check("answers that together are longer than the room take turns", answers == [200] * 4, answers)
+    check("answers that together are longer than the context take turns", answers == [200] * 4, answers)
     check("and the cap is kept with them", s.peak() <= 40 << 20, s.peak())
     code, said = s.end()
-    check("the room is said", "16000 tokens of context each and 16000 together" in said and "streamed" not in said, said)
+    check("the context is reported", "16000 tokens of context each and 16000 together" in said and "streamed" not in said, said)
     done = subprocess.run([nibble, "serve", random_model, "--parallel", "4", "--port", "0", *options], capture_output=True,
                           text=True)
     s = Server(nibble, random_model, "--ram", "40M", "-v")
     check("without -c one answer may have all of it", s.post(TEXT, dict(prompts[0], prompt="x", max_tokens=10))[0] == 200)
     code, said = s.end()
-    check("and --ram has room for more", "of context each; Ctrl-C ends" in said, said)
+    check("and --ram allows more", "of context each; Ctrl-C ends" in said, said)
     check("--parallel 4 is four contexts, or refused", done.returncode == 3 and "too small" in done.stderr, done)
 
 

@@ -209,14 +209,14 @@ def start_server(nibble, model, folder, options):
 
 def watch(soak, seconds):
     """KiB by which resident memory grew, at most, after the server was warm."""
-    begun, warm, most = time.time(), 0, 0
+    begun, warm, max_used = time.time(), 0, 0
     while time.time() < begun + seconds and not soak.wrong:
         now = resident(soak.s)
         if time.time() < begun + min(WARM_S, seconds / 3):
             warm = max(warm, now)
-        most = max(most, now)
+        max_used = max(max_used, now)
         time.sleep(min(0.25, seconds / 10))
-    return most - warm
+    return max_used - warm
 
 
 def tokens_read_back(s, requests, wanted):

@@ -60,7 +60,7 @@ static uint64_t lay_out_rows(check *c, const layout *l, const backend_rows *rows
     for (int t = 0; t < model_n_rope(layout_model(l)); t++)
         longest = NUM_MAX(longest, model_rope_dim(layout_model(l), t));
     c->row = take(base, &at, wide, sizeof(float));
-    c->left_over = take(base, &at, wide, sizeof(float));
+    c->residual = take(base, &at, wide, sizeof(float));
     c->part = take(base, &at, wide, sizeof(float));
     c->cos_sin = take(base, &at, longest, sizeof(float));
     c->inv_freq = take(base, &at, longest, sizeof(float));

@@ -86,15 +86,15 @@ static void packed_product(const walk *w, const op *o, const view *v, const floa
     const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
     outlier outliers[ACT_OUTLIERS];
     const int n_outlier =
-        w->act_bits == 16 ? 0 : act_extract_outliers(c->ref, f.bits, x, o->k, c->left_over, outliers);
-    c->ref->act_quantize(f, n_outlier ? c->left_over : x, o->k, c->codes);
+        w->act_bits == 16 ? 0 : act_extract_outliers(c->ref, f.bits, x, o->k, c->residual, outliers);
+    c->ref->act_quantize(f, n_outlier ? c->residual : x, o->k, c->codes);
     if (o->adds)
         add_product(w, v, f, y);
     else
         multiply(w, v, f, vector(w, o->b), y);
     if (w->act_bits == 16) {
-        act_residual(f, (const char *)c->codes, x, o->k, c->left_over);
-        c->ref->act_quantize(f, c->left_over, o->k, c->codes);
+        act_residual(f, (const char *)c->codes, x, o->k, c->residual);
+        c->ref->act_quantize(f, c->residual, o->k, c->codes);
         add_product(w, v, f, y);
     }
     for (int i = 0; i < n_outlier; i++) {

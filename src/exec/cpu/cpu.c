@@ -100,7 +100,7 @@ static void cpu_end(backend *b) {
     pool_unpin_caller(cpu_of(b)->setup.threads);
 }
 
-/* Makes the rows whose logits are wanted contiguous in the residual stream. They begin at the first of them,
+/* Makes the rows whose logits are needed contiguous in the residual stream. They begin at the first of them,
  * or, if other rows are between them, they are copied to the beginning. The head is the last block, so no
  * other row is needed. */
 static int64_t gather_wanted(const cpu *c) {

@@ -15,7 +15,7 @@ typedef struct cpu {
     /* of the current pass */
     backend_pass pass;
     int64_t
-        head_row;  /* first row in the stream of those whose logits are wanted; -1: they were not gathered */
+        head_row;  /* first row in the stream of those whose logits are needed; -1: they were not gathered */
     bool has_best; /* the last run of the head gave the best token of each row, and no logits */
     uint64_t n_best_row,
         n_best_panel; /* rows whose best token was found, and panels that were computed exactly for them */

@@ -9,12 +9,12 @@
 #include <string.h>
 
 enum {
-    STEP = 32,      /* panels that are estimated and then examined at a time */
-    LANES = 16,     /* lanes of the loops below */
-    BLOCK = 256,    /* columns that one comparison can exclude */
-    FIRST_TRIP = 2, /* panels of the first batch of reads, or n_best if that is more: most of them have one of
-                       the best */
-    TRIP = 16       /* panels of a later batch of reads */
+    STEP = 32,       /* panels that are estimated and then examined at a time */
+    LANES = 16,      /* lanes of the loops below */
+    BLOCK = 256,     /* columns that one comparison can exclude */
+    FIRST_ROUND = 2, /* panels of the first round of reads, or n_best if that is more: most of them have one
+                       of the best */
+    ROUND = 16       /* panels of a later round of reads */
 };
 
 typedef struct search {
@@ -136,7 +136,7 @@ static float threshold_of(shortlist *s, int n_thread) {
     return s->n_seen[0] == s->n_best ? s->best[0] : -INFINITY;
 }
 
-/* Whether a panel may have one of the best. A NaN is wanted, so that the result shows it. */
+/* Whether a panel may have one of the best. A NaN counts as one, so that the result shows it. */
 static bool is_wanted(const search *k, const float *y, int64_t first, int64_t n, float min) {
     int any = 0;
     for (int64_t l = first; l < first + n; l++)
@@ -278,7 +278,7 @@ static nib_status read_missing(search *k, int n_thread, nib_error *err) {
     int at = 0;
     w.acts = (act_state){k->o->in, k->rough, true};
     while (at < n && s->missing[at].upper >= k->threshold && status == NIB_OK && !job_is_dropped(j)) {
-        const int max = at ? TRIP : NUM_MAX(s->n_best, FIRST_TRIP);
+        const int max = at ? ROUND : NUM_MAX(s->n_best, FIRST_ROUND);
         int32_t panels[MAX_SHORTLIST];
         int n_panel = 0;
         do

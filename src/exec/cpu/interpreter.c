@@ -163,8 +163,8 @@ static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
 static bool is_fetched(const exec_cell *c, const op *o) {
     if (o->kind == OP_SHORTLIST)
         return true;
-    bool wants = o->kind == OP_LINEAR || o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
-    return wants && !c->views[o->w].data;
+    const bool has_weights = o->kind == OP_LINEAR || o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
+    return has_weights && !c->views[o->w].data;
 }
 
 /* Fetches what op i needs. If the op is already computed then, *i becomes the next op; otherwise its weights

@@ -1,5 +1,5 @@
-/* interpreter.h - the interpreter of op programs: one cell (a block, some rows) at a time, on all threads of
- * a pool.
+/* interpreter.h - the interpreter of op programs: one cell (the block and the rows of a visit) at a time, on
+ * all threads of a pool.
  *
  * Row-wise ops are split by rows, products by panels of columns, attention by heads and blocks of rows.
  * Threads wait at a barrier only where an op uses data that another thread wrote, which is derived from the

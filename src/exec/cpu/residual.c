@@ -42,7 +42,7 @@ static const act_rows *rows_of(const worker *w) {
     return w->acts.own ? &w->j->e->ws->own[w->thread] : &w->j->e->ws->act;
 }
 
-static residual_rows picked(const worker *w, const op *o, const residual *of) {
+static residual_rows chosen_rows(const worker *w, const op *o, const residual *of) {
     const executor *e = w->j->e;
     const act_rows *rows = rows_of(w);
     return (residual_rows){of,
@@ -58,14 +58,14 @@ void residual_request(worker *w, const op *o, int64_t n0, int64_t n1) {
     const residual *of = residuals_of(use, w->j->cell->block, o->w);
     if (!of || !use->readers)
         return;
-    const residual_rows rows = picked(w, o, of);
+    const residual_rows rows = chosen_rows(w, o, of);
     residual_reader_request(use->readers[w->thread], &rows, 0, n0, n1);
 }
 
 /* residual_columns for residuals in a file, piece by piece. The first piece is already requested. */
 static void columns_of_file(worker *w, const op *o, const residual *of, int64_t n0, int64_t n1, float *y) {
     const executor *e = w->j->e;
-    const residual_rows rows = picked(w, o, of);
+    const residual_rows rows = chosen_rows(w, o, of);
     residual_reader *reader = e->residuals->readers[w->thread];
     nib_error why;
     for (residual_piece p = {.end = n0}; p.end < n1 || p.end_row < rows.n_row;) {
@@ -79,8 +79,8 @@ static void columns_of_file(worker *w, const op *o, const residual *of, int64_t 
         if (status != NIB_OK || job_is_dropped(w->j))
             return;
         for (int64_t r = p.row; r < p.end_row; r++) {
-            const int32_t n = rows.n_pick[r];
-            const salient *local = residual_reader_local(reader, rows.picks + r * rows.max_pick, n);
+            const int32_t n = rows.n_chosen[r];
+            const salient *local = residual_reader_local(reader, rows.chosen + r * rows.max_chosen, n);
             e->kernels->residual_add(&p.part, local, n, p.n0 - p.base, p.end - p.base,
                                      y + r * o->n + p.n0 - n0);
         }

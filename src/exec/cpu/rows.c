@@ -44,7 +44,7 @@ static void norm_row(const worker *w, const op *o, const float *x, float *out) {
 }
 
 /* Whether all products after a norm read its rows quantized in one format. */
-static bool codes_wanted(const worker *w, const op *o, act_format *f) {
+static bool reads_codes(const worker *w, const op *o, act_format *f) {
     const view *views = w->j->cell->views;
     if (!w->j->fuse || !o->fuse.n_codes)
         return false;
@@ -80,7 +80,7 @@ static void norm_to_codes(worker *w, const op *o, act_format f) {
 void run_norm(worker *w, const op *o) {
     int64_t r0, r1;
     act_format f;
-    if (codes_wanted(w, o, &f)) {
+    if (reads_codes(w, o, &f)) {
         norm_to_codes(w, o, f);
         return;
     }

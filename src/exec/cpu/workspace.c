@@ -167,8 +167,8 @@ static uint64_t used(const workspace *ws, int64_t n_pass, int64_t n_cell, int64_
 nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thread, int64_t n_pass,
                           int64_t n_cell, int64_t n_head, workspace_use use, nib_error *err) {
     memset(ws, 0, sizeof *ws);
-    if (model_n_rope(layout_model(lay)) > WORKSPACE_ROPE_MAX)
-        return nib_fail(err, NIB_E_MODEL, "expected at most %d rotary tables, found %d", WORKSPACE_ROPE_MAX,
+    if (model_n_rope(layout_model(lay)) > WORKSPACE_MAX_ROPE)
+        return nib_fail(err, NIB_E_MODEL, "expected at most %d rotary tables, found %d", WORKSPACE_MAX_ROPE,
                         model_n_rope(layout_model(lay)));
     ws->n_pass = n_pass;
     ws->n_cell = n_cell;

@@ -11,7 +11,7 @@
 #include "tiers/region.h"
 
 enum {
-    WORKSPACE_ROPE_MAX = 8,
+    WORKSPACE_MAX_ROPE = 8,
     MIN_PREFETCH_SEQUENCES = 4 /* minimum sequences of a pass for which products prefetch keys and values */
 };
 
@@ -50,7 +50,7 @@ typedef struct workspace {
     int32_t *salient_at;                /* n_salient entries for each thread */
     int64_t salient_k;                  /* inputs of the widest product */
     float *salient_row;                 /* salient_k entries for each thread */
-    float *cos_sin[WORKSPACE_ROPE_MAX]; /* [n_pass, n_rot] for each table */
+    float *cos_sin[WORKSPACE_MAX_ROPE]; /* [n_pass, n_rot] for each table */
     float *inv_freq;
     int32_t *best_ids;  /* [n_head]: result of read_best */
     float *best_logits; /* [n_head] */

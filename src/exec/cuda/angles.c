@@ -1,4 +1,4 @@
-/* angles.c - cosines and sines of the positions of a pass's rows, in host memory.
+/* angles.c - the rotary tables of a pass: cosines and sines of the positions of its rows, in host memory.
  *
  * They are computed in single precision, like the reference implementations. Frequencies that do not depend
  * on a sequence's length are computed once. While the GPU computes a pass with one row of each sequence, the

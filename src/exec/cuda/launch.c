@@ -1,7 +1,7 @@
 /* launch.c - turns a block's steps for some rows into launches: products, norms, sampling.
  *
  * Products and attention of a prompt use the kernels for many rows (c->wide). After the attention of the last
- * layer, only rows whose logits are wanted remain, mostly one. From there on, and in the head, products use
+ * layer, only rows whose logits are needed remain, mostly one. From there on, and in the head, products use
  * the kernels of generated rows, which read the weights of one row several times as fast. */
 #include "base/num.h"
 #include "exec/cuda/launch.h"

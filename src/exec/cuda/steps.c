@@ -60,7 +60,7 @@ static bool is_same_format(const pack_format *a, const pack_format *b) {
 }
 
 /* Whether the norm, op i, can be part of the products after it. */
-static bool folds(const builder *b, int i) {
+static bool fuses_norm(const builder *b, int i) {
     const op *o = &b->ops[i];
     if (o->fuse.n_codes < 1 || o->u.norm.kind != NORM_RMS || o->u.norm.n_group != 1 || o->w < 0 || o->b >= 0)
         return false;
@@ -177,7 +177,7 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_ATTENTION: return take_attention(b, i, s);
     case OP_NORM:
         s->kind = STEP_NORM;
-        if (folds(b, i)) {
+        if (fuses_norm(b, i)) {
             b->norm = o;
             b->n_norm = o->fuse.n_codes;
             s->n = 0;

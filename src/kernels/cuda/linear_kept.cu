@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     enum { STEPS = EIGHTS > 2 ? EIGHTS / 2 : 1, EACH = EIGHTS < 2 ? EIGHTS : 2 /* eights of a step */ };
     enum { COLUMNS = FOUR ? 4 : 8 * EIGHTS, STEP = step_columns(EIGHTS), EXCHANGE = exchange_floats(STEP) };
     enum { LATER = EIGHTS <= 2 /* registers */ };
-    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS][2], met[TEAMS], half_met;
+    __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES], rows_there[WARPS][2], team_bars[TEAMS], half_bar;
     __shared__ float factors[MAX_LEFT_ROWS];
     __shared__ half_left halves[2][TEAMS][MAX_LEFT_ROWS];
     uint8_t *const shared = block_memory();
@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
         bar_init(rows_there[warp], 1);
         bar_init(rows_there[warp] + 1, 1);
         if (warp < TEAMS)
-            bar_init(met + warp, 32 * WARPS);
+            bar_init(team_bars + warp, 32 * WARPS);
         if (warp == TEAMS)
-            bar_init(&half_met, THREADS);
+            bar_init(&half_bar, THREADS);
         async_fence();
     }
     __syncthreads();
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
     auto finish_left = [&]() {
         if (n_left == 0)
             return;
-        bar_wait<false>(&half_met, (n_left - 1) & 1);
+        bar_wait<false>(&half_bar, (n_left - 1) & 1);
         half_finish(j.leaves_rows, left, halves[(n_left - 1) % 2][!team] + place);
     };
     /* Finishes an output of step s of a panel, when all warps' sums have arrived. */
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
         if (LATER && j.leaves_rows.codes) { /* the teams have neighbouring panels */
             finish_left();
             left = half_leave(j.leaves_rows, n, m, v, weight, there, halves[n_left % 2][team] + place);
-            bar_arrive(&half_met);
+            bar_arrive(&half_bar);
             n_left++;
         }
     };
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 if (LATER && turn > 0) {
-                    bar_wait<false>(met + team, (turn - 1) & 1);
+                    bar_wait<false>(team_bars + team, (turn - 1) & 1);
                     finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before,
                            last.weight);
                 }
@@ -215,17 +215,17 @@ __global__ void __launch_bounds__(THREADS, 1) linear_kept(const __grid_constant_
                         to[(warp * STEP + e * 8 + 2 * t + i % 2) * COLUMN_LINE + g + i / 2 * 8] =
                             tiles_sum(sum, of, i);
                     }
-                bar_arrive(met + team);
+                bar_arrive(team_bars + team);
                 turn++;
                 last = {unit, part, before[0], weight};
                 if (LATER)
                     continue;
-                bar_wait<false>(met + team, (turn - 1) & 1);
+                bar_wait<false>(team_bars + team, (turn - 1) & 1);
                 finish(unit, part, s, to, before[s], weight);
             }
         }
     if (LATER && turn > 0) {
-        bar_wait<false>(met + team, (turn - 1) & 1);
+        bar_wait<false>(team_bars + team, (turn - 1) & 1);
         finish(last.unit, last.part, 0, exchange + (turn - 1) % 2 * EXCHANGE, last.before, last.weight);
         finish_left();
     }

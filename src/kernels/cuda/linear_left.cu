@@ -45,7 +45,7 @@ __device__ __forceinline__ left_memory memory_of(const linear_job &j, uint8_t *a
     r.outputs = (left_output *)(r.partial + left_panels(j) * PACK_PANEL * WARPS);
     return r;
 }
-static size_t room_bytes(const linear_job &j) {
+static size_t left_memory_bytes(const linear_job &j) {
     const size_t panels = (size_t)left_panels(j);
     return (size_t)(j.k_pad + j.k_pad / 4) + panels * PACK_PANEL * WARPS * sizeof(float) +
            panels / (j.gated ? 2 : 1) * PACK_PANEL * sizeof(left_output);
@@ -278,7 +278,7 @@ typedef void (*left_kernel)(const linear_job);
 /* Sets the depth of the rings like linear_shared_bytes. */
 static size_t left_shared_bytes(linear_job *j) {
     enum { RESERVED = 1024, OWN = 1408 + RESERVED /* bytes of static arrays and of the driver */ };
-    const int64_t others = (int64_t)room_bytes(*j);
+    const int64_t others = (int64_t)left_memory_bytes(*j);
     const int64_t share = (device_shared_bytes() + RESERVED) * (int64_t)(j->max_panels > 2 ? 11 : 9) / 20;
     j->stage_bytes = stage_bytes_of(j->chunk_bytes);
     j->depth = stages_of(*j, share - OWN - others, 1, warp_chunks(*j, j->max_panels));

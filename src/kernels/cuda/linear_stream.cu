@@ -234,8 +234,8 @@ __device__ __forceinline__ void stream_products(const linear_job &j, const uint8
         for (bool over = false; !over;) {
             const int unit_of_weights = (at.unit + place / 4) % is::UNITS;
             const int unit_of_columns = (at.unit + is::WEIGHT_UNITS + group * is::RECORD_UNITS) % is::UNITS;
-            const uint8_t *const panel0 = ring + unit_of_weights * UNIT_BYTES + place % 4 * CHUNK_ROOM;
-            const uint8_t *const panels[2] = {panel0, panel0 + CHUNK_ROOM};
+            const uint8_t *const panel0 = ring + unit_of_weights * UNIT_BYTES + place % 4 * CHUNK_BYTES;
+            const uint8_t *const panels[2] = {panel0, panel0 + CHUNK_BYTES};
             const uint8_t *const columns = ring + unit_of_columns * UNIT_BYTES;
             const bool has = c.klass < n_class;
             const int slot_of_step = at.step % STEPS;

@@ -11,7 +11,7 @@ enum {
     STREAM_THREADS = 32 * STREAM_WARPS + 128, /* one of the other four warps makes requests */
     TOGETHER = 2,
     UNIT_BYTES = 9216, /* bytes of a unit of the ring: chunks of four panels, or 32 columns of a chunk */
-    CHUNK_ROOM = UNIT_BYTES / 4,
+    CHUNK_BYTES = UNIT_BYTES / 4,
     STEPS = 8,         /* barriers; more than the steps in flight */
     PASS_BYTES = 4096, /* a warp's sums */
     WEIGHT_LANES = 16  /* lanes of the requesting warp for weights; the others request columns */
@@ -138,7 +138,7 @@ __device__ __forceinline__ void put_weights(const linear_job &j, const stream_fe
     __syncwarp();
     const int unit = (f.at.unit + f.place / 4) % is::UNITS;
     if (mine)
-        bulk_copy<true>(ring + unit * UNIT_BYTES + f.place % 4 * CHUNK_ROOM,
+        bulk_copy<true>(ring + unit * UNIT_BYTES + f.place % 4 * CHUNK_BYTES,
                         f.panel + (int64_t)f.c.chunk * j.chunk_bytes, weights, full + f.at.step % STEPS);
 }
 template <int EIGHTS>

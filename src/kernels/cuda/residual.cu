@@ -33,7 +33,7 @@ enum {
 struct residual_job {
     cuda_residual a;
     /* Number of channels chosen from a row, from a whole chunk, from a shorter last one. */
-    int n_pick, want, last_want;
+    int n_chosen, k_chunk, k_last;
     float reach, last_reach; /* salient_reach of a whole chunk and of the last one */
     int n_chunk;             /* chunks of a row */
     int share;               /* cuda_residual_shares */
@@ -51,8 +51,8 @@ __device__ static void choose_chunk(const residual_job &j, choice *c, int64_t i,
     const int chunk = (int)(i % j.n_chunk), first = chunk * CHUNK;
     const bool short_one = first + CHUNK > a.k;
     choose<T>(c + threadIdx.x / T, a.x + row * a.ldx, a.norm, first, short_one ? (int)(a.k - first) : CHUNK,
-              short_one ? j.last_want : j.want, short_one ? j.last_reach : j.reach,
-              put_at(row * j.n_pick + (int64_t)chunk * j.want), meanwhile);
+              short_one ? j.k_last : j.k_chunk, short_one ? j.last_reach : j.reach,
+              put_at(row * j.n_chosen + (int64_t)chunk * j.k_chunk), meanwhile);
 }
 
 /* The factor of a row's RMSNorm, summed in the same order by all blocks. */
@@ -95,7 +95,7 @@ __device__ static void add_dword(float *sum, uint32_t codes, float x) {
 }
 
 /* Sums every share-th channel from `from` on for 256 outputs. */
-__device__ static void sum_channels(const segment_at &s, const salient *picks, int n, int from, int share,
+__device__ static void sum_channels(const segment_at &s, const salient *chosen, int n, int from, int share,
                                     float *sum) {
     const int lane = threadIdx.x % 32;
     const uint8_t *rows = s.rows + 4 * lane;
@@ -109,12 +109,12 @@ __device__ static void sum_channels(const segment_at &s, const salient *picks, i
             if (at < n && inside)
                 asm volatile("ld.global.relaxed.sys.u32 %0, [%1];"
                              : "=r"(codes[c])
-                             : "l"(rows + picks[at].at * s.step));
+                             : "l"(rows + chosen[at].at * s.step));
         }
 #pragma unroll
         for (int c = 0; c < CHANNELS; c++)
             if (i + share * c < n)
-                add_dword(sum, codes[c], picks[i + share * c].x);
+                add_dword(sum, codes[c], chosen[i + share * c].x);
     }
 }
 
@@ -149,7 +149,7 @@ __device__ static own_segments segments_of(const residual_job &j, int block) {
     return own_segments{begin, min(begin + each, n), WARPS / j.share};
 }
 
-__device__ static void fetch(const residual_job &j, const own_segments &own, const salient *picks,
+__device__ static void fetch(const residual_job &j, const own_segments &own, const salient *chosen,
                              float factor, int64_t row, float (*sums)[SEGMENT], float *scales) {
     const cuda_residual &a = j.a;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -159,7 +159,7 @@ __device__ static void fetch(const residual_job &j, const own_segments &own, con
         if (row > 0 || first > own.begin) /* the first ones were loaded when the block began */
             ask_scales(a, first, n, scales);
         if (warp / j.share < n)
-            sum_channels(find_segment(a, first + warp / j.share), picks, j.n_pick, warp % j.share, j.share,
+            sum_channels(find_segment(a, first + warp / j.share), chosen, j.n_chosen, warp % j.share, j.share,
                          sum);
         __syncthreads();
 #pragma unroll
@@ -182,8 +182,8 @@ __device__ static void fetch(const residual_job &j, const own_segments &own, con
 }
 
 /* Bytes of shared memory for the chosen channels of the rows; the rest of the memory follows them. */
-static __host__ __device__ size_t picks_bytes(int64_t n_row, int n_pick) {
-    return ((size_t)n_row * (size_t)n_pick * sizeof(salient) + 15) / 16 * 16;
+static __host__ __device__ size_t chosen_bytes(int64_t n_row, int n_chosen) {
+    return ((size_t)n_row * (size_t)n_chosen * sizeof(salient) + 15) / 16 * 16;
 }
 
 struct put_in_memory {
@@ -199,8 +199,8 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     __shared__ float partial[WARPS], scales[OUTPUTS];
     const cuda_residual &a = j.a;
     grid_state *m = (grid_state *)a.scratch;
-    salient *all = (salient *)((uint8_t *)a.scratch + CUDA_FETCH_HEAD), *picks = (salient *)shared;
-    void *const behind = shared + picks_bytes(1, j.n_pick);
+    salient *all = (salient *)((uint8_t *)a.scratch + CUDA_FETCH_HEAD), *chosen = (salient *)shared;
+    void *const behind = shared + chosen_bytes(1, j.n_chosen);
     const own_segments own = segments_of(j, blockIdx.x);
     ask_scales(a, own.begin, own.n_at(own.begin), scales);
     for (int64_t i = blockIdx.x; i < a.n_row * j.n_chunk; i += gridDim.x) {
@@ -212,12 +212,12 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     for (int64_t row = 0; row < a.n_row; row++) {
         const float factor = a.norm ? norm_factor(a.x + row * a.ldx, a.k, a.eps, partial) : 1.0f;
         __syncthreads();
-        for (int i = threadIdx.x; i < j.n_pick; i += RESIDUAL_THREADS) {
-            const int2 p = __ldcg((const int2 *)(all + row * j.n_pick + i));
-            picks[i] = salient{p.x, __int_as_float(p.y)};
+        for (int i = threadIdx.x; i < j.n_chosen; i += RESIDUAL_THREADS) {
+            const int2 p = __ldcg((const int2 *)(all + row * j.n_chosen + i));
+            chosen[i] = salient{p.x, __int_as_float(p.y)};
         }
         __syncthreads();
-        fetch(j, own, picks, factor, row, (float(*)[SEGMENT])behind, scales);
+        fetch(j, own, chosen, factor, row, (float(*)[SEGMENT])behind, scales);
     }
 }
 
@@ -237,13 +237,13 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
     uint8_t *const shared = block_memory();
     __shared__ float partial[WARPS], scales[OUTPUTS];
     const cuda_residual &a = j.a;
-    salient *picks = (salient *)shared;
-    void *const behind = shared + picks_bytes(a.n_row, j.n_pick);
+    salient *chosen = (salient *)shared;
+    void *const behind = shared + chosen_bytes(a.n_row, j.n_chosen);
     const own_segments own = segments_of(j, blockIdx.x * RANKS + blockIdx.z);
     cluster_arrive_all();
     launch_wait();
     float factor = a.norm ? norm_factor(a.x, a.k, a.eps, partial) : 1.0f;
-    const auto put_at = [&](int64_t at) { return put_in_cluster{picks + at}; };
+    const auto put_at = [&](int64_t at) { return put_in_cluster{chosen + at}; };
     const auto meanwhile = [&] {
         ask_scales(a, own.begin, own.n_at(own.begin), scales);
         cluster_wait_all(); /* a block writes into another one only after that has started */
@@ -261,15 +261,15 @@ __global__ void __launch_bounds__(RESIDUAL_THREADS, 2)
         if (row > 0 && a.norm)
             factor = norm_factor(a.x + row * a.ldx, a.k, a.eps, partial);
         __syncthreads();
-        fetch(j, own, picks + row * j.n_pick, factor, row, (float(*)[SEGMENT])behind, scales);
+        fetch(j, own, chosen + row * j.n_chosen, factor, row, (float(*)[SEGMENT])behind, scales);
     }
 }
 
 /* ---- launching ---- */
 
-static size_t shared_of(int64_t n_row, int n_pick) {
+static size_t shared_of(int64_t n_row, int n_chosen) {
     const size_t sums = sizeof(float) * WARPS * SEGMENT, choices = 2 * sizeof(choice);
-    return picks_bytes(n_row, n_pick) + (sums > choices ? sums : choices);
+    return chosen_bytes(n_row, n_chosen) + (sums > choices ? sums : choices);
 }
 
 size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk) {
@@ -280,12 +280,12 @@ size_t residual_scratch(int64_t n_row, int64_t k, int64_t k_chunk) {
 static bool takes_clusters(const residual_job &j) {
     enum { MAX_BYTES = 32 << 10 };
     return device_capability() >= 90 && j.a.n_row * j.n_chunk <= 2 * RANKS &&
-           picks_bytes(j.a.n_row, j.n_pick) <= MAX_BYTES;
+           chosen_bytes(j.a.n_row, j.n_chosen) <= MAX_BYTES;
 }
 
 /* A fetch that comes before its products may start before the previous launch has ended. */
 static int launch_clusters(const residual_job &j, cudaStream_t s) {
-    const size_t shared = shared_of(j.a.n_row, j.n_pick);
+    const size_t shared = shared_of(j.a.n_row, j.n_chosen);
     const dim3 grid((unsigned)((j.a.n_tb + RANKS - 1) / RANKS), 1, RANKS);
     const int e = prepare(residual_clustered, shared);
     return e ? e
@@ -294,7 +294,7 @@ static int launch_clusters(const residual_job &j, cudaStream_t s) {
 }
 
 static int launch_fused(const residual_job &j, cudaStream_t s) {
-    const size_t shared = shared_of(1, j.n_pick);
+    const size_t shared = shared_of(1, j.n_chosen);
     if (shared > (size_t)device_shared_bytes())
         return CUDA_UNSUPPORTED;
     const int e = prepare(residual_fused, shared);
@@ -311,11 +311,11 @@ int residual_launch(const cuda_residual *a, cuda_stream s) {
         a->n_w < 1 || a->n_w > 3 || a->n_tb < 1)
         return CUDA_UNSUPPORTED;
     j.a.n_tb = a->n_tb < device_sm_count() ? a->n_tb : device_sm_count();
-    j.n_pick = (int)salient_count(a->k, a->k_chunk);
-    j.want = salient_of_chunk(SALIENT_CHUNK, a->k_chunk);
-    j.last_want = salient_of_chunk(last, a->k_chunk);
-    j.reach = salient_reach(SALIENT_CHUNK, j.want);
-    j.last_reach = last ? salient_reach(last, j.last_want) : 0.0f;
+    j.n_chosen = (int)salient_count(a->k, a->k_chunk);
+    j.k_chunk = salient_of_chunk(SALIENT_CHUNK, a->k_chunk);
+    j.k_last = salient_of_chunk(last, a->k_chunk);
+    j.reach = salient_reach(SALIENT_CHUNK, j.k_chunk);
+    j.last_reach = last ? salient_reach(last, j.k_last) : 0.0f;
     j.n_chunk = (int)((a->k + CHUNK - 1) / CHUNK);
     j.share = cuda_residual_shares(a->n, a->n_w);
     return takes_clusters(j) ? launch_clusters(j, (cudaStream_t)s) : launch_fused(j, (cudaStream_t)s);

@@ -68,11 +68,11 @@ __device__ static int sum_up_to(int own) {
 
 /* The last bucket that channels are taken from, counted from the largest magnitudes on. *n: how many are
  * taken from it. */
-__device__ static int last_bucket(const choice *c, int want, int *n) {
+__device__ static int last_bucket(const choice *c, int k_chosen, int *n) {
     const int own = c->count[SALIENT_BUCKETS - 1 - threadIdx.x % 32], sum = sum_up_to(own);
-    const unsigned enough = __ballot_sync(~0u, sum >= want);
+    const unsigned enough = __ballot_sync(~0u, sum >= k_chosen);
     const int at = enough ? __ffs(enough) - 1 : 31;
-    *n = want - __shfl_sync(~0u, sum - own, at);
+    *n = k_chosen - __shfl_sync(~0u, sum - own, at);
     return SALIENT_BUCKETS - 1 - at;
 }
 
@@ -86,11 +86,11 @@ template <int T> __device__ __forceinline__ void choosers_barrier() {
         warps_barrier(2, T / 32);
 }
 
-/* Chooses `want` of the channels [first, first + n) of x and passes them to `put` in ascending order, by one
- * group of threads. `meanwhile` is called when the row has been read, because earlier reads of host memory
- * would delay that. */
+/* Chooses `k_chosen` of the channels [first, first + n) of x and passes them to `put` in ascending order, by
+ * one group of threads. `meanwhile` is called when the row has been read, because earlier reads of host
+ * memory would delay that. */
 template <int T, class Put, class Meanwhile>
-__device__ static void choose(choice *c, const float *x, const float *norm, int first, int n, int want,
+__device__ static void choose(choice *c, const float *x, const float *norm, int first, int n, int k_chosen,
                               float reach, const Put &put, const Meanwhile &meanwhile) {
     enum { EACH = CHUNK / T };
     const int t = threadIdx.x % T, lane = t % 32;
@@ -124,7 +124,7 @@ __device__ static void choose(choice *c, const float *x, const float *norm, int 
     }
     choosers_barrier<T>();
     int n_last;
-    const int bound = last_bucket(c, want, &n_last);
+    const int bound = last_bucket(c, k_chosen, &n_last);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const unsigned above = __ballot_sync(~0u, bucket[i] > bound),

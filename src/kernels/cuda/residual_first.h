@@ -10,8 +10,8 @@
  * of all rows. With 4 channels a chunk the products should stay, with 16 the fetch (times of whole tokens on
  * an H100; docs/paper-qdec.md). */
 static inline bool cuda_residual_first(const cuda_residual *a) {
-    enum { LEAST = 16 };
-    return a->n_row * a->k_chunk >= LEAST;
+    enum { MIN_CHANNELS = 16 };
+    return a->n_row * a->k_chunk >= MIN_CHANNELS;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* math.h - exp, tanh and the normal distribution over 16 lanes. Included after a folder's lanes.h.
- * Bounds, measured in tests/test_kernels_act.c against double precision over the whole range:
+ * Bounds against double precision over the whole range (tests/test_kernels_rows.c has those of activations):
  *   v_exp 1.5 ulp (results below the smallest normal: 1 unit of the smallest subnormal), v_tanh 3 ulp.
  * The polynomials are minimax fits made for this file. NaN gives NaN everywhere. */
 #ifndef NIB_KERNELS_LANES_MATH_H

@@ -36,12 +36,12 @@ static int bucket_values(const float *x, int n, int want, float *bucket) {
     if (!(boundary < max))
         boundary = 0.5f * max;
     const vf b = v_set(boundary), above = v_set(max > boundary ? 16 / (max - boundary) : 0),
-             below = v_set(boundary > 0 ? 16 / boundary : 0), most = v_set(SALIENT_BUCKETS - 1);
+             below = v_set(boundary > 0 ? 16 / boundary : 0), max_bucket = v_set(SALIENT_BUCKETS - 1);
     int n_vec = 0;
     LANES_EACH(n, {
         const vf v = v_abs(LOAD(x));
         const vf at = v_select(v_less(v, b), v_mul(v, below), v_fma(v_sub(v, b), above, v_set(16.0f)));
-        v_store(bucket + n_vec++ * LANES, v_select(v_less(v_zero(), at), v_min(at, most), v_zero()));
+        v_store(bucket + n_vec++ * LANES, v_select(v_less(v_zero(), at), v_min(at, max_bucket), v_zero()));
     });
     return n_vec;
 }
