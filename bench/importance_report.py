@@ -5,8 +5,9 @@
     bench/importance_report.py PROFILE.json COSTS.json
 
 Both files are in $XDG_CACHE_HOME/nibble/importance. Prints the distribution of MCAP's scores, how stable the
-first layers are for fewer prompts, and rank correlations (Spearman) of every signal with the others and with
-the measured KL divergence of each change of one layer. Standard library only."""
+first layers are for fewer prompts, rank correlations (Spearman) of every signal with the others and with the
+measured KL divergence of each change of one layer, and what several layers left out together cost. Standard
+library only."""
 import json
 import random
 import sys
@@ -104,6 +105,21 @@ def correlations(p, q):
     print(f"by chance: below {luck[int(0.95 * len(luck))]:.2f} in 95 of 100")
 
 
+def joint_costs(p, q):
+    """The first n layers of the measured order left out together, and their single costs added up."""
+    n_layer = p["n_layer"]
+    order = sorted((b for b in range(n_layer) if q["place"][b + 1] is not None), key=lambda b: q["place"][b + 1])
+    alone = [q["kl_left_out"][b + 1] for b in order]
+    rows = [(n, q["kl_fewer"][n], alone[:n]) for n in (1, 2, 3, 4, 6, 8, 12) if n <= len(order)]
+    rows = [(n, together, each) for n, together, each in rows if together is not None and None not in each]
+    if not rows:
+        return
+    print(f"\nKL of leaving out n of {n_layer} layers, the first of the measured order")
+    print(f"{'n':14}" + "".join(f"{n:>8}" for n, _, _ in rows))
+    print(f"{'together':14}" + "".join(f"{together:>8.3g}" for _, together, _ in rows))
+    print(f"{'alone, added':14}" + "".join(f"{sum(each):>8.3g}" for _, _, each in rows))
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -116,6 +132,7 @@ def main():
     distribution(p)
     stability(p)
     correlations(p, q)
+    joint_costs(p, q)
 
 
 main()

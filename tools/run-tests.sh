@@ -3,7 +3,8 @@
 # tests/cli_*.sh. One line for each with its time and its processor time, then the totals over all of them; exit 0 only
 # when something ran and nothing failed.
 #   run-tests.sh BUILD [PATTERN]     PATTERN: an extended regular expression for the names
-# A test gets its own empty TMPDIR and TEST_TIMEOUT seconds (120). JOBS tests run at a time (the CPUs).
+# A test gets its own empty TMPDIR and TEST_TIMEOUT seconds (120). JOBS tests run at a time: one more than there are
+# processors unless it is set, because some wait for a signal, a socket or a disk.
 # CPUS: processors to act as, values of NIBBLE_CPU (src/base/cpu.h) separated by spaces; "native", the default, is the
 # processor itself. Every test runs once for each value whose features the processor has; each other value counts as one
 # skip. The totals are cmocka's; for scripts the lines "ok NAME", "not ok NAME" and "skip NAME", or without such lines
@@ -167,7 +168,7 @@ if [ -z "$cpus" ]; then # none of CPUS, which is no failure
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-xargs -P "${JOBS:-$(nproc)}" -I '{}' sh "$0" --one '{}' "$out" <"$list"
+xargs -P "${JOBS:-$(($(nproc) + 1))}" -I '{}' sh "$0" --one '{}' "$out" <"$list"
 
 counts() {
     for file in "$out"/*/*.count; do

@@ -11,9 +11,6 @@ logs=build/logs
 mkdir -p $logs
 rm -f $logs/*
 passed=0 failed=0 skipped=0
-# One more test at a time than there are processors: some wait for a signal, a socket or a disk.
-JOBS=$((jobs + 1))
-export JOBS
 # Names of tests that depend on the processor: not those that compute with the scalar reference anyway.
 reaches_kernels='^test_(base_cpu|kernels|quant_|arch_fixtures|engine_workspace|session_bits)|^cli_(kernels|processor)$'
 

@@ -304,7 +304,8 @@ static nib_status resolve_targets(planning *f, const engine_core *e, const nib_p
     return NIB_OK;
 }
 
-/* If no costs are measured and no bound was requested, only MCAP's own rule applies. */
+/* If no costs are measured and no bound was requested, MCAP's fallback applies: layers are left out until the
+ * others fit, whatever that costs, in the order of plan_layer_order. */
 static void bound_loss(planning *f, const nib_plan_options *how) {
     bool measured = false;
     for (int b = 0; b < f->q.n_block; b++)
