@@ -37,15 +37,19 @@ typedef struct setting {
     kv_pool *pages;
 } setting;
 
-static setting setting_on(device *d, type_id type, uint64_t ram) {
+static setting setting_of(const char *path, device *d, type_id type, uint64_t ram) {
     const uint64_t caps[NIB_N_TIER] = {
         [NIB_TIER_RAM] = ram, [NIB_TIER_VRAM] = NIB_AUTO, [NIB_TIER_DISK] = NIB_AUTO};
     setting s = {.d = d};
     nib_error err = {0};
-    s.of = tiny_layout_open(tiny_model("kv.gguf", &shape));
+    s.of = tiny_layout_open(path);
     if (ledger_open(caps, &s.l, &err) || kv_pool_open(s.of.l, type, false, true, d, s.l, &s.pages, &err))
         fail_msg("%s", err.message);
     return s;
+}
+
+static setting setting_on(device *d, type_id type, uint64_t ram) {
+    return setting_of(tiny_model("kv.gguf", &shape), d, type, ram);
 }
 
 static setting setting_open(type_id type, uint64_t ram) {
@@ -409,9 +413,10 @@ static void least_recently_used_goes_first(void **state) {
 static void charged_as_it_grows(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_F16, TYPE_F32, TYPE_KV8, TYPE_KV4};
+    static const tiny_shape wide = {TYPE_Q8_0, 1, 512, 64, 4, 4, 40, N_CTX, true}; /* 16 KiB a head in f16 */
     static const int64_t ends[] = {1, 40, 63, 64, 65, 128, 129, 192, 200, 256};
     for (size_t k = 0; k < NUM_COUNT(types); k++) {
-        setting set = setting_open(types[k], NIB_AUTO);
+        setting set = setting_of(tiny_model("wide.gguf", &wide), device_host(), types[k], NIB_AUTO);
         static sequence a, b;
         nib_memory now;
         uint64_t bytes = 0;
