@@ -304,6 +304,12 @@ static void codes_are_shared_whole(void **state) {
             assert_true((a.kv.pages[i] == b.kv.pages[i]) == (i == 0));
         open_with(&set, &c, 200, 0);
         assert_int_equal(c.n, 192);
+        kv_table_close(&c.kv);
+        open_with(&set, &c, 150, 0); /* ends within the third page */
+        assert_int_equal(c.n, 128);
+        c.tokens[127] = -1; /* differs from within the second one on */
+        kv_table_keep(&c.kv, 0);
+        assert_int_equal(kv_table_adopt(&c.kv, c.tokens, 0, 150), KV_BLOCK);
         kv_table_close(&a.kv);
         kv_table_close(&b.kv);
         kv_table_close(&c.kv);
