@@ -443,6 +443,64 @@ static void many_greedy_sequences(void **state) {
     }
 }
 
+/* Answer i has i + 2 tokens, so that generated rows of every number find their best tokens together. */
+static void every_width(void **state) {
+    (void)state;
+    enum { N = SANITIZED ? 16 : 64, MAX = N + 1 };
+    static const tiny_shape shape = {TYPE_Q8_0, 1, 64, 96, 2, 1, 2048, 128, true};
+    static int32_t tokens[2][N][MAX];
+    const char *path = tiny_model("widths.gguf", &shape);
+    double share[2];
+    for (int on = 0; on < 2; on++) {
+        nib_engine_options o = options(2, 0);
+        nib_error err = {0};
+        nib_result r;
+        nib_traffic t;
+        int64_t id;
+        int32_t n_left = 1, prompt[3];
+        o.n_batch = 4 * N;
+        o.n_ctx = 80;
+        o.n_logits = o.n_session = N;
+        o.shortlist = on ? NIB_SHORTLIST_AUTO : NIB_SHORTLIST_OFF;
+        nib_engine *e = engine_must_open(path, &o, NULL);
+        nib_batch *b = batch_must_open(e, &(nib_batch_options){.n_sequence = N});
+        nib_session *s = on ? NULL : session_must_open(e);
+        for (int i = 0; i < N; i++) {
+            nib_generate_options g;
+            nib_generate_options_init(&g);
+            for (int k = 0; k < 3; k++)
+                prompt[k] = (i * 31 + k * 7) % 2048;
+            g.sampling.temperature = 0;
+            g.ignore_eos = true;
+            g.n_predict = i + 2;
+            g.prompt = prompt;
+            g.n_prompt = 3;
+            if (on) {
+                assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+                continue;
+            }
+            assert_int_equal(nib_generate(s, &g, &r, &err), NIB_OK); /* alone, with the whole head */
+            memcpy(tokens[0][i], r.tokens, r.n_token * sizeof *r.tokens);
+            nib_result_clear(&r);
+        }
+        while (on && n_left > 0)
+            if (nib_batch_step(b, &n_left, &err))
+                fail_msg("%s", err.message);
+        for (; nib_batch_take(b, &id, &r, &err); nib_result_clear(&r)) {
+            assert_int_equal(r.n_token, id + 1);
+            memcpy(tokens[1][id - 1], r.tokens, r.n_token * sizeof *r.tokens);
+        }
+        nib_engine_traffic(e, &t);
+        share[on] = t.head_share;
+        nib_session_close(s);
+        nib_batch_close(b);
+        nib_engine_close(e);
+    }
+    assert_memory_equal(tokens[1], tokens[0], sizeof tokens[0]);
+    assert_true(share[0] == 1);
+    assert_true(kernels_table()->estimate ? share[1] < 1 && share[1] > 0 : share[1] == 1);
+}
+
 static void how_many_are_looked_at(void **state) {
     (void)state;
     nib_sampling s;
@@ -558,6 +616,7 @@ int main(void) {
         cmocka_unit_test(rows_that_came_are_not_read_again),
         cmocka_unit_test(same_tokens),
         cmocka_unit_test(many_greedy_sequences),
+        cmocka_unit_test(every_width),
         cmocka_unit_test(many_greedy_sequences_on_disk),
         cmocka_unit_test(refusals),
         cmocka_unit_test(by_plan),

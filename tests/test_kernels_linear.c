@@ -146,6 +146,40 @@ static void test_shapes(void **state) {
     }
 }
 
+/* n_row rows have the bits that they have alone, by the rule's choice and by every strategy. */
+static void check_width(const matrix *w, const float *x, int64_t n_row, const float *alone) {
+    EACH_ISA(t) {
+        guarded y = case_linear(t, w, x, n_row, NULL, 0);
+        assert_same("width", t, w, y.data, alone, w->n * n_row);
+        guard_close(&y);
+    }
+    check_strategies(w, x, n_row, NULL, alone);
+}
+
+/* Every number of rows that a batch may have. */
+static void test_every_width(void **state) {
+    (void)state;
+    enum { N = 18, K = 256, MAX = 64 };
+    static const type_id types[] = {TYPE_F16, TYPE_Q4_0, TYPE_Q8_0, TYPE_Q6_K, TYPE_C4};
+    static const char *const names[] = {"u4g128", "u3g64p", "u8g32a"};
+    float *x = case_rows(MAX, K, 77), *alone = malloc(sizeof *alone * MAX * N);
+    for (size_t i = 0; i < NUM_COUNT(types) + NUM_COUNT(names); i++) {
+        matrix w = i < NUM_COUNT(types)
+                       ? matrix_open(types[i], N, K, MATRIX_RANDOM, i + 3)
+                       : matrix_open_uniform(names[i - NUM_COUNT(types)], N, K, MATRIX_RANDOM, i + 3);
+        for (int64_t m = 0; m < MAX; m++) {
+            guarded y = case_linear(kernels_table_for("ref"), &w, x + m * K, 1, NULL, 0);
+            memcpy(alone + m * N, y.data, sizeof *alone * N);
+            guard_close(&y);
+        }
+        for (int64_t m = 1; m <= MAX; m += slow_step(3))
+            check_width(&w, x, m, alone);
+        matrix_close(&w);
+    }
+    free(alone);
+    free(x);
+}
+
 static void test_long(void **state) { /* several blocks of K, more rows than one block of rows */
     (void)state;
     check_shape(TYPE_Q4_1, 48, 2048, 3, MATRIX_RANDOM);
@@ -517,6 +551,7 @@ int main(void) {
         cmocka_unit_test(test_activations),
         cmocka_unit_test(test_integers),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_every_width),
         cmocka_unit_test(test_long),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_poison),

@@ -437,6 +437,193 @@ static void a_failed_step_is_taken_again(void **state) {
     nib_engine_close(e);
 }
 
+/* ---- all widths ---- */
+
+enum { N_WIDE = SANITIZED ? 24 : 64, TOP = 4 };
+
+typedef struct drawn_tokens {
+    int n;
+    nib_candidate drawn[N_WIDE + 1], top[N_WIDE + 1][TOP];
+} drawn_tokens;
+
+static void keep_drawn(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top) {
+    drawn_tokens *d = user;
+    assert_true(d->n <= N_WIDE);
+    assert_int_equal(n_top, TOP);
+    d->drawn[d->n] = drawn;
+    memcpy(d->top[d->n++], top, sizeof d->top[0]);
+}
+
+/* Request i has i + 2 tokens, so that a batch of all has every width from N_WIDE to 1. Some answers continue
+ * in their second page. */
+static void make_wide(work *w, int i, drawn_tokens *out) {
+    nib_generate_options_init(&w->o);
+    w->o.prompt = w->prompt;
+    w->o.n_prompt = i % 8 == 7 ? 30 : 2 + (size_t)(i % 5);
+    for (size_t k = 0; k < w->o.n_prompt; k++)
+        w->prompt[k] = (int32_t)((size_t)i * 4 + k * 31 + 1) % N_VOCAB;
+    w->o.n_predict = i + 2;
+    w->o.ignore_eos = true;
+    w->o.sampling.temperature = 0;
+    w->o.n_top = TOP;
+    w->o.on_candidates = keep_drawn;
+    w->o.user = out;
+    out->n = 0;
+}
+
+/* Steps until nothing is left, and checks that each number of generated rows was there once. */
+static void step_widths(nib_batch *b, const drawn_tokens *all) {
+    int32_t n_left = 1;
+    nib_error err = {0};
+    int before = 0;
+    for (int want = N_WIDE; n_left > 0; want -= before > N_WIDE) { /* the first step has the prompts */
+        if (nib_batch_step(b, &n_left, &err))
+            fail_msg("%s", err.message);
+        int n = -before;
+        for (int i = 0; i < N_WIDE; i++)
+            n += all[i].n;
+        assert_int_equal(n, want);
+        before += n;
+    }
+    assert_int_equal(before, N_WIDE + N_WIDE * (N_WIDE + 1) / 2);
+}
+
+/* A row has the same bits beside any number of others. */
+static void every_width(void **state) {
+    (void)state;
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4};
+    static work all[N_WIDE];
+    static drawn_tokens alone[N_WIDE], together[N_WIDE];
+    for (size_t k = 0; k < NUM_COUNT(kinds); k += (size_t)slow_step(3)) {
+        nib_engine *e = open_engine(kinds[k], 2, 512, N_WIDE);
+        nib_batch *b = batch_must_open(e, &(nib_batch_options){.n_sequence = N_WIDE});
+        nib_session *s = session_must_open(e);
+        nib_error err = {0};
+        nib_result r;
+        int64_t id;
+        memset(alone, 0, sizeof alone);
+        memset(together, 0, sizeof together);
+        for (int i = 0; i < N_WIDE; i++) {
+            make_wide(&all[i], i, &alone[i]);
+            assert_int_equal(nib_generate(s, &all[i].o, &r, &err), NIB_OK);
+            nib_result_clear(&r);
+            make_wide(&all[i], i, &together[i]);
+            add(b, &all[i]);
+        }
+        step_widths(b, together);
+        for (int i = 0; i < N_WIDE; i++)
+            if (memcmp(&together[i], &alone[i], sizeof alone[i]) != 0)
+                fail_msg("answer %d has other bits than alone, cache %zu", i, k);
+        for (; nib_batch_take(b, &id, &r, NULL);)
+            nib_result_clear(&r);
+        nib_session_close(s);
+        nib_batch_close(b);
+        nib_engine_close(e);
+    }
+}
+
+/* ---- rows ---- */
+
+/* Of the ops with this name since the trace began. */
+static nib_trace_row traced(nib_engine *e, const char *what) {
+    nib_trace_row rows[64];
+    const size_t n = nib_engine_trace_read(e, rows, NUM_COUNT(rows), NULL);
+    assert_in_range(n, 1, NUM_COUNT(rows));
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(rows[i].what, what))
+            return rows[i];
+    fail_msg("the trace has no \"%s\"", what);
+    return rows[0];
+}
+
+static void step_once(nib_batch *b) {
+    int32_t n_left;
+    nib_error err = {0};
+    if (nib_batch_step(b, &n_left, &err))
+        fail_msg("%s", err.message);
+}
+
+/* A step multiplies each matrix once, with the rows of all sequences. The last layer and the head have the
+ * rows that want logits only. */
+static void a_batch_is_rows(void **state) {
+    (void)state;
+    enum { N = 6, PROMPT = 20, OWN = 3 };
+    static const struct {
+        int n_row, n_wanted;
+    } steps[] = {{N * OWN, N}, {N, N}, {N + PROMPT, N + 1}, {N + 1, N + 1}};
+    static work all[N + 1];
+    nib_engine *e = open_engine(NIB_KV_F16, 2, 128, 16);
+    nib_batch *b = batch_must_open(e, &(nib_batch_options){.n_sequence = N + 1});
+    const double qkv = (double)(packed.d_model * packed.d_model * 2),
+                 head = (double)(packed.d_model * N_VOCAB);
+    for (int i = 0; i <= N; i++) {
+        make(&all[i], i);
+        all[i].o.n_prompt = i == N ? PROMPT : OWN;
+        for (int k = 0; k < PROMPT; k++)
+            all[i].prompt[k] = (i * 40 + k) % N_VOCAB;
+        all[i].o.n_predict = 8;
+        if (i < N)
+            add(b, &all[i]);
+    }
+    for (size_t i = 0; i < NUM_COUNT(steps); i++) {
+        const int n_row = steps[i].n_row, n_wanted = steps[i].n_wanted;
+        if (i == 2)
+            add(b, &all[N]); /* a prompt beside generated rows */
+        assert_int_equal(nib_engine_trace_begin(e, NULL), NIB_OK);
+        step_once(b);
+        const nib_trace_row products = traced(e, "linear q+k+v"), logits = traced(e, "linear head");
+        assert_true(products.macs == qkv * (double)((packed.n_layer - 1) * n_row + n_wanted));
+        if (n_row == n_wanted) /* a call for each of the three */
+            assert_int_equal(products.calls, 3 * packed.n_layer);
+        assert_int_equal(logits.calls, 1);
+        assert_true(logits.macs == head * n_wanted);
+    }
+    nib_batch_close(b);
+    nib_engine_close(e);
+}
+
+/* A request that never fits is refused when it is added; nothing of it is computed. */
+static void what_never_fits_is_refused(void **state) {
+    (void)state;
+    static const int kinds[] = {NIB_KV_F16, NIB_KV_F32, NIB_KV_8, NIB_KV_4};
+    static work w;
+    for (size_t k = 0; k < NUM_COUNT(kinds); k++) {
+        nib_engine *e = open_engine(kinds[k], 1, 64, 0);
+        nib_batch *b = batch_must_open(e, &(nib_batch_options){.n_position = KV_BLOCK, .optimistic = k % 2});
+        nib_error err = {0};
+        nib_trace_row row;
+        int64_t id = -1;
+        int32_t n_left = 1;
+        double pass_s = -1;
+        nib_batch_counts before, after;
+        nib_batch_count(b, &before);
+        assert_int_equal(nib_engine_trace_begin(e, NULL), NIB_OK);
+        make(&w, 1);
+        w.o.n_prompt = 70;
+        for (int i = 0; i < 70; i++)
+            w.prompt[i] = i;
+        w.o.n_predict = 2 * KV_BLOCK - 70 + 1; /* two pages of any cache */
+        assert_int_equal(nib_batch_add(b, &w.o, &id, &err), NIB_E_USAGE);
+        assert_int_equal(id, -1);
+        assert_int_equal(nib_batch_step(b, &n_left, &err), NIB_OK);
+        assert_int_equal(n_left, 0);
+        nib_batch_count(b, &after);
+        assert_memory_equal(&after, &before, sizeof after);
+        nib_engine_trace_read(e, &row, 1, &pass_s);
+        assert_true(pass_s == 0);
+        w.o.n_prompt = KV_BLOCK; /* this one fits */
+        w.o.n_predict = 1;
+        add(b, &w);
+        run_out(b);
+        nib_result r;
+        assert_true(nib_batch_take(b, &id, &r, &err));
+        assert_int_equal(err.status, NIB_OK);
+        nib_result_clear(&r);
+        nib_batch_close(b);
+        nib_engine_close(e);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_as_alone),
@@ -446,6 +633,9 @@ int main(void) {
         cmocka_unit_test(a_common_prefix_is_reserved_once),
         cmocka_unit_test(any_sampling_under_a_cap),
         cmocka_unit_test(the_same_bits_in_company),
+        cmocka_unit_test(every_width),
+        cmocka_unit_test(a_batch_is_rows),
+        cmocka_unit_test(what_never_fits_is_refused),
         cmocka_unit_test(stopped_and_cancelled),
         cmocka_unit_test(a_failed_step_is_taken_again),
     };

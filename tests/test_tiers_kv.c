@@ -37,15 +37,19 @@ typedef struct setting {
     kv_pool *pages;
 } setting;
 
-static setting setting_on(device *d, type_id type, uint64_t ram) {
+static setting setting_of(const char *path, device *d, type_id type, uint64_t ram) {
     const uint64_t caps[NIB_N_TIER] = {
         [NIB_TIER_RAM] = ram, [NIB_TIER_VRAM] = NIB_AUTO, [NIB_TIER_DISK] = NIB_AUTO};
     setting s = {.d = d};
     nib_error err = {0};
-    s.of = tiny_layout_open(tiny_model("kv.gguf", &shape));
+    s.of = tiny_layout_open(path);
     if (ledger_open(caps, &s.l, &err) || kv_pool_open(s.of.l, type, false, true, d, s.l, &s.pages, &err))
         fail_msg("%s", err.message);
     return s;
+}
+
+static setting setting_on(device *d, type_id type, uint64_t ram) {
+    return setting_of(tiny_model("kv.gguf", &shape), d, type, ram);
 }
 
 static setting setting_open(type_id type, uint64_t ram) {
@@ -238,9 +242,8 @@ static void open_with(const setting *set, sequence *s, int64_t n, int32_t token)
     s->n = kv_table_adopt(&s->kv, s->tokens, 0, n);
 }
 
-static void a_prefix_takes_memory_once(void **state) {
-    (void)state;
-    setting set = setting_open(TYPE_F16, NIB_AUTO);
+static void check_prefix(type_id type) {
+    setting set = setting_open(type, NIB_AUTO);
     static sequence all[N_SEQUENCE];
     kv_usage u;
     for (int i = 0; i < N_SEQUENCE; i++) {
@@ -263,18 +266,55 @@ static void a_prefix_takes_memory_once(void **state) {
     setting_close(&set);
 }
 
-/* kv8 and kv4 share whole pages only: positions that are not in codes yet belong to the sequence. */
+static void a_prefix_takes_memory_once(void **state) {
+    (void)state;
+    check_prefix(TYPE_F16);
+    check_prefix(TYPE_F32);
+}
+
+/* As write_positions, without the keys and values. */
+static void reach_positions(sequence *s, int64_t first, int64_t end) {
+    assert_int_equal(kv_table_reach(&s->kv, first, end, NULL), NIB_OK);
+    kv_table_learn(&s->kv, s->tokens, first, end);
+    s->n = end;
+}
+
+/* kv8 and kv4 share whole pages only: positions that are not in codes yet belong to the sequence. One that
+ * goes another way from within a shared page on has its own page there, and the others keep theirs. */
 static void codes_are_shared_whole(void **state) {
     (void)state;
-    setting set = setting_open(TYPE_KV8, NIB_AUTO);
-    static sequence a, b;
-    open_with(&set, &a, 200, 0);
-    write_positions(&a, 0, 200);
-    open_with(&set, &b, 200, 0);
-    assert_int_equal(b.n, 192);
-    kv_table_close(&a.kv);
-    kv_table_close(&b.kv);
-    setting_close(&set);
+    static const type_id types[] = {TYPE_KV8, TYPE_KV4};
+    for (size_t k = 0; k < NUM_COUNT(types); k++) {
+        setting set = setting_open(types[k], NIB_AUTO);
+        static sequence a, b, c;
+        kv_usage u;
+        open_with(&set, &a, 200, 0);
+        reach_positions(&a, 0, 200);
+        open_with(&set, &b, 200, 0);
+        assert_int_equal(b.n, 192);
+        kv_pool_usage(set.pages, &u);
+        assert_int_equal(u.used, 3);
+        assert_int_equal(kv_table_keep(&b.kv, 70), KV_BLOCK);
+        for (int i = KV_BLOCK; i < 200; i++)
+            b.tokens[i] = 7;
+        reach_positions(&b, KV_BLOCK, 200);
+        kv_pool_usage(set.pages, &u);
+        assert_int_equal(u.used, 5);
+        for (int i = 0; i < 3; i++)
+            assert_true((a.kv.pages[i] == b.kv.pages[i]) == (i == 0));
+        open_with(&set, &c, 200, 0);
+        assert_int_equal(c.n, 192);
+        kv_table_close(&c.kv);
+        open_with(&set, &c, 150, 0); /* ends within the third page */
+        assert_int_equal(c.n, 128);
+        c.tokens[127] = -1; /* differs from within the second one on */
+        kv_table_keep(&c.kv, 0);
+        assert_int_equal(kv_table_adopt(&c.kv, c.tokens, 0, 150), KV_BLOCK);
+        kv_table_close(&a.kv);
+        kv_table_close(&b.kv);
+        kv_table_close(&c.kv);
+        setting_close(&set);
+    }
 }
 
 static void found_again_until_needed(void **state) {
@@ -299,6 +339,110 @@ static void found_again_until_needed(void **state) {
     kv_table_close(&a.kv);
     kv_table_close(&c.kv);
     setting_close(&set);
+}
+
+/* ---- which content goes first ---- */
+
+enum { PER = 3, N_TEXT = 3 }; /* pages of a sequence, sequences that end */
+
+static void text_tokens(int text, int32_t tokens[PER * KV_BLOCK]) {
+    for (int i = 0; i < PER * KV_BLOCK; i++)
+        tokens[i] = 1000 * text + i;
+}
+
+/* Opens a sequence in pages that are reserved already; returns how many positions were there. */
+static int64_t open_text(const setting *set, sequence *s, int text) {
+    if (kv_table_open(&s->kv, set->pages, set->of.l, set->d, set->l, N_CTX, true, NULL))
+        fail_msg("a sequence cannot be opened");
+    text_tokens(text, s->tokens);
+    s->n = kv_table_adopt(&s->kv, s->tokens, 0, PER * KV_BLOCK);
+    return s->n;
+}
+
+/* Whether the pool has this page of a text. Does not use it. */
+static bool is_there(const setting *set, int text, int page) {
+    int32_t tokens[PER * KV_BLOCK];
+    uint64_t mark = 0;
+    char byte;
+    text_tokens(text, tokens);
+    return kv_pool_copy(set->pages, tokens, page * KV_BLOCK, (page + 1) * KV_BLOCK, 0, &byte, 1, &mark);
+}
+
+/* Takes all pages, one by one, and checks what is left after each. */
+static void check_order(const setting *set, const sequence *living, const int order[N_TEXT]) {
+    kv_page *taken[PER * N_TEXT];
+    kv_usage u;
+    for (int n = 0; n < PER * N_TEXT; n++) {
+        taken[n] = kv_pool_take(set->pages);
+        for (int i = 0; i < PER; i++) {
+            assert_ptr_not_equal(taken[n], living->kv.pages[i]);
+            assert_true(is_there(set, N_TEXT, i));
+        }
+        for (int i = 0; i < PER * N_TEXT; i++)
+            assert_int_equal(is_there(set, order[i / PER], PER - 1 - i % PER), i > n);
+    }
+    kv_pool_usage(set->pages, &u);
+    assert_int_equal(u.cached, 0);
+    assert_int_equal(u.used, u.reserved);
+    for (int n = 0; n < PER * N_TEXT; n++)
+        kv_pool_drop(set->pages, taken[n]);
+}
+
+/* The content that was used least recently goes first, of a sequence its end first. Pages of living sequences
+ * never go. */
+static void least_recently_used_goes_first(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F16, TYPE_F32, TYPE_KV8, TYPE_KV4};
+    static const int order[N_TEXT] = {1, 2, 0};
+    static sequence all[N_TEXT + 1]; /* the last one lives */
+    for (size_t k = 0; k < NUM_COUNT(types); k++) {
+        setting set = setting_open(types[k], NIB_AUTO);
+        sequence again;
+        const int64_t n_page = PER * (N_TEXT + 1);
+        assert_int_equal(kv_pool_reserve(set.pages, n_page, false, NULL), NIB_OK);
+        for (int i = N_TEXT; i >= 0; i--) {
+            assert_int_equal(open_text(&set, &all[i], i), 0);
+            reach_positions(&all[i], 0, PER * KV_BLOCK);
+        }
+        for (int i = 0; i < N_TEXT; i++)
+            kv_table_close(&all[i].kv);
+        assert_int_equal(open_text(&set, &again, 0), PER * KV_BLOCK); /* used once more */
+        kv_table_close(&again.kv);
+        check_order(&set, &all[N_TEXT], order);
+        kv_table_close(&all[N_TEXT].kv);
+        kv_pool_unreserve(set.pages, n_page);
+        setting_close(&set);
+    }
+}
+
+/* The ledger has what a sequence's positions make resident, shared pages once, and nothing after its end. */
+static void charged_as_it_grows(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F16, TYPE_F32, TYPE_KV8, TYPE_KV4};
+    static const tiny_shape wide = {TYPE_Q8_0, 1, 512, 64, 4, 4, 40, N_CTX, true}; /* 16 KiB a head in f16 */
+    static const int64_t ends[] = {1, 40, 63, 64, 65, 128, 129, 192, 200, 256};
+    for (size_t k = 0; k < NUM_COUNT(types); k++) {
+        setting set = setting_of(tiny_model("wide.gguf", &wide), device_host(), types[k], NIB_AUTO);
+        static sequence a, b;
+        nib_memory now;
+        uint64_t bytes = 0;
+        open_with(&set, &a, 256, 3);
+        for (size_t i = 0; i < NUM_COUNT(ends); i++) {
+            reach_positions(&a, a.n, ends[i]);
+            assert_int_equal(kv_table_touched(set.of.l, types[k], ends[i], &bytes, NULL), NIB_OK);
+            ledger_report(set.l, &now);
+            assert_int_equal(now.owner[NIB_OWNER_KV], bytes);
+        }
+        open_with(&set, &b, 256, 3);
+        assert_int_equal(b.n, 256);
+        ledger_report(set.l, &now);
+        assert_int_equal(now.owner[NIB_OWNER_KV], bytes);
+        kv_table_close(&a.kv);
+        kv_table_close(&b.kv);
+        ledger_report(set.l, &now);
+        assert_int_equal(now.owner[NIB_OWNER_KV], 0);
+        setting_close(&set);
+    }
 }
 
 /* A reservation that does not fit is refused, and nothing of it remains. */
@@ -369,6 +513,8 @@ int main(void) {
         cmocka_unit_test(a_prefix_takes_memory_once),
         cmocka_unit_test(codes_are_shared_whole),
         cmocka_unit_test(found_again_until_needed),
+        cmocka_unit_test(least_recently_used_goes_first),
+        cmocka_unit_test(charged_as_it_grows),
         cmocka_unit_test(refused_when_reserved),
         cmocka_unit_test(huge_pages_are_counted),
     };
