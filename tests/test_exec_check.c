@@ -12,6 +12,7 @@
 #include "support/logits.h"
 #include "support/prompts.h"
 #include "support/sanitized.h"
+#include "support/slow.h"
 #include "support/tinymodel.h"
 #include "support/tinyplan.h"
 
@@ -72,7 +73,7 @@ static int compare_folder(const char *root) {
         snprintf(path, sizeof path, "%s/%s", root, d->d_name);
         if (d->d_name[0] == '.' || (!path_is_dir(path) && !strstr(path, ".gguf")))
             continue;
-        for (int i = 0; i < 2; i += SANITIZED ? 2 : 1) {
+        for (int i = 0; i < 2; i += slow_is_thinned() ? 2 : 1) {
             nib_engine_options o = engine_usual();
             o.n_ctx = 32;
             o.kv_type = types[i];
@@ -99,7 +100,7 @@ static void every_precision(void **state) {
         tiny_shape shape = small;
         shape.type = types[t];
         const char *path = tiny_model("precision.gguf", &shape);
-        for (int i = t % 2; i < 6; i += SANITIZED ? 2 : 1) {
+        for (int i = t % 2; i < 6; i += slow_is_thinned() ? 2 : 1) {
             nib_engine_options o = engine_usual();
             o.kv_type = caches[(t + i) % 4];
             o.activation = bits[i % 3];
@@ -116,7 +117,7 @@ static void every_kind_of_attention(void **state) {
         "arch/gemma3",      "arch-extra/llama-sinks", "arch-extra/mistral-window",
         "arch-extra/bloom", "arch-extra/cohere2",     "arch/falcon"};
     static const int caches[] = {NIB_KV_8, NIB_KV_4};
-    for (int i = 0; i < 12; i += SANITIZED ? 5 : 1) {
+    for (int i = 0; i < 12; i += slow_is_thinned() ? 5 : 1) {
         char path[64];
         nib_engine_options o = engine_usual();
         o.n_ctx = N_CTX;

@@ -7,6 +7,7 @@
 #include "support/fakecuda.h"
 #include "support/logits.h"
 #include "support/sanitized.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 
@@ -108,7 +109,7 @@ static void a_sequence(void **state) {
         assert_true(min < all);
         walk(path, NIB_AUTO, whole[0], &moved, &replayed);
         assert_int_equal(moved, 0);
-        for (int i = 0; i < 4; i += SANITIZED ? 3 : 1) {
+        for (int i = 0; i < 4; i += slow_is_thinned() ? 3 : 1) {
             walk(path, min + (all - min) / 4 * (uint64_t)i, part[0], &moved, &replayed);
             assert_true(i == 0 ? moved > 0 : i < 3 || replayed > 0);
             for (int r = 0; r < N_REACH; r++)
@@ -187,7 +188,7 @@ static void a_batch(void **state) {
     uint64_t all;
     const uint64_t min = min_vram(path, &all);
     answers(path, NIB_AUTO, whole);
-    for (int i = 0; i < 4; i += SANITIZED ? 2 : 1) {
+    for (int i = 0; i < 4; i += slow_is_thinned() ? 2 : 1) {
         memset(part, 0, sizeof part);
         answers(path, min + (all - min) / 4 * (uint64_t)i, part);
         assert_memory_equal(whole, part, sizeof whole);

@@ -10,6 +10,7 @@
 #include "support/fakecuda.h"
 #include "support/logits.h"
 #include "support/sanitized.h"
+#include "support/slow.h"
 #include "support/tinymodel.h"
 #include "support/tinyplan.h"
 
@@ -96,7 +97,8 @@ static bool same(const char *path, const nib_engine_options *o, const engine_int
     static int turn;
     logits_rows check = {0};
     bool is = true;
-    for (int as = SANITIZED ? turn++ % N_ROWS_AS : 0; is && as < N_ROWS_AS; as += SANITIZED ? N_ROWS_AS : 1)
+    for (int as = slow_is_thinned() ? turn++ % N_ROWS_AS : 0; is && as < N_ROWS_AS;
+         as += slow_is_thinned() ? N_ROWS_AS : 1)
         is = same_as_check(path, o, internal, n, exact, (rows_as)as, &check, what);
     free(check.data);
     return is;
@@ -179,7 +181,7 @@ static void every_precision(void **state) {
         shape.type = types[t];
         shape.tied = t % 2;
         const char *path = tiny_model("precision.gguf", &shape);
-        for (int i = SANITIZED ? t % 2 : 0; i < 4; i += SANITIZED ? 2 : 1) {
+        for (int i = slow_is_thinned() ? t % 2 : 0; i < 4; i += slow_is_thinned() ? 2 : 1) {
             static const int rows[] = {7, 70, 1, 16};
             nib_engine_options o = engine_usual();
             o.activation = i % 2 ? 16 : 8;

@@ -9,6 +9,7 @@
 #include "support/fakecuda.h"
 #include "support/logits.h"
 #include "support/sanitized.h"
+#include "support/slow.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -92,7 +93,7 @@ static void a_prompt_in_pieces(void **state) {
         follow(path, caches[kv], pieces[0], whole);
         const logits_rows all = all_logits(path, caches[kv], pieces[0]);
         assert_memory_equal(all.data + (N_TOKEN - 1) * N_VOCAB, whole[0], sizeof whole[0]);
-        for (int i = 1; i < N_PIECE; i += SANITIZED ? 3 : 1) {
+        for (int i = 1; i < N_PIECE; i += slow_is_thinned() ? 3 : 1) {
             follow(path, caches[kv], pieces[i], cut);
             if (memcmp(whole, cut, sizeof whole) != 0)
                 fail_msg("pieces of %d rows give other logits than one, cache %zu", pieces[i], kv);
@@ -133,7 +134,7 @@ static void an_answer_in_company(void **state) {
     int32_t tokens[COMPANY_PROMPT];
     const char *path = tiny_model("company.gguf", &small);
     for (size_t kv = 0; kv < (SANITIZED ? 1 : sizeof caches / sizeof *caches); kv++)
-        for (int i = 0; i < (SANITIZED ? 1 : 3); i++)
+        for (int i = 0; i < (slow_is_thinned() ? 1 : 3); i++)
             for (int how = 0; how < COMPANY_COUNT; how++) {
                 nib_engine *e = opened(path, caches[kv], rows[i]);
                 company_prompt(e, N_VOCAB, tokens);

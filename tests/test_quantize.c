@@ -14,6 +14,7 @@
 #include "support/logits.h"
 #include "support/made.h"
 #include "support/sanitized.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 
@@ -251,7 +252,7 @@ static void test_goes_on(void **state) {
     char *wanted = must_read(out_path, &n);
     o.progress = count_down;
     int n_run = 0;
-    for (int stop = 1;; stop += SANITIZED ? 9 : 3) {
+    for (int stop = 1;; stop += slow_is_thinned() ? 9 : 3) {
         unlink(out_path);
         n_left = stop;
         const nib_status status = make(&q, &o, &r, &err);
@@ -260,14 +261,14 @@ static void test_goes_on(void **state) {
         assert_int_equal(status, NIB_E_CANCELLED);
         assert_false(path_exists(out_path));
         assert_true(path_exists(part_path));
-        if (n_run++ == (SANITIZED ? 1 : 3)) { /* bytes that disagree with the log are made again */
+        if (n_run++ == (slow_is_thinned() ? 1 : 3)) { /* bytes that disagree with the log are made again */
             FILE *f = fopen(part_path, "r+b");
             fseek(f, -200, SEEK_END);
             fputs("damage", f);
             fclose(f);
         }
     }
-    assert_true(n_run > (SANITIZED ? 1 : 3) && r.n_resumed > 0);
+    assert_true(n_run > (slow_is_thinned() ? 1 : 3) && r.n_resumed > 0);
     char *found = must_read(out_path, &m);
     assert_int_equal(n, m);
     assert_memory_equal(found, wanted, n);
@@ -348,7 +349,7 @@ static void test_killed(void **state) {
         int n_run = 0, n_resumed = 0;
         must_make(&q, &r);
         char *wanted = must_read(out_path, &n);
-        for (int at = 1;; at += SANITIZED ? 6 : i > 0 ? 5 : 1) {
+        for (int at = 1;; at += slow_is_thinned() ? 6 : i > 0 ? 5 : 1) {
             unlink(out_path);
             if (!killed_at(&q, at))
                 break;
@@ -361,7 +362,7 @@ static void test_killed(void **state) {
             n_resumed = r.n_resumed;
             must_equal(wanted, n);
         }
-        assert_true(n_run > (SANITIZED || i > 0 ? 1 : 4) && n_resumed > 5);
+        assert_true(n_run > (slow_is_thinned() || i > 0 ? 1 : 4) && n_resumed > 5);
         unlink(out_path);
         assert_true(killed_at(&q, 0));
         assert_false(path_exists(out_path));

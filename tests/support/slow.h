@@ -18,4 +18,9 @@ static inline bool slow_is_quick(void) {
     return getenv("NIBBLE_QUICK") != NULL;
 }
 
+/* Whether a list of combinations is thinned out: every value still has its turn, not every pair of values. */
+static inline bool slow_is_thinned(void) {
+    return SANITIZED || slow_is_quick();
+}
+
 #endif
