@@ -1,6 +1,7 @@
-"""A server's answers to eight clients at a time under a cap are those of `nibble run` for each: serve-real.py NIBBLE
-MODEL."""
+"""A server's answers to eight clients at a time (NIBBLE_QUICK: four) under a cap are those of `nibble run` for each:
+serve-real.py NIBBLE MODEL."""
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -8,7 +9,7 @@ import threading
 from server import Server, check, finish
 
 nibble, model = sys.argv[1:]
-CAP, TOKENS, CLIENTS = 100, 24, 8
+CAP, TOKENS, CLIENTS = 100, 24, 4 if os.environ.get("NIBBLE_QUICK") else 8
 QUESTIONS = ["Why is the sky blue?", "What is rain?", "Who was Ada Lovelace?", "How do boats float?"]
 
 
@@ -21,7 +22,7 @@ def alone(i):
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["text"]
 
 
-s = Server(nibble, model, "--ram", f"{CAP}M", "-c", "256", "--parallel", "4")
+s = Server(nibble, model, "--ram", f"{CAP}M", "-c", "256", "--parallel", str(CLIENTS // 2))
 answers = [None] * CLIENTS
 
 
