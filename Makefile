@@ -233,15 +233,18 @@ $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/libserver.a $(BUILD)/libintern
 
 lint: ## formatting, static analysis, the order of the modules; SINCE=main: only of what differs from main
 	+@BUILD=$(BUILD) CLANG_FORMAT=$(CLANG_FORMAT) SINCE=$(SINCE) sh tools/lint.sh
-# A file is checked again when it was compiled again and its sources have other contents (tools/lint.sh).
-TIDY ?= $(LIB_SRC) $(SERVER_SRC) $(CLI_SRC)
-tidy: $(TIDY:%.c=$(BUILD)/%.tidy)
-$(BUILD)/%.tidy: %.c $(BUILD)/%.o .clang-tidy
-	@sh tools/lint.sh --tidy $< $@ -- $(isa_flags)
+# clang-tidy and cppcheck. A file is checked again when it was compiled again and its sources have other contents
+# (tools/lint.sh).
+ANALYSED ?= $(LIB_SRC) $(SERVER_SRC) $(CLI_SRC)
+analysis: $(ANALYSED:%.c=$(BUILD)/%.analysis)
+$(BUILD)/%.analysis: %.c $(BUILD)/%.o .clang-tidy
+	@sh tools/lint.sh --analyse $< $@ -- $(isa_flags)
 
+# Tests often wait, for a disk, a socket or a signal, so lint runs beside them, with lower priority.
 check: all tests benches ## build, run every test, the largest documents smaller, lint: what is worth doing before each commit
-	@NIBBLE_QUICK=1 sh tools/run-tests.sh $(BUILD)
-	+@$(MAKE) -s lint
+	+@nice -n 15 $(MAKE) -s lint >$(BUILD)/lint.log 2>&1 & lint=$$!; \
+		code=0; NIBBLE_QUICK=1 sh tools/run-tests.sh $(BUILD) || code=1; \
+		wait $$lint || code=1; cat $(BUILD)/lint.log; exit $$code
 
 benches: $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/bench_*.c)) ## compile the measuring programs of bench/
 
@@ -277,7 +280,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
-.PHONY: all tests test check benches asan asan-build tsan tsan-build threaded fuzz lint tidy soak clients bench install uninstall clean help FORCE
+.PHONY: all tests test check benches asan asan-build tsan tsan-build threaded fuzz lint analysis soak clients bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -27,38 +27,44 @@ formatting() {
     return 0
 }
 
-# A hash of everything that clang-tidy's result for an object's source depends on: the tool, the flags, the sources that
-# the compiler read.
-tidy_key() {
-    depends=${1%.tidy}.d
+# A hash of everything that the result for an object's source depends on: the tools, the flags, the sources that the
+# compiler read.
+analysis_key() {
+    depends=${1%.analysis}.d
     [ -f "$depends" ] || return
     shift
     {
-        ls -lL "$(command -v clang-tidy)"
+        ls -lL "$(command -v clang-tidy)" "$(command -v cppcheck)"
         echo "${TIDY_STATES:-10000} $*"
         tr -s ' \\' '\n' <"$depends" | grep '\.[ch]$' | sort -u | xargs cat .clang-tidy tools/lint.sh
     } 2>&1 | sha256sum
 }
 
-# lint.sh --tidy FILE STAMP -- FLAG...: one file, with the flags of its folder; make has the list of them. A file
-# without findings is checked again only when the contents of one of its sources change: STAMP has their hash. The
-# analyzer takes nine tenths of the time: it looks at TIDY_STATES states of a function. A whole run takes 10,000, which
-# is 0.4 of the time of 30,000; with SINCE it is 30,000, of clang's 225,000.
-tidy_one() {
+# lint.sh --analyse FILE STAMP -- FLAG...: clang-tidy and cppcheck on one file, with the flags of its folder; make has
+# the list of them. A file without findings is checked again only when the contents of one of its sources change: STAMP
+# has their hash. clang's analyzer takes most of the time: it looks at TIDY_STATES states of a function. A whole run
+# takes 10,000, which is 0.4 of the time of 30,000; with SINCE it is 30,000, of clang's 225,000.
+analyse_one() {
     file=$1 stamp=$2
     shift 3
-    key=$(tidy_key "$stamp" "$@")
+    key=$(analysis_key "$stamp" "$@")
     if [ -n "$key" ] && [ "$key" = "$(cat "$stamp" 2>/dev/null)" ]; then
         touch "$stamp"
         return 0
     fi
+    found=0
     # shellcheck disable=SC2086 # flags are words
     clang-tidy --quiet --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang \
         --extra-arg=max-nodes="${TIDY_STATES:-10000}" "$file" -- $FLAGS "$@" 2>&1 |
-        grep -vE '^[0-9]+ warnings?|^Suppressed|^Use -header-filter' | grep . && return 1
+        grep -vE '^[0-9]+ warnings?|^Suppressed|^Use -header-filter' | grep . && found=1
+    cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr --error-exitcode=1 \
+        -Iinclude -Isrc -D_GNU_SOURCE --suppress=missingIncludeSystem --suppress=internalAstError \
+        --suppress=unknownMacro --suppress=invalidFunctionArg --suppress=incorrectLogicOperator \
+        --suppress=invalidPointerCast "$file" 2>&1 || found=1
+    [ "$found" = 0 ] || return 1
     echo "$key" >"$stamp"
 }
-[ "${1:-}" = --tidy ] && { shift; tidy_one "$@"; exit; }
+[ "${1:-}" = --analyse ] && { shift; analyse_one "$@"; exit; }
 
 # Sources that SINCE selects: a list, or nothing for all.
 changed() {
@@ -69,25 +75,14 @@ changed() {
     } | grep '\.c$' || echo none
 }
 
-tidy() {
+analysis() {
     sources=$(changed)
     [ "$sources" = none ] && return
     [ -z "$sources" ] || export TIDY_STATES="${TIDY_STATES:-30000}"
     # The jobs of a calling make are shared.
     case ${MAKEFLAGS:-} in *jobserver*) parallel= ;; *) parallel=-j$jobs ;; esac
     # shellcheck disable=SC2086 # files are words
-    make -s -k $parallel BUILD="$build" tidy ${sources:+TIDY="$(echo $sources)"}
-}
-
-cppchecks() {
-    sources=$(changed)
-    [ "$sources" = none ] && return
-    mkdir -p "$build/cppcheck"
-    # shellcheck disable=SC2086 # files are words
-    cppcheck --quiet --cppcheck-build-dir="$build/cppcheck" -j "$jobs" --std=c11 --enable=warning,portability,performance --inline-suppr \
-        --error-exitcode=1 -Iinclude -Isrc -D_GNU_SOURCE --suppress=missingIncludeSystem \
-        --suppress=internalAstError --suppress=unknownMacro --suppress=invalidFunctionArg \
-        --suppress=incorrectLogicOperator --suppress=invalidPointerCast ${sources:-src} 2>&1
+    make -s -k $parallel BUILD="$build" analysis ${sources:+ANALYSED="$(echo $sources)"}
 }
 
 scripts() {
@@ -105,7 +100,7 @@ documents() {
     return 0
 }
 
-# The checks of one process each, while clang-tidy uses the other processors.
+# The checks of one process each, while the analysis uses the other processors.
 small=$(mktemp -d)
 trap 'rm -rf "$small"' EXIT
 {
@@ -115,9 +110,8 @@ trap 'rm -rf "$small"' EXIT
     check "shell scripts" scripts
     echo "$bad" >"$small/bad"
 } >"$small/said" 2>&1 &
-check "clang-tidy" tidy
+check "clang-tidy and cppcheck" analysis
 wait $!
 cat "$small/said"
 [ "$(cat "$small/bad")" = 0 ] || bad=1
-check "cppcheck" cppchecks
 exit $bad
