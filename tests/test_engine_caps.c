@@ -201,6 +201,8 @@ static void many_threads(void **state) {
     char model[1024], path[1024];
     uint64_t seed = 60;
     try_model(tiny_model("threads.gguf", &shapes[0]), alone, &seed);
+    if (slow_is_quick())
+        return;
     snprintf(model, sizeof model, "%s", tiny_model_with_words("planned-threads.gguf", &shapes[1]));
     snprintf(path, sizeof path, "%s", temp_path("plan-threads.json"));
     const char *const make[] = {"nibble", "plan", model, "--ram", "120M", "-c",

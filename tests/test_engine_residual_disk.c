@@ -13,6 +13,7 @@
 #include "tiers/ledger.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -86,13 +87,14 @@ static int make(void **state) {
 }
 
 /* Opens under a cap that holds half of the weights. If that is too small, as with a sanitizer's own memory,
- * the cap grows until it works. */
-static nib_engine *open_on_disk(pair *p, nib_engine_options *o) {
+ * the cap grows until it works. Each open begins at half again: under a larger cap residuals would be in RAM. */
+static nib_engine *open_on_disk(const pair *p, nib_engine_options *o) {
     const uint64_t step = SANITIZED ? 1 << 20 : 1 << 17, enough = p->headroom + (64 << 20);
     nib_error err = {0};
     nib_engine *e = NULL;
-    for (; p->headroom < enough; p->headroom += step) {
-        o->ram = ledger_process_usage().now + p->headroom;
+    for (uint64_t headroom = p->headroom; headroom < enough; headroom += step) {
+        malloc_trim(0); /* what is free there would be used again, beside the headroom */
+        o->ram = ledger_process_usage().now + headroom;
         const nib_status status = nib_engine_open(p->coarse, o, &e, &err);
         if (status == NIB_OK)
             return e;
