@@ -87,7 +87,8 @@ static int make(void **state) {
 }
 
 /* Opens under a cap that holds half of the weights. If that is too small, as with a sanitizer's own memory,
- * the cap grows until it works. Each open begins at half again: under a larger cap residuals would be in RAM. */
+ * the cap grows until it works. Each open begins at half again: under a larger cap residuals would be in RAM.
+ */
 static nib_engine *open_on_disk(const pair *p, nib_engine_options *o) {
     const uint64_t step = SANITIZED ? 1 << 20 : 1 << 17, enough = p->headroom + (64 << 20);
     nib_error err = {0};
