@@ -23,7 +23,8 @@ typedef struct placing {
 static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_error *err) {
     engine_core *e = w->e;
     char cap[32], all[32], small[32];
-    const uint64_t held = ledger_promised(e->ledger, NIB_TIER_RAM);
+    const uint64_t held =
+        ledger_promised(e->ledger, NIB_TIER_RAM) + (uint64_t)e->resolved.n_thread * LEDGER_THREAD_SPREAD;
     num_format_size(ledger_cap(e->ledger, NIB_TIER_RAM), cap);
     num_format_cap(held + whole, all);
     num_format_cap(held + min, small);

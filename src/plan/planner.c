@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/expect.h"
+#include "tiers/ledger.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,13 +54,14 @@ static void decision_close(plan_decision *d) {
 static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib_error *err) {
     char cap[32], small[32], whole[32], streamed[32];
     num_format_size(q->cap[NIB_TIER_RAM], cap);
-    num_format_cap(o->min_ram, small);
-    num_format_cap(o->whole_ram, whole);
+    const uint64_t spread = (uint64_t)q->rates.n_thread * LEDGER_THREAD_SPREAD;
+    num_format_cap(o->min_ram + spread, small);
+    num_format_cap(o->whole_ram + spread, whole);
     if (!q->stream && o->streamed_ram < o->min_ram)
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights "
                         "may be streamed",
-                        cap, small, num_format_cap(o->streamed_ram, streamed));
+                        cap, small, num_format_cap(o->streamed_ram + spread, streamed));
     if (o->min_ram >= o->whole_ram || q->kept)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works%s",
                         cap, small, q->kept ? " for this plan" : "");
