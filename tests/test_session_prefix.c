@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "session/batch_parts.h"
 #include "support/engine.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 
@@ -252,7 +253,7 @@ static void nothing_is_believed(void **state) {
         bool counted;
     } all[] = {{damage, 10, true}, {truncate_page, 3, true}, {mix_up, 1, false}, {make_other, 2, false}};
     for (size_t i = 0; i < NUM_COUNT(all); i++)
-        for (damage_at = 0; damage_at < all[i].n; damage_at++) {
+        for (damage_at = 0; damage_at < all[i].n; damage_at += slow_is_thinned() ? 3 : 1) {
             empty_folder();
             begin_anew(&r, folder);
             assert_true(each_page(all[i].how) >= 4);
@@ -271,7 +272,7 @@ static void a_full_disk(void **state) {
     empty_folder();
     const run r = {.kv = NIB_KV_F16};
     const outcome plain = begin_anew(&r, NULL);
-    for (int64_t nth = 1; nth < 12; nth++) {
+    for (int64_t nth = 1; nth < 12; nth += slow_is_thinned() ? 2 : 1) {
         const run full = {.kv = NIB_KV_F16, .nth_write = nth};
         const outcome out = begin_anew(&full, folder);
         same_tokens(&plain, &out);
@@ -357,7 +358,7 @@ static void killed_while_writing(void **state) {
  * again. */
 static void a_slow_disk(void **state) {
     (void)state;
-    enum { N_ROUND = 32 };
+    enum { N_ROUND = SANITIZED ? 16 : 32 };
     const run r = {.kv = NIB_KV_F16};
     outcome out, plain;
     empty_folder();
@@ -376,7 +377,7 @@ static void a_slow_disk(void **state) {
         nib_batch_close(b);
         nib_engine_close(e);
     }
-    assert_int_equal(n_read, 2);
+    assert_int_equal(n_read, N_ROUND / 16);
     remove_folder();
 }
 
