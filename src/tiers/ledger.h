@@ -16,9 +16,10 @@ typedef struct ledger ledger;
  * on x86-64 with glibc. */
 #define LEDGER_RUNTIME_MARGIN (UINT64_C(3) << 20)
 
-/* What the runtime's bytes differ by from run to run, for each thread: pages of stacks that are resident or
- * not when the process is measured. A cap that an error names has them on top, so that it works in the next
- * run. Measured: 0.8 MiB with 100 threads on two busy processors. */
+/* Added for each thread to a cap that an error names, because the runtime's bytes differ from run to run and
+ * the named cap is for the next one. Caps named in 40 runs with 100 threads on two busy processors differed
+ * by 0.8 MiB, and one in a test by 0.9 MiB. Why is not known: perhaps pages of stacks that are not yet
+ * resident when the process is measured. */
 #define LEDGER_THREAD_SPREAD (UINT64_C(12) << 10)
 
 /* The process's resident bytes now, and their maximum so far. */
