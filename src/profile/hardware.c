@@ -370,9 +370,10 @@ nib_status hardware_measure(const machine *m, const hardware_options *o, hardwar
     gpu_rates gpu;
     memset(out, 0, sizeof *out);
     NIB_TRY(tell(o, 0, err));
-    NIB_TRY(measure_memory(m, o, 0.12 * all, out, err));
-    NIB_TRY(tell(o, 15, err));
+    /* The disk first: a folder that cannot be written ends it at once. */
     NIB_TRY(measure_disk(o, 0.35 * all, out, err));
+    NIB_TRY(tell(o, 45, err));
+    NIB_TRY(measure_memory(m, o, 0.12 * all, out, err));
     NIB_TRY(tell(o, 60, err));
     NIB_TRY(pool_open(m->n_core, &threads, err));
     nib_status status = measure_kernels(m, o, threads, 0.3 * all, out, err);
