@@ -77,6 +77,8 @@ typedef struct linear_args {
     bool sliced;             /* PACK_ROWS: may use the table's linear_sliced, if that is faster */
     void *scratch;           /* this thread's own, 64-byte aligned, of linear_scratch_bytes() */
     prefetch_list *prefetch; /* this thread's own list; NULL: none */
+    int64_t ahead; /* kernels for few rows: bytes from the weights that are read to those that are prefetched;
+                      0: a distance for the maker of the processor */
 } linear_args;
 /* Bytes of scratch for one thread, enough for every shape and instruction set. sliced: linear_args.sliced may
  * be set. */

@@ -31,6 +31,7 @@ static nib_status cpu_open(const backend_setup *s, backend **out, nib_error *err
                          .kernels = kernels,
                          .ws = &c->ws,
                          .choices = &c->choices,
+                         .ahead = &c->ahead,
                          .act_bits = s->act_bits,
                          .fuse = s->fuse,
                          .sliced = s->sliced,

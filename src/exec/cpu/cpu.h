@@ -11,6 +11,7 @@ typedef struct cpu {
     executor exec;
     workspace ws;
     choices choices;
+    ahead ahead;
     shortlist best;
     /* of the current pass */
     backend_pass pass;

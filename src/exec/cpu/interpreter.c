@@ -272,6 +272,22 @@ static nib_status run_hidden(job *whole, nib_error *err) {
     return NIB_OK;
 }
 
+/* Whether the time of a cell tells which distance of prefetches is the fastest: a layer with few rows whose
+ * weights are all in memory. */
+static bool is_timed(const executor *e, const exec_cell *now) {
+    return !e->ahead->chosen && now->n_row <= AHEAD_MAX_ROWS && now->block > 0 &&
+           now->block + 1 < layout_n_block(e->layout) && !now->cache_only && !now->probe &&
+           !pager_streams(e->pager);
+}
+
+static void add_time(const executor *e, const exec_cell *now, double seconds) {
+    const program *p = &layout_block(e->layout, now->block)->program;
+    double bytes = 1;
+    for (int i = 0; i < p->n_op; i++)
+        bytes += (double)p->ops[i].cost.weight_bytes;
+    ahead_add(e->ahead, seconds / bytes);
+}
+
 nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err) {
     share shares[PROGRAM_MAX_OP];
     atomic_bool dropped = false;
@@ -283,6 +299,8 @@ nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err
                  .acts = {.of = REG_NONE},
                  .dropped = &dropped,
                  .failure = &failure};
+    const double begin = is_timed(e, now) ? time_now() : 0;
+    whole.ahead = begin > 0 ? ahead_next(e->ahead) : e->ahead->chosen;
     whole.shares = e->fuse && !now->probe && !now->hidden ? shares : NULL;
     const int n_op = layout_block(e->layout, now->block)->program.n_op;
     const nib_status status = now->hidden  ? run_hidden(&whole, err)
@@ -294,5 +312,9 @@ nib_status exec_cell_run(const executor *e, const exec_cell *now, nib_error *err
             *err = failure.why;
         return failure.why.status;
     }
-    return status == NIB_OK && dropped ? nib_fail(err, NIB_E_CANCELLED, "cancelled") : status;
+    if (status == NIB_OK && dropped)
+        return nib_fail(err, NIB_E_CANCELLED, "cancelled");
+    if (status == NIB_OK && begin > 0)
+        add_time(e, now, time_now() - begin);
+    return status;
 }

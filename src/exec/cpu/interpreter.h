@@ -10,6 +10,7 @@
 
 #include "base/cancel.h"
 #include "exec/probe.h"
+#include "exec/cpu/ahead.h"
 #include "exec/cpu/choices.h"
 #include "exec/cpu/shortlist.h"
 #include "exec/residuals.h"
@@ -25,6 +26,7 @@ typedef struct executor {
     const kernel_table *kernels;
     workspace *ws;
     const choices *choices;  /* the strategy of each product */
+    ahead *ahead;            /* distances of prefetches */
     const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, bits of the activations for a block's packed weights */
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     bool sliced;             /* float weights by slices (linear_args.sliced) */

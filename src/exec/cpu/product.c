@@ -189,6 +189,7 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
                      .n_row = j->cell->n_row,
                      .sliced = j->e->sliced,
                      .scratch = w->scratch,
+                     .ahead = j->ahead,
                      .prefetch = &j->e->ws->prefetch[w->thread]};
     if (v->format.layout == PACK_TILE && w->acts.own && rows->has_residual[0]) {
         multiply_with_residual(w, &a, o->adds, n0, n1);
@@ -216,6 +217,7 @@ void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y,
                            .ldy = ldy,
                            .n_row = j->cell->n_row,
                            .scratch = w->scratch,
+                           .ahead = j->ahead,
                            .prefetch = &j->e->ws->prefetch[w->thread]};
     j->e->kernels->estimate(&a, 0, part.n, error);
     add_outliers(w, rows, &a, 0, part.n);
@@ -232,6 +234,7 @@ void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, in
                            .ldy = ldy,
                            .n_row = j->cell->n_row,
                            .scratch = w->scratch,
+                           .ahead = j->ahead,
                            .prefetch = &j->e->ws->prefetch[w->thread]};
     linear_run(j->e->kernels, &a, 0, part.n);
     add_outliers(w, rows, &a, 0, part.n);
@@ -251,6 +254,7 @@ void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y) {
         .y = y,
         .ldy = PACK_PANEL,
         .n_row = 1,
+        .ahead = j->ahead,
         .scratch = w->scratch};
     linear_run(j->e->kernels, &a, 0, part.n);
     add_outliers(w, &row, &a, 0, part.n);

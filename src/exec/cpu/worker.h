@@ -52,6 +52,7 @@ typedef struct job {
     /* Rows of the matrix, from part_row on, of the job's only product; NULL: whole matrices. */
     const view *part;
     int64_t part_row;
+    int64_t ahead;        /* of the products (linear_args.ahead) */
     share *shares;        /* one for each op of the program; NULL: regions are split evenly, once */
     atomic_bool *dropped; /* the cell was cancelled or has failed, so its results will not be used */
     job_failure *failure;

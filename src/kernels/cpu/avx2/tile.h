@@ -109,6 +109,7 @@ static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
     const pack_format *f = &w->format;
     const act8_layout l = act_layout_of(a->q.format, w->k);
     const bool halves = f->group == ACT8_SUM;
+    const int64_t ahead = cpu_is_intel() ? 3072 : 8192;
     return (tile_job){.a = a,
                       .x_bytes = l.bytes,
                       .scale = l.scale,
@@ -118,7 +119,7 @@ static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
                       .chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK),
                       .tail = tile_tail_at(f, w->k),
                       .group_tiles = tile_group(f, w->k) / TILE_K,
-                      .ahead = cpu_is_intel() ? 2048 : 8192,
+                      .ahead = a->ahead ? a->ahead : ahead,
                       .zero_shift = _mm_cvtsi32_si128(zero_shift)};
 }
 

@@ -50,6 +50,8 @@ static inline tile_job tile_job_of(const linear_args *a) {
     const pack_format *f = &a->w->format;
     const act8_layout l = act_layout_of(a->q.format, a->w->k);
     const bool halves = f->group == ACT8_SUM;
+    const int64_t one = a->ahead ? a->ahead : cpu_is_intel() ? 3072 : 7168;
+    const int64_t two = a->ahead ? a->ahead : cpu_is_intel() ? 3072 : 4096;
     int zero_shift = 32;
     for (int z = tile_zero(f); z > 0; z /= 2)
         zero_shift = zero_shift == 32 ? 0 : zero_shift + 1;
@@ -61,7 +63,7 @@ static inline tile_job tile_job_of(const linear_args *a) {
                       .panel_bytes = tile_panel_bytes(f, a->w->k),
                       .chunk_bytes = tile_chunk_bytes(f, TILE_CHUNK),
                       .tail = tile_tail_at(f, a->w->k),
-                      .ahead = {cpu_is_intel() ? 2048 : 7168, cpu_is_intel() ? 2048 : 4096},
+                      .ahead = {one, two},
                       .group_tiles = tile_group(f, a->w->k) / TILE_K,
                       .zero_shift = _mm_cvtsi32_si128(zero_shift)};
 }
