@@ -171,6 +171,13 @@ static const view *matrix_of(const worker *w, const op *o) {
     return w->j->part ? w->j->part : &w->j->cell->views[o->w];
 }
 
+/* The list that a product prefetches. Products that widen rows (gate, up) leave it to those after them, which
+ * are nearer to the attention that reads these lines. Otherwise the lines are no longer in the second-level
+ * cache by then. */
+static prefetch_list *list_for(const worker *w, const op *o) {
+    return o->n > o->k ? NULL : &w->j->e->ws->prefetch[w->thread];
+}
+
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
                      int64_t n0, int64_t n1) {
     const job *j = w->j;
@@ -190,7 +197,7 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
                      .sliced = j->e->sliced,
                      .scratch = w->scratch,
                      .ahead = j->ahead,
-                     .prefetch = &j->e->ws->prefetch[w->thread]};
+                     .prefetch = list_for(w, o)};
     if (v->format.layout == PACK_TILE && w->acts.own && rows->has_residual[0]) {
         multiply_with_residual(w, &a, o->adds, n0, n1);
         return;
