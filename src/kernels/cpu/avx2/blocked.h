@@ -29,12 +29,6 @@ typedef struct block {
 } block;
 _Static_assert(sizeof(block) <= STRATEGY_SCRATCH, "as linear_args.scratch is");
 
-/* Successive lines of memory. step 0: the same line again, which is in the cache already. */
-typedef struct lines {
-    const char *at;
-    int64_t step; /* bytes */
-} lines;
-
 typedef struct block_job {
     const tile_job *job;
     block *b;
@@ -42,9 +36,10 @@ typedef struct block_job {
     int n_tile;
     bool is_first, is_last; /* block of K */
     bool upper;             /* only the upper 4 bits of 8-bit codes are used, rounded (unpack_upper) */
-    /* Lines that are prefetched during the next call, one of each for each step (a group, or a tile if there
-     * are fewer): of prefetch_list, and of the next block of weights. */
-    lines ahead, next;
+    /* Successive lines that are prefetched during the next call, one of each for each step (a group, or a
+     * tile if there are fewer): of prefetch_list, and of the next block of weights. Where there are none, the
+     * block's own lines, which are in the cache already. */
+    const char *ahead, *next;
 } block_job;
 
 /* The format of the codes after unpacking. */
@@ -298,13 +293,11 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
     LANES_UNROLL
     for (int t = 0; t < nt; t++)
         y[t] = j->is_first ? v_zero() : tile_load(job, j->panel, m + t);
-    const char *ahead = j->ahead.at, *next = j->next.at;
+    const char *const ahead = j->ahead, *const next = j->next;
     for (int g = 0; g < n_group; g++, codes += f.group, unpacked += step) {
         __m256i acc[DOT_ROWS][2];
-        _mm_prefetch(ahead, _MM_HINT_T1);
-        _mm_prefetch(next, _MM_HINT_T1);
-        ahead += j->ahead.step;
-        next += j->next.step;
+        _mm_prefetch(ahead + g * TILE_LINE, _MM_HINT_T1);
+        _mm_prefetch(next + g * TILE_LINE, _MM_HINT_T1);
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             acc[t][0] = acc[t][1] = _mm256_setzero_si256();
@@ -359,8 +352,8 @@ LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_
     block *b = j->b;
     load_sums(nt, whole, j, m);
     for (int i = 0, g = 0; i < j->n_tile; i++) {
-        _mm_prefetch(j->ahead.at + i * j->ahead.step, _MM_HINT_T1);
-        _mm_prefetch(j->next.at + i * j->next.step, _MM_HINT_T1);
+        _mm_prefetch(j->ahead + i * TILE_LINE, _MM_HINT_T1);
+        _mm_prefetch(j->next + i * TILE_LINE, _MM_HINT_T1);
         const int64_t tile = j->tile0 + i, group = tile / job->group_tiles;
         dot_tile(f, true, nt, b->lines[i * 16], x + tile * TILE_K, bytes, b->open);
         if ((tile + 1) % job->group_tiles && tile + 1 < n_tile)
@@ -434,10 +427,10 @@ static bool blocked_suits(const pack_format *f, int64_t n_row) {
 }
 
 /* Takes the next n lines of prefetch_list. False: it has ended. */
-static bool take_ahead(prefetch_list *s, int n, lines *out) {
+static bool take_ahead(prefetch_list *s, int n, const char **out) {
     if (!s || s->run >= s->n_run)
         return false;
-    *out = (lines){(const char *)s->runs[s->run].at + s->done, TILE_LINE};
+    *out = (const char *)s->runs[s->run].at + s->done;
     s->done += n * TILE_LINE;
     if (s->done >= s->runs[s->run].bytes) {
         s->run++;
@@ -447,10 +440,10 @@ static bool take_ahead(prefetch_list *s, int n, lines *out) {
 }
 
 /* Takes the next n lines of [*at, end), as far as there are any. */
-static lines take_next(const block_job *j, int n, const char **at, const char *end) {
+static const char *take_next(const block_job *j, int n, const char **at, const char *end) {
     if (*at >= end)
-        return (lines){(const char *)j->b->lines, 0};
-    const lines taken = {*at, TILE_LINE};
+        return (const char *)j->b->lines;
+    const char *const taken = *at;
     *at += n * TILE_LINE;
     return taken;
 }
