@@ -257,10 +257,10 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
 
 /* ---- multiplying ---- */
 
-/* Scales a group's integers and adds them to y. scale, lift: those of the first row. */
-LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int g, const char *scale,
+/* Scales a group's integers and adds them to y. scale, lift: those of the first row; bytes: from one row to
+ * the next. */
+LANES_INLINE void block_scale(bool asym, int nt, const block_job *j, int64_t bytes, int g, const char *scale,
                               const char *lift, __m256i (*acc)[2], vf *y) {
-    const int64_t bytes = j->job->x_bytes;
     const float *ws = j->b->scale[g], *wm = j->b->min[g];
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
@@ -307,7 +307,7 @@ LANES_INLINE void multiply_short(const kind f, bool asym, int nt, const block_jo
             for (int t = 0; t < nt; t++)
                 tile_correct(made_signed, job, minus + t * bytes + 4 * g, acc[t]);
         }
-        block_scale(asym, nt, j, g, scale + (f.group == 16 ? g / 2 : g) * 4, lift + 4 * g, acc, y);
+        block_scale(asym, nt, j, bytes, g, scale + (f.group == 16 ? g / 2 : g) * 4, lift + 4 * g, acc, y);
     }
     LANES_UNROLL
     for (int t = 0; t < nt; t++) {
@@ -361,7 +361,8 @@ LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             tile_correct(dot_signed(f), job, x + t * bytes + job->minus + 4 * group, b->open[t]);
-        block_scale(asym, nt, j, g++, x + job->scale + 4 * group, x + job->lift + 4 * group, b->open, b->y);
+        block_scale(asym, nt, j, bytes, g++, x + job->scale + 4 * group, x + job->lift + 4 * group, b->open,
+                    b->y);
         LANES_UNROLL
         for (int t = 0; t < nt; t++)
             b->open[t][0] = b->open[t][1] = _mm256_setzero_si256();
