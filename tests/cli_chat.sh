@@ -160,5 +160,6 @@ if [ -e /dev/full ]; then
     code=0
     printf 'Hi\nHi\n' | "$nibble" chat "$tmp/model" -n 5 >/dev/full 2>"$tmp/err" || code=$?
     check "a full disk exits 1" [ $code = 1 ]
+    check "and is named" grep -q 'cannot write to stdout: No space left' "$tmp/err"
 fi
 exit $failed

@@ -192,7 +192,7 @@ int cli_finish(int exit_code) {
     end_progress();
     if ((fflush(stdout) || ferror(stdout)) && !write_errno)
         write_errno = errno ? errno : EIO;
-    if (write_errno && exit_code == 0) {
+    if (write_errno && exit_code <= nib_status_exit_code(NIB_E_FAILED)) { /* commands return 0 or that */
         exit_code = nib_status_exit_code(write_errno == EINTR ? NIB_E_CANCELLED : NIB_E_FAILED);
         if (write_errno != EINTR)
             report_unwritten();
