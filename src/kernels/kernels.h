@@ -60,7 +60,7 @@ typedef struct prefetch_list {
         const uint8_t *at;
         int64_t bytes;
     } runs[MAX_PREFETCH_RANGES];
-    int64_t bytes; /* of all ranges; at most PREFETCH_BYTES, which stay in the cache until they are read */
+    int64_t bytes; /* of all ranges; at most PREFETCH_BYTES */
 } prefetch_list;
 
 /* One product: y = x . w^T + bias. */

@@ -249,7 +249,8 @@ static void add_prefetch(prefetch_list *s, const kv_view *kv, bool is_value, int
 
 /* Rows of many sequences read their keys and values from memory, which is mostly idle during the products
  * before. So products prefetch the keys and values that this thread reads in the next layer, in the order of
- * attend_items. After the last layer they prefetch those of the next step's first layer. */
+ * attend_items. After the last layer they prefetch those of the next step's first layer. Gate and up leave it
+ * to later products (product.c). */
 static void list_prefetches(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const int n_layer = model_n_kv_layer(layout_model(w->j->e->layout));
