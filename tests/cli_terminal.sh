@@ -261,7 +261,7 @@ def _():
         t.read(0.01)
     t.read(1)
     t.signal(signal.SIGTERM)
-    assert t.wait() == 143, (t.code, t.shown[-200:])
+    assert t.wait() == 143, (t.code, t.shown[-2000:])
 
 
 @check("SIGHUP too")

@@ -127,12 +127,14 @@ class Terminal:
             time.sleep(0.01)
 
     def wait(self, seconds=20):
-        """The exit code, -N when signal N ended it; None: still running."""
+        """The exit code, -N when signal N ended it; None: still running. Reads what it wrote until its end."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.code = os.waitstatus_to_exitcode(status)
+                while self.read(0):
+                    pass
                 return self.code
             self.read(0.02)
         return None
