@@ -6,7 +6,9 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "support/faults.h"
+#include "support/memfile.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -357,6 +359,53 @@ static void a_bound_refuses_before_it_is_passed(void **state) {
     mem_free(a);
 }
 
+/* Whether a page has memory of this process now; -1: the system does not say. */
+static int is_mapped(const void *page) {
+    const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t entry = 0;
+    const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = pread(fd, &entry, sizeof entry, (off_t)((uintptr_t)page / size * sizeof entry));
+    close(fd);
+    return n == sizeof entry ? (int)(entry >> 63) : -1;
+}
+
+/* A file's pages are returned, and are the file's again when they are read; a page that was written to stays.
+ */
+static void unused_memory_is_returned(void **state) {
+    (void)state;
+    enum { N_PAGE = 600 }; /* more than are looked at together */
+    const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    memfile file = {0};
+    uint8_t *data = malloc(N_PAGE * size);
+    assert_non_null(data);
+    for (size_t i = 0; i < N_PAGE * size; i++)
+        data[i] = (uint8_t)(i / size + i);
+    memfile_set(&file, data, N_PAGE * size);
+    uint8_t *at = mmap(NULL, N_PAGE * size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.fd, 0);
+    assert_ptr_not_equal(at, MAP_FAILED);
+    const size_t written[] = {0, 255, 256, 257, N_PAGE - 1};
+    for (size_t i = 0; i < NUM_COUNT(written); i++)
+        at[written[i] * size] ^= 0x55;
+    assert_int_equal(mprotect(at, N_PAGE * size, PROT_READ), 0);
+    assert_int_equal(at[100 * size], data[100 * size]);
+    if (is_mapped(at + 100 * size) < 0)
+        skip();
+    assert_int_equal(is_mapped(at + 100 * size), 1);
+    mem_return_unused();
+    assert_int_equal(is_mapped(at + 100 * size), 0);
+    for (size_t i = 0; i < NUM_COUNT(written); i++) {
+        assert_int_equal(is_mapped(at + written[i] * size), 1);
+        data[written[i] * size] ^= 0x55;
+    }
+    assert_memory_equal(at, data, N_PAGE * size);
+    mem_keep_code();
+    mem_return_unused();
+    assert_int_equal(is_mapped(at + 100 * size), 1);
+    munmap(at, N_PAGE * size);
+    close(file.fd);
+    free(data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statuses_have_texts_and_exit_codes),
@@ -372,6 +421,7 @@ int main(void) {
         cmocka_unit_test(heap_checks_sizes_and_faults),
         cmocka_unit_test(regions_are_zeroed_and_page_aligned),
         cmocka_unit_test(a_bound_refuses_before_it_is_passed),
+        cmocka_unit_test(unused_memory_is_returned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

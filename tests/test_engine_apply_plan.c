@@ -268,7 +268,7 @@ static void same_for_every_cap(void **state) {
     for (int i = 0; i < 5; i++) {
         tiny_plan part = h;
         part.p.blocks = part.blocks;
-        part.p.cap[NIB_TIER_RAM] = i < 4 ? ledger_process_usage().now + headroom : NIB_AUTO;
+        part.p.cap[NIB_TIER_RAM] = i < 4 ? process_bytes() + headroom : NIB_AUTO;
         for (int b = 0; b < part.p.n_block; b++) /* all but every fourth, or all */
             if (part.blocks[b].n_slice && (i == 4 || b % 4 != i))
                 part.blocks[b].slices[0].tier = NIB_TIER_DISK;

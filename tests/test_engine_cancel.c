@@ -86,7 +86,7 @@ static nib_status open_once(void *user, nib_error *err) {
     opening *x = user;
     nib_engine *e = NULL;
     x->o.cancel = ask;
-    x->o.ram = x->headroom == NIB_AUTO ? NIB_AUTO : ledger_process_usage().now + x->headroom;
+    x->o.ram = x->headroom == NIB_AUTO ? NIB_AUTO : process_bytes() + x->headroom;
     const nib_status status = nib_engine_open(x->path, &x->o, &e, err);
     assert_int_equal(status == NIB_OK, e != NULL);
     nib_engine_close(e);
@@ -184,7 +184,7 @@ static void passes_end(const nib_engine_options *options, bool stream) {
     o.cancel = ask;
     if (stream) {
         o.ram = tiny_model_half_bytes(path);
-        o.ram += ledger_process_usage().now;
+        o.ram += process_bytes();
         o.stream = true;
     }
     disarm();

@@ -38,7 +38,7 @@ static nib_status live(void *user, nib_error *err) {
     o.n_thread = 2;
     o.backend = l->backend;
     o.stream = l->headroom != NIB_AUTO;
-    o.ram = o.stream ? ledger_process_usage().now + l->headroom : NIB_AUTO;
+    o.ram = o.stream ? process_bytes() + l->headroom : NIB_AUTO;
     const nib_status status = engine_life(l->path, &o, NULL, 2, &result, err);
     nib_result_clear(&result);
     return status;
@@ -75,7 +75,7 @@ static nib_engine *open_streamed(const char *path) {
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.ram = tiny_model_half_bytes(path); /* opens and closes an engine: before the process is measured */
-    o.ram += ledger_process_usage().now;
+    o.ram += process_bytes();
     o.stream = true;
     if (nib_engine_open(path, &o, &e, &err))
         fail_msg("%s", err.message);

@@ -68,7 +68,7 @@ static void check_shape(const tiny_shape *shape) {
     assert_int_equal(s[0].also != NULL, shape->tied);
     nib_engine_close(e);
     uint64_t headroom = tiny_model_half_bytes(path);
-    e = open_engine(path, ledger_process_usage().now + headroom, false);
+    e = open_engine(path, process_bytes() + headroom, false);
     sum(e, shape->n_layer, part);
     nib_engine_memory(e, &mem);
     assert_true(part[NIB_TIER_DISK] > 0);

@@ -7,13 +7,13 @@
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
+#include "support/process.h"
 #include "support/sanitized.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
 
 #include <dirent.h>
-#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static nib_engine_options options(const pair *p, int bits, bool on_disk) {
     o.stream = on_disk;
     o.scratch = on_disk ? folder : NULL;
     o.packed = NIB_PACKED_OFF;
-    o.ram = on_disk ? ledger_process_usage().now + p->headroom : NIB_AUTO;
+    o.ram = on_disk ? process_bytes() + p->headroom : NIB_AUTO;
     return o;
 }
 
@@ -94,8 +94,7 @@ static nib_engine *open_on_disk(const pair *p, nib_engine_options *o) {
     nib_error err = {0};
     nib_engine *e = NULL;
     for (uint64_t headroom = p->headroom; headroom < enough; headroom += step) {
-        malloc_trim(0); /* what is free there would be used again, beside the headroom */
-        o->ram = ledger_process_usage().now + headroom;
+        o->ram = process_bytes() + headroom;
         const nib_status status = nib_engine_open(p->coarse, o, &e, &err);
         if (status == NIB_OK)
             return e;

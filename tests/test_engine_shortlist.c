@@ -8,6 +8,7 @@
 #include "support/engine.h"
 #include "support/faults.h"
 #include "support/logits.h"
+#include "support/process.h"
 #include "support/skip.h"
 #include "support/slow.h"
 #include "support/tinymodel.h"
@@ -132,7 +133,7 @@ static bool streams_with(const char *path, int n_best, uint64_t headroom) {
     const int32_t token = 5;
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_process_usage().now + headroom;
+    o.ram = process_bytes() + headroom;
     if (nib_engine_open(path, &o, &e, &err))
         return false;
     const bool works = !nib_session_open(e, NULL, &s, &err) && !nib_session_sync(s, &token, 1, &err);
@@ -175,7 +176,7 @@ static void on_disk(void **state) {
         o.shortlist = NIB_SHORTLIST_AUTO;
         o.stream = true;
         const uint64_t headroom = streaming_cap(path, n_best);
-        o.ram = ledger_process_usage().now + headroom;
+        o.ram = process_bytes() + headroom;
         logits_rows there = forward(path, &o, &share, &streamed);
         assert_true(share < 1);
         assert_true(streamed > 0);
@@ -229,7 +230,7 @@ static void rows_that_came_are_not_read_again(void **state) {
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
     o.ram = streaming_cap(path, 1);
-    o.ram += ledger_process_usage().now;
+    o.ram += process_bytes();
     assert_int_equal(nib_engine_open(path, &o, &e, NULL), NIB_OK);
     wait_for_reader();
     const int head = model_n_block(engine_parts_of(e).m) - 1, w = weight_of(e, head, OP_SHORTLIST),
@@ -373,7 +374,7 @@ static bool has_head_on_disk(const char *path, nib_engine_options o, int n_seq, 
     nib_error err;
     const nib_slice *slices;
     bool found = false;
-    o.ram = ledger_process_usage().now + headroom;
+    o.ram = process_bytes() + headroom;
     if (nib_engine_open(path, &o, &e, &err))
         return false;
     const size_t n = nib_engine_placement(e, &slices);
@@ -405,7 +406,7 @@ static void many_greedy_sequences_on_disk(void **state) {
         while (headroom < (uint64_t)64 << 20 && !has_head_on_disk(path, o, n_seq, headroom))
             headroom += (uint64_t)slow_step(2) << 18;
         assert_true(headroom < (uint64_t)64 << 20);
-        o.ram = ledger_process_usage().now + headroom + (1 << 19);
+        o.ram = process_bytes() + headroom + (1 << 19);
         const double share = answer_all(path, &o, n_seq, false, &found);
         assert_memory_equal(&found, &whole, sizeof whole);
         assert_true(kernels_table()->estimate ? share < 0.7 && share > 0 : share == 1);
@@ -555,7 +556,7 @@ static void by_plan(void **state) {
     assert_int_equal(generate(path, &o, &how, &all, &err), NIB_OK);
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_process_usage().now + ((uint64_t)48 << 20);
+    o.ram = process_bytes() + ((uint64_t)48 << 20);
     if (nib_plan(path, &o, NULL, &json, &err))
         fail_msg("%s", err.message);
     assert_non_null(strstr(json, "\"n_best\": 1"));
@@ -592,7 +593,7 @@ static nib_status live(void *user, nib_error *err) {
     how.temperature = 0;
     o.shortlist = NIB_SHORTLIST_AUTO;
     o.stream = true;
-    o.ram = ledger_process_usage().now + l->headroom;
+    o.ram = process_bytes() + l->headroom;
     const nib_status status = generate(l->path, &o, &how, &r, err);
     nib_result_clear(&r);
     return status;

@@ -56,7 +56,7 @@ static logits_rows forward(const char *path, uint64_t cap) {
 /* The resident logits; the caller frees them. */
 static logits_rows check_same(const char *path) {
     uint64_t headroom = tiny_model_half_bytes(path);
-    logits_rows whole = forward(path, NIB_AUTO), part = forward(path, ledger_process_usage().now + headroom);
+    logits_rows whole = forward(path, NIB_AUTO), part = forward(path, process_bytes() + headroom);
     assert_memory_equal(whole.data, part.data, logits_bytes(&whole));
     free(part.data);
     return whole;
@@ -127,7 +127,7 @@ static void a_cold_file(void **state) {
     for (int streamed = 0; streamed < 2; streamed++) {
         if (!make_cold(path))
             print_message("this file system keeps its pages: the file was not cold\n");
-        logits_rows cold = forward(path, streamed ? ledger_process_usage().now + headroom : NIB_AUTO);
+        logits_rows cold = forward(path, streamed ? process_bytes() + headroom : NIB_AUTO);
         assert_memory_equal(warm.data, cold.data, logits_bytes(&warm));
         free(cold.data);
     }
@@ -158,7 +158,7 @@ static nib_engine *open_way(const char *path, const way *how) {
     o.scratch = how->scratch;
     o.packed = how->scratch ? NIB_PACKED_AUTO : NIB_PACKED_OFF;
     o.stream = how->headroom != NIB_AUTO;
-    o.ram = o.stream ? ledger_process_usage().now + how->headroom : NIB_AUTO;
+    o.ram = o.stream ? process_bytes() + how->headroom : NIB_AUTO;
     if (nib_engine_open(path, &o, &e, &err))
         fail_msg("%d threads, batch %d: %s", how->n_thread, (int)how->n_batch, err.message);
     return e;
@@ -198,7 +198,7 @@ static uint64_t min_headroom(const char *path, uint64_t max) {
         o.n_ctx = 128;
         o.n_batch = 23; /* the maximum below; without a request there are fewer if they do not fit */
         o.stream = true;
-        o.ram = ledger_process_usage().now + headroom;
+        o.ram = process_bytes() + headroom;
         *(nib_engine_open(path, &o, &e, NULL) == NIB_OK ? &high : &low) = headroom;
         nib_engine_close(e);
     }
@@ -258,7 +258,7 @@ static nib_status live(void *user, nib_error *err) {
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.stream = true;
-    o.ram = ledger_process_usage().now + l->headroom;
+    o.ram = process_bytes() + l->headroom;
     nib_status status = nib_engine_open(l->path, &o, &e, err);
     if (status == NIB_OK)
         status = nib_session_open(e, NULL, &s, err);

@@ -6,6 +6,7 @@
 #include "support/engine.h"
 #include "support/fakecuda.h"
 #include "support/logits.h"
+#include "support/process.h"
 #include "support/sanitized.h"
 #include "support/slow.h"
 #include "support/tempdir.h"
@@ -263,7 +264,7 @@ static void from_disk_once(void **state) {
     logits_tokens(tokens, N_CTX, N_VOCAB, 3);
     o.n_ctx = 64;
     o.n_session = 1;
-    o.ram = ledger_process_usage().now + tiny_model_half_bytes(path);
+    o.ram = process_bytes() + tiny_model_half_bytes(path);
     o.stream = true;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     nib_engine *e = engine_must_open(path, &o, NULL);

@@ -36,7 +36,7 @@ static void open_world(world *w, const char *path, uint64_t headroom) {
     o.n_session = N_SEQUENCE;
     o.stream = headroom != NIB_AUTO;
     if (o.stream)
-        o.ram = ledger_process_usage().now + headroom;
+        o.ram = process_bytes() + headroom;
     memset(w, 0, sizeof *w);
     w->e = engine_must_open(path, &o, NULL);
     sequence_memory memory;

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "support/company.h"
 #include "support/engine.h"
+#include "support/process.h"
 #include "support/slow.h"
 #include "support/tinymodel.h"
 
@@ -298,7 +299,7 @@ static void any_sampling_under_a_cap(void **state) {
     o.n_ctx = 64;
     o.n_session = N;
     o.ram = tiny_model_half_bytes_with(path, &o);
-    o.ram += ledger_process_usage().now;
+    o.ram += process_bytes();
     if (SANITIZED_THREADS) /* its own memory grows meanwhile */
         o.ram += 256 << 20;
     nib_engine *e = engine_must_open(path, &o, NULL);

@@ -94,7 +94,7 @@ static void check_streamed_is_resident(void) {
     assert_true(weights > 6 * MIB);
     uint64_t headroom = tiny_model_half_bytes(path);
     for (int64_t batch = 9; batch < 600; batch += 503) {
-        uint64_t cap = ledger_process_usage().now + headroom;
+        uint64_t cap = process_bytes() + headroom;
         e = open_engine(path, 2, batch, cap);
         nib_engine_memory(e, &part);
         float *got = forward(e);
@@ -299,7 +299,7 @@ static void keep_memory(const nib_plan_options *planning) {
         o.planning = planning;
         o.stream = true;
         o.ram = tiny_model_half_bytes(path);
-        o.ram += ledger_process_usage().now;
+        o.ram += process_bytes();
         if (nib_engine_open(path, &o, &e, &err))
             fail_msg("%s", err.message);
         for (int i = 0; i < n; i++)
@@ -517,7 +517,7 @@ static void check_named_cap(nib_engine_options *o) {
     nib_error err = {0};
     const char *path = tiny_model("large.gguf", &large);
     o->n_thread = 2;
-    o->ram = ledger_process_usage().now + 6 * MIB;
+    o->ram = process_bytes() + 6 * MIB;
     assert_int_equal(nib_engine_open(path, o, &e, &err), NIB_E_NOFIT);
     assert_null(e);
     const char *at = strstr(err.message, "; ");

@@ -302,7 +302,7 @@ static void refused_when_it_opens(void **state) {
     o.n_thread = 1;
     o.n_ctx = 1 << 15;
     o.stream = true;
-    o.ram = ledger_process_usage().now + LEDGER_RUNTIME_MARGIN + (uint64_t)70 * MIB;
+    o.ram = process_bytes() + LEDGER_RUNTIME_MARGIN + (uint64_t)70 * MIB;
     o.kv_type = NIB_KV_F16;
     assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_E_NOFIT);
     o.kv_type = NIB_KV_4;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "support/lazy_device.h"
+#include "support/process.h"
 #include "support/slow.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"
@@ -450,7 +451,7 @@ static void refused_when_reserved(void **state) {
     (void)state;
     const uint64_t headroom =
         (SANITIZED ? 8192 : 256) * (uint64_t)KIB; /* a sanitizer's own memory grows meanwhile */
-    setting set = setting_open(TYPE_F16, ledger_process_usage().now + LEDGER_RUNTIME_MARGIN + headroom);
+    setting set = setting_open(TYPE_F16, process_bytes() + LEDGER_RUNTIME_MARGIN + headroom);
     kv_table t;
     nib_error err = {0};
     kv_usage u;

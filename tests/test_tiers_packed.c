@@ -67,7 +67,7 @@ static nib_status live(void *user, nib_error *err) {
     o.disk = l->disk;
     o.packed = l->scratch ? NIB_PACKED_AUTO : NIB_PACKED_OFF;
     o.stream = l->headroom != NIB_AUTO;
-    o.ram = o.stream ? ledger_process_usage().now + l->headroom : NIB_AUTO;
+    o.ram = o.stream ? process_bytes() + l->headroom : NIB_AUTO;
     o.log = note;
     o.progress = progress;
     o.user = l;

@@ -122,8 +122,8 @@ typedef struct opened {
 } opened;
 
 static void begin(opened *o, const char *path, uint64_t headroom) {
-    const uint64_t caps[NIB_N_TIER] = {ledger_process_usage().now + LEDGER_RUNTIME_MARGIN + headroom,
-                                       NIB_AUTO, NIB_AUTO};
+    const uint64_t caps[NIB_N_TIER] = {process_bytes() + LEDGER_RUNTIME_MARGIN + headroom, NIB_AUTO,
+                                       NIB_AUTO};
     memset(o, 0, sizeof *o);
     o->of = tiny_layout_open(path);
     assert_int_equal(pool_open(THREADS, &o->threads, NULL), NIB_OK);

@@ -36,6 +36,12 @@ void mem_discard(void *p, size_t n_byte);
 /* Makes pages of such a region resident before they are touched; false: the system cannot. */
 bool mem_touch(void *p, size_t n_byte);
 
+/* Returns memory that is not in use now to the system: free memory of the heap, and the resident code and
+ * constants of the program and its libraries. Code is mapped again when it runs, usually from the page cache;
+ * where /proc is not mounted, and after mem_keep_code, it stays. */
+void mem_return_unused(void);
+void mem_keep_code(void);
+
 /* --- a bound on the memory that one thread allocates --- */
 /* While a bound is set, an allocation that takes this thread past it fails as if memory had run out, so that
  * work on input of unknown size ends before it grows. All allocations through this file count, with the

@@ -26,6 +26,8 @@ nib_status headers_open(engine_core *e, const char *name, const nib_engine_optio
     static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
     core_init(e, options);
     NIB_TRY(core_begin(e, name, p, err));
+    if (e->resolved.cap[NIB_TIER_RAM] != NIB_AUTO)
+        mem_return_unused(); /* as an engine under that cap does */
     NIB_TRY(ledger_open(none, &e->ledger, err));
     NIB_TRY(look_at_files(e, err));
     if (!e->m)

@@ -2,6 +2,7 @@
  */
 #include "engine/planning.h"
 
+#include "base/mem.h"
 #include "base/num.h"
 #include "engine/head.h"
 #include "engine/placement.h"
@@ -15,8 +16,8 @@
 #define SPARE (UINT64_C(1) << 20)
 /* The part of LEDGER_RUNTIME_MARGIN that becomes resident while a model runs: the median of a sweep, whose
  * runs differ by up to 0.5 MiB from it (docs/budget.md). */
-#define RUNTIME_GROWTH (UINT64_C(672) << 10)
-#define RUNTIME_REST   (UINT64_C(288) << 10) /* the part of it that follows the opening of the weights */
+#define RUNTIME_GROWTH (UINT64_C(3456) << 10)
+#define RUNTIME_REST   (UINT64_C(1536) << 10) /* the part of it that follows the opening of the weights */
 
 static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_id type, nib_error *err) {
     enum { FEW = 1024, MANY = 33 * 1024 };
@@ -110,6 +111,9 @@ static void add_rows(planning *f, const engine_core *e) {
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     const settings *o = &e->resolved;
     nib_memory now;
+    const bool margin = o->cap[NIB_TIER_RAM] != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
+    if (margin)
+        mem_return_unused(); /* as an engine under that cap does */
     if (!f->of.open)
         ledger_measure_runtime(e->ledger, true);
     ledger_report(e->ledger, &now);
@@ -117,7 +121,6 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     uint64_t others = 0;
     for (int i = 0; i < NIB_N_OWNER; i++)
         others += i == NIB_OWNER_RUNTIME ? 0 : now.owner[i];
-    const bool margin = o->cap[NIB_TIER_RAM] != NIB_AUTO && ledger_cap(e->ledger, NIB_TIER_RAM) == NIB_AUTO;
     const uint64_t list = placement_bytes(e->layout);
     memcpy(f->q.touched, now.owner, sizeof f->q.touched);
     memcpy(f->q.held, now.owner, sizeof f->q.held);

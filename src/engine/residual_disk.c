@@ -23,7 +23,7 @@ bool residual_disk_wanted(const engine_core *e, uint64_t all) {
         for (int w = 0; w < layout_block(e->layout, b)->n_weight; w++)
             if (!num_add_u64(sum, layout_block(e->layout, b)->weights[w].bytes, &sum))
                 return false;
-    return !num_add_u64(sum, ledger_process_usage().now, &sum) || sum > cap - cap / OTHERS;
+    return !num_add_u64(sum, ledger_promised(e->ledger, NIB_TIER_RAM), &sum) || sum > cap - cap / OTHERS;
 }
 
 static char *own_path(const char *folder) {

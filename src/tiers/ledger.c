@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +74,8 @@ nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error 
     for (int i = 0; i < NIB_N_TIER; i++)
         l->tier[i].cap = caps[i];
     account *ram = &l->tier[NIB_TIER_RAM];
+    if (ram->cap != NIB_AUTO)
+        mem_return_unused();
     uint64_t now = ledger_process_usage().now;
     uint64_t need = now + (ram->cap == NIB_AUTO ? 0 : LEDGER_RUNTIME_MARGIN);
     if (need > ram->cap) {
@@ -155,7 +156,7 @@ void ledger_release(ledger *l, int tier, int owner, uint64_t n_byte) {
 
 void ledger_measure_runtime(ledger *l, bool grows) {
     if (grows && l->tier[NIB_TIER_RAM].cap != NIB_AUTO)
-        malloc_trim(0); /* so that freed memory is not resident */
+        mem_return_unused();
     uint64_t now = ledger_process_usage().now;
     pthread_mutex_lock(&l->lock);
     account *a = &l->tier[NIB_TIER_RAM];

@@ -11,10 +11,10 @@
 
 typedef struct ledger ledger;
 
-/* Promised to the runtime owner under a RAM cap beyond its resident bytes: code pages of kernels and
- * libraries that are first touched later, thread stacks and the allocator's slack; measured at 1.5 to 2.5 MiB
- * on x86-64 with glibc. */
-#define LEDGER_RUNTIME_MARGIN (UINT64_C(3) << 20)
+/* Promised to the runtime owner under a RAM cap beyond its resident bytes: code that runs later, of the
+ * program and its libraries (ledger_measure_runtime returns its pages to the system), thread stacks and the
+ * allocator's slack. Measured at 1.2 to 4.1 MiB on x86-64 with glibc. */
+#define LEDGER_RUNTIME_MARGIN (UINT64_C(5) << 20)
 
 /* Added for each thread to a cap that an error names, because the runtime's bytes differ from run to run and
  * the named cap is for the next one. Caps named in 40 runs with 100 threads on two busy processors differed
@@ -49,8 +49,9 @@ void ledger_touch(ledger *l, int tier, int owner, uint64_t n_byte);
 void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t n_touched);
 
 /* Measures the runtime owner again: resident bytes of RAM that belong to no other owner. Call it when all
- * charged memory was touched. `grows`: the runtime will grow, so under a cap a margin is promised too, after
- * the heap has returned unused memory. Later decisions by the free bytes then leave the margin. */
+ * charged memory was touched. `grows`: the runtime will grow, so under a cap unused memory of the heap and
+ * the pages of code are returned to the system before, and a margin is promised too. Later decisions by the
+ * free bytes then leave the margin. */
 void ledger_measure_runtime(ledger *l, bool grows);
 
 uint64_t ledger_free(const ledger *l, int tier); /* under the cap; NIB_AUTO without one */

@@ -129,3 +129,8 @@ void process_counted(void) {
 void process_measured(void) {
     begin(__sanitizer_get_current_allocated_bytes ? look : NULL);
 }
+
+uint64_t process_bytes(void) {
+    mem_return_unused();
+    return ledger_process_usage().now;
+}

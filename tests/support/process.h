@@ -11,4 +11,8 @@
 void process_counted(void);
 void process_measured(void); /* the system's figure, as in production; the counted one in a sanitized build */
 
+/* What a cap must hold besides an engine's own memory: the process's memory without the heap's free memory
+ * and the pages of code, which a ledger with a cap returns to the system when it is opened. */
+uint64_t process_bytes(void);
+
 #endif

@@ -26,7 +26,7 @@ const char *tiny_model_with_words(const char *name, const tiny_shape *shape);
  * path of the first file. */
 const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_file);
 
-/* The bytes that a RAM cap must have beyond the process's own memory (ledger_process_usage), so that an
+/* The bytes that a RAM cap must have beyond the process's own memory (process_bytes), so that an
  * engine with two threads keeps about half of the weights and streams the rest. Opens and closes an engine.
  */
 uint64_t tiny_model_half_bytes(const char *path);
