@@ -9,7 +9,7 @@ typedef struct logger {
     void *user;
 } logger;
 
-/* Formats one line (printf format, without a newline) and passes it on. */ void
-log_line(const logger *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Formats one line (printf format, without a newline) and passes it on. */
+void log_line(const logger *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

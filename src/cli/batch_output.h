@@ -2,9 +2,10 @@
  * begins.
  *
  *     {"id":"batch_req_...","custom_id":"a","response":{...},"error":null}
- *     {"id":"batch_req_...","custom_id":null,"response":null,"error":{"code","message","line":7}} A regular
- * file is continued: the beginnings of its lines tell which requests it answers, and an incomplete last line
- * is cut off. */
+ *     {"id":"batch_req_...","custom_id":null,"response":null,"error":{"code","message","line":7}}
+ *
+ * A regular file is continued: the beginnings of its lines tell which requests it answers, and an incomplete
+ * last line is cut off. */
 #ifndef NIB_CLI_BATCH_OUTPUT_H
 #define NIB_CLI_BATCH_OUTPUT_H
 

@@ -195,10 +195,8 @@ json_t *cli_traffic_json(nib_engine *engine); /* bytes read from disk, planned a
 void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out);
 json_t *cli_placement_json(const nib_engine *engine);
 void cli_print_placement(const cli_args *args, const nib_engine *engine); /* on stderr */
-/* Ascending numbers as "0-10" or "1,3..29" (every second one): runs of one step; if they do not fit, the text
- * ends in
- * "...".
- */
+/* Ascending numbers as "0-10" or "1,3..29" (every second one): runs of one step. If they do not fit, the text
+ * ends in "...". */
 void cli_write_members(const int32_t *members, size_t n_member, char *out, size_t size);
 
 #endif

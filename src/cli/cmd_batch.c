@@ -3,9 +3,10 @@
  *
  *     line --> answered already: skipped
  *          --> not a request: a line with an error
- *          --> server_ask --> server_compute, with others --> server_take --> a line with a response Each
- * line is written when its answer is complete, so the next run can continue after any interruption: it skips
- * requests whose custom_id has an answer. */
+ *          --> server_ask --> server_compute, with others --> server_take --> a line with a response
+ *
+ * Each line is written when its answer is complete, so the next run can continue after any interruption: it
+ * skips requests whose custom_id has an answer. */
 #include "cli/batch_output.h"
 #include "cli/line_reader.h"
 #include "cli/serve.h"

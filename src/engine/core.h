@@ -7,8 +7,9 @@
  *     suggest_cap the smallest cap that works  plan      nib_plan
  *     headers     a core from headers alone    predict   predictions for an open engine
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
- *     apply_plan  a plan's blocks              planning  the question that a plan answers
- *     sizes, head, sessions   defaults of unset options        weights, residual, kernels, placement, info
+ *     apply_plan  a plan's blocks              planning  the question that a plan answers (and planning_*)
+ *     sizes, head, sessions   defaults of unset options
+ *     weights, residual (and residual_*), kernels, placement, prefix, info    weights and back end
  *     rates                   of the machine
  *     packed, saliency, learn                  files beside the model
  *     core, settings, text, alloc_limit, parts */

@@ -13,8 +13,8 @@
  * link beside computing, in each phase) gives a lower bound that is a sum of minima over the blocks. With one
  * link and one phase it is as strong as the linear program's. Its multipliers are found by golden sections,
  * because the bound is concave in them. Branch and bound with these bounds finds the best choice and proves
- * it. If that takes more than max_node steps, the best choice so far is returned with the bound; the gap
- * between the two limits its distance from the optimum. */
+ * it. If that takes more than max_node steps, the best choice so far is returned with the bound; their
+ * difference bounds its distance from the optimum. */
 #ifndef NIB_PLAN_CHOOSE_H
 #define NIB_PLAN_CHOOSE_H
 

@@ -14,9 +14,9 @@
  * longer one: the ring has 8 to 15 slots, and long runs of resident or of streamed pages exhaust it; the
  * reader needs a core too. Fitted to the runs of a sweep (docs/budget.md). */
 #define PLAN_APART 0.5
-/* How much longer reading takes than with a new read for each that has come, as the profile measures it: the
- * pager reads by halves of its ring (pager_reader.c), while products read from memory. Fitted to runs of
- * three models under seven caps. */
+/* Factor on the profile's reading time. The profile starts a new read when one completes. The pager reads
+ * half of its ring at a time (pager_reader.c), while products read from memory. Fitted to runs of three
+ * models under seven caps. */
 #define PLAN_BY_HALVES 1.1
 
 #define PLAN_ANY_LOSS   1e9

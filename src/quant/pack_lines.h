@@ -5,8 +5,10 @@
  *
  *   VEC_ROWS, vec                          8 or 16 rows; an unsigned dword each, with C's operators
  *   quads(rows, at, out)                   16 bytes that begin `at` bytes into each row: 4 lines
- *   put_halves(at, v) put_bytes(at, v)     the lowest 16 or 8 bits of each row, one after the other and
- * PACK_INLINE. This file defines PACKERS, the initialisers of pack_isa's tile and chunk. */
+ *   put_halves(at, v) put_bytes(at, v)     the lowest 16 or 8 bits of each row, one after the other
+ *   PACK_INLINE                            the attributes of a function here
+ *
+ * This file defines PACKERS, the initialisers of pack_isa's tile and chunk. */
 #ifndef NIB_QUANT_PACK_LINES_H
 #define NIB_QUANT_PACK_LINES_H
 

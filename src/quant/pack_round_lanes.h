@@ -7,8 +7,9 @@
  *   v_each(c, i)       c[i] in all lanes; WIDE: c[i] in the lower, c[i + 4] in the upper half
  *   v_set(f)           f in all lanes
  *   min_v(a, b), max_v(a, b)   b when one is NaN
- *   v_half(v, i)       8 lanes: all of v, or (WIDE) its lower (i = 0) or upper half This file defines
- * ROUNDER, an initialiser of pack_rounder. */
+ *   v_half(v, i)       8 lanes: all of v, or (WIDE) its lower (i = 0) or upper half
+ *
+ * This file defines ROUNDER, an initialiser of pack_rounder. */
 #ifndef NIB_QUANT_PACK_ROUND_LANES_H
 #define NIB_QUANT_PACK_ROUND_LANES_H
 

@@ -4,9 +4,10 @@
  *
  *     tagged   <tool_call>{"name": ..., "arguments": {...}}</tool_call>        Hermes, Qwen
  *     listed   [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]            Mistral
- *     bare     {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>    Llama 3 A call is returned
- * when it is complete. Text that was held back as a possible call but is not one is returned as text, so no
- * output of the model is lost. One thread at a time. */
+ *     bare     {"name": ..., "parameters": {...}}, perhaps after <|python_tag|>    Llama 3
+ *
+ * A call is returned when it is complete. Text that was held back as a possible call but is not one is
+ * returned as text, so no output of the model is lost. One thread at a time. */
 #ifndef NIB_SERVER_ANSWER_PARSER_H
 #define NIB_SERVER_ANSWER_PARSER_H
 

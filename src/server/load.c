@@ -3,6 +3,7 @@
  *     waited for --(load_begin)--> being loaded --(load_end)--> held, or its requests are refused
  *                                    ^      |
  *                                    '------' again, after an idle model freed its memory
+ *
  * One model is loaded at a time. Resident memory stays within the caps: the engine gets the caps less the
  * memory that the others may still take, and before another try the model that has been idle longest is
  * unloaded. Memory that others allocate during the load is counted twice, so a load may be refused too early

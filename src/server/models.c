@@ -1,6 +1,7 @@
 /* models.c - the loaded models.
  *
  *     unloaded --(requested)--> waited for --(loaded)--> held --(no exchange, no job)--> idle --> unloaded
+ *
  * A request names its model on libmicrohttpd's thread. If it is not loaded, the connection is suspended until
  * load.c has loaded it. The computing thread sets and removes a model's engine, between two steps. */
 #include "server/parts.h"
