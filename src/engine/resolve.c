@@ -40,7 +40,7 @@ nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *e
     if (status == NIB_OK)
         status = resolve_blocks(e, &with, err);
     if (with.plan ==
-        &own) { /* the engine decides residency again when the free memory is known, by the same rule */
+        &own) { /* weights.c places the pages, when the free memory is known: no plan was requested */
         mem_free(e->resolved.kept);
         mem_free(e->resolved.places);
         e->resolved.kept = NULL;

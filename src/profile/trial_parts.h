@@ -46,7 +46,7 @@ typedef struct trial_sample {
     uint64_t copy_bytes;
 } trial_sample;
 
-/* Mean seconds of one product over n_call calls (of the slice, scaled to the whole matrix). */
+/* Mean seconds of one product over n_call calls (of the timed rows, scaled to the whole matrix). */
 double trial_time_sample(trial_sample *s, const strategy *by, int64_t n_call);
 /* Bytes a second of plain reading for about `seconds`, at least one chunk. */
 double trial_time_read(trial *t, double seconds);

@@ -17,7 +17,7 @@ enum {
                    choice. The factor allows for kernels whose mix of instructions differs from the probe's */
     FAR = 12,   /* this much slower than the fastest: dropped after the quick look */
     HOPELESS = 3,          /* this much slower than the fastest: dropped after the first look */
-    SLICE_WORK = 60000000, /* multiply-adds of a thread that suffice to time a product */
+    TIMED_WORK = 60000000, /* multiply-adds of a thread that suffice to time a product */
     PANELS_PER_THREAD = 8  /* minimum panels of a thread */
 };
 #define SLOW_CALL    0.01
@@ -30,8 +30,8 @@ static const struct {
 } narrowing[] = {{0, 1.25}, {10, 1.12}, {30, 1.06}};
 
 /* Number of rows of the weights that are timed: for more rows the time is proportional. */
-static int64_t slice_rows(const trial *t, int64_t n_row) {
-    const double work = (double)SLICE_WORK * t->n_thread / (double)t->shape.k / (double)n_row;
+static int64_t timed_rows(const trial *t, int64_t n_row) {
+    const double work = (double)TIMED_WORK * t->n_thread / (double)t->shape.k / (double)n_row;
     const int64_t min = (int64_t)PACK_PANEL * PANELS_PER_THREAD * t->n_thread;
     const int64_t panel = tile_panel_bytes(&t->shape.format, t->shape.k);
     const int64_t fit = (int64_t)(t->n_byte / 2) / panel * PACK_PANEL; /* at least two copies */
@@ -200,7 +200,7 @@ static void take_samples(trial_sample *s, bool keep[KERNELS_MAX_STRATEGY], doubl
 
 nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out, nib_error *err) {
     const act_format f = act_format_for(&t->shape.format, t->shape.act_bits);
-    const int64_t n = slice_rows(t, n_row);
+    const int64_t n = timed_rows(t, n_row);
     rows_memory r = {0};
     uint64_t copy_bytes = 0, whole = 0;
     bool keep[KERNELS_MAX_STRATEGY];

@@ -6,7 +6,7 @@
  * shifts. Activations have two halves of four planes. Codes of 4 bits have the upper half alone.
  *
  * Compute capability 7.5 has XOR instead of AND: popc(a & b) = (popc(a) + popc(b) - popc(a ^ b)) / 2. Over
- * all pairs the counts of b add up to the slice's sum of codes, which is known. Those of a add up to the
+ * all pairs the counts of b add up to the subgroup's sum of codes, which is known. Those of a add up to the
  * row's sum of codes, which one more product with zeros gives. The signed powers of j add up to -1. */
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/sliced.cuh"
@@ -87,7 +87,7 @@ template <int BITS, bool BY_XOR> struct bits_way {
     /* The counts of half HALF of a column's planes, 256 bytes at `column`. */
     template <int HALF> __device__ __forceinline__ void half_dots(const uint8_t *column, int d[4]) const {
         const int lane = threadIdx.x % 32;
-        const uint32_t mine = bits_of_slice(lane / 4);
+        const uint32_t mine = bits_of_subgroup(lane / 4);
         const uint4 *from = (const uint4 *)(column + HALF * 128 + lane % 4 * 32);
         const uint4 u = from[0], v = from[1];
         const uint32_t b[4][2] = {{u.x & mine, u.y & mine},
@@ -101,7 +101,7 @@ template <int BITS, bool BY_XOR> struct bits_way {
             d[i] = HALF ? low[i] - 8 * top[i] : low[i] + 8 * top[i];
     }
     /* column: the planes of a chunk. */
-    __device__ void dots(const uint8_t *column, const slice_meta m[2], bool four, int d[4]) const {
+    __device__ void dots(const uint8_t *column, const subgroup_meta m[2], bool four, int d[4]) const {
         if (four)
             half_dots<1>(column, d);
         else { /* both at a time, because an instruction waits for the one before it in its chain */
@@ -137,9 +137,9 @@ template <int BITS, bool BY_XOR> struct bits_way {
             way.prepare(stage, n_tile);
             for (int n = 0; n < j.n_col; n++) {
                 const uint8_t *const column = columns + n * step;
-                slice_meta m[2];
+                subgroup_meta m[2];
                 int d[4];
-                chunk_metas((const slice_meta *)(column + j.k_pad) + c * 8, m);
+                chunk_metas((const subgroup_meta *)(column + j.k_pad) + c * 8, m);
                 way.dots(column + c * TILE_CHUNK_K, m, j.top < 127, d);
                 float2 *const at = &(*all)[n][threadIdx.x % 32];
                 float sum[2] = {at->x, at->y};

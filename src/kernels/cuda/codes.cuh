@@ -7,8 +7,8 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/device.cuh"
 
-/* A slice of activations: its group's scale, and the sum of its codes. */
-struct __align__(8) slice_meta {
+/* A subgroup of activations: its group's scale, and the sum of its codes. */
+struct __align__(8) subgroup_meta {
     float scale;
     int sum;
 };
@@ -42,7 +42,7 @@ __host__ __device__ __forceinline__ int code_quad(int quad) {
  * array shares memory with another, so the padding behind a row stays zero. */
 struct codes_row {
     uint8_t *codes;
-    slice_meta *meta;
+    subgroup_meta *meta;
     float *squares;
     uint32_t *max_bits; /* bits of floats */
     float *floats;
@@ -53,7 +53,7 @@ __host__ __device__ __forceinline__ codes_row codes_of(const cuda_codes &c, int6
     const int64_t n = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * (TILE_CHUNK_K / 32);
     uint8_t *const p = (uint8_t *)c.data;
     return codes_row{p,
-                     (slice_meta *)(p + 32 * n),
+                     (subgroup_meta *)(p + 32 * n),
                      (float *)(p + 40 * n),
                      (uint32_t *)(p + 44 * n),
                      (float *)(p + 48 * n),
@@ -86,9 +86,9 @@ __host__ __device__ __forceinline__ codes_rows codes_rows_of(void *data, const f
     return codes_rows{p, scales, scales + (int64_t)n_32 * columns, norm, columns, n_32};
 }
 
-/* The position of a column's element, in bytes, and (scale_place) of its slice's scale, in floats, in arrays
- * for this many columns. Each tile and eight columns have 16 bytes for each lane; each tile and pair of
- * columns have the scales of both slices. Arrays for four columns have half of the lanes and pairs. */
+/* The position of a column's element, in bytes, and (scale_place) of its subgroup's scale, in floats, in
+ * arrays for this many columns. Each tile and eight columns have 16 bytes for each lane; each tile and pair
+ * of columns have the scales of both subgroups. Arrays for four columns have half of the lanes and pairs. */
 __host__ __device__ __forceinline__ int code_place(int columns, int column, int i) {
     const int eights = columns > 8 ? 2 : 1, lanes = columns < 8 ? 16 : 32, quad = i / 4 % 8;
     return (((i / 64 * eights + column / 8) * lanes + column % 8 * 4 + quad % 4) * 4 + i / 32 % 2 * 2 +
@@ -96,9 +96,10 @@ __host__ __device__ __forceinline__ int code_place(int columns, int column, int 
                4 +
            i % 4;
 }
-__host__ __device__ __forceinline__ int scale_place(int columns, int column, int slice) {
+__host__ __device__ __forceinline__ int scale_place(int columns, int column, int subgroup) {
     const int eights = columns > 8 ? 2 : 1, pairs = columns < 8 ? 2 : 4;
-    return ((slice / 2 * eights + column / 8) * pairs + column % 8 / 2) * 4 + slice % 2 * 2 + column % 2;
+    return ((subgroup / 2 * eights + column / 8) * pairs + column % 8 / 2) * 4 + subgroup % 2 * 2 +
+           column % 2;
 }
 
 /* Leaves the codes of 32 elements of a row, from the largest magnitude of their group. A lane has element
@@ -108,7 +109,7 @@ __device__ __forceinline__ void codes_leave(const codes_row &to, int i, float v,
     const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
     to.codes[4 * code_quad(i / 4) + i % 4] = (uint8_t)code;
     if (i % 32 == 0)
-        to.meta[i / 32] = slice_meta{scales.x, sum};
+        to.meta[i / 32] = subgroup_meta{scales.x, sum};
 }
 
 /* Leaves the code of element i of one of several rows, from the largest magnitude of its 32. v: the element

@@ -101,9 +101,9 @@ template <int EXCESS> __device__ __forceinline__ float left_whole(int bits) {
 /* A lane's part of a chunk. */
 template <int BITS> struct left_chunk {
     tile_lane<BITS> v[TILE_CHUNK];
-    uint32_t w[2]; /* scales of rows g and g + 8, slices 2t and 2t + 1 */
-    uint4 m;       /* their slice_meta */
-    uint2 mine;    /* codes of slice g, column g of the instruction */
+    uint32_t w[2]; /* scales of rows g and g + 8, subgroups 2t and 2t + 1 */
+    uint4 m;       /* their subgroup_meta */
+    uint2 mine;    /* codes of subgroup g, column g of the instruction */
 };
 template <int BITS>
 __device__ __forceinline__ void chunk_multiply(const left_chunk<BITS> &c, int n_tile, float sum[2]) {
@@ -113,7 +113,7 @@ __device__ __forceinline__ void chunk_multiply(const left_chunk<BITS> &c, int n_
     const int off0 = MAGIC - (ZERO << EXCESS0) * (int)c.m.y, off1 = MAGIC - (ZERO << EXCESS1) * (int)c.m.w;
     const int off[4] = {off0, off1, off0, off1};
     /* A tile is multiplied with the codes of its own two columns and with zeros in the others, so all tiles
-     * share two sums. In the sum of half h, column 2t + h is a slice. */
+     * share two sums. In the sum of half h, column 2t + h is a subgroup. */
     int d[2][4];
 #pragma unroll
     for (int i = 0; i < TILE_CHUNK; i++) {

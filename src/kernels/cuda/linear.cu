@@ -41,8 +41,8 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->table = table_shared(f);
     j->group = f->group == PACK_GROUP_ROW ? 0 : f->group;
     j->act_group = f->scale == PACK_SCALE_TWO ? 0 : j->group == 16 ? ACT8_GROUP : j->group;
-    j->slice = j->group == 16 ? 16 : 32;
-    for (int g = j->group; g > j->slice; g /= 2)
+    j->subgroup = j->group == 16 ? 16 : 32;
+    for (int g = j->group; g > j->subgroup; g /= 2)
         j->group_shift++;
     if (f->scale == PACK_SCALE_ZERO || !one_has(f))
         return CUDA_UNSUPPORTED;
@@ -56,7 +56,7 @@ int linear_job_make(const cuda_linear *a, linear_job *j) {
     j->by_rule = !a->by || a->by == device_strategies(&n_strategy);
     if (a->n_row > 1 && a->codes && !a->two && j->top == 127)
         j->coded = (const uint8_t *)a->codes;
-    const bool takes = j->n_col == 1 && j->slice == 32 && j->top == 127 && a->codes;
+    const bool takes = j->n_col == 1 && j->subgroup == 32 && j->top == 127 && a->codes;
     if (takes && (j->act_group == 32 || (j->act_group > 32 && a->codes_whole)))
         j->coded = (const uint8_t *)a->codes;
     else if (takes && j->act_group > 32 && f->bits < 8) /* with 8 bits each block quantizes the row as fast */

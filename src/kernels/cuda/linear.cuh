@@ -4,9 +4,9 @@
  * turn. The WARPS warps of a team take a panel's chunks (256 of K) in turn. Each warp has a ring in shared
  * memory that is filled several chunks ahead. Codes are multiplied by m16n8k32 with exact integer sums.
  *
- * Sums of floats have one order. Lane t of a row's four lanes has tile t of every chunk and adds its slices
- * (32 of K, or 16 in groups of 16) in the order of K. Then the lanes are added, then the warps. All kernels
- * keep this order, so a row has the same bits alone and among others. */
+ * Sums of floats have one order. Lane t of a row's four lanes has tile t of every chunk and adds its
+ * subgroups (32 of K, or 16 in groups of 16) in the order of K. Then the lanes are added, then the warps. All
+ * kernels keep this order, so a row has the same bits alone and among others. */
 #ifndef NIB_KERNELS_CUDA_LINEAR_CUH
 #define NIB_KERNELS_CUDA_LINEAR_CUH
 

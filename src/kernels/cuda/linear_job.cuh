@@ -32,7 +32,8 @@ struct linear_job {
     int k, k_pad; /* to 256 */
     int n_chunk, last_tiles, chunk_bytes, last_bytes, stage_bytes, depth;
     int64_t panel_bytes, tail_at;
-    int scale_kind, asym, zero, group, act_group /* 0: the whole row */, slice, scale_start, scale_step, top;
+    int scale_kind, asym, zero, group, act_group /* 0: the whole row */, subgroup, scale_start, scale_step,
+        top;
     bool pieces; /* chunks of 8 bits are copied in two pieces: CHUNK_PIECE bytes, then the others */
     bool tail;   /* the row has its own factor after its chunks */
     uint4 table; /* the shared table (tables.cuh) */
@@ -50,7 +51,7 @@ struct linear_job {
     const float *lift;
     const float *squares; /* or the sums of squares that the previous launch has left, [column][k / 32] */
     int n_col, two;
-    int group_shift; /* log2 of the slices of a group */
+    int group_shift; /* log2 of the subgroups of a group */
     /* linear_left.cu */
     int leaves_group;
     int whole;    /* warps of a wider group whose codes are left, 2 or 4; 0: none are left */
@@ -59,9 +60,9 @@ struct linear_job {
 };
 
 /* The order of the scales of quantized columns. SUMS: with the sums of codes. PLAIN: alone, all columns of
- * each slice. PAIRS: alone, for each tile and pair of columns those of both slices, so that one load reads
- * four scales of a lane. FOUR: PAIRS for at most four columns; codes also have memory for four only. RECORDS:
- * like PAIRS, but each chunk's codes and scales are together. */
+ * each subgroup. PAIRS: alone, for each tile and pair of columns those of both subgroups, so that one load
+ * reads four scales of a lane. FOUR: PAIRS for at most four columns; codes also have memory for four only.
+ * RECORDS: like PAIRS, but each chunk's codes and scales are together. */
 enum meta_order { META_SUMS, META_PLAIN, META_PAIRS, META_FOUR, META_RECORDS };
 __host__ __device__ __forceinline__ meta_order kept_order(int n_col) {
     return n_col <= 4 ? META_FOUR : n_col <= 16 ? META_PAIRS : META_PLAIN;

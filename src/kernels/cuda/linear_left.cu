@@ -30,7 +30,7 @@ __device__ __forceinline__ float *place_of(const linear_job &j, int at) {
  * loads. */
 struct left_memory {
     uint32_t *codes;
-    slice_meta *meta;
+    subgroup_meta *meta;
     float *partial;
     left_output *outputs;
 };
@@ -40,7 +40,7 @@ static __host__ __device__ __forceinline__ int left_panels(const linear_job &j) 
 __device__ __forceinline__ left_memory memory_of(const linear_job &j, uint8_t *at) {
     left_memory r;
     r.codes = (uint32_t *)at;
-    r.meta = (slice_meta *)(at + j.k_pad);
+    r.meta = (subgroup_meta *)(at + j.k_pad);
     r.partial = (float *)(at + j.k_pad + j.k_pad / 4);
     r.outputs = (left_output *)(r.partial + left_panels(j) * PACK_PANEL * WARPS);
     return r;

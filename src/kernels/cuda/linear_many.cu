@@ -11,7 +11,7 @@
 
 struct many_store {
     uint32_t *where;
-    void *meta; /* a float2 or a float for each slice and column */
+    void *meta; /* a float2 or a float for each subgroup and column */
     int n_eight, column;
     meta_order order;
     __device__ void codes(int row, int k, uint2 u) {
@@ -22,7 +22,7 @@ struct many_store {
         to[quad % 4 * 4] = u.x;
         to[quad % 4 * 4 + 4] = u.y;
     }
-    __device__ void slice(int row, int i, slice_meta m) {
+    __device__ void subgroup(int row, int i, subgroup_meta m) {
         const int col = column + row, at = i * 8 * n_eight + col, pairs = order == META_FOUR ? 2 : 4;
         if (order == META_SUMS)
             ((float2 *)meta)[at] = make_float2(m.scale, __int_as_float(m.sum));
@@ -91,19 +91,19 @@ __global__ void __launch_bounds__(THREADS) quantize_many(const __grid_constant__
     }
 }
 
-/* Adds a slice's dots of 2 rows x 2 columns to their sums. */
+/* Adds a subgroup's dots of 2 rows x 2 columns to their sums. */
 __device__ __forceinline__ void four_add(const linear_job &j, float2 w0, float2 w1, const int d[4],
                                          int excess, float4 m, float sum[4]) {
-    const slice_meta a = {m.x, __float_as_int(m.y)}, b = {m.z, __float_as_int(m.w)};
-    sum[0] = slice_add(j, w0, d[0] >> excess, a, sum[0]);
-    sum[1] = slice_add(j, w0, d[1] >> excess, b, sum[1]);
-    sum[2] = slice_add(j, w1, d[2] >> excess, a, sum[2]);
-    sum[3] = slice_add(j, w1, d[3] >> excess, b, sum[3]);
+    const subgroup_meta a = {m.x, __float_as_int(m.y)}, b = {m.z, __float_as_int(m.w)};
+    sum[0] = subgroup_add(j, w0, d[0] >> excess, a, sum[0]);
+    sum[1] = subgroup_add(j, w0, d[1] >> excess, b, sum[1]);
+    sum[2] = subgroup_add(j, w1, d[2] >> excess, a, sum[2]);
+    sum[3] = subgroup_add(j, w1, d[3] >> excess, b, sum[3]);
 }
 
 /* Panels between two barriers of all warps, times groups of eight columns. */
 enum { MANY_PANELS = 2 * TEAMS };
-/* Bytes after the rings: scale and minimum of each slice of every warp's chunk, and the warps' sums. */
+/* Bytes after the rings: scale and minimum of each subgroup of every warp's chunk, and the warps' sums. */
 static constexpr size_t many_bytes(bool halves) {
     return ALL_WARPS * (halves ? 16 : 8) * PACK_PANEL * sizeof(float2) +
            MANY_PANELS * WARPS * PACK_PANEL * 8 * sizeof(float);
@@ -115,16 +115,16 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     enum {
         COLUMNS = 8 * EIGHTS,
-        SLICES = HALVES ? 16 : 8 /* slices of a chunk */,
+        SUBGROUPS = HALVES ? 16 : 8 /* subgroups of a chunk */,
         PANELS = MANY_PANELS / EIGHTS
     };
     enum { CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int g = lane / 4, t = lane % 4, ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     auto *const weights =
-        (float2(*)[PACK_PANEL])(shared + ALL_WARPS * ring_bytes) + threadIdx.x / 32 * SLICES;
+        (float2(*)[PACK_PANEL])(shared + ALL_WARPS * ring_bytes) + threadIdx.x / 32 * SUBGROUPS;
     auto *const partial = (float(*)[WARPS][PACK_PANEL][COLUMNS])(
-        shared + ALL_WARPS * ring_bytes + ALL_WARPS * SLICES * PACK_PANEL * sizeof(float2));
+        shared + ALL_WARPS * ring_bytes + ALL_WARPS * SUBGROUPS * PACK_PANEL * sizeof(float2));
     ring r;
     chunk_feed feed = feed_begin(j, n_panel);
     ring_init(&r, shared + threadIdx.x / 32 * ring_bytes, bars[threadIdx.x / 32], j.depth, j.stage_bytes);
@@ -145,22 +145,22 @@ __global__ void __launch_bounds__(THREADS, 1) linear_many(const __grid_constant_
                     feed_put(j, &feed, &r);
                 const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
                 const uint4 *codes = j.codes + (int64_t)c * TILE_CHUNK * EIGHTS * 32 + lane;
-                const float4 *meta = j.meta + (int64_t)c * SLICES * (COLUMNS / 2) + t;
+                const float4 *meta = j.meta + (int64_t)c * SUBGROUPS * (COLUMNS / 2) + t;
                 uint4 b[TILE_CHUNK][EIGHTS];
 #pragma unroll
                 for (int i = 0; i < TILE_CHUNK * EIGHTS; i++)
                     ((uint4 *)b)[i] = codes[i * 32];
                 const uint8_t *stage = ring_get(&r), *scales = stage + n_tile * BITS * 128;
-                int group[SLICES / 2], row[SLICES / 2];
-                float2 w[SLICES / 2];
+                int group[SUBGROUPS / 2], row[SUBGROUPS / 2];
+                float2 w[SUBGROUPS / 2];
 #pragma unroll
-                for (int s = 0; s < SLICES / 2; s++) {
-                    group[s] = min(2 * s + lane / 16, n_tile * SLICES / TILE_CHUNK - 1) >> j.group_shift;
+                for (int s = 0; s < SUBGROUPS / 2; s++) {
+                    group[s] = min(2 * s + lane / 16, n_tile * SUBGROUPS / TILE_CHUNK - 1) >> j.group_shift;
                     row[s] = lane % 16;
                 }
-                scales_read<SLICES / 2>(j, scales, group, row, w);
+                scales_read<SUBGROUPS / 2>(j, scales, group, row, w);
 #pragma unroll
-                for (int s = 0; s < SLICES / 2; s++)
+                for (int s = 0; s < SUBGROUPS / 2; s++)
                     weights[2 * s + lane / 16][lane % 16] = w[s];
                 __syncwarp();
 #pragma unroll
@@ -245,5 +245,6 @@ int many_quantize(const cuda_linear *a, linear_job *j, int eights, meta_order or
 }
 
 int many_launch(linear_job *j, const pack_format *f, int eights, cuda_stream s) {
-    return linear_run((eights == 1 ? many_kernel<1> : many_kernel<2>)(f), j, many_bytes(j->slice == 16), s);
+    return linear_run((eights == 1 ? many_kernel<1> : many_kernel<2>)(f), j, many_bytes(j->subgroup == 16),
+                      s);
 }

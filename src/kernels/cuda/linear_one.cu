@@ -14,17 +14,18 @@
 enum { ONE_PANELS = 16 };
 
 /* one_chunk for one half-precision scale a group and no minimum, as most formats have, in a third of the
- * instructions: one load reads the scales of all slices and rows, and differences have the bits of floats. */
+ * instructions: one load reads the scales of all subgroups and rows, and differences have the bits of floats.
+ */
 template <int BITS> struct plain_chunk {
     tile_lane<BITS> v[TILE_CHUNK];
-    uint32_t w[2]; /* scales of rows g and g + 8, slices 2t and 2t + 1 */
-    uint4 m;       /* their slice_meta */
+    uint32_t w[2]; /* scales of rows g and g + 8, subgroups 2t and 2t + 1 */
+    uint4 m;       /* their subgroup_meta */
     uint2 mine;
 };
 /* Loads a lane's part of a chunk except the tiles. scales: the lane's address for matrices_load. */
 template <int BITS>
 __device__ __forceinline__ void plain_begin(plain_chunk<BITS> *c, uint32_t scales, uint2 mine,
-                                            const slice_meta *metas) {
+                                            const subgroup_meta *metas) {
     c->m = *(const uint4 *)(metas + 2 * (threadIdx.x % 4));
     c->mine = mine;
     matrices_load(c->w, scales);
@@ -64,7 +65,7 @@ __device__ __forceinline__ void plain_add(const plain_chunk<BITS> &c, const int 
  * multiplied, so their stage is refilled at once. */
 template <int BITS>
 __device__ __forceinline__ void plain_panel(const linear_job &j, chunk_feed *feed, ring *r,
-                                            const uint2 *codes, const slice_meta *meta, int lane_scale,
+                                            const uint2 *codes, const subgroup_meta *meta, int lane_scale,
                                             float sum[2]) {
     for (int n = threadIdx.x / 32 % WARPS; n < j.n_chunk; n += WARPS) {
         const int n_tile = n == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
@@ -90,8 +91,8 @@ __device__ __forceinline__ void plain_panel(const linear_job &j, chunk_feed *fee
 
 /* plain_panel for chunks of 8 bits in two pieces. */
 __device__ __forceinline__ void plain_panel_pieces(const linear_job &j, chunk_feed *feed, ring *r,
-                                                   const uint2 *codes, const slice_meta *meta, int lane_scale,
-                                                   float sum[2]) {
+                                                   const uint2 *codes, const subgroup_meta *meta,
+                                                   int lane_scale, float sum[2]) {
     for (int n = threadIdx.x / 32 % WARPS; n < j.n_chunk; n += WARPS) {
         const uint2 mine = codes[n * 32 + threadIdx.x % 32];
         plain_chunk<8> c;
@@ -117,7 +118,7 @@ __device__ __forceinline__ void plain_panel_pieces(const linear_job &j, chunk_fe
 
 /* Bytes after the rings: the row, and output_ahead of the outputs. */
 static size_t one_bytes(const linear_job &j) {
-    return (size_t)j.k_pad + (size_t)(j.k_pad / j.slice) * sizeof(slice_meta) +
+    return (size_t)j.k_pad + (size_t)(j.k_pad / j.subgroup) * sizeof(subgroup_meta) +
            outputs_ahead_bytes(j, ONE_PANELS);
 }
 
@@ -127,12 +128,12 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
     __shared__ uint64_t bars[ALL_WARPS][MAX_STAGES];
     __shared__ float partial[ONE_PANELS][WARPS][PACK_PANEL];
     __shared__ row_sums sums;
-    enum { SLICES = HALVES ? 16 : 8 /* of a chunk */ };
+    enum { SUBGROUPS = HALVES ? 16 : 8 /* of a chunk */ };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     uint32_t *const codes = (uint32_t *)(shared + ALL_WARPS * ring_bytes);
-    slice_meta *const meta = (slice_meta *)(codes + j.k_pad / 4);
-    output_ahead *const ahead = (output_ahead *)(meta + j.k_pad / j.slice);
+    subgroup_meta *const meta = (subgroup_meta *)(codes + j.k_pad / 4);
+    output_ahead *const ahead = (output_ahead *)(meta + j.k_pad / j.subgroup);
     const bool plain = ring_ahead() && !HALVES && TABLE == TABLE_NONE && j.scale_kind == SCALE_HALF;
     const int lane_scale = (lane % 8 >> j.group_shift) * 32 + lane / 8 % 2 * 16; /* matrices_load */
     ring r;
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(THREADS, 2) linear_one(const __grid_constant__
                 if (!ring_ahead())
                     feed_put(j, &feed, &r);
                 const uint8_t *stage = ring_get(&r);
-                one_chunk<BITS, HALVES>(j, stage, ((const uint2 *)codes)[c * 32 + lane], meta + c * SLICES,
+                one_chunk<BITS, HALVES>(j, stage, ((const uint2 *)codes)[c * 32 + lane], meta + c * SUBGROUPS,
                                         c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, tables, sum,
                                         ring_ahead());
                 __syncwarp();

@@ -9,12 +9,12 @@
 
 struct one_store {
     uint32_t *where;
-    slice_meta *meta;
+    subgroup_meta *meta;
     __device__ void codes(int, int k, uint2 u) {
         where[code_quad(k / 4)] = u.x;
         where[code_quad(k / 4 + 1)] = u.y;
     }
-    __device__ void slice(int, int i, slice_meta m) {
+    __device__ void subgroup(int, int i, subgroup_meta m) {
         meta[i] = m;
     }
 };
@@ -29,27 +29,27 @@ struct one_facts {
     }
 };
 
-/* Adds tile t's slices of a chunk to the sums of a lane's two rows. whole: memory follows a short last chunk,
- * so all four tiles may be read; a constant. */
+/* Adds tile t's subgroups of a chunk to the sums of a lane's two rows. whole: memory follows a short last
+ * chunk, so all four tiles may be read; a constant. */
 template <int BITS, bool HALVES, int TABLE>
 __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *stage, uint2 mine,
-                                          const slice_meta *metas, int n_tile,
+                                          const subgroup_meta *metas, int n_tile,
                                           const lane_tables<TABLE> &tables, float sum[2], bool whole) {
-    enum { SLICES = HALVES ? 4 : 2 /* of a tile */, CODE = code_bits<BITS, TABLE>() };
+    enum { SUBGROUPS = HALVES ? 4 : 2 /* of a tile */, CODE = code_bits<BITS, TABLE>() };
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    int group[2 * SLICES], row[2 * SLICES]; /* for row g, then for row g + 8 */
-    slice_meta m[SLICES];
-    float2 w[2 * SLICES];
+    int group[2 * SUBGROUPS], row[2 * SUBGROUPS]; /* for row g, then for row g + 8 */
+    subgroup_meta m[SUBGROUPS];
+    float2 w[2 * SUBGROUPS];
 #pragma unroll
-    for (int i = 0; i < SLICES; i += 2)
-        *(uint4 *)(m + i) = *(const uint4 *)(metas + t * SLICES + i);
+    for (int i = 0; i < SUBGROUPS; i += 2)
+        *(uint4 *)(m + i) = *(const uint4 *)(metas + t * SUBGROUPS + i);
 #pragma unroll
-    for (int i = 0; i < 2 * SLICES; i++) {
-        group[i] = (SLICES * t + i % SLICES) >> j.group_shift;
-        row[i] = i < SLICES ? g : g + 8;
+    for (int i = 0; i < 2 * SUBGROUPS; i++) {
+        group[i] = (SUBGROUPS * t + i % SUBGROUPS) >> j.group_shift;
+        row[i] = i < SUBGROUPS ? g : g + 8;
     }
     if (whole || t < n_tile)
-        scales_read<2 * SLICES>(j, stage + n_tile * BITS * 128, group, row, w);
+        scales_read<2 * SUBGROUPS>(j, stage + n_tile * BITS * 128, group, row, w);
     int d[2][2][4] = {}; /* [half of a tile][half of that][the instruction's order] */
     /* All tiles of a short last chunk are multiplied too: the codes for missing ones are zeros. */
 #pragma unroll
@@ -68,12 +68,12 @@ __device__ __forceinline__ void one_chunk(const linear_job &j, const uint8_t *st
         }
     }
 #pragma unroll
-    for (int i = 0; i < SLICES; i++)
+    for (int i = 0; i < SUBGROUPS; i++)
 #pragma unroll
         for (int r = 0; r < 2; r++) { /* columns 2t and 2t + 1 are the tile's halves */
             const int half = HALVES ? i / 2 : i, in = HALVES ? i % 2 : 0;
-            const float more = slice_add(j, w[r * SLICES + i],
-                                         d[half][in][2 * r + half] >> tile_excess<CODE>(half), m[i], sum[r]);
+            const float more = subgroup_add(
+                j, w[r * SUBGROUPS + i], d[half][in][2 * r + half] >> tile_excess<CODE>(half), m[i], sum[r]);
             sum[r] = t < n_tile ? more : sum[r];
         }
 }

@@ -9,12 +9,12 @@
 /* Passed by value, because a reference to the kernel's parameters would be read from memory each time. */
 struct row_job {
     const float *x, *norm;
-    int k, k_pad, act_group, slice_shift;
+    int k, k_pad, act_group, subgroup_shift;
     float top, eps;
     int begin, end; /* the part that this block quantizes; all of it if the row has a norm or is one group */
 };
 __device__ __forceinline__ row_job row_of(const linear_job &j, const float *x) {
-    return row_job{x,     j.norm, j.k,    j.k_pad, j.act_group, j.slice == 16 ? 4 : 5, (float)j.top,
+    return row_job{x,     j.norm, j.k,    j.k_pad, j.act_group, j.subgroup == 16 ? 4 : 5, (float)j.top,
                    j.eps, 0,      j.k_pad};
 }
 
@@ -106,13 +106,13 @@ __device__ __forceinline__ float eight_square(const float v[8]) {
 }
 
 /* Quantizes one row of x by all threads of a block. It calls store.codes(row, k, eight) for eight codes and
- * store.slice(row, slice, meta) for each slice. TWO: the residuals of the codes are a second row. All of it
- * is visible when it returns. */
+ * store.subgroup(row, subgroup, meta) for each subgroup. TWO: the residuals of the codes are a second row.
+ * All of it is visible when it returns. */
 template <bool TWO, class Store>
 __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums) {
     enum { AHEAD = TWO ? 2 : 4 };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int lanes = j.act_group / 8, slice_lanes = 1 << (j.slice_shift - 3);
+    const int lanes = j.act_group / 8, subgroup_lanes = 1 << (j.subgroup_shift - 3);
     float squares = 0.0f;
     uint32_t whole[2] = {0, 0};
     int total[2] = {0, 0};
@@ -135,18 +135,18 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
             }
 #pragma unroll
             for (int row = 0; row < (TWO ? 2 : 1); row++) {
-                slice_meta m;
+                subgroup_meta m;
                 const uint32_t max_bits = j.act_group ? max_lanes(max_eight(v), lanes) : whole[row];
                 const uint2 codes = eight_encode(max_bits, j.top, v, &m.scale);
                 m.sum = __dp4a((int)codes.y, 0x01010101, __dp4a((int)codes.x, 0x01010101, 0));
 #pragma unroll
                 for (int o = 1; o < 4; o *= 2) {
                     const int other = __shfl_xor_sync(~0u, m.sum, o);
-                    m.sum += o < slice_lanes ? other : 0;
+                    m.sum += o < subgroup_lanes ? other : 0;
                 }
                 store.codes(row, at, codes);
-                if (lane % slice_lanes == 0) {
-                    store.slice(row, at >> j.slice_shift, m);
+                if (lane % subgroup_lanes == 0) {
+                    store.subgroup(row, at >> j.subgroup_shift, m);
                     total[row] += m.sum;
                 }
             }
@@ -170,7 +170,7 @@ __device__ __noinline__ void quantize_row(row_job j, Store store, row_sums *sums
     __syncthreads();
 }
 
-/* Starts copying a row that the previous launch has quantized, codes and slices, to `to`. */
+/* Starts copying a row that the previous launch has quantized, codes and subgroups, to `to`. */
 __device__ __forceinline__ void coded_begin(const linear_job &j, uint8_t *to) {
     for (int at = 16 * threadIdx.x; at < j.k_pad + j.k_pad / 4; at += 16 * THREADS)
         copy_ahead<16>(to + at, j.coded + at);
@@ -199,7 +199,7 @@ __device__ __forceinline__ void coded_end(const linear_job &j, row_sums *sums) {
 /* Quantizes a row from the floats and largest magnitudes that the previous launch has left, eight codes a
  * thread at a time. A lane reads the magnitude of its own 32 and gets the others of its group from other
  * lanes. */
-__device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *codes, slice_meta *meta) {
+__device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *codes, subgroup_meta *meta) {
     enum { AHEAD = 4 };
     const float *const x = j.norm ? j.left.floats : j.x;
     for (int first = 8 * threadIdx.x; first < j.k_pad; first += EIGHT_STEP * AHEAD) {
@@ -219,7 +219,7 @@ __device__ __forceinline__ void quantize_left(const linear_job &j, uint32_t *cod
             const int at = first + EIGHT_STEP * i;
             if (at >= j.k_pad)
                 break;
-            slice_meta m;
+            subgroup_meta m;
             max_bits[i] = max(max_bits[i], __shfl_xor_sync(~0u, max_bits[i], 4));
             const uint32_t other = __shfl_xor_sync(~0u, max_bits[i], 8);
             max_bits[i] = max(max_bits[i], j.act_group > 64 ? other : 0);

@@ -126,9 +126,10 @@ __device__ __forceinline__ void scales_read(const linear_job &j, const uint8_t *
     }
 }
 
-/* sum += the scaled dot of a slice. The dot is multiplied by the weights' scale first, because nibbles.cuh
+/* sum += the scaled dot of a subgroup. The dot is multiplied by the weights' scale first, because nibbles.cuh
  * does that for half-precision scales in the instruction that converts the dot to a float. */
-__device__ __forceinline__ float slice_add(const linear_job &j, float2 w, int dot, slice_meta a, float sum) {
+__device__ __forceinline__ float subgroup_add(const linear_job &j, float2 w, int dot, subgroup_meta a,
+                                              float sum) {
     sum = __fmaf_rn(__fmul_rn((float)(dot - j.zero * a.sum), w.x), a.scale, sum);
     return j.asym ? __fmaf_rn(w.y, __fmul_rn(a.scale, (float)a.sum), sum) : sum;
 }

@@ -11,7 +11,7 @@ enum { CODE_TILE = 512 /* bytes of the codes of a tile */ };
 
 /* Whether these products can compute a job's matrices. */
 static inline bool nibbles_are(const linear_job &j, const pack_format *f) {
-    return f->bits == 4 && f->table == PACK_TABLE_NONE && j.scale_kind == SCALE_HALF && j.slice == 32 &&
+    return f->bits == 4 && f->table == PACK_TABLE_NONE && j.scale_kind == SCALE_HALF && j.subgroup == 32 &&
            !j.tail;
 }
 
@@ -101,7 +101,7 @@ __device__ __forceinline__ void half_times(const uint32_t a[4], int h, const uin
 }
 
 /* Multiplies a tile with EIGHTS groups of eight columns whose scales are in pairs (META_PAIRS), so one load
- * reads four of a lane's scales. weight: the scales of both slices, as halves, of rows g and g + 8. codes,
+ * reads four of a lane's scales. weight: the scales of both subgroups, as halves, of rows g and g + 8. codes,
  * scales: addresses of the lane's first ones. */
 template <int EIGHTS>
 __device__ __forceinline__ void tile_times_pairs(const uint4 &w, const uint32_t weight[2], uint32_t codes,

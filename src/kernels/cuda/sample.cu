@@ -1,6 +1,6 @@
 /* sample.cu - finds the largest logits and draws one of them.
  *
- * SLICES blocks each find the largest logits of their share. The last block to finish finds the largest of
+ * SHARES blocks each find the largest logits of their share. The last block to finish finds the largest of
  * those. A logit and its index are one 64-bit key, so no two keys are equal, and any order of comparisons
  * gives the same result. */
 #include "kernels/cuda/device.cuh"
@@ -8,14 +8,14 @@
 #include "kernels/cuda/launches.h"
 
 enum {
-    SLICES = 64,
+    SHARES = 64,
     SAMPLE_THREADS = 512,
     MAX_KEYS = 8192 /* keys of a block's share: 64 KiB of shared memory */
 };
 
 struct sample_job {
     cuda_sample a;
-    unsigned long long *keys; /* [n_row, SLICES, top] */
+    unsigned long long *keys; /* [n_row, SHARES, top] */
     unsigned *arrived;        /* [n_row] */
 };
 
@@ -114,9 +114,9 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
     __shared__ bool is_last;
     sample_key *const keys = (sample_key *)shared;
     const cuda_sample &a = j.a;
-    const int row = blockIdx.y, each = (int)((a.n_vocab + SLICES - 1) / SLICES), from = blockIdx.x * each;
+    const int row = blockIdx.y, each = (int)((a.n_vocab + SHARES - 1) / SHARES), from = blockIdx.x * each;
     const int n = min(each, (int)a.n_vocab - from);
-    sample_key *const found = j.keys + (int64_t)row * SLICES * a.top;
+    sample_key *const found = j.keys + (int64_t)row * SHARES * a.top;
     launch_next();
     launch_wait();
     for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        is_last = atomicAdd(j.arrived + row, 1) == SLICES - 1;
+        is_last = atomicAdd(j.arrived + row, 1) == SHARES - 1;
         if (is_last)
             j.arrived[row] = 0;
         __threadfence();
@@ -138,10 +138,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
     __syncthreads();
     if (!is_last)
         return;
-    for (int i = threadIdx.x; i < SLICES * a.top; i += SAMPLE_THREADS)
+    for (int i = threadIdx.x; i < SHARES * a.top; i += SAMPLE_THREADS)
         keys[i] = __ldcg(found + i);
     __syncthreads();
-    sort_keys(keys, SLICES * a.top, a.top);
+    sort_keys(keys, SHARES * a.top, a.top);
     const int n_top = min((int64_t)a.top, a.n_vocab);
     for (int i = threadIdx.x; i < n_top; i += SAMPLE_THREADS) {
         if (a.top_ids)
@@ -160,12 +160,12 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
  * begins. */
 enum { MAX_ROWS = 1 << 16, ARRIVED_BYTES = MAX_ROWS * (int)sizeof(unsigned) };
 size_t sample_scratch(int64_t n_row) {
-    return ARRIVED_BYTES + (size_t)n_row * SLICES * CUDA_MAX_TOP * sizeof(sample_key);
+    return ARRIVED_BYTES + (size_t)n_row * SHARES * CUDA_MAX_TOP * sizeof(sample_key);
 }
 
 /* Bytes of the keys of a share, or of those that all blocks found; sorting needs a power of two. */
 static size_t keys_bytes(const cuda_sample *a) {
-    const int64_t each = (a->n_vocab + SLICES - 1) / SLICES, found = (int64_t)SLICES * a->top;
+    const int64_t each = (a->n_vocab + SHARES - 1) / SHARES, found = (int64_t)SHARES * a->top;
     size_t n = SAMPLE_THREADS;
     while ((int64_t)n < (each > found ? each : found))
         n *= 2;
@@ -173,11 +173,11 @@ static size_t keys_bytes(const cuda_sample *a) {
 }
 
 int sample_launch(const cuda_sample *a, cuda_stream s) {
-    if (a->top < 1 || a->top > CUDA_MAX_TOP || a->n_vocab < 1 || a->n_vocab > SLICES * MAX_KEYS ||
+    if (a->top < 1 || a->top > CUDA_MAX_TOP || a->n_vocab < 1 || a->n_vocab > SHARES * MAX_KEYS ||
         a->n_row < 1 || a->n_row >= MAX_ROWS)
         return CUDA_UNSUPPORTED;
     sample_job j = {*a, (sample_key *)((uint8_t *)a->scratch + ARRIVED_BYTES), (unsigned *)a->scratch};
     const size_t bytes = keys_bytes(a);
     const int e = prepare(sample_rows, bytes);
-    return e ? e : launch(sample_rows, dim3(SLICES, (unsigned)a->n_row), dim3(SAMPLE_THREADS), bytes, s, j);
+    return e ? e : launch(sample_rows, dim3(SHARES, (unsigned)a->n_row), dim3(SAMPLE_THREADS), bytes, s, j);
 }

@@ -120,7 +120,7 @@ struct short_memory {
     int *list;         /* [n_own]: panels to compute */
 };
 static size_t memory_bytes(const short_job &s) {
-    return (size_t)s.j.k_pad + (size_t)(s.j.k_pad / s.j.slice) * sizeof(slice_meta) +
+    return (size_t)s.j.k_pad + (size_t)(s.j.k_pad / s.j.subgroup) * sizeof(subgroup_meta) +
            ((size_t)s.each * ALL_WARPS + 2 * (size_t)s.n_own) * sizeof(uint32_t);
 }
 
@@ -135,11 +135,11 @@ __device__ __forceinline__ float key_bound(uint32_t k) {
 }
 
 /* The length of the row that is multiplied, before the norm's factor. */
-__device__ static float row_length(const linear_job &j, const uint32_t *codes, const slice_meta *meta,
+__device__ static float row_length(const linear_job &j, const uint32_t *codes, const subgroup_meta *meta,
                                    float *shared) {
     float sum = 0.0f;
     for (int i = threadIdx.x; i < j.k_pad / 32; i += THREADS) {
-        const float scale = meta[i * 32 / j.slice].scale;
+        const float scale = meta[i * 32 / j.subgroup].scale;
         int dot = 0;
 #pragma unroll
         for (int c = 0; c < 8; c++)
@@ -206,15 +206,15 @@ __device__ static float limit_of(const uint32_t *keys, int n, int top, int count
 /* Computes a panel's sums by the warps of a team. */
 template <int BITS, bool HALVES>
 __device__ __forceinline__ void multiply_panel(const linear_job &j, int panel, const uint32_t *codes,
-                                               const slice_meta *meta, float (*partial)[PACK_PANEL]) {
-    enum { SLICES = HALVES ? 16 : 8 };
+                                               const subgroup_meta *meta, float (*partial)[PACK_PANEL]) {
+    enum { SUBGROUPS = HALVES ? 16 : 8 };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS;
     const uint8_t *const data = j.w[0] + panel * j.panel_bytes;
     const lane_tables<TABLE_NONE> tables = {};
     float sum[2] = {0.0f, 0.0f};
     for (int c = warp; c < j.n_chunk; c += WARPS)
         one_chunk<BITS, HALVES, TABLE_NONE>(
-            j, data + (int64_t)c * j.chunk_bytes, ((const uint2 *)codes)[c * 32 + lane], meta + c * SLICES,
+            j, data + (int64_t)c * j.chunk_bytes, ((const uint2 *)codes)[c * 32 + lane], meta + c * SUBGROUPS,
             c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK, tables, sum, false);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -286,9 +286,9 @@ __global__ void __launch_bounds__(THREADS, 2) shortlist_row(const __grid_constan
     const int row = blockIdx.x % s.n_row, part = blockIdx.x / s.n_row, team = threadIdx.x / 32 / WARPS;
     const int n_own = part < s.n_panel ? (s.n_panel - part + s.each - 1) / s.each : 0;
     uint32_t *const codes = (uint32_t *)shared;
-    slice_meta *const meta = (slice_meta *)(codes + j.k_pad / 4);
+    subgroup_meta *const meta = (subgroup_meta *)(codes + j.k_pad / 4);
     short_memory memory;
-    memory.keys = (uint32_t *)(meta + j.k_pad / j.slice);
+    memory.keys = (uint32_t *)(meta + j.k_pad / j.subgroup);
     memory.changed = memory.keys + s.each * ALL_WARPS;
     memory.list = (int *)(memory.changed + s.n_own);
     float *const y = j.y[0] + row * j.ldy[0], *const bounds = s.bounds + row * s.each * ALL_WARPS;

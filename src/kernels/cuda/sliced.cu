@@ -1,4 +1,4 @@
-/* sliced.cu - launches of products by slices; see sliced.cuh. */
+/* sliced.cu - launches of products by slices of both operands; see sliced.cuh. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/sliced.cuh"
@@ -56,8 +56,8 @@ int sliced_launch(const sliced_kernels &by, const cuda_linear *a, cuda_stream s)
     linear_job j;
     int e = a->n_row < 1 || a->n_row > CUDA_MAX_ROWS ? CUDA_UNSUPPORTED : linear_job_make(a, &j);
     const int bits = a->w[0].format.bits, each = a->two ? 2 : 1;
-    if (e || a->w[0].format.table || j.slice != 32 || !by.many[bits] || (j.leaves.codes && !by.one[bits]) ||
-        j.leaves_rows.codes)
+    if (e || a->w[0].format.table || j.subgroup != 32 || !by.many[bits] ||
+        (j.leaves.codes && !by.one[bits]) || j.leaves_rows.codes)
         return e ? e : CUDA_UNSUPPORTED;
     if (j.n_col == 1 && by.one[bits])
         return run(by.one[bits], &j, sliced_one_bytes(j), bits > 4, s); /* sliced_blocks */

@@ -4,8 +4,8 @@
  *
  * Both strategies read the parts packing, so the weights need no second copy. Split's operands are the 4-bit
  * parts. Bitwise makes planes from the parts in registers: it transposes 4 bits of 4 tiles. Partial products
- * stay in registers. Shifts and additions make one dot of them for each slice (32 of K), which is scaled and
- * summed in the order of linear.cuh. So the bits are those of `linear`.
+ * stay in registers. Shifts and additions make one dot of them for each subgroup (32 of K), which is scaled
+ * and summed in the order of linear.cuh. So the bits are those of `linear`.
  *
  * Column c of the instruction's 8 columns holds the c-th 32 of a chunk, and zeros elsewhere, as in the kernel
  * of one row (linear_one.cu). So one accumulator has the 8 dots of a chunk, each of which has its own
@@ -115,8 +115,8 @@ __device__ __forceinline__ void bits_arrange(uint32_t *row, int i, bool scaled) 
     for (int b = 0; b < 8; b++)
         at[b / 4 * 32 + b % 4 * 2] = x[b];
 }
-/* The bits of a plane that belong to slice g of its chunk. */
-__device__ __forceinline__ uint32_t bits_of_slice(int g) {
+/* The bits of a plane that belong to subgroup g of its chunk. */
+__device__ __forceinline__ uint32_t bits_of_subgroup(int g) {
     return 0x01010101u << (g / 2 + g % 2 * 4);
 }
 
@@ -129,16 +129,16 @@ __device__ __forceinline__ uint32_t quad_nibbles(uint32_t codes, int h, bool hig
 /* ---- the kernels' rows ---- */
 
 /* The number of columns of one launch, and (column_bytes) bytes from one column to the next in shared memory:
- * codes and slice_meta, rounded to an odd multiple of 64 bytes, so that the same element of four columns is
- * in different banks. */
+ * codes and subgroup_meta, rounded to an odd multiple of 64 bytes, so that the same element of four columns
+ * is in different banks. */
 enum { SLICED_COLUMNS = 8 };
 static __host__ __device__ __forceinline__ int column_bytes(int k_pad) {
-    return (k_pad + k_pad / 32 * (int)sizeof(slice_meta) + 127) / 128 * 128 + 64;
+    return (k_pad + k_pad / 32 * (int)sizeof(subgroup_meta) + 127) / 128 * 128 + 64;
 }
 
 template <bool BITWISE> struct sliced_store {
     uint32_t *where;
-    slice_meta *meta;
+    subgroup_meta *meta;
     size_t step; /* bytes to the second row, with `two` */
     __device__ void codes(int row, int k, uint2 u) {
         uint32_t *to = (uint32_t *)((uint8_t *)where + row * step);
@@ -146,8 +146,8 @@ template <bool BITWISE> struct sliced_store {
         to[BITWISE ? bits_quad(quad) : code_quad(quad)] = u.x;
         to[BITWISE ? bits_quad(quad + 1) : code_quad(quad + 1)] = u.y;
     }
-    __device__ void slice(int row, int i, slice_meta m) {
-        ((slice_meta *)((uint8_t *)meta + row * step))[i] = m;
+    __device__ void subgroup(int row, int i, subgroup_meta m) {
+        ((subgroup_meta *)((uint8_t *)meta + row * step))[i] = m;
     }
 };
 
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(THREADS)
     launch_next();
     launch_wait();
     quantize_row<TWO>(row_of(j, j.x + blockIdx.x * ldx),
-                      sliced_store<BITWISE>{(uint32_t *)to, (slice_meta *)(to + j.k_pad), (size_t)step},
+                      sliced_store<BITWISE>{(uint32_t *)to, (subgroup_meta *)(to + j.k_pad), (size_t)step},
                       &sums);
     if (threadIdx.x < each) {
         factors[column + threadIdx.x] = row_factor(j, &sums);
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- one chunk ---- */
 
-/* The scales of slices 2t and 2t + 1 of rows g and g + 8. One load reads all if a group has one
+/* The scales of subgroups 2t and 2t + 1 of rows g and g + 8. One load reads all if a group has one
  * half-precision scale. */
 __device__ __forceinline__ void chunk_scales(const linear_job &j, const uint8_t *scales, int n_tile,
                                              float2 w[4]) {
@@ -215,19 +215,19 @@ __device__ __forceinline__ void chunk_scales(const linear_job &j, const uint8_t 
     if (ring_ahead() || t < n_tile)
         scales_read<4>(j, scales, group, row, w);
 }
-/* Scales the dots of these slices and adds them, like one_chunk in linear_one.cu. d: the two slices of row g,
- * then of row g + 8. */
+/* Scales the dots of these subgroups and adds them, like one_chunk in linear_one.cu. d: the two subgroups of
+ * row g, then of row g + 8. */
 __device__ __forceinline__ void chunk_add(const linear_job &j, const float2 w[4], const int d[4],
-                                          const slice_meta m[2], int n_tile, float sum[2]) {
+                                          const subgroup_meta m[2], int n_tile, float sum[2]) {
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const float more = slice_add(j, w[r * 2 + i], d[2 * r + i], m[i], sum[r]);
+            const float more = subgroup_add(j, w[r * 2 + i], d[2 * r + i], m[i], sum[r]);
             sum[r] = (int)(threadIdx.x % 4) < n_tile ? more : sum[r];
         }
 }
-__device__ __forceinline__ void chunk_metas(const slice_meta *metas, slice_meta m[2]) {
+__device__ __forceinline__ void chunk_metas(const subgroup_meta *metas, subgroup_meta m[2]) {
     *(uint4 *)m = *(const uint4 *)(metas + 2 * (threadIdx.x % 4));
 }
 
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS, team = threadIdx.x / 32 / WARPS;
     const int ring_bytes = j.depth * j.stage_bytes, n_panel = panel_count(j);
     uint8_t *const column = shared + ALL_WARPS * ring_bytes;
-    slice_meta *const meta = (slice_meta *)(column + j.k_pad);
+    subgroup_meta *const meta = (subgroup_meta *)(column + j.k_pad);
     output_ahead *const ahead = (output_ahead *)(column + column_bytes(j.k_pad));
     ring r;
     chunk_feed feed = feed_begin(j, n_panel);
@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(THREADS, sliced_blocks<BITS>())
                 const int n_tile = c == j.n_chunk - 1 ? j.last_tiles : TILE_CHUNK;
                 const uint8_t *stage = ring_get(&r);
                 Way<BITS> way;
-                slice_meta m[2];
+                subgroup_meta m[2];
                 float2 w[4];
                 int d[4];
                 chunk_metas(meta + c * 8, m);

@@ -91,7 +91,7 @@ template <int BITS> struct split_way {
         for (int i = 0; i < TILE_CHUNK; i++)
             tiles.take(i, v[i]);
     }
-    __device__ void dots(const uint8_t *column, const slice_meta *, bool four, int d[4]) const {
+    __device__ void dots(const uint8_t *column, const subgroup_meta *, bool four, int d[4]) const {
         const int lane = threadIdx.x % 32, g = lane / 4;
         const split_column b(((const uint2 *)column)[lane], g % 2);
         bool here[TILE_CHUNK];
@@ -137,15 +137,15 @@ template <int BITS> struct split_way {
                     const uint8_t *const from = columns + min(e * EACH + g / 2, j.n_col - 1) * step;
                     const uint8_t *const own = columns + min(e * EACH + t, j.n_col - 1) * step;
                     const uint2 codes = ((const uint2 *)from)[c * 32 + (2 * i + g % 2) * 4 + t];
-                    slice_meta m[2];
+                    subgroup_meta m[2];
                     int d[4];
-                    *(uint4 *)m = *(const uint4 *)(own + j.k_pad + (c * 8 + 2 * i) * sizeof(slice_meta));
+                    *(uint4 *)m = *(const uint4 *)(own + j.k_pad + (c * 8 + 2 * i) * sizeof(subgroup_meta));
                     tile.dots(split_column(codes, g % 2), here, j.top < 127, d);
 #pragma unroll
                     for (int h = 0; h < 2; h++)
 #pragma unroll
                         for (int r = 0; r < 2; r++)
-                            sum[i][e][r] = slice_add(j, w[r * 2 + h], d[2 * r + h], m[h], sum[i][e][r]);
+                            sum[i][e][r] = subgroup_add(j, w[r * 2 + h], d[2 * r + h], m[h], sum[i][e][r]);
                 }
             }
         }
