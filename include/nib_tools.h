@@ -48,7 +48,7 @@ typedef struct nib_quantize_options {
     const char *method;    /* "rtn", "squeezellm", "awq", "gptq"; NULL: rtn */
     const char *calib;     /* text whose lines are the calibration prompts; NULL: nibble's own prompts */
     const char
-        *imatrix; /* llama.cpp's importance matrix, instead of measuring one; "none": all columns equal */
+        *imatrix; /* llama.cpp's importance matrix, instead of measuring one; "none": rounding uses none */
     const char *keep_imatrix; /* writes the importance matrix for llama.cpp; NULL: no */
     const char *residual;     /* also writes the rounding residuals, with the engine options' residual_bits a
                                  weight, to this file, which nib_engine_options.residual accepts in place of the

@@ -2,7 +2,7 @@
  * answers for every cap. */
 #include "base/mem.h"
 #include "base/num.h"
-#include "engine/saliency.h"
+#include "engine/imatrix.h"
 #include "support/engine.h"
 #include "support/logits.h"
 #include "support/process.h"
@@ -130,20 +130,20 @@ static void keep_columns(const char *path, bool alike) {
     const logger silent = {0};
     model *m = NULL;
     nib_error err = {0};
-    saliency_sites sites;
-    channel_stats c;
+    imatrix_sites sites;
+    model_imatrix c;
     assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
-    assert_int_equal(saliency_sites_open(&sites, m, &err), NIB_OK);
-    assert_int_equal(channel_stats_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
+    assert_int_equal(imatrix_sites_open(&sites, m, &err), NIB_OK);
+    assert_int_equal(imatrix_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
     assert_int_equal(container_content_key(model_container(m), c.content, &err), NIB_OK);
     strcpy(c.prompts, "abc");
     for (uint64_t i = 0; i < c.first[c.n_site]; i++)
         c.mean[i] = alike || i % 13 ? 1 : 500;
-    char *to = channel_stats_path(c.content, c.prompts);
-    assert_int_equal(channel_stats_save(to, &c, &err), NIB_OK);
+    char *to = imatrix_path(c.content, c.prompts);
+    assert_int_equal(imatrix_save(to, &c, &err), NIB_OK);
     mem_free(to);
-    channel_stats_clear(&c);
-    saliency_sites_close(&sites);
+    imatrix_clear(&c);
+    imatrix_sites_close(&sites);
     model_close(m);
 }
 

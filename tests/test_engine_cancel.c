@@ -313,12 +313,12 @@ static nib_status measure_costs(void *user, nib_error *err) {
     const measured *m = user;
     nib_engine_options o = engine_usual();
     quality q;
-    channel_stats seen;
+    model_imatrix seen;
     o.cancel = ask;
     const nib_status status =
         measure_quality(m->path, &o, &m->c, &(quality_options){formats, 2, NULL, 0, 0}, &q, &seen, err);
     quality_clear(&q);
-    channel_stats_clear(&seen);
+    imatrix_clear(&seen);
     return status;
 }
 

@@ -246,7 +246,7 @@ static void prompts_from_ram(void **state) {
 
 typedef struct measured {
     char *importance, *quality;
-    channel_stats channels;
+    model_imatrix channels;
     uint64_t n_neuron, n_active;
 } measured;
 
@@ -286,8 +286,8 @@ static void measurements(void **state) {
         const float is = check.channels.mean[i], should = cpu.channels.mean[i];
         assert_true(fabsf(is - should) <= 1e-5f * should);
     }
-    channel_stats_clear(&cpu.channels);
-    channel_stats_clear(&check.channels);
+    imatrix_clear(&cpu.channels);
+    imatrix_clear(&check.channels);
     mem_free(cpu.importance);
     mem_free(cpu.quality);
     mem_free(check.importance);

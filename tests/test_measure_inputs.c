@@ -87,8 +87,8 @@ static void reads_once(void **state) {
 }
 
 /* Under a cap on RAM; where a sanitizer has memory of its own, under the next larger one that works. */
-static channel_stats measured(uint64_t ram, int n_thread, const calibration *c) {
-    channel_stats s = {0};
+static model_imatrix measured(uint64_t ram, int n_thread, const calibration *c) {
+    model_imatrix s = {0};
     nib_engine_options o = engine_usual();
     nib_error err;
     nib_status status;
@@ -107,18 +107,18 @@ static void has_the_bits(void **state) {
     (void)state;
     static const uint64_t caps[] = {(uint64_t)1 << 30, NIB_AUTO, (uint64_t)28 << 20};
     calibration c = prompts_open(shape.n_vocab);
-    channel_stats first = {0};
+    model_imatrix first = {0};
     for (int i = 0; i < 3; i++) {
-        channel_stats now = measured(caps[i], 1 + i % 2, &c);
+        model_imatrix now = measured(caps[i], 1 + i % 2, &c);
         if (i > 0) {
             assert_int_equal(now.n_site, first.n_site);
             assert_memory_equal(now.mean, first.mean, now.first[now.n_site] * sizeof *now.mean);
-            channel_stats_clear(&now);
+            imatrix_clear(&now);
         } else {
             first = now;
         }
     }
-    channel_stats_clear(&first);
+    imatrix_clear(&first);
     calibration_clear(&c);
 }
 

@@ -60,13 +60,13 @@ static void costs_are_costs(void **state) {
     calibration c = prompts_open(512);
     const double score[] = {1, 0, 0.5, 0.25};
     const quality_options q = {formats, 7, score, 40, 8};
-    channel_stats first = {0};
+    model_imatrix first = {0};
     nib_engine_options o;
     char *text[2];
     nib_error err = {0};
     for (int i = 0; i < 2; i++) {
         quality got;
-        channel_stats seen;
+        model_imatrix seen;
         nib_engine_options_init(&o);
         o.n_thread = 1 + i;
         if (measure_quality(path, &o, &c, &q, &got, &seen, &err))
@@ -92,14 +92,14 @@ static void costs_are_costs(void **state) {
             assert_true(seen.mean[j] > 0 && (!i || seen.mean[j] == first.mean[j]));
         quality_clear(&got);
         if (i)
-            channel_stats_clear(&seen);
+            imatrix_clear(&seen);
         else
             first = seen;
     }
     assert_string_equal(text[0], text[1]);
     mem_free(text[0]);
     mem_free(text[1]);
-    channel_stats_clear(&first);
+    imatrix_clear(&first);
     calibration_clear(&c);
 }
 
@@ -116,7 +116,7 @@ static void measuring_can_be_cancelled(void **state) {
     nib_engine_options o;
     importance p;
     quality q;
-    channel_stats seen;
+    model_imatrix seen;
     nib_error err = {0};
     nib_engine_options_init(&o);
     o.progress = stop_at_once;
@@ -126,7 +126,7 @@ static void measuring_can_be_cancelled(void **state) {
         measure_quality(path, &o, &c, &(quality_options){measure_formats, 2, NULL, 0, 0}, &q, &seen, &err),
         NIB_E_CANCELLED);
     quality_clear(&q);
-    channel_stats_clear(&seen);
+    imatrix_clear(&seen);
     c.tokens[3] = 512;
     assert_int_equal(measure_importance(path, &o, &c, &p, &err), NIB_E_USAGE); /* no such id */
     importance_clear(&p);
@@ -144,7 +144,7 @@ static nib_status measure_both(void *user, nib_error *err) {
     nib_engine_options o;
     importance p;
     quality q;
-    channel_stats seen;
+    model_imatrix seen;
     nib_engine_options_init(&o);
     o.n_thread = 2;
     o.packed = NIB_PACKED_OFF;
@@ -158,7 +158,7 @@ static nib_status measure_both(void *user, nib_error *err) {
             fault_made(q.kl_activation, (size_t)q.n_block * 2 * sizeof *q.kl_activation);
         }
         quality_clear(&q);
-        channel_stats_clear(&seen);
+        imatrix_clear(&seen);
     }
     importance_clear(&p);
     return status;

@@ -126,7 +126,7 @@ static void make_all(const model *m, const layout_part *parts, layout *made[N_LA
     for (size_t i = 0; i < NUM_COUNT(choices); i++)
         assert_int_equal(layout_make(m, &choices[i], &made[i], &err), NIB_OK);
     assert_int_equal(layout_with_packings(made[2], planes, NULL, &made[4], &err), NIB_OK);
-    assert_int_equal(layout_with_columns(made[3], same_columns, columns, &made[5], &err), NIB_OK);
+    assert_int_equal(layout_with_imatrix(made[3], same_columns, columns, &made[5], &err), NIB_OK);
     assert_int_equal(layout_with_shortlist(made[0], true, &made[6], &err), NIB_OK);
 }
 

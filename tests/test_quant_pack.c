@@ -118,7 +118,7 @@ static void test_recipes(void **state) {
         if (!recipe_parse(good[i], 576, &r))
             fail_msg("%s: refused", good[i]);
         for (int j = 0; j < r.n_slice; j++)
-            recipe_slice_name(&r.slice[j], r.by_column, j > 0, slice[j]);
+            recipe_slice_name(&r.slice[j], r.uses_imatrix, j > 0, slice[j]);
         assert_true(recipe_join(slice[0], slice[1], name));
         assert_string_equal(name, r.n_slice ? good[i] : "");
     }

@@ -89,7 +89,7 @@ static void test_same_bytes(void **state) {
                 for (int kind = 0; kind < N_KIND; kind++, turn++) {
                     const int64_t k = ks[turn % 7];
                     pack_format f;
-                    pack_from from = {.type = types[turn % 3], .columns = turn % 4 ? NULL : columns};
+                    pack_from from = {.type = types[turn % 3], .imatrix = turn % 4 ? NULL : columns};
                     if (!pack_uniform(bits, groups[g], form == 1, form == 2, k, &f))
                         continue;
                     if (turn % 5 == 0)

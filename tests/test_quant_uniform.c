@@ -184,7 +184,7 @@ static void test_columns(void **state) {
         pack_format f;
         assert_true(pack_from_name(names[c], K, &f));
         for (int i = 0; i < 3; i++)
-            round_row(&f, &(pack_from){.type = TYPE_F32, .columns = column[i]}, x, K, found[i]);
+            round_row(&f, &(pack_from){.type = TYPE_F32, .imatrix = column[i]}, x, K, found[i]);
         assert_memory_equal(found[0], found[1], sizeof found[0]);
         const double plain = column_error(x, found[0], column[2], K);
         const double weighted = column_error(x, found[2], column[2], K);

@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "quantize/awq.h"
-#include "quantize/imatrix.h"
+#include "quantize/imatrix_file.h"
 #include "quantize/lapack.h"
 #include "quantize/mix.h"
 #include "nib_tools.h"
@@ -570,7 +570,7 @@ static void test_importance(void **state) {
     stats s;
     assert_int_equal(model_open(model_path, &silent, &model_of, &err), NIB_OK);
     assert_int_equal(gguf_tensors_open(model_of, &c, &err), NIB_OK);
-    if (imatrix_read(old, &c, NULL, &s, &err) != NIB_OK)
+    if (imatrix_file_read(old, &c, NULL, &s, &err) != NIB_OK)
         fail_msg("%s", err.message);
     const container *whole = model_container(model_of);
     const size_t at = (size_t)(container_find(whole, "blk.1.attn_q.weight") - container_tensor_at(whole, 0));
@@ -578,7 +578,7 @@ static void test_importance(void **state) {
     assert_null(s.of[at + 1]);
     stats_close(&s);
     assert_int_equal(truncate(old, 500), 0);
-    assert_int_equal(imatrix_read(old, &c, NULL, &s, &err), NIB_E_MODEL);
+    assert_int_equal(imatrix_file_read(old, &c, NULL, &s, &err), NIB_E_MODEL);
     stats_close(&s);
     gguf_tensors_close(&c);
     model_close(model_of);

@@ -166,7 +166,7 @@ static void round_as_paper(const gptq *g, const encode_shape *s, const gram_site
     static double row[ROWS][K];
     for (int r = 0; r < ROWS; r++) {
         for (int b = 0; b < K / s->elems; b++)
-            encode_scales(s, x + r * K + b * s->elems, g->columns + b * s->elems, &blocks[r][b]);
+            encode_scales(s, x + r * K + b * s->elems, g->imatrix + b * s->elems, &blocks[r][b]);
         for (int i = 0; i < K; i++)
             row[r][i] = (double)x[r * K + g->order[K - 1 - i]];
     }
@@ -233,7 +233,7 @@ static void test_rounding(void **state) {
             memcpy(first, out, ROWS * bytes);
             for (int r = 0; r < ROWS && p == 0; r++) {
                 type_get(types[t])->dequantize(out + (uint64_t)r * bytes, found + r * K, K);
-                encode_row(types[t], x + r * K, g.columns, K, first);
+                encode_row(types[t], x + r * K, g.imatrix, K, first);
                 type_get(types[t])->dequantize(first, plain + r * K, K);
             }
             if (p == 0) {

@@ -117,7 +117,7 @@ const cli_command cmd_quantize = {
         "--head-type q8_0 sets the format of embedding and output head, which --bits then does not count.\n\n"
         "Scales are searched for with an importance matrix: the mean square of the activations of each\n"
         "column, measured once with nibble's own prompts or the lines of --calib, and stored.\n"
-        "--imatrix reads the matrix from a file of llama.cpp instead (none: all columns are equal),\n"
+        "--imatrix reads the matrix from a file of llama.cpp instead (none: rounding uses none),\n"
         "--keep-imatrix writes one.\n\n"
         "--type c3 and c4 give each row its own 8 or 16 values, the centres of a k-means weighted by the\n"
         "importance matrix (SqueezeLLM; --method squeezellm selects c4).\n"

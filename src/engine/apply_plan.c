@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/packed.h"
-#include "engine/saliency.h"
+#include "engine/imatrix.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -276,7 +276,7 @@ nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err) {
     NIB_TRY(take_places(e, p, err));
     apply_parts(e, p);
     NIB_TRY(keep_first_slices(e, p, err));
-    NIB_TRY(saliency_attach(e, p->prompts, err));
+    NIB_TRY(imatrix_attach(e, p->prompts, err));
     tell(e);
     warn_of_rounding(e, p);
     return NIB_OK;

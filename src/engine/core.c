@@ -26,7 +26,7 @@ void core_close(engine_core *e) {
         model_close(e->m);
     else
         container_close(e->container);
-    channel_stats_clear(&e->channels);
+    imatrix_clear(&e->channels);
     ledger_close(e->ledger);
     mem_free(e->path);
 }

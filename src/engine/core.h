@@ -11,7 +11,7 @@
  *     sizes, head, sessions   defaults of unset options
  *     weights, residual (and residual_*), kernels, placement, prefix, info    weights and back end
  *     rates                   of the machine
- *     packed, saliency, learn                  files beside the model
+ *     packed, imatrix, learn                   files beside the model
  *     core, settings, text, alloc_limit, parts */
 #ifndef NIB_ENGINE_CORE_H
 #define NIB_ENGINE_CORE_H
@@ -19,7 +19,7 @@
 #include "engine/parts.h"
 #include "engine/settings.h"
 #include "engine/text.h"
-#include "profile/channel_stats.h"
+#include "profile/imatrix.h"
 
 typedef struct engine_core {
     nib_engine_options requested; /* the caller's, or the defaults; never written to */
@@ -31,7 +31,7 @@ typedef struct engine_core {
     container *container; /* owned by the model; with vocab_only by the core */
     model *m;             /* NULL with vocab_only */
     layout *layout;       /* the model's under the plan; final once weights are read; NULL with vocab_only */
-    channel_stats channels; /* for weights whose rounding uses them (suffix w) */
+    model_imatrix channels; /* for weights whose formats use an imatrix (u4g64w) */
     engine_text text;
     const backend_kind *kind; /* the chosen kind of back end */
     pool *threads;

@@ -13,7 +13,7 @@ static bool same_format(const weight *a, const weight *b) {
     if (weight_is_rounded(a) != weight_is_rounded(b))
         return false;
     return weight_is_rounded(a)
-               ? !memcmp(&a->format, &b->format, sizeof a->format) && a->by_column == b->by_column &&
+               ? !memcmp(&a->format, &b->format, sizeof a->format) && a->uses_imatrix == b->uses_imatrix &&
                      weight_is_second(a) == weight_is_second(b)
                : a->type == b->type;
 }
@@ -82,7 +82,7 @@ static const char *format_name(placement *p, const weight *w) {
     char name[PACK_NAME];
     if (!weight_is_rounded(w))
         return type_get(w->type)->name;
-    recipe_slice_name(&w->format, w->by_column, weight_is_second(w), name);
+    recipe_slice_name(&w->format, w->uses_imatrix, weight_is_second(w), name);
     return kept_name(p, name);
 }
 

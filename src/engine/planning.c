@@ -12,7 +12,7 @@
 #include "engine/learn.h"
 #include "engine/packed.h"
 #include "engine/residual.h"
-#include "engine/saliency.h"
+#include "engine/imatrix.h"
 #include "model/page_layout.h"
 
 #include <stdio.h>
@@ -194,17 +194,17 @@ static nib_status add_costs(planning *f, const engine_core *e, const quality *q,
         if (q->place[b] >= 0 && q->place[b] + 1 < q->n_block)
             f->blocks[b].kl_fewer = q->kl_fewer[(int)q->place[b] + 1];
     }
-    bool by_column = false;
+    bool uses_imatrix = false;
     const int n_format =
         residuals_requested(e) ? 0 : q->n_format; /* residuals exist for the file's formats only */
     for (int j = 0; j < n_format; j++) {
         recipe r;
-        by_column = by_column || (recipe_parse(q->format[j], 1, &r) && r.by_column);
+        uses_imatrix = uses_imatrix || (recipe_parse(q->format[j], 1, &r) && r.uses_imatrix);
         NIB_TRY(try_format(f, e, q, j, err));
     }
     uint64_t channels = 0; /* bytes of channel statistics, kept while pages are packed with them */
-    if (by_column)
-        NIB_TRY(saliency_bytes(e->m, &channels, err));
+    if (uses_imatrix)
+        NIB_TRY(imatrix_model_bytes(e->m, &channels, err));
     f->q.held[NIB_OWNER_TABLES] += channels;
     f->q.touched[NIB_OWNER_TABLES] += channels;
     return NIB_OK;

@@ -42,8 +42,8 @@ static void add_block(XXH3_state_t *h, const engine_core *e, int b) {
         const int64_t shape[] = {w->n, w->k, w->type, w->vector, w->transposed};
         add(h, shape, sizeof shape);
         add(h, &w->format, sizeof w->format);
-        if (w->columns)
-            add(h, w->columns, (size_t)w->k * sizeof *w->columns);
+        if (w->imatrix)
+            add(h, w->imatrix, (size_t)w->k * sizeof *w->imatrix);
     }
 }
 

@@ -2,7 +2,7 @@
 #include "engine/residual_by.h"
 
 #include "base/mem.h"
-#include "engine/saliency.h"
+#include "engine/imatrix.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,17 +29,17 @@ static void add_lengths(void *arg, int thread, int n_thread) {
 
 /* Statistics of the original's channels, in the order of its own blocks. */
 typedef struct calibrated {
-    saliency_sites sites;
-    channel_stats stats;
+    imatrix_sites sites;
+    model_imatrix stats;
 } calibrated;
 
 static nib_status open_calibrated(calibrated *c, const model *original, nib_error *err) {
     char content[CONTENT_KEY];
     NIB_TRY(container_content_key(model_container(original), content, err));
-    NIB_TRY(saliency_sites_open(&c->sites, original, err));
-    char *path = channel_stats_find(content);
+    NIB_TRY(imatrix_sites_open(&c->sites, original, err));
+    char *path = imatrix_find(content);
     const nib_status status =
-        path ? channel_stats_load(path, content, c->sites.k, c->sites.n_site, &c->stats, err)
+        path ? imatrix_load(path, content, c->sites.k, c->sites.n_site, &c->stats, err)
              : nib_fail(
                    err, NIB_E_NOTFOUND,
                    "static channels are those that calibration found: 'nibble quantize' or 'nibble profile "
@@ -103,8 +103,8 @@ nib_status residual_by_open(residual_by *out, const engine_core *e, const residu
     nib_status status = use->rule == SALIENT_STATIC ? open_calibrated(&c, original, err) : NIB_OK;
     if (status == NIB_OK)
         fill_all(out, e, use, kinds, use->rule == SALIENT_STATIC ? &c : NULL);
-    channel_stats_clear(&c.stats);
-    saliency_sites_close(&c.sites);
+    imatrix_clear(&c.stats);
+    imatrix_sites_close(&c.sites);
     return status;
 }
 

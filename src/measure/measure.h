@@ -8,7 +8,7 @@
 #define NIB_MEASURE_MEASURE_H
 
 #include "profile/coactivity.h"
-#include "profile/channel_stats.h"
+#include "profile/imatrix.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
 #include "engine/engine.h"
@@ -36,9 +36,9 @@ enum { QUALITY_ROWS = 24, QUALITY_SCORED = 8 };
 
 /* Opens the model with as many resident pages as fit. It also charges the residual stream before every block,
  * the logits of the compared tokens, the statistics of channels, and the largest block in its largest format.
- * *channels (cleared by the caller, also after an error): the statistics for formats with the suffix w. */
+ * *channels (cleared by the caller, also after an error): the imatrix for formats that use one (u4g64w). */
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
-                           const quality_options *q, quality *out, channel_stats *channels, nib_error *err);
+                           const quality_options *q, quality *out, model_imatrix *channels, nib_error *err);
 
 /* Finds the parts that are active for a token (MCAP, paper 3.3): each layer's attention, and the neurons of
  * its feed-forward part in n_group groups of neighbours. A neuron is inactive if its value is at most `min`

@@ -6,7 +6,7 @@
 #include "measure/product_inputs.h"
 
 #include "base/num.h"
-#include "engine/saliency.h"
+#include "engine/imatrix.h"
 #include "measure/prompt_rows.h"
 
 #include <stdio.h>
@@ -125,14 +125,14 @@ nib_status measure_product_inputs(const char *name, const nib_engine_options *op
 /* ---- channels ---- */
 
 typedef struct channel_watch {
-    saliency_watch watch;
-    channel_stats *out;
+    imatrix_watch watch;
+    model_imatrix *out;
     probe probe;
 } channel_watch;
 
 static nib_status begin(void *user, const engine_parts *e, nib_error *err) {
     channel_watch *w = user;
-    NIB_TRY(saliency_watch_open(&w->watch, e->layout, e->ledger, w->out, err));
+    NIB_TRY(imatrix_watch_open(&w->watch, e->layout, e->ledger, w->out, err));
     w->probe = w->watch.probe;
     return NIB_OK;
 }
@@ -140,18 +140,18 @@ static nib_status begin(void *user, const engine_parts *e, nib_error *err) {
 static void end(void *user) {
     channel_watch *w = user;
     if (w->watch.n_row)
-        saliency_watch_finish(&w->watch);
-    saliency_watch_close(&w->watch);
+        imatrix_watch_finish(&w->watch);
+    imatrix_watch_close(&w->watch);
 }
 
 static uint64_t bytes_of(void *user, const engine_parts *e) {
     uint64_t bytes = 0;
     (void)user;
-    return saliency_bytes(e->m, &bytes, NULL) == NIB_OK ? bytes : 0;
+    return imatrix_model_bytes(e->m, &bytes, NULL) == NIB_OK ? bytes : 0;
 }
 
 nib_status measure_channels(const char *name, const nib_engine_options *options, const calibration *c,
-                            channel_stats *out, nib_error *err) {
+                            model_imatrix *out, nib_error *err) {
     channel_watch w = {.out = out};
     const product_watch how = {.begin = begin,
                                .end = end,

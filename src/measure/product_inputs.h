@@ -5,7 +5,7 @@
 
 #include "engine/engine.h"
 #include "measure/calibrate.h"
-#include "profile/channel_stats.h"
+#include "profile/imatrix.h"
 
 typedef struct product_watch {
     /* Called before the pass. May charge up to `bytes` to e's ledger. NULL: nothing to do. */
@@ -26,9 +26,9 @@ enum { PRODUCTS_SCORED = 8 }; /* last tokens of a prompt that go through the out
 nib_status measure_product_inputs(const char *name, const nib_engine_options *options, const calibration *c,
                                   const product_watch *w, nib_error *err);
 
-/* Measures the mean square of every input channel of the products (profile/channel_stats.h). The caller
+/* Measures the mean square of every input channel of the products (profile/imatrix.h). The caller
  * clears *out, also after an error. */
 nib_status measure_channels(const char *name, const nib_engine_options *options, const calibration *c,
-                            channel_stats *out, nib_error *err);
+                            model_imatrix *out, nib_error *err);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct work {
     calibration prompts;
     importance layers;
     quality costs;
-    channel_stats channels; /* the statistics for formats with the suffix w */
+    model_imatrix channels; /* for formats that use an imatrix (u4g64w) */
     kept layers_at, costs_at;
     char *channels_path;
     const char *formats[QUALITY_FORMATS]; /* formats whose costs are requested */
@@ -38,7 +38,7 @@ static void work_close(work *w) {
     calibration_clear(&w->prompts);
     importance_clear(&w->layers);
     quality_clear(&w->costs);
-    channel_stats_clear(&w->channels);
+    imatrix_clear(&w->channels);
     mem_free(w->layers_at.path);
     mem_free(w->costs_at.path);
     mem_free(w->channels_path);
@@ -50,7 +50,7 @@ static nib_status choose_paths(work *w, nib_error *err) {
     const char *content = w->prompts.content, *prompts = w->prompts.hash, *given = w->how->file;
     w->layers_at.path = given && !w->how->costs ? mem_strdup(given) : importance_path(content, prompts);
     w->costs_at.path = given && w->how->costs ? mem_strdup(given) : quality_path(content, prompts);
-    w->channels_path = channel_stats_path(content, prompts);
+    w->channels_path = imatrix_path(content, prompts);
     return w->layers_at.path && w->costs_at.path && w->channels_path ? NIB_OK
                                                                      : nib_fail_nomem(err, 256, "a path");
 }
@@ -135,7 +135,7 @@ static nib_status get_costs(work *w, nib_error *err) {
         .formats = w->formats, .n_format = w->n_format, .change = w->layers.raw[IMPORTANCE_COSINE]};
     NIB_TRY(measure_quality(w->model, w->options, &w->prompts, &o, &w->costs, &w->channels, err));
     w->costs_at.seconds = time_now() - start;
-    nib_status status = channel_stats_save(w->channels_path, &w->channels, &why);
+    nib_status status = imatrix_save(w->channels_path, &w->channels, &why);
     if (status == NIB_OK)
         status = quality_save(w->costs_at.path, &w->costs, &why);
     return keep(w, &w->costs_at, w->how->file != NULL, status, &why) == NIB_OK

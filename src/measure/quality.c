@@ -18,7 +18,7 @@ typedef struct measuring {
     engine_parts on; /* the engine's parts */
     measure_base base;
     measure_requantized copy;
-    saliency_watch channels;
+    imatrix_watch channels;
     const quality_options *q;
     quality *out;
     uint8_t *act_bits; /* [n_block] */
@@ -136,7 +136,7 @@ static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t 
     NIB_TRY(measure_base_bytes(e, w->c, w->q->n_row, w->q->n_score, bytes, err));
     const uint64_t copies = measure_requantized_bytes(e, w->q);
     uint64_t channels;
-    NIB_TRY(saliency_bytes(e->m, &channels, err));
+    NIB_TRY(imatrix_model_bytes(e->m, &channels, err));
     if (!num_add_u64(*bytes, copies, bytes) || !num_add_u64(*bytes, channels, bytes))
         return nib_fail(err, NIB_E_NOFIT, "a block's copy overflows 64 bits");
     return NIB_OK;
@@ -144,7 +144,7 @@ static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t 
 
 /* Opens an engine for trials and runs the base pass. */
 static nib_status open_trials(const char *name, const nib_engine_options *options, const wanted *w,
-                              measuring *s, channel_stats *channels, nib_error *err) {
+                              measuring *s, model_imatrix *channels, nib_error *err) {
     nib_engine_options o = *options;
     int64_t longest;
     const engine_internal internal = {
@@ -162,15 +162,15 @@ static nib_status open_trials(const char *name, const nib_engine_options *option
     s->order = mem_calloc(n, sizeof *s->order);
     if (!s->act_bits || !s->left_out || !s->order)
         return nib_fail_nomem(err, n * sizeof *s->order, "a list of blocks");
-    NIB_TRY(saliency_watch_open(&s->channels, s->on.layout, s->on.ledger, channels, err));
+    NIB_TRY(imatrix_watch_open(&s->channels, s->on.layout, s->on.ledger, channels, err));
     NIB_TRY(measure_base_open(&s->base, &s->on, w->c, w->q->n_row, w->q->n_score, &s->channels.probe, err));
-    saliency_watch_finish(&s->channels);
+    imatrix_watch_finish(&s->channels);
     return NIB_OK;
 }
 
 static void close_trials(measuring *s) {
     measure_requantized_close(&s->copy);
-    saliency_watch_close(&s->channels);
+    imatrix_watch_close(&s->channels);
     measure_base_close(&s->base);
     mem_free(s->act_bits);
     mem_free(s->left_out);
@@ -186,7 +186,7 @@ static quality_options with_defaults(const quality_options *q) {
 }
 
 nib_status measure_quality(const char *name, const nib_engine_options *options, const calibration *c,
-                           const quality_options *q, quality *out, channel_stats *channels, nib_error *err) {
+                           const quality_options *q, quality *out, model_imatrix *channels, nib_error *err) {
     const quality_options mine = with_defaults(q);
     const wanted w = {c, &mine};
     measuring s = {.q = &mine, .out = out};

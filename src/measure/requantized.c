@@ -225,7 +225,7 @@ static nib_status pack_matrix(measure_requantized *c, const weight *w, const rec
     for (int j = 0; j < f->n_slice; j++) {
         p.slice[j] = *w;
         p.slice[j].format = f->slice[j];
-        p.slice[j].columns = f->by_column ? by : NULL;
+        p.slice[j].imatrix = f->uses_imatrix ? by : NULL;
         if (j)
             p.slice[j].over = f->slice[0];
         if (!pack_bytes(&f->slice[j], w->n, w->k, &p.slice[j].bytes))
@@ -260,7 +260,7 @@ static void replace_shared(measure_requantized *c, int b) {
     }
 }
 
-nib_status measure_requantize(measure_requantized *c, const saliency_watch *channels, int b,
+nib_status measure_requantize(measure_requantized *c, const imatrix_watch *channels, int b,
                               const char *format, nib_error *err) {
     const block *blk = layout_block(c->e->layout, b);
     uint8_t *at = c->data;
@@ -276,7 +276,7 @@ nib_status measure_requantize(measure_requantized *c, const saliency_watch *chan
         if (!recipe_parse(format, w->k, &f) || !tried_as(&f, w->n, w->k, &as, &bytes))
             return nib_fail(err, NIB_E_USAGE, "%s: expected a format that %s can have, found %s", blk->name,
                             w->name, format);
-        NIB_TRY(pack_matrix(c, w, &f, saliency_watch_of(channels, b, i), at, err));
+        NIB_TRY(pack_matrix(c, w, &f, imatrix_watch_of(channels, b, i), at, err));
         c->views[c->first[b] + i] = (view){at, as, w->n, w->k};
         at += round64(bytes);
     }

@@ -3,7 +3,7 @@
 #define NIB_MEASURE_REQUANTIZED_H
 
 #include "measure/measure.h"
-#include "engine/saliency.h"
+#include "engine/imatrix.h"
 #include "tiers/loader.h"
 
 /* A copy of one block's own matrices in another format. */
@@ -30,8 +30,8 @@ nib_status measure_requantized_open(measure_requantized *c, const engine_parts *
                                     nib_error *err);
 void measure_requantized_close(measure_requantized *c); /* zeroed is fine */
 /* Rounds block b to the recipe `format`; a pass with c->by_block then uses the copy. A stack is tried as the
- * sum of its slices, in floats. channels: statistics for formats with the suffix w. */
-nib_status measure_requantize(measure_requantized *c, const saliency_watch *channels, int b,
+ * sum of its slices, in floats. channels: the imatrix for formats that use one. */
+nib_status measure_requantize(measure_requantized *c, const imatrix_watch *channels, int b,
                               const char *format, nib_error *err);
 
 #endif

@@ -160,7 +160,7 @@ static nib_status choose(const block *b, const weight *w, const char *format, we
                         "\"%.32s\"",
                         b->name, w->name, (long long)w->n, (long long)w->k, format);
     out->format = r.slice[0];
-    out->by_column = r.by_column;
+    out->uses_imatrix = r.uses_imatrix;
     if (!pack_bytes(&out->format, w->n, w->k, &out->bytes) || out->bytes > MAX_BYTES ||
         (r.n_slice > 1 && (!pack_bytes(&r.slice[1], w->n, w->k, &second) || second > MAX_BYTES)))
         return nib_fail(err, NIB_E_USAGE, "%s: %s is too large in the format %.32s", b->name, w->name,
@@ -292,17 +292,17 @@ nib_status layout_with_packings(const layout *from, layout_packing_fn packing, c
     return hand_out(l, status, &from->pages, out, err);
 }
 
-nib_status layout_with_columns(const layout *from, layout_columns_fn columns, const void *user, layout **out,
+nib_status layout_with_imatrix(const layout *from, layout_imatrix_fn find, const void *user, layout **out,
                                nib_error *err) {
     layout *l = NULL;
     nib_status status = begin_from(from, &l, err);
     for (int b = 0; b < from->m->n_block && status == NIB_OK; b++)
         for (int i = 0; i < from->blocks[b].n_weight && status == NIB_OK; i++) {
-            if (!from->blocks[b].weights[i].by_column)
+            if (!from->blocks[b].weights[i].uses_imatrix)
                 continue;
             status = layout_own(l, b, err);
             if (status == NIB_OK)
-                l->own[b].weights[i].columns = columns(user, b, i);
+                l->own[b].weights[i].imatrix = find(user, b, i);
         }
     return hand_out(l, status, &from->pages, out, err);
 }

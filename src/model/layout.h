@@ -46,10 +46,10 @@ nib_status layout_with_shortlist(const layout *from, bool on, layout **out, nib_
 typedef pack_kind (*layout_packing_fn)(const void *user, int block, const weight *w);
 nib_status layout_with_packings(const layout *from, layout_packing_fn packing, const void *user, layout **out,
                                 nib_error *err);
-/* Sets the column weights of each matrix whose format has the suffix w: [k], owned by the caller. Called for
+/* Sets the imatrix of each matrix whose format uses one (u4g64w): [k], owned by the caller. Called for
  * these matrices; NULL: none. */
-typedef const float *(*layout_columns_fn)(const void *user, int block, int w);
-nib_status layout_with_columns(const layout *from, layout_columns_fn columns, const void *user, layout **out,
+typedef const float *(*layout_imatrix_fn)(const void *user, int block, int w);
+nib_status layout_with_imatrix(const layout *from, layout_imatrix_fn find, const void *user, layout **out,
                                nib_error *err);
 
 const model *layout_model(const layout *l);

@@ -41,8 +41,8 @@ typedef struct weight {
     pack_format over; /* bits > 0: the second slice of a stack: the residual of weight first_slice of its
                          block in this format; an op of its own adds its product */
     int first_slice;
-    bool by_column;       /* rounding weights the errors by column */
-    const float *columns; /* [k] weights of the columns, owned by the engine; NULL: none (yet) */
+    bool uses_imatrix;    /* rounding weights errors by an imatrix: a format with the suffix w */
+    const float *imatrix; /* [k] mean squares of the inputs, owned by the engine; NULL: none (yet) */
     bool plain;           /* rounding does not search for scales (pack_from.plain) */
     bool vector;          /* norms, biases: resident as f32 */
     bool transposed;      /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */

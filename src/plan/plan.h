@@ -107,7 +107,7 @@ typedef struct plan_residual {
 typedef struct plan {
     char model[PLAN_NAME]; /* its name, for people */
     char content[40];      /* the model's content key; "": not checked */
-    char prompts[40]; /* key of the calibration prompts for formats with the suffix w (channel_stats.h); "":
+    char prompts[40]; /* key of the calibration prompts for formats with an imatrix (profile/imatrix.h); "":
                          the latest */
     uint64_t cap[NIB_N_TIER]; /* NIB_AUTO: none */
     char mode;                /* 'a': paged, all layers; 'b': layers left out; 'c': left out, and rounded */

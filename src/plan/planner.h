@@ -92,7 +92,7 @@ typedef struct plan_cache {
 typedef struct plan_question {
     const char *model, *content;
     const char
-        *prompts; /* key of the prompts behind the costs and the formats with the suffix w; NULL: no costs */
+        *prompts; /* key of the prompts behind the costs and the formats with an imatrix; NULL: no costs */
     const plan_block_facts *blocks;
     int n_block;
     /* pages if every block has its first choice, in the image's order; NULL: unknown, then blocks are cut at

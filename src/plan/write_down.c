@@ -51,11 +51,11 @@ static void write_block(const plan_question *q, const plan_decision *d, int i, p
         add_slices(b, c->format + n, kept - NUM_MIN(kept, first), c->second_bytes);
 }
 
-static bool by_column(const plan *p) {
+static bool uses_imatrix(const plan *p) {
     recipe r;
     for (int b = 0; b < p->n_block; b++)
         for (int i = 0; i < p->blocks[b].n_slice; i++)
-            if (recipe_parse(p->blocks[b].slices[i].format, 64, &r) && r.by_column)
+            if (recipe_parse(p->blocks[b].slices[i].format, 64, &r) && r.uses_imatrix)
                 return true;
     return false;
 }
@@ -97,7 +97,7 @@ nib_status plan_write_down(const plan_question *q, const plan_decision *d, const
         write_block(q, d, b, &out->blocks[b]);
     snprintf(out->model, sizeof out->model, "%s", q->model);
     snprintf(out->content, sizeof out->content, "%s", q->content);
-    if (q->prompts && by_column(out))
+    if (q->prompts && uses_imatrix(out))
         snprintf(out->prompts, sizeof out->prompts, "%s", q->prompts);
     memcpy(out->cap, q->cap, sizeof out->cap);
     out->mode = mode_of(q, out);

@@ -123,7 +123,7 @@ typedef struct source {
 static void read_row(const source *s, const pack_format *f, int64_t at, int len, int r, uint8_t *scales,
                      chunk *c) {
     const type_info *info = type_get(s->from->type);
-    const float *columns = s->from->columns ? s->from->columns + at : NULL;
+    const float *imatrix = s->from->imatrix ? s->from->imatrix + at : NULL;
     const uint8_t *row = s->rows[r],
                   *raw = row + info->row_bytes + at / info->block_elems * info->block_bytes;
     if (s->reader) {
@@ -133,8 +133,8 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
     } else {
         pack_round_values(s->round, s->from->type, row, s->k, at, c->values, len);
         if (s->from->over.bits)
-            pack_round_leave(s->round, &s->from->over, c->values, columns, len);
-        pack_round_chunk(s->round, f, c->values, columns, len, &s->whole[r], c->codes[r], scales, r);
+            pack_round_leave(s->round, &s->from->over, c->values, imatrix, len);
+        pack_round_chunk(s->round, f, c->values, imatrix, len, &s->whole[r], c->codes[r], scales, r);
     }
     if (len % TILE_K) /* clear the codes of the previous chunk in the last tile */
         memset(c->codes[r] + len, 0, (size_t)(TILE_K - len % TILE_K));

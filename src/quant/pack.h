@@ -95,7 +95,7 @@ typedef struct view {
 /* The input of packing, and what guides its rounding to a uniform format. */
 typedef struct pack_from {
     type_id type;         /* of the raw rows */
-    const float *columns; /* [k]: importance of each column, 0 or more; used where groups have scales of their
+    const float *imatrix; /* [k]: importance of each column, 0 or more; used where groups have scales of their
                              own; NULL: all the same */
     bool plain;       /* uniform formats: the scale covers the largest value; no search for a better one */
     pack_format over; /* bits > 0: the rounding residuals of this uniform format are packed instead of the

@@ -231,11 +231,11 @@ static void round_group(const pack_rounder *by, const pack_format *f, const pack
 }
 
 /* The values of the group that begins at `at` in a chunk. */
-static pack_values group_of(const float *values, const float *columns, int len, int at, int group) {
-    return (pack_values){values + at, columns ? columns + at : NULL, NUM_MIN(group, len - at)};
+static pack_values group_of(const float *values, const float *imatrix, int len, int at, int group) {
+    return (pack_values){values + at, imatrix ? imatrix + at : NULL, NUM_MIN(group, len - at)};
 }
 
-void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float *values, const float *columns,
+void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float *values, const float *imatrix,
                       int len, const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r) {
     const int group = f->group;
     if (f->group == PACK_GROUP_ROW) {
@@ -243,17 +243,17 @@ void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float 
         return;
     }
     for (int g = 0; g * group < len; g++) {
-        const pack_values v = group_of(values, columns, len, g * group, group);
+        const pack_values v = group_of(values, imatrix, len, g * group, group);
         round_group(by, f, &v, whole, codes + g * group, scales + g * tile_scale_step(f), r);
     }
 }
 
-void pack_round_leave(const pack_rounder *by, const pack_format *f, float *values, const float *columns,
+void pack_round_leave(const pack_rounder *by, const pack_format *f, float *values, const float *imatrix,
                       int len) {
     const int zero = tile_zero(f);
     uint8_t codes[MAX_PACK_SCALE];
     for (int at = 0; at < len; at += f->group) {
-        const pack_values v = group_of(values, columns, len, at, f->group);
+        const pack_values v = group_of(values, imatrix, len, at, f->group);
         const pack_range one = ends_of(by, v.x, v.n);
         const pack_whole s = search(by, f, &v, &one);
         const float step = half_to_float(s.scale), min = half_to_float(s.min);

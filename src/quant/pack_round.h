@@ -25,11 +25,11 @@ pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_i
 
 /* Rounds len values (one chunk of a row, at most 256) to one code a byte, and writes the scales of their
  * groups to the chunk's scales, for row r of the panel. A group with a NaN or an infinity gets a NaN as its
- * scale. columns: pack_from.columns from the chunk's first column on, or NULL. */
-void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float *values, const float *columns,
+ * scale. imatrix: pack_from.imatrix from the chunk's first column on, or NULL. */
+void pack_round_chunk(const pack_rounder *by, const pack_format *f, const float *values, const float *imatrix,
                       int len, const pack_whole *whole, uint8_t *codes, uint8_t *scales, int r);
 /* Subtracts from the values what pack_round_chunk would round them to. What remains is the second slice's. */
-void pack_round_leave(const pack_rounder *by, const pack_format *f, float *values, const float *columns,
+void pack_round_leave(const pack_rounder *by, const pack_format *f, float *values, const float *imatrix,
                       int len);
 /* Writes what the groups of row r share to the panel's tail (tile.h). */
 void pack_round_tail(const pack_format *f, const pack_whole *whole, uint8_t *tail, int r);

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Parses name[0..n): a uniform format, optionally with the suffix w. */
-static bool parse_slice(const char *name, size_t n, int64_t k, pack_format *out, bool *by_column) {
+/* Parses name[0..n): a uniform format, optionally with w for an imatrix. */
+static bool parse_slice(const char *name, size_t n, int64_t k, pack_format *out, bool *uses_imatrix) {
     char plain[PACK_NAME];
-    *by_column = n > 0 && name[n - 1] == 'w' && !(n >= 3 && !strncmp(name + n - 3, "row", 3));
-    n -= *by_column;
+    *uses_imatrix = n > 0 && name[n - 1] == 'w' && !(n >= 3 && !strncmp(name + n - 3, "row", 3));
+    n -= *uses_imatrix;
     if (n >= sizeof plain)
         return false;
     memcpy(plain, name, n);
@@ -28,20 +28,21 @@ bool recipe_parse(const char *name, int64_t k, recipe *out) {
     if (!strcmp(name, "file"))
         return true;
     out->n_slice = plus ? 2 : 1;
-    if (!parse_slice(name, plus ? (size_t)(plus - name) : strlen(name), k, &out->slice[0], &out->by_column))
+    if (!parse_slice(name, plus ? (size_t)(plus - name) : strlen(name), k, &out->slice[0],
+                     &out->uses_imatrix))
         return false;
-    if (out->by_column && !has_own_scales(&out->slice[0]))
+    if (out->uses_imatrix && !has_own_scales(&out->slice[0]))
         return false;
     if (!plus)
         return true;
-    return parse_slice(plus + 1, strlen(plus + 1), k, &out->slice[1], &second) && second == out->by_column &&
-           has_own_scales(&out->slice[0]) && has_own_scales(&out->slice[1]);
+    return parse_slice(plus + 1, strlen(plus + 1), k, &out->slice[1], &second) &&
+           second == out->uses_imatrix && has_own_scales(&out->slice[0]) && has_own_scales(&out->slice[1]);
 }
 
-void recipe_slice_name(const pack_format *f, bool by_column, bool second, char out[PACK_NAME]) {
+void recipe_slice_name(const pack_format *f, bool uses_imatrix, bool second, char out[PACK_NAME]) {
     char plain[PACK_NAME];
     pack_name(f, plain);
-    snprintf(out, PACK_NAME, "%s%.20s%s", second ? "+" : "", plain, by_column ? "w" : "");
+    snprintf(out, PACK_NAME, "%s%.20s%s", second ? "+" : "", plain, uses_imatrix ? "w" : "");
 }
 
 bool recipe_is_second(const char *slice_name) {

@@ -28,7 +28,7 @@ bool awq_find_source(const block *b, int w, awq_source *out);
 
 /* One scaled input of the block. */
 typedef struct awq_site {
-    int site; /* as in saliency_site */
+    int site; /* as in imatrix_site */
     awq_source source;
     int64_t k, n_made; /* channels; elements of the source that produce them */
     float *factor;     /* [k]: columns are multiplied by it; owned */

@@ -126,7 +126,7 @@ nib_status allocate_bits(const char *name, const nib_engine_options *o, const ca
                          double *kl, nib_error *err) {
     const char *formats[ALLOCATION_FORMATS];
     quality q = {0};
-    channel_stats channels = {0};
+    model_imatrix channels = {0};
     NIB_TRY(check_bits(list, bits, err));
     for (int i = 0; i < list->n; i++)
         formats[i] = list->of[i].recipe;
@@ -134,7 +134,7 @@ nib_status allocate_bits(const char *name, const nib_engine_options *o, const ca
     nib_status status = measure_quality(name, o, c, &how, &q, &channels, err);
     if (status == NIB_OK)
         status = choose_types(&q, m, list, bits, layers_only, types, kl, err);
-    channel_stats_clear(&channels);
+    imatrix_clear(&channels);
     quality_clear(&q);
     return status;
 }

@@ -116,17 +116,17 @@ nib_status gptq_open(gptq *g, const gram_site *in, pool *threads, ledger *l, nib
     g->charged = bytes;
     g->order = mem_array((size_t)k, sizeof *g->order);
     g->factor = mem_map((size_t)factor_bytes(k));
-    g->columns = mem_array((size_t)k, sizeof *g->columns);
+    g->imatrix = mem_array((size_t)k, sizeof *g->imatrix);
     g->rows = mem_array((size_t)(k * n_row), sizeof *g->rows);
     g->sums = mem_array((size_t)pool_size(threads) * SUMS, sizeof *g->sums);
     g->blocks = mem_array((size_t)(k / MIN_ELEMS * n_row), sizeof *g->blocks);
-    if (!g->order || !g->factor || !g->columns || !g->rows || !g->sums || !g->blocks)
+    if (!g->order || !g->factor || !g->imatrix || !g->rows || !g->sums || !g->blocks)
         return nib_fail_nomem(err, (size_t)bytes, "gptq");
     for (int64_t i = 0; i < k; i++) {
         g->order[i] = (int32_t)i;
-        g->columns[i] = gram_mean_square(in, i);
+        g->imatrix[i] = gram_mean_square(in, i);
     }
-    qsort_r(g->order, (size_t)k, sizeof *g->order, by_importance, g->columns);
+    qsort_r(g->order, (size_t)k, sizeof *g->order, by_importance, g->imatrix);
     return factorise(g, threads, err);
 }
 
@@ -136,7 +136,7 @@ void gptq_close(gptq *g) {
     if (g->ledger)
         ledger_release(g->ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, g->charged);
     mem_free(g->order);
-    mem_free(g->columns);
+    mem_free(g->imatrix);
     mem_free(g->rows);
     mem_free(g->sums);
     mem_free(g->blocks);
@@ -208,7 +208,7 @@ void gptq_round(const void *by, int thread, const float *x, int64_t n, void *out
                         .blocks = g->blocks + thread * GPTQ_ROWS * (k / MIN_ELEMS)};
     for (int64_t i = 0; i < n; i++) {
         for (int64_t b = 0; b < n_block; b++)
-            encode_scales(s, x + i * k + b * s->elems, g->columns + b * s->elems, &r.blocks[i * n_block + b]);
+            encode_scales(s, x + i * k + b * s->elems, g->imatrix + b * s->elems, &r.blocks[i * n_block + b]);
         for (int64_t j = 0; j < k; j++)
             r.rows[i * k + j] = x[i * k + g->order[j]];
     }

@@ -26,7 +26,7 @@ typedef struct gptq {
     int32_t *order; /* [k]: columns in the order of rising importance; the last one is rounded first */
     float *factor;  /* [k, k], row-major, in the columns' order: factor[i, j], j > i, is the part of column
                        j's difference that column i gets. Its memory begins as [k, k] doubles */
-    float *columns; /* [k]: mean squares of the inputs */
+    float *imatrix; /* [k]: mean squares of the inputs */
     float *rows;    /* [n_thread, GPTQ_ROWS, k]: scratch */
     float *sums;    /* scratch of all threads for a block of columns */
     encode_block *blocks; /* [n_thread, GPTQ_ROWS, k / 32]: scratch */

@@ -45,11 +45,11 @@ static nib_status copy(putting *p, const gguf_tensor *t, nib_error *err) {
 
 /* AWQ's factors of a tensor, for row_task. */
 typedef struct scaling {
-    float *columns, *times, *over; /* NULL: nothing */
+    float *imatrix, *times, *over; /* NULL: nothing */
 } scaling;
 
 static void scaling_clear(scaling *s) {
-    mem_free(s->columns);
+    mem_free(s->imatrix);
     mem_free(s->times);
     mem_free(s->over);
     memset(s, 0, sizeof *s);
@@ -90,15 +90,15 @@ static nib_status multiply(const job *j, scaling *s, int w, const gguf_tensor *t
     const float *factor = awq_times(&j->awq, w);
     const gram_site *in = gram_of(&j->inputs, w);
     const int64_t k = tensor_columns(&t->as);
-    if (!in || s->times || s->columns)
+    if (!in || s->times || s->imatrix)
         return NIB_OK;
-    s->columns = ones(k);
+    s->imatrix = ones(k);
     s->times = factor ? ones(k) : NULL;
-    if (!s->columns || (factor && !s->times))
+    if (!s->imatrix || (factor && !s->times))
         return nib_fail_nomem(err, (size_t)k * sizeof *s->times, "factors");
     for (int64_t c = 0; c < k; c++) {
         const float f = factor ? factor[c] : 1;
-        s->columns[c] = gram_mean_square(in, c) / (f * f);
+        s->imatrix[c] = gram_mean_square(in, c) / (f * f);
         if (factor)
             s->times[c] = f;
     }
@@ -151,7 +151,7 @@ static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib
     task->round = gptq_round;
     task->n_together = GPTQ_ROWS;
     task->by = &j->gptq;
-    task->columns = j->gptq.columns;
+    task->imatrix = j->gptq.imatrix;
     return row_task_run(task, &j->scratch, err);
 }
 
@@ -163,7 +163,7 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_e
     row_task task = {.c = j->c,
                      .tensor = &j->tensors.all[i],
                      .to = j->types[i],
-                     .columns = scale->columns ? scale->columns
+                     .imatrix = scale->imatrix ? scale->imatrix
                                 : j->stats.of  ? j->stats.of[i]
                                                : NULL,
                      .times = scale->times,

@@ -10,7 +10,7 @@
 #include "measure/measure.h"
 #include "measure/product_inputs.h"
 #include "hub/find.h"
-#include "quantize/imatrix.h"
+#include "quantize/imatrix_file.h"
 #include "quant/codebook.h"
 #include "quantize/job.h"
 #include "quantize/lapack.h"
@@ -23,19 +23,19 @@
 /* ---- importance ---- */
 
 /* Reads the importance from the cache, or measures and stores it. */
-static nib_status get_channels(job *j, const calibration *c, channel_stats *out, nib_error *err) {
+static nib_status get_channels(job *j, const calibration *c, model_imatrix *out, nib_error *err) {
     stats_sites widths;
     nib_status status = NIB_E_NOTFOUND;
     NIB_TRY(stats_widths(&widths, j->m, err));
-    char *path = channel_stats_path(c->content, c->hash);
+    char *path = imatrix_path(c->content, c->hash);
     if (path)
-        status = channel_stats_load(path, c->content, widths.k, widths.n, out, NULL);
+        status = imatrix_load(path, c->content, widths.k, widths.n, out, NULL);
     stats_widths_clear(&widths);
     const bool found = status == NIB_OK;
     if (!found)
         status = measure_channels(j->model, &j->options, c, out, err);
     nib_error why;
-    if (status == NIB_OK && !found && path && channel_stats_save(path, out, &why) != NIB_OK)
+    if (status == NIB_OK && !found && path && imatrix_save(path, out, &why) != NIB_OK)
         log_line(&j->log, "the importance of channels was not stored: %s", why.message);
     snprintf(j->report->importance, sizeof j->report->importance, "%s%s", c->what,
              found ? ", measured before" : "");
@@ -45,13 +45,13 @@ static nib_status get_channels(job *j, const calibration *c, channel_stats *out,
 
 static nib_status measure(job *j, nib_error *err) {
     calibration c;
-    channel_stats channels = {0};
+    model_imatrix channels = {0};
     NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
     nib_status status = get_channels(j, &c, &channels, err);
     if (status == NIB_OK)
         status = stats_of_channels(&j->stats, j->m, &j->tensors, &channels, err);
     j->stats.n_token = c.n_prompt ? c.begin[c.n_prompt] : 0;
-    channel_stats_clear(&channels);
+    imatrix_clear(&channels);
     calibration_clear(&c);
     return status;
 }
@@ -96,7 +96,7 @@ static nib_status get_importance(job *j, nib_error *err) {
     }
     if (q->imatrix) {
         snprintf(j->report->importance, sizeof j->report->importance, "%s", q->imatrix);
-        return imatrix_read(q->imatrix, &j->tensors, &j->log, &j->stats, err);
+        return imatrix_file_read(q->imatrix, &j->tensors, &j->log, &j->stats, err);
     }
     return measure(j, err);
 }
@@ -107,7 +107,7 @@ static nib_status keep_importance(job *j, nib_error *err) {
         return NIB_OK;
     if (!j->stats.of)
         return nib_fail(err, NIB_E_USAGE, "expected a measured importance matrix to write, found none");
-    return imatrix_write(q->keep_imatrix, &j->tensors, &j->stats, j->report->importance, err);
+    return imatrix_file_write(q->keep_imatrix, &j->tensors, &j->stats, j->report->importance, err);
 }
 
 /* ---- an average number of bits ---- */

@@ -242,10 +242,10 @@ static void scale_row(const row_task *t, int64_t row, int64_t k, float *x) {
 }
 
 static void add_error(const part *p, int thread, const float *x, const float *y) {
-    const float *columns = p->task->columns;
+    const float *imatrix = p->task->imatrix;
     double error = 0, all = 0;
     for (int64_t i = 0; i < p->k; i++) {
-        const double w = columns ? (double)columns[i] : 1, d = (double)x[i] - (double)y[i];
+        const double w = imatrix ? (double)imatrix[i] : 1, d = (double)x[i] - (double)y[i];
         error += w * d * d;
         all += w * (double)x[i] * (double)x[i];
     }
@@ -283,7 +283,7 @@ static void round_part(void *arg, int thread, int n_thread) {
         if (t->round)
             t->round(t->by, thread, x, n, out);
         else
-            encode_row(t->to, x, t->columns, p->k, out);
+            encode_row(t->to, x, t->imatrix, p->k, out);
         for (int64_t r = 0; r < n; r++) {
             type_get(t->to)->dequantize(out + (uint64_t)r * p->to_bytes, back, p->k);
             add_error(p, thread, x + r * p->k, back);

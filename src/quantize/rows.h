@@ -40,7 +40,7 @@ typedef struct row_task {
     const container *c;
     const gguf_tensor *tensor;
     type_id to;
-    const float *columns; /* [k]: importance of each column, 0 or more; NULL: all the same */
+    const float *imatrix; /* [k]: importance of each column, 0 or more; NULL: all the same */
     const float *times;   /* [k]: factors of columns before rounding; NULL: none */
     const float *over; /* [rows]: divisors of rows before rounding, for tensors whose rows keep their order;
                           NULL: none */
@@ -55,7 +55,7 @@ typedef struct row_task {
     /* Receives the converted rows in order, on the caller's thread. An error ends the conversion. */
     nib_status (*put)(void *user, const void *rows, size_t n_byte, nib_error *err);
     void *user;
-    double error, all; /* the conversion adds sums of squares, weighted by `columns`: of the rounding errors,
+    double error, all; /* the conversion adds sums of squares, weighted by `imatrix`: of the rounding errors,
                           and of the values */
 } row_task;
 

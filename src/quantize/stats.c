@@ -2,36 +2,36 @@
 #include "quantize/stats.h"
 
 #include "base/mem.h"
-#include "engine/saliency.h"
+#include "engine/imatrix.h"
 
 #include <string.h>
 
-nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, channel_stats *channels,
+nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, model_imatrix *channels,
                              nib_error *err) {
-    saliency_sites sites;
+    imatrix_sites sites;
     s->channels = *channels;
     memset(channels, 0, sizeof *channels);
     memcpy(s->key, s->channels.prompts, sizeof s->key);
     s->of = mem_calloc(tensors->n + 1, sizeof *s->of);
     if (!s->of)
         return nib_fail_nomem(err, tensors->n * sizeof *s->of, "a list of tensors");
-    NIB_TRY(saliency_sites_open(&sites, m, err));
+    NIB_TRY(imatrix_sites_open(&sites, m, err));
     for (size_t i = 0; i < tensors->n; i++) {
         const gguf_tensor *t = &tensors->all[i];
         const int site = t->block < 0 ? -1 : sites.of[sites.first[t->block] + t->w];
         if (site >= 0)
             s->of[i] = s->channels.mean + s->channels.first[site];
     }
-    saliency_sites_close(&sites);
+    imatrix_sites_close(&sites);
     return NIB_OK;
 }
 
 nib_status stats_widths(stats_sites *s, const model *m, nib_error *err) {
-    saliency_sites sites;
-    NIB_TRY(saliency_sites_open(&sites, m, err));
+    imatrix_sites sites;
+    NIB_TRY(imatrix_sites_open(&sites, m, err));
     *s = (stats_sites){sites.k, sites.n_site};
     sites.k = NULL; /* owned by the caller from now on */
-    saliency_sites_close(&sites);
+    imatrix_sites_close(&sites);
     return NIB_OK;
 }
 
@@ -43,6 +43,6 @@ void stats_widths_clear(stats_sites *s) {
 void stats_close(stats *s) {
     mem_free(s->of);
     mem_free(s->own);
-    channel_stats_clear(&s->channels);
+    imatrix_clear(&s->channels);
     memset(s, 0, sizeof *s);
 }

@@ -252,7 +252,7 @@ bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_r
 
 void loader_pack_rows(const weight *w, const void *const *rows, int64_t at, int64_t n, const load_target *to,
                       const load_buffer *b) {
-    const pack_from from = {.type = w->type, .columns = w->columns, .plain = w->plain, .over = w->over};
+    const pack_from from = {.type = w->type, .imatrix = w->imatrix, .plain = w->plain, .over = w->over};
     for (int64_t i = 0; i < n; i += PACK_PANEL)
         pack_panel_from(&w->format, &from, w->k, to->dst_first + at + i, (int)NUM_MIN(PACK_PANEL, n - i),
                         rows + i, to->dst, b->scratch);

@@ -55,8 +55,8 @@ static void add_weight(XXH3_state_t *h, const weight *w) {
     add(h, &w->format, sizeof w->format);
     add(h, &w->add, sizeof w->add);
     add(h, &w->over, sizeof w->over);
-    if (w->columns)
-        add(h, w->columns, (size_t)w->k * sizeof *w->columns);
+    if (w->imatrix)
+        add(h, w->imatrix, (size_t)w->k * sizeof *w->imatrix);
     for (int i = 0; i < w->n_piece; i++) {
         const weight_piece *piece = &w->pieces[i];
         add(h, piece->tensor->name, strlen(piece->tensor->name) + 1);

@@ -1,7 +1,7 @@
 /* fuzz_imatrix.c - any bytes as an importance matrix of llama.cpp, in either of its formats, for a small
  * model. */
 #include "model/as_gguf.h"
-#include "quantize/imatrix.h"
+#include "quantize/imatrix_file.h"
 #include "support/memfile.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!tiny && (model_open("tests/data/arch-gguf/gpt2-q8_0.gguf", NULL, &tiny, &err) ||
                   gguf_tensors_open(tiny, &tensors, &err)))
         abort();
-    imatrix_read(memfile_set(&memory, data, size), &tensors, NULL, &s, &err);
+    imatrix_file_read(memfile_set(&memory, data, size), &tensors, NULL, &s, &err);
     stats_close(&s);
     return 0;
 }

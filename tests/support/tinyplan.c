@@ -21,7 +21,7 @@ static plan_slice slice_of(const block *b, bool second, int tier) {
             continue;
         s.bytes += (w->bytes + 63) / 64 * 64;
         if (!w->vector && w->shared_block < 0)
-            recipe_slice_name(&w->format, w->by_column, second, s.format);
+            recipe_slice_name(&w->format, w->uses_imatrix, second, s.format);
     }
     if (!s.format[0]) /* a block without matrices of its own */
         snprintf(s.format, sizeof s.format, "file");

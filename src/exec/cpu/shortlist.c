@@ -93,7 +93,7 @@ static nib_status read_sketch(shortlist *s, const layout *lay, const weight *hea
     rough.name = "sketch";
     rough.format = s->sketch.format;
     rough.plain = true;
-    rough.columns = NULL;
+    rough.imatrix = NULL;
     NIB_TRY(load_matrix(lay, &rough, s->memory.at, threads, l, cancel, n_read, err));
     pool_run(threads, all_steps, s);
     return NIB_OK;

@@ -1,5 +1,5 @@
-/* saliency.c - see saliency.h. */
-#include "engine/saliency.h"
+/* imatrix.c - see imatrix.h. */
+#include "engine/imatrix.h"
 
 #include "base/mem.h"
 #include "model/layout.h"
@@ -18,7 +18,7 @@ static int count_products(const model *m) {
 }
 
 /* Numbers the sites. Products that read the same register without a write in between share a site. */
-static void number_sites(saliency_sites *s, const model *m) {
+static void number_sites(imatrix_sites *s, const model *m) {
     for (int b = 0; b < model_n_block(m); b++) {
         const program *p = &model_block(m, b)->program;
         reg at = REG_NONE;
@@ -40,7 +40,7 @@ static void number_sites(saliency_sites *s, const model *m) {
     }
 }
 
-nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err) {
+nib_status imatrix_sites_open(imatrix_sites *s, const model *m, nib_error *err) {
     const size_t n_block = (size_t)model_n_block(m), n_product = (size_t)count_products(m);
     memset(s, 0, sizeof *s);
     s->first = mem_calloc(n_block + 1, sizeof *s->first);
@@ -49,7 +49,7 @@ nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err
         s->first[b + 1] = s->first[b] + model_block(m, (int)b)->n_weight;
     s->of = s->first ? mem_calloc((size_t)s->first[n_block] + 1, sizeof *s->of) : NULL;
     if (!s->k || !s->of) {
-        saliency_sites_close(s);
+        imatrix_sites_close(s);
         return nib_fail_nomem(err, n_block * sizeof *s->first, "the inputs of products");
     }
     memset(s->of, -1, (size_t)s->first[n_block] * sizeof *s->of);
@@ -57,25 +57,25 @@ nib_status saliency_sites_open(saliency_sites *s, const model *m, nib_error *err
     return NIB_OK;
 }
 
-void saliency_sites_close(saliency_sites *s) {
+void imatrix_sites_close(imatrix_sites *s) {
     mem_free(s->k);
     mem_free(s->first);
     mem_free(s->of);
     memset(s, 0, sizeof *s);
 }
 
-int saliency_site(const saliency_sites *s, const layout *lay, int b, int w) {
+int imatrix_site(const imatrix_sites *s, const layout *lay, int b, int w) {
     page_layout_own(lay, &b, &w);
     if (weight_is_second(&layout_block(lay, b)->weights[w])) /* sites exist for first slices only */
         w = layout_block(lay, b)->weights[w].first_slice;
     return s->of[s->first[b] + w];
 }
 
-nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err) {
-    saliency_sites s;
-    NIB_TRY(saliency_sites_open(&s, m, err));
-    const bool fits = channel_stats_bytes(s.k, s.n_site, bytes);
-    saliency_sites_close(&s);
+nib_status imatrix_model_bytes(const model *m, uint64_t *bytes, nib_error *err) {
+    imatrix_sites s;
+    NIB_TRY(imatrix_sites_open(&s, m, err));
+    const bool fits = imatrix_bytes(s.k, s.n_site, bytes);
+    imatrix_sites_close(&s);
     return fits ? NIB_OK
                 : nib_fail(err, NIB_E_NOFIT, "the channels of the products' inputs overflow 64 bits");
 }
@@ -84,8 +84,8 @@ nib_status saliency_bytes(const model *m, uint64_t *bytes, nib_error *err) {
 
 /* Adds a product's input. Products of one site have the same input, and each is counted. */
 static void see_product(void *user, const probe_input *in) {
-    saliency_watch *w = user;
-    const int site = saliency_site(&w->sites, w->layout, in->block, in->w);
+    imatrix_watch *w = user;
+    const int site = imatrix_site(&w->sites, w->layout, in->block, in->w);
     float *sum = w->sums->mean + w->sums->first[site];
     w->n_row[site] += in->n_row;
     for (int64_t r = 0; r < in->n_row; r++)
@@ -93,37 +93,37 @@ static void see_product(void *user, const probe_input *in) {
             sum[i] += in->x[r * in->k + i] * in->x[r * in->k + i];
 }
 
-nib_status saliency_watch_open(saliency_watch *w, const layout *lay, ledger *l, channel_stats *sums,
-                               nib_error *err) {
+nib_status imatrix_watch_open(imatrix_watch *w, const layout *lay, ledger *l, model_imatrix *sums,
+                              nib_error *err) {
     uint64_t bytes;
-    *w = (saliency_watch){
-        .layout = lay, .ledger = l, .sums = sums, .probe = {.input = see_product, .user = w}};
-    NIB_TRY(saliency_bytes(layout_model(lay), &bytes, err));
+    *w =
+        (imatrix_watch){.layout = lay, .ledger = l, .sums = sums, .probe = {.input = see_product, .user = w}};
+    NIB_TRY(imatrix_model_bytes(layout_model(lay), &bytes, err));
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     w->charged = bytes;
-    NIB_TRY(saliency_sites_open(&w->sites, layout_model(lay), err));
-    NIB_TRY(channel_stats_begin(sums, w->sites.k, w->sites.n_site, err));
+    NIB_TRY(imatrix_sites_open(&w->sites, layout_model(lay), err));
+    NIB_TRY(imatrix_begin(sums, w->sites.k, w->sites.n_site, err));
     w->n_row = mem_calloc((size_t)w->sites.n_site + 1, sizeof *w->n_row);
     return w->n_row ? NIB_OK : nib_fail_nomem(err, (size_t)w->sites.n_site * sizeof *w->n_row, "channels");
 }
 
-void saliency_watch_finish(saliency_watch *w) {
-    const channel_stats *c = w->sums;
+void imatrix_watch_finish(imatrix_watch *w) {
+    const model_imatrix *c = w->sums;
     for (int s = 0; s < c->n_site; s++)
         for (uint64_t i = c->first[s]; i < c->first[s + 1] && w->n_row[s] > 0; i++)
             c->mean[i] /= (float)w->n_row[s];
 }
 
-void saliency_watch_close(saliency_watch *w) {
+void imatrix_watch_close(imatrix_watch *w) {
     if (w->ledger)
         ledger_release(w->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, w->charged);
-    saliency_sites_close(&w->sites);
+    imatrix_sites_close(&w->sites);
     mem_free(w->n_row);
     memset(w, 0, sizeof *w);
 }
 
-const float *saliency_watch_of(const saliency_watch *w, int b, int i) {
-    const int site = saliency_site(&w->sites, w->layout, b, i);
+const float *imatrix_watch_of(const imatrix_watch *w, int b, int i) {
+    const int site = imatrix_site(&w->sites, w->layout, b, i);
     return site < 0 ? NULL : w->sums->mean + w->sums->first[site];
 }
 
@@ -132,39 +132,39 @@ const float *saliency_watch_of(const saliency_watch *w, int b, int i) {
 static bool is_asked_for(const layout *lay) {
     for (int b = 0; b < layout_n_block(lay); b++)
         for (int i = 0; i < layout_block(lay, b)->n_weight; i++)
-            if (layout_block(lay, b)->weights[i].by_column)
+            if (layout_block(lay, b)->weights[i].uses_imatrix)
                 return true;
     return false;
 }
 
-static nib_status load(engine_core *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+static nib_status load(engine_core *e, const imatrix_sites *s, const char *prompts, nib_error *err) {
     char content[CONTENT_KEY];
     uint64_t bytes;
     NIB_TRY(container_content_key(e->container, content, err));
-    if (!channel_stats_bytes(s->k, s->n_site, &bytes))
+    if (!imatrix_bytes(s->k, s->n_site, &bytes))
         return nib_fail(err, NIB_E_MODEL, "the channels of the products overflow 64 bits");
     NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
-    char *path = prompts[0] ? channel_stats_path(content, prompts) : channel_stats_find(content);
+    char *path = prompts[0] ? imatrix_path(content, prompts) : imatrix_find(content);
     if (!path)
         return nib_fail(err, NIB_E_NOTFOUND, "expected a profile of these weights in the cache, found none");
-    nib_status status = channel_stats_load(path, content, s->k, s->n_site, &e->channels, err);
+    nib_status status = imatrix_load(path, content, s->k, s->n_site, &e->channels, err);
     mem_free(path);
     return status;
 }
 
 typedef struct attaching {
     const engine_core *e;
-    const saliency_sites *sites;
+    const imatrix_sites *sites;
 } attaching;
 
-static const float *columns_of(const void *user, int b, int w) {
+static const float *imatrix_of(const void *user, int b, int w) {
     const attaching *a = user;
-    const channel_stats *c = &a->e->channels;
-    const int site = saliency_site(a->sites, a->e->layout, b, w);
+    const model_imatrix *c = &a->e->channels;
+    const int site = imatrix_site(a->sites, a->e->layout, b, w);
     return site < 0 ? NULL : c->mean + c->first[site];
 }
 
-static nib_status attach(engine_core *e, const saliency_sites *s, const char *prompts, nib_error *err) {
+static nib_status attach(engine_core *e, const imatrix_sites *s, const char *prompts, nib_error *err) {
     const attaching a = {e, s};
     layout *with;
     const nib_status status = load(e, s, prompts, err);
@@ -173,16 +173,16 @@ static nib_status attach(engine_core *e, const saliency_sites *s, const char *pr
                                "formats with an importance matrix (u4g64w) are rounded by what 'nibble "
                                "profile MODEL --costs' measures of "
                                "channels");
-    NIB_TRY(layout_with_columns(e->layout, columns_of, &a, &with, err));
+    NIB_TRY(layout_with_imatrix(e->layout, imatrix_of, &a, &with, err));
     return core_set_layout(e, with, err);
 }
 
-nib_status saliency_attach(engine_core *e, const char *prompts, nib_error *err) {
-    saliency_sites sites;
+nib_status imatrix_attach(engine_core *e, const char *prompts, nib_error *err) {
+    imatrix_sites sites;
     if (!is_asked_for(e->layout))
         return NIB_OK;
-    NIB_TRY(saliency_sites_open(&sites, e->m, err));
+    NIB_TRY(imatrix_sites_open(&sites, e->m, err));
     const nib_status status = attach(e, &sites, prompts, err);
-    saliency_sites_close(&sites);
+    imatrix_sites_close(&sites);
     return status;
 }

@@ -1,8 +1,8 @@
-/* Statistics of channels in their file: read back equal; any damaged byte, another length, other weights or
+/* An imatrix in its file: read back equal; any damaged byte, another length, other weights or
  * another model's inputs are refused with a reason. */
 #include "base/file.h"
 #include "base/mem.h"
-#include "profile/channel_stats.h"
+#include "profile/imatrix.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,13 +16,13 @@
 static const int64_t widths[] = {5, 3, 8};
 enum { N_SITE = 3, N_MEAN = 16 };
 
-static char folder[] = "/tmp/nibble-columns-XXXXXX";
+static char folder[] = "/tmp/nibble-imatrix-XXXXXX";
 static char path[128];
 
-static channel_stats example(void) {
-    channel_stats c;
+static model_imatrix example(void) {
+    model_imatrix c;
     nib_error err = {0};
-    assert_int_equal(channel_stats_begin(&c, widths, N_SITE, &err), NIB_OK);
+    assert_int_equal(imatrix_begin(&c, widths, N_SITE, &err), NIB_OK);
     strcpy(c.content, "0123abcd");
     strcpy(c.prompts, "ffff");
     for (int i = 0; i < N_MEAN; i++)
@@ -36,33 +36,33 @@ static void put(const char *text, size_t n_byte) {
 }
 
 static nib_status load(nib_error *err) {
-    channel_stats c;
-    const nib_status status = channel_stats_load(path, "0123abcd", widths, N_SITE, &c, err);
+    model_imatrix c;
+    const nib_status status = imatrix_load(path, "0123abcd", widths, N_SITE, &c, err);
     if (status == NIB_OK)
-        channel_stats_clear(&c);
+        imatrix_clear(&c);
     return status;
 }
 
 static void the_same_comes_back(void **state) {
     (void)state;
-    channel_stats c = example(), got;
+    model_imatrix c = example(), got;
     nib_error err = {0};
-    assert_int_equal(channel_stats_save(path, &c, &err), NIB_OK);
-    assert_int_equal(channel_stats_load(path, "0123abcd", widths, N_SITE, &got, &err), NIB_OK);
+    assert_int_equal(imatrix_save(path, &c, &err), NIB_OK);
+    assert_int_equal(imatrix_load(path, "0123abcd", widths, N_SITE, &got, &err), NIB_OK);
     assert_string_equal(got.content, c.content);
     assert_string_equal(got.prompts, c.prompts);
     assert_memory_equal(got.mean, c.mean, N_MEAN * sizeof *c.mean);
-    channel_stats_clear(&got);
-    channel_stats_clear(&c);
+    imatrix_clear(&got);
+    imatrix_clear(&c);
 }
 
 static void damage_is_seen(void **state) {
     (void)state;
-    channel_stats c = example();
+    model_imatrix c = example();
     nib_error err = {0};
     char *text;
     size_t n;
-    assert_int_equal(channel_stats_save(path, &c, &err), NIB_OK);
+    assert_int_equal(imatrix_save(path, &c, &err), NIB_OK);
     assert_int_equal(file_read_all(path, 1 << 20, &text, &n, &err), NIB_OK);
     for (size_t i = 0; i < n; i++) {
         text[i] = (char)(text[i] ^ 0x41);
@@ -80,28 +80,28 @@ static void damage_is_seen(void **state) {
     put(text, n);
     assert_int_equal(load(&err), NIB_OK);
     free(text);
-    channel_stats_clear(&c);
+    imatrix_clear(&c);
 }
 
 static void others_are_refused(void **state) {
     (void)state;
     static const int64_t wider[] = {5, 4, 7};
-    channel_stats c = example(), got;
+    model_imatrix c = example(), got;
     nib_error err = {0};
-    assert_int_equal(channel_stats_save(path, &c, &err), NIB_OK);
-    assert_int_equal(channel_stats_load(path, "4444", widths, N_SITE, &got, &err), NIB_E_MODEL);
+    assert_int_equal(imatrix_save(path, &c, &err), NIB_OK);
+    assert_int_equal(imatrix_load(path, "4444", widths, N_SITE, &got, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "expected a profile of the weights"));
-    assert_int_equal(channel_stats_load(path, "0123abcd", wider, N_SITE, &got, &err), NIB_E_MODEL);
+    assert_int_equal(imatrix_load(path, "0123abcd", wider, N_SITE, &got, &err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "widths"));
-    assert_int_equal(channel_stats_load(path, "0123abcd", widths, N_SITE - 1, &got, &err), NIB_E_MODEL);
+    assert_int_equal(imatrix_load(path, "0123abcd", widths, N_SITE - 1, &got, &err), NIB_E_MODEL);
     c.mean[7] = -1;
-    assert_int_equal(channel_stats_save(path, &c, &err), NIB_OK);
+    assert_int_equal(imatrix_save(path, &c, &err), NIB_OK);
     assert_int_equal(load(&err), NIB_E_MODEL);
     assert_non_null(strstr(err.message, "place 7"));
-    assert_int_equal(channel_stats_load("/tmp/nibble-no-such-file", NULL, widths, N_SITE, &got, &err),
+    assert_int_equal(imatrix_load("/tmp/nibble-no-such-file", NULL, widths, N_SITE, &got, &err),
                      NIB_E_NOTFOUND);
-    assert_int_equal(channel_stats_begin(&got, (const int64_t[]){INT64_MAX}, 1, &err), NIB_E_MODEL);
-    channel_stats_clear(&c);
+    assert_int_equal(imatrix_begin(&got, (const int64_t[]){INT64_MAX}, 1, &err), NIB_E_MODEL);
+    imatrix_clear(&c);
 }
 
 static int begin(void **state) {

@@ -1,5 +1,5 @@
 /* imatrix.c - see imatrix.h. */
-#include "quantize/imatrix.h"
+#include "quantize/imatrix_file.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -174,8 +174,8 @@ static nib_status read_new(reading *r, const char *path, nib_error *err) {
     return status;
 }
 
-nib_status imatrix_read(const char *path, const gguf_tensors *c, const logger *log, stats *out,
-                        nib_error *err) {
+nib_status imatrix_file_read(const char *path, const gguf_tensors *c, const logger *log, stats *out,
+                             nib_error *err) {
     reading r;
     file *f;
     char magic[4] = "";
@@ -231,8 +231,8 @@ static nib_status write_all(gguf_writer *w, const gguf_tensors *c, const stats *
     return NIB_OK;
 }
 
-nib_status imatrix_write(const char *path, const gguf_tensors *c, const stats *s, const char *dataset,
-                         nib_error *err) {
+nib_status imatrix_file_write(const char *path, const gguf_tensors *c, const stats *s, const char *dataset,
+                              nib_error *err) {
     gguf_writer *w;
     NIB_TRY(gguf_writer_open(path, &w, err));
     const nib_status status = write_all(w, c, s, dataset, err);

@@ -1,5 +1,5 @@
-/* channel_stats.c - see channel_stats.h. */
-#include "profile/channel_stats.h"
+/* imatrix.c - see imatrix.h. */
+#include "profile/imatrix.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -12,8 +12,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define ENDING "-columns.nibcol"
-#define MAGIC  "nibcol\0\1" /* the last byte is the version */
+#define ENDING "-imatrix.nibimx"
+#define MAGIC  "nibimx\0\1" /* the last byte is the version */
 enum { MAX_SITE = 1 << 20, SUM_BYTES = 8 };
 
 typedef struct head {
@@ -22,7 +22,7 @@ typedef struct head {
     uint64_t n_site;
 } head;
 
-bool channel_stats_bytes(const int64_t *k, int n_site, uint64_t *bytes) {
+bool imatrix_bytes(const int64_t *k, int n_site, uint64_t *bytes) {
     *bytes = ((uint64_t)n_site + 1) * sizeof(uint64_t);
     for (int i = 0; i < n_site; i++)
         if (k[i] < 0 || k[i] > INT64_C(1) << 40 ||
@@ -31,9 +31,9 @@ bool channel_stats_bytes(const int64_t *k, int n_site, uint64_t *bytes) {
     return *bytes < SIZE_MAX / 2;
 }
 
-nib_status channel_stats_begin(channel_stats *c, const int64_t *k, int n_site, nib_error *err) {
+nib_status imatrix_begin(model_imatrix *c, const int64_t *k, int n_site, nib_error *err) {
     memset(c, 0, sizeof *c);
-    if (n_site < 0 || n_site > MAX_SITE || !channel_stats_bytes(k, n_site, &c->n_byte))
+    if (n_site < 0 || n_site > MAX_SITE || !imatrix_bytes(k, n_site, &c->n_byte))
         return nib_fail(err, NIB_E_MODEL, "the channels of %d inputs overflow the profile's bounds", n_site);
     c->n_site = n_site;
     c->first = mem_calloc((size_t)n_site + 1, sizeof *c->first);
@@ -43,21 +43,21 @@ nib_status channel_stats_begin(channel_stats *c, const int64_t *k, int n_site, n
     if (c->mean)
         return NIB_OK;
     const uint64_t bytes = c->n_byte;
-    channel_stats_clear(c);
+    imatrix_clear(c);
     return nib_fail_nomem(err, (size_t)bytes, "what is known of channels");
 }
 
-void channel_stats_clear(channel_stats *c) {
+void imatrix_clear(model_imatrix *c) {
     mem_free(c->first);
     mem_free(c->mean);
     memset(c, 0, sizeof *c);
 }
 
-char *channel_stats_path(const char *content, const char *prompts) {
+char *imatrix_path(const char *content, const char *prompts) {
     return profile_path(content, prompts, ENDING);
 }
 
-char *channel_stats_find(const char *content) {
+char *imatrix_find(const char *content) {
     return profile_find(content, ENDING);
 }
 
@@ -68,7 +68,7 @@ static bool is_key(const char key[40]) {
     return n > 0 && n < 40 && strspn(key, "0123456789abcdef") == n;
 }
 
-static nib_status check(const channel_stats *expected, const char *text, size_t n_byte, const char *content,
+static nib_status check(const model_imatrix *expected, const char *text, size_t n_byte, const char *content,
                         nib_error *err) {
     const size_t widths = (size_t)expected->n_site * sizeof(uint64_t);
     const size_t means = (size_t)expected->first[expected->n_site] * sizeof(float);
@@ -101,7 +101,7 @@ static nib_status check(const channel_stats *expected, const char *text, size_t 
         expected->n_site, sizeof h + widths + means + SUM_BYTES, (unsigned long long)h.n_site, n_byte);
 }
 
-static nib_status read_means(channel_stats *c, const char *text, nib_error *err) {
+static nib_status read_means(model_imatrix *c, const char *text, nib_error *err) {
     const size_t n = (size_t)c->first[c->n_site];
     memcpy(c->content, text + offsetof(head, content), sizeof c->content);
     memcpy(c->prompts, text + offsetof(head, prompts), sizeof c->prompts);
@@ -113,14 +113,14 @@ static nib_status read_means(channel_stats *c, const char *text, nib_error *err)
     return NIB_OK;
 }
 
-nib_status channel_stats_load(const char *path, const char *content, const int64_t *k, int n_site,
-                              channel_stats *out, nib_error *err) {
-    channel_stats c;
+nib_status imatrix_load(const char *path, const char *content, const int64_t *k, int n_site,
+                        model_imatrix *out, nib_error *err) {
+    model_imatrix c;
     char *text = NULL;
     size_t n_byte = 0;
     if (!path_exists(path))
         return nib_fail(err, NIB_E_NOTFOUND, "%s: no such profile", path);
-    NIB_TRY(channel_stats_begin(&c, k, n_site, err));
+    NIB_TRY(imatrix_begin(&c, k, n_site, err));
     const uint64_t max = c.n_byte + sizeof(head) + SUM_BYTES;
     nib_status status = file_read_all(path, max, &text, &n_byte, err);
     if (status == NIB_OK) {
@@ -134,11 +134,11 @@ nib_status channel_stats_load(const char *path, const char *content, const int64
     if (status == NIB_OK)
         *out = c;
     else
-        channel_stats_clear(&c);
+        imatrix_clear(&c);
     return status;
 }
 
-static nib_status write_all(file_writer *w, const channel_stats *c, nib_error *err) {
+static nib_status write_all(file_writer *w, const model_imatrix *c, nib_error *err) {
     const size_t widths = (size_t)c->n_site * sizeof(uint64_t);
     const size_t means = (size_t)c->first[c->n_site] * sizeof *c->mean;
     const size_t n_byte = sizeof(head) + widths + means;
@@ -163,7 +163,7 @@ static nib_status write_all(file_writer *w, const channel_stats *c, nib_error *e
     return status;
 }
 
-nib_status channel_stats_save(const char *path, const channel_stats *c, nib_error *err) {
+nib_status imatrix_save(const char *path, const model_imatrix *c, nib_error *err) {
     file_writer *w;
     NIB_TRY(path_make_folders(path, err));
     NIB_TRY(file_writer_open(path, &w, err));

@@ -1,0 +1,50 @@
+/* imatrix.h - maps products to their inputs, and inputs to the mean squares of their channels
+ * (profile/imatrix.h). */
+#ifndef NIB_ENGINE_IMATRIX_H
+#define NIB_ENGINE_IMATRIX_H
+
+#include "profile/imatrix.h"
+#include "engine/core.h"
+#include "exec/probe.h"
+
+/* The inputs of a model's products, in the order of a pass, independent of a plan's left-out layers and
+ * stacks. */
+typedef struct imatrix_sites {
+    int n_site;
+    int64_t *k; /* [n_site]: channels */
+    int *first; /* [n_block + 1] into of: a block's first weight */
+    int *of;    /* the site of each weight: that of the first product that reads it; -1: none. A shared weight
+                   has its entry with its owner */
+} imatrix_sites;
+nib_status imatrix_sites_open(imatrix_sites *s, const model *m, nib_error *err);
+void imatrix_sites_close(imatrix_sites *s); /* zeroed is fine */
+/* The site of weight w of block b; -1: none. */
+int imatrix_site(const imatrix_sites *s, const layout *lay, int b, int w);
+
+/* Bytes of the statistics of all channels. */
+nib_status imatrix_model_bytes(const model *m, uint64_t *bytes, nib_error *err);
+
+/* Collects statistics from the probe of a pass in which the same rows go through all blocks. */
+typedef struct imatrix_watch {
+    const layout *layout;
+    ledger *ledger;
+    uint64_t charged;
+    imatrix_sites sites;
+    model_imatrix *sums; /* owned by the caller; means after imatrix_watch_finish */
+    int64_t *n_row;      /* [n_site] */
+    probe probe;         /* for the pass; points to this struct, which must not move */
+} imatrix_watch;
+/* Charges and zeroes *sums, which the caller clears. */
+nib_status imatrix_watch_open(imatrix_watch *w, const layout *lay, ledger *l, model_imatrix *sums,
+                              nib_error *err);
+void imatrix_watch_finish(imatrix_watch *w);
+void imatrix_watch_close(imatrix_watch *w); /* zeroed is fine */
+/* Mean squares of the input channels of weight i of block b; NULL: no product reads it. */
+const float *imatrix_watch_of(const imatrix_watch *w, int b, int i);
+
+/* Sets the imatrix of every matrix whose format uses one (u4g64w), for these prompts ("": the
+ * latest), from the profile in the cache. They are charged and stay until the engine is closed.
+ * NIB_E_NOTFOUND, NIB_E_MODEL: no such profile, or no usable one. */
+nib_status imatrix_attach(engine_core *e, const char *prompts, nib_error *err);
+
+#endif
