@@ -249,6 +249,8 @@ static void a_character_of_several_tokens_appears_when_it_is_whole(void **state)
         {{{EMOJI_1, ""}, {EMOJI_2, ""}, {EMOJI_3, ""}, {EMOJI_4, EMOJI_TEXT}, {A, EMOJI_TEXT "a"}},
          .finish = NIB_FINISH_LENGTH,
          .n_predict = 5},
+        /* the next character shows that it will not be whole */
+        {{{A_EURO_1, "a"}, {C, "a" REPLACED "c"}, {END, "a" REPLACED "c"}}, .finish = NIB_FINISH_STOP},
         /* the end of the answer finishes it */
         {{{B, "b"}, {A_EURO_1, "ba"}, {END, "ba" REPLACED}}, .finish = NIB_FINISH_STOP},
         {{{B, "b"}, {A_EURO_1, "ba" REPLACED}}, .finish = NIB_FINISH_LENGTH, .n_predict = 2},

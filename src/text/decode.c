@@ -43,10 +43,15 @@ void text_buffer_clear(text_buffer *b) {
 
 /* ---- bytes to whole characters ---- */
 
+/* Whether the pending bytes can be shown: they are a whole character or no character, or the text ends. */
+static bool can_show(const decode_state *state, bool last) {
+    return state->n_pending && (last || !utf8_unfinished(state->pending, (size_t)state->n_pending));
+}
+
 /* Appends the whole characters of pending + text. last: the text ends, so nothing is held back. */
 static nib_status put_bytes(decode_state *state, const char *text, size_t n, bool last, text_buffer *out,
                             nib_error *err) {
-    while (n || (last && state->n_pending)) {
+    while (n || can_show(state, last)) {
         if (!state->n_pending) { /* the usual case: no copying through the state */
             size_t valid = utf8_valid_prefix(text, n);
             NIB_TRY(text_append(out, text, valid, err));
