@@ -251,6 +251,20 @@ run plan "$model" --quality small --mode a -c 128 --json
 check "none with --mode a" true_that 'not any(b.get("left_out") for b in d["blocks"]) and d["mode"] == "a"'
 run plan "$model" --speed 1 -c 128
 check "--speed alone says what it may lose" grep -q 'up to 1 nat a token' "$tmp/out"
+# A plan for a batch: as many bytes as its engine and its requests may take, and no estimate of the best tokens.
+run plan "$model" -c 128 --parallel 4 --ram 32M --json -o "$tmp/batch.json"
+check "a plan for four sequences" true_that 'd["budget"]["ram"] == 32 << 20 and d["predicted"]["ram_peak"] <= 29 << 20'
+echo '{"custom_id": "1"}' >"$tmp/in.jsonl"
+opens() { grep -q 'are streamed from disk' "$tmp/err" && grep -q 'has no tokenizer' "$tmp/err"; } # a synthetic model has none
+run batch "$model" -i "$tmp/in.jsonl" -o "$tmp/out.jsonl" --parallel 4 --plan "$tmp/batch.json"
+check "a batch opens its engine by it" opens
+run batch "$model" -i "$tmp/in.jsonl" -o "$tmp/out.jsonl" --parallel 4 --plan "$tmp/batch.json" --ram 32M
+check "also where --ram is given" opens
+run plan "$model" -c 128 --parallel 4 --ram 2M
+check "a cap that requests would take whole" sh -c "[ $code = 2 ] && grep -q 'reserved for requests' '$tmp/err'"
+run plan "$model" -c 128 --parallel 4 --ram 9M
+check "what does not fit says that requests come on top" sh -c "[ $code = 3 ] && grep -q 'in addition to the 3.0 MiB' '$tmp/err'"
+
 run plan "$model" --parallel 1,2
 check "several numbers of sequences exit 2" [ $code = 2 ]
 run plan "$model" --mode d

@@ -158,6 +158,8 @@ int cli_open_engine(cli_args *args, nib_engine_options *options, nib_engine **ou
 /* Check options that are names, and set them; set the targets of a plan. Return exit codes. */
 int cli_named_options(const cli_args *args, nib_engine_options *options);
 int cli_plan_options(const cli_args *args, nib_plan_options *how);
+/* Sets *ram to the RAM cap of a plan's file, if it has one. Returns an exit code. */
+int cli_plan_cap(const char *path, uint64_t *ram);
 /* --parallel as one number; `usual` if it is not given. */
 int cli_parallel(const cli_args *args, int usual, int *out);
 void cli_engine_options(const cli_args *args, nib_engine_options *options);

@@ -8,9 +8,11 @@
 #include "base/num.h"
 #include "cli/fields.h"
 #include "cli/residuals.h"
+#include "cli/serve.h"
 #include "cli/terminal.h"
 #include "nib_tools.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -390,11 +392,42 @@ static int answer(const cli_args *args, char *text) {
     return 0;
 }
 
+/* A server or a batch of n sequences: what it asks of an engine, and the memory that it leaves to it. */
+static int as_served(const cli_args *args, int n, nib_engine_options *o) {
+    const uint64_t requests = serve_request_bytes(args);
+    char size[32];
+    if (requests && args->ram <= requests)
+        return cli_usage_error("--ram: expected more than the %s that are reserved for requests",
+                               num_format_size(requests, size));
+    o->ram = args->ram == NIB_AUTO ? NIB_AUTO : args->ram - requests;
+    o->n_sequence = o->n_logits = n;
+    o->n_best = 0;
+    o->grammar = true;
+    return 0;
+}
+
+/* Replaces the cap in a plan's text, which was made for the engine's share of it. Frees text. */
+static int with_cap(const cli_args *args, char *text, char **out) {
+    static const char before[] = "\"budget\": {\"ram\": ";
+    char *at = strstr(text, before), *end;
+    *out = text;
+    if (!at || args->ram == NIB_AUTO)
+        return 0;
+    at += sizeof before - 1;
+    strtoull(at, &end, 10);
+    const size_t size = strlen(text) + 32;
+    *out = mem_alloc(size);
+    if (*out)
+        snprintf(*out, size, "%.*s%" PRIu64 "%s", (int)(at - text), text, args->ram, end);
+    nib_free(text);
+    return *out ? 0 : cli_usage_error("out of memory for the plan");
+}
+
 static int make(cli_args *args, const char *name) {
     nib_engine_options options;
     nib_plan_options how;
     nib_error err;
-    char *text;
+    char *text, size[32];
     nib_sampling usual;
     int n_sequence = 1;
     nib_sampling_init(&usual);
@@ -408,7 +441,8 @@ static int make(cli_args *args, const char *name) {
     if (code)
         return code;
     options.n_session = n_sequence;
-    options.n_logits = n_sequence > 1 ? n_sequence : options.n_logits; /* as in 'serve' */
+    if (n_sequence > 1 && (code = as_served(args, n_sequence, &options)))
+        return code;
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
     code = cli_check_residuals(args);
@@ -417,8 +451,17 @@ static int make(cli_args *args, const char *name) {
     code = cli_idle_residuals(args, name, &options, &how);
     if (code)
         return code;
-    if (nib_plan(name, &options, &how, &text, &err))
+    const nib_status status = nib_plan(name, &options, &how, &text, &err);
+    if (status == NIB_E_NOFIT && options.ram != args->ram)
+        cli_note(
+            args,
+            "nibble: the following sizes are in addition to the %s of --ram that are reserved for requests",
+            num_format_size(args->ram - options.ram, size));
+    if (status)
         return cli_fail(&err);
+    code = options.ram != args->ram ? with_cap(args, text, &text) : 0;
+    if (code)
+        return code;
     code = args->slowdown > 0 ? add_residuals(args, name, &options, text, &text) : 0;
     return code ? code : answer(args, text);
 }
@@ -458,7 +501,8 @@ const cli_command cmd_plan = {
         "MODEL may be synth:SHAPE (see nibble synth), with --type and --layers: no file is needed.\n"
         "With --backend cuda the plan also says which layers are resident on the GPU, which are streamed to\n"
         "it and which the processor computes. --vram SIZE works without a GPU; its rates are then "
-        "guesses.\n--parallel N plans for N contexts, whose sequences decode together.\n\n"
+        "guesses.\n--parallel N plans for N contexts of a server or a batch, and leaves memory for their "
+        "requests.\n\n"
         "  nibble plan smollm2 --ram 64M\n"
         "  nibble plan model.gguf --backend cuda --vram 6G --ram 8G\n"
         "  nibble plan synth:opt-175b --ram 16G\n"

@@ -112,6 +112,20 @@ static nib_status read_plan(const char *path, char **text, nib_error *err) {
     return nib_fail(err, NIB_E_USAGE, "--plan: no such file: %s", path);
 }
 
+int cli_plan_cap(const char *path, uint64_t *ram) {
+    nib_error err;
+    char *text = NULL;
+    if (read_plan(path, &text, &err))
+        return cli_fail(&err);
+    json_t *plan = json_loads(text, 0, NULL); /* NULL: the engine says what is wrong with it */
+    const json_t *cap = json_object_get(json_object_get(plan, "budget"), "ram");
+    if (json_is_integer(cap) && json_integer_value(cap) > 0)
+        *ram = (uint64_t)json_integer_value(cap);
+    json_decref(plan);
+    mem_free(text);
+    return 0;
+}
+
 /* Opens the engine by --plan, by a plan made for --quality, --speed or --mode, or without a plan. */
 static int open_by_plan(cli_args *args, nib_engine_options *options, nib_engine **out) {
     nib_error err;

@@ -115,7 +115,11 @@ int serve_read(serve_job *job, int usual) {
         code = read_pooling(job);
     if (!code)
         code = read_keys(job);
-    return code ? code : read_models(job);
+    if (!code)
+        code = read_models(job);
+    if (!code && job->args->plan && job->args->ram == NIB_AUTO) /* for requests too */
+        code = cli_plan_cap(job->args->plan, &job->args->ram);
+    return code;
 }
 
 void serve_forget(serve_job *job) {

@@ -67,10 +67,10 @@ static nib_status resolve_by_plan(engine_core *e, const plan *p, nib_error *err)
                         "the plan uses a shortlist for the output head, but --shortlist off was requested: "
                         "make a plan without it");
     if (e->requested.n_best == 0 || e->requested.n_best > p->n_best)
-        return nib_fail(err, NIB_E_USAGE,
-                        "the plan's shortlist gives the best %d tokens (top-k), but %s requested: make a "
-                        "plan for this sampling",
-                        p->n_best, e->requested.n_best ? "more were" : "all were");
+        return nib_fail(err, NIB_E_USAGE, "the plan's shortlist gives the best %d tokens (top-k), but %s",
+                        p->n_best,
+                        e->requested.n_best ? "more were requested: make a plan for this sampling"
+                                            : "all were requested: make a plan with --shortlist off");
     e->resolved.n_best = p->n_best;
     return NIB_OK;
 }
