@@ -78,7 +78,7 @@ static nib_status open_model(engine_core *e, const container_visitor *vocabulary
     if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
     NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, &e->m, err));
-    e->container = model_container(e->m);
+    e->container = model_files(e->m);
     return NIB_OK;
 }
 

@@ -171,7 +171,7 @@ typedef struct backend_kind {
     void (*shortlist_close)(backend *b, const layout *whole);
     /* The mean share of the head's rows that were computed exactly, over the rows of logits that had a
      * shortlist or n_best; 1 if none had. NULL: always 1. */
-    double (*head_share)(const backend *b);
+    double (*head_share)(backend *b);
 } backend_kind;
 
 /* The first member of every back end's struct. */

@@ -278,7 +278,11 @@ const hparams *model_hparams(const model *m) {
     return &m->cfg.hp;
 }
 
-container *model_container(const model *m) {
+const container *model_container(const model *m) {
+    return m->c;
+}
+
+container *model_files(model *m) {
     return m->c;
 }
 

@@ -88,7 +88,10 @@ void model_close(model *m); /* NULL is fine */
 const char *model_arch(const model *m); /* the descriptor's name */
 const char *model_name(const model *m);
 const hparams *model_hparams(const model *m);
-container *model_container(const model *m);
+const container *model_container(const model *m);
+/* The same for the owner of the model, who may free the vocabulary (container_drop_vocab) when a tokenizer
+ * has been built from it. Nothing else of a model changes after it was opened. */
+container *model_files(model *m);
 int model_n_block(const model *m);
 const block *model_block(const model *m, int i);
 int64_t model_reg_width(const model *m, reg r); /* the widest use in any block; 0: not used */

@@ -108,14 +108,16 @@ static device_work work_of(const plan_question *q, const plan_decision *d) {
 static double seconds_of_pass(const plan_question *q, const plan_decision *d, double rows, double done) {
     const plan_rates *r = &q->rates;
     double gpu = 0, link = 0;
-    for (int b = 1; b < q->n_block; b++) {
-        const plan_block_facts *f = &q->blocks[b];
+    visits pass =
+        visits_of_one_row(q->n_block, 1, q->n_block); /* all rows of a pass are one visit of a block */
+    for (visit v; visits_next(&pass, &v);) {
+        const plan_block_facts *f = &q->blocks[v.block];
         const double macs = f->is_layer ? (double)f->macs : 0;
-        if (d->choice[b] < 0)
+        if (d->choice[v.block] < 0)
             continue;
-        gpu += NUM_MAX(bytes_of(q, b) / r->vram_read, rows * macs / (r->vram_macs * LAYER_SHARE)) +
-               launches(q, b);
-        link += is_away(q, b) ? bytes_of(q, b) / r->link : 0;
+        gpu += NUM_MAX(bytes_of(q, v.block) / r->vram_read, rows * macs / (r->vram_macs * LAYER_SHARE)) +
+               launches(q, v.block);
+        link += is_away(q, v.block) ? bytes_of(q, v.block) / r->link : 0;
     }
     gpu += rows * (done + rows / 2) * (double)q->attention_macs / (r->vram_macs * ATTENTION_SHARE);
     return NUM_MAX(gpu, link) + APART * NUM_MIN(gpu, link);

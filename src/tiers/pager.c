@@ -196,6 +196,11 @@ uint64_t pager_drop_copied(pager *p, int b) {
     return sum;
 }
 
+void *pager_restored(pager *p, int b, int w) {
+    const uint8_t *at = pager_views(p, b)[w].data;
+    return p->map + (at - p->map);
+}
+
 void pager_restore(pager *p, int b) {
     tier_region_touch(&p->resident, p->resident.touched + resident_bytes(p, b));
 }

@@ -102,6 +102,8 @@ bool pager_resident(const pager *p, int block, int *i, void **at, uint64_t *byte
  * to the ledger. To be called between two passes, or in the block's visit. */
 uint64_t pager_drop_copied(pager *p, int block);
 void pager_restore(pager *p, int block);
+/* The memory of weight w of a restored block, which is resident as a whole. */
+void *pager_restored(pager *p, int block, int w);
 /* The block's views, one for each of its weights in order (shared weights too). data is NULL for a matrix
  * that is not wholly resident: products fetch it, and tables are looked up by row (pager_read_row). */
 const view *pager_views(const pager *p, int block);

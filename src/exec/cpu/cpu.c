@@ -243,8 +243,8 @@ static void cpu_shortlist_close(backend *b, const layout *whole) {
     c->setup.layout = c->exec.layout = whole;
 }
 
-static double cpu_head_share(const backend *b) {
-    const cpu *c = (const cpu *)(const void *)b;
+static double cpu_head_share(backend *b) {
+    const cpu *c = cpu_of(b);
     const double each = (double)num_div_up(model_hparams(layout_model(c->setup.layout))->n_vocab, PACK_PANEL);
     const double all = (double)(c->best.n_row + c->n_best_row) * each;
     return all > 0 ? (double)(c->best.n_exact + c->n_best_panel) / all : 1;

@@ -308,8 +308,8 @@ static nib_status cuda_read_best(backend *b, int64_t n_row, const int32_t **ids,
     return wait_until_done(c, err);
 }
 
-static double cuda_head_share(const backend *b) {
-    return estimates_share((cuda *)(uintptr_t)b);
+static double cuda_head_share(backend *b) {
+    return estimates_share(cuda_of(b));
 }
 
 static nib_status cuda_spans_start(backend *b, size_t max, nib_span_scale *scale, nib_error *err) {

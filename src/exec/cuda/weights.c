@@ -243,7 +243,7 @@ static void copy_back(const cuda *c, int b, int w, void *user) {
     if (x->status != NIB_OK || !g->exclusive || !g->loaded)
         return;
     const view there = {from + g->at, of->format, of->n, of->k};
-    void *to = (void *)(uintptr_t)pager_views(c->demotion.pager, b)[w].data;
+    void *to = pager_restored(c->demotion.pager, b, w);
     int e = c->k->gtile(&there, false, c->stream);
     e = e ? e : c->k->to_host(to, from + g->at, (size_t)bytes_of(of, of->n), c->stream);
     x->status = device_cuda_ok(c->base.device, e, "taking weights back", x->err);
