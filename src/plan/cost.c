@@ -65,13 +65,11 @@ static double stolen_share(const plan_rates *r, bool packed) {
 int plan_tiers(const plan_question *q, uint64_t capacity, bool streamed, bool packed,
                residency_tier out[PLAN_MAX_TIER]) {
     const plan_rates *r = &q->rates;
-    out[0] = (residency_tier){.tier = NIB_TIER_RAM, .capacity = capacity, .read_s = 1 / r->ram_read};
+    out[0] = (residency_tier){.tier = NIB_TIER_RAM, .capacity = capacity};
     if (!streamed)
         return 1;
     out[1] = (residency_tier){.tier = NIB_TIER_DISK,
                               .capacity = NIB_AUTO,
-                              .read_s = plan_disk_seconds(q, packed),
-                              .latency_s = r->disk_wait,
                               .link_s = plan_disk_seconds(q, packed),
                               .busy_s = stolen_share(r, packed)};
     return 2;

@@ -16,9 +16,7 @@
 typedef struct residency_tier {
     int tier;          /* NIB_TIER_* */
     uint64_t capacity; /* bytes of pages that it holds */
-    double read_s;     /* seconds to read a byte on this tier */
-    double latency_s;  /* of one small read that nothing overlaps */
-    double link_s;     /* seconds to move a byte to the next faster tier; 0 for the first */
+    double link_s;     /* seconds to move a byte to the next faster tier, latency included; 0 for the first */
     double busy_s;     /* seconds of the computing threads that moving a byte takes */
 } residency_tier;
 
