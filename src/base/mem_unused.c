@@ -42,26 +42,42 @@ static void discard_mapping(int pagemap, uintptr_t from, uintptr_t to, uintptr_t
     discard_pages(run, from);
 }
 
-/* Whether a line of /proc/self/maps is a private mapping of a file that cannot be written. */
-static bool is_code(const char *line, uintptr_t *from, uintptr_t *to) {
-    unsigned long first, end, inode;
+/* A private mapping of a file that cannot be written. */
+typedef struct mapping {
+    uintptr_t from, to;
+    unsigned long inode;
+    bool runs; /* is executable */
+} mapping;
+
+static bool parse_mapping(const char *line, mapping *out) {
+    unsigned long from, to;
     char access[5];
-    if (sscanf(line, "%lx-%lx %4s %*x %*x:%*x %lu", &first, &end, access, &inode) != 4)
+    if (sscanf(line, "%lx-%lx %4s %*x %*x:%*x %lu", &from, &to, access, &out->inode) != 4)
         return false;
-    *from = first;
-    *to = end;
-    return inode && access[0] == 'r' && access[1] == '-' && access[3] == 'p';
+    out->from = from;
+    out->to = to;
+    out->runs = access[2] == 'x';
+    return out->inode && access[0] == 'r' && access[1] == '-' && access[3] == 'p';
 }
 
+/* Program files have an executable mapping, with constants before and after it. Mappings of other files are
+ * data of somebody else. */
 static void discard_code(void) {
     const int pagemap = atomic_load(&kept) ? -1 : open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     FILE *maps = pagemap < 0 ? NULL : fopen("/proc/self/maps", "re");
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    char part[256]; /* of a line, whose end is a path of any length */
+    mapping m, before = {.inode = 0};
+    unsigned long program = 0; /* inode of the latest file with an executable mapping */
+    char part[256];            /* of a line, whose end is a path of any length */
     for (bool begins = true; maps && fgets(part, sizeof part, maps); begins = strchr(part, '\n')) {
-        uintptr_t from, to;
-        if (begins && is_code(part, &from, &to))
-            discard_mapping(pagemap, from, to, page);
+        if (!begins || !parse_mapping(part, &m))
+            continue;
+        if (m.runs && before.inode == m.inode)
+            discard_mapping(pagemap, before.from, before.to, page);
+        if (m.runs || m.inode == program)
+            discard_mapping(pagemap, m.from, m.to, page);
+        program = m.runs ? m.inode : program;
+        before = m;
     }
     if (maps)
         fclose(maps);
