@@ -14,10 +14,14 @@
 /* Bytes that become resident between planning and the loading of weights: the kernel map, and code that runs
  * for the first time. */
 #define SPARE (UINT64_C(1) << 20)
-/* The part of LEDGER_RUNTIME_MARGIN that becomes resident while a model runs: the median of a sweep, whose
- * runs differ by up to 0.5 MiB from it (docs/budget.md). */
-#define RUNTIME_GROWTH (UINT64_C(3456) << 10)
-#define RUNTIME_REST   (UINT64_C(1536) << 10) /* the part of it that follows the opening of the weights */
+/* Bytes of the runtime owner that become resident after planning, and those of them that follow the opening
+ * of the weights: medians of sweeps, whose runs differ by up to 0.5 MiB from them (docs/budget.md). Under a
+ * cap they include code that was returned to the system (mem_return_unused). */
+static uint64_t runtime_growth(const planning *f, const engine_core *e) {
+    const bool capped = e->resolved.cap[NIB_TIER_RAM] != NIB_AUTO;
+    const uint64_t kib = f->of.open ? (capped ? 1536 : 288) : capped ? 3456 : 672;
+    return kib << 10;
+}
 
 static nib_status add_cache(planning *f, const engine_core *e, plan_kv kv, type_id type, nib_error *err) {
     enum { FEW = 1024, MANY = 33 * 1024 };
@@ -125,7 +129,7 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     memcpy(f->q.touched, now.owner, sizeof f->q.touched);
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
-    f->q.touched[NIB_OWNER_RUNTIME] += f->of.open ? RUNTIME_REST : RUNTIME_GROWTH;
+    f->q.touched[NIB_OWNER_RUNTIME] += runtime_growth(f, e);
     f->q.kept = f->of.internal ? e->resolved.kept : NULL;
     uint64_t held = 0, staging;
     const uint64_t sketch = head_bytes(e, &staging);
