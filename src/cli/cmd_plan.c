@@ -394,16 +394,10 @@ static int answer(const cli_args *args, char *text) {
 
 /* A server or a batch of n sequences: what it asks of an engine, and the memory that it leaves to it. */
 static int as_served(const cli_args *args, int n, nib_engine_options *o) {
-    const uint64_t requests = serve_request_bytes(args);
-    char size[32];
-    if (requests && args->ram <= requests)
-        return cli_usage_error("--ram: expected more than the %s that are reserved for requests",
-                               num_format_size(requests, size));
-    o->ram = args->ram == NIB_AUTO ? NIB_AUTO : args->ram - requests;
     o->n_sequence = o->n_logits = n;
     o->n_best = 0;
     o->grammar = true;
-    return 0;
+    return serve_engine_ram(args, 0, &o->ram);
 }
 
 /* Replaces the cap in a plan's text, which was made for the engine's share of it. Frees text. */

@@ -45,6 +45,9 @@ void serve_forget(serve_job *job);
 /* ---- serve_engine.c ---- */
 /* Bytes for requests under the cap on RAM, the rest being for the engine; 0: there is no cap. */
 uint64_t serve_request_bytes(const cli_args *args);
+/* Sets *ram to the part of the cap that is left for engines beside requests and `others`. Returns an exit
+ * code. */
+int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram);
 int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */
 int64_t serve_draft_max(const cli_args *args);   /* proposed tokens; 0: no speculation */
 /* If there is a draft model, opens it and sets it in the server. To be called before other models are opened,

@@ -102,14 +102,22 @@ static uint64_t without(uint64_t cap, uint64_t taken) {
     return cap == NIB_AUTO ? cap : cap - NUM_MIN(cap, taken);
 }
 
+int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram) {
+    const uint64_t taken = serve_request_bytes(args) + others;
+    char size[32];
+    *ram = without(args->ram, taken);
+    if (args->ram > taken)
+        return 0;
+    return cli_usage_error("--ram: expected more than the %s that are reserved for requests",
+                           num_format_size(taken, size));
+}
+
 static int engine_options(const serve_job *job, serve_opening *at, nib_engine_options *o) {
     cli_engine_options(job->args, o);
-    const uint64_t requests = serve_request_bytes(job->args);
-    char size[32];
-    if (o->ram != NIB_AUTO && o->ram <= requests + job->kept_bytes)
-        return cli_usage_error("--ram: expected more than the %s that are reserved for requests",
-                               num_format_size(requests + job->kept_bytes, size));
-    o->ram = without(o->ram, requests + job->draft_bytes + job->kept_bytes);
+    const int code = serve_engine_ram(job->args, job->kept_bytes, &o->ram);
+    if (code)
+        return code;
+    o->ram = without(o->ram, job->draft_bytes);
     o->n_session = sessions_of(job) + serve_sessions_beside(job);
     o->n_sequence = job->n_sequence + serve_sessions_beside(job);
     o->n_logits = logits_rows(job);

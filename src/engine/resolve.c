@@ -39,8 +39,8 @@ nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *e
     }
     if (status == NIB_OK)
         status = resolve_blocks(e, &with, err);
-    if (with.plan ==
-        &own) { /* weights.c places the pages, when the free memory is known: no plan was requested */
+    /* Without a plan of the caller, weights.c places the pages, when the free memory is known. */
+    if (with.plan == &own) {
         mem_free(e->resolved.kept);
         mem_free(e->resolved.places);
         e->resolved.kept = NULL;

@@ -108,8 +108,8 @@ static device_work work_of(const plan_question *q, const plan_decision *d) {
 static double seconds_of_pass(const plan_question *q, const plan_decision *d, double rows, double done) {
     const plan_rates *r = &q->rates;
     double gpu = 0, link = 0;
-    visits pass =
-        visits_of_one_row(q->n_block, 1, q->n_block); /* all rows of a pass are one visit of a block */
+    /* A block's visit has all rows of the pass. */
+    visits pass = visits_of_one_row(q->n_block, 1, q->n_block);
     for (visit v; visits_next(&pass, &v);) {
         const plan_block_facts *f = &q->blocks[v.block];
         const double macs = f->is_layer ? (double)f->macs : 0;
