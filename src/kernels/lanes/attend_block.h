@@ -6,8 +6,8 @@
  * of the multiplications. The pairs then pass over them in tiles whose accumulators fill the registers.
  *
  * When many sequences decode, each has its own cache, so a group has few pairs, reads f16 once and waits for
- * memory. So a block's values are prefetched while its keys are read, and the next keys while the values are
- * read. */
+ * memory. So loops over f16 prefetch what is read after a block's keys from then on: its values, the next
+ * block's keys, and after the last block the next group's keys. They prefetch as many bytes as they read. */
 #ifndef NIB_KERNELS_LANES_ATTEND_BLOCK_H
 #define NIB_KERNELS_LANES_ATTEND_BLOCK_H
 
@@ -43,20 +43,21 @@ typedef struct attend_group {
     float *total;  /* [pairs][d_pad], of the earlier spans */
     float *wide;   /* the block's keys or values as floats, for ATTEND_MANY pairs and more */
 
+    int64_t p0;                /* first position of the current block */
     const void *keys, *values; /* of the current block, if it is in f16 or f32 */
-    const char *ahead; /* f16: base of the data to prefetch, at the same offsets as the data that is read */
-    const void *next;  /* keys that are read after the group's last block; NULL: unknown */
+    int64_t lead;              /* f16: bytes from what is read to what is prefetched */
+    const void *next;          /* keys that are read after the group's last block; NULL: unknown */
     /* of the current block, if it is in codes */
     const uint8_t *key_codes, *value_codes;
     float *key_scales, *value_scales; /* scales, then minima, in the block's order */
 } attend_group;
 
 /* Number of vectors that are computed at once for np pairs. Each vector of a pair is a chain of dependent
- * additions, and eight or more chains keep the multipliers busy. All np times this many accumulators, and the
- * loaded operands, fit the registers. */
+ * additions (two chains, if it takes two registers), and eight or more chains keep the multipliers busy. All
+ * np times this many accumulators, and the loaded operands, fit the registers. */
 LANES_INLINE int attend_width(int np) {
     if (ATTEND_VEC == 1)
-        return np == 1 ? 4 : np == 2 ? 2 : 1;
+        return np == 1 ? 4 : np <= 3 ? 2 : 1;
     return np == ATTEND_TILE ? ATTEND_VEC : 4;
 }
 
@@ -102,13 +103,44 @@ LANES_INLINE vf value_load(const attend_group *g, kv_kind kind, int64_t at, int6
     return v_fma(code, v_set(scale[0]), v_set(scale[kv_scale_count(d_head)]));
 }
 
-/* Prefetches the lines of `ahead` that correspond to the nv vectors of halves from element `at` on. */
-LANES_INLINE void prefetch_ahead(const attend_group *g, kv_kind kind, int64_t at, int nv) {
+/* The accumulators leave so few registers that the operands of two pairs must not be loaded at once. */
+LANES_INLINE bool attend_is_tight(int np, int nv) {
+    return ATTEND_VEC == 1 && np == 3 && nv == 2;
+}
+
+/* A head's keys or values of the block at p0. */
+static const void *block_at(const attend_group *g, bool is_value, int64_t p0) {
+    const int64_t page = p0 / KV_BLOCK;
+    return kv_block_at(&g->kv, is_value, g->kv_head, g->is_recent ? kv_recent_block(page) : page);
+}
+
+/* f16: the bytes of them that are read. Keys are read in whole vectors. */
+static int64_t block_bytes(const attend_group *g, bool is_value, int64_t p0) {
+    const int64_t n = NUM_MIN(g->pair[g->n_pair - 1].hi - p0, ATTEND_KV);
+    return (is_value ? n : num_round_up(n, LANES)) * g->kv.d_head * (int64_t)sizeof(uint16_t);
+}
+
+/* f16: what is read g->lead bytes after byte `at` of the current block's keys or values. After the group's
+ * last block, these are the next group's keys; if they are unknown, values that were read already. */
+static const char *ahead_of(const attend_group *g, bool is_value, int64_t at) {
+    int64_t p0 = g->p0, n;
+    at += g->lead;
+    while (at >= (n = block_bytes(g, is_value, p0))) {
+        at -= n;
+        if (is_value && (p0 += ATTEND_KV) >= g->pair[g->n_pair - 1].hi)
+            return g->next ? (const char *)g->next + at : g->values;
+        is_value = !is_value;
+    }
+    return (const char *)block_at(g, is_value, p0) + at;
+}
+
+/* Step i of a loop that reads nv vectors of halves in each step prefetches as many bytes. */
+LANES_INLINE void prefetch_ahead(kv_kind kind, const char *ahead, int64_t i, int nv) {
     if (kind != KV_IN_F16)
         return;
     LANES_UNROLL
     for (int v = 0; v < nv; v += 2)
-        __builtin_prefetch(g->ahead + 2 * (at + v * LANES));
+        __builtin_prefetch(ahead + 2 * (i * nv + v) * LANES);
 }
 
 /* Scores of np pairs for nv vectors of 16 positions from position 16 * v0 of the block. np and nv are
@@ -116,6 +148,7 @@ LANES_INLINE void prefetch_ahead(const attend_group *g, kv_kind kind, int64_t at
 LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, int np, int v0, int nv) {
     const int64_t d_head = g->kv.d_head, base = kv_key_at(d_head, LANES * v0, 0);
     const float *q = query_at(g, first);
+    const char *ahead = kind == KV_IN_F16 ? ahead_of(g, false, 2 * base) : NULL;
     vf sum[ATTEND_TILE][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
@@ -124,13 +157,17 @@ LANES_INLINE void score_block(const attend_group *g, kv_kind kind, int first, in
             sum[i][v] = v_zero();
     }
     for (int64_t d = 0; d < d_head; d++, q += ATTEND_STRIDE) {
-        prefetch_ahead(g, kind, base + d * nv * LANES, nv);
+        prefetch_ahead(kind, ahead, d, nv);
         LANES_UNROLL
         for (int v = 0; v < nv; v++) {
             const vf k = key_load(g, kind, base, d, v0, v);
+            const float *from = q;
             LANES_UNROLL
-            for (int i = 0; i < np; i++)
-                sum[i][v] = v_fma(v_set(q[i]), k, sum[i][v]);
+            for (int i = 0; i < np; i++) {
+                sum[i][v] = v_fma(v_set(from[i]), k, sum[i][v]);
+                if (attend_is_tight(np, nv))
+                    from = v_before(&sum[i][v], from);
+            }
         }
     }
     LANES_UNROLL
@@ -161,6 +198,7 @@ LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, in
     const int64_t d_head = g->kv.d_head;
     const float *p = g->scores + first * ATTEND_KV;
     float *out = g->out + first * g->d_pad + d0;
+    const char *ahead = kind == KV_IN_F16 ? ahead_of(g, true, 2 * d0 * (j1 - j0)) : NULL;
     vf sum[ATTEND_TILE][4];
     LANES_UNROLL
     for (int i = 0; i < np; i++) {
@@ -170,13 +208,17 @@ LANES_INLINE void value_block(const attend_group *g, kv_kind kind, int first, in
     }
     int64_t at = kv_value_at(d_head, j0, d0);
     for (int64_t j = j0; j < j1; j++, at += d_head) {
-        prefetch_ahead(g, kind, at, nv);
+        prefetch_ahead(kind, ahead, j - j0, nv);
         LANES_UNROLL
         for (int v = 0; v < nv; v++) {
             const vf x = value_load(g, kind, at, j, d0, v, part);
+            const float *from = p;
             LANES_UNROLL
-            for (int i = 0; i < np; i++)
-                sum[i][v] = v_fma(v_set(p[i * ATTEND_KV + j]), x, sum[i][v]);
+            for (int i = 0; i < np; i++) {
+                sum[i][v] = v_fma(v_set(from[i * ATTEND_KV + j]), x, sum[i][v]);
+                if (attend_is_tight(np, nv))
+                    from = v_before(&sum[i][v], from);
+            }
         }
     }
     LANES_UNROLL
@@ -245,8 +287,14 @@ static inline bool seen_by(const attend_group *g, int i, int64_t p0, int *lo, in
     return *lo < *hi;
 }
 
+/* Whether a position of vector v is in [lo, hi). */
+LANES_INLINE bool vector_is_seen(int v, int lo, int hi) {
+    return lo < (v + 1) * LANES && hi > v * LANES;
+}
+
 /* Scales a pair's scores, sets those outside [lo, hi), which it does not see, to -inf, and returns the
- * largest. plain: no soft cap and no slope. whole: the pair sees all of the block. Both are constants. */
+ * largest. Vectors without a position that it sees stay as they are. plain: no soft cap and no slope. whole:
+ * the pair sees all of the block. Both are constants. */
 LANES_INLINE float scale_vectors(const attend_group *g, int i, int64_t p0, bool plain, bool whole, int lo,
                                  int hi) {
     static const float ramp[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -257,6 +305,8 @@ LANES_INLINE float scale_vectors(const attend_group *g, int i, int64_t p0, bool 
     vf max = low;
     LANES_UNROLL
     for (int v = 0; v < ATTEND_VECTORS; v++, row += LANES) {
+        if (!whole && !vector_is_seen(v, lo, hi))
+            continue;
         vf x = v_mul(v_load(row), scale);
         if (!plain && a->softcap > 0)
             x = v_mul(v_tanh(v_div(x, v_set(a->softcap))), v_set(a->softcap));
@@ -279,14 +329,17 @@ static float scale_scores(const attend_group *g, int i, int64_t p0, int lo, int 
                                 : scale_vectors(g, i, p0, true, false, lo, hi);
 }
 
-/* Turns the scores of one pair into weights, 0 where it does not see, and returns their sum. whole is a
- * constant: the pair sees all of the block. Positions that are not seen bypass v_exp: e^-inf would underflow,
- * which takes a processor several times as long. */
+/* Turns the scores of one pair into weights, 0 where it does not see, and returns their sum. Vectors without
+ * a position that it sees are not written. whole is a constant: the pair sees all of the block. Positions
+ * that are not seen bypass v_exp: e^-inf would underflow, which takes a processor several times as long. */
 LANES_INLINE float weigh_vectors(float *row, float max, bool whole, int lo, int hi) {
     const vf top = v_set(max);
     vf p[ATTEND_VECTORS];
     LANES_UNROLL
     for (int v = 0; v < ATTEND_VECTORS; v++) {
+        p[v] = v_zero();
+        if (!whole && !vector_is_seen(v, lo, hi))
+            continue;
         const vf x = v_sub(v_load(row + v * LANES), top);
         if (whole) {
             p[v] = v_exp(x);
@@ -338,10 +391,9 @@ static void widen_scales(float *to, const uint8_t *from, int64_t n) {
         v_store(to + i, v_load_f16((const uint16_t *)(const void *)from + i));
 }
 
-static void enter_block(attend_group *g, int64_t block) {
-    const int64_t at = g->is_recent ? kv_recent_block(block) : block;
-    const uint8_t *keys = kv_block_at(&g->kv, false, g->kv_head, at);
-    const uint8_t *values = kv_block_at(&g->kv, true, g->kv_head, at);
+static void enter_block(attend_group *g, int64_t p0) {
+    const uint8_t *keys = block_at(g, false, p0), *values = block_at(g, true, p0);
+    g->p0 = p0;
     g->keys = keys;
     g->values = values;
     if (!kv_is_coded(g->kv.type))
@@ -421,26 +473,18 @@ LANES_INLINE void attend_many(attend_group *g, kv_kind kind, int64_t p0, int64_t
     values_wide(&wide, p0);
 }
 
-/* The keys that are read after the block at p0. If they are unknown, the block's own values. */
-static const char *keys_ahead(const attend_group *g, int64_t p0) {
-    const int64_t p = p0 + ATTEND_KV;
-    if (p < g->pair[g->n_pair - 1].hi && !g->is_recent)
-        return (const char *)kv_block_at(&g->kv, false, g->kv_head, p / KV_BLOCK);
-    return g->next ? g->next : g->values;
-}
-
 LANES_INLINE void attend_blocks(attend_group *g, kv_kind kind, int64_t lo, int64_t hi) {
-    for (int64_t p0 = lo / ATTEND_KV * ATTEND_KV; p0 < hi; p0 += ATTEND_KV) {
-        enter_block(g, p0 / KV_BLOCK);
+    const int64_t first = lo / ATTEND_KV * ATTEND_KV;
+    if (kind == KV_IN_F16)
+        g->lead = block_bytes(g, false, first);
+    for (int64_t p0 = first; p0 < hi; p0 += ATTEND_KV) {
+        enter_block(g, p0);
         if (kind != KV_IN_F32 && g->n_pair >= ATTEND_MANY) {
             attend_many(g, kind, p0, NUM_MIN(hi - p0, ATTEND_KV));
             continue;
         }
-        g->ahead = g->values;
         score_pairs(g, kind, p0);
         soften(g, p0);
-        if (kind == KV_IN_F16) /* a quantized cache has no page of recent positions there */
-            g->ahead = keys_ahead(g, p0);
         add_values(g, kind, p0);
     }
 }

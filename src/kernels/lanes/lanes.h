@@ -24,6 +24,8 @@
  *   v_load_u8(p) v_load_u4(p, high)                  16 bytes, or the upper or lower 4 bits of each, widened
  *   v_sum(a)                                         lanes i and i + 8 first, then 4, 2, 1 apart
  *   v_largest(a)                                     v_max over the same tree
+ *   v_before(&a, p)                                  p. The compiler computes `a` before it reads through the
+ *                                                    result, where registers are few. No instruction
  *
  * and LANES_UNROLL before a loop of constant length that must unroll; ROWS_N, ROWS_M, ROWS_N1 (block of
  * linear_rows: weights' rows, activations' rows, weights' rows when there is one activation row),

@@ -150,5 +150,9 @@ LANES_SHORT static inline float v_largest(vf x) {
     z = _mm_max_ps(z, _mm_movehl_ps(z, z));
     return _mm_cvtss_f32(_mm_max_ss(z, _mm_movehdup_ps(z)));
 }
+LANES_SHORT static inline const float *v_before(vf *a, const float *p) {
+    __asm__("" : "+r"(p), "+x"(a->a), "+x"(a->b));
+    return p;
+}
 
 #endif

@@ -149,5 +149,9 @@ LANE_OP float v_largest(vf a) {
             a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
     return a.f[0];
 }
+static inline const float *v_before(const vf *a, const float *p) {
+    (void)a;
+    return p;
+}
 
 #endif
