@@ -178,8 +178,9 @@ typedef enum nib_packed { NIB_PACKED_AUTO, NIB_PACKED_ON, NIB_PACKED_OFF } nib_p
 /* With n_best, the head may be computed in two steps: estimates and bounds of all logits from a rounded copy
  * (the sketch), then the exact logits that can be among the n_best from the matrix itself, with the bits of
  * the whole head (docs/shortlist.md). The sketch takes half to three fifths of the head's memory in addition,
- * or lets the head stay on disk. NIB_SHORTLIST_AUTO: under a RAM cap where it helps. On a GPU the whole head
- * stays beside the sketch, so that nothing is refused: a pass uses the sketch if its answers read only the 64
+ * or lets the head stay on disk. NIB_SHORTLIST_AUTO: under a RAM cap where it helps, for one sequence
+ * (n_sequence); the head of several is multiplied with all their rows at once. On a GPU the whole head stays
+ * beside the sketch, so that nothing is refused: a pass uses the sketch if its answers read only the 64
  * largest logits at most, and NIB_SHORTLIST_AUTO makes one for a large head, n_best up to 8, and VRAM that is
  * left. */
 typedef enum nib_shortlist { NIB_SHORTLIST_AUTO, NIB_SHORTLIST_ON, NIB_SHORTLIST_OFF } nib_shortlist;

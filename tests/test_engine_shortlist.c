@@ -577,6 +577,29 @@ static void by_plan(void **state) {
     nib_free(json);
 }
 
+/* Under a cap that holds the sketch, an engine for one sequence makes it, and one for several does not. */
+static void several_sequences(void **state) {
+    (void)state;
+    const char *path = tiny_model("tied.gguf", &tied);
+    for (int32_t n = 1; n <= 2; n++) {
+        nib_engine *e = NULL;
+        nib_error err = {0};
+        nib_engine_options o = options(2, 1);
+        const nib_slice *slices;
+        bool has_sketch = false;
+        o.shortlist = NIB_SHORTLIST_AUTO;
+        o.n_sequence = n;
+        o.ram = process_bytes() + ((uint64_t)48 << 20);
+        if (nib_engine_open(path, &o, &e, &err))
+            fail_msg("%s", err.message);
+        const size_t n_slice = nib_engine_placement(e, &slices);
+        for (size_t i = 0; i < n_slice; i++)
+            has_sketch = has_sketch || strcmp(slices[i].format, "u5g64") == 0;
+        assert_int_equal(has_sketch, n == 1);
+        nib_engine_close(e);
+    }
+}
+
 /* ---- what goes wrong ---- */
 
 typedef struct life {
@@ -621,6 +644,7 @@ int main(void) {
         cmocka_unit_test(many_greedy_sequences_on_disk),
         cmocka_unit_test(refusals),
         cmocka_unit_test(by_plan),
+        cmocka_unit_test(several_sequences),
         cmocka_unit_test(faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

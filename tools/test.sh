@@ -37,7 +37,7 @@ finish() {
 # The packers have a folder for AVX-512 alone; the kernels of AVX-512 want VNNI too, and are AVX2's without it.
 reaches_packers='^test_(base_cpu|quant_|kernels_policy|tiers_packed)|^cli_processor$'
 # Batches whose head is estimated from half of each code, which only AVX2's kernels do.
-reaches_estimates='^test_(session_batch|engine_shortlist)$'
+reaches_estimates='^test_engine_shortlist$'
 # run NAME COMMAND...
 run() {
     name=$1
@@ -104,6 +104,9 @@ for cpu in x86-64 avx2; do
 done
 [ -z "$lesser" ] || run lesser env CPUS="$lesser" sh tools/run-tests.sh build "$reaches_kernels"
 case $lesser in *avx2*) run estimates env CPUS=avx2 sh tools/run-tests.sh build "$reaches_estimates" ;; esac
+for isa in $(build/nibble hw | sed -n 's/^kernels *//p' | sed 's/[^ ]* *(used)//'); do # the tests above used that one
+    run "batch-$isa" env NIBBLE_ISA="$isa" sh tools/run-tests.sh build '^test_session_batch$'
+done
 run packers env CPUS=avx512 sh tools/run-tests.sh build "$reaches_packers"
 step "lint; clang, no warnings allowed"
 join lint

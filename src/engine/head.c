@@ -28,12 +28,13 @@ bool head_fits(const engine_core *e, uint64_t session) {
 }
 
 /* Under a cap, a shortlist helps in two cases: model and sketch fit together; or the model does not fit but
- * the sketch does, so that the head need not be streamed. */
+ * the sketch does, so that the head need not be streamed. Each row has its own shortlist, so the sketch is
+ * read once for each sequence that decodes, where the whole head is multiplied with all rows at once. */
 static bool helps(const engine_core *e, uint64_t sketch, uint64_t staging) {
     const settings *o = &e->resolved;
     const int64_t n_pass = NUM_MIN(o->n_batch, o->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
     uint64_t session;
-    if (o->cap[NIB_TIER_RAM] == NIB_AUTO ||
+    if (o->cap[NIB_TIER_RAM] == NIB_AUTO || o->n_sequence > 1 ||
         sessions_bytes(e, e->resolved.kv_type, o->n_ctx, &session, NULL) != NIB_OK)
         return false;
     const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
