@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "kernels/policy.h"
+#include "kernels/kernel_map.h"
 #include "base/rate.h"
 #include "support/paged_kv.h"
 
@@ -182,7 +182,7 @@ static void time_dispatch(const bench *b) {
     uintptr_t sum = 0;
     if (!pack_choose(TYPE_Q4_0, 64, &f))
         return;
-    policy_choice(NULL, b->t, 64, 64, &f, 8, &r);
+    kernel_map_choice(NULL, b->t, 64, 64, &f, 8, &r);
     static int64_t rows[1024];
     for (int i = 0; i < 1024; i++)
         rows[i] = (int64_t)(random_next(&seed) % 512) + 1;

@@ -1,7 +1,7 @@
 /* A kernel map changes only time: logits have the same bits without a map and with any valid one. Measuring a
  * map: every candidate is timed, and the resulting map can be used. */
 #include "nib.h"
-#include "profile/kernel_map.h"
+#include "profile/kernel_map_file.h"
 #include "profile/kernel_profile.h"
 #include "support/matrix.h"
 #include "support/tempdir.h"
@@ -59,14 +59,14 @@ static int shapes_of(const char *path, trial_shape list[TRIAL_MAX_SHAPES]) {
 }
 
 /* Kernels of one shape; half of the time the shape is in planes, with kernels for those. */
-static void random_choices(policy *p, const trial_shape *shape, const kernel_table *t, uint64_t *seed) {
+static void random_choices(kernel_map *p, const trial_shape *shape, const kernel_table *t, uint64_t *seed) {
     char format[PACK_NAME];
-    policy_shape *s;
+    kernel_map_shape *s;
     pack_format f = shape->format;
     for (bool again = true; again;) {
         pack_name(&f, format);
-        assert_int_equal(policy_add(p, shape->n, shape->k, format, 8, &s, NULL), NIB_OK);
-        for (int b = 0; b < POLICY_BUCKETS; b++)
+        assert_int_equal(kernel_map_add(p, shape->n, shape->k, format, 8, &s, NULL), NIB_OK);
+        for (int b = 0; b < ROW_BUCKETS; b++)
             s->by_bucket[b] = t->strategies[random_next(seed) % (uint64_t)t->n_strategy];
         again = f.packing == PACK_PARTS && random_next(seed) % 2;
         if (again)
@@ -77,11 +77,11 @@ static void random_choices(policy *p, const trial_shape *shape, const kernel_tab
 static void random_map(const char *path, const char *to, const kernel_map_key *key, uint64_t *seed) {
     trial_shape list[TRIAL_MAX_SHAPES];
     const int n = shapes_of(path, list);
-    policy p = {0};
+    kernel_map p = {0};
     for (int i = 0; i < n; i++)
         random_choices(&p, &list[i], key->table, seed);
     assert_int_equal(kernel_map_save(to, key, &p, NULL), NIB_OK);
-    policy_clear(&p);
+    kernel_map_clear(&p);
 }
 
 static void any_map_gives_the_same_bits(void **state) {
@@ -129,7 +129,7 @@ static void a_map_that_was_named_must_be_there(void **state) {
 
 typedef struct seen {
     int n;
-    policy map;
+    kernel_map map;
 } seen;
 
 static nib_status check_point(void *user, const trial_shape *shape, int bucket, const trial_result *r,
@@ -138,7 +138,7 @@ static nib_status check_point(void *user, const trial_shape *shape, int bucket, 
     s->n++;
     assert_in_range(r->rule, 0, r->n - 1);
     assert_in_range(r->chosen, 0, r->n - 1);
-    assert_ptr_equal(r->times[r->rule].strategy, policy_rule(kernels_table(), &shape->format, bucket));
+    assert_ptr_equal(r->times[r->rule].strategy, row_bucket_rule(kernels_table(), &shape->format, bucket));
     assert_true(r->times[r->rule].best > 0 && r->times[r->chosen].best > 0);
     assert_true(r->times[r->fastest].best <= r->times[r->rule].best);
     assert_true(r->chosen == r->rule || trial_beats(r, r->chosen, r->rule));
@@ -163,12 +163,12 @@ static void measuring_gives_a_whole_map(void **state) {
         .table = kernels_table(), .threads = threads, .n_byte = 4 << 20, .seconds = 0.2};
     assert_int_equal(kernel_profile(&options, list, n, check_point, &s, NULL), NIB_OK);
     pool_close(threads);
-    assert_int_equal(s.n, n * POLICY_BUCKETS);
+    assert_int_equal(s.n, n * ROW_BUCKETS);
     assert_int_equal(s.map.n_shape, n);
     for (int i = 0; i < n; i++)
-        for (int b = 0; b < POLICY_BUCKETS; b++)
+        for (int b = 0; b < ROW_BUCKETS; b++)
             assert_non_null(s.map.shapes[i].by_bucket[b]);
-    policy_clear(&s.map);
+    kernel_map_clear(&s.map);
 }
 
 /* A packing is chosen for every shape, and the grid measured is of that packing. */
@@ -176,7 +176,7 @@ static void packings_are_chosen(void **state) {
     (void)state;
     trial_shape list[TRIAL_MAX_SHAPES];
     pool *threads;
-    policy map = {0};
+    kernel_map map = {0};
     const int n = shapes_of(tiny_model("model.gguf", &shapes[0]), list);
     assert_int_equal(pool_open(N_THREAD, &threads, NULL), NIB_OK);
     const kernel_profile_options options = {
@@ -187,14 +187,14 @@ static void packings_are_chosen(void **state) {
         char format[PACK_NAME];
         pack_format f = list[i].format;
         pack_name(&f, format);
-        assert_non_null(policy_find(&map, list[i].n, list[i].k, format, 8));
-        f.packing = (uint8_t)policy_packing(&map, list[i].n, list[i].k, &f, 8);
+        assert_non_null(kernel_map_find(&map, list[i].n, list[i].k, format, 8));
+        f.packing = (uint8_t)kernel_map_packing(&map, list[i].n, list[i].k, &f, 8);
         pack_name(&f, format);
-        const policy_shape *s = policy_find(&map, list[i].n, list[i].k, format, 8);
-        for (int b = 0; b < POLICY_BUCKETS; b++)
-            assert_true(policy_can(s->by_bucket[b], &f, b));
+        const kernel_map_shape *s = kernel_map_find(&map, list[i].n, list[i].k, format, 8);
+        for (int b = 0; b < ROW_BUCKETS; b++)
+            assert_true(row_bucket_can(s->by_bucket[b], &f, b));
     }
-    policy_clear(&map);
+    kernel_map_clear(&map);
 }
 
 /* Within the spread the rule's choice stays. */

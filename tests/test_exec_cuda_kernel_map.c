@@ -44,7 +44,7 @@ static bool is_by(const trial_result *r, int i, const char *name) {
 /* By the fake clock Split is the fastest with few rows; Bitwise computes one row of at most 64. */
 static nib_status check_point(void *user, const trial_shape *shape, int bucket, const trial_result *r,
                               nib_error *err) {
-    const bool few = bucket <= policy_bucket(CUDA_MAX_ROWS);
+    const bool few = bucket <= row_bucket(CUDA_MAX_ROWS);
     bool bitwise = false;
     n_point++;
     assert_true(is_by(r, r->rule, few ? "padding" : "padding.wide"));
@@ -60,7 +60,7 @@ static nib_status check_point(void *user, const trial_shape *shape, int bucket, 
     return kernel_profile_keep(user, shape, bucket, r, err);
 }
 
-static nib_status measure(const trial_shape *list, int n, policy *map, nib_error *err) {
+static nib_status measure(const trial_shape *list, int n, kernel_map *map, nib_error *err) {
     gpu_kernels gpu;
     trial_cuda *t;
     NIB_TRY(gpu_kernels_probe(&gpu, err));
@@ -84,23 +84,23 @@ static trial_shape shape_of(const char *format, int64_t n, int64_t k, int act_bi
 static void every_strategy_is_timed(void **state) {
     (void)state;
     const trial_shape list[] = {shape_of("u4g32", 16, 64, 8), shape_of("u2g128", 16, 96, 4)};
-    policy map = {0};
+    kernel_map map = {0};
     nib_error err;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
     n_point = 0;
     if (measure(list, 2, &map, &err) != NIB_OK)
         fail_msg("%s", err.message);
-    assert_int_equal(n_point, 2 * POLICY_BUCKETS);
+    assert_int_equal(n_point, 2 * ROW_BUCKETS);
     fake_is_idle();
     for (int i = 0; i < 2; i++) {
         char format[PACK_NAME];
         pack_name(&list[i].format, format);
-        const policy_shape *s = policy_find(&map, list[i].n, list[i].k, format, list[i].act_bits);
+        const kernel_map_shape *s = kernel_map_find(&map, list[i].n, list[i].k, format, list[i].act_bits);
         assert_non_null(s);
         assert_int_equal(s->packing, PACK_PARTS);
         assert_string_equal(s->by_bucket[0]->name, "split");
     }
-    policy_clear(&map);
+    kernel_map_clear(&map);
 }
 
 /* The strategies with slices of this device, and none of a newer one. */
@@ -131,12 +131,12 @@ static void a_failing_call_leaves_nothing(void **state) {
     long n = 1, step = 1;
     nib_status status = NIB_E_DEVICE;
     for (; status != NIB_OK; n += step) {
-        policy map = {0};
+        kernel_map map = {0};
         cuda_load_with(fake_cuda(MEMORY, n, FAKE_CUDA_LOST));
         status = measure(&shape, 1, &map, NULL);
         assert_true(status == NIB_OK || status == NIB_E_DEVICE);
         assert_int_equal(fake_cuda_held(), 0);
-        policy_clear(&map);
+        kernel_map_clear(&map);
         step = n < (SANITIZED ? 20 : 80) ? 1 : SANITIZED ? 389 : 97; /* one point is like another */
     }
     assert_true(n > 200);
@@ -216,7 +216,7 @@ static void what_cannot_be_done_goes_by_the_rule(void **state) {
     static gpu_kernels gpu;
     char path[512], map[512];
     bool used;
-    policy p = {0};
+    kernel_map p = {0};
     const int64_t sizes[] = {64, 96, 32, N_VOCAB};
     snprintf(path, sizeof path, "%s", tiny_model("model.gguf", &small));
     snprintf(map, sizeof map, "%s", temp_path("map.json"));
@@ -226,13 +226,13 @@ static void what_cannot_be_done_goes_by_the_rule(void **state) {
     const kernel_map_key key = gpu_kernels_key(&gpu);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 2; j++) {
-            policy_shape *s;
-            assert_int_equal(policy_add(&p, sizes[i], sizes[j], "q8_0", 8, &s, NULL), NIB_OK);
-            for (int b = 0; b < POLICY_BUCKETS; b++)
+            kernel_map_shape *s;
+            assert_int_equal(kernel_map_add(&p, sizes[i], sizes[j], "q8_0", 8, &s, NULL), NIB_OK);
+            for (int b = 0; b < ROW_BUCKETS; b++)
                 s->by_bucket[b] = strategy_find(&gpu.table, NULL, "bitwise");
         }
     assert_int_equal(kernel_map_save(map, &key, &p, NULL), NIB_OK);
-    policy_clear(&p);
+    kernel_map_clear(&p);
     logits_rows got = logits_with(path, map, 0, &used);
     assert_true(used);
     assert_true(fake_cuda_by(FAKE_BY_BITS) > 0); /* rows of 64, alone: those of the last token */
@@ -247,7 +247,7 @@ static void another_map_is_not_used(void **state) {
     char path[512], map[512];
     bool used;
     machine here;
-    policy p = {0};
+    kernel_map p = {0};
     snprintf(path, sizeof path, "%s", tiny_model("model.gguf", &small));
     snprintf(map, sizeof map, "%s", temp_path("map.json"));
     machine_detect(&here);

@@ -35,7 +35,7 @@ finish() {
     fi
 }
 # The packers have a folder for AVX-512 alone; the kernels of AVX-512 want VNNI too, and are AVX2's without it.
-reaches_packers='^test_(base_cpu|quant_|kernels_policy|tiers_packed)|^cli_processor$'
+reaches_packers='^test_(base_cpu|quant_|kernels_map|tiers_packed)|^cli_processor$'
 # Batches whose head is estimated from half of each code, which only AVX2's kernels do.
 reaches_estimates='^test_engine_shortlist$'
 # run NAME COMMAND...

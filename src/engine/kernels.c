@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Loads the map's file: the named one, which must exist, else the one of this key, if it exists. */
-static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, policy *map, char **used,
+static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, kernel_map *map, char **used,
                              nib_error *err) {
     const char *named = e->requested.kernels;
     char *path = named ? mem_strdup(named) : kernel_map_path(key);
@@ -38,7 +38,7 @@ static nib_status load_keyed(const engine_core *e, const kernel_map_key *key, po
 }
 
 /* Loads the GPU's map. Without a GPU opening the back end returns the error. */
-static nib_status load_gpu_map(const engine_core *e, policy *map, char **used, nib_error *err) {
+static nib_status load_gpu_map(const engine_core *e, kernel_map *map, char **used, nib_error *err) {
     gpu_kernels *gpu = mem_calloc(1, sizeof *gpu);
     nib_status status = NIB_OK;
     if (!gpu)
@@ -51,7 +51,7 @@ static nib_status load_gpu_map(const engine_core *e, policy *map, char **used, n
     return status;
 }
 
-static nib_status load_map(const engine_core *e, policy *map, char **used, nib_error *err) {
+static nib_status load_map(const engine_core *e, kernel_map *map, char **used, nib_error *err) {
     machine here;
     const kernel_map_key key = {&here, kernels_table(), e->resolved.n_thread};
     const char *named = e->requested.kernels;
@@ -66,17 +66,17 @@ static nib_status load_map(const engine_core *e, policy *map, char **used, nib_e
 }
 
 typedef struct packing_from {
-    const policy *map;
+    const kernel_map *map;
     const uint8_t *act_bits;
 } packing_from;
 
 static pack_kind packing_of(const void *user, int b, const weight *w) {
     const packing_from *f = user;
-    return policy_packing(f->map, w->n, w->k, &w->format, NUM_MIN(f->act_bits[b], 8));
+    return kernel_map_packing(f->map, w->n, w->k, &w->format, NUM_MIN(f->act_bits[b], 8));
 }
 
 /* Gives every matrix the packing that the map has for it. */
-static nib_status set_packings(engine_core *e, const policy *map, nib_error *err) {
+static nib_status set_packings(engine_core *e, const kernel_map *map, nib_error *err) {
     const packing_from f = {map, e->resolved.act_bits};
     layout *with;
     NIB_TRY(layout_with_packings(e->layout, packing_of, &f, &with, err));
@@ -84,7 +84,7 @@ static nib_status set_packings(engine_core *e, const policy *map, nib_error *err
 }
 
 nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_error *err) {
-    policy map = {0};
+    kernel_map map = {0};
     plan_rates rates = {0};
     nib_status status = load_map(e, &map, used, err);
     if (e->kind->tier == NIB_TIER_VRAM)
@@ -97,6 +97,6 @@ nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_e
         setup.rates = &rates;
         status = e->kind->open(&setup, out, err);
     }
-    policy_clear(&map);
+    kernel_map_clear(&map);
     return status;
 }

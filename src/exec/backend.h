@@ -28,7 +28,7 @@
 #include "exec/residuals.h"
 #include "exec/trace.h"
 #include "kernels/logit_change.h"
-#include "kernels/policy.h"
+#include "kernels/kernel_map.h"
 #include "plan/planner.h"
 #include "tiers/acquire.h"
 
@@ -53,7 +53,7 @@ typedef struct backend_setup {
     bool sketch;    /* a device makes a sketch of the head whenever it can, not only if it is worth the memory
                        (exec/shortlist.h) */
     int32_t n_best; /* maximum number of the largest logits that sampling reads; 0: all */
-    const policy *kernels; /* the kernel map; NULL: none */
+    const kernel_map *kernels; /* the kernel map; NULL: none */
     /* The machine's rates, if the host computes some layers for the device; otherwise NULL. */
     const plan_rates *rates;
 } backend_setup;

@@ -5,7 +5,7 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "kernels/act8.h"
-#include "kernels/policy.h"
+#include "kernels/kernel_map.h"
 #include "kernels/registry.h"
 
 #include <pthread.h>

@@ -48,7 +48,7 @@ typedef struct outlier {
 } outlier;
 enum { ACT_OUTLIERS = 16 };
 
-typedef struct kernel_choice kernel_choice; /* policy.h */
+typedef struct kernel_choice kernel_choice; /* kernel_map.h */
 /* Ranges of memory to prefetch during a product, because the next op reads them. Kernels for many rows
  * prefetch some lines of the list at each of their steps, while the memory is idle. Other kernels ignore
  * it. */

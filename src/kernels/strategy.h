@@ -3,8 +3,8 @@
  * A strategy (ADAngel, sections 4 and 5) is a row of data: the products that it can compute, and the function
  * that computes them. A folder of kernels lists its rows (registry.h). A table has the strategies of its
  * instruction set and of all smaller ones. All strategies that can compute a product give the same bits, so
- * the choice affects only time: the kernel map (policy.h) decides where this machine was measured, otherwise
- * a rule. */
+ * the choice affects only time: the kernel map (kernel_map.h) decides where this machine was measured,
+ * otherwise a rule. */
 #ifndef NIB_KERNELS_STRATEGY_H
 #define NIB_KERNELS_STRATEGY_H
 

@@ -21,7 +21,7 @@ nib_status kernel_grid_keep(void *user, const trial_shape *shape, int bucket, co
     char format[PACK_NAME];
     (void)err;
     pack_name(&shape->format, format);
-    const policy_shape *of = policy_find(&g->map, shape->n, shape->k, format, shape->act_bits);
+    const kernel_map_shape *of = kernel_map_find(&g->map, shape->n, shape->k, format, shape->act_bits);
     kernel_point *p = &g->points[g->n++];
     *p = (kernel_point){*shape, bucket, of ? index_of(result, of->by_bucket[bucket]) : -1, *result};
     g->has_map = g->has_map || p->map >= 0;
@@ -71,7 +71,7 @@ static const char *const ablation_names[N_ABLATION] = {"padding everywhere",
                                                        "the fastest"};
 
 static int choice_of(const kernel_point *p, ablation a) {
-    const int64_t m = policy_bucket_last(p->bucket);
+    const int64_t m = row_bucket_last(p->bucket);
     int i = -1;
     switch (a) {
     case BY_RULE: return p->result.rule;
@@ -93,7 +93,7 @@ static bool is_resident(const kernel_grid *g, const kernel_point *p) {
     pack_format parts = p->shape.format;
     parts.packing = PACK_PARTS;
     return p->shape.format.packing ==
-           policy_packing(&g->map, p->shape.n, p->shape.k, &parts, p->shape.act_bits);
+           kernel_map_packing(&g->map, p->shape.n, p->shape.k, &parts, p->shape.act_bits);
 }
 
 typedef struct ablation_result {
@@ -139,7 +139,7 @@ static const char *packing_name(pack_kind f) {
 /* The mixed workload's seconds (kernel_profile_mix) for the shape whose points begin at `first`, by its
  * fastest strategies. */
 static double mix_of(const kernel_grid *g, int first) {
-    const kernel_point *one = &g->points[first], *many = &g->points[first + POLICY_BUCKETS - 1];
+    const kernel_point *one = &g->points[first], *many = &g->points[first + ROW_BUCKETS - 1];
     return kernel_profile_mix(seconds_of(one, one->result.fastest), seconds_of(many, many->result.fastest));
 }
 
@@ -172,7 +172,7 @@ static json_t *point_json(const kernel_point *p) {
              ok;
     }
     json_t *out = json_pack("{s:I, s:s, s:f, s:f, s:o, s:o}", "m", (json_int_t)trial_rows_of(p->bucket),
-                            "rows", policy_bucket_name(p->bucket), "read_gb_s", r->read * 1e-9, "read_spread",
+                            "rows", row_bucket_name(p->bucket), "read_gb_s", r->read * 1e-9, "read_spread",
                             r->read_spread, "strategies", list, "not_timed", pruned_json(r));
     const struct {
         const char *key;
@@ -206,14 +206,14 @@ json_t *kernel_grid_ablations(const kernel_grid *g, bool resident) {
 json_t *kernel_grid_shapes(const kernel_grid *g) {
     json_t *shapes = json_array();
     bool ok = shapes != NULL;
-    for (int i = 0; i + POLICY_BUCKETS <= g->n; i += POLICY_BUCKETS) {
+    for (int i = 0; i + ROW_BUCKETS <= g->n; i += ROW_BUCKETS) {
         char format[PACK_NAME], activation[8];
         const trial_shape *s = &g->points[i].shape;
         json_t *points = json_array();
-        for (int j = 0; j < POLICY_BUCKETS; j++)
+        for (int j = 0; j < ROW_BUCKETS; j++)
             ok = jsonx_add(points, point_json(&g->points[i + j])) && ok;
         pack_name(&s->format, format);
-        const policy_shape *of = policy_find(&g->map, s->n, s->k, format, s->act_bits);
+        const kernel_map_shape *of = kernel_map_find(&g->map, s->n, s->k, format, s->act_bits);
         snprintf(activation, sizeof activation, "a%d", s->act_bits);
         ok = jsonx_add(shapes,
                        json_pack("{s:I, s:I, s:s, s:s, s:i, s:s*, s:f, s:o}", "n", (json_int_t)s->n, "k",

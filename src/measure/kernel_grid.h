@@ -3,7 +3,7 @@
 #ifndef NIB_MEASURE_KERNEL_GRID_H
 #define NIB_MEASURE_KERNEL_GRID_H
 
-#include "kernels/policy.h"
+#include "kernels/kernel_map.h"
 #include "profile/trial.h"
 
 #include <jansson.h>
@@ -15,7 +15,7 @@ typedef struct kernel_point {
 } kernel_point;
 
 typedef struct kernel_grid {
-    policy map;
+    kernel_map map;
     bool has_map;
     kernel_point *points;
     int n;

@@ -8,7 +8,7 @@
 #include "hub/find.h"
 #include "kernels/dpr.h"
 #include "measure/kernel_grid.h"
-#include "profile/kernel_map.h"
+#include "profile/kernel_map_file.h"
 #include "profile/kernel_profile.h"
 #include "profile/trial_cuda.h"
 
@@ -48,7 +48,7 @@ static void usual_shapes(bench *b, int act_bits) {
         if (!pack_from_name(usual[i].format, s->k, &s->format) &&
             (!type_from_name(usual[i].format, &type) || !pack_choose(type, s->k, &s->format)))
             continue;
-        b->n_shape += policy_can(policy_rule(b->table, &s->format, 0), &s->format, 0);
+        b->n_shape += row_bucket_can(row_bucket_rule(b->table, &s->format, 0), &s->format, 0);
     }
 }
 
@@ -136,7 +136,7 @@ static kernel_map_key key_of(const bench *b) {
     return (kernel_map_key){&b->machine, b->table, n_thread(b)};
 }
 
-static nib_status run_trials(const bench *b, policy *packings, kernel_profile_fn fn, void *user,
+static nib_status run_trials(const bench *b, kernel_map *packings, kernel_profile_fn fn, void *user,
                              nib_error *err) {
     const nib_kernels_options *o = b->options;
     const kernel_profile_options options = {.table = b->table,
@@ -161,34 +161,35 @@ static nib_status give(json_t *doc, char **json, nib_error *err) {
 /* ---- the map ---- */
 
 /* Counts of the map for the model's shapes: choices other than the rule's, shapes packed in planes. */
-static void count_choices(const policy *map, const bench *b, int *n_other, int *n_planes) {
+static void count_choices(const kernel_map *map, const bench *b, int *n_other, int *n_planes) {
     *n_other = *n_planes = 0;
     for (int i = 0; i < b->n_shape; i++) {
         kernel_choice rule;
         char format[PACK_NAME];
         const trial_shape *s = &b->shapes[i];
         pack_format f = s->format;
-        f.packing = (uint8_t)policy_packing(map, s->n, s->k, &f, s->act_bits);
+        f.packing = (uint8_t)kernel_map_packing(map, s->n, s->k, &f, s->act_bits);
         *n_planes += f.packing == PACK_PLANES;
-        policy_choice(NULL, b->table, s->n, s->k, &f, s->act_bits, &rule);
+        kernel_map_choice(NULL, b->table, s->n, s->k, &f, s->act_bits, &rule);
         pack_name(&f, format);
-        const policy_shape *of = policy_find(map, s->n, s->k, format, s->act_bits);
-        for (int j = 0; of && j < POLICY_BUCKETS; j++)
+        const kernel_map_shape *of = kernel_map_find(map, s->n, s->k, format, s->act_bits);
+        for (int j = 0; of && j < ROW_BUCKETS; j++)
             *n_other += of->by_bucket[j] && of->by_bucket[j] != rule.by_bucket[j];
     }
 }
 
 /* Choices of an older map of this machine for other models' shapes are kept. */
-static nib_status measure_map(const bench *b, const char *path, policy *map, nib_error *err) {
+static nib_status measure_map(const bench *b, const char *path, kernel_map *map, nib_error *err) {
     const kernel_map_key key = key_of(b);
     kernel_map_report before;
     if (kernel_map_load(path, &key, map, &before, NULL))
-        policy_clear(map); /* no valid map exists: begin a new one */
+        kernel_map_clear(map); /* no valid map exists: begin a new one */
     return run_trials(b, map, kernel_profile_keep, map, err);
 }
 
 /* Saves the map. *kept: it was stored in its file. */
-static nib_status save_map(const bench *b, const char *path, const policy *map, bool *kept, nib_error *err) {
+static nib_status save_map(const bench *b, const char *path, const kernel_map *map, bool *kept,
+                           nib_error *err) {
     const kernel_map_key key = key_of(b);
     nib_error why;
     const nib_status status = kernel_map_save(path, &key, map, &why);
@@ -200,7 +201,7 @@ static nib_status save_map(const bench *b, const char *path, const policy *map, 
     return NIB_OK;
 }
 
-static nib_status profile(const bench *b, const char *path, policy *map, char **json, nib_error *err) {
+static nib_status profile(const bench *b, const char *path, kernel_map *map, char **json, nib_error *err) {
     const double start = time_now();
     bool kept;
     int other, planes;
@@ -210,7 +211,7 @@ static nib_status profile(const bench *b, const char *path, policy *map, char **
     count_choices(map, b, &other, &planes);
     return give(json_pack("{s:o, s:i, s:i, s:i, s:i, s:f, s:i, s:I}", "map",
                           kept ? jsonx_string(path, strlen(path)) : json_null(), "shapes", b->n_shape,
-                          "choices", b->n_shape * POLICY_BUCKETS, "other_than_rule", other, "planes", planes,
+                          "choices", b->n_shape * ROW_BUCKETS, "other_than_rule", other, "planes", planes,
                           "seconds", seconds, "threads", n_thread(b), "rotated_bytes", (json_int_t)b->n_byte),
                 json, err);
 }
@@ -218,7 +219,7 @@ static nib_status profile(const bench *b, const char *path, policy *map, char **
 nib_status nib_kernels_profile(const char *name, const nib_kernels_options *options, char **json,
                                nib_error *err) {
     bench b;
-    policy map = {0};
+    kernel_map map = {0};
     *json = NULL;
     nib_status status = bench_open(&b, name, options, err);
     if (status == NIB_OK) {
@@ -229,7 +230,7 @@ nib_status nib_kernels_profile(const char *name, const nib_kernels_options *opti
                                  "expected a cache folder for the map, found none: give -o FILE");
         mem_free(path);
     }
-    policy_clear(&map);
+    kernel_map_clear(&map);
     bench_close(&b);
     return status;
 }
@@ -275,9 +276,9 @@ static nib_status load_map(kernel_grid *g, const bench *b, nib_error *err) {
 
 static nib_status compare(bench *b, kernel_grid *g, char **json, nib_error *err) {
     add_planes(b);
-    g->points = mem_calloc((size_t)b->n_shape * POLICY_BUCKETS, sizeof *g->points);
+    g->points = mem_calloc((size_t)b->n_shape * ROW_BUCKETS, sizeof *g->points);
     if (!g->points)
-        return nib_fail_nomem(err, (size_t)b->n_shape * POLICY_BUCKETS * sizeof *g->points, "the grid");
+        return nib_fail_nomem(err, (size_t)b->n_shape * ROW_BUCKETS * sizeof *g->points, "the grid");
     NIB_TRY(load_map(g, b, err));
     const nib_status status = run_trials(b, NULL, kernel_grid_keep, g, err);
     if (status == NIB_OK)
@@ -295,7 +296,7 @@ nib_status nib_kernels_compare(const char *name, const nib_kernels_options *opti
     if (status == NIB_OK)
         status = compare(&b, &g, json, err);
     mem_free(g.points);
-    policy_clear(&g.map);
+    kernel_map_clear(&g.map);
     bench_close(&b);
     return status;
 }

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/dpr.h"
-#include "profile/kernel_map.h"
+#include "profile/kernel_map_file.h"
 
 typedef struct gpu_kernels {
     const cuda_kernels *cuda;

@@ -10,9 +10,9 @@ enum { PACKING_POINTS = 4 };
 nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket, const trial_result *result,
                                nib_error *err) {
     char format[PACK_NAME];
-    policy_shape *of;
+    kernel_map_shape *of;
     pack_name(&shape->format, format);
-    NIB_TRY(policy_add(user, shape->n, shape->k, format, shape->act_bits, &of, err));
+    NIB_TRY(kernel_map_add(user, shape->n, shape->k, format, shape->act_bits, &of, err));
     of->by_bucket[bucket] = result->times[result->chosen].strategy;
     return NIB_OK;
 }
@@ -47,7 +47,7 @@ static nib_status one_point(grid *g, int64_t n_row, trial_result *out, nib_error
 static nib_status one_shape(grid *g, const trial_shape *shape, kernel_profile_fn fn, void *user,
                             nib_error *err) {
     NIB_TRY(g->kind->set(g->t, shape, err));
-    for (int b = 0; b < POLICY_BUCKETS; b++) {
+    for (int b = 0; b < ROW_BUCKETS; b++) {
         trial_result result;
         NIB_TRY(one_point(g, trial_rows_of(b), &result, err));
         NIB_TRY(fn(user, shape, b, &result, err));
@@ -78,18 +78,18 @@ static nib_status both_packings(grid *g, const trial_shape *in_parts, const tria
  * are converted to parts first. */
 static nib_status choose_packing(grid *g, trial_shape *shape, nib_error *err) {
     char format[PACK_NAME];
-    policy_shape *of;
+    kernel_map_shape *of;
     trial_shape planes = *shape;
     double one[2] = {0}, many[2] = {0};
     planes.format.packing = PACK_PLANES;
     pack_name(&shape->format, format);
-    NIB_TRY(policy_add(g->options->packings, shape->n, shape->k, format, shape->act_bits, &of, err));
+    NIB_TRY(kernel_map_add(g->options->packings, shape->n, shape->k, format, shape->act_bits, &of, err));
     of->packing = (pack_kind)shape->format.packing;
     if (!trial_has_planes(g->options->table, shape))
         return NIB_OK;
     NIB_TRY(both_packings(g, shape, &planes, 1, &one[0], &one[1], err));
     if (one[1] < one[0])
-        NIB_TRY(both_packings(g, shape, &planes, trial_rows_of(POLICY_BUCKETS - 1), &many[0], &many[1], err));
+        NIB_TRY(both_packings(g, shape, &planes, trial_rows_of(ROW_BUCKETS - 1), &many[0], &many[1], err));
     else
         g->all -= PACKING_POINTS / 2;
     if (one[1] < one[0] &&
@@ -103,7 +103,7 @@ static nib_status choose_packing(grid *g, trial_shape *shape, nib_error *err) {
 nib_status kernel_profile(const kernel_profile_options *o, const trial_shape *shapes, int n_shape,
                           kernel_profile_fn fn, void *user, nib_error *err) {
     trial *own = NULL;
-    grid g = {.options = o, .end = time_now() + o->seconds, .all = n_shape * POLICY_BUCKETS};
+    grid g = {.options = o, .end = time_now() + o->seconds, .all = n_shape * ROW_BUCKETS};
     nib_status status = NIB_OK;
     for (int i = 0; o->packings && i < n_shape; i++)
         g.all += trial_has_planes(o->table, &shapes[i]) ? PACKING_POINTS : 0;

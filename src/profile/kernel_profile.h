@@ -8,9 +8,9 @@
 typedef struct kernel_profile_options {
     const kernel_table *table;
     pool *threads;
-    uint64_t n_byte;  /* bytes of rotating weights: trial_bytes() */
-    double seconds;   /* of the whole measurement; each point gets an equal part of the remaining time */
-    policy *packings; /* gets the packing of each shape, whose grid is then measured in that packing
+    uint64_t n_byte;      /* bytes of rotating weights: trial_bytes() */
+    double seconds;       /* of the whole measurement; each point gets an equal part of the remaining time */
+    kernel_map *packings; /* gets the packing of each shape, whose grid is then measured in that packing
                          alone; NULL: shapes are measured as they are */
     nib_progress_fn progress; /* NULL: none; false cancels */
     void *user;               /* of progress */
@@ -31,7 +31,7 @@ nib_status kernel_profile(const kernel_profile_options *options, const trial_sha
  * 128 one by one. one, many: seconds of a product with 1 row and with 512. */
 double kernel_profile_mix(double one, double many);
 
-/* A kernel_profile_fn that adds the choice to a policy; user: the policy. */
+/* A kernel_profile_fn that adds the choice to a kernel_map, which is its `user`. */
 nib_status kernel_profile_keep(void *user, const trial_shape *shape, int bucket, const trial_result *result,
                                nib_error *err);
 

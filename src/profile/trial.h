@@ -14,7 +14,7 @@
 
 #include "base/cancel.h"
 #include "base/thread.h"
-#include "kernels/policy.h"
+#include "kernels/kernel_map.h"
 #include "model/model.h"
 #include "base/rate.h"
 

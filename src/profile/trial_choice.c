@@ -49,14 +49,14 @@ bool trial_has_planes(const kernel_table *t, const trial_shape *s) {
 }
 
 int64_t trial_rows_of(int bucket) {
-    return bucket == POLICY_BUCKETS - 1 ? 512 : policy_bucket_last(bucket);
+    return bucket == ROW_BUCKETS - 1 ? 512 : row_bucket_last(bucket);
 }
 
 void trial_candidates(const kernel_table *t, const pack_format *f, int64_t n_row, trial_result *out) {
-    const int bucket = policy_bucket(n_row);
-    const strategy *rule = policy_rule(t, f, bucket);
+    const int bucket = row_bucket(n_row);
+    const strategy *rule = row_bucket_rule(t, f, bucket);
     for (int i = 0; i < t->n_strategy; i++) {
-        if (!policy_can(t->strategies[i], f, bucket))
+        if (!row_bucket_can(t->strategies[i], f, bucket))
             continue;
         if (t->strategies[i] == rule)
             out->rule = out->n;

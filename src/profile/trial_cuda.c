@@ -247,7 +247,7 @@ int trial_cuda_units(const trial_cuda *t, dpr_unit out[DPR_MAX_UNIT]) {
 
 /* Allocates rows for the largest bucket that any strategy can compute. */
 static nib_status take_rows(trial_cuda *t, nib_error *err) {
-    const int64_t max_rows = t->k->has_wide() ? trial_rows_of(POLICY_BUCKETS - 1) : CUDA_MAX_ROWS;
+    const int64_t max_rows = t->k->has_wide() ? trial_rows_of(ROW_BUCKETS - 1) : CUDA_MAX_ROWS;
     const int64_t k = t->shape.k, n_x = max_rows * k;
     const size_t wide = t->k->has_wide() ? t->k->wide_scratch(max_rows, k) : 0;
     float *x = mem_array((size_t)n_x, sizeof *x);

@@ -29,7 +29,7 @@ static chosen_for weight_at(const layout *lay, const choices *r, const uint8_t *
 }
 
 /* list has capacity for every weight, so pointers into it stay valid. */
-static void choose_all(choices *r, const layout *lay, const policy *p, const kernel_table *t,
+static void choose_all(choices *r, const layout *lay, const kernel_map *p, const kernel_table *t,
                        const uint8_t *act_bits, int n_weight) {
     for (int i = 0; i < n_weight; i++) {
         const chosen_for at = weight_at(lay, r, act_bits, i);
@@ -42,12 +42,12 @@ static void choose_all(choices *r, const layout *lay, const policy *p, const ker
         }
         if (r->of[i])
             continue;
-        policy_choice(p, t, at.w->n, at.w->k, &at.w->format, at.slice_bits, &r->list[r->n]);
+        kernel_map_choice(p, t, at.w->n, at.w->k, &at.w->format, at.slice_bits, &r->list[r->n]);
         r->of[i] = &r->list[r->n++];
     }
 }
 
-nib_status choices_open(choices *r, const layout *lay, const policy *p, const kernel_table *t,
+nib_status choices_open(choices *r, const layout *lay, const kernel_map *p, const kernel_table *t,
                         const uint8_t *act_bits, nib_error *err) {
     int n_weight = 0;
     memset(r, 0, sizeof *r);

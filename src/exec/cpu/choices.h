@@ -5,7 +5,7 @@
 #ifndef NIB_EXEC_CPU_CHOICES_H
 #define NIB_EXEC_CPU_CHOICES_H
 
-#include "kernels/policy.h"
+#include "kernels/kernel_map.h"
 #include "model/layout.h"
 
 typedef struct choices {
@@ -17,7 +17,7 @@ typedef struct choices {
 
 /* Makes the choices of all weights. p: the kernel map, not needed afterwards; NULL: none. act_bits:
  * [n_block], 4, 8 or 16 (two slices of 8). NIB_E_NOMEM. */
-nib_status choices_open(choices *r, const layout *lay, const policy *p, const kernel_table *t,
+nib_status choices_open(choices *r, const layout *lay, const kernel_map *p, const kernel_table *t,
                         const uint8_t *act_bits, nib_error *err);
 void choices_close(choices *r);
 

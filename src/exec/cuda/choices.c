@@ -1,6 +1,6 @@
 /* choices.c - the strategy of each product on the GPU. The kernel map is applied when the back end is opened;
- * each launch of a product of few rows looks its strategy up by the number of columns (kernels/policy.h). The
- * map has no choices for `wide` and `batch`. So prompt rows never use it, however few they are. If many
+ * each launch of a product of few rows looks its strategy up by the number of columns (kernels/kernel_map.h).
+ * The map has no choices for `wide` and `batch`. So prompt rows never use it, however few they are. If many
  * sequences may decode together (cuda.batched), no row uses it. */
 #include "base/mem.h"
 #include "base/num.h"
@@ -14,17 +14,17 @@
 static void other_than_rule(const kernel_choice *choice, const kernel_choice *rule, char *out, size_t size) {
     size_t at = 0;
     out[0] = 0;
-    for (int b = 0, e; b < POLICY_BUCKETS && at < size; b = e) {
+    for (int b = 0, e; b < ROW_BUCKETS && at < size; b = e) {
         const strategy *s = choice->by_bucket[b];
         char last[32] = "";
-        for (e = b + 1; s != rule->by_bucket[b] && e < POLICY_BUCKETS && choice->by_bucket[e] == s;)
+        for (e = b + 1; s != rule->by_bucket[b] && e < ROW_BUCKETS && choice->by_bucket[e] == s;)
             e++;
         if (s == rule->by_bucket[b])
             continue;
-        if (policy_bucket_last(e - 1) > policy_bucket_first(b))
-            snprintf(last, sizeof last, "-%lld", (long long)policy_bucket_last(e - 1));
+        if (row_bucket_last(e - 1) > row_bucket_first(b))
+            snprintf(last, sizeof last, "-%lld", (long long)row_bucket_last(e - 1));
         at += (size_t)snprintf(out + at, size - at, "%s%lld%s %s", at ? ", " : "",
-                               (long long)policy_bucket_first(b), last, s->name);
+                               (long long)row_bucket_first(b), last, s->name);
     }
 }
 
@@ -68,8 +68,8 @@ static void choose_all(cuda *c, const kernel_table *t) {
                 *choice = *known;
                 continue;
             }
-            policy_choice(c->setup.kernels, t, w->n, w->k, &w->format, 8, choice);
-            policy_choice(NULL, t, w->n, w->k, &w->format, 8, &rule);
+            kernel_map_choice(c->setup.kernels, t, w->n, w->k, &w->format, 8, choice);
+            kernel_map_choice(NULL, t, w->n, w->k, &w->format, 8, &rule);
             say(c, w, choice, &rule);
         }
     }
@@ -102,7 +102,7 @@ const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col) {
     if (!c->choice || w < 0)
         return NULL;
     const kernel_choice *choice = &c->choice[c->first_weight[b] + w];
-    const strategy *s = choice->by_bucket[policy_bucket(n_col)];
+    const strategy *s = choice->by_bucket[row_bucket(n_col)];
     /* NULL for the rule's strategies and those for prompt rows. */
     return s && s->rule_rows == 0 ? gpu_strategy(s) : NULL;
 }

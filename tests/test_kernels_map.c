@@ -1,6 +1,6 @@
-/* The policy and its file: buckets, choices against brute force, writing and reading the file, and hostile
- * files. */
-#include "profile/kernel_map.h"
+/* The kernel map and its file: buckets, choices against brute force, writing and reading the file, and
+ * hostile files. */
+#include "profile/kernel_map_file.h"
 #include "support/faults.h"
 #include "support/made.h"
 #include "support/matrix.h"
@@ -29,16 +29,16 @@ static kernel_map_key key_here(void) {
 static void every_number_of_rows_has_its_bucket(void **state) {
     (void)state;
     for (int64_t m = 1; m < 5000; m++) {
-        const int b = policy_bucket(m);
-        assert_in_range(b, 0, POLICY_BUCKETS - 1);
-        assert_true(m >= policy_bucket_first(b) && m <= policy_bucket_last(b));
+        const int b = row_bucket(m);
+        assert_in_range(b, 0, ROW_BUCKETS - 1);
+        assert_true(m >= row_bucket_first(b) && m <= row_bucket_last(b));
     }
-    assert_int_equal(policy_bucket(INT64_MAX), POLICY_BUCKETS - 1);
-    for (int b = 0; b < POLICY_BUCKETS; b++) {
-        assert_int_equal(policy_bucket_by_name(policy_bucket_name(b)), b);
-        assert_true(b == 0 || policy_bucket_first(b) == policy_bucket_last(b - 1) + 1);
+    assert_int_equal(row_bucket(INT64_MAX), ROW_BUCKETS - 1);
+    for (int b = 0; b < ROW_BUCKETS; b++) {
+        assert_int_equal(row_bucket_by_name(row_bucket_name(b)), b);
+        assert_true(b == 0 || row_bucket_first(b) == row_bucket_last(b - 1) + 1);
     }
-    assert_int_equal(policy_bucket_by_name("4-9"), -1);
+    assert_int_equal(row_bucket_by_name("4-9"), -1);
 }
 
 /* Every packed format that files have. */
@@ -50,38 +50,37 @@ static int formats(pack_format *out) {
     return n;
 }
 
-/* A policy with random choices, also of strategies that cannot compute the product. */
-static void random_policy(policy *p, const kernel_table *t, uint64_t *seed) {
+/* A map with random choices, also of strategies that cannot compute the product. */
+static void random_map(kernel_map *p, const kernel_table *t, uint64_t *seed) {
     pack_format list[TYPE_COUNT];
     const int n = formats(list);
     for (int i = 0; i < n; i++)
         for (int64_t rows = 16; rows <= 48; rows += 16) {
             char name[PACK_NAME];
-            policy_shape *s;
+            kernel_map_shape *s;
             pack_name(&list[i], name);
-            assert_int_equal(policy_add(p, rows, 256, name, 8, &s, NULL), NIB_OK);
+            assert_int_equal(kernel_map_add(p, rows, 256, name, 8, &s, NULL), NIB_OK);
             s->packing = random_next(seed) % 2 ? PACK_PLANES : PACK_PARTS;
-            for (int b = 0; b < POLICY_BUCKETS; b++)
+            for (int b = 0; b < ROW_BUCKETS; b++)
                 if (random_next(seed) % 4)
                     s->by_bucket[b] = t->strategies[random_next(seed) % (uint64_t)t->n_strategy];
         }
 }
 
-static const strategy *brute_force(const policy *p, const kernel_table *t, int64_t n, int64_t k,
+static const strategy *brute_force(const kernel_map *p, const kernel_table *t, int64_t n, int64_t k,
                                    const pack_format *f, int64_t m) {
     char name[PACK_NAME];
     pack_name(f, name);
     for (int i = 0; i < p->n_shape; i++) {
-        const policy_shape *s = &p->shapes[i];
+        const kernel_map_shape *s = &p->shapes[i];
         if (s->n != n || s->k != k || strcmp(s->format, name) || s->act_bits != 8)
             continue;
-        for (int b = 0; b < POLICY_BUCKETS; b++)
-            if (m >= policy_bucket_first(b) && m <= policy_bucket_last(b) && s->by_bucket[b] &&
-                s->by_bucket[b]->can(f, policy_bucket_first(b)) &&
-                s->by_bucket[b]->can(f, policy_bucket_last(b)))
+        for (int b = 0; b < ROW_BUCKETS; b++)
+            if (m >= row_bucket_first(b) && m <= row_bucket_last(b) && s->by_bucket[b] &&
+                s->by_bucket[b]->can(f, row_bucket_first(b)) && s->by_bucket[b]->can(f, row_bucket_last(b)))
                 return s->by_bucket[b];
     }
-    return policy_rule(t, f, policy_bucket(m));
+    return row_bucket_rule(t, f, row_bucket(m));
 }
 
 static void a_choice_is_what_brute_force_finds(void **state) {
@@ -91,21 +90,21 @@ static void a_choice_is_what_brute_force_finds(void **state) {
     uint64_t seed = 77;
     for (int isa = 0; kernels_isa_at(isa); isa++) {
         const kernel_table *t = kernels_table_for(kernels_isa_at(isa));
-        policy p = {0};
-        random_policy(&p, t, &seed);
+        kernel_map p = {0};
+        random_map(&p, t, &seed);
         for (int i = 0; i < n; i++)
             for (int64_t rows = 16; rows <= 64; rows += 16) { /* 64: a shape that the map does not have */
                 kernel_choice r;
-                policy_choice(&p, t, rows, 256, &list[i], 8, &r);
+                kernel_map_choice(&p, t, rows, 256, &list[i], 8, &r);
                 for (int64_t m = 1; m < 600; m += m < 20 ? 1 : 13) {
                     const strategy *s = choice_pick(&r, m);
                     assert_ptr_equal(s, brute_force(&p, t, rows, 256, &list[i], m));
                     assert_true(s->can(&list[i], m));
                 }
-                policy_choice(&p, t, rows, 256, &list[i], 4, &r); /* other activations: the rule */
-                assert_ptr_equal(choice_pick(&r, 1), policy_rule(t, &list[i], 0));
+                kernel_map_choice(&p, t, rows, 256, &list[i], 4, &r); /* other activations: the rule */
+                assert_ptr_equal(choice_pick(&r, 1), row_bucket_rule(t, &list[i], 0));
             }
-        policy_clear(&p);
+        kernel_map_clear(&p);
     }
 }
 
@@ -116,16 +115,16 @@ static void the_rule_can_do_its_bucket(void **state) {
     const int n = formats(list);
     for (int isa = 0; kernels_isa_at(isa); isa++)
         for (int i = 0; i < n; i++)
-            for (int b = 0; b < POLICY_BUCKETS; b++) {
-                const strategy *s = policy_rule(kernels_table_for(kernels_isa_at(isa)), &list[i], b);
-                assert_true(policy_can(s, &list[i], b));
+            for (int b = 0; b < ROW_BUCKETS; b++) {
+                const strategy *s = row_bucket_rule(kernels_table_for(kernels_isa_at(isa)), &list[i], b);
+                assert_true(row_bucket_can(s, &list[i], b));
             }
 }
 
-static bool same_policy(const policy *a, const policy *b) {
+static bool same_map(const kernel_map *a, const kernel_map *b) {
     bool same = a->n_shape == b->n_shape;
     for (int i = 0; same && i < a->n_shape; i++) {
-        const policy_shape *x = &a->shapes[i], *y = &b->shapes[i];
+        const kernel_map_shape *x = &a->shapes[i], *y = &b->shapes[i];
         same = x->packing == y->packing && x->n == y->n && x->k == y->k && x->act_bits == y->act_bits &&
                !strcmp(x->format, y->format) && !memcmp(x->by_bucket, y->by_bucket, sizeof x->by_bucket);
     }
@@ -136,20 +135,20 @@ static void a_map_comes_back_as_it_went(void **state) {
     (void)state;
     const kernel_map_key key = key_here();
     const char *path = temp_path("made/on/the/way/map.json");
-    policy p = {0}, q = {0};
+    kernel_map p = {0}, q = {0};
     kernel_map_report report;
     uint64_t seed = 3;
-    random_policy(&p, key.table, &seed);
+    random_map(&p, key.table, &seed);
     assert_int_equal(kernel_map_save(path, &key, &p, NULL), NIB_OK);
     assert_int_equal(kernel_map_load(path, &key, &q, &report, NULL), NIB_OK);
     assert_string_equal(report.other, "");
     assert_int_equal(report.n_left_out, 0);
     assert_int_equal(report.n_shape, p.n_shape);
-    assert_true(same_policy(&p, &q));
+    assert_true(same_map(&p, &q));
     assert_int_equal(kernel_map_load(path, &key, &q, &report, NULL), NIB_OK); /* replaces, adds nothing */
-    assert_true(same_policy(&p, &q));
-    policy_clear(&p);
-    policy_clear(&q);
+    assert_true(same_map(&p, &q));
+    kernel_map_clear(&p);
+    kernel_map_clear(&q);
     assert_int_equal(kernel_map_load(temp_path("not-there.json"), &key, &q, &report, NULL), NIB_E_NOTFOUND);
 }
 
@@ -157,10 +156,10 @@ static void another_machines_map_is_not_used(void **state) {
     (void)state;
     const kernel_map_key key = key_here();
     machine other = here;
-    policy p = {0}, q = {0};
+    kernel_map p = {0}, q = {0};
     kernel_map_report report;
     uint64_t seed = 4;
-    random_policy(&p, key.table, &seed);
+    random_map(&p, key.table, &seed);
     const char *path = temp_path("map.json");
     assert_int_equal(kernel_map_save(path, &key, &p, NULL), NIB_OK);
     other.l3 *= 2;
@@ -184,14 +183,14 @@ static void another_machines_map_is_not_used(void **state) {
     assert_true(there.table == key.table || strcmp(a, b)); /* each has a file of its own */
     mem_free(a);
     mem_free(b);
-    policy_clear(&p);
+    kernel_map_clear(&p);
 }
 
 /* A map of this machine with the given products. */
 static char *map_text(const char *products) {
     const kernel_map_key key = key_here();
     const char *path = temp_path("empty.json");
-    policy none = {0};
+    kernel_map none = {0};
     char *all = NULL, *end;
     size_t n = 0;
     FILE *f;
@@ -208,7 +207,7 @@ static char *map_text(const char *products) {
     return all;
 }
 
-static nib_status parse(const char *text, policy *p, kernel_map_report *report) {
+static nib_status parse(const char *text, kernel_map *p, kernel_map_report *report) {
     const kernel_map_key key = key_here();
     nib_error err = {NIB_OK, ""};
     const nib_status status = kernel_map_parse(text, strlen(text), &key, p, report, &err);
@@ -249,7 +248,7 @@ static void what_is_not_understood_is_left_out(void **state) {
          NIB_E_MODEL, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        policy p = {0};
+        kernel_map p = {0};
         kernel_map_report report;
         char *text = map_text(cases[i].products);
         assert_int_equal(parse(text, &p, &report), cases[i].status);
@@ -257,7 +256,7 @@ static void what_is_not_understood_is_left_out(void **state) {
             assert_int_equal(p.n_shape, cases[i].n_shape);
             assert_int_equal(report.n_left_out, cases[i].n_left_out);
         }
-        policy_clear(&p);
+        kernel_map_clear(&p);
         free(text);
     }
 }
@@ -271,36 +270,36 @@ static void damaged_maps_do_no_harm(void **state) {
     const kernel_map_key key = key_here();
     for (size_t i = 0; i < n; i++)
         for (int how = 0; how < 3; how++) {
-            policy p = {0};
+            kernel_map p = {0};
             kernel_map_report report;
             const char kept = text[i];
             text[i] = how == 0 ? (char)(kept ^ 1) : how == 1 ? '9' : kept;
             (void)kernel_map_parse(text, how == 2 ? i : n, &key, &p, &report, NULL);
             text[i] = kept;
-            policy_clear(&p);
+            kernel_map_clear(&p);
         }
     free(text);
 }
 
 static void too_many_shapes_are_refused(void **state) {
     (void)state;
-    policy p = {0};
-    policy_shape *s;
-    for (int i = 1; i <= POLICY_MAX_SHAPES; i++)
-        assert_int_equal(policy_add(&p, i, 64, "q4_0", 8, &s, NULL), NIB_OK);
-    assert_int_equal(policy_add(&p, POLICY_MAX_SHAPES + 1, 64, "q4_0", 8, &s, NULL), NIB_E_USAGE);
-    assert_int_equal(policy_add(&p, 5, 64, "q4_0", 8, &s, NULL), NIB_OK);
+    kernel_map p = {0};
+    kernel_map_shape *s;
+    for (int i = 1; i <= KERNEL_MAP_MAX_SHAPES; i++)
+        assert_int_equal(kernel_map_add(&p, i, 64, "q4_0", 8, &s, NULL), NIB_OK);
+    assert_int_equal(kernel_map_add(&p, KERNEL_MAP_MAX_SHAPES + 1, 64, "q4_0", 8, &s, NULL), NIB_E_USAGE);
+    assert_int_equal(kernel_map_add(&p, 5, 64, "q4_0", 8, &s, NULL), NIB_OK);
     assert_int_equal(s->n, 5);
-    policy_clear(&p);
+    kernel_map_clear(&p);
 }
 
 static nib_status save_and_load(void *user, nib_error *err) {
     const kernel_map_key key = key_here();
     const char *path = user;
-    policy p = {0};
-    policy_shape *s;
+    kernel_map p = {0};
+    kernel_map_shape *s;
     kernel_map_report report;
-    nib_status status = policy_add(&p, 16, 64, "q4_0", 8, &s, err);
+    nib_status status = kernel_map_add(&p, 16, 64, "q4_0", 8, &s, err);
     if (status == NIB_OK) {
         s->by_bucket[0] = key.table->strategies[0];
         status = kernel_map_save(path, &key, &p, err);
@@ -311,7 +310,7 @@ static nib_status save_and_load(void *user, nib_error *err) {
         made_file(path);
         fault_made(p.shapes[p.n_shape - 1].by_bucket, sizeof p.shapes[0].by_bucket);
     }
-    policy_clear(&p);
+    kernel_map_clear(&p);
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* kernel_map.c - see kernel_map.h. */
-#include "profile/kernel_map.h"
+/* kernel_map_file.c - see kernel_map.h. */
+#include "profile/kernel_map_file.h"
 
 #include "base/file.h"
 #include "base/jsonx.h"
@@ -78,7 +78,7 @@ static const strategy *find_strategy(const kernel_table *t, const char *name) {
     return NULL;
 }
 
-static nib_status read_product(const json_t *product, const kernel_table *t, policy *out,
+static nib_status read_product(const json_t *product, const kernel_table *t, kernel_map *out,
                                kernel_map_report *report, nib_error *err) {
     int64_t n = 0, k = 0;
     const char *format = NULL, *activation = NULL, *packing = "parts", *name;
@@ -99,13 +99,13 @@ static nib_status read_product(const json_t *product, const kernel_table *t, pol
         report->n_left_out++;
         return NIB_OK;
     }
-    policy_shape *shape;
-    NIB_TRY(policy_add(out, n, k, format, act_bits, &shape, err));
+    kernel_map_shape *shape;
+    NIB_TRY(kernel_map_add(out, n, k, format, act_bits, &shape, err));
     report->n_shape++;
     report->n_left_out += strcmp(packing, "parts") && strcmp(packing, "planes");
     shape->packing = strcmp(packing, "planes") ? PACK_PARTS : PACK_PLANES;
     json_object_foreach(rows, name, value) {
-        const int bucket = policy_bucket_by_name(name);
+        const int bucket = row_bucket_by_name(name);
         const char *text = json_string_value(value);
         const strategy *s = text ? find_strategy(t, text) : NULL;
         if (bucket < 0 || !s) {
@@ -118,7 +118,7 @@ static nib_status read_product(const json_t *product, const kernel_table *t, pol
     return NIB_OK;
 }
 
-static nib_status read_map(const json_t *map, const kernel_map_key *key, policy *out,
+static nib_status read_map(const json_t *map, const kernel_map_key *key, kernel_map *out,
                            kernel_map_report *report, nib_error *err) {
     int64_t version = 0;
     if (!json_is_object(map))
@@ -141,7 +141,7 @@ static nib_status read_map(const json_t *map, const kernel_map_key *key, policy 
     return NIB_OK;
 }
 
-nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, policy *out,
+nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, kernel_map *out,
                             kernel_map_report *report, nib_error *err) {
     json_t *map;
     memset(report, 0, sizeof *report);
@@ -151,7 +151,7 @@ nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_ke
     return status;
 }
 
-nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *out,
+nib_status kernel_map_load(const char *path, const kernel_map_key *key, kernel_map *out,
                            kernel_map_report *report, nib_error *err) {
     char *text;
     size_t n;
@@ -173,14 +173,14 @@ static const char *isa_of(const kernel_table *t, const strategy *s) {
     return "";
 }
 
-static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
+static json_t *shape_json(const kernel_table *t, const kernel_map_shape *s) {
     json_t *rows = json_object();
-    for (int b = 0; b < POLICY_BUCKETS; b++) {
+    for (int b = 0; b < ROW_BUCKETS; b++) {
         char name[128];
         if (!s->by_bucket[b])
             continue;
         snprintf(name, sizeof name, "%s/%s", isa_of(t, s->by_bucket[b]), s->by_bucket[b]->name);
-        json_object_set_new(rows, policy_bucket_name(b), json_string(name));
+        json_object_set_new(rows, row_bucket_name(b), json_string(name));
     }
     json_t *shape = json_pack("{s:I, s:I, s:s, s:s}", "n", (json_int_t)s->n, "k", (json_int_t)s->k, "format",
                               s->format, "activation", s->act_bits == 4 ? "a4" : "a8");
@@ -191,7 +191,7 @@ static json_t *shape_json(const kernel_table *t, const policy_shape *s) {
 }
 
 /* Writes one line for each product, so that maps can be compared line by line. */
-static nib_status write_products(file_writer *w, const kernel_table *t, const policy *p, nib_error *err) {
+static nib_status write_products(file_writer *w, const kernel_table *t, const kernel_map *p, nib_error *err) {
     for (int i = 0; i < p->n_shape; i++) {
         json_t *shape = shape_json(t, &p->shapes[i]);
         char *line = shape ? jsonx_text(shape, 0) : NULL;
@@ -206,7 +206,7 @@ static nib_status write_products(file_writer *w, const kernel_table *t, const po
     return NIB_OK;
 }
 
-static nib_status write_map(file_writer *w, const kernel_map_key *key, const policy *p, nib_error *err) {
+static nib_status write_map(file_writer *w, const kernel_map_key *key, const kernel_map *p, nib_error *err) {
     static const char products[] = ",\n \"products\": [", end[] = "\n ]}\n";
     json_t *head = key_json(key);
     char *text = head ? jsonx_text(head, JSON_INDENT(1)) : NULL;
@@ -222,7 +222,7 @@ static nib_status write_map(file_writer *w, const kernel_map_key *key, const pol
     return file_writer_write(w, end, sizeof end - 1, err);
 }
 
-nib_status kernel_map_save(const char *path, const kernel_map_key *key, const policy *p, nib_error *err) {
+nib_status kernel_map_save(const char *path, const kernel_map_key *key, const kernel_map *p, nib_error *err) {
     file_writer *w;
     NIB_TRY(path_make_folders(path, err));
     NIB_TRY(file_writer_open(path, &w, err));

@@ -1,4 +1,5 @@
-/* kernel_map.h - the kernel map as a file: a policy with the machine that it was measured on.
+/* kernel_map_file.h - the kernel map (kernels/kernel_map.h) as a file, with the machine that it was measured
+ * on.
  *
  * A small JSON file that a person can read, compare and edit, under $XDG_CACHE_HOME/nibble/kernels/, one for
  * each processor, instruction set, number of threads and set of strategies (they are in its name and in it):
@@ -16,12 +17,12 @@
  * "packing": matrices of the format are packed in planes, and their kernels are listed under that name.
  *
  * The file is not trusted. A map of another machine is not an error: it is not used. A choice that names an
- * unknown strategy is skipped. A wrong map can only cost time (policy.h). */
-#ifndef NIB_PROFILE_KERNEL_MAP_H
-#define NIB_PROFILE_KERNEL_MAP_H
+ * unknown strategy is skipped. A wrong map can only cost time (kernel_map.h). */
+#ifndef NIB_PROFILE_KERNEL_MAP_FILE_H
+#define NIB_PROFILE_KERNEL_MAP_FILE_H
 
 #include "base/log.h"
-#include "kernels/policy.h"
+#include "kernels/kernel_map.h"
 #include "profile/machine.h"
 
 /* The machine and the strategies that a map is for. */
@@ -45,12 +46,12 @@ typedef struct kernel_map_report {
 
 /* Adds the shapes of the text to *out, and replaces those that it has already. NIB_E_MODEL: it is no kernel
  * map. Another machine's map gives NIB_OK, adds nothing and fills report->other. */
-nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, policy *out,
+nib_status kernel_map_parse(const char *text, size_t n_byte, const kernel_map_key *key, kernel_map *out,
                             kernel_map_report *report, nib_error *err);
 /* The same from a file; NIB_E_NOTFOUND: no such file. */
-nib_status kernel_map_load(const char *path, const kernel_map_key *key, policy *out,
+nib_status kernel_map_load(const char *path, const kernel_map_key *key, kernel_map *out,
                            kernel_map_report *report, nib_error *err);
 /* The file is whole or absent. Makes its folders. */
-nib_status kernel_map_save(const char *path, const kernel_map_key *key, const policy *p, nib_error *err);
+nib_status kernel_map_save(const char *path, const kernel_map_key *key, const kernel_map *p, nib_error *err);
 
 #endif
