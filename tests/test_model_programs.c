@@ -269,7 +269,7 @@ static void layers_differ(void **state) {
 }
 
 /* The fusing of each op of a layer, in order: c3: its output becomes integers for 3 products, j3: 3
- * products are one region, t1: one op goes on with their columns. */
+ * products are fused, t1: one op goes on with their columns. */
 static void the_rewrites(void **state) {
     (void)state;
     static const struct {

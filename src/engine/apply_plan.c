@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "engine/packed.h"
+#include "engine/packed_folder.h"
 #include "engine/imatrix.h"
 
 #include <stdio.h>

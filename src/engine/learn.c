@@ -2,7 +2,7 @@
 #include "engine/learn.h"
 
 #include "base/mem.h"
-#include "engine/packed.h"
+#include "engine/packed_folder.h"
 
 #include <string.h>
 #include <sys/stat.h>

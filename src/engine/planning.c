@@ -10,7 +10,7 @@
 #include "profile/quality.h"
 #include "quant/recipe.h"
 #include "engine/learn.h"
-#include "engine/packed.h"
+#include "engine/packed_folder.h"
 #include "engine/residual.h"
 #include "engine/imatrix.h"
 #include "model/page_layout.h"

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/residency.h"
-#include "engine/packed.h"
+#include "engine/packed_folder.h"
 
 #include <string.h>
 

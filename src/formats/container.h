@@ -35,7 +35,7 @@ typedef struct container_tensor {
     uint64_t offset;  /* absolute, in that file; offset + bytes is at most the file's size */
     uint64_t bytes;
     const struct packed_matrix
-        *packed; /* not NULL: computed from other tensors, in no file (-1) (packed.h) */
+        *packed; /* not NULL: computed from other tensors, in no file (-1) (packed_matrix.h) */
     bool source; /* a packed tensor is computed from this one */
 } container_tensor;
 

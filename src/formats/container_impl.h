@@ -38,7 +38,7 @@ nib_status folder_read(container *c, nib_error *err);
 /* Adds the tensors of one safetensors file of the container. */
 nib_status safetensors_read(container *c, int file_index, nib_error *err);
 
-/* Lists the matrices that are packed in a form of their own (packed.h). */
+/* Lists the matrices that are packed in a form of their own (packed_matrix.h). */
 nib_status packed_bind(container *c, nib_error *err);
 
 /* Flattens the members of a JSON object into the metadata under prefix ("", "generation."), as container.h

@@ -1,6 +1,6 @@
 /* content_hash.c - identifies a model by 128 bits; see container_content_hash. */
 #include "formats/container_impl.h"
-#include "formats/packed.h"
+#include "formats/packed_matrix.h"
 
 #include "base/mem.h"
 #include "base/num.h"

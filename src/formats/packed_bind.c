@@ -1,7 +1,7 @@
-/* packed_bind.c - see packed.h: finds the tensors of a folder that are parts of one matrix, and checks that
- * they fit together. The layouts follow the formats' documentation and loaders. */
+/* packed_bind.c - see packed_matrix.h: finds the tensors of a folder that are parts of one matrix, and checks
+ * that they fit together. The layouts follow the formats' documentation and loaders. */
 #include "formats/container_impl.h"
-#include "formats/packed.h"
+#include "formats/packed_matrix.h"
 
 #include "base/num.h"
 

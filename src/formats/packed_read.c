@@ -1,5 +1,5 @@
-/* packed_read.c - see packed.h: reads rows of a packed matrix as codes minus zeros, with one scale for each
- * group. */
+/* packed_read.c - see packed_matrix.h: reads rows of a packed matrix as codes minus zeros, with one scale for
+ * each group. */
 #include "formats/packed_rows.h"
 
 #include "base/mem.h"

@@ -1,8 +1,8 @@
-/* packed_rows.h - a run of rows of a packed matrix (packed.h). Shared by the files that read it. */
+/* packed_rows.h - a run of rows of a packed matrix (packed_matrix.h). Shared by the files that read it. */
 #ifndef NIB_FORMATS_PACKED_ROWS_H
 #define NIB_FORMATS_PACKED_ROWS_H
 
-#include "formats/packed.h"
+#include "formats/packed_matrix.h"
 
 /* Rows [first, first + n) while they are read. Arrays are owned by the caller. */
 typedef struct packed_rows {

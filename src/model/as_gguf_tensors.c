@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "formats/packed.h"
+#include "formats/packed_matrix.h"
 #include "model/internal.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "model/config.h"
 
 #include "base/num.h"
-#include "formats/packed.h"
+#include "formats/packed_matrix.h"
 
 #include <stdio.h>
 #include <string.h>

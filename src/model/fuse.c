@@ -67,8 +67,8 @@ static int count_tail(const fuser *f, int at, int n) {
     return tail;
 }
 
-/* Adjacent products of one input form one region, together with the element-wise ops on their columns: the
- * region is divided among the threads once, without a barrier inside. */
+/* Adjacent products of one input are fused, together with the element-wise ops on their columns: they are
+ * divided among the threads once, without a barrier inside. */
 static void join_products(fuser *f, int at) {
     op *o = &f->ops[at];
     int n = count_products(f, at, o->in);

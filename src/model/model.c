@@ -2,7 +2,7 @@
  * program for each block. */
 #include "base/mem.h"
 #include "base/num.h"
-#include "formats/packed.h"
+#include "formats/packed_matrix.h"
 #include "model/internal.h"
 
 #include <stdio.h>

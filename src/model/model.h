@@ -80,8 +80,9 @@ nib_status model_open(const char *path, const logger *log, model **out, nib_erro
  * without them (pack_widen). */
 nib_status model_open_headers(const char *path, const logger *log, const container_visitor *vocabulary,
                               bool wide, model **out, nib_error *err);
-/* The same, but also accepts matrices that the checkpoint packs in a form of its own (formats/packed.h), for
- * conversion to another file. The other calls refuse such a folder and name the command that converts it. */
+/* The same, but also accepts matrices that the checkpoint packs in a form of its own
+ * (formats/packed_matrix.h), for conversion to another file. The other calls refuse such a folder and name
+ * the command that converts it. */
 nib_status model_open_packed(const char *path, const logger *log, model **out, nib_error *err);
 void model_close(model *m); /* NULL is fine */
 

@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "engine/headers.h"
 #include "engine/residual.h"
-#include "formats/packed.h"
+#include "formats/packed_matrix.h"
 #include "measure/measure.h"
 #include "measure/product_inputs.h"
 #include "hub/find.h"

@@ -1,6 +1,6 @@
 /* cache_folder.h - lists the files of a cache folder that several processes share: finished files
  * NAME.SUFFIX, and unfinished ones (NAME.SUFFIX.ID.tmp) of running writers. Used for packed files
- * (packed_quota.c) and KV pages (kv_disk_quota.c). */
+ * (packed_file_quota.c) and KV pages (kv_disk_quota.c). */
 #ifndef NIB_TIERS_CACHE_FOLDER_H
 #define NIB_TIERS_CACHE_FOLDER_H
 

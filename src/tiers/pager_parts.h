@@ -4,7 +4,7 @@
 
 #include "tiers/load_pipe.h"
 #include "tiers/load_reads.h"
-#include "tiers/packed.h"
+#include "tiers/packed_file.h"
 #include "model/page_layout.h"
 #include "tiers/page_ring.h"
 #include "tiers/pager.h"

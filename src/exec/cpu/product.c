@@ -281,7 +281,7 @@ static void multiply(worker *w, const op *o, int64_t n0, int64_t n1) {
                          worker_at(w, o->out, 0, o->n) + j->part_row + n0);
 }
 
-/* ---- regions: products of one input, and the element-wise ops after them (tail) ---- */
+/* ---- fused products: products of one input, and the element-wise ops after them (tail) ---- */
 
 enum {
     MAX_PRODUCTS = 8,
@@ -292,33 +292,33 @@ enum {
 };
 
 /* Products are computed one after the other. Each is split into its own panels, and a product that adds to it
- * is computed together with its panels. With a tail, products are computed side by side: a panel of the
- * region is one panel of each. */
-typedef struct region {
+ * is computed together with its panels. With a tail, products are computed side by side: a panel is then one
+ * panel of each. */
+typedef struct fused_products {
     const op *ops;
     int n_product, n_tail;
     int64_t n_panel;
     uint64_t bytes; /* bytes of weights */
-} region;
+} fused_products;
 
-/* Whether product i adds to the output of an earlier one of the region. */
-static bool adds_within(const region *r, int i) {
+/* Whether product i adds to the output of an earlier one of them. */
+static bool adds_within(const fused_products *r, int i) {
     for (int j = 0; j < i && r->ops[i].adds; j++)
         if (r->ops[j].out == r->ops[i].out)
             return true;
     return false;
 }
 
-/* The region that begins with op o. Its products read the same activations in the same format, and their
+/* The fused products that begin with op o. They read the same activations in the same format, and their
  * weights are in memory in this job. */
-static region region_at(const worker *w, const op *o) {
+static fused_products fused_at(const worker *w, const op *o) {
     const job *j = w->j;
     const pack_format *f = &matrix_of(w, o)->format;
     const bool tile = f->layout == PACK_TILE;
     const int left = (int)(layout_block(j->e->layout, j->cell->block)->program.ops + j->end_op - o);
     const int join = NUM_MAX(o->fuse.n_join, 1);
     const int want = j->fuse ? NUM_MIN(NUM_MIN(join, left), (int)MAX_PRODUCTS) : 1;
-    region r = {.ops = o, .n_product = 1};
+    fused_products r = {.ops = o, .n_product = 1};
     for (; r.n_product < want; r.n_product++) {
         const pack_format *next = &matrix_of(w, o + r.n_product)->format;
         if ((next->layout == PACK_TILE) != tile ||
@@ -341,7 +341,7 @@ static region region_at(const worker *w, const op *o) {
  * process, or by the other thread of its core). The thread that computes a column changes no bit of it. If
  * nothing is shared, or too little, each thread has one even part. The same holds if residuals are read from
  * a file, because each part has its own reads. */
-static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_t *end) {
+static bool take_panels(const worker *w, const fused_products *r, int64_t *begin, int64_t *end) {
     const job *j = w->j;
     share *from =
         j->shares ? &j->shares[r->ops - layout_block(j->e->layout, j->cell->block)->program.ops] : NULL;
@@ -367,7 +367,7 @@ static bool take_panels(const worker *w, const region *r, int64_t *begin, int64_
     return n > 0;
 }
 
-static void run_side_by_side(worker *w, const region *r, int64_t p0, int64_t p1) {
+static void run_side_by_side(worker *w, const fused_products *r, int64_t p0, int64_t p1) {
     const int64_t width = r->ops->n, c0 = p0 * PACK_PANEL, c1 = NUM_MIN(p1 * PACK_PANEL, width);
     for (int i = 0; i < r->n_product; i++)
         multiply(w, &r->ops[i], c0, c1);
@@ -376,7 +376,7 @@ static void run_side_by_side(worker *w, const region *r, int64_t p0, int64_t p1)
             elements_row(w, &r->ops[r->n_product + i], row, c0, c1);
 }
 
-static void run_one_by_one(worker *w, const region *r, int64_t begin, int64_t end) {
+static void run_one_by_one(worker *w, const fused_products *r, int64_t begin, int64_t end) {
     int64_t first = 0;
     for (int i = 0; i < r->n_product; i++) {
         if (adds_within(r, i))
@@ -391,16 +391,16 @@ static void run_one_by_one(worker *w, const region *r, int64_t begin, int64_t en
 }
 
 /* The number of panels that a thread computes between two checks for cancellation. */
-static int64_t panels_per_check(const worker *w, const region *r) {
+static int64_t panels_per_check(const worker *w, const fused_products *r) {
     int64_t macs = 0;
     for (int i = 0; i < r->n_product; i++)
         macs += PACK_PANEL * r->ops[i].k * w->j->cell->n_row;
     return NUM_MAX(MIN_PANELS, CHECK_MACS / NUM_MAX(macs, 1));
 }
 
-/* A region of one product that is split once has columns by thread, as an element-wise op after it expects
- * them. Other regions are split in some other way. */
-static void enter_region(worker *w, const region *r, bool tile) {
+/* One product that is split once has columns by thread, as an element-wise op after it expects them. Others
+ * are split in some other way. */
+static void enter_fused(worker *w, const fused_products *r, bool tile) {
     access list[1 + MAX_PRODUCTS + 3 * MAX_TAIL];
     int n = 0;
     const bool alone = !w->j->fuse;
@@ -421,11 +421,11 @@ int run_linear(worker *w, const op *o) {
     const view *v = matrix_of(w, o);
     const act_format f = product_format(w, &v->format);
     const bool tile = v->format.layout == PACK_TILE;
-    const region r = region_at(w, o);
+    const fused_products r = fused_at(w, o);
     int64_t begin = 0, end = 0;
     if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))
         quantize(w, o, f);
-    enter_region(w, &r, tile);
+    enter_fused(w, &r, tile);
     if (w->j->cell->best && o->out == REG_LOGITS) {
         run_best(w, o);
         return 1;

@@ -30,7 +30,7 @@ typedef struct act_state {
     bool own;
 } act_state;
 
-/* The panels of a region that threads have not taken yet. */
+/* The panels of fused products that threads have not taken yet. */
 typedef struct share {
     alignas(64) atomic_int_least64_t next;
 } share;
@@ -53,7 +53,7 @@ typedef struct job {
     const view *part;
     int64_t part_row;
     int64_t ahead;        /* of the products (linear_args.ahead) */
-    share *shares;        /* one for each op of the program; NULL: regions are split evenly, once */
+    share *shares;        /* one for each op of the program; NULL: products are split evenly, once */
     atomic_bool *dropped; /* the cell was cancelled or has failed, so its results will not be used */
     job_failure *failure;
 } job;
@@ -148,7 +148,8 @@ void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y,
 void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy);
 /* Computes one panel of it (at most PACK_PANEL columns) for row r alone. */
 void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y);
-/* Runs one product, or the region that begins with it (op.fuse). Returns the number of ops that it ran. */
+/* Runs one product, or the fused products that begin with it (op.fuse). Returns the number of ops that it
+ * ran. */
 int run_linear(worker *w, const op *o);
 
 /* ---- residual.c ---- */

@@ -1,5 +1,5 @@
-/* packed.h - matrices that a checkpoint of the hub stores quantized, in a format of another project: AWQ
- * (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
+/* packed_matrix.h - matrices that a checkpoint of the hub stores quantized, in a format of another project:
+ * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
  * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
  * and e5m2, with a scale for the tensor, for each row or for blocks of both).
  *
@@ -9,8 +9,8 @@
  * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger group; F32 if
  * a scale is not an f16, or act-order gives neighbours different scales), and for bitsandbytes and fp8 the
  * values rounded to the dtype that they compute with. Read-only, for any thread. */
-#ifndef NIB_FORMATS_PACKED_H
-#define NIB_FORMATS_PACKED_H
+#ifndef NIB_FORMATS_PACKED_MATRIX_H
+#define NIB_FORMATS_PACKED_MATRIX_H
 
 #include "formats/container.h"
 

@@ -1,7 +1,7 @@
-/* packed.h - the packed file of an engine (tiers/packed.h): whether it may be used or written, and its
- * folder. */
-#ifndef NIB_ENGINE_PACKED_H
-#define NIB_ENGINE_PACKED_H
+/* packed_folder.h - the packed file of an engine (tiers/packed_file.h): whether it may be used or written,
+ * and its folder. */
+#ifndef NIB_ENGINE_PACKED_FOLDER_H
+#define NIB_ENGINE_PACKED_FOLDER_H
 
 #include "engine/core.h"
 

@@ -1,5 +1,5 @@
-/* packed.c - see packed.h. */
-#include "engine/packed.h"
+/* packed_folder.c - see packed_folder.h. */
+#include "engine/packed_folder.h"
 
 #include "base/file.h"
 #include "base/mem.h"

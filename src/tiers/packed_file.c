@@ -1,6 +1,6 @@
-/* packed.c - the format of the packed file. Numbers have the machine's byte order; a file with another one
- * does not match. */
-#include "tiers/packed.h"
+/* packed_file.c - the format of the packed file. Numbers have the machine's byte order; a file with another
+ * one does not match. */
+#include "tiers/packed_file.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,5 +1,5 @@
-/* packed.h - the packed file: a model's weights in the order of the image, so that they are packed once and
- * later only read.
+/* packed_file.h - the packed file: a model's weights in the order of the image, so that they are packed once
+ * and later only read.
  *
  *     [header: 4 KiB][image: a multiple of 4 KiB][checksums][checksums of second slices]
  *
@@ -10,8 +10,8 @@
  * The file is not trusted: its header and size must be exactly what this program would write for this model
  * now, the table of checksums has its own checksum, and each unit is checked when it is read. A file appears
  * under its name only when it is whole. */
-#ifndef NIB_TIERS_PACKED_H
-#define NIB_TIERS_PACKED_H
+#ifndef NIB_TIERS_PACKED_FILE_H
+#define NIB_TIERS_PACKED_FILE_H
 
 #include "base/file.h"
 #include "base/log.h"

@@ -1,8 +1,8 @@
-/* packed_quota.c - keeps the folder of packed files within the disk cap and the file system. */
+/* packed_file_quota.c - keeps the folder of packed files within the disk cap and the file system. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "tiers/cache_folder.h"
-#include "tiers/packed.h"
+#include "tiers/packed_file.h"
 
 #include <stdio.h>
 #include <string.h>
