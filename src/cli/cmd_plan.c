@@ -263,7 +263,7 @@ static void print_speed(const terminal *s, const json_t *plan) {
                   field_int(json_object_get(plan, "schedule"), "n_prompt"),
                   num_text(field_real(x, "ttft_s"), 3), prompt);
     print_token(s, x);
-    terminal_line(s, "limit        %s; one more GB of RAM: +%s tok/s%s, of disk: +%s tok/s",
+    terminal_line(s, "bottleneck   %s; one more GB of RAM: +%s tok/s%s, of disk: +%s tok/s",
                   field_text(plan, "binds"), num_text(field_real(gain, "ram"), 3), vram,
                   num_text(field_real(gain, "disk"), 3));
     if (field_real(x, "quality") > 0)

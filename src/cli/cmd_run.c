@@ -160,7 +160,7 @@ static void print_expected(const run_job *job) {
     cli_note(job->args, "  rates from %s", cli_prediction_source(p));
     cli_note(job->args, "  peak       %s", num_format_size(p->ram_peak, planned));
     cli_note(job->args, "  measured   %s", num_format_size(now.rss_peak, measured));
-    cli_note(job->args, "  limit      %s", p->binds);
+    cli_note(job->args, "  bottleneck %s", p->binds);
 }
 
 static const char *finish_reason(const run_job *job) {

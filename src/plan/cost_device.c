@@ -133,7 +133,7 @@ static double first_token(const plan_question *q, const plan_decision *d, double
 
 /* ---- both ---- */
 
-static const char *limit_of(const plan_prediction *p, const device_work *w, bool packs) {
+static const char *bottleneck_of(const plan_prediction *p, const device_work *w, bool packs) {
     const double computing = w->gpu_s + w->cpu_s;
     const double slowest = NUM_MAX(NUM_MAX(computing, p->link_s), NUM_MAX(p->ram_s, p->disk_s));
     if (slowest <= p->disk_s)
@@ -169,5 +169,5 @@ void plan_device_predict(const plan_question *q, const plan_decision *d, plan_pr
     out->vram_bytes = (uint64_t)w.vram;
     out->vram_peak = vram_of(q);
     out->guessed = r->guessed || r->vram_guessed;
-    *binds = limit_of(out, &w, packing > reading);
+    *binds = bottleneck_of(out, &w, packing > reading);
 }
