@@ -170,7 +170,7 @@ check "how many" grep -q '^GPU  .*of 9 blocks are resident; .* are streamed' "$t
 check "where keys and values are" grep -q '^VRAM .*kv .*in RAM.*driver .*(a guess)' "$tmp/out"
 check "the rates of both" grep -q '^speed .*tok/s; the first token of a prompt of .*tok/s)' "$tmp/out"
 check "what each tier gives to a token" grep -q '^a token .*from VRAM, .*from RAM, .*over the link: .*of the GPU' "$tmp/out"
-check "what more VRAM would buy" grep -q '^limit .*of VRAM: +[1-9]' "$tmp/out"
+check "what more VRAM would buy" grep -q '^bottleneck .*of VRAM: +[1-9]' "$tmp/out"
 check "guesses are said to be" grep -q '^note .*there is no GPU here.*guesses' "$tmp/out"
 gpu 0 plan "$model" -c 128 --backend cuda --vram 624M --json
 check "a block computes on the GPU where its slices are" true_that \
