@@ -450,16 +450,16 @@ static nib_status load_some(void *user, device_block *s, const visit *v, const v
     return NIB_OK;
 }
 
-/* The next streamed block after `now`, in this pass or the next one. */
+/* The next streamed block after `now`, in this pass or in the next one over the same stage. */
 static int next_some(const some *x, const visits *rest, int now) {
     visits list = *rest;
     for (visit v; visits_next(&list, &v);)
         if (v.block != now && x->comes[v.block])
             return v.block;
-    for (int b = 0; b < layout_n_block(x->w->of.l); b++)
+    for (int b = rest->first; b < rest->end; b++)
         if (x->comes[b])
             return b;
-    return -1;
+    return now;
 }
 
 static nib_status visit_some(some *x, const visit *v, const visits *rest, bool sound, nib_error *err) {

@@ -42,23 +42,25 @@ page_where device_blocks_where(const device_blocks *b, int block_index) {
     return !s ? PAGE_ABSENT : s->was_followed ? PAGE_HERE : PAGE_ARRIVING;
 }
 
-/* Iterates over the next visits of blocks that need a slot, then over those of the next pass. */
+/* Iterates over the next visits of blocks that need a slot, then over those of the predicted next pass. */
 typedef struct upcoming {
-    const device_blocks *b;
-    visits rest;
-    int wrapped; /* next block of the next pass */
+    const block_source *from;
+    visits rest, after;
 } upcoming;
 
+static upcoming upcoming_of(const device_blocks *b, const visits *rest) {
+    upcoming c = {.from = &b->from, .rest = *rest};
+    if (b->from.n_block)
+        c.after = visits_of_one_row(b->from.n_block, rest->first, rest->end);
+    return c;
+}
+
 static bool next_upcoming(upcoming *c, visit *out) {
-    const block_source *from = &c->b->from;
-    bool found = visits_next(&c->rest, out);
-    while (found && from->needs_slot && !from->needs_slot(from->user, out->block))
-        found = visits_next(&c->rest, out);
-    while (!found && c->wrapped < from->n_block) {
-        *out = (visit){.block = c->wrapped++, .n_row = 1};
-        found = !from->needs_slot || from->needs_slot(from->user, out->block);
-    }
-    return found;
+    const block_source *from = c->from;
+    while (visits_next(&c->rest, out) || visits_next(&c->after, out))
+        if (!from->needs_slot || from->needs_slot(from->user, out->block))
+            return true;
+    return false;
 }
 
 /* The slot to reuse: an empty one, else the one whose block is needed last (Belady), never an acquired one.
@@ -72,7 +74,7 @@ static device_block *choose(device_blocks *b, const visits *rest) {
         if (b->slots[i].block < 0)
             return &b->slots[i];
     }
-    upcoming list = {b, *rest, 0};
+    upcoming list = upcoming_of(b, rest);
     for (visit v; n_free > 1 && next_upcoming(&list, &v);)
         for (int i = 0; i < b->n_slot && n_free > 1; i++)
             if (!kept[i] && b->slots[i].block == v.block) {
@@ -111,7 +113,7 @@ static nib_status load_block(device_blocks *b, device_block *s, const visit *v, 
 
 /* Prefetches at most n blocks after `now`, each into its own slot. */
 static void load_ahead(device_blocks *b, int now, const visits *rest, int n) {
-    upcoming list = {b, *rest, 0};
+    upcoming list = upcoming_of(b, rest);
     int before = now;
     for (visit v; n > 0 && next_upcoming(&list, &v); before = v.block) {
         if (v.block == before || v.block == now)

@@ -45,9 +45,9 @@ typedef struct device_block {
 typedef struct block_source {
     void *user;
     device_lane lane; /* the lane of the copies */
-    int n_block;      /* passes repeat: after the last visit follow blocks [0, n_block); 0: unknown
-                       */
-    int n_slot;       /* 1: blocks are not prefetched; 0: DEVICE_BLOCKS */
+    int n_block; /* of the model. Passes repeat: after the last visit follow the blocks of the same stage,
+                    with one row; 0: the next pass is unknown */
+    int n_slot;  /* 1: blocks are not prefetched; 0: DEVICE_BLOCKS */
     /* Whether block b needs a slot; NULL: all do. */
     bool (*needs_slot)(const void *user, int b);
     /* Queues the copies of v->block to s->at; rest: the visits after v. It may be called again after an
