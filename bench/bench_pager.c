@@ -22,6 +22,7 @@
 #include "model/page_layout.h"
 #include "nib.h"
 #include "profile/importance.h"
+#include "tiers/visit_pages.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -43,8 +44,10 @@ typedef struct world {
     model *m;
     layout *l;
     const page_layout *pages;
-    double *score;         /* of each page */
-    uint64_t *bytes;       /* of each page */
+    double *score;   /* of each page */
+    uint64_t *bytes; /* of each page */
+    int *uses;       /* [n_use]: pages in the order of a pass with one row */
+    int n_use;
     uint64_t *block_bytes; /* of the pages that a block's products use */
     double *block_score;
     int *blocks; /* in the order of a pass */
@@ -57,6 +60,25 @@ static double score_of(const importance *p, int b) {
     return b >= 1 && b <= p->n_layer ? p->score[b - 1] : -1;
 }
 
+/* Lists the pages and the blocks that a pass uses, as the pager would read them if nothing were resident. */
+static void list_uses(world *w, const importance *p) {
+    const page_layout *l = w->pages;
+    const visit_pages all = {.pages = l->uses, .first = l->first_use};
+    const visits pass = visits_of_one_row(l->n_block, 0, l->n_block);
+    int before = -1;
+    for (page_cursor c = page_cursor_of(&all, &pass); !c.ended; page_cursor_step(&all, &c)) {
+        const int page = all.pages[c.i], b = c.at.block;
+        w->uses[w->n_use++] = page;
+        if (b != before) {
+            w->block_score[w->n_block] = score_of(p, b);
+            w->blocks[w->n_block] = w->n_block;
+            w->n_block++;
+        }
+        w->block_bytes[w->n_block - 1] += l->pages[page].bytes;
+        before = b;
+    }
+}
+
 static void open_world(world *w, const char *path, const char *profile) {
     nib_error err;
     importance p = {0};
@@ -66,28 +88,24 @@ static void open_world(world *w, const char *path, const char *profile) {
     const page_layout *l = w->pages = layout_pages(w->l);
     w->score = mem_calloc((size_t)l->n_page, sizeof *w->score);
     w->bytes = mem_calloc((size_t)l->n_page, sizeof *w->bytes);
+    w->uses = mem_calloc((size_t)l->first_use[l->n_block], sizeof *w->uses);
     w->block_bytes = mem_calloc((size_t)l->n_block, sizeof *w->block_bytes);
     w->block_score = mem_calloc((size_t)l->n_block, sizeof *w->block_score);
     w->blocks = mem_calloc((size_t)l->n_block, sizeof *w->blocks);
-    if (!w->score || !w->bytes || !w->block_bytes || !w->block_score || !w->blocks)
+    if (!w->score || !w->bytes || !w->uses || !w->block_bytes || !w->block_score || !w->blocks)
         die("no memory");
     for (int i = 0; i < l->n_page; i++) {
         w->score[i] = score_of(&p, l->pages[i].block);
         w->bytes[i] = l->pages[i].bytes;
     }
-    for (int b = 0; b < l->n_block; b++) {
-        for (int i = l->first_visit[b]; i < l->first_visit[b + 1]; i++)
-            w->block_bytes[w->n_block] += l->pages[l->visits[i]].bytes;
-        w->block_score[w->n_block] = score_of(&p, b);
-        w->blocks[w->n_block] = w->n_block;
-        w->n_block += l->first_visit[b] < l->first_visit[b + 1];
-    }
+    list_uses(w, &p);
     importance_clear(&p);
 }
 
 static void close_world(world *w) {
     mem_free(w->score);
     mem_free(w->bytes);
+    mem_free(w->uses);
     mem_free(w->block_bytes);
     mem_free(w->block_score);
     mem_free(w->blocks);
@@ -200,8 +218,8 @@ static void one_cap(const world *w, const char *path, const char *name, uint64_t
     nib_free(plan);
     printf("cap %s (%s): %s of pages and ring; a token uses %.2f MiB in %d pages\n", name,
            num_format_size(cap, size), num_format_size(ours.capacity, capacity),
-           (double)l->product_bytes / (1 << 20), l->first_visit[l->n_block]);
-    const page_trace pages = {w->bytes, w->score, l->n_page, l->visits, l->first_visit[l->n_block]},
+           (double)l->product_bytes / (1 << 20), w->n_use);
+    const page_trace pages = {w->bytes, w->score, l->n_page, w->uses, w->n_use},
                      blocks = {w->block_bytes, w->block_score, w->n_block, w->blocks, w->n_block};
     simulate(w, "LRU over blocks", &blocks, PAGE_LRU, ours.capacity);
     simulate(w, "LRU among the lowest scores, blocks", &blocks, PAGE_IMPORTANCE, ours.capacity);

@@ -258,8 +258,8 @@ static void check_alike(const page_layout *a, const page_layout *b) {
         assert_int_equal(a->pages[i].bytes, b->pages[i].bytes);
         assert_int_equal(a->pages[i].table, b->pages[i].table);
     }
-    for (int i = 0; i < a->first_visit[a->n_block]; i++)
-        assert_int_equal(a->visits[i], b->visits[i]);
+    for (int i = 0; i < a->first_use[a->n_block]; i++)
+        assert_int_equal(a->uses[i], b->uses[i]);
 }
 
 /* Layouts with the same sizes have the same pages; they are cut again if the program or the formats change.

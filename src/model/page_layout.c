@@ -213,20 +213,20 @@ static bool cut(page_layout *l) {
     return cut_slices(l, true);
 }
 
-/* Lists the pages in the order of use; only counts while l->visits is NULL. */
-static int visit(page_layout *l) {
+/* Lists the pages that each block uses; only counts while l->uses is NULL. */
+static int list_uses(page_layout *l) {
     int n = 0;
     for (int b = 0; b < l->n_block; b++) {
         const program *p = &layout_block(l->of, b)->program;
         int before = -1;
-        l->first_visit[b] = n;
+        l->first_use[b] = n;
         for (int i = 0; i < p->n_op; i++) {
             if (p->ops[i].kind != OP_LINEAR)
                 continue;
             const weight_place *at = page_layout_place(l, b, p->ops[i].w);
             for (int j = at->first_page; j < at->first_page + at->n_page; j++) {
-                if (j != before && l->visits) {
-                    l->visits[n] = j;
+                if (j != before && l->uses) {
+                    l->uses[n] = j;
                     l->pages[j].table = false;
                     l->max_page = NUM_MAX(l->max_page, l->pages[j].bytes);
                 }
@@ -235,7 +235,7 @@ static int visit(page_layout *l) {
             }
         }
     }
-    l->first_visit[l->n_block] = n;
+    l->first_use[l->n_block] = n;
     return n;
 }
 
@@ -291,25 +291,25 @@ static nib_status make(page_layout *l, nib_error *err) {
     for (int b = 0; b < l->n_block; b++)
         n_weight += (size_t)layout_block(l->of, b)->n_weight;
     l->first_weight = mem_calloc(nb, sizeof(int));
-    l->first_visit = mem_calloc(nb, sizeof(int));
+    l->first_use = mem_calloc(nb, sizeof(int));
     l->places = mem_calloc(n_weight + 1, sizeof *l->places);
     l->head_use = mem_calloc(n_weight + 1, sizeof *l->head_use);
     l->heap_bytes = 2 * nb * sizeof(int) + (n_weight + 1) * (sizeof *l->places + sizeof *l->head_use);
-    if (!l->first_weight || !l->first_visit || !l->places || !l->head_use)
+    if (!l->first_weight || !l->first_use || !l->places || !l->head_use)
         return nib_fail_nomem(err, l->heap_bytes, "the list of pages");
     for (int b = 0; b < l->n_block; b++)
         l->first_weight[b + 1] = l->first_weight[b] + layout_block(l->of, b)->n_weight;
     note_head(l);
     if (!choose_target(l) || !cut(l))
         return nib_fail(err, NIB_E_MODEL, "the weights' size overflows");
-    size_t n_page = (size_t)l->n_page + 1, n_visit = (size_t)visit(l) + 1;
-    l->heap_bytes += n_page * sizeof *l->pages + n_visit * sizeof *l->visits;
+    size_t n_page = (size_t)l->n_page + 1, n_use = (size_t)list_uses(l) + 1;
+    l->heap_bytes += n_page * sizeof *l->pages + n_use * sizeof *l->uses;
     l->pages = mem_calloc(n_page, sizeof *l->pages);
-    l->visits = mem_calloc(n_visit, sizeof *l->visits);
-    if (!l->pages || !l->visits)
+    l->uses = mem_calloc(n_use, sizeof *l->uses);
+    if (!l->pages || !l->uses)
         return nib_fail_nomem(err, l->heap_bytes, "the list of pages");
     cut(l);
-    visit(l);
+    list_uses(l);
     return NIB_OK;
 }
 
@@ -332,16 +332,16 @@ static void *copied(const void *from, size_t n_byte) {
 
 nib_status page_layout_copy(page_layout *l, const page_layout *from, const layout *lay, nib_error *err) {
     const size_t nb = (size_t)from->n_block + 1, n_weight = (size_t)from->first_weight[from->n_block] + 1,
-                 n_page = (size_t)from->n_page + 1, n_visit = (size_t)from->first_visit[from->n_block] + 1;
+                 n_page = (size_t)from->n_page + 1, n_use = (size_t)from->first_use[from->n_block] + 1;
     *l = *from;
     l->of = lay;
     l->first_weight = copied(from->first_weight, nb * sizeof *l->first_weight);
-    l->first_visit = copied(from->first_visit, nb * sizeof *l->first_visit);
+    l->first_use = copied(from->first_use, nb * sizeof *l->first_use);
     l->places = copied(from->places, n_weight * sizeof *l->places);
     l->head_use = copied(from->head_use, n_weight * sizeof *l->head_use);
     l->pages = copied(from->pages, n_page * sizeof *l->pages);
-    l->visits = copied(from->visits, n_visit * sizeof *l->visits);
-    if (l->first_weight && l->first_visit && l->places && l->head_use && l->pages && l->visits)
+    l->uses = copied(from->uses, n_use * sizeof *l->uses);
+    if (l->first_weight && l->first_use && l->places && l->head_use && l->pages && l->uses)
         return NIB_OK;
     page_layout_close(l);
     return nib_fail_nomem(err, from->heap_bytes, "the list of pages");
@@ -349,10 +349,10 @@ nib_status page_layout_copy(page_layout *l, const page_layout *from, const layou
 
 void page_layout_close(page_layout *l) {
     mem_free(l->first_weight);
-    mem_free(l->first_visit);
+    mem_free(l->first_use);
     mem_free(l->places);
     mem_free(l->head_use);
     mem_free(l->pages);
-    mem_free(l->visits);
+    mem_free(l->uses);
     memset(l, 0, sizeof *l);
 }

@@ -40,8 +40,9 @@ typedef struct page_layout {
     weight_place *places;
     weight_page *pages; /* in the image's order */
     int n_page;
-    int *visits;       /* pages in the order in which a pass uses them; a page may come twice */
-    int *first_visit;  /* [n_block + 1] */
+    int *uses;         /* pages that the products of a block use, in their order; a page may come twice.
+                          The order of the blocks in a pass: tiers/visits.h */
+    int *first_use;    /* [n_block + 1]: index of each block's first page in uses */
     bool *head_use;    /* [all weights]: its own block owns it and the last block's products use it */
     uint64_t target;   /* approximate bytes of a page */
     uint64_t max_page; /* bytes of the largest page that products use */

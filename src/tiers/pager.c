@@ -110,7 +110,7 @@ static nib_status make_tables(pager *p, const layout *lay, nib_error *err) {
     const page_layout *l = &p->layout;
     p->state = mem_calloc((size_t)l->n_page + 1, sizeof *p->state);
     p->views = mem_calloc((size_t)l->first_weight[l->n_block] + 1, sizeof *p->views);
-    p->streamed.pages = mem_calloc((size_t)l->first_visit[l->n_block] + 1, sizeof *p->streamed.pages);
+    p->streamed.pages = mem_calloc((size_t)l->first_use[l->n_block] + 1, sizeof *p->streamed.pages);
     p->streamed.first = mem_calloc((size_t)l->n_block + 1, sizeof *p->streamed.first);
     p->streamed.copied = p->copied = mem_calloc((size_t)l->n_block, sizeof *p->copied);
     if (!p->state || !p->views || !p->streamed.pages || !p->streamed.first || !p->copied)

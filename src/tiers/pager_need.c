@@ -23,9 +23,9 @@ uint64_t pager_row_bytes(const layout *lay) {
 }
 
 uint64_t pager_state_bytes(const page_layout *l) {
-    size_t n_weight = (size_t)l->first_weight[l->n_block], n_visit = (size_t)l->first_visit[l->n_block];
+    size_t n_weight = (size_t)l->first_weight[l->n_block], n_use = (size_t)l->first_use[l->n_block];
     return (n_weight + 1) * sizeof(view) + ((size_t)l->n_page + 1) * sizeof(page_state) +
-           (n_visit + 1 + (size_t)l->n_block + 1) * sizeof(int) + (size_t)l->n_block * sizeof(atomic_bool);
+           (n_use + 1 + (size_t)l->n_block + 1) * sizeof(int) + (size_t)l->n_block * sizeof(atomic_bool);
 }
 
 enum {
@@ -70,8 +70,8 @@ ring_shape ring_shape_of(const page_layout *l) {
     const uint64_t min = NUM_MAX(l->max_page, (uint64_t)FILE_ALIGN); /* also if there is no page */
     ring_shape out = {.each = min, .part = min};
     bool in_turn = false;
-    for (int i = 0; i < l->first_visit[l->n_block]; i++) {
-        const uint64_t raw = raw_bytes(l, l->visits[i]);
+    for (int i = 0; i < l->first_use[l->n_block]; i++) {
+        const uint64_t raw = raw_bytes(l, l->uses[i]);
         in_turn = in_turn || raw > max;
         if (raw <= max)
             out.each = NUM_MAX(out.each, raw);
@@ -103,7 +103,7 @@ pager_need pager_need_of(const page_layout *l, int n_thread) {
                     .n_slot = shape.n_slot,
                     .block_in_ring = true};
     for (int b = 0; b + 1 < l->n_block; b++)
-        n.block_in_ring = n.block_in_ring && l->first_visit[b + 1] - l->first_visit[b] <= shape.n_slot;
+        n.block_in_ring = n.block_in_ring && l->first_use[b + 1] - l->first_use[b] <= shape.n_slot;
     n.staging = load_crew_bytes(lay, n_thread, pager_load_shape(n_thread, true, NIB_AUTO));
     n.stream_staging = load_crew_bytes(lay, n_thread, pager_load_shape(n_thread, true, n.ring + n.row));
     return n;

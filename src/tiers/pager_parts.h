@@ -50,7 +50,7 @@ struct pager {
     page_layout layout;   /* the layout's, borrowed */
     page_state *state;    /* [n_page] */
     view *views;          /* [n_weight] */
-    visit_pages streamed; /* the pages of layout.visits that are not resident */
+    visit_pages streamed; /* the pages of layout.uses that are not resident */
     atomic_bool *copied;  /* [n_block]: the array of streamed.copied */
     tier_region resident;
     uint8_t *map; /* memory of `resident`: vectors, then the resident pages; if all are resident, the image */

@@ -6,9 +6,9 @@ static void order_the_others(pager *p) {
     int n = 0;
     for (int b = 0; b < l->n_block; b++) {
         p->streamed.first[b] = n;
-        for (int i = l->first_visit[b]; i < l->first_visit[b + 1]; i++)
-            if (!p->state[l->visits[i]].resident)
-                p->streamed.pages[n++] = l->visits[i];
+        for (int i = l->first_use[b]; i < l->first_use[b + 1]; i++)
+            if (!p->state[l->uses[i]].resident)
+                p->streamed.pages[n++] = l->uses[i];
     }
     p->streamed.first[l->n_block] = n;
 }
