@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
 #include "engine/engine.h"
-#include "engine/residual_fit.h"
+#include "engine/residual/fit.h"
 #include "formats/gguf_write.h"
 #include "quant/residual.h"
 #include "nib_tools.h"

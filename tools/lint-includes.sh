@@ -57,8 +57,8 @@ reaching=$(grep -rnE '^#include "' src/server --include='*.[ch]' 2>/dev/null |
   the server uses nib.h and base/"
 
 # The files of engine/ are layers too (their order: src/engine/core.h): no circle of includes among them.
-circle=$(grep -HE '^#include "engine/' src/engine/*.[ch] 2>/dev/null |
-    sed -E 's|^src/engine/([a-z_]+)\.[ch]:#include "engine/([a-z_]+)\.h".*|\1 \2|' | awk '$1 != $2' | tsort 2>&1 >/dev/null)
+circle=$(grep -rHE '^#include "engine/' src/engine --include='*.[ch]' 2>/dev/null |
+    sed -E 's|^src/engine/([a-z_/]+)\.[ch]:#include "engine/([a-z_/]+)\.h".*|\1 \2|' | awk '$1 != $2' | tsort 2>&1 >/dev/null)
 [ -z "$circle" ] || say "$circle
   files of src/engine/ include each other in a circle"
 

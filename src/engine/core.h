@@ -7,11 +7,11 @@
  *     suggest_cap the smallest cap that works  plan      nib_plan
  *     headers     a core from headers alone    predict   predictions for an open engine
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
- *     apply_plan  a plan's blocks              planning  the question that a plan answers (and planning_*)
+ *     apply_plan  a plan's blocks              planning/  the question that a plan answers
  *     sizes, head, sessions   defaults of unset options
- *     weights, residual (and residual_*), kernels, placement, prefix, info    weights and back end
+ *     weights, residual/, kernels, placement, prefix, info                    weights and back end
  *     rates                   of the machine
- *     packed, imatrix, learn                   files beside the model
+ *     packed_folder, imatrix, learn            files beside the model
  *     core, settings, text, alloc_limit, parts */
 #ifndef NIB_ENGINE_CORE_H
 #define NIB_ENGINE_CORE_H

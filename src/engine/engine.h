@@ -4,7 +4,7 @@
 #define NIB_ENGINE_ENGINE_H
 
 #include "engine/parts.h"
-#include "engine/residual_kinds.h"
+#include "engine/residual/kinds.h"
 #include "sequence/generation.h"
 #include "sequence/sequence.h"
 #include "text/tokenizer.h"

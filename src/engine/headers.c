@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "engine/head.h"
-#include "engine/residual.h"
+#include "engine/residual/residual.h"
 #include "engine/resolve.h"
 #include "engine/sizes.h"
 

@@ -1,6 +1,6 @@
 /* plan.c - nib_plan: a plan from headers and profiles, without an engine. */
 #include "engine/headers.h"
-#include "engine/planning.h"
+#include "engine/planning/planning.h"
 #include "tiers/device.h"
 
 #include "nib_tools.h"

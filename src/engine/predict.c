@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "plan/expect.h"
 #include "engine/learn.h"
-#include "engine/planning.h"
+#include "engine/planning/planning.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "engine/apply_plan.h"
 #include "engine/head.h"
-#include "engine/planning.h"
+#include "engine/planning/planning.h"
 #include "engine/sizes.h"
 
 #include <string.h>

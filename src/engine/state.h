@@ -6,7 +6,7 @@
 #include "engine/core.h"
 #include "engine/learn.h"
 #include "engine/placement.h"
-#include "engine/residual.h"
+#include "engine/residual/residual.h"
 #include "grammar/grammar.h"
 
 struct nib_engine {

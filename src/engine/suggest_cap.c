@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/headers.h"
-#include "engine/planning.h"
+#include "engine/planning/planning.h"
 #include "engine/suggest_cap.h"
 
 #include <malloc.h>

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/headers.h"
-#include "engine/residual.h"
+#include "engine/residual/residual.h"
 #include "formats/packed_matrix.h"
 #include "measure/measure.h"
 #include "measure/product_inputs.h"

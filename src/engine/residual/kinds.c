@@ -1,5 +1,5 @@
-/* residual_kinds.c - see residual_kinds.h. */
-#include "engine/residual_kinds.h"
+/* kinds.c - see kinds.h. */
+#include "engine/residual/kinds.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,9 +1,9 @@
-/* residual_make.c - computes rounding residuals from a model and its original, matrix by matrix. */
-#include "engine/residual_make.h"
+/* make.c - computes rounding residuals from a model and its original, matrix by matrix. */
+#include "engine/residual/make.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "engine/residual_fit.h"
+#include "engine/residual/fit.h"
 
 #include <inttypes.h>
 #include <math.h>

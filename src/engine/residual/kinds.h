@@ -1,4 +1,4 @@
-/* residual_kinds.h - the kinds of products for which residuals are tuned (QDEC, paper 4.4): the products of
+/* kinds.h - the kinds of products for which residuals are tuned (QDEC, paper 4.4): the products of
  * one input of a layer are one kind in all layers: q, k and v; o; gate and up; down. */
 #ifndef NIB_ENGINE_RESIDUAL_KINDS_H
 #define NIB_ENGINE_RESIDUAL_KINDS_H

@@ -1,4 +1,4 @@
-/* residual_fit.h - finds the factors that a quantized matrix (the base) was multiplied with before it was
+/* fit.h - finds the factors that a quantized matrix (the base) was multiplied with before it was
  * rounded. AWQ (docs/quantize.md) multiplies input channels by factors and divides the tensor that produces
  * them, a norm or the rows of another matrix: its bases are Q(row[i] * W[i, c] * column[c]). A residual is of
  * that product, so the factors must be known.

@@ -1,6 +1,6 @@
 /* planning.c - collects facts for the planner: about the model from its headers, about the machine and the
  * model's weights from their profiles. */
-#include "engine/planning.h"
+#include "engine/planning/planning.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -11,7 +11,7 @@
 #include "quant/recipe.h"
 #include "engine/learn.h"
 #include "engine/packed_folder.h"
-#include "engine/residual.h"
+#include "engine/residual/residual.h"
 #include "engine/imatrix.h"
 #include "model/page_layout.h"
 

@@ -1,6 +1,6 @@
 /* planning.h - the question that a plan or a prediction answers (plan/planner.h), gathered from a core. */
-#ifndef NIB_ENGINE_PLANNING_H
-#define NIB_ENGINE_PLANNING_H
+#ifndef NIB_ENGINE_PLANNING_PLANNING_H
+#define NIB_ENGINE_PLANNING_PLANNING_H
 
 #include "engine/core.h"
 #include "plan/planner.h"
@@ -39,7 +39,7 @@ void planning_close(planning *f);
 /* Makes a plan for weights that are not loaded yet. Errors as nib_plan. */
 nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan *out, nib_error *err);
 
-/* ---- planning_memory.c, for planning_gather; f->q.need, the sizes and the workload are set ---- */
+/* ---- memory.c, for planning_gather; f->q.need, the sizes and the workload are set ---- */
 /* Lists the possible cache types, the engine's own first. */
 nib_status planning_caches(planning *f, const engine_core *e, nib_error *err);
 /* Reduces the rows of a pass if the cap does not hold more (then it does not hold the whole model either).
@@ -48,7 +48,7 @@ void planning_fewer_rows(planning *f, const engine_core *e);
 /* The ledger's bytes now, and the bytes that the engine will promise before it opens the pager. */
 nib_status planning_held(planning *f, const engine_core *e, nib_error *err);
 
-/* ---- planning_device.c ---- */
+/* ---- device.c ---- */
 /* Divides a GPU's memory for the model in this layout; does nothing for other back ends. The rows, the bytes
  * in RAM and the rates must be final. A second call computes it again. */
 nib_status planning_share(planning *f, const engine_core *e, const layout *lay, nib_error *err);

@@ -1,8 +1,8 @@
-/* residual_make.h - computes the rounding residuals of a model's matrices from its original. */
+/* make.h - computes the rounding residuals of a model's matrices from its original. */
 #ifndef NIB_ENGINE_RESIDUAL_MAKE_H
 #define NIB_ENGINE_RESIDUAL_MAKE_H
 
-#include "engine/residual_disk.h"
+#include "engine/residual/disk.h"
 
 /* The residuals of a layout and their memory. */
 typedef struct residual_store {
@@ -13,7 +13,7 @@ typedef struct residual_store {
     bool is_on_disk;
     residual_disk disk;
     uint64_t *at;      /* [first[n_block]] with is_on_disk: offset of each one's codes in the file */
-    file_writer *keep; /* a file of residuals to write (residual_file.h); NULL: none */
+    file_writer *keep; /* a file of residuals to write (file.h); NULL: none */
 } residual_store;
 
 /* Whether weight w of block b has a residual. */

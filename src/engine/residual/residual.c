@@ -1,10 +1,10 @@
 /* residual.c - see residual.h: the residuals of an open engine, their memory, and the number of channels. */
-#include "engine/residual.h"
+#include "engine/residual/residual.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "engine/residual_by.h"
-#include "engine/residual_file.h"
+#include "engine/residual/channel_factors.h"
+#include "engine/residual/file.h"
 #include "hub/find.h"
 
 struct engine_residuals {
@@ -12,7 +12,7 @@ struct engine_residuals {
     residual_use use;        /* the back end's input; owns its arrays */
     int32_t *k_chunk, *n_tb; /* [first[n_block]] */
     residual_kinds kinds;
-    residual_by by;
+    channel_factors by;
 };
 
 /* ---- which matrices ---- */
@@ -67,7 +67,7 @@ static nib_status open_original(const engine_core *e, const char *path, model **
 /* Completes the back end's input. original NULL: the residuals come from a file. */
 static nib_status complete(engine_residuals *r, const model *original, nib_error *err) {
     NIB_TRY(residual_kinds_open(&r->kinds, r->made.e->layout, r->made.of, r->made.first, err));
-    const nib_status status = residual_by_open(&r->by, r->made.e, &r->use, &r->kinds, original, err);
+    const nib_status status = channel_factors_open(&r->by, r->made.e, &r->use, &r->kinds, original, err);
     r->use.by = r->by.of;
     return status;
 }
@@ -292,7 +292,7 @@ void residuals_close(engine_residuals *r) {
     r->made.e->residuals = NULL;
     tier_region_close(&r->made.memory);
     residual_kinds_close(&r->kinds);
-    residual_by_close(&r->by, r->made.e);
+    channel_factors_close(&r->by, r->made.e);
     residual_disk_close(&r->made.disk);
     mem_free(r->made.at);
     mem_free(r->k_chunk);

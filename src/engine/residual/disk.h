@@ -1,4 +1,4 @@
-/* residual_disk.h - residuals whose codes are in a file under --scratch, used when RAM cannot hold them
+/* disk.h - residuals whose codes are in a file under --scratch, used when RAM cannot hold them
  * beside all weights. Their scales stay in RAM, and the channels of a row are read while its products are
  * computed (exec/residual_reader.h). The file is unlinked once it is complete, so nothing is left of it. */
 #ifndef NIB_ENGINE_RESIDUAL_DISK_H
@@ -33,7 +33,7 @@ nib_status residual_disk_add(residual_disk *d, residual *r, uint64_t *at, nib_er
  * (use->readers), for rows of k channels that choose at most n_channel. */
 nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_thread, int64_t n_channel,
                                 int64_t k, nib_error *err);
-/* The same for codes in an existing file that is kept (residual_file.h). Takes ownership of f, also after an
+/* The same for codes in an existing file that is kept (file.h). Takes ownership of f, also after an
  * error. */
 nib_status residual_disk_read(residual_disk *d, file *f, ledger *l, residual_use *use, int n_thread,
                               int64_t n_channel, int64_t k, nib_error *err);

@@ -1,5 +1,5 @@
-/* residual_disk.c - see residual_disk.h. */
-#include "engine/residual_disk.h"
+/* disk.c - see disk.h. */
+#include "engine/residual/disk.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,6 +1,6 @@
-/* planning_memory.c - the memory that a plan can use, computed by the same functions that lay out the engine.
+/* memory.c - the memory that a plan can use, computed by the same functions that lay out the engine.
  */
-#include "engine/planning.h"
+#include "engine/planning/planning.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,6 +1,6 @@
-/* planning_device.c - collects the facts for a plan with a GPU. They come from the back end's own functions,
+/* device.c - collects the facts for a plan with a GPU. They come from the back end's own functions,
  * so the plan and the opened back end decide with the same facts. */
-#include "engine/planning.h"
+#include "engine/planning/planning.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,5 +1,5 @@
-/* residual_file.c - see residual_file.h. Numbers are little-endian, like all supported machines. */
-#include "engine/residual_file.h"
+/* file.c - see file.h. Numbers are little-endian, like all supported machines. */
+#include "engine/residual/file.h"
 
 #include <math.h>
 #include <string.h>

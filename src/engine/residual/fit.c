@@ -1,6 +1,6 @@
-/* residual_fit.c - see residual_fit.h. Rows are split into a fixed number of parts, whose sums are added in
+/* fit.c - see fit.h. Rows are split into a fixed number of parts, whose sums are added in
  * order, so that the factors do not depend on the number of threads. */
-#include "engine/residual_fit.h"
+#include "engine/residual/fit.h"
 
 #include "base/mem.h"
 

@@ -1,10 +1,10 @@
 /* residual.h - QDEC (docs/paper-qdec.md): adds rounding residuals back in every product of a layer, for the
  * channels that are largest in a row (exec/residuals.h). */
-#ifndef NIB_ENGINE_RESIDUAL_H
-#define NIB_ENGINE_RESIDUAL_H
+#ifndef NIB_ENGINE_RESIDUAL_RESIDUAL_H
+#define NIB_ENGINE_RESIDUAL_RESIDUAL_H
 
 #include "engine/core.h"
-#include "engine/residual_kinds.h"
+#include "engine/residual/kinds.h"
 
 typedef struct engine_residuals engine_residuals;
 
@@ -16,7 +16,7 @@ static inline bool residuals_requested(const engine_core *e) {
  * multiplied, and only of matrices in a lossy format. UINT64_MAX: too many. */
 uint64_t residuals_bytes(const engine_core *e);
 /* Reads the original that requested.residual names, which must be the same model in finer formats, or the
- * file of residuals (residual_file.h), which must be the model's own. The memory is one allocation, charged
+ * file of residuals (file.h), which must be the model's own. The memory is one allocation, charged
  * as weights before it is made. The layout must have the file's formats. NIB_E_MODEL: another model;
  * NIB_E_USAGE: an invalid option. */
 nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err);

@@ -1,5 +1,5 @@
-/* residual_by.c - see residual_by.h. */
-#include "engine/residual_by.h"
+/* channel_factors.c - see channel_factors.h. */
+#include "engine/residual/channel_factors.h"
 
 #include "base/mem.h"
 #include "engine/imatrix.h"
@@ -61,7 +61,7 @@ static void fill(const engine_core *e, const residual_use *use, const residual *
     }
 }
 
-static void fill_all(residual_by *out, const engine_core *e, const residual_use *use,
+static void fill_all(channel_factors *out, const engine_core *e, const residual_use *use,
                      const residual_kinds *kinds, const calibrated *c) {
     enum { TOGETHER = 16 };
     float *at = out->values;
@@ -82,8 +82,8 @@ static void fill_all(residual_by *out, const engine_core *e, const residual_use 
         }
 }
 
-nib_status residual_by_open(residual_by *out, const engine_core *e, const residual_use *use,
-                            const residual_kinds *kinds, const model *original, nib_error *err) {
+nib_status channel_factors_open(channel_factors *out, const engine_core *e, const residual_use *use,
+                                const residual_kinds *kinds, const model *original, nib_error *err) {
     const int n = use->first[layout_n_block(e->layout)];
     uint64_t values = 0;
     calibrated c;
@@ -108,7 +108,7 @@ nib_status residual_by_open(residual_by *out, const engine_core *e, const residu
     return status;
 }
 
-void residual_by_close(residual_by *by, const engine_core *e) {
+void channel_factors_close(channel_factors *by, const engine_core *e) {
     mem_free(by->of);
     mem_free(by->values);
     ledger_release(e->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, by->charged);
