@@ -104,7 +104,8 @@ for cpu in x86-64 avx2; do
 done
 [ -z "$lesser" ] || run lesser env CPUS="$lesser" sh tools/run-tests.sh build "$reaches_kernels"
 case $lesser in *avx2*) run estimates env CPUS=avx2 sh tools/run-tests.sh build "$reaches_estimates" ;; esac
-for isa in $(build/nibble hw | sed -n 's/^kernels *//p' | sed 's/[^ ]* *(used)//'); do # the tests above used that one
+# The last one was used above.
+for isa in $(build/tests/test_base_cpu list | cut -d/ -f2 | awk '{ NF--; print }'); do
     run "batch-$isa" env NIBBLE_ISA="$isa" sh tools/run-tests.sh build '^test_session_batch$'
 done
 run packers env CPUS=avx512 sh tools/run-tests.sh build "$reaches_packers"
