@@ -1,5 +1,4 @@
-/* memory.c - the memory that a plan can use, computed by the same functions that lay out the engine.
- */
+/* memory.c - the memory that a plan can use, computed by the same functions that lay out the engine. */
 #include "engine/planning/planning.h"
 
 #include "base/mem.h"
