@@ -98,6 +98,8 @@ typedef struct nib_plan_options {
     char mode;               /* 'a': all layers; 'b': layers left out; 'c': left out, and rounded; 0: all
                                 layers, fewer where `quality` or `speed` allows the measured cost */
     int64_t n_prompt, n_gen; /* the workload; 0: 512 and 128, within the context */
+    uint64_t ram_beside;     /* nib_plan only: RAM that the program takes itself, besides the cap `ram` of the
+                                engine. The plan names the sum as its budget */
 } nib_plan_options;
 
 typedef struct nib_engine_options {

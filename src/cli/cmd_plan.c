@@ -12,7 +12,6 @@
 #include "cli/terminal.h"
 #include "nib_tools.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -400,23 +399,6 @@ static int as_served(const cli_args *args, int n, nib_engine_options *o) {
     return serve_engine_ram(args, 0, &o->ram);
 }
 
-/* Replaces the cap in a plan's text, which was made for the engine's share of it. Frees text. */
-static int with_cap(const cli_args *args, char *text, char **out) {
-    static const char before[] = "\"budget\": {\"ram\": ";
-    char *at = strstr(text, before), *end;
-    *out = text;
-    if (!at || args->ram == NIB_AUTO)
-        return 0;
-    at += sizeof before - 1;
-    strtoull(at, &end, 10);
-    const size_t size = strlen(text) + 32;
-    *out = mem_alloc(size);
-    if (*out)
-        snprintf(*out, size, "%.*s%" PRIu64 "%s", (int)(at - text), text, args->ram, end);
-    nib_free(text);
-    return *out ? 0 : cli_usage_error("out of memory for the plan");
-}
-
 static int make(cli_args *args, const char *name) {
     nib_engine_options options;
     nib_plan_options how;
@@ -439,6 +421,7 @@ static int make(cli_args *args, const char *name) {
         return code;
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
+    how.ram_beside = args->ram - options.ram;
     code = cli_check_residuals(args);
     if (code)
         return code;
@@ -446,16 +429,13 @@ static int make(cli_args *args, const char *name) {
     if (code)
         return code;
     const nib_status status = nib_plan(name, &options, &how, &text, &err);
-    if (status == NIB_E_NOFIT && options.ram != args->ram)
+    if (status == NIB_E_NOFIT && how.ram_beside)
         cli_note(
             args,
             "nibble: the following sizes are in addition to the %s of --ram that are reserved for requests",
-            num_format_size(args->ram - options.ram, size));
+            num_format_size(how.ram_beside, size));
     if (status)
         return cli_fail(&err);
-    code = options.ram != args->ram ? with_cap(args, text, &text) : 0;
-    if (code)
-        return code;
     code = args->slowdown > 0 ? add_residuals(args, name, &options, text, &text) : 0;
     return code ? code : answer(args, text);
 }

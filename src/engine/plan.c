@@ -48,6 +48,8 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
                     char **json, nib_error *err) {
     plan p = {0};
     nib_status status = make(name, options, how, &p, err);
+    if (how && p.cap[NIB_TIER_RAM] != NIB_AUTO)
+        p.cap[NIB_TIER_RAM] += how->ram_beside;
     if (status == NIB_OK)
         status = plan_print(&p, json, err);
     plan_clear(&p);

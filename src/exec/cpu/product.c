@@ -224,7 +224,6 @@ void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y,
                            .ldy = ldy,
                            .n_row = j->cell->n_row,
                            .scratch = w->scratch,
-                           .ahead = j->ahead,
                            .prefetch = &j->e->ws->prefetch[w->thread]};
     j->e->kernels->estimate(&a, 0, part.n, error);
     add_outliers(w, rows, &a, 0, part.n);
