@@ -78,11 +78,15 @@ LANES_INLINE void unpack_4_bits(bool asym, block *b, int first, const tile_chunk
     const __m256i low = _mm256_set1_epi8(15);
     for (int t = first; t < first + c->n_tile; t++) {
         uint8_t *to = b->lines[t * 16];
-        for (int i = 0; i < 8 * TILE_LINE; i += 32, codes += 32) {
-            const __m256i w = _mm256_loadu_si256((const void *)codes);
-            _mm256_store_si256((void *)(to + i), _mm256_and_si256(w, low));
+        for (int i = 0; i < 8 * TILE_LINE; i += TILE_LINE, codes += TILE_LINE) {
+            const __m256i w0 = _mm256_loadu_si256((const void *)codes);
+            const __m256i w1 = _mm256_loadu_si256((const void *)(codes + 32));
+            _mm256_store_si256((void *)(to + i), _mm256_and_si256(w0, low));
+            _mm256_store_si256((void *)(to + i + 32), _mm256_and_si256(w1, low));
             _mm256_store_si256((void *)(to + i + 8 * TILE_LINE),
-                               _mm256_and_si256(_mm256_srli_epi16(w, 4), low));
+                               _mm256_and_si256(_mm256_srli_epi16(w0, 4), low));
+            _mm256_store_si256((void *)(to + i + 8 * TILE_LINE + 32),
+                               _mm256_and_si256(_mm256_srli_epi16(w1, 4), low));
         }
         for (int g = 2 * t; g < 2 * t + 2; g++, scales += (asym ? 4 : 2) * PACK_PANEL) {
             v_store(b->scale[g], v_load_f16((const void *)scales));

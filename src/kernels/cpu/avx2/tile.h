@@ -100,7 +100,7 @@ typedef struct tile_job {
     int64_t panel_bytes, chunk_bytes;    /* a chunk has 4 tiles */
     int64_t tail, group_tiles; /* offset of the data of whole rows in a panel; tiles of a long group */
     int64_t ahead;             /* distance of prefetches in one stream (measured, docs/optimisation-log.md) */
-    __m128i zero_shift;        /* log2 of the factor in tile_correct; 32: none */
+    __m256i zero_shift;        /* log2 of the factor in tile_correct, 8 times; 32: none */
 } tile_job;
 
 /* zero_shift: the result of dot_zero_shift. */
@@ -120,13 +120,13 @@ static inline tile_job tile_job_of(const linear_args *a, int zero_shift) {
                       .tail = tile_tail_at(f, w->k),
                       .group_tiles = tile_group(f, w->k) / TILE_K,
                       .ahead = a->ahead ? a->ahead : ahead,
-                      .zero_shift = _mm_cvtsi32_si128(zero_shift)};
+                      .zero_shift = _mm256_set1_epi32(zero_shift)};
 }
 
 /* Corrects the dot products of a group for the codes that dot.h multiplied: adds - zero * (sum of the
  * activations). If codes were made signed although there is a minimum, subtracts it. */
 LANES_INLINE void tile_correct(bool made_signed, const tile_job *job, const char *minus, __m256i acc[2]) {
-    const __m256i part = _mm256_sll_epi32(broadcast_int(minus), job->zero_shift);
+    const __m256i part = _mm256_sllv_epi32(broadcast_int(minus), job->zero_shift);
     acc[0] = made_signed ? _mm256_sub_epi32(acc[0], part) : _mm256_add_epi32(acc[0], part);
     acc[1] = made_signed ? _mm256_sub_epi32(acc[1], part) : _mm256_add_epi32(acc[1], part);
 }
