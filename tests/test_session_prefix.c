@@ -154,9 +154,9 @@ static outcome begin_anew(const run *r, const char *at) {
     nib_batch *b = open_batch(e, r, at);
     fault_arm(FAULT_WRITE, r->nth_write);
     answer(b, r, &out);
+    nib_batch_count(b, &out.counts); /* first: a file may be written meanwhile */
     nib_engine_memory(e, &memory);
     out.disk = memory.tier[NIB_TIER_DISK].peak;
-    nib_batch_count(b, &out.counts);
     nib_batch_close(b);
     fault_arm(FAULT_WRITE, 0);
     nib_engine_close(e);
