@@ -9,18 +9,32 @@ static int choice_of(int n_sample) {
     return (n_sample + n_sample / AHEAD_CHOICES) % AHEAD_CHOICES;
 }
 
+/* Adds a sample to the least of n samples. */
+static void insert(double least[AHEAD_QUARTER], int n, double seconds) {
+    int i = n < AHEAD_QUARTER ? n : AHEAD_QUARTER;
+    if (i == AHEAD_QUARTER && seconds >= least[--i])
+        return;
+    for (; i > 0 && least[i - 1] > seconds; i--)
+        least[i] = least[i - 1];
+    least[i] = seconds;
+}
+
 int64_t ahead_next(const ahead *a) {
+    if (a->n_first < AHEAD_FIRST)
+        return choices[AHEAD_CHOICES / 2];
     return a->chosen ? a->chosen : choices[choice_of(a->n_sample)];
 }
 
 void ahead_add(ahead *a, double seconds) {
-    double *best = &a->best[choice_of(a->n_sample)];
-    if (a->n_sample < AHEAD_CHOICES || seconds < *best)
-        *best = seconds;
+    if (a->n_first < AHEAD_FIRST) {
+        a->n_first++;
+        return;
+    }
+    insert(a->least[choice_of(a->n_sample)], a->n_sample / AHEAD_CHOICES, seconds);
     if (++a->n_sample < AHEAD_CHOICES * AHEAD_SAMPLES)
         return;
     int fastest = 0;
     for (int i = 1; i < AHEAD_CHOICES; i++)
-        fastest = a->best[i] < a->best[fastest] ? i : fastest;
+        fastest = a->least[i][AHEAD_QUARTER - 1] < a->least[fastest][AHEAD_QUARTER - 1] ? i : fastest;
     a->chosen = choices[fastest];
 }
