@@ -3,6 +3,10 @@
 
 static const int64_t choices[AHEAD_CHOICES] = {2048, 4096, 8192};
 
+/* A shorter distance than the longest is chosen only if it takes at most this share of its time: where the
+ * shares are closer, whole tokens were fastest with the longest (docs/optimisation-log.md). */
+#define SHORTER 0.93
+
 /* Every three samples have each choice once, in an order that moves on, so that no choice always gets the
  * same layers. */
 static int choice_of(int n_sample) {
@@ -33,8 +37,12 @@ void ahead_add(ahead *a, double seconds) {
     insert(a->least[choice_of(a->n_sample)], a->n_sample / AHEAD_CHOICES, seconds);
     if (++a->n_sample < AHEAD_CHOICES * AHEAD_SAMPLES)
         return;
-    int fastest = 0;
-    for (int i = 1; i < AHEAD_CHOICES; i++)
-        fastest = a->least[i][AHEAD_QUARTER - 1] < a->least[fastest][AHEAD_QUARTER - 1] ? i : fastest;
+    int fastest = AHEAD_CHOICES - 1;
+    double time = a->least[fastest][AHEAD_QUARTER - 1] * SHORTER;
+    for (int i = 0; i < AHEAD_CHOICES - 1; i++)
+        if (a->least[i][AHEAD_QUARTER - 1] < time) {
+            fastest = i;
+            time = a->least[i][AHEAD_QUARTER - 1];
+        }
     a->chosen = choices[fastest];
 }

@@ -6,7 +6,7 @@
  * generates, some layers take turns with a few distances. The one with the lowest lower quartile of a layer's
  * time for a byte of weights is used from then on (other load only adds to times, so a median says less). The
  * first layers are not counted: weights come into the caches, and all distances take up to half as long
- * again. No bit of a result depends on it. */
+ * again. A shorter distance than the longest must be 7 % faster. No bit of a result depends on it. */
 #ifndef NIB_EXEC_CPU_AHEAD_H
 #define NIB_EXEC_CPU_AHEAD_H
 
