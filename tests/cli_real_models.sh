@@ -78,9 +78,6 @@ if model=$(sh "$here/../tools/fetch-model.sh" gemma3-270m 2>"$tmp/err"); then
     perplexity gemma3-270m "$model" 1 12.3666
     # Its head of 262,144 rows has a coarse sketch (exec/shortlist.h): the likeliest token, then the 40 best.
     for how in "--temp 0" "-s 7 --temp 1.2"; do
-        if [ -n "${NIBBLE_QUICK:-}" ] && [ "$how" = "--temp 0" ]; then
-            continue
-        fi
         # shellcheck disable=SC2086 # words
         want=$("$nibble" run "$model" --raw -p "The sea is" -n 40 -c 256 $how --ignore-eos -q)
         # shellcheck disable=SC2086
