@@ -47,6 +47,15 @@ static void test_fastest(void **state) {
     }
 }
 
+/* A shorter distance that is only slightly faster is not chosen. */
+static void test_close(void **state) {
+    (void)state;
+    ahead a = begun();
+    while (!a.chosen)
+        ahead_add(&a, ahead_next(&a) == 8192 ? 1 : 0.95);
+    assert_int_equal(a.chosen, 8192);
+}
+
 /* A model whose number of layers is a multiple of the choices: each layer is timed with each of them. */
 static void test_layers(void **state) {
     (void)state;
@@ -64,6 +73,7 @@ static void test_layers(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fastest), cmocka_unit_test(test_layers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fastest), cmocka_unit_test(test_close),
+                                       cmocka_unit_test(test_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
