@@ -133,38 +133,48 @@ static void add_product(worker *w, const act_rows *rows, bool residuals, const l
     }
 }
 
-/* The first channel after `after` in which some row has an outlier; INT32_MAX: there is none. */
-static int32_t next_outlier(const act_rows *rows, int64_t n_row, int32_t after) {
-    int32_t next = INT32_MAX;
-    for (int64_t r = 0; r < n_row; r++)
-        for (int i = 0; i < rows->n_outlier[r]; i++) {
-            const int32_t at = rows->outliers[r * ACT_OUTLIERS + i].at;
-            next = at > after && at < next ? at : next;
-        }
-    return next;
-}
-
-/* Adds the outliers' products for columns [n0, n1), one after the other in each row. A column of the weights
- * is decoded once for all rows that have an outlier in its channel, because massive activations occur in a
- * few channels. */
-static void add_outliers(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
+/* Adds the outliers' products of rows [r0, r1) for columns [n0, n1), one after the other in each row. The
+ * rows' outliers are in ascending order of their channels, and are merged: a column of the weights is decoded
+ * once for all rows that have an outlier in its channel, because massive activations occur in a few channels.
+ */
+enum { MERGED_ROWS = 64 };
+static void add_merged(worker *w, const act_rows *rows, const linear_args *done, int64_t r0, int64_t r1,
+                       int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
     const kernel_table *table = w->j->e->kernels;
-    const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / PACK_PANEL * PACK_PANEL);
+    const int64_t some = NUM_MIN(MAX_COLUMNS, ws->residual_width / PACK_PANEL * PACK_PANEL), n_row = r1 - r0;
     float *column = ws->residual_product + w->thread * ws->residual_width;
-    for (int32_t at = next_outlier(rows, done->n_row, -1); at != INT32_MAX;
-         at = next_outlier(rows, done->n_row, at))
+    const outlier *next[MERGED_ROWS], *end[MERGED_ROWS];
+    int32_t at[MERGED_ROWS], first = INT32_MAX; /* channel of each row's next outlier; of all rows' */
+    for (int64_t r = 0; r < n_row; r++) {
+        next[r] = rows->outliers + (r0 + r) * ACT_OUTLIERS;
+        end[r] = next[r] + rows->n_outlier[r0 + r];
+        at[r] = next[r] < end[r] ? next[r]->at : INT32_MAX;
+        first = NUM_MIN(first, at[r]);
+    }
+    while (first != INT32_MAX) {
+        const int32_t channel = first;
         for (int64_t n = n0, len; n < n1; n += len) {
             len = NUM_MIN(some, n1 - n);
-            table->column(done->w, at, n, n + len, column);
-            for (int64_t r = 0; r < done->n_row; r++)
-                for (int i = 0; i < rows->n_outlier[r]; i++) {
-                    const outlier *s = &rows->outliers[r * ACT_OUTLIERS + i];
-                    float *y = done->y + r * done->ldy + n;
-                    if (s->at == at)
-                        table->add(y, column, s->value, y, len);
-                }
+            table->column(done->w, channel, n, n + len, column);
+            for (int64_t r = 0; r < n_row; r++) {
+                float *y = done->y + (r0 + r) * done->ldy + n;
+                if (at[r] == channel)
+                    table->add(y, column, next[r]->value, y, len);
+            }
         }
+        first = INT32_MAX;
+        for (int64_t r = 0; r < n_row; r++) {
+            if (at[r] == channel)
+                at[r] = ++next[r] < end[r] ? next[r]->at : INT32_MAX;
+            first = NUM_MIN(first, at[r]);
+        }
+    }
+}
+
+static void add_outliers(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
+    for (int64_t r = 0; r < done->n_row; r += MERGED_ROWS)
+        add_merged(w, rows, done, r, NUM_MIN(r + MERGED_ROWS, done->n_row), n0, n1);
 }
 
 static const view *matrix_of(const worker *w, const op *o) {
