@@ -8,6 +8,7 @@
 #   pager        LRU beside the clairvoyant pager at the same cap: bytes, and tokens a second     1
 #   strategies   Padding, Split, Bitwise and the map, as products and from end to end;
 #                the latter also of the model in 8 bits with AVX2, where Split has a unit        8 without that
+#                then kernels alone, once for all models: more than 10 minutes
 # The tokens a second of the last two need a quiet machine, or STRATEGIES="--processor -n 16 -p 256" with THREADS=1
 # (more options of strategies.py). TEXT is the text for perplexity, TASKS is HellaSwag's file (none: no HellaSwag; the
 # pages have 400 of its validation set, six lines each), CHUNKS of 512 tokens of the text (6; layers: 2), THREADS (2),
