@@ -133,11 +133,12 @@ static void add_product(worker *w, const act_rows *rows, bool residuals, const l
     }
 }
 
+enum { MERGED_ROWS = 64 }; /* at a time: their places are on the stack */
+
 /* Adds the outliers' products of rows [r0, r1) for columns [n0, n1), one after the other in each row. The
  * rows' outliers are in ascending order of their channels, and are merged: a column of the weights is decoded
  * once for all rows that have an outlier in its channel, because massive activations occur in a few channels.
  */
-enum { MERGED_ROWS = 64 };
 static void add_merged(worker *w, const act_rows *rows, const linear_args *done, int64_t r0, int64_t r1,
                        int64_t n0, int64_t n1) {
     const workspace *ws = w->j->e->ws;
