@@ -248,8 +248,8 @@ static void what_does_not_fit_is_refused(void **state) {
 
 static void a_plan_is_followed(void **state) {
     (void)state;
-    static const offload_place places[N_BLOCK] = {OFFLOAD_RESIDENT, OFFLOAD_STREAMED, OFFLOAD_RESIDENT,
-                                                  OFFLOAD_RESIDENT, OFFLOAD_IN_PLACE, OFFLOAD_RESIDENT};
+    static offload_place places[N_BLOCK] = {OFFLOAD_RESIDENT, OFFLOAD_STREAMED, OFFLOAD_RESIDENT,
+                                            OFFLOAD_RESIDENT, OFFLOAD_IN_PLACE, OFFLOAD_RESIDENT};
     const plan_rates r = usual();
     offload_block blocks[N_BLOCK];
     offload_question q = question(blocks, 200 * MIB);

@@ -114,72 +114,6 @@ static void decided_pages_stay(void **state) {
     assert_memory_equal(tier_of, expected, sizeof expected);
 }
 
-/* Runs of a block's pages in their order. */
-static void write_down(const pager_page *pages, int n, const uint8_t *tier_of, residency_block *blocks) {
-    memset(blocks, 0, BLOCKS * sizeof *blocks);
-    for (int i = 0; i < n; i++)
-        residency_add(&blocks[pages[i].block], tier_of[i], pages[i].bytes);
-}
-
-/* A distribution over two or three tiers, written as runs of each block and followed as a plan, is unchanged.
- */
-static void a_plan_says_the_same_pages(void **state) {
-    (void)state;
-    pager_page pages[MAX];
-    uint8_t tier_of[MAX], again[MAX];
-    for (seed = 1; seed < ROUNDS; seed++) {
-        const uint32_t round = seed;
-        int n = draw_pages(pages), n_tier = 2 + (int)draw(2);
-        residency_block blocks[BLOCKS];
-        while (n > 0 && (pages[n - 1].table || pages[n - 1].second))
-            n--;
-        const residency_tier three[] = {
-            {.tier = NIB_TIER_VRAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
-            {.tier = NIB_TIER_RAM, .capacity = draw((uint32_t)sum(pages, n) + 1)},
-            {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-        memset(tier_of, RESIDENCY_OPEN, sizeof tier_of);
-        residency_spread(pages, n, three + 3 - n_tier, n_tier, tier_of);
-        write_down(pages, n, tier_of, blocks);
-        for (int b = 0; b < BLOCKS; b++) /* a little more is not another page */
-            if (blocks[b].n_run)
-                blocks[b].runs[0].bytes += draw(4096 / RESIDENCY_MAX_RUN);
-        residency_follow(pages, n, blocks, again);
-        assert_memory_equal(again, tier_of, (size_t)n);
-        for (int b = 0; b < BLOCKS; b++) { /* the last run takes the remaining bytes */
-            uint64_t last = 0;
-            if (blocks[b].n_run)
-                last = blocks[b].runs[blocks[b].n_run - 1].bytes = NIB_AUTO;
-            assert_true(!last || residency_run_bytes(&blocks[b], blocks[b].runs[blocks[b].n_run - 1].tier) ==
-                                     NIB_AUTO);
-        }
-        residency_follow(pages, n, blocks, again);
-        assert_memory_equal(again, tier_of, (size_t)n);
-        seed = round;
-    }
-}
-
-/* Second slices only after all first ones of their block. */
-static void first_slices_first(void **state) {
-    (void)state;
-    const pager_page pages[] = {{.block = 0, .bytes = 4096},
-                                {.block = 0, .bytes = 4096},
-                                {.block = 0, .bytes = 4096, .second = true},
-                                {.block = 1, .bytes = 4096}};
-    uint8_t tier_of[4];
-    const uint64_t kept[][2] = {{4096, 0}, {8192, 4096}, {12288, 4096}, {4095, NIB_AUTO}};
-    const uint8_t expected[][4] = {{1, 0, 0, 0}, {1, 1, 0, 1}, {1, 1, 1, 1}, {0, 0, 0, 1}};
-    for (size_t i = 0; i < NUM_COUNT(kept); i++) {
-        residency_block blocks[2] = {{.n_run = 0}};
-        for (int b = 0; b < 2; b++) {
-            residency_add(&blocks[b], NIB_TIER_RAM, kept[i][b]);
-            residency_add(&blocks[b], NIB_TIER_DISK, NIB_AUTO);
-        }
-        residency_follow(pages, 4, blocks, tier_of);
-        for (int j = 0; j < 4; j++)
-            assert_int_equal(tier_of[j], expected[i][j] ? NIB_TIER_RAM : NIB_TIER_DISK);
-    }
-}
-
 /* Without pages: as many bytes as the capacity holds, to less than a page; no block more than it has. */
 static void shares(void **state) {
     (void)state;
@@ -203,9 +137,10 @@ static void shares(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_page_has_a_tier), cmocka_unit_test(nothing_is_wasted),
-        cmocka_unit_test(decided_pages_stay),    cmocka_unit_test(a_plan_says_the_same_pages),
-        cmocka_unit_test(first_slices_first),    cmocka_unit_test(shares),
+        cmocka_unit_test(every_page_has_a_tier),
+        cmocka_unit_test(nothing_is_wasted),
+        cmocka_unit_test(decided_pages_stay),
+        cmocka_unit_test(shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,40 +108,13 @@ static nib_status check_bytes(const plan_block *pb, const block *b, const char *
     return NIB_OK;
 }
 
-/* The runs of the block's pages: first slices before second ones, and in each the faster tier first. The last
- * run gets the bytes that rounding adds. */
-static void runs_of(const plan_block *pb, residency_block *out) {
-    static const int tiers[] = {NIB_TIER_VRAM, NIB_TIER_RAM, NIB_TIER_DISK};
-    uint64_t bytes;
-    *out = (residency_block){0};
+/* The bytes of the block's slices on each tier, and its device. */
+static layout_place place_of(const plan_block *pb) {
+    layout_place place = {.on_gpu = pb->on_gpu, .in_vram = has_vram(pb)};
     for (int second = 0; second < 2; second++)
-        for (size_t t = 0; t < NUM_COUNT(tiers); t++)
-            if (plan_block_bytes(pb, second, tiers[t], &bytes) && bytes > 0)
-                residency_add(out, tiers[t], bytes);
-    if (out->n_run == 0)
-        residency_add(out, NIB_TIER_RAM, 0);
-    out->runs[out->n_run - 1].bytes = NIB_AUTO;
-}
-
-/* If a part of the second slices is on disk, all first slices are in RAM, in whole pages. */
-static nib_status keep_first_slices(engine_core *e, const plan *p, nib_error *err) {
-    pager_page *pages;
-    int n_page;
-    NIB_TRY(pager_pages(e->layout, &pages, &n_page, err));
-    for (int b = 0; b < p->n_block; b++) {
-        residency_run *first = &e->resolved.kept[b].runs[0];
-        uint64_t first_on_disk, second;
-        plan_block_bytes(&p->blocks[b], false, NIB_TIER_DISK, &first_on_disk);
-        plan_block_bytes(&p->blocks[b], true, NIB_TIER_DISK, &second);
-        if (first_on_disk || !second || first->tier != NIB_TIER_RAM)
-            continue;
-        plan_block_bytes(&p->blocks[b], true, NIB_TIER_RAM, &first->bytes);
-        for (int i = 0; i < n_page; i++)
-            if (pages[i].block == b && !pages[i].second)
-                first->bytes += pages[i].bytes;
-    }
-    mem_free(pages);
-    return NIB_OK;
+        for (int t = 0; t < NIB_N_TIER; t++)
+            plan_block_bytes(pb, second, t, &place.bytes[second][t]);
+    return place;
 }
 
 /* Sets the layout's choice for one block. */
@@ -159,11 +132,17 @@ static nib_status choose_part(const plan *p, const plan_block *pb, const block *
                     b->name, found);
 }
 
-static nib_status make_layout(engine_core *e, const plan *p, layout_part *parts, nib_error *err) {
-    const layout_choice choice = {.parts = parts, .shortlist = layout_has_shortlist(e->layout)};
+/* places: [n_block], filled here; NULL: the pages are placed later. */
+static nib_status make_layout(engine_core *e, const plan *p, layout_part *parts, layout_place *places,
+                              nib_error *err) {
+    const layout_choice choice = {
+        .parts = parts, .shortlist = layout_has_shortlist(e->layout), .places = places};
     layout *made;
-    for (int b = 0; b < p->n_block; b++)
+    for (int b = 0; b < p->n_block; b++) {
         NIB_TRY(choose_part(p, &p->blocks[b], model_block(e->m, b), &parts[b], err));
+        if (places)
+            places[b] = place_of(&p->blocks[b]);
+    }
     const nib_status status = layout_make(e->m, &choice, &made, err);
     if (status != NIB_OK)
         return nib_fail_prefix(err, status, "plan");
@@ -178,36 +157,18 @@ static nib_status make_layout(engine_core *e, const plan *p, layout_part *parts,
     return core_set_layout(e, made, err);
 }
 
-/* Applies the plan's activations and resident runs of each block. */
-static void apply_parts(engine_core *e, const plan *p) {
-    for (int b = 0; b < p->n_block; b++) {
-        const plan_block *pb = &p->blocks[b];
-        if (pb->left_out)
-            continue;
-        if (e->resolved.activation == 0)
-            e->resolved.act_bits[b] = (uint8_t)pb->activation;
-        runs_of(pb, &e->resolved.kept[b]);
-    }
+static void apply_activations(engine_core *e, const plan *p) {
+    for (int b = 0; e->resolved.activation == 0 && b < p->n_block; b++)
+        if (!p->blocks[b].left_out)
+            e->resolved.act_bits[b] = (uint8_t)p->blocks[b].activation;
 }
 
-/* Takes the blocks' places on the GPU from the plan. */
-static nib_status take_places(engine_core *e, const plan *p, nib_error *err) {
-    if (!plan_is_of_gpu(p))
+static nib_status check_device(const engine_core *e, const plan *p, nib_error *err) {
+    if (!plan_is_of_gpu(p) || e->kind->share)
         return NIB_OK;
-    if (!e->kind->share)
-        return nib_fail(err, NIB_E_USAGE,
-                        "the plan has layers on the GPU, but the back end is %s: use --backend cuda",
-                        e->kind->name);
-    e->resolved.places = mem_calloc((size_t)p->n_block, sizeof *e->resolved.places);
-    if (!e->resolved.places)
-        return nib_fail_nomem(err, (size_t)p->n_block * sizeof *e->resolved.places, "the blocks' places");
-    for (int b = 1; b < p->n_block; b++) {
-        const plan_block *pb = &p->blocks[b];
-        e->resolved.places[b] = pb->left_out || has_vram(pb) ? OFFLOAD_RESIDENT
-                                : pb->on_gpu                 ? OFFLOAD_STREAMED
-                                                             : OFFLOAD_IN_PLACE;
-    }
-    return NIB_OK;
+    return nib_fail(err, NIB_E_USAGE,
+                    "the plan has layers on the GPU, but the back end is %s: use --backend cuda",
+                    e->kind->name);
 }
 
 /* ---- what the run logs ---- */
@@ -260,22 +221,23 @@ static void warn_of_rounding(const engine_core *e, const plan *p) {
                  n);
 }
 
-nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err) {
+nib_status apply_blocks(engine_core *e, const plan *p, bool with_places, nib_error *err) {
     const int n = model_n_block(e->m);
     NIB_TRY(check_content(e, p, err));
     if (p->n_block != n)
         return nib_fail(err, NIB_E_USAGE, "plan: expected %d blocks (embed, %d layers, head), found %d", n,
                         n - 2, p->n_block);
     layout_part *parts = mem_calloc((size_t)n, sizeof *parts);
-    e->resolved.kept = mem_calloc((size_t)n, sizeof *e->resolved.kept);
-    nib_status status = parts && e->resolved.kept
-                            ? make_layout(e, p, parts, err)
-                            : nib_fail_nomem(err, (size_t)n * sizeof *parts, "what the plan keeps");
+    layout_place *places = with_places ? mem_calloc((size_t)n, sizeof *places) : NULL;
+    nib_status status =
+        parts && (places || !with_places)
+            ? make_layout(e, p, parts, places, err)
+            : nib_fail_nomem(err, (size_t)n * (sizeof *parts + sizeof *places), "the plan's blocks");
     mem_free(parts);
+    mem_free(places);
     NIB_TRY(status);
-    NIB_TRY(take_places(e, p, err));
-    apply_parts(e, p);
-    NIB_TRY(keep_first_slices(e, p, err));
+    NIB_TRY(check_device(e, p, err));
+    apply_activations(e, p);
     NIB_TRY(imatrix_attach(e, p->prompts, err));
     tell(e);
     warn_of_rounding(e, p);

@@ -6,10 +6,9 @@
 
 #include "engine/core.h"
 
-/* Applies formats, left-out layers, activations (resolved.act_bits) and resident pages (resolved.kept) to the
- * layout, before back end and pager are opened. Logs once that layers are missing and that weights are
- * rounded.
- */
-nib_status apply_blocks(engine_core *e, const plan *p, nib_error *err);
+/* Makes the plan's layout: formats, left-out layers and, if with_places, tiers and devices. Sets the
+ * activations (resolved.act_bits). To be called before back end and pager are opened. Logs once that layers
+ * are missing and that weights are rounded. */
+nib_status apply_blocks(engine_core *e, const plan *p, bool with_places, nib_error *err);
 
 #endif

@@ -9,43 +9,53 @@
 
 #include <string.h>
 
-/* All blocks get the same activations, unless a plan has others. */
-nib_status resolve_blocks(engine_core *e, const engine_internal *internal, nib_error *err) {
-    const plan *p = internal->plan;
+/* Makes a layout with all pages on disk. */
+static nib_status keep_nothing(engine_core *e, nib_error *err) {
+    const size_t n = (size_t)model_n_block(e->m);
+    layout_place *places = mem_calloc(n, sizeof *places);
+    layout *made;
+    if (!places)
+        return nib_fail_nomem(err, n * sizeof *places, "the blocks' places");
+    for (size_t b = 0; b < n; b++)
+        places[b].bytes[0][NIB_TIER_DISK] = places[b].bytes[1][NIB_TIER_DISK] = UINT64_MAX;
+    const layout_choice choice = {.shortlist = layout_has_shortlist(e->layout), .places = places};
+    const nib_status status = layout_make(e->m, &choice, &made, err);
+    mem_free(places);
+    return status == NIB_OK ? core_set_layout(e, made, err) : status;
+}
+
+/* Applies a plan; own: the engine made it, so weights.c places the pages when the free memory is known. All
+ * blocks get the same activations, unless the plan has others. */
+static nib_status resolve_with(engine_core *e, const engine_internal *internal, const plan *own,
+                               nib_error *err) {
+    const plan *p = own ? own : internal->plan;
     const size_t n = (size_t)model_n_block(e->m);
     e->resolved.act_bits = mem_alloc(n);
     if (!e->resolved.act_bits)
         return nib_fail_nomem(err, n, "the blocks' activations");
     memset(e->resolved.act_bits, e->resolved.activation ? e->resolved.activation : 8, n);
     if (p)
-        return core_blame_plan(&e->requested, apply_blocks(e, p, err), err);
-    if (!internal->keep_nothing)
-        return NIB_OK;
-    e->resolved.kept = mem_calloc(n, sizeof *e->resolved.kept);
-    return e->resolved.kept ? NIB_OK : nib_fail_nomem(err, n * sizeof *e->resolved.kept, "what stays");
+        return core_blame_plan(&e->requested, apply_blocks(e, p, !own, err), err);
+    return internal->keep_nothing ? keep_nothing(e, err) : NIB_OK;
+}
+
+nib_status resolve_blocks(engine_core *e, const engine_internal *internal, nib_error *err) {
+    return resolve_with(e, internal, NULL, err);
 }
 
 /* Follows the given plan, or makes one if the options request it. */
 nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *err) {
     plan own = {0};
-    engine_internal with = *internal;
     nib_status status = NIB_OK;
-    if (!internal->plan && e->requested.planning) {
+    const bool plans = !internal->plan && e->requested.planning;
+    if (plans) {
         NIB_TRY(sizes_resolve(e, err));
         NIB_TRY(head_resolve(e, NULL, err));
         status = planning_make(e, e->requested.planning, &own, err);
         e->cap_is_named = status == NIB_E_NOFIT;
-        with.plan = &own;
     }
     if (status == NIB_OK)
-        status = resolve_blocks(e, &with, err);
-    /* Without a plan of the caller, weights.c places the pages, when the free memory is known. */
-    if (with.plan == &own) {
-        mem_free(e->resolved.kept);
-        mem_free(e->resolved.places);
-        e->resolved.kept = NULL;
-        e->resolved.places = NULL;
-    }
+        status = resolve_with(e, internal, plans ? &own : NULL, err);
     plan_clear(&own);
     if (status != NIB_OK)
         return status;

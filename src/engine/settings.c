@@ -80,11 +80,7 @@ nib_status settings_make(settings *s, const nib_engine_options *requested, nib_e
 
 void settings_clear(settings *s) {
     mem_free(s->act_bits);
-    mem_free(s->kept);
-    mem_free(s->places);
     s->act_bits = NULL;
-    s->kept = NULL;
-    s->places = NULL;
 }
 
 /* ---- from a plan ---- */

@@ -4,9 +4,7 @@
 #define NIB_ENGINE_SETTINGS_H
 
 #include "base/log.h"
-#include "plan/offload.h"
 #include "plan/plan.h"
-#include "plan/residency.h"
 #include "quant/types.h"
 
 typedef struct settings {
@@ -27,9 +25,7 @@ typedef struct settings {
     int64_t k_chunk;    /* maximum channels of each 1,024 with residuals; 0: no residuals */
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* from a plan */
     int n_residual;                             /* 0: no plan has any */
-    uint8_t *act_bits;     /* [n_block] of the activations; NULL until plan and layout are known */
-    offload_place *places; /* [n_block], of a plan for a GPU; NULL: the back end decides */
-    residency_block *kept; /* [n_block] tiers of each block's pages in a plan; NULL: no plan */
+    uint8_t *act_bits; /* [n_block] of the activations; NULL until plan and layout are known */
 } settings;
 
 /* Copies and checks the requested options. NIB_E_USAGE: an invalid option. */

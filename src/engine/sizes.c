@@ -66,7 +66,7 @@ uint64_t sizes_pass_bytes(const engine_core *e, int64_t n_pass, int64_t n_cell) 
 bool sizes_will_stream(const engine_core *e, const pager_need *need, uint64_t before, uint64_t after) {
     const uint64_t left = sizes_free_ram(e);
     uint64_t whole;
-    if (e->resolved.kept)
+    if (layout_tiers(e->layout))
         return true;
     return left != NIB_AUTO &&
            (!num_add_u64(residency_whole(need, after), need->tables + SIZES_SLACK, &whole) ||
@@ -90,20 +90,12 @@ void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *n
     }
 }
 
-/* Resident bytes of all blocks by the plan. */
-static uint64_t kept_bytes(const engine_core *e) {
-    uint64_t sum = 0;
-    for (int b = 0; e->resolved.kept && b < model_n_block(e->m); b++)
-        sum += NUM_MIN(residency_run_bytes(&e->resolved.kept[b], NIB_TIER_RAM),
-                       layout_block(e->layout, b)->bytes);
-    return sum;
-}
-
 /* Charged bytes with the minimum of resident weights, or with the plan's; UINT64_MAX: overflow. */
 uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t session, int64_t n_pass,
                    int64_t n_cell) {
     const uint64_t rows = sizes_pass_bytes(e, n_pass, n_cell);
-    const uint64_t parts[] = {need->tables, residency_min(need, session), kept_bytes(e), rows};
+    const uint64_t resident = layout_tier_bytes(e->layout, NIB_TIER_RAM);
+    const uint64_t parts[] = {need->tables, residency_min(need, session), resident, rows};
     uint64_t all = SIZES_SLACK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!num_add_u64(all, parts[i], &all))

@@ -1,5 +1,6 @@
-/* weights.c - loads the weights. The free bytes are known here, so this file calls plan/residency.h, which
- * assigns a tier to each page. The pager follows the assignment. */
+/* weights.c - loads the weights. If the layout has the tiers of its pages, from a plan, they are checked and
+ * followed. Otherwise this file calls plan/residency.h, which assigns a tier to each page, because the free
+ * bytes are known here. The pager follows the assignment. */
 #include "engine/weights.h"
 
 #include "base/mem.h"
@@ -28,7 +29,7 @@ static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_err
     num_format_size(ledger_cap(e->ledger, NIB_TIER_RAM), cap);
     num_format_cap(held + whole, all);
     num_format_cap(held + min, small);
-    e->cap_is_named = !e->resolved.kept;
+    e->cap_is_named = !layout_tiers(e->layout);
     if (whole <= min)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
                         cap, all);
@@ -71,7 +72,7 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     const uint64_t free_bytes = capped ? ledger_free(l, NIB_TIER_RAM) - min : NIB_AUTO;
     const residency_tier tiers[] = {{.tier = NIB_TIER_RAM, .capacity = free_bytes},
                                     {.tier = NIB_TIER_DISK, .capacity = NIB_AUTO}};
-    if (w->e->resolved.kept)
+    if (layout_tiers(w->e->layout))
         return check_plan(w, free_bytes, err);
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
     leave_to_device(w);
@@ -88,20 +89,21 @@ static void move_from(const placing *w, int from, int to) {
 /* Places the pages: by the plan; otherwise all in RAM, or as many as fit. */
 static nib_status place(placing *w, nib_error *err) {
     const engine_core *e = w->e;
+    const uint8_t *planned = layout_tiers(e->layout);
     const uint64_t left = ledger_free(e->ledger, NIB_TIER_RAM);
     const uint64_t whole = residency_whole(&w->need, w->others), min = residency_min(&w->need, w->others);
     bool streams = left != NIB_AUTO && whole > left;
     if (whole == UINT64_MAX)
         return nib_fail(err, NIB_E_MODEL, "the size of the weights overflows 64 bits");
     memset(w->tier_of, NIB_TIER_RAM, (size_t)w->n_page);
-    if (e->resolved.kept) { /* weights that a plan has on the GPU get there through RAM, or once from disk */
-        residency_follow(w->pages, w->n_page, e->resolved.kept, w->tier_of);
+    if (planned) { /* weights that a plan has on the GPU get there through RAM, or once from disk */
+        memcpy(w->tier_of, planned, (size_t)w->n_page);
         streams = streams || residency_bytes(w->pages, w->n_page, w->tier_of, NIB_TIER_DISK) > 0;
     }
     move_from(w, NIB_TIER_VRAM, streams ? NIB_TIER_DISK : NIB_TIER_RAM);
     if (!streams)
         return NIB_OK;
-    if ((!e->resolved.stream && !e->resolved.kept) || left < min)
+    if ((!e->resolved.stream && !planned) || left < min)
         return refuse(w, whole, min, err);
     return place_some(w, min, err);
 }

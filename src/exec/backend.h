@@ -43,11 +43,10 @@ typedef struct backend_setup {
     bool a16;                /* some blocks have 16 */
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
-    const offload_place *places; /* [n_block]: a plan's places of the blocks; NULL: the back end decides */
-    bool sliced;                 /* float weights by slices (linear_args.sliced), if supported */
-    type_id kv_type;             /* format of keys and values, with which backend_rows.n_kept was computed */
-    int64_t k_chunk;             /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
-    int n_sequence;              /* maximum number of sequences that decode together; 0: one */
+    bool sliced;             /* float weights by slices (linear_args.sliced), if supported */
+    type_id kv_type;         /* format of keys and values, with which backend_rows.n_kept was computed */
+    int64_t k_chunk;         /* channels of each 1,024 that get residuals (exec/residuals.h); 0: none */
+    int n_sequence;          /* maximum number of sequences that decode together; 0: one */
     const residual_use *residuals; /* not NULL if k_chunk > 0, unless only sizes are computed */
     bool whole_head; /* all logits are computed, without estimates that find the largest (cpu/best.h) */
     bool sketch;    /* a device makes a sketch of the head whenever it can, not only if it is worth the memory

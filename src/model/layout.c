@@ -3,6 +3,7 @@
 #include "model/layout.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "model/layout_parts.h"
 #include "quant/recipe.h"
 
@@ -52,6 +53,7 @@ static size_t copied_bytes(const layout *l, const layout_choice *c) {
     enum { ALIGN = 64 };
     const model *m = l->m;
     size_t n = (size_t)m->n_block * (sizeof *l->blocks + sizeof *l->own) + ALIGN;
+    n += c->places ? (size_t)m->n_block * sizeof *c->places + ALIGN : 0;
     for (int b = 0; b < m->n_block; b++) {
         size_t n_weight, n_op;
         if (!is_copied(m, c, b))
@@ -83,10 +85,22 @@ static nib_status begin(const model *m, const block *blocks, const layout_choice
     return NIB_OK;
 }
 
+static nib_status copy_places(layout *l, const layout_place *from, nib_error *err) {
+    const size_t n = (size_t)l->m->n_block;
+    if (!from)
+        return NIB_OK;
+    l->places = arena_array(&l->mem, n, sizeof *l->places);
+    if (!l->places)
+        return nib_fail_nomem(err, n * sizeof *l->places, "a layout");
+    memcpy(l->places, from, n * sizeof *l->places);
+    return NIB_OK;
+}
+
 /* Blocks that another layout owns are copied, because they are freed with it; the model's blocks stay shared.
  */
 static nib_status begin_from(const layout *from, layout **out, nib_error *err) {
     NIB_TRY(begin(from->m, from->blocks, NULL, from->mem.bytes, out, err));
+    NIB_TRY(copy_places(*out, from->places, err));
     for (int b = 0; b < from->m->n_block; b++)
         if (from->own[b].weights)
             NIB_TRY(layout_own(*out, b, err));
@@ -125,6 +139,42 @@ static nib_status finish(layout *l, nib_error *err) {
     return NIB_OK;
 }
 
+/* The tier of the page that ends with byte `end` of the block's first or second slices. */
+static int tier_at(const layout_place *place, bool second, uint64_t end) {
+    static const int fastest_first[] = {NIB_TIER_VRAM, NIB_TIER_RAM, NIB_TIER_DISK};
+    int last = NIB_TIER_RAM;
+    for (size_t t = 0; t < NUM_COUNT(fastest_first); t++) {
+        const uint64_t bytes = place->bytes[second][fastest_first[t]];
+        if (bytes == 0)
+            continue;
+        last = fastest_first[t];
+        if (end <= bytes)
+            return last;
+        end -= bytes;
+    }
+    return last;
+}
+
+/* Pages of one block are not adjacent: tables and second slices follow all others. */
+static nib_status assign_tiers(layout *l, nib_error *err) {
+    const page_layout *pages = &l->pages;
+    if (!l->places)
+        return NIB_OK;
+    l->tier_of = mem_alloc((size_t)pages->n_page + 1);
+    if (!l->tier_of)
+        return nib_fail_nomem(err, (size_t)pages->n_page, "the pages' tiers");
+    for (int b = 0; b < l->m->n_block; b++) {
+        uint64_t end[2] = {0, 0};
+        for (int i = 0; i < pages->n_page; i++) {
+            const weight_page *page = &pages->pages[i];
+            if (page->block == b)
+                l->tier_of[i] =
+                    (uint8_t)tier_at(&l->places[b], page->second, end[page->second] += page->bytes);
+        }
+    }
+    return NIB_OK;
+}
+
 /* Completes a layout. pages: those of a layout with weights of the same sizes; NULL: cut new pages. */
 static nib_status hand_out(layout *l, nib_status status, const page_layout *pages, layout **out,
                            nib_error *err) {
@@ -132,6 +182,8 @@ static nib_status hand_out(layout *l, nib_status status, const page_layout *page
         status = finish(l, err);
     if (status == NIB_OK)
         status = pages ? page_layout_copy(&l->pages, pages, l, err) : page_layout_open(&l->pages, l, err);
+    if (status == NIB_OK)
+        status = assign_tiers(l, err);
     if (status == NIB_OK)
         *out = l;
     else
@@ -143,6 +195,7 @@ void layout_free(layout *l) {
     if (!l)
         return;
     page_layout_close(&l->pages);
+    mem_free(l->tier_of);
     arena_deinit(&l->mem);
     mem_free(l);
 }
@@ -252,6 +305,8 @@ static nib_status set_shortlist(layout *l, bool on, nib_error *err) {
 nib_status layout_make(const model *m, const layout_choice *choice, layout **out, nib_error *err) {
     layout *l = NULL;
     nib_status status = begin(m, m->blocks, choice, 0, &l, err);
+    if (status == NIB_OK)
+        status = copy_places(l, choice->places, err);
     if (status == NIB_OK && choice->shortlist)
         status = set_shortlist(l, true, err);
     if (status == NIB_OK)
@@ -335,6 +390,21 @@ const page_layout *layout_pages(const layout *l) {
     return &l->pages;
 }
 
+const layout_place *layout_places(const layout *l) {
+    return l->places;
+}
+
+const uint8_t *layout_tiers(const layout *l) {
+    return l->tier_of;
+}
+
+uint64_t layout_tier_bytes(const layout *l, int tier) {
+    uint64_t sum = 0;
+    for (int i = 0; l->tier_of && i < l->pages.n_page; i++)
+        sum += l->tier_of[i] == tier ? l->pages.pages[i].bytes : 0;
+    return sum;
+}
+
 uint64_t layout_heap_bytes(const layout *l) {
-    return sizeof *l + l->mem.bytes + l->pages.heap_bytes;
+    return sizeof *l + l->mem.bytes + l->pages.heap_bytes + (l->tier_of ? (uint64_t)l->pages.n_page + 1 : 0);
 }

@@ -1,6 +1,6 @@
 /* layout.h - how a model is held under one plan: the format of every weight, the slices of every matrix, the
- * layers that are left out, the pages that the weights are cut into, and the resulting programs (an op for
- * each second slice, a shortlist as the output head).
+ * layers that are left out, the pages that the weights are cut into, their tiers and devices if the plan
+ * names them, and the resulting programs (an op for each second slice, a shortlist as the output head).
  *
  * A layout is an immutable value: made, read by any thread, and freed. Planning makes one for each format
  * that it tries. Unchanged blocks are the model's own; only the others take memory. The model outlives its
@@ -19,6 +19,16 @@ typedef struct layout_part {
                       no keys and values are stored */
 } layout_part;
 
+/* Where a plan has the weights of one block. */
+typedef struct layout_place {
+    /* Bytes of first and of second slices on each tier; UINT64_MAX: all. The first pages are on the fastest
+       tier (VRAM, RAM, disk). A page belongs to the tier that has its last byte, and pages behind all bytes
+       to the last tier. Zeroed: all pages are in RAM. */
+    uint64_t bytes[2][NIB_N_TIER];
+    bool on_gpu;  /* the GPU computes the block; false: the processor does */
+    bool in_vram; /* with on_gpu: its matrices, also those of other blocks, are in VRAM in all passes */
+} layout_place;
+
 /* Zeroed: the whole model in the file's formats.
  *
  * A format is for all matrices of a block, tables that are looked up by row included: "file" is what
@@ -27,9 +37,10 @@ typedef struct layout_part {
  * behind the block's others. Vectors stay f32. A matrix that another block owns (a tied head) changes with
  * its owner. */
 typedef struct layout_choice {
-    const char *format;       /* of every block; NULL: "file" */
-    const layout_part *parts; /* [n_block], instead of `format`; NULL: none */
-    bool shortlist;           /* as layout_with_shortlist */
+    const char *format;         /* of every block; NULL: "file" */
+    const layout_part *parts;   /* [n_block], instead of `format`; NULL: none */
+    bool shortlist;             /* as layout_with_shortlist */
+    const layout_place *places; /* [n_block]; NULL: tiers and devices are decided later (engine/weights.c) */
 } layout_choice;
 
 /* NIB_E_USAGE names the block that cannot have its format, or that is no layer and cannot be left out. */
@@ -60,6 +71,11 @@ bool layout_has_shortlist(const layout *l);
 /* The op of the last block that makes logits of a packed matrix (OP_LINEAR or OP_SHORTLIST), with its matrix;
  * NULL: there is none, or its matrix is a stack's. */
 const op *layout_head(const layout *l, const weight **matrix);
+/* [n_block], as in layout_choice; NULL: none were given. */
+const layout_place *layout_places(const layout *l);
+/* The tier (NIB_TIER_*) of each page of layout_pages; NULL: no places were given. */
+const uint8_t *layout_tiers(const layout *l);
+uint64_t layout_tier_bytes(const layout *l, int tier); /* of its pages; 0: no places were given */
 struct page_layout;
 const struct page_layout *layout_pages(const layout *l); /* page_layout.h */
 uint64_t layout_heap_bytes(const layout *l);             /* memory of its own, without shared blocks */

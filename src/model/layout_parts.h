@@ -15,10 +15,12 @@ typedef struct layout_arrays {
 struct layout {
     arena mem; /* everything below */
     const model *m;
-    block *blocks;      /* [n_block] */
-    layout_arrays *own; /* [n_block]: the copied arrays that blocks[b] points to */
-    bool stacks;        /* copied blocks have capacity for second slices */
-    page_layout pages;  /* pages of the final blocks */
+    block *blocks;        /* [n_block] */
+    layout_arrays *own;   /* [n_block]: the copied arrays that blocks[b] points to */
+    bool stacks;          /* copied blocks have capacity for second slices */
+    page_layout pages;    /* pages of the final blocks */
+    layout_place *places; /* [n_block]; NULL: none */
+    uint8_t *tier_of;     /* [pages.n_page], allocated; NULL: none */
 };
 
 /* Must be called before a block's weights or ops are written: copies them, unless it has done so. */

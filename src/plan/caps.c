@@ -2,23 +2,8 @@
 #include "plan/planner.h"
 
 #include "base/num.h"
-#include "plan/residency.h"
-
-uint64_t plan_kept_bytes(const plan_question *q, bool *all) {
-    uint64_t sum = 0;
-    *all = true;
-    for (int b = 0; q->kept && b < q->n_block; b++) {
-        const uint64_t own = q->blocks[b].choices[0].bytes + q->blocks[b].choices[0].table_bytes;
-        const uint64_t kept = residency_run_bytes(&q->kept[b], NIB_TIER_RAM);
-        *all = *all && kept >= own;
-        sum += NUM_MIN(kept, own);
-    }
-    return sum;
-}
 
 void plan_needs(const plan_question *q, plan_outcome *out) {
-    bool all;
-    const uint64_t kept = plan_kept_bytes(q, &all);
     uint64_t whole = 0, small = 0;
     for (int b = 0; b < q->n_block; b++) {
         uint64_t min = UINT64_MAX;
@@ -32,9 +17,9 @@ void plan_needs(const plan_question *q, plan_outcome *out) {
     }
     out->whole_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, whole));
     out->min_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], false, false, small));
-    out->streamed_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], true, false, 0) + kept);
-    if (q->kept)
-        out->min_ram = all ? out->whole_ram : out->streamed_ram;
+    out->streamed_ram = NUM_MAX(q->opening, plan_ram_beside(q, &q->caches[0], true, false, 0) + q->placed);
+    if (q->is_placed)
+        out->min_ram = q->placed_all ? out->whole_ram : out->streamed_ram;
     else if (q->stream)
         out->min_ram = NUM_MIN(out->min_ram, out->streamed_ram);
 }

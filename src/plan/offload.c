@@ -271,6 +271,7 @@ void offload_split_clear(offload_split *s) {
 
 void offload_question_clear(offload_question *q) {
     mem_free(q->blocks);
+    mem_free(q->places);
     memset(q, 0, sizeof *q);
 }
 

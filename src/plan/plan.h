@@ -1,9 +1,9 @@
 /* plan.h - the decisions that a run follows: for each block its precision and the tiers of its bytes; for the
  * run its KV cache, its schedule and its predicted speed. Made by the pure function of planner.h or by hand,
  * and stored as a small JSON that a person can read, compare and edit.
- * Other modules carry it out: tiers/ keeps and streams pages (residency_follow), model/ makes the layout with
- * its formats (layout_make), exec/ multiplies with its activations. A value that the plan lacks is decided as
- * without a plan. */
+ * Other modules carry it out: model/ makes the layout with its formats, tiers and devices (layout_make),
+ * tiers/ keeps and streams the layout's pages, exec/ multiplies with its activations. A value that the plan
+ * lacks is decided as without a plan. */
 #ifndef NIB_PLAN_PLAN_H
 #define NIB_PLAN_PLAN_H
 

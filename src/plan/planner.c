@@ -62,9 +62,9 @@ static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib
                         "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights "
                         "may be streamed",
                         cap, small, num_format_cap(o->streamed_ram + spread, streamed));
-    if (o->min_ram >= o->whole_ram || q->kept)
+    if (o->min_ram >= o->whole_ram || q->is_placed)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works%s",
-                        cap, small, q->kept ? " for this plan" : "");
+                        cap, small, q->is_placed ? " for this plan" : "");
     return nib_fail(
         err, NIB_E_NOFIT,
         "RAM: the cap of %s is too small; %s is the smallest that works, and %s holds the whole model", cap,

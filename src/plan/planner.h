@@ -109,7 +109,9 @@ typedef struct plan_question {
     uint64_t sampling;             /* promised for the sampler; the usual workload does not touch it */
     pager_need need;               /* for the first choice of each block */
     uint64_t spare;                /* left free under the cap */
-    const residency_block *kept;   /* [n_block], of a given plan; NULL: no plan was given */
+    bool is_placed;                /* a given plan has placed the pages */
+    bool placed_all;               /* with is_placed: all pages are in RAM */
+    uint64_t placed;               /* with is_placed: bytes of the pages in RAM */
     const offload_question
         *device; /* the facts by which a GPU's memory is shared; NULL: the processor computes all */
     const offload_split *split; /* with device: the result */
@@ -236,8 +238,6 @@ bool plan_has_sweep(const plan_question *q);  /* leaving layers out together was
 bool plan_has_scores(const plan_question *q); /* MCAP's score of every layer is known */
 
 /* ---- caps.c: the caps that would do, whatever the question's caps are ---- */
-/* Resident bytes of the given plan (q->kept); *all: nothing is streamed. */
-uint64_t plan_kept_bytes(const plan_question *q, bool *all);
 /* Fills only the caps of an outcome. */
 void plan_needs(const plan_question *q, plan_outcome *out);
 

@@ -80,41 +80,6 @@ void residency_spread(const pager_page *pages, int n_page, const residency_tier 
             tier_of[i] = (uint8_t)tiers[n_tier - 1].tier;
 }
 
-void residency_follow(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of) {
-    int n_block = 0;
-    for (int i = 0; i < n_page; i++)
-        n_block = NUM_MAX(n_block, pages[i].block + 1);
-    for (int b = 0; b < n_block; b++) {
-        const residency_block *of = &blocks[b];
-        uint64_t end = 0, run_end = of->n_run ? of->runs[0].bytes : 0;
-        int r = 0;
-        for (int i = 0; i < n_page; i++) {
-            if (pages[i].block != b)
-                continue;
-            end += pages[i].bytes;
-            while (end > run_end && r < of->n_run - 1)
-                run_end = max_sum_or(run_end, of->runs[++r].bytes);
-            tier_of[i] = (uint8_t)(of->n_run ? of->runs[r].tier : NIB_TIER_DISK);
-        }
-    }
-}
-
-void residency_add(residency_block *b, int tier, uint64_t bytes) {
-    residency_run *last = b->n_run ? &b->runs[b->n_run - 1] : NULL;
-    if (last && last->tier == tier)
-        last->bytes = max_sum_or(last->bytes, bytes);
-    else if (b->n_run < RESIDENCY_MAX_RUN)
-        b->runs[b->n_run++] = (residency_run){tier, bytes};
-}
-
-uint64_t residency_run_bytes(const residency_block *b, int tier) {
-    uint64_t sum = 0;
-    for (int r = 0; r < b->n_run; r++)
-        if (b->runs[r].tier == tier)
-            sum = max_sum_or(sum, b->runs[r].bytes);
-    return sum;
-}
-
 void residency_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint64_t *kept) {
     uint64_t total = 0, seen = 0, all = 0;
     for (int b = 0; b < n_block; b++) {

@@ -1,6 +1,6 @@
-/* residency.h - assigns a tier to each page of the weights. No other code decides it: planning calls it with
- * predicted capacities, the engine with its free memory (engine/weights.c) or with a plan's runs of pages,
- * and the pager follows the result. Pure functions.
+/* residency.h - decides the tier of each page of the weights. No other code decides it: planning calls it
+ * with predicted capacities, and the engine with its free memory (engine/weights.c), unless a plan of the
+ * user has placed the pages already (layout_tiers). The pager follows the result. Pure functions.
  *
  * The first pages of every block are on the fastest tier, so the resident part of a matrix is contiguous. A
  * dense model visits its pages in a fixed cycle, so any resident set of the same size reads the same number
@@ -20,33 +20,12 @@ typedef struct residency_tier {
     double busy_s;     /* seconds of the computing threads that moving a byte takes */
 } residency_tier;
 
-/* Consecutive pages of a block, by their bytes. */
-typedef struct residency_run {
-    int tier;
-    uint64_t bytes;
-} residency_run;
-
-/* The pages of a block as a plan places them: runs in the pages' order. Pages after the last run have its
- * tier. */
-enum { RESIDENCY_MAX_RUN = 6 /* two slices of a stack on three tiers */ };
-typedef struct residency_block {
-    residency_run runs[RESIDENCY_MAX_RUN];
-    int n_run; /* 0: it has no pages, or they are on disk */
-} residency_block;
-
 enum { RESIDENCY_OPEN = UINT8_MAX }; /* not decided */
 
 /* Assigns a tier to each page of tier_of [n_page] that is RESIDENCY_OPEN; the others stay. tiers [n_tier]:
  * the fastest first; the last one gets all pages that the others cannot hold. */
 void residency_spread(const pager_page *pages, int n_page, const residency_tier *tiers, int n_tier,
                       uint8_t *tier_of);
-/* Assigns the tiers of a plan, blocks [n_block]: a page gets the tier of the first run of its block that
- * contains its end. */
-void residency_follow(const pager_page *pages, int n_page, const residency_block *blocks, uint8_t *tier_of);
-/* Appends a run, or extends the last one if it is on the same tier. */
-void residency_add(residency_block *b, int tier, uint64_t bytes);
-/* Bytes of a block's runs on a tier; UINT64_MAX: all of the block's pages, or an overflow. */
-uint64_t residency_run_bytes(const residency_block *b, int tier);
 /* Before the pages are known: resident bytes of each block, as residency_spread would choose them. bytes,
  * kept: [n_block]. */
 void residency_share(const uint64_t *bytes, int n_block, uint64_t capacity, uint64_t *kept);

@@ -19,6 +19,7 @@ static nib_status copy_open(planning *f, nib_error *err) {
     const size_t n = (size_t)by->share->n_block;
     f->device = *by->share;
     f->device.blocks = mem_array(n, sizeof *f->device.blocks);
+    f->device.places = NULL; /* the split follows them already */
     f->split = *by->split;
     f->split.place = mem_array(n, sizeof *f->split.place);
     if (!f->device.blocks || !f->split.place)

@@ -85,9 +85,7 @@ void planning_fewer_rows(planning *f, const engine_core *e) {
     if (f->of.open || !e->resolved.free_batch || has_rows(f) || !o->stream ||
         o->cap[NIB_TIER_RAM] == NIB_AUTO)
         return;
-    bool all;
-    const uint64_t kept = plan_kept_bytes(&f->q, &all);
-    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) + kept > o->cap[NIB_TIER_RAM] &&
+    while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) + f->q.placed > o->cap[NIB_TIER_RAM] &&
            sizes_rows_halve(&many->n_pass, &many->n_cell)) {
         *few = (planning_rows){NUM_MIN(few->n_pass, many->n_pass), NUM_MIN(few->n_cell, many->n_cell)};
         count_rows(f, e);
@@ -129,7 +127,10 @@ nib_status planning_held(planning *f, const engine_core *e, nib_error *err) {
     memcpy(f->q.held, now.owner, sizeof f->q.held);
     f->q.held[NIB_OWNER_RUNTIME] = promised - others + (margin ? LEDGER_RUNTIME_MARGIN : 0);
     f->q.touched[NIB_OWNER_RUNTIME] += runtime_growth(f, e);
-    f->q.kept = f->of.internal ? e->resolved.kept : NULL;
+    f->q.is_placed = f->of.internal && layout_tiers(e->layout);
+    f->q.placed = f->q.is_placed ? layout_tier_bytes(e->layout, NIB_TIER_RAM) : 0;
+    f->q.placed_all =
+        layout_tier_bytes(e->layout, NIB_TIER_VRAM) + layout_tier_bytes(e->layout, NIB_TIER_DISK) == 0;
     uint64_t held = 0, staging;
     const uint64_t sketch = head_bytes(e, &staging);
     for (int i = 0; i < NIB_N_OWNER; i++)

@@ -129,6 +129,26 @@ static void find_capacity(const cuda *c, uint64_t cap, offload_question *q) {
     snprintf(q->capacity_of, sizeof q->capacity_of, "%s", q->capped ? "the cap" : info.name);
 }
 
+/* The places that a plan for a GPU has given the blocks. */
+static nib_status take_places(const cuda *c, offload_question *q, nib_error *err) {
+    const layout *lay = c->setup.layout;
+    const layout_place *from = layout_places(lay);
+    bool on_gpu = false;
+    for (int b = 0; from && b < q->n_block; b++)
+        on_gpu = on_gpu || from[b].on_gpu;
+    if (!on_gpu)
+        return NIB_OK;
+    q->places = mem_calloc((size_t)q->n_block, sizeof *q->places);
+    if (!q->places)
+        return nib_fail_nomem(err, (size_t)q->n_block * sizeof *q->places, "the blocks' places");
+    for (int b = 1; b < q->n_block; b++) {
+        q->places[b] = layout_is_left_out(lay, b) || from[b].in_vram ? OFFLOAD_RESIDENT
+                       : from[b].on_gpu                              ? OFFLOAD_STREAMED
+                                                                     : OFFLOAD_IN_PLACE;
+    }
+    return NIB_OK;
+}
+
 nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     *q = (offload_question){.n_block = n_block,
@@ -141,8 +161,7 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
                             .n_sequence = c->setup.n_sequence,
                             .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
                             /* the newest positions of a sequence are on the GPU, like its codes */
-                            .one_cache = kv_is_coded(c->setup.kv_type),
-                            .places = c->setup.places};
+                            .one_cache = kv_is_coded(c->setup.kv_type)};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
     NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &q->page, err));
@@ -154,7 +173,7 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
     for (int b = 0; b < n_block; b++)
         q->blocks[b] = (offload_block){c->block_bytes[b], cache_of(c, b), launches_of(c, b)};
     q->layer = n_block > 2 ? layer_of(c, 1) : (offload_layer){0};
-    return NIB_OK;
+    return take_places(c, q, err);
 }
 
 void share_kernels(cuda *c, const cuda_kernels *k) {
