@@ -152,7 +152,7 @@ PLAIN := arch cli engine hub model profile server
 PLAIN += $(if $(SAN),grammar measure plan session)
 $(foreach folder,$(PLAIN),$(BUILD)/src/$(folder)/%.o): CFLAGS += $(PLAIN_OPT)
 # An open model and its layouts are read-only: no reader casts const away.
-$(BUILD)/src/model/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/sequence/%.o \
+$(BUILD)/src/model/%.o $(BUILD)/src/plan/%.o $(BUILD)/src/exec/%.o $(BUILD)/src/sequence/%.o \
 	$(BUILD)/src/engine/%.o $(BUILD)/src/session/%.o $(BUILD)/src/measure/%.o: CFLAGS += -Wcast-qual
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Are budgets promises? Runs many combinations of model, cap, context, threads, prompt and cache format, and looks at
-each process from outside: its peak resident set (wait4), its tokens, its speed against what the plan predicted.
+"""Checks that budgets are kept. Runs many combinations of model, cap, context, threads, prompt and cache format, and
+measures each process from outside: its peak resident set (wait4), its tokens, its speed against what the plan predicted.
 
   python3 bench/budget_sweep.py [MODEL ...] [--runs 200] [--seed 1] [-n 12] [--json FILE]
 
@@ -87,7 +87,7 @@ def named_cap(text, cap):
 
 
 def print_error(what, ratios):
-    """Of predicted / measured: how far from 1."""
+    """The distance of predicted / measured from 1."""
     off = sorted(abs(r - 1) for r in ratios)
     print(f"  {what}: off by {statistics.median(off):.1%} in the median, {off[int(0.9 * (len(off) - 1))]:.0%} at nine tenths, {off[-1]:.0%} at worst; "
           f"{sum(o <= 0.25 for o in off)} of {len(off)} within 25 %; the middle is {statistics.median(ratios):.2f}")

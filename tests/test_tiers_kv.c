@@ -141,7 +141,7 @@ static uint32_t draw(uint32_t *seed, uint32_t n) {
     return (*seed >> 8) % n;
 }
 
-/* One of few texts, so that prefixes are often equal; from position `first` on. */
+/* Draws a text from position `first` on. There are few texts, so prefixes are often equal. */
 static void draw_tokens(sequence *s, int64_t first, int64_t end, uint32_t *seed) {
     const uint32_t text = draw(seed, 3);
     for (int64_t i = first; i < end; i++)
@@ -389,8 +389,8 @@ static void check_order(const setting *set, const sequence *living, const int or
         kv_pool_drop(set->pages, taken[n]);
 }
 
-/* The content that was used least recently goes first, of a sequence its end first. Pages of living sequences
- * never go. */
+/* The content that was used least recently is dropped first, and within a sequence its last pages. Pages of
+ * open sequences are never dropped. */
 static void least_recently_used_goes_first(void **state) {
     (void)state;
     static const type_id types[] = {TYPE_F16, TYPE_F32, TYPE_KV8, TYPE_KV4};

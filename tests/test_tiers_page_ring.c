@@ -25,7 +25,7 @@ enum {
 /* A page that a pass uses. */
 typedef struct use {
     page_cursor at;
-    bool read; /* the reader expects it: nothing stays for it */
+    bool read; /* the reader expects it: no page is kept for it */
 } use;
 
 typedef struct world {
@@ -95,7 +95,7 @@ static void make_list(world *w) {
                        .apart = chance(w, 2)};
 }
 
-/* All uses of the pass, by the words of visit_pages.h. */
+/* All uses of the pass, as visit_pages.h defines them. */
 static void list_uses(world *w) {
     visits list = w->pass;
     int before = -1;
@@ -168,8 +168,8 @@ static void check(const world *w) {
 
 /* ---- events ---- */
 
-/* The page that is read next: of the pass, the first one from now on that is absent and for which nothing
- * stays; -1: one of the pass after it. */
+/* The page that is read next: the first later use of this pass whose page is absent and not kept; -1: it
+ * belongs to the next pass. */
 static int foreseen(const world *w) {
     for (int i = w->at; i < w->n_use && w->g.in_pass; i++)
         if (w->uses[i].read && page_ring_where(&w->g, w->pages[w->uses[i].at.i]) == PAGE_ABSENT)

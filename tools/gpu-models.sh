@@ -1,9 +1,8 @@
 #!/bin/sh
-# Copies models to a machine without network that takes a limited number of bytes a call: in pieces, which are joined
-# there.
+# Copies models over a link that limits the size of a transfer: in pieces, which are joined on the other machine.
 #   gpu-models.sh split FOLDER MODEL.gguf...   FOLDER/NAME.gguf.00, .01, ... of at most PIECE MiB (default: 24), and
 #                                              FOLDER/models.sha256: hashes of the pieces and of the whole files
-#   gpu-models.sh take FOLDER TO               there, once for each call: pieces that are in FOLDER go to TO; a model
+#   gpu-models.sh take FOLDER TO               there, after each transfer: pieces that are in FOLDER go to TO; a model
 #                                              whose pieces are all there is joined and checked. FOLDER has
 #                                              models.sha256 too. Exit 0: all models are there, 3: some are not yet
 set -eu

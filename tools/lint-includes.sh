@@ -10,7 +10,7 @@
 # lint-includes.sh [ROOT]: ROOT is the tree to check (the test of this script gives its own).
 set -u
 cd "${1:-.}" || exit 2
-MODULES='base hub quant formats text model arch kernels tiers profile plan exec grammar sequence engine session measure quantize synth cluster server cli'
+MODULES='base hub quant formats text model arch kernels tiers profile plan exec grammar sequence engine session measure quantize synth server cli'
 
 bad=0
 say() {

@@ -31,7 +31,7 @@ typedef struct cpu_features {
 } cpu_features;
 
 const cpu_features *cpu_get(void); /* static; detected at the first call, from any thread */
-/* The rest of NIBBLE_CPU from the first word on that is neither a feature nor x86-64, for an error message;
+/* NIBBLE_CPU from its first unknown word (neither a feature nor x86-64) to its end, for an error message;
  * NULL if all words are known. With an unknown word no feature is allowed. */
 const char *cpu_unknown_name(void);
 /* Whether every feature in names[0..n) may be used; the list may end early with NULL. An unknown name counts

@@ -38,6 +38,12 @@ nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_er
  * characters. Freed by mem_free. */
 char *jsonx_text(const json_t *value, size_t flags);
 
+/* The same value, for functions of jansson that take it without const because they count its references or
+ * iterate over it. They do not change its content. */
+static inline json_t *jsonx_counted(const json_t *value) {
+    return (json_t *)(uintptr_t)value;
+}
+
 /* A string; bytes that are no UTF-8 become U+FFFD. NULL: no memory. */
 json_t *jsonx_string(const char *text, size_t n_byte);
 

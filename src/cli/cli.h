@@ -175,8 +175,6 @@ int cli_check_text(const cli_args *args, size_t first_rest);
 int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 /* ---- cmd_run.c ---- */
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
-/* Number of the largest logits that sampling uses; 0: all. */
-int32_t cli_n_best(const cli_args *args);
 /* The grammar for the answer (caller frees with nib_free); NULL: none. Returns an exit code. */
 int cli_grammar(const cli_args *args, char **grammar);
 /* Sets an engine's options for a grammar; after n_best was set. */

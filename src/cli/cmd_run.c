@@ -44,7 +44,8 @@ void cli_sampling(const cli_args *args, nib_sampling *sampling) {
         args->seed >= 0 ? (uint64_t)args->seed : (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
 }
 
-int32_t cli_n_best(const cli_args *args) {
+/* Number of the largest logits that sampling uses; 0: all. */
+static int32_t n_best_of(const cli_args *args) {
     nib_sampling sampling;
     cli_sampling(args, &sampling);
     return nib_sampling_n_best(&sampling);
@@ -205,7 +206,7 @@ static int open_engine(run_job *job, int64_t max_n_ctx) {
     nib_engine_options options;
     cli_engine_options(job->args, &options);
     options.max_n_ctx = max_n_ctx;
-    options.n_best = cli_n_best(job->args);
+    options.n_best = n_best_of(job->args);
     cli_grammar_options(job->args, &options);
     return cli_open_engine(job->args, &options, &job->engine);
 }

@@ -160,7 +160,8 @@ static nib_status add_member(flattening *f, size_t n_key, const char *name, cons
 /* Flattens the members of object under key[0..n_key), without those that are also members of `except`. */
 static nib_status flatten_members(flattening *f, size_t n_key, const json_t *object, const json_t *except,
                                   nib_error *err) {
-    for (void *i = json_object_iter((json_t *)object); i; i = json_object_iter_next((json_t *)object, i)) {
+    for (void *i = json_object_iter(jsonx_counted(object)); i;
+         i = json_object_iter_next(jsonx_counted(object), i)) {
         const char *name = json_object_iter_key(i);
         if (!except || !json_object_get(except, name))
             NIB_TRY(add_member(f, n_key, name, json_object_iter_value(i), err));

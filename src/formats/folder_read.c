@@ -95,7 +95,8 @@ static bool plain_name(const char *name) {
 
 /* Opens each shard that weight_map names once; `shards` maps their names to file numbers. */
 static nib_status read_shards(container *c, const json_t *map, meta_table *shards, nib_error *err) {
-    for (void *i = json_object_iter((json_t *)map); i; i = json_object_iter_next((json_t *)map, i)) {
+    for (void *i = json_object_iter(jsonx_counted(map)); i;
+         i = json_object_iter_next(jsonx_counted(map), i)) {
         const char *tensor = json_object_iter_key(i), *name = json_string_value(json_object_iter_value(i));
         int index = 0;
         if (!name || !plain_name(name))
@@ -113,7 +114,8 @@ static nib_status read_shards(container *c, const json_t *map, meta_table *shard
 }
 
 static nib_status check_map(const container *c, const json_t *map, const meta_table *shards, nib_error *err) {
-    for (void *i = json_object_iter((json_t *)map); i; i = json_object_iter_next((json_t *)map, i)) {
+    for (void *i = json_object_iter(jsonx_counted(map)); i;
+         i = json_object_iter_next(jsonx_counted(map), i)) {
         const char *name = json_object_iter_key(i), *shard = json_string_value(json_object_iter_value(i));
         const container_tensor *t = container_find(c, name);
         if (!t || t->file != meta_table_find(shards, shard)->value.v.i)

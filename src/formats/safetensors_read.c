@@ -66,7 +66,8 @@ static nib_status read_object(container *c, int file_index, const json_t *header
     const size_t first = c->tensors.n;
     if (!json_is_object(header))
         return nib_fail(err, NIB_E_MODEL, "expected a JSON object as header, found another value");
-    for (void *i = json_object_iter((json_t *)header); i; i = json_object_iter_next((json_t *)header, i)) {
+    for (void *i = json_object_iter(jsonx_counted(header)); i;
+         i = json_object_iter_next(jsonx_counted(header), i)) {
         const char *name = json_object_iter_key(i);
         if (strcmp(name, "__metadata__"))
             NIB_TRY(read_tensor(c, file_index, name, json_object_iter_value(i), err));

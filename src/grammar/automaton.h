@@ -81,9 +81,5 @@ static inline uint32_t automaton_step(automaton *m, uint32_t from, uint8_t b) {
     const uint32_t known = m->rows[(size_t)from * m->p->n_class + m->p->class_of[b]];
     return known != AUTOMATON_UNKNOWN ? known : automaton_make(m, from, b);
 }
-/* Whether some text continues from this state. */
-static inline bool automaton_can_continue(const automaton *m, uint32_t s) {
-    return m->states[s].n > 0;
-}
 
 #endif

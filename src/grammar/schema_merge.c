@@ -86,7 +86,7 @@ static json_t *values_of_both(const json_t *a, const json_t *b) {
 }
 
 static json_t *names_of_all(const json_t *a, const json_t *b) {
-    json_t *out = json_copy((json_t *)(uintptr_t)a), *one;
+    json_t *out = json_copy(jsonx_counted(a)), *one;
     size_t i;
     json_array_foreach(b, i, one) {
         if (!holds(out, one))
@@ -97,8 +97,8 @@ static json_t *names_of_all(const json_t *a, const json_t *b) {
 
 /* The types that both allow; "number" includes "integer". */
 static json_t *types_of_both(const json_t *a, const json_t *b) {
-    json_t *left = json_is_array(a) ? json_incref((json_t *)(uintptr_t)a) : json_pack("[O]", a),
-           *right = json_is_array(b) ? json_incref((json_t *)(uintptr_t)b) : json_pack("[O]", b);
+    json_t *left = json_is_array(a) ? json_incref(jsonx_counted(a)) : json_pack("[O]", a),
+           *right = json_is_array(b) ? json_incref(jsonx_counted(b)) : json_pack("[O]", b);
     json_t *out = json_array(), *one, *number = json_string("number"), *integer = json_string("integer");
     size_t i;
     json_array_foreach(left, i, one) {
@@ -119,13 +119,13 @@ static json_t *types_of_both(const json_t *a, const json_t *b) {
 }
 
 static json_t *schemas_of_both(const json_t *a, const json_t *b) {
-    return json_equal(a, b) ? json_incref((json_t *)(uintptr_t)a) : json_pack("{s:[O, O]}", "allOf", a, b);
+    return json_equal(a, b) ? json_incref(jsonx_counted(a)) : json_pack("{s:[O, O]}", "allOf", a, b);
 }
 
 static json_t *properties_of_both(const json_t *a, const json_t *b) {
-    json_t *out = json_copy((json_t *)(uintptr_t)a), *value;
+    json_t *out = json_copy(jsonx_counted(a)), *value;
     const char *key;
-    json_object_foreach((json_t *)(uintptr_t)b, key, value) {
+    json_object_foreach(jsonx_counted(b), key, value) {
         const json_t *have = json_object_get(a, key);
         json_object_set_new(out, key, have ? schemas_of_both(have, value) : json_incref(value));
     }
@@ -137,14 +137,14 @@ static json_t *stricter(const json_t *a, const json_t *b, bool larger) {
         return NULL;
     const bool first =
         larger ? json_number_value(a) >= json_number_value(b) : json_number_value(a) <= json_number_value(b);
-    return json_incref((json_t *)(uintptr_t)(first ? a : b));
+    return json_incref(jsonx_counted(first ? a : b));
 }
 
 static json_t *merge_values(merge_kind kind, const json_t *a, const json_t *b) {
     const bool objects = json_is_object(a) && json_is_object(b),
                arrays = json_is_array(a) && json_is_array(b);
     switch (kind) {
-    case MERGE_FIRST: return json_incref((json_t *)(uintptr_t)a);
+    case MERGE_FIRST: return json_incref(jsonx_counted(a));
     case MERGE_LARGER: return stricter(a, b, true);
     case MERGE_SMALLER: return stricter(a, b, false);
     case MERGE_TYPES: return types_of_both(a, b);
@@ -154,7 +154,7 @@ static json_t *merge_values(merge_kind kind, const json_t *a, const json_t *b) {
     case MERGE_SCHEMAS: return schemas_of_both(a, b);
     case MERGE_SAME: break;
     }
-    return json_equal(a, b) ? json_incref((json_t *)(uintptr_t)a) : NULL;
+    return json_equal(a, b) ? json_incref(jsonx_counted(a)) : NULL;
 }
 
 /* ---- two schemas ---- */
@@ -186,7 +186,7 @@ static nib_status merge_two(schema_maker *m, json_t *into, const json_t *from) {
     json_t *value;
     NIB_TRY(check_closed(m, into, from));
     NIB_TRY(check_closed(m, from, into));
-    json_object_foreach((json_t *)(uintptr_t)from, key, value) {
+    json_object_foreach(jsonx_counted(from), key, value) {
         const json_t *have = json_object_get(into, key);
         json_t *both = have ? merge_values(kind_of(key), have, value) : json_incref(value);
         if (!both)
@@ -203,7 +203,7 @@ static nib_status add_part(schema_maker *m, json_t *into, const json_t *part, in
 /* Merges a schema, with its own `allOf` and `$ref` expanded, into `into`. */
 static nib_status add_flat(schema_maker *m, json_t *into, const json_t *part, int depth) {
     const json_t *all = json_object_get(part, "allOf"), *ref = json_object_get(part, "$ref"), *one;
-    json_t *rest = json_copy((json_t *)(uintptr_t)part);
+    json_t *rest = json_copy(jsonx_counted(part));
     size_t i;
     nib_status status = rest ? NIB_OK : nib_fail_nomem(m->err, 0, "a schema");
     json_object_del(rest, "allOf");

@@ -12,7 +12,7 @@ nib_status plan_check_keys(const json_t *value, const char *where, const char *c
     json_t *of;
     if (!json_is_object(value))
         return nib_fail(err, NIB_E_MODEL, "%s: expected an object, found another value", where);
-    json_object_foreach((json_t *)value, key, of) {
+    json_object_foreach(jsonx_counted(value), key, of) {
         const char *const *k = known;
         while (*k && strcmp(*k, key))
             k++;

@@ -49,7 +49,7 @@ char *kernel_map_path(const kernel_map_key *key) {
 static bool differs(const json_t *here, const json_t *there, char *out, size_t size) {
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)here, name, value) {
+    json_object_foreach(jsonx_counted(here), name, value) {
         json_t *other = json_object_get(there, name);
         if (json_equal(value, other))
             continue;

@@ -13,7 +13,7 @@ static bool is_first(const call *c, const char *field, fault *why) {
            fault_field(why, field, "expected only one format of the answer, found another one");
 }
 
-bool format_schema(call *c, const char *field, const json_t *schema, fault *why) {
+static bool take_schema(call *c, const char *field, const json_t *schema, fault *why) {
     nib_error err;
     if (!is_first(c, field, why))
         return false;
@@ -32,7 +32,7 @@ bool format_schema(call *c, const char *field, const json_t *schema, fault *why)
 static bool any_object(call *c, const char *field, fault *why) {
     json_t *schema = json_object();
     const bool good =
-        schema ? format_schema(c, field, schema, why) : fault_set(why, 503, NULL, "out of memory");
+        schema ? take_schema(c, field, schema, why) : fault_set(why, 503, NULL, "out of memory");
     json_decref(schema);
     return good;
 }
@@ -44,9 +44,9 @@ bool format_typed(call *c, const char *field, const json_t *format, fault *why) 
     if (!format || (type && !strcmp(type, "text")))
         return true;
     if (type && !strcmp(type, "json_object")) /* llama-server accepts a schema here too */
-        return schema ? format_schema(c, field, schema, why) : any_object(c, field, why);
+        return schema ? take_schema(c, field, schema, why) : any_object(c, field, why);
     if (type && !strcmp(type, "json_schema"))
-        return format_schema(c, field, schema, why);
+        return take_schema(c, field, schema, why);
     return fault_field(why, field,
                        "expected {\"type\": \"text\"}, \"json_object\", or \"json_schema\" with a schema");
 }
@@ -56,7 +56,7 @@ bool format_ollama(call *c, const json_t *format, fault *why) {
     if (!format || (word && !*word))
         return true;
     if (json_is_object(format))
-        return format_schema(c, "format", format, why);
+        return take_schema(c, "format", format, why);
     if (word && !strcmp(word, "json"))
         return any_object(c, "format", why);
     return fault_field(why, "format", "expected \"json\" or a JSON schema");
@@ -79,5 +79,5 @@ bool format_read(call *c, fault *why) {
     const bool asked =
         json_is_object(schema) ? json_object_size(schema) > 0 : schema && !json_is_false(schema);
     return format_typed(c, "response_format", member_get(c->body, "response_format"), why) &&
-           (!asked || format_schema(c, "json_schema", schema, why)) && read_grammar(c, why);
+           (!asked || take_schema(c, "json_schema", schema, why)) && read_grammar(c, why);
 }

@@ -244,9 +244,9 @@ static bool add_message(call *c, const json_t *message, size_t index, fault *why
         return fault_field(why, place(at, sizeof at, index, "content"),
                            "expected a string or an array of parts, found %s", json_type_name(content));
     json_t *text = json_is_array(content) ? parts_join(content, place(at, sizeof at, index, "content"), why)
-                   : content              ? json_incref((json_t *)(uintptr_t)content)
+                   : content              ? json_incref(jsonx_counted(content))
                                           : json_string("");
-    json_t *copy = json_copy((json_t *)(uintptr_t)message);
+    json_t *copy = json_copy(jsonx_counted(message));
     bool failed = why->status || json_object_set_new(copy, "content", text);
     failed = failed || !arguments_as_objects(copy);
     if (!strcmp(json_string_value(role), "developer"))

@@ -28,7 +28,6 @@ bool messages_read(call *c, const json_t *messages, fault *why);
 bool format_read(call *c, fault *why);
 bool format_typed(call *c, const char *field, const json_t *format, fault *why);
 bool format_ollama(call *c, const json_t *format, fault *why);
-bool format_schema(call *c, const char *field, const json_t *schema, fault *why);
 /* Checks the call's tools: an array of objects, or none. False: *why is set. */
 bool tools_read(call *c, fault *why);
 /* The same for an API whose functions have no object "function" around them: converts tools of this type, or

@@ -2,6 +2,8 @@
  * to the form of chats, which templates expect. */
 #include "server/call_parts.h"
 
+#include "base/jsonx.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -137,7 +139,7 @@ bool tool_result_append(json_t *messages, const char *id, const json_t *content,
         return fault_field(why, field, "expected a string or an array of parts, found %s",
                            json_type_name(content));
     json_t *text = json_is_array(content) ? parts_join(content, field, why)
-                   : content              ? json_copy((json_t *)(uintptr_t)content)
+                   : content              ? json_copy(jsonx_counted(content))
                                           : json_string("");
     json_t *message =
         text ? json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id, "content", text) : NULL;

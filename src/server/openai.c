@@ -125,7 +125,7 @@ static void completion_begin(job *j, buffer *out) {
     for (size_t i = 0; i < j->n_answer && j->call.echo; i++) {
         const json_t *prompt = prompt_of(&j->answers[i]);
         if (json_is_string(prompt))
-            chunk(j, text_choice(&j->answers[i], json_copy((json_t *)(uintptr_t)prompt), json_null()), out);
+            chunk(j, text_choice(&j->answers[i], json_copy(jsonx_counted(prompt)), json_null()), out);
     }
 }
 

@@ -38,10 +38,6 @@ struct tokenizer {
     uint8_t *end;     /* a bit for each token: it ends a text or a turn; NULL: none does */
 };
 
-/* An empty tokenizer without special tokens; NULL when out of memory. Freed by tokenizer_close. */
-tokenizer *tokenizer_new(void);
-/* The last step of both readers: finds end tokens by their well-known names, and sets up the added tokens. */
-nib_status tokenizer_finish(tokenizer *t, nib_error *err);
 nib_status tokenizer_add_end(tokenizer *t, int32_t token, nib_error *err); /* out of range: ignored */
 
 /* From GGUF metadata, or from the tokenizer.json beside a folder's weights. */

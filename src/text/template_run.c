@@ -1,6 +1,7 @@
 /* template_run.c - a render's memory, limits and errors, and the building of strings, lists and dicts. */
 #include "text/template_run.h"
 
+#include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 
@@ -236,7 +237,7 @@ static bool dict_from_json(tpl_run *r, const json_t *json, int depth, tpl_value 
     if (!d)
         return false;
     /* jansson's iterators do not change the object, but take it without const */
-    json_t *object = (json_t *)(uintptr_t)json;
+    json_t *object = jsonx_counted(json);
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
         if (!tpl_str_ref(r, json_object_iter_key(it), json_object_iter_key_len(it), &d->key[d->n]) ||
             !tpl_from_json(r, json_object_iter_value(it), depth + 1, &d->val[d->n]))

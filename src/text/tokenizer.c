@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-tokenizer *tokenizer_new(void) {
+/* An empty tokenizer without special tokens; NULL when out of memory. Freed by tokenizer_close. */
+static tokenizer *new_tokenizer(void) {
     tokenizer *t = mem_calloc(1, sizeof *t);
     if (!t)
         return NULL;
@@ -30,32 +31,6 @@ void tokenizer_close(tokenizer *t) {
     decoder_deinit(&t->decoder);
     mem_free(t->end);
     mem_free(t);
-}
-
-/* Finishes t (may be NULL) after reading it, or frees it after an error. */
-static nib_status hand_out(tokenizer *t, nib_status status, tokenizer **out, nib_error *err) {
-    if (status == NIB_OK)
-        status = tokenizer_finish(t, err);
-    if (status != NIB_OK)
-        tokenizer_close(t);
-    else
-        *out = t;
-    return status;
-}
-
-nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out, nib_error *err) {
-    tokenizer *t = tokenizer_new();
-    const nib_status status =
-        t ? tokenizer_read_container(t, c, log, err) : nib_fail_nomem(err, sizeof *t, "the tokenizer");
-    return hand_out(t, status, out, err);
-}
-
-nib_status tokenizer_open_json(const char *json, size_t n_byte, const char *config, size_t n_config,
-                               tokenizer **out, nib_error *err) {
-    tokenizer *t = tokenizer_new();
-    const nib_status status = t ? tokenizer_read_json(t, json, n_byte, config, n_config, err)
-                                : nib_fail_nomem(err, sizeof *t, "the tokenizer");
-    return hand_out(t, status, out, err);
 }
 
 /* ---- the last part of opening ---- */
@@ -143,7 +118,8 @@ static bool model_takes_bytes(const tokenizer *t) {
     return t->merges.kind == MERGES_SCORES || (t->merges.kind == MERGES_CHARS && t->merges.byte_fallback);
 }
 
-nib_status tokenizer_finish(tokenizer *t, nib_error *err) {
+/* The last step of both readers: finds end tokens by their well-known names, and sets up the added tokens. */
+static nib_status finish(tokenizer *t, nib_error *err) {
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         int32_t id = vocab_find(&t->vocab, ends[i].name, strlen(ends[i].name));
         if (id < 0)
@@ -158,6 +134,32 @@ nib_status tokenizer_finish(tokenizer *t, nib_error *err) {
     t->takes_bytes =
         normalizer_takes_bytes(&t->normalizer) && splitter_takes_bytes(&t->splitter) && model_takes_bytes(t);
     return NIB_OK;
+}
+
+/* Finishes t (may be NULL) after reading it, or frees it after an error. */
+static nib_status hand_out(tokenizer *t, nib_status status, tokenizer **out, nib_error *err) {
+    if (status == NIB_OK)
+        status = finish(t, err);
+    if (status != NIB_OK)
+        tokenizer_close(t);
+    else
+        *out = t;
+    return status;
+}
+
+nib_status tokenizer_open(const container *c, const logger *log, tokenizer **out, nib_error *err) {
+    tokenizer *t = new_tokenizer();
+    const nib_status status =
+        t ? tokenizer_read_container(t, c, log, err) : nib_fail_nomem(err, sizeof *t, "the tokenizer");
+    return hand_out(t, status, out, err);
+}
+
+nib_status tokenizer_open_json(const char *json, size_t n_byte, const char *config, size_t n_config,
+                               tokenizer **out, nib_error *err) {
+    tokenizer *t = new_tokenizer();
+    const nib_status status = t ? tokenizer_read_json(t, json, n_byte, config, n_config, err)
+                                : nib_fail_nomem(err, sizeof *t, "the tokenizer");
+    return hand_out(t, status, out, err);
 }
 
 /* ---- queries ---- */
@@ -180,14 +182,6 @@ int32_t tokenizer_eos(const tokenizer *t) {
 
 bool tokenizer_adds_bos(const tokenizer *t) {
     return t->n_prefix > 0;
-}
-
-bool tokenizer_adds_eos(const tokenizer *t) {
-    return t->n_suffix > 0;
-}
-
-bool tokenizer_is_special(const tokenizer *t, int32_t token) {
-    return token >= 0 && token < t->vocab.n && t->vocab.flags[token] & (VOCAB_CONTROL | VOCAB_UNKNOWN);
 }
 
 bool tokenizer_is_end(const tokenizer *t, int32_t token) {

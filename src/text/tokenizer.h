@@ -64,8 +64,6 @@ const char *tokenizer_piece(const tokenizer *t, int32_t token, size_t *n_byte); 
 int32_t tokenizer_bos(const tokenizer *t);                                      /* -1: none */
 int32_t tokenizer_eos(const tokenizer *t);
 bool tokenizer_adds_bos(const tokenizer *t);
-bool tokenizer_adds_eos(const tokenizer *t);
-bool tokenizer_is_special(const tokenizer *t, int32_t token);
 /* Whether the token ends a text, a turn or a message: eos, eot, generation_config's eos list, and the
  * well-known names (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...) if they are special tokens. */
 bool tokenizer_is_end(const tokenizer *t, int32_t token);

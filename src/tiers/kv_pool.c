@@ -16,7 +16,7 @@ enum {
 
 /* ---- pages; the lock is held ---- */
 
-kv_tier *kv_tier_of(kv_pool *pool, const kv_page *page) {
+static kv_tier *tier_of(kv_pool *pool, const kv_page *page) {
     return page->chunk->in_ram ? &pool->ram.tier : &pool->tier;
 }
 
@@ -46,7 +46,7 @@ void kv_page_forget(kv_pool *pool, kv_page *page) {
     *at = page->next_in_bucket;
     page->next_in_bucket = NULL;
     page->n_token = 0;
-    kv_tier_of(pool, page)->cached -= page->n_ref == 0;
+    tier_of(pool, page)->cached -= page->n_ref == 0;
 }
 
 void kv_page_fill(kv_pool *pool, kv_page *page, uint64_t before, const int32_t *tokens, int64_t n) {
@@ -78,7 +78,7 @@ kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t
 }
 
 void kv_page_refer(kv_pool *pool, kv_page *page) {
-    kv_tier *t = kv_tier_of(pool, page);
+    kv_tier *t = tier_of(pool, page);
     if (page->n_ref++ > 0)
         return;
     list_remove(t, page);
@@ -88,7 +88,7 @@ void kv_page_refer(kv_pool *pool, kv_page *page) {
 }
 
 void kv_page_drop(kv_pool *pool, kv_page *page) {
-    kv_tier *t = kv_tier_of(pool, page);
+    kv_tier *t = tier_of(pool, page);
     if (--page->n_ref > 0)
         return;
     page->chunk->n_used--;

@@ -73,7 +73,6 @@ struct kv_pool {
 };
 
 /* ---- kv_pool.c; the lock is held ---- */
-kv_tier *kv_tier_of(kv_pool *pool, const kv_page *page);
 kv_page *kv_page_take(kv_pool *pool); /* as kv_pool_take */
 void kv_page_refer(kv_pool *pool, kv_page *page);
 void kv_page_drop(kv_pool *pool, kv_page *page);

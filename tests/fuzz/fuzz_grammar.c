@@ -27,8 +27,7 @@ static void speak(const pda *p, uint32_t seed) {
         return;
     }
     uint32_t s = m.start;
-    for (int i = 0;
-         i < BYTES && s != AUTOMATON_FAILED && s != AUTOMATON_DEAD && automaton_can_continue(&m, s); i++) {
+    for (int i = 0; i < BYTES && s != AUTOMATON_FAILED && s != AUTOMATON_DEAD && m.states[s].n > 0; i++) {
         uint32_t to = AUTOMATON_DEAD;
         m.work_left = AUTOMATON_WORK;
         for (int k = 0; k < 256 && to == AUTOMATON_DEAD; k++) {

@@ -13,14 +13,14 @@ static int choice_of(int n_sample) {
     return (n_sample + n_sample / AHEAD_CHOICES) % AHEAD_CHOICES;
 }
 
-/* Adds a sample to the least of n samples. */
-static void insert(double least[AHEAD_QUARTER], int n, double seconds) {
+/* Adds a sample to the smallest of n samples. */
+static void insert(double min[AHEAD_QUARTER], int n, double seconds) {
     int i = n < AHEAD_QUARTER ? n : AHEAD_QUARTER;
-    if (i == AHEAD_QUARTER && seconds >= least[--i])
+    if (i == AHEAD_QUARTER && seconds >= min[--i])
         return;
-    for (; i > 0 && least[i - 1] > seconds; i--)
-        least[i] = least[i - 1];
-    least[i] = seconds;
+    for (; i > 0 && min[i - 1] > seconds; i--)
+        min[i] = min[i - 1];
+    min[i] = seconds;
 }
 
 int64_t ahead_next(const ahead *a) {
@@ -34,15 +34,15 @@ void ahead_add(ahead *a, double seconds) {
         a->n_first++;
         return;
     }
-    insert(a->least[choice_of(a->n_sample)], a->n_sample / AHEAD_CHOICES, seconds);
+    insert(a->min_seconds[choice_of(a->n_sample)], a->n_sample / AHEAD_CHOICES, seconds);
     if (++a->n_sample < AHEAD_CHOICES * AHEAD_SAMPLES)
         return;
     int fastest = AHEAD_CHOICES - 1;
-    double time = a->least[fastest][AHEAD_QUARTER - 1] * SHORTER;
+    double time = a->min_seconds[fastest][AHEAD_QUARTER - 1] * SHORTER;
     for (int i = 0; i < AHEAD_CHOICES - 1; i++)
-        if (a->least[i][AHEAD_QUARTER - 1] < time) {
+        if (a->min_seconds[i][AHEAD_QUARTER - 1] < time) {
             fastest = i;
-            time = a->least[i][AHEAD_QUARTER - 1];
+            time = a->min_seconds[i][AHEAD_QUARTER - 1];
         }
     a->chosen = choices[fastest];
 }

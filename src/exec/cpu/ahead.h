@@ -25,7 +25,7 @@ typedef struct ahead {
     int64_t chosen; /* bytes; 0: not yet */
     int n_first;    /* layers before the first sample */
     int n_sample;
-    double least[AHEAD_CHOICES][AHEAD_QUARTER]; /* the least seconds for a byte, ascending */
+    double min_seconds[AHEAD_CHOICES][AHEAD_QUARTER]; /* the smallest seconds for a byte, ascending */
 } ahead;
 
 /* Returns the distance in bytes for the next cell that is timed. */

@@ -272,8 +272,8 @@ static nib_status run_hidden(job *whole, nib_error *err) {
     return NIB_OK;
 }
 
-/* Whether the time of a cell tells which distance of prefetches is the fastest: a layer with few rows whose
- * weights are all in memory. */
+/* Whether a cell is timed to choose the distance of prefetches: a layer with few rows whose weights are all
+ * in memory. */
 static bool is_timed(const executor *e, const exec_cell *now) {
     return !e->ahead->chosen && now->n_row <= AHEAD_MAX_ROWS && now->block > 0 &&
            now->block + 1 < layout_n_block(e->layout) && !now->cache_only && !now->probe &&

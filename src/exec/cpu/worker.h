@@ -141,8 +141,8 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
  * NULL: the rule decides. */
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
                      int64_t n0, int64_t n1);
-/* Estimates (kernel_table.estimate) columns [n0, n1) of o's product, outliers included: y [n_row, ldy] from
- * column n0 on. All rows must be quantized (w->acts). */
+/* Writes estimates (kernel_table.estimate) of columns [n0, n1) of o's product, outliers included, to y
+ * [n_row, ldy], which begins at column n0. All rows must be quantized (w->acts). */
 void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error);
 /* Computes the same columns exactly. */
 void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy);

@@ -297,8 +297,6 @@ nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t
                       nib_error *err);
 /* Sets the table of kernels, and whether products of generated rows use `batch`. */
 void share_kernels(cuda *c, const cuda_kernels *k);
-/* A table with only the functions for sizes, those of a GPU of compute capability 9.0. */
-const cuda_kernels *share_sizes(void);
 
 /* ---- estimates.c ---- */
 /* Bytes of the head's sketch; 0: there is none with these activations, kernels and sampling. */

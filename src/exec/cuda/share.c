@@ -66,7 +66,8 @@ static size_t guess_sample(int64_t n_row) {
     return (size_t)num_round_up(n_row * 4, 256) + (size_t)n_row * BLOCKS * CUDA_MAX_TOP * sizeof(uint64_t);
 }
 
-const cuda_kernels *share_sizes(void) {
+/* A table with only the functions for sizes, those of a GPU of compute capability 9.0. */
+static const cuda_kernels *guessed_sizes(void) {
     static const cuda_kernels sizes = {.linear_scratch = guess_linear,
                                        .has_wide = guess_has,
                                        .wide_scratch = guess_wide,
@@ -197,7 +198,7 @@ static nib_status find_device(cuda *c, uint64_t cap, nib_error *err) {
     if (cap == NIB_AUTO)
         return nib_fail(err, NIB_E_DEVICE, "backend 'cuda': %s; --vram SIZE plans for one of that size",
                         why.message);
-    share_kernels(c, share_sizes());
+    share_kernels(c, guessed_sizes());
     c->driver = GUESS_DRIVER;
     return NIB_OK;
 }

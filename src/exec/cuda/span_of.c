@@ -25,9 +25,9 @@ static void look_up(const cuda_embed *a, nib_span *out) {
 
 /* ---- products ---- */
 
-/* Bytes of the codes that are left for a row of k (cuda_codes). For each 32: the sum of squares, and codes
- * with their scale and sum; in wider groups the largest magnitude and, if they differ from the row,
- * floats. */
+/* Bytes of the codes that are left for a row of k (cuda_codes). Each 32 values have codes with their scale
+ * and sum. Wider groups have the largest magnitude instead, and floats if a norm changes the row. With a norm
+ * the sum of squares is added. */
 static int64_t left_bytes(int64_t k, int64_t group, bool norm) {
     const int64_t squares = norm ? FLOAT : 0, floats = norm ? 32 * FLOAT : 0;
     return k / 32 * (squares + (group > 32 ? FLOAT + floats : 32 + 2 * FLOAT));
