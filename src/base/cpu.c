@@ -141,7 +141,7 @@ static const char *limit(void) {
     return list ? list : "";
 }
 
-static void look(void) {
+static void detect_once(void) {
     detect();
     if (!*limit())
         return;
@@ -154,7 +154,7 @@ static void look(void) {
 }
 
 const cpu_features *cpu_get(void) {
-    pthread_once(&once, look);
+    pthread_once(&once, detect_once);
     return &features;
 }
 
@@ -177,11 +177,11 @@ bool cpu_has_all(const char *const *names, size_t n) {
 }
 
 const char *cpu_model_name(void) {
-    pthread_once(&once, look);
+    pthread_once(&once, detect_once);
     return model_name;
 }
 
 bool cpu_is_intel(void) {
-    pthread_once(&once, look);
+    pthread_once(&once, detect_once);
     return is_intel;
 }

@@ -180,7 +180,7 @@ static bool is_rounded(const block *b) {
     return false;
 }
 
-static void tell(const engine_core *e) {
+static void log_changes(const engine_core *e) {
     char names[256] = "";
     size_t n = 0;
     int missing = 0, rounded = 0;
@@ -239,7 +239,7 @@ nib_status apply_blocks(engine_core *e, const plan *p, bool with_places, nib_err
     NIB_TRY(check_device(e, p, err));
     apply_activations(e, p);
     NIB_TRY(imatrix_attach(e, p->prompts, err));
-    tell(e);
+    log_changes(e);
     warn_of_rounding(e, p);
     return NIB_OK;
 }

@@ -104,8 +104,8 @@ static void fill(const engine_core *e, planning *f, const plan_decision *d, nib_
 }
 
 /* The common part of predict and predict_run; fills out or run. */
-static nib_status look(const engine_core *e, const pager *weights, const planning_of *of, nib_prediction *out,
-                       learned_run *run, nib_error *err) {
+static nib_status predict_from(const engine_core *e, const pager *weights, const planning_of *of,
+                               nib_prediction *out, learned_run *run, nib_error *err) {
     planning f;
     plan_decision d = {0};
     nib_status status = planning_gather(&f, e, of, err);
@@ -128,11 +128,11 @@ static nib_status look(const engine_core *e, const pager *weights, const plannin
 nib_status predict(const engine_core *e, const pager *weights, const backend *by, int64_t n_prompt,
                    int64_t n_gen, nib_prediction *out, nib_error *err) {
     const planning_of of = {.open = by, .n_prompt = n_prompt, .n_gen = n_gen};
-    return look(e, weights, &of, out, NULL, err);
+    return predict_from(e, weights, &of, out, NULL, err);
 }
 
 nib_status predict_run(const engine_core *e, const pager *weights, const backend *by, int64_t n_position,
                        learned_run *out, nib_error *err) {
     const planning_of of = {.open = by, .n_prompt = NUM_MAX(n_position, 1), .n_gen = 1};
-    return look(e, weights, &of, NULL, out, err);
+    return predict_from(e, weights, &of, NULL, out, err);
 }

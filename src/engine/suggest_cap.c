@@ -45,8 +45,8 @@ static uint64_t cap_of(const nib_engine_options *o, const plan *p) {
     return NUM_MIN(o ? o->ram : NIB_AUTO, p ? p->cap[NIB_TIER_RAM] : NIB_AUTO);
 }
 
-static nib_status look(const char *name, const nib_engine_options *options, const engine_internal *internal,
-                       nib_error *err) {
+static nib_status try_cap(const char *name, const nib_engine_options *options,
+                          const engine_internal *internal, nib_error *err) {
     nib_engine_options o;
     engine_core e;
     nib_engine_options_init(&o);
@@ -87,7 +87,7 @@ nib_status engine_suggest_cap(const char *name, const nib_engine_options *option
         return NIB_E_NOFIT;
     malloc_trim(0); /* returns the memory of the closed engine */
     mem_bound_set(&b, bytes_under(cap, start));
-    const nib_status status = look(name, options, internal, &why);
+    const nib_status status = try_cap(name, options, internal, &why);
     mem_bound_end(&b);
     if (status == NIB_OK)
         return name_more(cap, err);

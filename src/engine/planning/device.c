@@ -39,7 +39,7 @@ static nib_status rows_of(const planning *f, const engine_core *e, backend_rows 
     return sessions_cache_bytes(e, e->resolved.kv_type, e->resolved.n_ctx, &out->n_kept, err);
 }
 
-static nib_status ask(planning *f, const engine_core *e, const layout *lay, nib_error *err) {
+static nib_status ask_backend(planning *f, const engine_core *e, const layout *lay, nib_error *err) {
     const size_t n = (size_t)f->q.n_block;
     backend_rows rows;
     backend_setup setup = core_backend_setup(e, f->q.rates.n_thread);
@@ -83,7 +83,7 @@ nib_status planning_share(planning *f, const engine_core *e, const layout *lay, 
     planning_forget_share(f);
     f->q.n_cache = 0;
     NIB_TRY(planning_caches(f, e, err));
-    NIB_TRY(f->of.open ? copy_open(f, err) : ask(f, e, lay, err));
+    NIB_TRY(f->of.open ? copy_open(f, err) : ask_backend(f, e, lay, err));
     f->q.device = &f->device;
     f->q.split = &f->split;
     share_caches(f);

@@ -241,7 +241,7 @@ static void destroy_copy(const walk *w, int64_t n) {
         w->c->seen[i] = NAN;
 }
 
-static void tell(const walk *w, const program *p, int i) {
+static void call_probe(const walk *w, const program *p, int i) {
     const check *c = w->c;
     const probe *to = c->pass.probe;
     for (int point = 0; point < PROBE_N && to && to->point; point++) {
@@ -301,7 +301,7 @@ nib_status check_row(check *c, int64_t r, nib_error *err) {
     w.position = w.of->position + row;
     w.act_bits = c->run.act_bits ? c->run.act_bits : c->setup.act_bits[v->block];
     forget_registers(&w);
-    tell(&w, p, PROBE_BEFORE);
+    call_probe(&w, p, PROBE_BEFORE);
     for (int i = 0; i < p->n_op; i++) {
         if (v->cache_only && !p->ops[i].fuse.feeds_cache)
             continue;
@@ -312,7 +312,7 @@ nib_status check_row(check *c, int64_t r, nib_error *err) {
             break;
         }
         NIB_TRY(run_op(&w, &p->ops[i], err));
-        tell(&w, p, i);
+        call_probe(&w, p, i);
     }
     return NIB_OK;
 }

@@ -207,8 +207,8 @@ static nib_status run_all(job *j, int first, int end, nib_error *err) {
     return status;
 }
 
-static void tell(const exec_cell *c, const workspace *ws, const probe_places *places, int i,
-                 const program *p) {
+static void call_probe(const exec_cell *c, const workspace *ws, const probe_places *places, int i,
+                       const program *p) {
     for (int point = 0; point < PROBE_N && c->probe->point; point++) {
         const reg r = places->from[point];
         if (places->at[point] != i)
@@ -250,7 +250,7 @@ static nib_status run_probed(job *whole, nib_error *err) {
             report_input(c, whole->e->ws, &p->ops[i]);
             NIB_TRY(run_all(whole, i, i + 1, err));
         }
-        tell(c, whole->e->ws, &places, i, p);
+        call_probe(c, whole->e->ws, &places, i, p);
     }
     return NIB_OK;
 }
