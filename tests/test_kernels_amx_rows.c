@@ -51,11 +51,11 @@ static float flushed(float x) {
 /* The n slices of each of `count` numbers: slice i of number k is out[i * count + k]. */
 static void make_slices(const float *x, int64_t count, int n, float *out) {
     for (int64_t k = 0; k < count; k++) {
-        float residual = x[k];
+        float left = x[k];
         for (int i = 0; i < n; i++) {
-            const float part = as_float((as_bits(residual) + (i < n - 1 ? 0x8000 : 0)) & 0xffff0000);
+            const float part = as_float((as_bits(left) + (i < n - 1 ? 0x8000 : 0)) & 0xffff0000);
             out[i * count + k] = flushed(part);
-            residual -= part;
+            left -= part;
         }
     }
 }
