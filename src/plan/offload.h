@@ -84,8 +84,7 @@ typedef struct offload_question {
                                        faster for many sequences and slower for one; 0: never */
     bool one_cache;                 /* KV pages of a sequence are on one device, so no layer is computed in
                                        place */
-    offload_place
-        *places; /* [n_block] places of a plan, which are followed; NULL: decide. Freed as `blocks` */
+    offload_place *places; /* [n_block], a plan's, which are followed; NULL: decide. Freed as `blocks` */
 } offload_question;
 
 /* The decision. */
