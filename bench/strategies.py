@@ -90,7 +90,7 @@ def main():
             base = json.load(f)
         of = "tokens a second of processor time" if args.processor else "tokens a second"
         print(f"{os.path.basename(args.model)}, {grid['isa']}, {args.t} threads ({grid['cpu']}), {of}\n")
-        heads = [f"prompt of {args.p}", f"{args.n} tokens"] + [f"{n} sequences" for n in args.np.split(",")]
+        heads = [f"prompt of {args.p}", f"{args.n} tokens"] + [f"{n} sequence{'s' * (n != '1')}" for n in args.np.split(",")]
         print("| choosing | " + " | ".join(heads) + " |\n|---" + "|---" * len(heads) + "|")
         for choice in CHOICES:
             path = os.path.join(folder, "map.json")

@@ -251,6 +251,21 @@ static void many_sequences(void **state) {
     n_sequence = N_SESSION;
 }
 
+/* Opens an engine with the given cap on RAM, or with the smallest larger one that works: how much memory the
+ * program itself needs differs between systems. */
+static nib_engine *open_from(const char *path, nib_engine_options *o) {
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    for (int i = 0; i < 32; i++, o->ram += 256 << 10) {
+        const nib_status status = nib_engine_open(path, o, &e, &err);
+        if (status == NIB_OK)
+            return e;
+        assert_int_equal(status, NIB_E_NOFIT);
+    }
+    fail_msg("%s", err.message);
+    return NULL;
+}
+
 /* Under a cap on RAM that the model does not fit: layers that stay on the GPU are read from disk once. */
 static void from_disk_once(void **state) {
     (void)state;
@@ -267,7 +282,7 @@ static void from_disk_once(void **state) {
     o.ram = process_bytes() + tiny_model_half_bytes(path);
     o.stream = true;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    nib_engine *e = engine_must_open(path, &o, NULL);
+    nib_engine *e = open_from(path, &o);
     nib_session *s = session_must_open(e);
     for (size_t n = 5; n <= 30; n++) {
         if (nib_session_sync(s, tokens, n, &err))

@@ -1,6 +1,7 @@
 /* call_anthropic.c - parses bodies of Anthropic's API. */
 #include "server/call_parts.h"
 
+#include "base/jsonx.h"
 #include "base/num.h"
 
 #include <stdio.h>
@@ -78,8 +79,7 @@ static bool add_blocks(json_t *messages, const json_t *role, const json_t *block
         } else if (!assistant && !strcmp(type, "tool_result")) {
             add_result(messages, block, at, why);
         } else {
-            json_array_append(texts,
-                              (json_t *)(uintptr_t)block); /* other kinds of blocks are refused later */
+            json_array_append(texts, jsonx_counted(block)); /* other kinds of blocks are refused later */
         }
     }
     if (!own && (json_array_size(texts) > 0 || json_array_size(blocks) == 0)) {

@@ -26,7 +26,7 @@ static void as_text(json_t *part) {
 /* Converts a message to the form of chats: {"role", "content"}; all parts of a content are texts. */
 static json_t *message_of(const json_t *item, size_t index, fault *why) {
     char at[64];
-    const json_t *part;
+    json_t *part;
     size_t i;
     const char *type = json_string_value(member_get(item, "type"));
     snprintf(at, sizeof at, "input[%zu]", index);
@@ -39,7 +39,7 @@ static json_t *message_of(const json_t *item, size_t index, fault *why) {
     json_t *copy = json_deep_copy(item), *content = member_get(copy, "content");
     json_object_del(copy, "type");
     json_array_foreach(content, i, part) {
-        as_text((json_t *)(uintptr_t)part);
+        as_text(part);
     }
     return copy;
 }
@@ -57,13 +57,13 @@ static bool add_call(json_t *messages, const json_t *item, const char *at, fault
 
 static bool add_output(json_t *messages, const json_t *item, const char *at, fault *why) {
     const char *id = json_string_value(member_get(item, "call_id"));
-    const json_t *part;
+    json_t *part;
     size_t i;
     if (!id)
         return fault_field(why, at, "expected a function_call_output with a call_id");
     json_t *output = json_deep_copy(member_get(item, "output"));
     json_array_foreach(output, i, part) {
-        as_text((json_t *)(uintptr_t)part);
+        as_text(part);
     }
     const bool good = tool_result_append(messages, id, output, at, why);
     json_decref(output);

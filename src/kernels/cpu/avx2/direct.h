@@ -92,17 +92,18 @@ LANES_INLINE int half_quarter_lines(const kind f) {
     return (2 * f.bits + TILE_K / f.group + 1) / 2;
 }
 
-/* Prefetches part i of n of half a quarter's lines, or of all of them. */
+/* Prefetches part i of n of half a quarter's lines, or of all of them, to the second-level cache, which is
+ * faster with several rows (docs/optimisation-log.md). */
 LANES_INLINE void direct_ahead(const kind f, const direct_panel *at, int i, int n) {
     const int half = half_quarter_lines(f);
     LANES_UNROLL
     for (int l = i * half / n; l < (i + 1) * half / n; l++)
-        _mm_prefetch((const char *)at->next + l * TILE_LINE, _MM_HINT_T0);
+        _mm_prefetch((const char *)at->next + l * TILE_LINE, _MM_HINT_T1);
     if (!at->all)
         return;
     LANES_UNROLL
     for (int l = i * half / n; l < (i + 1) * half / n; l++)
-        _mm_prefetch((const char *)at->next + (half + l) * TILE_LINE, _MM_HINT_T0);
+        _mm_prefetch((const char *)at->next + (half + l) * TILE_LINE, _MM_HINT_T1);
 }
 
 /* Multiplies a tile of groups of 16 or 32. The sums of the rows are in memory. */
@@ -166,7 +167,7 @@ LANES_INLINE void direct_panel_rows(const kind f, const scaling c, int nt, const
         direct_chunk(job, at, panel, n);
         for (int64_t tile = tile0; tile < tile0 + n; tile++, at->codes += tile_bytes) {
             if (nt == 1 && f.group == TILE_K) /* the codes' prefetches are among the products */
-                _mm_prefetch((const char *)at->scales + at->ahead, _MM_HINT_T0);
+                prefetch_line(at->scales + at->ahead);
             else if (f.group == TILE_K)
                 direct_ahead(f, at, 0, 1);
             if (f.group == TILE_K)

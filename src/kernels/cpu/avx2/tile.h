@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "base/num.h"
 #include "kernels/act8.h"
+#include "kernels/prefetch.h"
 #include "kernels/strategy.h"
 #include "quant/tile.h"
 
@@ -53,7 +54,7 @@ LANES_INLINE __m256i tile_half(const uint8_t *tile, int bits, int q, int half) {
 LANES_INLINE void tile_ahead(const uint8_t *at, int n, int i) {
     LANES_UNROLL
     for (int line = i * n / 8; line < (i + 1) * n / 8; line++)
-        _mm_prefetch((const char *)at + line * TILE_LINE, _MM_HINT_T0);
+        prefetch_line(at + line * TILE_LINE);
 }
 
 LANES_INLINE vf tile_signed_bytes(const uint8_t *p) {

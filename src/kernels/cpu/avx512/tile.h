@@ -3,6 +3,7 @@
 #define NIB_KERNELS_AVX512_TILE_H
 
 #include "kernels/lanes/lanes.h"
+#include "kernels/prefetch.h"
 #include "quant/tile.h"
 
 #include <immintrin.h>
@@ -41,7 +42,7 @@ LANES_INLINE __m512i tile_line(const uint8_t *tile, int bits, __m512i table, boo
 LANES_INLINE void tile_ahead(const uint8_t *next, int bits, int q) {
     LANES_UNROLL
     for (int line = q * bits / 8; line < (q + 1) * bits / 8; line++)
-        _mm_prefetch((const char *)next + line * TILE_LINE, _MM_HINT_T0);
+        prefetch_line(next + line * TILE_LINE);
 }
 
 /* 16 halves, or (tile_bytes) 16 signed bytes, as floats. */

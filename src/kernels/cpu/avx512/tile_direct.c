@@ -41,6 +41,20 @@ typedef struct cursor {
     const char *row[AT_ONCE], *x[AT_ONCE];
 } cursor;
 
+/* Prefetches n lines to the first-level cache. One row reads one stream of panels. */
+LANES_INLINE void lines_ahead(const uint8_t *at, int n) {
+    LANES_UNROLL
+    for (int l = 0; l < n; l++)
+        _mm_prefetch((const char *)at + l * TILE_LINE, _MM_HINT_T0);
+}
+/* Prefetches lines [l0, l1) to the second-level cache. With several rows two panels are read beside each
+ * other, and this is faster (docs/optimisation-log.md). */
+LANES_INLINE void lines_ahead_of_two(const uint8_t *at, int l0, int l1) {
+    LANES_UNROLL
+    for (int l = l0; l < l1; l++)
+        _mm_prefetch((const char *)at + l * TILE_LINE, _MM_HINT_T1);
+}
+
 /* Multiplies `quads` quads of a tile from q0 on for np panels and nt rows. ahead: distance of prefetches; 0:
  * none, because these are not the first rows. */
 LANES_INLINE void direct_dot(const format f, int np, int nt, const cursor *at, int64_t ahead, __m512i table,
@@ -50,7 +64,7 @@ LANES_INLINE void direct_dot(const format f, int np, int nt, const cursor *at, i
         LANES_UNROLL
         for (int p = 0; p < np; p++) {
             if (ahead)
-                tile_ahead(at->tile[p] + ahead, f.bits, q);
+                lines_ahead_of_two(at->tile[p] + ahead, q * f.bits / 8, (q + 1) * f.bits / 8);
             const __m512i w = tile_line(at->tile[p], f.bits, table, f.table != PACK_TABLE_NONE, q);
             LANES_UNROLL
             for (int t = 0; t < nt; t++)
@@ -148,12 +162,6 @@ LANES_INLINE void direct_scales(const format f, int np, int n, cursor *at) {
     }
 }
 
-LANES_INLINE void lines_ahead(const uint8_t *at, int n) {
-    LANES_UNROLL
-    for (int l = 0; l < n; l++)
-        _mm_prefetch((const char *)at + l * TILE_LINE, _MM_HINT_T0);
-}
-
 /* Number of lines of a tile's scales, and of a quarter of a chunk, rounded up. */
 LANES_INLINE int scale_lines(const format f) {
     return (TILE_K / f.group * scale_bytes(f) + TILE_LINE - 1) / TILE_LINE;
@@ -199,7 +207,7 @@ LANES_INLINE void direct_chunks(const format f, int nt, direct_state *s, int64_t
             } else if (m == 0) {
                 LANES_UNROLL
                 for (int p = 0; p < np; p++)
-                    lines_ahead(at.scales[p] + job->ahead[np - 1], scale_lines(f));
+                    lines_ahead_of_two(at.scales[p] + job->ahead[np - 1], 0, scale_lines(f));
                 direct_tile(f, np, nt, job, &at, job->ahead[np - 1], table, tile, y);
             } else {
                 direct_tile(f, np, nt, job, &at, 0, table, tile, y);
