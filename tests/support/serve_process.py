@@ -239,7 +239,7 @@ def fitting():
     check("two that fit are both loaded", both == [200] * 4 and set(loaded(s).values()) == {"loaded"}, (both, loaded(s)))
     check("under their cap", s.peak() <= cap, s.peak())
     s.end()
-    s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "4000", "--ram", str(cap))
+    s = Server(nibble, None, "--models", f"a={random_model},b={chat}", "-c", "6000", "--ram", str(cap))
     one = s.post(TEXT, dict(body, model="a"))[1]["choices"][0]["text"]
     check("what is promised counts as well as what is there", s.post(TEXT, dict(body, model="b"))[0] == 200 and
           loaded(s) == {"a": "unloaded", "b": "loaded"}, loaded(s))
