@@ -219,7 +219,7 @@ check "layers are left out so that the others fit" true_that \
 check "and the plan warns" true_that 'any("may be very high" in note for note in d["notes"])'
 run run "$model" --mode b -c 128 --ram 42M --tokens 1,2,3 -n 4 --ignore-eos --temp 0
 check "a run does so too" [ $code = 0 ]
-run plan "$model" --mode b -c 128 --ram 34M
+run plan "$model" --mode b -c 128 --ram 31M
 check "one layer that does not fit exits 3" [ $code = 3 ]
 check "and says so" grep -q 'even one layer does not fit' "$tmp/err"
 run plan "$model" --quality high -c 128 --json
