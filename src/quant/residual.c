@@ -52,11 +52,13 @@ static float squared_error(const float *x, int64_t k, float scale, float max) {
     const float inverse = 1 / scale;
     float error[TOGETHER] = {0};
     int64_t i = 0;
-    for (; i + TOGETHER <= k; i += TOGETHER)
+    for (; i + TOGETHER <= k; i += TOGETHER) {
+        const float *v = x + i;
         for (int l = 0; l < TOGETHER; l++) {
-            const float d = x[i + l] - scale * code_of(x[i + l], inverse, max);
+            const float d = v[l] - scale * code_of(v[l], inverse, max);
             error[l] += d * d;
         }
+    }
     for (; i < k; i++) {
         const float d = x[i] - scale * code_of(x[i], inverse, max);
         error[0] += d * d;
