@@ -11,6 +11,7 @@
 #include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
+#include "tiers/ledger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -251,25 +252,22 @@ static void many_sequences(void **state) {
     n_sequence = N_SESSION;
 }
 
-/* Opens an engine with the given cap on RAM, or with the smallest one that works up to 3 MiB above it: how
- * much memory the program itself needs differs between systems. */
-static nib_engine *open_from(const char *path, nib_engine_options *o) {
-    nib_engine *e = NULL;
-    nib_error err = {0};
-    for (int i = 0; i < 12; i++, o->ram += 256 << 10) {
-        const nib_status status = nib_engine_open(path, o, &e, &err);
-        if (status == NIB_OK)
-            return e;
-        assert_int_equal(status, NIB_E_NOFIT);
-    }
-    fail_msg("%s", err.message);
-    return NULL;
+/* The bytes beyond the process's for half of the weights. The fake GPU's memory is in RAM, too. */
+static uint64_t half_bytes(const char *path, const nib_engine_options *o) {
+    nib_memory m;
+    nib_engine *e = engine_must_open(path, o, NULL);
+    nib_engine_memory(e, &m);
+    nib_engine_close(e);
+    return LEDGER_RUNTIME_MARGIN + m.tier[NIB_TIER_VRAM].planned + m.tier[NIB_TIER_RAM].planned -
+           m.owner[NIB_OWNER_RUNTIME] - m.owner[NIB_OWNER_WEIGHTS] / 2;
 }
 
 /* Under a cap on RAM that the model does not fit: layers that stay on the GPU are read from disk once. */
 static void from_disk_once(void **state) {
     (void)state;
-    const char *path = tiny_model("in-place-disk.gguf", &small);
+    tiny_shape shape = small;
+    shape.d_model = 256, shape.d_ff = 768;
+    const char *path = tiny_model("in-place-disk.gguf", &shape);
     nib_engine_options o = under(NIB_AUTO);
     nib_traffic first, last;
     nib_error err = {0};
@@ -279,10 +277,11 @@ static void from_disk_once(void **state) {
     logits_tokens(tokens, N_CTX, N_VOCAB, 3);
     o.n_ctx = 64;
     o.n_session = 1;
-    o.ram = process_bytes() + tiny_model_half_bytes(path);
-    o.stream = true;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    nib_engine *e = open_from(path, &o);
+    const uint64_t half = half_bytes(path, &o);
+    o.ram = process_bytes() + half;
+    o.stream = true;
+    nib_engine *e = engine_must_open(path, &o, NULL);
     nib_session *s = session_must_open(e);
     for (size_t n = 5; n <= 30; n++) {
         if (nib_session_sync(s, tokens, n, &err))
