@@ -86,14 +86,11 @@ static nib_status keep(binding *b, nib_error *err) {
     t.packed = kept;
     b->c->has_packed = true;
     snprintf(name, sizeof name, "%s.weight", b->prefix);
-    container_tensor *there = (container_tensor *)container_find(b->c, name);
-    if (!there)
-        return tensor_table_add(&b->c->tensors, name, strlen(name), &t, err);
-    t.name = there->name;
     type_row_bytes(t.type, b->m.k, &t.bytes);
     t.bytes *= (uint64_t)b->m.n;
-    *there = t;
-    return NIB_OK;
+    if (tensor_table_replace(&b->c->tensors, name, &t))
+        return NIB_OK;
+    return tensor_table_add(&b->c->tensors, name, strlen(name), &t, err);
 }
 
 /* ---- AWQ and GPTQ ---- */

@@ -115,11 +115,23 @@ nib_status tensor_table_add(tensor_table *t, const char *name, size_t n_name, co
     return NIB_OK;
 }
 
+static uint32_t place_of(const tensor_table *t, const char *name) {
+    return t->n ? t->index[slot_of(t, name, strlen(name))] : NO_TENSOR;
+}
+
 const container_tensor *tensor_table_find(const tensor_table *t, const char *name) {
-    if (!t->n)
-        return NULL;
-    const uint32_t i = t->index[slot_of(t, name, strlen(name))];
+    const uint32_t i = place_of(t, name);
     return i == NO_TENSOR ? NULL : &t->all[i];
+}
+
+bool tensor_table_replace(tensor_table *t, const char *name, const container_tensor *tensor) {
+    const uint32_t i = place_of(t, name);
+    if (i == NO_TENSOR)
+        return false;
+    const char *own = t->all[i].name;
+    t->all[i] = *tensor;
+    t->all[i].name = own;
+    return true;
 }
 
 static int by_place(const void *a, const void *b) {

@@ -29,6 +29,8 @@ void tensor_table_deinit(tensor_table *t);
  * NUL or is a duplicate. */
 nib_status tensor_table_add(tensor_table *t, const char *name, size_t n_name, const container_tensor *tensor,
                             nib_error *err);
+/* Replaces everything of the tensor with this name but its name. False: there is none. */
+bool tensor_table_replace(tensor_table *t, const char *name, const container_tensor *tensor);
 /* Makes the offsets of the tensors from `first` on absolute: adds data_begin. An extent beyond data_end is
  * NIB_E_MODEL. */
 nib_status tensor_table_place(tensor_table *t, size_t first, uint64_t data_begin, uint64_t data_end,

@@ -20,7 +20,7 @@ typedef struct account {
 
 struct ledger {
     account tier[NIB_N_TIER];
-    pthread_mutex_t lock;
+    pthread_mutex_t *lock; /* apart, because functions that only read take it, too */
 };
 
 static const char *const tier_names[NIB_N_TIER] = {"RAM", "VRAM", "disk"};
@@ -68,9 +68,14 @@ static void note_peak(account *a) {
 
 nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error *err) {
     ledger *l = mem_calloc(1, sizeof *l);
-    if (!l)
-        return nib_fail_nomem(err, sizeof *l, "the memory ledger");
-    pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_t *lock = mem_calloc(1, sizeof *lock);
+    if (!l || !lock) {
+        mem_free(l);
+        mem_free(lock);
+        return nib_fail_nomem(err, sizeof *l + sizeof *lock, "the memory ledger");
+    }
+    pthread_mutex_init(lock, NULL);
+    l->lock = lock;
     for (int i = 0; i < NIB_N_TIER; i++)
         l->tier[i].cap = caps[i];
     account *ram = &l->tier[NIB_TIER_RAM];
@@ -96,7 +101,8 @@ nib_status ledger_open(const uint64_t caps[NIB_N_TIER], ledger **out, nib_error 
 void ledger_close(ledger *l) {
     if (!l)
         return;
-    pthread_mutex_destroy(&l->lock);
+    pthread_mutex_destroy(l->lock);
+    mem_free(l->lock);
     mem_free(l);
 }
 
@@ -116,32 +122,32 @@ static nib_status refuse(const account *a, int tier, int owner, uint64_t n_byte,
 nib_status ledger_reserve(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err) {
     account *a = &l->tier[tier];
     nib_status status = NIB_OK;
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(l->lock);
     uint64_t held = sum(a->promised);
     if (held > a->cap || n_byte > a->cap - held)
         status = refuse(a, tier, owner, n_byte, held, err);
     else
         a->promised[owner] += n_byte;
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(l->lock);
     return status;
 }
 
 void ledger_touch(ledger *l, int tier, int owner, uint64_t n_byte) {
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(l->lock);
     account *a = &l->tier[tier];
     a->resident[owner] += n_byte;
     assert(a->resident[owner] <= a->promised[owner]);
     note_peak(a);
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(l->lock);
 }
 
 void ledger_unreserve(ledger *l, int tier, int owner, uint64_t n_byte, uint64_t n_touched) {
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(l->lock);
     account *a = &l->tier[tier];
     assert(a->promised[owner] >= n_byte && a->resident[owner] >= n_touched);
     a->promised[owner] -= n_byte;
     a->resident[owner] -= n_touched;
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(l->lock);
 }
 
 nib_status ledger_charge(ledger *l, int tier, int owner, uint64_t n_byte, nib_error *err) {
@@ -158,7 +164,7 @@ void ledger_measure_runtime(ledger *l, bool grows) {
     if (grows && l->tier[NIB_TIER_RAM].cap != NIB_AUTO)
         mem_return_unused();
     uint64_t now = ledger_process_usage().now;
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(l->lock);
     account *a = &l->tier[NIB_TIER_RAM];
     uint64_t others = sum(a->resident) - a->resident[NIB_OWNER_RUNTIME];
     uint64_t runtime = now > others ? now - others : 0;
@@ -166,18 +172,13 @@ void ledger_measure_runtime(ledger *l, bool grows) {
     uint64_t margin = grows && a->cap != NIB_AUTO ? LEDGER_RUNTIME_MARGIN : 0;
     a->promised[NIB_OWNER_RUNTIME] = NUM_MAX(a->promised[NIB_OWNER_RUNTIME], runtime + margin);
     note_peak(a);
-    pthread_mutex_unlock(&l->lock);
-}
-
-/* Readers have a const ledger; locking it does not change what they observe. */
-static pthread_mutex_t *lock_of(const ledger *l) {
-    return (pthread_mutex_t *)&l->lock;
+    pthread_mutex_unlock(l->lock);
 }
 
 uint64_t ledger_promised(const ledger *l, int tier) {
-    pthread_mutex_lock(lock_of(l));
+    pthread_mutex_lock(l->lock);
     uint64_t total = sum(l->tier[tier].promised);
-    pthread_mutex_unlock(lock_of(l));
+    pthread_mutex_unlock(l->lock);
     return total;
 }
 
@@ -193,14 +194,14 @@ uint64_t ledger_free(const ledger *l, int tier) {
 }
 
 void ledger_plan(ledger *l, int tier, uint64_t n_byte) {
-    pthread_mutex_lock(&l->lock);
+    pthread_mutex_lock(l->lock);
     l->tier[tier].planned = n_byte;
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(l->lock);
 }
 
 void ledger_report(const ledger *l, nib_memory *out) {
     memset(out, 0, sizeof *out);
-    pthread_mutex_lock(lock_of(l));
+    pthread_mutex_lock(l->lock);
     for (int i = 0; i < NIB_N_TIER; i++) {
         out->tier[i].cap = l->tier[i].cap;
         out->tier[i].planned = l->tier[i].planned;
@@ -208,6 +209,6 @@ void ledger_report(const ledger *l, nib_memory *out) {
     }
     for (int i = 0; i < NIB_N_OWNER; i++)
         out->owner[i] = l->tier[NIB_TIER_RAM].resident[i];
-    pthread_mutex_unlock(lock_of(l));
+    pthread_mutex_unlock(l->lock);
     out->rss_peak = ledger_process_usage().peak;
 }
