@@ -11,7 +11,6 @@
 #include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -252,16 +251,6 @@ static void many_sequences(void **state) {
     n_sequence = N_SESSION;
 }
 
-/* The bytes beyond the process's for half of the weights. The fake GPU's memory is in RAM, too. */
-static uint64_t half_bytes(const char *path, const nib_engine_options *o) {
-    nib_memory m;
-    nib_engine *e = engine_must_open(path, o, NULL);
-    nib_engine_memory(e, &m);
-    nib_engine_close(e);
-    return LEDGER_RUNTIME_MARGIN + m.tier[NIB_TIER_VRAM].planned + m.tier[NIB_TIER_RAM].planned -
-           m.owner[NIB_OWNER_RUNTIME] - m.owner[NIB_OWNER_WEIGHTS] / 2;
-}
-
 /* Under a cap on RAM that the model does not fit: layers that stay on the GPU are read from disk once. */
 static void from_disk_once(void **state) {
     (void)state;
@@ -278,7 +267,7 @@ static void from_disk_once(void **state) {
     o.n_ctx = 64;
     o.n_session = 1;
     cuda_load_with(fake_cuda(MEMORY, 0, 0));
-    const uint64_t half = half_bytes(path, &o);
+    const uint64_t half = tiny_model_half_bytes_with(path, &o);
     o.ram = process_bytes() + half;
     o.stream = true;
     nib_engine *e = engine_must_open(path, &o, NULL);

@@ -50,7 +50,7 @@ void tile_read_row_codes(const pack_format *f, const void *tile, const uint8_t *
         uint32_t *to = quads;
         for (int shift = 0; shift < 8; shift += *w)
             for (int line = 0; line < n_line; line++) {
-                const void *of_row = part + line * TILE_LINE + 4 * row;
+                const void *of_row = part + line * TILE_LINE + 4 * row; /* lines are aligned */
                 uint32_t quad;
                 memcpy(&quad, __builtin_assume_aligned(of_row, sizeof quad), sizeof quad);
                 *to++ |= (quad >> shift & mask) << low;

@@ -49,7 +49,7 @@ void emulated_store(int i, void *to, int64_t step) {
         memcpy((char *)to + r * step, registers[i][r], config.bytes[i]);
 }
 
-/* Adds products of a row and of the four columns of each sum. */
+/* Multiplies four codes of a row with the four of each column. */
 LANES_UNCHECKED static void add_codes(int32_t sums[16], const uint8_t row[4], const uint8_t line[64],
                                       bool is_signed) {
     for (int n = 0; n < 16; n++)

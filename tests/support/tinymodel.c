@@ -226,6 +226,6 @@ uint64_t tiny_model_half_bytes_with(const char *path, const nib_engine_options *
     assert_int_equal(nib_engine_open(path, o, &e, NULL), NIB_OK);
     nib_engine_memory(e, &m);
     nib_engine_close(e);
-    return LEDGER_RUNTIME_MARGIN + m.tier[NIB_TIER_RAM].planned - m.owner[NIB_OWNER_RUNTIME] -
-           m.owner[NIB_OWNER_WEIGHTS] / 2;
+    return LEDGER_RUNTIME_MARGIN + m.tier[NIB_TIER_VRAM].planned + m.tier[NIB_TIER_RAM].planned -
+           m.owner[NIB_OWNER_RUNTIME] - m.owner[NIB_OWNER_WEIGHTS] / 2;
 }

@@ -31,7 +31,8 @@ const char *tiny_model_split(const char *name, const tiny_shape *shape, int n_fi
  */
 uint64_t tiny_model_half_bytes(const char *path);
 
-/* The same for an engine with other options that memory depends on, such as n_batch. */
+/* The same for an engine with other options that memory depends on, such as n_batch. The memory of a fake GPU
+ * is RAM, too. */
 uint64_t tiny_model_half_bytes_with(const char *path, const nib_engine_options *o);
 
 #endif
