@@ -61,7 +61,7 @@ if [ ! -f "$library" ]; then
     exit $failed
 fi
 gpu() { # gpu COMMAND...: on it
-    NIBBLE_CUDA=$library NIBBLE_ISA=ref "$nibble" "$@" --backend cuda
+    NIBBLE_CUDA=$library "$nibble" "$@" --backend cuda
 }
 on_gpu() { # on_gpu FILE OPTION...: the answer, and what is said, in $tmp/err
     out=$1
@@ -80,10 +80,10 @@ check "for a GPU, it says" grep -q 'choices in .* on the GPU' "$tmp/said"
 check "a run follows it" on_gpu gpu-with
 check "and says so" grep -q 'by the kernel map, q8_0 .* rows: 1-64 split' "$tmp/err"
 check "the answer stays" cmp "$tmp/gpu-before" "$tmp/gpu-with"
-check "with -v a run names the map" sh -c "NIBBLE_CUDA='$library' NIBBLE_ISA=ref '$nibble' run '$model' --tokens 1,2 -n 1 --kv f16 --backend cuda -v 2>&1 | grep -q 'kernels  *by the map .*cuda-'"
+check "with -v a run names the map" sh -c "NIBBLE_CUDA='$library' '$nibble' run '$model' --tokens 1,2 -n 1 --kv f16 --backend cuda -v 2>&1 | grep -q 'kernels  *by the map .*cuda-'"
 check "none is none" on_gpu gpu-none --kernel-map none
 check "which is not said" sh -c "! grep -q 'kernel map' '$tmp/err'"
-check "the comparison on the GPU" sh -c "NIBBLE_CUDA='$library' NIBBLE_ISA=ref '$nibble' bench --kernels '$model' --backend cuda --seconds 0.1 --vram 80M >'$tmp/grid' 2>'$tmp/err'"
+check "the comparison on the GPU" sh -c "NIBBLE_CUDA='$library' '$nibble' bench --kernels '$model' --backend cuda --seconds 0.1 --vram 80M >'$tmp/grid' 2>'$tmp/err'"
 check "has the device's strategies" grep -q 'cuda/split .*fastest  *map' "$tmp/grid"
 check "its units" grep -q '^unit cuda/s8: .*multiprocessor' "$tmp/grid"
 check "the ablations" grep -q '^the map .* 0.0 %' "$tmp/grid"

@@ -157,7 +157,7 @@ run plan "$tmp/coarse.gguf" --residual "$tmp/f16.gguf" --slowdown x%
 check "a slowdown that is none exits 2" [ $code = 2 ]
 
 # no GPU, with a size from --vram; then the fake GPU of the tests
-gpu() { NIBBLE_CUDA=$1 NIBBLE_ISA=ref; export NIBBLE_CUDA NIBBLE_ISA; shift; run "$@"; unset NIBBLE_CUDA NIBBLE_ISA; }
+gpu() { NIBBLE_CUDA=$1; export NIBBLE_CUDA; shift; run "$@"; unset NIBBLE_CUDA; }
 gpu 0 plan "$model" -c 128 --backend cuda
 check "without a GPU and without --vram there is no plan for one" sh -c "[ $code = 5 ] && grep -q 'vram SIZE plans' '$tmp/err'"
 gpu 0 plan "$model" -c 128 --backend cuda --vram 624M

@@ -346,7 +346,6 @@ int main(void) {
         cmocka_unit_test_prestate(a_plan_is_followed, &many),
         cmocka_unit_test_prestate(an_edit_counts, &one),
     };
-    setenv("NIBBLE_ISA", "ref", 1);
     ledger_set_process_usage(constant);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

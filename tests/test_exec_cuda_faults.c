@@ -114,6 +114,5 @@ int main(void) {
         cmocka_unit_test(a_lost_device), cmocka_unit_test(no_memory),      cmocka_unit_test(blocks_that_come),
         cmocka_unit_test(keys_in_codes), cmocka_unit_test(many_sequences), cmocka_unit_test(it_is_said),
     };
-    setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

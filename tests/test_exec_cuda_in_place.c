@@ -356,6 +356,5 @@ int main(void) {
         cmocka_unit_test(engines_share_the_driver),
         cmocka_unit_test(a_lost_device),
     };
-    setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

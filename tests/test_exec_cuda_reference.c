@@ -1,4 +1,4 @@
-/* The cuda back end on the scalar reference instead of a GPU (support/fakecuda.h): tests everything around
+/* The cuda back end on the processor's kernels instead of a GPU (support/fakecuda.h): tests everything around
  * the kernels, on every machine. Logits have the bits of the check back end, for the architectures whose ops
  * it has, formats, precisions, passes of any number of rows of prompts and of generated ones, batches with
  * common prefixes, weights from disk; models that it cannot compute are refused by name. */
@@ -675,6 +675,5 @@ int main(void) {
         cmocka_unit_test(changes_are_the_devices),
         cmocka_unit_test(tokens_are_replayed),
     };
-    setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -274,6 +274,5 @@ int main(void) {
         cmocka_unit_test(a_draft_model_shares_no_answers),
         cmocka_unit_test(without_wide_products),
     };
-    setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The output head in two steps on the cuda back end, on the scalar reference instead of a GPU
+/* The output head in two steps on the cuda back end, on the processor's kernels instead of a GPU
  * (support/fakecuda.h, which also checks every estimate against its bound): the tokens and the bits of the
  * whole head, for greedy and other sampling, penalties, several rows, caps and calls that fail; and where it
  * is not used. */
@@ -290,6 +290,5 @@ int main(void) {
         cmocka_unit_test(not_everywhere), cmocka_unit_test(caps),    cmocka_unit_test(planned),
         cmocka_unit_test(large_heads),    cmocka_unit_test(faults),
     };
-    setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

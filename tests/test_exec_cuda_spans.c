@@ -335,6 +335,5 @@ int main(void) {
         cmocka_unit_test(who_cannot),
         cmocka_unit_test(a_lost_device),
     };
-    setenv("NIBBLE_ISA", "ref", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* fakecuda.h - a table of CUDA kernels without a GPU: host memory under addresses that the host cannot read,
- * and kernels that are the scalar reference. It tests the work of a back end around the kernels (layouts,
- * tables, order) on every machine.
+ * and kernels that are the processor's (their bits are the scalar reference's). It tests the work of a back
+ * end around the kernels (layouts, tables, order) on every machine.
  *
  * Its clock, which gives the times of events, advances by a microsecond with each call.
  *

@@ -31,8 +31,8 @@ static int32_t position_of(const cuda_attend *a, int64_t row) {
 static void rotate(const cuda_attend *a, int64_t row, float *x, int64_t n_head) {
     const float *table = real(a->cos_sin);
     if (table)
-        kernels_table_for("ref")->rope(a->style, x, n_head, a->kv.d_head, a->n_rot,
-                                       table + (a->cos_sin_by_row ? row : position_of(a, row)) * a->n_rot);
+        kernels_table()->rope(a->style, x, n_head, a->kv.d_head, a->n_rot,
+                              table + (a->cos_sin_by_row ? row : position_of(a, row)) * a->n_rot);
 }
 
 /* Whether row `other` is in the launch, and of the same sequence. */
@@ -123,7 +123,7 @@ static void reference_close(reference *r) {
 /* Its positions in halves, up to that of the row; with `by_rows` positions of the launch's rows are taken
  * from the rows. */
 static void gather(const cuda_attend *a, int64_t row, bool by_rows, const kv_view *to) {
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     const int64_t d = a->kv.d_head, n = a->kv.n_kv_head * d, end = position_of(a, row);
     float *floats = malloc((size_t)n * sizeof *floats);
     for (int64_t p = a->kv.code_bits ? end / KV_BLOCK * KV_BLOCK : 0; p <= end; p++)
@@ -152,7 +152,7 @@ static void pack_row(const cuda_attend *a, int64_t row, bool by_rows) {
     reference r = reference_open(a, row);
     gather(a, row, by_rows, &r.kv);
     for (int64_t i = 0; i < 2 * a->kv.n_kv_head; i++)
-        kernels_table_for("ref")->kv_pack(&r.kv, i % 2, i / 2, position_of(a, row) / KV_BLOCK);
+        kernels_table()->kv_pack(&r.kv, i % 2, i / 2, position_of(a, row) / KV_BLOCK);
     reference_close(&r);
 }
 static bool ends_block(const cuda_attend *a, int64_t row) {
@@ -188,7 +188,7 @@ static void attend_row(const cuda_attend *a, int64_t row, const kv_view *kv) {
                               .alibi_scale = a->alibi_scale,
                               .sinks = a->sinks ? real(a->sinks) : NULL,
                               .scratch = scratch};
-    kernels_table_for("ref")->attend(&args, 0, a->n_head, 0, 1);
+    kernels_table()->attend(&args, 0, a->n_head, 0, 1);
     free(scratch), free(q);
 }
 

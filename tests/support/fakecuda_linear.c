@@ -1,4 +1,4 @@
-/* fakecuda_linear.c - the fake table's products, by the scalar reference. */
+/* fakecuda_linear.c - the fake table's products, by the processor's kernels. */
 #include "support/fakecuda_parts.h"
 
 #include "kernels/act8.h"
@@ -93,18 +93,18 @@ static void multiply(const view *v, act_format f, const row_memory *r, const flo
                            .ldy = r->wide,
                            .n_row = r->n_row,
                            .scratch = r->scratch};
-    linear_run(kernels_table_for("ref"), &a, 0, v->n);
+    linear_run(kernels_table(), &a, 0, v->n);
 }
 
 /* Floats with floats. */
 static void product_rows(const view *v, const row_memory *r, const float *bias, float *y) {
     const linear_args a = {
         .w = v, .x = r->x, .ldx = r->wide, .bias = bias, .y = y, .ldy = r->wide, .n_row = r->n_row};
-    kernels_table_for("ref")->linear_rows(&a, 0, v->n);
+    kernels_table()->linear_rows(&a, 0, v->n);
 }
 
 static void product(const view *v, const row_memory *r, int bits, bool two, const float *bias, float *y) {
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     if (v->format.layout == PACK_ROWS) {
         product_rows(v, r, bias, y);
         return;
@@ -192,7 +192,7 @@ size_t fake_linear_scratch(int64_t n_row, int64_t k, bool two) {
 /* Stores row m of matrix i's product. */
 static void put_row(const cuda_linear *a, const view *w, const row_memory *r, int i, int64_t m,
                     float factor) {
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     float *y = r->y[a->gated ? i : 0] + m * r->wide;
     if (factor != 1)
         t->scale(y, factor, y, w->n);
@@ -209,7 +209,7 @@ static void put_row(const cuda_linear *a, const view *w, const row_memory *r, in
 }
 
 static void linear_rows(const cuda_linear *a, const view *w, const row_memory *r, float factor) {
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     for (int64_t m = 0; m < r->n_row; m++) {
         const float *x = (const float *)real(a->x) + m * a->ldx;
         if (a->norm)

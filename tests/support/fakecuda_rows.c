@@ -10,16 +10,15 @@ int fake_norm(const cuda_norm *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(norm, fake_norm);
     for (int64_t r = 0; r < a->n_row; r++)
-        kernels_table_for("ref")->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w),
-                                       real(a->b), (float *)real(a->out) + r * a->ldo, a->k, a->n_group,
-                                       a->w_full, a->eps);
+        kernels_table()->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w), real(a->b),
+                              (float *)real(a->out) + r * a->ldo, a->k, a->n_group, a->w_full, a->eps);
     return 0;
 }
 
 int fake_each(const cuda_each *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(each, fake_each);
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     for (int64_t r = 0; r < a->n_row; r++) {
         const float *x = (const float *)real(a->x) + r * a->ldx,
                     *y = a->y ? (const float *)real(a->y) + r * a->ldy : NULL;
@@ -43,7 +42,7 @@ int fake_embed(const cuda_embed *a, cuda_stream s) {
     if (fake_is_put_in_order(&a->w, 1) || !cuda_embeds(&a->w.format))
         return fake_misuse("a table is looked up that is not there, or not in a format of the kernel");
     KEEP(embed, fake_embed);
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     const view w = fake_as_qtile(&a->w);
     float *row = malloc((size_t)a->w.k * sizeof *row);
     for (int64_t r = 0; r < a->n_row; r++) {
@@ -87,7 +86,7 @@ static float norm_factor(const cuda_residual *a, const float *x) {
 
 /* One row: the channels, then each matrix's part. */
 static void fetch_row(const cuda_residual *a, const float *x, float *part) {
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     const float *norm = real(a->norm), factor = norm ? norm_factor(a, x) : 1;
     float *own = malloc((size_t)a->k * sizeof *own);
     int32_t *at = malloc((size_t)a->k * sizeof *at);
@@ -123,7 +122,7 @@ int fake_residual(const cuda_residual *a, cuda_stream s) {
 }
 
 int fake_residual_add(const cuda_residual_add *a, cuda_stream s) {
-    const kernel_table *t = kernels_table_for("ref");
+    const kernel_table *t = kernels_table();
     CALL();
     if (!fake.replaying && (fake.side != JOINED || s != fake.fork_from))
         return fake_misuse("residuals are added before they are there");

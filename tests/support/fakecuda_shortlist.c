@@ -90,7 +90,7 @@ static float length_of(const cuda_linear *a, int64_t r) {
     float *own = malloc((size_t)a->w[0].k * sizeof *own), sum = 0;
     memcpy(own, x, (size_t)a->w[0].k * sizeof *own);
     if (a->norm)
-        kernels_table_for("ref")->norm(NORM_RMS, x, real(a->norm), NULL, own, a->w[0].k, 1, false, a->eps);
+        kernels_table()->norm(NORM_RMS, x, real(a->norm), NULL, own, a->w[0].k, 1, false, a->eps);
     for (int64_t i = 0; i < a->w[0].k; i++)
         sum += own[i] * own[i];
     free(own);
