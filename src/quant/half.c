@@ -1,4 +1,4 @@
-/* half.c - IEEE half, one value at a time, exact for every bit pattern. */
+/* half.c - a float as an IEEE half, exact for every bit pattern. */
 #include "quant/types.h"
 
 #include <string.h>
@@ -13,18 +13,6 @@ static float float_of(uint32_t u) {
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
-}
-
-float half_to_float(uint16_t h) {
-    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    const uint32_t magnitude = h & 0x7fffu;
-    if (magnitude >= 0x7c00u) /* infinity, or a NaN, which becomes quiet and keeps its payload */
-        return float_of(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13 |
-                        (magnitude > 0x7c00u ? 0x400000u : 0));
-    if (magnitude >= 0x0400u) /* normal: the exponent's bias goes from 15 to 127 */
-        return float_of(sign | ((magnitude << 13) + (112u << 23)));
-    /* subnormal or zero: a multiple of 2^-24, which a float holds exactly */
-    return float_of(sign | bits_of((float)magnitude * 0x1p-24f));
 }
 
 uint16_t half_from_float(float f) {

@@ -126,20 +126,22 @@ void quantize_q5_1(const float *in, void *blocks, int64_t n) {
     }
 }
 
-/* Half away from zero, as floor(a) + floor(2 * (a - floor(a))): exact for every magnitude below 128. */
-static int8_t round_code(float v) {
-    const float a = fabsf(v), whole = floorf(a);
-    const float r = whole + floorf(2 * (a - whole));
-    const int8_t q = r <= 127 ? (int8_t)r : (int8_t)(isnan(r) ? 0 : 127);
-    return v < 0 ? (int8_t)-q : q;
-}
-
 void quantize_q8_0(const float *in, void *blocks, int64_t n) {
     block_q8_0 *b = blocks;
     for (int64_t i = 0; i < n / 32; i++, b++, in += 32) {
-        const float d = fabsf(signed_peak(in)) / 127.0f, id = inverse(d);
+        float peak = fabsf(in[0]);
+        for (int j = 1; j < 32; j++)
+            peak = fabsf(in[j]) > peak ? fabsf(in[j]) : peak;
+        const float d = peak / 127.0f, id = inverse(d);
+        int32_t q[32];
         put_u16(b->d, half_from_float(d));
+        /* Half away from zero; NaN gives 0. Without branches, so that the loop vectorizes. */
+        for (int j = 0; j < 32; j++) {
+            const float v = in[j] * id, a = fabsf(v), near = a < 127 ? a : 127;
+            const int32_t whole = (int32_t)near, up = near - (float)whole >= 0.5f, number = v == v;
+            q[j] = (v < 0 ? -(whole + up) : whole + up) * number;
+        }
         for (int j = 0; j < 32; j++)
-            b->qs[j] = round_code(in[j] * id);
+            b->qs[j] = (int8_t)q[j];
     }
 }

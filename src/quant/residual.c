@@ -47,37 +47,56 @@ static inline float code_of(float v, float inverse, float max) {
     return (q + magic) - magic;
 }
 
-/* Sums are kept in lanes, so that the loop vectorizes and the order of additions is the same everywhere. */
-static float squared_error(const float *x, int64_t k, float scale, float max) {
+static float sum_of(const float *lanes) {
+    float sum = lanes[0];
+    for (int l = 1; l < TOGETHER; l++)
+        sum += lanes[l];
+    return sum;
+}
+
+/* Adds the squared errors of n values, a multiple of TOGETHER. */
+static inline void add_errors(const float *x, int64_t n, float scale, float max, float *error) {
     const float inverse = 1 / scale;
-    float error[TOGETHER] = {0};
-    int64_t i = 0;
-    for (; i + TOGETHER <= k; i += TOGETHER) {
-        const float *v = x + i;
+    float sums[TOGETHER];
+    memcpy(sums, error, sizeof sums);
+    for (int64_t i = 0; i < n; i += TOGETHER)
         for (int l = 0; l < TOGETHER; l++) {
-            const float d = v[l] - scale * code_of(v[l], inverse, max);
-            error[l] += d * d;
+            const float v = x[i + l], d = v - scale * code_of(v, inverse, max);
+            sums[l] += d * d;
         }
+    memcpy(error, sums, sizeof sums);
+}
+
+/* The squared error, or infinity as soon as it is above `bound`: sums of squares only grow, rounded too.
+ * Sums are kept in lanes, so that the loop vectorizes and the order of additions is the same everywhere. */
+static float squared_error(const float *x, int64_t k, float scale, float max, float bound) {
+    enum { PART = 16 * TOGETHER };
+    const float inverse = 1 / scale;
+    const int64_t whole = k / TOGETHER * TOGETHER;
+    float error[TOGETHER] = {0};
+    for (int64_t i = 0; i < whole; i += PART) {
+        add_errors(x + i, NUM_MIN(whole - i, (int64_t)PART), scale, max, error);
+        if (sum_of(error) > bound)
+            return INFINITY;
     }
-    for (; i < k; i++) {
+    for (int64_t i = whole; i < k; i++) {
         const float d = x[i] - scale * code_of(x[i], inverse, max);
         error[0] += d * d;
     }
-    for (int l = 1; l < TOGETHER; l++)
-        error[0] += error[l];
-    return error[0];
+    return sum_of(error);
 }
 
-/* The scale with the smallest squared error, of a grid that ends at the scale that covers the largest value.
- */
+/* The scale with the smallest squared error, of a grid that ends at the scale that covers the largest value;
+ * of equal ones the smallest. From the largest scale down, most of the small ones are above the best error
+ * after a part of the row. */
 static float best_scale(const float *x, int64_t k, float max) {
     float peak = 0, best = 0, min_error = INFINITY;
     for (int64_t i = 0; i < k; i++)
-        peak = fmaxf(peak, fabsf(x[i]));
-    for (int g = 1; g <= GRID && peak > 0; g++) {
+        peak = fabsf(x[i]) > peak ? fabsf(x[i]) : peak;
+    for (int g = GRID; g >= 1 && peak > 0; g--) {
         const float scale = peak / max * (float)g / GRID;
-        const float error = isfinite(1 / scale) ? squared_error(x, k, scale, max) : INFINITY;
-        if (error < min_error) {
+        const float error = isfinite(1 / scale) ? squared_error(x, k, scale, max, min_error) : INFINITY;
+        if (error <= min_error && error < INFINITY) {
             min_error = error;
             best = scale;
         }
@@ -103,17 +122,19 @@ void residual_set(residual *r, int64_t i, const float *values) {
     }
     const int zero = residual_zero(r->bits), per = 8 / r->bits;
     const int shift = (int)(i / TOGETHER % per) * r->bits, mask = ((1 << r->bits) - 1) << shift;
-    uint8_t *rows = r->rows + i / (TOGETHER * per) * BYTES;
+    const float max = (float)(zero - 1);
+    float inverse[TOGETHER];
     for (int64_t o = 0; o < n; o++) {
-        const float *x = values + o * r->k, max = (float)(zero - 1), scale = best_scale(x, r->k, max),
-                    inverse = scale > 0 ? 1 / scale : 0;
+        const float scale = best_scale(values + o * r->k, r->k, max);
         r->scale[i + o] = scale;
-        for (int64_t c = 0; c < r->k; c++) {
-            const int code = (int)code_of(x[c], inverse, max) + zero;
-            uint8_t *at = rows + c * r->step + o;
-            *at = (uint8_t)((*at & ~mask) | code << shift);
-        }
+        inverse[o] = scale > 0 ? 1 / scale : 0;
     }
+    uint8_t *at = r->rows + i / (TOGETHER * per) * BYTES;
+    for (int64_t c = 0; c < r->k; c++, at += r->step)
+        for (int64_t o = 0; o < n; o++) {
+            const int code = (int)code_of(values[o * r->k + c], inverse[o], max) + zero;
+            at[o] = (uint8_t)((at[o] & ~mask) | code << shift);
+        }
 }
 
 float residual_code(const residual *r, int64_t c, int64_t i) {

@@ -50,8 +50,24 @@ int64_t type_outliers(type_id id, int64_t k);
 /* Dequantizes elements [at, at + n) of a row of k to out [n]; at and n are multiples of the block. */
 void type_dequantize_part(type_id id, const void *row, int64_t k, int64_t at, float *out, int64_t n);
 
-/* IEEE half and bfloat16, scalar; the vector versions are in kernels/. */
-float half_to_float(uint16_t h);
+/* IEEE half and bfloat16, scalar; the vector versions are in kernels/. Exact for every bit pattern; a NaN
+ * becomes quiet and keeps its payload. */
+static inline float half_to_float(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = h & 0x7fffu;
+    uint32_t u;
+    float f;
+    if (magnitude >= 0x7c00u) { /* infinity or NaN */
+        u = 0x7f800000u | (magnitude & 0x3ffu) << 13 | (magnitude > 0x7c00u ? 0x400000u : 0);
+    } else if (magnitude >= 0x0400u) { /* normal: the exponent's bias goes from 15 to 127 */
+        u = (magnitude << 13) + (112u << 23);
+    } else { /* subnormal or zero: a multiple of 2^-24, which a float holds exactly */
+        f = (float)magnitude * 0x1p-24f;
+        memcpy(&u, &f, sizeof u);
+    }
+    u |= sign;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
 uint16_t half_from_float(float f); /* round to nearest even */
 static inline float bf16_to_float(uint16_t h) {
     const uint32_t u = (uint32_t)h << 16;
