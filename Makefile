@@ -12,6 +12,8 @@ PLAIN_OPT ?= $(if $(filter -O3,$(OPT)),-O2,$(OPT))
 TEST_OPT ?= -O0
 WERROR  ?=
 SAN     ?=
+# Debug information: all of it, or line numbers only, which take a sanitized or a test build less time.
+DEBUG   ?= $(if $(SAN),-g1,-g)
 OBJCOPY ?= objcopy
 STRIP   ?= strip
 CLANG   ?= clang
@@ -25,7 +27,7 @@ CLI_PKGS := libedit nettle
 CLI_HEADERS := libcurl
 SERVER_HEADERS := libmicrohttpd
 CPPFLAGS += -D_GNU_SOURCE -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS))
-CFLAGS  += -std=c11 $(if $(SAN),-g1,-g) $(OPT) -fPIC -Wall -Wextra -Wshadow $(WERROR) -fvisibility=$(if $(SAN),default,hidden) -ffp-contract=off $(SAN)
+CFLAGS  += -std=c11 -pipe $(DEBUG) $(OPT) -fPIC -Wall -Wextra -Wshadow $(WERROR) -fvisibility=$(if $(SAN),default,hidden) -ffp-contract=off $(SAN)
 LDLIBS  += $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 LDFLAGS += $(SAN)
 
@@ -318,7 +320,7 @@ clean: ## remove every build folder
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
-	@echo "  variables: CC OPT SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
+	@echo "  variables: CC OPT DEBUG SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
 .PHONY: all tests test check benches asan asan-build tsan tsan-build threaded fuzz lint analysis soak clients bench install uninstall clean help FORCE
 .SECONDARY:

@@ -85,7 +85,7 @@ if [ ! -e /dev/nvidiactl ]; then
     export CUDA_FEW=1
     [ "$jobs" -gt 4 ] || export CUDA_ARCH=90
 fi
-run gcc make -j"$jobs" CC=gcc TEST_STRIP=1 WERROR=-Werror all tests benches
+run gcc make -j"$jobs" CC=gcc DEBUG=-g1 TEST_STRIP=1 WERROR=-Werror all tests benches
 wait $packages || { cat "$logs/packages" && exit 1; }
 wait $models || true
 {

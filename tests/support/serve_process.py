@@ -124,9 +124,9 @@ def capped():
 
 def shared_context():
     """Without --parallel, a cap that cannot hold four contexts: as many as leave the weights in memory, for all answers."""
-    options = ("-c", "16000", "--ram", "40M")
+    options = ("-c", "8000", "--ram", "25M")
     s = Server(nibble, random_model, *options)
-    prompts = [{"prompt": "x" * 4000 + str(i), "max_tokens": 4000, "ignore_eos": True, "seed": i} for i in range(4)]
+    prompts = [{"prompt": "x" * 2000 + str(i), "max_tokens": 2000, "ignore_eos": True, "seed": i} for i in range(4)]
     answers = []
     threads = [threading.Thread(target=lambda b=b: answers.append(s.post(TEXT, b)[0])) for b in prompts]
     for thread in threads:
@@ -134,9 +134,9 @@ def shared_context():
     for thread in threads:
         thread.join()
     check("answers that together are longer than the context take turns", answers == [200] * 4, answers)
-    check("and the cap is kept with them", s.peak() <= 40 << 20, s.peak())
+    check("and the cap is kept with them", s.peak() <= 25 << 20, s.peak())
     code, said = s.end()
-    check("the context is reported", "16000 tokens of context each and 16000 together" in said and "streamed" not in said, said)
+    check("the context is reported", "8000 tokens of context each and 8000 together" in said and "streamed" not in said, said)
     done = subprocess.run([nibble, "serve", random_model, "--parallel", "4", "--port", "0", *options], capture_output=True,
                           text=True)
     s = Server(nibble, random_model, "--ram", "40M", "-v")
