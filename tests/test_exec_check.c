@@ -1,6 +1,6 @@
-/* The check back end: the scalar reference in memory of its own gives the bits of the processor with the
- * reference's kernels, for every fixture, precision and cache, resident and from disk, alone and in batches,
- * in sessions and in measurements. So nothing outside a back end reads its memory: other code cannot read the
+/* The check back end: the scalar reference in memory of its own gives the bits of the processor's back
+ * end and kernels, for every fixture, precision and cache, resident and from disk, alone and in batches, in
+ * sessions and in measurements. So nothing outside a back end reads its memory: other code cannot read the
  * check back end's memory, and data that it returns is invalid after its next call. */
 #include "base/file.h"
 #include "base/mem.h"
@@ -472,6 +472,5 @@ int main(void) {
         cmocka_unit_test(an_unknown_one_is_said),
         cmocka_unit_test(nothing_is_learned_of_it),
     };
-    setenv("NIBBLE_ISA", "ref", 1); /* the processor's kernels too */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -212,6 +212,5 @@ int main(void) {
         cmocka_unit_test(the_models_own_pooling),
         cmocka_unit_test(what_cannot_be_is_said),
     };
-    setenv("NIBBLE_ISA", "ref", 1); /* so that both back ends have the same kernels */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
