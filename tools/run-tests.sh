@@ -38,10 +38,9 @@ reasons() {
 # one CPU/TEST OUT
 one() {
     cpu=${1%%/*} test=${1#*/} out=$2/${1%%/*}
-    name=$(basename "$test" .sh)
+    name=${test##*/} name=${name%.sh}
     unset NIBBLE_CPU CPUS
     [ "$cpu" = native ] || export NIBBLE_CPU="$cpu"
-    mkdir -p "$out"
     TMPDIR=$out/$name.tmp
     export TMPDIR
     mkdir -p "$TMPDIR"
@@ -141,17 +140,16 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
     *.o | *.d) continue ;;
     *.sh) [ -x "$NIBBLE" ] || continue ;; # a build of the tests alone has no command to test
     esac
+    name=${test##*/} name=${name%.sh}
     # Left over from a source file that was removed.
-    case $(basename "$test") in
-    test_*) [ -f "tests/$(basename "$test").c" ] || continue ;;
-    fuzz_*) [ -f "tests/fuzz/$(basename "$test").c" ] || continue ;;
+    case $name in
+    test_*) [ -f "tests/$name.c" ] || continue ;;
+    fuzz_*) [ -f "tests/fuzz/$name.c" ] || continue ;;
     esac
-    if basename "$test" .sh | grep -Eq "$pattern"; then
-        for cpu in $cpus; do
-            echo "$cpu/$test"
-        done
-    fi
-done >"$list.all"
+    for cpu in $cpus; do
+        echo "$name $cpu/$test"
+    done
+done | PATTERN=$pattern awk '$1 ~ ENVIRON["PATTERN"] { print $2 }' >"$list.all"
 # The longest tests first, so that no processor waits for the last one.
 long='cli_signals cli_real_models cli_plan test_session_prefix test_exec_cuda_reference test_formats_worst test_tiers_packed
     test_engine_stream cli_errors test_engine_caps cli_serve test_exec_cuda_roles test_quantize test_session_bits

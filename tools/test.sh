@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs what is missing, builds with gcc, runs every test, and tests that use kernels also as on lesser processors;
 # builds with clang and the sanitizers, and runs every test again; lints. Tests often wait for a disk, a socket or a
-# signal, so lint, the builds for the sanitizers and the thread sanitizer's tests run at the same time, with lower
-# priority. The last line counts all of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
+# signal, so lint and the builds for the sanitizers run at the same time, with lower priority. The last line counts all
+# of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
 set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
@@ -92,7 +92,6 @@ wait $models || true
     beside lint make -s lint
     beside clang make -j"$jobs" CC=clang WERROR=-Werror asan-build
     beside gcc-tsan make -j"$jobs" tsan-build
-    beside tsan make -j"$jobs" tsan
 } &
 background=$!
 step "tests; beside them lint and builds for the sanitizers"
@@ -114,11 +113,11 @@ run packers env CPUS=avx512 sh tools/run-tests.sh build "$reaches_packers"
 step "lint; clang, no warnings allowed"
 join lint
 join clang
-step "tests under the address and undefined-behaviour sanitizers; beside them the thread sanitizer"
+step "tests under the address and undefined-behaviour sanitizers"
 run asan env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" make -j"$jobs" CC=clang WERROR=-Werror asan
 step "threads under the thread sanitizer"
 join gcc-tsan
-join tsan
+run tsan make -j"$jobs" tsan
 background=
 step "done"
 echo "$passed passed, $failed failed, $skipped skipped"
