@@ -8,7 +8,7 @@
 #include "support/faults.h"
 #include "support/logits.h"
 #include "support/process.h"
-#include "support/sanitized.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 #include "tiers/ledger.h"
@@ -110,7 +110,7 @@ static void test_same_bits(void **state) {
     (void)state;
     for (int bits = 2; bits <= 16; bits *= SANITIZED ? 4 : 2)
         for (int n_batch = 1; n_batch <= 16; n_batch += 15) {
-            if (SANITIZED && (bits > 2) != (n_batch > 1)) /* each once */
+            if (slow_is_thinned() && (bits > 2) != (n_batch > 1)) /* every value has its turn */
                 continue;
             nib_memory now;
             nib_engine *e;

@@ -149,7 +149,7 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
     for cpu in $cpus; do
         echo "$name $cpu/$test"
     done
-done | PATTERN=$pattern awk '$1 ~ ENVIRON["PATTERN"] { print $2 }' >"$list.all"
+done | PATTERN=$pattern awk '$1 ~ ENVIRON["PATTERN"] { sub(/^[^ ]* /, ""); print }' >"$list.all"
 # The longest tests first, so that no processor waits for the last one.
 long='cli_signals cli_real_models cli_plan test_session_prefix test_exec_cuda_reference test_formats_worst test_tiers_packed
     test_engine_stream cli_errors test_engine_caps cli_serve test_exec_cuda_roles test_quantize test_session_bits
