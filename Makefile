@@ -12,7 +12,7 @@ PLAIN_OPT ?= $(if $(filter -O3,$(OPT)),-O2,$(OPT))
 TEST_OPT ?= -O0
 WERROR  ?=
 SAN     ?=
-# Debug information: all of it, or line numbers only, which take a sanitized or a test build less time.
+# Debug information: all of it, or line numbers only (-g1), which are enough for sanitized builds and compile faster.
 DEBUG   ?= $(if $(SAN),-g1,-g)
 OBJCOPY ?= objcopy
 STRIP   ?= strip

@@ -55,8 +55,8 @@ static float sum_of(const float *lanes) {
 }
 
 /* Adds the squared errors of n values, a multiple of TOGETHER. */
-static inline void add_errors(const float *x, int64_t n, float scale, float max, float *error) {
-    const float inverse = 1 / scale;
+static inline void add_errors(const float *x, int64_t n, float scale, float inverse, float max,
+                              float *error) {
     float sums[TOGETHER];
     memcpy(sums, error, sizeof sums);
     for (int64_t i = 0; i < n; i += TOGETHER)
@@ -75,7 +75,7 @@ static float squared_error(const float *x, int64_t k, float scale, float max, fl
     const int64_t whole = k / TOGETHER * TOGETHER;
     float error[TOGETHER] = {0};
     for (int64_t i = 0; i < whole; i += PART) {
-        add_errors(x + i, NUM_MIN(whole - i, (int64_t)PART), scale, max, error);
+        add_errors(x + i, NUM_MIN(whole - i, (int64_t)PART), scale, inverse, max, error);
         if (sum_of(error) > bound)
             return INFINITY;
     }
