@@ -1,6 +1,11 @@
 # nibble's one build file. `make help` lists the targets.
 # Sources are found, not listed: a new architecture, kernel folder, sub-command or test is a new file.
 
+# As many jobs as there are processors, unless -j says otherwise.
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 BUILD   ?= build
 PREFIX  ?= /usr/local
 DESTDIR ?=
