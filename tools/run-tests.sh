@@ -150,14 +150,16 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
         echo "$name $cpu/$test"
     done
 done | PATTERN=$pattern awk '$1 ~ ENVIRON["PATTERN"] { sub(/^[^ ]* /, ""); print }' >"$list.all"
-# The longest tests first, so that no processor waits for the last one.
-long='cli_signals cli_real_models cli_plan test_session_prefix test_exec_cuda_reference test_formats_worst test_tiers_packed
-    test_engine_stream cli_errors test_engine_caps cli_serve test_exec_cuda_roles test_quantize test_session_bits
-    test_exec_cuda_caps test_plan_best test_exec_cuda_in_place test_session_kv test_arch_fixtures test_exec_check
-    test_session_batch test_engine_residual_disk cli_trace test_session_draft cli_quantize test_exec_cuda_demote
-    test_engine_cancel test_session_batch_random test_engine_residual test_exec_visits test_session_fair
-    test_tiers_device_blocks test_text_work test_engine_shortlist test_kernels_linear test_kernels_amx_rows
-    test_exec_cuda_shortlist cli_batch cli_compat cli_basic cli_kernels test_engine_stack test_text_template cli_install'
+# The longest tests first, so that no processor waits for the last one; and not several beside each other that mostly
+# wait (cli_signals, cli_completion, cli_hub).
+long='cli_signals cli_real_models cli_plan test_engine_caps test_engine_shortlist cli_completion test_session_prefix
+    test_exec_cuda_reference test_formats_worst test_engine_stream test_quantize cli_hub test_engine_residual_disk
+    cli_quantize test_session_bits test_tiers_packed cli_serve cli_errors test_session_batch_random test_engine_residual
+    test_arch_fixtures test_exec_cuda_demote test_session_batch test_engine_cancel test_exec_check test_plan_best
+    cli_batch cli_kernels test_exec_cuda_roles test_exec_cuda_caps test_exec_cuda_in_place test_session_kv cli_trace
+    test_session_draft test_exec_visits test_session_fair test_tiers_device_blocks test_text_work test_kernels_linear
+    test_kernels_amx_rows test_exec_cuda_shortlist cli_compat cli_basic test_engine_stack test_text_template
+    cli_install'
 for name in $long; do
     grep -E "/$name(\.sh)?\$" "$list.all"
 done >"$list"
