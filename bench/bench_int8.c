@@ -1,8 +1,9 @@
 /* Times products with packed integers beside the peak of the processor: bench_int8 [ISA [TYPE|all
  * [rows...]]]. The register peaks (vpmaddubsw + vpaddw + vpmaddwd + vpaddd with 16-bit partial sums;
- * vpdpbusd, 256 bits), the read bandwidth and the products are measured in turn, in one thread and by
- * processor time, and the best of all rounds counts, because other load then disturbs the ratios least. With
- * few rows the weights are in no cache.
+ * vpdpbusd, 256 bits), the clock, the read bandwidth and the products are measured in turn, in one thread and
+ * by processor time, and the best of all rounds counts, because other load then disturbs the ratios least.
+ * With few rows the weights are in no cache. A neighbour on the other thread of the core takes execution
+ * units, but not the clock: run it several times.
  */
 #include "product.h"
 
@@ -21,18 +22,31 @@ enum { ROTATE_BYTES = 320 << 20, ROUNDS = 6, MAX_CASES = 256 };
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 #define EACH_6(X) X(0) X(1) X(2) X(3) X(4) X(5)
 
+/* Cycles a second, by a chain of multiplications of 3 cycles each. */
+static double clock_rate(void) {
+    const long rounds = 1 << 20;
+    uint64_t x = 3;
+    const double start = time_thread();
+    for (long i = 0; i < rounds; i++)
+        __asm__ volatile("imul %0, %0" : "+r"(x));
+    return 3.0 * (double)rounds / (time_thread() - start);
+}
+
 /* Multiply-adds a second: 8 quads in 16 bits, then in 32; six accumulators. */
 __attribute__((target("avx2"))) static double peak_maddubs(void) {
     const int rounds = 1 << 18;
     __m256i w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
     const __m256i ones = _mm256_set1_epi16(1);
 #define START(i) __m256i acc##i = _mm256_setzero_si256(), sum##i;
+/* The sums are hidden too: the compiler would move all products to the front and spill them. */
 #define FIRST(i)                                                                                             \
     OPAQUE(x);                                                                                               \
-    sum##i = _mm256_maddubs_epi16(w, x);
+    sum##i = _mm256_maddubs_epi16(w, x);                                                                     \
+    OPAQUE(sum##i);
 #define QUAD(i)                                                                                              \
     OPAQUE(x);                                                                                               \
-    sum##i = _mm256_add_epi16(sum##i, _mm256_maddubs_epi16(w, x));
+    sum##i = _mm256_add_epi16(sum##i, _mm256_maddubs_epi16(w, x));                                           \
+    OPAQUE(sum##i);
 #define FLUSH(i)   acc##i = _mm256_add_epi32(acc##i, _mm256_madd_epi16(sum##i, ones));
 #define KEEP(i)    OPAQUE(acc##i);
 #define QUADS_7(X) X X X X X X X
@@ -111,7 +125,7 @@ static void entry_run(entry *e, int round, pool *alone) {
 
 static void compare(const kernel_table *t, type_id type, int64_t n, int64_t k, int64_t m, pool *alone) {
     entry e[KERNELS_MAX_STRATEGY];
-    double read = 0, mad = 0, vnni = 0;
+    double read = 0, mad = 0, vnni = 0, hz = 0;
     int n_entry = 0;
     pack_format f;
     pack_choose(type, k, &f);
@@ -119,6 +133,7 @@ static void compare(const kernel_table *t, type_id type, int64_t n, int64_t k, i
         if (strcmp(t->strategy_isa[i], "ref") && t->strategies[i]->can(&f, m))
             e[n_entry++] = entry_open(t, i, type, n, k, m);
     for (int round = 0; round < ROUNDS; round++) {
+        hz = NUM_MAX(hz, clock_rate());
         mad = NUM_MAX(mad, peak_maddubs());
         vnni = NUM_MAX(vnni, cpu_get()->avx_vnni ? peak_vnni() : 0);
         if (n_entry && m <= 16)
@@ -133,8 +148,8 @@ static void compare(const kernel_table *t, type_id type, int64_t n, int64_t k, i
         if (m <= 16)
             printf(" %6.2f GB/s, %.2f of read %.1f;", (double)e[i].p.bytes / s * 1e-9,
                    (double)e[i].p.bytes / s / read, read * 1e-9);
-        printf(" %6.1f GMAC/s, %.2f of maddubs %.0f, %.2f of vnni %.0f\n", macs * 1e-9, macs / mad,
-               mad * 1e-9, vnni ? macs / vnni : 0, vnni * 1e-9);
+        printf(" %6.1f GMAC/s, %4.1f cycles for 256, %.2f of maddubs %.0f, %.2f of vnni %.0f\n", macs * 1e-9,
+               256 * hz / macs, macs / mad, mad * 1e-9, vnni ? macs / vnni : 0, vnni * 1e-9);
         fflush(stdout);
         product_close(&e[i].p);
     }
