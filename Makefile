@@ -289,7 +289,7 @@ $(foreach folder,$(sort $(dir $(ANALYSED))),$(eval $(call ANALYSIS,$(folder),$(s
 # Tests often wait, for a disk, a socket or a signal, so lint runs beside them, with lower priority. Its analyzer looks
 # at fewer states of a function than `make lint`.
 check: all tests benches ## build, run every test, the longest ones shorter, lint: what is worth doing before each commit
-	+@TIDY_STATES=1000 nice -n 15 $(MAKE) -s lint >$(BUILD)/lint.log 2>&1 & lint=$$!; \
+	+@TIDY_STATES=3000 nice -n 15 $(MAKE) -s lint >$(BUILD)/lint.log 2>&1 & lint=$$!; \
 		code=0; NIBBLE_QUICK=1 sh tools/run-tests.sh $(BUILD) || code=1; \
 		wait $$lint || code=1; cat $(BUILD)/lint.log; exit $$code
 
