@@ -463,46 +463,55 @@ static void test_few_rows_of_planes_are_counted(void **state) {
 
 /* ---- estimates ---- */
 
-/* y and the errors by the table's estimates of w, with activations of 8 bits. */
+/* y and the errors by the table's estimates of w, with activations of 8 bits. length: of each row, [n_row].
+ */
 static void estimate(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, guarded *y,
-                     guarded *error) {
+                     guarded *error, float *length) {
     const act_format f = act_format_for(&w->view.format, 8);
-    const size_t each = act_row_bytes(f, w->k);
+    const size_t each = act_row_bytes(ESTIMATE_ACT, w->k);
     guarded q = guard_open(each * (size_t)n_row), scratch = guard_open(linear_scratch_bytes(false));
+    guarded row = guard_open(act_row_bytes(f, w->k));
     *y = guard_open((size_t)(n_row * w->n) * sizeof(float));
     *error = guard_open((size_t)num_round_up(w->n, PACK_PANEL) * sizeof(float));
-    for (int64_t m = 0; m < n_row; m++)
-        t->act_quantize(f, x + m * w->k, w->k, (char *)q.data + (size_t)m * each);
+    for (int64_t m = 0; m < n_row; m++) {
+        t->act_quantize(f, x + m * w->k, w->k, row.data);
+        length[m] = estimate_row(f, row.data, w->k, (char *)q.data + (size_t)m * each);
+    }
     guard_read_only(&q);
     const linear_args a = {.w = &w->view,
-                           .q = {q.data, n_row, w->k, f},
+                           .q = {q.data, n_row, w->k, ESTIMATE_ACT},
                            .y = y->data,
                            .ldy = w->n,
                            .n_row = n_row,
                            .scratch = scratch.data};
     t->estimate(&a, 0, w->n, error->data);
+    guard_close(&row);
     guard_close(&scratch);
     guard_close(&q);
 }
 
-/* The errors of estimates, in units of their own error times |x|: no more than
- * a bound of rounding, and about 1 in the mean. */
+/* The errors of estimates, in units of their own error times the length: no more than a bound of rounding,
+ * and about 1 in the mean. The length is that of the row, and at most a fifth more: its groups have very
+ * different scales. */
 static void check_estimates(const kernel_table *t, int64_t n, int64_t k, int64_t n_row) {
     matrix w = matrix_open(TYPE_Q8_0, n, k, MATRIX_RANDOM, (uint64_t)(n + k + n_row));
-    float *x = case_rows(n_row, k, (uint64_t)(n * k + n_row));
+    float *x = case_rows(n_row, k, (uint64_t)(n * k + n_row)),
+          *length = malloc((size_t)n_row * sizeof(float));
     guarded exact = case_linear(t, &w, x, n_row, NULL, 0), y, error;
     double squares = 0;
     assert_true(t->estimate_can(&w.view.format, n_row));
-    estimate(t, &w, x, n_row, &y, &error);
+    estimate(t, &w, x, n_row, &y, &error, length);
     for (int64_t m = 0; m < n_row; m++) {
-        double length = 0;
+        double square = 0;
         for (int64_t i = 0; i < k; i++)
-            length += (double)x[m * k + i] * (double)x[m * k + i];
-        length = sqrt(length);
+            square += (double)x[m * k + i] * (double)x[m * k + i];
+        if (!(length[m] > 0.99 * sqrt(square) && length[m] < 1.2 * sqrt(square)))
+            fail_msg("%s %dx%d: row %d has the length %g, expected %g and little more", t->isa, (int)n,
+                     (int)k, (int)m, (double)length[m], sqrt(square));
         for (int64_t i = 0; i < n; i++) {
             const double off =
                 (double)((float *)y.data)[m * n + i] - (double)((float *)exact.data)[m * n + i];
-            const double unit = (double)((float *)error.data)[i] * length;
+            const double unit = (double)((float *)error.data)[i] * (double)length[m];
             if (!(fabs(off) <= 6 * unit))
                 fail_msg("%s %dx%d: estimate (%d, %d) is off by %g, its error is %g", t->isa, (int)n, (int)k,
                          (int)m, (int)i, off, unit);
@@ -516,8 +525,57 @@ static void check_estimates(const kernel_table *t, int64_t n, int64_t k, int64_t
     guard_close(&y);
     guard_close(&error);
     guard_close(&exact);
+    free(length);
     free(x);
     matrix_close(&w);
+}
+
+/* The largest sums overflow nothing: their estimates are within half an upper code, 8 of 127. Weights of zero
+ * have estimates of zero without an error, and very small ones have finite estimates. */
+static void check_extreme_estimates(const kernel_table *t, matrix_kind kind, int64_t k) {
+    enum { N = 32, N_ROW = 5 };
+    matrix w = matrix_open(TYPE_Q8_0, N, k, kind, (uint64_t)k);
+    float *x = malloc((size_t)(N_ROW * k) * sizeof *x), length[N_ROW];
+    for (int64_t i = 0; i < N_ROW * k; i++)
+        x[i] =
+            (i / k + i % k / 32) % 2 ? 127 : -127; /* the signs of the largest weights, or their opposites */
+    guarded exact = case_linear(t, &w, x, N_ROW, NULL, 0), y, error;
+    estimate(t, &w, x, N_ROW, &y, &error, length);
+    for (int64_t i = 0; i < N_ROW * N; i++) {
+        const double got = (double)((float *)y.data)[i], want = (double)((float *)exact.data)[i];
+        const double bound = 0.07 * fabs(want), sigma = (double)((float *)error.data)[i % N];
+        const bool ok = kind == MATRIX_LARGEST ? fabs(got - want) <= bound && want != 0
+                        : kind == MATRIX_ZERO  ? got == 0 && sigma == 0
+                                               : isfinite(got) && isfinite(sigma);
+        if (!ok)
+            fail_msg("%s, kind %d, k %d: estimate %d is %g, error %g, expected %g", t->isa, (int)kind, (int)k,
+                     (int)i, got, sigma, want);
+    }
+    guard_close(&y);
+    guard_close(&error);
+    guard_close(&exact);
+    free(x);
+    matrix_close(&w);
+}
+
+/* Rows with a scale that is not finite have no length; rows of zeros have none either, but a finite one. */
+static void check_estimate_rows(const kernel_table *t) {
+    enum { K = 96 };
+    const act_format f = {8, 32};
+    float x[K] = {0};
+    guarded row = guard_open(act_row_bytes(f, K)), out = guard_open(act_row_bytes(ESTIMATE_ACT, K));
+    t->act_quantize(f, x, K, row.data);
+    assert_true(estimate_row(f, row.data, K, out.data) == 0);
+    for (int i = 0; i < K; i++)
+        assert_int_equal(((uint8_t *)out.data)[i], 128);
+    const float bad[] = {NAN, INFINITY};
+    for (size_t i = 0; i < NUM_COUNT(bad); i++) {
+        x[40] = bad[i];
+        t->act_quantize(f, x, K, row.data);
+        assert_true(isnan(estimate_row(f, row.data, K, out.data)));
+    }
+    guard_close(&row);
+    guard_close(&out);
 }
 
 static void test_estimates(void **state) {
@@ -527,15 +585,21 @@ static void test_estimates(void **state) {
     EACH_ISA(t) {
         for (size_t i = 0; t->estimate && i < NUM_COUNT(shapes); i++)
             check_estimates(t, shapes[i][0], shapes[i][1], shapes[i][2]);
+        static const int64_t ks[] = {64, 576, 2048, 8192};
+        for (size_t i = 0; t->estimate && i < 3 * NUM_COUNT(ks); i++)
+            check_extreme_estimates(t, (matrix_kind[]){MATRIX_LARGEST, MATRIX_ZERO, MATRIX_TINY}[i % 3],
+                                    ks[i / 3]);
+        check_estimate_rows(t);
         float y[64], error[64], upper[4];
         uint64_t s = 7;
         for (int i = 0; i < 64; i++) {
             y[i] = random_float(&s);
             error[i] = fabsf(random_float(&s));
         }
-        t->upper_bounds(y, error, 0.5f, 64, upper);
+        const float max = t->upper_bounds(y, error, 0.5f, 64, upper);
         for (int i = 0; i < 64; i++)
             assert_true(upper[i / 16] >= fmaf(error[i], 0.5f, y[i]));
+        assert_true(max == fmaxf(fmaxf(upper[0], upper[1]), fmaxf(upper[2], upper[3])));
         for (int p = 0; p < 4; p++) {
             bool found = false;
             for (int i = 16 * p; i < 16 * p + 16; i++)

@@ -80,6 +80,12 @@ typedef struct linear_args {
     int64_t ahead; /* kernels for few rows: bytes from the weights that are read to those that are prefetched;
                       0: a distance for the maker of the processor */
 } linear_args;
+/* Activations for kernel_table.estimate: their format, with codes plus 128. estimate_row writes
+ * act_row_bytes(ESTIMATE_ACT, k) bytes from a row of codes of 8 bits. It returns the length for which the
+ * errors of estimates are those of this row: its own length, and more for the rounding of its new codes. NaN:
+ * the row has a scale that is not finite. */
+#define ESTIMATE_ACT ((act_format){8, PACK_GROUP_ROW})
+float estimate_row(act_format f, const void *row, int64_t k, void *out);
 /* Bytes of scratch for one thread, enough for every shape and instruction set. sliced: linear_args.sliced may
  * be set. */
 size_t linear_scratch_bytes(bool sliced);
@@ -166,13 +172,15 @@ typedef struct kernel_table {
     bool (*sliced_suits)(type_id type, int64_t n_row);
     size_t sliced_scratch; /* bytes of linear_args.scratch that linear_sliced uses */
 
-    /* Estimates of rows [n0, n1) of a product, from the upper half of each code (PACK_TILE, 8 bits). error
-     * [n1 - n0, rounded up to 16]: the standard deviation of an estimate's error for activations of length 1.
-     * NULL: not in this table, since it would be no faster than the product. */
+    /* Estimates of rows [n0, n1) of a product, from the upper half of each code (PACK_TILE, 8 bits) and from
+     * activations that estimate_row wrote. error [n1 - n0, rounded up to 16]: the standard deviation of an
+     * estimate's error, for activations of length 1. NULL: not in this table, since it would be no faster
+     * than the product. */
     void (*estimate)(const linear_args *a, int64_t n0, int64_t n1, float *error);
     bool (*estimate_can)(const pack_format *f, int64_t n_row);
-    /* out[i] is the largest y + reach * error among y[16 i] to y[16 i + 15]. n is a multiple of 16. */
-    void (*upper_bounds)(const float *y, const float *error, float reach, int64_t n, float *out);
+    /* out[i] is the largest y + reach * error among y[16 i] to y[16 i + 15]. n is a multiple of 16. Returns
+     * the largest of all. */
+    float (*upper_bounds)(const float *y, const float *error, float reach, int64_t n, float *out);
 
     /* Quantizes one row of k floats to act_row_bytes(f, k) bytes. */
     void (*act_quantize)(act_format f, const float *x, int64_t k, void *out);

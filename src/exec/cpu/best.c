@@ -39,6 +39,7 @@ typedef struct area {
     float *error;   /* [STEP] */
     float *upper;   /* [STEP / PACK_PANEL] */
     float *y;       /* [n_row, LD]: estimates, or logits */
+    uint8_t *codes; /* [n_row, act_row_bytes(ESTIMATE_ACT, k)] */
     candidate *list;
     int64_t max, n; /* entries of the list; used entries */
 } area;
@@ -47,19 +48,20 @@ static uint64_t area_bytes(const workspace *ws, int64_t n_row, int64_t n_vocab) 
     return (uint64_t)n_row * (uint64_t)n_vocab * sizeof(float) / (uint64_t)ws->n_thread / 64 * 64;
 }
 
-static uint64_t fixed_bytes(int64_t n_row) {
-    return (uint64_t)n_row * (sizeof(seen_row) + LD * sizeof(float)) +
+static uint64_t fixed_bytes(const op *o, int64_t n_row) {
+    return (uint64_t)n_row * (sizeof(seen_row) + LD * sizeof(float) + act_row_bytes(ESTIMATE_ACT, o->k)) +
            (STEP + STEP / PACK_PANEL) * sizeof(float);
 }
 
-static area area_of(const workspace *ws, int thread, int64_t n_row, int64_t n_vocab) {
-    const uint64_t bytes = area_bytes(ws, n_row, n_vocab);
+static area area_of(const workspace *ws, const op *o, int thread, int64_t n_row) {
+    const uint64_t bytes = area_bytes(ws, n_row, o->n);
     uint8_t *at = (uint8_t *)ws->reg[REG_LOGITS] + (uint64_t)thread * bytes;
-    area a = {.max = (int64_t)((bytes - fixed_bytes(n_row)) / sizeof(candidate))};
+    area a = {.max = (int64_t)((bytes - fixed_bytes(o, n_row)) / sizeof(candidate))};
     a.error = (float *)(void *)at;
     a.upper = a.error + STEP;
     a.y = a.upper + STEP / PACK_PANEL;
-    a.rows = (seen_row *)(void *)(a.y + n_row * LD);
+    a.codes = (uint8_t *)(void *)(a.y + n_row * LD);
+    a.rows = (seen_row *)(void *)(a.codes + n_row * (int64_t)act_row_bytes(ESTIMATE_ACT, o->k));
     a.list = (candidate *)(void *)(a.rows + n_row);
     return a;
 }
@@ -73,7 +75,7 @@ bool best_can(const executor *e, const exec_cell *c) {
         return false;
     return (c->act_bits ? c->act_bits : e->act_bits[c->block]) == 8 &&
            c->views[o->w].format.layout == PACK_TILE &&
-           area_bytes(ws, c->n_row, o->n) >= fixed_bytes(c->n_row) + MIN_LIST * sizeof(candidate);
+           area_bytes(ws, c->n_row, o->n) >= fixed_bytes(o, c->n_row) + MIN_LIST * sizeof(candidate);
 }
 
 static bool can_estimate(const worker *w, const op *o) {
@@ -92,29 +94,19 @@ static int64_t first_token(const worker *w) {
 
 /* ---- the rows ---- */
 
-/* The length of a quantized row. */
-static float norm_of(const worker *w, const op *o, int64_t r) {
-    const act_rows *rows = &w->j->e->ws->act;
-    const act8_layout l = act_layout_of(w->acts.format, o->k);
-    const int64_t group = act_group(w->acts.format, o->k);
-    const int8_t *codes = (const int8_t *)rows->codes + r * l.bytes;
-    const float *scale = (const float *)(const void *)(codes + l.scale);
-    double squares = 0;
-    for (int64_t g = 0; g * group < o->k; g++) {
-        int32_t sum = 0;
-        for (int64_t i = g * group; i < NUM_MIN((g + 1) * group, l.scale); i++)
-            sum += codes[i] * codes[i];
-        squares += (double)sum * (double)scale[g] * (double)scale[g];
-    }
-    return (float)sqrt(squares);
+/* Opens a row for estimates: quantizes it for them, and returns seen_row.reach. */
+static float open_estimate(const worker *w, const op *o, const area *a, int64_t r) {
+    const act_format f = w->acts.format;
+    const uint8_t *row = w->j->e->ws->act.codes + r * (int64_t)act_row_bytes(f, o->k);
+    const float length =
+        estimate_row(f, row, o->k, a->codes + r * (int64_t)act_row_bytes(ESTIMATE_ACT, o->k));
+    return 1.02f * SHORTLIST_REACH * length; /* sums round, too */
 }
 
 static void open_rows(const worker *w, const op *o, const area *a, bool estimates) {
     for (int64_t r = 0; r < w->j->cell->n_row; r++)
-        a->rows[r] = (seen_row){/* sums round, too */
-                                .reach = estimates ? 1.02f * SHORTLIST_REACH * norm_of(w, o, r) : 0,
-                                .lower = -INFINITY,
-                                .logit = -INFINITY};
+        a->rows[r] = (seen_row){
+            .reach = estimates ? open_estimate(w, o, a, r) : 0, .lower = -INFINITY, .logit = -INFINITY};
 }
 
 /* ---- logits ---- */
@@ -216,13 +208,15 @@ static void mend(const worker *w, const area *a, int64_t n, int64_t whole) {
 /* Estimates columns [n0, n1), at most STEP. */
 static void estimate(worker *w, const op *o, area *a, int64_t n0, int64_t n1) {
     const int64_t n = n1 - n0, whole = num_round_up(n, PACK_PANEL);
-    product_estimates(w, o, n0, n1, a->y, LD, a->error);
+    product_estimates(w, o, n0, n1, a->codes, a->y, LD, a->error);
     mend(w, a, n, whole);
     for (int64_t r = 0; r < w->j->cell->n_row; r++) {
         const float *y = a->y + r * LD, reach = a->rows[r].reach;
         if (!isfinite(reach))
             continue;
-        w->j->e->kernels->upper_bounds(y, a->error, reach, whole, a->upper);
+        const float max = w->j->e->kernels->upper_bounds(y, a->error, reach, whole, a->upper);
+        if (max < a->rows[r].lower || max < a->rows[r].logit)
+            continue;
         for (int64_t i = 0; i < whole; i += PACK_PANEL) {
             const candidate c = {(int32_t)((n0 + i) / PACK_PANEL), (int32_t)r, a->upper[i / PACK_PANEL]};
             if (can_be_best(a, &c))
@@ -255,7 +249,7 @@ static bool take_columns(const worker *w, const op *o, int64_t *begin, int64_t *
 static void join_bounds(const worker *w, const op *o, const area *a) {
     const int64_t n_row = w->j->cell->n_row;
     for (int t = 0; t < w->n_thread; t++) {
-        const area other = area_of(w->j->e->ws, t, n_row, o->n);
+        const area other = area_of(w->j->e->ws, o, t, n_row);
         for (int64_t r = 0; r < n_row && t != w->thread; r++)
             a->rows[r].lower = NUM_MAX(a->rows[r].lower, other.rows[r].lower);
     }
@@ -284,7 +278,7 @@ static void run_estimates(worker *w, const op *o, area *a) {
 
 void run_best(worker *w, const op *o) {
     const bool estimates = can_estimate(w, o);
-    area a = area_of(w->j->e->ws, w->thread, w->j->cell->n_row, o->n);
+    area a = area_of(w->j->e->ws, o, w->thread, w->j->cell->n_row);
     int64_t begin = 0, end = 0;
     if (first_token(w) == 0)
         open_rows(w, o, &a, estimates);
@@ -295,13 +289,13 @@ void run_best(worker *w, const op *o) {
 }
 
 uint64_t best_collect(const executor *e, int64_t n_row, int32_t *ids, float *logits) {
-    const int64_t n_vocab = model_hparams(layout_model(e->layout))->n_vocab;
+    const op *o = probe_head_product(&layout_block(e->layout, layout_n_block(e->layout) - 1)->program);
     uint64_t n_exact = 0;
     for (int64_t r = 0; r < n_row; r++) {
         ids[r] = 0;
         logits[r] = -INFINITY;
         for (int t = 0; t < e->ws->n_thread; t++) {
-            const area a = area_of(e->ws, t, n_row, n_vocab);
+            const area a = area_of(e->ws, o, t, n_row);
             const seen_row *row = &a.rows[r];
             n_exact += (uint64_t)row->n_exact;
             if (row->logit > logits[r] || (row->logit == logits[r] && row->id < ids[r])) {

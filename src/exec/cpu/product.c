@@ -225,12 +225,13 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
         add_outliers(w, rows, &a, n0, n1);
 }
 
-void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error) {
+void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, const uint8_t *codes, float *y,
+                       int64_t ldy, float *error) {
     const job *j = w->j;
     const act_rows *rows = &j->e->ws->act;
     const view part = columns_view(matrix_of(w, o), n0, n1);
     const linear_args a = {.w = &part,
-                           .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},
+                           .q = {codes, j->cell->n_row, o->k, ESTIMATE_ACT},
                            .y = y,
                            .ldy = ldy,
                            .n_row = j->cell->n_row,

@@ -142,8 +142,9 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
                      int64_t n0, int64_t n1);
 /* Writes estimates (kernel_table.estimate) of columns [n0, n1) of o's product, outliers included, to y
- * [n_row, ldy], which begins at column n0. All rows must be quantized (w->acts). */
-void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy, float *error);
+ * [n_row, ldy], which begins at column n0. codes: all rows, by estimate_row. */
+void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, const uint8_t *codes, float *y,
+                       int64_t ldy, float *error);
 /* Computes the same columns exactly. */
 void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy);
 /* Computes one panel of it (at most PACK_PANEL columns) for row r alone. */

@@ -141,22 +141,26 @@ static void attend_run(attend_group *g) {
                a->out + (g->pair[i].row * a->n_head + g->pair[i].head) * a->kv.d_head);
 }
 
-static attend_group group_of(const attend_args *a) {
-    attend_group g = {.a = a, .d_pad = num_round_up(a->kv.d_head, LANES)};
-    g.scores = a->scratch;
-    g.out = g.scores + ATTEND_PAIRS * ATTEND_KV;
-    g.total = g.out + ATTEND_PAIRS * g.d_pad;
-    g.q = g.total + ATTEND_PAIRS * g.d_pad;
-    g.key_scales = g.q + ATTEND_QUERIES * a->kv.d_head;
-    g.value_scales = g.key_scales + 2 * kv_scale_count(a->kv.d_head);
-    g.wide = g.value_scales + 2 * kv_scale_count(a->kv.d_head);
-    return g;
+/* Sets what does not depend on the pairs. Pairs are not cleared: they are many, and each is set before it is
+ * used. */
+static void open_group(attend_group *g, const attend_args *a) {
+    g->a = a;
+    g->d_pad = num_round_up(a->kv.d_head, LANES);
+    g->next = NULL;
+    g->scores = a->scratch;
+    g->out = g->scores + ATTEND_PAIRS * ATTEND_KV;
+    g->total = g->out + ATTEND_PAIRS * g->d_pad;
+    g->q = g->total + ATTEND_PAIRS * g->d_pad;
+    g->key_scales = g->q + ATTEND_QUERIES * a->kv.d_head;
+    g->value_scales = g->key_scales + 2 * kv_scale_count(a->kv.d_head);
+    g->wide = g->value_scales + 2 * kv_scale_count(a->kv.d_head);
 }
 
 static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, int64_t r1) {
     const int64_t per_kv = a->n_head / a->kv.n_kv_head;
     const bool coded = kv_is_coded(a->kv.type);
-    attend_group g = group_of(a);
+    attend_group g;
+    open_group(&g, a);
     for (int64_t h = h0; h < h1;) {
         g.kv_head = h / per_kv;
         const int64_t end = NUM_MIN(h1, (g.kv_head + 1) * per_kv);
@@ -185,7 +189,8 @@ static void op_attend(const attend_args *a, int64_t h0, int64_t h1, int64_t r0, 
 /* A part is {largest score, sum, 14 unused floats, d_pad floats}. */
 static void op_attend_part(const attend_args *a, int64_t h0, int64_t h1, int64_t row, int64_t span,
                            float *parts) {
-    attend_group g = group_of(a);
+    attend_group g;
+    open_group(&g, a);
     const int64_t s0 = span * ATTEND_SPAN, each = attend_part_floats(a->kv.d_head);
     int64_t lo, hi;
     g.kv_head = h0 / (a->n_head / a->kv.n_kv_head);

@@ -70,10 +70,15 @@ static void op_add(const float *x, const float *y, float scale, float *out, int6
     LANES_EACH(n, STORE(out, v_add(LOAD(x), v_mul(LOAD(y), s))));
 }
 
-static void op_upper_bounds(const float *y, const float *error, float reach, int64_t n, float *out) {
+static float op_upper_bounds(const float *y, const float *error, float reach, int64_t n, float *out) {
     const vf times = v_set(reach);
-    for (int64_t i = 0; i < n; i += LANES)
-        out[i / LANES] = v_largest(v_fma(v_load(error + i), times, v_load(y + i)));
+    vf max = v_set(-INFINITY);
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vf upper = v_fma(v_load(error + i), times, v_load(y + i));
+        out[i / LANES] = v_largest(upper);
+        max = v_max(max, upper);
+    }
+    return v_largest(max);
 }
 
 static void op_scale(const float *x, float scale, float *out, int64_t n) {

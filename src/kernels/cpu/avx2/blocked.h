@@ -1,10 +1,6 @@
-/* blocked.h - products of many activation rows. One panel x up to 768 of K is unpacked to one byte a code and
- * float scales, which fit the first-level cache. Then all rows of a block of rows pass over it, a few at a
- * time. Groups of 16 and 32 keep their floats in registers. Longer groups keep integers and floats in memory,
- * update them once for many products, and use the registers for more rows. The next block of weights, and
- * some lines of prefetch_list, are prefetched at the same time. Between blocks of K the sums are in y. Rows
- * are cut into blocks, and K into spans, such that a block of rows over a span stays in the second-level
- * cache.
+/* blocked.h - products of many activation rows with blocks of codes and float scales (block.h). Groups of 16
+ * and 32 keep their floats in registers. Longer groups keep integers and floats in memory, update them once
+ * for many products, and use the registers for more rows.
  *
  * Two-level scales (PACK_SCALE_TWO) are multiplied into the codes when they are unpacked. Codes of
  * PACK_TABLE_BOOK are replaced by the entries of their rows' codebooks. Both give one group a row of 8-bit
@@ -13,34 +9,9 @@
 #define NIB_KERNELS_AVX2_BLOCKED_H
 
 #include "kernels/bitwise.h"
+#include "kernels/cpu/avx2/block.h"
 
-enum { BLOCK_CHUNKS = 3, BLOCK_TILES = BLOCK_CHUNKS * TILE_CHUNK, ROWS_SHORT = 4, MAX_ROWS = 132 };
-enum { UPPER_BITS = 0 /* the case of block_job.upper; no format has 0 bits */ };
-enum { BLOCK_GROUPS = BLOCK_TILES * TILE_K / 16, NEAR_BYTES = 160 * 1024 };
-
-/* A block: codes (12 KiB; 24 where codes of 8 bits take two lines, dot_two_lines), scales and minima of one
- * panel (3 + 3 KiB in groups of 16, half of that in groups of 32). For the rows that are being multiplied it
- * also has the integers of the current group and the float sums. */
-typedef struct block {
-    uint8_t lines[BLOCK_TILES * 16 * 2][TILE_LINE];
-    float scale[BLOCK_GROUPS][PACK_PANEL], min[BLOCK_GROUPS][PACK_PANEL];
-    __m256i open[DOT_BLOCK_ROWS][2];
-    vf y[DOT_BLOCK_ROWS];
-} block;
-_Static_assert(sizeof(block) <= STRATEGY_SCRATCH, "as linear_args.scratch is");
-
-typedef struct block_job {
-    const tile_job *job;
-    block *b;
-    int64_t panel, tile0; /* the block's panel and first tile */
-    int n_tile;
-    bool is_first, is_last; /* block of K */
-    bool upper;             /* only the upper 4 bits of 8-bit codes are used, rounded (unpack_upper) */
-    /* Successive lines that are prefetched during the next call, one of each for each step (a group, or a
-     * tile if there are fewer): of prefetch_list, and of the next block of weights. Where there are none, the
-     * block's own lines, which are in the cache already. */
-    const char *ahead, *next;
-} block_job;
+enum { ROWS_SHORT = 4 };
 
 /* The format of the codes after unpacking. */
 static pack_format block_format(const pack_format *f) {
@@ -118,21 +89,6 @@ LANES_INLINE void unpack_two_lines(const kind f, bool halved, block *b, int firs
     }
 }
 
-/* Unpacks 8-bit codes to their upper 4 bits, rounded: (code + 8) / 16, which is 0 to 16 with a zero point of
- * 8. Sums of 8 quads of these also fit 16 bits. */
-static void unpack_upper(block *b, int first, const tile_chunk *c) {
-    const __m256i low = _mm256_set1_epi8(31), zero = _mm256_setzero_si256();
-    uint8_t *to = b->lines[first * 16];
-    for (int i = 0; i < c->n_tile * 16 * TILE_LINE; i += 128) {
-        LANES_UNROLL
-        for (int h = 0; h < 128; h += 32) {
-            const __m256i code = _mm256_loadu_si256((const void *)(c->codes + i + h));
-            const __m256i twice = _mm256_and_si256(_mm256_srli_epi16(code, 3), low);
-            _mm256_store_si256((void *)(to + i + h), _mm256_avg_epu8(twice, zero));
-        }
-    }
-}
-
 /* Replaces the unpacked codes of a chunk by (code - zero) * u, which is at most 127. Only the low byte of
  * each product matters, so 16-bit multiplications compute the even and the odd bytes. `flip` converts the
  * result to the bytes that dot.h multiplies. */
@@ -185,30 +141,30 @@ static void unpack_book(block *b, int first, const tile_chunk *c, const pack_for
 
 /* Unpacks the scales of n groups to index `first` and up. scale, asym: of the format; constants for formats
  * with many groups in a chunk. */
-LANES_INLINE void unpack_groups(int scale, bool asym, block *b, int64_t first, int64_t n, float unit,
-                                const tile_chunk *c, const pack_format *f) {
+LANES_INLINE void unpack_groups(int scale, bool asym, block *b, int64_t first, int64_t n, const tile_chunk *c,
+                                const pack_format *f) {
     const bool super = scale == PACK_SCALE_SUPER;
     const uint8_t *at = c->scales + tile_scale_start(f);
     const int64_t step = tile_scale_step(f);
     const vf d = super ? v_load_f16((const void *)c->scales) : v_zero();
     const vf d_min = super && asym ? v_load_f16((const void *)(c->scales + 2 * PACK_PANEL)) : v_zero();
     for (int64_t g = first; g < first + n; g++, at += step) {
-        v_store(b->scale[g], v_mul(tile_scale(at, scale, &d), v_set(unit)));
+        v_store(b->scale[g], tile_scale(at, scale, &d));
         if (asym)
             v_store(b->min[g], tile_min(at, scale, &d_min));
     }
 }
 
 /* Unpacks the scales of the groups that begin in the chunk to index `first` and up; the one group of a row to
- * index 0. unit: the factor of the codes. */
-static void unpack_scales(block *b, int64_t first, float unit, const tile_chunk *c, const pack_format *f) {
+ * index 0. */
+static void unpack_scales(block *b, int64_t first, const tile_chunk *c, const pack_format *f) {
     const int64_t n = NUM_MAX(tile_chunk_groups(f, c->n_tile), 1);
     if (f->scale == PACK_SCALE_F16 && f->asym)
-        unpack_groups(PACK_SCALE_F16, true, b, first, n, unit, c, f);
+        unpack_groups(PACK_SCALE_F16, true, b, first, n, c, f);
     else if (f->scale == PACK_SCALE_F16)
-        unpack_groups(PACK_SCALE_F16, false, b, first, n, unit, c, f);
+        unpack_groups(PACK_SCALE_F16, false, b, first, n, c, f);
     else
-        unpack_groups(f->scale, f->asym, b, first, n, unit, c, f);
+        unpack_groups(f->scale, f->asym, b, first, n, c, f);
 }
 
 /* Chunks [c0, c1) of the job's panel. */
@@ -231,10 +187,7 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
 #define UNPACK(bits, table) unpack_codes((kind){bits, table, 0}, j->b, first, &c)
 #define UNPACK_8(bits, table)                                                                                \
     two_lines ? unpack_two_lines((kind){bits, table, 0}, halved, j->b, first, &c) : UNPACK(bits, table)
-        switch (j->upper                                                     ? UPPER_BITS
-                : f->table == PACK_TABLE_NONE || f->table == PACK_TABLE_BOOK ? f->bits
-                                                                             : -f->table) {
-        case UPPER_BITS: unpack_upper(j->b, first, &c); break;
+        switch (f->table == PACK_TABLE_NONE || f->table == PACK_TABLE_BOOK ? f->bits : -f->table) {
         case 2: UNPACK(2, PACK_TABLE_NONE); break;
         case 3: UNPACK(3, PACK_TABLE_NONE); break;
         case 4: UNPACK(4, PACK_TABLE_NONE); break;
@@ -252,8 +205,7 @@ static void unpack(const block_job *j, int64_t c0, int64_t c1) {
         if (f->scale == PACK_SCALE_TWO)
             unpack_two(j->b, first, &c, f);
         else
-            unpack_scales(j->b, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, j->upper ? 16 : 1,
-                          &c, f);
+            unpack_scales(j->b, f->group == PACK_GROUP_ROW ? 0 : first * TILE_K / f->group, &c, f);
     }
     if (f->scale == PACK_SCALE_TWO)
         v_store(j->b->scale[0], v_load_f16((const void *)((const uint8_t *)panel + j->job->tail)));
@@ -374,8 +326,6 @@ LANES_INLINE void multiply_long(const kind f, int nt, const block_job *j, int64_
     store_sums(nt, whole, j, m);
 }
 
-typedef void (*multiply_fn)(const block_job *j, int64_t m);
-
 #define DEFINE_SHORT(name, nt, bits, table, asym, group)                                                     \
     static void name##_##nt(const block_job *j, int64_t m) {                                                 \
         const kind f = {bits, PACK_TABLE_##table, group};                                                    \
@@ -402,7 +352,7 @@ DOT_LONG_KINDS(DEFINE_LONGS)
 typedef struct blocked_kernel {
     kind f;
     int asym; /* -1: with and without minima */
-    multiply_fn fn[DOT_BLOCK_ROWS];
+    multiply_fn multiply[DOT_BLOCK_ROWS];
 } blocked_kernel;
 static const blocked_kernel blocked_kernels[] = {DOT_SHORT_KINDS(ROW_SHORT) DOT_LONG_KINDS(ROW_LONG)};
 
@@ -431,104 +381,16 @@ static bool blocked_suits(const pack_format *f, int64_t n_row) {
     return n_row > 8 || !bitwise_can(f);
 }
 
-/* Takes the next n lines of prefetch_list. False: it has ended. */
-static bool take_ahead(prefetch_list *s, int n, const char **out) {
-    if (!s || s->run >= s->n_run)
-        return false;
-    *out = (const char *)s->runs[s->run].at + s->done;
-    s->done += n * TILE_LINE;
-    if (s->done >= s->runs[s->run].bytes) {
-        s->run++;
-        s->done = 0;
-    }
-    return true;
-}
-
-/* Takes the next n lines of [*at, end), as far as there are any. */
-static const char *take_next(const block_job *j, int n, const char **at, const char *end) {
-    if (*at >= end)
-        return (const char *)j->b->lines;
-    const char *const taken = *at;
-    *at += n * TILE_LINE;
-    return taken;
-}
-
-/* Multiplies rows [m0, m1) with a block and prefetches `bytes` bytes at `at`: during the products, and the
- * rest between them. */
-static void multiply_rows(block_job *j, const blocked_kernel *kernel, int64_t m0, int64_t m1, const char *at,
-                          int64_t bytes) {
-    const int64_t max = kernel->f.group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
-    const int n_step = j->n_tile * TILE_K / kernel->f.group;
-    const char *const end = at + bytes;
-    for (int64_t m = m0; m < m1;) {
-        const int64_t left = m1 - m, n = left >= 2 * max || left <= max ? NUM_MIN(left, max) : (left + 1) / 2;
-        const char *const share = at + num_round_up((end - at) * n / left, TILE_LINE);
-        if (!take_ahead(j->job->a->prefetch, n_step, &j->ahead))
-            j->ahead = take_next(j, n_step, &at, end);
-        j->next = take_next(j, n_step, &at, end);
-        for (; at < share; at += TILE_LINE)
-            _mm_prefetch(at, _MM_HINT_T1);
-        kernel->fn[n - 1](j, m);
-        m += n;
-    }
-}
-
-/* A part of the work: rows [m0, m1) and blocks [b0, b1) of K, which is cut into n_block even blocks. */
-typedef struct part {
-    int64_t m0, m1, b0, b1, n_block;
-} part;
-
-static void panel_times_rows(const tile_job *job, const blocked_kernel *kernel, bool upper, int64_t panel,
-                             const part *at) {
-    const view *w = job->a->w;
-    const int64_t n_tile = tile_count(w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
-    const int64_t chunk_bytes = tile_chunk_bytes(&w->format, TILE_CHUNK);
-    block_job j = {.job = job, .b = job->a->scratch, .panel = panel, .upper = upper};
-    int64_t c = n_chunk * at->b0 / at->n_block;
-    for (int64_t b = at->b0, end; b < at->b1; b++, c = end) {
-        const int64_t next = b + 1 < at->b1 ? panel : panel + 1, first = b + 1 < at->b1 ? b + 1 : at->b0;
-        end = n_chunk * (b + 1) / at->n_block;
-        unpack(&j, c, end);
-        j.tile0 = c * TILE_CHUNK;
-        j.n_tile = (int)NUM_MIN(n_tile - j.tile0, (end - c) * TILE_CHUNK);
-        j.is_first = b == 0;
-        j.is_last = b + 1 == at->n_block;
-        multiply_rows(&j, kernel, at->m0, at->m1,
-                      (const char *)w->data + next * job->panel_bytes +
-                          n_chunk * first / at->n_block * chunk_bytes,
-                      num_div_up(n_chunk, at->n_block) * chunk_bytes);
-    }
-}
-
-/* upper: multiplies only the upper half of each code. */
-LANES_INLINE void run_blocks(const linear_args *a, bool upper, int64_t n0, int64_t n1) {
-    pack_format f = block_format(&a->w->format);
-    if (upper)
-        f.bits = 4;
-    const int64_t n_tile = tile_count(a->w->k), n_chunk = num_div_up(n_tile, TILE_CHUNK);
-    const int64_t n_block = num_div_up(n_chunk, BLOCK_CHUNKS);
+static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
+    const pack_format f = block_format(&a->w->format);
     const kind of = tile_kind(&f);
     tile_job job = tile_job_of(a, !dot_halved(of) ? dot_zero_shift(of, f.asym) : f.asym ? 32 : 7);
     if (f.group == PACK_GROUP_ROW)
-        job.group_tiles = n_tile;
+        job.group_tiles = tile_count(a->w->k);
     const blocked_kernel *kernel = blocked_for(&f);
-    const int64_t p1 = num_div_up(n1, PACK_PANEL);
-    const int64_t even = num_div_up(a->n_row, num_div_up(a->n_row, MAX_ROWS));
-    const int64_t rows = num_round_up(even, 12);
-    const int64_t near = NEAR_BYTES / (rows * TILE_CHUNK_K * 3 / 2) / num_div_up(n_chunk, n_block);
-    part at = {.n_block = n_block};
-    for (at.m0 = 0; at.m0 < a->n_row; at.m0 = at.m1) {
-        at.m1 = NUM_MIN(a->n_row, at.m0 + rows);
-        for (at.b0 = 0; at.b0 < n_block; at.b0 = at.b1) {
-            at.b1 = NUM_MIN(n_block, at.b0 + NUM_MAX(near, 1));
-            for (int64_t p = n0 / PACK_PANEL; p < p1; p++)
-                panel_times_rows(&job, kernel, upper, p, &at);
-        }
-    }
-}
-
-static void blocked_run(const linear_args *a, int64_t n0, int64_t n1) {
-    run_blocks(a, false, n0, n1);
+    const int group = kernel->f.group,
+              max_rows = group == TILE_K ? DOT_BLOCK_ROWS : dot_short_rows(kernel->f);
+    run_blocks(&job, &(block_kernel){unpack, kernel->multiply, max_rows, group}, n0, n1);
 }
 
 #endif
