@@ -182,11 +182,43 @@ static const view *matrix_of(const worker *w, const op *o) {
     return w->j->part ? w->j->part : &w->j->cell->views[o->w];
 }
 
-/* The list that a product prefetches. Products that widen rows (gate, up) leave it to those after them, which
- * are nearer to the attention that reads these lines. Otherwise the lines are no longer in the second-level
- * cache by then. */
+/* Bytes that a product prefetches of a list: a line for a group of 32 of a panel, for every 3 rows. */
+static int64_t prefetched_by(const worker *w, const op *o) {
+    return o->n * o->k * w->j->cell->n_row / w->n_thread / 24;
+}
+
+/* Products that widen rows: gate and up. */
+static bool widens(const op *o) {
+    return o->n > o->k;
+}
+
+/* Bytes of the list that the products prefetch that do not widen rows, after product o of this block until
+ * the next block's attention. Blocks are alike. */
+static int64_t prefetched_later(const worker *w, const op *o) {
+    const program *p = &layout_block(w->j->e->layout, w->j->cell->block)->program;
+    bool before = true; /* attention */
+    int64_t bytes = 0;
+    for (const op *i = p->ops; i < p->ops + p->n_op; i++) {
+        before = before && i->kind != OP_ATTENTION;
+        if (i->kind == OP_LINEAR && !widens(i) && (before || i > o))
+            bytes += prefetched_by(w, i);
+    }
+    return bytes;
+}
+
+static int64_t left_in(const prefetch_list *s) {
+    int64_t bytes = -s->done;
+    for (int i = s->run; i < s->n_run; i++)
+        bytes += s->runs[i].bytes;
+    return bytes;
+}
+
+/* The list that a product prefetches. Products that widen rows leave it to those after them, which are nearer
+ * to the attention that reads these lines: otherwise the lines are no longer in the second-level cache by
+ * then. They take what those have no time for. */
 static prefetch_list *list_for(const worker *w, const op *o) {
-    return o->n > o->k ? NULL : &w->j->e->ws->prefetch[w->thread];
+    prefetch_list *s = &w->j->e->ws->prefetch[w->thread];
+    return widens(o) && left_in(s) <= prefetched_later(w, o) ? NULL : s;
 }
 
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
