@@ -49,9 +49,9 @@ typedef struct outlier {
 enum { ACT_OUTLIERS = 16 };
 
 typedef struct kernel_choice kernel_choice; /* kernel_map.h */
-/* Ranges of memory to prefetch during a product, because the next op reads them. Kernels for many rows
- * prefetch some lines of the list at each of their steps, while the memory is idle. Other kernels ignore
- * it. */
+/* Ranges of memory to prefetch during products, because a later op reads them. Kernels for many rows prefetch
+ * two lines at each of their steps (a group of the weights): one of the list, and one of the next weights as
+ * far as there are any. Other kernels ignore it. */
 enum { MAX_PREFETCH_RANGES = 512, PREFETCH_BYTES = 4 << 20 };
 typedef struct prefetch_list {
     int n_run, run; /* number of ranges; the range that is being prefetched */
@@ -61,6 +61,7 @@ typedef struct prefetch_list {
         int64_t bytes;
     } runs[MAX_PREFETCH_RANGES];
     int64_t bytes; /* of all ranges; at most PREFETCH_BYTES */
+    bool twice;    /* two of the list, where no weights are left to prefetch */
 } prefetch_list;
 
 /* One product: y = x . w^T + bias. */

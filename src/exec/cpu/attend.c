@@ -235,22 +235,25 @@ static void attend_rows(worker *w, const op *o, stride rows) {
 
 /* ---- prefetch of the next layer's keys and values ---- */
 
-/* Adds the first n positions of a head's keys or values in a page to the list. */
+/* Adds the first n positions of a head's keys or values in a page to the list. Those of the next head follow
+ * in a full page. */
 static void add_prefetch(prefetch_list *s, const kv_view *kv, bool is_value, int64_t head, int64_t page,
                          int64_t n) {
     const int64_t held = is_value ? n : num_round_up(n, KV_POSITIONS);
     const int64_t bytes = held * kv->d_head * (int64_t)sizeof(uint16_t);
-    if (s->n_run == MAX_PREFETCH_RANGES || s->bytes + bytes > PREFETCH_BYTES)
+    const uint8_t *at = kv_block_at(kv, is_value, head, page);
+    const bool follows = s->n_run && s->runs[s->n_run - 1].at + s->runs[s->n_run - 1].bytes == at;
+    if ((s->n_run == MAX_PREFETCH_RANGES && !follows) || s->bytes + bytes > PREFETCH_BYTES)
         return;
-    s->runs[s->n_run].at = kv_block_at(kv, is_value, head, page);
-    s->runs[s->n_run++].bytes = bytes;
+    if (!follows)
+        s->runs[s->n_run++].at = at;
+    s->runs[s->n_run - 1].bytes = follows ? s->runs[s->n_run - 1].bytes + bytes : bytes;
     s->bytes += bytes;
 }
 
 /* Rows of many sequences read their keys and values from memory, which is mostly idle during the products
- * before. So products prefetch the keys and values that this thread reads in the next layer, in the order of
- * attend_items. After the last layer they prefetch those of the next step's first layer. Gate and up leave it
- * to later products (product.c). */
+ * before. So products prefetch the keys and values that this thread reads in the next layer (product.c).
+ * After the last layer they prefetch those of the next step's first layer. */
 static void list_prefetches(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const int n_layer = model_n_kv_layer(layout_model(w->j->e->layout));
@@ -266,11 +269,12 @@ static void list_prefetches(worker *w, const op *o) {
         const int64_t n = g->position + g->n_row;
         if (g->n_row > 2 || kv->type != TYPE_F16)
             continue;
-        for (int64_t h = 0; h < kv->n_kv_head; h++, item++)
-            for (int64_t at = 0; at < n && item % w->n_thread == w->thread; at += KV_BLOCK) {
-                add_prefetch(s, kv, false, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
-                add_prefetch(s, kv, true, h, at / KV_BLOCK, NUM_MIN(n - at, (int64_t)KV_BLOCK));
-            }
+        for (int64_t half = 0; half < 2 * num_div_up(n, KV_BLOCK); half++) /* a page's keys, its values */
+            for (int64_t h = 0; h < kv->n_kv_head; h++)
+                if ((item + h) % w->n_thread == w->thread)
+                    add_prefetch(s, kv, half % 2, h, half / 2,
+                                 NUM_MIN(n - half / 2 * KV_BLOCK, (int64_t)KV_BLOCK));
+        item += kv->n_kv_head;
     }
 }
 

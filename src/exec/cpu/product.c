@@ -182,27 +182,31 @@ static const view *matrix_of(const worker *w, const op *o) {
     return w->j->part ? w->j->part : &w->j->cell->views[o->w];
 }
 
-/* Bytes that a product prefetches of a list: a line for a group of 32 of a panel, for every 3 rows. */
+/* ---- prefetching the next layer's keys and values ---- */
+
+/* Bytes of the list that a product prefetches: a line for each group of 32 of a panel and 3 rows. */
 static int64_t prefetched_by(const worker *w, const op *o) {
     return o->n * o->k * w->j->cell->n_row / w->n_thread / 24;
 }
 
-/* Products that widen rows: gate and up. */
-static bool widens(const op *o) {
+/* Gate and up. */
+static bool widens_rows(const op *o) {
     return o->n > o->k;
 }
 
-/* Bytes of the list that the products prefetch that do not widen rows, after product o of this block until
- * the next block's attention. Blocks are alike. */
-static int64_t prefetched_later(const worker *w, const op *o) {
+/* Bytes that products prefetch which do not widen rows, from op o on to the next attention: to the end of
+ * this block, and from the beginning of the next one, which is alike. */
+static int64_t prefetched_from(const worker *w, const op *o) {
     const program *p = &layout_block(w->j->e->layout, w->j->cell->block)->program;
-    bool before = true; /* attention */
+    const op *attention = p->ops, *const end = p->ops + p->n_op;
     int64_t bytes = 0;
-    for (const op *i = p->ops; i < p->ops + p->n_op; i++) {
-        before = before && i->kind != OP_ATTENTION;
-        if (i->kind == OP_LINEAR && !widens(i) && (before || i > o))
+    while (attention < end && attention->kind != OP_ATTENTION)
+        attention++;
+    const bool follows = o > attention;
+    for (const op *i = p->ops; i < end; i++)
+        if (i->kind == OP_LINEAR && !widens_rows(i) &&
+            (i < attention ? follows || i >= o : follows && i >= o))
             bytes += prefetched_by(w, i);
-    }
     return bytes;
 }
 
@@ -213,13 +217,20 @@ static int64_t left_in(const prefetch_list *s) {
     return bytes;
 }
 
-/* The list that a product prefetches. Products that widen rows leave it to those after them, which are nearer
- * to the attention that reads these lines: otherwise the lines are no longer in the second-level cache by
- * then. They take what those have no time for. */
+/* The list that a product prefetches, as late as possible: what is fetched early is no longer in the caches
+ * when attention reads it. So products that widen rows leave it to those after them. These fetch two lines a
+ * step if one is not enough, which is half as much again, since weights need the second line in half of the
+ * steps. Only if that is not enough either, all products fetch. */
 static prefetch_list *list_for(const worker *w, const op *o) {
     prefetch_list *s = &w->j->e->ws->prefetch[w->thread];
-    return widens(o) && left_in(s) <= prefetched_later(w, o) ? NULL : s;
+    if (s->run >= s->n_run)
+        return NULL;
+    const int64_t left = left_in(s), later = prefetched_from(w, o);
+    s->twice = left > later;
+    return widens_rows(o) && 2 * left <= 3 * later ? NULL : s;
 }
+
+/* ---- products ---- */
 
 void product_columns(worker *w, const op *o, const view *v, const kernel_choice *by, int64_t first_row,
                      int64_t n0, int64_t n1) {

@@ -31,8 +31,8 @@ typedef struct block_job {
     int n_tile;
     bool is_first, is_last; /* block of K */
     /* Successive lines that are prefetched during the next call, one of each for each step (a group, or a
-     * tile if there are fewer): of prefetch_list, and of the next block of weights. Where there are none, the
-     * block's own lines, which are in the cache already. */
+     * tile if there are fewer): of prefetch_list, and of the next block of weights or of the list again.
+     * Where there are none, the block's own lines, which are in the cache already. */
     const char *ahead, *next;
 } block_job;
 
@@ -75,12 +75,14 @@ static void multiply_rows(block_job *j, const block_kernel *k, int64_t m0, int64
     const int n_step = j->n_tile * TILE_K / k->group;
     const char *const begin = at, *const end = at + bytes;
     const int64_t each = bytes / (m1 - m0);
+    prefetch_list *const list = j->job->a->prefetch;
     for (int64_t m = m0; m < m1;) {
         const int64_t left = m1 - m, n = left >= 2 * max || left <= max ? NUM_MIN(left, max) : (left + 1) / 2;
         const char *const share = begin + each * (m + n - m0);
-        if (!take_ahead(j->job->a->prefetch, n_step, &j->ahead))
+        if (!take_ahead(list, n_step, &j->ahead))
             j->ahead = take_next(j, n_step, &at, end);
-        j->next = take_next(j, n_step, &at, end);
+        if (at < end || !list || !list->twice || !take_ahead(list, n_step, &j->next))
+            j->next = take_next(j, n_step, &at, end);
         for (; at < share; at += TILE_LINE)
             _mm_prefetch(at, _MM_HINT_T1);
         k->multiply[n - 1](j, m);
