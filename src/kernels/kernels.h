@@ -60,7 +60,7 @@ typedef struct prefetch_list {
         const uint8_t *at;
         int64_t bytes;
     } runs[MAX_PREFETCH_RANGES];
-    int64_t bytes; /* of all ranges; at most PREFETCH_BYTES */
+    int64_t bytes; /* of ranges `run` and later; at most PREFETCH_BYTES */
     bool twice;    /* two of the list, where no weights are left to prefetch */
 } prefetch_list;
 

@@ -260,6 +260,7 @@ static void list_prefetches(worker *w, const op *o) {
     prefetch_list *s = &w->j->e->ws->prefetch[w->thread];
     s->n_run = s->run = 0;
     s->done = s->bytes = 0;
+    s->twice = false;
     if (c->n_segment < MIN_PREFETCH_SEQUENCES || o->u.attn.window > 0)
         return;
     int64_t item = 0;

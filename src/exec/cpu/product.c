@@ -210,13 +210,6 @@ static int64_t prefetched_from(const worker *w, const op *o) {
     return bytes;
 }
 
-static int64_t left_in(const prefetch_list *s) {
-    int64_t bytes = -s->done;
-    for (int i = s->run; i < s->n_run; i++)
-        bytes += s->runs[i].bytes;
-    return bytes;
-}
-
 /* The list that a product prefetches, as late as possible: what is fetched early is no longer in the caches
  * when attention reads it. So products that widen rows leave it to those after them. These fetch two lines a
  * step if one is not enough, which is half as much again, since weights need the second line in half of the
@@ -225,7 +218,7 @@ static prefetch_list *list_for(const worker *w, const op *o) {
     prefetch_list *s = &w->j->e->ws->prefetch[w->thread];
     if (s->run >= s->n_run)
         return NULL;
-    const int64_t left = left_in(s), later = prefetched_from(w, o);
+    const int64_t left = s->bytes - s->done, later = prefetched_from(w, o);
     s->twice = left > later;
     return widens_rows(o) && 2 * left <= 3 * later ? NULL : s;
 }

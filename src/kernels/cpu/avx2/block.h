@@ -52,7 +52,7 @@ static bool take_ahead(prefetch_list *s, int n, const char **out) {
     *out = (const char *)s->runs[s->run].at + s->done;
     s->done += n * TILE_LINE;
     if (s->done >= s->runs[s->run].bytes) {
-        s->run++;
+        s->bytes -= s->runs[s->run++].bytes;
         s->done = 0;
     }
     return true;

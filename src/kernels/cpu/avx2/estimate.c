@@ -173,7 +173,7 @@ LANES_INLINE void multiply_estimate(int nt, const block_job *j, int64_t m) {
         acc[t][1] = _mm256_add_epi32(_mm256_castps_si256(y.b), start_of(j->b)[1]);
     }
     const char *const ahead = j->ahead, *const next = j->next;
-    for (int g = 0; g < n_group; g++, codes += 32, lines += 8 * TILE_LINE) {
+    for (int g = 0; g < n_group; g++, codes += GROUP, lines += GROUP / 4 * TILE_LINE) {
         _mm_prefetch(ahead + g * TILE_LINE, _MM_HINT_T1);
         _mm_prefetch(next + g * TILE_LINE, _MM_HINT_T1);
         multiply_group(nt, lines, codes, bytes, scales_of(j->b, g), acc);
