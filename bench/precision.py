@@ -104,7 +104,8 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model, base = Model(args, folder), os.path.join(folder, "base.kld")
-        print(f"{os.path.basename(args.model)}, {args.chunks} chunks of 512 tokens, {args.tasks} tasks\n")
+        tasks = f", {args.tasks} tasks" if args.hellaswag else ""
+        print(f"{os.path.basename(args.model)}, {args.chunks} chunks of 512 tokens{tasks}\n")
         print("| weights, activations | perplexity | KL, nats | same first token | HellaSwag |\n|---|---|---|---|---|")
         row(model, base, "as in the file, a16 (KL is from this)", "file", 16, True)
         row(model, base, "as in the file, a8", "file", 8, True)
