@@ -1,6 +1,4 @@
-/* jsonx.c - see jsonx.h. A first pass over the text, before jansson parses it, bounds the nesting and the
- * memory of the values. It also finds integers beyond 64 bits, which jansson refuses although real files have
- * them ("model_max_length": 1000000000000000019884624838656): they are read as floats. */
+/* jsonx.c - see jsonx.h. */
 #include "base/jsonx.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -10,123 +8,27 @@
 #include <string.h>
 #include <utf8proc.h>
 
-typedef struct survey {
-    int depth, deepest;
-    size_t n_wide; /* integers beyond 64 bits */
-    uint64_t heap;
-    size_t longest; /* bytes of the longest token: jansson's buffer for it doubles, and it is copied once */
-} survey;
+/* ---- memory ---- */
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
+static _Thread_local size_t n_lost;
+
+static void *value_alloc(size_t n_byte) {
+    void *p = mem_alloc(n_byte);
+    n_lost += !p;
+    return p;
 }
 
-/* Whether the number at text[at..) is an integer that exceeds 64 bits. *end: after its digits. */
-static bool is_wide_integer(const char *text, size_t n, size_t at, size_t *end) {
-    size_t i = at;
-    while (i < n && is_digit(text[i]))
-        i++;
-    *end = i;
-    if (i < n && (text[i] == '.' || text[i] == 'e' || text[i] == 'E')) {
-        while (i < n && (is_digit(text[i]) || strchr(".eE+-", text[i])))
-            i++;
-        *end = i;
-        return false;
-    }
-    bool negative = at > 0 && text[at - 1] == '-';
-    const char *max = negative ? "9223372036854775808" : "9223372036854775807";
-    return i - at > 19 || (i - at == 19 && memcmp(text + at, max, 19) > 0);
+/* Before main: a program may have values from here on. Blocks of mem.h are blocks of malloc, so a program
+ * that gives jansson functions of its own, or frees a text by free, is not disturbed. */
+__attribute__((constructor)) static void use_mem(void) {
+    json_set_alloc_funcs(value_alloc, mem_free);
 }
 
-static size_t string_end(const char *text, size_t n, size_t i) {
-    for (i++; i < n && text[i] != '"'; i++)
-        if (text[i] == '\\')
-            i++;
-    return i < n ? i + 1 : n;
+size_t jsonx_lost(void) {
+    return n_lost;
 }
 
-static void note_other(survey *s, char c) {
-    if (c == '{' || c == '[') {
-        s->depth++;
-        s->deepest = NUM_MAX(s->deepest, s->depth);
-        s->heap += c == '{' ? JSONX_COST_OBJECT : JSONX_COST_ARRAY;
-    } else if (c == '}' || c == ']') {
-        s->depth--;
-    } else if (c == ',') {
-        s->heap += JSONX_COST_PLACE;
-    }
-}
-
-/* The first pass: computes the text's cost and, unless `copy` is NULL, copies the text with ".0" after
- * integers that are too wide. Malformed text is left to jansson to refuse. */
-static survey look(const char *text, size_t n, char *copy) {
-    survey s = {0};
-    size_t out = 0;
-    for (size_t i = 0; i < n;) {
-        size_t start = i;
-        bool wide = false;
-        if (text[i] == '"') {
-            i = string_end(text, n, i);
-            s.heap += JSONX_COST_STRING + (i - start);
-        } else if (is_digit(text[i])) {
-            wide = is_wide_integer(text, n, i, &i);
-            s.heap += JSONX_COST_NUMBER;
-        } else {
-            note_other(&s, text[i++]);
-        }
-        s.longest = NUM_MAX(s.longest, i - start);
-        s.n_wide += wide;
-        if (copy) {
-            memcpy(copy + out, text + start, i - start);
-            out += i - start;
-            if (wide) {
-                memcpy(copy + out, ".0", 2);
-                out += 2;
-            }
-        }
-    }
-    s.heap += 3 * s.longest;
-    return s;
-}
-
-static nib_status check(const survey *s, nib_error *err) {
-    char need[32], max[32];
-    if (s->deepest > JSONX_MAX_DEPTH)
-        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d levels, found %d", JSONX_MAX_DEPTH,
-                        s->deepest);
-    if (s->heap > JSONX_MAX_HEAP)
-        return nib_fail(err, NIB_E_MODEL, "JSON: expected values that take at most %s of memory, found %s",
-                        num_format_size(JSONX_MAX_HEAP, max), num_format_size(s->heap, need));
-    return NIB_OK;
-}
-
-nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err) {
-    if (n_byte > JSONX_MAX_TEXT)
-        return nib_fail(err, NIB_E_MODEL, "JSON: expected at most %d bytes, found %zu", JSONX_MAX_TEXT,
-                        n_byte);
-    const survey s = look(text, n_byte, NULL);
-    NIB_TRY(check(&s, err));
-    if (!mem_bound_take(s.heap))
-        return nib_fail_nomem(err, s.heap, "JSON values");
-    char *copy = NULL;
-    if (s.n_wide) {
-        copy = mem_alloc(n_byte + 2 * s.n_wide);
-        if (!copy)
-            return nib_fail_nomem(err, n_byte + 2 * s.n_wide, "JSON text");
-        look(text, n_byte, copy);
-        text = copy;
-        n_byte += 2 * s.n_wide;
-    }
-    json_error_t e;
-    json_t *value = json_loadb(text, n_byte, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-    mem_free(copy);
-    if (!value && json_error_code(&e) == json_error_out_of_memory)
-        return nib_fail_nomem(err, n_byte, "JSON values");
-    if (!value)
-        return nib_fail(err, NIB_E_MODEL, "JSON: line %d, column %d: %s", e.line, e.column, e.text);
-    *out = value;
-    return NIB_OK;
-}
+/* ---- texts ---- */
 
 nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err) {
     char *text;

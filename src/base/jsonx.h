@@ -1,5 +1,5 @@
-/* jsonx.h - untrusted JSON: jansson with caps, and typed look-ups whose errors name the expected type. A
- * missing member and null are the same: the getter leaves *out unchanged and returns NIB_OK, unless
+/* jsonx.h - untrusted JSON: values of jansson with caps, and typed look-ups whose errors name the expected
+ * type. A missing member and null are the same: the getter leaves *out unchanged and returns NIB_OK, unless
  * `required`. */
 #ifndef NIB_BASE_JSONX_H
 #define NIB_BASE_JSONX_H
@@ -8,12 +8,12 @@
 
 #include <jansson.h>
 
-/* The cost of a text is estimated from its bytes before jansson parses it; beyond a cap it is NIB_E_MODEL.
+/* The memory that a text's values may take is known before it is parsed; beyond a cap it is NIB_E_MODEL.
  * Three bytes of JSON may need two hundred bytes of heap, so the text's size alone is no useful bound.
  *   - text: an index of 150,000 tensors is 14 MB, the header of one safetensors file with 20,000 is 2.5 MB
  *     (vocabularies of tokenizer.json, up to 33 MB, are read by text/json_text.h instead).
- * - heap, estimated from what jansson 2.14 allocates: the two examples above take 45 and 28 MiB.
- *   - depth: published files nest 10 deep; jansson recurses. */
+ *   - heap: the two examples above take 45 and 28 MiB.
+ *   - depth: published files nest 10 deep; the parser recurses. */
 enum { JSONX_MAX_TEXT = 16 << 20, JSONX_MAX_HEAP = 64 << 20, JSONX_MAX_DEPTH = 64 };
 
 /* Upper bounds of what jansson 2.14 allocates with glibc: an object with its first eight buckets, an array
@@ -22,15 +22,32 @@ enum { JSONX_MAX_TEXT = 16 << 20, JSONX_MAX_HEAP = 64 << 20, JSONX_MAX_DEPTH = 6
 enum {
     JSONX_COST_OBJECT = 240,
     JSONX_COST_ARRAY = 144,
-    JSONX_COST_NUMBER = 32,
+    JSONX_COST_NUMBER = 40,
     JSONX_COST_STRING = 96,
     JSONX_COST_PLACE = 24
 };
 
+/* --- memory ---
+ * jansson takes the memory of every value from mem.h, parsed or built: the n-th allocation can fail in tests,
+ * and a mem_bound of the thread counts it. So memory is charged to a ledger before it is taken:
+ *   - a text is parsed: jsonx_cost(text) bytes are charged, and given back after json_decref. Parsing takes
+ *     no more, and fails as a whole if memory runs out.
+ *   - values are built: n bytes are charged, mem_bound_set(&b, n) is set around building and jsonx_text, and
+ *     b.peak bytes were taken. Past n, allocations fail, which jsonx_lost shows. */
+
+/* Upper bound of the bytes that jsonx_parse takes for a text, and its value keeps. Any bytes are fine. */
+uint64_t jsonx_cost(const char *text, size_t n_byte);
+
+/* The allocations for values that failed on this thread so far. jansson's json_object_set_new and its like
+ * leave out a part then; who does not check each of them compares this number before and after. */
+size_t jsonx_lost(void);
+
 /* Text of n bytes -> a value (json_decref by the caller). Errors are NIB_E_MODEL with the line and column;
- * NIB_E_NOMEM also if its cost may exceed the bound of mem.h. Duplicate keys are
- * refused. */
+ * NIB_E_NOMEM also if its cost exceeds the bound of mem.h, before anything is taken. Duplicate keys and keys
+ * with NUL are refused; integers beyond 64 bits are floats. */
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err);
+/* The same for the first value of a text. *n_read: bytes up to its end. */
+nib_status jsonx_parse_first(const char *text, size_t n_byte, json_t **out, size_t *n_read, nib_error *err);
 /* Parses a file of at most `max_bytes` and JSONX_MAX_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err);
 

@@ -88,17 +88,18 @@ nib_status batch_output_open(batch_output *o, const char *path, nib_error *err) 
 /* Adds the key of a line, from its first bytes. */
 static bool read_key(const char *text, size_t n, key_set *keys, bool *added) {
     const size_t at = strlen(begins) + ID_DIGITS;
-    json_error_t e;
+    json_t *id = NULL, *error = NULL;
+    size_t n_read = 0;
     char number[24];
     if (n < at || !begins_with(text, n, begins) || !begins_with(text + at, n - at, then))
         return false;
     const size_t value_at = at + strlen(then);
-    json_t *id = json_loadb(text + value_at, n - value_at, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &e);
-    const size_t rest = value_at + (id ? (size_t)e.position : 0);
+    jsonx_parse_first(text + value_at, n - value_at, &id, &n_read, NULL);
+    const size_t rest = value_at + n_read;
     bool good = json_is_string(id);
     if (id && begins_with(text + rest, n - rest, no_response)) {
         const size_t error_at = rest + strlen(no_response);
-        json_t *error = json_loadb(text + error_at, n - error_at, JSON_DISABLE_EOF_CHECK, &e);
+        jsonx_parse_first(text + error_at, n - error_at, &error, &n_read, NULL);
         const json_t *line = json_object_get(error, "line");
         good = json_is_integer(line);
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(line));

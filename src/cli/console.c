@@ -1,6 +1,8 @@
 /* console.c - stdout for answers, stderr for everything else. */
 #include "cli/cli.h"
 
+#include "base/jsonx.h"
+#include "base/mem.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -152,9 +154,10 @@ bool cli_wrote_json(void) {
 }
 
 int cli_document(char *text, json_t **out) {
-    *out = json_loads(text, 0, NULL);
+    nib_error err;
+    const nib_status status = jsonx_parse(text, strlen(text), out, &err);
     nib_free(text);
-    return *out ? 0 : cli_usage_error("out of memory");
+    return status == NIB_OK ? 0 : cli_fail(&err);
 }
 
 int cli_document_of(nib_status status, char *text, const nib_error *err, json_t **out) {
@@ -169,14 +172,14 @@ int cli_document_of(nib_status status, char *text, const nib_error *err, json_t 
 
 int cli_write_json(json_t *document, const cli_args *args) {
     (void)args;
-    char *text = document ? json_dumps(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
+    char *text = document ? jsonx_text(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
     json_decref(document);
     if (!text)
         return cli_usage_error("out of memory");
     cli_write(text, strlen(text));
     cli_write("\n", 1);
     wrote_document = true;
-    free(text);
+    mem_free(text);
     return 0;
 }
 

@@ -90,11 +90,11 @@ void conversation_remove_last(conversation *c) {
 }
 
 static nib_status render(const conversation *c, char **text, nib_error *err) {
-    char *json = json_dumps(c->messages, JSON_COMPACT);
+    char *json = jsonx_text(c->messages, JSON_COMPACT);
     if (!json)
         return no_memory(err);
     const nib_status status = nib_chat_render(c->engine, json, NULL, true, text, err);
-    free(json);
+    mem_free(json);
     return status;
 }
 

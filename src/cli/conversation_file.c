@@ -3,18 +3,18 @@
 
 #include "base/file.h"
 #include "base/jsonx.h"
+#include "base/mem.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 nib_status conversation_save(const conversation *c, const char *path, nib_error *err) {
     json_t *document = json_pack("{s:O}", "messages", c->messages);
-    char *text = document ? json_dumps(document, JSON_INDENT(2)) : NULL;
+    char *text = document ? jsonx_text(document, JSON_INDENT(2)) : NULL;
     json_decref(document);
     if (!text)
         return nib_fail(err, NIB_E_NOMEM, "out of memory for the conversation");
     const nib_status status = file_write_all(path, text, strlen(text), err);
-    free(text);
+    mem_free(text);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/residuals.h"
@@ -117,12 +118,15 @@ int cli_plan_cap(const char *path, uint64_t *ram) {
     char *text = NULL;
     if (read_plan(path, &text, &err))
         return cli_fail(&err);
-    json_t *plan = json_loads(text, 0, NULL); /* NULL: the engine says what is wrong with it */
+    json_t *plan = NULL;
+    const nib_status status = jsonx_parse(text, strlen(text), &plan, &err);
+    mem_free(text);
+    if (status == NIB_E_NOMEM)
+        return cli_fail(&err);
     const json_t *cap = json_object_get(json_object_get(plan, "budget"), "ram");
     if (json_is_integer(cap) && json_integer_value(cap) > 0)
         *ram = (uint64_t)json_integer_value(cap);
-    json_decref(plan);
-    mem_free(text);
+    json_decref(plan); /* NULL: the engine says what is wrong with it */
     return 0;
 }
 

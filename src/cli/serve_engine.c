@@ -1,6 +1,7 @@
 /* serve_engine.c - see serve.h: the engines of nibble serve and nibble batch. */
 #include "cli/serve.h"
 
+#include "base/jsonx.h"
 #include "base/num.h"
 #include "base/status.h"
 #include "nib_tools.h"
@@ -46,43 +47,46 @@ int serve_sessions_beside(const serve_job *job) {
     return job->args->embeddings ? 1 : 0;
 }
 
-/* The context of a model without -c. */
-static int64_t usual_context(const serve_job *job, const char *model, const nib_engine_options *o) {
+/* The context of a model without -c. A plan that is refused leaves it: opening says why. */
+static nib_status usual_context(const serve_job *job, const char *model, const nib_engine_options *o,
+                                int64_t *n_ctx, nib_error *err) {
     nib_engine_options one = *o;
     json_t *plan = NULL;
     char *text = NULL;
-    nib_error err;
     one.n_session = 1 + serve_sessions_beside(job);
     one.progress = NULL;
     one.log = NULL;
-    if (!nib_plan(model, &one, o->planning, &text, &err))
-        plan = json_loads(text, 0, NULL);
-    const json_int_t n = json_integer_value(json_object_get(json_object_get(plan, "schedule"), "n_ctx"));
-    json_decref(plan);
+    nib_status status = nib_plan(model, &one, o->planning, &text, err);
+    if (status == NIB_OK)
+        status = jsonx_parse(text, strlen(text), &plan, err);
     nib_free(text);
-    return n;
+    if (status == NIB_OK)
+        *n_ctx = json_integer_value(json_object_get(json_object_get(plan, "schedule"), "n_ctx"));
+    json_decref(plan);
+    return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
 /* Sets the size of the KV cache if no option does: as many contexts as leave the weights in memory, at least
  * one. An answer that waits for pages costs less than weights that are streamed for every token. */
-static void fit_sessions(const serve_job *job, const char *model, nib_engine_options *o) {
+static nib_status fit_sessions(const serve_job *job, const char *model, nib_engine_options *o,
+                               nib_error *err) {
     const cli_args *args = job->args;
     nib_status status = NIB_E_NOFIT;
     if (o->ram == NIB_AUTO || args->parallel || args->cache_size || args->plan)
-        return;
+        return NIB_OK;
     if (o->n_ctx == 0)
-        o->n_ctx = usual_context(job, model, o);
+        NIB_TRY(usual_context(job, model, o, &o->n_ctx, err));
     nib_engine_options resident = *o;
     resident.stream = false;
     resident.progress = NULL;
     resident.log = NULL;
     for (; status == NIB_E_NOFIT && resident.n_session > serve_sessions_beside(job); resident.n_session--) {
         char *text = NULL;
-        nib_error err;
-        status = nib_plan(model, &resident, o->planning, &text, &err);
+        status = nib_plan(model, &resident, o->planning, &text, err);
         nib_free(text);
         o->n_session = resident.n_session;
     }
+    return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
 /* A draft model without --draft-max gets the default. */
@@ -150,7 +154,7 @@ nib_status serve_open_on_demand(void *user, size_t model, const server_reserved 
     o.stream = o.stream && reserved->alone;
     o.progress = NULL;
     o.planning = planning_of(&how);
-    fit_sessions(job, job->paths[model], &o);
+    NIB_TRY(fit_sessions(job, job->paths[model], &o, err));
     atomic_store(&at->loading, true);
     const nib_status status = nib_engine_open(job->paths[model], &o, out, err);
     atomic_store(&at->loading, false);
@@ -200,6 +204,7 @@ int serve_open_draft(serve_job *job) {
 int serve_open_first(serve_job *job, nib_engine **out) {
     nib_engine_options o;
     nib_plan_options how;
+    nib_error err;
     char size[32];
     serve_opening *at = &job->openings[0];
     int code = engine_options(job, at, &o);
@@ -209,7 +214,8 @@ int serve_open_first(serve_job *job, nib_engine **out) {
     if (code || !job->args->model)
         return code;
     o.planning = planning_of(&how);
-    fit_sessions(job, job->args->model, &o);
+    if (fit_sessions(job, job->args->model, &o, &err))
+        return cli_fail(&err);
     atomic_store(&at->loading, true);
     code = cli_open_engine(job->args, &o, out);
     atomic_store(&at->loading, false);

@@ -76,15 +76,15 @@ static int describe(serve_job *job, size_t i) {
     char *text = NULL;
     if (nib_model_describe(job->paths[i], &text, &err))
         return cli_fail(&err);
-    json_t *value = json_loads(text, 0, NULL);
+    json_t *value = NULL;
+    const int code = cli_document(text, &value);
     const char *arch = json_string_value(json_object_get(value, "arch"));
     m->arch = job->archs[i] = arch ? mem_strdup(arch) : NULL;
     m->n_param = (uint64_t)json_integer_value(json_object_get(value, "params"));
     m->n_byte = (uint64_t)json_integer_value(json_object_get(value, "bytes"));
     m->n_ctx_train = json_integer_value(json_object_get(value, "n_ctx_train"));
     json_decref(value);
-    nib_free(text);
-    return 0;
+    return code ? code : arch && !m->arch ? cli_usage_error("out of memory") : 0;
 }
 
 /* Reads MODEL, and --models: NAME=MODEL or MODEL, separated by commas. */

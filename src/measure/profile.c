@@ -147,7 +147,9 @@ static nib_status get_costs(work *w, nib_error *err) {
 
 /* Adds the path, the source and the duration to a profile's JSON; takes `text`. NULL: out of memory. */
 static json_t *with_story(nib_status status, char *text, const kept *at) {
-    json_t *doc = status == NIB_OK ? json_loads(text, 0, NULL) : NULL;
+    json_t *doc = NULL;
+    if (status == NIB_OK)
+        (void)jsonx_parse(text, strlen(text), &doc, NULL);
     mem_free(text);
     json_t *path = at->lost ? json_null() : jsonx_string(at->path, strlen(at->path));
     bool ok = jsonx_put(doc, "path", path);

@@ -175,19 +175,19 @@ static const char *isa_of(const kernel_table *t, const strategy *s) {
 
 static json_t *shape_json(const kernel_table *t, const kernel_map_shape *s) {
     json_t *rows = json_object();
+    bool ok = true;
     for (int b = 0; b < ROW_BUCKETS; b++) {
         char name[128];
         if (!s->by_bucket[b])
             continue;
         snprintf(name, sizeof name, "%s/%s", isa_of(t, s->by_bucket[b]), s->by_bucket[b]->name);
-        json_object_set_new(rows, row_bucket_name(b), json_string(name));
+        ok = jsonx_put(rows, row_bucket_name(b), json_string(name)) && ok;
     }
     json_t *shape = json_pack("{s:I, s:I, s:s, s:s}", "n", (json_int_t)s->n, "k", (json_int_t)s->k, "format",
                               s->format, "activation", s->act_bits == 4 ? "a4" : "a8");
     if (s->packing == PACK_PLANES)
-        json_object_set_new(shape, "packing", json_string("planes"));
-    json_object_set_new(shape, "rows", rows);
-    return shape;
+        ok = jsonx_put(shape, "packing", json_string("planes")) && ok;
+    return jsonx_whole(shape, jsonx_put(shape, "rows", rows) && ok);
 }
 
 /* Writes one line for each product, so that maps can be compared line by line. */

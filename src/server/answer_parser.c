@@ -244,14 +244,13 @@ static bool give_sequence(answer_parser *s, const part_sink *to) {
     size_t n = buffer_left(&s->held);
     bool good = list != NULL;
     while (good && n) {
-        json_error_t why;
-        json_t *one = json_loadb(text, n, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &why);
-        good = one && is_call(one) && json_array_append(list, one) == 0;
+        json_t *one = NULL;
+        size_t n_read = 0;
+        good = jsonx_parse_first(text, n, &one, &n_read, NULL) == NIB_OK && is_call(one) &&
+               json_array_append(list, one) == 0;
         json_decref(one);
-        if (!good)
-            break;
-        text += why.position;
-        n -= NUM_MIN((size_t)why.position, n);
+        text += n_read;
+        n -= n_read;
         while (n && strchr("; \t\r\n", *text) && *text)
             text++, n--;
     }
