@@ -41,6 +41,7 @@ same "--n-predict is -n" "--n-predict 5" "-n 5"
 same "--n-predict=N, too" "--n-predict=7" "-n 7"
 same "--temperature is --temp" "--temperature 0 -n 9" "--temp 0 -n 9"
 same "-ctk and -ctv are --kv" "-ctk q4_0 -ctv q4_0 -n 40 --temp 0" "--kv kv4 -n 40 --temp 0"
+same "names of formats are read in any case" "--kv KV4 --activation A16 -n 40 --temp 0" "--kv kv4 --activation a16 -n 40 --temp 0"
 same "-ub is -b" "-ub 1 -n 3" "-b 1 -n 3"
 same "--log-disable is -q" "--log-disable -ngl 9 -n 3" "-q -ngl 9 -n 3"
 run run "$model" --tokens 1,2 -n 2 -ctk q8_0 -ctv q4_0
@@ -127,6 +128,51 @@ refused "HF_TOKEN" run -hft secret
 refused "--json" bench -o json
 refused "--ppl" eval --winogrande
 refused "nibble hw" run --list-devices
+refused "max_tokens" serve -n 5
+refused "--parallel 1" serve -nocb
+refused "proxy" serve --ssl-key-file x
+refused "requests have it" serve --temp 0.2
+
+# A server takes the flags that it can ignore. It ends before it listens, since it has two models of one name.
+run serve "$model" --models "$model" --jinja -cb -fa on --no-webui --metrics --threads-http 4 -sps 0.5 --spec-draft-n-max 4
+for flag in --jinja -cb -fa --no-webui --metrics --threads-http -sps; do
+    check "serve $flag is ignored" says "nibble: $flag is ignored: "
+done
+check "and nothing else is said" [ $code = 2 -a "$(wc -l <"$tmp/err")" = 8 ]
+
+# Every flag of llama-server and llama-cli that is not a file of theirs: an option, ignored or refused by its name.
+theirs() { # theirs COMMAND FLAG...
+    command=$1
+    shift
+    for flag in "$@"; do
+        "$nibble" "$command" /no/such/model "$flag" 1 >"$tmp/out" 2>"$tmp/err" </dev/null
+        ! grep -qE "unknown option|does not take" "$tmp/err" || echo "$command: $flag is unknown"
+    done | tee "$tmp/unknown"
+    [ ! -s "$tmp/unknown" ]
+}
+common="-cl -t -tb -C -Cr -Cb -Crb -c -n -b -ub -fa -e -kvo -nkvo -nr -ctk -ctv -dt -lm -lzm -dev -ot -cmoe -ncmoe -ncffn
+    -ngl -sm -ts -mg -fit -fitt -fitc -m -mu -dr -hf -hfr -hff -hft -v -lv -ctkd -ctvd -s -l -j -jf -bs -kvu -no-kvu -r
+    -sp -mm -mmu --cpu-strict --prio --poll --keep --swa-full --no-perf --rope-scaling --yarn-beta-fast --no-host --rpc --numa
+    --moe-cache-mib --check-tensors --override-kv --no-op-offload --lora --control-vector-layer-range --log-disable
+    --log-file --log-jsonl --log-colors --offline --no-log-prefix --no-log-timestamps --samplers --sampler-seq --ignore-eos
+    --temp --top-k --top-p --min-p --top-nsigma --xtc-probability --typical --repeat-last-n --repeat-penalty
+    --presence-penalty --frequency-penalty --dry-multiplier --dry-sequence-breaker --adaptive-target --dynatemp-range
+    --mirostat --mirostat-lr --grammar --grammar-file --no-context-shift --no-warmup --no-mmproj --jinja --no-jinja
+    --chat-template --chat-template-kwargs --reasoning-format --reasoning-budget -rea --no-escape --spec-type -md -hfd -devd
+    -ngld --draft-max --draft-min --draft-p-min --spec-draft-model --spec-draft-n-max --gpt-oss-20b-default"
+server="-ctxcp -cms -cram --cache-idle-slots --spm-infill --pooling -np -cb -nocb --cont-batching -a --tags --embd-normalize --host
+    --port --reuse-port --path --cors-origins --api-prefix --ui-config --no-webui --no-ui --tools --mcp-servers-config -ag
+    --embedding --embeddings --rerank --api-key --api-key-file --ssl-key-file -to --timeout --sse-ping-interval
+    --threads-http --cache-prompt --no-cache-prompt --cache-reuse --metrics --props --slots --no-slots --slot-save-path
+    --models-dir --models-preset --models-max --no-models-autoload --no-prefill-assistant -sps --lora-init-without-apply
+    --sleep-idle-seconds --log-prompts-dir -lcs --kv-unified-per-slot -td -Cd -otd"
+# shellcheck disable=SC2086 # flags are words
+{
+    check "serve knows the flags of llama-server" theirs serve $common $server
+    check "run knows those that both have" theirs run $common
+}
+run run "$model" --tokens 1 -cb
+check "letters are no number of an option: -cb is not -c b" says "unknown option -cb"
 
 # Every row of the table: known to a command, not read as a group of short options, one line.
 every() {
@@ -134,7 +180,7 @@ every() {
     [ "$(wc -l <"$tmp/flags")" -gt 150 ] || return 1
     while read -r flag; do
         known=
-        for command in run chat eval bench tokenize; do
+        for command in run chat serve eval bench tokenize; do
             "$nibble" $command /no/such/model "$flag" 1 >"$tmp/out" 2>"$tmp/err" </dev/null
             grep -q "unknown option" "$tmp/err" && continue
             known=1

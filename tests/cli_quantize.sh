@@ -228,6 +228,8 @@ alike() { # alike TYPE TYPE [OPTION...]: both names make the same file
 }
 check "u4g64 is n4g64" alike u4g64 n4g64
 check "u4g32 is q4_0, and u8g32 q8_0 for the head" alike u4g32 q4_0 --head-type u8g32
+check "names are read in any case" alike U4G32 Q4_0 --head-type Q8_0 --method RTN
+check "in lists, too" alike N3G64,Q4_0 n3g64,q4_0 --bits 3.5
 check "lists of --bits have them" alike u3g64,u4g32 n3g64,q4_0 --bits 3.5
 made --type u6g64
 check "a uniform format that no file type holds exits 2" [ $code = 2 ]

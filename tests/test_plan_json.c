@@ -107,7 +107,7 @@ static void min(void **state) {
         "{\"model\": \"m\", \"blocks\": ["
         "{\"name\": \"embed\", \"activation\": \"a8\", \"slices\": [{\"format\": \"file\", \"bytes\": 1, "
         "\"tier\": \"ram\"}]},"
-        "{\"name\": \"head\", \"activation\": \"a16\", \"slices\": [{\"format\": \"u3g32\", \"bytes\": 0, "
+        "{\"name\": \"head\", \"activation\": \"A16\", \"slices\": [{\"format\": \"U3G32\", \"bytes\": 0, "
         "\"tier\": \"disk\"}]}]}";
     plan p;
     nib_error err = {NIB_OK, ""};
@@ -116,6 +116,8 @@ static void min(void **state) {
     assert_true(p.cap[NIB_TIER_RAM] == NIB_AUTO);
     assert_int_equal(p.mode, 'a');
     assert_int_equal(p.kv, PLAN_KV_AUTO);
+    assert_string_equal(p.blocks[1].slices[0].format, "u3g32"); /* names are read in any case */
+    assert_int_equal(p.blocks[1].activation, 16);
     assert_true(p.predicted.quality < 0 && p.blocks[0].importance < 0);
     plan_clear(&p);
 }

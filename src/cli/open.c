@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum { PLAN_MAX_BYTES = 8 << 20 };
@@ -56,13 +57,13 @@ static int kv_type(const char *name) {
     static const char *const names[] = {
         [NIB_KV_F16] = "f16", [NIB_KV_F32] = "f32", [NIB_KV_8] = "kv8", [NIB_KV_4] = "kv4"};
     for (int i = NIB_KV_F16; i <= NIB_KV_4; i++)
-        if (!strcmp(name, names[i]))
+        if (!strcasecmp(name, names[i]))
             return i;
     return 0;
 }
 
 static int activation_bits(const char *name) {
-    return !strcmp(name, "a4") ? 4 : !strcmp(name, "a8") ? 8 : !strcmp(name, "a16") ? 16 : 0;
+    return !strcasecmp(name, "a4") ? 4 : !strcasecmp(name, "a8") ? 8 : !strcasecmp(name, "a16") ? 16 : 0;
 }
 
 int cli_named_options(const cli_args *args, nib_engine_options *options) {

@@ -292,13 +292,19 @@ static bool read_long(parser *p, const flag *f) {
     return false;
 }
 
+/* Whether `text`, typed without a space after the letter of an option, can be its value: -n64, but not -np. */
+static bool can_follow(const cli_option *o, const char *text) {
+    const bool number = o->kind == OPTION_INT || o->kind == OPTION_FLOAT || o->kind == OPTION_SIZE;
+    return !number || *text == '=' || isdigit((unsigned char)text[*text == '-' || *text == '.']);
+}
+
 /* Parses letters: -v, -n 64, -n64, -qv. */
 static bool read_letters(parser *p, const flag *whole) {
     for (const char *c = whole->text + 1; *c; c++) {
         const char typed[] = {'-', *c, 0};
         flag f = {typed, 2, NULL};
         const cli_option *o = find_letter(p->command, *c);
-        if (!o)
+        if (!o || (c[1] && !can_follow(o, c + 1)))
             return unknown_flag(p->command, c == whole->text + 1 ? whole : &f);
         if (o->kind != OPTION_FLAG && c[1])
             f.value = c + 1;

@@ -65,6 +65,7 @@ static nib_status choose_formats(work *w, nib_error *err) {
     if (!w->list)
         return nib_fail_nomem(err, strlen(w->how->formats), "a list of formats");
     w->n_format = 0;
+    type_name_small(w->list);
     char *left = w->list;
     for (char *name; (name = strsep(&left, ",")) != NULL; w->formats[w->n_format++] = name) {
         recipe r;

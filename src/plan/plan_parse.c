@@ -28,6 +28,7 @@ static nib_status read_slice(const json_t *from, plan_slice *out, nib_error *err
     const char *name = out->format;
     NIB_TRY(plan_check_keys(from, "slice", known, err));
     NIB_TRY(plan_get_name(from, "format", true, out->format, sizeof out->format, err));
+    type_name_small(out->format);
     NIB_TRY(plan_get_name(from, "tier", true, tier, sizeof tier, err));
     NIB_TRY(plan_get_bytes(from, "bytes", true, &out->bytes, err));
     for (out->tier = 0; out->tier < NIB_N_TIER && strcmp(tier, plan_tier_names[out->tier]);)
@@ -84,6 +85,7 @@ static nib_status check_vram(const plan_block *b, nib_error *err) {
 static nib_status read_activation(const json_t *from, plan_block *out, nib_error *err) {
     char text[8] = "";
     NIB_TRY(plan_get_name(from, "activation", !out->left_out, text, sizeof text, err));
+    type_name_small(text);
     out->activation = !strcmp(text, "a16")                   ? 16
                       : !strcmp(text, "a8") || out->left_out ? 8
                       : !strcmp(text, "a4")                  ? 4

@@ -7,6 +7,7 @@
 #include "plan/plan_names.h"
 
 #include <string.h>
+#include <strings.h>
 
 const char *const plan_tier_names[NIB_N_TIER + 1] = {"ram", "vram", "disk", NULL};
 const char *const plan_owner_names[NIB_N_OWNER + 1] = {"weights", "kv",      "activations", "staging",
@@ -19,7 +20,7 @@ const char *plan_kv_name(plan_kv kv) {
 
 bool plan_kv_from_name(const char *name, plan_kv *out) {
     for (int i = PLAN_KV_AUTO; i <= PLAN_KV_4; i++)
-        if (!strcmp(name, kv_names[i])) {
+        if (!strcasecmp(name, kv_names[i])) {
             *out = (plan_kv)i;
             return true;
         }

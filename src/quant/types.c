@@ -5,8 +5,10 @@
 #include "quant/blocks.h"
 #include "quant/dequant.h"
 
+#include <ctype.h>
 #include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
 static const type_info table[TYPE_COUNT] = {
 #define NIB_TYPE(id, name, elems, bytes, gguf, st, dequantize, quantize)                                     \
@@ -47,12 +49,17 @@ bool type_from_safetensors(const char *name, type_id *out) {
 
 bool type_from_name(const char *name, type_id *out) {
     for (int i = 0; i < TYPE_COUNT; i++) {
-        if (!strcmp(table[i].name, name)) {
+        if (!strcasecmp(table[i].name, name)) {
             *out = (type_id)i;
             return true;
         }
     }
     return false;
+}
+
+void type_name_small(char *name) {
+    for (; *name; name++)
+        *name = (char)tolower((unsigned char)*name);
 }
 
 bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes) {

@@ -34,11 +34,13 @@ typedef struct type_info {
 } type_info;
 
 const type_info *type_get(type_id id); /* never NULL for id < TYPE_COUNT */
-/* Find a type by its number in GGUF, its name in safetensors, or its name in types.def. False: there is none;
- * *out is unchanged. */
+/* Find a type by its number in GGUF, its name in safetensors, or its name in types.def (in any case). False:
+ * there is none; *out is unchanged. */
 bool type_from_gguf(uint32_t number, type_id *out);
 bool type_from_safetensors(const char *name, type_id *out);
 bool type_from_name(const char *name, type_id *out);
+/* Names of formats are written in small letters, and read in any case: converts one in place. */
+void type_name_small(char *name);
 /* Bytes of a row of n elements. False: n is not a multiple of the block, or the number overflows. */
 bool type_row_bytes(type_id id, int64_t n, uint64_t *bytes);
 /* Number of outliers of a row of k: `sparse` 10,000ths of k, rounded up. Each is a u16 column and a bf16 that

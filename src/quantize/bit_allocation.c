@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 static const allocation_format known[] = {{TYPE_N2G64, 2, "u2g64aw"}, {TYPE_N3G64, 3, "u3g64aw"},
                                           {TYPE_Q4_0, 4, "u4g32w"},   {TYPE_Q5_0, 5, "u5g32w"},
@@ -19,7 +20,7 @@ static nib_status add_format(allocation_list *l, const char *name, size_t n_name
     const size_t n_plain = plain ? strlen(plain) : n_name;
     for (size_t i = 0; i < NUM_COUNT(known) && l->n < ALLOCATION_FORMATS; i++) {
         const char *of = type_get(known[i].type)->name;
-        if (strlen(of) == n_plain && !memcmp(of, plain ? plain : name, n_plain)) {
+        if (strlen(of) == n_plain && !strncasecmp(of, plain ? plain : name, n_plain)) {
             l->of[l->n++] = known[i];
             return NIB_OK;
         }

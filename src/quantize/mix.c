@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct mix_row {
     const char *name;
@@ -71,7 +72,7 @@ static const struct {
 
 const char *mix_plain_name(const char *name, size_t n_name) {
     for (size_t i = 0; i < NUM_COUNT(uniform); i++)
-        if (strlen(uniform[i].name) == n_name && !memcmp(uniform[i].name, name, n_name))
+        if (strlen(uniform[i].name) == n_name && !strncasecmp(uniform[i].name, name, n_name))
             return type_get(uniform[i].type)->name;
     return NULL;
 }
@@ -80,7 +81,7 @@ bool mix_find(const char *name, mix *out) {
     const char *plain = name ? mix_plain_name(name, strlen(name)) : NULL;
     name = plain ? plain : name;
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
-        if (!name || !strcmp(name, rows[i].name)) {
+        if (!name || !strcasecmp(name, rows[i].name)) {
             *out = rows[i].is;
             return true;
         }

@@ -17,8 +17,8 @@ typedef struct mix {
 /* The name of the file type that can store a uniform format (quant/recipe.h), given by name[0..n_name):
  * "n4g64" for "u4g64". NULL: not a uniform format, or no file type can store it. */
 const char *mix_plain_name(const char *name, size_t n_name);
-/* Finds a mix by its name, which may be a uniform format's; NULL: q4_k_m. False: unknown; *out is unchanged.
- */
+/* Finds a mix by its name in any case, which may be a uniform format's; NULL: q4_k_m. False: unknown; *out is
+ * unchanged. */
 bool mix_find(const char *name, mix *out);
 /* Replaces a type with codebooks by the same type with outliers in of_10000 of 10,000 columns. False: no such
  * type exists; *type is unchanged. */

@@ -18,6 +18,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 /* ---- importance ---- */
@@ -272,7 +273,7 @@ static bool find_method(const char *name, method *out) {
                 {"awq", METHOD_AWQ},
                 {"gptq", METHOD_GPTQ}};
     for (size_t i = 0; i < NUM_COUNT(rows); i++)
-        if (!strcmp(name ? name : "rtn", rows[i].name)) {
+        if (!strcasecmp(name ? name : "rtn", rows[i].name)) {
             *out = rows[i].is;
             return true;
         }
@@ -308,7 +309,7 @@ static nib_status take_outliers(job *j, const char *type, nib_error *err) {
                         num_text(j->q->outliers, 4));
     with = j->mix.base;
     const bool listed =
-        j->q->bits > 0 && j->q->type && (strstr(j->q->type, "c3") || strstr(j->q->type, "c4"));
+        j->q->bits > 0 && j->q->type && (strcasestr(j->q->type, "c3") || strcasestr(j->q->type, "c4"));
     if (!listed && (j->q->bits > 0 || !mix_outliers(&with, of_10000)))
         return nib_fail(err, NIB_E_USAGE,
                         "--outliers: expected type c3 or c4, which have codebooks, found %s",
@@ -365,8 +366,8 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
              .log = {o->log, o->user},
              .cancel = {o->cancel, o->user},
              .journal = {.fd = -1}};
-    const bool books = q->method && !strcmp(q->method, "squeezellm");
-    j.narrow = q->type && !strcmp(q->type, "packed");
+    const bool books = q->method && !strcasecmp(q->method, "squeezellm");
+    j.narrow = q->type && !strcasecmp(q->type, "packed");
     const char *type = q->bits > 0 || j.narrow ? NULL : q->type ? q->type : books ? "c4" : NULL;
     if (type && strchr(type, ',') && !mix_find(type, &j.mix))
         return nib_fail(err, NIB_E_USAGE,
