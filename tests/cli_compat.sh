@@ -131,6 +131,7 @@ refused "nibble hw" run --list-devices
 refused "max_tokens" serve -n 5
 refused "--parallel 1" serve -nocb
 refused "proxy" serve --ssl-key-file x
+refused "8G" serve --cache-ram 8192
 refused "requests have it" serve --temp 0.2
 
 # A server takes the flags that it can ignore. It ends before it listens, since it has two models of one name.

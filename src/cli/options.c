@@ -292,7 +292,8 @@ static bool read_long(parser *p, const flag *f) {
     return false;
 }
 
-/* Whether `text`, typed without a space after the letter of an option, can be its value: -n64, but not -np. */
+/* Whether `text`, typed without a space after the letter of an option, can be its value: -n64, but not -np.
+ */
 static bool can_follow(const cli_option *o, const char *text) {
     const bool number = o->kind == OPTION_INT || o->kind == OPTION_FLOAT || o->kind == OPTION_SIZE;
     return !number || *text == '=' || isdigit((unsigned char)text[*text == '-' || *text == '.']);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_KEYS_TEXT = 1 << 20 };
+enum { MAX_KEYS_TEXT = 1 << 20, MIN_CACHE = 1 << 20 };
 
 static int read_pooling(serve_job *job) {
     static const char *const names[] = {[NIB_POOLING_MEAN] = "mean", [NIB_POOLING_LAST] = "last"};
@@ -109,8 +109,19 @@ static int read_models(serve_job *job) {
     return code;
 }
 
+/* In other programs --cache-ram counts MiB. */
+static int check_unit(const cli_args *args) {
+    const uint64_t n_byte = args->cache_ram;
+    return n_byte > 0 && n_byte < MIN_CACHE
+               ? cli_usage_error("--cache-ram: expected 0, or a size with a unit such as 8G, found %d bytes",
+                                 (int)n_byte)
+               : 0;
+}
+
 int serve_read(serve_job *job, int usual) {
     int code = cli_parallel(job->args, usual, &job->n_sequence);
+    if (!code)
+        code = check_unit(job->args);
     if (!code)
         code = read_pooling(job);
     if (!code)
