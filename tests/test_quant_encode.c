@@ -1,5 +1,5 @@
-/* Blocks with searched scales: the bytes agree with the chosen codes, bit by bit, and the error is smaller
- * than with scales that reach the largest value. */
+/* Blocks with searched scales: the bytes agree with the chosen codes, bit by bit, are the same on every
+ * instruction set, and the error is smaller than with scales that reach the largest value. */
 #include "base/num.h"
 #include "quant/encode.h"
 #include "support/matrix.h"
@@ -149,8 +149,58 @@ static void test_strange(void **state) {
     }
 }
 
+static float odd_value(int kind, int i, uint64_t *seed) {
+    const float x = random_float(seed), size = i / 16 % 3 ? 0.03f : 0.4f;
+    const int draw = (int)(random_next(seed) >> 40) % 100;
+    switch (kind) {
+    case 0: return x * size;
+    case 1: return draw < 50 ? 0.0f : -0.0f;
+    case 2: return draw < 90 ? 0.0f : x;
+    case 3: return x * 1e-38f;
+    case 4: return ldexpf(x, draw - 50);
+    case 5: return draw ? x : draw % 2 ? NAN : INFINITY;
+    case 6: return i / 32 % 2 ? 0.25f : -3;
+    case 7: return fabsf(x) + 1;
+    case 8: return x * 6e-8f; /* scales are denormal halves */
+    case 9: return x * 6e4f;
+    default: return draw < 5 ? 40 * x : 0.01f * x; /* outliers */
+    }
+}
+
+static void check_isas(const encode_shape *s, const float *x, const float *column, int kind) {
+    encode_block expected = {0}, found = {0};
+    for (int i = 0; pack_isa_at(i); i++) {
+        encode_scales_by(pack_isa_at(i), s, x, column, i ? &found : &expected);
+        if (i && memcmp(&found, &expected, sizeof found) != 0)
+            fail_msg("%s, kind %d: %s differs from ref: d %04x %04x, level %d %d", type_get(s->type)->name,
+                     kind, pack_isa_at(i)->name, found.d, expected.d, found.level[0], expected.level[0]);
+    }
+    for (int i = 0; i < s->elems; i++) /* gptq.c takes levels one by one */
+        if (isfinite(expected.scale[i / s->group]) &&
+            expected.level[i] != encode_nearest(s, &expected, i / s->group, isfinite(x[i]) ? x[i] : 0))
+            fail_msg("%s, kind %d: level %d is not the nearest", type_get(s->type)->name, kind, i);
+}
+
+static void test_same_on_every_set(void **state) {
+    (void)state;
+    enum { KINDS = 11, TURNS = 40 };
+    float x[ENCODE_MAX], column[ENCODE_MAX];
+    uint64_t seed = 11;
+    for (int id = 0; id < TYPE_COUNT; id++) {
+        const encode_shape *s = encode_shape_of((type_id)id);
+        for (int turn = 0; s && turn < KINDS * TURNS; turn++) {
+            for (int i = 0; i < s->elems; i++) {
+                x[i] = odd_value(turn % KINDS, i, &seed);
+                column[i] = turn % 5 ? expf(4 * random_float(&seed)) : (float)(i % 3);
+            }
+            check_isas(s, x, turn % 3 ? column : NULL, turn % KINDS);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes), cmocka_unit_test(test_errs_less),
-                                       cmocka_unit_test(test_strange)};
+                                       cmocka_unit_test(test_strange),
+                                       cmocka_unit_test(test_same_on_every_set)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #ifndef NIB_QUANT_ENCODE_H
 #define NIB_QUANT_ENCODE_H
 
-#include "quant/types.h"
+#include "quant/pack_isa.h"
 
 enum { ENCODE_MAX = 256 /* values of a block */, ENCODE_GROUPS = 16 /* of a block */ };
 
@@ -27,7 +27,8 @@ typedef struct encode_shape {
     bool zero;            /* asym: the minimum is -scale times an integer of 0...high */
 } encode_shape;
 
-/* A block that is being encoded. */
+/* A block that is being encoded. Of the arrays only the type's groups and values are set; sub and sub_min
+ * only if the type has them. */
 typedef struct encode_block {
     uint16_t d, dmin; /* halves, as in the file; of blocks with one group and a minimum, dmin is that minimum,
                          or the zero point where the type has one */
@@ -43,6 +44,9 @@ const encode_shape *encode_shape_of(type_id type);
 /* Finds the scales of one block x [elems], and the nearest level of each value. weight: [elems], 0 or more,
  * the importance of each column; NULL: all the same. Values that are not finite count as 0. */
 void encode_scales(const encode_shape *s, const float *x, const float *weight, encode_block *out);
+/* The same with the loops of a given instruction set, which all give the same result. */
+void encode_scales_by(const pack_isa *isa, const encode_shape *s, const float *x, const float *weight,
+                      encode_block *out);
 /* The nearest level to a value of group g. */
 int encode_nearest(const encode_shape *s, const encode_block *b, int g, float x);
 /* The value of a level of group g. */

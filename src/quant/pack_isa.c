@@ -19,6 +19,7 @@ static pthread_once_t known_once = PTHREAD_ONCE_INIT;
 static void inherit(pack_isa *to, const pack_isa *from) {
     to->tile = to->tile ? to->tile : from->tile;
     to->round = to->round ? to->round : from->round;
+    to->encode = to->encode ? to->encode : from->encode;
     for (int i = 0; i < TYPE_COUNT; i++)
         to->chunk[i] = to->chunk[i] ? to->chunk[i] : from->chunk[i];
 }

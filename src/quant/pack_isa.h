@@ -1,4 +1,4 @@
-/* pack_isa.h - faster packing with an instruction set.
+/* pack_isa.h - faster packing and encoding with an instruction set.
  *
  * src/quant/cpu/NAME/ has one and defines `const pack_isa packers_NAME` once. The build lists the folders
  * that it finds (build/gen/registry.c defines pack_isas) and compiles each with the flags of that name. Every
@@ -7,6 +7,7 @@
 #ifndef NIB_QUANT_PACK_ISA_H
 #define NIB_QUANT_PACK_ISA_H
 
+#include "quant/encode_kernels.h"
 #include "quant/pack.h"
 #include "quant/pack_scale.h"
 
@@ -46,6 +47,7 @@ typedef struct pack_isa {
      * the folder of lower rank. */
     void (*tile)(const pack_format *f, const uint8_t *codes, uint8_t *tile);
     const pack_rounder *round;       /* NULL: inherited */
+    const encode_kernels *encode;    /* NULL: inherited */
     pack_chunk_fn chunk[TYPE_COUNT]; /* by file type, in the format that pack_choose gives; NULL: inherited */
 } pack_isa;
 

@@ -39,7 +39,13 @@ PACK_INLINE void put_bytes(uint8_t *at, vec v) {
 
 #include "quant/pack_lines.h"
 
-extern const pack_rounder avx2_rounder; /* round.c */
+extern const pack_rounder avx2_rounder;   /* round.c */
+extern const encode_kernels avx2_encoder; /* encode.c */
 
-const pack_isa packers_avx2 = {
-    .name = "avx2", .rank = 10, .needs = {"avx2"}, .beyond = {"ref"}, .round = &avx2_rounder, PACKERS};
+const pack_isa packers_avx2 = {.name = "avx2",
+                               .rank = 10,
+                               .needs = {"avx2"},
+                               .beyond = {"ref"},
+                               .round = &avx2_rounder,
+                               .encode = &avx2_encoder,
+                               PACKERS};

@@ -57,5 +57,9 @@ void tile_to_parts(const pack_format *f, const void *tile, void *out) {
     pack_lines(&parts, (const uint32_t(*)[PACK_PANEL])lines, out);
 }
 
-const pack_isa packers_ref = {
-    .name = "ref", .rank = 0, .needs = {NULL}, .tile = pack_tile, .round = &pack_rounder_plain};
+const pack_isa packers_ref = {.name = "ref",
+                              .rank = 0,
+                              .needs = {NULL},
+                              .tile = pack_tile,
+                              .round = &pack_rounder_plain,
+                              .encode = &encode_kernels_plain};
