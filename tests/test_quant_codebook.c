@@ -27,11 +27,24 @@ static void fill(float *x, uint64_t seed) {
     }
 }
 
+static bool by_size; /* of the type that was encoded last */
+
+/* The weight of a value's squared error: with 8 entries its magnitude plus the root mean square of its row.
+ */
+static double size_of(const float *x, int i) {
+    double squares = 0;
+    if (!by_size)
+        return 1;
+    for (int j = 0; j < N; j++)
+        squares += (double)x[j] * (double)x[j];
+    return sqrt(squares / N) + fabs((double)x[i]);
+}
+
 static double error_of(const float *x, const float *y, const float *weight) {
     double sum = 0;
     for (int i = 0; i < N; i++) {
         const double d = (double)x[i] - (double)y[i];
-        sum += (double)(weight ? weight[i] : 1) * d * d;
+        sum += (double)(weight ? weight[i] : 1) * size_of(x, i) * d * d;
     }
     return sum;
 }
@@ -41,6 +54,7 @@ static double encode(type_id type, const float *x, const float *weight, float *y
     uint64_t bytes = 0;
     assert_true(type_row_bytes(type, N, &bytes) && bytes < MAX_BYTES);
     memset(row, 0xa5, sizeof row);
+    by_size = type_get(type)->row_bytes == 2 + 8;
     codebook_encode(type, x, weight, N, row);
     assert_int_equal(row[bytes], 0xa5);
     type_get(type)->dequantize(row, y, N);
@@ -71,20 +85,23 @@ static int by_value(const void *a, const void *b) {
 }
 
 static double min_error(const float *x, int n) {
-    static double sorted[N], sum[N + 1], squares[N + 1], best[17][N + 1];
+    static double sorted[N], weight[N + 1], sum[N + 1], squares[N + 1], best[17][N + 1];
+    const double rms = size_of(x, 0) - fabs((double)x[0]);
     for (int i = 0; i < N; i++)
         sorted[i] = (double)x[i];
     qsort(sorted, N, sizeof *sorted, by_value);
     for (int i = 0; i < N; i++) {
-        sum[i + 1] = sum[i] + sorted[i];
-        squares[i + 1] = squares[i] + sorted[i] * sorted[i];
+        const double w = by_size ? rms + fabs(sorted[i]) : 1;
+        weight[i + 1] = weight[i] + w;
+        sum[i + 1] = sum[i] + w * sorted[i];
+        squares[i + 1] = squares[i] + w * sorted[i] * sorted[i];
     }
     for (int e = 1; e <= n; e++)
         for (int i = 1; i <= N; i++) {
             best[e][i] = INFINITY;
             for (int cut = 0; cut < i; cut++) {
                 const double s = sum[i] - sum[cut];
-                const double one = squares[i] - squares[cut] - s * s / (i - cut),
+                const double one = squares[i] - squares[cut] - s * s / (weight[i] - weight[cut]),
                              all = (e == 1 ? (cut ? INFINITY : 0) : best[e - 1][cut]) + one;
                 best[e][i] = fmin(best[e][i], all);
             }

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "quantize/awq.h"
+#include "quantize/held_back.h"
 #include "quantize/imatrix_file.h"
 #include "quantize/lapack.h"
 #include "quantize/mix.h"
@@ -194,11 +195,13 @@ static void test_head_type(void **state) {
     (void)state;
     nib_quantize_options cases[] = {
         {.type = "n3g64"}, {.type = "q3_k_m"}, {.type = "n3g64,q4_0", .bits = 3.5}};
+    const nib_quantize_options books = {
+        .out = out_path, .type = "c3", .method = "squeezellm", .imatrix = "none"};
     nib_quantize_report r;
     nib_error err;
+    container *c;
     choose_paths();
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
-        container *c;
         int n_fine = 0;
         cases[i].out = out_path;
         cases[i].imatrix = "none";
@@ -213,6 +216,11 @@ static void test_head_type(void **state) {
         assert_int_equal(n_fine, i == 2); /* one of two equal layers has 4 bits: the head does not count */
         container_close(c);
     }
+    must_make(&books, &r); /* keeps them at 8 bits by itself */
+    assert_int_equal(container_open(out_path, NULL, &c, &err), NIB_OK);
+    assert_int_equal(container_find(c, "token_embd.weight")->type, TYPE_Q8_0);
+    assert_int_equal(container_find(c, "blk.0.attn_q.weight")->type, TYPE_C3);
+    container_close(c);
     cases[0].head_type = "q4_k_m";
     assert_int_equal(make(&cases[0], NULL, &r, &err), NIB_E_USAGE);
     assert_non_null(strstr(err.message, "--head-type"));
@@ -615,12 +623,41 @@ static void test_sinks(void **state) {
     expected_free(&x);
 }
 
+/* AWQ's file is replaced by the one rounded to nearest where text that was not measured is less likely. */
+static void test_awq_is_no_worse(void **state) {
+    (void)state;
+    static const tiny_shape shapes[] = {{TYPE_F32, 2, 128, 192, 4, 2, 201, 256, false},
+                                        {TYPE_F32, 3, 64, 128, 2, 1, 301, 256, true},
+                                        {TYPE_F32, 1, 192, 256, 4, 4, 401, 256, false}};
+    static const char *const types[] = {"n2g64", "n3g64"}, *const methods[] = {"rtn", "awq"};
+    const nib_engine_options o = engine_usual();
+    choose_paths();
+    for (size_t i = 0; i < NUM_COUNT(shapes) * NUM_COUNT(types); i++) {
+        char left[600];
+        double ppl[2] = {0};
+        snprintf(model_path, sizeof model_path, "%s", tiny_model_with_words("words.gguf", &shapes[i / 2]));
+        for (int m = 0; m < 2; m++) {
+            const nib_quantize_options q = {.out = out_path, .type = types[i % 2], .method = methods[m]};
+            nib_quantize_report r;
+            must_make(&q, &r);
+            assert_int_equal(held_back_perplexity(out_path, &o, &ppl[m], NULL), NIB_OK);
+        }
+        if (!(ppl[1] <= ppl[0]))
+            fail_msg("shape %d, %s: perplexity %g by rtn, %g by awq", (int)i / 2, types[i % 2], ppl[0],
+                     ppl[1]);
+        snprintf(left, sizeof left, "%s.rtn", out_path);
+        assert_false(path_exists(left));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),  cmocka_unit_test(test_refused),    cmocka_unit_test(test_books),
-        cmocka_unit_test(test_outliers), cmocka_unit_test(test_goes_on),    cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_faults),   cmocka_unit_test(test_importance), cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_methods),  cmocka_unit_test(test_share),      cmocka_unit_test(test_head_type),
-        cmocka_unit_test(test_sinks)};
+        cmocka_unit_test(test_formats),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_books),           cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_goes_on),         cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_faults),          cmocka_unit_test(test_importance),
+        cmocka_unit_test(test_sources),         cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_awq_is_no_worse), cmocka_unit_test(test_share),
+        cmocka_unit_test(test_head_type),       cmocka_unit_test(test_sinks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ nib_status nib_profile_activity(const char *name, const nib_engine_options *opti
     activity a = {0};
     findings f = {0};
     *json = NULL;
-    nib_status status = measure_prompts(name, options, calib, &prompts, err);
+    nib_status status = measure_prompts(name, options, calib, false, &prompts, err);
     if (status == NIB_OK)
         status = measure_activity(name, options, &prompts, min, &a, err);
     if (status == NIB_OK)

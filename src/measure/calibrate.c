@@ -109,8 +109,17 @@ static nib_status add_own(maker *k, nib_error *err) {
 #include "profile/prompts.def"
 #undef PROMPT
     };
+    static const char *const more[] = {
+#define TEXT(topic, text) text,
+#define HELD(topic, text)
+#include "profile/texts.def"
+#undef HELD
+#undef TEXT
+    };
     for (size_t i = 0; i < NUM_COUNT(texts); i++)
         NIB_TRY(add_text(k, texts[i], strlen(texts[i]), err));
+    for (size_t i = 0; i < NUM_COUNT(more) && k->from->long_texts; i++)
+        NIB_TRY(add_text(k, more[i], strlen(more[i]), err));
     return NIB_OK;
 }
 

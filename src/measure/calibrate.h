@@ -26,12 +26,15 @@ typedef struct calibration_source {
     const container *container;
     const tokenizer *tokenizer; /* NULL: the model has none */
     int64_t n_vocab;            /* without a tokenizer: ids are below it */
+    bool long_texts; /* nibble's own prompts also have the texts of profile/texts.def: five times as
+                        many tokens, for sums over channels rather than for trials */
 } calibration_source;
 
-/* Reads the prompts from a file, one a line (so any text works), or, with NULL, takes nibble's own twelve
- * (profile/prompts.def). Without a tokenizer the lines are token ids with commas or spaces between them, and
- * NULL gives twelve prompts of arbitrary ids, which represent real text poorly; `what` names the source.
- * NIB_E_IO: no such file; NIB_E_USAGE: no line is long enough, or an invalid id. */
+/* Reads the prompts from a file, one a line (so any text works), or, with NULL, takes nibble's own
+ * (profile/prompts.def, and profile/texts.def if requested). Without a tokenizer the lines are token ids with
+ * commas or spaces between them, and NULL gives twelve prompts of arbitrary ids, which represent real text
+ * poorly; `what` names the source. NIB_E_IO: no such file; NIB_E_USAGE: no line is long enough, or an invalid
+ * id. */
 nib_status calibrate(const calibration_source *from, const char *path, calibration *out, nib_error *err);
 void calibration_clear(calibration *c); /* zeroed is fine */
 

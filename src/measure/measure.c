@@ -26,14 +26,16 @@ static nib_status prompts_of_ids(const char *name, const char *path, calibration
 }
 
 nib_status measure_prompts(const char *name, const nib_engine_options *options, const char *path,
-                           calibration *out, nib_error *err) {
+                           bool long_texts, calibration *out, nib_error *err) {
     nib_engine_options o = *options;
     nib_engine *e = NULL;
     memset(out, 0, sizeof *out);
     o.vocab_only = true;
     NIB_TRY(nib_engine_open(name, &o, &e, err));
-    const calibration_source from = {
-        .path = engine_path(e), .container = engine_container(e), .tokenizer = engine_tokenizer(e)};
+    const calibration_source from = {.path = engine_path(e),
+                                     .container = engine_container(e),
+                                     .tokenizer = engine_tokenizer(e),
+                                     .long_texts = long_texts};
     const bool has_text = from.tokenizer != NULL;
     const nib_status status = has_text ? calibrate(&from, path, out, err) : NIB_OK;
     nib_engine_close(e);

@@ -14,9 +14,10 @@
 #include "engine/engine.h"
 #include "measure/calibrate.h"
 
-/* Opens the model's vocabulary only and makes the prompts; path as calibrate(). */
+/* Opens the model's vocabulary only and makes the prompts; path as calibrate(). long_texts: as in
+ * calibration_source. */
 nib_status measure_prompts(const char *name, const nib_engine_options *options, const char *path,
-                           calibration *out, nib_error *err);
+                           bool long_texts, calibration *out, nib_error *err);
 
 /* Opens the model, streams it once through the ring (about one layer of it is in memory) and closes it.
  * Progress goes to options->progress. *out is cleared by the caller. */

@@ -190,7 +190,7 @@ static nib_status give(const work *w, bool costs, char **json, nib_error *err) {
 }
 
 static nib_status profile(work *w, char **json, nib_error *err) {
-    NIB_TRY(measure_prompts(w->model, w->options, w->how->calib, &w->prompts, err));
+    NIB_TRY(measure_prompts(w->model, w->options, w->how->calib, false, &w->prompts, err));
     NIB_TRY(choose_paths(w, err));
     NIB_TRY(choose_formats(w, err));
     NIB_TRY(get_layers(w, err));

@@ -25,6 +25,8 @@ typedef struct fit {
     int64_t n;
     float floor;          /* smallest weight, so that every value counts */
     const uint8_t *apart; /* bit set of values that are excluded as outliers; NULL: none */
+    bool by_size;         /* the error of a large value counts more, as in pack_scale.c */
+    double rms;           /* of all values */
     int n_entry;
     int n_bin;
     moments upto[BINS + 1]; /* moments of the first i bins that have values */
@@ -38,10 +40,18 @@ static bool is_apart(const fit *f, int64_t i) {
     return f->apart && f->apart[i / 8] >> i % 8 & 1;
 }
 
+static double rms_of(const fit *f) {
+    double squares = 0;
+    for (int64_t i = 0; i < f->n; i++)
+        squares += (double)value_at(f, i) * (double)value_at(f, i);
+    return sqrt(squares / (double)f->n);
+}
+
 static double weight_at(const fit *f, int64_t i) {
     if (is_apart(f, i))
         return 0;
-    return (double)(f->weight ? fmaxf(f->weight[i], f->floor) : 1);
+    const double column = (double)(f->weight ? fmaxf(f->weight[i], f->floor) : 1);
+    return f->by_size ? column * (f->rms + fabs((double)value_at(f, i))) : column;
 }
 
 static void add(moments *m, double w, double x) {
@@ -366,6 +376,8 @@ void codebook_encode(type_id type, const float *x, const float *weight, int64_t 
     double sum = 0;
     for (int64_t i = 0; weight && i < n; i++)
         sum += (double)weight[i];
+    f.by_size = f.n_entry == 8;
+    f.rms = rms_of(&f);
     f.floor = sum > 0 ? (float)(sum / (double)n * 1e-6) : 1;
     o.n = 0;
     o.max = type_outliers(type, n);

@@ -5,7 +5,9 @@
  * k-means of the row's values. The paper weights a value by the diagonal of the Fisher information, the mean
  * square of its gradient. Within one row (one output channel) that is the mean square of its column's input,
  * times the mean square of the output's gradient if the two are independent; the second factor is constant in
- * a row and has no effect. So columns are weighted by their inputs alone, as in all quantizers here.
+ * a row and has no effect. With 8 entries a value's weight is also multiplied by the row's root mean square
+ * plus its own magnitude, as in all searches for scales (pack_scale.c); with 16 that would lose
+ * (optimisation-log.md).
  *
  * The k-means is solved exactly on up to 256 bins of the sorted values, by dynamic programming, and then
  * improved on the values themselves (Lloyd). Entries are signed bytes times one f16, so that products stay

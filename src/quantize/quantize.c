@@ -12,14 +12,19 @@
 #include "hub/find.h"
 #include "quantize/imatrix_file.h"
 #include "quant/codebook.h"
+#include "quantize/held_back.h"
 #include "quantize/job.h"
 #include "quantize/lapack.h"
 #include "quantize/bit_allocation.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- importance ---- */
 
@@ -47,7 +52,7 @@ static nib_status get_channels(job *j, const calibration *c, model_imatrix *out,
 static nib_status measure(job *j, nib_error *err) {
     calibration c;
     model_imatrix channels = {0};
-    NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &c, err));
+    NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, true, &c, err));
     nib_status status = get_channels(j, &c, &channels, err);
     if (status == NIB_OK)
         status = stats_of_channels(&j->stats, j->m, &j->tensors, &channels, err);
@@ -142,7 +147,7 @@ static nib_status share(job *j, nib_error *err) {
         return nib_fail_nomem(err, 64, "the blocks' formats");
     j->mix.file_type = MIXED_FILE;
     j->mix.mixed = false;
-    NIB_TRY(measure_prompts(j->model, &j->options, NULL, &c, err));
+    NIB_TRY(measure_prompts(j->model, &j->options, NULL, false, &c, err));
     const nib_status status = allocate_bits(j->model, &j->options, &c, j->m, &list, j->q->bits,
                                             j->q->head_type, j->block_types, &j->report->kl, err);
     calibration_clear(&c);
@@ -284,7 +289,7 @@ static nib_status make(job *j, nib_error *err) {
     NIB_TRY(open_model(j, err));
     NIB_TRY(check_average(j, err));
     if (j->method != METHOD_RTN)
-        NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, &j->prompts, err));
+        NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, true, &j->prompts, err));
     NIB_TRY(get_importance(j, err));
     NIB_TRY(keep_importance(j, err));
     NIB_TRY(share(j, err));
@@ -337,26 +342,26 @@ static nib_status take_head_type(job *j, nib_error *err) {
 }
 
 /* Writes the residuals of the finished file. */
-static nib_status write_residual(const job *j, nib_error *err) {
-    nib_engine_options o = j->options;
+static nib_status write_residual(const char *name, const nib_engine_options *options,
+                                 const nib_quantize_options *q, nib_error *err) {
+    nib_engine_options o = *options;
     engine_core e;
-    if (!j->q->residual)
+    if (!q->residual)
         return NIB_OK;
     o.residual = NULL;
     o.plan = NULL;
     o.planning = NULL;
-    nib_status status = headers_open(&e, j->q->out, &o, NULL, err);
+    nib_status status = headers_open(&e, q->out, &o, NULL, err);
     if (status == NIB_OK)
-        status = residuals_write(&e, j->model, j->q->residual, err);
+        status = residuals_write(&e, name, q->residual, err);
     core_close(&e);
     return status == NIB_OK || status == NIB_E_CANCELLED
                ? status
                : nib_fail_prefix(err, status, "the model was written, but its residuals were not");
 }
 
-nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
-                        nib_quantize_report *out, nib_error *err) {
-    const double start = time_now();
+static nib_status make_file(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
+                            nib_quantize_report *out, nib_error *err) {
     char names[512];
     memset(out, 0, sizeof *out);
     job j = {.model = name,
@@ -369,6 +374,13 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
     const bool books = q->method && !strcasecmp(q->method, "squeezellm");
     j.narrow = q->type && !strcasecmp(q->type, "packed");
     const char *type = q->bits > 0 || j.narrow ? NULL : q->type ? q->type : books ? "c4" : NULL;
+    /* The paper rounds neither embedding nor head, and with codebooks they lose the most. */
+    nib_quantize_options own = *q;
+    if (books && type)
+        own.type = type;
+    if (books && !q->head_type)
+        own.head_type = "q8_0";
+    j.q = &own;
     if (type && strchr(type, ',') && !mix_find(type, &j.mix))
         return nib_fail(err, NIB_E_USAGE,
                         "'%s': expected an average number of bits (--bits) for a list of formats, found none",
@@ -383,11 +395,57 @@ nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib
                         "squeezellm: expected type c3 or c4, which have codebooks, found %s", type);
     NIB_TRY(take_head_type(&j, err));
     NIB_TRY(take_outliers(&j, type, err));
-    nib_status status = make(&j, err);
-    if (status == NIB_OK)
-        status = write_residual(&j, err);
+    const nib_status status = make(&j, err);
     out->error = j.all > 0 ? j.error / j.all : 0;
     job_close(&j);
+    return status;
+}
+
+/* AWQ's search sees one input at a time, and may lose more in the whole model than it gains: its file stays
+ * only if text that was not measured is at least as likely as with the file that is rounded to nearest. */
+static nib_status keep_better(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
+                              nib_quantize_report *out, nib_error *err) {
+    const logger log = {o->log, o->user};
+    nib_engine_options silent = *o;
+    nib_quantize_options plain = *q;
+    nib_quantize_report of_plain;
+    char path[PATH_MAX];
+    double by_awq, by_rtn = NAN;
+    silent.log = NULL;
+    NIB_TRY(held_back_perplexity(q->out, &silent, &by_awq, err));
+    if (isnan(by_awq)) {
+        log_line(&log, "awq was not compared with rtn: the model has no text, or a short context");
+        return NIB_OK;
+    }
+    if (snprintf(path, sizeof path, "%s.rtn", q->out) >= (int)sizeof path)
+        return nib_fail(err, NIB_E_USAGE, "%s: expected a shorter path", q->out);
+    plain.method = "rtn";
+    plain.out = path;
+    plain.keep_imatrix = NULL;
+    nib_status status = make_file(name, &silent, &plain, &of_plain, err);
+    if (status == NIB_OK)
+        status = held_back_perplexity(path, &silent, &by_rtn, err);
+    if (status == NIB_OK)
+        log_line(&log, "perplexity of held-back text: %.3f by awq, %.3f by rtn: %s is kept", by_awq, by_rtn,
+                 by_rtn < by_awq ? "rtn" : "awq");
+    if (status == NIB_OK && by_rtn < by_awq) {
+        *out = of_plain;
+        if (rename(path, q->out))
+            status =
+                nib_fail(err, NIB_E_IO, "%s: cannot be renamed to %s: %s", path, q->out, strerror(errno));
+    }
+    unlink(path);
+    return status;
+}
+
+nib_status nib_quantize(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
+                        nib_quantize_report *out, nib_error *err) {
+    const double start = time_now();
+    nib_status status = make_file(name, o, q, out, err);
+    if (status == NIB_OK && q->method && !strcasecmp(q->method, "awq"))
+        status = keep_better(name, o, q, out, err);
+    if (status == NIB_OK)
+        status = write_residual(name, o, q, err);
     out->seconds = time_now() - start;
     out->rss_peak = ledger_process_usage().peak;
     return status;
