@@ -570,6 +570,8 @@ typedef struct nib_batch_options {
     bool optimistic;  /* admit a request when the pages for its prompt are free, not all that it may need.
                          When the pages run out the youngest answer is preempted; its dropped pages are
                          computed again later, with the same tokens */
+    bool prompts_first; /* answers decode only while no admitted request has prompt rows left, so all of them
+                           decode together */
     double latency_s; /* target for the seconds of a step in which answers decode while prompts are computed.
                          The number of prompt rows is chosen from the times of past steps; some rows are
                          always computed, so a step may take twice as long as without prompts. 0: none */

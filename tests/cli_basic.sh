@@ -143,6 +143,8 @@ run bench "$model" -p 8 -n 4 -r 1 -np 1,2 --json
 check "bench -np: the weight bytes of each row" [ "$(json '[(r["n_seq"], r["gb_s"] > 0, "peak_share" in r) for r in d["rows"]]')" = \
     "[(1, True, True), (2, True, True)]" ]
 check "bench -np: processor seconds of a token" [ "$(json '[0 < r["cpu_s"] < 1 for r in d["rows"]]')" = "[True, True]" ]
+run bench "$model" -p 8 -n 2 -r 1 -b 8 -np 6 --json
+check "bench -np: more steps of prompts than tokens of an answer" [ "$(json '[(r["n_seq"], r["tok_s"] > 0) for r in d["rows"]]')" = "[(6, True)]" ]
 run bench "$model" -p 8 -n 4 -d 70 -np 1,2
 check "of several sequences it is refused" [ $code = 2 ]
 

@@ -625,6 +625,43 @@ static void what_never_fits_is_refused(void **state) {
     }
 }
 
+static bool count_token(void *user, int32_t token) {
+    (void)token;
+    ++*(int *)user;
+    return true;
+}
+
+/* With prompts_first no answer gets a second token before each has its first; then all decode in each step. */
+static void prompts_are_first(void **state) {
+    (void)state;
+    enum { N = 7, N_TOKEN = 4 };
+    static work w;
+    nib_engine *e = open_engine(NIB_KV_F16, 1, 70, 0);
+    nib_batch *b = batch_must_open(e, &(nib_batch_options){.n_sequence = N, .prompts_first = true});
+    int counts[N] = {0};
+    nib_error err = {0};
+    for (int i = 0; i < N; i++) {
+        make(&w, i);
+        w.o.n_predict = N_TOKEN;
+        w.o.on_token = count_token;
+        w.o.user = &counts[i];
+        add(b, &w);
+    }
+    for (int32_t n_left = N; n_left > 0;) {
+        int min = N_TOKEN, max = 0;
+        if (nib_batch_step(b, &n_left, &err))
+            fail_msg("%s", err.message);
+        for (int i = 0; i < N; i++) {
+            min = NUM_MIN(min, counts[i]);
+            max = NUM_MAX(max, counts[i]);
+        }
+        assert_true(max - min <= (min == 0));
+    }
+    assert_int_equal(counts[0], N_TOKEN);
+    nib_batch_close(b);
+    nib_engine_close(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_as_alone),
@@ -637,6 +674,7 @@ int main(void) {
         cmocka_unit_test(every_width),
         cmocka_unit_test(a_batch_is_rows),
         cmocka_unit_test(what_never_fits_is_refused),
+        cmocka_unit_test(prompts_are_first),
         cmocka_unit_test(stopped_and_cancelled),
         cmocka_unit_test(a_failed_step_is_taken_again),
     };

@@ -193,6 +193,7 @@ static void open_batch(world *w, const char *folder) {
     nib_batch_options o = {.n_sequence = 1 + (int32_t)below(w, 6),
                            .n_prompt = chance(w, 2) ? 0 : 1 + (int64_t)below(w, 8),
                            .optimistic = chance(w, 2),
+                           .prompts_first = chance(w, 3),
                            .latency_s = chance(w, 4) ? 1e-4 : 0};
     if (!chance(w, 3))
         o.n_position = 64 * (pages + (int64_t)below(w, 2));

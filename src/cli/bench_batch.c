@@ -1,5 +1,5 @@
-/* bench_batch.c - see bench_batch.h. All prompts are different. Generation is timed from the end of the step
- * that completes the last prompt.
+/* bench_batch.c - see bench_batch.h. All prompts are different, and all are computed before an answer decodes.
+ * Generation is timed from the end of the last prompt.
  *
  * One engine, opened for the largest number, times all numbers. Where an engine for many sequences has other
  * kernels than one for few (nib_engine_many_from), smaller numbers are timed in a second engine, so each has
@@ -100,13 +100,10 @@ typedef struct batch_times {
     int64_t n_gen, n_step;
 } batch_times;
 
-/* Computes steps until all sequences decode: the last one generates a token of every sequence. */
+/* Computes the prompts: every sequence has its first token then, and no sequence has a second one. */
 static nib_status run_prompts(batch_bench *b, nib_batch *batch, int n_seq, int32_t *n_left, nib_error *err) {
-    int64_t before;
-    do {
-        before = b->n_token;
+    while (*n_left > 0 && b->n_token < n_seq)
         NIB_TRY(nib_batch_step(batch, n_left, err));
-    } while (*n_left > 0 && b->n_token - before != n_seq);
     return NIB_OK;
 }
 
@@ -129,11 +126,25 @@ static nib_status run_steps(batch_bench *b, nib_batch *batch, int32_t *n_left, b
     return NIB_OK;
 }
 
+/* Takes all results. Returns the error of a request that failed. */
+static nib_status check_answers(nib_batch *batch, nib_error *err) {
+    int64_t id;
+    nib_result result;
+    nib_error how;
+    nib_status status = NIB_OK;
+    while (nib_batch_take(batch, &id, &result, &how)) {
+        nib_result_clear(&result);
+        if (status == NIB_OK && how.status != NIB_OK) {
+            status = how.status;
+            *err = how;
+        }
+    }
+    return status;
+}
+
 static nib_status run_once(batch_bench *b, nib_batch *batch, int n_seq, uint64_t run, batch_times *out,
                            nib_error *err) {
     int32_t n_left = 1;
-    int64_t id;
-    nib_result result;
     *out = (batch_times){0};
     b->n_token = 0;
     NIB_TRY(add_all(b, batch, n_seq, run, err));
@@ -143,8 +154,11 @@ static nib_status run_once(batch_bench *b, nib_batch *batch, int n_seq, uint64_t
     const int64_t at_prompts = b->n_token;
     NIB_TRY(run_steps(b, batch, &n_left, out, err));
     out->n_gen = b->n_token - at_prompts;
-    while (nib_batch_take(batch, &id, &result, NULL))
-        nib_result_clear(&result);
+    NIB_TRY(check_answers(batch, err));
+    if (out->n_gen != n_seq * (b->args->n_gen - 1))
+        return nib_fail(err, NIB_E_USAGE,
+                        "%d sequences together: expected %lld tokens after the prompts, found %lld", n_seq,
+                        (long long)n_seq * (b->args->n_gen - 1), (long long)out->n_gen);
     return NIB_OK;
 }
 
@@ -153,7 +167,8 @@ static bool is_many(const batch_bench *b, int n_seq) {
 }
 
 static nib_status run_width(batch_bench *b, int n_seq, batch_row *row, nib_error *err) {
-    const nib_batch_options o = {.n_sequence = n_seq, .n_ctx = b->args->n_prompt + b->args->n_gen};
+    const nib_batch_options o = {
+        .n_sequence = n_seq, .n_ctx = b->args->n_prompt + b->args->n_gen, .prompts_first = true};
     const int64_t n = b->args->repetitions;
     nib_batch *batch;
     const double step_bytes = (double)nib_engine_info(b->engine)->token_bytes;

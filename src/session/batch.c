@@ -35,6 +35,7 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
     b->n_prompt = o->n_prompt ? o->n_prompt : rows->n_pass;
     b->latency_s = o->latency_s;
     b->optimistic = o->optimistic;
+    b->prompts_first = o->prompts_first;
     b->n_draft = o->n_draft;
     b->n_draft_min = o->n_draft_min;
     const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);

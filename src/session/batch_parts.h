@@ -61,6 +61,7 @@ struct nib_batch {
     int64_t n_generated; /* by_role: generated rows of this step */
     int32_t n_best;      /* number of a row's largest logits that this pass's answers read; 0: all */
     bool optimistic;     /* optimistic admission: before all pages that a request may need are free */
+    bool prompts_first;  /* nothing decodes while a prompt has rows left */
     uint64_t n_paused;   /* preempted answers; under the lock */
     bool decodes;        /* no prompt has rows in this step */
     uint64_t n_proposed, n_right; /* tokens; under the lock */

@@ -56,6 +56,11 @@ static bool is_computed_for(const nib_batch *b, const slot *s, int n_segment) {
     return false;
 }
 
+/* Whether the slot's only row is of its last token. */
+static bool can_decode(const slot *s) {
+    return !s->loads && s->of.n_token - s->of.n == 1;
+}
+
 static bool is_before(const slot *a, const slot *b) {
     return a->served != b->served ? a->served < b->served : a->r->id < b->r->id;
 }
@@ -66,7 +71,7 @@ static slot *next_prompt(nib_batch *b, int n_segment) {
     slot *next = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
-        if (s->r && !s->paused && s->n_row == 0 && !s->loads && rows_left(b, s) > 0 &&
+        if (s->r && !s->paused && s->n_row == 0 && !s->loads && !can_decode(s) && rows_left(b, s) > 0 &&
             (!next || is_before(s, next)) && !is_computed_for(b, s, n_segment))
             next = s;
     }
@@ -130,21 +135,41 @@ static nib_status add_drafts(nib_batch *b, int n_segment, nib_error *err) {
     return NIB_OK;
 }
 
+/* Whether a slot's first token is not drawn yet, or rows before its last token are computed again. */
+static bool has_prompt(const slot *s) {
+    return s->r && !s->paused && (s->r->first == 0 || !can_decode(s));
+}
+
+/* Whether answers decode in this step. The slots are up to date. */
+static bool may_decode(const nib_batch *b) {
+    for (int32_t i = 0; b->prompts_first && i < b->n_slot; i++)
+        if (has_prompt(&b->slots[i]))
+            return false;
+    return true;
+}
+
+/* Prepares a slot for the step: pages that its sequence has lost or can share, or that are on disk. */
+static void refresh(nib_batch *b, slot *s) {
+    s->n_row = 0;
+    if (!s->r || s->paused)
+        return;
+    sequence_resume(&s->of);
+    sequence_adopt(&s->of);
+    if (s->loads)
+        load(b, s);
+}
+
 /* Composes the step: rows of decoding sequences first, then prompts, those that were begun first. */
 static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     int n_segment = 0;
     int64_t row = 0, left = b->n_prompt;
     b->n_generated = 0;
+    for (int32_t i = 0; i < b->n_slot; i++)
+        refresh(b, &b->slots[i]);
+    const bool decode = may_decode(b);
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
-        s->n_row = 0;
-        if (!s->r || s->paused)
-            continue;
-        sequence_resume(&s->of);
-        sequence_adopt(&s->of);
-        if (s->loads)
-            load(b, s);
-        if (!s->loads && s->of.n_token - s->of.n == 1 && rows_left(b, s) > 0)
+        if (s->r && !s->paused && can_decode(s) && (decode || has_prompt(s)) && rows_left(b, s) > 0)
             add_rows(b, s, &n_segment, &row, 1);
     }
     const int n_decode = n_segment;
