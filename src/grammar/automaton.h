@@ -5,9 +5,13 @@
  * number, and its transition for a byte is computed once and then looked up. A call at the end of its rule
  * leaves no frame, so repetition by recursion needs no stack.
  *
- * Everything is in one region of fixed size. When it is full, automaton_reset drops all states; numbers of
- * states are valid until then (see `epoch`). Work and ambiguity are bounded: `failure` names the exceeded
- * bound. One thread at a time. */
+ * A counted repetition is a frame with two counters. `a & b` is a place whose frame has the states of two
+ * automata, one in each rule, which are states like all others. A place is dropped when no text completes
+ * both (a search finds out), so an answer does not run into a dead end.
+ *
+ * Everything is in one region of fixed size. When it is full, automaton_compact drops all states but one;
+ * numbers of states are valid until then (see `epoch`). Work and ambiguity are bounded: `failure` names the
+ * exceeded bound. One thread at a time. */
 #ifndef NIB_GRAMMAR_AUTOMATON_H
 #define NIB_GRAMMAR_AUTOMATON_H
 
@@ -16,10 +20,13 @@
 #include <stdbool.h>
 
 enum {
-    AUTOMATON_DEPTH = 512,     /* nested calls: about 128 nested arrays. Deeper texts do not match */
-    AUTOMATON_READINGS = 1024, /* maximum places in one state: parses of one text in an ambiguous grammar */
-    AUTOMATON_SEEN = 1 << 13,  /* maximum places that are visited to compute one pda_state */
-    AUTOMATON_WORK = 1 << 22,  /* maximum places that are visited for one mask: about 40 ms */
+    AUTOMATON_DEPTH = 512,      /* nested calls: about 128 nested arrays. Deeper texts do not match */
+    AUTOMATON_READINGS = 1024,  /* maximum places in one state: parses of one text in an ambiguous grammar */
+    AUTOMATON_SEEN = 1 << 13,   /* maximum places that are visited to compute one pda_state */
+    AUTOMATON_WORK = 1 << 22,   /* maximum places that are visited for one mask: about 40 ms */
+    AUTOMATON_NESTED = 16,      /* operands of & within operands of & */
+    AUTOMATON_SEARCH = 1 << 10, /* pairs of states of `a & b` among which a completion is searched; if there
+                                   is none among so many, one is expected to exist beyond them */
     AUTOMATON_MIN_BYTES = 1 << 20
 };
 
@@ -31,22 +38,43 @@ typedef enum automaton_failure {
     AUTOMATON_FINE,
     AUTOMATON_FULL,
     AUTOMATON_AMBIGUOUS,
-    AUTOMATON_SLOW
+    AUTOMATON_SLOW,
+    AUTOMATON_NESTS
 } automaton_failure;
 
-typedef struct pda_place { /* a place in the program, before a PDA_BYTE, and its call stack */
+/* What is said of a grammar that fails so: "the grammar ...". */
+const char *automaton_why(automaton_failure why);
+
+typedef struct pda_place { /* a place in the program, before a PDA_BYTE or within a PDA_BOTH, and its stack */
     uint32_t at, frame;
 } pda_place;
 
-typedef struct pda_frame { /* a call: the place to continue at after it, and the frame below */
-    uint32_t at, below, depth, same_hash;
+typedef enum pda_completes {
+    COMPLETES_UNKNOWN,
+    COMPLETES_NEVER,
+    COMPLETES_LATER,
+    COMPLETES_SEARCHED
+} pda_completes;
+
+typedef struct pda_frame {
+    uint32_t at;    /* a call: the place to continue at after it; else the PDA_REPEAT or PDA_BOTH */
+    uint32_t below; /* the frame below */
+    uint32_t x, y; /* a call: 0; a repetition: repeats that are still required + 1, and allowed (PDA_FOREVER);
+                      both: the states in the two rules */
+    uint32_t depth, same_hash;
+    pda_completes completes; /* both, above the bottom: whether a further text completes the two */
 } pda_frame;
+
+typedef struct pda_search { /* an entry of the queue of a search */
+    uint32_t frame, from;   /* from: the entry that leads to it */
+} pda_search;
 
 typedef struct pda_state {
     uint32_t first, n; /* places */
     uint32_t same_hash;
-    int32_t mask; /* index of the state's mask (grammar.c); -1: none */
-    bool ends;    /* the text so far is complete */
+    int32_t mask;  /* index of the state's mask (grammar.c); -1: none */
+    uint32_t near; /* a state with the same mask, see automaton_near; AUTOMATON_UNKNOWN */
+    bool ends;     /* the text so far is complete */
 } pda_state;
 
 typedef struct automaton {
@@ -63,16 +91,20 @@ typedef struct automaton {
     uint32_t *seen_when, when;
     uint32_t n_work, n_found, n_seen;
     bool found_end;
+    uint32_t *both_starts; /* [n_both]: the frame with the starts of the two rules; 0: not known yet */
+    uint32_t wanted;       /* the PDA_BOTH whose start a step needed */
+    pda_search *queue;
+    uint32_t n_queue, nested;
     int64_t work_left; /* visits until `failure` becomes AUTOMATON_SLOW */
     automaton_failure failure;
     uint64_t epoch; /* changes when state numbers become invalid; above 0 */
     uint32_t start; /* the state of the empty text; AUTOMATON_FAILED */
 } automaton;
 
-/* n_byte: its memory, at least AUTOMATON_MIN_BYTES, which the caller has charged. p outlives it. */
+/* n_byte: its memory, at least AUTOMATON_MIN_BYTES, which the caller has charged. p outlives it. NIB_E_USAGE:
+ * no text matches, or too many parses of the empty text. */
 nib_status automaton_open(automaton *m, const pda *p, uint64_t n_byte, nib_error *err);
 void automaton_close(automaton *m); /* zeroed is fine */
-void automaton_reset(automaton *m); /* drops all states and begins a new epoch */
 
 /* The state after byte b. AUTOMATON_DEAD: no text continues with it. AUTOMATON_FAILED: m->failure has the
  * reason. */
@@ -81,5 +113,12 @@ static inline uint32_t automaton_step(automaton *m, uint32_t from, uint8_t b) {
     const uint32_t known = m->rows[(size_t)from * m->p->n_class + m->p->class_of[b]];
     return known != AUTOMATON_UNKNOWN ? known : automaton_make(m, from, b);
 }
+
+/* Drops all states but one, whose new number is *state, and begins a new epoch. False: no memory, and nothing
+ * has changed. */
+bool automaton_compact(automaton *m, uint32_t *state);
+/* A state that allows the same texts of at most `far` bytes. Counters that no such text can exhaust are cut
+ * to far + 1. So all states in the middle of a long string are near the same state. AUTOMATON_FAILED. */
+uint32_t automaton_near(automaton *m, uint32_t state, uint32_t far);
 
 #endif

@@ -36,6 +36,14 @@ static void end_rule(walk *w, uint32_t r) {
         push(w, w->p->ops[at].next, w->of[at]);
 }
 
+/* The instruction `at` calls a rule and continues when the rule has ended. */
+static void wait_for(walk *w, uint32_t at, uint32_t called) {
+    if (w->ends[called])
+        push(w, w->p->ops[at].next, w->of[at]);
+    w->waits_next[at] = w->waits[called];
+    w->waits[called] = at;
+}
+
 static void look(walk *w, uint32_t at) {
     const pda_op *o = &w->p->ops[at];
     const uint32_t of = w->of[at];
@@ -48,11 +56,15 @@ static void look(walk *w, uint32_t at) {
         push(w, o->next, of);
         push(w, o->other, of);
         break;
-    case PDA_CALL:
-        if (w->ends[o->other])
+    case PDA_CALL: wait_for(w, at, o->other); break;
+    case PDA_REPEAT:
+        if (w->p->loops[o->other].min == 0)
             push(w, o->next, of);
-        w->waits_next[at] = w->waits[o->other];
-        w->waits[o->other] = at;
+        wait_for(w, at, w->p->loops[o->other].rule);
+        break;
+    case PDA_BOTH: /* as if one of the two were enough: what no text completes, the automaton finds */
+        wait_for(w, at, w->p->boths[o->other].rule[0]);
+        push(w, at + 1, of);
         break;
     case PDA_RETURN: end_rule(w, of); break;
     }

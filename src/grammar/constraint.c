@@ -8,12 +8,7 @@
 #include <string.h>
 
 static nib_status failed(const grammar *g, nib_error *err) {
-    static const char *const why[] = {
-        [AUTOMATON_FINE] = "has no text to begin with",
-        [AUTOMATON_FULL] = "needs more memory for its states than a grammar may have",
-        [AUTOMATON_AMBIGUOUS] = "is too ambiguous: the answer has too many parses",
-        [AUTOMATON_SLOW] = "is too ambiguous: finding the next tokens takes too long"};
-    return nib_fail(err, NIB_E_USAGE, "the grammar %s", why[g->automaton.failure]);
+    return nib_fail(err, NIB_E_USAGE, "the grammar %s", automaton_why(g->automaton.failure));
 }
 
 static void allow_work(automaton *m) {
@@ -21,38 +16,32 @@ static void allow_work(automaton *m) {
     m->work_left = AUTOMATON_WORK;
 }
 
-/* Recomputes the state after all bytes of the answer, in an automaton that was reset. */
-static bool find_again(constraint *c) {
+/* If the states' memory is full: keeps only the answer's state. */
+static bool make_room(constraint *c) {
     automaton *m = &c->of->automaton;
+    if (m->failure != AUTOMATON_FULL || !automaton_compact(m, &c->state))
+        return false;
     c->epoch = m->epoch;
-    c->state = m->start;
-    for (size_t i = 0; i < c->n && c->state != AUTOMATON_FAILED; i++) {
-        m->work_left = AUTOMATON_WORK;
-        c->state = automaton_step(m, c->state, c->read[i]);
-    }
-    return c->state != AUTOMATON_FAILED;
+    return true;
 }
 
-/* Makes c->state valid; to be called before the state is used. */
+/* Makes c->state valid; to be called before the state is used. In an automaton that was reset the state is
+ * computed again from the answer's bytes. */
 static bool restore_state(constraint *c) {
     automaton *m = &c->of->automaton;
     allow_work(m);
     if (c->epoch == m->epoch)
         return true;
-    if (find_again(c))
-        return true;
-    if (m->failure != AUTOMATON_FULL)
-        return false;
-    automaton_reset(m); /* it is full of other answers' states */
-    return find_again(c);
-}
-
-/* If the states' memory is full: resets the automaton, once. */
-static bool retry(constraint *c) {
-    if (c->of->automaton.failure != AUTOMATON_FULL)
-        return false;
-    automaton_reset(&c->of->automaton);
-    return restore_state(c);
+    c->epoch = m->epoch;
+    c->state = m->start;
+    for (size_t i = 0; i < c->n && c->state != AUTOMATON_FAILED; i++) {
+        uint32_t to = automaton_step(m, c->state, c->read[i]);
+        if (to == AUTOMATON_FAILED && make_room(c))
+            to = automaton_step(m, c->state, c->read[i]);
+        c->state = to;
+        m->work_left = AUTOMATON_WORK;
+    }
+    return c->state != AUTOMATON_FAILED;
 }
 
 nib_status constraint_open(constraint *c, grammar_store *s, const char *text, nib_error *err) {
@@ -135,7 +124,7 @@ static void leave_allowed(const grammar *g, const uint64_t *mask, bool may_end, 
 /* The mask of the answer's state; NULL: *err is set. The lock is held. */
 static const uint64_t *mask_here(constraint *c, nib_error *err) {
     const uint64_t *mask = restore_state(c) ? grammar_mask(c->of, c->state) : NULL;
-    if (!mask && retry(c))
+    if (!mask && make_room(c))
         mask = grammar_mask(c->of, c->state);
     if (!mask)
         failed(c->of, err);
@@ -211,7 +200,7 @@ nib_status constraint_accept(constraint *c, int32_t token, nib_error *err) {
     if (mem_grow((void **)&c->read, &c->cap, c->n + n + 1, 1))
         return nib_fail_nomem(err, c->n + n, "the answer's bytes");
     pthread_mutex_lock(&c->of->lock);
-    if (restore_state(c) && (read_on(c, bytes, n) || (retry(c) && read_on(c, bytes, n)))) {
+    if (restore_state(c) && (read_on(c, bytes, n) || (make_room(c) && read_on(c, bytes, n)))) {
         memcpy(c->read + c->n, bytes, n);
         c->n += n;
     } else {

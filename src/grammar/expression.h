@@ -10,6 +10,7 @@
 typedef enum node_kind {
     NODE_SEQUENCE, /* the children one after the other */
     NODE_EITHER,   /* one of the children */
+    NODE_BOTH,     /* a text that both children match; max is 0: that the second one does not match */
     NODE_REPEAT,   /* the child, min to max times */
     NODE_CLASS,    /* a character in one of the ranges */
     NODE_TEXT,     /* bytes */
@@ -17,7 +18,7 @@ typedef enum node_kind {
 } node_kind;
 
 #define NODE_NONE    UINT32_MAX
-#define NODE_FOREVER UINT32_MAX /* max: without limit */
+#define NODE_FOREVER PDA_FOREVER /* max: without limit */
 
 typedef struct node {
     node_kind kind;

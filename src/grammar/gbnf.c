@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_REPEAT = 1 << 16 };
-
 typedef struct parser {
     const char *at, *end;
     int line, nesting;
@@ -63,7 +61,10 @@ static void skip(parser *p, bool lines) {
 
 static nib_status add_node(parser *p, node n, uint32_t *out) {
     expression *e = p->e;
-    if (e->n_node >= GRAMMAR_MAX_TEXT || mem_grow((void **)&e->nodes, &e->cap_node, e->n_node + 1, sizeof n))
+    if (e->n_node == GRAMMAR_MAX_NODES)
+        return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: expected at most %d expressions, found more",
+                        p->line, GRAMMAR_MAX_NODES);
+    if (mem_grow((void **)&e->nodes, &e->cap_node, e->n_node + 1, sizeof n))
         return no_memory(p);
     *out = (uint32_t)e->n_node;
     e->nodes[e->n_node++] = n;
@@ -281,15 +282,15 @@ static nib_status call(parser *p, uint32_t *out) {
 }
 
 static nib_status count(parser *p, uint32_t *out) {
-    uint32_t n = 0;
+    uint64_t n = 0;
     if (!more(p) || *p->at < '0' || *p->at > '9')
         return wrong(p, "a number of times");
     for (; more(p) && *p->at >= '0' && *p->at <= '9'; p->at++)
-        if ((n = n * 10 + (uint32_t)(*p->at - '0')) > MAX_REPEAT)
+        if ((n = n * 10 + (uint64_t)(*p->at - '0')) > GRAMMAR_MAX_REPEAT)
             return nib_fail(p->err, NIB_E_USAGE,
-                            "grammar, line %d: expected a repetition of at most %d times, found more",
-                            p->line, MAX_REPEAT);
-    *out = n;
+                            "grammar, line %d: expected a repetition of at most %lu times, found more",
+                            p->line, (unsigned long)GRAMMAR_MAX_REPEAT);
+    *out = (uint32_t)n;
     skip(p, p->nesting > 0);
     return NIB_OK;
 }
@@ -365,6 +366,28 @@ static nib_status sequence(parser *p, uint32_t *out) {
     return NIB_OK;
 }
 
+/* a & b & ! c: (a & b) & ! c */
+static nib_status both(parser *p, uint32_t *out) {
+    NIB_TRY(sequence(p, out));
+    for (int n = 0; next_is(p, '&'); n++) {
+        uint32_t left = *out, right = 0;
+        if (n == GRAMMAR_MAX_NESTING)
+            return nib_fail(p->err, NIB_E_USAGE, "grammar, line %d: expected at most %d '&', found more",
+                            p->line, GRAMMAR_MAX_NESTING);
+        p->at++;
+        skip(p, true);
+        const bool without = next_is(p, '!');
+        p->at += without;
+        skip(p, true);
+        NIB_TRY(sequence(p, &right));
+        NIB_TRY(new_node(p, NODE_BOTH, out));
+        p->e->nodes[*out].max = !without;
+        add_child(p, *out, left);
+        add_child(p, *out, right);
+    }
+    return NIB_OK;
+}
+
 static nib_status alternatives(parser *p, uint32_t *out) {
     NIB_TRY(new_node(p, NODE_EITHER, out));
     for (bool first = true; first || next_is(p, '|'); first = false) {
@@ -373,7 +396,7 @@ static nib_status alternatives(parser *p, uint32_t *out) {
             p->at++;
             skip(p, true);
         }
-        NIB_TRY(sequence(p, &child));
+        NIB_TRY(both(p, &child));
         add_child(p, *out, child);
     }
     return NIB_OK;

@@ -225,7 +225,10 @@ static uint32_t free_slot(grammar *g) {
     return at;
 }
 
-const uint64_t *grammar_mask(grammar *g, uint32_t s) {
+const uint64_t *grammar_mask(grammar *g, uint32_t state) {
+    const uint32_t s = automaton_near(&g->automaton, state, g->store->trie.max_depth);
+    if (s == AUTOMATON_FAILED)
+        return NULL;
     if (g->automaton.states[s].mask < 0) {
         const uint32_t at = free_slot(g);
         g->of_epoch[at] = 0;

@@ -1,10 +1,9 @@
-/* schema.h - converts a JSON schema to a grammar (GBNF) of the JSON texts that it describes.
+/* schema.h - converts a JSON schema (2020-12) to a grammar (GBNF) of JSON texts that it describes.
  *
- * The subset is the one that OpenAI's client and common agents send (docs/grammar.md). Other keywords are
- * refused by name, also those that no grammar can express (uniqueItems). Annotations and unknown members are
- * ignored. Members are in the order of `properties`. An object without `additionalProperties` has no others.
- * oneOf is read as anyOf. White space and the digits of numbers (16 before and after the point) are
- * bounded. */
+ * Every text of the grammar matches the schema: keywords are expressed exactly, also beside each other, or
+ * refused by name (docs/grammar.md). Annotations and unknown members are ignored. Not every matching text is
+ * in the grammar: members are in the order of `properties`, an object without `additionalProperties` has no
+ * others, white space and the digits of numbers are bounded. */
 #ifndef NIB_GRAMMAR_SCHEMA_H
 #define NIB_GRAMMAR_SCHEMA_H
 

@@ -1,100 +1,34 @@
-/* schema_object.c - objects and arrays of a schema.
+/* schema_object.c - objects of a schema.
  *
- * Members are in the order of the schema. Each member has two rules for itself and the following ones: as the
- * first member, and after others (with a comma). So the grammar grows linearly with the number of members. */
-#include "grammar/schema_class.h"
+ * Members are in the order of the schema. The rule of a member stands for it or, if it is optional, the
+ * members after it, so the grammar grows linearly with their number. Between two members of a long list of
+ * optional ones, any later one may come next. So that these are not thousands of alternatives, each block of
+ * BLOCK members has a further rule: all of them at once, as a prefix tree, or a later block. */
+#include "grammar/schema_parts.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "text/unicode.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+enum { BLOCK = 64, MAX_PATTERNS = 4 };
 
 typedef struct object_member {
     const char *key;
-    const json_t *schema; /* NULL: any value */
     bool required;
-    uint32_t value;    /* rule of its value */
-    uint32_t after[2]; /* rules for it and all following members: [0] after others, [1] as the first */
+    uint32_t value; /* rule of its value */
+    uint32_t from;  /* rule of this or a later member, and all members after it */
 } object_member;
 
 typedef struct object {
     object_member *members;
-    size_t n;
-    const json_t *more;  /* the schema of additional members; NULL: they are not allowed */
-    uint32_t key, value; /* rules of additional members */
+    size_t n, n_required;
+    writer more;                /* alternatives for an additional member: name, colon, value */
+    uint32_t end;               /* rule of additional members, at least one */
+    int64_t min_more, max_more; /* number of additional members */
 } object;
-
-static bool is_required(const json_t *schema, const char *key) {
-    const json_t *one;
-    size_t i;
-    json_array_foreach(json_object_get(schema, "required"), i, one) {
-        if (json_is_string(one) && !strcmp(json_string_value(one), key))
-            return true;
-    }
-    return false;
-}
-
-static nib_status check_object(schema_maker *m, const json_t *schema) {
-    const json_t *properties = json_object_get(schema, "properties"), *one;
-    const json_t *required = json_object_get(schema, "required");
-    const json_t *more = json_object_get(schema, "additionalProperties");
-    size_t i;
-    if (properties && !json_is_object(properties))
-        return schema_refuse(m, "'properties': expected an object");
-    if (required && !json_is_array(required))
-        return schema_refuse(m, "'required': expected an array of names");
-    if (more && !json_is_boolean(more) && !json_is_object(more))
-        return schema_refuse(m, "'additionalProperties': expected true, false or a schema");
-    json_array_foreach(required, i, one) {
-        if (!json_is_string(one))
-            return schema_refuse(m, "'required': expected an array of names");
-        if (json_is_false(more) && !json_object_get(properties, json_string_value(one)))
-            return schema_refuse(
-                m,
-                "'required': expected a name of 'properties' without 'additionalProperties', found '%.60s'",
-                json_string_value(one));
-    }
-    return NIB_OK;
-}
-
-static nib_status list_members(const json_t *schema, object *o, nib_error *err) {
-    json_t *properties = json_object_get(schema, "properties"), *value;
-    const json_t *required = json_object_get(schema, "required"), *more, *one;
-    const char *key;
-    size_t i;
-    more = json_object_get(schema, "additionalProperties");
-    o->more = json_is_true(more) || json_is_object(more) ? more : NULL;
-    o->members = mem_calloc(json_object_size(properties) + json_array_size(required) + 1, sizeof *o->members);
-    if (!o->members)
-        return nib_fail_nomem(err, json_object_size(properties), "a schema");
-    json_object_foreach(properties, key, value) {
-        o->members[o->n++] =
-            (object_member){.key = key, .schema = value, .required = is_required(schema, key)};
-    }
-    json_array_foreach(required, i, one) {
-        const char *name = json_string_value(one);
-        bool there = json_object_get(properties, name) != NULL;
-        for (size_t k = 0; k < o->n && !there; k++)
-            there = !strcmp(o->members[k].key, name);
-        if (!there)
-            o->members[o->n++] =
-                (object_member){.key = name, .schema = json_is_object(more) ? more : NULL, .required = true};
-    }
-    return NIB_OK;
-}
-
-/* ---- keys of additional members: any string except the names of properties ---- */
-
-typedef struct key_list {
-    const char **keys; /* sorted, without their common prefix */
-    size_t n;
-} key_list;
-
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 uint32_t schema_char_at(const char *s, size_t *n_byte) {
     const char *at = s;
@@ -103,199 +37,340 @@ uint32_t schema_char_at(const char *s, size_t *n_byte) {
     return c;
 }
 
-enum { MAX_KEY = 200 /* maximum characters of a name: bounds the recursion */ };
+static void put_name(writer *w, const char *name) {
+    json_t *value = json_string(name);
+    char *text = jsonx_text(value, JSON_ENCODE_ANY);
+    w->full = w->full || !text;
+    if (text)
+        writer_literal(w, text, strlen(text));
+    mem_free(text);
+    json_decref(value);
+}
 
-/* Writes a rule for the rest of a key, up to its closing quote, that excludes the keys of the list.
- * Characters shared with one of them are not escaped. */
-static nib_status other_keys(schema_maker *m, const key_list *keys, int depth, uint32_t *rule) {
-    writer body = {0}, class = {0};
-    nib_status status = NIB_OK;
-    size_t i = 0;
-    const bool is_one = keys->n > 0 && !*keys->keys[0];
-    *rule = ++m->n_rule;
-    for (; i < keys->n && !*keys->keys[i]; i++) {
+/* ---- members with a name ---- */
+
+static nib_status name_matches(schema_maker *m, const json_t *schema, const char *name, bool *out) {
+    const json_t *value = schema_own(m, json_string(name));
+    return value ? schema_valid(m, schema, value, out) : schema_no_memory(m);
+}
+
+/* Adds the schemas of the patterns that a name matches to its own schema. */
+static nib_status with_patterns(schema_maker *m, const json_t *patterns, const char *name,
+                                const json_t **schema) {
+    const char *pattern;
+    json_t *of;
+    json_object_foreach(jsonx_counted(patterns), pattern, of) {
+        const json_t *test = schema_own(m, json_pack("{s:s}", "pattern", pattern));
+        bool matches = false;
+        if (!test)
+            return schema_no_memory(m);
+        NIB_TRY(name_matches(m, test, name, &matches));
+        if (matches)
+            *schema = *schema ? schema_own(m, json_pack("{s:[O, O]}", "allOf", *schema, of)) : of;
+        if (!*schema && matches)
+            return schema_no_memory(m);
     }
-    for (size_t end; i < keys->n && status == NIB_OK; i = end) {
-        size_t n_byte, other;
-        uint32_t inner;
-        const uint32_t c = schema_char_at(keys->keys[i], &n_byte);
-        for (end = i; end < keys->n && schema_char_at(keys->keys[end], &other) == c; end++)
-            keys->keys[end] += n_byte;
-        if (depth == MAX_KEY)
-            status = schema_refuse(m, "expected a property name of at most %d characters, found a longer one",
-                                   MAX_KEY);
-        if (!char_is_plain(c) || status != NIB_OK)
-            continue;
-        status = other_keys(m, &(key_list){keys->keys + i, end - i}, depth + 1, &inner);
-        writer_class_char(&class, c);
-        writer_put(&body, "[");
-        writer_class_char(&body, c);
-        writer_put(&body, "] %s-%lu | ", m->root, (unsigned long)inner);
-    }
-    writer_put(&body, "[^\"\\\\\\x00-\\x1F\\x7F%s] %s-char* \"\\\"\"%s", class.data ? class.data : "",
-               m->root, is_one ? "" : " | \"\\\"\"");
-    body.full = body.full || class.full;
-    mem_free(class.data);
+    return NIB_OK;
+}
+
+/* Adds a member, unless it is optional and nothing matches it. */
+static nib_status add_member(schema_maker *m, object *o, const json_t *schema, const char *key,
+                             const json_t *of, bool required) {
+    const json_t *names = json_object_get(schema, "propertyNames");
+    object_member *x = &o->members[o->n];
+    char member[96];
+    bool good = true;
+    nib_status status = names ? name_matches(m, names, key, &good) : NIB_OK;
+    *x = (object_member){.key = key, .required = required};
     if (status == NIB_OK)
-        return schema_emit(m, *rule, &body);
-    mem_free(body.data);
+        status = with_patterns(m, json_object_get(schema, "patternProperties"), key, &of);
+    if (status == NIB_OK && !good)
+        status = schema_impossible(m, "the member '%.60s' does not match 'propertyNames'", key);
+    snprintf(member, sizeof member, "properties/%.80s", key);
+    if (status == NIB_OK && !of && json_object_get(schema, "additionalProperties"))
+        of = json_object_get(schema, "additionalProperties");
+    if (status == NIB_OK && json_is_false(of))
+        status = schema_impossible(
+            m, "'required': expected a name that another keyword allows, found '%.60s'", key);
+    if (status == NIB_OK && of)
+        status = schema_rule(m, of, member, &x->value);
+    if (status == NIB_E_USAGE && m->impossible && !required) {
+        m->impossible = false;
+        return NIB_OK;
+    }
+    o->n += status == NIB_OK;
+    o->n_required += status == NIB_OK && required;
     return status;
 }
 
-static nib_status write_more(schema_maker *m, object *o) {
-    const char **names = mem_array(o->n + 1, sizeof *names);
-    if (!names)
-        return nib_fail_nomem(m->err, o->n, "a schema");
-    for (size_t i = 0; i < o->n; i++)
-        names[i] = o->members[i].key;
-    qsort(names, o->n, sizeof *names, by_text);
-    nib_status status = other_keys(m, &(key_list){names, o->n}, 0, &o->key);
-    mem_free(names);
-    return status == NIB_OK ? schema_rule(m, o->more, "additionalProperties", &o->value) : status;
+static nib_status list_members(schema_maker *m, const json_t *schema, object *o) {
+    json_t *properties = json_object_get(schema, "properties"), *value, *required = json_object();
+    const json_t *names = json_object_get(schema, "required"), *one;
+    nib_status status = required ? NIB_OK : schema_no_memory(m);
+    const char *key;
+    size_t i;
+    json_array_foreach(names, i, one) {
+        if (status == NIB_OK && !jsonx_put(required, json_string_value(one), json_incref(jsonx_counted(one))))
+            status = schema_no_memory(m);
+    }
+    json_object_foreach(properties, key, value) {
+        if (status == NIB_OK)
+            status = add_member(m, o, schema, key, value, json_object_get(required, key) != NULL);
+    }
+    json_object_foreach(required, key, value) { /* its values, the names, live as long as the schema */
+        if (status == NIB_OK && !json_object_get(properties, key))
+            status = add_member(m, o, schema, json_string_value(value), NULL, true);
+    }
+    json_decref(required);
+    return status;
+}
+
+/* ---- additional members ---- */
+
+/* Writes what a name is: any but those of `properties`, and of propertyNames. */
+static nib_status put_key(schema_maker *m, const json_t *schema, writer *body) {
+    const json_t *names = json_object_get(schema, "propertyNames"), *both;
+    json_t *value, *string;
+    const char *key;
+    size_t n = 0;
+    uint32_t rule;
+    writer_put(body, "%s-key", m->root);
+    if (names && !json_is_true(names)) {
+        string = schema_own(m, json_pack("{s:s}", "type", "string"));
+        if (!string)
+            return schema_no_memory(m);
+        NIB_TRY(schema_both(m, string, names, &both));
+        NIB_TRY(schema_rule(m, both, "propertyNames", &rule));
+        writer_put(body, " & %s-%lu", m->root, (unsigned long)rule);
+    }
+    json_object_foreach(json_object_get(schema, "properties"), key, value) {
+        writer_put(body, n++ ? " | " : " & ! (");
+        put_name(body, key);
+    }
+    writer_put(body, n ? ")" : "");
+    return NIB_OK;
+}
+
+/* Adds the members whose names match `key`, and their values `of`. */
+static nib_status add_more(schema_maker *m, object *o, writer *key, const json_t *of) {
+    uint32_t name = ++m->n_rule, value;
+    const char *r = m->root;
+    nib_status status = schema_rule(m, of, "additionalProperties", &value);
+    if (status != NIB_OK) {
+        mem_free(key->data);
+        if (status != NIB_E_USAGE || !m->impossible)
+            return status;
+        m->impossible = false;
+        return NIB_OK;
+    }
+    NIB_TRY(schema_emit(m, name, key));
+    writer_put(&o->more, "%s%s-%lu %s-ws \":\" %s-ws %s-%lu %s-ws", o->more.n ? " | " : "", r,
+               (unsigned long)name, r, r, r, (unsigned long)value, r);
+    return NIB_OK;
+}
+
+/* Members of patternProperties: for each set of patterns, the names that match these and no others. */
+static nib_status list_patterns(schema_maker *m, const json_t *schema, const json_t *patterns, object *o,
+                                const uint32_t *rules) {
+    const size_t n = json_object_size(patterns);
+    const json_t *more = json_object_get(schema, "additionalProperties");
+    for (unsigned set = 0; set < 1u << n; set++) {
+        writer key = {0};
+        json_t *all = schema_own(m, json_array()), *of;
+        const char *pattern;
+        size_t i = 0;
+        nib_status status = all ? put_key(m, schema, &key) : schema_no_memory(m);
+        json_object_foreach(jsonx_counted(patterns), pattern, of) {
+            writer_put(&key, set >> i & 1 ? " & %s-%lu" : " & ! %s-%lu", m->root, (unsigned long)rules[i]);
+            if (set >> i++ & 1 && !jsonx_add(all, json_incref(of)))
+                status = schema_no_memory(m);
+        }
+        const json_t *value = set ? schema_own(m, json_pack("{s:O}", "allOf", all)) : more;
+        if (status == NIB_OK && !value && set)
+            status = schema_no_memory(m);
+        if (status == NIB_OK && value)
+            status = add_more(m, o, &key, value);
+        else
+            mem_free(key.data);
+        NIB_TRY(status);
+    }
+    return NIB_OK;
+}
+
+static nib_status list_more(schema_maker *m, const json_t *schema, object *o) {
+    const json_t *patterns = json_object_get(schema, "patternProperties"),
+                 *more = json_object_get(schema, "additionalProperties");
+    uint32_t rules[MAX_PATTERNS];
+    const char *pattern;
+    json_t *of;
+    size_t i = 0;
+    writer key = {0};
+    if (json_object_size(patterns) > MAX_PATTERNS)
+        return schema_refuse(m, "'patternProperties': expected at most %d patterns, found more",
+                             MAX_PATTERNS);
+    json_object_foreach(jsonx_counted(patterns), pattern, of) {
+        json_t *test = schema_own(m, json_pack("{s:s, s:s}", "type", "string", "pattern", pattern));
+        (void)of;
+        if (!test)
+            return schema_no_memory(m);
+        NIB_TRY(schema_rule(m, test, "patternProperties", &rules[i++]));
+    }
+    if (i > 0)
+        return list_patterns(m, schema, patterns, o, rules);
+    if (!more || json_is_false(more))
+        return NIB_OK;
+    const nib_status status = put_key(m, schema, &key);
+    if (status == NIB_OK)
+        return add_more(m, o, &key, more);
+    mem_free(key.data);
+    return status;
+}
+
+/* ---- numbers of members ---- */
+
+static bool has_more(const object *o) {
+    return o->more.n > 0 || o->more.full;
+}
+
+static nib_status read_counts(schema_maker *m, const json_t *schema, object *o) {
+    int64_t min = 0, max = INT64_MAX;
+    const int64_t needed = (int64_t)o->n_required;
+    NIB_TRY(schema_count(m, schema, "minProperties", &min));
+    NIB_TRY(schema_count(m, schema, "maxProperties", &max));
+    if (max < NUM_MAX(min, needed))
+        return schema_impossible(m,
+                                 "'maxProperties': expected at least as many as are required, found fewer");
+    if (max == needed) { /* only those */
+        size_t n = 0;
+        for (size_t i = 0; i < o->n; i++)
+            if (o->members[i].required)
+                o->members[n++] = o->members[i];
+        o->n = n;
+        o->more.n = 0;
+    }
+    const bool optional = o->n > o->n_required;
+    if (!has_more(o) && min > (int64_t)o->n)
+        return schema_impossible(
+            m, "'minProperties': expected at most as many as there are properties, found more");
+    if (optional && (min > needed || (max != INT64_MAX && (has_more(o) || max < (int64_t)o->n))))
+        return schema_refuse(m, "'%s' beside optional properties is not supported",
+                             min > needed ? "minProperties" : "maxProperties");
+    if (min > (int64_t)GRAMMAR_MAX_REPEAT)
+        return schema_refuse(m, "'minProperties': expected at most %lu, found more",
+                             (unsigned long)GRAMMAR_MAX_REPEAT);
+    o->min_more = NUM_MAX(min - needed, 0);
+    o->max_more = max > (int64_t)GRAMMAR_MAX_REPEAT ? INT64_MAX : max - needed;
+    return NIB_OK;
 }
 
 /* ---- the object ---- */
 
-/* Writes the additional members at the end of an object (first: no member comes before them). */
-static void put_end(const schema_maker *m, const object *o, int first, writer *body) {
-    char one[512];
-    const char *r = m->root;
-    snprintf(one, sizeof one, "\"\\\"\" %s-%lu %s-ws \":\" %s-ws %s-%lu %s-ws", r, (unsigned long)o->key, r,
-             r, r, (unsigned long)o->value, r);
-    if (first)
-        writer_put(body, "(%s (\",\" %s-ws %s)*)?", one, r, one);
+static void put_count(writer *w, int64_t min, int64_t max) {
+    if (max == INT64_MAX)
+        writer_put(w, "{%lld,}", (long long)min);
     else
-        writer_put(body, "(\",\" %s-ws %s)*", r, one);
+        writer_put(w, "{%lld,%lld}", (long long)min, (long long)max);
 }
 
-/* Writes the rule for the members from i on. */
-static void put_from(const schema_maker *m, const object *o, size_t i, int first, writer *body) {
-    if (i < o->n)
-        writer_put(body, "%s-%lu", m->root, (unsigned long)o->members[i].after[first]);
-    else if (o->more)
-        put_end(m, o, first, body);
-    else
-        writer_put(body, "\"\"");
-}
-
-static nib_status write_member(schema_maker *m, const object *o, size_t i, int first) {
-    const object_member *x = &o->members[i];
+/* The rule of additional members. */
+static nib_status write_end(schema_maker *m, object *o) {
     writer body = {0};
-    json_t *key = json_string(x->key);
-    if (!first)
-        writer_put(&body, "\",\" %s-ws ", m->root);
-    writer_json(&body, key);
-    json_decref(key);
-    writer_put(&body, " %s-ws \":\" %s-ws ", m->root, m->root);
-    if (x->schema)
-        writer_put(&body, "%s-%lu", m->root, (unsigned long)x->value);
+    const int64_t rest = o->max_more == INT64_MAX ? INT64_MAX : o->max_more - 1;
+    if (!has_more(o))
+        return NIB_OK;
+    o->end = ++m->n_rule;
+    const uint32_t one = ++m->n_rule;
+    writer_put(&body, "%s-%lu (\",\" %s-ws %s-%lu)", m->root, (unsigned long)one, m->root, m->root,
+               (unsigned long)one);
+    put_count(&body, o->min_more > 0 ? o->min_more - 1 : 0, rest);
+    NIB_TRY(schema_emit(m, o->end, &body));
+    return schema_emit(m, one, &o->more);
+}
+
+static uint32_t rule_from(const object *o, size_t i) {
+    return i < o->n ? o->members[i].from : o->end;
+}
+
+/* Whether a member must come at i or later: optional ones come before required ones only. */
+static bool must_follow(const object *o, size_t i) {
+    for (; i < o->n; i++)
+        if (o->members[i].required)
+            return true;
+    return o->end && o->min_more > 0;
+}
+
+/* Writes one member and all that comes after it. */
+static void put_member(const schema_maker *m, const object *o, size_t i, bool must, writer *body) {
+    const object_member *x = &o->members[i];
+    const char *r = m->root;
+    put_name(body, x->key);
+    writer_put(body, " %s-ws \":\" %s-ws ", r, r);
+    if (x->value)
+        writer_put(body, "%s-%lu", r, (unsigned long)x->value);
     else
-        writer_put(&body, "%s-value", m->root);
-    writer_put(&body, " %s-ws ", m->root);
-    put_from(m, o, i + 1, 0, &body);
-    if (!x->required) {
-        writer_put(&body, " | ");
-        put_from(m, o, i + 1, first, &body);
+        writer_put(body, "%s-value", r);
+    writer_put(body, " %s-ws", r);
+    if (rule_from(o, i + 1))
+        writer_put(body, must ? " \",\" %s-ws %s-%lu" : " (\",\" %s-ws %s-%lu)?", r, r,
+                   (unsigned long)rule_from(o, i + 1));
+}
+
+static nib_status write_members(schema_maker *m, object *o) {
+    bool must = must_follow(o, o->n);
+    size_t n_optional = 0; /* optional members from i on, without a required one between */
+    for (size_t i = o->n; i-- > 0;) {
+        const object_member *x = &o->members[i];
+        writer body = {0};
+        n_optional = x->required ? 0 : n_optional + 1;
+        const size_t n = i % BLOCK == 0 && n_optional >= BLOCK ? BLOCK : 1;
+        for (size_t k = i; k < i + n; k++) {
+            writer_put(&body, k > i ? " | " : "");
+            put_member(m, o, k, must, &body);
+        }
+        if (!x->required && rule_from(o, i + n))
+            writer_put(&body, " | %s-%lu", m->root, (unsigned long)rule_from(o, i + n));
+        NIB_TRY(schema_emit(m, x->from, &body));
+        must = must || x->required;
     }
-    return schema_emit(m, x->after[first], &body);
+    return NIB_OK;
 }
 
 static nib_status write_object(schema_maker *m, object *o, writer *body) {
-    if (o->more)
-        NIB_TRY(write_more(m, o));
-    for (size_t i = 0; i < o->n; i++) {
-        object_member *x = &o->members[i];
-        char member[96];
-        snprintf(member, sizeof member, "properties/%.80s", x->key);
-        if (x->schema)
-            NIB_TRY(schema_rule(m, x->schema, member, &x->value));
-        x->after[0] = ++m->n_rule;
-        x->after[1] = ++m->n_rule;
-    }
-    bool first = true; /* no member before it is required */
-    for (size_t i = 0; i < o->n; i++) {
-        if (first)
-            NIB_TRY(write_member(m, o, i, 1));
-        if (i > 0)
-            NIB_TRY(write_member(m, o, i, 0));
-        first = first && !o->members[i].required;
-    }
-    writer_put(body, "\"{\" %s-ws ", m->root);
-    put_from(m, o, 0, 1, body);
-    writer_put(body, " \"}\"");
+    const char *r = m->root;
+    NIB_TRY(write_end(m, o));
+    for (size_t i = 0; i < o->n; i++)
+        o->members[i].from = ++m->n_rule;
+    NIB_TRY(write_members(m, o));
+    writer_put(body, "\"{\" %s-ws ", r);
+    if (rule_from(o, 0))
+        writer_put(body, must_follow(o, 0) ? "%s-%lu " : "(%s-%lu)? ", r, (unsigned long)rule_from(o, 0));
+    writer_put(body, "\"}\"");
     return NIB_OK;
 }
 
 nib_status schema_object(schema_maker *m, const json_t *schema, writer *body) {
+    static const char *const keywords[] = {"properties",    "required",      "patternProperties",
+                                           "propertyNames", "minProperties", "maxProperties"};
+    const json_t *more = json_object_get(schema, "additionalProperties");
+    bool some = json_is_object(more) || json_is_false(more);
     object o = {0};
-    NIB_TRY(check_object(m, schema));
-    if (!json_object_get(schema, "properties") && !json_object_get(schema, "required") &&
-        !json_is_object(json_object_get(schema, "additionalProperties"))) {
-        if (json_is_false(json_object_get(schema, "additionalProperties")))
-            writer_put(body, "\"{\" %s-ws \"}\"", m->root);
-        else
-            writer_put(body, "%s-object", m->root);
+    for (size_t i = 0; i < NUM_COUNT(keywords); i++)
+        some = some || json_object_get(schema, keywords[i]);
+    if (!some) {
+        writer_put(body, "%s-object", m->root);
         return NIB_OK;
     }
-    nib_status status = list_members(schema, &o, m->err);
+    o.members = mem_calloc(json_object_size(json_object_get(schema, "properties")) +
+                               json_array_size(json_object_get(schema, "required")) + 1,
+                           sizeof *o.members);
+    nib_status status = o.members ? list_members(m, schema, &o) : schema_no_memory(m);
+    if (status == NIB_OK)
+        status = list_more(m, schema, &o);
+    if (status == NIB_OK)
+        status = read_counts(m, schema, &o);
     if (status == NIB_OK)
         status = write_object(m, &o, body);
     mem_free(o.members);
+    mem_free(o.more.data);
     return status;
-}
-
-/* ---- arrays ---- */
-
-/* Writes an array's remaining items: min to max more of the same. */
-static void put_items(const schema_maker *m, const char *item, int64_t min, int64_t max, bool first,
-                      writer *body) {
-    const char *r = m->root;
-    char max_text[24] = "";
-    if (max == 0)
-        return;
-    if (first) {
-        writer_put(body, "%s%s %s-ws ", min == 0 ? "(" : "", item, r);
-        put_items(m, item, min > 0 ? min - 1 : 0, max < 0 ? max : max - 1, false, body);
-        writer_put(body, "%s ", min == 0 ? ")?" : "");
-        return;
-    }
-    if (max > 0)
-        snprintf(max_text, sizeof max_text, "%lld", (long long)max);
-    writer_put(body, "(\",\" %s-ws %s %s-ws){%lld,%s} ", r, item, r, (long long)min, max_text);
-}
-
-nib_status schema_array(schema_maker *m, const json_t *schema, writer *body) {
-    const json_t *items = json_object_get(schema, "items"), *prefix = json_object_get(schema, "prefixItems");
-    const json_t *one;
-    const int64_t n = (int64_t)json_array_size(prefix);
-    int64_t min = 0, max = -1;
-    uint32_t rule;
-    size_t i;
-    char item[160], member[48];
-    NIB_TRY(schema_count(m, schema, "minItems", &min));
-    NIB_TRY(schema_count(m, schema, "maxItems", &max));
-    if ((max >= 0 && max < min) || json_is_array(items) || (prefix && !json_is_array(prefix)))
-        return schema_refuse(m, max >= 0 && max < min
-                                    ? "expected 'maxItems' of at least 'minItems', found less"
-                                    : "'items': expected a schema; 'prefixItems': an array");
-    const bool more = prefix ? items && !json_is_false(items) : !json_is_false(items);
-    if (n > 0 && ((max >= 0 && max < n) || (!more && min > n)))
-        return schema_refuse(m, "expected 'prefixItems' that agree with 'minItems' and 'maxItems'");
-    writer_put(body, "\"[\" %s-ws ", m->root);
-    json_array_foreach(prefix, i, one) {
-        snprintf(member, sizeof member, "prefixItems/%zu", i);
-        NIB_TRY(schema_rule(m, one, member, &rule));
-        if (i)
-            writer_put(body, "\",\" %s-ws ", m->root);
-        writer_put(body, "%s-%lu %s-ws ", m->root, (unsigned long)rule, m->root);
-    }
-    snprintf(item, sizeof item, "%.120s-value", m->root);
-    if (more && items && max != 0) {
-        NIB_TRY(schema_rule(m, items, "items", &rule));
-        snprintf(item, sizeof item, "%.120s-%lu", m->root, (unsigned long)rule);
-    }
-    if (more)
-        put_items(m, item, min > n ? min - n : 0, max < 0 ? -1 : max - n, n == 0, body);
-    writer_put(body, "\"]\"");
-    return NIB_OK;
 }

@@ -1,8 +1,9 @@
 /* schema_pattern.c - converts the `pattern` of a string, a regular expression of ECMA-262, to a grammar over
- * the JSON of matching strings. The regular part of the syntax is supported: characters, classes, groups,
- * alternatives, repetitions (lazy ones match the same texts), and anchors at both ends of the pattern. A
- * pattern without an anchor may match anywhere in the string, as in JSON Schema. Quotation marks, backslashes
- * and control characters are written as JSON escapes; other characters only as themselves. */
+ * the characters of matching strings in JSON. The regular part of the syntax is supported: characters,
+ * classes, groups, alternatives, repetitions (lazy ones match the same texts), and anchors at both ends of
+ * the pattern. A pattern without an anchor may match anywhere in the string, as in JSON Schema. Quotation
+ * marks, backslashes and control characters are written as JSON escapes; other characters only as themselves.
+ */
 #include "grammar/schema_class.h"
 
 #include "base/mem.h"
@@ -185,26 +186,26 @@ static bool read_count(pattern *p, char out[32]) {
     const char *from = p->at + 1;
     if (*from < '0' || *from > '9')
         return false;
-    const unsigned long lo = strtoul(from, &end, 10);
-    unsigned long hi = lo;
+    const uint64_t lo = strtoull(from, &end, 10);
+    uint64_t hi = lo;
     bool open = false;
     if (*end == ',') {
         from = end + 1;
         open = *from == '}';
         if (!open && (*from < '0' || *from > '9'))
             return false;
-        hi = open ? lo : strtoul(from, &end, 10);
+        hi = open ? lo : strtoull(from, &end, 10);
         end += open;
     }
     if (*end != '}')
         return false;
     p->at = end + 1;
-    if (lo > 65535 || hi > 65535 || hi < lo)
-        refuse(p, "expected a repetition of at most 65535, the smaller number first");
-    if (open)
-        snprintf(out, 32, "{%lu,}", lo);
+    if (lo > GRAMMAR_MAX_REPEAT || hi < lo)
+        refuse(p, "expected a repetition of at most 4294967294, the smaller number first");
+    if (open || hi > GRAMMAR_MAX_REPEAT) /* no answer is longer */
+        snprintf(out, 32, "{%lu,}", (unsigned long)lo);
     else
-        snprintf(out, 32, "{%lu,%lu}", lo, hi);
+        snprintf(out, 32, "{%lu,%lu}", (unsigned long)lo, (unsigned long)hi);
     return true;
 }
 
@@ -317,9 +318,7 @@ nib_status schema_pattern(schema_maker *m, const json_t *value, writer *body) {
     pattern p = {.m = m, .at = text, .out = body, .class = mem_calloc(1, sizeof *p.class)};
     if (!p.class)
         return nib_fail_nomem(m->err, sizeof *p.class, "a schema");
-    writer_put(body, "\"\\\"\" (");
     read_whole(&p);
-    writer_put(body, ") \"\\\"\"");
     if (*p.at)
         refuse(&p, "expected the end");
     mem_free(p.class);
