@@ -146,7 +146,8 @@ static nib_status close_schema(schema_maker *m, const json_t *schema, const json
     json_array_foreach(json_object_get(flat, "required"), i, name) {
         good = good && !json_object_set_new(properties, json_string_value(name), json_true());
     }
-    good = good && !json_object_update(properties, json_object_get(flat, "properties"));
+    const json_t *own = json_object_get(flat, "properties");
+    good = good && (!own || !json_object_update(properties, jsonx_counted(own)));
     if (good)
         good = jsonx_put(closed, "properties", properties) &&
                jsonx_put(closed, "additionalProperties", json_false());
