@@ -610,6 +610,69 @@ static void test_long_answers(void **state) {
     free(logits);
 }
 
+/* Texts of random tokens, among those that are allowed, end as texts that match: no choice leads to a dead
+ * end, and the least memory for states is enough. */
+static void make_texts(tokenizer *t, const char *schema, int n_text) {
+    enum { LONGEST = 2000 };
+    const int32_t n = tokenizer_n_vocab(t);
+    const uint64_t caps[NIB_N_TIER] = {64 << 20, NIB_AUTO, NIB_AUTO};
+    float *logits = malloc((size_t)n * sizeof *logits);
+    nib_error err = {NIB_OK, ""};
+    grammar_store store;
+    unsigned seed = 1;
+    char *gbnf = NULL;
+    ledger *l;
+    assert_int_equal(ledger_open(caps, &l, &err), NIB_OK);
+    if (schema_grammar(schema, strlen(schema), "root", &gbnf, &err))
+        fail_msg("%s: %s", schema, err.message);
+    grammar_store_open(&store, l, t, n);
+    for (int i = 0; i < n_text; i++) {
+        constraint c;
+        constraint_next next = CONSTRAINT_TOKENS;
+        if (constraint_open(&c, &store, gbnf, &err))
+            fail_msg("%s: %s", schema, err.message);
+        for (int k = 0; k < LONGEST && next == CONSTRAINT_TOKENS; k++) {
+            for (int32_t v = 0; v < n; v++)
+                logits[v] = 1;
+            if (constraint_apply(&c, logits, true, &next, &err))
+                fail_msg("%s: after '%.*s': %s", schema, (int)c.n, (const char *)c.read, err.message);
+            const int32_t from = (int32_t)((seed = seed * 1103515245 + 12345) / 65536 * 7919u % (unsigned)n);
+            int32_t v = from;
+            while (next == CONSTRAINT_TOKENS && (logits[v] != 1 || tokenizer_is_end(t, v)))
+                v = (v + 1) % n;
+            if (next == CONSTRAINT_TOKENS && constraint_accept(&c, v, &err))
+                fail_msg("%s: %s", schema, err.message);
+        }
+        if (next == CONSTRAINT_TOKENS)
+            fail_msg("%s: '%.*s' does not end", schema, (int)c.n, (const char *)c.read);
+        constraint_close(&c);
+    }
+    grammar_store_close(&store);
+    ledger_close(l);
+    mem_free(gbnf);
+    free(logits);
+}
+
+static void test_no_dead_ends(void **state) {
+    static const char *const schemas[] = {
+        "{\"type\":\"string\",\"format\":\"date-time\"}",
+        "{\"type\":\"string\",\"format\":\"ipv6\",\"maxLength\":12}",
+        "{\"type\":\"string\",\"format\":\"email\",\"maxLength\":20}",
+        "{\"type\":\"string\",\"format\":\"uuid\",\"pattern\":\"^[0-9a-f]{8}-[0-9a-f]{4}-[1-5]\"}",
+        "{\"type\":\"string\",\"pattern\":\"^([a-z]{3}-)*[a-z]{2}$\",\"minLength\":20,\"maxLength\":23}",
+        "{\"type\":\"integer\",\"minimum\":-123456789012345678901,\"maximum\":12,\"multipleOf\":7}",
+        "{\"type\":\"number\",\"exclusiveMinimum\":0.125,\"maximum\":0.2501,\"multipleOf\":0.03}",
+        "{\"patternProperties\":{\"^[ab]+$\":{\"type\":\"integer\"},\"b$\":{\"minimum\":3}},"
+        "\"propertyNames\":{"
+        "\"maxLength\":3},\"maxProperties\":3}",
+    };
+    tokenizer *t = open_vocabulary("gpt-2");
+    (void)state;
+    for (size_t i = 0; i < N(schemas); i++)
+        make_texts(t, schemas[i], 10);
+    tokenizer_close(t);
+}
+
 /* ---- faults ---- */
 
 static nib_status whole_life(void *user, nib_error *err) {
@@ -667,6 +730,7 @@ int main(void) {
         cmocka_unit_test(test_schemas_that_are_refused),
         cmocka_unit_test(test_masks_of_real_vocabularies),
         cmocka_unit_test(test_long_answers),
+        cmocka_unit_test(test_no_dead_ends),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,7 +238,7 @@ static nib_status describe_object(schema_maker *m, const json_t *schema, writer 
                         json_is_false(json_object_get(schema, "unevaluatedItems"));
     if (!closed)
         NIB_TRY(schema_check(m, schema));
-    if (json_object_get(schema, "enum") || json_object_get(schema, "const"))
+    if (!closed && (json_object_get(schema, "enum") || json_object_get(schema, "const")))
         return schema_values(m, schema, body);
     if (json_array_size(all) == 1 && schema_is_alone(schema, "allOf") && !closed)
         return schema_any_of(m, schema, "allOf", body);

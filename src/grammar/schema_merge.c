@@ -308,7 +308,6 @@ static nib_status add_part(schema_maker *m, json_t *into, const json_t *part, in
 
 /* The schema without the keywords that are followed, and `const` as `enum`. */
 static nib_status flat_copy(schema_maker *m, const json_t *part, bool whole, json_t **out) {
-    /* members and items that no part of the merged schema describes are never written */
     static const char *const unevaluated[] = {"unevaluatedProperties", "unevaluatedItems"},
                              *const followed[] = {"allOf", "$ref", "const"};
     const json_t *value = json_object_get(part, "const");
@@ -362,12 +361,24 @@ static nib_status add_part(schema_maker *m, json_t *into, const json_t *part, in
     return add_flat(m, into, part, depth);
 }
 
+/* What no part of a merged schema describes is refused by `unevaluated...: false` beside the parts. */
+static nib_status close_merged(schema_maker *m, json_t *merged, const json_t *schema, const char *unevaluated,
+                               const char *rest) {
+    if (!json_is_false(json_object_get(schema, unevaluated)) || json_object_get(merged, rest))
+        return NIB_OK;
+    if (json_object_get(merged, "anyOf") || json_object_get(merged, "oneOf"))
+        return schema_refuse(m, "'%s' beside 'anyOf' or 'oneOf' is not supported", unevaluated);
+    return jsonx_put(merged, rest, json_false()) ? NIB_OK : schema_no_memory(m);
+}
+
 nib_status schema_merge(schema_maker *m, const json_t *schema, const json_t **out) {
     json_t *merged = schema_own(m, json_object());
     if (!merged)
         return schema_no_memory(m);
     *out = merged;
-    return add_part(m, merged, schema, 0);
+    NIB_TRY(add_part(m, merged, schema, 0));
+    NIB_TRY(close_merged(m, merged, schema, "unevaluatedProperties", "additionalProperties"));
+    return close_merged(m, merged, schema, "unevaluatedItems", "items");
 }
 
 nib_status schema_both(schema_maker *m, const json_t *a, const json_t *b, const json_t **out) {
