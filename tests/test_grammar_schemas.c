@@ -129,6 +129,7 @@ static void test_many_alternatives(void **state) {
     (void)state;
     check_schema(repeated("{\"enum\":[", "\"v@@@@@\"", ",", "]}", MANY), is, is_not);
     check_schema(repeated("{\"anyOf\":[", "{\"const\":\"v@@@@@\"}", ",", "]}", MANY), is, is_not);
+    check_schema(repeated("{\"oneOf\":[", "{\"const\":\"v@@@@@\"}", ",", "]}", MANY), is, is_not);
     check_schema(repeated("{\"type\":\"string\",\"anyOf\":[", "{\"const\":\"v@@@@@\"}", ",", "]}", MANY), is,
                  is_not);
     check_schema(repeated("{\"type\":[\"integer\",\"string\"],\"enum\":[3.5,", "\"v@@@@@\"", ",", "]}", MANY),
