@@ -615,7 +615,7 @@ static void test_long_answers(void **state) {
 static void make_texts(tokenizer *t, const char *schema, int n_text) {
     enum { LONGEST = 2000 };
     const int32_t n = tokenizer_n_vocab(t);
-    const uint64_t caps[NIB_N_TIER] = {64 << 20, NIB_AUTO, NIB_AUTO};
+    const uint64_t caps[NIB_N_TIER] = {256 << 20, NIB_AUTO, NIB_AUTO};
     float *logits = malloc((size_t)n * sizeof *logits);
     nib_error err = {NIB_OK, ""};
     grammar_store store;
