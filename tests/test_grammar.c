@@ -611,7 +611,7 @@ static void test_long_answers(void **state) {
 }
 
 /* Texts of random tokens, among those that are allowed, end as texts that match: no choice leads to a dead
- * end, and the least memory for states is enough. */
+ * end, and little memory for states is enough. */
 static void make_texts(tokenizer *t, const char *schema, int n_text) {
     enum { LONGEST = 2000 };
     const int32_t n = tokenizer_n_vocab(t);
