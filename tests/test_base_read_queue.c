@@ -73,6 +73,17 @@ static void every_carrier_and_file(void **state) {
             assert_in_range(read_all(q, f, buffer, out), i & 2 ? 0 : 1, 1);
             fault_arm(FAULT_READ, 0);
         }
+        for (int n = 1; n <= 38;
+             n++) { /* the same after it was started; a read that ends early is repeated */
+            fault_arm(FAULT_DONE, n);
+            assert_int_equal(read_all(q, f, buffer, out), 1);
+            fault_arm(FAULT_DONE, 0);
+            memset(out, 0, N_BYTE);
+            fault_arm(FAULT_SHORT, n);
+            assert_int_equal(read_all(q, f, buffer, out), 0);
+            fault_arm(FAULT_SHORT, 0);
+            assert_memory_equal(out, content, N_BYTE);
+        }
         read_queue_close(q);
         file_close(f);
     }

@@ -60,6 +60,20 @@ static void every_read(void **state) {
     assert_true(fault_sweep(FAULT_READ, 1, live, &l) > 10);
 }
 
+/* Reads that are started, and fail or end early: by io_uring, and by threads. */
+static void every_read_in_flight(void **state) {
+    (void)state;
+    life l = {tiny_model("large.gguf", &large), NIB_AUTO, NULL};
+    const uint64_t half = tiny_model_half_bytes(l.path);
+    for (int i = 0; i < 4; i++) {
+        l.headroom = i & 1 ? half : NIB_AUTO;
+        fault_arm(FAULT_RING, i & 2 ? FAULT_EVERY : 0);
+        fault_sweep(FAULT_DONE, 16, live, &l);
+        fault_sweep(FAULT_SHORT, 16, live, &l);
+        fault_arm(FAULT_RING, 0);
+    }
+}
+
 static void every_fault_while_streaming(void **state) {
     (void)state;
     life l = {tiny_model("large.gguf", &large), 0, NULL};
@@ -201,6 +215,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation),
         cmocka_unit_test(every_read),
+        cmocka_unit_test(every_read_in_flight),
         cmocka_unit_test(every_fault_while_streaming),
         cmocka_unit_test(a_changed_file_is_noticed),
         cmocka_unit_test(a_read_error_ends_one_call_only),

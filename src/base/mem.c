@@ -27,8 +27,9 @@ int64_t fault_count(fault_kind kind) {
 }
 
 int fault_hit(fault_kind kind) {
-    int64_t n = atomic_fetch_add_explicit(&faults[kind].count, 1, memory_order_relaxed) + 1;
-    return n == atomic_load_explicit(&faults[kind].target, memory_order_relaxed);
+    const int64_t n = atomic_fetch_add_explicit(&faults[kind].count, 1, memory_order_relaxed) + 1;
+    const int64_t target = atomic_load_explicit(&faults[kind].target, memory_order_relaxed);
+    return n == target || target == FAULT_EVERY;
 }
 
 /* ---- the bound ---- */

@@ -66,10 +66,14 @@ typedef enum {
     FAULT_READ,
     FAULT_WRITE, /* file_writer: no space left */
     FAULT_RING,  /* io_uring cannot be set up */
+    FAULT_DONE,  /* read_queue: a read in flight ends with an I/O error */
+    FAULT_SHORT, /* read_queue: a read in flight ends early */
     FAULT_N
 } fault_kind;
-void fault_arm(fault_kind kind, int64_t nth); /* the nth call from now (1 = next) fails, once; 0 disarms */
-int64_t fault_count(fault_kind kind);         /* calls since fault_arm */
+enum { FAULT_EVERY = -1 };
+/* The nth call from now (1 = next) fails, once, or every call; 0 disarms. */
+void fault_arm(fault_kind kind, int64_t nth);
+int64_t fault_count(fault_kind kind); /* calls since fault_arm */
 int fault_hit(fault_kind kind); /* for code that calls the system itself: true when this call is to fail */
 
 #endif
