@@ -223,6 +223,15 @@ endif
 $(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(TEST_CODE)
 	$(CC) $(LDFLAGS) $(TEST_LINK) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
+# A test that contains the command, whose main has another name there, and the functions of malloc.
+CLI_FAULTS := $(BUILD)/tests/test_cli_faults
+$(BUILD)/gen/nibble_main.o: $(BUILD)/src/cli/main.o
+	$(OBJCOPY) --redefine-sym main=nibble_main $< $@
+$(CLI_FAULTS): $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/faults/*.c))) $(BUILD)/gen/nibble_main.o \
+	$(filter-out %/main.o,$(CLI_OBJ))
+$(CLI_FAULTS): LDLIBS := $(if $(SAN),,$(BUILD)/libserver.a $(BUILD)/libinternal.a) $(shell pkg-config --libs $(CLI_PKGS)) \
+	$(LDLIBS)
+
 # The fake table of CUDA kernels, for tests of the command (NIBBLE_CUDA).
 FAKE_CUDA := $(BUILD)/tests/libfakecuda.so
 $(FAKE_CUDA): $(filter $(BUILD)/tests/support/fakecuda%.o,$(TEST_SUPPORT)) $(BUILD)/libinternal.a
@@ -306,6 +315,10 @@ SOAK_SECONDS ?= 3600
 soak: all ## a server under random requests for SOAK_SECONDS (3600): no answer wrong or lost, memory flat
 	NIBBLE=$(BUILD)/nibble SOAK_SECONDS=$(SOAK_SECONDS) sh tests/cli_soak.sh
 
+FAULTS ?= 15000
+faults: $(CLI_FAULTS) ## FAULTS (15000) failed allocations, reads and writes: no crash, no wrong answer with exit 0
+	NIBBLE_FAULTS=$(FAULTS) $(CLI_FAULTS)
+
 clients: all ## the server asked by the Python packages openai, anthropic, ollama and schemathesis, which pip fetches
 	NIBBLE=$(BUILD)/nibble sh tests/clients.sh
 
@@ -327,7 +340,7 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
 	@echo "  variables: CC OPT DEBUG SAN WERROR BUILD PREFIX DESTDIR CUDA CUDA_ARCH NVCC"
 
-.PHONY: all tests test check benches asan asan-build tsan tsan-build threaded fuzz lint analysis soak clients bench install uninstall clean help FORCE
+.PHONY: all tests test check benches asan asan-build tsan tsan-build threaded fuzz lint analysis soak faults clients bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

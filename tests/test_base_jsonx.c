@@ -349,6 +349,9 @@ static void a_lost_part_is_counted(void **state) {
     fault_arm(FAULT_ALLOC, 0);
     assert_int_equal(json_array_size(list), 1);
     assert_int_equal(jsonx_lost(), before + 1);
+    assert_ptr_equal(jsonx_built(json_incref(list), before + 1), list);
+    json_decref(list);
+    assert_null(jsonx_built(json_incref(list), before));
     json_decref(list);
 }
 

@@ -28,6 +28,10 @@ size_t jsonx_lost(void) {
     return n_lost;
 }
 
+void jsonx_lose(void) {
+    n_lost++;
+}
+
 /* ---- texts ---- */
 
 nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err) {
@@ -108,6 +112,10 @@ json_t *jsonx_whole(json_t *value, bool all_there) {
     return NULL;
 }
 
+json_t *jsonx_built(json_t *value, size_t lost) {
+    return jsonx_whole(value, n_lost == lost);
+}
+
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err) {
     static const char want[] = "an integer";
     const json_t *v;
@@ -180,6 +188,7 @@ json_t *jsonx_string(const char *text, size_t n_byte) {
         i += wide > 0 ? (size_t)wide : 1;
     }
     json = clean ? json_stringn(clean, n) : NULL;
+    n_lost += !clean;
     mem_free(clean);
     return json;
 }

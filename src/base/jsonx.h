@@ -38,9 +38,11 @@ enum {
 /* Upper bound of the bytes that jsonx_parse takes for a text, and its value keeps. Any bytes are fine. */
 uint64_t jsonx_cost(const char *text, size_t n_byte);
 
-/* The allocations for values that failed on this thread so far. jansson's json_object_set_new and its like
- * leave out a part then; who does not check each of them compares this number before and after. */
+/* How often a part of a value was left out on this thread, because its memory could not be allocated.
+ * json_object_set_new and its like are often not checked one by one: who builds compares this number before
+ * and after (jsonx_built). */
 size_t jsonx_lost(void);
+void jsonx_lose(void); /* counts a part that could not be made for lack of other memory */
 
 /* Text of n bytes -> a value (json_decref by the caller). Errors are NIB_E_MODEL with the line and column;
  * NIB_E_NOMEM also if its cost exceeds the bound of mem.h, before anything is taken. Duplicate keys and keys
@@ -71,6 +73,8 @@ bool jsonx_add(json_t *list, json_t *value);
 /* Returns `value` if all_there. Otherwise (a part could not be allocated) drops its reference and returns
  * NULL. */
 json_t *jsonx_whole(json_t *value, bool all_there);
+/* The same for a value that was built since jsonx_lost() was `lost`. */
+json_t *jsonx_built(json_t *value, size_t lost);
 
 nib_status jsonx_get_i64(const json_t *object, const char *key, bool required, int64_t *out, nib_error *err);
 nib_status jsonx_get_f64(const json_t *object, const char *key, bool required, double *out, nib_error *err);

@@ -48,6 +48,10 @@ void mem_bound_end(mem_bound *b) {
     bound = b->outer;
 }
 
+bool mem_bound_refused(void) {
+    return bound && bound->refused;
+}
+
 static void count(int64_t n_byte) {
     for (mem_bound *b = bound; b; b = b->outer) {
         b->now += n_byte;

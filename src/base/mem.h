@@ -55,6 +55,7 @@ typedef struct mem_bound {
 } mem_bound;
 void mem_bound_set(mem_bound *b, uint64_t max); /* UINT64_MAX: it only counts */
 void mem_bound_end(mem_bound *b);
+bool mem_bound_refused(void); /* the innermost bound has refused an allocation */
 /* Counts n bytes that other code will allocate for this thread; false: they exceed the bound. */
 bool mem_bound_take(uint64_t n_byte);
 /* The next n bytes of this thread are charged to a ledger and do not count here; below 0: they were freed. */

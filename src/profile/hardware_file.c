@@ -58,14 +58,15 @@ static json_t *known_json(double v) {
 }
 
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err) {
+    const size_t lost = jsonx_lost();
     json_t *key = profile_machine_key(m);
-    return profile_text(json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:o, s:o, s:o}",
-                                  "nibble_hardware", VERSION, "machine", key, "seconds", h->seconds, "memory",
-                                  memory_json(h), "disk", disk_json(h), "threads", h->n_thread, "products",
-                                  kernels_json(h), "pack", rate_json(&h->pack), "barrier_s", h->barrier_s,
-                                  "gpus", "link", known_json(h->link), "gpu_read", known_json(h->gpu_read),
-                                  "gpu_macs", known_json(h->gpu_macs)),
-                        text, err);
+    json_t *doc =
+        json_pack("{s:i, s:o, s:f, s:o, s:o, s:i, s:o, s:o, s:f, s:n, s:o, s:o, s:o}", "nibble_hardware",
+                  VERSION, "machine", key, "seconds", h->seconds, "memory", memory_json(h), "disk",
+                  disk_json(h), "threads", h->n_thread, "products", kernels_json(h), "pack",
+                  rate_json(&h->pack), "barrier_s", h->barrier_s, "gpus", "link", known_json(h->link),
+                  "gpu_read", known_json(h->gpu_read), "gpu_macs", known_json(h->gpu_macs));
+    return profile_text(jsonx_built(doc, lost), text, err);
 }
 
 nib_status hardware_save(const char *path, const machine *m, const hardware *h, nib_error *err) {

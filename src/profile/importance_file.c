@@ -30,7 +30,7 @@ static json_t *signals_json(const importance *p, double *const of[IMPORTANCE_N])
 }
 
 nib_status importance_print(const importance *p, char **text, nib_error *err) {
-    const size_t each = (size_t)p->n_layer;
+    const size_t each = (size_t)p->n_layer, lost = jsonx_lost();
     json_t *prompts = json_array();
     for (int i = 0; i < p->n_prompt; i++)
         json_array_append_new(prompts,
@@ -42,7 +42,7 @@ nib_status importance_print(const importance *p, char **text, nib_error *err) {
                   profile_numbers(p->score, each, false), "half_overlap", p->half_overlap, "half_overlap_min",
                   p->half_overlap_min, "gap", p->gap, "sigma", p->sigma, "bound", p->bound, "mean",
                   signals_json(p, p->raw), "spread", signals_json(p, p->spread), "mcap_by_prompt", prompts);
-    return profile_text(doc, text, err);
+    return profile_text(jsonx_built(doc, lost), text, err);
 }
 
 static nib_status read_signals(const json_t *doc, const char *key, const importance *p,

@@ -31,9 +31,10 @@ static json_t *bytes_json(const double *bytes) {
 
 static json_t *run_json(const learned_run *r) {
     const learned_work *w = &r->work;
+    const size_t lost = jsonx_lost();
     char device[24];
     snprintf(device, sizeof device, "%llx", (unsigned long long)r->device);
-    return json_pack(
+    json_t *run = json_pack(
         "{s:s, s:s, s:i, s:s, s:b, s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:I}",
         "content", r->content, "device", device, "threads", r->n_thread, "kv", r->kv, "packed", r->packed,
         "a8", bytes_json(w->bytes[0]), "a16", bytes_json(w->bytes[1]), "asym_bytes", w->asym_bytes, "ops",
@@ -41,6 +42,7 @@ static json_t *run_json(const learned_run *r) {
         "pack_bytes", w->pack_bytes, "waits", w->n_wait, "read_bytes", w->read_bytes, "formula_s",
         r->formula_s, "seconds", profile_numbers(r->seconds, (size_t)r->n_seconds, false), "at",
         (json_int_t)r->at);
+    return jsonx_built(run, lost);
 }
 
 /* Appends a line; takes the value's reference. */

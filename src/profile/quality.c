@@ -61,7 +61,7 @@ char *quality_find(const char *content) {
 }
 
 nib_status quality_print(const quality *q, char **text, nib_error *err) {
-    const size_t n = (size_t)q->n_block;
+    const size_t n = (size_t)q->n_block, lost = jsonx_lost();
     json_t *formats = json_array();
     for (int i = 0; i < q->n_format; i++)
         json_array_append_new(formats, json_string(q->format[i]));
@@ -75,7 +75,7 @@ nib_status quality_print(const quality *q, char **text, nib_error *err) {
                   profile_numbers(q->error_activation, n * 2, true), "kl_left_out",
                   profile_numbers(q->kl_left_out, n, true), "place", profile_numbers(q->place, n, true),
                   "kl_fewer", profile_numbers(q->kl_fewer, n, true));
-    return profile_text(doc, text, err);
+    return profile_text(jsonx_built(doc, lost), text, err);
 }
 
 static nib_status read_formats(const json_t *doc, const char *out[QUALITY_FORMATS], int *n, nib_error *err) {

@@ -96,7 +96,9 @@ json_t *body_parse(const char *text, size_t n_byte, fault *why) {
     nib_error err;
     json_t *body = NULL;
     const nib_status status = jsonx_parse(text ? text : "", n_byte, &body, &err);
-    if (status == NIB_E_NOMEM)
+    if (status == NIB_E_NOMEM && !mem_bound_refused())
+        fault_set(why, 503, NULL, "out of memory");
+    else if (status == NIB_E_NOMEM)
         fault_set(why, 413, NULL, "the body: expected fewer JSON values: they would need too much memory");
     else if (status != NIB_OK)
         fault_set(why, 400, NULL, "the body is not valid JSON: %s", err.message);

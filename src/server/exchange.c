@@ -9,6 +9,7 @@
 #include "server/parts.h"
 
 #include "base/escape.h"
+#include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
@@ -228,22 +229,35 @@ static enum MHD_Result queue(exchange *x, int status, const char *type, struct M
 
 void exchange_write_fault(exchange *x) {
     const dialect *how = x->route ? x->route->how : NULL;
+    const size_t lost = jsonx_lost();
     json_t *value = how && how->fault ? how->fault(&x->why) : fault_json(&x->why);
     buffer_clear(&x->reply);
     exchange_json(x, value);
+    x->reply.no_memory = x->reply.no_memory || jsonx_lost() != lost;
     pthread_mutex_lock(&x->s->lock);
     x->s->counts.n_refused++;
     pthread_mutex_unlock(&x->s->lock);
 }
 
+void exchange_write_whole(exchange *x) {
+    const size_t lost = jsonx_lost();
+    x->job->how->whole(x->job, &x->reply);
+    x->reply.no_memory = x->reply.no_memory || jsonx_lost() != lost;
+}
+
 static enum MHD_Result send_reply(exchange *x) {
+    static char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\","
+                              "\"param\":null,\"code\":null}}";
+    if (x->reply.no_memory)
+        fault_set(&x->why, 503, NULL, "out of memory");
     if (x->why.status)
         exchange_write_fault(x);
-    if (x->reply.no_memory)
-        return MHD_NO;
     const int status = x->why.status ? x->why.status : 200;
-    return queue(x, status, x->type,
-                 web.create_response_from_buffer(x->reply.n, x->reply.data, MHD_RESPMEM_MUST_COPY));
+    struct MHD_Response *r =
+        x->reply.no_memory
+            ? web.create_response_from_buffer(sizeof no_memory - 1, no_memory, MHD_RESPMEM_PERSISTENT)
+            : web.create_response_from_buffer(x->reply.n, x->reply.data, MHD_RESPMEM_MUST_COPY);
+    return queue(x, status, x->type, r);
 }
 
 static ssize_t read_stream(void *user, uint64_t at, char *out, size_t max) {
@@ -252,7 +266,9 @@ static ssize_t read_stream(void *user, uint64_t at, char *out, size_t max) {
     ssize_t n;
     (void)at;
     pthread_mutex_lock(&x->s->lock);
+    const size_t lost = jsonx_lost();
     job_write(j);
+    j->out.no_memory = j->out.no_memory || jsonx_lost() != lost;
     n = (ssize_t)buffer_take(&j->out, out, max);
     if (j->out.no_memory || !j->at)
         n = MHD_CONTENT_READER_END_WITH_ERROR;
@@ -284,7 +300,7 @@ static enum MHD_Result send_whole(exchange *x) {
         return MHD_YES;
     x->type = "application/json";
     if (!x->why.status)
-        j->how->whole(j, &x->reply);
+        exchange_write_whole(x);
     return send_reply(x);
 }
 
@@ -304,8 +320,13 @@ bool exchange_handle(exchange *x) {
         return false;
     }
     x->handled = true;
+    const size_t lost = jsonx_lost();
     if (!x->why.status)
         x->route->handle(x);
+    if (jsonx_lost() != lost) { /* a part of the request or of the reply may be missing */
+        exchange_drop_job(x);
+        fault_set(&x->why, 503, NULL, "out of memory");
+    }
     mem_bound_end(&b);
     drop_body(x);
     return true;
@@ -379,15 +400,20 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
     return x->job->call.stream ? send_stream(x) : send_whole(x);
 }
 
+void exchange_drop_job(exchange *x) {
+    if (!x->job)
+        return;
+    pthread_mutex_lock(&x->s->lock);
+    job_cancel(x->job);
+    pthread_mutex_unlock(&x->s->lock);
+    job_release(x->job);
+    x->job = NULL;
+}
+
 void exchange_free(exchange *x) {
     server *s = x->s;
     drop_body(x);
-    if (x->job) {
-        pthread_mutex_lock(&s->lock);
-        job_cancel(x->job);
-        pthread_mutex_unlock(&s->lock);
-        job_release(x->job);
-    }
+    exchange_drop_job(x);
     if (x->model)
         model_release(x->model);
     if (x->counted)

@@ -28,11 +28,7 @@ static void look(exchange *x, const char *url, const char *method) {
 static void refuse_stream(exchange *x) {
     if (!x->job || !x->job->call.stream)
         return;
-    pthread_mutex_lock(&x->s->lock);
-    job_cancel(x->job);
-    pthread_mutex_unlock(&x->s->lock);
-    job_release(x->job);
-    x->job = NULL;
+    exchange_drop_job(x);
     fault_field(&x->why, "stream", "is not supported here: expected a request for a whole answer");
 }
 
@@ -100,7 +96,7 @@ static void write_reply(exchange *x, server_reply *out) {
         memcpy(out->why, x->why.message, sizeof out->why);
     }
     if (j && !x->why.status)
-        j->how->whole(j, &x->reply);
+        exchange_write_whole(x);
     if (x->reply.no_memory) {
         out->lost = true;
         fault_set(&x->why, 503, NULL, "out of memory");

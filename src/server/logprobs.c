@@ -22,6 +22,8 @@ bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte)
                                   : NULL;
     nib_free(once_text);
     nib_free(both_text);
+    if (!*text)
+        jsonx_lose();
     return *text != NULL;
 }
 

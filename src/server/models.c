@@ -27,12 +27,12 @@ bool models_open(server *s) {
         served *m = &s->models[i];
         *m = (served){.s = s,
                       .name = mem_strdup(from->name),
-                      .arch = mem_strdup(from->arch ? from->arch : "unknown"),
                       .n_param = from->n_param,
                       .n_byte = from->n_byte,
                       .n_ctx_train = from->n_ctx_train,
                       .keep_s = INFINITY};
-        if (!m->name || !m->arch)
+        snprintf(m->arch, sizeof m->arch, "%s", from->arch ? from->arch : "unknown");
+        if (!m->name)
             return false;
     }
     return s->n_model > 0;
@@ -73,21 +73,16 @@ void models_close(server *s) {
         served *m = &s->models[i];
         model_unload(m);
         mem_free(m->name);
-        mem_free(m->arch);
     }
     mem_free(s->models);
 }
 
 /* Stores the properties of a single model, which was loaded without reading its headers first. */
 static void learn(served *m, const nib_model_info *info) {
-    char *arch = mem_strdup(info->arch);
+    snprintf(m->arch, sizeof m->arch, "%s", info->arch);
     m->n_param = info->params;
     m->n_byte = info->bytes;
     m->n_ctx_train = info->n_ctx_train;
-    if (!arch)
-        return;
-    mem_free(m->arch);
-    m->arch = arch;
 }
 
 /* Positions for the batch; 0: all sequences fit at the same time. */
@@ -110,10 +105,10 @@ nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_err
     o.latency_s = s->options.latency_s;
     o.n_position = positions_of(s, nib_engine_info(engine));
     o.optimistic = o.n_position > 0;
-    const nib_status status = nib_batch_open(engine, &o, out, err);
+    nib_status status = tools_learn(m, engine, err);
     if (status == NIB_OK)
-        tools_learn(m, engine);
-    else
+        status = nib_batch_open(engine, &o, out, err);
+    if (status != NIB_OK)
         nib_engine_close(engine);
     return status;
 }

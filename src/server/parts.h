@@ -31,7 +31,8 @@ typedef struct server server;
  * it, and clears it only while no reference is held; a holder may use the fields that are not guarded. */
 typedef struct served {
     server *s;
-    char *name, *arch; /* in requests and answers; its family */
+    char *name;    /* in requests and answers */
+    char arch[64]; /* its family */
     uint64_t n_param, n_byte;
     int64_t n_ctx_train;
     nib_engine *engine;
@@ -286,7 +287,8 @@ bool load_end(server *s);   /* if a load has ended, begins to use its model; fal
 void load_drop(server *s);  /* waits for a running load, and closes its engine */
 
 /* ---- tools.c ---- */
-void tools_learn(served *m, const nib_engine *e); /* finds the form of its calls; before requests use it */
+/* Finds the form of its calls; before requests use it. */
+nib_status tools_learn(served *m, const nib_engine *e, nib_error *err);
 /* Adds a description of the tools if the template does not, and the grammar for their calls. False: *why. */
 bool tools_resolve(const served *m, call *c, fault *why);
 
@@ -376,7 +378,9 @@ void exchange_route(exchange *x, const char *url, const char *method);
 /* Begins to answer: x->reply, x->why or x->job is set. False: it waits for its model. */
 bool exchange_handle(exchange *x);
 void exchange_write_fault(exchange *x);        /* sets the reply to x->why in the route's dialect */
-void exchange_free(exchange *x);               /* cancels its job, if that is not done */
+void exchange_write_whole(exchange *x);        /* sets the reply to its job's answer */
+void exchange_drop_job(exchange *x);           /* cancels it, if it is not done */
+void exchange_free(exchange *x);               /* drops its job */
 enum { EXCHANGE_CONNECTION_BYTES = 16 << 10 }; /* of each connection: headers, and one piece of output */
 struct MHD_Daemon *exchange_listen(server *s);
 void exchange_suspend(exchange *x);             /* guarded */

@@ -10,6 +10,7 @@
 
 #include "base/jsonx.h"
 #include "base/mem.h"
+#include "base/status.h"
 #include "server/call_parts.h"
 
 #include <string.h>
@@ -25,25 +26,30 @@ static const char PROBE_CALLED[] =
     "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
     "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"" PROBE "\",\"arguments\":{\"a\":1}}}]}]";
 
-static bool renders(const nib_engine *e, const char *messages, const char *what, const char *or_what) {
+/* Whether the messages render with one of two texts. A template may refuse them; that memory runs out says
+ * nothing about it. */
+static nib_status renders(const nib_engine *e, const char *messages, const char *what, const char *or_what,
+                          bool *out, nib_error *err) {
     char *text = NULL;
-    const bool good = nib_chat_render(e, messages, PROBE_TOOLS, false, &text, NULL) == NIB_OK &&
-                      strstr(text, PROBE) && (strstr(text, what) || strstr(text, or_what));
+    const nib_status status = nib_chat_render(e, messages, PROBE_TOOLS, false, &text, err);
+    *out = status == NIB_OK && strstr(text, PROBE) && (strstr(text, what) || strstr(text, or_what));
     nib_free(text);
-    return good;
+    return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
-void tools_learn(served *m, const nib_engine *e) {
+nib_status tools_learn(served *m, const nib_engine *e, nib_error *err) {
+    bool listed, tagged, bare, describes;
     m->tools = TOOLS_TAGGED;
     m->describes_tools = false;
     if (!nib_engine_info(e)->has_chat_template)
-        return;
-    if (renders(e, PROBE_CALLED, "[TOOL_CALLS]", "[TOOL_CALLS]"))
-        m->tools = TOOLS_LISTED;
-    else if (!renders(e, PROBE_CALLED, "<tool_call>", "<tool_call>") &&
-             renders(e, PROBE_CALLED, "<|python_tag|>", "\"parameters\""))
-        m->tools = TOOLS_BARE;
-    m->describes_tools = !renders(e, PROBE_ASKED, PROBE, PROBE);
+        return NIB_OK;
+    NIB_TRY(renders(e, PROBE_CALLED, "[TOOL_CALLS]", "[TOOL_CALLS]", &listed, err));
+    NIB_TRY(renders(e, PROBE_CALLED, "<tool_call>", "<tool_call>", &tagged, err));
+    NIB_TRY(renders(e, PROBE_CALLED, "<|python_tag|>", "\"parameters\"", &bare, err));
+    NIB_TRY(renders(e, PROBE_ASKED, PROBE, PROBE, &describes, err));
+    m->tools = listed ? TOOLS_LISTED : bare && !tagged ? TOOLS_BARE : TOOLS_TAGGED;
+    m->describes_tools = !describes;
+    return NIB_OK;
 }
 
 /* ---- for templates without support for tools ---- */
