@@ -70,53 +70,44 @@ static void request_clear(request *q) {
     *q = (request){0};
 }
 
-/* Reads the members of the line. False: *code and why [n_why] describe the error. */
-static bool read_members(request *q, const char **code, char *why, size_t n_why) {
+static nib_status read_members(request *q, nib_error *err) {
     const json_t *id = json_object_get(q->line, "custom_id"), *method = json_object_get(q->line, "method");
     const json_t *url = json_object_get(q->line, "url");
     json_t *body = json_object_get(q->line, "body");
-    const char *wrong = NULL;
-    *code = "invalid_request";
     q->custom_id = json_string_value(id);
     q->n_custom_id = json_string_length(id);
     q->method = method ? json_string_value(method) : "POST";
     q->url = json_string_value(url);
     if (!json_is_object(q->line))
-        wrong = "expected an object";
-    else if (!q->custom_id || q->n_custom_id == 0 || q->n_custom_id > MAX_ID)
-        wrong = "custom_id: expected a string of 1 to 1024 bytes";
-    else if (!q->method)
-        wrong = "method: expected a string";
-    else if (!q->url)
-        wrong = "url: expected a string";
-    else if (!json_is_object(body))
-        wrong = "body: expected an object";
-    if (!wrong) {
-        q->tag = jsonx_text(id, JSON_COMPACT | JSON_ENCODE_ANY);
-        q->body = jsonx_text(body, JSON_COMPACT);
-        wrong = q->tag && q->body ? NULL : "expected fewer JSON values: they would need too much memory";
-    }
-    if (wrong)
-        snprintf(why, n_why, "%s", wrong);
-    return !wrong;
+        return nib_fail(err, NIB_E_USAGE, "expected an object");
+    if (!q->custom_id || q->n_custom_id == 0 || q->n_custom_id > MAX_ID)
+        return nib_fail(err, NIB_E_USAGE, "custom_id: expected a string of 1 to 1024 bytes");
+    if (!q->method)
+        return nib_fail(err, NIB_E_USAGE, "method: expected a string");
+    if (!q->url)
+        return nib_fail(err, NIB_E_USAGE, "url: expected a string");
+    if (!json_is_object(body))
+        return nib_fail(err, NIB_E_USAGE, "body: expected an object");
+    q->tag = jsonx_text(id, JSON_COMPACT | JSON_ENCODE_ANY);
+    q->body = jsonx_text(body, JSON_COMPACT);
+    return q->tag && q->body ? NIB_OK : nib_fail_nomem(err, 0, "a request");
 }
 
+/* False: *code and err describe what is wrong with the line. NIB_E_NOMEM says nothing about it. */
 static bool parse_line(const batch_run *b, const char *text, size_t n, request *q, const char **code,
-                       char *why, size_t n_why) {
+                       nib_error *err) {
     mem_bound bound;
-    nib_error err;
     mem_bound_set(&bound, b->values);
-    const nib_status status = jsonx_parse(text, n, &q->line, &err);
-    const bool good = status == NIB_OK && read_members(q, code, why, n_why);
-    mem_bound_end(&bound);
-    if (status != NIB_OK) {
-        q->line = NULL;
-        *code = "invalid_json_line";
-        snprintf(why, n_why, "%s",
-                 status == NIB_E_NOMEM ? "expected fewer JSON values: they would need too much memory"
-                                       : err.message);
+    *code = "invalid_json_line";
+    nib_status status = jsonx_parse(text, n, &q->line, err);
+    if (status == NIB_OK) {
+        *code = "invalid_request";
+        status = read_members(q, err);
     }
-    return good;
+    mem_bound_end(&bound);
+    if (bound.refused)
+        nib_fail(err, NIB_E_USAGE, "expected fewer JSON values: they would need too much memory");
+    return status == NIB_OK;
 }
 
 /* Stops reading lines. Requests that are already running are answered before the run ends with this error. */
@@ -147,7 +138,8 @@ static nib_status refuse_line(batch_run *b, const char *custom_id, const char *c
 static nib_status take_line(batch_run *b, const char *text, size_t n, bool cut, nib_error *err) {
     request *q = &b->next;
     const char *code = "line_too_long";
-    char why[512], number[24];
+    nib_error why;
+    char number[24];
     size_t blank = 0;
     while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
         blank++;
@@ -158,15 +150,18 @@ static nib_status take_line(batch_run *b, const char *text, size_t n, bool cut, 
         b->n_skipped++;
         return NIB_OK;
     }
-    snprintf(why, sizeof why, "expected a line of at most %zu bytes (--max-body)", b->in.max);
-    const bool good = !cut && parse_line(b, text, n, q, &code, why, sizeof why);
+    nib_fail(&why, NIB_E_USAGE, "expected a line of at most %zu bytes (--max-body)", b->in.max);
+    const bool good = !cut && parse_line(b, text, n, q, &code, &why);
     const unsigned flags = good ? key_set_flags(&b->keys, KEY_ID, q->custom_id, q->n_custom_id) : 0;
     nib_status status = NIB_OK;
-    if (!good) {
+    if (!good && why.status == NIB_E_NOMEM) {
+        b->unread = why;
+        status = stop_reading(b);
+    } else if (!good) {
         char *id = q->custom_id && q->n_custom_id <= MAX_ID
                        ? jsonx_text(json_object_get(q->line, "custom_id"), JSON_COMPACT | JSON_ENCODE_ANY)
                        : NULL;
-        status = refuse_line(b, id, code, why, err);
+        status = refuse_line(b, id, code, why.message, err);
         mem_free(id);
     } else if (flags & KEY_SEEN) {
         status = refuse_line(b, q->tag, "duplicate_custom_id", "an earlier line has this custom_id", err);

@@ -92,9 +92,9 @@ static void write_reply(exchange *x, server_reply *out) {
         x->why = j->why;
         out->n_prompt = j->n_prompt;
         out->n_predicted = job_predicted(j);
-        out->lost = x->why.status >= 500;
-        memcpy(out->why, x->why.message, sizeof out->why);
     }
+    out->lost = x->why.status >= 500;
+    memcpy(out->why, x->why.message, sizeof out->why);
     if (j && !x->why.status)
         exchange_write_whole(x);
     if (x->reply.no_memory) {
