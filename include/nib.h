@@ -155,9 +155,9 @@ typedef struct nib_engine_options {
                         (docs/kernels.md) */
     /* QDEC (docs/paper-qdec.md): the original of this quantized model, a file or a name. In each product of a
      * layer, the rounding residuals of k_chunk input channels in every 1,024 are added back (those with the
-     * largest inputs, or as residual_rule says). The residuals are kept in RAM, as weights, with
-     * residual_bits a weight. A file of residuals that nib_quantize has written for this model works too.
-     * NULL: none. */
+     * largest inputs, or as residual_rule says). With residual_bits a weight, they are in RAM if
+     * the cap holds them beside all weights, else on disk. A file of residuals that nib_quantize has written
+     * for this model works too. NULL: none. */
     const char *residual;
     const char *residual_rule; /* how channels are chosen: approx (NULL), exact, random, static, weighted */
     int32_t residual_bits;     /* 2, 4, 8 or 16 */

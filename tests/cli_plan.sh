@@ -126,6 +126,8 @@ run plan "$model" --quality best
 check "an unknown quality exits 2" [ $code = 2 ]
 run plan "$model" --quality balanced -c 128
 check "without measured costs only the file's formats" grep -q 'not measured' "$tmp/out"
+run run "$model" --quality balanced -c 128 --tokens 1 -n 1 --ignore-eos --temp 0
+check "a run says so too" sh -c "[ $code = 0 ] && grep -q 'costs of lower formats are not measured' '$tmp/err'"
 run plan "$model" --mode b -c 128
 check "mode b without measured costs exits 2" [ $code = 2 ]
 
@@ -143,6 +145,8 @@ check "steps with their bytes" true_that 'all(0 < s["read"] <= d["residuals"]["r
 check "no perplexity without a tokenizer" true_that '"perplexity" not in d["residuals"]'
 run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --plan "$tmp/plan.json" --tokens 1,2,3 -n 4 --ignore-eos --temp 0
 check "a run follows the plan with its steps" [ $code = 0 ]
+run run "$tmp/coarse.gguf" -c 128 --plan "$tmp/plan.json" --tokens 1,2,3 -n 4 --ignore-eos --temp 0
+check "not without the residuals" sh -c "[ $code = 2 ] && grep -q 'residual FILE' '$tmp/err'"
 run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --slowdown 900% -v --tokens 1,2,3 -n 2 --ignore-eos --temp 0
 check "run -v says them too" sh -c "[ $code = 0 ] && grep -q 'slower, %.*read.*perplexity' '$tmp/err'"
 run plan "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --json -o "$tmp/plan.json"
@@ -220,8 +224,8 @@ check "and the plan warns" true_that 'any("may be very high" in note for note in
 run run "$model" --mode b -c 128 --ram 42M --tokens 1,2,3 -n 4 --ignore-eos --temp 0
 check "a run does so too" [ $code = 0 ]
 run plan "$model" --mode b -c 128 --ram 31M
-check "one layer that does not fit exits 3" [ $code = 3 ]
-check "and says so" grep -q 'even one layer does not fit' "$tmp/err"
+check "half of the layers that do not fit exit 3" [ $code = 3 ]
+check "and says so" grep -q 'at most half of the layers' "$tmp/err"
 run plan "$model" --quality high -c 128 --json
 check "16-bit activations from a score of 0.7 on" true_that \
     'all((b["activation"] == "a16") == (b["importance"] >= 0.7) for b in d["blocks"] if b.get("importance") is not None)'

@@ -457,6 +457,11 @@ static void test_choices(void **state) {
     cuda_load_with(NULL);
 }
 
+/* Adds residuals of these kinds to a plan's text. */
+static void write_plan(const char *text, const char *kinds, char *out, size_t size) {
+    snprintf(out, size, "%.*s, \"residuals\": {\"kinds\": [%s]}}", (int)strlen(text) - 2, text, kinds);
+}
+
 /* The tuner on the engine's own tokens: the slowdown that it promises, and a plan with the same choice. */
 static void test_tuned(void **state) {
     (void)state;
@@ -479,8 +484,7 @@ static void test_tuned(void **state) {
         static const char *const said[] = {"{\"products\": \"q+k+v\", \"k_chunk\": 65}",
                                            "{\"products\": \"qkv\", \"k_chunk\": 8}",
                                            "{\"products\": \"o\", \"k_chunk\": 1025}"};
-        snprintf(said_too, sizeof said_too, "%.*s, \"residuals\": {\"kinds\": [%s]}}", (int)strlen(text) - 2,
-                 text, said[i]);
+        write_plan(text, said[i], said_too, sizeof said_too);
         o.plan = said_too;
         if (i > 0) {
             assert_int_equal(nib_engine_open(coarse, &o, &e, &err), NIB_E_MODEL);
@@ -500,6 +504,73 @@ static void test_tuned(void **state) {
     e = engine_must_open(coarse, &plain, NULL);
     assert_int_equal(nib_residuals_tune(e, 0.5, 0, &json, &err), NIB_E_USAGE);
     nib_engine_close(e);
+}
+
+static uint64_t weight_bytes(const char *path, const nib_engine_options *o) {
+    nib_memory now;
+    nib_error err;
+    nib_engine *e;
+    if (nib_engine_open(path, o, &e, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+    nib_engine_memory(e, &now);
+    nib_engine_close(e);
+    return now.owner[NIB_OWNER_WEIGHTS];
+}
+
+/* A plan's residuals are not left out silently, and no memory is taken where it has no channels. */
+static void test_planned(void **state) {
+    (void)state;
+    char coarse[512], planned[8192], *text;
+    const char *whole = original_and_coarse(coarse);
+    const nib_engine_options plain = engine_usual();
+    nib_engine_options without = plain, with = options(whole, 4, 64);
+    nib_error err;
+    nib_engine *e;
+    assert_int_equal(nib_plan(coarse, &plain, NULL, &text, &err), NIB_OK);
+    without.plan = with.plan = planned;
+    write_plan(text, "{\"products\": \"down\", \"k_chunk\": 100}", planned, sizeof planned);
+    assert_int_equal(nib_engine_open(coarse, &without, &e, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "--residual"));
+    uint64_t down;
+    assert_true(residual_bytes(4, shape.d_model, shape.d_ff, &down));
+    const uint64_t none = weight_bytes(coarse, &plain);
+    assert_int_equal(weight_bytes(coarse, &with) - none, (uint64_t)shape.n_layer * down);
+    assert_int_equal(nib_engine_open(coarse, &with, &e, &err), NIB_OK);
+    assert_int_equal(nib_residuals_tune(e, 0.5, 0, &(char *){NULL}, &err), NIB_E_USAGE);
+    nib_engine_close(e);
+    with.k_chunk = 0; /* the plan's channels apply, not the request's */
+    assert_int_equal(weight_bytes(coarse, &with) - none, (uint64_t)shape.n_layer * down);
+    write_plan(text, "{\"products\": \"down\", \"k_chunk\": 0}", planned, sizeof planned);
+    assert_int_equal(weight_bytes(coarse, &with), none);
+    assert_int_equal(weight_bytes(coarse, &without), none);
+    nib_free(text);
+}
+
+/* Tuned to no channels, residuals return their memory. */
+static void test_settled(void **state) {
+    (void)state;
+    char coarse[512];
+    nib_memory before, after;
+    const nib_engine_options o = options(original_and_coarse(coarse), 4, 64);
+    nib_engine *e = engine_must_open(coarse, &o, NULL);
+    tune_choice c = {{0}, {0}};
+    nib_engine_memory(e, &before);
+    c.k_chunk[2] = 64; /* gate and up */
+    engine_residuals_settle(e, &c);
+    nib_engine_memory(e, &after);
+    uint64_t kept;
+    assert_true(residual_bytes(4, shape.d_ff, shape.d_model, &kept));
+    assert_int_equal(engine_residual_bytes(e), 2 * (uint64_t)shape.n_layer * kept);
+    assert_true(after.owner[NIB_OWNER_WEIGHTS] < before.owner[NIB_OWNER_WEIGHTS]);
+    logits_rows settled = logits_of(e, tokens, N_TOKEN);
+    nib_engine_close(e);
+    e = engine_must_open(coarse, &o, NULL);
+    engine_residuals_choose(e, &c);
+    logits_rows chosen = logits_of(e, tokens, N_TOKEN);
+    nib_engine_close(e);
+    assert_memory_equal(settled.data, chosen.data, (size_t)(N_TOKEN * chosen.n_vocab) * sizeof *chosen.data);
+    free(settled.data);
+    free(chosen.data);
 }
 
 /* The perplexity that residuals give, for a model with a vocabulary: without, with the choice, and for steps.
@@ -680,6 +751,6 @@ int main(void) {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_budget),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_gpu),       cmocka_unit_test(test_spans),    cmocka_unit_test(test_factors),
         cmocka_unit_test(test_choices),   cmocka_unit_test(test_tuned),    cmocka_unit_test(test_gain),
-        cmocka_unit_test(test_order)};
+        cmocka_unit_test(test_order),     cmocka_unit_test(test_planned),  cmocka_unit_test(test_settled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,6 +137,80 @@ static void test_same_bits(void **state) {
         }
 }
 
+/* Opens the large model with `headroom` bytes beyond the process's. *t: the traffic of some tokens. */
+static nib_status open_with(nib_engine_options *o, uint64_t headroom, nib_traffic *t, nib_error *err) {
+    nib_engine *e;
+    o->ram = process_bytes() + headroom;
+    const nib_status status = nib_engine_open(large.coarse, o, &e, err);
+    if (status != NIB_OK)
+        return status;
+    logits_rows rows = logits_of(e, tokens, N_TOKEN);
+    nib_engine_traffic(e, t);
+    nib_engine_close(e);
+    free(rows.data);
+    return NIB_OK;
+}
+
+/* The cap that "...; 18.2 MiB is the smallest ..." names. */
+static uint64_t named_cap(const char *message) {
+    char size[32];
+    double number;
+    uint64_t cap;
+    const char *at = strstr(message, "; ");
+    if (!at || sscanf(at, "; %lf MiB is the smallest", &number) != 1)
+        fail_msg("no cap is named: %s", message);
+    snprintf(size, sizeof size, "%.1fMiB", number);
+    assert_true(num_parse_size(size, &cap));
+    return cap;
+}
+
+/* Writes the large model's residuals of 16 bits, which take more than its weights. */
+static void write_residuals(const char *path) {
+    nib_engine_options o;
+    nib_quantize_report report;
+    nib_error err;
+    nib_engine_options_init(&o);
+    o.residual_bits = 16;
+    const nib_quantize_options q = {
+        .out = temp_path("again.gguf"), .type = "n3g64", .imatrix = "none", .residual = path};
+    if (nib_quantize(large.whole, &o, &q, &report, &err) != NIB_OK)
+        fail_msg("%s", err.message);
+}
+
+/* Under a cap that holds all weights, but not the residuals too, no weight is streamed: residuals are read
+ * from their own file or from one under --scratch. Without both the cap is refused, and the one that the
+ * message names holds everything. */
+static void test_evicts_nothing(void **state) {
+    (void)state;
+    enum { STEP = 1 << 18, BESIDE = 4 << 20 /* scales, buffers, and rows while residuals are made */ };
+    char residuals[512];
+    nib_engine_options o = options(&large, 16, true);
+    nib_traffic t = {0};
+    nib_error err;
+    uint64_t whole = large.headroom;
+    snprintf(residuals, sizeof residuals, "%s", temp_path("large.residual"));
+    write_residuals(residuals);
+    o.n_batch = 16;
+    o.residual = o.scratch = NULL;
+    while (open_with(&o, whole, &t, &err) != NIB_OK || t.streamed > 0)
+        whole += STEP;
+    for (int i = 0; i < 2; i++) {
+        o.residual = i ? large.whole : residuals;
+        o.scratch = i ? folder : NULL;
+        if (open_with(&o, whole + BESIDE, &t, &err) != NIB_OK)
+            fail_msg("%s: %s", o.residual, err.message);
+        assert_int_equal(t.streamed, 0);
+        assert_true(t.residual_reads > 0);
+    }
+    o.scratch = NULL;
+    assert_int_equal(open_with(&o, whole + BESIDE, &t, &err), NIB_E_NOFIT);
+    assert_non_null(strstr(err.message, "--scratch"));
+    if (SANITIZED) /* its own memory differs from run to run */
+        return;
+    assert_int_equal(open_with(&o, named_cap(err.message) - process_bytes(), &t, &err), NIB_OK);
+    assert_true(t.streamed == 0 && t.residual_reads == 0);
+}
+
 /* A cap on the disk holds, and rules that read all residuals keep them in RAM. */
 static void test_refused(void **state) {
     (void)state;
@@ -175,7 +249,8 @@ static void test_faults(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refused),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_evicts_nothing), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_faults)};
     return cmocka_run_group_tests(tests, make, NULL);
 }

@@ -66,7 +66,8 @@ nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error
     NIB_TRY(settings_make(&e->resolved, &e->requested, err));
     NIB_TRY(find_backend(e, p, err));
     if (p)
-        NIB_TRY(core_blame_plan(&e->requested, settings_take_plan(&e->resolved, p, &e->log, err), err));
+        NIB_TRY(core_blame_plan(&e->requested,
+                                settings_take_plan(&e->resolved, p, &e->requested, &e->log, err), err));
     if (e->resolved.n_thread == 0)
         e->resolved.n_thread = thread_physical_cores();
     return model_find(name, &e->path, err);

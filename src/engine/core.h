@@ -8,7 +8,7 @@
  *     headers     a core from headers alone    predict   predictions for an open engine
  *     resolve     sizes, a plan, formats: all that is decided before weights are read
  *     apply_plan  a plan's blocks              planning/  the question that a plan answers
- *     sizes, head, sessions   defaults of unset options
+ *     idle        where residuals are kept     sizes, head, sessions   defaults of unset options
  *     weights, residual/, kernels, placement, prefix, info                    weights and back end
  *     rates                   of the machine
  *     packed_folder, imatrix, learn            files beside the model

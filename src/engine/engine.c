@@ -218,6 +218,16 @@ void engine_residuals_choose(nib_engine *e, const tune_choice *choice) {
     pthread_mutex_unlock(&e->step.lock);
 }
 
+void engine_residuals_settle(nib_engine *e, const tune_choice *choice) {
+    pthread_mutex_lock(&e->step.lock);
+    residuals_settle(e->residuals, choice);
+    pthread_mutex_unlock(&e->step.lock);
+}
+
+bool engine_has_planned_residuals(const nib_engine *e) {
+    return e->core.resolved.n_residual > 0;
+}
+
 int engine_fetch_blocks(const nib_engine *e) {
     enum { MAX = 32 /* more blocks do not fetch faster on an H200 (docs/paper-qdec.md) */ };
     return e->core.kind->tier == NIB_TIER_VRAM ? MAX : 1;

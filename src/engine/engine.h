@@ -27,6 +27,10 @@ const tokenizer *engine_tokenizer(const nib_engine *e); /* NULL: the checkpoint 
 const residual_kinds *engine_residual_kinds(const nib_engine *e);
 /* Sets the number of channels of each kind, from the next pass on. Any thread. */
 void engine_residuals_choose(nib_engine *e, const tune_choice *choice);
+/* The same for good: kinds without channels return their memory. */
+void engine_residuals_settle(nib_engine *e, const tune_choice *choice);
+/* Whether a plan has chosen the channels. */
+bool engine_has_planned_residuals(const nib_engine *e);
 /* Maximum number of GPU blocks that fetch residuals (1: the processor computes), and maximum number of
  * channels of each 1,024. */
 int engine_fetch_blocks(const nib_engine *e);

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "engine/head.h"
-#include "engine/residual/residual.h"
+#include "engine/idle.h"
 #include "engine/resolve.h"
 #include "engine/sizes.h"
 
@@ -24,6 +24,7 @@ static nib_status look_at_files(engine_core *e, nib_error *err) {
 nib_status headers_open(engine_core *e, const char *name, const nib_engine_options *options, const plan *p,
                         nib_error *err) {
     static const uint64_t none[NIB_N_TIER] = {NIB_AUTO, NIB_AUTO, NIB_AUTO};
+    uint64_t residuals;
     core_init(e, options);
     NIB_TRY(core_begin(e, name, p, err));
     if (e->resolved.cap[NIB_TIER_RAM] != NIB_AUTO)
@@ -33,8 +34,8 @@ nib_status headers_open(engine_core *e, const char *name, const nib_engine_optio
     if (!e->m)
         return NIB_OK;
     NIB_TRY(core_open_layout(e, err));
-    if (residuals_requested(e))
-        NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, residuals_bytes(e), err));
+    NIB_TRY(idle_residuals(e, p != NULL, &residuals, err));
+    NIB_TRY(ledger_charge(e->ledger, NIB_TIER_RAM, NIB_OWNER_WEIGHTS, residuals, err));
     if (p)
         NIB_TRY(resolve_blocks(e, &(engine_internal){.plan = p}, err));
     NIB_TRY(sizes_resolve(e, err));

@@ -5,6 +5,7 @@
 #include "engine/alloc_limit.h"
 #include "engine/engine.h"
 #include "engine/head.h"
+#include "engine/idle.h"
 #include "engine/info.h"
 #include "engine/kernels.h"
 #include "engine/predict.h"
@@ -147,6 +148,7 @@ static nib_status open_all(nib_engine *e, const char *name, const engine_interna
         NIB_TRY(text_open(&core->text, core->ledger, &core->log, err));
     if (core->m) {
         NIB_TRY(core_open_layout(core, err));
+        NIB_TRY(idle_residuals(core, internal->plan != NULL, NULL, err));
         if (residuals_requested(core))
             NIB_TRY(residuals_open(core, &e->residuals, err));
         NIB_TRY(resolve_all(e, internal, err));

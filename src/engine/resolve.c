@@ -53,6 +53,9 @@ nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *e
         NIB_TRY(head_resolve(e, NULL, err));
         status = planning_make(e, e->requested.planning, &own, err);
         e->cap_is_named = status == NIB_E_NOFIT;
+        if (status == NIB_OK && own.without_costs)
+            log_line(&e->log, "the costs of lower formats are not measured ('nibble profile MODEL --costs'): "
+                              "the weights keep the file's own");
     }
     if (status == NIB_OK)
         status = resolve_with(e, internal, plans ? &own : NULL, err);

@@ -122,7 +122,24 @@ static nib_status check_sizes(const plan *p, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib_error *err) {
+/* The plan's channels apply, whatever the request's are. */
+static nib_status take_residuals(settings *s, const plan *p, const nib_engine_options *requested,
+                                 nib_error *err) {
+    int64_t most = 0;
+    for (int i = 0; i < p->n_residual; i++)
+        most = NUM_MAX(most, p->residuals[i].k_chunk);
+    if (most && !requested->residual)
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan restores residuals: expected the model's original or its file of residuals "
+                        "(--residual FILE), found none");
+    memcpy(s->residuals, p->residuals, sizeof s->residuals);
+    s->n_residual = p->n_residual;
+    s->k_chunk = p->n_residual ? most : s->k_chunk;
+    return NIB_OK;
+}
+
+nib_status settings_take_plan(settings *s, const plan *p, const nib_engine_options *requested,
+                              const logger *log, nib_error *err) {
     NIB_TRY(check_sizes(p, err));
     if (p->n_ctx > 0 && s->n_ctx > p->n_ctx)
         return nib_fail(err, NIB_E_USAGE,
@@ -142,10 +159,7 @@ nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib
         log_line(log, "activations have the requested %d bits, not the plan's", s->activation);
     for (int t = 0; t < NIB_N_TIER; t++)
         s->cap[t] = NUM_MIN(s->cap[t], p->cap[t]); /* NIB_AUTO is the largest */
-    memcpy(s->residuals, p->residuals, sizeof s->residuals);
-    s->n_residual = p->n_residual;
-    for (int i = 0; s->k_chunk > 0 && i < p->n_residual; i++)
-        s->k_chunk = NUM_MAX(s->k_chunk, p->residuals[i].k_chunk);
+    NIB_TRY(take_residuals(s, p, requested, err));
     s->stream = s->stream || streams(p);
     if (p->packed && s->packed == NIB_PACKED_AUTO)
         s->packed = NIB_PACKED_ON;

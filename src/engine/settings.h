@@ -25,6 +25,8 @@ typedef struct settings {
     int64_t k_chunk;    /* maximum channels of each 1,024 with residuals; 0: no residuals */
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* from a plan */
     int n_residual;                             /* 0: no plan has any */
+    bool residuals_on_disk;                     /* their codes are read while the model runs */
+    bool residuals_in_ram;                      /* so weights may not be streamed because of them (idle.h) */
     uint8_t *act_bits; /* [n_block] of the activations; NULL until plan and layout are known */
 } settings;
 
@@ -32,8 +34,9 @@ typedef struct settings {
 nib_status settings_make(settings *s, const nib_engine_options *requested, nib_error *err);
 /* Takes sizes and caps from a plan. Its bytes were computed with its context and batch, so these apply, and a
  * longer context is refused. Of two caps the smaller applies. Requested threads, cache type and activations
- * stay. */
-nib_status settings_take_plan(settings *s, const plan *p, const logger *log, nib_error *err);
+ * stay. NIB_E_USAGE: the plan has residuals, and the request does not name where they come from. */
+nib_status settings_take_plan(settings *s, const plan *p, const nib_engine_options *requested,
+                              const logger *log, nib_error *err);
 void settings_clear(settings *s); /* zeroed is fine */
 
 /* Converts a nib_kv_type to a number format; false: 0, or an unknown type. */

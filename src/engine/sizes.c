@@ -182,17 +182,25 @@ static uint64_t session_bytes_left(const engine_core *e, int64_t n, bool whole) 
     return streams && !whole ? NUM_MIN(o->cap[NIB_TIER_RAM] / CONTEXT_SHARE, beside) : beside;
 }
 
-/* The default context: the usual one, or as much as fits the cap. With NIB_CTX_WHOLE: the trained one, or as
- * much as fits. */
-static int64_t context(const engine_core *e) {
-    const settings *o = &e->resolved;
+/* The requested or the default context, whatever fits: the usual one; with NIB_CTX_WHOLE: the trained one. */
+static int64_t wanted_context(const engine_core *e) {
     const hparams *hp = model_hparams(e->m);
-    const bool whole = o->n_ctx == NIB_CTX_WHOLE;
+    const bool whole = e->resolved.n_ctx == NIB_CTX_WHOLE;
     int64_t n = usual_context(e->m);
+    if (e->resolved.n_ctx > 0)
+        return e->resolved.n_ctx;
     if (whole && hp->n_ctx_train > 0)
         n = hp->n_ctx_max > 0 ? NUM_MIN(hp->n_ctx_max, hp->n_ctx_train) : hp->n_ctx_train;
     if (!whole && e->requested.max_n_ctx > 0)
         n = NUM_MIN(n, num_round_up(e->requested.max_n_ctx, CONTEXT_STEP));
+    return n;
+}
+
+/* The default context, or as much of it as fits. */
+static int64_t context(const engine_core *e) {
+    const settings *o = &e->resolved;
+    const bool whole = o->n_ctx == NIB_CTX_WHOLE;
+    const int64_t n = wanted_context(e);
     const uint64_t max = session_bytes_left(e, n, whole);
     if (max == NIB_AUTO)
         return n;
@@ -229,10 +237,27 @@ static nib_status check_context(const engine_core *e, nib_error *err) {
     return NIB_OK;
 }
 
-nib_status sizes_resolve(engine_core *e, nib_error *err) {
+static void resolve_cache(engine_core *e) {
     settings *s = &e->resolved;
     if (!settings_kv_type(s->kv, &s->kv_type))
         s->kv_type = small_cache(e) && !e->kind->no_f32_cache ? TYPE_F32 : TYPE_F16;
+}
+
+bool sizes_hold_all(engine_core *e, uint64_t more) {
+    const pager_need need = pager_needs(e->layout, e->resolved.n_thread);
+    const int64_t n = wanted_context(e), n_pass = NUM_MIN(e->resolved.n_batch, n);
+    uint64_t session, before;
+    resolve_cache(e);
+    return e->resolved.cap[NIB_TIER_RAM] == NIB_AUTO ||
+           (sessions_bytes(e, e->resolved.kv_type, n, &session, NULL) == NIB_OK &&
+            num_add_u64(more, sizes_pass_bytes(e, n_pass, NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS)),
+                        &before) &&
+            !sizes_will_stream(e, &need, before, session));
+}
+
+nib_status sizes_resolve(engine_core *e, nib_error *err) {
+    settings *s = &e->resolved;
+    resolve_cache(e);
     NIB_TRY(sessions_check_type(e, s->kv_type, err));
     if (s->n_ctx > 0 && !s->is_resolved)
         NIB_TRY(check_context(e, err));

@@ -21,6 +21,9 @@ bool sizes_rows_halve(int64_t *n_pass, int64_t *n_cell);
 int64_t sizes_cell_rows(const settings *s);
 int64_t sizes_logits_rows(const engine_core *e);
 
+/* Whether the cap on RAM holds all weights and the requested or usual context beside `more` bytes. */
+bool sizes_hold_all(engine_core *e, uint64_t more);
+
 /* ---- under the cap, for head.c ---- */
 /* Free bytes under the cap on RAM, also where the ledger has no cap because only a plan is made. */
 uint64_t sizes_free_ram(const engine_core *e);

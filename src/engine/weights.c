@@ -30,6 +30,12 @@ static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_err
     num_format_cap(held + whole, all);
     num_format_cap(held + min, small);
     e->cap_is_named = !layout_tiers(e->layout);
+    if (e->resolved.residuals_in_ram)
+        return nib_fail(
+            err, NIB_E_NOFIT,
+            "RAM: the cap of %s is too small; %s is the smallest that works with residuals beside "
+            "all weights (--scratch DIR keeps them on disk)",
+            cap, all);
     if (whole <= min)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
                         cap, all);
@@ -63,6 +69,20 @@ static void leave_to_device(const placing *w) {
             w->tier_of[i] = NIB_TIER_DISK;
 }
 
+/* Refuses residuals that leave too little RAM for the weights that a device does not hold. */
+static nib_status check_residuals(const placing *w, nib_error *err) {
+    char cap[32];
+    for (int i = 0; i < w->n_page; i++)
+        if (w->tier_of[i] == NIB_TIER_DISK && !w->pages[i].table &&
+            !(w->copied && w->copied[w->pages[i].block]))
+            return nib_fail(
+                err, NIB_E_NOFIT,
+                "RAM: the cap of %s does not hold residuals beside the weights that the GPU reads "
+                "from RAM",
+                num_format_size(ledger_cap(w->e->ledger, NIB_TIER_RAM), cap));
+    return NIB_OK;
+}
+
 /* Places pages when some are streamed: resident pages get the memory that the ring and the packed file's
  * checksums leave. */
 static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
@@ -77,7 +97,7 @@ static nib_status place_some(placing *w, uint64_t min, nib_error *err) {
     memset(w->tier_of, RESIDENCY_OPEN, (size_t)w->n_page);
     leave_to_device(w);
     residency_spread(w->pages, w->n_page, tiers, NUM_COUNT(tiers), w->tier_of);
-    return NIB_OK;
+    return w->e->resolved.residuals_in_ram ? check_residuals(w, err) : NIB_OK;
 }
 
 static void move_from(const placing *w, int from, int to) {

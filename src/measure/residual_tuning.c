@@ -219,7 +219,7 @@ static nib_status run(tuning *t, double slowdown, char **json, nib_error *err) {
     NIB_TRY(tune(&problem, &found, err));
     if (t->max_s > 0)
         NIB_TRY(score_all(t, &found.choice, err));
-    engine_residuals_choose(t->e, &found.choice);
+    engine_residuals_settle(t->e, &found.choice);
     return answer(t, &found, json, err);
 }
 
@@ -229,6 +229,9 @@ nib_status nib_residuals_tune(nib_engine *e, double slowdown, double max_s, char
     if (!kinds || kinds->n == 0)
         return nib_fail(err, NIB_E_USAGE,
                         "expected an engine with residuals, found none: name their original");
+    if (engine_has_planned_residuals(e))
+        return nib_fail(err, NIB_E_USAGE,
+                        "the plan has chosen the channels of residuals: expected an engine without it");
     tuning *t = mem_calloc(1, sizeof *t);
     if (!t)
         return nib_fail_nomem(err, sizeof *t, "the tuner");

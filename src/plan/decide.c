@@ -363,16 +363,16 @@ static nib_status try_formats(maker *m, double lost, plan_decision *trial, plan_
 }
 
 /* Without measured costs and without a requested loss: leaves out as many layers as necessary for the others
- * to be resident (MCAP's configuration B). */
+ * to be resident (MCAP's configuration B), but at most half of them: below its hot-only viability floor of 50
+ * % active layers (section 3.5, table 17) the paper's models write no sense. */
 static nib_status leave_out_blindly(maker *m, plan_decision *trial, plan_decision *best, plan_outcome *out,
                                     nib_error *err) {
-    for (int i = 0; i < m->n_layer; i++) {
+    for (int n = 0;; n++) {
         NIB_TRY(try_case(m, (which){false, m->q->packed, 0}, trial, best, out, err));
-        if (out->found)
+        if (out->found || n == m->n_layer / 2)
             return NIB_OK;
-        m->left_out[m->order[i]] = true;
+        m->left_out[m->order[n]] = true;
     }
-    return NIB_OK;
 }
 
 /* Leaves out one layer more each time while the loss allows it. */

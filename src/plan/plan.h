@@ -116,8 +116,9 @@ typedef struct plan {
     plan_kv kv;
     int64_t n_ctx, n_batch, n_prompt, n_gen; /* 0: not in the plan */
     int n_thread;                            /* 0: not in the plan */
-    int n_best;  /* number of the largest logits that the output head computes; 0: all */
-    bool packed; /* pages are streamed from a packed file */
+    int n_best;         /* number of the largest logits that the output head computes; 0: all */
+    bool packed;        /* pages are streamed from a packed file */
+    bool without_costs; /* lower formats were allowed, but their costs are not measured; not in the JSON */
     plan_residual residuals[PLAN_MAX_RESIDUAL];
     int n_residual;     /* 0: not in the plan */
     double slowdown;    /* measured with these residuals; for people */

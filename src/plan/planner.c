@@ -57,6 +57,12 @@ static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib
     const uint64_t spread = (uint64_t)q->rates.n_thread * LEDGER_THREAD_SPREAD;
     num_format_cap(o->min_ram + spread, small);
     num_format_cap(o->whole_ram + spread, whole);
+    if (q->residuals && !q->stream)
+        return nib_fail(
+            err, NIB_E_NOFIT,
+            "RAM: the cap of %s is too small; %s is the smallest that works with residuals beside "
+            "all weights (--scratch DIR keeps them on disk)",
+            cap, small);
     if (!q->stream && o->streamed_ram < o->min_ram)
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights "
@@ -80,10 +86,12 @@ nib_status plan_check_cap(const plan_question *q, nib_error *err) {
 static nib_status refuse_modes(const plan_question *q, const plan_outcome *o, nib_error *err) {
     char cap[32];
     if (o->min_loss < 0 && q->max_loss >= PLAN_ANY_LOSS && plan_has_scores(q))
-        return nib_fail(err, NIB_E_NOFIT,
-                        "mode %c: without measured costs it leaves out layers until the others fit, and even "
-                        "one layer does not fit in %s of RAM; mode a streams them",
-                        q->mode, num_format_size(q->cap[NIB_TIER_RAM], cap));
+        return nib_fail(
+            err, NIB_E_NOFIT,
+            "mode %c: without measured costs it leaves out at most half of the layers, and the "
+            "others do not fit in %s of RAM; mode a streams them, and 'nibble profile MODEL --costs' "
+            "measures what fewer layers cost",
+            q->mode, num_format_size(q->cap[NIB_TIER_RAM], cap));
     if (o->min_loss < 0)
         return nib_fail(err, NIB_E_USAGE,
                         "mode %c leaves layers out, and their cost is not measured: 'nibble profile MODEL "

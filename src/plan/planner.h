@@ -142,6 +142,7 @@ typedef struct plan_question {
     uint64_t cap[NIB_N_TIER];
     char mode;          /* 'a', 'b', 'c' */
     bool stream;        /* weights may be streamed */
+    bool residuals;     /* they are in RAM, which is why weights may not be streamed */
     bool packed;        /* pages may be streamed from a packed file, within the disk tier's cap */
     double max_loss;    /* nats; PLAN_ANY_LOSS: no bound */
     bool may_round;     /* other formats than the file's may be chosen */

@@ -87,6 +87,13 @@ static void write_device(const offload_question *q, const offload_split *s, plan
                          .whole = offload_all_resident(q)};
 }
 
+static bool has_costs(const plan_question *q) {
+    for (int b = 0; b < q->n_block; b++)
+        if (q->blocks[b].n_choice > 1)
+            return true;
+    return false;
+}
+
 nib_status plan_write_down(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out,
                            nib_error *err) {
     out->blocks = mem_calloc((size_t)q->n_block, sizeof *out->blocks);
@@ -109,6 +116,7 @@ nib_status plan_write_down(const plan_question *q, const plan_decision *d, const
     out->n_thread = q->rates.n_thread;
     out->n_best = q->n_best;
     out->packed = d->packed && d->streamed;
+    out->without_costs = q->may_round && !has_costs(q);
     if (q->split)
         write_device(q->device, q->split, &out->device);
     out->predicted = o->predicted;
@@ -179,14 +187,12 @@ static void write_device_notes(const plan_question *q, const plan_decision *d, p
 }
 
 void plan_write_notes(const plan_question *q, const plan_decision *d, const plan_outcome *o, plan *out) {
-    bool scores = false, costs = false;
+    bool scores = false;
     char best[48] = "likeliest token";
     if (q->n_best > 1)
         snprintf(best, sizeof best, "%d likeliest tokens", q->n_best);
-    for (int b = 0; b < q->n_block; b++) {
+    for (int b = 0; b < q->n_block; b++)
         scores |= q->blocks[b].importance >= 0;
-        costs |= q->blocks[b].n_choice > 1;
-    }
     if (q->n_sequence > 1)
         note(out, "%d sequences may decode together; the speed is that of one alone%s", q->n_sequence,
              q->split && offload_is_for_many(q->device)
@@ -209,10 +215,10 @@ void plan_write_notes(const plan_question *q, const plan_decision *d, const plan
              num_text(q->max_loss, 3), num_text(exp(q->max_loss), 3));
     if (!scores && !q->activation)
         note(out, "the layers' importance is not measured: all take 8-bit activations");
-    if (!costs && q->may_round)
+    if (out->without_costs)
         note(out, "the costs of lower formats are not measured ('nibble profile MODEL --costs'): only the "
                   "file's own are allowed");
-    if (costs && q->may_round && d->streamed && !d->packed)
+    if (q->may_round && !out->without_costs && d->streamed && !d->packed)
         note(out, "without a packed file (--packed-cache on, or --disk) streamed weights keep the file's "
                   "formats: they would be rounded again for each token");
     write_left_out(q, d, o->predicted.quality, out);

@@ -270,6 +270,7 @@ nib_status planning_gather(planning *f, const engine_core *e, const planning_of 
     memcpy(f->q.cap, o->cap, sizeof f->q.cap);
     f->q.mode = 'a';
     f->q.stream = o->stream;
+    f->q.residuals = o->residuals_in_ram;
     f->q.activation = o->activation;
     return NIB_OK;
 }

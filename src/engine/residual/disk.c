@@ -2,29 +2,10 @@
 #include "engine/residual/disk.h"
 
 #include "base/mem.h"
-#include "base/num.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
-
-enum {
-    OTHERS = 8 /* an eighth of the cap is left for keys, values and rows, whose sizes are not known yet */
-};
-
-bool residual_disk_wanted(const engine_core *e, uint64_t all) {
-    const uint64_t cap = e->resolved.cap[NIB_TIER_RAM];
-    const char *rule = e->requested.residual_rule;
-    uint64_t sum = all;
-    if (!e->requested.scratch || cap == NIB_AUTO || e->kind->tier != NIB_TIER_RAM ||
-        (rule && !strcmp(rule, "weighted")))
-        return false;
-    for (int b = 0; b < layout_n_block(e->layout); b++)
-        for (int w = 0; w < layout_block(e->layout, b)->n_weight; w++)
-            if (!num_add_u64(sum, layout_block(e->layout, b)->weights[w].bytes, &sum))
-                return false;
-    return !num_add_u64(sum, ledger_promised(e->ledger, NIB_TIER_RAM), &sum) || sum > cap - cap / OTHERS;
-}
 
 static char *own_path(const char *folder) {
     static atomic_int made;

@@ -1,6 +1,7 @@
-/* disk.h - residuals whose codes are in a file under --scratch, used when RAM cannot hold them
- * beside all weights. Their scales stay in RAM, and the channels of a row are read while its products are
- * computed (exec/residual_reader.h). The file is unlinked once it is complete, so nothing is left of it. */
+/* disk.h - residuals whose codes are in a file of their own or under --scratch, used when RAM cannot hold
+ * them beside all weights (engine/idle.h). Their scales stay in RAM, and the channels of a row are read while
+ * its products are computed (exec/residual_reader.h). The file is unlinked once it is complete, so nothing is
+ * left of it. */
 #ifndef NIB_ENGINE_RESIDUAL_DISK_H
 #define NIB_ENGINE_RESIDUAL_DISK_H
 
@@ -20,9 +21,6 @@ typedef struct residual_disk {
     int n_reader;
 } residual_disk;
 
-/* Whether residuals go to disk: --scratch is set, and weights, residuals (`all` bytes) and the process's
- * current memory exceed seven eighths of --ram. */
-bool residual_disk_wanted(const engine_core *e, uint64_t all);
 /* Creates the file before the first residual is made, and charges n_byte to the disk. largest: bytes of the
  * largest matrix's residual. */
 nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n_byte, uint64_t largest,

@@ -88,9 +88,11 @@ static nib_status load_all(residual_store *r, file *f, nib_error *err) {
                 continue;
             residual_bytes(bits, of->weights[w].n, of->weights[w].k,
                            &bytes); /* cannot fail: the sum was checked as n_byte */
-            *to = residual_in(at, bits, of->weights[w].n, of->weights[w].k);
-            r->at[r->first[b] + w] = from;
-            NIB_TRY(load_one(r, f, to, from, bytes, &at, err));
+            if (r->kinds.of[r->first[b] + w] >= 0) {
+                *to = residual_in(at, bits, of->weights[w].n, of->weights[w].k);
+                r->at[r->first[b] + w] = from;
+                NIB_TRY(load_one(r, f, to, from, bytes, &at, err));
+            }
             from += bytes;
         }
     }

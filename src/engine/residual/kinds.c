@@ -31,12 +31,21 @@ static int find_kind(residual_kinds *k, const input *in) {
     return i;
 }
 
-static void end_input(residual_kinds *k, const block *b, const residual *of, int8_t *kind_of, input *in) {
+bool residual_is_of(const block *b, const weight *w) {
+    return b->layer >= 0 && !w->vector && w->shared_block < 0 && w->n_piece > 0 &&
+           w->format.layout == PACK_TILE && !weight_is_second(w);
+}
+
+static bool is_product(const block *b, const op *o) {
+    return o->kind == OP_LINEAR && residual_is_of(b, &b->weights[o->w]);
+}
+
+static void end_input(residual_kinds *k, const block *b, int8_t *kind_of, input *in) {
     if (in->n > 0) {
         const int kind = find_kind(k, in);
         for (int i = in->first_op; i < in->end_op; i++) {
             const op *o = &b->program.ops[i];
-            if (o->kind == OP_LINEAR && o->in == in->in && of[o->w].k > 0)
+            if (is_product(b, o) && o->in == in->in)
                 kind_of[o->w] = (int8_t)kind;
         }
     }
@@ -44,13 +53,13 @@ static void end_input(residual_kinds *k, const block *b, const residual *of, int
     in->in = REG_NONE;
 }
 
-static void add_block(residual_kinds *k, const block *b, const residual *of, int8_t *kind_of) {
+static void add_block(residual_kinds *k, const block *b, int8_t *kind_of) {
     input in = {.in = REG_NONE};
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
-        if (o->kind == OP_LINEAR && of[o->w].k > 0) {
+        if (is_product(b, o)) {
             if (o->in != in.in)
-                end_input(k, b, of, kind_of, &in);
+                end_input(k, b, kind_of, &in);
             if (in.n == 0)
                 in.first_op = i;
             const size_t at = strlen(in.name);
@@ -61,21 +70,24 @@ static void add_block(residual_kinds *k, const block *b, const residual *of, int
             in.end_op = i + 1;
         }
         if (o->out == in.in) /* the op overwrites the register, so later products have another input */
-            end_input(k, b, of, kind_of, &in);
+            end_input(k, b, kind_of, &in);
     }
-    end_input(k, b, of, kind_of, &in);
+    end_input(k, b, kind_of, &in);
 }
 
-nib_status residual_kinds_open(residual_kinds *out, const layout *lay, const residual *of, const int *first,
-                               nib_error *err) {
-    const int n_block = layout_n_block(lay), n = first[n_block];
+nib_status residual_kinds_open(residual_kinds *out, const layout *lay, nib_error *err) {
+    const int n_block = layout_n_block(lay);
+    int n = 0;
+    for (int b = 0; b < n_block; b++)
+        n += layout_block(lay, b)->n_weight;
     memset(out, 0, sizeof *out);
     out->of = mem_array((size_t)n + 1, sizeof *out->of);
     if (!out->of)
         return nib_fail_nomem(err, (size_t)n, "the kinds of products");
     memset(out->of, -1, (size_t)n + 1);
-    for (int b = 0; b < n_block; b++)
-        add_block(out, layout_block(lay, b), of + first[b], out->of + first[b]);
+    for (int b = 0, first = 0; b < n_block; first += layout_block(lay, b++)->n_weight)
+        add_block(out, layout_block(lay, b), out->of + first);
+    out->n_weight = n;
     return NIB_OK;
 }
 
@@ -98,4 +110,10 @@ nib_status residual_kinds_choose(const residual_kinds *k, const plan_residual *l
         out->n_tb[at] = list[i].n_tb;
     }
     return NIB_OK;
+}
+
+void residual_kinds_drop(residual_kinds *k, const tune_choice *c) {
+    for (int i = 0; i < k->n_weight; i++)
+        if (k->of[i] >= 0 && c->k_chunk[k->of[i]] == 0)
+            k->of[i] = -1;
 }

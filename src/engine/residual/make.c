@@ -13,11 +13,6 @@ enum {
     TOGETHER = 16 /* outputs of one residual_set */
 };
 
-bool residual_is_of(const block *b, const weight *w) {
-    return b->layer >= 0 && !w->vector && w->shared_block < 0 && w->n_piece > 0 &&
-           w->format.layout == PACK_TILE && !weight_is_second(w);
-}
-
 int64_t residual_longest_row(const layout *lay) {
     int64_t k = 1;
     for (int b = 0; b < layout_n_block(lay); b++)
@@ -173,7 +168,7 @@ static nib_status make_block(residual_store *r, const model *original, int b, fi
     for (int w = 0; w < coarse->n_weight; w++) {
         const weight *of = &coarse->weights[w];
         uint64_t bytes = 0;
-        if (!residual_is_of(coarse, of))
+        if (!residual_is_of(coarse, of) || (!r->keep && r->kinds.of[r->first[b] + w] < 0))
             continue;
         NIB_TRY(check_weight(&fine->weights[w], of, b, err));
         f->r = &r->of[r->first[b] + w];

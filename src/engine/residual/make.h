@@ -3,12 +3,14 @@
 #define NIB_ENGINE_RESIDUAL_MAKE_H
 
 #include "engine/residual/disk.h"
+#include "engine/residual/kinds.h"
 
 /* The residuals of a layout and their memory. */
 typedef struct residual_store {
     engine_core *e;
     residual *of; /* [first[n_block]] */
     int *first;   /* [n_block + 1]: weight w of block b has index first[b] + w */
+    residual_kinds kinds;
     tier_region memory;
     bool is_on_disk;
     residual_disk disk;
@@ -16,13 +18,12 @@ typedef struct residual_store {
     file_writer *keep; /* a file of residuals to write (file.h); NULL: none */
 } residual_store;
 
-/* Whether weight w of block b has a residual. */
-bool residual_is_of(const block *b, const weight *w);
 /* Columns of the longest matrix. */
 int64_t residual_longest_row(const layout *lay);
-/* Computes all residuals: into r->memory; with is_on_disk their codes into that file; with keep into the file
- * of residuals, through r->disk.staging (the bytes of the largest matrix). Blocks; memory for the rows in
- * work is charged meanwhile. NIB_E_MODEL: `original` is another model, or has the same values. */
+/* Computes the residuals that r->kinds has: into r->memory; with is_on_disk their codes into that file; with
+ * keep all of them into the file of residuals, through r->disk.staging (the bytes of the largest matrix).
+ * Blocks; memory for the rows in work is charged meanwhile. NIB_E_MODEL: `original` is another model, or has
+ * the same values. */
 nib_status residual_make(residual_store *r, const model *original, nib_error *err);
 
 #endif

@@ -7,44 +7,96 @@
 #include "engine/residual/file.h"
 #include "hub/find.h"
 
+#include <unistd.h>
+
 struct engine_residuals {
     residual_store made;
     residual_use use;        /* the back end's input; owns its arrays */
     int32_t *k_chunk, *n_tb; /* [first[n_block]] */
-    residual_kinds kinds;
     channel_factors by;
 };
 
 /* ---- which matrices ---- */
 
-/* Bytes of all residuals, of their scales, and of the largest matrix's residual. False: overflow. */
-static bool count_bytes(const engine_core *e, uint64_t *all, uint64_t *scales, uint64_t *largest) {
+typedef struct sizes {
+    uint64_t used, scales,
+        largest;      /* of weights with channels: all bytes, those of scales, the largest one's */
+    uint64_t in_file; /* of all weights that can have residuals */
+} sizes;
+
+static bool count_weight(const residual_kinds *k, int i, const weight *w, int bits, sizes *out) {
     uint64_t bytes;
-    *all = *scales = *largest = 0;
-    for (int b = 0; b < layout_n_block(e->layout); b++) {
-        const block *of = layout_block(e->layout, b);
-        for (int w = 0; w < of->n_weight; w++) {
-            if (!residual_is_of(of, &of->weights[w]))
-                continue;
-            if (!residual_bytes(e->requested.residual_bits, of->weights[w].n, of->weights[w].k, &bytes) ||
-                !num_add_u64(*all, bytes, all))
-                return false;
-            *scales += (uint64_t)of->weights[w].n * sizeof(float); /* included in `bytes` */
-            *largest = NUM_MAX(*largest, bytes);
-        }
-    }
+    if (!residual_bytes(bits, w->n, w->k, &bytes) || !num_add_u64(out->in_file, bytes, &out->in_file))
+        return false;
+    out->largest = NUM_MAX(out->largest, bytes);
+    if (k->of[i] < 0)
+        return true;
+    out->used += bytes;                            /* cannot overflow: at most in_file */
+    out->scales += (uint64_t)w->n * sizeof(float); /* included in `bytes` */
     return true;
 }
 
-uint64_t residuals_bytes(const engine_core *e) {
-    uint64_t all, scales, largest;
-    if (!count_bytes(e, &all, &scales, &largest))
-        return UINT64_MAX;
-    if (!residual_disk_wanted(e, all))
-        return all;
+/* All UINT64_MAX: overflow. */
+static sizes count_bytes(const engine_core *e, const residual_kinds *k) {
+    static const sizes too_many = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    sizes out = {0, 0, 0, 0};
+    for (int b = 0, i = 0; b < layout_n_block(e->layout); b++) {
+        const block *of = layout_block(e->layout, b);
+        for (int w = 0; w < of->n_weight; w++, i++)
+            if (residual_is_of(of, &of->weights[w]) &&
+                !count_weight(k, i, &of->weights[w], e->requested.residual_bits, &out))
+                return too_many;
+    }
+    return out;
+}
+
+/* The first choice: a plan's, or resolved.k_chunk for all kinds. */
+static nib_status first_choice(const engine_core *e, const residual_kinds *k, tune_choice *out,
+                               nib_error *err) {
+    const settings *set = &e->resolved;
+    if (set->n_residual)
+        return residual_kinds_choose(k, set->residuals, set->n_residual, out, err);
+    *out = (tune_choice){{0}, {0}};
+    for (int i = 0; i < k->n; i++)
+        out->k_chunk[i] = set->k_chunk;
+    return NIB_OK;
+}
+
+/* Opens the kinds without those to which a plan gives no channels: they take no memory. */
+static nib_status open_kinds(const engine_core *e, residual_kinds *k, nib_error *err) {
+    tune_choice first;
+    NIB_TRY(residual_kinds_open(k, e->layout, err));
+    NIB_TRY(first_choice(e, k, &first, err));
+    residual_kinds_drop(k, &first);
+    return NIB_OK;
+}
+
+nib_status residuals_size(const engine_core *e, uint64_t *in_ram, uint64_t *on_disk, nib_error *err) {
     const int64_t k = residual_longest_row(e->layout);
-    return scales +
-           (uint64_t)e->resolved.n_thread * residual_reader_bytes(salient_count(k, e->resolved.k_chunk), k);
+    residual_kinds kinds;
+    const nib_status status = open_kinds(e, &kinds, err);
+    if (status == NIB_OK) {
+        const sizes size = count_bytes(e, &kinds);
+        const uint64_t readers =
+            (uint64_t)e->resolved.n_thread * residual_reader_bytes(salient_count(k, e->resolved.k_chunk), k);
+        *in_ram = size.used;
+        if (!num_add_u64(size.scales, readers, on_disk))
+            *on_disk = UINT64_MAX;
+    }
+    residual_kinds_close(&kinds);
+    return status;
+}
+
+nib_status residuals_may_stream(const engine_core *e, bool *may, nib_error *err) {
+    const char *rule = e->requested.residual_rule;
+    char *path;
+    *may = false;
+    if (e->kind->tier != NIB_TIER_RAM || (rule && !strcmp(rule, "weighted")))
+        return NIB_OK;
+    NIB_TRY(model_find(e->requested.residual, &path, err));
+    *may = e->requested.scratch || residual_file_is(path);
+    mem_free(path);
+    return NIB_OK;
 }
 
 nib_status residuals_check(const engine_core *e, nib_error *err) {
@@ -66,8 +118,7 @@ static nib_status open_original(const engine_core *e, const char *path, model **
 
 /* Completes the back end's input. original NULL: the residuals come from a file. */
 static nib_status complete(engine_residuals *r, const model *original, nib_error *err) {
-    NIB_TRY(residual_kinds_open(&r->kinds, r->made.e->layout, r->made.of, r->made.first, err));
-    const nib_status status = channel_factors_open(&r->by, r->made.e, &r->use, &r->kinds, original, err);
+    const nib_status status = channel_factors_open(&r->by, r->made.e, &r->use, &r->made.kinds, original, err);
     r->use.by = r->by.of;
     return status;
 }
@@ -145,78 +196,97 @@ static nib_status open_lists(engine_residuals *r, nib_error *err) {
     return NIB_OK;
 }
 
-/* Computes the bytes (count_bytes) and opens the lists. */
-static nib_status begin(engine_residuals *r, uint64_t *all, uint64_t *scales, uint64_t *largest,
-                        nib_error *err) {
-    if (!count_bytes(r->made.e, all, scales, largest))
-        *all = *scales = UINT64_MAX;
-    if (*all == 0)
+/* Computes the bytes and opens the lists. */
+static nib_status begin(engine_residuals *r, sizes *size, nib_error *err) {
+    NIB_TRY(open_kinds(r->made.e, &r->made.kinds, err));
+    *size = count_bytes(r->made.e, &r->made.kinds);
+    if (size->in_file == 0)
         return nib_fail(err, NIB_E_MODEL,
                         "residuals need rounded matrices, and no layer of this model has one");
     return open_lists(r, err);
 }
 
-static void log_sizes(const engine_residuals *r, uint64_t all, uint64_t scales) {
+static void log_sizes(const engine_residuals *r, const sizes *of) {
     const engine_core *e = r->made.e;
     const int bits = (int)e->requested.residual_bits;
     char size[32], on_disk[32];
     if (!r->made.is_on_disk)
-        log_line(&e->log, "residuals in %d bits take %s of RAM", bits, num_format_size(all, size));
+        log_line(&e->log, "residuals in %d bits take %s of RAM", bits, num_format_size(of->used, size));
     else
         log_line(&e->log,
                  "residuals in %d bits need %s of disk and %s of RAM, which does not fit beside the weights",
-                 bits, num_format_size(all - scales, on_disk), num_format_size(scales, size));
+                 bits, num_format_size(of->used - of->scales, on_disk), num_format_size(of->scales, size));
 }
 
 /* path: the original, or a file of residuals. */
 static nib_status open_from(engine_residuals *r, const char *path, nib_error *err) {
     residual_store *made = &r->made;
-    uint64_t all, scales, largest;
-    NIB_TRY(begin(r, &all, &scales, &largest, err));
-    made->is_on_disk = residual_disk_wanted(made->e, all);
-    const uint64_t bytes = made->is_on_disk ? scales : all;
+    sizes size;
+    NIB_TRY(begin(r, &size, err));
+    made->is_on_disk = made->e->resolved.residuals_on_disk;
+    const uint64_t bytes = made->is_on_disk ? size.scales : size.used;
     NIB_TRY(tier_region_open(&made->memory, device_host(), made->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
                              "residuals", err));
     r->use.memory = made->memory.at;
     r->use.n_byte = bytes;
-    log_sizes(r, all, scales);
+    log_sizes(r, &size);
     if (residual_file_is(path))
-        return load_from_file(r, path, all, err);
+        return load_from_file(r, path, size.in_file, err);
     if (made->is_on_disk)
-        NIB_TRY(residual_disk_open(&made->disk, made->e, all - scales, largest, err));
+        NIB_TRY(residual_disk_open(&made->disk, made->e, size.used - size.scales, size.largest, err));
     return make_from_original(r, path, err);
 }
 
-/* Sets the first choice: a plan's, or resolved.k_chunk for all kinds. */
 static nib_status choose_first(engine_residuals *r, nib_error *err) {
-    const settings *set = &r->made.e->resolved;
-    tune_choice c = {{0}, {0}};
-    for (int i = 0; i < r->kinds.n; i++)
-        c.k_chunk[i] = r->use.max_k_chunk;
-    if (set->n_residual)
-        NIB_TRY(residual_kinds_choose(&r->kinds, set->residuals, set->n_residual, &c, err));
+    tune_choice c;
+    NIB_TRY(first_choice(r->made.e, &r->made.kinds, &c, err));
     residuals_choose(r, &c);
     return NIB_OK;
 }
 
 const residual_kinds *residuals_kinds(const engine_residuals *r) {
-    return r ? &r->kinds : NULL;
+    return r ? &r->made.kinds : NULL;
 }
 
 void residuals_choose(engine_residuals *r, const tune_choice *c) {
     for (int i = 0; i < r->made.first[layout_n_block(r->made.e->layout)]; i++) {
-        const int kind = r->kinds.of[i];
+        const int kind = r->made.kinds.of[i];
         r->k_chunk[i] = kind < 0 ? 0 : (int32_t)NUM_MIN(c->k_chunk[kind], r->use.max_k_chunk);
         r->n_tb[i] = kind < 0 ? 0 : c->n_tb[kind];
     }
     r->use.choice++;
 }
 
+/* Returns the pages that only weight i's residual has, which no pass reads any more. */
+static void discard(engine_residuals *r, int i) {
+    const residual *of = &r->made.of[i];
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uint64_t bytes;
+    if (r->made.is_on_disk || !residual_bytes(of->bits, of->n, of->k, &bytes))
+        return;
+    const uintptr_t at = (uintptr_t)of->rows, begin = (at + page - 1) / page * page,
+                    end = (at + bytes) / page * page;
+    r->use.n_byte -= bytes;
+    if (begin >= end)
+        return;
+    mem_discard((void *)begin, end - begin);
+    tier_region_untouch(&r->made.memory, end - begin);
+}
+
+void residuals_settle(engine_residuals *r, const tune_choice *c) {
+    residual_kinds *kinds = &r->made.kinds;
+    residuals_choose(r, c);
+    for (int i = 0; i < kinds->n_weight && r->made.e->kind->tier == NIB_TIER_RAM; i++)
+        if (kinds->of[i] >= 0 && c->k_chunk[kinds->of[i]] == 0)
+            discard(r, i);
+    residual_kinds_drop(kinds, c);
+}
+
 uint64_t residuals_read(const engine_residuals *r, const tune_choice *c) {
     uint64_t sum = 0;
     for (int i = 0; i < r->made.first[layout_n_block(r->made.e->layout)]; i++) {
         const residual *of = &r->made.of[i];
-        const int kind = r->kinds.of[i];
+        const int kind = r->made.kinds.of[i];
         if (kind >= 0 && c->k_chunk[kind] > 0)
             sum += (uint64_t)(salient_count(of->k, c->k_chunk[kind]) * of->step) +
                    (uint64_t)of->n * sizeof *of->scale;
@@ -255,17 +325,17 @@ nib_status residuals_open(engine_core *e, engine_residuals **out, nib_error *err
 
 static nib_status write_all(engine_residuals *r, const char *original, const char *path, nib_error *err) {
     residual_store *made = &r->made;
-    uint64_t all, scales, largest;
+    sizes size;
     model *m;
     char *found;
-    NIB_TRY(begin(r, &all, &scales, &largest, err));
-    NIB_TRY(tier_region_open(&made->disk.staging, device_host(), made->e->ledger, NIB_OWNER_STAGING, largest,
-                             false, "residuals of one matrix", err));
+    NIB_TRY(begin(r, &size, err));
+    NIB_TRY(tier_region_open(&made->disk.staging, device_host(), made->e->ledger, NIB_OWNER_STAGING,
+                             size.largest, false, "residuals of one matrix", err));
     NIB_TRY(model_find(original, &found, err));
     nib_status status = open_original(made->e, found, &m, err);
     mem_free(found);
     NIB_TRY(status);
-    status = residual_file_begin(made->e, path, all, &made->keep, err);
+    status = residual_file_begin(made->e, path, size.in_file, &made->keep, err);
     if (status == NIB_OK)
         status = file_writer_end(made->keep, residual_make(made, m, err), err);
     model_close(m);
@@ -291,7 +361,7 @@ void residuals_close(engine_residuals *r) {
         return;
     r->made.e->residuals = NULL;
     tier_region_close(&r->made.memory);
-    residual_kinds_close(&r->kinds);
+    residual_kinds_close(&r->made.kinds);
     channel_factors_close(&r->by, r->made.e);
     residual_disk_close(&r->made.disk);
     mem_free(r->made.at);
