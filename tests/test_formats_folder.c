@@ -239,11 +239,15 @@ static void test_shards(void **state) {
     put_text(folder, "config.json", "{}");
     put_safetensors(folder, "s1.safetensors", weights, 16);
     put_text(folder, index, "{\"weight_map\": {\"w\": \"s1.safetensors\", \"v\": \"s2.safetensors\"}}");
-    refuse(folder, "s2.safetensors: not found");
+    container *c = open_ok(folder); /* who needs no tensor of the absent file is not refused */
+    assert_true(container_n_file(c) == 1 && container_find(c, "w"));
+    assert_string_equal(container_absent_file(c, "v"), "s2.safetensors");
+    assert_null(container_absent_file(c, "w"));
+    container_close(c);
     put_safetensors(folder, "s2.safetensors", weights, 16);
     refuse(folder, "'w' occurs twice");
     put_safetensors(folder, "s2.safetensors", other, 6);
-    container *c = open_ok(folder);
+    c = open_ok(folder);
     assert_true(container_n_file(c) == 2 && container_n_tensor(c) == 2);
     assert_int_equal(container_find(c, "v")->file, 1);
     container_close(c);
@@ -252,6 +256,7 @@ static void test_shards(void **state) {
     } lies[] = {
         {"{\"weight_map\": {\"w\": \"s2.safetensors\", \"v\": \"s1.safetensors\"}}", "does not have it"},
         {"{\"weight_map\": {\"w\": \"s1.safetensors\", \"z\": \"s1.safetensors\"}}", "'z'"},
+        {"{\"weight_map\": {\"w\": \"s3.safetensors\"}}", "s3.safetensors: not found"},
         {"{\"weight_map\": {\"w\": \"../s1.safetensors\"}}", "beside it"},
         {"{\"weight_map\": {\"w\": \"/etc/passwd\"}}", "beside it"},
         {"{\"weight_map\": {\"w\": \".safetensors\"}}", "beside it"},

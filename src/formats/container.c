@@ -61,6 +61,7 @@ nib_status container_open_headers(const char *path, const logger *log, const con
         return nib_fail_nomem(err, sizeof *c, "a container");
     meta_table_init(&c->meta);
     meta_table_init(&c->nulls);
+    meta_table_init(&c->absent);
     tensor_table_init(&c->tensors);
     arena_init(&c->packed);
     c->log = log;
@@ -89,6 +90,7 @@ void container_close(container *c) {
     mem_free(c->files);
     meta_table_deinit(&c->meta);
     meta_table_deinit(&c->nulls);
+    meta_table_deinit(&c->absent);
     tensor_table_deinit(&c->tensors);
     arena_deinit(&c->packed);
     mem_free(c->path);
@@ -179,13 +181,19 @@ bool container_meta_is_null(const container *c, const char *key) {
     return meta_table_find(&c->nulls, key) != NULL;
 }
 
+const char *container_absent_file(const container *c, const char *tensor) {
+    const meta_entry *e = meta_table_find(&c->absent, tensor);
+    return e ? e->value.v.s.data : NULL;
+}
+
 void container_drop_vocab(container *c) {
     meta_table_drop_large(&c->meta);
 }
 
 uint64_t container_heap_bytes(const container *c) {
     return sizeof *c + c->cap_file * sizeof(void *) + meta_table_bytes(&c->meta) +
-           meta_table_bytes(&c->nulls) + tensor_table_bytes(&c->tensors) + c->packed.bytes;
+           meta_table_bytes(&c->nulls) + meta_table_bytes(&c->absent) + tensor_table_bytes(&c->tensors) +
+           c->packed.bytes;
 }
 
 uint64_t container_left_out_bytes(const container *c) {

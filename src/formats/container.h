@@ -82,6 +82,8 @@ const char *container_path(const container *c); /* as given */
 size_t container_n_tensor(const container *c);
 const container_tensor *container_tensor_at(const container *c, size_t i);
 const container_tensor *container_find(const container *c, const char *name); /* hashed; NULL: not there */
+/* The name of the file in which an index places this tensor, if that file is not there; NULL otherwise. */
+const char *container_absent_file(const container *c, const char *tensor);
 int container_n_file(const container *c);
 file *container_file(const container *c, int i);
 

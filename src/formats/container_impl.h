@@ -14,10 +14,12 @@ struct container {
     size_t n_file, cap_file;
     uint64_t header_bytes; /* of the files read so far */
     meta_table meta;
-    meta_table nulls; /* keys of a configuration that are null; values unused */
+    meta_table nulls;  /* keys of a configuration that are null; values unused */
+    meta_table absent; /* tensors that an index places in files that are not there, with the files' names */
     tensor_table tensors;
     arena packed; /* packed_matrix of each packed tensor */
     bool has_packed;
+    bool has_gap; /* a part of a packed tensor is absent */
 };
 
 /* The headers of all files together: the largest published vocabulary makes a header of about 16 MB, 150,000

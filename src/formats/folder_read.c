@@ -74,15 +74,17 @@ static nib_status read_template(container *c, nib_error *err) {
     return status;
 }
 
+enum { NO_FILE = -1 };
+
+/* *index: the file's number; NO_FILE: it is not there. */
 static nib_status read_shard(container *c, const char *name, int *index, nib_error *err) {
     char *path = NULL;
     bool exists = false;
+    *index = NO_FILE;
     NIB_TRY(member_path(c, name, &path, &exists, err));
-    nib_status status =
-        exists ? container_add_file(c, path, index, err)
-               : nib_fail(err, NIB_E_MODEL, "%s: not found; expected the shard that the index names", path);
+    const nib_status status = exists ? container_add_file(c, path, index, err) : NIB_OK;
     mem_free(path);
-    return status == NIB_OK ? safetensors_read(c, *index, err) : status;
+    return status == NIB_OK && exists ? safetensors_read(c, *index, err) : status;
 }
 
 /* A shard is in the folder of its index: a path to another folder is refused. */
@@ -113,16 +115,46 @@ static nib_status read_shards(container *c, const json_t *map, meta_table *shard
     return NIB_OK;
 }
 
-static nib_status check_map(const container *c, const json_t *map, const meta_table *shards, nib_error *err) {
+/* Remembers a tensor of a file that is not there: only a model that needs it is refused. */
+static nib_status add_absent(container *c, const char *tensor, const char *shard, nib_error *err) {
+    const size_t n = strlen(shard);
+    char *text = meta_table_text(&c->absent, n, false);
+    if (!text)
+        return nib_fail_nomem(err, n, "the name of a shard");
+    memcpy(text, shard, n);
+    return meta_table_add(&c->absent, tensor, strlen(tensor),
+                          &(meta_value){.type = META_STRING, .v.s = {text, n}}, false, err);
+}
+
+static nib_status say_absent(const container *c, const meta_table *shards, nib_error *err) {
+    size_t n = 0;
+    const char *name = "";
+    for (size_t i = 0; i < shards->n; i++)
+        if (shards->entries[i].value.v.i == NO_FILE && !n++)
+            name = shards->entries[i].key;
+    if (n == shards->n)
+        return nib_fail(err, NIB_E_MODEL, "%s: not found; expected the shard that the index names", name);
+    if (n)
+        log_line(c->log, "%s: %zu of the %zu files that the index names are not there (%s%s)", c->path, n,
+                 shards->n, name, n > 1 ? ", ..." : "");
+    return NIB_OK;
+}
+
+static nib_status check_map(container *c, const json_t *map, const meta_table *shards, nib_error *err) {
     for (void *i = json_object_iter(jsonx_counted(map)); i;
          i = json_object_iter_next(jsonx_counted(map), i)) {
         const char *name = json_object_iter_key(i), *shard = json_string_value(json_object_iter_value(i));
         const container_tensor *t = container_find(c, name);
-        if (!t || t->file != meta_table_find(shards, shard)->value.v.i)
+        const int64_t number = meta_table_find(shards, shard)->value.v.i;
+        if (number == NO_FILE && !t) {
+            NIB_TRY(add_absent(c, name, shard, err));
+            continue;
+        }
+        if (!t || t->file != number)
             return nib_fail(err, NIB_E_MODEL, "weight_map places tensor '%s' in '%s', which does not have it",
                             name, shard);
     }
-    return NIB_OK;
+    return say_absent(c, shards, err);
 }
 
 static nib_status read_index(container *c, const char *path, nib_error *err) {

@@ -131,6 +131,16 @@ static const char *foreign_type(uint32_t number) {
     return number < NUM_COUNT(names) && names[number] ? names[number] : "unknown";
 }
 
+/* Removes dimensions of one that follow the first in the file, that is, the outermost ones: GGUF tensors have
+ * four dimensions in memory, and some writers store all of them. */
+static void drop_trailing_ones(container_tensor *t) {
+    int n = 0;
+    while (n < t->n_dim - 1 && t->shape[n] == 1)
+        n++;
+    t->n_dim -= n;
+    memmove(t->shape, t->shape + n, (size_t)t->n_dim * sizeof *t->shape);
+}
+
 /* Reads one tensor's row; its offset is relative to the data section. */
 static nib_status read_tensor(cursor *at, container_tensor *t, char *name, size_t *n_name, nib_error *err) {
     uint32_t n_dim, type;
@@ -150,6 +160,7 @@ static nib_status read_tensor(cursor *at, container_tensor *t, char *name, size_
                             size);
         t->shape[n_dim - 1 - i] = (int64_t)size;
     }
+    drop_trailing_ones(t);
     NIB_TRY(cursor_u32(at, &type, err));
     if (!type_from_gguf(type, &t->type))
         return nib_fail(err, NIB_E_MODEL,

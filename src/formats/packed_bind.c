@@ -31,6 +31,8 @@ static bool take(const binding *b, const char *part, container_tensor *out) {
     const container_tensor *t = container_find(b->c, name);
     if (t)
         *out = *t;
+    else if (container_absent_file(b->c, name))
+        b->c->has_gap = true;
     return t != NULL;
 }
 
@@ -373,8 +375,13 @@ nib_status packed_bind(container *c, nib_error *err) {
     const size_t n = c->tensors.n;
     if (!b.method)
         return NIB_OK;
-    for (size_t i = 0; i < n; i++)
-        NIB_TRY(bind_one(&b, i, err));
+    for (size_t i = 0; i < n; i++) {
+        const nib_status status = bind_one(&b, i, err);
+        if (c->has_gap)
+            return nib_fail(err, NIB_E_MODEL, "%s: parts of '%s' are in a file that is not there", b.method,
+                            b.prefix);
+        NIB_TRY(status);
+    }
     for (size_t i = 0; i < n; i++)
         mark_source(c, &c->tensors.all[i]);
     return NIB_OK;

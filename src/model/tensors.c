@@ -23,15 +23,22 @@ const char *slot_gguf_name(slot_id id) {
     return slots[id].gguf;
 }
 
+enum { NAME_SIZE = 200 };
+
+/* The first tensor that was looked for and is in a file that is not there. */
+typedef struct gap {
+    char tensor[NAME_SIZE];
+    const char *file; /* NULL: none */
+} gap;
+
 /* The state of one call. */
 typedef struct binder {
     const model *m;
     const config_source src;
     int layer;
     bound *out;
+    gap *gap;
 } binder;
-
-enum { NAME_SIZE = 200 };
 
 /* The first %d of a pattern becomes the layer, the second the head. */
 static void spell(const char *pattern, int layer, int head, const char *suffix, char *out) {
@@ -49,23 +56,32 @@ static void spell(const char *pattern, int layer, int head, const char *suffix, 
     snprintf(out + n, NAME_SIZE - n, "%s", suffix);
 }
 
+static const container_tensor *look_up(const binder *b, const char *name) {
+    const container_tensor *t = container_find(b->m->c, name);
+    if (t == NULL && b->gap->file == NULL) {
+        b->gap->file = container_absent_file(b->m->c, name);
+        snprintf(b->gap->tensor, sizeof b->gap->tensor, "%s", name);
+    }
+    return t;
+}
+
 /* Checkpoints of the bare model omit the family's prefix; text models inside larger ones have an additional
  * prefix. */
 static const container_tensor *find_hf(const binder *b, const char *name) {
-    const container_tensor *t = container_find(b->m->c, name);
+    const container_tensor *t = look_up(b, name);
     const char *base = b->m->arch->hf_base;
     size_t n = base != NULL ? strlen(base) : 0;
     const char *bare = n > 0 && strncmp(name, base, n) == 0 ? name + n : name;
     char other[NAME_SIZE + 32];
     if (t == NULL && bare != name)
-        t = container_find(b->m->c, bare);
+        t = look_up(b, bare);
     if (t == NULL) {
         snprintf(other, sizeof other, "language_model.%s", name);
-        t = container_find(b->m->c, other);
+        t = look_up(b, other);
     }
     if (t == NULL) {
         snprintf(other, sizeof other, "model.language_model.%s", bare);
-        t = container_find(b->m->c, other);
+        t = look_up(b, other);
     }
     return t;
 }
@@ -83,8 +99,7 @@ static const container_tensor *find(const binder *b, const arch_tensor *row, int
     const char *list = row_names(b, row);
     while (list_next(&list, pattern, sizeof pattern)) {
         spell(pattern, b->layer, head, suffix, name);
-        const container_tensor *t =
-            b->m->gguf_arch != NULL ? container_find(b->m->c, name) : find_hf(b, name);
+        const container_tensor *t = b->m->gguf_arch != NULL ? look_up(b, name) : find_hf(b, name);
         if (t != NULL)
             return t;
     }
@@ -174,11 +189,17 @@ static nib_status finish_vector(binder *b, weight *w, const container_tensor *t,
     return NIB_OK;
 }
 
+/* A matrix of one row may have one dimension. */
+static bool has_shape(const container_tensor *t, int64_t rows, int64_t cols) {
+    return (t->n_dim == 2 && t->shape[0] == rows && t->shape[1] == cols) ||
+           (t->n_dim == 1 && rows == 1 && t->shape[0] == cols);
+}
+
 static nib_status bind_matrix(binder *b, const arch_tensor *row, const container_tensor *t, int64_t n,
                               int64_t k, nib_error *err) {
     bool transposed = b->m->gguf_arch == NULL && (row->flags & T_TRANSPOSED);
     int64_t rows = transposed ? k : n, cols = transposed ? n : k;
-    if (t->n_dim != 2 || t->shape[0] != rows || t->shape[1] != cols)
+    if (!has_shape(t, rows, cols))
         return wrong_shape(t, rows, cols, err);
     weight *w = NULL;
     weight_piece *p = NULL;
@@ -311,7 +332,7 @@ static nib_status bind_part(binder *b, slot_id slot, const arch_tensor *fused, c
                             int64_t n_all, int64_t k, nib_error *err) {
     bool gguf = b->m->gguf_arch != NULL, transposed = !gguf && (fused->flags & T_TRANSPOSED);
     int64_t rows = transposed ? k : n_all, cols = transposed ? n_all : k;
-    if (t->n_dim != 2 || t->shape[0] != rows || t->shape[1] != cols)
+    if (!has_shape(t, rows, cols))
         return wrong_shape(t, rows, cols, err);
     row_runs r = runs_of(&b->m->cfg, slot, gguf ? ROWS_CONCAT : fused->order);
     weight *w = NULL;
@@ -440,9 +461,9 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     if (hp->d_embed != hp->d_model)
         NIB_TRY(bind_linear(b, SLOT_EMBED_OUT, hp->d_embed, hp->d_model, SLOT_COUNT, 0, err));
     const arch_tensor *row = row_of(b, SLOT_HEAD);
-    const container_tensor *t = find(b, row, 0, ".weight");
-    bool gguf = b->m->gguf_arch != NULL;
-    if ((!gguf && hp->tied_head) || (t == NULL && (gguf || !c->tie_said)))
+    const bool gguf = b->m->gguf_arch != NULL, tied = !gguf && hp->tied_head;
+    const container_tensor *t = tied ? NULL : find(b, row, 0, ".weight");
+    if (tied || (t == NULL && (gguf || !c->tie_said)))
         NIB_TRY(share_embedding(b, embed, err));
     else if (row == NULL)
         return nib_fail(err, NIB_E_MODEL, "tie_word_embeddings: expected true, found false");
@@ -453,15 +474,22 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     return row == NULL ? NIB_OK : bind_bias(b, row, hp->n_vocab, err);
 }
 
+static nib_status bind_part_of(binder *b, block_part part, const block *embed, nib_error *err) {
+    if (part == PART_EMBED)
+        return bind_embed(b, err);
+    return part == PART_LAYER ? bind_layer(b, err) : bind_head(b, embed, err);
+}
+
 nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out,
                         nib_error *err) {
-    binder b = {m, {m->c, m->arch, m->gguf_arch, &m->mem}, layer, out};
+    gap missed = {.file = NULL};
+    binder b = {m, {m->c, m->arch, m->gguf_arch, &m->mem}, layer, out, &missed};
     memset(out, 0, sizeof *out);
     for (int i = 0; i < SLOT_COUNT; i++)
         out->slot[i].w = out->slot[i].b = -1;
-    if (part == PART_EMBED)
-        return bind_embed(&b, err);
-    if (part == PART_LAYER)
-        return bind_layer(&b, err);
-    return bind_head(&b, embed, err);
+    const nib_status status = bind_part_of(&b, part, embed, err);
+    if (missed.file != NULL) /* even if the tensor is optional */
+        return nib_fail(err, NIB_E_MODEL, "tensor %s is in %s, as the index says, and that file is not there",
+                        missed.tensor, missed.file);
+    return status;
 }
