@@ -4,6 +4,7 @@
  * (another thread needs the processor, and spinning delays the one that is waited for; or the caller waits
  * for the disk before it has work again). A wait that ended while spinning lengthens it again. */
 #include "base/thread.h"
+#include "base/cgroup.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -176,15 +177,9 @@ static int list_cpus(int cpus[CPU_SETSIZE], int *n_core) {
 
 /* A container's share of time, in whole CPUs; 0: no limit. */
 static int cgroup_cpus(void) {
-    long long quota = 0, period = 0;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0)
-        quota = 0; /* "max" */
-    fclose(f);
-    long long n = quota ? (quota + period - 1) / period : 0;
-    return n > CPU_SETSIZE ? 0 : (int)n;
+    cgroup_limits limits;
+    cgroup_limits_read(&limits);
+    return limits.n_cpu;
 }
 
 int thread_physical_cores(void) {

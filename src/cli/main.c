@@ -2,7 +2,9 @@
 #include "cli/cli.h"
 #include "nib_tools.h"
 
+#include "base/cgroup.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/similar.h"
 #include "cli/document.h"
 #include "cli/compat.h"
@@ -10,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const cli_command *find_command(const char *name) {
     for (const cli_command *const *c = cli_registry; *c; c++)
@@ -31,6 +34,25 @@ static int unknown_command(const char *name) {
     return cli_usage_error("unknown command '%s'; 'nibble --help' lists them", name);
 }
 
+static uint64_t machine_bytes(void) {
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Without a cap on RAM, and with `auto`, the limit of a control group is the cap: a process that exceeds it
+ * is killed. */
+static void take_limit(cli_args *args) {
+    cgroup_limits limits;
+    char ram[32], limit[32];
+    if (args->ram != NIB_AUTO)
+        return;
+    cgroup_limits_read(&limits);
+    if (limits.ram == UINT64_MAX || limits.limit >= machine_bytes())
+        return;
+    args->ram = limits.ram;
+    cli_note(args, "nibble: --ram %s: %s is %s", num_format_size(limits.ram, ram), limits.from,
+             num_format_size(limits.limit, limit));
+}
+
 /* Runs the command. With -hf the model is one of the hub, downloaded if it is not on this machine. */
 static int run_with_model(const cli_command *command, cli_args *args) {
     char *path = NULL;
@@ -39,6 +61,8 @@ static int run_with_model(const cli_command *command, cli_args *args) {
     const int code = args->hf_repo ? pull_path(args, args->hf_repo, &path) : 0;
     if (path)
         args->model = path;
+    if (!code && (command->groups & CLI_MEMORY))
+        take_limit(args);
     const int result = code ? code : command->run(args);
     mem_free(path);
     return result;

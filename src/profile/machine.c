@@ -1,7 +1,9 @@
 /* machine.c - see machine.h. */
 #include "profile/machine.h"
 
+#include "base/cgroup.h"
 #include "base/cpu.h"
+#include "base/num.h"
 #include "base/thread.h"
 
 #include <stdio.h>
@@ -37,6 +39,7 @@ static void list_features(char *out, size_t size) {
 }
 
 void machine_detect(machine *m) {
+    cgroup_limits limits;
     memset(m, 0, sizeof *m);
     m->cpu = cpu_model_name();
     list_features(m->features, sizeof m->features);
@@ -45,6 +48,7 @@ void machine_detect(machine *m) {
     m->l1d = system_value(_SC_LEVEL1_DCACHE_SIZE);
     m->l2 = system_value(_SC_LEVEL2_CACHE_SIZE);
     m->l3 = system_value(_SC_LEVEL3_CACHE_SIZE);
-    m->ram_total = meminfo("MemTotal");
-    m->ram_free = meminfo("MemAvailable");
+    cgroup_limits_read(&limits);
+    m->ram_total = NUM_MIN(meminfo("MemTotal"), limits.ram);
+    m->ram_free = NUM_MIN(meminfo("MemAvailable"), limits.ram);
 }
