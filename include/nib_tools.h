@@ -94,11 +94,18 @@ NIB_API nib_status nib_quantize(const char *model, const nib_engine_options *opt
 NIB_API nib_status nib_residuals_tune(nib_engine *engine, double slowdown, double max_s, char **json,
                                       nib_error *err);
 
-/* *fit: whether the residuals that `options` ask for fit into RAM that nothing else needs. That means: with
- * them, no weight is read from disk for a token, and without a cap an eighth of the system's free memory is
- * left. Decided by a plan (nib_plan) from headers alone. Errors are those of nib_plan. */
+/* Whether the residuals that `options` ask for are worth their RAM. NIB_RESIDUALS_NO_ROOM: with them, weights
+ * are read from disk for a token, or without a cap less than an eighth of the system's free memory is left.
+ * NIB_RESIDUALS_MORE_BITS: on a processor, a plan of the original that takes no more RAM reads no weights
+ * from disk and loses at most what the quality "high" allows, by measured costs. Decided by plans (nib_plan)
+ * from headers alone. Errors are those of nib_plan. */
+typedef enum nib_residuals_worth {
+    NIB_RESIDUALS_FIT,
+    NIB_RESIDUALS_NO_ROOM,
+    NIB_RESIDUALS_MORE_BITS
+} nib_residuals_worth;
 NIB_API nib_status nib_residuals_fit(const char *model, const nib_engine_options *options,
-                                     const nib_plan_options *how, bool *fit, nib_error *err);
+                                     const nib_plan_options *how, nib_residuals_worth *worth, nib_error *err);
 
 /* ---- many sequences ------------------------------------------------------------------------------ */
 

@@ -157,6 +157,13 @@ run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --k-
 check "not where channels are asked for" sh -c "[ $code = 0 ] && ! grep -q '^residuals: ' '$tmp/err'"
 run run "$tmp/coarse.gguf" -c 128 --residual "$tmp/f16.gguf" --quality high --ram 20M --tokens 1,2,3 -n 2 --ignore-eos --temp 0
 check "none where they do not fit in RAM" sh -c "[ $code = 0 ] && grep -q 'no residuals: ' '$tmp/err'"
+# the same RAM spent on bits: the original takes less than its base with residuals
+run synth smollm2-135m --layers 6 --type f16 -o "$tmp/six.gguf"
+run quantize "$tmp/six.gguf" -o "$tmp/fine.gguf" --type q4_1 --head-type q8_0 --imatrix none
+run quantize "$tmp/fine.gguf" -o "$tmp/base.gguf" --type n3g64 --head-type q8_0 --imatrix none
+run plan "$tmp/base.gguf" -c 128 --residual "$tmp/fine.gguf" --quality high --json
+check "no residuals where the original takes no more RAM" true_that '"residuals" not in d'
+check "and is named" grep -q 'fine.gguf fits in the same RAM and loses less' "$tmp/err"
 run plan "$tmp/coarse.gguf" --residual "$tmp/f16.gguf" --slowdown x%
 check "a slowdown that is none exits 2" [ $code = 2 ]
 

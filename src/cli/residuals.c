@@ -33,18 +33,22 @@ int cli_check_residuals(const cli_args *args) {
 int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *options,
                        const nib_plan_options *how) {
     nib_error err;
-    bool fit;
+    nib_residuals_worth worth;
     if (!args->residual || !args->quality || strcmp(args->quality, "high") != 0 || args->slowdown > 0 ||
         args->k_chunk != CLI_K_CHUNK_UNSET)
         return 0;
     options->k_chunk = MAX_TUNED;
-    if (nib_residuals_fit(model, options, how, &fit, &err))
+    if (nib_residuals_fit(model, options, how, &worth, &err))
         return cli_fail(&err);
-    if (fit) {
+    if (worth == NIB_RESIDUALS_FIT) {
         args->slowdown = IDLE_SLOWDOWN;
         return 0;
     }
-    cli_note(args, "nibble: no residuals: RAM cannot hold them beside all weights");
+    if (worth == NIB_RESIDUALS_MORE_BITS)
+        cli_note(args, "nibble: no residuals: %s fits in the same RAM and loses less (--quality high)",
+                 args->residual);
+    else
+        cli_note(args, "nibble: no residuals: RAM cannot hold them beside all weights");
     args->residual = options->residual = NULL;
     return 0;
 }

@@ -13,7 +13,7 @@ int cli_check_residuals(const cli_args *args);
 /* Sets the engine's options for residuals. args must outlive options. */
 void cli_residual_options(const cli_args *args, nib_engine_options *options);
 /* The default of --residual with --quality high, before a plan is made: --slowdown 5 if RAM holds the
- * residuals beside all weights, else no residuals. */
+ * residuals beside all weights and the original takes more, else no residuals. */
 int cli_idle_residuals(cli_args *args, const char *model, nib_engine_options *options,
                        const nib_plan_options *how);
 

@@ -1,8 +1,12 @@
 /* plan.c - nib_plan: a plan from headers and profiles, without an engine. */
 #include "engine/headers.h"
 #include "engine/planning/planning.h"
+#include "engine/residual/file.h"
+#include "hub/find.h"
 #include "tiers/device.h"
 
+#include "base/mem.h"
+#include "base/num.h"
 #include "nib_tools.h"
 #include "profile/machine.h"
 
@@ -56,23 +60,60 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     return status;
 }
 
+/* What a refusal means here: the plan does not fit. */
+static nib_status or_no_fit(nib_status status, const nib_error *why, nib_error *err) {
+    if (status == NIB_OK || status == NIB_E_NOFIT)
+        return NIB_OK;
+    if (err)
+        *err = *why;
+    return status;
+}
+
+/* Whether the original is better than its base with residuals that take `ram` bytes: a plan of it takes no
+ * more, streams nothing, and keeps the bound on the loss of "high". */
+static nib_status look_at_original(const nib_engine_options *options, const nib_plan_options *how,
+                                   uint64_t ram, bool *better, nib_error *err) {
+    nib_engine_options o = *options;
+    nib_plan_options high = how ? *how : (nib_plan_options){0};
+    plan p = {0};
+    nib_error why;
+    char *path;
+    *better = false;
+    NIB_TRY(model_find(options->residual, &path, err));
+    const bool is_original = !residual_file_is(path);
+    mem_free(path);
+    if (!is_original)
+        return NIB_OK;
+    o.residual = NULL;
+    o.log = NULL;
+    o.ram = NUM_MIN(o.ram, ram + LEDGER_RUNTIME_MARGIN +
+                               (2 << 20)); /* a plan leaves about this beside its expected peak */
+    high.quality = "high";
+    high.speed = 0;
+    high.mode = 0;
+    const nib_status status = make(options->residual, &o, &high, &p, &why);
+    *better = status == NIB_OK && p.predicted.disk_bytes == 0 && p.predicted.ram_peak <= ram;
+    plan_clear(&p);
+    return or_no_fit(status, &why, err);
+}
+
 nib_status nib_residuals_fit(const char *name, const nib_engine_options *options, const nib_plan_options *how,
-                             bool *fit, nib_error *err) {
+                             nib_residuals_worth *worth, nib_error *err) {
     plan p = {0};
     machine here;
     nib_error why;
-    *fit = false;
-    const nib_status status = make(name, options, how, &p, &why);
+    bool better = false;
+    *worth = NIB_RESIDUALS_NO_ROOM;
+    nib_status status = make(name, options, how, &p, &why);
     machine_detect(&here);
-    if (status == NIB_OK)
-        *fit = p.predicted.disk_bytes == 0 &&
-               (p.cap[NIB_TIER_RAM] != NIB_AUTO || !here.ram_free ||
-                p.predicted.ram_peak <= here.ram_free - here.ram_free / FREE_SHARE);
+    const bool fits = status == NIB_OK && p.predicted.disk_bytes == 0 &&
+                      (p.cap[NIB_TIER_RAM] != NIB_AUTO || !here.ram_free ||
+                       p.predicted.ram_peak <= here.ram_free - here.ram_free / FREE_SHARE);
+    status = or_no_fit(status, &why, err);
+    if (status == NIB_OK && fits && !plan_is_of_gpu(&p))
+        status = look_at_original(options, how, p.predicted.ram_peak, &better, err);
+    if (status == NIB_OK && fits)
+        *worth = better ? NIB_RESIDUALS_MORE_BITS : NIB_RESIDUALS_FIT;
     plan_clear(&p);
-    if (status != NIB_OK && status != NIB_E_NOFIT) {
-        if (err)
-            *err = why;
-        return status;
-    }
-    return NIB_OK;
+    return status;
 }
