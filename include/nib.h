@@ -458,12 +458,30 @@ typedef struct nib_sampling {
     float presence_penalty;  /* 0: off */
     int32_t penalty_window;  /* number of recent tokens that the penalties consider; -1: all */
     uint64_t seed;
+    float typical_p;         /* the most typical tokens up to this probability; 0 or 1: off */
+    float top_n_sigma;       /* logits within so many standard deviations of the largest; 0 or less: off */
+    float xtc_probability;   /* 0: off; else the probability with which, of the tokens that are at least */
+    float xtc_threshold;     /* as likely as this, only the least likely stays; above 0.5: off */
+    float dynatemp_range;    /* the temperature varies by so much, with the entropy; 0: off */
+    float dynatemp_exponent; /* of the normalized entropy */
+    int32_t mirostat;        /* 1, 2: its version, with the temperature alone; 0: off */
+    float mirostat_tau;      /* wanted surprise, in bits */
+    float mirostat_eta;      /* learning rate */
+    float dry_multiplier;    /* 0: off; else what would continue a repetition of n tokens is lowered by */
+    float dry_base;          /* dry_multiplier * dry_base^(n - dry_allowed_length); below 1: off */
+    int32_t dry_allowed_length;
+    int32_t dry_window; /* number of recent tokens that DRY considers; -1: all; 0: off */
+    /* Texts that end a repetition, at most 64 of at most 40 bytes; borrowed. NULL: line end, : " and * */
+    const char *const *dry_breakers; /* [n_dry_breaker] */
+    size_t n_dry_breaker;
 } nib_sampling;
 
 /* Maximum number of the largest logits that sampling reads (nib_engine_options.n_best); 0: all. */
 NIB_API int32_t nib_sampling_n_best(const nib_sampling *sampling);
-NIB_API void
-nib_sampling_init(nib_sampling *sampling); /* temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 */
+/* llama.cpp's defaults: temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, all else off; XTC's threshold 0.1,
+ * mirostat's tau 5 and eta 0.1, DRY's base 1.75, allowed length 2 and window 64. The samplers run in its
+ * default order: penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature. */
+NIB_API void nib_sampling_init(nib_sampling *sampling);
 
 typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH, NIB_FINISH_CANCELLED } nib_finish;
 

@@ -121,7 +121,9 @@ refused "nibble chat" run -cnv
 refused "nibble chat" run -mli
 refused "nibble run" chat -st
 refused "template" run --chat-template chatml
-refused "--temp, --top-k" run --mirostat 2
+refused "default order" run --samplers top_k
+refused "default order" serve --samplers top_k
+refused "requests have it" serve --mirostat 2
 refused "merge" run --lora x.gguf
 refused "taskset" run -C 3
 refused "HF_TOKEN" run -hft secret

@@ -46,6 +46,35 @@ static void test_everything_is_read(void **state) {
     call_clear(&c);
 }
 
+/* The samplers of all APIs, by llama-server's names. */
+static void test_samplers(void **state) {
+#define SAMPLERS                                                                                             \
+    "\"typical_p\":0.5,\"top_n_sigma\":2,\"xtc_probability\":0.25,\"xtc_threshold\":0.125,"                  \
+    "\"dynatemp_range\":0.5,\"dynatemp_exponent\":2,\"mirostat\":2,\"mirostat_tau\":4,"                      \
+    "\"mirostat_eta\":0.5,\"dry_multiplier\":0.75,\"dry_base\":1.5,\"dry_allowed_length\":3,"                \
+    "\"dry_penalty_last_n\":-1,\"dry_sequence_breakers\":[\"x\",\"yz\"]"
+    static const char openai[] = "{" CHAT "," SAMPLERS "}", responses[] = "{\"input\":\"a\"," SAMPLERS "}",
+                      anthropic[] = "{" CHAT ",\"max_tokens\":1," SAMPLERS "}",
+                      ollama[] = "{" CHAT ",\"options\":{" SAMPLERS "}}";
+    (void)state;
+    for (int api = 0; api < 4; api++) {
+        call c;
+        fault why = {0};
+        assert_true(api == 0   ? read_text(CALL_CHAT, openai, &c, &why)
+                    : api == 1 ? call_parse_responses(responses, strlen(responses), &c, &why)
+                    : api == 2 ? call_parse_anthropic(anthropic, strlen(anthropic), true, &c, &why)
+                               : call_parse_ollama_chat(ollama, strlen(ollama), &c, &why));
+        const nib_sampling *s = &c.sampling;
+        assert_true(s->typical_p == 0.5f && s->top_n_sigma == 2 && s->xtc_probability == 0.25f &&
+                    s->xtc_threshold == 0.125f && s->dynatemp_range == 0.5f && s->dynatemp_exponent == 2);
+        assert_true(s->mirostat == 2 && s->mirostat_tau == 4 && s->mirostat_eta == 0.5f);
+        assert_true(s->dry_multiplier == 0.75f && s->dry_base == 1.5f && s->dry_allowed_length == 3 &&
+                    s->dry_window == -1 && s->n_dry_breaker == 2);
+        assert_string_equal(s->dry_breakers[1], "yz");
+        call_clear(&c);
+    }
+}
+
 static void test_defaults(void **state) {
     call c;
     fault why;
@@ -103,6 +132,12 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{" CHAT ",\"temperature\":2.5}", "temperature", "found 2.5"},
         {"{" CHAT ",\"top_k\":1.5}", "top_k", "expected a whole number from 0 to 16777216, found 1.5"},
         {"{" CHAT ",\"n\":17}", "n", "from 1 to 16"},
+        {"{" CHAT ",\"typical_p\":2}", "typical_p", "from 0 to 1"},
+        {"{" CHAT ",\"mirostat\":3}", "mirostat", "from 0 to 2"},
+        {"{" CHAT ",\"xtc_probability\":\"1\"}", "xtc_probability", "found a string"},
+        {"{" CHAT ",\"dry_sequence_breakers\":[]}", "dry_sequence_breakers", "1 to 64 strings"},
+        {"{" CHAT ",\"dry_sequence_breakers\":[1]}", "dry_sequence_breakers", "1 to 40 bytes"},
+        {"{" CHAT ",\"samplers\":[\"top_k\"]}", "samplers", "is not supported"},
         {"{" CHAT ",\"seed\":1e300}", "seed", "expected a whole number"},
         {"{" CHAT ",\"stop\":[1]}", "stop", "found a number"},
         {"{" CHAT ",\"stream\":\"yes\"}", "stream", "expected true or false"},
@@ -165,9 +200,13 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_everything_is_read),     cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_messages_become_texts),  cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_what_is_wrong_is_named), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_everything_is_read),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_samplers),
+        cmocka_unit_test(test_messages_become_texts),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_what_is_wrong_is_named),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,16 @@ typedef struct run_job {
     nib_prediction expected; /* before the run; tok_s 0: none */
 } run_job;
 
+static void set_dry(const cli_args *args, nib_sampling *sampling) {
+    const cli_strings *breakers = &args->dry_sequence_breaker;
+    sampling->dry_multiplier = (float)args->dry_multiplier;
+    sampling->dry_base = (float)args->dry_base;
+    sampling->dry_allowed_length = (int32_t)args->dry_allowed_length;
+    sampling->dry_window = (int32_t)args->dry_penalty_last_n;
+    sampling->dry_breakers = breakers->data;
+    sampling->n_dry_breaker = breakers->n == 1 && !strcmp(breakers->data[0], "none") ? 0 : breakers->n;
+}
+
 void cli_sampling(const cli_args *args, nib_sampling *sampling) {
     nib_sampling_init(sampling);
     sampling->temperature = (float)args->temp;
@@ -38,6 +48,16 @@ void cli_sampling(const cli_args *args, nib_sampling *sampling) {
     sampling->frequency_penalty = (float)args->frequency_penalty;
     sampling->presence_penalty = (float)args->presence_penalty;
     sampling->penalty_window = (int32_t)args->repeat_last_n;
+    sampling->typical_p = (float)args->typical;
+    sampling->top_n_sigma = (float)args->top_n_sigma;
+    sampling->xtc_probability = (float)args->xtc_probability;
+    sampling->xtc_threshold = (float)args->xtc_threshold;
+    sampling->dynatemp_range = (float)args->dynatemp_range;
+    sampling->dynatemp_exponent = (float)args->dynatemp_exp;
+    sampling->mirostat = (int32_t)args->mirostat;
+    sampling->mirostat_tau = (float)args->mirostat_ent;
+    sampling->mirostat_eta = (float)args->mirostat_lr;
+    set_dry(args, sampling);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     sampling->seed =

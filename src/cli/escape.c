@@ -57,5 +57,7 @@ int cli_unescape(cli_args *args) {
         ok = replace(args, &args->rest.data[i]);
     for (size_t i = 0; ok && i < args->stop.n; i++)
         ok = replace(args, &args->stop.data[i]);
+    for (size_t i = 0; ok && i < args->dry_sequence_breaker.n; i++)
+        ok = replace(args, &args->dry_sequence_breaker.data[i]);
     return ok ? 0 : cli_usage_error("out of memory");
 }

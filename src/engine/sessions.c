@@ -4,9 +4,12 @@
 #include "base/num.h"
 #include "grammar/grammar.h"
 #include "profile/machine.h"
+#include "sequence/dry.h"
 #include "sequence/sampler.h"
 
 #include <math.h>
+
+enum { DRY_WINDOW = 4096 };
 
 uint64_t sessions_tables(const engine_core *e, int64_t n_ctx) {
     return (uint64_t)n_ctx * sizeof(int32_t) + (uint64_t)model_hparams(e->m)->n_vocab * sizeof(float);
@@ -14,9 +17,15 @@ uint64_t sessions_tables(const engine_core *e, int64_t n_ctx) {
 
 uint64_t sessions_sampling(const engine_core *e) {
     const uint64_t n_vocab = (uint64_t)model_hparams(e->m)->n_vocab, changed = n_vocab * sizeof(float);
-    const nib_sampling worst = {
-        .temperature = 1, .top_k = e->resolved.n_best, .repeat_penalty = 2, .penalty_window = -1};
-    const uint64_t bytes = sampler_bytes(&worst, (int64_t)n_vocab);
+    const nib_sampling worst = {.temperature = 1,
+                                .top_k = e->resolved.n_best,
+                                .repeat_penalty = 2,
+                                .penalty_window = -1,
+                                .dry_multiplier = e->resolved.n_best == 0,
+                                .dry_base = 1,
+                                .dry_window = DRY_WINDOW};
+    const uint64_t bytes = sampler_bytes(&worst, (int64_t)n_vocab) +
+                           dry_bytes(&worst, (int64_t)n_vocab, DRY_WINDOW);
     if (e->requested.grammar)
         return bytes + grammar_bytes(e->resolved.cap[NIB_TIER_RAM], (int64_t)n_vocab) +
                (uint64_t)e->resolved.n_sequence * changed;

@@ -66,6 +66,7 @@ nib_status generation_check(const generation_setup *with, const nib_generate_opt
         if (!o->stop[i] || !*o->stop[i])
             return nib_fail(err, NIB_E_USAGE, "stop strings: expected non-empty strings, found an empty one");
     NIB_TRY(sampler_check(&o->sampling, err));
+    NIB_TRY(dry_check(&o->sampling, err));
     NIB_TRY(check_bias(with, o, err));
     NIB_TRY(check_best(with, &o->sampling, err));
     return check_grammar(with, o, err);
@@ -96,15 +97,18 @@ static nib_status take_bias(generation *g, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status take_memory(generation *g, nib_error *err) {
+static nib_status take_memory(generation *g, int64_t n_ctx, nib_error *err) {
     const nib_sampling *how = &g->options->sampling;
     const int64_t n_vocab = g->with.n_vocab;
     const bool changes = g->options->n_bias || g->options->grammar;
     const uint64_t n_changed = changes ? (uint64_t)n_vocab * sizeof(float) : 0;
-    const uint64_t bytes = sampler_bytes(how, n_vocab) + n_changed + g->options->n_bias * sizeof *g->bias;
+    const uint64_t bytes = sampler_bytes(how, n_vocab) + dry_bytes(how, n_vocab, n_ctx) + n_changed +
+                           g->options->n_bias * sizeof *g->bias;
     NIB_TRY(ledger_charge(g->with.ledger, NIB_TIER_RAM, NIB_OWNER_ACTIVATIONS, bytes, err));
     g->charged = bytes;
     NIB_TRY(sampler_open(&g->sampler, how, n_vocab, err));
+    NIB_TRY(dry_open(&g->dry, how, g->with.tokenizer, n_vocab, n_ctx, err));
+    g->sampler.lower = g->dry.lower;
     if (n_changed && !(g->changed = mem_alloc(n_changed)))
         return nib_fail_nomem(err, n_changed, "logits with a bias or a grammar");
     NIB_TRY(take_bias(g, err));
@@ -134,7 +138,7 @@ nib_status generation_open(generation *g, const generation_setup *with, const ni
     g->decode.started = true; /* the answer continues the prompt: its leading space belongs to it */
     result->finish = NIB_FINISH_LENGTH;
     g->done = g->n_max == 0;
-    const nib_status status = take_memory(g, err);
+    const nib_status status = take_memory(g, n_ctx, err);
     if (status != NIB_OK)
         generation_close(g);
     return status;
@@ -144,6 +148,7 @@ void generation_close(generation *g) {
     if (!g->with.ledger)
         return;
     sampler_close(&g->sampler);
+    dry_close(&g->dry);
     constraint_close(&g->limit);
     mem_free(g->changed);
     mem_free(g->bias);
@@ -230,7 +235,9 @@ static nib_status draw(generation *g, const float *logits, const int32_t *tokens
     *drawn = next != CONSTRAINT_END;
     if (!*drawn)
         return NIB_OK;
+    dry_apply(&g->dry, tokens, n);
     *token = sampler_draw(&g->sampler, changed, tokens, n);
+    dry_undo(&g->dry, tokens, n);
     if (g->limit.of)
         *token = constraint_allowed(&g->limit, *token, ends);
     return NIB_OK;

@@ -4,6 +4,7 @@
 #define NIB_SEQUENCE_GENERATION_H
 
 #include "grammar/grammar.h"
+#include "sequence/dry.h"
 #include "sequence/sampler.h"
 #include "sequence/stop.h"
 #include "text/tokenizer.h"
@@ -23,6 +24,7 @@ typedef struct generation {
     const nib_generate_options *options;
     nib_result *result;
     sampler sampler;
+    dry dry;
     constraint limit;     /* the grammar */
     float *changed;       /* [n_vocab]: logits after bias and grammar; NULL: neither is used */
     nib_logit_bias *bias; /* [n_bias]: the options' bias, each token once, sorted by token */

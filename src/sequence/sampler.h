@@ -1,8 +1,9 @@
 /* sampler.h - draws a token from logits. Everything is allocated at open; sampling allocates nothing.
  *
- * The order is llama.cpp's default: penalties, top-k, top-p, min-p, temperature, then one draw. Equal logits
- * are ordered by id, so that the same seed gives the same tokens anywhere. The generator is xoshiro256**
- * (Blackman and Vigna 2018) seeded by splitmix64. */
+ * The order is llama.cpp's default: penalties, DRY (sequence/dry.h), top-n-sigma, top-k, typical, top-p,
+ * min-p, XTC, temperature, then one draw; with mirostat only temperature, mirostat, and the draw. Equal
+ * logits are ordered by id, so that the same seed gives the same tokens anywhere. The generator is
+ * xoshiro256** (Blackman and Vigna 2018) seeded by splitmix64. */
 #ifndef NIB_SEQUENCE_SAMPLER_H
 #define NIB_SEQUENCE_SAMPLER_H
 
@@ -15,15 +16,28 @@ typedef struct candidate {
 } candidate;
 
 typedef struct sampler {
-    nib_sampling how;
+    nib_sampling how; /* what has no effect beside the rest is off */
     int64_t n_vocab;
     int64_t n_list;  /* candidates that are considered: top_k or n_vocab; 0: greedy */
     candidate *list; /* [n_list]; NULL when greedy without penalties needs none */
     float *weight;   /* [n_list] of the candidates, scratch */
     int32_t *count; /* [n_vocab]: occurrences of each token, all zero between calls; NULL without penalties */
+    const float
+        *lower; /* [n_vocab], set by the caller: subtracted from logits after the penalties; NULL: none */
+    int64_t n_sorted, from, to; /* of the candidates, by rank: those in order, and those that the cuts left */
+    double surprise;            /* mirostat: the largest surprise of a token, in bits */
     uint64_t state[4];
     uint64_t bytes; /* of list, weight and count together */
 } sampler;
+
+/* Whether XTC may remove tokens. Above a threshold of a half at most one token can be. */
+static inline bool sampling_has_xtc(const nib_sampling *s) {
+    return s->xtc_probability > 0 && s->xtc_threshold <= 0.5f;
+}
+/* Whether DRY may lower logits (sequence/dry.h). */
+static inline bool sampling_has_dry(const nib_sampling *s) {
+    return s->mirostat == 0 && s->dry_multiplier > 0 && s->dry_base >= 1 && s->dry_window != 0;
+}
 
 /* NIB_E_USAGE for invalid values (top_p above 1, a negative temperature, ...). */
 nib_status sampler_check(const nib_sampling *how, nib_error *err);

@@ -173,7 +173,8 @@ static bool read_completion(call *c, fault *why) {
 }
 
 bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
-    if (!call_begin(kind, text, n_byte, out, why) || !members_read(out->body, &openai_members, out, why))
+    if (!call_begin(kind, text, n_byte, out, why) || !members_read(out->body, &openai_members, out, why) ||
+        !samplers_read(out, out->body, why))
         return false;
     call_resolve(out, out->body);
     return stop_read(out, "stop", member_get(out->body, "stop"), why) && read_bias(out, why) &&

@@ -136,7 +136,7 @@ static bool read_tools(call *c, fault *why) {
 
 bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why) {
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
-        !members_read(out->body, &anthropic_members, out, why))
+        !members_read(out->body, &anthropic_members, out, why) || !samplers_read(out, out->body, why))
         return false;
     call_resolve(out, out->body);
     if (answers && out->max_tokens < 0)

@@ -29,7 +29,8 @@ static bool read_options(call *c, fault *why) {
         return fault_field(why, "options", "expected an object, found %s", json_type_name(o));
     if (!format_ollama(c, format, why))
         return false;
-    if (!members_read(o, &ollama_options, c, why) || !members_read(c->body, &ollama_members, c, why))
+    if (!members_read(o, &ollama_options, c, why) || !samplers_read(c, o, why) ||
+        !members_read(c->body, &ollama_members, c, why))
         return false;
     if (c->max_tokens == 0)
         return fault_field(why, "num_predict", "expected a whole number of at least 1, or -1, found 0");

@@ -131,6 +131,7 @@ void call_clear(call *c) {
     json_decref(c->made);
     json_decref(c->body);
     mem_free(c->bias);
+    mem_free((void *)(uintptr_t)c->sampling.dry_breakers);
     nib_free(c->grammar);
     *c = (call){0};
 }

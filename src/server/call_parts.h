@@ -19,6 +19,8 @@ bool json_is_ids(const json_t *v);
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
 /* Computes the members that depend on others, after the numbers of object `from` were read. */
 void call_resolve(call *c, const json_t *from);
+/* Reads the samplers of sampler_members and "dry_sequence_breakers" from an object. */
+bool samplers_read(call *c, const json_t *from, fault *why);
 /* Reads stop strings: a text or an array of texts; stop NULL: none. field: its name, for *why. */
 bool stop_read(call *c, const char *field, const json_t *stop, fault *why);
 /* Adds messages to the call, each with one text as content; content parts are joined. */

@@ -140,7 +140,8 @@ static bool read_others(call *c, fault *why) {
 
 bool call_parse_responses(const char *text, size_t n_byte, call *out, fault *why) {
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
-        !members_read(out->body, &responses_members, out, why) || !read_others(out, why))
+        !members_read(out->body, &responses_members, out, why) || !samplers_read(out, out->body, why) ||
+        !read_others(out, why))
         return false;
     call_resolve(out, out->body);
     json_t *messages = json_array();

@@ -56,7 +56,7 @@ typedef struct shape {
 
 static const shape shapes[] = {
     {"ChatRequest",
-     {&openai_members, &openai_chat_members},
+     {&openai_members, &openai_chat_members, &sampler_members},
      "[\"messages\"]",
      "{\"messages\":" MESSAGES("1", ROLES) ",\"stop\":" TEXTS(
          "16") ",\"logit_bias\":" BIAS
@@ -68,7 +68,7 @@ static const shape shapes[] = {
      "\"top_logprobs\"]},\"then\":{\"properties\":{\"logprobs\":{\"const\":true}},\"required\":[\"logprobs\"]"
      "}}"},
     {"CompletionRequest",
-     {&openai_members, &openai_completion_members},
+     {&openai_members, &openai_completion_members, &sampler_members},
      "[\"prompt\"]",
      "{\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," IDS
      ",{\"type\":\"array\",\"minItems\":1,\"maxItems\":64,"
@@ -78,14 +78,14 @@ static const shape shapes[] = {
                                    "\"maximum\":5},{\"const\":false}]}}",
      NULL},
     {"MessagesRequest",
-     {&anthropic_members},
+     {&anthropic_members, &sampler_members},
      "[\"messages\",\"max_tokens\"]",
      "{\"messages\":" MESSAGES("1", TWO_ROLES) ",\"stop_sequences\":" TEXT_LIST(
          "16") ",\"system\":{\"type\":[\"string\",\"null\"]},"
                "\"tools\":" FUNCTIONS("custom", "input_schema") ",\"tool_choice\":" CHOICE "}",
      NULL},
     {"ResponsesRequest",
-     {&responses_members},
+     {&responses_members, &sampler_members},
      "[\"input\"]",
      "{\"input\":{\"oneOf\":[{\"type\":\"string\"}," MESSAGES(
          "1", ROLES) "]},\"instructions\":{\"type\":[\"string\","
@@ -94,7 +94,7 @@ static const shape shapes[] = {
      NULL},
     {"CountRequest", {NULL}, "[\"messages\"]", "{\"messages\":" MESSAGES("1", TWO_ROLES) "}", NULL},
     {"OllamaOptions",
-     {&ollama_options},
+     {&ollama_options, &sampler_members},
      NULL,
      "{\"stop\":" TEXTS("16") ",\"num_predict\":{\"oneOf\":[{\"type\":\"null\"},{\"enum\":[-2,-1]},"
                               "{\"type\":\"integer\",\"minimum\":1,\"maximum\":1073741824}]}}",

@@ -28,13 +28,29 @@ void batch_remove(request_list *list, request *r) {
     *list = rest;
 }
 
+static void free_texts(const char *const *texts, size_t n) {
+    for (size_t i = 0; texts && i < n; i++)
+        mem_free((void *)(uintptr_t)texts[i]);
+    mem_free((void *)(uintptr_t)texts);
+}
+
+/* Copies texts [n]; NULL: no memory. */
+static const char *const *copy_texts(const char *const *texts, size_t n) {
+    char **copy = mem_calloc(n + 1, sizeof *copy);
+    for (size_t i = 0; copy && i < n; i++)
+        if (!(copy[i] = mem_strdup(texts[i]))) {
+            free_texts((const char *const *)copy, i);
+            return NULL;
+        }
+    return (const char *const *)copy;
+}
+
 void batch_request_free(request *r) {
     if (!r)
         return;
     mem_free((void *)(uintptr_t)r->options.prompt);
-    for (size_t i = 0; r->options.stop && i < r->options.n_stop; i++)
-        mem_free((void *)(uintptr_t)r->options.stop[i]);
-    mem_free((void *)(uintptr_t)r->options.stop);
+    free_texts(r->options.stop, r->options.n_stop);
+    free_texts(r->options.sampling.dry_breakers, r->options.sampling.n_dry_breaker);
     mem_free((void *)(uintptr_t)r->options.bias);
     mem_free((void *)(uintptr_t)r->options.grammar);
     nib_result_clear(&r->result);
@@ -43,21 +59,20 @@ void batch_request_free(request *r) {
 
 static bool copy_options(request *r, const nib_generate_options *o) {
     int32_t *prompt = mem_array(o->n_prompt, sizeof *prompt);
-    char **stop = mem_calloc(o->n_stop + 1, sizeof *stop);
     nib_logit_bias *bias = mem_array(o->n_bias + 1, sizeof *bias);
     r->options = *o;
     r->options.prompt = prompt;
-    r->options.stop = (const char *const *)stop;
+    r->options.stop = copy_texts(o->stop, o->n_stop);
+    if (o->sampling.dry_breakers)
+        r->options.sampling.dry_breakers = copy_texts(o->sampling.dry_breakers, o->sampling.n_dry_breaker);
     r->options.bias = bias;
     r->options.grammar = o->grammar ? mem_strdup(o->grammar) : NULL;
-    if (!prompt || !stop || !bias || (o->grammar && !r->options.grammar))
+    if (!prompt || !r->options.stop || !bias || (o->grammar && !r->options.grammar) ||
+        (o->sampling.dry_breakers && !r->options.sampling.dry_breakers))
         return false;
     memcpy(prompt, o->prompt, o->n_prompt * sizeof *prompt);
     if (o->n_bias)
         memcpy(bias, o->bias, o->n_bias * sizeof *bias);
-    for (size_t i = 0; i < o->n_stop; i++)
-        if (!(stop[i] = mem_strdup(o->stop[i])))
-            return false;
     return true;
 }
 

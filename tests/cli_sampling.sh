@@ -1,0 +1,58 @@
+#!/bin/sh
+# The samplers on the command line: each has its effect, also beside a grammar. NIBBLE names the binary.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+nibble=${NIBBLE:-build/nibble}
+model=$here/data/arch/llama
+# shellcheck source=tests/support/check.sh
+. "$here/support/check.sh"
+mkdir "$tmp/text"
+python3 "$here/support/chat-model.py" "$here" "$tmp/text" || exit 1
+
+answer() { # answer OPTION...: the tokens
+    "$nibble" run "$model" --tokens 1,2,3 -n 24 -s 5 --ignore-eos "$@" 2>"$tmp/err" </dev/null
+}
+differs() { [ "$plain" != "$(answer "$@")" ] && [ ! -s "$tmp/err" ]; }
+same() { [ "$plain" = "$(answer "$@")" ] && [ ! -s "$tmp/err" ]; }
+
+plain=$(answer)
+check "a seed repeats" same
+check "what is off changes nothing" same --typical 1 --top-n-sigma -1 --xtc-probability 0 --xtc-threshold 0.2 \
+    --dynatemp-range 0 --mirostat 0 --dry-multiplier 0 --dry-base 2 --dry-penalty-last-n 0
+check "--typical" differs --typical 0.2
+check "--top-n-sigma" differs --top-n-sigma 0.1
+check "--top-nsigma is --top-n-sigma" [ "$(answer --top-n-sigma 0.1)" = "$(answer --top-nsigma 0.1)" ]
+check "--typical-p is --typical" [ "$(answer --typical 0.2)" = "$(answer --typical-p 0.2)" ]
+check "--xtc-probability" differs --xtc-probability 1 --xtc-threshold 0.02
+check "--dynatemp-range" differs --dynatemp-range 0.8
+check "--mirostat 1" differs --mirostat 1 --mirostat-ent 2
+check "--mirostat 2" differs --mirostat 2 --mirostat-lr 0.2
+plain=$(answer --mirostat 2)
+check "mirostat has no other sampler but --temp" same --mirostat 2 --top-k 1 --typical 0.1 --repeat-penalty 2 --dry-multiplier 1
+check "and has that" differs --mirostat 2 --temp 0.1
+plain=$(answer --temp 0)
+check "--dry-multiplier changes a greedy answer that repeats itself" differs --temp 0 --dry-multiplier 5 --dry-allowed-length 1
+check "XTC removes the greedy choice" differs --temp 0 --xtc-probability 1 --xtc-threshold 0
+check "under a cap with a shortlist, too" [ "$(answer --temp 0 --dry-multiplier 2)" = \
+    "$(answer --temp 0 --dry-multiplier 2 --ram 64M --shortlist on)" ]
+
+"$nibble" run "$tmp/text" -p "a" -n 2 --temp 0 >"$tmp/out" 2>"$tmp/err" </dev/null
+check "a model without a template is said to be a base model, once" [ "$(grep -c "this is a base model" "$tmp/err")" = 1 ]
+"$nibble" run "$tmp/text" -p "a" -n 2 --temp 0 --raw >"$tmp/out" 2>"$tmp/err" </dev/null
+check "and not with --raw" [ ! -s "$tmp/err" ]
+words() { # words OPTION...: a greedy text
+    "$nibble" run "$tmp/text" -p "a: a: a: a:" --raw -n 24 --temp 0 --ignore-eos --json "$@" 2>"$tmp/err" </dev/null |
+        sed 's/"timings.*//'
+}
+check "breakers are texts" [ "$(words --dry-multiplier 5 --dry-sequence-breaker none)" != "$(words)" ]
+limited=$(words --dry-multiplier 1 --mirostat 2 --temp 1 -s 1 --grammar 'root ::= "b"+')
+check "a grammar holds beside samplers" sh -c 'echo "$1" | grep -qE "\"text\":\"b+\""' - "$limited"
+wrong() { # wrong OPTION VALUE
+    code=0
+    answer "$@" >/dev/null || code=$?
+    [ $code = 2 ] && grep -qF -- "$1: expected" "$tmp/err"
+}
+check "a wrong value is named" wrong --typical 2
+check "so is a version that there is not" wrong --mirostat 3
+check "and a range" wrong --dry-penalty-last-n -2
+exit $failed
