@@ -231,6 +231,12 @@ check "u4g32 is q4_0, and u8g32 q8_0 for the head" alike u4g32 q4_0 --head-type 
 check "names are read in any case" alike U4G32 Q4_0 --head-type Q8_0 --method RTN
 check "in lists, too" alike N3G64,Q4_0 n3g64,q4_0 --bits 3.5
 check "lists of --bits have them" alike u3g64,u4g32 n3g64,q4_0 --bits 3.5
+made --type q4_0
+check "a smaller result is not said to be larger" sh -c '! grep -q "larger" "$1"' - "$tmp/err"
+mv "$out" "$tmp/small.gguf"
+"$nibble" quantize "$tmp/small.gguf" -o "$out" --type f16 --imatrix none >/dev/null 2>"$tmp/err" </dev/null
+check "a larger result is said to be one" says "the result is larger than"
+rm -f "$out"
 made --type u6g64
 check "a uniform format that no file type holds exits 2" [ $code = 2 ]
 check "and the others are named" says "unknown type 'u6g64'; known: .*, u4g64, "

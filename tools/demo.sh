@@ -6,12 +6,20 @@ set -eu
 cd "$(dirname "$0")/.."
 
 sh tools/install-deps.sh
-echo "building" >&2
 # Without a GPU its kernels would be most of the time.
 [ -e /dev/nvidiactl ] || export CUDA="${CUDA:-0}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! make -j"$(nproc)" >"$log" 2>&1; then
+n_file=$(make -n 2>/dev/null | grep -c -e ' -c -o ')
+echo "building $n_file files" >&2
+make -j"$(nproc)" >"$log" 2>&1 &
+build=$!
+while [ -t 2 ] && kill -0 $build 2>/dev/null; do
+    printf '\rcompiled %d of %d' "$(grep -c -e ' -c -o ' "$log")" "$n_file" >&2
+    sleep 1
+done
+[ ! -t 2 ] || printf '\r\033[K' >&2
+if ! wait $build; then
     tail -40 "$log" >&2
     exit 1
 fi

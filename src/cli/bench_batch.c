@@ -229,6 +229,8 @@ static int report(const batch_bench *b) {
            "prompts", "GB/s", "of reads");
     for (int i = 0; i < b->n_width; i++) {
         const batch_row *r = &b->rows[i];
+        if (r->n_repeat == 0)
+            continue;
         printf("%10d %12.1f %10.1f %10.1f %10.1f %12.1f %8.2f", r->n_seq, r->tok_s, r->min, r->max,
                r->tok_s / r->n_seq, r->prompt_tok_s, r->gb_s);
         if (r->share.median > 0)
@@ -238,7 +240,8 @@ static int report(const batch_bench *b) {
     for (int i = 0, said = 0; i < b->n_width && !said; i++)
         if (b->rows[i].many)
             said = printf("%d sequences and more: with the kernels for many sequences\n", b->many_from);
-    cli_print_used_memory(b->args, &b->memory, stdout);
+    if (b->memory_json)
+        cli_print_used_memory(b->args, &b->memory, stdout);
     return 0;
 }
 
@@ -265,13 +268,29 @@ static int open_for(batch_bench *b, int n_seq) {
     return code;
 }
 
+/* The rows that were finished before an error or a signal are printed too. */
+static int failed(const batch_bench *b, const nib_error *err) {
+    bool any = false;
+    for (int i = 0; i < b->n_width; i++)
+        any |= b->rows[i].n_repeat > 0;
+    cli_made(rows_json(b));
+    if (any && !b->args->json)
+        report(b);
+    return cli_fail(err);
+}
+
 static int measure(batch_bench *b, bool many) {
     nib_error err;
-    for (int i = 0; i < b->n_width; i++)
-        if (is_many(b, b->widths[i]) == many && run_width(b, b->widths[i], &b->rows[i], &err)) {
-            cli_made(rows_json(b));
-            return cli_fail(&err);
-        }
+    char line[64];
+    for (int i = 0; i < b->n_width; i++) {
+        if (is_many(b, b->widths[i]) != many)
+            continue;
+        snprintf(line, sizeof line, "%d sequences (%d of %d)", b->widths[i], i + 1, b->n_width);
+        cli_progress_line(b->args, line);
+        if (run_width(b, b->widths[i], &b->rows[i], &err))
+            return failed(b, &err);
+    }
+    cli_progress_line(b->args, "");
     if (!b->memory_json) {
         nib_engine_memory(b->engine, &b->memory);
         b->memory_json = cli_memory_json(b->engine);

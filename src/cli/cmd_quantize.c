@@ -33,6 +33,8 @@ static int report(const cli_args *args, const char *out, const char *residual, c
            num_format_size(r->rss_peak, peak));
     if (residual)
         printf("residuals: %s\n", residual);
+    if (r->bytes_out > r->bytes_in)
+        cli_note(args, "nibble: the result is larger than %s: a smaller --type takes less", args->model);
     return 0;
 }
 

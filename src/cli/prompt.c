@@ -95,6 +95,8 @@ int prompt_read(const cli_args *args, const nib_engine *engine, prompt *out) {
         return cli_parse_tokens(args->tokens, &out->tokens, &out->n_token);
     if (!info->has_tokenizer)
         return cli_usage_error("%s has no tokenizer; give token ids with --tokens 1,2,3", args->model);
+    if (!info->has_chat_template && !args->raw)
+        cli_note(args, "nibble: this is a base model, without a chat template: it continues the text");
     return read_text(args, engine, out);
 }
 
