@@ -24,8 +24,8 @@ uint64_t sessions_sampling(const engine_core *e) {
                                 .dry_multiplier = e->resolved.n_best == 0,
                                 .dry_base = 1,
                                 .dry_window = DRY_WINDOW};
-    const uint64_t bytes = sampler_bytes(&worst, (int64_t)n_vocab) +
-                           dry_bytes(&worst, (int64_t)n_vocab, DRY_WINDOW);
+    const uint64_t bytes =
+        sampler_bytes(&worst, (int64_t)n_vocab) + dry_bytes(&worst, (int64_t)n_vocab, DRY_WINDOW);
     if (e->requested.grammar)
         return bytes + grammar_bytes(e->resolved.cap[NIB_TIER_RAM], (int64_t)n_vocab) +
                (uint64_t)e->resolved.n_sequence * changed;
