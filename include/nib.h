@@ -510,22 +510,29 @@ typedef struct nib_generate_options {
     const int32_t *prompt; /* the whole prefix; the session reuses what it holds */
     size_t n_prompt;
     int64_t n_predict; /* maximum number of tokens; -1: until the context is full */
+    int64_t n_min;     /* before so many tokens no token ends the text, and stop strings are part of it */
     bool ignore_eos;
     uint64_t client;         /* in a batch: the client of the request, for fairness among clients */
     bool special;            /* control tokens are part of the text, except those that end it */
     const char *const *stop; /* stop strings, not part of the answer */
     size_t n_stop;
     nib_sampling sampling;
-    const nib_logit_bias *bias; /* [n_bias]; a bias, and on_candidates, need all logits: */
+    const nib_logit_bias *bias; /* [n_bias]; a bias, and candidates, need all logits: */
     size_t n_bias;              /* NIB_E_USAGE if the engine was opened for the best ones (n_best) */
     const char *grammar; /* the answer matches this grammar (GBNF, docs/grammar.md): tokens that cannot come
                             next are never sampled, and the answer ends when it is complete, unless n_predict
                             cuts it off. NULL: any text. Needs all logits, like a bias */
-    int32_t n_top;       /* candidates for on_candidates, 0 to NIB_MAX_TOP */
+    int32_t n_top;       /* candidates for both functions below, 0 to NIB_MAX_TOP */
     nib_candidates_fn on_candidates; /* NULL: none */
-    nib_text_fn on_text;             /* NULL: none */
-    nib_token_fn on_token;           /* NULL: none */
-    nib_progress_fn on_prompt;       /* after each pass of the prompt; NULL: none */
+    bool end_candidates; /* on_candidates also receives the token that ends the text, which is not part of it
+                          */
+    /* Receives the tokens of the prompt from the second one on, in order and before the answer, each with the
+     * most likely tokens at its position. The whole prompt is computed for it: nothing is reused or shared.
+     * NULL: none. */
+    nib_candidates_fn on_prompt_candidates;
+    nib_text_fn on_text;       /* NULL: none */
+    nib_token_fn on_token;     /* NULL: none */
+    nib_progress_fn on_prompt; /* after each pass of the prompt; NULL: none */
     void *user;
 } nib_generate_options;
 

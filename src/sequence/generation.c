@@ -35,11 +35,12 @@ static nib_status check_bias(const generation_setup *with, const nib_generate_op
     if (o->n_top < 0 || o->n_top > NIB_MAX_TOP)
         return nib_fail(err, NIB_E_USAGE, "candidates of a token: expected 0 to %d, found %ld", NIB_MAX_TOP,
                         (long)o->n_top);
-    if (with->n_best > 0 && (o->n_bias > 0 || o->on_candidates || o->grammar))
+    if (with->n_best > 0 &&
+        (o->n_bias > 0 || o->on_candidates || o->on_prompt_candidates || o->grammar || o->n_min))
         return nib_fail(
             err, NIB_E_USAGE,
             "the engine was opened for the best %ld tokens of each step: a logit bias, a grammar, "
-            "and the probabilities of tokens, need all",
+            "a minimum length, and the probabilities of tokens, need all",
             (long)with->n_best);
     return NIB_OK;
 }
@@ -62,6 +63,9 @@ nib_status generation_check(const generation_setup *with, const nib_generate_opt
     if (o->n_predict < -1)
         return nib_fail(err, NIB_E_USAGE, "tokens to generate: expected -1 or more, found %lld",
                         (long long)o->n_predict);
+    if (o->n_min < 0)
+        return nib_fail(err, NIB_E_USAGE, "minimum number of tokens: expected 0 or more, found %lld",
+                        (long long)o->n_min);
     for (size_t i = 0; i < o->n_stop; i++)
         if (!o->stop[i] || !*o->stop[i])
             return nib_fail(err, NIB_E_USAGE, "stop strings: expected non-empty strings, found an empty one");
@@ -100,7 +104,7 @@ static nib_status take_bias(generation *g, nib_error *err) {
 static nib_status take_memory(generation *g, int64_t n_ctx, nib_error *err) {
     const nib_sampling *how = &g->options->sampling;
     const int64_t n_vocab = g->with.n_vocab;
-    const bool changes = g->options->n_bias || g->options->grammar;
+    const bool changes = g->options->n_bias || g->options->grammar || g->options->n_min;
     const uint64_t n_changed = changes ? (uint64_t)n_vocab * sizeof(float) : 0;
     const uint64_t bytes = sampler_bytes(how, n_vocab) + dry_bytes(how, n_vocab, n_ctx) + n_changed +
                            g->options->n_bias * sizeof *g->bias;
@@ -110,7 +114,7 @@ static nib_status take_memory(generation *g, int64_t n_ctx, nib_error *err) {
     NIB_TRY(dry_open(&g->dry, how, g->with.tokenizer, n_vocab, n_ctx, err));
     g->sampler.lower = g->dry.lower;
     if (n_changed && !(g->changed = mem_alloc(n_changed)))
-        return nib_fail_nomem(err, n_changed, "logits with a bias or a grammar");
+        return nib_fail_nomem(err, n_changed, "logits with changes");
     NIB_TRY(take_bias(g, err));
     if (g->options->grammar)
         NIB_TRY(constraint_open(&g->limit, g->with.grammars, g->options->grammar, err));
@@ -137,7 +141,7 @@ nib_status generation_open(generation *g, const generation_setup *with, const ni
                       .n_max = o->n_predict < 0 ? n_free : NUM_MIN(o->n_predict, n_free)};
     g->decode.started = true; /* the answer continues the prompt: its leading space belongs to it */
     result->finish = NIB_FINISH_LENGTH;
-    g->done = g->n_max == 0;
+    g->done = g->n_max == 0 && generation_scores_from(g) == INT64_MAX;
     const nib_status status = take_memory(g, n_ctx, err);
     if (status != NIB_OK)
         generation_close(g);
@@ -172,8 +176,16 @@ static void show(generation *g, size_t until) {
         stop_here(g);
 }
 
+static bool is_too_short(const generation *g) {
+    return (int64_t)g->result->n_token < g->options->n_min;
+}
+
 /* Passes the final part of new text to the callback, and ends the answer at a stop string. */
 static void look_at_text(generation *g) {
+    if (is_too_short(g)) {
+        show(g, g->text.n);
+        return;
+    }
     const size_t at = stop_find(&g->stop, g->text.data, g->shown, g->text.n);
     if (at != SIZE_MAX) {
         g->text.n = at;
@@ -224,11 +236,22 @@ static const float *with_bias(generation *g, const float *logits) {
     return g->changed;
 }
 
+/* Draws a token; while the answer is too short, one that does not end the text. */
+static int32_t draw_allowed(generation *g, const float *logits, const int32_t *tokens, int64_t n) {
+    enum { MAX_ENDS = 64 }; /* tokens that end a text */
+    int32_t token = sampler_draw(&g->sampler, logits, tokens, n);
+    for (int i = 0; i < MAX_ENDS && is_too_short(g) && is_end(&g->with, token); i++) {
+        g->changed[token] = -INFINITY;
+        token = sampler_draw(&g->sampler, logits, tokens, n);
+    }
+    return token;
+}
+
 /* Draws one of the tokens that the grammar allows. *drawn: false if none can follow, and the answer ends. */
 static nib_status draw(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token,
                        bool *drawn, nib_error *err) {
     const float *changed = with_bias(g, logits);
-    const bool ends = !g->options->ignore_eos;
+    const bool ends = !g->options->ignore_eos && !is_too_short(g);
     constraint_next next = CONSTRAINT_TOKENS;
     if (g->limit.of)
         NIB_TRY(constraint_apply(&g->limit, g->changed, ends, &next, err));
@@ -236,7 +259,7 @@ static nib_status draw(generation *g, const float *logits, const int32_t *tokens
     if (!*drawn)
         return NIB_OK;
     dry_apply(&g->dry, tokens, n);
-    *token = sampler_draw(&g->sampler, changed, tokens, n);
+    *token = draw_allowed(g, changed, tokens, n);
     dry_undo(&g->dry, tokens, n);
     if (g->limit.of)
         *token = constraint_allowed(&g->limit, *token, ends);
@@ -254,12 +277,24 @@ static nib_status limit_accept(generation *g, int32_t token, bool *complete, nib
     return NIB_OK;
 }
 
-static void report_candidates(const generation *g, const float *logits, int32_t token) {
+static void report_candidates(const generation *g, nib_candidates_fn report, const float *logits,
+                              int32_t token) {
     const nib_generate_options *o = g->options;
-    const int32_t n_top = (int32_t)NUM_MIN((int64_t)o->n_top, g->sampler.n_vocab);
+    const int32_t n_top = (int32_t)NUM_MIN((int64_t)o->n_top, g->with.n_vocab);
     nib_candidate top[NIB_MAX_TOP], drawn;
-    candidates_find(logits, g->sampler.n_vocab, token, &drawn, top, n_top);
-    o->on_candidates(o->user, drawn, top, n_top);
+    candidates_find(logits, g->with.n_vocab, token, &drawn, top, n_top);
+    report(o->user, drawn, top, n_top);
+}
+
+int64_t generation_scores_from(const generation *g) {
+    const nib_generate_options *o = g->options;
+    return o->on_prompt_candidates && g->n_scored + 1 < (int64_t)o->n_prompt ? g->n_scored : INT64_MAX;
+}
+
+void generation_score(generation *g, const float *logits) {
+    const nib_generate_options *o = g->options;
+    report_candidates(g, o->on_prompt_candidates, logits, o->prompt[++g->n_scored]);
+    g->done = g->done || (g->n_max == 0 && generation_scores_from(g) == INT64_MAX);
 }
 
 static nib_status end_answer(generation *g, nib_error *err) {
@@ -289,8 +324,8 @@ static nib_status feed(generation *g, const float *logits, const int32_t *tokens
         g->result->token_s += time_now() - start;
     NIB_TRY(status);
     const bool ends = !drawn || (!g->options->ignore_eos && is_end(&g->with, *token));
-    if (g->options->on_candidates && !ends)
-        report_candidates(g, logits, *token);
+    if (g->options->on_candidates && drawn && (!ends || g->options->end_candidates))
+        report_candidates(g, g->options->on_candidates, logits, *token);
     if (!ends)
         NIB_TRY(limit_accept(g, *token, &complete, err));
     return take(g, *token, ends, complete, err);
@@ -312,7 +347,8 @@ void generation_feed(generation *g, const float *logits, const int32_t *tokens, 
 
 int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change) {
     *n_change = g->n_bias + sampler_max_changes(&g->sampler, n_past);
-    return g->limit.of || g->options->on_candidates ? 0 : sampler_n_best(&g->sampler, max);
+    const bool reports = g->options->on_candidates || g->options->on_prompt_candidates;
+    return g->limit.of || reports || g->options->n_min ? 0 : sampler_n_best(&g->sampler, max);
 }
 
 int64_t generation_changes(generation *g, const int32_t *tokens, int64_t n_past, logit_change *out,

@@ -35,6 +35,7 @@ typedef struct generation {
     text_buffer text; /* the whole answer */
     size_t shown;     /* bytes given to on_text */
     int64_t n_max;    /* tokens that may be generated */
+    int64_t n_scored; /* rows of the prompt whose logits generation_score got */
     bool done;        /* no token follows; result->finish or `failed` has the reason */
     nib_error failed; /* why the answer cannot continue (a grammar, memory); NIB_OK: it did not fail */
 } generation;
@@ -50,6 +51,11 @@ nib_status generation_open(generation *g, const generation_setup *with, const ni
  * to the callbacks. If g->done is set, it was the last token, or (at the end of text) no token was added, or
  * g->failed has an error, which ends only this answer; otherwise *token must be computed next. */
 void generation_feed(generation *g, const float *logits, const int32_t *tokens, int64_t n, int32_t *token);
+/* The position of the next row of the prompt whose logits generation_score expects, before the logits of its
+ * last row are fed; INT64_MAX: none. */
+int64_t generation_scores_from(const generation *g);
+/* Reports the prompt's token after that row. May set g->done: no answer was requested. */
+void generation_score(generation *g, const float *logits);
 /* Number of the largest logits that it reads; 0: all, or more than max. Constant after opening. *n_change:
  * maximum number of logits that are changed first, when n_past tokens are known. */
 int32_t generation_n_best(const generation *g, int32_t max, int64_t n_past, int64_t *n_change);

@@ -101,6 +101,10 @@ void sequence_generates(sequence *s, int64_t n) {
     s->n_shared = NUM_MIN(s->n_shared, n);
 }
 
+void sequence_keeps_apart(sequence *s) {
+    s->n_shared = 0;
+}
+
 int64_t sequence_described(const sequence *s) {
     return NUM_MIN(s->n, s->n_shared);
 }

@@ -60,6 +60,8 @@ void sequence_adopt(sequence *s);
 bool sequence_load(sequence *s, kv_disk *from, int64_t n_page);
 /* With backend.by_role: marks the rows from position n on as generated. */
 void sequence_generates(sequence *s, int64_t n);
+/* Neither uses pages of other sequences from now on, nor lets them use its own. */
+void sequence_keeps_apart(sequence *s);
 /* Number of computed positions whose pages are found by content: no generated ones with backend.by_role. */
 int64_t sequence_described(const sequence *s);
 /* Appends one token, which is not computed; n_token < n_ctx. */

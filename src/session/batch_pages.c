@@ -139,7 +139,7 @@ bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t 
     const int64_t max = batch_pages_of(b, o);
     const int64_t begin = kv_table_pages(b->kv_type, (int64_t)o->n_prompt);
     int64_t n_shared;
-    find_shareable(b, o->prompt, (int64_t)o->n_prompt - 1, &n_shared);
+    find_shareable(b, o->prompt, batch_sharable(o), &n_shared);
     *n_page = b->optimistic ? NUM_MIN(begin, max) : max;
     return are_free(b, NUM_MIN(*n_page + (b->optimistic ? SPARE_PAGES : 0), max) - n_shared);
 }

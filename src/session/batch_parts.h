@@ -95,6 +95,11 @@ void batch_request_free(request *r); /* NULL is fine */
 int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
 
+/* Number of a prompt's tokens that may be shared with other sequences. */
+static inline int64_t batch_sharable(const nib_generate_options *o) {
+    return o->on_prompt_candidates ? 0 : (int64_t)o->n_prompt - 1;
+}
+
 /* ---- batch_pages.c; the lock is held ---- */
 void batch_preempt(nib_batch *b); /* preempts answers until the pages suffice for the next step */
 bool batch_resume(nib_batch *b);  /* resumes paused answers; false: some stay paused */

@@ -71,11 +71,14 @@ static bool admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
         batch_free_slot(b, s, status, status == NIB_OK ? NULL : &how);
         return true;
     }
-    batch_share(b, s, r->options.prompt, (int64_t)r->options.n_prompt - 1);
-    sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, (int64_t)r->options.n_prompt - 1);
-    if (batch_by_role(b))
+    const int64_t n_shared = batch_sharable(&r->options);
+    batch_share(b, s, r->options.prompt, n_shared);
+    sequence_set(&s->of, r->options.prompt, (int64_t)r->options.n_prompt, n_shared);
+    if (r->options.on_prompt_candidates)
+        sequence_keeps_apart(&s->of);
+    else if (batch_by_role(b))
         sequence_generates(&s->of, (int64_t)r->options.n_prompt);
-    s->loads = batch_loads(b);
+    s->loads = n_shared > 0 && batch_loads(b);
     draft_begin(&s->draft);
     return true;
 }

@@ -26,7 +26,15 @@ static int64_t rows_left(const nib_batch *b, const slot *s) {
     return by->by_role && generates(s) ? max - b->n_generated : by->rows.n_pass;
 }
 
-/* Adds at most n_max rows of slot s to the step. The last known token of the sequence gets logits. */
+/* The first row of the slot's rows in this step whose logits are needed: those of the last known token, and
+ * of the prompt's tokens that are scored. */
+static int64_t head_row_of(const slot *s) {
+    const int64_t last = s->n_row - (s->of.n + s->n_row == s->of.n_token ? 1 : 0);
+    const int64_t from = generation_scores_from(&s->g);
+    return from == INT64_MAX ? last : NUM_MIN(last, NUM_MAX(from - s->of.n, 0));
+}
+
+/* Adds at most n_max rows of slot s to the step. */
 static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_t n_max) {
     s->n_row = NUM_MIN(s->of.n_token - s->of.n, NUM_MIN(n_max, rows_left(b, s)));
     if (batch_by_role(b) && generates(s))
@@ -35,7 +43,7 @@ static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_
         s->n_row = NUM_MIN(s->n_row, n_prompt_of(s) - s->of.n);
     s->draft.n = s->n_fed = 0;
     s->follows = true;
-    s->head_row = s->n_row - (s->of.n + s->n_row == s->of.n_token ? 1 : 0);
+    s->head_row = head_row_of(s);
     b->order[(*n_segment)++] = s;
     *row += s->n_row;
     if (s->r->begun == 0)
@@ -206,6 +214,13 @@ static void tell_prompts(nib_batch *b, int n_segment) {
     }
 }
 
+static void note_first(slot *s) {
+    if (s->r->first > 0)
+        return;
+    s->r->first = time_now();
+    s->r->result.prompt_s = s->r->first - s->r->begun;
+}
+
 /* Draws a sequence's next token. ids: the tokens that `logits` are of; NULL: of all tokens. */
 static void draw(slot *s, const int32_t *ids, const float *logits) {
     const int64_t n = s->of.n_token;
@@ -214,10 +229,7 @@ static void draw(slot *s, const int32_t *ids, const float *logits) {
         s->follows = false;
         return;
     }
-    if (s->r->first == 0) {
-        s->r->first = time_now();
-        s->r->result.prompt_s = s->r->first - s->r->begun;
-    }
+    note_first(s);
     if (ids)
         generation_feed_best(&s->g, ids, logits, &token);
     else
@@ -228,6 +240,14 @@ static void draw(slot *s, const int32_t *ids, const float *logits) {
     s->n_fed++;
 }
 
+/* Scores the prompt's token after the row. */
+static void score(slot *s, const float *logits) {
+    generation_score(&s->g, logits);
+    s->follows = !s->g.done;
+    if (s->g.done)
+        note_first(s);
+}
+
 /* Takes the logits of a segment's rows. Rows after the sequence's last token are of proposed tokens: their
  * logits are used as long as the drawn tokens equal the proposed ones. */
 static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
@@ -235,9 +255,12 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
     nib_batch *b = user;
     slot *s = b->order[b->first + segment_index];
     const int64_t n_vocab = model_hparams(b->on.m)->n_vocab;
-    (void)row, (void)err;
+    (void)err;
     for (int64_t i = 0; i < n_row && s->follows; i++)
-        draw(s, NULL, logits + i * n_vocab);
+        if (s->of.n + row + i == generation_scores_from(&s->g))
+            score(s, logits + i * n_vocab);
+        else
+            draw(s, NULL, logits + i * n_vocab);
     return NIB_OK;
 }
 static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,

@@ -64,11 +64,25 @@ static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     return NIB_OK;
 }
 
+static void on_row(void *user, int64_t position, const float *logits) {
+    generation *g = user;
+    if (position == generation_scores_from(g))
+        generation_score(g, logits);
+}
+
+static bool on_progress(void *user, const char *what, uint64_t done, uint64_t total) {
+    const nib_generate_options *o = ((const generation *)user)->options;
+    return !o->on_prompt || o->on_prompt(o->user, what, done, total);
+}
+
 static nib_status generate(nib_session *s, generation *g, nib_error *err) {
     nib_result *r = g->result;
     const nib_generate_options *o = g->options;
-    const sync_options how = {
-        .first_row = -1, .progress = o->on_prompt, .user = o->user, .n_computed = &r->prompt_n};
+    const sync_options how = {.first_row = o->on_prompt_candidates ? 0 : -1,
+                              .row_fn = on_row,
+                              .progress = on_progress,
+                              .user = g,
+                              .n_computed = &r->prompt_n};
     const double start = time_now();
     nib_status status = session_sync(s, o->prompt, o->n_prompt, &how, err);
     const double first = time_now();
