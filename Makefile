@@ -319,7 +319,7 @@ FAULTS ?= 15000
 faults: $(CLI_FAULTS) ## FAULTS (15000) failed allocations, reads and writes: no crash, no wrong answer with exit 0
 	NIBBLE_FAULTS=$(FAULTS) $(CLI_FAULTS)
 
-clients: all ## the server asked by the Python packages openai, anthropic, ollama and schemathesis, which pip fetches
+clients: all ## the server asked by Python packages (openai, anthropic, ollama, langchain, litellm, lm-eval, ...) that pip fetches
 	NIBBLE=$(BUILD)/nibble sh tests/clients.sh
 
 bench: all ## speed on the model in MODEL=... (default: smollm2, when it is there)

@@ -49,6 +49,13 @@ def openai_chat(s):
     check("openai: several answers with probabilities", len(r.choices) == 2 and len(r.choices[1].logprobs.content[0].top_logprobs) == 2, r)
     r = c.completions.create(model="m", prompt="Why", max_tokens=3, echo=True)
     check("openai: a text continued", r.choices[0].text.startswith("Why"), r)
+    r = c.completions.create(model="m", prompt="Why", max_tokens=0, echo=True, logprobs=1).choices[0].logprobs
+    check("openai: a prompt's probabilities", r.token_logprobs[0] is None and all(p < 0 for p in r.token_logprobs[1:]) and
+          r.text_offset == list(range(3)), r)
+    begun = ANSWER[:len(" ".join(ANSWER.split(" ")[:3]))]
+    turns = [*USER, {"role": "assistant", "content": begun}]
+    r = c.chat.completions.create(model="m", messages=turns, extra_body={"continue_final_message": True, "add_generation_prompt": False})
+    check("openai: a begun message is continued", begun + r.choices[0].message.content == ANSWER, r)
     r = c.embeddings.create(model="m", input=["one", "two"])
     check("openai: embeddings", len(r.data) == 2 and abs(sum(x * x for x in r.data[0].embedding) - 1) < 1e-3)
     r = c.responses.create(model="m", input="Why?")
@@ -116,7 +123,11 @@ def anthropic_all(s, calls):
     check("anthropic: a limit", r.stop_reason == "max_tokens", r)
     error = raises(anthropic.BadRequestError, lambda: c.messages.create(model="m", max_tokens=0, messages=USER))
     check("anthropic: a wrong number is its BadRequestError", error and "max_tokens" in str(error), error)
-    check("anthropic: models", [m.id for m in c.models.list()] == ["m"])
+    models = list(c.models.list())
+    check("anthropic: models", [(m.id, m.type, m.display_name) for m in models] == [("m", "model", "m")] and models[0].created_at.year > 2000, models)
+    begun = " ".join(ANSWER.split(" ")[:3])
+    r = c.messages.create(model="m", max_tokens=64, messages=[*USER, {"role": "assistant", "content": begun}])
+    check("anthropic: a begun message is continued", begun + r.content[0].text == ANSWER, r)
     c = anthropic.Anthropic(base_url=calls.address, api_key="key", max_retries=0)
     tools = [{"name": "f", "description": "d", "input_schema": FUNCTION["parameters"]}]
     r = c.messages.create(model="m", max_tokens=64, messages=USER, tools=tools)
@@ -138,7 +149,10 @@ def ollama_all(s, calls):
     check("ollama: a text", c.generate(model="m", prompt="Why?").response == ANSWER)
     check("ollama: a text as a stream", "".join(p.response for p in c.generate(model="m", prompt="Why?", stream=True)) == ANSWER)
     check("ollama: models", [m.model for m in c.list().models] == ["m"] and [m.model for m in c.ps().models] == ["m"])
-    check("ollama: one model", c.show("m").modelinfo is not None)
+    check("ollama: one model", c.show("m").modelinfo is not None and c.list().models[0].digest and c.list().models[0].details.quantization_level)
+    check("ollama: it is pulled already", c.pull("m").status == "success" and [p.status for p in c.pull("m", stream=True)][-1] == "success")
+    check("ollama: another is not there", raises(ollama.ResponseError, lambda: c.pull("none")).status_code == 404)
+    check("ollama: the older embeddings", len(c.embeddings(model="m", prompt="one").embedding) > 0)
     check("ollama: vectors", len(c.embed(model="m", input=["one", "two"]).embeddings) == 2)
     error = raises(ollama.ResponseError, lambda: c.chat(model="m", messages=USER, options={"temperature": 7}))
     check("ollama: a wrong number is its ResponseError", error and error.status_code == 400, error)
