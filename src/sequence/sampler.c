@@ -338,22 +338,23 @@ int64_t sampler_max_changes(const sampler *s, int64_t n_past) {
 
 int64_t sampler_changes(sampler *s, const int32_t *past, int64_t n_past, const nib_logit_bias *bias,
                         int64_t n_bias, logit_change *out) {
-    const int64_t window = s->count ? window_of(s, n_past) : 0;
+    int32_t *const count = s->count;
+    const int64_t window = count ? window_of(s, n_past) : 0;
     int64_t n = 0;
-    if (s->count)
+    if (count)
         count_past(s, past, n_past, 1);
     for (int64_t i = 0; i < n_bias; i++) {
         const int32_t id = bias[i].token;
-        out[n++] = (logit_change){id, s->count ? s->count[id] : 0, bias[i].bias};
-        if (s->count)
-            s->count[id] = 0;
+        out[n++] = (logit_change){id, count ? count[id] : 0, bias[i].bias};
+        if (count)
+            count[id] = 0;
     }
     for (int64_t i = n_past - window; i < n_past; i++) {
         const int32_t id = past[i];
-        if (id < 0 || id >= s->n_vocab || s->count[id] == 0)
+        if (id < 0 || id >= s->n_vocab || count[id] == 0)
             continue;
-        out[n++] = (logit_change){id, s->count[id], 0};
-        s->count[id] = 0; /* counts each token once, and leaves all counts zero */
+        out[n++] = (logit_change){id, count[id], 0};
+        count[id] = 0; /* counts each token once, and leaves all counts zero */
     }
     return n;
 }
