@@ -59,4 +59,32 @@ only_files() {
     test -s "$tmp/named" && test ! -s "$tmp/unknown"
 }
 check "the documents name no file that is not there" only_files
+
+# The README's commands run as they stand, with a small model for MODEL. A server runs until it is stopped.
+mkdir "$tmp/run" "$tmp/run/MODEL"
+python3 tests/support/chat-model.py "$PWD/tests" "$tmp/run/MODEL" || exit 1
+cp tests/support/chat-template.jinja "$tmp/run/MODEL/chat_template.jinja"
+yes 'Some words to score, and then some more words.' | head -100 >"$tmp/run/text.txt"
+echo '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
+    "body": {"max_tokens": 2, "messages": [{"role": "user", "content": "Why?"}]}}' | tr -d '\n' >"$tmp/run/in.jsonl"
+sed -nE 's/^(nibble [a-z]+ .*MODEL[^#]*).*/\1/p' README.md >"$tmp/commands"
+case $nibble in /*) program=$nibble ;; *) program=$PWD/$nibble ;; esac
+examples() {
+    [ "$(wc -l <"$tmp/commands")" -gt 10 ] || return 1
+    cd "$tmp/run" || return 1
+    while read -r command; do
+        code=0
+        case $command in *serve*) limit=2 ;; *) limit=60 ;; esac
+        (
+            nibble() { timeout $limit "$program" "$@"; }
+            # a port may be taken, and nothing is kept in the cache of who runs this
+            export NIBBLE_PORT=0 NIBBLE_REPETITIONS=1 NIBBLE_CTX_SIZE=64 XDG_CACHE_HOME="$tmp/cache"
+            eval "$command"
+        ) >"$tmp/out" 2>"$tmp/err" </dev/null || code=$?
+        [ $code = 0 ] || { [ $limit = 2 ] && [ -s "$tmp/out" ]; } || { echo "$command: exit $code" && tail -2 "$tmp/err"; }
+    done <"$tmp/commands" >"$tmp/broken"
+    cat "$tmp/broken"
+    [ ! -s "$tmp/broken" ]
+}
+check "the README's commands run" examples
 exit $failed
