@@ -425,6 +425,7 @@ static void test_schemas_that_are_refused(void **state) {
         {"{\"pattern\":\"a)\"}", "expected '(' before ')'"},
         {"{\"pattern\":\"\\\\u12\"}", "the code of a character"},
         {"{\"pattern\":\"\\\\ud800\"}", "the code of a character"},
+        {"{\"pattern\":\"\\\\u{dfff}\"}", "the code of a character"},
         {"{\"not\":{}}", "'not' is not supported"},
         {"{\"items\":{\"multipleOf\":0}}", "#/items: 'multipleOf': expected a number above 0"},
         {"{\"items\":{\"contains\":{}}}", "#/items: 'contains'"},

@@ -63,11 +63,9 @@ static bool read_code(pattern *p, uint32_t *out) {
         if (n < 1 || n > 6 || !read_hex(p, n, out) || *out > CHAR_LAST)
             return false;
         p->at++;
-        return true;
-    }
-    if (!read_hex(p, 4, out))
+    } else if (!read_hex(p, 4, out)) {
         return false;
-    if (*out >= CHAR_FIRST_SURROGATE && *out < 0xdc00 && p->at[0] == '\\' && p->at[1] == 'u') {
+    } else if (*out >= CHAR_FIRST_SURROGATE && *out < 0xdc00 && p->at[0] == '\\' && p->at[1] == 'u') {
         p->at += 2;
         if (!read_hex(p, 4, &low) || low < 0xdc00 || low > CHAR_LAST_SURROGATE)
             return false;
