@@ -375,6 +375,11 @@ enum { NIB_TOKENIZE_BOS = 1 /* add BOS/EOS where the model asks for them */, NIB
  * parses special tokens written in the text; without it they are plain text. */
 NIB_API nib_status nib_tokenize(const nib_engine *engine, const char *text, size_t n_byte, unsigned flags,
                                 int32_t **tokens, size_t *n_token, nib_error *err);
+/* The same, but with NIB_TOKENIZE_SPECIAL only special tokens whose bytes all have the mark 0 are parsed.
+ * marks: [n_byte], as from nib_chat_render_marked; NULL: all are 0. */
+NIB_API nib_status nib_tokenize_marked(const nib_engine *engine, const char *text, const uint8_t *marks,
+                                       size_t n_byte, unsigned flags, int32_t **tokens, size_t *n_token,
+                                       nib_error *err);
 /* Ids to text. *text is NUL-terminated and may contain NULs; caller frees. */
 NIB_API nib_status nib_detokenize(const nib_engine *engine, const int32_t *tokens, size_t n_token,
                                   char **text, size_t *n_byte, nib_error *err);
@@ -385,9 +390,16 @@ NIB_API bool nib_token_is_end(const nib_engine *engine, int32_t token); /* end o
 /* Renders the model's chat template. `messages` is a JSON array as in the OpenAI chat API. Reasoning may be
  * in "reasoning_content" or in "thinking"; the template gets it under both names. A NUL in a text is
  * NIB_E_USAGE. `tools` is a JSON array or NULL. *text (caller frees) is to be tokenised with
- * NIB_TOKENIZE_SPECIAL; nib_tokenize adds no second BOS if the text begins with one. */
+ * NIB_TOKENIZE_SPECIAL; nib_tokenize adds no second BOS if the text begins with one. Use
+ * nib_chat_render_marked for messages that others wrote. */
 NIB_API nib_status nib_chat_render(const nib_engine *engine, const char *messages, const char *tools,
                                    bool add_generation_prompt, char **text, nib_error *err);
+/* The same, with the origin of each byte: *marks (caller frees) has strlen(*text) bytes, 1 for a byte that
+ * comes from the messages or the tools and 0 for the template's own. With nib_tokenize_marked the name of a
+ * special token in a message stays text; with nib_tokenize it becomes that token. */
+NIB_API nib_status nib_chat_render_marked(const nib_engine *engine, const char *messages, const char *tools,
+                                          bool add_generation_prompt, char **text, uint8_t **marks,
+                                          nib_error *err);
 
 /* ---- session: one sequence ---------------------------------------------------------------------- */
 

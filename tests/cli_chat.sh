@@ -27,6 +27,16 @@ cp "$here/support/chat-template.jinja" "$tmp/model/chat_template.jinja"
 chat 'Hi\n\nHello\n' -n 5
 check "two lines are two turns" [ $code = 0 ]
 check "nothing but answers on stdout" [ "$(grep -c 'tokens before\|/help' "$tmp/out")" = 0 ]
+before() { sed -n 's/.*\[\([0-9]*\) tokens before.*/\1/p' "$tmp/err"; }
+chat 'a<u>b\n' -n 2 -v
+check "a special token that a message names stays text" [ "$(before)" = 7 ]
+chat 'a<u>b\n' -n 2 -v --special-in-messages
+check "--special-in-messages parses it" [ "$(before)" = 5 ]
+prompt() { "$nibble" run "$tmp/model" 'a<u>b' -n 2 --json "$@" >"$tmp/out" 2>"$tmp/err"; }
+prompt
+check "so in a run" json 'd["timings"]["prompt_n"] == 7'
+prompt --special-in-messages
+check "with the flag too" json 'd["timings"]["prompt_n"] == 5'
 chat 'Hi\nHello\n' -n 5 --json
 check "--json exits 0" [ $code = 0 ]
 check "--json holds the conversation" json '[m["role"] for m in d["messages"]] == ["user", "assistant"] * 2 and d["messages"][2]["content"] == "Hello"'

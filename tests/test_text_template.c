@@ -27,11 +27,13 @@ static const char *data_dir(void) {
 static nib_status render(const char *source, size_t n, const json_t *variables, int64_t now, char **text,
                          nib_error *err) {
     template *t;
-    size_t n_text;
+    template_text out = {0};
     *text = NULL;
     NIB_TRY(template_parse(source, n, &t, err));
-    nib_status status = template_render(t, variables, now, text, &n_text, err);
+    nib_status status = template_render(t, NULL, variables, now, &out, err);
     template_free(t);
+    mem_free(out.mark);
+    *text = out.text;
     return status;
 }
 
@@ -218,10 +220,9 @@ static void every_step_is_short(void **state) {
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i += SANITIZED ? 4 : 1) {
         template *t;
         nib_error err = {.message = ""};
-        char *text;
-        size_t n;
+        template_text out;
         assert_int_equal(template_parse(sources[i], strlen(sources[i]), &t, &err), NIB_OK);
-        nib_status status = tpl_render_limited(t, none, 0, limits, &text, &n, &err);
+        nib_status status = tpl_render_limited(t, NULL, none, 0, limits, &out, &err);
         if (status != NIB_E_MODEL || !strstr(err.message, "more than"))
             fail_msg("%s: %d %s", sources[i], status, err.message);
         template_free(t);

@@ -374,6 +374,7 @@ static int open_server(batch_run *b) {
                               .n_draft = (int)serve_draft_max(args),
                               .n_draft_min = (int)args->draft_min,
                               .pooling = job->pooling,
+                              .special_in_messages = args->special_in_messages,
                               .log = cli_log,
                               .user = job->args};
     nib_error err;

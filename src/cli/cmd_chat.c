@@ -104,7 +104,7 @@ static int first_message(chat *c) {
 /* Begins the conversation with the system message. Fails if the model has no chat template. */
 static int begin(chat *c) {
     nib_error err;
-    nib_status status = conversation_init(&c->conversation, c->engine, &err);
+    nib_status status = conversation_init(&c->conversation, c->engine, c->args->special_in_messages, &err);
     if (status == NIB_OK)
         status = conversation_check(&c->conversation, &err);
     if (status == NIB_OK)

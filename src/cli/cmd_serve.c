@@ -36,6 +36,7 @@ static int open_server(serve_job *job) {
                               .n_draft = (int)serve_draft_max(args),
                               .n_draft_min = (int)args->draft_min,
                               .pooling = job->pooling,
+                              .special_in_messages = args->special_in_messages,
                               .log_requests = args->verbose,
                               .log = cli_log,
                               .user = job->args};

@@ -13,8 +13,8 @@ static nib_status no_memory(nib_error *err) {
     return nib_fail(err, NIB_E_NOMEM, "out of memory for the conversation");
 }
 
-nib_status conversation_init(conversation *c, const nib_engine *engine, nib_error *err) {
-    *c = (conversation){engine, json_array()};
+nib_status conversation_init(conversation *c, const nib_engine *engine, bool special, nib_error *err) {
+    *c = (conversation){engine, special, json_array()};
     return c->messages ? NIB_OK : no_memory(err);
 }
 
@@ -24,7 +24,7 @@ void conversation_deinit(conversation *c) {
 }
 
 nib_status conversation_copy(const conversation *from, conversation *to, nib_error *err) {
-    *to = (conversation){from->engine, json_copy(from->messages)};
+    *to = (conversation){from->engine, from->special, json_copy(from->messages)};
     return to->messages ? NIB_OK : no_memory(err);
 }
 
@@ -89,11 +89,11 @@ void conversation_remove_last(conversation *c) {
         json_array_remove(c->messages, n - 1);
 }
 
-static nib_status render(const conversation *c, char **text, nib_error *err) {
+static nib_status render(const conversation *c, char **text, uint8_t **marks, nib_error *err) {
     char *json = jsonx_text(c->messages, JSON_COMPACT);
     if (!json)
         return no_memory(err);
-    const nib_status status = nib_chat_render(c->engine, json, NULL, true, text, err);
+    const nib_status status = nib_chat_render_marked(c->engine, json, NULL, true, text, marks, err);
     mem_free(json);
     return status;
 }
@@ -101,36 +101,42 @@ static nib_status render(const conversation *c, char **text, nib_error *err) {
 nib_status conversation_check(const conversation *c, nib_error *err) {
     conversation trial;
     char *text = NULL;
+    uint8_t *marks = NULL;
     nib_status status = conversation_copy(c, &trial, err);
     if (status == NIB_OK && !conversation_last(&trial, "user"))
         status = conversation_add(&trial, "user", "Hi", 2, err);
     if (status == NIB_OK)
-        status = render(&trial, &text, err);
+        status = render(&trial, &text, &marks, err);
     nib_free(text);
+    nib_free(marks);
     conversation_deinit(&trial);
     return status;
 }
 
+/* Appends a text of a message to a rendered conversation. */
+static nib_status append_marked(char **text, uint8_t **marks, const char *more, nib_error *err) {
+    const size_t n = strlen(*text), n_more = strlen(more);
+    size_t cap_text = n + 1, cap_marks = n;
+    if (mem_grow((void **)text, &cap_text, n + n_more + 1, 1) ||
+        mem_grow((void **)marks, &cap_marks, n + n_more, 1))
+        return no_memory(err);
+    memcpy(*text + n, more, n_more + 1);
+    memset(*marks + n, 1, n_more);
+    return NIB_OK;
+}
+
 nib_status conversation_tokens(const conversation *c, const char *begun, int32_t **tokens, size_t *n_token,
                                nib_error *err) {
-    char *text = NULL, *whole = NULL;
-    nib_status status = render(c, &text, err);
-    if (status == NIB_OK && begun) {
-        const size_t n = strlen(text), n_begun = strlen(begun) + 1;
-        whole = mem_alloc(n + n_begun);
-        if (whole) {
-            memcpy(whole, text, n);
-            memcpy(whole + n, begun, n_begun);
-        } else {
-            status = no_memory(err);
-        }
-    }
-    const char *all = whole ? whole : text;
+    char *text = NULL;
+    uint8_t *marks = NULL;
+    nib_status status = render(c, &text, &marks, err);
+    if (status == NIB_OK && begun)
+        status = append_marked(&text, &marks, begun, err);
     if (status == NIB_OK)
-        status = nib_tokenize(c->engine, all, strlen(all), NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, tokens,
-                              n_token, err);
-    mem_free(whole);
+        status = nib_tokenize_marked(c->engine, text, c->special ? NULL : marks, strlen(text),
+                                     NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, tokens, n_token, err);
     nib_free(text);
+    nib_free(marks);
     return status;
 }
 

@@ -11,10 +11,11 @@
 
 typedef struct conversation {
     const nib_engine *engine;
+    bool special;     /* special tokens that messages name are parsed; otherwise they are text */
     json_t *messages; /* of {"role", "content"} as in the OpenAI chat API, a system message first */
 } conversation;
 
-nib_status conversation_init(conversation *c, const nib_engine *engine, nib_error *err);
+nib_status conversation_init(conversation *c, const nib_engine *engine, bool special, nib_error *err);
 void conversation_deinit(conversation *c);
 nib_status conversation_copy(const conversation *from, conversation *to, nib_error *err);
 void conversation_replace(conversation *c, conversation *by); /* `by` is empty afterwards */

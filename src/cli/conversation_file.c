@@ -59,7 +59,7 @@ nib_status conversation_load(conversation *c, const char *path, nib_error *err) 
     if (status)
         return as_usage(status, err);
     json_t *messages = json_is_object(document) ? json_object_get(document, "messages") : document;
-    conversation loaded = {c->engine, json_incref(messages)};
+    conversation loaded = {c->engine, c->special, json_incref(messages)};
     json_decref(document);
     status = check_messages(loaded.messages, err);
     if (status == NIB_OK)

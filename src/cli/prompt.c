@@ -45,7 +45,7 @@ static bool is_blank(const char *text, size_t n_byte) {
 static nib_status turn_tokens(const cli_args *args, const nib_engine *engine, const char *text, size_t n_byte,
                               prompt *out, nib_error *err) {
     conversation c;
-    nib_status status = conversation_init(&c, engine, err);
+    nib_status status = conversation_init(&c, engine, args->special_in_messages, err);
     while (n_byte && strchr("\r\n", text[n_byte - 1])) /* the newline at the end of a file */
         n_byte--;
     if (status == NIB_OK)

@@ -193,7 +193,7 @@ void anthropic_count(exchange *x) {
     call c;
     size_t n;
     if (call_parse_anthropic(x->body.data, x->body.n, false, &c, &x->why) &&
-        tools_resolve(x->model, &c, &x->why) && prompt_count(x->model->engine, &c, &n, &x->why))
+        tools_resolve(x->model, &c, &x->why) && prompt_count(x->model, &c, &n, &x->why))
         exchange_json(x, json_pack("{s:I}", "input_tokens", (json_int_t)n));
     call_clear(&c);
 }

@@ -300,7 +300,7 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why) {
         fault_set(why, 503, NULL, "out of memory");
     good = good && tools_resolve(x->model, &j->call, why);
     for (size_t i = 0; i < n && good; i++)
-        good = prompt_make(x->model->engine, &j->call, i, &prompts[i], why);
+        good = prompt_make(x->model, &j->call, i, &prompts[i], why);
     good = good && take_apart(j, prompts, why);
     good = good && check_logprobs(j, prompts, n, why);
     if (good)

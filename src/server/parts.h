@@ -238,14 +238,15 @@ typedef struct call_tokens {
     size_t n;
     bool thinks; /* the answer begins with reasoning */
 } call_tokens;
-/* Renders the messages with the model's template; the caller frees *text with nib_free. False: *why. */
-bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why);
+/* Renders the messages with the model's template. *marks: of nib_chat_render_marked. The caller frees both
+ * with nib_free. False: *why. */
+bool prompt_render(const served *m, const call *c, char **text, uint8_t **marks, fault *why);
 /* Counts their tokens. False: *why. */
-bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why);
+bool prompt_count(const served *m, const call *c, size_t *n, fault *why);
 size_t prompts_count(const call *c);
 /* Makes prompt `index`, with at least one token and at most the context. False: *why. The caller frees
  * out->tokens in any case. */
-bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why);
+bool prompt_make(const served *m, const call *c, size_t index, call_tokens *out, fault *why);
 
 /* Tokens of a text or an array of ids. False: *why names `field`. The caller frees out->tokens in any case.
  */

@@ -6,14 +6,18 @@
 
 #include <string.h>
 
-static bool tokenize(const nib_engine *e, const char *text, size_t n_byte, call_tokens *out, fault *why) {
+/* marks: as of nib_tokenize_marked. */
+static bool tokenize(const nib_engine *e, const char *text, const uint8_t *marks, size_t n_byte,
+                     call_tokens *out, fault *why) {
     nib_error err;
-    if (nib_tokenize(e, text, n_byte, NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, &out->tokens, &out->n, &err))
+    if (nib_tokenize_marked(e, text, marks, n_byte, NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, &out->tokens,
+                            &out->n, &err))
         return fault_engine(why, &err);
     return true;
 }
 
-bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why) {
+bool prompt_render(const served *m, const call *c, char **text, uint8_t **marks, fault *why) {
+    const nib_engine *e = m->engine;
     nib_error err;
     buffer messages = {0}, tools = {0};
     if (!nib_engine_info(e)->has_chat_template)
@@ -23,7 +27,7 @@ bool prompt_render(const nib_engine *e, const call *c, char **text, fault *why) 
         buffer_json(&tools, json_incref(c->tools));
     if (messages.no_memory || tools.no_memory)
         fault_set(why, 503, NULL, "out of memory");
-    else if (nib_chat_render(e, messages.data, tools.data, true, text, &err))
+    else if (nib_chat_render_marked(e, messages.data, tools.data, true, text, marks, &err))
         fault_engine(why, &err);
     buffer_clear(&messages);
     buffer_clear(&tools);
@@ -38,29 +42,37 @@ static bool ends_with_tag(const char *text, size_t n, const char *tag) {
 
 /* With what the answer is to begin with. Some templates end with the tag that begins a thought: an answer
  * that is held to a form has none. */
-static bool chat_prompt(const nib_engine *e, const call *c, call_tokens *out, fault *why) {
+static bool chat_prompt(const served *m, const call *c, call_tokens *out, fault *why) {
     char *text = NULL;
-    buffer whole = {0};
-    if (prompt_render(e, c, &text, why)) {
+    uint8_t *marks = NULL;
+    buffer whole = {0}, origins = {0};
+    if (prompt_render(m, c, &text, &marks, why)) {
         buffer_text(&whole, text);
+        buffer_add(&origins, marks, whole.n);
         out->thinks = ends_with_tag(text, strlen(text), "<think>");
         if (out->thinks && c->grammar)
             buffer_text(&whole, "\n</think>\n\n");
         out->thinks = out->thinks && !c->grammar;
         buffer_text(&whole, c->prefill ? c->prefill : "");
-        if (whole.no_memory)
+        while (origins.n < whole.n && !origins.no_memory) /* what the server added */
+            buffer_add(&origins, "", 1);
+        if (whole.no_memory || origins.no_memory)
             fault_set(why, 503, NULL, "out of memory");
         else
-            tokenize(e, whole.data, whole.n, out, why);
+            tokenize(m->engine, whole.data,
+                     m->s->options.special_in_messages ? NULL : (const uint8_t *)origins.data, whole.n, out,
+                     why);
     }
     buffer_clear(&whole);
+    buffer_clear(&origins);
     nib_free(text);
+    nib_free(marks);
     return !why->status;
 }
 
-bool prompt_count(const nib_engine *e, const call *c, size_t *n, fault *why) {
+bool prompt_count(const served *m, const call *c, size_t *n, fault *why) {
     call_tokens p = {0};
-    const bool good = chat_prompt(e, c, &p, why);
+    const bool good = chat_prompt(m, c, &p, why);
     *n = p.n;
     nib_free(p.tokens);
     return good;
@@ -101,16 +113,17 @@ bool prompt_one(const nib_engine *e, const json_t *given, const char *field, cal
                            json_is_string(given) ? "an empty one" : json_type_name(given));
     const bool made = json_is_array(given)
                           ? ids_prompt(given, out, why)
-                          : tokenize(e, json_string_value(given), json_string_length(given), out, why);
+                          : tokenize(e, json_string_value(given), NULL, json_string_length(given), out, why);
     return made && check_length(e, field, out, why);
 }
 
-bool prompt_make(const nib_engine *e, const call *c, size_t index, call_tokens *out, fault *why) {
+bool prompt_make(const served *m, const call *c, size_t index, call_tokens *out, fault *why) {
+    const nib_engine *e = m->engine;
     const json_t *given = json_array_get(c->prompts, index);
     *out = (call_tokens){0};
-    const bool made = c->kind == CALL_CHAT ? chat_prompt(e, c, out, why)
+    const bool made = c->kind == CALL_CHAT ? chat_prompt(m, c, out, why)
                       : json_is_array(given)
                           ? ids_prompt(given, out, why)
-                          : tokenize(e, json_string_value(given), json_string_length(given), out, why);
+                          : tokenize(e, json_string_value(given), NULL, json_string_length(given), out, why);
     return made && check_length(e, c->kind == CALL_CHAT ? "messages" : "prompt", out, why);
 }

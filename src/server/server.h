@@ -60,9 +60,11 @@ typedef struct server_options {
     int64_t n_position; /* likewise; not 0: requests are admitted before all KV pages that they may need are
                            free */
     int pooling;        /* for embeddings, a nib_pooling */
-    bool log_requests;  /* one line each: method, path, result; never texts or keys */
-    nib_log_fn log;     /* NULL: none */
-    void *user;         /* of log */
+    bool
+        special_in_messages; /* special tokens that messages and tools name are parsed: they can end a turn */
+    bool log_requests;       /* one line each: method, path, result; never texts or keys */
+    nib_log_fn log;          /* NULL: none */
+    void *user;              /* of log */
 } server_options;
 
 /* Listens immediately; until server_begin the answer is that the model is being loaded. The caller closes

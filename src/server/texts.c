@@ -116,9 +116,11 @@ void texts_detokenize(exchange *x) {
 void texts_apply_template(exchange *x) {
     call c;
     char *text = NULL;
+    uint8_t *marks = NULL;
     if (call_parse(CALL_CHAT, x->body.data, x->body.n, &c, &x->why) &&
-        prompt_render(x->model->engine, &c, &text, &x->why))
+        prompt_render(x->model, &c, &text, &marks, &x->why))
         exchange_json(x, json_pack("{s:o}", "prompt", jsonx_string(text, strlen(text))));
     nib_free(text);
+    nib_free(marks);
     call_clear(&c);
 }

@@ -77,17 +77,14 @@ static nib_status name_thoughts(json_t *messages, nib_error *err) {
     return NIB_OK;
 }
 
-static nib_status render(const nib_engine *e, const char *source, size_t n_byte, json_t *variables,
-                         char **text, nib_error *err) {
+static nib_status render(const char *source, size_t n_byte, const json_t *own, const json_t *variables,
+                         template_text *out, nib_error *err) {
     template *t = NULL;
-    size_t n;
-    (void)e;
     NIB_TRY(template_parse(source, n_byte, &t, err));
-    nib_status status = template_render(t, variables, (int64_t)time(NULL), text, &n, err);
+    nib_status status = template_render(t, own, variables, (int64_t)time(NULL), out, err);
     template_free(t);
-    if (status == NIB_OK && memchr(*text, 0, n)) {
-        mem_free(*text);
-        *text = NULL;
+    if (status == NIB_OK && memchr(out->text, 0, out->n_byte)) {
+        template_text_clear(out);
         status = nib_fail(err, NIB_E_USAGE, "messages: expected texts without NUL, found one");
     }
     return status;
@@ -95,10 +92,19 @@ static nib_status render(const nib_engine *e, const char *source, size_t n_byte,
 
 nib_status nib_chat_render(const nib_engine *e, const char *messages, const char *tools,
                            bool add_generation_prompt, char **text, nib_error *err) {
+    uint8_t *marks = NULL;
+    nib_status status = nib_chat_render_marked(e, messages, tools, add_generation_prompt, text, &marks, err);
+    mem_free(marks);
+    return status;
+}
+
+nib_status nib_chat_render_marked(const nib_engine *e, const char *messages, const char *tools,
+                                  bool add_generation_prompt, char **text, uint8_t **marks, nib_error *err) {
     const char *source;
     char *owned;
     size_t n_byte;
     json_t *m = NULL, *t = NULL;
+    template_text out = {0};
     NIB_TRY(find_template(e, &source, &owned, &n_byte, err));
     nib_status status = parse("messages", messages, &m, err);
     if (status == NIB_OK)
@@ -106,16 +112,21 @@ nib_status nib_chat_render(const nib_engine *e, const char *messages, const char
     if (status == NIB_OK)
         status = parse("tools", tools, &t, err);
     if (status == NIB_OK) {
-        json_t *variables =
-            json_pack("{s:O, s:O, s:n, s:o, s:o, s:b}", "messages", m, "tools", t, "documents", "bos_token",
-                      piece_json(e, nib_engine_info(e)->bos), "eos_token",
-                      piece_json(e, nib_engine_info(e)->eos), "add_generation_prompt", add_generation_prompt);
-        status = variables ? render(e, source, n_byte, variables, text, err)
-                           : nib_fail_nomem(err, n_byte, "the conversation");
+        json_t *own = json_pack("{s:o, s:o}", "bos_token", piece_json(e, nib_engine_info(e)->bos),
+                                "eos_token", piece_json(e, nib_engine_info(e)->eos));
+        json_t *variables = json_pack("{s:O, s:O, s:n, s:b}", "messages", m, "tools", t, "documents",
+                                      "add_generation_prompt", add_generation_prompt);
+        status = own && variables ? render(source, n_byte, own, variables, &out, err)
+                                  : nib_fail_nomem(err, n_byte, "the conversation");
+        json_decref(own);
         json_decref(variables);
     }
     json_decref(m);
     json_decref(t);
     mem_free(owned);
+    if (status == NIB_OK) {
+        *text = out.text;
+        *marks = out.mark;
+    }
     return status;
 }

@@ -16,12 +16,17 @@ static nib_status need_tokenizer(const nib_engine *e, const tokenizer **out, nib
 
 nib_status nib_tokenize(const nib_engine *e, const char *text, size_t n_byte, unsigned flags,
                         int32_t **tokens, size_t *n_token, nib_error *err) {
+    return nib_tokenize_marked(e, text, NULL, n_byte, flags, tokens, n_token, err);
+}
+
+nib_status nib_tokenize_marked(const nib_engine *e, const char *text, const uint8_t *marks, size_t n_byte,
+                               unsigned flags, int32_t **tokens, size_t *n_token, nib_error *err) {
     unsigned f = (flags & NIB_TOKENIZE_BOS ? (unsigned)TOKENIZE_BOS : 0) |
                  (flags & NIB_TOKENIZE_SPECIAL ? (unsigned)TOKENIZE_SPECIAL : 0);
     token_list list = {0};
     const tokenizer *t;
     NIB_TRY(need_tokenizer(e, &t, err));
-    nib_status status = tokenizer_encode(t, text, n_byte, f, &list, err);
+    nib_status status = tokenizer_encode_marked(t, text, marks, n_byte, f, &list, err);
     if (status == NIB_OK && !list.data) {
         list.data = mem_alloc(sizeof *list.data);
         if (!list.data)

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 nib_status added_put(added_set *s, const char *text, size_t n_byte, int32_t id, nib_error *err) {
     text_keys *k = &s->keys;
@@ -89,7 +90,8 @@ static bool is_word_at(const char *text, size_t n, size_t at) {
 static bool allowed(const added_search *search, int32_t id, const char *text, size_t n, size_t begin,
                     size_t end) {
     const uint8_t flags = search->vocab->flags[id];
-    if (flags & VOCAB_CONTROL && !search->special)
+    if (flags & VOCAB_CONTROL &&
+        (!search->special || (search->mark && memchr(search->mark + begin, 1, end - begin))))
         return false;
     return !(flags & VOCAB_WORD) || !(is_word_before(text, begin) || is_word_at(text, n, end));
 }

@@ -28,6 +28,8 @@ typedef struct added_search {
     const added_set *set;
     const vocab *vocab;
     bool special; /* control tokens are found too */
+    const uint8_t
+        *mark; /* of the text: no control token is found over a byte that is not 0; NULL: all are 0 */
     text_work *work;
 } added_search;
 

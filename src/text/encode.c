@@ -45,15 +45,15 @@ static nib_status take_piece(void *user, const char *piece, size_t n, nib_error 
     return merges_encode(&e->t->merges, &e->t->vocab, &e->merge, piece, n, e->out, err);
 }
 
-static added_search search_in(encoding *e, const added_set *set) {
-    return (added_search){set, &e->t->vocab, e->flags & TOKENIZE_SPECIAL, &e->work};
+static added_search search_in(encoding *e, const added_set *set, const uint8_t *mark) {
+    return (added_search){set, &e->t->vocab, e->flags & TOKENIZE_SPECIAL, mark, &e->work};
 }
 
-/* Encodes a text without raw added tokens. first: it begins where the input begins. */
-static nib_status encode_whole(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
+/* Encodes a normalised text. */
+static nib_status encode_normal(encoding *e, const char *text, const uint8_t *mark, size_t n, bool first,
+                                nib_error *err) {
     const tokenizer *t = e->t;
-    const added_search search = search_in(e, &t->added_normal);
-    NIB_TRY(normalizer_run(&t->normalizer, &e->normal, &text, &n, err));
+    const added_search search = search_in(e, &t->added_normal, mark);
     for (size_t at = 0; at < n;) {
         added_match m;
         bool found;
@@ -67,6 +67,12 @@ static nib_status encode_whole(encoding *e, const char *text, size_t n, bool fir
         at = m.end;
     }
     return NIB_OK;
+}
+
+/* Encodes a text without raw added tokens. first: it begins where the input begins. */
+static nib_status encode_whole(encoding *e, const char *text, size_t n, bool first, nib_error *err) {
+    NIB_TRY(normalizer_run(&e->t->normalizer, &e->normal, &text, &n, err));
+    return encode_normal(e, text, NULL, n, first, err);
 }
 
 /* Replaces every byte that does not begin a valid character by U+FFFD. */
@@ -99,20 +105,46 @@ static nib_status encode_section(encoding *e, const char *text, size_t n, bool f
     return encode_whole(e, e->repaired.data, e->repaired.n, first, err);
 }
 
-static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error *err) {
+/* Cuts a text where the mark changes, so that no special token is found in marked bytes. */
+static nib_status encode_runs(encoding *e, const char *text, const uint8_t *mark, size_t n, bool first,
+                              nib_error *err) {
+    const unsigned flags = e->flags;
+    nib_status status = NIB_OK;
+    for (size_t at = 0, end; at < n && status == NIB_OK; at = end) {
+        for (end = at + 1; end < n && mark[end] == mark[at];)
+            end++;
+        e->flags = mark[at] ? flags & ~(unsigned)TOKENIZE_SPECIAL : flags;
+        status = encode_section(e, text + at, end - at, first && at == 0, err);
+    }
+    e->flags = flags;
+    return status;
+}
+
+/* Marks matter where the section itself may have special tokens. A normaliser that changes a text does not
+ * say where its bytes come from. */
+static nib_status encode_marked(encoding *e, const char *text, const uint8_t *mark, size_t n, bool first,
+                                nib_error *err) {
+    const tokenizer *t = e->t;
+    if (!mark || !t->special_normal || !n || !memchr(mark, 1, n))
+        return encode_section(e, text, n, first, err);
+    const bool same = t->normalizer.n_step == 0 && (t->takes_bytes || utf8_valid_prefix(text, n) == n);
+    return same ? encode_normal(e, text, mark, n, first, err) : encode_runs(e, text, mark, n, first, err);
+}
+
+static nib_status encode_text(encoding *e, const char *text, const uint8_t *mark, size_t n, nib_error *err) {
     const tokenizer *t = e->t;
     bool around = e->flags & TOKENIZE_BOS;
     size_t start = e->out->n;
     for (int i = 0; around && i < t->n_prefix; i++)
         NIB_TRY(token_list_push(e->out, t->prefix[i], err));
     size_t body = e->out->n;
-    const added_search search = search_in(e, &t->added_raw);
+    const added_search search = search_in(e, &t->added_raw, mark);
     for (size_t at = 0; at < n;) {
         added_match m;
         bool found;
         NIB_TRY(added_find(&search, text, n, at, &found, &m, err));
         size_t end = found ? m.begin : n;
-        NIB_TRY(encode_section(e, text + at, end - at, at == 0, err));
+        NIB_TRY(encode_marked(e, text + at, mark ? mark + at : NULL, end - at, at == 0, err));
         if (!found)
             break;
         if (e->out->n == body && body > start && m.id == t->prefix[0])
@@ -127,6 +159,11 @@ static nib_status encode_text(encoding *e, const char *text, size_t n, nib_error
 
 nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
                             token_list *out, nib_error *err) {
+    return tokenizer_encode_marked(t, text, NULL, n_byte, flags, out, err);
+}
+
+nib_status tokenizer_encode_marked(const tokenizer *t, const char *text, const uint8_t *mark, size_t n_byte,
+                                   unsigned flags, token_list *out, nib_error *err) {
     encoding e = {.t = t, .flags = flags, .out = out, .work = work_of(n_byte)};
     if (n_byte > MAX_TEXT)
         return nib_fail(err, NIB_E_USAGE, "expected a text of at most %zu bytes, found %zu", MAX_TEXT,
@@ -138,7 +175,7 @@ nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte,
     if (n_byte >= CACHE_FROM && t->model == MODEL_MERGES)
         status = merge_scratch_cache(&e.merge, err);
     if (status == NIB_OK)
-        status = encode_text(&e, text, n_byte, err);
+        status = encode_text(&e, text, mark, n_byte, err);
     merge_scratch_deinit(&e.merge);
     unigram_scratch_deinit(&e.unigram);
     split_scratch_deinit(&e.split);

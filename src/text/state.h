@@ -26,6 +26,7 @@ struct tokenizer {
     unigram unigram;
     added_set added_raw;    /* found in the original text */
     added_set added_normal; /* found after normalising */
+    bool special_normal;    /* one of these is a special token */
     normalizer normalizer;
     splitter splitter;
     decoder decoder;

@@ -33,11 +33,17 @@ void template_free(template *t) {
     mem_free(t);
 }
 
-static bool bind_variables(tpl_run *r, tpl_scope *scope, const json_t *variables) {
+void template_text_clear(template_text *t) {
+    mem_free(t->text);
+    mem_free(t->mark);
+    *t = (template_text){0};
+}
+
+static bool bind_variables(tpl_run *r, tpl_scope *scope, const json_t *variables, bool own) {
     tpl_value all;
     if (!json_is_object(variables))
         return tpl_fail(r, "expected an object of variables");
-    if (!tpl_from_json(r, variables, 0, &all))
+    if (!tpl_from_json(r, variables, own, 0, &all))
         return false;
     for (size_t i = 0; i < all.u.dict->n; i++) {
         if (!tpl_bind(r, scope, all.u.dict->key[i].u.s, &all.u.dict->val[i]))
@@ -46,28 +52,26 @@ static bool bind_variables(tpl_run *r, tpl_scope *scope, const json_t *variables
     return true;
 }
 
-nib_status tpl_render_limited(const template *t, const json_t *variables, int64_t now, tpl_limits limits,
-                              char **text, size_t *n_byte, nib_error *err) {
+nib_status tpl_render_limited(const template *t, const json_t *own, const json_t *variables, int64_t now,
+                              tpl_limits limits, template_text *out, nib_error *err) {
+    static const tpl_str end = {.data = "", .n = 1, .n_char = 1};
     nib_error local = {NIB_OK, ""};
     tpl_run r = {.limits = limits, .now = now, .err = err ? err : &local};
     tpl_scope scope = {0};
     arena_init(&r.mem);
     r.scope = &scope;
     r.captured = tpl_undef(NULL);
-    bool ok = bind_variables(&r, &scope, variables) && tpl_exec(&r, t->root) == TPL_NEXT;
-    if (ok)
-        ok = tpl_emit(&r, "", 1); /* the final NUL */
+    bool ok = bind_variables(&r, &scope, variables, false) &&
+              (!own || bind_variables(&r, &scope, own, true)) && tpl_exec(&r, t->root) == TPL_NEXT &&
+              tpl_emit(&r, &end);
     arena_deinit(&r.mem);
-    if (!ok) {
-        mem_free(r.out);
-        return r.err->status;
-    }
-    *text = r.out;
-    *n_byte = r.n_out - 1;
-    return NIB_OK;
+    *out = (template_text){.text = r.out, .n_byte = ok ? r.n_out - 1 : 0, .mark = r.out_mark};
+    if (!ok)
+        template_text_clear(out);
+    return ok ? NIB_OK : r.err->status;
 }
 
-nib_status template_render(const template *t, const json_t *variables, int64_t now, char **text,
-                           size_t *n_byte, nib_error *err) {
-    return tpl_render_limited(t, variables, now, TPL_LIMITS, text, n_byte, err);
+nib_status template_render(const template *t, const json_t *own, const json_t *variables, int64_t now,
+                           template_text *out, nib_error *err) {
+    return tpl_render_limited(t, own, variables, now, TPL_LIMITS, out, err);
 }

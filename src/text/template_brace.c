@@ -5,19 +5,24 @@
 
 typedef struct brace {
     tpl_run *r;
+    const tpl_str *format;
     const tpl_args *args;
     size_t next;
     bool by_hand, by_order; /* {0} was used; {} was used */
 } brace;
 
 /* Parses [[fill]align][sign][#][0][width][,][.precision][type]. */
-static bool read_spec(tpl_run *r, const char *p, const char *end, tpl_field *f) {
+static bool read_spec(const brace *s, const char *p, const char *end, tpl_field *f) {
+    tpl_run *r = s->r;
     *f = (tpl_field){.fill = tpl_blank, .precision = -1};
     const char *next = p;
     if (p < end)
         tpl_utf8_next(&next, end);
     if (next < end && strchr("<>=^", *next) && *next) {
-        f->fill = (tpl_str){.data = p, .n = (size_t)(next - p), .n_char = 1};
+        f->fill = (tpl_str){.data = p,
+                            .n = (size_t)(next - p),
+                            .n_char = 1,
+                            .mark = s->format->mark ? s->format->mark + (p - s->format->data) : NULL};
         f->align = *next;
         p = next + 1;
     } else if (p < end && strchr("<>=^", *p) && *p) {
@@ -55,13 +60,15 @@ static bool read_spec(tpl_run *r, const char *p, const char *end, tpl_field *f) 
            tpl_fail(r, "more than %zu bytes of output", r->limits.output);
 }
 
-static bool put_formatted(tpl_run *r, tpl_builder *b, const tpl_value *v, const char *spec, const char *end) {
+static bool put_formatted(const brace *s, tpl_builder *b, const tpl_value *v, const char *spec,
+                          const char *end) {
+    tpl_run *r = s->r;
     tpl_field f;
     if (spec == end) {
         tpl_put_str(b, v);
         return true;
     }
-    if (!read_spec(r, spec, end, &f))
+    if (!read_spec(s, spec, end, &f))
         return false;
     bool whole = tpl_is_whole(v) && !(v->type == TPL_BOOL && !f.type);
     if (whole && (!f.type || strchr("dxXob", f.type))) {
@@ -133,22 +140,30 @@ static bool brace_one(brace *s, tpl_builder *b, const char *from, const char *to
             return false;
         v = text;
     }
-    return put_formatted(s->r, b, &v, colon ? colon + 1 : to, to);
+    const char *spec = colon ? colon + 1 : to;
+    if (!b->safe || (v.type == TPL_STR && v.u.s->safe))
+        return put_formatted(s, b, &v, spec, to);
+    tpl_builder plain = {.r = s->r}; /* Markup escapes what it formats */
+    if (!put_formatted(s, &plain, &v, spec, to) || !tpl_built(&plain, &text) ||
+        !tpl_escape(s->r, text.u.s, &text))
+        return false;
+    tpl_put_all(b, text.u.s);
+    return true;
 }
 
 bool tpl_str_format(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
-    brace s = {.r = r, .args = c->args};
-    tpl_builder b = {.r = r};
+    brace s = {.r = r, .format = self->u.s, .args = c->args};
+    tpl_builder b = {.r = r, .safe = self->u.s->safe};
     const char *p = self->u.s->data, *end = p + self->u.s->n;
     if (!tpl_charge(r, self->u.s->n / 16))
         return false;
     while (p < end && !b.failed) {
         if (*p != '{' && *p != '}') {
-            tpl_put(&b, p++, 1);
+            tpl_put_part(&b, self->u.s, p++, 1);
             continue;
         }
         if (p + 1 < end && p[1] == *p) {
-            tpl_put(&b, p, 1);
+            tpl_put_part(&b, self->u.s, p, 1);
             p += 2;
             continue;
         }

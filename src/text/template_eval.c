@@ -73,11 +73,14 @@ static bool eval_compare(tpl_run *r, const tpl_node *n, tpl_value *out) {
 
 static bool eval_concat(tpl_run *r, const tpl_node *n, tpl_value *out) {
     tpl_value part, text;
+    tpl_str first;
     if (!tpl_eval(r, n->kid[0], &part) || !tpl_to_str(r, &part, out))
         return false;
+    first = *out->u.s;
+    first.safe = false; /* the result is a plain text */
     for (int i = 1; i < n->n_kid; i++) {
         if (!tpl_eval(r, n->kid[i], &part) || !tpl_to_str(r, &part, &text) ||
-            !tpl_concat(r, out->u.s, text.u.s, out))
+            !tpl_concat(r, i == 1 ? &first : out->u.s, text.u.s, out))
             return false;
     }
     return true;
@@ -356,5 +359,17 @@ bool tpl_arg_str(tpl_run *r, const tpl_call *c, int i, const tpl_str **out) {
         return tpl_need_defined(r, &c->arg[i]) &&
                tpl_fail(r, "expected a string, found '%s'", tpl_type_name(c->arg[i].type));
     *out = c->arg[i].u.s;
+    return true;
+}
+
+bool tpl_arg_for(tpl_run *r, const tpl_value *self, const tpl_call *c, int i, const tpl_str **out) {
+    tpl_value escaped;
+    if (!tpl_arg_str(r, c, i, out))
+        return false;
+    if (!*out || !self->u.s->safe)
+        return true;
+    if (!tpl_escape(r, *out, &escaped))
+        return false;
+    *out = escaped.u.s;
     return true;
 }

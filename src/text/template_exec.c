@@ -85,11 +85,14 @@ static tpl_flow exec_in(tpl_run *r, tpl_scope *scope, const tpl_node *body) {
 /* Runs a body and returns its output as a string. */
 static bool capture(tpl_run *r, tpl_scope *scope, const tpl_node *body, tpl_value *out) {
     size_t from = r->n_out;
+    tpl_builder b = {.r = r};
     if (exec_in(r, scope, body) == TPL_FAILED)
         return false;
-    bool ok = tpl_str_copy(r, r->out ? r->out + from : "", r->n_out - from, out);
+    const tpl_str printed = {.data = r->out, .n = r->n_out, .mark = r->out_mark};
+    if (r->n_out > from)
+        tpl_put_part(&b, &printed, r->out + from, r->n_out - from);
     r->n_out = from;
-    return ok;
+    return tpl_built(&b, out);
 }
 
 static bool capture_new(tpl_run *r, const tpl_node *body, tpl_value *out) {
@@ -99,7 +102,7 @@ static bool capture_new(tpl_run *r, const tpl_node *body, tpl_value *out) {
 
 static bool print(tpl_run *r, const tpl_value *v) {
     tpl_value text;
-    return tpl_to_str(r, v, &text) && tpl_emit(r, text.u.s->data, text.u.s->n);
+    return tpl_to_str(r, v, &text) && tpl_emit(r, text.u.s);
 }
 
 static bool exec_print(tpl_run *r, const tpl_node *n) {
@@ -284,7 +287,7 @@ static tpl_flow exec_body(tpl_run *r, const tpl_node *n) {
 
 static tpl_flow exec_kind(tpl_run *r, const tpl_node *n) {
     switch (n->kind) {
-    case N_TEXT: return flow_of(tpl_emit(r, n->value.u.s->data, n->value.u.s->n));
+    case N_TEXT: return flow_of(tpl_emit(r, n->value.u.s));
     case N_PRINT: return flow_of(exec_print(r, n));
     case N_BODY: return exec_body(r, n);
     case N_IF: return exec_if(r, n);

@@ -14,22 +14,25 @@ int64_t tpl_field_number(const char **at, const char *end) {
     return value;
 }
 
-/* Writes a number (sign and body) or a text (n_sign 0), padded to the field's width. */
-static void put_padded(tpl_builder *b, const tpl_field *f, const char *text, size_t n, size_t n_sign,
+/* Writes the first n bytes of s, a number (n_sign bytes of sign, then its body) or a text (n_sign 0), padded
+ * to the field's width. */
+static void put_padded(tpl_builder *b, const tpl_field *f, const tpl_str *s, size_t n, size_t n_sign,
                        bool number) {
-    int64_t padding = f->width - (int64_t)tpl_utf8_count(text, n);
+    int64_t padding = f->width - (int64_t)tpl_utf8_count(s->data, n);
     char align = f->align ? f->align : number ? '>' : '<';
     int64_t left = padding <= 0 || align == '<' ? 0 : align == '^' ? padding / 2 : padding;
-    if (align == '=')
-        tpl_put(b, text, n_sign);
+    size_t before = align == '=' ? n_sign : 0;
+    tpl_put_part(b, s, s->data, before);
     for (int64_t i = 0; i < left && !b->failed; i++)
-        tpl_put(b, f->fill.data, f->fill.n);
-    if (align == '=')
-        tpl_put(b, text + n_sign, n - n_sign);
-    else
-        tpl_put(b, text, n);
+        tpl_put_all(b, &f->fill);
+    tpl_put_part(b, s, s->data + before, n - before);
     for (int64_t i = left; i < padding && !b->failed; i++)
-        tpl_put(b, f->fill.data, f->fill.n);
+        tpl_put_all(b, &f->fill);
+}
+
+static void put_number(tpl_builder *b, const tpl_field *f, const char *text, size_t n, size_t n_sign) {
+    const tpl_str s = {.data = text, .n = n, .n_char = n};
+    put_padded(b, f, &s, n, n_sign, true);
 }
 
 /* Separates thousands by commas in the leading digits of `text` (after n_sign bytes). */
@@ -74,7 +77,7 @@ void tpl_field_int(tpl_builder *b, const tpl_field *f, int64_t value) {
         text[n++] = digits[--m];
     if (f->comma)
         n = add_commas(text, n, n_sign);
-    put_padded(b, f, text, n, n_sign, true);
+    put_number(b, f, text, n, n_sign);
 }
 
 static void plain_point(char *text) {
@@ -110,7 +113,7 @@ bool tpl_field_float(tpl_builder *b, const tpl_field *f, double value) {
     }
     if (f->comma)
         n = add_commas(text, n, n_sign);
-    put_padded(b, f, text, n, n_sign, true);
+    put_number(b, f, text, n, n_sign);
     return true;
 }
 
@@ -118,5 +121,5 @@ void tpl_field_text(tpl_builder *b, const tpl_field *f, const tpl_str *s) {
     size_t n = s->n;
     if (f->precision >= 0 && (uint64_t)f->precision < s->n_char)
         n = tpl_utf8_offset(s, (size_t)f->precision);
-    put_padded(b, f, s->data ? s->data : "", n, 0, false);
+    put_padded(b, f, s, n, 0, false);
 }

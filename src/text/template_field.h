@@ -6,9 +6,9 @@
 #include "text/template_run.h"
 
 typedef struct tpl_field {
-    tpl_str fill;
-    char align; /* '<' '>' '=' '^', 0: by type */
-    char sign;  /* '+', ' ' or 0 */
+    tpl_str fill; /* with its mark */
+    char align;   /* '<' '>' '=' '^', 0: by type */
+    char sign;    /* '+', ' ' or 0 */
     bool alternate, comma;
     int64_t width, precision; /* -1: none */
     char type;                /* 0: by value */

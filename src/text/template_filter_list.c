@@ -47,9 +47,9 @@ static bool f_reverse(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value 
     if (!tpl_list_from(r, self, &l))
         return false;
     if (self->type == TPL_STR) {
-        tpl_builder b = {.r = r};
+        tpl_builder b = {.r = r, .safe = self->u.s->safe};
         for (size_t i = l->n; i-- > 0 && !b.failed;)
-            tpl_put(&b, l->v[i].u.s->data, l->v[i].u.s->n);
+            tpl_put_all(&b, l->v[i].u.s);
         return tpl_built(&b, out);
     }
     tpl_value *v = tpl_alloc(r, l->n, sizeof *v);

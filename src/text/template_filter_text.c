@@ -14,15 +14,28 @@
     X(capitalize, tpl_recase(r, s, TPL_CAPITAL, out))                                                        \
     X(title, tpl_title(r, s, false, out))                                                                    \
     X(string, (*out = text, true))                                                                           \
-    X(safe, (*out = text, true))                                                                             \
-    X(escape, escape(r, s, out))
+    X(safe, as_markup(r, s, true, out))                                                                      \
+    X(escape, tpl_escape(r, s, out))                                                                         \
+    X(forceescape, as_markup(r, s, false, &text) && tpl_escape(r, text.u.s, out))
 
-static bool escape(tpl_run *r, const tpl_str *s, tpl_value *out) {
+/* The same text as Markup, or as plain text. */
+static bool as_markup(tpl_run *r, const tpl_str *s, bool safe, tpl_value *out) {
+    tpl_str copy = *s;
+    copy.safe = safe;
+    return tpl_str_part(r, &copy, s->data, s->n, out);
+}
+
+bool tpl_escape(tpl_run *r, const tpl_str *s, tpl_value *out) {
     static const char special[] = "&<>'\"";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    tpl_builder b = {.r = r};
+    tpl_builder b = {.r = r, .safe = true};
+    if (s->safe) {
+        *out = tpl_of_str(s);
+        return true;
+    }
     for (size_t i = 0; i < s->n && !b.failed; i++) {
         const char *hit = s->data[i] ? strchr(special, s->data[i]) : NULL;
+        b.marked = tpl_is_marked(s, s->data + i);
         if (hit)
             tpl_puts(&b, names[hit - special]);
         else
@@ -54,8 +67,9 @@ static bool f_trim(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *ou
 static bool f_replace(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     tpl_value text, from, to;
     int64_t max = -1;
-    return tpl_to_str(r, self, &text) && tpl_to_str(r, &c->arg[0], &from) && tpl_to_str(r, &c->arg[1], &to) &&
-           tpl_arg_int(r, c, 2, &max) && tpl_replace(r, text.u.s, from.u.s, to.u.s, max, out);
+    return tpl_to_str(r, self, &text) && as_markup(r, text.u.s, false, &text) &&
+           tpl_to_str(r, &c->arg[0], &from) && tpl_to_str(r, &c->arg[1], &to) && tpl_arg_int(r, c, 2, &max) &&
+           tpl_replace(r, text.u.s, from.u.s, to.u.s, max, out);
 }
 
 static bool f_default(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
@@ -235,7 +249,7 @@ static bool f_indent(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *
     const tpl_list *lines;
     bool first = c->given[1] && tpl_truth(&c->arg[1]), blank = c->given[2] && tpl_truth(&c->arg[2]);
     tpl_value width = c->given[0] ? c->arg[0] : tpl_int(4), one;
-    tpl_builder b = {.r = r};
+    tpl_builder b = {.r = r, .safe = self->type == TPL_STR && self->u.s->safe};
     if (self->type != TPL_STR)
         return tpl_need_defined(r, self) &&
                tpl_fail(r, "indent: expected a string, found '%s'", tpl_type_name(self->type));
@@ -252,8 +266,8 @@ static bool f_indent(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *
         if (i)
             tpl_puts(&b, "\n");
         if (i ? blank || lines->v[i].u.s->n : first)
-            tpl_put(&b, pad.u.s->data, pad.u.s->n);
-        tpl_put(&b, lines->v[i].u.s->data, lines->v[i].u.s->n);
+            tpl_put_all(&b, pad.u.s);
+        tpl_put_all(&b, lines->v[i].u.s);
     }
     return tpl_built(&b, out);
 }
@@ -307,9 +321,9 @@ static bool f_truncate(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value
             word--;
         keep = word ? word - 1 : keep;
     }
-    tpl_builder b = {.r = r};
-    tpl_put(&b, s->data, keep);
-    tpl_put(&b, end->data, end->n);
+    tpl_builder b = {.r = r, .safe = s->safe};
+    tpl_put_part(&b, s, s->data, keep);
+    tpl_put_all(&b, end);
     return tpl_built(&b, out);
 }
 
@@ -318,7 +332,6 @@ const tpl_func tpl_text_filters[] = {
     TEXT_FILTERS(TEXT_X)
 #undef TEXT_X
         {"e", "", 0, f_escape},
-    {"forceescape", "", 0, f_escape},
     {"trim", "chars", 0, f_trim},
     {"replace", "old,new,count", 2, f_replace},
     {"default", "default_value,boolean", 0, f_default},

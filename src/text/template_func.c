@@ -182,6 +182,7 @@ static bool f_strftime_now(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_v
     (void)self;
     if (!tpl_arg_str(r, c, 0, &format))
         return false;
+    b.marked = format && format->mark;
     if (!format || !gmtime_r(&now, &t))
         return tpl_fail(r, "strftime_now: no format, or no such time");
     return tpl_charge(r, format->n / 16) && put_times(r, &b, &t, format->data, format->data + format->n) &&

@@ -112,7 +112,7 @@ static bool char_at(tpl_run *r, const tpl_str *s, size_t i, tpl_value *out) {
     if (p < end)
         tpl_utf8_next(&p, end);
     return tpl_charge(r, s->n == s->n_char ? 1 : from / 16) &&
-           tpl_str_ref(r, s->data + from, (size_t)(p - s->data) - from, out);
+           tpl_str_part(r, s, s->data + from, (size_t)(p - s->data) - from, out);
 }
 
 /* Looks up of[i] with a number; *hit false: i is out of range, or `of` cannot be indexed. */
@@ -188,16 +188,16 @@ static bool slice_str(tpl_run *r, const tpl_str *s, int64_t from, int64_t count,
                       tpl_value *out) {
     if (step == 1) {
         size_t begin = tpl_utf8_offset(s, (size_t)from), end = tpl_utf8_offset(s, (size_t)(from + count));
-        return tpl_charge(r, end / 16) && tpl_str_ref(r, s->data + begin, end - begin, out);
+        return tpl_charge(r, end / 16) && tpl_str_part(r, s, s->data + begin, end - begin, out);
     }
     const tpl_list *chars;
     tpl_value whole = tpl_of_str(s);
-    tpl_builder b = {.r = r};
+    tpl_builder b = {.r = r, .safe = s->safe};
     if (!tpl_list_from(r, &whole, &chars))
         return false;
     for (int64_t k = 0, i = from; k < count; k++, i += step) {
         if ((size_t)i < chars->n)
-            tpl_put(&b, chars->v[i].u.s->data, chars->v[i].u.s->n);
+            tpl_put_all(&b, chars->v[i].u.s);
     }
     return tpl_built(&b, out);
 }

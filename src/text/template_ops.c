@@ -154,7 +154,10 @@ static bool chars_of(tpl_run *r, const tpl_str *s, const tpl_list **out) {
     for (l->v = v; p < end && l->n < s->n_char; l->n++) {
         const char *from = p;
         tpl_utf8_next(&p, end);
-        each[l->n] = (tpl_str){.data = from, .n = (size_t)(p - from), .n_char = 1};
+        each[l->n] = (tpl_str){.data = from,
+                               .n = (size_t)(p - from),
+                               .n_char = 1,
+                               .mark = s->mark ? s->mark + (from - s->data) : NULL};
         v[l->n] = tpl_of_str(&each[l->n]);
     }
     *out = l;
@@ -300,12 +303,13 @@ static bool repeat(tpl_run *r, const tpl_value *what, int64_t times, tpl_value *
     size_t n = times > 0 ? (size_t)times : 0;
     if (what->type == TPL_STR) {
         const tpl_str *s = what->u.s;
-        char *data = tpl_alloc(r, s->n, s->n ? n : 0);
-        if (!data)
-            return false;
-        for (size_t i = 0; s->n && i < n; i++)
-            memcpy(data + i * s->n, s->data, s->n);
-        return tpl_str_ref(r, data, s->n * n, out);
+        tpl_builder b = {.r = r, .safe = s->safe};
+        uint64_t bytes;
+        if (__builtin_mul_overflow((uint64_t)n, (uint64_t)s->n, &bytes) || bytes > r->limits.memory)
+            return tpl_fail(r, "more than %zu bytes of memory", r->limits.memory);
+        for (size_t i = 0; s->n && i < n && !b.failed; i++)
+            tpl_put_all(&b, s);
+        return tpl_built(&b, out);
     }
     const tpl_list *l = what->u.list;
     uint64_t bytes;
@@ -331,6 +335,17 @@ static bool join_lists(tpl_run *r, const tpl_value *a, const tpl_value *b, tpl_v
     return tpl_list_of(r, v, n, a->type, out);
 }
 
+/* a + b; if one of them is Markup, the other is escaped. */
+static bool add_texts(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out) {
+    tpl_value escaped;
+    if (a->safe != b->safe) {
+        if (!tpl_escape(r, a->safe ? b : a, &escaped))
+            return false;
+        *(a->safe ? &b : &a) = escaped.u.s;
+    }
+    return tpl_concat(r, a, b, out);
+}
+
 static bool is_series(const tpl_value *v) {
     return v->type == TPL_STR || v->type == TPL_LIST || v->type == TPL_TUPLE;
 }
@@ -345,7 +360,7 @@ bool tpl_binary(tpl_run *r, int op, const tpl_value *a, const tpl_value *b, tpl_
     if (tpl_is_number(a) && tpl_is_number(b))
         return float_binary(r, op, tpl_as_float(a), tpl_as_float(b), out);
     if (op == T_ADD && a->type == TPL_STR && b->type == TPL_STR)
-        return tpl_concat(r, a->u.s, b->u.s, out);
+        return add_texts(r, a->u.s, b->u.s, out);
     if (op == T_ADD && a->type == b->type && is_series(a))
         return join_lists(r, a, b, out);
     if (op == T_MUL && is_series(a) && tpl_is_whole(b))

@@ -6,6 +6,7 @@
 
 typedef struct percent {
     tpl_run *r;
+    const tpl_str *format;
     const tpl_value *args;
     size_t next;
     bool used_names;
@@ -54,6 +55,10 @@ static bool read_number(percent *p, const char **at, const char *end, int64_t *o
     return true;
 }
 
+static bool is_markup(const tpl_value *v) {
+    return v->type == TPL_STR && v->u.s->safe;
+}
+
 static bool percent_value(tpl_run *r, tpl_builder *b, tpl_field *f, char letter, const tpl_value *v) {
     double as_float;
     switch (letter) {
@@ -66,7 +71,7 @@ static bool percent_value(tpl_run *r, tpl_builder *b, tpl_field *f, char letter,
             tpl_put_str(&text, v);
         else
             tpl_put_repr(&text, v, 0);
-        if (!tpl_built(&text, &s))
+        if (!tpl_built(&text, &s) || (b->safe && !is_markup(v) && !tpl_escape(r, s.u.s, &s)))
             return false;
         f->fill = tpl_blank;
         f->align = f->align == '<' ? '<' : '>';
@@ -151,23 +156,23 @@ static bool percent_one(percent *p, tpl_builder *b, const char **at, const char 
         return tpl_fail(p->r, "an incomplete format");
     if (f.width > (int64_t)p->r->limits.output)
         return tpl_fail(p->r, "more than %zu bytes of output", p->r->limits.output);
-    char letter = *(*at)++;
+    const char *sign = (*at)++, letter = *sign;
     if (letter == '%') {
-        tpl_puts(b, "%");
+        tpl_put_part(b, p->format, sign, 1);
         return true;
     }
     return (named || next_arg(p, &v)) && percent_value(p->r, b, &f, letter, &v);
 }
 
 bool tpl_percent(tpl_run *r, const tpl_str *format, const tpl_value *args, tpl_value *out) {
-    percent p = {.r = r, .args = args};
-    tpl_builder b = {.r = r};
+    percent p = {.r = r, .format = format, .args = args};
+    tpl_builder b = {.r = r, .safe = format->safe};
     const char *at = format->data, *end = at + format->n;
     if (!tpl_charge(r, format->n / 16))
         return false;
     while (at < end && !b.failed) {
         const char *sign = memchr(at, '%', (size_t)(end - at));
-        tpl_put(&b, at, (size_t)((sign ? sign : end) - at));
+        tpl_put_part(&b, format, at, (size_t)((sign ? sign : end) - at));
         if (!sign)
             break;
         at = sign + 1;

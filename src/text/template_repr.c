@@ -27,7 +27,7 @@ bool tpl_is_printable(uint32_t code) {
     }
 }
 
-static void put_str_repr(tpl_builder *b, const tpl_str *s) {
+static void put_quoted(tpl_builder *b, const tpl_str *s) {
     bool single = s->n && memchr(s->data, '\'', s->n), twice = s->n && memchr(s->data, '"', s->n);
     char quote = single && !twice ? '"' : '\'';
     tpl_put(b, &quote, 1);
@@ -35,6 +35,7 @@ static void put_str_repr(tpl_builder *b, const tpl_str *s) {
         const char *from = p;
         uint32_t c = tpl_utf8_next(&p, end);
         char text[16];
+        b->marked = tpl_is_marked(s, from);
         if (c == (uint32_t)quote || c == '\\')
             snprintf(text, sizeof text, "\\%c", (int)c);
         else if (c == '\n' || c == '\r' || c == '\t')
@@ -50,7 +51,14 @@ static void put_str_repr(tpl_builder *b, const tpl_str *s) {
             snprintf(text, sizeof text, "\\U%08x", c);
         tpl_puts(b, text);
     }
+    b->marked = false;
     tpl_put(b, &quote, 1);
+}
+
+static void put_str_repr(tpl_builder *b, const tpl_str *s) {
+    tpl_puts(b, s->safe ? "Markup(" : "");
+    put_quoted(b, s);
+    tpl_puts(b, s->safe ? ")" : "");
 }
 
 /* Writes the fewest digits that read back as the same double, with a point or an exponent like Python's repr.
@@ -180,7 +188,7 @@ void tpl_put_repr(tpl_builder *b, const tpl_value *v, int depth) {
 
 void tpl_put_str(tpl_builder *b, const tpl_value *v) {
     if (v->type == TPL_STR)
-        tpl_put(b, v->u.s->data, v->u.s->n);
+        tpl_put_all(b, v->u.s);
     else if (v->type != TPL_UNDEF)
         tpl_put_repr(b, v, 0);
 }

@@ -52,17 +52,26 @@ void *tpl_alloc(tpl_run *r, size_t n, size_t each) {
     return p;
 }
 
-bool tpl_emit(tpl_run *r, const char *data, size_t n) {
+/* Writes the marks of a string's first n bytes. */
+static void copy_marks(uint8_t *to, const uint8_t *mark, size_t n) {
+    if (mark && n)
+        memcpy(to, mark, n);
+    else if (n)
+        memset(to, 0, n);
+}
+
+bool tpl_emit(tpl_run *r, const tpl_str *s) {
+    const size_t n = s->n;
     if (n > r->limits.output - r->n_out)
         return tpl_fail(r, "more than %zu bytes of output", r->limits.output);
     if (!tpl_charge(r, n / 64))
         return false;
-    void *grown = r->out;
-    if (mem_grow(&grown, &r->cap_out, r->n_out + n + 1, 1))
+    if (mem_grow((void **)&r->out, &r->cap_out, r->n_out + n + 1, 1) ||
+        mem_grow((void **)&r->out_mark, &r->cap_mark, r->n_out + n + 1, 1))
         return fail_nomem(r, r->n_out + n + 1);
-    r->out = grown;
     if (n)
-        memcpy(r->out + r->n_out, data, n);
+        memcpy(r->out + r->n_out, s->data, n);
+    copy_marks(r->out_mark + r->n_out, s->mark, n);
     r->n_out += n;
     return true;
 }
@@ -87,39 +96,55 @@ bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out) {
            str_made(r, (tpl_str){.data = data, .n = n, .n_char = tpl_utf8_count(data, n)}, out);
 }
 
-bool tpl_str_copy(tpl_run *r, const char *data, size_t n, tpl_value *out) {
-    char *copy = tpl_alloc(r, n, 1);
-    if (!copy)
-        return false;
-    if (n)
-        memcpy(copy, data, n);
-    return tpl_str_ref(r, copy, n, out);
+bool tpl_str_part(tpl_run *r, const tpl_str *s, const char *at, size_t n, tpl_value *out) {
+    return tpl_charge(r, n / 64) && str_made(r,
+                                             (tpl_str){.data = at ? at : "",
+                                                       .n = n,
+                                                       .n_char = tpl_utf8_count(at, n),
+                                                       .mark = s->mark ? s->mark + (at - s->data) : NULL,
+                                                       .safe = s->safe},
+                                             out);
+}
+
+/* Copies a to memory with spare bytes after it. NULL: failed. */
+static char *copy_to_grow(tpl_run *r, const tpl_str *a, size_t n, tpl_grow **grow) {
+    const size_t cap = n + NUM_MIN(n, 4u << 20) + 32;
+    char *data = tpl_alloc(r, cap, 1);
+    *grow = data ? tpl_alloc(r, 1, sizeof **grow) : NULL;
+    if (!*grow)
+        return NULL;
+    **grow = (tpl_grow){.used = a->n, .cap = cap};
+    if (a->n)
+        memcpy(data, a->data, a->n);
+    return data;
 }
 
 bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out) {
     tpl_grow *grow = a->grow;
+    char *data = (char *)(uintptr_t)a->data;
     /* a character that is split between both strings would be counted twice; only damaged text has one */
-    size_t n = a->n + b->n, n_char = a->n_char + b->n_char;
-    if (!grow || grow->used != a->n || grow->cap - grow->used < b->n) {
-        size_t cap = n + NUM_MIN(n, 4u << 20) + 32;
-        char *data = tpl_alloc(r, cap, 1);
-        grow = data ? tpl_alloc(r, 1, sizeof *grow) : NULL;
-        if (!grow)
+    const size_t n = a->n + b->n, n_char = a->n_char + b->n_char;
+    /* appends in place if the spare bytes after a are unused */
+    if ((!grow || grow->used != a->n || grow->cap - grow->used < b->n) &&
+        !(data = copy_to_grow(r, a, n, &grow)))
+        return false;
+    if ((a->mark || b->mark) && !grow->mark) {
+        grow->mark = tpl_alloc(r, grow->cap, 1);
+        if (!grow->mark)
             return false;
-        if (a->n)
-            memcpy(data, a->data, a->n);
-        *grow = (tpl_grow){.used = n, .cap = cap};
-        if (b->n)
-            memcpy(data + a->n, b->data, b->n);
-        return str_made(r, (tpl_str){.data = data, .n = n, .n_char = n_char, .grow = grow}, out);
+        copy_marks(grow->mark, a->mark, a->n);
     }
     if (!tpl_charge(r, b->n / 64))
         return false;
-    /* the spare bytes after a are unused, so append in place */
     if (b->n)
-        memcpy((char *)(uintptr_t)a->data + a->n, b->data, b->n);
+        memcpy(data + a->n, b->data, b->n);
+    if (grow->mark)
+        copy_marks(grow->mark + a->n, b->mark, b->n);
     grow->used = n;
-    return str_made(r, (tpl_str){.data = a->data, .n = n, .n_char = n_char, .grow = grow}, out);
+    return str_made(
+        r,
+        (tpl_str){.data = data, .n = n, .n_char = n_char, .mark = grow->mark, .safe = a->safe, .grow = grow},
+        out);
 }
 
 bool tpl_list_of(tpl_run *r, const tpl_value *v, size_t n, tpl_type as, tpl_value *out) {
@@ -220,27 +245,61 @@ bool tpl_dict_set(tpl_run *r, tpl_dict *d, const tpl_value *key, const tpl_value
     return true;
 }
 
-static bool list_from_json(tpl_run *r, const json_t *json, int depth, tpl_value *out) {
+/* A string of a variable: all its bytes are marked. */
+static bool marked_str(tpl_run *r, const char *data, size_t n, tpl_value *out) {
+    if (n > r->n_one) {
+        const size_t cap = NUM_MAX(2 * r->n_one, n + 256);
+        r->ones = tpl_alloc(r, cap, 1);
+        r->n_one = r->ones ? cap : 0;
+        if (!r->ones)
+            return false;
+        memset(r->ones, 1, cap);
+    }
+    return tpl_charge(r, n / 64) &&
+           str_made(r, (tpl_str){.data = data, .n = n, .n_char = tpl_utf8_count(data, n), .mark = r->ones},
+                    out);
+}
+
+static bool is_word(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const char c = text[i];
+        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') && c != '_' &&
+            c != '-')
+            return false;
+    }
+    return n > 0;
+}
+
+/* Whether a member is the role of a message: {"messages": [{"role": ...}]}. */
+static bool is_role(const char *key, const json_t *value, int depth) {
+    enum { OF_MESSAGE = 2 };
+    return depth == OF_MESSAGE && strcmp(key, "role") == 0 && json_is_string(value) &&
+           is_word(json_string_value(value), json_string_length(value));
+}
+
+static bool list_from_json(tpl_run *r, const json_t *json, bool own, int depth, tpl_value *out) {
     size_t n = json_array_size(json);
     tpl_value *v = tpl_alloc(r, n, sizeof *v);
     if (!v)
         return false;
     for (size_t i = 0; i < n; i++) {
-        if (!tpl_from_json(r, json_array_get(json, i), depth + 1, &v[i]))
+        if (!tpl_from_json(r, json_array_get(json, i), own, depth + 1, &v[i]))
             return false;
     }
     return tpl_list_of(r, v, n, TPL_LIST, out);
 }
 
-static bool dict_from_json(tpl_run *r, const json_t *json, int depth, tpl_value *out) {
+static bool dict_from_json(tpl_run *r, const json_t *json, bool own, int depth, tpl_value *out) {
     tpl_dict *d = tpl_dict_new(r, json_object_size(json));
     if (!d)
         return false;
     /* jansson's iterators do not change the object, but take it without const */
     json_t *object = jsonx_counted(json);
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        if (!tpl_str_ref(r, json_object_iter_key(it), json_object_iter_key_len(it), &d->key[d->n]) ||
-            !tpl_from_json(r, json_object_iter_value(it), depth + 1, &d->val[d->n]))
+        const char *key = json_object_iter_key(it);
+        const json_t *value = json_object_iter_value(it);
+        if (!marked_str(r, key, json_object_iter_key_len(it), &d->key[d->n]) ||
+            !tpl_from_json(r, value, own || is_role(key, value, depth), depth + 1, &d->val[d->n]))
             return false;
         d->n++; /* keys are distinct in a jansson object */
     }
@@ -248,13 +307,14 @@ static bool dict_from_json(tpl_run *r, const json_t *json, int depth, tpl_value 
     return true;
 }
 
-bool tpl_from_json(tpl_run *r, const json_t *json, int depth, tpl_value *out) {
+bool tpl_from_json(tpl_run *r, const json_t *json, bool own, int depth, tpl_value *out) {
     if (depth > TPL_MAX_VALUE_DEPTH)
         return tpl_fail(r, "a variable is nested more than %d deep", TPL_MAX_VALUE_DEPTH);
     switch (json_typeof(json)) {
-    case JSON_OBJECT: return dict_from_json(r, json, depth, out);
-    case JSON_ARRAY: return list_from_json(r, json, depth, out);
-    case JSON_STRING: return tpl_str_ref(r, json_string_value(json), json_string_length(json), out);
+    case JSON_OBJECT: return dict_from_json(r, json, own, depth, out);
+    case JSON_ARRAY: return list_from_json(r, json, own, depth, out);
+    case JSON_STRING:
+        return (own ? tpl_str_ref : marked_str)(r, json_string_value(json), json_string_length(json), out);
     case JSON_INTEGER: *out = tpl_int(json_integer_value(json)); return true;
     case JSON_REAL: *out = tpl_float(json_real_value(json)); return true;
     case JSON_TRUE: *out = tpl_bool(true); return true;
@@ -263,23 +323,54 @@ bool tpl_from_json(tpl_run *r, const json_t *json, int depth, tpl_value *out) {
     }
 }
 
-void tpl_put(tpl_builder *b, const char *data, size_t n) {
-    if (b->failed || !n)
-        return;
-    if (n > b->cap - b->n) {
-        size_t cap = NUM_MAX(2 * b->cap, b->n + n + 48);
+/* Makes space for n more bytes, and for their marks if `marks` or if there are some. */
+static bool make_space(tpl_builder *b, size_t n, bool marks) {
+    const size_t cap = n > b->cap - b->n ? NUM_MAX(2 * b->cap, b->n + n + 48) : b->cap;
+    if (cap > b->cap) {
         char *grown = tpl_alloc(b->r, cap, 1);
-        if (!grown) {
-            b->failed = true;
-            return;
-        }
+        if (!grown)
+            return false;
         if (b->n)
             memcpy(grown, b->data, b->n);
         b->data = grown;
-        b->cap = cap;
     }
+    if ((marks && !b->mark) || (b->mark && cap > b->cap)) {
+        uint8_t *grown = tpl_alloc(b->r, cap, 1);
+        if (!grown)
+            return false;
+        copy_marks(grown, b->mark, b->n);
+        b->mark = grown;
+    }
+    b->cap = cap;
+    return true;
+}
+
+void tpl_put(tpl_builder *b, const char *data, size_t n) {
+    if (b->failed || !n)
+        return;
+    b->failed = !make_space(b, n, b->marked);
+    if (b->failed)
+        return;
     memcpy(b->data + b->n, data, n);
+    if (b->mark)
+        memset(b->mark + b->n, b->marked, n);
     b->n += n;
+}
+
+void tpl_put_part(tpl_builder *b, const tpl_str *s, const char *at, size_t n) {
+    if (b->failed || !n)
+        return;
+    b->failed = !make_space(b, n, s->mark != NULL);
+    if (b->failed)
+        return;
+    memcpy(b->data + b->n, at, n);
+    if (b->mark)
+        copy_marks(b->mark + b->n, s->mark ? s->mark + (at - s->data) : NULL, n);
+    b->n += n;
+}
+
+void tpl_put_all(tpl_builder *b, const tpl_str *s) {
+    tpl_put_part(b, s, s->data, s->n);
 }
 
 void tpl_puts(tpl_builder *b, const char *text) {
@@ -292,7 +383,14 @@ void tpl_put_code(tpl_builder *b, uint32_t code) {
 }
 
 bool tpl_built(tpl_builder *b, tpl_value *out) {
-    return !b->failed && tpl_str_ref(b->r, b->data, b->n, out);
+    return !b->failed && tpl_charge(b->r, b->n / 64) &&
+           str_made(b->r,
+                    (tpl_str){.data = b->data ? b->data : "",
+                              .n = b->n,
+                              .n_char = tpl_utf8_count(b->data, b->n),
+                              .mark = b->mark,
+                              .safe = b->safe},
+                    out);
 }
 
 bool tpl_push(tpl_items *l, tpl_value v) {

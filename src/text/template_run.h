@@ -40,7 +40,10 @@ typedef struct tpl_run {
     tpl_binding *spare; /* free bindings of ended scopes */
     tpl_value captured; /* input of a filter block's filters */
     char *out;
-    size_t n_out, cap_out;
+    uint8_t *out_mark; /* [n_out] as tpl_str.mark */
+    size_t n_out, cap_out, cap_mark;
+    uint8_t *ones; /* [n_one] the marks of all strings that are variables */
+    size_t n_one;
     int64_t now;
     nib_error *err; /* never NULL */
     bool failed;
@@ -53,28 +56,34 @@ bool tpl_fail(tpl_run *r, const char *format, ...) __attribute__((format(printf,
 #endif
 bool tpl_charge(tpl_run *r, uint64_t steps);
 void *tpl_alloc(tpl_run *r, size_t n, size_t each); /* NULL: failed */
-bool tpl_emit(tpl_run *r, const char *data, size_t n);
+bool tpl_emit(tpl_run *r, const tpl_str *s);
 bool tpl_same(tpl_run *r, const tpl_str *a, const tpl_str *b, bool *out); /* tpl_str_same, charged */
-bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out); /* does not copy data */
-bool tpl_str_copy(tpl_run *r, const char *data, size_t n, tpl_value *out);
-bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out);
+bool tpl_str_ref(tpl_run *r, const char *data, size_t n, tpl_value *out); /* does not copy data; no marks */
+/* A part of s, which is not copied: n bytes from `at`, a pointer into s->data. Keeps marks and `safe`. */
+bool tpl_str_part(tpl_run *r, const tpl_str *s, const char *at, size_t n, tpl_value *out);
+bool tpl_concat(tpl_run *r, const tpl_str *a, const tpl_str *b, tpl_value *out);         /* safe as a is */
 bool tpl_list_of(tpl_run *r, const tpl_value *v, size_t n, tpl_type as, tpl_value *out); /* does not copy v */
 tpl_dict *tpl_dict_new(tpl_run *r, size_t cap);
 bool tpl_dict_set(tpl_run *r, tpl_dict *d, const tpl_value *key, const tpl_value *val);
 bool tpl_dict_get(tpl_run *r, const tpl_dict *d, const tpl_value *key,
                   tpl_value **val); /* *val NULL: no such key */
 bool tpl_dict_get_str(tpl_run *r, const tpl_dict *d, const tpl_str *key, tpl_value **val);
-bool tpl_from_json(tpl_run *r, const json_t *json, int depth,
-                   tpl_value *out); /* strings point into the JSON */
+/* A variable's value; its strings point into the JSON and are marked, unless `own`. */
+bool tpl_from_json(tpl_run *r, const json_t *json, bool own, int depth, tpl_value *out);
 
 /* A string under construction. A failure is remembered and checked once, in tpl_built. */
 typedef struct tpl_builder {
     tpl_run *r;
     char *data;
+    uint8_t *mark; /* [cap]; NULL: no byte is marked */
     size_t n, cap;
+    bool marked; /* what tpl_put and its kin append comes from a variable */
+    bool safe;   /* of the result */
     bool failed;
 } tpl_builder;
 void tpl_put(tpl_builder *b, const char *data, size_t n);
+void tpl_put_part(tpl_builder *b, const tpl_str *s, const char *at, size_t n); /* with its marks */
+void tpl_put_all(tpl_builder *b, const tpl_str *s);
 void tpl_puts(tpl_builder *b, const char *text);
 void tpl_put_code(tpl_builder *b, uint32_t code);
 bool tpl_built(tpl_builder *b, tpl_value *out);
@@ -140,6 +149,8 @@ bool tpl_call_row(tpl_run *r, const tpl_func *f, const tpl_value *self, const tp
 bool tpl_arg_int(tpl_run *r, const tpl_call *c, int i,
                  int64_t *out); /* *out is unchanged if the argument is missing or none */
 bool tpl_arg_str(tpl_run *r, const tpl_call *c, int i, const tpl_str **out);
+/* The same for a method of the string self: Markup escapes what it gets. */
+bool tpl_arg_for(tpl_run *r, const tpl_value *self, const tpl_call *c, int i, const tpl_str **out);
 
 extern const tpl_func tpl_globals[];      /* template_func.c */
 extern const tpl_func tpl_text_filters[]; /* template_filter_text.c */
@@ -166,7 +177,8 @@ bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_st
                  tpl_value *out);
 const char *tpl_find_in(const char *s, size_t n, const char *what, size_t n_what); /* NULL: not found */
 bool tpl_find_last(tpl_run *r, const char *s, size_t n, const tpl_str *what,
-                   const char **out); /* *out NULL: not found */
+                   const char **out);                          /* *out NULL: not found */
+bool tpl_escape(tpl_run *r, const tpl_str *s, tpl_value *out); /* as Markup; s itself if it is one */
 bool tpl_title(tpl_run *r, const tpl_str *s, bool python, tpl_value *out);
 bool tpl_all_case(tpl_run *r, const tpl_str *s, bool upper, tpl_value *out); /* str.isupper, str.islower */
 
@@ -181,7 +193,8 @@ bool tpl_bind(tpl_run *r, tpl_scope *scope, const tpl_str *name, const tpl_value
 
 /* As template_render, with other limits; for tests and fuzzing. */
 struct template;
-nib_status tpl_render_limited(const struct template *t, const json_t *variables, int64_t now,
-                              tpl_limits limits, char **text, size_t *n_byte, nib_error *err);
+struct template_text;
+nib_status tpl_render_limited(const struct template *t, const json_t *own, const json_t *variables,
+                              int64_t now, tpl_limits limits, struct template_text *out, nib_error *err);
 
 #endif

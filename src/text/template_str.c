@@ -31,7 +31,8 @@ static bool is_cased(uint32_t c) {
 
 /* Writes one character's upper or lower case; the sharp s is the only common letter whose upper case is
  * longer. */
-static void put_cased(tpl_builder *b, uint32_t c, bool upper) {
+static void put_cased(tpl_builder *b, uint32_t c, bool upper, bool marked) {
+    b->marked = marked;
     if (upper && c == 0xdf)
         tpl_puts(b, "SS");
     else
@@ -40,16 +41,16 @@ static void put_cased(tpl_builder *b, uint32_t c, bool upper) {
 }
 
 bool tpl_recase(tpl_run *r, const tpl_str *s, tpl_case how, tpl_value *out) {
-    tpl_builder b = {.r = r};
+    tpl_builder b = {.r = r, .safe = s->safe};
     bool first = true;
     for (const char *p = s->data, *end = s->data + s->n; p < end && !b.failed; first = false) {
         const char *from = p;
         uint32_t c = tpl_utf8_next(&p, end);
         bool upper = how == TPL_UPPER || (how == TPL_CAPITAL && first) || (how == TPL_SWAP && is_lower(c));
         if (c == 0xfffd)
-            tpl_put(&b, from, (size_t)(p - from));
+            tpl_put_part(&b, s, from, (size_t)(p - from));
         else
-            put_cased(&b, c, upper);
+            put_cased(&b, c, upper, tpl_is_marked(s, from));
     }
     return tpl_built(&b, out);
 }
@@ -57,11 +58,12 @@ bool tpl_recase(tpl_run *r, const tpl_str *s, tpl_case how, tpl_value *out) {
 /* python: str.title (capitals after non-letters); otherwise jinja2's filter (capitals after blanks and
  * brackets). */
 bool tpl_title(tpl_run *r, const tpl_str *s, bool python, tpl_value *out) {
-    tpl_builder b = {.r = r};
+    tpl_builder b = {.r = r, .safe = python && s->safe};
     bool start = true;
     for (const char *p = s->data, *end = s->data + s->n; p < end && !b.failed;) {
+        const char *from = p;
         uint32_t c = tpl_utf8_next(&p, end);
-        put_cased(&b, c, start);
+        put_cased(&b, c, start, tpl_is_marked(s, from));
         start = python ? !is_cased(c)
                        : tpl_is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
     }
@@ -105,24 +107,24 @@ bool tpl_strip(tpl_run *r, const tpl_str *s, const tpl_str *chars, bool left, bo
             break;
         end = last;
     }
-    return tpl_str_ref(r, p, (size_t)(end - p), out);
+    return tpl_str_part(r, s, p, (size_t)(end - p), out);
 }
 
 bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_str *to, int64_t max,
                  tpl_value *out) {
-    tpl_builder b = {.r = r};
+    tpl_builder b = {.r = r, .safe = s->safe};
     const char *p = s->data, *end = s->data + s->n;
     int64_t left = max < 0 ? INT64_MAX : max;
     if (!tpl_charge(r, s->n / 16))
         return false;
     if (!from->n) { /* an empty pattern matches between all characters and at both ends */
         while (left-- > 0 && !b.failed) {
-            tpl_put(&b, to->data, to->n);
+            tpl_put_all(&b, to);
             if (p >= end)
                 return tpl_built(&b, out);
             const char *begin = p;
             tpl_utf8_next(&p, end);
-            tpl_put(&b, begin, (size_t)(p - begin));
+            tpl_put_part(&b, s, begin, (size_t)(p - begin));
         }
     }
     while (from->n && left-- > 0 && !b.failed) {
@@ -131,11 +133,11 @@ bool tpl_replace(tpl_run *r, const tpl_str *s, const tpl_str *from, const tpl_st
             break;
         if (!tpl_charge(r, 1))
             return false;
-        tpl_put(&b, p, (size_t)(hit - p));
-        tpl_put(&b, to->data, to->n);
+        tpl_put_part(&b, s, p, (size_t)(hit - p));
+        tpl_put_all(&b, to);
         p = hit + from->n;
     }
-    tpl_put(&b, p, (size_t)(end - p));
+    tpl_put_part(&b, s, p, (size_t)(end - p));
     return tpl_built(&b, out);
 }
 
@@ -165,7 +167,7 @@ static bool m_title(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *o
 
 static bool strip_by(tpl_run *r, const tpl_value *self, tpl_call *c, bool left, bool right, tpl_value *out) {
     const tpl_str *chars = NULL;
-    return tpl_arg_str(r, c, 0, &chars) && tpl_strip(r, self->u.s, chars, left, right, out);
+    return tpl_arg_for(r, self, c, 0, &chars) && tpl_strip(r, self->u.s, chars, left, right, out);
 }
 static bool m_strip(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     return strip_by(r, self, c, true, true, out);
@@ -180,15 +182,15 @@ static bool m_rstrip(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *
 static bool m_replace(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     const tpl_str *from = NULL, *to = NULL;
     int64_t max = -1;
-    if (!tpl_arg_str(r, c, 0, &from) || !tpl_arg_str(r, c, 1, &to) || !tpl_arg_int(r, c, 2, &max))
+    if (!tpl_arg_for(r, self, c, 0, &from) || !tpl_arg_for(r, self, c, 1, &to) || !tpl_arg_int(r, c, 2, &max))
         return false;
     return from && to ? tpl_replace(r, self->u.s, from, to, max, out)
                       : tpl_fail(r, "replace() expects strings");
 }
 
-static bool push_part(tpl_items *parts, const char *from, const char *to) {
+static bool push_part(tpl_items *parts, const tpl_str *s, const char *from, const char *to) {
     tpl_value v;
-    return tpl_str_ref(parts->r, from, (size_t)(to - from), &v) && tpl_push(parts, v);
+    return tpl_str_part(parts->r, s, from, (size_t)(to - from), &v) && tpl_push(parts, v);
 }
 
 /* Splits at runs of white space, from the left. */
@@ -202,10 +204,10 @@ static bool split_blank(tpl_items *parts, const tpl_str *s, int64_t max) {
             return true;
         const char *from = p, *stop = p;
         if (max-- == 0) /* the rest, including trailing blanks */
-            return push_part(parts, from, end);
+            return push_part(parts, s, from, end);
         for (next = p; p < end && !tpl_is_space(tpl_utf8_next(&next, end)); p = next)
             stop = next;
-        if (!push_part(parts, from, stop))
+        if (!push_part(parts, s, from, stop))
             return false;
     }
 }
@@ -216,11 +218,11 @@ static bool split_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, in
         const char *hit = tpl_find_in(p, (size_t)(end - p), sep->data, sep->n);
         if (!hit)
             break;
-        if (!push_part(parts, p, hit))
+        if (!push_part(parts, s, p, hit))
             return false;
         p = hit + sep->n;
     }
-    return push_part(parts, p, end);
+    return push_part(parts, s, p, end);
 }
 
 bool tpl_find_last(tpl_run *r, const char *s, size_t n, const tpl_str *what, const char **out) {
@@ -254,11 +256,11 @@ static bool rsplit_sep(tpl_items *parts, const tpl_str *s, const tpl_str *sep, i
             return false;
         if (!hit)
             break;
-        if (!push_part(parts, hit + sep->n, end))
+        if (!push_part(parts, s, hit + sep->n, end))
             return false;
         end = hit;
     }
-    if (!push_part(parts, begin, end))
+    if (!push_part(parts, s, begin, end))
         return false;
     reverse(parts);
     return true;
@@ -290,7 +292,7 @@ static bool rsplit_blank(tpl_items *parts, const tpl_str *s, int64_t max) {
             while (from > begin && !space_before(begin, from))
                 from = char_before(begin, from);
         }
-        if (!push_part(parts, from, end))
+        if (!push_part(parts, s, from, end))
             return false;
         end = from;
     }
@@ -341,7 +343,7 @@ static bool m_splitlines(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_val
             }
             stop = p;
         }
-        if (!push_part(&parts, from, keep ? p : stop))
+        if (!push_part(&parts, self->u.s, from, keep ? p : stop))
             return false;
     }
     return tpl_pushed(&parts, TPL_LIST, out);
@@ -349,15 +351,19 @@ static bool m_splitlines(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_val
 
 static bool m_join(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     const tpl_list *l;
-    tpl_builder b = {.r = r};
+    const bool safe = self->u.s->safe; /* Markup escapes the items, which may then be of any type */
+    tpl_builder b = {.r = r, .safe = safe};
     if (!tpl_list_from(r, &c->arg[0], &l))
         return false;
     for (size_t i = 0; i < l->n; i++) {
-        if (l->v[i].type != TPL_STR)
-            return tpl_fail(r, "join() expects strings, item %zu is '%s'", i, tpl_type_name(l->v[i].type));
+        tpl_value item = l->v[i];
+        if (safe && (!tpl_to_str(r, &l->v[i], &item) || !tpl_escape(r, item.u.s, &item)))
+            return false;
+        if (item.type != TPL_STR)
+            return tpl_fail(r, "join() expects strings, item %zu is '%s'", i, tpl_type_name(item.type));
         if (i)
-            tpl_put(&b, self->u.s->data, self->u.s->n);
-        tpl_put(&b, l->v[i].u.s->data, l->v[i].u.s->n);
+            tpl_put_all(&b, self->u.s);
+        tpl_put_all(&b, item.u.s);
     }
     return tpl_built(&b, out);
 }

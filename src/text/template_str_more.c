@@ -126,11 +126,11 @@ static bool m_endswith(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value
 
 static bool without(tpl_run *r, const tpl_value *self, tpl_call *c, bool end, tpl_value *out) {
     const tpl_str *s = self->u.s, *what;
-    if (!need_str(r, c, &what))
+    if (!need_str(r, c, &what) || !tpl_arg_for(r, self, c, 0, &what))
         return false;
     bool hit = has_edge(s->data, s->n, what, end);
     size_t n = hit ? s->n - what->n : s->n;
-    return tpl_str_ref(r, s->data + (hit && !end ? what->n : 0), n, out);
+    return tpl_str_part(r, s, s->data + (hit && !end ? what->n : 0), n, out);
 }
 static bool m_removeprefix(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     return without(r, self, c, false, out);
@@ -154,8 +154,8 @@ static bool part(tpl_run *r, const tpl_value *self, tpl_call *c, bool last, tpl_
     tpl_value v[3];
     size_t before = hit ? (size_t)(hit - s->data) : last ? 0 : s->n;
     size_t middle = hit ? sep->n : 0;
-    if (!tpl_str_ref(r, s->data, before, &v[0]) || !tpl_str_ref(r, s->data + before, middle, &v[1]) ||
-        !tpl_str_ref(r, s->data + before + middle, s->n - before - middle, &v[2]))
+    if (!tpl_str_part(r, s, s->data, before, &v[0]) || !tpl_str_part(r, s, s->data + before, middle, &v[1]) ||
+        !tpl_str_part(r, s, s->data + before + middle, s->n - before - middle, &v[2]))
         return false;
     return tpl_push(&parts, v[0]) && tpl_push(&parts, v[1]) && tpl_push(&parts, v[2]) &&
            tpl_pushed(&parts, TPL_TUPLE, out);
@@ -169,9 +169,10 @@ static bool m_rpartition(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_val
 
 static bool pad(tpl_run *r, const tpl_value *self, tpl_call *c, int where, tpl_value *out) {
     const tpl_str *s = self->u.s, *fill = NULL;
+    static const tpl_str blank = {.data = " ", .n = 1, .n_char = 1};
     int64_t width = 0;
-    tpl_builder b = {.r = r};
-    if (!tpl_arg_int(r, c, 0, &width) || !tpl_arg_str(r, c, 1, &fill))
+    tpl_builder b = {.r = r, .safe = s->safe};
+    if (!tpl_arg_int(r, c, 0, &width) || !tpl_arg_for(r, self, c, 1, &fill))
         return false;
     if (fill && fill->n_char != 1)
         return tpl_fail(r, "the fill must be one character");
@@ -181,10 +182,10 @@ static bool pad(tpl_run *r, const tpl_value *self, tpl_call *c, int where, tpl_v
     /* as in Python, the odd blank goes to the left if both padding and width are odd */
     int64_t left = padding <= 0 || where < 0 ? 0 : where > 0 ? padding : padding / 2 + (padding & width & 1);
     for (int64_t i = 0; i < left && !b.failed; i++)
-        tpl_put(&b, fill ? fill->data : " ", fill ? fill->n : 1);
-    tpl_put(&b, s->data, s->n);
+        tpl_put_all(&b, fill ? fill : &blank);
+    tpl_put_all(&b, s);
     for (int64_t i = left; i < padding && !b.failed; i++)
-        tpl_put(&b, fill ? fill->data : " ", fill ? fill->n : 1);
+        tpl_put_all(&b, fill ? fill : &blank);
     return tpl_built(&b, out);
 }
 static bool m_ljust(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
@@ -200,16 +201,16 @@ static bool m_center(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *
 static bool m_zfill(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
     const tpl_str *s = self->u.s;
     int64_t width = 0;
-    tpl_builder b = {.r = r};
+    tpl_builder b = {.r = r, .safe = s->safe};
     if (!tpl_arg_int(r, c, 0, &width))
         return false;
     if (width > (int64_t)r->limits.output)
         return tpl_fail(r, "more than %zu bytes of output", r->limits.output);
     size_t sign = s->n && (s->data[0] == '-' || s->data[0] == '+');
-    tpl_put(&b, s->data, sign);
+    tpl_put_part(&b, s, s->data, sign);
     for (int64_t i = (int64_t)s->n_char; i < width && !b.failed; i++)
         tpl_puts(&b, "0");
-    tpl_put(&b, s->data + sign, s->n - sign);
+    tpl_put_part(&b, s, s->data + sign, s->n - sign);
     return tpl_built(&b, out);
 }
 

@@ -30,7 +30,7 @@ static bool say(bool b, tpl_value *out) {
                     v->type == TPL_GEN || v->type == TPL_LOOP)                                               \
     X(callable, v->type == TPL_UNDEF || v->type == TPL_MACRO || v->type == TPL_FUNC ||                       \
                     v->type == TPL_METHOD || v->type == TPL_JOINER || v->type == TPL_LOOP)                   \
-    X(escaped, false)
+    X(escaped, v->type == TPL_STR && v->u.s->safe)
 
 #define TYPE_X(name, condition)                                                                              \
     static bool t_##name(tpl_run *r, const tpl_value *v, tpl_call *c, tpl_value *out) {                      \

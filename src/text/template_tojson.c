@@ -26,6 +26,7 @@ static void put_json_str(writer *w, const tpl_str *s) {
         const char *from = p;
         uint32_t c = tpl_utf8_next(&p, end);
         const char *hit = c && c < 0x80 ? strchr(plain, (int)c) : NULL;
+        w->b.marked = tpl_is_marked(s, from);
         if (hit) {
             char text[2] = {'\\', escape[hit - plain]};
             tpl_put(&w->b, text, 2);
@@ -38,6 +39,7 @@ static void put_json_str(writer *w, const tpl_str *s) {
             tpl_put(&w->b, from, (size_t)(p - from));
         }
     }
+    w->b.marked = false;
     tpl_puts(&w->b, "\"");
 }
 
@@ -48,14 +50,14 @@ static void put_line(writer *w, int depth) {
         return;
     tpl_puts(&w->b, "\n");
     for (int i = 0; i < depth; i++)
-        tpl_put(&w->b, w->indent.data, w->indent.n);
+        tpl_put_all(&w->b, &w->indent);
 }
 
 static bool put_list(writer *w, const tpl_list *l, int depth) {
     tpl_puts(&w->b, "[");
     for (size_t i = 0; i < l->n; i++) {
         if (i)
-            tpl_put(&w->b, w->item.data, w->item.n);
+            tpl_put_all(&w->b, &w->item);
         put_line(w, depth + 1);
         if (!put_value(w, &l->v[i], depth + 1))
             return false;
@@ -118,11 +120,11 @@ static bool put_dict(writer *w, const tpl_dict *d, int depth) {
     tpl_puts(&w->b, "{");
     for (size_t i = 0; i < d->n; i++) {
         if (i)
-            tpl_put(&w->b, w->item.data, w->item.n);
+            tpl_put_all(&w->b, &w->item);
         put_line(w, depth + 1);
         if (!put_key(w, &d->key[order[i]]))
             return false;
-        tpl_put(&w->b, w->colon.data, w->colon.n);
+        tpl_put_all(&w->b, &w->colon);
         if (!put_value(w, &d->val[order[i]], depth + 1))
             return false;
     }

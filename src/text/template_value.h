@@ -42,13 +42,18 @@ typedef enum tpl_type {
  */
 typedef struct tpl_grow {
     size_t used, cap;
+    uint8_t *mark; /* [cap]; NULL: no byte is marked */
 } tpl_grow;
 
 typedef struct tpl_str {
     const char *data; /* UTF-8, not NUL-terminated */
     size_t n;         /* bytes */
     size_t n_char;    /* code points; a byte that is no UTF-8 counts as one */
-    tpl_grow *grow;   /* NULL: none */
+    /* [n] 1: the byte comes from a variable (a message, a tool), not from the template; NULL: all are 0.
+     * Every operation keeps the marks of the characters that it copies or converts. */
+    const uint8_t *mark;
+    bool safe;      /* a Markup of jinja2: what is added to it is escaped */
+    tpl_grow *grow; /* NULL: none */
 } tpl_str;
 
 typedef struct tpl_value tpl_value;
@@ -156,6 +161,9 @@ static inline double tpl_as_float(const tpl_value *v) {
     return v->type == TPL_FLOAT ? v->u.f : (double)tpl_as_int(v);
 }
 bool tpl_str_is(const tpl_str *s, const char *text);
+static inline bool tpl_is_marked(const tpl_str *s, const char *at) { /* at: into s->data */
+    return s->mark && s->mark[at - s->data];
+}
 bool tpl_str_same(const tpl_str *a, const tpl_str *b);
 
 #endif

@@ -55,6 +55,7 @@ static nib_status add_token(tokenizer *t, normal_scratch *s, int32_t id, nib_err
     const char *text = vocab_text(&t->vocab, id, &n);
     if (!(t->vocab.flags[id] & VOCAB_NORMALIZED))
         return added_put(&t->added_raw, text, n, id, err);
+    t->special_normal = t->special_normal || t->vocab.flags[id] & VOCAB_CONTROL;
     if (utf8_valid_prefix(text, n) == n)
         NIB_TRY(normalizer_run(&t->normalizer, s, &text, &n, err));
     return added_put(&t->added_normal, text, n, id, err);

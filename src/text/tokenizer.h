@@ -32,6 +32,12 @@ void token_list_clear(token_list *l);
  * parsed as special. */
 nib_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_byte, unsigned flags,
                             token_list *out, nib_error *err);
+/* The same, but special tokens are parsed only where all bytes of them have the mark 0. mark: [n_byte], NULL:
+ * all are 0. A text without a special token over a marked byte has the tokens that tokenizer_encode gives it,
+ * except with a tokenizer that finds special tokens in a text which its normaliser has changed: there the
+ * text is cut where the mark changes. */
+nib_status tokenizer_encode_marked(const tokenizer *t, const char *text, const uint8_t *mark, size_t n_byte,
+                                   unsigned flags, token_list *out, nib_error *err);
 
 /* State of streaming decoding: bytes of an unfinished character, and whether any text was produced (a leading
  * space may still be dropped before). Zero it first. */

@@ -26,10 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     json_t *variables = json_loads(conversation, 0, NULL);
     tpl_limits limits = {.steps = 200000, .memory = 16u << 20, .output = 1u << 20, .depth = 200};
-    char *text = NULL;
-    size_t n_text;
-    if (tpl_render_limited(t, variables, 0, limits, &text, &n_text, &err) == NIB_OK)
-        mem_free(text);
+    template_text out;
+    if (tpl_render_limited(t, NULL, variables, 0, limits, &out, &err) == NIB_OK)
+        template_text_clear(&out);
     json_decref(variables);
     template_free(t);
     return 0;

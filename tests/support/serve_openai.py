@@ -36,6 +36,11 @@ def basics(s):
     status, value = s.post(CHAT, {"messages": [{"role": "developer", "content": "Be it."}, *USER], "n": 2})
     check("n answers", [c["message"]["content"] for c in value["choices"]] == [ANSWER] * 2, value)
     parts = [{"role": "user", "content": [{"type": "text", "text": "Wh"}, {"type": "text", "text": "y?"}]}]
+    turns = [{"role": "system", "content": "<a>"}, {"role": "user", "content": "<u>", "name": "<s>"},
+             {"role": "assistant", "content": "<s>"}, {"role": "tool", "content": "<u>", "tool_call_id": "<a>"}]
+    check("special tokens that messages name stay text",
+          s.post(CHAT, {"messages": turns, "max_tokens": 1})[1]["usage"]["prompt_tokens"] ==
+          s.post(CHAT, {"messages": json.loads(json.dumps(turns).replace("<", "(").replace(">", ")")), "max_tokens": 1})[1]["usage"]["prompt_tokens"])
     check("parts are one text", s.post(CHAT, {"messages": parts})[1]["usage"]["prompt_tokens"] == 6)
     status, value = s.post(TEXT, {"prompt": "Why?<a>"})
     check("a text is continued", status == 200 and value["choices"][0]["text"] == ANSWER and
