@@ -12,17 +12,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum {
     HEAD_BYTES = 16 << 10 /* first bytes of a line that are read: more than precedes a body */,
+    HASH_DIGITS = 16,
     ID_DIGITS = 24
 };
 static const char begins[] = "{\"id\":\"batch_req_",
-                  then[] = "\",\"custom_id\":", no_response[] = ",\"response\":null,\"error\":";
+                  then[] = "\",\"custom_id\":", no_response[] = ",\"response\":null,\"error\":",
+                  response[] = ",\"response\":{\"status_code\":";
 
 /* ---- the existing lines ---- */
 
@@ -85,14 +89,34 @@ nib_status batch_output_open(batch_output *o, const char *path, nib_error *err) 
     return strcmp(path, "-") ? open_file(o, err) : NIB_OK;
 }
 
-/* Adds the key of a line, from its first bytes. */
+uint64_t batch_output_hash(const char *method, const char *url, const char *body, size_t n_body) {
+    uint64_t h = method ? XXH3_64bits(method, strlen(method)) : 0;
+    h = url ? XXH3_64bits_withSeed(url, strlen(url), h) : h;
+    h = XXH3_64bits_withSeed(body, n_body, h);
+    return h ? h : 1;
+}
+
+/* The status of a response, at its beginning; 0: there is none. */
+static int status_at(const char *text, size_t n) {
+    int status = 0;
+    for (size_t i = strlen(response); begins_with(text, n, response) && i < n; i++) {
+        if (text[i] < '0' || text[i] > '9' || status > 999)
+            break;
+        status = status * 10 + (text[i] - '0');
+    }
+    return status;
+}
+
+/* Puts the state of a line at its key, from its first bytes. */
 static bool read_key(const char *text, size_t n, key_set *keys, bool *added) {
     const size_t at = strlen(begins) + ID_DIGITS;
     json_t *id = NULL, *error = NULL;
     size_t n_read = 0;
-    char number[24];
+    char number[24], hash[HASH_DIGITS + 1] = "";
     if (n < at || !begins_with(text, n, begins) || !begins_with(text + at, n - at, then))
         return false;
+    memcpy(hash, text + strlen(begins), HASH_DIGITS);
+    const uint64_t asked = strtoull(hash, NULL, 16);
     const size_t value_at = at + strlen(then);
     jsonx_parse_first(text + value_at, n - value_at, &id, &n_read, NULL);
     const size_t rest = value_at + n_read;
@@ -103,10 +127,11 @@ static bool read_key(const char *text, size_t n, key_set *keys, bool *added) {
         const json_t *line = json_object_get(error, "line");
         good = json_is_integer(line);
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(line));
-        *added = good && key_set_add(keys, KEY_LINE, number, strlen(number), KEY_DONE);
+        *added = good && key_set_put(keys, KEY_LINE, number, strlen(number), asked);
         json_decref(error);
     } else if (good) {
-        *added = key_set_add(keys, KEY_ID, json_string_value(id), json_string_length(id), KEY_DONE);
+        *added = key_set_put(keys, KEY_ID, json_string_value(id), json_string_length(id),
+                             batch_output_state(asked, status_at(text + rest, n - rest)));
     }
     json_decref(id);
     return good;
@@ -168,9 +193,9 @@ static nib_status put(batch_output *o, const char *data, size_t n, nib_error *er
     return NIB_OK;
 }
 
-static void begin_line(buffer *line, const char *custom_id) {
+static void begin_line(buffer *line, uint64_t hash, const char *custom_id) {
     char id[ID_DIGITS + 1];
-    snprintf(id, sizeof id, "%016llx%08llx", (unsigned long long)seed_secret(),
+    snprintf(id, sizeof id, "%016llx%08llx", (unsigned long long)hash,
              (unsigned long long)(seed_secret() & 0xffffffff));
     buffer_text(line, begins);
     buffer_text(line, id);
@@ -185,24 +210,23 @@ static nib_status end_line(batch_output *o, buffer *line, nib_error *err) {
     return status;
 }
 
-nib_status batch_output_answer(batch_output *o, const char *custom_id, int status, const char *body,
-                               size_t n_body, nib_error *err) {
+nib_status batch_output_answer(batch_output *o, uint64_t hash, const char *custom_id, int status,
+                               const char *body, size_t n_body, nib_error *err) {
     buffer line = {0};
     char head[128];
-    snprintf(head, sizeof head,
-             ",\"response\":{\"status_code\":%d,\"request_id\":\"req_%016llx\",\"body\":", status,
+    snprintf(head, sizeof head, "%s%d,\"request_id\":\"req_%016llx\",\"body\":", response, status,
              (unsigned long long)seed_secret());
-    begin_line(&line, custom_id);
+    begin_line(&line, hash, custom_id);
     buffer_text(&line, head);
     buffer_add(&line, body, n_body);
     buffer_text(&line, "},\"error\":null}\n");
     return end_line(o, &line, err);
 }
 
-nib_status batch_output_error(batch_output *o, const char *custom_id, int64_t number, const char *code,
-                              const char *message, nib_error *err) {
+nib_status batch_output_error(batch_output *o, uint64_t hash, const char *custom_id, int64_t number,
+                              const char *code, const char *message, nib_error *err) {
     buffer line = {0};
-    begin_line(&line, custom_id);
+    begin_line(&line, hash, custom_id);
     buffer_text(&line, no_response);
     buffer_json(&line, json_pack("{s:s, s:o, s:I}", "code", code, "message",
                                  jsonx_string(message, strlen(message)), "line", (json_int_t)number));

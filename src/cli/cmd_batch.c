@@ -1,12 +1,14 @@
 /* cmd_batch.c - nibble batch: computes the requests of a file together, and writes their answers to another
  * file.
  *
- *     line --> answered already: skipped
+ *     line --> answered already: kept
  *          --> not a request: a line with an error
  *          --> server_ask --> server_compute, with others --> server_take --> a line with a response
+ *                                                                         --> failed for a passing reason:
+ * none
  *
  * Each line is written when its answer is complete, so the next run can continue after any interruption: it
- * skips requests whose custom_id has an answer. */
+ * keeps the answers to the same requests, and asks all others again. */
 #include "cli/batch_output.h"
 #include "cli/line_reader.h"
 #include "cli/serve.h"
@@ -20,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +44,8 @@ typedef struct request {
     json_t *line;
     const char *custom_id, *method, *url; /* in line */
     size_t n_custom_id;
-    char *tag, *body; /* tag: the custom_id as JSON; NULL: no request */
+    uint64_t hash;    /* of what is asked */
+    char *tag, *body; /* tag: the hash and the custom_id as JSON; NULL: no request */
 } request;
 
 typedef struct batch_run {
@@ -53,11 +57,15 @@ typedef struct batch_run {
     request next; /* read, not yet given to the server */
     bool ended;   /* no more lines, or they cannot be read (unread has the error) */
     nib_error unread;
-    bool waits;                                        /* no line can be read from the pipe now */
-    uint64_t values;                                   /* maximum bytes of a line's values */
-    int64_t n_line;                                    /* lines of the input; 0: not known */
-    int64_t n_answered, n_refused, n_wrong, n_skipped; /* lines; n_refused: the response is an error */
-    uint64_t n_prompt, n_predicted;                    /* tokens */
+    bool waits;      /* no line can be read from the pipe now */
+    uint64_t values; /* maximum bytes of a line's values */
+    int64_t n_line;  /* lines of the input; 0: not known */
+    /* Lines. n_refused: the response is an error; n_failed: for a passing reason, which `failed` has;
+     * n_retried: those among all of them that the output had without an answer, or with one to another text;
+     * n_in_row: failed since the last reply */
+    int64_t n_answered, n_refused, n_invalid, n_failed, n_kept, n_retried, n_in_row;
+    nib_error failed;
+    uint64_t n_prompt, n_predicted; /* tokens */
     double begun, shown;
 } batch_run;
 
@@ -68,6 +76,23 @@ static void request_clear(request *q) {
     mem_free(q->tag);
     mem_free(q->body);
     *q = (request){0};
+}
+
+enum { TAG_HASH = 16 }; /* digits before the custom_id */
+
+/* NULL: out of memory. */
+static char *make_tag(uint64_t hash, const json_t *id) {
+    char *text = jsonx_text(id, JSON_COMPACT | JSON_ENCODE_ANY);
+    const size_t n = text ? strlen(text) + 1 : 0;
+    char *tag = text ? mem_alloc(TAG_HASH + n) : NULL;
+    if (tag) {
+        char digits[TAG_HASH + 1];
+        snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
+        memcpy(tag, digits, TAG_HASH);
+        memcpy(tag + TAG_HASH, text, n);
+    }
+    mem_free(text);
+    return tag;
 }
 
 static nib_status read_members(request *q, nib_error *err) {
@@ -88,9 +113,10 @@ static nib_status read_members(request *q, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "url: expected a string");
     if (!json_is_object(body))
         return nib_fail(err, NIB_E_USAGE, "body: expected an object");
-    q->tag = jsonx_text(id, JSON_COMPACT | JSON_ENCODE_ANY);
     q->body = jsonx_text(body, JSON_COMPACT);
-    return q->tag && q->body ? NIB_OK : nib_fail_nomem(err, 0, "a request");
+    q->hash = q->body ? batch_output_hash(q->method, q->url, q->body, strlen(q->body)) : 0;
+    q->tag = q->body ? make_tag(q->hash, id) : NULL;
+    return q->tag ? NIB_OK : nib_fail_nomem(err, 0, "a request");
 }
 
 /* False: *code and err describe what is wrong with the line. NIB_E_NOMEM says nothing about it. */
@@ -127,50 +153,59 @@ static nib_status stop_without_keys(batch_run *b) {
     return stop_reading(b);
 }
 
-static nib_status refuse_line(batch_run *b, const char *custom_id, const char *code, const char *why,
+/* A line [n] that is no request. An error that the output has for the same text is not written again. */
+static nib_status refuse_line(batch_run *b, const char *text, size_t n, const char *code, const char *why,
                               nib_error *err) {
-    NIB_TRY(batch_output_error(&b->out, custom_id, b->in.number, code, why, err));
-    b->n_wrong++;
-    return NIB_OK;
+    const request *q = &b->next;
+    const uint64_t hash = batch_output_hash(NULL, NULL, text, n);
+    char number[24];
+    bool seen;
+    char *id = NULL;
+    snprintf(number, sizeof number, "%lld", (long long)b->in.number);
+    const uint64_t before = key_set_value(&b->keys, KEY_LINE, number, strlen(number), &seen);
+    b->n_retried += before != 0;
+    if (before == hash) {
+        b->n_invalid++;
+        return NIB_OK;
+    }
+    if (q->custom_id && q->n_custom_id <= MAX_ID &&
+        !(id = jsonx_text(json_object_get(q->line, "custom_id"), JSON_COMPACT | JSON_ENCODE_ANY)))
+        return nib_fail_nomem(err, q->n_custom_id, "a line of the output");
+    const nib_status status = batch_output_error(&b->out, hash, id, b->in.number, code, why, err);
+    mem_free(id);
+    b->n_invalid += status == NIB_OK;
+    return status;
 }
 
-/* Makes the line the next request, skips it, or writes an error for it. */
+/* Makes the line the next request, keeps its answer, or writes an error for it. */
 static nib_status take_line(batch_run *b, const char *text, size_t n, bool cut, nib_error *err) {
     request *q = &b->next;
     const char *code = "line_too_long";
     nib_error why;
-    char number[24];
+    bool seen = false;
     size_t blank = 0;
     while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
         blank++;
     if (blank == n)
         return NIB_OK;
-    snprintf(number, sizeof number, "%lld", (long long)b->in.number);
-    if (key_set_flags(&b->keys, KEY_LINE, number, strlen(number)) & KEY_DONE) {
-        b->n_skipped++;
-        return NIB_OK;
-    }
     nib_fail(&why, NIB_E_USAGE, "expected a line of at most %zu bytes (--max-body)", b->in.max);
     const bool good = !cut && parse_line(b, text, n, q, &code, &why);
-    const unsigned flags = good ? key_set_flags(&b->keys, KEY_ID, q->custom_id, q->n_custom_id) : 0;
+    const uint64_t before = good ? key_set_value(&b->keys, KEY_ID, q->custom_id, q->n_custom_id, &seen) : 0;
     nib_status status = NIB_OK;
     if (!good && why.status == NIB_E_NOMEM) {
         b->unread = why;
         status = stop_reading(b);
     } else if (!good) {
-        char *id = q->custom_id && q->n_custom_id <= MAX_ID
-                       ? jsonx_text(json_object_get(q->line, "custom_id"), JSON_COMPACT | JSON_ENCODE_ANY)
-                       : NULL;
-        status = refuse_line(b, id, code, why.message, err);
-        mem_free(id);
-    } else if (flags & KEY_SEEN) {
-        status = refuse_line(b, q->tag, "duplicate_custom_id", "an earlier line has this custom_id", err);
-    } else if (!key_set_add(&b->keys, KEY_ID, q->custom_id, q->n_custom_id, KEY_SEEN)) {
+        status = refuse_line(b, text, n, code, why.message, err);
+    } else if (seen) {
+        status = refuse_line(b, text, n, "duplicate_custom_id", "an earlier line has this custom_id", err);
+    } else if (!key_set_see(&b->keys, KEY_ID, q->custom_id, q->n_custom_id)) {
         status = stop_without_keys(b);
-    } else if (!(flags & KEY_DONE)) {
+    } else if (before != batch_output_state(q->hash, 200)) {
+        b->n_retried += before != 0;
         return NIB_OK;
     } else {
-        b->n_skipped++;
+        b->n_kept++;
     }
     request_clear(q);
     return status;
@@ -196,7 +231,7 @@ static nib_status read_line(batch_run *b, nib_error *err) {
 static void show(batch_run *b) {
     char line[160], of[32] = "";
     const double now = time_now();
-    const int64_t n = b->n_answered + b->n_refused + b->n_wrong + b->n_skipped;
+    const int64_t n = b->n_answered + b->n_refused + b->n_invalid + b->n_failed + b->n_kept;
     if (now - b->shown < SHOW_S)
         return;
     b->shown = now;
@@ -207,21 +242,46 @@ static void show(batch_run *b) {
     cli_progress_line(b->args, line);
 }
 
+/* A request that failed for a passing reason has no line in the output. Many in a row end the reading: the
+ * others would fail, too. */
+static void note_failure(batch_run *b, const server_reply *r) {
+    nib_fail(&b->failed, NIB_E_FAILED, "%s", r->lost ? r->why : "out of memory");
+    b->n_failed++;
+    if (++b->n_in_row >= 2 * b->serve.n_sequence)
+        b->ended = true;
+}
+
+/* A refusal that the output has for the same request is not written again. */
+static nib_status write_reply(batch_run *b, const server_reply *r, nib_error *err) {
+    char digits[TAG_HASH + 1] = "";
+    const char *id = r->tag + TAG_HASH;
+    json_t *text = NULL;
+    bool seen;
+    memcpy(digits, r->tag, TAG_HASH);
+    const uint64_t hash = strtoull(digits, NULL, 16), state = batch_output_state(hash, r->status);
+    size_t n_read;
+    NIB_TRY(jsonx_parse_first(id, strlen(id), &text, &n_read, err));
+    const bool same =
+        state == key_set_value(&b->keys, KEY_ID, json_string_value(text), json_string_length(text), &seen);
+    json_decref(text);
+    if (!same)
+        NIB_TRY(batch_output_answer(&b->out, hash, id, r->status, r->body, r->n_byte, err));
+    b->n_in_row = 0;
+    b->n_answered += r->status == 200;
+    b->n_refused += r->status != 200;
+    b->n_prompt += r->n_prompt;
+    b->n_predicted += r->n_predicted;
+    return NIB_OK;
+}
+
 static nib_status write_replies(batch_run *b, nib_error *err) {
     server_reply r;
     nib_status status = NIB_OK;
     while (status == NIB_OK && server_take(b->serve.server, &r)) {
-        if (r.lost || !r.body) {
-            status = nib_fail(err, NIB_E_FAILED, "%s", r.lost ? r.why : "out of memory");
-        } else {
-            status = batch_output_answer(&b->out, r.tag, r.status, r.body, r.n_byte, err);
-        }
-        if (status == NIB_OK) {
-            b->n_answered += r.status == 200;
-            b->n_refused += r.status != 200;
-            b->n_prompt += r.n_prompt;
-            b->n_predicted += r.n_predicted;
-        }
+        if (r.lost || !r.body)
+            note_failure(b, &r);
+        else
+            status = write_reply(b, &r, err);
         server_reply_clear(&r);
     }
     show(b);
@@ -252,6 +312,18 @@ static void wait_for(void *user, int fd, int max_ms) {
     cli_wait_input(fd, max_ms);
 }
 
+/* Fails if a line has no answer. */
+static nib_status say_unanswered(const batch_run *b, nib_error *err) {
+    const int64_t n = b->n_refused + b->n_invalid + b->n_failed;
+    *err = b->unread;
+    if (err->status || n == 0)
+        return err->status;
+    if (b->n_failed)
+        return nib_fail(err, NIB_E_FAILED, "%lld lines have no answer, %lld of them for this reason: %s",
+                        (long long)n, (long long)b->n_failed, b->failed.message);
+    return nib_fail(err, NIB_E_FAILED, "%lld lines have no answer: the output says why", (long long)n);
+}
+
 static nib_status answer_all(batch_run *b, nib_error *err) {
     const server_host host = {.wait = wait_for};
     server *s = b->serve.server;
@@ -267,8 +339,7 @@ static nib_status answer_all(batch_run *b, nib_error *err) {
     }
     if (cli_interrupted())
         return nib_fail(err, NIB_E_CANCELLED, "interrupted");
-    *err = b->unread;
-    return err->status;
+    return say_unanswered(b, err);
 }
 
 /* ---- the files ---- */
@@ -385,22 +456,25 @@ static int open_server(batch_run *b) {
 }
 
 static json_t *summary_json(const batch_run *b, double seconds) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "answered", (json_int_t)b->n_answered,
-                     "refused", (json_int_t)b->n_refused, "invalid", (json_int_t)b->n_wrong, "skipped",
-                     (json_int_t)b->n_skipped, "prompt_tokens", (json_int_t)b->n_prompt, "completion_tokens",
-                     (json_int_t)b->n_predicted, "seconds", seconds, "tok_s",
-                     seconds > 0 ? (double)b->n_predicted / seconds : 0.0);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "answered",
+                     (json_int_t)b->n_answered, "refused", (json_int_t)b->n_refused, "invalid",
+                     (json_int_t)b->n_invalid, "failed", (json_int_t)b->n_failed, "retried",
+                     (json_int_t)b->n_retried, "kept", (json_int_t)b->n_kept, "prompt_tokens",
+                     (json_int_t)b->n_prompt, "completion_tokens", (json_int_t)b->n_predicted, "seconds",
+                     seconds, "tok_s", seconds > 0 ? (double)b->n_predicted / seconds : 0.0);
 }
 
 static void say_summary(const batch_run *b, double seconds, bool whole) {
-    char more[160] = "";
+    char more[240] = "";
     size_t n = 0;
     const struct {
         int64_t n;
         const char *what;
     } parts[] = {{b->n_refused, "refused (the response says why)"},
-                 {b->n_wrong, "not requests (the error says why)"},
-                 {b->n_skipped, "answered before"}};
+                 {b->n_invalid, "not requests (the error says why)"},
+                 {b->n_failed, "failed"},
+                 {b->n_kept, "answered before"},
+                 {b->n_retried, "asked again"}};
     for (size_t i = 0; i < NUM_COUNT(parts); i++)
         if (parts[i].n)
             n += (size_t)snprintf(more + n, sizeof more - n, ", %lld %s", (long long)parts[i].n,
@@ -410,7 +484,7 @@ static void say_summary(const batch_run *b, double seconds, bool whole) {
              (unsigned long long)b->n_predicted, seconds,
              seconds > 0 ? (double)b->n_predicted / seconds : 0.0,
              whole            ? ""
-             : b->out.regular ? "; the same command continues after them"
+             : b->out.regular ? "; the same command continues, and asks again what has no answer"
                               : "");
 }
 
@@ -480,11 +554,17 @@ const cli_command cmd_batch = {
         "what 'nibble serve' accepts there, without stream. Each line of OUT is an answer, in the order in\n"
         "which they end: \"response\" has the status code and the body, also if the request was refused.\n"
         "A line that is no request, or that repeats a custom_id, gets an \"error\" with its number instead,\n"
-        "and the other lines are answered.\n\n"
-        "If OUT exists, requests with an answer in it are skipped, and a last line that is not whole is cut\n"
-        "off: after an interruption, a full disk or a crash the same command continues. -i - and -o - are\n"
-        "stdin and stdout. Memory does not depend on the files' sizes, except for at most 43 bytes a line\n"
-        "for its custom_id. The exit code is 0 when every line has an answer.\n\n"
+        "and the other lines are answered. A request that fails for a passing reason (memory, a device) "
+        "gets\n"
+        "no line.\n\n"
+        "If OUT exists, it is continued: after an interruption, a full disk or a crash the same command "
+        "goes\n"
+        "on. A request is kept if OUT has an answer to the same text; one that was refused, failed, was no\n"
+        "request or has another text is asked again, and its last line in OUT is the one that counts.\n"
+        "A last line that is not whole is cut off. -i - and -o - are stdin and stdout. Memory does not "
+        "depend\n"
+        "on the files' sizes, except for at most 64 bytes a line for its custom_id. The exit code is 0 when\n"
+        "every line has an answer, and 1 when one has none.\n\n"
         "  nibble batch smollm2 -i in.jsonl -o out.jsonl\n"
         "  nibble batch smollm2 -i in.jsonl -o out.jsonl --ram 400M -np 32\n",
     .groups = CLI_MODEL | CLI_MEMORY | CLI_TARGETS | CLI_PLANNED | CLI_BATCH,

@@ -46,9 +46,9 @@ def run(given, out, *options, **how):
     return child.returncode, said, err
 
 
-def summary(given, out, *options):
-    code, said, err = run(given, out, "--json", *options)
-    assert code == 0, (code, err)
+def summary(given, out, *options, code=0):
+    found, said, err = run(given, out, "--json", *options)
+    assert found == code, (found, err)
     return json.loads(said)
 
 
@@ -94,7 +94,23 @@ def check_answers():
     check("the summary counts them", "6 lines answered;" in err, err)
     before = bytes_of("out")
     s = summary("in", "out")
-    check("a second run has nothing to do", (s["answered"], s["skipped"]) == (0, 6) and bytes_of("out") == before, s)
+    check("a second run has nothing to do", (s["answered"], s["kept"], s["retried"]) == (0, 6, 0) and bytes_of("out") == before, s)
+    requests[0]["body"] = text(9)
+    requests[4]["url"] = CHAT  # whose prompt is none: refused
+    write("in", requests)
+    s = summary("in", "out", code=1)
+    check("a line whose text changed is asked again", [s[k] for k in ("answered", "refused", "invalid", "failed", "retried", "kept")] == [1, 1, 0, 0, 2, 4], s)
+    last = by_id(read("out"))
+    check("the last line of a request counts", len(read("out")) == 8 and said(last["text"]) != said(lines["text"]) and
+          last["é\n\""]["response"]["status_code"] == 400, last)
+    s = summary("in", "out", code=1)
+    check("what was refused is asked again, and written once", [s[k] for k in ("answered", "refused", "retried", "kept")] == [0, 1, 1, 5] and len(read("out")) == 8, s)
+    requests[0]["body"] = text(1)
+    requests[4]["url"] = TEXT
+    write("in", requests)
+    s = summary("in", "out")
+    check("the old text, too", (s["answered"], s["retried"], s["kept"]) == (2, 2, 4) and
+          said(by_id(read("out"))["text"]) == said(lines["text"]), s)
 
 
 def check_bad_lines():
@@ -106,15 +122,20 @@ def check_bad_lines():
     lines = read("bad")
     wrong = {line["error"]["line"]: line["error"]["code"] for line in lines if line["error"]}
     status = {line["custom_id"]: line["response"]["status_code"] for line in lines if line["response"]}
-    check("bad lines do not end a run", code == 0 and len(lines) == 15, (code, err, lines))
+    check("bad lines do not end a run, which exits 1", code == 1 and "13 lines have no answer" in err and len(lines) == 15, (code, err, lines))
     check("lines that are no requests have their numbers", wrong == {3: "invalid_json_line", 4: "invalid_request", 5: "duplicate_custom_id",
           6: "invalid_request", 7: "invalid_json_line", 8: "invalid_request", 15: "line_too_long"}, wrong)
     check("refused requests have a response", status == {"a": 200, "get": 405, "where": 404, "local": 405, "stream": 400, "hot": 400,
                                                          "large": 413, "z": 200}, status)
     check("the summary tells them apart", "2 lines answered, 6 refused (the response says why), 7 not requests" in err, err)
     before = bytes_of("bad")
-    s = summary("in", "bad", "--max-body", "1K")
-    check("none is answered twice", s["skipped"] == 15 and bytes_of("bad") == before, s)
+    s = summary("in", "bad", "--max-body", "1K", code=1)
+    check("they are asked again, and written once", [s[k] for k in ("answered", "refused", "invalid", "retried", "kept")] == [0, 6, 7, 13, 2] and
+          bytes_of("bad") == before, s)
+    write("in", [request("a", text(1)), "", request("good", text(2)), "[1]", *[request(f"{i}", text(i)) for i in range(11)]])
+    s = summary("in", "bad", "--max-body", "1K", code=1)
+    check("a line that is a request now has an answer", [s[k] for k in ("answered", "refused", "invalid", "retried", "kept")] == [12, 0, 1, 1, 1] and
+          len(read("bad")) == 15 + 12, s)
 
 
 def check_files():
@@ -157,7 +178,7 @@ def check_limit():
     check("a file at its limit exits 1 and has whole lines", code == 1 and 0 < len(some) < 12 and "limited: cannot write" in err, (code, err, some))
     check("and says what is next", "the same command continues" in err, err)
     s = summary("in", "limited")
-    check("the same command continues", s["answered"] + s["skipped"] == 12 and s["skipped"] == len(some) and
+    check("the same command continues", s["answered"] + s["kept"] == 12 and s["kept"] == len(some) and
           texts(read("limited")) == texts(read("whole")), (s, whole))
 
 
@@ -173,7 +194,7 @@ def check_torn():
 def check_kills():
     n = 60
     write("in", [request(f"{i}", text(i, 20 + 97 * i % 80)) for i in range(n)] + ["nonsense", request("3", text(3))])
-    summary("in", "kill-none")
+    summary("in", "kill-none", code=1)
     expected = texts(line for line in read("kill-none") if line["response"])
     kills = done = 0
     while done < n and kills < 200:
@@ -186,7 +207,7 @@ def check_kills():
         child.communicate()
         kills += 1
         done = bytes_of("killed").count(b"\n")
-    s = summary("in", "killed")
+    s = summary("in", "killed", code=1)
     lines = read("killed")
     seen = texts(line for line in lines if line["response"])
     check("killed runs continue to the same answers", seen == expected and len(lines) == n + 2, ([(i, seen.get(i), expected[i]) for i in expected if seen.get(i) != expected[i]], s))
@@ -221,7 +242,7 @@ def check_pipes():
     check("stdin and stdout", child.returncode == 0 and seen == ["0", "1", "2"] and json.loads(rest)["custom_id"] == "last", (seen, rest, err))
     child = start("-", "many", stdin=subprocess.PIPE)
     _, err = child.communicate("".join("x\n" for _ in range(3000)), timeout=WAITS_S)
-    check("more lines than the batch holds", child.returncode == 0 and len(read("many")) == 3000, err)
+    check("more lines than the batch holds", child.returncode == 1 and len(read("many")) == 3000, err)
     child = start("in", "-", )
     child.stdout.readline()
     child.stdout.close()
@@ -233,10 +254,13 @@ def check_cap():
     """Many lines under a cap: no line stays in memory."""
     n = 100000
     answered = '"response":{"status_code":200,"request_id":"r","body":{"x":"' + "y" * 300 + '"}},"error":null}'
-    write("large", (request(f"request-{i}", text(i)) for i in range(n)))
-    write("large-out", ('{"id":"batch_req_%024x","custom_id":"request-%d",%s' % (i, i, answered) for i in range(n - 5)))
+    write("one", [request("one", text(1))])
+    summary("one", "one-out")
+    asked = read("one-out")[0]["id"][len("batch_req_"):][:16]  # of the text, not of the custom_id
+    write("large", (request(f"request-{i}", text(1)) for i in range(n)))
+    write("large-out", ('{"id":"batch_req_%s%08x","custom_id":"request-%d",%s' % (asked, i, i, answered) for i in range(n - 5)))
     s = summary("large", "large-out", "--ram", "48M")
-    check("many lines are skipped", (s["answered"], s["skipped"]) == (5, n - 5), s)
+    check("many lines are kept", (s["answered"], s["kept"]) == (5, n - 5), s)
     check("within --ram", s["memory"]["rss_peak"] <= 48 << 20, s["memory"])
     child = start("-", "new", "--ram", "48M", stdin=subprocess.PIPE)
     try:
@@ -246,7 +270,7 @@ def check_cap():
         pass
     child.stdin = None
     _, err = child.communicate(timeout=WAITS_S)
-    check("numbers alone are no requests", child.returncode == 0 and len(read("new")) == 60000, err)
+    check("numbers alone are no requests", child.returncode == 1 and len(read("new")) == 60000, err)
     child = start("-", "ids", "--ram", "48M", stdin=subprocess.PIPE)
     try:
         child.stdin.writelines(json.dumps(request(f"{i}", {})) + "\n" for i in range(60000))
