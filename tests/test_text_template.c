@@ -120,7 +120,7 @@ static void messages_name_construct_and_line(void **state) {
         nib_status status;
     } rows[] = {
         {"a\n{% include 'x' %}", "line 2: the tag {% include %} is not known", NIB_E_MODEL},
-        {"\n\n{{ 1 | xmlattr }}", "line 3: the filter 'xmlattr' is not known", NIB_E_MODEL},
+        {"\n\n{{ 1 | urlize }}", "line 3: the filter 'urlize' is not known", NIB_E_MODEL},
         {"{{ 1 is prime }}", "line 1: the test 'prime' is not known", NIB_E_MODEL},
         {"{% for x in y recursive %}{% endfor %}", "recursive", NIB_E_MODEL},
         {"x\n{{ m.content + 'x' }}", "line 2: 'content' is undefined", NIB_E_MODEL},

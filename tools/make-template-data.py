@@ -7,9 +7,8 @@ the environment that transformers uses. Needs transformers and jinja2 >= 3.1.6.
 Each file: {"template": ..., "now": seconds, "cases": [{"variables": {...}, "expected": text} or
 {"variables", "error": message of raise_exception} or {"variables", "fails": true}]}, or for many small templates
 {"now", "templates": [{"template", "variables", ...}, ...]}. With --fuzz only fuzz.json is made: N random templates.
-The random templates leave out three features of jinja2 in which nibble differs on purpose: errors that vanish when
-constants are folded, names that a template assigns only after an inner scope has read them (jinja2: undefined there),
-and Markup (escaping twice).
+The random templates leave out two features of jinja2 in which nibble differs on purpose: errors that vanish when
+constants are folded, and names that a template assigns only after an inner scope has read them (jinja2: undefined there).
 The template shapes, tools/template_data/shapes/*.jinja, follow what model families publish; they are written by hand,
 in short form, and every byte of them counts, the last newline too.
 """

@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* Looks up item.a.b.0 for attribute = "a.b.0"; a number is an index. NONE or UNDEF: the item itself. */
-static bool attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *attribute, tpl_value *out) {
+bool tpl_attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *attribute, tpl_value *out) {
     *out = *item;
     if (attribute->type == TPL_UNDEF || attribute->type == TPL_NONE)
         return true;
@@ -39,7 +38,7 @@ static bool attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *att
  */
 static bool key_of(tpl_run *r, const tpl_value *item, const tpl_value *attribute, bool case_sensitive,
                    tpl_value *out) {
-    if (!attribute_of(r, item, attribute, out))
+    if (!tpl_attribute_of(r, item, attribute, out))
         return false;
     return case_sensitive || out->type != TPL_STR || tpl_recase(r, out->u.s, TPL_LOWER, out);
 }
@@ -83,7 +82,7 @@ static bool f_map(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out
     if (!attribute)
         rest = (tpl_args){.pos = c->args->pos + 1, .n_pos = c->args->n_pos - 1, .named = c->args->named};
     for (size_t i = 0; i < l->n; i++) {
-        if (attribute ? !attribute_of(r, &l->v[i], attribute, &v[i])
+        if (attribute ? !tpl_attribute_of(r, &l->v[i], attribute, &v[i])
                       : !tpl_filter(r, c->args->pos[0].u.s, &l->v[i], &rest, &v[i]))
             return false;
         if (attribute && fallback && v[i].type == TPL_UNDEF)
@@ -112,7 +111,7 @@ static bool pick(tpl_run *r, const tpl_value *self, tpl_call *c, bool keep, bool
     for (size_t i = 0; i < l->n; i++) {
         tpl_value v = l->v[i];
         bool holds;
-        if (by_attribute && !attribute_of(r, &l->v[i], &a->pos[0], &v))
+        if (by_attribute && !tpl_attribute_of(r, &l->v[i], &a->pos[0], &v))
             return false;
         holds = tpl_truth(&v);
         if (has_test && !tpl_test(r, a->pos[skip].u.s, &v, &rest, &holds))
@@ -155,7 +154,7 @@ static bool merge_sort(tpl_run *r, const tpl_value *keys, size_t *order, size_t 
     return true;
 }
 
-static bool sorted(tpl_run *r, const tpl_list *l, const tpl_value *keys, bool reverse, tpl_value *out) {
+bool tpl_sort(tpl_run *r, const tpl_list *l, const tpl_value *keys, bool reverse, tpl_value *out) {
     size_t *order = tpl_alloc(r, l->n, sizeof *order);
     size_t *spare = order ? tpl_alloc(r, l->n, sizeof *spare) : NULL;
     tpl_value *v = spare ? tpl_alloc(r, l->n, sizeof *v) : NULL;
@@ -178,7 +177,7 @@ static bool f_sort(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *ou
     const tpl_list *l;
     tpl_value *keys;
     return tpl_list_from(r, self, &l) && keys_of(r, l, &c->arg[2], flag(c, 1), &keys) &&
-           sorted(r, l, keys, flag(c, 0), out);
+           tpl_sort(r, l, keys, flag(c, 0), out);
 }
 
 static bool f_dictsort(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
@@ -194,7 +193,7 @@ static bool f_dictsort(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value
         return tpl_fail(r, "dictsort: by 'key' or by 'value'");
     tpl_value index = tpl_int(by && tpl_str_is(by, "value"));
     return keys_of(r, view.u.list, &index, flag(c, 0), &keys) &&
-           sorted(r, view.u.list, keys, flag(c, 2), out);
+           tpl_sort(r, view.u.list, keys, flag(c, 2), out);
 }
 
 static bool f_unique(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out) {
@@ -244,7 +243,7 @@ static bool f_sum(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *out
         return false;
     for (size_t i = 0; i < l->n; i++) {
         tpl_value v, before = total;
-        if (!attribute_of(r, &l->v[i], &c->arg[0], &v) || !tpl_binary(r, T_ADD, &before, &v, &total))
+        if (!tpl_attribute_of(r, &l->v[i], &c->arg[0], &v) || !tpl_binary(r, T_ADD, &before, &v, &total))
             return false;
     }
     *out = total;
@@ -260,7 +259,7 @@ static bool f_join(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value *ou
         tpl_value v;
         if (i && c->given[0])
             tpl_put_str(&b, &c->arg[0]);
-        if (!attribute_of(r, &l->v[i], &c->arg[1], &v))
+        if (!tpl_attribute_of(r, &l->v[i], &c->arg[1], &v))
             return false;
         tpl_put_str(&b, &v);
     }

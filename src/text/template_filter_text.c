@@ -322,8 +322,11 @@ static bool f_truncate(tpl_run *r, const tpl_value *self, tpl_call *c, tpl_value
         keep = word ? word - 1 : keep;
     }
     tpl_builder b = {.r = r, .safe = s->safe};
+    tpl_value last = tpl_of_str(end);
+    if (s->safe && !tpl_escape(r, end, &last))
+        return false;
     tpl_put_part(&b, s, s->data, keep);
-    tpl_put_all(&b, end);
+    tpl_put_all(&b, last.u.s);
     return tpl_built(&b, out);
 }
 

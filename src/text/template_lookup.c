@@ -66,6 +66,11 @@ static bool own_attr(tpl_run *r, const tpl_value *of, const tpl_str *name, tpl_v
         *out = tpl_of_str(&of->u.macro->node->name);
         return true;
     }
+    if (of->type == TPL_TUPLE && of->u.list->group &&
+        (tpl_str_is(name, "grouper") || tpl_str_is(name, "list"))) {
+        *out = of->u.list->v[tpl_str_is(name, "list")];
+        return true;
+    }
     if (of->type == TPL_CYCLER && tpl_str_is(name, "current")) {
         *out = of->u.cycle->items->v[of->u.cycle->pos];
         return true;

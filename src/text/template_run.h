@@ -156,9 +156,15 @@ extern const tpl_func tpl_globals[];      /* template_func.c */
 extern const tpl_func tpl_text_filters[]; /* template_filter_text.c */
 extern const tpl_func tpl_list_filters[]; /* template_filter_list.c */
 extern const tpl_func tpl_pick_filters[]; /* template_filter_pick.c: map, select, sort, ... */
+extern const tpl_func tpl_more_filters[]; /* template_filter_more.c */
 extern const tpl_func tpl_tests[];        /* template_test.c */
 extern const tpl_func tpl_str_methods[];  /* template_str.c */
 extern const tpl_func tpl_str_more[];     /* template_str_more.c */
+
+/* item.a.b.0 for attribute = "a.b.0"; a number is an index. NONE or UNDEF: the item itself. */
+bool tpl_attribute_of(tpl_run *r, const tpl_value *item, const tpl_value *attribute, tpl_value *out);
+/* The list sorted by keys [l->n]; stable, also if reversed. */
+bool tpl_sort(tpl_run *r, const tpl_list *l, const tpl_value *keys, bool reverse, tpl_value *out);
 
 const tpl_func *tpl_find_method(const tpl_value *self, const tpl_str *name);
 bool tpl_is_refused_method(const tpl_value *self, const tpl_str *name); /* a method that would modify self */
@@ -180,6 +186,7 @@ bool tpl_find_last(tpl_run *r, const char *s, size_t n, const tpl_str *what,
                    const char **out);                          /* *out NULL: not found */
 bool tpl_escape(tpl_run *r, const tpl_str *s, tpl_value *out); /* as Markup; s itself if it is one */
 bool tpl_title(tpl_run *r, const tpl_str *s, bool python, tpl_value *out);
+bool tpl_is_alnum(uint32_t code);                                            /* str.isalnum */
 bool tpl_all_case(tpl_run *r, const tpl_str *s, bool upper, tpl_value *out); /* str.isupper, str.islower */
 
 /* --- template_eval.c and template_exec.c --- */

@@ -382,7 +382,7 @@ static bool is_numeric(uint32_t c) {
     utf8proc_category_t cat = utf8proc_category((utf8proc_int32_t)c);
     return is_digit(c) || cat == UTF8PROC_CATEGORY_NL || cat == UTF8PROC_CATEGORY_NO;
 }
-static bool is_alnum(uint32_t c) {
+bool tpl_is_alnum(uint32_t c) {
     return is_letter(c) || is_numeric(c);
 }
 static bool is_ascii(uint32_t c) {
@@ -403,7 +403,7 @@ static bool all_are(const tpl_value *self, bool (*is)(uint32_t), bool empty, tpl
     X(isdigit, is_digit, false)                                                                              \
     X(isdecimal, is_decimal, false)                                                                          \
     X(isnumeric, is_numeric, false)                                                                          \
-    X(isalnum, is_alnum, false)                                                                              \
+    X(isalnum, tpl_is_alnum, false)                                                                          \
     X(isspace, tpl_is_space, false)                                                                          \
     X(isascii, is_ascii, true)                                                                               \
     X(isprintable, tpl_is_printable, true)

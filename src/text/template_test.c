@@ -95,7 +95,7 @@ static bool t_sameas(tpl_run *r, const tpl_value *v, tpl_call *c, tpl_value *out
 }
 
 static const tpl_func *find_filter(const tpl_str *name) {
-    const tpl_func *const tables[] = {tpl_text_filters, tpl_list_filters, tpl_pick_filters};
+    const tpl_func *const tables[] = {tpl_text_filters, tpl_list_filters, tpl_pick_filters, tpl_more_filters};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         const tpl_func *f = tpl_find(tables[i], name);
         if (f)

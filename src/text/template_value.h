@@ -81,6 +81,7 @@ typedef struct tpl_list {
     size_t n;
     const char *view;          /* VIEW: "dict_items", ... */
     int64_t start, stop, step; /* RANGE: as written */
+    bool group;                /* TUPLE: its items are also called grouper and list */
 } tpl_list;
 
 typedef struct tpl_gen { /* yields its items once */

@@ -113,7 +113,20 @@ MICRO = """{{ a + 1 }} {{ a - 2 }} {{ 7 // 2 }} {{ neg // 2 }} {{ neg % 3 }} {{ 
 {{ [1, 2] is iterable and 'x' is string or false }} {{ not a is none }} {{ (not a) is none }} {{ 'x' is in ['x'] }} {{ a if a is defined else 'no' }}
 {{ [a, b] | map('string') | join(',') | upper | length }} {{ (s | lower).split(' ')[0] }} {{ s.split(' ')[-1].lower() | replace('w', 'v') }} {{ s.upper().lower().title() }} {{ [s][0][1:][::-1] }}
 {{ s is string and (s | length > 3) }} {{ x | length == 3 }} {{ x | length - 1 }} {{ 2 * x | length }} {{ -1 | abs }} {{ a + x | first }} {{ 'a' ~ 'b' | upper }} {{ 1 + 2 ~ 3 }} {{ 2 * 3 ~ 4 }}
-{{ {'a': {'b': [1, 2, {'c': 'deep'}]}}.a.b[2].c }} {{ [[1, 2], [3, 4]][1][0] }} {{ ms[0]['c'][0] }} {{ ms[-1].c }} {{ ms[0].r == 'u' }}"""
+{{ {'a': {'b': [1, 2, {'c': 'deep'}]}}.a.b[2].c }} {{ [[1, 2], [3, 4]][1][0] }} {{ ms[0]['c'][0] }} {{ ms[-1].c }} {{ ms[0].r == 'u' }}
+{{ 'a' | safe + '<b>' }} {{ '<b>' + 'a' | safe }} {{ ('<' | e) + '<' }} {{ html | e | e }} {{ html | forceescape }} {{ html | e | forceescape }} {{ 'a' | safe ~ '<' }} {{ ('a<' | safe) * 2 + '<' }} {{ ('%s' | safe) % '<' }} {{ ('%s%s' | safe) % ('<', '<' | safe) }} {{ '%s' | safe | format('<') }} {{ ('{}' | safe).format('<') }} {{ (',' | safe).join(['<', 1]) }} {{ ['<', 'b' | safe] | join('<') }}
+{{ ('a b' | safe).split()[0] + '<' }} {{ ('abc' | safe)[1:] + '<' }} {{ ('abc' | safe)[0] + '<' }} {{ 'x' | safe is escaped }} {{ 'x' is escaped }} {{ ('x' | upper) is escaped }} {{ ('x' | safe).replace('x', '<') }} {{ 'x' | safe | replace('x', '<') }} {{ ['a' | safe] }} {{ ('x' | safe).center(9, 'y') + '<' }} {{ 'long text <b>' | safe | truncate(8, true, '<', 0) }} {{ ('a' | safe).partition('a')[1] + '<' }} {{ ('x\\ny' | safe) | indent + '<' }}
+{{ 'ab' | safe | reverse + '<' }} {{ 'ab' | safe | title + '<' }} {{ ('ab' | safe).title() + '<' }} {{ 'ab' | safe | capitalize + '<' }} {{ 'ab' | safe | trim + '<' }} {{ ('5' | safe).zfill(3) + '<' }} {{ ('ab' | safe).removeprefix('a') + '<' }} {{ 'ab' | safe | string + '<' }} {{ 'ab' | safe | upper + '<' }} {% set q %}{{ 'a' | safe }}{% endset %}{{ q + '<' }}
+{{ s | wordcount }} {{ u | wordcount }} {{ 'a-b_c d,e' | wordcount }} {{ '' | wordcount }} {{ 5 | wordcount }} {{ lines | wordcount }}
+{{ ms | groupby('r') }} {{ ms | groupby('n', default=0) | map('first') | list }} {{ words | groupby(0) }} {{ words | groupby(0, case_sensitive=true) }} {{ [] | groupby('x') }} {{ (ms | groupby('r'))[0] is sequence }}
+{% for g in ms | groupby('r') %}{{ g.grouper }}{{ g.list | length }}{{ g[0] }};{% endfor %}{% for k, l in ms | groupby(attribute='r') %}{{ k }}{{ l | map(attribute='c') | join }};{% endfor %}
+{{ ms | groupby('n') }}
+{{ [1, 2, 3, 4, 5] | slice(2) | list }} {{ [1, 2, 3, 4, 5] | slice(3, 'x') | list }} {{ [] | slice(2) | list }} {{ 'abc' | slice(2) | list }}
+{{ [1] | slice(0) | list }}
+{{ 1 | filesizeformat }} {{ 0 | filesizeformat }} {{ 999 | filesizeformat }} {{ 1000 | filesizeformat }} {{ 123456789 | filesizeformat }} {{ 123456789 | filesizeformat(true) }} {{ 1024 | filesizeformat(binary=true) }} {{ 1e30 | filesizeformat }} {{ '2048' | filesizeformat(true) }} {{ 1023.9 | filesizeformat(true) }}
+{{ 'a b/c?\\u00e4&=~-_.' | urlencode }} {{ {'a b': 'c/d', 'e': 1} | urlencode }} {{ [('x', 'y z')] | urlencode }} {{ 5 | urlencode }}
+{{ {'a': 1, 'b': none, 'c': '<"'} | xmlattr }}| {{ {'a': 1} | xmlattr(false) }}| {{ {} | xmlattr }}|
+{{ {'a b': 1} | xmlattr }}"""
 
 WHITESPACE = [
     "a\n{% if true %}\nb\n{% endif %}\nc\n", "a\n  {% if true %}  \n b {%- if true %} c {% endif -%} \n d{% endif %}\n\n",
