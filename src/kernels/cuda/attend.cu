@@ -383,8 +383,8 @@ template <int D, int BITS> static int run(const attend_job &j, cuda_stream s) {
                                : parts > j.n_span ? j.n_span
                                                   : parts),
                     (unsigned)a.n_row);
-    if (BITS == 16 && (int64_t)grid.x * grid.y * grid.z > enough) {
-        enum { HERE = BITS != 16 ? (int)WARPS : D > 128 ? 2 * FEWER : (int)FEWER };
+    if ((int64_t)grid.x * grid.y * grid.z > enough) {
+        enum { HERE = D > 128 ? 2 * FEWER : (int)FEWER };
         const int e = prepare(attend_one<D, BITS, HERE>, bytes);
         return e ? e : launch(attend_one<D, BITS, HERE>, grid, dim3(32 * HERE), bytes, s, j);
     }
