@@ -309,7 +309,7 @@ $(BUILD)/bench/bench_%: $(BUILD)/bench/bench_%.o $(BUILD)/bench/product.o $(TEST
 	$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 $(BUILD)/bench/%.o: CPPFLAGS += -Itests
-$(BUILD)/bench/bench_amx.o $(BUILD)/bench/bench_amx_parts.o $(BUILD)/bench/bench_bf16.o: CFLAGS += $(ISA_amx)
+$(BUILD)/bench/bench_amx.o: CFLAGS += $(ISA_amx)
 
 SOAK_SECONDS ?= 3600
 soak: all ## a server under random requests for SOAK_SECONDS (3600): no answer wrong or lost, memory flat

@@ -392,15 +392,11 @@ speed() {
 }
 
 kernels() {
-    speed bench_amx_parts 1
-    speed bench_amx_parts "$threads"
     speed bench_amx 1 quick
     for variant in "$from"/bench_amx_try*; do # experiments, if the folder has some
         [ -x "$variant" ] && speed "$(basename "$variant")" 1 quick
     done
     speed bench_amx "$threads"
-    speed bench_bf16 1
-    speed bench_bf16 "$threads"
     speed bench_kernels amx 1
     speed bench_kernels amx "$threads"
     speed bench_kernels avx512 1

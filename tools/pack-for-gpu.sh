@@ -12,7 +12,7 @@ programs=nibble
 for test in tests/test_kernels_*.c; do
     programs="$programs tests/$(basename "$test" .c)"
 done
-programs="$programs tests/test_exec_cuda bench/bench_amx bench/bench_amx_parts bench/bench_bf16 bench/bench_kernels bench/bench_cuda bench/bench_prefix bench/bench_residual"
+programs="$programs tests/test_exec_cuda bench/bench_amx bench/bench_kernels bench/bench_cuda bench/bench_prefix bench/bench_residual"
 for program in $programs; do
     echo "$build/$program"
 done | xargs make -s BUILD="$build"
