@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
     r.probe = (probe){.input = see, .user = &r};
     const product_watch watch = {.begin = begin, .probe = &r.probe, .what = "rows", .user = &r};
     nib_status status = r.approx && r.exact
-                            ? measure_prompts(argv[1], &options, argc > 2 ? argv[2] : NULL, &c, &err)
+                            ? measure_prompts(argv[1], &options, argc > 2 ? argv[2] : NULL, false, &c, &err)
                             : nib_fail_nomem(&err, MAX_K, "channels");
     if (status == NIB_OK) {
         printf("%s: %s\n", argv[1], c.what);
