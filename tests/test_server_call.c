@@ -90,6 +90,27 @@ static void test_defaults(void **state) {
     call_clear(&c);
 }
 
+/* What the clients of other servers send for "none" and "the usual". */
+static void test_values_of_others(void **state) {
+    call c;
+    fault why;
+    (void)state;
+    assert_true(read_text(CALL_CHAT,
+                          "{" CHAT ",\"max_tokens\":-1,\"top_k\":-1,\"best_of\":1,\"length_penalty\":1.0,"
+                          "\"skip_special_tokens\":true,\"bad_words\":[],\"modalities\":[\"text\"],"
+                          "\"guided_choice\":[\"a\\\"b\",\"c\"]}",
+                          &c, &why));
+    assert_true(c.max_tokens == -1 && c.sampling.top_k == 0 && !c.continues);
+    assert_string_equal(c.grammar, "root ::= \"a\\x22b\" | \"c\"\n");
+    call_clear(&c);
+    assert_true(read_text(CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":0,\"min_tokens\":0}", &c, &why));
+    assert_int_equal(c.max_tokens, 0);
+    call_clear(&c);
+    assert_true(read_text(CALL_CHAT, "{" CHAT ",\"continue_final_message\":true}", &c, &why));
+    assert_true(c.continues && c.no_new_turn);
+    call_clear(&c);
+}
+
 static void test_messages_become_texts(void **state) {
     call c;
     fault why;
@@ -130,7 +151,7 @@ static void test_what_is_wrong_is_named(void **state) {
     } rows[] = {
         {"{" CHAT ",\"temperature\":\"1\"}", "temperature", "expected a number from 0 to 2, found a string"},
         {"{" CHAT ",\"temperature\":2.5}", "temperature", "found 2.5"},
-        {"{" CHAT ",\"top_k\":1.5}", "top_k", "expected a whole number from 0 to 16777216, found 1.5"},
+        {"{" CHAT ",\"top_k\":1.5}", "top_k", "expected a whole number from -1 to 16777216, found 1.5"},
         {"{" CHAT ",\"n\":17}", "n", "from 1 to 16"},
         {"{" CHAT ",\"typical_p\":2}", "typical_p", "from 0 to 1"},
         {"{" CHAT ",\"mirostat\":3}", "mirostat", "from 0 to 2"},
@@ -143,6 +164,18 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{" CHAT ",\"stream\":\"yes\"}", "stream", "expected true or false"},
         {"{" CHAT ",\"stream_options\":[]}", "stream_options", "expected an object"},
         {"{" CHAT ",\"tool_choice\":\"always\",\"tools\":[{}]}", "tool_choice", "expected"},
+        {"{" CHAT ",\"min_tokens\":4,\"max_tokens\":3}", "min_tokens", "at most max_tokens, which is 3"},
+        {"{" CHAT ",\"max_tokens\":0}", "max_tokens", "found 0"},
+        {"{" CHAT ",\"top_k\":-2}", "top_k", "from -1"},
+        {"{" CHAT ",\"continue_final_message\":true,\"add_generation_prompt\":true}", "add_generation_prompt",
+         "expected false"},
+        {"{" CHAT ",\"tools\":[{\"type\":\"custom\",\"custom\":{}}]}", "tools[0].type", "not supported"},
+        {"{" CHAT ",\"tools\":[{}],\"tool_choice\":{\"type\":\"allowed_tools\"}}", "tool_choice", "as mode"},
+        {"{" CHAT ",\"guided_regex\":\"a\"}", "guided_regex", "not supported"},
+        {"{" CHAT ",\"guided_choice\":[\"\"]}", "guided_choice", "not empty"},
+        {"{" CHAT ",\"structured_outputs\":{\"regex\":\"a\"}}", "structured_outputs.regex", "not supported"},
+        {"{" CHAT ",\"best_of\":2}", "best_of", "not supported"},
+        {"{" CHAT ",\"skip_special_tokens\":false}", "skip_special_tokens", "not supported"},
         {"{" CHAT ",\"logit_bias\":{\" 1\":1}}", "logit_bias", "a token's id"},
         {"{" CHAT ",\"logit_bias\":{\"-1\":1}}", "logit_bias", "a token's id"},
         {"{" CHAT ",\"tools\":[{\"function\":[]}]}", "tools[0].function.name", "found nothing"},
@@ -203,6 +236,7 @@ int main(void) {
         cmocka_unit_test(test_everything_is_read),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_samplers),
+        cmocka_unit_test(test_values_of_others),
         cmocka_unit_test(test_messages_become_texts),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_what_is_wrong_is_named),

@@ -24,7 +24,8 @@ struct serve_job {
     cli_strings keys;
     server_model models[SERVE_MAX_MODELS];
     char *names[SERVE_MAX_MODELS], *archs[SERVE_MAX_MODELS]; /* owned by the models */
-    const char *paths[SERVE_MAX_MODELS];                     /* or names in the models folder */
+    char formats[SERVE_MAX_MODELS][16], digests[SERVE_MAX_MODELS][65];
+    const char *paths[SERVE_MAX_MODELS]; /* or names in the models folder */
     serve_opening openings[SERVE_MAX_MODELS], draft_opening;
     size_t n_model;
     char *list;           /* --models; paths point into it */

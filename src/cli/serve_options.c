@@ -5,8 +5,11 @@
 #include "base/mem.h"
 #include "nib_tools.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <xxhash.h>
 
 enum { MAX_KEYS_TEXT = 1 << 20, MIN_CACHE = 1 << 20 };
 
@@ -69,6 +72,43 @@ static int add_model(serve_job *job, const char *name, const char *model) {
     return *job->names[i] ? 0 : cli_usage_error("--models: a name is empty");
 }
 
+/* The number format of most of the model's bytes, in capitals as in names of files. */
+static void find_format(const json_t *tensors, char *out, size_t size) {
+    json_t *sums = json_object();
+    const json_t *one;
+    const char *found = "unknown", *key;
+    json_t *v;
+    json_int_t most = 0;
+    size_t i;
+    json_array_foreach(tensors, i, one) {
+        const char *format = json_string_value(json_object_get(one, "format"));
+        const json_int_t n = json_integer_value(json_object_get(one, "bytes"));
+        if (format)
+            json_object_set_new(sums, format,
+                                json_integer(n + json_integer_value(json_object_get(sums, format))));
+    }
+    json_object_foreach(sums, key, v) {
+        if (json_integer_value(v) > most) {
+            most = json_integer_value(v);
+            found = key;
+        }
+    }
+    snprintf(out, size, "%s", found);
+    for (i = 0; out[i]; i++)
+        out[i] = (char)toupper((unsigned char)out[i]);
+    json_decref(sums);
+}
+
+/* Identifies a model by its headers and its path, as 64 hexadecimal digits. */
+static void make_digest(const char *path, const char *headers, char out[65]) {
+    const uint64_t of_path = XXH3_64bits(path, strlen(path));
+    for (int i = 0; i < 2; i++) {
+        const XXH128_hash_t h = XXH3_128bits_withSeed(headers, strlen(headers), of_path + (uint64_t)i);
+        snprintf(out + 32 * i, 33, "%016llx%016llx", (unsigned long long)h.high64,
+                 (unsigned long long)h.low64);
+    }
+}
+
 /* Reads the model's headers, for reports before it is loaded. */
 static int describe(serve_job *job, size_t i) {
     server_model *m = &job->models[i];
@@ -80,6 +120,12 @@ static int describe(serve_job *job, size_t i) {
     const int code = cli_document(text, &value);
     const char *arch = json_string_value(json_object_get(value, "arch"));
     m->arch = job->archs[i] = arch ? mem_strdup(arch) : NULL;
+    const char *container = json_string_value(json_object_get(value, "container"));
+    m->container = container && !strcmp(container, "safetensors") ? "safetensors" : "gguf";
+    find_format(json_object_get(value, "tensors"), job->formats[i], sizeof job->formats[i]);
+    make_digest(job->paths[i], text, job->digests[i]);
+    m->format = job->formats[i];
+    m->digest = job->digests[i];
     m->n_param = (uint64_t)json_integer_value(json_object_get(value, "params"));
     m->n_byte = (uint64_t)json_integer_value(json_object_get(value, "bytes"));
     m->n_ctx_train = json_integer_value(json_object_get(value, "n_ctx_train"));
@@ -104,7 +150,7 @@ static int read_models(serve_job *job) {
     }
     if (!code && job->n_model == 0)
         return cli_usage_error("which model? usage: nibble serve MODEL, or --models NAME,NAME");
-    for (size_t i = 0; i < job->n_model && !code && args->models; i++)
+    for (size_t i = 0; i < job->n_model && !code; i++)
         code = describe(job, i);
     return code;
 }

@@ -15,7 +15,7 @@
 static const member rows[] = {
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
-    {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), 0, 1 << 24},
+    {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), -1, 1 << 24},
     {"min_p", MEMBER_FLOAT, offsetof(call, sampling.min_p), 0, 1},
     {"repeat_penalty", MEMBER_FLOAT, offsetof(call, sampling.repeat_penalty), 0.01, 100},
     {"repetition_penalty", MEMBER_FLOAT, offsetof(call, sampling.repeat_penalty), 0.01, 100},
@@ -24,7 +24,9 @@ static const member rows[] = {
     {"presence_penalty", MEMBER_FLOAT, offsetof(call, sampling.presence_penalty), -2, 2},
     {"seed", MEMBER_I64, offsetof(call, seed), MIN_MEMBER_NO, MAX_MEMBER_NO},
     {"n", MEMBER_I32, offsetof(call, n), 1, CALL_MAX_CHOICES},
-    {"max_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
+    {"max_tokens", MEMBER_I64, offsetof(call, max_tokens), -1, 1 << 30},
+    {"n_predict", MEMBER_I64, offsetof(call, max_tokens), -1, 1 << 30},
+    {"min_tokens", MEMBER_I64, offsetof(call, min_tokens), 0, 1 << 30},
     {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
     {"ignore_eos", MEMBER_BOOL, offsetof(call, ignore_eos), 0, 0},
 };
@@ -32,7 +34,8 @@ const member_table openai_members = {rows, NUM_COUNT(rows)};
 static const member chat_rows[] = {
     {"logprobs", MEMBER_BOOL, offsetof(call, logprobs), 0, 0},
     {"top_logprobs", MEMBER_I32, offsetof(call, n_top), 0, NIB_MAX_TOP},
-    {"max_completion_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
+    {"max_completion_tokens", MEMBER_I64, offsetof(call, max_tokens), -1, 1 << 30},
+    {"continue_final_message", MEMBER_BOOL, offsetof(call, continues), 0, 0},
 };
 const member_table openai_chat_members = {chat_rows, NUM_COUNT(chat_rows)};
 static const member completion_rows[] = {
@@ -79,28 +82,41 @@ static bool read_bias(call *c, fault *why) {
     return true;
 }
 
-/* Refuses unsupported members by name, unless their value requests the default behaviour. */
-static bool refuse_unknown_work(const call *c, fault *why) {
-    static const struct {
-        const char *name;
-        double harmless; /* value that requests the default; -1: none */
-    } without[] = {{"suffix", -1}, {"best_of", 1}};
-    for (size_t i = 0; i < NUM_COUNT(without); i++) {
-        const json_t *v = member_get(c->body, without[i].name);
-        const bool nothing = json_is_false(v) || (json_is_object(v) && json_object_size(v) == 0) ||
-                             (json_is_string(v) && json_string_length(v) == 0) ||
-                             (json_is_integer(v) && (double)json_integer_value(v) == without[i].harmless);
-        if (v && !nothing)
-            return fault_field(why, without[i].name, "is not supported");
-    }
-    return true;
-}
+/* Members of OpenAI's API, llama-server and vLLM that change the answer and are not supported. */
+static const refused_member refused[] = {
+    {"suffix", NULL},
+    {"best_of", "1"},
+    {"functions", NULL},
+    {"function_call", "\"none\""},
+    {"audio", NULL},
+    {"modalities", "[\"text\"]"},
+    {"web_search_options", NULL},
+    {"verbosity", "\"medium\""},
+    {"prompt_logprobs", NULL},
+    {"n_probs", NULL},
+    {"use_beam_search", NULL},
+    {"length_penalty", "1"},
+    {"bad_words", NULL},
+    {"stop_token_ids", NULL},
+    {"allowed_token_ids", NULL},
+    {"logits_processors", NULL},
+    {"truncate_prompt_tokens", NULL},
+    {"include_stop_str_in_output", NULL},
+    {"add_special_tokens", "true"},
+    {"skip_special_tokens", "true"},
+    {"return_tokens_as_token_ids", NULL},
+    {"guided_whitespace_pattern", NULL},
+    {"documents", NULL},
+    {"chat_template", NULL},
+    {"lora", NULL},
+    {"t_max_predict_ms", NULL},
+};
 
 /* ---- chat ---- */
 
 static bool read_tools(call *c, fault *why) {
     const json_t *choice = member_get(c->body, "tool_choice");
-    const char *word = json_string_value(choice);
+    const char *word = json_string_value(choice), *type = json_string_value(member_get(choice, "type"));
     if (!tools_read(c, why))
         return false;
     c->one_call = json_is_false(member_get(c->body, "parallel_tool_calls"));
@@ -108,13 +124,15 @@ static bool read_tools(call *c, fault *why) {
         c->tools = NULL;
     else if (word && !strcmp(word, "required"))
         return tools_require(c, why);
-    else if (json_is_object(choice))
+    else if (type && !strcmp(type, "allowed_tools"))
+        return tools_allow(c, member_get(choice, "allowed_tools"), why);
+    else if (json_is_object(choice) && (!type || !strcmp(type, "function")))
         return tools_require_one(c, json_string_value(member_get(member_get(choice, "function"), "name")),
                                  why);
     else if (choice && (!word || strcmp(word, "auto") != 0))
         return fault_field(why, "tool_choice",
-                           "expected \"auto\", \"none\", \"required\" or {\"type\": \"function\", "
-                           "\"function\": {\"name\"}}");
+                           "expected \"auto\", \"none\", \"required\", {\"type\": \"function\", "
+                           "\"function\": {\"name\"}} or {\"type\": \"allowed_tools\"}");
     return true;
 }
 
@@ -128,11 +146,26 @@ static bool read_reasoning(call *c, fault *why) {
     return true;
 }
 
+/* A prompt begins a new turn, unless the last message is continued or the request asks for none. */
+static bool read_turn(call *c, fault *why) {
+    const json_t *add = member_get(c->body, "add_generation_prompt");
+    if (add && !json_is_boolean(add))
+        return fault_field(why, "add_generation_prompt", "expected true or false, found %s",
+                           json_type_name(add));
+    if (json_is_true(add) && c->continues)
+        return fault_field(why, "add_generation_prompt",
+                           "expected false together with continue_final_message, found true");
+    c->no_new_turn = c->continues || json_is_false(add);
+    return true;
+}
+
 static bool read_chat(call *c, fault *why) {
     if (!messages_read(c, member_get(c->body, "messages"), why) ||
         !members_read(c->body, &openai_chat_members, c, why) || !read_tools(c, why) ||
-        !read_reasoning(c, why))
+        !read_reasoning(c, why) || !read_turn(c, why))
         return false;
+    if (c->max_tokens == 0)
+        return fault_field(why, "max_tokens", "expected a whole number of at least 1, or -1, found 0");
     return c->n_top == 0 || c->logprobs ||
            fault_field(why, "top_logprobs", "expected logprobs to be true as well");
 }
@@ -172,6 +205,12 @@ static bool read_completion(call *c, fault *why) {
     return json_is_false(logprobs) || members_read(c->body, &openai_completion_members, c, why);
 }
 
+static bool check_length(const call *c, fault *why) {
+    return c->max_tokens < 0 || c->min_tokens <= c->max_tokens ||
+           fault_field(why, "min_tokens", "expected at most max_tokens, which is %lld, found %lld",
+                       (long long)c->max_tokens, (long long)c->min_tokens);
+}
+
 bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
     if (!call_begin(kind, text, n_byte, out, why) || !members_read(out->body, &openai_members, out, why) ||
         !samplers_read(out, out->body, why))
@@ -179,6 +218,6 @@ bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, faul
     call_resolve(out, out->body);
     return stop_read(out, "stop", member_get(out->body, "stop"), why) && read_bias(out, why) &&
            read_stream_options(out, why) &&
-           (kind == CALL_CHAT ? read_chat(out, why) : read_completion(out, why)) && format_read(out, why) &&
-           refuse_unknown_work(out, why);
+           (kind == CALL_CHAT ? read_chat(out, why) : read_completion(out, why)) && check_length(out, why) &&
+           format_read(out, why) && members_refuse(out->body, refused, NUM_COUNT(refused), why);
 }

@@ -22,10 +22,13 @@ typedef struct call {
     json_t *prompts;         /* CALL_COMPLETION: an array of texts and of arrays of ids */
     nib_sampling sampling;
     int64_t max_tokens; /* -1: as many as fit */
+    int64_t min_tokens; /* before so many no token and no stop string ends the answer */
     int64_t seed;
     bool has_seed; /* otherwise a random seed is used */
     int32_t n;     /* answers for each prompt */
     bool stream, usage, ignore_eos, echo;
+    bool continues;   /* CALL_CHAT: the answer continues the text of the last message */
+    bool no_new_turn; /* CALL_CHAT: the prompt ends with the last message */
     bool logprobs;
     int32_t n_top; /* with logprobs: alternatives for each token */
     nib_logit_bias *bias;

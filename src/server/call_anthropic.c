@@ -11,7 +11,7 @@ static const member rows[] = {
     {"max_tokens", MEMBER_I64, offsetof(call, max_tokens), 1, 1 << 30},
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 1},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
-    {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), 0, 1 << 24},
+    {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), -1, 1 << 24},
     {"seed", MEMBER_I64, offsetof(call, seed), MIN_MEMBER_NO, MAX_MEMBER_NO},
     {"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0},
 };
@@ -134,6 +134,16 @@ static bool read_tools(call *c, fault *why) {
     return fault_field(why, "tool_choice", "expected {\"type\": \"auto\", \"any\", \"tool\" or \"none\"}");
 }
 
+static const refused_member refused[] = {
+    {"mcp_servers", NULL}, {"container", NULL}, {"context_management", NULL}};
+
+/* Reads "output_format", or the newer "output_config": {"format"}. */
+static bool read_format(call *c, fault *why) {
+    const json_t *newer = member_get(member_get(c->body, "output_config"), "format");
+    return format_typed(c, "output_format", member_get(c->body, "output_format"), why) &&
+           format_typed(c, "output_config.format", newer, why);
+}
+
 bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why) {
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
         !members_read(out->body, &anthropic_members, out, why) || !samplers_read(out, out->body, why))
@@ -145,6 +155,9 @@ bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *o
     if (stop && !json_is_array(stop))
         return fault_field(why, "stop_sequences", "expected an array of strings, found %s",
                            json_type_name(stop));
-    return stop_read(out, "stop_sequences", stop, why) && read_system(out, why) && read_messages(out, why) &&
-           read_tools(out, why);
+    if (!stop_read(out, "stop_sequences", stop, why) || !read_system(out, why) || !read_messages(out, why))
+        return false;
+    messages_continue(out);
+    return read_tools(out, why) && read_format(out, why) &&
+           members_refuse(out->body, refused, NUM_COUNT(refused), why);
 }

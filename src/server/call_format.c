@@ -4,7 +4,10 @@
 
 #include "base/jsonx.h"
 #include "base/mem.h"
+#include "base/num.h"
+#include "server/buffer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Refuses a second format, because it might contradict the first. */
@@ -62,16 +65,94 @@ bool format_ollama(call *c, const json_t *format, fault *why) {
     return fault_field(why, "format", "expected \"json\" or a JSON schema");
 }
 
-static bool read_grammar(call *c, fault *why) {
-    const json_t *v = member_get(c->body, "grammar");
+static bool read_grammar(call *c, const char *field, const json_t *v, fault *why) {
     if (!v || (json_is_string(v) && json_string_length(v) == 0))
         return true;
     if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
-        return fault_field(why, "grammar", "expected a grammar as a string without NULs");
-    if (!is_first(c, "grammar", why))
+        return fault_field(why, field, "expected a grammar as a string without NULs");
+    if (!is_first(c, field, why))
         return false;
     c->grammar = mem_strdup(json_string_value(v));
     return c->grammar || fault_set(why, 503, NULL, "out of memory");
+}
+
+/* ---- vLLM's forms ---- */
+
+static bool take_schema_text(call *c, const char *field, const json_t *text, fault *why) {
+    json_t *schema = NULL;
+    if (jsonx_parse(json_string_value(text), json_string_length(text), &schema, NULL) != NIB_OK)
+        return fault_field(why, field, "expected a JSON schema, found a string that is not JSON");
+    const bool good = take_schema(c, field, schema, why);
+    json_decref(schema);
+    return good;
+}
+
+/* The answer is one of some texts. */
+static bool take_choice(call *c, const char *field, const json_t *list, fault *why) {
+    const json_t *one;
+    size_t i;
+    buffer text = {0};
+    if (!is_first(c, field, why))
+        return false;
+    buffer_text(&text, "root ::= ");
+    json_array_foreach(list, i, one) {
+        buffer_text(&text, i ? " | \"" : "\"");
+        for (size_t k = 0; k < json_string_length(one); k++) {
+            char byte[8];
+            const unsigned char b = (unsigned char)json_string_value(one)[k];
+            if (b < ' ' || b == '"' || b == '\\')
+                snprintf(byte, sizeof byte, "\\x%02x", b);
+            else
+                snprintf(byte, sizeof byte, "%c", b);
+            buffer_text(&text, byte);
+        }
+        buffer_text(&text, "\"");
+        if (json_string_length(one) == 0)
+            break;
+    }
+    buffer_text(&text, "\n");
+    if (i == 0 || i < json_array_size(list))
+        fault_field(why, field, "expected an array of strings that are not empty");
+    else if (!text.no_memory)
+        c->grammar = mem_strdup(text.data);
+    buffer_clear(&text);
+    return c->grammar || fault_set(why, 503, NULL, "out of memory");
+}
+
+/* Reads one of vLLM's kinds of constraints. */
+static bool read_kind(call *c, const char *field, const char *kind, const json_t *v, fault *why) {
+    if (!v || json_is_false(v))
+        return true;
+    if (!strcmp(kind, "json"))
+        return json_is_string(v) ? take_schema_text(c, field, v, why) : take_schema(c, field, v, why);
+    if (!strcmp(kind, "json_object"))
+        return any_object(c, field, why);
+    if (!strcmp(kind, "grammar"))
+        return read_grammar(c, field, v, why);
+    if (!strcmp(kind, "choice"))
+        return take_choice(c, field, v, why);
+    return fault_field(why, field, "is not supported");
+}
+
+/* Reads the members guided_KIND, and those of "structured_outputs". */
+static bool read_guided(call *c, fault *why) {
+    static const char *const kinds[] = {"json", "json_object", "grammar", "choice", "regex"};
+    json_t *forms = member_get(c->body, "structured_outputs"), *v;
+    const char *kind;
+    char field[64];
+    for (size_t i = 0; i < NUM_COUNT(kinds); i++) {
+        snprintf(field, sizeof field, "guided_%s", kinds[i]);
+        if (!read_kind(c, field, kinds[i], member_get(c->body, field), why))
+            return false;
+    }
+    if (forms && !json_is_object(forms))
+        return fault_field(why, "structured_outputs", "expected an object, found %s", json_type_name(forms));
+    json_object_foreach(forms, kind, v) {
+        snprintf(field, sizeof field, "structured_outputs.%.40s", kind);
+        if (!read_kind(c, field, kind, json_is_null(v) ? NULL : v, why))
+            return false;
+    }
+    return true;
 }
 
 bool format_read(call *c, fault *why) {
@@ -79,5 +160,6 @@ bool format_read(call *c, fault *why) {
     const bool asked =
         json_is_object(schema) ? json_object_size(schema) > 0 : schema && !json_is_false(schema);
     return format_typed(c, "response_format", member_get(c->body, "response_format"), why) &&
-           (!asked || take_schema(c, "json_schema", schema, why)) && read_grammar(c, why);
+           (!asked || take_schema(c, "json_schema", schema, why)) &&
+           read_grammar(c, "grammar", member_get(c->body, "grammar"), why) && read_guided(c, why);
 }

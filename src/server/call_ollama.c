@@ -8,7 +8,7 @@
 static const member option_rows[] = {
     {"temperature", MEMBER_FLOAT, offsetof(call, sampling.temperature), 0, 2},
     {"top_p", MEMBER_FLOAT, offsetof(call, sampling.top_p), 0, 1},
-    {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), 0, 1 << 24},
+    {"top_k", MEMBER_I32, offsetof(call, sampling.top_k), -1, 1 << 24},
     {"min_p", MEMBER_FLOAT, offsetof(call, sampling.min_p), 0, 1},
     {"repeat_penalty", MEMBER_FLOAT, offsetof(call, sampling.repeat_penalty), 0.01, 100},
     {"repeat_last_n", MEMBER_I32, offsetof(call, sampling.penalty_window), -1, 1 << 24},
@@ -21,13 +21,16 @@ const member_table ollama_options = {option_rows, NUM_COUNT(option_rows)};
 static const member rows[] = {{"stream", MEMBER_BOOL, offsetof(call, stream), 0, 0}};
 const member_table ollama_members = {rows, NUM_COUNT(rows)};
 
+static const refused_member refused[] = {{"template", NULL},     {"context", NULL}, {"logprobs", NULL},
+                                         {"top_logprobs", NULL}, {"images", NULL},  {"suffix", NULL}};
+
 /* Reads the members of both kinds. Answers are streamed unless the request says otherwise. */
 static bool read_options(call *c, fault *why) {
     const json_t *o = member_get(c->body, "options"), *format = member_get(c->body, "format");
     c->stream = true;
     if (o && !json_is_object(o))
         return fault_field(why, "options", "expected an object, found %s", json_type_name(o));
-    if (!format_ollama(c, format, why))
+    if (!format_ollama(c, format, why) || !members_refuse(c->body, refused, NUM_COUNT(refused), why))
         return false;
     if (!members_read(o, &ollama_options, c, why) || !samplers_read(c, o, why) ||
         !members_read(c->body, &ollama_members, c, why))
@@ -39,25 +42,24 @@ static bool read_options(call *c, fault *why) {
     return stop_read(c, "stop", member_get(o, "stop"), why);
 }
 
-static bool refuse_images(const json_t *object, fault *why) {
-    return json_array_size(member_get(object, "images")) == 0 ||
-           fault_field(why, "images", "only text is supported");
-}
-
 bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why) {
     const json_t *message;
     size_t i;
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) || !read_options(out, why))
         return false;
     json_array_foreach(member_get(out->body, "messages"), i, message) {
-        if (!refuse_images(message, why))
+        if (!members_refuse(message, &(refused_member){"images", NULL}, 1, why))
             return false;
     }
     if (!tools_read(out, why))
         return false;
     const json_t *messages = member_get(out->body, "messages");
-    return !messages || (json_is_array(messages) && json_array_size(messages) == 0) ||
-           messages_read(out, messages, why);
+    if (!messages || (json_is_array(messages) && json_array_size(messages) == 0))
+        return true;
+    if (!messages_read(out, messages, why))
+        return false;
+    messages_continue(out);
+    return true;
 }
 
 typedef struct generate_texts {
@@ -76,10 +78,8 @@ const member_table ollama_generate_members = {generate_rows, NUM_COUNT(generate_
 bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why) {
     generate_texts t = {0};
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) || !read_options(out, why) ||
-        !refuse_images(out->body, why) || !members_read(out->body, &ollama_generate_members, &t, why))
+        !members_read(out->body, &ollama_generate_members, &t, why))
         return false;
-    if (t.suffix && *t.suffix)
-        return fault_field(why, "suffix", "is not supported");
     if (!t.prompt || !*t.prompt)
         return true; /* the request only loads the model */
     json_t *prompt = member_get(out->body, "prompt"), *system = member_get(out->body, "system");

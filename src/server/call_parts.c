@@ -110,6 +110,30 @@ json_t *body_parse(const char *text, size_t n_byte, fault *why) {
     return NULL;
 }
 
+static bool is_nothing(const json_t *v) {
+    return !v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0) ||
+           (json_is_string(v) && json_string_length(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0) || (json_is_object(v) && json_object_size(v) == 0);
+}
+
+static bool is_harmless(const json_t *v, const char *usual) {
+    json_t *same = json_loads(usual, JSON_DECODE_ANY, NULL);
+    const bool harmless = json_is_number(v) && json_is_number(same)
+                              ? json_number_value(v) == json_number_value(same)
+                              : json_equal(v, same);
+    json_decref(same);
+    return harmless;
+}
+
+bool members_refuse(const json_t *object, const refused_member *rows, size_t n, fault *why) {
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = member_get(object, rows[i].name);
+        if (v && !(rows[i].usual ? is_harmless(v, rows[i].usual) : is_nothing(v)))
+            return fault_field(why, rows[i].name, "is not supported");
+    }
+    return true;
+}
+
 /* ---- for every call ---- */
 
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
@@ -123,6 +147,8 @@ void call_resolve(call *c, const json_t *from) {
     c->has_seed = member_get(from, "seed") != NULL;
     if (c->sampling.top_p == 0) /* only the likeliest token */
         c->sampling.top_p = FLT_MIN;
+    if (c->sampling.top_k < 0) /* off */
+        c->sampling.top_k = 0;
 }
 
 void call_clear(call *c) {
@@ -275,4 +301,10 @@ bool messages_read(call *c, const json_t *messages, fault *why) {
             return false;
     }
     return true;
+}
+
+void messages_continue(call *c) {
+    const json_t *last = json_array_get(c->messages, json_array_size(c->messages) - 1);
+    const char *role = json_string_value(member_get(last, "role"));
+    c->continues = c->no_new_turn = role && !strcmp(role, "assistant") && !member_get(last, "tool_calls");
 }

@@ -11,6 +11,14 @@ const char *json_type_name(const json_t *v); /* "an object"; NULL: "nothing" */
 /* A member (borrowed); NULL: it is missing or null. */
 json_t *member_get(const json_t *object, const char *name);
 
+/* A member that would change the answer and is not supported. */
+typedef struct refused_member {
+    const char *name;
+    const char *usual; /* the JSON of the value that changes nothing; NULL: any that says "none", such as 0 */
+} refused_member;
+/* Refuses these members by name, unless their values change nothing. */
+bool members_refuse(const json_t *object, const refused_member *rows, size_t n, fault *why);
+
 int32_t json_id(const json_t *v); /* a token id; -1: not an id */
 /* Whether v is an array of at least one token id and nothing else. */
 bool json_is_ids(const json_t *v);
@@ -25,6 +33,9 @@ bool samplers_read(call *c, const json_t *from, fault *why);
 bool stop_read(call *c, const char *field, const json_t *stop, fault *why);
 /* Adds messages to the call, each with one text as content; content parts are joined. */
 bool messages_read(call *c, const json_t *messages, fault *why);
+/* The answer continues the last message if that is the assistant's, as the APIs of Anthropic and Ollama do.
+ */
+void messages_continue(call *c);
 /* Set the grammar of the answer from: "response_format", "json_schema" and "grammar" of OpenAI's API and
  * llama-server; a format {"type", "schema"}; Ollama's "format"; a schema. */
 bool format_read(call *c, fault *why);
@@ -38,6 +49,8 @@ bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why);
 /* Require a call: of any tool, or of the named one (NULL counts as "", which is not a name). */
 bool tools_require(call *c, fault *why);
 bool tools_require_one(call *c, const char *name, fault *why);
+/* Leaves only the allowed tools: {"mode": "auto" or "required", "tools": [names as in a choice]}. */
+bool tools_allow(call *c, const json_t *allowed, fault *why);
 /* Appends an earlier call to "tool_calls" of the last message if that is the assistant's, else of a new one.
  * Takes the reference to arguments, a text or an object. False: out of memory. */
 bool tool_call_append(json_t *messages, const char *id, const char *name, json_t *arguments);

@@ -108,7 +108,7 @@ static bool fill_messages(const call *c, json_t *messages, fault *why) {
 
 static bool read_tools(call *c, fault *why) {
     const json_t *choice = member_get(c->body, "tool_choice");
-    const char *word = json_string_value(choice);
+    const char *word = json_string_value(choice), *type = json_string_value(member_get(choice, "type"));
     if (!tools_wrap(c, "function", "parameters", why))
         return false;
     c->one_call = json_is_false(member_get(c->body, "parallel_tool_calls"));
@@ -120,11 +120,16 @@ static bool read_tools(call *c, fault *why) {
     }
     if (word && !strcmp(word, "required"))
         return tools_require(c, why);
-    if (json_is_object(choice))
+    if (type && !strcmp(type, "allowed_tools"))
+        return tools_allow(c, choice, why);
+    if (json_is_object(choice) && (!type || !strcmp(type, "function")))
         return tools_require_one(c, json_string_value(member_get(choice, "name")), why);
     return fault_field(why, "tool_choice",
                        "expected \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"name\"}");
 }
+
+static const refused_member refused[] = {
+    {"background", NULL}, {"prompt", NULL}, {"top_logprobs", NULL}, {"max_tool_calls", NULL}};
 
 static bool read_others(call *c, fault *why) {
     const json_t *format = member_get(member_get(c->body, "text"), "format");
@@ -133,9 +138,7 @@ static bool read_others(call *c, fault *why) {
     if (member_get(c->body, "previous_response_id") || member_get(c->body, "conversation"))
         return fault_field(why, "previous_response_id",
                            "the server stores no conversations: give the whole conversation as input");
-    if (json_is_true(member_get(c->body, "background")))
-        return fault_field(why, "background", "is not supported");
-    return true;
+    return members_refuse(c->body, refused, NUM_COUNT(refused), why);
 }
 
 bool call_parse_responses(const char *text, size_t n_byte, call *out, fault *why) {

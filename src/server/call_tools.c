@@ -20,6 +20,12 @@ static bool check_function(const json_t *function, const char *at, const char *s
            fault_field(why, field, "expected an object, found %s", json_type_name(schema));
 }
 
+static bool check_type(const json_t *tool, const char *type, const char *at, fault *why) {
+    const json_t *kind = member_get(tool, "type");
+    return !kind || (json_is_string(kind) && !strcmp(json_string_value(kind), type)) ||
+           fault_field(why, at, "expected \"%s\": other kinds of tools are not supported", type);
+}
+
 bool tools_read(call *c, fault *why) {
     json_t *tools = member_get(c->body, "tools");
     const json_t *tool, *function;
@@ -32,6 +38,9 @@ bool tools_read(call *c, fault *why) {
             return fault_field(why, "tools", "expected an object in place %zu, found %s", i,
                                json_type_name(tool));
         function = member_get(tool, "function");
+        snprintf(at, sizeof at, "tools[%zu].type", i);
+        if (!c->schema_name && !check_type(tool, "function", at, why))
+            return false;
         snprintf(at, sizeof at, "tools[%zu].function", i);
         if (function && !check_function(function, at, "parameters", why))
             return false;
@@ -59,10 +68,9 @@ static json_t *wrapped(const json_t *tool, const char *schema_name) {
 
 static bool check_tool(const json_t *tool, const char *type, const char *schema_name, size_t i, fault *why) {
     char at[64];
-    const json_t *kind = member_get(tool, "type");
     snprintf(at, sizeof at, "tools[%zu].type", i);
-    if (kind && (!json_is_string(kind) || strcmp(json_string_value(kind), type) != 0))
-        return fault_field(why, at, "expected \"%s\": other kinds of tools are not supported", type);
+    if (!check_type(tool, type, at, why))
+        return false;
     snprintf(at, sizeof at, "tools[%zu]", i);
     return check_function(tool, at, schema_name, why);
 }
@@ -70,10 +78,10 @@ static bool check_tool(const json_t *tool, const char *type, const char *schema_
 bool tools_wrap(call *c, const char *type, const char *schema_name, fault *why) {
     const json_t *tool;
     size_t i;
+    c->schema_name = schema_name;
     if (!tools_read(c, why) || !c->tools)
         return !why->status;
     c->made = json_array();
-    c->schema_name = schema_name;
     json_array_foreach(c->tools, i, tool) {
         if (!check_tool(tool, type, schema_name, i, why))
             return false;
@@ -91,20 +99,59 @@ bool tools_require(call *c, fault *why) {
     return c->tools || fault_field(why, "tool_choice", "expected tools to choose from, found none");
 }
 
-bool tools_require_one(call *c, const char *name, fault *why) {
-    const json_t *tool;
+static const char *name_of(const json_t *tool) {
+    const char *name = json_string_value(member_get(member_get(tool, "function"), "name"));
+    return name ? name : "";
+}
+
+/* The tool with this name (borrowed). NULL: *why is set. */
+static json_t *tool_named(const call *c, const char *name, fault *why) {
+    json_t *tool;
     size_t i;
-    if (!name)
-        return fault_field(why, "tool_choice", "expected the name of a function");
     json_array_foreach(c->tools, i, tool) {
-        const char *one = json_string_value(member_get(member_get(tool, "function"), "name"));
-        if (one && !strcmp(one, name)) {
-            c->choice = TOOLS_NAMED;
-            c->tool_name = one;
-            return true;
-        }
+        if (name && *name && !strcmp(name_of(tool), name))
+            return tool;
     }
-    return fault_field(why, "tool_choice", "expected the name of one of the tools, found '%.60s'", name);
+    if (name)
+        fault_field(why, "tool_choice", "expected the name of one of the tools, found '%.60s'", name);
+    else
+        fault_field(why, "tool_choice", "expected the name of a function");
+    return NULL;
+}
+
+bool tools_require_one(call *c, const char *name, fault *why) {
+    const json_t *tool = tool_named(c, name, why);
+    if (!tool)
+        return false;
+    c->choice = TOOLS_NAMED;
+    c->tool_name = name_of(tool);
+    return true;
+}
+
+bool tools_allow(call *c, const json_t *allowed, fault *why) {
+    const char *mode = json_string_value(member_get(allowed, "mode"));
+    const json_t *list = member_get(allowed, "tools"), *one;
+    const bool required = mode && !strcmp(mode, "required");
+    size_t i;
+    if (!required && (!mode || strcmp(mode, "auto") != 0))
+        return fault_field(why, "tool_choice",
+                           "expected allowed tools with \"auto\" or \"required\" as mode");
+    if (json_array_size(list) == 0)
+        return fault_field(why, "tool_choice", "expected allowed tools with an array of tools");
+    json_t *some = json_array();
+    json_array_foreach(list, i, one) {
+        const json_t *function = member_get(one, "function");
+        json_t *tool = tool_named(c, json_string_value(member_get(function ? function : one, "name")), why);
+        if (!tool || json_array_append(some, tool))
+            break;
+    }
+    if (json_array_size(some) < json_array_size(list)) {
+        json_decref(some);
+        return fault_set(why, 503, NULL, "out of memory");
+    }
+    json_decref(c->made);
+    c->tools = c->made = some;
+    return !required || tools_require(c, why);
 }
 
 /* ---- earlier calls and results ---- */

@@ -41,13 +41,13 @@ void embedding_free(embedding *e) {
 /* ---- the request ---- */
 
 /* The inputs as an array: texts or arrays of ids; a new reference. NULL: *why is set. */
-static json_t *inputs_of(const json_t *body, fault *why) {
-    json_t *input = member_get(body, "input");
+static json_t *inputs_of(const json_t *body, const char *field, fault *why) {
+    json_t *input = member_get(body, field);
     const bool single =
         json_is_string(input) || (json_is_array(input) && json_is_number(json_array_get(input, 0)));
     const size_t n = json_is_array(input) ? json_array_size(input) : 0;
     if (!single && (n == 0 || n > MAX_INPUTS)) {
-        fault_field(why, "input", "expected a string, token ids, or an array of 1 to %d of them, found %s",
+        fault_field(why, field, "expected a string, token ids, or an array of 1 to %d of them, found %s",
                     MAX_INPUTS,
                     n > MAX_INPUTS    ? "more"
                     : n == 0 && input ? "an empty one"
@@ -86,13 +86,14 @@ static bool fits_share(const server *s, embedding *e, fault *why) {
                        num_format_size(e->bytes, need), num_format_size(max, have));
 }
 
-static bool read_texts(const nib_engine *engine, const json_t *list, embedding *e, fault *why) {
+static bool read_texts(const nib_engine *engine, const json_t *list, const char *field, embedding *e,
+                       fault *why) {
     const json_t *one;
     char place[32];
     size_t i;
     json_array_foreach(list, i, one) {
         call_tokens *t = &e->texts[e->n++];
-        snprintf(place, sizeof place, json_array_size(list) > 1 ? "input[%zu]" : "input", i);
+        snprintf(place, sizeof place, json_array_size(list) > 1 ? "%s[%zu]" : "%s", field, i);
         if (!prompt_one(engine, one, place, t, why))
             return false;
         e->bytes += t->n * sizeof *t->tokens;
@@ -101,16 +102,17 @@ static bool read_texts(const nib_engine *engine, const json_t *list, embedding *
     return true;
 }
 
-static embedding *embedding_read(const server *s, const nib_engine *engine, const json_t *body, fault *why) {
-    json_t *list = inputs_of(body, why);
+static embedding *embedding_read(const server *s, const nib_engine *engine, const json_t *body,
+                                 const char *field, fault *why) {
+    json_t *list = inputs_of(body, field, why);
     const size_t n = json_array_size(list);
     embedding *e = list ? mem_calloc(1, sizeof *e) : NULL;
     if (e) {
         e->width = nib_engine_info(engine)->d_embed;
         e->texts = mem_calloc(n, sizeof *e->texts);
     }
-    bool good = e && e->texts && read_form(body, e->width, e, why) && read_texts(engine, list, e, why) &&
-                fits_share(s, e, why);
+    bool good = e && e->texts && read_form(body, e->width, e, why) &&
+                read_texts(engine, list, field, e, why) && fits_share(s, e, why);
     if (good)
         e->vectors = mem_array(e->n * (size_t)e->width, sizeof *e->vectors);
     json_decref(list);
@@ -123,7 +125,8 @@ static embedding *embedding_read(const server *s, const nib_engine *engine, cons
 
 void embed_ask(exchange *x) {
     json_t *body = body_parse(x->body.data, x->body.n, &x->why);
-    embedding *e = body ? embedding_read(x->s, x->model->engine, body, &x->why) : NULL;
+    const char *field = x->route->how == &ollama_one_embedding ? "prompt" : "input";
+    embedding *e = body ? embedding_read(x->s, x->model->engine, body, field, &x->why) : NULL;
     json_decref(body);
     if (e)
         job_begin_embedding(x, e, &x->why);
@@ -249,5 +252,14 @@ static void ollama_whole(job *j, buffer *out) {
     buffer_text(out, text);
 }
 
+/* The form of /api/embeddings: the vector of one text. */
+static void ollama_whole_one(job *j, buffer *out) {
+    const embedding *e = j->embedding;
+    buffer_text(out, "{\"embedding\":");
+    put_numbers(out, e->vectors, e->width);
+    buffer_text(out, "}");
+}
+
+const dialect ollama_one_embedding = {.keep_alive = true, .whole = ollama_whole_one, .fault = ollama_refusal};
 const dialect ollama_embedding = {.keep_alive = true, .whole = ollama_whole, .fault = ollama_refusal};
 const dialect openai_embedding = {.whole = whole, .fault = fault_json};

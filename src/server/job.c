@@ -6,6 +6,7 @@
 #include "base/seed.h"
 #include "base/thread.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -114,6 +115,7 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
     for (size_t i = 0; i < n; i++) {
         const double left = (double)nib_engine_info(j->model->engine)->n_ctx - (double)prompts[i].n + 1;
         tokens += c->max_tokens < 0 ? left : NUM_MIN((double)c->max_tokens, left);
+        tokens += c->echo ? (double)prompts[i].n : 0;
     }
     const double bytes = tokens * c->n * (1 + c->n_top) * CANDIDATE;
     const uint64_t max = j->s->options.request_bytes / SHARE_LOGPROBS;
@@ -151,10 +153,9 @@ static bool on_token(void *user, int32_t token) {
     return true;
 }
 
-static void on_candidates(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top) {
-    answer *a = user;
+/* Guarded. */
+static void keep_candidates(answer *a, nib_candidate drawn, const nib_candidate *top, int32_t n_top) {
     const size_t wide = 1 + (size_t)n_top;
-    pthread_mutex_lock(&a->of->s->lock);
     a->no_memory =
         a->no_memory || mem_grow((void **)&a->likely, &a->cap_likely, (a->n_likely + 1) * wide, sizeof drawn);
     if (!a->no_memory) {
@@ -163,7 +164,19 @@ static void on_candidates(void *user, nib_candidate drawn, const nib_candidate *
             memcpy(a->likely + a->n_likely * wide + 1, top, (size_t)n_top * sizeof *top);
         a->n_likely++;
     }
+}
+
+static void on_candidates(void *user, nib_candidate drawn, const nib_candidate *top, int32_t n_top) {
+    answer *a = user;
+    pthread_mutex_lock(&a->of->s->lock);
+    keep_candidates(a, drawn, top, n_top);
     pthread_mutex_unlock(&a->of->s->lock);
+}
+
+/* Guarded. With echo the log-probabilities begin with the prompt's first token, which has none. */
+static void keep_first(answer *a, int32_t token) {
+    const nib_candidate none[1 + NIB_MAX_TOP] = {{token, NAN}};
+    keep_candidates(a, none[0], none + 1, a->of->call.n_top);
 }
 
 static nib_generate_options options_of(const job *j, answer *a, const call_tokens *p) {
@@ -173,6 +186,7 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     o.prompt = p->tokens;
     o.n_prompt = p->n;
     o.n_predict = c->max_tokens;
+    o.n_min = c->min_tokens;
     o.ignore_eos = c->ignore_eos;
     o.stop = (const char *const *)c->stop;
     o.n_stop = c->n_stop;
@@ -184,6 +198,8 @@ static nib_generate_options options_of(const job *j, answer *a, const call_token
     o.special = c->tools && j->model->tools != TOOLS_TAGGED; /* the tags of calls are control tokens */
     o.n_top = c->n_top;
     o.on_candidates = c->logprobs ? on_candidates : NULL;
+    o.end_candidates = c->echo; /* evaluators count the tokens after the prompt */
+    o.on_prompt_candidates = c->echo ? o.on_candidates : NULL;
     o.on_text = on_text;
     o.on_token = on_token;
     o.client = j->client;
@@ -199,6 +215,8 @@ static bool add_answers(job *j, size_t index, const call_tokens *p, fault *why) 
         answer *a = &j->answers[index * (size_t)j->call.n + i];
         const nib_generate_options o = options_of(j, a, p);
         a->n_prompt = p->n;
+        if (o.on_prompt_candidates)
+            keep_first(a, p->tokens[0]);
         if (nib_batch_add(j->model->batch, &o, &a->id, &err))
             return fault_engine(why, &err);
         j->n_left++;

@@ -27,9 +27,9 @@ bool token_text(const nib_engine *e, int32_t token, char **text, size_t *n_byte)
     return *text != NULL;
 }
 
-/* JSON has no infinity; OpenAI uses this number instead. */
+/* JSON has no infinity; OpenAI uses this number instead. The first token of a prompt has no probability. */
 static json_t *logprob_json(float x) {
-    return json_real(isinf(x) ? -9999.0 : (double)x);
+    return isnan(x) ? json_null() : json_real(isinf(x) ? -9999.0 : (double)x);
 }
 
 static json_t *bytes_json(const char *text, size_t n) {
@@ -71,21 +71,74 @@ static json_t *chat_logprobs(const answer *a, size_t from) {
     return json_pack("{s:o}", "content", list);
 }
 
-static json_t *token_string(const nib_engine *e, int32_t token, size_t *n) {
+static json_t *token_string(const nib_engine *e, int32_t token) {
     char *text;
-    if (!token_text(e, token, &text, n))
+    size_t n;
+    if (!token_text(e, token, &text, &n))
         return NULL;
-    json_t *value = jsonx_string(text, *n);
+    json_t *value = jsonx_string(text, n);
     mem_free(text);
+    return value;
+}
+
+/* ---- where tokens begin in the text, in characters ---- */
+
+/* Tokens that are decoded together: the first ones of a prompt, because at the beginning of a text some
+ * tokenizers drop the space that they have added, and those that share a character. */
+typedef struct place {
+    const nib_engine *e;
+    bool begins; /* nothing of a prompt's text is known yet */
+    size_t at;   /* characters before the group */
+    size_t n_in; /* characters of the group */
+    int32_t group[8];
+    size_t n_group;
+} place;
+
+static bool ends_in_a_character(const char *text, size_t n) {
+    static const char replaced[] = "\xef\xbf\xbd"; /* U+FFFD, which stands for a part of a character */
+    return n >= 3 && !memcmp(text + n - 3, replaced, 3);
+}
+
+static size_t count_chars(const char *text, size_t n) {
+    size_t n_char = 0;
+    for (size_t i = 0; i < n; i++)
+        n_char += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n_char;
+}
+
+/* The text of the next token, and *at, where it begins. NULL: out of memory. */
+static json_t *place_token(place *p, int32_t token, size_t *at) {
+    char *own = NULL, *all = NULL;
+    size_t n_own = 0, n_all = 0;
+    *at = p->at + p->n_in;
+    p->group[p->n_group++] = token;
+    if (!token_text(p->e, token, &own, &n_own))
+        return NULL;
+    const bool grouped = p->begins || p->n_group > 1;
+    const nib_status status =
+        grouped ? nib_detokenize(p->e, p->group, p->n_group, &all, &n_all, NULL) : NIB_OK;
+    const char *text = all ? all : own;
+    const size_t n = all ? n_all : n_own;
+    json_t *value = status == NIB_E_NOMEM       ? NULL
+                    : p->begins && p->n_in == 0 ? jsonx_string(text, n)
+                                                : jsonx_string(own, n_own);
+    p->begins = p->begins && n == 0;
+    p->n_in = count_chars(text, n);
+    if (p->n_group == NUM_COUNT(p->group) || (!p->begins && !ends_in_a_character(text, n))) {
+        p->at += p->n_in;
+        p->n_in = p->n_group = 0;
+        p->begins = false;
+    }
+    nib_free(all);
+    mem_free(own);
     return value;
 }
 
 static json_t *top_json(const answer *a, size_t i) {
     const nib_engine *e = a->of->model->engine;
     json_t *top = json_object();
-    size_t n;
     for (int32_t k = 0; k < a->of->call.n_top; k++) {
-        json_t *name = token_string(e, row(a, i)[1 + k].token, &n);
+        json_t *name = token_string(e, row(a, i)[1 + k].token);
         const char *key = json_string_value(name);
         if (key && !json_object_get(top, key)) /* of tokens with the same text the likeliest one */
             json_object_set_new(top, key, logprob_json(row(a, i)[1 + k].logprob));
@@ -101,16 +154,17 @@ json_t *tokens_logprobs(const answer *a, size_t from) {
     if (c->kind == CALL_CHAT)
         return chat_logprobs(a, from);
     json_t *tokens = json_array(), *logprobs = json_array(), *tops = json_array(), *offsets = json_array();
-    size_t at = 0, n = 0;
-    for (size_t i = 0; i < a->n_likely; i++, at += n) {
-        json_t *text = token_string(a->of->model->engine, row(a, i)[0].token, &n);
+    place p = {.e = a->of->model->engine, .begins = c->echo};
+    size_t at;
+    for (size_t i = 0; i < a->n_likely; i++) {
+        json_t *text = place_token(&p, row(a, i)[0].token, &at);
         if (i < from) {
             json_decref(text);
             continue;
         }
         json_array_append_new(tokens, text);
         json_array_append_new(logprobs, logprob_json(row(a, i)[0].logprob));
-        json_array_append_new(tops, c->n_top ? top_json(a, i) : json_null());
+        json_array_append_new(tops, c->n_top && !isnan(row(a, i)[0].logprob) ? top_json(a, i) : json_null());
         json_array_append_new(offsets, json_integer((json_int_t)at));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs, "top_logprobs",

@@ -27,6 +27,9 @@ bool models_open(server *s) {
         served *m = &s->models[i];
         *m = (served){.s = s,
                       .name = mem_strdup(from->name),
+                      .container = from->container ? from->container : "gguf",
+                      .format = from->format ? from->format : "unknown",
+                      .digest = from->digest ? from->digest : "",
                       .n_param = from->n_param,
                       .n_byte = from->n_byte,
                       .n_ctx_train = from->n_ctx_train,

@@ -221,15 +221,15 @@ static json_t *details(const served *m) {
         snprintf(params, sizeof params, "%.1fB", (double)m->n_param / 1e9);
     else
         snprintf(params, sizeof params, "%.1fM", (double)m->n_param / 1e6);
-    return json_pack("{s:s, s:s, s:s, s:[s], s:s}", "parent_model", "", "format", "gguf", "family", m->arch,
-                     "families", m->arch, "parameter_size", params);
+    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", m->container, "family",
+                     m->arch, "families", m->arch, "parameter_size", params, "quantization_level", m->format);
 }
 
 static json_t *model_json(const served *m, const char *when, time_t moment) {
     char at[32];
     write_time(moment, at, sizeof at);
     return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o}", "name", m->name, "model", m->name, when, at, "size",
-                     (json_int_t)m->n_byte, "digest", "", "details", details(m));
+                     (json_int_t)m->n_byte, "digest", m->digest, "details", details(m));
 }
 
 void ollama_tags(exchange *x) {
@@ -275,6 +275,24 @@ void ollama_show(exchange *x) {
                                "completion", "tools"));
 }
 
+/* Ollama's clients compare its version with the one that has what they need, so this is the version of
+ * Ollama's API whose requests are answered here. */
 void ollama_version(exchange *x) {
-    exchange_json(x, json_pack("{s:s}", "version", nib_version()));
+    exchange_json(x, json_pack("{s:s, s:s}", "version", "0.9.0", "nibble", nib_version()));
+}
+
+/* A model that is served need not be pulled; others cannot be. */
+void ollama_pull(exchange *x) {
+    json_t *body = body_parse(x->body.data, x->body.n, &x->why);
+    const json_t *model = member_get(body, "model"), *name = model ? model : member_get(body, "name");
+    const bool whole = json_is_false(member_get(body, "stream"));
+    if (body && !json_is_string(name))
+        fault_field(&x->why, "model", "expected a string, found %s", json_type_name(name));
+    if (!x->why.status && model_by_name(x->s, json_string_value(name), &x->why)) {
+        x->type = whole ? "application/json" : "application/x-ndjson";
+        if (!whole)
+            buffer_text(&x->reply, "{\"status\":\"pulling manifest\"}\n");
+        buffer_text(&x->reply, "{\"status\":\"success\"}\n");
+    }
+    json_decref(body);
 }

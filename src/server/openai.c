@@ -117,15 +117,25 @@ static void chat_close(job *j, const answer *a, buffer *out) {
     chunk(j, delta(a, json_object(), finish_reason(a)), out);
 }
 
-static const json_t *prompt_of(const answer *a) {
-    return json_array_get(a->of->call.prompts, a->index / (size_t)a->of->call.n);
+/* Adds the prompt's text if it is a part of the answer. */
+static void add_echo(const answer *a, buffer *out) {
+    const json_t *prompt = json_array_get(a->of->call.prompts, a->index / (size_t)a->of->call.n);
+    if (!a->of->call.echo)
+        return;
+    if (json_is_string(prompt))
+        buffer_add(out, json_string_value(prompt), json_string_length(prompt));
+    else
+        out->no_memory = !prompt_ids_text(a->of->model->engine, prompt, out) || out->no_memory;
 }
 
 static void completion_begin(job *j, buffer *out) {
     for (size_t i = 0; i < j->n_answer && j->call.echo; i++) {
-        const json_t *prompt = prompt_of(&j->answers[i]);
-        if (json_is_string(prompt))
-            chunk(j, text_choice(&j->answers[i], json_copy(jsonx_counted(prompt)), json_null()), out);
+        buffer text = {0};
+        add_echo(&j->answers[i], &text);
+        if (text.n > 0)
+            chunk(j, text_choice(&j->answers[i], jsonx_string(text.data, text.n), json_null()), out);
+        out->no_memory = out->no_memory || text.no_memory;
+        buffer_clear(&text);
     }
 }
 
@@ -180,18 +190,16 @@ static json_t *whole_message(const answer *a) {
 static json_t *whole_choice(const answer *a) {
     const nib_result *r = &a->result;
     buffer text = {0};
-    const json_t *prompt = prompt_of(a);
     if (a->of->call.kind == CALL_CHAT) {
         json_t *value = whole_message(a); /* first, because it determines whether a tool was called */
         return json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)a->index, "message", value, "logprobs",
                          tokens_logprobs(a, 0), "finish_reason", finish_reason(a));
     }
-    if (a->of->call.echo && json_is_string(prompt))
-        buffer_add(&text, json_string_value(prompt), json_string_length(prompt));
+    add_echo(a, &text);
     buffer_add(&text, r->text ? r->text : "", r->n_byte);
     json_t *choice = json_pack("{s:I, s:o, s:o, s:o}", "index", (json_int_t)a->index, "text",
-                               text.no_memory ? NULL : jsonx_string(text.data, text.n), "logprobs",
-                               tokens_logprobs(a, 0), "finish_reason", finish_reason(a));
+                               text.no_memory ? NULL : jsonx_string(text.n ? text.data : "", text.n),
+                               "logprobs", tokens_logprobs(a, 0), "finish_reason", finish_reason(a));
     buffer_clear(&text);
     return choice;
 }

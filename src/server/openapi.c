@@ -121,6 +121,11 @@ static const shape shapes[] = {
      "other "
      "number\"}}",
      NULL},
+    {"OllamaEmbeddingRequest",
+     {NULL},
+     "[\"prompt\"]",
+     "{\"prompt\":{\"type\":\"string\",\"minLength\":1}}",
+     NULL},
     {"TokenizeRequest", {&tokenize_members}, "[\"content\"]", NULL, NULL},
     {"DetokenizeRequest", {NULL}, "[\"tokens\"]", "{\"tokens\":{" ID_LIST "}}", NULL},
 };
@@ -133,8 +138,8 @@ static const struct {
               {"/v1/messages", "MessagesRequest"},     {"/v1/messages/count_tokens", "CountRequest"},
               {"/api/chat", "OllamaChatRequest"},      {"/api/generate", "OllamaGenerateRequest"},
               {"/v1/embeddings", "EmbeddingsRequest"}, {"/embeddings", "EmbeddingsRequest"},
-              {"/api/embed", "EmbeddingsRequest"},     {"/tokenize", "TokenizeRequest"},
-              {"/detokenize", "DetokenizeRequest"}};
+              {"/api/embed", "EmbeddingsRequest"},     {"/api/embeddings", "OllamaEmbeddingRequest"},
+              {"/tokenize", "TokenizeRequest"},        {"/detokenize", "DetokenizeRequest"}};
 
 static json_t *parse(const char *text) {
     return json_loads(text, 0, NULL);

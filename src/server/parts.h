@@ -33,6 +33,7 @@ typedef struct served {
     server *s;
     char *name;    /* in requests and answers */
     char arch[64]; /* its family */
+    const char *container, *format, *digest; /* as in server_model */
     uint64_t n_param, n_byte;
     int64_t n_ctx_train;
     nib_engine *engine;
@@ -227,8 +228,8 @@ struct server {
 
 extern const route server_routes[];
 extern const size_t server_n_route;
-extern const dialect openai_chat, openai_completion, openai_embedding, ollama_embedding, ollama_chat,
-    ollama_generate, anthropic, openai_responses;
+extern const dialect openai_chat, openai_completion, openai_embedding, ollama_embedding, ollama_one_embedding,
+    ollama_chat, ollama_generate, anthropic, openai_responses;
 
 void server_wake(server *s); /* wakes the computing thread; any thread */
 
@@ -241,6 +242,8 @@ typedef struct call_tokens {
 /* Renders the messages with the model's template. *marks: of nib_chat_render_marked. The caller frees both
  * with nib_free. False: *why. */
 bool prompt_render(const served *m, const call *c, char **text, uint8_t **marks, fault *why);
+/* Adds the text of an array of token ids; ids that are no tokens have none. False: out of memory. */
+bool prompt_ids_text(const nib_engine *e, const json_t *ids, buffer *out);
 /* Counts their tokens. False: *why. */
 bool prompt_count(const served *m, const call *c, size_t *n, fault *why);
 size_t prompts_count(const call *c);
@@ -341,6 +344,7 @@ json_t *tokens_logprobs(const answer *a, size_t from);
 /* ---- texts.c, reports.c: each fills x->reply, or x->why ---- */
 void texts_tokenize(exchange *x);
 void texts_detokenize(exchange *x);
+void texts_tokenizer_info(exchange *x);
 void texts_apply_template(exchange *x);
 void report_health(exchange *x);
 void report_models(exchange *x);
@@ -360,6 +364,7 @@ void ollama_ask_generate(exchange *x);
 void ollama_tags(exchange *x);
 void ollama_ps(exchange *x);
 void ollama_show(exchange *x);
+void ollama_pull(exchange *x);
 json_t *ollama_refusal(const fault *why); /* the body of a refusal; NULL: out of memory */
 /* keep_alive ("5m", 300, -1) in seconds; INFINITY: for ever; NAN: not given. False: *why. */
 bool ollama_keep_alive(const json_t *body, double *out, fault *why);

@@ -16,19 +16,63 @@ static bool tokenize(const nib_engine *e, const char *text, const uint8_t *marks
     return true;
 }
 
+/* Marks the end of the message that is continued, to find it in the rendered text. The space shows whether
+ * the template removes white space from messages. */
+#define CONTINUED "nibble-continues-this-message "
+
+/* The messages, with the mark in the last one if it is continued; a new reference. NULL: out of memory. */
+static json_t *marked_messages(const call *c) {
+    const size_t n = json_array_size(c->messages);
+    if (!c->continues || n == 0)
+        return json_incref(c->messages);
+    json_t *all = json_copy(c->messages), *last = json_copy(json_array_get(c->messages, n - 1));
+    buffer text = {0};
+    const json_t *content = json_object_get(last, "content");
+    buffer_add(&text, json_string_value(content), json_string_length(content));
+    buffer_text(&text, CONTINUED);
+    const bool failed =
+        text.no_memory || json_object_set_new(last, "content", json_stringn(text.data, text.n));
+    buffer_clear(&text);
+    if (!failed && json_array_set(all, n - 1, last) == 0) {
+        json_decref(last);
+        return all;
+    }
+    json_decref(last);
+    json_decref(all);
+    return NULL;
+}
+
+/* Cuts the text after the continued message. */
+static bool cut_at_mark(char *text, fault *why) {
+    const size_t n_mark = strlen(CONTINUED) - 1;
+    char *at = NULL;
+    for (char *next = text; (next = memmem(next, strlen(next), CONTINUED, n_mark)); next++)
+        at = next;
+    if (!at)
+        return fault_field(why, "messages",
+                           "the last message cannot be continued: the model's template does not write it");
+    if (strncmp(at, CONTINUED, n_mark + 1) != 0) /* the template removes white space */
+        while (at > text && strchr(" \t\r\n", at[-1]))
+            at--;
+    *at = '\0';
+    return true;
+}
+
 bool prompt_render(const served *m, const call *c, char **text, uint8_t **marks, fault *why) {
     const nib_engine *e = m->engine;
     nib_error err;
     buffer messages = {0}, tools = {0};
     if (!nib_engine_info(e)->has_chat_template)
         return fault_set(why, 400, NULL, "the model has no chat template: use /v1/completions");
-    buffer_json(&messages, json_incref(c->messages));
+    buffer_json(&messages, marked_messages(c));
     if (c->tools)
         buffer_json(&tools, json_incref(c->tools));
     if (messages.no_memory || tools.no_memory)
         fault_set(why, 503, NULL, "out of memory");
-    else if (nib_chat_render_marked(e, messages.data, tools.data, true, text, marks, &err))
+    else if (nib_chat_render_marked(e, messages.data, tools.data, !c->no_new_turn, text, marks, &err))
         fault_engine(why, &err);
+    else if (c->continues)
+        cut_at_mark(*text, why);
     buffer_clear(&messages);
     buffer_clear(&tools);
     return !why->status;
@@ -89,6 +133,20 @@ static bool ids_prompt(const json_t *ids, call_tokens *out, fault *why) {
         out->tokens[i] = json_id(id);
     }
     return true;
+}
+
+bool prompt_ids_text(const nib_engine *e, const json_t *ids, buffer *out) {
+    call_tokens p = {0};
+    char *text = NULL;
+    size_t n = 0;
+    fault why = {0};
+    const nib_status status =
+        ids_prompt(ids, &p, &why) ? nib_detokenize(e, p.tokens, p.n, &text, &n, NULL) : NIB_E_NOMEM;
+    if (status == NIB_OK)
+        buffer_add(out, text, n);
+    nib_free(text);
+    mem_free(p.tokens);
+    return status != NIB_E_NOMEM;
 }
 
 static bool check_length(const nib_engine *e, const char *field, const call_tokens *p, fault *why) {

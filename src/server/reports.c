@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 void report_health(exchange *x) {
     if (!atomic_load(&x->s->ready))
@@ -29,8 +30,14 @@ static json_t *model_json(const server *s, const served *m) {
         json_object_set_new(meta, "n_vocab", json_integer((json_int_t)info->n_vocab));
         json_object_set_new(meta, "n_embd", json_integer((json_int_t)info->d_embed));
     }
-    return json_pack("{s:s, s:s, s:I, s:s, s:{s:s}, s:o}", "id", m->name, "object", "model", "created",
-                     (json_int_t)s->opened, "owned_by", "nibble", "status", "value", state, "meta", meta);
+    char since[32];
+    struct tm parts;
+    if (!gmtime_r(&s->opened, &parts) || !strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", &parts))
+        since[0] = '\0';
+    /* type, display_name and created_at are the members of Anthropic's API */
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:{s:s}, s:o}", "id", m->name, "object", "model",
+                     "created", (json_int_t)s->opened, "owned_by", "nibble", "type", "model", "display_name",
+                     m->name, "created_at", since, "status", "value", state, "meta", meta);
 }
 
 void report_models(exchange *x) {
@@ -39,7 +46,9 @@ void report_models(exchange *x) {
     for (size_t i = 0; i < x->s->n_model; i++)
         json_array_append_new(list, model_json(x->s, &x->s->models[i]));
     pthread_mutex_unlock(&x->s->lock);
-    exchange_json(x, json_pack("{s:s, s:o}", "object", "list", "data", list));
+    exchange_json(x, json_pack("{s:s, s:o, s:b, s:s, s:s}", "object", "list", "data", list, "has_more", 0,
+                               "first_id", x->s->models[0].name, "last_id",
+                               x->s->models[x->s->n_model - 1].name));
 }
 
 void report_model(exchange *x) {

@@ -17,8 +17,11 @@ typedef struct server server;
 
 /* A model that requests may name. Copied. */
 typedef struct server_model {
-    const char *name; /* in requests and answers */
-    const char *arch; /* its family, reported before it is loaded */
+    const char *name;      /* in requests and answers */
+    const char *arch;      /* its family, reported before it is loaded */
+    const char *container; /* "gguf", "safetensors"; NULL: unknown, likewise: */
+    const char *format;    /* the number format of most of its bytes, "Q4_K" */
+    const char *digest;    /* 64 hexadecimal digits that identify it */
     uint64_t n_param, n_byte;
     int64_t n_ctx_train;
 } server_model;

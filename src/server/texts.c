@@ -17,6 +17,8 @@ typedef struct tokenize_call {
 
 static const member rows[] = {
     {"content", MEMBER_TEXT, offsetof(tokenize_call, content), 0, 0},
+    {"prompt", MEMBER_TEXT, offsetof(tokenize_call, content), 0, 0}, /* vLLM's names */
+    {"add_special_tokens", MEMBER_BOOL, offsetof(tokenize_call, add_special), 0, 0},
     {"add_special", MEMBER_BOOL, offsetof(tokenize_call, add_special), 0, 0},
     {"parse_special", MEMBER_BOOL, offsetof(tokenize_call, parse_special), 0, 0},
     {"with_pieces", MEMBER_BOOL, offsetof(tokenize_call, with_pieces), 0, 0},
@@ -59,18 +61,21 @@ void texts_tokenize(exchange *x) {
     nib_error err;
     if (!body)
         return;
+    const json_t *prompt = member_get(body, "prompt"); /* vLLM's default is to add special tokens */
+    t.add_special = prompt != NULL;
     members_read(body, &tokenize_members, &t, &x->why);
     if (!t.content)
         fault_field(&x->why, "content", "expected a string, found nothing");
+    const json_t *given = prompt ? prompt : member_get(body, "content");
     const unsigned flags = (t.add_special ? (unsigned)NIB_TOKENIZE_BOS : 0) |
                            (t.parse_special ? (unsigned)NIB_TOKENIZE_SPECIAL : 0);
     if (!x->why.status &&
-        nib_tokenize(x->model->engine, t.content, json_string_length(json_object_get(body, "content")), flags,
-                     &tokens, &n, &err))
+        nib_tokenize(x->model->engine, t.content, json_string_length(given), flags, &tokens, &n, &err))
         fault_engine(&x->why, &err);
     if (!x->why.status)
-        exchange_json(x,
-                      json_pack("{s:o}", "tokens", tokens_json(x->model->engine, tokens, n, t.with_pieces)));
+        exchange_json(x, json_pack("{s:o, s:I}", "tokens",
+                                   tokens_json(x->model->engine, tokens, n, t.with_pieces), "count",
+                                   (json_int_t)n));
     nib_free(tokens);
     json_decref(body);
 }
@@ -104,11 +109,37 @@ void texts_detokenize(exchange *x) {
         if (nib_detokenize(x->model->engine, ids, n, &text, &n_byte, &err))
             fault_engine(&x->why, &err);
         else
-            exchange_json(x, json_pack("{s:o}", "content", jsonx_string(text, n_byte)));
+            exchange_json(x, json_pack("{s:o, s:o}", "content", jsonx_string(text, n_byte), "prompt",
+                                       jsonx_string(text, n_byte)));
     }
     nib_free(text);
     mem_free(ids);
     json_decref(body);
+}
+
+/* ---- the tokenizer ---- */
+
+static json_t *special_json(const nib_engine *e, int32_t token) {
+    size_t n = 0;
+    const char *text = token >= 0 ? nib_token_piece(e, token, &n) : NULL;
+    return text ? jsonx_string(text, n) : json_null();
+}
+
+/* What evaluators read to use the model's tokenizer through /tokenize, in vLLM's form. */
+void texts_tokenizer_info(exchange *x) {
+    pthread_mutex_lock(&x->s->lock);
+    const served *m = model_loaded(x->s);
+    const nib_engine *e = m ? m->engine : NULL;
+    const nib_model_info *info = e ? nib_engine_info(e) : NULL;
+    json_t *value = e ? json_pack("{s:o, s:o, s:b, s:I}", "bos_token", special_json(e, info->bos),
+                                  "eos_token", special_json(e, info->eos), "add_bos_token",
+                                  (int)info->add_bos, "model_max_length", (json_int_t)info->n_ctx)
+                      : NULL;
+    pthread_mutex_unlock(&x->s->lock);
+    if (m)
+        exchange_json(x, value);
+    else
+        fault_set(&x->why, 503, NULL, "no model is loaded: a request that names one loads it");
 }
 
 /* ---- the template ---- */

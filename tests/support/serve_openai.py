@@ -47,7 +47,7 @@ def basics(s):
           value["object"] == "text_completion", value)
     status, value = s.post(TEXT, {"prompt": [[87, 258], "x<a>"], "echo": True, "max_tokens": 1})
     first = ANSWER.split()[0]
-    check("several prompts, ids and texts", [c["text"] for c in value["choices"]] == [first, "x<a>" + first], value)
+    check("several prompts, ids and texts", [c["text"] for c in value["choices"]] == ["W<a>" + first, "x<a>" + first], value)
     check("unknown fields are ignored", s.post(CHAT, {"messages": USER, "user": "me", "what": {"a": []}})[0] == 200)
     check("null is not there", s.post(CHAT, {"messages": USER, "seed": None, "stop": None, "tools": None})[0] == 200)
 
@@ -99,12 +99,12 @@ def likely(s):
 
 def looks(s):
     status, value = s.post("/tokenize", {"content": "aé<a>"})
-    check("a text's tokens", status == 200 and value == {"tokens": [97, 195, 169, 258]}, value)
+    check("a text's tokens", status == 200 and value == {"tokens": [97, 195, 169, 258], "count": 4}, value)
     status, value = s.post("/tokenize", {"content": "é<a>", "parse_special": False, "with_pieces": True})
     check("with pieces; no text, no string", [t["id"] for t in value["tokens"]] == [195, 169, 60, 97, 62] and
           value["tokens"][2]["piece"] == "<", value)
     status, value = s.post("/detokenize", {"tokens": [97, 195, 169]})
-    check("tokens' text", value == {"content": "aé"}, value)
+    check("tokens' text", value["content"] == "aé", value)
     status, value = s.post("/apply-template", {"messages": USER})
     check("messages by the template", value == {"prompt": "<u>Why?<a>"}, value)
     for path, body, name in (("/tokenize", {}, "content"), ("/tokenize", {"content": 1}, "content"),
@@ -127,8 +127,8 @@ def looks(s):
 
 def refusals(s):
     wrong = [("temperature", "hot"), ("temperature", 3), ("temperature", -0.1), ("top_p", 1.5), ("top_p", True),
-             ("top_k", -1), ("top_k", 0.5), ("min_p", 2), ("max_tokens", 0), ("max_tokens", "many"), ("max_tokens", 1e99),
-             ("max_completion_tokens", -1), ("n", 0), ("n", 1000), ("seed", "x"), ("seed", 1.5), ("stream", 1), ("stop", 1),
+             ("top_k", -2), ("top_k", 0.5), ("min_p", 2), ("max_tokens", 0), ("max_tokens", "many"), ("max_tokens", 1e99),
+             ("max_completion_tokens", -2), ("n", 0), ("n", 1000), ("seed", "x"), ("seed", 1.5), ("stream", 1), ("stop", 1),
              ("stop", [""]), ("stop", ["a"] * 99), ("frequency_penalty", 9), ("presence_penalty", []),
              ("repeat_penalty", 0), ("stream_options", 1), ("messages", []), ("messages", "x"), ("tools", {}), ("tools", [1]),
              ("tool_choice", "required"), ("tool_choice", {}), ("response_format", {"type": "xml"}),
@@ -232,6 +232,6 @@ def described(s):
           chat["required"] == ["messages"] and schemas["MessagesRequest"]["properties"]["max_tokens"]["type"] == "integer", chat)
     bodies = {path: operation["post"].get("requestBody") for path, operation in value["paths"].items() if "post" in operation}
     check("every body has a shape", all(body["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] in schemas
-          for path, body in bodies.items() if path != "/api/show"), bodies)
+          for path, body in bodies.items() if path not in ("/api/show", "/api/pull")), bodies)
     check("every address is there", all(s.ask("GET" if "get" in operation else "POST", path.format(model="m"), None if "get" in operation else "{}")[0]
           in (200, 400) for path, operation in value["paths"].items()))

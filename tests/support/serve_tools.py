@@ -3,6 +3,7 @@ import json
 import re
 
 from server import Server, check, text_of
+from serve_prompts import FUNCTION, allowed, called, choices, forms
 from serve_common import nibble, random_model, USER, CHAT, TEXT, PERSON, content, param, events_of, ends
 
 
@@ -45,6 +46,8 @@ def held():
     status, value = s.post(CHAT, {"messages": USER, "grammar": hostile, "logit_bias": {"97": 100, "100": -100}})
     check("a grammar that is too ambiguous ends its own answer", status == 400 and "ambiguous" in value["error"]["message"], value)
     check("and no other", s.post(CHAT, {"messages": USER, "max_tokens": 3})[0] == 200)
+    choices(s)
+    forms(s)
     calls(s)
     messages_tools(s)
     responses_tools(s)
@@ -147,6 +150,7 @@ def responses_tools(s):
 def texts_and_calls():
     """A model that says something, thinks, and calls two tools: each API has them as items of its own, in their order."""
     s = Server(nibble, "caller", "-c", "1500")
+    check("allowed tools may be called", called(s, allowed("auto", [FUNCTION])) == {"f"})
     tool = {"name": "f", "description": "d"}
     inputs = [{"a": 1}, {"b": "é"}]
     status, value = s.post("/v1/messages", {"max_tokens": 999, "messages": USER, "tools": [dict(tool, input_schema={})]})
