@@ -394,12 +394,16 @@ NIB_API bool nib_token_is_end(const nib_engine *engine, int32_t token); /* end o
  * nib_chat_render_marked for messages that others wrote. */
 NIB_API nib_status nib_chat_render(const nib_engine *engine, const char *messages, const char *tools,
                                    bool add_generation_prompt, char **text, nib_error *err);
-/* The same, with the origin of each byte: *marks (caller frees) has strlen(*text) bytes, 1 for a byte that
- * comes from the messages or the tools and 0 for the template's own. With nib_tokenize_marked the name of a
- * special token in a message stays text; with nib_tokenize it becomes that token. */
+/* The same with more variables for the template (NULL: none): a JSON object, none of whose names the template
+ * has already (NIB_E_USAGE); and with the origin of each byte: *marks (caller frees) has strlen(*text) bytes,
+ * 1 for a byte that comes from the messages or the tools and 0 for the template's own. With
+ * nib_tokenize_marked the name of a special token in a message stays text; with nib_tokenize it becomes that
+ * token. */
 NIB_API nib_status nib_chat_render_marked(const nib_engine *engine, const char *messages, const char *tools,
-                                          bool add_generation_prompt, char **text, uint8_t **marks,
-                                          nib_error *err);
+                                          const char *variables, bool add_generation_prompt, char **text,
+                                          uint8_t **marks, nib_error *err);
+/* The source of the template; caller frees. NIB_E_NOTFOUND: the model has none. */
+NIB_API nib_status nib_chat_template(const nib_engine *engine, char **source, nib_error *err);
 
 /* ---- session: one sequence ---------------------------------------------------------------------- */
 

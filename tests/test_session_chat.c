@@ -12,10 +12,9 @@
 #include <cmocka.h>
 
 /* Its text with these messages, caller frees with nib_free; NULL and *err when it fails. */
-static char *render(const char *source, const char *messages, nib_error *err) {
+static nib_engine *open_with(const char *source, nib_error *err) {
     nib_engine_options o;
     nib_engine *e;
-    char *text = NULL;
     memset(err, 0, sizeof *err);
     static const char config[] = "{\"model_type\": \"llama\"}";
     static const char empty[] = "\2\0\0\0\0\0\0\0{}"; /* a safetensors file without tensors */
@@ -27,6 +26,12 @@ static char *render(const char *source, const char *messages, nib_error *err) {
     o.vocab_only = true;
     if (nib_engine_open(temp_path("chat"), &o, &e, err))
         fail_msg("%s", err->message);
+    return e;
+}
+
+static char *render(const char *source, const char *messages, nib_error *err) {
+    char *text = NULL;
+    nib_engine *e = open_with(source, err);
     if (nib_chat_render(e, messages, NULL, true, &text, err))
         text = NULL;
     nib_engine_close(e);
@@ -55,6 +60,41 @@ static void thoughts_have_two_names(void **state) {
     /* a message that did not think has neither */
     check_text("{{ 'thinking' in messages[0] }}", messages, "False");
     check_text("{{ messages[0].thinking is defined }}", "[{\"role\":\"user\",\"thinking\":null}]", "True");
+}
+
+/* The caller's variables reach the template; they cannot replace its own. */
+static void more_variables(void **state) {
+    (void)state;
+    static const char source[] =
+        "{{ 'none' if effort is not defined else effort }}{{ add_generation_prompt }}";
+    static const struct {
+        const char *variables, *want;
+    } rows[] = {{NULL, "noneTrue"},
+                {"{}", "noneTrue"},
+                {"{\"effort\":\"low\",\"other\":[1]}", "lowTrue"},
+                {"{\"add_generation_prompt\":false}", NULL},
+                {"{\"bos_token\":\"x\"}", NULL},
+                {"[]", NULL},
+                {"{", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        nib_error err;
+        char *text = NULL, *own = NULL;
+        uint8_t *marks = NULL;
+        nib_engine *e = open_with(source, &err);
+        const nib_status status =
+            nib_chat_render_marked(e, "[]", NULL, rows[i].variables, true, &text, &marks, &err);
+        assert_true((status == NIB_OK) == (rows[i].want != NULL));
+        if (rows[i].want)
+            assert_string_equal(text, rows[i].want);
+        else
+            assert_int_equal(status, NIB_E_USAGE);
+        assert_int_equal(nib_chat_template(e, &own, &err), NIB_OK);
+        assert_string_equal(own, source);
+        nib_free(own);
+        nib_free(text);
+        nib_free(marks);
+        nib_engine_close(e);
+    }
 }
 
 /* Every fault in a template is an error with a message. */
@@ -101,6 +141,7 @@ static void messages_that_are_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thoughts_have_two_names),
+        cmocka_unit_test(more_variables),
         cmocka_unit_test(a_template_that_fails),
         cmocka_unit_test(messages_that_are_none),
     };

@@ -93,7 +93,7 @@ static nib_status render(const conversation *c, char **text, uint8_t **marks, ni
     char *json = jsonx_text(c->messages, JSON_COMPACT);
     if (!json)
         return no_memory(err);
-    const nib_status status = nib_chat_render_marked(c->engine, json, NULL, true, text, marks, err);
+    const nib_status status = nib_chat_render_marked(c->engine, json, NULL, NULL, true, text, marks, err);
     mem_free(json);
     return status;
 }

@@ -159,10 +159,39 @@ static bool read_turn(call *c, fault *why) {
     return true;
 }
 
+/* Reads "chat_template_kwargs", and "reasoning_effort", which templates know by that name. */
+static bool read_variables(call *c, fault *why) {
+    static const char *const others[] = {"messages",
+                                         "tools",
+                                         "documents",
+                                         "bos_token",
+                                         "eos_token",
+                                         "add_generation_prompt",
+                                         "continue_final_message",
+                                         "chat_template",
+                                         "tokenize"};
+    json_t *given = member_get(c->body, "chat_template_kwargs"), *v;
+    json_t *effort = member_get(c->body, "reasoning_effort");
+    const char *name;
+    if (given && !json_is_object(given))
+        return fault_field(why, "chat_template_kwargs", "expected an object, found %s",
+                           json_type_name(given));
+    for (size_t i = 0; i < NUM_COUNT(others); i++)
+        if (json_object_get(given, others[i]))
+            return fault_field(why, "chat_template_kwargs", "'%s' is set by another field", others[i]);
+    json_object_foreach(given, name, v) {
+        if (!variable_set(c, name, v, why))
+            return false;
+    }
+    if (effort && !json_is_string(effort))
+        return fault_field(why, "reasoning_effort", "expected a string, found %s", json_type_name(effort));
+    return !effort || variable_set(c, "reasoning_effort", effort, why);
+}
+
 static bool read_chat(call *c, fault *why) {
     if (!messages_read(c, member_get(c->body, "messages"), why) ||
         !members_read(c->body, &openai_chat_members, c, why) || !read_tools(c, why) ||
-        !read_reasoning(c, why) || !read_turn(c, why))
+        !read_reasoning(c, why) || !read_turn(c, why) || !read_variables(c, why))
         return false;
     if (c->max_tokens == 0)
         return fault_field(why, "max_tokens", "expected a whole number of at least 1, or -1, found 0");

@@ -17,7 +17,8 @@ typedef struct call {
     json_t *messages; /* CALL_CHAT: an array of objects with a role and a text as content */
     json_t *tools; /* CALL_CHAT: an array in the form of OpenAI's chats, for the template; NULL: none. It is
                       part of the body, or of `made` */
-    json_t *made;  /* owns tools that were converted from another API's form; NULL: not converted */
+    json_t *variables;       /* CALL_CHAT: more variables for the template; NULL: none */
+    json_t *made;            /* owns tools that were converted from another API's form; NULL: not converted */
     const char *schema_name; /* that API's member with a tool's schema; NULL: as in OpenAI's chats */
     json_t *prompts;         /* CALL_COMPLETION: an array of texts and of arrays of ids */
     nib_sampling sampling;

@@ -144,6 +144,17 @@ static bool read_format(call *c, fault *why) {
            format_typed(c, "output_config.format", newer, why);
 }
 
+/* Reads "thinking": {"type": "enabled", "adaptive" or "disabled"}; templates know it as enable_thinking. */
+static bool read_thinking(call *c, fault *why) {
+    const json_t *thinking = member_get(c->body, "thinking");
+    const char *type = json_string_value(member_get(thinking, "type"));
+    if (!thinking)
+        return true;
+    if (!type)
+        return fault_field(why, "thinking", "expected {\"type\": \"enabled\", \"adaptive\" or \"disabled\"}");
+    return variable_set(c, "enable_thinking", strcmp(type, "disabled") ? json_true() : json_false(), why);
+}
+
 bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why) {
     if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
         !members_read(out->body, &anthropic_members, out, why) || !samplers_read(out, out->body, why))
@@ -158,6 +169,6 @@ bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *o
     if (!stop_read(out, "stop_sequences", stop, why) || !read_system(out, why) || !read_messages(out, why))
         return false;
     messages_continue(out);
-    return read_tools(out, why) && read_format(out, why) &&
+    return read_tools(out, why) && read_thinking(out, why) && read_format(out, why) &&
            members_refuse(out->body, refused, NUM_COUNT(refused), why);
 }

@@ -24,6 +24,18 @@ const member_table ollama_members = {rows, NUM_COUNT(rows)};
 static const refused_member refused[] = {{"template", NULL},     {"context", NULL}, {"logprobs", NULL},
                                          {"top_logprobs", NULL}, {"images", NULL},  {"suffix", NULL}};
 
+/* Reads "think": true, false or an effort. */
+static bool read_think(call *c, fault *why) {
+    json_t *think = member_get(c->body, "think");
+    if (!think)
+        return true;
+    if (json_is_string(think))
+        return variable_set(c, "reasoning_effort", think, why);
+    return json_is_boolean(think)
+               ? variable_set(c, "enable_thinking", think, why)
+               : fault_field(why, "think", "expected true, false or a word, found %s", json_type_name(think));
+}
+
 /* Reads the members of both kinds. Answers are streamed unless the request says otherwise. */
 static bool read_options(call *c, fault *why) {
     const json_t *o = member_get(c->body, "options"), *format = member_get(c->body, "format");
@@ -38,6 +50,8 @@ static bool read_options(call *c, fault *why) {
     if (c->max_tokens == 0)
         return fault_field(why, "num_predict", "expected a whole number of at least 1, or -1, found 0");
     c->max_tokens = c->max_tokens < 0 ? -1 : c->max_tokens;
+    if (!read_think(c, why))
+        return false;
     call_resolve(c, o);
     return stop_read(c, "stop", member_get(o, "stop"), why);
 }

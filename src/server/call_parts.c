@@ -155,6 +155,7 @@ void call_clear(call *c) {
     json_decref(c->messages);
     json_decref(c->prompts);
     json_decref(c->made);
+    json_decref(c->variables);
     json_decref(c->body);
     mem_free(c->bias);
     mem_free((void *)(uintptr_t)c->sampling.dry_breakers);
@@ -307,4 +308,9 @@ void messages_continue(call *c) {
     const json_t *last = json_array_get(c->messages, json_array_size(c->messages) - 1);
     const char *role = json_string_value(member_get(last, "role"));
     c->continues = c->no_new_turn = role && !strcmp(role, "assistant") && !member_get(last, "tool_calls");
+}
+
+bool variable_set(call *c, const char *name, json_t *value, fault *why) {
+    c->variables = c->variables ? c->variables : json_object();
+    return !json_object_set(c->variables, name, value) || fault_set(why, 503, NULL, "out of memory");
 }

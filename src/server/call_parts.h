@@ -36,6 +36,8 @@ bool messages_read(call *c, const json_t *messages, fault *why);
 /* The answer continues the last message if that is the assistant's, as the APIs of Anthropic and Ollama do.
  */
 void messages_continue(call *c);
+/* Adds a variable for the template. False: *why is set. */
+bool variable_set(call *c, const char *name, json_t *value, fault *why);
 /* Set the grammar of the answer from: "response_format", "json_schema" and "grammar" of OpenAI's API and
  * llama-server; a format {"type", "schema"}; Ollama's "format"; a schema. */
 bool format_read(call *c, fault *why);

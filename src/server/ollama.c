@@ -261,6 +261,18 @@ void ollama_ps(exchange *x) {
     exchange_json(x, json_pack("{s:o}", "models", list));
 }
 
+/* The source of the chat template, in the model's own language (Jinja); "" until the model is loaded. */
+static json_t *template_json(server *s, const served *m) {
+    char *source = NULL;
+    pthread_mutex_lock(&s->lock);
+    if (m->engine && nib_chat_template(m->engine, &source, NULL))
+        source = NULL;
+    pthread_mutex_unlock(&s->lock);
+    json_t *value = source ? jsonx_string(source, strlen(source)) : json_string("");
+    nib_free(source);
+    return value;
+}
+
 void ollama_show(exchange *x) {
     json_t *body = x->body.n ? body_parse(x->body.data, x->body.n, &x->why) : json_object();
     const served *m = body ? model_named(x->s, body, &x->why) : NULL;
@@ -269,7 +281,9 @@ void ollama_show(exchange *x) {
     if (!m)
         return;
     snprintf(context, sizeof context, "%.40s.context_length", m->arch);
-    exchange_json(x, json_pack("{s:o, s:{s:s, s:I, s:I}, s:[s, s]}", "details", details(m), "model_info",
+    json_t *source = template_json(x->s, m);
+    exchange_json(x, json_pack("{s:s, s:s, s:o, s:o, s:{s:s, s:I, s:I}, s:[s, s]}", "modelfile", "",
+                               "license", "", "template", source, "details", details(m), "model_info",
                                "general.architecture", m->arch, "general.parameter_count",
                                (json_int_t)m->n_param, context, (json_int_t)m->n_ctx_train, "capabilities",
                                "completion", "tools"));

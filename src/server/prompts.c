@@ -61,20 +61,24 @@ static bool cut_at_mark(char *text, fault *why) {
 bool prompt_render(const served *m, const call *c, char **text, uint8_t **marks, fault *why) {
     const nib_engine *e = m->engine;
     nib_error err;
-    buffer messages = {0}, tools = {0};
+    buffer messages = {0}, tools = {0}, variables = {0};
     if (!nib_engine_info(e)->has_chat_template)
         return fault_set(why, 400, NULL, "the model has no chat template: use /v1/completions");
     buffer_json(&messages, marked_messages(c));
     if (c->tools)
         buffer_json(&tools, json_incref(c->tools));
-    if (messages.no_memory || tools.no_memory)
+    if (c->variables)
+        buffer_json(&variables, json_incref(c->variables));
+    if (messages.no_memory || tools.no_memory || variables.no_memory)
         fault_set(why, 503, NULL, "out of memory");
-    else if (nib_chat_render_marked(e, messages.data, tools.data, !c->no_new_turn, text, marks, &err))
+    else if (nib_chat_render_marked(e, messages.data, tools.data, variables.data, !c->no_new_turn, text,
+                                    marks, &err))
         fault_engine(why, &err);
     else if (c->continues)
         cut_at_mark(*text, why);
     buffer_clear(&messages);
     buffer_clear(&tools);
+    buffer_clear(&variables);
     return !why->status;
 }
 
@@ -82,6 +86,14 @@ static bool ends_with_tag(const char *text, size_t n, const char *tag) {
     while (n && strchr(" \t\r\n", text[n - 1]))
         n--;
     return n >= strlen(tag) && memcmp(text + n - strlen(tag), tag, strlen(tag)) == 0;
+}
+
+/* Whether the answer begins inside a thought, which the template or the continued message has begun. */
+static bool begins_in_thought(const call *c, const char *text) {
+    const json_t *last = json_array_get(c->messages, json_array_size(c->messages) - 1);
+    const char *content = c->continues ? json_string_value(json_object_get(last, "content")) : NULL;
+    const char *begun = content ? strstr(content, "<think>") : NULL;
+    return ends_with_tag(text, strlen(text), "<think>") || (begun && !strstr(begun, "</think>"));
 }
 
 /* With what the answer is to begin with. Some templates end with the tag that begins a thought: an answer
@@ -93,7 +105,7 @@ static bool chat_prompt(const served *m, const call *c, call_tokens *out, fault 
     if (prompt_render(m, c, &text, &marks, why)) {
         buffer_text(&whole, text);
         buffer_add(&origins, marks, whole.n);
-        out->thinks = ends_with_tag(text, strlen(text), "<think>");
+        out->thinks = begins_in_thought(c, text);
         if (out->thinks && c->grammar)
             buffer_text(&whole, "\n</think>\n\n");
         out->thinks = out->thinks && !c->grammar;

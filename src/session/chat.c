@@ -43,15 +43,17 @@ static json_t *piece_json(const nib_engine *e, int32_t token) {
     return text ? text : json_string("");
 }
 
-static nib_status parse(const char *what, const char *text, json_t **out, nib_error *err) {
+/* Parses a text of the caller, which must have this type; text NULL: null. */
+static nib_status parse(const char *what, const char *text, json_type type, json_t **out, nib_error *err) {
     *out = json_null();
     if (!text)
         return NIB_OK;
     nib_status status = jsonx_parse(text, strlen(text), out, err);
-    if (status == NIB_OK && !json_is_array(*out)) {
+    if (status == NIB_OK && json_typeof(*out) != type) {
         json_decref(*out);
         *out = json_null();
-        status = nib_fail(err, NIB_E_USAGE, "%s: expected a JSON array, found another value", what);
+        status = nib_fail(err, NIB_E_USAGE, "%s: expected a JSON %s, found another value", what,
+                          type == JSON_ARRAY ? "array" : "object");
     } else if (status == NIB_E_MODEL) { /* the text comes from the caller, not from the model */
         status = NIB_E_USAGE;
         if (err)
@@ -90,36 +92,66 @@ static nib_status render(const char *source, size_t n_byte, const json_t *own, c
     return status;
 }
 
+/* Adds the caller's variables, a JSON object; NULL: none. */
+static nib_status add_variables(json_t *all, const json_t *own, const char *text, nib_error *err) {
+    json_t *more = NULL, *value;
+    const char *name;
+    nib_status status = parse("variables", text, JSON_OBJECT, &more, err);
+    json_object_foreach(more, name, value) {
+        if (status == NIB_OK && (json_object_get(all, name) || json_object_get(own, name)))
+            status = nib_fail(err, NIB_E_USAGE,
+                              "variables: expected other names than the template's own, found '%.60s'", name);
+        else if (status == NIB_OK && json_object_set(all, name, value))
+            status = nib_fail_nomem(err, strlen(text), "the template's variables");
+    }
+    json_decref(more);
+    return status;
+}
+
+nib_status nib_chat_template(const nib_engine *e, char **out, nib_error *err) {
+    const char *source;
+    char *owned;
+    size_t n_byte;
+    NIB_TRY(find_template(e, &source, &owned, &n_byte, err));
+    *out = mem_strndup(source, n_byte);
+    mem_free(owned);
+    return *out ? NIB_OK : nib_fail_nomem(err, n_byte, "the chat template");
+}
+
 nib_status nib_chat_render(const nib_engine *e, const char *messages, const char *tools,
                            bool add_generation_prompt, char **text, nib_error *err) {
     uint8_t *marks = NULL;
-    nib_status status = nib_chat_render_marked(e, messages, tools, add_generation_prompt, text, &marks, err);
+    nib_status status =
+        nib_chat_render_marked(e, messages, tools, NULL, add_generation_prompt, text, &marks, err);
     mem_free(marks);
     return status;
 }
 
 nib_status nib_chat_render_marked(const nib_engine *e, const char *messages, const char *tools,
-                                  bool add_generation_prompt, char **text, uint8_t **marks, nib_error *err) {
+                                  const char *variables, bool add_generation_prompt, char **text,
+                                  uint8_t **marks, nib_error *err) {
     const char *source;
     char *owned;
     size_t n_byte;
     json_t *m = NULL, *t = NULL;
     template_text out = {0};
     NIB_TRY(find_template(e, &source, &owned, &n_byte, err));
-    nib_status status = parse("messages", messages, &m, err);
+    nib_status status = parse("messages", messages, JSON_ARRAY, &m, err);
     if (status == NIB_OK)
         status = name_thoughts(m, err);
     if (status == NIB_OK)
-        status = parse("tools", tools, &t, err);
+        status = parse("tools", tools, JSON_ARRAY, &t, err);
     if (status == NIB_OK) {
         json_t *own = json_pack("{s:o, s:o}", "bos_token", piece_json(e, nib_engine_info(e)->bos),
                                 "eos_token", piece_json(e, nib_engine_info(e)->eos));
-        json_t *variables = json_pack("{s:O, s:O, s:n, s:b}", "messages", m, "tools", t, "documents",
-                                      "add_generation_prompt", add_generation_prompt);
-        status = own && variables ? render(source, n_byte, own, variables, &out, err)
-                                  : nib_fail_nomem(err, n_byte, "the conversation");
+        json_t *all = json_pack("{s:O, s:O, s:n, s:b}", "messages", m, "tools", t, "documents",
+                                "add_generation_prompt", add_generation_prompt);
+        status = own && all ? add_variables(all, own, variables, err)
+                            : nib_fail_nomem(err, n_byte, "the conversation");
+        if (status == NIB_OK)
+            status = render(source, n_byte, own, all, &out, err);
         json_decref(own);
-        json_decref(variables);
+        json_decref(all);
     }
     json_decref(m);
     json_decref(t);

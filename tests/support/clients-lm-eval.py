@@ -51,7 +51,7 @@ def tokens(text):
 
 
 found = lm_eval.simple_evaluate(
-    model="local-completions", tasks=["nibble_swag"], task_manager=TaskManager(include_path="."), log_samples=True, bootstrap_iters=0,
+    model="local-completions", tasks=["nibble_swag"], task_manager=TaskManager(include_path=".", include_defaults=False), log_samples=True, bootstrap_iters=0,
     model_args={"model": "m", "base_url": server.address + "/v1/completions", "num_concurrent": 1, "max_retries": 1, "max_length": 512})
 samples = found["samples"]["nibble_swag"]
 sums = [[float(choice[0]) for choice in sample["filtered_resps"]] for sample in samples]

@@ -7,7 +7,7 @@ from serve_common import nibble, script
 from serve_apis import ollama, anthropic, responses
 from serve_openai import basics, streams, likely, looks, refusals, embeddings, page, described
 from serve_process import keys, alike, leaves, capped, shared_context, kept, several, fitting, sockets
-from serve_prompts import continued, echoed, lengths, others, refused
+from serve_prompts import continued, echoed, lengths, others, refused, variables
 from serve_tools import held, texts_and_calls
 
 basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
@@ -17,6 +17,7 @@ streams(basic)
 likely(basic)
 looks(basic)
 continued(basic)
+variables(basic)
 echoed(basic)
 lengths(basic)
 refused(basic)

@@ -24,6 +24,9 @@ def continued(s):
         messages = [*USER, {"role": "assistant", "content": tail}]
         got = s.post("/apply-template", {**ask, "messages": messages})[1]
         check(f"and with {tail!r}", got == {"prompt": "<u>Why?<a>" + tail}, got)
+    thought = [*USER, {"role": "assistant", "content": "<think>" + begun}]
+    said = s.post(CHAT, {**ask, "messages": thought})[1]["choices"][0]["message"]
+    check("a begun thought is continued as one", said["content"] == "" and said["reasoning_content"].strip() == rest.strip(), said)
     check("no new turn", s.post("/apply-template", {"messages": USER, "add_generation_prompt": False})[1] == {"prompt": "<u>Why?"})
     check("a new turn is asked for", s.post("/apply-template", {"messages": turns})[1] == {"prompt": "<u>Why?<a>" + begun + "<a>"})
     got = param(s.post(CHAT, {**ask, "add_generation_prompt": True}))
@@ -36,6 +39,24 @@ def continued(s):
     check("and counted", counts[0] == counts[1] + 3, counts)
     status, value = s.post("/api/chat", {"messages": turns, "stream": False})
     check("ollama: the last message is continued", value["message"]["content"] == rest, value)
+
+
+def variables(s):
+    """chat_template_kwargs reach the template; s: a server whose template prints some of them."""
+    def prompt(body, path="/apply-template"):
+        return s.post(path, {"messages": USER, **body})[1].get("prompt")
+    check("a variable reaches the template", prompt({"chat_template_kwargs": {"enable_thinking": False}}) == "<u>Why?<a>[NOTHINK]")
+    check("by its value", prompt({"chat_template_kwargs": {"enable_thinking": True}}) == "<u>Why?<a>" == prompt({}))
+    check("an effort", prompt({"reasoning_effort": "low"}) == "<u>Why?<a>[low]")
+    n = s.post("/v1/messages/count_tokens", {"messages": USER})[1]["input_tokens"]
+    counted = s.post("/v1/messages/count_tokens", {"messages": USER, "thinking": {"type": "disabled"}})[1]["input_tokens"]
+    check("anthropic: no thinking", counted == n + len("[NOTHINK]"), counted)
+    counts = [s.post("/api/chat", {"messages": USER, "stream": False, **b})[1]["prompt_eval_count"] for b in ({}, {"think": False})]
+    check("ollama: no thinking", counts[1] == counts[0] + len("[NOTHINK]"), counts)
+    for name, wrong in (("chat_template_kwargs", 1), ("chat_template_kwargs", {"messages": []}), ("chat_template_kwargs", {"bos_token": "x"}),
+                        ("reasoning_effort", 1)):
+        got = param(s.post(CHAT, {"messages": USER, name: wrong}))
+        check(f"{name} {wrong} is refused by name", got == (400, name), got)
 
 
 def echoed(s):
@@ -167,6 +188,7 @@ def others(s):
     check("ollama: a digest and a number format", len(model["digest"]) == 64 and set(model["digest"]) <= set("0123456789abcdef") and
           model["details"]["quantization_level"] == "BF16" and model["details"]["format"] == "safetensors", model)
     shown = s.post("/api/show", {"model": "m"})[1]
+    check("ollama: the template is shown", "add_generation_prompt" in shown["template"], shown)
     check("ollama: they are shown, too", shown["details"]["quantization_level"] == "BF16", shown)
     status, value = s.post("/api/embeddings", {"model": "m", "prompt": "one"})
     check("ollama: the older embeddings", status == 200 and value["embedding"] ==
