@@ -228,7 +228,7 @@ static enum MHD_Result queue(exchange *x, int status, const char *type, struct M
 }
 
 void exchange_write_fault(exchange *x) {
-    const dialect *how = x->route ? x->route->how : NULL;
+    const dialect *how = x->route ? x->route->how : strstr(x->what, " /api/") ? &ollama_chat : NULL;
     const size_t lost = jsonx_lost();
     json_t *value = how && how->fault ? how->fault(&x->why) : fault_json(&x->why);
     buffer_clear(&x->reply);

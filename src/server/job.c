@@ -83,8 +83,8 @@ size_t job_cached(const job *j) {
     size_t n = 0;
     for (size_t i = 0; i < j->n_answer; i += (size_t)j->call.n) {
         const answer *a = &j->answers[i];
-        n += a->done && (size_t)a->result.prompt_n < a->n_prompt ? a->n_prompt - (size_t)a->result.prompt_n
-                                                                 : 0;
+        const size_t n_computed = (size_t)a->result.prompt_n; /* 0: not even its last token was needed */
+        n += a->done && n_computed > 0 && n_computed < a->n_prompt ? a->n_prompt - n_computed : 0;
     }
     return n;
 }

@@ -87,7 +87,7 @@ def echoed(s):
           "".join(e["text"] for e in events) == choice["text"], events)
     status, value = s.post(TEXT, {**ask, "prompt": [ids, ids[:1], prompt], "n": 2, "max_tokens": 0})
     check("echo: several prompts", [len(c["logprobs"]["tokens"]) for c in value["choices"]] ==
-          [len(ids), len(ids), 1, 1, len(ids), len(ids)], value)
+          [len(ids), len(ids), 1, 1, len(ids), len(ids)] and value["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, value)
     status, value = s.post(TEXT, {**ask, "prompt": ANSWER, "max_tokens": 5})
     n = len(s.post("/tokenize", {"content": ANSWER})[1]["tokens"])
     check("echo: the token that ends the text counts", value["choices"][0]["text"] == ANSWER and
@@ -199,6 +199,8 @@ def others(s):
     check("or as one value", s.post("/api/pull", {"name": "m", "stream": False}) == (200, {"status": "success"}))
     status, value = s.post("/api/pull", {"model": "other"})
     check("ollama: another one is not", status == 404 and isinstance(value["error"], str), value)
+    status, value = s.post("/api/create", {})
+    check("ollama: what is not there", status == 404 and isinstance(value["error"], str), value)
     value = s.get("/v1/models")[1]
     one = value["data"][0]
     check("anthropic: the list of models", value["first_id"] == value["last_id"] == one["id"] and value["has_more"] is False and
