@@ -608,9 +608,9 @@ typedef struct nib_batch_options {
     const char *prefix_cache; /* folder for KV pages of prompts and answers: later requests with a common
                                  prefix read them instead of computing, after a restart too (docs/batch.md).
                                  Copied. NULL: none */
-    bool optimistic;  /* admit a request when the pages for its prompt are free, not all that it may need.
-                         When the pages run out the youngest answer is preempted; its dropped pages are
-                         computed again later, with the same tokens */
+    bool optimistic;    /* admit a request when the pages for its prompt are free, not all that it may need.
+                           When the pages run out the youngest answer is preempted; its dropped pages are
+                           computed again later, with the same tokens */
     bool prompts_first; /* answers decode only while no admitted request has prompt rows left, so all of them
                            decode together */
     double latency_s; /* target for the seconds of a step in which answers decode while prompts are computed.
