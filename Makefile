@@ -132,7 +132,7 @@ $(BUILD)/libinternal.a: $(LIB_OBJ)
 $(BUILD)/libserver.a: $(SERVER_OBJ) $(BUILD)/gen/server_page.o
 	@rm -f $@
 	$(AR) rcs $@ $^
-$(BUILD)/gen/server_page.c: src/server/page.html tools/page.sh
+$(BUILD)/gen/server_page.c: src/server/page/page.html $(wildcard src/server/page/*) tools/page.sh
 	@mkdir -p $(@D)
 	sh tools/page.sh $< server_page > $@
 

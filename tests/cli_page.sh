@@ -1,6 +1,6 @@
 #!/bin/sh
-# The page of nibble serve in a real browser (support/page-checks.py): typing, keys, answers, stopping, dark colours, the width
-# of a phone. Skipped where there is no chromium (Debian's package). NIBBLE names the binary; PICTURES is a folder for
+# The page of nibble serve in a real browser (support/page-checks.py): typing, keys, answers, Markdown, copying, stored
+# conversations, stopping, dark colours, the width of a phone. Skipped where there is no chromium (Debian's package). NIBBLE names the binary; PICTURES is a folder for
 # screenshots (default: none are kept).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,9 +20,13 @@ mkdir -p "$pictures"
 pictures=$(cd "$pictures" && pwd)
 cd "$tmp" || exit 1
 export PYTHONPATH="$here/support" PYTHONDONTWRITEBYTECODE=1
-printf '%s' "The sky is blue, since small parts of air scatter short waves of light most." >answer
+printf '%s' 'The sky is **blue**, since <b>air</b> scatters `short` waves most:
+
+```python
+print("blue")
+```' >answer
 mkdir script
 python3 "$here/support/script-model.py" script answer || exit 1
 cp "$here/support/chat-template.jinja" script/chat_template.jinja
-python3 "$here/support/page-checks.py" "$nibble" script answer "$pictures" || failed=1
+python3 "$here/support/page-checks.py" "$nibble" script "$pictures" || failed=1
 exit $failed

@@ -221,7 +221,7 @@ static enum MHD_Result queue(exchange *x, int status, const char *type, struct M
         r, "Content-Security-Policy",
         "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'");
+        "frame-ancestors 'none'; require-trusted-types-for 'script'");
     const enum MHD_Result done = web.queue_response(x->connection, (unsigned)status, r);
     web.destroy_response(r);
     return done;

@@ -353,7 +353,7 @@ void report_metrics(exchange *x);
 void report_memory(exchange *x);
 void report_slots(exchange *x);
 void report_page(exchange *x);
-extern const char server_page[]; /* page.html */
+extern const char server_page[]; /* the folder page, as one file */
 extern const size_t server_page_size;
 
 void openapi_describe(exchange *x); /* openapi.c */

@@ -29,7 +29,7 @@ class Browser:
         os.close(down_read)
         os.close(up_write)
         self.commands, self.answers = down_write, os.fdopen(up_read, "rb", buffering=0)
-        self.left, self.number, self.session, self.errors = b"", 0, None, []
+        self.left, self.number, self.session, self.errors, self.requests = b"", 0, None, [], []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -45,7 +45,8 @@ class Browser:
         return json.loads(text)
 
     def call(self, method, **parameters):
-        """The result of a command. Errors of the page that are reported meanwhile are kept in errors."""
+        """The result of a command. Errors of the page that are reported meanwhile are kept in errors, addresses that it
+        asks in requests."""
         self.number += 1
         command = {"id": self.number, "method": method, "params": parameters}
         if self.session:
@@ -57,6 +58,8 @@ class Browser:
                 self.errors.append(message["params"]["exceptionDetails"])
             elif message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
                 self.errors.append(message["params"]["entry"])
+            elif message.get("method") == "Network.requestWillBeSent":
+                self.requests.append(message["params"]["request"]["url"].split("#")[0])
             elif message.get("id") == self.number:
                 if "error" in message:
                     raise RuntimeError(f"{method}: {message['error']}")
