@@ -80,8 +80,9 @@ static void begin_prompts(world *w) {
     for (int i = 0; i < N_SEQUENCE; i++) {
         logits_tokens(tokens, N_TOKEN, N_VOCAB, (uint64_t)i + 1);
         sequence_set(&w->of[i], tokens, N_TOKEN, 0);
-        w->segments[i] = sequence_rows(&w->of[i], (int64_t)i * N_TOKEN, N_TOKEN, N_TOKEN - 1);
+        w->segments[i] = sequence_rows(&w->of[i], N_TOKEN, N_TOKEN - 1);
     }
+    segments_number(w->segments, N_SEQUENCE);
 }
 
 /* One more token of each sequence. */
@@ -89,8 +90,9 @@ static void begin_decoding(world *w, int32_t token) {
     for (int i = 0; i < N_SEQUENCE; i++) {
         sequence_advance(&w->of[i], w->segments[i].n_row);
         sequence_add(&w->of[i], token + i);
-        w->segments[i] = sequence_rows(&w->of[i], i, 1, 0);
+        w->segments[i] = sequence_rows(&w->of[i], 1, 0);
     }
+    segments_number(w->segments, N_SEQUENCE);
 }
 
 static uint64_t streamed(const world *w) {

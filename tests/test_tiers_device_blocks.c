@@ -232,11 +232,9 @@ static bool zig_zag(visits *v, visit *out) {
 
 static void make_pass(world *w) {
     const int n_block = layout_n_block(w->of.l), n = 1 + (int)random_below(MAX_SEGMENT);
-    int64_t rows = 0;
-    for (int i = 0; i < n; i++) {
-        w->segments[i] = (segment){.row = rows, .n_row = 1 + (int64_t)random_below(5)};
-        rows += w->segments[i].n_row;
-    }
+    for (int i = 0; i < n; i++)
+        w->segments[i] = (segment){.n_row = 1 + (int64_t)random_below(5)};
+    segments_number(w->segments, n);
     const int first = chance(3) ? (int)random_below((uint64_t)n_block) : 0;
     w->pass =
         (visits){.next = chance(3) ? zig_zag : visits_by_block,

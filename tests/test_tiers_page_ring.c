@@ -72,14 +72,13 @@ static bool one_by_one(visits *v, visit *out) {
 }
 
 static void make_list(world *w) {
-    int64_t rows = 0;
     const int n = 1 + (int)random_below(w, MAX_SEGMENT);
     for (int i = 0; i < n; i++) {
         const int64_t n_row = 1 + (int64_t)random_below(w, MAX_ROW);
-        w->segments[i] = (segment){
-            .row = rows, .n_row = n_row, .head_row = n_row - (int64_t)random_below(w, (uint64_t)n_row + 1)};
-        rows += n_row;
+        w->segments[i] =
+            (segment){.n_row = n_row, .head_row = n_row - (int64_t)random_below(w, (uint64_t)n_row + 1)};
     }
+    segments_number(w->segments, n);
     const int first = chance(w, 3) ? (int)random_below(w, (uint64_t)w->n_block) : 0;
     const int end =
         chance(w, 3) ? first + (int)random_below(w, (uint64_t)(w->n_block - first + 1)) : w->n_block;

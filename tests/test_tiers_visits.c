@@ -33,7 +33,10 @@ static visits list_of(const segment *segments, int n_segment, int n_block) {
 static void expect_visits(const segment *segments, int n_segment, int n_block, int first, bool whole,
                           bool apart, const char *want) {
     char found[512];
-    visits list = list_of(segments, n_segment, n_block);
+    segment numbered[3];
+    memcpy(numbered, segments, (size_t)n_segment * sizeof *segments);
+    segments_number(numbered, n_segment);
+    visits list = list_of(numbered, n_segment, n_block);
     list.first = first;
     list.whole = whole;
     list.apart = apart;
@@ -58,13 +61,13 @@ static void one_segment(void **state) {
  */
 static void several_segments(void **state) {
     (void)state;
-    const segment two[2] = {{.n_row = 3, .head_row = 3}, {.row = 3, .n_row = 2, .head_row = 1}};
+    const segment two[2] = {{.n_row = 3, .head_row = 3}, {.n_row = 2, .head_row = 1}};
     expect_visits(two, 2, 3, 0, false, false, "0:0+4 0:4+1 1:0+4k 1:4+1 2:0+1");
     expect_visits(two, 2, 3, 0, true, true, "0:0+3 0:3+2 1:0+3 1:3+2 2:0+1");
-    const segment decode[3] = {{.n_row = 1}, {.row = 1, .n_row = 1}, {.row = 2, .n_row = 1}};
+    const segment decode[3] = {{.n_row = 1}, {.n_row = 1}, {.n_row = 1}};
     expect_visits(decode, 3, 3, 0, false, false, "0:0+3 1:0+3 2:0+2 2:2+1");
     expect_visits(decode, 3, 3, 0, true, true, "0:0+1 0:1+1 0:2+1 1:0+1 1:1+1 1:2+1 2:0+1 2:1+1 2:2+1");
-    const segment mixed[3] = {{.n_row = 1}, {.row = 1, .n_row = 4, .head_row = 3}, {.row = 5, .n_row = 1}};
+    const segment mixed[3] = {{.n_row = 1}, {.n_row = 4, .head_row = 3}, {.n_row = 1}};
     expect_visits(mixed, 3, 3, 0, false, false, "0:0+4 0:4+2 1:0+1 1:1+3k 1:4+2 2:0+2 2:2+1");
     expect_visits(mixed, 3, 3, 0, true, false, "0:0+4 0:4+2 1:0+4 1:4+2 2:0+2 2:2+1");
 }
@@ -72,13 +75,13 @@ static void several_segments(void **state) {
 /* A row of a layer, and a row with logits, to its segment and its row there. */
 static void finds_rows(void **state) {
     (void)state;
-    const segment all[3] = {
-        {.n_row = 2, .head_row = 2}, {.row = 2, .n_row = 3, .head_row = 1}, {.row = 5, .n_row = 1}};
+    segment all[3] = {{.n_row = 2, .head_row = 2}, {.n_row = 3, .head_row = 1}, {.n_row = 1}};
     const struct {
         bool head;
         int64_t row, segment, in;
     } cases[] = {{false, 1, 0, 1}, {false, 2, 1, 0}, {false, 5, 2, 0},
                  {true, 0, 1, 1},  {true, 1, 1, 2},  {true, 2, 2, 0}};
+    assert_int_equal(segments_number(all, 3), 6);
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         int64_t row = cases[i].row;
         assert_ptr_equal(visits_segment(all, 3, cases[i].head, &row), &all[cases[i].segment]);
@@ -86,6 +89,33 @@ static void finds_rows(void **state) {
     }
     int64_t behind = 3;
     assert_null(visits_segment(all, 3, true, &behind));
+}
+
+/* Of thousands of segments, some without rows with logits. */
+static void finds_rows_of_many(void **state) {
+    (void)state;
+    enum { N = 4099 };
+    static segment all[N];
+    int64_t n_head = 0, head = 0;
+    for (int i = 0; i < N; i++) {
+        all[i] = (segment){.n_row = 1 + i % 3, .head_row = i % 4};
+        all[i].head_row = NUM_MIN(all[i].head_row, all[i].n_row);
+    }
+    const int64_t n_row = segments_number(all, N);
+    for (int64_t row = 0, i = 0; i < N; row += all[i++].n_row)
+        for (int64_t k = 0; k < all[i].n_row; k++) {
+            int64_t of = row + k;
+            assert_ptr_equal(visits_segment(all, N, false, &of), &all[i]);
+            assert_int_equal(of, k);
+            if (k < all[i].head_row)
+                continue;
+            head = n_head++;
+            assert_ptr_equal(visits_segment(all, N, true, &head), &all[i]);
+            assert_int_equal(head, k);
+        }
+    int64_t behind = n_row;
+    assert_null(visits_segment(all, N, false, &behind));
+    assert_null(visits_segment(all, N, true, &n_head));
 }
 
 static void stays_with_a_block(void **state) {
@@ -153,9 +183,10 @@ static void pages_of_visits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_segment), cmocka_unit_test(several_segments),
-        cmocka_unit_test(finds_rows),  cmocka_unit_test(stays_with_a_block),
-        cmocka_unit_test(stages),      cmocka_unit_test(pages_of_visits),
+        cmocka_unit_test(one_segment),        cmocka_unit_test(several_segments),
+        cmocka_unit_test(finds_rows),         cmocka_unit_test(finds_rows_of_many),
+        cmocka_unit_test(stays_with_a_block), cmocka_unit_test(stages),
+        cmocka_unit_test(pages_of_visits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,18 +82,13 @@ nib_status prompt_rows_open(prompt_rows *r, const engine_parts *e, const calibra
         return nib_fail_nomem(err, (size_t)c->n_prompt * sizeof *r->segments, "the prompts");
     NIB_TRY(open_cache(r, e, err));
     r->n_segment = c->n_prompt;
-    int64_t at = 0;
     for (int i = 0; i < c->n_prompt; i++) {
         const int64_t n = rows_of(c, i, max), scored = NUM_MIN(n_score, n);
-        r->segments[i] = (segment){.kv = &r->kv,
-                                   .tokens = c->tokens + c->begin[i],
-                                   .length = n,
-                                   .row = at,
-                                   .n_row = n,
-                                   .head_row = n - scored};
+        r->segments[i] = (segment){
+            .kv = &r->kv, .tokens = c->tokens + c->begin[i], .length = n, .n_row = n, .head_row = n - scored};
         r->n_head += scored;
-        at += n;
     }
+    segments_number(r->segments, r->n_segment);
     return NIB_OK;
 }
 

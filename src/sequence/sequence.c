@@ -132,12 +132,11 @@ void sequence_resume(sequence *s) {
     note_length(s);
 }
 
-segment sequence_rows(sequence *s, int64_t row, int64_t n_row, int64_t head_row) {
+segment sequence_rows(sequence *s, int64_t n_row, int64_t head_row) {
     return (segment){.kv = &s->kv,
                      .tokens = s->tokens + s->n,
                      .position = s->n,
                      .length = s->n_token,
-                     .row = row,
                      .n_row = n_row,
                      .head_row = head_row};
 }

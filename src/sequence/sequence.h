@@ -76,9 +76,9 @@ int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end);
 /* Before a pass: sets the position where it continues, which may be before s->n (kv_table_keep, rotary
  * frequencies that depend on the length). */
 void sequence_resume(sequence *s);
-/* The segment of the next n_row tokens, at rows `row`... of the pass, with logits from their row head_row on.
- */
-segment sequence_rows(sequence *s, int64_t row, int64_t n_row, int64_t head_row);
+/* The segment of the next n_row tokens, with logits from their row head_row on. It is the pass's only one, or
+ * segments_number follows. */
+segment sequence_rows(sequence *s, int64_t n_row, int64_t head_row);
 /* Marks these n_row tokens as computed. */
 void sequence_advance(sequence *s, int64_t n_row);
 

@@ -350,9 +350,9 @@ static int part(const nib_batch *b, int n_segment) {
 /* Runs segments [first, end) as one pass. */
 static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib_error *err) {
     logit_processor processor = {write_changes, b, 0};
-    int64_t row = 0;
-    for (int i = first; i < end; row += b->order[i++]->n_row)
-        b->segments[i] = sequence_rows(&b->order[i]->of, row, b->order[i]->n_row, b->order[i]->head_row);
+    for (int i = first; i < end; i++)
+        b->segments[i] = sequence_rows(&b->order[i]->of, b->order[i]->n_row, b->order[i]->head_row);
+    const int64_t n_row = segments_number(b->segments + first, end - first);
     b->first = first;
     b->n_best = n_best_of(b, end, &processor.n_max);
     const pass p = {.segments = b->segments + first,
@@ -366,7 +366,7 @@ static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib
                     .user = b};
     const double begun = time_now();
     NIB_TRY(step_pass(b->on.step, &p, err));
-    note_time(b, generated, row, time_now() - begun);
+    note_time(b, generated, n_row, time_now() - begun);
     return NIB_OK;
 }
 

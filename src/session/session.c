@@ -124,7 +124,7 @@ static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t 
 static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, bool generated,
                            const sync_options *o, nib_error *err) {
     const bool rows = o->first_row >= 0;
-    const segment all = sequence_rows(&s->of, 0, n_row, head_row);
+    const segment all = sequence_rows(&s->of, n_row, head_row);
     const canceller cancel = canceller_of(s);
     given g = {s, o, s->of.n, n_row};
     const pass p = {.segments = &all,
@@ -232,7 +232,7 @@ nib_status session_append_best(nib_session *s, int32_t token, session_best *best
     if (s->of.n <
         s->of.n_token - 1) /* rotary frequencies have changed with the length: all must be computed again */
         NIB_TRY(compute_before(s, err));
-    const segment all = sequence_rows(&s->of, 0, 1, 0);
+    const segment all = sequence_rows(&s->of, 1, 0);
     const canceller cancel = canceller_of(s);
     const pass p = {.segments = &all,
                     .n_segment = 1,
@@ -301,7 +301,7 @@ static nib_status embed_pass(nib_session *s, pool_rows *to, nib_error *err) {
     sequence *of = &s->of;
     const int64_t left = of->n_token - of->n, n_row = NUM_MIN(s->on.step->backend->rows.n_pass, left);
     const int64_t last = n_row - (n_row == left ? 1 : 0);
-    const segment all = sequence_rows(of, 0, n_row, to->last ? last : 0);
+    const segment all = sequence_rows(of, n_row, to->last ? last : 0);
     const canceller cancel = canceller_of(s);
     const hidden_receiver taker = {take_hidden, to};
     const pass p = {.segments = &all,

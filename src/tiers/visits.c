@@ -15,16 +15,32 @@ static int64_t rows_of(const segment *s, bool head) {
     return head ? s->n_row - s->head_row : s->n_row;
 }
 
-const segment *visits_segment(const segment *segments, int n_segment, bool head, int64_t *row) {
+int64_t segments_number(segment *segments, int n_segment) {
+    int64_t row = 0, head_first = 0;
     for (int i = 0; i < n_segment; i++) {
-        const int64_t n = rows_of(&segments[i], head);
-        if (*row < n) {
-            *row += head ? segments[i].head_row : 0;
-            return &segments[i];
-        }
-        *row -= n;
+        segments[i].row = row;
+        segments[i].head_first = head_first;
+        row += segments[i].n_row;
+        head_first += rows_of(&segments[i], true);
     }
-    return NULL;
+    return row;
+}
+
+/* The first segment whose rows end beyond the row, by bisection: a pass may have thousands of segments. */
+const segment *visits_segment(const segment *segments, int n_segment, bool head, int64_t *row) {
+    int low = 0, high = n_segment;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        const segment *s = &segments[middle];
+        if ((head ? s->head_first : s->row) + rows_of(s, head) > *row)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low == n_segment)
+        return NULL;
+    *row -= head ? segments[low].head_first - segments[low].head_row : segments[low].row;
+    return &segments[low];
 }
 
 /* Number of rows from `row` on, at most `max`, that all need logits or all do not. */
@@ -52,9 +68,10 @@ static bool rest_of_block(const visits *v, visit *out) {
     const segment *of = visits_segment(v->segments, v->n_segment, head, &row);
     if (!of)
         return false;
-    for (const segment *i = of; i < v->segments + v->n_segment && (i == of || !v->apart); i++)
+    const int64_t max = head ? v->n_head : v->n_cell;
+    for (const segment *i = of; i < v->segments + v->n_segment && left < max && (i == of || !v->apart); i++)
         left += i == of ? of->n_row - row : rows_of(i, head);
-    int64_t n = NUM_MIN(head ? v->n_head : v->n_cell, left);
+    int64_t n = NUM_MIN(max, left);
     if (last_layer && !v->whole)
         n = alike(v, v->row, n, &wanted);
     *out = (visit){.block = v->block, .row = v->row, .n_row = n, .cache_only = !wanted};

@@ -26,9 +26,14 @@ typedef struct segment {
     const int32_t *tokens; /* [n_row] */
     int64_t position;      /* of its first row in the sequence */
     int64_t length;        /* known length of the whole sequence; rotary frequencies may depend on it */
-    int64_t row, n_row;    /* rows [row, row + n_row) of the pass */
-    int64_t head_row;      /* logits for its rows [head_row, n_row); n_row: none */
+    int64_t n_row;
+    int64_t head_row;        /* logits for its rows [head_row, n_row); n_row: none */
+    int64_t row, head_first; /* set by segments_number: its first row in the pass, rows [row, row + n_row),
+                               and the first one among the pass's rows with logits */
 } segment;
+
+/* Numbers the rows of a pass's segments, one segment after the other. Returns the number of rows. */
+int64_t segments_number(segment *segments, int n_segment);
 
 /* A block, and the rows that go through it together: a cell of the pass. */
 typedef struct visit {

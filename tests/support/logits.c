@@ -73,7 +73,7 @@ logits_rows logits_generated(nib_engine *e, const int32_t *tokens, int n, int n_
     sequence_generates(&of, 0);
     while (of.n < n) {
         const int64_t some = n - of.n < n_row ? n - of.n : n_row;
-        const segment rows = sequence_rows(&of, 0, some, 0);
+        const segment rows = sequence_rows(&of, some, 0);
         generated_pass g = {&r, of.n};
         const pass p = {.segments = &rows,
                         .n_segment = 1,
