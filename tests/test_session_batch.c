@@ -631,7 +631,8 @@ static bool count_token(void *user, int32_t token) {
     return true;
 }
 
-/* With prompts_first no answer gets a second token before each has its first; then all decode in each step. */
+/* With prompts_first no answer gets a second token before each has its first; then all decode in each step.
+ */
 static void prompts_are_first(void **state) {
     (void)state;
     enum { N = 7, N_TOKEN = 4 };

@@ -1,5 +1,5 @@
-/* bench_batch.c - see bench_batch.h. All prompts are different, and all are computed before an answer decodes.
- * Generation is timed from the end of the last prompt.
+/* bench_batch.c - see bench_batch.h. All prompts are different, and all are computed before an answer
+ * decodes. Generation is timed from the end of the last prompt.
  *
  * One engine, opened for the largest number, times all numbers. Where an engine for many sequences has other
  * kernels than one for few (nib_engine_many_from), smaller numbers are timed in a second engine, so each has

@@ -172,10 +172,11 @@ int cli_document_of(nib_status status, char *text, const nib_error *err, json_t 
 
 int cli_write_json(json_t *document, const cli_args *args) {
     (void)args;
-    char *text = document ? jsonx_text(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
+    char *text =
+        document && !jsonx_lost() ? jsonx_text(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
     json_decref(document);
     if (!text)
-        return cli_usage_error("out of memory");
+        return cli_usage_error("out of memory"); /* a part of the document may be missing */
     cli_write(text, strlen(text));
     cli_write("\n", 1);
     wrote_document = true;

@@ -31,8 +31,8 @@ typedef struct server server;
  * it, and clears it only while no reference is held; a holder may use the fields that are not guarded. */
 typedef struct served {
     server *s;
-    char *name;    /* in requests and answers */
-    char arch[64]; /* its family */
+    char *name;                              /* in requests and answers */
+    char arch[64];                           /* its family */
     const char *container, *format, *digest; /* as in server_model */
     uint64_t n_param, n_byte;
     int64_t n_ctx_train;
