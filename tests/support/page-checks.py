@@ -64,6 +64,13 @@ def shows_markdown(page):
     page.value("document.querySelector('.code button').focus()")
     page.press("Enter")
     check("the button copies code", page.until("document.querySelector('.code button').textContent === 'Copied'"))
+    page.value("document.addEventListener('copy', () => { window.copied = document.activeElement.value; });"
+               "Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.value("document.querySelector('.code button').textContent = 'Copy'")
+    page.press("Enter")
+    check("also where the browser has no clipboard", page.until("document.querySelector('.code button').textContent === 'Copied' && "
+          "window.copied === 'print(\"blue\")' && document.activeElement.localName === 'button'"), page.value("window.copied"))
+    page.value("document.getElementById('text').focus()")
     with open(os.path.join(os.path.dirname(__file__), "page-cases.js"), encoding="utf-8") as file:
         wrong = page.value("(() => {" + file.read() + "return wrong_cases(); })()")
     check("all cases of Markdown", wrong == [], wrong)
