@@ -57,8 +57,34 @@ code=0
 check "a folder's name is refused" [ $code = 2 ]
 check "and says what it is" says "expected a name for the file that is made, found a folder"
 
+# A refusal leaves nothing.
+nothing() { [ -z "$(find "$tmp" -maxdepth 1 -name 'out.gguf*')" ]; }
+made --ram 1M
+check "a cap that is too small exits 3" [ $code = 3 ]
+check "and leaves nothing" nothing
+limited 0
+check "a file that may have no byte exits 1" [ $code = 1 ]
+check "and leaves nothing, too" nothing
+python3 - "$model" "$tmp/nan.gguf" <<'END'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+half = len(data) // 2
+data[half:] = b"\xff" * (len(data) - half)
+open(sys.argv[2], "wb").write(data)
+END
+code=0
+"$nibble" quantize "$tmp/nan.gguf" -o "$out" --type q4_0 --imatrix none >/dev/null 2>"$tmp/err" </dev/null || code=$?
+check "a value that is no number exits 4" [ $code = 4 ]
+check "and leaves nothing of the tensors before it" nothing
+
 # A file at its limit.
-for blocks in 1 20 60 130; do
+for blocks in 1 20; do
+    limited $blocks
+    check "a file that may have $blocks half KiB exits 1" [ $code = 1 ]
+    check "and says why" says "out.gguf: cannot write: File too large"
+    check "and leaves nothing, since no tensor is finished" nothing
+done
+for blocks in 60 130; do
     limited $blocks
     check "a file that may have $blocks half KiB exits 1" [ $code = 1 ]
     check "and says why" says "out.gguf: cannot write: File too large"

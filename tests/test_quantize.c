@@ -268,7 +268,7 @@ static void test_goes_on(void **state) {
             break;
         assert_int_equal(status, NIB_E_CANCELLED);
         assert_false(path_exists(out_path));
-        assert_true(path_exists(part_path));
+        assert_true(path_exists(part_path) == (stop > 1)); /* without a finished tensor nothing stays */
         if (n_run++ == (slow_is_thinned() ? 1 : 3)) { /* bytes that disagree with the log are made again */
             FILE *f = fopen(part_path, "r+b");
             fseek(f, -200, SEEK_END);

@@ -37,10 +37,13 @@ nib_status file_read_all(const char *path, uint64_t max, char **out, size_t *n_b
  * rename). A full disk is a clear NIB_E_IO. */
 typedef struct file_writer file_writer;
 nib_status file_writer_open(const char *path, file_writer **out, nib_error *err);
+/* The same for texts of users: only the owner may read the file. */
+nib_status file_writer_open_private(const char *path, file_writer **out, nib_error *err);
 nib_status file_writer_write(file_writer *w, const void *data, size_t n_byte, nib_error *err);
 /* The same in steps that outlive the process: the file is PATH.part, which survives file_writer_abort, a full
  * disk and a killed process. It is opened with its content; writing begins at its start, and file_writer_skip
- * keeps bytes. Commit truncates it at the end of writing. NIB_E_IO: another process is writing it. */
+ * keeps bytes. Commit truncates it at the end of writing; abort removes an empty one. NIB_E_IO: another
+ * process is writing it. */
 nib_status file_writer_open_part(const char *path, file_writer **out, nib_error *err);
 nib_status file_writer_skip(file_writer *w, uint64_t n_byte, nib_error *err); /* 0: flushes the buffer */
 /* n zeros, as a hole that takes no disk space if the file system supports it. */
@@ -50,6 +53,7 @@ nib_status file_writer_hole(file_writer *w, uint64_t n_byte, nib_error *err);
 void file_writer_set_cancel(file_writer *w, const canceller *cancel);
 nib_status file_writer_commit(file_writer *w, nib_error *err); /* frees w in any case */
 void file_writer_abort(file_writer *w);                        /* removes what was written; NULL is fine */
+void file_writer_discard(file_writer *w);                      /* the same, and PATH.part too */
 /* status: of the writing so far. Commits if it is NIB_OK, else aborts. Returns the first error. */
 nib_status file_writer_end(file_writer *w, nib_status status, nib_error *err);
 /* Writes a whole file at once, with the guarantees of a writer. */

@@ -23,6 +23,7 @@ struct file_writer {
     char *path;      /* the final name; a symbolic link is followed */
     char *temporary; /* NULL: path is a device or a pipe and is written directly */
     bool stays;      /* the temporary file is kept when writing is not finished */
+    mode_t mode;     /* of a new file */
     const canceller *cancel;
     uint64_t at;   /* bytes of the file that were written */
     uint64_t sent; /* of these, bytes whose flush has begun; all but the last BEHIND have reached the disk */
@@ -54,7 +55,7 @@ static nib_status open_temporary(file_writer *w, nib_error *err) {
         return nib_fail_nomem(err, size, "a file name");
     for (int i = 0; i < 100; i++) {
         snprintf(w->temporary, size, "%s.%ld-%u.tmp", w->path, (long)getpid(), atomic_fetch_add(&counter, 1));
-        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, w->mode);
         if (w->fd >= 0)
             return NIB_OK;
         if (errno != EEXIST)
@@ -66,11 +67,11 @@ static nib_status open_temporary(file_writer *w, nib_error *err) {
     return status;
 }
 
-nib_status file_writer_open(const char *path, file_writer **out, nib_error *err) {
+static nib_status open_for(mode_t mode, const char *path, file_writer **out, nib_error *err) {
     file_writer *w = mem_alloc(sizeof *w);
     if (!w)
         return nib_fail_nomem(err, sizeof *w, "a file writer");
-    *w = (file_writer){.fd = -1, .path = resolve(path)};
+    *w = (file_writer){.fd = -1, .path = resolve(path), .mode = mode};
     nib_status status = NIB_OK;
     struct stat info;
     if (!w->path) {
@@ -89,6 +90,14 @@ nib_status file_writer_open(const char *path, file_writer **out, nib_error *err)
     }
     *out = w;
     return NIB_OK;
+}
+
+nib_status file_writer_open(const char *path, file_writer **out, nib_error *err) {
+    return open_for(0666, path, out, err);
+}
+
+nib_status file_writer_open_private(const char *path, file_writer **out, nib_error *err) {
+    return open_for(0600, path, out, err);
 }
 
 static nib_status open_part(file_writer *w, nib_error *err) {
@@ -226,11 +235,19 @@ nib_status file_writer_commit(file_writer *w, nib_error *err) {
 }
 
 void file_writer_abort(file_writer *w) {
+    struct stat info;
     if (!w)
         return;
-    if (w->temporary && !w->stays)
+    const bool empty = w->stays && w->fd >= 0 && !fstat(w->fd, &info) && info.st_size == 0;
+    if (w->temporary && (!w->stays || empty))
         unlink(w->temporary);
     writer_free(w);
+}
+
+void file_writer_discard(file_writer *w) {
+    if (w)
+        w->stays = false;
+    file_writer_abort(w);
 }
 
 nib_status file_writer_end(file_writer *w, nib_status status, nib_error *err) {

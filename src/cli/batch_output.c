@@ -71,8 +71,8 @@ static nib_status cut_torn_line(batch_output *o, uint64_t size, nib_error *err) 
 
 static nib_status open_file(batch_output *o, nib_error *err) {
     struct stat s;
-    o->fd = open(o->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (o->fd < 0 && errno != EISDIR) /* a pipe or a device may be write-only */
+    o->fd = open(o->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* answers are their owner's */
+    if (o->fd < 0 && errno != EISDIR)                          /* a pipe or a device may be write-only */
         o->fd = open(o->path, O_WRONLY | O_CLOEXEC);
     if (o->fd < 0 || fstat(o->fd, &s))
         return nib_fail_errno(err, "cannot write", o->path, errno);

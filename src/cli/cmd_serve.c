@@ -15,6 +15,7 @@ static int open_server(serve_job *job) {
                               .port = (int)args->port,
                               .keys = job->keys.data,
                               .n_key = job->keys.n,
+                              .keyless = args->no_api_key,
                               .models = job->models,
                               .n_model = job->n_model,
                               .n_loaded = (int)args->models_max,
@@ -136,9 +137,11 @@ const cli_command cmd_serve = {
         "itself is a page with a chat.\n"
         "Requests are computed together; an answer with a seed does not depend on the others. The address "
         "is\n"
-        "printed when the server is ready. Only this machine can reach it unless --host is given; then set "
-        "an\n"
-        "API key as well. A Unix socket is usable by its owner only. Several models (--models) are loaded\n"
+        "printed when the server is ready. Only this machine can reach it unless --host is given; then an "
+        "API "
+        "key\n"
+        "is required (or --no-api-key). A Unix socket is usable by its owner only. Several models (--models) "
+        "are loaded\n"
         "when a request names them, and unloaded when others need their memory. On SIGTERM and Ctrl-C "
         "running\n"
         "answers are finished first; a second signal stops at once.\n\n"

@@ -13,7 +13,10 @@ nib_status conversation_save(const conversation *c, const char *path, nib_error 
     json_decref(document);
     if (!text)
         return nib_fail(err, NIB_E_NOMEM, "out of memory for the conversation");
-    const nib_status status = file_write_all(path, text, strlen(text), err);
+    file_writer *w;
+    nib_status status = file_writer_open_private(path, &w, err);
+    if (status == NIB_OK)
+        status = file_writer_end(w, file_writer_write(w, text, strlen(text), err), err);
     mem_free(text);
     return status;
 }

@@ -118,6 +118,11 @@ static bool is_of_environment(const cli_option *o) {
     return strcmp(o->field, "help") != 0 && strcmp(o->field, "models") != 0;
 }
 
+/* An empty variable is no value, but an empty API key must not open the server to everybody. */
+static bool is_set_when_empty(const cli_option *o) {
+    return !strcmp(o->field, "api_key");
+}
+
 static bool read_environment(const cli_command *command, cli_args *args) {
     for (size_t i = 0; i < cli_n_option; i++) {
         const cli_option *o = &cli_options[i];
@@ -127,7 +132,8 @@ static bool read_environment(const cli_command *command, cli_args *args) {
             name[n++] = (char)toupper((unsigned char)*c);
         name[n] = 0;
         const char *value = getenv(name);
-        if (!value || !*value || !cli_command_takes(command, o) || !is_of_environment(o))
+        if (!value || (!*value && !is_set_when_empty(o)) || !cli_command_takes(command, o) ||
+            !is_of_environment(o))
             continue;
         if (o->kind == OPTION_FLAG && (!strcmp(value, "0") || !strcmp(value, "false")))
             continue;

@@ -25,7 +25,7 @@ static int read_pooling(serve_job *job) {
 /* Adds a key without spaces around it, since it is compared with a header's value, which has none. */
 static int add_key(serve_job *job, const char *key) {
     if (!*key)
-        return cli_usage_error("an API key is empty");
+        return cli_usage_error("an API key is empty (--api-key, NIBBLE_API_KEY)");
     return cli_strings_add(&job->keys, key) ? 0 : cli_usage_error("out of memory");
 }
 

@@ -62,6 +62,13 @@ void gguf_writer_abort(gguf_writer *w) {
     free_writer(w);
 }
 
+void gguf_writer_discard(gguf_writer *w) {
+    if (!w)
+        return;
+    file_writer_discard(w->out);
+    free_writer(w);
+}
+
 static nib_status put_u32(buffer *b, uint32_t v, nib_error *err) {
     return buffer_put(b, &v, sizeof v, err);
 }

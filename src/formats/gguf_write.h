@@ -59,6 +59,7 @@ nib_status gguf_writer_hollow(gguf_writer *w, nib_error *err);
 void gguf_writer_set_cancel(gguf_writer *w, const canceller *cancel); /* file_writer_set_cancel */
 /* All declared bytes must have been given. Frees the writer in any case. */
 nib_status gguf_writer_commit(gguf_writer *w, nib_error *err);
-void gguf_writer_abort(gguf_writer *w); /* NULL is fine */
+void gguf_writer_abort(gguf_writer *w);   /* NULL is fine */
+void gguf_writer_discard(gguf_writer *w); /* the same, and removes PATH.part */
 
 #endif

@@ -243,6 +243,7 @@ static nib_status resume(job *j, nib_error *err) {
         j->done += bytes;
     }
     j->report->n_resumed = (int)n;
+    j->begun = true;
     return NIB_OK;
 }
 
@@ -290,17 +291,18 @@ nib_status job_open(job *j, nib_error *err) {
     NIB_TRY(ledger_open(caps, &j->ledger, err));
     NIB_TRY(pool_open(n_thread, &j->threads, err));
     NIB_TRY(decide(j, err));
+    count_weights(j);
+    NIB_TRY(take_scratch(j, err));
     NIB_TRY(gguf_writer_open_part(j->q->out, &j->writer, err));
     NIB_TRY(header_check(j, err));
     NIB_TRY(header_write(j, j->writer, err));
-    count_weights(j);
-    NIB_TRY(take_scratch(j, err));
     return resume(j, err);
 }
 
-void job_close(job *j) {
-    gguf_writer_abort(j->writer);
-    journal_close(&j->journal, false);
+void job_close(job *j, bool refused) {
+    const bool useless = j->begun && (refused || j->n_done == 0);
+    (useless ? gguf_writer_discard : gguf_writer_abort)(j->writer);
+    journal_close(&j->journal, useless);
     row_scratch_close(&j->scratch);
     if (j->ledger)
         ledger_release(j->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, j->charged);

@@ -47,6 +47,7 @@ typedef struct job {
     row_scratch scratch;
     gguf_writer *writer;
     journal journal;
+    bool begun;           /* the part file and the journal are this run's */
     size_t n_done;        /* number of finished tensors, in this order */
     uint64_t done, total; /* bytes of the file's data */
     double error, all;    /* sums of row_task over all tensors */
@@ -64,7 +65,9 @@ typedef struct job {
 nib_status job_open(job *j, nib_error *err);
 /* Columns of the widest matrix that GPTQ or AWQ rounds; 0: none. To be called after job_open. */
 int64_t job_longest_product(const job *j);
-void job_close(job *j); /* zeroed, with journal.fd -1, is fine; keeps what is not finished */
+/* Keeps finished tensors for another run, unless `refused`: it would end in the same way. Zeroed, with
+ * journal.fd -1, is fine. */
+void job_close(job *j, bool refused);
 /* Writes the remaining tensors of blocks up to `last`; j->inputs has the inputs of the last block. Errors as
  * job_next. */
 nib_status job_block(job *j, int last, nib_error *err);

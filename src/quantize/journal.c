@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ENTRY = sizeof(uint64_t), MAX_LOG = 16 << 20 };
@@ -53,7 +54,7 @@ nib_status journal_open(journal *j, const char *out, uint64_t key, nib_error *er
         return nib_fail_nomem(err, size, "a file name");
     snprintf(j->path, size, "%s.part.log", out);
     NIB_TRY(read_entries(j, key, err));
-    j->fd = open(j->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    j->fd = open(j->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (j->fd < 0)
         return nib_fail_errno(err, "cannot create", j->path, errno);
     return j->n ? NIB_OK : write_whole(j, key, err);
@@ -71,9 +72,11 @@ nib_status journal_add(journal *j, uint64_t sum, nib_error *err) {
 }
 
 void journal_close(journal *j, bool finished) {
+    struct stat info;
+    const bool empty = j->fd >= 0 && !fstat(j->fd, &info) && info.st_size == 0;
     if (j->fd >= 0)
         close(j->fd);
-    if (j->path && finished)
+    if (j->path && (finished || empty))
         unlink(j->path);
     mem_free(j->path);
     mem_free(j->sums);

@@ -23,7 +23,7 @@ nib_status journal_open(journal *j, const char *out, uint64_t key, nib_error *er
 nib_status journal_keep(journal *j, size_t n, nib_error *err);
 /* Adds the checksum of one more tensor, whose data is in OUT.part. NIB_E_IO: the disk is full, say. */
 nib_status journal_add(journal *j, uint64_t sum, nib_error *err);
-/* finished: OUT is complete, and the log is removed. Zeroed with fd -1 is fine. */
+/* finished: the log is not needed and is removed, as an empty one is. Zeroed with fd -1 is fine. */
 void journal_close(journal *j, bool finished);
 
 #endif

@@ -397,7 +397,7 @@ static nib_status make_file(const char *name, const nib_engine_options *o, const
     NIB_TRY(take_outliers(&j, type, err));
     const nib_status status = make(&j, err);
     out->error = j.all > 0 ? j.error / j.all : 0;
-    job_close(&j);
+    job_close(&j, status == NIB_E_USAGE || status == NIB_E_MODEL);
     return status;
 }
 

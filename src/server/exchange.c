@@ -17,9 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <netinet/in.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 enum { STREAM_BLOCK = 4 << 10, MAX_HEADER = 4096 };
@@ -48,77 +46,11 @@ void exchange_json(exchange *x, json_t *value) {
     x->type = "application/json";
 }
 
-/* ---- the client ---- */
-
-static const char *header(const exchange *x, const char *name) {
+const char *exchange_header(const exchange *x, const char *name) {
     return web.lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
-/* Compares in a time that depends on the lengths only. */
-static bool same_secret(const char *given, const char *secret) {
-    const size_t n = strlen(given), n_secret = strlen(secret);
-    unsigned differ = n != n_secret;
-    for (size_t i = 0; i < n; i++)
-        differ |= (unsigned)given[i] ^ (unsigned)secret[n_secret ? i % n_secret : 0];
-    return differ == 0;
-}
-
-/* Whether the request has a known key, which also identifies the client. */
-static bool has_key(exchange *x) {
-    const char *bearer = header(x, "Authorization"), *plain = header(x, "x-api-key");
-    unsigned found = 0;
-    if (bearer && strncasecmp(bearer, "Bearer ", 7) != 0)
-        bearer = NULL;
-    for (size_t i = 0; i < x->s->options.n_key; i++) {
-        const unsigned as_bearer = bearer && same_secret(bearer + 7, x->s->keys[i]);
-        const unsigned as_plain = plain && same_secret(plain, x->s->keys[i]);
-        found |= as_bearer | as_plain;
-        x->client = as_bearer | as_plain ? i + 1 : x->client;
-    }
-    return found || x->s->options.n_key == 0;
-}
-
-/* Identifies a client without keys: by its machine, or, on this machine, by the connection. */
-static uint64_t client_of(int fd) {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in four;
-        struct sockaddr_in6 six;
-    } from = {0};
-    socklen_t n = sizeof from;
-    uint64_t id = (uint64_t)fd + 1;
-    if (getpeername(fd, &from.any, &n))
-        return id;
-    if (from.any.sa_family == AF_INET && ntohl(from.four.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
-        id = UINT64_C(1) << 32 | from.four.sin_addr.s_addr;
-    if (from.any.sa_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&from.six.sin6_addr))
-        memcpy(&id, &from.six.sin6_addr, sizeof id); /* only the network part, which belongs to one client */
-    return id;
-}
-
-/* Length of the name in "name:port" or "[name]:port". */
-static size_t name_length(const char *host) {
-    return host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-}
-
-static bool is_local_name(const server *s, const char *host) {
-    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]", ""};
-    const size_t n = name_length(host);
-    for (size_t i = 0; i < NUM_COUNT(names); i++)
-        if (strlen(names[i]) == n && !strncasecmp(names[i], host, n))
-            return true;
-    return strlen(s->listener.host) == n && !strncasecmp(s->listener.host, host, n);
-}
-
-/* Whether a web page of another site has sent the request from a browser on this machine: its Origin is
- * foreign, or, without keys, the Host is a foreign name that resolves to this machine (DNS rebinding). */
-static bool comes_from_elsewhere(const exchange *x) {
-    const char *origin = header(x, "Origin"), *host = header(x, "Host");
-    const char *from = origin ? strstr(origin, "://") : NULL;
-    if (origin && (!from || !host || strcasecmp(from + 3, host) != 0))
-        return true;
-    return x->s->listener.loopback && x->s->options.n_key == 0 && host && !is_local_name(x->s, host);
-}
+/* ---- the address ---- */
 
 /* Whether a path of n bytes belongs to the route; stores the name that it contains. */
 static bool is_path(exchange *x, const route *r, const char *url, size_t n) {
@@ -157,9 +89,12 @@ static void first_look(exchange *x, const char *url, const char *method) {
     if (strlen(url) > MAX_HEADER)
         fault_set(&x->why, 414, NULL, "expected a shorter URL");
     exchange_route(x, url, method);
-    if (comes_from_elsewhere(x))
+    if (!admit_host(x)) {
+        x->why = (fault){0};
+        fault_set(&x->why, 400, NULL, "expected one Host header with a name and, after a colon, a port");
+    } else if (!admit_origin(x)) {
         fault_set(&x->why, 403, NULL, "requests from web pages of other sites are refused");
-    else if (!(x->route && x->route->kind == ROUTE_OPEN) && !has_key(x)) {
+    } else if (!(x->route && x->route->kind == ROUTE_OPEN) && !admit_key(x)) {
         x->why = (fault){0}; /* clients without a key must not learn which paths exist */
         fault_set(&x->why, 401, "invalid_api_key", "expected a known API key");
     }
@@ -195,7 +130,7 @@ static void drop_body(exchange *x) {
 }
 
 static bool is_too_long(const exchange *x) {
-    const char *length = header(x, "Content-Length");
+    const char *length = exchange_header(x, "Content-Length");
     return length && strtoull(length, NULL, 10) > x->s->options.max_body;
 }
 
@@ -363,7 +298,7 @@ static exchange *begin(server *s, struct MHD_Connection *c) {
     x->s = s;
     x->connection = c;
     x->fd = web.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    x->client = client_of(x->fd);
+    x->client = admit_client(x->fd);
     x->keep_s = NAN;
     return x;
 }

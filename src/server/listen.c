@@ -78,12 +78,13 @@ static nib_status open_internet(const char *host, int port, listener *out, nib_e
     return NIB_OK;
 }
 
-/* Whether the path is a socket without a listener. */
+/* Whether the path is a socket without a listener. A listener whose queue is full would make a blocking
+ * connect wait for it. */
 static bool is_left_behind(const struct sockaddr_un *at) {
     struct stat info;
     if (lstat(at->sun_path, &info) || !S_ISSOCK(info.st_mode))
         return false;
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const bool answered = fd < 0 || connect(fd, (const struct sockaddr *)at, sizeof *at) == 0;
     const bool refused = !answered && errno == ECONNREFUSED;
     if (fd >= 0)

@@ -239,6 +239,10 @@ typedef struct call_tokens {
     size_t n;
     bool thinks; /* the answer begins with reasoning */
 } call_tokens;
+/* Tokenizes a text; flags and marks (NULL: none) of nib_tokenize_marked. False: *why. The caller frees
+ * out->tokens in any case. */
+bool prompt_tokenize(const nib_engine *e, const char *text, const uint8_t *marks, size_t n_byte,
+                     unsigned flags, call_tokens *out, fault *why);
 /* Renders the messages with the model's template. *marks: of nib_chat_render_marked. The caller frees both
  * with nib_free. False: *why. */
 bool prompt_render(const served *m, const call *c, char **text, uint8_t **marks, fault *why);
@@ -378,7 +382,18 @@ void responses_ask(exchange *x);
 /* ---- local.c ---- */
 void local_drop(server *s); /* drops all requests of server_ask */
 
+/* ---- admit.c: of a request whose headers have been read ---- */
+bool admit_host(const exchange *x); /* false: its Host has no valid form */
+/* False: a web page of another site has sent it from a browser on this machine. Its Origin is foreign, or,
+ * without keys, its Host is a foreign name that resolves to this machine (DNS rebinding). admit_host is true.
+ */
+bool admit_origin(const exchange *x);
+bool admit_key(exchange *x); /* it has a known key, which also identifies the client */
+/* Identifies a client without keys: by its machine, or, on this machine, by the connection. */
+uint64_t admit_client(int fd);
+
 /* ---- exchange.c ---- */
+const char *exchange_header(const exchange *x, const char *name); /* NULL: the request has none */
 /* Finds the route of a method and an address; *x->why says if there is none. */
 void exchange_route(exchange *x, const char *url, const char *method);
 /* Begins to answer: x->reply, x->why or x->job is set. False: it waits for its model. */

@@ -6,14 +6,19 @@
 
 #include <string.h>
 
+bool prompt_tokenize(const nib_engine *e, const char *text, const uint8_t *marks, size_t n_byte,
+                     unsigned flags, call_tokens *out, fault *why) {
+    nib_error err;
+    const nib_status status = nib_tokenize_marked(e, text, marks, n_byte, flags, &out->tokens, &out->n, &err);
+    if (status == NIB_E_MODEL) /* the text needs more than the tokenizer's bound; the model is checked */
+        return fault_set(why, 400, NULL, "the text cannot be tokenized: %s", err.message);
+    return status == NIB_OK || fault_engine(why, &err);
+}
+
 /* marks: as of nib_tokenize_marked. */
 static bool tokenize(const nib_engine *e, const char *text, const uint8_t *marks, size_t n_byte,
                      call_tokens *out, fault *why) {
-    nib_error err;
-    if (nib_tokenize_marked(e, text, marks, n_byte, NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, &out->tokens,
-                            &out->n, &err))
-        return fault_engine(why, &err);
-    return true;
+    return prompt_tokenize(e, text, marks, n_byte, NIB_TOKENIZE_BOS | NIB_TOKENIZE_SPECIAL, out, why);
 }
 
 /* Marks the end of the message that is continued, to find it in the rendered text. The space shows whether

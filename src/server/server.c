@@ -49,6 +49,11 @@ static bool copy_texts(server *s) {
 static nib_status listen_now(server *s, nib_error *err) {
     NIB_TRY(web_load(err));
     NIB_TRY(listen_open(s->host, s->options.port, &s->listener, err));
+    if (!s->listener.loopback && s->options.n_key == 0 && !s->options.keyless)
+        return nib_fail(err, NIB_E_USAGE,
+                        "--host %s: other machines can reach it, so expected an API key (NIBBLE_API_KEY, "
+                        "--api-key-file), or --no-api-key",
+                        s->host);
     s->daemon = exchange_listen(s);
     if (!s->daemon)
         return nib_fail(err, NIB_E_FAILED, "libmicrohttpd cannot listen at %s", s->listener.address);

@@ -48,6 +48,7 @@ typedef struct server_options {
     int port;                /* 0: any free port */
     const char *const *keys; /* a request needs one of them; none: no key is needed. Copied */
     size_t n_key;
+    bool keyless;           /* other machines need no key either; else `host` without keys must be this one */
     int n_connection;       /* maximum number of connections; 0: 256 */
     int n_queue;            /* maximum number of waiting requests; 0: 64 */
     uint64_t max_body;      /* maximum bytes of one request; 0: 1 MiB, or what `request_bytes` allows */
@@ -71,7 +72,8 @@ typedef struct server_options {
 } server_options;
 
 /* Listens immediately; until server_begin the answer is that the model is being loaded. The caller closes
- * *out. NIB_E_USAGE: the address is not available; NIB_E_FAILED: libmicrohttpd is not installed. */
+ * *out. NIB_E_USAGE: the address is not available, or other machines can reach it without a key;
+ * NIB_E_FAILED: libmicrohttpd is not installed. */
 nib_status server_open(const server_options *options, server **out, nib_error *err);
 void server_close(server *s); /* before the engines; NULL is fine */
 

@@ -56,9 +56,7 @@ static json_t *tokens_json(const nib_engine *e, const int32_t *tokens, size_t n,
 void texts_tokenize(exchange *x) {
     tokenize_call t = {.parse_special = true};
     json_t *body = body_parse(x->body.data, x->body.n, &x->why);
-    int32_t *tokens = NULL;
-    size_t n = 0;
-    nib_error err;
+    call_tokens made = {0};
     if (!body)
         return;
     const json_t *prompt = member_get(body, "prompt"); /* vLLM's default is to add special tokens */
@@ -70,13 +68,11 @@ void texts_tokenize(exchange *x) {
     const unsigned flags = (t.add_special ? (unsigned)NIB_TOKENIZE_BOS : 0) |
                            (t.parse_special ? (unsigned)NIB_TOKENIZE_SPECIAL : 0);
     if (!x->why.status &&
-        nib_tokenize(x->model->engine, t.content, json_string_length(given), flags, &tokens, &n, &err))
-        fault_engine(&x->why, &err);
-    if (!x->why.status)
+        prompt_tokenize(x->model->engine, t.content, NULL, json_string_length(given), flags, &made, &x->why))
         exchange_json(x, json_pack("{s:o, s:I}", "tokens",
-                                   tokens_json(x->model->engine, tokens, n, t.with_pieces), "count",
-                                   (json_int_t)n));
-    nib_free(tokens);
+                                   tokens_json(x->model->engine, made.tokens, made.n, t.with_pieces), "count",
+                                   (json_int_t)made.n));
+    nib_free(made.tokens);
     json_decref(body);
 }
 

@@ -18,6 +18,7 @@
     X(suspend_connection)                                                                                    \
     X(resume_connection)                                                                                     \
     X(lookup_connection_value)                                                                               \
+    X(get_connection_values)                                                                                 \
     X(get_connection_info)
 
 /* The functions, without the prefix MHD_. */

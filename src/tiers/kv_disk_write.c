@@ -46,7 +46,7 @@ static nib_status write_file(kv_disk *d, const char *path, int64_t first, int64_
     const uint64_t bytes =
         sizeof(kv_disk_head) + (uint64_t)end * sizeof(int32_t) + d->page_bytes + sizeof(uint64_t);
     NIB_TRY(kv_disk_quota_make(&d->quota, bytes, err));
-    NIB_TRY(file_writer_open(path, &w, err));
+    NIB_TRY(file_writer_open_private(path, &w, err));
     return file_writer_end(w, put_file(d, w, first, end, gone, err), err);
 }
 

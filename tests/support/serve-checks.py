@@ -5,6 +5,7 @@ import sys
 from server import Server, check, finish
 from serve_common import nibble, script
 from serve_apis import ollama, anthropic, responses
+from serve_guard import hosts, keyless, left_behind, private_files, tokenizer_bound
 from serve_openai import basics, streams, likely, looks, refusals, embeddings, page, described
 from serve_process import keys, alike, leaves, capped, shared_context, kept, several, fitting, sockets
 from serve_prompts import continued, echoed, lengths, others, refused, variables
@@ -29,9 +30,14 @@ embeddings(basic)
 page(basic)
 described(basic)
 refusals(basic)
+hosts(basic)
 code, said = basic.end()
 check("SIGTERM exits 0 when nothing is to be done", code == 0, (code, said))
 keys()
+keyless()
+tokenizer_bound()
+left_behind()
+private_files()
 alike()
 held()
 texts_and_calls()

@@ -1,0 +1,101 @@
+"""Who and what is let in: keys, hosts, texts that no tokenizer takes, sockets that others left, files of users."""
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+
+from server import Server, check
+from serve_common import nibble, random_model, script, TEXT
+
+
+def refused(*options, env=None):
+    """(exit code, stderr) of a server that must not start."""
+    return Server(nibble, script, *options, env=env).end()
+
+
+def keyless():
+    code, said = refused(env={"NIBBLE_API_KEY": ""})
+    check("an empty key in the environment is refused as an empty file is", code == 2 and "API key is empty" in said, (code, said))
+    for host in ("0.0.0.0", "::"):
+        code, said = refused("--host", host)
+        check(f"--host {host} without a key is refused", code == 2 and "--no-api-key" in said, (code, said))
+    for options in (("--host", "0.0.0.0", "--no-api-key"), ("--host", "0.0.0.0", "--api-key", "k"), ("--host", "127.0.0.2")):
+        s = Server(nibble, script, *options)
+        check(f"{options} starts", s.port > 0, s.address)
+        s.end()
+
+
+def status_of(s, head):
+    with socket.create_connection(("127.0.0.1", s.port), timeout=60) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + head + b"Connection: close\r\n\r\n")
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+def hosts(s):
+    for host in ("localhost:", "localhost:80a", "localhost:99999", "local host", "a/b", "u@localhost", "[::1", "[::1]x", "[]", "[::1]:-1",
+                 "localhost:1:2", "::1", "<x>"):
+        got = status_of(s, f"Host: {host}\r\n".encode())
+        check(f"Host {host!r} is {'200' if host == 'localhost:' else '400'}", got == (200 if host == "localhost:" else 400), got)
+    check("two hosts are 400", status_of(s, b"Host: localhost\r\nHost: localhost\r\n") == 400)
+    check("other names are 403", status_of(s, b"Host: a.example\r\n") == 403)
+    check("IPv6 has a form", status_of(s, b"Host: [::1]:80\r\n") == 200)
+
+
+def tokenizer_bound():
+    """A tokenizer whose regular expression needs exponential work."""
+    shutil.copytree(random_model, "slow-words", dirs_exist_ok=True)
+    with open("slow-words/tokenizer.json", encoding="utf-8") as file:
+        tokenizer = json.load(file)
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": "(a+)+[bc]"}, "behavior": "Isolated", "invert": False}, tokenizer["pre_tokenizer"]]}
+    with open("slow-words/tokenizer.json", "w", encoding="utf-8") as file:
+        json.dump(tokenizer, file)
+    s = Server(nibble, "slow-words", "-c", "500")
+    for path, body in ((TEXT, {"prompt": "a" * 400, "max_tokens": 1}), ("/tokenize", {"content": "a" * 400}),
+                       ("/v1/embeddings", {"input": "a" * 400})):
+        status, value = s.post(path, body)
+        check(f"{path}: a text over the tokenizer's bound is 400", status == 400 and "tokenize" in value["error"]["message"],
+              (status, value))
+    check("others are answered", s.post("/tokenize", {"content": "ab"})[0] == 200)
+    s.end()
+
+
+def left_behind():
+    """Whatever is at the path of the socket, a start ends soon."""
+    os.mkfifo("fifo")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("full")
+    listener.listen(0)
+    waiting = []
+    for _ in range(4):
+        waiting.append(socket.socket(socket.AF_UNIX))
+        waiting[-1].setblocking(False)
+        waiting[-1].connect_ex("full")
+    for path in ("fifo", "full"):
+        try:
+            done = subprocess.run([nibble, "serve", script, "--host", os.path.abspath(path)], capture_output=True, text=True, timeout=20)
+            check(f"a {path} in the place of the socket is refused", done.returncode == 2 and os.path.exists(path), done)
+        except subprocess.TimeoutExpired:
+            check(f"a {path} in the place of the socket is refused", False, "it waits")
+    for one in [listener, *waiting]:
+        one.close()
+    s = Server(nibble, script, "--host", os.path.abspath("full"))
+    check("a socket without a listener is replaced", s.get("/health")[0] == 200)
+    s.end()
+
+
+def private_files():
+    """A folder that exists is as open as its owner wants, files with texts of users are not."""
+    os.mkdir("pages", 0o755)
+    s = Server(nibble, random_model, "-c", "512", "--prefix-cache", "pages", "--prefix-cache-size", "64M")
+    s.post(TEXT, {"prompt": "A long beginning. " * 10, "seed": 3, "max_tokens": 8, "ignore_eos": True})
+    s.end(signal.SIGTERM)
+    with open("in.jsonl", "w", encoding="ascii") as file:
+        file.write(json.dumps({"custom_id": "a", "method": "POST", "url": TEXT, "body": {"prompt": "x", "max_tokens": 1}}) + "\n")
+    subprocess.run([nibble, "batch", random_model, "-i", "in.jsonl", "-o", "out.jsonl", "-c", "100"], capture_output=True, check=True)
+    files = ["out.jsonl", *(os.path.join("pages", name) for name in os.listdir("pages"))]
+    modes = {name: stat.S_IMODE(os.stat(name).st_mode) for name in files}
+    check("prompts and answers are stored for their owner alone", len(files) > 1 and set(modes.values()) == {0o600}, modes)
