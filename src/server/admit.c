@@ -33,21 +33,26 @@ bool admit_key(exchange *x) {
     return found || x->s->options.n_key == 0;
 }
 
-uint64_t admit_client(int fd) {
+uint64_t admit_machine(int fd) {
     union {
         struct sockaddr any;
         struct sockaddr_in four;
         struct sockaddr_in6 six;
     } from = {0};
     socklen_t n = sizeof from;
-    uint64_t id = (uint64_t)fd + 1;
+    uint64_t id = 0;
     if (getpeername(fd, &from.any, &n))
-        return id;
+        return 0;
     if (from.any.sa_family == AF_INET && ntohl(from.four.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
         id = UINT64_C(1) << 32 | from.four.sin_addr.s_addr;
     if (from.any.sa_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&from.six.sin6_addr))
         memcpy(&id, &from.six.sin6_addr, sizeof id); /* only the network part, which belongs to one client */
     return id;
+}
+
+uint64_t admit_client(int fd) {
+    const uint64_t machine = admit_machine(fd);
+    return machine ? machine : (uint64_t)fd + 1;
 }
 
 /* ---- Host and Origin ---- */

@@ -98,6 +98,10 @@ static void first_look(exchange *x, const char *url, const char *method) {
         x->why = (fault){0}; /* clients without a key must not learn which paths exist */
         fault_set(&x->why, 401, "invalid_api_key", "expected a known API key");
     }
+    if (x->over->crowded && !(x->route && x->route->kind == ROUTE_OPEN) && !x->why.status) {
+        x->why.retry_s = 1;
+        fault_set(&x->why, 503, NULL, "all %d connections have work: try again", s->options.n_connection);
+    }
     if (x->route && x->route->kind != ROUTE_OPEN && !atomic_load(&s->ready))
         fault_set(&x->why, 503, NULL, "Loading model");
     if (x->route && x->route->kind == ROUTE_ANSWER && atomic_load(&s->ending))
@@ -108,6 +112,7 @@ static void first_look(exchange *x, const char *url, const char *method) {
 
 static bool take_body(exchange *x, const char *data, size_t n) {
     server *s = x->s;
+    connection_got(s, x->over, n);
     if (x->why.status)
         return true;
     if (x->body.n + n > s->options.max_body)
@@ -300,7 +305,13 @@ static exchange *begin(server *s, struct MHD_Connection *c) {
     x->fd = web.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     x->client = admit_client(x->fd);
     x->keep_s = NAN;
-    return x;
+    x->over = connection_of(c);
+    if (x->over) {
+        connection_set(s, x->over, CONNECTION_BODY);
+        return x;
+    }
+    mem_free(x);
+    return NULL;
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method,
@@ -320,6 +331,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
             fault_set(&x->why, 413, NULL, "the body is longer than %llu bytes",
                       (unsigned long long)x->s->options.max_body);
         x->handled = true;
+        connection_set(x->s, x->over, CONNECTION_WORKS);
         count(x);
         return send_reply(x);
     }
@@ -328,6 +340,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         *n_byte = 0;
         return MHD_YES;
     }
+    if (!x->handled)
+        connection_set(x->s, x->over, CONNECTION_WORKS);
     if (!x->handled && !exchange_handle(x))
         return MHD_YES;
     if (!x->job)
@@ -365,6 +379,7 @@ static void on_end(void *user, struct MHD_Connection *c, void **state, enum MHD_
     if (!x)
         return;
     note(x, code);
+    connection_set(s, x->over, CONNECTION_HEADERS);
     exchange_free(x);
     *state = NULL;
     server_wake(s);
@@ -375,8 +390,9 @@ struct MHD_Daemon *exchange_listen(server *s) {
      * data */
     const unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     return web.start_daemon(flags, 0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, s->listener.fd,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->options.n_connection,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->options.timeout_s,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)EXCHANGE_CONNECTION_BYTES,
-                            MHD_OPTION_NOTIFY_COMPLETED, on_end, s, MHD_OPTION_END);
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->options.n_connection + CONNECTIONS_ROOM,
+                            MHD_OPTION_NOTIFY_CONNECTION, connections_note, s, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)s->options.timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)EXCHANGE_CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_end, s,
+                            MHD_OPTION_END);
 }

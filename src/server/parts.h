@@ -15,6 +15,7 @@
 
 #include "server/buffer.h"
 #include "server/call.h"
+#include "server/connections.h"
 #include "server/listen.h"
 #include "server/server.h"
 #include "server/answer_parser.h"
@@ -166,6 +167,7 @@ struct exchange {
     struct MHD_Connection *connection; /* NULL: the request came by server_ask: */
     char *tag;                         /* of its reply */
     int fd;
+    connection *over;   /* its connection's entry; NULL: the request came by server_ask */
     const route *route; /* NULL: unknown path */
     fault why;          /* if set, the reply */
     char named[128];    /* the model's name in the path */
@@ -216,12 +218,13 @@ struct server {
     atomic_bool ready, ending;
     atomic_int n_exchange; /* exchanges whose request is complete */
     pthread_mutex_t lock;
-    job *jobs;             /* guarded: not done */
-    size_t n_answer;       /* guarded: not done */
-    exchange *waiting;     /* guarded: for models */
-    nib_batch_counts past; /* guarded: counts of unloaded models */
-    uint64_t n_body;       /* bytes of bodies; only the thread that makes exchanges */
-    uint64_t n_embedding;  /* guarded: bytes of unanswered embeddings */
+    job *jobs;               /* guarded: not done */
+    size_t n_answer;         /* guarded: not done */
+    exchange *waiting;       /* guarded: for models */
+    connection *connections; /* guarded */
+    nib_batch_counts past;   /* guarded: counts of unloaded models */
+    uint64_t n_body;         /* bytes of bodies; only the thread that makes exchanges */
+    uint64_t n_embedding;    /* guarded: bytes of unanswered embeddings */
     server_counts counts;
     const server_host *runs; /* while it computes */
 };
@@ -391,6 +394,7 @@ bool admit_origin(const exchange *x);
 bool admit_key(exchange *x); /* it has a known key, which also identifies the client */
 /* Identifies a client without keys: by its machine, or, on this machine, by the connection. */
 uint64_t admit_client(int fd);
+uint64_t admit_machine(int fd); /* identifies another machine; 0: this one */
 
 /* ---- exchange.c ---- */
 const char *exchange_header(const exchange *x, const char *name); /* NULL: the request has none */

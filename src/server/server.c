@@ -32,7 +32,9 @@ static void set_defaults(server_options *o) {
     o->max_body = o->max_body ? o->max_body : USUAL_BODY;
     o->max_body = NUM_MIN(o->max_body, o->request_bytes / BODY_SHARE);
     const uint64_t connections = o->request_bytes / SHARE_CONNECTIONS / EXCHANGE_CONNECTION_BYTES;
-    o->n_connection = (int)NUM_MIN((uint64_t)o->n_connection, NUM_MAX(connections, MIN_CONNECTIONS));
+    o->n_connection =
+        (int)NUM_MIN((uint64_t)o->n_connection,
+                     NUM_MAX(connections, MIN_CONNECTIONS + CONNECTIONS_ROOM) - CONNECTIONS_ROOM);
     o->timeout_s = o->timeout_s ? o->timeout_s : USUAL_TIMEOUT_S;
 }
 
@@ -163,6 +165,7 @@ bool server_turn(server *s) {
         stop_listening(s);
     drain_wake(s);
     jobs_watch(s);
+    connections_tend(s, 0);
     for (size_t i = 0; i < s->n_model; i++)
         left = (s->models[i].batch && step(&s->models[i])) || left;
     return left;
@@ -175,7 +178,7 @@ static void step_all(server *s) {
             continue;
         if (atomic_load(&s->ending) && atomic_load(&s->n_exchange) == 0)
             return;
-        s->runs->wait(s->runs->user, s->wake, models_wait_ms(s, IDLE_MS));
+        s->runs->wait(s->runs->user, s->wake, connections_tend(s, models_wait_ms(s, IDLE_MS)));
     }
 }
 

@@ -6,9 +6,10 @@ import signal
 import socket
 import stat
 import subprocess
+import time
 
 from server import Server, check
-from serve_common import nibble, random_model, script, TEXT
+from serve_common import nibble, random_model, script, raw, until, LONG, TEXT
 
 
 def refused(*options, env=None):
@@ -99,3 +100,70 @@ def private_files():
     files = ["out.jsonl", *(os.path.join("pages", name) for name in os.listdir("pages"))]
     modes = {name: stat.S_IMODE(os.stat(name).st_mode) for name in files}
     check("prompts and answers are stored for their owner alone", len(files) > 1 and set(modes.values()) == {0o600}, modes)
+
+
+def closed_after(connection, wait=20):
+    """Whether the server closes the connection."""
+    connection.settimeout(wait)
+    try:
+        return connection.recv(1000) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def drip(s, head, piece, seconds):
+    """Seconds until the server closes a connection that sends `head` and then a piece now and then."""
+    begun = time.time()
+    with socket.create_connection(("127.0.0.1", s.port)) as connection:
+        connection.sendall(head)
+        connection.settimeout(0.1)
+        while time.time() < begun + seconds:
+            try:
+                if connection.recv(1000) == b"":
+                    break
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                break
+            try:
+                connection.sendall(piece)
+            except OSError:
+                break
+    return time.time() - begun
+
+
+def slow_clients():
+    """300 connections that send a byte now and then, and a server with 20 places."""
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    s = Server(nibble, random_model, "-c", "16000", "--connections", "20", "--parallel", "2")
+    slow = []
+    for i in range(300):
+        slow.append(socket.create_connection(("127.0.0.1", s.port), timeout=60))
+        slow[-1].sendall([b"GET /health HTTP/1.1\r\nX-", post + b"Content-Length: 100\r\n\r\n{"][i % 2])
+    check("others are answered beside 300 slow connections", s.get("/health")[0] == 200 and
+          s.post(TEXT, {"prompt": "x", "max_tokens": 1})[0] == 200)
+    for one in slow:
+        one.close()
+    works = []
+    for i in range(19):
+        works.append(raw(s, dict(LONG, stream=True)))
+        until(lambda n=i + 1: len(s.get("/slots")[1]) == n)
+    works.append(raw(s, dict(LONG, stream=True)))
+    until(lambda: b"nibble_requests_deferred 18\n" in s.ask("GET", "/metrics")[2] or s.ask("GET", "/slots")[0] == 503)
+    status, headers, data = s.ask("GET", "/v1/models")
+    check("where all connections have work, others come again", status == 503 and int(headers["Retry-After"]) > 0, (status, data))
+    check("but /health has room", s.get("/health")[0] == 200)
+    for one in works:
+        one.close()
+    check("until they end", until(lambda: s.ask("GET", "/v1/models")[0] == 200))
+    s.end()
+    s = Server(nibble, script, "--timeout", "1")
+    for name, head, piece in (("headers", b"GET /health HTTP/1.1\r\n", b"X-A: b\r\n"),
+                              ("a body", post + b"Content-Length: 100000\r\n\r\n", b" ")):
+        took = drip(s, head, piece, 15)
+        check(f"{name} that come slowly have a deadline", 0.5 < took < 14, took)
+    with socket.create_connection(("127.0.0.1", s.port)) as connection:
+        check("a connection without any request, too", closed_after(connection))
+    s.end()
