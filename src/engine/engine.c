@@ -162,6 +162,10 @@ void nib_engine_memory(const nib_engine *e, nib_memory *out) {
     ledger_report(e->core.ledger, out);
 }
 
+nib_status nib_engine_check(const nib_engine *e, nib_error *err) {
+    return e->pager ? pager_check_files(e->pager, err) : NIB_OK;
+}
+
 void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
     pager_stats s = {0};
     residual_read back;

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 
 #include <poll.h>
+#include <stdio.h>
 
 enum { PING_S = 10, WATCHED = 64 };
 
@@ -116,6 +117,8 @@ void jobs_fail(served *m, const nib_error *err) {
     for (job *j = s->jobs; j; j = j->next)
         if (j->model == m && !j->embedding)
             fail(j, err);
+    m->failed = time_now();
+    snprintf(m->failed_why, sizeof m->failed_why, "%s", err->message);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -49,6 +49,8 @@ typedef struct served {
     double used;   /* time at which it was last held */
     double keep_s; /* seconds for which it stays loaded after that, unless its memory is needed; INFINITY */
     double load_s; /* seconds that the last load took */
+    double failed; /* time at which its requests failed, unless a step has succeeded since; 0: never */
+    char failed_why[512];
     /* computing thread only: */
     bool too_large; /* for the caps, even with no other model: */
     char too_large_why[512];

@@ -2,6 +2,8 @@
 #include "server/parts.h"
 
 #include "base/num.h"
+#include "base/thread.h"
+#include "nib_tools.h"
 #include "server/memory.h"
 
 #include <inttypes.h>
@@ -9,12 +11,33 @@
 #include <string.h>
 #include <time.h>
 
+/* Whether no request for the model can succeed now: *err says why. Guarded. */
+static bool is_broken(const served *m, nib_error *err) {
+    enum { RECENT_S = 10 }; /* after that a request has to show whether the cause is gone */
+    if (m->engine && nib_engine_check(m->engine, err))
+        return true;
+    err->status = NIB_E_FAILED;
+    snprintf(err->message, sizeof err->message, "%s", m->failed_why);
+    return m->failed > 0 && time_now() - m->failed < RECENT_S;
+}
+
+/* Whether some model can answer. */
+static bool can_answer(server *s, fault *why) {
+    nib_error err;
+    bool broken = true;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->n_model && broken; i++)
+        broken = is_broken(&s->models[i], &err);
+    pthread_mutex_unlock(&s->lock);
+    return !broken || fault_set(why, 503, NULL, "%s", err.message);
+}
+
 void report_health(exchange *x) {
     if (!atomic_load(&x->s->ready))
         fault_set(&x->why, 503, NULL, "Loading model");
     else if (atomic_load(&x->s->ending))
         fault_set(&x->why, 503, NULL, "the server is shutting down");
-    else
+    else if (can_answer(x->s, &x->why))
         exchange_json(x, json_pack("{s:s}", "status", "ok"));
 }
 

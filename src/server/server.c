@@ -142,6 +142,15 @@ static void note_failure(served *m, const nib_error *err) {
     m->n_failed = 0;
 }
 
+static void note_success(served *m) {
+    m->n_failed = 0;
+    if (m->failed == 0) /* which only this thread sets */
+        return;
+    pthread_mutex_lock(&m->s->lock);
+    m->failed = 0;
+    pthread_mutex_unlock(&m->s->lock);
+}
+
 static void stop_listening(server *s) {
     atomic_store(&s->ending, true);
     web.quiesce_daemon(s->daemon);
@@ -153,8 +162,8 @@ static bool step(served *m) {
     int32_t n_left = 0;
     if (nib_batch_step(m->batch, &n_left, &err))
         note_failure(m, &err);
-    else
-        m->n_failed = 0;
+    else if (n_left > 0)
+        note_success(m);
     jobs_take(m);
     return n_left > 0;
 }

@@ -149,6 +149,8 @@ nib_status pager_read_panels(pager *p, int block, int w, const int32_t *panels, 
 
 /* Whether some matrices are not resident as a whole, so that passes fetch them. */
 bool pager_streams(const pager *p);
+/* NIB_E_IO: weights are streamed from a file that has changed since, or is gone. Any thread. */
+nib_status pager_check_files(const pager *p, nib_error *err);
 
 typedef struct pager_stats {
     uint64_t resident_bytes; /* packed weights in memory, vectors included */

@@ -172,6 +172,13 @@ bool pager_streams(const pager *p) {
     return p->reader != NULL;
 }
 
+nib_status pager_check_files(const pager *p, nib_error *err) {
+    for (int i = 0; i < p->layout.n_page; i++)
+        if (!p->state[i].resident)
+            return loader_check_unchanged(p->loader, err);
+    return NIB_OK;
+}
+
 void pager_where(const pager *p, int b, int w, uint64_t *kept, uint64_t *on_disk) {
     const weight *own = pager_weight(p, b, w);
     const weight_place *at = page_layout_place(&p->layout, b, w);

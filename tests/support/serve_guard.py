@@ -167,3 +167,29 @@ def slow_clients():
     with socket.create_connection(("127.0.0.1", s.port)) as connection:
         check("a connection without any request, too", closed_after(connection))
     s.end()
+
+
+def health():
+    """A model that is streamed from a file that goes away, changes, and comes back."""
+    model = os.path.abspath("streamed")
+    shutil.copytree(random_model, model, dirs_exist_ok=True)
+    weights = os.path.join(model, "model.safetensors")
+    for cap in range(6, 60):
+        s = Server(nibble, model, "-c", "128", "--parallel", "1", "--ram", f"{cap}M", "-v")
+        if s.port:
+            break
+        s.end()
+    body = {"prompt": "x", "max_tokens": 2, "ignore_eos": True, "seed": 1}
+    status, value = s.post(TEXT, body)
+    check("a streamed model answers", status == 200 and s.get("/health")[0] == 200, value)
+    os.rename(weights, weights + ".away")
+    status, value = s.get("/health")
+    check("without its file /health is 503 and says why", status == 503 and "model.safetensors" in value["error"]["message"], value)
+    check("an answer fails, too", s.post(TEXT, body)[0] >= 500)
+    os.rename(weights + ".away", weights)
+    check("with the file it is well again", until(lambda: s.post(TEXT, body)[0] == 200) and s.get("/health")[0] == 200,
+          s.get("/health"))
+    os.utime(weights)
+    status, value = s.get("/health")
+    check("a changed file is one that no answer can use", status == 503 and "changed" in value["error"]["message"], value)
+    s.end()
