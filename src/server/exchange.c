@@ -139,6 +139,40 @@ static bool is_too_long(const exchange *x) {
     return length && strtoull(length, NULL, 10) > x->s->options.max_body;
 }
 
+/* ---- memory ---- */
+
+/* What is built for a request: values and text, within what replies on their way leave of the share. */
+typedef struct building {
+    mem_bound bound;
+    size_t lost;
+} building;
+
+static void build_begin(const server *s, building *b) {
+    const uint64_t share = VALUES_SHARE(s->options.request_bytes);
+    mem_bound_set(&b->bound, share - NUM_MIN(share, s->n_reply));
+    b->lost = jsonx_lost();
+}
+
+/* False: memory ran out, so something may be missing. */
+static bool build_end(building *b) {
+    mem_bound_end(&b->bound);
+    return jsonx_lost() == b->lost;
+}
+
+/* bounded: the share was too small, and the same request fails again unless others have a part of it. */
+static void fault_memory(exchange *x, bool bounded) {
+    if (x->why.status)
+        return;
+    if (bounded && x->s->n_reply == 0) {
+        fault_set(&x->why, 413, NULL,
+                  "the reply needs more memory than is reserved for one: expected a "
+                  "smaller request");
+        return;
+    }
+    x->why.retry_s = 1;
+    fault_set(&x->why, 503, "out_of_memory", "the memory for requests is used up: try again");
+}
+
 /* ---- answers ---- */
 
 static enum MHD_Result queue(exchange *x, int status, const char *type, struct MHD_Response *r) {
@@ -180,35 +214,47 @@ void exchange_write_fault(exchange *x) {
 }
 
 void exchange_write_whole(exchange *x) {
-    const size_t lost = jsonx_lost();
+    building b;
+    build_begin(x->s, &b);
     x->job->how->whole(x->job, &x->reply);
-    x->reply.no_memory = x->reply.no_memory || jsonx_lost() != lost;
+    x->reply.no_memory = !build_end(&b) || x->reply.no_memory;
+}
+
+/* Replies stay in memory until their clients have read them. */
+static void charge_reply(exchange *x) {
+    server *s = x->s;
+    const uint64_t max = VALUES_SHARE(s->options.request_bytes) / 2;
+    if (!x->why.status && x->reply.cap > max - NUM_MIN(s->n_reply, max))
+        fault_memory(x, true);
+    if (x->why.status)
+        exchange_write_fault(x);
+    x->n_reply = x->reply.cap;
+    s->n_reply += x->n_reply;
 }
 
 static enum MHD_Result send_reply(exchange *x) {
-    static char no_memory[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\","
-                              "\"param\":null,\"code\":null}}";
-    if (x->reply.no_memory)
-        fault_set(&x->why, 503, NULL, "out of memory");
-    if (x->why.status)
-        exchange_write_fault(x);
-    const int status = x->why.status ? x->why.status : 200;
-    struct MHD_Response *r =
-        x->reply.no_memory
-            ? web.create_response_from_buffer(sizeof no_memory - 1, no_memory, MHD_RESPMEM_PERSISTENT)
-            : web.create_response_from_buffer(x->reply.n, x->reply.data, MHD_RESPMEM_MUST_COPY);
-    return queue(x, status, x->type, r);
+    static const char nothing[] =
+        "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\"}}";
+    charge_reply(x);
+    const bool lost = x->reply.no_memory;
+    const int status = lost ? 503 : x->why.status ? x->why.status : 200;
+    const char *text = lost ? nothing : x->reply.data;
+    return queue(x, status, x->type,
+                 web.create_response_from_buffer(lost ? strlen(nothing) : x->reply.n, (void *)(uintptr_t)text,
+                                                 MHD_RESPMEM_PERSISTENT));
 }
 
 static ssize_t read_stream(void *user, uint64_t at, char *out, size_t max) {
     exchange *x = user;
     job *j = x->job;
+    building b;
     ssize_t n;
     (void)at;
     pthread_mutex_lock(&x->s->lock);
-    const size_t lost = jsonx_lost();
+    build_begin(x->s, &b);
     job_write(j);
-    j->out.no_memory = j->out.no_memory || jsonx_lost() != lost;
+    if (!build_end(&b))
+        j->out.no_memory = true;
     n = (ssize_t)buffer_take(&j->out, out, max);
     if (j->out.no_memory || !j->at)
         n = MHD_CONTENT_READER_END_WITH_ERROR;
@@ -241,6 +287,8 @@ static enum MHD_Result send_whole(exchange *x) {
     x->type = "application/json";
     if (!x->why.status)
         exchange_write_whole(x);
+    if (x->reply.no_memory)
+        fault_memory(x, true);
     return send_reply(x);
 }
 
@@ -251,23 +299,21 @@ static void count(exchange *x) {
 }
 
 bool exchange_handle(exchange *x) {
-    mem_bound b;
+    building b;
     count(x);
-    mem_bound_set(&b, VALUES_SHARE(x->s->options.request_bytes));
+    build_begin(x->s, &b);
     const bool needs_model = !x->why.status && x->route->kind >= ROUTE_MODEL && !x->model;
-    if (needs_model && model_take(x) == MODEL_AWAITED) {
-        mem_bound_end(&b);
-        return false;
-    }
-    x->handled = true;
-    const size_t lost = jsonx_lost();
-    if (!x->why.status)
+    const bool waits = needs_model && model_take(x) == MODEL_AWAITED;
+    if (!waits && !x->why.status)
         x->route->handle(x);
-    if (jsonx_lost() != lost) { /* a part of the request or of the reply may be missing */
+    const bool whole = build_end(&b);
+    if (waits)
+        return false;
+    x->handled = true;
+    if (!whole || x->reply.no_memory) { /* a part of the request or of the reply may be missing */
         exchange_drop_job(x);
-        fault_set(&x->why, 503, NULL, "out of memory");
+        fault_memory(x, b.bound.refused);
     }
-    mem_bound_end(&b);
     drop_body(x);
     return true;
 }
@@ -367,6 +413,7 @@ void exchange_free(exchange *x) {
         model_release(x->model);
     if (x->counted)
         atomic_fetch_sub(&s->n_exchange, 1);
+    s->n_reply -= x->n_reply;
     buffer_clear(&x->reply);
     mem_free(x->tag);
     mem_free(x);

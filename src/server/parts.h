@@ -178,7 +178,7 @@ struct exchange {
     uint64_t client;   /* identifies the client by its key or address, for fairness */
     const char *allow; /* header of a 405; NULL: none */
     buffer body, reply;
-    uint64_t n_body; /* charged to the server */
+    uint64_t n_body, n_reply; /* charged to the server */
     const char *type;
     job *job;
     bool counted; /* in n_exchange */
@@ -191,7 +191,7 @@ extern const double
     server_times[N_TIME - 1]; /* seconds; bounds of the histogram of times to the first token */
 
 /* Divisors of options.request_bytes: received bodies, the probabilities of one request's tokens, connections;
- * the values, text and tokens of the body that is parsed have 3/8. */
+ * the values, text and tokens of the body that is parsed, and replies until they are read, have 3/8. */
 enum { SHARE_BODIES = 4, SHARE_LOGPROBS = 4, SHARE_CONNECTIONS = 8 };
 #define VALUES_SHARE(bytes) ((bytes) / 8 * 3)
 
@@ -220,13 +220,13 @@ struct server {
     atomic_bool ready, ending;
     atomic_int n_exchange; /* exchanges whose request is complete */
     pthread_mutex_t lock;
-    job *jobs;               /* guarded: not done */
-    size_t n_answer;         /* guarded: not done */
-    exchange *waiting;       /* guarded: for models */
-    connection *connections; /* guarded */
-    nib_batch_counts past;   /* guarded: counts of unloaded models */
-    uint64_t n_body;         /* bytes of bodies; only the thread that makes exchanges */
-    uint64_t n_embedding;    /* guarded: bytes of unanswered embeddings */
+    job *jobs;                /* guarded: not done */
+    size_t n_answer;          /* guarded: not done */
+    exchange *waiting;        /* guarded: for models */
+    connection *connections;  /* guarded */
+    nib_batch_counts past;    /* guarded: counts of unloaded models */
+    uint64_t n_body, n_reply; /* bytes of bodies and replies; only the thread that makes exchanges */
+    uint64_t n_embedding;     /* guarded: bytes of unanswered embeddings */
     server_counts counts;
     const server_host *runs; /* while it computes */
 };

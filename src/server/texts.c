@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "server/call_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- tokenize ---- */
@@ -41,16 +42,21 @@ static json_t *piece_json(const nib_engine *e, int32_t token) {
     return value;
 }
 
-static json_t *tokens_json(const nib_engine *e, const int32_t *tokens, size_t n, bool with_pieces) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(list, with_pieces ? json_pack("{s:i, s:o}", "id", (int)tokens[i], "piece",
-                                                                piece_json(e, tokens[i]))
-                                                    : json_integer(tokens[i]))) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
+/* Writes the list of tokens. As JSON values the tokens of a text would take a hundred times its bytes. */
+static void write_tokens(const nib_engine *e, const call_tokens *made, bool with_pieces, buffer *out) {
+    char id[48];
+    buffer_text(out, "{\"tokens\":[");
+    for (size_t i = 0; i < made->n && !out->no_memory; i++) {
+        snprintf(id, sizeof id, with_pieces ? "%s{\"id\":%d,\"piece\":" : "%s%d", i ? "," : "",
+                 (int)made->tokens[i]);
+        buffer_text(out, id);
+        if (!with_pieces)
+            continue;
+        buffer_json(out, piece_json(e, made->tokens[i]));
+        buffer_text(out, "}");
+    }
+    snprintf(id, sizeof id, "],\"count\":%zu}", made->n);
+    buffer_text(out, id);
 }
 
 void texts_tokenize(exchange *x) {
@@ -69,9 +75,8 @@ void texts_tokenize(exchange *x) {
                            (t.parse_special ? (unsigned)NIB_TOKENIZE_SPECIAL : 0);
     if (!x->why.status &&
         prompt_tokenize(x->model->engine, t.content, NULL, json_string_length(given), flags, &made, &x->why))
-        exchange_json(x, json_pack("{s:o, s:I}", "tokens",
-                                   tokens_json(x->model->engine, made.tokens, made.n, t.with_pieces), "count",
-                                   (json_int_t)made.n));
+        write_tokens(x->model->engine, &made, t.with_pieces, &x->reply);
+    x->type = "application/json";
     nib_free(made.tokens);
     json_decref(body);
 }

@@ -1,11 +1,13 @@
 """Who and what is let in: keys, hosts, texts that no tokenizer takes, sockets that others left, files of users."""
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import stat
 import subprocess
+import threading
 import time
 
 from server import Server, check
@@ -146,13 +148,11 @@ def slow_clients():
           s.post(TEXT, {"prompt": "x", "max_tokens": 1})[0] == 200)
     for one in slow:
         one.close()
-    works = []
-    for i in range(19):
+    works, status, deadline = [], 200, time.time() + 20
+    while status == 200 and time.time() < deadline:
         works.append(raw(s, dict(LONG, stream=True)))
-        until(lambda n=i + 1: len(s.get("/slots")[1]) == n)
-    works.append(raw(s, dict(LONG, stream=True)))
-    until(lambda: b"nibble_requests_deferred 18\n" in s.ask("GET", "/metrics")[2] or s.ask("GET", "/slots")[0] == 503)
-    status, headers, data = s.ask("GET", "/v1/models")
+        time.sleep(0.05)  # for its request, before another connection comes
+        status, headers, data = s.ask("GET", "/v1/models")
     check("where all connections have work, others come again", status == 503 and int(headers["Retry-After"]) > 0, (status, data))
     check("but /health has room", s.get("/health")[0] == 200)
     for one in works:
@@ -192,4 +192,60 @@ def health():
     os.utime(weights)
     status, value = s.get("/health")
     check("a changed file is one that no answer can use", status == 503 and "changed" in value["error"]["message"], value)
+    s.end()
+
+
+def load_bodies(draw):
+    """[(path, body)] for every address that takes a body, from small to as large as a body may be."""
+    n = draw.choice([1, 20, 300, 3000, 60000])
+    text, ids, user = "word, " * (n // 6) + "x", [draw.randrange(256) for _ in range(n)], {"role": "user", "content": "y" * n}
+    few = {"max_tokens": 4, "ignore_eos": True, "stream": draw.random() < 0.3}
+    return [("/tokenize", {"content": text, "with_pieces": True}), ("/tokenize", {"content": text}), ("/detokenize", {"tokens": ids}),
+            ("/apply-template", {"messages": [user] * min(n, 40)}), ("/apply-template", {"messages": [dict(user, content="a")] * (n // 8 + 1)}),
+            (TEXT, dict(few, prompt=text)), (TEXT, dict(few, prompt=ids)), (TEXT, dict(few, prompt="x", logprobs=5, max_tokens=60)),
+            ("/v1/chat/completions", dict(few, messages=[user])), ("/v1/embeddings", {"input": [text[:50]] * (n // 50 + 1)}),
+            ("/v1/responses", {"input": "y" * n, "max_output_tokens": 4}), ("/v1/messages", {"messages": [user], "max_tokens": 4}),
+            ("/v1/messages/count_tokens", {"messages": [user]}), ("/api/chat", {"messages": [user], "options": {"num_predict": 4}}),
+            ("/api/generate", {"prompt": "y" * n, "options": {"num_predict": 4}}), ("/api/embed", {"input": "y" * n}), ("/api/show", {"model": "z" * n}),
+            ("/v1/completions", {"prompt": "x", "pad": [[[]]] * n})]
+
+
+def loads(seconds=3):
+    """Random loads on every address under a cap: each request has an answer, and the cap is kept."""
+    cap = 30 << 20
+    s = Server(nibble, random_model + "-chat", "-c", "128", "--parallel", "4", "--ram", str(cap), "--embeddings")
+    status, _, data = s.ask("POST", "/tokenize", {"content": "ab " * 5000, "with_pieces": True})
+    check("the tokens of a text need little more memory than their text", status == 200 and len(json.loads(data)["tokens"]) == 15000, data[:300])
+    status, value = s.post("/tokenize", {"content": "ab " * 30000, "with_pieces": True})
+    check("a reply for which no memory is reserved is refused", status == 413, (status, str(value)[:300]))
+    end, seen, wrong = time.time() + seconds, {}, []
+
+    def ask(number):
+        draw = random.Random(number)
+        while time.time() < end and not wrong:
+            bodies = [(p, b) for p, b in load_bodies(draw) if len(json.dumps(b)) < 380000]  # more is 413 at once
+            path, body = draw.choice(bodies) if draw.random() < 0.9 else (draw.choice(
+                ["/", "/openapi.json", "/health", "/v1/models", "/metrics", "/memory", "/slots", "/api/tags", "/api/ps", "/api/version"]), None)
+            try:
+                status, _, data = s.ask("POST" if body else "GET", path, body)
+                seen[status] = seen.get(status, 0) + 1
+                if status not in (200, 400, 404, 413, 429, 503):
+                    wrong.append((path, status, data[:300]))
+            except Exception as error:  # an answer that was cut off, or none
+                wrong.append((path, repr(error)))
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    # clients that read nothing of large replies
+    silent = []
+    for _ in range(8):
+        silent.append(socket.create_connection(("127.0.0.1", s.port)))
+        body = json.dumps({"content": "ab " * 5000, "with_pieces": True}).encode()
+        silent[-1].sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    for thread in threads:
+        thread.join()
+    for one in silent:
+        one.close()
+    check("each request has an answer", not wrong and seen.get(200, 0) > 0, (wrong[:3], seen))
+    check("and the cap is kept", s.peak() <= cap, (s.peak(), cap))
     s.end()
