@@ -296,6 +296,10 @@ typedef struct nib_traffic {
 /* Any thread may call it. It blocks until a running pass ends. */
 NIB_API void nib_engine_traffic(nib_engine *engine, nib_traffic *out);
 
+/* Checks what every pass needs beside memory. NIB_E_IO: weights are streamed from a file that has changed or
+ * is gone; passes succeed again when it is back. Any thread may call it at any time; it does not wait. */
+NIB_API nib_status nib_engine_check(const nib_engine *engine, nib_error *err);
+
 /* Where the weights are: for each block, in the order of a pass, one entry for each pair of format and tier.
  * A matrix that two blocks use (a tied head) is listed with the first. The sketch of the shortlist is an
  * entry of the head. */

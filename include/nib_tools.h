@@ -30,10 +30,6 @@ NIB_API nib_status nib_model_describe(const char *model, char **json, nib_error 
 NIB_API nib_status nib_session_logits_save(nib_session *session, const int32_t *tokens, size_t n_token,
                                            const char *path, nib_error *err);
 
-/* Checks what every pass needs beside memory. NIB_E_IO: weights are streamed from a file that has changed or
- * is gone; passes succeed again when it is back. Any thread may call it at any time; it does not wait. */
-NIB_API nib_status nib_engine_check(const nib_engine *engine, nib_error *err);
-
 /* ---- a model in smaller number formats ---------------------------------------------------------- */
 
 /* The file is written tensor by tensor, a few rows at a time, so memory does not depend on the model's size.

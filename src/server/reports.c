@@ -3,7 +3,6 @@
 
 #include "base/num.h"
 #include "base/thread.h"
-#include "nib_tools.h"
 #include "server/memory.h"
 
 #include <inttypes.h>
