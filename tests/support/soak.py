@@ -151,7 +151,7 @@ class Soak:
         status, _, _ = self.s.ask("GET", path)
         if status != (404 if path == "/nothing" else 200):
             self.fail(path, status)
-        wrong = draw.choice([{"prompt": 1}, {"prompt": "x", "max_tokens": 0}, {"prompt": "x" * 9000}, {}, {"prompt": [1 << 40]}])
+        wrong = draw.choice([{"prompt": 1}, {"prompt": "x", "max_tokens": -2}, {"prompt": "x" * 9000}, {}, {"prompt": [1 << 40]}])
         if (status := self.s.ask("POST", TEXT, wrong)[0]) != 400:
             self.fail(wrong, status)
         self.count("looks and refusals")
