@@ -85,6 +85,10 @@ typedef bool (*nib_cancel_fn)(void *user);
 /* One line without a newline, logged once: a slow path, a fallback, something ignored. */
 typedef void (*nib_log_fn)(void *user, const char *line);
 
+/* For a caller that keeps a part of its cap on RAM beside the engine: the smallest cap that leaves the engine
+ * `ram` bytes. Errors name caps by it. Must be fast. */
+typedef uint64_t (*nib_cap_fn)(void *user, uint64_t ram);
+
 #define NIB_AUTO UINT64_MAX
 #define NIB_CTX_WHOLE                                                                                        \
     (-1) /* for n_ctx: the trained context, or as much of it as memory holds, which is logged */
@@ -166,7 +170,8 @@ typedef struct nib_engine_options {
     nib_progress_fn progress;  /* NULL: none */
     nib_log_fn log;            /* NULL: none */
     nib_cancel_fn cancel;      /* ends opening, planning, and every pass; NULL: none */
-    void *user;                /* for the three above */
+    nib_cap_fn cap_of;         /* NULL: `ram` is the caller's whole cap */
+    void *user;                /* for the four above */
 } nib_engine_options;
 
 /* Weights are packed into the order that the kernels read when they are loaded. The packed weights can be

@@ -274,7 +274,10 @@ check "also where --ram is given" opens
 run plan "$model" -c 128 --parallel 4 --ram 2M
 check "a cap that requests would take whole" sh -c "[ $code = 2 ] && grep -q 'reserved for requests' '$tmp/err'"
 run plan "$model" -c 128 --parallel 4 --ram 9M
-check "what does not fit says that requests come on top" sh -c "[ $code = 3 ] && grep -q 'in addition to the 3.0 MiB' '$tmp/err'"
+check "what does not fit beside requests exits 3" [ $code = 3 ]
+min_kib=$(sed -n 's/.*; \([0-9.]*\) MiB is the smallest.*/\1/p' "$tmp/err" | python3 -S -c 'import math; print(math.ceil(float(input())*1024))')
+run plan "$model" -c 128 --parallel 4 --ram "${min_kib}K"
+check "the named cap has room for requests too" [ $code = 0 ]
 
 run plan "$model" --parallel 1,2
 check "several numbers of sequences exit 2" [ $code = 2 ]

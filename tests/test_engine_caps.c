@@ -212,6 +212,37 @@ static void many_threads(void **state) {
     try_model(model, follow, &seed);
 }
 
+/* Commands with several sequences: what they keep beside the engine counts in the named cap. */
+static void several(void **state) {
+    (void)state;
+    static const tiny_shape shape = {TYPE_Q8_0, 12, 256, 768, 8, 8, 4097, 2048, true};
+    static const char lines[] = "{\"custom_id\": \"a\", \"method\": \"POST\", \"url\": "
+                                "\"/v1/completions\", \"body\": {\"prompt\": \"t1\", \"max_tokens\": 2}}\n";
+    static const char *const kinds[] = {"f16", "kv8", "kv4"}, *const contexts[] = {"256", "2048"};
+    char model[1024], in[1024], out[1024], cap[32];
+    snprintf(model, sizeof model, "%s", tiny_model_with_words("several.gguf", &shape));
+    snprintf(in, sizeof in, "%s", temp_file("several.jsonl", lines, sizeof lines - 1));
+    snprintf(out, sizeof out, "%s", temp_path("several.out"));
+    for (size_t i = 0; i < NUM_COUNT(kinds) * NUM_COUNT(contexts) * 2; i++) {
+        const char *kv = kinds[i / 4], *n_ctx = contexts[i / 2 % 2];
+        const char *const batch[] = {"nibble", "batch", model,  "-i", in,   "-o", out,     "-np", "8",
+                                     "-c",     n_ctx,   "--kv", kv,   "-t", "2",  "--ram", cap,   NULL};
+        const char *const bench[] = {"nibble", "bench", model,  "-np", "1,8", "-p", "9",     "-n", "2",
+                                     "-r",     "1",     "--kv", kv,    "-t",  "2",  "--ram", cap,  NULL};
+        const char *const *const args = i % 2 ? bench : batch;
+        snprintf(cap, sizeof cap, "%lluK", (unsigned long long)(floor_bytes() + 8 * MIB) / 1024);
+        const outcome o = run(args);
+        assert_int_equal(o.code, 3);
+        const uint64_t bytes = named(&o);
+        snprintf(cap, sizeof cap, "%lluK", (unsigned long long)(bytes / KIB));
+        const outcome again = run(args);
+        if (again.code || again.peak > bytes)
+            fail_msg("%s -c %s --kv %s: %s\nbut with that cap: %llu KiB, exit code %d: %s", args[1], n_ctx,
+                     kv, o.said, (unsigned long long)(again.peak / KIB), again.code, again.said);
+        unlink(out);
+    }
+}
+
 /* A text is read only as far as the cap allows. */
 static void long_texts(void **state) {
     (void)state;
@@ -260,9 +291,10 @@ static void none(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(synthetic),  cmocka_unit_test(folders),
-                                       cmocka_unit_test(plans),      cmocka_unit_test(many_threads),
-                                       cmocka_unit_test(long_texts), cmocka_unit_test(real)},
+    const struct CMUnitTest tests[] = {cmocka_unit_test(synthetic), cmocka_unit_test(folders),
+                                       cmocka_unit_test(plans),     cmocka_unit_test(many_threads),
+                                       cmocka_unit_test(several),   cmocka_unit_test(long_texts),
+                                       cmocka_unit_test(real)},
                             nothing[] = {cmocka_unit_test(none)};
     if (SANITIZED || access(nibble(), X_OK)) /* a sanitizer's own memory does not fit */
         return cmocka_run_group_tests(nothing, NULL, NULL);

@@ -32,8 +32,7 @@ enum {
     MAX_ID = 1024,             /* bytes of a custom_id */
     ENVELOPE_BYTES = 64 << 10, /* of a line, outside its body */
     USUAL_BODY = 1 << 20,
-    BODY_SHARE = 8,     /* one body gets at most this fraction of the bytes for requests, as in the server */
-    ALL_QUEUE = 100000, /* not a limit: ask_more limits the waiting requests */
+    ALL_QUEUE = 100000,    /* not a limit: ask_more limits the waiting requests */
     KEYS_UNDER_CAP = 49152 /* maximum lines of an input that cannot be counted first */
 };
 #define USUAL_REQUEST_BYTES (UINT64_C(256) << 20)
@@ -434,7 +433,7 @@ static int open_server(batch_run *b) {
                               .opener = job,
                               .ram_cap = args->ram,
                               .n_queue = ALL_QUEUE,
-                              .max_body = NUM_MIN(body, requests / BODY_SHARE),
+                              .max_body = NUM_MIN(body, requests / SERVE_BODY_SHARE),
                               .request_bytes = requests,
                               .prefix_cache = args->prefix_cache,
                               .prefix_bytes =
@@ -451,7 +450,8 @@ static int open_server(batch_run *b) {
     nib_error err;
     b->in.max = o.max_body + ENVELOPE_BYTES;
     b->values = requests / 8 * 3;
-    job->kept_bytes += 2 * b->in.max; /* a line as read, and its body */
+    job->max_body = body; /* a line as read, and its body */
+    job->kept_bytes += 2 * ENVELOPE_BYTES;
     return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
 }
 

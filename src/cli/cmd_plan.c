@@ -391,11 +391,17 @@ static int answer(const cli_args *args, char *text) {
     return 0;
 }
 
+static uint64_t cap_of(void *user, uint64_t ram) {
+    (void)user;
+    return serve_cap_of(ram, 0, 0);
+}
+
 /* A server or a batch of n sequences: what it asks of an engine, and the memory that it leaves to it. */
 static int as_served(const cli_args *args, int n, nib_engine_options *o) {
     o->n_sequence = o->n_logits = n;
     o->n_best = 0;
     o->grammar = true;
+    o->cap_of = cap_of;
     return serve_engine_ram(args, 0, &o->ram);
 }
 
@@ -403,7 +409,7 @@ static int make(cli_args *args, const char *name) {
     nib_engine_options options;
     nib_plan_options how;
     nib_error err;
-    char *text, size[32];
+    char *text;
     nib_sampling usual;
     int n_sequence = 1;
     nib_sampling_init(&usual);
@@ -429,11 +435,6 @@ static int make(cli_args *args, const char *name) {
     if (code)
         return code;
     const nib_status status = nib_plan(name, &options, &how, &text, &err);
-    if (status == NIB_E_NOFIT && how.ram_beside)
-        cli_note(
-            args,
-            "nibble: the following sizes are in addition to the %s of --ram that are reserved for requests",
-            num_format_size(how.ram_beside, size));
     if (status)
         return cli_fail(&err);
     code = args->slowdown > 0 ? add_residuals(args, name, &options, text, &text) : 0;

@@ -7,13 +7,17 @@
 
 #include <stdatomic.h>
 
-enum { SERVE_MAX_MODELS = 64 };
+enum {
+    SERVE_MAX_MODELS = 64,
+    SERVE_BODY_SHARE = 8 /* one body gets at most this fraction of the bytes for requests, as in the server */
+};
 
 typedef struct serve_job serve_job;
 
 /* The user of an engine's callbacks, which run on any thread. */
 typedef struct serve_opening {
     const serve_job *job;
+    uint64_t beside;     /* bytes of the cap that neither requests nor this engine have */
     atomic_bool loading; /* a signal cancels loading; after that, running answers are finished first */
 } serve_opening;
 
@@ -31,6 +35,7 @@ struct serve_job {
     char *list;           /* --models; paths point into it */
     nib_engine *draft;    /* NULL: none */
     uint64_t draft_bytes; /* bytes that the draft model may still make resident */
+    uint64_t max_body;    /* bytes of a line that a batch holds, if requests have as many; 0: no batch */
     uint64_t kept_bytes;  /* bytes that the command keeps beside engines and requests; set before the first
                              engine is opened */
     server *server;
@@ -49,6 +54,10 @@ uint64_t serve_request_bytes(const cli_args *args);
 /* Sets *ram to the part of the cap that is left for engines beside requests and `others`. Returns an exit
  * code. */
 int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram);
+/* Bytes that a line of a batch takes, as read and as its body, under the cap on RAM. */
+uint64_t serve_line_bytes(const serve_job *job);
+/* The smallest cap that leaves an engine `ram` bytes beside requests, a line and `others`. */
+uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body);
 int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */
 int64_t serve_draft_max(const cli_args *args);   /* proposed tokens; 0: no speculation */
 /* If there is a draft model, opens it and sets it in the server. To be called before other models are opened,

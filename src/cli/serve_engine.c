@@ -13,10 +13,37 @@ enum { REQUEST_SHARE = 12 };
 #define MAX_REQUEST_BYTES (UINT64_C(64) << 20)
 
 /* 1/REQUEST_SHARE of the cap, within the bounds above. */
+static uint64_t request_bytes(uint64_t ram) {
+    return NUM_MIN(NUM_MAX(ram / REQUEST_SHARE, MIN_REQUEST_BYTES), MAX_REQUEST_BYTES);
+}
+
 uint64_t serve_request_bytes(const cli_args *args) {
-    return args->ram == NIB_AUTO
-               ? 0
-               : NUM_MIN(NUM_MAX(args->ram / REQUEST_SHARE, MIN_REQUEST_BYTES), MAX_REQUEST_BYTES);
+    return args->ram == NIB_AUTO ? 0 : request_bytes(args->ram);
+}
+
+static uint64_t line_bytes(uint64_t requests, uint64_t max_body) {
+    return 2 * NUM_MIN(max_body, requests / SERVE_BODY_SHARE);
+}
+
+/* The bytes beside engines grow with the cap, much slower than it. */
+uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body) {
+    uint64_t cap, next = ram;
+    do {
+        cap = next;
+        const uint64_t requests = request_bytes(cap);
+        if (!num_add_u64(ram, others + requests + line_bytes(requests, max_body), &next))
+            return UINT64_MAX;
+    } while (next > cap);
+    return cap;
+}
+
+uint64_t serve_line_bytes(const serve_job *job) {
+    return line_bytes(serve_request_bytes(job->args), job->max_body);
+}
+
+static uint64_t cap_of(void *user, uint64_t ram) {
+    const serve_opening *o = user;
+    return serve_cap_of(ram, o->beside, o->job->max_body);
 }
 
 static bool cancels(void *user) {
@@ -116,12 +143,15 @@ int serve_engine_ram(const cli_args *args, uint64_t others, uint64_t *ram) {
                            num_format_size(taken, size));
 }
 
-static int engine_options(const serve_job *job, serve_opening *at, nib_engine_options *o) {
+/* reserved: bytes that other engines have. */
+static int engine_options(const serve_job *job, serve_opening *at, uint64_t reserved, nib_engine_options *o) {
     cli_engine_options(job->args, o);
-    const int code = serve_engine_ram(job->args, job->kept_bytes, &o->ram);
+    const int code = serve_engine_ram(job->args, job->kept_bytes + serve_line_bytes(job), &o->ram);
     if (code)
         return code;
-    o->ram = without(o->ram, job->draft_bytes);
+    at->beside = job->kept_bytes + job->draft_bytes + reserved;
+    o->ram = without(o->ram, job->draft_bytes + reserved);
+    o->cap_of = cap_of;
     o->n_session = sessions_of(job) + serve_sessions_beside(job);
     o->n_sequence = job->n_sequence + serve_sessions_beside(job);
     o->n_logits = logits_rows(job);
@@ -147,9 +177,9 @@ nib_status serve_open_on_demand(void *user, size_t model, const server_reserved 
     serve_opening *at = &job->openings[model];
     nib_engine_options o;
     nib_plan_options how;
-    if (engine_options(job, at, &o) || cli_plan_options(job->args, &how)) /* they were checked at the start */
+    if (engine_options(job, at, reserved->ram, &o) ||
+        cli_plan_options(job->args, &how)) /* they were checked at the start */
         return nib_fail(err, NIB_E_USAGE, "the options are invalid");
-    o.ram = without(o.ram, reserved->ram);
     o.vram = without(o.vram, reserved->vram);
     o.stream = o.stream && reserved->alone;
     o.progress = NULL;
@@ -179,7 +209,7 @@ int serve_open_draft(serve_job *job) {
         return cli_usage_error("--draft-model is for one model and cannot be combined with --models");
     serve_opening *at = &job->draft_opening;
     at->job = job;
-    const int code = engine_options(job, at, &o);
+    const int code = engine_options(job, at, 0, &o);
     if (code)
         return code;
     o.n_session = job->n_sequence;
@@ -205,9 +235,8 @@ int serve_open_first(serve_job *job, nib_engine **out) {
     nib_engine_options o;
     nib_plan_options how;
     nib_error err;
-    char size[32];
     serve_opening *at = &job->openings[0];
-    int code = engine_options(job, at, &o);
+    int code = engine_options(job, at, 0, &o);
     *out = NULL;
     if (!code)
         code = cli_plan_options(job->args, &how);
@@ -219,11 +248,6 @@ int serve_open_first(serve_job *job, nib_engine **out) {
     atomic_store(&at->loading, true);
     code = cli_open_engine(job->args, &o, out);
     atomic_store(&at->loading, false);
-    const uint64_t requests = serve_request_bytes(job->args);
-    if (code == nib_status_exit_code(NIB_E_NOFIT) && requests)
-        cli_note(job->args,
-                 "nibble: these sizes are in addition to the %s of --ram that are reserved for requests",
-                 num_format_size(requests, size));
     if (code || nib_engine_info(*out)->has_tokenizer)
         return code;
     nib_engine_close(*out);

@@ -2,6 +2,8 @@
 #include "engine/core.h"
 
 #include "base/mem.h"
+#include "base/num.h"
+#include "grammar/grammar.h"
 #include "engine/alloc_limit.h"
 #include "hub/find.h"
 #include "tiers/device.h"
@@ -151,4 +153,18 @@ engine_parts core_parts(const engine_core *e) {
                           .n_ctx = e->resolved.n_ctx,
                           .progress = e->requested.progress,
                           .user = e->requested.user};
+}
+
+/* The memory of grammars grows with the cap, much slower than it. */
+uint64_t core_cap_of(const engine_core *e, uint64_t ram) {
+    if (e->requested.grammar && e->m) {
+        const int64_t n_vocab = model_hparams(e->m)->n_vocab;
+        const uint64_t rest = ram - NUM_MIN(ram, grammar_bytes(e->resolved.cap[NIB_TIER_RAM], n_vocab));
+        uint64_t cap;
+        do {
+            cap = ram;
+            ram = NUM_MAX(cap, rest + grammar_bytes(cap, n_vocab));
+        } while (ram > cap);
+    }
+    return e->requested.cap_of ? e->requested.cap_of(e->requested.user, ram) : ram;
 }

@@ -62,5 +62,7 @@ nib_status core_set_layout(engine_core *e, layout *to, nib_error *err);
 backend_setup core_backend_setup(const engine_core *e, int n_thread);
 /* The engine's parts without `step`. */
 engine_parts core_parts(const engine_core *e);
+/* The caller's cap that leaves the engine `ram` bytes, as errors name it. */
+uint64_t core_cap_of(const engine_core *e, uint64_t ram);
 
 #endif

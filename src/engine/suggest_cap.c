@@ -38,11 +38,17 @@ static nib_status check_vocabulary(const engine_core *e, nib_error *err) {
         return NIB_OK;
     return nib_fail(err, NIB_E_NOFIT,
                     "RAM: the cap of %s is too small; %s is the smallest that holds the vocabulary",
-                    num_format_size(e->resolved.cap[NIB_TIER_RAM], cap), num_format_cap(need, min));
+                    num_format_size(core_cap_of(e, e->resolved.cap[NIB_TIER_RAM]), cap),
+                    num_format_cap(core_cap_of(e, need), min));
 }
 
 static uint64_t cap_of(const nib_engine_options *o, const plan *p) {
     return NUM_MIN(o ? o->ram : NIB_AUTO, p ? p->cap[NIB_TIER_RAM] : NIB_AUTO);
+}
+
+/* The caller's cap that leaves an engine `ram` bytes. */
+static uint64_t named_by(const nib_engine_options *o, uint64_t ram) {
+    return o && o->cap_of ? o->cap_of(o->user, ram) : ram;
 }
 
 static nib_status try_cap(const char *name, const nib_engine_options *options,
@@ -60,12 +66,12 @@ static nib_status try_cap(const char *name, const nib_engine_options *options,
 }
 
 /* The estimate was slightly too low, because the refused cap passed it: suggests a larger cap. */
-static nib_status name_more(uint64_t cap, nib_error *err) {
+static nib_status name_more(const nib_engine_options *o, uint64_t cap, nib_error *err) {
     char size[32], more[32];
     if (strncmp(err->message, "RAM:", 4))
         return NIB_E_NOFIT;
     return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works",
-                    num_format_size(cap, size), num_format_cap(cap + CODE, more));
+                    num_format_size(named_by(o, cap), size), num_format_cap(named_by(o, cap + CODE), more));
 }
 
 /* Bytes that the search itself may take. A cap below the process's current size is exceeded in any case. */
@@ -90,13 +96,13 @@ nib_status engine_suggest_cap(const char *name, const nib_engine_options *option
     const nib_status status = try_cap(name, options, internal, &why);
     mem_bound_end(&b);
     if (status == NIB_OK)
-        return name_more(cap, err);
+        return name_more(options, cap, err);
     if (status == NIB_E_NOFIT)
         *err = why;
     else if (b.refused)
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s does not hold the process and the model's headers; 'nibble plan' "
                         "shows the smallest cap that works",
-                        num_format_size(cap, size));
+                        num_format_size(named_by(options, cap), size));
     return NIB_E_NOFIT;
 }

@@ -26,9 +26,9 @@ static nib_status refuse(const placing *w, uint64_t whole, uint64_t min, nib_err
     char cap[32], all[32], small[32];
     const uint64_t held =
         ledger_promised(e->ledger, NIB_TIER_RAM) + (uint64_t)e->resolved.n_thread * LEDGER_THREAD_SPREAD;
-    num_format_size(ledger_cap(e->ledger, NIB_TIER_RAM), cap);
-    num_format_cap(held + whole, all);
-    num_format_cap(held + min, small);
+    num_format_size(core_cap_of(e, ledger_cap(e->ledger, NIB_TIER_RAM)), cap);
+    num_format_cap(core_cap_of(e, held + whole), all);
+    num_format_cap(core_cap_of(e, held + min), small);
     e->cap_is_named = !layout_tiers(e->layout);
     if (e->resolved.residuals_in_ram)
         return nib_fail(
@@ -55,10 +55,11 @@ static nib_status check_plan(const placing *w, uint64_t free_bytes, nib_error *e
     char keeps[32], have[32], cap[32];
     if (kept <= free_bytes)
         return NIB_OK;
-    return nib_fail(
-        err, NIB_E_NOFIT, "RAM: the plan has %s of resident weights, but the cap of %s leaves %s for them",
-        num_format_size(kept, keeps), num_format_size(ledger_cap(w->e->ledger, NIB_TIER_RAM), cap),
-        num_format_size(free_bytes, have));
+    return nib_fail(err, NIB_E_NOFIT,
+                    "RAM: the plan has %s of resident weights, but the cap of %s leaves %s for them",
+                    num_format_size(kept, keeps),
+                    num_format_size(core_cap_of(w->e, ledger_cap(w->e->ledger, NIB_TIER_RAM)), cap),
+                    num_format_size(free_bytes, have));
 }
 
 /* Pages that a device copies once need not be resident, so that memory is left for pages that are read
@@ -79,7 +80,7 @@ static nib_status check_residuals(const placing *w, nib_error *err) {
                 err, NIB_E_NOFIT,
                 "RAM: the cap of %s does not hold residuals beside the weights that the GPU reads "
                 "from RAM",
-                num_format_size(ledger_cap(w->e->ledger, NIB_TIER_RAM), cap));
+                num_format_size(core_cap_of(w->e, ledger_cap(w->e->ledger, NIB_TIER_RAM)), cap));
     return NIB_OK;
 }
 

@@ -51,12 +51,16 @@ static void decision_close(plan_decision *d) {
 
 /* ---- refusals ---- */
 
+static uint64_t cap_of(const plan_question *q, uint64_t ram) {
+    return q->cap_of ? q->cap_of(q->cap_user, ram) : ram;
+}
+
 static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib_error *err) {
     char cap[32], small[32], whole[32], streamed[32];
-    num_format_size(q->cap[NIB_TIER_RAM], cap);
+    num_format_size(cap_of(q, q->cap[NIB_TIER_RAM]), cap);
     const uint64_t spread = (uint64_t)q->rates.n_thread * LEDGER_THREAD_SPREAD;
-    num_format_cap(o->min_ram + spread, small);
-    num_format_cap(o->whole_ram + spread, whole);
+    num_format_cap(cap_of(q, o->min_ram + spread), small);
+    num_format_cap(cap_of(q, o->whole_ram + spread), whole);
     if (q->residuals && !q->stream)
         return nib_fail(
             err, NIB_E_NOFIT,
@@ -67,7 +71,7 @@ static nib_status refuse_caps(const plan_question *q, const plan_outcome *o, nib
         return nib_fail(err, NIB_E_NOFIT,
                         "RAM: the cap of %s is too small; %s is the smallest that works, or %s when weights "
                         "may be streamed",
-                        cap, small, num_format_cap(o->streamed_ram + spread, streamed));
+                        cap, small, num_format_cap(cap_of(q, o->streamed_ram + spread), streamed));
     if (o->min_ram >= o->whole_ram || q->is_placed)
         return nib_fail(err, NIB_E_NOFIT, "RAM: the cap of %s is too small; %s is the smallest that works%s",
                         cap, small, q->is_placed ? " for this plan" : "");

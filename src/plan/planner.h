@@ -140,6 +140,8 @@ typedef struct plan_question {
 
     /* the request */
     uint64_t cap[NIB_N_TIER];
+    nib_cap_fn cap_of; /* NULL: errors name the engine's own caps */
+    void *cap_user;
     char mode;          /* 'a', 'b', 'c' */
     bool stream;        /* weights may be streamed */
     bool residuals;     /* they are in RAM, which is why weights may not be streamed */

@@ -250,6 +250,10 @@ static void resolve_workload(planning *f, const engine_core *e) {
     f->q.n_prompt = NUM_MAX(f->q.n_prompt, 1);
 }
 
+static uint64_t cap_of(void *user, uint64_t ram) {
+    return core_cap_of(user, ram);
+}
+
 nib_status planning_gather(planning *f, const engine_core *e, const planning_of *of, nib_error *err) {
     const settings *o = &e->resolved;
     memset(f, 0, sizeof *f);
@@ -268,6 +272,8 @@ nib_status planning_gather(planning *f, const engine_core *e, const planning_of 
     f->q.content = f->content;
     f->q.pages = f->pages;
     memcpy(f->q.cap, o->cap, sizeof f->q.cap);
+    f->q.cap_of = cap_of;
+    f->q.cap_user = (void *)(uintptr_t)e;
     f->q.mode = 'a';
     f->q.stream = o->stream;
     f->q.residuals = o->residuals_in_ram;
