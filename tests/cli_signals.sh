@@ -154,6 +154,22 @@ def _():
     assert row["test"] == "pp8" and 1 <= row["repeats"] < 1000 and row["tok_s"] > 0, row
 
 
+@check("bench -np: finished rows are printed, and progress on a terminal")
+def _():
+    terminal, other = os.openpty()
+    args = [nibble, "bench", model, "-np", "1,64", "-p", "4", "-n", "100", "-r", "1"]
+    process = subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=other)
+    seen = b""
+    while b"64 sequences (2 of 2)" not in seen:
+        seen += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    found = process.communicate(timeout=60)[0].decode().splitlines()
+    os.close(other)
+    os.close(terminal)
+    assert process.returncode == 130, process.returncode
+    assert len([line for line in found if line.split()[:1] == ["1"]]) == 1, found
+
+
 @check("eval --json: chunks so far")
 def _():
     found = document(["eval", chat, "--ppl", text, "-c", "16"], signal.SIGTERM, lambda d: d.get("chunks"))
