@@ -1,6 +1,7 @@
 /* serve_options.c - see serve.h. */
 #include "cli/serve.h"
 
+#include "base/jsonx.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "nib_tools.h"
@@ -122,6 +123,7 @@ static int describe(serve_job *job, size_t i) {
     m->arch = job->archs[i] = arch ? mem_strdup(arch) : NULL;
     const char *container = json_string_value(json_object_get(value, "container"));
     m->container = container && !strcmp(container, "safetensors") ? "safetensors" : "gguf";
+    const size_t lost = jsonx_lost();
     find_format(json_object_get(value, "tensors"), job->formats[i], sizeof job->formats[i]);
     make_digest(job->paths[i], text, job->digests[i]);
     m->format = job->formats[i];
@@ -130,7 +132,8 @@ static int describe(serve_job *job, size_t i) {
     m->n_byte = (uint64_t)json_integer_value(json_object_get(value, "bytes"));
     m->n_ctx_train = json_integer_value(json_object_get(value, "n_ctx_train"));
     json_decref(value);
-    return code ? code : arch && !m->arch ? cli_usage_error("out of memory") : 0;
+    const bool whole = (m->arch || !arch) && jsonx_lost() == lost;
+    return code || whole ? code : cli_usage_error("out of memory");
 }
 
 /* Reads MODEL, and --models: NAME=MODEL or MODEL, separated by commas. */

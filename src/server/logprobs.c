@@ -119,6 +119,8 @@ static json_t *place_token(place *p, int32_t token, size_t *at) {
         grouped ? nib_detokenize(p->e, p->group, p->n_group, &all, &n_all, NULL) : NIB_OK;
     const char *text = all ? all : own;
     const size_t n = all ? n_all : n_own;
+    if (status == NIB_E_NOMEM)
+        jsonx_lose();
     json_t *value = status == NIB_E_NOMEM       ? NULL
                     : p->begins && p->n_in == 0 ? jsonx_string(text, n)
                                                 : jsonx_string(own, n_own);
