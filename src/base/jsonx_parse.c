@@ -256,7 +256,7 @@ static bool read_member(parser *s, json_t *object) {
     if (memchr(key, 0, n))
         return fail_at(s, begin, "a key without NUL");
     if (json_object_getn(object, key, n))
-        return fail_at(s, begin, "a key that the object does not have yet");
+        return fail_at(s, begin, "no duplicate key");
     if (!take(s, ':'))
         return fail(s, "':'");
     return json_object_setn_new_nocheck(object, key, n, read_value(s)) == 0;
