@@ -154,7 +154,7 @@ static nib_status open_with(nib_engine_options *o, uint64_t headroom, nib_traffi
 /* The cap that "...; 18.2 MiB is the smallest ..." names. */
 static uint64_t named_cap(const char *message) {
     char size[32];
-    double number;
+    double number = 0;
     uint64_t cap;
     const char *at = strstr(message, "; ");
     if (!at || sscanf(at, "; %lf MiB is the smallest", &number) != 1)
