@@ -1,8 +1,8 @@
 /* serve_options.c - see serve.h. */
 #include "cli/serve.h"
 
-#include "base/jsonx.h"
 #include "base/file.h"
+#include "base/jsonx.h"
 #include "base/mem.h"
 #include "nib_tools.h"
 
