@@ -117,15 +117,15 @@ static int describe(serve_job *job, size_t i) {
     char *text = NULL;
     if (nib_model_describe(job->paths[i], &text, &err))
         return cli_fail(&err);
+    make_digest(job->paths[i], text, job->digests[i]);
     json_t *value = NULL;
-    const int code = cli_document(text, &value);
+    const int code = cli_document(text, &value); /* frees text */
     const char *arch = json_string_value(json_object_get(value, "arch"));
     m->arch = job->archs[i] = arch ? mem_strdup(arch) : NULL;
     const char *container = json_string_value(json_object_get(value, "container"));
     m->container = container && !strcmp(container, "safetensors") ? "safetensors" : "gguf";
     const size_t lost = jsonx_lost();
     find_format(json_object_get(value, "tensors"), job->formats[i], sizeof job->formats[i]);
-    make_digest(job->paths[i], text, job->digests[i]);
     m->format = job->formats[i];
     m->digest = job->digests[i];
     m->n_param = (uint64_t)json_integer_value(json_object_get(value, "params"));
