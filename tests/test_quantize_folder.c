@@ -73,7 +73,11 @@ static void test_same_model(void **state) {
         "arch-extra/granite",             /* scales */
         "arch/stablelm",
         "arch-extra/cohere2",
-        "arch/qwen3"};
+        "arch/qwen3",
+        "arch/seed_oss", /* a norm of another name */
+        "arch/ernie4_5", /* pairs stay adjacent */
+        "arch/olmo3",    /* the name of another family, rotary frequencies of sliding layers */
+        "arch/exaone4"}; /* layers without rotary embedding */
     for (size_t i = 0; i < NUM_COUNT(folders); i++) {
         char folder[200];
         nib_error err;

@@ -84,7 +84,8 @@ typedef enum key_form {
 enum {
     K_DEFAULT = 1,      /* `value` when an HF configuration lacks the key */
     K_DEFAULT_GGUF = 2, /* `value` when a GGUF file lacks it */
-    K_CONST = 4         /* always `value`; no key is read */
+    K_CONST = 4,        /* always `value`; no key is read */
+    K_LETTERS = 8       /* the key may have letters instead of a number, which config_layers.c reads */
 };
 
 /* The source of one field if it differs from the common table. The first row of a field whose condition holds
@@ -116,12 +117,15 @@ enum {
     A_EMBED_SQRT = 2,  /* the embedding is multiplied by sqrt(d_model) */
     A_NOPE_FULL = 4,   /* layers that do not slide have no rotary embedding (Cohere 2) */
     A_NO_ROPE = 8, /* learned positions, ALiBi or none. (ALiBi switches rotary embedding off by itself.) */
-    A_ALIBI_SCALED = 16 /* the ALiBi bias is scaled as q.k is (Falcon-RW) */
+    A_ALIBI_SCALED = 16,  /* the ALiBi bias is scaled as q.k is (Falcon-RW) */
+    A_NOPE_WINDOWED = 32, /* A_NOPE_FULL only applies to models with a window (EXAONE 4) */
+    A_LOCAL_PLAIN = 64,   /* sliding layers have the same rotary base without context scaling (OLMo 3) */
 };
 
 typedef struct arch_desc {
     const char *name;     /* as in messages and `nibble info`; the file's name */
-    const char *gguf;     /* general.architecture; NULL: not in GGUF under a name of its own */
+    const char *gguf;     /* general.architecture; NULL: not in GGUF under a name of its own. Of families that
+                             share one, the first in the alphabet reads the files of all */
     const char *hf;       /* model_type */
     const char *hf_class; /* entries of `architectures`, used if model_type is unknown; may be NULL */
     const char *hf_base;  /* prefix of tensor names that checkpoints of the bare model lack: "model." */

@@ -197,8 +197,11 @@ static nib_status read_field(const config_source *s, hp_id field, config *out, n
     if (row == NULL || !(row->flags & K_CONST)) {
         const char *own = row == NULL ? NULL : gguf ? row->gguf : row->hf;
         double read = 0;
-        int found;
-        NIB_TRY(config_number(s, own != NULL ? own : names, &read, &found, err));
+        int found = 0;
+        const bool letters =
+            row != NULL && (row->flags & K_LETTERS) && config_string(s, own != NULL ? own : names);
+        if (!letters)
+            NIB_TRY(config_number(s, own != NULL ? own : names, &read, &found, err));
         if (found == 1 && row != NULL && row->form != KEY_PLAIN && read <= 0)
             return nib_fail(err, NIB_E_MODEL, "%s: expected more than 0, found %s", fields[field].name,
                             num_text(read, 6));
@@ -305,6 +308,8 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
         hp->n_rot = 0;
     if (s->arch->flags & A_EMBED_SQRT)
         hp->embed_scale *= sqrt((double)hp->d_model);
+    if ((s->arch->flags & A_LOCAL_PLAIN) && hp->window > 0 && hp->rope_theta_local == 0)
+        hp->rope_theta_local = hp->rope_theta;
     if (hp->attn_scale == 0) {
         double width = (double)hp->d_head;
         if (s->gguf_arch != NULL && s->arch->scale_width_layers > 0 &&

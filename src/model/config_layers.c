@@ -25,6 +25,19 @@ static nib_status slides_from_names(const meta_value *v, int64_t n_layer, uint8_
     return NIB_OK;
 }
 
+/* sliding_window_pattern: a letter for each layer, L for a local (sliding) one and G for a global one; the
+ * letters repeat. */
+static nib_status slides_from_letters(const char *letters, int64_t n_layer, uint8_t *layer, nib_error *err) {
+    const size_t n = strlen(letters);
+    if (n == 0 || strspn(letters, "LG") != n)
+        return nib_fail(err, NIB_E_MODEL, "sliding_window_pattern: expected letters L and G, found \"%.60s\"",
+                        letters);
+    for (int64_t i = 0; i < n_layer; i++)
+        if (letters[(size_t)i % n] == 'L')
+            layer[i] |= LAYER_SLIDES;
+    return NIB_OK;
+}
+
 static const meta_value *find_layer_array(const config_source *s, const char *hf, const char *gguf) {
     char key[256];
     if (s->gguf_arch != NULL)
@@ -43,6 +56,9 @@ static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t
         if (names != NULL)
             return slides_from_names(names, hp->n_layer, layer, err);
     }
+    const char *letters = s->gguf_arch == NULL ? config_string(s, "sliding_window_pattern") : NULL;
+    if (letters != NULL)
+        return slides_from_letters(letters, hp->n_layer, layer, err);
     /* A GGUF key may hold a bool for each layer instead of one number. */
     const meta_value *each =
         find_layer_array(s, "sliding_window_pattern", "attention.sliding_window_pattern");
@@ -68,11 +84,13 @@ static nib_status read_no_rope(const config_source *s, const hparams *hp, uint8_
     if (each != NULL && each->n > 0 && (each->n != (size_t)hp->n_layer || each->elem != META_INT))
         return nib_fail(err, NIB_E_MODEL, "no_rope_layers: expected %lld numbers, found %zu values",
                         (long long)hp->n_layer, each->n);
+    const bool nope_full =
+        (s->arch->flags & A_NOPE_FULL) && (!(s->arch->flags & A_NOPE_WINDOWED) || hp->window > 0);
     for (int64_t i = 0; i < hp->n_layer; i++) {
         bool none = hp->nope_every > 0 && (i + 1) % hp->nope_every == 0;
         if (each != NULL && each->n > 0)
             none = each->v.ints[i] == 0;
-        if ((s->arch->flags & A_NOPE_FULL) && !(layer[i] & LAYER_SLIDES))
+        if (nope_full && !(layer[i] & LAYER_SLIDES))
             none = true;
         if (none || hp->n_rot == 0)
             layer[i] |= LAYER_NO_ROPE;
