@@ -338,6 +338,34 @@ static void every_fault_is_reported(void **state) {
     }
 }
 
+static void a_part_has_its_source(void **state) {
+    (void)state;
+    static const char text[] =
+        " {\"a\":[1 ,\"]{\\\"\",true,{}],\"\\u0062\" : {\"c\": [ 0.10 ,1e5, {\"}\":-0}]} , \"d\":[[],{ }]} ";
+    static const struct {
+        const char *path, *source;
+    } parts[] = {{"", "{\"a\""},        {"a", "[1 ,\"]{\\\"\",true,{}]"},
+                 {"a3", "{}"},          {"bc", "[ 0.10 ,1e5, {\"}\":-0}]"},
+                 {"bc2", "{\"}\":-0}"}, {"b", "{\"c\": [ 0.10 ,1e5, {\"}\":-0}]}"},
+                 {"d", "[[],{ }]"},     {"d0", "[]"},
+                 {"d1", "{ }"}};
+    json_t *root = parse(text), *other = json_object();
+    size_t n;
+    for (size_t i = 0; i < NUM_COUNT(parts); i++) {
+        const json_t *at = root;
+        for (const char *c = parts[i].path; *c; c++)
+            at = *c < 'a' ? json_array_get(at, (size_t)(*c - '0'))
+                          : json_object_get(at, (const char[]){*c, 0});
+        const char *found = jsonx_source(text, strlen(text), root, at, &n);
+        assert_non_null(found);
+        assert_memory_equal(found, parts[i].source, strlen(parts[i].source));
+        assert_int_equal(n, i ? strlen(parts[i].source) : strlen(text) - 2);
+    }
+    assert_null(jsonx_source(text, strlen(text), root, other, &n));
+    json_decref(other);
+    json_decref(root);
+}
+
 static void a_lost_part_is_counted(void **state) {
     (void)state;
     json_t *list = json_array();
@@ -368,6 +396,7 @@ int main(void) {
         cmocka_unit_test(the_first_of_several_values),
         cmocka_unit_test(no_text_takes_more_than_its_cost),
         cmocka_unit_test(every_fault_is_reported),
+        cmocka_unit_test(a_part_has_its_source),
         cmocka_unit_test(a_lost_part_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,10 @@ void jsonx_lose(void); /* counts a part that could not be made for lack of other
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err);
 /* The same for the first value of a text. *n_read: bytes up to its end. */
 nib_status jsonx_parse_first(const char *text, size_t n_byte, json_t **out, size_t *n_read, nib_error *err);
+/* The part of a text that an object or a list inside `root` was parsed from, as it was written: numbers keep
+ * their spelling. root: the value of the text [n_byte], not changed since. NULL: the value is not in it. */
+const char *jsonx_source(const char *text, size_t n_byte, const json_t *root, const json_t *value,
+                         size_t *n_source);
 /* Parses a file of at most `max_bytes` and JSONX_MAX_TEXT. */
 nib_status jsonx_load(const char *path, uint64_t max_bytes, json_t **out, nib_error *err);
 

@@ -50,8 +50,12 @@ static bool no_memory(parser *s, size_t n_byte) {
 
 /* ---- scalars ---- */
 
+static bool is_space(char c) {
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
 static char peek(parser *s) {
-    while (s->p < s->end && (*s->p == ' ' || *s->p == '\n' || *s->p == '\r' || *s->p == '\t'))
+    while (s->p < s->end && is_space(*s->p))
         s->p++;
     return s->p < s->end ? *s->p : 0;
 }
@@ -366,4 +370,73 @@ nib_status jsonx_parse_first(const char *text, size_t n_byte, json_t **out, size
 
 nib_status jsonx_parse(const char *text, size_t n_byte, json_t **out, nib_error *err) {
     return jsonx_parse_first(text, n_byte, out, NULL, err);
+}
+
+/* ---- sources ---- */
+
+/* Whether `value` is `at` or inside it. *n: grows by the values before it, in the text's order. */
+static bool count_before(const json_t *at, const json_t *value, size_t *n) {
+    const char *key;
+    json_t *member;
+    size_t i;
+    if (at == value)
+        return true;
+    ++*n;
+    json_object_foreach(jsonx_counted(at), key, member) {
+        if (count_before(member, value, n))
+            return true;
+    }
+    json_array_foreach(at, i, member) {
+        if (count_before(member, value, n))
+            return true;
+    }
+    return false;
+}
+
+static bool ends_value(char c) {
+    return is_space(c) || c == ',' || c == ']' || c == '}';
+}
+
+/* The end of the token at text[i]: a bracket, a scalar, a key with its colon, or a character between them. */
+static size_t token_end(const char *text, size_t n, size_t i, bool *is_value) {
+    *is_value = !ends_value(text[i]);
+    if (text[i] == '"') {
+        size_t colon = i = string_end(text, n, i);
+        while (colon < n && is_space(text[colon]))
+            colon++;
+        *is_value = colon == n || text[colon] != ':';
+        return *is_value ? i : colon + 1;
+    }
+    const bool scalar = *is_value && text[i] != '{' && text[i] != '[';
+    i++;
+    while (scalar && i < n && !ends_value(text[i]))
+        i++;
+    return i;
+}
+
+static size_t brackets_end(const char *text, size_t n, size_t i) {
+    size_t depth = 0;
+    do {
+        const char c = text[i];
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        i = c == '"' ? string_end(text, n, i) : i + 1;
+    } while (i < n && depth);
+    return i;
+}
+
+const char *jsonx_source(const char *text, size_t n_byte, const json_t *root, const json_t *value,
+                         size_t *n_source) {
+    size_t before = 0;
+    bool is_value;
+    if (!count_before(root, value, &before))
+        return NULL;
+    for (size_t i = 0, end; i < n_byte; i = end) {
+        end = token_end(text, n_byte, i, &is_value);
+        if (is_value && before-- == 0) {
+            *n_source = brackets_end(text, n_byte, i) - i;
+            return text + i;
+        }
+    }
+    return NULL;
 }

@@ -94,10 +94,11 @@ static char *make_tag(uint64_t hash, const json_t *id) {
     return tag;
 }
 
-static nib_status read_members(request *q, nib_error *err) {
+/* text [n]: the line. */
+static nib_status read_members(request *q, const char *text, size_t n, nib_error *err) {
     const json_t *id = json_object_get(q->line, "custom_id"), *method = json_object_get(q->line, "method");
     const json_t *url = json_object_get(q->line, "url");
-    json_t *body = json_object_get(q->line, "body");
+    const json_t *body = json_object_get(q->line, "body");
     q->custom_id = json_string_value(id);
     q->n_custom_id = json_string_length(id);
     q->method = method ? json_string_value(method) : "POST";
@@ -112,8 +113,10 @@ static nib_status read_members(request *q, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "url: expected a string");
     if (!json_is_object(body))
         return nib_fail(err, NIB_E_USAGE, "body: expected an object");
-    q->body = jsonx_text(body, JSON_COMPACT);
-    q->hash = q->body ? batch_output_hash(q->method, q->url, q->body, strlen(q->body)) : 0;
+    size_t n_body = 0;
+    const char *source = jsonx_source(text, n, q->line, body, &n_body);
+    q->body = source ? mem_strndup(source, n_body) : NULL;
+    q->hash = q->body ? batch_output_hash(q->method, q->url, q->body, n_body) : 0;
     q->tag = q->body ? make_tag(q->hash, id) : NULL;
     return q->tag ? NIB_OK : nib_fail_nomem(err, 0, "a request");
 }
@@ -127,7 +130,7 @@ static bool parse_line(const batch_run *b, const char *text, size_t n, request *
     nib_status status = jsonx_parse(text, n, &q->line, err);
     if (status == NIB_OK) {
         *code = "invalid_request";
-        status = read_members(q, err);
+        status = read_members(q, text, n, err);
     }
     mem_bound_end(&bound);
     if (bound.refused)

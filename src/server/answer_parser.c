@@ -51,52 +51,64 @@ static void emit(answer_parser *s, size_t n, const part_sink *to) {
     drop(s, n);
 }
 
-/* Returns a call {"name", "arguments" or "parameters"}; false: it is not a call. */
-static bool give_call(answer_parser *s, const json_t *call, const part_sink *to) {
-    const char *name = json_string_value(json_object_get(call, "name"));
+static const json_t *arguments_of(const json_t *call) {
     const json_t *arguments = json_object_get(call, "arguments");
-    arguments = arguments ? arguments : json_object_get(call, "parameters");
-    if (!name || !*name || s->n_call == ANSWER_MAX_CALLS)
-        return false;
-    if (arguments && !json_is_object(arguments) && !json_is_string(arguments))
-        return false;
-    char *own = json_is_string(arguments) || !arguments ? NULL : jsonx_text(arguments, JSON_COMPACT);
-    const char *text = own ? own : json_is_string(arguments) ? json_string_value(arguments) : "{}";
-    const answer_part part = {
-        .kind = PART_CALL, .text = text, .n_byte = strlen(text), .name = name, .index = s->n_call++};
-    to->out(to->user, &part);
-    mem_free(own);
-    s->begun = true;
-    return true;
+    return arguments ? arguments : json_object_get(call, "parameters");
 }
 
 static bool is_call(const json_t *v) {
-    const json_t *arguments = json_object_get(v, "arguments");
-    arguments = arguments ? arguments : json_object_get(v, "parameters");
+    const json_t *arguments = arguments_of(v);
     return json_string_length(json_object_get(v, "name")) > 0 &&
            (!arguments || json_is_object(arguments) || json_is_string(arguments));
 }
 
+/* Returns a call with the text of its arguments [n]; false: there are too many. */
+static bool give_call(answer_parser *s, const char *name, const char *text, size_t n, const part_sink *to) {
+    if (!*name || s->n_call == ANSWER_MAX_CALLS)
+        return false;
+    const answer_part part = {
+        .kind = PART_CALL, .text = text, .n_byte = n, .name = name, .index = s->n_call++};
+    to->out(to->user, &part);
+    s->begun = true;
+    return true;
+}
+
+/* A value inside the text [n] of `root`. Its arguments are given as the model wrote them. */
+static bool give_value(answer_parser *s, const char *text, size_t n, const json_t *root, const json_t *call,
+                       const part_sink *to) {
+    const json_t *arguments = arguments_of(call);
+    const char *given = "{}";
+    size_t n_given = 2;
+    if (json_is_string(arguments)) {
+        given = json_string_value(arguments);
+        n_given = json_string_length(arguments);
+    } else if (arguments) {
+        given = jsonx_source(text, n, root, arguments, &n_given);
+    }
+    return give_call(s, json_string_value(json_object_get(call, "name")), given, n_given, to);
+}
+
 /* Returns one call or an array of calls: all of them or none. */
-static bool give_calls(answer_parser *s, const json_t *value, const part_sink *to) {
+static bool give_calls(answer_parser *s, const char *text, size_t n, const json_t *root,
+                       const part_sink *to) {
     const json_t *one;
     size_t i;
-    if (!json_is_array(value))
-        return is_call(value) && give_call(s, value, to);
-    json_array_foreach(value, i, one) {
+    if (!json_is_array(root))
+        return is_call(root) && give_value(s, text, n, root, root, to);
+    json_array_foreach(root, i, one) {
         if (!is_call(one))
             return false;
     }
-    json_array_foreach(value, i, one) {
-        if (!give_call(s, one, to))
+    json_array_foreach(root, i, one) {
+        if (!give_value(s, text, n, root, one, to))
             return i > 0;
     }
-    return json_array_size(value) > 0;
+    return json_array_size(root) > 0;
 }
 
 static bool give_json(answer_parser *s, const char *text, size_t n, const part_sink *to) {
     json_t *value = NULL;
-    const bool good = jsonx_parse(text, n, &value, NULL) == NIB_OK && give_calls(s, value, to);
+    const bool good = jsonx_parse(text, n, &value, NULL) == NIB_OK && give_calls(s, text, n, value, to);
     json_decref(value);
     return good;
 }
@@ -227,36 +239,43 @@ static bool give_named(answer_parser *s, const part_sink *to) {
     json_t *arguments = NULL;
     if (at == SIZE_MAX || at == 0)
         return false;
-    const size_t from = at + strlen(mark);
-    bool good =
-        jsonx_parse(held(s) + from, n - from, &arguments, NULL) == NIB_OK && json_is_object(arguments);
-    json_t *call = good ? json_pack("{s:s%, s:O}", "name", held(s), at, "arguments", arguments) : NULL;
-    good = call && give_call(s, call, to);
-    json_decref(call);
+    const char *text = held(s) + at + strlen(mark);
+    size_t n_text = n - at - strlen(mark);
+    json_t *name = json_stringn(held(s), at);
+    bool good = name && jsonx_parse(text, n_text, &arguments, NULL) == NIB_OK && json_is_object(arguments);
+    if (good) {
+        text = jsonx_source(text, n_text, arguments, arguments, &n_text);
+        good = give_call(s, json_string_value(name), text, n_text, to);
+    }
+    json_decref(name);
     json_decref(arguments);
     return good;
 }
 
-/* Several calls in Llama 3's form: {...}; {...} */
-static bool give_sequence(answer_parser *s, const part_sink *to) {
-    json_t *list = json_array();
+/* Several calls in Llama 3's form: {...}; {...}. give: otherwise only looks whether all are calls. */
+static bool give_sequence(answer_parser *s, bool give, const part_sink *to) {
     const char *text = held(s);
-    size_t n = buffer_left(&s->held);
-    bool good = list != NULL;
+    size_t n = buffer_left(&s->held), n_given = 0;
+    bool good = true;
     while (good && n) {
         json_t *one = NULL;
         size_t n_read = 0;
         good = jsonx_parse_first(text, n, &one, &n_read, NULL) == NIB_OK && is_call(one) &&
-               json_array_append(list, one) == 0;
+               (!give || give_value(s, text, n_read, one, one, to));
         json_decref(one);
+        n_given += good;
         text += n_read;
         n -= n_read;
         while (n && strchr("; \t\r\n", *text) && *text)
             text++, n--;
     }
-    good = good && give_calls(s, list, to);
-    json_decref(list);
-    return good;
+    return give ? n_given > 0 : good;
+}
+
+static bool give_rest(answer_parser *s, const part_sink *to) {
+    if (s->tools == TOOLS_BARE)
+        return give_sequence(s, false, to) && give_sequence(s, true, to);
+    return give_named(s, to);
 }
 
 static bool call(answer_parser *s, bool last, const part_sink *to) {
@@ -269,7 +288,7 @@ static bool call(answer_parser *s, bool last, const part_sink *to) {
     }
     if (!last)
         return false;
-    if (n && (s->tools == TOOLS_BARE ? give_sequence(s, to) : give_named(s, to)))
+    if (n && give_rest(s, to))
         drop(s, n);
     else if (n)
         end_call(s, n, 0, to);

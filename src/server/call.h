@@ -13,6 +13,8 @@ typedef enum tool_choice { TOOLS_AUTO, TOOLS_REQUIRED, TOOLS_NAMED } tool_choice
 
 typedef struct call {
     call_kind kind;
+    const char *text; /* of the body [n_text]: valid until the request is handled */
+    size_t n_text;
     json_t *body;     /* owner of the memory that the pointers below point to */
     json_t *messages; /* CALL_CHAT: an array of objects with a role and a text as content */
     json_t *tools; /* CALL_CHAT: an array in the form of OpenAI's chats, for the template; NULL: none. It is

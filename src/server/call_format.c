@@ -16,28 +16,30 @@ static bool is_first(const call *c, const char *field, fault *why) {
            fault_field(why, field, "expected only one format of the answer, found another one");
 }
 
-static bool take_schema(call *c, const char *field, const json_t *schema, fault *why) {
+static bool take_schema_text(call *c, const char *field, const char *text, size_t n_byte, fault *why) {
     nib_error err;
     if (!is_first(c, field, why))
         return false;
-    if (!json_is_object(schema))
-        return fault_field(why, field, "expected a JSON schema, found %s", json_type_name(schema));
-    char *text = jsonx_text(schema, JSON_COMPACT);
-    if (!text)
-        return fault_set(why, 503, NULL, "out of memory");
-    const nib_status status = nib_schema_grammar(text, strlen(text), "root", &c->grammar, &err);
-    mem_free(text);
+    const nib_status status = nib_schema_grammar(text, n_byte, "root", &c->grammar, &err);
     if (status == NIB_E_USAGE)
         return fault_field(why, field, "%s", err.message);
     return status == NIB_OK || fault_engine(why, &err);
 }
 
 static bool any_object(call *c, const char *field, fault *why) {
-    json_t *schema = json_object();
-    const bool good =
-        schema ? take_schema(c, field, schema, why) : fault_set(why, 503, NULL, "out of memory");
-    json_decref(schema);
-    return good;
+    return take_schema_text(c, field, "{}", 2, why);
+}
+
+const char *schema_text(const call *c, const json_t *schema, size_t *n_byte) {
+    return jsonx_source(c->text, c->n_text, c->body, schema, n_byte);
+}
+
+static bool take_schema(call *c, const char *field, const json_t *schema, fault *why) {
+    size_t n_byte = 0;
+    const char *text = json_is_object(schema) ? schema_text(c, schema, &n_byte) : NULL;
+    if (!text)
+        return fault_field(why, field, "expected a JSON schema, found %s", json_type_name(schema));
+    return take_schema_text(c, field, text, n_byte, why);
 }
 
 bool format_typed(call *c, const char *field, const json_t *format, fault *why) {
@@ -78,15 +80,6 @@ static bool read_grammar(call *c, const char *field, const json_t *v, fault *why
 
 /* ---- vLLM's forms ---- */
 
-static bool take_schema_text(call *c, const char *field, const json_t *text, fault *why) {
-    json_t *schema = NULL;
-    if (jsonx_parse(json_string_value(text), json_string_length(text), &schema, NULL) != NIB_OK)
-        return fault_field(why, field, "expected a JSON schema, found a string that is not JSON");
-    const bool good = take_schema(c, field, schema, why);
-    json_decref(schema);
-    return good;
-}
-
 /* The answer is one of some texts. */
 static bool take_choice(call *c, const char *field, const json_t *list, fault *why) {
     const json_t *one;
@@ -124,7 +117,9 @@ static bool read_kind(call *c, const char *field, const char *kind, const json_t
     if (!v || json_is_false(v))
         return true;
     if (!strcmp(kind, "json"))
-        return json_is_string(v) ? take_schema_text(c, field, v, why) : take_schema(c, field, v, why);
+        return json_is_string(v)
+                   ? take_schema_text(c, field, json_string_value(v), json_string_length(v), why)
+                   : take_schema(c, field, v, why);
     if (!strcmp(kind, "json_object"))
         return any_object(c, field, why);
     if (!strcmp(kind, "grammar"))

@@ -137,7 +137,7 @@ bool members_refuse(const json_t *object, const refused_member *rows, size_t n, 
 /* ---- for every call ---- */
 
 bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
-    *out = (call){.kind = kind, .n = 1, .max_tokens = -1};
+    *out = (call){.kind = kind, .text = text, .n_text = n_byte, .n = 1, .max_tokens = -1};
     nib_sampling_init(&out->sampling);
     out->body = body_parse(text, n_byte, why);
     return out->body != NULL;

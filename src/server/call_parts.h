@@ -43,6 +43,8 @@ bool variable_set(call *c, const char *name, json_t *value, fault *why);
 bool format_read(call *c, fault *why);
 bool format_typed(call *c, const char *field, const json_t *format, fault *why);
 bool format_ollama(call *c, const json_t *format, fault *why);
+/* A schema of the body as the request spells it, numbers included. */
+const char *schema_text(const call *c, const json_t *schema, size_t *n_byte);
 /* Checks the call's tools: an array of objects, or none. False: *why is set. */
 bool tools_read(call *c, fault *why);
 /* The same for an API whose functions have no object "function" around them: converts tools of this type, or

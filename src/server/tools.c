@@ -90,15 +90,17 @@ static void put_json_literal(buffer *out, const char *text) {
     json_decref(value);
 }
 
-static bool put_parameters(buffer *out, const json_t *function, size_t i, const char *schema_name,
-                           fault *why) {
+static bool put_parameters(buffer *out, const call *c, const json_t *function, size_t i, fault *why) {
     const json_t *schema = member_get(function, "parameters");
     const bool strict = json_is_true(member_get(function, "strict"));
-    char name[32], field[64], *rules = NULL, *text = json_is_object(schema) ? jsonx_text(schema, 0) : NULL;
+    size_t n_byte = 2;
+    const char *text = json_is_object(schema) ? schema_text(c, schema, &n_byte) : "{}";
+    char name[32], field[64], *rules = NULL;
     nib_error err;
     snprintf(name, sizeof name, "tool-%zu", i);
-    snprintf(field, sizeof field, "tools[%zu].%.30s", i, schema_name ? schema_name : "function.parameters");
-    nib_status status = nib_schema_grammar(text ? text : "{}", text ? strlen(text) : 2, name, &rules, &err);
+    snprintf(field, sizeof field, "tools[%zu].%.30s", i,
+             c->schema_name ? c->schema_name : "function.parameters");
+    nib_status status = nib_schema_grammar(text, n_byte, name, &rules, &err);
     if (status == NIB_E_USAGE && !strict) /* the schema is not supported: allow any object */
         status = nib_schema_grammar("{}", 2, name, &rules, &err);
     if (status == NIB_OK)
@@ -107,7 +109,6 @@ static bool put_parameters(buffer *out, const json_t *function, size_t i, const 
         fault_field(why, field, "%s", err.message);
     else
         fault_engine(why, &err);
-    mem_free(text);
     nib_free(rules);
     return !why->status;
 }
@@ -135,7 +136,7 @@ static bool put_calls(buffer *out, const call *c, tool_style how, fault *why) {
         snprintf(rule, sizeof rule, "tool-%zu \"}\"", i);
         buffer_text(out, rule);
         first = false;
-        if (!put_parameters(&rules, function, i, c->schema_name, why))
+        if (!put_parameters(&rules, c, function, i, why))
             break;
     }
     buffer_text(out, "\n");

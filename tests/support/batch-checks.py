@@ -113,6 +113,14 @@ def check_answers():
           said(by_id(read("out"))["text"]) == said(lines["text"]), s)
 
 
+def check_numbers():
+    spelled = ["0.1", "1e5", "100000000000000000000"]
+    write("numbers", [f'{{"custom_id": "{x}", "url": "{TEXT}", "body": {{"prompt": "x", "json_schema": {{"enum": [{x}]}}}}}}' for x in spelled])
+    s = summary("numbers", "numbers-out")
+    found = texts(read("numbers-out"))
+    check("numbers of a schema are said as they are spelled", s["answered"] == 3 and {k: v[0].strip() for k, v in found.items()} == {x: x for x in spelled}, found)
+
+
 def check_bad_lines():
     write("in", ["\ufeff" + json.dumps(request("a", text(1))), "", "nonsense", "[1]", request("a", text(2)), request(7, text(3)), "{\"custom_id\": \"b\"",
                  {"custom_id": "c", "url": TEXT}, request("get", text(4), method="GET"), request("where", {}, "/v1/elsewhere"),
@@ -283,6 +291,7 @@ def check_cap():
 
 
 check_answers()
+check_numbers()
 check_bad_lines()
 check_files()
 check_limit()

@@ -48,10 +48,35 @@ def held():
     check("and no other", s.post(CHAT, {"messages": USER, "max_tokens": 3})[0] == 200)
     choices(s)
     forms(s)
+    numbers(s)
     calls(s)
     messages_tools(s)
     responses_tools(s)
     ends(s)
+
+
+def numbers(s):
+    """Numbers of a schema keep their spelling in every API, those beyond 64 bits their value."""
+    for spelled in ("0.1", "1e5", "100000000000000000000", "18446744073709551615", "-0.10"):
+        schema, chat = f'{{"n\\u0061me": [0.5], "enum": [{spelled}]}}', '"messages": [{"role": "user", "content": "Why?"}]'
+        inner = f'{{"type": "object", "properties": {{"a": {schema}}}, "required": ["a"]}}'
+        for path, body in ((CHAT, f'{{{chat}, "x": [1, {{"enum": [2]}}], "response_format": {{"type": "json_schema", "json_schema": {{"schema": {schema}}}}}}}'),
+                           (CHAT, f'{{{chat}, "json_schema": {schema}}}'),
+                           (CHAT, f'{{{chat}, "guided_json": {schema}}}'),
+                           (CHAT, f'{{{chat}, "guided_json": {json.dumps(schema)}}}'),
+                           (CHAT, f'{{{chat}, "structured_outputs": {{"json": {schema}}}}}'),
+                           (CHAT, f'{{{chat}, "tools": [{{"type": "function", "function": {{"name": "f", "parameters": {inner}}}}}], "tool_choice": "required", "parallel_tool_calls": false}}'),
+                           ("/v1/responses", f'{{"input": "x", "text": {{"format": {{"type": "json_schema", "name": "n", "schema": {schema}}}}}}}'),
+                           ("/v1/responses", f'{{"input": "x", "tools": [{{"type": "function", "name": "f", "parameters": {inner}}}], "tool_choice": "required"}}'),
+                           ("/api/chat", f'{{{chat}, "stream": false, "format": {schema}}}'),
+                           ("/v1/messages", f'{{{chat}, "max_tokens": 99, "output_format": {{"type": "json_schema", "schema": {schema}}}}}'),
+                           ("/v1/messages", f'{{{chat}, "max_tokens": 300, "tools": [{{"name": "f", "input_schema": {inner}}}], "tool_choice": {{"type": "tool", "name": "f"}}}}')):
+            status, _, said = s.ask("POST", path, body)
+            text = re.sub(r"\s|\\[nt]?", "", said.decode())
+            found = re.search('"(?:content|text|a)":"?' + re.escape(spelled) + '["}]', text)
+            if "input_schema" in body:  # the arguments are a JSON value of the reply
+                found = json.loads(said)["content"][0]["input"]["a"] == float(spelled)
+            check(f"{spelled} is said as it is spelled ({path} {body[45:90]})", status == 200 and found, said)
 
 
 def calls(s):
