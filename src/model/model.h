@@ -33,6 +33,8 @@ typedef struct weight_piece {
 typedef struct weight {
     const char *name; /* slot, as in the descriptor: "q", "attn_norm", ... */
     int64_t n, k;     /* rows (outputs) and columns; a vector is [1, k] in f32 */
+    int64_t n_expert; /* > 1: a stack of the matrices of this many experts, n / n_expert rows each; packed,
+                         each begins at a page (page_layout.h) */
     type_id type;     /* of the pieces, all of one type */
     pack_format format;
     uint64_t bytes; /* resident, pack_bytes */

@@ -40,10 +40,32 @@ void page_layout_own(const layout *lay, int *b, int *w) {
     }
 }
 
+static uint64_t round_page(uint64_t n) {
+    return (n + FILE_ALIGN - 1) & ~(uint64_t)(FILE_ALIGN - 1);
+}
+
+/* Whole experts of a stack each begin at a multiple of FILE_ALIGN. */
+static bool stack_bytes(const weight *w, int64_t n_row, uint64_t *bytes) {
+    const int64_t each = w->n_expert > 1 ? w->n / w->n_expert : 0;
+    if (each == 0 || n_row % each)
+        return pack_bytes(&w->format, n_row, w->k, bytes);
+    return pack_bytes(&w->format, each, w->k, bytes) && *bytes < UINT64_MAX - FILE_ALIGN &&
+           num_mul_u64(round_page(*bytes), (uint64_t)(n_row / each), bytes);
+}
+
+view page_layout_expert(const view *stack, int64_t n_expert, int64_t e) {
+    view v = *stack;
+    uint64_t bytes;
+    v.n = stack->n / n_expert;
+    pack_bytes(&v.format, v.n, v.k, &bytes); /* cannot overflow: the whole stack did not */
+    v.data = stack->data ? (const uint8_t *)stack->data + (uint64_t)e * round_page(bytes) : NULL;
+    return v;
+}
+
 static bool bytes_of(const weight *w, int64_t n_row, uint64_t *bytes) {
     if (w->vector)
         *bytes = (uint64_t)w->k * sizeof(float);
-    else if (!pack_bytes(&w->format, n_row, w->k, bytes))
+    else if (!stack_bytes(w, n_row, bytes))
         return false;
     if (*bytes > UINT64_MAX / 4)
         return false;
@@ -57,10 +79,6 @@ uint64_t page_layout_bytes(const weight *w, int64_t n_row) {
     return bytes;
 }
 
-static uint64_t round_page(uint64_t n) {
-    return (n + FILE_ALIGN - 1) & ~(uint64_t)(FILE_ALIGN - 1);
-}
-
 /* ---- cutting: while l->pages is NULL, the functions below only count ---- */
 
 static bool add_page(page_layout *l, weight_page what) {
@@ -72,7 +90,7 @@ static bool add_page(page_layout *l, weight_page what) {
     if (l->pages)
         l->pages[l->n_page] = what;
     l->n_page++;
-    if (!what.table) {
+    if (!what.table && !what.chosen) {
         l->max_page = NUM_MAX(l->max_page, what.bytes);
         l->n_product_page++;
         l->product_bytes += what.bytes;
@@ -100,7 +118,9 @@ static bool cut_rows(page_layout *l, int b, int j, bool table) {
     uint64_t each = (NUM_MAX(num_div_up(n_panel, NUM_MAX(n_page, 1)), 1) + step - 1) / step * step;
     if (each > 1 && each * panel > l->target + l->target / 4 && each > step)
         each -= step;
-    const int64_t rows = (int64_t)NUM_MIN(each * PACK_PANEL, (uint64_t)INT32_MAX & ~UINT64_C(15));
+    int64_t rows = (int64_t)NUM_MIN(each * PACK_PANEL, (uint64_t)INT32_MAX & ~UINT64_C(15));
+    if (w->n_expert > 1)
+        rows = w->n / w->n_expert;
     *at = (weight_place){.first_page = l->n_page, .page_rows = rows};
     for (int64_t r = 0; r < w->n; r += rows, at->n_page++) {
         weight_page some = {.block = b,
@@ -108,7 +128,8 @@ static bool cut_rows(page_layout *l, int b, int j, bool table) {
                             .first_row = r,
                             .n_row = NUM_MIN(rows, w->n - r),
                             .table = table,
-                            .second = weight_is_second(w)};
+                            .second = weight_is_second(w),
+                            .chosen = w->n_expert > 1};
         if (!bytes_of(w, some.n_row, &some.bytes) || !add_page(l, some))
             return false;
     }
@@ -134,7 +155,7 @@ static bool cut_matrix(page_layout *l, int b, int j, bool table, open_page *g) {
     uint64_t bytes;
     if (!bytes_of(w, w->n, &bytes))
         return false;
-    if (bytes > l->target || table)
+    if (bytes > l->target || table || w->n_expert > 1)
         return close_page(l, g) && cut_rows(l, b, j, table);
     const bool second = weight_is_second(w);
     if ((g->bytes + bytes > l->target || g->b != b || g->second != second) && !close_page(l, g))

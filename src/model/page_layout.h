@@ -7,7 +7,8 @@
  * same order, second slices. So it begins like the image of the model without second slices. Every page
  * begins at a multiple of FILE_ALIGN in the image, and is either several whole matrices of one block or rows
  * of one matrix. Rows of a matrix are cut where its bytes are a multiple of FILE_ALIGN, so in adjacent pages
- * a matrix is contiguous. */
+ * a matrix is contiguous. A stack of experts has one page for each expert, whatever its size, because which
+ * experts are read is known only when a router has chosen them; page_layout_expert gives one of them. */
 #ifndef NIB_MODEL_PAGE_LAYOUT_H
 #define NIB_MODEL_PAGE_LAYOUT_H
 
@@ -23,6 +24,7 @@ typedef struct weight_page {
     uint64_t image; /* offset in the image */
     bool table;     /* part of a matrix that is only looked up by row */
     bool second;    /* contains second slices */
+    bool chosen;    /* an expert's rows: not read in every pass */
 } weight_page;
 
 /* Where the bytes of one weight are. A weight that another block owns has no place: page_layout_own finds its
@@ -63,6 +65,8 @@ static inline weight_place *page_layout_place(const page_layout *l, int b, int w
 /* Packed bytes of n_row rows of w, rounded up to 64; of a vector the bytes of all its floats. Cannot
  * overflow: layout_make has checked it. */
 uint64_t page_layout_bytes(const weight *w, int64_t n_row);
+/* The rows of expert e in a view of a whole stack. In other views (n_expert 1) e is 0. */
+view page_layout_expert(const view *stack, int64_t n_expert, int64_t e);
 
 /* The packed file has a checksum for every unit: pieces of PAGE_UNIT of the vectors, then each page. */
 enum { PAGE_UNIT = 1 << 20 };
