@@ -111,7 +111,7 @@ static void read_reg(const model *m, const int64_t *width, reg r, int64_t n) {
 
 /* The ops that the cache needs read nothing that others write, and are not all there are. */
 static void walk_to_cache(const model *m, const block *b) {
-    int64_t width[REG_COUNT] = {[REG_X] = model_hparams(m)->d_model};
+    int64_t width[REG_MAX] = {[REG_X] = model_hparams(m)->d_model};
     int n_fed = 0, n_product = 0;
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
@@ -135,7 +135,7 @@ static void walk_to_cache(const model *m, const block *b) {
 
 /* Walks one block as the interpreter would, with widths in place of values. */
 static void walk(const model *m, const block *b) {
-    int64_t width[REG_COUNT] = {0};
+    int64_t width[REG_MAX] = {0};
     if (b->layer >= 0 || strcmp(b->name, "head") == 0)
         width[REG_X] = model_hparams(m)->d_model;
     for (int i = 0; i < b->program.n_op; i++) {

@@ -220,7 +220,7 @@ static void head_program(builder *p) {
         value_op(p, OP_SOFTCAP, REG_LOGITS, hp->n_vocab, hp->logit_softcap);
 }
 
-int build_program(const model *m, block_part part, int layer, const bound *b, op *ops) {
+int build_program(model *m, block_part part, int layer, const bound *b, op *ops) {
     builder p = {m, b, ops, 0};
     if (part == PART_EMBED)
         embed_program(&p);

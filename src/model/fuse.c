@@ -83,7 +83,7 @@ static void (*const rewrites[])(fuser *f, int at) = {norm_to_codes, join_product
 
 /* Marks, backwards from attention, the ops that produce the keys and values that it stores. */
 static void find_cache_feeders(op *ops, int n) {
-    bool needed[REG_COUNT] = {false};
+    bool needed[REG_MAX] = {false};
     for (int i = n - 1; i >= 0; i--) {
         op *o = &ops[i];
         const bool stores = o->kind == OP_ATTENTION;

@@ -13,7 +13,11 @@ struct model {
     const char *name;
     block *blocks;
     int n_block;
-    int64_t width[REG_COUNT]; /* the widest use of each register in any block; 0: not used */
+    struct {
+        const char *name;
+        int64_t width; /* the widest use in any block; 0: not used */
+    } regs[REG_MAX];
+    int n_reg;
     uint64_t n_param;
     bool wide; /* formats without integer zeros (pack_widen) */
 };
@@ -43,7 +47,9 @@ nib_status tensors_bind(model *m, block_part part, int layer, const block *embed
 nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err);
 
 /* Turns the bound weights into ops, at most PROGRAM_MAX_OP; returns how many. */
-int build_program(const model *m, block_part part, int layer, const bound *b, op *ops);
+int build_program(model *m, block_part part, int layer, const bound *b, op *ops);
+/* The model's register of that name, a string literal. The first call declares it. */
+reg model_declare_reg(model *m, const char *name);
 
 /* Sets the weight bytes that each op reads (cost.c). Repeated when a layout changes formats. blocks: all
  * blocks, for weights that another block owns. */

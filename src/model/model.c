@@ -5,6 +5,7 @@
 #include "formats/packed_matrix.h"
 #include "model/internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,26 @@ static nib_status find_hf_arch(model *m, nib_error *err) {
     return unknown_arch("model_type", type != NULL ? type : class, err);
 }
 
+/* --- registers ----------------------------------------------------------------------------------- */
+
+static void name_registers(model *m) {
+    static const char *const names[REG_OWN] = {
+        [REG_X] = "x", [REG_H] = "h", [REG_H2] = "h2", [REG_Q] = "q", [REG_K] = "k", [REG_V] = "v",
+        [REG_A] = "a", [REG_O] = "o", [REG_G] = "g",   [REG_U] = "u", [REG_E] = "e", [REG_LOGITS] = "logits",
+    };
+    for (m->n_reg = 0; m->n_reg < REG_OWN; m->n_reg++)
+        m->regs[m->n_reg].name = names[m->n_reg];
+}
+
+reg model_declare_reg(model *m, const char *name) {
+    for (int r = REG_OWN; r < m->n_reg; r++)
+        if (strcmp(m->regs[r].name, name) == 0)
+            return (reg)r;
+    assert(m->n_reg < REG_MAX);
+    m->regs[m->n_reg].name = name;
+    return (reg)m->n_reg++;
+}
+
 /* --- blocks -------------------------------------------------------------------------------------- */
 
 /* Bytes of one weight's pieces in the files. */
@@ -86,8 +107,8 @@ static void note_widths(model *m, const op *o) {
                {o->in2, o->kind == OP_ATTENTION ? kv : o->n},
                {o->in3, kv}};
     for (size_t i = 0; i < sizeof use / sizeof use[0]; i++)
-        if (use[i].r != REG_NONE && use[i].n > m->width[use[i].r])
-            m->width[use[i].r] = use[i].n;
+        if (use[i].r != REG_NONE && use[i].n > m->regs[use[i].r].width)
+            m->regs[use[i].r].width = use[i].n;
 }
 
 /* Copies bound weights and ops to memory that lives as long as the model. */
@@ -227,6 +248,7 @@ static nib_status open_any(const char *path, const logger *log, const container_
         return nib_fail_nomem(err, sizeof *m, "a model");
     arena_init(&m->mem);
     m->wide = wide;
+    name_registers(m);
     nib_status status = container_open_headers(path, log, vocabulary, &m->c, err);
     if (status == NIB_OK) {
         status = read_model(m, log, err);
@@ -294,8 +316,16 @@ const block *model_block(const model *m, int i) {
     return &m->blocks[i];
 }
 
+int model_n_reg(const model *m) {
+    return m->n_reg;
+}
+
+const char *model_reg_name(const model *m, reg r) {
+    return m->regs[r].name;
+}
+
 int64_t model_reg_width(const model *m, reg r) {
-    return m->width[r];
+    return m->regs[r].width;
 }
 
 int model_n_kv_layer(const model *m) {

@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* These registers are the same in all models. A model's programs may use more: they are declared while the
+ * programs are built, and have the ids from REG_OWN on (model_n_reg, model_reg_name). */
 typedef enum reg {
     REG_X,      /* the residual stream [d_model] */
     REG_H,      /* a normed copy */
@@ -24,7 +26,8 @@ typedef enum reg {
     REG_U,      /* up [d_ff] */
     REG_E,      /* the embedding, if its width is not d_model */
     REG_LOGITS, /* [n_vocab]; only for the rows that need it */
-    REG_COUNT,
+    REG_OWN,    /* the first that a model declares */
+    REG_MAX = 32,
     REG_NONE = -1
 } reg;
 

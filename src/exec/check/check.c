@@ -51,7 +51,7 @@ static uint64_t lay_out_rows(check *c, const layout *l, const backend_rows *rows
     const int64_t wide = num_round_up(widest(l), 16);
     int64_t longest = 1;
     uint64_t at = 0;
-    for (int r = 0; r < REG_COUNT; r++)
+    for (int r = 0; r < model_n_reg(layout_model(l)); r++)
         c->reg[r] = take(base, &at,
                          r == REG_X        ? rows->n_pass
                          : r == REG_LOGITS ? rows->n_head

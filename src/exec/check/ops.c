@@ -275,7 +275,7 @@ static void report_input(const walk *w, const op *o) {
 /* ---- a row ---- */
 
 static void forget_registers(const walk *w) {
-    for (int r = 0; r < REG_COUNT; r++)
+    for (int r = 0; r < model_n_reg(layout_model(w->c->setup.layout)); r++)
         for (int64_t i = 0; r != REG_X && i < check_width(w->c, (reg)r); i++)
             at(w, (reg)r)[i] = NAN;
 }

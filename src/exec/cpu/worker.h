@@ -16,7 +16,7 @@
 /* How a resource is split among the threads: by rows, by columns (SPLIT_COLUMNS + width), or in some other
  * way, which never counts as the same for two ops. */
 enum { SPLIT_NONE, SPLIT_ROWS, SPLIT_OTHER, SPLIT_COLUMNS };
-enum { RES_ACT8 = REG_COUNT, RES_KV, RES_PARTS, RES_COUNT };
+enum { RES_ACT8 = REG_MAX, RES_KV, RES_PARTS, RES_COUNT };
 
 typedef struct notes {
     int64_t written[RES_COUNT], read[RES_COUNT];

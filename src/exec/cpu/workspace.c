@@ -102,7 +102,7 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     uint64_t at = 0;
     int64_t longest_rope = 1;
     ws->pass_row = ws->cell_row = ws->head_row = 0;
-    for (int r = 0; r < REG_COUNT; r++) {
+    for (int r = 0; r < model_n_reg(layout_model(lay)); r++) {
         uint64_t each = (uint64_t)model_reg_width(layout_model(lay), r) * sizeof(float);
         int64_t rows = r == REG_X ? ws->n_pass : r == REG_LOGITS ? ws->n_head : ws->n_cell;
         ws->reg[r] = (float *)take(base, &at, rows, each);

@@ -38,7 +38,7 @@ typedef struct workspace_use {
 
 typedef struct workspace {
     int64_t n_pass, n_cell, n_head;
-    float *reg[REG_COUNT];
+    float *reg[REG_MAX];
     act_rows act;            /* n_cell rows, quantized from one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
     prefetch_list *prefetch; /* [n_thread]: ranges that products prefetch; unused below MIN_PREFETCH_SEQUENCES

@@ -89,14 +89,14 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const model *m = cuda_model(c);
     const sizes s = sizes_of(c->setup.layout);
     uint64_t at = 0;
-    for (int r = 0; r < REG_COUNT; r++) {
+    for (int r = 0; r < model_n_reg(m); r++) {
         const int64_t n = r == REG_X ? rows->n_pass : r == REG_LOGITS ? rows->n_head : c->max_rows;
         c->ld[r] = num_round_up(model_reg_width(m, (reg)r), ROW_ALIGN);
         c->reg[r] = take(base, &at, n * c->ld[r], sizeof(float));
     }
     c->tables = take(base, &at, 1, table_parts_of(m, rows->n_pass, TABLE_PAGES).end);
-    for (int r = 0; r < REG_LOGITS; r++)
-        if (model_reg_width(m, (reg)r) > 0)
+    for (int r = 0; r < model_n_reg(m); r++)
+        if (r != REG_LOGITS && model_reg_width(m, (reg)r) > 0)
             c->codes[r] = take(base, &at, 1, c->k->codes_bytes(model_reg_width(m, (reg)r)));
     c->linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->has_wide() || c->batched)
