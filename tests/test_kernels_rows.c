@@ -23,6 +23,7 @@ static double act_exact(act_kind kind, double x) {
     case ACT_GELU_QUICK: return x / (1 + exp(-1.702 * x));
     case ACT_RELU: return x > 0 ? x : 0;
     case ACT_RELU2: return x > 0 ? x * x : 0;
+    case ACT_XIELU: break;
     }
     return 0;
 }
@@ -81,6 +82,29 @@ static void test_softcap(void **state) {
         for (int i = 0; i < N; i++) {
             const double exact = 30 * tanh((double)x[i] / 30);
             assert_true(fabs((double)y[i] - exact) <= 5 * 0x1p-23 * fabs(exact));
+        }
+    }
+    free(x);
+    free(y);
+    free(expected);
+}
+
+static void test_xielu(void **state) {
+    (void)state;
+    enum { N = 20000 };
+    const xielu by = {0.9f, 1.3f, 0.5f, -1e-6f};
+    float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y), *expected = malloc(N * sizeof *y);
+    for (int i = 0; i < N; i++)
+        x[i] = (i & 1 ? 1.0f : -1.0f) * exp2f((float)i * 40 / N - 35);
+    kernels_table_for("ref")->xielu(&by, x, expected, N);
+    EACH_OPS(t) {
+        t->xielu(&by, x, y, N);
+        assert_memory_equal(y, expected, N * sizeof *y);
+        for (int i = 0; i < N; i++) {
+            const double v = (double)x[i], low = fmin(v, (double)by.limit);
+            const double exact = v > 0 ? (double)by.positive * v * v + (double)by.linear * v
+                                       : (double)by.negative * (expm1(low) - v) + (double)by.linear * v;
+            assert_true(fabs((double)y[i] - exact) <= 16 * 0x1p-23 * (fabs(exact) + fabs(v)));
         }
     }
     free(x);
@@ -257,8 +281,9 @@ static void test_nan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_act),  cmocka_unit_test(test_softcap), cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_norm), cmocka_unit_test(test_rope),    cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_act),     cmocka_unit_test(test_softcap), cmocka_unit_test(test_xielu),
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_norm),    cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * row of a fused tensor once, and costs that add up. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "exec/backend.h"
 #include "model/model.h"
 
 #include <dirent.h>
@@ -305,11 +306,34 @@ static void the_rewrites(void **state) {
     }
 }
 
+/* A back end names what it lacks before any weight is read; it needs no device for that. */
+static void lacking_ops(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *lacks; /* NULL: nothing */
+    } cases[] = {{"arch/llama", NULL},
+                 {"arch/gpt2", NULL},
+                 {"arch/apertus", "xielu"},
+                 {"arch/ministral3", "scale_pos"},
+                 {"arch/hunyuan_v1_dense", "rope"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[200];
+        nib_error err = {0};
+        snprintf(path, sizeof path, "tests/data/%s", cases[i].path);
+        model *m = open_model(path);
+        const nib_status status = backend_cuda.check_ops(m, &err);
+        assert_int_equal(status, cases[i].lacks ? NIB_E_DEVICE : NIB_OK);
+        if (cases[i].lacks && (!strstr(err.message, cases[i].lacks) || !strstr(err.message, "layer.0")))
+            fail_msg("%s: expected layer.0 and %s in '%s'", path, cases[i].lacks, err.message);
+        model_close(m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_programs),         cmocka_unit_test(the_rewrites),
         cmocka_unit_test(registers_and_pieces), cmocka_unit_test(fused_rows_are_used_once),
-        cmocka_unit_test(layers_differ),
+        cmocka_unit_test(layers_differ),        cmocka_unit_test(lacking_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,10 +74,13 @@ static void test_same_model(void **state) {
         "arch/stablelm",
         "arch-extra/cohere2",
         "arch/qwen3",
-        "arch/seed_oss", /* a norm of another name */
-        "arch/ernie4_5", /* pairs stay adjacent */
-        "arch/olmo3",    /* the name of another family, rotary frequencies of sliding layers */
-        "arch/exaone4"}; /* layers without rotary embedding */
+        "arch/seed_oss",         /* a norm of another name */
+        "arch/ernie4_5",         /* pairs stay adjacent */
+        "arch/olmo3",            /* the name of another family, rotary frequencies of sliding layers */
+        "arch/ministral3",       /* YaRN, queries scaled by position */
+        "arch/hunyuan_v1_dense", /* a larger base */
+        "arch/apertus",          /* parameters of the activation function */
+        "arch/exaone4"};         /* layers without rotary embedding */
     for (size_t i = 0; i < NUM_COUNT(folders); i++) {
         char folder[200];
         nib_error err;

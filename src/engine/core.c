@@ -54,6 +54,7 @@ static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
         log_line(&e->log, "using --backend cpu: %s", why.message);
     NIB_TRY(backend_find(gpu ? "cuda" : NULL, &e->kind, err));
+    e->kind_is_auto = true;
     device_close(gpu);
     return NIB_OK;
 }
@@ -77,12 +78,23 @@ nib_status core_begin(engine_core *e, const char *name, const plan *p, nib_error
 
 /* ---- files ---- */
 
+/* Refuses a model with ops that the back end lacks, or leaves it to the processor. */
+static nib_status check_ops(engine_core *e, nib_error *err) {
+    nib_error why;
+    if (!e->kind->check_ops || e->kind->check_ops(e->m, &why) == NIB_OK)
+        return NIB_OK;
+    if (!e->kind_is_auto)
+        return nib_fail(err, why.status, "%s", why.message);
+    log_line(&e->log, "using --backend cpu: %s", why.message);
+    return backend_find(NULL, &e->kind, err);
+}
+
 static nib_status open_model(engine_core *e, const container_visitor *vocabulary, nib_error *err) {
     if (e->requested.vocab_only)
         return container_open_headers(e->path, &e->log, vocabulary, &e->container, err);
     NIB_TRY(model_open_headers(e->path, &e->log, vocabulary, e->kind->no_integer_zeros, &e->m, err));
     e->container = model_files(e->m);
-    return NIB_OK;
+    return check_ops(e, err);
 }
 
 nib_status core_open_files(engine_core *e, const container_visitor *vocabulary, nib_error *err) {

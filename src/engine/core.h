@@ -34,6 +34,7 @@ typedef struct engine_core {
     model_imatrix channels; /* for weights whose formats use an imatrix (u4g64w) */
     engine_text text;
     const backend_kind *kind; /* the chosen kind of back end */
+    bool kind_is_auto;        /* nobody named it: a model that it cannot compute is left to the processor */
     pool *threads;
     const residual_use *residuals; /* NULL: none */
     bool has_sketch;               /* the output head's sketch exists and is charged */

@@ -116,6 +116,9 @@ typedef struct backend_kind {
         n_batch; /* default rows of a prompt in one pass if the memory has no cap; 0: the engine's default */
     /* NIB_E_DEVICE: this build or this machine has no such device. */
     nib_status (*open)(const backend_setup *s, backend **out, nib_error *err);
+    /* NIB_E_DEVICE: the back end has no kernel for an op of the model's programs, which the message names.
+     * Needs no device. NULL: it has kernels for all. */
+    nib_status (*check_ops)(const model *m, nib_error *err);
     void (*close)(backend *b);
 
     /* Returns the bytes that `reserve` promises to the ledger as activations. *touched (may be NULL): the

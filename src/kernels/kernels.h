@@ -229,6 +229,7 @@ typedef struct kernel_table {
     void (*scale)(const float *x, float scale, float *out, int64_t n);
     void (*clamp)(const float *x, float limit, float *out, int64_t n);
     void (*softcap)(const float *x, float cap, float *out, int64_t n);
+    void (*xielu)(const xielu *by, const float *x, float *out, int64_t n);
 
     /* The strategies for products with PACK_TILE weights, those of the largest instruction set first. Call
      * linear_run. */

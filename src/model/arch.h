@@ -117,9 +117,11 @@ enum {
     A_EMBED_SQRT = 2,  /* the embedding is multiplied by sqrt(d_model) */
     A_NOPE_FULL = 4,   /* layers that do not slide have no rotary embedding (Cohere 2) */
     A_NO_ROPE = 8, /* learned positions, ALiBi or none. (ALiBi switches rotary embedding off by itself.) */
-    A_ALIBI_SCALED = 16,  /* the ALiBi bias is scaled as q.k is (Falcon-RW) */
-    A_NOPE_WINDOWED = 32, /* A_NOPE_FULL only applies to models with a window (EXAONE 4) */
-    A_LOCAL_PLAIN = 64,   /* sliding layers have the same rotary base without context scaling (OLMo 3) */
+    A_ALIBI_SCALED = 16,     /* the ALiBi bias is scaled as q.k is (Falcon-RW) */
+    A_NOPE_WINDOWED = 32,    /* A_NOPE_FULL only applies to models with a window (EXAONE 4) */
+    A_NORM_AFTER_ROPE = 128, /* norms of q and k come after the rotation (Hunyuan) */
+    A_ROPE_ALPHA = 256, /* "dynamic" scaling with a key "alpha" is a larger base for all lengths (Hunyuan) */
+    A_LOCAL_PLAIN = 64, /* sliding layers have the same rotary base without context scaling (OLMo 3) */
 };
 
 typedef struct arch_desc {

@@ -112,6 +112,23 @@ static nib_status set_slides(const writing *w, nib_error *err) {
     return differs ? gguf_writer_set_ints(w->w, key, GGUF_BOOL, slides, (size_t)c->hp.n_layer, err) : NIB_OK;
 }
 
+static nib_status set_xielu(const writing *w, nib_error *err) {
+    const config *c = &w->m->cfg;
+    char key[64];
+    double each[1024];
+    if (c->xielu == NULL)
+        return NIB_OK;
+    if (c->hp.n_layer > (int64_t)NUM_COUNT(each))
+        return nib_fail(err, NIB_E_MODEL, "xIELU: expected at most %zu layers", NUM_COUNT(each));
+    for (int p = 0; p < XIELU_N; p++) {
+        for (int64_t i = 0; i < c->hp.n_layer; i++)
+            each[i] = (double)c->xielu[i][p];
+        snprintf(key, sizeof key, "xielu.%s", xielu_names[p]);
+        NIB_TRY(gguf_writer_set_floats(w->w, key, GGUF_F32, each, (size_t)c->hp.n_layer, err));
+    }
+    return NIB_OK;
+}
+
 nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     writing now = {.m = m, .w = w};
     const char *arch = arch_name(m), *name = model_name(m);
@@ -125,6 +142,7 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     for (int i = 0; i < HP_COUNT; i++)
         NIB_TRY(set_field(&now, (hp_id)i, err));
     NIB_TRY(set_slides(&now, err));
+    NIB_TRY(set_xielu(&now, err));
     return set_ropes(&now, err);
 }
 
@@ -187,7 +205,8 @@ nib_status gguf_check_config(const model *m, const model *written, nib_error *er
         if (a->layer[i] != b->layer[i])
             return nib_fail(err, NIB_E_MODEL,
                             "a GGUF file cannot express which layers slide or have no rotary embedding");
-    if (a->act != b->act)
+    if (a->act != b->act ||
+        (a->xielu && memcmp(a->xielu, b->xielu, (size_t)a->hp.n_layer * sizeof *a->xielu) != 0))
         return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the activation function");
     return NIB_OK;
 }

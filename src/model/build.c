@@ -3,6 +3,7 @@
  * norm after a sub-layer), or because a number is set (a clip, a soft cap, a scale). */
 #include "model/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct builder {
@@ -98,6 +99,14 @@ static void attend(builder *p, int layer, bool slides) {
     o->cost.act_bytes = (uint64_t)(2 * kv) * 2; /* keys and values of one position in f16 */
 }
 
+static void norm_heads(builder *p) {
+    const hparams *hp = &p->m->cfg.hp;
+    if (has(p, SLOT_Q_NORM))
+        norm(p, SLOT_Q_NORM, REG_Q, REG_Q, hp->n_head * hp->d_head, hp->n_head);
+    if (has(p, SLOT_K_NORM))
+        norm(p, SLOT_K_NORM, REG_K, REG_K, hp->n_kv_head * hp->d_head, hp->n_kv_head);
+}
+
 /* in -> REG_O */
 static void attention(builder *p, int layer, reg in) {
     const config *c = &p->m->cfg;
@@ -112,14 +121,19 @@ static void attention(builder *p, int layer, reg in) {
         value_op(p, OP_CLAMP, REG_K, kv, hp->qkv_clip);
         value_op(p, OP_CLAMP, REG_V, kv, hp->qkv_clip);
     }
-    if (has(p, SLOT_Q_NORM))
-        norm(p, SLOT_Q_NORM, REG_Q, REG_Q, q, hp->n_head);
-    if (has(p, SLOT_K_NORM))
-        norm(p, SLOT_K_NORM, REG_K, REG_K, kv, hp->n_kv_head);
+    const bool norm_last = p->m->arch->flags & A_NORM_AFTER_ROPE;
+    if (!norm_last)
+        norm_heads(p);
     if (!(c->layer[layer] & LAYER_NO_ROPE)) {
         int table = slides && c->n_rope > 1;
         rope(p, REG_Q, hp->n_head, table);
         rope(p, REG_K, hp->n_kv_head, table);
+    }
+    if (norm_last)
+        norm_heads(p);
+    if (hp->pos_scale != 0) {
+        value_op(p, OP_SCALE_POS, REG_Q, q, hp->pos_scale);
+        p->ops[p->n - 1].u.num.every = hp->pos_scale_every;
     }
     attend(p, layer, slides);
     linear(p, SLOT_O, REG_O, REG_A);
@@ -127,8 +141,26 @@ static void attention(builder *p, int layer, reg in) {
         norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
 }
 
+static double softplus(double x) {
+    return x > 30 ? x : log1p(exp(x));
+}
+
+static void activate(builder *p, op *o, int layer) {
+    const config *c = &p->m->cfg;
+    if (c->act == ACT_XIELU) {
+        o->kind = OP_XIELU;
+        const float *raw = c->xielu[layer];
+        o->u.xielu.positive = (float)softplus((double)raw[XIELU_ALPHA_P]);
+        o->u.xielu.negative = (float)((double)raw[XIELU_BETA] + softplus((double)raw[XIELU_ALPHA_N]));
+        o->u.xielu.linear = raw[XIELU_BETA];
+        o->u.xielu.limit = raw[XIELU_EPS];
+    } else {
+        o->u.act.kind = c->act;
+    }
+}
+
 /* in -> REG_O */
-static void feed_forward(builder *p, reg in) {
+static void feed_forward(builder *p, int layer, reg in) {
     const config *c = &p->m->cfg;
     int64_t d_ff = c->hp.d_ff;
     op *o;
@@ -141,7 +173,7 @@ static void feed_forward(builder *p, reg in) {
         linear(p, SLOT_UP, REG_U, in);
         o = put(p, OP_ACT, REG_U, REG_U, d_ff, d_ff);
     }
-    o->u.act.kind = c->act;
+    activate(p, o, layer);
     o->cost.macs = (uint64_t)d_ff;
     linear(p, SLOT_DOWN, REG_O, REG_U);
     if (has(p, SLOT_FFN_POST_NORM))
@@ -167,7 +199,7 @@ static void layer_program(builder *p, int layer) {
             f = normed(p, SLOT_FFN_NORM, REG_H2);
         attention(p, layer, a);
         add(p, REG_X);
-        feed_forward(p, f);
+        feed_forward(p, layer, f);
         add(p, REG_X);
         return;
     }
@@ -175,7 +207,7 @@ static void layer_program(builder *p, int layer) {
         attention(p, layer, REG_X);
         add(p, REG_X);
         normed(p, SLOT_ATTN_NORM, REG_X);
-        feed_forward(p, REG_X);
+        feed_forward(p, layer, REG_X);
         add(p, REG_X);
         normed(p, SLOT_FFN_NORM, REG_X);
         return;
@@ -184,7 +216,7 @@ static void layer_program(builder *p, int layer) {
     attention(p, layer, a);
     add(p, a);
     reg f = normed(p, SLOT_FFN_NORM, REG_H);
-    feed_forward(p, f);
+    feed_forward(p, layer, f);
     add(p, f);
 }
 
@@ -231,6 +263,11 @@ int build_program(model *m, block_part part, int layer, const bound *b, op *ops)
     return p.n;
 }
 
+float op_position_scale(const op *o, int64_t position) {
+    const float steps = floorf((float)position / (float)o->u.num.every);
+    return 1 + o->u.num.value * logf(1 + steps);
+}
+
 const char *op_name(op_kind kind) {
     static const char *const names[OP_COUNT] = {
         [OP_EMBED] = "embed",         [OP_EMBED_POS] = "embed_pos",
@@ -239,7 +276,8 @@ const char *op_name(op_kind kind) {
         [OP_ATTENTION] = "attention", [OP_ACT] = "act",
         [OP_GATE] = "gate",           [OP_ADD] = "add",
         [OP_SCALE] = "scale",         [OP_CLAMP] = "clamp",
-        [OP_SOFTCAP] = "softcap",
+        [OP_SOFTCAP] = "softcap",     [OP_XIELU] = "xielu",
+        [OP_SCALE_POS] = "scale_pos",
     };
     return kind >= 0 && kind < OP_COUNT ? names[kind] : "?";
 }

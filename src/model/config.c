@@ -333,7 +333,7 @@ static const struct {
     {HP_rope_theta_local, 0, 1e30}, {HP_attn_scale, 1e-9, 1e9},  {HP_attn_softcap, 0, 1e9},
     {HP_logit_softcap, 0, 1e9},     {HP_embed_scale, -1e9, 1e9}, {HP_residual_scale, -1e9, 1e9},
     {HP_logit_scale, -1e9, 1e9},    {HP_qkv_clip, 0, 1e30},      {HP_alibi_max_bias, 0, 1e6},
-    {HP_pos_offset, 0, 1 << 20},
+    {HP_pos_offset, 0, 1 << 20},    {HP_pos_scale, -1e6, 1e6},
 };
 
 static double field_value(const hparams *hp, hp_id field) {
@@ -370,42 +370,6 @@ static nib_status check(const config_source *s, const hparams *hp, nib_error *er
     return NIB_OK;
 }
 
-static nib_status read_act(const config_source *s, config *out, nib_error *err) {
-    static const struct {
-        const char *name;
-        act_kind act;
-    } acts[] = {
-        {"silu", ACT_SILU},
-        {"swish", ACT_SILU},
-        {"gelu", ACT_GELU},
-        {"gelu_python", ACT_GELU},
-        {"gelu_new", ACT_GELU_TANH},
-        {"gelu_fast", ACT_GELU_TANH},
-        {"gelu_pytorch_tanh", ACT_GELU_TANH},
-        {"gelu_python_tanh", ACT_GELU_TANH},
-        {"quick_gelu", ACT_GELU_QUICK},
-        {"relu", ACT_RELU},
-        {"relu2", ACT_RELU2},
-    };
-    out->act = s->arch->act;
-    if (s->gguf_arch != NULL)
-        return NIB_OK;
-    const char *keys = s->arch->hf_act != NULL
-                           ? s->arch->hf_act
-                           : "hidden_act|hidden_activation|activation_function|activation";
-    const char *name = config_string(s, keys);
-    if (name == NULL)
-        return NIB_OK;
-    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
-        if (strcmp(name, acts[i].name) == 0) {
-            out->act = acts[i].act;
-            return NIB_OK;
-        }
-    return nib_fail(
-        err, NIB_E_MODEL,
-        "activation: expected silu, gelu, gelu_pytorch_tanh, relu or another known one, found \"%s\"", name);
-}
-
 nib_status config_read(const config_source *s, config *out, nib_error *err) {
     memset(out, 0, sizeof *out);
     NIB_TRY(config_check_supported(s, err));
@@ -414,7 +378,10 @@ nib_status config_read(const config_source *s, config *out, nib_error *err) {
     NIB_TRY(derive(s, out, err));
     NIB_TRY(check(s, &out->hp, err));
     out->rope = s->gguf_arch != NULL ? s->arch->rope_gguf : s->arch->rope_hf;
-    NIB_TRY(read_act(s, out, err));
+    NIB_TRY(config_read_act(s, out, err));
     NIB_TRY(config_read_layers(s, out, err));
-    return config_read_ropes(s, out, err);
+    NIB_TRY(config_read_ropes(s, out, err));
+    if (out->hp.pos_scale != 0 && out->hp.pos_scale_every == 0)
+        out->hp.pos_scale_every = out->n_rope > 0 ? (int64_t)out->ropes[0].orig_ctx : out->hp.n_ctx_train;
+    return NIB_OK;
 }

@@ -26,6 +26,11 @@ typedef struct rope_params {
 
 enum { LAYER_SLIDES = 1, LAYER_NO_ROPE = 2 };
 
+/* The parameters of xIELU as files have them: positive is softplus(alpha_p), negative is beta +
+ * softplus(alpha_n). */
+enum { XIELU_ALPHA_P, XIELU_ALPHA_N, XIELU_BETA, XIELU_EPS, XIELU_N };
+extern const char *const xielu_names[XIELU_N]; /* "alpha_p", ...: "xielu.NAME" in GGUF */
+
 typedef struct config {
     hparams hp;
     bool tie_said; /* the configuration says whether the head is the embedding (hp.tied_head); otherwise the
@@ -34,7 +39,8 @@ typedef struct config {
     rope_style rope;
     rope_params ropes[2]; /* [0]: all layers, or those with full attention; [1]: sliding layers */
     int n_rope;
-    const uint8_t *layer; /* [n_layer] of LAYER_* */
+    const uint8_t *layer;          /* [n_layer] of LAYER_* */
+    const float (*xielu)[XIELU_N]; /* [n_layer], as in the file, if act is ACT_XIELU; otherwise NULL */
 } config;
 
 /* The sources from which the functions below read. */
@@ -55,11 +61,16 @@ nib_status config_read(const config_source *s, config *out, nib_error *err);
 nib_status config_number(const config_source *s, const char *names, double *out, int *found, nib_error *err);
 /* The string under the first existing key of the list; NULL: none. */
 const char *config_string(const config_source *s, const char *names);
+/* Finds a tensor by its name in HF checkpoints, which may lack the family's prefix or have one more. NULL: it
+ * is not there. */
+const container_tensor *config_find_hf(const config_source *s, const char *name);
 bool config_condition(const config_source *s, const char *when); /* a condition of arch.h; NULL is true */
 
 /* Read the rotary frequencies and the kind of each layer into *out. NIB_E_MODEL. */
 nib_status config_read_ropes(const config_source *s, config *out, nib_error *err);
 nib_status config_read_layers(const config_source *s, config *out, nib_error *err);
+/* Reads the activation function and, if it has parameters, those of each layer. NIB_E_MODEL. */
+nib_status config_read_act(const config_source *s, config *out, nib_error *err);
 /* Refuses options that change the computation and are not supported. NIB_E_MODEL. */
 nib_status config_check_supported(const config_source *s, nib_error *err);
 

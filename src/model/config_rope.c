@@ -121,6 +121,11 @@ static nib_status hf_rope(const config_source *s, const places *p, const hparams
                 r->kind = ROPE_LONG;
         }
     }
+    double alpha = 0;
+    if ((s->arch->flags & A_ROPE_ALPHA) && r->kind == ROPE_DYNAMIC) /* the base has it (enlarge_base) */
+        NIB_TRY(option(s, p, "alpha", &alpha, &found, err));
+    if (alpha > 0)
+        r->kind = ROPE_PLAIN;
     if (r->kind == ROPE_PLAIN)
         return NIB_OK;
     r->orig_ctx = (double)hp->n_ctx_train;
@@ -192,7 +197,9 @@ static nib_status gguf_rope(const config_source *s, const hparams *hp, rope_para
         r->kind = ROPE_LINEAR;
     } else if (type != NULL && strcmp(type, "yarn") == 0) {
         r->kind = ROPE_YARN;
-        r->attn_factor *= yarn_mscale(r->factor, 1);
+        double log_mul = 0; /* mscale_all_dim; mscale is 1 */
+        NIB_TRY(config_number(s, "rope.scaling.yarn_log_multiplier", &log_mul, &found, err));
+        r->attn_factor *= yarn_mscale(r->factor, 1) / (log_mul != 0 ? yarn_mscale(r->factor, log_mul) : 1);
     } else if (type != NULL && strcmp(type, "none") != 0 && strcmp(type, "longrope") != 0) {
         return nib_fail(err, NIB_E_MODEL,
                         "rope.scaling.type: expected none, linear, yarn or longrope, found \"%.60s\"", type);
@@ -241,8 +248,25 @@ static nib_status check_rope(const rope_params *r, nib_error *err) {
     return NIB_OK;
 }
 
+/* "alpha" (NTK-aware scaling, fixed): a larger base, without other scaling. */
+static nib_status enlarge_base(const config_source *s, const places *p, hparams *hp, nib_error *err) {
+    double alpha = 0;
+    bool found;
+    rope_kind kind;
+    if (!(s->arch->flags & A_ROPE_ALPHA) || s->gguf_arch != NULL)
+        return NIB_OK;
+    NIB_TRY(hf_kind(s, p, &kind, err));
+    NIB_TRY(option(s, p, "alpha", &alpha, &found, err));
+    if (kind == ROPE_DYNAMIC && alpha > 0 && hp->d_head > 2)
+        hp->rope_theta *= pow(alpha, (double)hp->d_head / (double)(hp->d_head - 2));
+    return NIB_OK;
+}
+
 nib_status config_read_ropes(const config_source *s, config *out, nib_error *err) {
-    const hparams *hp = &out->hp;
+    hparams *hp = &out->hp;
+    static const places full = {{"rope_parameters.full_attention.", "rope_parameters.", "rope_scaling."}, 3};
+    static const places local = {{"rope_parameters.sliding_attention."}, 1};
+    NIB_TRY(enlarge_base(s, &full, hp, err));
     const rope_params plain = {.n_rot = hp->n_rot,
                                .theta = hp->rope_theta,
                                .factor = 1,
@@ -258,8 +282,6 @@ nib_status config_read_ropes(const config_source *s, config *out, nib_error *err
         return NIB_OK;
     out->ropes[0] = out->ropes[1] = plain;
     out->n_rope = 1;
-    static const places full = {{"rope_parameters.full_attention.", "rope_parameters.", "rope_scaling."}, 3};
-    static const places local = {{"rope_parameters.sliding_attention."}, 1};
     if (s->gguf_arch != NULL)
         NIB_TRY(gguf_rope(s, hp, &out->ropes[0], err));
     else

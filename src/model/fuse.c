@@ -45,7 +45,8 @@ static bool by_element(const op *o) {
     case OP_ADD:
     case OP_SCALE:
     case OP_CLAMP:
-    case OP_SOFTCAP: return true;
+    case OP_SOFTCAP:
+    case OP_XIELU: return true;
     default: return false;
     }
 }

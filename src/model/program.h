@@ -46,6 +46,8 @@ typedef enum op_kind {
     OP_SCALE,     /* out = in * scale */
     OP_CLAMP,     /* out = clamp(in, -limit, limit) */
     OP_SOFTCAP,   /* out = cap * tanh(in / cap) */
+    OP_XIELU,     /* out = xIELU(in) (arXiv 2411.13010) */
+    OP_SCALE_POS, /* out = in * (1 + value * log(1 + floor(position / every))) */
     OP_COUNT
 } op_kind;
 
@@ -56,8 +58,14 @@ typedef enum act_kind {
     ACT_GELU_TANH,
     ACT_GELU_QUICK,
     ACT_RELU,
-    ACT_RELU2
+    ACT_RELU2,
+    ACT_XIELU /* has parameters: OP_XIELU; never the kind of OP_ACT or OP_GATE */
 } act_kind;
+/* x > 0: positive * x^2 + linear * x; else negative * (expm1(min(x, limit)) - x) + linear * x. */
+typedef struct xielu {
+    float positive, negative, linear, limit;
+} xielu;
+
 typedef enum rope_style {
     ROPE_HALF,       /* pairs (i, i + n_rot/2): GPT-NeoX */
     ROPE_INTERLEAVED /* pairs (2i, 2i + 1): GPT-J */
@@ -94,9 +102,11 @@ typedef struct op {
             act_kind kind;
         } act;
         struct {
-            float value;    /* OP_EMBED, OP_ADD, OP_SCALE: factor; OP_CLAMP, OP_SOFTCAP: limit */
+            float value; /* OP_EMBED, OP_ADD, OP_SCALE, OP_SCALE_POS: factor; OP_CLAMP, OP_SOFTCAP: limit */
             int64_t offset; /* OP_EMBED_POS */
+            int64_t every;  /* OP_SCALE_POS */
         } num;
+        xielu xielu;
     } u;
     struct {         /* rewrites (fuse.c): hints that change no answer; an interpreter may ignore them */
         int n_codes; /* OP_NORM: the next n_codes ops are products and the only readers of `out`; if they read
@@ -122,6 +132,8 @@ typedef struct program {
     int n_op;
 } program;
 
+/* OP_SCALE_POS: the factor at a position, in single precision like the reference implementations. */
+float op_position_scale(const op *o, int64_t position);
 const char *op_name(op_kind kind); /* static; "linear", "attention", ... */
 
 #endif

@@ -27,7 +27,7 @@ enum { NAME_SIZE = 200 };
 
 /* The first tensor that was looked for and is in a file that is not there. */
 typedef struct gap {
-    char tensor[NAME_SIZE];
+    char tensor[NAME_SIZE + 32];
     const char *file; /* NULL: none */
 } gap;
 
@@ -66,22 +66,31 @@ static const container_tensor *look_up(const binder *b, const char *name) {
 }
 
 /* Checkpoints of the bare model omit the family's prefix; text models inside larger ones have an additional
- * prefix. */
+ * prefix. Writes the i-th spelling of a name. */
+enum { HF_SPELLINGS = 4 };
+static void spell_hf(const arch_desc *arch, const char *name, int i, char *out) {
+    const size_t n = arch->hf_base != NULL ? strlen(arch->hf_base) : 0;
+    const char *bare = n > 0 && strncmp(name, arch->hf_base, n) == 0 ? name + n : name;
+    static const char *const prefix[HF_SPELLINGS] = {"", "", "language_model.", "model.language_model."};
+    snprintf(out, NAME_SIZE + 32, "%s%s", prefix[i], i == 1 || i == 3 ? bare : name);
+}
+
 static const container_tensor *find_hf(const binder *b, const char *name) {
-    const container_tensor *t = look_up(b, name);
-    const char *base = b->m->arch->hf_base;
-    size_t n = base != NULL ? strlen(base) : 0;
-    const char *bare = n > 0 && strncmp(name, base, n) == 0 ? name + n : name;
-    char other[NAME_SIZE + 32];
-    if (t == NULL && bare != name)
-        t = look_up(b, bare);
-    if (t == NULL) {
-        snprintf(other, sizeof other, "language_model.%s", name);
-        t = look_up(b, other);
+    char spelling[NAME_SIZE + 32];
+    const container_tensor *t = NULL;
+    for (int i = 0; i < HF_SPELLINGS && t == NULL; i++) {
+        spell_hf(b->m->arch, name, i, spelling);
+        t = look_up(b, spelling);
     }
-    if (t == NULL) {
-        snprintf(other, sizeof other, "model.language_model.%s", bare);
-        t = look_up(b, other);
+    return t;
+}
+
+const container_tensor *config_find_hf(const config_source *s, const char *name) {
+    char spelling[NAME_SIZE + 32];
+    const container_tensor *t = NULL;
+    for (int i = 0; i < HF_SPELLINGS && t == NULL; i++) {
+        spell_hf(s->arch, name, i, spelling);
+        t = container_find(s->c, spelling);
     }
     return t;
 }

@@ -11,12 +11,21 @@
 
 /* Suffixes of tensors that hold no weights: causal masks, frequencies, calibration. */
 static const char *const harmless[] = {
-    ".rotary_emb.inv_freq",      ".attn.bias",
-    ".attn.masked_bias",         ".attention.bias",
-    ".attention.masked_bias",    ".rotary_emb.cos_cached",
-    ".rotary_emb.sin_cached",    ".attn_rot_embd.weight",
-    "rope_freqs.weight",         "rope_factors_long.weight",
+    ".rotary_emb.inv_freq",
+    ".attn.bias",
+    ".attn.masked_bias",
+    ".attention.bias",
+    ".attention.masked_bias",
+    ".rotary_emb.cos_cached",
+    ".rotary_emb.sin_cached",
+    ".attn_rot_embd.weight",
+    "rope_freqs.weight",
+    "rope_factors_long.weight",
     "rope_factors_short.weight",
+    ".act_fn.alpha_p",
+    ".act_fn.alpha_n",
+    ".act_fn.beta",
+    ".act_fn.eps", /* numbers of the configuration (config_act.c) */
 };
 
 static bool is_harmless(const char *name) {

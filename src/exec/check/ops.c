@@ -221,6 +221,8 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     case OP_SCALE: k->scale(x, o->u.num.value, out, o->n); break;
     case OP_CLAMP: k->clamp(x, o->u.num.value, out, o->n); break;
     case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, o->n); break;
+    case OP_XIELU: k->xielu(&o->u.xielu, x, out, o->n); break;
+    case OP_SCALE_POS: k->scale(x, op_position_scale(o, w->position), out, o->n); break;
     case OP_SHORTLIST:
     case OP_COUNT:
         return nib_fail(err, NIB_E_DEVICE, "the check back end does not support %s", op_name(o->kind));

@@ -74,7 +74,9 @@ static int run_op(worker *w, const op *o) {
     case OP_ADD:
     case OP_SCALE:
     case OP_CLAMP:
-    case OP_SOFTCAP: run_elements(w, o); break;
+    case OP_SOFTCAP:
+    case OP_XIELU: run_elements(w, o); break;
+    case OP_SCALE_POS: run_scale_pos(w, o); break;
     case OP_SHORTLIST: /* run_shortlist */
     case OP_COUNT: break;
     }

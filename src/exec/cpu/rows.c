@@ -105,6 +105,17 @@ void run_rope(worker *w, const op *o) {
     }
 }
 
+void run_scale_pos(worker *w, const op *o) {
+    const exec_cell *c = w->j->cell;
+    int64_t r0, r1;
+    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
+    worker_rows(w, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++)
+        w->j->e->kernels->scale(worker_at(w, o->in, r, o->n),
+                                op_position_scale(o, w->j->e->ws->positions[c->row + r]),
+                                worker_at(w, o->out, r, o->n), o->n);
+}
+
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1) {
     const kernel_table *k = w->j->e->kernels;
     const float *x = worker_at(w, o->in, r, o->n) + c0;
@@ -117,6 +128,7 @@ void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c
     case OP_SCALE: k->scale(x, o->u.num.value, out, c1 - c0); break;
     case OP_CLAMP: k->clamp(x, o->u.num.value, out, c1 - c0); break;
     case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, c1 - c0); break;
+    case OP_XIELU: k->xielu(&o->u.xielu, x, out, c1 - c0); break;
     default: break;
     }
 }

@@ -124,6 +124,7 @@ void run_embed_pos(worker *w, const op *o);
 void run_norm(worker *w, const op *o);
 void run_rope(worker *w, const op *o);
 void run_elements(worker *w, const op *o);
+void run_scale_pos(worker *w, const op *o);
 /* Computes columns [c0, c1) of one row of an element-wise op, without a barrier. */
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);
 

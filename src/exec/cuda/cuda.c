@@ -328,6 +328,7 @@ const backend_kind backend_cuda = {
     .no_processor_map = true,
     .n_batch = 2048, /* 8b: 35,000 tok/s with 512 rows, 42,000 with 2,048 (docs/gpu.md) */
     .open = cuda_open,
+    .check_ops = steps_check_ops,
     .close = cuda_close,
     .row_bytes = cuda_row_bytes,
     .share = cuda_share,

@@ -238,6 +238,9 @@ static inline const model *cuda_model(const cuda *c) {
 /* ---- steps.c ---- */
 /* Makes the steps of all blocks. NIB_E_DEVICE names the block, and the op or weight that has no kernel. */
 nib_status steps_open(cuda *c, nib_error *err);
+/* backend_kind.check_ops: makes the steps of each block, but does not look at the formats of weights, which
+ * the layout chooses. */
+nib_status steps_check_ops(const model *m, nib_error *err);
 void steps_close(cuda *c);
 /* Whether the step's weights have outliers, whose products a second launch adds. */
 bool steps_has_outliers(const cuda *c, int b, const step *s);

@@ -12,6 +12,7 @@ typedef struct builder {
     int n_op;
     int n_norm; /* number of following products that read `norm`, which they compute */
     const op *norm;
+    bool any_format; /* formats of weights are not known yet */
     nib_error *err;
 } builder;
 
@@ -43,7 +44,7 @@ static nib_status check_format(const builder *b, const op *o) {
     const pack_format *f = &w->format;
     char name[PACK_NAME], why[96 + PACK_NAME];
     const bool halves = f->group == 16;
-    if (f->layout == PACK_ROWS)
+    if (f->layout == PACK_ROWS || b->any_format)
         return NIB_OK;
     if (f->packing == PACK_PARTS && f->scale != PACK_SCALE_ZERO && f->bits >= 2 && f->bits <= 8 &&
         w->k <= MAX_PACK_ROW && (!halves || f->bits == 2 || f->bits == 3 || f->bits == 6))
@@ -189,6 +190,8 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SCALE:
     case OP_CLAMP:
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
+    case OP_XIELU:
+    case OP_SCALE_POS:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }
@@ -211,6 +214,20 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
             now->feeds_cache = now->feeds_cache || b.ops[o].fuse.feeds_cache;
         at += NUM_MAX(now->n, 1);
         s->n += now->n > 0;
+    }
+    return NIB_OK;
+}
+
+nib_status steps_check_ops(const model *m, nib_error *err) {
+    for (int i = 0; i < model_n_block(m); i++) {
+        builder b = {.of = model_block(m, i), .any_format = true, .err = err};
+        b.ops = b.of->program.ops;
+        b.n_op = b.of->program.n_op;
+        for (int at = 0; at < b.n_op;) {
+            step now;
+            NIB_TRY(take(&b, at, &now));
+            at += NUM_MAX(now.n, 1);
+        }
     }
     return NIB_OK;
 }

@@ -38,6 +38,7 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
         const vf y = v_max(v_zero(), x);
         return v_mul(y, y);
     }
+    case ACT_XIELU: break; /* op_xielu */
     }
     return x;
 }
@@ -51,6 +52,7 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
     case ACT_GELU_QUICK: statement(ACT_GELU_QUICK); break;                                                   \
     case ACT_RELU: statement(ACT_RELU); break;                                                               \
     case ACT_RELU2: statement(ACT_RELU2); break;                                                             \
+    case ACT_XIELU: break;                                                                                   \
     }
 
 static void op_act(act_kind kind, const float *x, float *out, int64_t n) {
@@ -94,6 +96,20 @@ static void op_clamp(const float *x, float limit, float *out, int64_t n) {
 static void op_softcap(const float *x, float cap, float *out, int64_t n) {
     const vf c = v_set(cap);
     LANES_EACH(n, STORE(out, v_mul(v_tanh(v_div(LOAD(x), c)), c)));
+}
+
+static void op_xielu(const xielu *by, const float *x, float *out, int64_t n) {
+    const vf positive = v_set(by->positive), negative = v_set(by->negative), linear = v_set(by->linear);
+    const vf limit = v_set(by->limit);
+#define XIELU_OF(v)                                                                                          \
+    v_fma(linear, v,                                                                                         \
+          v_select(v_less(v_zero(), v), v_mul(v_mul(positive, v), v),                                        \
+                   v_mul(v_sub(v_expm1(v_min(limit, v)), v), negative)))
+    LANES_EACH(n, {
+        const vf v = LOAD(x);
+        STORE(out, XIELU_OF(v));
+    });
+#undef XIELU_OF
 }
 
 /* The centre (0 for rms) and the factor of one group. If a sum is not finite, the factor is NaN. So one bad

@@ -29,6 +29,7 @@ static void lanes_install(kernel_table *t) {
     t->scale = op_scale;
     t->clamp = op_clamp;
     t->softcap = op_softcap;
+    t->xielu = op_xielu;
     t->upper_bounds = op_upper_bounds;
 }
 

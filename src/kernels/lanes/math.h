@@ -39,6 +39,12 @@ LANES_INLINE vf v_tanh(vf x) {
     return v_select(v_less(a, v_set(0.625f)), near, v_copysign(far, x));
 }
 
+/* e^x - 1 for x <= 0, with a small relative error also near 0. */
+LANES_INLINE vf v_expm1(vf x) {
+    const vf t = v_tanh(v_mul(x, v_set(0.5f)));
+    return v_div(v_add(t, t), v_sub(v_set(1.0f), t));
+}
+
 /* The exact gelu: x times Phi(x), the normal distribution's probability below x. With a = |x|, Phi(-a) is
  * e^(-a^2/2) * f(a) / 2, and f(a) = erfcx(a / sqrt 2) is smooth: t * polynomial(t), t = 2 / (2 + a / sqrt 2).
  * The rounding error of a^2/2 is added back, so that the far tail keeps its relative precision. */
