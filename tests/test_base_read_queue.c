@@ -1,12 +1,15 @@
 /* Reads in flight, by io_uring and by threads: the same bytes as a plain read, a file's end, and failures. */
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/read_queue.h"
+#include "base/read_queue_parts.h"
+#include "support/skip.h"
 #include "support/tempdir.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -146,6 +149,59 @@ static void closed_with_reads_in_flight(void **state) {
     mem_unmap(buffer, DEPTH * CHUNK);
 }
 
+/* Replaces this process' last io_uring by something else. False: there is none. */
+static bool break_ring(void) {
+    static const char ring[] = "anon_inode:[io_uring]";
+    char path[64], target[64];
+    for (int fd = 255; fd > 2; fd--) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        const ssize_t n = readlink(path, target, sizeof target);
+        if (n == (ssize_t)strlen(ring) && !memcmp(target, ring, strlen(ring))) {
+            const int other = open("/dev/null", O_RDONLY);
+            assert_int_equal(dup2(other, fd), fd);
+            close(other);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A ring that breaks is an error of each read, not an endless wait. */
+static void a_ring_that_breaks(void **state) {
+    (void)state;
+    uint8_t *buffer = mem_map(DEPTH * CHUNK);
+    int64_t got = 0;
+    int tag;
+    nib_error err;
+    void *ring = read_ring_open(DEPTH, NULL, 0);
+    if (!ring || !break_ring()) {
+        mem_unmap(buffer, DEPTH * CHUNK);
+        skip_because("no io_uring here");
+    }
+    assert_int_equal(read_ring.finish(ring, &got), -1);
+    assert_true(got < 0);
+    read_ring.close(ring);
+    read_queue *q;
+    file *f = open_content(FILE_DIRECT);
+    assert_int_equal(read_queue_open(DEPTH, 0, buffer, DEPTH * CHUNK, &q, NULL), NIB_OK);
+    for (int i = 0; i < DEPTH; i++) {
+        read_request what = {f, buffer + i * CHUNK, (uint64_t)i * CHUNK, CHUNK, CHUNK};
+        read_queue_submit(q, i, &what);
+    }
+    read_queue_send(q);
+    assert_true(break_ring());
+    for (int i = 0; i < DEPTH; i++) { /* each of them was done before, or fails */
+        const nib_status status = read_queue_wait(q, &tag, &err);
+        assert_in_range(tag, 0, DEPTH - 1);
+        assert_true(status == NIB_OK || status == NIB_E_IO);
+    }
+    assert_int_equal(read_queue_wait(q, &tag, &err), NIB_OK);
+    assert_int_equal(tag, -1);
+    read_queue_close(q);
+    file_close(f);
+    mem_unmap(buffer, DEPTH * CHUNK);
+}
+
 static nib_status whole_life(void *user, nib_error *err) {
     read_queue *q;
     NIB_TRY(read_queue_open(DEPTH, *(unsigned *)user, NULL, 0, &q, err));
@@ -169,7 +225,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_carrier_and_file), cmocka_unit_test(a_file_that_became_shorter),
         cmocka_unit_test(without_io_uring),       cmocka_unit_test(closed_with_reads_in_flight),
-        cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(allocations_fail),       cmocka_unit_test(a_ring_that_breaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,8 +47,8 @@ void read_queue_close(read_queue *q) {
         return;
     int64_t got;
     read_queue_send(q);
-    for (; q->n_started > 0; q->n_started--)
-        q->carrier->finish(q->self, &got);
+    while (q->n_started > 0 && q->carrier->finish(q->self, &got) >= 0)
+        q->n_started--;
     q->carrier->close(q->self);
     mem_free(q);
 }
@@ -79,12 +79,17 @@ static bool worth_again(const read_request *what, int64_t got) {
            got == -EOPNOTSUPP || got == -ENOMEM;
 }
 
-/* The tag of a read that could not be started and has to be returned; -1: none. */
-static int not_started(const read_queue *q) {
+/* The tag of a read in one of two states; -1: none. */
+static int find(const read_queue *q, read_state a, read_state b) {
     for (int i = 0; i < q->depth; i++)
-        if (q->state[i] == READ_AT_ONCE || q->state[i] == READ_FAULT)
+        if (q->state[i] == a || q->state[i] == b)
             return i;
     return -1;
+}
+
+/* A read that could not be started and has to be returned. */
+static int not_started(const read_queue *q) {
+    return find(q, READ_AT_ONCE, READ_FAULT);
 }
 
 bool read_queue_ready(read_queue *q) {
@@ -111,7 +116,12 @@ nib_status read_queue_wait(read_queue *q, int *tag, nib_error *err) {
         return NIB_OK;
     if (*tag < 0) {
         *tag = q->carrier->finish(q->self, &got);
-        got = with_faults(&q->what[*tag], got);
+        if (*tag >= 0) {
+            got = with_faults(&q->what[*tag], got);
+        } else { /* all of them fail, one after the other */
+            *tag = find(q, READ_STARTED, READ_STARTED);
+            q->state[*tag] = READ_FAULT;
+        }
         q->n_started--;
     }
     const read_request *what = &q->what[*tag];

@@ -9,7 +9,8 @@ typedef struct read_backend {
     /* Starts the reads what[tags[0]], ..., what[tags[n - 1]]. Returns how many were started; they are the
      * first ones. */
     int (*start)(void *self, const int *tags, int n, const read_request *what);
-    /* Waits for one started read and returns its tag. *got: bytes, or a negative errno. */
+    /* Waits for one started read and returns its tag. *got: bytes, or a negative errno. -1: no read can be
+     * waited for any more, for the reason in *got. */
     int (*finish)(void *self, int64_t *got);
     bool (*ready)(void *self); /* finish would not wait */
 } read_backend;

@@ -77,8 +77,13 @@ static int ring_finish(void *self, int64_t *got) {
     ring *r = self;
     for (;;) {
         struct io_uring_cqe *e = NULL;
-        if (io_uring_wait_cqe(&r->io, &e) < 0 || !e)
-            continue; /* a signal */
+        const int failed = io_uring_wait_cqe(&r->io, &e);
+        if (failed == -EINTR)
+            continue;
+        if (failed < 0 || !e) {
+            *got = failed < 0 ? failed : -EIO;
+            return -1;
+        }
         uint64_t tag = io_uring_cqe_get_data64(e);
         *got = e->res;
         io_uring_cqe_seen(&r->io, e);
