@@ -21,13 +21,19 @@ void writer_put(writer *w, const char *format, ...) {
     va_copy(again, args);
     const int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    w->full = w->full || w->n + (size_t)n + 1 > GRAMMAR_MAX_TEXT ||
-              mem_grow((void **)&w->data, &w->cap, w->n + (size_t)n + 1, 1);
-    if (!w->full) {
+    if (w->n + (size_t)n + 1 > GRAMMAR_MAX_TEXT)
+        writer_lose(w, NIB_E_USAGE);
+    else if (!w->lost && mem_grow((void **)&w->data, &w->cap, w->n + (size_t)n + 1, 1))
+        writer_lose(w, NIB_E_NOMEM);
+    if (!w->lost) {
         vsnprintf(w->data + w->n, (size_t)n + 1, format, again);
         w->n += (size_t)n;
     }
     va_end(again);
+}
+
+void writer_lose(writer *w, nib_status why) {
+    w->lost = w->lost ? w->lost : why;
 }
 
 void writer_literal(writer *w, const char *text, size_t n_byte) {
@@ -50,28 +56,14 @@ void writer_class_char(writer *w, uint32_t c) {
 
 /* ---- errors ---- */
 
-static nib_status refuse(schema_maker *m, const char *format, va_list args) {
+nib_status schema_refuse_as(schema_maker *m, bool impossible, const char *format, ...) {
+    va_list args;
     char text[256];
+    va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    m->impossible = impossible;
     return nib_fail(m->err, NIB_E_USAGE, "schema, at #%s: %s", m->path, text);
-}
-
-nib_status schema_refuse(schema_maker *m, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const nib_status status = refuse(m, format, args);
-    va_end(args);
-    m->impossible = false;
-    return status;
-}
-
-nib_status schema_impossible(schema_maker *m, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const nib_status status = refuse(m, format, args);
-    va_end(args);
-    m->impossible = true;
-    return status;
 }
 
 nib_status schema_no_memory(schema_maker *m) {
@@ -86,16 +78,21 @@ json_t *schema_own(schema_maker *m, json_t *value) {
 
 /* ---- rules ---- */
 
+nib_status schema_whole(schema_maker *m, const writer *w) {
+    if (w->lost == NIB_E_USAGE)
+        return nib_fail(m->err, NIB_E_USAGE,
+                        "expected a schema whose grammar has at most %d bytes, found a larger one",
+                        GRAMMAR_MAX_TEXT);
+    return w->lost ? schema_no_memory(m) : NIB_OK;
+}
+
 nib_status schema_emit(schema_maker *m, uint32_t rule, writer *body) {
     writer_put(&m->out, "%s-%lu ::= %s\n", m->root, (unsigned long)rule, body->data ? body->data : "");
-    m->out.full = m->out.full || body->full;
+    writer_lose(&m->out, body->lost);
     mem_free(body->data);
     *body = (writer){0};
     m->impossible = false;
-    return m->out.full ? nib_fail(m->err, NIB_E_USAGE,
-                                  "expected a schema whose grammar has at most %d bytes, found a larger one",
-                                  GRAMMAR_MAX_TEXT)
-                       : NIB_OK;
+    return schema_whole(m, &m->out);
 }
 
 void schema_put_rules(schema_maker *m, const char *const *rules, size_t n) {
@@ -218,7 +215,7 @@ static nib_status of_types(schema_maker *m, const json_t *schema, const json_t *
         const nib_status status = schema_type(m, schema, json_string_value(type), &one);
         if (status == NIB_OK) {
             writer_put(body, "%s%s", some ? " | " : "", one.data ? one.data : "");
-            body->full = body->full || one.full;
+            writer_lose(body, one.lost);
             some = true;
         }
         mem_free(one.data);
@@ -384,8 +381,8 @@ nib_status schema_grammar(const char *json, size_t n_byte, const char *root, cha
     m.whole = whole;
     if (status == NIB_OK)
         status = schema_write(&m);
-    if (status == NIB_OK && m.out.full)
-        status = schema_no_memory(&m);
+    if (status == NIB_OK)
+        status = schema_whole(&m, &m.out);
     if (status == NIB_OK) {
         *out = m.out.data;
         m.out.data = NULL;

@@ -28,9 +28,10 @@ static json_t *without(schema_maker *m, const json_t *schema, const char *keywor
 
 static void put_text(writer *w, const json_t *value) {
     char *text = jsonx_text(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    w->full = w->full || !text;
     if (text)
         writer_literal(w, text, strlen(text));
+    else
+        writer_lose(w, NIB_E_NOMEM);
     mem_free(text);
 }
 

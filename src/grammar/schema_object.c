@@ -40,9 +40,10 @@ uint32_t schema_char_at(const char *s, size_t *n_byte) {
 static void put_name(writer *w, const char *name) {
     json_t *value = json_string(name);
     char *text = jsonx_text(value, JSON_ENCODE_ANY);
-    w->full = w->full || !text;
     if (text)
         writer_literal(w, text, strlen(text));
+    else
+        writer_lose(w, NIB_E_NOMEM);
     mem_free(text);
     json_decref(value);
 }
@@ -229,7 +230,7 @@ static nib_status list_more(schema_maker *m, const json_t *schema, object *o) {
 /* ---- numbers of members ---- */
 
 static bool has_more(const object *o) {
-    return o->more.n > 0 || o->more.full;
+    return o->more.n > 0 || o->more.lost;
 }
 
 static nib_status read_counts(schema_maker *m, const json_t *schema, object *o) {

@@ -9,13 +9,14 @@
 #include "grammar/decimal.h"
 #include "grammar/pda.h"
 
-typedef struct writer { /* growing text; `full`: some of it is missing */
+typedef struct writer { /* growing text; `lost`: why some of it is missing */
     char *data;
     size_t n, cap;
-    bool full;
+    nib_status lost; /* NIB_E_USAGE: it is too long; NIB_E_NOMEM */
 } writer;
 
 void writer_put(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void writer_lose(writer *w, nib_status why); /* NIB_OK: nothing is missing */
 /* Writes text as a GBNF literal. */
 void writer_literal(writer *w, const char *text, size_t n_byte);
 /* Writes one character within a class. */
@@ -54,10 +55,14 @@ void schema_clear(schema_maker *m);
 nib_status schema_describe(schema_maker *m, const json_t *schema, writer *body);
 /* Writes a sub-schema as a rule. */
 nib_status schema_rule(schema_maker *m, const json_t *schema, const char *member, uint32_t *rule);
-/* NIB_E_USAGE with the path of the current schema and this message. */
-nib_status schema_refuse(schema_maker *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same, because no value matches: an alternative or an optional member is left out instead. */
-nib_status schema_impossible(schema_maker *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* NIB_E_USAGE with the path of the current schema and this message. impossible: because no value matches: an
+ * alternative or an optional member is left out instead. */
+nib_status schema_refuse_as(schema_maker *m, bool impossible, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define schema_refuse(m, ...)     schema_refuse_as(m, false, __VA_ARGS__)
+#define schema_impossible(m, ...) schema_refuse_as(m, true, __VA_ARGS__)
+/* The error of a text that is not whole. */
+nib_status schema_whole(schema_maker *m, const writer *w);
 nib_status schema_no_memory(schema_maker *m);
 /* Writes rule ROOT-n with this body, which is freed. */
 nib_status schema_emit(schema_maker *m, uint32_t rule, writer *body);

@@ -8,7 +8,7 @@
 /* Adds an expression, which is freed, to those that must match. */
 static void restrict_by(writer *all, writer *one) {
     writer_put(all, "%s(%s)", all->n ? " & " : "", one->data ? one->data : "\"\"");
-    all->full = all->full || one->full;
+    writer_lose(all, one->lost);
     mem_free(one->data);
     *one = (writer){0};
 }
@@ -50,13 +50,13 @@ nib_status schema_string(schema_maker *m, const json_t *schema, writer *body) {
         writer_put(&length, "%s-char{%lld,%lld}", m->root, (long long)min, (long long)max);
     else if (min > 0) /* no answer is longer */
         writer_put(&length, "%s-char{%lld,}", m->root, (long long)min);
-    if (length.n || length.full)
+    if (length.n || length.lost)
         restrict_by(&all, &length);
-    if (all.n || all.full)
+    if (all.n || all.lost)
         writer_put(body, "\"\\\"\" (%s) \"\\\"\"", all.data ? all.data : "");
     else
         writer_put(body, "%s-string", m->root);
-    body->full = body->full || all.full;
+    writer_lose(body, all.lost);
     mem_free(all.data);
     return status;
 }

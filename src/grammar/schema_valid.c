@@ -60,15 +60,13 @@ static nib_status write_grammar(schema_maker *m, const json_t *schema, const cha
     const nib_status status = !strcmp(type, "string") ? schema_string(&inner, schema, &body)
                                                       : schema_number(&inner, schema, *type == 'i', &body);
     writer_put(&inner.out, "root ::= %s\n", body.data ? body.data : "");
-    inner.out.full = inner.out.full || body.full;
+    writer_lose(&inner.out, body.lost);
     mem_free(body.data);
     m->impossible = inner.impossible;
     *out = inner.out;
     inner.out = (writer){0};
     schema_clear(&inner);
-    if (status == NIB_OK && out->full)
-        return schema_no_memory(m);
-    return status;
+    return status == NIB_OK ? schema_whole(m, out) : status;
 }
 
 static nib_status make_matcher(schema_maker *m, const json_t *schema, const char *type,
