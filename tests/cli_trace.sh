@@ -61,6 +61,9 @@ check "which begin with the pass" holds 'all(e["ts"] >= 0 and e["dur"] > 0 for e
 run --backend cuda --trace-file /no/such/folder/trace
 check "a file that cannot be written exits 1" [ $code = 1 ]
 check "and is named" grep -q '/no/such/folder/trace' "$tmp/err"
+run --backend cuda --trace-file /dev/full
+check "a full disk exits 1" [ $code = 1 ]
+check "and its file is named" grep -q '/dev/full' "$tmp/err"
 run --backend cpu --trace-file "$tmp/cpu"
 check "a file of the processor exits 2" [ $code = 2 ]
 check "and is not written" [ ! -e "$tmp/cpu" ]

@@ -110,8 +110,12 @@ static bool same_part(const run_result *a, const run_result *b, int i) {
     return a->n_byte[i] == b->n_byte[i] && !memcmp(a->text + a->part[i], b->text + b->part[i], a->n_byte[i]);
 }
 
-/* Whether all that is there of an answer is right. An answer of the command with exit 0 is all there. */
-static bool is_right(const run_case *c, const run_result *r) {
+/* Whether all that is there of an answer is right. An answer of the command with exit 0 is all there. Lost
+ * memory is not wrong usage. */
+static bool is_right(const run_case *c, int kind, const run_result *r) {
+    const bool memory = kind == FAULT_ALLOC || kind == FAULT_MALLOC;
+    if (r->whole && memory && r->code == nib_status_exit_code(NIB_E_USAGE))
+        return false;
     for (int i = 0; i < r->n_part; i++)
         if (c->serves ? r->n_byte[i] != SIZE_MAX && !same_part(r, expected, i)
                       : r->code == 0 && !same_part(r, expected, i))
@@ -143,7 +147,7 @@ static int sweep(const run_case *c, int kind, int64_t from, int64_t step, int64_
         for (int i = 0; i < n; i++) {
             n_fault++;
             n_survived += found[i].whole && found[i].code == 0;
-            if (is_right(c, &found[i]))
+            if (is_right(c, kind, &found[i]))
                 continue;
             n_wrong++;
             show(c, kind, nth[i], i, &found[i]);

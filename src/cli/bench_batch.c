@@ -325,7 +325,7 @@ int bench_batch_run(cli_args *args) {
         return cli_usage_error("--parallel: expected -p of 1 or more and -n of 2 or more");
     bench_rate_open(&b.rate, args, b.n_thread);
     b.prompt = malloc((size_t)args->n_prompt * sizeof *b.prompt);
-    code = b.prompt ? measure_all(&b) : cli_usage_error("out of memory");
+    code = b.prompt ? measure_all(&b) : cli_no_memory();
     if (!code)
         code = report(&b);
     free(b.prompt);

@@ -1,7 +1,10 @@
 /* bench_spans.c - see bench_spans.h. */
 #include "cli/bench_spans.h"
 
+#include "base/file.h"
 #include "base/interval.h"
+#include "base/jsonx.h"
+#include "base/mem.h"
 #include "base/num.h"
 #include "base/status.h"
 
@@ -171,11 +174,13 @@ static json_t *chrome_json(const bench_spans *const *list, const char *const *te
 
 int bench_spans_write(const char *path, const bench_spans *const *list, const char *const *tests, int n) {
     nib_error err;
-    json_t *document = chrome_json(list, tests, n);
-    const bool failed = !document || json_dump_file(document, path, JSON_COMPACT) != 0;
+    const size_t lost = jsonx_lost();
+    json_t *document = jsonx_built(chrome_json(list, tests, n), lost);
+    char *text = document ? jsonx_text(document, JSON_COMPACT) : NULL;
     json_decref(document);
-    if (!failed)
-        return 0;
-    nib_fail(&err, NIB_E_IO, "%s: cannot write the trace: %s", path, strerror(errno));
-    return cli_fail(&err);
+    const int code = !text                                            ? cli_no_memory()
+                     : file_write_all(path, text, strlen(text), &err) ? cli_fail(&err)
+                                                                      : 0;
+    mem_free(text);
+    return code;
 }

@@ -190,7 +190,7 @@ int chat_command(chat *c, const char *line) {
     }
     char *arg = mem_strndup(rest, n_rest);
     if (!arg)
-        return cli_usage_error("out of memory");
+        return cli_no_memory();
     const int code = row->run(c, arg);
     mem_free(arg);
     return code;

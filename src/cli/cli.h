@@ -81,10 +81,10 @@ typedef struct cli_command {
 extern const cli_command *const cli_registry[]; /* by name, NULL after the last; made by the build */
 
 /* ---- options.c ---- */
-/* Reads the environment, then the flags, into *args. False: a mistake, which is printed on stderr. */
+/* Reads the environment, then the flags, into *args. False: an error, which is printed on stderr. */
 bool cli_parse(const cli_command *command, int argc, char **argv, cli_args *args);
 void cli_args_clear(cli_args *args);
-bool cli_strings_add(cli_strings *list, const char *text); /* false: no memory */
+bool cli_strings_add(cli_strings *list, const char *text); /* false: out of memory, which is printed */
 
 /* ---- escape.c ---- */
 /* Replaces escapes (\n, \t, ...) in the texts of the command line (prompt, system message, stop strings),
@@ -99,6 +99,7 @@ void cli_print_help(const cli_command *command, FILE *out);
 /* Prints an error on stderr and returns its exit code. Does not print an interruption. */
 int cli_fail(const nib_error *err);
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int cli_no_memory(void);
 void cli_note(const cli_args *args, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* not with -q */
 bool cli_colour(FILE *stream);             /* a terminal, and NO_COLOR not set */
@@ -150,6 +151,7 @@ void cli_undo_terminal(const char *sequence);
 /* With --json a failing command prints {"error": {"status", "message"}} and the part of the document that was
  * made. */
 void cli_failed(nib_status status, const char *message); /* called by cli_fail and cli_usage_error */
+int cli_failure_code(void);                              /* exit code of the latest error */
 void cli_made(json_t *part);                             /* sets that part, an object; takes the reference */
 void cli_print_failure(int exit_code, const cli_args *args);
 

@@ -279,7 +279,7 @@ static int bench_engine(bench_job *job) {
     job->n_token = job->args->n_depth + job->args->n_prompt + job->args->n_gen + 2;
     job->tokens = malloc((size_t)job->n_token * sizeof *job->tokens);
     if (!job->tokens)
-        code = cli_usage_error("out of memory");
+        code = cli_no_memory();
     if (!code && nib_session_open(job->engine, NULL, &job->session, &err))
         code = cli_fail(&err);
     if (!code)

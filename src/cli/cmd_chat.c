@@ -135,7 +135,7 @@ static int hold(chat *c) {
     code = first_message(c);
     input *in = code ? NULL : input_open(&from);
     if (!code)
-        code = in ? converse(c, in) : cli_usage_error("out of memory");
+        code = in ? converse(c, in) : cli_no_memory();
     input_close(in);
     if (!code && c->args->json)
         code = cli_write_json(json_pack("{s:O, s:o}", "messages", c->conversation.messages, "memory",

@@ -362,7 +362,7 @@ static int add_residuals(const cli_args *args, const char *name, nib_engine_opti
         if (*out)
             snprintf(*out, size, "%.*s,\n \"residuals\": %s%s", (int)n, text, part, last);
         else
-            code = cli_usage_error("out of memory for the plan");
+            code = cli_no_memory();
         mem_free(part);
         json_decref(found);
     }

@@ -76,7 +76,7 @@ static int run(cli_args *args) {
     cli_engine_options(args, &options);
     char *residual = args->keep_residual ? residual_path(out) : NULL;
     if (args->keep_residual && !residual)
-        return cli_usage_error("out of memory");
+        return cli_no_memory();
     const nib_quantize_options q = {.out = out,
                                     .type = args->type,
                                     .bits = args->bits,

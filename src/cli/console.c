@@ -94,6 +94,11 @@ int cli_usage_error(const char *format, ...) {
     return nib_status_exit_code(NIB_E_USAGE);
 }
 
+int cli_no_memory(void) {
+    const nib_error err = {NIB_E_NOMEM, ""};
+    return cli_fail(&err);
+}
+
 void cli_note(const cli_args *args, const char *format, ...) {
     char line[MAX_LINE];
     if (args->quiet)
@@ -176,7 +181,7 @@ int cli_write_json(json_t *document, const cli_args *args) {
         document && !jsonx_lost() ? jsonx_text(document, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
     json_decref(document);
     if (!text)
-        return cli_usage_error("out of memory"); /* a part of the document may be missing */
+        return cli_no_memory(); /* a part of the document may be missing */
     cli_write(text, strlen(text));
     cli_write("\n", 1);
     wrote_document = true;

@@ -39,7 +39,11 @@ static bool replace(cli_args *args, const char **text) {
     if (!*text)
         return true;
     char *copy = strdup(*text);
-    if (!copy || !cli_strings_add(&args->owned, copy)) {
+    if (!copy) {
+        cli_no_memory();
+        return false;
+    }
+    if (!cli_strings_add(&args->owned, copy)) {
         free(copy);
         return false;
     }
@@ -59,5 +63,5 @@ int cli_unescape(cli_args *args) {
         ok = replace(args, &args->stop.data[i]);
     for (size_t i = 0; ok && i < args->dry_sequence_breaker.n; i++)
         ok = replace(args, &args->dry_sequence_breaker.data[i]);
-    return ok ? 0 : cli_usage_error("out of memory");
+    return ok ? 0 : cli_failure_code();
 }

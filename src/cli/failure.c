@@ -14,6 +14,10 @@ void cli_failed(nib_status status, const char *message) {
     snprintf(failure.message, sizeof failure.message, "%s", message);
 }
 
+int cli_failure_code(void) {
+    return nib_status_exit_code(failure.status);
+}
+
 void cli_made(json_t *part) {
     json_decref(so_far);
     so_far = part;

@@ -81,7 +81,7 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     nib_error err;
     int code;
     if (!cli_parse(command, argc, argv, &args)) {
-        code = nib_status_exit_code(NIB_E_USAGE);
+        code = cli_failure_code();
     } else if (args.help) {
         cli_print_help(command, stdout);
         code = 0;

@@ -213,7 +213,7 @@ static int read_stream(int in, const char *name, const text_limit *limit, char *
         data = grown;
     }
     if (!data)
-        return cli_usage_error("out of memory while reading %s", name);
+        return cli_no_memory();
     if (cli_interrupted()) {
         free(data);
         return nib_status_exit_code(NIB_E_CANCELLED);
@@ -256,7 +256,7 @@ int cli_read_text(const cli_args *args, const nib_engine *engine, size_t first_r
     if (given) {
         *n_byte = strlen(given);
         *text = strdup(given);
-        return *text ? 0 : cli_usage_error("out of memory");
+        return *text ? 0 : cli_no_memory();
     }
     if (!args->file && isatty(STDIN_FILENO))
         cli_note(args, "nibble: type the text; Ctrl-D at the beginning of a line ends it");
@@ -277,7 +277,7 @@ int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token) {
     size_t n = 0;
     int32_t *ids = malloc((strlen(list) / 2 + 1) * sizeof *ids);
     if (!ids)
-        return cli_usage_error("out of memory");
+        return cli_no_memory();
     for (const char *c = list; *c;) {
         if (strchr(", \t\n[]", *c)) {
             c++;

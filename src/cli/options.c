@@ -60,8 +60,10 @@ static void *field_of(cli_args *args, const cli_option *o) {
 
 bool cli_strings_add(cli_strings *list, const char *text) {
     const char **grown = realloc(list->data, (list->n + 1) * sizeof *grown);
-    if (!grown)
+    if (!grown) {
+        cli_no_memory();
         return false;
+    }
     grown[list->n++] = text;
     list->data = grown;
     return true;
@@ -268,11 +270,7 @@ static bool read_compat(parser *p, const cli_compat *h, const flag *f) {
     }
     if (!f->value && cli_compat_takes(h, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL))
         p->at++;
-    if (!cli_strings_add(&p->ignored, f->text)) {
-        cli_usage_error("out of memory");
-        return false;
-    }
-    return true;
+    return cli_strings_add(&p->ignored, f->text);
 }
 
 static void report_ignored(const parser *p) {
@@ -371,7 +369,6 @@ static bool read_words(parser *p) {
             if (!read_flag(p))
                 return false;
         } else if (!cli_strings_add(&p->args->rest, word)) {
-            cli_usage_error("out of memory");
             return false;
         }
     }

@@ -78,11 +78,6 @@ static int run_script(const cli_args *args, const char *name) {
     return WEXITSTATUS(status) == 77 ? 1 : WEXITSTATUS(status); /* the script has printed the reason */
 }
 
-static int no_memory(void) {
-    const nib_error err = {NIB_E_NOMEM, "out of memory"};
-    return cli_fail(&err);
-}
-
 /* Finds the model on this machine; *path NULL: there is none. */
 static int find_here(const char *name, char **path) {
     model_store store;
@@ -91,7 +86,7 @@ static int find_here(const char *name, char **path) {
     const stored *found = status ? NULL : model_store_find(&store, name);
     *path = found ? mem_strdup(found->path) : NULL;
     model_store_close(&store);
-    return status ? cli_fail(&err) : found && !*path ? no_memory() : 0;
+    return status ? cli_fail(&err) : found && !*path ? cli_no_memory() : 0;
 }
 
 static bool is_plain_name(const char *name) {
@@ -151,7 +146,7 @@ int pull_model(const cli_args *args, const char *name) {
     if (code)
         return code;
     if (!path)
-        return no_memory();
+        return cli_no_memory();
     if (args->json)
         code = cli_write_json(json_pack("{s:s, s:o}", "name", name, "path", jsonx_string(path, strlen(path))),
                               args);

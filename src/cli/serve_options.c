@@ -27,7 +27,7 @@ static int read_pooling(serve_job *job) {
 static int add_key(serve_job *job, const char *key) {
     if (!*key)
         return cli_usage_error("an API key is empty (--api-key, NIBBLE_API_KEY)");
-    return cli_strings_add(&job->keys, key) ? 0 : cli_usage_error("out of memory");
+    return cli_strings_add(&job->keys, key) ? 0 : cli_failure_code();
 }
 
 static int read_keys(serve_job *job) {
@@ -62,7 +62,7 @@ static int add_model(serve_job *job, const char *name, const char *model) {
         return cli_usage_error("--models: expected at most %d models", SERVE_MAX_MODELS);
     job->names[i] = name ? mem_strdup(name) : name_of(model);
     if (!job->names[i])
-        return cli_usage_error("out of memory");
+        return cli_no_memory();
     job->paths[i] = model;
     job->openings[i].job = job;
     job->models[job->n_model++] = (server_model){.name = job->names[i]};
@@ -133,7 +133,7 @@ static int describe(serve_job *job, size_t i) {
     m->n_ctx_train = json_integer_value(json_object_get(value, "n_ctx_train"));
     json_decref(value);
     const bool whole = (m->arch || !arch) && jsonx_lost() == lost;
-    return code || whole ? code : cli_usage_error("out of memory");
+    return code || whole ? code : cli_no_memory();
 }
 
 /* Reads MODEL, and --models: NAME=MODEL or MODEL, separated by commas. */
