@@ -21,7 +21,8 @@ typedef struct filler {
 static int end_of_run(const filler *f, int first) {
     const pager_page *at = &f->pages[first];
     int i = first;
-    while (i < f->n_page && f->pages[i].block == at->block && f->pages[i].table == at->table)
+    while (i < f->n_page && f->pages[i].block == at->block && f->pages[i].table == at->table &&
+           f->pages[i].chosen == at->chosen)
         i++;
     return i;
 }
@@ -40,11 +41,42 @@ static uint64_t fill_some(const filler *f, int first, int end, int tier, uint64_
     return filled;
 }
 
+/* Whether the page is not read by every pass. */
+static bool is_apart(const pager_page *page) {
+    return page->table || page->chosen;
+}
+
 static uint64_t open_bytes(const filler *f, int first, int end) {
     uint64_t sum = 0;
     for (int i = first; i < end; i++)
-        sum += f->pages[i].table || f->tier_of[i] != RESIDENCY_OPEN ? 0 : f->pages[i].bytes;
+        sum += is_apart(&f->pages[i]) || f->tier_of[i] != RESIDENCY_OPEN ? 0 : f->pages[i].bytes;
     return sum;
+}
+
+/* Assigns whole experts while they fit the capacity, the first ones of every block; returns their bytes. */
+static uint64_t fill_experts(const filler *f, int tier, uint64_t capacity) {
+    uint64_t filled = 0;
+    int n = 0;
+    for (int i = 0; i < f->n_page; i++)
+        n = NUM_MAX(n, f->pages[i].expert + 1);
+    for (int e = 0; e < n; e++)
+        for (int i = 0; i < f->n_page; i++) {
+            uint64_t bytes = 0;
+            if (!f->pages[i].leads || f->pages[i].expert != e || f->tier_of[i] != RESIDENCY_OPEN)
+                continue;
+            int j = i;
+            do
+                bytes += f->pages[j].bytes;
+            while ((j = f->pages[j].other));
+            if (bytes > capacity - filled)
+                continue;
+            filled += bytes;
+            j = i;
+            do
+                f->tier_of[j] = (uint8_t)tier;
+            while ((j = f->pages[j].other));
+        }
+    return filled;
 }
 
 static void fill_tier(const filler *f, const residency_tier *t) {
@@ -53,7 +85,7 @@ static void fill_tier(const filler *f, const residency_tier *t) {
     uint64_t seen = 0, filled = 0;
     for (int i = 0, end; i < f->n_page; i = end) {
         end = end_of_run(f, i);
-        if (f->pages[i].table)
+        if (is_apart(&f->pages[i]))
             continue;
         seen += open_bytes(f, i, end);
         const uint64_t now = (uint64_t)(share * (double)seen);
@@ -62,9 +94,10 @@ static void fill_tier(const filler *f, const residency_tier *t) {
     }
     for (int i = 0, end; i < f->n_page; i = end) { /* capacity that rounding has left */
         end = end_of_run(f, i);
-        if (!f->pages[i].table)
+        if (!is_apart(&f->pages[i]))
             filled += fill_some(f, i, end, t->tier, t->capacity - filled);
     }
+    filled += fill_experts(f, t->tier, t->capacity - filled);
     for (int i = 0; i < f->n_page; i++)
         if (f->pages[i].head)
             filled += fill_some(f, i, i + 1, t->tier, t->capacity - filled);

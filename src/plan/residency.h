@@ -5,7 +5,11 @@
  * The first pages of every block are on the fastest tier, so the resident part of a matrix is contiguous. A
  * dense model visits its pages in a fixed cycle, so any resident set of the same size reads the same number
  * of bytes. Resident pages are spread evenly over the blocks, so that the disk works while they are
- * computed. */
+ * computed.
+ *
+ * Experts are chosen by data, so their pages are not read by every pass: they get what the others leave,
+ * whole experts, as many of each block. The pager exchanges them while the model runs (tiers/expert_table.h).
+ */
 #ifndef NIB_PLAN_RESIDENCY_H
 #define NIB_PLAN_RESIDENCY_H
 

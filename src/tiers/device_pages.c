@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "model/page_layout.h"
 
 #include <string.h>
 
@@ -10,10 +11,8 @@ enum { ALIGN = 256 }; /* bytes: alignment of a weight on a device */
 
 /* ---- opening ---- */
 
-static uint64_t bytes_of(const view *v) {
-    uint64_t n = 0;
-    pack_bytes(&v->format, v->n, v->k, &n);
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
+static uint64_t bytes_of(const weight *w) {
+    return (page_layout_bytes(w, w->n) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 static uint64_t largest_block(const layout *l, bool layers_only, int *n_weight) {
@@ -24,7 +23,7 @@ static uint64_t largest_block(const layout *l, bool layers_only, int *n_weight) 
         const block *of = layout_block(l, b);
         uint64_t sum = 0;
         for (int i = 0; i < of->n_weight; i++)
-            sum += bytes_of(&(view){NULL, of->weights[i].format, of->weights[i].n, of->weights[i].k});
+            sum += bytes_of(&of->weights[i]);
         max = NUM_MAX(max, sum);
         *n_weight = NUM_MAX(*n_weight, of->n_weight);
     }
@@ -94,11 +93,18 @@ typedef struct copying {
     bool borrowed; /* a copy from a page of the ring is in flight */
 } copying;
 
-static nib_status copy(const copying *c, uint8_t *to, const view *rows, nib_error *err) {
-    uint64_t n = 0;
-    pack_bytes(&rows->format, rows->n, rows->k, &n);
+static nib_status copy(const copying *c, uint8_t *to, const view *rows, uint64_t n, nib_error *err) {
     device *d = c->b->blocks.device;
     return d->kind->copy(d, DEVICE_LOAD_WEIGHTS, to, rows->data, n, err);
+}
+
+/* Bytes of the first n rows of a weight, where its next row begins. */
+static uint64_t bytes_before(const weight *w, int64_t n) {
+    uint64_t bytes = 0;
+    if (w->n_expert > 1)
+        return page_layout_bytes(w, n);
+    pack_bytes(&w->format, n, w->k, &bytes);
+    return bytes;
 }
 
 /* Waits until the copies from the page have ended, and releases it. */
@@ -117,15 +123,15 @@ static nib_status give_page_back(copying *c, nib_error *err) {
 }
 
 static nib_status copy_pieces(copying *c, int block_index, int w, uint8_t *to, nib_error *err) {
+    const weight *of = &layout_block(c->b->layout, block_index)->weights[w];
     const int n = pager_n_piece(c->p, block_index, w);
     for (int i = 0; i < n; i++) {
         pager_piece piece;
-        uint64_t before = 0;
         NIB_TRY(give_page_back(c, err));
         NIB_TRY(pager_fetch(c->p, block_index, w, i, &piece, err));
         c->borrowed = c->s->streamed = true;
-        pack_bytes(&piece.v.format, piece.first_row, piece.v.k, &before);
-        NIB_TRY(copy(c, to + before, &piece.v, err));
+        const uint64_t begin = bytes_before(of, piece.first_row);
+        NIB_TRY(copy(c, to + begin, &piece.v, bytes_before(of, piece.first_row + piece.v.n) - begin, err));
     }
     return NIB_OK;
 }
@@ -135,9 +141,11 @@ static nib_status copy_weight(copying *c, const visit *v, int w, bool is_table, 
     const view *from = w < 0 ? NULL : &pager_views(c->p, v->block)[w];
     if (!from || c->views[w].data || (is_table && !from->data))
         return NIB_OK;
-    NIB_TRY(from->data ? copy(c, c->at, from, err) : copy_pieces(c, v->block, w, c->at, err));
+    const weight *of = &layout_block(c->b->layout, v->block)->weights[w];
+    NIB_TRY(from->data ? copy(c, c->at, from, bytes_before(of, from->n), err)
+                       : copy_pieces(c, v->block, w, c->at, err));
     c->views[w].data = c->at;
-    c->at += bytes_of(from);
+    c->at += bytes_of(of);
     return NIB_OK;
 }
 

@@ -69,6 +69,8 @@ static nib_status load_some(pager *p, nib_error *err) {
     if (n_streamed)
         log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed,
                  p->layout.n_page);
+    if (experts_stream(p))
+        NIB_TRY(experts_open(p, &p->experts, err));
     return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK; /* tables are read by row, without a ring */
 }
 
@@ -125,7 +127,7 @@ nib_status pager_open(const layout *lay, ledger *l, const pager_options *options
         return nib_fail_nomem(err, sizeof *p, "the pager");
     p->ledger = l;
     p->log = options->log;
-    p->now = (fetched){.use = -1, .page = -1};
+    p->now = (fetched){.use = -1, .page = -1, .expert = -1};
     p->options = *options;
     const nib_status status = make_tables(p, lay, err);
     if (status != NIB_OK) {
@@ -140,6 +142,7 @@ void pager_close(pager *p) {
     if (!p)
         return;
     reader_close(p->reader);
+    experts_close(p->experts);
     pager_packed_close(p);
     loader_close(p->loader);
     panel_reader_close(&p->panels);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "model/layout.h"
+#include "tiers/expert_table.h"
 #include "tiers/ledger.h"
 #include "tiers/visits.h"
 
@@ -30,6 +31,10 @@ typedef struct pager_page {
     bool table;     /* only looked up by row: not read in every pass when not resident */
     bool second;    /* of second slices (model/layout.h), which follow all first slices */
     bool head;      /* a table that is the output head, of which every token reads rows */
+    bool chosen;    /* a matrix of an expert of the block: read when a router has chosen it */
+    bool leads;     /* the first one of its expert */
+    int expert;     /* chosen: which expert */
+    int other;      /* chosen: the page of the same expert's next matrix; 0: none */
 } pager_page;
 /* Pure: opens nothing and charges nothing. Caller frees *pages with mem_free. */
 nib_status pager_pages(const layout *lay, pager_page **pages, int *n_page, nib_error *err);
@@ -128,6 +133,18 @@ nib_status pager_fetch(pager *p, int block, int w, int piece, pager_piece *out, 
 /* Releases the fetched page, if any. Prefetching continues. */
 void pager_release(pager *p);
 
+/* ---- experts: stacked matrices of which a visit uses what its router has chosen ----
+ * While the block is pinned: ask once, then take and end until none is left. */
+/* Asks for experts of the block, each once: those that are not in memory begin to be read. n_row: of the
+ * visit. uses is borrowed until the block is unpinned. */
+nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, nib_error *err);
+/* Takes up to `max` experts that are in memory, in any order; waits until there is one. *n 0: all were taken.
+ * What was taken must be ended before the next call. */
+nib_status pager_take_experts(pager *p, int32_t *taken, int max, int *n, nib_error *err);
+void pager_end_experts(pager *p, const int32_t *taken, int n);
+/* Matrix w of an expert that was taken. */
+view pager_expert(const pager *p, int block, int w, int32_t expert);
+
 /* Packed bytes of a block's own weight w, without padding to pages: resident ones, and those on disk. Both 0
  * for a weight that another block owns. */
 void pager_where(const pager *p, int block, int w, uint64_t *kept, uint64_t *on_disk);
@@ -153,12 +170,14 @@ bool pager_streams(const pager *p);
 nib_status pager_check_files(const pager *p, nib_error *err);
 
 typedef struct pager_stats {
-    uint64_t resident_bytes; /* packed weights in memory, vectors included */
-    uint64_t bytes_loaded;   /* read from disk while opening */
-    uint64_t bytes_streamed; /* read from disk afterwards, rows of tables included */
-    uint64_t pass_bytes;     /* read from disk for a pass with one row, without rows of tables */
-    double wait_s;           /* seconds that pager_fetch has waited for the reader */
-    bool packed;             /* pages are streamed from the packed file */
+    uint64_t resident_bytes;             /* packed weights in memory, vectors included */
+    uint64_t bytes_loaded;               /* read from disk while opening */
+    uint64_t bytes_streamed;             /* read from disk afterwards, rows of tables included */
+    uint64_t pass_bytes;                 /* read from disk for a pass with one row, without rows of tables */
+    uint64_t n_expert_use, n_expert_hit; /* experts that visits used, and those of them that were in memory; 0
+                                            and 0: all are resident */
+    double wait_s;                       /* seconds that fetching pages and taking experts have waited */
+    bool packed;                         /* pages are streamed from the packed file */
 } pager_stats;
 void pager_get_stats(const pager *p, pager_stats *out); /* not during a pass */
 

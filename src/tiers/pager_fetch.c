@@ -33,12 +33,15 @@ void pager_pin(pager *p, const visit *at, const visits *rest, const view **views
                        .rest = *rest,
                        .use = -1,
                        .next = p->streamed.first[at->block],
-                       .page = -1};
+                       .page = -1,
+                       .expert = -1};
     *views = pager_views(p, at->block);
 }
 
 void pager_unpin(pager *p) {
     assert(p->now.pinned && p->now.use < 0);
+    if (p->experts)
+        experts_forget(p->experts);
     p->now.pinned = false;
 }
 
@@ -54,8 +57,15 @@ static int n_resident(const pager *p, const weight_place *at) {
     return n;
 }
 
+/* Whether a matrix is a stack whose experts come and go. */
+static bool is_moving(const pager *p, const weight_place *at) {
+    return p->experts && at->n_page > 0 && p->layout.pages[at->first_page].chosen;
+}
+
 int pager_n_piece(const pager *p, int b, int w) {
     const weight_place *at = page_layout_place(&p->layout, b, w);
+    if (is_moving(p, at))
+        return at->n_page;
     int n = n_resident(p, at);
     return at->n_page - n + (n > 0);
 }
@@ -86,8 +96,47 @@ static void patch(pager *p, int page, const uint8_t *data) {
     }
 }
 
+static nib_status fetch_expert(pager *p, int b, int w, int32_t e, pager_piece *out, nib_error *err) {
+    const expert_use use = {e, 1};
+    int n;
+    NIB_TRY(experts_ask(p->experts, b, &use, 1, 1, err));
+    NIB_TRY(experts_take(p->experts, b, &p->now.expert, 1, &n, err));
+    out->v = pager_expert(p, b, w, e);
+    out->first_row = e * out->v.n;
+    return NIB_OK;
+}
+
+nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, nib_error *err) {
+    assert(p->now.pinned);
+    p->now.uses = uses;
+    p->now.n_use = n_use;
+    p->now.n_given = 0;
+    return p->experts ? experts_ask(p->experts, p->now.at.block, uses, n_use, n_row, err) : NIB_OK;
+}
+
+nib_status pager_take_experts(pager *p, int32_t *taken, int max, int *n, nib_error *err) {
+    if (p->experts)
+        return experts_take(p->experts, p->now.at.block, taken, max, n, err);
+    for (*n = 0; *n < max && p->now.n_given < p->now.n_use;)
+        taken[(*n)++] = p->now.uses[p->now.n_given++].expert;
+    return NIB_OK;
+}
+
+void pager_end_experts(pager *p, const int32_t *taken, int n) {
+    if (p->experts)
+        experts_end(p->experts, p->now.at.block, taken, n);
+}
+
+view pager_expert(const pager *p, int b, int w, int32_t e) {
+    if (p->experts)
+        return experts_view(p->experts, b, w, e);
+    return page_layout_expert(&pager_views(p, b)[w], pager_weight(p, b, w)->n_expert, e);
+}
+
 nib_status pager_fetch(pager *p, int b, int w, int piece, pager_piece *out, nib_error *err) {
     const weight_place *at = page_layout_place(&p->layout, b, w);
+    if (is_moving(p, at))
+        return fetch_expert(p, b, w, piece, out, err);
     const view *whole = &p->views[p->layout.first_weight[b] + w];
     const int kept = n_resident(p, at);
     assert(p->now.pinned && p->now.at.block == b && p->now.use < 0 && at->n_page > 0);
@@ -115,6 +164,9 @@ nib_status pager_fetch(pager *p, int b, int w, int piece, pager_piece *out, nib_
 }
 
 void pager_release(pager *p) {
+    if (p->now.expert >= 0)
+        pager_end_experts(p, &p->now.expert, 1);
+    p->now.expert = -1;
     if (p->now.page >= 0)
         patch(p, p->now.page, NULL);
     p->now.page = -1;
@@ -169,7 +221,7 @@ nib_status pager_read_row(pager *p, int b, int w, int64_t r, float *out, nib_err
 }
 
 bool pager_streams(const pager *p) {
-    return p->reader != NULL;
+    return p->reader || p->experts;
 }
 
 nib_status pager_check_files(const pager *p, nib_error *err) {
@@ -199,5 +251,7 @@ void pager_get_stats(const pager *p, pager_stats *out) {
                          .bytes_streamed = atomic_load(&p->bytes_streamed),
                          .pass_bytes = p->pass_bytes,
                          .wait_s = p->wait_s,
+                         .n_expert_use = p->experts ? experts_counts(p->experts)->n_used : 0,
+                         .n_expert_hit = p->experts ? experts_counts(p->experts)->n_hit : 0,
                          .packed = p->packed != NULL};
 }

@@ -25,7 +25,8 @@ uint64_t pager_row_bytes(const layout *lay) {
 uint64_t pager_state_bytes(const page_layout *l) {
     size_t n_weight = (size_t)l->first_weight[l->n_block], n_use = (size_t)l->first_use[l->n_block];
     return (n_weight + 1) * sizeof(view) + ((size_t)l->n_page + 1) * sizeof(page_state) +
-           (n_use + 1 + (size_t)l->n_block + 1) * sizeof(int) + (size_t)l->n_block * sizeof(atomic_bool);
+           (n_use + 1 + (size_t)l->n_block + 1) * sizeof(int) + (size_t)l->n_block * sizeof(atomic_bool) +
+           experts_table_bytes(l);
 }
 
 enum {
@@ -86,7 +87,7 @@ ring_shape ring_shape_of(const page_layout *l) {
 }
 
 static uint64_t ring_bytes(const page_layout *l, ring_shape shape) {
-    return shape.bytes + 2 * load_buffer_bytes(l->of, 0, 0);
+    return shape.bytes + 2 * load_buffer_bytes(l->of, 0, 0) + experts_bytes(l);
 }
 
 pager_need pager_need_of(const page_layout *l, int n_thread) {
@@ -113,6 +114,24 @@ pager_need pager_needs(const layout *lay, int n_thread) {
     return pager_need_of(layout_pages(lay), n_thread);
 }
 
+/* Links the pages of each expert of a block. */
+static void list_experts(const page_layout *l, int b, pager_page *list) {
+    const weight_place *before = NULL;
+    for (int i = 0; i < layout_block(l->of, b)->n_weight; i++) {
+        const weight *w = &layout_block(l->of, b)->weights[i];
+        const weight_place *at = &l->places[l->first_weight[b] + i];
+        if (w->n_expert <= 1 || at->n_page == 0)
+            continue;
+        for (int e = 0; e < at->n_page; e++) {
+            list[at->first_page + e].expert = e;
+            list[at->first_page + e].leads = !before;
+            if (before)
+                list[before->first_page + e].other = at->first_page + e;
+        }
+        before = at;
+    }
+}
+
 static nib_status list_pages(const page_layout *l, pager_page **pages, int *n_page, nib_error *err) {
     const weight *head = pager_looked_up(l->of);
     pager_page *list = mem_array((size_t)l->n_page + 1, sizeof *list);
@@ -121,8 +140,10 @@ static nib_status list_pages(const page_layout *l, pager_page **pages, int *n_pa
     for (int i = 0; i < l->n_page; i++) {
         const weight_page *w = &l->pages[i];
         const bool is_head = w->table && w->w >= 0 && &layout_block(l->of, w->block)->weights[w->w] == head;
-        list[i] = (pager_page){w->block, w->bytes, w->table, w->second, is_head};
+        list[i] = (pager_page){w->block, w->bytes, w->table, w->second, is_head, w->chosen, false, 0, 0};
     }
+    for (int b = 0; b < l->n_block; b++)
+        list_experts(l, b, list);
     *pages = list;
     *n_page = l->n_page;
     return NIB_OK;

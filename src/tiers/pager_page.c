@@ -104,16 +104,18 @@ bool pager_page_reads(const pager *p, int i, load_reads *out, uint64_t *bytes) {
 
 void pager_page_pack(const pager *p, int i, const load_reads *reads, const uint8_t *from, uint8_t *to,
                      const load_buffer *scratch) {
+    const pager as_files = {.layout = p->layout};
     page_jobs jobs = {.page = i, .dst = to};
     load_job j;
-    while (pager_page_next(p, &jobs, &unlimited, &j))
+    while (pager_page_next(&as_files, &jobs, &unlimited, &j))
         load_reads_pack(reads, j.w, j.first, j.n_row, &j.to, from, scratch);
 }
 
 nib_status pager_page_in_turn(const pager *p, int i, uint8_t *to, load_buffer *buffer, nib_error *err) {
+    const pager as_files = {.layout = p->layout};
     page_jobs jobs = {.page = i, .dst = to};
     load_job j;
-    while (pager_page_next(p, &jobs, buffer, &j))
+    while (pager_page_next(&as_files, &jobs, buffer, &j))
         NIB_TRY(loader_matrix(p->loader, j.w, j.first, j.n_row, &j.to, buffer, err));
     return NIB_OK;
 }

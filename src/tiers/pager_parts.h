@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 typedef struct reader reader;
+typedef struct experts experts;
 
 /* The rows that the latest read under a tag has left in its part of `raw`. */
 typedef struct panel_rows {
@@ -35,11 +36,14 @@ typedef struct panel_reader {
 /* The page that is fetched now, at most one, and its place in the pass. */
 typedef struct fetched {
     bool pinned;
-    visit at;    /* the visit whose block is pinned */
-    visits rest; /* the visits after it */
-    int use;     /* index into pager.streamed of the fetched page; -1: none, or a resident one */
-    int next;    /* the expected next use */
-    int page;    /* page whose matrices have data in the views; -1: none */
+    visit at;               /* the visit whose block is pinned */
+    visits rest;            /* the visits after it */
+    int use;                /* index into pager.streamed of the fetched page; -1: none, or a resident one */
+    int next;               /* the expected next use */
+    int page;               /* page whose matrices have data in the views; -1: none */
+    int32_t expert;         /* fetched as a piece of a stack; -1: none */
+    const expert_use *uses; /* what pager_ask_experts asked for, if all experts are resident */
+    int n_use, n_given;
 } fetched;
 
 struct pager {
@@ -57,6 +61,7 @@ struct pager {
     uint64_t map_bytes;
     uint64_t tables; /* heap bytes of the arrays, charged */
     reader *reader;
+    experts *experts;       /* NULL: all are resident, or the model has none */
     uint64_t staging;       /* charged for the row buffer */
     load_buffer row_buffer; /* for rows looked up on disk */
     uint8_t *row_packed;
@@ -203,5 +208,19 @@ void reader_end(reader *r);
 nib_status reader_pin(reader *r, const page_cursor *at, uint8_t **data, double *wait_s, nib_error *err);
 /* Releases the page that reader_pin gave for this cursor. */
 void reader_unpin(reader *r, const page_cursor *at);
+
+/* ---- pager_experts.c: experts that are read when they are chosen ---- */
+bool experts_stream(const pager *p);                /* whether some are not resident */
+uint64_t experts_bytes(const page_layout *l);       /* staging, to be charged; 0: the model has none */
+uint64_t experts_table_bytes(const page_layout *l); /* heap, to be charged */
+nib_status experts_open(pager *p, experts **out, nib_error *err); /* charges its staging */
+void experts_close(experts *x);                                   /* NULL is fine */
+/* As pager_ask_experts, pager_take_experts, pager_end_experts and pager_expert. */
+nib_status experts_ask(experts *x, int b, const expert_use *uses, int n_use, int64_t n_row, nib_error *err);
+nib_status experts_take(experts *x, int b, int32_t *out, int max, int *n, nib_error *err);
+void experts_end(experts *x, int b, const int32_t *taken, int n);
+view experts_view(const experts *x, int b, int w, int32_t e);
+const expert_table *experts_counts(const experts *x);
+void experts_forget(experts *x); /* the visit has ended, also early */
 
 #endif

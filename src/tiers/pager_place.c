@@ -7,7 +7,7 @@ static void order_the_others(pager *p) {
     for (int b = 0; b < l->n_block; b++) {
         p->streamed.first[b] = n;
         for (int i = l->first_use[b]; i < l->first_use[b + 1]; i++)
-            if (!p->state[l->uses[i]].resident)
+            if (!p->state[l->uses[i]].resident && !l->pages[l->uses[i]].chosen)
                 p->streamed.pages[n++] = l->uses[i];
     }
     p->streamed.first[l->n_block] = n;
@@ -22,11 +22,13 @@ static const uint8_t *whole(const pager *p, const weight_place *at) {
 }
 
 static void make_views(pager *p) {
+    const bool moving = experts_stream(p); /* then also those that are here may leave */
     for (int b = 0; b < p->layout.n_block; b++)
         for (int i = 0; i < layout_block(p->layout.of, b)->n_weight; i++) {
             const weight *w = pager_weight(p, b, i);
             const weight_place *at = page_layout_place(&p->layout, b, i);
-            const void *data = w->vector ? p->map + at->offset : whole(p, at);
+            const bool leaves = moving && at->n_page > 0 && p->layout.pages[at->first_page].chosen;
+            const void *data = w->vector ? p->map + at->offset : leaves ? NULL : whole(p, at);
             p->views[p->layout.first_weight[b] + i] = (view){data, w->format, w->n, w->k};
         }
 }
