@@ -84,7 +84,6 @@ static void visit(expert_table *t, int n_use) {
         int at = -1;
         if (what == 0 && (at = expert_table_read(t, &before)) >= 0) {
             assert_true(before < 0 || t->experts[before].slot < 0);
-            assert_true(before < 0 || !t->experts[before].asked);
             arriving[n_arriving++] = at;
         } else if (what == 1 && n_arriving > 0) {
             const int i = (int)draw((uint32_t)n_arriving);
@@ -93,8 +92,8 @@ static void visit(expert_table *t, int n_use) {
             expert_table_arrived(t, at, draw(20) > 0);
         } else if (what == 2 && (at = expert_table_take(t)) >= 0) {
             assert_true(m.experts[m.slots[at].expert].asked);
+            assert_int_equal(m.slots[at].expert - first, uses[n_taken++].expert);
             pinned[n_pinned++] = at;
-            n_taken++;
         } else if (what == 3 && n_pinned > 0) {
             expert_table_end(t, pinned[--n_pinned]);
         }

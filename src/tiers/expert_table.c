@@ -34,6 +34,15 @@ void expert_table_ask(expert_table *t, int first, int n, const expert_use *uses,
     }
 }
 
+/* Index in `asked` of the first expert that is not pinned; n_asked: none. */
+static int first_waiting(const expert_table *t) {
+    int i = 0;
+    while (i < t->n_asked && t->experts[t->asked[i]].slot >= 0 &&
+           t->slots[t->experts[t->asked[i]].slot].state == EXPERT_PINNED)
+        i++;
+    return i;
+}
+
 /* The slot of a class that is given up first; -1: none is free. */
 static int victim(const expert_table *t, int cls) {
     int found = -1;
@@ -55,10 +64,23 @@ static int victim(const expert_table *t, int cls) {
     return found;
 }
 
+/* The slot of the expert of this class that is needed last among those that are asked for; -1: none. */
+static int needed_last(const expert_table *t, int cls) {
+    for (int i = t->n_asked - 1; i >= 0; i--) {
+        const expert *e = &t->experts[t->asked[i]];
+        if (e->cls == cls && e->slot >= 0 && t->slots[e->slot].state == EXPERT_HERE)
+            return e->slot;
+    }
+    return -1;
+}
+
 int expert_table_read(expert_table *t, int *before) {
+    const int next = first_waiting(t);
     for (int i = 0; i < t->n_asked; i++) {
         expert *e = &t->experts[t->asked[i]];
-        const int at = e->slot < 0 ? victim(t, e->cls) : -1;
+        int at = e->slot < 0 ? victim(t, e->cls) : -1;
+        if (at < 0 && e->slot < 0 && i == next)
+            at = needed_last(t, e->cls);
         if (at < 0)
             continue;
         expert_slot *s = &t->slots[at];
@@ -84,14 +106,11 @@ void expert_table_arrived(expert_table *t, int slot, bool good) {
 }
 
 int expert_table_take(expert_table *t) {
-    for (int i = 0; i < t->n_asked; i++) {
-        const int slot = t->experts[t->asked[i]].slot;
-        if (slot < 0 || t->slots[slot].state != EXPERT_HERE)
-            continue;
-        t->slots[slot].state = EXPERT_PINNED;
-        return slot;
-    }
-    return -1;
+    const int next = first_waiting(t), slot = next < t->n_asked ? t->experts[t->asked[next]].slot : -1;
+    if (slot < 0 || t->slots[slot].state != EXPERT_HERE)
+        return -1;
+    t->slots[slot].state = EXPERT_PINNED;
+    return slot;
 }
 
 void expert_table_end(expert_table *t, int slot) {

@@ -14,7 +14,8 @@
  *                another expert of its class is read into it
  *
  * The expert that leaves is the one with the lowest score among those that are not asked for, also if it was
- * used a moment ago: one that is seldom chosen does not displace one that is chosen often. The score is two
+ * used a moment ago: one that is seldom chosen does not displace one that is chosen often. If there are none,
+ * the one that is asked for last leaves for the one that is needed next. The score is two
  * moving averages of the share of rows that chose the expert: half of it is forgotten after 3 rows, and
  * after 48. On recorded choices of three models it keeps more hits than the least recently used order at
  * every size (docs/experts.md). Ties are decided by the order of the slots. */
@@ -64,7 +65,8 @@ void expert_table_ask(expert_table *t, int first, int n, const expert_use *uses,
 int expert_table_read(expert_table *t, int *before);
 /* The expert of an ARRIVING slot has arrived, or, with good false, could not be read. */
 void expert_table_arrived(expert_table *t, int slot, bool good);
-/* Pins an expert that is asked for and here, and returns its slot; -1: none. */
+/* Pins the next expert in the order of asking, if it is here, and returns its slot; -1: it is not, or none is
+ * left. Sums over experts have this order, so their bits do not depend on what was in memory. */
 int expert_table_take(expert_table *t);
 /* Ends the use of a pinned expert. */
 void expert_table_end(expert_table *t, int slot);

@@ -138,8 +138,8 @@ void pager_release(pager *p);
 /* Asks for experts of the block, each once: those that are not in memory begin to be read. n_row: of the
  * visit. uses is borrowed until the block is unpinned. */
 nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, nib_error *err);
-/* Takes up to `max` experts that are in memory, in any order; waits until there is one. *n 0: all were taken.
- * What was taken must be ended before the next call. */
+/* Takes the next experts in the order of asking, as many as are in memory, at most `max`; waits for the
+ * first. *n 0: all were taken. What was taken must be ended before the next call. */
 nib_status pager_take_experts(pager *p, int32_t *taken, int max, int *n, nib_error *err);
 void pager_end_experts(pager *p, const int32_t *taken, int n);
 /* Matrix w of an expert that was taken. */
