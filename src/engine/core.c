@@ -47,13 +47,15 @@ static nib_status find_backend(engine_core *e, const plan *p, nib_error *err) {
     device *gpu = NULL;
     nib_error why;
     const char *name = e->requested.backend;
-    if (!name && p && plan_is_of_gpu(p))
-        name = "cuda";
+    if (!name && p && plan_is_of_gpu(p)) {
+        e->kind = backend_of_tier(NIB_TIER_VRAM);
+        return NIB_OK;
+    }
     if (!name || strcmp(name, "auto") != 0)
         return backend_find(name, &e->kind, err);
     if (device_open(NIB_TIER_VRAM, 0, &gpu, &why) != NIB_OK)
         log_line(&e->log, "using --backend cpu: %s", why.message);
-    NIB_TRY(backend_find(gpu ? "cuda" : NULL, &e->kind, err));
+    e->kind = backend_of_tier(gpu ? NIB_TIER_VRAM : NIB_TIER_RAM);
     e->kind_is_auto = true;
     device_close(gpu);
     return NIB_OK;

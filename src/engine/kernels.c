@@ -57,9 +57,9 @@ static nib_status load_map(const engine_core *e, kernel_map *map, char **used, n
     const char *named = e->requested.kernels;
     if (named && !strcmp(named, "none"))
         return NIB_OK;
-    if (e->kind == &backend_cuda)
+    if (e->kind->map == KERNEL_MAP_DEVICE)
         return load_gpu_map(e, map, used, err);
-    if (e->kind->no_processor_map)
+    if (e->kind->map == KERNEL_MAP_NONE)
         return NIB_OK;
     machine_detect(&here);
     return load_keyed(e, &key, map, used, err);

@@ -21,3 +21,10 @@ nib_status backend_find(const char *name, const backend_kind **out, nib_error *e
     }
     return nib_fail(err, NIB_E_DEVICE, "backend '%s' is not available; this build has: %s", name, known);
 }
+
+const backend_kind *backend_of_tier(int tier) {
+    for (size_t i = 0; i < NUM_COUNT(kinds); i++)
+        if (kinds[i]->tier == tier)
+            return kinds[i];
+    return NULL;
+}

@@ -106,12 +106,18 @@ typedef struct backend_run {
 
 typedef struct backend backend;
 
+typedef enum kernel_map_use {
+    KERNEL_MAP_PROCESSOR, /* the processor's, which also decides how matrices are packed */
+    KERNEL_MAP_DEVICE,    /* the device's; all matrices are in PACK_PARTS */
+    KERNEL_MAP_NONE       /* no map; PACK_PARTS */
+} kernel_map_use;
+
 typedef struct backend_kind {
     const char *name;      /* name on the command line */
     int tier;              /* tier of its memory */
     bool no_f32_cache;     /* keys and values cannot be in f32 */
     bool no_integer_zeros; /* matrices with integer zeros are held without them (pack_widen) */
-    bool no_processor_map; /* the processor's kernel map is not used; all matrices are in PACK_PARTS */
+    kernel_map_use map;    /* whose measured strategies multiply */
     int64_t
         n_batch; /* default rows of a prompt in one pass if the memory has no cap; 0: the engine's default */
     /* NIB_E_DEVICE: this build or this machine has no such device. */
@@ -119,6 +125,8 @@ typedef struct backend_kind {
     /* NIB_E_DEVICE: the back end has no kernel for an op of the model's programs, which the message names.
      * Needs no device. NULL: it has kernels for all. */
     nib_status (*check_ops)(const model *m, nib_error *err);
+    /* NIB_E_USAGE: the back end cannot add residuals of these bits, chosen by this rule. NULL: all can be. */
+    nib_status (*check_residuals)(int bits, salient_rule rule, nib_error *err);
     void (*close)(backend *b);
 
     /* Returns the bytes that `reserve` promises to the ledger as activations. *touched (may be NULL): the
@@ -202,5 +210,7 @@ extern const backend_kind backend_cpu, backend_check, backend_cuda;
 /* Finds the back end of that name; NULL: the first one. NIB_E_DEVICE: there is none, and the message lists
  * all. */
 nib_status backend_find(const char *name, const backend_kind **out, nib_error *err);
+/* The first back end whose memory is of that tier; NULL: none. */
+const backend_kind *backend_of_tier(int tier);
 
 #endif

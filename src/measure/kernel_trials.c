@@ -5,6 +5,7 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "exec/backend.h"
 #include "hub/find.h"
 #include "kernels/dpr.h"
 #include "measure/kernel_grid.h"
@@ -116,7 +117,9 @@ static void bench_close(bench *b) {
 }
 
 static nib_status bench_open(bench *b, const char *name, const nib_kernels_options *o, nib_error *err) {
-    const bool gpu = o->backend && !strcmp(o->backend, "cuda");
+    const backend_kind *kind;
+    const bool gpu =
+        o->backend && backend_find(o->backend, &kind, NULL) == NIB_OK && kind->map == KERNEL_MAP_DEVICE;
     *b = (bench){.options = o, .log = {o->log, o->user}, .cancel = {o->cancel, o->user}};
     machine_detect(&b->machine);
     NIB_TRY(gpu ? open_gpu(b, err) : open_processor(b, err));

@@ -165,13 +165,7 @@ static nib_status check_options(const engine_core *e, salient_rule *rule, nib_er
     if (!residual_bits_known(o->residual_bits))
         return nib_fail(err, NIB_E_USAGE, "residual bits: expected 2, 4, 8 or 16, found %d",
                         o->residual_bits);
-    if (e->kind == &backend_check)
-        return nib_fail(err, NIB_E_USAGE, "residuals: expected --backend cpu or cuda");
-    if (e->kind == &backend_cuda && (o->residual_bits != 4 || *rule != SALIENT_APPROX))
-        return nib_fail(
-            err, NIB_E_USAGE,
-            "residuals with --backend cuda: expected --residual-bits 4 and --residual-rule approx");
-    return NIB_OK;
+    return e->kind->check_residuals ? e->kind->check_residuals(o->residual_bits, *rule, err) : NIB_OK;
 }
 
 static nib_status open_lists(engine_residuals *r, nib_error *err) {

@@ -248,8 +248,14 @@ static nib_status check_read_logits(backend *b, int64_t n_row, const float **out
     return NIB_OK;
 }
 
+static nib_status refuse_residuals(int bits, salient_rule rule, nib_error *err) {
+    (void)bits, (void)rule;
+    return nib_fail(err, NIB_E_USAGE, "residuals: expected --backend cpu or cuda");
+}
+
 const backend_kind backend_check = {
     .name = "check",
+    .check_residuals = refuse_residuals,
     .open = check_open,
     .close = check_close,
     .row_bytes = check_row_bytes,

@@ -320,12 +320,21 @@ static nib_status cuda_spans_stop(backend *b, nib_span *out, size_t *n, size_t *
     return spans_stop(cuda_of(b), out, n, n_dropped, err);
 }
 
+static nib_status check_residuals(int bits, salient_rule rule, nib_error *err) {
+    return bits == 4 && rule == SALIENT_APPROX
+               ? NIB_OK
+               : nib_fail(
+                     err, NIB_E_USAGE,
+                     "residuals with --backend cuda: expected --residual-bits 4 and --residual-rule approx");
+}
+
 const backend_kind backend_cuda = {
     .name = "cuda",
     .tier = NIB_TIER_VRAM,
     .no_f32_cache = true,
     .no_integer_zeros = true,
-    .no_processor_map = true,
+    .map = KERNEL_MAP_DEVICE,
+    .check_residuals = check_residuals,
     .n_batch = 2048, /* 8b: 35,000 tok/s with 512 rows, 42,000 with 2,048 (docs/gpu.md) */
     .open = cuda_open,
     .check_ops = steps_check_ops,
