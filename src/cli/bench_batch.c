@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WIDTHS = 16, MAX_SEQUENCES = 512 };
+enum { MAX_WIDTHS = 16, MAX_SEQUENCES = 4096 };
 
 /* Minimum steps between two reads of memory: each read empties the caches, which slows the step after it. */
 enum { MIN_PIECE_STEPS = 16 };

@@ -87,7 +87,7 @@ int cli_named_options(const cli_args *args, nib_engine_options *options) {
 }
 
 int cli_parallel(const cli_args *args, int usual, int *out) {
-    enum { MAX = 512 };
+    enum { MAX = 4096 };
     const char *text = args->parallel;
     char *end;
     const long n = text ? strtol(text, &end, 10) : usual;

@@ -43,7 +43,7 @@ static bool are_free(const nib_batch *b, int64_t n) {
 static const slot *find_shareable(const nib_batch *b, const int32_t *tokens, int64_t n, int64_t *n_page) {
     const slot *found = NULL;
     *n_page = 0;
-    for (int32_t i = 0; i < b->n_slot; i++) {
+    for (int32_t i = 0; i < b->n_slot && n >= KV_BLOCK; i++) {
         const int64_t each = sequence_shareable(&b->slots[i].of, tokens, n);
         if (each > *n_page) {
             *n_page = each;

@@ -33,17 +33,17 @@ static void list_remove(kv_tier *t, kv_page *page) {
     page->previous = page->next = NULL;
 }
 
-static kv_page **bucket_of(kv_pool *pool, uint64_t before) {
-    return &pool->buckets[before % KV_N_BUCKET];
+/* The first pages of all sequences follow nothing, so their first token tells them apart as far as it can. */
+static kv_page **bucket_of(kv_pool *pool, uint64_t before, int32_t first) {
+    return &pool->buckets[(before * UINT64_C(0x9e3779b97f4a7c15) + (uint32_t)first) % KV_N_BUCKET];
 }
 
 void kv_page_forget(kv_pool *pool, kv_page *page) {
     if (page->n_token == 0)
         return;
-    kv_page **at = bucket_of(pool, page->before);
-    while (*at != page)
-        at = &(*at)->next_in_bucket;
-    *at = page->next_in_bucket;
+    *page->in_bucket = page->next_in_bucket;
+    if (page->next_in_bucket)
+        page->next_in_bucket->in_bucket = page->in_bucket;
     page->next_in_bucket = NULL;
     page->n_token = 0;
     tier_of(pool, page)->cached -= page->n_ref == 0;
@@ -55,15 +55,18 @@ void kv_page_fill(kv_pool *pool, kv_page *page, uint64_t before, const int32_t *
     if (n == 0)
         return;
     memcpy(page->tokens, tokens, (size_t)n * sizeof *tokens);
-    page->next_in_bucket = *bucket_of(pool, before);
-    *bucket_of(pool, before) = page;
+    page->in_bucket = bucket_of(pool, before, tokens[0]);
+    page->next_in_bucket = *page->in_bucket;
+    if (page->next_in_bucket)
+        page->next_in_bucket->in_bucket = &page->next_in_bucket;
+    *page->in_bucket = page;
 }
 
 kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t *tokens, int64_t n,
                       int64_t *n_same) {
     kv_page *best = NULL;
     *n_same = 0;
-    for (kv_page *page = *bucket_of(pool, before); page; page = page->next_in_bucket) {
+    for (kv_page *page = n ? *bucket_of(pool, before, tokens[0]) : NULL; page; page = page->next_in_bucket) {
         int64_t same = 0;
         if (page->before != before || page->chunk->in_ram != in_ram)
             continue;

@@ -14,7 +14,7 @@ struct kv_page {
     uint8_t *at, *on_host;
     kv_chunk *chunk;
     kv_page *previous, *next; /* in the list of unused pages of its tier */
-    kv_page *next_in_bucket;
+    kv_page *next_in_bucket, **in_bucket; /* in_bucket: the pointer to this page */
     int64_t n_ref;
     int64_t n_touched;       /* positions that are resident */
     uint64_t serial, before; /* before: serial of the preceding page; 0: none */
