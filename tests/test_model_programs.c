@@ -114,10 +114,12 @@ static void read_reg(const model *m, const int64_t *width, reg r, int64_t n) {
 static void walk_to_cache(const model *m, const block *b) {
     int64_t width[REG_MAX] = {[REG_X] = model_hparams(m)->d_model};
     int n_fed = 0, n_product = 0;
+    bool recurs = false;
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
         if (!o->fuse.feeds_cache)
             continue;
+        recurs = recurs || op_is_recurrent(o->kind);
         n_product += o->kind == OP_LINEAR;
         if (o->kind == OP_ATTENTION) {
             read_reg(m, width, o->in2, o->u.attn.n_kv_head * o->u.attn.d_head);
@@ -127,11 +129,12 @@ static void walk_to_cache(const model *m, const block *b) {
         }
         assert_int_equal(n_fed, 0); /* nothing after attention */
         read_reg(m, width, o->in, o->k);
-        read_reg(m, width, o->in2, o->n);
+        read_reg(m, width, o->in2, op_is_recurrent(o->kind) ? op_width2(o) : o->n);
+        read_reg(m, width, o->in3, op_is_recurrent(o->kind) ? op_width3(o) : o->n);
         width[o->out] = o->n;
     }
-    assert_int_equal(n_fed, b->layer >= 0);
-    assert_int_equal(n_product, b->layer >= 0 ? 2 : 0); /* keys and values */
+    assert_true(recurs || n_fed == (b->layer >= 0));
+    assert_true(recurs || n_product == (b->layer >= 0 ? 2 : 0)); /* keys and values */
 }
 
 /* Walks one block as the interpreter would, with widths in place of values. */
@@ -143,14 +146,14 @@ static void walk(const model *m, const block *b) {
         const op *o = &b->program.ops[i];
         int64_t kv = o->kind == OP_ATTENTION ? o->u.attn.n_kv_head * o->u.attn.d_head : o->n;
         read_reg(m, width, o->in, o->k);
-        read_reg(m, width, o->in2, kv);
-        read_reg(m, width, o->in3, kv);
+        read_reg(m, width, o->in2, op_is_recurrent(o->kind) ? op_width2(o) : kv);
+        read_reg(m, width, o->in3, op_is_recurrent(o->kind) ? op_width3(o) : kv);
         if (o->kind == OP_LINEAR) {
             assert_int_equal(b->weights[o->w].n, o->n);
             assert_int_equal(b->weights[o->w].k, o->k);
             assert_int_equal(o->cost.macs, o->n * o->k);
         }
-        assert_true(o->b < 0 || b->weights[o->b].k == o->n || o->kind == OP_NORM);
+        assert_true(o->b < 0 || b->weights[o->b].k == o->n || o->kind == OP_NORM || op_is_recurrent(o->kind));
         width[o->out] = o->n;
         assert_true(model_reg_width(m, o->out) >= o->n);
     }

@@ -79,8 +79,11 @@ static void test_same_model(void **state) {
         "arch/olmo3",            /* the name of another family, rotary frequencies of sliding layers */
         "arch/ministral3",       /* YaRN, queries scaled by position */
         "arch/hunyuan_v1_dense", /* a larger base */
-        "arch/apertus",          /* parameters of the activation function */
-        "arch/exaone4"};         /* layers without rotary embedding */
+        "arch/lfm2",     /* three parts of one projection, a table of taps, layers without attention */
+        "arch/mamba2",   /* A from its logarithm, a norm of the whole row */
+        "arch/qwen3_5",  /* heads in another order, a gate beside the queries */
+        "arch/apertus",  /* parameters of the activation function */
+        "arch/exaone4"}; /* layers without rotary embedding */
     for (size_t i = 0; i < NUM_COUNT(folders); i++) {
         char folder[200];
         nib_error err;
@@ -99,7 +102,8 @@ static void test_refused(void **state) {
         const char *folder, *says;
     } cases[] = {{"arch-extra/llama-rope-dynamic", "dynamic"}, {"arch-extra/bloom-post-ln", "resid_normed"},
                  {"arch-extra/gpt2-scaled", "scale_by_layer"}, {"arch-extra/gemma2-no-cap", "attn_softcap"},
-                 {"arch-extra/smollm3-interval", "rotary"},    {"arch-extra/gpt_neox-tied", "activation"}};
+                 {"arch/falcon_h1", "rec_in_scale"},           {"arch-extra/smollm3-interval", "rotary"},
+                 {"arch-extra/gpt_neox-tied", "activation"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], check[600];
         nib_error err;

@@ -63,8 +63,15 @@ nib_status engine_name_sessions(const nib_engine *e, nib_status status, nib_erro
     return nib_fail_prefix(err, status, prefix);
 }
 
-/* Whether sequences may share keys: their rotary frequencies must not depend on the sequence's length. */
+void engine_log(const nib_engine *e, const char *text) {
+    log_line(&e->core.log, "%s", text);
+}
+
+/* Whether sequences may share pages: the rotary frequencies must not depend on the sequence's length, and
+ * there is no recurrent state, which pages do not have. */
 static bool can_share(const model *m) {
+    if (model_state_bytes(m) > 0)
+        return false;
     for (int i = 0; i < model_n_rope(m); i++)
         if (model_rope_varies(m, i))
             return false;
@@ -125,7 +132,9 @@ nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *fold
     kv_pool *pages;
     *out = NULL;
     if (!can_share(e->core.m)) {
-        log_line(&e->core.log, "no prefix cache on disk: this model's keys depend on the sequence length");
+        log_line(&e->core.log,
+                 "no prefix cache on disk: this model's keys depend on the sequence length, or it has "
+                 "recurrent layers, whose state pages do not have");
         return NIB_OK;
     }
     NIB_TRY(get_pool(e, kv_type, &pages, err));

@@ -51,6 +51,8 @@ nib_status engine_sequence_memory(nib_engine *e, type_id kv_type, sequence_memor
  * RAM. To be closed before the engine. */
 nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *folder, uint64_t max,
                                 int64_t n_ctx, kv_disk **out, nib_error *err);
+/* Logs a line. */
+void engine_log(const nib_engine *e, const char *text);
 /* The setup for generating answers. */
 generation_setup engine_generation_setup(const nib_engine *e);
 /* begin and end enclose a generation; times of simultaneous generations are not used. Between them, `took`

@@ -11,7 +11,8 @@ static int neurons_of(const program *p, int i) {
         return -1;
     for (int j = i - 1; j >= 0; j--)
         if (p->ops[j].out == o->in)
-            return p->ops[j].kind == OP_GATE || p->ops[j].kind == OP_ACT ? j : -1;
+            return p->ops[j].kind == OP_GATE || p->ops[j].kind == OP_ACT || p->ops[j].kind == OP_XIELU ? j
+                                                                                                       : -1;
     return -1;
 }
 
@@ -33,12 +34,12 @@ static void found(probe_places *out, probe_point point, int at, reg from) {
 }
 
 void probe_find(const program *p, probe_places *out) {
-    bool attends = false;
+    bool mixes = false;
     for (int i = 0; i < PROBE_N; i++)
         found(out, (probe_point)i, PROBE_NOWHERE, REG_NONE);
     for (int i = 0; i < p->n_op; i++)
-        attends = attends || p->ops[i].kind == OP_ATTENTION;
-    if (!attends)
+        mixes = mixes || p->ops[i].kind == OP_ATTENTION || op_is_recurrent(p->ops[i].kind);
+    if (!mixes)
         return;
     found(out, PROBE_INPUT, PROBE_BEFORE, REG_X);
     found(out, PROBE_OUTPUT, p->n_op - 1, REG_X);

@@ -161,6 +161,63 @@ size_t attend_scratch_bytes(int64_t d_head);
 enum { ATTEND_SPAN = 4 * KV_BLOCK };
 int64_t attend_part_floats(int64_t d_head);
 
+/* Ops with a recurrent state. A call has rows of one sequence in the order of their positions. `state` is the
+ * op's part of the sequence's state; it is read and then replaced by the state after the last row. begins:
+ * the first row is at position 0, so the state counts as zeros and is not read. Rows have the same bits in
+ * one call or in several. */
+enum { CONV_MAX = 8, SCAN_MAX_STATE = 256, DELTA_MAX = 512 };
+
+/* A causal convolution of each channel with its own k taps: out = sum of the last k inputs, weighted. */
+typedef struct conv_args {
+    const float *x; /* [n_row, ldx], n channels */
+    float *out;     /* [n_row, ldo] */
+    int64_t ldx, ldo, n_row, n;
+    int k;             /* taps, at most CONV_MAX */
+    const float *w;    /* [n, k], the tap of the newest input last */
+    const float *bias; /* [n]; NULL: none */
+    bool silu;         /* out = silu(sum) */
+    bool begins;
+    float *state; /* [k - 1, n]: the last inputs, the newest last */
+} conv_args;
+
+/* Mamba-2 (Dao and Gu 2024, section 2): for each head, with dt = softplus(dt + dt_bias) limited to
+ * [dt_min, dt_max]: S = e^(a dt) S + dt x B^T, out = S C + d x. */
+typedef struct ssd_args {
+    const float *x;  /* [n_row, ldx]: x [n_head, d_head], then B and C [n_group, n_state] */
+    const float *dt; /* [n_row, ld_dt]: [n_head] */
+    float *out;      /* [n_row, ldo]: [n_head, d_head] */
+    int64_t ldx, ld_dt, ldo, n_row, n_head, n_group, d_head, n_state;
+    const float *a, *dt_bias, *d; /* [n_head]; a is negative */
+    float dt_min, dt_max;
+    bool begins;
+    float *state; /* [n_head, n_state, d_head] */
+} ssd_args;
+
+/* Mamba-1 (Gu and Dao 2023, algorithm 2): as SSD, but each channel has its own dt and a [n_state]. */
+typedef struct scan_args {
+    const float *x, *dt, *b, *c; /* [n_row, ld]: [n], [n] with its bias, [n_state], [n_state] */
+    float *out;                  /* [n_row, ldo]: [n] */
+    int64_t ldx, ld_dt, ld_b, ld_c, ldo, n_row, n, n_state;
+    const float *a, *d; /* [n, n_state], negative; [n] */
+    bool begins;
+    float *state; /* [n_state, n] */
+} scan_args;
+
+/* The gated delta rule (Yang et al. 2024, equation 10): for each head, with k and q of length 1 (q times
+ * 1/sqrt(d_k)), beta = sigmoid(beta) and g = e^(a softplus(decay + dt_bias)): S = g S, then
+ * S += k (beta (v - S^T k))^T, out = S^T q. by_channel (KDA): each row of S has its own g. */
+typedef struct delta_args {
+    const float *x;            /* [n_row, ldx]: q and k [n_k_head, d_k], then v [n_head, d_v] */
+    const float *beta, *decay; /* [n_row, ld_beta]: [n_head]; [n_row, ld_decay]: [n_head] or [n_head, d_k] */
+    float *out;                /* [n_row, ldo]: [n_head, d_v] */
+    int64_t ldx, ld_beta, ld_decay, ldo, n_row, n_head, n_k_head, d_k, d_v;
+    const float *a, *dt_bias; /* [n_head], negative; as decay */
+    bool by_channel;
+    bool tiled; /* head h has the q and k of h % n_k_head; otherwise of h / (n_head / n_k_head) */
+    bool begins;
+    float *state; /* [n_head, d_k, d_v] */
+} delta_args;
+
 typedef struct strategy strategy; /* strategy.h */
 enum { KERNELS_MAX_STRATEGY = 64 };
 
@@ -230,6 +287,11 @@ typedef struct kernel_table {
     void (*clamp)(const float *x, float limit, float *out, int64_t n);
     void (*softcap)(const float *x, float cap, float *out, int64_t n);
     void (*xielu)(const xielu *by, const float *x, float *out, int64_t n);
+    /* Channels [c0, c1), or heads [h0, h1), of all rows. */
+    void (*conv)(const conv_args *a, int64_t c0, int64_t c1);
+    void (*ssd)(const ssd_args *a, int64_t h0, int64_t h1);
+    void (*scan)(const scan_args *a, int64_t c0, int64_t c1);
+    void (*delta)(const delta_args *a, int64_t h0, int64_t h1);
 
     /* The strategies for products with PACK_TILE weights, those of the largest instruction set first. Call
      * linear_run. */

@@ -49,7 +49,10 @@ enum {
     T_TRANSPOSED = 8,  /* the HF tensor is [inputs, outputs]: GPT-2's Conv1D */
     T_PLAIN_NORM = 16, /* a norm without weights: an op without a tensor */
     T_ROW_NORM = 32,   /* q_norm/k_norm over the whole row instead of each head */
-    T_PER_HEAD = 64    /* HF has one tensor for each head: the name has a second %d */
+    T_PER_HEAD = 64,   /* HF has one tensor for each head: the name has a second %d */
+    T_BARE = 128,      /* the names are whole: no ".weight" follows */
+    T_MINUS_EXP = 256, /* HF has log(-x) of the vector that GGUF has (A_log) */
+    T_AS_IS = 512      /* A_NORM_PLUS_1 does not apply */
 };
 
 /* How a fused tensor's rows are ordered in HF checkpoints (GGUF: always ROWS_CONCAT). */
@@ -99,6 +102,9 @@ typedef struct arch_key {
     key_form form;
     const char *gguf; /* after "<architecture>." */
     const char *when; /* condition; NULL: always */
+    /* HF: the number of rows, or columns, of this tensor instead of a key: widths that a configuration gives
+     * before rounding, or as products of others. */
+    const char *hf_rows, *hf_columns;
 } arch_key;
 #define ARCH_KEYS(...) ((const arch_key[]){__VA_ARGS__, {.field = HP_COUNT}})
 
@@ -122,7 +128,25 @@ enum {
     A_NORM_AFTER_ROPE = 128, /* norms of q and k come after the rotation (Hunyuan) */
     A_ROPE_ALPHA = 256, /* "dynamic" scaling with a key "alpha" is a larger base for all lengths (Hunyuan) */
     A_LOCAL_PLAIN = 64, /* sliding layers have the same rotary base without context scaling (OLMo 3) */
+    A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */
 };
+
+/* The mixer of a family's recurrent layers. */
+typedef enum mixer_kind {
+    MIXER_NONE,
+    MIXER_CONV,  /* gated short convolution (LFM2) */
+    MIXER_SSD,   /* Mamba-2 */
+    MIXER_SCAN,  /* Mamba-1 */
+    MIXER_DELTA, /* gated delta net */
+    MIXER_COUNT
+} mixer_kind;
+/* Which layers are recurrent. */
+typedef enum mixer_layers {
+    MIXER_LISTED, /* those that the configuration lists; the others have attention. GGUF: 0 KV heads */
+    MIXER_EVERY,  /* the same, but GGUF has the period of the others */
+    MIXER_ALL,    /* all; none has attention */
+    MIXER_BESIDE  /* all, beside attention with the same input */
+} mixer_layers;
 
 typedef struct arch_desc {
     const char *name;     /* as in messages and `nibble info`; the file's name */
@@ -137,6 +161,8 @@ typedef struct arch_desc {
     rope_style rope_hf;
     rope_style rope_gguf; /* Llama's converter permutes q and k so that pairs are adjacent */
     unsigned flags;       /* A_* */
+    mixer_kind mixer;
+    mixer_layers mixer_layers;
     int64_t
         scale_width_layers; /* GGUF: with this many layers attn_scale is 1/sqrt(d_model / n_head); 0: never */
     const arch_tensor *tensors;

@@ -23,7 +23,11 @@ typedef struct gguf_tensor {
     bool transposed; /* the pieces' tensors have [k, n]: pieces give columns */
     int64_t
         n_turn; /* number of heads whose rows are reordered from halves to pairs; 0: rows keep their order */
-    float add;  /* added to every element of a vector */
+    /* Columns move too: those of output head h, `tile` each, are the input's of head h % n_tile * (heads /
+     * n_tile) + h / n_tile. 0: they keep their order. */
+    int64_t n_tile, tile;
+    bool minus_exp;    /* of a vector: the pieces have x, and the file gets -e^x */
+    float add;         /* added to every element of a vector */
     const float *data; /* instead of pieces: the values of a vector */
 } gguf_tensor;
 

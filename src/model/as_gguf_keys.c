@@ -129,6 +129,32 @@ static nib_status set_xielu(const writing *w, nib_error *err) {
     return NIB_OK;
 }
 
+/* Writes which layers are recurrent. */
+static nib_status set_mixers(const writing *w, nib_error *err) {
+    enum { MAX_LAYER = 1024 };
+    const config *c = &w->m->cfg;
+    const bool every = w->m->arch->mixer_layers == MIXER_EVERY;
+    int64_t heads[MAX_LAYER], recurrent[MAX_LAYER], n = c->hp.n_layer, period = 0;
+    bool periodic = true;
+    char key[128];
+    if (w->m->arch->mixer == MIXER_NONE || (!every && w->m->arch->mixer_layers != MIXER_LISTED))
+        return NIB_OK;
+    if (n > MAX_LAYER)
+        return nib_fail(err, NIB_E_MODEL, "expected at most %d layers, found %lld", MAX_LAYER, (long long)n);
+    for (int64_t i = n - 1; i >= 0; i--) {
+        recurrent[i] = (c->layer[i] & LAYER_RECURRENT) != 0;
+        heads[i] = recurrent[i] ? 0 : c->hp.n_kv_head;
+        period = recurrent[i] ? period : i + 1;
+    }
+    for (int64_t i = 0; i < n; i++)
+        periodic = periodic && recurrent[i] == (period == 0 || (i + 1) % period != 0);
+    if (every && periodic && period > 0)
+        return set_count(w, "full_attention_interval", period, err);
+    snprintf(key, sizeof key, "%s.attention.%s", w->prefix, every ? "recurrent_layers" : "head_count_kv");
+    return gguf_writer_set_ints(w->w, key, every ? GGUF_BOOL : GGUF_U32, every ? recurrent : heads, (size_t)n,
+                                err);
+}
+
 nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     writing now = {.m = m, .w = w};
     const char *arch = arch_name(m), *name = model_name(m);
@@ -139,10 +165,13 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
                         arch);
     NIB_TRY(gguf_writer_set_string(w, "general.architecture", arch, strlen(arch), err));
     NIB_TRY(gguf_writer_set_string(w, "general.name", name, strlen(name), err));
+    const bool listed = m->arch->mixer != MIXER_NONE && m->arch->mixer_layers == MIXER_LISTED;
     for (int i = 0; i < HP_COUNT; i++)
-        NIB_TRY(set_field(&now, (hp_id)i, err));
+        if (i != HP_n_kv_head || !listed) /* set_mixers */
+            NIB_TRY(set_field(&now, (hp_id)i, err));
     NIB_TRY(set_slides(&now, err));
     NIB_TRY(set_xielu(&now, err));
+    NIB_TRY(set_mixers(&now, err));
     return set_ropes(&now, err);
 }
 

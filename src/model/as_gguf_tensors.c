@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct naming {
@@ -34,6 +35,10 @@ static const char *pattern_of(const model *m, slot_id slot) {
     return name != NULL && *name != '\0' ? name : NULL;
 }
 
+static const char *suffix_of(const model *m, slot_id slot, bool bias) {
+    return bias ? ".bias" : row_of(m, slot)->flags & T_BARE ? "" : ".weight";
+}
+
 static slot_id slot_of(const char *name, bool *bias) {
     for (int i = 0; i < SLOT_COUNT; i++) {
         const char *slot = slot_name((slot_id)i);
@@ -47,17 +52,16 @@ static slot_id slot_of(const char *name, bool *bias) {
 }
 
 /* A pattern may list several names: in Falcon a second norm changes the name of the first. */
-static const char *spell(naming *n, const char *list, bool bias, bool last) {
+static const char *spell(naming *n, const char *list, const char *suffix, bool last) {
     char one[128] = "", all[160];
     const int layer = model_block(n->m, n->block)->layer;
     while (list_next(&list, one, sizeof one) && last && *list != '\0')
         continue;
     const char *percent = strstr(one, "%d");
     if (percent != NULL)
-        snprintf(all, sizeof all, "%.*s%d%s%s", (int)(percent - one), one, layer, percent + 2,
-                 bias ? ".bias" : ".weight");
+        snprintf(all, sizeof all, "%.*s%d%s%s", (int)(percent - one), one, layer, percent + 2, suffix);
     else
-        snprintf(all, sizeof all, "%s%s", one, bias ? ".bias" : ".weight");
+        snprintf(all, sizeof all, "%s%s", one, suffix);
     return arena_strndup(&n->out->mem, all, strlen(all));
 }
 
@@ -93,6 +97,50 @@ static nib_status turn(const naming *n, slot_id slot, gguf_tensor *t, nib_error 
         return nib_fail(err, NIB_E_MODEL,
                         "a GGUF file of %s cannot express that %lld of %lld dimensions are rotated", a->name,
                         (long long)hp->n_rot, (long long)hp->d_head);
+    return NIB_OK;
+}
+
+/* The delta net's heads of values in GGUF's order: all first heads of the groups, then all second ones. Rows
+ * [first, first + n_head * each) of the tensor move, and the columns of the output projection. */
+static nib_status tile(naming *n, slot_id slot, gguf_tensor *t, nib_error *err) {
+    const hparams *hp = model_hparams(n->m);
+    const int64_t heads = hp->rec_head, share = heads / NUM_MAX(hp->rec_group, 1),
+                  d = hp->rec_inner / NUM_MAX(heads, 1);
+    int64_t first = 0, each = 1;
+    if (!(n->m->arch->flags & A_TILED_GGUF) || share <= 1)
+        return NIB_OK;
+    switch (slot) {
+    case SLOT_REC_X:
+    case SLOT_REC_CONV:
+        first = 2 * hp->rec_group * hp->rec_state;
+        each = d;
+        break;
+    case SLOT_REC_Z: each = d; break;
+    case SLOT_REC_DT:
+    case SLOT_REC_BETA:
+    case SLOT_REC_A:
+    case SLOT_REC_DT_BIAS: break;
+    case SLOT_REC_OUT:
+        if (d % type_get(t->from)->block_elems != 0)
+            return nib_fail(err, NIB_E_MODEL, "tensor %s: expected heads of whole blocks, found %lld columns",
+                            t->as.name, (long long)d);
+        t->n_tile = hp->rec_group;
+        t->tile = d;
+        return NIB_OK;
+    default: return NIB_OK;
+    }
+    const container_tensor *from = t->pieces[0].tensor;
+    weight_piece *pieces = arena_array(&n->out->mem, (size_t)heads + 1, sizeof *pieces);
+    if (pieces == NULL)
+        return nib_fail_nomem(err, ((size_t)heads + 1) * sizeof *pieces, "a tensor's description");
+    t->n_piece = 0;
+    if (first > 0)
+        pieces[t->n_piece++] = (weight_piece){from, 0, first};
+    for (int64_t h = 0; h < heads; h++) {
+        const int64_t head = h % hp->rec_group * share + h / hp->rec_group;
+        pieces[t->n_piece++] = (weight_piece){from, first + head * each, each};
+    }
+    t->pieces = pieces;
     return NIB_OK;
 }
 
@@ -145,6 +193,7 @@ static nib_status put(naming *n, const char *name, const int *w, int n_part, nib
     t->pieces = pieces;
     t->transposed = first->transposed;
     t->add = first->add;
+    t->minus_exp = first->minus_exp;
     for (int i = 0; i < n_part; i++) {
         const weight *of = &b->weights[w[i]];
         if (of->type != first->type || of->transposed != first->transposed ||
@@ -157,6 +206,15 @@ static nib_status put(naming *n, const char *name, const int *w, int n_part, nib
     }
     if (!first->vector)
         t->as.shape[1] = first->k;
+    if (first->n_col > 0) {
+        t->as.n_dim = 2;
+        t->as.shape[0] /= first->n_col;
+        t->as.shape[1] = first->n_col;
+        for (int i = 0; i < t->n_piece; i++) { /* rows of the table instead of elements */
+            pieces[i].first_row /= first->n_col;
+            pieces[i].n_row /= first->n_col;
+        }
+    }
     t->from = first->type;
     if (!first->vector)
         NIB_TRY(find_type(n, t, err));
@@ -186,26 +244,55 @@ static int find_weight(const block *b, slot_id slot, bool bias) {
 
 /* The slot whose GGUF tensor contains this slot's rows: a fused one, or the slot itself. */
 static slot_id home_of(const model *m, slot_id slot) {
+    if ((slot == SLOT_Q || slot == SLOT_ATTN_GATE) && row_of(m, SLOT_Q_GATE) != NULL)
+        return SLOT_Q_GATE;
     if ((slot == SLOT_Q || slot == SLOT_K || slot == SLOT_V) && pattern_of(m, slot) == NULL)
         return SLOT_QKV;
     if ((slot == SLOT_GATE || slot == SLOT_UP) && pattern_of(m, slot) == NULL)
         return SLOT_GATE_UP;
+    const slot_id *parts;
+    for (int i = mixer_parts(m->arch->mixer, &parts) - 1; i >= 0; i--)
+        if (slot == parts[i] && pattern_of(m, slot) == NULL)
+            return SLOT_REC_IN;
     return slot;
 }
 
+/* The parts of a fused tensor, in order. */
+static int parts_of(const model *m, slot_id home, const slot_id **out) {
+    static const slot_id qkv[] = {SLOT_Q, SLOT_K, SLOT_V}, gate_up[] = {SLOT_GATE, SLOT_UP},
+                         gated[] = {SLOT_Q, SLOT_ATTN_GATE};
+    if (home == SLOT_REC_IN)
+        return mixer_parts(m->arch->mixer, out);
+    if (home == SLOT_Q_GATE) {
+        *out = gated;
+        return 2;
+    }
+    *out = home == SLOT_QKV ? qkv : gate_up;
+    return home == SLOT_QKV ? 3 : 2;
+}
+
+static int by_row(const void *a, const void *b) {
+    const int64_t x = ((const weight_piece *)a)->first_row, y = ((const weight_piece *)b)->first_row;
+    return (x > y) - (x < y);
+}
+
 static nib_status put_fused(naming *n, slot_id home, bool bias, nib_error *err) {
-    static const slot_id qkv[] = {SLOT_Q, SLOT_K, SLOT_V}, gate_up[] = {SLOT_GATE, SLOT_UP};
     const block *b = model_block(n->m, n->block);
-    const slot_id *parts = home == SLOT_QKV ? qkv : gate_up;
-    const int n_part = home == SLOT_QKV ? 3 : 2;
-    int w[3] = {-1, -1, -1};
+    const slot_id *parts;
+    const int n_part = parts_of(n->m, home, &parts);
+    int w[4] = {-1, -1, -1, -1};
     for (int i = 0; i < n_part; i++) {
         w[i] = find_weight(b, parts[i], bias);
         if (w[i] < 0)
             return nib_fail(err, NIB_E_MODEL, "%s has no %s%s, which a GGUF file of %s needs", b->name,
                             slot_name(parts[i]), bias ? " bias" : "", n->m->arch->name);
     }
-    return put(n, spell(n, pattern_of(n->m, home), bias, false), w, n_part, err);
+    NIB_TRY(put(n, spell(n, pattern_of(n->m, home), suffix_of(n->m, home, bias), false), w, n_part, err));
+    if (home == SLOT_Q_GATE) { /* the heads of both alternate, as in the checkpoint's tensor */
+        gguf_tensor *t = &n->out->all[n->out->n - 1];
+        qsort((weight_piece *)(uintptr_t)t->pieces, (size_t)t->n_piece, sizeof *t->pieces, by_row);
+    }
+    return NIB_OK;
 }
 
 static nib_status put_weight(naming *n, int w, nib_error *err) {
@@ -217,11 +304,15 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
     const slot_id home = slot == SLOT_COUNT ? slot : home_of(n->m, slot);
     if (slot == SLOT_COUNT || pattern_of(n->m, home) == NULL)
         return nib_fail(err, NIB_E_MODEL, "GGUF has no place for %s of %s", b->weights[w].name, b->name);
-    if (home != slot) /* the first part adds the whole fused tensor */
-        return slot == SLOT_Q || slot == SLOT_GATE ? put_fused(n, home, bias, err) : NIB_OK;
+    if (home != slot) { /* the first part adds the whole fused tensor */
+        const slot_id *parts;
+        parts_of(n->m, home, &parts);
+        return slot == parts[0] ? put_fused(n, home, bias, err) : NIB_OK;
+    }
     /* the norm before both sub-layers: a single one has the last of its names */
     const bool alone = slot == SLOT_ATTN_NORM && find_weight(b, SLOT_FFN_NORM, false) < 0;
-    NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), bias, alone), &w, 1, err));
+    NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), suffix_of(n->m, slot, bias), alone), &w, 1, err));
+    NIB_TRY(tile(n, slot, &n->out->all[n->out->n - 1], err));
     return turn(n, slot, &n->out->all[n->out->n - 1], err);
 }
 

@@ -4,10 +4,11 @@
 #include "model/internal.h"
 
 #include <math.h>
+#include <float.h>
 #include <string.h>
 
 typedef struct builder {
-    const model *m;
+    model *m;
     const bound *b;
     op *ops;
     int n;
@@ -20,7 +21,7 @@ static op *put(builder *p, op_kind kind, reg out, reg in, int64_t n, int64_t k) 
     o->out = out;
     o->in = in;
     o->in2 = o->in3 = REG_NONE;
-    o->w = o->b = -1;
+    o->w = o->b = o->w2 = -1;
     o->n = n;
     o->k = k;
     o->cost.act_bytes = (uint64_t)(n + k) * 4;
@@ -52,6 +53,11 @@ static void value_op(builder *p, op_kind kind, reg r, int64_t width, double valu
     o->cost.macs = (uint64_t)width;
 }
 
+static void scale_by(builder *p, reg r, int64_t width, double value) {
+    if (value != 1)
+        value_op(p, OP_SCALE, r, width, value);
+}
+
 /* Adds the sub-layer's output in REG_O to the residual stream, or to the sub-layer's input (resid_normed). */
 static void add(builder *p, reg read) {
     const hparams *hp = &p->m->cfg.hp;
@@ -76,6 +82,14 @@ static void rope(builder *p, reg r, int64_t n_head, int table) {
     o->u.rope.d_head = c->hp.d_head;
     o->u.rope.n_rot = c->hp.n_rot;
     o->cost.macs = (uint64_t)(2 * n_head * c->hp.n_rot);
+}
+
+/* r = act(z) * r */
+static void gate(builder *p, reg z, reg r, act_kind act, int64_t n) {
+    op *o = put(p, OP_GATE, r, z, n, n);
+    o->in2 = r;
+    o->u.act.kind = act;
+    o->cost.macs = (uint64_t)n;
 }
 
 static void attend(builder *p, int layer, bool slides) {
@@ -114,8 +128,13 @@ static void attention(builder *p, int layer, reg in) {
     int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head;
     bool slides = c->layer[layer] & LAYER_SLIDES;
     linear(p, SLOT_Q, REG_Q, in);
+    if (has(p, SLOT_ATTN_GATE))
+        linear(p, SLOT_ATTN_GATE, REG_G, in);
     linear(p, SLOT_K, REG_K, in);
     linear(p, SLOT_V, REG_V, in);
+    scale_by(p, REG_Q, q, hp->attn_in_scale);
+    scale_by(p, REG_K, kv, hp->attn_in_scale * hp->key_scale);
+    scale_by(p, REG_V, kv, hp->attn_in_scale);
     if (hp->qkv_clip > 0) {
         value_op(p, OP_CLAMP, REG_Q, q, hp->qkv_clip);
         value_op(p, OP_CLAMP, REG_K, kv, hp->qkv_clip);
@@ -136,7 +155,10 @@ static void attention(builder *p, int layer, reg in) {
         p->ops[p->n - 1].u.num.every = hp->pos_scale_every;
     }
     attend(p, layer, slides);
+    if (has(p, SLOT_ATTN_GATE))
+        gate(p, REG_G, REG_A, ACT_SIGMOID, q);
     linear(p, SLOT_O, REG_O, REG_A);
+    scale_by(p, REG_O, hp->d_model, hp->attn_out_scale);
     if (has(p, SLOT_ATTN_POST_NORM))
         norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
 }
@@ -159,6 +181,113 @@ static void activate(builder *p, op *o, int layer) {
     }
 }
 
+/* ---- recurrent layers ---- */
+
+/* The short convolution of register r. */
+static void convolve(builder *p, reg r, int64_t n, bool silu) {
+    const int64_t n_tap = p->m->cfg.hp.rec_tap;
+    op *o = put(p, OP_CONV, r, r, n, n);
+    o->w = p->b->slot[SLOT_REC_CONV].w;
+    o->b = p->b->slot[SLOT_REC_CONV].b;
+    o->u.rec.n_tap = n_tap;
+    o->u.rec.silu = silu;
+    o->cost.macs = (uint64_t)(n * n_tap);
+    o->cost.act_bytes += (uint64_t)(n * (n_tap - 1)) * 8; /* the state, read and written */
+}
+
+/* An op with a state of heads: r -> out [rec_inner]. */
+static op *carry(builder *p, op_kind kind, reg out, reg r, int64_t k) {
+    const hparams *hp = &p->m->cfg.hp;
+    op *o = put(p, kind, out, r, hp->rec_inner, k);
+    o->w = p->b->slot[SLOT_REC_A].w;
+    o->b = p->b->slot[SLOT_REC_DT_BIAS].w;
+    o->w2 = p->b->slot[SLOT_REC_D].w;
+    o->u.rec.n_head = hp->rec_head;
+    o->u.rec.n_group = hp->rec_group;
+    o->u.rec.d_head = hp->rec_head ? hp->rec_inner / hp->rec_head : 1;
+    o->u.rec.d_state = hp->rec_state;
+    o->cost.macs = (uint64_t)(hp->rec_inner * hp->rec_state) * (kind == OP_DELTA ? 3 : 2);
+    o->cost.act_bytes += (uint64_t)(hp->rec_inner * hp->rec_state) * 8;
+    return o;
+}
+
+/* LFM2: out = (c * conv(b * x)) . w, with b, c and x from one projection. */
+static void short_conv(builder *p, reg in) {
+    const int64_t d = p->m->cfg.hp.d_model;
+    const reg b = model_declare_reg(p->m, "rec_b");
+    const reg c = model_declare_reg(p->m, "rec_z");
+    const reg x = model_declare_reg(p->m, "rec_x");
+    linear(p, SLOT_REC_B, b, in);
+    linear(p, SLOT_REC_Z, c, in);
+    linear(p, SLOT_REC_X, x, in);
+    gate(p, b, x, ACT_NONE, d);
+    convolve(p, x, d, false);
+    gate(p, c, x, ACT_NONE, d);
+    linear(p, SLOT_REC_OUT, REG_O, x);
+}
+
+/* Mamba-2. */
+static void state_space(builder *p, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t n = hp->rec_inner + 2 * hp->rec_group * hp->rec_state;
+    const reg z = model_declare_reg(p->m, "rec_z");
+    const reg x = model_declare_reg(p->m, "rec_x");
+    const reg dt = model_declare_reg(p->m, "rec_dt");
+    const reg y = model_declare_reg(p->m, "rec_y");
+    linear(p, SLOT_REC_Z, z, in);
+    linear(p, SLOT_REC_X, x, in);
+    linear(p, SLOT_REC_DT, dt, in);
+    scale_by(p, z, hp->rec_inner, hp->rec_in_scale * hp->rec_z_scale);
+    scale_by(p, dt, hp->rec_head, hp->rec_in_scale * hp->rec_dt_scale);
+    convolve(p, x, n, true);
+    op *o = carry(p, OP_SSD, y, x, n);
+    o->in2 = dt;
+    o->u.rec.dt_min = 0;
+    o->u.rec.dt_max = FLT_MAX;
+    if (has(p, SLOT_REC_NORM) && hp->rec_norm_first)
+        norm(p, SLOT_REC_NORM, y, y, hp->rec_inner, hp->rec_group);
+    gate(p, z, y, ACT_SILU, hp->rec_inner);
+    if (has(p, SLOT_REC_NORM) && !hp->rec_norm_first)
+        norm(p, SLOT_REC_NORM, y, y, hp->rec_inner, hp->rec_group);
+    linear(p, SLOT_REC_OUT, REG_O, y);
+    scale_by(p, REG_O, hp->d_model, hp->rec_out_scale);
+}
+
+/* The gated delta net. The norm is of the output, before the gate. */
+static void delta_net(builder *p, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t n = hp->rec_inner + 2 * hp->rec_group * hp->rec_state;
+    const reg z = model_declare_reg(p->m, "rec_z");
+    const reg x = model_declare_reg(p->m, "rec_x");
+    const reg decay = model_declare_reg(p->m, "rec_dt");
+    const reg beta = model_declare_reg(p->m, "rec_beta");
+    const reg y = model_declare_reg(p->m, "rec_y");
+    linear(p, SLOT_REC_X, x, in);
+    linear(p, SLOT_REC_Z, z, in);
+    linear(p, SLOT_REC_BETA, beta, in);
+    linear(p, SLOT_REC_DT, decay, in);
+    convolve(p, x, n, true);
+    op *o = carry(p, OP_DELTA, y, x, n);
+    o->in2 = beta;
+    o->in3 = decay;
+    o->u.rec.tiled = p->m->gguf_arch != NULL && (p->m->arch->flags & A_TILED_GGUF);
+    norm(p, SLOT_REC_NORM, y, y, hp->rec_inner, hp->rec_head);
+    gate(p, z, y, ACT_SILU, hp->rec_inner);
+    linear(p, SLOT_REC_OUT, REG_O, y);
+}
+
+/* in -> REG_O */
+static void recurrent(builder *p, reg in) {
+    switch (p->m->arch->mixer) {
+    case MIXER_CONV: short_conv(p, in); break;
+    case MIXER_SSD: state_space(p, in); break;
+    case MIXER_DELTA: delta_net(p, in); break;
+    case MIXER_SCAN:
+    case MIXER_NONE:
+    case MIXER_COUNT: break;
+    }
+}
+
 /* in -> REG_O */
 static void feed_forward(builder *p, int layer, reg in) {
     const config *c = &p->m->cfg;
@@ -167,6 +296,7 @@ static void feed_forward(builder *p, int layer, reg in) {
     if (has(p, SLOT_GATE)) {
         linear(p, SLOT_GATE, REG_G, in);
         linear(p, SLOT_UP, REG_U, in);
+        scale_by(p, REG_G, d_ff, c->hp.gate_scale);
         o = put(p, OP_GATE, REG_U, REG_G, d_ff, d_ff);
         o->in2 = REG_U;
     } else {
@@ -176,6 +306,7 @@ static void feed_forward(builder *p, int layer, reg in) {
     activate(p, o, layer);
     o->cost.macs = (uint64_t)d_ff;
     linear(p, SLOT_DOWN, REG_O, REG_U);
+    scale_by(p, REG_O, c->hp.d_model, c->hp.down_scale);
     if (has(p, SLOT_FFN_POST_NORM))
         norm(p, SLOT_FFN_POST_NORM, REG_O, REG_O, c->hp.d_model, 1);
 }
@@ -212,9 +343,18 @@ static void layer_program(builder *p, int layer) {
         normed(p, SLOT_FFN_NORM, REG_X);
         return;
     }
+    const uint8_t kind = p->m->cfg.layer[layer];
     reg a = normed(p, SLOT_ATTN_NORM, REG_H);
-    attention(p, layer, a);
-    add(p, a);
+    if (kind & LAYER_RECURRENT) {
+        recurrent(p, a);
+        add(p, a);
+    }
+    if (!(kind & LAYER_NO_ATTENTION)) {
+        attention(p, layer, a);
+        add(p, a);
+    }
+    if (!has(p, SLOT_DOWN))
+        return;
     reg f = normed(p, SLOT_FFN_NORM, REG_H);
     feed_forward(p, layer, f);
     add(p, f);
@@ -270,14 +410,25 @@ float op_position_scale(const op *o, int64_t position) {
 
 const char *op_name(op_kind kind) {
     static const char *const names[OP_COUNT] = {
-        [OP_EMBED] = "embed",         [OP_EMBED_POS] = "embed_pos",
-        [OP_NORM] = "norm",           [OP_LINEAR] = "linear",
-        [OP_SHORTLIST] = "shortlist", [OP_ROPE] = "rope",
-        [OP_ATTENTION] = "attention", [OP_ACT] = "act",
-        [OP_GATE] = "gate",           [OP_ADD] = "add",
-        [OP_SCALE] = "scale",         [OP_CLAMP] = "clamp",
-        [OP_SOFTCAP] = "softcap",     [OP_XIELU] = "xielu",
+        [OP_EMBED] = "embed",
+        [OP_EMBED_POS] = "embed_pos",
+        [OP_NORM] = "norm",
+        [OP_LINEAR] = "linear",
+        [OP_SHORTLIST] = "shortlist",
+        [OP_ROPE] = "rope",
+        [OP_ATTENTION] = "attention",
+        [OP_ACT] = "act",
+        [OP_GATE] = "gate",
+        [OP_ADD] = "add",
+        [OP_SCALE] = "scale",
+        [OP_CLAMP] = "clamp",
+        [OP_SOFTCAP] = "softcap",
+        [OP_XIELU] = "xielu",
         [OP_SCALE_POS] = "scale_pos",
+        [OP_CONV] = "conv",
+        [OP_SSD] = "ssd",
+        [OP_SCAN] = "scan",
+        [OP_DELTA] = "delta",
     };
     return kind >= 0 && kind < OP_COUNT ? names[kind] : "?";
 }

@@ -42,6 +42,11 @@ static const struct {
     {HP_n_ctx_train, "max_position_embeddings|n_positions|max_seq_len|seq_length", "context_length", 2048},
     {HP_n_rot, "rotary_dim", "rope.dimension_count", 0},
     {HP_window, "", "attention.sliding_window", 0},
+    {HP_rec_tap, "", "ssm.conv_kernel", 0},
+    {HP_rec_inner, "", "ssm.inner_size", 0},
+    {HP_rec_head, "", "ssm.time_step_rank", 0},
+    {HP_rec_group, "", "ssm.group_count", 0},
+    {HP_rec_state, "", "ssm.state_size", 0},
     {HP_norm_eps, "rms_norm_eps|layer_norm_eps|layer_norm_epsilon|norm_epsilon|norm_eps",
      "attention.layer_norm_rms_epsilon|attention.layer_norm_epsilon", 1e-5},
     {HP_rope_part,
@@ -55,6 +60,18 @@ static const struct {
      "rope.freq_base", 10000},
     {HP_rope_theta_local, "rope_parameters.sliding_attention.rope_theta", "rope.freq_base_swa", 0},
     {HP_attn_scale, "", "attention.scale", 0},
+    {HP_rec_in_scale, "", "", 1},
+    {HP_rec_z_scale, "", "", 1},
+    {HP_rec_x_scale, "", "", 1},
+    {HP_rec_b_scale, "", "", 1},
+    {HP_rec_c_scale, "", "", 1},
+    {HP_rec_dt_scale, "", "", 1},
+    {HP_rec_out_scale, "", "", 1},
+    {HP_attn_in_scale, "", "", 1},
+    {HP_attn_out_scale, "", "", 1},
+    {HP_key_scale, "", "", 1},
+    {HP_gate_scale, "", "", 1},
+    {HP_down_scale, "", "", 1},
     {HP_attn_softcap, "attn_logit_softcapping", "attn_logit_softcapping", 0},
     {HP_logit_softcap, "final_logit_softcapping", "final_logit_softcapping", 0},
     {HP_embed_scale, "", "embedding_scale", 1},
@@ -85,6 +102,14 @@ static void key_name(const config_source *s, const char *name, char *out, size_t
         snprintf(out, size, "%s", name);
 }
 
+/* Element i of a list of numbers; false: there is none. */
+static bool element_number(const meta_value *v, size_t i, double *out) {
+    if (v->type != META_ARRAY || i >= v->n || (v->elem != META_INT && v->elem != META_FLOAT))
+        return false;
+    *out = v->elem == META_INT ? (double)v->v.ints[i] : v->v.floats[i];
+    return true;
+}
+
 /* A metadata value as a number; false: it is not a number. */
 static bool value_number(const meta_value *v, double *out) {
     switch (v->type) {
@@ -94,11 +119,12 @@ static bool value_number(const meta_value *v, double *out) {
     case META_ARRAY:
         if (v->n == 0 || (v->elem != META_INT && v->elem != META_FLOAT))
             return false;
-        for (size_t i = 0; i < v->n; i++) {
+        *out = 0;
+        for (size_t i = 0; i < v->n; i++) { /* a layer with 0 has no such part */
             double x = v->elem == META_INT ? (double)v->v.ints[i] : v->v.floats[i];
-            if (i > 0 && x != *out)
+            if (x != 0 && *out != 0 && x != *out)
                 return false;
-            *out = x;
+            *out = x != 0 ? x : *out;
         }
         return true;
     default: return false;
@@ -109,6 +135,9 @@ nib_status config_number(const config_source *s, const char *names, double *out,
     char name[96], key[256];
     *found = 0;
     while (list_next(&names, name, sizeof name)) {
+        char *index = strchr(name, '[');
+        if (index != NULL)
+            *index++ = '\0';
         key_name(s, name, key, sizeof key);
         const meta_value *v = container_meta(s->c, key);
         if (v == NULL) {
@@ -116,7 +145,7 @@ nib_status config_number(const config_source *s, const char *names, double *out,
                 *found = -1;
             continue;
         }
-        if (!value_number(v, out))
+        if (index != NULL ? !element_number(v, (size_t)(*index - '0'), out) : !value_number(v, out))
             return nib_fail(err, NIB_E_MODEL, "%s: expected one number%s", key,
                             v->type == META_ARRAY ? ", found values that differ from layer to layer" : "");
         if (!isfinite(*out))
@@ -184,6 +213,16 @@ static nib_status set_field(hparams *hp, hp_id field, double value, nib_error *e
     return NIB_OK;
 }
 
+/* The rows or columns of the tensor that the row names. */
+static bool size_of_tensor(const config_source *s, const arch_key *row, double *out) {
+    const char *name = row->hf_rows ? row->hf_rows : row->hf_columns;
+    const container_tensor *t = name && !s->gguf_arch ? config_find_hf(s, name) : NULL;
+    if (t == NULL || t->n_dim < 1)
+        return false;
+    *out = (double)t->shape[row->hf_rows ? 0 : t->n_dim - 1];
+    return true;
+}
+
 static nib_status read_field(const config_source *s, hp_id field, config *out, nib_error *err) {
     const arch_key *row = family_row(s, field);
     bool gguf = s->gguf_arch != NULL;
@@ -194,6 +233,8 @@ static nib_status read_field(const config_source *s, hp_id field, config *out, n
             names = gguf ? usual[i].gguf : usual[i].hf;
             value = usual[i].value;
         }
+    if (row != NULL && size_of_tensor(s, row, &value))
+        return set_field(&out->hp, field, value, err);
     if (row == NULL || !(row->flags & K_CONST)) {
         const char *own = row == NULL ? NULL : gguf ? row->gguf : row->hf;
         double read = 0;
@@ -230,6 +271,11 @@ static bool says_nothing(hp_id field, double value, const hparams *hp) {
     switch (field) {
     case HP_window:
     case HP_n_rot:
+    case HP_rec_tap:
+    case HP_rec_inner:
+    case HP_rec_head:
+    case HP_rec_group:
+    case HP_rec_state:
     case HP_rope_theta_local:
     case HP_attn_softcap:
     case HP_logit_softcap:
@@ -349,6 +395,30 @@ static double field_value(const hparams *hp, hp_id field) {
     return value;
 }
 
+/* The sizes of the family's mixer, whose kernels have limits (kernels.h). */
+static nib_status check_mixer(mixer_kind mixer, const hparams *hp, nib_error *err) {
+    const bool heads = mixer == MIXER_SSD || mixer == MIXER_DELTA;
+    const int64_t max_state = mixer == MIXER_DELTA ? 512 : mixer == MIXER_SCAN ? 256 : 1 << 14;
+    if (mixer == MIXER_NONE)
+        return NIB_OK;
+    if (hp->rec_tap < 2 || hp->rec_tap > 8)
+        return nib_fail(err, NIB_E_MODEL, "taps of the short convolution: expected 2 to 8, found %lld",
+                        (long long)hp->rec_tap);
+    if (mixer != MIXER_CONV &&
+        (hp->rec_inner < 1 || hp->rec_inner > 1 << 20 || hp->rec_state < 1 || hp->rec_state > max_state))
+        return nib_fail(err, NIB_E_MODEL,
+                        "recurrent layers: expected values of 1 to %d and states of 1 to %lld, found %lld "
+                        "and %lld",
+                        1 << 20, (long long)max_state, (long long)hp->rec_inner, (long long)hp->rec_state);
+    if (heads && (hp->rec_head < 1 || hp->rec_inner % hp->rec_head != 0 || hp->rec_group < 1 ||
+                  hp->rec_head % hp->rec_group != 0))
+        return nib_fail(err, NIB_E_MODEL,
+                        "recurrent layers: expected heads that divide the width %lld, and groups that divide "
+                        "the heads, found %lld heads in %lld groups",
+                        (long long)hp->rec_inner, (long long)hp->rec_head, (long long)hp->rec_group);
+    return NIB_OK;
+}
+
 static nib_status check(const config_source *s, const hparams *hp, nib_error *err) {
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         double v = field_value(hp, bounds[i].field);
@@ -377,6 +447,7 @@ nib_status config_read(const config_source *s, config *out, nib_error *err) {
         NIB_TRY(read_field(s, (hp_id)i, out, err));
     NIB_TRY(derive(s, out, err));
     NIB_TRY(check(s, &out->hp, err));
+    NIB_TRY(check_mixer(s->arch->mixer, &out->hp, err));
     out->rope = s->gguf_arch != NULL ? s->arch->rope_gguf : s->arch->rope_hf;
     NIB_TRY(config_read_act(s, out, err));
     NIB_TRY(config_read_layers(s, out, err));

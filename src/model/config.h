@@ -24,7 +24,12 @@ typedef struct rope_params {
     const float *divide_long; /* ROPE_LONG */
 } rope_params;
 
-enum { LAYER_SLIDES = 1, LAYER_NO_ROPE = 2 };
+enum {
+    LAYER_SLIDES = 1,
+    LAYER_NO_ROPE = 2,
+    LAYER_RECURRENT = 4,    /* the layer has the family's mixer */
+    LAYER_NO_ATTENTION = 8, /* and no attention */
+};
 
 /* The parameters of xIELU as files have them: positive is softplus(alpha_p), negative is beta +
  * softplus(alpha_n). */
@@ -57,7 +62,8 @@ nib_status config_read(const config_source *s, config *out, nib_error *err);
 /* --- parts --- */
 
 /* The number under the first existing key of the list ('|' between names). Booleans are 0 or 1; an array of
- * equal elements counts as one number. *found: 1: found, 0: missing, -1: null. */
+ * elements that are equal, except zeros, counts as one number. "name[i]" is element i of an array, i < 10.
+ * *found: 1: found, 0: missing, -1: null. */
 nib_status config_number(const config_source *s, const char *names, double *out, int *found, nib_error *err);
 /* The string under the first existing key of the list; NULL: none. */
 const char *config_string(const config_source *s, const char *names);
@@ -71,6 +77,8 @@ nib_status config_read_ropes(const config_source *s, config *out, nib_error *err
 nib_status config_read_layers(const config_source *s, config *out, nib_error *err);
 /* Reads the activation function and, if it has parameters, those of each layer. NIB_E_MODEL. */
 nib_status config_read_act(const config_source *s, config *out, nib_error *err);
+/* Marks the recurrent layers (LAYER_RECURRENT, LAYER_NO_ATTENTION) in layer [n_layer]. */
+nib_status config_read_mixers(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err);
 /* Refuses options that change the computation and are not supported. NIB_E_MODEL. */
 nib_status config_check_supported(const config_source *s, nib_error *err);
 

@@ -104,6 +104,7 @@ nib_status config_read_layers(const config_source *s, config *out, nib_error *er
     if (layer == NULL)
         return nib_fail_nomem(err, (size_t)hp->n_layer, "layers");
     out->layer = layer;
+    NIB_TRY(config_read_mixers(s, hp, layer, err));
     NIB_TRY(read_slides(s, hp, layer, err));
     return read_no_rope(s, hp, layer, err);
 }

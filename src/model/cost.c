@@ -23,6 +23,8 @@ void cost_program(const block *blocks, const weight *weights, op *ops, int n) {
             o->cost.weight_bytes += read_bytes(blocks, &weights[o->w]);
         if (o->b >= 0)
             o->cost.weight_bytes += weights[o->b].bytes;
+        if (o->w2 >= 0)
+            o->cost.weight_bytes += weights[o->w2].bytes;
     }
 }
 

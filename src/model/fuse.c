@@ -82,18 +82,19 @@ static void join_products(fuser *f, int at) {
 
 static void (*const rewrites[])(fuser *f, int at) = {norm_to_codes, join_products};
 
-/* Marks, backwards from attention, the ops that produce the keys and values that it stores. */
+/* Marks, backwards from attention and from ops with a recurrent state, the ops that produce what they store.
+ */
 static void find_cache_feeders(op *ops, int n) {
     bool needed[REG_MAX] = {false};
     for (int i = n - 1; i >= 0; i--) {
         op *o = &ops[i];
-        const bool stores = o->kind == OP_ATTENTION;
-        o->fuse.feeds_cache = stores || needed[o->out];
+        const bool attends = o->kind == OP_ATTENTION;
+        o->fuse.feeds_cache = attends || op_is_recurrent(o->kind) || needed[o->out];
         if (!o->fuse.feeds_cache)
             continue;
-        if (!stores && !o->adds)
+        if (!attends && !o->adds)
             needed[o->out] = false;
-        const reg read[] = {stores ? REG_NONE : o->in, o->in2, o->in3};
+        const reg read[] = {attends ? REG_NONE : o->in, o->in2, o->in3};
         for (int r = 0; r < 3; r++)
             if (read[r] != REG_NONE)
                 needed[read[r]] = true;

@@ -19,10 +19,12 @@ struct model {
     } regs[REG_MAX];
     int n_reg;
     uint64_t n_param;
-    bool wide; /* formats without integer zeros (pack_widen) */
+    int64_t n_state; /* floats of one sequence's recurrent state */
+    bool wide;       /* formats without integer zeros (pack_widen) */
 };
 
 enum { BLOCK_MAX_WEIGHT = 40 };
+enum { STATE_ALIGN = 16 }; /* floats: the state of each op begins at a multiple */
 
 /* The weights of one block under construction: the index of each slot's weight and bias. */
 typedef struct bound {
@@ -38,6 +40,9 @@ typedef struct bound {
 } bound;
 
 typedef enum block_part { PART_EMBED, PART_LAYER, PART_HEAD } block_part;
+
+/* The parts of a recurrent layer's input projection, in the order of a tensor that has all. */
+int mixer_parts(mixer_kind mixer, const slot_id **out);
 
 /* Finds and checks every tensor of the part's slots. For PART_HEAD, `embed` is the embedding block (a tied
  * head). */

@@ -104,8 +104,10 @@ static void note_widths(model *m, const op *o) {
         int64_t n;
     } use[] = {{o->out, o->n},
                {o->in, o->kind == OP_ATTENTION ? q : o->k},
-               {o->in2, o->kind == OP_ATTENTION ? kv : o->n},
-               {o->in3, kv}};
+               {o->in2, o->kind == OP_ATTENTION    ? kv
+                        : op_is_recurrent(o->kind) ? 0
+                                                   : o->n},
+               {o->in3, op_is_recurrent(o->kind) ? 0 : kv}};
     for (size_t i = 0; i < sizeof use / sizeof use[0]; i++)
         if (use[i].r != REG_NONE && use[i].n > m->regs[use[i].r].width)
             m->regs[use[i].r].width = use[i].n;
@@ -151,29 +153,54 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
     NIB_TRY(tensors_bind(m, part, layer, &m->blocks[0], b, err));
     int n_op = build_program(m, part, layer, b, ops);
     cost_program(m->blocks, b->weights, ops, n_op);
+    for (int k = 0; k < n_op; k++)
+        if (op_is_recurrent(ops[k].kind)) {
+            ops[k].u.rec.at = m->n_state;
+            m->n_state += num_round_up(op_state(&ops[k]), STATE_ALIGN);
+        }
     fuse_program(ops, n_op);
     return keep_block(m, to, b, ops, n_op, err);
 }
 
-/* All layers of a model have the same weights; a layer that lacks a bias or a norm shows a damaged
+/* The slots of the first layer of a kind. */
+typedef struct layer_kind {
+    int layer; /* -1: there was none yet */
+    bool there[SLOT_COUNT], bias[SLOT_COUNT];
+} layer_kind;
+
+static void note_kind(layer_kind *first, const bound *b, int layer) {
+    first->layer = layer;
+    for (int i = 0; i < SLOT_COUNT; i++) {
+        first->there[i] = b->slot[i].there;
+        first->bias[i] = b->slot[i].b >= 0;
+    }
+}
+
+/* All layers of one kind have the same weights; a layer that lacks a bias or a norm shows a damaged
  * checkpoint. */
-static nib_status check_alike(const bound *first, const bound *b, int layer, nib_error *err) {
+static nib_status check_alike(const layer_kind *first, const bound *b, int layer, nib_error *err) {
     for (int i = 0; i < SLOT_COUNT; i++)
-        if (first->slot[i].there != b->slot[i].there || (first->slot[i].b < 0) != (b->slot[i].b < 0)) {
-            bool bias = first->slot[i].there == b->slot[i].there;
+        if (first->there[i] != b->slot[i].there || first->bias[i] != (b->slot[i].b >= 0)) {
+            bool bias = first->there[i] == b->slot[i].there;
             bool fewer = bias ? b->slot[i].b < 0 : !b->slot[i].there;
-            return nib_fail(err, NIB_E_MODEL, "layer %d has %s %s%s, but layer 0 has %s", layer,
-                            fewer ? "no" : "a", slot_name((slot_id)i), bias ? " bias" : "",
+            return nib_fail(err, NIB_E_MODEL, "layer %d has %s %s%s, but layer %d has %s", layer,
+                            fewer ? "no" : "a", slot_name((slot_id)i), bias ? " bias" : "", first->layer,
                             fewer ? "one" : "none");
         }
     return NIB_OK;
 }
 
-static nib_status make_layers(model *m, bound *first, bound *b, nib_error *err) {
-    for (int64_t i = 0; i < m->cfg.hp.n_layer; i++) {
-        bound *to = i == 0 ? first : b;
-        NIB_TRY(make_block(m, (int)i + 1, PART_LAYER, (int)i, to, err));
-        NIB_TRY(check_alike(first, to, (int)i, err));
+static nib_status make_layers(model *m, bound *b, nib_error *err) {
+    enum { KINDS = LAYER_RECURRENT | LAYER_NO_ATTENTION }; /* the flags that make a kind */
+    layer_kind kinds[KINDS + 1];
+    for (int i = 0; i <= KINDS; i++)
+        kinds[i].layer = -1;
+    for (int i = 0; i < (int)m->cfg.hp.n_layer; i++) {
+        layer_kind *kind = &kinds[m->cfg.layer[i] & KINDS];
+        NIB_TRY(make_block(m, i + 1, PART_LAYER, i, b, err));
+        if (kind->layer < 0)
+            note_kind(kind, b, i);
+        NIB_TRY(check_alike(kind, b, i, err));
     }
     return NIB_OK;
 }
@@ -181,7 +208,7 @@ static nib_status make_layers(model *m, bound *first, bound *b, nib_error *err) 
 static nib_status make_blocks(model *m, nib_error *err) {
     int n = (int)m->cfg.hp.n_layer + 2;
     m->blocks = arena_array(&m->mem, (size_t)n, sizeof *m->blocks);
-    bound *b = mem_array(2, sizeof *b);
+    bound *b = mem_array(1, sizeof *b);
     nib_status status = NIB_OK;
     if (m->blocks == NULL || b == NULL) {
         mem_free(b);
@@ -191,7 +218,7 @@ static nib_status make_blocks(model *m, nib_error *err) {
     if (status == NIB_OK && b->slot[SLOT_POS].w >= 0) /* the table of learned positions limits the context */
         m->cfg.hp.n_ctx_max = b->weights[b->slot[SLOT_POS].w].n - m->cfg.hp.pos_offset;
     if (status == NIB_OK)
-        status = make_layers(m, b, b + 1, err);
+        status = make_layers(m, b, err);
     if (status == NIB_OK)
         status = make_block(m, n - 1, PART_HEAD, -1, b, err);
     if (status == NIB_OK) {
@@ -333,8 +360,12 @@ int model_n_kv_layer(const model *m) {
 }
 
 void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_width) {
-    (void)kv_layer; /* all supported families have the same widths in every layer */
-    *k_width = *v_width = m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
+    const bool none = m->cfg.layer[kv_layer] & LAYER_NO_ATTENTION; /* other layers all have the same widths */
+    *k_width = *v_width = none ? 0 : m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
+}
+
+uint64_t model_state_bytes(const model *m) {
+    return (uint64_t)m->n_state * sizeof(float);
 }
 
 uint64_t model_heap_bytes(const model *m) {

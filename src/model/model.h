@@ -47,6 +47,9 @@ typedef struct weight {
     const float *imatrix; /* [k] mean squares of the inputs, owned by the engine; NULL: none (yet) */
     bool plain;           /* rounding does not search for scales (pack_from.plain) */
     bool vector;          /* norms, biases: resident as f32 */
+    const float *times;   /* [k] of a vector: factors of its elements; NULL: none */
+    bool minus_exp;       /* of a vector: the file has x, and -e^x is held */
+    int64_t n_col;        /* of a vector that is a table in GGUF: its columns; 0: it has one dimension */
     bool transposed;      /* the file has [k, n] (GPT-2's Conv1D): pieces give columns first_row... */
     float add;            /* added to every element of a vector (Gemma's 1 + w in safetensors) */
     int shared_block; /* >= 0: this weight is weight shared_index of that block (a tied head); no bytes of its
@@ -103,8 +106,9 @@ int64_t model_reg_width(const model *m, reg r); /* the widest use in any block; 
 int model_n_kv_layer(const model *m);           /* layers that store keys and values */
 /* Widths of one position's keys and values in KV layer i. */
 void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_width);
-uint64_t model_heap_bytes(const model *m); /* for the ledger */
-uint64_t model_n_param(const model *m);    /* number of weights */
+uint64_t model_state_bytes(const model *m); /* of one sequence's recurrent state; 0: no layer has one */
+uint64_t model_heap_bytes(const model *m);  /* for the ledger */
+uint64_t model_n_param(const model *m);     /* number of weights */
 
 /* Rotary tables. Frequencies may depend on how long the sequence is (dynamic NTK, longrope): `length` is the
  * number of positions of the whole pass, and all rows of that pass use its frequencies, as in HF

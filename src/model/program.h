@@ -48,6 +48,11 @@ typedef enum op_kind {
     OP_SOFTCAP,   /* out = cap * tanh(in / cap) */
     OP_XIELU,     /* out = xIELU(in) (arXiv 2411.13010) */
     OP_SCALE_POS, /* out = in * (1 + value * log(1 + floor(position / every))) */
+    /* Ops with a recurrent state (kernels.h has their formulas). */
+    OP_CONV,  /* out = short convolution of in, with the taps w */
+    OP_SSD,   /* out = Mamba-2's state space of in = x|B|C and in2 = dt; w = a, b = bias of dt */
+    OP_SCAN,  /* out = Mamba-1's of in = x, in2 = dt, in3 = B|C; w = a */
+    OP_DELTA, /* out = gated delta rule of in = q|k|v, in2 = beta, in3 = decay; w = a, b = bias of decay */
     OP_COUNT
 } op_kind;
 
@@ -59,7 +64,9 @@ typedef enum act_kind {
     ACT_GELU_QUICK,
     ACT_RELU,
     ACT_RELU2,
-    ACT_XIELU /* has parameters: OP_XIELU; never the kind of OP_ACT or OP_GATE */
+    ACT_XIELU, /* has parameters: OP_XIELU; never the kind of OP_ACT or OP_GATE */
+    ACT_NONE,  /* x itself */
+    ACT_SIGMOID
 } act_kind;
 /* x > 0: positive * x^2 + linear * x; else negative * (expm1(min(x, limit)) - x) + linear * x. */
 typedef struct xielu {
@@ -75,6 +82,7 @@ typedef struct op {
     op_kind kind;
     reg out, in, in2, in3; /* REG_NONE where not used */
     int w, b;              /* indices into the block's weights; -1: none. OP_ATTENTION: w are its sinks */
+    int w2;                /* another vector: OP_SSD and OP_SCAN's d; -1: none */
     bool adds;             /* OP_LINEAR, OP_EMBED: adds to out instead of replacing it (second slices) */
     int64_t n;             /* width of out */
     int64_t k;             /* width of in */
@@ -102,6 +110,14 @@ typedef struct op {
             act_kind kind;
         } act;
         struct {
+            int64_t at;    /* floats into the sequence's state where that of the op begins */
+            int64_t n_tap; /* OP_CONV */
+            bool silu;     /* OP_CONV: an activation follows the sum */
+            int64_t n_head, n_group, d_head, d_state; /* of values; of B and C, or q and k; of both */
+            float dt_min, dt_max;                     /* OP_SSD */
+            bool by_channel, tiled;                   /* OP_DELTA (delta_args) */
+        } rec;
+        struct {
             float value; /* OP_EMBED, OP_ADD, OP_SCALE, OP_SCALE_POS: factor; OP_CLAMP, OP_SOFTCAP: limit */
             int64_t offset; /* OP_EMBED_POS */
             int64_t every;  /* OP_SCALE_POS */
@@ -115,8 +131,8 @@ typedef struct op {
                         this one */
         int n_tail;  /* OP_LINEAR: number of element-wise ops after those products, with the same columns: the
                         thread that computes some columns executes all of them for these columns */
-        bool feeds_cache; /* the op contributes to the KV cache or is OP_ATTENTION; cache_only rows need only
-                             these ops */
+        bool feeds_cache; /* the op contributes to the KV cache or to a recurrent state, or is OP_ATTENTION;
+                             cache_only rows need only these ops */
     } fuse;
     struct {
         uint64_t weight_bytes; /* in the resident format; read once, whatever the number of rows */
@@ -134,6 +150,28 @@ typedef struct program {
 
 /* OP_SCALE_POS: the factor at a position, in single precision like the reference implementations. */
 float op_position_scale(const op *o, int64_t position);
+/* Widths of in2 and in3 of an op with a recurrent state. */
+static inline int64_t op_width2(const op *o) {
+    return o->kind == OP_SCAN ? o->n : o->u.rec.n_head;
+}
+static inline int64_t op_width3(const op *o) {
+    return o->kind == OP_SCAN ? 2 * o->u.rec.d_state
+                              : o->u.rec.n_head * (o->u.rec.by_channel ? o->u.rec.d_state : 1);
+}
+/* Whether the op has a part of a sequence's recurrent state, and how many floats it has. */
+static inline bool op_is_recurrent(op_kind kind) {
+    return kind == OP_CONV || kind == OP_SSD || kind == OP_SCAN || kind == OP_DELTA;
+}
+static inline int64_t op_state(const op *o) {
+    switch (o->kind) {
+    case OP_CONV: return (o->u.rec.n_tap - 1) * o->n;
+    case OP_SSD:
+    case OP_SCAN:
+    case OP_DELTA: return o->n * o->u.rec.d_state;
+    default: return 0;
+    }
+}
+
 const char *op_name(op_kind kind); /* static; "linear", "attention", ... */
 
 #endif

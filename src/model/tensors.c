@@ -227,16 +227,22 @@ static int64_t elements(const container_tensor *t) {
     return n;
 }
 
-static nib_status bind_vector(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
-                              nib_error *err) {
-    if (t->n_dim < 1 || t->n_dim > 2 || elements(t) != k)
-        return wrong_shape(t, k, -1, err);
+/* A vector of all k elements of a tensor. */
+static nib_status bind_elements(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
+                                nib_error *err) {
     weight *w = NULL;
     weight_piece *p = NULL;
     NIB_TRY(new_weight(b, name, 1, &w, &p, err));
     p[0] = (weight_piece){t, 0, k};
     *index = b->out->n;
     return finish_vector(b, w, t, k, err);
+}
+
+static nib_status bind_vector(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
+                              nib_error *err) {
+    if (t->n_dim < 1 || t->n_dim > 2 || elements(t) != k)
+        return wrong_shape(t, k, -1, err);
+    return bind_elements(b, name, t, k, index, err);
 }
 
 /* Binds the bias of a weight, if it exists. */
@@ -299,7 +305,7 @@ static nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_he
     }
     b->out->slot[slot].there = true;
     NIB_TRY(bind_vector(b, slots[slot].name, t, k, &b->out->slot[slot].w, err));
-    if ((b->m->arch->flags & A_NORM_PLUS_1) && b->m->gguf_arch == NULL)
+    if ((b->m->arch->flags & A_NORM_PLUS_1) && !(row->flags & T_AS_IS) && b->m->gguf_arch == NULL)
         b->out->weights[b->out->slot[slot].w].add = 1;
     return bind_bias(b, row, k, err);
 }
@@ -313,7 +319,64 @@ typedef struct row_runs {
     int n_run;
 } row_runs;
 
-static row_runs runs_of(const config *c, slot_id slot, row_order order) {
+/* The width of a part of a recurrent layer's input projection. */
+static int64_t mixer_width(const hparams *hp, mixer_kind mixer, slot_id slot) {
+    if (mixer == MIXER_CONV)
+        return hp->d_model;
+    if (slot == SLOT_REC_DT || slot == SLOT_REC_BETA)
+        return hp->rec_head;
+    if (slot != SLOT_REC_X || mixer == MIXER_SCAN)
+        return hp->rec_inner;
+    return hp->rec_inner + 2 * hp->rec_group * hp->rec_state;
+}
+
+int mixer_parts(mixer_kind mixer, const slot_id **out) {
+    static const slot_id parts[MIXER_COUNT][4] = {
+        [MIXER_CONV] = {SLOT_REC_B, SLOT_REC_Z, SLOT_REC_X, SLOT_COUNT},
+        [MIXER_SSD] = {SLOT_REC_Z, SLOT_REC_X, SLOT_REC_DT, SLOT_COUNT},
+        [MIXER_SCAN] = {SLOT_REC_X, SLOT_REC_Z, SLOT_COUNT},
+        [MIXER_DELTA] = {SLOT_REC_X, SLOT_REC_Z, SLOT_REC_BETA, SLOT_REC_DT},
+    };
+    int n = 0;
+    while (mixer != MIXER_NONE && n < 4 && parts[mixer][n] != SLOT_COUNT)
+        n++;
+    *out = parts[mixer];
+    return n;
+}
+
+/* Where a part begins in the whole projection; SLOT_COUNT: the width of all. */
+static int64_t mixer_offset(const hparams *hp, mixer_kind mixer, slot_id slot) {
+    const slot_id *parts;
+    const int n = mixer_parts(mixer, &parts);
+    int64_t at = 0;
+    for (int i = 0; i < n && parts[i] != slot; i++)
+        at += mixer_width(hp, mixer, parts[i]);
+    return at;
+}
+
+static bool is_mixer_part(slot_id slot) {
+    return slot == SLOT_REC_B || slot == SLOT_REC_X || slot == SLOT_REC_Z || slot == SLOT_REC_DT ||
+           slot == SLOT_REC_BETA;
+}
+
+/* Queries and a gate of attention's output in one tensor, head by head. */
+static bool is_gated_query(const model *m, slot_id slot) {
+    for (const arch_tensor *r = m->arch->tensors; r->slot != SLOT_COUNT; r++)
+        if (r->slot == SLOT_Q_GATE)
+            return slot == SLOT_Q || slot == SLOT_ATTN_GATE;
+    return false;
+}
+
+static row_runs runs_of(const model *m, slot_id slot, row_order order) {
+    const config *c = &m->cfg;
+    if (is_gated_query(m, slot)) {
+        const int64_t d_head = c->hp.d_head;
+        return (row_runs){slot == SLOT_Q ? 0 : d_head, d_head, 2 * d_head, (int)c->hp.n_head};
+    }
+    if (is_mixer_part(slot)) {
+        const int64_t n = mixer_width(&c->hp, m->arch->mixer, slot);
+        return (row_runs){mixer_offset(&c->hp, m->arch->mixer, slot), n, n, 1};
+    }
     int64_t d = c->hp.d_head, kv = c->hp.n_kv_head, q = c->hp.n_head * d, group = c->hp.n_head / kv * d;
     int64_t ff = c->hp.d_ff;
     if (slot == SLOT_GATE)
@@ -343,7 +406,7 @@ static nib_status bind_part(binder *b, slot_id slot, const arch_tensor *fused, c
     int64_t rows = transposed ? k : n_all, cols = transposed ? n_all : k;
     if (!has_shape(t, rows, cols))
         return wrong_shape(t, rows, cols, err);
-    row_runs r = runs_of(&b->m->cfg, slot, gguf ? ROWS_CONCAT : fused->order);
+    row_runs r = runs_of(b->m, slot, gguf ? ROWS_CONCAT : fused->order);
     weight *w = NULL;
     weight_piece *p = NULL;
     NIB_TRY(new_weight(b, slots[slot].name, r.n_run, &w, &p, err));
@@ -396,11 +459,82 @@ static nib_status bind_sinks(binder *b, nib_error *err) {
     return bind_vector(b, slots[SLOT_SINKS].name, t, b->m->cfg.hp.n_head, &b->out->slot[SLOT_SINKS].w, err);
 }
 
+/* A vector whose rows of n_col belong together; GGUF has it as a table if n_col > 0. */
+static nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, nib_error *err) {
+    const arch_tensor *row = row_of(b, slot);
+    const char *suffix = row && (row->flags & T_BARE) ? "" : ".weight";
+    const container_tensor *t = find(b, row, 0, suffix);
+    if (t == NULL)
+        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : missing(b, row, suffix, err);
+    const bool flat = t->n_dim == 3 && t->shape[1] == 1; /* HF's convolutions: [channels, 1, taps] */
+    if (elements(t) != n || (t->n_dim > 2 && !flat) || (n_col == 0 && t->n_dim > 1))
+        return wrong_shape(t, n, -1, err);
+    NIB_TRY(bind_elements(b, slots[slot].name, t, n, &b->out->slot[slot].w, err));
+    weight *w = &b->out->weights[b->out->slot[slot].w];
+    w->n_col = n_col;
+    w->minus_exp = (row->flags & T_MINUS_EXP) && b->m->gguf_arch == NULL;
+    b->out->slot[slot].there = true;
+    return suffix[0] ? bind_bias(b, row, n_col ? n / n_col : n, err) : NIB_OK;
+}
+
+/* Factors of x, B and C, which the taps of the convolution take (rec_x_scale and the like). */
+static nib_status scale_taps(binder *b, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    weight *w = &b->out->weights[b->out->slot[SLOT_REC_CONV].w];
+    const int64_t x = hp->rec_inner * hp->rec_tap, each = hp->rec_group * hp->rec_state * hp->rec_tap;
+    const double in = hp->rec_in_scale;
+    if (in * hp->rec_x_scale == 1 && in * hp->rec_b_scale == 1 && in * hp->rec_c_scale == 1)
+        return NIB_OK;
+    float *times = arena_array(b->src.mem, (size_t)w->k, sizeof *times);
+    if (times == NULL)
+        return nib_fail_nomem(err, (size_t)w->k * sizeof *times, "factors of a convolution");
+    for (int64_t i = 0; i < w->k; i++)
+        times[i] = (float)(in * (i < x ? hp->rec_x_scale : i < x + each ? hp->rec_b_scale : hp->rec_c_scale));
+    w->times = times;
+    return NIB_OK;
+}
+
+/* Mamba-2's norm is of groups, or of the whole row: GGUF has it in rows of a group, or in one dimension. */
+static void group_norm(binder *b, int64_t width) {
+    weight *w = &b->out->weights[b->out->slot[SLOT_REC_NORM].w];
+    if (b->m->gguf_arch != NULL)
+        b->out->slot[SLOT_REC_NORM].whole_row = w->pieces[0].tensor->n_dim == 1;
+    w->n_col = b->out->slot[SLOT_REC_NORM].whole_row ? 0 : width;
+}
+
+/* The mixer of a recurrent layer. */
+static nib_status bind_mixer(binder *b, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    const mixer_kind mixer = b->m->arch->mixer;
+    const int64_t d = hp->d_model, inner = mixer == MIXER_CONV ? d : hp->rec_inner;
+    const int64_t each = mixer == MIXER_SCAN ? hp->rec_state : 1; /* of a head's or channel's decay */
+    const int64_t n = mixer == MIXER_SCAN ? inner : hp->rec_head, groups = hp->rec_group;
+    const int64_t all = mixer_offset(hp, mixer, SLOT_COUNT);
+    const slot_id *parts;
+    const int n_part = mixer_parts(mixer, &parts);
+    for (int i = 0; i < n_part; i++)
+        NIB_TRY(bind_linear(b, parts[i], mixer_width(hp, mixer, parts[i]), d, SLOT_REC_IN, all, err));
+    NIB_TRY(bind_table(b, SLOT_REC_CONV, mixer_width(hp, mixer, SLOT_REC_X) * hp->rec_tap, hp->rec_tap, err));
+    if (mixer == MIXER_SSD)
+        NIB_TRY(scale_taps(b, err));
+    NIB_TRY(bind_table(b, SLOT_REC_DT_BIAS, n, 0, err));
+    NIB_TRY(bind_table(b, SLOT_REC_A, n * each, mixer == MIXER_DELTA ? 0 : each, err));
+    NIB_TRY(bind_table(b, SLOT_REC_D, n, mixer == MIXER_SSD, err));
+    NIB_TRY(bind_norm(b, SLOT_REC_NORM, inner, mixer == MIXER_DELTA ? hp->rec_head : groups, err));
+    if (mixer == MIXER_SSD && b->out->slot[SLOT_REC_NORM].there)
+        group_norm(b, inner / groups);
+    return bind_linear(b, SLOT_REC_OUT, d, inner, SLOT_COUNT, 0, err);
+}
+
 static nib_status bind_attention(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head, d = hp->d_model;
-    NIB_TRY(bind_norm(b, SLOT_ATTN_NORM, d, 1, err));
-    NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_QKV, q + 2 * kv, err));
+    if (row_of(b, SLOT_Q_GATE)) {
+        NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_Q_GATE, 2 * q, err));
+        NIB_TRY(bind_linear(b, SLOT_ATTN_GATE, q, d, SLOT_Q_GATE, 2 * q, err));
+    } else {
+        NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_QKV, q + 2 * kv, err));
+    }
     NIB_TRY(bind_linear(b, SLOT_K, kv, d, SLOT_QKV, q + 2 * kv, err));
     NIB_TRY(bind_linear(b, SLOT_V, kv, d, SLOT_QKV, q + 2 * kv, err));
     NIB_TRY(bind_norm(b, SLOT_Q_NORM, q, hp->n_head, err));
@@ -413,7 +547,12 @@ static nib_status bind_attention(binder *b, nib_error *err) {
 static nib_status bind_layer(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     int64_t d = hp->d_model, ff = hp->d_ff;
-    NIB_TRY(bind_attention(b, err));
+    const uint8_t kind = b->m->cfg.layer[b->layer];
+    NIB_TRY(bind_norm(b, SLOT_ATTN_NORM, d, 1, err));
+    if (!(kind & LAYER_NO_ATTENTION))
+        NIB_TRY(bind_attention(b, err));
+    if (kind & LAYER_RECURRENT)
+        NIB_TRY(bind_mixer(b, err));
     NIB_TRY(bind_norm(b, SLOT_FFN_NORM, d, 1, err));
     NIB_TRY(
         bind_linear(b, SLOT_GATE, ff, d, row_of(b, SLOT_GATE_UP) ? SLOT_GATE_UP : SLOT_COUNT, 2 * ff, err));

@@ -134,8 +134,8 @@ static nib_status find_scaling(const job *j, size_t i, scaling *s, nib_error *er
 /* The input that GPTQ needs for tensor i; NULL: the tensor is rounded to nearest. */
 static const gram_site *gptq_input(const job *j, size_t i) {
     const tensor_use *use = &j->uses[i];
-    if (j->method != METHOD_GPTQ || use->block < 0 || use->block != j->inputs.block ||
-        !encode_shape_of(j->types[i]))
+    if (j->method != METHOD_GPTQ || j->tensors.all[i].n_tile > 0 || use->block < 0 ||
+        use->block != j->inputs.block || !encode_shape_of(j->types[i]))
         return NULL;
     return gram_of(&j->inputs, use->w);
 }
@@ -160,12 +160,14 @@ static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib
 static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_error *err) {
     job *j = p->j;
     const gram_site *in = gptq_input(j, i);
+    const bool tiled = j->tensors.all[i].n_tile > 0; /* statistics of its columns have the model's order */
     row_task task = {.c = j->c,
                      .tensor = &j->tensors.all[i],
                      .to = j->types[i],
-                     .imatrix = scale->imatrix ? scale->imatrix
-                                : j->stats.of  ? j->stats.of[i]
-                                               : NULL,
+                     .imatrix = tiled            ? NULL
+                                : scale->imatrix ? scale->imatrix
+                                : j->stats.of    ? j->stats.of[i]
+                                                 : NULL,
                      .times = scale->times,
                      .over = scale->over,
                      .threads = j->threads,
@@ -187,7 +189,8 @@ nib_status job_next(job *j, nib_error *err) {
     XXH3_64bits_reset(p.sum);
     scaling scale = {0};
     nib_status status = find_scaling(j, i, &scale, err);
-    if (status == NIB_OK && j->types[i] == t->from && t->add == 0 && !scale.times && !scale.over)
+    if (status == NIB_OK && j->types[i] == t->from && t->add == 0 && !t->minus_exp && t->n_tile == 0 &&
+        !scale.times && !scale.over)
         status = copy(&p, t, err);
     else if (status == NIB_OK)
         status = round_tensor(&p, i, &scale, err);

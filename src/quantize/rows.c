@@ -253,11 +253,28 @@ static void add_error(const part *p, int thread, const float *x, const float *y)
     p->scratch->all[thread] += all;
 }
 
+/* Reads a row of k values, whose columns may move (gguf_tensor.n_tile). */
+static void read_row(const gguf_tensor *t, const uint8_t *raw, int64_t k, float *x) {
+    const type_info *type = type_get(t->from);
+    if (t->n_tile == 0) {
+        type->dequantize(raw, x, k);
+        return;
+    }
+    const int64_t n_head = k / t->tile;
+    uint64_t bytes = 0;
+    type_row_bytes(t->from, t->tile, &bytes);
+    for (int64_t h = 0; h < n_head; h++)
+        type->dequantize(raw + (uint64_t)(h % t->n_tile * (n_head / t->n_tile) + h / t->n_tile) * bytes,
+                         x + h * t->tile, t->tile);
+}
+
 /* Converts row r of the part to floats. */
 static void prepare_row(part *p, int64_t r) {
     const row_task *t = p->task;
     float *x = p->scratch->x + r * p->k, sum = 0;
-    type_get(t->tensor->from)->dequantize(p->scratch->raw + (uint64_t)r * p->from_bytes, x, p->k);
+    read_row(t->tensor, p->scratch->raw + (uint64_t)r * p->from_bytes, p->k, x);
+    for (int64_t i = 0; t->tensor->minus_exp && i < p->k; i++)
+        x[i] = -expf(x[i]);
     for (int64_t i = 0; t->tensor->add != 0 && i < p->k; i++)
         x[i] += t->tensor->add;
     scale_row(t, p->first + r, p->k, x);

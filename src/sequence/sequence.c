@@ -121,6 +121,8 @@ int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end) {
     int64_t n = NUM_MIN(n_max, NUM_MIN(n_end, s->n_ctx) - s->n_token);
     if (kv_is_coded(kv_pool_paging(s->kv.pool)->type))
         n = NUM_MIN(n, KV_BLOCK - 1 - s->n_token % KV_BLOCK);
+    if (model_state_bytes(s->m) > 0)
+        return 0;
     for (int i = 0; i < model_n_rope(s->m); i++)
         if (model_rope_varies(s->m, i))
             return 0;
@@ -146,4 +148,5 @@ void sequence_advance(sequence *s, int64_t n_row) {
     if (end > s->n)
         kv_table_learn(&s->kv, s->tokens, s->n, end);
     s->n += n_row;
+    kv_table_advance(&s->kv, s->n);
 }

@@ -71,7 +71,7 @@ void sequence_add(sequence *s, int32_t token);
 void sequence_propose(sequence *s, const int32_t *tokens, int64_t n);
 /* Number of tokens, at most n_max, that may be proposed in a sequence of at most n_end positions. Positions
  * of rejected tokens are written again, so with kv8 and kv4 no proposal may complete a block. 0 if keys
- * depend on the sequence length. */
+ * depend on the sequence length, or if there is a recurrent state, which cannot go back. */
 int64_t sequence_can_propose(const sequence *s, int64_t n_max, int64_t n_end);
 /* Before a pass: sets the position where it continues, which may be before s->n (kv_table_keep, rotary
  * frequencies that depend on the length). */

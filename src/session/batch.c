@@ -85,6 +85,9 @@ static nib_status open_batch(nib_batch *b, const nib_batch_options *o, nib_error
     b->n_page_free = b->n_page;
     NIB_TRY(open_cache(b, o->cache_ram, err));
     NIB_TRY(open_slots(b, &memory, err));
+    if (b->n_draft > 0 && model_state_bytes(b->on.m) > 0)
+        engine_log(b->engine, "no speculation: this model has recurrent layers, whose state cannot drop "
+                              "rejected tokens");
     if (o->draft && b->n_draft > 0)
         NIB_TRY(draft_model_open(o->draft, b->engine, b->n_slot, b->n_ctx, &b->draft_model, err));
     if (o->prefix_cache)

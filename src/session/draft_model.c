@@ -70,6 +70,10 @@ nib_status draft_model_open(nib_engine *with, nib_engine *target, int32_t n_slot
             err, NIB_E_USAGE,
             "expected a draft model with weights, found one that was opened for its vocabulary only");
     NIB_TRY(check_tokens(with, target, err));
+    if (model_state_bytes(engine_parts_of(with).m) > 0)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "expected a draft model without recurrent layers, whose state cannot drop rejected tokens");
     draft_model *g = mem_calloc(1, sizeof *g);
     if (!g)
         return nib_fail_nomem(err, sizeof *g, "a draft model");

@@ -161,6 +161,7 @@ static nib_status copy_weights(copying *c, const visit *v, nib_error *err) {
         const bool is_table = o->kind == OP_EMBED || o->kind == OP_EMBED_POS || o->kind == OP_SHORTLIST;
         NIB_TRY(copy_weight(c, v, o->w, is_table, err));
         NIB_TRY(copy_weight(c, v, o->b, false, err));
+        NIB_TRY(copy_weight(c, v, o->w2, false, err));
     }
     return NIB_OK;
 }

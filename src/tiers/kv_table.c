@@ -18,7 +18,8 @@ nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_
     if (kv_is_coded(type))
         NIB_TRY(kv_page_size(lay, TYPE_F16, overlaid, &window, err));
     if (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), page, bytes) ||
-        !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes))
+        !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes) ||
+        !num_add_u64(*bytes, model_state_bytes(layout_model(lay)), bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
                         (long long)n_ctx);
     return NIB_OK;
@@ -27,7 +28,7 @@ nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_
 nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
     uint64_t page;
     NIB_TRY(kv_page_size(lay, type, false, &page, err));
-    *bytes = (uint64_t)(n / KV_BLOCK) * page;
+    *bytes = (uint64_t)(n / KV_BLOCK) * page + model_state_bytes(layout_model(lay));
     if (!kv_is_coded(type)) {
         *bytes += kv_page_resident(lay, type, n % KV_BLOCK);
         return NIB_OK;
@@ -43,6 +44,16 @@ static nib_status open_window(kv_table *t, const layout *lay, device *d, ledger 
                              true, "the newest keys and values", err));
     for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
         t->recent_at[i] = (uint8_t *)t->window.at + i * t->recent.page_bytes;
+    return NIB_OK;
+}
+
+static nib_status open_state(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
+    const uint64_t bytes = model_state_bytes(layout_model(lay));
+    if (bytes == 0)
+        return NIB_OK;
+    NIB_TRY(
+        tier_region_open(&t->state, d, l, NIB_OWNER_KV, bytes, true, "a sequence's recurrent state", err));
+    tier_region_touch(&t->state, bytes);
     return NIB_OK;
 }
 
@@ -86,6 +97,8 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
             nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + 2 * sizeof *t->at), "a sequence's pages");
     if (status == NIB_OK && kv_is_coded(p->type))
         status = open_window(t, lay, d, l, err);
+    if (status == NIB_OK)
+        status = open_state(t, lay, d, l, err);
     if (status != NIB_OK) {
         kv_table_close(t);
         return status;
@@ -106,6 +119,7 @@ void kv_table_close(kv_table *t) {
     if (!t->reserved)
         kv_pool_unreserve(t->pool, t->max_page);
     tier_region_close(&t->window);
+    tier_region_close(&t->state);
     kv_paging_close(&t->recent);
     mem_free(t->pages);
     mem_free(t->at);
@@ -116,10 +130,12 @@ void kv_table_close(kv_table *t) {
 
 int64_t kv_table_keep(kv_table *t, int64_t n) {
     const type_id type = kv_pool_paging(t->pool)->type;
+    if (t->state.at && n != t->n_in_state)
+        n = 0;
     const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
     if (kv_is_coded(type)) {
         if (begin < t->held)
-            n = begin;
+            n = t->state.at ? 0 : begin;
         t->held = NUM_MIN(t->held, begin);
     }
     drop_from(t, kv_table_pages(type, n));
@@ -192,6 +208,7 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
     const int64_t n_page = kv_table_pages(type, end), from = first / KV_BLOCK;
     if (first >= end)
         return NIB_OK;
+    t->n_in_state = -1;
     if (from < t->n_page)
         NIB_TRY(make_own(t, from, first % KV_BLOCK, err));
     for (; t->n_page < n_page; t->n_page++)
@@ -201,6 +218,10 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
     if (kv_is_coded(type))
         reach_window(t, first, end);
     return kv_pool_copy_waiting(t->pool, err);
+}
+
+void kv_table_advance(kv_table *t, int64_t n) {
+    t->n_in_state = n;
 }
 
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end) {

@@ -1,4 +1,5 @@
-/* kv_table.h - one sequence's keys and values: its pages in order, and the views that kernels read.
+/* kv_table.h - the state of one sequence: its keys and values, which are pages in order with the views that
+ * kernels read, and the recurrent state of layers that have one.
  *
  * Pages for n_ctx positions are reserved when the table opens, allocated as positions are written, and
  * returned when positions are dropped. A page with other references is copied before it is written (copy on
@@ -8,6 +9,10 @@
  * kv8 and kv4 (kernels.h) the newest positions must still have f16 copies; otherwise the sequence continues
  * at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies of the
  * newest positions are the table's own memory, two pages in f16.
+ *
+ * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
+ * and cannot be truncated, so a shorter prefix continues at position 0. Ops begin with zeros there, so
+ * nothing is cleared. Pages of other sequences do not have it: the pool of such a model shares none.
  *
  * One thread at a time. */
 #ifndef NIB_TIERS_KV_TABLE_H
@@ -28,12 +33,15 @@ typedef struct kv_table {
     uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
     int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
     tier_region window;                     /* kv8, kv4: the newest positions in f16 */
-    int64_t held; /* kv8, kv4: positions from here on have f16 copies; a multiple of KV_BLOCK */
+    int64_t held;       /* kv8, kv4: positions from here on have f16 copies; a multiple of KV_BLOCK */
+    tier_region state;  /* the recurrent state, model_state_bytes in f32; unused if there is none */
+    int64_t n_in_state; /* the number of positions that it has seen; -1: unknown, since a pass began */
 } kv_table;
 
 /* Number of pages for n positions. */
 int64_t kv_table_pages(type_id type, int64_t n);
-/* Bytes that a table of n_ctx positions reserves, its f16 window included. NIB_E_NOFIT: overflow. */
+/* Bytes that a table of n_ctx positions reserves, its f16 window and recurrent state included. NIB_E_NOFIT:
+ * overflow. */
 nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
                           nib_error *err);
 /* The bytes of it that the first n positions make resident. */
@@ -44,12 +52,15 @@ nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *
                          bool reserved, nib_error *err);
 void kv_table_close(kv_table *t); /* zeroed is fine */
 
-/* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay: n, or
- * up to KV_BLOCK - 1 fewer. Pages after them are dropped. */
+/* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay, from
+ * where the caller computes again: n; up to KV_BLOCK - 1 fewer with kv8 and kv4; with a recurrent state n
+ * only where it is, otherwise 0. Pages after them are dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
-/* Prepares positions [first, end) for writing: allocates pages and copies shared ones; end <= n_ctx. Returns
- * the errors of copying. */
+/* Prepares positions [first, end) for writing, before a pass: allocates pages and copies shared ones; end <=
+ * n_ctx. The recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
+/* After the pass: the recurrent state is that of the first n positions. */
+void kv_table_advance(kv_table *t, int64_t n);
 /* Records that positions [first, end) were written, for tokens[first..end). */
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
 /* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own

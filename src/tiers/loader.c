@@ -6,6 +6,7 @@
 #include "base/num.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -130,7 +131,12 @@ nib_status loader_check_vector(const weight *w, nib_error *err) {
     return NIB_OK;
 }
 
-static void add_to_vector(const weight *w, float *out) {
+static void change_vector(const weight *w, float *out) {
+    for (int64_t i = 0; w->times && i < w->k; i++)
+        out[i] *= w->times[i];
+    if (w->minus_exp)
+        for (int64_t i = 0; i < w->k; i++)
+            out[i] = -expf(out[i]);
     if (w->add != 0)
         for (int64_t i = 0; i < w->k; i++)
             out[i] += w->add;
@@ -274,7 +280,7 @@ void loader_pack(const weight *w, int64_t first, int64_t n_row, const load_targe
             rows[i + j] = at + (uint64_t)j * each;
     }
     if (w->vector)
-        add_to_vector(w, out);
+        change_vector(w, out);
     else
         loader_pack_rows(w, rows, 0, n_row, to, b);
 }
@@ -378,6 +384,6 @@ nib_status loader_vector(const loader *ld, const weight *w, float *out, load_buf
                              (uint64_t)left * each, err));
         type->dequantize(b->raw, out + i, left);
     }
-    add_to_vector(w, out);
+    change_vector(w, out);
     return NIB_OK;
 }

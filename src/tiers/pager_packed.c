@@ -55,6 +55,10 @@ static void add_weight(XXH3_state_t *h, const weight *w) {
     add(h, &w->format, sizeof w->format);
     add(h, &w->add, sizeof w->add);
     add(h, &w->over, sizeof w->over);
+    if (w->times)
+        add(h, w->times, (size_t)w->k * sizeof *w->times);
+    if (w->minus_exp)
+        add(h, &w->minus_exp, sizeof w->minus_exp);
     if (w->imatrix)
         add(h, w->imatrix, (size_t)w->k * sizeof *w->imatrix);
     for (int i = 0; i < w->n_piece; i++) {

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/check/memory.h"
+#include "exec/recurrent.h"
 #include "kernels/act8.h"
 
 #include <math.h>
@@ -199,6 +200,26 @@ static nib_status attend(const walk *w, const op *o, nib_error *err) {
     return NIB_OK;
 }
 
+/* ---- recurrent states ---- */
+
+static nib_status carry(const walk *w, const op *o, nib_error *err) {
+    float *state = (float *)(void *)check_at(w->of->kv->state.at);
+    if (!state)
+        return nib_fail(err, NIB_E_DEVICE, "a recurrent state is not in the check back end's memory");
+    const recurrent_rows one = {.x = at(w, o->in),
+                                .x2 = o->in2 == REG_NONE ? NULL : at(w, o->in2),
+                                .x3 = o->in3 == REG_NONE ? NULL : at(w, o->in3),
+                                .out = at(w, o->out),
+                                .n_row = 1,
+                                .begins = w->position == 0,
+                                .state = state,
+                                .w = vector(w, o->w),
+                                .b = vector(w, o->b),
+                                .skip = vector(w, o->w2)};
+    recurrent_run(w->c->ref, o, &one, 0, recurrent_n_part(o));
+    return NIB_OK;
+}
+
 /* ---- one op ---- */
 
 static nib_status run_op(const walk *w, const op *o, nib_error *err) {
@@ -209,6 +230,10 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     case OP_EMBED:
     case OP_EMBED_POS: return embed(w, o, err);
     case OP_ATTENTION: return attend(w, o, err);
+    case OP_CONV:
+    case OP_SSD:
+    case OP_SCAN:
+    case OP_DELTA: return carry(w, o, err);
     case OP_NORM:
         k->norm(o->u.norm.kind, x, vector(w, o->w), vector(w, o->b), out, o->k, o->u.norm.n_group,
                 o->u.norm.w_full, o->u.norm.eps);

@@ -77,6 +77,10 @@ static int run_op(worker *w, const op *o) {
     case OP_SOFTCAP:
     case OP_XIELU: run_elements(w, o); break;
     case OP_SCALE_POS: run_scale_pos(w, o); break;
+    case OP_CONV:
+    case OP_SSD:
+    case OP_SCAN:
+    case OP_DELTA: run_recurrent(w, o); break;
     case OP_SHORTLIST: /* run_shortlist */
     case OP_COUNT: break;
     }

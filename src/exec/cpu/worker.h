@@ -174,6 +174,9 @@ nib_status run_shortlist(job *j, int i, nib_error *err);
 /* Runs the head's product in a cell with exec_cell.best. The rows must be quantized. */
 void run_best(worker *w, const op *o);
 
+/* ---- recurrent.c ---- */
+void run_recurrent(worker *w, const op *o);
+
 /* ---- attend.c ---- */
 void run_attention(worker *w, const op *o);
 

@@ -192,6 +192,10 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
     case OP_XIELU:
     case OP_SCALE_POS:
+    case OP_CONV:
+    case OP_SSD:
+    case OP_SCAN:
+    case OP_DELTA:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }

@@ -39,6 +39,8 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
         return v_mul(y, y);
     }
     case ACT_XIELU: break; /* op_xielu */
+    case ACT_NONE: return x;
+    case ACT_SIGMOID: return v_sigmoid(x);
     }
     return x;
 }
@@ -53,6 +55,8 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
     case ACT_RELU: statement(ACT_RELU); break;                                                               \
     case ACT_RELU2: statement(ACT_RELU2); break;                                                             \
     case ACT_XIELU: break;                                                                                   \
+    case ACT_NONE: statement(ACT_NONE); break;                                                               \
+    case ACT_SIGMOID: statement(ACT_SIGMOID); break;                                                         \
     }
 
 static void op_act(act_kind kind, const float *x, float *out, int64_t n) {

@@ -7,6 +7,7 @@
 #include "kernels/lanes/elementwise.h"
 #include "kernels/lanes/kv.h"
 #include "kernels/lanes/kv_pack.h"
+#include "kernels/lanes/recurrent.h"
 #include "kernels/lanes/residual.h"
 #include "kernels/lanes/rows.h"
 
@@ -30,6 +31,10 @@ static void lanes_install(kernel_table *t) {
     t->clamp = op_clamp;
     t->softcap = op_softcap;
     t->xielu = op_xielu;
+    t->conv = op_conv;
+    t->ssd = op_ssd;
+    t->scan = op_scan;
+    t->delta = op_delta;
     t->upper_bounds = op_upper_bounds;
 }
 

@@ -1,0 +1,45 @@
+/* Falcon-H1: every layer has a Mamba-2 state space and attention with the same input, and factors everywhere.
+ * GGUF files have the factors in the weights. */
+#include "model/arch.h"
+
+const arch_desc arch_falcon_h1 = {
+    .name = "falcon_h1",
+    .gguf = "falcon-h1",
+    .hf = "falcon_h1",
+    .hf_class = "FalconH1ForCausalLM",
+    .hf_base = "model.",
+    .norm = NORM_RMS,
+    .act = ACT_SILU,
+    .rope_hf = ROPE_HALF,
+    .rope_gguf = ROPE_HALF,
+    .mixer = MIXER_SSD,
+    .mixer_layers = MIXER_BESIDE,
+    .tensors = ARCH_TENSORS(
+        ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"}, ARCH_LLAMA_QKVO,
+        {SLOT_REC_IN, "model.layers.%d.mamba.in_proj"}, {SLOT_REC_CONV, "model.layers.%d.mamba.conv1d"},
+        {SLOT_REC_DT_BIAS, "model.layers.%d.mamba.dt_bias", T_BARE},
+        {SLOT_REC_A, "model.layers.%d.mamba.A_log", T_BARE | T_MINUS_EXP},
+        {SLOT_REC_D, "model.layers.%d.mamba.D", T_BARE},
+        {SLOT_REC_NORM, "model.layers.%d.mamba.norm", T_OPTIONAL},
+        {SLOT_REC_OUT, "model.layers.%d.mamba.out_proj"}, {SLOT_FFN_NORM, "model.layers.%d.pre_ff_layernorm"},
+        {SLOT_GATE, "model.layers.%d.feed_forward.gate_proj"},
+        {SLOT_UP, "model.layers.%d.feed_forward.up_proj"},
+        {SLOT_DOWN, "model.layers.%d.feed_forward.down_proj"}, {SLOT_OUT_NORM, "model.final_layernorm"},
+        {SLOT_HEAD, "lm_head"}),
+    .keys = ARCH_KEYS(
+        {HP_rec_tap, .hf = "mamba_d_conv", .flags = K_DEFAULT, .value = 4},
+        {HP_rec_inner, .hf_columns = "model.layers.0.mamba.out_proj.weight"},
+        {HP_rec_head, .hf = "mamba_n_heads", .flags = K_DEFAULT, .value = 128},
+        {HP_rec_group, .hf = "mamba_n_groups", .flags = K_DEFAULT, .value = 1},
+        {HP_rec_state, .hf = "mamba_d_state", .flags = K_DEFAULT, .value = 256},
+        {HP_rec_norm_first, .hf = "mamba_norm_before_gate", .flags = K_DEFAULT, .value = 1},
+        {HP_rec_in_scale, .hf = "ssm_in_multiplier"}, {HP_rec_out_scale, .hf = "ssm_out_multiplier"},
+        {HP_rec_z_scale, .hf = "ssm_multipliers[0]"}, {HP_rec_x_scale, .hf = "ssm_multipliers[1]"},
+        {HP_rec_b_scale, .hf = "ssm_multipliers[2]"}, {HP_rec_c_scale, .hf = "ssm_multipliers[3]"},
+        {HP_rec_dt_scale, .hf = "ssm_multipliers[4]"}, {HP_attn_in_scale, .hf = "attention_in_multiplier"},
+        {HP_attn_out_scale, .hf = "attention_out_multiplier"}, {HP_key_scale, .hf = "key_multiplier"},
+        {HP_gate_scale, .hf = "mlp_multipliers[0]"}, {HP_down_scale, .hf = "mlp_multipliers[1]"},
+        {HP_embed_scale, .hf = "embedding_multiplier"}, {HP_logit_scale, .hf = "lm_head_multiplier"},
+        {HP_n_kv_head, .flags = K_DEFAULT, .value = 8}, {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-5},
+        {HP_n_ctx_train, .flags = K_DEFAULT, .value = 8192}),
+};

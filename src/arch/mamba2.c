@@ -1,0 +1,35 @@
+/* Mamba-2: all layers are state spaces, without attention and without feed-forward layers. */
+#include "model/arch.h"
+
+const arch_desc arch_mamba2 = {
+    .name = "mamba2",
+    .gguf = "mamba2",
+    .hf = "mamba2",
+    .hf_class = "Mamba2ForCausalLM",
+    .hf_base = "backbone.",
+    .norm = NORM_RMS,
+    .act = ACT_SILU,
+    .rope_hf = ROPE_HALF,
+    .rope_gguf = ROPE_HALF,
+    .flags = A_NO_ROPE,
+    .mixer = MIXER_SSD,
+    .mixer_layers = MIXER_ALL,
+    .tensors = ARCH_TENSORS(
+        {SLOT_EMBED, "backbone.embeddings|backbone.embedding"}, {SLOT_ATTN_NORM, "backbone.layers.%d.norm"},
+        {SLOT_REC_IN, "backbone.layers.%d.mixer.in_proj"}, {SLOT_REC_CONV, "backbone.layers.%d.mixer.conv1d"},
+        {SLOT_REC_DT_BIAS, "backbone.layers.%d.mixer.dt_bias", T_BARE},
+        {SLOT_REC_A, "backbone.layers.%d.mixer.A_log", T_BARE | T_MINUS_EXP},
+        {SLOT_REC_D, "backbone.layers.%d.mixer.D", T_BARE},
+        {SLOT_REC_NORM, "backbone.layers.%d.mixer.norm", T_ROW_NORM},
+        {SLOT_REC_OUT, "backbone.layers.%d.mixer.out_proj"}, {SLOT_OUT_NORM, "backbone.norm_f"},
+        {SLOT_HEAD, "lm_head"}),
+    .keys = ARCH_KEYS({HP_n_head, .flags = K_CONST, .value = 1}, {HP_n_kv_head, .flags = K_CONST, .value = 1},
+                      {HP_d_head, .flags = K_CONST, .value = 1}, {HP_d_ff, .flags = K_CONST, .value = 1},
+                      {HP_rec_tap, .hf = "conv_kernel", .flags = K_DEFAULT, .value = 4},
+                      {HP_rec_inner, .hf_columns = "backbone.layers.0.mixer.out_proj.weight"},
+                      {HP_rec_head, .hf = "num_heads", .flags = K_DEFAULT, .value = 128},
+                      {HP_rec_group, .hf = "n_groups", .flags = K_DEFAULT, .value = 8},
+                      {HP_rec_state, .hf = "state_size", .flags = K_DEFAULT, .value = 128},
+                      {HP_n_ctx_train, .hf = "", .flags = K_DEFAULT, .value = 1048576},
+                      {HP_norm_eps, .hf = "layer_norm_epsilon", .flags = K_DEFAULT, .value = 1e-5}),
+};

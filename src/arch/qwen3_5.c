@@ -1,0 +1,43 @@
+/* Qwen3.5 and 3.6, dense: three of four layers are gated delta nets, the fourth has attention with a gate. */
+#include "model/arch.h"
+
+const arch_desc arch_qwen3_5 = {
+    .name = "qwen3_5",
+    .gguf = "qwen35",
+    .hf = "qwen3_5_text|qwen3_5",
+    .hf_class = "Qwen3_5ForCausalLM|Qwen3_5ForConditionalGeneration",
+    .hf_base = "model.",
+    .norm = NORM_RMS,
+    .act = ACT_SILU,
+    .rope_hf = ROPE_HALF,
+    .rope_gguf = ROPE_HALF,
+    .flags = A_NORM_PLUS_1 | A_TILED_GGUF,
+    .mixer = MIXER_DELTA,
+    .mixer_layers = MIXER_EVERY,
+    .tensors = ARCH_TENSORS(
+        ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"},
+        {SLOT_REC_X, "model.layers.%d.linear_attn.in_proj_qkv", .gguf = "blk.%d.attn_qkv"},
+        {SLOT_REC_Z, "model.layers.%d.linear_attn.in_proj_z", .gguf = "blk.%d.attn_gate"},
+        {SLOT_REC_BETA, "model.layers.%d.linear_attn.in_proj_b", .gguf = "blk.%d.ssm_beta"},
+        {SLOT_REC_DT, "model.layers.%d.linear_attn.in_proj_a", .gguf = "blk.%d.ssm_alpha"},
+        {SLOT_REC_CONV, "model.layers.%d.linear_attn.conv1d"},
+        {SLOT_REC_DT_BIAS, "model.layers.%d.linear_attn.dt_bias", T_BARE},
+        {SLOT_REC_A, "model.layers.%d.linear_attn.A_log", T_BARE | T_MINUS_EXP},
+        {SLOT_REC_NORM, "model.layers.%d.linear_attn.norm", T_AS_IS},
+        {SLOT_REC_OUT, "model.layers.%d.linear_attn.out_proj"},
+        {SLOT_Q_GATE, "model.layers.%d.self_attn.q_proj"}, {SLOT_K, "model.layers.%d.self_attn.k_proj"},
+        {SLOT_V, "model.layers.%d.self_attn.v_proj"}, {SLOT_O, "model.layers.%d.self_attn.o_proj"},
+        {SLOT_Q_NORM, "model.layers.%d.self_attn.q_norm"}, {SLOT_K_NORM, "model.layers.%d.self_attn.k_norm"},
+        {SLOT_FFN_NORM, "model.layers.%d.post_attention_layernorm", .gguf = "blk.%d.post_attention_norm"},
+        ARCH_LLAMA_MLP, ARCH_LLAMA_HEAD),
+    .keys = ARCH_KEYS(
+        {HP_rec_tap, .hf = "linear_conv_kernel_dim", .flags = K_DEFAULT, .value = 4},
+        {HP_rec_inner, .hf_columns = "model.layers.0.linear_attn.out_proj.weight"},
+        {HP_rec_head, .hf = "linear_num_value_heads", .flags = K_DEFAULT, .value = 32},
+        {HP_rec_group, .hf = "linear_num_key_heads", .flags = K_DEFAULT, .value = 16},
+        {HP_rec_state, .hf = "linear_key_head_dim", .flags = K_DEFAULT, .value = 128},
+        {HP_d_head, .flags = K_DEFAULT, .value = 256}, {HP_rope_part, .flags = K_DEFAULT, .value = 0.25},
+        {HP_n_kv_head, .flags = K_DEFAULT, .value = 4}, {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
+        {HP_n_ctx_train, .flags = K_DEFAULT, .value = 32768}),
+    .only = ARCH_ONLY({"attn_output_gate", "true"}),
+};

@@ -1,0 +1,245 @@
+/* Models with recurrent layers: a sequence's state is that of one position, and every answer is that of a
+ * fresh session, however the prompt is cut, the sequence goes back, a pass is cancelled, answers run
+ * together, share a prefix or are preempted. The state is charged; back ends without its ops refuse the
+ * model. */
+#include "base/mem.h"
+#include "base/num.h"
+#include "support/engine.h"
+#include "support/logits.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_TOKEN = 100, N_VOCAB = 320 };
+
+static const char *const models[] = {"tests/data/arch/lfm2", "tests/data/arch/mamba2",
+                                     "tests/data/arch/falcon_h1", "tests/data/arch/qwen3_5"};
+
+static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, int kv) {
+    nib_engine_options o = engine_usual();
+    o.n_thread = n_thread;
+    o.n_batch = n_batch;
+    o.n_ctx = 128;
+    o.kv_type = kv;
+    return engine_must_open(path, &o, NULL);
+}
+
+static void tokens_of(int32_t *tokens, int seed) {
+    logits_tokens(tokens, N_TOKEN, N_VOCAB, seed);
+}
+
+static void however_prompts_are_cut(void **state) {
+    (void)state;
+    static const int64_t cuts[] = {1, 3, 16, 64, 100};
+    int32_t tokens[N_TOKEN];
+    tokens_of(tokens, 1);
+    for (size_t m = 0; m < NUM_COUNT(models); m++) {
+        logits_rows want = {0};
+        for (size_t i = 0; i < NUM_COUNT(cuts); i++) {
+            nib_engine *e = open_engine(models[m], 1 + (int)i % 3, cuts[i], NIB_KV_F32);
+            logits_rows got = logits_of(e, tokens, N_TOKEN);
+            if (i == 0)
+                want = got;
+            assert_memory_equal(got.data, want.data, N_TOKEN * (size_t)got.n_vocab * sizeof(float));
+            if (i > 0)
+                free(got.data);
+            nib_engine_close(e);
+        }
+        free(want.data);
+    }
+}
+
+/* After a sync the logits are those of a session that never held anything else. */
+static void check_sync(nib_session *s, nib_engine *e, const int32_t *tokens, int n) {
+    nib_error err = {0};
+    nib_session *fresh = session_must_open(e);
+    if (nib_session_sync(s, tokens, (size_t)n, &err) || nib_session_sync(fresh, tokens, (size_t)n, &err))
+        fail_msg("%s", err.message);
+    assert_memory_equal(nib_session_logits(s), nib_session_logits(fresh), N_VOCAB * sizeof(float));
+    nib_session_close(fresh);
+}
+
+static void grown_and_cut_back(void **state) {
+    (void)state;
+    static const int back[] = {99, 70, 64, 63, 1, 0}, kinds[] = {NIB_KV_F16, NIB_KV_8};
+    int32_t tokens[N_TOKEN], other[N_TOKEN];
+    tokens_of(tokens, 1);
+    for (size_t m = 0; m < NUM_COUNT(models) * NUM_COUNT(kinds); m++) {
+        nib_engine *e = open_engine(models[m / 2], 2, 48, m / 2 == 1 ? NIB_KV_F16 : kinds[m % 2]);
+        nib_session *s = session_must_open(e);
+        for (int n = 1; n <= N_TOKEN; n += n < 5 ? 1 : 31)
+            check_sync(s, e, tokens, n);
+        for (size_t i = 0; i < NUM_COUNT(back); i++) {
+            tokens_of(other, 2);
+            memcpy(other, tokens, (size_t)back[i] * sizeof *other);
+            assert_int_equal(nib_session_sync(s, tokens, N_TOKEN, NULL), NIB_OK);
+            check_sync(s, e, other, NUM_MIN(back[i] + 1, N_TOKEN));
+            check_sync(s, e, other, NUM_MIN(back[i] + 20, N_TOKEN)); /* goes on from there */
+        }
+        nib_session_close(s);
+        nib_engine_close(e);
+    }
+}
+
+static bool stop(void *user) {
+    int *left = user;
+    return --*left == 0;
+}
+
+/* A cancelled pass leaves a state of no position. */
+static void after_a_cancelled_pass(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    tokens_of(tokens, 3);
+    for (size_t m = 0; m < NUM_COUNT(models); m++)
+        for (int when = 3; when < 40; when += 6) {
+            int left = 0;
+            nib_engine_options o = engine_usual();
+            o.n_ctx = 128;
+            o.cancel = stop;
+            o.user = &left;
+            nib_engine *e = engine_must_open(models[m], &o, NULL);
+            nib_session *s = session_must_open(e);
+            assert_int_equal(nib_session_sync(s, tokens, 40, NULL), NIB_OK);
+            left = when;
+            const nib_status status = nib_session_sync(s, tokens, N_TOKEN, NULL);
+            assert_true(status == NIB_OK || status == NIB_E_CANCELLED);
+            left = 0;
+            check_sync(s, e, tokens, 60);
+            nib_session_close(s);
+            nib_engine_close(e);
+        }
+}
+
+/* ---- batches ---- */
+
+enum { N_REQUEST = 9 };
+
+typedef struct work {
+    int32_t prompt[N_TOKEN];
+    nib_generate_options o;
+    nib_result want;
+} work;
+
+/* Two of three prompts begin with the same 70 tokens. */
+static void make(work *w, int i) {
+    const int n = 5 + i * 37 % 20, shared = i % 3 ? 70 : 0;
+    nib_generate_options_init(&w->o);
+    for (int k = 0; k < n + shared; k++)
+        w->prompt[k] = k < shared ? (k * 7 + 1) % N_VOCAB : (k * 31 + i * 17 + 3) % N_VOCAB;
+    w->o.prompt = w->prompt;
+    w->o.n_prompt = (size_t)(n + shared);
+    w->o.n_predict = 8 + i % 4;
+    w->o.ignore_eos = true;
+    w->o.sampling.temperature = i % 2 ? 0.9F : 0;
+    w->o.sampling.seed = (uint64_t)i;
+}
+
+static void answer_together(nib_engine *e, const work *all, const nib_batch_options *o) {
+    nib_batch *b = batch_must_open(e, o);
+    nib_error err = {0}, how;
+    nib_result r;
+    int64_t id;
+    int32_t left = 1;
+    int found = 0;
+    for (int i = 0; i < N_REQUEST; i++)
+        if (nib_batch_add(b, &all[i].o, &id, &err))
+            fail_msg("%s", err.message);
+    while (left > 0)
+        if (nib_batch_step(b, &left, &err))
+            fail_msg("%s", err.message);
+    for (; nib_batch_take(b, &id, &r, &how); found++) {
+        const work *w = &all[id - 1];
+        assert_int_equal(how.status, NIB_OK);
+        assert_int_equal(r.n_token, w->want.n_token);
+        assert_memory_equal(r.tokens, w->want.tokens, r.n_token * sizeof *r.tokens);
+        nib_result_clear(&r);
+    }
+    assert_int_equal(found, N_REQUEST);
+    nib_batch_close(b);
+}
+
+static void answers_together(void **state) {
+    (void)state;
+    static work all[N_REQUEST];
+    nib_error err = {0};
+    for (size_t m = 0; m < NUM_COUNT(models); m++) {
+        nib_engine *e = open_engine(models[m], 2, 64, 0);
+        for (int i = 0; i < N_REQUEST; i++) {
+            nib_session *s = session_must_open(e);
+            make(&all[i], i);
+            if (nib_generate(s, &all[i].o, &all[i].want, &err))
+                fail_msg("%s", err.message);
+            nib_session_close(s);
+        }
+        answer_together(e, all, &(nib_batch_options){.n_sequence = 1});
+        answer_together(e, all, &(nib_batch_options){.n_sequence = 4, .n_draft = 4});
+        answer_together(e, all, &(nib_batch_options){.n_sequence = 9, .n_prompt = 7});
+        /* few pages: answers are preempted and computed again */
+        answer_together(e, all, &(nib_batch_options){.n_sequence = 5, .optimistic = true, .n_position = 192});
+        for (int i = 0; i < N_REQUEST; i++)
+            nib_result_clear(&all[i].want);
+        nib_engine_close(e);
+    }
+}
+
+static void a_draft_model_is_refused(void **state) {
+    (void)state;
+    nib_error err = {0};
+    nib_batch *b;
+    nib_engine *e = open_engine(models[0], 1, 16, 0), *draft = open_engine(models[1], 1, 16, 0);
+    const nib_batch_options o = {.n_sequence = 2, .n_draft = 4, .draft = draft};
+    assert_int_equal(nib_batch_open(e, &o, &b, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "recurrent"));
+    nib_engine_close(draft);
+    nib_engine_close(e);
+}
+
+/* ---- memory and back ends ---- */
+
+static uint64_t kv_bytes(nib_engine *e) {
+    nib_memory now;
+    nib_engine_memory(e, &now);
+    return now.owner[NIB_OWNER_KV];
+}
+
+static void the_state_is_charged(void **state) {
+    (void)state;
+    for (size_t m = 0; m < NUM_COUNT(models); m++) {
+        nib_engine *e = open_engine(models[m], 1, 16, 0);
+        const uint64_t each = model_state_bytes(engine_parts_of(e).m), before = kv_bytes(e);
+        nib_session *a = session_must_open(e);
+        assert_true(each > 0 && kv_bytes(e) >= before + each);
+        nib_batch *b = batch_must_open(e, &(nib_batch_options){.n_sequence = 7});
+        assert_true(kv_bytes(e) >= before + 8 * each);
+        nib_batch_close(b);
+        nib_session_close(a);
+        assert_int_equal(kv_bytes(e), before);
+        nib_engine_close(e);
+    }
+}
+
+static void a_back_end_without_the_ops(void **state) {
+    (void)state;
+    nib_engine_options o = engine_usual();
+    nib_engine *e;
+    nib_error err = {0};
+    o.backend = "cuda";
+    assert_int_equal(nib_engine_open(models[0], &o, &e, &err), NIB_E_DEVICE);
+    assert_non_null(strstr(err.message, "conv"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(however_prompts_are_cut),    cmocka_unit_test(grown_and_cut_back),
+        cmocka_unit_test(after_a_cancelled_pass),     cmocka_unit_test(answers_together),
+        cmocka_unit_test(a_draft_model_is_refused),   cmocka_unit_test(the_state_is_charged),
+        cmocka_unit_test(a_back_end_without_the_ops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
