@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "support/engine.h"
+#include "session/session.h"
 #include "support/logits.h"
 
 #include <setjmp.h>
@@ -114,6 +115,38 @@ static void after_a_cancelled_pass(void **state) {
             nib_session_close(s);
             nib_engine_close(e);
         }
+}
+
+/* Going back, and another session with the same tokens, continue at a checkpoint. */
+static void from_a_checkpoint(void **state) {
+    (void)state;
+    int32_t tokens[N_TOKEN];
+    int64_t n_computed = 0;
+    const sync_options o = {.first_row = -1, .n_computed = &n_computed};
+    tokens_of(tokens, 4);
+    for (size_t m = 0; m < NUM_COUNT(models); m++) {
+        nib_engine *e = open_engine(models[m], 2, 128, NIB_KV_F32);
+        nib_session *s = session_must_open(e), *other = session_must_open(e), *third = session_must_open(e);
+        static const struct {
+            int n, computed;
+        } cases[] = {{100, 100}, {70, 6}, {90, 20}, {65, 1}, {64, 64}, {100, 36}};
+        for (size_t i = 0; i < NUM_COUNT(cases); i++) {
+            assert_int_equal(session_sync(s, tokens, (size_t)cases[i].n, &o, NULL), NIB_OK);
+            assert_int_equal(n_computed, cases[i].computed);
+        }
+        assert_int_equal(session_sync(other, tokens, 80, &o, NULL), NIB_OK);
+        assert_int_equal(n_computed, 16);
+        tokens[20]++; /* other tokens, other pages */
+        assert_int_equal(session_sync(third, tokens, 80, &o, NULL), NIB_OK);
+        assert_int_equal(n_computed, 80);
+        check_sync(third, e, tokens, 100);
+        tokens[20]--;
+        check_sync(other, e, tokens, 100);
+        nib_session_close(third);
+        nib_session_close(other);
+        nib_session_close(s);
+        nib_engine_close(e);
+    }
 }
 
 /* ---- batches ---- */
@@ -236,10 +269,10 @@ static void a_back_end_without_the_ops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(however_prompts_are_cut),    cmocka_unit_test(grown_and_cut_back),
-        cmocka_unit_test(after_a_cancelled_pass),     cmocka_unit_test(answers_together),
-        cmocka_unit_test(a_draft_model_is_refused),   cmocka_unit_test(the_state_is_charged),
-        cmocka_unit_test(a_back_end_without_the_ops),
+        cmocka_unit_test(however_prompts_are_cut), cmocka_unit_test(grown_and_cut_back),
+        cmocka_unit_test(after_a_cancelled_pass),  cmocka_unit_test(from_a_checkpoint),
+        cmocka_unit_test(answers_together),        cmocka_unit_test(a_draft_model_is_refused),
+        cmocka_unit_test(the_state_is_charged),    cmocka_unit_test(a_back_end_without_the_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,11 +67,8 @@ void engine_log(const nib_engine *e, const char *text) {
     log_line(&e->core.log, "%s", text);
 }
 
-/* Whether sequences may share pages: the rotary frequencies must not depend on the sequence's length, and
- * there is no recurrent state, which pages do not have. */
+/* Whether sequences may share pages: the rotary frequencies must not depend on the sequence's length. */
 static bool can_share(const model *m) {
-    if (model_state_bytes(m) > 0)
-        return false;
     for (int i = 0; i < model_n_rope(m); i++)
         if (model_rope_varies(m, i))
             return false;
@@ -131,7 +128,7 @@ nib_status engine_open_prefixes(nib_engine *e, type_id kv_type, const char *fold
         .folder = folder, .max = max, .n_ctx = n_ctx, .settle = settle, .user = e, .log = e->core.log};
     kv_pool *pages;
     *out = NULL;
-    if (!can_share(e->core.m)) {
+    if (!can_share(e->core.m) || model_state_bytes(e->core.m) > 0) {
         log_line(&e->core.log,
                  "no prefix cache on disk: this model's keys depend on the sequence length, or it has "
                  "recurrent layers, whose state pages do not have");

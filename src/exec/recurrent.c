@@ -1,6 +1,8 @@
 /* recurrent.c - see recurrent.h. */
 #include "exec/recurrent.h"
 
+#include <string.h>
+
 int64_t recurrent_n_part(const op *o) {
     return o->kind == OP_SSD || o->kind == OP_DELTA ? o->u.rec.n_head : o->n;
 }
@@ -85,6 +87,16 @@ static void run_delta(const kernel_table *k, const op *o, const recurrent_rows *
                           .begins = r->begins,
                           .state = r->state + o->u.rec.at};
     k->delta(&a, h0, h1);
+}
+
+void recurrent_copy(const op *o, const float *from, float *to, int64_t p0, int64_t p1) {
+    const bool heads = o->kind == OP_SSD || o->kind == OP_DELTA;
+    const int64_t width = heads ? o->u.rec.d_head * o->u.rec.d_state : 1; /* of a part in a row */
+    const int64_t row = recurrent_n_part(o) * width, n_row = op_state(o) / row;
+    for (int64_t r = 0; r < n_row; r++) {
+        const int64_t at = o->u.rec.at + r * row + p0 * width;
+        memcpy(to + at, from + at, (size_t)((p1 - p0) * width) * sizeof *to);
+    }
 }
 
 void recurrent_run(const kernel_table *k, const op *o, const recurrent_rows *r, int64_t p0, int64_t p1) {

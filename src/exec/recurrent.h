@@ -17,6 +17,8 @@ typedef struct recurrent_rows {
 
 /* The number of parts that threads may compute apart: channels, or heads. */
 int64_t recurrent_n_part(const op *o);
+/* Copies parts [p0, p1) of the op's state to another sequence's state. */
+void recurrent_copy(const op *o, const float *from, float *to, int64_t p0, int64_t p1);
 /* Computes parts [p0, p1) of all rows, and their state. */
 void recurrent_run(const kernel_table *k, const op *o, const recurrent_rows *r, int64_t p0, int64_t p1);
 

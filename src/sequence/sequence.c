@@ -71,7 +71,7 @@ int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t 
     int64_t same = 0;
     while (same < max && from->tokens[same] == tokens[same])
         same++;
-    return kv_pool_shares(from->kv.pool) ? same / KV_BLOCK : 0;
+    return kv_pool_shares(from->kv.pool) && model_state_bytes(from->m) == 0 ? same / KV_BLOCK : 0;
 }
 
 void sequence_share(sequence *s, const sequence *from, int64_t n_page) {

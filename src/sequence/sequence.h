@@ -45,7 +45,7 @@ void sequence_set(sequence *s, const int32_t *tokens, int64_t n_token, int64_t n
 /* Drops all pages and tokens. */
 void sequence_clear(sequence *s);
 /* Number of full pages, from the first one of `from` on, that another sequence with tokens[0..n) may share:
- * their tokens are the same. */
+ * their tokens are the same. 0 with a recurrent state (sequence_adopt finds pages with a checkpoint). */
 int64_t sequence_shareable(const sequence *from, const int32_t *tokens, int64_t n);
 /* Gives s, which has no pages, the first n_page pages of `from` with their tokens, which count as computed.
  * Both sequences have the same pool. */

@@ -55,7 +55,7 @@ static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_
 /* Whether another slot computes a page in this step that s needs next too; then s waits and shares it. */
 static bool is_computed_for(const nib_batch *b, const slot *s, int n_segment) {
     const int64_t need = (s->of.n / KV_BLOCK + 1) * KV_BLOCK;
-    if (!kv_pool_shares(b->pages))
+    if (!kv_pool_shares(b->pages) || model_state_bytes(b->on.m) > 0)
         return false;
     for (int i = 0; i < n_segment && need < s->of.n_token && need <= s->of.n_shared; i++) {
         const sequence *other = &b->order[i]->of;

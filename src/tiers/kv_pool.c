@@ -231,6 +231,7 @@ nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool sha
     d->kind->info(d, &info);
     pool->host_reads = info.host_reads;
     pthread_mutex_init(&pool->lock, NULL);
+    kv_states_init(&pool->states, model_state_bytes(layout_model(lay)), d, l);
     const nib_status status = kv_paging_open(&pool->paging, lay, type, overlaid, err);
     if (status != NIB_OK) {
         kv_pool_close(pool);
@@ -255,6 +256,7 @@ void kv_pool_close(kv_pool *pool) {
         pool->tier.chunks = c->next;
         chunk_close(pool, c);
     }
+    kv_states_deinit(&pool->states);
     kv_paging_close(&pool->paging);
     pthread_mutex_destroy(&pool->lock);
     mem_free(pool);
@@ -266,6 +268,17 @@ const kv_paging *kv_pool_paging(const kv_pool *pool) {
 
 bool kv_pool_host_reads(const kv_pool *pool) {
     return pool->host_reads;
+}
+
+kv_states *kv_pool_states(kv_pool *pool) {
+    return &pool->states;
+}
+
+uint64_t kv_pool_serial(kv_pool *pool, const kv_page *page) {
+    pthread_mutex_lock(&pool->lock);
+    const uint64_t serial = page->n_token == KV_BLOCK ? page->serial : 0;
+    pthread_mutex_unlock(&pool->lock);
+    return serial;
 }
 
 bool kv_pool_shares(const kv_pool *pool) {

@@ -23,6 +23,7 @@
 
 #include "kernels/kernels.h"
 #include "tiers/kv_paging.h"
+#include "tiers/kv_states.h"
 #include "tiers/region.h"
 
 typedef struct kv_pool kv_pool;
@@ -104,6 +105,11 @@ nib_status kv_pool_settle(kv_pool *pool, nib_error *err);
  * which may be written. */
 bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
                   size_t n_byte, uint64_t *mark);
+
+/* Checkpoints of recurrent states at the ends of pages, and the number by which a page's is found. */
+kv_states *kv_pool_states(kv_pool *pool);
+uint64_t kv_pool_serial(kv_pool *pool,
+                        const kv_page *page); /* 0: the page is not full of described content */
 
 typedef struct kv_usage {
     int64_t reserved; /* pages */

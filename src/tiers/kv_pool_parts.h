@@ -13,7 +13,7 @@ typedef struct kv_chunk kv_chunk;
 struct kv_page {
     uint8_t *at, *on_host;
     kv_chunk *chunk;
-    kv_page *previous, *next; /* in the list of unused pages of its tier */
+    kv_page *previous, *next;             /* in the list of unused pages of its tier */
     kv_page *next_in_bucket, **in_bucket; /* in_bucket: the pointer to this page */
     int64_t n_ref;
     int64_t n_touched;       /* positions that are resident */
@@ -64,6 +64,7 @@ struct kv_pool {
     bool host_reads;       /* the host reads the device's memory */
     ledger *ledger;
     bool share;
+    kv_states states;
     pthread_mutex_t lock; /* protects all below, and the pages */
     kv_tier tier;         /* pages that passes use */
     kv_ram ram;

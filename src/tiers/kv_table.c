@@ -19,7 +19,7 @@ nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_
         NIB_TRY(kv_page_size(lay, TYPE_F16, overlaid, &window, err));
     if (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), page, bytes) ||
         !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes) ||
-        !num_add_u64(*bytes, model_state_bytes(layout_model(lay)), bytes))
+        !num_add_u64(*bytes, (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), bytes))
         return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
                         (long long)n_ctx);
     return NIB_OK;
@@ -28,7 +28,7 @@ nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_
 nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
     uint64_t page;
     NIB_TRY(kv_page_size(lay, type, false, &page, err));
-    *bytes = (uint64_t)(n / KV_BLOCK) * page + model_state_bytes(layout_model(lay));
+    *bytes = (uint64_t)(n / KV_BLOCK) * page + (n < KV_BLOCK ? 1 : 2) * model_state_bytes(layout_model(lay));
     if (!kv_is_coded(type)) {
         *bytes += kv_page_resident(lay, type, n % KV_BLOCK);
         return NIB_OK;
@@ -54,7 +54,31 @@ static nib_status open_state(kv_table *t, const layout *lay, device *d, ledger *
     NIB_TRY(
         tier_region_open(&t->state, d, l, NIB_OWNER_KV, bytes, true, "a sequence's recurrent state", err));
     tier_region_touch(&t->state, bytes);
+    if (!kv_pool_shares(t->pool))
+        return NIB_OK;
+    NIB_TRY(kv_states_reserve(kv_pool_states(t->pool), err));
+    t->checkpoints = true;
     return NIB_OK;
+}
+
+/* Makes the state that of the n positions after which the table's page has a checkpoint. */
+static bool restore(kv_table *t, int64_t n) {
+    const void *from =
+        kv_states_find(kv_pool_states(t->pool), kv_pool_serial(t->pool, t->pages[n / KV_BLOCK - 1]));
+    if (!from || t->device->kind->copy(t->device, DEVICE_COMPUTE, t->state.at, from, t->state.bytes, NULL))
+        return false;
+    t->n_in_state = n;
+    return true;
+}
+
+/* The largest number of positions up to n at which the state is or can be. */
+static int64_t keep_state(kv_table *t, int64_t n) {
+    if (n == t->n_in_state)
+        return n;
+    for (n = NUM_MIN(n / KV_BLOCK, t->n_page) * KV_BLOCK; n > 0 && t->checkpoints; n -= KV_BLOCK)
+        if (restore(t, n))
+            return n;
+    return 0;
 }
 
 static void fill_views(kv_table *t) {
@@ -119,6 +143,10 @@ void kv_table_close(kv_table *t) {
     if (!t->reserved)
         kv_pool_unreserve(t->pool, t->max_page);
     tier_region_close(&t->window);
+    if (t->saving)
+        kv_states_put(kv_pool_states(t->pool), t->saving, 0);
+    if (t->checkpoints)
+        kv_states_unreserve(kv_pool_states(t->pool));
     tier_region_close(&t->state);
     kv_paging_close(&t->recent);
     mem_free(t->pages);
@@ -130,13 +158,15 @@ void kv_table_close(kv_table *t) {
 
 int64_t kv_table_keep(kv_table *t, int64_t n) {
     const type_id type = kv_pool_paging(t->pool)->type;
-    if (t->state.at && n != t->n_in_state)
-        n = 0;
+    if (t->state.at)
+        n = keep_state(t, n);
+    if (n == 0)
+        t->saved[0] = t->saved[1] = 0;
     const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
     if (kv_is_coded(type)) {
-        if (begin < t->held)
-            n = t->state.at ? 0 : begin;
-        t->held = NUM_MIN(t->held, begin);
+        if (begin < t->held && n > begin)
+            n = t->state.at ? keep_state(t, begin) : begin;
+        t->held = NUM_MIN(t->held, NUM_MIN(begin, n));
     }
     drop_from(t, kv_table_pages(type, n));
     return n;
@@ -203,12 +233,28 @@ static void reach_window(kv_table *t, int64_t first, int64_t end) {
     tier_region_touch(&t->window, touched);
 }
 
+/* A sequence has one checkpoint of its prompt and one of its answer; a new one replaces it. */
+static void begin_checkpoint(kv_table *t, int64_t first, int64_t end) {
+    kv_states *states = kv_pool_states(t->pool);
+    if (t->saving) /* the last pass has failed */
+        kv_states_put(states, t->saving, 0);
+    t->saving = NULL;
+    t->save_at = end / KV_BLOCK * KV_BLOCK;
+    if (t->save_at > first)
+        t->saving = kv_states_take(states, t->saved[end - first == 1]);
+    if (!t->saving)
+        t->save_at = 0;
+    t->answers = end - first == 1;
+}
+
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
     const type_id type = kv_pool_paging(t->pool)->type;
     const int64_t n_page = kv_table_pages(type, end), from = first / KV_BLOCK;
     if (first >= end)
         return NIB_OK;
     t->n_in_state = -1;
+    if (t->checkpoints)
+        begin_checkpoint(t, first, end);
     if (from < t->n_page)
         NIB_TRY(make_own(t, from, first % KV_BLOCK, err));
     for (; t->n_page < n_page; t->n_page++)
@@ -222,6 +268,13 @@ nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *er
 
 void kv_table_advance(kv_table *t, int64_t n) {
     t->n_in_state = n;
+    if (!t->saving)
+        return;
+    const uint64_t serial = kv_pool_serial(t->pool, t->pages[t->save_at / KV_BLOCK - 1]);
+    kv_states_put(kv_pool_states(t->pool), t->saving, serial);
+    t->saved[t->answers] = serial;
+    t->saving = NULL;
+    t->save_at = 0;
 }
 
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end) {
@@ -275,7 +328,49 @@ static int64_t adopt_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t
     return n_held;
 }
 
+/* The number of full pages in the pool that hold tokens[0..n) and end with a checkpoint. */
+static int64_t pages_to_checkpoint(kv_table *t, const int32_t *tokens, int64_t n) {
+    kv_page *before = NULL;
+    int64_t found = 0, n_same;
+    for (int64_t i = 0; i < NUM_MIN(n / KV_BLOCK, t->max_page); i++) {
+        kv_page *page = kv_pool_find(t->pool, before, tokens + i * KV_BLOCK, KV_BLOCK, &n_same);
+        if (before)
+            kv_pool_drop(t->pool, before);
+        before = page;
+        if (!page || n_same < KV_BLOCK)
+            break;
+        if (kv_states_find(kv_pool_states(t->pool), kv_pool_serial(t->pool, page)))
+            found = i + 1;
+    }
+    if (before)
+        kv_pool_drop(t->pool, before);
+    return found;
+}
+
+/* kv_table_adopt with a recurrent state. */
+static int64_t adopt_state(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    int64_t n_same;
+    if (n / KV_BLOCK * KV_BLOCK <= n_held)
+        return n_held;
+    const int64_t n_page = pages_to_checkpoint(t, tokens, n);
+    if (n_page * KV_BLOCK <= n_held)
+        return n_held;
+    drop_from(t, 0);
+    t->n_in_state = 0;
+    for (int64_t i = 0; i < n_page; i++) {
+        kv_page *page =
+            kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK, KV_BLOCK, &n_same);
+        if (page)
+            replace(t, i, page, (i + 1) * KV_BLOCK);
+        if (!page || n_same < KV_BLOCK)
+            return kv_table_keep(t, 0);
+    }
+    return kv_table_keep(t, n_page * KV_BLOCK);
+}
+
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    if (t->state.at)
+        return t->checkpoints ? adopt_state(t, tokens, n_held, n) : n_held;
     for (int64_t i = n_held / KV_BLOCK; i < t->max_page; i++) {
         const int64_t before = n_held;
         n_held = adopt_page(t, tokens, i, n_held, n);

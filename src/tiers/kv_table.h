@@ -11,8 +11,9 @@
  * newest positions are the table's own memory, two pages in f16.
  *
  * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
- * and cannot be truncated, so a shorter prefix continues at position 0. Ops begin with zeros there, so
- * nothing is cleared. Pages of other sequences do not have it: the pool of such a model shares none.
+ * and cannot be truncated. Passes leave checkpoints of it at ends of pages (kv_states.h): a shorter prefix,
+ * and a sequence with the same tokens, continues at the last page with one, or at position 0. Ops begin with
+ * zeros there, so nothing is cleared.
  *
  * One thread at a time. */
 #ifndef NIB_TIERS_KV_TABLE_H
@@ -34,7 +35,12 @@ typedef struct kv_table {
     int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
     tier_region window;                     /* kv8, kv4: the newest positions in f16 */
     int64_t held;       /* kv8, kv4: positions from here on have f16 copies; a multiple of KV_BLOCK */
+    kv_state *saving;   /* the pass's checkpoint, after save_at positions; NULL: none */
+    int64_t save_at;    /* a multiple of KV_BLOCK */
+    bool answers;       /* the pass has one row: it belongs to an answer */
+    uint64_t saved[2];  /* pages of its last checkpoints: in a prompt, in an answer; 0: none */
     tier_region state;  /* the recurrent state, model_state_bytes in f32; unused if there is none */
+    bool checkpoints;   /* its pool has memory for one more */
     int64_t n_in_state; /* the number of positions that it has seen; -1: unknown, since a pass began */
 } kv_table;
 
@@ -54,16 +60,20 @@ void kv_table_close(kv_table *t); /* zeroed is fine */
 
 /* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay, from
  * where the caller computes again: n; up to KV_BLOCK - 1 fewer with kv8 and kv4; with a recurrent state n
- * only where it is, otherwise 0. Pages after them are dropped. */
+ * only where it is, otherwise the last page's end up to n that has a checkpoint, or 0. Pages after them are
+ * dropped. */
 int64_t kv_table_keep(kv_table *t, int64_t n);
 /* Prepares positions [first, end) for writing, before a pass: allocates pages and copies shared ones; end <=
  * n_ctx. The recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
-/* After the pass: the recurrent state is that of the first n positions. */
+/* After the pass and kv_table_learn: the recurrent state is that of the first n positions, and the pass's
+ * checkpoint can be found. */
 void kv_table_advance(kv_table *t, int64_t n);
 /* Records that positions [first, end) were written, for tokens[first..end). */
 void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
-/* The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
+/* With a recurrent state only pages up to one with a checkpoint are adopted.
+ *
+ * The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
  * from there on. Returns how many positions it holds now, n_held or more. */
 int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
 /* An empty table gets the first n_page pages of another one of the same pool. They are full of positions that

@@ -19,7 +19,7 @@ typedef struct check {
     tier_region replaced; /* weights that are not the pager's */
 
     /* in `rows`, memory of the device */
-    float *reg[REG_MAX]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */
+    float *reg[REG_MAX];   /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */
     float *row, *residual; /* rows of any width: `row` was looked up, `residual` is the residual of a
                                product's quantized input */
     float *part;           /* a product that is added to another, or a column of one */

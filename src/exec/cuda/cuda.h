@@ -180,12 +180,12 @@ struct cuda {
     tier_region rows;
     float *reg[REG_MAX]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register max_rows */
     int64_t ld[REG_MAX]; /* distance of two rows in floats */
-    int64_t max_rows;      /* maximum rows that go through a block together */
+    int64_t max_rows;    /* maximum rows that go through a block together */
     /* Data of a pass for the kernels, sent in one copy; contains the next three and page_table. */
     uint8_t *tables;
     int32_t *position, *first_page, *token; /* [rows of the pass] */
     float **cos_sin;                        /* [n_rope][rows of the pass, n_rot] */
-    int32_t *page_table;    /* page numbers of all segments; in `tables`, or in `pages` if there are many */
+    int32_t *page_table;  /* page numbers of all segments; in `tables`, or in `pages` if there are many */
     void *codes[REG_MAX]; /* activation codes of few rows (cuda_codes); NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
