@@ -161,7 +161,7 @@ int64_t kv_table_keep(kv_table *t, int64_t n) {
     if (t->state.at)
         n = keep_state(t, n);
     if (n == 0)
-        t->saved[0] = t->saved[1] = 0;
+        t->saved = 0;
     const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
     if (kv_is_coded(type)) {
         if (begin < t->held && n > begin)
@@ -233,18 +233,19 @@ static void reach_window(kv_table *t, int64_t first, int64_t end) {
     tier_region_touch(&t->window, touched);
 }
 
-/* A sequence has one checkpoint of its prompt and one of its answer; a new one replaces it. */
+/* A pass of several rows leaves a checkpoint, which replaces the sequence's last one. Passes of one row leave
+ * none: they belong to an answer, which is short beside what was before it, and which the next prompt may not
+ * repeat. */
 static void begin_checkpoint(kv_table *t, int64_t first, int64_t end) {
     kv_states *states = kv_pool_states(t->pool);
     if (t->saving) /* the last pass has failed */
         kv_states_put(states, t->saving, 0);
     t->saving = NULL;
     t->save_at = end / KV_BLOCK * KV_BLOCK;
-    if (t->save_at > first)
-        t->saving = kv_states_take(states, t->saved[end - first == 1]);
+    if (end - first > 1 && t->save_at > first)
+        t->saving = kv_states_take(states, t->saved);
     if (!t->saving)
         t->save_at = 0;
-    t->answers = end - first == 1;
 }
 
 nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
@@ -272,7 +273,7 @@ void kv_table_advance(kv_table *t, int64_t n) {
         return;
     const uint64_t serial = kv_pool_serial(t->pool, t->pages[t->save_at / KV_BLOCK - 1]);
     kv_states_put(kv_pool_states(t->pool), t->saving, serial);
-    t->saved[t->answers] = serial;
+    t->saved = serial;
     t->saving = NULL;
     t->save_at = 0;
 }

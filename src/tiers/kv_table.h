@@ -11,9 +11,9 @@
  * newest positions are the table's own memory, two pages in f16.
  *
  * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
- * and cannot be truncated. Passes leave checkpoints of it at ends of pages (kv_states.h): a shorter prefix,
- * and a sequence with the same tokens, continues at the last page with one, or at position 0. Ops begin with
- * zeros there, so nothing is cleared.
+ * and cannot be truncated. Passes of a prompt leave a checkpoint of it at the end of a page (kv_states.h): a
+ * shorter prefix, and a sequence with the same tokens, continues at the last page with one, or at position 0.
+ * Ops begin with zeros there, so nothing is cleared.
  *
  * One thread at a time. */
 #ifndef NIB_TIERS_KV_TABLE_H
@@ -37,8 +37,7 @@ typedef struct kv_table {
     int64_t held;       /* kv8, kv4: positions from here on have f16 copies; a multiple of KV_BLOCK */
     kv_state *saving;   /* the pass's checkpoint, after save_at positions; NULL: none */
     int64_t save_at;    /* a multiple of KV_BLOCK */
-    bool answers;       /* the pass has one row: it belongs to an answer */
-    uint64_t saved[2];  /* pages of its last checkpoints: in a prompt, in an answer; 0: none */
+    uint64_t saved;     /* the page of its last checkpoint; 0: none */
     tier_region state;  /* the recurrent state, model_state_bytes in f32; unused if there is none */
     bool checkpoints;   /* its pool has memory for one more */
     int64_t n_in_state; /* the number of positions that it has seen; -1: unknown, since a pass began */

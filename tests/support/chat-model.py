@@ -1,12 +1,14 @@
-"""Makes a folder in which nibble chat can work: the tiny random llama of tests/data with a tokenizer of bytes.
-   python3 chat-model.py TESTS-FOLDER OUT"""
+"""Makes a folder in which nibble chat can work: a tiny random model of tests/data (llama, unless FAMILY names another
+one) with a tokenizer of bytes.
+   python3 chat-model.py TESTS-FOLDER OUT [FAMILY]"""
 import json
 import shutil
 import sys
 
-tests, out = sys.argv[1:]
+tests, out = sys.argv[1:3]
+family = sys.argv[3] if len(sys.argv) > 3 else "llama"
 for name in ("config.json", "model.safetensors"):
-    shutil.copy(f"{tests}/data/arch/llama/{name}", out)
+    shutil.copy(f"{tests}/data/arch/{family}/{name}", out)
 # the 256 bytes as GPT-2 writes them, and three tokens that the template uses
 shown = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
 spelt = {b: chr(b) for b in shown}
