@@ -169,6 +169,7 @@ typedef struct nib_engine_options {
     bool no_fuse;              /* execute every op on its own: slower, the same bits; for comparisons */
     nib_progress_fn progress;  /* NULL: none */
     nib_log_fn log;            /* NULL: none */
+    bool log_details;          /* logs also what is as it should be: what was chosen, and what it takes */
     nib_cancel_fn cancel;      /* ends opening, planning, and every pass; NULL: none */
     nib_cap_fn cap_of;         /* NULL: `ram` is the caller's whole cap */
     void *user;                /* for the four above */
@@ -473,6 +474,7 @@ NIB_API size_t nib_session_length(const nib_session *session); /* tokens held */
 
 /* ---- sampling and generation -------------------------------------------------------------------- */
 
+enum { NIB_MAX_SAMPLERS = 15 };
 typedef struct nib_sampling {
     float temperature;       /* 0: greedy */
     int32_t top_k;           /* 0: off */
@@ -499,6 +501,9 @@ typedef struct nib_sampling {
     /* Texts that end a repetition, at most 64 of at most 40 bytes; borrowed. NULL: line end, : " and * */
     const char *const *dry_breakers; /* [n_dry_breaker] */
     size_t n_dry_breaker;
+    /* The samplers that run, in their order, by llama.cpp's letters: penalties e, DRY d, top-n-sigma s, top-k
+     * k, typical y, top-p p, min-p m, XTC x, temperature t. "": edskypmxt. Not for mirostat */
+    char samplers[NIB_MAX_SAMPLERS + 1];
 } nib_sampling;
 
 /* Maximum number of the largest logits that sampling reads (nib_engine_options.n_best); 0: all. */
@@ -507,6 +512,8 @@ NIB_API int32_t nib_sampling_n_best(const nib_sampling *sampling);
  * mirostat's tau 5 and eta 0.1, DRY's base 1.75, allowed length 2 and window 64. The samplers run in its
  * default order: penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature. */
 NIB_API void nib_sampling_init(nib_sampling *sampling);
+/* Sets `samplers` from llama.cpp's names or letters, separated by semicolons: "penalties;top_k;p;t". */
+NIB_API nib_status nib_sampling_order(nib_sampling *sampling, const char *names, nib_error *err);
 
 typedef enum nib_finish { NIB_FINISH_STOP, NIB_FINISH_LENGTH, NIB_FINISH_CANCELLED } nib_finish;
 

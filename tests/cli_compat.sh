@@ -121,20 +121,16 @@ refused "nibble chat" run -cnv
 refused "nibble chat" run -mli
 refused "nibble run" chat -st
 refused "template" run --chat-template chatml
-refused "default order" run --samplers top_k
-refused "default order" serve --samplers top_k
-refused "requests have it" serve --mirostat 2
 refused "merge" run --lora x.gguf
 refused "taskset" run -C 3
 refused "HF_TOKEN" run -hft secret
 refused "--json" bench -o json
 refused "--ppl" eval --winogrande
 refused "nibble hw" run --list-devices
-refused "max_tokens" serve -n 5
 refused "--parallel 1" serve -nocb
 refused "proxy" serve --ssl-key-file x
 refused "8G" serve --cache-ram 8192
-refused "requests have it" serve --temp 0.2
+refused "requests have it" serve --logit-bias 5+1
 
 # A server takes the flags that it can ignore. It ends before it listens, since it has two models of one name.
 run serve "$model" --models "$model" --jinja -cb -fa on --no-webui --metrics --threads-http 4 -sps 0.5 --spec-draft-n-max 4

@@ -98,6 +98,11 @@ run plan "$model" --ram 28M -c 128 -p 3 -n 40 --json
 check "so is the plan's" true_that "d['predicted']['from'] == 'runs' and abs(d['predicted']['tok_s'] / $measured - 1) < 0.5"
 run plan "$model" --ram 28M -c 128 --no-learn --json
 check "unless it is told not to" true_that 'd["predicted"]["from"] == "guess"'
+run plan "$model" --ram 28M -c 128 --no-learn
+check "a guess is called one wherever a rate is printed" \
+    sh -c 'grep -q "tok/s (a guess)" "$1" && ! grep "tok/s" "$1" | grep -qv "a guess"' - "$tmp/out"
+run run "$model" --ram 28M --tokens 1,2,3 -n 2 --ignore-eos -c 128 --no-learn -v
+check "before a run, too" grep -q '^expected .*tok/s (a guess' "$tmp/err"
 find "$tmp/cache/nibble/learned" -name '*.jsonl' -exec sh -c 'echo "{" > "$1"' sh {} \;
 run run "$model" --ram 28M --tokens 1,2,3 -n 8 --ignore-eos --temp 0 -c 128 --json
 check "a damaged file is said and left aside" sh -c "[ $code = 0 ] && grep -q 'earlier runs' '$tmp/err'"
@@ -179,7 +184,7 @@ check "layers of the processor" grep -q '^  layer.* RAM .*computed by the proces
 check "layers that come" grep -q '^  layer.* RAM .*streamed over the link' "$tmp/out"
 check "how many" grep -q '^GPU  .*of 9 blocks are resident; .* are streamed' "$tmp/out"
 check "where keys and values are" grep -q '^VRAM .*kv .*in RAM.*driver .*(a guess)' "$tmp/out"
-check "the rates of both" grep -q '^speed .*tok/s; the first token of a prompt of .*tok/s)' "$tmp/out"
+check "the rates of both" grep -q '^speed .*tok/s (a guess); the first token of a prompt of .*tok/s)' "$tmp/out"
 check "what each tier gives to a token" grep -q '^a token .*from VRAM, .*from RAM, .*over the link: .*of the GPU' "$tmp/out"
 check "what more VRAM would buy" grep -q '^bottleneck .*of VRAM: +[1-9]' "$tmp/out"
 check "guesses are said to be" grep -q '^note .*there is no GPU here.*guesses' "$tmp/out"

@@ -47,6 +47,20 @@ words() { # words OPTION...: a greedy text
 check "breakers are texts" [ "$(words --dry-multiplier 5 --dry-sequence-breaker none)" != "$(words)" ]
 limited=$(words --dry-multiplier 1 --mirostat 2 --temp 1 -s 1 --grammar 'root ::= "b"+')
 check "a grammar holds beside samplers" sh -c 'echo "$1" | grep -qE "\"text\":\"b+\""' - "$limited"
+plain=$(answer)
+check "the usual order by name and by letters" same --samplers "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"
+check "and by letters" same --sampler-seq edskypmxt
+check "samplers that are not named are off" [ "$(answer --samplers "top_k;temperature" --typical 0.2)" = \
+    "$(answer --top-p 1 --min-p 0)" ]
+check "the first of several decides what the others see" [ "$(answer --sampler-seq tp --temp 3 --top-p 0.5)" != \
+    "$(answer --sampler-seq pt --temp 3 --top-p 0.5)" ]
+check "the best of one is greedy" [ "$(answer --sampler-seq k --top-k 1)" = "$(answer --temp 0)" ]
+plain=$(answer --temp 0)
+first=${plain%% *}
+check "--logit-bias -inf: never" sh -c 'case " $1 " in *" $2 "*) exit 1 ;; esac' - "$(answer --temp 0 -l "$first-inf")" "$first"
+check "--logit-bias +1000: always" [ "$(answer --temp 0 -n 4 --logit-bias 7+1000)" = "7 7 7 7" ]
+check "several of them" [ "$(answer --temp 0 -n 3 -l 7+1000 -l 9+2000 -l 9-1500.5)" = "7 7 7" ]
+check "an option of --ram's shortlist, too" [ "$(answer --temp 0 -n 3 -l 7+1000 --ram 64M --shortlist on)" = "7 7 7" ]
 wrong() { # wrong OPTION VALUE
     code=0
     answer "$@" >/dev/null || code=$?
@@ -55,4 +69,19 @@ wrong() { # wrong OPTION VALUE
 check "a wrong value is named" wrong --typical 2
 check "so is a version that there is not" wrong --mirostat 3
 check "and a range" wrong --dry-penalty-last-n -2
+for bias in 5 5+ x+1 5+inf 5-infx +5 5+1e; do
+    check "a bias $bias is refused" wrong --logit-bias "$bias"
+done
+refused() { # refused WORD OPTION...
+    word=$1
+    shift
+    code=0
+    answer "$@" >/dev/null || code=$?
+    [ $code = 2 ] && grep -qF -- "$word" "$tmp/err"
+}
+check "an unknown sampler is named" refused "found 'infill'" --samplers "top_k;infill"
+check "a letter, too" refused "found 'q'" --sampler-seq kq
+check "both are not" refused "one of them" --sampler-seq k --samplers top_k
+check "none is refused" refused "at least one" --samplers ""
+check "a token that there is not" refused "999999" -l 999999+1
 exit $failed

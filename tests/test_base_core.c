@@ -102,11 +102,17 @@ static void take_line(void *user, const char *line) {
 static void log_lines_are_single(void **state) {
     (void)state;
     char line[64] = "";
-    logger log = {take_line, line};
+    logger log = {take_line, line, false};
     log_line(&log, "slow path: %s", "a\nb");
     assert_string_equal(line, "slow path: a\\nb");
     log_line(NULL, "nobody");
-    log_line(&(logger){NULL, NULL}, "nobody");
+    log_line(&(logger){NULL, NULL, true}, "nobody");
+    log_detail(&log, "nobody asked");
+    assert_string_equal(line, "slow path: a\\nb");
+    log.details = true;
+    log_detail(&log, "chosen: %d", 1);
+    assert_string_equal(line, "chosen: 1");
+    log_detail(NULL, "nobody");
 }
 
 static void sizes_are_read(void **state) {

@@ -124,6 +124,7 @@ static long with_words(const char *path, nib_engine_options o, const char *words
     nib_result r;
     said[0] = 0;
     o.log = hear;
+    o.log_details = true;
     const long n = tokens_of(path, o, &(nib_sampling){.top_p = 1, .repeat_penalty = 1}, &r);
     nib_result_clear(&r);
     if (words && !strstr(said, words))

@@ -30,9 +30,9 @@ static nib_sampling plain(void) {
 static void chances(const sampler *s, double *p) {
     double total = 0;
     memset(p, 0, (size_t)s->n_vocab * sizeof *p);
-    for (int64_t i = s->n_list - s->to; i < s->n_list - s->from; i++)
+    for (int64_t i = s->n - s->to; i < s->n - s->from; i++)
         total += (double)s->weight[i];
-    for (int64_t i = s->n_list - s->to; i < s->n_list - s->from; i++)
+    for (int64_t i = s->n - s->to; i < s->n - s->from; i++)
         p[s->list[i].id] = (double)s->weight[i] / total;
 }
 
@@ -193,10 +193,13 @@ static double softmax(entry *e, int n, double t) {
 
 static int keep_sigma(const nib_sampling *how, entry *e, int n) {
     double mean = 0, variance = 0;
-    for (int i = 0; i < n; i++)
-        mean += e[i].logit / n;
-    for (int i = 0; i < n; i++)
-        variance += (e[i].logit - mean) * (e[i].logit - mean) / n;
+    int some = n;
+    while (e[some - 1].logit == -INFINITY)
+        some--;
+    for (int i = 0; i < some; i++)
+        mean += e[i].logit / some;
+    for (int i = 0; i < some; i++)
+        variance += (e[i].logit - mean) * (e[i].logit - mean) / some;
     for (int i = 0; i < n && how->top_n_sigma > 0; i++)
         if (e[i].logit < e[0].logit - (double)how->top_n_sigma * sqrt(variance))
             e[i].logit = -INFINITY;
@@ -301,6 +304,140 @@ static void whole_chain(void **state) {
                 fail_msg("round %d, token %d: %g, expected %g", round, i, p[i], q[i]);
         sampler_close(&s);
     }
+}
+
+/* What one sampler leaves of the n best of a list, in order. */
+static int keep_by(char letter, const nib_sampling *how, const int *count, const float *lower, entry **at,
+                   int n) {
+    nib_sampling one = *how;
+    entry *e = *at;
+    double t = (double)how->temperature;
+    int over = 0;
+    switch (letter) {
+    case 'e':
+        for (int i = 0; i < n; i++)
+            if (count[e[i].id]) {
+                e[i].logit *= e[i].logit > 0 ? 1 / (double)how->repeat_penalty : (double)how->repeat_penalty;
+                e[i].logit -= count[e[i].id] * (double)how->frequency_penalty + (double)how->presence_penalty;
+            }
+        break;
+    case 'd':
+        for (int i = 0; i < n; i++)
+            e[i].logit -= (double)lower[e[i].id];
+        break;
+    case 's': return keep_sigma(how, e, n);
+    case 'k': return how->top_k > 0 && how->top_k < n ? how->top_k : n;
+    case 'y': return how->typical_p < 1 ? keep_typical(how, e, n) : n;
+    case 'p': one.min_p = 0; return keep_likely(&one, e, n);
+    case 'm': one.top_p = 1; return keep_likely(&one, e, n);
+    case 'x':
+        softmax(e, n, 1);
+        while (over < n && e[over].p >= (double)how->xtc_threshold)
+            over++;
+        if (how->xtc_probability >= 1 && over > 1)
+            *at += over - 1, n -= over - 1;
+        return n;
+    case 't':
+        if (how->dynatemp_range > 0 && n > 1) {
+            const double share = softmax(e, n, 1) / log(n), low = fmax(0, t - (double)how->dynatemp_range);
+            t = low + (t + (double)how->dynatemp_range - low) * pow(share, (double)how->dynatemp_exponent);
+        }
+        for (int i = 0; i < n && t > 0; i++)
+            e[i].logit /= t;
+        return t > 0 ? n : 1;
+    }
+    qsort(e, (size_t)n, sizeof *e, by_logit);
+    return n;
+}
+
+/* Any samplers in any order, some twice, against one after the other. */
+static void any_order(void **state) {
+    (void)state;
+    static const int32_t past[MAX_PAST] = {1, 0, 1, 3, 0, 1, 4, 1};
+    float logits[MAX_VOCAB], lower[MAX_VOCAB];
+    double p[MAX_VOCAB];
+    random_state = 8;
+    for (int round = 0; round < 4000; round++) {
+        const int n = 5 + (int)(unit() * (MAX_VOCAB - 5));
+        nib_sampling how = plain();
+        entry all[MAX_VOCAB], *e = all;
+        int count[MAX_VOCAB] = {0}, left = n;
+        for (int i = 0; i < n; i++) {
+            logits[i] = (float)(unit() * 6 - 2);
+            lower[i] = one_of((float[]){0, 0, 1.5f}, 3);
+            e[i] = (entry){(double)logits[i], 0, 0, i};
+        }
+        for (int i = 0; i < MAX_PAST; i++)
+            count[past[i]]++;
+        how.temperature = one_of((float[]){0, 0.5f, 1, 1.7f}, 4);
+        how.top_k = (int32_t)one_of((float[]){0, 5, 20}, 3);
+        how.top_p = one_of((float[]){1, 0.9f, 0.5f}, 3);
+        how.min_p = one_of((float[]){0, 0.05f, 0.3f}, 3);
+        how.typical_p = one_of((float[]){1, 0.95f, 0.4f}, 3);
+        how.top_n_sigma = one_of((float[]){0, 1, 2.5f}, 3);
+        how.xtc_probability = one_of((float[]){0, 1}, 2);
+        how.dynatemp_range = one_of((float[]){0, 0.3f}, 2);
+        how.repeat_penalty = one_of((float[]){1, 1.3f}, 2);
+        how.frequency_penalty = one_of((float[]){0, 0.2f}, 2);
+        how.dry_multiplier = one_of((float[]){0, 1}, 2);
+        how.seed = (uint64_t)round;
+        const int n_letter = 1 + (int)(unit() * 9);
+        for (int i = 0; i < n_letter; i++)
+            how.samplers[i] = ORDER_DEFAULT[(int)(unit() * 9)];
+        qsort(e, (size_t)n, sizeof *e, by_logit);
+        for (const char *letter = how.samplers; *letter; letter++)
+            if (*letter != 'd' || how.dry_multiplier > 0)
+                left = keep_by(*letter, &how, count, lower, &e, left);
+        softmax(e, left, 1);
+        sampler s;
+        assert_int_equal(sampler_open(&s, &how, n, NULL), NIB_OK);
+        s.lower = sampling_has_dry(&how) ? lower : NULL;
+        const int32_t id = sampler_draw(&s, logits, past, MAX_PAST);
+        if (s.n_list && s.t > 0)
+            chances(&s, p);
+        else
+            assert_int_equal(id, e[0].id);
+        for (int i = 0; i < left && s.n_list && s.t > 0; i++)
+            if (fabs(p[e[i].id] - e[i].p) > 1e-5)
+                fail_msg("round %d, %s, token %d: %g, expected %g", round, how.samplers, e[i].id, p[e[i].id],
+                         e[i].p);
+        sampler_close(&s);
+    }
+}
+
+static void orders_by_name(void **state) {
+    (void)state;
+    nib_sampling how = plain();
+    nib_error err;
+    assert_int_equal(
+        nib_sampling_order(&how, "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature", &err),
+        NIB_OK);
+    assert_string_equal(how.samplers, ORDER_DEFAULT);
+    assert_int_equal(nib_sampling_order(&how, "temp;top-k;nucleus;typical-p;min-p;", &err), NIB_OK);
+    assert_string_equal(how.samplers, "tkpym");
+    static const char *const wrong[] = {"",
+                                        ";",
+                                        "top_k;;temp",
+                                        "infill",
+                                        "adaptive_p",
+                                        "top",
+                                        "top_kk",
+                                        "xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc;xtc"};
+    for (size_t i = 0; i < NUM_COUNT(wrong); i++)
+        assert_int_equal(nib_sampling_order(&how, wrong[i], &err), NIB_E_USAGE);
+    assert_string_equal(how.samplers, "tkpym");
+    strcpy(how.samplers, "ki");
+    assert_int_equal(sampler_check(&how, &err), NIB_E_USAGE);
+    assert_non_null(strstr(err.message, "'i'"));
+    /* what is in the usual order needs no more than the k best */
+    how.top_k = 7;
+    how.temperature = 0.5f;
+    strcpy(how.samplers, "ekpmt");
+    assert_int_equal(nib_sampling_n_best(&how), 7);
+    strcpy(how.samplers, "tk");
+    assert_int_equal(nib_sampling_n_best(&how), 0);
+    strcpy(how.samplers, "t");
+    assert_int_equal(nib_sampling_n_best(&how), 0);
 }
 
 /* Greedy with cuts that may remove the best token takes the best of the others. */
@@ -519,6 +656,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_values),
         cmocka_unit_test(whole_chain),
+        cmocka_unit_test(any_order),
+        cmocka_unit_test(orders_by_name),
         cmocka_unit_test(greedy_after_cuts),
         cmocka_unit_test(xtc_by_chance),
         cmocka_unit_test(mirostat_2),

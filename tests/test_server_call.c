@@ -15,9 +15,11 @@
 
 #define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Why?\"}]"
 
+static server_defaults usual;
+
 static bool read_text(call_kind kind, const char *text, call *c, fault *why) {
     *why = (fault){0};
-    return call_parse(kind, text, strlen(text), c, why);
+    return call_parse(kind, text, strlen(text), &usual, c, why);
 }
 
 static void test_everything_is_read(void **state) {
@@ -61,9 +63,9 @@ static void test_samplers(void **state) {
         call c;
         fault why = {0};
         assert_true(api == 0   ? read_text(CALL_CHAT, openai, &c, &why)
-                    : api == 1 ? call_parse_responses(responses, strlen(responses), &c, &why)
-                    : api == 2 ? call_parse_anthropic(anthropic, strlen(anthropic), true, &c, &why)
-                               : call_parse_ollama_chat(ollama, strlen(ollama), &c, &why));
+                    : api == 1 ? call_parse_responses(responses, strlen(responses), &usual, &c, &why)
+                    : api == 2 ? call_parse_anthropic(anthropic, strlen(anthropic), true, &usual, &c, &why)
+                               : call_parse_ollama_chat(ollama, strlen(ollama), &usual, &c, &why));
         const nib_sampling *s = &c.sampling;
         assert_true(s->typical_p == 0.5f && s->top_n_sigma == 2 && s->xtc_probability == 0.25f &&
                     s->xtc_threshold == 0.125f && s->dynatemp_range == 0.5f && s->dynatemp_exponent == 2);
@@ -78,16 +80,63 @@ static void test_samplers(void **state) {
 static void test_defaults(void **state) {
     call c;
     fault why;
-    nib_sampling usual;
     (void)state;
-    nib_sampling_init(&usual);
     assert_true(read_text(CALL_CHAT, "{" CHAT ",\"temperature\":null,\"what\":{}}", &c, &why));
-    assert_float_equal(c.sampling.temperature, usual.temperature, 0);
+    assert_float_equal(c.sampling.temperature, usual.sampling.temperature, 0);
     assert_true(!c.has_seed && !c.stream && !c.usage && c.n == 1 && c.max_tokens == -1 && c.n_stop == 0);
     call_clear(&c);
     assert_true(read_text(CALL_COMPLETION, "{\"prompt\":\"a\",\"top_p\":0}", &c, &why));
     assert_true(c.sampling.top_p > 0 && c.sampling.top_p < 1e-6f); /* the likeliest alone */
     call_clear(&c);
+}
+
+/* A server's own defaults are for what a request leaves out. */
+static void test_defaults_of_the_server(void **state) {
+    static const char *const breakers[] = {"x"};
+    const server_defaults before = usual;
+    call c;
+    fault why;
+    (void)state;
+    usual = (server_defaults){.max_tokens = 7, .seed = 5, .ignore_eos = true};
+    nib_sampling_init(&usual.sampling);
+    usual.sampling.temperature = 0.25f;
+    usual.sampling.top_k = 3;
+    usual.sampling.dry_breakers = breakers;
+    usual.sampling.n_dry_breaker = 1;
+    assert_true(read_text(CALL_CHAT, "{" CHAT ",\"top_k\":9}", &c, &why));
+    assert_true(c.sampling.temperature == 0.25f && c.sampling.top_k == 9 && c.max_tokens == 7);
+    assert_true(c.has_seed && c.seed == 5 && c.ignore_eos && c.sampling.n_dry_breaker == 1);
+    call_clear(&c);
+    assert_true(read_text(CALL_CHAT,
+                          "{" CHAT ",\"max_tokens\":2,\"seed\":6,\"ignore_eos\":false,\"temperature\":1,"
+                          "\"dry_sequence_breakers\":[\"y\",\"z\"]}",
+                          &c, &why));
+    assert_true(c.sampling.temperature == 1 && c.max_tokens == 2 && c.seed == 6 && !c.ignore_eos);
+    assert_int_equal(c.sampling.n_dry_breaker, 2);
+    call_clear(&c);
+    usual = before;
+}
+
+static void test_order_of_samplers(void **state) {
+    call c;
+    fault why;
+    (void)state;
+    assert_true(
+        read_text(CALL_CHAT, "{" CHAT ",\"samplers\":[\"temperature\",\"top-k\",\"typ_p\"]}", &c, &why));
+    assert_string_equal(c.sampling.samplers, "tky");
+    call_clear(&c);
+    assert_true(read_text(CALL_COMPLETION, "{\"prompt\":\"a\",\"samplers\":\"edskypmxt\"}", &c, &why));
+    assert_string_equal(c.sampling.samplers, "edskypmxt");
+    call_clear(&c);
+    static const char *const wrong[] = {
+        "[]", "\"\"", "\"kq\"", "[\"infill\"]", "[1]", "{}", "\"kkkkkkkkkkkkkkkk\"", "[\"adaptive_p\"]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{" CHAT ",\"samplers\":%s}", wrong[i]);
+        assert_false(read_text(CALL_CHAT, text, &c, &why));
+        assert_string_equal(why.param, "samplers");
+        call_clear(&c);
+    }
 }
 
 /* What the clients of other servers send for "none" and "the usual". */
@@ -158,7 +207,7 @@ static void test_what_is_wrong_is_named(void **state) {
         {"{" CHAT ",\"xtc_probability\":\"1\"}", "xtc_probability", "found a string"},
         {"{" CHAT ",\"dry_sequence_breakers\":[]}", "dry_sequence_breakers", "1 to 64 strings"},
         {"{" CHAT ",\"dry_sequence_breakers\":[1]}", "dry_sequence_breakers", "1 to 40 bytes"},
-        {"{" CHAT ",\"samplers\":[\"top_k\"]}", "samplers", "is not supported"},
+        {"{" CHAT ",\"samplers\":[\"infill\"]}", "samplers", "found 'infill'"},
         {"{" CHAT ",\"seed\":1e300}", "seed", "expected a whole number"},
         {"{" CHAT ",\"stop\":[1]}", "stop", "found a number"},
         {"{" CHAT ",\"stream\":\"yes\"}", "stream", "expected true or false"},
@@ -232,9 +281,13 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
+    usual = (server_defaults){.max_tokens = -1, .seed = -1};
+    nib_sampling_init(&usual.sampling);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_is_read),
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_defaults_of_the_server),
+        cmocka_unit_test(test_order_of_samplers),
         cmocka_unit_test(test_samplers),
         cmocka_unit_test(test_values_of_others),
         cmocka_unit_test(test_messages_become_texts),

@@ -13,8 +13,9 @@ typedef struct chat {
     nib_session *session;
     conversation conversation;
     nib_sampling sampling;
-    char *grammar;     /* for every answer; NULL: none */
-    int64_t n_predict; /* maximum tokens of an answer; -1: until it ends */
+    char *grammar;        /* for every answer; NULL: none */
+    nib_logit_bias *bias; /* likewise */
+    int64_t n_predict;    /* maximum tokens of an answer; -1: until it ends */
     wrap screen;
     bool terminal; /* input is typed: errors are printed, and the conversation continues */
     bool leave;    /* the user asked to leave */

@@ -57,6 +57,8 @@ static nib_status generate(turn *t, nib_error *err) {
     options.n_stop = c->args->stop.n;
     options.sampling = c->sampling;
     options.grammar = c->grammar;
+    options.bias = c->bias;
+    options.n_bias = c->args->logit_bias.n;
     options.on_text = on_text;
     options.on_prompt = on_prompt;
     options.user = t;

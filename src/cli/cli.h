@@ -176,7 +176,12 @@ int cli_check_text(const cli_args *args, size_t first_rest);
 /* Parses "1,2 3" to ids; the caller frees them with free(). Returns an exit code. */
 int cli_parse_tokens(const char *list, int32_t **tokens, size_t *n_token);
 /* ---- cmd_run.c ---- */
+/* Checks the options of sampling. *bias: those of tokens [args->logit_bias.n], which the caller frees with
+ * mem_free; NULL: not wanted. Returns an exit code. */
+int cli_sampling_check(const cli_args *args, nib_logit_bias **bias);
 void cli_sampling(const cli_args *args, nib_sampling *sampling);
+/* Number of the largest logits that sampling reads (NULL: that of the options); 0: all. */
+int32_t cli_n_best(const cli_args *args, const nib_sampling *sampling);
 /* The grammar for the answer (caller frees with nib_free); NULL: none. Returns an exit code. */
 int cli_grammar(const cli_args *args, char **grammar);
 /* Sets an engine's options for a grammar; after n_best was set. */

@@ -1,6 +1,7 @@
 /* cmd_chat.c - nibble chat: a conversation, in the terminal or line by line from a pipe. */
 #include "cli/chat.h"
 
+#include "base/mem.h"
 #include "cli/input.h"
 
 #include <errno.h>
@@ -154,7 +155,7 @@ static int open_engine(chat *c) {
     if (c->terminal && warm.temperature <= 0)
         warm.temperature = 1; /* /temp may set it later */
     cli_engine_options(c->args, &options);
-    options.n_best = nib_sampling_n_best(&warm);
+    options.n_best = cli_n_best(c->args, &warm);
     cli_grammar_options(c->args, &options);
     return cli_open_engine(c->args, &options, &c->engine);
 }
@@ -166,6 +167,8 @@ static int run(cli_args *args) {
     cli_sampling(args, &c.sampling);
     wrap_init(&c.screen);
     int code = cli_unescape(args);
+    if (!code)
+        code = cli_sampling_check(args, &c.bias);
     if (!code && given)
         code = cli_check_text(args, 0);
     if (!code)
@@ -178,6 +181,7 @@ static int run(cli_args *args) {
     nib_session_close(c.session);
     nib_engine_close(c.engine);
     nib_free(c.grammar);
+    mem_free(c.bias);
     return code;
 }
 

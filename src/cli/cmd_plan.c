@@ -249,6 +249,12 @@ static void print_token(const terminal *s, const json_t *predicted) {
     terminal_line(s, "a token      %s: %s", moved, takes);
 }
 
+/* What is said beside a rate that no measurement of this machine supports. */
+static const char *guess_mark(const json_t *plan) {
+    const char *from = field_text(json_object_get(plan, "predicted"), "from");
+    return from && !strcmp(from, "guess") ? " (a guess)" : "";
+}
+
 static void print_speed(const terminal *s, const json_t *plan) {
     const json_t *x = json_object_get(plan, "predicted"), *gain = json_object_get(plan, "one_more_gb");
     const bool gpu = json_object_get(plan, "gpu") != NULL;
@@ -257,14 +263,14 @@ static void print_speed(const terminal *s, const json_t *plan) {
         snprintf(vram, sizeof vram, ", of VRAM: +%s tok/s", num_text(field_real(gain, "vram"), 3));
         snprintf(prompt, sizeof prompt, " (%s tok/s)", num_text(field_real(x, "prompt_tok_s"), 4));
     }
-    terminal_line(s, "speed        %s tok/s; the first token of a prompt of %lld after %s s%s",
-                  num_text(field_real(x, "tok_s"), 4),
+    terminal_line(s, "speed        %s tok/s%s; the first token of a prompt of %lld after %s s%s",
+                  num_text(field_real(x, "tok_s"), 4), guess_mark(plan),
                   field_int(json_object_get(plan, "schedule"), "n_prompt"),
                   num_text(field_real(x, "ttft_s"), 3), prompt);
     print_token(s, x);
-    terminal_line(s, "bottleneck   %s; one more GB of RAM: +%s tok/s%s, of disk: +%s tok/s",
+    terminal_line(s, "bottleneck   %s; one more GB of RAM: +%s tok/s%s, of disk: +%s tok/s%s",
                   field_text(plan, "binds"), num_text(field_real(gain, "ram"), 3), vram,
-                  num_text(field_real(gain, "disk"), 3));
+                  num_text(field_real(gain, "disk"), 3), guess_mark(plan));
     if (field_real(x, "quality") > 0)
         terminal_line(s, "quality      %s nats a token away from the file's own weights",
                       num_text(field_real(x, "quality"), 3));
@@ -281,8 +287,9 @@ static void print_others(const terminal *s, const json_t *plan) {
             snprintf(loss, sizeof loss, ", %s nats", num_text(field_real(a, "quality"), 2));
         num_format_size(field_bytes(a, "ram_peak"), size);
         if (field_is_set(a, "fits"))
-            terminal_line(s, "%s%-26s %s tok/s, %s%s", i ? "             " : "instead      ",
-                          field_text(a, "what"), num_text(field_real(a, "tok_s"), 4), size, loss);
+            terminal_line(s, "%s%-26s %s tok/s%s, %s%s", i ? "             " : "instead      ",
+                          field_text(a, "what"), num_text(field_real(a, "tok_s"), 4), guess_mark(plan), size,
+                          loss);
         else
             terminal_line(s, "%s%-26s does not fit: needs %s", i ? "             " : "instead      ",
                           field_text(a, "what"), size);

@@ -2,13 +2,13 @@
 #include "cli/cli.h"
 
 #include "base/jsonx.h"
+#include "base/mem.h"
 #include "base/num.h"
 #include "cli/prompt.h"
 #include "cli/wrap.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     USUAL_TEXT = 256,  /* tokens of a continuation, which seldom ends by itself */
@@ -20,56 +20,14 @@ typedef struct run_job {
     nib_engine *engine;
     nib_session *session;
     prompt prompt;
-    char *grammar; /* NULL: none */
+    char *grammar;        /* NULL: none */
+    nib_logit_bias *bias; /* NULL: none */
     nib_result result;
     nib_status status; /* of generating */
     wrap screen;
     bool first_id, wrote;
     nib_prediction expected; /* before the run; tok_s 0: none */
 } run_job;
-
-static void set_dry(const cli_args *args, nib_sampling *sampling) {
-    const cli_strings *breakers = &args->dry_sequence_breaker;
-    sampling->dry_multiplier = (float)args->dry_multiplier;
-    sampling->dry_base = (float)args->dry_base;
-    sampling->dry_allowed_length = (int32_t)args->dry_allowed_length;
-    sampling->dry_window = (int32_t)args->dry_penalty_last_n;
-    sampling->dry_breakers = breakers->data;
-    sampling->n_dry_breaker = breakers->n == 1 && !strcmp(breakers->data[0], "none") ? 0 : breakers->n;
-}
-
-void cli_sampling(const cli_args *args, nib_sampling *sampling) {
-    nib_sampling_init(sampling);
-    sampling->temperature = (float)args->temp;
-    sampling->top_k = (int32_t)args->top_k;
-    sampling->top_p = (float)args->top_p;
-    sampling->min_p = (float)args->min_p;
-    sampling->repeat_penalty = (float)args->repeat_penalty;
-    sampling->frequency_penalty = (float)args->frequency_penalty;
-    sampling->presence_penalty = (float)args->presence_penalty;
-    sampling->penalty_window = (int32_t)args->repeat_last_n;
-    sampling->typical_p = (float)args->typical;
-    sampling->top_n_sigma = (float)args->top_n_sigma;
-    sampling->xtc_probability = (float)args->xtc_probability;
-    sampling->xtc_threshold = (float)args->xtc_threshold;
-    sampling->dynatemp_range = (float)args->dynatemp_range;
-    sampling->dynatemp_exponent = (float)args->dynatemp_exp;
-    sampling->mirostat = (int32_t)args->mirostat;
-    sampling->mirostat_tau = (float)args->mirostat_ent;
-    sampling->mirostat_eta = (float)args->mirostat_lr;
-    set_dry(args, sampling);
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    sampling->seed =
-        args->seed >= 0 ? (uint64_t)args->seed : (uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec;
-}
-
-/* Number of the largest logits that sampling uses; 0: all. */
-static int32_t n_best_of(const cli_args *args) {
-    nib_sampling sampling;
-    cli_sampling(args, &sampling);
-    return nib_sampling_n_best(&sampling);
-}
 
 static bool on_text(void *user, const char *text, size_t n_byte) {
     run_job *job = user;
@@ -102,6 +60,8 @@ static int generate(run_job *job) {
     options.stop = job->args->stop.data;
     options.n_stop = job->args->stop.n;
     options.grammar = job->grammar;
+    options.bias = job->bias;
+    options.n_bias = job->args->logit_bias.n;
     options.on_prompt = on_prompt;
     options.user = job;
     cli_sampling(job->args, &options.sampling);
@@ -176,7 +136,8 @@ static void print_expected(const run_job *job) {
     if (p->tok_s <= 0)
         return;
     nib_engine_memory(job->engine, &now);
-    cli_note(job->args, "expected     %.1f tok/s", p->tok_s);
+    cli_note(job->args, "expected     %.1f tok/s%s", p->tok_s,
+             p->guessed && !p->n_run ? " (a guess; 'nibble hw' measures this machine)" : "");
     cli_note(job->args, "  measured   %.1f tok/s", generation_rate(r));
     cli_note(job->args, "  rates from %s", cli_prediction_source(p));
     cli_note(job->args, "  peak       %s", num_format_size(p->ram_peak, planned));
@@ -226,7 +187,7 @@ static int open_engine(run_job *job, int64_t max_n_ctx) {
     nib_engine_options options;
     cli_engine_options(job->args, &options);
     options.max_n_ctx = max_n_ctx;
-    options.n_best = n_best_of(job->args);
+    options.n_best = cli_n_best(job->args, NULL);
     cli_grammar_options(job->args, &options);
     return cli_open_engine(job->args, &options, &job->engine);
 }
@@ -259,6 +220,8 @@ static int run(cli_args *args) {
     if (!code)
         code = prompt_check(args);
     if (!code)
+        code = cli_sampling_check(args, &job.bias);
+    if (!code)
         code = cli_grammar(args, &job.grammar);
     if (!code)
         code = open_for_prompt(&job);
@@ -277,6 +240,7 @@ static int run(cli_args *args) {
     nib_session_close(job.session);
     nib_engine_close(job.engine);
     nib_free(job.grammar);
+    mem_free(job.bias);
     return code;
 }
 

@@ -11,6 +11,10 @@ enum { USUAL_SEQUENCES = 4, LAST_WAIT_MS = 1000 };
 
 static int open_server(serve_job *job) {
     const cli_args *args = job->args;
+    server_defaults defaults = {.max_tokens = args->predict == CLI_PREDICT_UNSET ? -1 : args->predict,
+                                .seed = args->seed,
+                                .ignore_eos = args->ignore_eos};
+    cli_sampling(args, &defaults.sampling);
     const server_options o = {.host = args->host,
                               .port = (int)args->port,
                               .keys = job->keys.data,
@@ -38,6 +42,7 @@ static int open_server(serve_job *job) {
                               .n_draft_min = (int)args->draft_min,
                               .pooling = job->pooling,
                               .special_in_messages = args->special_in_messages,
+                              .defaults = &defaults,
                               .log_requests = args->verbose,
                               .log = cli_log,
                               .user = job->args};
@@ -111,7 +116,11 @@ static int serve(serve_job *job, nib_engine *engine) {
 static int run(cli_args *args) {
     serve_job job = {.args = args};
     nib_engine *engine = NULL;
-    int code = serve_read(&job, USUAL_SEQUENCES);
+    int code = cli_unescape(args);
+    if (!code)
+        code = cli_sampling_check(args, NULL);
+    if (!code)
+        code = serve_read(&job, USUAL_SEQUENCES);
     if (!code)
         code = open_server(&job);
     if (!code)

@@ -49,6 +49,7 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
     options->bf16_tiles = args->bf16_tiles;
     options->progress = cli_progress;
     options->log = cli_log;
+    options->log_details = args->verbose;
     options->cancel = cli_cancel;
     options->user = (void *)args;
 }

@@ -15,7 +15,7 @@ void core_init(engine_core *e, const nib_engine_options *options) {
     nib_engine_options_init(&e->requested);
     if (options)
         e->requested = *options;
-    e->log = (logger){e->requested.log, e->requested.user};
+    e->log = (logger){e->requested.log, e->requested.user, e->requested.log_details};
     e->cancel = (canceller){e->requested.cancel, e->requested.user};
 }
 

@@ -45,10 +45,10 @@ static nib_status open_shortlist(nib_engine *e, const engine_internal *internal,
     }
     if (e->core.resolved.n_best > 1)
         snprintf(best, sizeof best, "%ld ", (long)e->core.resolved.n_best);
-    log_line(&e->core.log,
-             "the output head is computed only for tokens that can be the %slikeliest token%s, by a sketch "
-             "of %d bits: the answers are the same",
-             best, e->core.resolved.n_best > 1 ? "s" : "", bits);
+    log_detail(&e->core.log,
+               "the output head is computed only for tokens that can be the %slikeliest token%s, by a sketch "
+               "of %d bits: the answers are the same",
+               best, e->core.resolved.n_best > 1 ? "s" : "", bits);
     return NIB_OK;
 }
 

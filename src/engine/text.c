@@ -42,7 +42,7 @@ static void keep(void *user, const char *line) {
 
 nib_status text_open_async(void *maker, nib_error *err) {
     text_loader *t = maker;
-    const logger kept = {keep, t};
+    const logger kept = {keep, t, t->log->details};
     return text_open(t->of, t->ledger, &kept, err);
 }
 

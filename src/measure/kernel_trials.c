@@ -120,7 +120,7 @@ static nib_status bench_open(bench *b, const char *name, const nib_kernels_optio
     const backend_kind *kind;
     const bool gpu =
         o->backend && backend_find(o->backend, &kind, NULL) == NIB_OK && kind->map == KERNEL_MAP_DEVICE;
-    *b = (bench){.options = o, .log = {o->log, o->user}, .cancel = {o->cancel, o->user}};
+    *b = (bench){.options = o, .log = {.fn = o->log, .user = o->user}, .cancel = {o->cancel, o->user}};
     machine_detect(&b->machine);
     NIB_TRY(gpu ? open_gpu(b, err) : open_processor(b, err));
     if (name)

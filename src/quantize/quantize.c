@@ -368,7 +368,7 @@ static nib_status make_file(const char *name, const nib_engine_options *o, const
              .options = *o,
              .q = q,
              .report = out,
-             .log = {o->log, o->user},
+             .log = {.fn = o->log, .user = o->user},
              .cancel = {o->cancel, o->user},
              .journal = {.fd = -1}};
     const bool books = q->method && !strcasecmp(q->method, "squeezellm");
@@ -405,7 +405,7 @@ static nib_status make_file(const char *name, const nib_engine_options *o, const
  * only if text that was not measured is at least as likely as with the file that is rounded to nearest. */
 static nib_status keep_better(const char *name, const nib_engine_options *o, const nib_quantize_options *q,
                               nib_quantize_report *out, nib_error *err) {
-    const logger log = {o->log, o->user};
+    const logger log = {.fn = o->log, .user = o->user};
     nib_engine_options silent = *o;
     nib_quantize_options plain = *q;
     nib_quantize_report of_plain;

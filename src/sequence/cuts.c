@@ -1,5 +1,5 @@
-/* cuts.c - see cuts.h. Rank r of the candidates is list[n_list - 1 - r]: sorted candidates grow downwards
- * from the end of the list, and the others are a heap before them.
+/* cuts.c - see cuts.h. Rank r of the candidates is list[n - 1 - r]: sorted candidates grow downwards from
+ * the end of the list, and the others are a heap before them.
  *
  * Sources: top-p (Holtzman et al. 2020), typical (Meister et al. 2023), min-p (Nguyen et al. 2024),
  * top-n-sigma (Tang et al. 2024), mirostat (Basu et al. 2021), XTC and dynamic temperature as in llama.cpp.
@@ -9,6 +9,7 @@
 #include "base/num.h"
 
 #include <math.h>
+#include <string.h>
 
 static void sift_down(candidate *heap, int64_t n, int64_t i) {
     candidate moved = heap[i];
@@ -36,7 +37,7 @@ void candidates_pop(candidate *heap, int64_t n) {
 
 /* The logit of a rank below s->to. */
 static float ranked(sampler *s, int64_t rank) {
-    const int64_t n = s->n_list;
+    const int64_t n = s->n;
     if (rank >= s->n_sorted && s->n_sorted == 0)
         candidates_heap(s->list, n);
     while (s->n_sorted <= rank)
@@ -56,8 +57,9 @@ typedef struct masses {
     double mean; /* of x / t, by p; the entropy is log(total) - mean */
 } masses;
 
-static masses measure(const sampler *s, double t) {
-    const int64_t first = s->n_list - s->to, end = s->n_list - s->from;
+static masses measure(const sampler *s) {
+    const int64_t first = s->n - s->to, end = s->n - s->from;
+    const double t = s->t;
     masses m = {-INFINITY, 0, 0};
     for (int64_t i = first; i < end; i++)
         m.best = NUM_MAX(m.best, s->list[i].logit);
@@ -75,17 +77,17 @@ static masses measure(const sampler *s, double t) {
  * Surprise is log(total) - x and entropy log(total) - mean, so they are the nearest to the mean, which is a
  * range of ranks: it grows from there to the side that is nearer. */
 static void cut_untypical(sampler *s) {
-    const double p = (double)s->how.typical_p;
+    const double p = (double)s->how.typical_p, t = s->t;
     if (!(p > 0 && p < 1))
         return;
-    const masses m = measure(s, 1);
+    const masses m = measure(s);
     int64_t first = s->from, end;
-    while (first < s->to && (double)ranked(s, first) - (double)m.best >= m.mean)
+    while (first < s->to && ((double)ranked(s, first) - (double)m.best) / t >= m.mean)
         first++;
     double sum = 0;
     for (end = first; sum <= p * m.total && (first > s->from || end < s->to);) {
-        const double before = first > s->from ? (double)ranked(s, first - 1) - (double)m.best : 0;
-        const double after = end < s->to ? (double)ranked(s, end) - (double)m.best : 0;
+        const double before = first > s->from ? ((double)ranked(s, first - 1) - (double)m.best) / t : 0;
+        const double after = end < s->to ? ((double)ranked(s, end) - (double)m.best) / t : 0;
         const bool up = first > s->from && (end == s->to || before - m.mean <= m.mean - after);
         sum += exp(up ? before : after);
         first -= up;
@@ -95,37 +97,73 @@ static void cut_untypical(sampler *s) {
     s->to = end;
 }
 
-/* Top-p and min-p: the fewest of the best tokens with this part of the probability, and at least this share
- * of the best one's. The best one always stays. */
+/* Top-p: the fewest of the best tokens with this part of the probability. The best one always stays. */
 static void cut_tail(sampler *s) {
-    const double top = (double)s->how.top_p, min = (double)s->how.min_p;
-    if (top >= 1 && min <= 0)
+    const double top = (double)s->how.top_p;
+    if (top >= 1)
         return;
-    const double total = top < 1 ? measure(s, 1).total : 0;
+    const double total = measure(s).total;
     const float best = ranked(s, s->from);
     double sum = 0;
     int64_t end = s->from;
-    for (; end < s->to && (end == s->from || top >= 1 || sum < top * total); end++) {
-        const double one = mass(ranked(s, end), best, 1);
-        if (end > s->from && one < min)
-            break;
-        sum += one;
-    }
+    for (; end < s->to && (end == s->from || sum < top * total); end++)
+        sum += mass(ranked(s, end), best, s->t);
     s->to = end;
+}
+
+/* Min-p: the tokens with at least this share of the best one's probability. */
+static void cut_unlikely(sampler *s) {
+    const float best = ranked(s, s->from);
+    int64_t end = s->from + 1;
+    if (s->how.min_p <= 0)
+        return;
+    while (end < s->to && mass(ranked(s, end), best, s->t) >= (double)s->how.min_p)
+        end++;
+    s->to = end;
+}
+
+static void cut_top_k(sampler *s) {
+    if (s->how.top_k <= 0)
+        return;
+    s->to = NUM_MIN(s->to, s->from + s->how.top_k);
+    ranked(s, s->to - 1);
+}
+
+/* Top-n-sigma: the tokens whose logits are within n standard deviations of the largest. The others stay in the
+ * range without any probability, and count for a range of temperatures, as in llama.cpp. */
+static void cut_sigma(sampler *s) {
+    candidate *const list = s->list + (s->n - s->to);
+    double sum = 0, squares = 0, n = 0;
+    if (s->how.top_n_sigma <= 0)
+        return;
+    for (int64_t i = 0; i < s->to - s->from; i++) {
+        n += list[i].logit > -INFINITY;
+        sum += list[i].logit > -INFINITY ? (double)list[i].logit : 0;
+    }
+    for (int64_t i = 0; i < s->to - s->from; i++) {
+        const double x = (double)list[i].logit - sum / n;
+        squares += x > -INFINITY ? x * x : 0;
+    }
+    const double limit = (double)ranked(s, s->from) - (double)s->how.top_n_sigma * sqrt(squares / n);
+    for (int64_t i = 0; i < s->to - s->from; i++)
+        if ((double)list[i].logit < limit)
+            list[i].logit = -INFINITY;
 }
 
 /* XTC: with a probability, of the tokens that are at least as likely as a threshold only the least likely one
  * stays. */
 static void cut_best(sampler *s) {
-    if (!sampling_has_xtc(&s->how) || s->to - s->from < 2 || sampler_unit(s) > (double)s->how.xtc_probability)
+    if (!sampling_has_xtc(&s->how) || sampler_unit(s) > (double)s->how.xtc_probability)
         return;
-    const masses m = measure(s, 1);
+    const masses m = measure(s);
     int64_t n = 0;
     while (s->from + n < s->to &&
-           mass(ranked(s, s->from + n), m.best, 1) >= (double)s->how.xtc_threshold * m.total)
+           mass(ranked(s, s->from + n), m.best, s->t) >= (double)s->how.xtc_threshold * m.total)
         n++;
     s->from += NUM_MAX(n - 1, 0);
 }
+
+/* ---- samplers that change logits ---- */
 
 /* The temperature, which a range makes depend on the entropy: lowest where one token is certain. */
 static double temperature_of(const sampler *s) {
@@ -133,25 +171,65 @@ static double temperature_of(const sampler *s) {
     const int64_t n = s->to - s->from;
     if (range <= 0 || n < 2)
         return t;
-    const masses m = measure(s, 1);
+    const masses m = measure(s);
     const double share = NUM_MAX(log(m.total) - m.mean, 0) / log((double)n), low = NUM_MAX(t - range, 0);
     return low + (t + range - low) * pow(share, (double)s->how.dynatemp_exponent);
 }
 
+static void heat(sampler *s) {
+    s->t *= temperature_of(s);
+    if (s->t > 0)
+        return;
+    s->t = 0;
+    ranked(s, s->from);
+    s->to = s->from + 1;
+}
+
+/* The candidates of the range, divided by the temperature and lowered, become the list. */
+static void lower(sampler *s, float (*lowered)(const sampler *s, float logit, int32_t id)) {
+    const int64_t n = s->to - s->from;
+    memmove(s->list, s->list + (s->n - s->to), (size_t)n * sizeof *s->list);
+    for (int64_t i = 0; i < n; i++) {
+        candidate *c = &s->list[i];
+        c->logit = lowered(s, (float)((double)c->logit / s->t), c->id);
+    }
+    s->n = s->to = n;
+    s->from = s->n_sorted = 0;
+    s->t = 1;
+}
+
+static void run(sampler *s, char letter) {
+    if (letter == SAMPLER_TEMPERATURE) {
+        heat(s);
+        return;
+    }
+    if (s->to - s->from < 2)
+        return;
+    switch ((sampler_letter)letter) {
+    case SAMPLER_PENALTIES: lower(s, sampler_penalised); break;
+    case SAMPLER_DRY: lower(s, sampler_lowered); break;
+    case SAMPLER_TOP_N_SIGMA: cut_sigma(s); break;
+    case SAMPLER_TOP_K: cut_top_k(s); break;
+    case SAMPLER_TYPICAL: cut_untypical(s); break;
+    case SAMPLER_TOP_P: cut_tail(s); break;
+    case SAMPLER_MIN_P: cut_unlikely(s); break;
+    case SAMPLER_XTC: cut_best(s); break;
+    case SAMPLER_TEMPERATURE: break;
+    }
+}
+
 /* Draws one of the range. *p: its probability. */
-static int32_t draw(sampler *s, double t, double *p) {
-    const int64_t first = s->n_list - s->to, end = s->n_list - s->from;
+static int32_t draw(sampler *s, double *p) {
+    const int64_t first = s->n - s->to, end = s->n - s->from;
     double total = 0;
     float best = -INFINITY;
     *p = 1;
-    if (t <= 0) {
-        ranked(s, s->from);
+    if (s->t <= 0)
         return s->list[end - 1].id;
-    }
     for (int64_t i = first; i < end; i++)
         best = NUM_MAX(best, s->list[i].logit);
     for (int64_t i = first; i < end; i++) {
-        s->weight[i] = best == -INFINITY ? 1 : (float)mass(s->list[i].logit, best, t);
+        s->weight[i] = best == -INFINITY ? 1 : (float)mass(s->list[i].logit, best, s->t);
         total += (double)s->weight[i];
     }
     double at = sampler_unit(s) * total;
@@ -189,37 +267,37 @@ static double zipf_length(sampler *s, double t) {
 }
 
 static int32_t draw_surprising(sampler *s) {
-    const double t = (double)s->how.temperature;
     int64_t n = 1;
+    s->t = (double)s->how.temperature;
     if (s->how.mirostat == 1) {
-        n = (int64_t)NUM_MIN(zipf_length(s, t), (double)s->to);
+        n = (int64_t)NUM_MIN(zipf_length(s, s->t), (double)s->to);
     } else {
-        const masses m = measure(s, t);
-        while (n < s->to && -log2(mass(ranked(s, n), m.best, t) / m.total) <= s->surprise)
+        const masses m = measure(s);
+        while (n < s->to && -log2(mass(ranked(s, n), m.best, s->t) / m.total) <= s->surprise)
             n++;
     }
     s->to = NUM_MAX(n, 1);
     ranked(s, s->to - 1);
     double p;
-    const int32_t id = draw(s, t, &p);
+    const int32_t id = draw(s, &p);
     s->surprise -= (double)s->how.mirostat_eta * (-log2(p) - (double)s->how.mirostat_tau);
     return id;
 }
 
-int32_t cuts_draw(sampler *s, int64_t n_sorted) {
+int32_t cuts_draw(sampler *s, int64_t n_sorted, const char *order) {
     double p;
+    s->n = s->to = s->n_list;
     s->n_sorted = n_sorted;
     s->from = 0;
-    s->to = s->n_list;
+    s->t = 1;
     bool any = false;
     for (int64_t i = 0; i < s->n_list && !any; i++)
         any = s->list[i].logit > -INFINITY;
     if (!any)
-        return s->n_list < s->n_vocab ? 0 : draw(s, 1, &p);
+        return s->n_list < s->n_vocab ? 0 : draw(s, &p);
     if (s->how.mirostat)
         return draw_surprising(s);
-    cut_untypical(s);
-    cut_tail(s);
-    cut_best(s);
-    return draw(s, temperature_of(s), &p);
+    for (; *order; order++)
+        run(s, *order);
+    return draw(s, &p);
 }

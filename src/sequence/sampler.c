@@ -69,16 +69,17 @@ nib_status sampler_check(const nib_sampling *s, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "%s: expected %s%s, found %s", rows[i].name, low, high,
                         num_text((double)x, 6));
     }
-    return NIB_OK;
+    return order_check(s->samplers, err);
 }
 
 /* The best token is certain to be drawn: no cut before the temperature can remove it. */
 static bool is_greedy(const nib_sampling *s) {
     const bool typical = s->typical_p > 0 && s->typical_p < 1;
-    return s->temperature <= 0 && s->dynatemp_range <= 0 && !typical && !sampling_has_xtc(s);
+    return !*s->samplers && s->temperature <= 0 && s->dynatemp_range <= 0 && !typical && !sampling_has_xtc(s);
 }
 
-/* Turns off what has no effect: with mirostat, all but the temperature, and before greedy, all cuts. */
+/* Turns off what has no effect: samplers outside a given order, with mirostat, all but the temperature, and
+ * before greedy, all cuts. */
 static nib_sampling effective(const nib_sampling *how) {
     nib_sampling s = *how;
     if (s.mirostat && s.temperature > 0)
@@ -91,19 +92,16 @@ static nib_sampling effective(const nib_sampling *how) {
                            .seed = how->seed};
     else if (s.mirostat)
         s = (nib_sampling){.top_p = 1, .repeat_penalty = 1};
+    else
+        order_reduce(&s);
     if (is_greedy(&s))
         s.top_n_sigma = 0;
     return s;
 }
 
-static bool penalises(const nib_sampling *s) {
-    return s->penalty_window != 0 &&
-           (s->repeat_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0);
-}
-
 /* Whether more than the largest logits decide. */
 static bool needs_all(const nib_sampling *s) {
-    return s->mirostat || s->top_n_sigma > 0 || sampling_has_dry(s);
+    return s->mirostat || s->top_n_sigma > 0 || sampling_has_dry(s) || *s->samplers;
 }
 
 /* Penalties lower at most as many logits as the window has tokens, so that many more of the largest are
@@ -111,7 +109,7 @@ static bool needs_all(const nib_sampling *s) {
 int32_t nib_sampling_n_best(const nib_sampling *how) {
     const nib_sampling s = effective(how);
     const int64_t k = needs_all(&s) ? 0 : is_greedy(&s) ? 1 : s.top_k;
-    if (k == 0 || !penalises(&s))
+    if (k == 0 || !sampling_penalises(&s))
         return (int32_t)k;
     const bool gives = s.repeat_penalty < 1 || s.frequency_penalty < 0 || s.presence_penalty < 0;
     if (gives || s.penalty_window < 0 || k + s.penalty_window > INT32_MAX)
@@ -123,13 +121,13 @@ int32_t nib_sampling_n_best(const nib_sampling *how) {
 static int64_t list_length(const nib_sampling *s, int64_t n_vocab) {
     if (is_greedy(s))
         return 0;
-    return s->top_k > 0 ? NUM_MIN(s->top_k, n_vocab) : n_vocab;
+    return s->top_k > 0 && !*s->samplers ? NUM_MIN(s->top_k, n_vocab) : n_vocab;
 }
 
 uint64_t sampler_bytes(const nib_sampling *how, int64_t n_vocab) {
     const nib_sampling s = effective(how);
     return (uint64_t)list_length(&s, n_vocab) * (sizeof(candidate) + sizeof(float)) +
-           (uint64_t)n_vocab * (penalises(&s) ? sizeof(int32_t) : 0);
+           (uint64_t)n_vocab * (sampling_penalises(&s) ? sizeof(int32_t) : 0);
 }
 
 static uint64_t splitmix(uint64_t *x) {
@@ -177,7 +175,7 @@ nib_status sampler_open(sampler *s, const nib_sampling *how, int64_t n_vocab, ni
         s->weight = (float *)(s->list + s->n_list);
         at = (uint8_t *)(s->weight + s->n_list);
     }
-    if (penalises(&s->how))
+    if (sampling_penalises(&s->how))
         s->count = (int32_t *)at;
     return NIB_OK;
 }
@@ -187,11 +185,18 @@ void sampler_close(sampler *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* Applies the penalties to one logit. */
+float sampler_lowered(const sampler *s, float logit, int32_t id) {
+    return s->lower ? logit - s->lower[id] : logit;
+}
+
+float sampler_penalised(const sampler *s, float logit, int32_t id) {
+    return logit_penalised(logit, s->count ? s->count[id] : 0, s->how.repeat_penalty,
+                           s->how.frequency_penalty, s->how.presence_penalty);
+}
+
+/* Applies penalties and DRY to one logit. */
 static float penalised(const sampler *s, const float *logits, int32_t id) {
-    const float x = logit_penalised(logits[id], s->count ? s->count[id] : 0, s->how.repeat_penalty,
-                                    s->how.frequency_penalty, s->how.presence_penalty);
-    return s->lower ? x - s->lower[id] : x;
+    return sampler_lowered(s, sampler_penalised(s, logits[id], id), id);
 }
 
 /* The largest of n logits, in 16 lanes. NaNs are skipped; minus infinity: all are NaN. */
@@ -276,6 +281,13 @@ static void select_best(sampler *s, const float *logits) {
         candidates_pop(s->list, n);
 }
 
+/* Another order than the usual one: all samplers act on the list. */
+static int32_t draw_in_order(sampler *s, const float *logits) {
+    for (int64_t i = 0; i < s->n_list; i++)
+        s->list[i] = (candidate){logit_penalised(logits[i], 0, 1, 0, 0), (int32_t)i};
+    return cuts_draw(s, 0, s->how.samplers);
+}
+
 /* Top-n-sigma: logits below the largest by more than n standard deviations of all. */
 static float sigma_limit(const sampler *s, const float *logits) {
     double sum = 0, squares = 0, n = 0, best = -INFINITY;
@@ -294,6 +306,8 @@ static float sigma_limit(const sampler *s, const float *logits) {
 
 static int32_t draw_from_list(sampler *s, const float *logits) {
     const bool all = s->n_list == s->n_vocab;
+    if (*s->how.samplers)
+        return draw_in_order(s, logits);
     if (!all)
         select_best(s, logits);
     for (int64_t i = 0; all && i < s->n_list; i++)
@@ -304,7 +318,7 @@ static int32_t draw_from_list(sampler *s, const float *logits) {
             if (s->list[i].logit < limit)
                 s->list[i].logit = -INFINITY;
     }
-    return cuts_draw(s, all ? 0 : s->n_list);
+    return cuts_draw(s, all ? 0 : s->n_list, CUTS_USUAL);
 }
 
 /* Number of the last tokens that the penalties consider. */
@@ -366,5 +380,5 @@ int32_t sampler_draw_best(sampler *s, const int32_t *ids, const float *logits) {
         const float x = isnan(logits[i]) ? -INFINITY : fminf(logits[i], FLT_MAX);
         s->list[s->n_list - 1 - i] = (candidate){x, ids[i]};
     }
-    return cuts_draw(s, s->n_list);
+    return cuts_draw(s, s->n_list, CUTS_USUAL);
 }

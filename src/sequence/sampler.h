@@ -1,7 +1,8 @@
 /* sampler.h - draws a token from logits. Everything is allocated at open; sampling allocates nothing.
  *
  * The order is llama.cpp's default: penalties, DRY (sequence/dry.h), top-n-sigma, top-k, typical, top-p,
- * min-p, XTC, temperature, then one draw; with mirostat only temperature, mirostat, and the draw. Equal
+ * min-p, XTC, temperature, then one draw, unless another one is given (sequence/order.h); with mirostat only
+ * temperature, mirostat, and the draw. Equal
  * logits are ordered by id, so that the same seed gives the same tokens anywhere. The generator is
  * xoshiro256** (Blackman and Vigna 2018) seeded by splitmix64. */
 #ifndef NIB_SEQUENCE_SAMPLER_H
@@ -9,6 +10,9 @@
 
 #include "base/status.h"
 #include "kernels/logit_change.h"
+#include "sequence/order.h"
+
+#include <string.h>
 
 typedef struct candidate {
     float logit;
@@ -24,7 +28,9 @@ typedef struct sampler {
     int32_t *count; /* [n_vocab]: occurrences of each token, all zero between calls; NULL without penalties */
     const float
         *lower; /* [n_vocab], set by the caller: subtracted from logits after the penalties; NULL: none */
-    int64_t n_sorted, from, to; /* of the candidates, by rank: those in order, and those that the cuts left */
+    int64_t n;  /* candidates at the start of the list */
+    int64_t n_sorted, from, to; /* of these, by rank: those in order, and those that the cuts left */
+    double t;                   /* the temperature by which their logits are to be divided; 0: the best one */
     double surprise;            /* mirostat: the largest surprise of a token, in bits */
     uint64_t state[4];
     uint64_t bytes; /* of list, weight and count together */
@@ -36,7 +42,12 @@ static inline bool sampling_has_xtc(const nib_sampling *s) {
 }
 /* Whether DRY may lower logits (sequence/dry.h). */
 static inline bool sampling_has_dry(const nib_sampling *s) {
-    return s->mirostat == 0 && s->dry_multiplier > 0 && s->dry_base >= 1 && s->dry_window != 0;
+    return s->mirostat == 0 && s->dry_multiplier > 0 && s->dry_base >= 1 && s->dry_window != 0 &&
+           (!*s->samplers || strchr(s->samplers, SAMPLER_DRY));
+}
+static inline bool sampling_penalises(const nib_sampling *s) {
+    return s->penalty_window != 0 &&
+           (s->repeat_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0);
 }
 
 /* NIB_E_USAGE for invalid values (top_p above 1, a negative temperature, ...). */

@@ -186,13 +186,14 @@ const dialect anthropic = {.stream_type = "text/event-stream",
 
 void anthropic_ask(exchange *x) {
     call c;
-    job_begin_parsed(x, &c, call_parse_anthropic(x->body.data, x->body.n, true, &c, &x->why));
+    job_begin_parsed(x, &c,
+                     call_parse_anthropic(x->body.data, x->body.n, true, &x->s->defaults, &c, &x->why));
 }
 
 void anthropic_count(exchange *x) {
     call c;
     size_t n;
-    if (call_parse_anthropic(x->body.data, x->body.n, false, &c, &x->why) &&
+    if (call_parse_anthropic(x->body.data, x->body.n, false, &x->s->defaults, &c, &x->why) &&
         tools_resolve(x->model, &c, &x->why) && prompt_count(x->model, &c, &n, &x->why))
         exchange_json(x, json_pack("{s:I}", "input_tokens", (json_int_t)n));
     call_clear(&c);

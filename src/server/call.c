@@ -240,9 +240,10 @@ static bool check_length(const call *c, fault *why) {
                        (long long)c->max_tokens, (long long)c->min_tokens);
 }
 
-bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
-    if (!call_begin(kind, text, n_byte, out, why) || !members_read(out->body, &openai_members, out, why) ||
-        !samplers_read(out, out->body, why))
+bool call_parse(call_kind kind, const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                fault *why) {
+    if (!call_begin(kind, text, n_byte, usual, out, why) ||
+        !members_read(out->body, &openai_members, out, why) || !samplers_read(out, out->body, why))
         return false;
     call_resolve(out, out->body);
     return stop_read(out, "stop", member_get(out->body, "stop"), why) && read_bias(out, why) &&

@@ -4,6 +4,7 @@
 #define NIB_SERVER_CALL_H
 
 #include "server/fault.h"
+#include "server/server.h"
 
 typedef enum call_kind { CALL_CHAT, CALL_COMPLETION } call_kind;
 
@@ -42,24 +43,29 @@ typedef struct call {
     tool_choice choice;
     const char *tool_name; /* TOOLS_NAMED: the tool to call */
     bool one_call;         /* parallel_tool_calls is false */
+    const char **breakers; /* DRY's, if the request has some */
     bool whole_speech;     /* reasoning_format none: reasoning stays part of the text */
     const char *prefill;   /* the answer's beginning, which is appended to the prompt; NULL: none (tools.c) */
 } call;
 
-/* Parses the body text [n_byte]. False: *why has what was expected and what was found. The caller clears *out
- * in any case. */
-bool call_parse(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
+/* Parses the body text [n_byte]; what it leaves out is as in `usual`. False: *why has what was expected and
+ * what was found. The caller clears *out in any case. */
+bool call_parse(call_kind kind, const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                fault *why);
 void call_clear(call *c);
 
 /* The same for the bodies of other APIs, which are converted to chat calls: Ollama's /api/chat and
  * /api/generate (with "raw": a completion; without messages or prompt, both members are NULL and the request
  * only loads the model), and Anthropic's /v1/messages. */
-bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why);
-bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why);
-bool call_parse_responses(const char *text, size_t n_byte, call *out,
+bool call_parse_ollama_chat(const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                            fault *why);
+bool call_parse_ollama_generate(const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                                fault *why);
+bool call_parse_responses(const char *text, size_t n_byte, const server_defaults *usual, call *out,
                           fault *why); /* OpenAI's /v1/responses */
 /* answers: the request generates an answer, so max_tokens is required. */
-bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why);
+bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, const server_defaults *usual,
+                          call *out, fault *why);
 
 /* Reads numbers, texts and booleans of an object by a table; other files of the server use it too. False:
  * *why names the wrong member. */

@@ -155,8 +155,9 @@ static bool read_thinking(call *c, fault *why) {
     return variable_set(c, "enable_thinking", strcmp(type, "disabled") ? json_true() : json_false(), why);
 }
 
-bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, call *out, fault *why) {
-    if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
+bool call_parse_anthropic(const char *text, size_t n_byte, bool answers, const server_defaults *usual,
+                          call *out, fault *why) {
+    if (!call_begin(CALL_CHAT, text, n_byte, usual, out, why) ||
         !members_read(out->body, &anthropic_members, out, why) || !samplers_read(out, out->body, why))
         return false;
     call_resolve(out, out->body);

@@ -56,10 +56,11 @@ static bool read_options(call *c, fault *why) {
     return stop_read(c, "stop", member_get(o, "stop"), why);
 }
 
-bool call_parse_ollama_chat(const char *text, size_t n_byte, call *out, fault *why) {
+bool call_parse_ollama_chat(const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                            fault *why) {
     const json_t *message;
     size_t i;
-    if (!call_begin(CALL_CHAT, text, n_byte, out, why) || !read_options(out, why))
+    if (!call_begin(CALL_CHAT, text, n_byte, usual, out, why) || !read_options(out, why))
         return false;
     json_array_foreach(member_get(out->body, "messages"), i, message) {
         if (!members_refuse(message, &(refused_member){"images", NULL}, 1, why))
@@ -89,9 +90,10 @@ static const member generate_rows[] = {
 };
 const member_table ollama_generate_members = {generate_rows, NUM_COUNT(generate_rows)};
 
-bool call_parse_ollama_generate(const char *text, size_t n_byte, call *out, fault *why) {
+bool call_parse_ollama_generate(const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                                fault *why) {
     generate_texts t = {0};
-    if (!call_begin(CALL_CHAT, text, n_byte, out, why) || !read_options(out, why) ||
+    if (!call_begin(CALL_CHAT, text, n_byte, usual, out, why) || !read_options(out, why) ||
         !members_read(out->body, &ollama_generate_members, &t, why))
         return false;
     if (!t.prompt || !*t.prompt)

@@ -136,15 +136,23 @@ bool members_refuse(const json_t *object, const refused_member *rows, size_t n, 
 
 /* ---- for every call ---- */
 
-bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why) {
-    *out = (call){.kind = kind, .text = text, .n_text = n_byte, .n = 1, .max_tokens = -1};
-    nib_sampling_init(&out->sampling);
+bool call_begin(call_kind kind, const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                fault *why) {
+    *out = (call){.kind = kind,
+                  .text = text,
+                  .n_text = n_byte,
+                  .n = 1,
+                  .sampling = usual->sampling,
+                  .max_tokens = usual->max_tokens,
+                  .seed = usual->seed,
+                  .has_seed = usual->seed >= 0,
+                  .ignore_eos = usual->ignore_eos};
     out->body = body_parse(text, n_byte, why);
     return out->body != NULL;
 }
 
 void call_resolve(call *c, const json_t *from) {
-    c->has_seed = member_get(from, "seed") != NULL;
+    c->has_seed = c->has_seed || member_get(from, "seed");
     if (c->sampling.top_p == 0) /* only the likeliest token */
         c->sampling.top_p = FLT_MIN;
     if (c->sampling.top_k < 0) /* off */
@@ -158,7 +166,7 @@ void call_clear(call *c) {
     json_decref(c->variables);
     json_decref(c->body);
     mem_free(c->bias);
-    mem_free((void *)(uintptr_t)c->sampling.dry_breakers);
+    mem_free(c->breakers);
     nib_free(c->grammar);
     *c = (call){0};
 }

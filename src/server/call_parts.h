@@ -24,7 +24,8 @@ int32_t json_id(const json_t *v); /* a token id; -1: not an id */
 bool json_is_ids(const json_t *v);
 
 /* Sets the defaults and parses the body into out->body. False: *why is set. */
-bool call_begin(call_kind kind, const char *text, size_t n_byte, call *out, fault *why);
+bool call_begin(call_kind kind, const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                fault *why);
 /* Computes the members that depend on others, after the numbers of object `from` were read. */
 void call_resolve(call *c, const json_t *from);
 /* Reads the samplers of sampler_members and "dry_sequence_breakers" from an object. */

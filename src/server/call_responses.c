@@ -141,8 +141,9 @@ static bool read_others(call *c, fault *why) {
     return members_refuse(c->body, refused, NUM_COUNT(refused), why);
 }
 
-bool call_parse_responses(const char *text, size_t n_byte, call *out, fault *why) {
-    if (!call_begin(CALL_CHAT, text, n_byte, out, why) ||
+bool call_parse_responses(const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                          fault *why) {
+    if (!call_begin(CALL_CHAT, text, n_byte, usual, out, why) ||
         !members_read(out->body, &responses_members, out, why) || !samplers_read(out, out->body, why) ||
         !read_others(out, why))
         return false;

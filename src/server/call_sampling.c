@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const member rows[] = {
@@ -32,10 +33,11 @@ static bool read_breakers(call *c, const json_t *list, fault *why) {
         return true;
     if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > MAX)
         return fault_field(why, field, "expected an array of 1 to %d strings", MAX);
-    const char **texts = mem_array(json_array_size(list), sizeof *texts);
+    const char **texts = c->breakers = mem_array(json_array_size(list), sizeof *texts);
     if (!texts)
         return fault_set(why, 503, NULL, "out of memory");
     c->sampling.dry_breakers = texts;
+    c->sampling.n_dry_breaker = 0;
     json_array_foreach(list, i, v) {
         const size_t n = json_string_length(v);
         if (n == 0 || n > MAX_BYTES || strlen(json_string_value(v)) != n)
@@ -45,15 +47,35 @@ static bool read_breakers(call *c, const json_t *list, fault *why) {
     return true;
 }
 
+/* Reads names in a list, or a text of letters, as llama-server does. */
+static bool read_order(call *c, const json_t *order, fault *why) {
+    enum { MAX_NAME = 30 };
+    const char *letters = json_string_value(order);
+    const size_t n = letters ? json_string_length(order) : json_array_size(order);
+    char names[(MAX_NAME + 1) * NIB_MAX_SAMPLERS + 1] = "";
+    nib_error err;
+    if (!order)
+        return true;
+    if ((!letters && !json_is_array(order)) || n == 0 || n > NIB_MAX_SAMPLERS)
+        return fault_field(why, "samplers", "expected a list of 1 to %d names, or a text of so many letters",
+                           NIB_MAX_SAMPLERS);
+    for (size_t i = 0, at = 0; i < n; i++) {
+        const char *name = letters ? letters + i : json_string_value(json_array_get(order, i));
+        at += (size_t)snprintf(names + at, sizeof names - at, "%.*s;", letters ? 1 : MAX_NAME,
+                               name ? name : "?");
+    }
+    return nib_sampling_order(&c->sampling, names, &err) == NIB_OK ||
+           fault_field(why, "samplers", "%s", err.message);
+}
+
 bool samplers_read(call *c, const json_t *from, fault *why) {
-    static const char *const not_here[] = {"samplers", "adaptive_target", "tfs_z"};
+    static const char *const not_here[] = {"adaptive_target", "tfs_z"};
     for (size_t i = 0; i < NUM_COUNT(not_here); i++) {
         const json_t *v = member_get(from, not_here[i]);
         const bool off = json_is_number(v) && (json_number_value(v) < 0 || json_number_value(v) == 1);
         if (v && !off)
-            return fault_field(why, not_here[i],
-                               "is not supported; the samplers run in llama.cpp's default order");
+            return fault_field(why, not_here[i], "is not supported");
     }
-    return members_read(from, &sampler_members, c, why) &&
+    return members_read(from, &sampler_members, c, why) && read_order(c, member_get(from, "samplers"), why) &&
            read_breakers(c, member_get(from, "dry_sequence_breakers"), why);
 }

@@ -132,6 +132,10 @@ static void finish(load *l, const fault *why) {
     pthread_mutex_lock(&m->s->lock);
     m->load_s = time_now() - l->begun;
     m->wanted = false;
+    if (why->status == 500) {
+        m->failed = l->begun + m->load_s;
+        snprintf(m->failed_why, sizeof m->failed_why, "%s", why->message);
+    }
     model_resume_waiting(m, why);
     pthread_mutex_unlock(&m->s->lock);
     log_result(m, why);

@@ -201,7 +201,8 @@ model_taken model_take(exchange *x) {
     if (!m)
         return MODEL_REFUSED;
     pthread_mutex_lock(&s->lock);
-    const bool here = m->engine != NULL, needed = !here && x->gone != m;
+    const bool here = m->engine && (s->options.local || !nib_engine_check(m->engine, NULL));
+    const bool needed = !here && x->gone != m;
     if (here) {
         give(x, m);
     } else if (needed) {
@@ -248,17 +249,22 @@ static double left_of(const served *m) {
     return !m->engine || m->n_hold > 0 || isinf(m->keep_s) ? -1 : fmax(m->used + m->keep_s - time_now(), 0);
 }
 
+/* Guarded. A model whose file has changed is opened again, after the requests that hold it have failed. */
+static bool may_be_loaded(const served *m) {
+    return m->wanted && !m->s->load.m && (!m->engine || m->n_hold == 0);
+}
+
 bool models_tend(server *s) {
     const bool any = load_end(s);
     for (size_t i = 0; i < s->n_model; i++) {
         served *m = &s->models[i];
         pthread_mutex_lock(&s->lock);
-        const bool wanted = m->wanted, over = !wanted && left_of(m) == 0;
+        const bool loads = may_be_loaded(m), over = !m->wanted && left_of(m) == 0;
         pthread_mutex_unlock(&s->lock);
-        if (wanted && !s->load.m)
-            load_begin(m);
-        else if (over)
+        if (over || (loads && m->engine && nib_engine_check(m->engine, NULL)))
             model_unload(m);
+        if (loads)
+            load_begin(m);
     }
     return any;
 }
@@ -267,7 +273,7 @@ int models_wait_ms(server *s, int max_ms) {
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->n_model; i++) {
         const double left = left_of(&s->models[i]);
-        if (s->models[i].wanted && !s->load.m)
+        if (may_be_loaded(&s->models[i]))
             max_ms = 0;
         else if (left >= 0 && left * 1000 < max_ms)
             max_ms = (int)(left * 1000) + 1;

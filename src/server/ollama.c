@@ -191,11 +191,12 @@ static void reply_loaded(exchange *x) {
                                "", "done", 1, "done_reason", x->keep_s == 0 ? "unload" : "load"));
 }
 
-typedef bool (*parse_fn)(const char *text, size_t n_byte, call *out, fault *why);
+typedef bool (*parse_fn)(const char *text, size_t n_byte, const server_defaults *usual, call *out,
+                         fault *why);
 
 static void ask(exchange *x, parse_fn parse) {
     call c;
-    const bool good = parse(x->body.data, x->body.n, &c, &x->why);
+    const bool good = parse(x->body.data, x->body.n, &x->s->defaults, &c, &x->why);
     if (good && x->model && (c.messages || c.prompts)) {
         job_begin(x, &c, x->route->how, &x->why);
         return;

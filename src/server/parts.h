@@ -204,6 +204,7 @@ typedef struct server_counts { /* since server_open; guarded */
 
 struct server {
     server_options options;
+    server_defaults defaults;
     char **keys; /* [options.n_key] */
     char *host, *prefix_cache;
     served *models; /* [n_model] */

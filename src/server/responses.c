@@ -219,5 +219,5 @@ const dialect openai_responses = {.stream_type = "text/event-stream",
 
 void responses_ask(exchange *x) {
     call c;
-    job_begin_parsed(x, &c, call_parse_responses(x->body.data, x->body.n, &c, &x->why));
+    job_begin_parsed(x, &c, call_parse_responses(x->body.data, x->body.n, &x->s->defaults, &c, &x->why));
 }

@@ -5,7 +5,7 @@
 
 static void answer_call(exchange *x, call_kind kind) {
     call c;
-    job_begin_parsed(x, &c, call_parse(kind, x->body.data, x->body.n, &c, &x->why));
+    job_begin_parsed(x, &c, call_parse(kind, x->body.data, x->body.n, &x->s->defaults, &c, &x->why));
 }
 
 static void chat(exchange *x) {

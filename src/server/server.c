@@ -67,6 +67,10 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
     if (!s)
         return nib_fail_nomem(err, sizeof *s, "a server");
     s->options = *options;
+    s->defaults = (server_defaults){.max_tokens = -1, .seed = -1};
+    nib_sampling_init(&s->defaults.sampling);
+    if (options->defaults)
+        s->defaults = *options->defaults;
     set_defaults(&s->options);
     s->listener.fd = -1;
     s->opened = time(NULL);

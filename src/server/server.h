@@ -33,6 +33,14 @@ typedef struct server_reserved {
     bool alone;    /* there is no other: weights may be streamed from disk */
 } server_reserved;
 
+/* What requests get that do not say it. */
+typedef struct server_defaults {
+    nib_sampling sampling; /* its texts are borrowed until server_close */
+    int64_t max_tokens;    /* -1: as many as fit */
+    int64_t seed;          /* -1: another one for each request */
+    bool ignore_eos;
+} server_defaults;
+
 typedef struct server_options {
     const server_model *models; /* [n_model], at least one; a request without a name gets the first */
     size_t n_model;
@@ -66,9 +74,10 @@ typedef struct server_options {
     int pooling;        /* for embeddings, a nib_pooling */
     bool
         special_in_messages; /* special tokens that messages and tools name are parsed: they can end a turn */
-    bool log_requests;       /* one line each: method, path, result; never texts or keys */
-    nib_log_fn log;          /* NULL: none */
-    void *user;              /* of log */
+    const server_defaults *defaults; /* copied; NULL: those of nib_sampling_init, and no limit */
+    bool log_requests;               /* one line each: method, path, result; never texts or keys */
+    nib_log_fn log;                  /* NULL: none */
+    void *user;                      /* of log */
 } server_options;
 
 /* Listens immediately; until server_begin the answer is that the model is being loaded. The caller closes

@@ -149,7 +149,7 @@ void texts_apply_template(exchange *x) {
     call c;
     char *text = NULL;
     uint8_t *marks = NULL;
-    if (call_parse(CALL_CHAT, x->body.data, x->body.n, &c, &x->why) &&
+    if (call_parse(CALL_CHAT, x->body.data, x->body.n, &x->s->defaults, &c, &x->why) &&
         prompt_render(x->model, &c, &text, &marks, &x->why))
         exchange_json(x, json_pack("{s:o}", "prompt", jsonx_string(text, strlen(text))));
     nib_free(text);

@@ -34,15 +34,17 @@ static void look(const call *c) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     call c;
     fault why = {0};
+    server_defaults usual = {.max_tokens = -1, .seed = -1};
+    nib_sampling_init(&usual.sampling);
     const size_t skip = size ? 1 : 0;
     const char *text = (const char *)data + skip;
     const int api = size ? data[0] % 6 : 0;
-    const bool read = api == 0   ? call_parse(CALL_CHAT, text, size - skip, &c, &why)
-                      : api == 1 ? call_parse(CALL_COMPLETION, text, size - skip, &c, &why)
-                      : api == 2 ? call_parse_ollama_chat(text, size - skip, &c, &why)
-                      : api == 3 ? call_parse_ollama_generate(text, size - skip, &c, &why)
-                      : api == 5 ? call_parse_responses(text, size - skip, &c, &why)
-                                 : call_parse_anthropic(text, size - skip, true, &c, &why);
+    const bool read = api == 0   ? call_parse(CALL_CHAT, text, size - skip, &usual, &c, &why)
+                      : api == 1 ? call_parse(CALL_COMPLETION, text, size - skip, &usual, &c, &why)
+                      : api == 2 ? call_parse_ollama_chat(text, size - skip, &usual, &c, &why)
+                      : api == 3 ? call_parse_ollama_generate(text, size - skip, &usual, &c, &why)
+                      : api == 5 ? call_parse_responses(text, size - skip, &usual, &c, &why)
+                                 : call_parse_anthropic(text, size - skip, true, &usual, &c, &why);
     hold(read == (why.status == 0));
     if (read)
         look(&c);

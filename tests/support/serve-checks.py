@@ -7,7 +7,7 @@ from serve_common import nibble, script
 from serve_apis import ollama, anthropic, responses
 from serve_guard import health, hosts, keyless, left_behind, loads, private_files, slow_clients, tokenizer_bound
 from serve_openai import basics, streams, likely, looks, refusals, embeddings, page, described
-from serve_process import keys, alike, leaves, capped, shared_context, kept, several, fitting, sockets
+from serve_process import keys, alike, defaults, leaves, capped, shared_context, kept, several, fitting, sockets
 from serve_prompts import continued, echoed, lengths, others, refused, variables
 from serve_tools import held, texts_and_calls
 
@@ -40,6 +40,7 @@ left_behind()
 private_files()
 slow_clients()
 alike()
+defaults()
 held()
 texts_and_calls()
 leaves()

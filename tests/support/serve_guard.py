@@ -192,6 +192,11 @@ def health():
     os.utime(weights)
     status, value = s.get("/health")
     check("a changed file is one that no answer can use", status == 503 and "changed" in value["error"]["message"], value)
+    answers = [until(lambda: s.post(TEXT, body)[0] == 200) for _ in range(2)]
+    check("and which the next request opens again", all(answers) and s.get("/health")[0] == 200, s.get("/health"))
+    shutil.copyfile(weights, weights + ".new")
+    os.rename(weights + ".new", weights)
+    check("so is another file of that name", until(lambda: s.post(TEXT, body)[0] == 200) and s.get("/health")[0] == 200)
     s.end()
 
 

@@ -67,6 +67,26 @@ def alike():
     check("it is for one model", code == 2 and "--draft-model" in said, (code, said))
 
 
+def defaults():
+    """Options of sampling are for requests that leave them out."""
+    body, all_of_it = {"prompt": "x", "ignore_eos": True}, dict(temperature=1.2, top_k=7, max_tokens=5, seed=3, samplers="tk")
+    s = Server(nibble, random_model, "-c", "500")
+    said = s.post(TEXT, {**body, **all_of_it})[1]["choices"]
+    same = s.post(TEXT, {**body, **all_of_it, "samplers": ["temperature", "top_k"]})[1]["choices"]
+    other = s.post(TEXT, {**body, **all_of_it, "seed": 4})[1]["choices"]
+    check("samplers by letter and by name", said == same, (said, same))
+    check("an unknown one is refused", param(s.post(TEXT, {**body, "samplers": ["infill"]})) == (400, "samplers"))
+    s.end()
+    s = Server(nibble, random_model, "-c", "500", "--temp", "1.2", "--top-k", "7", "-n", "5", "--seed", "3", "--sampler-seq", "tk", "--ignore-eos")
+    check("a server's options are the defaults", s.post(TEXT, {"prompt": "x"})[1]["choices"] == said)
+    check("and those of a request are its own", s.post(TEXT, {"prompt": "x", "seed": 4})[1]["choices"] == other)
+    status, value = s.post("/api/generate", {"prompt": "x", "stream": False, "raw": True})
+    check("in Ollama's API, too", value["eval_count"] == 5, value)
+    s.end()
+    code, err = Server(nibble, random_model, "--samplers", "nothing").end(None)
+    check("a wrong one is refused before listening", code == 2 and "nothing" in err, err)
+
+
 def leaves():
     """One place and a queue of one; clients that disconnect."""
     s = Server(nibble, random_model, "-c", "16000", "--parallel", "1", "--queue", "1")

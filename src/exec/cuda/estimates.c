@@ -75,10 +75,10 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
     layout_head(c->setup.layout, &head);
     e->max_rows = rows_worth(c, head->bytes - step_at);
     e->step = (float *)(void *)((uint8_t *)e->memory.at + step_at);
-    log_line(c->setup.log,
-             "for up to %d sequences together, the output head is computed only for tokens that can be the "
-             "likeliest, by a sketch of 4 bits (%s of VRAM): the answers are the same",
-             (int)e->max_rows, num_format_size(bytes, size));
+    log_detail(c->setup.log,
+               "for up to %d sequences together, the output head is computed only for tokens that can be the "
+               "likeliest, by a sketch of 4 bits (%s of VRAM): the answers are the same",
+               (int)e->max_rows, num_format_size(bytes, size));
     return NIB_OK;
 }
 
