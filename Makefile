@@ -72,6 +72,9 @@ ifneq ($(filter-out all,$(CUDA_ARCH)),$(CUDA_ARCH))
 override CUDA_ARCH := $(CUDA_ALL_ARCH)
 endif
 CUDA_ARCH := $(or $(CUDA_ARCH),$(CUDA_ALL_ARCH))
+ifneq ($(filter %a %f,$(CUDA_ARCH)),)
+$(error CUDA_ARCH: expected numbers such as 90, found '$(filter %a %f,$(CUDA_ARCH))'; 90 has the kernels of sm_90a)
+endif
 CUDA_CODE = $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(CUDA_FEW),,-gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)))
 # The longest compilations first, so that no processor waits for the last one.

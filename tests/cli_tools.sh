@@ -36,6 +36,13 @@ check "the command line on what it may use" lint src/cli/b.c '#include "hub/stor
 check "the server on the library's inside" not lint src/server/b.c '#include "engine/engine.h"'
 check "unfinished work" not lint src/base/b.c "/* TO""DO: the rest */"
 
+# lint.sh --help; an architecture of the GPU that make does not know.
+sh tools/lint.sh --help >"$tmp/help"
+check "lint.sh --help shows the usage and checks nothing" sh -c 'grep -q SINCE=main "$1" && ! grep -q "^lint:" "$1"' - "$tmp/help"
+check "lint.sh refuses other words" not sh tools/lint.sh --unknown 2>/dev/null
+make -n CUDA=0 CUDA_ARCH=90a help >"$tmp/out" 2>&1
+check "CUDA_ARCH=90a is an error that names 90" grep -q "expected numbers such as 90, found '90a'" "$tmp/out"
+
 # run-tests.sh: totals over programs, replays and scripts.
 fake="$tmp/fake"
 mkdir -p "$fake/build/tests" "$fake/tests/fuzz"

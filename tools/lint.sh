@@ -4,6 +4,14 @@
 # Debian 12's (14) decides. SINCE=main: clang-tidy and cppcheck look only at sources that differ from that commit, which
 # takes seconds; files that include a changed header are left to a whole run.
 set -u
+usage() { # the comment above
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+}
+case ${1:-} in
+'' | --analyse) ;;
+-h | --help) usage; exit 0 ;;
+*) echo "lint.sh: unknown argument '$1'; --help shows the usage" >&2; exit 2 ;;
+esac
 LC_ALL=C
 export LC_ALL
 jobs=${JOBS:-$(nproc)}
