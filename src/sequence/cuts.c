@@ -129,8 +129,8 @@ static void cut_top_k(sampler *s) {
     ranked(s, s->to - 1);
 }
 
-/* Top-n-sigma: the tokens whose logits are within n standard deviations of the largest. The others stay in the
- * range without any probability, and count for a range of temperatures, as in llama.cpp. */
+/* Top-n-sigma: the tokens whose logits are within n standard deviations of the largest. The others stay in
+ * the range without any probability, and count for a range of temperatures, as in llama.cpp. */
 static void cut_sigma(sampler *s) {
     candidate *const list = s->list + (s->n - s->to);
     double sum = 0, squares = 0, n = 0;
