@@ -16,7 +16,7 @@
 static nib_status measure(const nib_hardware_options *o, const char *path, const machine *m, hardware *h,
                           nib_error *err) {
     const canceller cancel = {o->cancel, o->user};
-    const logger log = {o->log, o->user};
+    const logger log = {.fn = o->log, .user = o->user};
     const hardware_options how = {.folder = o->folder,
                                   .seconds = SECONDS,
                                   .progress = o->progress,
@@ -37,7 +37,7 @@ static nib_status measure(const nib_hardware_options *o, const char *path, const
 }
 
 static nib_status find(const nib_hardware_options *o, const machine *m, hardware *h, nib_error *err) {
-    const logger log = {o->log, o->user};
+    const logger log = {.fn = o->log, .user = o->user};
     char *path = o->file ? mem_strdup(o->file) : hardware_path(m);
     nib_error why;
     nib_status status = o->again || !path ? NIB_E_NOTFOUND : hardware_load(path, m, h, &why);

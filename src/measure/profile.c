@@ -201,7 +201,8 @@ static nib_status profile(work *w, char **json, nib_error *err) {
 
 nib_status nib_profile_model(const char *name, const nib_engine_options *options,
                              const nib_profile_options *how, char **json, nib_error *err) {
-    work w = {.model = name, .options = options, .how = how, .log = {options->log, options->user}};
+    work w = {
+        .model = name, .options = options, .how = how, .log = {.fn = options->log, .user = options->user}};
     *json = NULL;
     const nib_status status = profile(&w, json, err);
     work_close(&w);
