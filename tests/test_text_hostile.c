@@ -272,7 +272,7 @@ static void test_odd_merges(void **state) {
     nib_error err = {0};
     gguf_writer *w;
     int n_warning = 0;
-    logger log = {count_line, &n_warning};
+    logger log = {.fn = count_line, .user = &n_warning};
     container *c;
     tokenizer *t;
     token_list ids = {0};
