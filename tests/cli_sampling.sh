@@ -61,6 +61,22 @@ check "--logit-bias -inf: never" sh -c 'case " $1 " in *" $2 "*) exit 1 ;; esac'
 check "--logit-bias +1000: always" [ "$(answer --temp 0 -n 4 --logit-bias 7+1000)" = "7 7 7 7" ]
 check "several of them" [ "$(answer --temp 0 -n 3 -l 7+1000 -l 9+2000 -l 9-1500.5)" = "7 7 7" ]
 check "an option of --ram's shortlist, too" [ "$(answer --temp 0 -n 3 -l 7+1000 --ram 64M --shortlist on)" = "7 7 7" ]
+# A model whose tokens 256 to 259 are control tokens: they are never written.
+mkdir "$tmp/script"
+printf '%s' "The sky is blue." >"$tmp/answer"
+python3 "$here/support/script-model.py" "$tmp/script" "$tmp/answer" || exit 1
+cp "$here/support/chat-template.jinja" "$tmp/script/chat_template.jinja"
+said() { # said COMMAND OPTION...
+    command=$1
+    shift
+    "$nibble" "$command" "$tmp/script" -p "Why?" --temp 0 -n 3 "$@" 2>"$tmp/err" </dev/null
+}
+check "a text is written" [ "$(said run)" = "The sky is" ]
+for token in 256 257 258; do
+    check "control token $token is not, by run" [ -z "$(said run -l $token+1000)" ]
+    check "nor by chat" [ -z "$(said chat -l $token+1000)" ]
+    check "but it is in --json's tokens" sh -c 'echo "$1" | grep -qF "[$2,$2,$2]"' - "$(said run --json -l $token+1000)" $token
+done
 wrong() { # wrong OPTION VALUE
     code=0
     answer "$@" >/dev/null || code=$?

@@ -1,7 +1,10 @@
 /* Where each byte of a rendered conversation comes from, through every operation of a template, and that
- * special tokens are parsed only where the template wrote them. */
+ * special tokens are parsed only where the template wrote them. NIBBLE_TEMPLATE_FOLDER names a folder with
+ * more templates (*.jinja), such as models/templates of llama.cpp. */
+#include "base/file.h"
 #include "base/jsonx.h"
 #include "base/mem.h"
+#include "support/tempdir.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
 
@@ -254,14 +257,17 @@ static json_t *poisoned(const json_t *v, const char *key, const char *poison, bo
 
 typedef struct counts {
     int rendered, attacked, parsed;
+    char why[512]; /* the last conversation was refused */
 } counts;
 
 static void check_case(const tokenizer *t, const json_t *source, const json_t *variables, const char *poison,
                        const char *where, counts *n) {
     template_text clean = {0}, dirty = {0};
     nib_error err;
-    if (render(source, variables, &clean, &err))
+    if (render(source, variables, &clean, &err)) {
+        snprintf(n->why, sizeof n->why, "%s", err.message);
         return;
+    }
     n->rendered++;
     token_list plain = encode(t, &clean, NULL), kept = encode(t, &clean, clean.mark);
     if (!same_tokens(&plain, &kept))
@@ -319,6 +325,90 @@ static void values_are_never_special(void **state) {
     assert_true(n_template >= 20 && n.rendered > 250 && n.attacked > 500 && n.parsed > 450);
 }
 
+/* What a template may be given: with and without a system message, tools, and calls. */
+static const char *const conversations[] = {
+    "{\"functions\":\"[]\",\"datetime\":\"now\",\"messages\":[{\"role\":\"user\",\"content\":\"Why?\"}],"
+    "\"add_generation_prompt\":true}",
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Why?\"},"
+    "{\"role\":\"assistant\",\"content\":\"So.\"},{\"role\":\"user\",\"content\":\"And?\"}],"
+    "\"add_generation_prompt\":true}",
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Rain?\"}],\"add_generation_prompt\":true,\"tools\":[{"
+    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{\"type\":"
+    "\"object\","
+    "\"properties\":{\"a\":{\"type\":\"string\",\"description\":\"e\"}},\"required\":[\"a\"]}}}]}",
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Rain?\"},{\"role\":\"assistant\",\"content\":\"I "
+    "look.\","
+    "\"tool_calls\":[{"
+    "\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":\"b\"}}}]},"
+    "{"
+    "\"role\":\"tool\",\"tool_call_id\":\"abcdefghi\",\"name\":\"f\",\"content\":\"yes\"}],"
+    "\"add_generation_prompt\":true}",
+};
+
+/* Writes the tree's own templates as files, as NIBBLE_TEMPLATE_FOLDER may have them. */
+static const char *folder_of_our_own(void) {
+    DIR *dir = opendir("tests/data/templates");
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        char path[400], name[300];
+        json_t *data;
+        if (!strstr(e->d_name, ".json"))
+            continue;
+        snprintf(path, sizeof path, "tests/data/templates/%s", e->d_name);
+        snprintf(name, sizeof name, "%.*s.jinja", (int)(strlen(e->d_name) - 5), e->d_name);
+        assert_int_equal(jsonx_load(path, 64u << 20, &data, NULL), NIB_OK);
+        const json_t *source = json_object_get(data, "template");
+        if (source)
+            temp_file(name, json_string_value(source), json_string_length(source));
+        json_decref(data);
+    }
+    closedir(dir);
+    return temp_path("");
+}
+
+/* Every template of a folder renders one of the conversations, and what messages contain stays text. */
+static void templates_of_a_folder(void **state) {
+    (void)state;
+    const char *given = getenv("NIBBLE_TEMPLATE_FOLDER"), *folder = given ? given : folder_of_our_own();
+    tokenizer *t = open_tokenizer(false);
+    char poison[2048] = " ";
+    counts all = {0};
+    int n_template = 0, n_bad = 0;
+    for (int i = 0; i < N_SPECIAL; i++)
+        strcat(poison, specials[i]);
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        char path[1500], *text;
+        size_t n_byte;
+        counts n = {0};
+        if (!strstr(e->d_name, ".jinja"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        assert_int_equal(file_read_all(path, 1 << 20, &text, &n_byte, NULL), NIB_OK);
+        json_t *source = json_stringn(text, n_byte);
+        for (size_t i = 0; i < sizeof conversations / sizeof *conversations; i++) {
+            json_t *variables = json_loads(conversations[i], 0, NULL);
+            check_case(t, source, variables, poison, path, &n);
+            json_decref(variables);
+        }
+        json_decref(source);
+        mem_free(text);
+        n_template++;
+        n_bad += n.rendered == 0;
+        if (n.rendered == 0)
+            fprintf(stderr, "%s renders no conversation: %s\n", path, n.why);
+        all.rendered += n.rendered;
+        all.attacked += n.attacked;
+    }
+    closedir(dir);
+    tokenizer_close(t);
+    print_message("%d templates, %d conversations, %d with special tokens in their values\n", n_template,
+                  all.rendered, all.attacked);
+    assert_true(n_template > 0 && (given || n_template >= 20));
+    assert_int_equal(n_bad, 0);
+}
+
 static void marks_hold_through_a_normalizer(void **state) {
     (void)state;
     static const char text[] = "<s> a </s>b</s> c", marks[] = "....vvvvvvv......";
@@ -341,6 +431,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_keep_marks),
         cmocka_unit_test(values_are_never_special),
+        cmocka_unit_test(templates_of_a_folder),
         cmocka_unit_test(marks_hold_through_a_normalizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

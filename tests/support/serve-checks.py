@@ -8,7 +8,7 @@ from serve_apis import ollama, anthropic, responses
 from serve_guard import health, hosts, keyless, left_behind, loads, private_files, slow_clients, tokenizer_bound
 from serve_openai import basics, streams, likely, looks, refusals, embeddings, page, described
 from serve_process import keys, alike, defaults, leaves, capped, shared_context, kept, several, fitting, sockets
-from serve_prompts import continued, echoed, lengths, others, refused, variables
+from serve_prompts import continued, echoed, lengths, others, refused, rerendered, unseen, variables
 from serve_tools import held, texts_and_calls
 
 basic = Server(nibble, script, "-c", "256", "--alias", "m", "--max-body", "16K")
@@ -21,6 +21,8 @@ continued(basic)
 variables(basic)
 echoed(basic)
 lengths(basic)
+unseen(basic)
+rerendered(basic)
 refused(basic)
 others(basic)
 ollama(basic)

@@ -161,6 +161,31 @@ def forms(s):
         check(f"{field} is refused by name ({str(body)[-30:]})", got == (400, field), got)
 
 
+def unseen(s):
+    """Control tokens are never a part of an answer's text, whatever the API; s: the model with a script."""
+    for name, token in (("<u>", 257), ("<s>", 256)):
+        only = {"logit_bias": {str(token): 100}, "max_tokens": 3}
+        status, value = s.post(CHAT, {"messages": USER, **only})
+        check(f"{name} is no text of a chat", content(value) == "" and value["usage"]["completion_tokens"] == 3, value)
+        check("nor of a stream", text_of(s.stream(CHAT, {"messages": USER, **only}))[0] == "")
+        status, value = s.post(TEXT, {"prompt": "x", "logprobs": 1, **only})
+        check("nor of a completion", value["choices"][0]["text"] == "" and len(value["choices"][0]["logprobs"]["tokens"]) == 3, value)
+    status, value = s.post(CHAT, {"messages": USER, "logit_bias": {"259": 100}})
+    check("neither is the one that ends it", content(value) == "" and value["choices"][0]["finish_reason"] == "stop", value)
+
+
+def rerendered(s):
+    """An answer that comes back in the next turn's prompt keeps its place in the cache; s: the model with a script."""
+    for turns in ([], [{"role": "system", "content": "Be <s>brief</s>."}]):
+        first = [*turns, {"role": "user", "content": "Why <u>so</u>?"}]
+        value = s.post(CHAT, {"messages": first})[1]
+        n = value["usage"]["prompt_tokens"] + value["usage"]["completion_tokens"]
+        again = [*first, {"role": "assistant", "content": content(value)}, {"role": "user", "content": "And?"}]
+        usage = s.post(CHAT, {"messages": again})[1]["usage"]
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        check(f"an answer is computed once ({len(turns)} turns before)", n - 2 <= cached < usage["prompt_tokens"], (n, usage))
+
+
 def refused(s):
     """Fields that would change the answer are refused by name; values that change nothing are not."""
     for name, wrong, usual in (("best_of", 2, 1), ("prompt_logprobs", 1, None), ("use_beam_search", True, False),
