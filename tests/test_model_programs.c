@@ -3,6 +3,7 @@
  * row of a fused tensor once, and costs that add up. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "exec/backend.h"
 #include "model/model.h"
 
@@ -144,16 +145,31 @@ static void walk(const model *m, const block *b) {
         width[REG_X] = model_hparams(m)->d_model;
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
-        int64_t kv = o->kind == OP_ATTENTION ? o->u.attn.n_kv_head * o->u.attn.d_head : o->n;
+        const bool attends = o->kind == OP_ATTENTION, experts = o->kind == OP_EXPERTS;
+        int64_t kv = attends ? o->u.attn.n_kv_head * o->u.attn.d_head : o->n;
         read_reg(m, width, o->in, o->k);
-        read_reg(m, width, o->in2, op_is_recurrent(o->kind) ? op_width2(o) : kv);
-        read_reg(m, width, o->in3, op_is_recurrent(o->kind) ? op_width3(o) : kv);
+        read_reg(m, width, o->in2,
+                 experts                    ? 2 * o->u.experts.n_used
+                 : op_is_recurrent(o->kind) ? op_width2(o)
+                                            : kv);
+        read_reg(m, width, o->in3, attends ? kv : op_is_recurrent(o->kind) ? op_width3(o) : 1);
         if (o->kind == OP_LINEAR) {
             assert_int_equal(b->weights[o->w].n, o->n);
             assert_int_equal(b->weights[o->w].k, o->k);
             assert_int_equal(o->cost.macs, o->n * o->k);
         }
-        assert_true(o->b < 0 || b->weights[o->b].k == o->n || o->kind == OP_NORM || op_is_recurrent(o->kind));
+        if (experts) {
+            const weight *w = &b->weights[o->w];
+            assert_int_equal(w->n_expert, o->u.experts.n_expert);
+            assert_int_equal(w->n, w->n_expert * num_round_up(o->u.experts.n, PACK_PANEL));
+            assert_int_equal(w->k, o->u.experts.k);
+            assert_int_equal(o->cost.macs, o->u.experts.n_used * o->u.experts.n * w->k);
+            assert_int_equal(o->n, o->u.experts.n * (o->u.experts.sum ? 1 : o->u.experts.n_used));
+        }
+        const int64_t bias = experts               ? o->u.experts.n_expert * o->u.experts.n
+                             : o->kind == OP_ROUTE ? o->k
+                                                   : o->n;
+        assert_true(o->b < 0 || b->weights[o->b].k == bias || o->kind == OP_NORM || op_is_recurrent(o->kind));
         width[o->out] = o->n;
         assert_true(model_reg_width(m, o->out) >= o->n);
     }
@@ -170,6 +186,7 @@ static void check_weights(const model *m, const block *b, uint64_t *params) {
         for (int j = 0; j < w->n_piece; j++) {
             const weight_piece *p = &w->pieces[j];
             int64_t all = w->vector ? 1 : p->tensor->shape[w->transposed];
+            all *= !w->vector && p->tensor->n_dim == 3 ? p->tensor->shape[1] : 1;
             for (int d = 0; w->vector && d < p->tensor->n_dim; d++)
                 all *= p->tensor->shape[d];
             assert_true(p->first_row >= 0 && p->n_row > 0 && p->first_row + p->n_row <= all);
@@ -178,7 +195,7 @@ static void check_weights(const model *m, const block *b, uint64_t *params) {
         assert_int_equal(rows, w->vector ? w->k : w->n);
         bytes += (w->bytes + 63) / 64 * 64;
         if (w->shared_block < 0)
-            *params += (uint64_t)(w->n * w->k);
+            *params += (uint64_t)((w->n_expert > 0 ? w->n_expert * w->expert_n : w->n) * w->k);
         else
             assert_ptr_equal(model_block(m, w->shared_block)->weights[w->shared_index].pieces, w->pieces);
     }

@@ -89,7 +89,7 @@ void trace_count(op_trace *t, int block_index, int op_index, int n, int64_t n_ro
     trace_row *r = &t->rows[t->row_of[block_index * t->widest + op_index]];
     for (int i = 0; i < n; i++) {
         r->calls++;
-        r->weight_bytes += (double)o[i].cost.weight_bytes;
+        r->weight_bytes += op_weight_bytes(&o[i], (double)n_row);
         r->macs += (double)o[i].cost.macs * (double)n_row;
     }
 }

@@ -49,7 +49,7 @@ static nib_status try_formats(measuring *s, int b, nib_error *err) {
 static bool has_products(const block *blk) {
     for (int i = 0; i < blk->program.n_op; i++) {
         const op *o = &blk->program.ops[i];
-        if (o->kind == OP_LINEAR && blk->weights[o->w].format.layout == PACK_TILE)
+        if (op_is_product(o) && blk->weights[o->w].format.layout == PACK_TILE)
             return true;
     }
     return false;

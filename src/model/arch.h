@@ -60,7 +60,8 @@ typedef enum row_order {
     ROWS_CONCAT,  /* q | k | v, gate | up */
     ROWS_GROUPED, /* for each kv head: its query heads, k, v (Falcon, InternLM2; GPT-NeoX, BLOOM: n_kv_head =
                      n_head) */
-    ROWS_SWAPPED  /* up | gate */
+    ROWS_SWAPPED, /* up | gate */
+    ROWS_PAIRED   /* gate and up alternate (the experts of gpt-oss) */
 } row_order;
 
 /* One slot. A fused tensor (SLOT_QKV, SLOT_GATE_UP) serves q, k, v or gate, up where those have no tensor of
@@ -129,6 +130,8 @@ enum {
     A_ROPE_ALPHA = 256, /* "dynamic" scaling with a key "alpha" is a larger base for all lengths (Hunyuan) */
     A_LOCAL_PLAIN = 64, /* sliding layers have the same rotary base without context scaling (OLMo 3) */
     A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */
+    A_WEIGHTED_INPUT = 1 << 16, /* an expert's weight multiplies its input (Llama 4) */
+    A_YARN_EXACT = 1 << 17,     /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
 };
 
 /* The mixer of a family's recurrent layers. */
@@ -192,6 +195,23 @@ extern const arch_desc *const arch_registry[];
 #define ARCH_LLAMA_MLP                                                                                       \
     {SLOT_GATE, "model.layers.%d.mlp.gate_proj"}, {SLOT_UP, "model.layers.%d.mlp.up_proj"}, {                \
         SLOT_DOWN, "model.layers.%d.mlp.down_proj"                                                           \
+    }
+/* The experts of a layer under `at`; names of their matrices as in Llama's feed-forward layer. */
+#define ARCH_EXPERTS(at)                                                                                     \
+    {SLOT_GATE_EXPS, at "experts.%d.gate_proj|" at "experts.gate_proj"},                                     \
+        {SLOT_UP_EXPS, at "experts.%d.up_proj|" at "experts.up_proj"},                                       \
+        {SLOT_GATE_UP_EXPS, at "experts.gate_up_proj"}, {                                                    \
+        SLOT_DOWN_EXPS, at "experts.%d.down_proj|" at "experts.down_proj"                                    \
+    }
+#define ARCH_SHARED_EXPERT(at)                                                                               \
+    {SLOT_GATE_SHEXP, at "gate_proj"}, {SLOT_UP_SHEXP, at "up_proj"}, {                                      \
+        SLOT_DOWN_SHEXP, at "down_proj"                                                                      \
+    }
+/* A layer of a GGUF file of a dense family that may be a mixture. */
+#define ARCH_EXPERTS_GGUF                                                                                    \
+    {SLOT_ROUTER}, {SLOT_GATE_EXPS, .gguf = "blk.%d.ffn_gate_exps|blk.%d.ffn_gate.%d"},                      \
+        {SLOT_UP_EXPS, .gguf = "blk.%d.ffn_up_exps|blk.%d.ffn_up.%d"}, {                                     \
+        SLOT_DOWN_EXPS, .gguf = "blk.%d.ffn_down_exps|blk.%d.ffn_down.%d"                                    \
     }
 #define ARCH_LLAMA_NORMS                                                                                     \
     {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"}, {                                                   \

@@ -20,6 +20,7 @@ typedef struct gguf_tensor {
     type_id from;        /* the type of the pieces; differs from as.type for vectors only */
     const weight_piece *pieces; /* rows, one under the other; a vector's elements */
     int n_piece;
+    bool vector;     /* the pieces give elements: of a vector, or of the biases of all experts */
     bool transposed; /* the pieces' tensors have [k, n]: pieces give columns */
     int64_t
         n_turn; /* number of heads whose rows are reordered from halves to pairs; 0: rows keep their order */

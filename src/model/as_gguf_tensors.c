@@ -84,7 +84,9 @@ static nib_status set_bytes(gguf_tensor *t, nib_error *err) {
     if (!type_row_bytes(t->as.type, k, &row))
         return nib_fail(err, NIB_E_MODEL, "tensor '%s': expected rows of whole blocks, found %lld values",
                         t->as.name, (long long)k);
-    t->as.bytes = row * (uint64_t)(t->as.n_dim > 1 ? t->as.shape[0] : 1);
+    t->as.bytes = row;
+    for (int d = 0; d + 1 < t->as.n_dim; d++)
+        t->as.bytes *= (uint64_t)t->as.shape[d];
     return NIB_OK;
 }
 
@@ -173,6 +175,36 @@ static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
     return NIB_OK;
 }
 
+/* Copies the pieces of a stack of experts without the rows that only pad it. */
+static int copy_stack(const weight *of, weight_piece *to) {
+    const int64_t each = of->n / of->n_expert;
+    int64_t row = 0;
+    int n = 0;
+    for (int i = 0; i < of->n_piece; row += of->pieces[i++].n_row)
+        if (each == of->expert_n || row % each < of->expert_n)
+            to[n++] = of->pieces[i];
+    return n;
+}
+
+/* The stack of experts whose bias weight w is; NULL: it is another weight. */
+static const weight *stack_of_bias(const block *b, const weight *w) {
+    for (int i = 0; i < b->n_weight; i++) {
+        const size_t n = strlen(b->weights[i].name);
+        if (b->weights[i].n_expert > 0 && strncmp(w->name, b->weights[i].name, n) == 0 &&
+            strcmp(w->name + n, ".bias") == 0)
+            return &b->weights[i];
+    }
+    return NULL;
+}
+
+/* Gives the tensor of a stack of experts, or of their biases, a dimension for the experts. */
+static void shape_stack(gguf_tensor *t, const weight *w, const weight *stack) {
+    t->as.n_dim = w->vector ? 2 : 3;
+    t->as.shape[0] = stack->n_expert;
+    t->as.shape[1] = stack->expert_n;
+    t->as.shape[2] = w->k;
+}
+
 /* Adds a tensor of weights w[0..n_part) of the block, one under the other. */
 static nib_status put(naming *n, const char *name, const int *w, int n_part, nib_error *err) {
     const block *b = model_block(n->m, n->block);
@@ -200,8 +232,12 @@ static nib_status put(naming *n, const char *name, const int *w, int n_part, nib
             (!of->vector && of->k != first->k))
             return nib_fail(err, NIB_E_MODEL,
                             "tensor %s: expected parts of one type and width, found different ones", name);
-        memcpy(pieces + t->n_piece, of->pieces, (size_t)of->n_piece * sizeof *pieces);
-        t->n_piece += of->n_piece;
+        if (of->n_expert > 0) {
+            t->n_piece += copy_stack(of, pieces + t->n_piece);
+        } else {
+            memcpy(pieces + t->n_piece, of->pieces, (size_t)of->n_piece * sizeof *pieces);
+            t->n_piece += of->n_piece;
+        }
         t->as.shape[0] += of->vector ? of->k : of->n;
     }
     if (!first->vector)
@@ -215,6 +251,10 @@ static nib_status put(naming *n, const char *name, const int *w, int n_part, nib
             pieces[i].n_row /= first->n_col;
         }
     }
+    const weight *stack = first->vector ? stack_of_bias(b, first) : first;
+    if (stack != NULL && stack->n_expert > 0)
+        shape_stack(t, first, stack);
+    t->vector = first->vector;
     t->from = first->type;
     if (!first->vector)
         NIB_TRY(find_type(n, t, err));

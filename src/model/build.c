@@ -288,25 +288,98 @@ static void recurrent(builder *p, reg in) {
     }
 }
 
+static void route(builder *p, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const reg logits = model_declare_reg(p->m, "router"), chosen = model_declare_reg(p->m, "chosen");
+    linear(p, SLOT_ROUTER, logits, in);
+    op *o = put(p, OP_ROUTE, chosen, logits, 2 * hp->n_expert_used, hp->n_expert);
+    o->b = p->b->slot[SLOT_CHOICE_BIAS].w;
+    o->u.route.score = (score_kind)hp->expert_score;
+    o->u.route.n_used = hp->n_expert_used;
+    o->u.route.n_group = hp->n_expert_group;
+    o->u.route.group_used = hp->n_group_used;
+    o->u.route.group_best = hp->expert_score == SCORE_SOFTMAX ? 1 : 2; /* DeepSeek V2; V3 and its followers */
+    o->u.route.normalise = hp->expert_norm;
+    o->u.route.scale = (float)hp->expert_scale;
+    o->cost.macs = (uint64_t)hp->n_expert;
+}
+
+/* n, k: of one expert. last: its results are added up. */
+static void experts(builder *p, slot_id slot, reg out, reg in, int64_t n, int64_t k, bool last) {
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t used = hp->n_expert_used;
+    op *o = put(p, OP_EXPERTS, out, in, last ? n : used * n, last ? used * k : k);
+    o->in2 = model_declare_reg(p->m, "chosen");
+    o->w = p->b->slot[slot].w;
+    o->b = p->b->slot[slot].b;
+    o->u.experts.n_expert = hp->n_expert;
+    o->u.experts.n_used = used;
+    o->u.experts.n = n;
+    o->u.experts.k = k;
+    o->u.experts.each = o->u.experts.sum = last;
+    o->u.experts.weighted = last != ((p->m->arch->flags & A_WEIGHTED_INPUT) != 0);
+    o->cost.macs = (uint64_t)(used * n) * (uint64_t)k;
+}
+
+/* What the shared expert adds to REG_O. */
+static void shared_expert(builder *p, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const reg out = model_declare_reg(p->m, "shared"), by = model_declare_reg(p->m, "shared_gate");
+    linear(p, SLOT_GATE_SHEXP, REG_G, in);
+    linear(p, SLOT_UP_SHEXP, REG_U, in);
+    gate(p, REG_G, REG_U, p->m->cfg.act, hp->d_shared);
+    linear(p, SLOT_DOWN_SHEXP, out, REG_U);
+    if (has(p, SLOT_SHEXP_ROUTER))
+        linear(p, SLOT_SHEXP_ROUTER, by, in);
+    op *o = put(p, OP_ADD, REG_O, REG_O, hp->d_model, hp->d_model);
+    o->in2 = out;
+    o->in3 = has(p, SLOT_SHEXP_ROUTER) ? by : REG_NONE;
+    o->u.num.value = 1;
+    o->cost.act_bytes = (uint64_t)hp->d_model * 12;
+    o->cost.macs = (uint64_t)hp->d_model;
+}
+
 /* in -> REG_O */
-static void feed_forward(builder *p, int layer, reg in) {
+static void mixture(builder *p, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t d = hp->d_model, ff = hp->d_expert;
+    route(p, in);
+    experts(p, SLOT_GATE_EXPS, REG_G, in, ff, d, false);
+    experts(p, SLOT_UP_EXPS, REG_U, in, ff, d, false);
+    gate(p, REG_G, REG_U, p->m->cfg.act, hp->n_expert_used * ff);
+    experts(p, SLOT_DOWN_EXPS, REG_O, REG_U, d, ff, true);
+    if (has(p, SLOT_DOWN_SHEXP))
+        shared_expert(p, in);
+    if (hp->ffn_scale != 1)
+        value_op(p, OP_SCALE, REG_O, d, hp->ffn_scale);
+}
+
+/* in -> REG_O */
+static void dense(builder *p, int layer, reg in) {
     const config *c = &p->m->cfg;
     int64_t d_ff = c->hp.d_ff;
-    op *o;
     if (has(p, SLOT_GATE)) {
         linear(p, SLOT_GATE, REG_G, in);
         linear(p, SLOT_UP, REG_U, in);
         scale_by(p, REG_G, d_ff, c->hp.gate_scale);
-        o = put(p, OP_GATE, REG_U, REG_G, d_ff, d_ff);
-        o->in2 = REG_U;
+        gate(p, REG_G, REG_U, c->act, d_ff);
     } else {
         linear(p, SLOT_UP, REG_U, in);
-        o = put(p, OP_ACT, REG_U, REG_U, d_ff, d_ff);
+        op *o = put(p, OP_ACT, REG_U, REG_U, d_ff, d_ff);
+        activate(p, o, layer);
+        o->cost.macs = (uint64_t)d_ff;
     }
-    activate(p, o, layer);
-    o->cost.macs = (uint64_t)d_ff;
     linear(p, SLOT_DOWN, REG_O, REG_U);
     scale_by(p, REG_O, c->hp.d_model, c->hp.down_scale);
+}
+
+/* in -> REG_O */
+static void feed_forward(builder *p, int layer, reg in) {
+    const config *c = &p->m->cfg;
+    if (has(p, SLOT_ROUTER))
+        mixture(p, in);
+    else
+        dense(p, layer, in);
     if (has(p, SLOT_FFN_POST_NORM))
         norm(p, SLOT_FFN_POST_NORM, REG_O, REG_O, c->hp.d_model, 1);
 }
@@ -353,7 +426,7 @@ static void layer_program(builder *p, int layer) {
         attention(p, layer, a);
         add(p, a);
     }
-    if (!has(p, SLOT_DOWN))
+    if (!has(p, SLOT_DOWN) && !has(p, SLOT_DOWN_EXPS))
         return;
     reg f = normed(p, SLOT_FFN_NORM, REG_H);
     feed_forward(p, layer, f);
@@ -429,6 +502,8 @@ const char *op_name(op_kind kind) {
         [OP_SSD] = "ssd",
         [OP_SCAN] = "scan",
         [OP_DELTA] = "delta",
+        [OP_ROUTE] = "route",
+        [OP_EXPERTS] = "experts",
     };
     return kind >= 0 && kind < OP_COUNT ? names[kind] : "?";
 }

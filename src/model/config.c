@@ -79,6 +79,22 @@ static const struct {
     {HP_logit_scale, "", "logit_scale", 1},
     {HP_qkv_clip, "clip_qkv", "attention.clamp_kqv", 0},
     {HP_alibi_max_bias, "", "attention.max_alibi_bias", 0},
+    {HP_n_expert, "num_local_experts|num_experts|n_routed_experts|moe_num_experts", "expert_count", 0},
+    {HP_n_expert_used, "num_experts_per_tok|num_experts_per_token|moe_topk|moe_top_k|moe_k",
+     "expert_used_count", 0},
+    {HP_d_expert, "moe_intermediate_size", "expert_feed_forward_length", 0},
+    {HP_n_shared, "n_shared_experts|num_shared_experts|moe_num_shared_experts", "expert_shared_count", 0},
+    {HP_d_shared, "shared_expert_intermediate_size|shared_intermediate_size",
+     "expert_shared_feed_forward_length", 0},
+    {HP_n_expert_group, "n_group", "expert_group_count", 0},
+    {HP_n_group_used, "topk_group", "expert_group_used_count", 0},
+    {HP_expert_score, "", "expert_gating_func", SCORE_SOFTMAX},
+    {HP_n_dense, "first_k_dense_replace", "leading_dense_block_count", 0},
+    {HP_n_nextn, "", "nextn_predict_layers", 0},
+    {HP_expert_scale, "routed_scaling_factor|router_scaling_factor|moe_routed_scaling_factor",
+     "expert_weights_scale", 1},
+    {HP_ffn_scale, "", "", 1},
+    {HP_expert_norm, "norm_topk_prob", "expert_weights_norm", 0},
     {HP_parallel, "", "use_parallel_residual", 0},
     {HP_tied_head, "tie_word_embeddings", "", 0},
 };
@@ -166,6 +182,13 @@ const char *config_string(const config_source *s, const char *names) {
             return text;
     }
     return NULL;
+}
+
+const char *config_expert_keys(const config_source *s) {
+    size_t i = 0;
+    while (usual[i].field != HP_n_expert)
+        i++;
+    return s->gguf_arch != NULL ? usual[i].gguf : usual[i].hf;
 }
 
 bool config_condition(const config_source *s, const char *when) {
@@ -281,8 +304,20 @@ static bool says_nothing(hp_id field, double value, const hparams *hp) {
     case HP_logit_softcap:
     case HP_qkv_clip:
     case HP_alibi_max_bias: return value == 0;
+    case HP_n_expert:
+    case HP_n_expert_used:
+    case HP_d_expert:
+    case HP_n_shared:
+    case HP_d_shared:
+    case HP_n_expert_group:
+    case HP_n_group_used:
+    case HP_n_dense:
+    case HP_n_nextn: return value == 0;
+    case HP_expert_score: return hp->n_expert == 0;
     case HP_embed_scale:
     case HP_residual_scale:
+    case HP_expert_scale:
+    case HP_ffn_scale:
     case HP_logit_scale: return value == 1;
     case HP_attn_scale: return value == 1 / sqrt((double)hp->d_head);
     case HP_d_head: return hp->d_head * hp->n_head == hp->d_model;
@@ -331,6 +366,31 @@ static void vocab_from_tensor(const config_source *s, hparams *hp) {
         hp->n_vocab = t->shape[0];
 }
 
+bool config_has_slot(const arch_desc *arch, slot_id slot) {
+    const arch_tensor *row = arch->tensors;
+    while (row->slot != SLOT_COUNT && row->slot != slot)
+        row++;
+    return row->slot == slot;
+}
+
+/* A family without routers has no experts, whatever its configuration says of one of them. */
+static void derive_experts(const config_source *s, hparams *hp) {
+    if (!config_has_slot(s->arch, SLOT_ROUTER) || hp->n_expert == 0)
+        hp->n_expert = hp->n_expert_used = hp->d_expert = hp->n_shared = hp->d_shared = hp->n_dense =
+            hp->n_expert_group = hp->n_group_used = 0;
+    else if (hp->d_expert == 0)
+        hp->d_expert = hp->d_ff;
+    if (hp->d_shared == 0 && hp->n_shared < 1 << 20 && hp->d_expert < 1 << 25)
+        hp->d_shared = hp->n_shared * hp->d_expert;
+    if (hp->expert_score == 0)
+        hp->expert_score = SCORE_SOFTMAX;
+    if (hp->expert_scale == 0)
+        hp->expert_scale = 1;
+    if (hp->n_nextn < hp->n_layer) /* GGUF counts the layers of multi-token prediction too */
+        hp->n_layer -= hp->n_nextn;
+    hp->n_nextn = 0;
+}
+
 static nib_status derive(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
     if (hp->n_kv_head == 0)
@@ -343,6 +403,7 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
     }
     if (hp->d_ff == 0 && hp->d_model < INT64_C(1) << 40)
         hp->d_ff = 4 * hp->d_model;
+    derive_experts(s, hp);
     if (hp->d_embed == 0)
         hp->d_embed = hp->d_model;
     if (!(hp->rope_part >= 0 && hp->rope_part <= 1))
@@ -372,14 +433,36 @@ static const struct {
     hp_id field;
     double min, max;
 } bounds[] = {
-    {HP_n_layer, 1, 16384},         {HP_d_model, 1, 1 << 22},    {HP_n_head, 1, 1 << 16},
-    {HP_n_kv_head, 1, 1 << 16},     {HP_d_head, 1, 1 << 14},     {HP_d_ff, 1, 1 << 24},
-    {HP_n_vocab, 1, 1 << 26},       {HP_n_ctx_train, 1, 1e12},   {HP_d_embed, 1, 1 << 22},
-    {HP_n_rot, 0, 1 << 14},         {HP_norm_eps, 0, 1},         {HP_rope_theta, 1e-3, 1e30},
-    {HP_rope_theta_local, 0, 1e30}, {HP_attn_scale, 1e-9, 1e9},  {HP_attn_softcap, 0, 1e9},
-    {HP_logit_softcap, 0, 1e9},     {HP_embed_scale, -1e9, 1e9}, {HP_residual_scale, -1e9, 1e9},
-    {HP_logit_scale, -1e9, 1e9},    {HP_qkv_clip, 0, 1e30},      {HP_alibi_max_bias, 0, 1e6},
-    {HP_pos_offset, 0, 1 << 20},    {HP_pos_scale, -1e6, 1e6},
+    {HP_n_layer, 1, 16384},
+    {HP_d_model, 1, 1 << 22},
+    {HP_n_head, 1, 1 << 16},
+    {HP_n_kv_head, 1, 1 << 16},
+    {HP_d_head, 1, 1 << 14},
+    {HP_d_ff, 1, 1 << 24},
+    {HP_n_vocab, 1, 1 << 26},
+    {HP_n_ctx_train, 1, 1e12},
+    {HP_d_embed, 1, 1 << 22},
+    {HP_n_rot, 0, 1 << 14},
+    {HP_norm_eps, 0, 1},
+    {HP_rope_theta, 1e-3, 1e30},
+    {HP_rope_theta_local, 0, 1e30},
+    {HP_attn_scale, 1e-9, 1e9},
+    {HP_attn_softcap, 0, 1e9},
+    {HP_logit_softcap, 0, 1e9},
+    {HP_embed_scale, -1e9, 1e9},
+    {HP_residual_scale, -1e9, 1e9},
+    {HP_logit_scale, -1e9, 1e9},
+    {HP_qkv_clip, 0, 1e30},
+    {HP_alibi_max_bias, 0, 1e6},
+    {HP_pos_offset, 0, 1 << 20},
+    {HP_pos_scale, -1e6, 1e6},
+    {HP_pos_offset, 0, 1 << 20},
+    {HP_n_expert, 0, ROUTE_MAX_EXPERT},
+    {HP_d_expert, 0, 1 << 24},
+    {HP_d_shared, 0, 1 << 24},
+    {HP_n_expert_group, 0, ROUTE_MAX_EXPERT},
+    {HP_expert_score, 1, 5},
+    {HP_expert_scale, -1e9, 1e9},
 };
 
 static double field_value(const hparams *hp, hp_id field) {
@@ -419,6 +502,24 @@ static nib_status check_mixer(mixer_kind mixer, const hparams *hp, nib_error *er
     return NIB_OK;
 }
 
+static nib_status check_experts(const hparams *hp, nib_error *err) {
+    const int64_t n_group = hp->n_expert_group > 1 ? hp->n_expert_group : 1,
+                  group_used = n_group > 1 ? hp->n_group_used : 1;
+    if (hp->n_expert == 0)
+        return NIB_OK;
+    if (hp->n_expert % n_group != 0 || group_used < 1 || group_used > n_group)
+        return nib_fail(
+            err, NIB_E_MODEL,
+            "expected some of the groups into which the %lld experts are divided, found %lld of %lld",
+            (long long)hp->n_expert, (long long)group_used, (long long)n_group);
+    const int64_t most = hp->n_expert / n_group * group_used;
+    if (hp->n_expert_used < 1 || hp->n_expert_used > most || hp->n_expert_used > ROUTE_MAX_USED)
+        return nib_fail(err, NIB_E_MODEL, "n_expert_used: expected 1 to %lld experts of a row, found %lld",
+                        (long long)(most < ROUTE_MAX_USED ? most : ROUTE_MAX_USED),
+                        (long long)hp->n_expert_used);
+    return NIB_OK;
+}
+
 static nib_status check(const config_source *s, const hparams *hp, nib_error *err) {
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         double v = field_value(hp, bounds[i].field);
@@ -432,6 +533,7 @@ static nib_status check(const config_source *s, const hparams *hp, nib_error *er
     if (hp->n_rot > hp->d_head || hp->n_rot % 2 != 0)
         return nib_fail(err, NIB_E_MODEL, "n_rot: expected an even number of at most d_head %lld, found %lld",
                         (long long)hp->d_head, (long long)hp->n_rot);
+    NIB_TRY(check_experts(hp, err));
     /* Every layer has tensors, so this also bounds allocations by the file's contents. */
     if ((uint64_t)hp->n_layer > container_n_tensor(s->c))
         return nib_fail(err, NIB_E_MODEL,

@@ -70,6 +70,8 @@ const char *config_string(const config_source *s, const char *names);
 /* Finds a tensor by its name in HF checkpoints, which may lack the family's prefix or have one more. NULL: it
  * is not there. */
 const container_tensor *config_find_hf(const config_source *s, const char *name);
+bool config_has_slot(const arch_desc *arch, slot_id slot);       /* the family may have such a tensor */
+const char *config_expert_keys(const config_source *s);          /* the keys of the number of experts */
 bool config_condition(const config_source *s, const char *when); /* a condition of arch.h; NULL is true */
 
 /* Read the rotary frequencies and the kind of each layer into *out. NIB_E_MODEL. */

@@ -141,24 +141,21 @@ static nib_status check_only(const config_source *s, const arch_only *only, nib_
 nib_status config_check_supported(const config_source *s, nib_error *err) {
     /* Options that a configuration of any family may contain. */
     static const arch_only everywhere[] = {
-        {"num_local_experts", "0|1"},
-        {"num_experts", "0|1"},
-        {"n_routed_experts", "0|1"},
-        {"moe_num_experts", "0|1"},
         {"is_encoder_decoder", "false"},
         {"add_cross_attention", "false"},
         {"use_bidirectional_attention", "false"},
         {0},
     };
-    if (s->gguf_arch != NULL) {
+    if (!config_has_slot(s->arch, SLOT_ROUTER)) {
         double n = 0;
         int found;
-        NIB_TRY(config_number(s, "expert_count", &n, &found, err));
-        if (found == 1 && n > 0)
-            return nib_fail(err, NIB_E_MODEL, "%s.expert_count %s: mixtures of experts are not supported",
-                            s->gguf_arch, num_text(n, 6));
-        return NIB_OK;
+        NIB_TRY(config_number(s, config_expert_keys(s), &n, &found, err));
+        if (found == 1 && n > (s->gguf_arch == NULL))
+            return nib_fail(err, NIB_E_MODEL, "%s experts: the architecture %s has no mixtures of experts",
+                            num_text(n, 6), s->arch->name);
     }
+    if (s->gguf_arch != NULL)
+        return NIB_OK;
     NIB_TRY(check_only(s, everywhere, err));
     for (size_t i = 0; i < container_n_meta(s->c) && !container_packed_method(s->c); i++) {
         const char *key;

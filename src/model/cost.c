@@ -1,6 +1,8 @@
 /* cost.c - the bytes of a block's weights in their formats, and the bytes that its ops read of them. */
 #include "model/internal.h"
 
+#include <math.h>
+
 /* A tied head reads the embedding's bytes. */
 static uint64_t read_bytes(const block *blocks, const weight *w) {
     if (w->shared_block >= 0)
@@ -25,7 +27,18 @@ void cost_program(const block *blocks, const weight *weights, op *ops, int n) {
             o->cost.weight_bytes += weights[o->b].bytes;
         if (o->w2 >= 0)
             o->cost.weight_bytes += weights[o->w2].bytes;
+        if (o->kind == OP_EXPERTS)
+            o->cost.weight_bytes =
+                o->cost.weight_bytes / (uint64_t)o->u.experts.n_expert * (uint64_t)o->u.experts.n_used;
     }
+}
+
+double op_weight_bytes(const op *o, double n_row) {
+    const double bytes = (double)o->cost.weight_bytes;
+    if (o->kind != OP_EXPERTS)
+        return bytes;
+    const double share = (double)o->u.experts.n_used / (double)o->u.experts.n_expert;
+    return bytes / share * (1 - pow(1 - share, n_row));
 }
 
 nib_status block_sum(block *b, nib_error *err) {

@@ -42,7 +42,7 @@ static bool by_element(const op *o) {
     switch (o->kind) {
     case OP_ACT:
     case OP_GATE:
-    case OP_ADD:
+    case OP_ADD: return o->in3 == REG_NONE;
     case OP_SCALE:
     case OP_CLAMP:
     case OP_SOFTCAP:

@@ -13,7 +13,7 @@
 #define MAX_BYTES (UINT64_MAX / 8 / BLOCK_MAX_WEIGHT)
 
 static bool own_matrix(const weight *w) {
-    return !w->vector && w->shared_block < 0 && !weight_is_second(w);
+    return !w->vector && !w->exact && w->shared_block < 0 && !weight_is_second(w);
 }
 
 /* ---- beginning and ending ---- */

@@ -99,15 +99,19 @@ static uint64_t file_bytes(const weight *w) {
 
 static void note_widths(model *m, const op *o) {
     const int64_t q = m->cfg.hp.n_head * m->cfg.hp.d_head, kv = m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
+    const bool attends = o->kind == OP_ATTENTION;
     const struct {
         reg r;
         int64_t n;
     } use[] = {{o->out, o->n},
-               {o->in, o->kind == OP_ATTENTION ? q : o->k},
-               {o->in2, o->kind == OP_ATTENTION    ? kv
+               {o->in, attends ? q : o->k},
+               {o->in2, attends                    ? kv
                         : op_is_recurrent(o->kind) ? 0
+                        : o->kind == OP_EXPERTS    ? 2 * o->u.experts.n_used
                                                    : o->n},
-               {o->in3, op_is_recurrent(o->kind) ? 0 : kv}};
+               {o->in3, attends                    ? kv
+                        : op_is_recurrent(o->kind) ? 0
+                                                   : 1}};
     for (size_t i = 0; i < sizeof use / sizeof use[0]; i++)
         if (use[i].r != REG_NONE && use[i].n > m->regs[use[i].r].width)
             m->regs[use[i].r].width = use[i].n;
@@ -131,7 +135,7 @@ static nib_status keep_block(model *m, block *to, const bound *b, const op *ops,
         const weight *w = &weights[i];
         to->file_bytes += file_bytes(w);
         if (w->shared_block < 0)
-            m->n_param += (uint64_t)w->n * (uint64_t)w->k;
+            m->n_param += (uint64_t)(w->n_expert > 0 ? w->n_expert * w->expert_n : w->n) * (uint64_t)w->k;
     }
     for (int i = 0; i < n_op; i++)
         note_widths(m, &kept[i]);
@@ -192,12 +196,12 @@ static nib_status check_alike(const layer_kind *first, const bound *b, int layer
 
 static nib_status make_layers(model *m, bound *b, nib_error *err) {
     enum { KINDS = LAYER_RECURRENT | LAYER_NO_ATTENTION }; /* the flags that make a kind */
-    layer_kind kinds[KINDS + 1];
-    for (int i = 0; i <= KINDS; i++)
-        kinds[i].layer = -1;
+    layer_kind kinds[2][KINDS + 1];                        /* dense layers and mixtures */
+    for (int i = 0; i < 2 * (KINDS + 1); i++)
+        kinds[i / (KINDS + 1)][i % (KINDS + 1)].layer = -1;
     for (int i = 0; i < (int)m->cfg.hp.n_layer; i++) {
-        layer_kind *kind = &kinds[m->cfg.layer[i] & KINDS];
         NIB_TRY(make_block(m, i + 1, PART_LAYER, i, b, err));
+        layer_kind *kind = &kinds[b->slot[SLOT_ROUTER].there][m->cfg.layer[i] & KINDS];
         if (kind->layer < 0)
             note_kind(kind, b, i);
         NIB_TRY(check_alike(kind, b, i, err));

@@ -176,7 +176,7 @@ static bool cut_products(page_layout *l, int b, bool head, bool second) {
     for (int i = 0; i < p->n_op; i++) {
         const op *o = &p->ops[i];
         int owner = b, w = o->w;
-        if ((o->kind != OP_LINEAR && o->kind != OP_SHORTLIST) || o->adds != second)
+        if ((!op_is_product(o) && o->kind != OP_SHORTLIST) || o->adds != second)
             continue;
         page_layout_own(l->of, &owner, &w);
         int at = l->first_weight[owner] + w;
@@ -242,7 +242,7 @@ static int list_uses(page_layout *l) {
         int before = -1;
         l->first_use[b] = n;
         for (int i = 0; i < p->n_op; i++) {
-            if (p->ops[i].kind != OP_LINEAR)
+            if (!op_is_product(&p->ops[i]))
                 continue;
             const weight_place *at = page_layout_place(l, b, p->ops[i].w);
             for (int j = at->first_page; j < at->first_page + at->n_page; j++) {

@@ -42,21 +42,32 @@ typedef enum op_kind {
     OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends */
     OP_ACT,       /* out = act(in) */
     OP_GATE,      /* out = act(in) * in2 */
-    OP_ADD,       /* out = in + in2 * scale */
+    OP_ADD,       /* out = in + in2 * scale, times the sigmoid of in3, one column, if there is one */
     OP_SCALE,     /* out = in * scale */
     OP_CLAMP,     /* out = clamp(in, -limit, limit) */
     OP_SOFTCAP,   /* out = cap * tanh(in / cap) */
     OP_XIELU,     /* out = xIELU(in) (arXiv 2411.13010) */
     OP_SCALE_POS, /* out = in * (1 + value * log(1 + floor(position / every))) */
     /* Ops with a recurrent state (kernels.h has their formulas). */
-    OP_CONV,  /* out = short convolution of in, with the taps w */
-    OP_SSD,   /* out = Mamba-2's state space of in = x|B|C and in2 = dt; w = a, b = bias of dt */
-    OP_SCAN,  /* out = Mamba-1's of in = x, in2 = dt, in3 = B|C; w = a */
-    OP_DELTA, /* out = gated delta rule of in = q|k|v, in2 = beta, in3 = decay; w = a, b = bias of decay */
+    OP_CONV,    /* out = short convolution of in, with the taps w */
+    OP_SSD,     /* out = Mamba-2's state space of in = x|B|C and in2 = dt; w = a, b = bias of dt */
+    OP_SCAN,    /* out = Mamba-1's of in = x, in2 = dt, in3 = B|C; w = a */
+    OP_DELTA,   /* out = gated delta rule of in = q|k|v, in2 = beta, in3 = decay; w = a, b = bias of decay */
+    OP_ROUTE,   /* out = the chosen experts of the row by their scores in, and their weights; b is added to
+                   the scores for the choice only (kernels/route.h) */
+    OP_EXPERTS, /* out = in . w[e]^T + b[e] for the chosen experts e = in2 (u.experts) */
     OP_COUNT
 } op_kind;
 
 typedef enum norm_kind { NORM_RMS, NORM_LAYER } norm_kind;
+/* How the scores of experts come from their logits. */
+typedef enum score_kind {
+    SCORE_SOFTMAX = 1,
+    SCORE_SIGMOID = 2,
+    SCORE_SOFTMAX_LATE = 3, /* the logits choose; the softmax is over the chosen ones */
+    SCORE_SQRT_SOFTPLUS = 4,
+    SCORE_SIGMOID_LATE = 5 /* the logits choose; the weights are their sigmoids */
+} score_kind;
 typedef enum act_kind {
     ACT_SILU,
     ACT_GELU /* erf */,
@@ -64,8 +75,9 @@ typedef enum act_kind {
     ACT_GELU_QUICK,
     ACT_RELU,
     ACT_RELU2,
-    ACT_XIELU, /* has parameters: OP_XIELU; never the kind of OP_ACT or OP_GATE */
-    ACT_NONE,  /* x itself */
+    ACT_SWIGLU_CLAMPED, /* OP_GATE only: g = min(in, limit); g * sigmoid(alpha * g) * (clamp(in2) + 1) */
+    ACT_XIELU,          /* has parameters: OP_XIELU; never the kind of OP_ACT or OP_GATE */
+    ACT_NONE,           /* x itself */
     ACT_SIGMOID
 } act_kind;
 /* x > 0: positive * x^2 + linear * x; else negative * (expm1(min(x, limit)) - x) + linear * x. */
@@ -73,6 +85,8 @@ typedef struct xielu {
     float positive, negative, linear, limit;
 } xielu;
 
+#define SWIGLU_LIMIT 7.0f /* gpt-oss's */
+#define SWIGLU_ALPHA 1.702f
 typedef enum rope_style {
     ROPE_HALF,       /* pairs (i, i + n_rot/2): GPT-NeoX */
     ROPE_INTERLEAVED /* pairs (2i, 2i + 1): GPT-J */
@@ -123,6 +137,21 @@ typedef struct op {
             int64_t every;  /* OP_SCALE_POS */
         } num;
         xielu xielu;
+        struct { /* out: [2 * n_used], the ids of the chosen experts in ascending order, then their weights */
+            score_kind score;
+            int64_t n_used;
+            int64_t n_group, group_used; /* only experts of the best group_used groups are chosen */
+            int group_best;              /* a group counts as the sum of its best group_best experts */
+            bool normalise;              /* the weights have the sum 1 */
+            float scale;
+        } route;
+        struct { /* w: the matrices of all experts one under the other, each [n, k], padded to whole panels */
+            int64_t n_expert, n_used;
+            int64_t n, k; /* outputs and inputs of one expert */
+            bool each;    /* in has n_used parts of k, one for each chosen expert; else all read the same k */
+            bool sum;     /* out is the sum over the chosen experts; else it has n_used parts of n */
+            bool weighted; /* an expert's output is multiplied by its weight */
+        } experts;
     } u;
     struct {         /* rewrites (fuse.c): hints that change no answer; an interpreter may ignore them */
         int n_codes; /* OP_NORM: the next n_codes ops are products and the only readers of `out`; if they read
@@ -135,7 +164,7 @@ typedef struct op {
                              cache_only rows need only these ops */
     } fuse;
     struct {
-        uint64_t weight_bytes; /* in the resident format; read once, whatever the number of rows */
+        uint64_t weight_bytes; /* in the resident format, for one row; op_weight_bytes: for several */
         uint64_t macs;      /* multiply-adds for one row (attention: for one row and one cached position) */
         uint64_t act_bytes; /* activations read and written for one row (attention: KV bytes a position) */
     } cost;
@@ -171,6 +200,16 @@ static inline int64_t op_state(const op *o) {
     default: return 0;
     }
 }
+/* Bounds of a mixture. */
+enum { ROUTE_MAX_EXPERT = 1024, ROUTE_MAX_USED = 64 };
+
+/* Whether the op multiplies by a matrix, which is read as a whole or expert by expert. */
+static inline bool op_is_product(const op *o) {
+    return o->kind == OP_LINEAR || o->kind == OP_EXPERTS;
+}
+/* The bytes of weights that the op reads for n_row rows together. Most ops read the same for any number. Of
+ * experts the number is expected, for choices without preference. */
+double op_weight_bytes(const op *o, double n_row);
 
 const char *op_name(op_kind kind); /* static; "linear", "attention", ... */
 

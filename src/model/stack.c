@@ -33,7 +33,7 @@ static int second_of(const block *b, int first) {
 static int run_of(const block *b, int at) {
     const op *o = &b->program.ops[at];
     int n = 1;
-    while (o->kind == OP_LINEAR && at + n < b->program.n_op && o[n].kind == OP_LINEAR && o[n].in == o->in)
+    while (op_is_product(o) && at + n < b->program.n_op && op_is_product(&o[n]) && o[n].in == o->in)
         n++;
     return n;
 }
@@ -64,7 +64,7 @@ static void add_ops(block *b, op *ops, const bool *fresh) {
 }
 
 static bool is_first_of(int index, const weight *w, int owner) {
-    return !w->vector && !weight_is_second(w) && belongs_to(index, w, owner);
+    return !w->vector && !w->exact && !weight_is_second(w) && belongs_to(index, w, owner);
 }
 
 static weight second_slice(const layout *l, int owner, const weight *first, int at,

@@ -1,7 +1,7 @@
 /* tensors.c - binds slots to tensors: finds each weight under its family's name, checks its shape and type
  * against the configuration, and records which rows of which tensors it consists of (fused projections are
  * split here). */
-#include "model/internal.h"
+#include "model/binder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,37 +23,24 @@ const char *slot_gguf_name(slot_id id) {
     return slots[id].gguf;
 }
 
-enum { NAME_SIZE = 200 };
-
-/* The first tensor that was looked for and is in a file that is not there. */
-typedef struct gap {
-    char tensor[NAME_SIZE + 32];
-    const char *file; /* NULL: none */
-} gap;
-
-/* The state of one call. */
-typedef struct binder {
-    const model *m;
-    const config_source src;
-    int layer;
-    bound *out;
-    gap *gap;
-} binder;
+const char *bind_bias_name(slot_id id) {
+    return slots[id].bias;
+}
 
 /* The first %d of a pattern becomes the layer, the second the head. */
 static void spell(const char *pattern, int layer, int head, const char *suffix, char *out) {
     size_t n = 0;
     int k = 0;
     out[0] = '\0';
-    while (*pattern != '\0' && n < NAME_SIZE - 12) {
+    while (*pattern != '\0' && n < BIND_NAME - 12) {
         if (pattern[0] == '%' && pattern[1] == 'd') {
-            n += (size_t)snprintf(out + n, NAME_SIZE - n, "%d", k++ == 0 ? layer : head);
+            n += (size_t)snprintf(out + n, BIND_NAME - n, "%d", k++ == 0 ? layer : head);
             pattern += 2;
         } else {
             out[n++] = *pattern++;
         }
     }
-    snprintf(out + n, NAME_SIZE - n, "%s", suffix);
+    snprintf(out + n, BIND_NAME - n, "%s", suffix);
 }
 
 static const container_tensor *look_up(const binder *b, const char *name) {
@@ -72,11 +59,11 @@ static void spell_hf(const arch_desc *arch, const char *name, int i, char *out) 
     const size_t n = arch->hf_base != NULL ? strlen(arch->hf_base) : 0;
     const char *bare = n > 0 && strncmp(name, arch->hf_base, n) == 0 ? name + n : name;
     static const char *const prefix[HF_SPELLINGS] = {"", "", "language_model.", "model.language_model."};
-    snprintf(out, NAME_SIZE + 32, "%s%s", prefix[i], i == 1 || i == 3 ? bare : name);
+    snprintf(out, BIND_NAME + 32, "%s%s", prefix[i], i == 1 || i == 3 ? bare : name);
 }
 
 static const container_tensor *find_hf(const binder *b, const char *name) {
-    char spelling[NAME_SIZE + 32];
+    char spelling[BIND_NAME + 32];
     const container_tensor *t = NULL;
     for (int i = 0; i < HF_SPELLINGS && t == NULL; i++) {
         spell_hf(b->m->arch, name, i, spelling);
@@ -86,7 +73,7 @@ static const container_tensor *find_hf(const binder *b, const char *name) {
 }
 
 const container_tensor *config_find_hf(const config_source *s, const char *name) {
-    char spelling[NAME_SIZE + 32];
+    char spelling[BIND_NAME + 32];
     const container_tensor *t = NULL;
     for (int i = 0; i < HF_SPELLINGS && t == NULL; i++) {
         spell_hf(s->arch, name, i, spelling);
@@ -101,8 +88,8 @@ static const char *row_names(const binder *b, const arch_tensor *row) {
     return row->gguf != NULL ? row->gguf : slots[row->slot].gguf;
 }
 
-static const container_tensor *find(const binder *b, const arch_tensor *row, int head, const char *suffix) {
-    char pattern[128], name[NAME_SIZE];
+const container_tensor *bind_find(const binder *b, const arch_tensor *row, int head, const char *suffix) {
+    char pattern[128], name[BIND_NAME];
     if (row == NULL)
         return NULL;
     const char *list = row_names(b, row);
@@ -115,15 +102,15 @@ static const container_tensor *find(const binder *b, const arch_tensor *row, int
     return NULL;
 }
 
-static const arch_tensor *row_of(const binder *b, slot_id slot) {
+const arch_tensor *bind_row(const binder *b, slot_id slot) {
     for (const arch_tensor *r = b->m->arch->tensors; r->slot != SLOT_COUNT; r++)
         if (r->slot == slot && config_condition(&b->src, r->when))
             return r;
     return NULL;
 }
 
-static nib_status missing(const binder *b, const arch_tensor *row, const char *suffix, nib_error *err) {
-    char pattern[128] = "", name[NAME_SIZE];
+nib_status bind_missing(const binder *b, const arch_tensor *row, const char *suffix, nib_error *err) {
+    char pattern[128] = "", name[BIND_NAME];
     const char *list = row_names(b, row);
     list_next(&list, pattern, sizeof pattern);
     spell(pattern, b->layer, 0, suffix, name);
@@ -131,7 +118,7 @@ static nib_status missing(const binder *b, const arch_tensor *row, const char *s
                     b->m->arch->name);
 }
 
-static nib_status wrong_shape(const container_tensor *t, int64_t rows, int64_t cols, nib_error *err) {
+nib_status bind_wrong_shape(const container_tensor *t, int64_t rows, int64_t cols, nib_error *err) {
     char found[160];
     size_t n = 0;
     found[0] = '\0';
@@ -147,8 +134,8 @@ static nib_status wrong_shape(const container_tensor *t, int64_t rows, int64_t c
 
 /* --- one weight ---------------------------------------------------------------------------------- */
 
-static nib_status new_weight(binder *b, const char *name, int n_piece, weight **out, weight_piece **pieces,
-                             nib_error *err) {
+nib_status bind_new_weight(binder *b, const char *name, int n_piece, weight **out, weight_piece **pieces,
+                           nib_error *err) {
     weight *w = &b->out->weights[b->out->n];
     size_t n_byte = (size_t)n_piece * sizeof **pieces;
     *pieces = arena_alloc(b->src.mem, n_byte);
@@ -163,8 +150,8 @@ static nib_status new_weight(binder *b, const char *name, int n_piece, weight **
     return NIB_OK;
 }
 
-static nib_status finish_matrix(binder *b, weight *w, const container_tensor *t, int64_t n, int64_t k,
-                                bool transposed, nib_error *err) {
+nib_status bind_finish_matrix(binder *b, weight *w, const container_tensor *t, int64_t n, int64_t k,
+                              bool transposed, nib_error *err) {
     w->n = n;
     w->k = k;
     w->type = t->type;
@@ -185,7 +172,7 @@ static nib_status finish_matrix(binder *b, weight *w, const container_tensor *t,
     return NIB_OK;
 }
 
-static nib_status finish_vector(binder *b, weight *w, const container_tensor *t, int64_t k, nib_error *err) {
+nib_status bind_finish_vector(binder *b, weight *w, const container_tensor *t, int64_t k, nib_error *err) {
     if (t->type != TYPE_F32 && t->type != TYPE_F16 && t->type != TYPE_BF16)
         return nib_fail(err, NIB_E_MODEL, "tensor %s: expected f32, f16 or bf16, found %s", t->name,
                         type_get(t->type)->name);
@@ -199,7 +186,7 @@ static nib_status finish_vector(binder *b, weight *w, const container_tensor *t,
 }
 
 /* A matrix of one row may have one dimension. */
-static bool has_shape(const container_tensor *t, int64_t rows, int64_t cols) {
+bool bind_has_shape(const container_tensor *t, int64_t rows, int64_t cols) {
     return (t->n_dim == 2 && t->shape[0] == rows && t->shape[1] == cols) ||
            (t->n_dim == 1 && rows == 1 && t->shape[0] == cols);
 }
@@ -208,15 +195,15 @@ static nib_status bind_matrix(binder *b, const arch_tensor *row, const container
                               int64_t k, nib_error *err) {
     bool transposed = b->m->gguf_arch == NULL && (row->flags & T_TRANSPOSED);
     int64_t rows = transposed ? k : n, cols = transposed ? n : k;
-    if (!has_shape(t, rows, cols))
-        return wrong_shape(t, rows, cols, err);
+    if (!bind_has_shape(t, rows, cols))
+        return bind_wrong_shape(t, rows, cols, err);
     weight *w = NULL;
     weight_piece *p = NULL;
-    NIB_TRY(new_weight(b, slots[row->slot].name, 1, &w, &p, err));
+    NIB_TRY(bind_new_weight(b, slots[row->slot].name, 1, &w, &p, err));
     p[0] = (weight_piece){t, 0, n};
     b->out->slot[row->slot].w = b->out->n;
     b->out->slot[row->slot].there = true;
-    return finish_matrix(b, w, t, n, k, transposed, err);
+    return bind_finish_matrix(b, w, t, n, k, transposed, err);
 }
 
 static int64_t elements(const container_tensor *t) {
@@ -232,24 +219,24 @@ static nib_status bind_elements(binder *b, const char *name, const container_ten
                                 nib_error *err) {
     weight *w = NULL;
     weight_piece *p = NULL;
-    NIB_TRY(new_weight(b, name, 1, &w, &p, err));
+    NIB_TRY(bind_new_weight(b, name, 1, &w, &p, err));
     p[0] = (weight_piece){t, 0, k};
     *index = b->out->n;
-    return finish_vector(b, w, t, k, err);
+    return bind_finish_vector(b, w, t, k, err);
 }
 
-static nib_status bind_vector(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
-                              nib_error *err) {
+nib_status bind_vector(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
+                       nib_error *err) {
     if (t->n_dim < 1 || t->n_dim > 2 || elements(t) != k)
-        return wrong_shape(t, k, -1, err);
+        return bind_wrong_shape(t, k, -1, err);
     return bind_elements(b, name, t, k, index, err);
 }
 
 /* Binds the bias of a weight, if it exists. */
 static nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err) {
-    const container_tensor *t = find(b, row, 0, ".bias");
+    const container_tensor *t = bind_find(b, row, 0, ".bias");
     if (t == NULL)
-        return row->flags & T_BIAS ? missing(b, row, ".bias", err) : NIB_OK;
+        return row->flags & T_BIAS ? bind_missing(b, row, ".bias", err) : NIB_OK;
     return bind_vector(b, slots[row->slot].bias, t, n, &b->out->slot[row->slot].b, err);
 }
 
@@ -258,29 +245,29 @@ static nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_er
 /* Each head has a tensor of its own in HF checkpoints (StableLM's q and k norms). */
 static nib_status bind_per_head(binder *b, const arch_tensor *row, int64_t n_head, nib_error *err) {
     int64_t d_head = b->m->cfg.hp.d_head;
-    const container_tensor *first = find(b, row, 0, ".weight");
+    const container_tensor *first = bind_find(b, row, 0, ".weight");
     if (first == NULL)
-        return row->flags & T_OPTIONAL ? NIB_OK : missing(b, row, ".weight", err);
+        return row->flags & T_OPTIONAL ? NIB_OK : bind_missing(b, row, ".weight", err);
     weight *w = NULL;
     weight_piece *p = NULL;
-    NIB_TRY(new_weight(b, slots[row->slot].name, (int)n_head, &w, &p, err));
+    NIB_TRY(bind_new_weight(b, slots[row->slot].name, (int)n_head, &w, &p, err));
     for (int64_t i = 0; i < n_head; i++) {
-        const container_tensor *t = find(b, row, (int)i, ".weight");
+        const container_tensor *t = bind_find(b, row, (int)i, ".weight");
         if (t == NULL)
-            return missing(b, row, ".weight", err);
+            return bind_missing(b, row, ".weight", err);
         if (t->n_dim != 1 || t->shape[0] != d_head || t->type != first->type)
-            return wrong_shape(t, d_head, -1, err);
+            return bind_wrong_shape(t, d_head, -1, err);
         p[i] = (weight_piece){t, 0, d_head};
     }
     b->out->slot[row->slot].there = true;
     b->out->slot[row->slot].w = b->out->n;
     b->out->slot[row->slot].per_entry = true;
-    return finish_vector(b, w, first, n_head * d_head, err);
+    return bind_finish_vector(b, w, first, n_head * d_head, err);
 }
 
 /* width: of the row; n_head: groups that may be normed one by one, 1 for the norms of the stream. */
 static nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_head, nib_error *err) {
-    const arch_tensor *row = row_of(b, slot);
+    const arch_tensor *row = bind_row(b, slot);
     const config *c = &b->m->cfg;
     if (row == NULL)
         return NIB_OK;
@@ -291,10 +278,10 @@ static nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_he
     }
     if ((row->flags & T_PER_HEAD) && b->m->gguf_arch == NULL)
         return bind_per_head(b, row, n_head, err);
-    const container_tensor *t = find(b, row, 0, ".weight");
+    const container_tensor *t = bind_find(b, row, 0, ".weight");
     if (t == NULL) {
         bool may = (row->flags & T_OPTIONAL) || (c->hp.parallel && (row->flags & T_OPT_PARALLEL));
-        return may ? NIB_OK : missing(b, row, ".weight", err);
+        return may ? NIB_OK : bind_missing(b, row, ".weight", err);
     }
     int64_t k = width;
     if (n_head > 1 && !(row->flags & T_ROW_NORM)) {
@@ -367,7 +354,7 @@ static bool is_gated_query(const model *m, slot_id slot) {
     return false;
 }
 
-static row_runs runs_of(const model *m, slot_id slot, row_order order) {
+static row_runs runs_of(const model *m, slot_id slot, row_order order, int64_t n_all) {
     const config *c = &m->cfg;
     if (is_gated_query(m, slot)) {
         const int64_t d_head = c->hp.d_head;
@@ -378,10 +365,10 @@ static row_runs runs_of(const model *m, slot_id slot, row_order order) {
         return (row_runs){mixer_offset(&c->hp, m->arch->mixer, slot), n, n, 1};
     }
     int64_t d = c->hp.d_head, kv = c->hp.n_kv_head, q = c->hp.n_head * d, group = c->hp.n_head / kv * d;
-    int64_t ff = c->hp.d_ff;
-    if (slot == SLOT_GATE)
+    int64_t ff = n_all / 2;
+    if (slot == SLOT_GATE || slot == SLOT_GATE_SHEXP)
         return (row_runs){order == ROWS_SWAPPED ? ff : 0, ff, ff, 1};
-    if (slot == SLOT_UP)
+    if (slot == SLOT_UP || slot == SLOT_UP_SHEXP)
         return (row_runs){order == ROWS_SWAPPED ? 0 : ff, ff, ff, 1};
     if (order == ROWS_GROUPED) {
         int64_t stride = group + 2 * d;
@@ -404,35 +391,35 @@ static nib_status bind_part(binder *b, slot_id slot, const arch_tensor *fused, c
                             int64_t n_all, int64_t k, nib_error *err) {
     bool gguf = b->m->gguf_arch != NULL, transposed = !gguf && (fused->flags & T_TRANSPOSED);
     int64_t rows = transposed ? k : n_all, cols = transposed ? n_all : k;
-    if (!has_shape(t, rows, cols))
-        return wrong_shape(t, rows, cols, err);
-    row_runs r = runs_of(b->m, slot, gguf ? ROWS_CONCAT : fused->order);
+    if (!bind_has_shape(t, rows, cols))
+        return bind_wrong_shape(t, rows, cols, err);
+    row_runs r = runs_of(b->m, slot, gguf ? ROWS_CONCAT : fused->order, n_all);
     weight *w = NULL;
     weight_piece *p = NULL;
-    NIB_TRY(new_weight(b, slots[slot].name, r.n_run, &w, &p, err));
+    NIB_TRY(bind_new_weight(b, slots[slot].name, r.n_run, &w, &p, err));
     fill_runs(p, t, r);
     b->out->slot[slot].there = true;
     b->out->slot[slot].w = b->out->n;
-    NIB_TRY(finish_matrix(b, w, t, r.run * r.n_run, k, transposed, err));
-    const container_tensor *bias = find(b, fused, 0, ".bias");
+    NIB_TRY(bind_finish_matrix(b, w, t, r.run * r.n_run, k, transposed, err));
+    const container_tensor *bias = bind_find(b, fused, 0, ".bias");
     if (bias == NULL)
-        return fused->flags & T_BIAS ? missing(b, fused, ".bias", err) : NIB_OK;
+        return fused->flags & T_BIAS ? bind_missing(b, fused, ".bias", err) : NIB_OK;
     if (bias->n_dim != 1 || bias->shape[0] != n_all)
-        return wrong_shape(bias, n_all, -1, err);
-    NIB_TRY(new_weight(b, slots[slot].bias, r.n_run, &w, &p, err));
+        return bind_wrong_shape(bias, n_all, -1, err);
+    NIB_TRY(bind_new_weight(b, slots[slot].bias, r.n_run, &w, &p, err));
     fill_runs(p, bias, r);
     b->out->slot[slot].b = b->out->n;
-    return finish_vector(b, w, bias, r.run * r.n_run, err);
+    return bind_finish_vector(b, w, bias, r.run * r.n_run, err);
 }
 
 /* Binds a projection to its own tensor, or to a part of a fused one. fused_slot: SLOT_COUNT for none. */
-static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fused_slot,
-                              int64_t n_all, nib_error *err) {
-    const arch_tensor *row = row_of(b, slot);
-    const arch_tensor *fused = fused_slot != SLOT_COUNT ? row_of(b, fused_slot) : NULL;
+nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fused_slot, int64_t n_all,
+                       nib_error *err) {
+    const arch_tensor *row = bind_row(b, slot);
+    const arch_tensor *fused = fused_slot != SLOT_COUNT ? bind_row(b, fused_slot) : NULL;
     if (row == NULL && fused == NULL)
         return NIB_OK;
-    const container_tensor *t = find(b, row, 0, ".weight");
+    const container_tensor *t = bind_find(b, row, 0, ".weight");
     if (row != NULL && t != NULL) {
         /* In GGUF a fused gate|up has the name of up: the number of rows shows which it is. */
         bool is_fused = fused != NULL && t->n_dim == 2 && t->shape[0] == n_all && n_all != n;
@@ -441,34 +428,34 @@ static nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slo
             return bind_bias(b, row, n, err);
         }
     }
-    t = find(b, fused, 0, ".weight");
+    t = bind_find(b, fused, 0, ".weight");
     if (fused != NULL && t != NULL)
         return bind_part(b, slot, fused, t, n_all, k, err);
     const arch_tensor *named = row != NULL && (fused == NULL || *row_names(b, row) != '\0') ? row : fused;
-    return named->flags & T_OPTIONAL ? NIB_OK : missing(b, named, ".weight", err);
+    return named->flags & T_OPTIONAL ? NIB_OK : bind_missing(b, named, ".weight", err);
 }
 
 /* One logit a head (attend_args.sinks). HF checkpoints have it as a parameter, without ".weight". */
 static nib_status bind_sinks(binder *b, nib_error *err) {
     const char *suffix = b->m->gguf_arch != NULL ? ".weight" : "";
-    const arch_tensor *row = row_of(b, SLOT_SINKS);
-    const container_tensor *t = find(b, row, 0, suffix);
+    const arch_tensor *row = bind_row(b, SLOT_SINKS);
+    const container_tensor *t = bind_find(b, row, 0, suffix);
     if (t == NULL)
-        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : missing(b, row, suffix, err);
+        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : bind_missing(b, row, suffix, err);
     b->out->slot[SLOT_SINKS].there = true;
     return bind_vector(b, slots[SLOT_SINKS].name, t, b->m->cfg.hp.n_head, &b->out->slot[SLOT_SINKS].w, err);
 }
 
 /* A vector whose rows of n_col belong together; GGUF has it as a table if n_col > 0. */
 static nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, nib_error *err) {
-    const arch_tensor *row = row_of(b, slot);
+    const arch_tensor *row = bind_row(b, slot);
     const char *suffix = row && (row->flags & T_BARE) ? "" : ".weight";
-    const container_tensor *t = find(b, row, 0, suffix);
+    const container_tensor *t = bind_find(b, row, 0, suffix);
     if (t == NULL)
-        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : missing(b, row, suffix, err);
+        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : bind_missing(b, row, suffix, err);
     const bool flat = t->n_dim == 3 && t->shape[1] == 1; /* HF's convolutions: [channels, 1, taps] */
     if (elements(t) != n || (t->n_dim > 2 && !flat) || (n_col == 0 && t->n_dim > 1))
-        return wrong_shape(t, n, -1, err);
+        return bind_wrong_shape(t, n, -1, err);
     NIB_TRY(bind_elements(b, slots[slot].name, t, n, &b->out->slot[slot].w, err));
     weight *w = &b->out->weights[b->out->slot[slot].w];
     w->n_col = n_col;
@@ -529,7 +516,7 @@ static nib_status bind_mixer(binder *b, nib_error *err) {
 static nib_status bind_attention(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head, d = hp->d_model;
-    if (row_of(b, SLOT_Q_GATE)) {
+    if (bind_row(b, SLOT_Q_GATE)) {
         NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_Q_GATE, 2 * q, err));
         NIB_TRY(bind_linear(b, SLOT_ATTN_GATE, q, d, SLOT_Q_GATE, 2 * q, err));
     } else {
@@ -554,10 +541,14 @@ static nib_status bind_layer(binder *b, nib_error *err) {
     if (kind & LAYER_RECURRENT)
         NIB_TRY(bind_mixer(b, err));
     NIB_TRY(bind_norm(b, SLOT_FFN_NORM, d, 1, err));
-    NIB_TRY(
-        bind_linear(b, SLOT_GATE, ff, d, row_of(b, SLOT_GATE_UP) ? SLOT_GATE_UP : SLOT_COUNT, 2 * ff, err));
-    NIB_TRY(bind_linear(b, SLOT_UP, ff, d, SLOT_GATE_UP, 2 * ff, err));
-    NIB_TRY(bind_linear(b, SLOT_DOWN, d, ff, SLOT_COUNT, 0, err));
+    if (bind_is_mixture(b)) {
+        NIB_TRY(bind_mixture(b, err));
+    } else {
+        NIB_TRY(bind_linear(b, SLOT_GATE, ff, d, bind_row(b, SLOT_GATE_UP) ? SLOT_GATE_UP : SLOT_COUNT,
+                            2 * ff, err));
+        NIB_TRY(bind_linear(b, SLOT_UP, ff, d, SLOT_GATE_UP, 2 * ff, err));
+        NIB_TRY(bind_linear(b, SLOT_DOWN, d, ff, SLOT_COUNT, 0, err));
+    }
     NIB_TRY(bind_norm(b, SLOT_FFN_POST_NORM, d, 1, err));
     int a = b->out->slot[SLOT_ATTN_NORM].w, f = b->out->slot[SLOT_FFN_NORM].w;
     if (a >= 0 && f >= 0)
@@ -573,13 +564,13 @@ static nib_status bind_embed(binder *b, nib_error *err) {
     NIB_TRY(bind_linear(b, SLOT_EMBED, hp->n_vocab, hp->d_embed, SLOT_COUNT, 0, err));
     if (hp->d_embed != hp->d_model)
         NIB_TRY(bind_linear(b, SLOT_EMBED_IN, hp->d_model, hp->d_embed, SLOT_COUNT, 0, err));
-    const arch_tensor *pos = row_of(b, SLOT_POS);
-    const container_tensor *t = find(b, pos, 0, ".weight");
+    const arch_tensor *pos = bind_row(b, SLOT_POS);
+    const container_tensor *t = bind_find(b, pos, 0, ".weight");
     if (pos != NULL && t == NULL && !(pos->flags & T_OPTIONAL))
-        return missing(b, pos, ".weight", err);
+        return bind_missing(b, pos, ".weight", err);
     if (pos != NULL && t != NULL) {
         if (t->n_dim != 2 || t->shape[0] <= hp->pos_offset || t->shape[1] != hp->d_model)
-            return wrong_shape(t, hp->n_ctx_train + hp->pos_offset, hp->d_model, err);
+            return bind_wrong_shape(t, hp->n_ctx_train + hp->pos_offset, hp->d_model, err);
         NIB_TRY(bind_matrix(b, pos, t, t->shape[0], hp->d_model, err));
     }
     return bind_norm(b, SLOT_EMBED_NORM, hp->d_model, 1, err);
@@ -608,15 +599,15 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     NIB_TRY(bind_norm(b, SLOT_OUT_NORM, hp->d_model, 1, err));
     if (hp->d_embed != hp->d_model)
         NIB_TRY(bind_linear(b, SLOT_EMBED_OUT, hp->d_embed, hp->d_model, SLOT_COUNT, 0, err));
-    const arch_tensor *row = row_of(b, SLOT_HEAD);
+    const arch_tensor *row = bind_row(b, SLOT_HEAD);
     const bool gguf = b->m->gguf_arch != NULL, tied = !gguf && hp->tied_head;
-    const container_tensor *t = tied ? NULL : find(b, row, 0, ".weight");
+    const container_tensor *t = tied ? NULL : bind_find(b, row, 0, ".weight");
     if (tied || (t == NULL && (gguf || !c->tie_said)))
         NIB_TRY(share_embedding(b, embed, err));
     else if (row == NULL)
         return nib_fail(err, NIB_E_MODEL, "tie_word_embeddings: expected true, found false");
     else if (t == NULL)
-        return missing(b, row, ".weight", err);
+        return bind_missing(b, row, ".weight", err);
     else
         NIB_TRY(bind_matrix(b, row, t, hp->n_vocab, hp->d_embed, err));
     return row == NULL ? NIB_OK : bind_bias(b, row, hp->n_vocab, err);

@@ -62,24 +62,25 @@ static int64_t layer_of(const model *m, const char *name) {
 }
 
 static int by_address(const void *a, const void *b) {
-    const container_tensor *const *x = a, *const *y = b;
+    const char *const *x = a, *const *y = b;
     return (*x > *y) - (*x < *y);
 }
 
-/* All *n tensors that weights use, ordered by address. NULL: out of memory. */
-static const container_tensor **used_tensors(const model *m, size_t *n) {
+/* The names of all *n tensors that weights use, ordered by address: a part of a tensor has the same name.
+ * NULL: out of memory. */
+static const char **used_tensors(const model *m, size_t *n) {
     size_t max = 0;
     for (int i = 0; i < m->n_block; i++)
         for (int j = 0; j < m->blocks[i].n_weight; j++)
             max += (size_t)m->blocks[i].weights[j].n_piece;
-    const container_tensor **used = mem_array(max, sizeof *used);
+    const char **used = mem_array(max, sizeof *used);
     if (used == NULL)
         return NULL;
     *n = 0;
     for (int i = 0; i < m->n_block; i++)
         for (int j = 0; j < m->blocks[i].n_weight; j++)
             for (int k = 0; k < m->blocks[i].weights[j].n_piece; k++)
-                used[(*n)++] = m->blocks[i].weights[j].pieces[k].tensor;
+                used[(*n)++] = m->blocks[i].weights[j].pieces[k].tensor->name;
     qsort(used, *n, sizeof *used, by_address);
     return used;
 }
@@ -87,13 +88,14 @@ static const container_tensor **used_tensors(const model *m, size_t *n) {
 nib_status tensors_check_unused(const model *m, const logger *log, nib_error *err) {
     size_t n_used, n_left = 0;
     const char *first = NULL;
-    const container_tensor **used = used_tensors(m, &n_used);
+    const char **used = used_tensors(m, &n_used);
     if (used == NULL)
         return nib_fail_nomem(err, sizeof *used, "the list of tensors");
     nib_status status = NIB_OK;
     for (size_t i = 0; i < container_n_tensor(m->c) && status == NIB_OK; i++) {
         const container_tensor *t = container_tensor_at(m->c, i);
-        if (bsearch(&t, used, n_used, sizeof *used, by_address) != NULL || is_harmless(t->name) || t->source)
+        if (bsearch(&t->name, used, n_used, sizeof *used, by_address) != NULL || is_harmless(t->name) ||
+            t->source)
             continue;
         int64_t layer = layer_of(m, t->name);
         if (layer >= 0 && layer < m->cfg.hp.n_layer)

@@ -115,7 +115,7 @@ static bool makes_logits(const block *b, int w) {
 
 static bool is_product(const block *b, int w) {
     for (int i = 0; i < b->program.n_op; i++)
-        if (b->program.ops[i].kind == OP_LINEAR && b->program.ops[i].w == w)
+        if (op_is_product(&b->program.ops[i]) && b->program.ops[i].w == w)
             return true;
     return false;
 }
@@ -182,7 +182,7 @@ type_id mix_type(const mix *x, const model *m, const container_tensor *t, const 
     const block *b = model_block(m, use->block);
     const weight *w = &b->weights[use->w];
     const bool looked_up = !strcmp(w->name, "embed");
-    if (w->vector || (!use->product && !looked_up))
+    if (w->vector || w->exact || (!use->product && !looked_up))
         return t->type;
     type_id type = x->base;
     if (use->head || (x->mixed && looked_up && use->product))

@@ -207,6 +207,8 @@ nib_status gguf_tensor_read(const container *c, const gguf_tensor *t, int64_t fi
     const int64_t k = tensor_columns(&t->as);
     if (t->as.n_dim == 1)
         return read_vector(c, t, scratch, out, err);
+    if (t->vector) /* several rows of elements */
+        return read_runs(c, t, first * k, n * k, 1, out, err);
     if (t->transposed)
         return read_columns(c, t, first, n, k, scratch, out, err);
     return t->n_turn ? read_turned(c, t, first, n, k, scratch, out, err)

@@ -80,7 +80,7 @@ static void count_ops(const layout *lay, planning *f) {
             int owner = b, w = o->w;
             if (o->kind == OP_ATTENTION)
                 f->q.attention_macs += o->cost.macs;
-            if (o->kind != OP_LINEAR)
+            if (!op_is_product(o))
                 continue;
             page_layout_own(lay, &owner, &w);
             f->blocks[owner].macs += o->cost.macs;

@@ -61,6 +61,7 @@ static uint64_t lay_out_rows(check *c, const layout *l, const backend_rows *rows
         longest = NUM_MAX(longest, model_rope_dim(layout_model(l), t));
     c->row = take(base, &at, wide, sizeof(float));
     c->residual = take(base, &at, wide, sizeof(float));
+    c->expert = take(base, &at, wide, sizeof(float));
     c->part = take(base, &at, wide, sizeof(float));
     c->cos_sin = take(base, &at, longest, sizeof(float));
     c->inv_freq = take(base, &at, longest, sizeof(float));

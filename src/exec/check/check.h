@@ -22,6 +22,7 @@ typedef struct check {
     float *reg[REG_MAX];   /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */
     float *row, *residual; /* rows of any width: `row` was looked up, `residual` is the residual of a
                                product's quantized input */
+    float *expert;         /* an expert's output */
     float *part;           /* a product that is added to another, or a column of one */
     float *cos_sin, *inv_freq;
     uint8_t *codes; /* a quantized row */

@@ -6,6 +6,8 @@
 #include "exec/check/memory.h"
 #include "exec/recurrent.h"
 #include "kernels/act8.h"
+#include "kernels/route.h"
+#include "model/page_layout.h"
 
 #include <math.h>
 #include <string.h>
@@ -80,47 +82,78 @@ static void add_product(const walk *w, const view *v, act_format f, float *y) {
     w->c->ref->add(y, w->c->part, 1, y, v->n);
 }
 
+/* One product: a matrix, its input and its output. */
+typedef struct one_product {
+    const view *v;
+    const float *bias, *x;
+    float *y;
+    bool adds;
+} one_product;
+
 /* A product with quantized activations. With 4 and 8 bits, outliers count as zeros and each adds its column.
  * With 16 bits, a second quantized row has the residual of the first. */
-static void packed_product(const walk *w, const op *o, const view *v, const float *x, float *y) {
+static void packed_product(const walk *w, const one_product *p) {
     check *c = w->c;
+    const view *v = p->v;
     const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
     outlier outliers[ACT_OUTLIERS];
     const int n_outlier =
-        w->act_bits == 16 ? 0 : act_extract_outliers(c->ref, f.bits, x, o->k, c->residual, outliers);
-    c->ref->act_quantize(f, n_outlier ? c->residual : x, o->k, c->codes);
-    if (o->adds)
-        add_product(w, v, f, y);
+        w->act_bits == 16 ? 0 : act_extract_outliers(c->ref, f.bits, p->x, v->k, c->residual, outliers);
+    c->ref->act_quantize(f, n_outlier ? c->residual : p->x, v->k, c->codes);
+    if (p->adds)
+        add_product(w, v, f, p->y);
     else
-        multiply(w, v, f, vector(w, o->b), y);
+        multiply(w, v, f, p->bias, p->y);
     if (w->act_bits == 16) {
-        act_residual(f, (const char *)c->codes, x, o->k, c->residual);
-        c->ref->act_quantize(f, c->residual, o->k, c->codes);
-        add_product(w, v, f, y);
+        act_residual(f, (const char *)c->codes, p->x, v->k, c->residual);
+        c->ref->act_quantize(f, c->residual, v->k, c->codes);
+        add_product(w, v, f, p->y);
     }
     for (int i = 0; i < n_outlier; i++) {
         c->ref->column(v, outliers[i].at, 0, v->n, c->part);
-        c->ref->add(y, c->part, outliers[i].value, y, v->n);
+        c->ref->add(p->y, c->part, outliers[i].value, p->y, v->n);
     }
 }
 
-static void product(const walk *w, const op *o) {
-    const view *v = &w->c->views[o->w];
-    const float *x = at(w, o->in);
-    float *y = at(w, o->out);
-    if (v->format.layout == PACK_TILE) {
-        packed_product(w, o, v, x, y);
+static void product(const walk *w, const one_product *p) {
+    if (p->v->format.layout == PACK_TILE) {
+        packed_product(w, p);
         return;
     }
-    const linear_args a = {.w = v,
-                           .x = x,
-                           .ldx = o->k,
-                           .bias = vector(w, o->b),
-                           .y = y,
-                           .ldy = o->n,
+    const linear_args a = {.w = p->v,
+                           .x = p->x,
+                           .ldx = p->v->k,
+                           .bias = p->bias,
+                           .y = p->y,
+                           .ldy = p->v->n,
                            .n_row = 1,
                            .scratch = w->c->scratch};
-    linear_run(w->c->ref, &a, 0, v->n);
+    linear_run(w->c->ref, &a, 0, p->v->n);
+}
+
+/* The chosen experts one after the other, in the order of their numbers. */
+static void experts(const walk *w, const op *o) {
+    const check *c = w->c;
+    const int64_t n = o->u.experts.n, k = o->u.experts.k;
+    const float *chosen = at(w, o->in2), *bias = vector(w, o->b);
+    float *out = at(w, o->out);
+    for (int64_t i = 0; o->u.experts.sum && !o->adds && i < n; i++)
+        out[i] = 0;
+    for (int64_t i = 0; i < o->u.experts.n_used; i++) {
+        const int64_t e = route_expert(chosen, i);
+        view v = page_layout_expert(&c->views[o->w], o->u.experts.n_expert, e);
+        const float by = o->u.experts.weighted ? route_weight(o, chosen, i) : 1;
+        float *to = out + (o->u.experts.sum ? 0 : i * n);
+        v.n = n;
+        product(w, &(one_product){.v = &v,
+                                  .bias = bias ? bias + e * n : NULL,
+                                  .x = at(w, o->in) + (o->u.experts.each ? i * k : 0),
+                                  .y = c->expert});
+        if (o->u.experts.sum || o->adds)
+            c->ref->add(to, c->expert, by, to, n);
+        else
+            c->ref->scale(c->expert, by, to, n);
+    }
 }
 
 /* ---- positions ---- */
@@ -226,7 +259,8 @@ static nib_status carry(const walk *w, const op *o, nib_error *err) {
 
 static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     const kernel_table *k = w->c->ref;
-    const float *x = o->in == REG_NONE ? NULL : at(w, o->in), *y = o->in2 == REG_NONE ? NULL : at(w, o->in2);
+    const float *x = o->in == REG_NONE ? NULL : at(w, o->in), *y = o->in2 == REG_NONE ? NULL : at(w, o->in2),
+                *z = o->in3 == REG_NONE ? NULL : at(w, o->in3);
     float *out = at(w, o->out);
     switch (o->kind) {
     case OP_EMBED:
@@ -240,11 +274,13 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
         k->norm(o->u.norm.kind, x, vector(w, o->w), vector(w, o->b), out, o->k, o->u.norm.n_group,
                 o->u.norm.w_full, o->u.norm.eps);
         break;
-    case OP_LINEAR: product(w, o); break;
+    case OP_LINEAR: product(w, &(one_product){&w->c->views[o->w], vector(w, o->b), x, out, o->adds}); break;
+    case OP_EXPERTS: experts(w, o); break;
+    case OP_ROUTE: route_row(o, x, vector(w, o->b), out); break;
     case OP_ROPE: rotate(w, o); break;
     case OP_ACT: k->act(o->u.act.kind, x, out, o->n); break;
     case OP_GATE: k->gate(o->u.act.kind, x, y, out, o->n); break;
-    case OP_ADD: k->add(x, y, o->u.num.value, out, o->n); break;
+    case OP_ADD: k->add(x, y, o->u.num.value * add_gate(z), out, o->n); break;
     case OP_SCALE: k->scale(x, o->u.num.value, out, o->n); break;
     case OP_CLAMP: k->clamp(x, o->u.num.value, out, o->n); break;
     case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, o->n); break;

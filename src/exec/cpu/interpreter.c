@@ -67,6 +67,8 @@ static int run_op(worker *w, const op *o) {
     case OP_EMBED_POS: run_embed_pos(w, o); break;
     case OP_NORM: run_norm(w, o); break;
     case OP_LINEAR: return run_linear(w, o);
+    case OP_ROUTE: run_route(w, o); break;
+    case OP_EXPERTS: run_experts(w, o); break;
     case OP_ROPE: run_rope(w, o); break;
     case OP_ATTENTION: run_attention(w, o); break;
     case OP_ACT:
@@ -88,7 +90,7 @@ static int run_op(worker *w, const op *o) {
 }
 
 static bool is_last_piece(const job *j, const op *o) {
-    return !j->part || j->part_row + j->part->n == o->n;
+    return !j->part || j->part_row + j->part->n == j->cell->views[o->w].n;
 }
 
 static void run_ops(void *arg, int thread, int n_thread) {
@@ -146,19 +148,32 @@ static nib_status look_up_rows(const job *j, const op *o, nib_error *err) {
     return NIB_OK;
 }
 
+/* Whether a row has chosen an expert of these rows of the stack. */
+static bool any_chosen(const exec_cell *c, const op *o, const pager_piece *rows, const bool *chosen) {
+    const int64_t each = c->views[o->w].n / o->u.experts.n_expert;
+    bool any = false;
+    for (int64_t e = rows->first_row / each; e < (rows->first_row + rows->v.n) / each; e++)
+        any = any || chosen[e];
+    return any;
+}
+
 /* Computes the product of op i with a matrix that is fetched in n pieces. */
 static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
     const exec_cell *c = whole->cell;
     const op *o = &layout_block(whole->e->layout, c->block)->program.ops[i];
+    bool chosen[ROUTE_MAX_EXPERT];
     job one = *whole;
     one.first_op = i;
     one.end_op = i + 1;
+    if (o->kind == OP_EXPERTS)
+        experts_chosen(whole, o, chosen);
     for (int piece = 0; piece < n && !job_is_dropped(whole); piece++) {
         pager_piece rows;
         NIB_TRY(pager_fetch(one.e->pager, c->block, o->w, piece, &rows, err));
         one.part = &rows.v;
         one.part_row = rows.first_row;
-        run(&one);
+        if (piece == 0 || o->kind != OP_EXPERTS || any_chosen(c, o, &rows, chosen))
+            run(&one);
         pager_release(one.e->pager);
     }
     whole->acts = one.acts;
@@ -169,7 +184,7 @@ static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
 static bool is_fetched(const exec_cell *c, const op *o) {
     if (o->kind == OP_SHORTLIST)
         return true;
-    const bool has_weights = o->kind == OP_LINEAR || o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
+    const bool has_weights = op_is_product(o) || o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
     return has_weights && !c->views[o->w].data;
 }
 
@@ -180,7 +195,7 @@ static nib_status fetch_op(job *j, int *i, nib_error *err) {
     const op *o = &layout_block(j->e->layout, c->block)->program.ops[*i];
     if (o->kind == OP_SHORTLIST)
         return run_shortlist(j, (*i)++, err);
-    if (o->kind != OP_LINEAR) {
+    if (!op_is_product(o)) {
         NIB_TRY(look_up_rows(j, o, err));
         ++*i;
         return NIB_OK;
@@ -290,7 +305,7 @@ static void add_time(const executor *e, const exec_cell *now, double seconds) {
     const program *p = &layout_block(e->layout, now->block)->program;
     double bytes = 1;
     for (int i = 0; i < p->n_op; i++)
-        bytes += (double)p->ops[i].cost.weight_bytes;
+        bytes += op_weight_bytes(&p->ops[i], (double)now->n_row);
     ahead_add(e->ahead, seconds / bytes);
 }
 

@@ -40,7 +40,7 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
 
 /* Quantizes the cell's rows. A single row is quantized by every thread for itself, because that takes less
  * time than a barrier. */
-static void quantize(worker *w, const op *o, act_format f) {
+void product_quantize(worker *w, const op *o, act_format f) {
     act_state to = {o->in, f, w->j->fuse && w->j->cell->n_row == 1};
     int64_t r0 = 0, r1 = 1;
     if (to.own) {
@@ -54,8 +54,7 @@ static void quantize(worker *w, const op *o, act_format f) {
     w->acts = to;
 }
 
-/* Columns [n0, n1) of a matrix in memory; n0 begins a panel. */
-static view columns_view(const view *whole, int64_t n0, int64_t n1) {
+view product_view(const view *whole, int64_t n0, int64_t n1) {
     view part = *whole;
     uint64_t bytes;
     /* Cannot overflow, because the whole matrix did not. */
@@ -81,7 +80,7 @@ static void multiply_with_residual(worker *w, const linear_args *whole, bool add
     a.n_row = a.q.n_row = 2;
     for (int64_t n = n0; n < n1; n += some) {
         float *y = whole->y + n;
-        part = columns_view(whole->w, n, NUM_MIN(n + some, n1));
+        part = product_view(whole->w, n, NUM_MIN(n + some, n1));
         linear_run(table, &a, 0, part.n);
         if (whole->bias)
             table->add(a.y, whole->bias + n, 1, a.y, part.n);
@@ -127,7 +126,7 @@ static void add_product(worker *w, const act_rows *rows, bool residuals, const l
     a.y = ws->residual_product +
           w->thread * ws->residual_width; /* the thread's own, because threads may be in different products */
     for (int64_t n = n0; n < n1; n += some) {
-        part = columns_view(done->w, n, NUM_MIN(n + some, n1));
+        part = product_view(done->w, n, NUM_MIN(n + some, n1));
         a.ldy = part.n;
         add_rows(w, rows, residuals, &a, done, done->y + n);
     }
@@ -176,6 +175,16 @@ static void add_merged(worker *w, const act_rows *rows, const linear_args *done,
 static void add_outliers(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
     for (int64_t r = 0; r < done->n_row; r += MERGED_ROWS)
         add_merged(w, rows, done, r, NUM_MIN(r + MERGED_ROWS, done->n_row), n0, n1);
+}
+
+/* What quantized rows have besides their codes. */
+static void add_rest(worker *w, const act_rows *rows, const linear_args *done, int64_t n0, int64_t n1) {
+    if (done->w->format.layout != PACK_TILE)
+        return;
+    if (w->j->act_bits == 16)
+        add_product(w, rows, true, done, n0, n1);
+    else
+        add_outliers(w, rows, done, n0, n1);
 }
 
 static const view *matrix_of(const worker *w, const op *o) {
@@ -253,19 +262,19 @@ void product_columns(worker *w, const op *o, const view *v, const kernel_choice 
         add_product(w, rows, false, &a, n0, n1);
     else
         linear_run(j->e->kernels, &a, n0, n1);
-    if (v->format.layout != PACK_TILE)
-        return;
-    if (j->act_bits == 16)
-        add_product(w, rows, true, &a, n0, n1);
-    else
-        add_outliers(w, rows, &a, n0, n1);
+    add_rest(w, rows, &a, n0, n1);
+}
+
+void product_of_rows(worker *w, const act_rows *rows, linear_args *a) {
+    linear_run(w->j->e->kernels, a, 0, a->w->n);
+    add_rest(w, rows, a, 0, a->w->n);
 }
 
 void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, const uint8_t *codes, float *y,
                        int64_t ldy, float *error) {
     const job *j = w->j;
     const act_rows *rows = &j->e->ws->act;
-    const view part = columns_view(matrix_of(w, o), n0, n1);
+    const view part = product_view(matrix_of(w, o), n0, n1);
     const linear_args a = {.w = &part,
                            .q = {codes, j->cell->n_row, o->k, ESTIMATE_ACT},
                            .y = y,
@@ -280,7 +289,7 @@ void product_estimates(worker *w, const op *o, int64_t n0, int64_t n1, const uin
 void product_logits(worker *w, const op *o, int64_t n0, int64_t n1, float *y, int64_t ldy) {
     const job *j = w->j;
     const act_rows *rows = &j->e->ws->act;
-    const view part = columns_view(matrix_of(w, o), n0, n1);
+    const view part = product_view(matrix_of(w, o), n0, n1);
     const linear_args a = {.w = &part,
                            .choice = choices_of(j->e->choices, j->cell->block, o->w),
                            .q = {rows->codes, j->cell->n_row, o->k, w->acts.format},
@@ -300,7 +309,7 @@ void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y) {
     const act_rows row = {.n_outlier = all->n_outlier + r, .outliers = all->outliers + r * ACT_OUTLIERS};
     const view *whole = matrix_of(w, o);
     const int64_t n0 = panel * PACK_PANEL;
-    const view part = columns_view(whole, n0, NUM_MIN(n0 + PACK_PANEL, whole->n));
+    const view part = product_view(whole, n0, NUM_MIN(n0 + PACK_PANEL, whole->n));
     const linear_args a = {
         .w = &part,
         .choice = choices_of(j->e->choices, j->cell->block, o->w),
@@ -383,30 +392,30 @@ static fused_products fused_at(const worker *w, const op *o) {
     return r;
 }
 
-/* Gives the next panels of this thread; false: there are no more. The first share is half of an even one, and
+/* The first share is half of an even one, and
  * later ones are smaller, so that the others need not wait for a thread that was slowed down (by another
  * process, or by the other thread of its core). The thread that computes a column changes no bit of it. If
  * nothing is shared, or too little, each thread has one even part. The same holds if residuals are read from
  * a file, because each part has its own reads. */
-static bool take_panels(const worker *w, const fused_products *r, int64_t *begin, int64_t *end) {
+bool product_take(const worker *w, const op *o, int64_t n_panel, uint64_t bytes, int64_t *begin,
+                  int64_t *end) {
     const job *j = w->j;
-    share *from =
-        j->shares ? &j->shares[r->ops - layout_block(j->e->layout, j->cell->block)->program.ops] : NULL;
+    share *from = j->shares ? &j->shares[o - layout_block(j->e->layout, j->cell->block)->program.ops] : NULL;
     int64_t min = 1, n;
     if (j->cell->n_row > 8)
-        min = NUM_MAX((int64_t)MIN_PANELS, r->n_panel / (12 * w->n_thread));
-    else if (r->bytes > 0)
-        min = NUM_MAX(1, (int64_t)((uint64_t)MIN_BYTES * (uint64_t)r->n_panel / r->bytes));
+        min = NUM_MAX((int64_t)MIN_PANELS, n_panel / (12 * w->n_thread));
+    else if (bytes > 0)
+        min = NUM_MAX(1, (int64_t)((uint64_t)MIN_BYTES * (uint64_t)n_panel / bytes));
     const bool few = j->e->residuals && j->e->residuals->readers;
-    if (!from || w->n_thread == 1 || few || r->n_panel < 2 * min * w->n_thread) {
+    if (!from || w->n_thread == 1 || few || n_panel < 2 * min * w->n_thread) {
         if (*end > 0)
             return false;
-        pool_split(r->n_panel, 1, w->thread, w->n_thread, begin, end);
+        pool_split(n_panel, 1, w->thread, w->n_thread, begin, end);
         return *begin < *end;
     }
     int_least64_t at = atomic_load_explicit(&from->next, memory_order_relaxed);
     do {
-        n = NUM_MIN(NUM_MAX(min, (r->n_panel - at) / (2 * w->n_thread)), r->n_panel - at);
+        n = NUM_MIN(NUM_MAX(min, (n_panel - at) / (2 * w->n_thread)), n_panel - at);
     } while (n > 0 && !atomic_compare_exchange_weak_explicit(&from->next, &at, at + n, memory_order_relaxed,
                                                              memory_order_relaxed));
     *begin = at;
@@ -471,14 +480,14 @@ int run_linear(worker *w, const op *o) {
     const fused_products r = fused_at(w, o);
     int64_t begin = 0, end = 0;
     if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))
-        quantize(w, o, f);
+        product_quantize(w, o, f);
     enter_fused(w, &r, tile);
     if (w->j->cell->best && o->out == REG_LOGITS) {
         run_best(w, o);
         return 1;
     }
     const int64_t max = panels_per_check(w, &r);
-    while (take_panels(w, &r, &begin, &end))
+    while (product_take(w, r.ops, r.n_panel, r.bytes, &begin, &end))
         for (int64_t at = begin; at < end && !job_is_dropped(w->j); at += max) {
             const int64_t until = NUM_MIN(at + max, end);
             if (r.n_tail)

@@ -2,6 +2,7 @@
 #include "exec/cpu/worker.h"
 
 #include "kernels/kernels.h"
+#include "kernels/route.h"
 
 #include <string.h>
 
@@ -116,15 +117,24 @@ void run_scale_pos(worker *w, const op *o) {
                                 worker_at(w, o->out, r, o->n), o->n);
 }
 
+void run_route(worker *w, const op *o) {
+    int64_t r0, r1;
+    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
+    worker_rows(w, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++)
+        route_row(o, worker_at(w, o->in, r, o->k), worker_vector(w, o->b), worker_at(w, o->out, r, o->n));
+}
+
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1) {
     const kernel_table *k = w->j->e->kernels;
     const float *x = worker_at(w, o->in, r, o->n) + c0;
     const float *y = o->in2 == REG_NONE ? NULL : worker_at(w, o->in2, r, o->n) + c0;
+    const float gate = o->kind == OP_ADD && o->in3 != REG_NONE ? add_gate(worker_at(w, o->in3, r, 1)) : 1;
     float *out = worker_at(w, o->out, r, o->n) + c0;
     switch (o->kind) {
     case OP_ACT: k->act(o->u.act.kind, x, out, c1 - c0); break;
     case OP_GATE: k->gate(o->u.act.kind, x, y, out, c1 - c0); break;
-    case OP_ADD: k->add(x, y, o->u.num.value, out, c1 - c0); break;
+    case OP_ADD: k->add(x, y, o->u.num.value * gate, out, c1 - c0); break;
     case OP_SCALE: k->scale(x, o->u.num.value, out, c1 - c0); break;
     case OP_CLAMP: k->clamp(x, o->u.num.value, out, c1 - c0); break;
     case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, c1 - c0); break;
@@ -140,7 +150,12 @@ void run_elements(worker *w, const op *o) {
                                   (o->in2 != REG_NONE && w->seen.written[o->in2] == SPLIT_ROWS));
     int64_t split = by_rows ? SPLIT_ROWS : SPLIT_COLUMNS + o->n;
     int64_t r0 = 0, r1 = w->j->cell->n_row, c0 = 0, c1 = o->n;
-    worker_enter(w, (access[]){{o->in, split, false}, {o->in2, split, false}, {o->out, split, true}}, 3);
+    worker_enter(w,
+                 (access[]){{o->in, split, false},
+                            {o->in2, split, false},
+                            {o->in3, by_rows ? SPLIT_ROWS : SPLIT_OTHER, false},
+                            {o->out, split, true}},
+                 4);
     if (by_rows)
         worker_rows(w, &r0, &r1);
     else

@@ -9,6 +9,7 @@
 #define NIB_EXEC_CPU_WORKER_H
 
 #include "exec/cpu/interpreter.h"
+#include "kernels/route.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -123,6 +124,7 @@ void embed_row(const kernel_table *k, const op *o, const float *row, float *out)
 void run_embed_pos(worker *w, const op *o);
 void run_norm(worker *w, const op *o);
 void run_rope(worker *w, const op *o);
+void run_route(worker *w, const op *o);
 void run_elements(worker *w, const op *o);
 void run_scale_pos(worker *w, const op *o);
 /* Computes columns [c0, c1) of one row of an element-wise op, without a barrier. */
@@ -153,6 +155,22 @@ void product_panel(worker *w, const op *o, int64_t panel, int64_t r, float *y);
 /* Runs one product, or the fused products that begin with it (op.fuse). Returns the number of ops that it
  * ran. */
 int run_linear(worker *w, const op *o);
+/* Quantizes the cell's rows of o's input. */
+void product_quantize(worker *w, const op *o, act_format f);
+/* Columns [n0, n1) of a matrix in memory; n0 begins a panel. */
+view product_view(const view *whole, int64_t n0, int64_t n1);
+/* Computes a product of any rows, which need not be the cell's: residual slices and outliers included. */
+void product_of_rows(worker *w, const act_rows *rows, linear_args *a);
+/* Gives the next of op o's n_panel panels, with so many bytes of weights, to this thread; false: there are no
+ * more. *begin and *end are 0 at the first call. */
+bool product_take(const worker *w, const op *o, int64_t n_panel, uint64_t bytes, int64_t *begin,
+                  int64_t *end);
+
+/* ---- experts.c ---- */
+void run_experts(worker *w, const op *o);
+/* Sets chosen [n_expert] for op o: the experts that a row of the cell has chosen, so whose matrices the op
+ * needs. To be called when the op before it has ended. */
+void experts_chosen(const job *j, const op *o, bool *chosen);
 
 /* ---- residual.c ---- */
 /* Chooses the channels of row r of the cell that get residuals, and stores them beside the row's codes. Only

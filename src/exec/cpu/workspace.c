@@ -23,11 +23,39 @@ static void widest_product(const layout *lay, int64_t *k, int64_t *n) {
     for (int b = 0; b < layout_n_block(lay); b++) {
         const program *p = &layout_block(lay, b)->program;
         for (int i = 0; i < p->n_op; i++)
-            if (p->ops[i].kind == OP_LINEAR || p->ops[i].kind == OP_SHORTLIST) {
-                *k = NUM_MAX(*k, p->ops[i].k);
-                *n = NUM_MAX(*n, p->ops[i].n);
+            if (op_is_product(&p->ops[i]) || p->ops[i].kind == OP_SHORTLIST) {
+                const bool many = p->ops[i].kind == OP_EXPERTS;
+                *k = NUM_MAX(*k, many ? p->ops[i].u.experts.k : p->ops[i].k);
+                *n = NUM_MAX(*n, many ? p->ops[i].u.experts.n : p->ops[i].n);
             }
     }
+}
+
+/* The largest sizes of the model's experts; n_used 0: it has none. */
+typedef struct expert_sizes {
+    int64_t n_expert, n_used, k;
+    int64_t each; /* inputs of all chosen experts of a row together, where each has its own */
+    bool floats, codes;
+} expert_sizes;
+
+static expert_sizes sizes_of_experts(const layout *lay) {
+    expert_sizes s = {0};
+    for (int b = 0; b < layout_n_block(lay); b++) {
+        const block *of = layout_block(lay, b);
+        for (int i = 0; i < of->program.n_op; i++) {
+            const op *o = &of->program.ops[i];
+            if (o->kind != OP_EXPERTS)
+                continue;
+            const bool tile = of->weights[o->w].format.layout == PACK_TILE;
+            s.n_expert = NUM_MAX(s.n_expert, o->u.experts.n_expert);
+            s.n_used = NUM_MAX(s.n_used, o->u.experts.n_used);
+            s.k = NUM_MAX(s.k, o->u.experts.k);
+            s.each = NUM_MAX(s.each, o->u.experts.each ? o->u.experts.k : 0);
+            s.codes = s.codes || tile;
+            s.floats = s.floats || !tile;
+        }
+    }
+    return s;
 }
 
 /* The bytes of a thread's scratch that the model's products of n_row rows write to. */
@@ -37,8 +65,11 @@ static size_t scratch_of_products(const layout *lay, int64_t n_row, bool sliced)
         const block *of = layout_block(lay, b);
         for (int i = 0; i < of->program.n_op; i++) {
             const op *o = &of->program.ops[i];
-            if (o->kind == OP_LINEAR || o->kind == OP_SHORTLIST)
-                max = NUM_MAX(max, linear_scratch_touched(&of->weights[o->w].format, n_row, o->k, sliced));
+            const bool many = o->kind == OP_EXPERTS;
+            if (op_is_product(o) || o->kind == OP_SHORTLIST)
+                max =
+                    NUM_MAX(max, linear_scratch_touched(&of->weights[o->w].format, many ? EXPERT_ROWS : n_row,
+                                                        many ? o->u.experts.k : o->k, sliced));
         }
     }
     return max;
@@ -77,6 +108,23 @@ static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows
     a->outliers = (outlier *)(void *)take(base, at, rows, ACT_OUTLIERS * sizeof(outlier));
     a->n_salient = (int32_t *)(void *)take(base, at, n_salient ? rows : 0, sizeof *a->n_salient);
     a->salient = (salient *)(void *)take(base, at, rows, (uint64_t)n_salient * sizeof *a->salient);
+}
+
+static void take_experts(workspace *ws, const layout *lay, uint8_t *base, uint64_t *at) {
+    const expert_sizes s = sizes_of_experts(lay);
+    const uint64_t act = s.codes ? act_row_bytes((act_format){8, ACT8_GROUP}, s.k) : 0;
+    if (s.n_used == 0)
+        return;
+    ws->experts = (expert_rows *)(void *)take(base, at, ws->n_thread, sizeof *ws->experts);
+    for (int t = 0; t < ws->n_thread; t++) {
+        expert_rows m = {.first = (int32_t *)(void *)take(base, at, s.n_expert + 2, sizeof *m.first)};
+        m.pairs = (int32_t *)(void *)take(base, at, ws->n_cell * s.n_used, sizeof *m.pairs);
+        take_act_rows(&m.act, base, at, EXPERT_ROWS, act, 0);
+        m.x = (float *)(void *)take(base, at, s.floats ? EXPERT_ROWS : 0, (uint64_t)s.k * sizeof *m.x);
+        m.y = (float *)(void *)take(base, at, EXPERT_ROWS, EXPERT_COLUMNS * sizeof *m.y);
+        if (base)
+            ws->experts[t] = m;
+    }
 }
 
 /* Whether any op writes to register r. Norms whose rows are quantized at once (op.fuse.n_codes) do not. */
@@ -122,9 +170,14 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     widest_product(lay, &widest_k, &widest_n);
     uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
     ws->n_salient = salient_count(widest_k, ws->use.k_chunk);
-    take_act_rows(&ws->act, base, &at, ws->n_cell, act, ws->n_salient);
-    ws->cell_row += (ws->use.residuals ? 2 : 1) * act + 2 + ACT_OUTLIERS * sizeof(outlier) +
-                    (uint64_t)ws->n_salient * sizeof(salient);
+    const expert_sizes experts = sizes_of_experts(lay);
+    const int64_t rows = NUM_MAX(experts.n_used, 1); /* quantized rows of a cell's row */
+    const uint64_t own_acts = act_row_bytes((act_format){8, ACT8_GROUP}, experts.each) * (uint64_t)rows;
+    take_act_rows(&ws->act, base, &at, ws->n_cell * rows, num_div_up(NUM_MAX(act, own_acts), (uint64_t)rows),
+                  ws->n_salient);
+    ws->cell_row +=
+        (ws->use.residuals ? 2 : 1) * NUM_MAX(act, own_acts) +
+        (uint64_t)rows * (2 + ACT_OUTLIERS * sizeof(outlier) + (uint64_t)ws->n_salient * sizeof(salient));
     const uint64_t rows_end = at;
     ws->own = (act_rows *)take(base, &at, n_thread, sizeof *ws->own);
     for (int t = 0; t < n_thread; t++) {
@@ -145,9 +198,10 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     ws->inv_freq = (float *)take(base, &at, longest_rope, sizeof(float));
     ws->best_ids = (int32_t *)(void *)take(base, &at, ws->n_head, sizeof *ws->best_ids);
     ws->best_logits = (float *)take(base, &at, ws->n_head, sizeof *ws->best_logits);
+    ws->n_thread = n_thread;
+    take_experts(ws, lay, base, &at);
     ws->fixed = at - rows_end;
     ws->prefetch = (prefetch_list *)(void *)take(base, &at, n_thread, sizeof *ws->prefetch);
-    ws->n_thread = n_thread;
     ws->layout = lay;
     ws->scratch_beside = scratch_beside_products(lay, widest_k);
     ws->scratch_each = round64(NUM_MAX(linear_scratch_bytes(ws->use.sliced), ws->scratch_beside));

@@ -26,6 +26,16 @@ typedef struct act_rows {
     salient *salient;      /* workspace.n_salient entries for each row */
 } act_rows;
 
+/* A thread's memory for the products with experts (experts.c). */
+enum { EXPERT_ROWS = 32, EXPERT_COLUMNS = 256 }; /* rows and columns at a time */
+typedef struct expert_rows {
+    int32_t *first; /* [n_expert + 2]: where an expert's pairs begin */
+    int32_t *pairs; /* [n_cell * n_used] */
+    act_rows act;   /* EXPERT_ROWS gathered rows */
+    float *x;       /* the same as floats */
+    float *y;       /* [EXPERT_ROWS, EXPERT_COLUMNS] */
+} expert_rows;
+
 /* How passes use the workspace, which determines the bytes that become resident. */
 typedef struct workspace_use {
     int64_t n_row; /* maximum rows of a pass */
@@ -41,6 +51,7 @@ typedef struct workspace {
     float *reg[REG_MAX];
     act_rows act;            /* n_cell rows, quantized from one register */
     act_rows *own;           /* [n_thread]: one row for each thread */
+    expert_rows *experts;    /* [n_thread]; NULL: the model has none */
     prefetch_list *prefetch; /* [n_thread]: ranges that products prefetch; unused below MIN_PREFETCH_SEQUENCES
                                 sequences */
     float *residual_product; /* a thread's buffer for products that are added: residual_width floats for each

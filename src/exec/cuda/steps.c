@@ -196,6 +196,8 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SSD:
     case OP_SCAN:
     case OP_DELTA:
+    case OP_ROUTE:
+    case OP_EXPERTS:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }

@@ -41,8 +41,19 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
     case ACT_XIELU: break; /* op_xielu */
     case ACT_NONE: return x;
     case ACT_SIGMOID: return v_sigmoid(x);
+    case ACT_SWIGLU_CLAMPED: {
+        const vf y = v_min(v_set(SWIGLU_LIMIT), x);
+        return v_mul(y, v_sigmoid(v_mul(y, v_set(SWIGLU_ALPHA))));
+    }
     }
     return x;
+}
+
+/* What the gate is multiplied by. */
+LANES_INLINE vf gated_one(act_kind kind, vf u) {
+    if (kind != ACT_SWIGLU_CLAMPED)
+        return u;
+    return v_add(v_min(v_set(SWIGLU_LIMIT), v_max(v_set(-SWIGLU_LIMIT), u)), v_set(1));
 }
 
 /* Runs a loop with `kind` as a constant, so that the switch is outside the loop. */
@@ -57,6 +68,7 @@ LANES_INLINE vf act_one(act_kind kind, vf x) {
     case ACT_XIELU: break;                                                                                   \
     case ACT_NONE: statement(ACT_NONE); break;                                                               \
     case ACT_SIGMOID: statement(ACT_SIGMOID); break;                                                         \
+    case ACT_SWIGLU_CLAMPED: statement(ACT_SWIGLU_CLAMPED); break;                                           \
     }
 
 static void op_act(act_kind kind, const float *x, float *out, int64_t n) {
@@ -66,7 +78,7 @@ static void op_act(act_kind kind, const float *x, float *out, int64_t n) {
 }
 
 static void op_gate(act_kind kind, const float *g, const float *u, float *out, int64_t n) {
-#define GATE_LOOP(kind_) LANES_EACH(n, STORE(out, v_mul(act_one(kind_, LOAD(g)), LOAD(u))))
+#define GATE_LOOP(kind_) LANES_EACH(n, STORE(out, v_mul(act_one(kind_, LOAD(g)), gated_one(kind_, LOAD(u)))))
     FOR_ACT(kind, GATE_LOOP)
 #undef GATE_LOOP
 }

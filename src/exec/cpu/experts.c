@@ -1,0 +1,232 @@
+/* experts.c - products with the matrices of the chosen experts (OP_EXPERTS).
+ *
+ * The rows of a cell are listed by expert. Threads share the panels of all chosen experts as they share those
+ * of one matrix. An expert's rows are gathered, multiplied together, and their results are scattered. A sum
+ * over experts is divided among threads by its columns, and each thread adds the experts in the order of
+ * their numbers. So the bits of a row depend on the row alone, as those of other products do. */
+#include "exec/cpu/worker.h"
+
+#include "base/num.h"
+#include "model/page_layout.h"
+
+#include <string.h>
+
+enum { COLUMNS = EXPERT_COLUMNS };
+
+/* The experts of an op whose matrices are in memory in this job and that a row has chosen. */
+typedef struct active {
+    const op *o;
+    view stack;           /* their matrices */
+    int64_t first, n_all; /* numbers of the stack's experts */
+    int64_t n_panel;      /* of one expert */
+    int n;
+    int16_t e[ROUTE_MAX_EXPERT];
+} active;
+
+void experts_chosen(const job *j, const op *o, bool *chosen) {
+    const worker w = {.j = j};
+    memset(chosen, 0, (size_t)o->u.experts.n_expert);
+    for (int64_t r = 0; r < j->cell->n_row; r++) {
+        const float *of = worker_at(&w, o->in2, r, 2 * o->u.experts.n_used);
+        for (int64_t i = 0; i < o->u.experts.n_used; i++)
+            chosen[route_expert(of, i)] = true;
+    }
+}
+
+static expert_rows *memory_of(const worker *w) {
+    return &w->j->e->ws->experts[w->thread];
+}
+
+/* Lists the pairs (row, place among the row's experts) of each expert: numbers row * n_used + place. */
+static void list_pairs(const worker *w, const op *o) {
+    const expert_rows *to = memory_of(w);
+    const int64_t n_used = o->u.experts.n_used, n_expert = o->u.experts.n_expert, n_row = w->j->cell->n_row;
+    memset(to->first, 0, (size_t)(n_expert + 2) * sizeof *to->first);
+    for (int64_t r = 0; r < n_row; r++)
+        for (int64_t i = 0; i < n_used; i++)
+            to->first[route_expert(worker_at(w, o->in2, r, 2 * n_used), i) + 2]++;
+    for (int64_t e = 0; e < n_expert; e++)
+        to->first[e + 2] += to->first[e + 1];
+    for (int64_t r = 0; r < n_row; r++)
+        for (int64_t i = 0; i < n_used; i++)
+            to->pairs[to->first[route_expert(worker_at(w, o->in2, r, 2 * n_used), i) + 1]++] =
+                (int32_t)(r * n_used + i);
+}
+
+static active active_of(const worker *w, const op *o) {
+    const job *j = w->j;
+    const view *whole = &j->cell->views[o->w];
+    const int64_t each = whole->n / o->u.experts.n_expert;
+    const int32_t *first = memory_of(w)->first;
+    active a = {
+        .o = o, .stack = j->part ? *j->part : *whole, .n_panel = num_div_up(o->u.experts.n, PACK_PANEL)};
+    a.first = j->part ? j->part_row / each : 0;
+    a.n_all = a.stack.n / each;
+    for (int64_t e = a.first; e < a.first + a.n_all; e++)
+        if (first[e] < first[e + 1])
+            a.e[a.n++] = (int16_t)e;
+    return a;
+}
+
+/* ---- inputs ---- */
+
+static void quantize(worker *w, const op *o, act_format f) {
+    const int64_t k = o->u.experts.k, n_used = o->u.experts.n_used;
+    const act_state to = {o->in, f, false};
+    int64_t p0, p1;
+    if (!o->u.experts.each) {
+        product_quantize(w, o, f);
+        return;
+    }
+    worker_enter(w, (access[]){{o->in, SPLIT_OTHER, false}, {RES_ACT8, SPLIT_OTHER, true}}, 2);
+    pool_split(w->j->cell->n_row * n_used, 1, w->thread, w->n_thread, &p0, &p1);
+    for (int64_t p = p0; p < p1; p++)
+        product_quantize_row(w, worker_at(w, o->in, 0, o->k) + p * k, k, p, to, o->w);
+    w->acts = to;
+}
+
+/* The quantized row of a pair as the first of act_rows. */
+static act_rows row_of(const worker *w, const op *o, int64_t pair) {
+    const workspace *ws = w->j->e->ws;
+    const act_rows *all = w->acts.own ? &ws->own[w->thread] : &ws->act;
+    const int64_t r = w->acts.own ? 0 : o->u.experts.each ? pair : pair / o->u.experts.n_used;
+    const size_t at = (size_t)r * act_row_bytes(w->acts.format, o->u.experts.k);
+    return (act_rows){.codes = all->codes + at,
+                      .residual = all->residual ? all->residual + at : NULL,
+                      .has_residual = all->has_residual + r,
+                      .n_outlier = all->n_outlier + r,
+                      .outliers = all->outliers + r * ACT_OUTLIERS};
+}
+
+static const float *floats_of(const worker *w, const op *o, int64_t pair) {
+    const float *x = worker_at(w, o->in, pair / o->u.experts.n_used, o->k);
+    return x + (o->u.experts.each ? pair % o->u.experts.n_used * o->u.experts.k : 0);
+}
+
+/* Copies the rows of n pairs next to each other. */
+static act_rows gather(const worker *w, const op *o, const int32_t *pairs, int64_t n) {
+    const expert_rows *m = memory_of(w);
+    const size_t each = act_row_bytes(w->acts.format, o->u.experts.k);
+    for (int64_t i = 0; i < n; i++) {
+        const act_rows from = row_of(w, o, pairs[i]);
+        memcpy(m->act.codes + (size_t)i * each, from.codes, each);
+        m->act.has_residual[i] = from.has_residual[0];
+        m->act.n_outlier[i] = from.n_outlier[0];
+        if (from.has_residual[0])
+            memcpy(m->act.residual + (size_t)i * each, from.residual ? from.residual : from.codes + each,
+                   each);
+        memcpy(m->act.outliers + i * ACT_OUTLIERS, from.outliers, from.n_outlier[0] * sizeof *from.outliers);
+    }
+    return m->act;
+}
+
+static const float *gather_floats(const worker *w, const op *o, const int32_t *pairs, int64_t n) {
+    const expert_rows *m = memory_of(w);
+    const int64_t k = o->u.experts.k;
+    if (n == 1)
+        return floats_of(w, o, pairs[0]);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(m->x + i * k, floats_of(w, o, pairs[i]), (size_t)k * sizeof *m->x);
+    return m->x;
+}
+
+/* ---- products ---- */
+
+/* Puts an expert's output y for columns [n0, n1) of a pair to its place. */
+static void put(const worker *w, const op *o, int64_t pair, const float *y, int64_t n0, int64_t n1) {
+    const kernel_table *table = w->j->e->kernels;
+    const int64_t n_used = o->u.experts.n_used, r = pair / n_used, i = pair % n_used;
+    const float by = o->u.experts.weighted ? route_weight(o, worker_at(w, o->in2, r, 2 * n_used), i) : 1;
+    float *to = worker_at(w, o->out, r, o->n) + (o->u.experts.sum ? 0 : i * o->u.experts.n) + n0;
+    if (o->u.experts.sum || o->adds)
+        table->add(to, y, by, to, n1 - n0);
+    else if (to != y || by != 1)
+        table->scale(y, by, to, n1 - n0);
+}
+
+/* Whether an expert's output goes to its place at once. */
+static bool is_direct(const op *o, int64_t n) {
+    return n == 1 && !o->u.experts.sum && !o->adds;
+}
+
+/* Multiplies the rows of n pairs, at most EXPERT_ROWS, by columns [n0, n1) of expert e. */
+static void multiply(worker *w, const active *a, int64_t e, const int32_t *pairs, int64_t n, int64_t n0,
+                     int64_t n1) {
+    const op *o = a->o;
+    const expert_rows *m = memory_of(w);
+    const view matrix = page_layout_expert(&a->stack, a->n_all, e - a->first);
+    const float *bias = worker_vector(w, o->b);
+    const bool tile = matrix.format.layout == PACK_TILE, direct = is_direct(o, n);
+    const act_rows rows = !tile ? (act_rows){0} : n == 1 ? row_of(w, o, pairs[0]) : gather(w, o, pairs, n);
+    const float *x = tile ? NULL : gather_floats(w, o, pairs, n);
+    float *out = direct ? worker_at(w, o->out, pairs[0] / o->u.experts.n_used, o->n) +
+                              pairs[0] % o->u.experts.n_used * o->u.experts.n
+                        : m->y;
+    for (int64_t c0 = n0, c1; c0 < n1; c0 = c1) {
+        c1 = direct ? n1 : NUM_MIN(c0 + COLUMNS, n1);
+        const view part = product_view(&matrix, c0, c1);
+        linear_args args = {.w = &part,
+                            .x = x,
+                            .ldx = o->u.experts.k,
+                            .q = {rows.codes, n, o->u.experts.k, w->acts.format},
+                            .bias = bias ? bias + e * o->u.experts.n + c0 : NULL,
+                            .y = direct ? out + c0 : out,
+                            .ldy = c1 - c0,
+                            .n_row = n,
+                            .sliced = w->j->e->sliced,
+                            .scratch = w->scratch,
+                            .ahead = w->j->ahead};
+        product_of_rows(w, &rows, &args);
+        for (int64_t i = 0; i < n; i++)
+            put(w, o, pairs[i], args.y + i * args.ldy, c0, c1);
+    }
+}
+
+/* Computes columns [n0, n1) of expert e for all rows that have chosen it. */
+static void run_expert(worker *w, const active *a, int64_t e, int64_t n0, int64_t n1) {
+    const expert_rows *m = memory_of(w);
+    for (int64_t i = m->first[e]; i < m->first[e + 1]; i += EXPERT_ROWS)
+        multiply(w, a, e, m->pairs + i, NUM_MIN(EXPERT_ROWS, m->first[e + 1] - i), n0, n1);
+}
+
+static void run_panels(worker *w, const active *a, int64_t begin, int64_t end) {
+    const int64_t n = a->o->u.experts.n;
+    for (int64_t p = begin, until; p < end && !job_is_dropped(w->j); p = until) {
+        const int64_t i = p / a->n_panel, from = i * a->n_panel;
+        until = NUM_MIN(end, from + a->n_panel);
+        run_expert(w, a, a->e[i], (p - from) * PACK_PANEL, NUM_MIN((until - from) * PACK_PANEL, n));
+    }
+}
+
+static void run_sum(worker *w, const active *a, int64_t begin, int64_t end) {
+    const op *o = a->o;
+    const int64_t n0 = begin * PACK_PANEL, n1 = NUM_MIN(end * PACK_PANEL, o->u.experts.n);
+    for (int64_t r = 0; a->first == 0 && !o->adds && r < w->j->cell->n_row; r++)
+        memset(worker_at(w, o->out, r, o->n) + n0, 0, (size_t)(n1 - n0) * sizeof(float));
+    for (int i = 0; i < a->n && !job_is_dropped(w->j); i++)
+        run_expert(w, a, a->e[i], n0, n1);
+}
+
+void run_experts(worker *w, const op *o) {
+    const pack_format *format = &w->j->cell->views[o->w].format;
+    const act_format f = product_format(w, format);
+    const bool tile = format->layout == PACK_TILE;
+    int64_t begin = 0, end = 0;
+    if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))
+        quantize(w, o, f);
+    worker_enter(w,
+                 (access[]){{tile ? w->acts.own ? REG_NONE : RES_ACT8 : (int)o->in, SPLIT_OTHER, false},
+                            {o->in2, SPLIT_OTHER, false},
+                            {o->out, SPLIT_OTHER, true}},
+                 3);
+    list_pairs(w, o);
+    const active a = active_of(w, o);
+    const uint64_t bytes = o->cost.weight_bytes / (uint64_t)o->u.experts.n_used * (uint64_t)a.n;
+    const int64_t n_panel = o->u.experts.sum ? a.n_panel : a.n * a.n_panel;
+    while (product_take(w, o, n_panel, bytes, &begin, &end)) {
+        if (o->u.experts.sum)
+            run_sum(w, &a, begin, end);
+        else
+            run_panels(w, &a, begin, end);
+    }
+}

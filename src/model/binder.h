@@ -1,0 +1,57 @@
+/* binder.h - binding of one block's slots to tensors; shared by tensors.c and experts.c. Internal to
+ * model/. */
+#ifndef NIB_MODEL_BINDER_H
+#define NIB_MODEL_BINDER_H
+
+#include "model/internal.h"
+
+enum { BIND_NAME = 200 };
+
+/* The first tensor that was looked for and is in a file that is not there. */
+typedef struct gap {
+    char tensor[BIND_NAME + 32];
+    const char *file; /* NULL: none */
+} gap;
+
+/* The state of one call. */
+typedef struct binder {
+    const model *m;
+    const config_source src;
+    int layer;
+    bound *out;
+    gap *gap;
+} binder;
+
+/* The descriptor's row of the slot whose condition holds; NULL: none. */
+const arch_tensor *bind_row(const binder *b, slot_id slot);
+/* The first existing tensor of the row's names; number: the second %d of a name. NULL: none, also if row is
+ * NULL. */
+const container_tensor *bind_find(const binder *b, const arch_tensor *row, int number, const char *suffix);
+/* NIB_E_MODEL. */
+nib_status bind_missing(const binder *b, const arch_tensor *row, const char *suffix, nib_error *err);
+/* cols < 0: a vector was expected. NIB_E_MODEL. */
+nib_status bind_wrong_shape(const container_tensor *t, int64_t rows, int64_t cols, nib_error *err);
+bool bind_has_shape(const container_tensor *t, int64_t rows, int64_t cols);
+
+/* Begins the next weight of the block, with memory for its pieces. Set these, then call one of the other
+ * two. */
+nib_status bind_new_weight(binder *b, const char *name, int n_piece, weight **out, weight_piece **pieces,
+                           nib_error *err);
+nib_status bind_finish_matrix(binder *b, weight *w, const container_tensor *t, int64_t n, int64_t k,
+                              bool transposed, nib_error *err);
+nib_status bind_finish_vector(binder *b, weight *w, const container_tensor *t, int64_t k, nib_error *err);
+/* name: of the weight. *index: its index. */
+nib_status bind_vector(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
+                       nib_error *err);
+/* Binds a projection to its own tensor, or to a part of a fused one. fused_slot: SLOT_COUNT for none. */
+nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fused_slot, int64_t n_all,
+                       nib_error *err);
+const char *bind_bias_name(slot_id slot);
+
+/* ---- experts.c ---- */
+/* Whether this layer has a router. */
+bool bind_is_mixture(const binder *b);
+/* Binds the router, the experts and the shared expert. */
+nib_status bind_mixture(binder *b, nib_error *err);
+
+#endif
