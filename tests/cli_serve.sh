@@ -19,7 +19,7 @@ export NIBBLE_MODELS="$tmp/none"
 printf '%s' "The sky is blue, since små parts of air ✓ scatter short waves of light most." >answer
 mkdir script random caller
 printf '%s' '<think> Hm.</think> I look. <tool_call> {"name": "f", "arguments": {"a": 1}} </tool_call> ' >calls
-printf '%s' '<tool_call> {"name": "f", "arguments": {"b": "é"}} </tool_call>' >>calls
+printf '%s' '<tool_call> {"name": "f", "arguments": {"b": "é", "c": 18446744073709551615}} </tool_call>' >>calls
 python3 "$here/support/script-model.py" script answer || exit 1
 python3 "$here/support/chat-model.py" "$here" random || exit 1
 python3 "$here/support/script-model.py" caller calls || exit 1

@@ -105,12 +105,9 @@ static void stop_open(const emitter *t) {
 }
 
 static void emit_call(const emitter *t, const answer_part *p) {
-    json_t *input = NULL;
-    if (jsonx_parse(p->text, p->n_byte, &input, NULL) != NIB_OK)
-        input = json_object();
     start(t, tool_use(t->a, p, json_object()));
     change(t, "input_json_delta", "partial_json", p->text, p->n_byte);
-    stop(t, tool_use(t->a, p, input));
+    stop(t, tool_use(t->a, p, arguments_raw(p)));
 }
 
 static void emit_part(void *user, const answer_part *p) {
@@ -168,10 +165,16 @@ static void whole(job *j, buffer *out) {
     const answer *a = &j->answers[0];
     const nib_result *r = &a->result;
     items_emit(&(emitter){j, a, NULL}, &calls, r->text ? r->text : "", r->n_byte, true);
-    json_t *value = message(j, json_incref(j->items));
+    json_t *value = message(j, json_incref(j->items)), *one, *raw[ANSWER_MAX_CALLS];
+    size_t i, n = 0;
     if (json_object_update_new(value, reason(a)) || j->said.no_memory)
         out->no_memory = true;
-    buffer_json(out, value);
+    json_array_foreach(j->items, i, one) {
+        json_t *input = json_object_get(one, "input");
+        if (input && n < ANSWER_MAX_CALLS)
+            raw[n++] = input;
+    }
+    buffer_json_raw(out, value, raw, n);
 }
 
 const dialect anthropic = {.stream_type = "text/event-stream",

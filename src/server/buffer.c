@@ -36,6 +36,29 @@ void buffer_json(buffer *b, json_t *value) {
     json_decref(value);
 }
 
+/* From the last one on, since those before it stay where they are. */
+void buffer_json_raw(buffer *b, json_t *value, json_t *const *raw, size_t n) {
+    buffer text = {0};
+    buffer_json(&text, json_incref(value));
+    while (n-- > 0 && !text.no_memory) {
+        size_t n_byte = 0;
+        const char *at = jsonx_source(text.data, text.n, value, raw[n], &n_byte);
+        const size_t before = at ? (size_t)(at - text.data) : text.n;
+        buffer joined = {0};
+        buffer_add(&joined, text.data, before);
+        buffer_add(&joined, json_string_value(raw[n]), at ? json_string_length(raw[n]) : 0);
+        buffer_add(&joined, text.data + before + n_byte, text.n - before - n_byte);
+        buffer_clear(&text);
+        text = joined;
+    }
+    if (text.no_memory)
+        b->no_memory = true;
+    else
+        buffer_add(b, text.data, text.n);
+    buffer_clear(&text);
+    json_decref(value);
+}
+
 size_t buffer_left(const buffer *b) {
     return b->n - b->taken;
 }

@@ -20,6 +20,9 @@ void buffer_add(buffer *b, const void *data, size_t n);
 void buffer_text(buffer *b, const char *text);
 /* Adds the value's JSON text; takes the reference. NULL (out of memory) sets no_memory. */
 void buffer_json(buffer *b, json_t *value);
+/* The same. Each of the strings raw[n], which are inside the value and in its order, is JSON that is written
+ * as it stands. */
+void buffer_json_raw(buffer *b, json_t *value, json_t *const *raw, size_t n);
 /* Bytes that buffer_take has not returned yet. */
 size_t buffer_left(const buffer *b);
 /* Moves up to n bytes to out and returns their number. */

@@ -55,8 +55,20 @@ static json_t *last_line(const job *j, const char *text, size_t n_byte) {
     return last;
 }
 
+/* Writes an answer, with the arguments of its calls as they were written. */
+static void put_answer(json_t *value, buffer *out) {
+    const json_t *calls = json_object_get(json_object_get(value, "message"), "tool_calls"), *one;
+    json_t *raw[ANSWER_MAX_CALLS];
+    size_t i, n = 0;
+    json_array_foreach(calls, i, one) {
+        if (n < ANSWER_MAX_CALLS)
+            raw[n++] = json_object_get(json_object_get(one, "function"), "arguments");
+    }
+    buffer_json_raw(out, value, raw, n);
+}
+
 static void end_line(json_t *value, buffer *out) {
-    buffer_json(out, value);
+    put_answer(value, out);
     buffer_text(out, "\n");
 }
 
@@ -67,10 +79,7 @@ static void begin(job *j, buffer *out) {
 
 /* The JSON of a call; in Ollama's API arguments are an object. */
 static json_t *tool_call(const answer_part *p) {
-    json_t *arguments = NULL;
-    if (jsonx_parse(p->text, p->n_byte, &arguments, NULL) != NIB_OK)
-        arguments = jsonx_string(p->text, p->n_byte);
-    return json_pack("{s:{s:s, s:o}}", "function", "name", p->name, "arguments", arguments);
+    return json_pack("{s:{s:s, s:o}}", "function", "name", p->name, "arguments", arguments_raw(p));
 }
 
 static void emit_part(void *user, const answer_part *p) {
@@ -127,7 +136,7 @@ static void whole(job *j, buffer *out) {
     json_t *value = last_line(j, m.said.n ? m.said.data : "", m.said.n);
     good = message_parts_add(&m, json_object_get(value, "message"), "thinking") && good;
     out->no_memory = out->no_memory || !good;
-    buffer_json(out, value);
+    put_answer(value, out);
 }
 
 #define OLLAMA                                                                                               \

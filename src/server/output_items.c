@@ -2,6 +2,9 @@
 #include "server/output_items.h"
 
 #include "base/jsonx.h"
+#include "base/mem.h"
+
+#include <string.h>
 
 void event_write(const char *name, json_t *value, buffer *out) {
     if (json_object_set_new(value, "type", json_string(name)))
@@ -21,6 +24,21 @@ void items_add(const emitter *t, json_t *value) {
     job *j = t->j;
     j->items = j->items ? j->items : json_array();
     j->said.no_memory = json_array_append_new(j->items, value) || j->said.no_memory;
+}
+
+json_t *arguments_raw(const answer_part *p) {
+    json_t *value = NULL;
+    const bool good = jsonx_parse(p->text, p->n_byte, &value, NULL) == NIB_OK && json_is_object(value);
+    json_decref(value);
+    if (good)
+        return jsonx_string(p->text, p->n_byte);
+    json_t *text = jsonx_string(p->text, p->n_byte), *quoted = NULL;
+    char *json = text ? jsonx_text(text, JSON_ENCODE_ANY) : NULL;
+    if (json)
+        quoted = jsonx_string(json, strlen(json));
+    mem_free(json);
+    json_decref(text);
+    return quoted;
 }
 
 /* Whether the answer has no items yet; it gets an empty one then. */

@@ -24,6 +24,10 @@ void items_add(const emitter *t, json_t *value); /* adds a complete item; takes 
 /* Emits a piece of the answer's text; last: it is the final one. */
 void items_emit(emitter *t, const item_calls *calls, const char *text, size_t n_byte, bool last);
 
+/* A call's arguments as they were written, for buffer_json_raw: the text of an object, or else of a string.
+ */
+json_t *arguments_raw(const answer_part *p);
+
 /* A complete answer by kind of part. */
 typedef struct message_parts {
     const answer *a;
