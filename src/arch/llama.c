@@ -13,7 +13,8 @@ const arch_desc arch_llama = {
     .rope_hf = ROPE_HALF,
     .rope_gguf = ROPE_INTERLEAVED,
     .tensors = ARCH_TENSORS(ARCH_LLAMA_EMBED, ARCH_LLAMA_NORMS, ARCH_LLAMA_QKVO, ARCH_SINKS, ARCH_LLAMA_MLP,
-                            ARCH_LLAMA_HEAD),
+                            ARCH_EXPERTS_GGUF, ARCH_LLAMA_HEAD),
     .keys = ARCH_KEYS({HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
+                      {HP_expert_norm, .hf = "", .flags = K_DEFAULT_GGUF, .value = 1},
                       {HP_n_ctx_train, .flags = K_DEFAULT, .value = 2048}),
 };

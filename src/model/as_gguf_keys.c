@@ -57,8 +57,9 @@ static nib_status set_type(const writing *w, const char *type, nib_error *err) {
 
 static nib_status set_yarn(const writing *w, const rope_params *r, nib_error *err) {
     const double usual = r->factor <= 1 ? 1 : 0.1 * log(r->factor) + 1;
-    if (!r->truncate)
-        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot express \"truncate\": false");
+    if (r->truncate == ((w->m->arch->flags & A_YARN_EXACT) != 0))
+        return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot express \"truncate\": %s",
+                        r->truncate ? "true" : "false");
     NIB_TRY(set_type(w, "yarn", err));
     NIB_TRY(set_number(w, "rope.scaling.factor", r->factor, err));
     NIB_TRY(set_count(w, "rope.scaling.original_context_length", (int64_t)r->orig_ctx, err));

@@ -93,7 +93,7 @@ static nib_status hf_kind(const config_source *s, const places *p, rope_kind *ki
 }
 
 static nib_status hf_yarn(const config_source *s, const places *p, rope_params *r, nib_error *err) {
-    double mscale = 0, mscale_all = 0, truncate = 1;
+    double mscale = 0, mscale_all = 0, truncate = (s->arch->flags & A_YARN_EXACT) == 0;
     bool found;
     NIB_TRY(option(s, p, "beta_fast", &r->beta_fast, &found, err));
     NIB_TRY(option(s, p, "beta_slow", &r->beta_slow, &found, err));
@@ -276,7 +276,7 @@ nib_status config_read_ropes(const config_source *s, config *out, nib_error *err
                                .high_freq = 4,
                                .beta_fast = 32,
                                .beta_slow = 1,
-                               .truncate = true};
+                               .truncate = (s->arch->flags & A_YARN_EXACT) == 0};
     out->n_rope = 0;
     if (hp->n_rot == 0)
         return NIB_OK;
