@@ -79,11 +79,16 @@ static void test_same_model(void **state) {
         "arch/olmo3",            /* the name of another family, rotary frequencies of sliding layers */
         "arch/ministral3",       /* YaRN, queries scaled by position */
         "arch/hunyuan_v1_dense", /* a larger base */
-        "arch/lfm2",     /* three parts of one projection, a table of taps, layers without attention */
-        "arch/mamba2",   /* A from its logarithm, a norm of the whole row */
-        "arch/qwen3_5",  /* heads in another order, a gate beside the queries */
-        "arch/apertus",  /* parameters of the activation function */
-        "arch/exaone4"}; /* layers without rotary embedding */
+        "arch/lfm2",    /* three parts of one projection, a table of taps, layers without attention */
+        "arch/mamba2",  /* A from its logarithm, a norm of the whole row */
+        "arch/qwen3_5", /* heads in another order, a gate beside the queries */
+        "arch/apertus", /* parameters of the activation function */
+        "arch/gemma4",  /* widths of each layer, factors of layers, per-layer embeddings */
+        "arch-extra/gemma4-values-are-keys",
+        "arch/deepseek_v3",
+        "arch-extra/deepseek_v2-dense",   /* latent attention, YaRN of scores */
+        "arch-extra/glm4_moe_lite-dense", /* under another family's name */
+        "arch/exaone4"};                  /* layers without rotary embedding */
     for (size_t i = 0; i < NUM_COUNT(folders); i++) {
         char folder[200];
         nib_error err;
@@ -103,7 +108,8 @@ static void test_refused(void **state) {
     } cases[] = {{"arch-extra/llama-rope-dynamic", "dynamic"}, {"arch-extra/bloom-post-ln", "resid_normed"},
                  {"arch-extra/gpt2-scaled", "scale_by_layer"}, {"arch-extra/gemma2-no-cap", "attn_softcap"},
                  {"arch/falcon_h1", "rec_in_scale"},           {"arch-extra/smollm3-interval", "rotary"},
-                 {"arch-extra/gpt_neox-tied", "activation"}};
+                 {"arch-extra/gpt_neox-tied", "activation"},   {"arch-extra/deepseek_v3-half", "halves"},
+                 {"arch-extra/apertus-relu2", "activation"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], check[600];
         nib_error err;

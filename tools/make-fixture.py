@@ -49,7 +49,8 @@ SMALL = {
                    bos_token_id=1, eos_token_id=2),
 }
 NO_HEAD_DIM = set(SMALL) | {"phi", "phi3", "gpt_neox", "stablelm", "qwen2", "starcoder2", "olmo", "olmo2",
-                            "granite", "cohere", "cohere2", "smollm3", "internlm2", "llama"}
+                            "granite", "cohere", "cohere2", "smollm3", "internlm2", "llama", "olmo3",
+                            "deepseek_v2", "deepseek_v3", "glm4_moe_lite"}
 
 
 def parse_value(text):

@@ -95,8 +95,9 @@ nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_e
             break;
         type_get(m->codes.type)->dequantize(codes, x, m->k);
         for (int64_t k = 0; k < m->k; k++)
-            put_value(as, in_dtype(m->dtype, x[k] * packed_scale_at(m->scales.type, scales, k / m->block)),
-                      out, i * m->k + k);
+            x[k] *= packed_scale_at(m->scales.type, scales, k / m->block);
+        for (int64_t k = 0; k < m->k; k++) /* f32 holds the values themselves */
+            put_value(as, as == TYPE_F32 ? x[k] : in_dtype(m->dtype, x[k]), out, i * m->k + k);
     }
     mem_free(x);
     mem_free(scales);

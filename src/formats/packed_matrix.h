@@ -8,7 +8,7 @@
  * `source` set. Its bytes are computed here, row by row, in a type with exactly the same values: scale *
  * (code - zero) of integer forms (Q4_0, Q5_0 or Q8_0, whose blocks repeat the scale of a larger group; F32 if
  * a scale is not an f16, or act-order gives neighbours different scales), and for bitsandbytes and fp8 the
- * values rounded to the dtype that they compute with. Read-only, for any thread. */
+ * values rounded to the dtype that they compute with (fp8 as F32: not rounded). Read-only, for any thread. */
 #ifndef NIB_FORMATS_PACKED_MATRIX_H
 #define NIB_FORMATS_PACKED_MATRIX_H
 

@@ -9,7 +9,8 @@
  * Lists in strings are separated by '|' and tried in order. A condition is "key=default", the HF
  * configuration's boolean `key` with the value of its configuration class when the key is missing; '!'
  * negates, '&' joins: "multi_query=true", "!alibi=false&new_decoder_architecture=false". In a GGUF file a
- * condition has the defaults. */
+ * condition has the defaults. "key==text" is the condition that the key has this text; false in a GGUF file.
+ */
 #ifndef NIB_MODEL_ARCH_H
 #define NIB_MODEL_ARCH_H
 
@@ -124,9 +125,13 @@ enum {
     A_EMBED_SQRT = 2,  /* the embedding is multiplied by sqrt(d_model) */
     A_NOPE_FULL = 4,   /* layers that do not slide have no rotary embedding (Cohere 2) */
     A_NO_ROPE = 8, /* learned positions, ALiBi or none. (ALiBi switches rotary embedding off by itself.) */
-    A_ALIBI_SCALED = 16,     /* the ALiBi bias is scaled as q.k is (Falcon-RW) */
-    A_NOPE_WINDOWED = 32,    /* A_NOPE_FULL only applies to models with a window (EXAONE 4) */
-    A_NORM_AFTER_ROPE = 128, /* norms of q and k come after the rotation (Hunyuan) */
+    A_ALIBI_SCALED = 16,         /* the ALiBi bias is scaled as q.k is (Falcon-RW) */
+    A_NOPE_WINDOWED = 32,        /* A_NOPE_FULL only applies to models with a window (EXAONE 4) */
+    A_NORM_AFTER_ROPE = 128,     /* norms of q and k come after the rotation (Hunyuan) */
+    A_LAYER_SCALE = 1 << 16,     /* a factor of the stream after each layer, in a tensor (Gemma 4) */
+    A_VALUES_ARE_KEYS = 1 << 17, /* a layer may have no v: its values are its keys (Gemma 4) */
+    A_LAST_FULL = 1 << 18,       /* the last layer does not slide, whatever the configuration says */
+    A_YARN_SCORES = 512,         /* context scaling's mscale_all_dim also scales scores (DeepSeek V2) */
     A_ROPE_ALPHA = 256, /* "dynamic" scaling with a key "alpha" is a larger base for all lengths (Hunyuan) */
     A_LOCAL_PLAIN = 64, /* sliding layers have the same rotary base without context scaling (OLMo 3) */
     A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */
@@ -162,8 +167,9 @@ typedef struct arch_desc {
     act_kind act;       /* when the configuration does not name one */
     const char *hf_act; /* key that names it; NULL: the usual ones, "": none (always `act`) */
     rope_style rope_hf;
-    rope_style rope_gguf; /* Llama's converter permutes q and k so that pairs are adjacent */
-    unsigned flags;       /* A_* */
+    const char *rope_half; /* condition: an HF checkpoint has ROPE_HALF instead; NULL: never */
+    rope_style rope_gguf;  /* Llama's converter permutes q and k so that pairs are adjacent */
+    unsigned flags;        /* A_* */
     mixer_kind mixer;
     mixer_layers mixer_layers;
     int64_t
@@ -192,6 +198,32 @@ extern const arch_desc *const arch_registry[];
     }
 #define ARCH_SINKS                                                                                           \
     { SLOT_SINKS, "model.layers.%d.self_attn.sinks", T_OPTIONAL }
+#define ARCH_LATENT_ATTENTION                                                                                \
+    {SLOT_Q, "model.layers.%d.self_attn.q_proj"}, {SLOT_Q_A, "model.layers.%d.self_attn.q_a_proj"},          \
+        {SLOT_Q_A_NORM, "model.layers.%d.self_attn.q_a_layernorm"},                                          \
+        {SLOT_Q_B, "model.layers.%d.self_attn.q_b_proj"},                                                    \
+        {SLOT_KV_A, "model.layers.%d.self_attn.kv_a_proj_with_mqa"},                                         \
+        {SLOT_KV_A_NORM, "model.layers.%d.self_attn.kv_a_layernorm"},                                        \
+        {SLOT_KV_B, "model.layers.%d.self_attn.kv_b_proj"}, {                                                \
+        SLOT_O, "model.layers.%d.self_attn.o_proj"                                                           \
+    }
+#define ARCH_PER_LAYER_EMBEDDING                                                                             \
+    {SLOT_PLE_TABLE, "model.embed_tokens_per_layer"}, {SLOT_PLE_IN, "model.per_layer_model_projection"},     \
+        {SLOT_PLE_IN_NORM, "model.per_layer_projection_norm"},                                               \
+        {SLOT_PLE_GATE, "model.layers.%d.per_layer_input_gate"},                                             \
+        {SLOT_PLE_OUT, "model.layers.%d.per_layer_projection"}, {                                            \
+        SLOT_PLE_NORM, "model.layers.%d.post_per_layer_input_norm"                                           \
+    }
+#define ARCH_LATENT_KEYS                                                                                     \
+    {HP_kv_low_rank, .hf = "kv_lora_rank", .flags = K_DEFAULT, .value = 512,                                 \
+     .gguf = "attention.kv_lora_rank"},                                                                      \
+        {HP_n_rot, .hf = "qk_rope_head_dim", .flags = K_DEFAULT, .value = 64},                               \
+        {HP_d_plain, .hf = "qk_nope_head_dim", .flags = K_DEFAULT, .value = 128, .gguf = ""},                \
+        {HP_d_value, .hf = "v_head_dim", .flags = K_DEFAULT, .value = 128,                                   \
+         .gguf = "attention.value_length"},                                                                  \
+        {HP_d_head, .hf = ""}, {HP_attn_scale, .hf = "", .gguf = ""}, {                                      \
+        HP_low_rank_eps, .flags = K_CONST, .value = 1e-6                                                     \
+    }
 #define ARCH_LLAMA_MLP                                                                                       \
     {SLOT_GATE, "model.layers.%d.mlp.gate_proj"}, {SLOT_UP, "model.layers.%d.mlp.up_proj"}, {                \
         SLOT_DOWN, "model.layers.%d.mlp.down_proj"                                                           \

@@ -26,7 +26,7 @@ static nib_status set_number(const writing *w, const char *name, double value, n
 }
 
 static nib_status set_count(const writing *w, const char *name, int64_t value, nib_error *err) {
-    char key[160];
+    char key[256];
     snprintf(key, sizeof key, "%s.%s", w->prefix, name);
     return gguf_writer_set_int(w->w, key, GGUF_U32, value, err);
 }
@@ -44,7 +44,12 @@ static nib_status set_field(const writing *w, hp_id field, nib_error *err) {
     if (kind == 'f')
         return gguf_writer_set_float(w->w, key, GGUF_F32, value, err);
     NIB_TRY(gguf_writer_set_int(w->w, key, kind == 'b' ? GGUF_BOOL : GGUF_U32, (int64_t)value, err));
-    return field == HP_d_head ? set_count(w, "attention.value_length", (int64_t)value, err) : NIB_OK;
+    if (field == HP_d_head || field == HP_d_head_full) { /* attention.key_length...: values have a key too */
+        const int64_t of_values = field == HP_d_head ? w->m->cfg.hp.d_value : (int64_t)value;
+        snprintf(key, sizeof key, "attention.value%.60s", strchr(name, '_'));
+        return set_count(w, key, of_values, err);
+    }
+    return NIB_OK;
 }
 
 /* ---- rotary scaling ---- */
@@ -65,9 +70,15 @@ static nib_status set_yarn(const writing *w, const rope_params *r, nib_error *er
     NIB_TRY(set_count(w, "rope.scaling.original_context_length", (int64_t)r->orig_ctx, err));
     NIB_TRY(set_number(w, "rope.scaling.yarn_beta_fast", r->beta_fast, err));
     NIB_TRY(set_number(w, "rope.scaling.yarn_beta_slow", r->beta_slow, err));
-    if (fabs(r->attn_factor / usual - 1) < 1e-7)
+    double implied = usual;
+    if ((w->m->arch->flags & A_YARN_SCORES) && r->score_factor != 1) {
+        const double log_mul = (r->score_factor - 1) / log(r->factor); /* 0.1 * mscale_all_dim */
+        NIB_TRY(set_number(w, "rope.scaling.yarn_log_multiplier", log_mul, err));
+        implied = 1;
+    }
+    if (fabs(r->attn_factor / implied - 1) < 1e-7)
         return NIB_OK;
-    return set_number(w, "rope.scaling.attn_factor", r->attn_factor / usual, err);
+    return set_number(w, "rope.scaling.attn_factor", r->attn_factor / implied, err);
 }
 
 static nib_status set_ropes(const writing *w, nib_error *err) {
@@ -79,7 +90,8 @@ static nib_status set_ropes(const writing *w, nib_error *err) {
         return nib_fail(err, NIB_E_MODEL, "rope scaling: a GGUF file cannot express it for sliding layers");
     switch (r->kind) {
     case ROPE_PLAIN:
-    case ROPE_LLAMA3: return NIB_OK; /* Llama 3's factors are a tensor */
+    case ROPE_PART:
+    case ROPE_LLAMA3: return NIB_OK; /* their factors are a tensor */
     case ROPE_LINEAR:
         NIB_TRY(set_type(w, "linear", err));
         return set_number(w, "rope.scaling.factor", r->factor, err);
@@ -111,6 +123,31 @@ static nib_status set_slides(const writing *w, nib_error *err) {
     }
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", w->prefix);
     return differs ? gguf_writer_set_ints(w->w, key, GGUF_BOOL, slides, (size_t)c->hp.n_layer, err) : NIB_OK;
+}
+
+/* Writes a number for each layer if they differ. */
+static nib_status set_shapes(const writing *w, const char *name, size_t field, nib_error *err) {
+    const config *c = &w->m->cfg;
+    int64_t each[1024];
+    char key[128];
+    bool differs = false;
+    if (c->hp.n_layer > (int64_t)NUM_COUNT(each))
+        return NIB_OK;
+    for (int64_t i = 0; i < c->hp.n_layer; i++) {
+        memcpy(&each[i], (const char *)&c->shape[i] + field, sizeof each[i]);
+        differs |= each[i] != each[0];
+    }
+    snprintf(key, sizeof key, "%s.%s", w->prefix, name);
+    return differs ? gguf_writer_set_ints(w->w, key, GGUF_U32, each, (size_t)c->hp.n_layer, err) : NIB_OK;
+}
+
+/* Whether set_shapes writes the field. */
+static bool has_shapes(const config *c, hp_id field) {
+    bool differs = false;
+    for (int64_t i = 1; i < c->hp.n_layer && (field == HP_n_kv_head || field == HP_d_ff); i++)
+        differs |= field == HP_d_ff ? c->shape[i].d_ff != c->shape[0].d_ff
+                                    : c->shape[i].n_kv_head != c->shape[0].n_kv_head;
+    return differs;
 }
 
 static nib_status set_xielu(const writing *w, nib_error *err) {
@@ -160,6 +197,9 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     writing now = {.m = m, .w = w};
     const char *arch = arch_name(m), *name = model_name(m);
     snprintf(now.prefix, sizeof now.prefix, "%s", arch);
+    if (m->cfg.rope != m->arch->rope_hf && m->gguf_arch == NULL)
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file of %s cannot express rotary pairs that are halves",
+                        arch);
     if (m->cfg.act != m->arch->act)
         return nib_fail(err, NIB_E_MODEL,
                         "a GGUF file of %s cannot express another activation function than the family's",
@@ -168,8 +208,11 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     NIB_TRY(gguf_writer_set_string(w, "general.name", name, strlen(name), err));
     const bool listed = m->arch->mixer != MIXER_NONE && m->arch->mixer_layers == MIXER_LISTED;
     for (int i = 0; i < HP_COUNT; i++)
-        if (i != HP_n_kv_head || !listed) /* set_mixers */
+        if (!has_shapes(&m->cfg, (hp_id)i) && (i != HP_n_kv_head || !listed)) /* set_mixers */
             NIB_TRY(set_field(&now, (hp_id)i, err));
+    if (!listed)
+        NIB_TRY(set_shapes(&now, "attention.head_count_kv", offsetof(layer_shape, n_kv_head), err));
+    NIB_TRY(set_shapes(&now, "feed_forward_length", offsetof(layer_shape, d_ff), err));
     NIB_TRY(set_slides(&now, err));
     NIB_TRY(set_xielu(&now, err));
     NIB_TRY(set_mixers(&now, err));
@@ -185,7 +228,8 @@ static bool near(double a, double b) {
 /* Fields without a GGUF key that follow from other fields. */
 static bool is_derived(hp_id field) {
     return field == HP_rope_part || field == HP_window_pattern || field == HP_window_from ||
-           field == HP_nope_every || field == HP_tied_head || field == HP_n_ctx_max;
+           field == HP_n_kv_head_full || field == HP_wide_shared || field == HP_n_kv_head ||
+           field == HP_d_ff || field == HP_nope_every || field == HP_tied_head || field == HP_n_ctx_max;
 }
 
 static nib_status check_numbers(const hparams *a, const hparams *b, nib_error *err) {
@@ -220,7 +264,7 @@ static nib_status check_ropes(const model *m, const model *written, nib_error *e
             model_rope_freqs(written, t, length, y, &g);
             bool same = near((double)f, (double)g);
             for (int64_t i = 0; i < a->ropes[t].n_rot / 2; i++)
-                same = same && near((double)x[i], (double)y[i]);
+                same = same && (near((double)x[i], (double)y[i]) || fabsf(x[i] - y[i]) < 1e-20f);
             if (!same)
                 return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the rotary frequencies");
         }
@@ -231,6 +275,10 @@ nib_status gguf_check_config(const model *m, const model *written, nib_error *er
     const config *a = &m->cfg, *b = &written->cfg;
     NIB_TRY(check_numbers(&a->hp, &b->hp, err));
     NIB_TRY(check_ropes(m, written, err));
+    for (int64_t i = 0; i < a->hp.n_layer; i++)
+        if (memcmp(&a->shape[i], &b->shape[i], sizeof a->shape[i]) != 0)
+            return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the shape of layer %lld",
+                            (long long)i);
     for (int64_t i = 0; i < a->hp.n_layer; i++)
         if (a->layer[i] != b->layer[i])
             return nib_fail(err, NIB_E_MODEL,

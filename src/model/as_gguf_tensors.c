@@ -164,7 +164,8 @@ static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
             return NIB_OK;
         NIB_TRY(packed_type(model_container(n->m), of, &type, err));
         if (type == TYPE_BF16 || type == TYPE_F16) {
-            t->from = t->as.type = type;
+            t->as.type = type; /* fp8 is rounded once, to the type that is written */
+            t->from = of->packed->kind == PACKED_FP8 ? TYPE_F32 : type;
             return NIB_OK;
         }
         while (w + 1 < NUM_COUNT(wider) && wider[w] != type)
@@ -335,12 +336,48 @@ static nib_status put_fused(naming *n, slot_id home, bool bias, nib_error *err) 
     return NIB_OK;
 }
 
+/* Parts of one tensor of a checkpoint that GGUF has under a name of its own, rows in the checkpoint's order:
+ * the first part adds it. */
+static slot_id whole_of(const block *b, slot_id slot) {
+    const bool latent = find_weight(b, SLOT_LOW_KV, false) >= 0;
+    if (!latent)
+        return SLOT_COUNT;
+    switch (slot) {
+    case SLOT_Q:
+    case SLOT_Q_B: return slot;
+    case SLOT_LOW_KV: return SLOT_KV_A;
+    case SLOT_K: return SLOT_KV_B;
+    default: return SLOT_COUNT;
+    }
+}
+
+static nib_status put_whole(naming *n, slot_id whole, int w, bool bias, nib_error *err) {
+    NIB_TRY(put(n, spell(n, pattern_of(n->m, whole), bias ? ".bias" : ".weight", false), &w, 1, err));
+    gguf_tensor *t = &n->out->all[n->out->n - 1];
+    const container_tensor *of = t->pieces[0].tensor;
+    weight_piece *piece = arena_alloc(&n->out->mem, sizeof *piece);
+    if (piece == NULL)
+        return nib_fail_nomem(err, sizeof *piece, "a tensor's description");
+    *piece = (weight_piece){of, 0, of->shape[0]};
+    t->pieces = piece;
+    t->n_piece = 1;
+    t->as.shape[0] = of->shape[0];
+    return set_bytes(t, err);
+}
+
 static nib_status put_weight(naming *n, int w, nib_error *err) {
     const block *b = model_block(n->m, n->block);
     bool bias = false;
     const slot_id slot = slot_of(b->weights[w].name, &bias);
     if (b->weights[w].shared_block >= 0)
         return NIB_OK;
+    if ((slot == SLOT_PLE_IN || slot == SLOT_PLE_IN_NORM) && b->layer > 0)
+        return NIB_OK; /* the first layer has added it for all */
+    const slot_id whole = slot == SLOT_PLE_IN ? slot : whole_of(b, slot);
+    if (whole != SLOT_COUNT)
+        return put_whole(n, whole, w, bias, err);
+    if (slot == SLOT_K_TURNED || (slot == SLOT_V && find_weight(b, SLOT_LOW_KV, false) >= 0))
+        return NIB_OK; /* put_whole has added it */
     const slot_id home = slot == SLOT_COUNT ? slot : home_of(n->m, slot);
     if (slot == SLOT_COUNT || pattern_of(n->m, home) == NULL)
         return nib_fail(err, NIB_E_MODEL, "GGUF has no place for %s of %s", b->weights[w].name, b->name);
@@ -368,7 +405,7 @@ static nib_status put_factors(naming *n, nib_error *err) {
         NIB_TRY(put_values(n, "rope_factors_long.weight", r->divide_long, half, err));
         return put_values(n, "rope_factors_short.weight", r->divide, half, err);
     }
-    if (r->kind != ROPE_LLAMA3)
+    if (r->kind != ROPE_LLAMA3 && r->kind != ROPE_PART)
         return NIB_OK;
     rope_params plain = *r;
     float *values = arena_array(&n->out->mem, 3 * (size_t)half, sizeof *values), one;
@@ -378,8 +415,22 @@ static nib_status put_factors(naming *n, nib_error *err) {
     rope_frequencies(r, c->hp.n_ctx_train, 0, values + half, &one);
     rope_frequencies(&plain, c->hp.n_ctx_train, 0, values + 2 * half, &one);
     for (int64_t i = 0; i < half; i++)
-        values[i] = values[2 * half + i] / values[half + i];
+        values[i] = values[half + i] > 0 ? values[2 * half + i] / values[half + i] : 1e30f;
     return put_values(n, "rope_freqs.weight", values, half, err);
+}
+
+/* Factors of the stream after each layer. */
+static nib_status put_scales(naming *n, nib_error *err) {
+    const config *c = &n->m->cfg;
+    for (int64_t i = 0; i < c->hp.n_layer && (n->m->arch->flags & A_LAYER_SCALE); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%lld.layer_output_scale.weight", (long long)i);
+        const char *kept = arena_strndup(&n->out->mem, name, strlen(name));
+        if (kept == NULL)
+            return nib_fail_nomem(err, sizeof name, "a tensor's name");
+        NIB_TRY(put_values(n, kept, &c->shape[i].scale, 1, err));
+    }
+    return NIB_OK;
 }
 
 /* ---- a GGUF file's own ---- */
@@ -428,6 +479,7 @@ static nib_status put_all(naming *n, nib_error *err) {
         for (int w = 0; w < model_block(n->m, n->block)->n_weight; w++)
             NIB_TRY(put_weight(n, w, err));
     n->block = -1;
+    NIB_TRY(put_scales(n, err));
     return put_factors(n, err);
 }
 

@@ -47,6 +47,22 @@ nib_status bind_vector(binder *b, const char *name, const container_tensor *t, i
 nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fused_slot, int64_t n_all,
                        nib_error *err);
 const char *bind_bias_name(slot_id slot);
+/* width: of the row; n_head: groups that may be normed one by one, 1 for the norms of the stream. */
+nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_head, nib_error *err);
+
+/* Which rows of a fused tensor belong to one part: n_run runs of `run` rows, `stride` apart, from `first` on.
+ */
+typedef struct row_runs {
+    int64_t first, run, stride;
+    int n_run;
+} row_runs;
+/* Binds these runs of rows of slot `whole`'s tensor, which must be there, as slot `part`: group by group, of
+ * each the run of runs[0] first, then that of runs[1] (n of them, with as many groups each). */
+nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int64_t k, const row_runs *runs,
+                     int n, nib_error *err);
+
+/* ---- latent.c ---- */
+nib_status bind_latent_attention(binder *b, nib_error *err);
 
 /* ---- experts.c ---- */
 /* Whether this layer has a router. */

@@ -1,6 +1,7 @@
 /* build.c - one builder for all families: turns the configuration and the bound weights into a block's ops.
  * The builder does not depend on the family. An op exists because its weight exists (a bias, a q/k norm, a
  * norm after a sub-layer), or because a number is set (a clip, a soft cap, a scale). */
+#include "base/num.h"
 #include "model/internal.h"
 
 #include <math.h>
@@ -35,7 +36,9 @@ static void norm(builder *p, slot_id slot, reg out, reg in, int64_t width, int64
     o->u.norm.kind = p->m->arch->norm;
     o->u.norm.n_group = p->b->slot[slot].whole_row ? 1 : n_group;
     o->u.norm.w_full = p->b->slot[slot].per_entry;
-    o->u.norm.eps = (float)p->m->cfg.hp.norm_eps;
+    const hparams *hp = &p->m->cfg.hp;
+    const bool low_rank = slot == SLOT_Q_A_NORM || slot == SLOT_KV_A_NORM;
+    o->u.norm.eps = (float)(low_rank && hp->low_rank_eps > 0 ? hp->low_rank_eps : hp->norm_eps);
     o->cost.macs = (uint64_t)width;
 }
 
@@ -72,16 +75,16 @@ static bool has(const builder *p, slot_id slot) {
     return p->b->slot[slot].there;
 }
 
-static void rope(builder *p, reg r, int64_t n_head, int table) {
+static void rope(builder *p, reg r, int64_t n_head, int64_t d_head, int table) {
     const config *c = &p->m->cfg;
-    int64_t width = n_head * c->hp.d_head;
+    int64_t width = n_head * d_head;
     op *o = put(p, OP_ROPE, r, r, width, width);
     o->u.rope.table = table;
     o->u.rope.style = c->rope;
     o->u.rope.n_head = n_head;
-    o->u.rope.d_head = c->hp.d_head;
-    o->u.rope.n_rot = c->hp.n_rot;
-    o->cost.macs = (uint64_t)(2 * n_head * c->hp.n_rot);
+    o->u.rope.d_head = d_head;
+    o->u.rope.n_rot = c->ropes[table].n_rot;
+    o->cost.macs = (uint64_t)(2 * n_head * c->ropes[table].n_rot);
 }
 
 /* r = act(z) * r */
@@ -95,15 +98,17 @@ static void gate(builder *p, reg z, reg r, act_kind act, int64_t n) {
 static void attend(builder *p, int layer, bool slides) {
     const config *c = &p->m->cfg;
     const hparams *hp = &c->hp;
-    int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head;
+    const layer_shape *shape = &c->shape[layer];
+    const bool stores = shape->kv_layer == layer;
+    int64_t q = hp->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head;
     op *o = put(p, OP_ATTENTION, REG_A, REG_Q, q, q);
-    o->in2 = REG_K;
-    o->in3 = REG_V;
+    o->in2 = stores ? REG_K : REG_NONE;
+    o->in3 = stores ? REG_V : REG_NONE;
     o->w = p->b->slot[SLOT_SINKS].w;
-    o->u.attn.layer = layer;
+    o->u.attn.layer = (int)shape->kv_layer;
     o->u.attn.n_head = hp->n_head;
-    o->u.attn.n_kv_head = hp->n_kv_head;
-    o->u.attn.d_head = hp->d_head;
+    o->u.attn.n_kv_head = shape->n_kv_head;
+    o->u.attn.d_head = shape->d_head;
     o->u.attn.window = slides ? hp->window : 0;
     o->u.attn.scale = (float)(hp->scale_by_layer ? hp->attn_scale / (layer + 1) : hp->attn_scale);
     o->u.attn.softcap = (float)hp->attn_softcap;
@@ -113,25 +118,97 @@ static void attend(builder *p, int layer, bool slides) {
     o->cost.act_bytes = (uint64_t)(2 * kv) * 2; /* keys and values of one position in f16 */
 }
 
-static void norm_heads(builder *p) {
+static void scale_queries(builder *p) {
     const hparams *hp = &p->m->cfg.hp;
+    if (hp->pos_scale == 0)
+        return;
+    value_op(p, OP_SCALE_POS, REG_Q, hp->n_head * hp->d_head, hp->pos_scale);
+    p->ops[p->n - 1].u.num.every = hp->pos_scale_every;
+}
+
+static void norm_heads(builder *p, const layer_shape *shape) {
+    const int64_t n_head = p->m->cfg.hp.n_head, n_kv = shape->n_kv_head, d = shape->d_head;
     if (has(p, SLOT_Q_NORM))
-        norm(p, SLOT_Q_NORM, REG_Q, REG_Q, hp->n_head * hp->d_head, hp->n_head);
+        norm(p, SLOT_Q_NORM, REG_Q, REG_Q, n_head * d, n_head);
     if (has(p, SLOT_K_NORM))
-        norm(p, SLOT_K_NORM, REG_K, REG_K, hp->n_kv_head * hp->d_head, hp->n_kv_head);
+        norm(p, SLOT_K_NORM, REG_K, REG_K, n_kv * d, n_kv);
+    if (has(p, SLOT_V_NORM))
+        norm(p, SLOT_V_NORM, REG_V, REG_V, n_kv * d, n_kv);
+}
+
+/* Copies n_group groups of n columns, `step_in` apart, to places `step` apart from `at` on. */
+static void copy(builder *p, reg out, reg in, int64_t n_group, int64_t n, int64_t step_in, int64_t at,
+                 int64_t step, int64_t n_zero) {
+    op *o = put(p, OP_COPY, out, in, n_group * step, NUM_MAX(n, n_group * step_in));
+    o->u.copy.n_group = n_group;
+    o->u.copy.n = n;
+    o->u.copy.step_in = step_in;
+    o->u.copy.at = at;
+    o->u.copy.step = step;
+    o->u.copy.n_zero = n_zero;
+}
+
+/* Multi-head latent attention (DeepSeek V2, arXiv 2405.04434): keys and values come from one row of low rank,
+ * and each key has a rotated part that all heads share. Heads of q and k begin with the rotated part.
+ * in -> REG_O */
+static void latent_attention(builder *p, int layer, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t n = hp->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
+    const reg low_q = model_declare_reg(p->m, "low_q"), low_kv = model_declare_reg(p->m, "low_kv");
+    const reg k_turned = model_declare_reg(p->m, "k_turned"), k_plain = model_declare_reg(p->m, "k_plain");
+    const reg narrow = v < d ? model_declare_reg(p->m, "narrow_v") : REG_V;
+    if (has(p, SLOT_Q_A))
+        linear(p, SLOT_Q_A, low_q, in);
+    else
+        linear(p, SLOT_Q, REG_Q, in);
+    linear(p, SLOT_LOW_KV, low_kv, in);
+    linear(p, SLOT_K_TURNED, k_turned, in);
+    if (has(p, SLOT_Q_A)) {
+        norm(p, SLOT_Q_A_NORM, low_q, low_q, hp->q_low_rank, 1);
+        linear(p, SLOT_Q_B, REG_Q, low_q);
+    }
+    norm(p, SLOT_KV_A_NORM, low_kv, low_kv, hp->kv_low_rank, 1);
+    linear(p, SLOT_K, k_plain, low_kv);
+    linear(p, SLOT_V, narrow, low_kv);
+    if (!(p->m->cfg.layer[layer] & LAYER_NO_ROPE)) {
+        rope(p, REG_Q, n, d, 0);
+        rope(p, k_turned, 1, turned, 0);
+    }
+    scale_queries(p);
+    copy(p, REG_K, k_turned, n, turned, 0, 0, d, 0);
+    copy(p, REG_K, k_plain, n, plain, plain, turned, d, 0);
+    if (v < d)
+        copy(p, REG_V, narrow, n, v, v, 0, d, d - v);
+    attend(p, layer, p->m->cfg.layer[layer] & LAYER_SLIDES);
+    if (v < d)
+        copy(p, narrow, REG_A, n, v, d, 0, v, 0);
+    linear(p, SLOT_O, REG_O, v < d ? narrow : REG_A);
+    if (has(p, SLOT_ATTN_POST_NORM))
+        norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
 }
 
 /* in -> REG_O */
 static void attention(builder *p, int layer, reg in) {
     const config *c = &p->m->cfg;
     const hparams *hp = &c->hp;
-    int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head;
+    const layer_shape *shape = &c->shape[layer];
+    const bool stores = shape->kv_layer == layer;
+    int64_t q = hp->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head;
     bool slides = c->layer[layer] & LAYER_SLIDES;
+    if (has(p, SLOT_LOW_KV)) {
+        latent_attention(p, layer, in);
+        return;
+    }
     linear(p, SLOT_Q, REG_Q, in);
     if (has(p, SLOT_ATTN_GATE))
         linear(p, SLOT_ATTN_GATE, REG_G, in);
-    linear(p, SLOT_K, REG_K, in);
-    linear(p, SLOT_V, REG_V, in);
+    if (stores) {
+        linear(p, SLOT_K, REG_K, in);
+        if (has(p, SLOT_V))
+            linear(p, SLOT_V, REG_V, in);
+        else /* values are the keys, before these are normed and rotated */
+            copy(p, REG_V, REG_K, 1, kv, kv, 0, kv, 0);
+    }
     scale_by(p, REG_Q, q, hp->attn_in_scale);
     scale_by(p, REG_K, kv, hp->attn_in_scale * hp->key_scale);
     scale_by(p, REG_V, kv, hp->attn_in_scale);
@@ -142,18 +219,16 @@ static void attention(builder *p, int layer, reg in) {
     }
     const bool norm_last = p->m->arch->flags & A_NORM_AFTER_ROPE;
     if (!norm_last)
-        norm_heads(p);
+        norm_heads(p, shape);
     if (!(c->layer[layer] & LAYER_NO_ROPE)) {
         int table = slides && c->n_rope > 1;
-        rope(p, REG_Q, hp->n_head, table);
-        rope(p, REG_K, hp->n_kv_head, table);
+        rope(p, REG_Q, hp->n_head, shape->d_head, table);
+        if (stores)
+            rope(p, REG_K, shape->n_kv_head, shape->d_head, table);
     }
     if (norm_last)
-        norm_heads(p);
-    if (hp->pos_scale != 0) {
-        value_op(p, OP_SCALE_POS, REG_Q, q, hp->pos_scale);
-        p->ops[p->n - 1].u.num.every = hp->pos_scale_every;
-    }
+        norm_heads(p, shape);
+    scale_queries(p);
     attend(p, layer, slides);
     if (has(p, SLOT_ATTN_GATE))
         gate(p, REG_G, REG_A, ACT_SIGMOID, q);
@@ -357,7 +432,7 @@ static void mixture(builder *p, reg in) {
 /* in -> REG_O */
 static void dense(builder *p, int layer, reg in) {
     const config *c = &p->m->cfg;
-    int64_t d_ff = c->hp.d_ff;
+    int64_t d_ff = c->shape[layer].d_ff;
     if (has(p, SLOT_GATE)) {
         linear(p, SLOT_GATE, REG_G, in);
         linear(p, SLOT_UP, REG_U, in);
@@ -382,6 +457,35 @@ static void feed_forward(builder *p, int layer, reg in) {
         dense(p, layer, in);
     if (has(p, SLOT_FFN_POST_NORM))
         norm(p, SLOT_FFN_POST_NORM, REG_O, REG_O, c->hp.d_model, 1);
+}
+
+/* Adds what the layer's own part of the token's per-layer embedding, and a projection of its embedding, gate
+ * (Gemma 3n and 4). Both are looked up again in each layer, so that the stream between layers is all that
+ * they hand on. */
+static void per_layer_embedding(builder *p, int layer) {
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t d = hp->d_model, n = hp->d_ple;
+    const reg embed = model_declare_reg(p->m, "ple_embed"), own = model_declare_reg(p->m, "ple");
+    const reg gated = model_declare_reg(p->m, "ple_gate");
+    op *o = put(p, OP_EMBED, embed, REG_NONE, d, 0);
+    o->w = p->b->slot[SLOT_EMBED].w;
+    o->u.num.value = (float)hp->embed_scale;
+    linear(p, SLOT_PLE_IN, own, embed);
+    value_op(p, OP_SCALE, own, n, 1 / sqrt((double)d));
+    norm(p, SLOT_PLE_IN_NORM, own, own, n, 1);
+    o = put(p, OP_EMBED, own, REG_NONE, n, n * hp->n_layer);
+    o->w = p->b->slot[SLOT_PLE_TABLE].w;
+    o->adds = true;
+    o->u.num.value = (float)sqrt((double)n);
+    o->u.num.offset = n * layer;
+    value_op(p, OP_SCALE, own, n, sqrt(0.5));
+    linear(p, SLOT_PLE_GATE, gated, REG_X);
+    o = put(p, OP_GATE, gated, gated, n, n);
+    o->in2 = own;
+    o->u.act.kind = p->m->cfg.act;
+    linear(p, SLOT_PLE_OUT, REG_O, gated);
+    norm(p, SLOT_PLE_NORM, REG_O, REG_O, d, 1);
+    add(p, REG_X);
 }
 
 /* Returns the register that a sub-layer reads: its normed copy, or the stream itself if it has no norm before
@@ -431,6 +535,10 @@ static void layer_program(builder *p, int layer) {
     reg f = normed(p, SLOT_FFN_NORM, REG_H);
     feed_forward(p, layer, f);
     add(p, f);
+    if (hp->d_ple > 0)
+        per_layer_embedding(p, layer);
+    if (p->m->cfg.shape[layer].scale != 1)
+        value_op(p, OP_SCALE, REG_X, hp->d_model, (double)p->m->cfg.shape[layer].scale);
 }
 
 static void embed_program(builder *p) {
@@ -476,6 +584,15 @@ int build_program(model *m, block_part part, int layer, const bound *b, op *ops)
     return p.n;
 }
 
+void op_copy_row(const op *o, const float *in, float *out) {
+    const size_t n = (size_t)o->u.copy.n, n_zero = (size_t)o->u.copy.n_zero;
+    for (int64_t i = 0; i < o->u.copy.n_group; i++) {
+        float *to = out + o->u.copy.at + i * o->u.copy.step;
+        memcpy(to, in + o->u.copy.at_in + i * o->u.copy.step_in, n * sizeof *to);
+        memset(to + n, 0, n_zero * sizeof *to);
+    }
+}
+
 float op_position_scale(const op *o, int64_t position) {
     const float steps = floorf((float)position / (float)o->u.num.every);
     return 1 + o->u.num.value * logf(1 + steps);
@@ -502,6 +619,7 @@ const char *op_name(op_kind kind) {
         [OP_SSD] = "ssd",
         [OP_SCAN] = "scan",
         [OP_DELTA] = "delta",
+        [OP_COPY] = "copy",
         [OP_ROUTE] = "route",
         [OP_EXPERTS] = "experts",
     };

@@ -127,12 +127,18 @@ static bool element_number(const meta_value *v, size_t i, double *out) {
 }
 
 /* A metadata value as a number; false: it is not a number. */
-static bool value_number(const meta_value *v, double *out) {
+static bool value_number(const meta_value *v, bool widest, double *out) {
     switch (v->type) {
     case META_BOOL: *out = v->v.b ? 1 : 0; return true;
     case META_INT: *out = (double)v->v.i; return true;
     case META_FLOAT: *out = v->v.f; return true;
     case META_ARRAY:
+        if (widest && v->elem == META_INT) { /* each layer has its own (config_shapes.c) */
+            *out = 0;
+            for (size_t i = 0; i < v->n; i++)
+                *out = fmax(*out, (double)v->v.ints[i]);
+            return true;
+        }
         if (v->n == 0 || (v->elem != META_INT && v->elem != META_FLOAT))
             return false;
         *out = 0;
@@ -161,7 +167,10 @@ nib_status config_number(const config_source *s, const char *names, double *out,
                 *found = -1;
             continue;
         }
-        if (index != NULL ? !element_number(v, (size_t)(*index - '0'), out) : !value_number(v, out))
+        /* GGUF keys that may have a number for each layer: the largest counts */
+        const bool widest = s->gguf_arch != NULL && (strcmp(name, "attention.head_count_kv") == 0 ||
+                                                     strcmp(name, "feed_forward_length") == 0);
+        if (index != NULL ? !element_number(v, (size_t)(*index - '0'), out) : !value_number(v, widest, out))
             return nib_fail(err, NIB_E_MODEL, "%s: expected one number%s", key,
                             v->type == META_ARRAY ? ", found values that differ from layer to layer" : "");
         if (!isfinite(*out))
@@ -191,6 +200,11 @@ const char *config_expert_keys(const config_source *s) {
     return s->gguf_arch != NULL ? usual[i].gguf : usual[i].hf;
 }
 
+static bool text_is(const config_source *s, const char *key, const char *text, size_t n) {
+    const char *found = container_meta_str(s->c, key);
+    return found != NULL && strlen(found) == n && strncmp(found, text, n) == 0;
+}
+
 bool config_condition(const config_source *s, const char *when) {
     while (when != NULL && *when != '\0') {
         bool negate = *when == '!';
@@ -202,7 +216,10 @@ bool config_condition(const config_source *s, const char *when) {
         memcpy(key, start, n_key);
         key[n_key] = '\0';
         bool value = strncmp(start + n_key, "=true", 5) == 0;
-        if (s->gguf_arch == NULL)
+        const char *text = strncmp(start + n_key, "==", 2) == 0 ? start + n_key + 2 : NULL;
+        if (text != NULL)
+            value = s->gguf_arch == NULL && text_is(s, key, text, (size_t)(end - text));
+        else if (s->gguf_arch == NULL)
             container_meta_bool(s->c, key, &value);
         if (value == negate)
             return false;
@@ -320,7 +337,13 @@ static bool says_nothing(hp_id field, double value, const hparams *hp) {
     case HP_ffn_scale:
     case HP_logit_scale: return value == 1;
     case HP_attn_scale: return value == 1 / sqrt((double)hp->d_head);
-    case HP_d_head: return hp->d_head * hp->n_head == hp->d_model;
+    case HP_d_value: return true; /* written with d_head */
+    case HP_q_low_rank:
+    case HP_kv_low_rank:
+    case HP_d_ple:
+    case HP_n_kv_shared:
+    case HP_d_head_full: return value == 0;
+    case HP_d_head: return hp->d_head * hp->n_head == hp->d_model && hp->d_value == hp->d_head;
     default: return false;
     }
 }
@@ -391,8 +414,37 @@ static void derive_experts(const config_source *s, hparams *hp) {
     hp->n_nextn = 0;
 }
 
+/* With rows of low rank a head has a plain part and a rotated part, and keys of its own. GGUF files of the
+ * absorbed form have the head sizes under keys of their own. */
+static nib_status derive_latent(const config_source *s, hparams *hp, nib_error *err) {
+    double width = 0;
+    int found = 0;
+    if (hp->kv_low_rank == 0)
+        return NIB_OK;
+    if (s->gguf_arch != NULL) {
+        NIB_TRY(config_number(s, "attention.key_length_mla", &width, &found, err));
+        if (found == 1 && width >= 0 && width < 1 << 14)
+            hp->d_head = (int64_t)width;
+        NIB_TRY(config_number(s, "attention.value_length_mla", &width, &found, err));
+        if (found == 1 && width >= 0 && width < 1 << 14)
+            hp->d_value = (int64_t)width;
+        hp->d_plain = hp->d_head - hp->n_rot;
+    } else {
+        hp->d_head = hp->d_plain + hp->n_rot;
+    }
+    if (hp->n_rot < 1 || hp->d_plain < 0 || hp->d_value < 1 || hp->d_value > hp->d_head)
+        return nib_fail(
+            err, NIB_E_MODEL,
+            "latent attention: expected rotated dimensions, and values no wider than keys, found %lld "
+            "rotated, %lld plain and %lld of values",
+            (long long)hp->n_rot, (long long)hp->d_plain, (long long)hp->d_value);
+    hp->n_kv_head = hp->n_head;
+    return NIB_OK;
+}
+
 static nib_status derive(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
+    NIB_TRY(derive_latent(s, hp, err));
     if (hp->n_kv_head == 0)
         hp->n_kv_head = hp->n_head;
     if (hp->d_head == 0) {
@@ -401,6 +453,8 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
                             (long long)hp->d_model, (long long)hp->n_head);
         hp->d_head = hp->d_model / hp->n_head;
     }
+    if (hp->d_value == 0)
+        hp->d_value = hp->d_head;
     if (hp->d_ff == 0 && hp->d_model < INT64_C(1) << 40)
         hp->d_ff = 4 * hp->d_model;
     derive_experts(s, hp);
@@ -451,6 +505,16 @@ static const struct {
     {HP_logit_softcap, 0, 1e9},
     {HP_embed_scale, -1e9, 1e9},
     {HP_residual_scale, -1e9, 1e9},
+    {HP_d_value, 1, 1 << 14},
+    {HP_d_plain, 0, 1 << 14},
+    {HP_q_low_rank, 0, 1 << 20},
+    {HP_d_head_full, 0, 1 << 14},
+    {HP_n_kv_head_full, 0, 1 << 16},
+    {HP_n_kv_shared, 0, 16384},
+    {HP_d_ple, 0, 1 << 20},
+
+    {HP_kv_low_rank, 0, 1 << 20},
+    {HP_low_rank_eps, 0, 1},
     {HP_logit_scale, -1e9, 1e9},
     {HP_qkv_clip, 0, 1e30},
     {HP_alibi_max_bias, 0, 1e6},
@@ -551,9 +615,16 @@ nib_status config_read(const config_source *s, config *out, nib_error *err) {
     NIB_TRY(check(s, &out->hp, err));
     NIB_TRY(check_mixer(s->arch->mixer, &out->hp, err));
     out->rope = s->gguf_arch != NULL ? s->arch->rope_gguf : s->arch->rope_hf;
+    if (s->gguf_arch == NULL && s->arch->rope_half && config_condition(s, s->arch->rope_half))
+        out->rope = ROPE_HALF;
     NIB_TRY(config_read_act(s, out, err));
     NIB_TRY(config_read_layers(s, out, err));
+    NIB_TRY(config_read_shapes(s, out, err));
     NIB_TRY(config_read_ropes(s, out, err));
+    if (s->arch->flags & A_YARN_SCORES) {
+        const rope_params *r = &out->ropes[0];
+        out->hp.attn_scale *= r->score_factor * r->score_factor;
+    }
     if (out->hp.pos_scale != 0 && out->hp.pos_scale_every == 0)
         out->hp.pos_scale_every = out->n_rope > 0 ? (int64_t)out->ropes[0].orig_ctx : out->hp.n_ctx_train;
     return NIB_OK;

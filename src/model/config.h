@@ -7,7 +7,15 @@
 #include "model/arch.h"
 #include "model/model.h"
 
-typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONG } rope_kind;
+typedef enum rope_kind {
+    ROPE_PLAIN,
+    ROPE_LINEAR,
+    ROPE_DYNAMIC,
+    ROPE_YARN,
+    ROPE_LLAMA3,
+    ROPE_LONG,
+    ROPE_PART
+} rope_kind;
 
 /* One set of rotary frequencies. */
 typedef struct rope_params {
@@ -16,6 +24,8 @@ typedef struct rope_params {
     double theta;
     double factor;               /* context scaling */
     double attn_factor;          /* factor of cos and sin, computed */
+    double part;                 /* ROPE_PART: the share of pairs that turn; the others stay */
+    double score_factor;         /* factor of q and of k by mscale_all_dim, with A_YARN_SCORES */
     double orig_ctx;             /* context before scaling */
     double low_freq, high_freq;  /* ROPE_LLAMA3 */
     double beta_fast, beta_slow; /* ROPE_YARN */
@@ -31,6 +41,13 @@ enum {
     LAYER_NO_ATTENTION = 8, /* and no attention */
 };
 
+/* What may differ from layer to layer. */
+typedef struct layer_shape {
+    int64_t n_kv_head, d_head, d_ff;
+    int64_t kv_layer; /* the layer whose keys and values it attends to; itself: it stores its own */
+    float scale;      /* of the stream after the layer */
+} layer_shape;
+
 /* The parameters of xIELU as files have them: positive is softplus(alpha_p), negative is beta +
  * softplus(alpha_n). */
 enum { XIELU_ALPHA_P, XIELU_ALPHA_N, XIELU_BETA, XIELU_EPS, XIELU_N };
@@ -45,6 +62,7 @@ typedef struct config {
     rope_params ropes[2]; /* [0]: all layers, or those with full attention; [1]: sliding layers */
     int n_rope;
     const uint8_t *layer;          /* [n_layer] of LAYER_* */
+    const layer_shape *shape;      /* [n_layer] */
     const float (*xielu)[XIELU_N]; /* [n_layer], as in the file, if act is ACT_XIELU; otherwise NULL */
 } config;
 
@@ -77,6 +95,11 @@ bool config_condition(const config_source *s, const char *when); /* a condition 
 /* Read the rotary frequencies and the kind of each layer into *out. NIB_E_MODEL. */
 nib_status config_read_ropes(const config_source *s, config *out, nib_error *err);
 nib_status config_read_layers(const config_source *s, config *out, nib_error *err);
+/* Fills the shapes of the layers. NIB_E_MODEL. */
+nib_status config_read_shapes(const config_source *s, config *out, nib_error *err);
+/* One number in a tensor. */
+nib_status config_tensor_number(const config_source *s, const container_tensor *t, float *out,
+                                nib_error *err);
 /* Reads the activation function and, if it has parameters, those of each layer. NIB_E_MODEL. */
 nib_status config_read_act(const config_source *s, config *out, nib_error *err);
 /* Marks the recurrent layers (LAYER_RECURRENT, LAYER_NO_ATTENTION) in layer [n_layer]. */

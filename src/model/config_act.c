@@ -47,17 +47,14 @@ static nib_status read_kind(const config_source *s, config *out, nib_error *err)
         "activation: expected silu, gelu, gelu_pytorch_tanh, relu or another known one, found \"%s\"", name);
 }
 
-/* One number in a tensor of a HF checkpoint. */
-static nib_status tensor_number(const config_source *s, const char *name, float *out, nib_error *err) {
-    const container_tensor *t = config_find_hf(s, name);
+nib_status config_tensor_number(const config_source *s, const container_tensor *t, float *out,
+                                nib_error *err) {
     uint8_t raw[sizeof(float)];
     uint64_t bytes;
-    if (t == NULL)
-        return nib_fail(err, NIB_E_MODEL, "tensor %s is missing", name);
     const bool is_float = t->type == TYPE_F32 || t->type == TYPE_F16 || t->type == TYPE_BF16;
     if (!is_float || !type_row_bytes(t->type, 1, &bytes) || t->bytes != bytes)
         return nib_fail(err, NIB_E_MODEL,
-                        "tensor %s: expected one number of f32, f16 or bf16, found %llu bytes", name,
+                        "tensor %s: expected one number of f32, f16 or bf16, found %llu bytes", t->name,
                         (unsigned long long)t->bytes);
     NIB_TRY(file_read_at(container_file(s->c, t->file), raw, t->offset, t->bytes, err));
     type_get(t->type)->dequantize(raw, out, 1);
@@ -80,6 +77,12 @@ static nib_status read_array(const config_source *s, const char *key, float (*ou
     for (int64_t i = 0; i < n_layer; i++)
         out[i][which] = (float)v->v.floats[i];
     return NIB_OK;
+}
+
+static nib_status tensor_number(const config_source *s, const char *name, float *out, nib_error *err) {
+    const container_tensor *t = config_find_hf(s, name);
+    return t != NULL ? config_tensor_number(s, t, out, err)
+                     : nib_fail(err, NIB_E_MODEL, "tensor %s is missing", name);
 }
 
 static nib_status read_xielu(const config_source *s, config *out, nib_error *err) {

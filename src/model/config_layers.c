@@ -106,6 +106,8 @@ nib_status config_read_layers(const config_source *s, config *out, nib_error *er
     out->layer = layer;
     NIB_TRY(config_read_mixers(s, hp, layer, err));
     NIB_TRY(read_slides(s, hp, layer, err));
+    if (s->arch->flags & A_LAST_FULL)
+        layer[hp->n_layer - 1] &= (uint8_t)~LAYER_SLIDES;
     return read_no_rope(s, hp, layer, err);
 }
 
@@ -143,7 +145,7 @@ nib_status config_check_supported(const config_source *s, nib_error *err) {
     static const arch_only everywhere[] = {
         {"is_encoder_decoder", "false"},
         {"add_cross_attention", "false"},
-        {"use_bidirectional_attention", "false"},
+        {"use_bidirectional_attention", "false|vision"}, /* of images */
         {0},
     };
     if (!config_has_slot(s->arch, SLOT_ROUTER)) {

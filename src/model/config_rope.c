@@ -73,8 +73,9 @@ static nib_status hf_kind(const config_source *s, const places *p, rope_kind *ki
         const char *name;
         rope_kind kind;
     } kinds[] = {
-        {"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC}, {"yarn", ROPE_YARN},
-        {"llama3", ROPE_LLAMA3}, {"longrope", ROPE_LONG}, {"su", ROPE_LONG},
+        {"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR},     {"dynamic", ROPE_DYNAMIC},
+        {"yarn", ROPE_YARN},     {"llama3", ROPE_LLAMA3},     {"longrope", ROPE_LONG},
+        {"su", ROPE_LONG},       {"proportional", ROPE_PART},
     };
     *kind = ROPE_PLAIN;
     const char *name = option_text(s, p, "rope_type");
@@ -134,10 +135,19 @@ static nib_status hf_rope(const config_source *s, const places *p, const hparams
     if (!found)
         NIB_TRY(option(s, p, "original_max_position_embeddings", &r->orig_ctx, &found, err));
     NIB_TRY(option(s, p, "factor", &r->factor, &found, err));
+    if (r->kind == ROPE_PART) {
+        r->part = 1;
+        NIB_TRY(option(s, p, "partial_rotary_factor", &r->part, &found, err));
+        return NIB_OK;
+    }
     if (!found && (r->kind == ROPE_YARN || r->kind == ROPE_LONG))
         r->factor = (double)hp->n_ctx_train / r->orig_ctx;
     else if (!found)
         return nib_fail(err, NIB_E_MODEL, "rope scaling: expected a \"factor\", found none");
+    double all_dim = 0;
+    NIB_TRY(option(s, p, "mscale_all_dim", &all_dim, &found, err));
+    if (all_dim != 0)
+        r->score_factor = yarn_mscale(r->factor, all_dim);
     r->attn_factor = 0;
     if (r->kind == ROPE_YARN || r->kind == ROPE_LONG)
         NIB_TRY(option(s, p, "attention_factor", &r->attn_factor, &found, err));
@@ -199,12 +209,18 @@ static nib_status gguf_rope(const config_source *s, const hparams *hp, rope_para
         r->kind = ROPE_YARN;
         double log_mul = 0; /* mscale_all_dim; mscale is 1 */
         NIB_TRY(config_number(s, "rope.scaling.yarn_log_multiplier", &log_mul, &found, err));
-        r->attn_factor *= yarn_mscale(r->factor, 1) / (log_mul != 0 ? yarn_mscale(r->factor, log_mul) : 1);
+        if (s->arch->flags & A_YARN_SCORES) /* the converter of these families multiplies it by 0.1 */
+            log_mul *= 10;
+        /* mscale is 1, or, in files of these families, equal to mscale_all_dim if that is not 1 */
+        const double mscale = (s->arch->flags & A_YARN_SCORES) && log_mul != 0 ? log_mul : 1;
+        if (log_mul != 0)
+            r->score_factor = yarn_mscale(r->factor, log_mul);
+        r->attn_factor *= yarn_mscale(r->factor, mscale) / r->score_factor;
     } else if (type != NULL && strcmp(type, "none") != 0 && strcmp(type, "longrope") != 0) {
         return nib_fail(err, NIB_E_MODEL,
                         "rope.scaling.type: expected none, linear, yarn or longrope, found \"%.60s\"", type);
     }
-    NIB_TRY(tensor_divisors(s, "rope_freqs.weight", hp->n_rot, &r->divide, err));
+    NIB_TRY(tensor_divisors(s, "rope_freqs.weight", r->n_rot, &r->divide, err));
     const float *longer, *shorter;
     NIB_TRY(tensor_divisors(s, "rope_factors_long.weight", hp->n_rot, &longer, err));
     NIB_TRY(tensor_divisors(s, "rope_factors_short.weight", hp->n_rot, &shorter, err));
@@ -226,6 +242,7 @@ static nib_status check_rope(const rope_params *r, nib_error *err) {
         double value, min, max;
     } all[] = {
         {"factor", r->factor, 1e-6, 1e6},
+        {"partial_rotary_factor", r->part, 0, 1},
         {"attention_factor", r->attn_factor, 1e-6, 1e6},
         {"original context", r->orig_ctx, 2, 1e12},
         {"low_freq_factor", r->low_freq, 1e-6, 1e6},
@@ -271,6 +288,7 @@ nib_status config_read_ropes(const config_source *s, config *out, nib_error *err
                                .theta = hp->rope_theta,
                                .factor = 1,
                                .attn_factor = 1,
+                               .score_factor = 1,
                                .orig_ctx = fmax((double)hp->n_ctx_train, 2),
                                .low_freq = 1,
                                .high_freq = 4,
@@ -278,10 +296,12 @@ nib_status config_read_ropes(const config_source *s, config *out, nib_error *err
                                .beta_slow = 1,
                                .truncate = (s->arch->flags & A_YARN_EXACT) == 0};
     out->n_rope = 0;
+    out->ropes[0] = out->ropes[1] = plain;
     if (hp->n_rot == 0)
         return NIB_OK;
-    out->ropes[0] = out->ropes[1] = plain;
     out->n_rope = 1;
+    if (hp->d_head_full > 0)
+        out->ropes[0].n_rot = hp->d_head_full;
     if (s->gguf_arch != NULL)
         NIB_TRY(gguf_rope(s, hp, &out->ropes[0], err));
     else

@@ -88,11 +88,11 @@ static void find_cache_feeders(op *ops, int n) {
     bool needed[REG_MAX] = {false};
     for (int i = n - 1; i >= 0; i--) {
         op *o = &ops[i];
-        const bool attends = o->kind == OP_ATTENTION;
+        const bool attends = op_stores(o);
         o->fuse.feeds_cache = attends || op_is_recurrent(o->kind) || needed[o->out];
         if (!o->fuse.feeds_cache)
             continue;
-        if (!attends && !o->adds)
+        if (!attends && op_writes_all(o))
             needed[o->out] = false;
         const reg read[] = {attends ? REG_NONE : o->in, o->in2, o->in3};
         for (int r = 0; r < 3; r++)

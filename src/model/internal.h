@@ -20,6 +20,7 @@ struct model {
     int n_reg;
     uint64_t n_param;
     int64_t n_state; /* floats of one sequence's recurrent state */
+    bool packed;     /* opened for conversion: matrices have the types of their packed forms */
     bool wide;       /* formats without integer zeros (pack_widen) */
 };
 

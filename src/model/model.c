@@ -98,13 +98,14 @@ static uint64_t file_bytes(const weight *w) {
 }
 
 static void note_widths(model *m, const op *o) {
-    const int64_t q = m->cfg.hp.n_head * m->cfg.hp.d_head, kv = m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
     const bool attends = o->kind == OP_ATTENTION;
+    const int64_t q = attends ? o->u.attn.n_head * o->u.attn.d_head : o->k;
+    const int64_t kv = attends ? o->u.attn.n_kv_head * o->u.attn.d_head : 0;
     const struct {
         reg r;
         int64_t n;
     } use[] = {{o->out, o->n},
-               {o->in, attends ? q : o->k},
+               {o->in, q},
                {o->in2, attends                    ? kv
                         : op_is_recurrent(o->kind) ? 0
                         : o->kind == OP_EXPERTS    ? 2 * o->u.experts.n_used
@@ -166,6 +167,13 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
     return keep_block(m, to, b, ops, n_op, err);
 }
 
+/* Slots that only layers with keys and values of their own have, or values that are not the keys. */
+static bool differs(const model *m, slot_id slot) {
+    const bool of_keys = slot == SLOT_K || slot == SLOT_K_NORM || slot == SLOT_V_NORM;
+    return (m->cfg.hp.n_kv_shared > 0 && of_keys) ||
+           (slot == SLOT_V && (m->cfg.hp.n_kv_shared > 0 || (m->arch->flags & A_VALUES_ARE_KEYS)));
+}
+
 /* The slots of the first layer of a kind. */
 typedef struct layer_kind {
     int layer; /* -1: there was none yet */
@@ -182,9 +190,11 @@ static void note_kind(layer_kind *first, const bound *b, int layer) {
 
 /* All layers of one kind have the same weights; a layer that lacks a bias or a norm shows a damaged
  * checkpoint. */
-static nib_status check_alike(const layer_kind *first, const bound *b, int layer, nib_error *err) {
+static nib_status check_alike(const model *m, const layer_kind *first, const bound *b, int layer,
+                              nib_error *err) {
     for (int i = 0; i < SLOT_COUNT; i++)
-        if (first->there[i] != b->slot[i].there || first->bias[i] != (b->slot[i].b >= 0)) {
+        if (!differs(m, (slot_id)i) &&
+            (first->there[i] != b->slot[i].there || first->bias[i] != (b->slot[i].b >= 0))) {
             bool bias = first->there[i] == b->slot[i].there;
             bool fewer = bias ? b->slot[i].b < 0 : !b->slot[i].there;
             return nib_fail(err, NIB_E_MODEL, "layer %d has %s %s%s, but layer %d has %s", layer,
@@ -204,7 +214,7 @@ static nib_status make_layers(model *m, bound *b, nib_error *err) {
         layer_kind *kind = &kinds[b->slot[SLOT_ROUTER].there][m->cfg.layer[i] & KINDS];
         if (kind->layer < 0)
             note_kind(kind, b, i);
-        NIB_TRY(check_alike(kind, b, i, err));
+        NIB_TRY(check_alike(m, kind, b, i, err));
     }
     return NIB_OK;
 }
@@ -262,8 +272,14 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     return tensors_check_unused(m, log, err);
 }
 
+/* The loader reads fp8 as f32. Other forms are converted first. */
 static nib_status refuse_packed(const model *m, nib_error *err) {
-    const char *method = container_packed_method(m->c);
+    const char *method = NULL;
+    for (size_t i = 0; i < container_n_tensor(m->c) && method == NULL; i++) {
+        const container_tensor *t = container_tensor_at(m->c, i);
+        if (t->packed != NULL && t->packed->kind != PACKED_FP8)
+            method = container_packed_method(m->c);
+    }
     if (method == NULL)
         return NIB_OK;
     return nib_fail(err, NIB_E_MODEL,
@@ -364,8 +380,11 @@ int model_n_kv_layer(const model *m) {
 }
 
 void model_kv_widths(const model *m, int kv_layer, int64_t *k_width, int64_t *v_width) {
-    const bool none = m->cfg.layer[kv_layer] & LAYER_NO_ATTENTION; /* other layers all have the same widths */
-    *k_width = *v_width = none ? 0 : m->cfg.hp.n_kv_head * m->cfg.hp.d_head;
+    const program *p = &m->blocks[kv_layer + 1].program;
+    *k_width = *v_width = 0; /* a layer without attention, or one that uses another's */
+    for (int i = 0; i < p->n_op; i++)
+        if (op_stores(&p->ops[i]))
+            *k_width = *v_width = p->ops[i].u.attn.n_kv_head * p->ops[i].u.attn.d_head;
 }
 
 uint64_t model_state_bytes(const model *m) {

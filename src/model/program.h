@@ -39,7 +39,8 @@ typedef enum op_kind {
     OP_SHORTLIST, /* as OP_LINEAR for outputs that may be among the largest; the others are -infinity
                      (exec/shortlist.h) */
     OP_ROPE,      /* out = in rotated, head by head */
-    OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends */
+    OP_ATTENTION, /* out = attention(q = in, k = in2, v = in3): stores k and v in the cache, then attends.
+                     in2 and in3 REG_NONE: an earlier layer has stored them */
     OP_ACT,       /* out = act(in) */
     OP_GATE,      /* out = act(in) * in2 */
     OP_ADD,       /* out = in + in2 * scale, times the sigmoid of in3, one column, if there is one */
@@ -47,6 +48,7 @@ typedef enum op_kind {
     OP_CLAMP,     /* out = clamp(in, -limit, limit) */
     OP_SOFTCAP,   /* out = cap * tanh(in / cap) */
     OP_XIELU,     /* out = xIELU(in) (arXiv 2411.13010) */
+    OP_COPY,      /* out = columns of in, group by group (u.copy); other columns of out stay */
     OP_SCALE_POS, /* out = in * (1 + value * log(1 + floor(position / every))) */
     /* Ops with a recurrent state (kernels.h has their formulas). */
     OP_CONV,    /* out = short convolution of in, with the taps w */
@@ -133,7 +135,8 @@ typedef struct op {
         } rec;
         struct {
             float value; /* OP_EMBED, OP_ADD, OP_SCALE, OP_SCALE_POS: factor; OP_CLAMP, OP_SOFTCAP: limit */
-            int64_t offset; /* OP_EMBED_POS */
+            int64_t offset; /* OP_EMBED_POS: see there; OP_EMBED: first column of the row, which has k columns
+                               if k is not 0 */
             int64_t every;  /* OP_SCALE_POS */
         } num;
         xielu xielu;
@@ -152,6 +155,12 @@ typedef struct op {
             bool sum;     /* out is the sum over the chosen experts; else it has n_used parts of n */
             bool weighted; /* an expert's output is multiplied by its weight */
         } experts;
+        struct { /* n columns of each group, from in's at_in + i * step_in to out's at + i * step; then zeros
+                  */
+            int64_t n_group, n;
+            int64_t at_in, step_in, at, step;
+            int64_t n_zero;
+        } copy;
     } u;
     struct {         /* rewrites (fuse.c): hints that change no answer; an interpreter may ignore them */
         int n_codes; /* OP_NORM: the next n_codes ops are products and the only readers of `out`; if they read
@@ -177,6 +186,15 @@ typedef struct program {
     int n_op;
 } program;
 
+/* Whether the op writes all columns of its output. */
+static inline bool op_writes_all(const op *o) {
+    return !o->adds && o->kind != OP_EMBED_POS && o->kind != OP_COPY;
+}
+/* Whether the op stores keys and values. */
+static inline bool op_stores(const op *o) {
+    return o->kind == OP_ATTENTION && o->in2 != REG_NONE;
+}
+void op_copy_row(const op *o, const float *in, float *out); /* OP_COPY */
 /* OP_SCALE_POS: the factor at a position, in single precision like the reference implementations. */
 float op_position_scale(const op *o, int64_t position);
 /* Widths of in2 and in3 of an op with a recurrent state. */

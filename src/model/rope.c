@@ -61,6 +61,8 @@ void rope_frequencies(const rope_params *r, int64_t n_ctx_train, int64_t length,
             double ramp = fmin(fmax(((double)i - low) / (high - low), 0), 1);
             f = f / r->factor * ramp + f * (1 - ramp);
         }
+        if (r->kind == ROPE_PART) /* whole pairs */
+            f = i < (int64_t)floor(r->part * n / 2) ? f / r->factor : 0;
         if (divide != NULL)
             f /= divide[i];
         inv_freq[i] = (float)f;

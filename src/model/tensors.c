@@ -154,13 +154,13 @@ nib_status bind_finish_matrix(binder *b, weight *w, const container_tensor *t, i
                               bool transposed, nib_error *err) {
     w->n = n;
     w->k = k;
-    w->type = t->type;
+    w->type = t->packed != NULL && !b->m->packed ? TYPE_F32 : t->type; /* exact */
     w->transposed = transposed;
     if (transposed && type_get(t->type)->block_elems != 1)
         return nib_fail(err, NIB_E_MODEL,
                         "tensor %s: expected an unquantized type for a transposed matrix, found %s", t->name,
                         type_get(t->type)->name);
-    if (!pack_choose(t->type, k, &w->format))
+    if (!pack_choose(w->type, k, &w->format))
         return nib_fail(err, NIB_E_MODEL, "tensor %s: %s weights cannot be computed with", t->name,
                         type_get(t->type)->name);
     if (b->m->wide && w->format.scale == PACK_SCALE_ZERO)
@@ -265,8 +265,7 @@ static nib_status bind_per_head(binder *b, const arch_tensor *row, int64_t n_hea
     return bind_finish_vector(b, w, first, n_head * d_head, err);
 }
 
-/* width: of the row; n_head: groups that may be normed one by one, 1 for the norms of the stream. */
-static nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_head, nib_error *err) {
+nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_head, nib_error *err) {
     const arch_tensor *row = bind_row(b, slot);
     const config *c = &b->m->cfg;
     if (row == NULL)
@@ -298,13 +297,6 @@ static nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_he
 }
 
 /* --- projections --------------------------------------------------------------------------------- */
-
-/* Which rows of a fused tensor belong to one part: n_run runs of `run` rows, `stride` apart, from `first` on.
- */
-typedef struct row_runs {
-    int64_t first, run, stride;
-    int n_run;
-} row_runs;
 
 /* The width of a part of a recurrent layer's input projection. */
 static int64_t mixer_width(const hparams *hp, mixer_kind mixer, slot_id slot) {
@@ -381,35 +373,45 @@ static row_runs runs_of(const model *m, slot_id slot, row_order order, int64_t n
     return (row_runs){slot == SLOT_K ? q : q + kv * d, kv * d, kv * d, 1};
 }
 
-static void fill_runs(weight_piece *p, const container_tensor *t, row_runs r) {
-    for (int i = 0; i < r.n_run; i++)
-        p[i] = (weight_piece){t, r.first + i * r.stride, r.run};
+/* The runs of each group: of runs[0], then of runs[1]. All have as many groups. */
+static void fill_runs(weight_piece *p, const container_tensor *t, const row_runs *runs, int n) {
+    for (int i = 0; i < runs->n_run; i++)
+        for (int k = 0; k < n; k++)
+            *p++ = (weight_piece){t, runs[k].first + i * runs[k].stride, runs[k].run};
 }
 
-/* One part (q, gate, ...) of a fused tensor with n_all rows. */
-static nib_status bind_part(binder *b, slot_id slot, const arch_tensor *fused, const container_tensor *t,
-                            int64_t n_all, int64_t k, nib_error *err) {
-    bool gguf = b->m->gguf_arch != NULL, transposed = !gguf && (fused->flags & T_TRANSPOSED);
-    int64_t rows = transposed ? k : n_all, cols = transposed ? n_all : k;
+/* One part (q, gate, ...) of a fused tensor with n_all rows: these runs of its rows. */
+static nib_status bind_runs(binder *b, slot_id slot, const arch_tensor *fused, const container_tensor *t,
+                            int64_t n_all, int64_t k, const row_runs *runs, int n, nib_error *err) {
+    bool transposed = b->m->gguf_arch == NULL && (fused->flags & T_TRANSPOSED);
+    int64_t rows = transposed ? k : n_all, cols = transposed ? n_all : k, n_row = 0;
     if (!bind_has_shape(t, rows, cols))
         return bind_wrong_shape(t, rows, cols, err);
-    row_runs r = runs_of(b->m, slot, gguf ? ROWS_CONCAT : fused->order, n_all);
     weight *w = NULL;
     weight_piece *p = NULL;
-    NIB_TRY(bind_new_weight(b, slots[slot].name, r.n_run, &w, &p, err));
-    fill_runs(p, t, r);
+    for (int i = 0; i < n; i++)
+        n_row += runs[i].run * runs[i].n_run;
+    NIB_TRY(bind_new_weight(b, slots[slot].name, n * runs->n_run, &w, &p, err));
+    fill_runs(p, t, runs, n);
     b->out->slot[slot].there = true;
     b->out->slot[slot].w = b->out->n;
-    NIB_TRY(bind_finish_matrix(b, w, t, r.run * r.n_run, k, transposed, err));
+    NIB_TRY(bind_finish_matrix(b, w, t, n_row, k, transposed, err));
     const container_tensor *bias = bind_find(b, fused, 0, ".bias");
     if (bias == NULL)
         return fused->flags & T_BIAS ? bind_missing(b, fused, ".bias", err) : NIB_OK;
     if (bias->n_dim != 1 || bias->shape[0] != n_all)
         return bind_wrong_shape(bias, n_all, -1, err);
-    NIB_TRY(bind_new_weight(b, slots[slot].bias, r.n_run, &w, &p, err));
-    fill_runs(p, bias, r);
+    NIB_TRY(bind_new_weight(b, slots[slot].bias, n * runs->n_run, &w, &p, err));
+    fill_runs(p, bias, runs, n);
     b->out->slot[slot].b = b->out->n;
-    return bind_finish_vector(b, w, bias, r.run * r.n_run, err);
+    return bind_finish_vector(b, w, bias, n_row, err);
+}
+
+static nib_status bind_part(binder *b, slot_id slot, const arch_tensor *fused, const container_tensor *t,
+                            int64_t n_all, int64_t k, nib_error *err) {
+    const row_order order = b->m->gguf_arch != NULL ? ROWS_CONCAT : fused->order;
+    const row_runs runs = runs_of(b->m, slot, order, n_all);
+    return bind_runs(b, slot, fused, t, n_all, k, &runs, 1, err);
 }
 
 /* Binds a projection to its own tensor, or to a part of a fused one. fused_slot: SLOT_COUNT for none. */
@@ -513,27 +515,82 @@ static nib_status bind_mixer(binder *b, nib_error *err) {
     return bind_linear(b, SLOT_REC_OUT, d, inner, SLOT_COUNT, 0, err);
 }
 
+nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int64_t k, const row_runs *runs,
+                     int n, nib_error *err) {
+    const arch_tensor *row = bind_row(b, whole);
+    const container_tensor *t = bind_find(b, row, 0, ".weight");
+    if (t == NULL)
+        return bind_missing(b, row, ".weight", err);
+    return bind_runs(b, part, row, t, n_all, k, runs, n, err);
+}
+
 static nib_status bind_attention(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
-    int64_t q = hp->n_head * hp->d_head, kv = hp->n_kv_head * hp->d_head, d = hp->d_model;
+    const layer_shape *shape = &b->m->cfg.shape[b->layer];
+    int64_t q = hp->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head, d = hp->d_model;
+    if (hp->kv_low_rank > 0) {
+        NIB_TRY(bind_latent_attention(b, err));
+        return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
+    }
     if (bind_row(b, SLOT_Q_GATE)) {
         NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_Q_GATE, 2 * q, err));
         NIB_TRY(bind_linear(b, SLOT_ATTN_GATE, q, d, SLOT_Q_GATE, 2 * q, err));
     } else {
         NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_QKV, q + 2 * kv, err));
     }
-    NIB_TRY(bind_linear(b, SLOT_K, kv, d, SLOT_QKV, q + 2 * kv, err));
-    NIB_TRY(bind_linear(b, SLOT_V, kv, d, SLOT_QKV, q + 2 * kv, err));
     NIB_TRY(bind_norm(b, SLOT_Q_NORM, q, hp->n_head, err));
-    NIB_TRY(bind_norm(b, SLOT_K_NORM, kv, hp->n_kv_head, err));
+    if (shape->kv_layer == b->layer) {
+        NIB_TRY(bind_linear(b, SLOT_K, kv, d, SLOT_QKV, q + 2 * kv, err));
+        NIB_TRY(bind_linear(b, SLOT_V, kv, d, SLOT_QKV, q + 2 * kv, err));
+        NIB_TRY(bind_norm(b, SLOT_K_NORM, kv, shape->n_kv_head, err));
+        NIB_TRY(bind_norm(b, SLOT_V_NORM, kv, shape->n_kv_head, err));
+    }
     NIB_TRY(bind_sinks(b, err));
     NIB_TRY(bind_linear(b, SLOT_O, d, q, SLOT_COUNT, 0, err));
     return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
 }
 
-static nib_status bind_layer(binder *b, nib_error *err) {
+static void share_matrix(binder *b, slot_id slot, const block *owner, int index) {
+    weight *w = &b->out->weights[b->out->n];
+    *w = owner->weights[index];
+    w->name = slots[slot].name;
+    w->shared_block = 0;
+    w->shared_index = index;
+    w->bytes = 0;
+    b->out->slot[slot].there = true;
+    b->out->slot[slot].w = b->out->n++;
+}
+
+/* A matrix of the embedding block. */
+static nib_status share(binder *b, slot_id slot, slot_id of, const block *embed, nib_error *err) {
+    for (int i = 0; i < embed->n_weight; i++)
+        if (strcmp(embed->weights[i].name, slots[of].name) == 0) {
+            share_matrix(b, slot, embed, i);
+            return NIB_OK;
+        }
+    return nib_fail(err, NIB_E_MODEL, "expected %s or %s to share, found neither", slots[slot].name,
+                    slots[of].name);
+}
+
+/* The layer's own rows of the projection of all layers. */
+static nib_status bind_per_layer(binder *b, const block *embed, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
-    int64_t d = hp->d_model, ff = hp->d_ff;
+    const int64_t n = hp->d_ple, d = hp->d_model;
+    const row_runs own = {n * b->layer, n, n, 1};
+    NIB_TRY(share(b, SLOT_EMBED, SLOT_EMBED, embed, err));
+    NIB_TRY(share(b, SLOT_PLE_TABLE, SLOT_PLE_TABLE, embed, err));
+    NIB_TRY(bind_rows(b, SLOT_PLE_IN, SLOT_PLE_IN, n * hp->n_layer, d, &own, 1, err));
+    NIB_TRY(bind_norm(b, SLOT_PLE_IN_NORM, n, 1, err));
+    NIB_TRY(bind_linear(b, SLOT_PLE_GATE, n, d, SLOT_COUNT, 0, err));
+    NIB_TRY(bind_linear(b, SLOT_PLE_OUT, d, n, SLOT_COUNT, 0, err));
+    return bind_norm(b, SLOT_PLE_NORM, d, 1, err);
+}
+
+static nib_status bind_layer(binder *b, const block *embed, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    int64_t d = hp->d_model, ff = b->m->cfg.shape[b->layer].d_ff;
+    if (hp->d_ple > 0)
+        NIB_TRY(bind_per_layer(b, embed, err));
     const uint8_t kind = b->m->cfg.layer[b->layer];
     NIB_TRY(bind_norm(b, SLOT_ATTN_NORM, d, 1, err));
     if (!(kind & LAYER_NO_ATTENTION))
@@ -559,11 +616,24 @@ static nib_status bind_layer(binder *b, nib_error *err) {
 
 /* --- embedding and head -------------------------------------------------------------------------- */
 
+/* A table with any number of rows. */
+static nib_status bind_look_up(binder *b, slot_id slot, int64_t k, nib_error *err) {
+    const arch_tensor *row = bind_row(b, slot);
+    const container_tensor *t = bind_find(b, row, 0, ".weight");
+    if (t == NULL)
+        return bind_missing(b, row, ".weight", err);
+    if (t->n_dim != 2 || t->shape[0] < 1 || t->shape[1] != k)
+        return bind_wrong_shape(t, b->m->cfg.hp.n_vocab, k, err);
+    return bind_matrix(b, row, t, t->shape[0], k, err);
+}
+
 static nib_status bind_embed(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     NIB_TRY(bind_linear(b, SLOT_EMBED, hp->n_vocab, hp->d_embed, SLOT_COUNT, 0, err));
     if (hp->d_embed != hp->d_model)
         NIB_TRY(bind_linear(b, SLOT_EMBED_IN, hp->d_model, hp->d_embed, SLOT_COUNT, 0, err));
+    if (hp->d_ple > 0)
+        NIB_TRY(bind_look_up(b, SLOT_PLE_TABLE, hp->d_ple * hp->n_layer, err));
     const arch_tensor *pos = bind_row(b, SLOT_POS);
     const container_tensor *t = bind_find(b, pos, 0, ".weight");
     if (pos != NULL && t == NULL && !(pos->flags & T_OPTIONAL))
@@ -576,23 +646,6 @@ static nib_status bind_embed(binder *b, nib_error *err) {
     return bind_norm(b, SLOT_EMBED_NORM, hp->d_model, 1, err);
 }
 
-static nib_status share_embedding(binder *b, const block *embed, nib_error *err) {
-    int i = 0;
-    while (i < embed->n_weight && strcmp(embed->weights[i].name, slots[SLOT_EMBED].name) != 0)
-        i++;
-    if (i == embed->n_weight)
-        return nib_fail(err, NIB_E_MODEL, "expected an output head or an embedding to share, found neither");
-    weight *w = &b->out->weights[b->out->n];
-    *w = embed->weights[i];
-    w->name = slots[SLOT_HEAD].name;
-    w->shared_block = 0;
-    w->shared_index = i;
-    w->bytes = 0;
-    b->out->slot[SLOT_HEAD].there = true;
-    b->out->slot[SLOT_HEAD].w = b->out->n++;
-    return NIB_OK;
-}
-
 static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     const config *c = &b->m->cfg;
     const hparams *hp = &c->hp;
@@ -603,7 +656,7 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     const bool gguf = b->m->gguf_arch != NULL, tied = !gguf && hp->tied_head;
     const container_tensor *t = tied ? NULL : bind_find(b, row, 0, ".weight");
     if (tied || (t == NULL && (gguf || !c->tie_said)))
-        NIB_TRY(share_embedding(b, embed, err));
+        NIB_TRY(share(b, SLOT_HEAD, SLOT_EMBED, embed, err));
     else if (row == NULL)
         return nib_fail(err, NIB_E_MODEL, "tie_word_embeddings: expected true, found false");
     else if (t == NULL)
@@ -616,7 +669,7 @@ static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
 static nib_status bind_part_of(binder *b, block_part part, const block *embed, nib_error *err) {
     if (part == PART_EMBED)
         return bind_embed(b, err);
-    return part == PART_LAYER ? bind_layer(b, err) : bind_head(b, embed, err);
+    return part == PART_LAYER ? bind_layer(b, embed, err) : bind_head(b, embed, err);
 }
 
 nib_status tensors_bind(model *m, block_part part, int layer, const block *embed, bound *out,

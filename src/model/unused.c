@@ -25,6 +25,8 @@ static const char *const harmless[] = {
     ".act_fn.alpha_p",
     ".act_fn.alpha_n",
     ".act_fn.beta",
+    ".layer_scalar",
+    ".layer_output_scale.weight",
     ".act_fn.eps", /* numbers of the configuration (config_act.c) */
 };
 
@@ -59,6 +61,23 @@ static int64_t layer_of(const model *m, const char *name) {
             return strtoll(bare + n, NULL, 10);
     }
     return -1;
+}
+
+/* Whether a layer that uses the keys and values of another has this tensor of keys or values, as some
+ * checkpoints do. */
+static bool is_of_shared_keys(const model *m, const char *name, int64_t layer) {
+    bool is = false;
+    if (m->cfg.shape[layer].kv_layer == layer)
+        return false;
+    for (const arch_tensor *row = m->arch->tensors; row->slot != SLOT_COUNT; row++) {
+        const char *pattern = m->gguf_arch == NULL ? row->hf
+                              : row->gguf          ? row->gguf
+                                                   : slot_gguf_name(row->slot);
+        const char *tail = pattern != NULL ? strstr(pattern, "%d.") : NULL;
+        if (row->slot == SLOT_K || row->slot == SLOT_V || row->slot == SLOT_K_NORM)
+            is = is || (tail != NULL && strstr(name, tail + 2) != NULL);
+    }
+    return is;
 }
 
 static int by_address(const void *a, const void *b) {
@@ -98,6 +117,8 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
             t->source)
             continue;
         int64_t layer = layer_of(m, t->name);
+        if (layer >= 0 && layer < m->cfg.hp.n_layer && is_of_shared_keys(m, t->name, layer))
+            continue;
         if (layer >= 0 && layer < m->cfg.hp.n_layer)
             status = nib_fail(err, NIB_E_MODEL, "tensor %s: expected a tensor that the architecture %s uses",
                               t->name, m->arch->name);

@@ -20,7 +20,7 @@ bool load_runs_has(const weight *w) {
         (w->vector && (w->n_piece != 1 || loader_check_vector(w, NULL) != NIB_OK)))
         return false;
     for (int i = 0; i < w->n_piece; i++) {
-        if (!w->vector && row % PACK_PANEL)
+        if ((!w->vector && row % PACK_PANEL) || w->pieces[i].tensor->packed)
             return false;
         row += w->pieces[i].n_row;
     }

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "formats/packed_matrix.h"
 
 #include <errno.h>
 #include <math.h>
@@ -238,7 +239,7 @@ bool loader_extent(const loader *ld, const weight *w, int64_t first, int64_t n_r
         return false;
     for (int64_t i = 0; i < n_row; i += left) {
         const weight_piece *p = loader_piece(w, first + i, &row, &left);
-        if (!p || (which >= 0 && which != p->tensor->file))
+        if (!p || p->tensor->packed || (which >= 0 && which != p->tensor->file))
             return false;
         left = NUM_MIN(left, n_row - i);
         which = p->tensor->file;
@@ -295,8 +296,11 @@ static nib_status read_scattered(const loader *ld, const weight *w, int64_t firs
         if (!p)
             return no_row(w, first + i, err);
         left = NUM_MIN(left, n_row - i);
-        NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + at,
-                             p->tensor->offset + (uint64_t)row * each, (uint64_t)left * each, err));
+        if (p->tensor->packed)
+            NIB_TRY(packed_read(ld->c, p->tensor, row, left, w->type, b->raw + at, err));
+        else
+            NIB_TRY(file_read_at(ld->files[p->tensor->file].f, b->raw + at,
+                                 p->tensor->offset + (uint64_t)row * each, (uint64_t)left * each, err));
         for (int64_t j = 0; j < left; j++)
             rows[i + j] = b->raw + at + (uint64_t)j * each;
         at += (uint64_t)left * each;

@@ -43,7 +43,7 @@ static nib_status look_up(const walk *w, const op *o, int64_t i, nib_error *err)
         return NIB_OK;
     }
     NIB_TRY(pager_read_row(c->run.pager, c->run.visit.block, o->w, i, c->seen, err));
-    memcpy(c->row, c->seen, (size_t)o->n * sizeof *c->row);
+    memcpy(c->row, c->seen, (size_t)(o->kind == OP_EMBED ? NUM_MAX(o->n, o->k) : o->n) * sizeof *c->row);
     return NIB_OK;
 }
 
@@ -55,11 +55,13 @@ static nib_status embed(const walk *w, const op *o, nib_error *err) {
         k->add(out, w->c->row, 1, out, o->n);
         return NIB_OK;
     }
-    NIB_TRY(look_up(w, o, w->of->tokens[w->position - w->of->position], err));
+    const int32_t token = w->of->tokens[w->position - w->of->position];
+    NIB_TRY(look_up(w, o, token < w->c->views[o->w].n ? token : 0, err));
+    const float *row = w->c->row + o->u.num.offset;
     if (o->adds)
-        k->add(out, w->c->row, o->u.num.value, out, o->n);
+        k->add(out, row, o->u.num.value, out, o->n);
     else
-        k->scale(w->c->row, o->u.num.value, out, o->n);
+        k->scale(row, o->u.num.value, out, o->n);
     return NIB_OK;
 }
 
@@ -213,7 +215,8 @@ static nib_status attend(const walk *w, const op *o, nib_error *err) {
     uint8_t *recent[KV_WINDOW / KV_BLOCK] = {0};
     kv_view kv;
     NIB_TRY(open_cache(w, o->u.attn.layer, recent, &kv, err));
-    store(w, o, &kv);
+    if (op_stores(o))
+        store(w, o, &kv);
     if (c->run.visit.cache_only)
         return NIB_OK;
     const attend_args a = {.kv = kv,
@@ -285,6 +288,7 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     case OP_CLAMP: k->clamp(x, o->u.num.value, out, o->n); break;
     case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, o->n); break;
     case OP_XIELU: k->xielu(&o->u.xielu, x, out, o->n); break;
+    case OP_COPY: op_copy_row(o, x, out); break;
     case OP_SCALE_POS: k->scale(x, op_position_scale(o, w->position), out, o->n); break;
     case OP_SHORTLIST:
     case OP_COUNT:

@@ -297,8 +297,10 @@ void run_attention(worker *w, const op *o) {
         part p;
         if (!next_part(c, o, &i, rows.from, max, &p))
             break;
-        store_kv(w, o, rows);
-        pack_kv(w, o, rows);
+        if (op_stores(o)) {
+            store_kv(w, o, rows);
+            pack_kv(w, o, rows);
+        }
         if (!c->cache_only)
             attend_rows(w, o, rows);
     }

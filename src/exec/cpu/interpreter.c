@@ -78,6 +78,7 @@ static int run_op(worker *w, const op *o) {
     case OP_CLAMP:
     case OP_SOFTCAP:
     case OP_XIELU: run_elements(w, o); break;
+    case OP_COPY: run_copy(w, o); break;
     case OP_SCALE_POS: run_scale_pos(w, o); break;
     case OP_CONV:
     case OP_SSD:
@@ -136,8 +137,9 @@ static nib_status look_up_rows(const job *j, const op *o, nib_error *err) {
     for (int64_t r = 0; r < c->n_row && !job_is_dropped(j); r++) {
         float *out = worker_at(&w, o->out, r, o->n);
         if (o->kind == OP_EMBED) {
-            float *to = o->adds ? row : out;
-            NIB_TRY(pager_read_row(e->pager, c->block, o->w, e->ws->tokens[c->row + r], to, err));
+            float *to = embed_is_direct(o) ? out : row;
+            const int64_t at = embed_index(e->ws->tokens[c->row + r], &c->views[o->w]);
+            NIB_TRY(pager_read_row(e->pager, c->block, o->w, at, to, err));
             embed_row(e->kernels, o, to, out);
             continue;
         }

@@ -7,21 +7,23 @@
 #include <string.h>
 
 void embed_row(const kernel_table *k, const op *o, const float *row, float *out) {
+    row += o->u.num.offset;
     if (o->adds)
         k->add(out, row, o->u.num.value, out, o->n);
-    else if (o->u.num.value != 1)
-        k->scale(out, o->u.num.value, out, o->n);
+    else if (row != out || o->u.num.value != 1)
+        k->scale(row, o->u.num.value, out, o->n);
 }
 
 void run_embed(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     const kernel_table *k = w->j->e->kernels;
+    const view *table = &c->views[o->w];
     int64_t r0, r1;
     worker_enter(w, (access[]){{o->out, SPLIT_ROWS, true}}, 1);
     worker_rows(w, &r0, &r1);
     for (int64_t r = r0; r < r1; r++) {
-        float *out = worker_at(w, o->out, r, o->n), *row = o->adds ? w->scratch : out;
-        pack_read_row(&c->views[o->w], w->j->e->ws->tokens[c->row + r], row);
+        float *out = worker_at(w, o->out, r, o->n), *row = embed_is_direct(o) ? out : w->scratch;
+        pack_read_row(table, embed_index(w->j->e->ws->tokens[c->row + r], table), row);
         embed_row(k, o, row, out);
     }
 }
@@ -104,6 +106,14 @@ void run_rope(worker *w, const op *o) {
         w->j->e->kernels->rope(o->u.rope.style, out, o->u.rope.n_head, o->u.rope.d_head, o->u.rope.n_rot,
                                table + (c->row + r) * o->u.rope.n_rot);
     }
+}
+
+void run_copy(worker *w, const op *o) {
+    int64_t r0, r1;
+    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
+    worker_rows(w, &r0, &r1);
+    for (int64_t r = r0; r < r1; r++)
+        op_copy_row(o, worker_at(w, o->in, r, o->k), worker_at(w, o->out, r, o->n));
 }
 
 void run_scale_pos(worker *w, const op *o) {

@@ -119,13 +119,22 @@ static inline void worker_rows(const worker *w, int64_t *r0, int64_t *r1) {
 
 /* ---- rows.c ---- */
 void run_embed(worker *w, const op *o);
-/* Finishes OP_EMBED for a table row that was read: to `out` itself, or, if the op adds, to `row`. */
+/* Whether OP_EMBED's row can be read to its output; otherwise to a row of its own. */
+static inline bool embed_is_direct(const op *o) {
+    return !o->adds && o->k == 0;
+}
+/* A token beyond a table has its first row (tables of per-layer embeddings may have fewer rows). */
+static inline int64_t embed_index(int32_t token, const view *table) {
+    return token < table->n ? token : 0;
+}
+/* Finishes OP_EMBED for a table row that was read. */
 void embed_row(const kernel_table *k, const op *o, const float *row, float *out);
 void run_embed_pos(worker *w, const op *o);
 void run_norm(worker *w, const op *o);
 void run_rope(worker *w, const op *o);
 void run_route(worker *w, const op *o);
 void run_elements(worker *w, const op *o);
+void run_copy(worker *w, const op *o);
 void run_scale_pos(worker *w, const op *o);
 /* Computes columns [c0, c1) of one row of an element-wise op, without a barrier. */
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);

@@ -85,8 +85,8 @@ static size_t scratch_beside_products(const layout *lay, int64_t k) {
             const op *o = &p->ops[i];
             if (o->kind == OP_ATTENTION)
                 max = NUM_MAX(max, attend_scratch_bytes(o->u.attn.d_head));
-            if (o->kind == OP_EMBED_POS || (o->kind == OP_EMBED && o->adds)) /* the row that is added */
-                max = NUM_MAX(max, (size_t)o->n * sizeof(float));
+            if (o->kind == OP_EMBED_POS || o->kind == OP_EMBED) /* the row that was looked up */
+                max = NUM_MAX(max, (size_t)NUM_MAX(o->n, o->k) * sizeof(float));
         }
     }
     return max;

@@ -26,7 +26,7 @@ static bool is_read_later(const builder *b, int i, reg r) {
         if (reads(&b->ops[i], r))
             return true;
         if (b->ops[i].out == r)
-            return b->ops[i].adds || b->ops[i].kind == OP_EMBED_POS;
+            return !op_writes_all(&b->ops[i]);
     }
     return r == REG_X || r == REG_LOGITS;
 }
@@ -147,6 +147,8 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     s->n = s->rope ? 3 : 1;
     o = &b->ops[i + s->n - 1];
     s->out = o->out;
+    if (!op_stores(o))
+        return refuse(b, o, "it reads the keys and values of another layer");
     if (o->u.attn.d_head % 8 || o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
         return refuse(b, o, "the width of heads must be a multiple of 8, and at most 256");
     return NIB_OK;
@@ -164,6 +166,17 @@ static nib_status take_look_ups(const builder *b, int i, step *s) {
            (o[s->n].kind == OP_EMBED_POS || (o[s->n].kind == OP_EMBED && o[s->n].adds)))
         s->n++;
     return NIB_OK;
+}
+
+static bool has_kernel(op_kind kind) {
+    switch (kind) {
+    case OP_XIELU:
+    case OP_COPY:
+    case OP_SCALE_POS:
+    case OP_SHORTLIST:
+    case OP_COUNT: return false;
+    default: return true;
+    }
 }
 
 /* Makes the step that begins with op i. s->n 0: op i is part of the next steps. */
@@ -191,6 +204,7 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_CLAMP:
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
     case OP_XIELU:
+    case OP_COPY:
     case OP_SCALE_POS:
     case OP_CONV:
     case OP_SSD:
@@ -229,6 +243,9 @@ nib_status steps_check_ops(const model *m, nib_error *err) {
         builder b = {.of = model_block(m, i), .any_format = true, .err = err};
         b.ops = b.of->program.ops;
         b.n_op = b.of->program.n_op;
+        for (int at = 0; at < b.n_op; at++)
+            if (!has_kernel(b.ops[at].kind))
+                return refuse(&b, &b.ops[at], "there is no kernel for it");
         for (int at = 0; at < b.n_op;) {
             step now;
             NIB_TRY(take(&b, at, &now));

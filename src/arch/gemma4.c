@@ -1,0 +1,51 @@
+/* Gemma 4 (text): as Gemma 3 with larger heads in full layers, of which a part is rotated, plain norms of
+ * values, scores that are not scaled, per-layer embeddings, and last layers that use the keys and values of
+ * earlier ones. */
+#include "model/arch.h"
+
+const arch_desc arch_gemma4 = {
+    .name = "gemma4",
+    .gguf = "gemma4",
+    .hf = "gemma4_text|gemma4",
+    .hf_class = "Gemma4ForCausalLM|Gemma4ForConditionalGeneration",
+    .hf_base = "model.",
+    .norm = NORM_RMS,
+    .act = ACT_GELU_TANH,
+    .hf_act = "hidden_activation",
+    .rope_hf = ROPE_HALF,
+    .rope_gguf = ROPE_HALF,
+    .flags = A_EMBED_SQRT | A_LAYER_SCALE | A_VALUES_ARE_KEYS | A_LAST_FULL,
+    .tensors = ARCH_TENSORS(
+        ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"},
+        {SLOT_Q, "model.layers.%d.self_attn.q_proj"}, {SLOT_K, "model.layers.%d.self_attn.k_proj"},
+        {SLOT_V, "model.layers.%d.self_attn.v_proj", T_OPTIONAL},
+        {SLOT_O, "model.layers.%d.self_attn.o_proj"}, {SLOT_Q_NORM, "model.layers.%d.self_attn.q_norm"},
+        {SLOT_K_NORM, "model.layers.%d.self_attn.k_norm"}, {SLOT_V_NORM, NULL, T_PLAIN_NORM},
+        {SLOT_ATTN_POST_NORM, "model.layers.%d.post_attention_layernorm"},
+        {SLOT_FFN_NORM, "model.layers.%d.pre_feedforward_layernorm"}, ARCH_LLAMA_MLP,
+        {SLOT_FFN_POST_NORM, "model.layers.%d.post_feedforward_layernorm"}, ARCH_PER_LAYER_EMBEDDING,
+        ARCH_LLAMA_HEAD),
+    .keys = ARCH_KEYS(
+        {HP_attn_scale, .flags = K_CONST, .value = 1},
+        {HP_window, .hf = "sliding_window", .flags = K_DEFAULT, .value = 512},
+        {HP_window_pattern, .flags = K_DEFAULT | K_DEFAULT_GGUF, .hf = "", .value = 6, .gguf = ""},
+        {HP_d_head, .flags = K_DEFAULT, .value = 256, .gguf = "attention.key_length_swa"},
+        {HP_d_head_full, .hf = "global_head_dim", .flags = K_DEFAULT, .value = 512,
+         .gguf = "attention.key_length"},
+        {HP_n_kv_head_full, .hf = "num_global_key_value_heads", .gguf = "", .when = "attention_k_eq_v=false"},
+        {HP_n_kv_head_full, .hf = "", .gguf = ""},
+        {HP_n_kv_shared, .hf = "num_kv_shared_layers", .gguf = "attention.shared_kv_layers"},
+        {HP_wide_shared, .hf = "use_double_wide_mlp", .gguf = ""},
+        {HP_d_ple, .hf = "hidden_size_per_layer_input", .flags = K_DEFAULT, .value = 256,
+         .gguf = "embedding_length_per_layer_input"},
+        {HP_n_rot, .hf = "", .gguf = ""}, {HP_rope_part, .hf = ""},
+        {HP_rope_theta, .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1000000},
+        {HP_rope_theta_local, .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 10000},
+        {HP_n_kv_head, .flags = K_DEFAULT, .value = 4}, {HP_n_head, .flags = K_DEFAULT, .value = 8},
+        {HP_d_model, .flags = K_DEFAULT, .value = 2304}, {HP_d_ff, .flags = K_DEFAULT, .value = 9216},
+        {HP_n_layer, .flags = K_DEFAULT, .value = 30}, {HP_n_vocab, .flags = K_DEFAULT, .value = 262144},
+        {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
+        {HP_n_ctx_train, .flags = K_DEFAULT, .value = 131072},
+        {HP_tied_head, .flags = K_DEFAULT, .value = 1}),
+    .only = ARCH_ONLY({"enable_moe_block", "false"}),
+};

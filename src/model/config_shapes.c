@@ -1,0 +1,147 @@
+/* config_shapes.c - what differs from layer to layer: the heads of layers that slide and of full ones, layers
+ * that share keys and values, the widths of feed-forward layers, a factor of the layer's output. */
+#include "model/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* per_layer_config.N.NAME of transformers: overrides of a layer. Other names would be ignored silently. */
+static nib_status read_overrides(const config_source *s, const hparams *hp, layer_shape *shape,
+                                 nib_error *err) {
+    static const char prefix[] = "per_layer_config.";
+    bool any = false;
+    for (size_t i = 0; i < container_n_meta(s->c); i++) {
+        const char *key;
+        const meta_value *v = container_meta_at(s->c, i, &key);
+        char name[32];
+        int layer;
+        if (strncmp(key, prefix, sizeof prefix - 1) != 0)
+            continue;
+        if (sscanf(key + sizeof prefix - 1, "%d.%31s", &layer, name) != 2 || layer < 0 ||
+            layer >= hp->n_layer || v->type != META_INT || v->v.i < 1 || v->v.i > 1 << 14)
+            return nib_fail(err, NIB_E_MODEL, "%.100s: expected a layer's head_dim or num_key_value_heads",
+                            key);
+        for (int64_t l = 0; l < hp->n_layer && !any; l++) { /* they replace the sizes of full layers */
+            shape[l].d_head = hp->d_head;
+            shape[l].n_kv_head = hp->n_kv_head;
+        }
+        any = true;
+        if (strcmp(name, "head_dim") == 0)
+            shape[layer].d_head = v->v.i;
+        else if (strcmp(name, "num_key_value_heads") == 0)
+            shape[layer].n_kv_head = v->v.i;
+        else
+            return nib_fail(err, NIB_E_MODEL, "%.100s: this option is not supported", key);
+    }
+    return NIB_OK;
+}
+
+/* A number for each layer under a GGUF key, if the key has an array. */
+static nib_status read_array(const config_source *s, const char *name, int64_t n_layer, layer_shape *shape,
+                             size_t field, nib_error *err) {
+    char key[200];
+    snprintf(key, sizeof key, "%.100s.%s", s->gguf_arch, name);
+    const meta_value *v = container_meta(s->c, key);
+    if (v == NULL || v->type != META_ARRAY)
+        return NIB_OK;
+    if (v->elem != META_INT || v->n < (size_t)n_layer)
+        return nib_fail(err, NIB_E_MODEL, "%s: expected %lld numbers, found %zu", key, (long long)n_layer,
+                        v->n);
+    for (int64_t i = 0; i < n_layer; i++)
+        if (v->v.ints[i] != 0) /* 0: the layer has no such part */
+            memcpy((char *)&shape[i] + field, &v->v.ints[i], sizeof v->v.ints[i]);
+    return NIB_OK;
+}
+
+/* The last layer before the shared ones that is of the same kind. */
+static nib_status share(const hparams *hp, const uint8_t *layer, layer_shape *shape, nib_error *err) {
+    const int64_t own = hp->n_layer - hp->n_kv_shared;
+    if (own < 1)
+        return nib_fail(err, NIB_E_MODEL, "num_kv_shared_layers: expected less than %lld, found %lld",
+                        (long long)hp->n_layer, (long long)hp->n_kv_shared);
+    for (int64_t i = own; i < hp->n_layer; i++) {
+        int64_t from = own - 1;
+        while (from >= 0 && (layer[from] ^ layer[i]) & LAYER_SLIDES)
+            from--;
+        if (from < 0)
+            return nib_fail(err, NIB_E_MODEL,
+                            "layer %lld shares keys and values, but no earlier layer has its kind",
+                            (long long)i);
+        shape[i].kv_layer = from;
+    }
+    return NIB_OK;
+}
+
+/* Heads of one kind of layers have one size, which the rotary table of this kind has. */
+static nib_status note_full_heads(hparams *hp, const uint8_t *layer, const layer_shape *shape,
+                                  nib_error *err) {
+    int64_t *const size[] = {&hp->d_head, &hp->d_head_full};
+    bool seen[2] = {false, false};
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        const int full = !(layer[i] & LAYER_SLIDES);
+        if (seen[full] && *size[full] != shape[i].d_head)
+            return nib_fail(err, NIB_E_MODEL,
+                            "layer %lld: expected heads of %lld as in other layers, found %lld", (long long)i,
+                            (long long)*size[full], (long long)shape[i].d_head);
+        *size[full] = shape[i].d_head;
+        seen[full] = true;
+    }
+    hp->d_value = hp->n_rot = hp->d_head;
+    return NIB_OK;
+}
+
+static nib_status check_shapes(const hparams *hp, const layer_shape *shape, nib_error *err) {
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        const layer_shape *l = &shape[i], *from = &shape[l->kv_layer];
+        if (l->n_kv_head < 1 || hp->n_head % l->n_kv_head != 0 || l->d_head < 1 || l->d_head > 1 << 14 ||
+            l->d_ff < 1 || l->d_ff > 1 << 24 || from->n_kv_head != l->n_kv_head || from->d_head != l->d_head)
+            return nib_fail(err, NIB_E_MODEL,
+                            "layer %lld: %lld key/value heads of %lld and %lld neurons are not possible",
+                            (long long)i, (long long)l->n_kv_head, (long long)l->d_head, (long long)l->d_ff);
+    }
+    return NIB_OK;
+}
+
+static nib_status read_scale(const config_source *s, int64_t i, float *out, nib_error *err) {
+    char name[64];
+    *out = 1;
+    if (!(s->arch->flags & A_LAYER_SCALE))
+        return NIB_OK;
+    snprintf(name, sizeof name,
+             s->gguf_arch ? "blk.%lld.layer_output_scale.weight" : "model.layers.%lld.layer_scalar",
+             (long long)i);
+    const container_tensor *t = s->gguf_arch ? container_find(s->c, name) : config_find_hf(s, name);
+    if (t == NULL)
+        return NIB_OK;
+    NIB_TRY(config_tensor_number(s, t, out, err));
+    return isfinite(*out) ? NIB_OK : nib_fail(err, NIB_E_MODEL, "tensor %s: expected a finite number", name);
+}
+
+nib_status config_read_shapes(const config_source *s, config *out, nib_error *err) {
+    hparams *hp = &out->hp;
+    layer_shape *shape = arena_array(s->mem, (size_t)hp->n_layer, sizeof *shape);
+    if (shape == NULL)
+        return nib_fail_nomem(err, (size_t)hp->n_layer * sizeof *shape, "layers");
+    out->shape = shape;
+    for (int64_t i = 0; i < hp->n_layer; i++) {
+        const bool full = !(out->layer[i] & LAYER_SLIDES), shares = i >= hp->n_layer - hp->n_kv_shared;
+        shape[i].kv_layer = i;
+        shape[i].d_head = full && hp->d_head_full > 0 ? hp->d_head_full : hp->d_head;
+        shape[i].n_kv_head = full && hp->n_kv_head_full > 0 ? hp->n_kv_head_full : hp->n_kv_head;
+        shape[i].d_ff = hp->d_ff * (shares && hp->wide_shared ? 2 : 1);
+        NIB_TRY(read_scale(s, i, &shape[i].scale, err));
+    }
+    if (s->gguf_arch != NULL) {
+        NIB_TRY(read_array(s, "attention.head_count_kv", hp->n_layer, shape, offsetof(layer_shape, n_kv_head),
+                           err));
+        NIB_TRY(read_array(s, "feed_forward_length", hp->n_layer, shape, offsetof(layer_shape, d_ff), err));
+    } else {
+        NIB_TRY(read_overrides(s, hp, shape, err));
+    }
+    if (hp->d_head_full > 0)
+        NIB_TRY(note_full_heads(hp, out->layer, shape, err));
+    if (hp->n_kv_shared > 0)
+        NIB_TRY(share(hp, out->layer, shape, err));
+    return check_shapes(hp, shape, err);
+}
