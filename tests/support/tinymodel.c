@@ -20,7 +20,8 @@ typedef struct tensor {
     type_id type;
     int64_t n, k; /* n 0: a vector */
     uint64_t seed;
-    int layer; /* -1: none */
+    int layer;        /* -1: none */
+    int64_t n_expert; /* matrices of experts; 0: one matrix */
 } tensor;
 
 enum { MAX_TENSORS = 256 };
@@ -33,14 +34,19 @@ static int list_tensors(const tiny_shape *s, tensor *list) {
         const struct {
             const char *name;
             int64_t n, k;
-        } rows[] = {{"attn_norm", 0, d},      {"attn_q", d, d},       {"attn_k", kv, d},
-                    {"attn_v", kv, d},        {"attn_output", d, d},  {"ffn_norm", 0, d},
-                    {"ffn_gate", s->d_ff, d}, {"ffn_up", s->d_ff, d}, {"ffn_down", d, s->d_ff}};
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        } rows[] = {{"attn_norm", 0, d},      {"attn_q", d, d},
+                    {"attn_k", kv, d},        {"attn_v", kv, d},
+                    {"attn_output", d, d},    {"ffn_norm", 0, d},
+                    {"ffn_gate", s->d_ff, d}, {"ffn_up", s->d_ff, d},
+                    {"ffn_down", d, s->d_ff}, {"ffn_gate_inp", s->n_expert, d}};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows - (s->n_expert == 0); i++) {
             assert_true(n < MAX_TENSORS - 2);
+            const bool experts = s->n_expert > 0 && i >= 6 && i < 9, router = i == 9;
             tensor *t = &list[n++];
-            *t = (tensor){"", rows[i].n ? s->type : TYPE_F32, rows[i].n, rows[i].k, 0, (int)l};
-            snprintf(t->name, sizeof t->name, "blk.%d.%s.weight", (int)l, rows[i].name);
+            *t = (tensor){"", rows[i].n && !router ? s->type : TYPE_F32, rows[i].n, rows[i].k, 0, (int)l};
+            t->n_expert = experts ? s->n_expert : 0;
+            snprintf(t->name, sizeof t->name, "blk.%d.%s%s.weight", (int)l, rows[i].name,
+                     experts ? "_exps" : "");
         }
     }
     list[n++] = (tensor){"output_norm.weight", TYPE_F32, 0, d, 0, -1};
@@ -85,7 +91,7 @@ static void write_blocks(gguf_writer *w, const tensor *t, uint64_t *seed) {
 
 static void write_data(gguf_writer *w, const tensor *t, uint64_t *seed) {
     uint64_t bytes = 0;
-    int64_t rows = t->n ? t->n : 1;
+    int64_t rows = (t->n ? t->n : 1) * (t->n_expert ? t->n_expert : 1);
     if (!type_get(t->type)->quantize) {
         write_blocks(w, t, seed);
         return;
@@ -118,6 +124,10 @@ static void describe(gguf_writer *w, const tiny_shape *s) {
     set(w, "llama.attention.head_count_kv", s->n_kv_head);
     set(w, "llama.rope.dimension_count", s->d_model / s->n_head);
     set(w, "llama.vocab_size", s->n_vocab);
+    if (s->n_expert > 0) {
+        set(w, "llama.expert_count", s->n_expert);
+        set(w, "llama.expert_used_count", s->n_used);
+    }
     assert_int_equal(gguf_writer_set_float(w, "llama.attention.layer_norm_rms_epsilon", GGUF_F32, 1e-5, NULL),
                      NIB_OK);
 }
@@ -176,9 +186,9 @@ static const char *write_part(const char *name, const tiny_shape *s, const part 
         set(w, "split.tensors.count", n);
     }
     for (int i = p->i; i < n; i += p->n) {
-        const int64_t dims[2] = {list[i].n, list[i].k};
-        assert_int_equal(gguf_writer_tensor(w, list[i].name, list[i].type, list[i].n ? 2 : 1,
-                                            list[i].n ? dims : dims + 1, NULL),
+        const int64_t dims[3] = {list[i].n_expert, list[i].n, list[i].k};
+        const int n_dim = list[i].n_expert ? 3 : list[i].n ? 2 : 1;
+        assert_int_equal(gguf_writer_tensor(w, list[i].name, list[i].type, n_dim, dims + 3 - n_dim, NULL),
                          NIB_OK);
     }
     for (int i = p->i; i < n; i += p->n) {

@@ -7,10 +7,14 @@
 
 #include <stdint.h>
 
+/* Dense shapes omit the experts. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 typedef struct tiny_shape {
     type_id type; /* type of the matrices; must have a quantizer */
     int64_t n_layer, d_model, d_ff, n_head, n_kv_head, n_vocab, n_ctx;
     bool tied;
+    int64_t n_expert, n_used; /* of every layer, each of width d_ff; 0: dense */
 } tiny_shape;
 
 /* Writes it into the test's temporary folder and returns its path; fails the test on an error. */
