@@ -2,10 +2,12 @@
  * bits, with float and packed experts; the router of a row is chosen as its parameters say. */
 #include "base/mem.h"
 #include "kernels/route.h"
-#include "nib.h"
+#include "nib_tools.h"
 #include "support/engine.h"
+#include "support/expected.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "support/tempdir.h"
 #include "support/tinymodel.h"
 
 #include <setjmp.h>
@@ -13,6 +15,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -100,6 +103,38 @@ static void streamed_is_resident(void **state) {
     process_measured();
 }
 
+/* ---- experts of a packed checkpoint ---- */
+
+static double error_as(const char *type, const expected *x) {
+    nib_engine_options o = options(2, 0, 0);
+    nib_engine *e = NULL;
+    nib_error err = {0};
+    nib_quantize_report r;
+    const char *path = temp_path("packed.gguf");
+    const nib_quantize_options q = {.out = path, .type = type, .imatrix = "none"};
+    unlink(path);
+    if (nib_quantize("tests/data/packed/gpt_oss_mxfp4", &o, &q, &r, &err) ||
+        nib_engine_open(path, &o, &e, &err))
+        fail_msg("%s", err.message);
+    nib_session *s = session_must_open(e);
+    const logits_rows got = logits_of_session(s, x->input_ids, (size_t)x->n_input, x->n_vocab);
+    const double error = relative_rms(got.data, x->logits, x->n_input * x->n_vocab);
+    nib_session_close(s);
+    nib_engine_close(e);
+    free(got.data);
+    return error;
+}
+
+/* The values are exact in bf16; as MXFP4 the rows are multiplied as 8-bit integers. */
+static void from_mxfp4(void **state) {
+    (void)state;
+    expected x;
+    expected_load("tests/data/packed/gpt_oss_mxfp4/expected.safetensors", &x);
+    assert_true(error_as("bf16", &x) < 1e-3);
+    assert_true(error_as(NULL, &x) < 0.08);
+    expected_free(&x);
+}
+
 /* ---- routing ---- */
 
 static op router(score_kind score, int64_t n, int64_t n_used) {
@@ -145,6 +180,7 @@ int main(void) {
         cmocka_unit_test(same_bits_for_any_cut),
         cmocka_unit_test(as_the_check_back_end),
         cmocka_unit_test(streamed_is_resident),
+        cmocka_unit_test(from_mxfp4),
         cmocka_unit_test(routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,13 @@ static void test_same_model(void **state) {
         "arch/deepseek_v3",
         "arch-extra/deepseek_v2-dense",   /* latent attention, YaRN of scores */
         "arch-extra/glm4_moe_lite-dense", /* under another family's name */
-        "arch/exaone4"};                  /* layers without rotary embedding */
+        "arch/gpt_oss",    /* gates and ups alternate in transposed tensors, biases of experts */
+        "arch/qwen3_moe",  /* a tensor for each expert, a dense layer between */
+        "arch/granitemoe", /* gates and ups of all experts are one tensor */
+        "arch/qwen2_moe",  /* a gated shared expert */
+        "arch/dots1",      /* a bias that chooses */
+        "arch/mixtral",    /* under another family's name */
+        "arch/exaone4"};   /* layers without rotary embedding */
     for (size_t i = 0; i < NUM_COUNT(folders); i++) {
         char folder[200];
         nib_error err;

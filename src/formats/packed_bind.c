@@ -78,21 +78,25 @@ static type_id nominal(const packed_matrix *m) {
     return m->bits == 8 ? TYPE_Q8_0 : m->bits == 4 && m->zeros.name ? TYPE_Q5_0 : TYPE_Q4_0;
 }
 
-static nib_status keep(binding *b, nib_error *err) {
-    char name[NAME + 16];
-    container_tensor t = {.type = nominal(&b->m), .n_dim = 2, .shape = {b->m.n, b->m.k}, .file = -1};
+static nib_status keep_as(binding *b, const char *name, container_tensor *t, nib_error *err) {
     packed_matrix *kept = arena_alloc(&b->c->packed, sizeof *kept);
     if (!kept)
         return nib_fail_nomem(err, sizeof *kept, "a packed matrix");
     *kept = b->m;
-    t.packed = kept;
+    t->packed = kept;
     b->c->has_packed = true;
-    snprintf(name, sizeof name, "%s.weight", b->prefix);
-    type_row_bytes(t.type, b->m.k, &t.bytes);
-    t.bytes *= (uint64_t)b->m.n;
-    if (tensor_table_replace(&b->c->tensors, name, &t))
+    type_row_bytes(t->type, b->m.k, &t->bytes);
+    t->bytes *= (uint64_t)b->m.n;
+    if (tensor_table_replace(&b->c->tensors, name, t))
         return NIB_OK;
-    return tensor_table_add(&b->c->tensors, name, strlen(name), &t, err);
+    return tensor_table_add(&b->c->tensors, name, strlen(name), t, err);
+}
+
+static nib_status keep(binding *b, nib_error *err) {
+    char name[NAME + 16];
+    container_tensor t = {.type = nominal(&b->m), .n_dim = 2, .shape = {b->m.n, b->m.k}, .file = -1};
+    snprintf(name, sizeof name, "%s.weight", b->prefix);
+    return keep_as(b, name, &t, err);
 }
 
 /* ---- AWQ and GPTQ ---- */
@@ -276,6 +280,37 @@ static nib_status bind_int8(binding *b, nib_error *err) {
     return keep(b, err);
 }
 
+/* ---- mxfp4 ---- */
+
+/* The blocks of 32 values of all experts, [experts, rows, blocks, 16], and their scales. The matrix has no
+ * suffix, as the parameter of the module. */
+static nib_status bind_mxfp4(binding *b, nib_error *err) {
+    packed_matrix *m = &b->m;
+    char blocks[NAME + 64], scales[NAME + 64];
+    snprintf(blocks, sizeof blocks, "%s_blocks", b->prefix);
+    snprintf(scales, sizeof scales, "%s_scales", b->prefix);
+    const container_tensor *codes = container_find(b->c, blocks), *by = container_find(b->c, scales);
+    *m = (packed_matrix){.kind = PACKED_MXFP4, .bits = 4};
+    if (!by && container_absent_file(b->c, scales))
+        b->c->has_gap = true;
+    if (!codes || !by)
+        return bad(b, "expected tensors with _blocks and _scales", err);
+    m->codes = *codes;
+    m->scales = *by;
+    bool fits = codes->type == TYPE_U8 && by->type == TYPE_U8 && codes->n_dim == 4 && by->n_dim == 3 &&
+                codes->shape[3] == 16;
+    for (int d = 0; d < 3 && fits; d++)
+        fits = codes->shape[d] == by->shape[d] && codes->shape[d] > 0 && codes->shape[d] <= 1 << 20;
+    if (!fits)
+        return bad(b, "expected blocks [experts, rows, n, 16] and scales [experts, rows, n] in bytes", err);
+    m->n = codes->shape[0] * codes->shape[1];
+    m->n_group = codes->shape[2];
+    m->k = m->n_group * 32;
+    container_tensor t = {
+        .type = TYPE_MXFP4, .n_dim = 3, .shape = {codes->shape[0], codes->shape[1], m->k}, .file = -1};
+    return keep_as(b, b->prefix, &t, err);
+}
+
 /* ---- bitsandbytes ---- */
 
 static nib_status read_state(binding *b, const container_tensor *state, nib_error *err) {
@@ -341,6 +376,7 @@ static const struct {
              {"compressed-tensors", ".weight_scale", bind_int8},
              {"fp8", ".weight_scale_inv", bind_fp8_inverse},
              {"fp8", ".weight_scale", bind_fp8_scale},
+             {"mxfp4", "_blocks", bind_mxfp4},
              {"modelopt", ".weight_scale", bind_fp8_scale},
              {"bitsandbytes", ".weight.quant_state.bitsandbytes__nf4", NULL},
              {"bitsandbytes", ".weight.quant_state.bitsandbytes__fp4", NULL}};
@@ -365,7 +401,10 @@ static void mark_source(container *c, container_tensor *t) {
     const char *inner = strstr(t->name, ".weight."), *dot = strrchr(t->name, '.');
     if (t->packed || !dot || strcmp(dot, ".bias") == 0)
         return;
-    snprintf(name, sizeof name, "%.*s.weight", (int)((inner ? inner : dot) - t->name), t->name);
+    if (ends_with(t->name, "_blocks") || ends_with(t->name, "_scales"))
+        snprintf(name, sizeof name, "%.*s", (int)strlen(t->name) - 7, t->name);
+    else
+        snprintf(name, sizeof name, "%.*s.weight", (int)((inner ? inner : dot) - t->name), t->name);
     const container_tensor *whole = container_find(c, name);
     t->source = whole && whole != t && whole->packed;
 }

@@ -1,7 +1,9 @@
-/* packed_float.c - see packed_rows.h: matrices whose codes are floats, NF4 of bitsandbytes and FP8. */
+/* packed_float.c - see packed_rows.h: matrices whose codes are floats, NF4 of bitsandbytes, FP8
+ * and MXFP4. */
 #include "formats/packed_rows.h"
 
 #include "base/mem.h"
+#include "quant/blocks.h"
 
 #include <string.h>
 
@@ -101,6 +103,40 @@ nib_status packed_read_fp8(const packed_rows *r, type_id as, uint8_t *out, nib_e
     }
     mem_free(x);
     mem_free(scales);
+    mem_free(codes);
+    return status;
+}
+
+/* ---- mxfp4 ---- */
+
+/* The file has neighbouring values in a byte; a block of GGUF has value i with value i + 16. */
+static void turn_block(const uint8_t codes[16], uint8_t scale, block_mxfp4 *out) {
+    out->e = scale;
+    for (int i = 0; i < 16; i++) {
+        const uint8_t low = codes[i / 2] >> i % 2 * 4 & 15, high = codes[8 + i / 2] >> i % 2 * 4 & 15;
+        out->qs[i] = (uint8_t)(low | high << 4);
+    }
+}
+
+nib_status packed_read_mxfp4(const packed_rows *r, type_id as, uint8_t *out, nib_error *err) {
+    const packed_matrix *m = r->m;
+    const uint64_t n_block = (uint64_t)m->n_group;
+    uint8_t *codes = mem_alloc((size_t)n_block * 17);
+    block_mxfp4 *row = mem_array((size_t)n_block, sizeof *row);
+    nib_status status = codes && row ? NIB_OK : nib_fail_nomem(err, (size_t)n_block * 34, "a packed row");
+    for (int64_t i = 0; i < r->n && status == NIB_OK; i++) {
+        const uint64_t at = (uint64_t)(r->first + i) * n_block;
+        status = packed_read_part(r, &m->codes, at * 16, codes, n_block * 16, err);
+        if (status == NIB_OK)
+            status = packed_read_part(r, &m->scales, at, codes + n_block * 16, n_block, err);
+        for (uint64_t b = 0; b < n_block && status == NIB_OK; b++)
+            turn_block(codes + b * 16, codes[n_block * 16 + b], &row[b]);
+        if (as == TYPE_MXFP4)
+            memcpy(out + (uint64_t)i * n_block * sizeof *row, row, n_block * sizeof *row);
+        else
+            type_get(TYPE_MXFP4)->dequantize(row, (float *)(void *)out + i * m->k, m->k);
+    }
+    mem_free(row);
     mem_free(codes);
     return status;
 }

@@ -1,7 +1,8 @@
 /* packed_matrix.h - matrices that a checkpoint of the hub stores quantized, in a format of another project:
  * AWQ (GEMM order), GPTQ (versions 1 and 2; 2, 3, 4 and 8 bits), compressed-tensors (pack-quantized and
  * int-quantized, float-quantized), bitsandbytes (nf4 and fp4, with or without a quantized absmax), fp8 (e4m3
- * and e5m2, with a scale for the tensor, for each row or for blocks of both).
+ * and e5m2, with a scale for the tensor, for each row or for blocks of both), mxfp4 (the experts of gpt-oss:
+ * one tensor [experts, rows, cols]).
  *
  * A container lists such a matrix as one tensor [rows, cols] under its unquantized name
  * ("....q_proj.weight"), with `packed` set and without a place in a file. Its parts stay listed, with
@@ -20,7 +21,8 @@ typedef enum packed_kind {
     PACKED_ROWS,
     PACKED_INT8,
     PACKED_NF4,
-    PACKED_FP8
+    PACKED_FP8,
+    PACKED_MXFP4
 } packed_kind;
 
 typedef struct packed_matrix {

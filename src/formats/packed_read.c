@@ -286,6 +286,10 @@ static void widen(const packed_rows *r, type_id *type) {
 nib_status packed_type(const container *c, const container_tensor *t, type_id *out, nib_error *err) {
     enum { AT_ONCE = 1024 };
     const packed_matrix *m = t->packed;
+    if (m->kind == PACKED_MXFP4) {
+        *out = TYPE_MXFP4;
+        return NIB_OK;
+    }
     const bool floats = m->kind == PACKED_NF4 || m->kind == PACKED_FP8;
     *out = floats ? m->dtype : m->k / m->n_group % 32 ? TYPE_F32 : TYPE_Q4_0;
     for (int64_t first = 0; first < m->n && !floats; first += AT_ONCE) {
@@ -404,6 +408,8 @@ nib_status packed_read(const container *c, const container_tensor *t, int64_t fi
         return packed_read_nf4(&r, as, out, err);
     if (m->kind == PACKED_FP8)
         return packed_read_fp8(&r, as, out, err);
+    if (m->kind == PACKED_MXFP4)
+        return packed_read_mxfp4(&r, as, out, err);
     NIB_TRY(rows_open(&r, c, t, first, n, true, err));
     const nib_status status = put_rows(&r, as, out, err);
     rows_close(&r);

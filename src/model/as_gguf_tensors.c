@@ -163,7 +163,7 @@ static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
         if (!of->packed)
             return NIB_OK;
         NIB_TRY(packed_type(model_container(n->m), of, &type, err));
-        if (type == TYPE_BF16 || type == TYPE_F16) {
+        if (type == TYPE_BF16 || type == TYPE_F16 || type == TYPE_MXFP4) {
             t->as.type = type; /* fp8 is rounded once, to the type that is written */
             t->from = of->packed->kind == PACKED_FP8 ? TYPE_F32 : type;
             return NIB_OK;

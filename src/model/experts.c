@@ -153,7 +153,7 @@ static nib_status bind_stack(binder *b, slot_id slot, slot_id fused, int64_t n, 
         return s.row != NULL && (s.row->flags & T_OPTIONAL)
                    ? NIB_OK
                    : bind_missing(b, s.row ? s.row : both, ".weight", err);
-    s.transposed = b->m->gguf_arch == NULL && (s.row->flags & T_TRANSPOSED);
+    s.transposed = b->m->gguf_arch == NULL && (s.row->flags & T_TRANSPOSED) && !t->packed;
     s.whole = t->n_dim == 3 ? t : NULL;
     NIB_TRY(bind_matrices(b, &s, t, err));
     return bind_biases(b, &s, err);
