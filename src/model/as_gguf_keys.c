@@ -271,12 +271,17 @@ static nib_status check_ropes(const model *m, const model *written, nib_error *e
     return NIB_OK;
 }
 
+static bool is_same_shape(const layer_shape *a, const layer_shape *b) {
+    return a->n_kv_head == b->n_kv_head && a->d_head == b->d_head && a->d_ff == b->d_ff &&
+           a->kv_layer == b->kv_layer && near((double)a->scale, (double)b->scale);
+}
+
 nib_status gguf_check_config(const model *m, const model *written, nib_error *err) {
     const config *a = &m->cfg, *b = &written->cfg;
     NIB_TRY(check_numbers(&a->hp, &b->hp, err));
     NIB_TRY(check_ropes(m, written, err));
     for (int64_t i = 0; i < a->hp.n_layer; i++)
-        if (memcmp(&a->shape[i], &b->shape[i], sizeof a->shape[i]) != 0)
+        if (!is_same_shape(&a->shape[i], &b->shape[i]))
             return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the shape of layer %lld",
                             (long long)i);
     for (int64_t i = 0; i < a->hp.n_layer; i++)

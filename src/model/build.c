@@ -95,13 +95,13 @@ static void gate(builder *p, reg z, reg r, act_kind act, int64_t n) {
     o->cost.macs = (uint64_t)n;
 }
 
-static void attend(builder *p, int layer, bool slides) {
+static void attend(builder *p, int layer, reg queries, bool slides) {
     const config *c = &p->m->cfg;
     const hparams *hp = &c->hp;
     const layer_shape *shape = &c->shape[layer];
     const bool stores = shape->kv_layer == layer;
     int64_t q = hp->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head;
-    op *o = put(p, OP_ATTENTION, REG_A, REG_Q, q, q);
+    op *o = put(p, OP_ATTENTION, REG_A, queries, q, q);
     o->in2 = stores ? REG_K : REG_NONE;
     o->in3 = stores ? REG_V : REG_NONE;
     o->w = p->b->slot[SLOT_SINKS].w;
@@ -156,7 +156,9 @@ static void latent_attention(builder *p, int layer, reg in) {
     const int64_t n = hp->n_head, d = hp->d_head, turned = hp->n_rot, plain = d - turned, v = hp->d_value;
     const reg low_q = model_declare_reg(p->m, "low_q"), low_kv = model_declare_reg(p->m, "low_kv");
     const reg k_turned = model_declare_reg(p->m, "k_turned"), k_plain = model_declare_reg(p->m, "k_plain");
-    const reg narrow = v < d ? model_declare_reg(p->m, "narrow_v") : REG_V;
+    const int64_t wide =
+        p->m->cfg.shape[layer].d_head; /* of heads in attention: the larger of keys and values */
+    const reg narrow = v < wide ? model_declare_reg(p->m, "narrow_v") : REG_V;
     if (has(p, SLOT_Q_A))
         linear(p, SLOT_Q_A, low_q, in);
     else
@@ -175,14 +177,17 @@ static void latent_attention(builder *p, int layer, reg in) {
         rope(p, k_turned, 1, turned, 0);
     }
     scale_queries(p);
-    copy(p, REG_K, k_turned, n, turned, 0, 0, d, 0);
-    copy(p, REG_K, k_plain, n, plain, plain, turned, d, 0);
-    if (v < d)
-        copy(p, REG_V, narrow, n, v, v, 0, d, d - v);
-    attend(p, layer, p->m->cfg.layer[layer] & LAYER_SLIDES);
-    if (v < d)
-        copy(p, narrow, REG_A, n, v, d, 0, v, 0);
-    linear(p, SLOT_O, REG_O, v < d ? narrow : REG_A);
+    copy(p, REG_K, k_turned, n, turned, 0, 0, wide, 0);
+    copy(p, REG_K, k_plain, n, plain, plain, turned, wide, wide - d);
+    const reg q = d < wide ? model_declare_reg(p->m, "wide_q") : REG_Q;
+    if (d < wide)
+        copy(p, q, REG_Q, n, d, d, 0, wide, wide - d);
+    if (v < wide)
+        copy(p, REG_V, narrow, n, v, v, 0, wide, wide - v);
+    attend(p, layer, q, p->m->cfg.layer[layer] & LAYER_SLIDES);
+    if (v < wide)
+        copy(p, narrow, REG_A, n, v, wide, 0, v, 0);
+    linear(p, SLOT_O, REG_O, v < wide ? narrow : REG_A);
     if (has(p, SLOT_ATTN_POST_NORM))
         norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);
 }
@@ -229,7 +234,7 @@ static void attention(builder *p, int layer, reg in) {
     if (norm_last)
         norm_heads(p, shape);
     scale_queries(p);
-    attend(p, layer, slides);
+    attend(p, layer, REG_Q, slides);
     if (has(p, SLOT_ATTN_GATE))
         gate(p, REG_G, REG_A, ACT_SIGMOID, q);
     linear(p, SLOT_O, REG_O, REG_A);

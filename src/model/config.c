@@ -432,12 +432,11 @@ static nib_status derive_latent(const config_source *s, hparams *hp, nib_error *
     } else {
         hp->d_head = hp->d_plain + hp->n_rot;
     }
-    if (hp->n_rot < 1 || hp->d_plain < 0 || hp->d_value < 1 || hp->d_value > hp->d_head)
-        return nib_fail(
-            err, NIB_E_MODEL,
-            "latent attention: expected rotated dimensions, and values no wider than keys, found %lld "
-            "rotated, %lld plain and %lld of values",
-            (long long)hp->n_rot, (long long)hp->d_plain, (long long)hp->d_value);
+    if (hp->n_rot < 1 || hp->d_plain < 0 || hp->d_value < 1)
+        return nib_fail(err, NIB_E_MODEL,
+                        "latent attention: expected dimensions of rotated keys and of values, found %lld "
+                        "rotated, %lld plain and %lld of values",
+                        (long long)hp->n_rot, (long long)hp->d_plain, (long long)hp->d_value);
     hp->n_kv_head = hp->n_head;
     return NIB_OK;
 }

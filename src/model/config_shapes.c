@@ -128,6 +128,8 @@ nib_status config_read_shapes(const config_source *s, config *out, nib_error *er
         const bool full = !(out->layer[i] & LAYER_SLIDES), shares = i >= hp->n_layer - hp->n_kv_shared;
         shape[i].kv_layer = i;
         shape[i].d_head = full && hp->d_head_full > 0 ? hp->d_head_full : hp->d_head;
+        if (hp->kv_low_rank > 0 && hp->d_value > hp->d_head) /* keys are padded */
+            shape[i].d_head = hp->d_value;
         shape[i].n_kv_head = full && hp->n_kv_head_full > 0 ? hp->n_kv_head_full : hp->n_kv_head;
         shape[i].d_ff = hp->d_ff * (shares && hp->wide_shared ? 2 : 1);
         NIB_TRY(read_scale(s, i, &shape[i].scale, err));
