@@ -255,7 +255,7 @@ static nib_status put(naming *n, const char *name, const int *w, int n_part, nib
     const weight *stack = first->vector ? stack_of_bias(b, first) : first;
     if (stack != NULL && stack->n_expert > 0)
         shape_stack(t, first, stack);
-    t->vector = first->vector;
+    t->vector = first->vector && first->n_col == 0;
     t->from = first->type;
     if (!first->vector)
         NIB_TRY(find_type(n, t, err));
