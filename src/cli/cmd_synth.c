@@ -35,7 +35,8 @@ const cli_command cmd_synth = {
     .details =
         "SHAPE is one of smollm2-135m, llama-3.2-1b, llama-3.2-3b, llama-3-8b, llama-3-70b, llama-2-7b,\n"
         "llama-2-13b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b, phi-3-medium, opt-125m, opt-6.7b, opt-30b,\n"
-        "opt-175b. The file has no tokenizer: use it with bench, or with run --tokens.\n\n"
+        "opt-175b, qwen3-30b-a3b, qwen3-235b-a22b. The file has no tokenizer: use it with bench, or with\n"
+        "run --tokens. Routers of synthetic mixtures have no preference among experts.\n\n"
         "  nibble synth llama-3.2-1b -o 1b.gguf\n"
         "  nibble synth llama-3-8b -o 8b-part.gguf --type q8_0 --layers 4\n"
         "  nibble bench 1b.gguf\n",

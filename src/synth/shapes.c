@@ -6,6 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
+/* Rows of dense models omit the experts. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 #define LLAMA31 131072, 500000, 1e-5f
 const synth_shape synth_shapes[] = {
     /* name, family, layers, width, heads, kv heads, head, feed-forward, vocabulary, context, rope base, eps,
@@ -25,6 +28,11 @@ const synth_shape synth_shapes[] = {
     {"opt-6.7b", SYNTH_OPT, 32, 4096, 32, 32, 128, 16384, 50272, 2048, 0, 1e-5f, true},
     {"opt-30b", SYNTH_OPT, 48, 7168, 56, 56, 128, 28672, 50272, 2048, 0, 1e-5f, true},
     {"opt-175b", SYNTH_OPT, 96, 12288, 96, 96, 128, 49152, 50272, 2048, 0, 1e-5f, true},
+    /* the same, and experts, chosen experts */
+    {"qwen3-30b-a3b", SYNTH_QWEN3MOE, 48, 2048, 32, 4, 128, 768, 151936, 40960, 1000000, 1e-6f, false, 128,
+     8},
+    {"qwen3-235b-a22b", SYNTH_QWEN3MOE, 94, 4096, 64, 4, 128, 1536, 151936, 40960, 1000000, 1e-6f, false, 128,
+     8},
 };
 const int synth_n_shape = sizeof synth_shapes / sizeof synth_shapes[0];
 
@@ -35,11 +43,22 @@ const synth_shape *synth_find(const char *name) {
     return NULL;
 }
 
-enum { LLAMA = 1 << SYNTH_LLAMA, QWEN2 = 1 << SYNTH_QWEN2, PHI3 = 1 << SYNTH_PHI3, OPT = 1 << SYNTH_OPT };
-enum { ALL = LLAMA | QWEN2 | PHI3 | OPT, SPLIT = LLAMA | QWEN2 | OPT };
+enum {
+    LLAMA = 1 << SYNTH_LLAMA,
+    QWEN2 = 1 << SYNTH_QWEN2,
+    PHI3 = 1 << SYNTH_PHI3,
+    OPT = 1 << SYNTH_OPT,
+    QWEN3MOE = 1 << SYNTH_QWEN3MOE
+};
+enum {
+    DENSE = LLAMA | QWEN2 | PHI3 | OPT,
+    ALL = DENSE | QWEN3MOE,
+    SPLIT_FFN = LLAMA | QWEN2 | OPT,
+    SPLIT = SPLIT_FFN | QWEN3MOE
+};
 
 /* Sizes of rows and columns. */
-typedef enum dim { D_ONE, D_MODEL, D_Q, D_KV, D_QKV, D_FF, D_FF2, D_VOCAB, D_POS } dim;
+typedef enum dim { D_ONE, D_MODEL, D_Q, D_KV, D_QKV, D_FF, D_FF2, D_VOCAB, D_POS, D_HEAD, D_EXPERTS } dim;
 
 /* A tensor: families that have it, part of the model, name, rows (D_ONE: a vector), columns. */
 static const struct {
@@ -58,16 +77,22 @@ static const struct {
     {QWEN2 | OPT, SYNTH_LAYER, "blk.%d.attn_q.bias", D_ONE, D_Q},
     {QWEN2 | OPT, SYNTH_LAYER, "blk.%d.attn_k.bias", D_ONE, D_KV},
     {QWEN2 | OPT, SYNTH_LAYER, "blk.%d.attn_v.bias", D_ONE, D_KV},
+    {QWEN3MOE, SYNTH_LAYER, "blk.%d.attn_q_norm.weight", D_ONE, D_HEAD},
+    {QWEN3MOE, SYNTH_LAYER, "blk.%d.attn_k_norm.weight", D_ONE, D_HEAD},
     {PHI3, SYNTH_LAYER, "blk.%d.attn_qkv.weight", D_QKV, D_MODEL},
     {ALL, SYNTH_LAYER, "blk.%d.attn_output.weight", D_MODEL, D_Q},
     {OPT, SYNTH_LAYER, "blk.%d.attn_output.bias", D_ONE, D_MODEL},
     {ALL, SYNTH_LAYER, "blk.%d.ffn_norm.weight", D_ONE, D_MODEL},
     {OPT, SYNTH_LAYER, "blk.%d.ffn_norm.bias", D_ONE, D_MODEL},
     {LLAMA | QWEN2, SYNTH_LAYER, "blk.%d.ffn_gate.weight", D_FF, D_MODEL},
-    {SPLIT, SYNTH_LAYER, "blk.%d.ffn_up.weight", D_FF, D_MODEL},
+    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_gate_inp.weight", D_EXPERTS, D_MODEL},
+    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_gate_exps.weight", D_FF, D_MODEL},
+    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_up_exps.weight", D_FF, D_MODEL},
+    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_down_exps.weight", D_MODEL, D_FF},
+    {SPLIT_FFN, SYNTH_LAYER, "blk.%d.ffn_up.weight", D_FF, D_MODEL},
     {PHI3, SYNTH_LAYER, "blk.%d.ffn_up.weight", D_FF2, D_MODEL},
     {OPT, SYNTH_LAYER, "blk.%d.ffn_up.bias", D_ONE, D_FF},
-    {ALL, SYNTH_LAYER, "blk.%d.ffn_down.weight", D_MODEL, D_FF},
+    {DENSE, SYNTH_LAYER, "blk.%d.ffn_down.weight", D_MODEL, D_FF},
     {OPT, SYNTH_LAYER, "blk.%d.ffn_down.bias", D_ONE, D_MODEL},
     {ALL, SYNTH_HEAD, "output_norm.weight", D_ONE, D_MODEL},
     {OPT, SYNTH_HEAD, "output_norm.bias", D_ONE, D_MODEL},
@@ -85,6 +110,8 @@ static int64_t size_of(const synth_shape *s, dim d) {
     case D_FF: return s->d_ff;
     case D_FF2: return 2 * s->d_ff;
     case D_VOCAB: return s->n_vocab;
+    case D_HEAD: return s->d_head;
+    case D_EXPERTS: return s->n_expert;
     case D_POS: return s->n_ctx + 2; /* OPT's positions begin at 2 */
     }
     return 0;
@@ -102,6 +129,8 @@ static bool visit_part(const synth_shape *s, synth_part part, int layer, synth_t
         else
             snprintf(t.name, sizeof t.name, "%s", tensors[i].name);
         t.vector = tensors[i].rows == D_ONE;
+        t.n_expert = strstr(t.name, "_exps.") ? s->n_expert : 0;
+        t.router = tensors[i].rows == D_EXPERTS;
         t.norm = t.vector && strstr(t.name, "norm.weight");
         if (!fn(user, &t))
             return false;

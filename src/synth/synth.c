@@ -105,7 +105,8 @@ static void put(synth_job *job, size_t n_byte) {
 
 static void write_matrix(synth_job *job, const synth_tensor *t) {
     const type_info *type = type_get(job->type);
-    size_t left = (size_t)(t->rows * (t->cols / type->block_elems));
+    const int64_t rows = t->rows * NUM_MAX(t->n_expert, 1);
+    size_t left = (size_t)(rows * (t->cols / type->block_elems));
     while (left && !job->status) {
         size_t n = NUM_MIN(left, (size_t)CHUNK / (size_t)type->block_bytes);
         make_matrix_chunk(job, n, t->cols);
@@ -125,9 +126,11 @@ static void write_vector(synth_job *job, const synth_tensor *t) {
 
 static bool write_tensor(void *user, const synth_tensor *t) {
     synth_job *job = user;
+    for (int64_t r = 0; t->router && r < t->rows && !job->status; r++)
+        write_vector(job, t);
     if (t->vector)
         write_vector(job, t);
-    else
+    else if (!t->router)
         write_matrix(job, t);
     return !job->status;
 }
@@ -136,13 +139,13 @@ static bool write_tensor(void *user, const synth_tensor *t) {
 
 static bool declare_tensor(void *user, const synth_tensor *t) {
     synth_job *job = user;
-    int64_t shape[2] = {t->rows, t->cols};
+    int64_t shape[3] = {t->n_expert, t->rows, t->cols};
     uint64_t row_bytes;
-    type_id type = t->vector ? TYPE_F32 : job->type;
+    const int n_dim = t->vector ? 1 : t->n_expert > 0 ? 3 : 2;
+    type_id type = t->vector || t->router ? TYPE_F32 : job->type;
     type_row_bytes(type, t->cols, &row_bytes);
-    job->total += (uint64_t)t->rows * row_bytes;
-    job->status = gguf_writer_tensor(job->writer, t->name, type, t->vector ? 1 : 2,
-                                     t->vector ? shape + 1 : shape, &job->err);
+    job->total += (uint64_t)(t->rows * NUM_MAX(t->n_expert, 1)) * row_bytes;
+    job->status = gguf_writer_tensor(job->writer, t->name, type, n_dim, shape + 3 - n_dim, &job->err);
     return !job->status;
 }
 
@@ -166,7 +169,7 @@ static void set_text(synth_job *job, const char *key, const char *text) {
 }
 
 static void set_metadata(synth_job *job) {
-    static const char *const names[] = {"llama", "qwen2", "phi3", "opt"};
+    static const char *const names[] = {"llama", "qwen2", "phi3", "opt", "qwen3moe"};
     const synth_shape *s = job->shape;
     const char *arch = names[s->family];
     char name[128];
@@ -182,6 +185,15 @@ static void set_metadata(synth_job *job) {
     set_int(job, arch, "attention.head_count", s->n_head);
     set_int(job, arch, "attention.head_count_kv", s->n_kv_head);
     set_int(job, arch, "vocab_size", s->n_vocab);
+    if (s->d_head * s->n_head != s->d_model) {
+        set_int(job, arch, "attention.key_length", s->d_head);
+        set_int(job, arch, "attention.value_length", s->d_head);
+    }
+    if (s->n_expert > 0) {
+        set_int(job, arch, "expert_count", s->n_expert);
+        set_int(job, arch, "expert_used_count", s->n_expert_used);
+        set_int(job, arch, "expert_feed_forward_length", s->d_ff);
+    }
     if (s->rope_theta > 0) {
         set_int(job, arch, "rope.dimension_count", s->d_head);
         set_float(job, arch, "rope.freq_base", (double)s->rope_theta);
