@@ -153,6 +153,8 @@ typedef enum mixer_layers {
     MIXER_LISTED, /* those that the configuration lists; the others have attention. GGUF: 0 KV heads */
     MIXER_EVERY,  /* the same, but GGUF has the period of the others */
     MIXER_ALL,    /* all; none has attention */
+    MIXER_SINGLE, /* as MIXER_LISTED, but a layer has one sub-layer: a mixer, attention or a feed-forward
+                     layer */
     MIXER_BESIDE  /* all, beside attention with the same input */
 } mixer_layers;
 

@@ -356,13 +356,39 @@ static void delta_net(builder *p, reg in) {
     linear(p, SLOT_REC_OUT, REG_O, y);
 }
 
+/* Mamba-1. dt is made of a few columns. */
+static void selective_scan(builder *p, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const reg z = model_declare_reg(p->m, "rec_z");
+    const reg x = model_declare_reg(p->m, "rec_x");
+    const reg low = model_declare_reg(p->m, "rec_low");
+    const reg bc = model_declare_reg(p->m, "rec_bc");
+    const reg dt = model_declare_reg(p->m, "rec_dt");
+    const reg y = model_declare_reg(p->m, "rec_y");
+    linear(p, SLOT_REC_X, x, in);
+    linear(p, SLOT_REC_Z, z, in);
+    convolve(p, x, hp->rec_inner, true);
+    linear(p, SLOT_REC_DT_LOW, low, x);
+    linear(p, SLOT_REC_BC, bc, x);
+    if (has(p, SLOT_REC_DT_NORM))
+        norm(p, SLOT_REC_DT_NORM, low, low, hp->rec_dt_rank, 1);
+    if (has(p, SLOT_REC_B_NORM))
+        norm(p, SLOT_REC_B_NORM, bc, bc, 2 * hp->rec_state, 2);
+    linear(p, SLOT_REC_DT, dt, low);
+    op *o = carry(p, OP_SCAN, y, x, hp->rec_inner);
+    o->in2 = dt;
+    o->in3 = bc;
+    gate(p, z, y, ACT_SILU, hp->rec_inner);
+    linear(p, SLOT_REC_OUT, REG_O, y);
+}
+
 /* in -> REG_O */
 static void recurrent(builder *p, reg in) {
     switch (p->m->arch->mixer) {
     case MIXER_CONV: short_conv(p, in); break;
     case MIXER_SSD: state_space(p, in); break;
     case MIXER_DELTA: delta_net(p, in); break;
-    case MIXER_SCAN:
+    case MIXER_SCAN: selective_scan(p, in); break;
     case MIXER_NONE:
     case MIXER_COUNT: break;
     }

@@ -444,6 +444,8 @@ static nib_status derive_latent(const config_source *s, hparams *hp, nib_error *
 static nib_status derive(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
     NIB_TRY(derive_latent(s, hp, err));
+    if (s->arch->mixer != MIXER_NONE && config_n_listed(s) > 0)
+        hp->n_layer = config_n_listed(s);
     if (hp->n_kv_head == 0)
         hp->n_kv_head = hp->n_head;
     if (hp->d_head == 0) {

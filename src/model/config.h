@@ -39,6 +39,7 @@ enum {
     LAYER_NO_ROPE = 2,
     LAYER_RECURRENT = 4,    /* the layer has the family's mixer */
     LAYER_NO_ATTENTION = 8, /* and no attention */
+    LAYER_NO_FFN = 16,      /* the layer has no feed-forward part */
 };
 
 /* What may differ from layer to layer. */
@@ -102,6 +103,8 @@ nib_status config_tensor_number(const config_source *s, const container_tensor *
                                 nib_error *err);
 /* Reads the activation function and, if it has parameters, those of each layer. NIB_E_MODEL. */
 nib_status config_read_act(const config_source *s, config *out, nib_error *err);
+/* HF: the number of layers by a list of their kinds; 0: there is none. */
+int64_t config_n_listed(const config_source *s);
 /* Marks the recurrent layers (LAYER_RECURRENT, LAYER_NO_ATTENTION) in layer [n_layer]. */
 nib_status config_read_mixers(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err);
 /* Refuses options that change the computation and are not supported. NIB_E_MODEL. */
