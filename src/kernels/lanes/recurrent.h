@@ -67,35 +67,60 @@ static void op_conv(const conv_args *a, int64_t c0, int64_t c1) {
         conv_lanes(a, c, c1 - c < LANES ? (int)(c1 - c) : LANES);
 }
 
-/* Channels [p, p + n) of one head in one row. The state's rows are d_head apart. */
-LANES_INLINE void ssd_lanes(const ssd_args *a, float *state, const float *b, const float *c, float decay,
-                            float dt, const float *x, float skip, float *out, int n, bool begins) {
-    const vf keep = v_set(decay), in = load_n(x, n), step = v_mul(in, v_set(dt));
-    vf y = v_zero();
-    for (int64_t i = 0; i < a->n_state; i++, state += a->d_head) {
-        vf s = begins ? v_zero() : load_n(state, n);
-        s = v_fma(step, v_set(b[i]), v_mul(s, keep));
-        y = v_fma(s, v_set(c[i]), y);
-        store_n(state, s, n);
+/* Vectors of a head that are computed beside each other, so that their sums overlap. */
+enum { HEAD_VECTORS = 2 };
+
+/* One head of one row. */
+typedef struct ssd_row {
+    const float *x, *b, *c;
+    float decay, dt, skip;
+    bool begins;
+} ssd_row;
+
+/* n_vector vectors of channels from p on; n: lanes of each. The state's rows are d_head apart. */
+LANES_INLINE void ssd_lanes(const ssd_args *a, const ssd_row *row, float *state, int64_t p, float *out,
+                            const int n_vector, const int n) {
+    const vf keep = v_set(row->decay);
+    vf step[HEAD_VECTORS], y[HEAD_VECTORS];
+    for (int v = 0; v < n_vector; v++) {
+        step[v] = v_mul(load_n(row->x + p + v * LANES, n), v_set(row->dt));
+        y[v] = v_zero();
     }
-    store_n(out, v_fma(in, v_set(skip), y), n);
+    for (int64_t i = 0; i < a->n_state; i++) {
+        const vf b = v_set(row->b[i]), c = v_set(row->c[i]);
+        float *at = state + i * a->d_head + p;
+        for (int v = 0; v < n_vector; v++, at += LANES) {
+            vf s = row->begins ? v_zero() : load_n(at, n);
+            s = v_fma(step[v], b, v_mul(s, keep));
+            y[v] = v_fma(s, c, y[v]);
+            store_n(at, s, n);
+        }
+    }
+    for (int v = 0; v < n_vector; v++)
+        store_n(out + p + v * LANES, v_fma(load_n(row->x + p + v * LANES, n), v_set(row->skip), y[v]), n);
 }
 
 static void op_ssd(const ssd_args *a, int64_t h0, int64_t h1) {
-    const int64_t d = a->d_head;
+    const int64_t d = a->d_head, wide = HEAD_VECTORS * LANES;
     for (int64_t h = h0; h < h1; h++) {
         float *state = a->state + h * a->n_state * d;
         const int64_t group = h / (a->n_head / a->n_group) * a->n_state;
         for (int64_t r = 0; r < a->n_row; r++) {
-            const float *row = a->x + r * a->ldx, *b = row + a->n_head * d + group;
-            const float *c = b + a->n_group * a->n_state;
-            float dt = soft_plus(a->dt[r * a->ld_dt + h] + a->dt_bias[h]);
+            const float *in = a->x + r * a->ldx, *b = in + a->n_head * d + group;
+            float dt = soft_plus(a->dt[r * a->ld_dt + h] + a->dt_bias[h]), *out = a->out + r * a->ldo + h * d;
             dt = dt < a->dt_min ? a->dt_min : dt > a->dt_max ? a->dt_max : dt;
-            const float decay = expf(dt * a->a[h]);
-            for (int64_t p = 0; p < d; p += LANES)
-                ssd_lanes(a, state + p, b, c, decay, dt, row + h * d + p, a->d[h],
-                          a->out + r * a->ldo + h * d + p, d - p < LANES ? (int)(d - p) : LANES,
-                          a->begins && r == 0);
+            const ssd_row row = {.x = in + h * d,
+                                 .b = b,
+                                 .c = b + a->n_group * a->n_state,
+                                 .decay = expf(dt * a->a[h]),
+                                 .dt = dt,
+                                 .skip = a->d[h],
+                                 .begins = a->begins && r == 0};
+            int64_t p = 0;
+            for (; p + wide <= d; p += wide)
+                ssd_lanes(a, &row, state, p, out, HEAD_VECTORS, LANES);
+            for (; p < d; p += LANES)
+                ssd_lanes(a, &row, state, p, out, 1, d - p < LANES ? (int)(d - p) : LANES);
         }
     }
 }
@@ -149,8 +174,10 @@ static void unit_vector(const float *x, int64_t n, float scale, float *out) {
 
 /* One head of one row, as the delta rule reads it. */
 typedef struct delta_row {
-    float q[DELTA_MAX], k[DELTA_MAX], keep[DELTA_MAX]; /* [d_k] */
+    float q[DELTA_MAX], k[DELTA_MAX], keep[DELTA_MAX], kept_k[DELTA_MAX]; /* [d_k]; the last is keep * k */
+    const float *v;
     float beta;
+    bool begins;
 } delta_row;
 
 static void prepare_delta(const delta_args *a, int64_t h, int64_t r, delta_row *out) {
@@ -158,42 +185,53 @@ static void prepare_delta(const delta_args *a, int64_t h, int64_t r, delta_row *
     const float *x = a->x + r * a->ldx, *g = a->decay + r * a->ld_decay;
     unit_vector(x + from * d, d, 1 / sqrtf((float)d), out->q);
     unit_vector(x + (a->n_k_head + from) * d, d, 1, out->k);
+    out->v = x + 2 * a->n_k_head * d + h * a->d_v;
     out->beta = sigmoid(a->beta[r * a->ld_beta + h]);
+    out->begins = a->begins && r == 0;
     for (int64_t i = 0; i < d; i++) {
         const int64_t at = a->by_channel ? h * d + i : h;
         out->keep[i] =
             i > 0 && !a->by_channel ? out->keep[0] : expf(a->a[h] * soft_plus(g[at] + a->dt_bias[at]));
+        out->kept_k[i] = out->keep[i] * out->k[i];
     }
 }
 
-/* Values [p, p + n) of a head. The state's rows are d_v apart. */
-LANES_INLINE void delta_lanes(const delta_args *a, const delta_row *row, float *state, const float *v,
-                              float *out, int n, bool begins) {
-    vf known = v_zero(), y = v_zero();
-    for (int64_t i = 0; i < a->d_k && !begins; i++) {
-        const vf s = v_mul(load_n(state + i * a->d_v, n), v_set(row->keep[i]));
-        known = v_fma(s, v_set(row->k[i]), known);
+/* n_vector vectors of values from p on; n: lanes of each. The state's rows are d_v apart. */
+LANES_INLINE void delta_lanes(const delta_args *a, const delta_row *row, float *state, int64_t p, float *out,
+                              const int n_vector, const int n) {
+    vf known[HEAD_VECTORS], y[HEAD_VECTORS];
+    for (int v = 0; v < n_vector; v++)
+        known[v] = y[v] = v_zero();
+    for (int64_t i = 0; i < a->d_k && !row->begins; i++)
+        for (int v = 0; v < n_vector; v++)
+            known[v] = v_fma(load_n(state + i * a->d_v + p + v * LANES, n), v_set(row->kept_k[i]), known[v]);
+    for (int v = 0; v < n_vector; v++) /* what k and the state change by */
+        known[v] = v_mul(v_sub(load_n(row->v + p + v * LANES, n), known[v]), v_set(row->beta));
+    for (int64_t i = 0; i < a->d_k; i++) {
+        float *at = state + i * a->d_v + p;
+        for (int v = 0; v < n_vector; v++, at += LANES) {
+            vf s = row->begins ? v_zero() : v_mul(load_n(at, n), v_set(row->keep[i]));
+            s = v_fma(known[v], v_set(row->k[i]), s);
+            y[v] = v_fma(s, v_set(row->q[i]), y[v]);
+            store_n(at, s, n);
+        }
     }
-    const vf change = v_mul(v_sub(load_n(v, n), known), v_set(row->beta));
-    for (int64_t i = 0; i < a->d_k; i++, state += a->d_v) {
-        vf s = begins ? v_zero() : v_mul(load_n(state, n), v_set(row->keep[i]));
-        s = v_fma(change, v_set(row->k[i]), s);
-        y = v_fma(s, v_set(row->q[i]), y);
-        store_n(state, s, n);
-    }
-    store_n(out, y, n);
+    for (int v = 0; v < n_vector; v++)
+        store_n(out + p + v * LANES, y[v], n);
 }
 
 static void op_delta(const delta_args *a, int64_t h0, int64_t h1) {
-    const int64_t d = a->d_v, values = 2 * a->n_k_head * a->d_k;
+    const int64_t d = a->d_v, wide = HEAD_VECTORS * LANES;
     delta_row row;
     for (int64_t h = h0; h < h1; h++)
         for (int64_t r = 0; r < a->n_row; r++) {
+            float *state = a->state + h * a->d_k * d, *out = a->out + r * a->ldo + h * d;
+            int64_t p = 0;
             prepare_delta(a, h, r, &row);
-            for (int64_t p = 0; p < d; p += LANES)
-                delta_lanes(a, &row, a->state + h * a->d_k * d + p, a->x + r * a->ldx + values + h * d + p,
-                            a->out + r * a->ldo + h * d + p, d - p < LANES ? (int)(d - p) : LANES,
-                            a->begins && r == 0);
+            for (; p + wide <= d; p += wide)
+                delta_lanes(a, &row, state, p, out, HEAD_VECTORS, LANES);
+            for (; p < d; p += LANES)
+                delta_lanes(a, &row, state, p, out, 1, d - p < LANES ? (int)(d - p) : LANES);
         }
 }
 
