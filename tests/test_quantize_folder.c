@@ -79,9 +79,15 @@ static void test_same_model(void **state) {
         "arch/olmo3",            /* the name of another family, rotary frequencies of sliding layers */
         "arch/ministral3",       /* YaRN, queries scaled by position */
         "arch/hunyuan_v1_dense", /* a larger base */
-        "arch/lfm2",    /* three parts of one projection, a table of taps, layers without attention */
-        "arch/mamba2",  /* A from its logarithm, a norm of the whole row */
-        "arch/qwen3_5", /* heads in another order, a gate beside the queries */
+        "arch/lfm2",       /* three parts of one projection, a table of taps, layers without attention */
+        "arch/mamba2",     /* A from its logarithm, a norm of the whole row */
+        "arch/qwen3_5",    /* heads in another order, a gate beside the queries */
+        "arch/jamba",      /* two norms in one weight, parts of a low rank */
+        "arch/nemotron_h", /* layers of one sub-layer, experts without gates */
+        "arch/granitemoehybrid", /* experts, perhaps without rotary embedding */
+        "arch/qwen3_next",       /* rows of groups */
+        "arch/qwen3_5_moe",
+        "arch/lfm2_moe",
         "arch/apertus", /* parameters of the activation function */
         "arch/gemma4",  /* widths of each layer, factors of layers, per-layer embeddings */
         "arch-extra/gemma4-values-are-keys",

@@ -3,17 +3,23 @@
 
 #include <stdbool.h>
 
-/* The gate or activation whose output product i reads, so that the product ends a feed-forward part. -1:
- * there is none. */
+/* The last op before op i that writes register r; -1: none. */
+static int writer_before(const program *p, int i, reg r) {
+    do
+        i--;
+    while (i >= 0 && p->ops[i].out != r);
+    return i;
+}
+
+/* The gate or activation whose output product i reads, so that the product ends a feed-forward part: it
+ * follows another product, not attention or a recurrent op. -1: there is none. */
 static int neurons_of(const program *p, int i) {
     const op *o = &p->ops[i];
-    if (o->kind != OP_LINEAR)
+    const int j = o->kind == OP_LINEAR ? writer_before(p, i, o->in) : -1;
+    if (j < 0 || (p->ops[j].kind != OP_GATE && p->ops[j].kind != OP_ACT && p->ops[j].kind != OP_XIELU))
         return -1;
-    for (int j = i - 1; j >= 0; j--)
-        if (p->ops[j].out == o->in)
-            return p->ops[j].kind == OP_GATE || p->ops[j].kind == OP_ACT || p->ops[j].kind == OP_XIELU ? j
-                                                                                                       : -1;
-    return -1;
+    const int of = p->ops[j].kind == OP_GATE ? writer_before(p, j, p->ops[j].in2) : j;
+    return of >= 0 && (of == j || p->ops[of].kind == OP_LINEAR) ? j : -1;
 }
 
 /* The op that adds the output of op i, perhaps after a norm, to the residual stream; -1: there is none. */
@@ -34,12 +40,12 @@ static void found(probe_places *out, probe_point point, int at, reg from) {
 }
 
 void probe_find(const program *p, probe_places *out) {
-    bool mixes = false;
+    bool adds = false;
     for (int i = 0; i < PROBE_N; i++)
         found(out, (probe_point)i, PROBE_NOWHERE, REG_NONE);
     for (int i = 0; i < p->n_op; i++)
-        mixes = mixes || p->ops[i].kind == OP_ATTENTION || op_is_recurrent(p->ops[i].kind);
-    if (!mixes)
+        adds = adds || (p->ops[i].kind == OP_ADD && p->ops[i].out == REG_X);
+    if (!adds) /* not a layer */
         return;
     found(out, PROBE_INPUT, PROBE_BEFORE, REG_X);
     found(out, PROBE_OUTPUT, p->n_op - 1, REG_X);
@@ -50,10 +56,10 @@ void probe_find(const program *p, probe_places *out) {
             found(out, PROBE_Q, i, REG_Q);
         if (o->kind == OP_LINEAR && o->out == REG_V)
             found(out, PROBE_V, i, REG_V);
-        if (neurons >= 0)
-            found(out, PROBE_HIDDEN, neurons, p->ops[neurons].out);
-        if (add >= 0)
-            found(out, PROBE_FFN, add, p->ops[add].in2);
+        if (add < 0)
+            continue;
+        found(out, PROBE_HIDDEN, neurons, p->ops[neurons].out);
+        found(out, PROBE_FFN, add, p->ops[add].in2);
     }
 }
 

@@ -134,6 +134,8 @@ enum {
     A_YARN_SCORES = 512,         /* context scaling's mscale_all_dim also scales scores (DeepSeek V2) */
     A_ROPE_ALPHA = 256, /* "dynamic" scaling with a key "alpha" is a larger base for all lengths (Hunyuan) */
     A_LOCAL_PLAIN = 64, /* sliding layers have the same rotary base without context scaling (OLMo 3) */
+    A_NOPE_NAMED =
+        1 << 13, /* position_embedding_type "nope": no rotary embedding; GGUF: rope.scaling.finetuned */
     A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */
     A_WEIGHTED_INPUT = 1 << 16, /* an expert's weight multiplies its input (Llama 4) */
     A_YARN_EXACT = 1 << 17,     /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
@@ -246,6 +248,39 @@ extern const arch_desc *const arch_registry[];
     {SLOT_ROUTER}, {SLOT_GATE_EXPS, .gguf = "blk.%d.ffn_gate_exps|blk.%d.ffn_gate.%d"},                      \
         {SLOT_UP_EXPS, .gguf = "blk.%d.ffn_up_exps|blk.%d.ffn_up.%d"}, {                                     \
         SLOT_DOWN_EXPS, .gguf = "blk.%d.ffn_down_exps|blk.%d.ffn_down.%d"                                    \
+    }
+/* Qwen3-Next and Qwen3.5. */
+#define ARCH_QWEN_DELTA                                                                                      \
+    {SLOT_REC_CONV, "model.layers.%d.linear_attn.conv1d"},                                                   \
+        {SLOT_REC_DT_BIAS, "model.layers.%d.linear_attn.dt_bias", T_BARE},                                   \
+        {SLOT_REC_A, "model.layers.%d.linear_attn.A_log", T_BARE | T_MINUS_EXP},                             \
+        {SLOT_REC_NORM, "model.layers.%d.linear_attn.norm", T_AS_IS}, {                                      \
+        SLOT_REC_OUT, "model.layers.%d.linear_attn.out_proj"                                                 \
+    }
+#define ARCH_QWEN_GATED_ATTENTION                                                                            \
+    {SLOT_Q_GATE, "model.layers.%d.self_attn.q_proj"}, {SLOT_K, "model.layers.%d.self_attn.k_proj"},         \
+        {SLOT_V, "model.layers.%d.self_attn.v_proj"}, {SLOT_O, "model.layers.%d.self_attn.o_proj"},          \
+        {SLOT_Q_NORM, "model.layers.%d.self_attn.q_norm"},                                                   \
+        {SLOT_K_NORM, "model.layers.%d.self_attn.k_norm"}, {                                                 \
+        SLOT_FFN_NORM, "model.layers.%d.post_attention_layernorm", .gguf = "blk.%d.post_attention_norm"      \
+    }
+#define ARCH_QWEN_MIXTURE                                                                                    \
+    {SLOT_ROUTER, "model.layers.%d.mlp.gate"}, ARCH_EXPERTS("model.layers.%d.mlp."),                         \
+        ARCH_SHARED_EXPERT("model.layers.%d.mlp.shared_expert."), {                                          \
+        SLOT_SHEXP_ROUTER, "model.layers.%d.mlp.shared_expert_gate"                                          \
+    }
+#define ARCH_QWEN_DELTA_KEYS                                                                                 \
+    {HP_rec_tap, .hf = "linear_conv_kernel_dim", .flags = K_DEFAULT, .value = 4},                            \
+        {HP_rec_inner, .hf_columns = "model.layers.0.linear_attn.out_proj.weight"},                          \
+        {HP_rec_head, .hf = "linear_num_value_heads", .flags = K_DEFAULT, .value = 32},                      \
+        {HP_rec_group, .hf = "linear_num_key_heads", .flags = K_DEFAULT, .value = 16},                       \
+        {HP_rec_state, .hf = "linear_key_head_dim", .flags = K_DEFAULT, .value = 128},                       \
+        {HP_d_head, .flags = K_DEFAULT, .value = 256}, {                                                     \
+        HP_rope_part, .flags = K_DEFAULT, .value = 0.25                                                      \
+    }
+#define ARCH_QWEN_MIXTURE_KEYS                                                                               \
+    {HP_d_expert, .flags = K_DEFAULT, .value = 512}, {HP_d_shared, .flags = K_DEFAULT, .value = 512}, {      \
+        HP_expert_norm, .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1                                      \
     }
 #define ARCH_LLAMA_NORMS                                                                                     \
     {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"}, {                                                   \

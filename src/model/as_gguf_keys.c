@@ -9,8 +9,12 @@
 #include <string.h>
 
 /* Families without an architecture of their own in GGUF are Llama's (Mistral). */
-static const char *arch_name(const model *m) {
-    return m->arch->gguf != NULL ? m->arch->gguf : "llama";
+static const char *arch_name(const model *m, char *name, size_t size) {
+    const char *list = m->arch->gguf != NULL ? m->arch->gguf : "llama";
+    list_next(&list, name, size);
+    if (m->cfg.hp.n_expert > 0) /* a second name is that of mixtures */
+        list_next(&list, name, size);
+    return name;
 }
 
 typedef struct writing {
@@ -29,6 +33,12 @@ static nib_status set_count(const writing *w, const char *name, int64_t value, n
     char key[256];
     snprintf(key, sizeof key, "%s.%s", w->prefix, name);
     return gguf_writer_set_int(w->w, key, GGUF_U32, value, err);
+}
+
+static nib_status set_flag(const writing *w, const char *name, bool value, nib_error *err) {
+    char key[160];
+    snprintf(key, sizeof key, "%s.%s", w->prefix, name);
+    return gguf_writer_set_int(w->w, key, GGUF_BOOL, value, err);
 }
 
 static nib_status set_field(const writing *w, hp_id field, nib_error *err) {
@@ -171,23 +181,28 @@ static nib_status set_xielu(const writing *w, nib_error *err) {
 static nib_status set_mixers(const writing *w, nib_error *err) {
     enum { MAX_LAYER = 1024 };
     const config *c = &w->m->cfg;
-    const bool every = w->m->arch->mixer_layers == MIXER_EVERY;
-    int64_t heads[MAX_LAYER], recurrent[MAX_LAYER], n = c->hp.n_layer, period = 0;
+    const mixer_layers how = w->m->arch->mixer_layers;
+    const bool every = how == MIXER_EVERY, single = how == MIXER_SINGLE;
+    int64_t neurons[MAX_LAYER], heads[MAX_LAYER], recurrent[MAX_LAYER], n = c->hp.n_layer, period = 0;
     bool periodic = true;
     char key[128];
-    if (w->m->arch->mixer == MIXER_NONE || (!every && w->m->arch->mixer_layers != MIXER_LISTED))
+    if (w->m->arch->mixer == MIXER_NONE || (!every && !single && how != MIXER_LISTED))
         return NIB_OK;
     if (n > MAX_LAYER)
         return nib_fail(err, NIB_E_MODEL, "expected at most %d layers, found %lld", MAX_LAYER, (long long)n);
     for (int64_t i = n - 1; i >= 0; i--) {
         recurrent[i] = (c->layer[i] & LAYER_RECURRENT) != 0;
-        heads[i] = recurrent[i] ? 0 : c->hp.n_kv_head;
+        heads[i] = c->layer[i] & LAYER_NO_ATTENTION ? 0 : c->hp.n_kv_head;
+        neurons[i] = c->layer[i] & LAYER_NO_FFN ? 0 : c->hp.d_ff;
         period = recurrent[i] ? period : i + 1;
     }
     for (int64_t i = 0; i < n; i++)
         periodic = periodic && recurrent[i] == (period == 0 || (i + 1) % period != 0);
     if (every && periodic && period > 0)
         return set_count(w, "full_attention_interval", period, err);
+    snprintf(key, sizeof key, "%s.feed_forward_length", w->prefix);
+    if (single)
+        NIB_TRY(gguf_writer_set_ints(w->w, key, GGUF_U32, neurons, (size_t)n, err));
     snprintf(key, sizeof key, "%s.attention.%s", w->prefix, every ? "recurrent_layers" : "head_count_kv");
     return gguf_writer_set_ints(w->w, key, every ? GGUF_BOOL : GGUF_U32, every ? recurrent : heads, (size_t)n,
                                 err);
@@ -195,7 +210,8 @@ static nib_status set_mixers(const writing *w, nib_error *err) {
 
 nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     writing now = {.m = m, .w = w};
-    const char *arch = arch_name(m), *name = model_name(m);
+    char first[64];
+    const char *arch = arch_name(m, first, sizeof first), *name = model_name(m);
     snprintf(now.prefix, sizeof now.prefix, "%s", arch);
     if (m->cfg.rope != m->arch->rope_hf && m->gguf_arch == NULL)
         return nib_fail(err, NIB_E_MODEL, "a GGUF file of %s cannot express rotary pairs that are halves",
@@ -206,9 +222,11 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
                         arch);
     NIB_TRY(gguf_writer_set_string(w, "general.architecture", arch, strlen(arch), err));
     NIB_TRY(gguf_writer_set_string(w, "general.name", name, strlen(name), err));
-    const bool listed = m->arch->mixer != MIXER_NONE && m->arch->mixer_layers == MIXER_LISTED;
+    const bool mixes = m->arch->mixer != MIXER_NONE, single = m->arch->mixer_layers == MIXER_SINGLE;
+    const bool listed = mixes && (single || m->arch->mixer_layers == MIXER_LISTED);
     for (int i = 0; i < HP_COUNT; i++)
-        if (!has_shapes(&m->cfg, (hp_id)i) && (i != HP_n_kv_head || !listed)) /* set_mixers */
+        if (!has_shapes(&m->cfg, (hp_id)i) && !(listed && i == HP_n_kv_head) &&
+            !(mixes && single && i == HP_d_ff)) /* set_mixers */
             NIB_TRY(set_field(&now, (hp_id)i, err));
     if (!listed)
         NIB_TRY(set_shapes(&now, "attention.head_count_kv", offsetof(layer_shape, n_kv_head), err));
@@ -216,6 +234,8 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     NIB_TRY(set_slides(&now, err));
     NIB_TRY(set_xielu(&now, err));
     NIB_TRY(set_mixers(&now, err));
+    if (m->arch->flags & A_NOPE_NAMED)
+        NIB_TRY(set_flag(&now, "rope.scaling.finetuned", m->cfg.hp.n_rot > 0, err));
     return set_ropes(&now, err);
 }
 

@@ -283,33 +283,42 @@ static int find_weight(const block *b, slot_id slot, bool bias) {
     return -1;
 }
 
+/* Tensors of several parts, in their order. */
+static const struct {
+    slot_id home;
+    int n_part;
+    slot_id parts[3];
+} fused[] = {
+    {SLOT_Q_GATE, 2, {SLOT_Q, SLOT_ATTN_GATE}},
+    {SLOT_QKV, 3, {SLOT_Q, SLOT_K, SLOT_V}},
+    {SLOT_GATE_UP, 2, {SLOT_GATE, SLOT_UP}},
+    {SLOT_REC_BA, 2, {SLOT_REC_BETA, SLOT_REC_DT}},
+    {SLOT_REC_X_PROJ, 2, {SLOT_REC_DT_LOW, SLOT_REC_BC}},
+};
+
 /* The slot whose GGUF tensor contains this slot's rows: a fused one, or the slot itself. */
 static slot_id home_of(const model *m, slot_id slot) {
-    if ((slot == SLOT_Q || slot == SLOT_ATTN_GATE) && row_of(m, SLOT_Q_GATE) != NULL)
-        return SLOT_Q_GATE;
-    if ((slot == SLOT_Q || slot == SLOT_K || slot == SLOT_V) && pattern_of(m, slot) == NULL)
-        return SLOT_QKV;
-    if ((slot == SLOT_GATE || slot == SLOT_UP) && pattern_of(m, slot) == NULL)
-        return SLOT_GATE_UP;
     const slot_id *parts;
+    if (pattern_of(m, slot) != NULL)
+        return slot;
+    for (size_t f = 0; f < NUM_COUNT(fused); f++)
+        for (int i = 0; i < fused[f].n_part; i++)
+            if (slot == fused[f].parts[i] && pattern_of(m, fused[f].home) != NULL)
+                return fused[f].home;
     for (int i = mixer_parts(m->arch->mixer, &parts) - 1; i >= 0; i--)
-        if (slot == parts[i] && pattern_of(m, slot) == NULL)
+        if (slot == parts[i])
             return SLOT_REC_IN;
     return slot;
 }
 
 /* The parts of a fused tensor, in order. */
 static int parts_of(const model *m, slot_id home, const slot_id **out) {
-    static const slot_id qkv[] = {SLOT_Q, SLOT_K, SLOT_V}, gate_up[] = {SLOT_GATE, SLOT_UP},
-                         gated[] = {SLOT_Q, SLOT_ATTN_GATE};
-    if (home == SLOT_REC_IN)
-        return mixer_parts(m->arch->mixer, out);
-    if (home == SLOT_Q_GATE) {
-        *out = gated;
-        return 2;
-    }
-    *out = home == SLOT_QKV ? qkv : gate_up;
-    return home == SLOT_QKV ? 3 : 2;
+    for (size_t f = 0; f < NUM_COUNT(fused); f++)
+        if (home == fused[f].home) {
+            *out = fused[f].parts;
+            return fused[f].n_part;
+        }
+    return mixer_parts(m->arch->mixer, out);
 }
 
 static int by_row(const void *a, const void *b) {
@@ -329,7 +338,8 @@ static nib_status put_fused(naming *n, slot_id home, bool bias, nib_error *err) 
                             slot_name(parts[i]), bias ? " bias" : "", n->m->arch->name);
     }
     NIB_TRY(put(n, spell(n, pattern_of(n->m, home), suffix_of(n->m, home, bias), false), w, n_part, err));
-    if (home == SLOT_Q_GATE) { /* the heads of both alternate, as in the checkpoint's tensor */
+    if (home == SLOT_Q_GATE ||
+        home == SLOT_REC_BA) { /* heads of both alternate, as in the checkpoint's tensor */
         gguf_tensor *t = &n->out->all[n->out->n - 1];
         qsort((weight_piece *)(uintptr_t)t->pieces, (size_t)t->n_piece, sizeof *t->pieces, by_row);
     }
@@ -365,6 +375,22 @@ static nib_status put_whole(naming *n, slot_id whole, int w, bool bias, nib_erro
     return set_bytes(t, err);
 }
 
+/* The norms of B and C are one weight, and two tensors: the last one becomes that of B, and C's follows. */
+static nib_status split_norm(naming *n, nib_error *err) {
+    gguf_tensor *c = NULL;
+    NIB_TRY(add(n, &c, err));
+    gguf_tensor *b = c - 1;
+    *c = *b;
+    b->as.shape[0] = c->as.shape[0] = b->as.shape[0] / 2;
+    b->n_piece = c->n_piece = 1;
+    c->pieces = b->pieces + 1;
+    c->as.name = spell(n, pattern_of(n->m, SLOT_REC_C_NORM), ".weight", false);
+    if (c->as.name == NULL)
+        return nib_fail_nomem(err, 64, "a tensor's description");
+    NIB_TRY(set_bytes(b, err));
+    return set_bytes(c, err);
+}
+
 static nib_status put_weight(naming *n, int w, nib_error *err) {
     const block *b = model_block(n->m, n->block);
     bool bias = false;
@@ -389,6 +415,8 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
     /* the norm before both sub-layers: a single one has the last of its names */
     const bool alone = slot == SLOT_ATTN_NORM && find_weight(b, SLOT_FFN_NORM, false) < 0;
     NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), suffix_of(n->m, slot, bias), alone), &w, 1, err));
+    if (slot == SLOT_REC_B_NORM)
+        return split_norm(n, err);
     NIB_TRY(tile(n, slot, &n->out->all[n->out->n - 1], err));
     return turn(n, slot, &n->out->all[n->out->n - 1], err);
 }

@@ -64,6 +64,19 @@ nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int6
 /* ---- latent.c ---- */
 nib_status bind_latent_attention(binder *b, nib_error *err);
 
+/* All elements of a tensor, and a vector of these. */
+int64_t bind_count(const container_tensor *t);
+nib_status bind_elements(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
+                         nib_error *err);
+/* The bias of a weight, if it exists. */
+nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err);
+
+/* ---- mixer.c ---- */
+/* Whether a slot is a part of a mixer's fused projection: its rows [first, first + n). */
+bool mixer_part(const model *m, slot_id slot, int64_t *first, int64_t *n);
+/* The mixer of a recurrent layer. */
+nib_status bind_mixer(binder *b, nib_error *err);
+
 /* ---- experts.c ---- */
 /* Whether this layer has a router. */
 bool bind_is_mixture(const binder *b);

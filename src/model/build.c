@@ -427,13 +427,25 @@ static void experts(builder *p, slot_id slot, reg out, reg in, int64_t n, int64_
     o->cost.macs = (uint64_t)(used * n) * (uint64_t)k;
 }
 
+/* The activation of n neurons in REG_U, whose gates, if there are any, are in REG_G. */
+static void neurons(builder *p, bool gated, int64_t n) {
+    if (gated) {
+        gate(p, REG_G, REG_U, p->m->cfg.act, n);
+        return;
+    }
+    op *o = put(p, OP_ACT, REG_U, REG_U, n, n);
+    o->u.act.kind = p->m->cfg.act;
+    o->cost.macs = (uint64_t)n;
+}
+
 /* What the shared expert adds to REG_O. */
 static void shared_expert(builder *p, reg in) {
     const hparams *hp = &p->m->cfg.hp;
     const reg out = model_declare_reg(p->m, "shared"), by = model_declare_reg(p->m, "shared_gate");
-    linear(p, SLOT_GATE_SHEXP, REG_G, in);
+    if (has(p, SLOT_GATE_SHEXP))
+        linear(p, SLOT_GATE_SHEXP, REG_G, in);
     linear(p, SLOT_UP_SHEXP, REG_U, in);
-    gate(p, REG_G, REG_U, p->m->cfg.act, hp->d_shared);
+    neurons(p, has(p, SLOT_GATE_SHEXP), hp->d_shared);
     linear(p, SLOT_DOWN_SHEXP, out, REG_U);
     if (has(p, SLOT_SHEXP_ROUTER))
         linear(p, SLOT_SHEXP_ROUTER, by, in);
@@ -450,9 +462,10 @@ static void mixture(builder *p, reg in) {
     const hparams *hp = &p->m->cfg.hp;
     const int64_t d = hp->d_model, ff = hp->d_expert;
     route(p, in);
-    experts(p, SLOT_GATE_EXPS, REG_G, in, ff, d, false);
+    if (has(p, SLOT_GATE_EXPS))
+        experts(p, SLOT_GATE_EXPS, REG_G, in, ff, d, false);
     experts(p, SLOT_UP_EXPS, REG_U, in, ff, d, false);
-    gate(p, REG_G, REG_U, p->m->cfg.act, hp->n_expert_used * ff);
+    neurons(p, has(p, SLOT_GATE_EXPS), hp->n_expert_used * ff);
     experts(p, SLOT_DOWN_EXPS, REG_O, REG_U, d, ff, true);
     if (has(p, SLOT_DOWN_SHEXP))
         shared_expert(p, in);
@@ -552,7 +565,8 @@ static void layer_program(builder *p, int layer) {
         return;
     }
     const uint8_t kind = p->m->cfg.layer[layer];
-    reg a = normed(p, SLOT_ATTN_NORM, REG_H);
+    reg a =
+        normed(p, SLOT_ATTN_NORM, REG_H); /* a layer of one sub-layer may have no mixer, and no such norm */
     if (kind & LAYER_RECURRENT) {
         recurrent(p, a);
         add(p, a);

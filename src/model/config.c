@@ -441,6 +441,17 @@ static nib_status derive_latent(const config_source *s, hparams *hp, nib_error *
     return NIB_OK;
 }
 
+static bool is_nope(const config_source *s) {
+    const char *type = s->gguf_arch ? NULL : config_string(s, "position_embedding_type");
+    double finetuned = 0;
+    int found;
+    if (!(s->arch->flags & A_NOPE_NAMED))
+        return false;
+    if (s->gguf_arch == NULL)
+        return type != NULL && strcmp(type, "nope") == 0;
+    return config_number(s, "rope.scaling.finetuned", &finetuned, &found, NULL) == NIB_OK && finetuned == 0;
+}
+
 static nib_status derive(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
     NIB_TRY(derive_latent(s, hp, err));
@@ -466,7 +477,7 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
                         num_text(hp->rope_part, 6));
     if (hp->n_rot == 0)
         hp->n_rot = (int64_t)((double)hp->d_head * hp->rope_part);
-    if ((s->arch->flags & A_NO_ROPE) || hp->alibi_max_bias > 0)
+    if ((s->arch->flags & A_NO_ROPE) || hp->alibi_max_bias > 0 || is_nope(s))
         hp->n_rot = 0;
     if (s->arch->flags & A_EMBED_SQRT)
         hp->embed_scale *= sqrt((double)hp->d_model);

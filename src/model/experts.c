@@ -193,7 +193,8 @@ nib_status bind_mixture(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     const int64_t d = hp->d_model, ff = hp->d_expert;
     NIB_TRY(bind_router(b, err));
-    NIB_TRY(bind_stack(b, SLOT_GATE_EXPS, SLOT_GATE_UP_EXPS, ff, d, err));
+    if (bind_row(b, SLOT_GATE_EXPS) || bind_row(b, SLOT_GATE_UP_EXPS))
+        NIB_TRY(bind_stack(b, SLOT_GATE_EXPS, SLOT_GATE_UP_EXPS, ff, d, err));
     NIB_TRY(bind_stack(b, SLOT_UP_EXPS, SLOT_GATE_UP_EXPS, ff, d, err));
     NIB_TRY(bind_stack(b, SLOT_DOWN_EXPS, SLOT_COUNT, d, ff, err));
     return bind_shared(b, err);

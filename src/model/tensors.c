@@ -206,7 +206,7 @@ static nib_status bind_matrix(binder *b, const arch_tensor *row, const container
     return bind_finish_matrix(b, w, t, n, k, transposed, err);
 }
 
-static int64_t elements(const container_tensor *t) {
+int64_t bind_count(const container_tensor *t) {
     int64_t n = 1;
     for (int i = 0; i < t->n_dim; i++)
         if (__builtin_mul_overflow(n, t->shape[i], &n))
@@ -215,8 +215,8 @@ static int64_t elements(const container_tensor *t) {
 }
 
 /* A vector of all k elements of a tensor. */
-static nib_status bind_elements(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
-                                nib_error *err) {
+nib_status bind_elements(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
+                         nib_error *err) {
     weight *w = NULL;
     weight_piece *p = NULL;
     NIB_TRY(bind_new_weight(b, name, 1, &w, &p, err));
@@ -227,13 +227,13 @@ static nib_status bind_elements(binder *b, const char *name, const container_ten
 
 nib_status bind_vector(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
                        nib_error *err) {
-    if (t->n_dim < 1 || t->n_dim > 2 || elements(t) != k)
+    if (t->n_dim < 1 || t->n_dim > 2 || bind_count(t) != k)
         return bind_wrong_shape(t, k, -1, err);
     return bind_elements(b, name, t, k, index, err);
 }
 
 /* Binds the bias of a weight, if it exists. */
-static nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err) {
+nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err) {
     const container_tensor *t = bind_find(b, row, 0, ".bias");
     if (t == NULL)
         return row->flags & T_BIAS ? bind_missing(b, row, ".bias", err) : NIB_OK;
@@ -284,7 +284,7 @@ nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_head, nib
     }
     int64_t k = width;
     if (n_head > 1 && !(row->flags & T_ROW_NORM)) {
-        if (elements(t) == width)
+        if (bind_count(t) == width)
             b->out->slot[slot].per_entry = true;
         else
             k = width / n_head;
@@ -298,46 +298,6 @@ nib_status bind_norm(binder *b, slot_id slot, int64_t width, int64_t n_head, nib
 
 /* --- projections --------------------------------------------------------------------------------- */
 
-/* The width of a part of a recurrent layer's input projection. */
-static int64_t mixer_width(const hparams *hp, mixer_kind mixer, slot_id slot) {
-    if (mixer == MIXER_CONV)
-        return hp->d_model;
-    if (slot == SLOT_REC_DT || slot == SLOT_REC_BETA)
-        return hp->rec_head;
-    if (slot != SLOT_REC_X || mixer == MIXER_SCAN)
-        return hp->rec_inner;
-    return hp->rec_inner + 2 * hp->rec_group * hp->rec_state;
-}
-
-int mixer_parts(mixer_kind mixer, const slot_id **out) {
-    static const slot_id parts[MIXER_COUNT][4] = {
-        [MIXER_CONV] = {SLOT_REC_B, SLOT_REC_Z, SLOT_REC_X, SLOT_COUNT},
-        [MIXER_SSD] = {SLOT_REC_Z, SLOT_REC_X, SLOT_REC_DT, SLOT_COUNT},
-        [MIXER_SCAN] = {SLOT_REC_X, SLOT_REC_Z, SLOT_COUNT},
-        [MIXER_DELTA] = {SLOT_REC_X, SLOT_REC_Z, SLOT_REC_BETA, SLOT_REC_DT},
-    };
-    int n = 0;
-    while (mixer != MIXER_NONE && n < 4 && parts[mixer][n] != SLOT_COUNT)
-        n++;
-    *out = parts[mixer];
-    return n;
-}
-
-/* Where a part begins in the whole projection; SLOT_COUNT: the width of all. */
-static int64_t mixer_offset(const hparams *hp, mixer_kind mixer, slot_id slot) {
-    const slot_id *parts;
-    const int n = mixer_parts(mixer, &parts);
-    int64_t at = 0;
-    for (int i = 0; i < n && parts[i] != slot; i++)
-        at += mixer_width(hp, mixer, parts[i]);
-    return at;
-}
-
-static bool is_mixer_part(slot_id slot) {
-    return slot == SLOT_REC_B || slot == SLOT_REC_X || slot == SLOT_REC_Z || slot == SLOT_REC_DT ||
-           slot == SLOT_REC_BETA;
-}
-
 /* Queries and a gate of attention's output in one tensor, head by head. */
 static bool is_gated_query(const model *m, slot_id slot) {
     for (const arch_tensor *r = m->arch->tensors; r->slot != SLOT_COUNT; r++)
@@ -348,14 +308,13 @@ static bool is_gated_query(const model *m, slot_id slot) {
 
 static row_runs runs_of(const model *m, slot_id slot, row_order order, int64_t n_all) {
     const config *c = &m->cfg;
+    int64_t first, n;
     if (is_gated_query(m, slot)) {
         const int64_t d_head = c->hp.d_head;
         return (row_runs){slot == SLOT_Q ? 0 : d_head, d_head, 2 * d_head, (int)c->hp.n_head};
     }
-    if (is_mixer_part(slot)) {
-        const int64_t n = mixer_width(&c->hp, m->arch->mixer, slot);
-        return (row_runs){mixer_offset(&c->hp, m->arch->mixer, slot), n, n, 1};
-    }
+    if (mixer_part(m, slot, &first, &n))
+        return (row_runs){first, n, n, 1};
     int64_t d = c->hp.d_head, kv = c->hp.n_kv_head, q = c->hp.n_head * d, group = c->hp.n_head / kv * d;
     int64_t ff = n_all / 2;
     if (slot == SLOT_GATE || slot == SLOT_GATE_SHEXP)
@@ -448,73 +407,6 @@ static nib_status bind_sinks(binder *b, nib_error *err) {
     return bind_vector(b, slots[SLOT_SINKS].name, t, b->m->cfg.hp.n_head, &b->out->slot[SLOT_SINKS].w, err);
 }
 
-/* A vector whose rows of n_col belong together; GGUF has it as a table if n_col > 0. */
-static nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, nib_error *err) {
-    const arch_tensor *row = bind_row(b, slot);
-    const char *suffix = row && (row->flags & T_BARE) ? "" : ".weight";
-    const container_tensor *t = bind_find(b, row, 0, suffix);
-    if (t == NULL)
-        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : bind_missing(b, row, suffix, err);
-    const bool flat = t->n_dim == 3 && t->shape[1] == 1; /* HF's convolutions: [channels, 1, taps] */
-    if (elements(t) != n || (t->n_dim > 2 && !flat) || (n_col == 0 && t->n_dim > 1))
-        return bind_wrong_shape(t, n, -1, err);
-    NIB_TRY(bind_elements(b, slots[slot].name, t, n, &b->out->slot[slot].w, err));
-    weight *w = &b->out->weights[b->out->slot[slot].w];
-    w->n_col = n_col;
-    w->minus_exp = (row->flags & T_MINUS_EXP) && b->m->gguf_arch == NULL;
-    b->out->slot[slot].there = true;
-    return suffix[0] ? bind_bias(b, row, n_col ? n / n_col : n, err) : NIB_OK;
-}
-
-/* Factors of x, B and C, which the taps of the convolution take (rec_x_scale and the like). */
-static nib_status scale_taps(binder *b, nib_error *err) {
-    const hparams *hp = &b->m->cfg.hp;
-    weight *w = &b->out->weights[b->out->slot[SLOT_REC_CONV].w];
-    const int64_t x = hp->rec_inner * hp->rec_tap, each = hp->rec_group * hp->rec_state * hp->rec_tap;
-    const double in = hp->rec_in_scale;
-    if (in * hp->rec_x_scale == 1 && in * hp->rec_b_scale == 1 && in * hp->rec_c_scale == 1)
-        return NIB_OK;
-    float *times = arena_array(b->src.mem, (size_t)w->k, sizeof *times);
-    if (times == NULL)
-        return nib_fail_nomem(err, (size_t)w->k * sizeof *times, "factors of a convolution");
-    for (int64_t i = 0; i < w->k; i++)
-        times[i] = (float)(in * (i < x ? hp->rec_x_scale : i < x + each ? hp->rec_b_scale : hp->rec_c_scale));
-    w->times = times;
-    return NIB_OK;
-}
-
-/* Mamba-2's norm is of groups, or of the whole row: GGUF has it in rows of a group, or in one dimension. */
-static void group_norm(binder *b, int64_t width) {
-    weight *w = &b->out->weights[b->out->slot[SLOT_REC_NORM].w];
-    if (b->m->gguf_arch != NULL)
-        b->out->slot[SLOT_REC_NORM].whole_row = w->pieces[0].tensor->n_dim == 1;
-    w->n_col = b->out->slot[SLOT_REC_NORM].whole_row ? 0 : width;
-}
-
-/* The mixer of a recurrent layer. */
-static nib_status bind_mixer(binder *b, nib_error *err) {
-    const hparams *hp = &b->m->cfg.hp;
-    const mixer_kind mixer = b->m->arch->mixer;
-    const int64_t d = hp->d_model, inner = mixer == MIXER_CONV ? d : hp->rec_inner;
-    const int64_t each = mixer == MIXER_SCAN ? hp->rec_state : 1; /* of a head's or channel's decay */
-    const int64_t n = mixer == MIXER_SCAN ? inner : hp->rec_head, groups = hp->rec_group;
-    const int64_t all = mixer_offset(hp, mixer, SLOT_COUNT);
-    const slot_id *parts;
-    const int n_part = mixer_parts(mixer, &parts);
-    for (int i = 0; i < n_part; i++)
-        NIB_TRY(bind_linear(b, parts[i], mixer_width(hp, mixer, parts[i]), d, SLOT_REC_IN, all, err));
-    NIB_TRY(bind_table(b, SLOT_REC_CONV, mixer_width(hp, mixer, SLOT_REC_X) * hp->rec_tap, hp->rec_tap, err));
-    if (mixer == MIXER_SSD)
-        NIB_TRY(scale_taps(b, err));
-    NIB_TRY(bind_table(b, SLOT_REC_DT_BIAS, n, 0, err));
-    NIB_TRY(bind_table(b, SLOT_REC_A, n * each, mixer == MIXER_DELTA ? 0 : each, err));
-    NIB_TRY(bind_table(b, SLOT_REC_D, n, mixer == MIXER_SSD, err));
-    NIB_TRY(bind_norm(b, SLOT_REC_NORM, inner, mixer == MIXER_DELTA ? hp->rec_head : groups, err));
-    if (mixer == MIXER_SSD && b->out->slot[SLOT_REC_NORM].there)
-        group_norm(b, inner / groups);
-    return bind_linear(b, SLOT_REC_OUT, d, inner, SLOT_COUNT, 0, err);
-}
-
 nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int64_t k, const row_runs *runs,
                      int n, nib_error *err) {
     const arch_tensor *row = bind_row(b, whole);
@@ -592,11 +484,14 @@ static nib_status bind_layer(binder *b, const block *embed, nib_error *err) {
     if (hp->d_ple > 0)
         NIB_TRY(bind_per_layer(b, embed, err));
     const uint8_t kind = b->m->cfg.layer[b->layer];
-    NIB_TRY(bind_norm(b, SLOT_ATTN_NORM, d, 1, err));
+    if ((kind & LAYER_RECURRENT) || !(kind & LAYER_NO_ATTENTION))
+        NIB_TRY(bind_norm(b, SLOT_ATTN_NORM, d, 1, err));
     if (!(kind & LAYER_NO_ATTENTION))
         NIB_TRY(bind_attention(b, err));
     if (kind & LAYER_RECURRENT)
         NIB_TRY(bind_mixer(b, err));
+    if (kind & LAYER_NO_FFN)
+        return NIB_OK;
     NIB_TRY(bind_norm(b, SLOT_FFN_NORM, d, 1, err));
     if (bind_is_mixture(b)) {
         NIB_TRY(bind_mixture(b, err));

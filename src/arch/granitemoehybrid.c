@@ -1,0 +1,46 @@
+/* Granite 4: layers are Mamba-2 state spaces or have attention, perhaps without rotary embedding; the
+ * feed-forward layers are mixtures beside a shared layer, or that layer alone. */
+#include "model/arch.h"
+
+const arch_desc arch_granitemoehybrid = {
+    .name = "granitemoehybrid",
+    .gguf = "granitehybrid",
+    .hf = "granitemoehybrid",
+    .hf_class = "GraniteMoeHybridForCausalLM",
+    .hf_base = "model.",
+    .norm = NORM_RMS,
+    .act = ACT_SILU,
+    .rope_hf = ROPE_HALF,
+    .rope_gguf = ROPE_INTERLEAVED,
+    .flags = A_NOPE_NAMED,
+    .mixer = MIXER_SSD,
+    .mixer_layers = MIXER_LISTED,
+    .tensors = ARCH_TENSORS(
+        ARCH_LLAMA_EMBED, ARCH_LLAMA_NORMS, ARCH_LLAMA_QKVO, {SLOT_REC_IN, "model.layers.%d.mamba.in_proj"},
+        {SLOT_REC_CONV, "model.layers.%d.mamba.conv1d"},
+        {SLOT_REC_DT_BIAS, "model.layers.%d.mamba.dt_bias", T_BARE},
+        {SLOT_REC_A, "model.layers.%d.mamba.A_log", T_BARE | T_MINUS_EXP},
+        {SLOT_REC_D, "model.layers.%d.mamba.D", T_BARE},
+        {SLOT_REC_NORM, "model.layers.%d.mamba.norm", T_ROW_NORM},
+        {SLOT_REC_OUT, "model.layers.%d.mamba.out_proj"},
+        {SLOT_GATE_UP, "model.layers.%d.shared_mlp.input_linear", .gguf = ""}, {SLOT_GATE}, {SLOT_UP},
+        {SLOT_DOWN, "model.layers.%d.shared_mlp.output_linear"},
+        {SLOT_ROUTER, "model.layers.%d.block_sparse_moe.router.layer"},
+        {SLOT_GATE_UP_EXPS, "model.layers.%d.block_sparse_moe.input_linear", .gguf = ""}, {SLOT_GATE_EXPS},
+        {SLOT_UP_EXPS}, {SLOT_DOWN_EXPS, "model.layers.%d.block_sparse_moe.output_linear"},
+        {SLOT_GATE_UP_SHEXP, "model.layers.%d.shared_mlp.input_linear", .gguf = ""}, {SLOT_GATE_SHEXP},
+        {SLOT_UP_SHEXP}, {SLOT_DOWN_SHEXP, "model.layers.%d.shared_mlp.output_linear"}, ARCH_LLAMA_HEAD),
+    .keys = ARCH_KEYS(
+        {HP_rec_tap, .hf = "mamba_d_conv", .flags = K_DEFAULT, .value = 4},
+        {HP_rec_inner, .hf_columns = "model.layers.0.mamba.out_proj.weight"},
+        {HP_rec_head, .hf = "mamba_n_heads", .flags = K_DEFAULT, .value = 128},
+        {HP_rec_group, .hf = "mamba_n_groups", .flags = K_DEFAULT, .value = 1},
+        {HP_rec_state, .hf = "mamba_d_state", .flags = K_DEFAULT, .value = 256},
+        {HP_d_ff, .hf = "shared_intermediate_size|intermediate_size"},
+        {HP_d_expert, .hf = "intermediate_size"},
+        {HP_expert_score, .flags = K_CONST, .value = SCORE_SOFTMAX_LATE},
+        {HP_attn_scale, .hf = "attention_multiplier", .flags = K_DEFAULT, .value = 1},
+        {HP_embed_scale, .hf = "embedding_multiplier"}, {HP_residual_scale, .hf = "residual_multiplier"},
+        {HP_logit_scale, .hf = "logits_scaling", .form = KEY_INVERSE, .flags = K_DEFAULT, .value = 1},
+        {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6}),
+};

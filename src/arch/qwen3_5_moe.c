@@ -1,0 +1,31 @@
+/* Qwen3.5 and 3.6 with experts: as Qwen3.5, and every feed-forward layer is a mixture with a gated shared
+ * expert. */
+#include "model/arch.h"
+
+const arch_desc arch_qwen3_5_moe = {
+    .name = "qwen3_5_moe",
+    .gguf = "qwen35moe",
+    .hf = "qwen3_5_moe_text|qwen3_5_moe",
+    .hf_class = "Qwen3_5MoeForCausalLM|Qwen3_5MoeForConditionalGeneration",
+    .hf_base = "model.",
+    .norm = NORM_RMS,
+    .act = ACT_SILU,
+    .rope_hf = ROPE_HALF,
+    .rope_gguf = ROPE_HALF,
+    .flags = A_NORM_PLUS_1 | A_TILED_GGUF,
+    .mixer = MIXER_DELTA,
+    .mixer_layers = MIXER_EVERY,
+    .tensors =
+        ARCH_TENSORS(ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"},
+                     {SLOT_REC_X, "model.layers.%d.linear_attn.in_proj_qkv", .gguf = "blk.%d.attn_qkv"},
+                     {SLOT_REC_Z, "model.layers.%d.linear_attn.in_proj_z", .gguf = "blk.%d.attn_gate"},
+                     {SLOT_REC_BETA, "model.layers.%d.linear_attn.in_proj_b", .gguf = "blk.%d.ssm_beta"},
+                     {SLOT_REC_DT, "model.layers.%d.linear_attn.in_proj_a", .gguf = "blk.%d.ssm_alpha"},
+                     ARCH_QWEN_DELTA, ARCH_QWEN_GATED_ATTENTION, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD),
+    .keys = ARCH_KEYS(
+        ARCH_QWEN_DELTA_KEYS, ARCH_QWEN_MIXTURE_KEYS, {HP_n_kv_head, .flags = K_DEFAULT, .value = 2},
+        {HP_n_expert, .flags = K_DEFAULT, .value = 256}, {HP_n_expert_used, .flags = K_DEFAULT, .value = 8},
+        {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
+        {HP_n_ctx_train, .flags = K_DEFAULT, .value = 32768}),
+    .only = ARCH_ONLY({"attn_output_gate", "true"}),
+};
