@@ -297,15 +297,23 @@ static void the_probe_sees_what_is_computed(void **state) {
     nib_engine_close(e);
 }
 
-/* A layer without attention has no queries and values, and one without a feed-forward layer no sum of it. */
+/* A layer without attention has no queries, one that stores no keys and values has no values, and only a
+ * dense feed-forward part (or a shared expert, which has no sum of its own) has neurons. */
 static bool has_point(const block *b, int point) {
-    bool attends = false, feeds = false;
-    for (int i = 0; i < b->program.n_op; i++)
-        attends = attends || b->program.ops[i].kind == OP_ATTENTION;
-    for (int i = 0; i < b->n_weight; i++)
-        feeds = feeds || !strcmp(b->weights[i].name, "down");
-    return b->layer >= 0 && (attends || (point != PROBE_Q && point != PROBE_V)) &&
-           (feeds || (point != PROBE_HIDDEN && point != PROBE_FFN));
+    bool attends = false, stores = false, feeds = false;
+    for (int i = 0; i < b->program.n_op; i++) {
+        const op *o = &b->program.ops[i];
+        attends = attends || o->kind == OP_ATTENTION;
+        stores = stores || op_stores(o);
+        feeds = feeds || (o->kind == OP_LINEAR && o->in == REG_U && o->out == REG_O);
+    }
+    switch (point) {
+    case PROBE_Q: return attends;
+    case PROBE_V: return stores;
+    case PROBE_HIDDEN:
+    case PROBE_FFN: return feeds;
+    default: return b->layer >= 0;
+    }
 }
 
 /* Every layer of every family has its points, and nothing else has any. */

@@ -54,7 +54,7 @@ void probe_find(const program *p, probe_places *out) {
         const int neurons = neurons_of(p, i), add = neurons >= 0 ? joins_at(p, i) : -1;
         if (o->kind == OP_LINEAR && o->out == REG_Q)
             found(out, PROBE_Q, i, REG_Q);
-        if (o->kind == OP_LINEAR && o->out == REG_V)
+        if ((o->kind == OP_LINEAR || o->kind == OP_COPY) && o->out == REG_V)
             found(out, PROBE_V, i, REG_V);
         if (add < 0)
             continue;
