@@ -138,6 +138,7 @@ enum {
         1 << 13, /* position_embedding_type "nope": no rotary embedding; GGUF: rope.scaling.finetuned */
     A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */
     A_WEIGHTED_INPUT = 1 << 16, /* an expert's weight multiplies its input (Llama 4) */
+    A_KV_DOUBLED = 1 << 18,     /* layers that slide have twice the KV heads of the others (MiMo) */
     A_YARN_EXACT = 1 << 17,     /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
 };
 

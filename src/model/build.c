@@ -204,13 +204,16 @@ static void attention(builder *p, int layer, reg in) {
         latent_attention(p, layer, in);
         return;
     }
+    const int64_t d = shape->d_head, v = hp->d_value; /* values narrower than keys are padded for attention */
+    const bool pads = hp->kv_low_rank == 0 && v < d && hp->d_head == d;
+    const reg narrow = pads ? model_declare_reg(p->m, "narrow_v") : REG_V;
     linear(p, SLOT_Q, REG_Q, in);
     if (has(p, SLOT_ATTN_GATE))
         linear(p, SLOT_ATTN_GATE, REG_G, in);
     if (stores) {
         linear(p, SLOT_K, REG_K, in);
         if (has(p, SLOT_V))
-            linear(p, SLOT_V, REG_V, in);
+            linear(p, SLOT_V, narrow, in);
         else /* values are the keys, before these are normed and rotated */
             copy(p, REG_V, REG_K, 1, kv, kv, 0, kv, 0);
     }
@@ -234,10 +237,14 @@ static void attention(builder *p, int layer, reg in) {
     if (norm_last)
         norm_heads(p, shape);
     scale_queries(p);
+    if (pads && stores)
+        copy(p, REG_V, narrow, shape->n_kv_head, v, v, 0, d, d - v);
     attend(p, layer, REG_Q, slides);
     if (has(p, SLOT_ATTN_GATE))
         gate(p, REG_G, REG_A, ACT_SIGMOID, q);
-    linear(p, SLOT_O, REG_O, REG_A);
+    if (pads)
+        copy(p, narrow, REG_A, hp->n_head, v, d, 0, v, 0);
+    linear(p, SLOT_O, REG_O, pads ? narrow : REG_A);
     scale_by(p, REG_O, hp->d_model, hp->attn_out_scale);
     if (has(p, SLOT_ATTN_POST_NORM))
         norm(p, SLOT_ATTN_POST_NORM, REG_O, REG_O, hp->d_model, 1);

@@ -457,6 +457,8 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
     NIB_TRY(derive_latent(s, hp, err));
     if (s->arch->mixer != MIXER_NONE && config_n_listed(s) > 0)
         hp->n_layer = config_n_listed(s);
+    if (hp->n_kv_head == 0 && (s->arch->flags & A_KV_DOUBLED) && hp->n_kv_head_full < 1 << 16)
+        hp->n_kv_head = 2 * hp->n_kv_head_full;
     if (hp->n_kv_head == 0)
         hp->n_kv_head = hp->n_head;
     if (hp->d_head == 0) {

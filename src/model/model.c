@@ -205,8 +205,10 @@ static nib_status check_alike(const model *m, const layer_kind *first, const bou
 }
 
 static nib_status make_layers(model *m, bound *b, nib_error *err) {
-    enum { KINDS = LAYER_RECURRENT | LAYER_NO_ATTENTION | LAYER_NO_FFN }; /* the flags that make a kind */
-    layer_kind kinds[2][KINDS + 1];                                       /* dense layers and mixtures */
+    enum {
+        KINDS = LAYER_SLIDES | LAYER_RECURRENT | LAYER_NO_ATTENTION | LAYER_NO_FFN
+    };                              /* the flags that make a kind */
+    layer_kind kinds[2][KINDS + 1]; /* dense layers and mixtures */
     for (int i = 0; i < 2 * (KINDS + 1); i++)
         kinds[i / (KINDS + 1)][i % (KINDS + 1)].layer = -1;
     for (int i = 0; i < (int)m->cfg.hp.n_layer; i++) {

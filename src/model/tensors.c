@@ -420,6 +420,9 @@ static nib_status bind_attention(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     const layer_shape *shape = &b->m->cfg.shape[b->layer];
     int64_t q = hp->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head, d = hp->d_model;
+    const int64_t d_value =
+        hp->d_value < hp->d_head && shape->d_head == hp->d_head ? hp->d_value : shape->d_head;
+    const int64_t v = shape->n_kv_head * d_value, all = q + kv + v;
     if (hp->kv_low_rank > 0) {
         NIB_TRY(bind_latent_attention(b, err));
         return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
@@ -428,17 +431,17 @@ static nib_status bind_attention(binder *b, nib_error *err) {
         NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_Q_GATE, 2 * q, err));
         NIB_TRY(bind_linear(b, SLOT_ATTN_GATE, q, d, SLOT_Q_GATE, 2 * q, err));
     } else {
-        NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_QKV, q + 2 * kv, err));
+        NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_QKV, all, err));
     }
     NIB_TRY(bind_norm(b, SLOT_Q_NORM, q, hp->n_head, err));
     if (shape->kv_layer == b->layer) {
-        NIB_TRY(bind_linear(b, SLOT_K, kv, d, SLOT_QKV, q + 2 * kv, err));
-        NIB_TRY(bind_linear(b, SLOT_V, kv, d, SLOT_QKV, q + 2 * kv, err));
+        NIB_TRY(bind_linear(b, SLOT_K, kv, d, SLOT_QKV, all, err));
+        NIB_TRY(bind_linear(b, SLOT_V, v, d, SLOT_QKV, all, err));
         NIB_TRY(bind_norm(b, SLOT_K_NORM, kv, shape->n_kv_head, err));
         NIB_TRY(bind_norm(b, SLOT_V_NORM, kv, shape->n_kv_head, err));
     }
     NIB_TRY(bind_sinks(b, err));
-    NIB_TRY(bind_linear(b, SLOT_O, d, q, SLOT_COUNT, 0, err));
+    NIB_TRY(bind_linear(b, SLOT_O, d, hp->n_head * d_value, SLOT_COUNT, 0, err));
     return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
 }
 
