@@ -36,8 +36,8 @@ const arch_desc arch_jamba = {
         {HP_rec_head, .flags = K_CONST, .value = 1},
         {HP_rec_dt_rank, .hf = "mamba_dt_rank", .gguf = "ssm.time_step_rank"},
         {HP_rec_state, .hf = "mamba_d_state", .flags = K_DEFAULT, .value = 16},
-        {HP_d_expert, .hf = "intermediate_size", .gguf = ""},
-        {HP_n_expert, .flags = K_DEFAULT, .value = 16}, {HP_n_expert_used, .flags = K_DEFAULT, .value = 2},
-        {HP_n_kv_head, .flags = K_DEFAULT, .value = 8}, {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
+        {HP_d_expert, .hf = "intermediate_size", .gguf = ""}, {HP_n_expert, .flags = K_DEFAULT, .value = 16},
+        {HP_n_expert_used, .flags = K_DEFAULT, .value = 2}, {HP_n_kv_head, .flags = K_DEFAULT, .value = 8},
+        {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
         {HP_n_ctx_train, .flags = K_DEFAULT, .value = 262144}),
 };

@@ -141,7 +141,7 @@ static nib_status bind_stack(binder *b, slot_id slot, slot_id fused, int64_t n, 
     stack s = {.slot = slot, .row = bind_row(b, slot), .n = n, .k = k, .n_all = n, .step = 1};
     const container_tensor *t = find_matrix(b, s.row, 0);
     const arch_tensor *both = fused != SLOT_COUNT ? bind_row(b, fused) : NULL;
-    if (t == NULL && (t = find_matrix(b, both, 0)) != NULL) {
+    if (t == NULL && both != NULL && (t = find_matrix(b, both, 0)) != NULL) {
         const row_order order = b->m->gguf_arch != NULL ? ROWS_CONCAT : both->order;
         const bool is_second = (slot == SLOT_UP_EXPS) != (order == ROWS_SWAPPED);
         s.row = both;

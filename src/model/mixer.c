@@ -69,10 +69,12 @@ bool mixer_part(const model *m, slot_id slot, int64_t *first, int64_t *n) {
 /* A vector whose rows of n_col belong together; GGUF has it as a table if n_col > 0. */
 static nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, nib_error *err) {
     const arch_tensor *row = bind_row(b, slot);
-    const char *suffix = row && (row->flags & T_BARE) ? "" : ".weight";
+    if (row == NULL)
+        return NIB_OK;
+    const char *suffix = row->flags & T_BARE ? "" : ".weight";
     const container_tensor *t = bind_find(b, row, 0, suffix);
     if (t == NULL)
-        return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : bind_missing(b, row, suffix, err);
+        return row->flags & T_OPTIONAL ? NIB_OK : bind_missing(b, row, suffix, err);
     const bool flat = t->n_dim == 3 && t->shape[1] == 1; /* HF's convolutions: [channels, 1, taps] */
     if (bind_count(t) != n || (t->n_dim > 2 && !flat) || (n_col == 0 && t->n_dim > 1))
         return bind_wrong_shape(t, n, -1, err);
