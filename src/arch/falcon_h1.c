@@ -12,6 +12,7 @@ const arch_desc arch_falcon_h1 = {
     .act = ACT_SILU,
     .rope_hf = ROPE_HALF,
     .rope_gguf = ROPE_HALF,
+    .flags = A_BAKED_GGUF,
     .mixer = MIXER_SSD,
     .mixer_layers = MIXER_BESIDE,
     .tensors = ARCH_TENSORS(
@@ -32,7 +33,7 @@ const arch_desc arch_falcon_h1 = {
         {HP_rec_head, .hf = "mamba_n_heads", .flags = K_DEFAULT, .value = 128},
         {HP_rec_group, .hf = "mamba_n_groups", .flags = K_DEFAULT, .value = 1},
         {HP_rec_state, .hf = "mamba_d_state", .flags = K_DEFAULT, .value = 256},
-        {HP_rec_norm_first, .hf = "mamba_norm_before_gate", .flags = K_DEFAULT, .value = 1},
+        {HP_rec_norm_first, .hf = "mamba_norm_before_gate", .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1},
         {HP_rec_in_scale, .hf = "ssm_in_multiplier"}, {HP_rec_out_scale, .hf = "ssm_out_multiplier"},
         {HP_rec_z_scale, .hf = "ssm_multipliers[0]"}, {HP_rec_x_scale, .hf = "ssm_multipliers[1]"},
         {HP_rec_b_scale, .hf = "ssm_multipliers[2]"}, {HP_rec_c_scale, .hf = "ssm_multipliers[3]"},

@@ -134,6 +134,7 @@ enum {
     A_YARN_SCORES = 512,         /* context scaling's mscale_all_dim also scales scores (DeepSeek V2) */
     A_ROPE_ALPHA = 256, /* "dynamic" scaling with a key "alpha" is a larger base for all lengths (Hunyuan) */
     A_LOCAL_PLAIN = 64, /* sliding layers have the same rotary base without context scaling (OLMo 3) */
+    A_BAKED_GGUF = 1 << 14, /* GGUF has the factors of activations in the rows of the weights (Falcon-H1) */
     A_NOPE_NAMED =
         1 << 13, /* position_embedding_type "nope": no rotary embedding; GGUF: rope.scaling.finetuned */
     A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */

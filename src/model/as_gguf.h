@@ -27,9 +27,10 @@ typedef struct gguf_tensor {
     /* Columns move too: those of output head h, `tile` each, are the input's of head h % n_tile * (heads /
      * n_tile) + h / n_tile. 0: they keep their order. */
     int64_t n_tile, tile;
-    bool minus_exp;    /* of a vector: the pieces have x, and the file gets -e^x */
-    float add;         /* added to every element of a vector */
-    const float *data; /* instead of pieces: the values of a vector */
+    const float *row_times; /* [rows] factors of rows; NULL: none */
+    bool minus_exp;         /* of a vector: the pieces have x, and the file gets -e^x */
+    float add;              /* added to every element of a vector */
+    const float *data;      /* instead of pieces: the values of a vector */
 } gguf_tensor;
 
 typedef struct gguf_tensors {

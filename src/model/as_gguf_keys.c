@@ -41,10 +41,22 @@ static nib_status set_flag(const writing *w, const char *name, bool value, nib_e
     return gguf_writer_set_int(w->w, key, GGUF_BOOL, value, err);
 }
 
+/* Factors that a GGUF file of the family has in its weights. */
+static bool is_baked(const arch_desc *arch, hp_id field) {
+    return (arch->flags & A_BAKED_GGUF) &&
+           (field == HP_embed_scale || field == HP_logit_scale || field == HP_attn_in_scale ||
+            field == HP_attn_out_scale || field == HP_key_scale || field == HP_gate_scale ||
+            field == HP_down_scale || field == HP_rec_in_scale || field == HP_rec_z_scale ||
+            field == HP_rec_x_scale || field == HP_rec_b_scale || field == HP_rec_c_scale ||
+            field == HP_rec_dt_scale || field == HP_rec_out_scale);
+}
+
 static nib_status set_field(const writing *w, hp_id field, nib_error *err) {
     const char *list;
     char kind, name[96], key[176];
     double value;
+    if (is_baked(w->m->arch, field))
+        return NIB_OK;
     if (!config_gguf_key(w->m->arch, field, &w->m->cfg.hp, &list, &kind, &value))
         return NIB_OK;
     list_next(&list, name, sizeof name);
@@ -252,12 +264,12 @@ static bool is_derived(hp_id field) {
            field == HP_d_ff || field == HP_nope_every || field == HP_tied_head || field == HP_n_ctx_max;
 }
 
-static nib_status check_numbers(const hparams *a, const hparams *b, nib_error *err) {
+static nib_status check_numbers(const arch_desc *arch, const hparams *a, const hparams *b, nib_error *err) {
 #define HP_I(field, meaning)                                                                                 \
     if (!is_derived(HP_##field) && a->field != b->field)                                                     \
         return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express %s %lld", #field, (long long)a->field);
 #define HP_F(field, meaning)                                                                                 \
-    if (!is_derived(HP_##field) && !near(a->field, b->field))                                                \
+    if (!is_derived(HP_##field) && !is_baked(arch, HP_##field) && !near(a->field, b->field))                 \
         return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express %s %s", #field, num_text(a->field, 6));
 #define HP_B(field, meaning)                                                                                 \
     if (!is_derived(HP_##field) && a->field != b->field)                                                     \
@@ -298,7 +310,7 @@ static bool is_same_shape(const layer_shape *a, const layer_shape *b) {
 
 nib_status gguf_check_config(const model *m, const model *written, nib_error *err) {
     const config *a = &m->cfg, *b = &written->cfg;
-    NIB_TRY(check_numbers(&a->hp, &b->hp, err));
+    NIB_TRY(check_numbers(m->arch, &a->hp, &b->hp, err));
     NIB_TRY(check_ropes(m, written, err));
     for (int64_t i = 0; i < a->hp.n_layer; i++)
         if (!is_same_shape(&a->shape[i], &b->shape[i]))

@@ -146,6 +146,50 @@ static nib_status tile(naming *n, slot_id slot, gguf_tensor *t, nib_error *err) 
     return NIB_OK;
 }
 
+/* The factor of row r of a slot's tensor in a GGUF file that has factors in its weights. */
+static double baked(const hparams *hp, slot_id slot, int64_t r) {
+    const int64_t inner = hp->rec_inner, each = hp->rec_group * hp->rec_state;
+    switch (slot) {
+    case SLOT_EMBED: return hp->embed_scale;
+    case SLOT_HEAD: return hp->logit_scale;
+    case SLOT_Q:
+    case SLOT_V: return hp->attn_in_scale;
+    case SLOT_K: return hp->attn_in_scale * hp->key_scale;
+    case SLOT_O: return hp->attn_out_scale;
+    case SLOT_GATE: return hp->gate_scale;
+    case SLOT_DOWN: return hp->down_scale;
+    case SLOT_REC_OUT: return hp->rec_out_scale;
+    case SLOT_REC_IN: /* z, x, B, C, dt */
+        return hp->rec_in_scale * (r < inner                  ? hp->rec_z_scale
+                                   : r < 2 * inner            ? hp->rec_x_scale
+                                   : r < 2 * inner + each     ? hp->rec_b_scale
+                                   : r < 2 * inner + 2 * each ? hp->rec_c_scale
+                                                              : hp->rec_dt_scale);
+    default: return 1;
+    }
+}
+
+static nib_status bake(naming *n, slot_id slot, gguf_tensor *t, nib_error *err) {
+    const hparams *hp = model_hparams(n->m);
+    bool changes = false;
+    if (!(n->m->arch->flags & A_BAKED_GGUF) || t->as.n_dim != 2)
+        return NIB_OK;
+    if (hp->tied_head && hp->embed_scale != hp->logit_scale)
+        return nib_fail(err, NIB_E_MODEL,
+                        "a GGUF file of %s cannot express different factors of the embedding and of a head "
+                        "that is the embedding",
+                        n->m->arch->name);
+    float *times = arena_array(&n->out->mem, (size_t)t->as.shape[0], sizeof *times);
+    if (times == NULL)
+        return nib_fail_nomem(err, (size_t)t->as.shape[0] * sizeof *times, "factors of rows");
+    for (int64_t r = 0; r < t->as.shape[0]; r++) {
+        times[r] = (float)baked(hp, slot, r);
+        changes = changes || times[r] != 1;
+    }
+    t->row_times = changes ? times : NULL;
+    return NIB_OK;
+}
+
 /* For packed pieces: the smallest type that holds all of them exactly. */
 static nib_status find_type(const naming *n, gguf_tensor *t, nib_error *err) {
     static const type_id wider[] = {TYPE_Q4_0, TYPE_Q5_0, TYPE_Q8_0, TYPE_F32};
@@ -338,6 +382,7 @@ static nib_status put_fused(naming *n, slot_id home, bool bias, nib_error *err) 
                             slot_name(parts[i]), bias ? " bias" : "", n->m->arch->name);
     }
     NIB_TRY(put(n, spell(n, pattern_of(n->m, home), suffix_of(n->m, home, bias), false), w, n_part, err));
+    NIB_TRY(bake(n, home, &n->out->all[n->out->n - 1], err));
     if (home == SLOT_Q_GATE ||
         home == SLOT_REC_BA) { /* heads of both alternate, as in the checkpoint's tensor */
         gguf_tensor *t = &n->out->all[n->out->n - 1];
@@ -417,6 +462,7 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
     NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), suffix_of(n->m, slot, bias), alone), &w, 1, err));
     if (slot == SLOT_REC_B_NORM)
         return split_norm(n, err);
+    NIB_TRY(bake(n, slot, &n->out->all[n->out->n - 1], err));
     NIB_TRY(tile(n, slot, &n->out->all[n->out->n - 1], err));
     return turn(n, slot, &n->out->all[n->out->n - 1], err);
 }

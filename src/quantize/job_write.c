@@ -190,7 +190,7 @@ nib_status job_next(job *j, nib_error *err) {
     scaling scale = {0};
     nib_status status = find_scaling(j, i, &scale, err);
     if (status == NIB_OK && j->types[i] == t->from && t->add == 0 && !t->minus_exp && t->n_tile == 0 &&
-        !scale.times && !scale.over)
+        !t->row_times && !scale.times && !scale.over)
         status = copy(&p, t, err);
     else if (status == NIB_OK)
         status = round_tensor(&p, i, &scale, err);

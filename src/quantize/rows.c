@@ -279,6 +279,8 @@ static void prepare_row(part *p, int64_t r) {
         x[i] = -expf(x[i]);
     for (int64_t i = 0; t->tensor->add != 0 && i < p->k; i++)
         x[i] += t->tensor->add;
+    for (int64_t i = 0; t->tensor->row_times && i < p->k; i++)
+        x[i] *= t->tensor->row_times[p->first + r];
     scale_row(t, p->first + r, p->k, x);
     for (int64_t i = 0; i < p->k; i++)
         sum += x[i] * 0; /* NaN if any value is not finite */
