@@ -297,6 +297,8 @@ typedef struct nib_traffic {
                           shortlist (n_best), and for many greedy sequences together */
     uint64_t residual_reads, residual_bytes; /* of residuals that are on disk */
     double residual_wait_s;                  /* seconds that all threads together waited for them */
+    uint64_t expert_uses, expert_hits; /* uses of a mixture's experts, and those that found them in memory; 0
+                                          and 0: all are resident, or there are none */
 } nib_traffic;
 
 /* Any thread may call it. It blocks until a running pass ends. */

@@ -98,11 +98,12 @@ void cli_print_used_memory(const cli_args *args, const nib_memory *used, FILE *o
 json_t *cli_traffic_json(nib_engine *engine) {
     nib_traffic t;
     nib_engine_traffic(engine, &t);
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f}", "loaded", (json_int_t)t.loaded,
-                     "streamed", (json_int_t)t.streamed, "pass", (json_int_t)t.pass, "passes",
-                     (json_int_t)t.n_pass, "wait_s", t.wait_s, "head_share", t.head_share, "residual_reads",
-                     (json_int_t)t.residual_reads, "residual_bytes", (json_int_t)t.residual_bytes,
-                     "residual_wait_s", t.residual_wait_s);
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:I, s:I}", "loaded",
+                     (json_int_t)t.loaded, "streamed", (json_int_t)t.streamed, "pass", (json_int_t)t.pass,
+                     "passes", (json_int_t)t.n_pass, "wait_s", t.wait_s, "head_share", t.head_share,
+                     "residual_reads", (json_int_t)t.residual_reads, "residual_bytes",
+                     (json_int_t)t.residual_bytes, "residual_wait_s", t.residual_wait_s, "expert_uses",
+                     (json_int_t)t.expert_uses, "expert_hits", (json_int_t)t.expert_hits);
 }
 
 void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
@@ -118,6 +119,10 @@ void cli_print_traffic(const cli_args *args, nib_engine *engine, FILE *out) {
         terminal_line(&s, "  residuals      %10s  in %llu reads, threads waited %.2f s for them",
                       num_format_size(t.residual_bytes, streamed), (unsigned long long)t.residual_reads,
                       t.residual_wait_s);
+    if (t.expert_uses > 0)
+        terminal_line(&s, "  experts        %8.1f %%  of %llu uses found them in memory",
+                      100.0 * (double)t.expert_hits / (double)t.expert_uses,
+                      (unsigned long long)t.expert_uses);
     if (t.streamed == 0 || t.n_pass == 0)
         return;
     terminal_line(&s, "  streamed       %10s  in %llu passes, computing waited %.2f s for it",

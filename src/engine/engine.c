@@ -187,7 +187,9 @@ void nib_engine_traffic(nib_engine *e, nib_traffic *out) {
                          e->core.kind->head_share ? e->core.kind->head_share(e->backend) : 1,
                          back.n,
                          back.n_byte,
-                         back.wait_s};
+                         back.wait_s,
+                         s.n_expert_use,
+                         s.n_expert_hit};
     pthread_mutex_unlock(&e->step.lock);
 }
 
