@@ -1,0 +1,146 @@
+/* A mixture of experts under every cap: the same bits as with all experts in memory, memory within the cap,
+ * and only experts that were chosen are read. */
+#include "nib.h"
+#include "support/faults.h"
+#include "support/logits.h"
+#include "support/process.h"
+#include "support/slow.h"
+#include "support/tinymodel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N_VOCAB = 256, N_PROMPT = 21, N_MORE = 12 };
+
+static const tiny_shape shape = {.type = TYPE_Q8_0,
+                                 .n_layer = 4,
+                                 .d_model = 128,
+                                 .d_ff = 96,
+                                 .n_head = 4,
+                                 .n_kv_head = 2,
+                                 .n_vocab = N_VOCAB,
+                                 .n_ctx = 128,
+                                 .n_expert = 32,
+                                 .n_used = 3};
+
+typedef struct way {
+    uint64_t headroom; /* the cap beyond the process's memory; NIB_AUTO: no cap */
+    int n_thread;
+    int64_t n_batch;
+    bool no_fuse;
+} way;
+
+static nib_status open_way(const char *path, const way *how, nib_engine **out, nib_error *err) {
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o.n_thread = how->n_thread;
+    o.n_batch = how->n_batch;
+    o.n_ctx = 64;
+    o.no_fuse = how->no_fuse;
+    o.packed = NIB_PACKED_OFF;
+    o.stream = how->headroom != NIB_AUTO;
+    o.ram = o.stream ? process_bytes() + how->headroom : NIB_AUTO;
+    return nib_engine_open(path, &o, out, err);
+}
+
+/* Logits after a prompt and after each of some more tokens. */
+static nib_traffic walk(const char *path, const way *how, float (*logits)[N_VOCAB]) {
+    int32_t tokens[N_PROMPT + N_MORE];
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    nib_memory m;
+    nib_traffic t;
+    nib_error err = {0};
+    if (open_way(path, how, &e, &err) || nib_session_open(e, NULL, &s, &err))
+        fail_msg("%s", err.message);
+    logits_tokens(tokens, N_PROMPT + N_MORE, N_VOCAB, 1);
+    for (size_t n = 0; n <= N_MORE; n++) {
+        if (nib_session_sync(s, tokens, N_PROMPT + n, &err))
+            fail_msg("%s", err.message);
+        memcpy(logits[n], nib_session_logits(s), sizeof *logits);
+    }
+    nib_engine_memory(e, &m);
+    assert_true(m.tier[NIB_TIER_RAM].peak <= m.tier[NIB_TIER_RAM].cap);
+    nib_engine_traffic(e, &t);
+    nib_session_close(s);
+    nib_engine_close(e);
+    return t;
+}
+
+/* The smallest headroom that works. */
+static uint64_t min_headroom(const char *path, uint64_t max) {
+    uint64_t low = 0, high = max;
+    while (high - low > 64 << 10) {
+        const way how = {(low + high) / 2, 2, 8, false};
+        nib_engine *e = NULL;
+        *(open_way(path, &how, &e, NULL) == NIB_OK ? &high : &low) = how.headroom;
+        nib_engine_close(e);
+    }
+    return high;
+}
+
+static void every_cap_gives_the_same_bits(void **state) {
+    static float expected[N_MORE + 1][N_VOCAB], found[N_MORE + 1][N_VOCAB];
+    (void)state;
+    const char *path = tiny_model("mixture.gguf", &shape);
+    const uint64_t most = 16 << 20, min = min_headroom(path, most);
+    uint64_t streamed = UINT64_MAX;
+    bool all = false;
+    const nib_traffic none = walk(path, &(way){NIB_AUTO, 2, 8, false}, expected);
+    assert_int_equal(none.expert_uses, 0);
+    for (uint64_t i = 0; i < 12 && !all; i++) {
+        const way how = {min + i * (256 << 10), 1 + (int)(i % 2), 8, i % 3 == 2};
+        const nib_traffic t = walk(path, &how, found);
+        assert_memory_equal(expected, found, sizeof expected);
+        all = t.expert_uses == 0;
+        print_message("%llu KiB more than the least: %llu of %llu uses found their expert, %llu KiB read\n",
+                      (unsigned long long)(i * 256), (unsigned long long)t.expert_hits,
+                      (unsigned long long)t.expert_uses, (unsigned long long)t.streamed >> 10);
+        assert_true(all || t.streamed <= streamed + streamed / 8); /* more memory reads less */
+        streamed = t.streamed;
+    }
+    assert_true(all);
+}
+
+typedef struct life {
+    const char *path;
+    way how;
+} life;
+
+static nib_status live(void *user, nib_error *err) {
+    static const int32_t tokens[] = {1, 2, 3, 4, 5};
+    const life *l = user;
+    nib_engine *e = NULL;
+    nib_session *s = NULL;
+    nib_status status = open_way(l->path, &l->how, &e, err);
+    if (status == NIB_OK)
+        status = nib_session_open(e, NULL, &s, err);
+    if (status == NIB_OK)
+        status = nib_session_sync(s, tokens, 5, err);
+    if (status == NIB_OK)
+        fault_made(nib_session_logits(s), N_VOCAB * sizeof(float));
+    nib_session_close(s);
+    nib_engine_close(e);
+    return status;
+}
+
+static void every_fault_is_an_error_or_changes_nothing(void **state) {
+    (void)state;
+    static const fault_kind kinds[] = {FAULT_READ, FAULT_DONE, FAULT_SHORT, FAULT_ALLOC};
+    life l = {tiny_model("faulty.gguf", &shape), {0, 1, 8, false}};
+    l.how.headroom = min_headroom(l.path, 16 << 20) + (256 << 10);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        assert_true(fault_sweep(kinds[i], kinds[i] == FAULT_ALLOC ? 29 : 7, live, &l) > 20);
+}
+
+int main(void) {
+    process_counted();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_cap_gives_the_same_bits),
+                                       cmocka_unit_test(every_fault_is_an_error_or_changes_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
