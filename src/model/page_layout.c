@@ -242,7 +242,7 @@ static int list_uses(page_layout *l) {
         int before = -1;
         l->first_use[b] = n;
         for (int i = 0; i < p->n_op; i++) {
-            if (!op_is_product(&p->ops[i]))
+            if (!op_is_product(&p->ops[i]) || p->ops[i].kind == OP_EXPERTS)
                 continue;
             const weight_place *at = page_layout_place(l, b, p->ops[i].w);
             for (int j = at->first_page; j < at->first_page + at->n_page; j++) {

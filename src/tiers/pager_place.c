@@ -7,7 +7,7 @@ static void order_the_others(pager *p) {
     for (int b = 0; b < l->n_block; b++) {
         p->streamed.first[b] = n;
         for (int i = l->first_use[b]; i < l->first_use[b + 1]; i++)
-            if (!p->state[l->uses[i]].resident && !l->pages[l->uses[i]].chosen)
+            if (!p->state[l->uses[i]].resident)
                 p->streamed.pages[n++] = l->uses[i];
     }
     p->streamed.first[l->n_block] = n;

@@ -13,24 +13,29 @@
 
 enum { COLUMNS = EXPERT_COLUMNS };
 
-/* The experts of an op whose matrices are in memory in this job and that a row has chosen. */
+/* The experts of an op that are computed in this job: of those that are in memory the ones that a row has
+ * chosen. */
 typedef struct active {
     const op *o;
-    view stack;           /* their matrices */
-    int64_t first, n_all; /* numbers of the stack's experts */
-    int64_t n_panel;      /* of one expert */
+    int64_t n_panel; /* of one expert */
+    bool begins;     /* no chosen expert comes before them */
     int n;
     int16_t e[ROUTE_MAX_EXPERT];
 } active;
 
-void experts_chosen(const job *j, const op *o, bool *chosen) {
+int experts_chosen(const job *j, const op *o, expert_use *uses) {
     const worker w = {.j = j};
-    memset(chosen, 0, (size_t)o->u.experts.n_expert);
+    int64_t n_row[ROUTE_MAX_EXPERT] = {0};
+    int n = 0;
     for (int64_t r = 0; r < j->cell->n_row; r++) {
         const float *of = worker_at(&w, o->in2, r, 2 * o->u.experts.n_used);
         for (int64_t i = 0; i < o->u.experts.n_used; i++)
-            chosen[route_expert(of, i)] = true;
+            n_row[route_expert(of, i)]++;
     }
+    for (int32_t e = 0; e < o->u.experts.n_expert; e++)
+        if (n_row[e] > 0)
+            uses[n++] = (expert_use){e, n_row[e]};
+    return n;
 }
 
 static expert_rows *memory_of(const worker *w) {
@@ -55,17 +60,22 @@ static void list_pairs(const worker *w, const op *o) {
 
 static active active_of(const worker *w, const op *o) {
     const job *j = w->j;
-    const view *whole = &j->cell->views[o->w];
-    const int64_t each = whole->n / o->u.experts.n_expert;
     const int32_t *first = memory_of(w)->first;
-    active a = {
-        .o = o, .stack = j->part ? *j->part : *whole, .n_panel = num_div_up(o->u.experts.n, PACK_PANEL)};
-    a.first = j->part ? j->part_row / each : 0;
-    a.n_all = a.stack.n / each;
-    for (int64_t e = a.first; e < a.first + a.n_all; e++)
+    const int n = j->taken ? j->n_taken : (int)o->u.experts.n_expert;
+    active a = {.o = o, .n_panel = num_div_up(o->u.experts.n, PACK_PANEL)};
+    for (int i = 0; i < n; i++) {
+        const int32_t e = j->taken ? j->taken[i] : i;
         if (first[e] < first[e + 1])
             a.e[a.n++] = (int16_t)e;
+    }
+    a.begins = a.n == 0 || first[a.e[0]] == 0;
     return a;
+}
+
+static view matrix_of(const worker *w, const op *o, int32_t e) {
+    const job *j = w->j;
+    return j->taken ? pager_expert(j->e->pager, j->cell->block, o->w, e)
+                    : page_layout_expert(&j->cell->views[o->w], o->u.experts.n_expert, e);
 }
 
 /* ---- inputs ---- */
@@ -154,7 +164,7 @@ static void multiply(worker *w, const active *a, int64_t e, const int32_t *pairs
                      int64_t n1) {
     const op *o = a->o;
     const expert_rows *m = memory_of(w);
-    const view matrix = page_layout_expert(&a->stack, a->n_all, e - a->first);
+    const view matrix = matrix_of(w, o, (int32_t)e);
     const float *bias = worker_vector(w, o->b);
     const bool tile = matrix.format.layout == PACK_TILE, direct = is_direct(o, n);
     const act_rows rows = !tile ? (act_rows){0} : n == 1 ? row_of(w, o, pairs[0]) : gather(w, o, pairs, n);
@@ -201,7 +211,7 @@ static void run_panels(worker *w, const active *a, int64_t begin, int64_t end) {
 static void run_sum(worker *w, const active *a, int64_t begin, int64_t end) {
     const op *o = a->o;
     const int64_t n0 = begin * PACK_PANEL, n1 = NUM_MIN(end * PACK_PANEL, o->u.experts.n);
-    for (int64_t r = 0; a->first == 0 && !o->adds && r < w->j->cell->n_row; r++)
+    for (int64_t r = 0; a->begins && !o->adds && r < w->j->cell->n_row; r++)
         memset(worker_at(w, o->out, r, o->n) + n0, 0, (size_t)(n1 - n0) * sizeof(float));
     for (int i = 0; i < a->n && !job_is_dropped(w->j); i++)
         run_expert(w, a, a->e[i], n0, n1);

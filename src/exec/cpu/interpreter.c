@@ -150,35 +150,60 @@ static nib_status look_up_rows(const job *j, const op *o, nib_error *err) {
     return NIB_OK;
 }
 
-/* Whether a row has chosen an expert of these rows of the stack. */
-static bool any_chosen(const exec_cell *c, const op *o, const pager_piece *rows, const bool *chosen) {
-    const int64_t each = c->views[o->w].n / o->u.experts.n_expert;
-    bool any = false;
-    for (int64_t e = rows->first_row / each; e < (rows->first_row + rows->v.n) / each; e++)
-        any = any || chosen[e];
-    return any;
-}
-
 /* Computes the product of op i with a matrix that is fetched in n pieces. */
 static nib_status product_in_pieces(job *whole, int i, int n, nib_error *err) {
     const exec_cell *c = whole->cell;
     const op *o = &layout_block(whole->e->layout, c->block)->program.ops[i];
-    bool chosen[ROUTE_MAX_EXPERT];
     job one = *whole;
     one.first_op = i;
     one.end_op = i + 1;
-    if (o->kind == OP_EXPERTS)
-        experts_chosen(whole, o, chosen);
     for (int piece = 0; piece < n && !job_is_dropped(whole); piece++) {
         pager_piece rows;
         NIB_TRY(pager_fetch(one.e->pager, c->block, o->w, piece, &rows, err));
         one.part = &rows.v;
         one.part_row = rows.first_row;
-        if (piece == 0 || o->kind != OP_EXPERTS || any_chosen(c, o, &rows, chosen))
-            run(&one);
+        run(&one);
         pager_release(one.e->pager);
     }
     whole->acts = one.acts;
+    return NIB_OK;
+}
+
+/* The end of the ops from `first` on that may be computed for some experts after the others: up to their sum.
+ */
+static int end_of_experts(const program *p, int first, int end) {
+    for (int i = first; i < end; i++) {
+        const op *o = &p->ops[i];
+        if (o->kind == OP_EXPERTS && o->u.experts.sum)
+            return i + 1;
+        if (o->kind != OP_EXPERTS && o->kind != OP_ACT && o->kind != OP_GATE && o->kind != OP_CLAMP)
+            break;
+    }
+    return first + 1;
+}
+
+/* Computes the products of op *i, and of those after it that read the same experts, for the experts that rows
+ * have chosen: for those that are in memory, while the others are read. *i becomes the op after them. */
+static nib_status experts_in_turn(job *whole, int *i, int end, nib_error *err) {
+    const exec_cell *c = whole->cell;
+    const program *p = &layout_block(whole->e->layout, c->block)->program;
+    pager *from = whole->e->pager;
+    expert_use uses[ROUTE_MAX_EXPERT];
+    int32_t taken[ROUTE_MAX_EXPERT];
+    const int n_use = experts_chosen(whole, &p->ops[*i], uses);
+    job one = *whole;
+    one.first_op = *i;
+    one.end_op = end_of_experts(p, *i, end);
+    one.taken = taken;
+    NIB_TRY(pager_ask_experts(from, uses, n_use, c->n_row, err));
+    do {
+        NIB_TRY(pager_take_experts(from, taken, ROUTE_MAX_EXPERT, &one.n_taken, err));
+        if (one.n_taken > 0)
+            run(&one);
+        pager_end_experts(from, taken, one.n_taken);
+    } while (one.n_taken > 0 && !job_is_dropped(whole));
+    whole->acts = one.acts;
+    *i = one.end_op;
     return NIB_OK;
 }
 
@@ -192,7 +217,7 @@ static bool is_fetched(const exec_cell *c, const op *o) {
 
 /* Fetches what op i needs. If the op is already computed then, *i becomes the next op; otherwise its weights
  * are in memory now. */
-static nib_status fetch_op(job *j, int *i, nib_error *err) {
+static nib_status fetch_op(job *j, int *i, int end, nib_error *err) {
     const exec_cell *c = j->cell;
     const op *o = &layout_block(j->e->layout, c->block)->program.ops[*i];
     if (o->kind == OP_SHORTLIST)
@@ -202,6 +227,8 @@ static nib_status fetch_op(job *j, int *i, nib_error *err) {
         ++*i;
         return NIB_OK;
     }
+    if (o->kind == OP_EXPERTS)
+        return experts_in_turn(j, i, end, err);
     const int n = pager_n_piece(j->e->pager, c->block, o->w);
     if (n > 1 || c->other_views) { /* the views are not the pager's */
         NIB_TRY(product_in_pieces(j, *i, n, err));
@@ -225,7 +252,7 @@ static nib_status run_all(job *j, int first, int end, nib_error *err) {
         if (j->first_op == end)
             break;
         pager_release(j->e->pager);
-        status = fetch_op(j, &j->first_op, err);
+        status = fetch_op(j, &j->first_op, end, err);
     }
     return status;
 }

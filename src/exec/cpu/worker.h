@@ -53,6 +53,9 @@ typedef struct job {
     /* Rows of the matrix, from part_row on, of the job's only product; NULL: whole matrices. */
     const view *part;
     int64_t part_row;
+    /* Experts of the job's stacks (OP_EXPERTS), ascending, which the pager has given; NULL: the views have all. */
+    const int32_t *taken;
+    int n_taken;
     int64_t ahead;        /* of the products (linear_args.ahead) */
     share *shares;        /* one for each op of the program; NULL: products are split evenly, once */
     atomic_bool *dropped; /* the cell was cancelled or has failed, so its results will not be used */
@@ -177,9 +180,9 @@ bool product_take(const worker *w, const op *o, int64_t n_panel, uint64_t bytes,
 
 /* ---- experts.c ---- */
 void run_experts(worker *w, const op *o);
-/* Sets chosen [n_expert] for op o: the experts that a row of the cell has chosen, so whose matrices the op
- * needs. To be called when the op before it has ended. */
-void experts_chosen(const job *j, const op *o, bool *chosen);
+/* Lists the experts that rows of the cell have chosen for op o, ascending, and how many rows; returns their
+ * number. To be called when the op before it has ended. */
+int experts_chosen(const job *j, const op *o, expert_use *uses);
 
 /* ---- residual.c ---- */
 /* Chooses the channels of row r of the cell that get residuals, and stores them beside the row's codes. Only
