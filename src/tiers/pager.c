@@ -65,12 +65,12 @@ static nib_status load_some(pager *p, nib_error *err) {
     NIB_TRY(ledger_charge(p->ledger, NIB_TIER_RAM, NIB_OWNER_STAGING, need.row, err));
     p->staging = need.row;
     NIB_TRY(open_row_buffer(p, err));
-    p->pass_bytes = pager_pass_bytes(p);
     if (n_streamed)
         log_line(o->log, "%d of %d pages of the weights are streamed from disk", n_streamed,
                  p->layout.n_page);
     if (experts_stream(p))
         NIB_TRY(experts_open(p, &p->experts, err));
+    p->pass_bytes = pager_pass_bytes(p);
     return n_streamed ? reader_open(p, &p->reader, err) : NIB_OK; /* tables are read by row, without a ring */
 }
 

@@ -77,12 +77,32 @@ uint64_t pager_page_file_bytes(const pager *p, int i) {
     return all;
 }
 
+/* The bytes of the experts that a block's row reads, if each is in memory as often as experts are. */
+static uint64_t expert_bytes(const pager *p, int b) {
+    const pager as_files = {.layout = p->layout};
+    const block *blk = layout_block(p->layout.of, b);
+    uint64_t all = 0;
+    for (int i = 0; i < blk->program.n_op && p->experts; i++) {
+        const op *o = &blk->program.ops[i];
+        if (o->kind != OP_EXPERTS)
+            continue;
+        const weight_place *at = page_layout_place(&p->layout, b, o->w);
+        uint64_t absent = 0;
+        for (int j = at->first_page; j < at->first_page + at->n_page; j++)
+            absent += p->state[j].resident ? 0 : pager_page_file_bytes(&as_files, j);
+        all += absent / (uint64_t)o->u.experts.n_expert * (uint64_t)o->u.experts.n_used;
+    }
+    return all;
+}
+
 uint64_t pager_pass_bytes(const pager *p) {
     const visits pass = visits_of_one_row(p->layout.n_block, 0, p->layout.n_block);
     page_cursor at = page_cursor_of(&p->streamed, &pass);
     uint64_t all = 0;
     for (; !at.ended; page_cursor_step(&p->streamed, &at))
         all += pager_page_file_bytes(p, p->streamed.pages[at.i]);
+    for (int b = 0; b < p->layout.n_block; b++)
+        all += expert_bytes(p, b);
     return all;
 }
 
