@@ -118,10 +118,11 @@ static void test_refused(void **state) {
     (void)state;
     static const struct {
         const char *folder, *says;
-    } cases[] = {{"arch-extra/llama-rope-dynamic", "dynamic"}, {"arch-extra/bloom-post-ln", "resid_normed"},
-                 {"arch-extra/gpt2-scaled", "scale_by_layer"}, {"arch-extra/gemma2-no-cap", "attn_softcap"},
-                 {"arch-extra/smollm3-interval", "rotary"},    {"arch-extra/gpt_neox-tied", "activation"},
-                 {"arch-extra/deepseek_v3-half", "halves"},    {"arch-extra/apertus-relu2", "activation"}};
+    } cases[] = {{"arch/kimi_linear", "GGUF has no place"},    {"arch-extra/llama-rope-dynamic", "dynamic"},
+                 {"arch-extra/bloom-post-ln", "resid_normed"}, {"arch-extra/gpt2-scaled", "scale_by_layer"},
+                 {"arch-extra/gemma2-no-cap", "attn_softcap"}, {"arch-extra/smollm3-interval", "rotary"},
+                 {"arch-extra/gpt_neox-tied", "activation"},   {"arch-extra/deepseek_v3-half", "halves"},
+                 {"arch-extra/apertus-relu2", "activation"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], check[600];
         nib_error err;

@@ -22,7 +22,7 @@ static const char *const models[] = {"tests/data/arch/lfm2",       "tests/data/a
                                      "tests/data/arch/falcon_h1",  "tests/data/arch/qwen3_5",
                                      "tests/data/arch/jamba",      "tests/data/arch/nemotron_h",
                                      "tests/data/arch/qwen3_next", "tests/data/arch/granitemoehybrid",
-                                     "tests/data/arch/lfm2_moe"};
+                                     "tests/data/arch/lfm2_moe",   "tests/data/arch/kimi_linear"};
 
 static nib_engine *open_engine(const char *path, int n_thread, int64_t n_batch, int kv) {
     nib_engine_options o = engine_usual();

@@ -150,6 +150,7 @@ typedef enum mixer_kind {
     MIXER_SSD,   /* Mamba-2 */
     MIXER_SCAN,  /* Mamba-1 */
     MIXER_DELTA, /* gated delta net */
+    MIXER_KDA,   /* the same with a decay for each channel of a key (Kimi) */
     MIXER_COUNT
 } mixer_kind;
 /* Which layers are recurrent. */

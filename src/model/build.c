@@ -363,6 +363,32 @@ static void delta_net(builder *p, reg in) {
     linear(p, SLOT_REC_OUT, REG_O, y);
 }
 
+/* Kimi's: the decay of each channel and the gate are of low rank, and the gate is a sigmoid. */
+static void kimi_delta(builder *p, reg in) {
+    const hparams *hp = &p->m->cfg.hp;
+    const int64_t n = hp->rec_inner + 2 * hp->rec_group * hp->rec_state;
+    const reg z = model_declare_reg(p->m, "rec_z");
+    const reg x = model_declare_reg(p->m, "rec_x");
+    const reg low = model_declare_reg(p->m, "rec_low");
+    const reg decay = model_declare_reg(p->m, "rec_dt");
+    const reg beta = model_declare_reg(p->m, "rec_beta");
+    const reg y = model_declare_reg(p->m, "rec_y");
+    linear(p, SLOT_REC_X, x, in);
+    linear(p, SLOT_REC_BETA, beta, in);
+    linear(p, SLOT_REC_DT_LOW, low, in);
+    linear(p, SLOT_REC_DT, decay, low);
+    linear(p, SLOT_REC_Z_LOW, low, in);
+    linear(p, SLOT_REC_Z, z, low);
+    convolve(p, x, n, true);
+    op *o = carry(p, OP_DELTA, y, x, n);
+    o->in2 = beta;
+    o->in3 = decay;
+    o->u.rec.by_channel = true;
+    norm(p, SLOT_REC_NORM, y, y, hp->rec_inner, hp->rec_head);
+    gate(p, z, y, ACT_SIGMOID, hp->rec_inner);
+    linear(p, SLOT_REC_OUT, REG_O, y);
+}
+
 /* Mamba-1. dt is made of a few columns. */
 static void selective_scan(builder *p, reg in) {
     const hparams *hp = &p->m->cfg.hp;
@@ -395,6 +421,7 @@ static void recurrent(builder *p, reg in) {
     case MIXER_CONV: short_conv(p, in); break;
     case MIXER_SSD: state_space(p, in); break;
     case MIXER_DELTA: delta_net(p, in); break;
+    case MIXER_KDA: kimi_delta(p, in); break;
     case MIXER_SCAN: selective_scan(p, in); break;
     case MIXER_NONE:
     case MIXER_COUNT: break;

@@ -74,15 +74,17 @@ static nib_status from_letters(const char *letters, int64_t n_layer, uint8_t *la
     return NIB_OK;
 }
 
-/* The numbers of the layers with attention. */
-static nib_status from_numbers(const meta_value *v, int64_t n_layer, uint8_t *layer, nib_error *err) {
+/* The numbers of the layers with attention, the first layer being number `base`. */
+static nib_status from_numbers(const meta_value *v, int64_t base, int64_t n_layer, uint8_t *layer,
+                               nib_error *err) {
     for (int64_t i = 0; i < n_layer; i++)
         layer[i] |= ONLY_RECURRENT;
     for (size_t i = 0; i < v->n; i++) {
-        if (v->elem != META_INT || v->v.ints[i] < 0 || v->v.ints[i] >= n_layer)
-            return nib_fail(err, NIB_E_MODEL, "full_attn_idxs: expected numbers of layers below %lld",
-                            (long long)n_layer);
-        layer[v->v.ints[i]] &= (uint8_t)~ONLY_RECURRENT;
+        if (v->elem != META_INT || v->v.ints[i] < base || v->v.ints[i] - base >= n_layer)
+            return nib_fail(err, NIB_E_MODEL,
+                            "layers with attention: expected numbers from %lld on of %lld layers",
+                            (long long)base, (long long)n_layer);
+        layer[v->v.ints[i] - base] &= (uint8_t)~ONLY_RECURRENT;
     }
     return NIB_OK;
 }
@@ -163,6 +165,8 @@ nib_status config_read_mixers(const config_source *s, const hparams *hp, uint8_t
     if ((letters = config_string(s, HF_LETTERS)))
         return from_letters(letters, hp->n_layer, layer, err);
     if ((v = find_list(s, "full_attn_idxs")))
-        return from_numbers(v, hp->n_layer, layer, err);
+        return from_numbers(v, 0, hp->n_layer, layer, err);
+    if ((v = find_list(s, "linear_attn_config.full_attn_layers")))
+        return from_numbers(v, 1, hp->n_layer, layer, err);
     return from_period(s, hp->n_layer, layer, err);
 }

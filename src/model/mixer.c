@@ -22,6 +22,7 @@ int mixer_parts(mixer_kind mixer, const slot_id **out) {
         [MIXER_CONV] = {SLOT_REC_B, SLOT_REC_Z, SLOT_REC_X, SLOT_COUNT},
         [MIXER_SSD] = {SLOT_REC_Z, SLOT_REC_X, SLOT_REC_DT, SLOT_COUNT},
         [MIXER_SCAN] = {SLOT_REC_X, SLOT_REC_Z, SLOT_COUNT},
+        [MIXER_KDA] = {SLOT_COUNT},
         [MIXER_DELTA] = {SLOT_REC_X, SLOT_REC_Z, SLOT_REC_BETA, SLOT_REC_DT},
     };
     int n = 0;
@@ -75,8 +76,9 @@ static nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, 
     const container_tensor *t = bind_find(b, row, 0, suffix);
     if (t == NULL)
         return row->flags & T_OPTIONAL ? NIB_OK : bind_missing(b, row, suffix, err);
-    const bool flat = t->n_dim == 3 && t->shape[1] == 1; /* HF's convolutions: [channels, 1, taps] */
-    if (bind_count(t) != n || (t->n_dim > 2 && !flat) || (n_col == 0 && t->n_dim > 1))
+    const bool flat = t->n_dim == 3 && t->shape[1] == 1;  /* HF's convolutions: [channels, 1, taps] */
+    const bool heads = t->n_dim == 4 && t->shape[2] == n; /* Kimi's A_log: [1, 1, heads, 1] */
+    if (bind_count(t) != n || (t->n_dim > 2 && !flat && !heads) || (n_col == 0 && t->n_dim > 1 && !heads))
         return bind_wrong_shape(t, n, -1, err);
     NIB_TRY(bind_elements(b, slot_name(slot), t, n, &b->out->slot[slot].w, err));
     weight *w = &b->out->weights[b->out->slot[slot].w];
@@ -179,6 +181,43 @@ static nib_status bind_low_rank(binder *b, nib_error *err) {
     return bind_finish_vector(b, w, of[0], 2 * n, err);
 }
 
+/* Kimi: q, k and v, and their taps, have tensors of their own; the decay and the gate are of low rank. */
+static nib_status bind_kda(binder *b, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    static const slot_id in[] = {SLOT_REC_XQ, SLOT_REC_XK, SLOT_REC_XV},
+                         taps[] = {SLOT_REC_CONV_Q, SLOT_REC_CONV_K, SLOT_REC_CONV_V};
+    const int64_t inner = hp->rec_inner, d = hp->d_model, rank = hp->rec_dt_rank;
+    weight *w = NULL;
+    weight_piece *p = NULL;
+    for (int kind = 0; kind < 2; kind++) {
+        const slot_id to = kind ? SLOT_REC_CONV : SLOT_REC_X;
+        const container_tensor *t = NULL;
+        NIB_TRY(bind_new_weight(b, slot_name(to), 3, &w, &p, err));
+        for (int i = 0; i < 3; i++) {
+            const arch_tensor *row = bind_row(b, (kind ? taps : in)[i]);
+            const container_tensor *of = bind_find(b, row, 0, ".weight");
+            if (of == NULL)
+                return bind_missing(b, row, ".weight", err);
+            if (kind ? bind_count(of) != inner * hp->rec_tap : !bind_has_shape(of, inner, d))
+                return bind_wrong_shape(of, inner, kind ? hp->rec_tap : d, err);
+            if (t != NULL && of->type != t->type)
+                return bind_wrong_shape(of, inner, d, err);
+            t = of;
+            p[i] = (weight_piece){of, 0, kind ? inner * hp->rec_tap : inner};
+        }
+        b->out->slot[to].there = true;
+        b->out->slot[to].w = b->out->n;
+        w->n_col = kind ? hp->rec_tap : 0;
+        NIB_TRY(kind ? bind_finish_vector(b, w, t, 3 * inner * hp->rec_tap, err)
+                     : bind_finish_matrix(b, w, t, 3 * inner, d, false, err));
+    }
+    NIB_TRY(bind_linear(b, SLOT_REC_BETA, hp->rec_head, d, SLOT_COUNT, 0, err));
+    NIB_TRY(bind_linear(b, SLOT_REC_DT_LOW, rank, d, SLOT_COUNT, 0, err));
+    NIB_TRY(bind_linear(b, SLOT_REC_DT, inner, rank, SLOT_COUNT, 0, err));
+    NIB_TRY(bind_linear(b, SLOT_REC_Z_LOW, rank, d, SLOT_COUNT, 0, err));
+    return bind_linear(b, SLOT_REC_Z, inner, rank, SLOT_COUNT, 0, err);
+}
+
 /* The projections of the layer's input. */
 static nib_status bind_input(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
@@ -188,6 +227,8 @@ static nib_status bind_input(binder *b, nib_error *err) {
     const int n_part = mixer_parts(mixer, &parts);
     if (bind_row(b, SLOT_REC_BA))
         return bind_grouped(b, err);
+    if (mixer == MIXER_KDA)
+        return bind_kda(b, err);
     for (int i = 0; i < n_part; i++)
         NIB_TRY(
             bind_linear(b, parts[i], mixer_width(hp, mixer, parts[i]), hp->d_model, SLOT_REC_IN, all, err));
@@ -204,10 +245,11 @@ nib_status bind_mixer(binder *b, nib_error *err) {
     NIB_TRY(bind_table(b, SLOT_REC_CONV, mixer_width(hp, mixer, SLOT_REC_X) * hp->rec_tap, hp->rec_tap, err));
     if (mixer == MIXER_SSD)
         NIB_TRY(scale_taps(b, err));
-    NIB_TRY(bind_table(b, SLOT_REC_DT_BIAS, n, 0, err));
-    NIB_TRY(bind_table(b, SLOT_REC_A, n * each, mixer == MIXER_DELTA ? 0 : each, err));
+    const bool delta = mixer == MIXER_DELTA || mixer == MIXER_KDA;
+    NIB_TRY(bind_table(b, SLOT_REC_DT_BIAS, mixer == MIXER_KDA ? inner : n, 0, err));
+    NIB_TRY(bind_table(b, SLOT_REC_A, n * each, delta ? 0 : each, err));
     NIB_TRY(bind_table(b, SLOT_REC_D, n, mixer == MIXER_SSD, err));
-    NIB_TRY(bind_norm(b, SLOT_REC_NORM, inner, mixer == MIXER_DELTA ? hp->rec_head : groups, err));
+    NIB_TRY(bind_norm(b, SLOT_REC_NORM, inner, delta ? hp->rec_head : groups, err));
     if (mixer == MIXER_SSD && b->out->slot[SLOT_REC_NORM].there)
         group_norm(b, inner / groups);
     return bind_linear(b, SLOT_REC_OUT, d, inner, SLOT_COUNT, 0, err);
