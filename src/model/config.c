@@ -559,7 +559,9 @@ static double field_value(const hparams *hp, hp_id field) {
 /* The sizes of the family's mixer, whose kernels have limits (kernels.h). */
 static nib_status check_mixer(mixer_kind mixer, const hparams *hp, nib_error *err) {
     const bool heads = mixer == MIXER_SSD || mixer == MIXER_DELTA || mixer == MIXER_KDA;
-    const int64_t max_state = mixer == MIXER_DELTA || mixer == MIXER_KDA ? 512 : mixer == MIXER_SCAN ? 256 : 1 << 14;
+    const int64_t max_state = mixer == MIXER_DELTA || mixer == MIXER_KDA ? 512
+                              : mixer == MIXER_SCAN                      ? 256
+                                                                         : 1 << 14;
     if (mixer == MIXER_NONE)
         return NIB_OK;
     if (hp->rec_tap < 2 || hp->rec_tap > 8)
