@@ -6,6 +6,7 @@
 #include "plan/residency.h"
 #include "tiers/visit_pages.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- time ---- */
@@ -19,15 +20,22 @@ static double asym_seconds(const plan_rates *r, double bytes) {
     return bytes * (NUM_MAX(r->asym, 1) - 1) / r->one_row[4];
 }
 
+/* Of `bytes` of a block's pages, those that n_row rows read, if each chooses its experts by chance. The
+ * experts' pages are the first to be missing in memory. */
+static double bytes_read(const plan_block_facts *f, const plan_choice *c, double bytes, double n_row) {
+    const double chosen = NUM_MIN(bytes, (double)c->chosen_bytes);
+    return bytes - (chosen > 0 ? chosen * pow(1 - f->expert_share, n_row) : 0);
+}
+
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation) {
     const plan_block_facts *f = &q->blocks[b];
     const plan_choice *c = &f->choices[choice];
     if (q->split && (b == 0 || plan_is_on_gpu(q, b)))
         return plan_device_block_seconds(q, b, choice);
-    const double kernel =
-        (double)c->bytes / q->rates.one_row[c->bits] * (c->bits ? slices(q, activation) : 1);
-    return NUM_MAX(kernel, (double)c->bytes / q->rates.ram_read) +
-           asym_seconds(&q->rates, (double)c->asym_bytes) + (f->n_op + c->more_op) * q->rates.op_s;
+    const double bytes = bytes_read(f, c, (double)c->bytes, 1);
+    const double kernel = bytes / q->rates.one_row[c->bits] * (c->bits ? slices(q, activation) : 1);
+    return NUM_MAX(kernel, bytes / q->rates.ram_read) + asym_seconds(&q->rates, (double)c->asym_bytes) +
+           (f->n_op + c->more_op) * q->rates.op_s;
 }
 
 static double attention_seconds(const plan_question *q, const plan_cache *cache, double n_position) {
@@ -116,9 +124,11 @@ static double visit_seconds(const plan_question *q, const plan_decision *d, cons
            positions * (double)q->attention_macs / (q->n_block - 2) / q->rates.many_rows[0];
 }
 
-static double streamed_bytes(const plan_question *q, const plan_decision *d, int b) {
-    const uint64_t all = q->blocks[b].choices[d->choice[b]].bytes;
-    return d->streamed ? (double)(all - NUM_MIN(d->kept[b], all)) : 0;
+/* The bytes of a block that a visit of n_row rows reads from disk. */
+static double streamed_bytes(const plan_question *q, const plan_decision *d, int b, double n_row) {
+    const plan_choice *c = &q->blocks[b].choices[d->choice[b]];
+    const double missing = (double)(c->bytes - NUM_MIN(d->kept[b], c->bytes));
+    return d->streamed ? bytes_read(&q->blocks[b], c, missing, n_row) : 0;
 }
 
 /* The part of `bytes` that a consecutive visit of the same block reads again. */
@@ -138,7 +148,8 @@ static pass_cost cost_of_pass(const plan_question *q, const plan_decision *d, co
     for (visit v; visits_next(&list, &v); again = v.again) {
         if (d->choice[v.block] < 0 || (again && !q->blocks[v.block].is_layer))
             continue;
-        const double bytes = streamed_bytes(q, d, v.block), computing = visit_seconds(q, d, &v, pass->done);
+        const double bytes = streamed_bytes(q, d, v.block, (double)v.n_row),
+                     computing = visit_seconds(q, d, &v, pass->done);
         sum.compute_s += computing;
         sum.bytes += again ? bytes_again(q, bytes) : bytes;
         if (seconds)
@@ -164,7 +175,7 @@ static bool prompt_pass_at(const plan_question *q, const plan_decision *d, int64
 static double all_streamed_bytes(const plan_question *q, const plan_decision *d) {
     double sum = 0;
     for (int b = 0; b < q->n_block; b++)
-        sum += d->choice[b] < 0 ? 0 : streamed_bytes(q, d, b);
+        sum += d->choice[b] < 0 ? 0 : streamed_bytes(q, d, b, 1);
     return sum;
 }
 
@@ -246,8 +257,8 @@ void plan_work_of(const plan_question *q, const plan_decision *d, learned_work *
         if (d->choice[b] < 0)
             continue;
         const plan_choice *c = &f->choices[d->choice[b]];
-        const double part = d->streamed && c->bytes ? 1 - (double)d->kept[b] / (double)c->bytes : 0;
-        out->bytes[d->activation[b] == 16][c->bits] += (double)c->bytes;
+        const double part = c->bytes ? streamed_bytes(q, d, b, 1) / (double)c->bytes : 0;
+        out->bytes[d->activation[b] == 16][c->bits] += bytes_read(f, c, (double)c->bytes, 1);
         out->n_op += f->n_op + c->more_op;
         out->asym_bytes += (double)c->asym_bytes;
         out->pack_bytes += d->packed ? 0 : part * (double)c->bytes;

@@ -55,6 +55,7 @@ typedef struct plan_choice {
     char format[PACK_NAME]; /* a recipe (quant/recipe.h) */
     int bits;               /* 1..8; 0: floats */
     uint64_t bytes;         /* of its pages that products read */
+    uint64_t chosen_bytes;  /* of `bytes`, those of experts, which a row reads if it has chosen them */
     uint64_t table_bytes;   /* of its pages that are only looked up by row */
     uint64_t second_bytes;  /* of both, the bytes of second slices, which come after first slices */
     uint64_t file_bytes;    /* bytes read from the model's files instead of `bytes`, without a packed file */
@@ -69,6 +70,7 @@ typedef struct plan_block_facts {
     double importance;                    /* MCAP's score; negative: not measured */
     plan_choice choices[PLAN_MAX_CHOICE]; /* the file's own format first, without loss */
     int n_choice;
+    double expert_share;              /* of its experts, those that a row uses */
     double kl_a8, kl_a4, kl_left_out; /* negative: not measured */
     double change;   /* relative change of the residual stream by the layer; negative: not measured */
     int place;       /* in the measured order of leaving layers out together, from 0; -1: not measured */

@@ -82,6 +82,8 @@ static void count_ops(const layout *lay, planning *f) {
                 f->q.attention_macs += o->cost.macs;
             if (!op_is_product(o))
                 continue;
+            if (o->kind == OP_EXPERTS)
+                f->blocks[b].expert_share = (double)o->u.experts.n_used / (double)o->u.experts.n_expert;
             page_layout_own(lay, &owner, &w);
             f->blocks[owner].macs += o->cost.macs;
             f->blocks[owner].cache_macs += o->fuse.feeds_cache ? o->cost.macs : 0;
@@ -95,12 +97,13 @@ static nib_status add_choices(planning *f, const layout *lay, int c, nib_error *
     int n_page;
     NIB_TRY(pager_pages(lay, &pages, &n_page, err));
     for (int b = 0; b < f->q.n_block; b++)
-        f->blocks[b].choices[c].bytes = f->blocks[b].choices[c].table_bytes =
-            f->blocks[b].choices[c].second_bytes = 0;
+        f->blocks[b].choices[c].bytes = f->blocks[b].choices[c].chosen_bytes =
+            f->blocks[b].choices[c].table_bytes = f->blocks[b].choices[c].second_bytes = 0;
     for (int i = 0; i < n_page; i++) {
         plan_choice *x = &f->blocks[pages[i].block].choices[c];
         *(pages[i].table ? &x->table_bytes : &x->bytes) += pages[i].bytes;
         x->second_bytes += pages[i].second ? pages[i].bytes : 0;
+        x->chosen_bytes += pages[i].chosen ? pages[i].bytes : 0;
     }
     for (int b = 0; b < f->q.n_block; b++) {
         plan_choice *x = &f->blocks[b].choices[c];
