@@ -143,6 +143,7 @@ typedef struct attend_args {
     int64_t first_position; /* row i is at first_position + i and sees positions 0..first_position + i */
     int64_t n_head;
     int64_t window;
+    bool chunked; /* positions are cut into chunks of `window`: a row sees those of its own chunk */
     float scale, softcap;
     float alibi_max_bias; /* 0: no ALiBi. A head's slope is the published one, also if n_head is no power of
                              two */

@@ -68,6 +68,13 @@ static inline uint8_t *kv_block_at(const kv_view *kv, bool is_value, int64_t hea
     return kv->pages[page] + (is_value ? kv->value_at : kv->key_at) +
            head * kv_head_bytes(kv->type, kv->d_head);
 }
+/* The first position that a row at `position` sees. */
+static inline int64_t attend_first(const attend_args *a, int64_t position) {
+    if (a->window <= 0)
+        return 0;
+    return a->chunked ? position - position % a->window
+                      : (position + 1 > a->window ? position + 1 - a->window : 0);
+}
 /* The keys of a head that a row at `position` reads first, for attend_args.next. NULL: nothing is prefetched,
  * because that only pays with f16, which few rows read at memory's speed. */
 static inline const uint8_t *kv_first_keys(const kv_view *kv, int64_t window, int64_t head,

@@ -138,9 +138,12 @@ enum {
     A_NOPE_NAMED =
         1 << 13, /* position_embedding_type "nope": no rotary embedding; GGUF: rope.scaling.finetuned */
     A_TILED_GGUF = 1 << 12, /* GGUF has the delta net's heads in another order: head h has q and k of h % n */
-    A_WEIGHTED_INPUT = 1 << 16, /* an expert's weight multiplies its input (Llama 4) */
-    A_KV_DOUBLED = 1 << 18,     /* layers that slide have twice the KV heads of the others (MiMo) */
-    A_YARN_EXACT = 1 << 17,     /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
+    A_WEIGHTED_INPUT = 1 << 21, /* an expert's weight multiplies its input (Llama 4) */
+    A_KV_DOUBLED = 1 << 22,     /* layers that slide have twice the KV heads of the others (MiMo) */
+    A_CHUNKED = 1 << 23,        /* a row of a layer that slides sees its own chunk of the window (Llama 4) */
+    A_NOPE_BARE = 1 << 24, /* only layers without rotary embedding scale queries by their position, from 1 on,
+                              and lack norms after the rotation (Llama 4) */
+    A_YARN_EXACT = 1 << 25, /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
 };
 
 /* The mixer of a family's recurrent layers. */

@@ -110,6 +110,7 @@ static void attend(builder *p, int layer, reg queries, bool slides) {
     o->u.attn.n_kv_head = shape->n_kv_head;
     o->u.attn.d_head = shape->d_head;
     o->u.attn.window = slides ? hp->window : 0;
+    o->u.attn.chunked = slides && (p->m->arch->flags & A_CHUNKED);
     o->u.attn.scale = (float)(hp->scale_by_layer ? hp->attn_scale / (layer + 1) : hp->attn_scale);
     o->u.attn.softcap = (float)hp->attn_softcap;
     o->u.attn.alibi_max_bias = (float)hp->alibi_max_bias;
@@ -124,6 +125,7 @@ static void scale_queries(builder *p) {
         return;
     value_op(p, OP_SCALE_POS, REG_Q, hp->n_head * hp->d_head, hp->pos_scale);
     p->ops[p->n - 1].u.num.every = hp->pos_scale_every;
+    p->ops[p->n - 1].u.num.offset = (p->m->arch->flags & A_NOPE_BARE) != 0;
 }
 
 static void norm_heads(builder *p, const layer_shape *shape) {
@@ -234,9 +236,11 @@ static void attention(builder *p, int layer, reg in) {
         if (stores)
             rope(p, REG_K, shape->n_kv_head, shape->d_head, table);
     }
-    if (norm_last)
+    const bool bare = p->m->arch->flags & A_NOPE_BARE, turns = !(c->layer[layer] & LAYER_NO_ROPE);
+    if (norm_last && (turns || !bare))
         norm_heads(p, shape);
-    scale_queries(p);
+    if (!turns || !bare)
+        scale_queries(p);
     if (pads && stores)
         copy(p, REG_V, narrow, shape->n_kv_head, v, v, 0, d, d - v);
     attend(p, layer, REG_Q, slides);
@@ -673,7 +677,7 @@ void op_copy_row(const op *o, const float *in, float *out) {
 }
 
 float op_position_scale(const op *o, int64_t position) {
-    const float steps = floorf((float)position / (float)o->u.num.every);
+    const float steps = floorf((float)(position + o->u.num.offset) / (float)o->u.num.every);
     return 1 + o->u.num.value * logf(1 + steps);
 }
 

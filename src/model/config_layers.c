@@ -9,13 +9,15 @@
 #include <string.h>
 
 /* layer_types: one name for each layer. */
-static nib_status slides_from_names(const meta_value *v, int64_t n_layer, uint8_t *layer, nib_error *err) {
+static nib_status slides_from_names(const config_source *s, const meta_value *v, int64_t n_layer,
+                                    uint8_t *layer, nib_error *err) {
     if (v->type != META_ARRAY || v->elem != META_STRING || v->n != (size_t)n_layer)
         return nib_fail(err, NIB_E_MODEL, "layer_types: expected %lld names, found %zu values",
                         (long long)n_layer, v->type == META_ARRAY ? v->n : (size_t)1);
     for (size_t i = 0; i < v->n; i++) {
         const char *name = v->v.strings[i].data;
-        if (strcmp(name, "sliding_attention") == 0)
+        if (strcmp(name, "sliding_attention") == 0 ||
+            ((s->arch->flags & A_CHUNKED) && strcmp(name, "chunked_attention") == 0))
             layer[i] |= LAYER_SLIDES;
         else if (strcmp(name, "full_attention") != 0)
             return nib_fail(err, NIB_E_MODEL,
@@ -54,7 +56,7 @@ static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t
     if (s->gguf_arch == NULL) {
         const meta_value *names = container_meta(s->c, "layer_types");
         if (names != NULL)
-            return slides_from_names(names, hp->n_layer, layer, err);
+            return slides_from_names(s, names, hp->n_layer, layer, err);
     }
     const char *letters = s->gguf_arch == NULL ? config_string(s, "sliding_window_pattern") : NULL;
     if (letters != NULL)

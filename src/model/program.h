@@ -49,7 +49,7 @@ typedef enum op_kind {
     OP_SOFTCAP,   /* out = cap * tanh(in / cap) */
     OP_XIELU,     /* out = xIELU(in) (arXiv 2411.13010) */
     OP_COPY,      /* out = columns of in, group by group (u.copy); other columns of out stay */
-    OP_SCALE_POS, /* out = in * (1 + value * log(1 + floor(position / every))) */
+    OP_SCALE_POS, /* out = in * (1 + value * log(1 + floor((position + offset) / every))) */
     /* Ops with a recurrent state (kernels.h has their formulas). */
     OP_CONV,    /* out = short convolution of in, with the taps w */
     OP_SSD,     /* out = Mamba-2's state space of in = x|B|C and in2 = dt; w = a, b = bias of dt */
@@ -118,6 +118,7 @@ typedef struct op {
             int layer; /* which KV layer */
             int64_t n_head, n_kv_head, d_head;
             int64_t window; /* attends to positions > p - window; 0: all */
+            bool chunked;   /* instead: to those of its own chunk of `window` positions */
             float scale, softcap;
             float alibi_max_bias; /* 0: no ALiBi */
             float alibi_scale;    /* factor of the slopes; 0 means 1 */

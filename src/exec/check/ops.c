@@ -226,6 +226,7 @@ static nib_status attend(const walk *w, const op *o, nib_error *err) {
                            .first_position = w->position,
                            .n_head = o->u.attn.n_head,
                            .window = o->u.attn.window,
+                           .chunked = o->u.attn.chunked,
                            .scale = o->u.attn.scale,
                            .softcap = o->u.attn.softcap,
                            .alibi_max_bias = o->u.attn.alibi_max_bias,

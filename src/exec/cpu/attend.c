@@ -91,8 +91,8 @@ typedef struct parts_plan {
 } parts_plan;
 
 static bool plan_parts(const worker *w, const attend_args *a, int64_t row, parts_plan *out) {
-    const int64_t position = a->first_position + row, seen = a->window > 0 ? a->window : position + 1;
-    parts_plan p = {.first = NUM_MAX(0, position + 1 - seen) / ATTEND_SPAN,
+    const int64_t position = a->first_position + row;
+    parts_plan p = {.first = attend_first(a, position) / ATTEND_SPAN,
                     .end = position / ATTEND_SPAN + 1,
                     .n_kv = a->kv.n_kv_head,
                     .group = a->n_head / a->kv.n_kv_head,
@@ -157,6 +157,7 @@ static attend_args args_of(const worker *w, const op *o, const part *p) {
                          .first_position = p->position,
                          .n_head = o->u.attn.n_head,
                          .window = o->u.attn.window,
+                         .chunked = o->u.attn.chunked,
                          .scale = o->u.attn.scale,
                          .softcap = o->u.attn.softcap,
                          .alibi_max_bias = o->u.attn.alibi_max_bias,

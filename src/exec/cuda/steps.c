@@ -149,6 +149,8 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     s->out = o->out;
     if (!op_stores(o))
         return refuse(b, o, "it reads the keys and values of another layer");
+    if (o->u.attn.chunked)
+        return refuse(b, o, "positions are cut into chunks");
     if (o->u.attn.d_head % 8 || o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
         return refuse(b, o, "the width of heads must be a multiple of 8, and at most 256");
     return NIB_OK;

@@ -113,7 +113,7 @@ static void begin_group(attend_group *g, int64_t *lo, int64_t *hi) {
             to[d * ATTEND_STRIDE] = q[d];
         const int64_t position = a->first_position + g->pair[i].row;
         g->pair[i].hi = position + 1;
-        g->pair[i].lo = a->window > 0 ? NUM_MAX(0, position + 1 - a->window) : 0;
+        g->pair[i].lo = attend_first(a, position);
         g->pair[i].slope = attend_slope(a, g->pair[i].head);
         g->pair[i].is_first = true;
         *lo = NUM_MIN(*lo, g->pair[i].lo);
