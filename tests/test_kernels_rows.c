@@ -23,7 +23,10 @@ static double act_exact(act_kind kind, double x) {
     case ACT_GELU_QUICK: return x / (1 + exp(-1.702 * x));
     case ACT_RELU: return x > 0 ? x : 0;
     case ACT_RELU2: return x > 0 ? x * x : 0;
-    case ACT_XIELU: break;
+    case ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case ACT_NONE: return x;
+    case ACT_XIELU:
+    case ACT_SWIGLU_CLAMPED: break; /* not of one value alone */
     }
     return 0;
 }
