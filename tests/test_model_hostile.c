@@ -131,7 +131,7 @@ static const lie lies[] = {
     {"arch/llama", "rope_parameters.partial_rotary_factor", "7", "partial_rotary_factor"},
     {"arch/llama", "rope_scaling.type", "\"strange\"", NULL}, /* rope_parameters comes first */
     {"arch/llama", "quantization_config.quant_method", "\"gptq\"", "gptq"},
-    {"arch/llama", "num_local_experts", "8", "num_local_experts"},
+    {"arch/llama", "num_local_experts", "8", "n_expert_used"},
     {"arch/llama", "is_encoder_decoder", "true", "is_encoder_decoder"},
     {"arch/gpt2", "add_cross_attention", "true", "add_cross_attention"},
     {"arch/gpt2", "n_inner", "128", "shape"},
