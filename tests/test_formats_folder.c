@@ -110,7 +110,9 @@ static const char config_text[] =
     " \"wide\": 1000000000000000019884624838656,"
     " \"rope_scaling\": {\"factor\": 8.0, \"short_factor\": [1, 1.5], \"deeper\": {\"x\": 1}},"
     " \"ints\": [1, -2], \"flags\": [true, false], \"words\": [\"x\", \"\"], \"odd\": [1, \"x\"],"
-    " \"objects\": [{\"a\": 1}], \"nulls\": [null], \"empty\": [], \"hole\": {}}";
+    " \"objects\": [{\"a\": 1}], \"nulls\": [null], \"empty\": [], \"hole\": {},"
+    " \"limits\": [0.5, Infinity], \"named\": [-Infinity, {\"__float__\" :\"Infinity\"}], \"said\": \"\\\" "
+    "Infinity\"}";
 static const char weights[] =
     "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[2,2],"
     "\"data_offsets\":[0,16]}}";
@@ -127,6 +129,11 @@ static void test_config(void **state) {
     assert_true(float_of(c, "int") == 7 && float_of(c, "wide") == 1e30);
     assert_true(container_meta_bool(c, "yes", &flag) && flag);
     assert_int_equal(container_meta(c, "text")->v.s.n_byte, 3);
+    assert_true(container_meta(c, "limits")->v.floats[0] == 0.5 &&
+                container_meta(c, "limits")->v.floats[1] == 1e30);
+    assert_true(container_meta(c, "named")->v.floats[0] == -1e30 &&
+                container_meta(c, "named")->v.floats[1] == 1e30);
+    assert_string_equal(container_meta_str(c, "said"), "\" Infinity");
     assert_null(container_meta(c, "none"));
     assert_true(container_meta_is_null(c, "none"));
     assert_false(container_meta_is_null(c, "int"));

@@ -2,6 +2,7 @@
  * one file or in shards that model.safetensors.index.json lists. */
 #include "formats/container_impl.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 
@@ -23,10 +24,52 @@ static nib_status member_path(const container *c, const char *name, char **path,
     return NIB_OK;
 }
 
+/* Skips a JSON string that begins at p. */
+static char *after_string(char *p) {
+    for (p++; *p && *p != '"'; p++)
+        p += *p == '\\' && p[1] != '\0';
+    return *p ? p + 1 : p;
+}
+
+/* Replaces n characters by a number that is large enough for every use of infinity. */
+static void put_infinity(char *at, size_t n) {
+    memset(at, ' ', n);
+    memcpy(at, "1e30", 4);
+}
+
+/* The length of {"__float__": "Infinity"} at p; 0: it is not there. */
+static size_t named_infinity(const char *p) {
+    int n = 0;
+    return sscanf(p, "{ \"__float__\" : \"Infinity\" }%n", &n) == 0 && n > 0 ? (size_t)n : 0;
+}
+
+/* Python writes infinity as Infinity, and transformers as an object: both are no JSON numbers. */
+static void replace_infinities(char *text) {
+    static const char word[] = "Infinity";
+    for (char *p = text; *p;) {
+        const size_t n = *p == '{'                           ? named_infinity(p)
+                         : strncmp(p, word, sizeof word - 1) ? 0
+                                                             : sizeof word - 1;
+        if (n > 0)
+            put_infinity(p, n);
+        p = *p == '"' ? after_string(p) : p + 1;
+    }
+}
+
+static nib_status read_json(const char *path, json_t **out, nib_error *err) {
+    char *text;
+    size_t n;
+    NIB_TRY(file_read_all(path, MAX_CONFIG, &text, &n, err));
+    replace_infinities(text);
+    const nib_status status = jsonx_parse(text, n, out, err);
+    mem_free(text);
+    return status == NIB_E_MODEL ? nib_fail_prefix(err, status, path) : status;
+}
+
 static nib_status load_config(container *c, const char *path, const char *prefix, bool wrapped,
                               nib_error *err) {
     json_t *object;
-    NIB_TRY(jsonx_load(path, MAX_CONFIG, &object, err));
+    NIB_TRY(read_json(path, &object, err));
     nib_status status = json_is_object(object) ? config_flatten(c, object, prefix, wrapped, err)
                                                : nib_fail(err, NIB_E_MODEL, "expected a JSON object");
     json_decref(object);

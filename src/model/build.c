@@ -333,8 +333,8 @@ static void state_space(builder *p, reg in) {
     convolve(p, x, n, true);
     op *o = carry(p, OP_SSD, y, x, n);
     o->in2 = dt;
-    o->u.rec.dt_min = 0;
-    o->u.rec.dt_max = FLT_MAX;
+    o->u.rec.dt_min = (float)hp->rec_dt_min;
+    o->u.rec.dt_max = (float)fmin(hp->rec_dt_max, FLT_MAX);
     if (has(p, SLOT_REC_NORM) && hp->rec_norm_first)
         norm(p, SLOT_REC_NORM, y, y, hp->rec_inner, hp->rec_group);
     gate(p, z, y, ACT_SILU, hp->rec_inner);

@@ -66,6 +66,8 @@ static const struct {
     {HP_rec_b_scale, "", "", 1},
     {HP_rec_c_scale, "", "", 1},
     {HP_rec_dt_scale, "", "", 1},
+    {HP_rec_dt_min, "time_step_limit[0]", "", 0},
+    {HP_rec_dt_max, "time_step_limit[1]", "", 1e30},
     {HP_rec_out_scale, "", "", 1},
     {HP_attn_in_scale, "", "", 1},
     {HP_attn_out_scale, "", "", 1},

@@ -53,7 +53,8 @@ typedef struct job {
     /* Rows of the matrix, from part_row on, of the job's only product; NULL: whole matrices. */
     const view *part;
     int64_t part_row;
-    /* Experts of the job's stacks (OP_EXPERTS), ascending, which the pager has given; NULL: the views have all. */
+    /* Experts of the job's stacks (OP_EXPERTS), ascending, which the pager has given; NULL: the views have
+     * all. */
     const int32_t *taken;
     int n_taken;
     int64_t ahead;        /* of the products (linear_args.ahead) */
