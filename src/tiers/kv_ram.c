@@ -144,7 +144,7 @@ static nib_status copy_page(const kv_pool *pool, const kv_copy *c, nib_error *er
 
 nib_status kv_pool_keep(kv_pool *pool, uint64_t max, int64_t *n_page, nib_error *err) {
     *n_page = 0;
-    if (!pool->share || max == 0)
+    if (!pool->share || max == 0 || bytes_of_page(pool) == 0) /* no layer has keys and values */
         return NIB_OK;
     const bool more_pages = pool->host_reads;
     const int64_t n = (int64_t)(NUM_MIN(max, left_in_ram(pool)) / bytes_of_page(pool));
