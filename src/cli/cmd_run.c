@@ -136,8 +136,7 @@ static void print_expected(const run_job *job) {
     if (p->tok_s <= 0)
         return;
     nib_engine_memory(job->engine, &now);
-    cli_note(job->args, "expected     %.1f tok/s%s", p->tok_s,
-             p->guessed && !p->n_run ? " (a guess; 'nibble hw' measures this machine)" : "");
+    cli_note(job->args, "expected     %.1f tok/s%s", p->tok_s, p->guessed && !p->n_run ? " (a guess)" : "");
     cli_note(job->args, "  measured   %.1f tok/s", generation_rate(r));
     cli_note(job->args, "  rates from %s", cli_prediction_source(p));
     cli_note(job->args, "  peak       %s", num_format_size(p->ram_peak, planned));

@@ -54,7 +54,7 @@ static void mark_largest(const float *x, int64_t n, int64_t want, const bool *ex
 
 /* The sum of the `want` largest of n values. */
 static float sum_of_largest(const float *x, int64_t n, int want) {
-    bool marked[ROUTE_MAX_EXPERT];
+    bool marked[ROUTE_MAX_EXPERT] = {false};
     float sum = 0;
     mark_largest(x, n, want, NULL, marked);
     for (int64_t i = 0; i < n; i++)
@@ -65,8 +65,8 @@ static float sum_of_largest(const float *x, int64_t n, int want) {
 /* Excludes the experts of all groups but the best ones. */
 static void exclude_groups(const op *o, const float *choice, bool *excluded) {
     const int64_t n_group = o->u.route.n_group, each = o->k / n_group;
-    float of_group[ROUTE_MAX_EXPERT];
-    bool used[ROUTE_MAX_EXPERT];
+    float of_group[ROUTE_MAX_EXPERT] = {0};
+    bool used[ROUTE_MAX_EXPERT] = {false};
     for (int64_t g = 0; g < n_group; g++)
         of_group[g] = sum_of_largest(choice + g * each, each, o->u.route.group_best);
     mark_largest(of_group, n_group, o->u.route.group_used, NULL, used);
@@ -90,8 +90,8 @@ static void weigh(const op *o, float *weights) {
 
 void route_row(const op *o, const float *logits, const float *bias, float *out) {
     const int64_t n = o->k, n_used = o->u.route.n_used;
-    float scores[ROUTE_MAX_EXPERT], choice[ROUTE_MAX_EXPERT];
-    bool excluded[ROUTE_MAX_EXPERT] = {false}, chosen[ROUTE_MAX_EXPERT];
+    float scores[ROUTE_MAX_EXPERT] = {0}, choice[ROUTE_MAX_EXPERT] = {0};
+    bool excluded[ROUTE_MAX_EXPERT] = {false}, chosen[ROUTE_MAX_EXPERT] = {false};
     score(o->u.route.score, logits, n, scores);
     for (int64_t i = 0; i < n; i++)
         choice[i] = bias ? scores[i] + bias[i] : scores[i];

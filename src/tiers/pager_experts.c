@@ -31,7 +31,7 @@ typedef struct stacks {
 } stacks;
 
 typedef struct expert_class {
-    int n;
+    uint64_t n;
     uint64_t bytes[MAX_STACKS]; /* of an expert's pages */
 } expert_class;
 
@@ -85,7 +85,7 @@ static int page_of(const page_layout *l, int b, const stacks *s, int stack, int 
 
 /* Index of a block's class in `all`, which grows by it. */
 static int class_of(const page_layout *l, int b, const stacks *s, expert_class *all, int *n) {
-    expert_class c = {.n = s->n};
+    expert_class c = {.n = (uint64_t)s->n};
     int i = 0;
     for (int j = 0; j < s->n; j++)
         c.bytes[j] = l->pages[page_of(l, b, s, j, 0)].bytes;
@@ -100,7 +100,7 @@ static int class_of(const page_layout *l, int b, const stacks *s, expert_class *
 static uint64_t reserve_bytes(const expert_class *all, int n) {
     uint64_t sum = 0;
     for (int i = 0; i < n; i++)
-        for (int j = 0; j < all[i].n; j++)
+        for (uint64_t j = 0; j < all[i].n; j++)
             sum += EXPERT_RESERVE * all[i].bytes[j];
     return sum;
 }
@@ -190,7 +190,7 @@ static void add_reserve(experts *x, const expert_shape *shape) {
     uint8_t *at = x->reserve.at;
     for (int c = 0; c < shape->n_class; c++)
         for (int i = 0; i < EXPERT_RESERVE; i++) {
-            for (int j = 0; j < shape->classes[c].n; at += shape->classes[c].bytes[j++])
+            for (uint64_t j = 0; j < shape->classes[c].n; at += shape->classes[c].bytes[j++])
                 x->memory[x->table.n_slot].at[j] = at;
             add_slot(x, c, -1);
         }
