@@ -1,6 +1,8 @@
 /* route.c - see route.h. */
 #include "kernels/route.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdbool.h>
@@ -64,7 +66,7 @@ static float sum_of_largest(const float *x, int64_t n, int want) {
 
 /* Excludes the experts of all groups but the best ones. */
 static void exclude_groups(const op *o, const float *choice, bool *excluded) {
-    const int64_t n_group = o->u.route.n_group, each = o->k / n_group;
+    const int64_t n_group = o->u.route.n_group, each = NUM_MAX(o->k / n_group, (int64_t)1);
     float of_group[ROUTE_MAX_EXPERT] = {0};
     bool used[ROUTE_MAX_EXPERT] = {false};
     for (int64_t g = 0; g < n_group; g++)
