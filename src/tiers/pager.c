@@ -10,7 +10,9 @@
  * decides where each page is and what each slot does, and has the state diagram. pager_reader.c reads pages;
  * pager_ring.c gives them to the threads that acquire them. INVARIANTS, in addition to those of page_ring.h
  *  1. A page's bytes are in exactly one of: its place in the mapping, its slot, the disk.
- *  2. Places and views of resident weights never change after pager_load. 3. The mapping, the ring, its
+ *  2. Places and views of resident weights never change after pager_load, except those of experts
+ *     (pager_experts.c).
+ *  3. The mapping, the ring, its
  * staging and these tables are charged to the ledger before they are allocated. fetch, release and read_row
  * allocate nothing. Mapping and ring are memory of a device (device.h).
  *  4. One visit and at most one page are pinned at a time.

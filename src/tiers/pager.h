@@ -1,7 +1,8 @@
 /* pager.h - gives kernels the weights in memory, page by page, from whatever tier they are on.
  *
  * The pager owns every weight byte. A page is a few small matrices of a block, or some rows of a large one
- * (page_layout.h). Resident pages are read and packed at open and never move. The others are prefetched
+ * (page_layout.h). Resident pages are read and packed at open and never move, except those of experts, which
+ * leave for experts that a router chooses (expert_table.h). The others are prefetched
  * around the page cache into a ring of slots. The order of a pass is known (visits.h), so the next page is
  * always known (clairvoyant paging, Belady). Between fetch and release the bytes stay valid and the slot is
  * not reused. One thread fetches; a reader thread fills the slots.
