@@ -182,7 +182,8 @@ static nib_status chunk_open(kv_pool *pool, int64_t n, bool huge, nib_error *err
     }
     c->n_page = n;
     for (int64_t i = 0; i < n; i++) {
-        c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * pool->paging.page_bytes;
+        if (pool->paging.page_bytes > 0)
+            c->pages[i].at = (uint8_t *)c->memory.at + (uint64_t)i * pool->paging.page_bytes;
         if (on_host > 0)
             c->pages[i].on_host = (uint8_t *)c->host.at + (uint64_t)i * pool->paging.host_bytes;
     }

@@ -182,8 +182,9 @@ static nib_status make_block(residual_store *r, const model *original, int b, fi
         NIB_TRY(fill(f, b, err));
         if (r->keep) {
             NIB_TRY(file_writer_write(r->keep, codes, (size_t)bytes, err));
-            bytes = 0;
-        } else if (r->is_on_disk) {
+            continue;
+        }
+        if (r->is_on_disk) {
             bytes = (uint64_t)of->n * sizeof *f->r->scale;
             memcpy(*at, f->r->scale, (size_t)bytes);
             f->r->scale = (float *)(void *)*at;
