@@ -60,6 +60,8 @@ size_t tpl_utf8_put(char *out, uint32_t code) {
 
 size_t tpl_utf8_count(const char *s, size_t n) {
     size_t count = 0;
+    if (n == 0) /* s may be NULL */
+        return 0;
     for (const char *p = s, *end = s + n; p < end; count++) {
         if ((unsigned char)*p < 0x80)
             p++;
