@@ -134,10 +134,10 @@ nib_status pager_fetch(pager *p, int block, int w, int piece, pager_piece *out, 
 /* Releases the fetched page, if any. Prefetching continues. */
 void pager_release(pager *p);
 
-/* ---- experts: stacked matrices of which a visit uses what its router has chosen ----
- * While the block is pinned: ask once, then take and end until none is left. */
+/* ---- experts that come and go: of a stack whose view has no data, a visit uses what its router has chosen
+ * ---- While the block is pinned: ask once, then take and end until none is left. */
 /* Asks for experts of the block, each once: those that are not in memory begin to be read. n_row: of the
- * visit. uses is borrowed until the block is unpinned. */
+ * visit. */
 nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, nib_error *err);
 /* Takes the next experts in the order of asking, as many as are in memory, at most `max`; waits for the
  * first. *n 0: all were taken. What was taken must be ended before the next call. */

@@ -13,13 +13,12 @@
 #include "base/mem.h"
 #include "base/num.h"
 
-#include <assert.h>
 #include <string.h>
 
 enum {
     EXPERT_RESERVE = 2,
-    MAX_STACKS = 4,        /* stacked matrices of a block */
-    MAX_CLASSES = 16,      /* the blocks of a model differ in a few formats at most */
+    MAX_STACKS = 8,        /* stacked matrices of a block, second slices included */
+    MAX_CLASSES = 64,      /* the blocks of a model differ in a few formats */
     STAGING = 8 << 20,     /* bytes of reads in flight, but at least two pages and one */
     MAX_STAGED = 16 << 20, /* a page with more bytes in the files is read in pieces, one after the other */
     MAX_PAGES = 8          /* that are being read */
@@ -83,7 +82,7 @@ static int page_of(const page_layout *l, int b, const stacks *s, int stack, int 
     return l->places[l->first_weight[b] + s->w[stack]].first_page + e;
 }
 
-/* Index of a block's class in `all`, which grows by it. */
+/* Index of a block's class in `all`, which grows by it; -1: there are more than MAX_CLASSES. */
 static int class_of(const page_layout *l, int b, const stacks *s, expert_class *all, int *n) {
     expert_class c = {.n = (uint64_t)s->n};
     int i = 0;
@@ -91,7 +90,8 @@ static int class_of(const page_layout *l, int b, const stacks *s, expert_class *
         c.bytes[j] = l->pages[page_of(l, b, s, j, 0)].bytes;
     while (i < *n && memcmp(&all[i], &c, sizeof c) != 0)
         i++;
-    assert(i < MAX_CLASSES);
+    if (i == MAX_CLASSES)
+        return -1;
     all[i] = c;
     *n = NUM_MAX(*n, i + 1);
     return i;
@@ -226,8 +226,12 @@ static nib_status start(experts *x, nib_error *err) {
     for (int b = 0; b < l->n_block; b++) {
         const stacks s = stacks_of(l, b);
         x->first[b] = x->table.n_expert;
+        const int cls = s.n ? class_of(l, b, &s, shape.classes, &shape.n_class) : 0;
+        if (cls < 0)
+            return nib_fail(err, NIB_E_MODEL, "experts: the layers have more than %d combinations of formats",
+                            MAX_CLASSES);
         if (s.n)
-            add_block(x, b, class_of(l, b, &s, shape.classes, &shape.n_class));
+            add_block(x, b, cls);
     }
     x->first[l->n_block] = x->table.n_expert;
     add_reserve(x, &shape);

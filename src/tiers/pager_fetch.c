@@ -108,29 +108,19 @@ static nib_status fetch_expert(pager *p, int b, int w, int32_t e, pager_piece *o
 
 nib_status pager_ask_experts(pager *p, const expert_use *uses, int n_use, int64_t n_row, nib_error *err) {
     assert(p->now.pinned);
-    p->now.uses = uses;
-    p->now.n_use = n_use;
-    p->now.n_given = 0;
-    return p->experts ? experts_ask(p->experts, p->now.at.block, uses, n_use, n_row, err) : NIB_OK;
+    return experts_ask(p->experts, p->now.at.block, uses, n_use, n_row, err);
 }
 
 nib_status pager_take_experts(pager *p, int32_t *taken, int max, int *n, nib_error *err) {
-    if (p->experts)
-        return experts_take(p->experts, p->now.at.block, taken, max, n, err);
-    for (*n = 0; *n < max && p->now.n_given < p->now.n_use;)
-        taken[(*n)++] = p->now.uses[p->now.n_given++].expert;
-    return NIB_OK;
+    return experts_take(p->experts, p->now.at.block, taken, max, n, err);
 }
 
 void pager_end_experts(pager *p, const int32_t *taken, int n) {
-    if (p->experts)
-        experts_end(p->experts, p->now.at.block, taken, n);
+    experts_end(p->experts, p->now.at.block, taken, n);
 }
 
 view pager_expert(const pager *p, int b, int w, int32_t e) {
-    if (p->experts)
-        return experts_view(p->experts, b, w, e);
-    return page_layout_expert(&pager_views(p, b)[w], pager_weight(p, b, w)->n_expert, e);
+    return experts_view(p->experts, b, w, e);
 }
 
 nib_status pager_fetch(pager *p, int b, int w, int piece, pager_piece *out, nib_error *err) {

@@ -36,14 +36,12 @@ typedef struct panel_reader {
 /* The page that is fetched now, at most one, and its place in the pass. */
 typedef struct fetched {
     bool pinned;
-    visit at;               /* the visit whose block is pinned */
-    visits rest;            /* the visits after it */
-    int use;                /* index into pager.streamed of the fetched page; -1: none, or a resident one */
-    int next;               /* the expected next use */
-    int page;               /* page whose matrices have data in the views; -1: none */
-    int32_t expert;         /* fetched as a piece of a stack; -1: none */
-    const expert_use *uses; /* what pager_ask_experts asked for, if all experts are resident */
-    int n_use, n_given;
+    visit at;       /* the visit whose block is pinned */
+    visits rest;    /* the visits after it */
+    int use;        /* index into pager.streamed of the fetched page; -1: none, or a resident one */
+    int next;       /* the expected next use */
+    int page;       /* page whose matrices have data in the views; -1: none */
+    int32_t expert; /* fetched as a piece of a stack; -1: none */
 } fetched;
 
 struct pager {
