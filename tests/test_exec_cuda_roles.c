@@ -204,6 +204,63 @@ static void many_with_streamed_layers(void **state) {
     assert_memory_equal(&is, &alone, sizeof is);
 }
 
+/* A request whose prompt has n tokens. */
+static void ask(nib_batch *b, int seed, int n) {
+    int32_t tokens[N_TOKEN];
+    nib_error err = {0};
+    int64_t id;
+    nib_generate_options g;
+    nib_generate_options_init(&g);
+    logits_tokens(tokens, n, N_VOCAB, (uint64_t)seed);
+    g.prompt = tokens;
+    g.n_prompt = (size_t)n;
+    g.n_predict = 20;
+    g.ignore_eos = true;
+    assert_int_equal(nib_batch_add(b, &g, &id, &err), NIB_OK);
+}
+
+static size_t sent_by_step(nib_batch *b) {
+    nib_error err = {0};
+    int32_t left;
+    const size_t before = fake_cuda_sent();
+    assert_int_equal(nib_batch_step(b, &left, &err), NIB_OK);
+    return fake_cuda_sent() - before;
+}
+
+/* A step with prompt rows and generated rows copies each streamed weight once. */
+static void a_weight_crosses_the_link_once(void **state) {
+    const bool in_place = *(const int *)*state == FEW;
+    const tiny_shape wide = {TYPE_Q8_0, 5, 256, 768, 4, 2, N_VOCAB, COMPANY_CTX, true};
+    const char *path = tiny_model("once.gguf", &wide);
+    nib_memory m;
+    nib_error err = {0};
+    nib_batch *b = NULL;
+    n_sequence = in_place ? FEW : 65;
+    nib_engine *e = opened(path, NIB_KV_F16, 128);
+    nib_engine_memory(e, &m);
+    closed(e);
+    vram = m.tier[NIB_TIER_VRAM].planned / 6 * 5;
+    e = opened(path, NIB_KV_F16, 128);
+    assert_int_equal(nib_batch_open(e, &(nib_batch_options){.n_sequence = 4}, &b, &err), NIB_OK);
+    ask(b, 1, 40);
+    sent_by_step(b); /* weights that stay are copied, too */
+    sent_by_step(b);
+    const size_t generated = sent_by_step(b);
+    ask(b, 2, 40);
+    const size_t both = sent_by_step(b);
+    nib_batch_close(b);
+    b = NULL;
+    assert_int_equal(nib_batch_open(e, &(nib_batch_options){.n_sequence = 4}, &b, &err), NIB_OK);
+    ask(b, 3, 41);
+    const size_t prompt = sent_by_step(b);
+    nib_batch_close(b);
+    closed(e);
+    vram = NIB_AUTO;
+    n_sequence = FEW;
+    assert_true(in_place ? generated < prompt / 2 : generated > prompt / 2);
+    assert_true(both > prompt / 2 && both < prompt + prompt / 4);
+}
+
 /* The rows of an answer that a draft model computes are generated rows. Prompts of its engine do not share
  * their pages. */
 static void a_draft_model_shares_no_answers(void **state) {
@@ -271,6 +328,8 @@ int main(void) {
         cmocka_unit_test_prestate(an_answer_in_company, &few),
         cmocka_unit_test_prestate(an_answer_in_company, &many),
         cmocka_unit_test(many_with_streamed_layers),
+        cmocka_unit_test_prestate(a_weight_crosses_the_link_once, &few),
+        cmocka_unit_test_prestate(a_weight_crosses_the_link_once, &many),
         cmocka_unit_test(a_draft_model_shares_no_answers),
         cmocka_unit_test(without_wide_products),
     };

@@ -72,6 +72,29 @@ static void several_segments(void **state) {
     expect_visits(mixed, 3, 3, 0, true, false, "0:0+4 0:4+2 1:0+4 1:4+2 2:0+2 2:2+1");
 }
 
+/* Where roles have different kernels, each visit has rows of one role. */
+static void roles(void **state) {
+    (void)state;
+    segment all[4] = {{.n_row = 1, .generated = true},
+                      {.n_row = 2, .generated = true},
+                      {.n_row = 3, .head_row = 3},
+                      {.n_row = 2, .head_row = 1}};
+    char found[512];
+    segments_number(all, 4);
+    visits list = list_of(all, 4, 4);
+    list.whole = true;
+    print_visits(list, found, sizeof found);
+    assert_string_equal(found, "0:0+4 0:4+4 1:0+4 1:4+4 2:0+4 2:4+4 3:0+2 3:2+2");
+    list.by_role = true;
+    print_visits(list, found, sizeof found);
+    assert_string_equal(found, "0:0+3 0:3+4 0:7+1 1:0+3 1:3+4 1:7+1 2:0+3 2:3+4 2:7+1 3:0+2 3:2+1 3:3+1");
+    list.whole = false;
+    print_visits(list, found, sizeof found);
+    assert_string_equal(found, "0:0+3 0:3+4 0:7+1 1:0+3 1:3+4 1:7+1 2:0+3 2:3+4k 2:7+1 3:0+2 3:2+1 3:3+1");
+    for (visit v; visits_next(&list, &v);)
+        assert_true(v.generated == (v.row < 3));
+}
+
 /* A row of a layer, and a row with logits, to its segment and its row there. */
 static void finds_rows(void **state) {
     (void)state;
@@ -183,9 +206,13 @@ static void pages_of_visits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_segment),        cmocka_unit_test(several_segments),
-        cmocka_unit_test(finds_rows),         cmocka_unit_test(finds_rows_of_many),
-        cmocka_unit_test(stays_with_a_block), cmocka_unit_test(stages),
+        cmocka_unit_test(one_segment),
+        cmocka_unit_test(several_segments),
+        cmocka_unit_test(roles),
+        cmocka_unit_test(finds_rows),
+        cmocka_unit_test(finds_rows_of_many),
+        cmocka_unit_test(stays_with_a_block),
+        cmocka_unit_test(stages),
         cmocka_unit_test(pages_of_visits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,12 +76,10 @@ typedef struct logit_processor {
 typedef struct backend_pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows. Their KV tables have
                                 pages of the back end's device for the rows */
-    int n_segment;
-    bool generated; /* with backend.by_role: all rows are generated or proposed tokens; otherwise all are
-                       prompt rows */
-    int64_t n_head; /* maximum rows of logits in one run */
-    float *logits;  /* host memory [n_vocab] for the logits, if only one row has any; NULL: read_logits reads
-                       them */
+    int n_segment;           /* with backend.by_role: those of generated rows come first */
+    int64_t n_head;          /* maximum rows of logits in one run */
+    float *logits; /* host memory [n_vocab] for the logits, if only one row has any; NULL: read_logits reads
+                      them */
     const probe *probe; /* receives the data at points of the layers; NULL: none */
     bool plain; /* the pass runs all blocks in order, and nobody reads or writes the residual stream between
                    them */
@@ -197,11 +195,11 @@ struct backend {
     const offload_split *split;    /* the same, decided */
     uint64_t kept[NIB_N_TIER];     /* if `split` is set: the bytes of rows.n_kept on each tier */
     device_pages *blocks;          /* slots where weights are acquired; NULL: in host memory */
-    /* True: prompt rows and generated rows (backend_pass.generated) have different kernels. The last bits of
-     * a row depend on its role, and on no other row. False: all rows have the same bits, and a pass may have
-     * rows of both roles. It is decided when memory is first reserved, like `split`. */
+    /* True: prompt rows and generated rows (segment.generated) have different kernels. The last bits of a row
+     * depend on its role, and on no other row. A pass may have rows of both roles, a visit has rows of one.
+     * False: all rows have the same bits. It is decided when memory is first reserved, like `split`. */
     bool by_role;
-    int64_t max_generated; /* with by_role: maximum rows of a pass of generated rows; 0: that of all passes */
+    int64_t max_generated; /* with by_role: maximum generated rows of a pass; 0: those of all rows */
     backend_rows rows;     /* the argument of the last `reserve` */
 };
 

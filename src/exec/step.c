@@ -101,6 +101,7 @@ static visits visits_of(const stepper *s, const pass *p) {
                     /* streamed pages are read once for all rows of a block */
                     .whole = looked_at || pager_streams(s->pager),
                     .apart = looked_at || p->apart,
+                    .by_role = s->backend->by_role,
                     .held = p->layer || s->backend->device != device_host()};
 }
 
@@ -114,7 +115,6 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
     const backend_pass now = {.segments = p->segments,
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,
-                              .generated = p->generated,
                               .logits = p->logits,
                               .plain = !p->probe && !p->change && !p->enter && !p->hidden && !p->order &&
                                        !p->apart && p->first_block == 0 && p->end_block == 0,

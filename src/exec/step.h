@@ -31,10 +31,8 @@ typedef struct pass_change {
 
 typedef struct pass {
     const segment *segments; /* [n_segment], one after the other in the pass's rows; at most the back end's
-                                n_pass rows together */
+                                n_pass rows together, and with backend.by_role the generated ones first */
     int n_segment;
-    /* Its rows are generated (backend.by_role); otherwise prompt rows, also in measurements. */
-    bool generated;
     bool apart; /* no visit has rows of two segments, because they share one KV cache */
     /* A slot for a layer's weights in host memory (device_pages_open_layer), so that each layer is read once
      * for all its visits; NULL: none. It is only for back ends that compute in host memory. */

@@ -56,14 +56,19 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
     b->slots = mem_calloc((size_t)b->n_slot, sizeof *b->slots);
     b->order = mem_calloc((size_t)b->n_slot, sizeof *b->order);
     b->segments = mem_calloc((size_t)b->n_slot, sizeof *b->segments);
-    if (!b->slots || !b->order || !b->segments)
+    b->parted = mem_calloc((size_t)b->n_slot, sizeof *b->parted);
+    b->aged = mem_calloc((size_t)b->n_slot, sizeof *b->aged);
+    if (!b->slots || !b->order || !b->segments || !b->parted || !b->aged)
         return nib_fail_nomem(err, (size_t)b->n_slot * sizeof *b->slots, "a batch's sequences");
     NIB_TRY(tier_region_open(&b->memory, device_host(), b->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
                              "a batch's tokens", err));
     tier_region_touch(&b->memory, tokens);
-    for (int32_t i = 0; i < b->n_slot; i++)
+    NIB_TRY(batch_prompts_open(b, err));
+    for (int32_t i = 0; i < b->n_slot; i++) {
+        b->aged[i] = &b->slots[i];
         NIB_TRY(sequence_open(&b->slots[i].of, memory, b->n_ctx, (int32_t *)b->memory.at + i * b->n_ctx, true,
                               err));
+    }
     return NIB_OK;
 }
 
@@ -133,7 +138,8 @@ void nib_batch_close(nib_batch *b) {
         batch_request_free(b->slots[i].r);
         sequence_close(&b->slots[i].of);
     }
-    free_list(&b->queue);
+    for (int c = 0; c < b->fairness.n; c++)
+        free_list(&b->queue[c]);
     free_list(&b->done);
     kv_disk_close(b->disk);
     draft_model_close(b->draft_model);
@@ -144,6 +150,9 @@ void nib_batch_close(nib_batch *b) {
     tier_region_close(&b->memory);
     mem_free(b->slots);
     mem_free(b->order);
+    mem_free(b->parted);
+    mem_free(b->aged);
+    batch_prompts_close(b);
     mem_free(b->segments);
     pthread_mutex_destroy(&b->lock);
     mem_free(b);

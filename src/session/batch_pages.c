@@ -79,27 +79,34 @@ static void pause_slot(nib_batch *b, slot *s) {
         kv_disk_save(b->disk, s->of.tokens, (int64_t)s->r->options.n_prompt, n, true);
 }
 
-/* The running answer that was admitted last, or (paused) the paused one that was admitted first; NULL: none.
- */
-static slot *find(nib_batch *b, bool paused) {
+/* The paused answer that was admitted first; NULL: none. */
+static slot *first_paused(nib_batch *b) {
     slot *found = NULL;
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
-        if (s->r && s->paused == paused && (!found || (s->r->id < found->r->id) == paused))
+        if (s->r && s->paused && (!found || s->r->id < found->r->id))
             found = s;
     }
     return found;
 }
 
-/* The running answer with the smallest id above this one. */
-static slot *next_running(nib_batch *b, int64_t id) {
-    slot *found = NULL;
+static int64_t age_of(const slot *s) {
+    return s->r && !s->paused ? s->r->id : INT64_MAX;
+}
+
+/* Sorts b->aged: the running answers first, those that were admitted first before others. Returns their
+ * number. It was sorted in the last step, so few slots move. */
+static int sort_by_age(nib_batch *b) {
+    int n = 0;
     for (int32_t i = 0; i < b->n_slot; i++) {
-        slot *s = &b->slots[i];
-        if (s->r && !s->paused && s->r->id > id && (!found || s->r->id < found->r->id))
-            found = s;
+        slot *s = b->aged[i];
+        int32_t to = i;
+        for (; to > 0 && age_of(s) < age_of(b->aged[to - 1]); to--)
+            b->aged[to] = b->aged[to - 1];
+        b->aged[to] = s;
+        n += age_of(s) < INT64_MAX;
     }
-    return found;
+    return n;
 }
 
 static void grow(nib_batch *b, slot *s, int64_t n_page) {
@@ -108,19 +115,19 @@ static void grow(nib_batch *b, slot *s, int64_t n_page) {
 }
 
 void batch_preempt(nib_batch *b) {
-    int64_t id = 0;
-    for (slot *s; (s = next_running(b, id));) {
+    int n = sort_by_age(b);
+    for (int i = 0; i < n; i++) {
+        slot *s = b->aged[i];
         const int64_t need = pages_now(b, s);
-        id = s->r->id;
         while (!s->paused && need > s->n_page && !are_free(b, need - s->n_page))
-            pause_slot(b, find(b, false));
+            pause_slot(b, b->aged[--n]);
         if (!s->paused && need > s->n_page)
             grow(b, s, need);
     }
 }
 
 bool batch_resume(nib_batch *b) {
-    for (slot *s; (s = find(b, true));) {
+    for (slot *s; (s = first_paused(b));) {
         const int64_t max = batch_pages_of(b, &s->r->options), need = pages_now(b, s);
         const int64_t n = NUM_MIN(s->of.n_token - 1, s->of.n_shared);
         int64_t n_page;

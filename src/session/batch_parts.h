@@ -42,6 +42,15 @@ typedef struct slot {
     bool loads;    /* the disk may have more pages of its prompt, and reading them is worth it */
 } slot;
 
+/* The prompts of a step (batch_prompts.c). */
+typedef struct batch_prompts {
+    slot **heap; /* [n] of [n_slot] */
+    int n;
+    slot **pages; /* [mask + 1]: hash table of the pages that are computed in this step */
+    int64_t mask;
+    bool share; /* the pool shares pages */
+} batch_prompts;
+
 struct nib_batch {
     nib_engine *engine;
     engine_parts on; /* the engine's parts */
@@ -70,18 +79,22 @@ struct nib_batch {
     int64_t n_page_free; /* n_page without all accounts (batch_pages.c); a page in several accounts is
                             subtracted for each, so it may be negative */
     int32_t n_slot;
-    slot *slots;          /* [n_slot] */
-    slot **order;         /* [n_slot]: slots with rows in this step, in the order of `segments` */
-    segment *segments;    /* [n_slot], in the order of `order` */
-    int first;            /* index in both of the current pass's first segment */
-    tier_region memory;   /* the slots' tokens */
-    atomic_bool stepping; /* a step is being computed */
-    pthread_mutex_t lock; /* protects the lists and slot.r */
-    request_list queue, done;
+    slot *slots;       /* [n_slot] */
+    slot **order;      /* [n_slot]: slots with rows in this step, in the order of `segments` */
+    segment *segments; /* [n_slot], in the order of `order` */
+    batch_prompts prompts;
+    slot **aged;                          /* [n_slot]: all slots, by age (batch_pages.c) */
+    slot **parted;                        /* [n_slot]: scratch for ordering them */
+    tier_region memory;                   /* the slots' tokens */
+    atomic_bool stepping;                 /* a step is being computed */
+    pthread_mutex_t lock;                 /* protects the lists and slot.r */
+    request_list queue[FAIRNESS_CLIENTS]; /* the waiting requests of each client, oldest first */
+    int64_t n_waiting;                    /* in all of them */
+    request_list done;
     int64_t last_id;
 };
 
-/* Whether prompt rows and generated rows need separate passes (backend.by_role). */
+/* Whether the role of a row decides its kernels (backend.by_role). */
 static inline bool batch_by_role(const nib_batch *b) {
     return b->on.step->backend->by_role;
 }
@@ -89,8 +102,7 @@ static inline bool batch_by_role(const nib_batch *b) {
 /* ---- batch_requests.c ---- */
 void batch_append(request_list *list, request *r);
 request *batch_pop(request_list *list); /* NULL: it is empty */
-void batch_remove(request_list *list, request *r);
-void batch_request_free(request *r); /* NULL is fine */
+void batch_request_free(request *r);    /* NULL is fine */
 /* Maximum positions of the request (its last token is not computed), and its pages. */
 int64_t batch_positions_of(const nib_batch *b, const nib_generate_options *o);
 int64_t batch_pages_of(const nib_batch *b, const nib_generate_options *o);
@@ -110,6 +122,18 @@ bool batch_can_admit(const nib_batch *b, const nib_generate_options *o, int64_t 
 bool batch_loads(nib_batch *b);
 /* A slot without pages shares those of a running answer that hold tokens[0..n) of its own. */
 void batch_share(nib_batch *b, slot *s, const int32_t *tokens, int64_t n);
+
+/* ---- batch_prompts.c ---- */
+nib_status batch_prompts_open(nib_batch *b, nib_error *err);
+void batch_prompts_close(nib_batch *b);
+/* Begins a step without prompts, adds those that may get rows, and sorts them. */
+void batch_prompts_begin(nib_batch *b);
+void batch_prompts_add(nib_batch *b, slot *s);
+void batch_prompts_sort(nib_batch *b);
+/* The next prompt that gets rows, once each: of the client with the lowest counter the oldest one. NULL:
+ * none.
+ */
+slot *batch_prompts_next(nib_batch *b);
 
 /* ---- batch_slots.c; the lock is held ---- */
 void batch_free_slot(nib_batch *b, slot *s, nib_status status, const nib_error *how);

@@ -20,14 +20,6 @@ request *batch_pop(request_list *list) {
     return r;
 }
 
-void batch_remove(request_list *list, request *r) {
-    request_list rest = {0};
-    for (request *at; (at = batch_pop(list));)
-        if (at != r)
-            batch_append(&rest, at);
-    *list = rest;
-}
-
 static void free_texts(const char *const *texts, size_t n) {
     for (size_t i = 0; texts && i < n; i++)
         mem_free((void *)(uintptr_t)texts[i]);
@@ -109,16 +101,18 @@ nib_status nib_batch_add(nib_batch *b, const nib_generate_options *o, int64_t *i
     pthread_mutex_lock(&b->lock);
     *id = r->id = ++b->last_id;
     r->client = fairness_enter(&b->fairness, o->client);
-    batch_append(&b->queue, r);
+    batch_append(&b->queue[r->client], r);
+    b->n_waiting++;
     pthread_mutex_unlock(&b->lock);
     return NIB_OK;
 }
 
 void nib_batch_cancel(nib_batch *b, int64_t id) {
     pthread_mutex_lock(&b->lock);
-    for (request *r = b->queue.first; r; r = r->next)
-        if (r->id == id)
-            atomic_store(&r->cancelled, true);
+    for (int c = 0; c < b->fairness.n; c++)
+        for (request *r = b->queue[c].first; r; r = r->next)
+            if (r->id == id)
+                atomic_store(&r->cancelled, true);
     for (int32_t i = 0; i < b->n_slot; i++)
         if (b->slots[i].r && b->slots[i].r->id == id)
             atomic_store(&b->slots[i].r->cancelled, true);

@@ -37,13 +37,17 @@ void batch_end_cancelled(nib_batch *b) {
     for (int32_t i = 0; i < b->n_slot; i++)
         if (b->slots[i].r && atomic_load(&b->slots[i].r->cancelled))
             batch_free_slot(b, &b->slots[i], NIB_E_CANCELLED, &how);
-    request_list waiting = b->queue;
-    b->queue = (request_list){0};
-    for (request *r; (r = batch_pop(&waiting));) {
-        if (atomic_load(&r->cancelled))
-            finish(b, r, NIB_E_CANCELLED, &how);
-        else
-            batch_append(&b->queue, r);
+    for (int c = 0; c < b->fairness.n; c++) {
+        request_list waiting = b->queue[c];
+        b->queue[c] = (request_list){0};
+        for (request *r; (r = batch_pop(&waiting));) {
+            const bool ends = atomic_load(&r->cancelled);
+            b->n_waiting -= ends;
+            if (ends)
+                finish(b, r, NIB_E_CANCELLED, &how);
+            else
+                batch_append(&b->queue[c], r);
+        }
     }
 }
 
@@ -62,7 +66,8 @@ static bool admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
     const nib_status status = generation_open(&s->g, &with, &r->options, b->n_ctx, &r->result, &how);
     if (status == NIB_E_NOFIT && some_run(b))
         return false;
-    batch_remove(&b->queue, r);
+    batch_pop(&b->queue[r->client]);
+    b->n_waiting--;
     s->r = r;
     s->n_page = n_page;
     s->paused = false;
@@ -86,9 +91,13 @@ static bool admit(nib_batch *b, slot *s, request *r, int64_t n_page) {
 /* The first request of the client with the lowest counter. NULL: no request waits. */
 static request *next_of(const nib_batch *b) {
     request *next = NULL;
-    for (request *r = b->queue.first; r; r = r->next)
-        if (!next || fairness_served(&b->fairness, r->client) < fairness_served(&b->fairness, next->client))
+    for (int c = 0; c < b->fairness.n; c++) {
+        request *r = b->queue[c].first;
+        const double served = fairness_served(&b->fairness, c);
+        const double best = next ? fairness_served(&b->fairness, next->client) : 0;
+        if (r && (!next || served < best || (served == best && r->id < next->id)))
             next = r;
+    }
     return next;
 }
 
@@ -110,9 +119,7 @@ void batch_admit(nib_batch *b) {
 }
 
 int32_t batch_count_left(nib_batch *b) {
-    int32_t n = 0;
-    for (const request *r = b->queue.first; r; r = r->next)
-        n++;
+    int32_t n = (int32_t)b->n_waiting;
     for (int32_t i = 0; i < b->n_slot; i++)
         n += b->slots[i].r != NULL;
     return n;

@@ -1,9 +1,8 @@
 /* batch_step.c - one step of a batch: selects the rows to compute, runs the passes, and samples the tokens.
  *
  * A step is one pass. If the back end has different kernels for prompt rows and generated rows
- * (backend.by_role), it is a pass of the generated rows and then a pass of the prompt rows. The position of a
- * row decides which it is: rows after the request's prompt are generated ones, also when they are computed
- * again after a pause. */
+ * (backend.by_role), the generated rows come first. The position of a row decides which it is: rows after the
+ * request's prompt are generated ones, also when they are computed again after a pause. */
 #include "session/batch_parts.h"
 
 #include <string.h>
@@ -19,7 +18,7 @@ static bool generates(const slot *s) {
     return s->of.n >= n_prompt_of(s);
 }
 
-/* Rows that are left in the pass that the slot's next row belongs to. */
+/* Rows that are left in the pass for rows of the role that the slot's next row has. */
 static int64_t rows_left(const nib_batch *b, const slot *s) {
     const backend *by = b->on.step->backend;
     const int64_t max = by->max_generated ? by->max_generated : by->rows.n_pass;
@@ -52,40 +51,9 @@ static void add_rows(nib_batch *b, slot *s, int *n_segment, int64_t *row, int64_
         s->r->result.prompt_n = s->of.n_token - s->of.n;
 }
 
-/* Whether another slot computes a page in this step that s needs next too; then s waits and shares it. */
-static bool is_computed_for(const nib_batch *b, const slot *s, int n_segment) {
-    const int64_t need = (s->of.n / KV_BLOCK + 1) * KV_BLOCK;
-    if (!kv_pool_shares(b->pages) || model_state_bytes(b->on.m) > 0)
-        return false;
-    for (int i = 0; i < n_segment && need < s->of.n_token && need <= s->of.n_shared; i++) {
-        const sequence *other = &b->order[i]->of;
-        if (other->n_token > need && other->n < need && need <= other->n_shared &&
-            !memcmp(other->tokens, s->of.tokens, (size_t)need * sizeof *other->tokens))
-            return true;
-    }
-    return false;
-}
-
 /* Whether the slot's only row is of its last token. */
 static bool can_decode(const slot *s) {
     return !s->loads && s->of.n_token - s->of.n == 1;
-}
-
-static bool is_before(const slot *a, const slot *b) {
-    return a->served != b->served ? a->served < b->served : a->r->id < b->r->id;
-}
-
-/* The next prompt without rows in this step: the first request of the client with the lowest counter; NULL:
- * none. */
-static slot *next_prompt(nib_batch *b, int n_segment) {
-    slot *next = NULL;
-    for (int32_t i = 0; i < b->n_slot; i++) {
-        slot *s = &b->slots[i];
-        if (s->r && !s->paused && s->n_row == 0 && !s->loads && !can_decode(s) && rows_left(b, s) > 0 &&
-            (!next || is_before(s, next)) && !is_computed_for(b, s, n_segment))
-            next = s;
-    }
-    return next;
 }
 
 /* Reads pages of the slot's prompt from disk, at most LOAD_PAGES in each step. */
@@ -174,21 +142,28 @@ static nib_status compose(nib_batch *b, int *n_out, nib_error *err) {
     int n_segment = 0;
     int64_t row = 0, left = b->n_prompt;
     b->n_generated = 0;
+    batch_prompts_begin(b);
     for (int32_t i = 0; i < b->n_slot; i++)
         refresh(b, &b->slots[i]);
     const bool decode = may_decode(b);
     for (int32_t i = 0; i < b->n_slot; i++) {
         slot *s = &b->slots[i];
-        if (s->r && !s->paused && can_decode(s) && (decode || has_prompt(s)) && rows_left(b, s) > 0)
+        if (!s->r || s->paused || s->loads)
+            continue;
+        if (!can_decode(s))
+            batch_prompts_add(b, s);
+        else if ((decode || has_prompt(s)) && rows_left(b, s) > 0)
             add_rows(b, s, &n_segment, &row, 1);
     }
+    batch_prompts_sort(b);
     const int n_decode = n_segment;
     left = NUM_MIN(left, b->on.step->backend->rows.n_pass - row);
     b->n_decode = row;
     if (n_decode > 0 && b->latency_s > 0)
         left = NUM_MIN(left, prefill_budget_rows(&b->prefill, b->latency_s, draft_cost_of(&b->cost, row)));
-    for (slot *next; left > 0 && (next = next_prompt(b, n_segment)); left -= next->n_row)
-        add_rows(b, next, &n_segment, &row, left);
+    for (slot *next; left > 0 && (next = batch_prompts_next(b)); left -= next->n_row)
+        if (rows_left(b, next) > 0)
+            add_rows(b, next, &n_segment, &row, left);
     b->decodes = n_segment == n_decode;
     *n_out = n_segment;
     return b->decodes && b->n_draft > 0 ? add_drafts(b, n_segment, err) : NIB_OK;
@@ -255,7 +230,7 @@ static void score(slot *s, const float *logits) {
 static nib_status take_logits(void *user, int segment_index, int64_t row, int64_t n_row, const float *logits,
                               nib_error *err) {
     nib_batch *b = user;
-    slot *s = b->order[b->first + segment_index];
+    slot *s = b->order[segment_index];
     const int64_t n_vocab = model_hparams(b->on.m)->n_vocab;
     (void)err;
     for (int64_t i = 0; i < n_row && s->follows; i++)
@@ -268,7 +243,7 @@ static nib_status take_logits(void *user, int segment_index, int64_t row, int64_
 static nib_status take_best(void *user, int segment_index, int64_t row, int64_t n_row, const int32_t *ids,
                             const float *logits, nib_error *err) {
     const nib_batch *b = user;
-    slot *s = b->order[b->first + segment_index];
+    slot *s = b->order[segment_index];
     (void)row, (void)err;
     for (int64_t i = 0; i < n_row && s->follows; i++)
         draw(s, ids + i * b->n_best, logits + i * b->n_best);
@@ -277,12 +252,12 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
 
 /* Maximum number of a row's largest logits that the pass's answers read; 0: all. *n_change: maximum number of
  * logits that they change first. */
-static int32_t n_best_of(const nib_batch *b, int end, int64_t *n_change) {
+static int32_t n_best_of(const nib_batch *b, int n_segment, int64_t *n_change) {
     const backend_kind *kind = b->on.step->backend->kind;
     int64_t n_logits = 0;
     int32_t n = 0;
     *n_change = 0;
-    for (int i = b->first; i < end; i++) {
+    for (int i = 0; i < n_segment; i++) {
         const segment *s = &b->segments[i];
         int64_t each;
         const int32_t own = generation_n_best(&b->order[i]->g, kind->max_best, s->position + s->n_row, &each);
@@ -297,7 +272,7 @@ static int32_t n_best_of(const nib_batch *b, int end, int64_t *n_change) {
 
 static int64_t write_changes(void *user, int segment_index, int64_t row, logit_change *out, logit_row *how) {
     nib_batch *b = user;
-    slot *s = b->order[b->first + segment_index];
+    slot *s = b->order[segment_index];
     return generation_changes(&s->g, s->of.tokens, s->of.n + row + 1, out, how);
 }
 
@@ -325,41 +300,40 @@ static void advance(nib_batch *b, slot *s) {
         kv_disk_save(b->disk, s->of.tokens, n_prompt, n_prompt, false);
 }
 
-/* Learns the time of a pass by its rows. A prompt's last row alone does not count. */
-static void note_time(nib_batch *b, bool generated, int64_t n_row, double seconds) {
-    if (batch_by_role(b) ? generated : b->decodes)
-        draft_cost_note(&b->cost, n_row, seconds);
-    else if (batch_by_role(b))
-        prefill_budget_note(&b->prefill, seconds, 0, n_row > 1 ? n_row : 0);
-    else
+/* Learns the time of a pass by its rows. With rows of both roles, a prompt's last row alone does not
+ * count. */
+static void note_time(nib_batch *b, int64_t n_row, double seconds) {
+    if (!b->decodes)
         prefill_budget_note(&b->prefill, seconds, b->n_decode ? draft_cost_of(&b->cost, b->n_decode) : 0,
                             n_row - b->n_decode);
+    else if (!batch_by_role(b) || b->n_generated == n_row)
+        draft_cost_note(&b->cost, n_row, seconds);
 }
 
-/* Moves slots with generated rows to the front, keeping the order within both kinds; returns their number. */
-static int part(const nib_batch *b, int n_segment) {
-    int n = 0;
+/* Moves slots with generated rows to the front, keeping the order within both kinds. */
+static void part(nib_batch *b, int n_segment) {
+    int n = 0, n_prompt = 0;
     for (int i = 0; i < n_segment; i++) {
         slot *s = b->order[i];
-        if (!generates(s))
-            continue;
-        memmove(b->order + n + 1, b->order + n, (size_t)(i - n) * sizeof *b->order);
-        b->order[n++] = s;
+        *(generates(s) ? &b->order[n++] : &b->parted[n_prompt++]) = s;
     }
-    return n;
+    memcpy(b->order + n, b->parted, (size_t)n_prompt * sizeof *b->order);
 }
 
-/* Runs segments [first, end) as one pass. */
-static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib_error *err) {
+/* Runs the step's rows as one pass. */
+static nib_status run_pass(nib_batch *b, int n_segment, nib_error *err) {
     logit_processor processor = {write_changes, b, 0};
-    for (int i = first; i < end; i++)
-        b->segments[i] = sequence_rows(&b->order[i]->of, b->order[i]->n_row, b->order[i]->head_row);
-    const int64_t n_row = segments_number(b->segments + first, end - first);
-    b->first = first;
-    b->n_best = n_best_of(b, end, &processor.n_max);
-    const pass p = {.segments = b->segments + first,
-                    .n_segment = end - first,
-                    .generated = generated,
+    if (batch_by_role(b))
+        part(b, n_segment);
+    for (int i = 0; i < n_segment; i++) {
+        const slot *s = b->order[i];
+        b->segments[i] = sequence_rows(&b->order[i]->of, s->n_row, s->head_row);
+        b->segments[i].generated = generates(s);
+    }
+    const int64_t n_row = segments_number(b->segments, n_segment);
+    b->n_best = n_best_of(b, n_segment, &processor.n_max);
+    const pass p = {.segments = b->segments,
+                    .n_segment = n_segment,
                     .n_head = b->on.step->backend->rows.n_head,
                     .rows = b->n_best ? NULL : take_logits,
                     .n_best = b->n_best,
@@ -368,20 +342,7 @@ static nib_status run_pass(nib_batch *b, int first, int end, bool generated, nib
                     .user = b};
     const double begun = time_now();
     NIB_TRY(step_pass(b->on.step, &p, err));
-    note_time(b, generated, n_row, time_now() - begun);
-    return NIB_OK;
-}
-
-/* Runs the step's passes. *n_done: number of segments whose pass has ended. */
-static nib_status run_passes(nib_batch *b, int n_segment, int *n_done, nib_error *err) {
-    const int n_generated = batch_by_role(b) ? part(b, n_segment) : 0;
-    *n_done = 0;
-    if (n_generated > 0)
-        NIB_TRY(run_pass(b, 0, n_generated, true, err));
-    *n_done = n_generated;
-    if (n_generated < n_segment)
-        NIB_TRY(run_pass(b, n_generated, n_segment, false, err));
-    *n_done = n_segment;
+    note_time(b, n_row, time_now() - begun);
     return NIB_OK;
 }
 
@@ -391,14 +352,15 @@ static nib_status take_step(nib_batch *b, int32_t *n_left, nib_error *err) {
     batch_admit(b);
     *n_left = batch_count_left(b);
     pthread_mutex_unlock(&b->lock);
-    int n_segment, n_done;
+    int n_segment;
     NIB_TRY(compose(b, &n_segment, err));
     if (n_segment == 0)
         return NIB_OK;
-    const nib_status status = run_passes(b, n_segment, &n_done, err);
-    tell_prompts(b, n_done); /* without the lock: a callback may add and cancel */
+    const nib_status status = run_pass(b, n_segment, err);
+    if (status == NIB_OK)
+        tell_prompts(b, n_segment); /* without the lock: a callback may add and cancel */
     pthread_mutex_lock(&b->lock);
-    for (int i = 0; i < n_done; i++)
+    for (int i = 0; i < n_segment && status == NIB_OK; i++)
         advance(b, b->order[i]);
     end_done(b, n_segment);
     *n_left = batch_count_left(b);

@@ -131,13 +131,10 @@ static nib_status run_pass(draft_model *g, sequence *of, nib_error *err) {
     const int64_t n_row = NUM_MIN(of->n_token - of->n, rows->n_pass);
     const bool last = of->n + n_row == of->n_token;
     const bool generated = n_row <= DRAFT_MAX + 1; /* its proposals may have any last bits */
-    const segment all = sequence_rows(of, n_row, n_row - last);
-    const pass p = {.segments = &all,
-                    .n_segment = 1,
-                    .generated = generated,
-                    .n_head = rows->n_head,
-                    .rows = take_likeliest,
-                    .user = g};
+    segment all = sequence_rows(of, n_row, n_row - last);
+    all.generated = generated;
+    const pass p = {
+        .segments = &all, .n_segment = 1, .n_head = rows->n_head, .rows = take_likeliest, .user = g};
     const double begun = time_now();
     if (generated && g->on.step->backend->by_role) /* but prompts of its engine share only prompt rows */
         sequence_generates(of, of->n);

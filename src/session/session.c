@@ -124,12 +124,12 @@ static nib_status give_rows(void *user, int segment_index, int64_t row, int64_t 
 static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, bool generated,
                            const sync_options *o, nib_error *err) {
     const bool rows = o->first_row >= 0;
-    const segment all = sequence_rows(&s->of, n_row, head_row);
+    segment all = sequence_rows(&s->of, n_row, head_row);
+    all.generated = generated;
     const canceller cancel = canceller_of(s);
     given g = {s, o, s->of.n, n_row};
     const pass p = {.segments = &all,
                     .n_segment = 1,
-                    .generated = generated,
                     .logits = rows ? NULL : s->logits,
                     .n_head = s->on.step->backend->rows.n_head,
                     .rows = rows ? give_rows : NULL,
@@ -232,11 +232,11 @@ nib_status session_append_best(nib_session *s, int32_t token, session_best *best
     if (s->of.n <
         s->of.n_token - 1) /* rotary frequencies have changed with the length: all must be computed again */
         NIB_TRY(compute_before(s, err));
-    const segment all = sequence_rows(&s->of, 1, 0);
+    segment all = sequence_rows(&s->of, 1, 0);
+    all.generated = true;
     const canceller cancel = canceller_of(s);
     const pass p = {.segments = &all,
                     .n_segment = 1,
-                    .generated = true,
                     .n_head = 1,
                     .n_best = best->n,
                     .best = take_best,

@@ -60,6 +60,11 @@ static int64_t alike(const visits *v, int64_t row, int64_t max, bool *wanted) {
     return NUM_MIN(n, max);
 }
 
+/* Whether rows of segment s may be in a visit whose first row is of segment `first`. */
+static bool belongs(const visits *v, const segment *first, const segment *s) {
+    return s == first || (!v->apart && (!v->by_role || s->generated == first->generated));
+}
+
 /* Sets *out to the block's remaining rows from the list's position on; false: none. */
 static bool rest_of_block(const visits *v, visit *out) {
     const bool head = v->block == v->n_block - 1, last_layer = v->block == v->n_block - 2 && v->block > 0;
@@ -69,12 +74,16 @@ static bool rest_of_block(const visits *v, visit *out) {
     if (!of)
         return false;
     const int64_t max = head ? v->n_head : v->n_cell;
-    for (const segment *i = of; i < v->segments + v->n_segment && left < max && (i == of || !v->apart); i++)
+    for (const segment *i = of; i < v->segments + v->n_segment && left < max && belongs(v, of, i); i++)
         left += i == of ? of->n_row - row : rows_of(i, head);
     int64_t n = NUM_MIN(max, left);
     if (last_layer && !v->whole)
         n = alike(v, v->row, n, &wanted);
-    *out = (visit){.block = v->block, .row = v->row, .n_row = n, .cache_only = !wanted};
+    *out = (visit){.block = v->block,
+                   .row = v->row,
+                   .n_row = n,
+                   .cache_only = !wanted,
+                   .generated = v->by_role && of->generated};
     return true;
 }
 

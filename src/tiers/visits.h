@@ -8,7 +8,8 @@
  * one block after the other, and in a block the rows of all segments in cells of n_cell rows. So all rows use
  * a weight before the next one is read, and products have as many rows as possible. The last block, the head,
  * gets only the rows whose logits are needed. For all other rows the last layer computes only keys and
- * values, since nothing else of it is read (cache_only).
+ * values, since nothing else of it is read (cache_only). Where the role of a row decides its kernels
+ * (by_role), the rows of a cell have one role; a pass has rows of both, so that a weight is read once.
  *
  * An order visits each row's blocks from `first` up, the rows of a sequence in a block in the order of their
  * positions, and the head last.
@@ -27,7 +28,8 @@ typedef struct segment {
     int64_t position;      /* of its first row in the sequence */
     int64_t length;        /* known length of the whole sequence; rotary frequencies may depend on it */
     int64_t n_row;
-    int64_t head_row;        /* logits for its rows [head_row, n_row); n_row: none */
+    bool generated;   /* its rows are generated or proposed tokens, not prompt rows (backend.by_role) */
+    int64_t head_row; /* logits for its rows [head_row, n_row); n_row: none */
     int64_t row, head_first; /* set by segments_number: its first row in the pass, rows [row, row + n_row),
                                and the first one among the pass's rows with logits */
 } segment;
@@ -40,6 +42,7 @@ typedef struct visit {
     int block;
     int64_t row, n_row; /* rows of the pass; for the head: indices among the rows whose logits are needed */
     bool cache_only;    /* of a layer: only the keys and values of these rows are needed */
+    bool generated;     /* with visits.by_role: the role of its rows */
     bool again;         /* the next visit is of the same block */
 } visit;
 
@@ -57,6 +60,7 @@ struct visits {
     int64_t n_cell, n_head; /* maximum rows of a visit of a layer; of the head */
     bool whole;             /* every row goes through every op of all layers (no cache_only visits) */
     bool apart;             /* each visit has rows of one segment only */
+    bool by_role;           /* each visit has rows of one role only (segment.generated) */
     bool held;              /* consecutive visits fetch a block's weights once, because a device keeps them */
     int block; /* state of the order: block and row at which the next visit begins; initially 0 */
     int64_t row;

@@ -130,6 +130,7 @@ static int to_device(void *to, const void *host, size_t bytes, cuda_stream s) {
     if (!is_there(to) || is_there(host))
         return fake_misuse("a copy to the device has its sides wrong");
     memcpy(real(to), host, bytes);
+    fake.n_sent += bytes;
     return 0;
 }
 static int to_host(void *host, const void *from, size_t bytes, cuda_stream s) {
@@ -432,6 +433,9 @@ long fake_cuda_prompt(void) {
 }
 long fake_cuda_moved(void) {
     return fake.n_moved;
+}
+size_t fake_cuda_sent(void) {
+    return fake.n_sent;
 }
 long fake_cuda_by(int way) {
     return fake.n_by[way];

@@ -45,6 +45,7 @@ long fake_cuda_moved(void);    /* pages that were copied between the host and th
  * kernels/cuda/sparse.cu: the even outliers of a row, the odd ones, then both sums. w has the processor's or
  * the GPU's order. */
 void fake_cuda_outliers(const view *w, const float *x, float *out);
+size_t fake_cuda_sent(void);       /* bytes that were copied from the host to the device */
 size_t fake_cuda_held(void);       /* memory, pins, streams and graphs that were not freed */
 size_t fake_cuda_peak(void);       /* maximum of bytes allocated at the same time */
 const char *fake_cuda_wrong(void); /* a use of the table that no GPU allows; NULL: none */

@@ -30,6 +30,7 @@ typedef struct graph {
 extern struct fake_state {
     size_t memory, used, others, driver, peak, held;
     long calls, fail_at, n_taken, n_wide, n_batch, n_sparse, n_prompt, n_moved;
+    size_t n_sent;
     int error;
     const char *wrong;
     const void *reordered[MAX_REORDERED]; /* matrices, since the host waited */

@@ -73,11 +73,11 @@ logits_rows logits_generated(nib_engine *e, const int32_t *tokens, int n, int n_
     sequence_generates(&of, 0);
     while (of.n < n) {
         const int64_t some = n - of.n < n_row ? n - of.n : n_row;
-        const segment rows = sequence_rows(&of, some, 0);
+        segment rows = sequence_rows(&of, some, 0);
+        rows.generated = true;
         generated_pass g = {&r, of.n};
         const pass p = {.segments = &rows,
                         .n_segment = 1,
-                        .generated = true,
                         .n_head = on.step->backend->rows.n_head,
                         .rows = take,
                         .user = &g};

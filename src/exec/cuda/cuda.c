@@ -124,18 +124,20 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     NIB_TRY(check_caches(c, err));
     NIB_TRY(demote_check(c, err));
     c->origin = gpu_workspace_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
-    c->wide = c->k->has_wide() && !p->generated;
-    c->stored = c->wide;
+    c->has_prompts = c->several[0] = c->several[1] = false;
     int64_t n_row = 0;
     for (int i = 0; i < p->n_segment; i++) {
-        c->stored = c->stored || p->segments[i].n_row > 1;
-        n_row += p->segments[i].n_row;
+        const segment *s = &p->segments[i];
+        c->several[b->by_role && s->generated] |= s->n_row > 1;
+        c->has_prompts = c->has_prompts || !s->generated;
+        n_row += s->n_row;
     }
-    c->replay.repeats = n_row <= CUDA_MAX_ROWS && !c->stored && (p->generated || !b->by_role);
+    c->replay.repeats =
+        n_row <= CUDA_MAX_ROWS && !c->several[0] && !c->several[1] && !(b->by_role && c->has_prompts);
     NIB_TRY(gpu_workspace_send_tables(c, err));
     NIB_TRY(gpu_workspace_send_changes(c, err));
     replay_begin(c);
-    return in_place_begin(c, n_row, err);
+    return in_place_begin(c, err);
 }
 
 static nib_status wait_until_done(const cuda *c, nib_error *err) {
@@ -243,8 +245,10 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
             err, NIB_E_DEVICE,
             "the cuda back end cannot replace weights or use 4-bit activations: measure with --backend cpu");
     c->views = r->weights.views;
-    NIB_TRY(in_place_hand_over(c, r->visit.block, err));
-    if (in_place_has(c, r->visit.block))
+    c->wide = c->k->has_wide() && !r->visit.generated;
+    c->stored = c->wide || c->several[r->visit.generated];
+    NIB_TRY(in_place_hand_over(c, err));
+    if (in_place_has(c, &r->visit))
         return in_place_run(c, r, err);
     NIB_TRY(run_rows(c, err));
     if (!head || c->pass.hidden)

@@ -74,7 +74,7 @@ typedef struct streamed_blocks {
     bool lock_failed; /* page-locking is not possible */
 } streamed_blocks;
 
-/* Blocks that the processor computes from their weights in RAM, in passes of generated rows. */
+/* Blocks that the processor computes from their weights in RAM, for generated rows. */
 enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
 typedef struct in_place {
     backend *host;    /* the processor's back end */
@@ -83,9 +83,9 @@ typedef struct in_place {
     bool *on_host;    /* [layers with keys and values]: the cache is in host memory */
     int n;            /* number of blocks; 0: none */
     int first;        /* the pass's first block on the GPU, if the pass computes blocks in place */
-    bool now;         /* this pass computes blocks in place */
-    int64_t n_row;    /* rows of this pass */
-    bool has_stream;  /* the residual stream is in the host's registers */
+    bool now;         /* this pass computes blocks in place: it has generated rows */
+    int64_t n_row;    /* generated rows of this pass, its first ones */
+    bool has_stream;  /* their residual stream is in the host's registers */
 } in_place;
 
 /* KV pages in host memory that are copied to the GPU in passes of prompt rows. */
@@ -219,8 +219,10 @@ struct cuda {
     backend_run run;
     const view *views;  /* the weights of the run on the host, pinned by the pager */
     uint8_t *origin;    /* KV pages are numbered from here, in units of DEVICE_CUDA_ALIGN bytes */
-    bool stored;        /* the pass stores keys and values that attention must wait for */
-    bool wide;          /* the pass's rows use the kernels for prompts */
+    bool has_prompts;   /* the pass has prompt rows */
+    bool several[2];    /* a sequence has several rows in the pass: prompt rows; generated ones */
+    bool stored;        /* the visit stores keys and values that attention must wait for */
+    bool wide;          /* the visit's rows use the kernels for prompts */
     const step *coded;  /* the product for which the last launch left codes; NULL: none */
     int64_t coded_row;  /* number in the pass of the first row with codes */
     int64_t n_coded;    /* number of rows with codes */
@@ -340,13 +342,16 @@ uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, in
 void in_place_follow(cuda *c, const offload_split *split);
 /* Allocates memory for the rows of these layers. Call it after weights_plan. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
-/* Begin and end a pass of n_row rows. in_place_end is also called after an error. */
-nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err);
+/* Begin and end a pass. in_place_end is also called after an error. */
+nib_status in_place_begin(cuda *c, nib_error *err);
 void in_place_end(cuda *c);
-/* Whether this pass computes block b in place. */
-bool in_place_has(const cuda *c, int b);
-/* Copies the residual stream to the device that computes the next block, b. */
-nib_status in_place_hand_over(cuda *c, int b, nib_error *err);
+/* Whether the visit's block is computed in place. */
+bool in_place_has(const cuda *c, const visit *v);
+/* Whether this pass computes block b in place only: it has no prompt rows, which need its weights on the GPU.
+ */
+bool in_place_alone(const cuda *c, int b);
+/* Copies the residual stream of generated rows to the device that computes them in the run's visit. */
+nib_status in_place_hand_over(cuda *c, nib_error *err);
 nib_status in_place_run(cuda *c, const backend_run *r, nib_error *err);
 
 /* ---- moves.c ---- */

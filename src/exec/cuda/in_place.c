@@ -1,5 +1,5 @@
 /* in_place.c - layers that are not resident on the GPU and that the processor computes from their weights in
- * RAM, in passes of generated rows. This back end owns a back end of the processor for them. At the same time
+ * RAM, for generated rows. This back end owns a back end of the processor for them. At the same time
  * other layers are streamed (plan/offload.h). For prompts all of these layers are streamed, however few rows
  * there are, so a row's bits do not depend on the number of other rows. If more sequences may decode together
  * than the processor can compute faster than the link copies, no layer is computed in place. Each device has
@@ -76,15 +76,22 @@ nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err) {
     return p->host->kind->reserve(p->host, &host, err);
 }
 
-nib_status in_place_begin(cuda *c, int64_t n_row, nib_error *err) {
+nib_status in_place_begin(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
     backend_pass pass = c->pass;
-    p->now = false;
-    p->n_row = n_row;
+    p->now = p->has_stream = false;
+    p->n_row = 0;
     if (p->n == 0)
         return NIB_OK;
-    if (!c->pass.generated)
-        return moves_begin(c, err);
+    for (pass.n_segment = 0; pass.n_segment < c->pass.n_segment; pass.n_segment++) {
+        if (!pass.segments[pass.n_segment].generated)
+            break;
+        p->n_row += pass.segments[pass.n_segment].n_row;
+    }
+    if (pass.n_segment < c->pass.n_segment)
+        NIB_TRY(moves_begin(c, err));
+    if (pass.n_segment == 0)
+        return NIB_OK;
     pass.n_head = 0;
     pass.n_best = 0;
     pass.processor = NULL;
@@ -102,8 +109,12 @@ void in_place_end(cuda *c) {
     p->now = false;
 }
 
-bool in_place_has(const cuda *c, int b) {
-    return c->in_place.now && c->in_place.block[b];
+bool in_place_has(const cuda *c, const visit *v) {
+    return c->in_place.now && v->generated && c->in_place.block[v->block];
+}
+
+bool in_place_alone(const cuda *c, int b) {
+    return c->in_place.now && !c->has_prompts && c->in_place.block[b];
 }
 
 /* Copies the residual stream of the pass's rows to the GPU. */
@@ -133,12 +144,13 @@ static nib_status hand_down(cuda *c, nib_error *err) {
     return p->host->kind->write_stream(p->host, 0, p->n_row, x, err);
 }
 
-nib_status in_place_hand_over(cuda *c, int b, nib_error *err) {
+nib_status in_place_hand_over(cuda *c, nib_error *err) {
     in_place *p = &c->in_place;
-    const bool host = in_place_has(c, b);
-    if (b == 0) /* looked-up rows define the stream */
+    const visit *v = &c->run.visit;
+    const bool host = in_place_has(c, v);
+    if (v->block == 0 && v->generated) /* looked-up rows define the stream */
         p->has_stream = host;
-    if (host == p->has_stream)
+    if (!p->now || !v->generated || host == p->has_stream)
         return NIB_OK;
     return host ? hand_down(c, err) : hand_up(c, err);
 }

@@ -43,6 +43,8 @@ static nib_status list_pages(cuda *c, nib_error *err) {
                 return nib_fail(err, NIB_E_DEVICE, "pages of keys and values are too far apart for the GPU");
             const int32_t here = page * (int32_t)(m->stride / PAGE);
             table[page] = here;
+            if (s->generated) /* computed in place */
+                continue;
             if (p * KV_BLOCK < s->position) {
                 up[2 * m->n_up] = here;
                 up[2 * m->n_up++ + 1] = (int32_t)apart;

@@ -16,7 +16,7 @@
 /* Whether block b is streamed in this pass; the processor may compute it in place instead. */
 static bool is_streamed(const void *user, int b) {
     const cuda *c = user;
-    return c->is_streamed[b] && !in_place_has(c, b);
+    return c->is_streamed[b] && !in_place_alone(c, b);
 }
 
 static nib_status load_block(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
