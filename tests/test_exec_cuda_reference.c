@@ -72,7 +72,8 @@ static bool same_as_check(const char *path, const nib_engine_options *o, const e
         (!check->data && logits_by("check", path, *o, internal, n, PROMPT, check, &err) != NIB_OK))
         fail_msg("%s, %s: %s", path, what, err.message);
     assert_int_equal(logits_bytes(check), logits_bytes(&cuda));
-    assert_true(isfinite(cuda.data[0]));
+    if (!isfinite(cuda.data[0]))
+        fail_msg("%s, %s: the first logit is %g", path, what, (double)cuda.data[0]);
     for (size_t i = 0; i < logits_bytes(check) / sizeof(float); i++) {
         const float is = cuda.data[i], should = check->data[i];
         if (exact ? memcmp(&is, &should, sizeof is) != 0 : !(fabsf(is - should) <= 1e-4f))
@@ -142,6 +143,24 @@ static void architectures(void **state) {
         if (!strstr(a.known, needed[i]))
             fail_msg("%s is refused", needed[i]);
     assert_true(a.n_same >= (SANITIZED ? 10 : 70));
+}
+
+/* Mixtures of experts: with several formats, and experts whose rows are no whole number of panels. */
+static void mixtures(void **state) {
+    (void)state;
+    static const tiny_shape shapes[] = {{TYPE_Q4_1, 2, 96, 160, 6, 2, N_VOCAB, N_CTX, true, 7, 3},
+                                        {TYPE_Q4_0, 2, 128, 192, 4, 2, N_VOCAB, N_CTX, true, 9, 2},
+                                        {TYPE_MXFP4, 2, 64, 64, 4, 2, N_VOCAB, N_CTX, true, 5, 4},
+                                        {TYPE_F16, 2, 64, 36, 4, 2, N_VOCAB, N_CTX, true, 5, 2},
+                                        {TYPE_F32, 2, 64, 40, 4, 2, N_VOCAB, N_CTX, true, 4, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int bits = 8; bits <= 16; bits += 8) {
+            nib_engine_options o = engine_usual();
+            o.n_batch = 40;
+            o.activation = bits;
+            if (!same(tiny_model("mixtures.gguf", &shapes[i]), &o, NULL, N_TOKEN, true, "mixture"))
+                fail_msg("mixture %zu is refused", i);
+        }
 }
 
 static void embed_by(const char *name, const char *path, int pooling, float *out) {
@@ -662,6 +681,7 @@ int main(void) {
         cmocka_unit_test(keys_in_codes),
         cmocka_unit_test(other_formats),
         cmocka_unit_test(architectures),
+        cmocka_unit_test(mixtures),
         cmocka_unit_test(from_disk),
         cmocka_unit_test(batches),
         cmocka_unit_test(what_it_cannot_do_is_named),

@@ -2,6 +2,8 @@
  */
 #include "support/fakecuda_parts.h"
 
+#include "kernels/route.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,39 @@ int fake_norm(const cuda_norm *a, cuda_stream s) {
     for (int64_t r = 0; r < a->n_row; r++)
         kernels_table()->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w), real(a->b),
                               (float *)real(a->out) + r * a->ldo, a->k, a->n_group, a->w_full, a->eps);
+    return 0;
+}
+
+static float position_scale(const cuda_each *a, int64_t r) {
+    op o = {.kind = OP_SCALE_POS};
+    o.u.num.value = a->value;
+    o.u.num.offset = a->offset;
+    o.u.num.every = a->every;
+    return op_position_scale(&o, ((const int32_t *)real(a->position))[r]);
+}
+
+int fake_columns(const cuda_columns *a, cuda_stream s) {
+    LAUNCH(s);
+    KEEP(columns, fake_columns);
+    op o = {.kind = OP_COPY};
+    o.u.copy.n_group = a->n_group;
+    o.u.copy.n = a->n;
+    o.u.copy.at_in = a->at_in;
+    o.u.copy.step_in = a->step_in;
+    o.u.copy.at = a->at;
+    o.u.copy.step = a->step;
+    o.u.copy.n_zero = a->n_zero;
+    for (int64_t r = 0; r < a->n_row; r++)
+        op_copy_row(&o, (const float *)real(a->x) + r * a->ldx, (float *)real(a->out) + r * a->ldo);
+    return 0;
+}
+
+int fake_rope(const cuda_rope *a, cuda_stream s) {
+    LAUNCH(s);
+    KEEP(rope, fake_rope);
+    for (int64_t r = 0; r < a->n_row; r++)
+        kernels_table()->rope(a->style, (float *)real(a->x) + r * a->ldx, a->n_head, a->d_head, a->n_rot,
+                              (const float *)real(a->cos_sin) + r * a->n_rot);
     return 0;
 }
 
@@ -26,7 +61,12 @@ int fake_each(const cuda_each *a, cuda_stream s) {
         switch (a->kind) {
         case OP_ACT: t->act(a->act, x, out, a->n); break;
         case OP_GATE: t->gate(a->act, x, y, out, a->n); break;
-        case OP_ADD: t->add(x, y, a->value, out, a->n); break;
+        case OP_ADD:
+            t->add(x, y, a->value * add_gate(a->z ? (const float *)real(a->z) + r * a->ldz : NULL), out,
+                   a->n);
+            break;
+        case OP_XIELU: t->xielu(&a->xielu, x, out, a->n); break;
+        case OP_SCALE_POS: t->scale(x, position_scale(a, r), out, a->n); break;
         case OP_SCALE: t->scale(x, a->value, out, a->n); break;
         case OP_CLAMP: t->clamp(x, a->value, out, a->n); break;
         case OP_SOFTCAP: t->softcap(x, a->value, out, a->n); break;

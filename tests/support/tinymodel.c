@@ -82,8 +82,9 @@ static void set(gguf_writer *w, const char *key, int64_t value) {
 
 /* For types without a quantizer: random blocks. */
 static void write_blocks(gguf_writer *w, const tensor *t, uint64_t *seed) {
-    matrix m = matrix_open(t->type, t->n, t->k, MATRIX_RANDOM, random_next(seed));
-    for (int64_t r = 0; r < t->n; r++)
+    const int64_t n = t->n * (t->n_expert ? t->n_expert : 1);
+    matrix m = matrix_open(t->type, n, t->k, MATRIX_RANDOM, random_next(seed));
+    for (int64_t r = 0; r < n; r++)
         assert_int_equal(gguf_writer_data(w, m.raw + (size_t)r * m.raw_row_bytes, m.raw_row_bytes, NULL),
                          NIB_OK);
     matrix_close(&m);

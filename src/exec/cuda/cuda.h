@@ -23,7 +23,17 @@
 #include "tiers/device_blocks.h"
 #include "tiers/region.h"
 
-typedef enum step_kind { STEP_EMBED, STEP_NORM, STEP_LINEAR, STEP_ATTEND, STEP_EACH } step_kind;
+typedef enum step_kind {
+    STEP_EMBED,
+    STEP_NORM,
+    STEP_LINEAR,
+    STEP_ATTEND,
+    STEP_EACH,
+    STEP_COLUMNS,
+    STEP_ROPE,
+    STEP_ROUTE,
+    STEP_EXPERTS
+} step_kind;
 
 /* Ops [first, first + n) of a block's program, executed together. */
 typedef struct step step;
@@ -31,14 +41,16 @@ struct step {
     step_kind kind;
     int first, n;
     bool feeds_cache;
-    int n_w;        /* STEP_LINEAR: number of products, which are the first ops */
+    int n_w;        /* STEP_LINEAR, STEP_EXPERTS: number of products, which are the first ops */
     const op *norm; /* STEP_LINEAR: the norm of their input, computed with them; NULL: none */
-    const op *tail; /* STEP_LINEAR: OP_GATE of two products, or OP_ADD of one; NULL: none */
+    const op *tail; /* STEP_LINEAR, STEP_EXPERTS: OP_GATE of two products, or OP_ADD of one; NULL: none */
     const op *rope; /* STEP_ATTEND: the rotation of q, equal to that of k; NULL: none */
     reg in, out; /* in: input of STEP_LINEAR; out: the only register that STEP_LINEAR or STEP_ATTEND writes */
     const step *codes_for; /* the next product, if it reads codes of `out` that this step leaves (cuda_codes);
                               NULL: it does not */
     int codes_for_block;
+    bool routes;          /* STEP_LINEAR: a router reads the outputs, so rows stay floats */
+    const step *rows_for; /* STEP_EXPERTS: the next one, if it reads codes of the gate's output; NULL: none */
 };
 
 typedef struct steps {
@@ -188,6 +200,9 @@ struct cuda {
     int32_t *page_table;  /* page numbers of all segments; in `tables`, or in `pages` if there are many */
     void *codes[REG_MAX]; /* activation codes of few rows (cuda_codes); NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
+    void *expert_few, *expert_wide, *expert_codes,
+        *expert_scratch;        /* cuda_route, cuda_experts; NULL: no experts */
+    const step *rows_coded;     /* the products of experts for which the last ones left codes; NULL: none */
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
     float *uniform;             /* [n_head] zeros */

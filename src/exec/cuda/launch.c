@@ -1,4 +1,4 @@
-/* launch.c - turns a block's steps for some rows into launches: products, norms, sampling.
+/* launch.c - turns a block's steps for some rows into launches: products, sampling.
  *
  * Products and attention of a prompt use the kernels for many rows (c->wide). After the attention of the last
  * layer, only rows whose logits are needed remain, mostly one. From there on, and in the head, products use
@@ -9,9 +9,7 @@
 
 #include <string.h>
 
-/* Whether the step uses the kernels of prompts. It depends on the role of the rows and on the step, not on
- * the number of rows. */
-static bool is_wide(const launch_walk *w, const step *s) {
+bool launch_is_wide(const launch_walk *w, const step *s) {
     const int last = layout_n_block(w->c->setup.layout) - 2;
     if (!w->c->wide || w->g->block > last)
         return false;
@@ -19,7 +17,7 @@ static bool is_wide(const launch_walk *w, const step *s) {
 }
 
 static launch_kind product_kind(const launch_walk *w, const step *s) {
-    return is_wide(w, s) ? LAUNCH_WIDE : w->c->batched ? LAUNCH_BATCH : LAUNCH_LINEAR;
+    return launch_is_wide(w, s) ? LAUNCH_WIDE : w->c->batched ? LAUNCH_BATCH : LAUNCH_LINEAR;
 }
 
 static const float *vector_of(const cuda *c, int b, int index) {
@@ -28,7 +26,7 @@ static const float *vector_of(const cuda *c, int b, int index) {
     return v.data;
 }
 
-static const float *vector(const launch_walk *w, int index) {
+const float *launch_vector(const launch_walk *w, int index) {
     return vector_of(w->c, w->g->block, index);
 }
 
@@ -51,7 +49,7 @@ static bool leaves_rows(const launch_walk *w, const step *s) {
 /* Only `linear` reads codes. The norm of a block that was never run is not loaded yet. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s) {
     const step *to = s->codes_for;
-    if (w->c->batched || is_wide(w, s))
+    if (w->c->batched || launch_is_wide(w, s))
         return (cuda_codes){0};
     if (fetches_has(w->c, w->g->block, s) || steps_has_outliers(w->c, w->g->block, s))
         return (cuda_codes){0}; /* a later launch adds to the output */
@@ -82,7 +80,7 @@ static nib_status fetch(const launch_walk *w, const step *s, int64_t r, int64_t 
     a.n_row = n;
     a.ldx = launch_ld(w, in);
     a.x = launch_at(w, in) + r * a.ldx;
-    a.norm = s->norm ? vector(w, s->norm->w) : NULL;
+    a.norm = s->norm ? launch_vector(w, s->norm->w) : NULL;
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     if (first)
         *first = cuda_residual_first(&a);
@@ -123,7 +121,7 @@ static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *e
     a.n_row = w->g->n_row;
     a.ldx = launch_ld(w, in);
     a.x = launch_at(w, in);
-    a.norm = s->norm ? vector(w, s->norm->w) : NULL;
+    a.norm = s->norm ? launch_vector(w, s->norm->w) : NULL;
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
     for (int i = 0; i < s->n_w; i++) {
@@ -191,12 +189,13 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     a.by = few ? choices_by(w->c, w->g->block, o->w, n * (w->g->two ? 2 : 1)) : NULL;
     a.ldx = launch_ld(w, in);
     a.x = launch_at(w, in) + r * a.ldx;
-    a.norm = s->norm ? vector(w, s->norm->w) : NULL;
+    a.norm = s->norm ? launch_vector(w, s->norm->w) : NULL;
     a.eps = s->norm ? s->norm->u.norm.eps : 0;
     a.two = w->g->two;
     a.gated = gates_at_once(w, s);
     a.act = is_gated(s) ? s->tail->u.act.kind : ACT_SILU;
     a.adds = o->adds || (s->tail && s->tail->kind == OP_ADD);
+    a.exact = s->routes;
     a.scratch = few ? w->c->linear_scratch : w->c->wide_scratch;
     a.codes = taken(w, s);
     a.codes_whole = a.codes && w->c->coded_whole;
@@ -204,7 +203,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     for (int i = 0; i < s->n_w; i++) {
         const reg out = output_of(w, s, i);
         weights_view(w->c, w->g->block, o[i].w, &a.w[i]);
-        a.bias[i] = vector(w, o[i].b);
+        a.bias[i] = launch_vector(w, o[i].b);
         a.ldy[i] = launch_ld(w, out);
         a.y[i] = launch_at(w, out) + r * a.ldy[i];
     }
@@ -215,7 +214,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
 }
 
 static nib_status multiply(const launch_walk *w, const step *s, nib_error *err) {
-    const int64_t each = is_wide(w, s) ? w->g->n_row : CUDA_MAX_ROWS;
+    const int64_t each = launch_is_wide(w, s) ? w->g->n_row : CUDA_MAX_ROWS;
     for (int64_t r = 0; r < w->g->n_row; r += each)
         NIB_TRY(multiply_rows(w, s, r, NUM_MIN(w->g->n_row - r, each), err));
     return steps_has_outliers(w->c, w->g->block, s) ? add_outliers(w, s, err) : NIB_OK;
@@ -244,50 +243,18 @@ static nib_status products(const launch_walk *w, const step *s, nib_error *err) 
     return NIB_OK;
 }
 
-static nib_status norm(const launch_walk *w, const op *o, nib_error *err) {
-    cuda_norm a;
-    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    a.kind = o->u.norm.kind;
-    a.x = launch_at(w, o->in);
-    a.w = vector(w, o->w);
-    a.b = vector(w, o->b);
-    a.out = launch_at(w, o->out);
-    a.n_row = w->g->n_row;
-    a.ldx = launch_ld(w, o->in);
-    a.ldo = launch_ld(w, o->out);
-    a.k = o->k;
-    a.n_group = o->u.norm.n_group;
-    a.w_full = o->u.norm.w_full;
-    a.eps = o->u.norm.eps;
-    return replay_add(w->c, LAUNCH_NORM, o, &a, sizeof a, err);
-}
-
-static nib_status each(const launch_walk *w, const op *o, nib_error *err) {
-    const bool acts = o->kind == OP_ACT || o->kind == OP_GATE;
-    cuda_each a;
-    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    a.kind = o->kind;
-    a.act = acts ? o->u.act.kind : ACT_SILU;
-    a.x = launch_at(w, o->in);
-    a.y = o->in2 == REG_NONE ? NULL : launch_at(w, o->in2);
-    a.value = acts ? 0 : o->u.num.value;
-    a.out = launch_at(w, o->out);
-    a.n_row = w->g->n_row;
-    a.n = o->n;
-    a.ldx = launch_ld(w, o->in);
-    a.ldy = o->in2 == REG_NONE ? 0 : launch_ld(w, o->in2);
-    a.ldo = launch_ld(w, o->out);
-    return replay_add(w->c, LAUNCH_EACH, o, &a, sizeof a, err);
-}
-
 static nib_status launch_step(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     switch (s->kind) {
     case STEP_EMBED: return launch_embed(w, s, err);
-    case STEP_NORM: return norm(w, o, err);
+    case STEP_NORM: return launch_norm(w, o, err);
     case STEP_LINEAR: return products(w, s, err);
     case STEP_ATTEND: return launch_attend(w, s, err);
-    case STEP_EACH: return each(w, o, err);
+    case STEP_EACH: return launch_each(w, o, err);
+    case STEP_COLUMNS: return launch_columns(w, o, err);
+    case STEP_ROPE: return launch_rope(w, o, err);
+    case STEP_ROUTE: return launch_route(w, s, err);
+    case STEP_EXPERTS: return launch_experts(w, s, err);
     }
     return NIB_OK;
 }
@@ -318,7 +285,7 @@ nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err) 
         NIB_TRY(launch_step(&w, s, err));
     *out = product->in;
     c->coded = NULL;
-    return s->norm ? norm(&w, s->norm, err) : NIB_OK;
+    return s->norm ? launch_norm(&w, s->norm, err) : NIB_OK;
 }
 
 nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {

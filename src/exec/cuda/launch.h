@@ -41,9 +41,21 @@ static inline int64_t launch_ld(const launch_walk *w, reg r) {
     return w->c->ld[r];
 }
 
+/* A vector of the group's block; index < 0: NULL. */
+const float *launch_vector(const launch_walk *w, int index);
+/* Whether the step uses the kernels of prompts. It depends on the role of the rows and on the step, not on
+ * the number of rows. */
+bool launch_is_wide(const launch_walk *w, const step *s);
 /* The codes that the step's launch leaves for the next product; data NULL: none. */
 cuda_codes launch_leaves(const launch_walk *w, const step *s);
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err);
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err);
+nib_status launch_route(const launch_walk *w, const step *s, nib_error *err);
+nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err);
+/* Norms and ops element by element. */
+nib_status launch_norm(const launch_walk *w, const op *o, nib_error *err);
+nib_status launch_each(const launch_walk *w, const op *o, nib_error *err);
+nib_status launch_columns(const launch_walk *w, const op *o, nib_error *err);
+nib_status launch_rope(const launch_walk *w, const op *o, nib_error *err);
 
 #endif

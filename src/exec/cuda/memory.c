@@ -18,18 +18,44 @@ static void *take(uint8_t *base, uint64_t *at, int64_t n, uint64_t each) {
 
 /* Maximum sizes of a layout's ops. */
 typedef struct sizes {
-    int64_t k;              /* maximum inputs of a product */
-    int64_t n_head, d_head; /* maximum sizes of attention */
-    int64_t embed, rope;    /* widths of an embedding row, of a rotation */
+    int64_t k;                         /* maximum inputs of a product */
+    int64_t n_head, d_head;            /* maximum sizes of attention */
+    int64_t embed, rope;               /* widths of an embedding row, of a rotation */
+    int64_t few, wide, experts, codes; /* bytes of the memory for products of experts */
 } sizes;
 
-static sizes sizes_of(const layout *l) {
+/* Sizes of a mixture's ops for this many rows that go through a block together. */
+static void experts_sizes(const cuda *c, const block *of, const op *o, int64_t n_row, sizes *s) {
+    const int64_t n_used = o->u.experts.n_used;
+    if (o->kind == OP_ROUTE) {
+        s->few = NUM_MAX(s->few, cuda_expert_few_of(n_row * o->u.route.n_used, o->k, true).end);
+        s->wide = NUM_MAX(s->wide, cuda_expert_wide_of(n_row * o->u.route.n_used, o->k).end);
+    }
+    if (o->kind != OP_EXPERTS)
+        return;
+    cuda_experts a = {.n_expert = o->u.experts.n_expert,
+                      .n_used = n_used,
+                      .n = o->u.experts.n,
+                      .n_row = n_row,
+                      .each = o->u.experts.each,
+                      .sum = o->u.experts.sum,
+                      .two = c->setup.a16};
+    a.w[0] = (view){.k = o->u.experts.k, .format = of->weights[o->w].format};
+    s->experts = NUM_MAX(s->experts, cuda_experts_scratch(&a));
+    a.wide = c->k && c->k->has_wide() ? &a : NULL;
+    s->experts = NUM_MAX(s->experts, cuda_experts_scratch(&a));
+    if (!o->u.experts.sum)
+        s->codes = NUM_MAX(s->codes, cuda_experts_codes(n_row, n_used, o->u.experts.n));
+}
+
+static sizes sizes_of(const cuda *c, const layout *l) {
     const model *m = layout_model(l);
-    sizes s = {1, 1, 8, 1, 1};
+    sizes s = {1, 1, 8, 1, 1, 0, 0, 0, 0};
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++) {
             const op *o = &p->ops[i];
+            experts_sizes(c, layout_block(l, b), o, c->max_rows, &s);
             if (o->kind == OP_LINEAR)
                 s.k = NUM_MAX(s.k, o->k);
             if (o->kind == OP_EMBED)
@@ -87,7 +113,7 @@ static uint64_t changes_bytes(int64_t n_row) {
 
 static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     const model *m = cuda_model(c);
-    const sizes s = sizes_of(c->setup.layout);
+    const sizes s = sizes_of(c, c->setup.layout);
     uint64_t at = 0;
     for (int r = 0; r < model_n_reg(m); r++) {
         const int64_t n = r == REG_X ? rows->n_pass : r == REG_LOGITS ? rows->n_head : c->max_rows;
@@ -101,6 +127,12 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->has_wide() || c->batched)
         c->wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
+    if (s.experts > 0) {
+        c->expert_few = take(base, &at, 1, (uint64_t)s.few);
+        c->expert_wide = c->k->has_wide() ? take(base, &at, 1, (uint64_t)s.wide) : NULL;
+        c->expert_codes = take(base, &at, 1, (uint64_t)s.codes);
+        c->expert_scratch = take(base, &at, 1, (uint64_t)s.experts);
+    }
     c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
     c->best_token = take(base, &at, rows->n_head, sizeof *c->best_token);
     c->uniform = take(base, &at, rows->n_head, sizeof *c->uniform);
@@ -126,7 +158,7 @@ static int64_t hidden_width(const layout *l) {
 
 static uint64_t lay_out_host(cuda *c, const layout *l, const backend_rows *rows, uint8_t *base) {
     const model *m = layout_model(l);
-    const sizes s = sizes_of(l);
+    const sizes s = sizes_of(c, l);
     uint64_t at = 0;
     c->stream_copy =
         take(base, &at, rows->n_pass * NUM_MAX(model_reg_width(m, REG_X), hidden_width(l)), sizeof(float));

@@ -101,11 +101,14 @@ static offload_layer layer_of(const cuda *c, int b) {
     for (int i = 0; i < of->program.n_op; i++) {
         const op *o = &of->program.ops[i];
         uint64_t bytes = 0;
-        if (o->kind != OP_LINEAR)
+        if (!op_is_product(o))
             continue;
-        pack_bytes(&of->weights[o->w].format, o->n, o->k, &bytes);
+        if (o->kind == OP_LINEAR)
+            pack_bytes(&of->weights[o->w].format, o->n, o->k, &bytes);
+        else /* those of the experts of a row */
+            bytes = (uint64_t)op_weight_bytes(o, 1);
         l.bytes += bytes;
-        l.macs += (uint64_t)o->n * (uint64_t)o->k;
+        l.macs += o->cost.macs;
         l.bits = of->weights[o->w].format.bits;
     }
     return l;

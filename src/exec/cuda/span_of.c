@@ -8,6 +8,7 @@
 #include "kernels/salient.h"
 #include "quant/tile.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { FLOAT = sizeof(float), HALF = sizeof(uint16_t) };
@@ -65,6 +66,23 @@ static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *
     out->bytes = (double)bytes +
                  (leaves->data ? (double)(a->n_row * left_bytes(a->w[0].n, leaves->group, leaves->norm)) : 0);
     out->at_least = a->n_row > 1;
+}
+
+/* Counts the matrices of as many experts as rows without preference choose, and the rows' inputs and
+ * outputs. */
+static void experts(const cuda_experts *a, nib_span *out) {
+    const double share = (double)a->n_used / (double)a->n_expert;
+    const double used = (double)a->n_expert * (1 - pow(1 - share, (double)a->n_row));
+    const int64_t n_pair = a->n_row * a->n_used, k = a->w[0].k;
+    for (int i = 0; i < a->n_w; i++) {
+        uint64_t of = 0;
+        pack_bytes(&a->w[i].format, a->w[i].n / a->n_expert, k, &of);
+        out->bytes += used * (double)of;
+        out->macs += (double)(n_pair * a->n) * (double)k;
+    }
+    out->bytes +=
+        (double)((a->each ? n_pair : a->n_row) * k * FLOAT + (a->sum ? a->n_row : n_pair) * a->n * FLOAT);
+    out->at_least = true;
 }
 
 /* Counts outliers, the rows, and the outputs before and after. */
@@ -159,6 +177,14 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_MOVE: out->bytes = (double)l->u.move.n_page * page_bytes(&l->u.move.here); return;
     case LAUNCH_NORM: out->bytes = (double)(2 * norm->n_row * norm->k * FLOAT); return;
     case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
+    case LAUNCH_COLUMNS:
+        out->bytes = (double)(2 * l->u.columns.n_row * l->u.columns.n_group * l->u.columns.n * FLOAT);
+        return;
+    case LAUNCH_ROPE:
+        out->bytes = (double)(2 * l->u.rope.n_row * l->u.rope.n_head * l->u.rope.n_rot * FLOAT);
+        return;
+    case LAUNCH_ROUTE: out->bytes = (double)(l->u.route.n_row * l->u.route.n_expert * FLOAT); return;
+    case LAUNCH_EXPERTS: experts(&l->u.experts, out); return;
     case LAUNCH_FETCH: fetch(&l->u.residual, out); return;
     case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */
         out->bytes = (double)(add->n_row * add->ldp * FLOAT) * (add->gated ? 2.5 : 3);
@@ -183,18 +209,21 @@ static void label(const cuda *c, const gpu_launch *l, char *out, size_t size) {
                                         [LAUNCH_MOVE] = "move keys and values",
                                         [LAUNCH_ATTEND] = "rope, attention",
                                         [LAUNCH_PROMPT] = "rope, attention",
+                                        [LAUNCH_ROUTE] = "route",
                                         [LAUNCH_FETCH] = "fetch residuals",
                                         [LAUNCH_ADD] = "add residuals",
                                         [LAUNCH_SHORTLIST] = "exact logits of the head",
                                         [LAUNCH_BEST] = "sampling"};
     const block *b = layout_block(c->setup.layout, l->block);
-    const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE || l->kind == LAUNCH_BATCH;
-    if (!is_product && l->kind != LAUNCH_NORM && l->kind != LAUNCH_EACH) {
+    const bool is_product = l->kind == LAUNCH_LINEAR || l->kind == LAUNCH_WIDE || l->kind == LAUNCH_BATCH ||
+                            l->kind == LAUNCH_EXPERTS;
+    if (!is_product && names[l->kind]) {
         snprintf(out, size, "%s", names[l->kind]);
         return;
     }
     size_t at = (size_t)snprintf(out, size, "%s", op_name(l->of->kind));
-    for (int i = 0; i < (is_product ? l->u.linear.n_w : 1) && at < size && l->of[i].w >= 0; i++)
+    const int n = l->kind == LAUNCH_EXPERTS ? l->u.experts.n_w : is_product ? l->u.linear.n_w : 1;
+    for (int i = 0; i < n && at < size && l->of[i].w >= 0; i++)
         at += (size_t)snprintf(out + at, size - at, "%s%s", i ? "+" : " ", b->weights[l->of[i].w].name);
 }
 

@@ -86,7 +86,8 @@ static int count_together(const builder *b, int i) {
 static bool is_gate(const builder *b, int i) {
     const op *o = &b->ops[i], *gate = o + 2;
     return i + 2 < b->n_op && gate->kind == OP_GATE && gate->in == o[0].out && gate->in2 == o[1].out &&
-           gate->out != o->in && o[0].n == o[1].n && gate->n == o->n &&
+           (o->kind == OP_EXPERTS || gate->u.act.kind != ACT_SWIGLU_CLAMPED) && gate->out != o->in &&
+           o[0].n == o[1].n && gate->n == o->n &&
            (gate->out == gate->in || !is_read_later(b, i + 3, gate->in)) &&
            (gate->out == gate->in2 || !is_read_later(b, i + 3, gate->in2));
 }
@@ -95,7 +96,7 @@ static bool is_gate(const builder *b, int i) {
 static bool is_residual(const builder *b, int i) {
     const op *o = &b->ops[i], *add = o + 1;
     return i + 1 < b->n_op && add->kind == OP_ADD && add->in == add->out && add->in2 == o->out &&
-           add->in != o->out && add->u.num.value == 1 && add->out != o->in &&
+           add->in3 == REG_NONE && add->in != o->out && add->u.num.value == 1 && add->out != o->in &&
            (!b->norm || add->out != b->norm->in) && add->n == o->n && !o->adds &&
            !is_read_later(b, i + 2, o->out);
 }
@@ -113,10 +114,59 @@ static nib_status take_products(builder *b, int i, step *s) {
     s->n = n + (s->tail != NULL);
     s->in = s->norm ? s->norm->in : b->ops[i].in;
     s->out = s->tail ? s->tail->out : n == 1 ? b->ops[i].out : REG_NONE;
+    s->routes = i + n < b->n_op && b->ops[i + n].kind == OP_ROUTE;
     b->n_norm = NUM_MAX(b->n_norm - n, 0);
     if (b->n_norm == 0)
         b->norm = NULL;
     return NIB_OK;
+}
+
+/* ---- experts ---- */
+
+/* Whether ops i and i + 1 are products of one input with the matrices of the same experts. */
+static bool are_experts_together(const builder *b, int i) {
+    const op *o = &b->ops[i];
+    const weight *w = b->of->weights;
+    return i + 1 < b->n_op && o[1].kind == OP_EXPERTS && o[1].in == o->in && o[1].in2 == o->in2 && !o->adds &&
+           !o[1].adds && !o->u.experts.sum && !o[1].u.experts.sum && o[1].out != o->out && o->out != o->in &&
+           o[1].n == o->n && o[1].u.experts.weighted == o->u.experts.weighted &&
+           is_same_format(&w[o[1].w].format, &w[o->w].format);
+}
+
+static nib_status take_experts(const builder *b, int i, step *s) {
+    const op *o = &b->ops[i];
+    const pack_format *f = &b->of->weights[o->w].format;
+    s->kind = STEP_EXPERTS;
+    NIB_TRY(check_format(b, o));
+    if (!b->any_format && f->layout == PACK_TILE && f->sparse)
+        return refuse(b, o, "experts with outliers");
+    if (o->b >= 0 && o->u.experts.weighted && !o->u.experts.sum)
+        return refuse(b, o, "biases that are weighted");
+    if (o->u.experts.k % 4)
+        return refuse(b, o, "expected inputs in a multiple of 4");
+    s->n_w = are_experts_together(b, i) ? 2 : 1;
+    if ((s->n_w == 2 && is_gate(b, i)) || (s->n_w == 1 && o->u.experts.sum && is_residual(b, i)))
+        s->tail = &b->ops[i + s->n_w];
+    s->n = s->n_w + (s->tail != NULL);
+    return NIB_OK;
+}
+
+/* Connects products of experts with the next ones, if these can read codes that the first leave. */
+static void join_experts(const block *of, steps *all) {
+    for (int i = 0; i + 1 < all->n; i++) {
+        step *s = &all->list[i];
+        const step *next = s + 1;
+        const op *o = &of->program.ops[s->first], *then = &of->program.ops[next->first];
+        const bool gated = s->tail && s->tail->kind == OP_GATE;
+        if (s->kind != STEP_EXPERTS || next->kind != STEP_EXPERTS || next->n_w != 1 ||
+            !then->u.experts.each || then->in != (gated ? s->tail->out : o->out) || (s->n_w == 2 && !gated) ||
+            of->weights[o->w].format.layout != PACK_TILE || then->u.experts.k != o->u.experts.n || o->adds ||
+            o->u.experts.sum)
+            continue;
+        const weight *w = &of->weights[then->w];
+        const view v = {.n = w->n, .k = w->k, .format = w->format};
+        s->rows_for = cuda_experts_leave(&v, false) ? next : NULL;
+    }
 }
 
 /* ---- attention ---- */
@@ -141,8 +191,10 @@ static bool rotates_for(const builder *b, int i) {
 static nib_status take_attention(const builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     s->kind = STEP_ATTEND;
-    if (o->kind == OP_ROPE && !rotates_for(b, i))
-        return refuse(b, o, "expected it right before attention, with equal rotations of queries and keys");
+    if (o->kind == OP_ROPE && !rotates_for(b, i)) {
+        s->kind = STEP_ROPE;
+        return o->in == o->out ? NIB_OK : refuse(b, o, "expected it in place");
+    }
     s->rope = o->kind == OP_ROPE ? o : NULL;
     s->n = s->rope ? 3 : 1;
     o = &b->ops[i + s->n - 1];
@@ -172,9 +224,10 @@ static nib_status take_look_ups(const builder *b, int i, step *s) {
 
 static bool has_kernel(op_kind kind) {
     switch (kind) {
-    case OP_XIELU:
-    case OP_COPY:
-    case OP_SCALE_POS:
+    case OP_CONV:
+    case OP_SSD:
+    case OP_SCAN:
+    case OP_DELTA:
     case OP_SHORTLIST:
     case OP_COUNT: return false;
     default: return true;
@@ -204,16 +257,16 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_ADD:
     case OP_SCALE:
     case OP_CLAMP:
-    case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
     case OP_XIELU:
-    case OP_COPY:
     case OP_SCALE_POS:
+    case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
+    case OP_COPY: s->kind = STEP_COLUMNS; return NIB_OK;
+    case OP_ROUTE: s->kind = STEP_ROUTE; return NIB_OK;
+    case OP_EXPERTS: return take_experts(b, i, s);
     case OP_CONV:
     case OP_SSD:
     case OP_SCAN:
     case OP_DELTA:
-    case OP_ROUTE:
-    case OP_EXPERTS:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }
@@ -237,6 +290,7 @@ static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
         at += NUM_MAX(now->n, 1);
         s->n += now->n > 0;
     }
+    join_experts(b.of, s);
     return NIB_OK;
 }
 
@@ -326,5 +380,5 @@ bool steps_has_outliers(const cuda *c, int b, const step *s) {
 }
 
 bool steps_read_weights(const op *o) {
-    return o->kind == OP_LINEAR || o->kind == OP_NORM || o->kind == OP_ATTENTION;
+    return op_is_product(o) || o->kind == OP_NORM || o->kind == OP_ATTENTION || o->kind == OP_ROUTE;
 }

@@ -243,9 +243,12 @@ static void copy_back(const cuda *c, int b, int w, void *user) {
     if (x->status != NIB_OK || !g->exclusive || !g->loaded)
         return;
     const view there = {from + g->at, of->format, of->n, of->k};
-    void *to = pager_restored(c->demotion.pager, b, w);
+    const view host = {pager_restored(c->demotion.pager, b, w), of->format, of->n, of->k};
+    const int64_t n = NUM_MAX(of->n_expert, (int64_t)1), each = of->n / n;
     int e = c->k->gtile(&there, false, c->stream);
-    e = e ? e : c->k->to_host(to, from + g->at, (size_t)bytes_of(of, of->n), c->stream);
+    for (int64_t i = 0; i < n && !e; i++) /* experts have padding between them there */
+        e = c->k->to_host((void *)(uintptr_t)page_layout_expert(&host, n, i).data,
+                          from + g->at + bytes_of(of, i * each), (size_t)bytes_of(of, each), c->stream);
     x->status = device_cuda_ok(c->base.device, e, "taking weights back", x->err);
     g->loaded = false;
 }
@@ -337,9 +340,22 @@ static nib_status copy_pieces(const cuda *c, int w, uint8_t *to, cuda_stream s, 
     return status;
 }
 
+/* The matrices of experts have padding between them in host memory, and none in the GPU's. */
+static nib_status copy_experts(const cuda *c, const weight *of, const void *from, uint8_t *to, cuda_stream s,
+                               nib_error *err) {
+    const view stack = {from, of->format, of->n, of->k};
+    const int64_t each = of->n / of->n_expert;
+    for (int64_t e = 0; e < of->n_expert; e++)
+        NIB_TRY(copy_in(c, to + bytes_of(of, e * each), page_layout_expert(&stack, of->n_expert, e).data,
+                        bytes_of(of, each), s, err));
+    return NIB_OK;
+}
+
 nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *to, cuda_stream s,
                         nib_error *err) {
     const weight *of = weight_of(c, b, w);
+    if (from && of->n_expert > 1)
+        return copy_experts(c, of, from, to, s, err);
     return from ? copy_in(c, to, from, bytes_of(of, of->n), s, err) : copy_pieces(c, w, to, s, err);
 }
 

@@ -234,7 +234,7 @@ __device__ __forceinline__ void share_before(const batch_job &j, const batch_sha
     const int step = 32 * BATCH_WARPS / (BATCH_OUTPUTS / 4) * (j.of.gated ? 2 : 1);
 #pragma unroll
     for (int i = 0; i < SHARE_ROWS; i++)
-        before[i] = outputs_before(s.f, row + i * step, j.of.adds && row + i * step < s.end);
+        before[i] = outputs_before(j.of, s.f, row + i * step, j.of.adds && row + i * step < s.end);
 }
 /* Writes a row to memory. before: the values that it is added to. */
 __device__ __forceinline__ void row_write(const batch_job &j, const batch_ring &r, const batch_share &s,
@@ -245,7 +245,7 @@ __device__ __forceinline__ void row_write(const batch_job &j, const batch_ring &
         const float4 u = outputs_value(sums_add(at + BATCH_OUTPUTS / 2, j.split), r.factors[row], s.up);
         v = j.of.act == ACT_SILU ? four_gate<true>(j.of.act, v, u) : four_gate<false>(j.of.act, v, u);
     }
-    outputs_write(s.f, row, v, j.of.adds, before);
+    outputs_write(j.of, s.f, row, v, j.of.adds, before);
 }
 /* Writes the block's share to memory. before: the values that the first rows are added to, loaded before the
  * cluster's barrier. The code is short, because fetching instructions takes most of its time. */
@@ -259,7 +259,7 @@ __device__ __forceinline__ void share_write(const batch_job &j, const batch_ring
         for (int i = 1; i < SHARE_ROWS; i++)
             before[i - 1] = before[i];
         before[SHARE_ROWS - 1] =
-            outputs_before(s.f, row + SHARE_ROWS * step, j.of.adds && row + SHARE_ROWS * step < s.end);
+            outputs_before(j.of, s.f, row + SHARE_ROWS * step, j.of.adds && row + SHARE_ROWS * step < s.end);
     }
 }
 

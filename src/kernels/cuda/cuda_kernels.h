@@ -34,7 +34,7 @@ extern "C" {
 #include "model/program.h"
 #include "quant/pack.h"
 
-enum { CUDA_KERNELS_VERSION = 17, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
+enum { CUDA_KERNELS_VERSION = 18, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
     CUDA_PAGE = 64 /* positions of a KV page */,
     CUDA_MAX_ROWS = 64 /* rows of `linear` and `batch` */,
@@ -87,8 +87,9 @@ typedef struct cuda_linear {
     int act_bits;         /* bits of the activations: 8 (or 0), or 4, with codes -7..7 */
     bool two;             /* 16-bit activations: a second row of 8 bits has the residual of the first */
     bool gated;           /* n_w = 2: y[0] = act(x . w[0]^T) * (x . w[1]^T) */
-    act_kind act;         /* gated */
+    act_kind act;         /* gated; not ACT_SWIGLU_CLAMPED */
     bool adds;            /* y += instead of y = */
+    bool exact;           /* `wide`, matrices of floats: rows stay floats, as in `linear` */
     const float *bias[3]; /* [w[i].n] or NULL */
     float *y[3];          /* [n_row, ldy[i]] */
     int64_t ldy[3];
@@ -172,15 +173,36 @@ typedef struct cuda_norm {
     float eps;
 } cuda_norm;
 
-/* One of OP_ACT, OP_GATE, OP_ADD, OP_SCALE, OP_CLAMP and OP_SOFTCAP (model/program.h) on n_row rows. */
+/* One of OP_ACT, OP_GATE, OP_ADD, OP_SCALE, OP_CLAMP, OP_SOFTCAP, OP_XIELU and OP_SCALE_POS (model/program.h)
+ * on n_row rows. */
 typedef struct cuda_each {
     op_kind kind;
     act_kind act;       /* OP_ACT, OP_GATE */
     const float *x, *y; /* y: OP_GATE, OP_ADD */
+    const float *z;     /* OP_ADD: [n_row, ldz], one column, whose sigmoid multiplies y; NULL: none */
     float value;
     float *out; /* may be x or y */
-    int64_t n_row, n, ldx, ldy, ldo;
+    int64_t n_row, n, ldx, ldy, ldz, ldo;
+    xielu xielu;             /* OP_XIELU */
+    const int32_t *position; /* OP_SCALE_POS: [n_row] */
+    int64_t offset, every;
 } cuda_each;
+
+/* OP_COPY on n_row rows. */
+typedef struct cuda_columns {
+    const float *x;
+    float *out; /* not x */
+    int64_t n_row, ldx, ldo;
+    int64_t n_group, n, at_in, step_in, at, step, n_zero;
+} cuda_columns;
+
+/* OP_ROPE on n_row rows, in place. */
+typedef struct cuda_rope {
+    float *x;             /* [n_row, ldx] */
+    const float *cos_sin; /* [n_row, n_rot]: n_rot/2 cosines, then n_rot/2 sines */
+    int64_t n_row, ldx, n_head, d_head, n_rot;
+    rope_style style;
+} cuda_rope;
 
 /* Looks up rows of a matrix: out = row (row[i] + offset) of w, times factor; adds: out += that. The bits are
  * those of the host: pack_read_row, then a product, then a sum. If w does not have the row, out stays as it
@@ -293,6 +315,104 @@ typedef struct cuda_sparse {
     int64_t ldo;
 } cuda_sparse;
 
+/* The rows of a launch by expert: which pairs (row, place among the row's experts, as number row * n_used +
+ * place) each expert has. `route` writes it and `experts` reads it. A tile is up to CUDA_EXPERT_FEW pairs of
+ * one expert, or half as many if their activations have 16 bits. For many rows there is a second list, whose
+ * tiles have up to CUDA_EXPERT_WIDE pairs, and whose experts begin at multiples of WIDE's images. */
+enum { CUDA_EXPERT_FEW = 8, CUDA_EXPERT_WIDE = 128, CUDA_EXPERT_ALIGN = 64 };
+typedef struct cuda_expert_tile {
+    int32_t expert, first, n, none; /* its pairs are those from `first` of the list on */
+} cuda_expert_tile;
+/* The list's dimensions and place in memory. */
+typedef struct cuda_expert_list {
+    int64_t max_tile, max_pair; /* at most, whatever the choice is; pairs with padding */
+    int64_t tiles, pairs, end;  /* byte offsets; at 0 are the numbers of tiles, and of pairs, int32_t */
+} cuda_expert_list;
+static inline cuda_expert_list cuda_expert_list_of(int64_t n_pair, int64_t n_expert, int64_t tile,
+                                                   int64_t align) {
+    cuda_expert_list l;
+    const int64_t most = n_pair < n_expert ? n_pair : n_expert; /* experts that have pairs */
+    l.max_tile = most + n_pair / tile;
+    l.max_pair = n_pair + most * (align - 1);
+    l.tiles = 256;
+    l.pairs = l.tiles + (l.max_tile * (int64_t)sizeof(cuda_expert_tile) + 255) / 256 * 256;
+    l.end = l.pairs + (l.max_pair * (int64_t)sizeof(int32_t) + 255) / 256 * 256;
+    return l;
+}
+static inline cuda_expert_list cuda_expert_few_of(int64_t n_pair, int64_t n_expert, bool two) {
+    return cuda_expert_list_of(n_pair, n_expert, CUDA_EXPERT_FEW / (two ? 2 : 1), 1);
+}
+static inline cuda_expert_list cuda_expert_wide_of(int64_t n_pair, int64_t n_expert) {
+    return cuda_expert_list_of(n_pair, n_expert, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN);
+}
+
+/* OP_ROUTE: chooses the experts of n_row rows, and lists the rows by expert. Differs from route_row
+ * (kernels/route.h) by rounding only. */
+typedef struct cuda_route {
+    const float *logits; /* [n_row, ldx] */
+    const float *bias;   /* [n_expert] or NULL */
+    float *out;          /* [n_row, ldo]: ids, then weights */
+    int64_t n_row, ldx, ldo, n_expert, n_used;
+    score_kind score;
+    int64_t n_group, group_used;
+    int group_best;
+    bool normalise, two; /* two: the activations of the experts' products have 16 bits */
+    float scale;
+    void *few;  /* cuda_expert_few_of(n_row * n_used, n_expert, two).end bytes, 256-byte aligned */
+    void *wide; /* cuda_expert_wide_of(...).end bytes; NULL: no `wide` reads it */
+} cuda_route;
+
+/* OP_EXPERTS: each row by the matrices of its experts. Matrices have n rows, padded to whole panels, one
+ * under the other. */
+typedef struct cuda_experts {
+    view w[2]; /* all experts' matrices, of one format and shape */
+    int n_w;
+    int64_t n_expert, n_used, n, n_row;
+    const float *x; /* [n_row, ldx]: k values, or with `each` n_used parts of k */
+    int64_t ldx;
+    const float *chosen; /* [n_row, ldc]: cuda_route.out */
+    int64_t ldc;
+    const void *few, *wide; /* cuda_route's; `wide` not NULL: halves are multiplied, as in cuda_kernels.wide,
+                               unless the matrices have floats */
+    bool each, sum, weighted, two;
+    bool gated;           /* n_w = 2: y[0] = act(x . w[0]) * (x . w[1]) */
+    bool adds;            /* y += */
+    act_kind act;         /* gated */
+    const float *bias[2]; /* [n_expert, n] or NULL; not with `weighted` unless `sum` */
+    float *y[2];          /* [n_row, ldy]: n_used parts of n, or with `sum` their sum, n */
+    int64_t ldy[2];
+    void *scratch; /* cuda_experts_scratch() bytes, 256-byte aligned */
+    /* Codes of x that the `experts` before left, or codes of y[0] that this one leaves for the next; NULL:
+     * none. cuda_experts_codes() bytes. Not with `wide`. */
+    const void *codes;
+    void *leaves;
+} cuda_experts;
+/* Bytes of the codes of a row of k, and of those that a launch leaves. */
+static inline int64_t cuda_expert_row(int64_t k) {
+    const int64_t k_pad = (k + 255) / 256 * 256;
+    return (k_pad + k_pad / 2 + 16 + 127) / 128 * 128;
+}
+static inline int64_t cuda_experts_codes(int64_t n_row, int64_t n_used, int64_t k) {
+    return n_row * n_used * cuda_expert_row(k);
+}
+/* Whether `experts` can leave codes of y[0] for a product with this matrix, and that product read them. */
+static inline bool cuda_experts_leave(const view *next, bool two) {
+    const pack_format *f = &next->format;
+    return f->layout == PACK_TILE && f->scale != PACK_SCALE_TWO && f->group == 32 && next->k % 64 == 0 &&
+           !two;
+}
+/* Bytes of the input's codes or images, to a multiple of 256. */
+static inline int64_t cuda_experts_input(const cuda_experts *a) {
+    const int64_t n_pair = a->n_row * a->n_used, k = a->w[0].k;
+    int64_t bytes = (a->each ? n_pair : a->n_row) * cuda_expert_row(k) * (a->two ? 2 : 1);
+    if (a->wide)
+        bytes = cuda_expert_wide_of(n_pair, a->n_expert).max_pair * ((k + 63) / 64 * 128 + 4) + 256;
+    return a->w[0].format.layout == PACK_TILE ? (bytes + 255) / 256 * 256 : 0;
+}
+static inline int64_t cuda_experts_scratch(const cuda_experts *a) {
+    return cuda_experts_input(a) + (a->sum ? a->n_row * a->n_used * a->n * (int64_t)sizeof(float) : 0);
+}
+
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
 /* A strategy for `linear`, or for products of many rows (`wide`). `row` says which formats and numbers of
@@ -392,6 +512,8 @@ typedef struct cuda_kernels {
     int (*move)(const cuda_move *a, cuda_stream s); /* sees all earlier writes of the host */
     int (*norm)(const cuda_norm *a, cuda_stream s);
     int (*each)(const cuda_each *a, cuda_stream s);
+    int (*columns)(const cuda_columns *a, cuda_stream s);
+    int (*rope)(const cuda_rope *a, cuda_stream s);
     int (*embed)(const cuda_embed *a, cuda_stream s);
     size_t (*residual_scratch)(int64_t n_row, int64_t k, int64_t k_chunk); /* bytes */
     int (*residual)(const cuda_residual *a, cuda_stream s);
@@ -405,6 +527,10 @@ typedef struct cuda_kernels {
     int (*sketch)(const view *head, const view *sketch, float *step, cuda_stream s);
     size_t (*shortlist_scratch)(void); /* bytes */
     int (*shortlist)(const cuda_shortlist *a, cuda_stream s);
+
+    /* A row's bits depend on its role alone (`wide` is NULL or not), not on the other rows. */
+    int (*route)(const cuda_route *a, cuda_stream s);
+    int (*experts)(const cuda_experts *a, cuda_stream s);
 
     /* -- for benchmarks -- */
     /* Reads bytes (a multiple of 16) once. *sink keeps the compiler from removing the reads; it is written
@@ -433,11 +559,15 @@ typedef struct cuda_kernels {
     X(move, cuda_move)                                                                                       \
     X(norm, cuda_norm)                                                                                       \
     X(each, cuda_each)                                                                                       \
+    X(columns, cuda_columns)                                                                                 \
+    X(rope, cuda_rope)                                                                                       \
     X(embed, cuda_embed)                                                                                     \
     X(residual, cuda_residual)                                                                               \
     X(residual_add, cuda_residual_add)                                                                       \
     X(sample, cuda_sample)                                                                                   \
-    X(shortlist, cuda_shortlist)
+    X(shortlist, cuda_shortlist)                                                                             \
+    X(route, cuda_route)                                                                                     \
+    X(experts, cuda_experts)
 
 /* The table of this library; never NULL, also without a device. */
 const cuda_kernels *nib_cuda_kernels(void);

@@ -12,8 +12,18 @@ __device__ __forceinline__ float act_value(int kind, float x) {
     case ACT_GELU_TANH: return x / (1.0f + expf(-1.5957691216057308f * fmaf(x * x * x, 0.044715f, x)));
     case ACT_GELU_QUICK: return x / (1.0f + expf(-1.702f * x));
     case ACT_RELU: return x < 0 ? 0 : x;
+    case ACT_NONE: return x;
+    case ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
     default: return x < 0 ? 0 : x * x;
     }
+}
+/* OP_GATE. */
+__device__ __forceinline__ float gate_value(int kind, float g, float u) {
+    if (kind != ACT_SWIGLU_CLAMPED)
+        return __fmul_rn(act_value(kind, g), u);
+    g = fminf(g, SWIGLU_LIMIT);
+    u = fminf(fmaxf(u, -SWIGLU_LIMIT), SWIGLU_LIMIT);
+    return __fmul_rn(g / (1.0f + expf(-SWIGLU_ALPHA * g)), __fadd_rn(u, 1.0f));
 }
 /* x / (1 + e^-x), with an error of some units in the last place. */
 __device__ __forceinline__ float silu_fast(float x) {

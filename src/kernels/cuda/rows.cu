@@ -51,6 +51,19 @@ int norm_launch(const cuda_norm *a, cuda_stream s) {
 
 /* ---- element by element ---- */
 
+__device__ __forceinline__ float sigmoid_of(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+__device__ __forceinline__ float xielu_value(const xielu &by, float x) {
+    if (x > 0)
+        return __fmul_rn(x, __fmaf_rn(by.positive, x, by.linear));
+    return __fmaf_rn(by.linear, x, __fmul_rn(__fsub_rn(expm1f(fminf(x, by.limit)), x), by.negative));
+}
+__device__ __forceinline__ float position_scale(const cuda_each &a, int row) {
+    const float steps = floorf(__fdiv_rn((float)(a.position[row] + a.offset), (float)a.every));
+    return __fadd_rn(1.0f, __fmul_rn(a.value, logf(1.0f + steps)));
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constant__ cuda_each a) {
     const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
     const int row = blockIdx.y;
@@ -62,8 +75,12 @@ __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constan
     float v;
     switch (a.kind) {
     case OP_ACT: v = act_value(a.act, x); break;
-    case OP_GATE: v = __fmul_rn(act_value(a.act, x), *y); break;
-    case OP_ADD: v = __fadd_rn(x, __fmul_rn(*y, a.value)); break;
+    case OP_GATE: v = gate_value(a.act, x, *y); break;
+    case OP_ADD:
+        v = __fadd_rn(x, __fmul_rn(*y, a.z ? __fmul_rn(a.value, sigmoid_of(a.z[row * a.ldz])) : a.value));
+        break;
+    case OP_XIELU: v = xielu_value(a.xielu, x); break;
+    case OP_SCALE_POS: v = __fmul_rn(x, position_scale(a, row)); break;
     case OP_SCALE: v = __fmul_rn(x, a.value); break;
     case OP_CLAMP: v = x < -a.value ? -a.value : x > a.value ? a.value : x; break;
     default: v = __fmul_rn(a.value, tanhf(__fdiv_rn(x, a.value)));
@@ -72,12 +89,61 @@ __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constan
 }
 
 int each_launch(const cuda_each *a, cuda_stream s) {
-    if (a->kind < OP_ACT || a->kind > OP_SOFTCAP || a->n < 1 || a->n_row < 1 || a->n_row > 65535)
+    const bool known = a->kind >= OP_ACT && (a->kind <= OP_XIELU || a->kind == OP_SCALE_POS);
+    if (!known || a->n < 1 || a->n_row < 1 || a->n_row > 65535)
         return CUDA_UNSUPPORTED;
     const int e = prepare(each_element, 0);
     return e ? e
              : launch(each_element,
                       dim3((unsigned)((a->n + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row),
+                      dim3(ROW_THREADS), 0, s, *a);
+}
+
+__global__ void __launch_bounds__(ROW_THREADS) columns_copy(const __grid_constant__ cuda_columns a) {
+    const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x, each = a.n + a.n_zero;
+    const int64_t group = i / each, in = i % each;
+    launch_next();
+    launch_wait();
+    if (group < a.n_group)
+        a.out[blockIdx.y * a.ldo + a.at + group * a.step + in] =
+            in < a.n ? a.x[blockIdx.y * a.ldx + a.at_in + group * a.step_in + in] : 0.0f;
+}
+
+int columns_launch(const cuda_columns *a, cuda_stream s) {
+    const int64_t all = a->n_group * (a->n + a->n_zero);
+    if (all < 1 || a->n_row < 1 || a->n_row > 65535)
+        return CUDA_UNSUPPORTED;
+    const int e = prepare(columns_copy, 0);
+    return e ? e
+             : launch(columns_copy,
+                      dim3((unsigned)((all + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row),
+                      dim3(ROW_THREADS), 0, s, *a);
+}
+
+/* A thread rotates a pair. */
+__global__ void __launch_bounds__(ROW_THREADS) rope_pairs(const __grid_constant__ cuda_rope a) {
+    const int64_t i = (int64_t)blockIdx.x * ROW_THREADS + threadIdx.x, half = a.n_rot / 2;
+    const int64_t head = i / half, pair = i % half;
+    launch_next();
+    launch_wait();
+    if (head >= a.n_head)
+        return;
+    const float *const by = a.cos_sin + blockIdx.y * a.n_rot;
+    float *const x = a.x + blockIdx.y * a.ldx + head * a.d_head;
+    const int64_t first = a.style == ROPE_HALF ? pair : 2 * pair,
+                  second = a.style == ROPE_HALF ? pair + half : first + 1;
+    const float u = x[first], v = x[second], c = by[pair], s = by[half + pair];
+    x[first] = __fsub_rn(__fmul_rn(u, c), __fmul_rn(v, s));
+    x[second] = __fadd_rn(__fmul_rn(v, c), __fmul_rn(u, s));
+}
+
+int rope_launch(const cuda_rope *a, cuda_stream s) {
+    const int64_t all = a->n_head * (a->n_rot / 2);
+    if (all < 1 || a->n_row < 1 || a->n_row > 65535)
+        return CUDA_UNSUPPORTED;
+    const int e = prepare(rope_pairs, 0);
+    return e ? e
+             : launch(rope_pairs, dim3((unsigned)((all + ROW_THREADS - 1) / ROW_THREADS), (unsigned)a->n_row),
                       dim3(ROW_THREADS), 0, s, *a);
 }
 

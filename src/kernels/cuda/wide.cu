@@ -15,7 +15,19 @@ struct image_job {
     uint8_t *out;
     float *factor; /* [rows] */
     bool plain;    /* K keeps its order */
+    /* rows of pairs (wide_pairs): the numbers of tiles and pairs, and the pairs; NULL: rows of x */
+    const int *n, *pairs;
+    int n_used;
+    bool each;
 };
+
+/* The row of x that becomes row `row` of the images; NULL: none. */
+__device__ __forceinline__ const float *image_source(const image_job &j, int row) {
+    if (!j.pairs)
+        return j.x + row * j.ldx;
+    const int pair = row < __ldcg(j.n + 1) ? __ldcg(j.pairs + row) : -1;
+    return pair < 0 ? nullptr : j.x + pair / j.n_used * j.ldx + (j.each ? pair % j.n_used * (int64_t)j.k : 0);
+}
 
 /* A row's sum of squares, in a fixed order, and the largest magnitude of its values times the norm's
  * weights. */
@@ -100,13 +112,15 @@ __global__ void __launch_bounds__(IMAGE_THREADS *ROWS) images_make(const __grid_
     __shared__ row_facts shared[ROWS][ROW_WARPS];
     const int own = (int)threadIdx.x / IMAGE_THREADS, row = (int)blockIdx.x * ROWS + own,
               in = row % WIDE_ROWS, begin = 4 * ((int)threadIdx.x % IMAGE_THREADS), end = j.n_tile * TILE_K;
-    const float *x = j.x + row * j.ldx;
     uint8_t *const images = j.out + (int64_t)(row / WIDE_ROWS) * j.n_tile * WIDE_IMAGE;
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float4 kept[KEEP ? KEEP : 1];
     row_facts f = {0.0f, 0.0f};
     launch_next();
     launch_wait();
+    const float *const x = image_source(j, row);
+    if (!x) /* a row of padding, whose results nobody reads */
+        return;
     if (row >= j.n_row) {
         if (row >= j.rows)
             return;
@@ -194,11 +208,22 @@ bool has_wide(void) {
     return wide_mma_is_built();
 }
 
-template <int KEEP, int ROWS> static int images_of(const image_job &i, cuda_stream s) {
+template <int KEEP, int ROWS> static int images_by(const image_job &i, cuda_stream s) {
     const int e = prepare(images_make<KEEP, ROWS>, 0);
     return e ? e
              : launch(images_make<KEEP, ROWS>, dim3((unsigned)(i.rows + ROWS - 1) / ROWS),
                       dim3(IMAGE_THREADS * ROWS), 0, s, i);
+}
+
+static int images_of(const image_job &i, bool few, cuda_stream s) {
+    const int64_t each = ((int64_t)i.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
+    if (few && (each == 3 || each == 4))
+        return images_by<4, 4>(i, s);
+    return each <= 2    ? images_by<2, 1>(i, s)
+           : each <= 4  ? images_by<4, 1>(i, s)
+           : each <= 8  ? images_by<8, 1>(i, s)
+           : each <= 16 ? images_by<16, 1>(i, s)
+                        : images_by<0, 1>(i, s);
 }
 
 int images_launch(const cuda_linear *a, bool plain, bool few, unsigned rows, cuda_stream s) {
@@ -206,14 +231,23 @@ int images_launch(const cuda_linear *a, bool plain, bool few, unsigned rows, cud
         a->x,          a->norm,   a->ldx, (int)a->w[0].k,        (int)tile_count(a->w[0].k),
         (int)a->n_row, (int)rows, a->eps, (uint8_t *)a->scratch, (float *)(uintptr_t)wide_factors(a),
         plain};
-    const int64_t each = ((int64_t)i.n_tile * TILE_K + 4 * IMAGE_THREADS - 1) / (4 * IMAGE_THREADS);
-    if (few && (each == 3 || each == 4))
-        return images_of<4, 4>(i, s);
-    return each <= 2    ? images_of<2, 1>(i, s)
-           : each <= 4  ? images_of<4, 1>(i, s)
-           : each <= 8  ? images_of<8, 1>(i, s)
-           : each <= 16 ? images_of<16, 1>(i, s)
-                        : images_of<0, 1>(i, s);
+    return images_of(i, few, s);
+}
+
+int images_pairs_launch(const cuda_experts *a, const wide_job &j, cuda_stream s) {
+    image_job i = {};
+    i.x = a->x;
+    i.ldx = a->ldx;
+    i.k = (int)a->w[0].k;
+    i.n_tile = j.n_tile;
+    i.n_row = i.rows = j.of.max_pair;
+    i.out = (uint8_t *)a->scratch;
+    i.factor = (float *)(uintptr_t)j.factor;
+    i.n = j.of.n;
+    i.pairs = j.of.pairs;
+    i.n_used = j.of.n_used;
+    i.each = a->each;
+    return images_of(i, false, s);
 }
 
 int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s) {
@@ -225,7 +259,7 @@ int wide_launch(const cuda_linear *a, cuda_stream s) {
     if (a->w[0].format.layout == PACK_ROWS) {
         if (!has_wide() || a->n_row > CUDA_MAX_WIDE)
             return CUDA_UNSUPPORTED;
-        const int e = wide_float_launch(a, s);
+        const int e = a->exact ? (int)CUDA_UNSUPPORTED : wide_float_launch(a, s);
         return e == CUDA_UNSUPPORTED ? float_launch(a, s) : e;
     }
     int e = has_wide() ? wide_job_make(a, &j) : CUDA_UNSUPPORTED;

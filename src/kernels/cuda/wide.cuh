@@ -18,6 +18,17 @@ enum {
     WIDE_PANELS = 8 /* panels of a block: 4 for each of its two groups of 4 warps */
 };
 
+/* The rows of experts (cuda_experts): row i of the images is that of pair i of the list. */
+struct wide_pairs {
+    const cuda_expert_tile *tiles; /* NULL: all rows multiply the same matrices */
+    const int *n, *pairs;          /* numbers of tiles, of pairs with padding; the pairs, -1: padding */
+    int max_tile, max_pair, n_used;
+    int64_t expert_bytes; /* from an expert's matrix to the next one's */
+    int64_t part;         /* outputs of a pair, which follow each other; 0: pairs of a row do within a row */
+    const float *chosen;  /* [row, ldc]: weights that results are multiplied by; NULL: none */
+    int64_t ldc;
+};
+
 struct wide_job : job_matrices {
     int n_panel;           /* panels of all matrices; of one matrix if gated */
     int n_row;             /* rows of x */
@@ -31,6 +42,7 @@ struct wide_job : job_matrices {
     uint4 table;         /* the shared table (tables.cuh) */
     const uint8_t *x;    /* images */
     const float *factor; /* [n_row], factors of the results */
+    wide_pairs of;
 };
 
 /* Fills a job from the arguments. CUDA_UNSUPPORTED: the matrices are not supported. */
@@ -43,6 +55,9 @@ int wide_images_launch(const cuda_linear *a, bool plain, cuda_stream s);
 int images_launch(const cuda_linear *a, bool plain, bool few, unsigned rows, cuda_stream s);
 /* The factors in the scratch: [n_row], the factor of each row's sums. */
 const float *wide_factors(const cuda_linear *a);
+/* Writes the rows of the job's pairs as images to the scratch, and their factors to j.factor. x: parts of
+ * rows, if `each` pair has its own. */
+int images_pairs_launch(const cuda_experts *a, const wide_job &j, cuda_stream s);
 /* Defined by wide_float.cu, for F16 and BF16. CUDA_UNSUPPORTED: not for these matrices or this device;
  * nothing was launched. */
 int wide_float_launch(const cuda_linear *a, cuda_stream s);

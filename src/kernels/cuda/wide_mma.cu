@@ -35,7 +35,17 @@ template <int N> __device__ __forceinline__ place place_of(const wide_job &j) {
     const int b = blockIdx.x, behind = b - j.n_whole, panels = j.gated ? WIDE_PANELS / 2 : WIDE_PANELS;
     const int unit = behind < 0 ? b : j.n_whole + behind / j.n_half,
               half = behind < 0 ? 0 : behind % j.n_half;
-    return {(behind < 0 ? unit % j.n_across : unit % j.n_across * 2 + half) * N, unit / j.n_across * panels};
+    return {(behind < 0 ? unit % j.n_across : unit % j.n_across * 2 + half) * N, unit / j.n_across * panels,
+            j.n_row, 0};
+}
+/* A block with rows of an expert. Blocks with the same tile are neighbours. The list says how many tiles
+ * there are; of the others `end` is 0. */
+__device__ __forceinline__ place tile_of(const wide_job &j) {
+    const int panels = j.gated ? WIDE_PANELS / 2 : WIDE_PANELS, i = (int)blockIdx.x / j.n_across;
+    if (i >= __ldcg(j.of.n))
+        return {0, 0, 0, 0};
+    const cuda_expert_tile tile = j.of.tiles[i];
+    return {tile.first, (int)blockIdx.x % j.n_across * panels, tile.first + tile.n, tile.expert};
 }
 /* The block's rings, and their barriers. x: [stages] of images [N][128 bytes]; w: [stages] of chunks of
  * WIDE_PANELS panels. */
@@ -54,14 +64,14 @@ struct feed {
 };
 template <int N> __device__ __forceinline__ feed feed_of(const wide_job &j, const place &at) {
     const int lane = threadIdx.x % 32, image0 = at.row / WIDE_ROWS, i = lane - WIDE_PANELS;
-    const int n_image = min(N / WIDE_ROWS, (j.n_row + WIDE_ROWS - 1) / WIDE_ROWS - image0);
+    const int n_image = min(N / WIDE_ROWS, (at.end + WIDE_ROWS - 1) / WIDE_ROWS - image0);
     feed f = {nullptr, 0, max(n_image, 0) * WIDE_IMAGE, {0, 1}, {0, 1}};
     for (int p = 0; p < WIDE_PANELS; p++)
         f.w_bytes += wide_is_there<WIDE_PANELS>(j, at, p);
     if (lane < WIDE_PANELS && wide_is_there<WIDE_PANELS>(j, at, lane)) {
         int matrix;
         const int p = wide_panel<WIDE_PANELS>(j, at, lane, &matrix);
-        f.from = j.w[matrix] + p * j.panel_bytes;
+        f.from = wide_panel_at(j, at, matrix, p);
     } else if (i >= 0 && i < n_image)
         f.from = j.x + (int64_t)(image0 + i) * j.n_tile * WIDE_IMAGE;
     return f;
@@ -92,6 +102,14 @@ template <int N> __device__ __forceinline__ void feed_images(const wide_job &j, 
     }
     f->x.next(j.x_stages);
 }
+/* The factor of a row's sums. */
+__device__ __forceinline__ float row_factor(const wide_job &j, int row) {
+    const float factor = j.factor[row];
+    if (!j.of.chosen)
+        return factor;
+    const int pair = j.of.pairs[row];
+    return __fmul_rn(factor, j.of.chosen[pair / j.of.n_used * j.of.ldc + j.of.n_used + pair % j.of.n_used]);
+}
 /* Copies all of K: weights one chunk ahead of images, the rows' factors last. */
 template <int N>
 __device__ __forceinline__ void feed_all(const wide_job &j, const place &at, const rings &r) {
@@ -108,7 +126,7 @@ __device__ __forceinline__ void feed_all(const wide_job &j, const place &at, con
             feed_images<N>(j, r, &f);
     }
     for (int i = threadIdx.x % 32; i < N; i += 32)
-        r.factors[i] = at.row + i < j.n_row ? j.factor[at.row + i] : 0.0f;
+        r.factors[i] = at.row + i < at.end ? row_factor(j, at.row + i) : 0.0f;
     warps_barrier(1, MMA_WARPS + 1);
 }
 
@@ -133,18 +151,18 @@ template <int N> __device__ __forceinline__ void results_leave(const float (&d)[
 template <int N>
 __device__ __forceinline__ void results_write(const wide_job &j, const place &in, const rings &r) {
     enum { BATCH = N / 16, ACROSS = WIDE_OUTPUTS / 4, STEP = 32 * MMA_WARPS / ACROSS };
-    const int o = threadIdx.x % ACROSS * 4, n = min(N, j.n_row - in.row);
+    const int o = threadIdx.x % ACROSS * 4, n = min(N, in.end - in.row);
     const four_outputs f = outputs_of<WIDE_PANELS>(j, in, o);
     for (int first = threadIdx.x / ACROSS; first < n; first += BATCH * STEP) {
         float4 before[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
-            before[i] = outputs_before(f, in.row + first + i * STEP, j.adds && first + i * STEP < n);
+            before[i] = outputs_before(j, f, in.row + first + i * STEP, j.adds && first + i * STEP < n);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             const int row = first + i * STEP;
             if (row < n)
-                outputs_write(f, in.row + row, outputs_value(*result_at(r, row, o), r.factors[row], f),
+                outputs_write(j, f, in.row + row, outputs_value(*result_at(r, row, o), r.factors[row], f),
                               j.adds, before[i]);
         }
     }
@@ -154,7 +172,7 @@ __device__ __forceinline__ void results_write(const wide_job &j, const place &in
 template <int N, bool SILU>
 __device__ __forceinline__ void results_gate(const wide_job &j, const place &in, const rings &r) {
     enum { BATCH = !SILU ? 1 : N / 32, ACROSS = WIDE_OUTPUTS / 8, STEP = 32 * MMA_WARPS / ACROSS };
-    const int o = threadIdx.x % ACROSS * 4, n = min(N, j.n_row - in.row);
+    const int o = threadIdx.x % ACROSS * 4, n = min(N, in.end - in.row);
     const four_outputs f = outputs_of<WIDE_PANELS>(j, in, o),
                        up = outputs_of<WIDE_PANELS>(j, in, WIDE_OUTPUTS / 2 + o);
     for (int first = threadIdx.x / ACROSS; first < n; first += BATCH * STEP) {
@@ -170,7 +188,7 @@ __device__ __forceinline__ void results_gate(const wide_job &j, const place &in,
         for (int i = 0; i < BATCH; i++) {
             const int row = first + i * STEP;
             if (row < n)
-                outputs_write(f, in.row + row, v[i], j.adds, outputs_before(f, in.row + row, j.adds));
+                outputs_write(j, f, in.row + row, v[i], j.adds, outputs_before(j, f, in.row + row, j.adds));
         }
     }
 }
@@ -228,7 +246,7 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
     if (KIND == ANY_SCALE && j.scale_kind == SCALE_NONE && wide_is_there<WIDE_PANELS>(j, at, warp)) {
         int matrix;
         const int panel = wide_panel<WIDE_PANELS>(j, at, warp, &matrix);
-        const uint8_t *tail = j.w[matrix] + panel * j.panel_bytes + j.tail_at + 2 * g;
+        const uint8_t *tail = wide_panel_at(j, at, matrix, panel) + j.tail_at + 2 * g;
         tables_load<BITS>(&on.tables, j.table, tail - 2 * g + TILE_LINE);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -266,9 +284,8 @@ __device__ __forceinline__ void multiply_all(const wide_job &j, const place &at,
 
 /* The work of a block. */
 template <int BITS, bool HALVES, int N, int KIND, int TABLE>
-__device__ __forceinline__ void block_run(const wide_job &j, const rings &r) {
-    const place at = place_of<N>(j);
-    if (at.row >= j.n_row)
+__device__ __forceinline__ void block_run(const wide_job &j, const rings &r, const place &at) {
+    if (at.row >= at.end)
         return;
     if (threadIdx.x / 32 >= MMA_WARPS) {
         registers_keep<24>();
@@ -314,10 +331,17 @@ __global__ void __launch_bounds__(MMA_THREADS, 1) wide_mma(const __grid_constant
     }
     __syncthreads();
     launch_next();
-    if ((int)blockIdx.x < j.n_whole)
-        block_run<BITS, HALVES, N, KIND, TABLE>(j, r);
+    bool whole = (int)blockIdx.x < j.n_whole;
+    place at = whole ? place_of<N>(j) : place_of<N / 2>(j);
+    if (j.of.tiles) {
+        launch_wait();
+        at = tile_of(j);
+        whole = at.end - at.row > N / 2;
+    }
+    if (whole)
+        block_run<BITS, HALVES, N, KIND, TABLE>(j, r, at);
     else
-        block_run<BITS, HALVES, N / 2, KIND, TABLE>(j, r);
+        block_run<BITS, HALVES, N / 2, KIND, TABLE>(j, r, at);
 #endif
 }
 
@@ -377,11 +401,18 @@ static uint64_t block_cycles(const wide_job *j, unsigned n) {
     return (uint64_t)j->n_tile * tile + BEGIN_AND_END;
 }
 
+/* How rows and outputs are divided among blocks. */
+static wide_rounds rounds_of(const wide_job *j) {
+    const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS,
+                   across = ((unsigned)j->n_panel + each - 1) / each;
+    if (j->of.tiles)
+        return {CUDA_EXPERT_WIDE, (int)across, (int)across * j->of.max_tile, 0, 1};
+    return wide_rounds_of((unsigned)j->n_row, across, (unsigned)device_sm_count(),
+                          [&](unsigned n) { return block_cycles(j, n); });
+}
+
 int wide_mma_launch(wide_job *j, const pack_format *f, cuda_stream s) {
-    const unsigned each = j->gated ? WIDE_PANELS / 2 : WIDE_PANELS;
-    const wide_rounds by =
-        wide_rounds_of((unsigned)j->n_row, ((unsigned)j->n_panel + each - 1) / each,
-                       (unsigned)device_sm_count(), [&](unsigned n) { return block_cycles(j, n); });
+    const wide_rounds by = rounds_of(j);
     const int n = by.rows;
     j->n_across = by.n_across;
     j->n_whole = by.n_whole;

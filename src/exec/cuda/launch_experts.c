@@ -1,0 +1,73 @@
+/* launch_experts.c - mixtures of experts: the router's choice, and products with the chosen experts. */
+#include "exec/cuda/launch.h"
+
+#include <string.h>
+
+/* Whether the layer's rows are those of a prompt, which `route` lists twice: for products of packed matrices,
+ * and for those of floats. */
+static void *wide_list(const launch_walk *w, const step *s) {
+    return launch_is_wide(w, s) ? w->c->expert_wide : NULL;
+}
+
+nib_status launch_route(const launch_walk *w, const step *s, nib_error *err) {
+    const op *o = &w->ops[s->first];
+    cuda_route a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.logits = launch_at(w, o->in);
+    a.bias = launch_vector(w, o->b);
+    a.out = launch_at(w, o->out);
+    a.n_row = w->g->n_row;
+    a.ldx = launch_ld(w, o->in);
+    a.ldo = launch_ld(w, o->out);
+    a.n_expert = o->k;
+    a.n_used = o->u.route.n_used;
+    a.score = o->u.route.score;
+    a.n_group = o->u.route.n_group;
+    a.group_used = o->u.route.group_used;
+    a.group_best = o->u.route.group_best;
+    a.normalise = o->u.route.normalise;
+    a.two = w->g->two;
+    a.scale = o->u.route.scale;
+    a.few = w->c->expert_few;
+    a.wide = wide_list(w, s);
+    return replay_add(w->c, LAUNCH_ROUTE, o, &a, sizeof a, err);
+}
+
+nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
+    cuda *c = w->c;
+    const op *o = &w->ops[s->first];
+    const bool gated = s->tail && s->tail->kind == OP_GATE;
+    cuda_experts a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.n_w = s->n_w;
+    a.n_expert = o->u.experts.n_expert;
+    a.n_used = o->u.experts.n_used;
+    a.n = o->u.experts.n;
+    a.n_row = w->g->n_row;
+    a.x = launch_at(w, o->in);
+    a.ldx = launch_ld(w, o->in);
+    a.chosen = launch_at(w, o->in2);
+    a.ldc = launch_ld(w, o->in2);
+    a.few = c->expert_few;
+    a.wide = wide_list(w, s);
+    a.each = o->u.experts.each;
+    a.sum = o->u.experts.sum;
+    a.weighted = o->u.experts.weighted;
+    a.two = w->g->two;
+    a.gated = gated;
+    a.act = gated ? s->tail->u.act.kind : ACT_SILU;
+    a.adds = o->adds || (s->tail && !gated);
+    for (int i = 0; i < s->n_w; i++) {
+        const reg out = s->tail ? s->tail->out : o[i].out;
+        weights_view(c, w->g->block, o[i].w, &a.w[i]);
+        a.bias[i] = launch_vector(w, o[i].b);
+        a.y[i] = launch_at(w, out);
+        a.ldy[i] = launch_ld(w, out);
+    }
+    a.scratch = c->expert_scratch;
+    a.codes = c->rows_coded == s ? c->expert_codes : NULL;
+    const bool leaves = s->rows_for && !a.wide && !a.two;
+    a.leaves = leaves ? c->expert_codes : NULL;
+    c->rows_coded = leaves ? s->rows_for : NULL;
+    return replay_add(c, LAUNCH_EXPERTS, o, &a, sizeof a, err);
+}

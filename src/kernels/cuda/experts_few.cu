@@ -1,0 +1,377 @@
+/* experts_few.cu - products of experts with 8-bit activations.
+ *
+ * A block has up to eight pairs of one expert, and two panels of its matrices, of both matrices if gated. Its
+ * eight warps share the panels, and K: the warps of a panel take chunks (256 of K) in turn. Weights are read
+ * from memory into registers. Which expert it is is known only after the router, so nothing is read ahead of
+ * that; many warps keep memory busy.
+ *
+ * A pair alone uses the columns of the matrix instruction for the eight subgroups of a chunk (as
+ * linear_left.cu), so each lane scales four sums for a chunk, otherwise four for each subgroup. The order of
+ * sums is that of linear.cuh within a warp, and then that of the warps, so both ways give the same bits. */
+#include "kernels/cuda/experts.cuh"
+#include "kernels/cuda/few.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_rows.cuh"
+#include "kernels/cuda/linear_weights.cuh"
+#include "kernels/cuda/tables.cuh"
+
+enum { COLUMNS = CUDA_EXPERT_FEW };
+
+struct few_job {
+    linear_job of;
+    expert_job x;
+    const uint8_t *codes; /* rows of codes, `step` bytes each; then their residuals if `two` */
+    uint8_t *leaves;      /* rows of codes of the outputs; NULL: none */
+    int64_t step, leaves_step, expert_bytes, residuals;
+    int n_panel;
+};
+
+/* A row of codes: 64 bytes for each tile, in the order of lanes; the subgroups; the lift. */
+__host__ __device__ __forceinline__ int meta_at(int k_pad) {
+    return k_pad;
+}
+__host__ __device__ __forceinline__ int lift_at(int k_pad, int subgroup) {
+    return k_pad + k_pad / subgroup * (int)sizeof(subgroup_meta);
+}
+/* The position of a quad of codes, in dwords. */
+__device__ __forceinline__ int quad_at(int quad) {
+    return quad / 16 * 16 + quad % 4 * 4 + quad / 8 % 2 * 2 + quad / 4 % 2;
+}
+
+/* ---- the rows' codes ---- */
+
+struct few_store {
+    uint8_t *row;
+    int64_t residuals;
+    int k_pad;
+    __device__ void codes(int which, int k, uint2 u) {
+        uint32_t *const to = (uint32_t *)(row + which * residuals);
+        to[quad_at(k / 4)] = u.x;
+        to[quad_at(k / 4 + 1)] = u.y;
+    }
+    __device__ void subgroup(int which, int i, subgroup_meta m) {
+        ((subgroup_meta *)(row + which * residuals + meta_at(k_pad)))[i] = m;
+    }
+};
+
+template <bool TWO>
+__global__ void __launch_bounds__(THREADS) experts_quantize(const __grid_constant__ few_job j) {
+    __shared__ row_sums sums;
+    const int row = blockIdx.x, n_used = j.x.n_used;
+    uint8_t *const to = (uint8_t *)j.codes + row * j.step;
+    const float *const x =
+        j.x.x + (j.x.each ? row / n_used * j.x.ldx + (int64_t)(row % n_used) * j.x.k : row * j.x.ldx);
+    launch_next();
+    launch_wait();
+    quantize_row<TWO>(row_of(j.of, x), few_store{to, j.residuals, j.of.k_pad}, &sums);
+    if (!j.of.act_group && threadIdx.x < (TWO ? 2 : 1))
+        *(float *)(to + threadIdx.x * j.residuals + lift_at(j.of.k_pad, j.of.subgroup)) =
+            row_lift(j.of, &sums, threadIdx.x);
+}
+
+/* ---- products ---- */
+
+/* A warp's panel, the part of K that it has, and the lane's pointers to codes. */
+struct few_walk {
+    const uint8_t *panel;
+    int first, step; /* chunks */
+    const uint8_t *column;
+    const uint8_t *pair[2]; /* of the lane's columns 2t and 2t + 1 */
+};
+
+/* The codes of a column; with 16-bit activations columns 2m and 2m + 1 are those of pair m. Columns without a
+ * pair have those of the first: their results are not used. */
+__device__ __forceinline__ const uint8_t *column_codes(const few_job &j, const cuda_expert_tile &tile,
+                                                       int column) {
+    const int at = j.x.two ? column / 2 : column;
+    const int pair = j.x.pairs[tile.first + (at < tile.n ? at : 0)];
+    return j.codes + expert_input(j.x, pair) * j.step + (j.x.two ? column % 2 * j.residuals : 0);
+}
+
+/* The scales of subgroup s of a chunk for rows g and g + 8. */
+template <bool HALVES>
+__device__ __forceinline__ void two_scales(const few_job &j, const uint8_t *scales, int s, float2 w[2]) {
+    const int g = threadIdx.x % 32 / 4, group = s >> j.of.group_shift;
+    const int groups[2] = {group, group}, rows[2] = {g, g + 8};
+    scales_read<2>(j.of, scales, groups, rows, w);
+}
+
+/* Adds a chunk's products to sum [tile][2 rows x 2 columns]. */
+template <int BITS, bool HALVES, int TABLE>
+__device__ __forceinline__ void chunk_many(const few_job &j, const few_walk &w, int chunk,
+                                           const lane_tables<TABLE> &tables, float (&sum)[TILE_CHUNK][4]) {
+    enum { CODE = code_bits<BITS, TABLE>(), PER = HALVES ? 16 : 8 };
+    const int lane = threadIdx.x % 32, t = lane % 4;
+    const int n_tile = chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
+    const uint8_t *const codes = w.panel + (int64_t)chunk * j.of.chunk_bytes, *const scales =
+                                                                                  codes + n_tile * BITS * 128;
+    const auto *const meta0 = (const subgroup_meta *)(w.pair[0] + meta_at(j.of.k_pad)) + chunk * PER,
+                      *const meta1 = (const subgroup_meta *)(w.pair[1] + meta_at(j.of.k_pad)) + chunk * PER;
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++) {
+        if (i >= n_tile)
+            break;
+        tile_lane<CODE> v;
+        tile_take<BITS, TABLE>(&v, codes + i * BITS * 128, lane, tables);
+        const uint4 b = __ldcg((const uint4 *)(w.column + (chunk * TILE_CHUNK + i) * TILE_K) + t);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int half = 0; half < (HALVES ? 2 : 1); half++) {
+                const int s = HALVES ? 4 * i + 2 * h + half : 2 * i + h;
+                const uint32_t b0 = h ? b.z : b.x, b1 = h ? b.w : b.y;
+                const int2 m0 = __ldcg((const int2 *)(meta0 + s)), m1 = __ldcg((const int2 *)(meta1 + s));
+                const subgroup_meta a0 = {__int_as_float(m0.x), m0.y}, a1 = {__int_as_float(m1.x), m1.y};
+                float2 scale[2];
+                int d[4] = {0, 0, 0, 0};
+                two_scales<HALVES>(j, scales, s, scale);
+                tile_mma(v, h, d, HALVES && half ? 0 : b0, HALVES && !half ? 0 : b1);
+                sum[i][0] = subgroup_add(j.of, scale[0], d[0] >> tile_excess<CODE>(h), a0, sum[i][0]);
+                sum[i][1] = subgroup_add(j.of, scale[0], d[1] >> tile_excess<CODE>(h), a1, sum[i][1]);
+                sum[i][2] = subgroup_add(j.of, scale[1], d[2] >> tile_excess<CODE>(h), a0, sum[i][2]);
+                sum[i][3] = subgroup_add(j.of, scale[1], d[3] >> tile_excess<CODE>(h), a1, sum[i][3]);
+            }
+    }
+}
+
+/* One pair. Column c has the chunk's subgroup c, so the lane's four sums are those of tile t: of its first
+ * and second half, for rows g and g + 8. */
+template <int BITS, int TABLE>
+__device__ __forceinline__ void chunk_one(const few_job &j, const few_walk &w, int chunk,
+                                          const lane_tables<TABLE> &tables, float sum[2]) {
+    enum { CODE = code_bits<BITS, TABLE>() };
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int n_tile = chunk == j.of.n_chunk - 1 ? j.of.last_tiles : TILE_CHUNK;
+    const uint8_t *const codes = w.panel + (int64_t)chunk * j.of.chunk_bytes, *const scales =
+                                                                                  codes + n_tile * BITS * 128;
+    const auto *const meta =
+        (const subgroup_meta *)(w.column + meta_at(j.of.k_pad)) + chunk * 2 * TILE_CHUNK + 2 * t;
+    tile_lane<CODE> v[TILE_CHUNK];
+    float2 first[2] = {}, second[2] = {};
+    int d[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++)
+        if (i < n_tile)
+            tile_take<BITS, TABLE>(&v[i], codes + i * BITS * 128, lane, tables);
+    const uint2 b =
+        __ldcg((const uint2 *)(w.column + (chunk * TILE_CHUNK + g / 2) * TILE_K + t * 16) + g % 2);
+    const int4 m = __ldcg((const int4 *)meta);
+    if (t < n_tile) {
+        two_scales<false>(j, scales, 2 * t, first);
+        two_scales<false>(j, scales, 2 * t + 1, second);
+    }
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNK; i++)
+        if (i < n_tile)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const bool own = g == 2 * i + h;
+                tile_mma(v[i], h, d, own ? b.x : 0, own ? b.y : 0);
+            }
+    if (t >= n_tile)
+        return;
+    const subgroup_meta a0 = {__int_as_float(m.x), m.y}, a1 = {__int_as_float(m.z), m.w};
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+        sum[row] = subgroup_add(j.of, first[row], d[2 * row], a0, sum[row]);
+        sum[row] = subgroup_add(j.of, second[row], d[2 * row + 1] >> tile_excess<CODE>(1), a1, sum[row]);
+    }
+}
+
+/* The warps' sums: [warp][output][column]. */
+struct few_sums {
+    float of[EXPERT_WARPS][PACK_PANEL][COLUMNS + 1];
+};
+
+/* Sums a warp's share of K for its panel. */
+template <int BITS, bool HALVES, int TABLE>
+__device__ __forceinline__ void panel_sum(const few_job &j, const few_walk &w, bool one, few_sums *sums) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    auto &to = sums->of[threadIdx.x / 32];
+    lane_tables<TABLE> tables;
+    tables_load<BITS>(&tables, j.of.table,
+                      TABLE == TABLE_BOOK && w.panel ? w.panel + j.of.tail_at + TILE_LINE : nullptr);
+    if (!HALVES && one) {
+        float sum[2] = {0.0f, 0.0f};
+#pragma unroll 2
+        for (int chunk = w.first; w.panel && chunk < j.of.n_chunk; chunk += w.step)
+            chunk_one<BITS, TABLE>(j, w, chunk, tables, sum);
+        sum[0] = pairs_sum(sum[0], 4), sum[1] = pairs_sum(sum[1], 4);
+        if (t == 0)
+            to[g][0] = sum[0], to[g + 8][0] = sum[1];
+        return;
+    }
+    float sum[TILE_CHUNK][4] = {};
+    for (int chunk = w.first; w.panel && chunk < j.of.n_chunk; chunk += w.step)
+        chunk_many<BITS, HALVES, TABLE>(j, w, chunk, tables, sum);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        to[g + i / 2 * 8][2 * t + i % 2] =
+            __fadd_rn(__fadd_rn(sum[0][i], sum[1][i]), __fadd_rn(sum[2][i], sum[3][i]));
+}
+
+/* ---- results ---- */
+
+/* The warps that share a panel: those of slot s (2 panels, of each matrix if gated) are s * share and the
+ * next. */
+__device__ __forceinline__ int panel_warps(const few_job &j) {
+    return EXPERT_WARPS / (j.x.gated ? 4 : 2);
+}
+
+/* A finished sum of output `in` of the block's panels of one matrix, for one pair. */
+__device__ __forceinline__ float few_value(const few_job &j, const few_sums &sums, int matrix,
+                                           const uint8_t *panel, int slot, int in, int m,
+                                           const cuda_expert_tile &tile) {
+    const int share = panel_warps(j), each = j.x.two ? 2 : 1;
+    float v = 0.0f;
+    for (int c = 0; c < each; c++) {
+        const int column = m * each + c;
+        float u = 0.0f;
+        for (int i = 0; i < share; i++)
+            u = __fadd_rn(u, sums.of[slot * share + i][in % PACK_PANEL][column]);
+        if (j.of.tail) {
+            const uint8_t *const tail = panel + j.of.tail_at + 2 * (in % PACK_PANEL);
+            u = __fmul_rn(half_at(tail), u);
+            if (j.of.asym)
+                u = __fmaf_rn(
+                    half_at(tail + 32),
+                    *(const float *)(column_codes(j, tile, column) + lift_at(j.of.k_pad, j.of.subgroup)), u);
+        }
+        v = c ? __fadd_rn(v, u) : u;
+    }
+    return v;
+}
+
+/* Leaves the codes of 32 outputs of a pair, which a warp has. */
+__device__ __forceinline__ void outputs_leave(const few_job &j, int pair, int at, float v) {
+    uint8_t *const row = j.leaves + pair * j.leaves_step;
+    const float2 scales = group_scales(max_warp(__float_as_uint(v) & 0x7fffffffu), 127.0f);
+    const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
+    row[4 * quad_at(at / 4) + at % 4] = (uint8_t)code;
+    if (at % 32 == 0)
+        ((subgroup_meta *)(row + meta_at((j.x.n + TILE_CHUNK_K - 1) / TILE_CHUNK_K *
+                                         TILE_CHUNK_K)))[at / 32] = subgroup_meta{scales.x, sum};
+}
+
+/* A warp has 32 outputs of a pair. */
+__device__ __forceinline__ void few_write(const few_job &j, const few_sums &sums,
+                                          const cuda_expert_tile &tile, int matrix,
+                                          const uint8_t *const panels[2], const uint8_t *const up[2]) {
+    const int in = threadIdx.x % 32, m = threadIdx.x / 32, at = (int)blockIdx.x * EXPERT_OUTPUTS + in;
+    const int unit = in / PACK_PANEL;
+    if (m >= tile.n)
+        return;
+    const int pair = j.x.pairs[tile.first + m];
+    const bool there = at < j.x.n;
+    float v = 0.0f;
+    if (there) {
+        v = few_value(j, sums, matrix, panels[unit], unit, in, m, tile);
+        const float u = j.x.gated ? few_value(j, sums, 1, up[unit], 2 + unit, in, m, tile) : 0.0f;
+        v = expert_write(j.x, tile.expert, pair, at, matrix, v, u);
+    }
+    if (j.leaves)
+        outputs_leave(j, pair, at, v);
+}
+
+/* Blocks: x has two panels of outputs, y a tile, z a matrix if they are not gated. */
+template <int BITS, bool HALVES, int TABLE = TABLE_NONE>
+__global__ void __launch_bounds__(EXPERT_THREADS, 2) experts_few(const __grid_constant__ few_job j) {
+    __shared__ few_sums sums;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = blockIdx.z;
+    launch_next();
+    launch_wait();
+    if ((int)blockIdx.y >= __ldcg(j.x.n_tile))
+        return;
+    const cuda_expert_tile tile = j.x.tiles[blockIdx.y];
+    const int64_t base = tile.expert * j.expert_bytes;
+    const uint8_t *panels[2], *up[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int p = (int)blockIdx.x * 2 + i;
+        const int64_t at = base + p * j.of.panel_bytes;
+        panels[i] = p < j.n_panel ? j.of.w[matrix] + at : nullptr;
+        up[i] = p < j.n_panel && j.x.gated ? j.of.w[1] + at : nullptr;
+    }
+    const int share = panel_warps(j), slot = warp / share;
+    few_walk w = {slot == 0   ? panels[0]
+                  : slot == 1 ? panels[1]
+                  : slot == 2 ? up[0]
+                              : up[1],
+                  warp % share, share, column_codes(j, tile, lane / 4)};
+    const bool one = tile.n == 1 && !j.x.two;
+    if (one && !HALVES)
+        w.column = column_codes(j, tile, 0);
+    w.pair[0] = column_codes(j, tile, lane % 4 * 2);
+    w.pair[1] = column_codes(j, tile, lane % 4 * 2 + 1);
+    panel_sum<BITS, HALVES, TABLE>(j, w, one, &sums);
+    __syncthreads();
+    few_write(j, sums, tile, matrix, panels, up);
+}
+
+/* ---- launching ---- */
+
+typedef void (*few_kernel)(const few_job);
+
+static few_kernel kernel_of(const pack_format *f) {
+    static const few_kernel all[9] = {nullptr,
+                                      nullptr,
+                                      UNLESS_FEW(experts_few<2, false>),
+                                      UNLESS_FEW(experts_few<3, false>),
+                                      experts_few<4, false>,
+                                      UNLESS_FEW(experts_few<5, false>),
+                                      UNLESS_FEW(experts_few<6, false>),
+                                      UNLESS_FEW(experts_few<7, false>),
+                                      UNLESS_FEW(experts_few<8, false>)};
+    if (table_kind_of(f) == TABLE_SHARED)
+        return experts_few<4, false, TABLE_SHARED>;
+    if (table_kind_of(f) == TABLE_BOOK)
+        return f->bits == 4 ? UNLESS_FEW(experts_few<4, false, TABLE_BOOK>)
+                            : experts_few<3, false, TABLE_BOOK>;
+    if (f->group != 16)
+        return f->bits > 8 ? nullptr : all[f->bits];
+    return f->bits == 2   ? UNLESS_FEW(experts_few<2, true>)
+           : f->bits == 3 ? experts_few<3, true>
+           : f->bits == 6 ? UNLESS_FEW(experts_few<6, true>)
+                          : nullptr;
+}
+
+static int quantize_launch(const cuda_experts *a, const few_job &j, cuda_stream s) {
+    auto *const kernel = a->two ? experts_quantize<true> : experts_quantize<false>;
+    const int64_t rows = a->each ? a->n_row * a->n_used : a->n_row;
+    const int e = prepare(kernel, 0);
+    return e ? e : launch(kernel, dim3((unsigned)rows), dim3(THREADS), 0, s, j);
+}
+
+int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
+    few_job j = {};
+    cuda_linear one = {};
+    one.n_w = a->n_w;
+    one.n_row = 1;
+    one.gated = a->gated;
+    one.two = a->two;
+    for (int i = 0; i < a->n_w; i++)
+        one.w[i] = a->w[i];
+    const few_kernel kernel = kernel_of(&a->w[0].format);
+    int e = kernel ? linear_job_make(&one, &j.of) : (int)CUDA_UNSUPPORTED;
+    if (e)
+        return e;
+    const int64_t rows = a->each ? a->n_row * a->n_used : a->n_row;
+    j.x = x;
+    j.codes = (const uint8_t *)(a->codes ? a->codes : a->scratch);
+    j.step = cuda_expert_row(a->w[0].k);
+    j.residuals = rows * j.step;
+    j.leaves = (uint8_t *)a->leaves;
+    j.leaves_step = cuda_expert_row(a->n);
+    j.expert_bytes = expert_bytes(&a->w[0], a->n_expert);
+    j.n_panel = (int)((a->n + PACK_PANEL - 1) / PACK_PANEL);
+    e = a->codes ? 0 : quantize_launch(a, j, s);
+    e = e ? e : prepare(kernel, 0);
+    const int64_t n_pair = a->n_row * a->n_used;
+    const dim3 grid((unsigned)((j.n_panel + 1) / 2),
+                    (unsigned)cuda_expert_few_of(n_pair, a->n_expert, a->two).max_tile,
+                    a->gated ? 1 : (unsigned)a->n_w);
+    return e                ? e
+           : grid.y > 65535 ? (int)CUDA_UNSUPPORTED
+                            : launch(kernel, grid, dim3(EXPERT_THREADS), 0, s, j);
+}

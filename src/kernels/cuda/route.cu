@@ -1,0 +1,301 @@
+/* route.cu - the router of a mixture of experts: chooses each row's experts, and lists the rows by expert.
+ *
+ * A warp has a row. Scores and choices are in shared memory, as keys whose order is that of the floats. The
+ * list is made by one block: it counts the pairs of each expert, and gives each a place. The order of an
+ * expert's pairs is not the same in every run, and no result depends on it. */
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/row_math.cuh"
+
+enum { ROUTE_MAX_WARPS = 16, LIST_THREADS = 1024, ROUTE_SHARED = 48 << 10 };
+
+struct route_job {
+    cuda_route a;
+    cuda_expert_list few, wide;
+    bool lists; /* the launch has one block, which also makes the lists */
+};
+
+/* ---- choosing ---- */
+
+/* A float's place among all floats; NaN is the lowest. 0 is below all. */
+__device__ __forceinline__ uint32_t key_of(float x) {
+    const uint32_t u = __float_as_uint(x);
+    return x != x ? 1 : u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* The memory of a warp: scores [n], the keys of its choice [n]; [groups] sums of groups. */
+struct route_memory {
+    float *scores;
+    uint32_t *keys;
+};
+
+/* The largest of n keys that are not chosen, and its lowest index. */
+enum : uint32_t { CHOSEN = UINT32_MAX };
+struct best_key {
+    uint32_t key;
+    int at;
+};
+__device__ __forceinline__ best_key best_of(const uint32_t *keys, int n) {
+    const int lane = threadIdx.x % 32;
+    best_key b = {0, INT32_MAX};
+    for (int i = lane; i < n; i += 32)
+        if (keys[i] > b.key && keys[i] != CHOSEN)
+            b = {keys[i], i};
+    const uint32_t m = max_warp(b.key);
+    b.at = (int)~max_warp(~(uint32_t)(b.key == m ? b.at : INT32_MAX));
+    b.key = m;
+    return b;
+}
+
+/* The sum of the `want` largest of n scores whose keys are given, by one thread. */
+__device__ static float largest_sum(const uint32_t *keys, const float *choice, int n, int want) {
+    uint32_t key = UINT32_MAX;
+    int at = -1;
+    float sum = 0.0f;
+    for (int w = 0; w < want; w++) {
+        best_key b = {0, -1};
+        for (int i = 0; i < n; i++)
+            if ((keys[i] < key || (keys[i] == key && i > at)) && keys[i] > b.key)
+                b = {keys[i], i};
+        if (b.at < 0)
+            break;
+        key = b.key, at = b.at;
+        sum = __fadd_rn(sum, choice[at]);
+    }
+    return sum;
+}
+
+/* Sets the keys of experts outside the best groups to 0. choice: [n_expert], overwritten. */
+__device__ static void groups_exclude(const cuda_route &a, const route_memory &m, float *choice) {
+    const int lane = threadIdx.x % 32, n_group = (int)a.n_group;
+    const int each = max((int)(a.n_expert / n_group), 1);
+    for (int g = lane; g < n_group; g += 32) {
+        const float sum = largest_sum(m.keys + g * each, choice + g * each, each, a.group_best);
+        choice[g * each] = __uint_as_float(key_of(sum)); /* only this thread reads the group's choice */
+    }
+    __syncwarp();
+    for (int w = 0; w < a.group_used; w++) {
+        best_key b = {0, INT32_MAX};
+        for (int g = lane; g < n_group; g += 32)
+            if (__float_as_uint(choice[g * each]) > b.key)
+                b = {__float_as_uint(choice[g * each]), g};
+        const uint32_t best = max_warp(b.key);
+        const int at = (int)~max_warp(~(uint32_t)(b.key == best ? b.at : INT32_MAX));
+        if (lane == 0 && at < n_group)
+            choice[at * each] = 0.0f; /* used */
+        __syncwarp();
+    }
+    for (int i = lane; i < a.n_expert; i += 32)
+        if (i / each >= n_group || __float_as_uint(choice[i / each * each]) != 0)
+            m.keys[i] = 0;
+    __syncwarp();
+}
+
+__device__ __forceinline__ float warp_total(float x) {
+    for (int o = 1; o < 32; o *= 2)
+        x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
+    return x;
+}
+__device__ __forceinline__ float warp_largest(float x) {
+    for (int o = 1; o < 32; o *= 2)
+        x = fmaxf(x, __shfl_xor_sync(~0u, x, o));
+    return x;
+}
+
+/* x [n] becomes its softmax. */
+__device__ static void softmax(float *x, int n) {
+    const int lane = threadIdx.x % 32;
+    float max = -INFINITY, sum = 0.0f;
+    for (int i = lane; i < n; i += 32)
+        max = fmaxf(max, x[i]);
+    max = warp_largest(max);
+    for (int i = lane; i < n; i += 32)
+        sum = __fadd_rn(sum, x[i] = expf(x[i] - max));
+    sum = warp_total(sum);
+    for (int i = lane; i < n; i += 32)
+        x[i] = __fdiv_rn(x[i], sum);
+    __syncwarp();
+}
+
+__device__ __forceinline__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
+__device__ static void scores_make(const cuda_route &a, const float *logits, float *scores) {
+    for (int i = threadIdx.x % 32; i < a.n_expert; i += 32) {
+        const float x = __ldcg(logits + i);
+        scores[i] = a.score == SCORE_SIGMOID         ? sigmoid(x)
+                    : a.score == SCORE_SQRT_SOFTPLUS ? sqrtf(x > 20.0f ? x : log1pf(expf(x)))
+                                                     : x;
+    }
+    __syncwarp();
+    if (a.score == SCORE_SOFTMAX)
+        softmax(scores, (int)a.n_expert);
+}
+
+/* Normalises and scales the weights [n_used]. */
+__device__ static void weigh(const cuda_route &a, float *weights) {
+    const int lane = threadIdx.x % 32, n = (int)a.n_used;
+    float sum = 1e-20f; /* no division by zero */
+    if (a.score == SCORE_SOFTMAX_LATE)
+        softmax(weights, n);
+    if (a.score == SCORE_SIGMOID_LATE)
+        for (int i = lane; i < n; i += 32)
+            weights[i] = sigmoid(weights[i]);
+    __syncwarp();
+    for (int i = 0; i < n; i++)
+        sum = __fadd_rn(sum, weights[i]);
+    __syncwarp();
+    for (int i = lane; i < n; i += 32)
+        weights[i] = __fmul_rn(a.normalise ? __fdiv_rn(weights[i], sum) : weights[i], a.scale);
+    __syncwarp();
+}
+
+/* Writes the ids of the chosen experts, whose keys are CHOSEN, in ascending order, and their scores. */
+__device__ static void chosen_write(const cuda_route &a, const route_memory &m, float *ids, float *weights) {
+    const int lane = threadIdx.x % 32;
+    for (int first = 0, at = 0; first < a.n_expert; first += 32) {
+        const int i = first + lane;
+        const bool is = i < a.n_expert && m.keys[i] == CHOSEN;
+        const uint32_t all = __ballot_sync(~0u, is);
+        if (is) {
+            ids[at + __popc(all & ((1u << lane) - 1))] = (float)i;
+            weights[at + __popc(all & ((1u << lane) - 1))] = m.scores[i];
+        }
+        at += __popc(all);
+    }
+    __syncwarp();
+}
+
+__device__ static void row_route(const cuda_route &a, int64_t row, const route_memory &m) {
+    const int lane = threadIdx.x % 32, n = (int)a.n_expert;
+    float *const out = a.out + row * a.ldo;
+    scores_make(a, a.logits + row * a.ldx, m.scores);
+    for (int i = lane; i < n; i += 32) {
+        const float choice = a.bias ? __fadd_rn(m.scores[i], a.bias[i]) : m.scores[i];
+        m.keys[i] = key_of(choice);
+    }
+    __syncwarp();
+    if (a.n_group > 1) {
+        float *const choice = (float *)(m.keys + n);
+        for (int i = lane; i < n; i += 32)
+            choice[i] = a.bias ? __fadd_rn(m.scores[i], a.bias[i]) : m.scores[i];
+        __syncwarp();
+        groups_exclude(a, m, choice);
+    }
+    for (int64_t u = 0; u < a.n_used; u++) {
+        const best_key b = best_of(m.keys, n);
+        /* A key of 0 is left if the groups have fewer experts: then the first one that is not chosen. */
+        int at = b.key ? b.at : INT32_MAX;
+        for (int i = lane; b.key == 0 && i < n; i += 32)
+            at = m.keys[i] == 0 ? min(at, i) : at;
+        at = (int)~max_warp(~(uint32_t)at);
+        if (lane == 0 && at < n)
+            m.keys[at] = CHOSEN;
+        __syncwarp();
+    }
+    chosen_write(a, m, out, out + a.n_used);
+    weigh(a, out + a.n_used);
+}
+
+/* ---- lists ---- */
+
+struct list_memory {
+    int count[ROUTE_MAX_EXPERT], first[ROUTE_MAX_EXPERT];
+    int scan[2][32];
+};
+
+/* Makes a list by all threads of a block. `align`: experts begin at multiples of it. */
+__device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int tile,
+                                 int align, list_memory *m) {
+    auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
+    int *const pairs = (int *)(to + l.pairs);
+    const int n = (int)a.n_expert, n_pair = (int)(a.n_row * a.n_used), lane = threadIdx.x % 32;
+    auto expert_of = [&](int p) {
+        const int64_t row = p / a.n_used;
+        return (int)__ldcg(a.out + row * a.ldo + (p - row * a.n_used));
+    };
+    __syncthreads();
+    for (int e = threadIdx.x; e < n; e += blockDim.x)
+        m->count[e] = 0;
+    __syncthreads();
+    for (int p = threadIdx.x; p < n_pair; p += blockDim.x)
+        atomicAdd(&m->count[expert_of(p)], 1);
+    __syncthreads();
+    if (threadIdx.x < 32) { /* a lane has `each` experts */
+        const int each = (n + 31) / 32, begin = min(n, lane * each), end = min(n, begin + each);
+        int pair = 0, at = 0;
+        for (int e = begin; e < end; e++) {
+            pair += (m->count[e] + align - 1) / align * align;
+            at += (m->count[e] + tile - 1) / tile;
+        }
+        const int own_pair = pair, own_at = at;
+        for (int o = 1; o < 32; o *= 2) {
+            const int before = __shfl_up_sync(~0u, pair, o), at_before = __shfl_up_sync(~0u, at, o);
+            pair += lane >= o ? before : 0;
+            at += lane >= o ? at_before : 0;
+        }
+        if (lane == 31)
+            ((int *)to)[0] = at, ((int *)to)[1] = pair;
+        pair -= own_pair, at -= own_at;
+        for (int e = begin; e < end; e++) {
+            const int count = m->count[e], all = (count + align - 1) / align * align;
+            m->first[e] = pair;
+            for (int i = 0; i < count; i += tile)
+                tiles[at++] = {e, pair + i, min(tile, count - i), 0};
+            for (int i = count; i < all; i++)
+                pairs[pair + i] = -1;
+            pair += all;
+        }
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < n_pair; p += blockDim.x)
+        pairs[atomicAdd(&m->first[expert_of(p)], 1)] = p;
+}
+
+__device__ static void lists_make(const route_job &j) {
+    __shared__ list_memory memory;
+    const int few = CUDA_EXPERT_FEW / (j.a.two ? 2 : 1);
+    list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, &memory);
+    if (j.a.wide)
+        list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
+}
+
+/* ---- launching ---- */
+
+__global__ void __launch_bounds__(32 * ROUTE_MAX_WARPS) route_rows(const __grid_constant__ route_job j) {
+    extern __shared__ __align__(16) uint8_t shared[];
+    const int warp = threadIdx.x / 32, n_warp = blockDim.x / 32, n = (int)j.a.n_expert;
+    float *const own = (float *)shared + warp * 3 * n;
+    launch_next();
+    launch_wait();
+    for (int64_t row = (int64_t)blockIdx.x * n_warp + warp; row < j.a.n_row; row += gridDim.x * n_warp)
+        row_route(j.a, row, {own, (uint32_t *)own + n});
+    if (j.lists)
+        lists_make(j);
+}
+
+__global__ void __launch_bounds__(LIST_THREADS) route_lists(const __grid_constant__ route_job j) {
+    launch_next();
+    launch_wait();
+    lists_make(j);
+}
+
+int route_launch(const cuda_route *a, cuda_stream s) {
+    const int64_t n_pair = a->n_row * a->n_used;
+    if (a->n_row < 1 || a->n_expert < 1 || a->n_expert > ROUTE_MAX_EXPERT || a->n_used < 1 ||
+        a->n_used > a->n_expert || n_pair > INT32_MAX / 2)
+        return CUDA_UNSUPPORTED;
+    route_job j = {*a, cuda_expert_few_of(n_pair, a->n_expert, a->two),
+                   cuda_expert_wide_of(n_pair, a->n_expert), a->n_row <= CUDA_MAX_ROWS};
+    int warps = (int)(ROUTE_SHARED / 2 / (a->n_expert * 3 * sizeof(float)));
+    warps = warps > ROUTE_MAX_WARPS ? (int)ROUTE_MAX_WARPS : warps < 1 ? 1 : warps;
+    const unsigned blocks = j.lists ? 1 : (unsigned)((a->n_row + warps - 1) / warps);
+    const size_t bytes = (size_t)warps * 3 * (size_t)a->n_expert * sizeof(float);
+    int e = prepare(route_rows, bytes);
+    e = e ? e : launch(route_rows, dim3(blocks), dim3(32 * (unsigned)warps), bytes, s, j);
+    if (e || j.lists)
+        return e;
+    e = prepare(route_lists, 0);
+    return e ? e : launch(route_lists, dim3(1), dim3(LIST_THREADS), 0, s, j);
+}
