@@ -52,7 +52,7 @@ static void sweep(int error, nib_status one, nib_status other) {
         /* the last calls prefetch for a pass that does not come, and close the engine: no error can be
          * reported
          */
-        if (status == NIB_OK && i > n - 24)
+        if (status == NIB_OK && i > n - 40)
             continue;
         if ((status != one && status != other) || !err.message[0])
             fail_msg("call %ld of %ld: status %d, '%s'", i, n, status, err.message);

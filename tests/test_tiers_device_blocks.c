@@ -6,7 +6,7 @@
 #include "support/sanitized.h"
 #include "support/tinylayout.h"
 #include "support/tinymodel.h"
-#include "tiers/device_pages.h"
+#include "tiers/device_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ typedef struct lazy {
     uint64_t n_step[DEVICE_N_LANE], n_done[DEVICE_N_LANE];
     uint64_t seed;
     int fail_in; /* calls, 0: never */
-    int n_kernel;
+    int n_kernel, n_pinned;
 } lazy;
 
 static lazy the_device;
@@ -129,10 +129,24 @@ static nib_status lazy_follow(device *d, device_lane lane, device_mark mark, nib
     return NIB_OK;
 }
 
+static nib_status lazy_pin(device *d, void *host, uint64_t n_byte, nib_error *err) {
+    (void)d, (void)host, (void)n_byte;
+    NIB_TRY(fails(err));
+    the_device.n_pinned++;
+    return NIB_OK;
+}
+
+static void lazy_unpin(device *d, void *host, uint64_t n_byte) {
+    (void)d, (void)host, (void)n_byte;
+    the_device.n_pinned--;
+}
+
 static const device_kind lazy_kind = {.name = "lazy",
                                       .tier = NIB_TIER_VRAM,
                                       .alloc = lazy_alloc,
                                       .free = lazy_free,
+                                      .pin = lazy_pin,
+                                      .unpin = lazy_unpin,
                                       .copy = lazy_copy,
                                       .mark = lazy_mark,
                                       .wait = lazy_wait,
@@ -153,6 +167,7 @@ static void finish_lanes(void) {
 
 static void close_lazy(void) {
     finish_lanes();
+    assert_int_equal(the_device.n_pinned, 0);
     for (int i = 0; i < DEVICE_N_LANE; i++)
         free(the_device.steps[i]);
 }
@@ -164,7 +179,7 @@ typedef struct world {
     pool *threads;
     ledger *l;
     pager *whole, *p;
-    device_pages blocks;
+    device_store *store;
     segment segments[MAX_SEGMENT];
     visits pass;
 } world;
@@ -202,14 +217,17 @@ static void open_world(world *w, const char *path, bool nothing_stays) {
     assert_int_equal(ledger_open(caps, &w->l, NULL), NIB_OK);
     w->whole = open_pager(w, true, false);
     w->p = open_pager(w, false, nothing_stays);
-    if (device_pages_open(&w->blocks, w->of.l, &the_device.base, w->l, NIB_OWNER_WEIGHTS, &err))
+    const device_store_setup how = {.device = &the_device.base, .ledger = w->l, .owner = NIB_OWNER_WEIGHTS};
+    if (device_store_open(w->of.l, the_device.base.kind, &w->store, &err) ||
+        device_store_reserve(w->store, &how, &err))
         fail_msg("%s", err.message);
-    assert_int_equal(w->blocks.blocks.memory.bytes, device_pages_bytes(w->of.l));
+    assert_int_equal(device_store_slots(w->store)->memory.bytes,
+                     DEVICE_BLOCKS * device_store_slot(w->store, NULL));
 }
 
 static void close_world(world *w) {
     finish_lanes();
-    device_pages_close(&w->blocks);
+    device_store_close(w->store);
     pager_close(w->p);
     pager_close(w->whole);
     ledger_close(w->l);
@@ -287,16 +305,17 @@ static int next_block(const visits *rest, int now) {
 static nib_status run_visit(world *w, const visit *v, const visits *rest, bool sound, nib_error *err) {
     const view *views;
     device_mark mark;
-    NIB_TRY(device_pages_acquire(&w->blocks, w->p, v, rest, &views, &mark, err));
+    NIB_TRY(device_store_acquire(w->store, w->p, v, rest, &views, &mark, err));
+    const bool comes = device_store_comes(w->store, v->block);
     const int next = next_block(rest, v->block);
-    assert_int_not_equal(device_blocks_where(&w->blocks.blocks, v->block), PAGE_ABSENT);
-    if (sound && next >= 0) /* two in flight */
-        assert_int_not_equal(device_blocks_where(&w->blocks.blocks, next), PAGE_ABSENT);
+    assert_true(comes == (device_blocks_where(device_store_slots(w->store), v->block) != PAGE_ABSENT));
+    if (sound && comes && next >= 0) /* two in flight */
+        assert_int_not_equal(device_blocks_where(device_store_slots(w->store), next), PAGE_ABSENT);
     check_views(w, v, views);
     NIB_TRY(queue_kernels(w, v, views, mark, err));
-    NIB_TRY(device_pages_release(&w->blocks, v, rest, err));
-    if (v->again)
-        assert_int_equal(device_blocks_where(&w->blocks.blocks, v->block), PAGE_HERE);
+    NIB_TRY(device_store_release(w->store, v, rest, err));
+    if (v->again && comes)
+        assert_int_equal(device_blocks_where(device_store_slots(w->store), v->block), PAGE_HERE);
     return NIB_OK;
 }
 
@@ -308,7 +327,7 @@ static nib_status run_list(world *w, bool sound, nib_error *err) {
         status = run_visit(w, &v, &list, sound, err);
     pager_end(w->p);
     finish_lanes();
-    device_blocks_end(&w->blocks.blocks);
+    device_store_end(w->store);
     return status;
 }
 
@@ -418,7 +437,7 @@ static bool some_come(const void *user, int b) {
 }
 
 /* Reordering reads the block's bytes. */
-static nib_status load_some(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
+static nib_status load_some(void *user, device_block *s, const visit *v, const visits *rest, block_when when,
                             nib_error *err) {
     some *x = user;
     const block *of = layout_block(x->w->of.l, v->block);
@@ -427,7 +446,7 @@ static nib_status load_some(void *user, device_block *s, const visit *v, const v
     uint8_t *at = s->at;
     device_mark copied;
     (void)rest;
-    (void)ahead;
+    (void)when;
     assert_true(x->comes[v->block]);
     for (int pass = 0; pass < 2; pass++, at = s->at) {
         for (int i = 0; i < of->n_weight; i++) {
@@ -510,7 +529,7 @@ static void pass_after_pass(void **state) {
                                    .n_block = n_block,
                                    .needs_slot = some_come,
                                    .load = load_some};
-        const uint64_t each = device_pages_bytes(w.of.l) / DEVICE_BLOCKS;
+        const uint64_t each = device_store_slot(w.store, NULL) + device_store_fixed(w.store);
         assert_int_equal(
             device_blocks_open(&x.blocks, &from, each, &the_device.base, w.l, NIB_OWNER_WEIGHTS, &err),
             NIB_OK);

@@ -79,6 +79,11 @@ static void say_if_whole(const nib_engine *e) {
                  "this head, these activations or this sampling");
 }
 
+/* [n_block]: blocks whose matrices a device keeps, so that RAM need not hold them; NULL: none. */
+static const bool *copied_by(const backend *by) {
+    return by->store ? device_store_copied(by->store) : NULL;
+}
+
 static nib_status open_weights(nib_engine *e, const engine_internal *internal, nib_error *err) {
     uint64_t session, later[NIB_N_TIER];
     backend_rows rows = {.n_head = 0};
@@ -98,8 +103,8 @@ static nib_status open_weights(nib_engine *e, const engine_internal *internal, n
     NIB_TRY(reserve_rows(e, internal, session, &rows, later, err));
     say_if_whole(e);
     NIB_TRY(placement_open(&e->placement, e->core.layout, e->core.ledger, err));
-    NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], e->backend->has_copies, &e->pager, err));
-    placement_fill(&e->placement, e->core.layout, e->pager, e->backend->has_copies,
+    NIB_TRY(engine_open_weights(&e->core, later[NIB_TIER_RAM], copied_by(e->backend), &e->pager, err));
+    placement_fill(&e->placement, e->core.layout, e->pager, copied_by(e->backend),
                    e->core.has_sketch ? e->core.resolved.n_best : 0,
                    e->backend->split && e->backend->split->has_sketch);
     ledger_measure_runtime(e->core.ledger, false);

@@ -95,7 +95,7 @@ typedef struct backend_run {
     const visits *rest;  /* the visits after it, for prefetching */
     int segment;         /* segment of the visit's first row */
     int64_t segment_row; /* that row in the segment */
-    acquired weights;    /* the block's weights, acquired in backend.blocks */
+    acquired weights;    /* the block's weights, acquired in backend.store */
     bool replaced;       /* the weights are not the model's and are in host memory (measurements) */
     pager *pager; /* gives weights that have no data: streamed matrices in host memory, by pager_fetch in the
                      order of the program, and tables that are looked up, by pager_read_row */
@@ -189,12 +189,10 @@ struct backend {
     const bool *on_host; /* [layers with keys and values]: the layer's keys and values are in the memory of
                             `host` instead; NULL: none */
     device *host;
-    const bool *has_copies; /* [n_block]: at the first visit the back end copies the weights that the block's
-                               products read, and afterwards uses only the copies; NULL: none */
     const offload_question *share; /* how a device's memory is shared, after `reserve`; NULL: host memory */
     const offload_split *split;    /* the same, decided */
     uint64_t kept[NIB_N_TIER];     /* if `split` is set: the bytes of rows.n_kept on each tier */
-    device_pages *blocks;          /* slots where weights are acquired; NULL: in host memory */
+    device_store *store;           /* where weights are acquired; NULL: in host memory */
     /* True: prompt rows and generated rows (segment.generated) have different kernels. The last bits of a row
      * depend on its role, and on no other row. A pass may have rows of both roles, a visit has rows of one.
      * False: all rows have the same bits. It is decided when memory is first reserved, like `split`. */

@@ -38,14 +38,14 @@ static nib_status give_logits(const loop *l, const visit *v, nib_error *err) {
     return NIB_OK;
 }
 
-static device_pages *slots_of(const loop *l) {
-    return l->p->layer ? l->p->layer : l->s->backend->blocks;
+static device_store *slots_of(const loop *l) {
+    return l->p->layer ? l->p->layer : l->s->backend->store;
 }
 
 /* Runs a visit with the model's own weights. They are released also if the run fails. */
 static nib_status run_acquired(const loop *l, backend_run *now, nib_error *err) {
     backend *by = l->s->backend;
-    device_pages *to = slots_of(l);
+    device_store *to = slots_of(l);
     NIB_TRY(acquire_block(now->pager, to, &now->visit, now->rest, &now->weights, err));
     const nib_status status = by->kind->run(by, now, err);
     const nib_status released =
@@ -112,6 +112,8 @@ static nib_status run_pass(const loop *l, const visits *list, nib_error *err) {
         const segment *s = &p->segments[i];
         NIB_TRY(kv_table_reach(s->kv, s->position, s->position + s->n_row, err));
     }
+    if (by->store)
+        NIB_TRY(device_store_look(by->store, err));
     const backend_pass now = {.segments = p->segments,
                               .n_segment = p->n_segment,
                               .n_head = list->n_head,

@@ -34,9 +34,9 @@ typedef struct pass {
                                 n_pass rows together, and with backend.by_role the generated ones first */
     int n_segment;
     bool apart; /* no visit has rows of two segments, because they share one KV cache */
-    /* A slot for a layer's weights in host memory (device_pages_open_layer), so that each layer is read once
+    /* A slot for a layer's weights in host memory (device_store_open_layer), so that each layer is read once
      * for all its visits; NULL: none. It is only for back ends that compute in host memory. */
-    device_pages *layer;
+    device_store *layer;
     /* A stage of the model: blocks [first_block, end_block). The input of the first block is the residual
      * stream that enter() wrote or that the previous stage left. end_block 0: up to the head. */
     int first_block, end_block;

@@ -25,7 +25,7 @@ typedef struct passing {
 
 /* Bytes of a slot for a layer; 0: no slot, because the ring holds a layer or the cap is too small. */
 static uint64_t slot_bytes(const passing *p, const engine_parts *e) {
-    const uint64_t bytes = device_pages_layer_bytes(e->layout);
+    const uint64_t bytes = device_store_layer_bytes(e->layout);
     const bool fits = p->cap == NIB_AUTO || bytes <= p->cap / LAYER_SHARE;
     return fits && !pager_needs(e->layout, p->n_thread).block_in_ring ? bytes : 0;
 }
@@ -64,15 +64,15 @@ static nib_status run_pass(passing *p, nib_error *err) {
     const bool on_host = p->e->step->backend->device == device_host();
     const bool has_slot = on_host && pager_streams(p->e->step->pager) && slot_bytes(p, p->e) > 0;
     prompt_rows rows = {0};
-    device_pages layer = {0};
+    device_store *layer = NULL;
     nib_status status = prompt_rows_open(&rows, p->e, p->c, 0, PRODUCTS_SCORED, err);
     if (status == NIB_OK && has_slot)
-        status = device_pages_open_layer(&layer, p->e->layout, p->e->ledger, NIB_OWNER_STAGING, err);
+        status = device_store_open_layer(p->e->layout, p->e->ledger, NIB_OWNER_STAGING, &layer, err);
     if (status == NIB_OK) {
         const pass all = {.segments = rows.segments,
                           .n_segment = rows.n_segment,
                           .apart = true,
-                          .layer = has_slot ? &layer : NULL,
+                          .layer = layer,
                           .hidden = on_host ? &no_logits : NULL,
                           .n_head = p->e->step->backend->rows.n_head,
                           .rows = pass_over,
@@ -83,7 +83,7 @@ static nib_status run_pass(passing *p, nib_error *err) {
     }
     if (status == NIB_OK && p->w->after)
         status = p->w->after(p->w->user, p->at, err);
-    device_pages_close(&layer);
+    device_store_close(layer);
     prompt_rows_close(&rows);
     return status;
 }

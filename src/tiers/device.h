@@ -12,7 +12,7 @@
 #ifndef NIB_TIERS_DEVICE_H
 #define NIB_TIERS_DEVICE_H
 
-#include "nib.h"
+#include "quant/pack.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,6 +62,12 @@ typedef struct device_kind {
     nib_status (*mark)(device *d, device_lane lane, device_mark *out, nib_error *err);
     nib_status (*wait)(device *d, device_mark mark, nib_error *err); /* the host waits (blocks) */
     nib_status (*follow)(device *d, device_lane lane, device_mark mark, nib_error *err); /* the lane waits */
+    /* Queues what the kernels need done with a packed matrix that was copied to the device (arrived), or
+     * undoes it before the matrix is copied back. NULL: nothing is needed. */
+    nib_status (*arrange)(device *d, device_lane lane, const view *matrix, bool arrived, nib_error *err);
+    bool tight_experts; /* the matrices of experts have no padding between them there */
+    /* Whether the device looks rows up in a table of this format; NULL: it looks up no rows. */
+    bool (*looks_up)(const pack_format *f);
 } device_kind;
 
 /* The first member of every kind's own struct. */

@@ -46,6 +46,7 @@ page_where device_blocks_where(const device_blocks *b, int block_index) {
 typedef struct upcoming {
     const block_source *from;
     visits rest, after;
+    block_when when; /* of the last one */
 } upcoming;
 
 static upcoming upcoming_of(const device_blocks *b, const visits *rest) {
@@ -57,9 +58,12 @@ static upcoming upcoming_of(const device_blocks *b, const visits *rest) {
 
 static bool next_upcoming(upcoming *c, visit *out) {
     const block_source *from = c->from;
-    while (visits_next(&c->rest, out) || visits_next(&c->after, out))
-        if (!from->needs_slot || from->needs_slot(from->user, out->block))
+    for (bool more = true; more;) {
+        c->when = visits_next(&c->rest, out) ? BLOCK_AHEAD : BLOCK_NEXT_PASS;
+        more = c->when == BLOCK_AHEAD || visits_next(&c->after, out);
+        if (more && (!from->needs_slot || from->needs_slot(from->user, out->block)))
             return true;
+    }
     return false;
 }
 
@@ -99,12 +103,12 @@ static nib_status wait_for_slot(const device_blocks *b, const device_block *s, n
 
 /* Loads a visit's block into a slot; rest: the visits after it. */
 static nib_status load_block(device_blocks *b, device_block *s, const visit *v, const visits *rest,
-                             bool ahead, nib_error *err) {
+                             block_when when, nib_error *err) {
     device *d = b->device;
     s->block = -1;
     s->streamed = s->was_followed = false;
     NIB_TRY(wait_for_slot(b, s, err));
-    NIB_TRY(b->from.load(b->from.user, s, v, rest, ahead, err));
+    NIB_TRY(b->from.load(b->from.user, s, v, rest, when, err));
     NIB_TRY(d->kind->mark(d, b->from.lane, &s->loaded, err));
     s->was_sent = true;
     s->block = v->block;
@@ -119,7 +123,7 @@ static void load_ahead(device_blocks *b, int now, const visits *rest, int n) {
         if (v.block == before || v.block == now)
             continue;
         device_block *s = slot_of(b, v.block) ? NULL : choose(b, rest);
-        if (s && load_block(b, s, &v, &list.rest, true, NULL) != NIB_OK)
+        if (s && load_block(b, s, &v, &list.rest, list.when, NULL) != NIB_OK)
             return;
         n--;
     }
@@ -131,7 +135,7 @@ nib_status device_blocks_acquire(device_blocks *b, const visit *at, const visits
     if (!s) {
         s = choose(b, rest);
         assert(s); /* one visit at a time, so a slot is free */
-        NIB_TRY(load_block(b, s, at, rest, false, err));
+        NIB_TRY(load_block(b, s, at, rest, BLOCK_NOW, err));
     }
     s->acquired = true;
     *out = s;

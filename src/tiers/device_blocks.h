@@ -1,6 +1,6 @@
 /* device_blocks.h - blocks that are streamed to the memory of a device for their visits while it computes
  * other blocks: the block of the current visit, and those of the next visits, so at least two are in flight.
- * A source defines the block's contents and copies its weights (device_pages.h, exec/cuda/streamed.c). This
+ * A source defines the block's contents and copies its weights (device_store.h). This
  * module decides which slot a block gets, when it is loaded, and which lane waits for which mark. A block is
  * in one of three states on the device: absent; arriving, until its mark in the source's lane is passed; or
  * here. A block that is not absent has one slot, and a slot has at most one block:
@@ -42,6 +42,13 @@ typedef struct device_block {
     uint8_t *at;              /* its memory on the device */
 } device_block;
 
+/* For which visit a block is loaded. Ahead of a visit, loading may fail with any error. */
+typedef enum block_when {
+    BLOCK_NOW,
+    BLOCK_AHEAD,    /* a later visit of this pass */
+    BLOCK_NEXT_PASS /* a visit of the predicted next pass */
+} block_when;
+
 typedef struct block_source {
     void *user;
     device_lane lane; /* the lane of the copies */
@@ -51,9 +58,8 @@ typedef struct block_source {
     /* Whether block b needs a slot; NULL: all do. */
     bool (*needs_slot)(const void *user, int b);
     /* Queues the copies of v->block to s->at; rest: the visits after v. It may be called again after an
-     * error; then nothing that it queued is running. ahead: a prefetch for a later visit, which may fail with
-     * any error. */
-    nib_status (*load)(void *user, device_block *s, const visit *v, const visits *rest, bool ahead,
+     * error; then nothing that it queued is running. */
+    nib_status (*load)(void *user, device_block *s, const visit *v, const visits *rest, block_when when,
                        nib_error *err);
 } block_source;
 

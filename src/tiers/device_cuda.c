@@ -220,6 +220,15 @@ static cuda_stream stream_of(const device_cuda *c, device_lane l) {
     return c->lanes[l].stream ? c->lanes[l].stream : c->stream;
 }
 
+static bool is_there(device_cuda *c, const void *p) {
+    bool there = false;
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = 0; i < c->n && !there; i++)
+        there = (const uint8_t *)p >= c->list[i].at && (const uint8_t *)p < c->list[i].at + c->list[i].bytes;
+    pthread_mutex_unlock(&c->lock);
+    return there;
+}
+
 nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
     const bool apart = lane == DEVICE_LOAD_WEIGHTS || lane == DEVICE_ARRANGE_WEIGHTS;
@@ -231,38 +240,42 @@ nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_e
     return NIB_OK;
 }
 
-static bool is_there(device_cuda *c, const void *p) {
-    bool there = false;
-    pthread_mutex_lock(&c->lock);
-    for (size_t i = 0; i < c->n && !there; i++)
-        there = (const uint8_t *)p >= c->list[i].at && (const uint8_t *)p < c->list[i].at + c->list[i].bytes;
-    pthread_mutex_unlock(&c->lock);
-    return there;
-}
-
 static nib_status cuda_copy(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
                             nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
     const cuda_kernels *k = c->kernels;
     const bool to_it = is_there(c, to), from_it = is_there(c, from);
-    NIB_TRY(device_cuda_enter(d, err));
+    cuda_stream s;
+    NIB_TRY(device_cuda_lane(d, lane, &s, err));
     return device_cuda_ok(d,
                           (to_it && from_it ? k->on_device
                            : to_it          ? k->to_device
-                                            : k->to_host)(to, from, (size_t)n_byte, stream_of(c, lane)),
+                                            : k->to_host)(to, from, (size_t)n_byte, s),
                           "a copy", err);
+}
+
+static nib_status cuda_arrange(device *d, device_lane lane, const view *matrix, bool arrived,
+                               nib_error *err) {
+    cuda_stream s;
+    NIB_TRY(device_cuda_lane(d, lane, &s, err));
+    return device_cuda_ok(d, of(d)->kernels->gtile(matrix, arrived, s), "ordering weights", err);
+}
+
+static bool cuda_looks_up(const pack_format *f) {
+    return cuda_embeds(f);
 }
 
 static nib_status cuda_mark(device *d, device_lane lane, device_mark *out, nib_error *err) {
     device_cuda *c = (device_cuda *)(void *)d;
     const cuda_kernels *k = c->kernels;
     cuda_event *e = &c->lanes[lane].marks[c->lanes[lane].n % N_MARK];
-    NIB_TRY(device_cuda_enter(d, err));
+    cuda_stream s;
+    NIB_TRY(device_cuda_lane(d, lane, &s, err));
     nib_status status = *e ? NIB_OK : device_cuda_ok(d, k->event_new(e), "an event", err);
     if (status == NIB_OK)
-        status = device_cuda_ok(d, k->event_record(*e, stream_of(c, lane)), "a mark", err);
+        status = device_cuda_ok(d, k->event_record(*e, s), "a mark", err);
     if (status != NIB_OK) {
-        k->stream_sync(stream_of(c, lane));
+        k->stream_sync(s);
         return status;
     }
     *out = (device_mark){lane, ++c->lanes[lane].n};
@@ -277,13 +290,14 @@ static nib_status cuda_wait(device *d, device_mark mark, nib_error *err) {
 /* Lanes that share a stream need no wait. */
 static nib_status cuda_follow(device *d, device_lane lane, device_mark mark, nib_error *err) {
     const device_cuda *c = of(d);
-    const bool one = !c->lanes[lane].stream && !c->lanes[mark.lane].stream;
-    if (mark.at == 0 || one || lane == mark.lane)
+    cuda_stream s;
+    if (mark.at == 0 || lane == mark.lane)
         return NIB_OK;
-    NIB_TRY(device_cuda_enter(d, err));
-    return device_cuda_ok(
-        d, c->kernels->stream_wait(stream_of(c, lane), c->lanes[mark.lane].marks[(mark.at - 1) % N_MARK]),
-        "waiting for another lane", err);
+    NIB_TRY(device_cuda_lane(d, lane, &s, err));
+    if (s == stream_of(c, mark.lane))
+        return NIB_OK;
+    return device_cuda_ok(d, c->kernels->stream_wait(s, c->lanes[mark.lane].marks[(mark.at - 1) % N_MARK]),
+                          "waiting for another lane", err);
 }
 
 const device_kind device_cuda_kind = {
@@ -300,4 +314,7 @@ const device_kind device_cuda_kind = {
     .mark = cuda_mark,
     .wait = cuda_wait,
     .follow = cuda_follow,
+    .arrange = cuda_arrange,
+    .tight_experts = true,
+    .looks_up = cuda_looks_up,
 };

@@ -17,7 +17,7 @@ extern const device_kind device_cuda_kind, device_mapped_kind;
 /* The next functions take a device of device_cuda_kind. */
 const cuda_kernels *device_cuda_kernels(const device *d);
 cuda_stream device_cuda_stream(const device *d);
-/* The stream of a lane, owned by the device. Creates it at the first request for a lane for weights. */
+/* The stream of a lane, owned by the device. A lane for weights gets its own when it is first used. */
 nib_status device_cuda_lane(device *d, device_lane lane, cuda_stream *out, nib_error *err);
 /* Bytes of the GPU's memory that the driver takes: its context, and a reserve for kernels and graphs that are
  * loaded later. They exist once in a process, so the function returns 0 if another open device of the process

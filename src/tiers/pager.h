@@ -116,6 +116,8 @@ const view *pager_views(const pager *p, int block);
 /* The views of a visit's block, to fetch from it; rest: the visits after it. One visit at a time. */
 void pager_pin(pager *p, const visit *at, const visits *rest, const view **views);
 void pager_unpin(pager *p);
+/* Whether passes read pages of block b from disk. */
+bool pager_reads(const pager *p, int block);
 /* copied: a device has copies of all streamed pages of the block, so they are not fetched and not
  * prefetched. To be called between two passes, or in the block's visit. */
 void pager_set_copied(pager *p, int block, bool copied);

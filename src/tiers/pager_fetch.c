@@ -45,6 +45,10 @@ void pager_unpin(pager *p) {
     p->now.pinned = false;
 }
 
+bool pager_reads(const pager *p, int b) {
+    return p->streamed.first[b + 1] > p->streamed.first[b] && !atomic_load(&p->copied[b]);
+}
+
 void pager_set_copied(pager *p, int b, bool copied) {
     atomic_store(&p->copied[b], copied);
 }

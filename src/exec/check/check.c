@@ -87,11 +87,22 @@ static uint64_t bytes_of_views(const view *views, int n) {
     return sum;
 }
 
+/* Bytes of the weights' memory; 0: no memory to find out. */
+static uint64_t store_bytes(const layout *l) {
+    device_store *s;
+    if (device_store_open(l, check_device()->kind, &s, NULL) != NIB_OK)
+        return 0;
+    const uint64_t bytes =
+        NUM_MAX(device_store_fixed(s), UINT64_C(256)) + DEVICE_BLOCKS * device_store_slot(s, NULL);
+    device_store_close(s);
+    return bytes;
+}
+
 static uint64_t check_row_bytes(const backend_setup *s, const backend_rows *rows, int64_t n_row,
                                 uint64_t *touched) {
     check none = {0};
     const uint64_t bytes = lay_out_rows(&none, s->layout, rows, NULL) +
-                           lay_out_host(&none, s->layout, rows, NULL) + device_pages_bytes(s->layout);
+                           lay_out_host(&none, s->layout, rows, NULL) + store_bytes(s->layout);
     (void)n_row;
     if (touched)
         *touched = bytes;
@@ -111,9 +122,12 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
     lay_out_rows(c, l, rows, check_at(c->rows.at));
     lay_out_host(c, l, rows, c->host.at);
     b->rows = *rows;
-    device_pages_close(&c->blocks);
-    b->blocks = &c->blocks;
-    return device_pages_open(&c->blocks, l, b->device, to, NIB_OWNER_ACTIVATIONS, err);
+    device_store_close(c->store);
+    c->store = b->store = NULL;
+    NIB_TRY(device_store_open(l, b->device->kind, &c->store, err));
+    b->store = c->store;
+    const device_store_setup how = {.device = b->device, .ledger = to, .owner = NIB_OWNER_ACTIVATIONS};
+    return device_store_reserve(c->store, &how, err);
 }
 
 /* ---- opening ---- */
@@ -123,7 +137,7 @@ static void check_close(backend *b) {
     tier_region_close(&c->rows);
     tier_region_close(&c->replaced);
     tier_region_close(&c->host);
-    device_pages_close(&c->blocks);
+    device_store_close(c->store);
     mem_free(c->views);
     mem_free(c->pages);
     mem_free(c);

@@ -49,7 +49,7 @@ static const kernel_choice *known_choice(const cuda *c, int b, int w, const weig
         for (int j = 0; j < (i < b ? in->n_weight : w); j++) {
             const weight *other = &in->weights[j];
             if (!other->vector && other->format.layout == PACK_TILE && same_shape(other, of))
-                return &c->choice[c->first_weight[i] + j];
+                return &c->choice[cuda_number(c, i, j)];
         }
     }
     return NULL;
@@ -60,7 +60,7 @@ static void choose_all(cuda *c, const kernel_table *t) {
         const block *of = layout_block(c->setup.layout, b);
         for (int i = 0; i < of->n_weight; i++) {
             const weight *w = &of->weights[i];
-            kernel_choice rule, *choice = &c->choice[c->first_weight[b] + i];
+            kernel_choice rule, *choice = &c->choice[cuda_number(c, b, i)];
             if (w->vector || w->format.layout != PACK_TILE)
                 continue;
             const kernel_choice *known = known_choice(c, b, i, w);
@@ -76,6 +76,7 @@ static void choose_all(cuda *c, const kernel_table *t) {
 }
 
 nib_status choices_make(cuda *c, nib_error *err) {
+    const size_t n = (size_t)cuda_number(c, layout_n_block(c->setup.layout), 0) + 1;
     gpu_kernels *gpu;
     if (!c->setup.kernels || !c->setup.kernels->n_shape)
         return NIB_OK;
@@ -84,10 +85,9 @@ nib_status choices_make(cuda *c, nib_error *err) {
         return NIB_OK;
     }
     gpu = mem_calloc(1, sizeof *gpu);
-    c->choice = mem_calloc((size_t)NUM_MAX(c->n_own, 1), sizeof *c->choice);
-    nib_status status =
-        gpu && c->choice ? gpu_kernels_probe(gpu, err)
-                         : nib_fail_nomem(err, (size_t)c->n_own * sizeof *c->choice, "the kernels' choices");
+    c->choice = mem_calloc(n, sizeof *c->choice);
+    nib_status status = gpu && c->choice ? gpu_kernels_probe(gpu, err)
+                                         : nib_fail_nomem(err, n * sizeof *c->choice, "the kernels' choices");
     if (status == NIB_OK)
         choose_all(c, &gpu->table);
     mem_free(gpu);
@@ -101,7 +101,7 @@ void choices_drop(cuda *c) {
 const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col) {
     if (!c->choice || w < 0)
         return NULL;
-    const kernel_choice *choice = &c->choice[c->first_weight[b] + w];
+    const kernel_choice *choice = &c->choice[cuda_number(c, b, w)];
     const strategy *s = choice->by_bucket[row_bucket(n_col)];
     /* NULL for the rule's strategies and those for prompt rows. */
     return s && s->rule_rows == 0 ? gpu_strategy(s) : NULL;

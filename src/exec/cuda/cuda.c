@@ -19,7 +19,10 @@ static void cuda_close(backend *b) {
     in_place_close(c);
     moves_close(c);
     gpu_workspace_close(c);
-    weights_close(c);
+    device_store_close(c->store);
+    estimates_close(c);
+    offload_question_clear(&c->share);
+    offload_split_clear(&c->split);
     choices_drop(c);
     steps_close(c);
     mem_free(c->cos_sin);
@@ -51,7 +54,7 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     NIB_TRY(replay_open(c, err));
     NIB_TRY(fetches_open(c, err));
     NIB_TRY(in_place_open(c, err));
-    NIB_TRY(weights_open(c, err));
+    NIB_TRY(device_store_open(c->setup.layout, c->base.device->kind, &c->store, err));
     NIB_TRY(choices_make(c, err));
     c->setup.kernels = NULL;
     return NIB_OK;
@@ -84,10 +87,10 @@ static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows,
 
 static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
     const cuda *c = cuda_of(b);
-    NIB_TRY(weights_plan(cuda_of(b), rows, err));
+    NIB_TRY(share_decide(cuda_of(b), rows, err));
     NIB_TRY(in_place_reserve(cuda_of(b), rows, err));
     NIB_TRY(gpu_workspace_open(cuda_of(b), rows, err));
-    NIB_TRY(weights_reserve(cuda_of(b), err));
+    NIB_TRY(share_take(cuda_of(b), err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->max_rows, rows->n_pass));
     b->by_role = c->k->has_wide() || c->in_place.n > 0;
@@ -122,7 +125,9 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
                         "the cuda back end does not support probes: measure with --backend cpu");
     c->pass = *p;
     NIB_TRY(check_caches(c, err));
-    NIB_TRY(demote_check(c, err));
+    if (c->seen != device_store_changes(c->store))
+        replay_forget(c);
+    c->seen = device_store_changes(c->store);
     c->origin = gpu_workspace_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
     c->has_prompts = c->several[0] = c->several[1] = false;
     int64_t n_row = 0;
@@ -152,7 +157,6 @@ static void cuda_end(backend *b) {
     if (status == NIB_OK)
         status = wait_until_done(c, &err);
     replay_drop(c);
-    streamed_end(c);
     replay_end(c, status == NIB_OK);
     if (status != NIB_OK)
         c->deferred = err;
@@ -206,15 +210,14 @@ static nib_status send_hidden(cuda *c, const row_group *g, nib_error *err) {
 }
 
 static nib_status run_rows(cuda *c, nib_error *err) {
-    const bool streamed = c->is_streamed[c->run.visit.block];
+    const bool comes = device_store_comes(c->store, c->run.visit.block);
     const bool head = c->run.visit.block == layout_n_block(c->setup.layout) - 1;
     const int first = c->in_place.now ? c->in_place.first : 0;
-    if (!c->is_loaded[c->run.visit.block] || streamed)
+    if (comes) {
+        device *d = c->base.device;
         NIB_TRY(replay_flush(c, err));
-    NIB_TRY(weights_load(c, err));
-    if (streamed) {
+        NIB_TRY(d->kind->follow(d, DEVICE_COMPUTE, c->run.weights.mark, err));
         c->replay.copied = true;
-        NIB_TRY(streamed_acquire(c, err));
     } else if (head)
         NIB_TRY(estimates_make(c, err));
     if (c->replay.ahead && c->run.visit.block > first)
@@ -227,10 +230,8 @@ static nib_status run_rows(cuda *c, nib_error *err) {
         NIB_TRY(head && c->pass.hidden ? send_hidden(c, &g, err) : launch_group(c, &g, err));
         i += g.n_row;
     }
-    if (streamed) {
-        NIB_TRY(replay_flush_once(c, err));
-        return streamed_release(c, err);
-    }
+    if (comes) /* its slot is given back */
+        return replay_flush_once(c, err);
     if (c->replay.ahead)
         return replay_launch_ahead(c, err);
     return c->replay.repeats ? NIB_OK : replay_flush(c, err);
@@ -244,7 +245,6 @@ static nib_status cuda_run(backend *b, const backend_run *r, nib_error *err) {
         return nib_fail(
             err, NIB_E_DEVICE,
             "the cuda back end cannot replace weights or use 4-bit activations: measure with --backend cpu");
-    c->views = r->weights.views;
     c->wide = c->k->has_wide() && !r->visit.generated;
     c->stored = c->wide || c->several[r->visit.generated];
     NIB_TRY(in_place_hand_over(c, err));

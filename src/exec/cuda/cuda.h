@@ -1,8 +1,7 @@
 /* cuda.h - the back end on a GPU. Shared by the files of exec/cuda/.
  *
- * The weights that products and norms read are copied to the GPU at the first visit of their block, and stay
- * resident there. If not all fit, the matrices of some blocks are streamed for each visit (streamed.c), or
- * the processor computes those blocks (in_place.c). Rows of embeddings are looked up on the GPU if it has the
+ * The step loop acquires the weights of a visit in the GPU's memory (tiers/device_store.h), or on the host if
+ * the processor computes the block (in_place.c). Rows of embeddings are looked up on the GPU if it has the
  * table, otherwise on the host. A block's program becomes a list of steps (steps.c), each one or two launches
  * of kernels/cuda/: a norm is computed with the products that follow it, a gate or a residual addition with
  * the products before it. All work is queued in one stream, and the host waits only for results that it
@@ -19,9 +18,12 @@
 #include "exec/backend.h"
 #include "exec/cuda/replay.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "model/page_layout.h"
 #include "plan/offload.h"
-#include "tiers/device_blocks.h"
+#include "tiers/device_store.h"
 #include "tiers/region.h"
+
+#include <string.h>
 
 typedef enum step_kind {
     STEP_EMBED,
@@ -57,34 +59,6 @@ typedef struct steps {
     step *list;
     int n;
 } steps;
-
-/* A weight in the GPU's memory. */
-typedef struct gpu_weight {
-    bool placed, loaded;
-    bool exclusive; /* only one block reads the matrix, so it is in that block's region or in a slot */
-    bool streamed;  /* copied to a slot for each visit */
-    bool ordered;   /* loaded and in the kernels' order */
-    uint64_t at;    /* byte offset in the region or the slot */
-    int reader;     /* 1 + the only block that reads it; 0: no block, -1: several blocks */
-} gpu_weight;
-
-/* Page-locked host memory: resident pages of a block. */
-typedef struct locked_pages {
-    int block;
-    void *at;
-} locked_pages;
-
-/* Blocks that are streamed for each visit. */
-typedef struct streamed_blocks {
-    int n_block;    /* 0: all blocks are resident, and nothing else is set */
-    uint64_t bytes; /* bytes of a slot */
-    device_blocks blocks;
-    cuda_stream load, arrange; /* streams: copies, and after them kernels that reorder the matrices */
-    bool lock_tried;           /* page-locking was tried */
-    locked_pages *locked;      /* [n_locked]: host memory of the pager */
-    int n_locked;
-    bool lock_failed; /* page-locking is not possible */
-} streamed_blocks;
 
 /* Blocks that the processor computes from their weights in RAM, for generated rows. */
 enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
@@ -137,15 +111,6 @@ typedef struct estimates {
     tier_region memory;
 } estimates;
 
-/* Layers that were moved out of the GPU's memory because another program needs it. */
-typedef struct demotion {
-    pager *pager;      /* source of the weights; NULL: no weights were loaded yet */
-    int *demoted, n;   /* [n] blocks in ascending order that were resident before */
-    bool had_slots;    /* some blocks were streamed before the first demotion */
-    double checked_at; /* seconds (time_now) */
-    int n_calm;        /* consecutive checks that found enough free memory */
-} demotion;
-
 /* Rotary angles in host memory (angles.c). Tables whose frequencies depend on the length are not kept. */
 typedef struct angles {
     int64_t width;                   /* floats of a row of the widest table: 2 for each frequency */
@@ -167,24 +132,13 @@ struct cuda {
     steps *blocks; /* [n_block] */
     step *all;     /* the steps of all blocks */
 
-    kernel_choice *choice; /* [n_own]: the kernel map's choices for packed matrices; NULL: there is no map */
-    gpu_weight *own;       /* the weights of all blocks, indexed from first_weight */
-    int n_own;
+    kernel_choice
+        *choice; /* [all weights]: the kernel map's choices for packed matrices; NULL: there is no map */
+    device_store *store; /* base.store */
+    uint64_t seen;       /* device_store_changes when the last pass began */
     offload_question share;
-    offload_split split;   /* the planned division of VRAM; demotion changes it later */
-    int *first_weight;     /* [n_block] */
-    bool *is_streamed;     /* [n_block]: not resident; includes blocks that are computed in place */
-    bool *is_loaded;       /* [n_block]: all of its resident weights are loaded */
-    bool *has_copies;      /* [n_block]: backend.has_copies */
-    bool *gpu_only;        /* [n_block]: RAM no longer has its matrices */
-    uint64_t fixed_bytes;  /* bytes of vectors and of matrices that several blocks read, which are always
-                              resident */
-    tier_region fixed;     /* their memory */
-    uint64_t *block_bytes; /* [n_block]: bytes of its exclusive matrices */
-    tier_region *resident; /* [n_block]: their memory, if the block is resident */
-    demotion demotion;
+    offload_split split; /* the planned division of VRAM; moving blocks out of it changes it later */
     estimates estimates;
-    streamed_blocks streamed;
     in_place in_place;
     moves moves;
 
@@ -232,7 +186,6 @@ struct cuda {
 
     backend_pass pass;
     backend_run run;
-    const view *views;  /* the weights of the run on the host, pinned by the pager */
     uint8_t *origin;    /* KV pages are numbered from here, in units of DEVICE_CUDA_ALIGN bytes */
     bool has_prompts;   /* the pass has prompt rows */
     bool several[2];    /* a sequence has several rows in the pass: prompt rows; generated ones */
@@ -251,6 +204,17 @@ static inline cuda *cuda_of(backend *b) {
 static inline const model *cuda_model(const cuda *c) {
     return layout_model(c->setup.layout);
 }
+/* Weight w of a loaded block for kernels; w < 0: data is NULL. Its padding is zero, since launches are
+ * compared byte by byte. */
+static inline void cuda_weight(const cuda *c, int b, int w, view *out) {
+    memset(out, 0, sizeof *out);
+    if (w >= 0)
+        memcpy(out, &device_store_views(c->base.store, b)[w], sizeof *out);
+}
+/* Number of a block's weight among all weights of the model. */
+static inline int cuda_number(const cuda *c, int b, int w) {
+    return layout_pages(c->setup.layout)->first_weight[b] + w;
+}
 
 /* ---- steps.c ---- */
 /* Makes the steps of all blocks. NIB_E_DEVICE names the block, and the op or weight that has no kernel. */
@@ -261,54 +225,21 @@ nib_status steps_check_ops(const model *m, nib_error *err);
 void steps_close(cuda *c);
 /* Whether the step's weights have outliers, whose products a second launch adds. */
 bool steps_has_outliers(const cuda *c, int b, const step *s);
-/* Whether the GPU reads the weights of op o. */
-bool steps_read_weights(const op *o);
 
 /* ---- choices.c ---- */
-/* Applies the kernel map, which is not needed afterwards. Call it after weights_open. */
+/* Applies the kernel map, which is not needed afterwards. */
 nib_status choices_make(cuda *c, nib_error *err);
 void choices_drop(cuda *c);
 /* The strategy for weight w of block b and n_col columns of activations (rows, or twice as many with 16 bits)
  * in a product of few rows; NULL: the rule decides. For several products together the first one decides. */
 const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col);
 
-/* ---- weights.c ---- */
-nib_status weights_open(cuda *c, nib_error *err);
-void weights_close(cuda *c);
+/* ---- share.c ---- */
 /* Decides which weights are resident, beside the memory for these rows and their keys and values. It decides
  * once. The message of NIB_E_NOFIT has the VRAM that is needed at least. */
-nib_status weights_plan(cuda *c, const backend_rows *rows, nib_error *err);
-/* Allocates the planned memory, charged to VRAM. */
-nib_status weights_reserve(cuda *c, nib_error *err);
-/* Bytes of VRAM of block b if it is resident, rounded as the driver rounds. */
-uint64_t weights_of_block(const cuda *c, int b);
-/* Between two passes: frees the memory of block b, which is streamed from now on. Weights that only the GPU
- * has are copied back to RAM first. */
-nib_status weights_demote(cuda *c, int b, nib_error *err);
-/* Makes block b resident again; it is loaded at its next visit. After NIB_E_NOMEM or NIB_E_NOFIT it is
- * streamed as before. */
-nib_status weights_promote(cuda *c, int b, nib_error *err);
-/* Loads the resident weights of the run's block; they are complete when it returns. */
-nib_status weights_load(cuda *c, nib_error *err);
-/* Queues a copy of a weight. from NULL: the weight of the run's block is fetched from the pager. */
-nib_status weights_copy(const cuda *c, int b, int w, const void *from, uint8_t *to, cuda_stream s,
-                        nib_error *err);
-/* Queues the reordering of a copied weight. */
-nib_status weights_order(const cuda *c, int b, int w, uint8_t *to, cuda_stream s, nib_error *err);
-/* Weight w of block b for kernels; w < 0: data is NULL. A streamed block must be acquired. */
-void weights_view(const cuda *c, int b, int w, view *out);
-gpu_weight *weights_own(const cuda *c, int b, int w);
-/* Calls fn for each weight that the block's products and norms read, in their order, once for each reader. */
-typedef void (*weight_fn)(const cuda *c, int b, int w, void *user);
-void weights_each_read(const cuda *c, int b, weight_fn fn, void *user);
-
-/* ---- tables.c ---- */
-/* Calls fn for each matrix that block b looks up, if the GPU has a kernel for all of them. */
-void tables_each(const cuda *c, int b, weight_fn fn, void *user);
-/* Whether these matrices are in the GPU's memory, so that their rows are looked up there. */
-bool tables_there(const cuda *c, int b);
-
-/* ---- share.c ---- */
+nib_status share_decide(cuda *c, const backend_rows *rows, nib_error *err);
+/* Takes the planned memory of weights, charged to VRAM. */
+nib_status share_take(cuda *c, nib_error *err);
 /* Gives the facts for sharing VRAM, with these rows and `cap` bytes that are free under the cap. The caller
  * clears them (offload_question_clear). */
 nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *out, nib_error *err);
@@ -330,23 +261,6 @@ nib_status estimates_make(cuda *c, nib_error *err);
 bool estimates_serve(const cuda *c, const cuda_linear *a);
 double estimates_share(cuda *c); /* backend_kind.head_share */
 
-/* ---- streamed.c ---- */
-nib_status streamed_open(cuda *c, nib_error *err);
-void streamed_close(cuda *c); /* streamed_open may be called again */
-/* Waits for all copies and empties the slots. */
-void streamed_forget(cuda *c);
-/* Acquires the run's block, which is streamed. Work that is queued in the stream from now on waits until the
- * block is in its slot. Starts the copy of the next streamed block. */
-nib_status streamed_acquire(cuda *c, nib_error *err);
-/* Releases the run's block, after all work that reads it is queued. It is also called between consecutive
- * visits of one block. */
-nib_status streamed_release(cuda *c, nib_error *err);
-/* Between two passes: page-locks (or unlocks) the pages in RAM of block b, which is streamed from now on. */
-void streamed_lock(cuda *c, int b);
-void streamed_unlock(cuda *c, int b);         /* b < 0: all blocks */
-void streamed_end(cuda *c);                   /* call it when the pass has ended and the GPU is idle */
-uint8_t *streamed_slot(const cuda *c, int b); /* the slot of an acquired block */
-
 /* ---- in_place.c ---- */
 nib_status in_place_open(cuda *c, nib_error *err);
 void in_place_close(cuda *c);
@@ -355,16 +269,13 @@ uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, in
                             uint64_t *touched);
 /* Sets the layers that are computed in place. */
 void in_place_follow(cuda *c, const offload_split *split);
-/* Allocates memory for the rows of these layers. Call it after weights_plan. */
+/* Allocates memory for the rows of these layers. Call it after share_decide. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
 /* Begin and end a pass. in_place_end is also called after an error. */
 nib_status in_place_begin(cuda *c, nib_error *err);
 void in_place_end(cuda *c);
 /* Whether the visit's block is computed in place. */
 bool in_place_has(const cuda *c, const visit *v);
-/* Whether this pass computes block b in place only: it has no prompt rows, which need its weights on the GPU.
- */
-bool in_place_alone(const cuda *c, int b);
 /* Copies the residual stream of generated rows to the device that computes them in the run's visit. */
 nib_status in_place_hand_over(cuda *c, nib_error *err);
 nib_status in_place_run(cuda *c, const backend_run *r, nib_error *err);
@@ -432,10 +343,5 @@ void spans_drop(cuda *c);
 /* ---- span_of.c ---- */
 /* The name, lane, bytes and MACs of a launch. */
 nib_span span_of(const cuda *c, const gpu_launch *l);
-
-/* ---- demote.c ---- */
-/* Between two passes: demotes layers if other programs leave the device too little free memory, and promotes
- * them again when enough has been free for a while. */
-nib_status demote_check(cuda *c, nib_error *err);
 
 #endif

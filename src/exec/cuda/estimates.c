@@ -98,7 +98,7 @@ nib_status estimates_make(cuda *c, nib_error *err) {
         return NIB_OK;
     const steps *all = &c->blocks[b];
     const op *ops = layout_block(c->setup.layout, b)->program.ops;
-    weights_view(c, b, ops[all->list[all->n - 1].first].w, &head);
+    cuda_weight(c, b, ops[all->list[all->n - 1].first].w, &head);
     NIB_TRY(replay_flush(c, err));
     NIB_TRY(device_cuda_ok(d, c->k->sketch(&head, &e->sketch, e->step, c->stream), "the head's sketch", err));
     NIB_TRY(device_cuda_ok(d, c->k->stream_sync(c->stream), "the head's sketch", err));
@@ -107,8 +107,8 @@ nib_status estimates_make(cuda *c, nib_error *err) {
 }
 
 bool estimates_serve(const cuda *c, const cuda_linear *a) {
-    return c->estimates.made && !c->is_streamed[head_block(c)] && c->pass.n_best > 0 && !c->pass.hidden &&
-           a->n_row <= c->estimates.max_rows && a->n_w == 1 && !a->two && !a->adds;
+    return c->estimates.made && !device_store_comes(c->base.store, head_block(c)) && c->pass.n_best > 0 &&
+           !c->pass.hidden && a->n_row <= c->estimates.max_rows && a->n_w == 1 && !a->two && !a->adds;
 }
 
 double estimates_share(cuda *c) {

@@ -81,6 +81,7 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     backend_pass pass = c->pass;
     p->now = p->has_stream = false;
     p->n_row = 0;
+    device_store_leave(c->store, NULL, false);
     if (p->n == 0)
         return NIB_OK;
     for (pass.n_segment = 0; pass.n_segment < c->pass.n_segment; pass.n_segment++) {
@@ -99,6 +100,7 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     pass.hidden = NULL;
     NIB_TRY(p->host->kind->begin(p->host, &pass, err));
     p->now = true;
+    device_store_leave(c->store, p->block, !c->has_prompts);
     return NIB_OK;
 }
 
@@ -111,10 +113,6 @@ void in_place_end(cuda *c) {
 
 bool in_place_has(const cuda *c, const visit *v) {
     return c->in_place.now && v->generated && c->in_place.block[v->block];
-}
-
-bool in_place_alone(const cuda *c, int b) {
-    return c->in_place.now && !c->has_prompts && c->in_place.block[b];
 }
 
 /* Copies the residual stream of the pass's rows to the GPU. */

@@ -22,7 +22,7 @@ static launch_kind product_kind(const launch_walk *w, const step *s) {
 
 static const float *vector_of(const cuda *c, int b, int index) {
     view v;
-    weights_view(c, b, index, &v);
+    cuda_weight(c, b, index, &v);
     return v.data;
 }
 
@@ -53,7 +53,8 @@ cuda_codes launch_leaves(const launch_walk *w, const step *s) {
         return (cuda_codes){0};
     if (fetches_has(w->c, w->g->block, s) || steps_has_outliers(w->c, w->g->block, s))
         return (cuda_codes){0}; /* a later launch adds to the output */
-    if (!to || !w->c->is_loaded[s->codes_for_block] || w->g->two || !leaves_rows(w, s))
+    if (!to || !device_store_is_loaded(w->c->base.store, s->codes_for_block) || w->g->two ||
+        !leaves_rows(w, s))
         return (cuda_codes){0};
     const block *of = layout_block(w->c->setup.layout, s->codes_for_block);
     return (cuda_codes){w->c->codes[s->out],
@@ -126,7 +127,7 @@ static nib_status add_outliers(const launch_walk *w, const step *s, nib_error *e
     a.gated = is_gated(s) && !fetches_has(w->c, w->g->block, s);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = output_of(w, s, i);
-        weights_view(w->c, w->g->block, o[i].w, &a.w[i]);
+        cuda_weight(w->c, w->g->block, o[i].w, &a.w[i]);
         a.ldy[i] = launch_ld(w, out);
         a.y[i] = launch_at(w, out);
     }
@@ -202,7 +203,7 @@ static nib_status multiply_rows(const launch_walk *w, const step *s, int64_t r, 
     a.leaves = launch_leaves(w, s);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = output_of(w, s, i);
-        weights_view(w->c, w->g->block, o[i].w, &a.w[i]);
+        cuda_weight(w->c, w->g->block, o[i].w, &a.w[i]);
         a.bias[i] = launch_vector(w, o[i].b);
         a.ldy[i] = launch_ld(w, out);
         a.y[i] = launch_at(w, out) + r * a.ldy[i];

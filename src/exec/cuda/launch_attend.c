@@ -72,7 +72,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     const int64_t n_rot = s->rope ? s->rope->u.rope.n_rot : 0;
     view sinks;
     cuda_attend a;
-    weights_view(c, w->g->block, o->w, &sinks);
+    cuda_weight(c, w->g->block, o->w, &sinks);
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.kv.k = c->origin + kv->key_at;
     a.kv.v = c->origin + kv->value_at;

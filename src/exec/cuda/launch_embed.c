@@ -1,4 +1,4 @@
-/* launch_embed.c - rows of embeddings. The GPU looks them up if it has the tables (tables.c). Otherwise the
+/* launch_embed.c - rows of embeddings. The GPU looks them up if it has the tables. Otherwise the
  * host looks them up and copies the rows to the GPU. */
 #include "exec/cuda/launch.h"
 
@@ -73,7 +73,7 @@ static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
     const bool by_token = o->kind == OP_EMBED;
     cuda_embed a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
-    weights_view(w->c, w->g->block, o->w, &a.w);
+    cuda_weight(w->c, w->g->block, o->w, &a.w);
     a.row = (by_token ? w->c->token : w->c->position) + w->g->row;
     a.offset = by_token ? 0 : o->u.num.offset;
     a.factor = by_token ? o->u.num.value : 1;
@@ -87,7 +87,7 @@ static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
 nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err) {
     const op *o = &w->ops[s->first];
     const int64_t ld = launch_ld(w, o->out);
-    if (tables_there(w->c, w->g->block)) {
+    if (device_store_has_tables(w->c->base.store)) {
         for (int i = 0; i < s->n; i++)
             NIB_TRY(look_up(w, o + i, err));
         return NIB_OK;

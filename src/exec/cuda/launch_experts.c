@@ -59,7 +59,7 @@ nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
     a.adds = o->adds || (s->tail && !gated);
     for (int i = 0; i < s->n_w; i++) {
         const reg out = s->tail ? s->tail->out : o[i].out;
-        weights_view(c, w->g->block, o[i].w, &a.w[i]);
+        cuda_weight(c, w->g->block, o[i].w, &a.w[i]);
         a.bias[i] = launch_vector(w, o[i].b);
         a.y[i] = launch_at(w, out);
         a.ldy[i] = launch_ld(w, out);

@@ -193,7 +193,7 @@ void replay_begin(cuda *c) {
     r->key = (replay_key){.n_best = p->n_best,
                           .logits = p->logits != NULL,
                           .changes = c->change_rows != NULL,
-                          .looks_up = tables_there(c, 0),
+                          .looks_up = device_store_has_tables(c->base.store),
                           .page_table = c->page_table,
                           .origin = c->origin,
                           .choice = c->setup.residuals ? c->setup.residuals->choice : 0};

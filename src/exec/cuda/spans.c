@@ -100,11 +100,12 @@ static int read_weights(const cuda *c, int max, uint64_t *bytes, int *n) {
     *bytes = 0;
     *n = 0;
     for (int b = 0; !e && *n < max && b < layout_n_block(c->setup.layout); b++) {
-        const tier_region *r = &c->resident[b];
-        const uint64_t whole = r->at ? r->bytes / 16 * 16 : 0;
+        uint64_t whole;
+        const void *at = device_store_memory(c->store, b, &whole);
+        whole = whole / 16 * 16;
         if (whole == 0)
             continue;
-        e = c->k->read_all(r->at, whole, (unsigned *)(void *)c->reg[REG_X], c->stream);
+        e = c->k->read_all(at, whole, (unsigned *)(void *)c->reg[REG_X], c->stream);
         *bytes += whole;
         ++*n;
     }
@@ -149,7 +150,7 @@ static nib_status measure_scale(const cuda *c, nib_span_scale *out, nib_error *e
 static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
     uint64_t bytes;
     int n, e = 0, left = MAX_AHEAD;
-    if (rate <= 0 || c->streamed.n_block > 0 || c->in_place.n > 0)
+    if (rate <= 0 || device_store_n_coming(c->store) > 0 || c->in_place.n > 0)
         return NIB_OK;
     for (double seconds = 0; !e && left > 0 && seconds < AHEAD_SECONDS; left -= n) {
         e = read_weights(c, left, &bytes, &n);
@@ -161,6 +162,8 @@ static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
 /* ---- start and stop ---- */
 
 void spans_drop(cuda *c) {
+    if (c->store)
+        device_store_set_watch(c->store, NULL);
     spans *s = c->spans;
     if (!s)
         return;
@@ -204,6 +207,27 @@ static nib_status begin(cuda *c, size_t max, nib_span_scale *scale, nib_error *e
     return read_ahead(c, scale->read_rate, err);
 }
 
+/* ---- copies of weights, which the store makes ---- */
+
+static nib_status watch_begin(void *user, const char *what, device_lane lane, bool link, uint64_t bytes,
+                              nib_error *err) {
+    const cuda *c = user;
+    nib_span span = {.lane = lane == DEVICE_LOAD_WEIGHTS ? NIB_LANE_COPY : NIB_LANE_SIDE,
+                     .link = link,
+                     .bytes = (double)bytes};
+    cuda_stream s;
+    snprintf(span.what, sizeof span.what, "%s", what);
+    NIB_TRY(device_cuda_lane(c->base.device, lane, &s, err));
+    return device_cuda_ok(c->base.device, spans_open(c, &span, s), what, err);
+}
+
+static nib_status watch_end(void *user, device_lane lane, nib_error *err) {
+    const cuda *c = user;
+    cuda_stream s;
+    NIB_TRY(device_cuda_lane(c->base.device, lane, &s, err));
+    return device_cuda_ok(c->base.device, spans_close(c, s), "a span", err);
+}
+
 nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *err) {
     spans_drop(c);
     *scale = (nib_span_scale){0};
@@ -211,7 +235,9 @@ nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *er
     c->spans = mem_calloc(1, sizeof *c->spans);
     if (!c->spans)
         return nib_fail_nomem(err, sizeof *c->spans, "the trace");
+    const device_store_watch watch = {watch_begin, watch_end, c};
     const nib_status status = begin(c, NUM_MAX(max, (size_t)1), scale, err);
+    device_store_set_watch(c->store, &watch);
     if (status != NIB_OK)
         spans_drop(c);
     return status;
@@ -220,10 +246,11 @@ nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *er
 /* Waits for all streams, because weights for the next pass may still be in flight. */
 static int wait_for_all(const cuda *c) {
     int e = c->k->stream_sync(c->stream);
-    if (!e && c->streamed.load)
-        e = c->k->stream_sync(c->streamed.load);
-    if (!e && c->streamed.arrange)
-        e = c->k->stream_sync(c->streamed.arrange);
+    for (device_lane lane = DEVICE_LOAD_WEIGHTS; !e && lane <= DEVICE_ARRANGE_WEIGHTS; lane++) {
+        cuda_stream s;
+        if (device_cuda_lane(c->base.device, lane, &s, NULL) == NIB_OK)
+            e = c->k->stream_sync(s);
+    }
     if (!e && c->fetches.side)
         e = c->k->stream_sync(c->fetches.side);
     return e;

@@ -378,7 +378,3 @@ bool steps_has_outliers(const cuda *c, int b, const step *s) {
     const block *of = layout_block(c->setup.layout, b);
     return s->kind == STEP_LINEAR && of->weights[of->program.ops[s->first].w].format.sparse;
 }
-
-bool steps_read_weights(const op *o) {
-    return op_is_product(o) || o->kind == OP_NORM || o->kind == OP_ATTENTION || o->kind == OP_ROUTE;
-}
