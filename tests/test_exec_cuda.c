@@ -250,7 +250,7 @@ static void architectures(void **state) {
     int n = 0;
     archs_each("tests/data/arch", compare_arch, &n);
     archs_each("tests/data/arch-extra", compare_arch, &n);
-    assert_true(n >= 70);
+    assert_true(n >= 140);
 }
 
 static int n_sequence = 1;

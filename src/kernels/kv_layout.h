@@ -59,9 +59,15 @@ static inline int64_t kv_scale_count(int64_t d_head) {
 static inline int64_t kv_block_bytes(type_id type, int64_t d_head) {
     return kv_code_bytes(type, d_head) + 2 * kv_scale_count(d_head) * (int64_t)sizeof(uint16_t);
 }
+/* The width of heads for which a page of halves has memory: GPUs store channels in pieces of 8. */
+static inline int64_t kv_d_head(int64_t d_head) {
+    return (d_head + 7) / 8 * 8;
+}
 /* Bytes of one head's keys, or values, in a page. */
 static inline int64_t kv_head_bytes(type_id type, int64_t d_head) {
-    return kv_is_coded(type) ? kv_block_bytes(type, d_head) : KV_BLOCK * d_head * (type == TYPE_F16 ? 2 : 4);
+    if (kv_is_coded(type))
+        return kv_block_bytes(type, d_head);
+    return KV_BLOCK * (type == TYPE_F16 ? kv_d_head(d_head) * 2 : d_head * 4);
 }
 /* A head's keys or values of one block of positions. */
 static inline uint8_t *kv_block_at(const kv_view *kv, bool is_value, int64_t head, int64_t page) {

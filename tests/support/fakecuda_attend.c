@@ -182,6 +182,7 @@ static void attend_row(const cuda_attend *a, int64_t row, const kv_view *kv) {
                               .first_position = position_of(a, row),
                               .n_head = a->n_head,
                               .window = a->window,
+                              .chunked = a->chunked,
                               .scale = a->scale,
                               .softcap = a->softcap,
                               .alibi_max_bias = a->alibi_max_bias,
@@ -210,8 +211,8 @@ static void attend_rows(const cuda_attend *a, bool by_rows) {
 int fake_attend(const cuda_attend *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(attend, fake_attend);
-    if (a->n_row > CUDA_MAX_ROWS)
-        return fake_misuse("attention of too many rows");
+    if (a->n_row > CUDA_MAX_ROWS || (!a->k && !a->stored) || a->kv.d_head % 8)
+        return fake_misuse("attention of too many rows, of keys that are not there, or of odd heads");
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)
         store_row(a, row);
     for (int64_t row = 0; row < a->n_row && !a->stored; row++)

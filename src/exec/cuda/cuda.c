@@ -128,7 +128,7 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
     if (c->seen != device_store_changes(c->store))
         replay_forget(c);
     c->seen = device_store_changes(c->store);
-    c->origin = gpu_workspace_is_coded(c) ? p->segments->kv->recent_at[0] : p->segments->kv->at[0];
+    c->origin = gpu_workspace_origin(c);
     c->has_prompts = c->several[0] = c->several[1] = false;
     int64_t n_row = 0;
     for (int i = 0; i < p->n_segment; i++) {

@@ -33,6 +33,7 @@ typedef enum step_kind {
     STEP_EACH,
     STEP_COLUMNS,
     STEP_ROPE,
+    STEP_RECURRENT,
     STEP_ROUTE,
     STEP_EXPERTS
 } step_kind;
@@ -150,12 +151,16 @@ struct cuda {
     /* Data of a pass for the kernels, sent in one copy; contains the next three and page_table. */
     uint8_t *tables;
     int32_t *position, *first_page, *token; /* [rows of the pass] */
+    int32_t *state, *save;                  /* cuda_recurrent; unused without recurrent layers */
     float **cos_sin;                        /* [n_rope][rows of the pass, n_rot] */
     int32_t *page_table;  /* page numbers of all segments; in `tables`, or in `pages` if there are many */
     void *codes[REG_MAX]; /* activation codes of few rows (cuda_codes); NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
     void *expert_few, *expert_wide, *expert_codes,
-        *expert_scratch;        /* cuda_route, cuda_experts; NULL: no experts */
+        *expert_scratch; /* cuda_route, cuda_experts; NULL: no experts */
+    void *recurrent_scratch;
+    float *wider[4]; /* q, k, v and output of attention whose heads are no multiple of 8 wide; NULL: there is
+                        none */
     const step *rows_coded;     /* the products of experts for which the last ones left codes; NULL: none */
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
@@ -299,6 +304,8 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
 void gpu_workspace_close(cuda *c);
 /* Number of the segment's KV pages after its rows are written. */
 int64_t gpu_workspace_pages_of(const segment *s);
+/* The memory from which the pass's pages and recurrent states are numbered. */
+uint8_t *gpu_workspace_origin(const cuda *c);
 bool gpu_workspace_is_coded(const cuda *c); /* whether the pass's keys and values are codes (kv8, kv4) */
 /* Sends positions, tokens, pages and angles of the pass's rows to the GPU. */
 nib_status gpu_workspace_send_tables(cuda *c, nib_error *err);

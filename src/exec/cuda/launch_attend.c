@@ -12,8 +12,7 @@ static nib_status add(const launch_walk *w, launch_kind kind, const op *o, const
     return replay_add(w->c, kind, o, a, sizeof *a, err);
 }
 
-/* The number of rows of the group from r on that belong to one sequence. */
-static int64_t rows_of_sequence(const launch_walk *w, int64_t r) {
+int64_t launch_rows_of_sequence(const launch_walk *w, int64_t r) {
     int64_t row = w->g->row + r;
     const segment *s = visits_segment(w->c->pass.segments, w->c->pass.n_segment, false, &row);
     return NUM_MIN(s->n_row - row, w->g->n_row - r);
@@ -23,9 +22,10 @@ static int64_t rows_of_sequence(const launch_walk *w, int64_t r) {
 static nib_status attend_prompts(const launch_walk *w, const cuda_attend *all, const op *o, nib_error *err) {
     for (int64_t r = 0, n; r < all->n_row; r += n) {
         cuda_attend a = *all;
-        n = rows_of_sequence(w, r);
+        n = launch_rows_of_sequence(w, r);
         a.n_row = n;
-        a.q += r * a.ldq, a.k += r * a.ldk, a.v += r * a.ldv, a.out += r * a.ldo;
+        a.q += r * a.ldq, a.out += r * a.ldo;
+        a.k = a.k ? a.k + r * a.ldk : NULL, a.v = a.v ? a.v + r * a.ldv : NULL;
         a.position += r, a.first_page += r;
         a.cos_sin = a.cos_sin ? a.cos_sin + r * a.n_rot : NULL;
         NIB_TRY(add(w, LAUNCH_PROMPT, o, &a, err));
@@ -42,7 +42,8 @@ static nib_status move(const launch_walk *w, const op *o, const cuda_move *a, ni
 /* A prompt's keys and values in codes are stored after attention, which reads the launch's rows instead,
  * because the cache has memory for the newest positions only. */
 static nib_status attend_all(const launch_walk *w, const op *o, const cuda_attend *a, nib_error *err) {
-    const bool stores = a->stored || w->c->run.visit.cache_only, coded = a->kv.code_bits > 0;
+    const bool stores = op_stores(o) && (a->stored || w->c->run.visit.cache_only),
+               coded = a->kv.code_bits > 0;
     if (stores && coded)
         NIB_TRY(add(w, LAUNCH_PACK, o, a, err));
     if (stores && (!coded || !w->c->wide || w->c->run.visit.cache_only))
@@ -63,6 +64,67 @@ static nib_status attend_moved(const launch_walk *w, const op *o, const kv_view 
     return move(w, o, &down, err);
 }
 
+/* ---- heads of any width ----
+ *
+ * The kernels have heads of a multiple of 8. Others get zeros behind them in registers of their own, for
+ * which a page has memory (kv_head_bytes). */
+
+static int64_t width_of(const op *o) {
+    return kv_d_head(o->u.attn.d_head);
+}
+
+static nib_status copy_heads(const launch_walk *w, const op *o, int64_t n_head, const float *x, int64_t ldx,
+                             int64_t d, float *out, int64_t ldo, int64_t d_out, nib_error *err) {
+    cuda_columns a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    a.x = x;
+    a.out = out;
+    a.n_row = w->g->n_row;
+    a.ldx = ldx;
+    a.ldo = ldo;
+    a.n_group = n_head;
+    a.n = NUM_MIN(d, d_out);
+    a.step_in = d;
+    a.step = d_out;
+    a.n_zero = d_out - a.n;
+    return replay_add(w->c, LAUNCH_COLUMNS, o, &a, sizeof a, err);
+}
+
+/* Sets an input, or its wider copy. */
+static nib_status take_input(const launch_walk *w, const op *o, reg from, int64_t n_head, float *wider,
+                             const float **at, int64_t *ld, nib_error *err) {
+    const int64_t d = o->u.attn.d_head, wide = width_of(o);
+    *at = launch_at(w, from);
+    *ld = launch_ld(w, from);
+    if (d == wide)
+        return NIB_OK;
+    NIB_TRY(copy_heads(w, o, n_head, *at, *ld, d, wider, n_head * wide, wide, err));
+    *at = wider;
+    *ld = n_head * wide;
+    return NIB_OK;
+}
+
+static nib_status take_inputs(const launch_walk *w, const op *o, cuda_attend *a, nib_error *err) {
+    cuda *c = w->c;
+    const int64_t n_head = o->u.attn.n_head, n_kv = o->u.attn.n_kv_head;
+    NIB_TRY(take_input(w, o, o->in, n_head, c->wider[0], &a->q, &a->ldq, err));
+    if (op_stores(o)) {
+        NIB_TRY(take_input(w, o, o->in2, n_kv, c->wider[1], &a->k, &a->ldk, err));
+        NIB_TRY(take_input(w, o, o->in3, n_kv, c->wider[2], &a->v, &a->ldv, err));
+    }
+    const bool wider = width_of(o) != o->u.attn.d_head;
+    a->out = wider ? c->wider[3] : launch_at(w, o->out);
+    a->ldo = wider ? n_head * width_of(o) : launch_ld(w, o->out);
+    return NIB_OK;
+}
+
+static nib_status give_output(const launch_walk *w, const op *o, const cuda_attend *a, nib_error *err) {
+    if (width_of(o) == o->u.attn.d_head)
+        return NIB_OK;
+    return copy_heads(w, o, o->u.attn.n_head, a->out, a->ldo, width_of(o), launch_at(w, o->out),
+                      launch_ld(w, o->out), o->u.attn.d_head, err);
+}
+
 nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     cuda *c = w->c;
     const op *o = &w->ops[s->first + s->n - 1];
@@ -77,21 +139,14 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.kv.k = c->origin + kv->key_at;
     a.kv.v = c->origin + kv->value_at;
     a.kv.n_kv_head = kv->n_kv_head;
-    a.kv.d_head = kv->d_head;
+    a.kv.d_head = kv_d_head(kv->d_head);
     a.kv.page = DEVICE_CUDA_ALIGN / 2;
     if (kv_is_coded(kv->type)) {
         a.kv.code_bits = kv_code_bits(kv->type);
         a.kv.recent_k = c->origin + kv->recent_key_at;
         a.kv.recent_v = c->origin + kv->recent_value_at;
     }
-    a.q = launch_at(w, o->in);
-    a.k = launch_at(w, o->in2);
-    a.v = launch_at(w, o->in3);
-    a.ldq = c->ld[o->in];
-    a.ldk = c->ld[o->in2];
-    a.ldv = c->ld[o->in3];
-    a.out = launch_at(w, o->out);
-    a.ldo = c->ld[o->out];
+    NIB_TRY(take_inputs(w, o, &a, err));
     a.n_row = w->g->n_row;
     a.n_head = o->u.attn.n_head;
     a.position = c->position + w->g->row;
@@ -99,10 +154,11 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.first_page = c->first_page + w->g->row;
     a.cos_sin = n_rot ? c->cos_sin[s->rope->u.rope.table] + w->g->row * n_rot : NULL;
     a.cos_sin_by_row = true;
-    a.stored = c->stored;
+    a.stored = c->stored || !op_stores(o);
     a.style = style;
     a.n_rot = n_rot;
     a.window = o->u.attn.window;
+    a.chunked = o->u.attn.chunked;
     a.scale = o->u.attn.scale;
     a.softcap = o->u.attn.softcap;
     a.alibi_max_bias = o->u.attn.alibi_max_bias;
@@ -111,5 +167,7 @@ nib_status launch_attend(const launch_walk *w, const step *s, nib_error *err) {
     a.scratch = c->attend_scratch;
     a.leaves = launch_leaves(w, s);
     c->coded_whole = false;
-    return c->in_place.on_host[o->u.attn.layer] ? attend_moved(w, o, kv, &a, err) : attend_all(w, o, &a, err);
+    NIB_TRY(c->in_place.on_host[o->u.attn.layer] ? attend_moved(w, o, kv, &a, err)
+                                                 : attend_all(w, o, &a, err));
+    return c->run.visit.cache_only ? NIB_OK : give_output(w, o, &a, err);
 }

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
+#include "kernels/kv_layout.h"
 #include "tiers/device_cuda.h"
 
 #include <stdio.h>
@@ -22,6 +23,8 @@ typedef struct sizes {
     int64_t n_head, d_head;            /* maximum sizes of attention */
     int64_t embed, rope;               /* widths of an embedding row, of a rotation */
     int64_t few, wide, experts, codes; /* bytes of the memory for products of experts */
+    int64_t wider;                     /* floats of a row of c->wider */
+    int64_t recurrent;                 /* bytes of cuda_recurrent.scratch */
 } sizes;
 
 /* Sizes of a mixture's ops for this many rows that go through a block together. */
@@ -50,7 +53,7 @@ static void experts_sizes(const cuda *c, const block *of, const op *o, int64_t n
 
 static sizes sizes_of(const cuda *c, const layout *l) {
     const model *m = layout_model(l);
-    sizes s = {1, 1, 8, 1, 1, 0, 0, 0, 0};
+    sizes s = {1, 1, 8, 1, 1, 0, 0, 0, 0, 0, 0};
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -58,11 +61,15 @@ static sizes sizes_of(const cuda *c, const layout *l) {
             experts_sizes(c, layout_block(l, b), o, c->max_rows, &s);
             if (o->kind == OP_LINEAR)
                 s.k = NUM_MAX(s.k, o->k);
+            if (o->kind == OP_CONV)
+                s.recurrent = NUM_MAX(s.recurrent, cuda_recurrent_scratch(c->max_rows, o->n, o->u.rec.n_tap));
             if (o->kind == OP_EMBED)
                 s.embed = NUM_MAX(s.embed, o->n);
             if (o->kind == OP_ATTENTION) {
                 s.n_head = NUM_MAX(s.n_head, o->u.attn.n_head);
-                s.d_head = NUM_MAX(s.d_head, o->u.attn.d_head);
+                s.d_head = NUM_MAX(s.d_head, kv_d_head(o->u.attn.d_head));
+                if (kv_d_head(o->u.attn.d_head) != o->u.attn.d_head)
+                    s.wider = NUM_MAX(s.wider, o->u.attn.n_head * kv_d_head(o->u.attn.d_head));
             }
         }
     }
@@ -87,7 +94,7 @@ static uint64_t part(uint64_t *at, int64_t n) {
 
 /* Byte offsets of the parts of `tables`. */
 typedef struct table_parts {
-    uint64_t first_page, position, token, angles, pages, end;
+    uint64_t first_page, position, token, state, save, angles, pages, end;
 } table_parts;
 static table_parts table_parts_of(const model *m, int64_t n_row, int64_t n_page) {
     table_parts p;
@@ -95,6 +102,8 @@ static table_parts table_parts_of(const model *m, int64_t n_row, int64_t n_page)
     p.first_page = part(&at, n_row);
     p.position = part(&at, n_row);
     p.token = part(&at, n_row);
+    p.state = part(&at, model_state_bytes(m) ? n_row : 0);
+    p.save = part(&at, model_state_bytes(m) ? n_row : 0);
     p.angles = at;
     for (int t = 0; t < model_n_rope(m); t++)
         part(&at, n_row * model_rope_dim(m, t));
@@ -127,6 +136,10 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->has_wide() || c->batched)
         c->wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
+    for (int i = 0; i < 4 && s.wider > 0; i++)
+        c->wider[i] = take(base, &at, c->max_rows * s.wider, sizeof(float));
+    if (s.recurrent > 0)
+        c->recurrent_scratch = take(base, &at, 1, (uint64_t)s.recurrent);
     if (s.experts > 0) {
         c->expert_few = take(base, &at, 1, (uint64_t)s.few);
         c->expert_wide = c->k->has_wide() ? take(base, &at, 1, (uint64_t)s.wide) : NULL;
@@ -262,6 +275,11 @@ bool gpu_workspace_is_coded(const cuda *c) {
     return kv_is_coded(kv_pool_paging(c->pass.segments->kv->pool)->type);
 }
 
+uint8_t *gpu_workspace_origin(const cuda *c) {
+    const kv_table *kv = c->pass.segments->kv;
+    return kv->state.at ? kv->state.at : gpu_workspace_is_coded(c) ? kv->recent_at[0] : kv->at[0];
+}
+
 /* With codes: the number of pages of newest positions, which are listed before the others (cuda_kv). */
 static int64_t newest_of(const cuda *c) {
     return gpu_workspace_is_coded(c) ? KV_WINDOW / KV_BLOCK : 0;
@@ -276,7 +294,7 @@ static nib_status list_pages(const cuda *c, int32_t *list, nib_error *err) {
         for (int64_t p = 0; p < newest_of(c); p++)
             NIB_TRY(number_of(c, kv->recent_at[p], list++, err));
         for (int64_t p = 0; p < gpu_workspace_pages_of(s); p++)
-            NIB_TRY(number_of(c, p < n ? kv->at[p] : c->origin, list++, err));
+            NIB_TRY(number_of(c, p < n && kv->at[p] ? kv->at[p] : c->origin, list++, err));
     }
     return NIB_OK;
 }
@@ -304,6 +322,34 @@ static void fill_tables(cuda *c, uint64_t at, int64_t n_row) {
     }
 }
 
+/* The numbers of a segment's recurrent state, and of its copies. */
+static nib_status number_states(const cuda *c, const segment *s, int32_t *state, int32_t *save,
+                                nib_error *err) {
+    int32_t number = 0, copy = CUDA_NO_STATE;
+    NIB_TRY(number_of(c, s->kv->state.at, &number, err));
+    if (s->kv->saving)
+        NIB_TRY(number_of(c, kv_state_at(s->kv->saving), &copy, err));
+    for (int64_t r = 0; r < s->n_row; r++) {
+        state[r] = number;
+        save[r] = s->kv->saving && s->position + r + 1 == s->kv->save_at ? copy : CUDA_NO_STATE;
+    }
+    return NIB_OK;
+}
+
+static nib_status fill_states(cuda *c, const table_parts *p, nib_error *err) {
+    int32_t *const state = (int32_t *)(void *)(c->tables_host + p->state);
+    int32_t *const save = (int32_t *)(void *)(c->tables_host + p->save);
+    if (!model_state_bytes(cuda_model(c)))
+        return NIB_OK;
+    c->state = (int32_t *)(void *)(c->tables + p->state);
+    c->save = (int32_t *)(void *)(c->tables + p->save);
+    for (int i = 0; i < c->pass.n_segment; i++) {
+        const segment *s = &c->pass.segments[i];
+        NIB_TRY(number_states(c, s, state + s->row, save + s->row, err));
+    }
+    return NIB_OK;
+}
+
 nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     int64_t n_row = 0, n_page = 0, row = 0, page = 0;
     for (int i = 0; i < c->pass.n_segment; i++) {
@@ -329,6 +375,7 @@ nib_status gpu_workspace_send_tables(cuda *c, nib_error *err) {
     c->position = (int32_t *)(void *)(c->tables + p.position);
     c->token = (int32_t *)(void *)(c->tables + p.token);
     c->page_table = (int32_t *)(void *)(c->tables + p.pages);
+    NIB_TRY(fill_states(c, &p, err));
     fill_tables(c, p.angles, n_row);
     if (n_page > TABLE_PAGES)
         NIB_TRY(send_pages(c, n_page, err));

@@ -89,6 +89,7 @@ static int launch_one(const cuda *c, const gpu_launch *l, cuda_stream on) {
     case LAUNCH_EACH: return c->k->each(&l->u.each, on);
     case LAUNCH_COLUMNS: return c->k->columns(&l->u.columns, on);
     case LAUNCH_ROPE: return c->k->rope(&l->u.rope, on);
+    case LAUNCH_RECURRENT: return c->k->recurrent(&l->u.recurrent, on);
     case LAUNCH_ROUTE: return c->k->route(&l->u.route, on);
     case LAUNCH_EXPERTS: return c->k->experts(&l->u.experts, on);
     case LAUNCH_FETCH: return fetches_launch(c, &l->u.residual, on);

@@ -25,6 +25,7 @@ typedef enum launch_kind {
     LAUNCH_EACH,
     LAUNCH_COLUMNS,
     LAUNCH_ROPE,
+    LAUNCH_RECURRENT,
     LAUNCH_ROUTE,
     LAUNCH_EXPERTS,
     LAUNCH_FETCH,

@@ -155,6 +155,19 @@ static nib_status take_places(const cuda *c, offload_question *q, nib_error *err
     return NIB_OK;
 }
 
+/* Whether keys and values may be in host memory: the host's order there is that of the kernels' (move), each
+ * layer has its own, and there are no recurrent states. */
+static bool attention_moves(const model *m) {
+    bool all = model_state_bytes(m) == 0;
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *p = &model_block(m, b)->program;
+        for (int i = 0; i < p->n_op; i++)
+            if (p->ops[i].kind == OP_ATTENTION)
+                all = all && op_stores(&p->ops[i]) && p->ops[i].u.attn.d_head % 8 == 0;
+    }
+    return all;
+}
+
 nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q, nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     *q = (offload_question){.n_block = n_block,
@@ -166,8 +179,9 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
                             .max_rows = IN_PLACE_MAX_ROWS,
                             .n_sequence = c->setup.n_sequence,
                             .many_from = c->k->has_batch() ? CUDA_MIN_BATCH : 0,
-                            /* the newest positions of a sequence are on the GPU, like its codes */
-                            .one_cache = kv_is_coded(c->setup.kv_type)};
+                            /* the newest positions of a sequence are on the GPU, like its codes, and
+                               recurrent states */
+                            .one_cache = kv_is_coded(c->setup.kv_type) || !attention_moves(cuda_model(c))};
     find_capacity(c, cap, q);
     q->activations = gpu_workspace_device_bytes(c, rows);
     NIB_TRY(kv_page_size(c->setup.layout, c->setup.kv_type, false, &q->page, err));

@@ -158,6 +158,17 @@ static void fetch(const cuda_residual *a, nib_span *out) {
             out->bytes += (double)(a->n_row * channels * a->step[i] + a->n[i] * FLOAT);
 }
 
+/* ---- recurrent states ---- */
+
+/* The inputs and outputs, and the state, read and written. */
+static void recurrent(const cuda *c, const cuda_recurrent *a, nib_span *out) {
+    const int64_t n_sequence = a->together ? 1 : c->pass.n_segment;
+    const int64_t state = a->n * (a->kind == OP_CONV ? a->n_tap - 1 : a->d_state);
+    out->bytes = (double)((2 * n_sequence * state + a->n_row * 2 * a->n) * FLOAT);
+    out->macs = (double)(a->n_row * state) * (a->kind == OP_DELTA ? 3 : a->kind == OP_CONV ? 1 : 2);
+    out->at_least = true;
+}
+
 /* ---- all of them ---- */
 
 static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
@@ -183,6 +194,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_ROPE:
         out->bytes = (double)(2 * l->u.rope.n_row * l->u.rope.n_head * l->u.rope.n_rot * FLOAT);
         return;
+    case LAUNCH_RECURRENT: recurrent(c, &l->u.recurrent, out); return;
     case LAUNCH_ROUTE: out->bytes = (double)(l->u.route.n_row * l->u.route.n_expert * FLOAT); return;
     case LAUNCH_EXPERTS: experts(&l->u.experts, out); return;
     case LAUNCH_FETCH: fetch(&l->u.residual, out); return;

@@ -13,6 +13,7 @@ typedef struct builder {
     int n_norm; /* number of following products that read `norm`, which they compute */
     const op *norm;
     bool any_format; /* formats of weights are not known yet */
+    bool coded;      /* keys and values are codes */
     nib_error *err;
 } builder;
 
@@ -199,12 +200,11 @@ static nib_status take_attention(const builder *b, int i, step *s) {
     s->n = s->rope ? 3 : 1;
     o = &b->ops[i + s->n - 1];
     s->out = o->out;
-    if (!op_stores(o))
-        return refuse(b, o, "it reads the keys and values of another layer");
-    if (o->u.attn.chunked)
-        return refuse(b, o, "positions are cut into chunks");
-    if (o->u.attn.d_head % 8 || o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
-        return refuse(b, o, "the width of heads must be a multiple of 8, and at most 256");
+    if (b->coded && (!op_stores(o) || o->u.attn.d_head % 8))
+        return refuse(b, o,
+                      "with kv8 and kv4, it must store its keys and values, in heads of a multiple of 8");
+    if (o->u.attn.d_head > 256 || o->u.attn.n_head % o->u.attn.n_kv_head)
+        return refuse(b, o, "the width of heads must be at most 256");
     return NIB_OK;
 }
 
@@ -224,10 +224,6 @@ static nib_status take_look_ups(const builder *b, int i, step *s) {
 
 static bool has_kernel(op_kind kind) {
     switch (kind) {
-    case OP_CONV:
-    case OP_SSD:
-    case OP_SCAN:
-    case OP_DELTA:
     case OP_SHORTLIST:
     case OP_COUNT: return false;
     default: return true;
@@ -267,6 +263,10 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SSD:
     case OP_SCAN:
     case OP_DELTA:
+        s->kind = STEP_RECURRENT;
+        return o->kind == OP_CONV || o->u.rec.d_state <= 256
+                   ? NIB_OK
+                   : refuse(b, o, "its state has more than 256 rows");
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }
@@ -274,7 +274,7 @@ static nib_status take(builder *b, int i, step *s) {
 }
 
 static nib_status make_block(cuda *c, int i, step *to, nib_error *err) {
-    builder b = {.of = layout_block(c->setup.layout, i), .err = err};
+    builder b = {.of = layout_block(c->setup.layout, i), .coded = kv_is_coded(c->setup.kv_type), .err = err};
     steps *s = &c->blocks[i];
     b.ops = b.of->program.ops;
     b.n_op = b.of->program.n_op;

@@ -266,7 +266,7 @@ __device__ __forceinline__ void attend_span(const attend_work<D> &w, int span, i
         keys_load(w, half_at(warp), &p);
         values_load(w, half_at(warp), &p);
     }
-    queries_take<D, HERE>(w, has_new, waited);
+    queries_take<D, HERE>(w, has_new && w.j.a.k, waited);
     if (has_new && w.head0 % w.j.n_group == 0 && !w.j.a.stored)
         fresh_store<D, BITS>(w);
 #pragma unroll 1

@@ -32,6 +32,14 @@ __device__ __forceinline__ float2 key_pair(const cuda_attend &a, int row, int po
     return i < (a.cos_sin ? (int)a.n_rot / 2 : 0) ? pair_rotate(x, pair_table(a, row, position, i)) : x;
 }
 
+/* The first position that a row at `position` sees. It grows with the position. */
+__device__ __forceinline__ int low_of(const cuda_attend &a, int position) {
+    const int window = (int)a.window;
+    if (window <= 0)
+        return 0;
+    return a.chunked ? position - position % window : max(0, position - window + 1);
+}
+
 /* ALiBi's slope of a head, as on the processor (kernels/lanes/attend.h); 0: no ALiBi. */
 __device__ __forceinline__ float alibi_slope(const cuda_attend &a, int head) {
     if (!(a.alibi_max_bias > 0))

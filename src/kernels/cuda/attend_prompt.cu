@@ -95,8 +95,7 @@ template <bool CODED> __device__ __forceinline__ prompt_rows rows_of(const cuda_
     if (r.n <= 0)
         return r;
     r.position0 = a.position[r.row0];
-    const int low = a.window > 0 && r.position0 >= a.window ? r.position0 - (int)a.window + 1 : 0;
-    r.first = low / CUDA_PAGE;
+    r.first = low_of(a, r.position0) / CUDA_PAGE;
     r.last = (r.position0 + r.n - 1) / CUDA_PAGE;
     return r;
 }

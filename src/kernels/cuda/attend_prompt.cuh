@@ -74,8 +74,7 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
                                            float (&score)[32], row_sums *f, float (&old)[2]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, base = page * CUDA_PAGE + 2 * t;
     const float scale = score_scale(a);
-    const bool cut = page * CUDA_PAGE + CUDA_PAGE - 1 > first ||
-                     (a.window > 0 && page * CUDA_PAGE + a.window <= first + 15);
+    const bool cut = page * CUDA_PAGE + CUDA_PAGE - 1 > first || page * CUDA_PAGE < low_of(a, first + 15);
     if (a.softcap > 0)
 #pragma unroll
         for (int i = 0; i < 32; i++)
@@ -90,7 +89,7 @@ __device__ __forceinline__ void page_weigh(const cuda_attend &a, int page, int f
 #pragma unroll
         for (int i = 0; i < 32; i++) {
             const int at = base + i / 4 * 8 + i % 2, row = first + g + i % 4 / 2 * 8;
-            if (at > row || (a.window > 0 && at + a.window <= row))
+            if (at > row || at < low_of(a, row))
                 score[i] = -INFINITY;
         }
 #pragma unroll

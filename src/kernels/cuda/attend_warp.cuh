@@ -35,13 +35,15 @@ struct attend_job {
 struct attend_range {
     const int32_t *pages;
     int position, low, page0, n_page, n_span;
+    int n_stored; /* positions that the cache has: all, or all but the row's own */
 };
 __device__ __forceinline__ attend_range range_of(const attend_job &j, int position, int first_page) {
     const cuda_attend &a = j.a;
     attend_range r;
     r.pages = a.pages + first_page;
     r.position = position;
-    r.low = a.window > 0 && r.position >= a.window ? r.position - (int)a.window + 1 : 0;
+    r.low = low_of(a, position);
+    r.n_stored = a.k ? position : position + 1;
     r.page0 = r.low / CUDA_PAGE;
     r.n_page = r.position / CUDA_PAGE + 1 - r.page0;
     r.n_span = r.n_page <= TOGETHER_PAGES ? 1 : min(j.n_span, (r.n_page + 1) / 2);
@@ -153,7 +155,7 @@ __device__ __forceinline__ void keys_load(const attend_work<D> &w, int base, hal
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int at = base + 8 * i + w.g;
-        const bool there = at >= w.range.low && at < w.range.position;
+        const bool there = at >= w.range.low && at < w.range.n_stored;
 #pragma unroll
         for (int c = 0; c < D / 32; c++) {
             p->key[i][c] = make_uint4(0, 0, 0, 0);
@@ -170,7 +172,7 @@ __device__ __forceinline__ void values_load(const attend_work<D> &w, int base, h
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int at = base + value_position(i, w.t);
-        const bool there = at >= w.range.low && at < w.range.position;
+        const bool there = at >= w.range.low && at < w.range.n_stored;
 #pragma unroll
         for (int c = 0; c < D / 32; c++) {
             p->value[i][c] = make_uint2(0, 0);
@@ -182,7 +184,7 @@ __device__ __forceinline__ void values_load(const attend_work<D> &w, int base, h
 /* Inserts the new key and value if the piece has their position. */
 template <int D>
 __device__ __forceinline__ void fresh_take(const attend_work<D> &w, int base, half_piece<D> *p) {
-    if (w.range.position < base || w.range.position >= base + PIECE)
+    if (w.range.position < base || w.range.position >= base + PIECE || !w.j.a.k)
         return;
 #pragma unroll
     for (int i = 0; i < 2; i++)

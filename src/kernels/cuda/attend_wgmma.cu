@@ -57,8 +57,7 @@ __device__ __forceinline__ tile_rows tile_of(const cuda_attend &a, bool heads, i
     t.row0 = (heads ? y : 2 * y + tile) * TILE_ROWS;
     t.n = min(TILE_ROWS, (int)a.n_row - t.row0);
     t.position0 = a.position[0] + t.row0;
-    const int low = a.window > 0 && t.position0 >= a.window ? t.position0 - (int)a.window + 1 : 0;
-    t.first = low / CUDA_PAGE;
+    t.first = low_of(a, t.position0) / CUDA_PAGE;
     t.last = t.n > 0 ? (t.position0 + t.n - 1) / CUDA_PAGE : t.first - 1; /* none */
     return t;
 }

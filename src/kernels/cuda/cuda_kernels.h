@@ -128,7 +128,8 @@ typedef struct cuda_kv {
 /* Attention of one token of each of n_row sequences: rotates q and k, stores k and v at the row's position,
  * attends. If `store` has stored the rows before, they may belong to one sequence. With codes, a row sees its
  * own block of CUDA_PAGE positions in halves and earlier blocks in codes. A launch that stores the last
- * position of a block also packs the block. */
+ * position of a block also packs the block. k NULL: the cache has the row's own position too, because an
+ * earlier layer has stored it (not with codes, and `stored` is true). */
 typedef struct cuda_attend {
     cuda_kv kv;
     const float *q, *k, *v; /* [n_row, ld], before the rotation */
@@ -144,6 +145,7 @@ typedef struct cuda_attend {
     rope_style style;
     int64_t n_rot;
     int64_t window; /* positions; 0: all */
+    bool chunked;   /* instead: positions are cut into chunks of `window`, and a row sees those of its own */
     float scale, softcap;
     float alibi_max_bias; /* 0: no ALiBi */
     float alibi_scale;    /* multiplies the slopes; 0 counts as 1 (attend_args, kernels/kernels.h) */
@@ -413,6 +415,33 @@ static inline int64_t cuda_experts_scratch(const cuda_experts *a) {
     return cuda_experts_input(a) + (a->sum ? a->n_row * a->n_used * a->n * (int64_t)sizeof(float) : 0);
 }
 
+/* OP_CONV, OP_SSD, OP_SCAN or OP_DELTA on n_row rows (kernels/kernels.h has the formulas). Rows of one
+ * sequence follow each other in the order of their positions. A state begins at origin + number * unit + at
+ * floats. It is read, unless the row's position is 0, and replaced by the state after the sequence's last
+ * row. */
+enum { CUDA_NO_STATE = INT32_MIN, CUDA_CONV_ROWS = 64 };
+typedef struct cuda_recurrent {
+    op_kind kind;
+    bool together;            /* all rows belong to one sequence */
+    const float *x, *x2, *x3; /* [n_row, ld]: the op's inputs */
+    int64_t ldx, ldx2, ldx3;
+    float *out; /* [n_row, ldo]; OP_CONV: may be x */
+    int64_t ldo, n_row, n;
+    const float *w, *b, *skip; /* the op's w, b and w2 */
+    int64_t n_tap, n_head, n_group, d_head, d_state;
+    float dt_min, dt_max;
+    bool silu, by_channel, tiled;
+    const int32_t *position;     /* [n_row] */
+    const int32_t *state, *save; /* [n_row]: numbers of the row's state, and of a copy of the state after the
+                                    row; CUDA_NO_STATE: there is no copy */
+    uint8_t *origin;
+    int64_t unit, at;
+    void *scratch; /* cuda_recurrent_scratch() bytes */
+} cuda_recurrent;
+static inline int64_t cuda_recurrent_scratch(int64_t n_row, int64_t n, int64_t n_tap) {
+    return n_row / CUDA_CONV_ROWS * (n_tap - 1) * n * (int64_t)sizeof(float);
+}
+
 typedef void *cuda_stream, *cuda_graph, *cuda_event;
 
 /* A strategy for `linear`, or for products of many rows (`wide`). `row` says which formats and numbers of
@@ -531,6 +560,8 @@ typedef struct cuda_kernels {
     /* A row's bits depend on its role alone (`wide` is NULL or not), not on the other rows. */
     int (*route)(const cuda_route *a, cuda_stream s);
     int (*experts)(const cuda_experts *a, cuda_stream s);
+    /* A row's bits do not depend on the other rows, and not on how a sequence is cut. */
+    int (*recurrent)(const cuda_recurrent *a, cuda_stream s);
 
     /* -- for benchmarks -- */
     /* Reads bytes (a multiple of 16) once. *sink keeps the compiler from removing the reads; it is written
@@ -567,7 +598,8 @@ typedef struct cuda_kernels {
     X(sample, cuda_sample)                                                                                   \
     X(shortlist, cuda_shortlist)                                                                             \
     X(route, cuda_route)                                                                                     \
-    X(experts, cuda_experts)
+    X(experts, cuda_experts)                                                                                 \
+    X(recurrent, cuda_recurrent)
 
 /* The table of this library; never NULL, also without a device. */
 const cuda_kernels *nib_cuda_kernels(void);

@@ -208,6 +208,7 @@ extern "C" __attribute__((visibility("default"))) const cuda_kernels *nib_cuda_k
         shortlist_launch,
         route_launch,
         experts_launch,
+        recurrent_launch,
         read_all_launch,
         random_matrix_launch,
         device_strategies,
