@@ -272,10 +272,14 @@ static void record_token(const chain *c, int what, int64_t n_row) {
     const int64_t nq = s->n_head * s->d_head, nk = s->n_kv * s->d_head, ld = nq + 2 * nk, d = s->d_model;
     const bool batch = what & BATCH;
     if (what & ENDS)
-        OK(cuda->embed(
-            &(cuda_embed){
-                .w = c->embed, .row = c->token, .factor = 1.0f, .out = c->x, .ldo = d, .n_row = n_row},
-            stream));
+        OK(cuda->embed(&(cuda_embed){.w = c->embed,
+                                     .row = c->token,
+                                     .n = d,
+                                     .factor = 1.0f,
+                                     .out = c->x,
+                                     .ldo = d,
+                                     .n_row = n_row},
+                       stream));
     for (int64_t l = 0; l < s->n_layer; l++) {
         const layer *y = &c->layers[l];
         if (what & PRODUCTS)

@@ -72,7 +72,7 @@ static void test_embed(void **state) {
         memset(expected, 0, sizeof expected);
         OK(cuda->fill(out, 0, sizeof found, stream));
         for (int adds = 0; adds < 2; adds++) {
-            const cuda_embed a = {w, there, OFFSET, adds ? 0.3f : 1.7f, adds, out, LD, N_ROW};
+            const cuda_embed a = {w, there, OFFSET, 0, K, adds ? 0.3f : 1.7f, adds, out, LD, N_ROW};
             OK(cuda->embed(&a, stream));
             for (int r = 0; r < N_ROW; r++) {
                 pack_read_row(&m.view, rows[r] + OFFSET, row);

@@ -49,15 +49,31 @@ void store_each_read(const device_store *s, int b, store_weight_fn fn, void *use
     }
 }
 
+/* Whether the device has a kernel for all tables of a block. */
+static bool has_kernels(const device_store *s, int b) {
+    const block *of = layout_block(s->layout, b);
+    for (int i = 0; i < of->program.n_op; i++)
+        if (is_table(&of->program.ops[i]) && !s->kind->looks_up(&of->weights[of->program.ops[i].w].format))
+            return false;
+    return true;
+}
+
 void store_each_table(const device_store *s, store_weight_fn fn, void *user) {
-    const block *of = layout_block(s->layout, 0);
-    const program *p = &of->program;
     bool all = s->kind->looks_up != NULL;
-    for (int i = 0; i < p->n_op && all; i++)
-        all = !is_table(&p->ops[i]) || s->kind->looks_up(&of->weights[p->ops[i].w].format);
-    for (int i = 0; i < p->n_op && all; i++)
-        if (is_table(&p->ops[i]))
-            fn(s, 0, p->ops[i].w, user);
+    for (int b = 0; b < layout_n_block(s->layout) && all; b++)
+        all = has_kernels(s, b);
+    for (int b = 0; b < layout_n_block(s->layout) && all; b++) {
+        const program *p = &layout_block(s->layout, b)->program;
+        for (int i = 0; i < p->n_op; i++) {
+            int owner = b, w = p->ops[i].w;
+            if (!is_table(&p->ops[i]))
+                continue;
+            if (b > 0) /* a layer looks up a table of block 0 */
+                page_layout_own(s->layout, &owner, &w);
+            if (owner == 0)
+                fn(s, 0, w, user);
+        }
+    }
 }
 
 static void note_reader(const device_store *s, int b, int w, void *user) {

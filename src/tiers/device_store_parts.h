@@ -70,7 +70,8 @@ const weight *store_weight_of(const device_store *s, int b, int w);
  * reader. */
 typedef void (*store_weight_fn)(const device_store *s, int b, int w, void *user);
 void store_each_read(const device_store *s, int b, store_weight_fn fn, void *user);
-/* Calls fn for each table that the device can look up. */
+/* Calls fn for each table that the device can look up: those of block 0, which later blocks may look up too.
+ */
 void store_each_table(const device_store *s, store_weight_fn fn, void *user);
 /* Bytes of the first n_row rows of a weight on the device. */
 uint64_t store_bytes(const device_store *s, const weight *w, int64_t n_row);

@@ -92,9 +92,9 @@ int fake_embed(const cuda_embed *a, cuda_stream s) {
             return fake_misuse("a row is looked up that a table does not have");
         pack_read_row(&w, at, row);
         if (a->adds)
-            t->add(out, row, a->factor, out, w.k);
+            t->add(out, row + a->column, a->factor, out, a->n);
         else
-            t->scale(row, a->factor, out, w.k);
+            t->scale(row + a->column, a->factor, out, a->n);
     }
     free(row), free((void *)(uintptr_t)w.data);
     fake.n_embedded += a->n_row;

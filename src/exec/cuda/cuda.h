@@ -159,8 +159,10 @@ struct cuda {
     void *expert_few, *expert_wide, *expert_codes,
         *expert_scratch; /* cuda_route, cuda_experts; NULL: no experts */
     void *recurrent_scratch;
-    float *wider[4]; /* q, k, v and output of attention whose heads are no multiple of 8 wide; NULL: there is
-                        none */
+    float
+        *embed_there; /* rows that the host has looked up, and that are added to a register; NULL: none are */
+    float *wider[4];  /* q, k, v and output of attention whose heads are no multiple of 8 wide; NULL: there is
+                         none */
     const step *rows_coded;     /* the products of experts for which the last ones left codes; NULL: none */
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
@@ -180,7 +182,7 @@ struct cuda {
     uint8_t *tables_host;     /* source of `tables` */
     uint8_t *changes_host;    /* source of `changes` */
     bool pinned;              /* all of it is page-locked, so copies are asynchronous */
-    float *embed, *looked_up; /* [n_pass, d_model], one row */
+    float *embed, *looked_up; /* [n_pass, d_model], one row of a table */
     angles angles;
     int32_t *page_list;
     size_t max_page_list;

@@ -22,10 +22,11 @@ static nib_status embed_row(const launch_walk *w, const step *s, int64_t r, nib_
     for (int i = 0; i < s->n; i++) {
         const op *o = &w->ops[s->first + i];
         NIB_TRY(pager_read_row(c->run.pager, w->g->block, o->w, table_row(w, o, r), c->looked_up, err));
-        if (o->kind == OP_EMBED && !o->adds)
-            host->scale(c->looked_up, o->u.num.value, out, n);
+        const float *row = c->looked_up + (o->kind == OP_EMBED ? o->u.num.offset : 0);
+        if (i == 0)
+            host->scale(row, o->u.num.value, out, n);
         else
-            host->add(out, c->looked_up, o->kind == OP_EMBED ? o->u.num.value : 1, out, n);
+            host->add(out, row, o->kind == OP_EMBED ? o->u.num.value : 1, out, n);
     }
     return NIB_OK;
 }
@@ -54,7 +55,7 @@ static void embed_part(void *arg, int thread, int n_thread) {
 
 static nib_status embed_rows(const launch_walk *w, const step *s, nib_error *err) {
     embed_job j = {.w = w, .o = &w->ops[s->first]};
-    if (s->n == 1 && j.o->kind == OP_EMBED && w->g->n_row >= MANY_LOOKUPS) {
+    if (s->n == 1 && j.o->kind == OP_EMBED && j.o->k == 0 && w->g->n_row >= MANY_LOOKUPS) {
         pool_run(w->c->setup.threads, embed_part, &j);
         if (!atomic_load(&j.missing))
             return NIB_OK;
@@ -68,6 +69,25 @@ static nib_status send_rows(const launch_walk *w, float *to, const float *from, 
     return spans_copy(w->c, "copy embeddings", DEVICE_LOAD, to, from, (uint64_t)n * sizeof *from, err);
 }
 
+/* Adds the looked-up rows to what the register has. */
+static nib_status add_rows(const launch_walk *w, const op *o, nib_error *err) {
+    cuda *c = w->c;
+    const int64_t n_row = w->g->n_row;
+    cuda_each a;
+    memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    NIB_TRY(send_rows(w, c->embed_there, c->embed + w->g->row * o->n, n_row * o->n, err));
+    a.kind = OP_ADD;
+    a.x = launch_at(w, o->out);
+    a.y = c->embed_there;
+    a.value = 1;
+    a.out = launch_at(w, o->out);
+    a.n_row = n_row;
+    a.n = o->n;
+    a.ldx = a.ldo = launch_ld(w, o->out);
+    a.ldy = o->n;
+    return replay_add(c, LAUNCH_EACH, o, &a, sizeof a, err);
+}
+
 /* Looks rows up on the GPU. */
 static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
     const bool by_token = o->kind == OP_EMBED;
@@ -76,6 +96,8 @@ static nib_status look_up(const launch_walk *w, const op *o, nib_error *err) {
     cuda_weight(w->c, w->g->block, o->w, &a.w);
     a.row = (by_token ? w->c->token : w->c->position) + w->g->row;
     a.offset = by_token ? 0 : o->u.num.offset;
+    a.column = by_token ? o->u.num.offset : 0;
+    a.n = o->n;
     a.factor = by_token ? o->u.num.value : 1;
     a.adds = !by_token || o->adds;
     a.out = launch_at(w, o->out);
@@ -94,6 +116,8 @@ nib_status launch_embed(const launch_walk *w, const step *s, nib_error *err) {
     }
     NIB_TRY(replay_flush(w->c, err));
     NIB_TRY(embed_rows(w, s, err));
+    if (o->adds)
+        return add_rows(w, o, err);
     if (ld == o->n)
         return send_rows(w, launch_at(w, o->out), w->c->embed + w->g->row * ld, w->g->n_row * ld, err);
     for (int64_t r = 0; r < w->g->n_row; r++)

@@ -23,6 +23,7 @@ typedef struct sizes {
     int64_t n_head, d_head;            /* maximum sizes of attention */
     int64_t embed, rope;               /* widths of an embedding row, of a rotation */
     int64_t few, wide, experts, codes; /* bytes of the memory for products of experts */
+    int64_t added;                     /* floats of a row of c->embed_there */
     int64_t wider;                     /* floats of a row of c->wider */
     int64_t recurrent;                 /* bytes of cuda_recurrent.scratch */
 } sizes;
@@ -53,7 +54,7 @@ static void experts_sizes(const cuda *c, const block *of, const op *o, int64_t n
 
 static sizes sizes_of(const cuda *c, const layout *l) {
     const model *m = layout_model(l);
-    sizes s = {1, 1, 8, 1, 1, 0, 0, 0, 0, 0, 0};
+    sizes s = {1, 1, 8, 1, 1, 0, 0, 0, 0, 0, 0, 0};
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -64,7 +65,9 @@ static sizes sizes_of(const cuda *c, const layout *l) {
             if (o->kind == OP_CONV)
                 s.recurrent = NUM_MAX(s.recurrent, cuda_recurrent_scratch(c->max_rows, o->n, o->u.rec.n_tap));
             if (o->kind == OP_EMBED)
-                s.embed = NUM_MAX(s.embed, o->n);
+                s.embed = NUM_MAX(s.embed, NUM_MAX(o->n, o->k));
+            if (o->kind == OP_EMBED && o->adds && (i == 0 || p->ops[i - 1].kind != OP_EMBED))
+                s.added = NUM_MAX(s.added, o->n);
             if (o->kind == OP_ATTENTION) {
                 s.n_head = NUM_MAX(s.n_head, o->u.attn.n_head);
                 s.d_head = NUM_MAX(s.d_head, kv_d_head(o->u.attn.d_head));
@@ -136,6 +139,8 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     c->linear_scratch = take(base, &at, 1, c->k->linear_scratch(CUDA_MAX_ROWS, s.k, c->setup.a16));
     if (c->k->has_wide() || c->batched)
         c->wide_scratch = take(base, &at, 1, c->k->wide_scratch(c->max_rows, s.k));
+    if (s.added > 0)
+        c->embed_there = take(base, &at, c->max_rows * s.added, sizeof(float));
     for (int i = 0; i < 4 && s.wider > 0; i++)
         c->wider[i] = take(base, &at, c->max_rows * s.wider, sizeof(float));
     if (s.recurrent > 0)

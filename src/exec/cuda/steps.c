@@ -214,9 +214,9 @@ static nib_status take_attention(const builder *b, int i, step *s) {
 static nib_status take_look_ups(const builder *b, int i, step *s) {
     const op *o = &b->ops[i];
     s->kind = STEP_EMBED;
-    if (o->kind == OP_EMBED_POS || o->adds)
+    if (o->kind == OP_EMBED_POS)
         return refuse(b, o, "it adds to an output that is not looked up");
-    while (i + s->n < b->n_op && o[s->n].out == o->out && o[s->n].n == o->n &&
+    while (!o->adds && i + s->n < b->n_op && o[s->n].out == o->out && o[s->n].n == o->n &&
            (o[s->n].kind == OP_EMBED_POS || (o[s->n].kind == OP_EMBED && o[s->n].adds)))
         s->n++;
     return NIB_OK;

@@ -213,9 +213,10 @@ typedef struct cuda_embed {
     view w; /* cuda_embeds */
     const int32_t *row;
     int64_t offset;
+    int64_t column, n; /* which columns: n from `column` on, a multiple of 4 */
     float factor;
     bool adds;
-    float *out; /* [n_row, ldo]: w.k of each row */
+    float *out; /* [n_row, ldo]: n of each row */
     int64_t ldo, n_row;
 } cuda_embed;
 /* Whether `embed` has the format. */

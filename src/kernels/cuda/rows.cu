@@ -153,7 +153,7 @@ struct embed_job {
     const uint8_t *data;
     int type, rows; /* float rows: type and stride in bytes */
     tile_source tiles;
-    int64_t n, k, offset, ldo;
+    int64_t n, k /* columns that are read */, column, offset, ldo;
     bool adds;
     const int32_t *row;
     float factor, *out;
@@ -167,9 +167,9 @@ __device__ static float4 float_values(const embed_job &j, const uint8_t *row, in
         if (at + i >= j.k)
             break;
         switch (j.type) {
-        case TYPE_F32: v[i] = ((const float *)row)[at + i]; break;
-        case TYPE_F16: v[i] = half_of(row + 2 * (at + i)); break;
-        default: v[i] = __uint_as_float((uint32_t)((const uint16_t *)row)[at + i] << 16);
+        case TYPE_F32: v[i] = ((const float *)row)[j.column + at + i]; break;
+        case TYPE_F16: v[i] = half_of(row + 2 * (j.column + at + i)); break;
+        default: v[i] = __uint_as_float((uint32_t)((const uint16_t *)row)[j.column + at + i] << 16);
         }
     }
     return make_float4(v[0], v[1], v[2], v[3]);
@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_rows(const __grid_constant_
     const int64_t r = j.row[blockIdx.y] + j.offset;
     if (at >= j.k || r < 0 || r >= j.n)
         return;
-    const float4 four =
-        j.type == TYPE_COUNT ? tile_values(j.tiles, r, at) : float_values(j, j.data + r * j.rows, at);
+    const float4 four = j.type == TYPE_COUNT ? tile_values(j.tiles, r, (int)j.column + at)
+                                             : float_values(j, j.data + r * j.rows, at);
     const float v[4] = {four.x, four.y, four.z, four.w};
     float *const out = j.out + blockIdx.y * j.ldo + at;
 #pragma unroll
@@ -198,10 +198,12 @@ int embed_launch(const cuda_embed *a, cuda_stream s) {
     const view *w = &a->w;
     const pack_format *f = &w->format;
     embed_job j = {(const uint8_t *)w->data};
-    if (a->n_row < 1 || a->n_row > 65535 || w->k < 1 || !cuda_embeds(f))
+    if (a->n_row < 1 || a->n_row > 65535 || a->n < 1 || a->column < 0 || a->column + a->n > w->k ||
+        a->column % 4 || !cuda_embeds(f))
         return CUDA_UNSUPPORTED;
     j.n = w->n;
-    j.k = w->k;
+    j.k = a->n;
+    j.column = a->column;
     j.row = a->row;
     j.offset = a->offset;
     j.factor = a->factor;
@@ -214,7 +216,7 @@ int embed_launch(const cuda_embed *a, cuda_stream s) {
     else
         j.tiles = tile_source_of(w);
     enum { BLOCK = 4 * ROW_THREADS /* values */ };
-    const dim3 grid((unsigned)((w->k + BLOCK - 1) / BLOCK), (unsigned)a->n_row);
+    const dim3 grid((unsigned)((a->n + BLOCK - 1) / BLOCK), (unsigned)a->n_row);
     const int e = prepare(embed_rows, 0);
     return e ? e : launch(embed_rows, grid, dim3(ROW_THREADS), 0, s, j);
 }
