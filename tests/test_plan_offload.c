@@ -34,6 +34,23 @@ static void both_work(void **state) {
 }
 
 /* S: stays, c: is streamed, p: in place. */
+/* The link copies all experts of a layer, the processor reads those that are chosen. */
+static void experts_stay(void **state) {
+    (void)state;
+    const plan_rates r = usual();
+    offload_layer of = layer;
+    offload dense, mixture;
+    of.chosen = of.bytes / 10 * 9;
+    of.share = 1;
+    offload_choose(&r, &of, 16, 64, &dense);
+    assert_true(dense.n_streamed > 0);
+    of.share = 1.0 / 16;
+    offload_choose(&r, &of, 16, 64, &mixture);
+    assert_true(mixture.n_streamed < dense.n_streamed && mixture.seconds < dense.seconds / 3);
+    assert_true(offload_read_bytes(100, 90, 0.1, 1) == 100 - 90 * 0.9);
+    assert_true(offload_read_bytes(100, 0, 0, 1) == 100);
+}
+
 static void check_places(int n_resident, int n_streamed, const char *want) {
     static const char letters[] = {
         [OFFLOAD_RESIDENT] = 'S', [OFFLOAD_STREAMED] = 'c', [OFFLOAD_IN_PLACE] = 'p'};
@@ -277,6 +294,7 @@ static void a_plan_is_followed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_work),
+        cmocka_unit_test(experts_stay),
         cmocka_unit_test(where_layers_stand),
         cmocka_unit_test(one_of_them),
         cmocka_unit_test(more_activation_bits_take_longer),

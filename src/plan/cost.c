@@ -6,7 +6,6 @@
 #include "plan/residency.h"
 #include "tiers/visit_pages.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- time ---- */
@@ -24,7 +23,7 @@ static double asym_seconds(const plan_rates *r, double bytes) {
  * experts' pages are the first to be missing in memory. */
 static double bytes_read(const plan_block_facts *f, const plan_choice *c, double bytes, double n_row) {
     const double chosen = NUM_MIN(bytes, (double)c->chosen_bytes);
-    return bytes - (chosen > 0 ? chosen * pow(1 - f->expert_share, n_row) : 0);
+    return offload_read_bytes(bytes, chosen, f->expert_share, n_row);
 }
 
 double plan_block_seconds(const plan_question *q, int b, int choice, int activation) {

@@ -25,6 +25,13 @@ static double bytes_of(const plan_question *q, int b) {
     return (double)q->device->blocks[b].bytes;
 }
 
+/* Bytes that a token reads of the block's weights on the GPU. */
+static double read_bytes(const plan_question *q, int b, int choice) {
+    const plan_block_facts *f = &q->blocks[b];
+    const double all = bytes_of(q, b);
+    return offload_read_bytes(all, NUM_MIN(all, (double)f->choices[choice].chosen_bytes), f->expert_share, 1);
+}
+
 static bool is_away(const plan_question *q, int b) {
     return b > 0 && q->split->place[b] != OFFLOAD_RESIDENT;
 }
@@ -41,7 +48,9 @@ double plan_device_block_seconds(const plan_question *q, int b, int choice) {
     const double bytes = (double)q->blocks[b].choices[choice].bytes;
     if (b == 0) /* the embedding: rows are looked up */
         return q->blocks[b].n_op * q->rates.op_s;
-    return NUM_MAX(bytes_of(q, b), bytes) / q->rates.vram_read + launches(q, b) +
+    const double own = offload_read_bytes(bytes, (double)q->blocks[b].choices[choice].chosen_bytes,
+                                          q->blocks[b].expert_share, 1);
+    return NUM_MAX(read_bytes(q, b, choice), own) / q->rates.vram_read + launches(q, b) +
            (is_away(q, b) ? bytes / q->rates.link : 0);
 }
 
@@ -72,10 +81,13 @@ static void add_block(const plan_question *q, const plan_decision *d, int b, dev
     const plan_choice *c = &q->blocks[b].choices[d->choice[b]];
     if (q->split->place[b] == OFFLOAD_IN_PLACE || b == 0) {
         w->cpu_s += plan_block_seconds(q, b, d->choice[b], d->activation[b]);
-        w->ram += b ? (double)c->bytes : 0;
+        w->ram +=
+            b ? offload_read_bytes((double)c->bytes, (double)c->chosen_bytes, q->blocks[b].expert_share, 1)
+              : 0;
     } else {
-        w->gpu_s += bytes_of(q, b) / q->rates.vram_read + launches(q, b);
-        w->vram += bytes_of(q, b);
+        const double read = read_bytes(q, b, d->choice[b]);
+        w->gpu_s += read / q->rates.vram_read + launches(q, b);
+        w->vram += read;
         w->link += is_away(q, b) ? bytes_of(q, b) : 0;
     }
     const int from = owner_of(q, b);

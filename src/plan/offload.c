@@ -5,14 +5,20 @@
 #include "base/num.h"
 #include "plan/planner.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+double offload_read_bytes(double bytes, double chosen, double share, double n_row) {
+    return bytes - (chosen > 0 ? chosen * pow(1 - share, n_row) : 0);
+}
 
 /* Seconds of a pass of n_row rows through all layers. The time of one row's products is part of the rate at
  * which weights are read. */
 static double seconds_of(const plan_rates *r, const offload_layer *l, int n_layer, int n_streamed,
                          int64_t n_row) {
-    const double read = (double)l->bytes / r->one_row[l->bits] * (l->two ? r->two_slices : 1);
+    const double bytes = offload_read_bytes((double)l->bytes, (double)l->chosen, l->share, (double)n_row);
+    const double read = bytes / r->one_row[l->bits] * (l->two ? r->two_slices : 1);
     const double multiply = (double)(n_row - 1) * (double)l->macs / r->many_rows[l->bits];
     const double here = (n_layer - n_streamed) * (read + multiply);
     const double link = n_streamed * ((double)l->bytes / r->link);

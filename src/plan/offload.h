@@ -17,8 +17,11 @@ struct plan_rates;
 
 /* A layer that is not resident; all of them are taken to be equal. */
 typedef struct offload_layer {
-    uint64_t bytes; /* of its matrices */
-    uint64_t macs;  /* multiply-adds of one row */
+    uint64_t bytes;  /* of its matrices */
+    uint64_t chosen; /* of these, the bytes of experts; the processor reads those that rows have chosen, the
+                        link copies all */
+    double share;    /* of the experts, those that a row chooses */
+    uint64_t macs;   /* multiply-adds of one row */
     int bits;       /* of its weights; 0: floats */
     bool two;       /* activations have 16 bits */
 } offload_layer;
@@ -28,6 +31,10 @@ typedef struct offload {
     int64_t max_rows; /* rows for which the processor is ready before the link has brought all layers */
     double seconds;   /* of one row through all these layers */
 } offload;
+
+/* Bytes that n_row rows read of `bytes`, of which `chosen` are experts, if each row chooses this share of them
+ * and independently of the others. */
+double offload_read_bytes(double bytes, double chosen, double share, double n_row);
 
 /* Divides n_layer layers that are not resident. max_rows: limit of out->max_rows. */
 void offload_choose(const struct plan_rates *r, const offload_layer *each, int n_layer, int64_t max_rows,

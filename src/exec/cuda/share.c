@@ -105,11 +105,12 @@ static offload_layer layer_of(const cuda *c, int b) {
         uint64_t bytes = 0;
         if (!op_is_product(o))
             continue;
-        if (o->kind == OP_LINEAR)
-            pack_bytes(&of->weights[o->w].format, o->n, o->k, &bytes);
-        else /* those of the experts of a row */
-            bytes = (uint64_t)op_weight_bytes(o, 1);
+        pack_bytes(&of->weights[o->w].format, of->weights[o->w].n, o->k, &bytes);
         l.bytes += bytes;
+        if (o->kind == OP_EXPERTS) {
+            l.chosen += bytes;
+            l.share = (double)o->u.experts.n_used / (double)o->u.experts.n_expert;
+        }
         l.macs += o->cost.macs;
         l.bits = of->weights[o->w].format.bits;
     }
@@ -192,7 +193,7 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
         q->blocks[b] = (offload_block){device_store_block(c->store, b), cache_of(c, b), launches_of(c, b)};
-    q->layer = n_block > 2 ? layer_of(c, 1) : (offload_layer){0};
+    q->layer = n_block > 2 ? layer_of(c, n_block / 2) : (offload_layer){0};
     return take_places(c, q, err);
 }
 
