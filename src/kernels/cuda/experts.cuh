@@ -51,11 +51,9 @@ __device__ __forceinline__ float expert_write(const expert_job &j, int expert, i
     return v;
 }
 
-/* Bytes of a matrix of one expert. */
+/* Bytes of a packed matrix of one expert. */
 static inline int64_t expert_bytes(const view *w, int64_t n_expert) {
-    uint64_t bytes = 0;
-    pack_bytes(&w->format, w->n / n_expert, w->k, &bytes);
-    return (int64_t)bytes;
+    return tile_panel_bytes(&w->format, w->k) * ((w->n / n_expert + PACK_PANEL - 1) / PACK_PANEL);
 }
 
 /* With packed matrices (experts_few.cu), with matrices of floats (experts_float.cu), of many rows
