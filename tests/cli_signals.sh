@@ -157,7 +157,7 @@ def _():
 @check("bench -np: finished rows are printed, and progress on a terminal")
 def _():
     terminal, other = os.openpty()
-    args = [nibble, "bench", model, "-np", "1,64", "-p", "4", "-n", "100", "-r", "1"]
+    args = [nibble, "bench", model if capped == "1" else chat, "-np", "1,64", "-p", "4", "-n", "100", "-r", "1"]
     process = subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=other)
     seen = b""
     while b"64 sequences (2 of 2)" not in seen:
@@ -193,12 +193,17 @@ def _():
 # ---- a process that cannot end by itself: nobody reads what it writes ----
 
 def blocked():
-    process = start(["run", chat, "--tokens", "1", "-n", "-1", "-c", "200000", "--ignore-eos"], stdout=subprocess.PIPE)
-    fcntl.fcntl(process.stdout, 1031, 4096)  # F_SETPIPE_SZ
+    """A run into a pipe that some of its words fill."""
+    unread, out = os.pipe()
+    fcntl.fcntl(out, 1031, 4096)  # F_SETPIPE_SZ
+    filled = os.write(out, bytes(4000))
+    process = start(["run", chat, "--tokens", "1", "-n", "-1", "-c", "200000", "--ignore-eos"], stdout=out)
+    os.close(out)
+    process.unread = unread  # open as long as the process is known
     before, now = -1, 0
-    while before != now or now < 3000:
+    while before != now or now <= filled:
         time.sleep(0.3)
-        before, now = now, struct.unpack("i", fcntl.ioctl(process.stdout, termios.FIONREAD, bytes(4)))[0]
+        before, now = now, struct.unpack("i", fcntl.ioctl(unread, termios.FIONREAD, bytes(4)))[0]
     return process
 
 

@@ -7,6 +7,7 @@
 #include "support/expected.h"
 #include "support/logits.h"
 #include "support/process.h"
+#include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 
@@ -55,7 +56,7 @@ static void same_bits_for_any_cut(void **state) {
         const char *path = tiny_model("experts.gguf", shapes[m == 3]);
         nib_engine_options o = options(1, 512, bits[m % 3]);
         float *want = forward(path, o);
-        for (int threads = 1; threads <= 3; threads++)
+        for (int threads = 1; threads <= 3; threads += slow_step(2))
             for (int b = 0; b < 4; b++) {
                 static const int64_t batches[] = {512, 7, 1, 40};
                 o = options(threads, batches[b], bits[m % 3]);
@@ -72,7 +73,7 @@ static void as_the_check_back_end(void **state) {
     (void)state;
     const tiny_shape *shapes[] = {&packed, &floats};
     setenv("NIBBLE_ISA", "ref", 1);
-    for (int m = 0; m < 6; m++) {
+    for (int m = 0; m < 6; m += slow_step(3)) { /* each shape */
         static const int bits[] = {8, 4, 16};
         const char *path = tiny_model("experts.gguf", shapes[m % 2]);
         nib_engine_options o = options(2, 32, bits[m / 2]);

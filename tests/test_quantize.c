@@ -521,8 +521,10 @@ static void test_share(void **state) {
     const nib_quantize_options q = {.out = out_path, .bits = 3.5};
     nib_quantize_report r;
     choose_paths();
-    must_make(&q, &r);
-    assert_true(r.bits > 2.5 && r.bits < 4.6 && r.kl > 0);
+    if (!SANITIZED) { /* measures every format; the next one measures two in the same way */
+        must_make(&q, &r);
+        assert_true(r.bits > 2.5 && r.bits < 4.6 && r.kl > 0);
+    }
     const nib_quantize_options books = {.out = out_path, .type = "c3,c4", .bits = 3.5};
     must_make(&books, &r);
     assert_true(r.bits > 3 && r.bits < 4.6 && r.kl > 0);
@@ -632,7 +634,7 @@ static void test_awq_is_no_worse(void **state) {
     static const char *const types[] = {"n2g64", "n3g64"}, *const methods[] = {"rtn", "awq"};
     const nib_engine_options o = engine_usual();
     choose_paths();
-    for (size_t i = 0; i < NUM_COUNT(shapes) * NUM_COUNT(types); i++) {
+    for (size_t i = 0; i < (SANITIZED ? 1 : NUM_COUNT(shapes)) * NUM_COUNT(types); i++) {
         char left[600];
         double ppl[2] = {0};
         snprintf(model_path, sizeof model_path, "%s", tiny_model_with_words("words.gguf", &shapes[i / 2]));

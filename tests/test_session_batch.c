@@ -234,7 +234,7 @@ static void a_common_prefix_takes_memory_once(void **state) {
  * each: all decode together, and their answers are those without the others. */
 static void a_common_prefix_is_reserved_once(void **state) {
     (void)state;
-    enum { N = 32, PREFIX = 400, OWN = 5, ANSWER = 20, PAGES = 7 + N };
+    enum { N = SANITIZED ? 12 : 32, PREFIX = 400, OWN = 5, ANSWER = 20, PAGES = 7 + N };
     static const int kinds[] = {NIB_KV_F16, NIB_KV_8};
     static work all[N];
     for (size_t k = 0; k < NUM_COUNT(kinds); k++) {

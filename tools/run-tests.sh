@@ -152,10 +152,11 @@ for test in "$BUILD"/tests/test_* "$BUILD"/tests/fuzz_* tests/cli_*.sh; do
 done | PATTERN=$pattern awk '$1 ~ ENVIRON["PATTERN"] { sub(/^[^ ]* /, ""); print }' >"$list.all"
 # The longest tests first, so that no processor waits for the last one; and not several beside each other that mostly
 # wait (cli_signals, cli_completion, cli_hub).
-long='cli_signals cli_real_models cli_plan test_engine_caps test_engine_shortlist cli_completion test_session_prefix
+long='cli_signals cli_real_models test_session_batch cli_plan test_engine_caps test_engine_shortlist cli_completion
+    test_session_prefix
     test_exec_cuda_reference test_formats_worst test_engine_stream test_quantize cli_hub test_engine_residual_disk
     cli_quantize test_session_bits test_tiers_packed cli_serve cli_errors test_session_batch_random test_engine_residual
-    test_arch_fixtures test_exec_cuda_demote test_session_batch test_engine_cancel test_exec_check test_plan_best
+    test_arch_fixtures test_exec_cuda_demote test_engine_cancel test_exec_check test_plan_best
     cli_batch cli_kernels test_exec_cuda_roles test_exec_cuda_caps test_exec_cuda_in_place test_session_kv cli_trace
     test_session_draft test_exec_visits test_session_fair test_tiers_device_blocks test_text_work test_kernels_linear
     test_kernels_amx_rows test_exec_cuda_shortlist cli_compat cli_basic test_engine_stack test_text_template

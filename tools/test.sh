@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what is missing, builds with gcc, runs every test, and tests that use kernels also as on lesser processors;
 # builds with clang and the sanitizers, and runs every test again; lints. Tests often wait for a disk, a socket or a
-# signal, so lint and the builds for the sanitizers run at the same time, with lower priority. The last line counts all
-# of it (a lint or a build that fails is one failure). Exit 0: nothing failed.
+# signal, and a list of them ends with one that runs alone: lint and the builds for the sanitizers run at the same time,
+# with lower priority, and nothing waits for lint until the end. The last line counts all of it (a lint or a build that
+# fails is one failure). Exit 0: nothing failed.
 set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
@@ -48,7 +49,7 @@ run() {
     finish "$name" "$code"
 }
 
-# beside NAME COMMAND...: like run, in the background; join NAME waits for its end and shows its output.
+# beside NAME COMMAND...: like run, in the background; join NAME PROCESS waits for its end and shows its output.
 beside() {
     name=$1
     shift
@@ -58,15 +59,16 @@ beside() {
     mv "$logs/$name.new" "$logs/$name.code"
 }
 join() {
-    while [ ! -f "$logs/$1.code" ] && kill -0 "$background" 2>/dev/null; do
+    while [ ! -f "$logs/$1.code" ] && kill -0 "$2" 2>/dev/null; do
         sleep 0.2
     done
     finish "$1" "$(cat "$logs/$1.code" 2>/dev/null || echo 1)"
 }
 
 trap 'exit 130' INT TERM
-trap '[ -z "$background" ] || kill "$background" 2>/dev/null || true' EXIT
-background=
+# shellcheck disable=SC2086 # processes
+trap 'kill $linting $building 2>/dev/null || true' EXIT
+linting='' building=''
 
 step "packages to build"
 # Without apt it names everything at once, and stops.
@@ -88,12 +90,13 @@ fi
 run gcc make -j"$jobs" CC=gcc DEBUG=-g1 TEST_STRIP=1 WERROR=-Werror all tests benches
 wait $packages || { cat "$logs/packages" && exit 1; }
 wait $models || true
+beside lint make -s lint &
+linting=$!
 {
-    beside lint make -s lint
     beside clang make -j"$jobs" CC=clang WERROR=-Werror asan-build
     beside gcc-tsan make -j"$jobs" tsan-build
 } &
-background=$!
+building=$!
 step "tests; beside them lint and builds for the sanitizers"
 run tests sh tools/run-tests.sh build
 step "tests as on lesser processors"
@@ -110,15 +113,16 @@ for isa in $(build/tests/test_base_cpu list | cut -d/ -f2 | awk '{ NF--; print }
     run "batch-$isa" env NIBBLE_ISA="$isa" sh tools/run-tests.sh build '^test_session_batch$'
 done
 run packers env CPUS=avx512 sh tools/run-tests.sh build "$reaches_packers"
-step "lint; clang, no warnings allowed"
-join lint
-join clang
+step "clang, no warnings allowed"
+join clang $building
 step "tests under the address and undefined-behaviour sanitizers"
 run asan env NIBBLE_OFFLINE=1 NIBBLE_MODELS="$PWD/$logs" make -j"$jobs" CC=clang WERROR=-Werror asan
 step "threads under the thread sanitizer"
-join gcc-tsan
+join gcc-tsan $building
 run tsan make -j"$jobs" tsan
-background=
+step "lint"
+join lint $linting
+linting='' building=''
 step "done"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
