@@ -148,7 +148,7 @@ static op router(score_kind score, int64_t n, int64_t n_used) {
 
 static void chooses(const op *o, const float *logits, const float *bias, const float *want) {
     float out[8];
-    route_row(o, logits, bias, out);
+    route_row(o, logits, bias, NULL, out);
     for (int i = 0; i < o->n; i++)
         if (!(out[i] >= want[i] - 1e-5f && out[i] <= want[i] + 1e-5f))
             fail_msg("entry %d: expected %f, found %f", i, (double)want[i], (double)out[i]);

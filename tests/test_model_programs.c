@@ -113,7 +113,7 @@ static void read_reg(const model *m, const int64_t *width, reg r, int64_t n) {
 
 /* The ops that the cache needs read nothing that others write, and are not all there are. */
 static void walk_to_cache(const model *m, const block *b) {
-    int64_t width[REG_MAX] = {[REG_X] = model_hparams(m)->d_model};
+    int64_t width[REG_MAX] = {[REG_X] = model_reg_width(m, REG_X)};
     int n_fed = 0, n_product = 0;
     bool recurs = false, copies = false, stores = false;
     for (int i = 0; i < b->program.n_op; i++) {
@@ -121,7 +121,8 @@ static void walk_to_cache(const model *m, const block *b) {
         stores = stores || op_stores(o);
         if (!o->fuse.feeds_cache)
             continue;
-        copies = copies || o->kind == OP_COPY; /* latent attention; values that are the keys */
+        /* latent attention; values that are the keys; products before streams are mixed */
+        copies = copies || o->kind == OP_COPY || o->kind == OP_MIX;
         recurs = recurs || op_is_recurrent(o->kind);
         n_product += o->kind == OP_LINEAR;
         if (o->kind == OP_ATTENTION) {
@@ -132,7 +133,7 @@ static void walk_to_cache(const model *m, const block *b) {
         }
         assert_int_equal(n_fed, 0); /* nothing after attention */
         read_reg(m, width, o->in, o->k);
-        read_reg(m, width, o->in2, op_is_recurrent(o->kind) ? op_width2(o) : o->n);
+        read_reg(m, width, o->in2, op_width2(o));
         read_reg(m, width, o->in3, op_is_recurrent(o->kind) ? op_width3(o) : o->n);
         width[o->out] = o->n;
     }
@@ -144,16 +145,13 @@ static void walk_to_cache(const model *m, const block *b) {
 static void walk(const model *m, const block *b) {
     int64_t width[REG_MAX] = {0};
     if (b->layer >= 0 || strcmp(b->name, "head") == 0)
-        width[REG_X] = model_hparams(m)->d_model;
+        width[REG_X] = model_reg_width(m, REG_X);
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
         const bool attends = o->kind == OP_ATTENTION, experts = o->kind == OP_EXPERTS;
         int64_t kv = attends ? o->u.attn.n_kv_head * o->u.attn.d_head : o->n;
         read_reg(m, width, o->in, o->k);
-        read_reg(m, width, o->in2,
-                 experts                    ? 2 * o->u.experts.n_used
-                 : op_is_recurrent(o->kind) ? op_width2(o)
-                                            : kv);
+        read_reg(m, width, o->in2, experts ? 2 * o->u.experts.n_used : attends ? kv : op_width2(o));
         read_reg(m, width, o->in3, attends ? kv : op_is_recurrent(o->kind) ? op_width3(o) : 1);
         if (o->kind == OP_LINEAR) {
             assert_int_equal(b->weights[o->w].n, o->n);
@@ -177,7 +175,7 @@ static void walk(const model *m, const block *b) {
     }
     bool head = strcmp(b->name, "head") == 0;
     assert_int_equal(width[head ? REG_LOGITS : REG_X],
-                     head ? model_hparams(m)->n_vocab : model_hparams(m)->d_model);
+                     head ? model_hparams(m)->n_vocab : model_reg_width(m, REG_X));
 }
 
 static void check_weights(const model *m, const block *b, uint64_t *params) {

@@ -92,6 +92,9 @@ static void test_same_model(void **state) {
         "arch/apertus", /* parameters of the activation function */
         "arch/gemma4",  /* widths of each layer, factors of layers, per-layer embeddings */
         "arch-extra/gemma4-values-are-keys",
+        "arch/gemma4_moe", /* a mixture beside a dense layer */
+        "arch/gemma3n",    /* streams of the residual, matrices of all streams in one tensor */
+        "arch/laguna",     /* numbers of heads of each layer */
         "arch/deepseek_v3",
         "arch-extra/deepseek_v2-dense",   /* latent attention, YaRN of scores */
         "arch-extra/glm4_moe_lite-dense", /* under another family's name */
@@ -122,7 +125,8 @@ static void test_refused(void **state) {
                  {"arch-extra/bloom-post-ln", "resid_normed"}, {"arch-extra/gpt2-scaled", "scale_by_layer"},
                  {"arch-extra/gemma2-no-cap", "attn_softcap"}, {"arch-extra/smollm3-interval", "rotary"},
                  {"arch-extra/gpt_neox-tied", "activation"},   {"arch-extra/deepseek_v3-half", "halves"},
-                 {"arch-extra/apertus-relu2", "activation"}};
+                 {"arch-extra/apertus-relu2", "activation"},   {"arch-extra/falcon_h1-bias", "biases"},
+                 {"arch-extra/cohere2_moe-sum", "ffn_scale"},  {"arch-extra/laguna-columns", "router_cap"},  {"arch/qwen4_exp", "GGUF has no place"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], check[600];
         nib_error err;

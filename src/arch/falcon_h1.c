@@ -43,4 +43,5 @@ const arch_desc arch_falcon_h1 = {
         {HP_embed_scale, .hf = "embedding_multiplier"}, {HP_logit_scale, .hf = "lm_head_multiplier"},
         {HP_n_kv_head, .flags = K_DEFAULT, .value = 8}, {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-5},
         {HP_n_ctx_train, .flags = K_DEFAULT, .value = 8192}),
+    .only = ARCH_ONLY({"hidden_act", "silu|swish"}),
 };

@@ -1,6 +1,6 @@
 /* Gemma 4 (text): as Gemma 3 with larger heads in full layers, of which a part is rotated, plain norms of
  * values, scores that are not scaled, per-layer embeddings, and last layers that use the keys and values of
- * earlier ones. */
+ * earlier ones. Its mixtures are beside dense layers. */
 #include "model/arch.h"
 
 const arch_desc arch_gemma4 = {
@@ -24,7 +24,13 @@ const arch_desc arch_gemma4 = {
         {SLOT_ATTN_POST_NORM, "model.layers.%d.post_attention_layernorm"},
         {SLOT_FFN_NORM, "model.layers.%d.pre_feedforward_layernorm"}, ARCH_LLAMA_MLP,
         {SLOT_FFN_POST_NORM, "model.layers.%d.post_feedforward_layernorm"}, ARCH_PER_LAYER_EMBEDDING,
-        ARCH_LLAMA_HEAD),
+        {SLOT_ROUTER_NORM, "model.layers.%d.router.scale", T_BARE},
+        {SLOT_ROUTER, "model.layers.%d.router.proj"},
+        {SLOT_EXPERT_SCALE, "model.layers.%d.router.per_expert_scale", T_BARE},
+        {SLOT_DENSE_POST_NORM, "model.layers.%d.post_feedforward_layernorm_1"},
+        {SLOT_EXPERT_NORM, "model.layers.%d.pre_feedforward_layernorm_2"},
+        {SLOT_EXPERT_POST_NORM, "model.layers.%d.post_feedforward_layernorm_2"},
+        ARCH_EXPERTS("model.layers.%d."), ARCH_LLAMA_HEAD),
     .keys = ARCH_KEYS(
         {HP_attn_scale, .flags = K_CONST, .value = 1},
         {HP_window, .hf = "sliding_window", .flags = K_DEFAULT, .value = 512},
@@ -38,6 +44,8 @@ const arch_desc arch_gemma4 = {
         {HP_wide_shared, .hf = "use_double_wide_mlp", .gguf = ""},
         {HP_d_ple, .hf = "hidden_size_per_layer_input", .flags = K_DEFAULT, .value = 256,
          .gguf = "embedding_length_per_layer_input"},
+        {HP_n_expert, .when = "enable_moe_block=false"}, {HP_n_expert, .hf = ""},
+        {HP_n_expert_used, .hf = "top_k_experts"}, {HP_expert_norm, .flags = K_CONST, .value = 1},
         {HP_n_rot, .hf = "", .gguf = ""}, {HP_rope_part, .hf = ""},
         {HP_rope_theta, .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 1000000},
         {HP_rope_theta_local, .flags = K_DEFAULT | K_DEFAULT_GGUF, .value = 10000},
@@ -47,5 +55,4 @@ const arch_desc arch_gemma4 = {
         {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
         {HP_n_ctx_train, .flags = K_DEFAULT, .value = 131072},
         {HP_tied_head, .flags = K_DEFAULT, .value = 1}),
-    .only = ARCH_ONLY({"enable_moe_block", "false"}),
 };

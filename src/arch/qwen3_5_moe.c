@@ -15,13 +15,8 @@ const arch_desc arch_qwen3_5_moe = {
     .flags = A_NORM_PLUS_1 | A_TILED_GGUF,
     .mixer = MIXER_DELTA,
     .mixer_layers = MIXER_EVERY,
-    .tensors =
-        ARCH_TENSORS(ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"},
-                     {SLOT_REC_X, "model.layers.%d.linear_attn.in_proj_qkv", .gguf = "blk.%d.attn_qkv"},
-                     {SLOT_REC_Z, "model.layers.%d.linear_attn.in_proj_z", .gguf = "blk.%d.attn_gate"},
-                     {SLOT_REC_BETA, "model.layers.%d.linear_attn.in_proj_b", .gguf = "blk.%d.ssm_beta"},
-                     {SLOT_REC_DT, "model.layers.%d.linear_attn.in_proj_a", .gguf = "blk.%d.ssm_alpha"},
-                     ARCH_QWEN_DELTA, ARCH_QWEN_GATED_ATTENTION, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD),
+    .tensors = ARCH_TENSORS(ARCH_LLAMA_EMBED, ARCH_QWEN_NORMS, ARCH_QWEN_DELTA_IN, ARCH_QWEN_DELTA,
+                            ARCH_QWEN_GATED_ATTENTION, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD),
     .keys = ARCH_KEYS(
         ARCH_QWEN_DELTA_KEYS, ARCH_QWEN_MIXTURE_KEYS, {HP_n_kv_head, .flags = K_DEFAULT, .value = 2},
         {HP_n_expert, .flags = K_DEFAULT, .value = 256}, {HP_n_expert_used, .flags = K_DEFAULT, .value = 8},

@@ -16,7 +16,7 @@ const arch_desc arch_qwen3_next = {
     .mixer = MIXER_DELTA,
     .mixer_layers = MIXER_EVERY,
     .tensors = ARCH_TENSORS(
-        ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"},
+        ARCH_LLAMA_EMBED, ARCH_QWEN_NORMS,
         {SLOT_REC_QKVZ, "model.layers.%d.linear_attn.in_proj_qkvz", .gguf = "blk.%d.ssm_in"},
         {SLOT_REC_X, "", .gguf = "blk.%d.attn_qkv"}, {SLOT_REC_Z, "", .gguf = "blk.%d.attn_gate"},
         {SLOT_REC_BA, "model.layers.%d.linear_attn.in_proj_ba"}, ARCH_QWEN_DELTA, ARCH_QWEN_GATED_ATTENTION,

@@ -62,6 +62,10 @@ static void print_text(const cli_args *args, const json_t *d) {
            strcmp(field_text(d, "container"), "gguf") ? "safetensors" : "GGUF");
     printf("  parameters     %.1f M in %s, %.2f bits each\n", (double)params / 1e6,
            num_format_size(bytes, size), (double)bytes * 8 / (double)NUM_MAX(params, (uint64_t)1));
+    if (field_int(d, "n_expert") > 0)
+        printf("  experts        %lld of %lld in a mixture for each token: %.1f M parameters are active\n",
+               field_int(d, "n_expert_used"), field_int(d, "n_expert"),
+               (double)field_bytes(d, "active_params") / 1e6);
     printf("  layers         %lld\n", field_int(d, "n_layer"));
     printf("  width          %lld, feed-forward %lld\n", field_int(d, "d_model"), field_int(d, "d_ff"));
     printf("  heads          %lld query, %lld key/value, %lld wide\n", field_int(d, "n_head"),

@@ -56,14 +56,16 @@ nib_status sessions_bytes(const engine_core *e, type_id kv_type, int64_t n_ctx, 
 }
 
 nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64_t n, nib_error *err) {
-    const int64_t max = model_hparams(e->m)->n_ctx_max;
+    const hparams *hp = model_hparams(e->m);
+    const int64_t max = hp->n_ctx_max;
     char need[32], have[32];
     machine here;
     uint64_t bytes;
     if (max > 0 && n > max)
-        return nib_fail(err, NIB_E_USAGE,
-                        "context: the model has %lld learned positions, %lld were requested", (long long)max,
-                        (long long)n);
+        return nib_fail(err, NIB_E_USAGE, "context: %s %lld%s positions, %lld were requested",
+                        hp->sparse_budget > 0 ? "this model's sparse attention is supported up to"
+                                              : "the model has",
+                        (long long)max, hp->sparse_budget > 0 ? "" : " learned", (long long)n);
     NIB_TRY(kv_table_bytes(e->layout, kv_type, false, n, &bytes, err));
     machine_detect(&here);
     if (here.ram_total > 0 && bytes > here.ram_total)

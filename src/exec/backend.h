@@ -145,9 +145,9 @@ typedef struct backend_kind {
     nib_status (*run)(backend *b, const backend_run *r, nib_error *err);
     void (*end)(backend *b);
 
-    /* Reads or writes the residual stream of n_row rows of the pass, [n_row, d_model]. *out is host memory of
-     * the back end, valid until its next call. The stream persists to the next pass unless the head was
-     * run. */
+    /* Reads or writes the residual stream of n_row rows of the pass, [n_row, the width of REG_X]. *out is
+     * host memory of the back end, valid until its next call. The stream persists to the next pass unless the
+     * head was run. */
     nib_status (*read_stream)(backend *b, int64_t row, int64_t n_row, const float **out, nib_error *err);
     nib_status (*write_stream)(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err);
     /* The first n_row rows of logits of the last run, [n_row, n_vocab]; *out is valid as above. */

@@ -90,7 +90,7 @@ static void weigh(const op *o, float *weights) {
         weights[i] = (o->u.route.normalise ? weights[i] / sum : weights[i]) * o->u.route.scale;
 }
 
-void route_row(const op *o, const float *logits, const float *bias, float *out) {
+void route_row(const op *o, const float *logits, const float *bias, const float *times, float *out) {
     const int64_t n = o->k, n_used = o->u.route.n_used;
     float scores[ROUTE_MAX_EXPERT] = {0}, choice[ROUTE_MAX_EXPERT] = {0};
     bool excluded[ROUTE_MAX_EXPERT] = {false}, chosen[ROUTE_MAX_EXPERT] = {false};
@@ -106,4 +106,6 @@ void route_row(const op *o, const float *logits, const float *bias, float *out) 
             out[n_used + at++] = scores[i];
         }
     weigh(o, out + n_used);
+    for (int64_t i = 0; times && i < n_used; i++)
+        out[n_used + i] *= times[route_expert(out, i)];
 }

@@ -78,7 +78,7 @@ static nib_status tell(void *user, int b, backend *by, nib_error *err) {
 
 /* Bytes that run_pass charges for a cell. */
 static uint64_t cell_bytes(const model *m, int64_t n_cell) {
-    return (uint64_t)n_cell * ((uint64_t)model_hparams(m)->d_model * sizeof(float) + 2 * sizeof(double));
+    return (uint64_t)n_cell * ((uint64_t)model_reg_width(m, REG_X) * sizeof(float) + 2 * sizeof(double));
 }
 
 static nib_status later_bytes(const engine_parts *e, const void *user, uint64_t *bytes, nib_error *err) {

@@ -19,7 +19,8 @@ static bool count(const engine_parts *e, uint64_t n_row, uint64_t n_head, uint64
                   uint64_t *all) {
     const hparams *h = model_hparams(e->m);
     const uint64_t n_block = (uint64_t)model_n_block(e->m);
-    if (!num_mul_u64(n_row * (n_block - 1), (uint64_t)h->d_model * sizeof(float), &s->stream) ||
+    if (!num_mul_u64(n_row * (n_block - 1), (uint64_t)model_reg_width(e->m, REG_X) * sizeof(float),
+                     &s->stream) ||
         !num_mul_u64(n_head, (uint64_t)h->n_vocab * sizeof(float), &s->logits))
         return false;
     s->small = round64(n_head * sizeof(double)) + round64(n_segment * sizeof(int64_t));
@@ -45,11 +46,11 @@ nib_status measure_base_bytes(const engine_parts *e, const calibration *c, int64
 }
 
 static float *stream_before(const measure_base *b, int block_index) {
-    return b->stream + (int64_t)(block_index - 1) * b->rows.n_row * model_hparams(b->e->m)->d_model;
+    return b->stream + (int64_t)(block_index - 1) * b->rows.n_row * model_reg_width(b->e->m, REG_X);
 }
 
 static size_t stream_bytes(const measure_base *b) {
-    return (size_t)(b->rows.n_row * model_hparams(b->e->m)->d_model) * sizeof(float);
+    return (size_t)(b->rows.n_row * model_reg_width(b->e->m, REG_X)) * sizeof(float);
 }
 
 /* ---- the base pass ---- */
@@ -160,7 +161,7 @@ static nib_status enter(void *user, int i, backend *by, nib_error *err) {
     if (i != t->first + 1 || !t->has_error)
         return NIB_OK;
     NIB_TRY(by->kind->read_stream(by, 0, n_row, &x, err));
-    compare(t, stream_before(t->b, i), x, n_row, model_hparams(t->b->e->m)->d_model);
+    compare(t, stream_before(t->b, i), x, n_row, model_reg_width(t->b->e->m, REG_X));
     return NIB_OK;
 }
 

@@ -53,7 +53,8 @@ enum {
     T_PER_HEAD = 64,   /* HF has one tensor for each head: the name has a second %d */
     T_BARE = 128,      /* the names are whole: no ".weight" follows */
     T_MINUS_EXP = 256, /* HF has log(-x) of the vector that GGUF has (A_log) */
-    T_AS_IS = 512      /* A_NORM_PLUS_1 does not apply */
+    T_AS_IS = 512,     /* A_NORM_PLUS_1 does not apply */
+    T_UNUSED = 1024    /* the tensor may be there; no computation that is supported needs it */
 };
 
 /* How a fused tensor's rows are ordered in HF checkpoints (GGUF: always ROWS_CONCAT). */
@@ -143,7 +144,10 @@ enum {
     A_CHUNKED = 1 << 23,        /* a row of a layer that slides sees its own chunk of the window (Llama 4) */
     A_NOPE_BARE = 1 << 24, /* only layers without rotary embedding scale queries by their position, from 1 on,
                               and lack norms after the rotation (Llama 4) */
-    A_YARN_EXACT = 1 << 25, /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
+    A_DENSE_ROPE = 1 << 27,    /* A_NOPE_FULL does not apply to dense layers before the first mixture, and the
+                                  period of full layers begins after them (Cohere 2 with experts) */
+    A_GATE_SOFTPLUS = 1 << 26, /* attention's gate is a softplus, of each head or of each of its columns */
+    A_YARN_EXACT = 1 << 25,    /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
 };
 
 /* The mixer of a family's recurrent layers. */
@@ -263,11 +267,21 @@ extern const arch_desc *const arch_registry[];
         {SLOT_REC_NORM, "model.layers.%d.linear_attn.norm", T_AS_IS}, {                                      \
         SLOT_REC_OUT, "model.layers.%d.linear_attn.out_proj"                                                 \
     }
+#define ARCH_QWEN_DELTA_IN                                                                                   \
+    {SLOT_REC_X, "model.layers.%d.linear_attn.in_proj_qkv", .gguf = "blk.%d.attn_qkv"},                      \
+        {SLOT_REC_Z, "model.layers.%d.linear_attn.in_proj_z", .gguf = "blk.%d.attn_gate"},                   \
+        {SLOT_REC_BETA, "model.layers.%d.linear_attn.in_proj_b", .gguf = "blk.%d.ssm_beta"}, {               \
+        SLOT_REC_DT, "model.layers.%d.linear_attn.in_proj_a", .gguf = "blk.%d.ssm_alpha"                     \
+    }
 #define ARCH_QWEN_GATED_ATTENTION                                                                            \
     {SLOT_Q_GATE, "model.layers.%d.self_attn.q_proj"}, {SLOT_K, "model.layers.%d.self_attn.k_proj"},         \
         {SLOT_V, "model.layers.%d.self_attn.v_proj"}, {SLOT_O, "model.layers.%d.self_attn.o_proj"},          \
-        {SLOT_Q_NORM, "model.layers.%d.self_attn.q_norm"},                                                   \
-        {SLOT_K_NORM, "model.layers.%d.self_attn.k_norm"}, {                                                 \
+        {SLOT_Q_NORM, "model.layers.%d.self_attn.q_norm"}, {                                                 \
+        SLOT_K_NORM, "model.layers.%d.self_attn.k_norm"                                                      \
+    }
+/* The norms before the sub-layers of Qwen3-Next and its followers. */
+#define ARCH_QWEN_NORMS                                                                                      \
+    {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"}, {                                                   \
         SLOT_FFN_NORM, "model.layers.%d.post_attention_layernorm", .gguf = "blk.%d.post_attention_norm"      \
     }
 #define ARCH_QWEN_MIXTURE                                                                                    \

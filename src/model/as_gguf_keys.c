@@ -166,9 +166,10 @@ static nib_status set_shapes(const writing *w, const char *name, size_t field, n
 /* Whether set_shapes writes the field. */
 static bool has_shapes(const config *c, hp_id field) {
     bool differs = false;
-    for (int64_t i = 1; i < c->hp.n_layer && (field == HP_n_kv_head || field == HP_d_ff); i++)
-        differs |= field == HP_d_ff ? c->shape[i].d_ff != c->shape[0].d_ff
-                                    : c->shape[i].n_kv_head != c->shape[0].n_kv_head;
+    for (int64_t i = 1; i < c->hp.n_layer; i++)
+        differs |= (field == HP_d_ff && c->shape[i].d_ff != c->shape[0].d_ff) ||
+                   (field == HP_n_head && c->shape[i].n_head != c->shape[0].n_head) ||
+                   (field == HP_n_kv_head && c->shape[i].n_kv_head != c->shape[0].n_kv_head);
     return differs;
 }
 
@@ -187,6 +188,22 @@ static nib_status set_xielu(const writing *w, nib_error *err) {
         NIB_TRY(gguf_writer_set_floats(w->w, key, GGUF_F32, each, (size_t)c->hp.n_layer, err));
     }
     return NIB_OK;
+}
+
+/* Writes from how many standard deviations on the gates of each layer's neurons count. */
+static nib_status set_sparsity(const writing *w, nib_error *err) {
+    const config *c = &w->m->cfg;
+    double each[1024];
+    char key[128];
+    bool any = false;
+    for (int64_t i = 0; i < c->hp.n_layer && i < (int64_t)NUM_COUNT(each); i++) {
+        each[i] = (double)c->shape[i].sparsity;
+        any |= isfinite(each[i]);
+    }
+    if (!any || c->hp.n_layer > (int64_t)NUM_COUNT(each)) /* gguf_check_config finds what is not written */
+        return NIB_OK;
+    snprintf(key, sizeof key, "%s.activation_sparsity_scale", w->prefix);
+    return gguf_writer_set_floats(w->w, key, GGUF_F32, each, (size_t)c->hp.n_layer, err);
 }
 
 /* Writes which layers are recurrent. */
@@ -243,6 +260,8 @@ nib_status gguf_write_config(const model *m, gguf_writer *w, nib_error *err) {
     if (!listed)
         NIB_TRY(set_shapes(&now, "attention.head_count_kv", offsetof(layer_shape, n_kv_head), err));
     NIB_TRY(set_shapes(&now, "feed_forward_length", offsetof(layer_shape, d_ff), err));
+    NIB_TRY(set_shapes(&now, "attention.head_count", offsetof(layer_shape, n_head), err));
+    NIB_TRY(set_sparsity(&now, err));
     NIB_TRY(set_slides(&now, err));
     NIB_TRY(set_xielu(&now, err));
     NIB_TRY(set_mixers(&now, err));
@@ -261,7 +280,8 @@ static bool near(double a, double b) {
 static bool is_derived(hp_id field) {
     return field == HP_rope_part || field == HP_window_pattern || field == HP_window_from ||
            field == HP_n_kv_head_full || field == HP_wide_shared || field == HP_n_kv_head ||
-           field == HP_d_ff || field == HP_nope_every || field == HP_tied_head || field == HP_n_ctx_max;
+           field == HP_d_ff || field == HP_rope_part_local || field == HP_nope_every ||
+           field == HP_tied_head || field == HP_n_ctx_max;
 }
 
 static nib_status check_numbers(const arch_desc *arch, const hparams *a, const hparams *b, nib_error *err) {
@@ -304,8 +324,9 @@ static nib_status check_ropes(const model *m, const model *written, nib_error *e
 }
 
 static bool is_same_shape(const layer_shape *a, const layer_shape *b) {
-    return a->n_kv_head == b->n_kv_head && a->d_head == b->d_head && a->d_ff == b->d_ff &&
-           a->kv_layer == b->kv_layer && near((double)a->scale, (double)b->scale);
+    return a->n_head == b->n_head && a->n_kv_head == b->n_kv_head && a->d_head == b->d_head &&
+           a->d_ff == b->d_ff && a->kv_layer == b->kv_layer && near((double)a->scale, (double)b->scale) &&
+           (a->sparsity == b->sparsity || near((double)a->sparsity, (double)b->sparsity));
 }
 
 nib_status gguf_check_config(const model *m, const model *written, nib_error *err) {

@@ -94,7 +94,9 @@ static nib_status turn(const naming *n, slot_id slot, gguf_tensor *t, nib_error 
     const hparams *hp = model_hparams(n->m);
     const arch_desc *a = n->m->arch;
     if (a->rope_hf == ROPE_HALF && a->rope_gguf == ROPE_INTERLEAVED && hp->n_rot > 0)
-        t->n_turn = slot == SLOT_Q ? hp->n_head : slot == SLOT_K ? hp->n_kv_head : 0;
+        t->n_turn = slot == SLOT_Q   ? n->m->cfg.shape[NUM_MAX(model_block(n->m, n->block)->layer, 0)].n_head
+                    : slot == SLOT_K ? hp->n_kv_head
+                                     : 0;
     if (t->n_turn && hp->n_rot != hp->d_head)
         return nib_fail(err, NIB_E_MODEL,
                         "a GGUF file of %s cannot express that %lld of %lld dimensions are rotated", a->name,
@@ -169,11 +171,21 @@ static double baked(const hparams *hp, slot_id slot, int64_t r) {
     }
 }
 
+/* Whether the weight after w is its bias. */
+static bool is_bias_of(const naming *n, int w) {
+    const weight *of = &model_block(n->m, n->block)->weights[w];
+    const size_t k = strlen(of->name);
+    return strncmp(of[1].name, of->name, k) == 0 && strcmp(of[1].name + k, ".bias") == 0 &&
+           strcmp(of->name, slot_name(SLOT_REC_CONV)) != 0;
+}
+
 static nib_status bake(naming *n, slot_id slot, gguf_tensor *t, nib_error *err) {
     const hparams *hp = model_hparams(n->m);
     bool changes = false;
     if (!(n->m->arch->flags & A_BAKED_GGUF) || t->as.n_dim != 2)
         return NIB_OK;
+    if (model_block(n->m, n->block)->n_weight > t->w + 1 && is_bias_of(n, t->w))
+        return nib_fail(err, NIB_E_MODEL, "a GGUF file of %s cannot express biases", n->m->arch->name);
     if (hp->tied_head && hp->embed_scale != hp->logit_scale)
         return nib_fail(err, NIB_E_MODEL,
                         "a GGUF file of %s cannot express different factors of the embedding and of a head "
@@ -462,6 +474,13 @@ static nib_status put_weight(naming *n, int w, nib_error *err) {
     NIB_TRY(put(n, spell(n, pattern_of(n->m, slot), suffix_of(n->m, slot, bias), alone), &w, 1, err));
     if (slot == SLOT_REC_B_NORM)
         return split_norm(n, err);
+    if (slot == SLOT_ALTUP_PROJ || slot == SLOT_ALTUP_UNEMBED) { /* a matrix for each of the other streams */
+        gguf_tensor *t = &n->out->all[n->out->n - 1];
+        t->as.n_dim = 3;
+        t->as.shape[2] = t->as.shape[1];
+        t->as.shape[0] /= t->as.shape[1] = t->as.shape[2];
+        return NIB_OK;
+    }
     NIB_TRY(bake(n, slot, &n->out->all[n->out->n - 1], err));
     NIB_TRY(tile(n, slot, &n->out->all[n->out->n - 1], err));
     return turn(n, slot, &n->out->all[n->out->n - 1], err);

@@ -68,6 +68,10 @@ nib_status bind_latent_attention(binder *b, nib_error *err);
 int64_t bind_count(const container_tensor *t);
 nib_status bind_elements(binder *b, const char *name, const container_tensor *t, int64_t k, int *index,
                          nib_error *err);
+/* A vector whose rows of n_col belong together; GGUF has it as a table if n_col > 0. */
+nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, nib_error *err);
+/* The elements of vector `index` are multiplied by `factor`; nothing, if index is -1 or factor 1. */
+nib_status bind_factor(binder *b, int index, double factor, nib_error *err);
 /* The bias of a weight, if it exists. */
 nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *err);
 
@@ -76,6 +80,10 @@ nib_status bind_bias(binder *b, const arch_tensor *row, int64_t n, nib_error *er
 bool mixer_part(const model *m, slot_id slot, int64_t *first, int64_t *n);
 /* The mixer of a recurrent layer. */
 nib_status bind_mixer(binder *b, nib_error *err);
+
+/* ---- streams.c ---- */
+/* The weights of one layer's streams, of the embedding's, or of the head's; nothing, if there is one. */
+nib_status bind_streams(binder *b, block_part part, nib_error *err);
 
 /* ---- experts.c ---- */
 /* Whether this layer has a router. */

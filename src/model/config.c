@@ -59,6 +59,8 @@ static const struct {
      "rotary_emb_base",
      "rope.freq_base", 10000},
     {HP_rope_theta_local, "rope_parameters.sliding_attention.rope_theta", "rope.freq_base_swa", 0},
+    {HP_rope_part_local, "rope_parameters.sliding_attention.partial_rotary_factor", "", 0},
+    {HP_n_rot_local, "", "rope.dimension_count_swa", 0},
     {HP_attn_scale, "", "attention.scale", 0},
     {HP_rec_in_scale, "", "", 1},
     {HP_rec_z_scale, "", "", 1},
@@ -169,9 +171,10 @@ nib_status config_number(const config_source *s, const char *names, double *out,
                 *found = -1;
             continue;
         }
-        /* GGUF keys that may have a number for each layer: the largest counts */
-        const bool widest = s->gguf_arch != NULL && (strcmp(name, "attention.head_count_kv") == 0 ||
-                                                     strcmp(name, "feed_forward_length") == 0);
+        /* keys that may have a number for each layer: the largest counts */
+        const bool widest =
+            strcmp(name, "attention.head_count_kv") == 0 || strcmp(name, "attention.head_count") == 0 ||
+            strcmp(name, "feed_forward_length") == 0 || strcmp(name, "intermediate_size") == 0;
         if (index != NULL ? !element_number(v, (size_t)(*index - '0'), out) : !value_number(v, widest, out))
             return nib_fail(err, NIB_E_MODEL, "%s: expected one number%s", key,
                             v->type == META_ARRAY ? ", found values that differ from layer to layer" : "");
@@ -344,7 +347,10 @@ static bool says_nothing(hp_id field, double value, const hparams *hp) {
     case HP_kv_low_rank:
     case HP_d_ple:
     case HP_n_kv_shared:
+    case HP_n_stream:
+    case HP_n_rot_local:
     case HP_d_head_full: return value == 0;
+    case HP_stream_active: return hp->n_stream == 0;
     case HP_d_head: return hp->d_head * hp->n_head == hp->d_model && hp->d_value == hp->d_head;
     default: return false;
     }
@@ -407,6 +413,8 @@ static void derive_experts(const config_source *s, hparams *hp) {
         hp->d_expert = hp->d_ff;
     if (hp->d_shared == 0 && hp->n_shared < 1 << 20 && hp->d_expert < 1 << 25)
         hp->d_shared = hp->n_shared * hp->d_expert;
+    if (hp->d_shared == 0) /* of the mean of both */
+        hp->ffn_scale = 1;
     if (hp->expert_score == 0)
         hp->expert_score = SCORE_SOFTMAX;
     if (hp->expert_scale == 0)
@@ -481,6 +489,8 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
                         num_text(hp->rope_part, 6));
     if (hp->n_rot == 0)
         hp->n_rot = (int64_t)((double)hp->d_head * hp->rope_part);
+    if (hp->n_rot_local == 0)
+        hp->n_rot_local = (int64_t)((double)hp->d_head * NUM_MIN(fmax(hp->rope_part_local, 0), 1.0));
     if ((s->arch->flags & A_NO_ROPE) || hp->alibi_max_bias > 0 || is_nope(s))
         hp->n_rot = 0;
     if (s->arch->flags & A_EMBED_SQRT)
@@ -494,6 +504,9 @@ static nib_status derive(const config_source *s, config *out, nib_error *err) {
             width = (double)hp->d_model / (double)hp->n_head;
         hp->attn_scale = 1 / sqrt(width);
     }
+    /* Up to these positions sparse attention chooses all complete blocks, and sees the others anyway. */
+    if (hp->sparse_budget > 0 && hp->sparse_budget < 1 << 30 && hp->sparse_block < 1 << 30)
+        hp->n_ctx_max = hp->sparse_budget + NUM_MAX(hp->sparse_block, (int64_t)1) - 1;
     vocab_from_tensor(s, hp);
     return NIB_OK;
 }
@@ -528,7 +541,11 @@ static const struct {
     {HP_n_kv_head_full, 0, 1 << 16},
     {HP_n_kv_shared, 0, 16384},
     {HP_d_ple, 0, 1 << 20},
-
+    {HP_n_stream, 0, MIX_MAX},
+    {HP_stream_active, 0, MIX_MAX - 1},
+    {HP_stream_rank, 0, 1 << 20},
+    {HP_router_cap, 0, 1e9},
+    {HP_n_rot_local, 0, 1 << 14},
     {HP_kv_low_rank, 0, 1 << 20},
     {HP_low_rank_eps, 0, 1},
     {HP_logit_scale, -1e9, 1e9},
@@ -615,6 +632,13 @@ static nib_status check(const config_source *s, const hparams *hp, nib_error *er
     if (hp->n_rot > hp->d_head || hp->n_rot % 2 != 0)
         return nib_fail(err, NIB_E_MODEL, "n_rot: expected an even number of at most d_head %lld, found %lld",
                         (long long)hp->d_head, (long long)hp->n_rot);
+    if (hp->n_rot_local > hp->d_head || hp->n_rot_local % 2 != 0)
+        return nib_fail(err, NIB_E_MODEL,
+                        "n_rot_local: expected an even number of at most d_head %lld, found %lld",
+                        (long long)hp->d_head, (long long)hp->n_rot_local);
+    if (hp->n_stream > 0 && hp->stream_active >= hp->n_stream)
+        return nib_fail(err, NIB_E_MODEL, "stream_active: expected less than %lld streams, found %lld",
+                        (long long)hp->n_stream, (long long)hp->stream_active);
     NIB_TRY(check_experts(hp, err));
     /* Every layer has tensors, so this also bounds allocations by the file's contents. */
     if ((uint64_t)hp->n_layer > container_n_tensor(s->c))

@@ -44,9 +44,10 @@ enum {
 
 /* What may differ from layer to layer. */
 typedef struct layer_shape {
-    int64_t n_kv_head, d_head, d_ff;
+    int64_t n_head, n_kv_head, d_head, d_ff;
     int64_t kv_layer; /* the layer whose keys and values it attends to; itself: it stores its own */
     float scale;      /* of the stream after the layer */
+    float sparsity; /* standard deviations above the mean from which a neuron's gate counts; -infinity: all */
 } layer_shape;
 
 /* The parameters of xIELU as files have them: positive is softplus(alpha_p), negative is beta +
@@ -59,6 +60,7 @@ typedef struct config {
     bool tie_said; /* the configuration says whether the head is the embedding (hp.tied_head); otherwise the
                       tensors decide */
     act_kind act;
+    act_kind gate; /* of the output of recurrent layers */
     rope_style rope;
     rope_params ropes[2]; /* [0]: all layers, or those with full attention; [1]: sliding layers */
     int n_rope;

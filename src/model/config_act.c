@@ -47,6 +47,19 @@ static nib_status read_kind(const config_source *s, config *out, nib_error *err)
         "activation: expected silu, gelu, gelu_pytorch_tanh, relu or another known one, found \"%s\"", name);
 }
 
+/* The gate of a delta net's output. */
+static nib_status read_gate(const config_source *s, config *out, nib_error *err) {
+    const char *name = s->gguf_arch ? NULL : config_string(s, "output_gate_type");
+    out->gate = s->arch->mixer == MIXER_KDA ? ACT_SIGMOID : ACT_SILU;
+    if (name == NULL || strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
+        return NIB_OK;
+    if (strcmp(name, "sigmoid") != 0)
+        return nib_fail(err, NIB_E_MODEL, "output_gate_type: expected silu or sigmoid, found \"%.60s\"",
+                        name);
+    out->gate = ACT_SIGMOID;
+    return NIB_OK;
+}
+
 nib_status config_tensor_number(const config_source *s, const container_tensor *t, float *out,
                                 nib_error *err) {
     uint8_t raw[sizeof(float)];
@@ -110,5 +123,6 @@ static nib_status read_xielu(const config_source *s, config *out, nib_error *err
 
 nib_status config_read_act(const config_source *s, config *out, nib_error *err) {
     NIB_TRY(read_kind(s, out, err));
+    NIB_TRY(read_gate(s, out, err));
     return out->act == ACT_XIELU ? read_xielu(s, out, err) : NIB_OK;
 }

@@ -50,6 +50,14 @@ static const meta_value *find_layer_array(const config_source *s, const char *hf
     return v != NULL && v->type == META_ARRAY ? v : NULL;
 }
 
+/* Whether a layer has no experts, as the configuration lists it, or because it is one of the first. */
+static bool is_dense(const config_source *s, const hparams *hp, int64_t i) {
+    const meta_value *kinds = s->gguf_arch == NULL ? container_meta(s->c, "mlp_layer_types") : NULL;
+    if (kinds != NULL && kinds->type == META_ARRAY && kinds->elem == META_STRING && (size_t)i < kinds->n)
+        return strcmp(kinds->v.strings[i].data, "dense") == 0;
+    return i < hp->n_dense;
+}
+
 static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t *layer, nib_error *err) {
     if (hp->window == 0)
         return NIB_OK;
@@ -70,7 +78,9 @@ static nib_status read_slides(const config_source *s, const hparams *hp, uint8_t
                         "sliding_window_pattern: expected %lld truth values, found %zu values",
                         (long long)hp->n_layer, each->n);
     for (int64_t i = 0; i < hp->n_layer; i++) {
-        bool slides = i >= hp->window_from && (hp->window_pattern == 0 || (i + 1) % hp->window_pattern != 0);
+        const int64_t at = s->arch->flags & A_DENSE_ROPE ? i - hp->n_dense : i; /* in the period */
+        bool slides = i >= hp->window_from && at >= 0 &&
+                      (hp->window_pattern == 0 || (at + 1) % hp->window_pattern != 0);
         if (each != NULL)
             slides = each->v.ints[i] != 0;
         if (slides)
@@ -92,7 +102,8 @@ static nib_status read_no_rope(const config_source *s, const hparams *hp, uint8_
         bool none = hp->nope_every > 0 && (i + 1) % hp->nope_every == 0;
         if (each != NULL && each->n > 0)
             none = each->v.ints[i] == 0;
-        if (nope_full && !(layer[i] & LAYER_SLIDES))
+        if (nope_full && !(layer[i] & LAYER_SLIDES) &&
+            !((s->arch->flags & A_DENSE_ROPE) && is_dense(s, hp, i)))
             none = true;
         if (none || hp->n_rot == 0)
             layer[i] |= LAYER_NO_ROPE;
@@ -120,7 +131,7 @@ static void value_text(const meta_value *v, char *out, size_t size) {
     case META_INT: snprintf(out, size, "%lld", (long long)v->v.i); break;
     case META_FLOAT: snprintf(out, size, "%s", num_text(v->v.f, 6)); break;
     case META_STRING: snprintf(out, size, "%s", v->v.s.data); break;
-    default: snprintf(out, size, "(a list)"); break;
+    default: snprintf(out, size, v->n == 0 ? "[]" : "(a list)"); break;
     }
 }
 

@@ -36,13 +36,10 @@ static nib_status from_names(const meta_value *v, int64_t n_layer, bool single, 
         const char *name;
         uint8_t flags;
     } kinds[] = {
-        {"conv", ONLY_RECURRENT},
-        {"linear_attention", ONLY_RECURRENT},
-        {"mamba", ONLY_RECURRENT},
-        {"mlp", LAYER_NO_ATTENTION},
-        {"moe", LAYER_NO_ATTENTION},
-        {"full_attention", 0},
-        {"attention", 0},
+        {"conv", ONLY_RECURRENT},     {"linear_attention", ONLY_RECURRENT},
+        {"mamba", ONLY_RECURRENT},    {"mlp", LAYER_NO_ATTENTION},
+        {"moe", LAYER_NO_ATTENTION},  {"full_attention", 0},
+        {"qwen_sparse_attention", 0}, {"attention", 0},
     };
     if (v->elem != META_STRING || v->n != (size_t)n_layer)
         return nib_fail(err, NIB_E_MODEL, "layer_types: expected %lld names, found %zu values",

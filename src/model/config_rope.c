@@ -310,6 +310,8 @@ nib_status config_read_ropes(const config_source *s, config *out, nib_error *err
     if (hp->rope_theta_local == 0)
         return NIB_OK;
     out->ropes[1].theta = hp->rope_theta_local;
+    if (hp->n_rot_local > 0)
+        out->ropes[1].n_rot = hp->n_rot_local;
     out->n_rope = 2;
     if (s->gguf_arch == NULL)
         NIB_TRY(hf_rope(s, &local, hp, &out->ropes[1], err));

@@ -2,6 +2,8 @@
  * that share keys and values, the widths of feed-forward layers, a factor of the layer's output. */
 #include "model/config.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,12 +39,19 @@ static nib_status read_overrides(const config_source *s, const hparams *hp, laye
     return NIB_OK;
 }
 
-/* A number for each layer under a GGUF key, if the key has an array. */
+static const meta_value *find_array(const config_source *s, const char *name, char *key, size_t size) {
+    if (s->gguf_arch != NULL)
+        snprintf(key, size, "%.100s.%s", s->gguf_arch, name);
+    else
+        snprintf(key, size, "%s", name);
+    return container_meta(s->c, key);
+}
+
+/* A number for each layer under a key, if the key has an array. */
 static nib_status read_array(const config_source *s, const char *name, int64_t n_layer, layer_shape *shape,
                              size_t field, nib_error *err) {
     char key[200];
-    snprintf(key, sizeof key, "%.100s.%s", s->gguf_arch, name);
-    const meta_value *v = container_meta(s->c, key);
+    const meta_value *v = find_array(s, name, key, sizeof key);
     if (v == NULL || v->type != META_ARRAY)
         return NIB_OK;
     if (v->elem != META_INT || v->n < (size_t)n_layer)
@@ -94,8 +103,9 @@ static nib_status note_full_heads(hparams *hp, const uint8_t *layer, const layer
 static nib_status check_shapes(const hparams *hp, const layer_shape *shape, nib_error *err) {
     for (int64_t i = 0; i < hp->n_layer; i++) {
         const layer_shape *l = &shape[i], *from = &shape[l->kv_layer];
-        if (l->n_kv_head < 1 || hp->n_head % l->n_kv_head != 0 || l->d_head < 1 || l->d_head > 1 << 14 ||
-            l->d_ff < 1 || l->d_ff > 1 << 24 || from->n_kv_head != l->n_kv_head || from->d_head != l->d_head)
+        if (l->n_kv_head < 1 || l->n_head < 1 || l->n_head > 1 << 16 || l->n_head % l->n_kv_head != 0 ||
+            l->d_head < 1 || l->d_head > 1 << 14 || l->d_ff < 1 || l->d_ff > 1 << 24 ||
+            from->n_kv_head != l->n_kv_head || from->d_head != l->d_head)
             return nib_fail(err, NIB_E_MODEL,
                             "layer %lld: %lld key/value heads of %lld and %lld neurons are not possible",
                             (long long)i, (long long)l->n_kv_head, (long long)l->d_head, (long long)l->d_ff);
@@ -118,6 +128,38 @@ static nib_status read_scale(const config_source *s, int64_t i, float *out, nib_
     return isfinite(*out) ? NIB_OK : nib_fail(err, NIB_E_MODEL, "tensor %s: expected a finite number", name);
 }
 
+/* x with P(normal < x) = p, to the precision of floats: Newton's method on the distribution function. */
+static double normal_quantile(double p) {
+    double x = 0;
+    for (int i = 0; i < 60; i++) {
+        const double density = exp(-x * x / 2) / 2.5066282746310002;
+        const double step = (erfc(-x / 1.4142135623730951) / 2 - p) / fmax(density, 1e-300);
+        x -= fmin(fmax(step, -1), 1);
+    }
+    return x;
+}
+
+/* Gates of a layer's neurons that count: config.json has their share that does not (one number, or one for
+ * each layer), GGUF how many standard deviations above the mean that is. */
+static nib_status read_sparsity(const config_source *s, int64_t n_layer, layer_shape *shape, nib_error *err) {
+    char key[200];
+    const meta_value *v = find_array(
+        s, s->gguf_arch ? "activation_sparsity_scale" : "activation_sparsity_pattern", key, sizeof key);
+    if (v == NULL)
+        return NIB_OK;
+    const bool list = v->type == META_ARRAY && v->elem == META_FLOAT && v->n >= (size_t)n_layer;
+    if (!list && v->type != META_FLOAT)
+        return nib_fail(err, NIB_E_MODEL, "%s: expected %lld numbers", key, (long long)n_layer);
+    for (int64_t i = 0; i < n_layer; i++) {
+        const double p = list ? v->v.floats[i] : v->v.f;
+        if (!(s->gguf_arch ? p < 30 : p >= 0 && p < 1))
+            return nib_fail(err, NIB_E_MODEL, "%s: expected numbers from 0 to 1, found %s", key,
+                            num_text(p, 6));
+        shape[i].sparsity = s->gguf_arch ? (float)p : p == 0 ? -INFINITY : (float)normal_quantile(p);
+    }
+    return NIB_OK;
+}
+
 nib_status config_read_shapes(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
     layer_shape *shape = arena_array(s->mem, (size_t)hp->n_layer, sizeof *shape);
@@ -127,6 +169,8 @@ nib_status config_read_shapes(const config_source *s, config *out, nib_error *er
     for (int64_t i = 0; i < hp->n_layer; i++) {
         const bool full = !(out->layer[i] & LAYER_SLIDES), shares = i >= hp->n_layer - hp->n_kv_shared;
         shape[i].kv_layer = i;
+        shape[i].n_head = hp->n_head;
+        shape[i].sparsity = -INFINITY;
         shape[i].d_head = full && hp->d_head_full > 0 ? hp->d_head_full : hp->d_head;
         if (hp->kv_low_rank > 0 && hp->d_value > hp->d_head) /* keys are padded */
             shape[i].d_head = hp->d_value;
@@ -138,9 +182,18 @@ nib_status config_read_shapes(const config_source *s, config *out, nib_error *er
         NIB_TRY(read_array(s, "attention.head_count_kv", hp->n_layer, shape, offsetof(layer_shape, n_kv_head),
                            err));
         NIB_TRY(read_array(s, "feed_forward_length", hp->n_layer, shape, offsetof(layer_shape, d_ff), err));
+        NIB_TRY(
+            read_array(s, "attention.head_count", hp->n_layer, shape, offsetof(layer_shape, n_head), err));
     } else {
+        NIB_TRY(read_array(s, "intermediate_size", hp->n_layer, shape, offsetof(layer_shape, d_ff), err));
+        NIB_TRY(read_array(s, "num_attention_heads_per_layer", hp->n_layer, shape,
+                           offsetof(layer_shape, n_head), err));
         NIB_TRY(read_overrides(s, hp, shape, err));
     }
+    NIB_TRY(read_sparsity(s, hp->n_layer, shape, err));
+    hp->n_head = shape[0].n_head;
+    for (int64_t i = 1; i < hp->n_layer; i++) /* of the widest layer */
+        hp->n_head = NUM_MAX(hp->n_head, shape[i].n_head);
     if (hp->d_head_full > 0)
         NIB_TRY(note_full_heads(hp, out->layer, shape, err));
     if (hp->n_kv_shared > 0)

@@ -45,18 +45,32 @@ static uint64_t kv_bytes(const model *m) {
     return n;
 }
 
+/* Parameters without those of the experts that a token does not use. */
+static uint64_t active_params(const model *m) {
+    const int64_t used = model_hparams(m)->n_expert_used;
+    uint64_t n = model_n_param(m);
+    for (int b = 0; b < model_n_block(m); b++)
+        for (int i = 0; i < model_block(m, b)->n_weight; i++) {
+            const weight *w = &model_block(m, b)->weights[i];
+            if (w->n_expert > used)
+                n -= (uint64_t)((w->n_expert - used) * w->expert_n) * (uint64_t)w->k;
+        }
+    return n;
+}
+
 static json_t *document_of(const model *m) {
     const hparams *hp = model_hparams(m);
     const container *c = model_container(m);
-    return json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "arch",
-                     model_arch(m), "name", text_of(model_name(m)), "container",
-                     container_get_kind(c) == CONTAINER_GGUF ? "gguf" : "safetensors", "n_layer",
-                     (json_int_t)hp->n_layer, "d_model", (json_int_t)hp->d_model, "n_head",
-                     (json_int_t)hp->n_head, "n_kv_head", (json_int_t)hp->n_kv_head, "d_head",
-                     (json_int_t)hp->d_head, "d_ff", (json_int_t)hp->d_ff, "n_vocab", (json_int_t)hp->n_vocab,
-                     "n_ctx_train", (json_int_t)hp->n_ctx_train, "params", (json_int_t)model_n_param(m),
-                     "bytes", (json_int_t)tensor_bytes(c), "kv_bytes", (json_int_t)kv_bytes(m), "tensors",
-                     tensors_of(c));
+    return json_pack(
+        "{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "arch",
+        model_arch(m), "name", text_of(model_name(m)), "container",
+        container_get_kind(c) == CONTAINER_GGUF ? "gguf" : "safetensors", "n_layer", (json_int_t)hp->n_layer,
+        "d_model", (json_int_t)hp->d_model, "n_head", (json_int_t)hp->n_head, "n_kv_head",
+        (json_int_t)hp->n_kv_head, "d_head", (json_int_t)hp->d_head, "d_ff", (json_int_t)hp->d_ff, "n_vocab",
+        (json_int_t)hp->n_vocab, "n_ctx_train", (json_int_t)hp->n_ctx_train, "params",
+        (json_int_t)model_n_param(m), "active_params", (json_int_t)active_params(m), "n_expert",
+        (json_int_t)hp->n_expert, "n_expert_used", (json_int_t)hp->n_expert_used, "bytes",
+        (json_int_t)tensor_bytes(c), "kv_bytes", (json_int_t)kv_bytes(m), "tensors", tensors_of(c));
 }
 
 nib_status nib_model_describe(const char *name, char **json, nib_error *err) {

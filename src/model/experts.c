@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "model/binder.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -173,6 +174,18 @@ static nib_status bind_router(binder *b, nib_error *err) {
                        &b->out->slot[SLOT_CHOICE_BIAS].w, err);
 }
 
+/* A mixture beside a dense layer (Gemma 4): both have norms of their own, and so has the router, whose input
+ * is also scaled. */
+static nib_status bind_branch(binder *b, nib_error *err) {
+    const hparams *hp = &b->m->cfg.hp;
+    NIB_TRY(bind_table(b, SLOT_ROUTER_NORM, hp->d_model, 0, err));
+    NIB_TRY(bind_factor(b, b->out->slot[SLOT_ROUTER_NORM].w, 1 / sqrt((double)hp->d_model), err));
+    NIB_TRY(bind_table(b, SLOT_EXPERT_SCALE, hp->n_expert, 0, err));
+    NIB_TRY(bind_norm(b, SLOT_DENSE_POST_NORM, hp->d_model, 1, err));
+    NIB_TRY(bind_norm(b, SLOT_EXPERT_NORM, hp->d_model, 1, err));
+    return bind_norm(b, SLOT_EXPERT_POST_NORM, hp->d_model, 1, err);
+}
+
 /* The experts that all rows use are one feed-forward layer. */
 static nib_status bind_shared(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
@@ -193,6 +206,7 @@ nib_status bind_mixture(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     const int64_t d = hp->d_model, ff = hp->d_expert;
     NIB_TRY(bind_router(b, err));
+    NIB_TRY(bind_branch(b, err));
     if (bind_row(b, SLOT_GATE_EXPS) || bind_row(b, SLOT_GATE_UP_EXPS))
         NIB_TRY(bind_stack(b, SLOT_GATE_EXPS, SLOT_GATE_UP_EXPS, ff, d, err));
     NIB_TRY(bind_stack(b, SLOT_UP_EXPS, SLOT_GATE_UP_EXPS, ff, d, err));

@@ -24,7 +24,7 @@ struct model {
     bool wide;       /* formats without integer zeros (pack_widen) */
 };
 
-enum { BLOCK_MAX_WEIGHT = 40 };
+enum { BLOCK_MAX_WEIGHT = 64 };
 enum { STATE_ALIGN = 16 }; /* floats: the state of each op begins at a multiple */
 
 /* The weights of one block under construction: the index of each slot's weight and bias. */

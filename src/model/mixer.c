@@ -67,8 +67,7 @@ bool mixer_part(const model *m, slot_id slot, int64_t *first, int64_t *n) {
 
 /* ---- weights ---- */
 
-/* A vector whose rows of n_col belong together; GGUF has it as a table if n_col > 0. */
-static nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, nib_error *err) {
+nib_status bind_table(binder *b, slot_id slot, int64_t n, int64_t n_col, nib_error *err) {
     const arch_tensor *row = bind_row(b, slot);
     if (row == NULL)
         return NIB_OK;
@@ -243,8 +242,12 @@ nib_status bind_mixer(binder *b, nib_error *err) {
     const int64_t n = mixer == MIXER_SCAN ? inner : hp->rec_head, groups = hp->rec_group;
     NIB_TRY(bind_input(b, err));
     NIB_TRY(bind_table(b, SLOT_REC_CONV, mixer_width(hp, mixer, SLOT_REC_X) * hp->rec_tap, hp->rec_tap, err));
-    if (mixer == MIXER_SSD)
+    if (mixer == MIXER_SSD) {
         NIB_TRY(scale_taps(b, err));
+        static const slot_id parts[] = {SLOT_REC_Z, SLOT_REC_X, SLOT_REC_DT};
+        for (int i = 0; i < 3; i++) /* the factor is of the input, but the output is multiplied */
+            NIB_TRY(bind_factor(b, b->out->slot[parts[i]].b, 1 / hp->rec_in_scale, err));
+    }
     const bool delta = mixer == MIXER_DELTA || mixer == MIXER_KDA;
     NIB_TRY(bind_table(b, SLOT_REC_DT_BIAS, mixer == MIXER_KDA ? inner : n, 0, err));
     NIB_TRY(bind_table(b, SLOT_REC_A, n * each, delta ? 0 : each, err));

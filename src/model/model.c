@@ -109,7 +109,7 @@ static void note_widths(model *m, const op *o) {
                {o->in2, attends                    ? kv
                         : op_is_recurrent(o->kind) ? 0
                         : o->kind == OP_EXPERTS    ? 2 * o->u.experts.n_used
-                                                   : o->n},
+                                                   : op_width2(o)},
                {o->in3, attends                    ? kv
                         : op_is_recurrent(o->kind) ? 0
                                                    : 1}};

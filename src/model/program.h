@@ -14,7 +14,7 @@
 /* These registers are the same in all models. A model's programs may use more: they are declared while the
  * programs are built, and have the ids from REG_OWN on (model_n_reg, model_reg_name). */
 typedef enum reg {
-    REG_X,      /* the residual stream [d_model] */
+    REG_X,      /* the residual stream [d_model], or several [n_stream * d_model] */
     REG_H,      /* a normed copy */
     REG_H2,     /* a second one (parallel blocks with two norms) */
     REG_Q,      /* [n_head * d_head] */
@@ -50,13 +50,20 @@ typedef enum op_kind {
     OP_XIELU,     /* out = xIELU(in) (arXiv 2411.13010) */
     OP_COPY,      /* out = columns of in, group by group (u.copy); other columns of out stay */
     OP_SCALE_POS, /* out = in * (1 + value * log(1 + floor((position + offset) / every))) */
+    /* Ops on whole rows (kernels/row_op.h has their formulas). */
+    OP_MIX,      /* out = parts of in, mixed by the factors in2 (u.mix) */
+    OP_LIKE,     /* out = each of n_group groups of in, scaled to the magnitude of in2 */
+    OP_TIMES,    /* out = in * w */
+    OP_SHARE,    /* out = in2 * in: one factor for each of k equal parts */
+    OP_SOFTPLUS, /* out = log(1 + e^in) */
+    OP_SPARSIFY, /* out = relu(in - (mean + value * standard deviation)) of the row */
     /* Ops with a recurrent state (kernels.h has their formulas). */
     OP_CONV,    /* out = short convolution of in, with the taps w */
     OP_SSD,     /* out = Mamba-2's state space of in = x|B|C and in2 = dt; w = a, b = bias of dt */
     OP_SCAN,    /* out = Mamba-1's of in = x, in2 = dt, in3 = B|C; w = a */
     OP_DELTA,   /* out = gated delta rule of in = q|k|v, in2 = beta, in3 = decay; w = a, b = bias of decay */
     OP_ROUTE,   /* out = the chosen experts of the row by their scores in, and their weights; b is added to
-                   the scores for the choice only (kernels/route.h) */
+                   the scores for the choice only; w2 multiplies the weights (kernels/route.h) */
     OP_EXPERTS, /* out = in . w[e]^T + b[e] for the chosen experts e = in2 (u.experts) */
     OP_COUNT
 } op_kind;
@@ -98,10 +105,10 @@ typedef struct op {
     op_kind kind;
     reg out, in, in2, in3; /* REG_NONE where not used */
     int w, b;              /* indices into the block's weights; -1: none. OP_ATTENTION: w are its sinks */
-    int w2;                /* another vector: OP_SSD and OP_SCAN's d; -1: none */
-    bool adds;             /* OP_LINEAR, OP_EMBED: adds to out instead of replacing it (second slices) */
-    int64_t n;             /* width of out */
-    int64_t k;             /* width of in */
+    int w2;                /* another vector: OP_SSD and OP_SCAN's d, OP_ROUTE's factors; -1: none */
+    bool adds; /* OP_LINEAR, OP_EMBED, OP_MIX: adds to out instead of replacing it (second slices) */
+    int64_t n; /* width of out */
+    int64_t k; /* width of in */
     union {
         struct {
             norm_kind kind;
@@ -135,10 +142,11 @@ typedef struct op {
             bool by_channel, tiled;                   /* OP_DELTA (delta_args) */
         } rec;
         struct {
-            float value; /* OP_EMBED, OP_ADD, OP_SCALE, OP_SCALE_POS: factor; OP_CLAMP, OP_SOFTCAP: limit */
-            int64_t offset; /* OP_EMBED_POS: see there; OP_EMBED: first column of the row, which has k columns
-                               if k is not 0 */
-            int64_t every;  /* OP_SCALE_POS */
+            float value;    /* OP_EMBED, OP_ADD, OP_SCALE, OP_SCALE_POS, OP_SPARSIFY: factor; OP_CLAMP,
+                               OP_SOFTCAP: limit; OP_LIKE: least mean square of a group of in */
+            int64_t offset; /* OP_EMBED_POS: see there; OP_LIKE: width of in2; OP_EMBED: first column of the
+                               row, which has k columns if k is not 0 */
+            int64_t every;  /* OP_SCALE_POS; OP_LIKE: groups of in */
         } num;
         xielu xielu;
         struct { /* out: [2 * n_used], the ids of the chosen experts in ascending order, then their weights */
@@ -156,6 +164,13 @@ typedef struct op {
             bool sum;     /* out is the sum over the chosen experts; else it has n_used parts of n */
             bool weighted; /* an expert's output is multiplied by its weight */
         } experts;
+        struct { /* parts of d columns: out[first + i] = sum over j < n_in of f(i, j) * in[j], with f(i, j) =
+                    plus + in2[at + i * step_out + j * step_in], in2 REG_NONE: plus; adds: and out[first + i]
+                  */
+            int64_t n_out, n_in, d, first;
+            int64_t at, step_out, step_in, width; /* width: of in2 */
+            float plus;
+        } mix;
         struct { /* n columns of each group, from in's at_in + i * step_in to out's at + i * step; then zeros
                   */
             int64_t n_group, n;
@@ -180,7 +195,7 @@ typedef struct op {
     } cost;
 } op;
 
-enum { PROGRAM_MAX_OP = 64 }; /* of one block, second slices included */
+enum { PROGRAM_MAX_OP = 128 }; /* of one block, second slices included */
 
 typedef struct program {
     const op *ops;
@@ -189,7 +204,7 @@ typedef struct program {
 
 /* Whether the op writes all columns of its output. */
 static inline bool op_writes_all(const op *o) {
-    return !o->adds && o->kind != OP_EMBED_POS && o->kind != OP_COPY;
+    return !o->adds && o->kind != OP_EMBED_POS && o->kind != OP_COPY && o->kind != OP_MIX;
 }
 /* Whether the op stores keys and values. */
 static inline bool op_stores(const op *o) {
@@ -198,9 +213,15 @@ static inline bool op_stores(const op *o) {
 void op_copy_row(const op *o, const float *in, float *out); /* OP_COPY */
 /* OP_SCALE_POS: the factor at a position, in single precision like the reference implementations. */
 float op_position_scale(const op *o, int64_t position);
-/* Widths of in2 and in3 of an op with a recurrent state. */
+/* Width of in2 of an op with a recurrent state or on whole rows; of in3 with a recurrent state. */
 static inline int64_t op_width2(const op *o) {
-    return o->kind == OP_SCAN ? o->n : o->u.rec.n_head;
+    switch (o->kind) {
+    case OP_SSD:
+    case OP_DELTA: return o->u.rec.n_head;
+    case OP_MIX: return o->u.mix.width;
+    case OP_LIKE: return o->u.num.offset;
+    default: return o->n;
+    }
 }
 static inline int64_t op_width3(const op *o) {
     return o->kind == OP_SCAN ? 2 * o->u.rec.d_state
@@ -219,8 +240,8 @@ static inline int64_t op_state(const op *o) {
     default: return 0;
     }
 }
-/* Bounds of a mixture. */
-enum { ROUTE_MAX_EXPERT = 1024, ROUTE_MAX_USED = 64 };
+/* Bounds of a mixture, and of OP_MIX's parts. */
+enum { ROUTE_MAX_EXPERT = 1024, ROUTE_MAX_USED = 64, MIX_MAX = 16 };
 
 /* Whether the op multiplies by a matrix, which is read as a whole or expert by expert. */
 static inline bool op_is_product(const op *o) {

@@ -396,6 +396,19 @@ nib_status bind_linear(binder *b, slot_id slot, int64_t n, int64_t k, slot_id fu
     return named->flags & T_OPTIONAL ? NIB_OK : bind_missing(b, named, ".weight", err);
 }
 
+nib_status bind_factor(binder *b, int index, double factor, nib_error *err) {
+    if (index < 0 || factor == 1)
+        return NIB_OK;
+    weight *w = &b->out->weights[index];
+    float *times = arena_array(b->src.mem, (size_t)w->k, sizeof *times);
+    if (times == NULL)
+        return nib_fail_nomem(err, (size_t)w->k * sizeof *times, "factors of a vector");
+    for (int64_t i = 0; i < w->k; i++)
+        times[i] = (float)factor;
+    w->times = times;
+    return NIB_OK;
+}
+
 /* One logit a head (attend_args.sinks). HF checkpoints have it as a parameter, without ".weight". */
 static nib_status bind_sinks(binder *b, nib_error *err) {
     const char *suffix = b->m->gguf_arch != NULL ? ".weight" : "";
@@ -404,7 +417,8 @@ static nib_status bind_sinks(binder *b, nib_error *err) {
     if (t == NULL)
         return row == NULL || (row->flags & T_OPTIONAL) ? NIB_OK : bind_missing(b, row, suffix, err);
     b->out->slot[SLOT_SINKS].there = true;
-    return bind_vector(b, slots[SLOT_SINKS].name, t, b->m->cfg.hp.n_head, &b->out->slot[SLOT_SINKS].w, err);
+    return bind_vector(b, slots[SLOT_SINKS].name, t, b->m->cfg.shape[b->layer].n_head,
+                       &b->out->slot[SLOT_SINKS].w, err);
 }
 
 nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int64_t k, const row_runs *runs,
@@ -416,10 +430,17 @@ nib_status bind_rows(binder *b, slot_id whole, slot_id part, int64_t n_all, int6
     return bind_runs(b, part, row, t, n_all, k, runs, n, err);
 }
 
+/* A gate of attention's output with a tensor of its own: a row for each head, or for each column. */
+static nib_status bind_gate(binder *b, int64_t n_head, int64_t q, nib_error *err) {
+    const container_tensor *t = bind_find(b, bind_row(b, SLOT_ATTN_GATE), 0, ".weight");
+    const bool of_heads = t != NULL && t->n_dim == 2 && t->shape[0] == n_head;
+    return bind_linear(b, SLOT_ATTN_GATE, of_heads ? n_head : q, b->m->cfg.hp.d_model, SLOT_COUNT, 0, err);
+}
+
 static nib_status bind_attention(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
     const layer_shape *shape = &b->m->cfg.shape[b->layer];
-    int64_t q = hp->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head, d = hp->d_model;
+    int64_t q = shape->n_head * shape->d_head, kv = shape->n_kv_head * shape->d_head, d = hp->d_model;
     const int64_t d_value =
         hp->d_value < hp->d_head && shape->d_head == hp->d_head ? hp->d_value : shape->d_head;
     const int64_t v = shape->n_kv_head * d_value, all = q + kv + v;
@@ -432,16 +453,20 @@ static nib_status bind_attention(binder *b, nib_error *err) {
         NIB_TRY(bind_linear(b, SLOT_ATTN_GATE, q, d, SLOT_Q_GATE, 2 * q, err));
     } else {
         NIB_TRY(bind_linear(b, SLOT_Q, q, d, SLOT_QKV, all, err));
+        NIB_TRY(bind_gate(b, shape->n_head, q, err));
     }
-    NIB_TRY(bind_norm(b, SLOT_Q_NORM, q, hp->n_head, err));
+    NIB_TRY(bind_norm(b, SLOT_Q_NORM, q, shape->n_head, err));
     if (shape->kv_layer == b->layer) {
         NIB_TRY(bind_linear(b, SLOT_K, kv, d, SLOT_QKV, all, err));
         NIB_TRY(bind_linear(b, SLOT_V, v, d, SLOT_QKV, all, err));
         NIB_TRY(bind_norm(b, SLOT_K_NORM, kv, shape->n_kv_head, err));
         NIB_TRY(bind_norm(b, SLOT_V_NORM, kv, shape->n_kv_head, err));
     }
+    static const slot_id of_input[] = {SLOT_Q, SLOT_K, SLOT_V};
+    for (int i = 0; i < 3; i++) /* the factor is of the input, but the output is multiplied */
+        NIB_TRY(bind_factor(b, b->out->slot[of_input[i]].b, 1 / hp->attn_in_scale, err));
     NIB_TRY(bind_sinks(b, err));
-    NIB_TRY(bind_linear(b, SLOT_O, d, hp->n_head * d_value, SLOT_COUNT, 0, err));
+    NIB_TRY(bind_linear(b, SLOT_O, d, shape->n_head * d_value, SLOT_COUNT, 0, err));
     return bind_norm(b, SLOT_ATTN_POST_NORM, d, 1, err);
 }
 
@@ -486,6 +511,7 @@ static nib_status bind_layer(binder *b, const block *embed, nib_error *err) {
     int64_t d = hp->d_model, ff = b->m->cfg.shape[b->layer].d_ff;
     if (hp->d_ple > 0)
         NIB_TRY(bind_per_layer(b, embed, err));
+    NIB_TRY(bind_streams(b, PART_LAYER, err));
     const uint8_t kind = b->m->cfg.layer[b->layer];
     if ((kind & LAYER_RECURRENT) || !(kind & LAYER_NO_ATTENTION))
         NIB_TRY(bind_norm(b, SLOT_ATTN_NORM, d, 1, err));
@@ -496,9 +522,10 @@ static nib_status bind_layer(binder *b, const block *embed, nib_error *err) {
     if (kind & LAYER_NO_FFN)
         return NIB_OK;
     NIB_TRY(bind_norm(b, SLOT_FFN_NORM, d, 1, err));
-    if (bind_is_mixture(b)) {
+    const bool mixes = bind_is_mixture(b);
+    if (mixes)
         NIB_TRY(bind_mixture(b, err));
-    } else {
+    if (!mixes || bind_row(b, SLOT_DENSE_POST_NORM)) {
         NIB_TRY(bind_linear(b, SLOT_GATE, ff, d, bind_row(b, SLOT_GATE_UP) ? SLOT_GATE_UP : SLOT_COUNT,
                             2 * ff, err));
         NIB_TRY(bind_linear(b, SLOT_UP, ff, d, SLOT_GATE_UP, 2 * ff, err));
@@ -532,6 +559,7 @@ static nib_status bind_embed(binder *b, nib_error *err) {
         NIB_TRY(bind_linear(b, SLOT_EMBED_IN, hp->d_model, hp->d_embed, SLOT_COUNT, 0, err));
     if (hp->d_ple > 0)
         NIB_TRY(bind_look_up(b, SLOT_PLE_TABLE, hp->d_ple * hp->n_layer, err));
+    NIB_TRY(bind_streams(b, PART_EMBED, err));
     const arch_tensor *pos = bind_row(b, SLOT_POS);
     const container_tensor *t = bind_find(b, pos, 0, ".weight");
     if (pos != NULL && t == NULL && !(pos->flags & T_OPTIONAL))
@@ -547,6 +575,7 @@ static nib_status bind_embed(binder *b, nib_error *err) {
 static nib_status bind_head(binder *b, const block *embed, nib_error *err) {
     const config *c = &b->m->cfg;
     const hparams *hp = &c->hp;
+    NIB_TRY(bind_streams(b, PART_HEAD, err));
     NIB_TRY(bind_norm(b, SLOT_OUT_NORM, hp->d_model, 1, err));
     if (hp->d_embed != hp->d_model)
         NIB_TRY(bind_linear(b, SLOT_EMBED_OUT, hp->d_embed, hp->d_model, SLOT_COUNT, 0, err));

@@ -80,6 +80,17 @@ static bool is_of_shared_keys(const model *m, const char *name, int64_t layer) {
     return is;
 }
 
+/* Whether a tensor of a layer has a name that the family marks as not needed. */
+static bool is_not_needed(const model *m, const char *name) {
+    for (const arch_tensor *row = m->arch->tensors; row->slot != SLOT_COUNT; row++) {
+        const char *pattern = (row->flags & T_UNUSED) && m->gguf_arch == NULL ? row->hf : NULL;
+        const char *tail = pattern != NULL ? strstr(pattern, "%d") : NULL;
+        if (tail != NULL && strstr(name, tail + 2) != NULL)
+            return true;
+    }
+    return false;
+}
+
 static int by_address(const void *a, const void *b) {
     const char *const *x = a, *const *y = b;
     return (*x > *y) - (*x < *y);
@@ -117,7 +128,8 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
             t->source)
             continue;
         int64_t layer = layer_of(m, t->name);
-        if (layer >= 0 && layer < m->cfg.hp.n_layer && is_of_shared_keys(m, t->name, layer))
+        if (layer >= 0 && layer < m->cfg.hp.n_layer &&
+            (is_of_shared_keys(m, t->name, layer) || is_not_needed(m, t->name)))
             continue;
         if (layer >= 0 && layer < m->cfg.hp.n_layer)
             status = nib_fail(err, NIB_E_MODEL, "tensor %s: expected a tensor that the architecture %s uses",

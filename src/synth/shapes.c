@@ -33,6 +33,101 @@ const synth_shape synth_shapes[] = {
      8},
     {"qwen3-235b-a22b", SYNTH_QWEN3MOE, 94, 4096, 64, 4, 128, 1536, 151936, 40960, 1000000, 1e-6f, false, 128,
      8},
+    {"qwen3.5-35b-a3b",
+     SYNTH_QWEN35MOE,
+     40,
+     2048,
+     16,
+     2,
+     256,
+     512,
+     248320,
+     262144,
+     1e7f,
+     1e-6f,
+     false,
+     256,
+     8,
+     .d_shared = 512,
+     .full_every = 4,
+     .rec_inner = 4096,
+     .rec_head = 32,
+     .rec_group = 16,
+     .rec_state = 128,
+     .rec_tap = 4,
+     .d_turned = 64},
+    {"gpt-oss-20b", SYNTH_GPTOSS, 24, 2880, 64, 8, 64, 2880, 201088, 131072, 150000, 1e-5f, false, 32, 4,
+     .full_every = 2, .window = 128},
+    {"gpt-oss-120b", SYNTH_GPTOSS, 36, 2880, 64, 8, 64, 2880, 201088, 131072, 150000, 1e-5f, false, 128, 4,
+     .full_every = 2, .window = 128},
+    {"glm-4.5-air", SYNTH_GLM4MOE, 46, 4096, 96, 8, 128, 1408, 151552, 131072, 1000000, 1e-5f, false, 128, 8,
+     .n_dense = 1, .d_dense = 10944, .d_shared = 1408, .d_turned = 64},
+    {"deepseek-v3",
+     SYNTH_DEEPSEEK2,
+     61,
+     7168,
+     128,
+     128,
+     192,
+     2048,
+     129280,
+     163840,
+     10000,
+     1e-6f,
+     false,
+     256,
+     8,
+     .n_dense = 3,
+     .d_dense = 18432,
+     .d_shared = 2048,
+     .q_rank = 1536,
+     .kv_rank = 512,
+     .d_turned = 64,
+     .d_value = 128},
+    {"gemma-4-26b-a4b",
+     SYNTH_GEMMA4,
+     30,
+     2816,
+     16,
+     8,
+     256,
+     704,
+     262144,
+     262144,
+     1000000,
+     1e-6f,
+     true,
+     128,
+     8,
+     .d_dense = 2112,
+     .full_every = 6,
+     .window = 1024,
+     .d_head_full = 512,
+     .n_kv_full = 2},
+    {"lfm2-8b-a1b", SYNTH_LFM2MOE, 24, 2048, 32, 8, 64, 1792, 65536, 128000, 1000000, 1e-5f, true, 32, 4,
+     .n_dense = 2, .d_dense = 7168, .full = "rrFrrrFrrrFrrrFrrrFrrFrr", .rec_tap = 3},
+    {"granite-4-h-small",
+     SYNTH_GRANITE,
+     40,
+     4096,
+     32,
+     8,
+     128,
+     768,
+     100352,
+     131072,
+     10000,
+     1e-5f,
+     true,
+     72,
+     10,
+     .d_shared = 1536,
+     .full = "rrrrrFrrrrrrrrrFrrrrrrrrrFrrrrrrrrrFrrrr",
+     .rec_inner = 8192,
+     .rec_head = 128,
+     .rec_group = 1,
+     .rec_state = 128,
+     .rec_tap = 4},
 };
 const int synth_n_shape = sizeof synth_shapes / sizeof synth_shapes[0];
 
@@ -48,59 +143,179 @@ enum {
     QWEN2 = 1 << SYNTH_QWEN2,
     PHI3 = 1 << SYNTH_PHI3,
     OPT = 1 << SYNTH_OPT,
-    QWEN3MOE = 1 << SYNTH_QWEN3MOE
+    QWEN3MOE = 1 << SYNTH_QWEN3MOE,
+    QWEN35MOE = 1 << SYNTH_QWEN35MOE,
+    GPTOSS = 1 << SYNTH_GPTOSS,
+    GLM4MOE = 1 << SYNTH_GLM4MOE,
+    DEEPSEEK2 = 1 << SYNTH_DEEPSEEK2,
+    GEMMA4 = 1 << SYNTH_GEMMA4,
+    LFM2MOE = 1 << SYNTH_LFM2MOE,
+    GRANITE = 1 << SYNTH_GRANITE,
 };
 enum {
     DENSE = LLAMA | QWEN2 | PHI3 | OPT,
-    ALL = DENSE | QWEN3MOE,
-    SPLIT_FFN = LLAMA | QWEN2 | OPT,
-    SPLIT = SPLIT_FFN | QWEN3MOE
+    MOE = QWEN3MOE | QWEN35MOE | GPTOSS | GLM4MOE | DEEPSEEK2 | GEMMA4 | LFM2MOE | GRANITE,
+    ALL = DENSE | MOE,
+    SPLIT = ALL & ~(PHI3 | DEEPSEEK2 | QWEN35MOE), /* q, k and v apart, as usual */
+    BIASES = QWEN2 | OPT | GPTOSS | GLM4MOE,
+    HEAD_NORMS = QWEN3MOE | QWEN35MOE | GLM4MOE | GEMMA4 | LFM2MOE,
+    FIRST_DENSE = GLM4MOE | DEEPSEEK2 | LFM2MOE,
+    CHOICE_BIAS = GLM4MOE | DEEPSEEK2 | LFM2MOE,
+    SHARED = QWEN35MOE | GLM4MOE | DEEPSEEK2 | GRANITE,
+    LATE_NORM = QWEN35MOE | GPTOSS | GLM4MOE /* the feed-forward layer's norm has attention's name */
 };
 
 /* Sizes of rows and columns. */
-typedef enum dim { D_ONE, D_MODEL, D_Q, D_KV, D_QKV, D_FF, D_FF2, D_VOCAB, D_POS, D_HEAD, D_EXPERTS } dim;
+typedef enum dim {
+    D_ONE,
+    D_MODEL,
+    D_Q,
+    D_Q2,
+    D_KV,
+    D_QKV,
+    D_FF,
+    D_FF2,
+    D_DENSE,
+    D_SHARED,
+    D_VOCAB,
+    D_POS,
+    D_HEAD,
+    D_HEADS,
+    D_EXPERTS,
+    D_Q_RANK,
+    D_KV_RANK,
+    D_KV_A,
+    D_KV_B,
+    D_VALUES,
+    D_CONV3,
+    D_INNER,
+    D_MIX,
+    D_SSM_IN,
+    D_REC_HEADS,
+    D_REC_HEAD,
+    D_TAPS,
+    D_OF_HEAD
+} dim;
 
-/* A tensor: families that have it, part of the model, name, rows (D_ONE: a vector), columns. */
+/* The layers that have a tensor. */
+typedef enum which { W_ALL, W_FULL, W_NOT_FULL, W_ATTENDS, W_RECURRENT, W_FIRST, W_MIXTURE } which;
+
+/* A tensor: families that have it, part of the model, layers, name, rows (D_ONE: a vector), columns. */
 static const struct {
     unsigned families;
     synth_part part;
+    which layers;
     const char *name;
     dim rows, cols;
 } tensors[] = {
-    {ALL, SYNTH_EMBED, "token_embd.weight", D_VOCAB, D_MODEL},
-    {OPT, SYNTH_EMBED, "position_embd.weight", D_POS, D_MODEL},
-    {ALL, SYNTH_LAYER, "blk.%d.attn_norm.weight", D_ONE, D_MODEL},
-    {OPT, SYNTH_LAYER, "blk.%d.attn_norm.bias", D_ONE, D_MODEL},
-    {SPLIT, SYNTH_LAYER, "blk.%d.attn_q.weight", D_Q, D_MODEL},
-    {SPLIT, SYNTH_LAYER, "blk.%d.attn_k.weight", D_KV, D_MODEL},
-    {SPLIT, SYNTH_LAYER, "blk.%d.attn_v.weight", D_KV, D_MODEL},
-    {QWEN2 | OPT, SYNTH_LAYER, "blk.%d.attn_q.bias", D_ONE, D_Q},
-    {QWEN2 | OPT, SYNTH_LAYER, "blk.%d.attn_k.bias", D_ONE, D_KV},
-    {QWEN2 | OPT, SYNTH_LAYER, "blk.%d.attn_v.bias", D_ONE, D_KV},
-    {QWEN3MOE, SYNTH_LAYER, "blk.%d.attn_q_norm.weight", D_ONE, D_HEAD},
-    {QWEN3MOE, SYNTH_LAYER, "blk.%d.attn_k_norm.weight", D_ONE, D_HEAD},
-    {PHI3, SYNTH_LAYER, "blk.%d.attn_qkv.weight", D_QKV, D_MODEL},
-    {ALL, SYNTH_LAYER, "blk.%d.attn_output.weight", D_MODEL, D_Q},
-    {OPT, SYNTH_LAYER, "blk.%d.attn_output.bias", D_ONE, D_MODEL},
-    {ALL, SYNTH_LAYER, "blk.%d.ffn_norm.weight", D_ONE, D_MODEL},
-    {OPT, SYNTH_LAYER, "blk.%d.ffn_norm.bias", D_ONE, D_MODEL},
-    {LLAMA | QWEN2, SYNTH_LAYER, "blk.%d.ffn_gate.weight", D_FF, D_MODEL},
-    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_gate_inp.weight", D_EXPERTS, D_MODEL},
-    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_gate_exps.weight", D_FF, D_MODEL},
-    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_up_exps.weight", D_FF, D_MODEL},
-    {QWEN3MOE, SYNTH_LAYER, "blk.%d.ffn_down_exps.weight", D_MODEL, D_FF},
-    {SPLIT_FFN, SYNTH_LAYER, "blk.%d.ffn_up.weight", D_FF, D_MODEL},
-    {PHI3, SYNTH_LAYER, "blk.%d.ffn_up.weight", D_FF2, D_MODEL},
-    {OPT, SYNTH_LAYER, "blk.%d.ffn_up.bias", D_ONE, D_FF},
-    {DENSE, SYNTH_LAYER, "blk.%d.ffn_down.weight", D_MODEL, D_FF},
-    {OPT, SYNTH_LAYER, "blk.%d.ffn_down.bias", D_ONE, D_MODEL},
-    {ALL, SYNTH_HEAD, "output_norm.weight", D_ONE, D_MODEL},
-    {OPT, SYNTH_HEAD, "output_norm.bias", D_ONE, D_MODEL},
-    {ALL, SYNTH_UNTIED, "output.weight", D_VOCAB, D_MODEL},
+    {ALL, SYNTH_EMBED, W_ALL, "token_embd.weight", D_VOCAB, D_MODEL},
+    {OPT, SYNTH_EMBED, W_ALL, "position_embd.weight", D_POS, D_MODEL},
+    {ALL, SYNTH_LAYER, W_ALL, "blk.%d.attn_norm.weight", D_ONE, D_MODEL},
+    {OPT, SYNTH_LAYER, W_ALL, "blk.%d.attn_norm.bias", D_ONE, D_MODEL},
+    {SPLIT, SYNTH_LAYER, W_ATTENDS, "blk.%d.attn_q.weight", D_Q, D_MODEL},
+    {QWEN35MOE, SYNTH_LAYER, W_ATTENDS, "blk.%d.attn_q.weight", D_Q2, D_MODEL},
+    {SPLIT | QWEN35MOE, SYNTH_LAYER, W_ATTENDS, "blk.%d.attn_k.weight", D_KV, D_MODEL},
+    {(SPLIT | QWEN35MOE) & ~GEMMA4, SYNTH_LAYER, W_ATTENDS, "blk.%d.attn_v.weight", D_KV, D_MODEL},
+    {GEMMA4, SYNTH_LAYER, W_NOT_FULL, "blk.%d.attn_v.weight", D_KV, D_MODEL}, /* values are the keys */
+    {BIASES, SYNTH_LAYER, W_ALL, "blk.%d.attn_q.bias", D_ONE, D_Q},
+    {BIASES, SYNTH_LAYER, W_ALL, "blk.%d.attn_k.bias", D_ONE, D_KV},
+    {BIASES, SYNTH_LAYER, W_ALL, "blk.%d.attn_v.bias", D_ONE, D_KV},
+    {HEAD_NORMS, SYNTH_LAYER, W_ATTENDS, "blk.%d.attn_q_norm.weight", D_ONE, D_HEAD},
+    {HEAD_NORMS, SYNTH_LAYER, W_ATTENDS, "blk.%d.attn_k_norm.weight", D_ONE, D_HEAD},
+    {PHI3, SYNTH_LAYER, W_ALL, "blk.%d.attn_qkv.weight", D_QKV, D_MODEL},
+    {GPTOSS, SYNTH_LAYER, W_ALL, "blk.%d.attn_sinks.weight", D_ONE, D_HEADS},
+    {DEEPSEEK2, SYNTH_LAYER, W_ALL, "blk.%d.attn_q_a.weight", D_Q_RANK, D_MODEL},
+    {DEEPSEEK2, SYNTH_LAYER, W_ALL, "blk.%d.attn_q_a_norm.weight", D_ONE, D_Q_RANK},
+    {DEEPSEEK2, SYNTH_LAYER, W_ALL, "blk.%d.attn_q_b.weight", D_Q, D_Q_RANK},
+    {DEEPSEEK2, SYNTH_LAYER, W_ALL, "blk.%d.attn_kv_a_mqa.weight", D_KV_A, D_MODEL},
+    {DEEPSEEK2, SYNTH_LAYER, W_ALL, "blk.%d.attn_kv_a_norm.weight", D_ONE, D_KV_RANK},
+    {DEEPSEEK2, SYNTH_LAYER, W_ALL, "blk.%d.attn_kv_b.weight", D_KV_B, D_KV_RANK},
+    {ALL & ~DEEPSEEK2, SYNTH_LAYER, W_ATTENDS, "blk.%d.attn_output.weight", D_MODEL, D_Q},
+    {DEEPSEEK2, SYNTH_LAYER, W_ALL, "blk.%d.attn_output.weight", D_MODEL, D_VALUES},
+    {OPT | GPTOSS, SYNTH_LAYER, W_ALL, "blk.%d.attn_output.bias", D_ONE, D_MODEL},
+    {LFM2MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.shortconv.in_proj.weight", D_CONV3, D_MODEL},
+    {LFM2MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.shortconv.conv.weight", D_MODEL, D_TAPS},
+    {LFM2MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.shortconv.out_proj.weight", D_MODEL, D_MODEL},
+    {QWEN35MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.attn_qkv.weight", D_MIX, D_MODEL},
+    {QWEN35MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.attn_gate.weight", D_INNER, D_MODEL},
+    {QWEN35MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_beta.weight", D_REC_HEADS, D_MODEL},
+    {QWEN35MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_alpha.weight", D_REC_HEADS, D_MODEL},
+    {GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_in.weight", D_SSM_IN, D_MODEL},
+    {GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_conv1d.bias", D_ONE, D_MIX},
+    {QWEN35MOE | GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_conv1d.weight", D_MIX, D_TAPS},
+    {QWEN35MOE | GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_dt.bias", D_ONE, D_REC_HEADS},
+    {QWEN35MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_a", D_ONE, D_REC_HEADS},
+    {GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_a", D_REC_HEADS, D_OF_HEAD},
+    {GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_d", D_REC_HEADS, D_OF_HEAD},
+    {QWEN35MOE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_norm.weight", D_ONE, D_REC_HEAD},
+    {GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_norm.weight", D_ONE, D_INNER},
+    {QWEN35MOE | GRANITE, SYNTH_LAYER, W_RECURRENT, "blk.%d.ssm_out.weight", D_MODEL, D_INNER},
+    {LATE_NORM | GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.post_attention_norm.weight", D_ONE, D_MODEL},
+    {ALL & ~LATE_NORM, SYNTH_LAYER, W_ALL, "blk.%d.ffn_norm.weight", D_ONE, D_MODEL},
+    {OPT, SYNTH_LAYER, W_ALL, "blk.%d.ffn_norm.bias", D_ONE, D_MODEL},
+    {MOE, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_gate_inp.weight", D_EXPERTS, D_MODEL},
+    {GPTOSS, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_gate_inp.bias", D_ONE, D_EXPERTS},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.ffn_gate_inp.scale", D_ONE, D_MODEL},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.ffn_down_exps.scale", D_ONE, D_EXPERTS},
+    {CHOICE_BIAS, SYNTH_LAYER, W_MIXTURE, "blk.%d.exp_probs_b.bias", D_ONE, D_EXPERTS},
+    {MOE, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_gate_exps.weight", D_FF, D_MODEL},
+    {MOE, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_up_exps.weight", D_FF, D_MODEL},
+    {MOE, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_down_exps.weight", D_MODEL, D_FF},
+    {GPTOSS, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_gate_exps.bias", D_EXPERTS, D_FF},
+    {GPTOSS, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_up_exps.bias", D_EXPERTS, D_FF},
+    {GPTOSS, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_down_exps.bias", D_EXPERTS, D_MODEL},
+    {SHARED, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_gate_shexp.weight", D_SHARED, D_MODEL},
+    {SHARED, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_up_shexp.weight", D_SHARED, D_MODEL},
+    {SHARED, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_down_shexp.weight", D_MODEL, D_SHARED},
+    {QWEN35MOE, SYNTH_LAYER, W_MIXTURE, "blk.%d.ffn_gate_inp_shexp.weight", D_ONE, D_MODEL},
+    {FIRST_DENSE, SYNTH_LAYER, W_FIRST, "blk.%d.ffn_gate.weight", D_DENSE, D_MODEL},
+    {FIRST_DENSE, SYNTH_LAYER, W_FIRST, "blk.%d.ffn_up.weight", D_DENSE, D_MODEL},
+    {FIRST_DENSE, SYNTH_LAYER, W_FIRST, "blk.%d.ffn_down.weight", D_MODEL, D_DENSE},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.ffn_gate.weight", D_DENSE, D_MODEL},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.ffn_up.weight", D_DENSE, D_MODEL},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.ffn_down.weight", D_MODEL, D_DENSE},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.post_ffw_norm.weight", D_ONE, D_MODEL},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.post_ffw_norm_1.weight", D_ONE, D_MODEL},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.pre_ffw_norm_2.weight", D_ONE, D_MODEL},
+    {GEMMA4, SYNTH_LAYER, W_ALL, "blk.%d.post_ffw_norm_2.weight", D_ONE, D_MODEL},
+    {LLAMA | QWEN2, SYNTH_LAYER, W_ALL, "blk.%d.ffn_gate.weight", D_FF, D_MODEL},
+    {LLAMA | QWEN2 | OPT, SYNTH_LAYER, W_ALL, "blk.%d.ffn_up.weight", D_FF, D_MODEL},
+    {PHI3, SYNTH_LAYER, W_ALL, "blk.%d.ffn_up.weight", D_FF2, D_MODEL},
+    {OPT, SYNTH_LAYER, W_ALL, "blk.%d.ffn_up.bias", D_ONE, D_FF},
+    {DENSE, SYNTH_LAYER, W_ALL, "blk.%d.ffn_down.weight", D_MODEL, D_FF},
+    {OPT, SYNTH_LAYER, W_ALL, "blk.%d.ffn_down.bias", D_ONE, D_MODEL},
+    {LFM2MOE, SYNTH_HEAD, W_ALL, "token_embd_norm.weight", D_ONE, D_MODEL},
+    {ALL & ~LFM2MOE, SYNTH_HEAD, W_ALL, "output_norm.weight", D_ONE, D_MODEL},
+    {OPT, SYNTH_HEAD, W_ALL, "output_norm.bias", D_ONE, D_MODEL},
+    {ALL, SYNTH_UNTIED, W_ALL, "output.weight", D_VOCAB, D_MODEL},
 };
 
-static int64_t size_of(const synth_shape *s, dim d) {
-    int64_t q = s->n_head * s->d_head, kv = s->n_kv_head * s->d_head;
+bool synth_is_full(const synth_shape *s, int64_t layer) {
+    return s->full ? s->full[layer] == 'F' : s->full_every == 0 || (layer + 1) % s->full_every == 0;
+}
+
+static bool has_layer(const synth_shape *s, which layers, int64_t layer) {
+    const bool full = synth_is_full(s, layer);
+    switch (layers) {
+    case W_ALL: return true;
+    case W_FULL: return full;
+    case W_NOT_FULL: return !full;
+    case W_ATTENDS: return full || s->rec_tap == 0;
+    case W_RECURRENT: return !full;
+    case W_FIRST: return layer < s->n_dense;
+    case W_MIXTURE: return layer >= s->n_dense;
+    }
+    return true;
+}
+
+static int64_t mix_width(const synth_shape *s) {
+    return s->rec_inner + 2 * s->rec_group * s->rec_state;
+}
+
+static int64_t size_of(const synth_shape *s, dim d, int64_t layer) {
+    const bool wide = s->d_head_full > 0 && synth_is_full(s, layer);
+    const int64_t head = wide ? s->d_head_full : s->d_head;
+    const int64_t q = s->n_head * head, kv = (wide ? s->n_kv_full : s->n_kv_head) * head;
     switch (d) {
     case D_ONE: return 1;
     case D_MODEL: return s->d_model;
@@ -110,7 +325,24 @@ static int64_t size_of(const synth_shape *s, dim d) {
     case D_FF: return s->d_ff;
     case D_FF2: return 2 * s->d_ff;
     case D_VOCAB: return s->n_vocab;
-    case D_HEAD: return s->d_head;
+    case D_HEAD: return head;
+    case D_HEADS: return s->n_head;
+    case D_Q2: return 2 * q;
+    case D_DENSE: return s->d_dense;
+    case D_SHARED: return s->d_shared;
+    case D_Q_RANK: return s->q_rank;
+    case D_KV_RANK: return s->kv_rank;
+    case D_KV_A: return s->kv_rank + s->d_turned;
+    case D_KV_B: return s->n_head * (s->d_head - s->d_turned + s->d_value);
+    case D_VALUES: return s->n_head * s->d_value;
+    case D_CONV3: return 3 * s->d_model;
+    case D_INNER: return s->rec_inner;
+    case D_MIX: return mix_width(s);
+    case D_SSM_IN: return s->rec_inner + mix_width(s) + s->rec_head;
+    case D_REC_HEADS: return s->rec_head;
+    case D_REC_HEAD: return s->rec_inner / s->rec_head;
+    case D_TAPS: return s->rec_tap;
+    case D_OF_HEAD: return 1;
     case D_EXPERTS: return s->n_expert;
     case D_POS: return s->n_ctx + 2; /* OPT's positions begin at 2 */
     }
@@ -119,9 +351,11 @@ static int64_t size_of(const synth_shape *s, dim d) {
 
 static bool visit_part(const synth_shape *s, synth_part part, int layer, synth_tensor_fn fn, void *user) {
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
-        if (tensors[i].part != part || !(tensors[i].families & (1u << s->family)))
+        if (tensors[i].part != part || !(tensors[i].families & (1u << s->family)) ||
+            !has_layer(s, tensors[i].layers, layer))
             continue;
-        synth_tensor t = {.rows = size_of(s, tensors[i].rows), .cols = size_of(s, tensors[i].cols)};
+        synth_tensor t = {.rows = size_of(s, tensors[i].rows, layer),
+                          .cols = size_of(s, tensors[i].cols, layer)};
         const char *mark = strstr(tensors[i].name, "%d");
         if (mark)
             snprintf(t.name, sizeof t.name, "%.*s%d%s", (int)(mark - tensors[i].name), tensors[i].name, layer,
@@ -129,9 +363,12 @@ static bool visit_part(const synth_shape *s, synth_part part, int layer, synth_t
         else
             snprintf(t.name, sizeof t.name, "%s", tensors[i].name);
         t.vector = tensors[i].rows == D_ONE;
-        t.n_expert = strstr(t.name, "_exps.") ? s->n_expert : 0;
-        t.router = tensors[i].rows == D_EXPERTS;
-        t.norm = t.vector && strstr(t.name, "norm.weight");
+        t.n_expert = strstr(t.name, "_exps.weight") ? s->n_expert : 0;
+        t.exact = tensors[i].rows == D_EXPERTS || tensors[i].cols == D_TAPS || tensors[i].cols == D_OF_HEAD ||
+                  tensors[i].rows == D_REC_HEADS;
+        t.norm =
+            (t.vector && (strstr(t.name, "norm") || strstr(t.name, ".scale"))) || strstr(t.name, "ssm_d");
+        t.negative = strstr(t.name, "ssm_a") && tensors[i].cols != D_MODEL;
         if (!fn(user, &t))
             return false;
     }

@@ -119,18 +119,18 @@ static void write_vector(synth_job *job, const synth_tensor *t) {
     float *values = (float *)(void *)job->chunk;
     for (int64_t i = 0; i < t->cols; i++) { /* the widest vector, 49152 floats, fits a chunk */
         float small = (float)((double)(next_random(job->random) >> 40) / (1 << 24) - 0.5) * 0.2f;
-        values[i] = t->norm ? 1 + small : small;
+        values[i] = t->norm ? 1 + small : t->negative ? small - 1 : small;
     }
     put(job, (size_t)t->cols * sizeof *values);
 }
 
 static bool write_tensor(void *user, const synth_tensor *t) {
     synth_job *job = user;
-    for (int64_t r = 0; t->router && r < t->rows && !job->status; r++)
+    for (int64_t r = 0; t->exact && r < t->rows && !job->status; r++)
         write_vector(job, t);
     if (t->vector)
         write_vector(job, t);
-    else if (!t->router)
+    else if (!t->exact)
         write_matrix(job, t);
     return !job->status;
 }
@@ -142,7 +142,7 @@ static bool declare_tensor(void *user, const synth_tensor *t) {
     int64_t shape[3] = {t->n_expert, t->rows, t->cols};
     uint64_t row_bytes;
     const int n_dim = t->vector ? 1 : t->n_expert > 0 ? 3 : 2;
-    type_id type = t->vector || t->router ? TYPE_F32 : job->type;
+    type_id type = t->vector || t->exact ? TYPE_F32 : job->type;
     type_row_bytes(type, t->cols, &row_bytes);
     job->total += (uint64_t)(t->rows * NUM_MAX(t->n_expert, 1)) * row_bytes;
     job->status = gguf_writer_tensor(job->writer, t->name, type, n_dim, shape + 3 - n_dim, &job->err);
@@ -168,8 +168,94 @@ static void set_text(synth_job *job, const char *key, const char *text) {
         job->status = gguf_writer_set_string(job->writer, key, text, strlen(text), &job->err);
 }
 
+/* A number for each layer: a, where attention is full, b elsewhere. */
+static void set_by_layer(synth_job *job, const char *arch, const char *key, gguf_value type, int64_t a,
+                         int64_t b) {
+    int64_t each[256];
+    char full[96];
+    const size_t n = (size_t)NUM_MIN(job->n_layer, (int64_t)NUM_COUNT(each));
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    for (size_t i = 0; i < n; i++)
+        each[i] = synth_is_full(job->shape, (int64_t)i) ? a : b;
+    if (!job->status)
+        job->status = gguf_writer_set_ints(job->writer, full, type, each, n, &job->err);
+}
+
+static void set_mixture(synth_job *job, const char *arch) {
+    const synth_shape *s = job->shape;
+    const bool sigmoid = s->family == SYNTH_GLM4MOE || s->family == SYNTH_DEEPSEEK2;
+    set_int(job, arch, "expert_count", s->n_expert);
+    set_int(job, arch, "expert_used_count", s->n_expert_used);
+    set_int(job, arch, "expert_feed_forward_length", s->d_ff);
+    if (s->d_shared > 0) {
+        set_int(job, arch, "expert_shared_count", 1);
+        set_int(job, arch, "expert_shared_feed_forward_length", s->d_shared);
+    }
+    if (s->n_dense > 0)
+        set_int(job, arch, "leading_dense_block_count", s->n_dense);
+    if (sigmoid) {
+        set_int(job, arch, "expert_gating_func", 2);
+        set_float(job, arch, "expert_weights_scale", s->family == SYNTH_DEEPSEEK2 ? 2.5 : 1);
+        if (!job->status)
+            job->status = gguf_writer_set_int(job->writer,
+                                              s->family == SYNTH_GLM4MOE ? "glm4moe.expert_weights_norm"
+                                                                         : "deepseek2.expert_weights_norm",
+                                              GGUF_BOOL, 1, &job->err);
+    }
+}
+
+static void set_attention(synth_job *job, const char *arch) {
+    const synth_shape *s = job->shape;
+    const bool two = s->d_head_full > 0;
+    set_int(job, arch, "attention.head_count", s->n_head);
+    if (s->rec_tap > 0 && s->family != SYNTH_QWEN35MOE)
+        set_by_layer(job, arch, "attention.head_count_kv", GGUF_U32, s->n_kv_head, 0);
+    else if (two)
+        set_by_layer(job, arch, "attention.head_count_kv", GGUF_U32, s->n_kv_full, s->n_kv_head);
+    else
+        set_int(job, arch, "attention.head_count_kv", s->n_kv_head);
+    if (two) {
+        set_int(job, arch, "attention.key_length_swa", s->d_head);
+        set_int(job, arch, "attention.value_length_swa", s->d_head);
+        set_float(job, arch, "rope.freq_base_swa", 10000);
+    }
+    if (s->d_head * s->n_head != s->d_model) {
+        set_int(job, arch, "attention.key_length", two ? s->d_head_full : s->d_head);
+        set_int(job, arch, "attention.value_length",
+                two          ? s->d_head_full
+                : s->d_value ? s->d_value
+                             : s->d_head);
+    }
+    if (s->window > 0) {
+        set_int(job, arch, "attention.sliding_window", s->window);
+        if (s->family == SYNTH_GEMMA4)
+            set_by_layer(job, arch, "attention.sliding_window_pattern", GGUF_BOOL, 0, 1);
+    }
+    if (s->kv_rank > 0) {
+        set_int(job, arch, "attention.q_lora_rank", s->q_rank);
+        set_int(job, arch, "attention.kv_lora_rank", s->kv_rank);
+    }
+}
+
+static void set_recurrent(synth_job *job, const char *arch) {
+    const synth_shape *s = job->shape;
+    if (s->family == SYNTH_LFM2MOE) {
+        set_int(job, arch, "shortconv.l_cache", s->rec_tap);
+        return;
+    }
+    set_int(job, arch, "ssm.conv_kernel", s->rec_tap);
+    set_int(job, arch, "ssm.inner_size", s->rec_inner);
+    set_int(job, arch, "ssm.time_step_rank", s->rec_head);
+    set_int(job, arch, "ssm.group_count", s->rec_group);
+    set_int(job, arch, "ssm.state_size", s->rec_state);
+    if (s->full_every > 0)
+        set_int(job, arch, "full_attention_interval", s->full_every);
+}
+
 static void set_metadata(synth_job *job) {
-    static const char *const names[] = {"llama", "qwen2", "phi3", "opt", "qwen3moe"};
+    static const char *const names[] = {"llama",     "qwen2",     "phi3",    "opt",
+                                        "qwen3moe",  "qwen35moe", "gpt-oss", "glm4moe",
+                                        "deepseek2", "gemma4",    "lfm2moe", "granitehybrid"};
     const synth_shape *s = job->shape;
     const char *arch = names[s->family];
     char name[128];
@@ -181,21 +267,16 @@ static void set_metadata(synth_job *job) {
     set_int(job, arch, "block_count", job->n_layer);
     set_int(job, arch, "context_length", s->n_ctx);
     set_int(job, arch, "embedding_length", s->d_model);
-    set_int(job, arch, "feed_forward_length", s->d_ff);
-    set_int(job, arch, "attention.head_count", s->n_head);
-    set_int(job, arch, "attention.head_count_kv", s->n_kv_head);
+    set_int(job, arch, "feed_forward_length", s->d_dense > 0 ? s->d_dense : s->d_ff);
     set_int(job, arch, "vocab_size", s->n_vocab);
-    if (s->d_head * s->n_head != s->d_model) {
-        set_int(job, arch, "attention.key_length", s->d_head);
-        set_int(job, arch, "attention.value_length", s->d_head);
-    }
-    if (s->n_expert > 0) {
-        set_int(job, arch, "expert_count", s->n_expert);
-        set_int(job, arch, "expert_used_count", s->n_expert_used);
-        set_int(job, arch, "expert_feed_forward_length", s->d_ff);
-    }
+    set_attention(job, arch);
+    if (s->n_expert > 0)
+        set_mixture(job, arch);
+    if (s->rec_tap > 0)
+        set_recurrent(job, arch);
     if (s->rope_theta > 0) {
-        set_int(job, arch, "rope.dimension_count", s->d_head);
+        if (s->family != SYNTH_GRANITE && s->d_head_full == 0)
+            set_int(job, arch, "rope.dimension_count", s->d_turned ? s->d_turned : s->d_head);
         set_float(job, arch, "rope.freq_base", (double)s->rope_theta);
         set_float(job, arch, "attention.layer_norm_rms_epsilon", (double)s->norm_eps);
     } else {

@@ -7,6 +7,7 @@
 #include "exec/recurrent.h"
 #include "kernels/act8.h"
 #include "kernels/route.h"
+#include "kernels/row_op.h"
 #include "model/page_layout.h"
 
 #include <math.h>
@@ -280,7 +281,6 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
         break;
     case OP_LINEAR: product(w, &(one_product){&w->c->views[o->w], vector(w, o->b), x, out, o->adds}); break;
     case OP_EXPERTS: experts(w, o); break;
-    case OP_ROUTE: route_row(o, x, vector(w, o->b), out); break;
     case OP_ROPE: rotate(w, o); break;
     case OP_ACT: k->act(o->u.act.kind, x, out, o->n); break;
     case OP_GATE: k->gate(o->u.act.kind, x, y, out, o->n); break;
@@ -289,8 +289,17 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
     case OP_CLAMP: k->clamp(x, o->u.num.value, out, o->n); break;
     case OP_SOFTCAP: k->softcap(x, o->u.num.value, out, o->n); break;
     case OP_XIELU: k->xielu(&o->u.xielu, x, out, o->n); break;
-    case OP_COPY: op_copy_row(o, x, out); break;
-    case OP_SCALE_POS: k->scale(x, op_position_scale(o, w->position), out, o->n); break;
+    case OP_COPY:
+    case OP_SCALE_POS:
+    case OP_ROUTE:
+    case OP_MIX:
+    case OP_LIKE:
+    case OP_TIMES:
+    case OP_SHARE:
+    case OP_SOFTPLUS:
+    case OP_SPARSIFY:
+        row_op(k, o, &(row_args){x, y, out, vector(w, o->w), vector(w, o->b), vector(w, o->w2), w->position});
+        break;
     case OP_SHORTLIST:
     case OP_COUNT:
         return nib_fail(err, NIB_E_DEVICE, "the check back end does not support %s", op_name(o->kind));

@@ -106,7 +106,7 @@ static void cpu_end(backend *b) {
  * other row is needed. */
 static int64_t gather_wanted(const cpu *c) {
     const backend_pass *p = &c->pass;
-    const size_t width = (size_t)model_hparams(layout_model(c->setup.layout))->d_model;
+    const size_t width = (size_t)model_reg_width(layout_model(c->setup.layout), REG_X);
     float *x = c->ws.reg[REG_X];
     int64_t n = 0, first = 0, next = -1;
     bool together = true;
@@ -159,7 +159,7 @@ static nib_status cpu_run(backend *b, const backend_run *r, nib_error *err) {
 
 static float *stream_at(const backend *b, int64_t row) {
     const cpu *c = (const cpu *)(const void *)b;
-    return c->ws.reg[REG_X] + row * model_hparams(layout_model(c->setup.layout))->d_model;
+    return c->ws.reg[REG_X] + row * model_reg_width(layout_model(c->setup.layout), REG_X);
 }
 
 static nib_status cpu_read_stream(backend *b, int64_t row, int64_t n_row, const float **out, nib_error *err) {
@@ -172,7 +172,7 @@ static nib_status cpu_read_stream(backend *b, int64_t row, int64_t n_row, const 
 static nib_status cpu_write_stream(backend *b, int64_t row, int64_t n_row, const float *x, nib_error *err) {
     (void)err;
     memcpy(stream_at(b, row), x,
-           (size_t)(n_row * model_hparams(layout_model(cpu_of(b)->setup.layout))->d_model) * sizeof *x);
+           (size_t)(n_row * model_reg_width(layout_model(cpu_of(b)->setup.layout), REG_X)) * sizeof *x);
     return NIB_OK;
 }
 

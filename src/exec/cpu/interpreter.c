@@ -67,7 +67,15 @@ static int run_op(worker *w, const op *o) {
     case OP_EMBED_POS: run_embed_pos(w, o); break;
     case OP_NORM: run_norm(w, o); break;
     case OP_LINEAR: return run_linear(w, o);
-    case OP_ROUTE: run_route(w, o); break;
+    case OP_ROUTE:
+    case OP_COPY:
+    case OP_SCALE_POS:
+    case OP_MIX:
+    case OP_LIKE:
+    case OP_TIMES:
+    case OP_SHARE:
+    case OP_SOFTPLUS:
+    case OP_SPARSIFY: run_whole_rows(w, o); break;
     case OP_EXPERTS: run_experts(w, o); break;
     case OP_ROPE: run_rope(w, o); break;
     case OP_ATTENTION: run_attention(w, o); break;
@@ -78,8 +86,6 @@ static int run_op(worker *w, const op *o) {
     case OP_CLAMP:
     case OP_SOFTCAP:
     case OP_XIELU: run_elements(w, o); break;
-    case OP_COPY: run_copy(w, o); break;
-    case OP_SCALE_POS: run_scale_pos(w, o); break;
     case OP_CONV:
     case OP_SSD:
     case OP_SCAN:

@@ -3,6 +3,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/route.h"
+#include "kernels/row_op.h"
 
 #include <string.h>
 
@@ -108,31 +109,23 @@ void run_rope(worker *w, const op *o) {
     }
 }
 
-void run_copy(worker *w, const op *o) {
-    int64_t r0, r1;
-    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
-    worker_rows(w, &r0, &r1);
-    for (int64_t r = r0; r < r1; r++)
-        op_copy_row(o, worker_at(w, o->in, r, o->k), worker_at(w, o->out, r, o->n));
-}
-
-void run_scale_pos(worker *w, const op *o) {
+void run_whole_rows(worker *w, const op *o) {
     const exec_cell *c = w->j->cell;
     int64_t r0, r1;
-    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
+    worker_enter(
+        w, (access[]){{o->in, SPLIT_ROWS, false}, {o->in2, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}},
+        3);
     worker_rows(w, &r0, &r1);
-    for (int64_t r = r0; r < r1; r++)
-        w->j->e->kernels->scale(worker_at(w, o->in, r, o->n),
-                                op_position_scale(o, w->j->e->ws->positions[c->row + r]),
-                                worker_at(w, o->out, r, o->n), o->n);
-}
-
-void run_route(worker *w, const op *o) {
-    int64_t r0, r1;
-    worker_enter(w, (access[]){{o->in, SPLIT_ROWS, false}, {o->out, SPLIT_ROWS, true}}, 2);
-    worker_rows(w, &r0, &r1);
-    for (int64_t r = r0; r < r1; r++)
-        route_row(o, worker_at(w, o->in, r, o->k), worker_vector(w, o->b), worker_at(w, o->out, r, o->n));
+    for (int64_t r = r0; r < r1; r++) {
+        const row_args a = {.in = worker_at(w, o->in, r, o->k),
+                            .in2 = o->in2 == REG_NONE ? NULL : worker_at(w, o->in2, r, op_width2(o)),
+                            .out = worker_at(w, o->out, r, o->n),
+                            .w = worker_vector(w, o->w),
+                            .b = worker_vector(w, o->b),
+                            .w2 = worker_vector(w, o->w2),
+                            .position = w->j->e->ws->positions[c->row + r]};
+        row_op(w->j->e->kernels, o, &a);
+    }
 }
 
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1) {

@@ -136,10 +136,8 @@ void embed_row(const kernel_table *k, const op *o, const float *row, float *out)
 void run_embed_pos(worker *w, const op *o);
 void run_norm(worker *w, const op *o);
 void run_rope(worker *w, const op *o);
-void run_route(worker *w, const op *o);
 void run_elements(worker *w, const op *o);
-void run_copy(worker *w, const op *o);
-void run_scale_pos(worker *w, const op *o);
+void run_whole_rows(worker *w, const op *o); /* an op on whole rows (kernels/row_op.h) */
 /* Computes columns [c0, c1) of one row of an element-wise op, without a barrier. */
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);
 

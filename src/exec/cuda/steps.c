@@ -224,6 +224,12 @@ static nib_status take_look_ups(const builder *b, int i, step *s) {
 
 static bool has_kernel(op_kind kind) {
     switch (kind) {
+    case OP_MIX:
+    case OP_LIKE:
+    case OP_TIMES:
+    case OP_SHARE:
+    case OP_SOFTPLUS:
+    case OP_SPARSIFY:
     case OP_SHORTLIST:
     case OP_COUNT: return false;
     default: return true;
@@ -257,7 +263,11 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SCALE_POS:
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
     case OP_COPY: s->kind = STEP_COLUMNS; return NIB_OK;
-    case OP_ROUTE: s->kind = STEP_ROUTE; return NIB_OK;
+    case OP_ROUTE:
+        if (o->w2 >= 0)
+            return refuse(b, o, "experts have factors of their weights");
+        s->kind = STEP_ROUTE;
+        return NIB_OK;
     case OP_EXPERTS: return take_experts(b, i, s);
     case OP_CONV:
     case OP_SSD:
@@ -267,6 +277,12 @@ static nib_status take(builder *b, int i, step *s) {
         return o->kind == OP_CONV || o->u.rec.d_state <= 256
                    ? NIB_OK
                    : refuse(b, o, "its state has more than 256 rows");
+    case OP_MIX:
+    case OP_LIKE:
+    case OP_TIMES:
+    case OP_SHARE:
+    case OP_SOFTPLUS:
+    case OP_SPARSIFY:
     case OP_SHORTLIST:
     case OP_COUNT: break;
     }
