@@ -126,7 +126,8 @@ static void test_refused(void **state) {
                  {"arch-extra/gemma2-no-cap", "attn_softcap"}, {"arch-extra/smollm3-interval", "rotary"},
                  {"arch-extra/gpt_neox-tied", "activation"},   {"arch-extra/deepseek_v3-half", "halves"},
                  {"arch-extra/apertus-relu2", "activation"},   {"arch-extra/falcon_h1-bias", "biases"},
-                 {"arch-extra/cohere2_moe-sum", "ffn_scale"},  {"arch-extra/laguna-columns", "router_cap"},  {"arch/qwen4_exp", "GGUF has no place"}};
+                 {"arch-extra/cohere2_moe-sum", "ffn_scale"},  {"arch-extra/laguna-columns", "router_cap"},
+                 {"arch/qwen4_exp", "GGUF has no place"}};
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
         char folder[200], check[600];
         nib_error err;
