@@ -96,18 +96,19 @@ static bool is_wanted(const device_store *s, const copying *x, const store_weigh
     return x->status == NIB_OK && comes == (x->to != NULL) && (comes || !s->layers_only);
 }
 
-/* Queues what the kind does on arrival, behind the copy. */
+/* Queues what the kind does on arrival. */
 static nib_status arrange(const device_store *s, const weight *of, uint8_t *at, nib_error *err) {
     device *d = s->setup.device;
     const view matrix = {at, of->format, of->n, of->k};
-    device_mark copied;
     if (of->vector || !s->kind->arrange)
         return NIB_OK;
-    NIB_TRY(d->kind->mark(d, DEVICE_LOAD_WEIGHTS, &copied, err));
-    NIB_TRY(d->kind->follow(d, DEVICE_ARRANGE_WEIGHTS, copied, err));
     NIB_TRY(begin(s, "order weights", DEVICE_ARRANGE_WEIGHTS, false, 2 * store_bytes(s, of, of->n), err));
     NIB_TRY(d->kind->arrange(d, DEVICE_ARRANGE_WEIGHTS, &matrix, true, err));
     return end(s, DEVICE_ARRANGE_WEIGHTS, err);
+}
+
+static uint8_t *target_of(const device_store *s, const copying *x, const store_weight *g) {
+    return x->to ? x->to->at + g->at : store_at(s, g);
 }
 
 static void copy_weight(const device_store *s, int b, int w, void *user) {
@@ -116,12 +117,19 @@ static void copy_weight(const device_store *s, int b, int w, void *user) {
     const weight *of = store_weight_of(s, b, w);
     if (!is_wanted(s, x, g) || g->loaded)
         return;
-    uint8_t *to = x->to ? x->to->at + g->at : store_at(s, g);
+    uint8_t *to = target_of(s, x, g);
     x->status = x->from[w].data ? copy_resident(s, of, x->from[w].data, to, x->err)
                                 : copy_pieces(s, x, w, to, x->err);
-    if (x->status == NIB_OK)
-        x->status = arrange(s, of, to, x->err);
-    g->loaded = x->status == NIB_OK;
+    g->loaded = g->arriving = x->status == NIB_OK;
+}
+
+static void arrange_weight(const device_store *s, int b, int w, void *user) {
+    copying *x = user;
+    store_weight *g = store_own(s, b, w);
+    if (g->arriving && x->status == NIB_OK)
+        x->status = arrange(s, store_weight_of(s, b, w), target_of(s, x, g), x->err);
+    g->arriving = false;
+    g->loaded = g->loaded && x->status == NIB_OK;
 }
 
 /* Copies a table whose data is in RAM. The pager reads others from disk row by row. */
@@ -132,15 +140,33 @@ static void copy_table(const device_store *s, int b, int w, void *user) {
         copy_weight(s, b, w, user);
 }
 
+static void each_wanted(const device_store *s, copying *x, store_weight_fn of_product,
+                        store_weight_fn of_table) {
+    store_each_read(s, x->block, of_product, x);
+    if (x->block == 0 && !x->to)
+        store_each_table(s, of_table, x);
+}
+
+/* The copies of a block follow each other without a mark, which would cost the link 7 %; then comes what the
+ * kind does on arrival. */
+static void queue_all(const device_store *s, copying *x) {
+    device *d = s->setup.device;
+    device_mark copied;
+    each_wanted(s, x, copy_weight, copy_table);
+    if (s->kind->arrange && x->status == NIB_OK)
+        x->status = d->kind->mark(d, DEVICE_LOAD_WEIGHTS, &copied, x->err);
+    if (s->kind->arrange && x->status == NIB_OK)
+        x->status = d->kind->follow(d, DEVICE_ARRANGE_WEIGHTS, copied, x->err);
+    each_wanted(s, x, arrange_weight, arrange_weight);
+}
+
 /* Copies what is wanted of a visit's block. After an error nothing that was queued is running. */
 static nib_status copy_block(device_store *s, copying *x, const visit *v, const visits *rest) {
     const view *unused;
     visit once = *v;
     once.again = false; /* the host reads it once: the device keeps it for consecutive visits */
     pager_pin(x->p, &once, rest, &unused);
-    store_each_read(s, x->block, copy_weight, x);
-    if (x->block == 0 && !x->to)
-        store_each_table(s, copy_table, x);
+    queue_all(s, x);
     const nib_status ended = give_page_back(s, x, x->status == NIB_OK ? x->err : NULL);
     pager_unpin(x->p);
     x->status = x->status == NIB_OK ? ended : x->status;
