@@ -40,8 +40,25 @@ static void test_norm(void **state) {
         for (int r = 0; r < 3; r++)
             t->norm(layer ? NORM_LAYER : NORM_RMS, x + r * k, w, b, expected + r * k, k, groups, i & 1,
                     1e-5f);
-        const cuda_norm a = {
-            layer ? NORM_LAYER : NORM_RMS, there, w_there, b_there, there, 3, k, k, k, groups, i & 1, 1e-5f};
+        const cuda_norm a = {layer ? NORM_LAYER : NORM_RMS,
+                             there,
+                             w_there,
+                             b_there,
+                             there,
+                             3,
+                             k,
+                             k,
+                             k,
+                             groups,
+                             i & 1,
+                             1e-5f,
+                             NULL,
+                             NULL,
+                             NULL,
+                             NULL,
+                             0,
+                             0,
+                             0};
         OK(cuda->norm(&a, stream));
         read_back(found, there, (size_t)(3 * k) * sizeof(float));
         check_close(found, expected, 3 * k, 2e-6f, "norm");

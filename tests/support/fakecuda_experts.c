@@ -33,9 +33,32 @@ static void make_list(const cuda_route *a, const cuda_expert_list *l, uint8_t *t
         fake_misuse("a list of experts is larger than its memory");
 }
 
+/* The router's product, of normed rows if it has a norm. */
+static int route_logits(const cuda_route *a) {
+    const bool norms = a->norm != NULL;
+    const cuda_linear one = {.w = {a->w},
+                             .n_w = 1,
+                             .n_row = a->n_row,
+                             .x = norms ? a->normed : a->x,
+                             .ldx = norms ? a->ld_normed : a->ld_row,
+                             .bias = {a->w_bias},
+                             .y = {a->logits},
+                             .ldy = {a->ldx},
+                             .scratch = a->few};
+    if ((a->many && (norms || a->codes)) || a->w.format.layout != PACK_ROWS || !a->ended)
+        return fake_misuse("a router cannot be computed so");
+    for (int64_t r = 0; r < a->n_row && norms; r++)
+        kernels_table()->norm(NORM_RMS, (const float *)real(a->x) + r * a->ld_row, real(a->norm), NULL,
+                              (float *)real(a->normed) + r * a->ld_normed, a->w.k, 1, false, a->eps);
+    return fake_multiply(&one);
+}
+
 int fake_route(const cuda_route *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(route, fake_route);
+    const int error = a->w.data ? route_logits(a) : 0;
+    if (error)
+        return error;
     const int64_t n_pair = a->n_row * a->n_used;
     const cuda_expert_list few = cuda_expert_few_of(n_pair, a->n_expert, a->two),
                            wide = cuda_expert_wide_of(n_pair, a->n_expert);

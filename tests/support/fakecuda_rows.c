@@ -11,9 +11,14 @@
 int fake_norm(const cuda_norm *a, cuda_stream s) {
     LAUNCH(s);
     KEEP(norm, fake_norm);
-    for (int64_t r = 0; r < a->n_row; r++)
+    for (int64_t r = 0; r < a->n_row; r++) {
         kernels_table()->norm(a->kind, (const float *)real(a->x) + r * a->ldx, real(a->w), real(a->b),
                               (float *)real(a->out) + r * a->ldo, a->k, a->n_group, a->w_full, a->eps);
+        if (a->n_group2)
+            kernels_table()->norm(a->kind, (const float *)real(a->x2) + r * a->ldx2, real(a->w2), real(a->b2),
+                                  (float *)real(a->out2) + r * a->ldo2, a->k / a->n_group * a->n_group2,
+                                  a->n_group2, a->w_full, a->eps);
+    }
     return 0;
 }
 

@@ -53,7 +53,8 @@ struct step {
                               NULL: it does not */
     int codes_for_block;
     bool routes;          /* STEP_LINEAR: a router reads the outputs, so rows stay floats */
-    const step *rows_for; /* STEP_EXPERTS: the next one, if it reads codes of the gate's output; NULL: none */
+    const step *rows_for; /* STEP_EXPERTS, STEP_ROUTE: the next one, if it reads codes of the gate's output,
+                             or of the router's input; NULL: none */
 };
 
 typedef struct steps {
@@ -156,13 +157,15 @@ struct cuda {
     int32_t *page_table;  /* page numbers of all segments; in `tables`, or in `pages` if there are many */
     void *codes[REG_MAX]; /* activation codes of few rows (cuda_codes); NULL: the register has none */
     void *linear_scratch, *wide_scratch, *attend_scratch;
-    void *expert_few, *expert_wide, *expert_codes,
+    void *expert_few, *expert_wide, *expert_rows, *expert_codes,
         *expert_scratch; /* cuda_route, cuda_experts; NULL: no experts */
     void *recurrent_scratch;
     float
         *embed_there; /* rows that the host has looked up, and that are added to a register; NULL: none are */
     float *wider[4];  /* q, k, v and output of attention whose heads are no multiple of 8 wide; NULL: there is
                          none */
+    unsigned *routes_ended;     /* cuda_route.ended */
+    const void *rows_coded_at;  /* these codes */
     const step *rows_coded;     /* the products of experts for which the last ones left codes; NULL: none */
     void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
     int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */

@@ -248,7 +248,7 @@ static nib_status launch_step(const launch_walk *w, const step *s, nib_error *er
     const op *o = &w->ops[s->first];
     switch (s->kind) {
     case STEP_EMBED: return launch_embed(w, s, err);
-    case STEP_NORM: return launch_norm(w, o, err);
+    case STEP_NORM: return launch_norm(w, o, s->n > 1 ? o + 1 : NULL, err);
     case STEP_LINEAR: return products(w, s, err);
     case STEP_ATTEND: return launch_attend(w, s, err);
     case STEP_EACH: return launch_each(w, o, err);
@@ -287,7 +287,7 @@ nib_status launch_hidden(cuda *c, const row_group *g, reg *out, nib_error *err) 
         NIB_TRY(launch_step(&w, s, err));
     *out = product->in;
     c->coded = NULL;
-    return s->norm ? launch_norm(&w, s->norm, err) : NIB_OK;
+    return s->norm ? launch_norm(&w, s->norm, NULL, err) : NIB_OK;
 }
 
 nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {

@@ -56,7 +56,8 @@ nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err);
 int64_t launch_rows_of_sequence(const launch_walk *w, int64_t r);
 nib_status launch_recurrent(const launch_walk *w, const op *o, nib_error *err);
 /* Norms and ops element by element. */
-nib_status launch_norm(const launch_walk *w, const op *o, nib_error *err);
+/* second: another norm in the same launch; NULL: none. */
+nib_status launch_norm(const launch_walk *w, const op *o, const op *second, nib_error *err);
 nib_status launch_each(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_columns(const launch_walk *w, const op *o, nib_error *err);
 nib_status launch_rope(const launch_walk *w, const op *o, nib_error *err);

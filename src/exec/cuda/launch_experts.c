@@ -9,10 +9,38 @@ static void *wide_list(const launch_walk *w, const step *s) {
     return launch_is_wide(w, s) ? w->c->expert_wide : NULL;
 }
 
+/* The router's product: of generated rows with the norm before it, and codes of its input for experts. */
+static nib_status take_router(const launch_walk *w, const step *s, cuda_route *a, nib_error *err) {
+    cuda *c = w->c;
+    const op *o = &w->ops[s->first + s->n - 2];
+    a->many = launch_is_wide(w, s);
+    cuda_weight(c, w->g->block, o->w, &a->w);
+    a->w_bias = launch_vector(w, o->b);
+    const reg from = s->norm && !a->many ? s->norm->in : o->in;
+    a->x = launch_at(w, from);
+    a->ld_row = launch_ld(w, from);
+    a->ended = c->routes_ended;
+    if (s->norm && a->many)
+        NIB_TRY(launch_norm(w, s->norm, NULL, err));
+    else if (s->norm) {
+        a->norm = launch_vector(w, s->norm->w);
+        a->eps = s->norm->u.norm.eps;
+        a->normed = launch_at(w, o->in);
+        a->ld_normed = launch_ld(w, o->in);
+    }
+    const bool leaves = s->rows_for && !a->many && !w->g->two;
+    a->codes = leaves ? c->expert_rows : NULL;
+    c->rows_coded = leaves ? s->rows_for : NULL;
+    c->rows_coded_at = a->codes;
+    return NIB_OK;
+}
+
 nib_status launch_route(const launch_walk *w, const step *s, nib_error *err) {
-    const op *o = &w->ops[s->first];
+    const op *o = &w->ops[s->first + s->n - 1];
     cuda_route a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
+    if (s->n > 1)
+        NIB_TRY(take_router(w, s, &a, err));
     a.logits = launch_at(w, o->in);
     a.bias = launch_vector(w, o->b);
     a.out = launch_at(w, o->out);
@@ -65,9 +93,10 @@ nib_status launch_experts(const launch_walk *w, const step *s, nib_error *err) {
         a.ldy[i] = launch_ld(w, out);
     }
     a.scratch = c->expert_scratch;
-    a.codes = c->rows_coded == s ? c->expert_codes : NULL;
+    a.codes = c->rows_coded == s ? c->rows_coded_at : NULL;
     const bool leaves = s->rows_for && !a.wide && !a.two;
     a.leaves = leaves ? c->expert_codes : NULL;
     c->rows_coded = leaves ? s->rows_for : NULL;
+    c->rows_coded_at = a.leaves;
     return replay_add(c, LAUNCH_EXPERTS, o, &a, sizeof a, err);
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-nib_status launch_norm(const launch_walk *w, const op *o, nib_error *err) {
+nib_status launch_norm(const launch_walk *w, const op *o, const op *second, nib_error *err) {
     cuda_norm a;
     memset(&a, 0, sizeof a); /* its padding too: launches are compared byte by byte */
     a.kind = o->u.norm.kind;
@@ -18,6 +18,15 @@ nib_status launch_norm(const launch_walk *w, const op *o, nib_error *err) {
     a.n_group = o->u.norm.n_group;
     a.w_full = o->u.norm.w_full;
     a.eps = o->u.norm.eps;
+    if (second) {
+        a.x2 = launch_at(w, second->in);
+        a.w2 = launch_vector(w, second->w);
+        a.b2 = launch_vector(w, second->b);
+        a.out2 = launch_at(w, second->out);
+        a.ldx2 = launch_ld(w, second->in);
+        a.ldo2 = launch_ld(w, second->out);
+        a.n_group2 = second->u.norm.n_group;
+    }
     return replay_add(w->c, LAUNCH_NORM, o, &a, sizeof a, err);
 }
 

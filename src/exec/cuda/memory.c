@@ -22,6 +22,7 @@ typedef struct sizes {
     int64_t k;                         /* maximum inputs of a product */
     int64_t n_head, d_head;            /* maximum sizes of attention */
     int64_t embed, rope;               /* widths of an embedding row, of a rotation */
+    int64_t rows;                      /* bytes of a row of c->expert_rows */
     int64_t few, wide, experts, codes; /* bytes of the memory for products of experts */
     int64_t added;                     /* floats of a row of c->embed_there */
     int64_t wider;                     /* floats of a row of c->wider */
@@ -48,13 +49,15 @@ static void experts_sizes(const cuda *c, const block *of, const op *o, int64_t n
     s->experts = NUM_MAX(s->experts, cuda_experts_scratch(&a));
     a.wide = c->k && c->k->has_wide() ? &a : NULL;
     s->experts = NUM_MAX(s->experts, cuda_experts_scratch(&a));
+    if (!o->u.experts.each)
+        s->rows = NUM_MAX(s->rows, cuda_expert_row(o->u.experts.k));
     if (!o->u.experts.sum)
         s->codes = NUM_MAX(s->codes, cuda_experts_codes(n_row, n_used, o->u.experts.n));
 }
 
 static sizes sizes_of(const cuda *c, const layout *l) {
     const model *m = layout_model(l);
-    sizes s = {1, 1, 8, 1, 1, 0, 0, 0, 0, 0, 0, 0};
+    sizes s = {1, 1, 8, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
     for (int b = 0; b < layout_n_block(l); b++) {
         const program *p = &layout_block(l, b)->program;
         for (int i = 0; i < p->n_op; i++) {
@@ -148,7 +151,9 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
     if (s.experts > 0) {
         c->expert_few = take(base, &at, 1, (uint64_t)s.few);
         c->expert_wide = c->k->has_wide() ? take(base, &at, 1, (uint64_t)s.wide) : NULL;
+        c->expert_rows = take(base, &at, c->max_rows, (uint64_t)s.rows);
         c->expert_codes = take(base, &at, 1, (uint64_t)s.codes);
+        c->routes_ended = take(base, &at, c->max_rows + 1, sizeof *c->routes_ended);
         c->expert_scratch = take(base, &at, 1, (uint64_t)s.experts);
     }
     c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
@@ -235,6 +240,11 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
     NIB_TRY(device_cuda_ok(
         c->base.device, c->k->fill(c->best_scratch, 0, (size_t)c->k->sample_scratch(rows->n_head), c->stream),
         "memory for logits", err));
+    if (c->routes_ended)
+        NIB_TRY(device_cuda_ok(
+            c->base.device,
+            c->k->fill(c->routes_ended, 0, (size_t)(c->max_rows + 1) * sizeof *c->routes_ended, c->stream),
+            "memory for routers", err));
     if (c->short_scratch)
         NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->short_scratch, 0, CUDA_SHORT_HEAD, c->stream),
                                "memory for logits", err));

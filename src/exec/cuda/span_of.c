@@ -68,6 +68,18 @@ static void product(const cuda *c, const cuda_linear *a, bool halves, nib_span *
     out->at_least = a->n_row > 1;
 }
 
+/* Counts the router's matrix and its input, and the logits. */
+static void route(const cuda_route *a, nib_span *out) {
+    uint64_t of = 0;
+    if (a->w.data) {
+        pack_bytes(&a->w.format, a->n_expert, a->w.k, &of);
+        out->macs = (double)(a->n_row * a->n_expert) * (double)a->w.k;
+        out->bytes = (double)of + (double)(a->n_row * a->w.k * FLOAT) * (a->norm ? 2 : 1);
+    }
+    out->bytes += (double)(a->n_row * a->n_expert * FLOAT);
+    out->at_least = true;
+}
+
 /* Counts the matrices of as many experts as rows without preference choose, and the rows' inputs and
  * outputs. */
 static void experts(const cuda_experts *a, nib_span *out) {
@@ -186,7 +198,10 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_STORE: store(&l->u.attend, out); return;
     case LAUNCH_PACK: pack(c, &l->u.attend, out); return;
     case LAUNCH_MOVE: out->bytes = (double)l->u.move.n_page * page_bytes(&l->u.move.here); return;
-    case LAUNCH_NORM: out->bytes = (double)(2 * norm->n_row * norm->k * FLOAT); return;
+    case LAUNCH_NORM:
+        out->bytes = (double)(2 * norm->n_row * FLOAT) * (double)(norm->k / norm->n_group) *
+                     (double)(norm->n_group + norm->n_group2);
+        return;
     case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
     case LAUNCH_COLUMNS:
         out->bytes = (double)(2 * l->u.columns.n_row * l->u.columns.n_group * l->u.columns.n * FLOAT);
@@ -195,7 +210,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
         out->bytes = (double)(2 * l->u.rope.n_row * l->u.rope.n_head * l->u.rope.n_rot * FLOAT);
         return;
     case LAUNCH_RECURRENT: recurrent(c, &l->u.recurrent, out); return;
-    case LAUNCH_ROUTE: out->bytes = (double)(l->u.route.n_row * l->u.route.n_expert * FLOAT); return;
+    case LAUNCH_ROUTE: route(&l->u.route, out); return;
     case LAUNCH_EXPERTS: experts(&l->u.experts, out); return;
     case LAUNCH_FETCH: fetch(&l->u.residual, out); return;
     case LAUNCH_ADD: /* the part, what it is added to, the sum; gated: of two one comes out */

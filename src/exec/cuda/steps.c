@@ -72,6 +72,16 @@ static bool fuses_norm(const builder *b, int i) {
     return true;
 }
 
+/* Whether ops i and i + 1 are norms of different rows in groups of the same width, such as those of queries
+ * and keys. */
+static bool norms_together(const builder *b, int i) {
+    const op *o = &b->ops[i];
+    return i + 1 < b->n_op && o[1].kind == OP_NORM && !fuses_norm(b, i + 1) && o[1].in != o->out &&
+           o[1].out != o->out && o[1].out != o->in && o[1].u.norm.kind == o->u.norm.kind &&
+           o[1].k / o[1].u.norm.n_group == o->k / o->u.norm.n_group &&
+           o[1].u.norm.w_full == o->u.norm.w_full && o[1].u.norm.eps == o->u.norm.eps;
+}
+
 /* The number of products from op i on that one launch can compute. */
 static int count_together(const builder *b, int i) {
     const op *o = &b->ops[i];
@@ -152,11 +162,44 @@ static nib_status take_experts(const builder *b, int i, step *s) {
     return NIB_OK;
 }
 
+/* Whether ops i and i + 1 are a router's product with floats, and its choice. */
+static bool is_router(const builder *b, int i) {
+    const op *o = &b->ops[i];
+    return i + 1 < b->n_op && o->kind == OP_LINEAR && o[1].kind == OP_ROUTE && o[1].in == o->out &&
+           !o->adds && !b->norm && !b->any_format && b->of->weights[o->w].format.layout == PACK_ROWS;
+}
+
+/* Whether the norm, op i, can be part of the router's launch after it. */
+static bool norms_router(const builder *b, int i) {
+    const op *o = &b->ops[i];
+    return o->u.norm.kind == NORM_RMS && o->u.norm.n_group == 1 && o->w >= 0 && o->b < 0 && o->out != o->in &&
+           i + 1 < b->n_op && o[1].in == o->out && is_router(b, i + 1);
+}
+
+static nib_status take_router(const builder *b, int i, step *s) {
+    s->kind = STEP_ROUTE;
+    s->norm = b->ops[i].kind == OP_NORM ? &b->ops[i] : NULL;
+    s->n = s->norm ? 3 : 2;
+    return NIB_OK;
+}
+
+/* Connects a router with the products of experts after it, if these can read codes of its input. */
+static void join_router(const block *of, step *s, const step *next) {
+    const op *router = &of->program.ops[s->first + s->n - 2], *then = &of->program.ops[next->first];
+    if (s->kind != STEP_ROUTE || s->n < 2 || next->kind != STEP_EXPERTS || then->u.experts.each ||
+        then->in != router->in)
+        return;
+    const weight *w = &of->weights[then->w];
+    const view v = {.n = w->n, .k = w->k, .format = w->format};
+    s->rows_for = cuda_experts_leave(&v, false) ? next : NULL;
+}
+
 /* Connects products of experts with the next ones, if these can read codes that the first leave. */
 static void join_experts(const block *of, steps *all) {
     for (int i = 0; i + 1 < all->n; i++) {
         step *s = &all->list[i];
         const step *next = s + 1;
+        join_router(of, s, next);
         const op *o = &of->program.ops[s->first], *then = &of->program.ops[next->first];
         const bool gated = s->tail && s->tail->kind == OP_GATE;
         if (s->kind != STEP_EXPERTS || next->kind != STEP_EXPERTS || next->n_w != 1 ||
@@ -243,16 +286,19 @@ static nib_status take(builder *b, int i, step *s) {
     switch (o->kind) {
     case OP_EMBED:
     case OP_EMBED_POS: return take_look_ups(b, i, s);
-    case OP_LINEAR: return take_products(b, i, s);
+    case OP_LINEAR: return is_router(b, i) ? take_router(b, i, s) : take_products(b, i, s);
     case OP_ROPE:
     case OP_ATTENTION: return take_attention(b, i, s);
     case OP_NORM:
+        if (norms_router(b, i))
+            return take_router(b, i, s);
         s->kind = STEP_NORM;
         if (fuses_norm(b, i)) {
             b->norm = o;
             b->n_norm = o->fuse.n_codes;
             s->n = 0;
-        }
+        } else if (norms_together(b, i))
+            s->n = 2;
         return NIB_OK;
     case OP_ACT:
     case OP_GATE:

@@ -173,6 +173,10 @@ typedef struct cuda_norm {
     int64_t n_row, ldx, ldo, k, n_group;
     bool w_full;
     float eps;
+    /* a second norm of other rows, with groups of the same width; n_group2 0: none */
+    const float *x2, *w2, *b2;
+    float *out2;
+    int64_t ldx2, ldo2, n_group2;
 } cuda_norm;
 
 /* One of OP_ACT, OP_GATE, OP_ADD, OP_SCALE, OP_CLAMP, OP_SOFTCAP, OP_XIELU and OP_SCALE_POS (model/program.h)
@@ -350,11 +354,21 @@ static inline cuda_expert_list cuda_expert_wide_of(int64_t n_pair, int64_t n_exp
 }
 
 /* OP_ROUTE: chooses the experts of n_row rows, and lists the rows by expert. Differs from route_row
- * (kernels/route.h) by rounding only. */
+ * (kernels/route.h) by rounding only. With a router w it computes the logits first, in floats. */
 typedef struct cuda_route {
-    const float *logits; /* [n_row, ldx] */
-    const float *bias;   /* [n_expert] or NULL */
-    float *out;          /* [n_row, ldo]: ids, then weights */
+    view w;              /* [n_expert, k] floats; data NULL: the logits are there */
+    const float *w_bias; /* [n_expert] or NULL */
+    const float *x;      /* [n_row, ld_row]: the router's input */
+    const float *norm;   /* [k]: the input is RMSNorm(x) * norm; NULL: x itself. Not with `many` */
+    float eps;
+    float *normed; /* [n_row, ld_normed]: with `norm`, receives the input */
+    int64_t ld_row, ld_normed;
+    void *codes;       /* receives codes of the input, for `experts`; NULL: none. Not with `many` */
+    unsigned *ended;   /* with w, [n_row + 1], zeroed once */
+    bool many;         /* prompt rows */
+    float *logits;     /* [n_row, ldx] */
+    const float *bias; /* [n_expert] or NULL */
+    float *out;        /* [n_row, ldo]: ids, then weights */
     int64_t n_row, ldx, ldo, n_expert, n_used;
     score_kind score;
     int64_t n_group, group_used;
@@ -385,8 +399,8 @@ typedef struct cuda_experts {
     float *y[2];          /* [n_row, ldy]: n_used parts of n, or with `sum` their sum, n */
     int64_t ldy[2];
     void *scratch; /* cuda_experts_scratch() bytes, 256-byte aligned */
-    /* Codes of x that the `experts` before left, or codes of y[0] that this one leaves for the next; NULL:
-     * none. cuda_experts_codes() bytes. Not with `wide`. */
+    /* Codes of x that the `experts` or `route` before left, or codes of y[0] that this one leaves for the
+     * next; NULL: none. cuda_experts_codes() bytes. Not with `wide`. */
     const void *codes;
     void *leaves;
 } cuda_experts;
@@ -398,7 +412,8 @@ static inline int64_t cuda_expert_row(int64_t k) {
 static inline int64_t cuda_experts_codes(int64_t n_row, int64_t n_used, int64_t k) {
     return n_row * n_used * cuda_expert_row(k);
 }
-/* Whether `experts` can leave codes of y[0] for a product with this matrix, and that product read them. */
+/* Whether `experts` (or `route`) can leave codes for a product with this matrix, and that product read
+ * them. */
 static inline bool cuda_experts_leave(const view *next, bool two) {
     const pack_format *f = &next->format;
     return f->layout == PACK_TILE && f->scale != PACK_SCALE_TWO && f->group == 32 && next->k % 64 == 0 &&

@@ -76,6 +76,11 @@ int experts_launch(const cuda_experts *a, cuda_stream s) {
     j.n_used = (int)a->n_used, j.n_w = a->n_w, j.act = a->act;
     j.each = a->each, j.sum = a->sum, j.weighted = a->weighted;
     j.gated = a->gated, j.adds = a->adds, j.two = a->two;
+    if (!rows && !wide && a->sum && a->n_row == 1) {
+        const int one = experts_one_launch(a, j, s);
+        if (one != CUDA_UNSUPPORTED)
+            return one;
+    }
     const int e = rows   ? experts_float_launch(a, j, s)
                   : wide ? experts_wide_launch(a, j, s)
                          : experts_few_launch(a, j, s);

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/linear_job.cuh"
 #include "kernels/cuda/row_math.cuh"
+#include "quant/tile.h"
 
 enum { EXPERT_THREADS = 256, EXPERT_WARPS = EXPERT_THREADS / 32, EXPERT_OUTPUTS = 32 /* of a block */ };
 
@@ -51,6 +52,57 @@ __device__ __forceinline__ float expert_write(const expert_job &j, int expert, i
     return v;
 }
 
+/* ---- rows of floats ---- */
+
+/* Elements k to k + 3 of a row of weights; zeros beyond its end. Rows are padded to 16 elements. */
+template <int TYPE> __device__ __forceinline__ float4 four_weights(const uint8_t *row, int k) {
+    if (TYPE == TYPE_F32)
+        return __ldcg((const float4 *)row + k / 4);
+    const uint2 u = __ldcg((const uint2 *)row + k / 4);
+    if (TYPE == TYPE_F16) {
+        const float2 a = __half22float2(*(const __half2 *)&u.x), b = __half22float2(*(const __half2 *)&u.y);
+        return make_float4(a.x, a.y, b.x, b.y);
+    }
+    return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u),
+                       __uint_as_float(u.y << 16), __uint_as_float(u.y & 0xffff0000u));
+}
+
+__device__ __forceinline__ float4 four_inputs(const float *x, int k, int n) {
+    if (k + 4 <= n && (uintptr_t)(x + k) % 16 == 0)
+        return __ldcg((const float4 *)(x + k));
+    return make_float4(k < n ? x[k] : 0.0f, k + 1 < n ? x[k + 1] : 0.0f, k + 2 < n ? x[k + 2] : 0.0f,
+                       k + 3 < n ? x[k + 3] : 0.0f);
+}
+
+__device__ __forceinline__ float four_fma(float4 w, float4 x, float sum) {
+    return __fmaf_rn(w.w, x.w, __fmaf_rn(w.z, x.z, __fmaf_rn(w.y, x.y, __fmaf_rn(w.x, x.x, sum))));
+}
+
+/* ---- rows of codes ---- */
+
+/* A row of codes: 64 bytes for each tile, in the order of lanes; the subgroups; the lift. */
+__host__ __device__ __forceinline__ int meta_at(int k_pad) {
+    return k_pad;
+}
+__host__ __device__ __forceinline__ int lift_at(int k_pad, int subgroup) {
+    return k_pad + k_pad / subgroup * (int)sizeof(subgroup_meta);
+}
+/* The position of a quad of codes, in dwords. */
+__device__ __forceinline__ int quad_at(int quad) {
+    return quad / 16 * 16 + quad % 4 * 4 + quad / 8 % 2 * 2 + quad / 4 % 2;
+}
+
+/* Stores the codes of 32 elements of a row of k, a multiple of 64, in groups of 32. A warp has them, a lane
+ * element i. */
+__device__ __forceinline__ void codes_store(uint8_t *row, int k, int i, float v) {
+    const int k_pad = (k + TILE_CHUNK_K - 1) / TILE_CHUNK_K * TILE_CHUNK_K;
+    const float2 scales = group_scales(max_warp(__float_as_uint(v) & 0x7fffffffu), 127.0f);
+    const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
+    row[4 * quad_at(i / 4) + i % 4] = (uint8_t)code;
+    if (i % 32 == 0)
+        ((subgroup_meta *)(row + meta_at(k_pad)))[i / 32] = subgroup_meta{scales.x, sum};
+}
+
 /* Bytes of a packed matrix of one expert. */
 static inline int64_t expert_bytes(const view *w, int64_t n_expert) {
     return tile_panel_bytes(&w->format, w->k) * ((w->n / n_expert + PACK_PANEL - 1) / PACK_PANEL);
@@ -59,6 +111,8 @@ static inline int64_t expert_bytes(const view *w, int64_t n_expert) {
 /* With packed matrices (experts_few.cu), with matrices of floats (experts_float.cu), of many rows
  * (experts_wide.cu). */
 int experts_few_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
+/* The sum over the experts of one row, with the bits of experts_few_launch and the sum after it. */
+int experts_one_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
 int experts_float_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
 int experts_wide_launch(const cuda_experts *a, const expert_job &j, cuda_stream s);
 

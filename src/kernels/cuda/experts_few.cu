@@ -27,18 +27,6 @@ struct few_job {
     int n_panel;
 };
 
-/* A row of codes: 64 bytes for each tile, in the order of lanes; the subgroups; the lift. */
-__host__ __device__ __forceinline__ int meta_at(int k_pad) {
-    return k_pad;
-}
-__host__ __device__ __forceinline__ int lift_at(int k_pad, int subgroup) {
-    return k_pad + k_pad / subgroup * (int)sizeof(subgroup_meta);
-}
-/* The position of a quad of codes, in dwords. */
-__device__ __forceinline__ int quad_at(int quad) {
-    return quad / 16 * 16 + quad % 4 * 4 + quad / 8 % 2 * 2 + quad / 4 % 2;
-}
-
 /* ---- the rows' codes ---- */
 
 struct few_store {
@@ -243,17 +231,6 @@ __device__ __forceinline__ float few_value(const few_job &j, const few_sums &sum
     return v;
 }
 
-/* Leaves the codes of 32 outputs of a pair, which a warp has. */
-__device__ __forceinline__ void outputs_leave(const few_job &j, int pair, int at, float v) {
-    uint8_t *const row = j.leaves + pair * j.leaves_step;
-    const float2 scales = group_scales(max_warp(__float_as_uint(v) & 0x7fffffffu), 127.0f);
-    const int code = (int8_t)__float_as_uint(code_float(v, scales.y)), sum = warp_sum(code);
-    row[4 * quad_at(at / 4) + at % 4] = (uint8_t)code;
-    if (at % 32 == 0)
-        ((subgroup_meta *)(row + meta_at((j.x.n + TILE_CHUNK_K - 1) / TILE_CHUNK_K *
-                                         TILE_CHUNK_K)))[at / 32] = subgroup_meta{scales.x, sum};
-}
-
 /* A warp has 32 outputs of a pair. */
 __device__ __forceinline__ void few_write(const few_job &j, const few_sums &sums,
                                           const cuda_expert_tile &tile, int matrix,
@@ -271,7 +248,7 @@ __device__ __forceinline__ void few_write(const few_job &j, const few_sums &sums
         v = expert_write(j.x, tile.expert, pair, at, matrix, v, u);
     }
     if (j.leaves)
-        outputs_leave(j, pair, at, v);
+        codes_store(j.leaves + pair * j.leaves_step, j.x.n, at, v);
 }
 
 /* Blocks: x has two panels of outputs, y a tile, z a matrix if they are not gated. */
@@ -309,6 +286,60 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 2) experts_few(const __grid_co
     few_write(j, sums, tile, matrix, panels, up);
 }
 
+/* ---- the sum of one row ---- */
+
+enum { ONE_WARPS = 16 /* experts of a row at most */ };
+
+/* A block has a panel, and a warp an expert. The parts of K are summed apart and added in order, as by the
+ * warps of experts_few. The tiles are in the order of the row's experts, a pair each. */
+template <int BITS, int TABLE = TABLE_NONE>
+__global__ void __launch_bounds__(32 * ONE_WARPS) experts_one(const __grid_constant__ few_job j) {
+    __shared__ float sums[ONE_WARPS][PACK_PANEL];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, share = panel_warps(j);
+    launch_next();
+    launch_wait();
+    const cuda_expert_tile tile = j.x.tiles[warp];
+    few_walk w = {};
+    w.panel = j.of.w[0] + tile.expert * j.expert_bytes + blockIdx.x * j.of.panel_bytes;
+    w.column = j.codes + warp * j.step;
+    lane_tables<TABLE> tables;
+    tables_load<BITS>(&tables, j.of.table,
+                      TABLE == TABLE_BOOK ? w.panel + j.of.tail_at + TILE_LINE : nullptr);
+    float total[2] = {0.0f, 0.0f};
+    for (int part = 0; part < share; part++) {
+        float sum[2] = {0.0f, 0.0f};
+        for (int chunk = part; chunk < j.of.n_chunk; chunk += share)
+            chunk_one<BITS, TABLE>(j, w, chunk, tables, sum);
+        total[0] = __fadd_rn(total[0], pairs_sum(sum[0], 4));
+        total[1] = __fadd_rn(total[1], pairs_sum(sum[1], 4));
+    }
+    if (lane % 4 == 0) {
+        sums[warp][lane / 4] = total[0];
+        sums[warp][lane / 4 + 8] = total[1];
+    }
+    __syncthreads();
+    const int in = threadIdx.x, at = (int)blockIdx.x * PACK_PANEL + in;
+    if (in >= PACK_PANEL || at >= j.x.n)
+        return;
+    float v = 0.0f;
+    for (int u = 0; u < j.x.n_used; u++) {
+        const int e = j.x.tiles[u].expert;
+        float x = sums[u][in];
+        if (j.of.tail) {
+            const uint8_t *const tail =
+                j.of.w[0] + e * j.expert_bytes + blockIdx.x * j.of.panel_bytes + j.of.tail_at + 2 * in;
+            x = __fmul_rn(half_at(tail), x);
+            if (j.of.asym)
+                x = __fmaf_rn(half_at(tail + 32),
+                              *(const float *)(j.codes + u * j.step + lift_at(j.of.k_pad, j.of.subgroup)), x);
+        }
+        x = j.x.bias[0] ? __fadd_rn(x, j.x.bias[0][(int64_t)e * j.x.n + at]) : x;
+        v = __fadd_rn(v, j.x.weighted ? __fmul_rn(x, j.x.chosen[j.x.n_used + u]) : x);
+    }
+    float *const y = j.x.y[0] + at;
+    *y = j.x.adds ? __fadd_rn(*y, v) : v;
+}
+
 /* ---- launching ---- */
 
 typedef void (*few_kernel)(const few_job);
@@ -343,8 +374,8 @@ static int quantize_launch(const cuda_experts *a, const few_job &j, cuda_stream 
     return e ? e : launch(kernel, dim3((unsigned)rows), dim3(THREADS), 0, s, j);
 }
 
-int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
-    few_job j = {};
+/* Fills the job of both kernels. */
+static int few_make(const cuda_experts *a, const expert_job &x, few_job *j) {
     cuda_linear one = {};
     one.n_w = a->n_w;
     one.n_row = 1;
@@ -352,20 +383,24 @@ int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s
     one.two = a->two;
     for (int i = 0; i < a->n_w; i++)
         one.w[i] = a->w[i];
-    const few_kernel kernel = kernel_of(&a->w[0].format);
-    int e = kernel ? linear_job_make(&one, &j.of) : (int)CUDA_UNSUPPORTED;
-    if (e)
-        return e;
+    const int e = linear_job_make(&one, &j->of);
     const int64_t rows = a->each ? a->n_row * a->n_used : a->n_row;
-    j.x = x;
-    j.codes = (const uint8_t *)(a->codes ? a->codes : a->scratch);
-    j.step = cuda_expert_row(a->w[0].k);
-    j.residuals = rows * j.step;
-    j.leaves = (uint8_t *)a->leaves;
-    j.leaves_step = cuda_expert_row(a->n);
-    j.expert_bytes = expert_bytes(&a->w[0], a->n_expert);
-    j.n_panel = (int)((a->n + PACK_PANEL - 1) / PACK_PANEL);
-    e = a->codes ? 0 : quantize_launch(a, j, s);
+    j->x = x;
+    j->codes = (const uint8_t *)(a->codes ? a->codes : a->scratch);
+    j->step = cuda_expert_row(a->w[0].k);
+    j->residuals = rows * j->step;
+    j->leaves = (uint8_t *)a->leaves;
+    j->leaves_step = cuda_expert_row(a->n);
+    j->expert_bytes = expert_bytes(&a->w[0], a->n_expert);
+    j->n_panel = (int)((a->n + PACK_PANEL - 1) / PACK_PANEL);
+    return e;
+}
+
+int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
+    few_job j = {};
+    const few_kernel kernel = kernel_of(&a->w[0].format);
+    int e = kernel ? few_make(a, x, &j) : (int)CUDA_UNSUPPORTED;
+    e = e || a->codes ? e : quantize_launch(a, j, s);
     e = e ? e : prepare(kernel, 0);
     const int64_t n_pair = a->n_row * a->n_used;
     const dim3 grid((unsigned)((j.n_panel + 1) / 2),
@@ -374,4 +409,31 @@ int experts_few_launch(const cuda_experts *a, const expert_job &x, cuda_stream s
     return e                ? e
            : grid.y > 65535 ? (int)CUDA_UNSUPPORTED
                             : launch(kernel, grid, dim3(EXPERT_THREADS), 0, s, j);
+}
+
+static few_kernel one_of(const pack_format *f) {
+    static const few_kernel all[9] = {nullptr,
+                                      nullptr,
+                                      UNLESS_FEW(experts_one<2>),
+                                      UNLESS_FEW(experts_one<3>),
+                                      experts_one<4>,
+                                      UNLESS_FEW(experts_one<5>),
+                                      UNLESS_FEW(experts_one<6>),
+                                      UNLESS_FEW(experts_one<7>),
+                                      UNLESS_FEW(experts_one<8>)};
+    if (table_kind_of(f) == TABLE_SHARED)
+        return experts_one<4, TABLE_SHARED>;
+    return table_kind_of(f) == TABLE_BOOK || f->group == 16 || f->bits > 8 ? nullptr : all[f->bits];
+}
+
+int experts_one_launch(const cuda_experts *a, const expert_job &x, cuda_stream s) {
+    few_job j = {};
+    const few_kernel kernel = one_of(&a->w[0].format);
+    if (!kernel || a->two || a->n_w > 1 || !a->each || a->n_used > ONE_WARPS)
+        return CUDA_UNSUPPORTED;
+    int e = few_make(a, x, &j);
+    j.x.y[0] = a->y[0];
+    e = e || a->codes ? e : quantize_launch(a, j, s);
+    e = e ? e : prepare(kernel, 0);
+    return e ? e : launch(kernel, dim3((unsigned)j.n_panel), dim3(32 * (unsigned)a->n_used), 0, s, j);
 }

@@ -15,30 +15,6 @@ struct rows_job {
     int64_t stride, expert_bytes; /* bytes */
 };
 
-/* Elements k to k + 3 of a row of weights; zeros beyond its end. Rows are padded to 16 elements. */
-template <int TYPE> __device__ __forceinline__ float4 four_weights(const uint8_t *row, int k) {
-    if (TYPE == TYPE_F32)
-        return __ldcg((const float4 *)row + k / 4);
-    const uint2 u = __ldcg((const uint2 *)row + k / 4);
-    if (TYPE == TYPE_F16) {
-        const float2 a = __half22float2(*(const __half2 *)&u.x), b = __half22float2(*(const __half2 *)&u.y);
-        return make_float4(a.x, a.y, b.x, b.y);
-    }
-    return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u),
-                       __uint_as_float(u.y << 16), __uint_as_float(u.y & 0xffff0000u));
-}
-
-__device__ __forceinline__ float4 four_inputs(const float *x, int k, int n) {
-    if (k + 4 <= n && (uintptr_t)(x + k) % 16 == 0)
-        return __ldcg((const float4 *)(x + k));
-    return make_float4(k < n ? x[k] : 0.0f, k + 1 < n ? x[k + 1] : 0.0f, k + 2 < n ? x[k + 2] : 0.0f,
-                       k + 3 < n ? x[k + 3] : 0.0f);
-}
-
-__device__ __forceinline__ float four_fma(float4 w, float4 x, float sum) {
-    return __fmaf_rn(w.w, x.w, __fmaf_rn(w.z, x.z, __fmaf_rn(w.y, x.y, __fmaf_rn(w.x, x.x, sum))));
-}
-
 /* The sums of two outputs (of each matrix) for N pairs of the tile from `first` on. */
 template <int TYPE, int N>
 __device__ __forceinline__ void pairs_multiply(const rows_job &j, const cuda_expert_tile &tile, int first,

@@ -3,6 +3,7 @@
  * A warp has a row. Scores and choices are in shared memory, as keys whose order is that of the floats. The
  * list is made by one block: it counts the pairs of each expert, and gives each a place. The order of an
  * expert's pairs is not the same in every run, and no result depends on it. */
+#include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/row_math.cuh"
@@ -12,7 +13,8 @@ enum { ROUTE_MAX_WARPS = 16, LIST_THREADS = 1024, ROUTE_SHARED = 48 << 10 };
 struct route_job {
     cuda_route a;
     cuda_expert_list few, wide;
-    bool lists; /* the launch has one block, which also makes the lists */
+    bool lists;                 /* the launch has one block, which also makes the lists */
+    int64_t stride, codes_step; /* bytes of a row of the router, and of codes */
 };
 
 /* ---- choosing ---- */
@@ -205,6 +207,19 @@ struct list_memory {
     int scan[2][32];
 };
 
+/* The list of one row, whose experts are in ascending order. */
+__device__ static void list_one(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int align) {
+    auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
+    int *const pairs = (int *)(to + l.pairs);
+    for (int u = threadIdx.x; u < a.n_used; u += blockDim.x) {
+        tiles[u] = {(int)__ldcg(a.out + u), u * align, 1, 0};
+        for (int i = 0; i < align; i++)
+            pairs[u * align + i] = i ? -1 : u;
+    }
+    if (threadIdx.x == 0)
+        ((int *)to)[0] = (int)a.n_used, ((int *)to)[1] = (int)a.n_used * align;
+}
+
 /* Makes a list by all threads of a block. `align`: experts begin at multiples of it. */
 __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_expert_list &l, int tile,
                                  int align, list_memory *m) {
@@ -216,6 +231,10 @@ __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_ex
         return (int)__ldcg(a.out + row * a.ldo + (p - row * a.n_used));
     };
     __syncthreads();
+    if (a.n_row == 1) {
+        list_one(a, to, l, align);
+        return;
+    }
     for (int e = threadIdx.x; e < n; e += blockDim.x)
         m->count[e] = 0;
     __syncthreads();
@@ -261,6 +280,151 @@ __device__ static void lists_make(const route_job &j) {
         list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
 }
 
+/* ---- the router's product ---- */
+
+/* Generated rows. Blocks: x has 8 experts, one for each warp; y a row. All blocks of a row norm it. The last
+ * one of a row chooses, and the last one of all makes the lists. */
+template <int TYPE>
+__global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constant__ route_job j) {
+    extern __shared__ __align__(16) float row_of[]; /* [k rounded up to 4], then memory of a choice */
+    __shared__ float sums[EXPERT_WARPS];
+    __shared__ bool is_last;
+    const cuda_route &a = j.a;
+    const int row = blockIdx.y, k = (int)a.w.k, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int e = (int)blockIdx.x * EXPERT_WARPS + warp, n = (int)a.n_expert;
+    const float *const x = a.x + row * a.ld_row;
+    const uint8_t *const w = (const uint8_t *)a.w.data + (int64_t)min(e, n - 1) * j.stride;
+    launch_next();
+    launch_wait();
+    float square = 0.0f;
+    for (int i = threadIdx.x; i < k; i += EXPERT_THREADS) {
+        const float v = __ldcg(x + i);
+        row_of[i] = v;
+        square = __fmaf_rn(v, v, square);
+    }
+    if (a.norm) {
+        const float factor = norm_factor_of(block_sum<EXPERT_WARPS>(square, sums), (float)k, a.eps);
+        for (int i = threadIdx.x; i < k; i += EXPERT_THREADS) {
+            row_of[i] = __fmul_rn(__fmul_rn(row_of[i], factor), a.norm[i]);
+            if (blockIdx.x == 0)
+                a.normed[row * a.ld_normed + i] = row_of[i];
+        }
+    }
+    __syncthreads();
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int i = 4 * lane; i < k; i += 128)
+        sum = four_fma(four_weights<TYPE>(w, i), four_inputs(row_of, i, k), sum);
+    sum = pairs_sum(sum, 32);
+    if (lane == 0 && e < n)
+        a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(sum, a.w_bias[e]) : sum;
+    for (int i = 32 * e + lane; a.codes && i < k; i += 32 * EXPERT_WARPS * (int)gridDim.x)
+        codes_store((uint8_t *)a.codes + row * j.codes_step, k, i, row_of[i]);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(a.ended + 1 + row, 1) == gridDim.x - 1;
+        if (is_last)
+            a.ended[1 + row] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!is_last)
+        return;
+    if (warp == 0)
+        row_route(a, row, {row_of, (uint32_t *)row_of + n});
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(a.ended, 1) == (unsigned)a.n_row - 1;
+        if (is_last)
+            a.ended[0] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (is_last)
+        lists_make(j);
+}
+
+/* Prompt rows: a block has 32 rows and 64 experts, a thread 2 x 4 of them, K in steps of 16. Each sum has the
+ * order of K. */
+enum { TILE_ROWS = 32, TILE_EXPERTS = 64, TILE_STEP = 16 };
+template <int TYPE>
+__global__ void __launch_bounds__(EXPERT_THREADS) route_logits(const __grid_constant__ route_job j) {
+    __shared__ float rows[TILE_STEP][TILE_ROWS + 4], experts[TILE_STEP][TILE_EXPERTS + 4];
+    const cuda_route &a = j.a;
+    const int k = (int)a.w.k, t = threadIdx.x, r0 = (int)blockIdx.y * TILE_ROWS,
+              e0 = (int)blockIdx.x * TILE_EXPERTS;
+    const int own_row = t / 16 * 2, own_expert = t % 16 * 4, quad = t % 4 * 4;
+    float sum[2][4] = {};
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    launch_next();
+    launch_wait();
+    const float *const x = a.x + min((int64_t)r0 + t / 4, a.n_row - 1) * a.ld_row;
+    const uint8_t *const w = (const uint8_t *)a.w.data + min((int64_t)e0 + t / 4, a.n_expert - 1) * j.stride;
+    float4 next_x = t < 4 * TILE_ROWS ? four_inputs(x, quad, k) : none,
+           next_w = quad < k ? four_weights<TYPE>(w, quad) : none;
+    for (int at = 0; at < k; at += TILE_STEP) {
+        const float xs[4] = {next_x.x, next_x.y, next_x.z, next_x.w},
+                    ws[4] = {next_w.x, next_w.y, next_w.z, next_w.w};
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (t < 4 * TILE_ROWS)
+                rows[quad + i][t / 4] = xs[i];
+            experts[quad + i][t / 4] = ws[i];
+        }
+        __syncthreads();
+        const int next = at + TILE_STEP + quad;
+        if (t < 4 * TILE_ROWS)
+            next_x = four_inputs(x, next, k);
+        next_w = next < k ? four_weights<TYPE>(w, next) : none;
+#pragma unroll
+        for (int i = 0; i < TILE_STEP; i++) {
+            const float2 u = *(const float2 *)&rows[i][own_row];
+            const float4 v = *(const float4 *)&experts[i][own_expert];
+            const float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                sum[0][c] = __fmaf_rn(u.x, e[c], sum[0][c]);
+                sum[1][c] = __fmaf_rn(u.y, e[c], sum[1][c]);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int64_t row = r0 + own_row + i / 4, e = e0 + own_expert + i % 4;
+        if (row < a.n_row && e < a.n_expert)
+            a.logits[row * a.ldx + e] =
+                a.w_bias ? __fadd_rn(sum[i / 4][i % 4], a.w_bias[e]) : sum[i / 4][i % 4];
+    }
+}
+
+static int few_launch(const route_job *j, cuda_stream s) {
+    const int type = j->a.w.format.type;
+    auto *const kernel = type == TYPE_F32   ? route_few<TYPE_F32>
+                         : type == TYPE_F16 ? route_few<TYPE_F16>
+                                            : route_few<TYPE_BF16>;
+    const int64_t floats = j->a.w.k > 3 * j->a.n_expert ? j->a.w.k : 3 * j->a.n_expert;
+    const size_t bytes = (size_t)floats * sizeof(float) + 16;
+    const int e = j->a.n_row > 65535 || bytes > (size_t)device_shared_bytes() - 12288
+                      ? (int)CUDA_UNSUPPORTED
+                      : prepare(kernel, bytes);
+    const dim3 grid((unsigned)((j->a.n_expert + EXPERT_WARPS - 1) / EXPERT_WARPS), (unsigned)j->a.n_row);
+    return e ? e : launch(kernel, grid, dim3(EXPERT_THREADS), bytes, s, *j);
+}
+
+static int logits_launch(const route_job *j, cuda_stream s) {
+    const int type = j->a.w.format.type;
+    auto *const kernel = type == TYPE_F32   ? route_logits<TYPE_F32>
+                         : type == TYPE_F16 ? route_logits<TYPE_F16>
+                                            : route_logits<TYPE_BF16>;
+    const dim3 grid((unsigned)((j->a.n_expert + TILE_EXPERTS - 1) / TILE_EXPERTS),
+                    (unsigned)((j->a.n_row + TILE_ROWS - 1) / TILE_ROWS));
+    const int e = j->a.norm || j->a.codes ? (int)CUDA_UNSUPPORTED : prepare(kernel, 0);
+    return e ? e : launch(kernel, grid, dim3(EXPERT_THREADS), 0, s, *j);
+}
+
 /* ---- launching ---- */
 
 __global__ void __launch_bounds__(32 * ROUTE_MAX_WARPS) route_rows(const __grid_constant__ route_job j) {
@@ -288,6 +452,18 @@ int route_launch(const cuda_route *a, cuda_stream s) {
         return CUDA_UNSUPPORTED;
     route_job j = {*a, cuda_expert_few_of(n_pair, a->n_expert, a->two),
                    cuda_expert_wide_of(n_pair, a->n_expert), a->n_row <= CUDA_MAX_ROWS};
+    if (a->w.data) {
+        const int type = a->w.format.type;
+        if (a->w.format.layout != PACK_ROWS || (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_BF16))
+            return CUDA_UNSUPPORTED;
+        j.stride = rows_stride(a->w.k) * (type == TYPE_F32 ? 4 : 2);
+        j.codes_step = cuda_expert_row(a->w.k);
+        if (!a->many)
+            return few_launch(&j, s);
+        const int e = logits_launch(&j, s);
+        if (e)
+            return e;
+    }
     int warps = (int)(ROUTE_SHARED / 2 / (a->n_expert * 3 * sizeof(float)));
     warps = warps > ROUTE_MAX_WARPS ? (int)ROUTE_MAX_WARPS : warps < 1 ? 1 : warps;
     const unsigned blocks = j.lists ? 1 : (unsigned)((a->n_row + warps - 1) / warps);

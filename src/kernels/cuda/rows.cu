@@ -12,14 +12,16 @@ enum { ROW_THREADS = 256 };
 __global__ void __launch_bounds__(ROW_THREADS) norm_rows(const __grid_constant__ cuda_norm a) {
     __shared__ float shared[ROW_THREADS / 32];
     const int d = (int)(a.k / a.n_group);
-    const int64_t at = (int64_t)blockIdx.x * d;
-    const float *x = a.x + blockIdx.y * a.ldx + at, *w = a.w, *b = a.b;
-    float *out = a.out + blockIdx.y * a.ldo + at;
+    const bool second = blockIdx.x >= a.n_group;
+    const int64_t at = (blockIdx.x - (second ? a.n_group : 0)) * d;
+    const float *x = (second ? a.x2 + blockIdx.y * a.ldx2 : a.x + blockIdx.y * a.ldx) + at,
+                *w = second ? a.w2 : a.w, *b = second ? a.b2 : a.b;
+    float *out = (second ? a.out2 + blockIdx.y * a.ldo2 : a.out + blockIdx.y * a.ldo) + at;
     launch_next();
     launch_wait();
     if (a.w_full) {
-        w = w ? w + (int64_t)blockIdx.x * d : w;
-        b = b ? b + (int64_t)blockIdx.x * d : b;
+        w = w ? w + at : w;
+        b = b ? b + at : b;
     }
     float sum = 0.0f, centre = 0.0f;
     if (a.kind == NORM_LAYER) {
@@ -46,7 +48,8 @@ int norm_launch(const cuda_norm *a, cuda_stream s) {
         return CUDA_UNSUPPORTED;
     const int e = prepare(norm_rows, 0);
     return e ? e
-             : launch(norm_rows, dim3((unsigned)a->n_group, (unsigned)a->n_row), dim3(ROW_THREADS), 0, s, *a);
+             : launch(norm_rows, dim3((unsigned)(a->n_group + a->n_group2), (unsigned)a->n_row),
+                      dim3(ROW_THREADS), 0, s, *a);
 }
 
 /* ---- element by element ---- */

@@ -1,0 +1,299 @@
+/* The kernels of mixtures of experts on a CUDA device: choices against route_row, products against sums in
+ * double, and a row's bits alone and among others; skipped without a device.
+ *   test_kernels_cuda_experts [PATTERN]: the tests with such names */
+#include "support/fakecuda.h"
+#include "support/gpu.h"
+
+#include "kernels/route.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_ROWS = 300 };
+
+/* ---- routing ---- */
+
+static op router(score_kind score, int64_t n, int64_t n_used, int64_t n_group, int64_t group_used) {
+    op o = {.kind = OP_ROUTE, .k = n, .n = 2 * n_used};
+    o.u.route.score = score;
+    o.u.route.n_used = n_used;
+    o.u.route.n_group = n_group;
+    o.u.route.group_used = group_used;
+    o.u.route.group_best = score == SCORE_SOFTMAX ? 1 : 2;
+    o.u.route.normalise = score != SCORE_SOFTMAX_LATE;
+    o.u.route.scale = 1.5f;
+    return o;
+}
+
+static cuda_route route_of(const op *o, float *logits, const float *bias, int64_t n_row, float *out,
+                           bool two) {
+    const int64_t n_pair = n_row * o->u.route.n_used;
+    return (cuda_route){.logits = logits,
+                        .bias = bias,
+                        .out = out,
+                        .n_row = n_row,
+                        .ldx = o->k,
+                        .ldo = o->n,
+                        .n_expert = o->k,
+                        .n_used = o->u.route.n_used,
+                        .score = o->u.route.score,
+                        .n_group = o->u.route.n_group,
+                        .group_used = o->u.route.group_used,
+                        .group_best = o->u.route.group_best,
+                        .normalise = o->u.route.normalise,
+                        .two = two,
+                        .scale = o->u.route.scale,
+                        .few = device_new((size_t)cuda_expert_few_of(n_pair, o->k, two).end),
+                        .wide = device_new((size_t)cuda_expert_wide_of(n_pair, o->k).end)};
+}
+
+static void check_list(const cuda_route *a, const void *there, cuda_expert_list l, int64_t tile,
+                       int64_t align, const float *chosen) {
+    uint8_t *list = malloc((size_t)l.end);
+    const int64_t n_pair = a->n_row * a->n_used;
+    int *seen = calloc((size_t)n_pair, sizeof *seen);
+    read_back(list, there, (size_t)l.end);
+    const int32_t *n = (const int32_t *)(const void *)list,
+                  *pairs = (const int32_t *)(const void *)(list + l.pairs);
+    const cuda_expert_tile *tiles = (const cuda_expert_tile *)(const void *)(list + l.tiles);
+    assert_true(n[0] >= 1 && n[0] <= l.max_tile && n[1] <= l.max_pair);
+    for (int32_t i = 0; i < n[0]; i++) {
+        assert_true(tiles[i].n >= 1 && tiles[i].n <= tile);
+        if (i == 0 || tiles[i].expert != tiles[i - 1].expert)
+            assert_int_equal(tiles[i].first % align, 0);
+        for (int32_t p = 0; p < tiles[i].n; p++) {
+            const int32_t pair = pairs[tiles[i].first + p];
+            assert_true(pair >= 0 && pair < n_pair && !seen[pair]++);
+            assert_int_equal(route_expert(chosen + pair / a->n_used * a->ldo, pair % a->n_used),
+                             tiles[i].expert);
+        }
+    }
+    for (int64_t p = 0; p < n_pair; p++)
+        assert_int_equal(seen[p], 1);
+    free(list), free(seen);
+}
+
+static void routes(const op *o, int64_t n_row, bool biased) {
+    float *logits = random_rows(n_row * o->k, 3, 4), *bias = random_rows(o->k, 4, 0.3f);
+    float *out = malloc((size_t)(n_row * o->n) * sizeof *out), want[2 * ROUTE_MAX_USED];
+    float *there = device_copy(logits, (size_t)(n_row * o->k) * sizeof *there),
+          *bias_there = device_copy(bias, (size_t)o->k * sizeof *bias),
+          *out_there = device_new((size_t)(n_row * o->n) * sizeof *out);
+    const cuda_route a = route_of(o, there, biased ? bias_there : NULL, n_row, out_there, false);
+    OK(cuda->route(&a, stream));
+    read_back(out, out_there, (size_t)(n_row * o->n) * sizeof *out);
+    for (int64_t r = 0; r < n_row; r++) {
+        route_row(o, logits + r * o->k, biased ? bias : NULL, want);
+        for (int64_t i = 0; i < o->n; i++) {
+            const float is = out[r * o->n + i];
+            if (i < o->u.route.n_used ? is != want[i]
+                                      : !(fabsf(is - want[i]) <= 1e-5f * fabsf(want[i]) + 1e-7f))
+                fail_msg("score %d of %d experts, row %d of %d: %g, not %g", (int)o->u.route.score, (int)o->k,
+                         (int)r, (int)n_row, (double)is, (double)want[i]);
+        }
+    }
+    check_list(&a, a.few, cuda_expert_few_of(n_row * a.n_used, o->k, false), CUDA_EXPERT_FEW, 1, out);
+    check_list(&a, a.wide, cuda_expert_wide_of(n_row * a.n_used, o->k), CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN,
+               out);
+    drop(there), drop(bias_there), drop(out_there), drop(a.few), drop(a.wide);
+    free(logits), free(bias), free(out);
+}
+
+static void routing(void **state) {
+    (void)state;
+    static const int64_t rows[] = {1, 3, 64, MAX_ROWS};
+    for (int score = SCORE_SOFTMAX; score <= SCORE_SIGMOID_LATE; score++)
+        for (int i = 0; i < 4; i++) {
+            const op few = router((score_kind)score, 6, 2, 1, 1),
+                     many = router((score_kind)score, 128, 8, 1, 1),
+                     groups = router((score_kind)score, 256, 8, 8, 4),
+                     most = router((score_kind)score, 1000, 10, 1, 1);
+            routes(&few, rows[i], i % 2);
+            routes(&many, rows[i], score == SCORE_SIGMOID);
+            routes(&groups, rows[i], true);
+            routes(&most, rows[i], false);
+        }
+}
+
+/* ---- products ---- */
+
+typedef struct mixture {
+    int64_t n_expert, n_used, d, ff; /* gates and ups [ff, d], downs [d, ff] */
+} mixture;
+
+typedef struct mixture_case {
+    mixture of;
+    matrix m[3]; /* gates, ups, downs of all experts */
+    view w[3];
+    op router;
+    float *x, *logits, *x_there, *logits_there;
+} mixture_case;
+
+static mixture_case case_open(const char *uniform, type_id type, const mixture *of) {
+    mixture_case c = {.of = *of, .router = router(SCORE_SOFTMAX, of->n_expert, of->n_used, 1, 1)};
+    for (int i = 0; i < 3; i++) {
+        const int64_t n = of->n_expert * (i < 2 ? of->ff : of->d), k = i < 2 ? of->d : of->ff;
+        c.m[i] = uniform ? matrix_open_uniform(uniform, n, k, MATRIX_RANDOM, (uint64_t)(7 + i))
+                         : matrix_open(type, n, k, MATRIX_RANDOM, (uint64_t)(7 + i));
+        c.w[i] = matrix_there(&c.m[i]);
+    }
+    c.x = random_rows(MAX_ROWS * of->d, 5, 1);
+    c.logits = random_rows(MAX_ROWS * of->n_expert, 6, 3);
+    c.x_there = device_copy(c.x, (size_t)(MAX_ROWS * of->d) * sizeof *c.x);
+    c.logits_there = device_copy(c.logits, (size_t)(MAX_ROWS * of->n_expert) * sizeof *c.x);
+    return c;
+}
+static void case_close(mixture_case *c) {
+    for (int i = 0; i < 3; i++) {
+        drop(c->w[i].data);
+        matrix_close(&c->m[i]);
+    }
+    drop(c->x_there), drop(c->logits_there);
+    free(c->x), free(c->logits);
+}
+
+/* The layer's output for rows [first, first + n_row): [n_row, d], to be freed. */
+static float *layer_of(const mixture_case *c, int64_t first, int64_t n_row, bool two, bool wide) {
+    const mixture *m = &c->of;
+    const int64_t n_pair = n_row * m->n_used;
+    float *chosen = device_new((size_t)(n_row * c->router.n) * sizeof(float));
+    float *neurons = device_new((size_t)(n_pair * m->ff) * sizeof(float));
+    float *y = device_new((size_t)(n_row * m->d) * sizeof(float)),
+          *out = malloc((size_t)(n_row * m->d) * sizeof *out);
+    const cuda_route r =
+        route_of(&c->router, c->logits_there + first * m->n_expert, NULL, n_row, chosen, two);
+    cuda_experts up = {.w = {c->w[0], c->w[1]},
+                       .n_w = 2,
+                       .n_expert = m->n_expert,
+                       .n_used = m->n_used,
+                       .n = m->ff,
+                       .n_row = n_row,
+                       .x = c->x_there + first * m->d,
+                       .ldx = m->d,
+                       .chosen = chosen,
+                       .ldc = c->router.n,
+                       .few = r.few,
+                       .wide = wide ? r.wide : NULL,
+                       .two = two,
+                       .gated = true,
+                       .act = ACT_SILU,
+                       .y = {neurons},
+                       .ldy = {m->n_used * m->ff}};
+    cuda_experts down = up;
+    down.w[0] = c->w[2];
+    down.n_w = 1;
+    down.n = m->d;
+    down.x = neurons;
+    down.ldx = m->n_used * m->ff;
+    down.each = down.sum = down.weighted = true;
+    down.gated = false;
+    down.y[0] = y;
+    down.ldy[0] = m->d;
+    const int64_t a = cuda_experts_scratch(&up), b = cuda_experts_scratch(&down);
+    up.scratch = down.scratch = device_new((size_t)(a > b ? a : b) + 256);
+    if (!wide && cuda_experts_leave(&c->w[2], two) && c->w[0].format.layout == PACK_TILE)
+        down.codes = up.leaves = device_new((size_t)cuda_experts_codes(n_row, m->n_used, m->ff));
+    OK(cuda->route(&r, stream));
+    OK(cuda->experts(&up, stream));
+    OK(cuda->experts(&down, stream));
+    read_back(out, y, (size_t)(n_row * m->d) * sizeof *out);
+    drop(chosen), drop(neurons), drop(y), drop(r.few), drop(r.wide), drop(up.scratch);
+    if (up.leaves)
+        drop(up.leaves);
+    return out;
+}
+
+static double dot(const matrix *m, int64_t row, const double *x, float *memory) {
+    double sum = 0;
+    matrix_row(m, row, memory);
+    for (int64_t i = 0; i < m->k; i++)
+        sum += (double)memory[i] * x[i];
+    return sum;
+}
+
+/* The distance of row r's output from sums in double, relative to them (root mean squares). */
+static double error_of(const mixture_case *c, int64_t r, const float *is) {
+    const mixture *m = &c->of;
+    float chosen[2 * ROUTE_MAX_USED], *memory = malloc((size_t)(m->d + m->ff) * sizeof *memory);
+    double *x = calloc((size_t)(2 * m->d + m->ff), sizeof *x), *sum = x + m->d, *neurons = sum + m->d;
+    double error = 0, all = 0;
+    route_row(&c->router, c->logits + r * m->n_expert, NULL, chosen);
+    for (int64_t i = 0; i < m->d; i++)
+        x[i] = (double)c->x[r * m->d + i];
+    for (int64_t u = 0; u < m->n_used; u++) {
+        const int64_t e = route_expert(chosen, u);
+        for (int64_t i = 0; i < m->ff; i++) {
+            const double g = dot(&c->m[0], e * m->ff + i, x, memory);
+            neurons[i] = g / (1 + exp(-g)) * dot(&c->m[1], e * m->ff + i, x, memory);
+        }
+        for (int64_t i = 0; i < m->d; i++)
+            sum[i] += (double)chosen[m->n_used + u] * dot(&c->m[2], e * m->d + i, neurons, memory);
+    }
+    for (int64_t i = 0; i < m->d; i++) {
+        error += (sum[i] - (double)is[i]) * (sum[i] - (double)is[i]);
+        all += sum[i] * sum[i];
+    }
+    free(memory), free(x);
+    return sqrt(error / all);
+}
+
+static void check_layer(const mixture_case *c, const char *name, bool two, bool wide, double bound) {
+    static const int64_t rows[] = {1, 5, 64, MAX_ROWS};
+    const size_t row = (size_t)c->of.d * sizeof(float);
+    float *all = layer_of(c, 0, MAX_ROWS, two, wide);
+    double worst = 0;
+    for (int64_t r = 0; r < 2; r++)
+        worst = fmax(worst, error_of(c, r, all + r * c->of.d));
+    printf("%s, %s: %.1e\n", name, wide ? "prompt" : two ? "16 bits" : "8 bits", worst);
+    if (!(worst <= bound))
+        fail_msg("%s: %g from sums in double", name, worst);
+    for (int i = 0; i < 4; i++)
+        for (int64_t first = 0; first < 8; first += 3) {
+            const int64_t n = rows[i] + first > MAX_ROWS ? MAX_ROWS - first : rows[i];
+            float *some = layer_of(c, first, n, two, wide);
+            if (memcmp(some, all + first * c->of.d, (size_t)n * row) != 0)
+                fail_msg("%s: %d rows from %d on have other bits than among others", name, (int)n,
+                         (int)first);
+            free(some);
+        }
+    free(all);
+}
+
+static void products(void **state) {
+    (void)state;
+    static const mixture shapes[] = {{16, 4, 256, 128}, {5, 2, 320, 96}, {40, 8, 1024, 192}};
+    static const type_id types[] = {TYPE_Q4_0,   TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K,
+                                    TYPE_IQ4_NL, TYPE_BF16, TYPE_F16,  TYPE_F32};
+    static const char *const recipes[] = {"u3g32a", "u2g16", "u5g64", "u4g128", "u4growa", "u4g64t"};
+    for (size_t t = 0; t < sizeof types / sizeof *types + sizeof recipes / sizeof *recipes; t++)
+        for (int s = 0; s < 3; s++) {
+            const size_t n_type = sizeof types / sizeof *types;
+            const char *recipe = t < n_type ? NULL : recipes[t - n_type];
+            const type_id type = t < n_type ? types[t] : TYPE_F32;
+            const bool floats = !recipe && t >= 5,
+                       k_quant = !recipe && (type == TYPE_Q4_K || type == TYPE_Q6_K);
+            mixture of = shapes[s];
+            if (k_quant)
+                of.d = 256, of.ff = 256;
+            mixture_case c = case_open(recipe, type, &of);
+            const char *name = recipe ? recipe : type_get(type)->name;
+            check_layer(&c, name, false, false, floats ? 1e-5 : 0.03);
+            check_layer(&c, name, true, false, floats ? 1e-5 : 1e-3);
+            if (cuda->has_wide())
+                check_layer(&c, name, true, true, floats ? 1e-5 : 3e-3);
+            case_close(&c);
+        }
+}
+
+int main(int argc, char **argv) {
+    if (!gpu_open(argc, argv))
+        return gpu_missing();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(routing), cmocka_unit_test(products)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
