@@ -253,7 +253,9 @@ static void nothing_is_believed(void **state) {
         bool counted;
     } all[] = {{damage, 10, true}, {truncate_page, 3, true}, {mix_up, 1, false}, {make_other, 2, false}};
     for (size_t i = 0; i < NUM_COUNT(all); i++)
-        for (damage_at = 0; damage_at < all[i].n; damage_at += SANITIZED_THREADS ? 9 : slow_is_thinned() ? 3 : 1) {
+        for (damage_at = 0; damage_at < all[i].n; damage_at += SANITIZED_THREADS   ? 9
+                                                               : slow_is_thinned() ? 3
+                                                                                   : 1) {
             empty_folder();
             begin_anew(&r, folder);
             assert_true(each_page(all[i].how) >= 4);
