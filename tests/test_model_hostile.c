@@ -130,6 +130,11 @@ static const lie lies[] = {
     {"arch/llama", "rope_parameters.rope_type", "\"yarn\"", NULL},
     {"arch/llama", "rope_parameters.partial_rotary_factor", "7", "partial_rotary_factor"},
     {"arch/llama", "rope_scaling.type", "\"strange\"", NULL}, /* rope_parameters comes first */
+    {"arch/ministral3", "rope_parameters", "null", "expected rope_parameters"}, /* not silently plain */
+    {"arch/apertus", "rope_parameters", "{}", "expected rope_parameters"},
+    {"arch/apertus", "rope_parameters.rope_type", "\"default\"", NULL},
+    {"arch/gpt_oss", "rope_parameters", "null", "expected rope_parameters"},
+    {"arch/llama", "rope_parameters", "null", NULL},
     {"arch/llama", "quantization_config.quant_method", "\"gptq\"", "gptq"},
     {"arch/llama", "num_local_experts", "8", "n_expert_used"},
     {"arch/llama", "is_encoder_decoder", "true", "is_encoder_decoder"},

@@ -11,6 +11,7 @@ const arch_desc arch_apertus = {
     .act = ACT_XIELU,
     .rope_hf = ROPE_HALF,
     .rope_gguf = ROPE_HALF,
+    .flags = A_ROPE_GIVEN,
     .tensors = ARCH_TENSORS(
         ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.attention_layernorm"}, ARCH_LLAMA_QKVO,
         {SLOT_Q_NORM, "model.layers.%d.self_attn.q_norm"}, {SLOT_K_NORM, "model.layers.%d.self_attn.k_norm"},

@@ -12,7 +12,7 @@ const arch_desc arch_gpt_oss = {
     .hf_act = "",
     .rope_hf = ROPE_HALF,
     .rope_gguf = ROPE_HALF,
-    .flags = A_YARN_EXACT,
+    .flags = A_YARN_EXACT | A_ROPE_GIVEN,
     .tensors = ARCH_TENSORS(
         ARCH_LLAMA_EMBED, {SLOT_ATTN_NORM, "model.layers.%d.input_layernorm"},
         {SLOT_FFN_NORM, "model.layers.%d.post_attention_layernorm", .gguf = "blk.%d.post_attention_norm"},

@@ -11,6 +11,7 @@ const arch_desc arch_ministral3 = {
     .act = ACT_SILU,
     .rope_hf = ROPE_HALF,
     .rope_gguf = ROPE_INTERLEAVED,
+    .flags = A_ROPE_GIVEN,
     .tensors =
         ARCH_TENSORS(ARCH_LLAMA_EMBED, ARCH_LLAMA_NORMS, ARCH_LLAMA_QKVO, ARCH_LLAMA_MLP, ARCH_LLAMA_HEAD),
     .keys = ARCH_KEYS(

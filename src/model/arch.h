@@ -148,6 +148,7 @@ enum {
                                   period of full layers begins after them (Cohere 2 with experts) */
     A_GATE_SOFTPLUS = 1 << 26, /* attention's gate is a softplus, of each head or of each of its columns */
     A_YARN_EXACT = 1 << 25,    /* YaRN's correction range is not rounded; GGUF has no key for it (gpt-oss) */
+    A_ROPE_GIVEN = 1 << 28, /* config.json gives the rotary embedding: the family's own default scales it */
 };
 
 /* The mixer of a family's recurrent layers. */

@@ -279,10 +279,25 @@ static nib_status enlarge_base(const config_source *s, const places *p, hparams 
     return NIB_OK;
 }
 
+/* Without options the rotary embedding would be plain, where the family's own default is not. */
+static nib_status check_given(const config_source *s, const places *p, nib_error *err) {
+    double theta;
+    bool found = option_text(s, p, "rope_type") || option_text(s, p, "type");
+    if (!found)
+        NIB_TRY(option(s, p, "rope_theta", &theta, &found, err));
+    if (found || s->gguf_arch || !(s->arch->flags & A_ROPE_GIVEN))
+        return NIB_OK;
+    return nib_fail(err, NIB_E_MODEL,
+                    "config.json: expected rope_parameters, since %s scales its rotary embedding, found none "
+                    "({\"rope_type\": \"default\"} is the plain one)",
+                    s->arch->hf);
+}
+
 nib_status config_read_ropes(const config_source *s, config *out, nib_error *err) {
     hparams *hp = &out->hp;
     static const places full = {{"rope_parameters.full_attention.", "rope_parameters.", "rope_scaling."}, 3};
     static const places local = {{"rope_parameters.sliding_attention."}, 1};
+    NIB_TRY(check_given(s, &full, err));
     NIB_TRY(enlarge_base(s, &full, hp, err));
     const rope_params plain = {.n_rot = hp->n_rot,
                                .theta = hp->rope_theta,
