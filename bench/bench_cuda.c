@@ -107,6 +107,7 @@ typedef struct chain {
     view embed, head;
     uint64_t bytes; /* of weights that a token reads */
     float *x, *qkv, *a, *h, *logits, *norm, *rope;
+    float *top_logits;
     int32_t *token, *position, *pages, *first_page;
     void *linear_scratch, *attend_scratch, *sample_scratch;
     void *x_codes, *a_codes, *h_codes; /* the codes that launches leave for the next product */
@@ -143,6 +144,7 @@ static void chain_open(chain *c, const shape *s, const char *format, int64_t n_r
     c->rope = device_new((size_t)(CONTEXT * s->d_head) * 4);
     c->token = device_new((size_t)n_row * 4);
     c->position = device_new((size_t)n_row * 4);
+    c->top_logits = device_new((size_t)n_row * 4);
     c->pages = device_new((size_t)(n_row * PAGES) * 4);
     c->first_page = device_new((size_t)n_row * 4);
     const size_t bytes = cuda->linear_scratch(n_row, s->d_ff, false),
@@ -187,6 +189,7 @@ static void chain_close(chain *c) {
                          c->norm,
                          c->rope,
                          c->token,
+                         c->top_logits,
                          c->position,
                          c->pages,
                          c->linear_scratch,
@@ -261,8 +264,8 @@ static void record_sample(const chain *c, int64_t n_row) {
                                 .ld = c->s.n_vocab,
                                 .n_vocab = c->s.n_vocab,
                                 .top = 1,
-                                .token = c->token,
-                                .position = c->position,
+                                .top_ids = c->token,
+                                .top_logits = c->top_logits,
                                 .scratch = c->sample_scratch};
     OK(cuda->sample(&sample, stream));
 }

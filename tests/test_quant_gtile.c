@@ -1,5 +1,6 @@
 /* The order that a GPU reads: a permutation of each panel that can be undone, and from which a warp's lanes,
  * modelled here one by one, take the codes that the matrix instruction needs. */
+#include "support/fakecuda_gtile.h"
 #include "support/matrix.h"
 
 #include "quant/gtile.h"

@@ -181,10 +181,6 @@ void grammar_release(grammar *g) {
     pthread_mutex_unlock(&s->lock);
 }
 
-uint64_t grammar_n_mask(const grammar *g) {
-    return g->n_made;
-}
-
 /* ---- masks ---- */
 
 /* Computes a mask: all tokens that can come next, except those that end a text. False: the automaton
@@ -234,7 +230,6 @@ const uint64_t *grammar_mask(grammar *g, uint32_t state) {
         g->of_epoch[at] = 0;
         if (!walk(g, s, g->masks + (size_t)at * g->n_word))
             return NULL;
-        g->n_made++;
         g->mask_of[at] = s;
         g->of_epoch[at] = g->automaton.epoch;
         g->automaton.states[s].mask = (int32_t)at;

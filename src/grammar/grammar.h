@@ -69,7 +69,5 @@ int32_t constraint_allowed(constraint *c, int32_t token, bool ends);
 nib_status constraint_accept(constraint *c, int32_t token, nib_error *err);
 /* Sets *next as constraint_apply does, regardless of the vocabulary. */
 nib_status constraint_state(constraint *c, constraint_next *next, nib_error *err);
-/* Number of masks that were computed so far, for tests. */
-uint64_t grammar_n_mask(const grammar *g);
 
 #endif

@@ -21,8 +21,7 @@ struct grammar {
     bool *used;         /* [n_slot]: used since the clock hand passed */
     uint64_t *of_epoch; /* [n_slot]: the epoch of mask_of */
     uint32_t n_slot, n_word, hand;
-    uint32_t *path;  /* [max_depth + 1]: states on the way down the tree */
-    uint64_t n_made; /* masks computed so far */
+    uint32_t *path; /* [max_depth + 1]: states on the way down the tree */
 };
 
 /* The mask of a state: a bit for each token that may come next, those that end a text excluded. Computed now

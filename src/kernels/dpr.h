@@ -33,10 +33,6 @@ typedef struct dpr_scheme {
 } dpr_scheme;
 
 int dpr_bits(const dpr_partition *p); /* bits of the whole code */
-/* Slice i of a code. is_signed: the code is two's complement. */
-int32_t dpr_slice(const dpr_partition *p, bool is_signed, int32_t code, int i);
-/* partial[s * a.n + t]: (slice s of w) . (slice t of a), summed over K. Exact while the result fits. */
-int64_t dpr_reconstruct(const dpr_scheme *s, const int64_t *partial);
 
 /* Finds the schemes for weights of w bits and activations of a bits on these units. Every partition of both
  * is promoted to the narrowest unit that holds its slices. A partition is dropped if fewer slices would do on

@@ -132,8 +132,6 @@ bool kv_page_bytes(type_id type, int64_t n_kv_head, int64_t d_head, uint64_t *by
  * were written. Each head's bytes are rounded up to `page`, the system's page size. Not for kv8 and kv4,
  * whose pages are written as a whole. */
 uint64_t kv_page_touched(type_id type, int64_t n_kv_head, int64_t d_head, int64_t n, uint64_t page);
-/* kv8, kv4: decodes a packed position of one head to d_head floats. For tests. */
-void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, float *out);
 
 typedef struct attend_args {
     kv_view kv;

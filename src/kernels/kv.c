@@ -1,10 +1,7 @@
-/* kv.c - the sizes of a KV cache, and decoding of its codes. */
+/* kv.c - the sizes of a KV cache. */
 #include "base/num.h"
 #include "kernels/kernels.h"
 #include "kernels/kv_layout.h"
-
-#include <math.h>
-#include <string.h>
 
 size_t attend_scratch_bytes(int64_t d_head) {
     const int64_t each = ATTEND_KV + 2 * num_round_up(d_head, KV_LANES);
@@ -30,31 +27,4 @@ uint64_t kv_page_touched(type_id type, int64_t n_kv_head, int64_t d_head, int64_
     const uint64_t each = (uint64_t)kv_head_bytes(type, d_head);
     const uint64_t part = each / KV_BLOCK * (uint64_t)NUM_MIN(num_round_up(n, KV_LANES), KV_BLOCK);
     return (uint64_t)n_kv_head * NUM_MIN((part + page - 1) / page * page, each);
-}
-
-static float half_at(const uint8_t *scales, int64_t i) {
-    uint16_t h;
-    memcpy(&h, scales + 2 * i, sizeof h);
-    return half_to_float(h);
-}
-
-void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, float *out) {
-    const uint8_t *codes = kv_block_at(kv, is_value, head, position / KV_BLOCK);
-    const uint8_t *scales = codes + kv_code_bytes(kv->type, kv->d_head);
-    const int64_t at = position % KV_BLOCK, n = kv_scale_count(kv->d_head), d_pad = kv_d_pad(kv->d_head);
-    for (int64_t d = 0; d < kv->d_head; d++) {
-        const int64_t group = is_value ? at * (d_pad / KV_GROUP) + d / KV_GROUP : at / KV_GROUP * d_pad + d;
-        int64_t i = is_value ? at * d_pad + d : d * KV_BLOCK + at;
-        uint8_t code = 0;
-        if (kv->type == TYPE_KV8) {
-            code = codes[i];
-        } else if (is_value) {
-            i = at * (d_pad / 2) + d / KV_GROUP * (KV_GROUP / 2) + d % (KV_GROUP / 2);
-            code = d % KV_GROUP < KV_GROUP / 2 ? codes[i] & 15 : codes[i] >> 4;
-        } else {
-            i = d * (KV_BLOCK / 2) + at % (KV_BLOCK / 2);
-            code = at < KV_BLOCK / 2 ? codes[i] & 15 : codes[i] >> 4;
-        }
-        out[d] = fmaf((float)code, half_at(scales, group), half_at(scales, n + group));
-    }
 }

@@ -31,9 +31,4 @@ GTILE_EVERYWHERE static inline int gtile_dword(int n_line, int l, int r) {
     return half * 128 + (((r % 8 * n_t + t) * n_second + second) * 2 + r / 8);
 }
 
-/* Reorders one panel (tile_panel_bytes(f, k) bytes) of a PACK_TILE matrix with rows of k, to the G-tile or
- * back. `to` may be `from`; otherwise they do not overlap. */
-void gtile_from_qtile(const pack_format *f, int64_t k, const void *from, void *to);
-void gtile_to_qtile(const pack_format *f, int64_t k, const void *from, void *to);
-
 #endif

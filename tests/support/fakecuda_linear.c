@@ -3,8 +3,8 @@
 
 #include "kernels/act8.h"
 #include "kernels/strategy.h"
-#include "quant/gtile.h"
 #include "quant/tile.h"
+#include "support/fakecuda_gtile.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,9 @@
 #include "support/paged_kv.h"
 
 #include "base/num.h"
+#include "kernels/kv_layout.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,4 +38,31 @@ paged_kv paged_kv_open(type_id type, int64_t n, int64_t n_kv_head, int64_t d_hea
 void paged_kv_close(paged_kv *kv) {
     free(kv->pages);
     guard_close(&kv->memory);
+}
+
+static float half_at(const uint8_t *scales, int64_t i) {
+    uint16_t h;
+    memcpy(&h, scales + 2 * i, sizeof h);
+    return half_to_float(h);
+}
+
+void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, float *out) {
+    const uint8_t *codes = kv_block_at(kv, is_value, head, position / KV_BLOCK);
+    const uint8_t *scales = codes + kv_code_bytes(kv->type, kv->d_head);
+    const int64_t at = position % KV_BLOCK, n = kv_scale_count(kv->d_head), d_pad = kv_d_pad(kv->d_head);
+    for (int64_t d = 0; d < kv->d_head; d++) {
+        const int64_t group = is_value ? at * (d_pad / KV_GROUP) + d / KV_GROUP : at / KV_GROUP * d_pad + d;
+        int64_t i = is_value ? at * d_pad + d : d * KV_BLOCK + at;
+        uint8_t code = 0;
+        if (kv->type == TYPE_KV8) {
+            code = codes[i];
+        } else if (is_value) {
+            i = at * (d_pad / 2) + d / KV_GROUP * (KV_GROUP / 2) + d % (KV_GROUP / 2);
+            code = d % KV_GROUP < KV_GROUP / 2 ? codes[i] & 15 : codes[i] >> 4;
+        } else {
+            i = d * (KV_BLOCK / 2) + at % (KV_BLOCK / 2);
+            code = at < KV_BLOCK / 2 ? codes[i] & 15 : codes[i] >> 4;
+        }
+        out[d] = fmaf((float)code, half_at(scales, group), half_at(scales, n + group));
+    }
 }

@@ -14,5 +14,7 @@ typedef struct paged_kv {
 /* For n positions. */
 paged_kv paged_kv_open(type_id type, int64_t n, int64_t n_kv_head, int64_t d_head);
 void paged_kv_close(paged_kv *kv);
+/* kv8, kv4: decodes a packed position of one head to d_head floats. */
+void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, float *out);
 
 #endif

@@ -164,14 +164,13 @@ struct cuda {
         *embed_there; /* rows that the host has looked up, and that are added to a register; NULL: none are */
     float *wider[4];  /* q, k, v and output of attention whose heads are no multiple of 8 wide; NULL: there is
                          none */
-    unsigned *routes_ended;     /* cuda_route.ended */
-    const void *rows_coded_at;  /* these codes */
-    const step *rows_coded;     /* the products of experts for which the last ones left codes; NULL: none */
-    void *fetch_scratch;        /* the selected channels of few rows; NULL: no residuals */
-    int32_t *best, *best_token; /* [2, rows, n_best]: tokens, then logits; [n_head] */
-    float *uniform;             /* [n_head] zeros */
-    uint8_t *changes;           /* changes of the pass's logits; contains the next two */
-    logit_row *change_rows;     /* [rows with logits]; NULL: no changes */
+    unsigned *routes_ended;    /* cuda_route.ended */
+    const void *rows_coded_at; /* these codes */
+    const step *rows_coded;    /* the products of experts for which the last ones left codes; NULL: none */
+    void *fetch_scratch;       /* the selected channels of few rows; NULL: no residuals */
+    int32_t *best;             /* [2, rows, n_best]: tokens, then logits */
+    uint8_t *changes;          /* changes of the pass's logits; contains the next two */
+    logit_row *change_rows;    /* [rows with logits]; NULL: no changes */
     logit_change *change_list;
     void *best_scratch, *short_scratch;
     float *part;       /* contributions of residuals to a step's products, for few rows */

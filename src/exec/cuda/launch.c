@@ -301,10 +301,6 @@ nib_status launch_best(cuda *c, int64_t n_row, nib_error *err) {
     a.rows = c->change_rows ? c->change_rows + c->run.visit.row : NULL;
     a.changes = c->change_rows ? c->change_list : NULL;
     a.top = c->pass.n_best;
-    a.temperature = 1;
-    a.top_p = 1;
-    a.uniform = c->uniform;
-    a.token = c->best_token;
     a.top_ids = c->best;
     a.top_logits = (float *)(void *)(c->best + n_row * c->pass.n_best);
     a.scratch = c->best_scratch;

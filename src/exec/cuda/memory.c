@@ -157,8 +157,6 @@ static uint64_t lay_out_rows(cuda *c, const backend_rows *rows, uint8_t *base) {
         c->expert_scratch = take(base, &at, 1, (uint64_t)s.experts);
     }
     c->best = take(base, &at, rows->n_head * CUDA_MAX_TOP * 2, sizeof *c->best);
-    c->best_token = take(base, &at, rows->n_head, sizeof *c->best_token);
-    c->uniform = take(base, &at, rows->n_head, sizeof *c->uniform);
     c->changes = take(base, &at, 1, changes_bytes(rows->n_pass));
     c->best_scratch = take(base, &at, 1, c->k->sample_scratch(rows->n_head));
     if (estimates_bytes(c) > 0)
@@ -248,9 +246,6 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
     if (c->short_scratch)
         NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->short_scratch, 0, CUDA_SHORT_HEAD, c->stream),
                                "memory for logits", err));
-    NIB_TRY(device_cuda_ok(c->base.device,
-                           c->k->fill(c->uniform, 0, (size_t)rows->n_head * sizeof *c->uniform, c->stream),
-                           "memory for logits", err));
     lay_out_host(c, l, rows, c->host.at);
     angles_open(c);
     /* Copies from and to page-locked memory are asynchronous, which is safe because a pass writes no address

@@ -230,21 +230,15 @@ static inline bool cuda_embeds(const pack_format *f) {
     return f->table == PACK_TABLE_NONE && f->scale != PACK_SCALE_ZERO && !f->sparse;
 }
 
-/* Finds the `top` largest logits of each row, after its changes, and draws one of them. The logits are not
- * written to. */
+/* Finds the `top` largest logits of each row, after its changes. The logits are not written to. */
 typedef struct cuda_sample {
     const float *logits; /* [n_row, ld] */
     int64_t n_row, ld, n_vocab;
     const logit_row *rows;       /* [n_row]; NULL: nothing is changed */
     const logit_change *changes; /* the changes of all rows */
     int top;                     /* 1: the largest, among equals the first; up to CUDA_MAX_TOP */
-    float temperature;           /* if top > 1 */
-    float top_p, min_p;          /* 1 and 0: no limit but `top` */
-    const float *uniform;        /* [n_row] random numbers in [0, 1), if top > 1 */
-    int32_t *token;              /* [n_row] */
-    int32_t *position;           /* [n_row], each is increased by one; or NULL */
-    int32_t *top_ids;            /* [n_row, top], the largest first; or NULL */
-    float *top_logits;           /* the same shape, or NULL */
+    int32_t *top_ids;            /* [n_row, top], the largest first */
+    float *top_logits;           /* the same shape */
     void *scratch;               /* sample_scratch() bytes, zeroed once before the first use */
 } cuda_sample;
 

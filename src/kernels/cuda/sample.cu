@@ -1,4 +1,4 @@
-/* sample.cu - finds the largest logits and draws one of them.
+/* sample.cu - finds the largest logits.
  *
  * SHARES blocks each find the largest logits of their share. The last block to finish finds the largest of
  * those. A logit and its index are one 64-bit key, so no two keys are equal, and any order of comparisons
@@ -77,26 +77,6 @@ __device__ static void sort_keys(sample_key *keys, int n, int top) {
     __syncthreads();
 }
 
-/* Draws one of the sorted keys by the row's random number. */
-__device__ static int draw(const cuda_sample &a, const sample_key *keys, int n, float uniform) {
-    const float first = key_logit(keys[0]);
-    float weight[CUDA_MAX_TOP], sum = 0.0f, kept = 0.0f;
-    int n_kept = 0;
-    for (int i = 0; i < n; i++) {
-        weight[i] = expf((key_logit(keys[i]) - first) / a.temperature);
-        sum += weight[i];
-    }
-    while (n_kept < n && (n_kept == 0 || (kept < a.top_p * sum && weight[n_kept] >= a.min_p * weight[0])))
-        kept += weight[n_kept++];
-    float left = uniform * kept;
-    for (int i = 0; i < n_kept - 1; i++) {
-        if (left < weight[i])
-            return i;
-        left -= weight[i];
-    }
-    return n_kept - 1;
-}
-
 /* Applies the row's changes to the keys of n logits from `from` on. */
 __device__ static void change(const cuda_sample &a, int row, sample_key *keys, int from, int n) {
     const logit_row r = a.rows[row];
@@ -144,15 +124,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) sample_rows(const __grid_const
     sort_keys(keys, SHARES * a.top, a.top);
     const int n_top = min((int64_t)a.top, a.n_vocab);
     for (int i = threadIdx.x; i < n_top; i += SAMPLE_THREADS) {
-        if (a.top_ids)
-            a.top_ids[row * a.top + i] = (int32_t)key_index(keys[i]);
-        if (a.top_logits)
-            a.top_logits[row * a.top + i] = key_logit(keys[i]);
-    }
-    if (threadIdx.x == 0) {
-        a.token[row] = (int32_t)key_index(keys[a.top == 1 ? 0 : draw(a, keys, n_top, a.uniform[row])]);
-        if (a.position)
-            a.position[row]++;
+        a.top_ids[row * a.top + i] = (int32_t)key_index(keys[i]);
+        a.top_logits[row * a.top + i] = key_logit(keys[i]);
     }
 }
 

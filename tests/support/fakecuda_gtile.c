@@ -1,6 +1,7 @@
-/* gtile.c - see gtile.h. */
-#include "quant/gtile.h"
+/* fakecuda_gtile.c - see fakecuda_gtile.h. */
+#include "support/fakecuda_gtile.h"
 
+#include "quant/gtile.h"
 #include "quant/tile.h"
 
 #include <string.h>
