@@ -2,8 +2,6 @@
  * the rule. */
 #include "engine/kernels.h"
 
-#include "engine/rates.h"
-
 #include "base/mem.h"
 #include "base/num.h"
 #include "profile/gpu_kernels.h"
@@ -85,16 +83,12 @@ static nib_status set_packings(engine_core *e, const kernel_map *map, nib_error 
 
 nib_status engine_open_backend(engine_core *e, backend **out, char **used, nib_error *err) {
     kernel_map map = {0};
-    plan_rates rates = {0};
     nib_status status = load_map(e, &map, used, err);
-    if (e->kind->tier == NIB_TIER_VRAM)
-        engine_rates(e, 0, 0, &rates);
     if (status == NIB_OK)
         status = set_packings(e, &map, err);
     if (status == NIB_OK) {
         backend_setup setup = core_backend_setup(e, e->resolved.n_thread);
         setup.kernels = &map;
-        setup.rates = &rates;
         status = e->kind->open(&setup, out, err);
     }
     kernel_map_clear(&map);

@@ -61,7 +61,9 @@ static nib_status reserve_rows(nib_engine *e, const engine_internal *internal, u
     rows->n_kept = session;
     if (apart)
         NIB_TRY(sessions_cache_bytes(core, core->resolved.kv_type, core->resolved.n_ctx, &rows->n_kept, err));
+    NIB_TRY(engine_device_decide(core, e->backend, rows, &e->device, err));
     NIB_TRY(core->kind->reserve(e->backend, rows, err));
+    NIB_TRY(engine_device_take(core, e->backend, &e->device, err));
     memset(later, 0, NIB_N_TIER * sizeof *later);
     later[NIB_TIER_RAM] = session - rows->n_kept;
     for (int t = 0; t < NIB_N_TIER; t++)
@@ -230,8 +232,11 @@ void nib_engine_close(nib_engine *e) {
     keep_what_it_took(e);
     for (int i = 0; i < TYPE_COUNT; i++)
         kv_pool_close(e->kv[i]);
-    if (e->backend) /* first, because it may still copy weights */
+    if (e->backend) {
+        e->backend->store = NULL;
+        engine_device_close(&e->device); /* first, because it may still copy weights */
         e->backend->kind->close(e->backend);
+    }
     pager_close(e->pager);
     residuals_close(e->residuals);
     if (e->grammars)

@@ -4,6 +4,7 @@
 #define NIB_ENGINE_STATE_H
 
 #include "engine/core.h"
+#include "engine/device.h"
 #include "engine/learn.h"
 #include "engine/placement.h"
 #include "engine/residual/residual.h"
@@ -13,6 +14,7 @@ struct nib_engine {
     engine_core core;
     pager *pager;     /* pager, back end and stepper: NULL or unused with vocab_only */
     backend *backend; /* of core.kind */
+    engine_device device;
     stepper step;
     uint64_t sketch_read;    /* bytes of the files that were read for the output head's sketch */
     char *kernels;           /* path of the kernel map; NULL: none, the rule decides */

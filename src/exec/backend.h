@@ -32,7 +32,7 @@
 #include "plan/planner.h"
 #include "tiers/acquire.h"
 
-/* Constants of a back end. Everything is borrowed and outlives the back end, except `kernels` and `rates`. */
+/* Constants of a back end. Everything is borrowed and outlives the back end, except `kernels`. */
 typedef struct backend_setup {
     const layout *layout;
     int n_thread;
@@ -53,8 +53,6 @@ typedef struct backend_setup {
                        (exec/shortlist.h) */
     int32_t n_best; /* maximum number of the largest logits that sampling reads; 0: all */
     const kernel_map *kernels; /* the kernel map; NULL: none */
-    /* The machine's rates, if the host computes some layers for the device; otherwise NULL. */
-    const plan_rates *rates;
 } backend_setup;
 
 /* Maximum rows: of a pass, of a cell (one run of a layer), of one run of the head. */
@@ -111,11 +109,12 @@ typedef enum kernel_map_use {
 } kernel_map_use;
 
 typedef struct backend_kind {
-    const char *name;      /* name on the command line */
-    int tier;              /* tier of its memory */
-    bool no_f32_cache;     /* keys and values cannot be in f32 */
-    bool no_integer_zeros; /* matrices with integer zeros are held without them (pack_widen) */
-    kernel_map_use map;    /* whose measured strategies multiply */
+    const char *name;          /* name on the command line */
+    int tier;                  /* tier of its memory */
+    const device_kind *memory; /* kind of the device that weights are copied to; NULL: host memory */
+    bool no_f32_cache;         /* keys and values cannot be in f32 */
+    bool no_integer_zeros;     /* matrices with integer zeros are held without them (pack_widen) */
+    kernel_map_use map;        /* whose measured strategies multiply */
     int64_t
         n_batch; /* default rows of a prompt in one pass if the memory has no cap; 0: the engine's default */
     /* NIB_E_DEVICE: this build or this machine has no such device. */
@@ -130,13 +129,15 @@ typedef struct backend_kind {
     /* Returns the bytes that `reserve` promises to the ledger as activations. *touched (may be NULL): the
      * bytes of these that a pass of n_row rows makes resident. It has no side effects. */
     uint64_t (*row_bytes)(const backend_setup *s, const backend_rows *rows, int64_t n_row, uint64_t *touched);
-    /* For a device with its own memory: gives the facts by which offload_split_make shares that memory, for
-     * these rows and a cap of `cap` bytes (NIB_AUTO: no cap). `reserve` decides by the same facts. Without a
-     * device the sizes are guesses. NIB_E_DEVICE: there is neither a device nor a cap, or the device cannot
-     * compute the model. NULL: the back end computes in host memory. */
-    nib_status (*share)(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
-                        nib_error *err);
-    /* Allocates the memory for rows, and frees that of an earlier call. */
+    /* For a device whose memory is shared by weights and the back end: gives the facts for
+     * offload_split_make, for these rows and a cap of `cap` bytes (NIB_AUTO: no cap), except the bytes of
+     * weights. open: the open back end; NULL: there is none, with this setup; without a device the sizes are
+     * guesses. NIB_E_DEVICE: there is neither a device nor a cap, or the device cannot compute the model.
+     * NULL: the back end computes in host memory, or its device has room for anything. */
+    nib_status (*share)(backend *open, const backend_setup *s, const backend_rows *rows, uint64_t cap,
+                        offload_question *out, nib_error *err);
+    /* Allocates the memory for rows, and frees that of an earlier call. The engine has set `split` and
+     * `store`. */
     nib_status (*reserve)(backend *b, const backend_rows *rows, nib_error *err);
 
     nib_status (*begin)(backend *b, const backend_pass *p, nib_error *err);
@@ -189,7 +190,8 @@ struct backend {
     const bool *on_host; /* [layers with keys and values]: the layer's keys and values are in the memory of
                             `host` instead; NULL: none */
     device *host;
-    const offload_question *share; /* how a device's memory is shared, after `reserve`; NULL: host memory */
+    /* Set by the engine before `reserve` (engine/device.h). */
+    const offload_question *share; /* how a device's memory is shared; NULL: it is not */
     const offload_split *split;    /* the same, decided */
     uint64_t kept[NIB_N_TIER];     /* if `split` is set: the bytes of rows.n_kept on each tier */
     device_store *store;           /* where weights are acquired; NULL: in host memory */

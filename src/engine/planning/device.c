@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "engine/device.h"
 #include "engine/sessions.h"
 #include "engine/sizes.h"
 
@@ -51,7 +52,7 @@ static nib_status ask_backend(planning *f, const engine_core *e, const layout *l
     setup.act_bits = e->resolved.act_bits ? e->resolved.act_bits : bits;
     nib_status status = rows_of(f, e, &rows, err);
     if (status == NIB_OK)
-        status = e->kind->share(&setup, &rows, e->resolved.cap[NIB_TIER_VRAM], &f->device, err);
+        status = engine_device_ask(e, NULL, &setup, &rows, e->resolved.cap[NIB_TIER_VRAM], &f->device, err);
     if (status == NIB_OK)
         status = offload_split_make(&f->device, &f->q.rates, &f->split, err);
     mem_free(bits);

@@ -90,7 +90,7 @@ static uint64_t bytes_of_views(const view *views, int n) {
 /* Bytes of the weights' memory; 0: no memory to find out. */
 static uint64_t store_bytes(const layout *l) {
     device_store *s;
-    if (device_store_open(l, check_device()->kind, &s, NULL) != NIB_OK)
+    if (device_store_open(l, &check_memory, &s, NULL) != NIB_OK)
         return 0;
     const uint64_t bytes =
         NUM_MAX(device_store_fixed(s), UINT64_C(256)) + DEVICE_BLOCKS * device_store_slot(s, NULL);
@@ -122,12 +122,7 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
     lay_out_rows(c, l, rows, check_at(c->rows.at));
     lay_out_host(c, l, rows, c->host.at);
     b->rows = *rows;
-    device_store_close(c->store);
-    c->store = b->store = NULL;
-    NIB_TRY(device_store_open(l, b->device->kind, &c->store, err));
-    b->store = c->store;
-    const device_store_setup how = {.device = b->device, .ledger = to, .owner = NIB_OWNER_ACTIVATIONS};
-    return device_store_reserve(c->store, &how, err);
+    return NIB_OK;
 }
 
 /* ---- opening ---- */
@@ -137,7 +132,6 @@ static void check_close(backend *b) {
     tier_region_close(&c->rows);
     tier_region_close(&c->replaced);
     tier_region_close(&c->host);
-    device_store_close(c->store);
     mem_free(c->views);
     mem_free(c->pages);
     mem_free(c);
@@ -270,6 +264,7 @@ static nib_status refuse_residuals(int bits, salient_rule rule, nib_error *err) 
 
 const backend_kind backend_check = {
     .name = "check",
+    .memory = &check_memory,
     .check_residuals = refuse_residuals,
     .open = check_open,
     .close = check_close,

@@ -15,7 +15,6 @@ typedef struct check {
     backend_setup setup;
     const kernel_table *ref;
     tier_region rows, host;
-    device_store *store;
     tier_region replaced; /* weights that are not the pager's */
 
     /* in `rows`, memory of the device */

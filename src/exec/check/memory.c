@@ -91,7 +91,7 @@ static nib_status check_open(int index, device **out, nib_error *err) {
     return NIB_OK;
 }
 
-static const device_kind kind = {
+const device_kind check_memory = {
     .name = "check",
     .tier = NIB_TIER_RAM,
     .open = check_open,
@@ -108,6 +108,6 @@ static const device_kind kind = {
 };
 
 device *check_device(void) {
-    static device only = {&kind};
+    static device only = {&check_memory};
     return &only;
 }

@@ -8,6 +8,7 @@
 
 #include "tiers/device.h"
 
+extern const device_kind check_memory;
 device *check_device(void);
 /* The host address of the bytes; NULL: the address is not one of the device. Only for the back end. */
 void *check_at(const void *address);

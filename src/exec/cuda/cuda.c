@@ -19,10 +19,7 @@ static void cuda_close(backend *b) {
     in_place_close(c);
     moves_close(c);
     gpu_workspace_close(c);
-    device_store_close(c->store);
     estimates_close(c);
-    offload_question_clear(&c->share);
-    offload_split_clear(&c->split);
     choices_drop(c);
     steps_close(c);
     mem_free(c->cos_sin);
@@ -54,7 +51,6 @@ static nib_status open_parts(cuda *c, nib_error *err) {
     NIB_TRY(replay_open(c, err));
     NIB_TRY(fetches_open(c, err));
     NIB_TRY(in_place_open(c, err));
-    NIB_TRY(device_store_open(c->setup.layout, c->base.device->kind, &c->store, err));
     NIB_TRY(choices_make(c, err));
     c->setup.kernels = NULL;
     return NIB_OK;
@@ -86,11 +82,13 @@ static uint64_t cuda_row_bytes(const backend_setup *s, const backend_rows *rows,
 }
 
 static nib_status cuda_reserve(backend *b, const backend_rows *rows, nib_error *err) {
-    const cuda *c = cuda_of(b);
-    NIB_TRY(share_decide(cuda_of(b), rows, err));
-    NIB_TRY(in_place_reserve(cuda_of(b), rows, err));
-    NIB_TRY(gpu_workspace_open(cuda_of(b), rows, err));
-    NIB_TRY(share_take(cuda_of(b), err));
+    cuda *c = cuda_of(b);
+    c->moves.stride = b->split->moved_page;
+    c->moves.max_page = (int64_t)b->share->n_page;
+    in_place_follow(c, b->split);
+    NIB_TRY(in_place_reserve(c, rows, err));
+    NIB_TRY(gpu_workspace_open(c, rows, err));
+    NIB_TRY(estimates_reserve(c, err));
     b->rows = *rows;
     b->rows.n_cell = NUM_MAX(rows->n_cell, NUM_MIN(c->max_rows, rows->n_pass));
     b->by_role = c->k->has_wide() || c->in_place.n > 0;
@@ -125,9 +123,9 @@ static nib_status cuda_begin(backend *b, const backend_pass *p, nib_error *err) 
                         "the cuda back end does not support probes: measure with --backend cpu");
     c->pass = *p;
     NIB_TRY(check_caches(c, err));
-    if (c->seen != device_store_changes(c->store))
+    if (c->seen != device_store_changes(c->base.store))
         replay_forget(c);
-    c->seen = device_store_changes(c->store);
+    c->seen = device_store_changes(c->base.store);
     c->origin = gpu_workspace_origin(c);
     c->has_prompts = c->several[0] = c->several[1] = false;
     int64_t n_row = 0;
@@ -210,7 +208,7 @@ static nib_status send_hidden(cuda *c, const row_group *g, nib_error *err) {
 }
 
 static nib_status run_rows(cuda *c, nib_error *err) {
-    const bool comes = device_store_comes(c->store, c->run.visit.block);
+    const bool comes = device_store_comes(c->base.store, c->run.visit.block);
     const bool head = c->run.visit.block == layout_n_block(c->setup.layout) - 1;
     const int first = c->in_place.now ? c->in_place.first : 0;
     if (comes) {
@@ -335,6 +333,7 @@ static nib_status check_residuals(int bits, salient_rule rule, nib_error *err) {
 const backend_kind backend_cuda = {
     .name = "cuda",
     .tier = NIB_TIER_VRAM,
+    .memory = &device_cuda_kind,
     .no_f32_cache = true,
     .no_integer_zeros = true,
     .map = KERNEL_MAP_DEVICE,

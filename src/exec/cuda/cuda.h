@@ -65,15 +65,14 @@ typedef struct steps {
 /* Blocks that the processor computes from their weights in RAM, for generated rows. */
 enum { IN_PLACE_MAX_ROWS = CUDA_MAX_ROWS };
 typedef struct in_place {
-    backend *host;    /* the processor's back end */
-    plan_rates rates; /* rates for the decision */
-    bool *block;      /* [n_block] */
-    bool *on_host;    /* [layers with keys and values]: the cache is in host memory */
-    int n;            /* number of blocks; 0: none */
-    int first;        /* the pass's first block on the GPU, if the pass computes blocks in place */
-    bool now;         /* this pass computes blocks in place: it has generated rows */
-    int64_t n_row;    /* generated rows of this pass, its first ones */
-    bool has_stream;  /* their residual stream is in the host's registers */
+    backend *host;   /* the processor's back end */
+    bool *block;     /* [n_block] */
+    bool *on_host;   /* [layers with keys and values]: the cache is in host memory */
+    int n;           /* number of blocks; 0: none */
+    int first;       /* the pass's first block on the GPU, if the pass computes blocks in place */
+    bool now;        /* this pass computes blocks in place: it has generated rows */
+    int64_t n_row;   /* generated rows of this pass, its first ones */
+    bool has_stream; /* their residual stream is in the host's registers */
 } in_place;
 
 /* KV pages in host memory that are copied to the GPU in passes of prompt rows. */
@@ -135,11 +134,8 @@ struct cuda {
     step *all;     /* the steps of all blocks */
 
     kernel_choice
-        *choice; /* [all weights]: the kernel map's choices for packed matrices; NULL: there is no map */
-    device_store *store; /* base.store */
-    uint64_t seen;       /* device_store_changes when the last pass began */
-    offload_question share;
-    offload_split split; /* the planned division of VRAM; moving blocks out of it changes it later */
+        *choice;   /* [all weights]: the kernel map's choices for packed matrices; NULL: there is no map */
+    uint64_t seen; /* device_store_changes when the last pass began */
     estimates estimates;
     in_place in_place;
     moves moves;
@@ -244,17 +240,9 @@ void choices_drop(cuda *c);
 const cuda_strategy *choices_by(const cuda *c, int b, int w, int64_t n_col);
 
 /* ---- share.c ---- */
-/* Decides which weights are resident, beside the memory for these rows and their keys and values. It decides
- * once. The message of NIB_E_NOFIT has the VRAM that is needed at least. */
-nib_status share_decide(cuda *c, const backend_rows *rows, nib_error *err);
-/* Takes the planned memory of weights, charged to VRAM. */
-nib_status share_take(cuda *c, nib_error *err);
-/* Gives the facts for sharing VRAM, with these rows and `cap` bytes that are free under the cap. The caller
- * clears them (offload_question_clear). */
-nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *out, nib_error *err);
 /* backend_kind.share. */
-nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
-                      nib_error *err);
+nib_status cuda_share(backend *open, const backend_setup *s, const backend_rows *rows, uint64_t cap,
+                      offload_question *out, nib_error *err);
 /* Sets the table of kernels, and whether products of generated rows use `batch`. */
 void share_kernels(cuda *c, const cuda_kernels *k);
 
@@ -278,7 +266,7 @@ uint64_t in_place_row_bytes(const backend_setup *s, const backend_rows *rows, in
                             uint64_t *touched);
 /* Sets the layers that are computed in place. */
 void in_place_follow(cuda *c, const offload_split *split);
-/* Allocates memory for the rows of these layers. Call it after share_decide. */
+/* Allocates memory for the rows of these layers. Call it after in_place_follow. */
 nib_status in_place_reserve(cuda *c, const backend_rows *rows, nib_error *err);
 /* Begin and end a pass. in_place_end is also called after an error. */
 nib_status in_place_begin(cuda *c, nib_error *err);

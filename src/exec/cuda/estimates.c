@@ -63,7 +63,7 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
     uint64_t step_at, bytes;
     const weight *head;
     char size[32];
-    if (!c->split.has_sketch || e->memory.at || !find(c, &sketch, &step_at, &bytes))
+    if (!c->base.split->has_sketch || e->memory.at || !find(c, &sketch, &step_at, &bytes))
         return NIB_OK;
     NIB_TRY(tier_region_open(&e->memory, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS, bytes, false,
                              "the output head's sketch", err));

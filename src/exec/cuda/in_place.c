@@ -20,8 +20,6 @@ nib_status in_place_open(cuda *c, nib_error *err) {
     p->block = mem_calloc(n_block, sizeof *p->block);
     if (!p->on_host || !p->block)
         return nib_fail_nomem(err, n_block * sizeof *p->block, "the list of layers in RAM");
-    p->rates = *c->setup.rates;
-    c->setup.rates = NULL;
     NIB_TRY(device_mapped_open(c->base.device, &c->base.host, err));
     backend_setup setup = c->setup;
     setup.kernels = NULL; /* the map is that of the GPU */
@@ -81,7 +79,7 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     backend_pass pass = c->pass;
     p->now = p->has_stream = false;
     p->n_row = 0;
-    device_store_leave(c->store, NULL, false);
+    device_store_leave(c->base.store, NULL, false);
     if (p->n == 0)
         return NIB_OK;
     for (pass.n_segment = 0; pass.n_segment < c->pass.n_segment; pass.n_segment++) {
@@ -100,7 +98,7 @@ nib_status in_place_begin(cuda *c, nib_error *err) {
     pass.hidden = NULL;
     NIB_TRY(p->host->kind->begin(p->host, &pass, err));
     p->now = true;
-    device_store_leave(c->store, p->block, !c->has_prompts);
+    device_store_leave(c->base.store, p->block, !c->has_prompts);
     return NIB_OK;
 }
 

@@ -169,10 +169,11 @@ static bool attention_moves(const model *m) {
     return all;
 }
 
-nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q, nib_error *err) {
+/* The facts with `cap` bytes that are free under the cap. */
+static nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_question *q,
+                            nib_error *err) {
     const int n_block = layout_n_block(c->setup.layout);
     *q = (offload_question){.n_block = n_block,
-                            .fixed = device_store_fixed(c->store),
                             .sketch = estimates_bytes(c),
                             .needs_sketch = c->setup.sketch,
                             .driver = c->driver,
@@ -192,62 +193,9 @@ nib_status share_ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_qu
     if (!q->blocks)
         return nib_fail_nomem(err, (size_t)n_block * sizeof *q->blocks, "the blocks on the GPU");
     for (int b = 0; b < n_block; b++)
-        q->blocks[b] = (offload_block){device_store_block(c->store, b), cache_of(c, b), launches_of(c, b)};
+        q->blocks[b] = (offload_block){.cache = cache_of(c, b), .n_launch = launches_of(c, b)};
     q->layer = n_block > 2 ? layer_of(c, n_block / 2) : (offload_layer){0};
     return take_places(c, q, err);
-}
-
-nib_status share_decide(cuda *c, const backend_rows *rows, nib_error *err) {
-    char kept[32];
-    const offload_question *q = &c->share;
-    const offload_split *s = &c->split;
-    if (c->base.store)
-        return NIB_OK;
-    offload_question_clear(&c->share);
-    offload_split_clear(&c->split);
-    NIB_TRY(share_ask(c, rows, ledger_free(c->setup.ledger, NIB_TIER_VRAM), &c->share, err));
-    NIB_TRY(offload_split_make(q, &c->in_place.rates, &c->split, err));
-    c->base.share = q;
-    c->base.split = s;
-    c->base.kept[NIB_TIER_VRAM] = q->session + q->n_page * s->device_page;
-    c->base.kept[NIB_TIER_RAM] = q->n_page * s->host_page;
-    c->moves.stride = s->moved_page;
-    c->moves.max_page = (int64_t)q->n_page;
-    in_place_follow(c, s);
-    if (s->n_not_resident > 0)
-        log_line(
-            c->setup.log,
-            "%s of weights are resident on the GPU; of the other %d blocks the processor computes %d for "
-            "generated rows, and the others are streamed",
-            num_format_size(s->resident, kept), s->n_not_resident, s->n_in_place);
-    return NIB_OK;
-}
-
-nib_status share_take(cuda *c, nib_error *err) {
-    const size_t n = (size_t)layout_n_block(c->setup.layout);
-    bool *comes;
-    if (c->base.store)
-        return NIB_OK;
-    comes = mem_calloc(n, sizeof *comes);
-    if (!comes)
-        return nib_fail_nomem(err, n * sizeof *comes, "the blocks' places");
-    for (size_t b = 1; b < n; b++)
-        comes[b] = c->split.place[b] != OFFLOAD_RESIDENT;
-    const device_store_setup how = {.device = c->base.device,
-                                    .ledger = c->setup.ledger,
-                                    .log = c->setup.log,
-                                    .owner = NIB_OWNER_STAGING,
-                                    .comes = comes,
-                                    .tables = c->split.tables,
-                                    .host_too = c->in_place.n > 0,
-                                    .next_pass = true};
-    nib_status status = device_store_reserve(c->store, &how, err);
-    mem_free(comes);
-    if (status == NIB_OK)
-        status = estimates_reserve(c, err);
-    if (status == NIB_OK)
-        c->base.store = c->store;
-    return status;
 }
 
 void share_kernels(cuda *c, const cuda_kernels *k) {
@@ -284,21 +232,21 @@ static nib_status ask(cuda *c, const backend_rows *rows, uint64_t cap, offload_q
         return nib_fail(err, NIB_E_NOFIT, "VRAM: the driver takes %s, the cap is %s",
                         num_format_size(c->driver, more), num_format_size(cap, size));
     NIB_TRY(steps_open(c, err));
-    NIB_TRY(device_store_open(c->setup.layout, &device_cuda_kind, &c->store, err));
     NIB_TRY(share_ask(c, rows, cap == NIB_AUTO ? cap : cap - c->driver, out, err));
     out->absent = !c->base.device;
     return NIB_OK;
 }
 
-nib_status cuda_share(const backend_setup *s, const backend_rows *rows, uint64_t cap, offload_question *out,
-                      nib_error *err) {
-    cuda *c = mem_calloc(1, sizeof *c);
+nib_status cuda_share(backend *open, const backend_setup *s, const backend_rows *rows, uint64_t cap,
+                      offload_question *out, nib_error *err) {
     *out = (offload_question){0};
+    if (open)
+        return share_ask(cuda_of(open), rows, cap, out, err);
+    cuda *c = mem_calloc(1, sizeof *c);
     if (!c)
         return nib_fail_nomem(err, sizeof *c, "the GPU");
     c->setup = *s;
     const nib_status status = ask(c, rows, cap, out, err);
-    device_store_close(c->store);
     steps_close(c);
     device_close(c->base.device);
     mem_free(c);

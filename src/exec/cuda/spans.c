@@ -101,7 +101,7 @@ static int read_weights(const cuda *c, int max, uint64_t *bytes, int *n) {
     *n = 0;
     for (int b = 0; !e && *n < max && b < layout_n_block(c->setup.layout); b++) {
         uint64_t whole;
-        const void *at = device_store_memory(c->store, b, &whole);
+        const void *at = device_store_memory(c->base.store, b, &whole);
         whole = whole / 16 * 16;
         if (whole == 0)
             continue;
@@ -150,7 +150,7 @@ static nib_status measure_scale(const cuda *c, nib_span_scale *out, nib_error *e
 static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
     uint64_t bytes;
     int n, e = 0, left = MAX_AHEAD;
-    if (rate <= 0 || device_store_n_coming(c->store) > 0 || c->in_place.n > 0)
+    if (rate <= 0 || device_store_n_coming(c->base.store) > 0 || c->in_place.n > 0)
         return NIB_OK;
     for (double seconds = 0; !e && left > 0 && seconds < AHEAD_SECONDS; left -= n) {
         e = read_weights(c, left, &bytes, &n);
@@ -162,8 +162,8 @@ static nib_status read_ahead(const cuda *c, double rate, nib_error *err) {
 /* ---- start and stop ---- */
 
 void spans_drop(cuda *c) {
-    if (c->store)
-        device_store_set_watch(c->store, NULL);
+    if (c->base.store)
+        device_store_set_watch(c->base.store, NULL);
     spans *s = c->spans;
     if (!s)
         return;
@@ -237,7 +237,7 @@ nib_status spans_start(cuda *c, size_t max, nib_span_scale *scale, nib_error *er
         return nib_fail_nomem(err, sizeof *c->spans, "the trace");
     const device_store_watch watch = {watch_begin, watch_end, c};
     const nib_status status = begin(c, NUM_MAX(max, (size_t)1), scale, err);
-    device_store_set_watch(c->store, &watch);
+    device_store_set_watch(c->base.store, &watch);
     if (status != NIB_OK)
         spans_drop(c);
     return status;
