@@ -44,7 +44,7 @@ static int route_logits(const cuda_route *a) {
                              .bias = {a->w_bias},
                              .y = {a->logits},
                              .ldy = {a->ldx},
-                             .scratch = a->few};
+                             .scratch = a->few ? a->few : a->wide};
     if ((a->many && (norms || a->codes)) || a->w.format.layout != PACK_ROWS || !a->ended)
         return fake_misuse("a router cannot be computed so");
     for (int64_t r = 0; r < a->n_row && norms; r++)
@@ -73,7 +73,8 @@ int fake_route(const cuda_route *a, cuda_stream s) {
     for (int64_t r = 0; r < a->n_row; r++)
         route_row(&o, (const float *)real(a->logits) + r * a->ldx, real(a->bias), NULL,
                   (float *)real(a->out) + r * a->ldo);
-    make_list(a, &few, real(a->few), CUDA_EXPERT_FEW / (a->two ? 2 : 1), 1);
+    if (a->few)
+        make_list(a, &few, real(a->few), CUDA_EXPERT_FEW / (a->two ? 2 : 1), 1);
     if (a->wide)
         make_list(a, &wide, real(a->wide), CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN);
     return 0;

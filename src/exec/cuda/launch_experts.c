@@ -9,6 +9,15 @@ static void *wide_list(const launch_walk *w, const step *s) {
     return launch_is_wide(w, s) ? w->c->expert_wide : NULL;
 }
 
+/* Whether products of the layer's experts read only the list for many rows: all are packed. */
+static bool are_packed(const launch_walk *w) {
+    const block *of = layout_block(w->c->setup.layout, w->g->block);
+    for (int i = 0; i < of->program.n_op; i++)
+        if (w->ops[i].kind == OP_EXPERTS && of->weights[w->ops[i].w].format.layout != PACK_TILE)
+            return false;
+    return true;
+}
+
 /* The router's product: of generated rows with the norm before it, and codes of its input for experts. */
 static nib_status take_router(const launch_walk *w, const step *s, cuda_route *a, nib_error *err) {
     cuda *c = w->c;
@@ -56,8 +65,8 @@ nib_status launch_route(const launch_walk *w, const step *s, nib_error *err) {
     a.normalise = o->u.route.normalise;
     a.two = w->g->two;
     a.scale = o->u.route.scale;
-    a.few = w->c->expert_few;
     a.wide = wide_list(w, s);
+    a.few = a.wide && are_packed(w) ? NULL : w->c->expert_few;
     return replay_add(w->c, LAUNCH_ROUTE, o, &a, sizeof a, err);
 }
 

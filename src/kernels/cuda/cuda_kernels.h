@@ -369,7 +369,8 @@ typedef struct cuda_route {
     int group_best;
     bool normalise, two; /* two: the activations of the experts' products have 16 bits */
     float scale;
-    void *few;  /* cuda_expert_few_of(n_row * n_used, n_expert, two).end bytes, 256-byte aligned */
+    void *few;  /* cuda_expert_few_of(n_row * n_used, n_expert, two).end bytes, 256-byte aligned; NULL: not
+                   needed */
     void *wide; /* cuda_expert_wide_of(...).end bytes; NULL: no `wide` reads it */
 } cuda_route;
 

@@ -225,10 +225,11 @@ __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_ex
                                  int align, list_memory *m) {
     auto *const tiles = (cuda_expert_tile *)(to + l.tiles);
     int *const pairs = (int *)(to + l.pairs);
-    const int n = (int)a.n_expert, n_pair = (int)(a.n_row * a.n_used), lane = threadIdx.x % 32;
+    const int n = (int)a.n_expert, n_used = (int)a.n_used, n_pair = (int)a.n_row * n_used,
+              lane = threadIdx.x % 32;
     auto expert_of = [&](int p) {
-        const int64_t row = p / a.n_used;
-        return (int)__ldcg(a.out + row * a.ldo + (p - row * a.n_used));
+        const int row = p / n_used;
+        return (int)__ldcg(a.out + row * a.ldo + (p - row * n_used));
     };
     __syncthreads();
     if (a.n_row == 1) {
@@ -275,7 +276,8 @@ __device__ static void list_make(const cuda_route &a, uint8_t *to, const cuda_ex
 __device__ static void lists_make(const route_job &j) {
     __shared__ list_memory memory;
     const int few = CUDA_EXPERT_FEW / (j.a.two ? 2 : 1);
-    list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, &memory);
+    if (j.a.few)
+        list_make(j.a, (uint8_t *)j.a.few, j.few, few, 1, &memory);
     if (j.a.wide)
         list_make(j.a, (uint8_t *)j.a.wide, j.wide, CUDA_EXPERT_WIDE, CUDA_EXPERT_ALIGN, &memory);
 }
