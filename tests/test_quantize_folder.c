@@ -94,7 +94,10 @@ static void test_same_model(void **state) {
         "arch-extra/gemma4-values-are-keys",
         "arch/gemma4_moe", /* a mixture beside a dense layer */
         "arch/gemma3n",    /* streams of the residual, matrices of all streams in one tensor */
-        "arch/laguna",     /* numbers of heads of each layer */
+        "arch-extra/nemotron_h-latent",
+        "arch-extra/granitemoehybrid-attention",
+        "arch-extra/qwen3_next-dense",
+        "arch/laguna", /* numbers of heads of each layer */
         "arch/deepseek_v3",
         "arch-extra/deepseek_v2-dense",   /* latent attention, YaRN of scores */
         "arch-extra/glm4_moe_lite-dense", /* under another family's name */

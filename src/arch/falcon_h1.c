@@ -29,7 +29,7 @@ const arch_desc arch_falcon_h1 = {
         {SLOT_HEAD, "lm_head"}),
     .keys = ARCH_KEYS(
         {HP_rec_tap, .hf = "mamba_d_conv", .flags = K_DEFAULT, .value = 4},
-        {HP_rec_inner, .hf_columns = "model.layers.0.mamba.out_proj.weight"},
+        {HP_rec_inner, .hf_columns = "model.layers.%d.mamba.out_proj.weight"},
         {HP_rec_head, .hf = "mamba_n_heads", .flags = K_DEFAULT, .value = 128},
         {HP_rec_group, .hf = "mamba_n_groups", .flags = K_DEFAULT, .value = 1},
         {HP_rec_state, .hf = "mamba_d_state", .flags = K_DEFAULT, .value = 256},

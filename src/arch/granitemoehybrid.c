@@ -32,7 +32,7 @@ const arch_desc arch_granitemoehybrid = {
         {SLOT_UP_SHEXP}, {SLOT_DOWN_SHEXP, "model.layers.%d.shared_mlp.output_linear"}, ARCH_LLAMA_HEAD),
     .keys = ARCH_KEYS(
         {HP_rec_tap, .hf = "mamba_d_conv", .flags = K_DEFAULT, .value = 4},
-        {HP_rec_inner, .hf_columns = "model.layers.0.mamba.out_proj.weight"},
+        {HP_rec_inner, .hf_columns = "model.layers.%d.mamba.out_proj.weight"},
         {HP_rec_head, .hf = "mamba_n_heads", .flags = K_DEFAULT, .value = 128},
         {HP_rec_group, .hf = "mamba_n_groups", .flags = K_DEFAULT, .value = 1},
         {HP_rec_state, .hf = "mamba_d_state", .flags = K_DEFAULT, .value = 256},
@@ -43,4 +43,5 @@ const arch_desc arch_granitemoehybrid = {
         {HP_embed_scale, .hf = "embedding_multiplier"}, {HP_residual_scale, .hf = "residual_multiplier"},
         {HP_logit_scale, .hf = "logits_scaling", .form = KEY_INVERSE, .flags = K_DEFAULT, .value = 1},
         {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6}),
+    .only = ARCH_ONLY({"hidden_act", "silu|swish"}),
 };

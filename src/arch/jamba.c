@@ -32,7 +32,7 @@ const arch_desc arch_jamba = {
         {SLOT_OUT_NORM, "model.final_layernorm"}, {SLOT_HEAD, "lm_head"}),
     .keys = ARCH_KEYS(
         {HP_rec_tap, .hf = "mamba_d_conv", .flags = K_DEFAULT, .value = 4},
-        {HP_rec_inner, .hf_columns = "model.layers.0.mamba.out_proj.weight"},
+        {HP_rec_inner, .hf_columns = "model.layers.%d.mamba.out_proj.weight"},
         {HP_rec_head, .flags = K_CONST, .value = 1},
         {HP_rec_dt_rank, .hf = "mamba_dt_rank", .gguf = "ssm.time_step_rank"},
         {HP_rec_state, .hf = "mamba_d_state", .flags = K_DEFAULT, .value = 16},
@@ -40,4 +40,5 @@ const arch_desc arch_jamba = {
         {HP_n_expert_used, .flags = K_DEFAULT, .value = 2}, {HP_n_kv_head, .flags = K_DEFAULT, .value = 8},
         {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
         {HP_n_ctx_train, .flags = K_DEFAULT, .value = 262144}),
+    .only = ARCH_ONLY({"hidden_act", "silu|swish"}),
 };

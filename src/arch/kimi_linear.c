@@ -42,7 +42,7 @@ const arch_desc arch_kimi_linear = {
         ARCH_LATENT_KEYS, {HP_q_low_rank, .hf = "q_lora_rank"}, {HP_nope_every, .flags = K_CONST, .value = 1},
         {HP_rec_tap, .hf = "linear_conv_kernel_dim|linear_attn_config.short_conv_kernel_size",
          .flags = K_DEFAULT, .value = 4},
-        {HP_rec_inner, .hf_columns = "model.layers.0.self_attn.o_proj.weight"},
+        {HP_rec_inner, .hf_rows = "model.layers.%d.self_attn.g_b_proj.weight"},
         {HP_rec_head, .hf = "linear_num_heads|linear_attn_config.num_heads"},
         {HP_rec_group, .hf = "linear_num_heads|linear_attn_config.num_heads"},
         {HP_rec_state, .hf = "linear_head_dim|linear_attn_config.head_dim"},
@@ -51,5 +51,6 @@ const arch_desc arch_kimi_linear = {
         {HP_expert_score, .flags = K_CONST, .value = SCORE_SIGMOID},
         {HP_expert_norm, .hf = "moe_renormalize", .flags = K_DEFAULT, .value = 1},
         {HP_n_ctx_train, .hf = "model_max_length|max_position_embeddings", .flags = K_DEFAULT, .value = 4096},
-        {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-5}),
+        {HP_tied_head, .flags = K_CONST, .value = 0}, {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-5}),
+    .only = ARCH_ONLY({"hidden_act", "silu|swish"}),
 };

@@ -26,10 +26,11 @@ const arch_desc arch_mamba2 = {
     .keys = ARCH_KEYS({HP_n_head, .flags = K_CONST, .value = 1}, {HP_n_kv_head, .flags = K_CONST, .value = 1},
                       {HP_d_head, .flags = K_CONST, .value = 1}, {HP_d_ff, .flags = K_CONST, .value = 1},
                       {HP_rec_tap, .hf = "conv_kernel", .flags = K_DEFAULT, .value = 4},
-                      {HP_rec_inner, .hf_columns = "backbone.layers.0.mixer.out_proj.weight"},
+                      {HP_rec_inner, .hf_columns = "backbone.layers.%d.mixer.out_proj.weight"},
                       {HP_rec_head, .hf = "num_heads", .flags = K_DEFAULT, .value = 128},
                       {HP_rec_group, .hf = "n_groups", .flags = K_DEFAULT, .value = 8},
                       {HP_rec_state, .hf = "state_size", .flags = K_DEFAULT, .value = 128},
                       {HP_n_ctx_train, .hf = "", .flags = K_DEFAULT, .value = 1048576},
                       {HP_norm_eps, .hf = "layer_norm_epsilon", .flags = K_DEFAULT, .value = 1e-5}),
+    .only = ARCH_ONLY({"hidden_act", "silu|swish"}),
 };

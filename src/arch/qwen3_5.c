@@ -19,5 +19,5 @@ const arch_desc arch_qwen3_5 = {
     .keys = ARCH_KEYS(ARCH_QWEN_DELTA_KEYS, {HP_n_kv_head, .flags = K_DEFAULT, .value = 4},
                       {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
                       {HP_n_ctx_train, .flags = K_DEFAULT, .value = 32768}),
-    .only = ARCH_ONLY({"attn_output_gate", "true"}),
+    .only = ARCH_ONLY({"attn_output_gate", "true"}, {"hidden_act", "silu|swish"}),
 };

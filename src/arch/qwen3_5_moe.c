@@ -22,5 +22,5 @@ const arch_desc arch_qwen3_5_moe = {
         {HP_n_expert, .flags = K_DEFAULT, .value = 256}, {HP_n_expert_used, .flags = K_DEFAULT, .value = 8},
         {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
         {HP_n_ctx_train, .flags = K_DEFAULT, .value = 32768}),
-    .only = ARCH_ONLY({"attn_output_gate", "true"}),
+    .only = ARCH_ONLY({"attn_output_gate", "true"}, {"hidden_act", "silu|swish"}),
 };

@@ -20,10 +20,11 @@ const arch_desc arch_qwen3_next = {
         {SLOT_REC_QKVZ, "model.layers.%d.linear_attn.in_proj_qkvz", .gguf = "blk.%d.ssm_in"},
         {SLOT_REC_X, "", .gguf = "blk.%d.attn_qkv"}, {SLOT_REC_Z, "", .gguf = "blk.%d.attn_gate"},
         {SLOT_REC_BA, "model.layers.%d.linear_attn.in_proj_ba"}, ARCH_QWEN_DELTA, ARCH_QWEN_GATED_ATTENTION,
-        ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD),
+        ARCH_LLAMA_MLP, ARCH_QWEN_MIXTURE, ARCH_LLAMA_HEAD),
     .keys = ARCH_KEYS(
         ARCH_QWEN_DELTA_KEYS, ARCH_QWEN_MIXTURE_KEYS, {HP_n_kv_head, .flags = K_DEFAULT, .value = 2},
         {HP_n_expert, .flags = K_DEFAULT, .value = 512}, {HP_n_expert_used, .flags = K_DEFAULT, .value = 10},
         {HP_norm_eps, .flags = K_DEFAULT, .value = 1e-6},
         {HP_n_ctx_train, .flags = K_DEFAULT, .value = 32768}),
+    .only = ARCH_ONLY({"hidden_act", "silu|swish"}),
 };

@@ -106,7 +106,7 @@ typedef struct arch_key {
     const char *gguf; /* after "<architecture>." */
     const char *when; /* condition; NULL: always */
     /* HF: the number of rows, or columns, of this tensor instead of a key: widths that a configuration gives
-     * before rounding, or as products of others. */
+     * before rounding, or as products of others. %d: of the first layer that has it. */
     const char *hf_rows, *hf_columns;
 } arch_key;
 #define ARCH_KEYS(...) ((const arch_key[]){__VA_ARGS__, {.field = HP_COUNT}})
@@ -292,7 +292,7 @@ extern const arch_desc *const arch_registry[];
     }
 #define ARCH_QWEN_DELTA_KEYS                                                                                 \
     {HP_rec_tap, .hf = "linear_conv_kernel_dim", .flags = K_DEFAULT, .value = 4},                            \
-        {HP_rec_inner, .hf_columns = "model.layers.0.linear_attn.out_proj.weight"},                          \
+        {HP_rec_inner, .hf_columns = "model.layers.%d.linear_attn.out_proj.weight"},                         \
         {HP_rec_head, .hf = "linear_num_value_heads", .flags = K_DEFAULT, .value = 32},                      \
         {HP_rec_group, .hf = "linear_num_key_heads", .flags = K_DEFAULT, .value = 16},                       \
         {HP_rec_state, .hf = "linear_key_head_dim", .flags = K_DEFAULT, .value = 128},                       \

@@ -329,6 +329,21 @@ static bool is_same_shape(const layer_shape *a, const layer_shape *b) {
            (a->sparsity == b->sparsity || near((double)a->sparsity, (double)b->sparsity));
 }
 
+/* The same ops in every block: norms without weights are in no file. */
+static nib_status check_ops(const model *m, const model *written, nib_error *err) {
+    for (int b = 0; b < model_n_block(m); b++) {
+        const program *x = &model_block(m, b)->program, *y = &model_block(written, b)->program;
+        for (int i = 0; i < NUM_MAX(x->n_op, y->n_op); i++) {
+            const bool both = i < x->n_op && i < y->n_op;
+            if (!both || x->ops[i].kind != y->ops[i].kind)
+                return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the op %s of %s",
+                                op_name(i < x->n_op ? x->ops[i].kind : y->ops[i].kind),
+                                model_block(m, b)->name);
+        }
+    }
+    return NIB_OK;
+}
+
 nib_status gguf_check_config(const model *m, const model *written, nib_error *err) {
     const config *a = &m->cfg, *b = &written->cfg;
     NIB_TRY(check_numbers(m->arch, &a->hp, &b->hp, err));
@@ -344,5 +359,5 @@ nib_status gguf_check_config(const model *m, const model *written, nib_error *er
     if (a->act != b->act ||
         (a->xielu && memcmp(a->xielu, b->xielu, (size_t)a->hp.n_layer * sizeof *a->xielu) != 0))
         return nib_fail(err, NIB_E_MODEL, "a GGUF file cannot express the activation function");
-    return NIB_OK;
+    return m->arch->flags & A_BAKED_GGUF ? NIB_OK : check_ops(m, written, err);
 }

@@ -131,14 +131,14 @@ void build_attention(builder *p, int layer, reg in) {
     emit_scale(p, REG_Q, q, hp->attn_in_scale);
     emit_scale(p, REG_K, kv, hp->attn_in_scale * hp->key_scale);
     emit_scale(p, REG_V, kv, hp->attn_in_scale);
+    const bool norm_last = p->m->arch->flags & A_NORM_AFTER_ROPE;
+    if (!norm_last)
+        norm_heads(p, shape);
     if (hp->qkv_clip > 0) {
         emit_value(p, OP_CLAMP, REG_Q, q, hp->qkv_clip);
         emit_value(p, OP_CLAMP, REG_K, kv, hp->qkv_clip);
         emit_value(p, OP_CLAMP, REG_V, kv, hp->qkv_clip);
     }
-    const bool norm_last = p->m->arch->flags & A_NORM_AFTER_ROPE;
-    if (!norm_last)
-        norm_heads(p, shape);
     if (!(c->layer[layer] & LAYER_NO_ROPE)) {
         int table = slides && c->n_rope > 1;
         emit_rope(p, REG_Q, shape->n_head, shape->d_head, table);

@@ -91,17 +91,23 @@ static void shared_expert(builder *p, reg in) {
 /* in -> REG_O */
 static void mixture(builder *p, reg in) {
     const hparams *hp = &p->m->cfg.hp;
-    const int64_t d = hp->d_model, ff = hp->d_expert;
+    const bool latent = builder_has(p, SLOT_LATENT_DOWN);
+    const int64_t d = latent ? hp->d_latent : hp->d_model, ff = hp->d_expert;
+    const reg from = latent ? model_declare_reg(p->m, "latent") : in, to = latent ? from : REG_O;
     route(p, in);
+    if (latent)
+        emit_linear(p, SLOT_LATENT_DOWN, from, in);
     if (builder_has(p, SLOT_GATE_EXPS))
-        experts(p, SLOT_GATE_EXPS, REG_G, in, ff, d, false);
-    experts(p, SLOT_UP_EXPS, REG_U, in, ff, d, false);
+        experts(p, SLOT_GATE_EXPS, REG_G, from, ff, d, false);
+    experts(p, SLOT_UP_EXPS, REG_U, from, ff, d, false);
     emit_neurons(p, builder_has(p, SLOT_GATE_EXPS), hp->n_expert_used * ff);
-    experts(p, SLOT_DOWN_EXPS, REG_O, REG_U, d, ff, true);
+    experts(p, SLOT_DOWN_EXPS, to, REG_U, d, ff, true);
+    if (latent)
+        emit_linear(p, SLOT_LATENT_UP, REG_O, to);
     if (builder_has(p, SLOT_DOWN_SHEXP))
         shared_expert(p, in);
     if (hp->ffn_scale != 1)
-        emit_value(p, OP_SCALE, REG_O, d, hp->ffn_scale);
+        emit_value(p, OP_SCALE, REG_O, hp->d_model, hp->ffn_scale);
 }
 
 /* in -> REG_O */

@@ -259,9 +259,18 @@ static nib_status set_field(hparams *hp, hp_id field, double value, nib_error *e
 }
 
 /* The rows or columns of the tensor that the row names. */
-static bool size_of_tensor(const config_source *s, const arch_key *row, double *out) {
+static bool size_of_tensor(const config_source *s, const arch_key *row, int64_t n_layer, double *out) {
     const char *name = row->hf_rows ? row->hf_rows : row->hf_columns;
-    const container_tensor *t = name && !s->gguf_arch ? config_find_hf(s, name) : NULL;
+    const char *number = name ? strstr(name, "%d") : NULL;
+    const container_tensor *t = NULL;
+    if (name == NULL || s->gguf_arch)
+        return false;
+    for (int64_t i = 0; t == NULL && i < (n_layer > 0 ? NUM_MIN(n_layer, 1024) : 1024); i++) {
+        char full[128];
+        snprintf(full, sizeof full, "%.*s%lld%s", number ? (int)(number - name) : 0, name, (long long)i,
+                 number ? number + 2 : name);
+        t = config_find_hf(s, number ? full : name);
+    }
     if (t == NULL || t->n_dim < 1)
         return false;
     *out = (double)t->shape[row->hf_rows ? 0 : t->n_dim - 1];
@@ -278,7 +287,7 @@ static nib_status read_field(const config_source *s, hp_id field, config *out, n
             names = gguf ? usual[i].gguf : usual[i].hf;
             value = usual[i].value;
         }
-    if (row != NULL && size_of_tensor(s, row, &value))
+    if (row != NULL && size_of_tensor(s, row, out->hp.n_layer, &value))
         return set_field(&out->hp, field, value, err);
     if (row == NULL || !(row->flags & K_CONST)) {
         const char *own = row == NULL ? NULL : gguf ? row->gguf : row->hf;
@@ -346,6 +355,7 @@ static bool says_nothing(hp_id field, double value, const hparams *hp) {
     case HP_q_low_rank:
     case HP_kv_low_rank:
     case HP_d_ple:
+    case HP_d_latent:
     case HP_n_kv_shared:
     case HP_n_stream:
     case HP_n_rot_local:
@@ -544,6 +554,7 @@ static const struct {
     {HP_n_stream, 0, MIX_MAX},
     {HP_stream_active, 0, MIX_MAX - 1},
     {HP_stream_rank, 0, 1 << 20},
+    {HP_d_latent, 0, 1 << 22},
     {HP_router_cap, 0, 1e9},
     {HP_n_rot_local, 0, 1 << 14},
     {HP_kv_low_rank, 0, 1 << 20},
@@ -576,7 +587,13 @@ static double field_value(const hparams *hp, hp_id field) {
 }
 
 /* The sizes of the family's mixer, whose kernels have limits (kernels.h). */
-static nib_status check_mixer(mixer_kind mixer, const hparams *hp, nib_error *err) {
+static nib_status check_mixer(mixer_kind mixer, const config *c, nib_error *err) {
+    const hparams *hp = &c->hp;
+    bool any = false;
+    for (int64_t i = 0; i < hp->n_layer; i++)
+        any = any || (c->layer[i] & LAYER_RECURRENT);
+    if (!any)
+        return NIB_OK;
     const bool heads = mixer == MIXER_SSD || mixer == MIXER_DELTA || mixer == MIXER_KDA;
     const int64_t max_state = mixer == MIXER_DELTA || mixer == MIXER_KDA ? 512
                               : mixer == MIXER_SCAN                      ? 256
@@ -655,12 +672,12 @@ nib_status config_read(const config_source *s, config *out, nib_error *err) {
         NIB_TRY(read_field(s, (hp_id)i, out, err));
     NIB_TRY(derive(s, out, err));
     NIB_TRY(check(s, &out->hp, err));
-    NIB_TRY(check_mixer(s->arch->mixer, &out->hp, err));
     out->rope = s->gguf_arch != NULL ? s->arch->rope_gguf : s->arch->rope_hf;
     if (s->gguf_arch == NULL && s->arch->rope_half && config_condition(s, s->arch->rope_half))
         out->rope = ROPE_HALF;
     NIB_TRY(config_read_act(s, out, err));
     NIB_TRY(config_read_layers(s, out, err));
+    NIB_TRY(check_mixer(s->arch->mixer, out, err));
     NIB_TRY(config_read_shapes(s, out, err));
     NIB_TRY(config_read_ropes(s, out, err));
     if (s->arch->flags & A_YARN_SCORES) {

@@ -204,7 +204,11 @@ static nib_status bind_shared(binder *b, nib_error *err) {
 
 nib_status bind_mixture(binder *b, nib_error *err) {
     const hparams *hp = &b->m->cfg.hp;
-    const int64_t d = hp->d_model, ff = hp->d_expert;
+    const int64_t d = hp->d_latent > 0 ? hp->d_latent : hp->d_model, ff = hp->d_expert;
+    if (hp->d_latent > 0) {
+        NIB_TRY(bind_linear(b, SLOT_LATENT_DOWN, d, hp->d_model, SLOT_COUNT, 0, err));
+        NIB_TRY(bind_linear(b, SLOT_LATENT_UP, hp->d_model, d, SLOT_COUNT, 0, err));
+    }
     NIB_TRY(bind_router(b, err));
     NIB_TRY(bind_branch(b, err));
     if (bind_row(b, SLOT_GATE_EXPS) || bind_row(b, SLOT_GATE_UP_EXPS))
