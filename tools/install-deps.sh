@@ -41,6 +41,7 @@ need nettle-dev modules nettle
 need libcurl4-openssl-dev modules libcurl
 need libmicrohttpd-dev modules libmicrohttpd
 need libopenblas0-pthread eval "PATH=\$PATH:/sbin ldconfig -p | grep -q libopenblas.so.0"
+need coinor-libclp1 eval "PATH=\$PATH:/sbin ldconfig -p | grep -q libClp.so.1"
 need ca-certificates test -s /etc/ssl/certs/ca-certificates.crt
 need python3 has python3
 need python3-pip python3 -m pip --version
