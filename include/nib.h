@@ -128,6 +128,11 @@ typedef struct nib_engine_options {
     int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
                          or 1 under a RAM cap (generation in one session needs one; a batch reads the output
                          head once for this many sequences) */
+    int32_t n_draft; /* speculation: nib_generate proposes up to so many tokens that followed the same tokens
+                        earlier in the text and verifies them in one pass; the number adapts to the measured
+                        time of passes, and the tokens stay the same. Memory for their logits is reserved,
+                        also for the batches of this engine. Negative: -n_draft, only while weights are
+                        streamed from disk. 0: none; at most 32 */
     int32_t n_best;   /* sampling reads at most this many of the largest logits (greedy: 1, else top_k). The
                          others may be -INFINITY, and the output head may be computed for candidates only
                          (`shortlist`). 0: all logits are computed */
@@ -616,7 +621,18 @@ NIB_API nib_status nib_schema_grammar(const char *schema, size_t n_byte, const c
  * a time computes a step and makes all callbacks; another nib_batch_step meanwhile returns NIB_E_USAGE. */
 typedef struct nib_batch nib_batch;
 
+/* When waiting requests begin (FlexGen's schedules: Sheng et al. 2023; tiers/sweeps.h). */
+typedef enum nib_schedule {
+    NIB_SCHEDULE_REFILL, /* as soon as there is a place for them: continuous batching */
+    NIB_SCHEDULE_BLOCK,  /* n_sequence of them together, when all answers before have ended */
+    NIB_SCHEDULE_ROW     /* likewise, as many as go through a block of the model together */
+} nib_schedule;
+
 typedef struct nib_batch_options {
+    int schedule;       /* a nib_schedule */
+    int64_t n_spread;   /* with NIB_SCHEDULE_REFILL: n_sequence requests begin evenly during so many steps,
+                           so that with equal answers memory holds the mean of their positions and not the
+                           maximum; 0: at once */
     int32_t n_sequence; /* maximum number of sequences computed together; 0: 8 */
     int64_t n_ctx;      /* maximum positions of a sequence; 0: the engine's */
     int64_t n_position; /* positions of all sequences together, whose KV pages are reserved when the batch
@@ -635,7 +651,8 @@ typedef struct nib_batch_options {
                          The number of prompt rows is chosen from the times of past steps; some rows are
                          always computed, so a step may take twice as long as without prompts. 0: none */
     int32_t n_draft;  /* speculation: maximum number of proposed tokens computed with an answer's row, at most
-                         32; chosen by their measured cost. The tokens of answers do not change. 0: none */
+                         32; chosen by their measured cost. The tokens of answers do not change. Negative:
+                         -n_draft, if the engine proposes any (nib_engine_options.n_draft). 0: none */
     int32_t n_draft_min; /* minimum number of proposed tokens, whatever they cost */
     nib_engine *draft;   /* with n_draft: a draft model, smaller, with the same tokenizer. It proposes tokens
                             where the text has no long match. Borrowed until the batch is closed; opened with

@@ -107,6 +107,43 @@ typedef enum nib_residuals_worth {
 NIB_API nib_status nib_residuals_fit(const char *model, const nib_engine_options *options,
                                      const nib_plan_options *how, nib_residuals_worth *worth, nib_error *err);
 
+/* ---- a block of work --------------------------------------------------------------------------------- */
+
+/* Requests that are computed together: their number, and the means of their tokens. */
+typedef struct nib_workload {
+    int64_t n_request;
+    double n_prompt, n_gen;
+    int64_t n_position; /* maximum positions of one: its prompt and its answer; 0: the means' sum */
+} nib_workload;
+
+/* Shares on the GPU, in RAM and on disk. */
+typedef struct nib_shares {
+    double vram, ram, disk;
+} nib_shares;
+
+/* The plan for a workload (docs/paper-flexgen.md): with what this build can do, or the bound with keys,
+ * values and the residual stream on every tier. */
+typedef struct nib_flow {
+    int schedule;       /* a nib_schedule */
+    int64_t n_sequence; /* sequences together */
+    int64_t n_cell;     /* of them, those that go through a layer together */
+    nib_shares weights, kv, stream;
+    bool host_attends;     /* the processor attends to the keys and values in RAM */
+    double tok_s;          /* tokens of answers a second, while all places are taken */
+    double seconds;        /* for the whole workload */
+    char binds[24];        /* the busiest of link, disk, memory and products */
+    double one_more_gb[3]; /* tokens a second that one more GiB of VRAM, RAM or disk would give */
+    int n_program;         /* linear programs that were solved for it */
+    double search_s;       /* and how long that took */
+} nib_flow;
+
+/* Finds the fastest schedule for a workload under the caps of `options`. bound NULL: not wanted. Reads
+ * headers and profiles only. NIB_E_USAGE: no solver of linear programs is installed. NIB_E_NOFIT: not even
+ * one sequence fits. */
+NIB_API nib_status nib_plan_workload(const char *model, const nib_engine_options *options,
+                                     const nib_workload *work, nib_flow *out, nib_flow *bound,
+                                     nib_error *err);
+
 /* ---- many sequences ------------------------------------------------------------------------------ */
 
 /* A GPU's back end may have two kinds of kernels for generated rows: the fastest for few sequences, and those

@@ -82,14 +82,14 @@ check "the peak stays under the cap" true_that 'd["memory"]["rss_peak"] <= 28 <<
 check "the expected peak is near the measured one" true_that 'abs(d["predicted"]["ram_peak"] - d["memory"]["rss_peak"]) < 0.05 * d["memory"]["rss_peak"]'
 
 unset NIBBLE_NO_LEARN
-run run "$model" --ram 28M --tokens 1,2,3 -n 40 --ignore-eos --temp 0 -c 128 --json
+run run "$model" --ram 28M --tokens 1,2,3 -n 40 --ignore-eos --temp 0 -c 128 --draft-max 0 --json
 check "nothing was learned before" true_that 'd["predicted"]["from"] == "guess" and d["predicted"]["runs"] == 0'
 check "all but the first token are timed" true_that 'd["timings"]["token_n"] == 39 and d["timings"]["token_s"] <= d["timings"]["predicted_s"]'
 measured=$(json 'd["timings"]["token_n"] / d["timings"]["token_s"]')
 formula() { sed -n 's/.*"formula_s":\([^,]*\),.*/\1/p' "$tmp"/cache/nibble/learned/*.jsonl | tail -1; }
 formulas=$(formula)
 first=$(json 'd["tokens"]')
-run run "$model" --ram 28M --tokens 1,2,3 -n 40 --ignore-eos --temp 0 -c 128 --json
+run run "$model" --ram 28M --tokens 1,2,3 -n 40 --ignore-eos --temp 0 -c 128 --draft-max 0 --json
 # The second run may keep a little more or less of the model: its formula says what that changes.
 formulas=$formulas/$(formula)
 check "the next prediction is what was measured" true_that "d['predicted']['from'] == 'runs' and abs(d['predicted']['tok_s'] / ($measured * $formulas) - 1) < 0.001"
@@ -298,4 +298,24 @@ run plan synth:nothing
 check "an unknown shape exits 2" [ $code = 2 ]
 run plan "$here/data/arch/llama" -c 16
 check "a tiny folder" [ $code = 0 ]
+
+# a block of work
+if PATH=$PATH:/sbin ldconfig -p | grep -q libClp.so.1; then
+    run plan "$model" --ram 28M --workload 32x32x200 --json
+    check "a workload" [ $code = 0 ]
+    check "its schedule" true_that 'd["schedule"]["kind"] == "refill" and 1 < d["schedule"]["block"] <= 200 >= d["schedule"]["micro_batch"]'
+    check "its shares" true_that 'all(abs(sum(d["shares"][k].values()) - 1) < 1e-6 for k in ("weights", "kv", "stream"))'
+    check "part of it is streamed" true_that '0 < d["shares"]["weights"]["disk"] < 1 and d["shares"]["kv"]["ram"] == 1'
+    check "the bound is no lower" true_that 'd["bound"]["predicted"]["tok_s"] >= d["predicted"]["tok_s"] * 0.999999'
+    one=$(json 'd["predicted"]["tok_s"]')
+    run plan "$model" --ram 28M --workload 32x32x1 --json
+    check "one request alone is slower" true_that "d['predicted']['tok_s'] < $one / 4"
+    run plan synth:opt-175b --backend cuda --vram 16G --ram 110G --workload 512x32x1000 --json
+    check "175b is planned in seconds" true_that 'd["search"]["seconds"] + d["bound"]["search"]["seconds"] < 5'
+    check "its keys and values have homes" true_that 'd["bound"]["shares"]["kv"]["ram"] + d["bound"]["shares"]["kv"]["disk"] > 0'
+    run plan "$model" --workload 32x32
+    check "half a workload exits 2" [ $code = 2 ]
+else
+    echo "skip workloads: Clp is not installed"
+fi
 exit $failed

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "sequence/draft.h"
 #include "support/engine.h"
+#include "support/process.h"
 #include "support/sanitized.h"
 #include "support/tinymodel.h"
 
@@ -214,9 +215,103 @@ static void what_does_not_pay(void **state) {
     assert_true(settled(0.01, 100, 0.011) < 40);  /* one that is as slow itself */
 }
 
+/* A session's answers with and without proposals. */
+static nib_result generate_in(nib_engine *e, const work *w) {
+    nib_session *s = session_must_open(e);
+    nib_error err = {0};
+    nib_result r;
+    if (nib_generate(s, &w->o, &r, &err))
+        fail_msg("%s", err.message);
+    nib_session_close(s);
+    return r;
+}
+
+static nib_engine *open_proposing(int kv, int n_draft) {
+    nib_engine_options o = engine_usual();
+    o.n_thread = 1;
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.kv_type = kv;
+    o.grammar = true;
+    o.n_draft = n_draft;
+    return engine_must_open(tiny_model_with_words("draft.gguf", &shape), &o, NULL);
+}
+
+static void a_session_proposes(void **state) {
+    (void)state;
+    static work w;
+    int64_t n = 0, n_right = 0;
+    for (int kv = NIB_KV_F16; kv <= (SANITIZED ? NIB_KV_F16 : NIB_KV_4); kv++) {
+        nib_engine *plain = open_engine(kv), *proposing = open_proposing(kv, 8);
+        for (int i = 0; i < N_WORK; i++) {
+            make(&w, i);
+            nib_result want = generate_in(plain, &w), is = generate_in(proposing, &w);
+            assert_int_equal(want.draft_n, 0);
+            assert_int_equal(is.finish, want.finish);
+            assert_int_equal(is.n_token, want.n_token);
+            assert_memory_equal(is.tokens, want.tokens, want.n_token * sizeof *want.tokens);
+            assert_string_equal(is.text, want.text);
+            n += is.draft_n;
+            n_right += is.draft_right;
+            nib_result_clear(&want);
+            nib_result_clear(&is);
+        }
+        nib_engine_close(plain);
+        nib_engine_close(proposing);
+    }
+    assert_true(n_right > 0 && n_right <= n);
+}
+
+/* A negative number is for engines whose weights are streamed. */
+static void only_while_weights_are_streamed(void **state) {
+    (void)state;
+    static work w;
+    nib_engine *e = open_proposing(NIB_KV_F16, -8);
+    make(&w, 0);
+    nib_result r = generate_in(e, &w);
+    assert_int_equal(r.draft_n, 0);
+    nib_result_clear(&r);
+    nib_engine_close(e);
+    const tiny_shape large = {TYPE_Q8_0, 12, 256, 768, 4, 2, N_VOCAB, N_CTX, true};
+    nib_engine_options o = engine_usual();
+    nib_error err = {0};
+    o.n_thread = 1;
+    o.n_ctx = N_CTX;
+    o.n_draft = -8;
+    o.grammar = true;
+    o.stream = true;
+    const char *path = tiny_model_with_words("streamed-draft.gguf", &large);
+    o.ram = process_bytes() + (UINT64_C(16) << 20);
+    if (nib_engine_open(path, &o, &e, &err))
+        fail_msg("%s", err.message);
+    static nib_result all[N_WORK];
+    int64_t n = 0;
+    for (int i = 0; i < N_WORK; i++) {
+        make(&w, i);
+        all[i] = generate_in(e, &w);
+        n += all[i].draft_n;
+    }
+    assert_true(n > 0);
+    nib_engine_close(e);
+    o.ram = NIB_AUTO;
+    e = engine_must_open(path, &o, NULL);
+    for (int i = 0; i < N_WORK; i++) {
+        make(&w, i);
+        r = generate_in(e, &w);
+        assert_int_equal(r.draft_n, 0);
+        assert_int_equal(r.n_token, all[i].n_token);
+        assert_memory_equal(r.tokens, all[i].tokens, r.n_token * sizeof *r.tokens);
+        nib_result_clear(&r);
+        nib_result_clear(&all[i]);
+    }
+    nib_engine_close(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_tokens),
+        cmocka_unit_test(a_session_proposes),
+        cmocka_unit_test(only_while_weights_are_streamed),
         cmocka_unit_test(a_model_proposes),
         cmocka_unit_test(what_is_proposed),
         cmocka_unit_test(what_does_not_pay),

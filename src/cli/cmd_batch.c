@@ -1,17 +1,10 @@
 /* cmd_batch.c - nibble batch: computes the requests of a file together, and writes their answers to another
  * file.
  *
- *     line --> answered already: kept
- *          --> not a request: a line with an error
- *          --> server_ask --> server_compute, with others --> server_take --> a line with a response
- *                                                                         --> failed for a passing reason:
- * none
- *
- * Each line is written when its answer is complete, so the next run can continue after any interruption: it
- * keeps the answers to the same requests, and asks all others again. */
-#include "cli/batch_output.h"
-#include "cli/line_reader.h"
+ * server/batch_file.h says what happens to a line. */
 #include "cli/serve.h"
+#include "cli/workload.h"
+#include "server/batch_file.h"
 
 #include "base/file.h"
 #include "base/jsonx.h"
@@ -29,8 +22,6 @@
 
 enum {
     USUAL_SEQUENCES = 16,
-    MAX_ID = 1024,             /* bytes of a custom_id */
-    ENVELOPE_BYTES = 64 << 10, /* of a line, outside its body */
     USUAL_BODY = 1 << 20,
     ALL_QUEUE = 100000,    /* not a limit: ask_more limits the waiting requests */
     KEYS_UNDER_CAP = 49152 /* maximum lines of an input that cannot be counted first */
@@ -38,275 +29,33 @@ enum {
 #define USUAL_REQUEST_BYTES (UINT64_C(256) << 20)
 #define SHOW_S              0.2
 
-/* A line that is a request. */
-typedef struct request {
-    json_t *line;
-    const char *custom_id, *method, *url; /* in line */
-    size_t n_custom_id;
-    uint64_t hash;    /* of what is asked */
-    char *tag, *body; /* tag: the hash and the custom_id as JSON; NULL: no request */
-} request;
-
 typedef struct batch_run {
     cli_args *args;
     serve_job serve;
-    line_reader in;
-    batch_output out;
-    key_set keys;
-    request next; /* read, not yet given to the server */
-    bool ended;   /* no more lines, or they cannot be read (unread has the error) */
-    nib_error unread;
-    bool waits;      /* no line can be read from the pipe now */
-    uint64_t values; /* maximum bytes of a line's values */
-    int64_t n_line;  /* lines of the input; 0: not known */
-    /* Lines. n_refused: the response is an error; n_failed: for a passing reason, which `failed` has;
-     * n_retried: those among all of them that the output had without an answer, or with one to another text;
-     * n_in_row: failed since the last reply */
-    int64_t n_answered, n_refused, n_invalid, n_failed, n_kept, n_retried, n_in_row;
-    nib_error failed;
-    uint64_t n_prompt, n_predicted; /* tokens */
+    batch_file work;
     double begun, shown;
+    nib_flow flow; /* the schedule; with tok_s: a plan made it */
 } batch_run;
-
-/* ---- one line ---- */
-
-static void request_clear(request *q) {
-    json_decref(q->line);
-    mem_free(q->tag);
-    mem_free(q->body);
-    *q = (request){0};
-}
-
-enum { TAG_HASH = 16 }; /* digits before the custom_id */
-
-/* NULL: out of memory. */
-static char *make_tag(uint64_t hash, const json_t *id) {
-    char *text = jsonx_text(id, JSON_COMPACT | JSON_ENCODE_ANY);
-    const size_t n = text ? strlen(text) + 1 : 0;
-    char *tag = text ? mem_alloc(TAG_HASH + n) : NULL;
-    if (tag) {
-        char digits[TAG_HASH + 1];
-        snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
-        memcpy(tag, digits, TAG_HASH);
-        memcpy(tag + TAG_HASH, text, n);
-    }
-    mem_free(text);
-    return tag;
-}
-
-/* text [n]: the line. */
-static nib_status read_members(request *q, const char *text, size_t n, nib_error *err) {
-    const json_t *id = json_object_get(q->line, "custom_id"), *method = json_object_get(q->line, "method");
-    const json_t *url = json_object_get(q->line, "url");
-    const json_t *body = json_object_get(q->line, "body");
-    q->custom_id = json_string_value(id);
-    q->n_custom_id = json_string_length(id);
-    q->method = method ? json_string_value(method) : "POST";
-    q->url = json_string_value(url);
-    if (!json_is_object(q->line))
-        return nib_fail(err, NIB_E_USAGE, "expected an object");
-    if (!q->custom_id || q->n_custom_id == 0 || q->n_custom_id > MAX_ID)
-        return nib_fail(err, NIB_E_USAGE, "custom_id: expected a string of 1 to 1024 bytes");
-    if (!q->method)
-        return nib_fail(err, NIB_E_USAGE, "method: expected a string");
-    if (!q->url)
-        return nib_fail(err, NIB_E_USAGE, "url: expected a string");
-    if (!json_is_object(body))
-        return nib_fail(err, NIB_E_USAGE, "body: expected an object");
-    size_t n_body = 0;
-    const char *source = jsonx_source(text, n, q->line, body, &n_body);
-    q->body = source ? mem_strndup(source, n_body) : NULL;
-    q->hash = q->body ? batch_output_hash(q->method, q->url, q->body, n_body) : 0;
-    q->tag = q->body ? make_tag(q->hash, id) : NULL;
-    return q->tag ? NIB_OK : nib_fail_nomem(err, 0, "a request");
-}
-
-/* False: *code and err describe what is wrong with the line. NIB_E_NOMEM says nothing about it. */
-static bool parse_line(const batch_run *b, const char *text, size_t n, request *q, const char **code,
-                       nib_error *err) {
-    mem_bound bound;
-    mem_bound_set(&bound, b->values);
-    *code = "invalid_json_line";
-    nib_status status = jsonx_parse(text, n, &q->line, err);
-    if (status == NIB_OK) {
-        *code = "invalid_request";
-        status = read_members(q, text, n, err);
-    }
-    mem_bound_end(&bound);
-    if (bound.refused)
-        nib_fail(err, NIB_E_USAGE, "expected fewer JSON values: they would need too much memory");
-    return status == NIB_OK;
-}
-
-/* Stops reading lines. Requests that are already running are answered before the run ends with this error. */
-static nib_status stop_reading(batch_run *b) {
-    b->ended = true;
-    return NIB_OK;
-}
-
-static nib_status stop_without_keys(batch_run *b) {
-    if (b->keys.fixed && b->n_line == 0)
-        nib_fail(&b->unread, NIB_E_NOFIT,
-                 "under --ram at most %d lines are read from a pipe, since their ids are kept: give a file "
-                 "with -i",
-                 KEYS_UNDER_CAP);
-    else
-        nib_fail_nomem(&b->unread, key_set_bytes(b->keys.n), "the ids of lines");
-    return stop_reading(b);
-}
-
-/* A line [n] that is no request. An error that the output has for the same text is not written again. */
-static nib_status refuse_line(batch_run *b, const char *text, size_t n, const char *code, const char *why,
-                              nib_error *err) {
-    const request *q = &b->next;
-    const uint64_t hash = batch_output_hash(NULL, NULL, text, n);
-    char number[24];
-    bool seen;
-    char *id = NULL;
-    snprintf(number, sizeof number, "%lld", (long long)b->in.number);
-    const uint64_t before = key_set_value(&b->keys, KEY_LINE, number, strlen(number), &seen);
-    b->n_retried += before != 0;
-    if (before == hash) {
-        b->n_invalid++;
-        return NIB_OK;
-    }
-    if (q->custom_id && q->n_custom_id <= MAX_ID &&
-        !(id = jsonx_text(json_object_get(q->line, "custom_id"), JSON_COMPACT | JSON_ENCODE_ANY)))
-        return nib_fail_nomem(err, q->n_custom_id, "a line of the output");
-    const nib_status status = batch_output_error(&b->out, hash, id, b->in.number, code, why, err);
-    mem_free(id);
-    b->n_invalid += status == NIB_OK;
-    return status;
-}
-
-/* Makes the line the next request, keeps its answer, or writes an error for it. */
-static nib_status take_line(batch_run *b, const char *text, size_t n, bool cut, nib_error *err) {
-    request *q = &b->next;
-    const char *code = "line_too_long";
-    nib_error why;
-    bool seen = false;
-    size_t blank = 0;
-    while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
-        blank++;
-    if (blank == n)
-        return NIB_OK;
-    nib_fail(&why, NIB_E_USAGE, "expected a line of at most %zu bytes (--max-body)", b->in.max);
-    const bool good = !cut && parse_line(b, text, n, q, &code, &why);
-    const uint64_t before = good ? key_set_value(&b->keys, KEY_ID, q->custom_id, q->n_custom_id, &seen) : 0;
-    nib_status status = NIB_OK;
-    if (!good && why.status == NIB_E_NOMEM) {
-        b->unread = why;
-        status = stop_reading(b);
-    } else if (!good) {
-        status = refuse_line(b, text, n, code, why.message, err);
-    } else if (seen) {
-        status = refuse_line(b, text, n, "duplicate_custom_id", "an earlier line has this custom_id", err);
-    } else if (!key_set_see(&b->keys, KEY_ID, q->custom_id, q->n_custom_id)) {
-        status = stop_without_keys(b);
-    } else if (before != batch_output_state(q->hash, 200)) {
-        b->n_retried += before != 0;
-        return NIB_OK;
-    } else {
-        b->n_kept++;
-    }
-    request_clear(q);
-    return status;
-}
-
-static nib_status read_line(batch_run *b, nib_error *err) {
-    const char *text;
-    size_t n;
-    const line_result got = line_next(&b->in, &text, &n);
-    b->waits = got == LINE_WAIT;
-    b->ended = got == LINE_END;
-    if (got == LINE_FAILED)
-        nib_fail_errno(&b->unread, "cannot read", b->args->input, errno);
-    if (got == LINE_NO_MEMORY)
-        nib_fail_nomem(&b->unread, b->in.max, "a line");
-    if (b->unread.status)
-        return stop_reading(b);
-    return got == LINE_WHOLE || got == LINE_CUT ? take_line(b, text, n, got == LINE_CUT, err) : NIB_OK;
-}
 
 /* ---- all lines ---- */
 
 static void show(batch_run *b) {
-    char line[160], of[32] = "";
+    char line[200], of[32] = "", left[64] = "";
     const double now = time_now();
-    const int64_t n = b->n_answered + b->n_refused + b->n_invalid + b->n_failed + b->n_kept;
+    const int64_t n = batch_file_done(&b->work);
     if (now - b->shown < SHOW_S)
         return;
     b->shown = now;
-    if (b->n_line)
-        snprintf(of, sizeof of, " of %lld", (long long)b->n_line);
-    snprintf(line, sizeof line, "%lld%s lines, %.1f tok/s", (long long)n, of,
-             (double)b->n_predicted / (now - b->begun));
+    if (b->work.n_line)
+        snprintf(of, sizeof of, " of %lld", (long long)b->work.n_line);
+    if (b->work.n_line && n > b->work.n_kept)
+        snprintf(left, sizeof left, ", %.0f s left",
+                 (now - b->begun) / (double)(n - b->work.n_kept) *
+                     (double)NUM_MAX(b->work.n_line - n, (int64_t)0));
+    snprintf(line, sizeof line, "%lld%s lines, %.1f tok/s%s%s%s", (long long)n, of,
+             (double)b->work.n_predicted / (now - b->begun), left, b->flow.tok_s > 0 ? "; bound by " : "",
+             b->flow.tok_s > 0 ? b->flow.binds : "");
     cli_progress_line(b->args, line);
-}
-
-/* A request that failed for a passing reason has no line in the output. Many in a row end the reading: the
- * others would fail, too. */
-static void note_failure(batch_run *b, const server_reply *r) {
-    nib_fail(&b->failed, NIB_E_FAILED, "%s", r->lost ? r->why : "out of memory");
-    b->n_failed++;
-    if (++b->n_in_row >= 2 * b->serve.n_sequence)
-        b->ended = true;
-}
-
-/* A refusal that the output has for the same request is not written again. */
-static nib_status write_reply(batch_run *b, const server_reply *r, nib_error *err) {
-    char digits[TAG_HASH + 1] = "";
-    const char *id = r->tag + TAG_HASH;
-    json_t *text = NULL;
-    bool seen;
-    memcpy(digits, r->tag, TAG_HASH);
-    const uint64_t hash = strtoull(digits, NULL, 16), state = batch_output_state(hash, r->status);
-    size_t n_read;
-    NIB_TRY(jsonx_parse_first(id, strlen(id), &text, &n_read, err));
-    const bool same =
-        state == key_set_value(&b->keys, KEY_ID, json_string_value(text), json_string_length(text), &seen);
-    json_decref(text);
-    if (!same)
-        NIB_TRY(batch_output_answer(&b->out, hash, id, r->status, r->body, r->n_byte, err));
-    b->n_in_row = 0;
-    b->n_answered += r->status == 200;
-    b->n_refused += r->status != 200;
-    b->n_prompt += r->n_prompt;
-    b->n_predicted += r->n_predicted;
-    return NIB_OK;
-}
-
-static nib_status write_replies(batch_run *b, nib_error *err) {
-    server_reply r;
-    nib_status status = NIB_OK;
-    while (status == NIB_OK && server_take(b->serve.server, &r)) {
-        if (r.lost || !r.body)
-            note_failure(b, &r);
-        else
-            status = write_reply(b, &r, err);
-        server_reply_clear(&r);
-    }
-    show(b);
-    return status;
-}
-
-/* Asks enough requests that a sequence which becomes free gets the next one immediately. */
-static nib_status ask_more(batch_run *b, nib_error *err) {
-    server *s = b->serve.server;
-    b->waits = false;
-    while (!b->ended && !b->waits && !cli_interrupted() &&
-           server_n_answer(s) < 2 * (size_t)b->serve.n_sequence) {
-        const request *q = &b->next;
-        if (!q->body) {
-            NIB_TRY(read_line(b, err));
-        } else if (server_ask(s, q->method, q->url, q->body, strlen(q->body), q->tag)) {
-            request_clear(&b->next);
-            NIB_TRY(write_replies(b, err)); /* refused requests have a reply already */
-        } else {
-            return server_n_answer(s) ? NIB_OK : nib_fail_nomem(err, strlen(q->body), "a request");
-        }
-    }
-    return NIB_OK;
 }
 
 static void wait_for(void *user, int fd, int max_ms) {
@@ -316,13 +65,13 @@ static void wait_for(void *user, int fd, int max_ms) {
 
 /* Fails if a line has no answer. */
 static nib_status say_unanswered(const batch_run *b, nib_error *err) {
-    const int64_t n = b->n_refused + b->n_invalid + b->n_failed;
-    *err = b->unread;
+    const int64_t n = b->work.n_refused + b->work.n_invalid + b->work.n_failed;
+    *err = b->work.unread;
     if (err->status || n == 0)
         return err->status;
-    if (b->n_failed)
+    if (b->work.n_failed)
         return nib_fail(err, NIB_E_FAILED, "%lld lines have no answer, %lld of them for this reason: %s",
-                        (long long)n, (long long)b->n_failed, b->failed.message);
+                        (long long)n, (long long)b->work.n_failed, b->work.failed.message);
     return nib_fail(err, NIB_E_FAILED, "%lld lines have no answer: the output says why", (long long)n);
 }
 
@@ -330,14 +79,15 @@ static nib_status answer_all(batch_run *b, nib_error *err) {
     const server_host host = {.wait = wait_for};
     server *s = b->serve.server;
     while (!cli_interrupted()) {
-        NIB_TRY(ask_more(b, err));
+        NIB_TRY(batch_file_ask(&b->work, s, 2 * (size_t)b->serve.n_sequence, err));
         if (server_n_answer(s) > 0)
             server_compute(s, &host);
-        else if (b->ended)
+        else if (b->work.ended)
             break;
-        else if (b->waits)
-            cli_wait_input(b->in.fd, -1);
-        NIB_TRY(write_replies(b, err));
+        else if (b->work.waits)
+            cli_wait_input(b->work.in.fd, -1);
+        NIB_TRY(batch_file_write(&b->work, s, err));
+        show(b);
     }
     if (cli_interrupted())
         return nib_fail(err, NIB_E_CANCELLED, "interrupted");
@@ -354,14 +104,14 @@ static nib_status count_lines(batch_run *b, nib_error *err) {
     char *block = mem_alloc(BLOCK), last = '\n';
     if (!block)
         return nib_fail_nomem(err, BLOCK, "counting lines");
-    if (!fstat(b->in.fd, &of) && S_ISREG(of.st_mode)) {
-        while (!cli_interrupted() && (got = read(b->in.fd, block, BLOCK)) > 0) {
+    if (!fstat(b->work.in.fd, &of) && S_ISREG(of.st_mode)) {
+        while (!cli_interrupted() && (got = read(b->work.in.fd, block, BLOCK)) > 0) {
             for (const char *at = block; (at = memchr(at, '\n', (size_t)(block + got - at))); at++)
-                b->n_line++;
+                b->work.n_line++;
             last = block[got - 1];
         }
-        b->n_line += last != '\n';
-        got = got < 0 || lseek(b->in.fd, 0, SEEK_SET) < 0 ? -1 : 0;
+        b->work.n_line += last != '\n';
+        got = got < 0 || lseek(b->work.in.fd, 0, SEEK_SET) < 0 ? -1 : 0;
     }
     mem_free(block);
     if (got < 0)
@@ -382,8 +132,8 @@ static int open_input(batch_run *b) {
         return cli_stdin_closed() ? cli_usage_error("-i -: stdin is closed") : 0;
     if (path_is_dir(path))
         return cli_usage_error("-i: expected a file, found the folder %s", path);
-    b->in.fd = open(path, O_RDONLY | O_CLOEXEC);
-    return b->in.fd < 0 ? cli_usage_error("-i: cannot read %s: %s", path, strerror(errno)) : 0;
+    b->work.in.fd = open(path, O_RDONLY | O_CLOEXEC);
+    return b->work.in.fd < 0 ? cli_usage_error("-i: cannot read %s: %s", path, strerror(errno)) : 0;
 }
 
 /* Reserves memory for the keys of all lines if their number is known. */
@@ -391,12 +141,12 @@ static nib_status open_keys(batch_run *b, nib_error *err) {
     const bool capped = b->args->ram != NIB_AUTO;
     uint64_t n_out;
     NIB_TRY(count_lines(b, err));
-    NIB_TRY(batch_output_count(&b->out, &n_out, err));
-    const uint64_t n = n_out + (b->n_line || !capped ? (uint64_t)b->n_line : KEYS_UNDER_CAP);
-    if (!key_set_open(&b->keys, n, capped))
+    NIB_TRY(batch_output_count(&b->work.out, &n_out, err));
+    const uint64_t n = n_out + (b->work.n_line || !capped ? (uint64_t)b->work.n_line : KEYS_UNDER_CAP);
+    if (!key_set_open(&b->work.keys, n, capped))
         return nib_fail_nomem(err, key_set_bytes(n), "the ids of lines");
     b->serve.kept_bytes = key_set_bytes(n);
-    return batch_output_load(&b->out, &b->keys, err);
+    return batch_output_load(&b->work.out, &b->work.keys, err);
 }
 
 static int open_files(batch_run *b) {
@@ -410,19 +160,45 @@ static int open_files(batch_run *b) {
     if (code)
         return code;
     /* before an incomplete last line is cut off */
-    b->out.fd = strcmp(args->output, "-") ? open(args->output, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-    const bool same = is_same_file(b->in.fd, b->out.fd);
-    if (b->out.fd >= 0)
-        close(b->out.fd);
-    b->out.fd = -1;
+    b->work.out.fd = strcmp(args->output, "-") ? open(args->output, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    const bool same = is_same_file(b->work.in.fd, b->work.out.fd);
+    if (b->work.out.fd >= 0)
+        close(b->work.out.fd);
+    b->work.out.fd = -1;
     if (same)
         return cli_usage_error("-o: expected another file than -i, found the same one");
-    if (batch_output_open(&b->out, args->output, &err) || open_keys(b, &err))
+    if (batch_output_open(&b->work.out, args->output, &err) || open_keys(b, &err))
         return cli_fail(&err);
     return 0;
 }
 
 /* ---- a run ---- */
+
+/* Sets the schedule, and plans what no option decides from the lengths of the requests. */
+static int plan_work(batch_run *b) {
+    static const char *const kinds[] = {
+        [NIB_SCHEDULE_REFILL] = "refill", [NIB_SCHEDULE_BLOCK] = "block", [NIB_SCHEDULE_ROW] = "row"};
+    const cli_args *args = b->args;
+    nib_workload work;
+    int kind = NIB_SCHEDULE_REFILL;
+    while (args->schedule && kind <= NIB_SCHEDULE_ROW && strcmp(args->schedule, kinds[kind]) != 0)
+        kind++;
+    if (kind > NIB_SCHEDULE_ROW)
+        return cli_usage_error("--schedule: expected refill, block or row, found '%s'", args->schedule);
+    if (args->order && strcmp(args->order, "done") != 0 && strcmp(args->order, "input") != 0)
+        return cli_usage_error("--order: expected done or input, found '%s'", args->order);
+    b->work.in_order = args->order && !strcmp(args->order, "input");
+    if (workload_of_file(b->work.in.fd, b->work.n_line, &work))
+        serve_plan(&b->serve, &work, &b->flow);
+    if (b->flow.tok_s > 0)
+        cli_note(args,
+                 "nibble: plan for %lld requests of %.0f + %.0f tokens: %lld together, %.1f tok/s, %s binds",
+                 (long long)work.n_request, work.n_prompt, work.n_gen, (long long)b->flow.n_sequence,
+                 b->flow.tok_s, b->flow.binds);
+    b->flow.schedule = kind;
+    b->flow.n_sequence = b->serve.n_sequence;
+    return 0;
+}
 
 static int open_server(batch_run *b) {
     serve_job *job = &b->serve;
@@ -446,25 +222,26 @@ static int open_server(batch_run *b) {
                               .n_position = args->cache_size,
                               .n_draft = (int)serve_draft_max(args),
                               .n_draft_min = (int)args->draft_min,
+                              .schedule = b->flow.schedule,
                               .pooling = job->pooling,
                               .special_in_messages = args->special_in_messages,
                               .log = cli_log,
                               .user = job->args};
     nib_error err;
-    b->in.max = o.max_body + ENVELOPE_BYTES;
-    b->values = requests / 8 * 3;
+    b->work.in.max = o.max_body + BATCH_ENVELOPE_BYTES;
+    b->work.values = requests / 8 * 3;
     job->max_body = body; /* a line as read, and its body */
-    job->kept_bytes += 2 * ENVELOPE_BYTES;
+    job->kept_bytes += 2 * BATCH_ENVELOPE_BYTES;
     return server_open(&o, &job->server, &err) ? cli_fail(&err) : 0;
 }
 
 static json_t *summary_json(const batch_run *b, double seconds) {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "answered",
-                     (json_int_t)b->n_answered, "refused", (json_int_t)b->n_refused, "invalid",
-                     (json_int_t)b->n_invalid, "failed", (json_int_t)b->n_failed, "retried",
-                     (json_int_t)b->n_retried, "kept", (json_int_t)b->n_kept, "prompt_tokens",
-                     (json_int_t)b->n_prompt, "completion_tokens", (json_int_t)b->n_predicted, "seconds",
-                     seconds, "tok_s", seconds > 0 ? (double)b->n_predicted / seconds : 0.0);
+                     (json_int_t)b->work.n_answered, "refused", (json_int_t)b->work.n_refused, "invalid",
+                     (json_int_t)b->work.n_invalid, "failed", (json_int_t)b->work.n_failed, "retried",
+                     (json_int_t)b->work.n_retried, "kept", (json_int_t)b->work.n_kept, "prompt_tokens",
+                     (json_int_t)b->work.n_prompt, "completion_tokens", (json_int_t)b->work.n_predicted,
+                     "seconds", seconds, "tok_s", seconds > 0 ? (double)b->work.n_predicted / seconds : 0.0);
 }
 
 static void say_summary(const batch_run *b, double seconds, bool whole) {
@@ -473,29 +250,39 @@ static void say_summary(const batch_run *b, double seconds, bool whole) {
     const struct {
         int64_t n;
         const char *what;
-    } parts[] = {{b->n_refused, "refused (the response says why)"},
-                 {b->n_invalid, "not requests (the error says why)"},
-                 {b->n_failed, "failed"},
-                 {b->n_kept, "answered before"},
-                 {b->n_retried, "asked again"}};
+    } parts[] = {{b->work.n_refused, "refused (the response says why)"},
+                 {b->work.n_invalid, "not requests (the error says why)"},
+                 {b->work.n_failed, "failed"},
+                 {b->work.n_kept, "answered before"},
+                 {b->work.n_retried, "asked again"}};
     for (size_t i = 0; i < NUM_COUNT(parts); i++)
         if (parts[i].n)
             n += (size_t)snprintf(more + n, sizeof more - n, ", %lld %s", (long long)parts[i].n,
                                   parts[i].what);
     cli_note(b->args, "nibble: %lld lines answered%s; %llu + %llu tokens in %.1f s, %.1f tok/s%s",
-             (long long)b->n_answered, more, (unsigned long long)b->n_prompt,
-             (unsigned long long)b->n_predicted, seconds,
-             seconds > 0 ? (double)b->n_predicted / seconds : 0.0,
-             whole            ? ""
-             : b->out.regular ? "; the same command continues, and asks again what has no answer"
-                              : "");
+             (long long)b->work.n_answered, more, (unsigned long long)b->work.n_prompt,
+             (unsigned long long)b->work.n_predicted, seconds,
+             seconds > 0 ? (double)b->work.n_predicted / seconds : 0.0,
+             whole                 ? ""
+             : b->work.out.regular ? "; the same command continues, and asks again what has no answer"
+                                   : "");
 }
 
-static int finish(batch_run *b, nib_status status, nib_error *err) {
+/* Adds the schedule, the seconds of lanes, and the memory. */
+static void add_engine(const batch_run *b, nib_engine *engine, double seconds, json_t *summary) {
+    nib_traffic t;
+    nib_engine_traffic(engine, &t);
+    json_object_set_new(summary, "schedule", workload_schedule(&b->flow));
+    json_object_set_new(summary, "lanes",
+                        json_pack("[{s:s, s:f, s:f}]", "lane", "compute", "busy_s",
+                                  NUM_MAX(seconds - t.wait_s, 0), "idle_s", t.wait_s));
+    json_object_set_new(summary, "memory", cli_memory_json(engine));
+}
+
+static int finish(batch_run *b, nib_engine *engine, nib_status status, nib_error *err) {
     const double seconds = time_now() - b->begun;
-    const nib_engine *engine = server_engine(b->serve.server);
     nib_error closing;
-    if (batch_output_close(&b->out, &closing) && status == NIB_OK) {
+    if (batch_output_close(&b->work.out, &closing) && status == NIB_OK) {
         *err = closing;
         status = closing.status;
     }
@@ -504,7 +291,7 @@ static int finish(batch_run *b, nib_status status, nib_error *err) {
         cli_print_memory(b->args, engine, stderr);
     json_t *summary = b->args->json ? summary_json(b, seconds) : NULL;
     if (summary && engine)
-        json_object_set_new(summary, "memory", cli_memory_json(engine));
+        add_engine(b, engine, seconds, summary);
     if (status == NIB_OK)
         return summary ? cli_write_json(summary, b->args) : 0;
     cli_made(summary);
@@ -516,15 +303,21 @@ static int answer(batch_run *b, nib_engine *engine) {
     if (server_begin(b->serve.server, engine, b->serve.n_sequence, &err))
         return cli_fail(&err);
     b->begun = time_now();
-    return finish(b, answer_all(b, &err), &err);
+    b->work.max_in_row = 2 * b->serve.n_sequence;
+    b->work.max_line = KEYS_UNDER_CAP;
+    b->work.name = b->args->input;
+    b->work.stops = cli_interrupted;
+    return finish(b, engine, answer_all(b, &err), &err);
 }
 
 static int run(cli_args *args) {
-    batch_run b = {.args = args, .serve = {.args = args}, .out = {.fd = -1}};
+    batch_run b = {.args = args, .serve = {.args = args}, .work = {.out = {.fd = -1, .write = cli_write}}};
     nib_engine *engine = NULL;
     int code = serve_read(&b.serve, USUAL_SEQUENCES);
     if (!code)
         code = open_files(&b);
+    if (!code)
+        code = plan_work(&b);
     if (!code)
         code = open_server(&b);
     if (!code)
@@ -536,12 +329,11 @@ static int run(cli_args *args) {
     server_close(b.serve.server);
     nib_engine_close(b.serve.draft);
     serve_forget(&b.serve);
-    request_clear(&b.next);
-    line_reader_clear(&b.in);
-    key_set_close(&b.keys);
-    batch_output_close(&b.out, NULL);
-    if (b.in.fd > 0)
-        close(b.in.fd);
+    batch_file_clear(&b.work);
+    key_set_close(&b.work.keys);
+    batch_output_close(&b.work.out, NULL);
+    if (b.work.in.fd > 0)
+        close(b.work.in.fd);
     return code;
 }
 

@@ -156,6 +156,7 @@ static int open_engine(chat *c) {
         warm.temperature = 1; /* /temp may set it later */
     cli_engine_options(c->args, &options);
     options.n_best = cli_n_best(c->args, &warm);
+    options.n_draft = (int32_t)c->args->draft_max;
     cli_grammar_options(c->args, &options);
     return cli_open_engine(c->args, &options, &c->engine);
 }

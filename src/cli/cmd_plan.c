@@ -9,6 +9,7 @@
 #include "cli/fields.h"
 #include "cli/residuals.h"
 #include "cli/serve.h"
+#include "cli/workload.h"
 #include "cli/terminal.h"
 #include "nib_tools.h"
 
@@ -432,6 +433,8 @@ static int make(cli_args *args, const char *name) {
     options.n_session = n_sequence;
     if (n_sequence > 1 && (code = as_served(args, n_sequence, &options)))
         return code;
+    if (args->workload)
+        return workload_plan(args, name, &options);
     how.n_prompt = args->n_prompt;
     how.n_gen = args->n_gen;
     how.ram_beside = args->ram - options.ram;
@@ -484,7 +487,9 @@ const cli_command cmd_plan = {
         "With --backend cuda the plan also says which layers are resident on the GPU, which are streamed to\n"
         "it and which the processor computes. --vram SIZE works without a GPU; its rates are then "
         "guesses.\n--parallel N plans for N contexts of a server or a batch, and leaves memory for their "
-        "requests.\n\n"
+        "requests.\n--workload FILE (a batch file) or PxGxN (512x32x1000) plans for many requests together: "
+        "how "
+        "many\nat a time, which shares of the weights, keys and values are where, and what binds.\n\n"
         "  nibble plan smollm2 --ram 64M\n"
         "  nibble plan model.gguf --backend cuda --vram 6G --ram 8G\n"
         "  nibble plan synth:opt-175b --ram 16G\n"

@@ -187,6 +187,7 @@ static int open_engine(run_job *job, int64_t max_n_ctx) {
     cli_engine_options(job->args, &options);
     options.max_n_ctx = max_n_ctx;
     options.n_best = cli_n_best(job->args, NULL);
+    options.n_draft = (int32_t)job->args->draft_max;
     cli_grammar_options(job->args, &options);
     return cli_open_engine(job->args, &options, &job->engine);
 }

@@ -1,6 +1,8 @@
 /* cmd_serve.c - nibble serve: serves models with OpenAI's API. */
 #include "cli/serve.h"
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/num.h"
 #include "nib_tools.h"
 
@@ -9,12 +11,22 @@
 
 enum { USUAL_SEQUENCES = 4, LAST_WAIT_MS = 1000 };
 
+/* The folder of /v1/files; NULL: none. */
+static char *files_of(const cli_args *args) {
+    if (args->files)
+        return strcmp(args->files, "none") ? mem_strdup(args->files) : NULL;
+    char *state = path_state_dir(), *folder = state ? path_join(state, "files") : NULL;
+    mem_free(state);
+    return folder;
+}
+
 static int open_server(serve_job *job) {
     const cli_args *args = job->args;
     server_defaults defaults = {.max_tokens = args->predict == CLI_PREDICT_UNSET ? -1 : args->predict,
                                 .seed = args->seed,
                                 .ignore_eos = args->ignore_eos};
     cli_sampling(args, &defaults.sampling);
+    job->files = files_of(args);
     const server_options o = {.host = args->host,
                               .port = (int)args->port,
                               .keys = job->keys.data,
@@ -42,6 +54,7 @@ static int open_server(serve_job *job) {
                               .n_draft_min = (int)args->draft_min,
                               .pooling = job->pooling,
                               .special_in_messages = args->special_in_messages,
+                              .files = job->files,
                               .defaults = &defaults,
                               .log_requests = args->verbose,
                               .log = cli_log,

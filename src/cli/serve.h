@@ -3,6 +3,7 @@
 #define NIB_CLI_SERVE_H
 
 #include "cli/cli.h"
+#include "nib_tools.h"
 #include "server/server.h"
 
 #include <stdatomic.h>
@@ -24,7 +25,9 @@ typedef struct serve_opening {
 struct serve_job {
     cli_args *args;
     int n_sequence, pooling;
-    char *key_text; /* of the file; keys points into it */
+    int64_t n_position; /* planned positions of all answers together; 0: an option or a rule decides */
+    char *files;        /* folder of /v1/files; NULL: none */
+    char *key_text;     /* of the file; keys points into it */
     cli_strings keys;
     server_model models[SERVE_MAX_MODELS];
     char *names[SERVE_MAX_MODELS], *archs[SERVE_MAX_MODELS]; /* owned by the models */
@@ -59,7 +62,10 @@ uint64_t serve_line_bytes(const serve_job *job);
 /* The smallest cap that leaves an engine `ram` bytes beside requests, a line and `others`. */
 uint64_t serve_cap_of(uint64_t ram, uint64_t others, uint64_t max_body);
 int serve_sessions_beside(const serve_job *job); /* an engine's sessions for other uses than answers */
-int64_t serve_draft_max(const cli_args *args);   /* proposed tokens; 0: no speculation */
+int64_t serve_draft_max(const cli_args *args);   /* nib_engine_options.n_draft */
+/* Plans the sequences and their positions for these requests, if no option decides them. *out is zeroed if it
+ * does not. */
+void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out);
 /* If there is a draft model, opens it and sets it in the server. To be called before other models are opened,
  * so that its memory counts as part of the process when they are planned. The caller closes job->draft.
  * Returns an exit code. */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { REQUEST_SHARE = 12 };
+enum { REQUEST_SHARE = 12, KV_PAGE = 64 /* positions */, USUAL_ROWS = 512 /* of a pass */ };
 #define MIN_REQUEST_BYTES (UINT64_C(3) << 20)
 #define MAX_REQUEST_BYTES (UINT64_C(64) << 20)
 
@@ -98,13 +98,17 @@ static nib_status usual_context(const serve_job *job, const char *model, const n
 static nib_status fit_sessions(const serve_job *job, const char *model, nib_engine_options *o,
                                nib_error *err) {
     const cli_args *args = job->args;
+    const bool planned = job->n_position > 0;
     nib_status status = NIB_E_NOFIT;
-    if (o->ram == NIB_AUTO || args->parallel || args->cache_size || args->plan)
+    if ((o->ram == NIB_AUTO && !planned) || args->parallel || args->cache_size || args->plan)
         return NIB_OK;
     if (o->n_ctx == 0)
         NIB_TRY(usual_context(job, model, o, &o->n_ctx, err));
+    if (planned && o->n_ctx > 0)
+        o->n_session = (int32_t)NUM_MIN(num_div_up(job->n_position, o->n_ctx) + serve_sessions_beside(job),
+                                        (int64_t)o->n_session);
     nib_engine_options resident = *o;
-    resident.stream = false;
+    resident.stream = planned && o->stream;
     resident.progress = NULL;
     resident.log = NULL;
     for (; status == NIB_E_NOFIT && resident.n_session > serve_sessions_beside(job); resident.n_session--) {
@@ -116,16 +120,39 @@ static nib_status fit_sessions(const serve_job *job, const char *model, nib_engi
     return status == NIB_E_NOMEM ? status : NIB_OK;
 }
 
+void serve_plan(serve_job *job, const nib_workload *work, nib_flow *out) {
+    const cli_args *args = job->args;
+    nib_engine_options o;
+    nib_error err;
+    *out = (nib_flow){0};
+    if (args->parallel || args->cache_size || args->plan || args->draft_model || !args->model)
+        return;
+    cli_engine_options(args, &o);
+    if (serve_engine_ram(args, job->kept_bytes + serve_line_bytes(job), &o.ram) ||
+        cli_named_options(args, &o))
+        return;
+    o.n_session = 1;
+    o.grammar = true;
+    o.progress = NULL;
+    o.log = NULL;
+    if (nib_plan_workload(args->model, &o, work, out, NULL, &err) != NIB_OK) {
+        *out = (nib_flow){0};
+        cli_note(args, "nibble: no plan for the requests: %s", err.message);
+        return;
+    }
+    job->n_sequence = (int)out->n_sequence;
+    job->n_position = out->n_sequence * num_round_up(work->n_position, KV_PAGE);
+}
+
 /* A draft model without --draft-max gets the default. */
 int64_t serve_draft_max(const cli_args *args) {
-    enum { USUAL = 8 };
-    return args->draft_max || !args->draft_model ? args->draft_max : USUAL;
+    return args->draft_model && args->draft_max < 0 ? -args->draft_max : args->draft_max;
 }
 
 /* Rows of logits in one pass: one for each answer, and those of tokens proposed for some of them. */
 static int64_t logits_rows(const serve_job *job) {
     enum { ENOUGH = 32 };
-    const int64_t all = job->n_sequence * (1 + serve_draft_max(job->args));
+    const int64_t all = job->n_sequence * (1 + NUM_MAX(serve_draft_max(job->args), (int64_t)0));
     return NUM_MIN(all, NUM_MAX(job->n_sequence, ENOUGH));
 }
 
@@ -155,6 +182,7 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     o->n_session = sessions_of(job) + serve_sessions_beside(job);
     o->n_sequence = job->n_sequence + serve_sessions_beside(job);
     o->n_logits = logits_rows(job);
+    o->n_draft = (int32_t)serve_draft_max(job->args);
     o->grammar = true;
     if (o->n_batch && o->n_batch < job->n_sequence)
         return cli_usage_error("-b: expected at least the %d sequences of --parallel", job->n_sequence);
@@ -162,6 +190,8 @@ static int engine_options(const serve_job *job, serve_opening *at, uint64_t rese
     o->progress = progress;
     o->log = log_line;
     o->user = at;
+    if (!o->n_batch && job->n_sequence > USUAL_ROWS)
+        o->n_batch = job->n_sequence;
     return cli_named_options(job->args, o);
 }
 
@@ -214,6 +244,7 @@ int serve_open_draft(serve_job *job) {
         return code;
     o.n_session = job->n_sequence;
     o.n_logits = 0;
+    o.n_draft = 0;
     o.grammar = o.stream = false;
     o.residual = NULL;
     atomic_store(&at->loading, true);

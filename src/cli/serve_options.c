@@ -189,5 +189,6 @@ void serve_forget(serve_job *job) {
     }
     mem_free(job->list);
     mem_free(job->key_text);
+    mem_free(job->files);
     free(job->keys.data);
 }

@@ -24,6 +24,9 @@ bool engine_has_weights(const nib_engine *e) {
 engine_parts engine_parts_of(nib_engine *e) {
     engine_parts parts = core_parts(&e->core);
     parts.step = &e->step;
+    /* the weights may be in memory after all */
+    parts.n_draft =
+        e->core.requested.n_draft > 0 || pager_streams(e->step.pager) ? e->core.resolved.n_draft : 0;
     return parts;
 }
 

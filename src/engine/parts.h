@@ -14,6 +14,7 @@ typedef struct engine_parts {
     stepper *step;            /* with its back end and pager */
     type_id kv_type;          /* default of sessions */
     int64_t n_ctx;            /* likewise */
+    int64_t n_draft;          /* proposed tokens of speculation; 0: none */
     nib_progress_fn progress; /* the options': NULL: none */
     void *user;               /* of progress */
 } engine_parts;

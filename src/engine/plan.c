@@ -60,6 +60,22 @@ nib_status nib_plan(const char *name, const nib_engine_options *options, const n
     return status;
 }
 
+nib_status nib_plan_workload(const char *name, const nib_engine_options *options, const nib_workload *work,
+                             nib_flow *out, nib_flow *bound, nib_error *err) {
+    engine_core e;
+    nib_engine_options o;
+    nib_engine_options_init(&o);
+    o = options ? *options : o;
+    o.vocab_only = false;
+    nib_status status = headers_open(&e, name, &o, NULL, err);
+    if (status == NIB_OK)
+        status = look_for_device(&e, err);
+    if (status == NIB_OK)
+        status = planning_workload(&e, work, out, bound, err);
+    core_close(&e);
+    return status;
+}
+
 /* What a refusal means here: the plan does not fit. */
 static nib_status or_no_fit(nib_status status, const nib_error *why, nib_error *err) {
     if (status == NIB_OK || status == NIB_E_NOFIT)

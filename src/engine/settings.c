@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/parts.h"
+#include "sequence/draft.h"
 
 #include <string.h>
 
@@ -51,6 +52,9 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
     if (o->gpu_layers < 0)
         return nib_fail(err, NIB_E_USAGE, "layers on the GPU: expected 0 or more, found %ld",
                         (long)o->gpu_layers);
+    if (o->n_draft < -DRAFT_MAX || o->n_draft > DRAFT_MAX)
+        return nib_fail(err, NIB_E_USAGE, "proposed tokens: expected at most %d, found %ld", DRAFT_MAX,
+                        (long)o->n_draft);
     if (o->n_best < 0)
         return nib_fail(err, NIB_E_USAGE, "best logits: expected 0 or more, found %ld", (long)o->n_best);
     if (o->shortlist < NIB_SHORTLIST_AUTO || o->shortlist > NIB_SHORTLIST_OFF)

@@ -22,6 +22,7 @@ typedef struct settings {
     int activation;     /* bits; 0: 8, or the plan's bits of each block */
     bool is_resolved;   /* sizes are final */
     int32_t n_best;     /* logits of the shortlist; 0: all logits, no shortlist */
+    int64_t n_draft;    /* proposed tokens of a sequence with memory for their logits */
     int64_t k_chunk;    /* maximum channels of each 1,024 with residuals; 0: no residuals */
     plan_residual residuals[PLAN_MAX_RESIDUAL]; /* from a plan */
     int n_residual;                             /* 0: no plan has any */

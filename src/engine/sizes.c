@@ -22,10 +22,11 @@ enum {
     USUAL_CONTEXT = 4096,
     MIN_CONTEXT = 256, /* if it fits */
     CONTEXT_STEP = 64,
-    CONTEXT_SHARE = 4, /* keys and values take at most this fraction of the cap */
-    MACHINE_SHARE = 8, /* this fraction of the machine's free memory is left to other processes */
-    SHARE = 32,        /* fraction of the cap for more rows */
-    STEP = 16,         /* rows are added in steps of this size */
+    CONTEXT_SHARE = 4,  /* keys and values take at most this fraction of the cap */
+    MACHINE_SHARE = 8,  /* this fraction of the machine's free memory is left to other processes */
+    SHARE = 32,         /* fraction of the cap for more rows */
+    STEP = 16,          /* rows are added in steps of this size */
+    ENOUGH_DRAFTS = 32, /* rows of logits of all sequences with their proposed tokens */
     MIN_CELL = 8,
     MIN_PASS = 32
 };
@@ -41,6 +42,8 @@ int64_t sizes_logits_rows(const engine_core *e) {
     int64_t n = e->requested.n_logits > 0          ? e->requested.n_logits
                 : o->cap[NIB_TIER_RAM] == NIB_AUTO ? HEAD_ROWS
                                                    : 1;
+    if (o->n_draft > 0) /* a streamed head is read once for all of them */
+        n = NUM_MAX(n, NUM_MIN(o->n_sequence * (1 + o->n_draft), NUM_MAX(o->n_sequence, ENOUGH_DRAFTS)));
     return NUM_MIN(n, o->n_batch);
 }
 
@@ -104,11 +107,12 @@ uint64_t sizes_min(const engine_core *e, const pager_need *need, uint64_t sessio
 }
 
 /* Fewer rows make prompts slower, but a model that does not fit is refused. */
-bool sizes_rows_halve(int64_t *n_pass, int64_t *n_cell) {
+bool sizes_rows_halve(const engine_core *e, int64_t *n_pass, int64_t *n_cell) {
+    const int64_t min_pass = NUM_MAX((int64_t)MIN_PASS, (int64_t)e->resolved.n_sequence);
     if (*n_cell > MIN_CELL)
         *n_cell /= 2;
-    else if (*n_pass > MIN_PASS)
-        *n_pass /= 2;
+    else if (*n_pass > min_pass)
+        *n_pass = NUM_MAX(*n_pass / 2, min_pass);
     else
         return false;
     *n_cell = NUM_MIN(*n_cell, *n_pass);
@@ -127,7 +131,7 @@ void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t
         return;
     sizes_rows_streamed(e, cap, &need, n_pass, n_cell);
     while (e->resolved.free_batch && sizes_min(e, &need, session, *n_pass, *n_cell) > sizes_free_ram(e) &&
-           sizes_rows_halve(n_pass, n_cell))
+           sizes_rows_halve(e, n_pass, n_cell))
         ;
 }
 
@@ -255,6 +259,26 @@ bool sizes_hold_all(engine_core *e, uint64_t more) {
             !sizes_will_stream(e, &need, before, session));
 }
 
+/* Sets the number of proposed tokens. Speculation pays while weights are streamed: a pass then takes about the
+ * same time for several rows. Memory for their logits is never what makes a model not fit. */
+static void resolve_proposals(engine_core *e) {
+    settings *s = &e->resolved;
+    const int64_t n = model_state_bytes(e->m) > 0 ? 0 : e->requested.n_draft;
+    uint64_t session;
+    s->n_draft = NUM_MAX(n, 0);
+    if (n >= 0 || s->cap[NIB_TIER_RAM] == NIB_AUTO || !s->stream ||
+        sessions_bytes(e, s->kv_type, s->n_ctx, &session, NULL) != NIB_OK)
+        return;
+    const pager_need need = pager_needs(e->layout, s->n_thread);
+    const int64_t n_pass = NUM_MIN(s->n_batch, s->n_ctx), n_cell = NUM_MIN(n_pass, (int64_t)ENGINE_CELL_ROWS);
+    if (!sizes_will_stream(e, &need, sizes_pass_bytes(e, n_pass, n_cell), session))
+        return;
+    s->n_draft = -n;
+    const uint64_t least = sizes_min(e, &need, session, n_pass, n_cell);
+    if (least == UINT64_MAX || least + s->cap[NIB_TIER_RAM] / SHARE > sizes_free_ram(e))
+        s->n_draft = 0;
+}
+
 nib_status sizes_resolve(engine_core *e, nib_error *err) {
     settings *s = &e->resolved;
     resolve_cache(e);
@@ -265,8 +289,10 @@ nib_status sizes_resolve(engine_core *e, nib_error *err) {
         s->n_ctx = context(e);
     if (s->free_batch && e->kind->n_batch > 0 && s->cap[e->kind->tier] == NIB_AUTO)
         s->n_batch = e->kind->n_batch;
-    if (s->free_batch) /* a single sequence never has more rows; several may */
-        s->n_batch = NUM_MIN(s->n_batch, s->n_ctx);
+    if (s->free_batch) /* a single sequence never has more rows; each of several has one */
+        s->n_batch = NUM_MAX(NUM_MIN(s->n_batch, s->n_ctx), (int64_t)s->n_sequence);
+    if (!s->is_resolved)
+        resolve_proposals(e);
     s->is_resolved = true;
     return NIB_OK;
 }

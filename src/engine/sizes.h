@@ -14,9 +14,8 @@ void sizes_rows(const engine_core *e, uint64_t session, int64_t *n_pass, int64_t
 /* The same if weights are streamed under this cap. */
 void sizes_rows_streamed(const engine_core *e, uint64_t cap, const pager_need *need, int64_t *n_pass,
                          int64_t *n_cell);
-/* Halves one of the two, if memory does not hold them; false: both are minimal.
- */
-bool sizes_rows_halve(int64_t *n_pass, int64_t *n_cell);
+/* Halves one of the two, if memory does not hold them; false: both are minimal. */
+bool sizes_rows_halve(const engine_core *e, int64_t *n_pass, int64_t *n_cell);
 /* Rows that go through a block together, and rows of logits. */
 int64_t sizes_cell_rows(const settings *s);
 int64_t sizes_logits_rows(const engine_core *e);

@@ -73,6 +73,7 @@ typedef struct flow_rates {
     double attend_prompt, attend_token; /* the second in bytes of keys and values */
     double host_attend;                 /* bytes of keys and values that the processor attends */
     double host_fit[3]; /* how its rate falls with small batches and rows, as the authors fitted it; 0: not */
+    double pack; /* bytes of weights from disk that the computing threads bring into the packed order */
     double ram, hbm;
 } flow_rates;
 

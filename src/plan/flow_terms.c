@@ -70,6 +70,8 @@ static const term terms[] = {
     {TOKEN, FLOW_COMPUTE, FLOW_CN, KV_READ, 1, RATE(host_attend), IF_HOST_ATTENDS},
     {TOKEN, FLOW_COMPUTE, FLOW_CC, KV_READ, 1, RATE(attend_token), IF_DEVICE_ATTENDS},
     {TOKEN, FLOW_COMPUTE, FLOW_CN, KV_READ, 1, RATE(attend_token), IF_DEVICE_ATTENDS},
+    {PROMPT, FLOW_COMPUTE, FLOW_WN, WEIGHTS, 1, RATE(pack), ALWAYS},
+    {TOKEN, FLOW_COMPUTE, FLOW_WN, WEIGHTS, 1, RATE(pack), ALWAYS},
     /* Not in the paper: what shares the rate of RAM. Bytes from disk enter it and leave it. */
     {TOKEN, FLOW_RAM, FLOW_WC, WEIGHTS, 1, RATE(ram), ALWAYS},
     {TOKEN, FLOW_RAM, FLOW_WN, WEIGHTS, 2, RATE(ram), ALWAYS},
@@ -106,9 +108,10 @@ static void measure(const flow_case *c, double q[N_QUANTITY]) {
 /* The processor's rate of attention, which falls with small batches and narrow rows. */
 static double host_rate(const flow_case *c) {
     const double *fit = c->rates->host_fit;
+    if (!(fit[0] > 0))
+        return c->rates->host_attend;
     const double few = NUM_MAX(log2(64.0 / c->batch), 0), narrow = NUM_MAX(log2(4096 / c->shape->width), 0);
-    const double share = 1 + fit[0] * few * narrow - fit[1] * few - fit[2] * narrow;
-    return c->rates->host_attend * (fit[0] > 0 ? NUM_MAX(share, 0.1) : 1);
+    return c->rates->host_attend * NUM_MAX(1 + fit[0] * few * narrow - fit[1] * few - fit[2] * narrow, 0.1);
 }
 
 static bool counts(const flow_case *c, const term *t, double rate) {

@@ -6,7 +6,7 @@
  *
  * A refused request is read to its end before the refusal is sent, since many clients read the answer only
  * then. A body that is too long for that is answered at once. */
-#include "server/parts.h"
+#include "server/files.h"
 
 #include "base/escape.h"
 #include "base/jsonx.h"
@@ -115,6 +115,8 @@ static bool take_body(exchange *x, const char *data, size_t n) {
     connection_got(s, x->over, n);
     if (x->why.status)
         return true;
+    if (x->route->kind == ROUTE_UPLOAD)
+        return files_take(x, data, n);
     if (x->body.n + n > s->options.max_body)
         return fault_set(&x->why, 413, NULL, "the body is longer than %llu bytes",
                          (unsigned long long)s->options.max_body);
@@ -132,11 +134,13 @@ static void drop_body(exchange *x) {
     x->s->n_body -= x->n_body;
     x->n_body = 0;
     buffer_clear(&x->body);
+    files_drop(x);
 }
 
 static bool is_too_long(const exchange *x) {
     const char *length = exchange_header(x, "Content-Length");
-    return length && strtoull(length, NULL, 10) > x->s->options.max_body;
+    const bool uploads = x->route && x->route->kind == ROUTE_UPLOAD;
+    return length && strtoull(length, NULL, 10) > (uploads ? FILES_MAX_UPLOAD : x->s->options.max_body);
 }
 
 /* ---- memory ---- */
@@ -235,6 +239,10 @@ static void charge_reply(exchange *x) {
 static enum MHD_Result send_reply(exchange *x) {
     static const char nothing[] =
         "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\"}}";
+    if (x->has_content && !x->why.status) {
+        x->has_content = false; /* the response closes it */
+        return queue(x, 200, x->type, web.create_response_from_fd((size_t)x->n_content, x->content));
+    }
     charge_reply(x);
     const bool lost = x->reply.no_memory;
     const int status = lost ? 503 : x->why.status ? x->why.status : 200;
@@ -414,6 +422,8 @@ void exchange_free(exchange *x) {
     if (x->counted)
         atomic_fetch_sub(&s->n_exchange, 1);
     s->n_reply -= x->n_reply;
+    if (x->has_content)
+        close(x->content);
     buffer_clear(&x->reply);
     mem_free(x->tag);
     mem_free(x);

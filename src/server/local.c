@@ -77,7 +77,11 @@ bool server_ask(server *s, const char *method, const char *url, const char *body
 }
 
 size_t server_n_answer(const server *s) {
-    return s->n_answer;
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&s->lock;
+    pthread_mutex_lock(lock);
+    const size_t n = s->n_answer;
+    pthread_mutex_unlock(lock);
+    return n;
 }
 
 bool server_compute(server *s, const server_host *host) {
@@ -107,13 +111,13 @@ static void write_reply(exchange *x, server_reply *out) {
     out->status = x->why.status ? x->why.status : 200;
 }
 
-bool server_take(server *s, server_reply *out) {
+bool server_take(server *s, bool in_order, server_reply *out) {
     exchange **at = &s->asked;
     *out = (server_reply){0};
-    while (*at && (*at)->job && (*at)->job->n_left > 0)
+    while (!in_order && *at && (*at)->job && (*at)->job->n_left > 0)
         at = &(*at)->next;
     exchange *x = *at;
-    if (!x)
+    if (!x || (x->job && x->job->n_left > 0))
         return false;
     *at = x->next;
     write_reply(x, out);

@@ -106,6 +106,8 @@ nib_status model_prepare(served *m, nib_engine *engine, nib_batch **out, nib_err
     o.n_draft_min = s->options.n_draft_min;
     o.draft = m == s->models ? s->draft : NULL;
     o.latency_s = s->options.latency_s;
+    o.schedule = s->options.schedule;
+    o.n_spread = s->options.n_spread;
     o.n_position = positions_of(s, nib_engine_info(engine));
     o.optimistic = o.n_position > 0;
     nib_status status = tools_learn(m, engine, err);
@@ -205,6 +207,9 @@ model_taken model_take(exchange *x) {
     const bool needed = !here && x->gone != m;
     if (here) {
         give(x, m);
+    } else if (needed && !x->connection) { /* it cannot wait */
+        m->wanted = true;
+        fault_set(&x->why, 503, NULL, "the model is being loaded");
     } else if (needed) {
         x->wanted = m;
         x->next = s->waiting;
@@ -215,7 +220,7 @@ model_taken model_take(exchange *x) {
     pthread_mutex_unlock(&s->lock);
     if (needed)
         server_wake(s);
-    return needed ? MODEL_AWAITED : MODEL_TAKEN;
+    return x->why.status ? MODEL_REFUSED : needed ? MODEL_AWAITED : MODEL_TAKEN;
 }
 
 served *model_loaded(const server *s) {

@@ -229,10 +229,15 @@ static json_t *operation(const route *r) {
 
 static json_t *paths(void) {
     json_t *all = json_object();
-    for (size_t i = 0; i < server_n_route; i++)
-        json_object_set_new(all, server_routes[i].path,
-                            json_pack("{s:o}", !strcmp(server_routes[i].method, "GET") ? "get" : "post",
-                                      operation(&server_routes[i])));
+    for (size_t i = 0; i < server_n_route; i++) {
+        const route *r = &server_routes[i];
+        const char *method = !strcmp(r->method, "GET")    ? "get"
+                             : !strcmp(r->method, "POST") ? "post"
+                                                          : "delete";
+        if (!json_object_get(all, r->path))
+            json_object_set_new(all, r->path, json_object());
+        json_object_set_new(json_object_get(all, r->path), method, operation(r));
+    }
     return all;
 }
 

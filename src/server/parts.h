@@ -23,6 +23,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 typedef struct job job;
 typedef struct exchange exchange;
@@ -146,10 +147,11 @@ struct job {
 };
 
 typedef enum route_kind {
-    ROUTE_OPEN,  /* needs no key, at any time */
-    ROUTE_LOOK,  /* a report, after server_begin */
-    ROUTE_MODEL, /* uses the model that the body names */
-    ROUTE_ANSWER /* the same, and refused while the server ends */
+    ROUTE_OPEN,   /* needs no key, at any time */
+    ROUTE_LOOK,   /* a report, after server_begin */
+    ROUTE_UPLOAD, /* the same, with a body that goes to a file (files.h) */
+    ROUTE_MODEL,  /* uses the model that the body names */
+    ROUTE_ANSWER  /* the same, and refused while the server ends */
 } route_kind;
 
 typedef struct route {
@@ -179,6 +181,10 @@ struct exchange {
     const char *allow; /* header of a 405; NULL: none */
     buffer body, reply;
     uint64_t n_body, n_reply; /* charged to the server */
+    FILE *upload;             /* the body of an upload; NULL: none */
+    uint64_t n_upload, n_content;
+    int content; /* with has_content: a file of n_content bytes that is the reply */
+    bool has_content;
     const char *type;
     job *job;
     bool counted; /* in n_exchange */
@@ -206,8 +212,9 @@ struct server {
     server_options options;
     server_defaults defaults;
     char **keys; /* [options.n_key] */
-    char *host, *prefix_cache;
-    served *models; /* [n_model] */
+    char *host, *prefix_cache, *files;
+    struct batches *batches; /* NULL: no folder for files */
+    served *models;          /* [n_model] */
     size_t n_model;
     listener listener;
     struct MHD_Daemon *daemon; /* NULL: no HTTP */
@@ -221,13 +228,15 @@ struct server {
     atomic_bool ready, ending;
     atomic_int n_exchange; /* exchanges whose request is complete */
     pthread_mutex_t lock;
-    job *jobs;                /* guarded: not done */
-    size_t n_answer;          /* guarded: not done */
-    exchange *waiting;        /* guarded: for models */
-    connection *connections;  /* guarded */
-    nib_batch_counts past;    /* guarded: counts of unloaded models */
-    uint64_t n_body, n_reply; /* bytes of bodies and replies; only the thread that makes exchanges */
-    uint64_t n_embedding;     /* guarded: bytes of unanswered embeddings */
+    job *jobs;               /* guarded: not done */
+    size_t n_answer;         /* guarded: not done */
+    exchange *waiting;       /* guarded: for models */
+    connection *connections; /* guarded */
+    nib_batch_counts past;   /* guarded: counts of unloaded models */
+    /* bytes of bodies and replies; added by the thread that makes an exchange, subtracted by the one that
+     * frees it */
+    atomic_uint_least64_t n_body, n_reply;
+    uint64_t n_embedding; /* guarded: bytes of unanswered embeddings */
     server_counts counts;
     const server_host *runs; /* while it computes */
 };

@@ -1,5 +1,6 @@
 /* routes.c - every address, one row each. */
-#include "server/parts.h"
+#include "server/batches.h"
+#include "server/files.h"
 
 #include "base/num.h"
 
@@ -38,6 +39,14 @@ const route server_routes[] = {
     {"POST", "/v1/embeddings", ROUTE_ANSWER, &openai_embedding, embed_ask},
     {"POST", "/embeddings", ROUTE_ANSWER, &openai_embedding, embed_ask},
     {"POST", "/v1/responses", ROUTE_ANSWER, &openai_responses, responses_ask},
+    {"POST", "/v1/files", ROUTE_UPLOAD, NULL, files_create},
+    {"GET", "/v1/files", ROUTE_LOOK, NULL, files_list},
+    {"GET", "/v1/files/{model}", ROUTE_LOOK, NULL, files_get},
+    {"DELETE", "/v1/files/{model}", ROUTE_LOOK, NULL, files_delete},
+    {"POST", "/v1/batches", ROUTE_LOOK, NULL, batches_create},
+    {"GET", "/v1/batches", ROUTE_LOOK, NULL, batches_list},
+    {"GET", "/v1/batches/{model}", ROUTE_LOOK, NULL, batches_get},
+    {"POST", "/v1/batches/{model}", ROUTE_LOOK, NULL, batches_cancel},
     {"POST", "/v1/messages", ROUTE_ANSWER, &anthropic, anthropic_ask},
     {"POST", "/v1/messages/count_tokens", ROUTE_MODEL, &anthropic, anthropic_count},
     {"POST", "/api/chat", ROUTE_ANSWER, &ollama_chat, ollama_ask_chat},

@@ -1,5 +1,5 @@
 /* server.c - see server.h. */
-#include "server/parts.h"
+#include "server/batches.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -45,7 +45,9 @@ static bool copy_texts(server *s) {
     for (size_t i = 0; s->keys && i < s->options.n_key; i++)
         if (!(s->keys[i] = mem_strdup(s->options.keys[i])))
             return false;
-    return s->keys && s->host && (s->prefix_cache || !s->options.prefix_cache) && models_open(s);
+    s->files = s->options.files ? mem_strdup(s->options.files) : NULL;
+    return s->keys && s->host && (s->prefix_cache || !s->options.prefix_cache) &&
+           (s->files || !s->options.files) && models_open(s);
 }
 
 static nib_status listen_now(server *s, nib_error *err) {
@@ -79,6 +81,8 @@ nib_status server_open(const server_options *options, server **out, nib_error *e
     nib_status status = copy_texts(s) ? NIB_OK : nib_fail_nomem(err, sizeof *s, "a server");
     if (status == NIB_OK && s->wake < 0)
         status = nib_fail(err, NIB_E_FAILED, "cannot create an eventfd");
+    if (status == NIB_OK && s->files)
+        status = batches_open(s, err);
     if (status == NIB_OK && !s->options.local)
         status = listen_now(s, err);
     if (status == NIB_OK)
@@ -102,6 +106,7 @@ void server_close(server *s) {
     if (!s)
         return;
     stop_serving(s);
+    batches_close(s);
     models_close(s);
     listen_close(&s->listener);
     if (s->wake >= 0)
@@ -111,6 +116,7 @@ void server_close(server *s) {
     mem_free(s->keys);
     mem_free(s->prefix_cache);
     mem_free(s->host);
+    mem_free(s->files);
     pthread_mutex_destroy(&s->lock);
     mem_free(s);
 }
@@ -187,7 +193,8 @@ bool server_turn(server *s) {
 static void step_all(server *s) {
     for (;;) {
         const bool answers = server_turn(s), embeddings = jobs_embed(s), loaded = models_tend(s);
-        if (answers || embeddings || loaded)
+        const bool batch = batches_tend(s);
+        if (answers || embeddings || loaded || batch)
             continue;
         if (atomic_load(&s->ending) && atomic_load(&s->n_exchange) == 0)
             return;

@@ -68,6 +68,8 @@ typedef struct server_options {
     uint64_t cache_ram;       /* likewise */
     int n_draft, n_draft_min; /* likewise */
     double latency_s;         /* likewise */
+    int schedule;             /* likewise */
+    int64_t n_spread;         /* likewise */
     int n_beside;             /* sessions of an engine for other uses than answers: for embeddings */
     int64_t n_position; /* likewise; not 0: requests are admitted before all KV pages that they may need are
                            free */
@@ -75,9 +77,11 @@ typedef struct server_options {
     bool
         special_in_messages; /* special tokens that messages and tools name are parsed: they can end a turn */
     const server_defaults *defaults; /* copied; NULL: those of nib_sampling_init, and no limit */
-    bool log_requests;               /* one line each: method, path, result; never texts or keys */
-    nib_log_fn log;                  /* NULL: none */
-    void *user;                      /* of log */
+    const char
+        *files; /* folder of /v1/files and /v1/batches, made when the first file comes. Copied; NULL: none */
+    bool log_requests; /* one line each: method, path, result; never texts or keys */
+    nib_log_fn log;    /* NULL: none */
+    void *user;        /* of log */
 } server_options;
 
 /* Listens immediately; until server_begin the answer is that the model is being loaded. The caller closes
@@ -135,9 +139,9 @@ typedef struct server_reply {
     char why[512];                  /* the reason */
 } server_reply;
 
-/* Takes a reply that is complete, in the order of the requests as far as they are complete. False: there is
- * none. The caller clears *out. */
-bool server_take(server *s, server_reply *out);
+/* Takes a reply that is complete, the oldest request's first; in_order: only that of the oldest request.
+ * False: there is none. The caller clears *out. */
+bool server_take(server *s, bool in_order, server_reply *out);
 void server_reply_clear(server_reply *r);
 
 #endif

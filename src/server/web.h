@@ -11,6 +11,7 @@
     X(stop_daemon)                                                                                           \
     X(quiesce_daemon)                                                                                        \
     X(create_response_from_buffer)                                                                           \
+    X(create_response_from_fd)                                                                               \
     X(create_response_from_callback)                                                                         \
     X(add_response_header)                                                                                   \
     X(queue_response)                                                                                        \

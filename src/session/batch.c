@@ -23,7 +23,7 @@ void nib_batch_options_init(nib_batch_options *options) {
 static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_error *err) {
     const backend_rows *rows = &b->on.step->backend->rows;
     if (o->n_sequence < 0 || o->n_sequence > MAX_SEQUENCES || o->n_ctx < 0 || o->n_position < 0 ||
-        o->n_prompt < 0 || o->n_draft < 0 || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
+        o->n_prompt < 0 || o->n_draft < -DRAFT_MAX || o->n_draft > DRAFT_MAX || o->n_draft_min < 0 ||
         !(o->latency_s >= 0) || (o->kv_type != 0 && !engine_kv_type(o->kv_type, &b->kv_type)))
         return nib_fail(err, NIB_E_USAGE,
                         "a batch: expected at most %d sequences, a context, positions and rows of 0 or more, "
@@ -34,9 +34,20 @@ static nib_status set_options(nib_batch *b, const nib_batch_options *o, nib_erro
     b->n_ctx = o->n_ctx ? o->n_ctx : b->on.n_ctx;
     b->n_prompt = o->n_prompt ? o->n_prompt : rows->n_pass;
     b->latency_s = o->latency_s;
+    const sweep_kind kinds[] = {[NIB_SCHEDULE_REFILL] = SWEEP_REFILL,
+                                [NIB_SCHEDULE_BLOCK] = SWEEP_BLOCK,
+                                [NIB_SCHEDULE_ROW] = SWEEP_ROW};
+    if (o->schedule < NIB_SCHEDULE_REFILL || o->schedule > NIB_SCHEDULE_ROW || o->n_spread < 0)
+        return nib_fail(err, NIB_E_USAGE,
+                        "a batch: expected a nib_schedule and 0 or more steps, found %d and %lld",
+                        o->schedule, (long long)o->n_spread);
+    b->sweeps = (sweeps){.kind = kinds[o->schedule],
+                         .width = o->schedule == NIB_SCHEDULE_ROW ? NUM_MIN((int64_t)b->n_slot, rows->n_cell)
+                                                                  : b->n_slot,
+                         .spacing = o->n_spread};
     b->optimistic = o->optimistic;
     b->prompts_first = o->prompts_first;
-    b->n_draft = o->n_draft;
+    b->n_draft = o->n_draft < 0 ? NUM_MIN(-(int64_t)o->n_draft, b->on.n_draft) : o->n_draft;
     b->n_draft_min = o->n_draft_min;
     const int64_t pages = kv_table_pages(b->kv_type, b->n_ctx);
     NIB_TRY(engine_check_positions(b->engine, b->kv_type, b->n_ctx, err));

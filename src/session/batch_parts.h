@@ -8,6 +8,7 @@
 #include "session/draft_model.h"
 #include "session/prefill_budget.h"
 #include "session/fairness.h"
+#include "tiers/sweeps.h"
 
 #include <stdatomic.h>
 
@@ -66,6 +67,7 @@ struct nib_batch {
     prefill_budget prefill;
     double latency_s;    /* target of a step with running answers; 0: none */
     fairness fairness;   /* under the lock */
+    sweeps sweeps;       /* when requests enter */
     int64_t n_decode;    /* rows in this step that produce tokens: of answers, and the last rows of prompts */
     int64_t n_generated; /* by_role: generated rows of this step */
     int32_t n_best;      /* number of a row's largest logits that this pass's answers read; 0: all */

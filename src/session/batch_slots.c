@@ -106,10 +106,18 @@ static request *next_of(const nib_batch *b) {
 void batch_admit(nib_batch *b) {
     request *r;
     int64_t n_page;
+    int64_t n_running = 0;
+    for (int32_t i = 0; i < b->n_slot; i++)
+        n_running += b->slots[i].r != NULL;
+    sweeps_next(&b->sweeps, n_running);
     bool fits = batch_resume(b);
     for (int32_t i = 0; i < b->n_slot && fits; i++)
         while (fits && !b->slots[i].r && (r = next_of(b))) {
-            fits = batch_can_admit(b, &r->options, &n_page) && admit(b, &b->slots[i], r, n_page);
+            fits = sweeps_admits(&b->sweeps, n_running) && batch_can_admit(b, &r->options, &n_page) &&
+                   admit(b, &b->slots[i], r, n_page);
+            n_running += b->slots[i].r != NULL;
+            if (fits)
+                sweeps_enter(&b->sweeps);
         }
     if (b->optimistic)
         batch_preempt(b);

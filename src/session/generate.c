@@ -64,6 +64,23 @@ static nib_status answer(nib_session *s, generation *g, nib_error *err) {
     return NIB_OK;
 }
 
+/* The same with speculation. */
+static nib_status answer_by_proposals(nib_session *s, generation *g, nib_error *err) {
+    draft d;
+    int32_t token;
+    draft_begin(&d);
+    if (g->done)
+        return NIB_OK;
+    generation_feed(g, s->logits, s->of.tokens, s->of.n, &token);
+    if (!g->done)
+        NIB_TRY(session_add_token(s, token, err));
+    while (!g->done)
+        NIB_TRY(session_speculate(s, g, &d, err));
+    g->result->draft_n = d.n_row;
+    g->result->draft_right = d.n_right;
+    return NIB_OK;
+}
+
 static void on_row(void *user, int64_t position, const float *logits) {
     generation *g = user;
     if (position == generation_scores_from(g))
@@ -89,7 +106,7 @@ static nib_status generate(nib_session *s, generation *g, nib_error *err) {
     r->prompt_s = first - start;
     if (status != NIB_OK)
         return status;
-    status = answer(s, g, err);
+    status = s->n_draft > 0 ? answer_by_proposals(s, g, err) : answer(s, g, err);
     if (status == NIB_OK && g->failed.status != NIB_OK) {
         status = g->failed.status;
         if (err)

@@ -50,6 +50,7 @@ nib_status nib_session_open(nib_engine *engine, const nib_session_options *optio
         return nib_fail_nomem(err, sizeof *s, "the session");
     s->engine = engine;
     s->on = on;
+    s->n_draft = model_state_bytes(on.m) > 0 ? 0 : on.n_draft;
     const nib_status status = open_all(s, type, o.n_ctx ? o.n_ctx : on.n_ctx, err);
     if (status != NIB_OK) {
         nib_session_close(s);
@@ -80,7 +81,7 @@ static bool is_cancelled(void *user) {
     return atomic_load_explicit(&s->cancelled, memory_order_relaxed);
 }
 
-static canceller canceller_of(nib_session *s) {
+canceller session_canceller(nib_session *s) {
     return (canceller){is_cancelled, s};
 }
 
@@ -126,7 +127,7 @@ static nib_status run_pass(nib_session *s, int64_t n_row, int64_t head_row, bool
     const bool rows = o->first_row >= 0;
     segment all = sequence_rows(&s->of, n_row, head_row);
     all.generated = generated;
-    const canceller cancel = canceller_of(s);
+    const canceller cancel = session_canceller(s);
     given g = {s, o, s->of.n, n_row};
     const pass p = {.segments = &all,
                     .n_segment = 1,
@@ -179,7 +180,7 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
     if (o->first_row >= n)
         return nib_fail(err, NIB_E_USAGE, "expected a first row below %lld, found %lld", (long long)n,
                         (long long)o->first_row);
-    const canceller cancel = canceller_of(s);
+    const canceller cancel = session_canceller(s);
     NIB_TRY(cancel_check(&cancel, err));
     if (o->n_computed)
         *o->n_computed = 0;
@@ -192,7 +193,7 @@ nib_status session_sync(nib_session *s, const int32_t *tokens, size_t n_token, c
     return compute(s, follows, o, err);
 }
 
-static nib_status add_token(nib_session *s, int32_t token, nib_error *err) {
+nib_status session_add_token(nib_session *s, int32_t token, nib_error *err) {
     if (s->of.n >= s->of.n_ctx)
         return nib_fail(err, NIB_E_USAGE,
                         "expected space for another token, the context of %lld positions is full",
@@ -204,7 +205,7 @@ static nib_status add_token(nib_session *s, int32_t token, nib_error *err) {
 }
 
 nib_status session_append(nib_session *s, int32_t token, nib_error *err) {
-    NIB_TRY(add_token(s, token, err));
+    NIB_TRY(session_add_token(s, token, err));
     return compute(s, true, &(sync_options){.first_row = -1}, err);
 }
 
@@ -228,13 +229,13 @@ static nib_status take_best(void *user, int segment_index, int64_t row, int64_t 
 }
 
 nib_status session_append_best(nib_session *s, int32_t token, session_best *best, nib_error *err) {
-    NIB_TRY(add_token(s, token, err));
+    NIB_TRY(session_add_token(s, token, err));
     if (s->of.n <
         s->of.n_token - 1) /* rotary frequencies have changed with the length: all must be computed again */
         NIB_TRY(compute_before(s, err));
     segment all = sequence_rows(&s->of, 1, 0);
     all.generated = true;
-    const canceller cancel = canceller_of(s);
+    const canceller cancel = session_canceller(s);
     const pass p = {.segments = &all,
                     .n_segment = 1,
                     .n_head = 1,
@@ -259,7 +260,7 @@ static int32_t largest(const float *logits, int64_t n) {
 }
 
 static nib_status append_next(nib_session *s, int32_t token, int32_t *next, nib_error *err) {
-    const canceller cancel = canceller_of(s);
+    const canceller cancel = session_canceller(s);
     session_best best = {.n = 1};
     NIB_TRY(sequence_check(&s->of, &token, 1, err));
     if (s->of.n < 1)
@@ -302,7 +303,7 @@ static nib_status embed_pass(nib_session *s, pool_rows *to, nib_error *err) {
     const int64_t left = of->n_token - of->n, n_row = NUM_MIN(s->on.step->backend->rows.n_pass, left);
     const int64_t last = n_row - (n_row == left ? 1 : 0);
     const segment all = sequence_rows(of, n_row, to->last ? last : 0);
-    const canceller cancel = canceller_of(s);
+    const canceller cancel = session_canceller(s);
     const hidden_receiver taker = {take_hidden, to};
     const pass p = {.segments = &all,
                     .n_segment = 1,
@@ -316,7 +317,7 @@ static nib_status embed_pass(nib_session *s, pool_rows *to, nib_error *err) {
 
 static nib_status embed(nib_session *s, const int32_t *tokens, int64_t n, pool_rows *to,
                         nib_progress_fn on_pass, void *user, nib_error *err) {
-    const canceller cancel = canceller_of(s);
+    const canceller cancel = session_canceller(s);
     NIB_TRY(sequence_check(&s->of, tokens, (size_t)n, err));
     NIB_TRY(cancel_check(&cancel, err));
     s->logits_valid = false;

@@ -69,6 +69,21 @@ def bytes_of(name):
         return file.read()
 
 
+def check_order():
+    lengths = [60, 2, 40, 3, 20, 4, 5, 6]
+    write("ordered", [request(f"o{i}", text(i, n)) for i, n in enumerate(lengths)])
+    code, _, err = run("ordered", "ordered.out", "--parallel", "4", "--order", "input")
+    ids = [line["custom_id"] for line in read("ordered.out")]
+    check("answers in the order of the input", code == 0 and ids == [f"o{i}" for i in range(len(lengths))], (code, ids, err))
+    want = texts(read("ordered.out"))
+    for kind in ("refill", "block", "row"):
+        found = summary("ordered", f"{kind}.out", "--parallel", "3", "--schedule", kind)
+        check(f"schedule {kind} gives the same answers", found["schedule"]["kind"] == kind and texts(read(f"{kind}.out")) == want, found)
+    check("an unknown schedule exits 2", run("ordered", "none.out", "--schedule", "diagonal")[0] == 2)
+    planned = summary("ordered", "planned.out")
+    check("without --parallel a plan or the default decides", 1 <= planned["schedule"]["block"] <= 16 and texts(read("planned.out")) == want, planned)
+
+
 def check_answers():
     requests = [request("text", text(1)), request("two", {**text(2), "prompt": ["a", "b"]}),
                 request("chat", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, CHAT),
@@ -290,6 +305,7 @@ def check_cap():
     check("from a pipe only so many ids under --ram", child.returncode == 3 and "give a file with -i" in err and len(read("ids")) == 49152, (child.returncode, err))
 
 
+check_order()
 check_answers()
 check_numbers()
 check_bad_lines()

@@ -86,7 +86,7 @@ void planning_fewer_rows(planning *f, const engine_core *e) {
         o->cap[NIB_TIER_RAM] == NIB_AUTO)
         return;
     while (plan_ram_beside(&f->q, &f->q.caches[0], true, false, 0) + f->q.placed > o->cap[NIB_TIER_RAM] &&
-           sizes_rows_halve(&many->n_pass, &many->n_cell)) {
+           sizes_rows_halve(e, &many->n_pass, &many->n_cell)) {
         *few = (planning_rows){NUM_MIN(few->n_pass, many->n_pass), NUM_MIN(few->n_cell, many->n_cell)};
         count_rows(f, e);
     }

@@ -3,6 +3,7 @@
 #define NIB_ENGINE_PLANNING_PLANNING_H
 
 #include "engine/core.h"
+#include "nib_tools.h"
 #include "plan/planner.h"
 
 /* The purpose of a plan or a prediction. */
@@ -38,6 +39,10 @@ void planning_close(planning *f);
 
 /* Makes a plan for weights that are not loaded yet. Errors as nib_plan. */
 nib_status planning_make(const engine_core *e, const nib_plan_options *how, plan *out, nib_error *err);
+
+/* nib_plan_workload, for a core whose weights are not loaded. */
+nib_status planning_workload(const engine_core *e, const nib_workload *work, nib_flow *out, nib_flow *bound,
+                             nib_error *err);
 
 /* ---- memory.c, for planning_gather; f->q.need, the sizes and the workload are set ---- */
 /* Lists the possible cache types, the engine's own first. */

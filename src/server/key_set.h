@@ -1,8 +1,8 @@
 /* key_set.h - the keys of a batch file's lines, with a flag and a value for each. A key is stored as a hash
  * of 126 bits with a secret seed: the probability that two of a billion keys have the same one is below
  * 1e-19. */
-#ifndef NIB_CLI_KEY_SET_H
-#define NIB_CLI_KEY_SET_H
+#ifndef NIB_SERVER_KEY_SET_H
+#define NIB_SERVER_KEY_SET_H
 
 #include "nib.h"
 

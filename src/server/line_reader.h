@@ -1,6 +1,6 @@
 /* line_reader.h - lines of a file or a pipe, in bounded memory and without waiting for a pipe. One thread. */
-#ifndef NIB_CLI_LINE_READER_H
-#define NIB_CLI_LINE_READER_H
+#ifndef NIB_SERVER_LINE_READER_H
+#define NIB_SERVER_LINE_READER_H
 
 #include "nib.h"
 

@@ -7,10 +7,10 @@
  * A regular file is continued: the beginnings of its lines tell which requests it answers, and an incomplete
  * last line is cut off. The id begins with a hash of what was asked, so that an answer to another text is not
  * taken for one to this. Of several lines with one custom_id, or one number, the last one counts. */
-#ifndef NIB_CLI_BATCH_OUTPUT_H
-#define NIB_CLI_BATCH_OUTPUT_H
+#ifndef NIB_SERVER_BATCH_OUTPUT_H
+#define NIB_SERVER_BATCH_OUTPUT_H
 
-#include "cli/key_set.h"
+#include "server/key_set.h"
 
 #include <jansson.h>
 
@@ -30,7 +30,8 @@ typedef struct batch_output {
     const char *path; /* "-": stdout */
     int fd;           /* -1: stdout, or not open */
     bool regular;
-    uint64_t end; /* of its whole lines */
+    bool (*write)(const char *data, size_t n_byte); /* to stdout; set before opening "-" */
+    uint64_t end;                                   /* of its whole lines */
 } batch_output;
 
 /* Opens the file and cuts an incomplete last line off. NIB_E_IO: it cannot be written, or another process

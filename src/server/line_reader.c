@@ -1,5 +1,5 @@
 /* line_reader.c - see line_reader.h. */
-#include "cli/line_reader.h"
+#include "server/line_reader.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,5 +1,5 @@
 /* key_set.c - see key_set.h: open addressing with linear probing. */
-#include "cli/key_set.h"
+#include "server/key_set.h"
 
 #include "base/mem.h"
 #include "base/num.h"

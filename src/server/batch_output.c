@@ -1,13 +1,12 @@
 /* batch_output.c - see batch_output.h. */
-#include "cli/batch_output.h"
+#include "server/batch_output.h"
 
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/seed.h"
 #include "base/status.h"
-#include "cli/cli.h"
-#include "cli/line_reader.h"
+#include "server/line_reader.h"
 #include "server/buffer.h"
 
 #include <errno.h>
@@ -85,7 +84,7 @@ static nib_status open_file(batch_output *o, nib_error *err) {
 }
 
 nib_status batch_output_open(batch_output *o, const char *path, nib_error *err) {
-    *o = (batch_output){.path = path, .fd = -1};
+    *o = (batch_output){.path = path, .fd = -1, .write = o->write};
     return strcmp(path, "-") ? open_file(o, err) : NIB_OK;
 }
 
@@ -175,7 +174,8 @@ nib_status batch_output_load(const batch_output *o, key_set *keys, nib_error *er
 
 static nib_status put(batch_output *o, const char *data, size_t n, nib_error *err) {
     if (o->fd < 0)
-        return cli_write(data, n) ? NIB_OK : nib_fail(err, NIB_E_IO, "stdout: cannot be written any more");
+        return o->write && o->write(data, n) ? NIB_OK
+                                             : nib_fail(err, NIB_E_IO, "stdout: cannot be written any more");
     size_t done = 0;
     while (done < n) {
         const ssize_t put = write(o->fd, data + done, n - done);
