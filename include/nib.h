@@ -128,11 +128,11 @@ typedef struct nib_engine_options {
     int64_t n_logits; /* rows of logits that nib_session_forward and nib_batch_step compute together; 0: 16,
                          or 1 under a RAM cap (generation in one session needs one; a batch reads the output
                          head once for this many sequences) */
-    int32_t n_draft; /* speculation: nib_generate proposes up to so many tokens that followed the same tokens
-                        earlier in the text and verifies them in one pass; the number adapts to the measured
-                        time of passes, and the tokens stay the same. Memory for their logits is reserved,
-                        also for the batches of this engine. Negative: -n_draft, only while weights are
-                        streamed from disk. 0: none; at most 32 */
+    int32_t n_draft;  /* speculation: nib_generate proposes up to so many tokens that followed the same tokens
+                         earlier in the text and verifies them in one pass; the number adapts to the measured
+                         time of passes, and the tokens stay the same. Memory for their logits is reserved,
+                         also for the batches of this engine. Negative: -n_draft, only while weights are
+                         streamed from disk. 0: none; at most 32 */
     int32_t n_best;   /* sampling reads at most this many of the largest logits (greedy: 1, else top_k). The
                          others may be -INFINITY, and the output head may be computed for candidates only
                          (`shortlist`). 0: all logits are computed */

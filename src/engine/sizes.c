@@ -259,8 +259,8 @@ bool sizes_hold_all(engine_core *e, uint64_t more) {
             !sizes_will_stream(e, &need, before, session));
 }
 
-/* Sets the number of proposed tokens. Speculation pays while weights are streamed: a pass then takes about the
- * same time for several rows. Memory for their logits is never what makes a model not fit. */
+/* Sets the number of proposed tokens. Speculation pays while weights are streamed: a pass then takes about
+ * the same time for several rows. Memory for their logits is never what makes a model not fit. */
 static void resolve_proposals(engine_core *e) {
     settings *s = &e->resolved;
     const int64_t n = model_state_bytes(e->m) > 0 ? 0 : e->requested.n_draft;

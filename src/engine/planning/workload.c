@@ -85,9 +85,8 @@ static void set_caps(const planning *f, facts *out) {
     machine here;
     machine_detect(&here);
     const double beside = (double)(plan_ram_beside(q, cache, true, q->packed, 0) - cache->bytes);
-    const double ram = q->cap[NIB_TIER_RAM] != NIB_AUTO
-                           ? (double)q->cap[NIB_TIER_RAM]
-                           : (double)(here.ram_free - here.ram_free / FREE_SHARE);
+    const uint64_t left = here.ram_free - here.ram_free / FREE_SHARE;
+    const double ram = (double)(q->cap[NIB_TIER_RAM] != NIB_AUTO ? q->cap[NIB_TIER_RAM] : left);
     const double disk = q->stream ? 1e15 : 0;
     /* the program keeps two layers free for streamed ones, which the ring is already */
     const double spare = SPARE_LAYERS * out->shape.weights;
@@ -149,7 +148,8 @@ static nib_status search(facts *x, const nib_workload *w, nib_flow *out, nib_err
     const double begun = time_now();
     *out = (nib_flow){0};
     flow_answer best = {0};
-    for (int host = 0; host <= (x->on_gpu && x->fixed[FLOW_CG] < 0); host++) {
+    const int last = x->on_gpu && x->fixed[FLOW_CG] < 0 ? 1 : 0;
+    for (int host = 0; host <= last; host++) {
         flow_answer a;
         int n;
         x->c.host_attends = host;
