@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/seed.h"
+#include "server/form.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -136,62 +137,8 @@ void files_drop(exchange *x) {
     x->n_upload = 0;
 }
 
-/* A part of a form: the name of its field, and the bytes of its content. */
-typedef struct form_part {
-    char name[32], filename[256];
-    long begin, end;
-} form_part;
-
-/* The value of a parameter of a header, as name="purpose". */
-static void parameter(const char *line, const char *name, char *out, size_t size) {
-    char key[24];
-    snprintf(key, sizeof key, " %s=\"", name);
-    const char *at = strstr(line, key), *end = at ? strchr(at + strlen(key), '"') : NULL;
-    out[0] = 0;
-    if (end && (size_t)(end - at) - strlen(key) < size) {
-        memcpy(out, at + strlen(key), (size_t)(end - at) - strlen(key));
-        out[(size_t)(end - at) - strlen(key)] = 0;
-    }
-}
-
-/* Reads the headers of a part, up to its empty line. False: there is none. */
-static bool read_headers(FILE *f, form_part *p) {
-    char line[1024];
-    *p = (form_part){0};
-    while (fgets(line, sizeof line, f)) {
-        if (!strcmp(line, "\r\n")) {
-            p->begin = ftell(f);
-            return true;
-        }
-        if (!strncasecmp(line, "Content-Disposition:", 20)) {
-            parameter(line, "name", p->name, sizeof p->name);
-            parameter(line, "filename", p->filename, sizeof p->filename);
-        }
-    }
-    return false;
-}
-
-/* Moves to the next line that begins with the boundary; the part ends before the line break in front of it.
- * False: there is none. *last: the form ends there. */
-static bool find_boundary(FILE *f, const char *boundary, long *end, bool *last) {
-    const size_t n = strlen(boundary);
-    char *line = NULL;
-    size_t cap = 0;
-    bool found = false;
-    long at = ftell(f);
-    for (ssize_t got; !found && (got = getline(&line, &cap, f)) >= 0; at += got) {
-        if ((size_t)got < n || memcmp(line, boundary, n) != 0)
-            continue;
-        found = true;
-        *end = at >= 2 ? at - 2 : 0;
-        *last = !strncmp(line + n, "--", 2);
-    }
-    free(line);
-    return found;
-}
-
-/* Copies a part's content to a new file. */
-static bool store(exchange *x, const form_part *p, const char *id) {
+/* Copies the form's file to a new one. */
+static bool store(exchange *x, const form *p, const char *id) {
     char *path = files_path(x->s, id, ""), *block = mem_alloc(BLOCK);
     file_writer *w = NULL;
     nib_error err;
@@ -227,28 +174,13 @@ static bool boundary_of(exchange *x, char out[128]) {
 }
 
 /* Finds both fields. */
-static bool read_form(exchange *x, form_part *content, char purpose[32]) {
+static bool read_form(exchange *x, form *out) {
     char boundary[128];
-    long end = 0;
-    bool last = false;
     if (!boundary_of(x, boundary))
         return false;
-    rewind(x->upload);
-    bool found = find_boundary(x->upload, boundary, &end, &last);
-    for (form_part p; found && !last && read_headers(x->upload, &p);) {
-        found = find_boundary(x->upload, boundary, &p.end, &last);
-        const long back = ftell(x->upload);
-        if (found && !strcmp(p.name, "file"))
-            *content = p;
-        if (found && !strcmp(p.name, "purpose") && p.end - p.begin < 31) {
-            fseek(x->upload, p.begin, SEEK_SET);
-            purpose[fread(purpose, 1, (size_t)(p.end - p.begin), x->upload)] = 0;
-            fseek(x->upload, back, SEEK_SET);
-        }
-    }
-    if (!content->end)
+    if (!form_read(x->upload, boundary, out))
         return fault_field(&x->why, "file", "expected a field with the file's content");
-    return !strcmp(purpose, "batch") || fault_field(&x->why, "purpose", "expected \"batch\"");
+    return !strcmp(out->purpose, "batch") || fault_field(&x->why, "purpose", "expected \"batch\"");
 }
 
 /* ---- routes ---- */
@@ -267,15 +199,16 @@ static bool make_folder(exchange *x) {
 }
 
 void files_create(exchange *x) {
-    form_part content = {0};
-    char purpose[32] = "", id[FILES_ID];
-    if (!is_open(x) || !read_form(x, &content, purpose))
+    form content;
+    char id[FILES_ID];
+    if (!is_open(x) || !read_form(x, &content))
         return;
     files_new_id("file-", id);
     if (!make_folder(x))
         return;
     if (store(x, &content, id) &&
-        files_describe(x->s, id, content.filename[0] ? content.filename : "batch.jsonl", purpose, &x->why)) {
+        files_describe(x->s, id, content.filename[0] ? content.filename : "batch.jsonl", content.purpose,
+                       &x->why)) {
         json_t *out = file_json(x->s, id, &x->why);
         if (out)
             exchange_json(x, out);
