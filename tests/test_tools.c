@@ -13,6 +13,7 @@
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,6 +105,31 @@ static void makes(void **state) {
     assert_true(n > 10);
 }
 
+/* The mixtures have the parameters that their makers publish, within a few per cent, and open. */
+static void makes_mixtures(void **state) {
+    (void)state;
+    static const struct {
+        const char *shape;
+        double params, active; /* in billions */
+    } of[] = {{"qwen3-30b-a3b", 30.5, 3.3},   {"qwen3.5-35b-a3b", 35, 3.4}, {"gpt-oss-20b", 20.9, 3.6},
+              {"gpt-oss-120b", 116.8, 5.1},   {"glm-4.5-air", 106.5, 12.5}, {"deepseek-v3", 671, 37.5},
+              {"gemma-4-26b-a4b", 25.8, 3.9}, {"lfm2-8b-a1b", 8.3, 1.55},   {"granite-4-h-small", 32, 9.2}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        const char *path = temp_path("mixture.gguf");
+        nib_error err;
+        const nib_synth_options o = {.shape = of[i].shape, .hollow = true};
+        if (nib_synth(&o, path, NULL, &err) != NIB_OK)
+            fail_msg("%s: %s", of[i].shape, err.message);
+        json_t *doc = described(path);
+        const double params = (double)number(doc, "params") / 1e9;
+        const double active = (double)number(doc, "active_params") / 1e9;
+        if (fabs(params / of[i].params - 1) > 0.04 || fabs(active / of[i].active - 1) > 0.15)
+            fail_msg("%s: found %.2f B parameters, %.2f B active", of[i].shape, params, active);
+        json_decref(doc);
+        remove(path);
+    }
+}
+
 /* The file has the bits of nib_session_forward. */
 static void writes_logits(void **state) {
     enum { N = 5 };
@@ -153,7 +179,8 @@ static void checks_the_processor(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(describes),     cmocka_unit_test(describes_whole_or_not), cmocka_unit_test(makes),
+        cmocka_unit_test(describes),     cmocka_unit_test(describes_whole_or_not),
+        cmocka_unit_test(makes),         cmocka_unit_test(makes_mixtures),
         cmocka_unit_test(writes_logits), cmocka_unit_test(checks_the_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

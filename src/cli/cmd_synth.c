@@ -35,8 +35,10 @@ const cli_command cmd_synth = {
     .details =
         "SHAPE is one of smollm2-135m, llama-3.2-1b, llama-3.2-3b, llama-3-8b, llama-3-70b, llama-2-7b,\n"
         "llama-2-13b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b, phi-3-medium, opt-125m, opt-6.7b, opt-30b,\n"
-        "opt-175b, qwen3-30b-a3b, qwen3-235b-a22b. The file has no tokenizer: use it with bench, or with\n"
-        "run --tokens. Routers of synthetic mixtures have no preference among experts.\n\n"
+        "opt-175b, qwen3-30b-a3b, qwen3-235b-a22b, qwen3.5-35b-a3b, gpt-oss-20b, gpt-oss-120b,\n"
+        "glm-4.5-air, deepseek-v3, gemma-4-26b-a4b, lfm2-8b-a1b, granite-4-h-small. The file has no\n"
+        "tokenizer: use it with bench, or with run --tokens. Routers of synthetic mixtures have no\n"
+        "preference among experts.\n\n"
         "  nibble synth llama-3.2-1b -o 1b.gguf\n"
         "  nibble synth llama-3-8b -o 8b-part.gguf --type q8_0 --layers 4\n"
         "  nibble bench 1b.gguf\n",

@@ -45,13 +45,27 @@ static uint64_t kv_bytes(const model *m) {
     return n;
 }
 
-/* Parameters without those of the experts that a token does not use. */
+/* Whether matrix i of the embedding block is only a table, of which a token reads one row. */
+static bool is_table(const model *m, int i) {
+    const block *head = model_block(m, model_n_block(m) - 1), *embed = model_block(m, 0);
+    bool multiplies = embed->weights[i].vector;
+    for (int o = 0; o < embed->program.n_op; o++)
+        multiplies = multiplies || (op_is_product(&embed->program.ops[o]) && embed->program.ops[o].w == i);
+    for (int w = 0; w < head->n_weight; w++)
+        multiplies = multiplies || (head->weights[w].shared_block == 0 && head->weights[w].shared_index == i);
+    return !multiplies;
+}
+
+/* Parameters that a token is multiplied by: without those of the experts that it does not use, and without
+ * tables. */
 static uint64_t active_params(const model *m) {
     const int64_t used = model_hparams(m)->n_expert_used;
     uint64_t n = model_n_param(m);
     for (int b = 0; b < model_n_block(m); b++)
         for (int i = 0; i < model_block(m, b)->n_weight; i++) {
             const weight *w = &model_block(m, b)->weights[i];
+            if (b == 0 && is_table(m, i))
+                n -= (uint64_t)(w->n - 1) * (uint64_t)w->k;
             if (w->n_expert > used)
                 n -= (uint64_t)((w->n_expert - used) * w->expert_n) * (uint64_t)w->k;
         }
