@@ -78,7 +78,7 @@ static bool read_form(const json_t *body, int64_t width, embedding *e, fault *wh
 /* Whether the memory that the request holds until it is answered (tokens, vectors, their text) fits. */
 static bool fits_share(const server *s, embedding *e, fault *why) {
     char need[32], have[32];
-    const uint64_t numbers = e->n * (uint64_t)e->width, max = s->options.request_bytes / SHARE_LOGPROBS;
+    const uint64_t numbers = e->n * (uint64_t)e->width, max = LOGPROBS_SHARE(s->options.request_bytes);
     e->bytes += numbers * (sizeof(float) + (e->base64 ? 2 * sizeof(float) : NUMBER_TEXT));
     return e->bytes <= max ||
            fault_field(why, "input",

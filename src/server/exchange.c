@@ -264,6 +264,9 @@ static ssize_t read_stream(void *user, uint64_t at, char *out, size_t max) {
     if (!build_end(&b))
         j->out.no_memory = true;
     n = (ssize_t)buffer_take(&j->out, out, max);
+    if (!j->out.no_memory && buffer_left(&j->out) == 0)
+        buffer_clear(&j->out);
+    job_charge(j);
     if (j->out.no_memory || !j->at)
         n = MHD_CONTENT_READER_END_WITH_ERROR;
     else if (n == 0 && j->ended)

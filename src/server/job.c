@@ -18,6 +18,7 @@
 static void job_free(job *j) {
     pthread_mutex_lock(&j->s->lock);
     j->s->n_embedding -= j->counted;
+    j->s->n_text -= j->n_text;
     pthread_mutex_unlock(&j->s->lock);
     if (j->model)
         model_release(j->model);
@@ -118,7 +119,7 @@ static bool check_logprobs(const job *j, const call_tokens *prompts, size_t n, f
         tokens += c->echo ? (double)prompts[i].n : 0;
     }
     const double bytes = tokens * c->n * (1 + c->n_top) * CANDIDATE;
-    const uint64_t max = j->s->options.request_bytes / SHARE_LOGPROBS;
+    const uint64_t max = LOGPROBS_SHARE(j->s->options.request_bytes);
     if (!c->logprobs || bytes <= (double)max)
         return true;
     return fault_field(why, "logprobs",
@@ -132,6 +133,41 @@ static bool can_wait(const job *j) {
     return j->has_text && j->s->n_answer == j->n_left && time_now() - j->written_at < PIECE_S;
 }
 
+/* ---- text that clients do not read ---- */
+
+void job_charge(job *j) {
+    uint64_t n = j->out.cap + j->said.cap;
+    for (size_t i = 0; i < j->n_answer; i++)
+        n += j->answers[i].text.cap;
+    j->s->n_text += n - j->n_text;
+    j->n_text = n;
+}
+
+/* Guarded. Frees what was not read: the client gets an error, and nothing more is computed for it. */
+static void drop_text(job *j) {
+    exchange_resume(j->at);
+    job_cancel(j);
+    buffer_clear(&j->out);
+    buffer_clear(&j->said);
+    for (size_t i = 0; i < j->n_answer; i++)
+        buffer_clear(&j->answers[i].text);
+    j->out.no_memory = true;
+    job_charge(j);
+}
+
+/* Guarded. The streams that are computed and have the most unread text end, until the others fit. */
+static void drop_most(server *s) {
+    while (s->n_text > s->options.request_bytes / SHARE_TEXTS) {
+        job *most = NULL;
+        for (job *j = s->jobs; j; j = j->next)
+            if (j->at && j->n_text > (most ? most->n_text : 0))
+                most = j;
+        if (!most)
+            return;
+        drop_text(most);
+    }
+}
+
 static bool on_text(void *user, const char *text, size_t n_byte) {
     answer *a = user;
     job *j = a->of;
@@ -141,6 +177,8 @@ static bool on_text(void *user, const char *text, size_t n_byte) {
         j->held = can_wait(j);
         if (!j->held)
             exchange_resume(j->at);
+        job_charge(j);
+        drop_most(j->s);
     }
     pthread_mutex_unlock(&j->s->lock);
     return true;
@@ -233,6 +271,15 @@ static bool queue_has_place(const server *s, size_t n, fault *why) {
     return false;
 }
 
+/* Guarded. Streams that ended keep their text until it is read: half of the share is for those that run. */
+static bool texts_have_place(const server *s, const job *j, fault *why) {
+    if (!j->call.stream || s->n_text <= s->options.request_bytes / SHARE_TEXTS / 2)
+        return true;
+    why->retry_s = 1;
+    return fault_set(why, 503, "out_of_memory",
+                     "the memory for text that clients have not read is used up: try again");
+}
+
 /* Sets up the parsers that separate reasoning and calls from the text in chats. */
 static bool take_apart(job *j, const call_tokens *p, fault *why) {
     const tool_style tools = j->call.tools ? j->model->tools : TOOLS_NONE;
@@ -265,7 +312,7 @@ static void enlist(job *j) {
 static bool add_all(job *j, const call_tokens *prompts, size_t n, fault *why) {
     server *s = j->s;
     pthread_mutex_lock(&s->lock);
-    bool added = queue_has_place(s, j->n_answer, why);
+    bool added = queue_has_place(s, j->n_answer, why) && texts_have_place(s, j, why);
     for (size_t i = 0; i < n && added; i++)
         added = add_answers(j, i, &prompts[i], why);
     if (j->n_left > 0) { /* also if a later one failed */
@@ -290,7 +337,7 @@ bool job_begin_embedding(exchange *x, embedding *e, fault *why) {
     j->n_prompt = j->answers[0].n_prompt = e->n_token;
     pthread_mutex_lock(&s->lock);
     bool good = queue_has_place(s, 1, why);
-    if (good && s->n_embedding + e->bytes > s->options.request_bytes / SHARE_LOGPROBS) {
+    if (good && s->n_embedding + e->bytes > LOGPROBS_SHARE(s->options.request_bytes)) {
         why->retry_s = 1;
         good = fault_set(why, 429, "queue_full", "the memory for waiting embeddings is used up: try again");
     }
@@ -365,7 +412,7 @@ void job_write(job *j) {
             a->n_likely_written = a->n_likely;
         }
         j->out.no_memory = j->out.no_memory || a->text.no_memory || a->no_memory;
-        a->text.n = 0;
+        buffer_clear(&a->text);
         if (a->done && !a->closed)
             j->how->close(j, a, &j->out);
         a->closed = a->done;

@@ -121,6 +121,7 @@ struct job {
     served *model;        /* held */
     embedding *embedding; /* NULL: it has answers. Else one, which is not in the batch */
     uint64_t counted;     /* of it, in the server's n_embedding */
+    uint64_t n_text;      /* guarded: bytes of a stream's text in the server's n_text */
     const dialect *how;
     call call;
     uint64_t client; /* the exchange's */
@@ -196,10 +197,12 @@ enum { N_TIME = 12 };
 extern const double
     server_times[N_TIME - 1]; /* seconds; bounds of the histogram of times to the first token */
 
-/* Divisors of options.request_bytes: received bodies, the probabilities of one request's tokens, connections;
- * the values, text and tokens of the body that is parsed, and replies until they are read, have 3/8. */
-enum { SHARE_BODIES = 4, SHARE_LOGPROBS = 4, SHARE_CONNECTIONS = 8 };
-#define VALUES_SHARE(bytes) ((bytes) / 8 * 3)
+/* Shares of options.request_bytes: divisors for received bodies, connections, and the text of streams that
+ * their clients have not read; the probabilities of one request's tokens, or embeddings, have 3/16; the
+ * values, text and tokens of the body that is parsed, and replies until they are read, have 3/8. */
+enum { SHARE_BODIES = 4, SHARE_CONNECTIONS = 8, SHARE_TEXTS = 16 };
+#define LOGPROBS_SHARE(bytes) ((bytes) / 16 * 3)
+#define VALUES_SHARE(bytes)   ((bytes) / 8 * 3)
 
 typedef struct server_counts { /* since server_open; guarded */
     uint64_t n_request, n_refused, n_cancelled, n_failed;
@@ -237,6 +240,7 @@ struct server {
      * frees it */
     atomic_uint_least64_t n_body, n_reply;
     uint64_t n_embedding; /* guarded: bytes of unanswered embeddings */
+    uint64_t n_text;      /* guarded: bytes of streams that their clients have not read */
     server_counts counts;
     const server_host *runs; /* while it computes */
 };
@@ -323,6 +327,7 @@ bool job_begin(exchange *x, call *c, const dialect *how, fault *why);
 void job_begin_parsed(exchange *x, call *c, bool parsed);
 void job_release(job *j);
 void job_write(job *j);  /* guarded: writes new output to `out` */
+void job_charge(job *j); /* guarded: counts what the client of a stream has not read in s->n_text */
 void job_cancel(job *j); /* guarded */
 /* Tokens of all ended answers: of prompts, reused from the cache; generated. */
 size_t job_cached(const job *j);

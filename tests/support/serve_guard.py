@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 
@@ -166,6 +167,32 @@ def slow_clients():
         check(f"{name} that come slowly have a deadline", 0.5 < took < 14, took)
     with socket.create_connection(("127.0.0.1", s.port)) as connection:
         check("a connection without any request, too", closed_after(connection))
+    s.end()
+
+
+def unread():
+    """Clients of streams who read nothing of megabytes: what is kept for them has a bound, and others are answered."""
+    os.mkdir("long")
+    with open("long-answer", "w", encoding="ascii") as file:
+        file.write(" ".join(f"{i:04}" * 500 for i in range(200)))
+    subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "script-model.py"), "long", "long-answer"], check=True)
+    shutil.copyfile("script/chat_template.jinja", "long/chat_template.jinja")
+    cap = 200 << 20
+    s = Server(nibble, "long", "-c", "1000", "--parallel", "8", "--ram", str(cap))
+    chat = {"messages": [{"role": "user", "content": "x"}], "n": 8, "temperature": 0}
+    silent = []
+    for _ in range(4):
+        body = json.dumps(dict(chat, stream=True)).encode()
+        silent.append(socket.socket())
+        silent[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent[-1].connect(("127.0.0.1", s.port))
+        silent[-1].sendall(b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    time.sleep(1)
+    check("others are answered beside streams that nobody reads", s.post("/v1/chat/completions", dict(chat, n=1))[0] == 200)
+    read = [b"".join(iter(lambda one=one: one.recv(1 << 20), b"")) for one in silent]
+    check("what is kept for clients that do not read has a bound", not all(b"[DONE]" in got[-20:] for got in read), [len(got) for got in read])
+    check("what is read is whole", b"[DONE]" in s.ask("POST", "/v1/chat/completions", dict(chat, stream=True, n=2))[2][-20:])
+    check("and the cap is kept", s.peak() <= cap, (s.peak(), cap))
     s.end()
 
 
