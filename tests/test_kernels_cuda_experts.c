@@ -121,6 +121,72 @@ static void routing(void **state) {
         }
 }
 
+/* With the router's product: logits against sums in double, and choices by these logits. */
+static void router_of(type_id type, int64_t n_expert, int64_t k, int64_t n_row, bool normed, bool many) {
+    const op o = router(SCORE_SOFTMAX, n_expert, 4, 1, 1);
+    matrix m = matrix_open(type, n_expert, k, MATRIX_RANDOM, 3);
+    const view w = matrix_there(&m);
+    float *x = random_rows(n_row * k, 7, 2), *norm = random_rows(k, 8, 1),
+          *row = malloc((size_t)k * sizeof *row);
+    float *there = device_copy(x, (size_t)(n_row * k) * sizeof *x),
+          *norm_there = device_copy(norm, (size_t)k * sizeof *x);
+    float *logits = malloc((size_t)(n_row * n_expert) * sizeof *logits),
+          *out = malloc((size_t)(n_row * o.n) * sizeof *out);
+    float *normed_there = device_new((size_t)(n_row * k) * sizeof *x), want[2 * ROUTE_MAX_USED];
+    unsigned *none = calloc((size_t)n_row + 1, sizeof *none);
+    cuda_route a = route_of(&o, device_new((size_t)(n_row * n_expert) * sizeof(float)), NULL, n_row,
+                            device_new((size_t)(n_row * o.n) * sizeof(float)), false);
+    a.w = w;
+    a.x = there;
+    a.ld_row = a.ld_normed = k;
+    a.norm = normed ? norm_there : NULL;
+    a.eps = 1e-5f;
+    a.normed = normed_there;
+    a.many = many;
+    a.ended = device_copy(none, ((size_t)n_row + 1) * sizeof *none);
+    for (int again = 0; again < 2; again++) /* counters are zeros again */
+        OK(cuda->route(&a, stream));
+    read_back(logits, a.logits, (size_t)(n_row * n_expert) * sizeof *logits);
+    read_back(out, a.out, (size_t)(n_row * o.n) * sizeof *out);
+    for (int64_t r = 0; r < n_row; r++) {
+        double squares = 0;
+        for (int64_t i = 0; i < k; i++)
+            squares += (double)x[r * k + i] * (double)x[r * k + i];
+        const double factor = normed ? 1 / sqrt(squares / (double)k + 1e-5) : 1;
+        for (int64_t e = 0; e < n_expert; e++) {
+            double sum = 0, size = 0;
+            matrix_row(&m, e, row);
+            for (int64_t i = 0; i < k; i++) {
+                const double p =
+                    (double)row[i] * (double)x[r * k + i] * (normed ? factor * (double)norm[i] : 1);
+                sum += p, size += fabs(p);
+            }
+            if (!(fabs(sum - (double)logits[r * n_expert + e]) <= 1e-5 * size))
+                fail_msg("a router of %d x %d, row %d: %g, not %g", (int)n_expert, (int)k, (int)r,
+                         (double)logits[r * n_expert + e], sum);
+        }
+        route_row(&o, logits + r * n_expert, NULL, NULL, want);
+        for (int64_t i = 0; i < o.u.route.n_used; i++)
+            assert_true(out[r * o.n + i] == want[i]);
+    }
+    check_list(&a, a.few, cuda_expert_few_of(n_row * a.n_used, n_expert, false), CUDA_EXPERT_FEW, 1, out);
+    drop(w.data), drop(there), drop(norm_there), drop(normed_there), drop(a.logits), drop(a.out), drop(a.few),
+        drop(a.wide), drop(a.ended);
+    matrix_close(&m);
+    free(x), free(norm), free(row), free(logits), free(out), free(none);
+}
+
+static void routers(void **state) {
+    (void)state;
+    static const type_id types[] = {TYPE_F32, TYPE_BF16, TYPE_F16};
+    static const int64_t rows[] = {1, 5, 64, 130};
+    for (int i = 0; i < 12; i++) {
+        router_of(types[i % 3], 128, 512, rows[i / 3], i % 2, false);
+        router_of(types[i % 3], 10, 100, rows[i / 3], i % 2 == 0, false);
+        router_of(types[i % 3], 300, 80, rows[i / 3], false, true);
+    }
+}
+
 /* ---- products ---- */
 
 typedef struct mixture {
@@ -294,6 +360,7 @@ static void products(void **state) {
 int main(int argc, char **argv) {
     if (!gpu_open(argc, argv))
         return gpu_missing();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(routing), cmocka_unit_test(products)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(routing), cmocka_unit_test(routers),
+                                       cmocka_unit_test(products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,6 +304,8 @@ __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constan
         row_of[i] = v;
         square = __fmaf_rn(v, v, square);
     }
+    if (threadIdx.x < 4 && k + (int)threadIdx.x < (k + 3) / 4 * 4)
+        row_of[k + threadIdx.x] = 0.0f; /* read with the last elements */
     if (a.norm) {
         const float factor = norm_factor_of(block_sum<EXPERT_WARPS>(square, sums), (float)k, a.eps);
         for (int i = threadIdx.x; i < k; i += EXPERT_THREADS) {
@@ -316,7 +318,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS) route_few(const __grid_constan
     float sum = 0.0f;
 #pragma unroll 8
     for (int i = 4 * lane; i < k; i += 128)
-        sum = four_fma(four_weights<TYPE>(w, i), four_inputs(row_of, i, k), sum);
+        sum = four_fma(four_weights<TYPE>(w, i), *(const float4 *)(row_of + i), sum);
     sum = pairs_sum(sum, 32);
     if (lane == 0 && e < n)
         a.logits[row * a.ldx + e] = a.w_bias ? __fadd_rn(sum, a.w_bias[e]) : sum;
