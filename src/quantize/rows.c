@@ -159,21 +159,51 @@ static nib_status read_turned(const container *c, const gguf_tensor *t, int64_t 
     return NIB_OK;
 }
 
-/* Reads columns of a tensor that the file stores as [k, columns], through the spare scratch memory. */
+/* How many of n columns from `first` on are of one tensor, and together at most `apart` times as wide: each
+ * of the tensor's rows then takes one read of *span columns from *low on. Gates and values often alternate.
+ */
+static int64_t columns_together(const gguf_tensor *t, int64_t first, int64_t n, int64_t apart, int64_t *low,
+                                int64_t *span) {
+    const container_tensor *of = NULL;
+    int64_t end = 0, i = 0;
+    for (int64_t col = 0, left = 0; i < n; i += left) {
+        const weight_piece *p = piece_at(t, first + i, &col, &left);
+        if (!p || (of && p->tensor != of))
+            break;
+        left = NUM_MIN(left, n - i);
+        const int64_t from = of ? NUM_MIN(*low, col) : col, to = NUM_MAX(end, col + left);
+        if (of && to - from > apart * (i + left))
+            break;
+        of = p->tensor;
+        *low = from;
+        end = to;
+    }
+    *span = end - *low;
+    return i;
+}
+
+/* Reads columns of a tensor that the file stores as [k, columns], through the spare scratch memory. A row's
+ * columns are first read to `out`, which has k or more values for each. */
 static nib_status read_columns(const container *c, const gguf_tensor *t, int64_t first, int64_t n, int64_t k,
                                const row_scratch *scratch, uint8_t *out, nib_error *err) {
     const uint64_t each = bytes_of(t->from, 1);
     int64_t col = 0, left = 0;
-    for (int64_t i = 0; i < n; i += left) {
+    for (int64_t i = 0, together, low = 0, span = 0; i < n; i += together) {
         const weight_piece *p = piece_at(t, first + i, &col, &left);
-        if (!p)
+        together = columns_together(t, first + i, n - i, NUM_MIN(k, (int64_t)2), &low, &span);
+        if (!p || !together)
             return no_row(t, first + i, err);
-        left = NUM_MIN(left, n - i);
-        for (int64_t r = 0; r < k; r++)
-            NIB_TRY(file_read_at(container_file(c, p->tensor->file),
-                                 scratch->spare + (uint64_t)(r * n + i) * each,
-                                 p->tensor->offset + (uint64_t)(r * p->tensor->shape[1] + col) * each,
-                                 (uint64_t)left * each, err));
+        for (int64_t r = 0; r < k; r++) {
+            uint8_t *to = scratch->spare + (uint64_t)(r * n + i) * each;
+            NIB_TRY(file_read_at(container_file(c, p->tensor->file), out,
+                                 p->tensor->offset + (uint64_t)(r * p->tensor->shape[1] + low) * each,
+                                 (uint64_t)span * each, err));
+            for (int64_t j = 0; j < together; j += left) {
+                piece_at(t, first + i + j, &col, &left);
+                left = NUM_MIN(left, together - j);
+                memcpy(to + (uint64_t)j * each, out + (uint64_t)(col - low) * each, (uint64_t)left * each);
+            }
+        }
     }
     for (int64_t i = 0; i < n; i++)
         for (int64_t r = 0; r < k; r++)
