@@ -52,6 +52,7 @@ nib_status launch_route(const launch_walk *w, const step *s, nib_error *err) {
         NIB_TRY(take_router(w, s, &a, err));
     a.logits = launch_at(w, o->in);
     a.bias = launch_vector(w, o->b);
+    a.times = launch_vector(w, o->w2);
     a.out = launch_at(w, o->out);
     a.n_row = w->g->n_row;
     a.ldx = launch_ld(w, o->in);

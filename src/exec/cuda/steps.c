@@ -309,11 +309,7 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SCALE_POS:
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
     case OP_COPY: s->kind = STEP_COLUMNS; return NIB_OK;
-    case OP_ROUTE:
-        if (o->w2 >= 0)
-            return refuse(b, o, "experts have factors of their weights");
-        s->kind = STEP_ROUTE;
-        return NIB_OK;
+    case OP_ROUTE: s->kind = STEP_ROUTE; return NIB_OK;
     case OP_EXPERTS: return take_experts(b, i, s);
     case OP_CONV:
     case OP_SSD:

@@ -357,12 +357,13 @@ typedef struct cuda_route {
     float eps;
     float *normed; /* [n_row, ld_normed]: with `norm`, receives the input */
     int64_t ld_row, ld_normed;
-    void *codes;       /* receives codes of the input, for `experts`; NULL: none. Not with `many` */
-    unsigned *ended;   /* with w, [n_row + 1], zeroed once */
-    bool many;         /* prompt rows */
-    float *logits;     /* [n_row, ldx] */
-    const float *bias; /* [n_expert] or NULL */
-    float *out;        /* [n_row, ldo]: ids, then weights */
+    void *codes;        /* receives codes of the input, for `experts`; NULL: none. Not with `many` */
+    unsigned *ended;    /* with w, [n_row + 1], zeroed once */
+    bool many;          /* prompt rows */
+    float *logits;      /* [n_row, ldx] */
+    const float *bias;  /* [n_expert] or NULL */
+    const float *times; /* [n_expert]: factors of the weights; or NULL */
+    float *out;         /* [n_row, ldo]: ids, then weights */
     int64_t n_row, ldx, ldo, n_expert, n_used;
     score_kind score;
     int64_t n_group, group_used;

@@ -198,6 +198,8 @@ __device__ static void row_route(const cuda_route &a, int64_t row, const route_m
     }
     chosen_write(a, m, out, out + a.n_used);
     weigh(a, out + a.n_used);
+    for (int i = lane; a.times && i < a.n_used; i += 32)
+        out[a.n_used + i] = __fmul_rn(out[a.n_used + i], a.times[(int)out[i]]);
 }
 
 /* ---- lists ---- */
