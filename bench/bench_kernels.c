@@ -149,7 +149,7 @@ static void time_attention(const bench *b, type_id type, int64_t n_head, int64_t
 static void time_rows(const bench *b) {
     enum { N = 1536 };
     static float x[N], y[N];
-    const act_format af = {8, 32};
+    const act_format af = {.bits = 8, .group = 32};
     char *q = mem_alloc_aligned(64, act_row_bytes(af, N));
     uint64_t seed = 9;
     for (int i = 0; i < N; i++)

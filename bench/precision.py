@@ -40,7 +40,7 @@ class Model:
 
     def bytes_of(self, block, recipe):
         """Of the block's matrices in a format such as u4g64aw: codes, and a scale (and minimum) for each group."""
-        bits, group, more = re.fullmatch(r"u(\d)g(\d+)(a?w?)", recipe).groups()
+        bits, group, more = re.fullmatch(r"u(\d)g(\d+)(a?h?w?)", recipe).groups()
         each = 4 if "a" in more else 2
         return sum(n * k * int(bits) // 8 + n * math.ceil(k / int(group)) * each
                    for n, k in self.tensors.get(block, []))

@@ -20,7 +20,7 @@ static void copy_weights(product *p, const matrix *w, int64_t rotate_bytes) {
 
 product product_open(const matrix *w, int64_t n_row, int64_t rotate_bytes, int n_thread) {
     const bool coded = w->view.format.layout == PACK_TILE;
-    const act_format f = coded ? act_format_for(&w->view.format, w->act_bits) : (act_format){0};
+    const act_format f = coded ? act_format_for(&w->view.format, w->act_bits, 0) : (act_format){0};
     const size_t each = coded ? act_row_bytes(f, w->k) : 0;
     product p = {.n_output = w->n, .n_thread = n_thread};
     copy_weights(&p, w, rotate_bytes);

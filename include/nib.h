@@ -106,6 +106,10 @@ typedef struct nib_plan_options {
                                 engine. The plan names the sum as its budget */
 } nib_plan_options;
 
+/* Activations of 4 bits, and of 8 in the leading blocks of 128 channels that the model's file names for each
+ * input of a product ('nibble quantize --permute'). */
+enum { NIB_ACT_AX = 48 };
+
 typedef struct nib_engine_options {
     uint64_t ram;        /* cap in bytes for the process's peak resident set; NIB_AUTO: no cap */
     uint64_t vram, disk; /* caps in bytes; NIB_AUTO */
@@ -138,7 +142,7 @@ typedef struct nib_engine_options {
                          (`shortlist`). 0: all logits are computed */
     int shortlist;    /* a nib_shortlist */
     int kv_type;      /* 0: f16 (f32 while the whole cache takes at most 2 MiB); else a nib_kv_type */
-    int activation;   /* bits of activations in products with packed weights: 4, 8 or 16; 0: 8 */
+    int activation;   /* bits of activations in products with packed weights: 4, 8, 16 or NIB_ACT_AX; 0: 8 */
     const char *backend; /* name of the back end; NULL: cpu; "auto": the GPU if there is one, else cpu.
                             NIB_E_DEVICE: this build or machine has no such back end */
     int32_t gpu_layers;  /* at most this many of the last layers keep their weights on the GPU. The processor
@@ -198,8 +202,15 @@ typedef enum nib_packed { NIB_PACKED_AUTO, NIB_PACKED_ON, NIB_PACKED_OFF } nib_p
  * left. */
 typedef enum nib_shortlist { NIB_SHORTLIST_AUTO, NIB_SHORTLIST_ON, NIB_SHORTLIST_OFF } nib_shortlist;
 
-/* NIB_KV_8, NIB_KV_4: older positions in 8 or 4 bits (docs/budget.md). Used on request only. */
-typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32, NIB_KV_8, NIB_KV_4 } nib_kv_type;
+/* The formats of keys and values (docs/budget.md). Those with codes are used on request only.
+ *
+ *   F16, F32   as they are
+ *   8, 4       older positions in 8 or 4 bits
+ *   8H, 4H     the same with values that are rotated before they are rounded: as many bytes, and less loss
+ *              where a few channels are far from the others
+ *
+ * A GPU has F16, 8 and 4. The processor has all of them. */
+typedef enum nib_kv_type { NIB_KV_F16 = 1, NIB_KV_F32, NIB_KV_8, NIB_KV_4, NIB_KV_8H, NIB_KV_4H } nib_kv_type;
 
 /* Fills in the defaults; call it before setting fields. Never fails. */
 NIB_API void nib_engine_options_init(nib_engine_options *options);

@@ -48,7 +48,12 @@ typedef struct nib_quantize_options {
     const char *method;    /* "rtn", "squeezellm", "awq", "gptq"; NULL: rtn */
     const char *calib;     /* text whose lines are the calibration prompts; NULL: nibble's own prompts */
     const char
-        *imatrix; /* llama.cpp's importance matrix, instead of measuring one; "none": rounding uses none */
+        *imatrix;   /* llama.cpp's importance matrix, instead of measuring one; "none": rounding uses none */
+    bool permute;   /* channels with outliers come first in all tensors, and the file says which inputs of
+                       products have 8 bits with NIB_ACT_AX. `type` NULL: values are not rounded */
+    double share8;  /* with permute: maximum percentage of the multiply-adds with 8-bit activations */
+    double outlier; /* with permute: a channel has outliers if its 99.9th percentile is above so many times
+                       the median of its input's channels; 0: 6 */
     const char *keep_imatrix; /* writes the importance matrix for llama.cpp; NULL: no */
     const char *residual;     /* also writes the rounding residuals, with the engine options' residual_bits a
                                  weight, to this file, which nib_engine_options.residual accepts in place of the
@@ -67,6 +72,8 @@ typedef struct nib_quantize_report {
         n_resumed;  /* tensors that were written in another format; that an earlier call had finished */
     int n_fallback; /* tensors whose row length is no multiple of the format's block; they have the next
                        larger format that fits */
+    int n_first;    /* channels that `permute` put first, over all inputs that can be permuted */
+    double share8;  /* with permute: percentage of the multiply-adds with 8-bit activations */
     int n_coarse;   /* tensors that were in a coarse format already */
     double seconds;
     uint64_t rss_peak;    /* of the process, in bytes */

@@ -125,15 +125,36 @@ static void rounding_is_felt(void **state) {
     free(far.data);
 }
 
+/* A rotated format is the same matrix: it is as near as the format that is not rotated. Both are rounded, so
+ * that they differ. */
+static void rotated_is_near(void **state) {
+    (void)state;
+    const char *path = tiny_model("m.gguf", &tied);
+    nib_engine_options o = usual();
+    tiny_plan h;
+    double off[2] = {0, 0};
+    o.activation = 16;
+    logits_rows plain = forward(path, &o, NULL);
+    for (int i = 0; i < 2; i++) {
+        make_plan(&h, path, (const char *const[]){i ? "u8g32h" : "u8g32"}, 1);
+        logits_rows r = forward(path, &o, &h.p);
+        for (int64_t k = 0; k < N_TOKEN * plain.n_vocab; k++)
+            off[i] += (double)((r.data[k] - plain.data[k]) * (r.data[k] - plain.data[k]));
+        free(r.data);
+    }
+    assert_true(off[0] > 0 && off[1] > 0 && off[1] < 4 * off[0]);
+    free(plain.data);
+}
+
 /* Means of a model's channels, all 1 or some of them large, stored where an engine looks for them. */
 static void keep_columns(const char *path, bool alike) {
     const logger silent = {0};
     model *m = NULL;
     nib_error err = {0};
-    imatrix_sites sites;
+    model_sites sites;
     model_imatrix c;
     assert_int_equal(model_open(path, &silent, &m, &err), NIB_OK);
-    assert_int_equal(imatrix_sites_open(&sites, m, &err), NIB_OK);
+    assert_int_equal(sites_open(&sites, m, &err), NIB_OK);
     assert_int_equal(imatrix_begin(&c, sites.k, sites.n_site, &err), NIB_OK);
     assert_int_equal(container_content_key(model_container(m), c.content, &err), NIB_OK);
     strcpy(c.prompts, "abc");
@@ -143,7 +164,7 @@ static void keep_columns(const char *path, bool alike) {
     assert_int_equal(imatrix_save(to, &c, &err), NIB_OK);
     mem_free(to);
     imatrix_clear(&c);
-    imatrix_sites_close(&sites);
+    sites_close(&sites);
     model_close(m);
 }
 
@@ -362,15 +383,11 @@ static void rounding_while_streaming(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats_per_block),
-        cmocka_unit_test(rounding_is_felt),
-        cmocka_unit_test(rounded_by_channels),
-        cmocka_unit_test(activations_per_block),
-        cmocka_unit_test(left_out_is_not_there),
-        cmocka_unit_test(same_for_every_cap),
-        cmocka_unit_test(sizes_are_the_plans),
-        cmocka_unit_test(rounding_while_streaming),
-        cmocka_unit_test(from_json),
+        cmocka_unit_test(formats_per_block),        cmocka_unit_test(rounding_is_felt),
+        cmocka_unit_test(rotated_is_near),          cmocka_unit_test(rounded_by_channels),
+        cmocka_unit_test(activations_per_block),    cmocka_unit_test(left_out_is_not_there),
+        cmocka_unit_test(same_for_every_cap),       cmocka_unit_test(sizes_are_the_plans),
+        cmocka_unit_test(rounding_while_streaming), cmocka_unit_test(from_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void every_kind_of_attention(void **state) {
     static const char *const names[] = {
         "arch/gemma3",      "arch-extra/llama-sinks", "arch-extra/mistral-window",
         "arch-extra/bloom", "arch-extra/cohere2",     "arch/falcon"};
-    static const int caches[] = {NIB_KV_8, NIB_KV_4};
+    static const int caches[] = {NIB_KV_8H, NIB_KV_4H};
     for (int i = 0; i < 12; i += slow_is_thinned() ? 5 : 1) {
         char path[64];
         nib_engine_options o = engine_usual();
@@ -137,6 +137,22 @@ static void from_disk_and_in_slices(void **state) {
     tiny_plan h;
     tiny_plan_make(&h, path, recipes, 3, NIB_TIER_RAM, NIB_TIER_RAM);
     compare(path, &o, &(engine_internal){.plan = &h.p}, N_TOKEN, "second slices");
+}
+
+/* Rows and weights that are rotated, with every number of bits. */
+static void rotated(void **state) {
+    (void)state;
+    static const char *const recipes[] = {"u4g64h", "u8g32h", "u4g32h+u4g32h", "u3g32ah"};
+    static const int bits[] = {4, 8, 16, 0};
+    const char *path = tiny_model("rotated.gguf", &small);
+    for (int i = 0; i < 4; i++) {
+        nib_engine_options o = engine_usual();
+        tiny_plan h;
+        o.activation = bits[i];
+        o.n_batch = i % 2 ? 7 : 70;
+        tiny_plan_make(&h, path, recipes, 4, NIB_TIER_RAM, NIB_TIER_RAM);
+        compare(path, &o, &(engine_internal){.plan = &h.p}, N_TOKEN, "rotated");
+    }
 }
 
 /* ---- batches ---- */
@@ -463,6 +479,7 @@ int main(void) {
         cmocka_unit_test(every_precision),
         cmocka_unit_test(every_kind_of_attention),
         cmocka_unit_test(from_disk_and_in_slices),
+        cmocka_unit_test(rotated),
         cmocka_unit_test(batches),
         cmocka_unit_test(prompts_from_ram),
         cmocka_unit_test(measurements),

@@ -97,7 +97,7 @@ static void reference(const matrix *m, const float *x, bool two, double *y, doub
         return;
     }
     const kernel_table *t = kernels_table_for("ref");
-    const act_format f = act_format_for(&m->view.format, 8);
+    const act_format f = act_format_for(&m->view.format, 8, 0);
     const int64_t k = m->k, group = f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
     char *row = aligned_alloc(64, act_row_bytes(f, k));
     float *left = malloc((size_t)k * sizeof(float));

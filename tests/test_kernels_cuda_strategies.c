@@ -81,7 +81,7 @@ static cuda_linear product_of(const rows *r, const view *w, int64_t n_row, int a
 /* Row m of a matrix's product, exactly, and the sum of sizes that bounds its rounding. */
 static void reference(const matrix *m, const float *x, int act_bits, double *y, double *size) {
     const kernel_table *t = kernels_table_for("ref");
-    const act_format f = act_format_for(&m->view.format, act_bits);
+    const act_format f = act_format_for(&m->view.format, act_bits, 0);
     const int64_t k = m->k, group = f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
     char *row = aligned_alloc(64, act_row_bytes(f, k));
     float *w = malloc((size_t)k * sizeof(float));

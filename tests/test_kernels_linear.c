@@ -35,7 +35,7 @@ static void check_oracle(const kernel_table *t, const matrix *w, const float *x,
                          const float *bias, const float *y) {
     const pack_format *f = &w->view.format;
     const bool tile = f->layout == PACK_TILE;
-    const act_format af = act_format_for(f, w->act_bits);
+    const act_format af = act_format_for(f, w->act_bits, 0);
     const int64_t group = tile ? act_group(af, w->k) : 32;
     float *row = malloc((size_t)w->k * sizeof *row);
     for (int64_t n = 0; n < w->n; n++) {
@@ -351,9 +351,16 @@ static void test_poison(void **state) {
 static void test_activations(void **state) {
     (void)state;
     static const int64_t ks[] = {1, 31, 32, 33, 64, 65, 576};
-    static const act_format formats[] = {{8, 32}, {4, 32}, {8, 64}, {8, 128}, {4, 128}, {8, PACK_GROUP_ROW}};
+    static const act_format formats[] = {{.bits = 8, .group = 32},
+                                         {.bits = 4, .group = 32},
+                                         {.bits = 8, .group = 64},
+                                         {.bits = 8, .group = 128},
+                                         {.bits = 4, .group = 128},
+                                         {.bits = 4, .group = 64, .n8 = 1},
+                                         {.bits = 8, .group = PACK_GROUP_ROW}};
     const kernel_table *ref = kernels_table_for("ref");
-    for (size_t i = 0, which = 0; which < 6; i + 1 < sizeof ks / sizeof *ks ? i++ : (i = 0, which++)) {
+    for (size_t i = 0, which = 0; which < NUM_COUNT(formats);
+         i + 1 < sizeof ks / sizeof *ks ? i++ : (i = 0, which++)) {
         const int64_t k = ks[i];
         const act_format f = formats[which];
         const int64_t group = act_group(f, k);
@@ -381,9 +388,9 @@ static void test_activations(void **state) {
                 }
                 for (int64_t j = g; j < end; j++) {
                     const double exact =
-                        max < 1e-35f || !finite ? 0 : (double)x[j] / ((double)max / max_act(f));
+                        max < 1e-35f || !finite ? 0 : (double)x[j] / ((double)max / (double)max_act_at(f, g));
                     assert_true(fabs((double)codes[j] - exact) < 0.5001);
-                    assert_true(abs(codes[j]) <= max_act(f));
+                    assert_true(abs(codes[j]) <= (int)max_act_at(f, g));
                 }
             }
             EACH_ISA(t) {
@@ -467,7 +474,7 @@ static void test_few_rows_of_planes_are_counted(void **state) {
  */
 static void estimate(const kernel_table *t, const matrix *w, const float *x, int64_t n_row, guarded *y,
                      guarded *error, float *length) {
-    const act_format f = act_format_for(&w->view.format, 8);
+    const act_format f = act_format_for(&w->view.format, 8, 0);
     const size_t each = act_row_bytes(ESTIMATE_ACT, w->k);
     guarded q = guard_open(each * (size_t)n_row), scratch = guard_open(linear_scratch_bytes(false));
     guarded row = guard_open(act_row_bytes(f, w->k));
@@ -561,7 +568,7 @@ static void check_extreme_estimates(const kernel_table *t, matrix_kind kind, int
 /* Rows with a scale that is not finite have no length; rows of zeros have none either, but a finite one. */
 static void check_estimate_rows(const kernel_table *t) {
     enum { K = 96 };
-    const act_format f = {8, 32};
+    const act_format f = {.bits = 8, .group = 32};
     float x[K] = {0};
     guarded row = guard_open(act_row_bytes(f, K)), out = guard_open(act_row_bytes(ESTIMATE_ACT, K));
     t->act_quantize(f, x, K, row.data);

@@ -2,6 +2,7 @@
  * for columns with more weight; a stack's second slice has the residual of the first. */
 #include "support/matrix.h"
 
+#include "quant/hadamard.h"
 #include "quant/tile.h"
 
 #include <math.h>
@@ -259,8 +260,59 @@ static void test_rounding_poison(void **state) {
     }
 }
 
+/* A row that is rotated, rounded and read is the row. A large value costs its neighbours less. */
+static void test_rotated(void **state) {
+    (void)state;
+    static const int64_t widths[] = {576, 640, 1536, 96, 40, 33};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        const int64_t k = widths[i];
+        float *x = random_rows(k, (int)i + 1, 1), *found = malloc((size_t)k * sizeof *found);
+        double off[2] = {0, 0}, all = 0;
+        x[3] = 100;
+        for (int h = 0; h < 2; h++) {
+            pack_format f;
+            assert_true(pack_from_name(h ? "u8g128h" : "u8g128", k, &f));
+            round_row(&f, &floats, x, k, found);
+            for (int64_t c = 0; c < k; c++)
+                off[h] += ((double)found[c] - (double)x[c]) * ((double)found[c] - (double)x[c]);
+        }
+        for (int64_t c = 0; c < k; c++)
+            all += (double)x[c] * (double)x[c];
+        assert_true(off[1] < 1e-3 * all);
+        if (k == 576 || k == 640 || k == 1536)
+            assert_true(off[1] < off[0]);
+        free(x);
+        free(found);
+    }
+}
+
+static void test_hadamard(void **state) {
+    (void)state;
+    assert_int_equal(hadamard_block(576, 256), 64);
+    assert_int_equal(hadamard_block(640, 256), 128);
+    assert_int_equal(hadamard_block(1536, 256), 256);
+    assert_int_equal(hadamard_block(1536, 64), 64);
+    assert_int_equal(hadamard_block(33, 256), 1);
+    float *x = random_rows(576, 1, 1), *y = random_rows(576, 2, 1), *same = random_rows(576, 1, 1);
+    double before = 0, after = 0;
+    for (int i = 0; i < 576; i++)
+        before += (double)x[i] * (double)y[i];
+    hadamard(x, 576, 64);
+    hadamard(y, 576, 64);
+    for (int i = 0; i < 576; i++)
+        after += (double)x[i] * (double)y[i];
+    assert_true(fabs(before - after) < 1e-4);
+    hadamard(x, 576, 64);
+    for (int i = 0; i < 576; i++)
+        assert_true(fabsf(x[i] - same[i]) < 1e-5f);
+    free(x);
+    free(y);
+    free(same);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hadamard),     cmocka_unit_test(test_rotated),
         cmocka_unit_test(test_rounding),     cmocka_unit_test(test_rounding_exact),
         cmocka_unit_test(test_search_gains), cmocka_unit_test(test_rounding_poison),
         cmocka_unit_test(test_columns),      cmocka_unit_test(test_stack),

@@ -421,11 +421,11 @@ static void test_sources(void **state) {
     assert_int_equal(model_open(model_path, &silent, &m, &err), NIB_OK);
     const block *b = model_block(m, 1);
     for (size_t i = 0; i < NUM_COUNT(cases); i++) {
-        awq_source s;
+        site_source s;
         int w = 0;
         while (strcmp(b->weights[w].name, cases[i].reader) != 0)
             w++;
-        assert_true(awq_find_source(b, w, &s));
+        assert_true(site_find_source(b, w, &s));
         assert_string_equal(b->weights[s.w].name, cases[i].source);
         assert_int_equal(s.rows, cases[i].rows);
         assert_int_equal(s.n_share, strcmp(cases[i].reader, "o") ? 1 : 2);

@@ -16,11 +16,12 @@ static int report(const cli_args *args, const char *out, const char *residual, c
     char in_size[32], out_size[32], peak[32];
     if (args->json)
         return cli_write_json(
-            json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:f, s:I}", "file", out,
-                      "bytes_in", (json_int_t)r->bytes_in, "bytes", (json_int_t)r->bytes_out, "tensors",
+            json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:s, s:f, s:I}", "file",
+                      out, "bytes_in", (json_int_t)r->bytes_in, "bytes", (json_int_t)r->bytes_out, "tensors",
                       r->n_tensor, "quantized", r->n_quantized, "resumed", r->n_resumed, "fallback",
-                      r->n_fallback, "coarse", r->n_coarse, "bits", r->bits, "error", r->error, "importance",
-                      r->importance, "seconds", r->seconds, "rss_peak", (json_int_t)r->rss_peak),
+                      r->n_fallback, "coarse", r->n_coarse, "first", r->n_first, "share8", r->share8, "bits",
+                      r->bits, "error", r->error, "importance", r->importance, "seconds", r->seconds,
+                      "rss_peak", (json_int_t)r->rss_peak),
             args);
     printf("%s: %s from %s; ", out, num_format_size(r->bytes_out, out_size),
            num_format_size(r->bytes_in, in_size));
@@ -31,6 +32,10 @@ static int report(const cli_args *args, const char *out, const char *residual, c
         printf("the values of all %d tensors as they are\n", r->n_tensor);
     printf("importance: %s; %.1f s, peak memory %s\n", r->importance, r->seconds,
            num_format_size(r->rss_peak, peak));
+    if (args->permute)
+        printf("%d channels with outliers come first; with --activation ax %s %% of the multiply-adds have 8 "
+               "bits\n",
+               r->n_first, num_text(r->share8, 3));
     if (residual)
         printf("residuals: %s\n", residual);
     if (r->bytes_out > r->bytes_in)
@@ -84,6 +89,8 @@ static int run(cli_args *args) {
                                     .head_type = args->head_type,
                                     .method = args->method,
                                     .calib = args->calib,
+                                    .permute = args->permute,
+                                    .share8 = args->a8_share,
                                     .imatrix = args->imatrix,
                                     .keep_imatrix = args->keep_imatrix,
                                     .residual = residual};
@@ -133,6 +140,11 @@ const cli_command cmd_quantize = {
         "the activations of some thousand tokens, of nibble's own texts or of --calib. A file by awq is "
         "kept\n"
         "only if held-back text is no less likely with it than with the same type by rtn.\n\n"
+        "--permute puts the channels in which activations have outliers first, in all tensors together, so "
+        "the\n"
+        "model computes the same. --activation ax then has 8 bits for the first blocks of 128 channels and "
+        "4\n"
+        "for the others (docs/paper-comet.md). Any program reads the file.\n\n"
         "Memory does not depend on the model's size, and --ram is kept. The file is written as "
         "OUT.gguf.part.\n"
         "After an interruption the same command continues after the last finished tensor.\n\n"

@@ -55,23 +55,30 @@ void cli_engine_options(const cli_args *args, nib_engine_options *options) {
 }
 
 static int kv_type(const char *name) {
-    static const char *const names[] = {
-        [NIB_KV_F16] = "f16", [NIB_KV_F32] = "f32", [NIB_KV_8] = "kv8", [NIB_KV_4] = "kv4"};
-    for (int i = NIB_KV_F16; i <= NIB_KV_4; i++)
+    static const char *const names[] = {[NIB_KV_F16] = "f16", [NIB_KV_F32] = "f32", [NIB_KV_8] = "kv8",
+                                        [NIB_KV_4] = "kv4",   [NIB_KV_8H] = "kv8h", [NIB_KV_4H] = "kv4h"};
+    for (int i = NIB_KV_F16; i <= NIB_KV_4H; i++)
         if (!strcasecmp(name, names[i]))
             return i;
     return 0;
 }
 
 static int activation_bits(const char *name) {
-    return !strcasecmp(name, "a4") ? 4 : !strcasecmp(name, "a8") ? 8 : !strcasecmp(name, "a16") ? 16 : 0;
+    static const struct {
+        const char *name;
+        int bits;
+    } known[] = {{"a4", 4}, {"a8", 8}, {"a16", 16}, {"ax", NIB_ACT_AX}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcasecmp(name, known[i].name))
+            return known[i].bits;
+    return 0;
 }
 
 int cli_named_options(const cli_args *args, nib_engine_options *options) {
     if (args->activation && (options->activation = activation_bits(args->activation)) == 0)
-        return cli_usage_error("--activation: expected a16, a8 or a4, found '%s'", args->activation);
+        return cli_usage_error("--activation: expected a16, a8, a4 or ax, found '%s'", args->activation);
     if (args->kv && (options->kv_type = kv_type(args->kv)) == 0)
-        return cli_usage_error("--kv: expected f16, f32, kv8 or kv4, found '%s'", args->kv);
+        return cli_usage_error("--kv: expected f16, f32, kv8, kv4, kv8h or kv4h, found '%s'", args->kv);
     static const char *const when[] = {"auto", "on", "off"}; /* nib_shortlist */
     for (size_t i = 0; args->shortlist && i < sizeof when / sizeof *when; i++)
         if (!strcmp(args->shortlist, when[i]))

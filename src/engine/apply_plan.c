@@ -71,9 +71,11 @@ static nib_status check_block(const plan *p, const plan_block *pb, const block *
         return nib_fail(err, NIB_E_USAGE,
                         "plan: %s: expected no slices in a layer that is left out, found %d", b->name,
                         pb->n_slice);
-    if (!pb->left_out && pb->activation != 4 && pb->activation != 8 && pb->activation != 16)
-        return nib_fail(err, NIB_E_USAGE, "plan: %s: expected activations of 4, 8 or 16 bits, found %d",
-                        b->name, pb->activation);
+    if (!pb->left_out && pb->activation != 4 && pb->activation != 8 && pb->activation != 16 &&
+        pb->activation != NIB_ACT_AX)
+        return nib_fail(err, NIB_E_USAGE,
+                        "plan: %s: expected activations of 4, 8 or 16 bits or NIB_ACT_AX, found %d", b->name,
+                        pb->activation);
     return check_slices(pb, b, err);
 }
 

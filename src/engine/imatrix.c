@@ -7,75 +7,11 @@
 
 #include <string.h>
 
-/* ---- sites ---- */
-
-static int count_products(const model *m) {
-    int n = 0;
-    for (int b = 0; b < model_n_block(m); b++)
-        for (int i = 0; i < model_block(m, b)->program.n_op; i++)
-            n += model_block(m, b)->program.ops[i].kind == OP_LINEAR;
-    return n;
-}
-
-/* Numbers the sites. Products that read the same register without a write in between share a site. */
-static void number_sites(imatrix_sites *s, const model *m) {
-    for (int b = 0; b < model_n_block(m); b++) {
-        const program *p = &model_block(m, b)->program;
-        reg at = REG_NONE;
-        for (int i = 0; i < p->n_op; i++) {
-            const op *o = &p->ops[i];
-            if (o->kind == OP_LINEAR) {
-                const weight *of_op = &model_block(m, b)->weights[o->w];
-                const bool shared = of_op->shared_block >= 0;
-                const int owner = shared ? of_op->shared_block : b, w = shared ? of_op->shared_index : o->w;
-                if (o->in != at)
-                    s->k[s->n_site++] = o->k;
-                at = o->in;
-                int *of = &s->of[s->first[owner] + w];
-                *of = *of < 0 ? s->n_site - 1 : *of;
-            }
-            if (o->out == at)
-                at = REG_NONE;
-        }
-    }
-}
-
-nib_status imatrix_sites_open(imatrix_sites *s, const model *m, nib_error *err) {
-    const size_t n_block = (size_t)model_n_block(m), n_product = (size_t)count_products(m);
-    memset(s, 0, sizeof *s);
-    s->first = mem_calloc(n_block + 1, sizeof *s->first);
-    s->k = mem_calloc(n_product + 1, sizeof *s->k);
-    for (size_t b = 0; s->first && b < n_block; b++)
-        s->first[b + 1] = s->first[b] + model_block(m, (int)b)->n_weight;
-    s->of = s->first ? mem_calloc((size_t)s->first[n_block] + 1, sizeof *s->of) : NULL;
-    if (!s->k || !s->of) {
-        imatrix_sites_close(s);
-        return nib_fail_nomem(err, n_block * sizeof *s->first, "the inputs of products");
-    }
-    memset(s->of, -1, (size_t)s->first[n_block] * sizeof *s->of);
-    number_sites(s, m);
-    return NIB_OK;
-}
-
-void imatrix_sites_close(imatrix_sites *s) {
-    mem_free(s->k);
-    mem_free(s->first);
-    mem_free(s->of);
-    memset(s, 0, sizeof *s);
-}
-
-int imatrix_site(const imatrix_sites *s, const layout *lay, int b, int w) {
-    page_layout_own(lay, &b, &w);
-    if (weight_is_second(&layout_block(lay, b)->weights[w])) /* sites exist for first slices only */
-        w = layout_block(lay, b)->weights[w].first_slice;
-    return s->of[s->first[b] + w];
-}
-
 nib_status imatrix_model_bytes(const model *m, uint64_t *bytes, nib_error *err) {
-    imatrix_sites s;
-    NIB_TRY(imatrix_sites_open(&s, m, err));
+    model_sites s;
+    NIB_TRY(sites_open(&s, m, err));
     const bool fits = imatrix_bytes(s.k, s.n_site, bytes);
-    imatrix_sites_close(&s);
+    sites_close(&s);
     return fits ? NIB_OK
                 : nib_fail(err, NIB_E_NOFIT, "the channels of the products' inputs overflow 64 bits");
 }
@@ -85,7 +21,7 @@ nib_status imatrix_model_bytes(const model *m, uint64_t *bytes, nib_error *err) 
 /* Adds a product's input. Products of one site have the same input, and each is counted. */
 static void see_product(void *user, const probe_input *in) {
     imatrix_watch *w = user;
-    const int site = imatrix_site(&w->sites, w->layout, in->block, in->w);
+    const int site = sites_of(&w->sites, w->layout, in->block, in->w);
     float *sum = w->sums->mean + w->sums->first[site];
     w->n_row[site] += in->n_row;
     for (int64_t r = 0; r < in->n_row; r++)
@@ -101,7 +37,7 @@ nib_status imatrix_watch_open(imatrix_watch *w, const layout *lay, ledger *l, mo
     NIB_TRY(imatrix_model_bytes(layout_model(lay), &bytes, err));
     NIB_TRY(ledger_charge(l, NIB_TIER_RAM, NIB_OWNER_TABLES, bytes, err));
     w->charged = bytes;
-    NIB_TRY(imatrix_sites_open(&w->sites, layout_model(lay), err));
+    NIB_TRY(sites_open(&w->sites, layout_model(lay), err));
     NIB_TRY(imatrix_begin(sums, w->sites.k, w->sites.n_site, err));
     w->n_row = mem_calloc((size_t)w->sites.n_site + 1, sizeof *w->n_row);
     return w->n_row ? NIB_OK : nib_fail_nomem(err, (size_t)w->sites.n_site * sizeof *w->n_row, "channels");
@@ -117,13 +53,13 @@ void imatrix_watch_finish(imatrix_watch *w) {
 void imatrix_watch_close(imatrix_watch *w) {
     if (w->ledger)
         ledger_release(w->ledger, NIB_TIER_RAM, NIB_OWNER_TABLES, w->charged);
-    imatrix_sites_close(&w->sites);
+    sites_close(&w->sites);
     mem_free(w->n_row);
     memset(w, 0, sizeof *w);
 }
 
 const float *imatrix_watch_of(const imatrix_watch *w, int b, int i) {
-    const int site = imatrix_site(&w->sites, w->layout, b, i);
+    const int site = sites_of(&w->sites, w->layout, b, i);
     return site < 0 ? NULL : w->sums->mean + w->sums->first[site];
 }
 
@@ -137,7 +73,7 @@ static bool is_asked_for(const layout *lay) {
     return false;
 }
 
-static nib_status load(engine_core *e, const imatrix_sites *s, const char *prompts, nib_error *err) {
+static nib_status load(engine_core *e, const model_sites *s, const char *prompts, nib_error *err) {
     char content[CONTENT_KEY];
     uint64_t bytes;
     NIB_TRY(container_content_key(e->container, content, err));
@@ -154,17 +90,17 @@ static nib_status load(engine_core *e, const imatrix_sites *s, const char *promp
 
 typedef struct attaching {
     const engine_core *e;
-    const imatrix_sites *sites;
+    const model_sites *sites;
 } attaching;
 
 static const float *imatrix_of(const void *user, int b, int w) {
     const attaching *a = user;
     const model_imatrix *c = &a->e->channels;
-    const int site = imatrix_site(a->sites, a->e->layout, b, w);
+    const int site = sites_of(a->sites, a->e->layout, b, w);
     return site < 0 ? NULL : c->mean + c->first[site];
 }
 
-static nib_status attach(engine_core *e, const imatrix_sites *s, const char *prompts, nib_error *err) {
+static nib_status attach(engine_core *e, const model_sites *s, const char *prompts, nib_error *err) {
     const attaching a = {e, s};
     layout *with;
     const nib_status status = load(e, s, prompts, err);
@@ -178,11 +114,11 @@ static nib_status attach(engine_core *e, const imatrix_sites *s, const char *pro
 }
 
 nib_status imatrix_attach(engine_core *e, const char *prompts, nib_error *err) {
-    imatrix_sites sites;
+    model_sites sites;
     if (!is_asked_for(e->layout))
         return NIB_OK;
-    NIB_TRY(imatrix_sites_open(&sites, e->m, err));
+    NIB_TRY(sites_open(&sites, e->m, err));
     const nib_status status = attach(e, &sites, prompts, err);
-    imatrix_sites_close(&sites);
+    sites_close(&sites);
     return status;
 }

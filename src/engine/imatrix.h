@@ -1,4 +1,4 @@
-/* imatrix.h - maps products to their inputs, and inputs to the mean squares of their channels
+/* imatrix.h - maps the inputs of products (model/sites.h) to the mean squares of their channels
  * (profile/imatrix.h). */
 #ifndef NIB_ENGINE_IMATRIX_H
 #define NIB_ENGINE_IMATRIX_H
@@ -6,20 +6,7 @@
 #include "profile/imatrix.h"
 #include "engine/core.h"
 #include "exec/probe.h"
-
-/* The inputs of a model's products, in the order of a pass, independent of a plan's left-out layers and
- * stacks. */
-typedef struct imatrix_sites {
-    int n_site;
-    int64_t *k; /* [n_site]: channels */
-    int *first; /* [n_block + 1] into of: a block's first weight */
-    int *of;    /* the site of each weight: that of the first product that reads it; -1: none. A shared weight
-                   has its entry with its owner */
-} imatrix_sites;
-nib_status imatrix_sites_open(imatrix_sites *s, const model *m, nib_error *err);
-void imatrix_sites_close(imatrix_sites *s); /* zeroed is fine */
-/* The site of weight w of block b; -1: none. */
-int imatrix_site(const imatrix_sites *s, const layout *lay, int b, int w);
+#include "model/sites.h"
 
 /* Bytes of the statistics of all channels. */
 nib_status imatrix_model_bytes(const model *m, uint64_t *bytes, nib_error *err);
@@ -29,7 +16,7 @@ typedef struct imatrix_watch {
     const layout *layout;
     ledger *ledger;
     uint64_t charged;
-    imatrix_sites sites;
+    model_sites sites;
     model_imatrix *sums; /* owned by the caller; means after imatrix_watch_finish */
     int64_t *n_row;      /* [n_site] */
     probe probe;         /* for the pass; points to this struct, which must not move */

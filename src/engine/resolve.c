@@ -6,6 +6,7 @@
 #include "engine/head.h"
 #include "engine/planning/planning.h"
 #include "engine/sizes.h"
+#include "model/sites.h"
 
 #include <string.h>
 
@@ -43,6 +44,40 @@ nib_status resolve_blocks(engine_core *e, const engine_internal *internal, nib_e
     return resolve_with(e, internal, NULL, err);
 }
 
+/* Activations of 4 and 8 bits need a file that says which inputs have which, and a back end that has them. */
+static nib_status check_mixed(const engine_core *e, nib_error *err) {
+    if (e->kind->no_act_sites)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "--backend %s: expected activations a16, a8 or a4, found ax, which only the processor "
+            "computes",
+            e->kind->name);
+    if (!container_meta(e->container, SITES_N8_KEY))
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "activations ax: expected a file that 'nibble quantize --permute' has made, found none "
+            "of its key %s",
+            SITES_N8_KEY);
+    return NIB_OK;
+}
+
+/* The back end must be able to compute the layout's formats with the blocks' activations. */
+static nib_status check_activations(const engine_core *e, nib_error *err) {
+    for (int b = 0; b < layout_n_block(e->layout); b++) {
+        const block *of = layout_block(e->layout, b);
+        if (e->resolved.act_bits[b] == NIB_ACT_AX)
+            NIB_TRY(check_mixed(e, err));
+        for (int w = 0; w < of->n_weight && e->kind->no_act_sites; w++)
+            if (of->weights[w].format.rotated)
+                return nib_fail(
+                    err, NIB_E_USAGE,
+                    "--backend %s: expected formats that are not rotated, found one of '%s' in block "
+                    "%s, which only the processor computes",
+                    e->kind->name, of->weights[w].name, of->name);
+    }
+    return NIB_OK;
+}
+
 /* Follows the given plan, or makes one if the options request it. */
 nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *err) {
     plan own = {0};
@@ -63,6 +98,8 @@ nib_status resolve(engine_core *e, const engine_internal *internal, nib_error *e
     if (status != NIB_OK)
         return status;
     NIB_TRY(sizes_resolve(e, err));
-    status = head_resolve(e, internal->plan, err);
+    status = check_activations(e, err);
+    if (status == NIB_OK)
+        status = head_resolve(e, internal->plan, err);
     return internal->plan ? core_blame_plan(&e->requested, status, err) : status;
 }

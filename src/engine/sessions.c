@@ -77,6 +77,12 @@ nib_status sessions_check_positions(const engine_core *e, type_id kv_type, int64
 }
 
 nib_status sessions_check_type(const engine_core *e, type_id type, nib_error *err) {
+    if (e->kind->no_act_sites && kv_is_rotated(type))
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "keys and values: the %s back end has them in f16, kv8 and kv4, not in %s, which only the "
+            "processor computes",
+            e->kind->name, type_get(type)->name);
     if (!e->kind->no_f32_cache || type == TYPE_F16 || kv_is_coded(type))
         return NIB_OK;
     return nib_fail(err, NIB_E_USAGE,

@@ -18,8 +18,9 @@ void nib_engine_options_init(nib_engine_options *options) {
 
 bool settings_kv_type(int kv, type_id *out) {
     static const type_id types[] = {
-        [NIB_KV_F16] = TYPE_F16, [NIB_KV_F32] = TYPE_F32, [NIB_KV_8] = TYPE_KV8, [NIB_KV_4] = TYPE_KV4};
-    if (kv < NIB_KV_F16 || kv > NIB_KV_4)
+        [NIB_KV_F16] = TYPE_F16, [NIB_KV_F32] = TYPE_F32, [NIB_KV_8] = TYPE_KV8,
+        [NIB_KV_4] = TYPE_KV4,   [NIB_KV_8H] = TYPE_KV8H, [NIB_KV_4H] = TYPE_KV4H};
+    if (kv < NIB_KV_F16 || kv > NIB_KV_4H)
         return false;
     *out = types[kv];
     return true;
@@ -45,10 +46,13 @@ static nib_status check_options(const nib_engine_options *o, nib_error *err) {
         return nib_fail(err, NIB_E_USAGE, "rows of logits: expected 0 or more, found %lld",
                         (long long)o->n_logits);
     if (o->kv_type != 0 && !settings_kv_type(o->kv_type, &type))
-        return nib_fail(err, NIB_E_USAGE, "expected f16, f32, kv8 or kv4 for keys and values, found type %d",
+        return nib_fail(err, NIB_E_USAGE,
+                        "expected f16, f32, kv8, kv4, kv8h or kv4h for keys and values, found type %d",
                         o->kv_type);
-    if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16)
-        return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits, found %d", o->activation);
+    if (o->activation != 0 && o->activation != 4 && o->activation != 8 && o->activation != 16 &&
+        o->activation != NIB_ACT_AX)
+        return nib_fail(err, NIB_E_USAGE, "activations: expected 4, 8 or 16 bits or NIB_ACT_AX, found %d",
+                        o->activation);
     if (o->gpu_layers < 0)
         return nib_fail(err, NIB_E_USAGE, "layers on the GPU: expected 0 or more, found %ld",
                         (long)o->gpu_layers);
@@ -96,6 +100,8 @@ static int kv_option(plan_kv kv) {
     case PLAN_KV_F16: return NIB_KV_F16;
     case PLAN_KV_8: return NIB_KV_8;
     case PLAN_KV_4: return NIB_KV_4;
+    case PLAN_KV_8H: return NIB_KV_8H;
+    case PLAN_KV_4H: return NIB_KV_4H;
     }
     return -1;
 }
@@ -160,7 +166,7 @@ nib_status settings_take_plan(settings *s, const plan *p, const nib_engine_optio
         log_line(log, "the KV cache has the requested format, not the plan's");
     s->kv = s->kv != 0 ? s->kv : kv_option(p->kv);
     if (s->activation != 0)
-        log_line(log, "activations have the requested %d bits, not the plan's", s->activation);
+        log_line(log, "activations have the requested bits, not the plan's");
     for (int t = 0; t < NIB_N_TIER; t++)
         s->cap[t] = NUM_MIN(s->cap[t], p->cap[t]); /* NIB_AUTO is the largest */
     NIB_TRY(take_residuals(s, p, requested, err));

@@ -39,7 +39,8 @@ typedef struct backend_setup {
     pool *threads; /* the host's, used by no other module during a call; NULL: only sizes are computed */
     ledger *ledger;
     const logger *log;
-    const uint8_t *act_bits; /* [n_block]: 4, 8 or 16, bits of the activations for a block's packed weights */
+    const uint8_t *act_bits; /* [n_block]: bits of the activations for a block's packed weights: 4, 8, 16, or
+                                NIB_ACT_AX for 4 and 8 (weight.n8) */
     bool a16;                /* some blocks have 16 */
     bool fuse;               /* execute the programs' rewrites (op.fuse); the answers are the same */
     int max_layers;          /* maximum number of layers whose weights a device keeps; 0: as many as fit */
@@ -114,6 +115,8 @@ typedef struct backend_kind {
     const device_kind *memory; /* kind of the device that weights are copied to; NULL: host memory */
     bool no_f32_cache;         /* keys and values cannot be in f32 */
     bool no_integer_zeros;     /* matrices with integer zeros are held without them (pack_widen) */
+    bool no_act_sites;         /* activations have one number of bits and nothing is rotated: NIB_ACT_AX,
+                                  rotated formats, kv8h and kv4h are refused */
     kernel_map_use map;        /* whose measured strategies multiply */
     int64_t
         n_batch; /* default rows of a prompt in one pass if the memory has no cap; 0: the engine's default */

@@ -9,15 +9,18 @@
  *     lift16  float [k_pad / 16] lift of each half of a group
  *     minus16 int32 [k_pad / 16] minus of each half of a group
  *
- * scale = max |x| over the group / max_act(format), and code = x / scale rounded to nearest even. Codes are
- * bytes with 4 bits too. A group whose max |x| is below ACT8_TINY counts as zeros, because its reciprocal
- * would overflow. A group with a NaN or an infinity has scale NaN. */
+ * scale = max |x| over the group / max_act(format), or / 127 in the first n8 blocks of 128, and code = x /
+ * scale rounded to nearest even. Codes are bytes with 4 bits too. A group whose max |x| is below ACT8_TINY
+ * counts as zeros, because its reciprocal would overflow. A group with a NaN or an infinity has scale NaN. */
 #ifndef NIB_KERNELS_ACT8_H
 #define NIB_KERNELS_ACT8_H
 
 #include "base/num.h"
 #include "kernels/kernels.h"
+#include "quant/hadamard.h"
 #include "quant/tile.h"
+
+#include <string.h>
 
 enum { ACT8_GROUP = 32, ACT8_SUM = 16 };
 #define ACT8_TINY 1e-35f
@@ -26,9 +29,19 @@ enum { ACT8_GROUP = 32, ACT8_SUM = 16 };
 static inline int max_act(act_format f) {
     return (1 << (f.bits - 1)) - 1;
 }
+/* The largest code of channel `at`. */
+static inline float max_act_at(act_format f, int64_t at) {
+    return (float)(at < f.n8 * ACT_BLOCK ? 127 : max_act(f));
+}
 /* Elements of a group. The last group counts in full, also where the row ends inside it. */
 static inline int64_t act_group(act_format f, int64_t k) {
     return f.group == PACK_GROUP_ROW ? tile_count(k) * TILE_K : f.group;
+}
+
+/* Transforms a row as the rows of the weights were (act_format.rotated). */
+static inline void act_rotate(act_format f, const float *x, int64_t k, float *out) {
+    memcpy(out, x, (size_t)k * sizeof *x);
+    hadamard(out, k, hadamard_block(k, INT64_C(1) << f.rotated));
 }
 
 /* Byte offsets in a row; the codes are first. */
@@ -75,7 +88,7 @@ static inline void act_each_group(act_format f, const float *x, int64_t k, void 
     const act8_layout l = act_layout_of(f, k);
     const int64_t pad = l.scale, group = act_group(f, k);
     for (int64_t at = 0; at < pad; at += group)
-        each(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), (float)max_act(f), (char *)out, &l, at,
+        each(x + at, NUM_MIN(k - at, group), NUM_MIN(group, pad - at), max_act_at(f, at), (char *)out, &l, at,
              at / group);
 }
 

@@ -136,10 +136,13 @@ void linear_run(const kernel_table *t, const linear_args *a, int64_t n0, int64_t
         linear_sparse(a, n0, n1);
 }
 
-act_format act_format_for(const pack_format *f, int bits) {
+act_format act_format_for(const pack_format *f, int bits, int n8) {
     const bool row = f->scale == PACK_SCALE_TWO, short_group = f->group <= ACT8_GROUP;
     const int group = row ? PACK_GROUP_ROW : short_group ? ACT8_GROUP : f->group;
-    return (act_format){(uint8_t)bits, (uint8_t)group};
+    return (act_format){.bits = (uint8_t)bits,
+                        .group = (uint8_t)group,
+                        .n8 = (uint8_t)(bits == 4 ? n8 : 0),
+                        .rotated = f->rotated};
 }
 
 /* ---- outliers ---- */
@@ -176,7 +179,7 @@ int act_extract_outliers(const kernel_table *t, int bits, const float *x, int64_
     const float share = rule->rms > 0 ? rule->rms * rule->rms / (float)k : rule->share;
     outlier found[ACT_OUTLIERS];
     int n_found = t->outliers(x, k, share, found), all = 0;
-    if (n_found > 0)
+    if (n_found > 0 && without != x)
         memcpy(without, x, (size_t)k * sizeof *x);
     for (; n_found > 0 && all < rule->max; n_found = t->outliers(without, k, share, found))
         for (int i = 0; i < n_found && all < rule->max; i++) {

@@ -21,15 +21,19 @@
 #include "kernels/salient.h"
 
 /* Activations as small integers: symmetric, `bits` 4 or 8, one float scale for each group of 32, 64 or 128 or
- * for the whole row (PACK_GROUP_ROW). 16 bits are two rows of 8: the second has the residual of the first. */
+ * for the whole row (PACK_GROUP_ROW). 16 bits are two rows of 8: the second has the residual of the first.
+ * With 4 bits the first n8 blocks of 128 channels have 8 (COMET's FMPQ, section 3.2). */
 typedef struct act_format {
     uint8_t bits, group;
+    uint8_t n8;      /* 4 bits: number of leading blocks of ACT_BLOCK channels that have 8 */
+    uint8_t rotated; /* as pack_format.rotated: the row is transformed before it is quantized */
 } act_format;
+enum { ACT_BLOCK = 128 };
 /* The activation format for PACK_TILE weights: groups of 32 for weights in groups of 16 and 32, else the same
  * groups; whole rows for PACK_SCALE_TWO. bits: 4 or 8. */
-act_format act_format_for(const pack_format *f, int bits);
+act_format act_format_for(const pack_format *f, int bits, int n8);
 static inline bool act_format_equal(act_format a, act_format b) {
-    return a.bits == b.bits && a.group == b.group;
+    return a.bits == b.bits && a.group == b.group && a.n8 == b.n8 && a.rotated == b.rotated;
 }
 
 /* Rows of quantized activations with the sums that zero points and minima need, computed once and shared by
@@ -85,7 +89,7 @@ typedef struct linear_args {
  * act_row_bytes(ESTIMATE_ACT, k) bytes from a row of codes of 8 bits. It returns the length for which the
  * errors of estimates are those of this row: its own length, and more for the rounding of its new codes. NaN:
  * the row has a scale that is not finite. */
-#define ESTIMATE_ACT ((act_format){8, PACK_GROUP_ROW})
+#define ESTIMATE_ACT ((act_format){.bits = 8, .group = PACK_GROUP_ROW})
 float estimate_row(act_format f, const void *row, int64_t k, void *out);
 /* Bytes of scratch for one thread, enough for every shape and instruction set. sliced: linear_args.sliced may
  * be set. */
@@ -114,8 +118,10 @@ size_t linear_scratch_touched(const pack_format *f, int64_t n_row, int64_t k, bo
 typedef struct kv_view {
     uint8_t *const *pages;    /* [blocks]: page i holds positions [64 i, 64 i + 64) of every layer */
     int64_t key_at, value_at; /* bytes into a page: where this layer's keys and values begin */
-    type_id type;             /* TYPE_F16, TYPE_F32, TYPE_KV8 or TYPE_KV4 */
+    type_id type;             /* TYPE_F16, TYPE_F32, TYPE_KV8 or TYPE_KV4: a kv_code_type */
     int64_t n_kv_head, d_head;
+    bool rotated; /* kv8h, kv4h: values are transformed (kv_layout.h) before they are stored, and outputs are
+                     transformed back. The processor's kernels only */
     /* kv8, kv4: the newest positions in f16, block b in page b % 2 */
     uint8_t *const *recent;
     int64_t recent_key_at, recent_value_at;
@@ -123,7 +129,14 @@ typedef struct kv_view {
 enum { KV_BLOCK = 64, KV_WINDOW = 2 * KV_BLOCK };
 enum { KV_POSITIONS = 16 }; /* positions whose keys are stored together */
 static inline bool kv_is_coded(type_id type) {
-    return type == TYPE_KV8 || type == TYPE_KV4;
+    return type == TYPE_KV8 || type == TYPE_KV4 || type == TYPE_KV8H || type == TYPE_KV4H;
+}
+/* Whether values are rotated (kv_view.rotated), and the type of the codes. */
+static inline bool kv_is_rotated(type_id type) {
+    return type == TYPE_KV8H || type == TYPE_KV4H;
+}
+static inline type_id kv_code_type(type_id type) {
+    return type == TYPE_KV8H ? TYPE_KV8 : type == TYPE_KV4H ? TYPE_KV4 : type;
 }
 /* Gives the bytes that one layer's keys take in a page; its values take as many. false: the number
  * overflows. */
@@ -300,8 +313,8 @@ typedef struct kernel_table {
 } kernel_table;
 
 /* Finds the outliers of a row of k floats that will be quantized to `bits` bits, in ascending order. Returns
- * their number. If there are any, writes the row with zeros in their place to `without`. The result depends
- * on the row alone, so an answer does not depend on the batch. */
+ * their number. If there are any, writes the row with zeros in their place to `without`, which may be x. The
+ * result depends on the row alone, so an answer does not depend on the batch. */
 int act_extract_outliers(const kernel_table *t, int bits, const float *x, int64_t k, float *without,
                          outlier *out);
 

@@ -17,11 +17,17 @@
  * d_pad is d_head rounded up to 32, and x = scale * code + min. The bytes of kv8 are the codes in order. In
  * kv4 byte i of a key channel has position i in its lower 4 bits and i + 32 in its upper 4. Byte i of a
  * value's group of 32 has channels i and i + 16. Blocks of keys and of values have equal sizes. The newest
- * positions are in f16 in pages of their own (kv_view.recent). */
+ * positions are in f16 in pages of their own (kv_view.recent).
+ *
+ * rotated: a head's values are stored after the Walsh-Hadamard transform of blocks of kv_rotation channels
+ * (quant/hadamard.h), so that a channel that is far from the others costs its group less, and outputs are
+ * transformed back. Keys are not: their groups are along a channel, and mixing channels costs more (measured:
+ * docs/budget.md). */
 #ifndef NIB_KERNELS_KV_LAYOUT_H
 #define NIB_KERNELS_KV_LAYOUT_H
 
 #include "kernels/kernels.h"
+#include "quant/hadamard.h"
 
 enum { KV_LANES = KV_POSITIONS };
 
@@ -45,8 +51,13 @@ enum { KV_GROUP = 32 };
 static inline int64_t kv_d_pad(int64_t d_head) {
     return (d_head + KV_GROUP - 1) / KV_GROUP * KV_GROUP;
 }
+/* Channels that are transformed together; 1: none. */
+enum { KV_MAX_ROTATION = 256 };
+static inline int64_t kv_rotation(const kv_view *kv) {
+    return kv->rotated ? hadamard_block(kv->d_head, KV_MAX_ROTATION) : 1;
+}
 static inline int kv_code_bits(type_id type) {
-    return type == TYPE_KV8 ? 8 : 4;
+    return kv_code_type(type) == TYPE_KV8 ? 8 : 4;
 }
 /* Bytes of a block's codes (kv_code_bytes), entries of each of its two arrays of halves (kv_scale_count), and
  * bytes of a whole block (kv_block_bytes). */

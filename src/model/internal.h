@@ -20,6 +20,7 @@ struct model {
     int n_reg;
     uint64_t n_param;
     int64_t n_state; /* floats of one sequence's recurrent state */
+    int n_site;      /* inputs of products (sites.h) in the blocks made so far */
     bool packed;     /* opened for conversion: matrices have the types of their packed forms */
     bool wide;       /* formats without integer zeros (pack_widen) */
 };
@@ -56,6 +57,11 @@ nib_status tensors_check_unused(const model *m, const logger *log, nib_error *er
 int build_program(model *m, block_part part, int layer, const bound *b, op *ops);
 /* The model's register of that name, a string literal. The first call declares it. */
 reg model_declare_reg(model *m, const char *name);
+
+/* Sets weight.n8 of a new block's weights from the file's advice (sites.h). Blocks come in a pass's order. */
+void sites_take_advice(model *m, const op *ops, int n_op, weight *weights);
+/* After the last block. NIB_E_MODEL: the advice is for another number of sites. */
+nib_status sites_check_advice(const model *m, nib_error *err);
 
 /* Sets the weight bytes that each op reads (cost.c). Repeated when a layout changes formats. blocks: all
  * blocks, for weights that another block owns. */

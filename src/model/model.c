@@ -164,6 +164,7 @@ static nib_status make_block(model *m, int i, block_part part, int layer, bound 
             m->n_state += num_round_up(op_state(&ops[k]), STATE_ALIGN);
         }
     fuse_program(ops, n_op);
+    sites_take_advice(m, ops, n_op, b->weights);
     return keep_block(m, to, b, ops, n_op, err);
 }
 
@@ -271,6 +272,7 @@ static nib_status read_model(model *m, const logger *log, nib_error *err) {
     const config_source source = {m->c, m->arch, m->gguf_arch, &m->mem};
     NIB_TRY(config_read(&source, &m->cfg, err));
     NIB_TRY(make_blocks(m, err));
+    NIB_TRY(sites_check_advice(m, err));
     return tensors_check_unused(m, log, err);
 }
 

@@ -43,9 +43,10 @@ typedef struct weight {
     pack_format over; /* bits > 0: the second slice of a stack: the residual of weight first_slice of its
                          block in this format; an op of its own adds its product */
     int first_slice;
-    int64_t expert_n;     /* outputs of an expert; the rows behind them, up to a whole panel, are not used */
-    bool exact;           /* stays in the file's format (a router) */
-    bool uses_imatrix;    /* rounding weights errors by an imatrix: a format with the suffix w */
+    int64_t expert_n;  /* outputs of an expert; the rows behind them, up to a whole panel, are not used */
+    bool exact;        /* stays in the file's format (a router) */
+    uint8_t n8;        /* the file's advice for 4-bit activations: leading blocks of 128 inputs in 8 bits */
+    bool uses_imatrix; /* rounding weights errors by an imatrix: a format with the suffix w */
     const float *imatrix; /* [k] mean squares of the inputs, owned by the engine; NULL: none (yet) */
     bool plain;           /* rounding does not search for scales (pack_from.plain) */
     bool vector;          /* norms, biases: resident as f32 */

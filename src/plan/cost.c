@@ -324,7 +324,8 @@ static double left_out_loss(const plan_question *q, const plan_decision *d) {
 }
 
 double plan_activation_loss(const plan_block_facts *f, int activation) {
-    return activation == 8 ? NUM_MAX(f->kl_a8, 0) : activation == 4 ? NUM_MAX(f->kl_a4, 0) : 0;
+    const bool four = activation == 4 || activation == NIB_ACT_AX; /* of ax it is an upper bound */
+    return activation == 8 ? NUM_MAX(f->kl_a8, 0) : four ? NUM_MAX(f->kl_a4, 0) : 0;
 }
 
 /* The summed loss of the blocks; negative: unknown. */
@@ -346,7 +347,7 @@ double plan_stated_loss(const plan_question *q, const plan_decision *d, double l
         const plan_block_facts *f = &q->blocks[b];
         const int bits = d->activation[b];
         if (d->choice[b] >= 0 && f->choices[d->choice[b]].bits > 0 &&
-            ((bits == 8 && f->kl_a8 < 0) || (bits == 4 && f->kl_a4 < 0)))
+            ((bits == 8 && f->kl_a8 < 0) || ((bits == 4 || bits == NIB_ACT_AX) && f->kl_a4 < 0)))
             return -1;
     }
     return loss;

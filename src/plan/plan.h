@@ -57,7 +57,15 @@ bool plan_block_bytes(const plan_block *b, bool second, int tier, uint64_t *byte
 struct plan;
 bool plan_is_of_gpu(const struct plan *p);
 
-typedef enum plan_kv { PLAN_KV_AUTO, PLAN_KV_F32, PLAN_KV_F16, PLAN_KV_8, PLAN_KV_4 } plan_kv;
+typedef enum plan_kv {
+    PLAN_KV_AUTO,
+    PLAN_KV_F32,
+    PLAN_KV_F16,
+    PLAN_KV_8,
+    PLAN_KV_4,
+    PLAN_KV_8H,
+    PLAN_KV_4H
+} plan_kv;
 
 /* The predicted run. Bytes are those of one generated token in the middle of the generation. */
 typedef struct plan_prediction {

@@ -89,10 +89,11 @@ static nib_status read_activation(const json_t *from, plan_block *out, nib_error
     out->activation = !strcmp(text, "a16")                   ? 16
                       : !strcmp(text, "a8") || out->left_out ? 8
                       : !strcmp(text, "a4")                  ? 4
+                      : !strcmp(text, "ax")                  ? NIB_ACT_AX
                                                              : 0;
     return out->activation
                ? NIB_OK
-               : nib_fail(err, NIB_E_MODEL, "\"activation\": expected a16, a8 or a4, found \"%s\"", text);
+               : nib_fail(err, NIB_E_MODEL, "\"activation\": expected a16, a8, a4 or ax, found \"%s\"", text);
 }
 
 static nib_status read_block(const json_t *from, plan_block *out, nib_error *err) {
@@ -232,7 +233,8 @@ static nib_status read_mode(const json_t *from, plan *out, nib_error *err) {
     out->mode = mode[0];
     return plan_kv_from_name(kv, &out->kv)
                ? NIB_OK
-               : nib_fail(err, NIB_E_MODEL, "\"kv\": expected auto, f32, f16, kv8 or kv4, found \"%s\"", kv);
+               : nib_fail(err, NIB_E_MODEL,
+                          "\"kv\": expected auto, f32, f16, kv8, kv4, kv8h or kv4h, found \"%s\"", kv);
 }
 
 /* ---- the whole ---- */

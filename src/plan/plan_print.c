@@ -12,14 +12,14 @@
 const char *const plan_tier_names[NIB_N_TIER + 1] = {"ram", "vram", "disk", NULL};
 const char *const plan_owner_names[NIB_N_OWNER + 1] = {"weights", "kv",      "activations", "staging",
                                                        "tables",  "runtime", NULL};
-static const char *const kv_names[] = {"auto", "f32", "f16", "kv8", "kv4"};
+static const char *const kv_names[] = {"auto", "f32", "f16", "kv8", "kv4", "kv8h", "kv4h"};
 
 const char *plan_kv_name(plan_kv kv) {
     return kv_names[kv];
 }
 
 bool plan_kv_from_name(const char *name, plan_kv *out) {
-    for (int i = PLAN_KV_AUTO; i <= PLAN_KV_4; i++)
+    for (int i = PLAN_KV_AUTO; i <= PLAN_KV_4H; i++)
         if (!strcasecmp(name, kv_names[i])) {
             *out = (plan_kv)i;
             return true;
@@ -56,9 +56,10 @@ static json_t *block_json(const plan_block *b) {
         ok = jsonx_put(of, "left_out", json_true()) && ok;
     else
         ok = jsonx_put(of, "activation",
-                       json_string(b->activation == 16  ? "a16"
-                                   : b->activation == 4 ? "a4"
-                                                        : "a8")) &&
+                       json_string(b->activation == 16           ? "a16"
+                                   : b->activation == 4          ? "a4"
+                                   : b->activation == NIB_ACT_AX ? "ax"
+                                                                 : "a8")) &&
              jsonx_put(of, "compute", json_string(b->on_gpu ? "gpu" : "cpu")) && ok;
     if (b->importance >= 0)
         ok = jsonx_put(of, "importance", json_real(b->importance)) && ok;

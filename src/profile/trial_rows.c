@@ -199,7 +199,7 @@ static void take_samples(trial_sample *s, bool keep[KERNELS_MAX_STRATEGY], doubl
 }
 
 nib_status trial_rows(trial *t, int64_t n_row, double seconds, trial_result *out, nib_error *err) {
-    const act_format f = act_format_for(&t->shape.format, t->shape.act_bits);
+    const act_format f = act_format_for(&t->shape.format, t->shape.act_bits, 0);
     const int64_t n = timed_rows(t, n_row);
     rows_memory r = {0};
     uint64_t copy_bytes = 0, whole = 0;

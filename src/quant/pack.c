@@ -131,7 +131,7 @@ static void read_row(const source *s, const pack_format *f, int64_t at, int len,
         sink.head = row;
         s->reader->read(raw, len / info->block_elems, c->codes[r], &sink);
     } else {
-        pack_round_values(s->round, s->from->type, row, s->k, at, c->values, len);
+        pack_round_values(s->round, f, s->from->type, row, s->k, at, c->values, len);
         if (s->from->over.bits)
             pack_round_leave(s->round, &s->from->over, c->values, imatrix, len);
         pack_round_chunk(s->round, f, c->values, imatrix, len, &s->whole[r], c->codes[r], scales, r);

@@ -53,6 +53,8 @@ typedef struct pack_format {
     uint8_t table;  /* PACK_TILE: pack_table */
     uint8_t packing; /* PACK_TILE: pack_kind */
     uint8_t sparse;  /* PACK_TILE with PACK_GROUP_ROW: outliers of each row, in 10,000ths of its columns */
+    uint8_t rotated; /* uniform formats: rows are transformed (quant/hadamard.h) before they are rounded, and
+                        so are the rows that they are multiplied with; log2 of the largest block, 0: not */
 } pack_format;
 
 enum {
@@ -74,10 +76,11 @@ void pack_widen(pack_format *f);
  * half for each group's scale; two: with PACK_SCALE_TWO instead (symmetric, 2..7 bits, groups of 32, 64 or
  * 128). False: there is no such format, or the row is one group and k is above MAX_PACK_ROW. */
 bool pack_uniform(int bits, int group, bool asym, bool two, int64_t k, pack_format *out);
-/* The same from a name: u<bits>g<group or row>, then a: asymmetric, t: two-level, p: planes; "u4g128a".
+/* The same from a name: u<bits>g<group or row>, then a: asymmetric, t: two-level, p: planes, h: rotated;
+ * "u4g128a".
  * False: also a name of another form. */
 bool pack_from_name(const char *name, int64_t k, pack_format *out);
-enum { PACK_NAME = 24 };
+enum { PACK_NAME = 24, PACK_ROTATED = 8 /* blocks of up to 256, which is the packer's chunk */ };
 /* Writes the name of a uniform format; of another format the file type's, with ".planes" in that packing. */
 void pack_name(const pack_format *f, char out[PACK_NAME]);
 

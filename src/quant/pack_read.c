@@ -3,6 +3,7 @@
 #include "quant/tile_table.h"
 
 #include "quant/blocks.h"
+#include "quant/hadamard.h"
 
 #include <string.h>
 
@@ -109,6 +110,8 @@ static void read_tile_row(const view *w, int64_t r, float *out) {
 void pack_read_row(const view *w, int64_t r, float *out) {
     if (w->format.layout == PACK_TILE) {
         read_tile_row(w, r, out);
+        if (w->format.rotated) /* back to the matrix's own columns */
+            hadamard(out, w->k, hadamard_block(w->k, INT64_C(1) << w->format.rotated));
         return;
     }
     const type_info *info = type_get((type_id)w->format.type);

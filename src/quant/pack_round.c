@@ -7,6 +7,7 @@
 
 #include "base/num.h"
 #include "quant/dequant.h"
+#include "quant/hadamard.h"
 #include "quant/pack_scale.h"
 #include "quant/tile.h"
 
@@ -48,10 +49,13 @@ bool pack_from_name(const char *name, int64_t k, pack_format *out) {
     const bool asym = *rest == 'a', two = *rest == 't';
     rest += asym || two;
     const bool planes = *rest == 'p';
-    if (rest[planes] != '\0' || (!row && group > 128) ||
+    rest += planes;
+    const bool rotated = *rest == 'h';
+    if (rest[rotated] != '\0' || (!row && group > 128) ||
         !pack_uniform(name[1] - '0', (int)group, asym, two, k, out))
         return false;
     out->packing = planes ? PACK_PLANES : PACK_PARTS;
+    out->rotated = rotated ? PACK_ROTATED : 0;
     return true;
 }
 
@@ -64,8 +68,8 @@ void pack_name(const pack_format *f, char out[PACK_NAME]) {
     }
     if (f->group != PACK_GROUP_ROW)
         snprintf(group, sizeof group, "%d", f->group);
-    snprintf(out, PACK_NAME, "u%dg%s%s%s%s", f->bits, group, f->asym ? "a" : "",
-             f->scale == PACK_SCALE_TWO ? "t" : "", planes ? "p" : "");
+    snprintf(out, PACK_NAME, "u%dg%s%s%s%s%s", f->bits, group, f->asym ? "a" : "",
+             f->scale == PACK_SCALE_TWO ? "t" : "", planes ? "p" : "", f->rotated ? "h" : "");
 }
 
 /* ---- rounding ---- */
@@ -155,12 +159,14 @@ static void put_half(uint8_t *at, uint16_t h) {
     memcpy(at, &h, sizeof h);
 }
 
-void pack_round_values(const pack_rounder *by, type_id file_type, const void *row, int64_t k, int64_t at,
-                       float *out, int64_t n) {
+void pack_round_values(const pack_rounder *by, const pack_format *f, type_id file_type, const void *row,
+                       int64_t k, int64_t at, float *out, int64_t n) {
     if (file_type == TYPE_F16)
         by->f16_values((const uint8_t *)row + 2 * at, out, n);
     else
         type_dequantize_part(file_type, row, k, at, out, n);
+    if (f->rotated)
+        hadamard(out, n, hadamard_block(k, INT64_C(1) << f->rotated));
 }
 
 pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_id file_type, const void *row,
@@ -173,7 +179,7 @@ pack_whole pack_round_whole(const pack_rounder *by, const pack_format *f, type_i
         return (pack_whole){0, 0};
     for (int64_t at = 0; at < k; at += PACK_CHUNK) {
         const int len = (int)NUM_MIN(k - at, PACK_CHUNK);
-        pack_round_values(by, file_type, row, k, at, values, len);
+        pack_round_values(by, f, file_type, row, k, at, values, len);
         for (int g = 0; g < len; g += step) {
             const pack_range one = ends_of(by, values + g, NUM_MIN(step, len - g));
             all.bad = all.bad || one.bad;

@@ -8,9 +8,10 @@
 /* The loops of `by` without the search: a group's scale reaches its largest value. */
 pack_rounder pack_round_plainly(const pack_rounder *by);
 
-/* Values [at, at + n) of a row of k in file_type, to out [n] in f32. */
-void pack_round_values(const pack_rounder *by, type_id file_type, const void *row, int64_t k, int64_t at,
-                       float *out, int64_t n);
+/* Values [at, at + n) of a row of k in file_type, to out [n] in f32, transformed if f is rotated. They are
+ * one chunk of the row (PACK_CHUNK), which has whole blocks of the transform. */
+void pack_round_values(const pack_rounder *by, const pack_format *f, type_id file_type, const void *row,
+                       int64_t k, int64_t at, float *out, int64_t n);
 
 /* What all groups of a row share: the scale and the minimum of PACK_GROUP_ROW, or the first level of
  * PACK_SCALE_TWO. */

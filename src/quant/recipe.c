@@ -31,12 +31,13 @@ bool recipe_parse(const char *name, int64_t k, recipe *out) {
     if (!parse_slice(name, plus ? (size_t)(plus - name) : strlen(name), k, &out->slice[0],
                      &out->uses_imatrix))
         return false;
-    if (out->uses_imatrix && !has_own_scales(&out->slice[0]))
-        return false;
+    if (out->uses_imatrix && (!has_own_scales(&out->slice[0]) || out->slice[0].rotated))
+        return false; /* the statistics are those of the columns before they are rotated */
     if (!plus)
         return true;
     return parse_slice(plus + 1, strlen(plus + 1), k, &out->slice[1], &second) &&
-           second == out->uses_imatrix && has_own_scales(&out->slice[0]) && has_own_scales(&out->slice[1]);
+           second == out->uses_imatrix && out->slice[0].rotated == out->slice[1].rotated &&
+           has_own_scales(&out->slice[0]) && has_own_scales(&out->slice[1]);
 }
 
 void recipe_slice_name(const pack_format *f, bool uses_imatrix, bool second, char out[PACK_NAME]) {

@@ -2,6 +2,8 @@
  *
  *     file          the file's own format, packed without rounding
  *     u4g64         a uniform format (pack_from_name): 4 bits in groups of 64; a: also a minimum
+ *     u4g64h        rotated (pack_format.rotated): large inputs are spread over their block before they are
+ *                   quantized, and the columns of the matrix likewise
  *     u4g64w        weighted: the same format, its scales searched for with an importance matrix
  *                   (pack_from.imatrix)
  *     u4g64+u4g64   a stack of two slices: the second is the rounding residual of the first, rounded.

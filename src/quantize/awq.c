@@ -20,82 +20,6 @@ uint64_t awq_bytes(int64_t k, int n_thread) {
     return (uint64_t)(k * (search + factors)) * sizeof(float) + MAX_ROWS * sizeof(type_id);
 }
 
-/* ---- sources ---- */
-
-static int writer_before(const program *p, int before, reg r) {
-    for (int i = before - 1; i >= 0; i--)
-        if (p->ops[i].out == r)
-            return i;
-    return -1;
-}
-
-/* Whether only products read register r between op `from`, which writes it, and the next op that writes it.
- */
-static bool only_products_read(const program *p, int from, reg r) {
-    for (int i = from + 1; i < p->n_op; i++) {
-        const op *o = &p->ops[i];
-        if ((o->in == r && o->kind != OP_LINEAR) || o->in2 == r || o->in3 == r)
-            return false;
-        if (o->out == r)
-            return true;
-    }
-    return true;
-}
-
-/* Whether op `reader` is the only one that reads register r after op `from`. */
-static bool only_reader(const program *p, int from, int reader, reg r) {
-    for (int i = from + 1; i < p->n_op; i++) {
-        const op *o = &p->ops[i];
-        if (i != reader && (o->in == r || o->in2 == r || o->in3 == r))
-            return false;
-        if (o->out == r)
-            return true;
-    }
-    return true;
-}
-
-static bool of_product(const block *b, int reader, reg r, int64_t n, awq_source *out) {
-    const int i = writer_before(&b->program, reader, r);
-    const op *o = i < 0 ? NULL : &b->program.ops[i];
-    if (!o || o->kind != OP_LINEAR || o->adds || o->n != n || !only_reader(&b->program, i, reader, r))
-        return false;
-    *out = (awq_source){.w = o->w, .b = o->b, .rows = true, .n_share = 1, .width = n};
-    return true;
-}
-
-bool awq_find_source(const block *b, int w, awq_source *out) {
-    const program *p = &b->program;
-    int at = 0;
-    while (at < p->n_op && !(p->ops[at].kind == OP_LINEAR && p->ops[at].w == w))
-        at++;
-    const reg in = at < p->n_op ? p->ops[at].in : REG_NONE;
-    const int from = in == REG_NONE ? -1 : writer_before(p, at, in);
-    if (from < 0 || !only_products_read(p, from, in))
-        return false;
-    const op *o = &p->ops[from];
-    switch (o->kind) {
-    case OP_NORM:
-        if (o->w < 0 || o->u.norm.n_group != 1)
-            return false;
-        *out = (awq_source){.w = o->w, .b = o->b, .n_share = 1, .width = o->n};
-        return true;
-    case OP_GATE: return of_product(b, from, o->in2, o->n, out);
-    case OP_ATTENTION: {
-        const int64_t d = o->u.attn.d_head, share = o->u.attn.n_head / o->u.attn.n_kv_head;
-        if (!of_product(b, from, o->in3, o->u.attn.n_kv_head * d, out))
-            return false;
-        out->n_share = share;
-        out->width = d;
-        return true;
-    }
-    default: return false;
-    }
-}
-
-static int64_t maker_of(const awq_source *s, int64_t c) {
-    return c / (s->n_share * s->width) * s->width + c % s->width;
-}
-
 /* ---- the power ---- */
 
 typedef struct searching {
@@ -123,18 +47,18 @@ static void fill_factors(const awq_site *s, const float *magnitude, double power
 
 static double loss_of_row(const searching *s, int64_t r, const float *made, float *x, float *matters,
                           uint8_t *blocks) {
-    const awq_source *source = &s->site->source;
+    const site_source *source = &s->site->source;
     const float *row = s->rows + r * s->k;
     double loss = 0;
     for (int64_t c = 0; c < s->k; c++) {
-        const float f = made[maker_of(source, c)];
+        const float f = made[site_maker(source, c)];
         x[c] = row[c] * f;
         matters[c] = s->mean[c] / (f * f);
     }
     encode_row(s->type[r], x, matters, s->k, blocks);
     type_get(s->type[r])->dequantize(blocks, x, s->k);
     for (int64_t c = 0; c < s->k; c++) {
-        const double d = (double)row[c] - (double)(x[c] / made[maker_of(source, c)]);
+        const double d = (double)row[c] - (double)(x[c] / made[site_maker(source, c)]);
         loss += (double)s->mean[c] * d * d;
     }
     return loss;
@@ -195,7 +119,7 @@ static void fill_means(const awq_site *s, const gram_site *in, float *mean, floa
         magnitude[i] = 0;
     for (int64_t c = 0; c < s->k; c++) {
         mean[c] = gram_mean_square(in, c);
-        magnitude[maker_of(&s->source, c)] += mean[c] / (float)s->source.n_share;
+        magnitude[site_maker(&s->source, c)] += mean[c] / (float)s->source.n_share;
     }
     for (int64_t i = 0; i < s->n_made; i++)
         magnitude[i] = sqrtf(magnitude[i]);
@@ -230,7 +154,7 @@ static nib_status search(awq *a, awq_site *s, const gram_site *in, pool *threads
         s->power = (double)best / N_POWER;
         fill_factors(s, magnitude, s->power, s->made);
         for (int64_t c = 0; c < k; c++)
-            s->factor[c] = s->made[maker_of(&s->source, c)];
+            s->factor[c] = s->made[site_maker(&s->source, c)];
     }
     mem_free(type);
     mem_free(memory);
@@ -241,12 +165,12 @@ static nib_status search(awq *a, awq_site *s, const gram_site *in, pool *threads
 
 /* Finds the source of input i. False: another input has the same source, which cannot have two sets of
  * factors. */
-static bool has_source_alone(const block *b, const gram *inputs, int i, awq_source *out) {
-    awq_source other;
-    if (!awq_find_source(b, inputs->of[i].w, out))
+static bool has_source_alone(const block *b, const gram *inputs, int i, site_source *out) {
+    site_source other;
+    if (!site_find_source(b, inputs->of[i].w, out))
         return false;
     for (int j = 0; j < inputs->n; j++)
-        if (j != i && awq_find_source(b, inputs->of[j].w, &other) && other.w == out->w)
+        if (j != i && site_find_source(b, inputs->of[j].w, &other) && other.w == out->w)
             return false;
     return true;
 }
@@ -260,7 +184,7 @@ nib_status awq_open(awq *a, const model *m, const gram *inputs, const gguf_tenso
     for (int i = 0; i < inputs->n; i++) {
         const gram_site *in = &inputs->of[i];
         awq_site *s = &a->of[a->n];
-        awq_source source;
+        site_source source;
         if (model_block(m, a->block)
                 ->weights[in->w]
                 .transposed || /* rows of transposed matrices are not read */

@@ -14,22 +14,13 @@
 
 #include "base/thread.h"
 #include "model/as_gguf.h"
+#include "model/sites.h"
 #include "quantize/gram.h"
-
-/* The tensor that produces an input, and that can be divided by the factors. */
-typedef struct awq_source {
-    int w, b;  /* weight and bias of a norm or a product, indices in the block; b -1: no bias */
-    bool rows; /* true: a product, whose rows are divided; false: a norm, whose elements are divided */
-    int64_t n_share, width; /* channel c is produced by element c / (n_share * width) * width + c % width */
-} awq_source;
-/* Finds the source of the input of weight w. False: it has none that can be divided, so the input of w cannot
- * be scaled. */
-bool awq_find_source(const block *b, int w, awq_source *out);
 
 /* One scaled input of the block. */
 typedef struct awq_site {
-    int site; /* as in imatrix_site */
-    awq_source source;
+    int site; /* as in sites_of */
+    site_source source;
     int64_t k, n_made; /* channels; elements of the source that produce them */
     float *factor;     /* [k]: columns are multiplied by it; owned */
     float *made;       /* [n_made]: elements of the source are divided by it; owned */

@@ -61,7 +61,7 @@ static void add_squares(float *sum, const float *x, int64_t k, int64_t n_row) {
 
 static void see(void *user, const probe_input *in) {
     gram *g = user;
-    const int site = imatrix_site(&g->sites, g->layout, in->block, in->w);
+    const int site = sites_of(&g->sites, g->layout, in->block, in->w);
     if (site < 0 || g->failed)
         return;
     if (in->block != g->block) {
@@ -89,7 +89,7 @@ nib_status gram_open(gram *g, const layout *lay, bool diagonal, pool *threads, l
                 .threads = threads,
                 .ledger = l,
                 .probe = {.input = see, .user = g}};
-    return imatrix_sites_open(&g->sites, layout_model(lay), err);
+    return sites_open(&g->sites, layout_model(lay), err);
 }
 
 /* Copies one triangle to the other in squares of a few cache lines, so that lines on both sides are used
@@ -121,12 +121,12 @@ void gram_clear(gram *g) {
 
 void gram_close(gram *g) {
     gram_clear(g);
-    imatrix_sites_close(&g->sites);
+    sites_close(&g->sites);
     memset(g, 0, sizeof *g);
 }
 
 const gram_site *gram_of(const gram *g, int w) {
-    const int site = g->block < 0 ? -1 : imatrix_site(&g->sites, g->layout, g->block, w);
+    const int site = g->block < 0 ? -1 : sites_of(&g->sites, g->layout, g->block, w);
     for (int i = 0; i < g->n; i++)
         if (g->of[i].site == site && site >= 0)
             return &g->of[i];

@@ -12,7 +12,7 @@
 #include "tiers/ledger.h"
 
 typedef struct gram_site {
-    int site, w;      /* the input (imatrix_site), and the first weight of the block that reads it */
+    int site, w;      /* the input (sites_of), and the first weight of the block that reads it */
     int64_t k, n_row; /* channels; rows that were added */
     bool diagonal;
     float *sum; /* diagonal: [k]; otherwise [k, k]: the lower triangle in column-major order, and after
@@ -28,7 +28,7 @@ enum { GRAM_SITES = 16 /* maximum inputs of one block */ };
 
 typedef struct gram {
     const layout *layout; /* borrowed */
-    imatrix_sites sites;
+    model_sites sites;
     bool diagonal;
     int block; /* the block whose inputs were summed; -1: none */
     gram_site of[GRAM_SITES];

@@ -12,11 +12,12 @@
 
 /* ---- keys ---- */
 
+/* The advice on activations stays true of tensors whose channels keep their order. */
 static bool keeps_key(void *user, const char *key) {
-    (void)user;
+    const bool *moves = user;
     return strcmp(key, "general.file_type") != 0 && strcmp(key, "general.quantization_version") != 0 &&
            strcmp(key, "general.alignment") != 0 && strncmp(key, "split.", 6) != 0 &&
-           strncmp(key, "quantize.", 9) != 0;
+           strncmp(key, "quantize.", 9) != 0 && (!*moves || strcmp(key, SITES_N8_KEY) != 0);
 }
 
 /* Writes the metadata of a folder, and its vocabulary if it has one. */
@@ -38,12 +39,16 @@ static nib_status folder_keys(const job *j, gguf_writer *w, nib_error *err) {
 
 nib_status header_write(const job *j, gguf_writer *w, nib_error *err) {
     enum { QUANTIZATION_VERSION = 2, MAX_HEADER = 64 << 20 };
+    bool moves = j->permute.m != NULL;
     if (container_get_kind(j->c) == CONTAINER_GGUF)
-        NIB_TRY(gguf_copy_keys(container_file(j->c, 0), MAX_HEADER, keeps_key, NULL, w, err));
+        NIB_TRY(gguf_copy_keys(container_file(j->c, 0), MAX_HEADER, keeps_key, &moves, w, err));
     else
         NIB_TRY(folder_keys(j, w, err));
     NIB_TRY(gguf_writer_set_int(w, "general.file_type", GGUF_U32, j->mix.file_type, err));
     NIB_TRY(gguf_writer_set_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, err));
+    if (j->permute.m)
+        NIB_TRY(
+            gguf_writer_set_ints(w, SITES_N8_KEY, GGUF_U32, j->permute.n8, (size_t)j->permute.n_site, err));
     for (size_t i = 0; i < j->n_tensor; i++) {
         const container_tensor *t = &j->tensors.all[j->order[i]].as;
         const type_id type = j->types[j->order[i]];

@@ -23,8 +23,9 @@ static bool is_coarse(type_id type) {
 /* Chooses a tensor's format, and counts it in the report. */
 static void choose_type(job *j, size_t i) {
     const container_tensor *t = &j->tensors.all[i].as;
-    if (j->keeps) {
-        j->types[i] = t->type;
+    if (j->keeps) { /* f16 for columns that move between the blocks of a coarse format */
+        const bool moves = j->permute.m && permute_moves_columns(&j->permute, &j->tensors.all[i]);
+        j->types[i] = moves && is_coarse(t->type) ? TYPE_F16 : t->type;
         return;
     }
     bool fallback = false;
@@ -85,7 +86,7 @@ static nib_status decide(job *j, nib_error *err) {
     if (!j->uses || !j->types || !j->order)
         return nib_fail_nomem(err, j->n_tensor * sizeof *j->uses, "a list of tensors");
     mix_uses(j->m, &j->tensors, j->uses);
-    if (j->keeps)
+    if (j->keeps && !j->permute.m)
         NIB_TRY(check_kept(j, err));
     for (size_t i = 0; i < j->n_tensor; i++) {
         j->order[i] = i;
@@ -144,6 +145,10 @@ static uint64_t hash_encoder(const job *j) {
             hash = XXH3_64bits_withSeed(blocks, n, hash);
     }
     hash ^= (uint64_t)j->method;
+    for (int i = 0; j->permute.m && i < j->permute.axes.n; i++)
+        if (j->permute.order[i])
+            hash = XXH3_64bits_withSeed(j->permute.order[i],
+                                        (size_t)j->permute.axes.size[i] * sizeof(int32_t), hash);
     if (j->prompts.n_prompt)
         hash = XXH3_64bits_withSeed(j->prompts.hash, strlen(j->prompts.hash), hash);
     for (size_t i = 0; i < j->n_tensor; i++)
@@ -310,6 +315,7 @@ void job_close(job *j, bool refused) {
     ledger_close(j->ledger);
     stats_close(&j->stats);
     calibration_clear(&j->prompts);
+    permute_close(&j->permute);
     mem_free(j->block_types);
     mem_free(j->order);
     mem_free(j->types);

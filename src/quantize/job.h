@@ -12,6 +12,7 @@
 #include "quantize/gptq.h"
 #include "quantize/journal.h"
 #include "quantize/mix.h"
+#include "quantize/permute.h"
 #include "nib_tools.h"
 #include "quantize/rows.h"
 #include "quantize/stats.h"
@@ -53,6 +54,7 @@ typedef struct job {
     double error, all;    /* sums of row_task over all tensors */
     method method;
     calibration prompts; /* AWQ and GPTQ */
+    permutation permute; /* --permute; zeroed: channels keep their order */
     gram inputs;         /* AWQ and GPTQ: of the block that is being written */
     awq awq;             /* AWQ: factors of that block */
     gptq gptq;           /* GPTQ: the factor of the input of the matrix that was written last */

@@ -157,7 +157,23 @@ static nib_status round_by_gptq(job *j, row_task *task, const gram_site *in, nib
 
 /* ---- one tensor, one block ---- */
 
-static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_error *err) {
+/* Finds where rows and columns come from, and puts the importance of the columns in their order. */
+static nib_status find_order(const job *j, size_t i, scaling *s, permuted *from, nib_error *err) {
+    const int64_t k = tensor_columns(&j->tensors.all[i].as);
+    const float *imatrix = j->stats.of ? j->stats.of[i] : NULL;
+    NIB_TRY(permute_tensor(&j->permute, &j->tensors.all[i], from, err));
+    if (!from->cols || !imatrix || s->imatrix)
+        return NIB_OK;
+    s->imatrix = mem_array((size_t)k, sizeof *s->imatrix);
+    if (!s->imatrix)
+        return nib_fail_nomem(err, (size_t)k * sizeof *s->imatrix, "the importance of columns");
+    for (int64_t c = 0; c < k; c++)
+        s->imatrix[c] = imatrix[from->cols[c]];
+    return NIB_OK;
+}
+
+static nib_status round_tensor(putting *p, size_t i, const scaling *scale, const permuted *from,
+                               nib_error *err) {
     job *j = p->j;
     const gram_site *in = gptq_input(j, i);
     const bool tiled = j->tensors.all[i].n_tile > 0; /* statistics of its columns have the model's order */
@@ -170,6 +186,8 @@ static nib_status round_tensor(putting *p, size_t i, const scaling *scale, nib_e
                                                  : NULL,
                      .times = scale->times,
                      .over = scale->over,
+                     .rows = from->rows,
+                     .cols = from->cols,
                      .threads = j->threads,
                      .cancel = &j->cancel,
                      .put = put,
@@ -188,13 +206,18 @@ nib_status job_next(job *j, nib_error *err) {
         return nib_fail_nomem(err, 64, "a checksum");
     XXH3_64bits_reset(p.sum);
     scaling scale = {0};
+    permuted from = {0};
     nib_status status = find_scaling(j, i, &scale, err);
+    if (status == NIB_OK && j->permute.m)
+        status = find_order(j, i, &scale, &from, err);
     if (status == NIB_OK && j->types[i] == t->from && t->add == 0 && !t->minus_exp && t->n_tile == 0 &&
-        !t->row_times && !scale.times && !scale.over)
+        !t->row_times && !scale.times && !scale.over && !from.rows && !from.cols)
         status = copy(&p, t, err);
     else if (status == NIB_OK)
-        status = round_tensor(&p, i, &scale, err);
+        status = round_tensor(&p, i, &scale, &from, err);
     scaling_clear(&scale);
+    mem_free(from.rows);
+    mem_free(from.cols);
     const uint64_t sum = XXH3_64bits_digest(p.sum);
     XXH3_freeState(p.sum);
     if (status == NIB_OK)

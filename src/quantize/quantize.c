@@ -91,6 +91,10 @@ static nib_status get_importance(job *j, nib_error *err) {
         snprintf(j->report->importance, sizeof j->report->importance, "%s", j->prompts.what);
         return NIB_OK;
     }
+    if (j->keeps && q->permute) {
+        snprintf(j->report->importance, sizeof j->report->importance, "none, values are not rounded");
+        return NIB_OK;
+    }
     if (!q->imatrix && container_packed_method(j->c)) {
         snprintf(j->report->importance, sizeof j->report->importance,
                  "none, a packed checkpoint is not measured");
@@ -191,6 +195,13 @@ static nib_status open_model(job *j, nib_error *err) {
     if (j->keeps && j->q->head_type)
         return nib_fail(err, NIB_E_USAGE,
                         "--head-type: the packed weights keep their values unless --type names a format");
+    if (packed && j->q->permute)
+        return nib_fail(
+            err, NIB_E_USAGE,
+            "--permute: the weights are packed by %s and cannot be measured: write them to a file "
+            "first",
+            packed);
+    j->keeps = j->keeps || (j->q->permute && !j->q->type && !(j->q->bits > 0));
     if (j->narrow && !packed)
         return nib_fail(
             err, NIB_E_USAGE,
@@ -285,9 +296,31 @@ static bool find_method(const char *name, method *out) {
     return false;
 }
 
+/* COMET does not state its threshold. LLM.int8 (arXiv 2208.07339) has outliers from 6 times the others on. */
+static const double OUTLIER = 6;
+
+/* --permute: finds the order of channels, and which blocks of them have 8 bits. */
+static nib_status permute(job *j, nib_error *err) {
+    calibration c;
+    if (!j->q->permute)
+        return NIB_OK;
+    if (j->method != METHOD_RTN)
+        return nib_fail(err, NIB_E_USAGE,
+                        "--permute: expected method rtn, found %s: run it on the permuted file",
+                        j->q->method);
+    NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, true, &c, err));
+    const permute_options how = {j->q->outlier > 0 ? j->q->outlier : OUTLIER, j->q->share8 / 100};
+    const nib_status status = permute_open(&j->permute, j->m, j->model, &j->options, &c, &how, err);
+    calibration_clear(&c);
+    j->report->n_first = j->permute.n_outlier;
+    j->report->share8 = j->permute.share8 * 100;
+    return status;
+}
+
 static nib_status make(job *j, nib_error *err) {
     NIB_TRY(open_model(j, err));
     NIB_TRY(check_average(j, err));
+    NIB_TRY(permute(j, err));
     if (j->method != METHOD_RTN)
         NIB_TRY(measure_prompts(j->model, &j->options, j->q->calib, true, &j->prompts, err));
     NIB_TRY(get_importance(j, err));

@@ -285,6 +285,15 @@ static void add_error(const part *p, int thread, const float *x, const float *y)
     p->scratch->all[thread] += all;
 }
 
+/* Puts the columns of a row in the task's order. spare: [k]. */
+static void move_columns(const row_task *t, int64_t k, float *x, float *spare) {
+    if (!t->cols)
+        return;
+    memcpy(spare, x, (size_t)k * sizeof *x);
+    for (int64_t i = 0; i < k; i++)
+        x[i] = spare[t->cols[i]];
+}
+
 /* Reads a row of k values, whose columns may move (gguf_tensor.n_tile). */
 static void read_row(const gguf_tensor *t, const uint8_t *raw, int64_t k, float *x) {
     const type_info *type = type_get(t->from);
@@ -300,8 +309,8 @@ static void read_row(const gguf_tensor *t, const uint8_t *raw, int64_t k, float 
                          x + h * t->tile, t->tile);
 }
 
-/* Converts row r of the part to floats. */
-static void prepare_row(part *p, int64_t r) {
+/* Converts row r of the part to floats. spare: [k]. */
+static void prepare_row(part *p, int64_t r, float *spare) {
     const row_task *t = p->task;
     float *x = p->scratch->x + r * p->k, sum = 0;
     read_row(t->tensor, p->scratch->raw + (uint64_t)r * p->from_bytes, p->k, x);
@@ -310,7 +319,8 @@ static void prepare_row(part *p, int64_t r) {
     for (int64_t i = 0; t->tensor->add != 0 && i < p->k; i++)
         x[i] += t->tensor->add;
     for (int64_t i = 0; t->tensor->row_times && i < p->k; i++)
-        x[i] *= t->tensor->row_times[p->first + r];
+        x[i] *= t->tensor->row_times[t->rows ? t->rows[p->first + r] : p->first + r];
+    move_columns(t, p->k, x, spare);
     scale_row(t, p->first + r, p->k, x);
     for (int64_t i = 0; i < p->k; i++)
         sum += x[i] * 0; /* NaN if any value is not finite */
@@ -330,7 +340,7 @@ static void round_part(void *arg, int thread, int n_thread) {
         float *x = p->scratch->x + at * p->k;
         uint8_t *out = p->scratch->out + (uint64_t)at * p->to_bytes;
         for (int64_t r = 0; r < n; r++)
-            prepare_row(p, at + r);
+            prepare_row(p, at + r, back);
         if (t->round)
             t->round(t->by, thread, x, n, out);
         else
@@ -342,9 +352,20 @@ static void round_part(void *arg, int thread, int n_thread) {
     }
 }
 
+/* Reads the part's rows, one by one if their order changes. */
+static nib_status read_part(const row_task *t, const part *p, nib_error *err) {
+    uint8_t *raw = p->scratch->raw;
+    if (!t->rows)
+        return gguf_tensor_read(t->c, t->tensor, p->first, p->n, p->scratch, raw, err);
+    for (int64_t i = 0; i < p->n; i++)
+        NIB_TRY(gguf_tensor_read(t->c, t->tensor, t->rows[p->first + i], 1, p->scratch,
+                                 raw + (uint64_t)i * p->from_bytes, err));
+    return NIB_OK;
+}
+
 static nib_status run_part(const row_task *t, part *p, nib_error *err) {
     NIB_TRY(cancel_check(t->cancel, err));
-    NIB_TRY(gguf_tensor_read(t->c, t->tensor, p->first, p->n, p->scratch, p->scratch->raw, err));
+    NIB_TRY(read_part(t, p, err));
     pool_run(t->threads, round_part, p);
     if (atomic_load(&p->strange))
         return nib_fail(

@@ -44,6 +44,8 @@ typedef struct row_task {
     const float *times;   /* [k]: factors of columns before rounding; NULL: none */
     const float *over; /* [rows]: divisors of rows before rounding, for tensors whose rows keep their order;
                           NULL: none */
+    const int32_t *rows, *cols; /* [rows], [k]: row (column) i is the tensor's row rows[i]; NULL: their order.
+                                   times, over and imatrix have the new order of columns, over that of rows */
     /* Rounds rows x [n, k] to `out`, n <= n_together. NULL: encode_row. Threads call it at the same time,
      * each with its number; `by` is its context. */
     void (*round)(const void *by, int thread, const float *x, int64_t n, void *out);

@@ -8,30 +8,30 @@
 
 nib_status stats_of_channels(stats *s, const model *m, const gguf_tensors *tensors, model_imatrix *channels,
                              nib_error *err) {
-    imatrix_sites sites;
+    model_sites sites;
     s->channels = *channels;
     memset(channels, 0, sizeof *channels);
     memcpy(s->key, s->channels.prompts, sizeof s->key);
     s->of = mem_calloc(tensors->n + 1, sizeof *s->of);
     if (!s->of)
         return nib_fail_nomem(err, tensors->n * sizeof *s->of, "a list of tensors");
-    NIB_TRY(imatrix_sites_open(&sites, m, err));
+    NIB_TRY(sites_open(&sites, m, err));
     for (size_t i = 0; i < tensors->n; i++) {
         const gguf_tensor *t = &tensors->all[i];
         const int site = t->block < 0 ? -1 : sites.of[sites.first[t->block] + t->w];
         if (site >= 0)
             s->of[i] = s->channels.mean + s->channels.first[site];
     }
-    imatrix_sites_close(&sites);
+    sites_close(&sites);
     return NIB_OK;
 }
 
 nib_status stats_widths(stats_sites *s, const model *m, nib_error *err) {
-    imatrix_sites sites;
-    NIB_TRY(imatrix_sites_open(&sites, m, err));
+    model_sites sites;
+    NIB_TRY(sites_open(&sites, m, err));
     *s = (stats_sites){sites.k, sites.n_site};
     sites.k = NULL; /* owned by the caller from now on */
-    imatrix_sites_close(&sites);
+    sites_close(&sites);
     return NIB_OK;
 }
 

@@ -88,11 +88,12 @@ static void fill_views(kv_table *t) {
         t->layers[i] = (kv_view){.pages = at->on_host ? t->on_host : t->at,
                                  .key_at = at->key_at,
                                  .value_at = at->value_at,
-                                 .type = p->type,
+                                 .type = kv_code_type(p->type),
                                  .n_kv_head = at->n_kv_head,
                                  .d_head = at->d_head};
         if (!kv_is_coded(p->type))
             continue;
+        t->layers[i].rotated = kv_is_rotated(p->type);
         t->layers[i].recent = t->recent_at;
         t->layers[i].recent_key_at = t->recent.layers[i].key_at;
         t->layers[i].recent_value_at = t->recent.layers[i].value_at;

@@ -67,7 +67,7 @@ static void *scratch_once(void) {
 }
 static row_memory rows_open(int64_t n_row, int64_t wide) {
     const size_t row = (size_t)wide * sizeof(float), all = (size_t)n_row * row;
-    const size_t codes = act_row_bytes((act_format){8, ACT8_GROUP}, wide);
+    const size_t codes = act_row_bytes((act_format){.bits = 8, .group = ACT8_GROUP}, wide);
     row_memory r = {.n_row = n_row,
                     .wide = wide,
                     .x = aligned_alloc(64, all),
@@ -109,7 +109,7 @@ static void product(const view *v, const row_memory *r, int bits, bool two, cons
         product_rows(v, r, bias, y);
         return;
     }
-    const act_format f = act_format_for(&v->format, bits);
+    const act_format f = act_format_for(&v->format, bits, 0);
     const size_t bytes = act_row_bytes(f, v->k);
     for (int64_t m = 0; m < r->n_row; m++) {
         const float *x = r->x + m * r->wide;

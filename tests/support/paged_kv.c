@@ -65,4 +65,6 @@ void kv_read(const kv_view *kv, bool is_value, int64_t head, int64_t position, f
         }
         out[d] = fmaf((float)code, half_at(scales, group), half_at(scales, n + group));
     }
+    if (is_value)
+        hadamard(out, kv->d_head, kv_rotation(kv));
 }

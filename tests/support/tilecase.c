@@ -50,7 +50,7 @@ static void check_scratch(const strategy *s, const guarded *scratch, int64_t n_r
 guarded case_linear_by(const kernel_table *t, const strategy *s, const matrix *w, const float *x,
                        int64_t n_row, const float *bias, int64_t split) {
     const bool tile = w->view.format.layout == PACK_TILE;
-    const act_format f = act_format_for(&w->view.format, w->act_bits);
+    const act_format f = act_format_for(&w->view.format, w->act_bits, 0);
     const size_t each = act_row_bytes(f, w->k);
     guarded y = guard_open((size_t)(n_row * w->n) * sizeof(float));
     guarded q = guard_open(tile ? each * (size_t)n_row : 64);

@@ -29,14 +29,14 @@ static void add_lengths(void *arg, int thread, int n_thread) {
 
 /* Statistics of the original's channels, in the order of its own blocks. */
 typedef struct calibrated {
-    imatrix_sites sites;
+    model_sites sites;
     model_imatrix stats;
 } calibrated;
 
 static nib_status open_calibrated(calibrated *c, const model *original, nib_error *err) {
     char content[CONTENT_KEY];
     NIB_TRY(container_content_key(model_container(original), content, err));
-    NIB_TRY(imatrix_sites_open(&c->sites, original, err));
+    NIB_TRY(sites_open(&c->sites, original, err));
     char *path = imatrix_find(content);
     const nib_status status =
         path ? imatrix_load(path, content, c->sites.k, c->sites.n_site, &c->stats, err)
@@ -104,7 +104,7 @@ nib_status channel_factors_open(channel_factors *out, const engine_core *e, cons
     if (status == NIB_OK)
         fill_all(out, e, use, kinds, use->rule == SALIENT_STATIC ? &c : NULL);
     imatrix_clear(&c.stats);
-    imatrix_sites_close(&c.sites);
+    sites_close(&c.sites);
     return status;
 }
 

@@ -65,7 +65,7 @@ static uint64_t lay_out_rows(check *c, const layout *l, const backend_rows *rows
     c->part = take(base, &at, wide, sizeof(float));
     c->cos_sin = take(base, &at, longest, sizeof(float));
     c->inv_freq = take(base, &at, longest, sizeof(float));
-    c->codes = take(base, &at, 1, act_row_bytes((act_format){8, ACT8_GROUP}, wide));
+    c->codes = take(base, &at, 1, act_row_bytes((act_format){.bits = 8, .group = ACT8_GROUP}, wide));
     c->scratch = take(base, &at, 1, scratch_bytes(l));
     return at;
 }

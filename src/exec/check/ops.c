@@ -1,4 +1,5 @@
 /* ops.c - a block's program for one row, op by op. */
+#include "exec/acts.h"
 #include "exec/check/check.h"
 
 #include "base/mem.h"
@@ -86,7 +87,12 @@ static void add_product(const walk *w, const view *v, act_format f, float *y) {
 }
 
 /* One product: a matrix, its input and its output. */
+static const weight *weight_of(const walk *w, const op *o) {
+    return &layout_block(w->c->setup.layout, w->c->run.visit.block)->weights[o->w];
+}
+
 typedef struct one_product {
+    const weight *of;
     const view *v;
     const float *bias, *x;
     float *y;
@@ -98,17 +104,22 @@ typedef struct one_product {
 static void packed_product(const walk *w, const one_product *p) {
     check *c = w->c;
     const view *v = p->v;
-    const act_format f = act_format_for(&v->format, w->act_bits == 4 ? 4 : 8);
+    const act_format f = act_format_of(p->of, &v->format, w->act_bits);
+    const float *x = p->x;
+    if (f.rotated) {
+        act_rotate(f, x, v->k, c->residual);
+        x = c->residual;
+    }
     outlier outliers[ACT_OUTLIERS];
     const int n_outlier =
-        w->act_bits == 16 ? 0 : act_extract_outliers(c->ref, f.bits, p->x, v->k, c->residual, outliers);
-    c->ref->act_quantize(f, n_outlier ? c->residual : p->x, v->k, c->codes);
+        w->act_bits == 16 ? 0 : act_extract_outliers(c->ref, f.bits, x, v->k, c->residual, outliers);
+    c->ref->act_quantize(f, n_outlier ? c->residual : x, v->k, c->codes);
     if (p->adds)
         add_product(w, v, f, p->y);
     else
         multiply(w, v, f, p->bias, p->y);
     if (w->act_bits == 16) {
-        act_residual(f, (const char *)c->codes, p->x, v->k, c->residual);
+        act_residual(f, (const char *)c->codes, x, v->k, c->residual);
         c->ref->act_quantize(f, c->residual, v->k, c->codes);
         add_product(w, v, f, p->y);
     }
@@ -148,7 +159,8 @@ static void experts(const walk *w, const op *o) {
         const float by = o->u.experts.weighted ? route_weight(o, chosen, i) : 1;
         float *to = out + (o->u.experts.sum ? 0 : i * n);
         v.n = n;
-        product(w, &(one_product){.v = &v,
+        product(w, &(one_product){.of = weight_of(w, o),
+                                  .v = &v,
                                   .bias = bias ? bias + e * n : NULL,
                                   .x = at(w, o->in) + (o->u.experts.each ? i * k : 0),
                                   .y = c->expert});
@@ -279,7 +291,9 @@ static nib_status run_op(const walk *w, const op *o, nib_error *err) {
         k->norm(o->u.norm.kind, x, vector(w, o->w), vector(w, o->b), out, o->k, o->u.norm.n_group,
                 o->u.norm.w_full, o->u.norm.eps);
         break;
-    case OP_LINEAR: product(w, &(one_product){&w->c->views[o->w], vector(w, o->b), x, out, o->adds}); break;
+    case OP_LINEAR:
+        product(w, &(one_product){weight_of(w, o), &w->c->views[o->w], vector(w, o->b), x, out, o->adds});
+        break;
     case OP_EXPERTS: experts(w, o); break;
     case OP_ROPE: rotate(w, o); break;
     case OP_ACT: k->act(o->u.act.kind, x, out, o->n); break;

@@ -219,7 +219,7 @@ static void run_sum(worker *w, const active *a, int64_t begin, int64_t end) {
 
 void run_experts(worker *w, const op *o) {
     const pack_format *format = &w->j->cell->views[o->w].format;
-    const act_format f = product_format(w, format);
+    const act_format f = product_format(w, o->w, format);
     const bool tile = format->layout == PACK_TILE;
     int64_t begin = 0, end = 0;
     if (tile && (w->acts.of != o->in || !act_format_equal(w->acts.format, f)))

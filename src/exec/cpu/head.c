@@ -308,8 +308,8 @@ nib_status run_shortlist(job *j, int i, nib_error *err) {
     const int n_thread = pool_size(j->e->threads);
     worker w = worker_of(j, 0, n_thread);
     search k = {.j = j, .o = o, .at = i, .s = j->e->best};
-    k.rough = product_format(&w, &k.s->sketch.format);
-    k.exact = product_format(&w, &j->cell->views[o->w].format);
+    k.rough = product_format(&w, o->w, &k.s->sketch.format);
+    k.exact = product_format(&w, o->w, &j->cell->views[o->w].format);
     /* 2 % more for the rounding of sums and of x to integers */
     k.reach = 1.02f * SHORTLIST_REACH * norm_of(worker_at(&w, o->in, 0, o->k), o->k);
     pool_run(j->e->threads, estimate, &k);

@@ -24,6 +24,10 @@ void product_quantize_row(worker *w, const float *x, int64_t k, int64_t r, act_s
     float *work = (float *)w->scratch + num_round_up(k, 16); /* x may be at the beginning of the scratch */
     if (w->j->e->residuals)
         residual_choose(w, x, k, r, to.own, matrix);
+    if (to.format.rotated) {
+        act_rotate(to.format, x, k, work);
+        x = work;
+    }
     rows->has_residual[row] = w->j->act_bits == 16;
     rows->n_outlier[row] = 0;
     if (!rows->has_residual[row])
@@ -378,7 +382,8 @@ static fused_products fused_at(const worker *w, const op *o) {
     for (; r.n_product < want; r.n_product++) {
         const pack_format *next = &matrix_of(w, o + r.n_product)->format;
         if ((next->layout == PACK_TILE) != tile ||
-            (tile && !act_format_equal(product_format(w, f), product_format(w, next))))
+            (tile &&
+             !act_format_equal(product_format(w, o->w, f), product_format(w, o[r.n_product].w, next))))
             break;
     }
     if (j->fuse && r.n_product == join)
@@ -475,7 +480,7 @@ static void enter_fused(worker *w, const fused_products *r, bool tile) {
 
 int run_linear(worker *w, const op *o) {
     const view *v = matrix_of(w, o);
-    const act_format f = product_format(w, &v->format);
+    const act_format f = product_format(w, o->w, &v->format);
     const bool tile = v->format.layout == PACK_TILE;
     const fused_products r = fused_at(w, o);
     int64_t begin = 0, end = 0;

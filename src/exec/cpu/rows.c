@@ -52,10 +52,10 @@ static bool reads_codes(const worker *w, const op *o, act_format *f) {
     const view *views = w->j->cell->views;
     if (!w->j->fuse || !o->fuse.n_codes)
         return false;
-    *f = product_format(w, &views[o[1].w].format);
+    *f = product_format(w, o[1].w, &views[o[1].w].format);
     for (int i = 1; i <= o->fuse.n_codes; i++) {
         const pack_format *p = &views[o[i].w].format;
-        if (p->layout != PACK_TILE || !act_format_equal(product_format(w, p), *f))
+        if (p->layout != PACK_TILE || !act_format_equal(product_format(w, o[i].w, p), *f))
             return false;
     }
     return true;

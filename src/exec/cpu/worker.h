@@ -8,6 +8,7 @@
 #ifndef NIB_EXEC_CPU_WORKER_H
 #define NIB_EXEC_CPU_WORKER_H
 
+#include "exec/acts.h"
 #include "exec/cpu/interpreter.h"
 #include "kernels/route.h"
 
@@ -142,10 +143,11 @@ void run_whole_rows(worker *w, const op *o); /* an op on whole rows (kernels/row
 void elements_row(const worker *w, const op *o, int64_t r, int64_t c0, int64_t c1);
 
 /* ---- product.c ---- */
-/* The format of one slice of a row: 4 or 8 bits. 16-bit activations have a second slice of 8 bits for the
- * residual of the first. */
-static inline act_format product_format(const worker *w, const pack_format *f) {
-    return act_format_for(f, w->j->act_bits == 4 ? 4 : 8);
+/* The format of one slice of a row for matrix `matrix` of the cell's block, which is held in format f.
+ * 16-bit activations have a second slice of 8 bits for the residual of the first. */
+static inline act_format product_format(const worker *w, int matrix, const pack_format *f) {
+    return act_format_of(&layout_block(w->j->e->layout, w->j->cell->block)->weights[matrix], f,
+                         w->j->act_bits);
 }
 /* Quantizes row r of the cell, k floats, for matrix `matrix` of the cell's block and the others with the same
  * input. r is ignored if to.own. */

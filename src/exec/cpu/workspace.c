@@ -112,7 +112,7 @@ static void take_act_rows(act_rows *a, uint8_t *base, uint64_t *at, int64_t rows
 
 static void take_experts(workspace *ws, const layout *lay, uint8_t *base, uint64_t *at) {
     const expert_sizes s = sizes_of_experts(lay);
-    const uint64_t act = s.codes ? act_row_bytes((act_format){8, ACT8_GROUP}, s.k) : 0;
+    const uint64_t act = s.codes ? act_row_bytes((act_format){.bits = 8, .group = ACT8_GROUP}, s.k) : 0;
     if (s.n_used == 0)
         return;
     ws->experts = (expert_rows *)(void *)take(base, at, ws->n_thread, sizeof *ws->experts);
@@ -168,11 +168,12 @@ static uint64_t lay_out(workspace *ws, const layout *lay, int n_thread, uint8_t 
     ws->pass_row += sizeof *ws->tokens + sizeof *ws->positions;
     int64_t widest_k, widest_n;
     widest_product(lay, &widest_k, &widest_n);
-    uint64_t act = act_row_bytes((act_format){8, ACT8_GROUP}, widest_k);
+    uint64_t act = act_row_bytes((act_format){.bits = 8, .group = ACT8_GROUP}, widest_k);
     ws->n_salient = salient_count(widest_k, ws->use.k_chunk);
     const expert_sizes experts = sizes_of_experts(lay);
     const int64_t rows = NUM_MAX(experts.n_used, 1); /* quantized rows of a cell's row */
-    const uint64_t own_acts = act_row_bytes((act_format){8, ACT8_GROUP}, experts.each) * (uint64_t)rows;
+    const uint64_t own_acts =
+        act_row_bytes((act_format){.bits = 8, .group = ACT8_GROUP}, experts.each) * (uint64_t)rows;
     take_act_rows(&ws->act, base, &at, ws->n_cell * rows, num_div_up(NUM_MAX(act, own_acts), (uint64_t)rows),
                   ws->n_salient);
     ws->cell_row +=

@@ -336,6 +336,7 @@ const backend_kind backend_cuda = {
     .memory = &device_cuda_kind,
     .no_f32_cache = true,
     .no_integer_zeros = true,
+    .no_act_sites = true,
     .map = KERNEL_MAP_DEVICE,
     .check_residuals = check_residuals,
     .n_batch = 2048, /* 8b: 35,000 tok/s with 512 rows, 42,000 with 2,048 (docs/gpu.md) */

@@ -83,6 +83,7 @@ static void finish(const attend_args *a, int64_t head, float max, float sum, con
         else
             v_store_part(out + d, y, (int)(d_head - d));
     }
+    hadamard(out, d_head, kv_rotation(&a->kv)); /* back, if values are rotated */
 }
 
 /* ALiBi's slope of a head: powers of 2^(-max_bias / n) for the largest power of two n <= n_head, and for the

@@ -145,12 +145,13 @@ static void quantize_long(const float *x, int64_t n, int64_t size, float top, ch
     act_put(row, l, group, finite ? (used ? largest / top : 0.0f) : NAN, sum_8(sum));
 }
 
-/* Quantizes whole groups four at a time. If their number is no multiple of four, the last four overlap those
- * before. */
-static void quantize_32(const float *x, int64_t k, float top, const act8_layout *l, void *out) {
-    const int64_t n_whole = k / ACT8_GROUP, n = l->scale / ACT8_GROUP;
-    int64_t g = 0;
-    while (n_whole >= GROUPS && g < n_whole) {
+/* Quantizes groups [first, n) of a row. Whole groups are taken four at a time. If their number is no multiple
+ * of four, the last four overlap those before. */
+static void quantize_32(const float *x, int64_t k, float top, const act8_layout *l, void *out, int64_t first,
+                        int64_t n) {
+    const int64_t n_whole = NUM_MIN(k / ACT8_GROUP, n);
+    int64_t g = first;
+    while (n_whole - first >= GROUPS && g < n_whole) {
         const int64_t at = NUM_MIN(g, n_whole - GROUPS);
         if (!quantize_groups(x + at * ACT8_GROUP, top, out, l, at))
             for (; g < at + GROUPS; g++)
@@ -168,8 +169,11 @@ static void quantize_32(const float *x, int64_t k, float top, const act8_layout 
 
 void avx2_act_quantize(act_format f, const float *x, int64_t k, void *out) {
     const act8_layout l = act_layout_of(f, k);
-    if (f.group == ACT8_GROUP)
-        quantize_32(x, k, (float)max_act(f), &l, out);
-    else
+    const int64_t n = l.scale / ACT8_GROUP, n8 = NUM_MIN(f.n8 * ACT_BLOCK / ACT8_GROUP, n);
+    if (f.group != ACT8_GROUP) {
         act_each_group(f, x, k, out, quantize_long);
+        return;
+    }
+    quantize_32(x, k, max_act_at(f, 0), &l, out, 0, n8);
+    quantize_32(x, k, max_act_at(f, n8 * ACT8_GROUP), &l, out, n8, n);
 }

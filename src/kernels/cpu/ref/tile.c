@@ -23,7 +23,7 @@
 static void quantize_group(act_format f, const float *x, int64_t n, int64_t size, char *row,
                            const act8_layout *l, int64_t group) {
     int8_t *codes = (int8_t *)row + group * act_group(f, l->scale);
-    const float top = (float)max_act(f);
+    const float top = max_act_at(f, group * act_group(f, l->scale));
     float max = 0, scale = 0;
     int32_t sum[2] = {0, 0};
     bool finite = true;
