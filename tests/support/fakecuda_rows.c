@@ -2,6 +2,7 @@
  */
 #include "support/fakecuda_parts.h"
 
+#include "kernels/row_op.h"
 #include "kernels/route.h"
 
 #include <math.h>
@@ -70,6 +71,13 @@ int fake_each(const cuda_each *a, cuda_stream s) {
             t->add(x, y, a->value * add_gate(a->z ? (const float *)real(a->z) + r * a->ldz : NULL), out,
                    a->n);
             break;
+        case OP_TIMES: t->gate(ACT_NONE, x, y, out, a->n); break;
+        case OP_SHARE:
+        case OP_SOFTPLUS: {
+            const op o = {.kind = a->kind, .n = a->n, .k = a->each ? a->n / a->each : a->n};
+            row_op(t, &o, &(row_args){.in = x, .in2 = y, .out = out});
+            break;
+        }
         case OP_XIELU: t->xielu(&a->xielu, x, out, a->n); break;
         case OP_SCALE_POS: t->scale(x, position_scale(a, r), out, a->n); break;
         case OP_SCALE: t->scale(x, a->value, out, a->n); break;

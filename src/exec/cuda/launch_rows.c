@@ -39,7 +39,9 @@ nib_status launch_each(const launch_walk *w, const op *o, nib_error *err) {
     a.x = launch_at(w, o->in);
     a.y = o->in2 == REG_NONE ? NULL : launch_at(w, o->in2);
     a.z = o->in3 == REG_NONE ? NULL : launch_at(w, o->in3);
-    a.value = acts || o->kind == OP_XIELU ? 0 : o->u.num.value;
+    const bool plain =
+        o->kind == OP_XIELU || o->kind == OP_TIMES || o->kind == OP_SHARE || o->kind == OP_SOFTPLUS;
+    a.value = acts || plain ? 0 : o->u.num.value;
     a.out = launch_at(w, o->out);
     a.n_row = w->g->n_row;
     a.n = o->n;
@@ -47,6 +49,10 @@ nib_status launch_each(const launch_walk *w, const op *o, nib_error *err) {
     a.ldy = o->in2 == REG_NONE ? 0 : launch_ld(w, o->in2);
     a.ldz = o->in3 == REG_NONE ? 0 : launch_ld(w, o->in3);
     a.ldo = launch_ld(w, o->out);
+    if (o->kind == OP_TIMES)
+        a.y = launch_vector(w, o->w);
+    if (o->kind == OP_SHARE)
+        a.each = o->n / o->k;
     if (o->kind == OP_XIELU)
         a.xielu = o->u.xielu;
     if (o->kind == OP_SCALE_POS) {

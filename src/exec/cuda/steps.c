@@ -269,9 +269,6 @@ static bool has_kernel(op_kind kind) {
     switch (kind) {
     case OP_MIX:
     case OP_LIKE:
-    case OP_TIMES:
-    case OP_SHARE:
-    case OP_SOFTPLUS:
     case OP_SPARSIFY:
     case OP_SHORTLIST:
     case OP_COUNT: return false;
@@ -306,6 +303,9 @@ static nib_status take(builder *b, int i, step *s) {
     case OP_SCALE:
     case OP_CLAMP:
     case OP_XIELU:
+    case OP_TIMES:
+    case OP_SHARE:
+    case OP_SOFTPLUS:
     case OP_SCALE_POS:
     case OP_SOFTCAP: s->kind = STEP_EACH; return NIB_OK;
     case OP_COPY: s->kind = STEP_COLUMNS; return NIB_OK;
@@ -321,9 +321,6 @@ static nib_status take(builder *b, int i, step *s) {
                    : refuse(b, o, "its state has more than 256 rows");
     case OP_MIX:
     case OP_LIKE:
-    case OP_TIMES:
-    case OP_SHARE:
-    case OP_SOFTPLUS:
     case OP_SPARSIFY:
     case OP_SHORTLIST:
     case OP_COUNT: break;

@@ -179,12 +179,13 @@ typedef struct cuda_norm {
     int64_t ldx2, ldo2, n_group2;
 } cuda_norm;
 
-/* One of OP_ACT, OP_GATE, OP_ADD, OP_SCALE, OP_CLAMP, OP_SOFTCAP, OP_XIELU and OP_SCALE_POS (model/program.h)
- * on n_row rows. */
+/* One of OP_ACT, OP_GATE, OP_ADD, OP_SCALE, OP_CLAMP, OP_SOFTCAP, OP_XIELU, OP_SCALE_POS, OP_TIMES, OP_SHARE
+ * and OP_SOFTPLUS (model/program.h) on n_row rows. */
 typedef struct cuda_each {
     op_kind kind;
     act_kind act;       /* OP_ACT, OP_GATE */
-    const float *x, *y; /* y: OP_GATE, OP_ADD */
+    const float *x, *y; /* y: OP_GATE, OP_ADD, OP_SHARE; OP_TIMES: the factors, ldy is 0 */
+    int64_t each;       /* OP_SHARE: values that share a factor */
     const float *z;     /* OP_ADD: [n_row, ldz], one column, whose sigmoid multiplies y; NULL: none */
     float value;
     float *out; /* may be x or y */

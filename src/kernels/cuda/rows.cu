@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constan
     launch_wait();
     if (i >= a.n)
         return;
-    const float x = a.x[row * a.ldx + i], *y = a.y + row * a.ldy + i;
+    const float x = a.x[row * a.ldx + (a.kind == OP_SHARE ? i / a.each : i)], *y = a.y + row * a.ldy + i;
     float v;
     switch (a.kind) {
     case OP_ACT: v = act_value(a.act, x); break;
@@ -82,6 +82,9 @@ __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constan
     case OP_ADD:
         v = __fadd_rn(x, __fmul_rn(*y, a.z ? __fmul_rn(a.value, sigmoid_of(a.z[row * a.ldz])) : a.value));
         break;
+    case OP_TIMES:
+    case OP_SHARE: v = __fmul_rn(x, *y); break;
+    case OP_SOFTPLUS: v = x > 20.0f ? x : log1pf(expf(x)); break;
     case OP_XIELU: v = xielu_value(a.xielu, x); break;
     case OP_SCALE_POS: v = __fmul_rn(x, position_scale(a, row)); break;
     case OP_SCALE: v = __fmul_rn(x, a.value); break;
@@ -92,7 +95,9 @@ __global__ void __launch_bounds__(ROW_THREADS) each_element(const __grid_constan
 }
 
 int each_launch(const cuda_each *a, cuda_stream s) {
-    const bool known = a->kind >= OP_ACT && (a->kind <= OP_XIELU || a->kind == OP_SCALE_POS);
+    const bool known =
+        a->kind >= OP_ACT && (a->kind <= OP_XIELU || a->kind == OP_SCALE_POS || a->kind == OP_TIMES ||
+                              (a->kind == OP_SHARE && a->each > 0) || a->kind == OP_SOFTPLUS);
     if (!known || a->n < 1 || a->n_row < 1 || a->n_row > 65535)
         return CUDA_UNSUPPORTED;
     const int e = prepare(each_element, 0);
