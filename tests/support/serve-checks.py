@@ -5,7 +5,7 @@ import sys
 from server import Server, check, finish
 from serve_common import nibble, script
 from serve_apis import ollama, anthropic, responses
-from serve_guard import health, hosts, keyless, left_behind, loads, private_files, slow_clients, tokenizer_bound, unread
+from serve_guard import health, hosts, keyless, left_behind, loads, one_address, private_files, slow_clients, tokenizer_bound, unread
 from serve_openai import basics, streams, likely, looks, refusals, embeddings, page, described
 from serve_process import keys, alike, defaults, leaves, capped, shared_context, kept, several, fitting, sockets
 from serve_prompts import continued, echoed, lengths, others, refused, rerendered, unseen, variables
@@ -41,6 +41,7 @@ tokenizer_bound()
 left_behind()
 private_files()
 slow_clients()
+one_address()
 alike()
 defaults()
 held()

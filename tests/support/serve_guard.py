@@ -170,6 +170,39 @@ def slow_clients():
     s.end()
 
 
+def own_address():
+    """An address of this machine that is not its loopback; None: it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            one.connect(("192.0.2.1", 9))  # sends nothing
+            return None if one.getsockname()[0].startswith("127.") else one.getsockname()[0]
+        except OSError:
+            return None
+
+
+def one_address():
+    """A machine whose answers take half of the places gets no more of them; others do."""
+    address = own_address()
+    if not address:
+        print("skip a limit for each address: this machine has its loopback alone", flush=True)
+        return
+    s = Server(nibble, random_model, "-c", "16000", "--connections", "12", "--parallel", "2", "--host", "0.0.0.0", "--no-api-key")
+    body = json.dumps(dict(LONG, stream=True)).encode()
+    works, seen = [], []
+    for _ in range(8):
+        works.append(socket.create_connection((address, s.port), timeout=60))
+        works[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(0.1)  # for its request, before another connection comes
+    for place in (address, "127.0.0.1"):
+        with socket.create_connection((place, s.port), timeout=60) as connection:
+            connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            seen.append(connection.makefile("rb").readline().split()[1:2])
+    check("one address has half of the places", seen == [[b"503"], [b"200"]], seen)
+    for one in works:
+        one.close()
+    s.end()
+
+
 def unread():
     """Clients of streams who read nothing of megabytes: what is kept for them has a bound, and others are answered."""
     os.mkdir("long")
