@@ -127,6 +127,12 @@ static const shape shapes[] = {
      "{\"prompt\":{\"type\":\"string\",\"minLength\":1}}",
      NULL},
     {"TokenizeRequest", {&tokenize_members}, "[\"content\"]", NULL, NULL},
+    {"BatchRequest",
+     {NULL},
+     "[\"input_file_id\",\"endpoint\"]",
+     "{\"input_file_id\":{\"type\":\"string\"},\"endpoint\":{\"type\":\"string\"},"
+     "\"completion_window\":{\"type\":\"string\"},\"metadata\":{\"type\":[\"object\",\"null\"]}}",
+     NULL},
     {"DetokenizeRequest", {NULL}, "[\"tokens\"]", "{\"tokens\":{" ID_LIST "}}", NULL},
 };
 
@@ -139,7 +145,8 @@ static const struct {
               {"/api/chat", "OllamaChatRequest"},      {"/api/generate", "OllamaGenerateRequest"},
               {"/v1/embeddings", "EmbeddingsRequest"}, {"/embeddings", "EmbeddingsRequest"},
               {"/api/embed", "EmbeddingsRequest"},     {"/api/embeddings", "OllamaEmbeddingRequest"},
-              {"/tokenize", "TokenizeRequest"},        {"/detokenize", "DetokenizeRequest"}};
+              {"/v1/batches", "BatchRequest"},         {"/tokenize", "TokenizeRequest"},
+              {"/detokenize", "DetokenizeRequest"}};
 
 static json_t *parse(const char *text) {
     return json_loads(text, 0, NULL);
@@ -215,7 +222,7 @@ static json_t *operation(const route *r) {
         parse("{\"responses\":{\"200\":{\"description\":\"the answer\"},\"default\":{\"description\":\"an "
               "error\",\"content\":{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/"
               "Error\"}}}}}}");
-    json_t *body = body_of(r->path);
+    json_t *body = strcmp(r->method, "POST") ? NULL : body_of(r->path);
     if (body)
         json_object_set_new(o, "requestBody", body);
     if (strchr(r->path, '{')) /* its only parameter */
