@@ -22,8 +22,8 @@ typedef struct offload_layer {
                         link copies all */
     double share;    /* of the experts, those that a row chooses */
     uint64_t macs;   /* multiply-adds of one row */
-    int bits;       /* of its weights; 0: floats */
-    bool two;       /* activations have 16 bits */
+    int bits;        /* of its weights; 0: floats */
+    bool two;        /* activations have 16 bits */
 } offload_layer;
 
 typedef struct offload {
@@ -32,8 +32,8 @@ typedef struct offload {
     double seconds;   /* of one row through all these layers */
 } offload;
 
-/* Bytes that n_row rows read of `bytes`, of which `chosen` are experts, if each row chooses this share of them
- * and independently of the others. */
+/* Bytes that n_row rows read of `bytes`, of which `chosen` are experts, if each row chooses this share of
+ * them and independently of the others. */
 double offload_read_bytes(double bytes, double chosen, double share, double n_row);
 
 /* Divides n_layer layers that are not resident. max_rows: limit of out->max_rows. */

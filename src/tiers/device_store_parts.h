@@ -10,7 +10,7 @@ typedef struct store_weight {
     int reader;  /* 1 + the only block that reads it; 0: no block, -1: several blocks */
     bool placed;
     bool exclusive; /* a matrix that one block reads: in the region or a slot of that block */
-    bool arriving; /* its copy is queued, what follows it is not */
+    bool arriving;  /* its copy is queued, what follows it is not */
     bool loaded;
 } store_weight;
 
