@@ -131,8 +131,10 @@ __device__ __forceinline__ void input_pass(const cuda_recurrent &a, const state_
             const int i = lane + 32 * m;
             to->q[i] = __fmul_rn(from.q[m], by_q);
             to->k[i] = __fmul_rn(from.k[m], by_k);
-            if (KIND == OP_DELTA && a.by_channel && i < p.rows)
-                to->keep[i] = expf(__fmul_rn(a.w[p.head], soft_plus(__fadd_rn(from.g[m], a.b[p.g + i]))));
+            if (KIND == OP_DELTA && a.by_channel) /* rows that are not there are multiplied too */
+                to->keep[i] =
+                    i < p.rows ? expf(__fmul_rn(a.w[p.head], soft_plus(__fadd_rn(from.g[m], a.b[p.g + i]))))
+                               : 0.0f;
         }
     if (threadIdx.x == STATE_THREADS - 32) {
         if (KIND == OP_DELTA) {
