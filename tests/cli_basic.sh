@@ -36,7 +36,7 @@ run run "$model" -n many
 check "bad number exits 2" [ $code = 2 ]
 run run "$model" --kv kv5
 check "unknown cache exits 2" [ $code = 2 ]
-check "and says which there are" grep -q "f16, f32, kv8 or kv4, found 'kv5'" "$tmp/err"
+check "and says which there are" grep -q "f16, f32, kv8, kv4, kv8h or kv4h, found 'kv5'" "$tmp/err"
 ids=$(seq -s, 1 100)
 for batch in 1 100; do
     run run "$model" --tokens "$ids" -n 10 --ignore-eos --temp 0 --kv kv4 -b $batch --json

@@ -300,18 +300,22 @@ static void the_probe_sees_what_is_computed(void **state) {
 /* A layer without attention has no queries, one that stores no keys and values has no values, and only a
  * dense feed-forward part (or a shared expert, which has no sum of its own) has neurons. */
 static bool has_point(const block *b, int point) {
-    bool attends = false, stores = false, feeds = false;
+    bool attends = false, stores = false, feeds = false, adds = false, beside = false;
     for (int i = 0; i < b->program.n_op; i++) {
         const op *o = &b->program.ops[i];
         attends = attends || o->kind == OP_ATTENTION;
         stores = stores || op_stores(o);
+        beside = beside || o->kind == OP_EXPERTS;
+        adds = adds || (o->kind == OP_ADD && o->out == REG_X);
         feeds = feeds || (o->kind == OP_LINEAR && o->in == REG_U && o->out == REG_O);
     }
+    if (!adds) /* a layer of several streams */
+        return false;
     switch (point) {
     case PROBE_Q: return attends;
     case PROBE_V: return stores;
     case PROBE_HIDDEN:
-    case PROBE_FFN: return feeds;
+    case PROBE_FFN: return feeds && !beside; /* the sum with experts has no point */
     default: return b->layer >= 0;
     }
 }

@@ -311,7 +311,7 @@ static void refused_when_it_opens(void **state) {
     nib_session *s = session_must_open(e);
     nib_session_close(s);
     nib_engine_close(e);
-    o.kv_type = 5;
+    o.kv_type = 99;
     assert_int_equal(nib_engine_open(path, &o, &e, &err), NIB_E_USAGE);
 }
 
