@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "kernels/kv_layout.h"
 
 #include <string.h>
 
@@ -179,12 +180,14 @@ static void put(kv_table *t, int64_t i, kv_page *page) {
     t->on_host[i] = kv_page_on_host(page);
 }
 
-/* Copies the first n positions of a layer in a page, head by head. For types that are not quantized. */
-static nib_status copy_layer(device *d, const kv_layer *l, int64_t size, uint8_t *to, const uint8_t *from,
+/* Copies the first n positions of a layer in a page, head by head. For types that are not quantized. A device
+ * may store rows with padding (kv_d_head), so as many bytes are copied as its rows have. */
+static nib_status copy_layer(device *d, const kv_layer *l, type_id type, uint8_t *to, const uint8_t *from,
                              int64_t n, nib_error *err) {
-    const int64_t keys = num_round_up(n, KV_POSITIONS), row = l->d_head * size;
+    const int64_t head = kv_head_bytes(type, l->d_head), row = head / KV_BLOCK;
+    const int64_t keys = num_round_up(n, KV_POSITIONS);
     for (int64_t h = 0; h < l->n_kv_head; h++) {
-        const int64_t k = l->key_at + h * KV_BLOCK * row, v = l->value_at + h * KV_BLOCK * row;
+        const int64_t k = l->key_at + h * head, v = l->value_at + h * head;
         NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row), err));
         NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
     }
@@ -194,13 +197,13 @@ static nib_status copy_layer(device *d, const kv_layer *l, int64_t size, uint8_t
 static nib_status copy_positions(kv_table *t, const kv_page *to, const kv_page *from, int64_t n,
                                  nib_error *err) {
     const kv_paging *p = kv_pool_paging(t->pool);
-    const int64_t size = p->type == TYPE_F16 ? 2 : 4;
     for (int i = 0; i < p->n_layer; i++) {
         const kv_layer *l = &p->layers[i];
         if (l->on_host)
-            NIB_TRY(copy_layer(device_host(), l, size, kv_page_on_host(to), kv_page_on_host(from), n, err));
+            NIB_TRY(
+                copy_layer(device_host(), l, p->type, kv_page_on_host(to), kv_page_on_host(from), n, err));
         else
-            NIB_TRY(copy_layer(t->device, l, size, kv_page_at(to), kv_page_at(from), n, err));
+            NIB_TRY(copy_layer(t->device, l, p->type, kv_page_at(to), kv_page_at(from), n, err));
     }
     return NIB_OK;
 }
