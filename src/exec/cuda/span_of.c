@@ -170,6 +170,12 @@ static void fetch(const cuda_residual *a, nib_span *out) {
             out->bytes += (double)(a->n_row * channels * a->step[i] + a->n[i] * FLOAT);
 }
 
+/* Groups of q and of k are normed together. */
+static void norms(const cuda_norm *a, nib_span *out) {
+    const int64_t each = a->k / a->n_group;
+    out->bytes = (double)(2 * a->n_row * each * (a->n_group + a->n_group2) * FLOAT);
+}
+
 /* ---- recurrent states ---- */
 
 /* The inputs and outputs, and the state, read and written. */
@@ -184,7 +190,6 @@ static void recurrent(const cuda *c, const cuda_recurrent *a, nib_span *out) {
 /* ---- all of them ---- */
 
 static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
-    const cuda_norm *norm = &l->u.norm;
     const cuda_each *each = &l->u.each;
     const cuda_residual_add *add = &l->u.residual_add;
     switch (l->kind) {
@@ -198,10 +203,7 @@ static void measure(const cuda *c, const gpu_launch *l, nib_span *out) {
     case LAUNCH_STORE: store(&l->u.attend, out); return;
     case LAUNCH_PACK: pack(c, &l->u.attend, out); return;
     case LAUNCH_MOVE: out->bytes = (double)l->u.move.n_page * page_bytes(&l->u.move.here); return;
-    case LAUNCH_NORM:
-        out->bytes = (double)(2 * norm->n_row * FLOAT) * (double)(norm->k / norm->n_group) *
-                     (double)(norm->n_group + norm->n_group2);
-        return;
+    case LAUNCH_NORM: norms(&l->u.norm, out); return;
     case LAUNCH_EACH: out->bytes = (double)((each->y ? 3 : 2) * each->n_row * each->n * FLOAT); return;
     case LAUNCH_COLUMNS:
         out->bytes = (double)(2 * l->u.columns.n_row * l->u.columns.n_group * l->u.columns.n * FLOAT);
