@@ -158,7 +158,7 @@ def slow_clients():
     check("but /health has room", s.get("/health")[0] == 200)
     for one in works:
         one.close()
-    check("until they end", until(lambda: s.ask("GET", "/v1/models")[0] == 200, 60))
+    check("until they end", until(lambda: s.ask("GET", "/v1/models")[0] == 200, 180))
     s.end()
     s = Server(nibble, script, "--timeout", "1")
     for name, head, piece in (("headers", b"GET /health HTTP/1.1\r\n", b"X-A: b\r\n"),
