@@ -217,10 +217,12 @@ model_taken model_take(exchange *x) {
         m->wanted = true;
         exchange_suspend(x);
     }
+    /* Once the lock is open a load that ends may resume a suspended exchange and answer it. */
+    const model_taken taken = x->why.status ? MODEL_REFUSED : needed ? MODEL_AWAITED : MODEL_TAKEN;
     pthread_mutex_unlock(&s->lock);
     if (needed)
         server_wake(s);
-    return x->why.status ? MODEL_REFUSED : needed ? MODEL_AWAITED : MODEL_TAKEN;
+    return taken;
 }
 
 served *model_loaded(const server *s) {
