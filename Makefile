@@ -50,7 +50,7 @@ isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $<))))
 
 LIB_SRC := $(filter-out src/cli/% src/server/%,$(sort $(shell find src -name '*.c')))
 SERVER_SRC := $(sort $(wildcard src/server/*.c))
-CLI_SRC := $(sort $(wildcard src/cli/*.c))
+CLI_SRC := $(sort $(shell find src/cli -name '*.c'))
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry.o
 SERVER_OBJ := $(SERVER_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/registry_cli.o
@@ -157,11 +157,11 @@ $(BUILD)/libnibble.so: $(LIB_OBJ)
 # sanitizer, which checks every access, nothing is inlined, and no call gets a frame on the heap: kernels keep no
 # address of a variable.
 NO_FAKE_FRAMES := $(if $(findstring address,$(SAN)),$(if $(findstring clang,$(CC)),-fsanitize-address-use-after-return=never,--param asan-use-after-return=0))
-INSTANTIATED := $(BUILD)/src/kernels/%.o $(BUILD)/src/quant/cpu/%.o
+INSTANTIATED := $(BUILD)/src/kernels/%.o $(BUILD)/src/numbers/cpu/%.o
 $(INSTANTIATED): CFLAGS += -g1
 ifneq ($(SAN),)
 $(INSTANTIATED): CFLAGS += -fno-inline $(NO_FAKE_FRAMES)
-$(BUILD)/src/quant/cpu/%.o: CPPFLAGS += -DPACK_INLINE="static inline"
+$(BUILD)/src/numbers/cpu/%.o: CPPFLAGS += -DPACK_INLINE="static inline"
 endif
 # Kernels have their instructions in a good order. gcc (not clang) would move each expression to where its result is
 # used, which makes AVX2's products 3 % slower (docs/optimisation-log.md).
@@ -184,7 +184,7 @@ $(BUILD)/%.o: %.c
 
 # Open lists: every src/arch/NAME.c defines `const arch_desc arch_NAME`, every src/cli/cmd_NAME.c a
 # `const cli_command cmd_NAME`, every src/kernels/cpu/NAME/ a `const kernel_isa kernels_NAME`,
-# every src/quant/cpu/NAME/ a `const pack_isa packers_NAME`. The tables are
+# every src/numbers/cpu/NAME/ a `const pack_isa packers_NAME`. The tables are
 # written at each run and replaced only when they change, so that removed files are noticed too.
 $(BUILD)/gen/registry.c $(BUILD)/gen/registry_cli.c: FORCE
 	@mkdir -p $(@D)
@@ -256,7 +256,7 @@ test: all tests ## build and run every test
 	@sh tools/run-tests.sh $(BUILD)
 
 # Tests whose subject has threads, as grep -E takes it.
-THREADED := base_thread|read_queue|tiers_(runs|device)|session_(batch|chat|prefix)|exec_visits|engine_(stream|cancel)|server
+THREADED := base_thread|read_queue|memory_device|weights_(runs|device)|session_(batch|chat|prefix)|exec_visits|engine_(stream|cancel)|server
 threaded: $(shell printf '%s\n' $(TESTS) | grep -E 'test_.*($(THREADED))')
 
 SANITIZED = $(MAKE) OPT=-O1 WERROR=$(WERROR)

@@ -6,7 +6,7 @@
  * There are two yardsticks: one long read (share of reading), and for products alone a kernel that reads the
  * same matrices, one launch each, in the same graph with the same early starts (share of such reads). */
 #include "kernels/cuda_load.h"
-#include "quant/pack.h"
+#include "numbers/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* bench_experts.c - how many uses of experts find them in memory: recorded choices of a router are replayed
- * by the table that the pager uses (tiers/expert_table.h), by the least recently used order (a part of the
+ * by the table that the pager uses (weights/expert_table.h), by the least recently used order (a part of the
  * slots for each block), and by the order that knows the future (the same parts).
  *
  *     build/bench_experts [--percent 6,12,24] TRACE.csv...
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tiers/expert_table.h"
+#include "weights/expert_table.h"
 
 enum { MAX_CHOICE = 1 << 20, MAX_EXPERT = 1 << 16, NEVER = INT32_MAX };
 

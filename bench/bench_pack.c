@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
-#include "quant/pack_isa.h"
+#include "numbers/pack_isa.h"
 
 #include <stdio.h>
 #include <stdlib.h>

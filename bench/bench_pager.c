@@ -22,7 +22,7 @@
 #include "model/page_layout.h"
 #include "nib.h"
 #include "profile/importance.h"
-#include "tiers/visit_pages.h"
+#include "weights/visit_pages.h"
 
 #include <jansson.h>
 #include <stdio.h>

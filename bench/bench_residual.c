@@ -15,8 +15,8 @@
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
 #include "plan/tune.h"
-#include "quant/pack.h"
-#include "quant/residual.h"
+#include "numbers/pack.h"
+#include "numbers/residual.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -632,7 +632,7 @@ NIB_API nib_status nib_schema_grammar(const char *schema, size_t n_byte, const c
  * a time computes a step and makes all callbacks; another nib_batch_step meanwhile returns NIB_E_USAGE. */
 typedef struct nib_batch nib_batch;
 
-/* When waiting requests begin (FlexGen's schedules: Sheng et al. 2023; tiers/sweeps.h). */
+/* When waiting requests begin (FlexGen's schedules: Sheng et al. 2023; schedule/sweeps.h). */
 typedef enum nib_schedule {
     NIB_SCHEDULE_REFILL, /* as soon as there is a place for them: continuous batching */
     NIB_SCHEDULE_BLOCK,  /* n_sequence of them together, when all answers before have ended */

@@ -40,7 +40,7 @@ check "help has no line of more than 100 columns" narrow
 
 # Options of our scripts, and of other programs that the documents call, are no options of nibble.
 "$nibble" --help | grep -oE -e '--[a-z][a-z0-9-]+' >"$tmp/others"
-grep -ohE -e '--[a-z][a-z0-9-]+' src/cli/compat.def src/cli/main.c Makefile bench/*.* tools/*.* tests/*.sh >>"$tmp/others"
+grep -ohE -e '--[a-z][a-z0-9-]+' src/cli/options/compat.def src/cli/main.c Makefile bench/*.* tools/*.* tests/*.sh >>"$tmp/others"
 sort -u "$tmp/options" "$tmp/others" >"$tmp/known"
 only_known() {
     grep -ohE -e '(^|[^-a-z])--[a-z][a-z0-9]*(-[a-z0-9]+)*([^-a-z0-9]|$)' README.md CONTRIBUTING.md docs/*.md |

@@ -19,7 +19,7 @@ lint() { # lint FILE LINE: a file of the library with that line
     printf '%s\n' "$2" >"$tmp/tree/$1"
     sh "$top/tools/lint-includes.sh" "$tmp/tree"
 }
-check "a clean tree" lint src/formats/b.c '#include "quant/types.h"'
+check "a clean tree" lint src/formats/b.c '#include "numbers/types.h"'
 check "an include that points up" not lint src/base/b.c '#include "formats/container.h"'
 check "a module that is not in the order" not lint src/attic/b.c 'int x;'
 check "a header without its module" not lint src/base/b.c '#include "mem.h"'
@@ -31,7 +31,7 @@ check "exiting" not lint src/base/b.c 'void f(void) { exit(1); }'
 check "the heap's back door" not lint src/base/b.c 'void *f(void) { return malloc(1); }'
 check "the same names as members" lint src/base/b.c 'void f(struct s *p) { p->exit(1); p->malloc(2); }'
 check "the command line may print" lint src/cli/b.c 'void f(void) { printf("x"); exit(1); }'
-check "the command line on the library's inside" not lint src/cli/b.c '#include "tiers/pager.h"'
+check "the command line on the library's inside" not lint src/cli/b.c '#include "weights/pager.h"'
 check "the command line on what it may use" lint src/cli/b.c '#include "hub/store.h"'
 check "the server on the library's inside" not lint src/server/b.c '#include "engine/engine.h"'
 check "unfinished work" not lint src/base/b.c "/* TO""DO: the rest */"

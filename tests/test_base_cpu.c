@@ -3,7 +3,7 @@
 #include "base/cpu.h"
 #include "base/num.h"
 #include "kernels/kernels.h"
-#include "quant/pack_isa.h"
+#include "numbers/pack_isa.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

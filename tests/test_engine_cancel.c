@@ -5,7 +5,7 @@
 #include "base/num.h"
 #include "base/thread.h"
 #include "profile/hardware.h"
-#include "profile/kernel_profile.h"
+#include "measure/kernel_profile.h"
 #include "measure/measure.h"
 #include "support/engine.h"
 #include "support/logits.h"
@@ -14,7 +14,7 @@
 #include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <dirent.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 #include "support/faults.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <fcntl.h>
 #include <pthread.h>

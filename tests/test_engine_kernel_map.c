@@ -2,7 +2,7 @@
  * map: every candidate is timed, and the resulting map can be used. */
 #include "nib.h"
 #include "profile/kernel_map_file.h"
-#include "profile/kernel_profile.h"
+#include "measure/kernel_profile.h"
 #include "support/matrix.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"

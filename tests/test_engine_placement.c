@@ -2,7 +2,7 @@
 #include "nib.h"
 #include "support/process.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* QDEC: a model that adds its residuals back. Residuals of a matrix: test_quant_residual.c. */
+/* QDEC: a model that adds its residuals back. Residuals of a matrix: test_numbers_residual.c. */
 #include "base/num.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"

@@ -11,7 +11,7 @@
 #include "support/slow.h"
 #include "support/tempdir.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <dirent.h>
 #include <setjmp.h>

@@ -12,7 +12,7 @@
 #include "support/skip.h"
 #include "support/slow.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -9,7 +9,7 @@
 #include "support/tempdir.h"
 #include "support/tinyfolder.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

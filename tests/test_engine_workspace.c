@@ -47,7 +47,7 @@ static void check(int n_row, bool no_fuse, int activation, uint64_t *touched) {
         tokens[i] = (i * 7919 + 13) % N_VOCAB;
     if (nib_session_sync(s, tokens, n_row, &err))
         fail_msg("%s", err.message);
-    const tier_region *memory = &cpu_of(engine_parts_of(e).step->backend)->ws.memory;
+    const memory_region *memory = &cpu_of(engine_parts_of(e).step->backend)->ws.memory;
     const uint64_t has = resident(memory->at, memory->bytes);
     *touched = memory->touched;
     const uint64_t apart = has > *touched ? has - *touched : *touched - has;

@@ -3,8 +3,8 @@
  * call leaks nothing. */
 #include "kernels/cuda_load.h"
 #include "nib_tools.h"
-#include "profile/kernel_profile.h"
-#include "profile/trial_cuda.h"
+#include "measure/kernel_profile.h"
+#include "measure/trial_cuda.h"
 #include "support/engine.h"
 #include "support/fakecuda.h"
 #include "support/logits.h"

@@ -4,7 +4,7 @@
 #include "support/tilecase.h"
 
 #include "kernels/kernels.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "support/gpu.h"
 
 #include "kernels/kernels.h"
-#include "quant/pack.h"
+#include "numbers/pack.h"
 #include "support/skip.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include "kernels/cuda/residual_order.h"
 #include "kernels/kernels.h"
 #include "kernels/salient.h"
-#include "quant/residual.h"
+#include "numbers/residual.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -6,7 +6,7 @@
 #include "support/gpu_attend.h"
 
 #include "kernels/kernels.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 #include <math.h>
 #include <setjmp.h>

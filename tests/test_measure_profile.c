@@ -1,7 +1,7 @@
 /* A profile does not depend on threads; costs agree with their definition; measuring can be cancelled and run
  * out of memory; the divergence is exact. */
 #include "base/mem.h"
-#include "profile/divergence.h"
+#include "measure/divergence.h"
 #include "measure/measure.h"
 #include "support/faults.h"
 #include "support/prompts.h"

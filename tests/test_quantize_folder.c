@@ -9,7 +9,7 @@
 #include "support/logits.h"
 #include "support/made.h"
 #include "support/tempdir.h"
-#include "text/write_gguf.h"
+#include "tokenizer/write_gguf.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 #include "support/process.h"
 #include "support/slow.h"
 #include "support/tinymodel.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <pthread.h>
 #include <setjmp.h>

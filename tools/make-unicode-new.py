@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_new.h: general categories of the characters that Unicode 16 has and 14 has not.
+"""Writes src/tokenizer/unicode_new.h: general categories of the characters that Unicode 16 has and 14 has not.
 
 Needs the PyPI package unicodedata2==16.0.0 and a Python whose own unicodedata is Unicode 14 (3.11)."""
 import unicodedata

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes the C tables of the open lists, from the existing files:
 #   registry.sh lib   src/arch/NAME.c -> arch_NAME, src/kernels/cpu/NAME/ -> kernels_NAME,
-#                     src/quant/cpu/NAME/ -> packers_NAME (linked into the library)
+#                     src/numbers/cpu/NAME/ -> packers_NAME (linked into the library)
 #   registry.sh cli   src/cli/cmd_NAME.c -> cmd_NAME (linked into the nibble binary only)
 # Run from the root of the tree. The order is that of the names in the C locale.
 set -eu
@@ -42,7 +42,7 @@ lib)
     # shellcheck disable=SC2046
     table kernels/registry.h kernel_isa kernel_isas kernels_ $(names '' src/kernels/cpu/*)
     # shellcheck disable=SC2046
-    table quant/pack_isa.h pack_isa pack_isas packers_ $(names '' src/quant/cpu/*)
+    table numbers/pack_isa.h pack_isa pack_isas packers_ $(names '' src/numbers/cpu/*)
     ;;
 cli)
     # shellcheck disable=SC2046

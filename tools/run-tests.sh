@@ -155,11 +155,11 @@ done | PATTERN=$pattern awk '$1 ~ ENVIRON["PATTERN"] { sub(/^[^ ]* /, ""); print
 long='cli_signals cli_real_models test_session_batch cli_plan test_engine_caps test_engine_shortlist cli_completion
     test_session_prefix
     test_exec_cuda_reference test_formats_worst test_engine_stream test_quantize cli_hub test_engine_residual_disk
-    cli_quantize test_session_bits test_tiers_packed cli_serve cli_errors test_session_batch_random test_engine_residual
+    cli_quantize test_session_bits test_weights_packed cli_serve cli_errors test_session_batch_random test_engine_residual
     test_arch_fixtures test_exec_cuda_demote test_engine_cancel test_exec_check test_plan_best
     cli_batch cli_kernels test_exec_cuda_roles test_exec_cuda_caps test_exec_cuda_in_place test_session_kv cli_trace
-    test_session_draft test_exec_visits test_session_fair test_tiers_device_blocks test_text_work test_kernels_linear
-    test_kernels_amx_rows test_exec_cuda_shortlist cli_compat cli_basic test_engine_stack test_text_template
+    test_session_draft test_exec_visits test_session_fair test_weights_device_blocks test_tokenizer_work test_kernels_linear
+    test_kernels_amx_rows test_exec_cuda_shortlist cli_compat cli_basic test_engine_stack test_jinja_template
     cli_install'
 for name in $long; do
     grep -E "/$name(\.sh)?\$" "$list.all"

@@ -14,7 +14,7 @@ rm -f $logs/*
 passed=0 failed=0 skipped=0
 # Names of tests that depend on the processor: not those that compute with the scalar reference anyway, and not
 # cli_processor, which tries all processors itself.
-reaches_kernels='^test_(base_cpu|kernels|quant_|arch_fixtures|engine_workspace|session_bits)|^cli_kernels$'
+reaches_kernels='^test_(base_cpu|kernels|numbers_|arch_fixtures|engine_workspace|session_bits)|^cli_kernels$'
 
 step() {
     echo "== $* ($(($(date +%s) - started)) s)"
@@ -37,7 +37,7 @@ finish() {
     fi
 }
 # The packers have a folder for AVX-512 alone; the kernels of AVX-512 want VNNI too, and are AVX2's without it.
-reaches_packers='^test_(base_cpu|quant_|kernels_map|tiers_packed)'
+reaches_packers='^test_(base_cpu|numbers_|kernels_map|weights_packed)'
 # Batches whose head is estimated from half of each code, which only AVX2's kernels do.
 reaches_estimates='^test_engine_shortlist$'
 # run NAME COMMAND...

@@ -11,7 +11,7 @@
 /* The memory that a text's values may take is known before it is parsed; beyond a cap it is NIB_E_MODEL.
  * Three bytes of JSON may need two hundred bytes of heap, so the text's size alone is no useful bound.
  *   - text: an index of 150,000 tensors is 14 MB, the header of one safetensors file with 20,000 is 2.5 MB
- *     (vocabularies of tokenizer.json, up to 33 MB, are read by text/json_text.h instead).
+ *     (vocabularies of tokenizer.json, up to 33 MB, are read by tokenizer/json_text.h instead).
  *   - heap: the two examples above take 45 and 28 MiB.
  *   - depth: published files nest 10 deep; the parser recurses. */
 enum { JSONX_MAX_TEXT = 16 << 20, JSONX_MAX_HEAP = 64 << 20, JSONX_MAX_DEPTH = 64 };

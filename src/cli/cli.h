@@ -56,7 +56,7 @@ typedef struct cli_args {
 #define OPT_SIZE(field, letter, groups, arg, help)                      uint64_t field;
 #define OPT_TEXT(field, letter, groups, arg, help)                      const char *field;
 #define OPT_LIST(field, letter, groups, arg, help)                      cli_strings field;
-#include "cli/options.def"
+#include "cli/options/options.def"
 #undef OPT_FLAG
 #undef OPT_INT
 #undef OPT_FLOAT

@@ -2,8 +2,8 @@
  * file.
  *
  * server/batch_file.h says what happens to a line. */
-#include "cli/serve.h"
-#include "cli/workload.h"
+#include "cli/serve/serve.h"
+#include "cli/options/workload.h"
 #include "server/batch_file.h"
 
 #include "base/file.h"

@@ -1,10 +1,10 @@
 /* cmd_bench.c - nibble bench: prompt and generation speed, with the bytes read and their share of the plain
  * read rate, measured in the same run. */
-#include "cli/bench_batch.h"
-#include "cli/bench_rate.h"
-#include "cli/bench_spans.h"
+#include "cli/bench/batch.h"
+#include "cli/bench/rate.h"
+#include "cli/bench/spans.h"
 #include "cli/cli.h"
-#include "cli/kernel_bench.h"
+#include "cli/bench/kernels.h"
 
 #include "base/num.h"
 #include "base/status.h"

@@ -1,8 +1,8 @@
 /* cmd_chat.c - nibble chat: a conversation, in the terminal or line by line from a pipe. */
-#include "cli/chat.h"
+#include "cli/chat/chat.h"
 
 #include "base/mem.h"
-#include "cli/input.h"
+#include "cli/terminal/input.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* cmd_hw.c - nibble hw: describes this machine, with its measured rates. */
-#include "cli/hardware_profile.h"
+#include "cli/bench/hardware_profile.h"
 
 #include "base/num.h"
 #include "cli/fields.h"

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/fields.h"
-#include "cli/pull.h"
+#include "cli/pull/pull.h"
 #include "hub/names.h"
 #include "hub/store.h"
 #include "hub/find.h"

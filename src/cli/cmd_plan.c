@@ -7,10 +7,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "cli/fields.h"
-#include "cli/residuals.h"
-#include "cli/serve.h"
-#include "cli/workload.h"
-#include "cli/terminal.h"
+#include "cli/options/residuals.h"
+#include "cli/serve/serve.h"
+#include "cli/options/workload.h"
+#include "cli/terminal/terminal.h"
 #include "nib_tools.h"
 
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * of the model's products on this machine) is here; profile_model.h measures the weights. */
 #include "cli/cli.h"
 #include "cli/fields.h"
-#include "cli/hardware_profile.h"
-#include "cli/kernel_bench.h"
-#include "cli/profile_model.h"
+#include "cli/bench/hardware_profile.h"
+#include "cli/bench/kernels.h"
+#include "cli/bench/profile_model.h"
 
 static int profile_kernels(const cli_args *args) {
     const nib_kernels_options options = cli_kernels_options(args, args->output);

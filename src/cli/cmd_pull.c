@@ -1,5 +1,5 @@
 /* cmd_pull.c - nibble pull: fetches a model. */
-#include "cli/pull.h"
+#include "cli/pull/pull.h"
 
 static int run(cli_args *args) {
     if (args->rest.n == 0)

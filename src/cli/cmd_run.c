@@ -4,8 +4,8 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "cli/prompt.h"
-#include "cli/wrap.h"
+#include "cli/chat/prompt.h"
+#include "cli/terminal/wrap.h"
 
 #include <stdlib.h>
 #include <string.h>

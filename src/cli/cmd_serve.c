@@ -1,5 +1,5 @@
 /* cmd_serve.c - nibble serve: serves models with OpenAI's API. */
-#include "cli/serve.h"
+#include "cli/serve/serve.h"
 
 #include "base/file.h"
 #include "base/mem.h"

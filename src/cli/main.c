@@ -6,9 +6,9 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/similar.h"
-#include "cli/document.h"
-#include "cli/compat.h"
-#include "cli/pull.h"
+#include "cli/options/document.h"
+#include "cli/options/compat.h"
+#include "cli/pull/pull.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/num.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "server/memory.h"
 
 #include <string.h>

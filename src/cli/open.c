@@ -5,7 +5,7 @@
 #include "base/jsonx.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "cli/residuals.h"
+#include "cli/options/residuals.h"
 #include "nib_tools.h"
 
 #include <errno.h>

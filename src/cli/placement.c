@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/num.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #define NIB_ENGINE_ALLOC_LIMIT_H
 
 #include "base/mem.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 /* Begins the limit, on the calling thread. */
 void engine_alloc_limit_set(const ledger *l, mem_bound *b);

@@ -6,7 +6,7 @@
 #include "grammar/grammar.h"
 #include "engine/alloc_limit.h"
 #include "hub/find.h"
-#include "tiers/device.h"
+#include "memory/device.h"
 
 #include <string.h>
 

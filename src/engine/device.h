@@ -1,5 +1,5 @@
 /* device.h - the weights on a device whose kernels cannot read host memory: what is asked of the back end,
- * decided (plan/offload.h) and opened (tiers/device_store.h). */
+ * decided (plan/offload.h) and opened (weights/device_store.h). */
 #ifndef NIB_ENGINE_DEVICE_H
 #define NIB_ENGINE_DEVICE_H
 

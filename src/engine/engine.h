@@ -7,7 +7,7 @@
 #include "engine/residual/kinds.h"
 #include "sequence/generation.h"
 #include "sequence/sequence.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 /* As nib_engine_open, with internal options (NULL: none). */
 nib_status engine_open(const char *name, const nib_engine_options *options, const engine_internal *internal,

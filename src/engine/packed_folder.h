@@ -1,4 +1,4 @@
-/* packed_folder.h - the packed file of an engine (tiers/packed_file.h): whether it may be used or written,
+/* packed_folder.h - the packed file of an engine (weights/packed_file.h): whether it may be used or written,
  * and its folder. */
 #ifndef NIB_ENGINE_PACKED_FOLDER_H
 #define NIB_ENGINE_PACKED_FOLDER_H

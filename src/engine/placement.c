@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "exec/shortlist.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #define NIB_ENGINE_PLACEMENT_H
 
 #include "model/layout.h"
-#include "tiers/pager.h"
+#include "weights/pager.h"
 
 typedef struct placement {
     nib_slice *slices; /* [n_slice] */

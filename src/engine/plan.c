@@ -3,7 +3,7 @@
 #include "engine/planning/planning.h"
 #include "engine/residual/file.h"
 #include "hub/find.h"
-#include "tiers/device.h"
+#include "memory/device.h"
 
 #include "base/mem.h"
 #include "base/num.h"

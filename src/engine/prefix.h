@@ -1,4 +1,4 @@
-/* prefix.h - KV pages on disk (tiers/kv_disk.h): the key of everything that they depend on except their
+/* prefix.h - KV pages on disk (state/kv_disk.h): the key of everything that they depend on except their
  * tokens. */
 #ifndef NIB_ENGINE_PREFIX_H
 #define NIB_ENGINE_PREFIX_H

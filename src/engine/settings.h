@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "plan/plan.h"
-#include "quant/types.h"
+#include "numbers/types.h"
 
 typedef struct settings {
     uint64_t cap[NIB_N_TIER]; /* the smaller of the options' and the plan's; NIB_AUTO: none */

@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "formats/container.h"
-#include "text/memory_estimate.h"
-#include "text/tokenizer.h"
-#include "tiers/ledger.h"
+#include "tokenizer/memory_estimate.h"
+#include "tokenizer/tokenizer.h"
+#include "memory/ledger.h"
 
 typedef struct engine_text {
     container *from;      /* holds the vocabulary; borrowed */

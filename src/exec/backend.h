@@ -8,7 +8,7 @@
  *
  * `begin` gets the rows of a pass: sequences, positions, tokens, and their KV tables, whose pages are memory
  * of the back end's own device. `run` computes a block for some of the rows; the step loop has acquired the
- * block's weights and releases them afterwards (tiers/acquire.h). A back end may queue the work and compute
+ * block's weights and releases them afterwards (weights/acquire.h). A back end may queue the work and compute
  * later. Then a later call returns the error of a run, and reads wait for the work. Weights that are not
  * `replaced` are the same in every pass, so the back end may keep copies. `end` follows every `begin` that
  * returned NIB_OK, also after an error; when it returns, nothing is queued.
@@ -16,7 +16,7 @@
  * One pass at a time, and one calling thread at a time.
  *
  * A new back end is a folder exec/NAME/ with one `const backend_kind`, declared below, and a row of the list
- * in backend.c. If its memory is not the host's, it needs a device (tiers/device.h). exec/check/ is the
+ * in backend.c. If its memory is not the host's, it needs a device (memory/device.h). exec/check/ is the
  * smallest one. tests/test_exec_check.c shows what to compare. */
 #ifndef NIB_EXEC_BACKEND_H
 #define NIB_EXEC_BACKEND_H
@@ -30,7 +30,7 @@
 #include "kernels/logit_change.h"
 #include "kernels/kernel_map.h"
 #include "plan/planner.h"
-#include "tiers/acquire.h"
+#include "weights/acquire.h"
 
 /* Constants of a back end. Everything is borrowed and outlives the back end, except `kernels`. */
 typedef struct backend_setup {

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "kernels/salient.h"
-#include "quant/residual.h"
+#include "numbers/residual.h"
 
 typedef struct residual_reader residual_reader;
 

@@ -1,6 +1,6 @@
-/* residuals.h - rounding residuals of products (QDEC: quant/residual.h, kernels/salient.h) as input of a back
- * end: the residuals of a model's matrices, and the rule that chooses a row's channels. Each row chooses its
- * own channels, so it has the same bits alone and among others. */
+/* residuals.h - rounding residuals of products (QDEC: numbers/residual.h, kernels/salient.h) as input of a
+ * back end: the residuals of a model's matrices, and the rule that chooses a row's channels. Each row chooses
+ * its own channels, so it has the same bits alone and among others. */
 #ifndef NIB_EXEC_RESIDUALS_H
 #define NIB_EXEC_RESIDUALS_H
 

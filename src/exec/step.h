@@ -1,5 +1,5 @@
 /* step.h - one pass of the step loop: rows of one or several sequences through the blocks, in the order of a
- * list of visits (tiers/visits.h), on a back end. Sessions, evaluation and measurement all use it.
+ * list of visits (schedule/visits.h), on a back end. Sessions, evaluation and measurement all use it.
  *
  * There is one pass at a time: step_pass holds the lock, and no other call may use the back end meanwhile. */
 #ifndef NIB_EXEC_STEP_H

@@ -21,7 +21,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "quant/types.h"
+#include "numbers/types.h"
 
 typedef enum container_kind { CONTAINER_GGUF, CONTAINER_SAFETENSORS } container_kind;
 

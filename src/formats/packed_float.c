@@ -3,7 +3,7 @@
 #include "formats/packed_rows.h"
 
 #include "base/mem.h"
-#include "quant/blocks.h"
+#include "numbers/blocks.h"
 
 #include <string.h>
 

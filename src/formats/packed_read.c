@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "quant/blocks.h"
+#include "numbers/blocks.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "text/unicode.h"
+#include "tokenizer/unicode.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "text/unicode.h"
+#include "tokenizer/unicode.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #ifndef NIB_GRAMMAR_TRIE_H
 #define NIB_GRAMMAR_TRIE_H
 
-#include "text/tokenizer.h"
-#include "tiers/ledger.h"
+#include "tokenizer/tokenizer.h"
+#include "memory/ledger.h"
 
 typedef struct trie {
     uint8_t *byte;   /* [n_node]: the byte that leads to the node; unused for the root */

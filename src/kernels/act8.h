@@ -17,8 +17,8 @@
 
 #include "base/num.h"
 #include "kernels/kernels.h"
-#include "quant/hadamard.h"
-#include "quant/tile.h"
+#include "numbers/hadamard.h"
+#include "numbers/tile.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * with all slices of width 1, dpr.h).
  *
  * A plane of activations is 64 bits for each tile (64 of K), in the order of a plane of weights
- * (quant/tile.h): two dwords, each ANDed with the dword of a weight row. Weights in groups of 32 are
+ * (numbers/tile.h): two dwords, each ANDed with the dword of a weight row. Weights in groups of 32 are
  * rearranged in registers so that a dword is one group; activations are laid out for that. The top plane of
  * the activations is their sign, so its counts are subtracted. */
 #ifndef NIB_KERNELS_BITWISE_H

@@ -16,8 +16,8 @@
 
 #include "base/cpu.h"
 #include "model/program.h"
-#include "quant/pack.h"
-#include "quant/residual.h"
+#include "numbers/pack.h"
+#include "numbers/residual.h"
 #include "kernels/salient.h"
 
 /* Activations as small integers: symmetric, `bits` 4 or 8, one float scale for each group of 32, 64 or 128 or

@@ -20,14 +20,14 @@
  * positions are in f16 in pages of their own (kv_view.recent).
  *
  * rotated: a head's values are stored after the Walsh-Hadamard transform of blocks of kv_rotation channels
- * (quant/hadamard.h), so that a channel that is far from the others costs its group less, and outputs are
+ * (numbers/hadamard.h), so that a channel that is far from the others costs its group less, and outputs are
  * transformed back. Keys are not: their groups are along a channel, and mixing channels costs more (measured:
  * docs/budget.md). */
 #ifndef NIB_KERNELS_KV_LAYOUT_H
 #define NIB_KERNELS_KV_LAYOUT_H
 
 #include "kernels/kernels.h"
-#include "quant/hadamard.h"
+#include "numbers/hadamard.h"
 
 enum { KV_LANES = KV_POSITIONS };
 

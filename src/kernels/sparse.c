@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "kernels/act8.h"
 #include "kernels/strategy.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 void linear_sparse(const linear_args *a, int64_t n0, int64_t n1) {
     const view *w = a->w;

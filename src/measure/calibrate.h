@@ -3,7 +3,7 @@
 #define NIB_MEASURE_CALIBRATE_H
 
 #include "formats/container.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum {
     MIN_CALIBRATE = 8,          /* minimum tokens of a prompt: shorter lines of a file are skipped */

@@ -3,7 +3,7 @@
 
 #include "base/jsonx.h"
 #include "base/num.h"
-#include "profile/kernel_profile.h"
+#include "measure/kernel_profile.h"
 
 #include <stdio.h>
 #include <string.h>

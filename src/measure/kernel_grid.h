@@ -4,7 +4,7 @@
 #define NIB_MEASURE_KERNEL_GRID_H
 
 #include "kernels/kernel_map.h"
-#include "profile/trial.h"
+#include "measure/trial.h"
 
 #include <jansson.h>
 

@@ -10,8 +10,8 @@
 #include "kernels/dpr.h"
 #include "measure/kernel_grid.h"
 #include "profile/kernel_map_file.h"
-#include "profile/kernel_profile.h"
-#include "profile/trial_cuda.h"
+#include "measure/kernel_profile.h"
+#include "measure/trial_cuda.h"
 
 #include <stdio.h>
 #include <string.h>

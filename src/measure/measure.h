@@ -25,7 +25,7 @@ nib_status measure_importance(const char *name, const nib_engine_options *option
                               importance *out, nib_error *err);
 
 typedef struct quality_options {
-    const char *const *formats; /* [n_format] recipes (quant/recipe.h) */
+    const char *const *formats; /* [n_format] recipes (numbers/recipe.h) */
     int n_format;
     const double
         *change; /* [n_layer], the change of the residual stream by each layer (IMPORTANCE_COSINE): layers are

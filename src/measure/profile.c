@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "measure/measure.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "measure/measure.h"
 #include "engine/imatrix.h"
-#include "tiers/loader.h"
+#include "weights/loader.h"
 
 /* A copy of one block's own matrices in another format. */
 typedef struct measure_requantized {

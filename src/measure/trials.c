@@ -2,7 +2,7 @@
 #include "measure/trials.h"
 
 #include "base/num.h"
-#include "profile/divergence.h"
+#include "measure/divergence.h"
 
 #include <math.h>
 #include <string.h>
@@ -87,8 +87,8 @@ static nib_status take_memory(measure_base *b, const calibration *c, nib_error *
     if (!count(b->e, (uint64_t)b->rows.n_row, (uint64_t)b->rows.n_head, (uint64_t)c->n_prompt, &s, &bytes))
         return nib_fail(err, NIB_E_NOFIT, "a measurement with %lld tokens overflows 64 bits",
                         (long long)b->rows.n_row);
-    NIB_TRY(tier_region_open(&b->memory, device_host(), b->e->ledger, NIB_OWNER_ACTIVATIONS, bytes, false,
-                             "the residual streams of a pass", err));
+    NIB_TRY(memory_region_open(&b->memory, device_host(), b->e->ledger, NIB_OWNER_ACTIVATIONS, bytes, false,
+                               "the residual streams of a pass", err));
     b->stream = b->memory.at;
     b->logits = b->stream + s.stream / sizeof(float);
     b->kl = (double *)(void *)(b->logits + s.logits / sizeof(float));
@@ -120,7 +120,7 @@ nib_status measure_base_open(measure_base *b, const engine_parts *e, const calib
 
 void measure_base_close(measure_base *b) {
     prompt_rows_close(&b->rows);
-    tier_region_close(&b->memory);
+    memory_region_close(&b->memory);
     memset(b, 0, sizeof *b);
 }
 

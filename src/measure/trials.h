@@ -8,7 +8,7 @@
 typedef struct measure_base {
     const engine_parts *e;
     prompt_rows rows;
-    tier_region memory;
+    memory_region memory;
     float *stream;       /* [n_block - 1, n_row, d_model]: before blocks 1, 2, ... */
     float *logits;       /* [n_head, n_vocab] */
     double *kl;          /* [n_head]: divergence of each row in the last trial, nats */

@@ -2,7 +2,7 @@
 #include "model/config.h"
 
 #include "base/num.h"
-#include "quant/types.h"
+#include "numbers/types.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/layout_parts.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <string.h>
 

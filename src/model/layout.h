@@ -32,10 +32,10 @@ typedef struct layout_place {
 /* Zeroed: the whole model in the file's formats.
  *
  * A format is for all matrices of a block, tables that are looked up by row included: "file" is what
- * pack_choose gives, exactly what the file has; another name of quant/recipe.h ("u4g64", "u4g64w") rounds the
- * file's values to it; a stack ("u4g64+u4g64") gives each matrix a second slice, a weight and ops of its own
- * behind the block's others. Vectors stay f32. A matrix that another block owns (a tied head) changes with
- * its owner. */
+ * pack_choose gives, exactly what the file has; another name of numbers/recipe.h ("u4g64", "u4g64w") rounds
+ * the file's values to it; a stack ("u4g64+u4g64") gives each matrix a second slice, a weight and ops of its
+ * own behind the block's others. Vectors stay f32. A matrix that another block owns (a tied head) changes
+ * with its owner. */
 typedef struct layout_choice {
     const char *format;         /* of every block; NULL: "file" */
     const layout_part *parts;   /* [n_block], instead of `format`; NULL: none */

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "formats/container.h"
 #include "model/program.h"
-#include "quant/pack.h"
+#include "numbers/pack.h"
 
 typedef struct hparams {
 #define HP_I(field, meaning) int64_t field;

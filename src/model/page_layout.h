@@ -43,7 +43,7 @@ typedef struct page_layout {
     weight_page *pages; /* in the image's order */
     int n_page;
     int *uses;         /* pages that the products of a block use, in their order; a page may come twice.
-                          The order of the blocks in a pass: tiers/visits.h */
+                          The order of the blocks in a pass: schedule/visits.h */
     int *first_use;    /* [n_block + 1]: index of each block's first page in uses */
     bool *head_use;    /* [all weights]: its own block owns it and the last block's products use it */
     uint64_t target;   /* approximate bytes of a page */

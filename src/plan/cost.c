@@ -4,7 +4,7 @@
 #include "base/num.h"
 #include "plan/rates.h"
 #include "plan/residency.h"
-#include "tiers/visit_pages.h"
+#include "weights/visit_pages.h"
 
 #include <string.h>
 

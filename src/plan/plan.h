@@ -2,13 +2,13 @@
  * run its KV cache, its schedule and its predicted speed. Made by the pure function of planner.h or by hand,
  * and stored as a small JSON that a person can read, compare and edit.
  * Other modules carry it out: model/ makes the layout with its formats, tiers and devices (layout_make),
- * tiers/ keeps and streams the layout's pages, exec/ multiplies with its activations. A value that the plan
+ * weights/ keeps and streams the layout's pages, exec/ multiplies with its activations. A value that the plan
  * lacks is decided as without a plan. */
 #ifndef NIB_PLAN_PLAN_H
 #define NIB_PLAN_PLAN_H
 
 #include "base/status.h"
-#include "quant/pack.h"
+#include "numbers/pack.h"
 
 enum {
     PLAN_NAME = 64,     /* the longest name of a model, a block or a limit, with its NUL */
@@ -45,7 +45,7 @@ typedef struct plan_block {
     int n_slice; /* one format for all of them, or a stack's two */
 } plan_block;
 
-/* The recipe (quant/recipe.h) of the block's slices, except those that are left out; "file" without slices.
+/* The recipe (numbers/recipe.h) of the block's slices, except those that are left out; "file" without slices.
  * False: they form no recipe. */
 bool plan_block_recipe(const plan_block *b, char out[PACK_NAME]);
 /* The kinds of slices that the block has, each once, for messages: "u4g64, +u4g64". */

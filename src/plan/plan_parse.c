@@ -7,7 +7,7 @@
 #include "base/num.h"
 #include "plan/plan_names.h"
 #include "plan/plan_values.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <stdio.h>
 #include <string.h>

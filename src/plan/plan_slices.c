@@ -2,7 +2,7 @@
 #include "plan/plan.h"
 
 #include "base/num.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <stdio.h>
 #include <string.h>

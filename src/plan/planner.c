@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/expect.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "plan/plan.h"
 #include "plan/residency.h"
 #include "profile/learned.h"
-#include "tiers/pager.h"
+#include "weights/pager.h"
 
 /* The share of the shorter time of a token, of reading and of computing, that does not overlap with the
  * longer one: the ring has 8 to 15 slots, and long runs of resident or of streamed pages exhaust it; the
@@ -52,7 +52,7 @@ typedef struct plan_rates {
 
 /* One option for the format of a block's matrices. */
 typedef struct plan_choice {
-    char format[PACK_NAME]; /* a recipe (quant/recipe.h) */
+    char format[PACK_NAME]; /* a recipe (numbers/recipe.h) */
     int bits;               /* 1..8; 0: floats */
     uint64_t bytes;         /* of its pages that products read */
     uint64_t chosen_bytes;  /* of `bytes`, those of experts, which a row reads if it has chosen them */

@@ -8,12 +8,13 @@
  * computed.
  *
  * Experts are chosen by data, so their pages are not read by every pass: they get what the others leave,
- * whole experts, as many of each block. The pager exchanges them while the model runs (tiers/expert_table.h).
+ * whole experts, as many of each block. The pager exchanges them while the model runs
+ * (weights/expert_table.h).
  */
 #ifndef NIB_PLAN_RESIDENCY_H
 #define NIB_PLAN_RESIDENCY_H
 
-#include "tiers/pager.h"
+#include "weights/pager.h"
 
 /* One of the tiers that pages are spread over, in the order of their speed. Products read the first tier;
  * bytes of slower tiers come over the links of all tiers between. */

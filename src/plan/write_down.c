@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "plan/expect.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * The caller defines a part and whether it is active for a token: a sub-layer, a group of a feed-forward
  * layer's neurons, an expert. PMI(a, b) = ln(p(a and b) / (p(a) p(b))). If every part is active at every
  * token, as in a dense model, it is 0 everywhere and carries no information; the order of use is known
- * (tiers/pager.h). It carries information when activity depends on the data. */
+ * (weights/pager.h). It carries information when activity depends on the data. */
 #ifndef NIB_PROFILE_COACTIVITY_H
 #define NIB_PROFILE_COACTIVITY_H
 

@@ -6,8 +6,8 @@
 #include "base/num.h"
 #include "base/read_queue.h"
 #include "base/thread.h"
-#include "profile/gpu.h"
-#include "profile/trial.h"
+#include "measure/gpu.h"
+#include "measure/trial.h"
 
 #include <math.h>
 #include <stdio.h>

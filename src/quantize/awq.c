@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "quant/encode.h"
+#include "numbers/encode.h"
 #include "quantize/rows.h"
 
 #include <math.h>

@@ -12,9 +12,9 @@
 typedef struct allocation_format {
     type_id type;
     int bits;
-    const char *recipe; /* the format that its cost is measured with (quant/recipe.h). An engine cannot round
-                           to every type at run time; such a type has a format with the same number of bits,
-                           because only the order of the blocks matters */
+    const char *recipe; /* the format that its cost is measured with (numbers/recipe.h). An engine cannot
+                           round to every type at run time; such a type has a format with the same number of
+                           bits, because only the order of the blocks matters */
 } allocation_format;
 enum { ALLOCATION_FORMATS = 5 /* maximum number of formats */ };
 typedef struct allocation_list {

@@ -14,7 +14,7 @@
 #ifndef NIB_QUANTIZE_GPTQ_H
 #define NIB_QUANTIZE_GPTQ_H
 
-#include "quant/encode.h"
+#include "numbers/encode.h"
 #include "quantize/gram.h"
 
 enum { GPTQ_ROWS = 64 /* rows that are rounded together; products read the factor once for all of them */ };

@@ -9,7 +9,7 @@
 
 #include "base/thread.h"
 #include "engine/imatrix.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 typedef struct gram_site {
     int site, w;      /* the input (sites_of), and the first weight of the block that reads it */

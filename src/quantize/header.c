@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "formats/gguf_copy.h"
-#include "text/write_gguf.h"
+#include "tokenizer/write_gguf.h"
 
 #include <stdio.h>
 #include <string.h>

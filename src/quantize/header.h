@@ -5,9 +5,9 @@
 #include "quantize/job.h"
 
 /* Writes the keys and the list of tensors. A GGUF input's keys are copied byte for byte. A folder's come from
- * its configuration and its tokenizer (model/as_gguf.h, text/write_gguf.h), with its chat template. Needs
- * j->types and j->order. NIB_E_MODEL: a tensor's type has no number in GGUF, or GGUF cannot express a part of
- * the folder's configuration; NIB_E_IO; NIB_E_NOMEM. */
+ * its configuration and its tokenizer (model/as_gguf.h, tokenizer/write_gguf.h), with its chat template.
+ * Needs j->types and j->order. NIB_E_MODEL: a tensor's type has no number in GGUF, or GGUF cannot express a
+ * part of the folder's configuration; NIB_E_IO; NIB_E_NOMEM. */
 nib_status header_write(const job *j, gguf_writer *w, nib_error *err);
 
 /* Checks a folder's header before the work begins; a GGUF input is not checked. Writes a file without data

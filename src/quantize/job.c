@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "formats/packed_matrix.h"
-#include "quant/encode.h"
+#include "numbers/encode.h"
 #include "quantize/header.h"
 
 #include <stdio.h>

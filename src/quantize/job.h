@@ -16,7 +16,7 @@
 #include "nib_tools.h"
 #include "quantize/rows.h"
 #include "quantize/stats.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 typedef enum method { METHOD_RTN, METHOD_AWQ, METHOD_GPTQ } method;
 

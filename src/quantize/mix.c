@@ -59,8 +59,8 @@ static const mix_row rows[] = {
     MIXED("q5_k_m", Q5_K, Q5_K, Q6_K, Q6_K, 17, false),
 };
 
-/* The names of uniform formats in plans (quant/recipe.h), and the file type that can store each. The n types
- * have a minimum or a zero point, so they can store the symmetric formats too. */
+/* The names of uniform formats in plans (numbers/recipe.h), and the file type that can store each. The n
+ * types have a minimum or a zero point, so they can store the symmetric formats too. */
 static const struct {
     const char *name;
     type_id type;

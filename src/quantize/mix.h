@@ -14,7 +14,7 @@ typedef struct mix {
     bool mixed, few;                 /* few: only the first sixteenth of the layers is sensitive */
 } mix;
 
-/* The name of the file type that can store a uniform format (quant/recipe.h), given by name[0..n_name):
+/* The name of the file type that can store a uniform format (numbers/recipe.h), given by name[0..n_name):
  * "n4g64" for "u4g64". NULL: not a uniform format, or no file type can store it. */
 const char *mix_plain_name(const char *name, size_t n_name);
 /* Finds a mix by its name in any case, which may be a uniform format's; NULL: q4_k_m. False: unknown; *out is

@@ -11,7 +11,7 @@
 #include "measure/product_inputs.h"
 #include "hub/find.h"
 #include "quantize/imatrix_file.h"
-#include "quant/codebook.h"
+#include "numbers/codebook.h"
 #include "quantize/held_back.h"
 #include "quantize/job.h"
 #include "quantize/lapack.h"

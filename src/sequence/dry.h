@@ -8,7 +8,7 @@
 #define NIB_SEQUENCE_DRY_H
 
 #include "base/status.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum { DRY_MAX_BREAKERS = 64, DRY_MAX_BREAKER = 40 /* bytes of one */ };
 

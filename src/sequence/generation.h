@@ -7,8 +7,8 @@
 #include "sequence/dry.h"
 #include "sequence/sampler.h"
 #include "sequence/stop.h"
-#include "text/tokenizer.h"
-#include "tiers/ledger.h"
+#include "tokenizer/tokenizer.h"
+#include "memory/ledger.h"
 
 /* The setup of an answer. Everything is borrowed and outlives the answers. */
 typedef struct generation_setup {

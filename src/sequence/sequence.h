@@ -7,8 +7,8 @@
 #ifndef NIB_SEQUENCE_SEQUENCE_H
 #define NIB_SEQUENCE_SEQUENCE_H
 
-#include "tiers/kv_table.h"
-#include "tiers/visits.h"
+#include "state/kv_table.h"
+#include "schedule/visits.h"
 
 /* The memory of keys and values. Everything is borrowed. */
 typedef struct sequence_memory {

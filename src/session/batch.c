@@ -71,9 +71,9 @@ static nib_status open_slots(nib_batch *b, const sequence_memory *memory, nib_er
     b->aged = mem_calloc((size_t)b->n_slot, sizeof *b->aged);
     if (!b->slots || !b->order || !b->segments || !b->parted || !b->aged)
         return nib_fail_nomem(err, (size_t)b->n_slot * sizeof *b->slots, "a batch's sequences");
-    NIB_TRY(tier_region_open(&b->memory, device_host(), b->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
-                             "a batch's tokens", err));
-    tier_region_touch(&b->memory, tokens);
+    NIB_TRY(memory_region_open(&b->memory, device_host(), b->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
+                               "a batch's tokens", err));
+    memory_region_touch(&b->memory, tokens);
     NIB_TRY(batch_prompts_open(b, err));
     for (int32_t i = 0; i < b->n_slot; i++) {
         b->aged[i] = &b->slots[i];
@@ -158,7 +158,7 @@ void nib_batch_close(nib_batch *b) {
         kv_pool_unkeep(b->pages, b->n_kept);
     if (b->pages)
         kv_pool_unreserve(b->pages, b->n_page);
-    tier_region_close(&b->memory);
+    memory_region_close(&b->memory);
     mem_free(b->slots);
     mem_free(b->order);
     mem_free(b->parted);

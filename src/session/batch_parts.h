@@ -8,7 +8,7 @@
 #include "session/draft_model.h"
 #include "session/prefill_budget.h"
 #include "session/fairness.h"
-#include "tiers/sweeps.h"
+#include "schedule/sweeps.h"
 
 #include <stdatomic.h>
 
@@ -87,7 +87,7 @@ struct nib_batch {
     batch_prompts prompts;
     slot **aged;                          /* [n_slot]: all slots, by age (batch_pages.c) */
     slot **parted;                        /* [n_slot]: scratch for ordering them */
-    tier_region memory;                   /* the slots' tokens */
+    memory_region memory;                 /* the slots' tokens */
     atomic_bool stepping;                 /* a step is being computed */
     pthread_mutex_t lock;                 /* protects the lists and slot.r */
     request_list queue[FAIRNESS_CLIENTS]; /* the waiting requests of each client, oldest first */

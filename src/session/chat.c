@@ -3,7 +3,7 @@
 
 #include "base/jsonx.h"
 #include "base/mem.h"
-#include "text/template.h"
+#include "jinja/template.h"
 
 #include <stdio.h>
 #include <string.h>

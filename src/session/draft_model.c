@@ -16,7 +16,7 @@ struct draft_model {
     int64_t n_ctx, n_page;
     int32_t n_slot;
     sequence *of; /* [n_slot] */
-    tier_region memory;
+    memory_region memory;
     double seconds;    /* average time of a proposed token */
     int32_t likeliest; /* the most probable token after the last pass */
 };
@@ -54,9 +54,9 @@ static nib_status open_sequences(draft_model *g, nib_engine *with, nib_error *er
     NIB_TRY(kv_pool_reserve(memory.pages, n_page, true, err));
     g->pages = memory.pages;
     g->n_page = n_page;
-    NIB_TRY(tier_region_open(&g->memory, device_host(), g->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
-                             "the draft model's tokens", err));
-    tier_region_touch(&g->memory, tokens);
+    NIB_TRY(memory_region_open(&g->memory, device_host(), g->on.ledger, NIB_OWNER_ACTIVATIONS, tokens, true,
+                               "the draft model's tokens", err));
+    memory_region_touch(&g->memory, tokens);
     for (int32_t i = 0; i < g->n_slot; i++)
         NIB_TRY(
             sequence_open(&g->of[i], &memory, g->n_ctx, (int32_t *)g->memory.at + i * g->n_ctx, true, err));
@@ -95,7 +95,7 @@ void draft_model_close(draft_model *g) {
         sequence_close(&g->of[i]);
     if (g->pages)
         kv_pool_unreserve(g->pages, g->n_page);
-    tier_region_close(&g->memory);
+    memory_region_close(&g->memory);
     mem_free(g->of);
     mem_free(g);
 }

@@ -15,9 +15,9 @@ void nib_session_options_init(nib_session_options *options) {
 /* Allocates the tables: logits, then tokens. */
 static nib_status take_tables(nib_session *s, int64_t n_ctx, nib_error *err) {
     const uint64_t bytes = engine_session_tables(s->engine, n_ctx);
-    NIB_TRY(tier_region_open(&s->tables, device_host(), s->on.ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
-                             "logits", err));
-    tier_region_touch(&s->tables, bytes);
+    NIB_TRY(memory_region_open(&s->tables, device_host(), s->on.ledger, NIB_OWNER_ACTIVATIONS, bytes, true,
+                               "logits", err));
+    memory_region_touch(&s->tables, bytes);
     s->logits = s->tables.at;
     return NIB_OK;
 }
@@ -64,7 +64,7 @@ void nib_session_close(nib_session *s) {
     if (!s)
         return;
     sequence_close(&s->of);
-    tier_region_close(&s->tables);
+    memory_region_close(&s->tables);
     mem_free(s);
 }
 

@@ -13,9 +13,9 @@ struct nib_session {
     sequence of;
     float *logits; /* [n_vocab], of the last token if logits_valid */
     bool logits_valid;
-    tier_region tables; /* tokens and logits */
-    int64_t n_draft;    /* speculation: maximum number of proposed tokens of a pass; 0: none */
-    draft_cost cost;    /* of its passes */
+    memory_region tables; /* tokens and logits */
+    int64_t n_draft;      /* speculation: maximum number of proposed tokens of a pass; 0: none */
+    draft_cost cost;      /* of its passes */
     atomic_bool cancelled;
 };
 

@@ -1,8 +1,8 @@
 /* Any bytes as a chat template, rendered over a conversation under small limits: text or an error, always
  * soon. */
 #include "base/mem.h"
-#include "text/template.h"
-#include "text/template_run.h"
+#include "jinja/template.h"
+#include "jinja/run.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* Any bytes as a tokenizer.json; one that opens encodes a text and decodes every id it has, up to some. */
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  * UTF-8 unchanged, and other bytes as U+FFFD. */
 #include "base/file.h"
 #include "base/mem.h"
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 
 #include <stddef.h>
 #include <stdint.h>

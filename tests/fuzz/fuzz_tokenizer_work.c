@@ -1,8 +1,8 @@
 /* Any tokenizer.json over any text, again and again until it is long: the text becomes ids, the same ids each
  * time, and the ids become text, or there is an error, and always within a time that only unbounded work
  * would exceed. Two frames: the file, the text. */
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* fakecuda_gtile.c - see fakecuda_gtile.h. */
 #include "support/fakecuda_gtile.h"
 
-#include "quant/gtile.h"
-#include "quant/tile.h"
+#include "numbers/gtile.h"
+#include "numbers/tile.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* fakecuda_gtile.h - the order of quant/gtile.h, made on the host. */
+/* fakecuda_gtile.h - the order of numbers/gtile.h, made on the host. */
 #ifndef NIB_TESTS_FAKECUDA_GTILE_H
 #define NIB_TESTS_FAKECUDA_GTILE_H
 
-#include "quant/pack.h"
+#include "numbers/pack.h"
 
 /* Reorders one panel (tile_panel_bytes(f, k) bytes) of a PACK_TILE matrix with rows of k, to the G-tile or
  * back. `to` may be `from`; otherwise they do not overlap. */

@@ -3,7 +3,7 @@
 
 #include "kernels/act8.h"
 #include "kernels/strategy.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 #include "support/fakecuda_gtile.h"
 
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 
 #include "base/num.h"
 #include "exec/shortlist.h"
-#include "quant/gtile.h"
-#include "quant/tile.h"
-#include "quant/types.h"
+#include "numbers/gtile.h"
+#include "numbers/tile.h"
+#include "numbers/types.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "support/fakecuda_parts.h"
 
 #include "base/num.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 #include <math.h>
 #include <stdlib.h>

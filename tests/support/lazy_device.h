@@ -3,7 +3,7 @@
 #ifndef NIB_TESTS_LAZY_DEVICE_H
 #define NIB_TESTS_LAZY_DEVICE_H
 
-#include "tiers/device.h"
+#include "memory/device.h"
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* matrix.c - see matrix.h. */
 #include "matrix.h"
 
-#include "quant/blocks.h"
+#include "numbers/blocks.h"
 
 #include <stdlib.h>
 #include <string.h>

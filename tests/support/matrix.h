@@ -3,7 +3,7 @@
 #define NIB_TESTS_MATRIX_H
 
 #include "guard.h"
-#include "quant/pack.h"
+#include "numbers/pack.h"
 
 uint64_t random_next(uint64_t *state);                    /* xorshift64*; state must not be 0 */
 float random_float(uint64_t *state);                      /* uniform in -1..1 */

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <malloc.h>
 #include <pthread.h>

@@ -6,7 +6,7 @@
 #include "nib.h"
 #include "support/matrix.h"
 #include "support/tempdir.h"
-#include "tiers/ledger.h"
+#include "memory/ledger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

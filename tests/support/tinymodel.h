@@ -3,7 +3,7 @@
 #define NIB_TESTS_TINYMODEL_H
 
 #include "nib.h"
-#include "quant/types.h"
+#include "numbers/types.h"
 
 #include <stdint.h>
 

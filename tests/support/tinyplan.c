@@ -3,7 +3,7 @@
 
 #include "tinylayout.h"
 
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

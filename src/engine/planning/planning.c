@@ -8,7 +8,7 @@
 #include "engine/rates.h"
 #include "profile/importance.h"
 #include "profile/quality.h"
-#include "quant/recipe.h"
+#include "numbers/recipe.h"
 #include "engine/learn.h"
 #include "engine/packed_folder.h"
 #include "engine/residual/residual.h"

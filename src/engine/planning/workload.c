@@ -10,7 +10,7 @@
 #include "base/num.h"
 #include "plan/flow.h"
 #include "profile/machine.h"
-#include "tiers/sweeps.h"
+#include "schedule/sweeps.h"
 
 #include <stdio.h>
 #include <string.h>

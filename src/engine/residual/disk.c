@@ -22,8 +22,8 @@ nib_status residual_disk_open(residual_disk *d, const engine_core *e, uint64_t n
     d->path = own_path(e->requested.scratch);
     if (!d->path)
         return nib_fail_nomem(err, 64, "a file of residuals");
-    NIB_TRY(tier_region_open(&d->staging, device_host(), e->ledger, NIB_OWNER_STAGING, largest, false,
-                             "residuals of one matrix", err));
+    NIB_TRY(memory_region_open(&d->staging, device_host(), e->ledger, NIB_OWNER_STAGING, largest, false,
+                               "residuals of one matrix", err));
     NIB_TRY(path_make_folders(d->path, err));
     return file_writer_open(d->path, &d->out, err);
 }
@@ -42,8 +42,8 @@ static nib_status open_readers(residual_disk *d, int n_thread, int64_t n_channel
     d->readers = mem_calloc((size_t)n_thread, sizeof(residual_reader *));
     if (!d->readers)
         return nib_fail_nomem(err, (uint64_t)n_thread * sizeof(residual_reader *), "readers of residuals");
-    NIB_TRY(tier_region_open(&d->gather, device_host(), d->ledger, NIB_OWNER_STAGING,
-                             (uint64_t)n_thread * each, false, "channels of residuals", err));
+    NIB_TRY(memory_region_open(&d->gather, device_host(), d->ledger, NIB_OWNER_STAGING,
+                               (uint64_t)n_thread * each, false, "channels of residuals", err));
     for (; d->n_reader < n_thread; d->n_reader++)
         NIB_TRY(residual_reader_open(d->file, (uint8_t *)d->gather.at + (uint64_t)d->n_reader * each,
                                      n_channel, k, &d->readers[d->n_reader], err));
@@ -54,7 +54,7 @@ nib_status residual_disk_finish(residual_disk *d, residual_use *use, int n_threa
                                 int64_t k, nib_error *err) {
     file_writer *out = d->out;
     d->out = NULL;
-    tier_region_close(&d->staging);
+    memory_region_close(&d->staging);
     NIB_TRY(file_writer_commit(out, err));
     const nib_status status = file_open(d->path, 0, &d->file, err);
     (void)unlink(d->path);
@@ -80,8 +80,8 @@ void residual_disk_close(residual_disk *d) {
     mem_free(d->readers);
     if (d->file)
         file_close(d->file);
-    tier_region_close(&d->staging);
-    tier_region_close(&d->gather);
+    memory_region_close(&d->staging);
+    memory_region_close(&d->gather);
     if (d->charged)
         ledger_release(d->ledger, NIB_TIER_DISK, NIB_OWNER_WEIGHTS, d->charged);
     mem_free(d->path);

@@ -15,8 +15,8 @@ typedef struct residual_disk {
     ledger *ledger;
     uint64_t charged;          /* bytes of disk */
     uint64_t written;          /* bytes so far */
-    tier_region staging;       /* codes of one matrix while residuals are made */
-    tier_region gather;        /* destination of the channels that threads read */
+    memory_region staging;     /* codes of one matrix while residuals are made */
+    memory_region gather;      /* destination of the channels that threads read */
     residual_reader **readers; /* [n_reader], NULL: not opened */
     int n_reader;
 } residual_disk;

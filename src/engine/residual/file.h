@@ -1,6 +1,6 @@
 /* file.h - residuals in a file of their own, which can be used instead of the original. 'nibble
  * quantize --keep-residual' writes it beside the base (the quantized model). It has a header of 4 KiB, then
- * the codes and scales of each matrix, as in memory (quant/residual.h), in the order of the base's layout.
+ * the codes and scales of each matrix, as in memory (numbers/residual.h), in the order of the base's layout.
  * The header has the key of the base's contents, so residuals of another model are refused. */
 #ifndef NIB_ENGINE_RESIDUAL_FILE_H
 #define NIB_ENGINE_RESIDUAL_FILE_H

@@ -11,7 +11,7 @@ typedef struct residual_store {
     residual *of; /* [first[n_block]] */
     int *first;   /* [n_block + 1]: weight w of block b has index first[b] + w */
     residual_kinds kinds;
-    tier_region memory;
+    memory_region memory;
     bool is_on_disk;
     residual_disk disk;
     uint64_t *at;      /* [first[n_block]] with is_on_disk: offset of each one's codes in the file */

@@ -219,8 +219,8 @@ static nib_status open_from(engine_residuals *r, const char *path, nib_error *er
     NIB_TRY(begin(r, &size, err));
     made->is_on_disk = made->e->resolved.residuals_on_disk;
     const uint64_t bytes = made->is_on_disk ? size.scales : size.used;
-    NIB_TRY(tier_region_open(&made->memory, device_host(), made->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
-                             "residuals", err));
+    NIB_TRY(memory_region_open(&made->memory, device_host(), made->e->ledger, NIB_OWNER_WEIGHTS, bytes, false,
+                               "residuals", err));
     r->use.memory = made->memory.at;
     r->use.n_byte = bytes;
     log_sizes(r, &size);
@@ -264,7 +264,7 @@ static void discard(engine_residuals *r, int i) {
     if (begin >= end)
         return;
     mem_discard((void *)begin, end - begin);
-    tier_region_untouch(&r->made.memory, end - begin);
+    memory_region_untouch(&r->made.memory, end - begin);
 }
 
 void residuals_settle(engine_residuals *r, const tune_choice *c) {
@@ -323,8 +323,8 @@ static nib_status write_all(engine_residuals *r, const char *original, const cha
     model *m;
     char *found;
     NIB_TRY(begin(r, &size, err));
-    NIB_TRY(tier_region_open(&made->disk.staging, device_host(), made->e->ledger, NIB_OWNER_STAGING,
-                             size.largest, false, "residuals of one matrix", err));
+    NIB_TRY(memory_region_open(&made->disk.staging, device_host(), made->e->ledger, NIB_OWNER_STAGING,
+                               size.largest, false, "residuals of one matrix", err));
     NIB_TRY(model_find(original, &found, err));
     nib_status status = open_original(made->e, found, &m, err);
     mem_free(found);
@@ -354,7 +354,7 @@ void residuals_close(engine_residuals *r) {
     if (!r)
         return;
     r->made.e->residuals = NULL;
-    tier_region_close(&r->made.memory);
+    memory_region_close(&r->made.memory);
     residual_kinds_close(&r->made.kinds);
     channel_factors_close(&r->by, r->made.e);
     residual_disk_close(&r->made.disk);

@@ -113,12 +113,12 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
     check *c = check_of(b);
     const layout *l = c->setup.layout;
     ledger *to = c->setup.ledger;
-    tier_region_close(&c->rows);
-    tier_region_close(&c->host);
-    NIB_TRY(tier_region_open(&c->rows, b->device, to, NIB_OWNER_ACTIVATIONS, lay_out_rows(c, l, rows, NULL),
-                             false, "activations", err));
-    NIB_TRY(tier_region_open(&c->host, device_host(), to, NIB_OWNER_ACTIVATIONS,
-                             lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
+    memory_region_close(&c->rows);
+    memory_region_close(&c->host);
+    NIB_TRY(memory_region_open(&c->rows, b->device, to, NIB_OWNER_ACTIVATIONS, lay_out_rows(c, l, rows, NULL),
+                               false, "activations", err));
+    NIB_TRY(memory_region_open(&c->host, device_host(), to, NIB_OWNER_ACTIVATIONS,
+                               lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
     lay_out_rows(c, l, rows, check_at(c->rows.at));
     lay_out_host(c, l, rows, c->host.at);
     b->rows = *rows;
@@ -129,9 +129,9 @@ static nib_status check_reserve(backend *b, const backend_rows *rows, nib_error 
 
 static void check_close(backend *b) {
     check *c = check_of(b);
-    tier_region_close(&c->rows);
-    tier_region_close(&c->replaced);
-    tier_region_close(&c->host);
+    memory_region_close(&c->rows);
+    memory_region_close(&c->replaced);
+    memory_region_close(&c->host);
     mem_free(c->views);
     mem_free(c->pages);
     mem_free(c);
@@ -164,9 +164,9 @@ static nib_status copy_replaced(check *c, const block *of, nib_error *err) {
     device *d = c->base.device;
     const uint64_t n_byte = bytes_of_views(c->run.weights.views, of->n_weight);
     if (!c->replaced.at || n_byte > c->replaced.bytes) {
-        tier_region_close(&c->replaced);
-        NIB_TRY(tier_region_open(&c->replaced, d, c->setup.ledger, NIB_OWNER_ACTIVATIONS, n_byte, false,
-                                 "a block's weights", err));
+        memory_region_close(&c->replaced);
+        NIB_TRY(memory_region_open(&c->replaced, d, c->setup.ledger, NIB_OWNER_ACTIVATIONS, n_byte, false,
+                                   "a block's weights", err));
     }
     uint8_t *at = c->replaced.at;
     for (int i = 0; i < of->n_weight; i++) {

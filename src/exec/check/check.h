@@ -14,8 +14,8 @@ typedef struct check {
     backend base;
     backend_setup setup;
     const kernel_table *ref;
-    tier_region rows, host;
-    tier_region replaced; /* weights that are not the pager's */
+    memory_region rows, host;
+    memory_region replaced; /* weights that are not the pager's */
 
     /* in `rows`, memory of the device */
     float *reg[REG_MAX];   /* REG_X has n_pass rows, REG_LOGITS n_head, every other register one */

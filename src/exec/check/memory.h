@@ -6,7 +6,7 @@
 #ifndef NIB_EXEC_CHECK_MEMORY_H
 #define NIB_EXEC_CHECK_MEMORY_H
 
-#include "tiers/device.h"
+#include "memory/device.h"
 
 extern const device_kind check_memory;
 device *check_device(void);

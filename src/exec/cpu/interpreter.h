@@ -16,8 +16,8 @@
 #include "exec/residuals.h"
 #include "exec/trace.h"
 #include "exec/cpu/workspace.h"
-#include "tiers/pager.h"
-#include "tiers/visits.h"
+#include "weights/pager.h"
+#include "schedule/visits.h"
 
 typedef struct executor {
     const layout *layout;

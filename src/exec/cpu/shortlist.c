@@ -2,8 +2,8 @@
 #include "exec/cpu/shortlist.h"
 
 #include "base/num.h"
-#include "quant/tile.h"
-#include "tiers/load_matrix.h"
+#include "numbers/tile.h"
+#include "weights/load_matrix.h"
 
 #include <math.h>
 #include <string.h>
@@ -109,8 +109,8 @@ nib_status shortlist_open(shortlist *s, const layout *lay, pool *threads, ledger
     if (!sizes_of(lay, n_thread, n_best, &z, &sketch, &head))
         return nib_fail(err, NIB_E_USAGE, "the output head cannot have a sketch for the %d largest logits",
                         n_best);
-    NIB_TRY(tier_region_open(&s->memory, device_host(), l, NIB_OWNER_WEIGHTS, sum(&z), false,
-                             "the output head's sketch", err));
+    NIB_TRY(memory_region_open(&s->memory, device_host(), l, NIB_OWNER_WEIGHTS, sum(&z), false,
+                               "the output head's sketch", err));
     s->sketch = sketch;
     s->n_best = n_best;
     place(s, &z, n_thread);
@@ -121,6 +121,6 @@ nib_status shortlist_open(shortlist *s, const layout *lay, pool *threads, ledger
 }
 
 void shortlist_close(shortlist *s) {
-    tier_region_close(&s->memory);
+    memory_region_close(&s->memory);
     memset(s, 0, sizeof *s);
 }

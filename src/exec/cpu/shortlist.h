@@ -6,7 +6,7 @@
 #include "base/cancel.h"
 #include "base/thread.h"
 #include "exec/shortlist.h"
-#include "tiers/region.h"
+#include "memory/region.h"
 
 /* A panel on disk, and an upper bound of its logits. */
 typedef struct shortlist_panel {
@@ -23,7 +23,7 @@ typedef struct shortlist {
     int *n_seen, *n_missing, *n_computed; /* [n_thread]: entries of best; entries of missing; computed panels
                                              that were in memory */
     uint64_t n_row, n_exact; /* rows of logits so far; panels that were computed exactly for them */
-    tier_region memory;
+    memory_region memory;
 } shortlist;
 
 /* Gives the bytes that shortlist_open charges to weights, and the bytes that it charges only while it works

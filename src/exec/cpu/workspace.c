@@ -230,8 +230,8 @@ nib_status workspace_open(workspace *ws, const layout *lay, ledger *l, int n_thr
     ws->n_head = n_head;
     ws->use = use;
     uint64_t bytes = lay_out(ws, lay, n_thread, NULL);
-    NIB_TRY(tier_region_open(&ws->memory, device_host(), l, NIB_OWNER_ACTIVATIONS, bytes, true, "activations",
-                             err));
+    NIB_TRY(memory_region_open(&ws->memory, device_host(), l, NIB_OWNER_ACTIVATIONS, bytes, true,
+                               "activations", err));
     lay_out(ws, lay, n_thread, ws->memory.at);
     return NIB_OK;
 }
@@ -246,7 +246,7 @@ uint64_t workspace_bytes(const layout *lay, int n_thread, int64_t n_pass, int64_
 }
 
 void workspace_close(workspace *ws) {
-    tier_region_close(&ws->memory);
+    memory_region_close(&ws->memory);
     memset(ws, 0, sizeof *ws);
 }
 
@@ -256,7 +256,7 @@ void workspace_reach(workspace *ws, int64_t n_pass, int64_t n_cell, int64_t n_he
     ws->seen_pass = NUM_MAX(ws->seen_pass, n_pass);
     ws->seen_cell = NUM_MAX(ws->seen_cell, n_cell);
     ws->seen_head = NUM_MAX(ws->seen_head, n_head);
-    tier_region_touch(&ws->memory, used(ws, ws->seen_pass, ws->seen_cell, ws->seen_head));
+    memory_region_touch(&ws->memory, used(ws, ws->seen_pass, ws->seen_cell, ws->seen_head));
 }
 
 /* Computes in single precision, like the reference implementations: angle = position * frequency, then cos

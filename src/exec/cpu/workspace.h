@@ -8,7 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "model/layout.h"
-#include "tiers/region.h"
+#include "memory/region.h"
 
 enum {
     WORKSPACE_MAX_ROPE = 8,
@@ -73,7 +73,7 @@ typedef struct workspace {
     int n_thread;
     const layout *layout; /* borrowed */
 
-    tier_region memory;
+    memory_region memory;
     workspace_use use;
     uint64_t pass_row, cell_row, head_row;   /* used bytes of a row of each kind */
     uint64_t fixed;                          /* used bytes that are neither rows nor scratch */

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* cuda.h - the back end on a GPU. Shared by the files of exec/cuda/.
  *
- * The step loop acquires the weights of a visit in the GPU's memory (tiers/device_store.h), or on the host if
- * the processor computes the block (in_place.c). Rows of embeddings are looked up on the GPU if it has the
+ * The step loop acquires the weights of a visit in the GPU's memory (weights/device_store.h), or on the host
+ * if the processor computes the block (in_place.c). Rows of embeddings are looked up on the GPU if it has the
  * table, otherwise on the host. A block's program becomes a list of steps (steps.c), each one or two launches
  * of kernels/cuda/: a norm is computed with the products that follow it, a gate or a residual addition with
  * the products before it. All work is queued in one stream, and the host waits only for results that it
@@ -20,8 +20,8 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "model/page_layout.h"
 #include "plan/offload.h"
-#include "tiers/device_store.h"
-#include "tiers/region.h"
+#include "weights/device_store.h"
+#include "memory/region.h"
 
 #include <string.h>
 
@@ -77,10 +77,10 @@ typedef struct in_place {
 
 /* KV pages in host memory that are copied to the GPU in passes of prompt rows. */
 typedef struct moves {
-    uint64_t stride;    /* bytes of a page of such a layer on the GPU; 0: there are no such layers */
-    int64_t max_page;   /* maximum pages of all planned sequences */
-    tier_region memory; /* pages of one layer, then `pairs` */
-    int32_t *pairs;     /* [n_page, 2] up, [n_page, 2] down (cuda_move), [n_page] pages for attention */
+    uint64_t stride;      /* bytes of a page of such a layer on the GPU; 0: there are no such layers */
+    int64_t max_page;     /* maximum pages of all planned sequences */
+    memory_region memory; /* pages of one layer, then `pairs` */
+    int32_t *pairs;       /* [n_page, 2] up, [n_page, 2] down (cuda_move), [n_page] pages for attention */
     int64_t n_page, n_up, n_down;
     uint8_t *origin; /* pages on the host are numbered from here */
     int32_t *list;   /* the host's copy of `pairs` */
@@ -109,7 +109,7 @@ typedef struct estimates {
     float *step;      /* cuda_shortlist.step, stored after the sketch */
     bool made;        /* the sketch has been made from the loaded head */
     int64_t max_rows; /* maximum rows of a pass that uses the sketch */
-    tier_region memory;
+    memory_region memory;
 } estimates;
 
 /* Rotary angles in host memory (angles.c). Tables whose frequencies depend on the length are not kept. */
@@ -141,7 +141,7 @@ struct cuda {
     moves moves;
 
     /* device memory */
-    tier_region rows;
+    memory_region rows;
     float *reg[REG_MAX]; /* REG_X has n_pass rows, REG_LOGITS n_head, every other register max_rows */
     int64_t ld[REG_MAX]; /* distance of two rows in floats */
     int64_t max_rows;    /* maximum rows that go through a block together */
@@ -169,11 +169,11 @@ struct cuda {
     logit_row *change_rows;    /* [rows with logits]; NULL: no changes */
     logit_change *change_list;
     void *best_scratch, *short_scratch;
-    float *part;       /* contributions of residuals to a step's products, for few rows */
-    tier_region pages; /* of page_table, if there are many pages */
+    float *part;         /* contributions of residuals to a step's products, for few rows */
+    memory_region pages; /* of page_table, if there are many pages */
 
     /* host memory */
-    tier_region host;
+    memory_region host;
     float *stream_copy;       /* [n_pass, the larger of d_model and the width of the head's input] */
     float *logits;            /* [n_head, n_vocab] */
     int32_t *found;           /* copy of `best` */

@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "exec/shortlist.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <string.h>
 
@@ -65,8 +65,8 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
     char size[32];
     if (!c->base.split->has_sketch || e->memory.at || !find(c, &sketch, &step_at, &bytes))
         return NIB_OK;
-    NIB_TRY(tier_region_open(&e->memory, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS, bytes, false,
-                             "the output head's sketch", err));
+    NIB_TRY(memory_region_open(&e->memory, c->base.device, c->setup.ledger, NIB_OWNER_WEIGHTS, bytes, false,
+                               "the output head's sketch", err));
     memset(&e->sketch, 0, sizeof e->sketch); /* its padding too: launches are compared byte by byte */
     e->sketch.data = e->memory.at;
     memcpy(&e->sketch.format, &sketch.format, sizeof sketch.format);
@@ -83,7 +83,7 @@ nib_status estimates_reserve(cuda *c, nib_error *err) {
 }
 
 void estimates_close(cuda *c) {
-    tier_region_close(&c->estimates.memory);
+    memory_region_close(&c->estimates.memory);
     memset(&c->estimates, 0, sizeof c->estimates);
 }
 

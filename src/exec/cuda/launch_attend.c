@@ -3,7 +3,7 @@
 #include "base/num.h"
 #include "exec/cuda/launch.h"
 #include "kernels/kv_layout.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <string.h>
 

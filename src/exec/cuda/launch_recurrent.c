@@ -1,6 +1,6 @@
 /* launch_recurrent.c - ops with a recurrent state. */
 #include "exec/cuda/launch.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "kernels/kv_layout.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -225,12 +225,12 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
     unpin(c);
     set_max_rows(c, rows);
     c->replay.before = NULL; /* all addresses change */
-    tier_region_close(&c->rows);
-    tier_region_close(&c->host);
-    NIB_TRY(tier_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
-                             lay_out_rows(c, rows, NULL), false, "activations on the GPU", err));
-    NIB_TRY(tier_region_open(&c->host, device_host(), c->setup.ledger, NIB_OWNER_ACTIVATIONS,
-                             lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
+    memory_region_close(&c->rows);
+    memory_region_close(&c->host);
+    NIB_TRY(memory_region_open(&c->rows, c->base.device, c->setup.ledger, NIB_OWNER_ACTIVATIONS,
+                               lay_out_rows(c, rows, NULL), false, "activations on the GPU", err));
+    NIB_TRY(memory_region_open(&c->host, device_host(), c->setup.ledger, NIB_OWNER_ACTIVATIONS,
+                               lay_out_host(c, l, rows, NULL), false, "copies of activations", err));
     lay_out_rows(c, rows, c->rows.at);
     if (c->fetch_scratch) /* counters of barriers */
         NIB_TRY(device_cuda_ok(c->base.device, c->k->fill(c->fetch_scratch, 0, CUDA_FETCH_HEAD, c->stream),
@@ -256,9 +256,9 @@ nib_status gpu_workspace_open(cuda *c, const backend_rows *rows, nib_error *err)
 
 void gpu_workspace_close(cuda *c) {
     unpin(c);
-    tier_region_close(&c->rows);
-    tier_region_close(&c->pages);
-    tier_region_close(&c->host);
+    memory_region_close(&c->rows);
+    memory_region_close(&c->pages);
+    memory_region_close(&c->host);
     mem_free(c->page_list);
 }
 
@@ -315,10 +315,10 @@ static nib_status send_pages(cuda *c, int64_t n, nib_error *err) {
         return nib_fail_nomem(err, (size_t)n * sizeof *c->page_list, "a list of pages");
     NIB_TRY(list_pages(c, c->page_list, err));
     if ((uint64_t)n * sizeof(int32_t) > c->pages.bytes) {
-        tier_region_close(&c->pages);
-        NIB_TRY(tier_region_open(&c->pages, c->base.device, c->setup.ledger, NIB_OWNER_TABLES,
-                                 (uint64_t)c->max_page_list * sizeof(int32_t), false,
-                                 "the lists of pages on the GPU", err));
+        memory_region_close(&c->pages);
+        NIB_TRY(memory_region_open(&c->pages, c->base.device, c->setup.ledger, NIB_OWNER_TABLES,
+                                   (uint64_t)c->max_page_list * sizeof(int32_t), false,
+                                   "the lists of pages on the GPU", err));
     }
     c->page_table = c->pages.at;
     return send(c, c->pages.at, c->page_list, (uint64_t)n * sizeof(int32_t), err);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ _Static_assert(LIST *(int)sizeof(int32_t) == (int)OFFLOAD_MOVE_LIST && (int)PAGE
                "plan/offload.h counts the same bytes");
 
 void moves_close(cuda *c) {
-    tier_region_close(&c->moves.memory);
+    memory_region_close(&c->moves.memory);
     mem_free(c->moves.list);
     c->moves.list = NULL;
 }
@@ -25,9 +25,9 @@ nib_status moves_reserve(cuda *c, int64_t n_page, nib_error *err) {
     const uint64_t bytes = offload_moves_bytes(m->stride, (uint64_t)n_page);
     if (bytes <= m->memory.bytes)
         return NIB_OK;
-    tier_region_close(&m->memory);
-    return tier_region_open(&m->memory, c->base.device, c->setup.ledger, NIB_OWNER_KV, bytes, false,
-                            "keys and values of one layer on the GPU", err);
+    memory_region_close(&m->memory);
+    return memory_region_open(&m->memory, c->base.device, c->setup.ledger, NIB_OWNER_KV, bytes, false,
+                              "keys and values of one layer on the GPU", err);
 }
 
 /* Numbers the pass's pages for the kernels: consecutive on the GPU; on the host relative to the first page of

@@ -5,7 +5,7 @@
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "plan/tune.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* share.c - the facts by which plan/offload.h shares the GPU's memory: for the back end when it is opened,
  * and for a plan that may be made on a machine without a GPU. If not all layers fit beside the memory of the
- * back end and its sequences, the others come for each visit (tiers/device_store.h) or, in passes of
+ * back end and its sequences, the others come for each visit (weights/device_store.h) or, in passes of
  * generated rows, are computed by the processor (in_place.c). */
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
 #include "kernels/salient.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <stdio.h>
 #include <string.h>

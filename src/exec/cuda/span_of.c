@@ -6,7 +6,7 @@
 #include "exec/cuda/cuda.h"
 #include "kernels/kv_layout.h"
 #include "kernels/salient.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "exec/cuda/cuda.h"
-#include "tiers/device_cuda.h"
+#include "memory/device_cuda.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
  * that another launch of the same graph reads. A launch must also not write a cache position that a later
  * `attend` of the same graph reads, unless that `attend` writes it itself. The first launch of a graph waits.
  *
- * Matrices are `view`s whose data is in the G-tile order (quant/gtile.h), 64-byte aligned; `gtile` converts
+ * Matrices are `view`s whose data is in the G-tile order (numbers/gtile.h), 64-byte aligned; `gtile` converts
  * between the Q-tile and this order. Matrices of floats (PACK_ROWS) are stored row by row, as on the host.
  * `linear` refuses the planes packing and integer zeros (PACK_SCALE_ZERO) with CUDA_UNSUPPORTED. `embed` has
  * the formats of cuda_embeds. Products omit the outliers of weights (pack_format.sparse); `sparse` adds them.
@@ -32,7 +32,7 @@ extern "C" {
 #include "kernels/logit_change.h"
 #include "kernels/strategy.h"
 #include "model/program.h"
-#include "quant/pack.h"
+#include "numbers/pack.h"
 
 enum { CUDA_KERNELS_VERSION = 18, CUDA_UNSUPPORTED = 801 /* cudaErrorNotSupported */ };
 enum {
@@ -261,9 +261,9 @@ typedef struct cuda_shortlist {
                       them */
 } cuda_shortlist;
 
-/* QDEC: the contribution of 4-bit residuals (quant/residual.h) of up to three matrices that multiply the same
- * rows. Each row chooses its own channels, and only the residuals of these channels are fetched: rows and
- * scale are host memory, as device pointers of `map`. */
+/* QDEC: the contribution of 4-bit residuals (numbers/residual.h) of up to three matrices that multiply the
+ * same rows. Each row chooses its own channels, and only the residuals of these channels are fetched: rows
+ * and scale are host memory, as device pointers of `map`. */
 typedef struct cuda_residual {
     const uint8_t *rows[3]; /* [k, step[i]] bytes, 4-byte aligned; step 0: the matrix has no residual, and its
                                part is zeros */

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/linear_job.cuh"
 #include "kernels/cuda/row_math.cuh"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 enum { EXPERT_THREADS = 256, EXPERT_WARPS = EXPERT_THREADS / 32, EXPERT_OUTPUTS = 32 /* of a block */ };
 

@@ -5,7 +5,7 @@
  * A pair's order of sums does not depend on the others. */
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 enum { FLOAT_OUTPUTS = 2 * EXPERT_WARPS, PAIRS = CUDA_EXPERT_FEW };
 

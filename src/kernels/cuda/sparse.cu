@@ -10,7 +10,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/row_math.cuh"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 enum {
     SPARSE_THREADS = 512,

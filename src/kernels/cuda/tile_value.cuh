@@ -4,8 +4,8 @@
 #define NIB_KERNELS_CUDA_TILE_VALUE_CUH
 
 #include "kernels/cuda/device.cuh"
-#include "quant/gtile.h"
-#include "quant/tile.h"
+#include "numbers/gtile.h"
+#include "numbers/tile.h"
 
 /* The matrix, with what the launcher computes once. */
 struct tile_source {

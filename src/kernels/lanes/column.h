@@ -5,7 +5,7 @@
 
 #include "base/num.h"
 #include "kernels/kernels.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "kernels/kernels.h"
 #include "kernels/lanes/lanes.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 enum { ROWS_BLOCK = 32 }; /* activation rows that stay in the second-level cache while weights pass */
 

@@ -19,7 +19,7 @@
 #include "kernels/cpu/amx/slice.h"
 #include "kernels/cpu/amx/tiles.h"
 #include "kernels/kernels.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 #include <assert.h>
 

@@ -3,7 +3,7 @@
 #define NIB_KERNELS_AVX2_LANES_H
 
 #include "kernels/lanes/lanes.h"
-#include "quant/types.h"
+#include "numbers/types.h"
 
 #include <immintrin.h>
 #include <string.h>

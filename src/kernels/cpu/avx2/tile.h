@@ -10,7 +10,7 @@
 #include "kernels/act8.h"
 #include "kernels/prefetch.h"
 #include "kernels/strategy.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 /* The part of a pack_format that inner loops are compiled for. group: 16, 32, or TILE_K for all that end with
  * a tile (64, 128, the row). */

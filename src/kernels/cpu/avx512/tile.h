@@ -4,7 +4,7 @@
 
 #include "kernels/lanes/lanes.h"
 #include "kernels/prefetch.h"
-#include "quant/tile.h"
+#include "numbers/tile.h"
 
 #include <immintrin.h>
 

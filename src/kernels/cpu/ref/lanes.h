@@ -4,7 +4,7 @@
 
 #define LANES_PLAIN
 #include "kernels/lanes/lanes.h"
-#include "quant/types.h"
+#include "numbers/types.h"
 
 #include <math.h>
 #include <string.h>

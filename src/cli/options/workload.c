@@ -1,0 +1,196 @@
+/* workload.c - see workload.h. */
+#include "cli/options/workload.h"
+
+#include "server/line_reader.h"
+#include "cli/terminal/terminal.h"
+
+#include "base/jsonx.h"
+#include "base/num.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    SAMPLE = 1000,      /* lines whose lengths are looked at */
+    TOKEN_BYTES = 4,    /* of text */
+    USUAL_ANSWER = 256, /* tokens of an answer without a limit */
+    LINE_BYTES = 1 << 20
+};
+
+/* ---- lengths ---- */
+
+/* Bytes of all texts in a value. */
+static size_t text_bytes(const json_t *v) {
+    size_t n = json_is_string(v) ? json_string_length(v) : 0, i;
+    const char *key;
+    const json_t *each;
+    json_array_foreach(v, i, each) n += text_bytes(each);
+    json_object_foreach((json_t *)(uintptr_t)v, key, each) n += text_bytes(each);
+    return n;
+}
+
+static int64_t answer_of(const json_t *body) {
+    static const char *const keys[] = {"max_tokens", "max_completion_tokens", "max_output_tokens"};
+    for (size_t i = 0; i < NUM_COUNT(keys); i++)
+        if (json_is_integer(json_object_get(body, keys[i])))
+            return NUM_MAX(json_integer_value(json_object_get(body, keys[i])), 1);
+    return USUAL_ANSWER;
+}
+
+static int64_t prompt_of(const json_t *body) {
+    static const char *const keys[] = {"messages", "prompt", "input", "instructions"};
+    size_t n = 0;
+    for (size_t i = 0; i < NUM_COUNT(keys); i++)
+        n += text_bytes(json_object_get(body, keys[i]));
+    return (int64_t)n / TOKEN_BYTES + 1;
+}
+
+typedef struct lengths {
+    int64_t n, n_prompt, n_gen, longest;
+} lengths;
+
+static void add_line(lengths *all, const char *text, size_t n) {
+    json_t *line = NULL;
+    nib_error why;
+    if (jsonx_parse(text, n, &line, &why) == NIB_OK && json_is_object(json_object_get(line, "body"))) {
+        const json_t *body = json_object_get(line, "body");
+        const int64_t prompt = prompt_of(body), answer = answer_of(body);
+        all->n++;
+        all->n_prompt += prompt;
+        all->n_gen += answer;
+        all->longest = NUM_MAX(all->longest, prompt + answer);
+    }
+    json_decref(line);
+}
+
+bool workload_of_file(int fd, int64_t n_line, nib_workload *out) {
+    lengths all = {0};
+    line_reader in = {.fd = fd, .max = LINE_BYTES};
+    struct stat of;
+    if (n_line < 1 || fstat(fd, &of) || !S_ISREG(of.st_mode))
+        return false;
+    const off_t at = lseek(fd, 0, SEEK_CUR);
+    const char *text;
+    size_t n;
+    for (line_result got;
+         all.n < SAMPLE && ((got = line_next(&in, &text, &n)) == LINE_WHOLE || got == LINE_CUT);)
+        if (got == LINE_WHOLE)
+            add_line(&all, text, n);
+    line_reader_clear(&in);
+    if (at < 0 || lseek(fd, at, SEEK_SET) < 0 || all.n == 0)
+        return false;
+    *out = (nib_workload){.n_request = n_line,
+                          .n_prompt = (double)all.n_prompt / (double)all.n,
+                          .n_gen = (double)all.n_gen / (double)all.n,
+                          .n_position = all.longest};
+    return true;
+}
+
+static int64_t lines_of(int fd) {
+    char block[16384], last = '\n';
+    int64_t n = 0;
+    ssize_t got;
+    while ((got = read(fd, block, sizeof block)) > 0) {
+        for (ssize_t i = 0; i < got; i++)
+            n += block[i] == '\n';
+        last = block[got - 1];
+    }
+    return got < 0 || lseek(fd, 0, SEEK_SET) < 0 ? 0 : n + (last != '\n');
+}
+
+int workload_parse(const char *text, nib_workload *out) {
+    long long p, g, n;
+    int end = 0;
+    *out = (nib_workload){0};
+    if (sscanf(text, "%lldx%lldx%lld%n", &p, &g, &n, &end) == 3 && !text[end] && p > 0 && g > 0 && n > 0) {
+        *out = (nib_workload){n, (double)p, (double)g, p + g};
+        return 0;
+    }
+    const int fd = open(text, O_RDONLY | O_CLOEXEC);
+    const bool read = fd >= 0 && workload_of_file(fd, lines_of(fd), out);
+    if (fd >= 0)
+        close(fd);
+    return read ? 0
+                : cli_usage_error("--workload: expected a batch file, or tokens of prompts and answers and a "
+                                  "number as 512x32x1000, found '%s'",
+                                  text);
+}
+
+/* ---- the plan ---- */
+
+static const char *kind_of(const nib_flow *f) {
+    static const char *const names[] = {"refill", "block", "row"};
+    return names[f->schedule];
+}
+
+json_t *workload_schedule(const nib_flow *f) {
+    return json_pack("{s:s, s:I, s:I, s:s}", "kind", kind_of(f), "block", (json_int_t)f->n_sequence,
+                     "micro_batch", (json_int_t)f->n_cell, "attend",
+                     f->host_attends ? "processor" : "device");
+}
+
+static json_t *shares_json(const nib_shares *s) {
+    return json_pack("{s:f, s:f, s:f}", "vram", s->vram, "ram", s->ram, "disk", s->disk);
+}
+
+static json_t *flow_json(const nib_flow *f) {
+    return json_pack("{s:o, s:{s:o, s:o, s:o}, s:{s:f, s:f}, s:s, s:{s:f, s:f, s:f}, s:{s:i, s:f}}",
+                     "schedule", workload_schedule(f), "shares", "weights", shares_json(&f->weights), "kv",
+                     shares_json(&f->kv), "stream", shares_json(&f->stream), "predicted", "tok_s", f->tok_s,
+                     "seconds", f->seconds, "binds", f->binds, "one_more_gb", "vram", f->one_more_gb[0],
+                     "ram", f->one_more_gb[1], "disk", f->one_more_gb[2], "search", "programs", f->n_program,
+                     "seconds", f->search_s);
+}
+
+static json_t *document(const char *model, const nib_workload *w, const nib_flow *plan,
+                        const nib_flow *bound) {
+    json_t *all = flow_json(plan);
+    if (all)
+        json_object_set_new(all, "model", json_string(model));
+    if (all)
+        json_object_set_new(all, "workload",
+                            json_pack("{s:I, s:f, s:f}", "n_request", (json_int_t)w->n_request, "n_prompt",
+                                      w->n_prompt, "n_gen", w->n_gen));
+    if (all)
+        json_object_set_new(all, "bound", flow_json(bound));
+    return all;
+}
+
+static void print_shares(const terminal *s, const char *what, const nib_shares *of) {
+    terminal_line(s, "  %-18s %5.1f %% VRAM  %5.1f %% RAM  %5.1f %% disk", what, 100 * of->vram,
+                  100 * of->ram, 100 * of->disk);
+}
+
+static void print_flow(const terminal *s, const char *title, const nib_flow *f) {
+    terminal_line(s, "%-12s %s: %lld sequences together, %lld through a layer at a time%s", title, kind_of(f),
+                  (long long)f->n_sequence, (long long)f->n_cell,
+                  f->host_attends ? ", attention on the processor" : "");
+    print_shares(s, "weights", &f->weights);
+    print_shares(s, "keys and values", &f->kv);
+    print_shares(s, "residual stream", &f->stream);
+    terminal_line(s, "  %-18s %.1f tok/s, %.0f s for all; %s binds", "expected", f->tok_s, f->seconds,
+                  f->binds);
+    terminal_line(s, "  %-18s VRAM %+.1f, RAM %+.1f tok/s", "one more GiB", f->one_more_gb[0],
+                  f->one_more_gb[1]);
+}
+
+int workload_plan(cli_args *args, const char *model, const nib_engine_options *options) {
+    nib_workload w;
+    nib_flow plan, bound;
+    nib_error err;
+    const int code = workload_parse(args->workload, &w);
+    if (code)
+        return code;
+    if (nib_plan_workload(model, options, &w, &plan, &bound, &err))
+        return cli_fail(&err);
+    if (args->json)
+        return cli_write_json(document(model, &w, &plan, &bound), args);
+    const terminal s = terminal_open(args, stdout);
+    terminal_line(&s, "workload     %lld requests, %.0f + %.0f tokens on average", (long long)w.n_request,
+                  w.n_prompt, w.n_gen);
+    print_flow(&s, "plan", &plan);
+    print_flow(&s, "bound", &bound);
+    return 0;
+}

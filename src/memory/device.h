@@ -1,0 +1,88 @@
+/* device.h - a memory that the ledger counts, and the copies to and from it.
+ *
+ * There is one device for each tier that kernels can read from: host memory (device_host.c), and a GPU's if
+ * nibble is built for one. Resident weights, the ring of streamed pages, KV caches, activations and the data
+ * of measurements are allocated through it (region.h), so their owners do not know where they are. A kind of
+ * device is one table of functions in one file, and one row of the list in device.c.
+ *
+ * Copies go through lanes. The copies of one lane run in the order in which they were queued. Lanes are
+ * independent of each other and of the host (FlexGen section 3: loading weights, cache and activations, and
+ * storing the latter two, all while computing). A mark is a place in a lane: the host waits for it, or
+ * another lane continues after it. In host memory a copy is complete when the call returns. */
+#ifndef NIB_MEMORY_DEVICE_H
+#define NIB_MEMORY_DEVICE_H
+
+#include "numbers/pack.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct device device;
+
+typedef enum {
+    DEVICE_COMPUTE,         /* kernels, and copies in order with them */
+    DEVICE_LOAD_WEIGHTS,    /* host to device: pages of weights */
+    DEVICE_ARRANGE_WEIGHTS, /* kernels that reorder these weights */
+    DEVICE_LOAD,            /* host to device: cache and activations */
+    DEVICE_STORE,           /* device to host: cache and activations */
+    DEVICE_N_LANE
+} device_lane;
+
+typedef struct device_mark {
+    device_lane lane;
+    uint64_t at; /* number of operations queued in the lane before it */
+} device_mark;
+
+typedef struct device_info {
+    char name[64];
+    int tier;             /* NIB_TIER_RAM or NIB_TIER_VRAM */
+    bool host_reads;      /* the host may read and write the memory itself */
+    uint64_t bytes, free; /* of the whole device, all processes; 0: unknown */
+} device_info;
+
+typedef struct device_kind {
+    const char *name;
+    int tier;
+    nib_status (*open)(int index, device **out, nib_error *err); /* NIB_E_NOTFOUND: there is no such device */
+    void (*close)(device *d);
+    void (*info)(const device *d, device_info *out);
+    /* Allocates n_byte >= 1, zeroed, at least page-aligned. sparse: resident only where it is touched, if the
+     * system supports that. NIB_E_NOMEM. */
+    nib_status (*alloc)(device *d, uint64_t n_byte, bool sparse, void **out, nib_error *err);
+    void (*free)(device *d, void *at, uint64_t n_byte);
+    /* Page-locks host memory, so that the copy engine accesses it directly. The caller charges any memory
+     * that this needs. */
+    nib_status (*pin)(device *d, void *host, uint64_t n_byte, nib_error *err);
+    void (*unpin)(device *d, void *host, uint64_t n_byte);
+    /* Either side may be device memory or pinned host memory. Both must stay valid until the lane is past the
+     * copy. A later call on the lane may return the copy's error. */
+    nib_status (*copy)(device *d, device_lane lane, void *to, const void *from, uint64_t n_byte,
+                       nib_error *err);
+    /* After an error of one of the next two, nothing that was queued in the lane before is running. */
+    nib_status (*mark)(device *d, device_lane lane, device_mark *out, nib_error *err);
+    nib_status (*wait)(device *d, device_mark mark, nib_error *err); /* the host waits (blocks) */
+    nib_status (*follow)(device *d, device_lane lane, device_mark mark, nib_error *err); /* the lane waits */
+    /* Queues what the kernels need done with a packed matrix that was copied to the device (arrived), or
+     * undoes it before the matrix is copied back. NULL: nothing is needed. */
+    nib_status (*arrange)(device *d, device_lane lane, const view *matrix, bool arrived, nib_error *err);
+    bool tight_experts; /* the matrices of experts have no padding between them there */
+    /* Whether the device looks rows up in a table of this format; NULL: it looks up no rows. */
+    bool (*looks_up)(const pack_format *f);
+} device_kind;
+
+/* The first member of every kind's own struct. */
+struct device {
+    const device_kind *kind;
+};
+
+extern const device_kind device_host_kind;
+
+/* Opens device `index` (from 0) of a tier. NIB_E_NOTFOUND: this build or this machine has none. The disk tier
+ * has no devices. */
+nib_status device_open(int tier, int index, device **out, nib_error *err);
+void device_close(device *d); /* NULL is fine; all its memory must have been freed */
+
+/* Host memory. It always exists and is never closed. */
+device *device_host(void);
+
+#endif

@@ -1,0 +1,110 @@
+/* visits.c - see visits.h. */
+#include "schedule/visits.h"
+
+bool visits_next(visits *v, visit *out) {
+    if (!v->next || !v->next(v, out))
+        return false;
+    visits behind = *v;
+    visit then;
+    out->again = v->next(&behind, &then) && then.block == out->block;
+    return true;
+}
+
+/* Number of rows of a segment in a layer, or in the head. */
+static int64_t rows_of(const segment *s, bool head) {
+    return head ? s->n_row - s->head_row : s->n_row;
+}
+
+int64_t segments_number(segment *segments, int n_segment) {
+    int64_t row = 0, head_first = 0;
+    for (int i = 0; i < n_segment; i++) {
+        segments[i].row = row;
+        segments[i].head_first = head_first;
+        row += segments[i].n_row;
+        head_first += rows_of(&segments[i], true);
+    }
+    return row;
+}
+
+/* The first segment whose rows end beyond the row, by bisection: a pass may have thousands of segments. */
+const segment *visits_segment(const segment *segments, int n_segment, bool head, int64_t *row) {
+    int low = 0, high = n_segment;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        const segment *s = &segments[middle];
+        if ((head ? s->head_first : s->row) + rows_of(s, head) > *row)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low == n_segment)
+        return NULL;
+    *row -= head ? segments[low].head_first - segments[low].head_row : segments[low].row;
+    return &segments[low];
+}
+
+/* Number of rows from `row` on, at most `max`, that all need logits or all do not. */
+static int64_t alike(const visits *v, int64_t row, int64_t max, bool *wanted) {
+    const segment *of = visits_segment(v->segments, v->n_segment, false, &row),
+                  *end = v->segments + v->n_segment;
+    int64_t n = 0;
+    *wanted = row >= of->head_row;
+    for (; of < end && n < max; of++, row = 0) {
+        const bool other = row < of->n_row && (row >= of->head_row) != *wanted;
+        if (other)
+            break;
+        n += (*wanted ? of->n_row : of->head_row) - row;
+        if (!*wanted && of->head_row < of->n_row)
+            break;
+    }
+    return NUM_MIN(n, max);
+}
+
+/* Whether rows of segment s may be in a visit whose first row is of segment `first`. */
+static bool belongs(const visits *v, const segment *first, const segment *s) {
+    return s == first || (!v->apart && (!v->by_role || s->generated == first->generated));
+}
+
+/* Sets *out to the block's remaining rows from the list's position on; false: none. */
+static bool rest_of_block(const visits *v, visit *out) {
+    const bool head = v->block == v->n_block - 1, last_layer = v->block == v->n_block - 2 && v->block > 0;
+    int64_t row = v->row, left = 0;
+    bool wanted = true;
+    const segment *of = visits_segment(v->segments, v->n_segment, head, &row);
+    if (!of)
+        return false;
+    const int64_t max = head ? v->n_head : v->n_cell;
+    for (const segment *i = of; i < v->segments + v->n_segment && left < max && belongs(v, of, i); i++)
+        left += i == of ? of->n_row - row : rows_of(i, head);
+    int64_t n = NUM_MIN(max, left);
+    if (last_layer && !v->whole)
+        n = alike(v, v->row, n, &wanted);
+    *out = (visit){.block = v->block,
+                   .row = v->row,
+                   .n_row = n,
+                   .cache_only = !wanted,
+                   .generated = v->by_role && of->generated};
+    return true;
+}
+
+bool visits_by_block(visits *v, visit *out) {
+    for (v->block = NUM_MAX(v->block, v->first); v->block < v->end; v->block++, v->row = 0) {
+        if ((v->left_out && v->left_out[v->block]) || !rest_of_block(v, out))
+            continue;
+        v->row += out->n_row;
+        return true;
+    }
+    return false;
+}
+
+visits visits_of_one_row(int n_block, int first, int end) {
+    static const segment one = {.n_row = 1};
+    return (visits){.next = visits_by_block,
+                    .n_block = n_block,
+                    .first = first,
+                    .end = end,
+                    .segments = &one,
+                    .n_segment = 1,
+                    .n_cell = 1,
+                    .n_head = 1};
+}

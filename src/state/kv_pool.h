@@ -1,0 +1,125 @@
+/* kv_pool.h - an engine's keys and values in pages of KV_BLOCK positions.
+ *
+ * A page has the same positions of every layer. So a sequence is one list of pages (kv_table.h), and no
+ * stride depends on the context length. Pages are counted by reference: sequences with a common prefix share
+ * its pages. A page stores the tokens of its positions and its predecessor, so a prefix is found by content;
+ * the tokens themselves are compared. A page without references keeps its content until it is reused: pages
+ * without content are allocated first, then the least recently dropped ones.
+ *
+ * Memory is reserved before it is used: kv_pool_reserve charges a number of pages to the ledger, or refuses.
+ * References never outnumber the reserved pages, so kv_pool_take cannot fail. The ledger is updated as
+ * written positions become resident.
+ *
+ * The keys and values of many sequences are more small pages of the system than the processor's TLB has
+ * entries for, and every step reads all of them. Memory for many sequences is therefore in huge pages, each
+ * of which becomes resident as a whole.
+ *
+ * Layers that the host computes for a device have their keys and values in host memory (kv_pool_split); a
+ * page then has one piece in each memory.
+ *
+ * Thread-safe. Passes read and write the pages themselves, one pass at a time. */
+#ifndef NIB_STATE_KV_POOL_H
+#define NIB_STATE_KV_POOL_H
+
+#include "kernels/kernels.h"
+#include "state/kv_paging.h"
+#include "state/kv_states.h"
+#include "memory/region.h"
+
+typedef struct kv_pool kv_pool;
+typedef struct kv_page kv_page;
+
+/* share: sequences find pages by content. d, l: memory and ledger, borrowed. *out is closed with
+ * kv_pool_close. */
+nib_status kv_pool_open(const layout *lay, type_id type, bool overlaid, bool share, device *d, ledger *l,
+                        kv_pool **out, nib_error *err);
+void kv_pool_close(kv_pool *pool); /* NULL is fine; its pages have no references */
+/* Moves the layers with on_host [n_layer] to memory of `host`, which the host reads and which is wholly
+ * resident. To be called before the first reservation. */
+nib_status kv_pool_split(kv_pool *pool, const layout *lay, device *host, const bool *on_host, nib_error *err);
+const kv_paging *kv_pool_paging(const kv_pool *pool);
+bool kv_pool_shares(const kv_pool *pool);     /* as opened */
+bool kv_pool_host_reads(const kv_pool *pool); /* the host reads the memory of its device */
+
+/* Reserves n more pages; huge: host memory for them is in huge pages. NIB_E_NOFIT, NIB_E_NOMEM. */
+nib_status kv_pool_reserve(kv_pool *pool, int64_t n, bool huge, nib_error *err);
+void kv_pool_unreserve(kv_pool *pool, int64_t n); /* the caller has dropped n pages */
+
+/* Allocates a page, empty and with one reference. Its old content is dropped. */
+kv_page *kv_pool_take(kv_pool *pool);
+void kv_pool_refer(kv_pool *pool, kv_page *page); /* one reference more, of a page that has some */
+void kv_pool_drop(kv_pool *pool, kv_page *page);  /* one reference less */
+uint8_t *kv_page_at(const kv_page *page);         /* its memory, page_bytes */
+uint8_t *kv_page_on_host(const kv_page *page);    /* NULL: the pool is not split */
+/* To be called before writing from position n on. Returns whether the caller may write: it has the only
+ * reference, and the pool does not keep the content after n (kv_pool_keep) by having it copied. Then
+ * kv_pool_find returns only the first n positions. */
+bool kv_pool_claim(kv_pool *pool, kv_page *page, int64_t n);
+/* Charges the first n positions of the page as resident; to be called before they are written. */
+void kv_pool_touch(kv_pool *pool, kv_page *page, int64_t n);
+
+/* Records the page's content: its first n positions hold the keys and values of tokens[0..n), which follow
+ * the content of page `before` (NULL: they begin the sequence). */
+void kv_pool_describe(kv_pool *pool, kv_page *page, const kv_page *before, const int32_t *tokens, int64_t n);
+/* Finds the page after `before` with the longest common prefix with tokens[0..n), and adds a reference;
+ * *n_same is its length. NULL: none. */
+kv_page *kv_pool_find(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
+                      int64_t *n_same);
+
+/* Keeps more content of pages without references, in at most `max` bytes of RAM. An eighth of the RAM cap
+ * stays free. If the host reads the pool's device, *n_page more pages are reserved, until kv_pool_unkeep.
+ * Otherwise *n_page is 0 and the pool has a tier in RAM: a page whose content is about to be dropped is
+ * copied there first, and kv_pool_restore copies it back. The tier's memory is page-locked. It is allocated
+ * as it is needed, if the ledger has space; then the least recently used pages are reused. It is freed with
+ * the pool; a later call can only raise `max`. */
+nib_status kv_pool_keep(kv_pool *pool, uint64_t max, int64_t *n_page, nib_error *err);
+void kv_pool_unkeep(kv_pool *pool, int64_t n_page); /* its pages are without references */
+/* As kv_pool_find, among the pages in RAM. It cannot be reused before kv_pool_restore or kv_pool_drop. */
+kv_page *kv_pool_find_in_ram(kv_pool *pool, const kv_page *before, const int32_t *tokens, int64_t n,
+                             int64_t *n_same);
+/* Allocates a page with the content of a page in RAM, as kv_pool_take, and drops that one. */
+kv_page *kv_pool_restore(kv_pool *pool, kv_page *in_ram);
+/* Queues the copies between the device and RAM in the device's lane of kernels. To be called by a pass,
+ * before it uses any page. After an error of the device the other copies wait for the next call. */
+nib_status kv_pool_copy_waiting(kv_pool *pool, nib_error *err);
+
+/* For pages on disk (kv_disk.h), if the host cannot read the device.
+ *
+ * Copies the page with tokens [first, end) of a sequence to the tier in RAM, as in kv_pool_copy, if it is on
+ * the device. */
+void kv_pool_save(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end);
+/* Allocates a page in RAM, empty and with one reference; kv_pool_drop returns it. NULL: there is no memory.
+ */
+kv_page *kv_pool_take_in_ram(kv_pool *pool);
+/* Copies the memory of a page in RAM to a page that the caller has taken. False: no memory for the list of
+ * copies. The page in RAM must stay unchanged until kv_pool_settle. */
+bool kv_pool_put(kv_pool *pool, kv_page *page, const kv_page *in_ram);
+/* kv_pool_copy_waiting, and waits until all copies are complete. No pass may run meanwhile. */
+nib_status kv_pool_settle(kv_pool *pool, nib_error *err);
+
+/* Copies n_byte bytes of a page, from byte `at` on, to host memory, while passes may write other pages. If
+ * the host cannot read the device, the page is one in RAM whose copy is complete, with the host's part at its
+ * end. The page is the one with tokens [first, end) of a sequence that begins with tokens[0..first); first is
+ * a multiple of KV_BLOCK and end at most KV_BLOCK more. *mark is 0, or the value from an earlier call: then
+ * the call succeeds only for the same unchanged page. False: no such page, or a partial page with references,
+ * which may be written. */
+bool kv_pool_copy(kv_pool *pool, const int32_t *tokens, int64_t first, int64_t end, uint64_t at, void *out,
+                  size_t n_byte, uint64_t *mark);
+
+/* Checkpoints of recurrent states at the ends of pages, and the number by which a page's is found. */
+kv_states *kv_pool_states(kv_pool *pool);
+uint64_t kv_pool_serial(kv_pool *pool,
+                        const kv_page *page); /* 0: the page is not full of described content */
+
+typedef struct kv_usage {
+    int64_t reserved; /* pages */
+    int64_t used;     /* pages with references */
+    int64_t cached;   /* pages without references that still have content */
+    uint64_t page_bytes;
+    int64_t in_ram;               /* pages of the RAM tier that have content */
+    uint64_t ram_bytes;           /* allocated for them */
+    uint64_t n_saved, n_restored; /* pages copied to RAM and back since the pool was opened */
+} kv_usage;
+void kv_pool_usage(kv_pool *pool, kv_usage *out);
+
+#endif

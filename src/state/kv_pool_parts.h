@@ -1,0 +1,98 @@
+/* kv_pool_parts.h - shared by kv_pool.c and kv_ram.c only. */
+#ifndef NIB_STATE_KV_POOL_PARTS_H
+#define NIB_STATE_KV_POOL_PARTS_H
+
+#include "state/kv_pool.h"
+
+#include <pthread.h>
+
+enum { KV_N_BUCKET = 1024 };
+
+typedef struct kv_chunk kv_chunk;
+
+struct kv_page {
+    uint8_t *at, *on_host;
+    kv_chunk *chunk;
+    kv_page *previous, *next;             /* in the list of unused pages of its tier */
+    kv_page *next_in_bucket, **in_bucket; /* in_bucket: the pointer to this page */
+    int64_t n_ref;
+    int64_t n_touched;       /* positions that are resident */
+    uint64_t serial, before; /* before: serial of the preceding page; 0: none */
+    int64_t n_token;         /* 0: no content */
+    int32_t tokens[KV_BLOCK];
+    uint64_t n_queued; /* in RAM: copies that had been queued with the one that fills it */
+};
+
+/* Memory of n_page pages. */
+struct kv_chunk {
+    kv_chunk *next;
+    bool in_ram; /* pages of the RAM tier */
+    memory_region memory, host;
+    uint64_t touched;
+    bool *huge_touched; /* for each huge page that overlaps the memory: it is resident; NULL: small pages */
+    int64_t n_page, n_used;
+    kv_page pages[];
+};
+
+/* The pages of one tier. Those without references are in a list: pages without content at its front, the last
+ * dropped page at its end. */
+typedef struct kv_tier {
+    kv_chunk *chunks;
+    int64_t capacity, used, cached; /* pages: all, with references, unused ones with content */
+    kv_page *first, *last;
+} kv_tier;
+
+/* A page whose memory is to be copied to another page. */
+typedef struct kv_copy {
+    const kv_page *from;
+    kv_page *to;
+} kv_copy;
+
+/* Pages in RAM that hold what pages on a device held. */
+typedef struct kv_ram {
+    kv_tier tier;
+    uint64_t max, bytes; /* of its pages: at most, and allocated */
+    kv_copy *copies;     /* to be made before the next pass, in this order */
+    size_t n_copy, max_copy;
+    uint64_t n_queued, n_made;    /* copies so far: queued, and complete in memory */
+    uint64_t n_saved, n_restored; /* pages */
+} kv_ram;
+
+struct kv_pool {
+    kv_paging paging;
+    device *device, *host; /* host NULL: pages are not split */
+    bool host_reads;       /* the host reads the device's memory */
+    ledger *ledger;
+    bool share;
+    kv_states states;
+    pthread_mutex_t lock; /* protects all below, and the pages */
+    kv_tier tier;         /* pages that passes use */
+    kv_ram ram;
+    int64_t reserved, kept; /* pages; kept: reserved by kv_pool_keep */
+    uint64_t last_serial;
+    kv_page *buckets[KV_N_BUCKET];
+};
+
+/* ---- kv_pool.c; the lock is held ---- */
+kv_page *kv_page_take(kv_pool *pool); /* as kv_pool_take */
+void kv_page_refer(kv_pool *pool, kv_page *page);
+void kv_page_drop(kv_pool *pool, kv_page *page);
+void kv_page_forget(kv_pool *pool, kv_page *page); /* drops its content */
+/* Gives a page without content the first n tokens after the page with this serial. */
+void kv_page_fill(kv_pool *pool, kv_page *page, uint64_t before, const int32_t *tokens, int64_t n);
+/* The page of a tier that shares the longest prefix with tokens[0..n) after the page with this serial. NULL:
+ * none. */
+kv_page *kv_page_find(kv_pool *pool, bool in_ram, uint64_t before, const int32_t *tokens, int64_t n,
+                      int64_t *n_same);
+/* The page of a tier with tokens [first, end) of a sequence, as in kv_pool_copy. NULL: none. */
+kv_page *kv_page_of(kv_pool *pool, bool in_ram, const int32_t *tokens, int64_t first, int64_t end);
+/* Adds the pages of a chunk, whose memory exists, to its tier. */
+void kv_chunk_add(kv_pool *pool, kv_chunk *c);
+void kv_chunk_free(kv_chunk *c); /* it is in no list */
+
+/* ---- kv_ram.c; the lock is held ---- */
+void kv_ram_save(kv_pool *pool, const kv_page *page); /* before its content is dropped */
+void kv_ram_abandon(kv_pool *pool); /* makes no waiting copy; their pages lose their content */
+void kv_ram_close(kv_pool *pool);
+
+#endif

@@ -1,0 +1,428 @@
+/* kv_table.c - see kv_table.h. */
+#include "state/kv_table.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "kernels/kv_layout.h"
+
+#include <string.h>
+
+/* kv8 and kv4 quantize whole blocks only. */
+int64_t kv_table_pages(type_id type, int64_t n) {
+    return kv_is_coded(type) ? n / KV_BLOCK : num_div_up(n, KV_BLOCK);
+}
+
+nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
+                          nib_error *err) {
+    uint64_t page, window = 0;
+    NIB_TRY(kv_page_size(lay, type, overlaid, &page, err));
+    if (kv_is_coded(type))
+        NIB_TRY(kv_page_size(lay, TYPE_F16, overlaid, &window, err));
+    if (!num_mul_u64((uint64_t)kv_table_pages(type, n_ctx), page, bytes) ||
+        !num_add_u64(*bytes, window * (KV_WINDOW / KV_BLOCK), bytes) ||
+        !num_add_u64(*bytes, (overlaid ? 1 : 2) * model_state_bytes(layout_model(lay)), bytes))
+        return nib_fail(err, NIB_E_NOFIT, "keys and values of %lld positions overflow 64 bits",
+                        (long long)n_ctx);
+    return NIB_OK;
+}
+
+nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err) {
+    uint64_t page;
+    NIB_TRY(kv_page_size(lay, type, false, &page, err));
+    *bytes = (uint64_t)(n / KV_BLOCK) * page + (n < KV_BLOCK ? 1 : 2) * model_state_bytes(layout_model(lay));
+    if (!kv_is_coded(type)) {
+        *bytes += kv_page_resident(lay, type, n % KV_BLOCK);
+        return NIB_OK;
+    }
+    for (int64_t at = 0; at < KV_WINDOW; at += KV_BLOCK)
+        *bytes += kv_page_resident(lay, TYPE_F16, NUM_MIN(NUM_MAX(n - at, 0), (int64_t)KV_BLOCK));
+    return NIB_OK;
+}
+
+static nib_status open_window(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
+    NIB_TRY(kv_paging_open(&t->recent, lay, TYPE_F16, false, err));
+    NIB_TRY(memory_region_open(&t->window, d, l, NIB_OWNER_KV, t->recent.page_bytes * NUM_COUNT(t->recent_at),
+                               true, "the newest keys and values", err));
+    for (size_t i = 0; i < NUM_COUNT(t->recent_at); i++)
+        t->recent_at[i] = (uint8_t *)t->window.at + i * t->recent.page_bytes;
+    return NIB_OK;
+}
+
+static nib_status open_state(kv_table *t, const layout *lay, device *d, ledger *l, nib_error *err) {
+    const uint64_t bytes = model_state_bytes(layout_model(lay));
+    if (bytes == 0)
+        return NIB_OK;
+    NIB_TRY(
+        memory_region_open(&t->state, d, l, NIB_OWNER_KV, bytes, true, "a sequence's recurrent state", err));
+    memory_region_touch(&t->state, bytes);
+    if (!kv_pool_shares(t->pool))
+        return NIB_OK;
+    NIB_TRY(kv_states_reserve(kv_pool_states(t->pool), err));
+    t->checkpoints = true;
+    return NIB_OK;
+}
+
+/* Makes the state that of the n positions after which the table's page has a checkpoint. */
+static bool restore(kv_table *t, int64_t n) {
+    const void *from =
+        kv_states_find(kv_pool_states(t->pool), kv_pool_serial(t->pool, t->pages[n / KV_BLOCK - 1]));
+    if (!from || t->device->kind->copy(t->device, DEVICE_COMPUTE, t->state.at, from, t->state.bytes, NULL))
+        return false;
+    t->n_in_state = n;
+    return true;
+}
+
+/* The largest number of positions up to n at which the state is or can be. */
+static int64_t keep_state(kv_table *t, int64_t n) {
+    if (n == t->n_in_state)
+        return n;
+    for (n = NUM_MIN(n / KV_BLOCK, t->n_page) * KV_BLOCK; n > 0 && t->checkpoints; n -= KV_BLOCK)
+        if (restore(t, n))
+            return n;
+    return 0;
+}
+
+static void fill_views(kv_table *t) {
+    const kv_paging *p = kv_pool_paging(t->pool);
+    for (int i = 0; i < p->n_layer; i++) {
+        const kv_layer *at = &p->layers[i];
+        t->layers[i] = (kv_view){.pages = at->on_host ? t->on_host : t->at,
+                                 .key_at = at->key_at,
+                                 .value_at = at->value_at,
+                                 .type = kv_code_type(p->type),
+                                 .n_kv_head = at->n_kv_head,
+                                 .d_head = at->d_head};
+        if (!kv_is_coded(p->type))
+            continue;
+        t->layers[i].rotated = kv_is_rotated(p->type);
+        t->layers[i].recent = t->recent_at;
+        t->layers[i].recent_key_at = t->recent.layers[i].key_at;
+        t->layers[i].recent_value_at = t->recent.layers[i].value_at;
+    }
+}
+
+nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
+                         bool reserved, nib_error *err) {
+    const kv_paging *p = kv_pool_paging(pool);
+    const int64_t n = kv_table_pages(p->type, n_ctx);
+    memset(t, 0, sizeof *t);
+    if (!reserved)
+        NIB_TRY(kv_pool_reserve(pool, n, false, err));
+    t->reserved = reserved;
+    t->pool = pool;
+    t->device = d;
+    t->n_ctx = n_ctx;
+    t->max_page = n;
+    t->pages = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->pages);
+    t->at = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->at);
+    t->on_host = mem_calloc((size_t)NUM_MAX(n, 1), sizeof *t->on_host);
+    t->layers = mem_calloc((size_t)NUM_MAX(p->n_layer, 1), sizeof *t->layers);
+    nib_status status = NIB_OK;
+    if (!t->pages || !t->at || !t->on_host || !t->layers)
+        status =
+            nib_fail_nomem(err, (size_t)n * (sizeof *t->pages + 2 * sizeof *t->at), "a sequence's pages");
+    if (status == NIB_OK && kv_is_coded(p->type))
+        status = open_window(t, lay, d, l, err);
+    if (status == NIB_OK)
+        status = open_state(t, lay, d, l, err);
+    if (status != NIB_OK) {
+        kv_table_close(t);
+        return status;
+    }
+    fill_views(t);
+    return NIB_OK;
+}
+
+static void drop_from(kv_table *t, int64_t n_page) {
+    while (t->n_page > n_page)
+        kv_pool_drop(t->pool, t->pages[--t->n_page]);
+}
+
+void kv_table_close(kv_table *t) {
+    if (!t->pool)
+        return;
+    drop_from(t, 0);
+    if (!t->reserved)
+        kv_pool_unreserve(t->pool, t->max_page);
+    memory_region_close(&t->window);
+    if (t->saving)
+        kv_states_put(kv_pool_states(t->pool), t->saving, 0);
+    if (t->checkpoints)
+        kv_states_unreserve(kv_pool_states(t->pool));
+    memory_region_close(&t->state);
+    kv_paging_close(&t->recent);
+    mem_free(t->pages);
+    mem_free(t->at);
+    mem_free(t->on_host);
+    mem_free(t->layers);
+    memset(t, 0, sizeof *t);
+}
+
+int64_t kv_table_keep(kv_table *t, int64_t n) {
+    const type_id type = kv_pool_paging(t->pool)->type;
+    if (t->state.at)
+        n = keep_state(t, n);
+    if (n == 0)
+        t->saved = 0;
+    const int64_t begin = n / KV_BLOCK * KV_BLOCK; /* start of the block that contains n */
+    if (kv_is_coded(type)) {
+        if (begin < t->held && n > begin)
+            n = t->state.at ? keep_state(t, begin) : begin;
+        t->held = NUM_MIN(t->held, NUM_MIN(begin, n));
+    }
+    drop_from(t, kv_table_pages(type, n));
+    return n;
+}
+
+static void put(kv_table *t, int64_t i, kv_page *page) {
+    t->pages[i] = page;
+    t->at[i] = kv_page_at(page);
+    t->on_host[i] = kv_page_on_host(page);
+}
+
+/* Copies the first n positions of a layer in a page, head by head. For types that are not quantized. A device
+ * may store rows with padding (kv_d_head), so as many bytes are copied as its rows have. */
+static nib_status copy_layer(device *d, const kv_layer *l, type_id type, uint8_t *to, const uint8_t *from,
+                             int64_t n, nib_error *err) {
+    const int64_t head = kv_head_bytes(type, l->d_head), row = head / KV_BLOCK;
+    const int64_t keys = num_round_up(n, KV_POSITIONS);
+    for (int64_t h = 0; h < l->n_kv_head; h++) {
+        const int64_t k = l->key_at + h * head, v = l->value_at + h * head;
+        NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + k, from + k, (uint64_t)(keys * row), err));
+        NIB_TRY(d->kind->copy(d, DEVICE_COMPUTE, to + v, from + v, (uint64_t)(n * row), err));
+    }
+    return NIB_OK;
+}
+
+static nib_status copy_positions(kv_table *t, const kv_page *to, const kv_page *from, int64_t n,
+                                 nib_error *err) {
+    const kv_paging *p = kv_pool_paging(t->pool);
+    for (int i = 0; i < p->n_layer; i++) {
+        const kv_layer *l = &p->layers[i];
+        if (l->on_host)
+            NIB_TRY(
+                copy_layer(device_host(), l, p->type, kv_page_on_host(to), kv_page_on_host(from), n, err));
+        else
+            NIB_TRY(copy_layer(t->device, l, p->type, kv_page_at(to), kv_page_at(from), n, err));
+    }
+    return NIB_OK;
+}
+
+/* Gives the table its own copy of page i, with its first n positions. */
+static nib_status make_own(kv_table *t, int64_t i, int64_t n, nib_error *err) {
+    kv_page *page = t->pages[i];
+    if (kv_pool_claim(t->pool, page, n))
+        return NIB_OK;
+    kv_page *copy = kv_pool_take(t->pool);
+    kv_pool_touch(t->pool, copy, n);
+    nib_status status = kv_pool_copy_waiting(t->pool, err);
+    if (status == NIB_OK)
+        status = copy_positions(t, copy, page, n, err);
+    kv_pool_drop(t->pool, status == NIB_OK ? page : copy);
+    if (status == NIB_OK)
+        put(t, i, copy);
+    return status;
+}
+
+/* Blocks use the window's pages in rotation; an adopted block does not use its page. */
+static void reach_window(kv_table *t, int64_t first, int64_t end) {
+    uint64_t touched = 0;
+    t->held = NUM_MAX(t->held, ((end - 1) / KV_BLOCK - 1) * KV_BLOCK);
+    for (int64_t b = first / KV_BLOCK; b * KV_BLOCK < end; b++) {
+        int64_t *n = &t->recent_n[b % (KV_WINDOW / KV_BLOCK)];
+        *n = NUM_MAX(*n, NUM_MIN(end - b * KV_BLOCK, KV_BLOCK));
+    }
+    for (size_t i = 0; i < NUM_COUNT(t->recent_n); i++)
+        touched += kv_paging_touched(&t->recent, t->recent_n[i]);
+    memory_region_touch(&t->window, touched);
+}
+
+/* A pass of several rows leaves a checkpoint, which replaces the sequence's last one. Passes of one row leave
+ * none: they belong to an answer, which is short beside what was before it, and which the next prompt may not
+ * repeat. */
+static void begin_checkpoint(kv_table *t, int64_t first, int64_t end) {
+    kv_states *states = kv_pool_states(t->pool);
+    if (t->saving) /* the last pass has failed */
+        kv_states_put(states, t->saving, 0);
+    t->saving = NULL;
+    t->save_at = end / KV_BLOCK * KV_BLOCK;
+    if (end - first > 1 && t->save_at > first)
+        t->saving = kv_states_take(states, t->saved);
+    if (!t->saving)
+        t->save_at = 0;
+}
+
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err) {
+    const type_id type = kv_pool_paging(t->pool)->type;
+    const int64_t n_page = kv_table_pages(type, end), from = first / KV_BLOCK;
+    if (first >= end)
+        return NIB_OK;
+    t->n_in_state = -1;
+    if (t->checkpoints)
+        begin_checkpoint(t, first, end);
+    if (from < t->n_page)
+        NIB_TRY(make_own(t, from, first % KV_BLOCK, err));
+    for (; t->n_page < n_page; t->n_page++)
+        put(t, t->n_page, kv_pool_take(t->pool));
+    for (int64_t i = from; i < n_page; i++)
+        kv_pool_touch(t->pool, t->pages[i], NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
+    if (kv_is_coded(type))
+        reach_window(t, first, end);
+    return kv_pool_copy_waiting(t->pool, err);
+}
+
+void kv_table_advance(kv_table *t, int64_t n) {
+    t->n_in_state = n;
+    if (!t->saving)
+        return;
+    const uint64_t serial = kv_pool_serial(t->pool, t->pages[t->save_at / KV_BLOCK - 1]);
+    kv_states_put(kv_pool_states(t->pool), t->saving, serial);
+    t->saved = serial;
+    t->saving = NULL;
+    t->save_at = 0;
+}
+
+void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end) {
+    for (int64_t i = first / KV_BLOCK; i < t->n_page && i * KV_BLOCK < end; i++)
+        kv_pool_describe(t->pool, t->pages[i], i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK,
+                         NUM_MIN(end - i * KV_BLOCK, KV_BLOCK));
+}
+
+/* Replaces page i by this page, which holds the sequence up to n_held, and drops the pages after it. */
+static void replace(kv_table *t, int64_t i, kv_page *page, int64_t n_held) {
+    drop_from(t, i);
+    put(t, i, page);
+    t->n_page = i + 1;
+    t->held = NUM_MAX(t->held, n_held); /* its positions have no f16 copies */
+}
+
+/* Finds a page for block i of the sequence, and adds a reference; NULL: none shares more than n_min
+ * positions. */
+static kv_page *page_for(kv_table *t, bool in_ram, const int32_t *tokens, int64_t i, int64_t n_min, int64_t n,
+                         int64_t *n_same) {
+    const int64_t max = NUM_MIN(n - i * KV_BLOCK, KV_BLOCK);
+    const bool whole = kv_is_coded(kv_pool_paging(t->pool)->type);
+    if (n_min >= max || (whole && max < KV_BLOCK))
+        return NULL;
+    kv_page *page = (in_ram ? kv_pool_find_in_ram : kv_pool_find)(t->pool, i ? t->pages[i - 1] : NULL,
+                                                                  tokens + i * KV_BLOCK, max, n_same);
+    if (!page || (*n_same > n_min && (!whole || *n_same == KV_BLOCK)))
+        return page;
+    kv_pool_drop(t->pool, page);
+    return NULL;
+}
+
+/* Replaces page i by the page that shares the most positions with the sequence, if there are more than
+ * n_held. Returns how many the table holds then. */
+static int64_t adopt_page(kv_table *t, const int32_t *tokens, int64_t i, int64_t n_held, int64_t n) {
+    const int64_t first = i * KV_BLOCK;
+    int64_t n_same;
+    kv_page *page = page_for(t, false, tokens, i, n_held - first, n, &n_same);
+    if (page) {
+        n_held = first + n_same;
+        replace(t, i, page, n_held);
+    }
+    kv_page *in_ram = page_for(t, true, tokens, i, n_held - first, n, &n_same);
+    if (in_ram) {
+        drop_from(t, i); /* dropped first, so that the pool has a page to take */
+        page = kv_pool_restore(t->pool, in_ram);
+        kv_pool_touch(t->pool, page, KV_BLOCK);
+        n_held = first + n_same;
+        replace(t, i, page, n_held);
+    }
+    return n_held;
+}
+
+/* The number of full pages in the pool that hold tokens[0..n) and end with a checkpoint. */
+static int64_t pages_to_checkpoint(kv_table *t, const int32_t *tokens, int64_t n) {
+    kv_page *before = NULL;
+    int64_t found = 0, n_same;
+    for (int64_t i = 0; i < NUM_MIN(n / KV_BLOCK, t->max_page); i++) {
+        kv_page *page = kv_pool_find(t->pool, before, tokens + i * KV_BLOCK, KV_BLOCK, &n_same);
+        if (before)
+            kv_pool_drop(t->pool, before);
+        before = page;
+        if (!page || n_same < KV_BLOCK)
+            break;
+        if (kv_states_find(kv_pool_states(t->pool), kv_pool_serial(t->pool, page)))
+            found = i + 1;
+    }
+    if (before)
+        kv_pool_drop(t->pool, before);
+    return found;
+}
+
+/* kv_table_adopt with a recurrent state. */
+static int64_t adopt_state(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    int64_t n_same;
+    if (n / KV_BLOCK * KV_BLOCK <= n_held)
+        return n_held;
+    const int64_t n_page = pages_to_checkpoint(t, tokens, n);
+    if (n_page * KV_BLOCK <= n_held)
+        return n_held;
+    drop_from(t, 0);
+    t->n_in_state = 0;
+    for (int64_t i = 0; i < n_page; i++) {
+        kv_page *page =
+            kv_pool_find(t->pool, i ? t->pages[i - 1] : NULL, tokens + i * KV_BLOCK, KV_BLOCK, &n_same);
+        if (page)
+            replace(t, i, page, (i + 1) * KV_BLOCK);
+        if (!page || n_same < KV_BLOCK)
+            return kv_table_keep(t, 0);
+    }
+    return kv_table_keep(t, n_page * KV_BLOCK);
+}
+
+int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n) {
+    if (t->state.at)
+        return t->checkpoints ? adopt_state(t, tokens, n_held, n) : n_held;
+    for (int64_t i = n_held / KV_BLOCK; i < t->max_page; i++) {
+        const int64_t before = n_held;
+        n_held = adopt_page(t, tokens, i, n_held, n);
+        if (n_held == before || n_held % KV_BLOCK != 0)
+            break;
+    }
+    return n_held;
+}
+
+void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page) {
+    for (int64_t i = 0; i < n_page; i++) {
+        kv_pool_refer(t->pool, from->pages[i]);
+        replace(t, i, from->pages[i], (i + 1) * KV_BLOCK);
+    }
+}
+
+int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max) {
+    const int64_t max = NUM_MIN(n_max, NUM_MIN(a->n_page, b->n_page));
+    int64_t n = 0;
+    while (n < max && a->pages[n] == b->pages[n])
+        n++;
+    return n;
+}
+
+int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
+                      int64_t n_page, bool *more) {
+    n_page = kv_disk_begin(from, n_page);
+    *more = n_page > 0 && n_held / KV_BLOCK < t->max_page;
+    for (int64_t i = n_held / KV_BLOCK; *more && n_page > 0 && i < t->max_page; i++, n_page--) {
+        const int64_t first = i * KV_BLOCK;
+        int64_t n_same;
+        *more = first < n && kv_disk_find(from, tokens, first, n, n_held - first, &n_same);
+        if (!*more)
+            break;
+        drop_from(t, i); /* dropped first, so that the pool has a page to take */
+        n_held = first;
+        kv_page *page = kv_pool_take(t->pool);
+        kv_pool_touch(t->pool, page, KV_BLOCK);
+        if (!kv_disk_read(from, page)) {
+            kv_pool_drop(t->pool, page);
+            *more = false;
+            break;
+        }
+        kv_pool_describe(t->pool, page, i ? t->pages[i - 1] : NULL, tokens + first, n_same);
+        n_held = first + n_same;
+        replace(t, i, page, n_held);
+        *more = n_same == KV_BLOCK;
+    }
+    return n_held;
+}

@@ -1,0 +1,88 @@
+/* kv_table.h - the state of one sequence: its keys and values, which are pages in order with the views that
+ * kernels read, and the recurrent state of layers that have one.
+ *
+ * Pages for n_ctx positions are reserved when the table opens, allocated as positions are written, and
+ * returned when positions are dropped. A page with other references is copied before it is written (copy on
+ * write).
+ *
+ * A sequence continues at its end, or at the end of a shorter prefix. In f16 and f32 any prefix works. With
+ * kv8 and kv4 (kernels.h) the newest positions must still have f16 copies; otherwise the sequence continues
+ * at the beginning of that prefix's last block. kv_table_keep returns the position. The f16 copies of the
+ * newest positions are the table's own memory, two pages in f16.
+ *
+ * A recurrent state (model_state_bytes) is the table's own memory too. It is that of one number of positions
+ * and cannot be truncated. Passes of a prompt leave a checkpoint of it at the end of a page (kv_states.h): a
+ * shorter prefix, and a sequence with the same tokens, continues at the last page with one, or at position 0.
+ * Ops begin with zeros there, so nothing is cleared.
+ *
+ * One thread at a time. */
+#ifndef NIB_STATE_KV_TABLE_H
+#define NIB_STATE_KV_TABLE_H
+
+#include "state/kv_disk.h"
+
+typedef struct kv_table {
+    kv_pool *pool;  /* borrowed */
+    device *device; /* where the pages are */
+    int64_t n_ctx, n_page, max_page;
+    bool reserved;     /* the opener has reserved the pages */
+    kv_page **pages;   /* [max_page] */
+    uint8_t **at;      /* [max_page]: addresses of the pages, for the views */
+    uint8_t **on_host; /* [max_page]: addresses of their parts on the host; unused if the pool is not split */
+    kv_view *layers;   /* [n_layer] */
+    kv_paging recent;  /* kv8, kv4: layout of the f16 pages of the window */
+    uint8_t *recent_at[KV_WINDOW / KV_BLOCK];
+    int64_t recent_n[KV_WINDOW / KV_BLOCK]; /* positions of each that are resident */
+    memory_region window;                   /* kv8, kv4: the newest positions in f16 */
+    int64_t held;        /* kv8, kv4: positions from here on have f16 copies; a multiple of KV_BLOCK */
+    kv_state *saving;    /* the pass's checkpoint, after save_at positions; NULL: none */
+    int64_t save_at;     /* a multiple of KV_BLOCK */
+    uint64_t saved;      /* the page of its last checkpoint; 0: none */
+    memory_region state; /* the recurrent state, model_state_bytes in f32; unused if there is none */
+    bool checkpoints;    /* its pool has memory for one more */
+    int64_t n_in_state;  /* the number of positions that it has seen; -1: unknown, since a pass began */
+} kv_table;
+
+/* Number of pages for n positions. */
+int64_t kv_table_pages(type_id type, int64_t n);
+/* Bytes that a table of n_ctx positions reserves, its f16 window and recurrent state included. NIB_E_NOFIT:
+ * overflow. */
+nib_status kv_table_bytes(const layout *lay, type_id type, bool overlaid, int64_t n_ctx, uint64_t *bytes,
+                          nib_error *err);
+/* The bytes of it that the first n positions make resident. */
+nib_status kv_table_touched(const layout *lay, type_id type, int64_t n, uint64_t *bytes, nib_error *err);
+
+/* reserved: pages are taken from the caller's reservation in the pool; the caller counts them. */
+nib_status kv_table_open(kv_table *t, kv_pool *pool, const layout *lay, device *d, ledger *l, int64_t n_ctx,
+                         bool reserved, nib_error *err);
+void kv_table_close(kv_table *t); /* zeroed is fine */
+
+/* Truncates the sequence to its first n positions, to continue there. Returns how many positions stay, from
+ * where the caller computes again: n; up to KV_BLOCK - 1 fewer with kv8 and kv4; with a recurrent state n
+ * only where it is, otherwise the last page's end up to n that has a checkpoint, or 0. Pages after them are
+ * dropped. */
+int64_t kv_table_keep(kv_table *t, int64_t n);
+/* Prepares positions [first, end) for writing, before a pass: allocates pages and copies shared ones; end <=
+ * n_ctx. The recurrent state is unknown until kv_table_advance. Returns the errors of copying. */
+nib_status kv_table_reach(kv_table *t, int64_t first, int64_t end, nib_error *err);
+/* After the pass and kv_table_learn: the recurrent state is that of the first n positions, and the pass's
+ * checkpoint can be found. */
+void kv_table_advance(kv_table *t, int64_t n);
+/* Records that positions [first, end) were written, for tokens[first..end). */
+void kv_table_learn(kv_table *t, const int32_t *tokens, int64_t first, int64_t end);
+/* With a recurrent state only pages up to one with a checkpoint are adopted.
+ *
+ * The table holds tokens[0..n_held); pages of other sequences that hold more of tokens[0..n) replace its own
+ * from there on. Returns how many positions it holds now, n_held or more. */
+int64_t kv_table_adopt(kv_table *t, const int32_t *tokens, int64_t n_held, int64_t n);
+/* An empty table gets the first n_page pages of another one of the same pool. They are full of positions that
+ * are the same in both sequences, and are not written again. */
+void kv_table_share(kv_table *t, const kv_table *from, int64_t n_page);
+/* The number of pages that both tables have, from the first one on, among their first n_max. */
+int64_t kv_table_common(const kv_table *a, const kv_table *b, int64_t n_max);
+/* As kv_table_adopt, with pages from disk, at most n_page of them; blocks on reads. *more: the folder may
+ * have more pages. */
+int64_t kv_table_load(kv_table *t, kv_disk *from, const int32_t *tokens, int64_t n_held, int64_t n,
+                      int64_t n_page, bool *more);
+
+#endif

@@ -1,0 +1,409 @@
+/* device_store.c - see device_store.h: what is where, and the acquiring of blocks. */
+#include "weights/device_store_parts.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "model/page_layout.h"
+
+#include <string.h>
+
+enum { ALIGN = 256 /* bytes: alignment of a weight on a device */, NOBODY = 0, SEVERAL = -1 };
+
+/* ---- the list of weights ---- */
+
+store_weight *store_own(const device_store *s, int b, int w) {
+    page_layout_own(s->layout, &b, &w);
+    return &s->weights[layout_pages(s->layout)->first_weight[b] + w];
+}
+
+const weight *store_weight_of(const device_store *s, int b, int w) {
+    page_layout_own(s->layout, &b, &w);
+    return &layout_block(s->layout, b)->weights[w];
+}
+
+uint64_t store_bytes(const device_store *s, const weight *w, int64_t n_row) {
+    uint64_t bytes = 0;
+    if (w->vector)
+        return (uint64_t)w->k * sizeof(float);
+    if (w->n_expert > 1 && !s->kind->tight_experts)
+        return page_layout_bytes(w, n_row);
+    return n_row > 0 && pack_bytes(&w->format, n_row, w->k, &bytes) ? bytes : 0;
+}
+
+static uint64_t padded_bytes(const device_store *s, const weight *w) {
+    return (store_bytes(s, w, w->n) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool is_table(const op *o) {
+    return o->kind == OP_EMBED || o->kind == OP_EMBED_POS;
+}
+
+void store_each_read(const device_store *s, int b, store_weight_fn fn, void *user) {
+    const program *p = &layout_block(s->layout, b)->program;
+    for (int i = 0; i < p->n_op; i++) {
+        const op *o = &p->ops[i];
+        const int read[] = {o->w, o->b, o->w2};
+        for (size_t j = 0; j < NUM_COUNT(read) && !is_table(o) && o->kind != OP_SHORTLIST; j++)
+            if (read[j] >= 0)
+                fn(s, b, read[j], user);
+    }
+}
+
+/* Whether the device has a kernel for all tables of a block. */
+static bool has_kernels(const device_store *s, int b) {
+    const block *of = layout_block(s->layout, b);
+    for (int i = 0; i < of->program.n_op; i++)
+        if (is_table(&of->program.ops[i]) && !s->kind->looks_up(&of->weights[of->program.ops[i].w].format))
+            return false;
+    return true;
+}
+
+void store_each_table(const device_store *s, store_weight_fn fn, void *user) {
+    bool all = s->kind->looks_up != NULL;
+    for (int b = 0; b < layout_n_block(s->layout) && all; b++)
+        all = has_kernels(s, b);
+    for (int b = 0; b < layout_n_block(s->layout) && all; b++) {
+        const program *p = &layout_block(s->layout, b)->program;
+        for (int i = 0; i < p->n_op; i++) {
+            int owner = b, w = p->ops[i].w;
+            if (!is_table(&p->ops[i]))
+                continue;
+            if (b > 0) /* a layer looks up a table of block 0 */
+                page_layout_own(s->layout, &owner, &w);
+            if (owner == 0)
+                fn(s, 0, w, user);
+        }
+    }
+}
+
+static void note_reader(const device_store *s, int b, int w, void *user) {
+    store_weight *g = store_own(s, b, w);
+    (void)user;
+    g->reader = g->reader == NOBODY || g->reader == b + 1 ? b + 1 : SEVERAL;
+}
+
+/* Notes a table that no product reads. */
+static void note_table(const device_store *s, int b, int w, void *user) {
+    store_weight *g = store_own(s, b, w);
+    (void)user;
+    if (g->reader == NOBODY)
+        g->reader = b + 1;
+}
+
+static void place_at(const device_store *s, int b, int w, bool exclusive, uint64_t *end) {
+    store_weight *g = store_own(s, b, w);
+    if (g->placed)
+        return;
+    g->placed = true;
+    g->exclusive = exclusive;
+    g->at = *end;
+    *end += padded_bytes(s, store_weight_of(s, b, w));
+}
+
+/* What products of block 0 read is always resident, since only its tables may be left out. */
+static void place(const device_store *s, int b, int w, void *user) {
+    const bool exclusive =
+        b > 0 && !store_weight_of(s, b, w)->vector && store_own(s, b, w)->reader != SEVERAL;
+    place_at(s, b, w, exclusive, exclusive ? &s->blocks[b].bytes : (uint64_t *)user);
+}
+
+static void place_table(const device_store *s, int b, int w, void *user) {
+    (void)user;
+    place_at(s, b, w, true, &s->blocks[b].bytes);
+}
+
+nib_status device_store_open(const layout *l, const device_kind *kind, device_store **out, nib_error *err) {
+    const int n_block = layout_n_block(l);
+    const size_t n = (size_t)n_block, n_weight = (size_t)layout_pages(l)->first_weight[n_block] + 1;
+    device_store *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return nib_fail_nomem(err, sizeof *s, "the list of weights on the device");
+    *s = (device_store){.layout = l, .kind = kind, .n_change = 1};
+    s->weights = mem_calloc(n_weight, sizeof *s->weights);
+    s->views = mem_calloc(n_weight, sizeof *s->views);
+    s->blocks = mem_calloc(n, sizeof *s->blocks);
+    s->copied = mem_calloc(n, sizeof *s->copied);
+    s->moved.blocks = mem_calloc(n, sizeof *s->moved.blocks);
+    s->locked = mem_calloc(2 * n, sizeof *s->locked); /* second slices are separate ranges */
+    if (!s->weights || !s->views || !s->blocks || !s->copied || !s->moved.blocks || !s->locked) {
+        device_store_close(s);
+        return nib_fail_nomem(err, n_weight * sizeof *s->views, "the list of weights on the device");
+    }
+    for (int b = 0; b < n_block; b++)
+        store_each_read(s, b, note_reader, NULL);
+    for (int b = 0; b < n_block; b++)
+        store_each_read(s, b, place, &s->fixed_bytes);
+    store_each_table(s, note_table, NULL);
+    store_each_table(s, place_table, NULL);
+    *out = s;
+    return NIB_OK;
+}
+
+void device_store_close(device_store *s) {
+    if (!s)
+        return;
+    store_close_slots(s);
+    for (int b = 0; s->blocks && b < layout_n_block(s->layout); b++)
+        memory_region_close(&s->blocks[b].memory);
+    memory_region_close(&s->fixed);
+    mem_free(s->weights);
+    mem_free(s->views);
+    mem_free(s->blocks);
+    mem_free(s->copied);
+    mem_free(s->moved.blocks);
+    mem_free(s->locked);
+    mem_free(s);
+}
+
+uint64_t device_store_fixed(const device_store *s) {
+    return s->fixed_bytes;
+}
+
+uint64_t device_store_block(const device_store *s, int b) {
+    return s->blocks[b].bytes;
+}
+
+uint64_t device_store_slot(const device_store *s, const bool *comes) {
+    uint64_t max = 0;
+    for (int b = 1; b < layout_n_block(s->layout); b++)
+        if (!comes || comes[b])
+            max = NUM_MAX(max, s->blocks[b].bytes);
+    return max;
+}
+
+static bool is_layer(const layout *l, int b) {
+    return b > 0 && b < layout_n_block(l) - 1;
+}
+
+uint64_t device_store_layer_bytes(const layout *l) {
+    uint64_t max = ALIGN;
+    for (int b = 0; b < layout_n_block(l); b++) {
+        const block *of = layout_block(l, b);
+        uint64_t sum = 0;
+        for (int w = 0; w < of->n_weight && is_layer(l, b); w++)
+            sum += of->weights[w].vector ? 0 : page_layout_bytes(&of->weights[w], of->weights[w].n) + ALIGN;
+        max = NUM_MAX(max, sum);
+    }
+    return max;
+}
+
+nib_status device_store_open_layer(const layout *l, ledger *to, int owner, device_store **out,
+                                   nib_error *err) {
+    device_store *s;
+    NIB_TRY(device_store_open(l, device_host()->kind, &s, err));
+    bool *comes = s->copied; /* what the host has is not a copy */
+    for (int b = 0; b < layout_n_block(l); b++)
+        comes[b] = is_layer(l, b);
+    const device_store_setup how = {
+        .device = device_host(), .ledger = to, .owner = owner, .comes = comes, .n_slot = 1};
+    s->layers_only = true;
+    const nib_status status = device_store_reserve(s, &how, err);
+    memset(s->copied, 0, (size_t)layout_n_block(l) * sizeof *s->copied);
+    if (status != NIB_OK) {
+        device_store_close(s);
+        return status;
+    }
+    *out = s;
+    return NIB_OK;
+}
+
+/* ---- memory ---- */
+
+nib_status store_take(device_store *s, int b, nib_error *err) {
+    if (s->blocks[b].bytes == 0)
+        return NIB_OK;
+    return memory_region_open(&s->blocks[b].memory, s->setup.device, s->setup.ledger, NIB_OWNER_WEIGHTS,
+                              s->blocks[b].bytes, false, "weights on the device", err);
+}
+
+static bool needs_slot(const void *user, int b) {
+    const device_store *s = user;
+    return s->blocks[b].comes && (!s->layers_only || is_layer(s->layout, b)) &&
+           !(s->alone && s->on_host && s->on_host[b]);
+}
+
+nib_status store_open_slots(device_store *s, nib_error *err) {
+    const block_source from = {.user = s,
+                               .lane = s->kind->arrange ? DEVICE_ARRANGE_WEIGHTS : DEVICE_LOAD_WEIGHTS,
+                               .n_block = s->setup.next_pass ? layout_n_block(s->layout) : 0,
+                               .n_slot = s->setup.n_slot,
+                               .needs_slot = needs_slot,
+                               .load = store_load_slot};
+    if (s->n_coming == 0)
+        return NIB_OK;
+    return device_blocks_open(&s->slots, &from, NUM_MAX(s->slot_bytes, (uint64_t)ALIGN), s->setup.device,
+                              s->setup.ledger, s->setup.owner, err);
+}
+
+static void empty_lanes(const device_store *s) {
+    device *d = s->setup.device;
+    for (device_lane lane = DEVICE_LOAD_WEIGHTS; d && lane <= DEVICE_ARRANGE_WEIGHTS; lane++) {
+        device_mark mark;
+        if (s->slots.memory.at && d->kind->mark(d, lane, &mark, NULL) == NIB_OK)
+            d->kind->wait(d, mark, NULL);
+    }
+}
+
+void store_empty_slots(device_store *s) {
+    empty_lanes(s);
+    device_blocks_forget(&s->slots);
+}
+
+void store_close_slots(device_store *s) {
+    empty_lanes(s);
+    store_unlock(s, -1);
+    s->lock_tried = s->lock_failed = false;
+    device_blocks_close(&s->slots);
+}
+
+nib_status device_store_reserve(device_store *s, const device_store_setup *how, nib_error *err) {
+    const int n_block = layout_n_block(s->layout);
+    s->setup = *how;
+    s->setup.comes = NULL;
+    for (int b = 1; b < n_block; b++) {
+        s->blocks[b].comes = !how->comes || how->comes[b];
+        s->n_coming += s->blocks[b].comes;
+    }
+    s->slot_bytes = device_store_slot(s, how->comes);
+    for (int b = 1; b < n_block; b++)
+        s->copied[b] = !s->blocks[b].comes;
+    s->moved.had_slots = s->n_coming > 0;
+    for (int b = 0; b < n_block; b++)
+        if (b == 0 ? how->tables : !s->blocks[b].comes && !s->layers_only)
+            NIB_TRY(store_take(s, b, err));
+    NIB_TRY(store_open_slots(s, err));
+    if (s->layers_only)
+        return NIB_OK;
+    return memory_region_open(&s->fixed, how->device, how->ledger, NIB_OWNER_WEIGHTS,
+                              NUM_MAX(s->fixed_bytes, (uint64_t)ALIGN), false, "vectors on the device", err);
+}
+
+uint8_t *store_at(const device_store *s, const store_weight *g) {
+    uint8_t *first = g->exclusive ? s->blocks[g->reader - 1].memory.at : s->fixed.at;
+    return first ? first + g->at : NULL;
+}
+
+/* ---- views ---- */
+
+/* Where a block's kernels find weight w; NULL: it is not there. */
+static const uint8_t *find(const device_store *s, int b, int w) {
+    const store_weight *g = store_own(s, b, w);
+    const device_block *slot = NULL;
+    if (!g->placed)
+        return NULL;
+    if (!g->exclusive && s->layers_only)
+        return pager_views(s->pager, b)[w].data;
+    if (!g->exclusive || !s->blocks[g->reader - 1].comes)
+        return g->loaded ? store_at(s, g) : NULL;
+    if (g->reader == b + 1)
+        slot = device_blocks_slot(&s->slots, b);
+    return slot ? slot->at + g->at : NULL;
+}
+
+static void make_views(device_store *s, int b) {
+    const block *of = layout_block(s->layout, b);
+    view *v = s->views + layout_pages(s->layout)->first_weight[b];
+    for (int w = 0; w < of->n_weight; w++) {
+        const weight *from = store_weight_of(s, b, w);
+        memset(&v[w], 0, sizeof v[w]); /* its padding too: launches are compared byte by byte */
+        v[w].data = find(s, b, w);
+        memcpy(&v[w].format, &from->format, sizeof from->format);
+        v[w].n = from->n;
+        v[w].k = from->k;
+    }
+    s->blocks[b].seen = s->n_change;
+}
+
+const view *device_store_views(const device_store *s, int b) {
+    return s->views + layout_pages(s->layout)->first_weight[b];
+}
+
+/* ---- visits ---- */
+
+void device_store_leave(device_store *s, const bool *on_host, bool alone) {
+    s->on_host = on_host;
+    s->alone = alone;
+}
+
+bool device_store_has(const device_store *s, const visit *v) {
+    return (!s->layers_only || is_layer(s->layout, v->block)) &&
+           !(v->generated && s->on_host && s->on_host[v->block]);
+}
+
+nib_status device_store_acquire(device_store *s, pager *p, const visit *at, const visits *rest,
+                                const view **views, device_mark *mark, nib_error *err) {
+    const int b = at->block;
+    s->pager = p;
+    *mark = (device_mark){.at = 0};
+    if (!s->blocks[b].loaded)
+        NIB_TRY(store_load(s, at, rest, err));
+    if (s->blocks[b].comes) {
+        const device_block *slot;
+        NIB_TRY(device_blocks_acquire(&s->slots, at, rest, &slot, err));
+        *mark = slot->loaded;
+    }
+    if (s->blocks[b].comes || s->blocks[b].seen != s->n_change)
+        make_views(s, b);
+    *views = device_store_views(s, b);
+    return NIB_OK;
+}
+
+nib_status device_store_release(device_store *s, const visit *at, const visits *rest, nib_error *err) {
+    return s->blocks[at->block].comes ? device_blocks_release(&s->slots, at, rest, err) : NIB_OK;
+}
+
+void device_store_end(device_store *s) {
+    device_blocks_end(&s->slots);
+}
+
+/* ---- what is where ---- */
+
+bool device_store_comes(const device_store *s, int b) {
+    return s->blocks[b].comes;
+}
+
+int device_store_n_coming(const device_store *s) {
+    return s->n_coming;
+}
+
+bool device_store_is_loaded(const device_store *s, int b) {
+    return s->blocks[b].loaded;
+}
+
+typedef struct seen {
+    int n, n_there;
+} seen;
+
+static void see(const device_store *s, int b, int w, void *user) {
+    seen *x = user;
+    const store_weight *g = store_own(s, b, w);
+    x->n++;
+    x->n_there += g->loaded && store_at(s, g) && !(g->exclusive && s->blocks[g->reader - 1].comes);
+}
+
+bool device_store_has_tables(const device_store *s) {
+    seen x = {0, 0};
+    store_each_table(s, see, &x);
+    return x.n > 0 && x.n_there == x.n;
+}
+
+const void *device_store_memory(const device_store *s, int b, uint64_t *bytes) {
+    *bytes = s->blocks[b].memory.at ? s->blocks[b].memory.bytes : 0;
+    return s->blocks[b].memory.at;
+}
+
+const bool *device_store_copied(const device_store *s) {
+    return s->copied;
+}
+
+const device_blocks *device_store_slots(const device_store *s) {
+    return &s->slots;
+}
+
+uint64_t device_store_changes(const device_store *s) {
+    return s->n_change;
+}
+
+void device_store_set_watch(device_store *s, const device_store_watch *watch) {
+    s->watch = watch ? *watch : (device_store_watch){0};
+}

@@ -1,0 +1,106 @@
+/* device_store.h - the weights of a model in the memory of a device whose kernels cannot read host memory.
+ *
+ * Every copy of a weight to a device is made here. A matrix that one block reads is either resident, in the
+ * block's own region, or comes for each visit into one of the slots of device_blocks.h. Vectors, and matrices
+ * that several blocks read, are always resident. A resident weight is copied at the first visit of its block;
+ * then the pager needs it no longer, and the RAM of a block that has everything on the device is given back.
+ * What the device's kind does on arrival (device_kind.arrange) follows each copy.
+ *
+ * The order of the pass's visits is known, so the blocks of the next visits are copied while the current one
+ * is computed. Pages of the pager's ring are copied in the order of the visits too. Such a block is not
+ * copied before its visit if a block that reads pages from the ring itself may come first.
+ *
+ * If another program takes the device's memory, resident blocks leave it, and return when it is free again
+ * (device_store_look). The bits of all results stay the same.
+ *
+ * The store does not decide what is resident: plan/offload.h does. */
+#ifndef NIB_WEIGHTS_DEVICE_STORE_H
+#define NIB_WEIGHTS_DEVICE_STORE_H
+
+#include "base/log.h"
+#include "weights/device_blocks.h"
+
+typedef struct device_store device_store;
+
+/* Lists the weights that a device of this kind reads, and their sizes. Opens no device and takes no device
+ * memory. The layout is borrowed. */
+nib_status device_store_open(const layout *l, const device_kind *kind, device_store **out, nib_error *err);
+void device_store_close(device_store *s); /* NULL is fine; all lanes must be empty */
+
+/* Bytes of what is always resident. */
+uint64_t device_store_fixed(const device_store *s);
+/* Bytes of the matrices that only block b reads; of block 0: of the tables that the device can look up. */
+uint64_t device_store_block(const device_store *s, int b);
+/* Bytes of a slot for any of these blocks; comes NULL: for all. */
+uint64_t device_store_slot(const device_store *s, const bool *comes);
+
+/* A store with one slot of host memory for a layer, which is then read once for consecutive visits, even if
+ * the pager's ring holds only a part of it. For passes whose visits are not merged because they share one KV
+ * cache (exec/step.h). Other blocks, and vectors, stay the pager's. */
+nib_status device_store_open_layer(const layout *l, ledger *to, int owner, device_store **out,
+                                   nib_error *err);
+uint64_t device_store_layer_bytes(const layout *l); /* bytes that it takes at most; pure */
+
+typedef struct device_store_setup {
+    device *device; /* of the kind given at opening */
+    ledger *ledger;
+    const logger *log;
+    int owner;         /* of the slots' bytes on the ledger: a NIB_OWNER_ */
+    const bool *comes; /* [n_block]: the block's own matrices come for each visit; NULL: all do */
+    bool tables;       /* the tables of block 0 are resident */
+    bool host_too;     /* the host computes some blocks in some passes, so RAM keeps the tables */
+    bool next_pass;    /* after a pass, the blocks of the next one are copied ahead */
+    int n_slot;        /* 1: blocks are not copied ahead; 0: DEVICE_BLOCKS */
+} device_store_setup;
+
+/* Takes the memory. NIB_E_NOFIT, NIB_E_NOMEM. */
+nib_status device_store_reserve(device_store *s, const device_store_setup *how, nib_error *err);
+
+/* Between two passes: blocks [n_block] whose generated rows the host computes from now on, so they are not
+ * acquired here; NULL: none. Borrowed. alone: the next pass has no other rows. */
+void device_store_leave(device_store *s, const bool *on_host, bool alone);
+/* Whether the block of a visit is acquired here. */
+bool device_store_has(const device_store *s, const visit *v);
+
+/* Acquires the block of a visit; rest: the visits after it. *views: its weights in the device's memory, one
+ * for each, valid after *mark until release. data NULL: the device does not read it, or it is a table that is
+ * looked up by row on the host. mark->at 0: no wait is needed. */
+nib_status device_store_acquire(device_store *s, pager *p, const visit *at, const visits *rest,
+                                const view **views, device_mark *mark, nib_error *err);
+/* To be called when the visit's kernels are queued in the compute lane, after the mark. */
+nib_status device_store_release(device_store *s, const visit *at, const visits *rest, nib_error *err);
+/* To be called when the pass has ended (also early) and the compute lane is empty. */
+void device_store_end(device_store *s);
+
+/* Whether the matrices of block b come for each visit. */
+bool device_store_comes(const device_store *s, int b);
+int device_store_n_coming(const device_store *s); /* number of such blocks */
+/* Whether the resident weights of block b are loaded: its first visit was acquired. */
+bool device_store_is_loaded(const device_store *s, int b);
+/* Whether the tables of block 0 are on the device, so that it looks their rows up. */
+bool device_store_has_tables(const device_store *s);
+/* The views of a block that is loaded and does not come, or that is acquired. */
+const view *device_store_views(const device_store *s, int b);
+/* Memory of a block's resident matrices; *bytes 0: it has none. */
+const void *device_store_memory(const device_store *s, int b, uint64_t *bytes);
+/* [n_block]: the block's matrices are resident, so RAM need not hold them. Valid after reserve. */
+const bool *device_store_copied(const device_store *s);
+const device_blocks *device_store_slots(const device_store *s); /* for tests */
+
+/* Between two passes, at most ten times a second, asks for the device's free memory, and moves resident
+ * blocks out of it or back. Fails if there is no memory for the slots after all blocks were moved. */
+nib_status device_store_look(device_store *s, nib_error *err);
+/* Number of times that weights were loaded to other addresses, so launches with the earlier ones are void. */
+uint64_t device_store_changes(const device_store *s);
+
+/* Receives the begin and the end of each copy and of each arranging while a timeline is recorded; NULL:
+ * nobody. */
+typedef struct device_store_watch {
+    nib_status (*begin)(void *user, const char *what, device_lane lane, bool link, uint64_t bytes,
+                        nib_error *err);
+    nib_status (*end)(void *user, device_lane lane, nib_error *err);
+    void *user;
+} device_store_watch;
+void device_store_set_watch(device_store *s, const device_store_watch *watch);
+
+#endif

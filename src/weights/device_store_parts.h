@@ -1,0 +1,103 @@
+/* device_store_parts.h - shared by the files of the store of a device's weights (device_store.h) only. */
+#ifndef NIB_WEIGHTS_DEVICE_STORE_PARTS_H
+#define NIB_WEIGHTS_DEVICE_STORE_PARTS_H
+
+#include "weights/device_store.h"
+
+/* A weight, at the block that owns it. */
+typedef struct store_weight {
+    uint64_t at; /* byte offset in the block's region or slot, or among what is always resident */
+    int reader;  /* 1 + the only block that reads it; 0: no block, -1: several blocks */
+    bool placed;
+    bool exclusive; /* a matrix that one block reads: in the region or a slot of that block */
+    bool arriving;  /* its copy is queued, what follows it is not */
+    bool loaded;
+} store_weight;
+
+typedef struct store_block {
+    uint64_t bytes;       /* of its exclusive matrices; of block 0: of its tables */
+    memory_region memory; /* of these, if they are resident */
+    bool comes;           /* they come for each visit */
+    bool loaded;          /* its resident weights are */
+    bool only_here;       /* RAM no longer has its matrices */
+    uint64_t seen;        /* device_store.n_change when its views were made */
+} store_block;
+
+/* Page-locked host memory: resident pages of a block. */
+typedef struct locked_pages {
+    int block;
+    void *at;
+    uint64_t bytes;
+} locked_pages;
+
+/* Blocks that were moved out because another program needs the memory. */
+typedef struct store_moved {
+    int *blocks, n;    /* [n] in ascending order */
+    bool had_slots;    /* some blocks came before the first one was moved */
+    double checked_at; /* seconds (time_now) */
+    int n_calm;        /* consecutive checks that found enough free memory */
+} store_moved;
+
+struct device_store {
+    const layout *layout;
+    const device_kind *kind;
+    device_store_setup setup;
+    store_weight *weights; /* [all weights], indexed as in page_layout.places */
+    store_block *blocks;   /* [n_block] */
+    view *views;           /* [all weights] */
+    bool *copied;          /* [n_block]: device_store_copied */
+    uint64_t fixed_bytes;
+    memory_region fixed;
+    device_blocks slots;
+    uint64_t slot_bytes;
+    int n_coming;
+    const bool *on_host; /* device_store_leave */
+    bool alone;
+    bool layers_only;  /* the first and the last block, and what is always resident, stay the pager's */
+    pager *pager;      /* source of the weights; NULL: nothing was loaded yet */
+    uint64_t n_change; /* of the places of weights, counted from 1 */
+    locked_pages *locked;
+    int n_locked;
+    bool lock_tried, lock_failed;
+    store_moved moved;
+    device_store_watch watch;
+};
+
+/* ---- device_store.c ---- */
+/* The entry of a weight, at its owner. */
+store_weight *store_own(const device_store *s, int b, int w);
+const weight *store_weight_of(const device_store *s, int b, int w);
+/* Calls fn for each weight that the device reads in block b, in the order of the program, once for each
+ * reader. */
+typedef void (*store_weight_fn)(const device_store *s, int b, int w, void *user);
+void store_each_read(const device_store *s, int b, store_weight_fn fn, void *user);
+/* Calls fn for each table that the device can look up: those of block 0, which later blocks may look up too.
+ */
+void store_each_table(const device_store *s, store_weight_fn fn, void *user);
+/* Bytes of the first n_row rows of a weight on the device. */
+uint64_t store_bytes(const device_store *s, const weight *w, int64_t n_row);
+/* The memory of a resident weight. */
+uint8_t *store_at(const device_store *s, const store_weight *g);
+/* Takes the memory of block b's matrices. */
+nib_status store_take(device_store *s, int b, nib_error *err);
+/* Opens the slots, if some blocks come. */
+nib_status store_open_slots(device_store *s, nib_error *err);
+void store_close_slots(device_store *s);
+/* Waits for all copies, and makes all slots empty. */
+void store_empty_slots(device_store *s);
+
+/* ---- device_store_copy.c ---- */
+/* Loads the resident weights of a visit's block; they are complete when it returns. */
+nib_status store_load(device_store *s, const visit *at, const visits *rest, nib_error *err);
+/* block_source.load. */
+nib_status store_load_slot(void *user, device_block *to, const visit *v, const visits *rest, block_when when,
+                           nib_error *err);
+/* Copies the matrices of block b, which only the device has, back to RAM. */
+nib_status store_return(device_store *s, int b, nib_error *err);
+/* The block's own matrices are loaded again at its next visit. */
+void store_forget(device_store *s, int b);
+/* Page-locks, or unlocks, the pages in RAM of block b; b < 0: of all blocks. */
+void store_lock(device_store *s, int b);
+void store_unlock(device_store *s, int b);
+
+#endif

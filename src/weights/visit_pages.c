@@ -1,0 +1,36 @@
+/* visit_pages.c - see visit_pages.h. */
+#include "weights/visit_pages.h"
+
+enum { WINDOW = 4 /* slots that other pages pass through while the first pages stay */ };
+
+int visit_pages_staying(int n, int n_slot) {
+    return n <= n_slot ? n : NUM_MAX(n_slot - WINDOW, 0);
+}
+
+/* Moves to the first page that the visits after `at` read. */
+static void next_visit(const visit_pages *p, page_cursor *c) {
+    do {
+        const visit before = c->at;
+        if (!visits_next(&c->rest, &c->at)) {
+            c->ended = true;
+            return;
+        }
+        const bool again = before.n_row > 0 && before.block == c->at.block;
+        const int n = p->first[c->at.block + 1] - p->first[c->at.block];
+        const int n_staying = c->rest.held ? n : visit_pages_staying(n, p->n_slot);
+        c->i = p->first[c->at.block] + (again ? n_staying : 0);
+        if (p->copied && atomic_load(&p->copied[c->at.block]))
+            c->i = p->first[c->at.block + 1];
+    } while (c->i == p->first[c->at.block + 1]);
+}
+
+page_cursor page_cursor_of(const visit_pages *p, const visits *list) {
+    page_cursor c = {.rest = *list};
+    next_visit(p, &c);
+    return c;
+}
+
+void page_cursor_step(const visit_pages *p, page_cursor *c) {
+    if (!c->ended && ++c->i == p->first[c->at.block + 1])
+        next_visit(p, c);
+}
