@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 nibble=${NIBBLE:-build/nibble}
 case $nibble in /*) ;; *) nibble=$PWD/$nibble ;; esac
 model=$here/data/arch/llama
-table=$here/../src/cli/compat.def
+table=$here/../src/cli/options/compat.def
 # shellcheck source=tests/support/check.sh
 . "$here/support/check.sh"
 NIBBLE_MODELS=$tmp/models

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/thread.h"
-#include "profile/hardware.h"
+#include "measure/hardware_rates.h"
 #include "measure/kernel_profile.h"
 #include "measure/measure.h"
 #include "support/engine.h"

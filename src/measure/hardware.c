@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
-#include "profile/hardware.h"
+#include "measure/hardware_rates.h"
 
 #include <stdio.h>
 #include <string.h>

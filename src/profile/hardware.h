@@ -6,7 +6,7 @@
 #ifndef NIB_PROFILE_HARDWARE_H
 #define NIB_PROFILE_HARDWARE_H
 
-#include "base/log.h"
+#include "base/status.h"
 #include "profile/machine.h"
 #include "base/rate.h"
 
@@ -53,20 +53,6 @@ typedef struct hardware {
     double barrier_s; /* seconds of one barrier of all threads */
     double seconds;   /* duration of the measurement */
 } hardware;
-
-typedef struct hardware_options {
-    const char *folder; /* a file is written there, read and removed; NULL: $XDG_CACHE_HOME/nibble, where that
-                           is possible */
-    const char *file;   /* read this file instead; NULL: none */
-    double seconds;     /* approximate duration, at least 1 */
-    nib_progress_fn progress; /* NULL: none */
-    void *user;
-    const canceller *cancel; /* NULL: none */
-    const logger *log;       /* NULL: silent */
-} hardware_options;
-
-/* Measures all rates; blocks for about o->seconds. NIB_E_CANCELLED, NIB_E_NOMEM, and errors of the disk. */
-nib_status hardware_measure(const machine *m, const hardware_options *o, hardware *out, nib_error *err);
 
 char *hardware_path(const machine *m); /* caller frees with mem_free; NULL: no memory, or no cache folder */
 nib_status hardware_print(const machine *m, const hardware *h, char **text, nib_error *err); /* mem_free */

@@ -1,5 +1,5 @@
-/* hardware.c - measures a machine: memory, disk, products, packing, and the time of a barrier. */
-#include "profile/hardware.h"
+/* hardware_rates.c - measures a machine: memory, disk, products, packing, and the time of a barrier. */
+#include "measure/hardware_rates.h"
 
 #include "base/file.h"
 #include "base/mem.h"
