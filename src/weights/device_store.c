@@ -190,15 +190,22 @@ uint64_t device_store_layer_bytes(const layout *l) {
 nib_status device_store_open_layer(const layout *l, ledger *to, int owner, device_store **out,
                                    nib_error *err) {
     device_store *s;
-    NIB_TRY(device_store_open(l, device_host()->kind, &s, err));
-    bool *comes = s->copied; /* what the host has is not a copy */
+    const size_t n_block = (size_t)layout_n_block(l);
+    bool *comes = mem_calloc(n_block, sizeof *comes);
+    if (!comes)
+        return nib_fail_nomem(err, n_block * sizeof *comes, "the list of layers in the slot");
+    const nib_status opened = device_store_open(l, device_host()->kind, &s, err);
+    if (opened != NIB_OK) {
+        mem_free(comes);
+        return opened;
+    }
     for (int b = 0; b < layout_n_block(l); b++)
         comes[b] = is_layer(l, b);
     const device_store_setup how = {
         .device = device_host(), .ledger = to, .owner = owner, .comes = comes, .n_slot = 1};
     s->layers_only = true;
     const nib_status status = device_store_reserve(s, &how, err);
-    memset(s->copied, 0, (size_t)layout_n_block(l) * sizeof *s->copied);
+    mem_free(comes);
     if (status != NIB_OK) {
         device_store_close(s);
         return status;
@@ -263,10 +270,9 @@ nib_status device_store_reserve(device_store *s, const device_store_setup *how, 
     for (int b = 1; b < n_block; b++) {
         s->blocks[b].comes = !how->comes || how->comes[b];
         s->n_coming += s->blocks[b].comes;
+        s->copied[b] = !s->blocks[b].comes && !s->layers_only; /* what the host has is not a copy */
     }
     s->slot_bytes = device_store_slot(s, how->comes);
-    for (int b = 1; b < n_block; b++)
-        s->copied[b] = !s->blocks[b].comes;
     s->moved.had_slots = s->n_coming > 0;
     for (int b = 0; b < n_block; b++)
         if (b == 0 ? how->tables : !s->blocks[b].comes && !s->layers_only)
